@@ -13,55 +13,60 @@ use axum::response::{IntoResponse, Response};
 use jid::{Jid, JidRef};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::{Account, ErrorKind, Query, SearchPage, Searchable, Seek, Subscription};
-use throng_core::command::{Given, Scope};
+use store::{
+    AccountRecord, SearchPageRequest, SearchableProfile, Seek, StoreErrorKind, Subscription, UserQuery,
+};
+use throng_core::command::{RawArguments, TokenScope};
 
-use crate::auth::Caller;
-use crate::extract::{AccountJid, Asked, Json, PAGE, PAGE_MOST, account, host, limit};
-use crate::operation::{Access, Gives, Operation, Takes};
+use crate::auth::ApiCaller;
+use crate::extract::{
+    AccountJid, DEFAULT_PAGE_LIMIT, Json, MAX_PAGE_LIMIT, QueryParams, account, host, page_limit,
+};
+use crate::operation::{Access, ApiOperation, RequestBody, ResponseBody};
 use crate::{Api, Problem, commands, sessions};
 
 /// The operations of this file.
-pub(crate) fn operations() -> Vec<Operation> {
+pub(crate) fn operations() -> Vec<ApiOperation> {
     let text = || json!({ "type": "string" });
-    let may = Access::May(Scope::Accounts);
+    let may = Access::Scoped(TokenScope::Accounts);
     let order = json!({ "type": "string", "enum": ["name", "created"], "default": "name" });
-    let page = json!({ "type": "integer", "minimum": 1, "maximum": PAGE_MOST, "default": PAGE });
+    let page =
+        json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE_LIMIT, "default": DEFAULT_PAGE_LIMIT });
     vec![
-        Operation::new(Method::GET, "/accounts", "listAccounts", Access::May(Scope::Read), list)
+        ApiOperation::new(Method::GET, "/accounts", "listAccounts", Access::Scoped(TokenScope::Read), list)
             .summary("A page of the accounts of a domain; those whose name, nick, email or user name begins with a text.")
             .query("domain", text(), "The domain; the default one if absent.")
             .query("search", text(), "What a user name or a name begins with.")
             .query("order", order, "By user name, or in the order in which they were created (not with search).")
             .query("after", text(), "The `next` of the page before, with the same other parameters.")
             .query("limit", page, "Accounts on the page.")
-            .gives(200, Gives::Json("AccountPage"), "A page.")
+            .response(200, ResponseBody::Json("AccountPage"), "A page.")
             .problems(&[404]),
-        Operation::new(Method::POST, "/accounts", "addAccount", may, add)
+        ApiOperation::new(Method::POST, "/accounts", "addAccount", may, add)
             .summary("Adds an account.")
-            .takes(Takes::Json("NewAccount"))
-            .gives(201, Gives::Json("Account"), "The account, with its path in `Location`.")
+            .request_body(RequestBody::Json("NewAccount"))
+            .response(201, ResponseBody::Json("Account"), "The account, with its path in `Location`.")
             .problems(&[404, 409, 422]),
-        Operation::new(Method::GET, "/accounts/{jid}", "showAccount", Access::May(Scope::Read), show)
+        ApiOperation::new(Method::GET, "/accounts/{jid}", "showAccount", Access::Scoped(TokenScope::Read), show)
             .summary("One account.")
-            .gives(200, Gives::Json("Account"), "The account.")
+            .response(200, ResponseBody::Json("Account"), "The account.")
             .problems(&[404]),
-        Operation::new(Method::DELETE, "/accounts/{jid}", "deleteAccount", may, delete)
+        ApiOperation::new(Method::DELETE, "/accounts/{jid}", "deleteAccount", may, delete)
             .summary("Removes an account with all its data, ends its sessions and tells its contacts.")
-            .gives(204, Gives::Nothing, "It is gone.")
+            .response(204, ResponseBody::Nothing, "It is gone.")
             .problems(&[404, 422]),
-        Operation::new(Method::PUT, "/accounts/{jid}/password", "setPassword", may, set_password)
+        ApiOperation::new(Method::PUT, "/accounts/{jid}/password", "setPassword", may, set_password)
             .summary("Changes a password.")
-            .takes(Takes::Json("NewPassword"))
-            .gives(204, Gives::Nothing, "It is changed.")
+            .request_body(RequestBody::Json("NewPassword"))
+            .response(204, ResponseBody::Nothing, "It is changed.")
             .problems(&[404, 422]),
-        Operation::new(Method::POST, "/accounts/{jid}/disable", "disableAccount", may, disable)
+        ApiOperation::new(Method::POST, "/accounts/{jid}/disable", "disableAccount", may, disable)
             .summary("Ends the sessions of an account and refuses its logins.")
-            .gives(204, Gives::Nothing, "It is disabled.")
+            .response(204, ResponseBody::Nothing, "It is disabled.")
             .problems(&[404, 422]),
-        Operation::new(Method::POST, "/accounts/{jid}/enable", "enableAccount", may, enable)
+        ApiOperation::new(Method::POST, "/accounts/{jid}/enable", "enableAccount", may, enable)
             .summary("Lets a disabled account log in again.")
-            .gives(204, Gives::Nothing, "It is enabled.")
+            .response(204, ResponseBody::Nothing, "It is enabled.")
             .problems(&[404, 422]),
     ]
 }
@@ -141,24 +146,27 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
 }
 
 #[derive(Deserialize)]
-struct Wanted {
+struct AccountsQuery {
     domain: Option<String>,
     search: Option<String>,
-    order: Option<Order>,
+    order: Option<AccountOrder>,
     after: Option<String>,
     limit: Option<u32>,
 }
 
 #[derive(Clone, Copy, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-enum Order {
+enum AccountOrder {
     #[default]
     Name,
     Created,
 }
 
-async fn list(State(api): State<Arc<Api>>, Asked(wanted): Asked<Wanted>) -> Result<Response, Problem> {
-    let limit = limit(wanted.limit)?;
+async fn list(
+    State(api): State<Arc<Api>>,
+    QueryParams(wanted): QueryParams<AccountsQuery>,
+) -> Result<Response, Problem> {
+    let limit = page_limit(wanted.limit)?;
     let search = wanted.search.as_deref().map(str::trim).filter(|s| !s.is_empty());
     // A whole address is understood, too.
     let (search, of) = match search.and_then(|s| s.split_once('@')) {
@@ -169,37 +177,41 @@ async fn list(State(api): State<Arc<Api>>, Asked(wanted): Asked<Wanted>) -> Resu
     let (domain, stores) = (host.domain(), &api.node.stores);
     let first = wanted.after.is_none();
     let wrong = |_| Problem::invalid("after is the next of the page before");
-    if search.is_none() && wanted.order.unwrap_or_default() == Order::Created {
+    if search.is_none() && wanted.order.unwrap_or_default() == AccountOrder::Created {
         let after = wanted.after.map(|text| text.parse::<u64>()).transpose().map_err(|_| wrong(()))?;
         let slice = stores.accounts.list(domain, store::Page::after(after.unwrap_or(0), limit)).await?;
-        let items = slice.items.iter().map(|found| brief(&api, found, &Searchable::default())).collect();
+        let items = slice
+            .items
+            .iter()
+            .map(|found| account_summary_json(&api, found, &SearchableProfile::default()))
+            .collect();
         let total = if first { Some(stores.accounts.count(domain).await?) } else { None };
         return Ok(page(domain, items, slice.next.map(|n| n.to_string()), total));
     }
-    let mut query = Query::default();
+    let mut query = UserQuery::default();
     match search {
         Some((text, true)) => query.user = Some(text.to_owned()),
         Some((text, false)) => query.any = Some(text.to_owned()),
         None => {}
     }
     let seek = wanted.after.map_or(Seek::First, Seek::After);
-    let found = stores.directory.search(domain, &query, SearchPage { seek, limit }).await;
+    let found = stores.user_search.search(domain, &query, SearchPageRequest { seek, limit }).await;
     let found = found.map_err(|error| match error.kind {
-        ErrorKind::NotFound => wrong(()),
+        StoreErrorKind::NotFound => wrong(()),
         _ => error.into(),
     })?;
     let next = found.users.last().filter(|_| found.more).map(|user| user.cursor.clone());
     let mut items = Vec::with_capacity(found.users.len());
     for user in &found.users {
         // One that went in between is not on the page.
-        if let Some(account) = stores.accounts.show(user.jid.as_ref()).await? {
-            items.push(brief(&api, &account, &user.shown));
+        if let Some(account) = stores.accounts.get(user.jid.as_ref()).await? {
+            items.push(account_summary_json(&api, &account, &user.shown));
         }
     }
     let total = match (first, search) {
         (false, _) => None,
         (true, None) => Some(stores.accounts.count(domain).await?),
-        (true, Some(_)) => Some(stores.directory.count(domain, &query).await?),
+        (true, Some(_)) => Some(stores.user_search.count(domain, &query).await?),
     };
     Ok(page(domain, items, next, total))
 }
@@ -213,10 +225,10 @@ fn page(domain: &str, items: Vec<Value>, next: Option<String>, total: Option<u64
 }
 
 fn online(api: &Api, jid: JidRef<'_>) -> usize {
-    api.node.table.find(jid).map_or(0, |account| account.sessions().len())
+    api.node.routing_table.find(jid).map_or(0, |account| account.sessions().len())
 }
 
-fn brief(api: &Api, account: &Account, shown: &Searchable) -> Value {
+fn account_summary_json(api: &Api, account: &AccountRecord, shown: &SearchableProfile) -> Value {
     json!({
         "jid": account.jid.as_str(),
         "name": shown.name,
@@ -229,16 +241,16 @@ fn brief(api: &Api, account: &Account, shown: &Searchable) -> Value {
 }
 
 async fn show(State(api): State<Arc<Api>>, AccountJid(jid): AccountJid) -> Result<Response, Problem> {
-    Ok(axum::Json(about(&api, &jid).await?).into_response())
+    Ok(axum::Json(account_json(&api, &jid).await?).into_response())
 }
 
-async fn about(api: &Api, jid: &Jid) -> Result<Value, Problem> {
+async fn account_json(api: &Api, jid: &Jid) -> Result<Value, Problem> {
     let stores = &api.node.stores;
     let missing = || Problem::not_found(format!("there is no account {jid}"));
-    let found = stores.accounts.show(jid.as_ref()).await?.ok_or_else(missing)?;
+    let found = stores.accounts.get(jid.as_ref()).await?.ok_or_else(missing)?;
     let roster = match stores.roster.get(found.id).await {
         Ok(roster) => roster.items,
-        Err(error) if error.kind == ErrorKind::NotFound => return Err(missing()),
+        Err(error) if error.kind == StoreErrorKind::NotFound => return Err(missing()),
         Err(error) => return Err(error.into()),
     };
     let waiting = stores.offline.count(found.id).await?;
@@ -247,7 +259,7 @@ async fn about(api: &Api, jid: &Jid) -> Result<Value, Problem> {
         "jid": found.jid.as_str(),
         "disabled": found.disabled,
         "created": found.created_at / 1000,
-        "contacts": roster.iter().filter(|item| item.subscription.has(Subscription::IN_ROSTER)).count(),
+        "contacts": roster.iter().filter(|item| item.subscription.contains(Subscription::IN_ROSTER)).count(),
         "offline_messages": waiting,
         "last_seen": seen.map(|seen| seen.at),
         "sessions": online(api, jid.as_ref()),
@@ -257,19 +269,19 @@ async fn about(api: &Api, jid: &Jid) -> Result<Value, Problem> {
 /// Uses a command about an account, of its own domain if that is served.
 async fn command(
     api: &Arc<Api>,
-    caller: &Caller,
+    caller: &ApiCaller,
     name: &str,
     jid: &Jid,
     more: &[(&str, String)],
 ) -> Result<(), Problem> {
     let host = api.node.host(jid.domain());
     let host = host.ok_or_else(|| Problem::not_found(format!("{} is not served here", jid.domain())))?;
-    let mut given = Given::default();
+    let mut given = RawArguments::default();
     given.add("user", jid.to_string());
     for (key, value) in more {
         given.add(key, value.clone());
     }
-    commands::carry_out(api, &host, caller, name, given).await.map(drop)
+    commands::run_by_name(api, &host, caller, name, given).await.map(drop)
 }
 
 #[derive(Deserialize)]
@@ -284,7 +296,7 @@ struct NewAccount {
 
 async fn add(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    caller: ApiCaller,
     Json(new): Json<NewAccount>,
 ) -> Result<Response, Problem> {
     let jid = account(&new.jid)?;
@@ -293,8 +305,9 @@ async fn add(
         more.extend(value.map(|value| (key, value)));
     }
     command(&api, &caller, "add-user", &jid, &more).await?;
-    let mut response = (StatusCode::CREATED, axum::Json(about(&api, &jid).await?)).into_response();
-    if let Ok(place) = HeaderValue::from_str(&format!("/api/v1/accounts/{}", sessions::encode(jid.as_str())))
+    let mut response = (StatusCode::CREATED, axum::Json(account_json(&api, &jid).await?)).into_response();
+    if let Ok(place) =
+        HeaderValue::from_str(&format!("/api/v1/accounts/{}", sessions::percent_encode_segment(jid.as_str())))
     {
         response.headers_mut().insert(header::LOCATION, place);
     }
@@ -303,11 +316,11 @@ async fn add(
 
 async fn delete(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    caller: ApiCaller,
     AccountJid(jid): AccountJid,
 ) -> Result<StatusCode, Problem> {
     command(&api, &caller, "delete-user", &jid, &[]).await?;
-    api.auth.sessions.end_of(&jid);
+    api.auth.sessions.end_all_of(&jid);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -319,29 +332,29 @@ struct NewPassword {
 
 async fn set_password(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    caller: ApiCaller,
     AccountJid(jid): AccountJid,
     Json(new): Json<NewPassword>,
 ) -> Result<StatusCode, Problem> {
     command(&api, &caller, "change-user-password", &jid, &[("password", new.password)]).await?;
     // Whoever knew the old one must sign in again, also the one who changed it.
-    api.auth.sessions.end_of(&jid);
+    api.auth.sessions.end_all_of(&jid);
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn disable(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    caller: ApiCaller,
     AccountJid(jid): AccountJid,
 ) -> Result<StatusCode, Problem> {
     command(&api, &caller, "disable-user", &jid, &[]).await?;
-    api.auth.sessions.end_of(&jid);
+    api.auth.sessions.end_all_of(&jid);
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn enable(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    caller: ApiCaller,
     AccountJid(jid): AccountJid,
 ) -> Result<StatusCode, Problem> {
     command(&api, &caller, "reenable-user", &jid, &[]).await?;

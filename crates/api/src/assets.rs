@@ -18,38 +18,38 @@ use ring::digest::{SHA256, digest};
 use serde_json::Value;
 
 /// A file as it leaves.
-pub(crate) struct Packed {
+pub(crate) struct CompressedAsset {
     /// Its path below the page's.
     pub(crate) path: &'static str,
     /// `Content-Type`, by the end of the path.
-    pub(crate) kind: &'static str,
+    pub(crate) content_type: &'static str,
     /// Its content.
-    pub(crate) plain: &'static [u8],
+    pub(crate) content: &'static [u8],
     /// The same with gzip; empty if that is not shorter.
     pub(crate) gzip: Vec<u8>,
     etag: String,
 }
 
-impl Packed {
+impl CompressedAsset {
     pub(crate) fn new(path: &'static str, plain: &'static [u8]) -> Self {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
         // Writing into memory does not fail; if it did, the plain file would be sent.
         let gzip = encoder.write_all(plain).and_then(|()| encoder.finish()).unwrap_or_default();
         let gzip = if gzip.len() < plain.len() { gzip } else { Vec::new() };
         let etag = format!("\"{}\"", &URL_SAFE_NO_PAD.encode(digest(&SHA256, plain).as_ref())[..22]);
-        Packed { path, kind: kind(path), plain, gzip, etag }
+        CompressedAsset { path, content_type: content_type(path), content: plain, gzip, etag }
     }
 
     /// The answer to a request with these headers, for a page with this policy.
-    pub(crate) fn answer(&self, policy: &'static str, asked: &HeaderMap) -> Response {
+    pub(crate) fn response(&self, policy: &'static str, asked: &HeaderMap) -> Response {
         let said =
             |name: HeaderName| asked.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let known = knows(said(header::IF_NONE_MATCH), &self.etag);
-        let packed = !self.gzip.is_empty() && takes_gzip(said(header::ACCEPT_ENCODING));
+        let known = etag_matches(said(header::IF_NONE_MATCH), &self.etag);
+        let packed = !self.gzip.is_empty() && accepts_gzip(said(header::ACCEPT_ENCODING));
         let mut response = match (known, packed) {
             (true, _) => StatusCode::NOT_MODIFIED.into_response(),
             (false, true) => self.gzip.clone().into_response(),
-            (false, false) => self.plain.into_response(),
+            (false, false) => self.content.into_response(),
         };
         let headers = response.headers_mut();
         let mut set =
@@ -57,7 +57,7 @@ impl Packed {
         // Asked for each time and mostly answered with "not modified": an upgraded node shows its own page at once.
         set(header::CACHE_CONTROL, "no-cache");
         set(header::VARY, "accept-encoding");
-        set(header::CONTENT_TYPE, self.kind);
+        set(header::CONTENT_TYPE, self.content_type);
         set(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
         set(header::CONTENT_SECURITY_POLICY, policy);
         set(header::X_FRAME_OPTIONS, "DENY");
@@ -75,7 +75,7 @@ impl Packed {
     }
 }
 
-fn kind(path: &str) -> &'static str {
+fn content_type(path: &str) -> &'static str {
     match path.rsplit_once('.').map_or("", |(_, end)| end) {
         "html" => "text/html; charset=utf-8",
         "css" => "text/css; charset=utf-8",
@@ -86,19 +86,19 @@ fn kind(path: &str) -> &'static str {
 }
 
 /// Data below this many bytes is sent as it is.
-const PACKED_BYTES: usize = 4096;
+const MIN_GZIP_BYTES: usize = 4096;
 
 /// RFC 9110 section 13.1.2, with weak comparison.
-fn knows(tags: &str, etag: &str) -> bool {
+fn etag_matches(tags: &str, etag: &str) -> bool {
     tags.split(',').map(str::trim).any(|tag| tag == "*" || tag.trim_start_matches("W/") == etag)
 }
 
 /// Data of ours, packed where that is worth it and the one who asks takes it. Not for answers with secrets beside what the one
 /// who asks has written (BREACH).
-pub(crate) fn json(value: &Value, asked: &HeaderMap) -> Response {
+pub(crate) fn json_response(value: &Value, asked: &HeaderMap) -> Response {
     let plain = value.to_string().into_bytes();
     let said = asked.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let packed = (plain.len() > PACKED_BYTES && takes_gzip(said)).then(|| {
+    let packed = (plain.len() > MIN_GZIP_BYTES && accepts_gzip(said)).then(|| {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::new(4));
         encoder.write_all(&plain).and_then(|()| encoder.finish()).ok()
     });
@@ -110,7 +110,7 @@ pub(crate) fn json(value: &Value, asked: &HeaderMap) -> Response {
 }
 
 /// RFC 9110 section 12.5.3, as far as browsers use it: gzip by name or `*`, unless its weight is 0.
-fn takes_gzip(accepted: &str) -> bool {
+fn accepts_gzip(accepted: &str) -> bool {
     accepted.split(',').any(|part| {
         let (name, weight) = part.split_once(';').unwrap_or((part, ""));
         let weight = weight.trim().trim_start_matches("q=");
@@ -123,10 +123,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn much_data_is_packed_for_who_takes_it() {
+    fn large_data_is_compressed_for_clients_that_accept_gzip() {
         let packed = |count: u32, accepts: Option<&'static str>| {
             let asked = accepts.map(|it| (header::ACCEPT_ENCODING, HeaderValue::from_static(it)));
-            let response = json(&Value::from_iter(0..count), &asked.into_iter().collect());
+            let response = json_response(&Value::from_iter(0..count), &asked.into_iter().collect());
             assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
             response.headers().get(header::CONTENT_ENCODING).is_some_and(|it| it == "gzip")
         };
@@ -135,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_browser_has_is_not_sent_again() {
+    fn an_unchanged_asset_is_not_sent_again() {
         for known in ["\"a\"", "W/\"a\"", "\"b\", \"a\"", "*"] {
-            assert!(knows(known, "\"a\""), "{known}");
+            assert!(etag_matches(known, "\"a\""), "{known}");
         }
         for unknown in ["", "a", "\"b\""] {
-            assert!(!knows(unknown, "\"a\""), "{unknown}");
+            assert!(!etag_matches(unknown, "\"a\""), "{unknown}");
         }
-        let (one, two) = (Packed::new("a.js", b"1"), Packed::new("a.js", b"2"));
+        let (one, two) = (CompressedAsset::new("a.js", b"1"), CompressedAsset::new("a.js", b"2"));
         assert_ne!(one.etag, two.etag, "another content is another version");
         assert!(one.gzip.is_empty(), "a byte is not packed");
     }

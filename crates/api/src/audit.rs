@@ -7,25 +7,26 @@ use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use throng_core::audit::{Entry, KEPT};
-use throng_core::command::Scope;
+use throng_core::audit::{AuditEntry, MAX_ENTRIES};
+use throng_core::command::TokenScope;
 
-use crate::extract::{Asked, PAGE, PAGE_MOST, limit};
-use crate::operation::{Access, Gives, Operation};
+use crate::extract::{DEFAULT_PAGE_LIMIT, MAX_PAGE_LIMIT, QueryParams, page_limit};
+use crate::operation::{Access, ApiOperation, ResponseBody};
 use crate::{Api, Problem};
 
 /// The operations of this file.
-pub(crate) fn operations() -> Vec<Operation> {
-    let page = json!({ "type": "integer", "minimum": 1, "maximum": PAGE_MOST, "default": PAGE });
+pub(crate) fn operations() -> Vec<ApiOperation> {
+    let page =
+        json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE_LIMIT, "default": DEFAULT_PAGE_LIMIT });
     let number = json!({ "type": "integer", "minimum": 0 });
     vec![
-        Operation::new(Method::GET, "/audit", "listAudit", Access::May(Scope::Read), list)
+        ApiOperation::new(Method::GET, "/audit", "listAudit", Access::Scoped(TokenScope::Read), list)
             .summary("What was done to the node, by whom and from where; oldest first.")
             .query("after", number, "Only entries with higher numbers; without it the newest ones.")
             .query("limit", page, "Entries at most.")
-            .gives(
+            .response(
                 200,
-                Gives::Json("Audit"),
+                ResponseBody::Json("Audit"),
                 "Entries since the start of the node, as far as they are kept.",
             ),
     ]
@@ -57,7 +58,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
                 "items": { "type": "array", "items": entry },
                 "last": {
                     "type": "integer",
-                    "description": format!("The number of the newest entry; {KEPT} are kept."),
+                    "description": format!("The number of the newest entry; {MAX_ENTRIES} are kept."),
                 },
             },
         }),
@@ -65,30 +66,33 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
 }
 
 #[derive(Deserialize)]
-struct Wanted {
+struct AuditQuery {
     after: Option<u64>,
     limit: Option<u32>,
 }
 
-async fn list(State(api): State<Arc<Api>>, Asked(wanted): Asked<Wanted>) -> Result<Response, Problem> {
-    let limit = limit(wanted.limit)? as usize;
+async fn list(
+    State(api): State<Arc<Api>>,
+    QueryParams(wanted): QueryParams<AuditQuery>,
+) -> Result<Response, Problem> {
+    let limit = page_limit(wanted.limit)? as usize;
     let (entries, last) = match wanted.after {
         Some(after) => api.node.audit.after(after, limit),
         None => api.node.audit.newest(limit),
     };
-    let items: Vec<Value> = entries.iter().map(about).collect();
+    let items: Vec<Value> = entries.iter().map(entry_json).collect();
     Ok(axum::Json(json!({ "items": items, "last": last })).into_response())
 }
 
-fn about(entry: &Entry) -> Value {
+fn entry_json(entry: &AuditEntry) -> Value {
     json!({
         "number": entry.number,
         "at": entry.at,
-        "who": entry.who,
+        "who": entry.actor,
         "interface": entry.interface,
         "from": entry.from,
-        "what": entry.what,
-        "on": entry.on,
+        "what": entry.action,
+        "on": entry.subject,
         "outcome": entry.outcome,
     })
 }

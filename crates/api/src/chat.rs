@@ -18,14 +18,14 @@ use axum::{Json, Router};
 use throng_core::Node;
 
 use crate::Api;
-use crate::assets::Packed;
+use crate::assets::CompressedAsset;
 
 /// strophe.js, or nothing.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/strophe.js"));
 
 /// What the page may do: its own files, requests to its own node, pictures in data URLs. `form-action` keeps a password out
 /// of an address if the script did not run. Trusted types would stop strophe.js, which parses every stanza as a document.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'none'; base-uri 'none'; frame-ancestors 'none'";
 
 macro_rules! files {
@@ -47,9 +47,9 @@ static FILES: [(&str, &[u8]); 9] = files![
     "view.js",
 ];
 
-static PACKED: LazyLock<Vec<Packed>> = LazyLock::new(|| {
+static ASSETS: LazyLock<Vec<CompressedAsset>> = LazyLock::new(|| {
     let library = (!LIBRARY.is_empty()).then_some(("strophe.js", LIBRARY));
-    FILES.into_iter().chain(library).map(|(path, plain)| Packed::new(path, plain)).collect()
+    FILES.into_iter().chain(library).map(|(path, plain)| CompressedAsset::new(path, plain)).collect()
 });
 
 /// The routes of this file.
@@ -67,7 +67,7 @@ async fn redirect() -> Response {
 }
 
 async fn index(asked: HeaderMap) -> Response {
-    answer(page(LIBRARY), &asked)
+    asset_response(page(LIBRARY), &asked)
 }
 
 /// The page for a build with or without the library.
@@ -100,12 +100,12 @@ fn domain(node: &Node, host: &str) -> Option<String> {
 }
 
 async fn file(Path(path): Path<String>, asked: HeaderMap) -> Response {
-    answer(&path, &asked)
+    asset_response(&path, &asked)
 }
 
-fn answer(path: &str, asked: &HeaderMap) -> Response {
-    match PACKED.iter().find(|file| file.path == path) {
-        Some(file) => file.answer(POLICY, asked),
+fn asset_response(path: &str, asked: &HeaderMap) -> Response {
+    match ASSETS.iter().find(|file| file.path == path) {
+        Some(file) => file.response(CONTENT_SECURITY_POLICY, asked),
         None => (StatusCode::NOT_FOUND, "there is no such file\n").into_response(),
     }
 }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pages_need_nothing_that_the_policy_forbids() {
+    fn the_pages_obey_the_content_security_policy() {
         for page in ["index.html", "missing.html"] {
             for forbidden in
                 ["<style", " style=", " onclick", "javascript:", "http://", "https://", "<script>"]
@@ -147,9 +147,12 @@ mod tests {
                 assert!(!text(page).contains(forbidden), "{page} has {forbidden}");
             }
         }
-        assert!(!POLICY.contains("unsafe") && POLICY.starts_with("default-src 'none'; "));
-        let answer = answer("main.js", &HeaderMap::new());
-        assert_eq!(answer.headers()[header::CONTENT_SECURITY_POLICY], POLICY);
+        assert!(
+            !CONTENT_SECURITY_POLICY.contains("unsafe")
+                && CONTENT_SECURITY_POLICY.starts_with("default-src 'none'; ")
+        );
+        let answer = asset_response("main.js", &HeaderMap::new());
+        assert_eq!(answer.headers()[header::CONTENT_SECURITY_POLICY], CONTENT_SECURITY_POLICY);
     }
 
     #[test]
@@ -166,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_address_of_the_page_names_the_domain() {
-        let engine = testkit::Engine::new(&[]);
+        let engine = testkit::TestNode::new(&[]);
         engine.reload(&["one.example"], &[]);
         let only = "one.example".to_owned();
         for host in [

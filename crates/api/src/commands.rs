@@ -14,33 +14,36 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use throng_core::Host;
-use throng_core::command::{Command, Field, FieldKind, Given, Key, Output, Scope, Shown, Why};
+use throng_core::command::{
+    Command, CommandErrorKind, CommandField, CommandFieldKind, CommandOutput, FieldNaming, OutputValue,
+    RawArguments, TokenScope,
+};
 
-use crate::auth::Caller;
-use crate::extract::{Asked, Named, host};
-use crate::operation::{Access, Gives, Operation, Takes};
+use crate::auth::ApiCaller;
+use crate::extract::{PathParam, QueryParams, host};
+use crate::operation::{Access, ApiOperation, RequestBody, ResponseBody};
 use crate::{Api, Problem};
 
 /// The operations of this file.
-pub(crate) fn operations() -> Vec<Operation> {
+pub(crate) fn operations() -> Vec<ApiOperation> {
     let domain = || json!({ "type": "string" });
     let text = "The domain whose commands they are; the default one if absent.";
     vec![
-        Operation::new(Method::GET, "/commands", "listCommands", Access::May(Scope::Read), list)
+        ApiOperation::new(Method::GET, "/commands", "listCommands", Access::Scoped(TokenScope::Read), list)
             .summary("All commands of a domain, with their fields.")
             .query("domain", domain(), text)
-            .gives(200, Gives::Json("Commands"), "The commands.")
+            .response(200, ResponseBody::Json("Commands"), "The commands.")
             .problems(&[404]),
-        Operation::new(Method::GET, "/commands/{name}", "showCommand", Access::May(Scope::Read), show)
+        ApiOperation::new(Method::GET, "/commands/{name}", "showCommand", Access::Scoped(TokenScope::Read), show)
             .summary("One command, with the values that its fields have at present, where it edits something.")
             .query("domain", domain(), text)
-            .gives(200, Gives::Json("Command"), "The command.")
+            .response(200, ResponseBody::Json("Command"), "The command.")
             .problems(&[404]),
-        Operation::new(Method::POST, "/commands/{name}", "runCommand", Access::SignedIn, run)
+        ApiOperation::new(Method::POST, "/commands/{name}", "runCommand", Access::Authenticated, run)
             .summary("Uses a command. The body has a member for each field; a token needs the scope of the command.")
             .query("domain", domain(), text)
-            .takes(Takes::MaybeJson("CommandInput"))
-            .gives(200, Gives::Json("CommandOutput"), "It was carried out.")
+            .request_body(RequestBody::OptionalJson("CommandInput"))
+            .response(200, ResponseBody::Json("CommandOutput"), "It was carried out.")
             .problems(&[404, 409, 422]),
     ]
 }
@@ -125,33 +128,36 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
 }
 
 #[derive(Deserialize)]
-struct Of {
+struct CommandsQuery {
     domain: Option<String>,
 }
 
-async fn list(State(api): State<Arc<Api>>, Asked(of): Asked<Of>) -> Result<Response, Problem> {
+async fn list(
+    State(api): State<Arc<Api>>,
+    QueryParams(of): QueryParams<CommandsQuery>,
+) -> Result<Response, Problem> {
     let host = host(&api, of.domain.as_deref())?;
     Ok(axum::Json(json!({ "items": describe(&host) })).into_response())
 }
 
 async fn show(
     State(api): State<Arc<Api>>,
-    Named(name): Named,
-    Asked(of): Asked<Of>,
-    caller: Caller,
+    PathParam(name): PathParam,
+    QueryParams(of): QueryParams<CommandsQuery>,
+    caller: ApiCaller,
 ) -> Result<Response, Problem> {
     let host = host(&api, of.domain.as_deref())?;
-    let entry = host.commands.named(&name).ok_or_else(|| unknown(&host, &name))?;
-    let mut value = about(entry.command, entry.owner);
-    let shown = api.node.may_use(&host, entry.command, &caller.as_command());
-    if let Some(present) = entry.present.as_ref().filter(|_| shown) {
+    let entry = host.commands.by_name(&name).ok_or_else(|| unknown(&host, &name))?;
+    let mut value = command_json(entry.command, entry.owner);
+    let shown = api.node.may_use(&host, entry.command, &caller.to_command_caller());
+    if let Some(present) = entry.current_values.as_ref().filter(|_| shown) {
         let values = match present.read(&api.node, &host).await {
             // There is nothing to edit yet; that is an answer, and the command itself is there.
-            Err(error) if error.why == Why::NotFound => Vec::new(),
+            Err(error) if error.kind == CommandErrorKind::NotFound => Vec::new(),
             read => read?,
         };
         let secret = |name: &str| {
-            entry.command.input.iter().any(|f| f.name == name && matches!(f.kind, FieldKind::Secret))
+            entry.command.input.iter().any(|f| f.name == name && matches!(f.kind, CommandFieldKind::Secret))
         };
         let values = values.into_iter().filter(|(name, _)| !secret(name));
         value["present"] =
@@ -162,32 +168,32 @@ async fn show(
 
 async fn run(
     State(api): State<Arc<Api>>,
-    Named(name): Named,
-    Asked(of): Asked<Of>,
-    caller: Caller,
+    PathParam(name): PathParam,
+    QueryParams(of): QueryParams<CommandsQuery>,
+    caller: ApiCaller,
     body: Bytes,
 ) -> Result<Response, Problem> {
     let host = host(&api, of.domain.as_deref())?;
-    let given = if body.is_empty() { Given::default() } else { read(&body)? };
-    let output = carry_out(&api, &host, &caller, &name, given).await?;
-    Ok(axum::Json(data(&output)).into_response())
+    let given = if body.is_empty() { RawArguments::default() } else { parse_arguments(&body)? };
+    let output = run_by_name(&api, &host, &caller, &name, given).await?;
+    Ok(axum::Json(output_json(&output)).into_response())
 }
 
 /// Carries out a command by its name.
-pub(crate) async fn carry_out(
+pub(crate) async fn run_by_name(
     api: &Arc<Api>,
     host: &Arc<Host>,
-    caller: &Caller,
+    caller: &ApiCaller,
     name: &str,
-    given: Given,
-) -> Result<Output, Problem> {
-    let entry = host.commands.named(name).ok_or_else(|| unknown(host, name))?;
-    if let Err(problem) = caller.need(entry.command.needs()) {
-        api.node.audit(&caller.as_command(), entry.command.name, "", problem.condition);
+    given: RawArguments,
+) -> Result<CommandOutput, Problem> {
+    let entry = host.commands.by_name(name).ok_or_else(|| unknown(host, name))?;
+    if let Err(problem) = caller.require_scope(entry.command.needs()) {
+        api.node.audit(&caller.to_command_caller(), entry.command.name, "", problem.condition);
         return Err(problem);
     }
-    let input = entry.command.read(&given, Key::Name)?;
-    Ok(api.node.run_command(host, entry, caller.as_command(), input).await?)
+    let input = entry.command.parse_input(&given, FieldNaming::Name)?;
+    Ok(api.node.run_command(host, entry, caller.to_command_caller(), input).await?)
 }
 
 fn unknown(host: &Host, name: &str) -> Problem {
@@ -196,10 +202,10 @@ fn unknown(host: &Host, name: &str) -> Problem {
 }
 
 /// Values out of a JSON object.
-fn read(body: &[u8]) -> Result<Given, Problem> {
+fn parse_arguments(body: &[u8]) -> Result<RawArguments, Problem> {
     let wrong = || Problem::invalid("the request is not a JSON object with a member for each field");
     let values: Map<String, Value> = serde_json::from_slice(body).map_err(|_| wrong())?;
-    let mut given = Given::default();
+    let mut given = RawArguments::default();
     for (key, value) in values {
         let list = match value {
             Value::Array(list) => list,
@@ -220,10 +226,10 @@ fn read(body: &[u8]) -> Result<Given, Problem> {
 
 /// The commands of a host as data.
 pub fn describe(host: &Host) -> Vec<Value> {
-    host.commands.iter().map(|entry| about(entry.command, entry.owner)).collect()
+    host.commands.iter().map(|entry| command_json(entry.command, entry.owner)).collect()
 }
 
-fn about(command: &Command, module: &str) -> Value {
+fn command_json(command: &Command, module: &str) -> Value {
     json!({
         "name": command.name,
         "title": command.title,
@@ -231,12 +237,12 @@ fn about(command: &Command, module: &str) -> Value {
         "changes": command.changes,
         "scope": command.needs().as_str(),
         "module": module,
-        "input": command.input.iter().map(field).collect::<Vec<_>>(),
-        "output": command.output.iter().map(field).collect::<Vec<_>>(),
+        "input": command.input.iter().map(field_json).collect::<Vec<_>>(),
+        "output": command.output.iter().map(field_json).collect::<Vec<_>>(),
     })
 }
 
-fn field(field: &Field) -> Value {
+fn field_json(field: &CommandField) -> Value {
     let mut value = json!({
         "name": field.name,
         "label": field.label,
@@ -247,28 +253,28 @@ fn field(field: &Field) -> Value {
     });
     let choice = |value: String, label: &str| json!({ "value": value, "label": label });
     let kind = match field.kind {
-        FieldKind::Jid => "jid",
-        FieldKind::Jids => "jids",
-        FieldKind::Text => "text",
-        FieldKind::Secret => "secret",
-        FieldKind::Lines => "lines",
-        FieldKind::Bool => "bool",
-        FieldKind::Int(low, high, proposals) => {
+        CommandFieldKind::Jid => "jid",
+        CommandFieldKind::Jids => "jids",
+        CommandFieldKind::Text => "text",
+        CommandFieldKind::Secret => "secret",
+        CommandFieldKind::Lines => "lines",
+        CommandFieldKind::Bool => "bool",
+        CommandFieldKind::Int(low, high, proposals) => {
             (value["minimum"], value["maximum"]) = (json!(low), json!(high));
             value["choices"] = proposals.iter().map(|(n, label)| choice(n.to_string(), label)).collect();
             "int"
         }
-        FieldKind::Count(most, proposals) => {
+        CommandFieldKind::Count(most, proposals) => {
             (value["minimum"], value["maximum"]) = (json!(1), json!(most));
             value["choices"] = proposals.iter().map(|n| choice(n.to_string(), &n.to_string())).collect();
             "count"
         }
-        FieldKind::Choice(list) => {
+        CommandFieldKind::Choice(list) => {
             value["choices"] = list.iter().map(|(value, label)| choice((*value).to_owned(), label)).collect();
             "choice"
         }
-        FieldKind::Table(columns) => {
-            value["columns"] = columns.iter().map(self::field).collect();
+        CommandFieldKind::Table(columns) => {
+            value["columns"] = columns.iter().map(self::field_json).collect();
             "table"
         }
     };
@@ -277,10 +283,10 @@ fn field(field: &Field) -> Value {
 }
 
 /// What a command answered, for programs.
-pub fn data(output: &Output) -> Value {
+pub fn output_json(output: &CommandOutput) -> Value {
     let mut map = Map::new();
     for (field, shown) in &output.values {
-        map.insert(field.name.to_owned(), value(field, shown));
+        map.insert(field.name.to_owned(), value_json(field, shown));
     }
     if !output.note.is_empty() {
         map.insert("note".to_owned(), json!(output.note));
@@ -288,19 +294,19 @@ pub fn data(output: &Output) -> Value {
     Value::Object(map)
 }
 
-fn value(field: &Field, shown: &Shown) -> Value {
+fn value_json(field: &CommandField, shown: &OutputValue) -> Value {
     match (shown, field.kind) {
-        (Shown::Text(text), _) => json!(text),
-        (Shown::Texts(texts), _) => json!(texts),
-        (Shown::Int(n), _) => json!(n),
-        (Shown::Bool(on), _) => json!(on),
-        (Shown::Rows(rows), FieldKind::Table(columns)) => rows
+        (OutputValue::Text(text), _) => json!(text),
+        (OutputValue::Texts(texts), _) => json!(texts),
+        (OutputValue::Int(n), _) => json!(n),
+        (OutputValue::Bool(on), _) => json!(on),
+        (OutputValue::Rows(rows), CommandFieldKind::Table(columns)) => rows
             .iter()
             .map(|row| {
-                let cells = columns.iter().zip(row).map(|(c, cell)| (c.name.to_owned(), value(c, cell)));
+                let cells = columns.iter().zip(row).map(|(c, cell)| (c.name.to_owned(), value_json(c, cell)));
                 Value::Object(cells.collect())
             })
             .collect(),
-        (Shown::Rows(_), _) => Value::Null,
+        (OutputValue::Rows(_), _) => Value::Null,
     }
 }

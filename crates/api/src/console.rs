@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use crate::Api;
-use crate::assets::Packed;
+use crate::assets::CompressedAsset;
 
 macro_rules! files {
     ($($path:literal),* $(,)?) => {
@@ -65,11 +65,11 @@ static FILES: &[(&str, &[u8])] = files![
 ];
 
 /// What the page may do: load from here and ask here. No inline script or style, no frame around it, no markup from texts.
-pub(crate) const POLICY: &str = "default-src 'self'; base-uri 'none'; object-src 'none'; form-action 'none'; \
+pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; base-uri 'none'; object-src 'none'; form-action 'none'; \
                                  frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
-static PACKED: LazyLock<Vec<Packed>> = LazyLock::new(|| {
-    FILES.iter().map(|(path, plain)| Packed::new(path, without_comments(path, plain))).collect()
+static ASSETS: LazyLock<Vec<CompressedAsset>> = LazyLock::new(|| {
+    FILES.iter().map(|(path, plain)| CompressedAsset::new(path, without_comments(path, plain))).collect()
 });
 
 /// A script without what is for its readers here. Lines keep their numbers, so that a browser's complaint names the right one.
@@ -91,16 +91,16 @@ pub(crate) fn routes() -> Router<Arc<Api>> {
 }
 
 async fn page(headers: HeaderMap) -> Response {
-    answer("index.html", &headers)
+    asset_response("index.html", &headers)
 }
 
 async fn file(Path(path): Path<String>, headers: HeaderMap) -> Response {
-    answer(&path, &headers)
+    asset_response(&path, &headers)
 }
 
-fn answer(path: &str, asked: &HeaderMap) -> Response {
-    match PACKED.iter().find(|file| file.path == path) {
-        Some(file) => file.answer(POLICY, asked),
+fn asset_response(path: &str, asked: &HeaderMap) -> Response {
+    match ASSETS.iter().find(|file| file.path == path) {
+        Some(file) => file.response(CONTENT_SECURITY_POLICY, asked),
         None => (StatusCode::NOT_FOUND, "there is no such file\n").into_response(),
     }
 }
@@ -145,10 +145,10 @@ mod tests {
     }
 
     #[test]
-    fn the_page_stands_on_its_own_and_is_light() {
+    fn the_page_is_self_contained_and_small() {
         let (mut plain, mut gzip) = (0, 0);
-        for file in PACKED.iter() {
-            let text = std::str::from_utf8(file.plain).unwrap();
+        for file in ASSETS.iter() {
+            let text = std::str::from_utf8(file.content).unwrap();
             let links = text.replace("http://www.w3.org/", "");
             assert!(
                 !links.contains("http://") && !links.contains("https://"),
@@ -163,8 +163,8 @@ mod tests {
                     file.path
                 );
             }
-            assert_ne!(file.kind, "application/octet-stream", "{}", file.path);
-            plain += file.plain.len();
+            assert_ne!(file.content_type, "application/octet-stream", "{}", file.path);
+            plain += file.content.len();
             gzip += file.gzip.len();
         }
         assert!(plain < 150_000 && gzip < 60_000, "{plain} bytes, packed {gzip}");
@@ -175,15 +175,15 @@ mod tests {
         let text = b"//! About.\n\nconst a = \"//b\"; // c\n  /// More.\n  a();\n";
         assert_eq!(without_comments("a.js", text), b"\n\nconst a = \"//b\"; // c\n\n  a();\n");
         assert_eq!(without_comments("a.css", text), text);
-        for ((path, plain), file) in FILES.iter().zip(PACKED.iter()) {
+        for ((path, plain), file) in FILES.iter().zip(ASSETS.iter()) {
             let lines = |bytes: &[u8]| bytes.iter().filter(|byte| **byte == b'\n').count();
-            assert_eq!(lines(plain), lines(file.plain), "{path}");
+            assert_eq!(lines(plain), lines(file.content), "{path}");
         }
     }
 
     #[test]
-    fn answers_are_strict_and_fresh() {
-        let response = answer("index.html", &HeaderMap::new());
+    fn responses_have_security_and_cache_headers() {
+        let response = asset_response("index.html", &HeaderMap::new());
         assert_eq!(response.status(), StatusCode::OK);
         let headers = response.headers();
         assert_eq!(headers[header::CONTENT_TYPE], "text/html; charset=utf-8");
@@ -195,14 +195,17 @@ mod tests {
 
         let etag = headers[header::ETAG].to_str().unwrap().to_owned();
         for tags in [etag.clone(), format!("W/{etag}"), format!("\"x\", {etag}")] {
-            let response = answer("index.html", &asked(header::IF_NONE_MATCH, &tags));
+            let response = asset_response("index.html", &asked(header::IF_NONE_MATCH, &tags));
             assert_eq!(response.status(), StatusCode::NOT_MODIFIED, "{tags}");
         }
-        assert_eq!(answer("index.html", &asked(header::IF_NONE_MATCH, "\"x\"")).status(), StatusCode::OK);
+        assert_eq!(
+            asset_response("index.html", &asked(header::IF_NONE_MATCH, "\"x\"")).status(),
+            StatusCode::OK
+        );
     }
 
     #[test]
-    fn gzip_is_sent_to_who_takes_it() {
+    fn gzip_is_sent_to_clients_that_accept_it() {
         for (accepted, packed) in [
             ("gzip, deflate, br", true),
             ("br;q=1, gzip;q=0.5", true),
@@ -211,13 +214,13 @@ mod tests {
             ("br", false),
             ("", false),
         ] {
-            let response = answer("app/main.js", &asked(header::ACCEPT_ENCODING, accepted));
+            let response = asset_response("app/main.js", &asked(header::ACCEPT_ENCODING, accepted));
             assert_eq!(response.headers().contains_key(header::CONTENT_ENCODING), packed, "{accepted}");
         }
     }
 
     #[test]
-    fn no_path_leaves_the_list() {
+    fn only_listed_paths_are_served() {
         for path in [
             "",
             "/",
@@ -228,7 +231,7 @@ mod tests {
             "app",
             "INDEX.HTML",
         ] {
-            assert_eq!(answer(path, &HeaderMap::new()).status(), StatusCode::NOT_FOUND, "{path}");
+            assert_eq!(asset_response(path, &HeaderMap::new()).status(), StatusCode::NOT_FOUND, "{path}");
         }
     }
 }

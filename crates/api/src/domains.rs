@@ -10,18 +10,18 @@ use axum::extract::State;
 use axum::http::Method;
 use serde_json::{Map, Value, json};
 use throng_core::Host;
-use throng_core::feature::{Feature, OptionSpec, Options, Value as Option};
+use throng_core::feature::{Feature, FeatureOptions, OptionSpec, OptionValue as Option};
 
-use crate::auth::Scope;
-use crate::operation::{Access, Gives, Operation};
+use crate::auth::TokenScope;
+use crate::operation::{Access, ApiOperation, ResponseBody};
 use crate::{Api, Problem};
 
 /// The operations of this file.
-pub(crate) fn operations() -> Vec<Operation> {
+pub(crate) fn operations() -> Vec<ApiOperation> {
     vec![
-        Operation::new(Method::GET, "/domains", "listDomains", Access::May(Scope::Read), domains)
+        ApiOperation::new(Method::GET, "/domains", "listDomains", Access::Scoped(TokenScope::Read), domains)
             .summary("The domains that are served, with their modules and options.")
-            .gives(200, Gives::Json("Domains"), "The domains.")
+            .response(200, ResponseBody::Json("Domains"), "The domains.")
             .problems(&[503]),
     ]
 }
@@ -73,22 +73,22 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
 }
 
 async fn domains(State(api): State<Arc<Api>>) -> Result<Json<Value>, Problem> {
-    let (node, default) = (&api.node, api.machine.default_domain());
+    let (node, default) = (&api.node, api.process.default_domain());
     let mut list = Vec::new();
     for host in node.hosts() {
         let domain = host.domain();
         let (mut users, mut sessions) = (0_usize, 0);
-        for part in 0..node.table.parts() {
-            node.table.each_of_part(part, |account| {
+        for part in 0..node.routing_table.shard_count() {
+            node.routing_table.for_each_in_shard(part, |account| {
                 if account.jid.domain() == domain {
                     users += 1;
-                    account.each_session(|_| sessions += 1);
+                    account.for_each_session(|_| sessions += 1);
                 }
             });
             // A million of them must not keep this thread from its streams.
-            throng_core::command::breathe().await;
+            throng_core::command::yield_now().await;
         }
-        let modules = api.machine.modules().iter().map(|feature| module(feature, &host));
+        let modules = api.process.modules().iter().map(|feature| module(feature, &host));
         list.push(json!({
             "name": domain,
             "default": domain == default,
@@ -122,7 +122,7 @@ fn module(feature: &Feature, host: &Host) -> Value {
 }
 
 /// What is set.
-fn options(feature: &Feature, set: &Options) -> Map<String, Value> {
+fn options(feature: &Feature, set: &FeatureOptions) -> Map<String, Value> {
     let value = |spec: &OptionSpec| match &spec.default {
         _ if is_secret(spec.key) => Value::from("…"),
         Option::Bool(_) => set.bool(spec.key).into(),

@@ -25,28 +25,28 @@ impl<T: DeserializeOwned> FromRequest<Arc<Api>> for Json<T> {
 }
 
 /// The query.
-pub(crate) struct Asked<T>(pub(crate) T);
+pub(crate) struct QueryParams<T>(pub(crate) T);
 
-impl<T: DeserializeOwned> FromRequestParts<Arc<Api>> for Asked<T> {
+impl<T: DeserializeOwned> FromRequestParts<Arc<Api>> for QueryParams<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Asked<T>, Problem> {
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<QueryParams<T>, Problem> {
         match Query::from_request_parts(parts, api).await {
-            Ok(Query(value)) => Ok(Asked(value)),
+            Ok(Query(value)) => Ok(QueryParams(value)),
             Err(_) => Err(Problem::invalid("a parameter of the query cannot be read")),
         }
     }
 }
 
 /// The one variable part of the path.
-pub(crate) struct Named(pub(crate) String);
+pub(crate) struct PathParam(pub(crate) String);
 
-impl FromRequestParts<Arc<Api>> for Named {
+impl FromRequestParts<Arc<Api>> for PathParam {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Named, Problem> {
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<PathParam, Problem> {
         match Path::from_request_parts(parts, api).await {
-            Ok(Path(name)) => Ok(Named(name)),
+            Ok(Path(name)) => Ok(PathParam(name)),
             Err(_) => Err(Problem::invalid("the path cannot be read")),
         }
     }
@@ -59,7 +59,7 @@ impl FromRequestParts<Arc<Api>> for AccountJid {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<AccountJid, Problem> {
-        let Named(text) = Named::from_request_parts(parts, api).await?;
+        let PathParam(text) = PathParam::from_request_parts(parts, api).await?;
         Ok(AccountJid(account(&text)?))
     }
 }
@@ -75,7 +75,7 @@ pub(crate) fn host(api: &Api, domain: Option<&str>) -> Result<Arc<Host>, Problem
     let found = match domain {
         Some(domain) => Jid::parse(domain).ok().and_then(|jid| api.node.host(jid.as_str())),
         None => {
-            let default = api.node.host(&api.machine.default_domain());
+            let default = api.node.host(&api.process.default_domain());
             default.or_else(|| api.node.hosts().into_iter().next())
         }
     };
@@ -83,14 +83,14 @@ pub(crate) fn host(api: &Api, domain: Option<&str>) -> Result<Arc<Host>, Problem
 }
 
 /// Items on one page.
-pub(crate) const PAGE_MOST: u32 = 500;
+pub(crate) const MAX_PAGE_LIMIT: u32 = 500;
 /// Unless asked for otherwise.
-pub(crate) const PAGE: u32 = 50;
+pub(crate) const DEFAULT_PAGE_LIMIT: u32 = 50;
 
 /// How many items are asked for.
-pub(crate) fn limit(given: Option<u32>) -> Result<u32, Problem> {
-    match given.unwrap_or(PAGE) {
-        limit @ 1..=PAGE_MOST => Ok(limit),
-        _ => Err(Problem::invalid(format!("limit is a number from 1 to {PAGE_MOST}"))),
+pub(crate) fn page_limit(given: Option<u32>) -> Result<u32, Problem> {
+    match given.unwrap_or(DEFAULT_PAGE_LIMIT) {
+        limit @ 1..=MAX_PAGE_LIMIT => Ok(limit),
+        _ => Err(Problem::invalid(format!("limit is a number from 1 to {MAX_PAGE_LIMIT}"))),
     }
 }

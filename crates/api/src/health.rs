@@ -2,7 +2,7 @@
 //! machine, for addresses in `[http] metrics_allow`, and for tokens with the scope `metrics` or `read`.
 //!
 //! The pitfall: behind a reverse proxy on this machine every client comes from loopback. A request that names a proxy is not
-//! local, see [`Peer::is_local`], nor is one that asks for a public host name. A proxy that adds no header and writes a loopback
+//! local, see [`RequestPeer::is_local`], nor is one that asks for a public host name. A proxy that adds no header and writes a loopback
 //! `Host`, or passes one on that its client wrote, cannot be told from a local program: it must not pass on `/metrics`.
 
 use std::net::IpAddr;
@@ -14,12 +14,12 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::auth::{self, Scope};
-use crate::{Api, Peer, host_meta};
+use crate::auth::{self, TokenScope};
+use crate::{Api, RequestPeer, host_meta};
 
 /// The routes of this file.
 pub(crate) fn routes() -> Router<Arc<Api>> {
-    Router::new().route("/metrics", get(metrics)).route("/healthz", get(alive)).route("/readyz", get(ready))
+    Router::new().route("/metrics", get(metrics)).route("/healthz", get(live)).route("/readyz", get(ready))
 }
 
 const REFUSED: &str = "/metrics is not open to this address: add it to [http] metrics_allow, or send a token \
@@ -27,8 +27,8 @@ const REFUSED: &str = "/metrics is not open to this address: add it to [http] me
 
 /// Whether the request asks for this machine by a loopback name or address, with any port. Tunnels and some proxies add no
 /// header, but leave the public name there that their client asked for; so does a browser after DNS rebinding.
-fn asks_for_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
-    let Some(authority) = host_meta::host(uri, headers) else { return false };
+fn names_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
+    let Some(authority) = host_meta::request_authority(uri, headers) else { return false };
     let host = authority.host();
     let host = host.strip_suffix('.').unwrap_or(host);
     if host.eq_ignore_ascii_case("localhost") {
@@ -39,23 +39,23 @@ fn asks_for_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
 }
 
 /// Whether this request may have the metrics.
-async fn may_scrape(api: &Arc<Api>, peer: Peer, uri: &Uri, headers: &HeaderMap) -> bool {
-    let local = peer.is_local() && asks_for_loopback(uri, headers);
-    if local || (!peer.proxied && api.machine.may_scrape(peer.address)) {
+async fn may_scrape(api: &Arc<Api>, peer: RequestPeer, uri: &Uri, headers: &HeaderMap) -> bool {
+    let local = peer.is_local() && names_loopback(uri, headers);
+    if local || (!peer.proxied && api.process.may_scrape(peer.address)) {
         return true;
     }
     let Some(value) = headers.get(header::AUTHORIZATION) else { return false };
     let Some(secret) = auth::bearer(value.as_bytes()) else { return false };
     let token = api.tokens.find(secret, api.node.clock.unix_millis()).await.ok().flatten();
-    token.is_some_and(|token| token.scopes.allow(Scope::Metrics) || token.scopes.allow(Scope::Read))
+    token.is_some_and(|token| token.scopes.allow(TokenScope::Metrics) || token.scopes.allow(TokenScope::Read))
 }
 
-async fn metrics(State(api): State<Arc<Api>>, peer: Peer, uri: Uri, headers: HeaderMap) -> Response {
+async fn metrics(State(api): State<Arc<Api>>, peer: RequestPeer, uri: Uri, headers: HeaderMap) -> Response {
     if !may_scrape(&api, peer, &uri, &headers).await {
         api.node.metrics.scrapes_refused.inc();
         return (StatusCode::FORBIDDEN, REFUSED).into_response();
     }
-    match api.machine.metrics() {
+    match api.process.metrics() {
         Ok(text) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()
@@ -64,12 +64,12 @@ async fn metrics(State(api): State<Arc<Api>>, peer: Peer, uri: Uri, headers: Hea
     }
 }
 
-async fn alive() -> &'static str {
+async fn live() -> &'static str {
     "ok\n"
 }
 
 async fn ready(State(api): State<Arc<Api>>) -> (StatusCode, &'static str) {
-    if api.machine.ready() {
+    if api.process.ready() {
         (StatusCode::OK, "ready\n")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
@@ -77,6 +77,6 @@ async fn ready(State(api): State<Arc<Api>>) -> (StatusCode, &'static str) {
 }
 
 /// For every other path.
-pub(crate) async fn nowhere() -> (StatusCode, &'static str) {
+pub(crate) async fn not_found() -> (StatusCode, &'static str) {
     (StatusCode::NOT_FOUND, "try /metrics, /healthz or /readyz\n")
 }

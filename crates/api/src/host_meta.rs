@@ -16,39 +16,39 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
 
-use crate::{Api, Peer};
+use crate::{Api, RequestPeer};
 
 /// A link relation and an address.
-type Link = (&'static str, String);
+type LinkRelation = (&'static str, String);
 
 /// The routes of this file.
 pub(crate) fn routes() -> Router<Arc<Api>> {
     Router::new().route("/.well-known/host-meta", get(xrd)).route("/.well-known/host-meta.json", get(jrd))
 }
 
-async fn xrd(State(api): State<Arc<Api>>, peer: Peer, uri: Uri, headers: HeaderMap) -> Response {
+async fn xrd(State(api): State<Arc<Api>>, peer: RequestPeer, uri: Uri, headers: HeaderMap) -> Response {
     answer(links(&api, peer, &uri, &headers), "application/xrd+xml; charset=utf-8", to_xrd)
 }
 
-async fn jrd(State(api): State<Arc<Api>>, peer: Peer, uri: Uri, headers: HeaderMap) -> Response {
+async fn jrd(State(api): State<Arc<Api>>, peer: RequestPeer, uri: Uri, headers: HeaderMap) -> Response {
     answer(links(&api, peer, &uri, &headers), "application/json", to_jrd)
 }
 
-fn links(api: &Api, peer: Peer, uri: &Uri, headers: &HeaderMap) -> Vec<Link> {
-    let host = host(uri, headers);
-    let mut links = api.machine.alternatives(host.as_ref().map(Authority::as_str), peer.secure);
+fn links(api: &Api, peer: RequestPeer, uri: &Uri, headers: &HeaderMap) -> Vec<LinkRelation> {
+    let host = request_authority(uri, headers);
+    let mut links = api.process.connection_alternatives(host.as_ref().map(Authority::as_str), peer.secure);
     links.retain(|(_, url)| url.starts_with("https://") || url.starts_with("wss://"));
     links
 }
 
 /// Whom the client believes to talk to: `:authority` of HTTP/2 or `Host`.
-pub(crate) fn host(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
+pub(crate) fn request_authority(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
     let named = headers.get(header::HOST).and_then(|value| value.to_str().ok()?.parse::<Authority>().ok());
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
     uri.authority().cloned().or(named).filter(|authority| authority.as_str().bytes().all(plain))
 }
 
-fn answer(links: Vec<Link>, kind: &'static str, write: fn(&[Link]) -> String) -> Response {
+fn answer(links: Vec<LinkRelation>, kind: &'static str, write: fn(&[LinkRelation]) -> String) -> Response {
     let open = (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*");
     if links.is_empty() {
         let why = "no address with TLS is known: ask over https, or set [http] public_url\n";
@@ -59,7 +59,7 @@ fn answer(links: Vec<Link>, kind: &'static str, write: fn(&[Link]) -> String) ->
     (fields, write(&links)).into_response()
 }
 
-fn to_xrd(links: &[Link]) -> String {
+fn to_xrd(links: &[LinkRelation]) -> String {
     let mut text =
         "<?xml version='1.0' encoding='utf-8'?>\n<XRD xmlns='http://docs.oasis-open.org/ns/xri/xrd-1.0'>\n"
             .to_owned();
@@ -71,7 +71,7 @@ fn to_xrd(links: &[Link]) -> String {
     text + "</XRD>\n"
 }
 
-fn to_jrd(links: &[Link]) -> String {
+fn to_jrd(links: &[LinkRelation]) -> String {
     let list: Vec<_> = links.iter().map(|(rel, href)| json!({ "rel": rel, "href": href })).collect();
     json!({ "links": list }).to_string()
 }
@@ -98,11 +98,11 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_a_host_and_nothing_else() {
+    fn only_a_valid_authority_is_taken_as_host() {
         let of = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::HOST, value.parse().unwrap());
-            host(&Uri::from_static("/"), &headers).map(|authority| authority.to_string())
+            request_authority(&Uri::from_static("/"), &headers).map(|authority| authority.to_string())
         };
         assert_eq!(of("xmpp.example.org:5443").as_deref(), Some("xmpp.example.org:5443"));
         assert_eq!(of("[2001:db8::1]:443").as_deref(), Some("[2001:db8::1]:443"));
@@ -110,6 +110,6 @@ mod tests {
             assert_eq!(of(value), None, "{value}");
         }
         let uri = Uri::from_static("https://h2.example.org/.well-known/host-meta");
-        assert_eq!(host(&uri, &HeaderMap::new()).unwrap().as_str(), "h2.example.org");
+        assert_eq!(request_authority(&uri, &HeaderMap::new()).unwrap().as_str(), "h2.example.org");
     }
 }

@@ -19,7 +19,6 @@ mod extract;
 mod health;
 mod host_meta;
 pub mod log;
-mod machine;
 mod nodes;
 mod openapi;
 mod operation;
@@ -27,6 +26,7 @@ pub mod overview;
 mod peer;
 mod problem;
 mod roster;
+mod server_process;
 mod sessions;
 mod traffic;
 
@@ -40,49 +40,58 @@ use axum::response::Response;
 use axum::routing::any;
 use throng_core::Node;
 
-use auth::Auth;
-use auth::tokens::Tokens;
-pub use machine::{Certificate, Machine, Reloaded, Resources, Vitals};
-use operation::Operation;
-pub use peer::Peer;
+use auth::ApiAuth;
+use auth::tokens::ApiTokens;
+use operation::ApiOperation;
+pub use peer::RequestPeer;
 pub use problem::Problem;
 use serde_json::Value;
+pub use server_process::{CertificateStatus, NodeStats, Reloaded, ResourceStatus, ServerProcess};
 
 /// Bytes of a request to `/api/v1`, where a route does not say otherwise.
-const BODY: usize = 256 * 1024;
+const MAX_BODY_BYTES: usize = 256 * 1024;
 
 /// What requests are answered from.
 pub struct Api {
     /// The engine.
     pub node: Arc<Node>,
     /// The process around it.
-    pub machine: Arc<dyn Machine>,
+    pub process: Arc<dyn ServerProcess>,
     /// Tokens for programs.
-    pub tokens: Arc<Tokens>,
-    pub(crate) auth: Auth,
+    pub tokens: Arc<ApiTokens>,
+    pub(crate) auth: ApiAuth,
     /// Bulk creations that are under way.
-    pub(crate) bulk: bulk::Calls,
+    pub(crate) bulk: bulk::ActiveBulkCalls,
     /// The OpenAPI document.
-    pub(crate) document: Value,
-    pub(crate) history: overview::History,
+    pub(crate) openapi: Value,
+    pub(crate) history: overview::OverviewHistory,
     /// Totals of domains in the last minute.
-    pub(crate) traffic: traffic::Notes,
+    pub(crate) traffic: traffic::TrafficWindow,
 }
 
 impl Api {
     /// The API of a node.
-    pub fn new(node: Arc<Node>, machine: Arc<dyn Machine>) -> Arc<Api> {
-        let tokens = Arc::new(Tokens::new(node.stores.settings.clone()));
+    pub fn new(node: Arc<Node>, machine: Arc<dyn ServerProcess>) -> Arc<Api> {
+        let tokens = Arc::new(ApiTokens::new(node.stores.server_kv.clone()));
         let document = openapi::document(&operations(), schemas());
-        let history = overview::History::default();
-        let traffic = traffic::Notes::default();
-        let bulk = bulk::Calls::default();
-        Arc::new(Api { node, machine, tokens, auth: Auth::default(), bulk, document, history, traffic })
+        let history = overview::OverviewHistory::default();
+        let traffic = traffic::TrafficWindow::default();
+        let bulk = bulk::ActiveBulkCalls::default();
+        Arc::new(Api {
+            node,
+            process: machine,
+            tokens,
+            auth: ApiAuth::default(),
+            bulk,
+            openapi: document,
+            history,
+            traffic,
+        })
     }
 
     /// Takes a point for the overview; to be called every [`overview::INTERVAL`] seconds.
     pub fn sample(&self) {
-        self.history.sample(&self.node, &self.machine.vitals());
+        self.history.sample(&self.node, &self.process.node_stats());
         self.traffic.sample(&self.node);
     }
 
@@ -112,12 +121,12 @@ pub fn router(api: Arc<Api>) -> Router {
         .merge(host_meta::routes())
         .merge(console::routes())
         .merge(v1(&api))
-        .fallback(health::nowhere)
+        .fallback(health::not_found)
         .with_state(api)
 }
 
 /// All operations that are declared.
-fn operations() -> Vec<Operation> {
+fn operations() -> Vec<ApiOperation> {
     let mut all = auth::operations();
     all.extend(auth::tokens::operations());
     all.extend(accounts::operations());
@@ -157,11 +166,11 @@ fn schemas() -> Vec<(&'static str, Value)> {
 fn v1(api: &Arc<Api>) -> Router<Arc<Api>> {
     Router::new()
         .merge(operation::router(api, operations()))
-        .route("/api/v1", any(operation::no_such_path))
-        .route("/api/v1/", any(operation::no_such_path))
-        .route("/api/v1/{*path}", any(operation::no_such_path))
-        .method_not_allowed_fallback(operation::no_such_method)
-        .layer(DefaultBodyLimit::max(BODY))
+        .route("/api/v1", any(operation::unknown_path))
+        .route("/api/v1/", any(operation::unknown_path))
+        .route("/api/v1/{*path}", any(operation::unknown_path))
+        .method_not_allowed_fallback(operation::method_not_allowed)
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(map_response(async |mut response: Response| {
             let headers = response.headers_mut();
             headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));

@@ -1,7 +1,7 @@
 //! `GET /api/v1/log`: the last lines of the node's log, out of a ring in memory.
 //!
 //! Lines are numbered without gaps from the start of the process; `next` of an answer is `after` of the question that goes
-//! on from there. The program's log fills the [`Ring`] with what its filter lets through, so `[log] level` decides what is
+//! on from there. The program's log fills the [`LogBuffer`] with what its filter lets through, so `[log] level` decides what is
 //! here as well.
 //!
 //! No secret is ever a field of a log line; fields with a name like one are blanked here all the same, since this log is
@@ -20,26 +20,26 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 
-use crate::auth::Scope;
-use crate::extract::Asked;
-use crate::operation::{Access, Gives, Operation};
+use crate::auth::TokenScope;
+use crate::extract::QueryParams;
+use crate::operation::{Access, ApiOperation, ResponseBody};
 use crate::{Api, Problem};
 
 /// Lines that are kept.
-pub const LINES: usize = 2_000;
+pub const MAX_LINES: usize = 2_000;
 /// Bytes of texts that are kept, all lines together.
-const BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 /// Bytes of one text; more is cut off.
-const TEXT: usize = 1_024;
+const MAX_TEXT_BYTES: usize = 1_024;
 /// Fields of a line; more are passed over.
-const FIELDS: usize = 16;
+const MAX_FIELDS: usize = 16;
 /// Lines of one answer unless another number is asked for.
-const USUAL: usize = 200;
+const DEFAULT_LIMIT: usize = 200;
 
 /// How grave a line is, as the log writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Level {
+pub enum LogLevel {
     /// Something is broken.
     Error,
     /// Something is odd.
@@ -54,13 +54,13 @@ pub enum Level {
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Line {
+pub struct LogLine {
     /// Its number; the first is 1.
     pub number: u64,
     /// Milliseconds since 1970.
     pub time: u64,
     /// How grave it is.
-    pub level: Level,
+    pub level: LogLevel,
     /// Where in the program it was written.
     pub target: String,
     /// The sentence.
@@ -70,7 +70,7 @@ pub struct Line {
     pub fields: Vec<(String, String)>,
 }
 
-impl Line {
+impl LogLine {
     fn bytes(&self) -> usize {
         let fields = self.fields.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
         self.target.len() + self.message.len() + fields
@@ -83,53 +83,53 @@ fn object<S: Serializer>(fields: &[(String, String)], to: S) -> Result<S::Ok, S:
 
 /// The last lines.
 #[derive(Debug, Default)]
-pub struct Ring(Mutex<Lines>);
+pub struct LogBuffer(Mutex<LogBufferState>);
 
 #[derive(Debug, Default)]
-struct Lines {
-    kept: VecDeque<Line>,
+struct LogBufferState {
+    lines: VecDeque<LogLine>,
     bytes: usize,
     last: u64,
     counts: [u64; 5],
 }
 
-impl Ring {
+impl LogBuffer {
     /// Adds a line; its number is given here. Texts are cut and secrets blanked.
-    pub fn push(&self, mut line: Line) {
-        line.fields.truncate(FIELDS);
+    pub fn push(&self, mut line: LogLine) {
+        line.fields.truncate(MAX_FIELDS);
         for (name, value) in &mut line.fields {
             if is_secret(name) {
                 "…".clone_into(value);
             }
-            cut(value);
+            truncate(value);
         }
-        cut(&mut line.message);
+        truncate(&mut line.message);
         let mut lines = self.0.lock();
         lines.last += 1;
         line.number = lines.last;
         lines.counts[line.level as usize] += 1;
         lines.bytes += line.bytes();
-        lines.kept.push_back(line);
-        while lines.kept.len() > LINES || lines.bytes > BYTES {
-            let Some(old) = lines.kept.pop_front() else { return };
+        lines.lines.push_back(line);
+        while lines.lines.len() > MAX_LINES || lines.bytes > MAX_BYTES {
+            let Some(old) = lines.lines.pop_front() else { return };
             lines.bytes -= old.bytes();
         }
     }
 
     /// Lines behind this number that are at least as grave, and the number to go on from. Without a number the newest.
-    pub fn read(&self, after: Option<u64>, level: Level, limit: usize) -> (Vec<Line>, u64) {
+    pub fn read(&self, after: Option<u64>, level: LogLevel, limit: usize) -> (Vec<LogLine>, u64) {
         let lines = self.0.lock();
-        let wanted = lines.kept.iter().filter(|line| line.level <= level);
+        let wanted = lines.lines.iter().filter(|line| line.level <= level);
         match after {
             // Whoever asks with a number of an earlier life of the process begins anew.
             Some(after) if after <= lines.last => {
-                let found: Vec<Line> = wanted.filter(|l| l.number > after).take(limit).cloned().collect();
+                let found: Vec<LogLine> = wanted.filter(|l| l.number > after).take(limit).cloned().collect();
                 let full = found.len() == limit;
                 let next = found.last().filter(|_| full).map_or(lines.last, |line| line.number);
                 (found, next)
             }
             _ => {
-                let mut found: Vec<Line> = wanted.rev().take(limit).cloned().collect();
+                let mut found: Vec<LogLine> = wanted.rev().take(limit).cloned().collect();
                 found.reverse();
                 (found, lines.last)
             }
@@ -148,25 +148,29 @@ fn is_secret(name: &str) -> bool {
     ["password", "secret", "token", "credential", "proof"].iter().any(|word| name.contains(word))
 }
 
-fn cut(text: &mut String) {
-    if text.len() > TEXT {
-        text.truncate(text.floor_char_boundary(TEXT));
+fn truncate(text: &mut String) {
+    if text.len() > MAX_TEXT_BYTES {
+        text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
         text.push('…');
     }
 }
 
 /// The operations of this file.
-pub(crate) fn operations() -> Vec<Operation> {
+pub(crate) fn operations() -> Vec<ApiOperation> {
     let number = json!({ "type": "integer", "minimum": 0 });
     let level = json!({ "$ref": "#/components/schemas/LogLevel" });
-    let limit = json!({ "type": "integer", "minimum": 1, "maximum": LINES, "default": USUAL });
+    let limit = json!({ "type": "integer", "minimum": 1, "maximum": MAX_LINES, "default": DEFAULT_LIMIT });
     vec![
-        Operation::new(Method::GET, "/log", "log", Access::May(Scope::Node), log)
+        ApiOperation::new(Method::GET, "/log", "log", Access::Scoped(TokenScope::Node), log)
             .summary("The last lines of the log, oldest first.")
             .query("after", number, "Only lines with higher numbers; without it the newest ones.")
             .query("level", level, "Only lines that are at least as grave.")
             .query("limit", limit, "Lines at most.")
-            .gives(200, Gives::Json("Log"), "Lines since the start of the node, as far as they are kept."),
+            .response(
+                200,
+                ResponseBody::Json("Log"),
+                "Lines since the start of the node, as far as they are kept.",
+            ),
     ]
 }
 
@@ -202,85 +206,91 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
 }
 
 #[derive(Debug, Deserialize)]
-struct Ask {
+struct LogQuery {
     after: Option<u64>,
-    level: Option<Level>,
+    level: Option<LogLevel>,
     limit: Option<usize>,
 }
 
 #[derive(Debug, Serialize)]
-struct Answer {
-    lines: Vec<Line>,
+struct LogResponse {
+    lines: Vec<LogLine>,
     next: u64,
 }
 
-async fn log(State(api): State<Arc<Api>>, Asked(ask): Asked<Ask>) -> Result<Json<Answer>, Problem> {
-    let limit = ask.limit.unwrap_or(USUAL);
-    if !(1..=LINES).contains(&limit) {
-        return Err(Problem::invalid(format!("limit is a number from 1 to {LINES}")));
+async fn log(
+    State(api): State<Arc<Api>>,
+    QueryParams(ask): QueryParams<LogQuery>,
+) -> Result<Json<LogResponse>, Problem> {
+    let limit = ask.limit.unwrap_or(DEFAULT_LIMIT);
+    if !(1..=MAX_LINES).contains(&limit) {
+        return Err(Problem::invalid(format!("limit is a number from 1 to {MAX_LINES}")));
     }
-    let (lines, next) = api.machine.log().read(ask.after, ask.level.unwrap_or(Level::Trace), limit);
-    Ok(Json(Answer { lines, next }))
+    let (lines, next) = api.process.log().read(ask.after, ask.level.unwrap_or(LogLevel::Trace), limit);
+    Ok(Json(LogResponse { lines, next }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn line(level: Level, message: &str) -> Line {
+    fn line(level: LogLevel, message: &str) -> LogLine {
         let (target, message) = ("throng".to_owned(), message.to_owned());
-        Line { number: 0, time: 1, level, target, message, fields: Vec::new() }
+        LogLine { number: 0, time: 1, level, target, message, fields: Vec::new() }
     }
-    fn messages(lines: &[Line]) -> Vec<&str> {
+    fn messages(lines: &[LogLine]) -> Vec<&str> {
         lines.iter().map(|line| line.message.as_str()).collect()
     }
 
     #[test]
-    fn a_reader_goes_on_where_it_stopped() {
-        let ring = Ring::default();
+    fn a_reader_resumes_where_it_stopped() {
+        let ring = LogBuffer::default();
         for text in ["a", "b", "c"] {
-            ring.push(line(Level::Info, text));
+            ring.push(line(LogLevel::Info, text));
         }
-        let (lines, next) = ring.read(None, Level::Info, 2);
+        let (lines, next) = ring.read(None, LogLevel::Info, 2);
         assert_eq!((messages(&lines), next), (vec!["b", "c"], 3));
-        assert_eq!(ring.read(Some(next), Level::Info, 10), (Vec::new(), 3));
-        ring.push(line(Level::Debug, "d"));
-        ring.push(line(Level::Error, "e"));
-        let (lines, next) = ring.read(Some(next), Level::Warn, 10);
+        assert_eq!(ring.read(Some(next), LogLevel::Info, 10), (Vec::new(), 3));
+        ring.push(line(LogLevel::Debug, "d"));
+        ring.push(line(LogLevel::Error, "e"));
+        let (lines, next) = ring.read(Some(next), LogLevel::Warn, 10);
         assert_eq!((messages(&lines), next), (vec!["e"], 5));
-        let (lines, next) = ring.read(Some(0), Level::Trace, 2);
+        let (lines, next) = ring.read(Some(0), LogLevel::Trace, 2);
         assert_eq!(
             (messages(&lines), next),
             (vec!["a", "b"], 2),
             "a full answer goes on behind its last line"
         );
-        let (lines, _) = ring.read(Some(900), Level::Trace, 2);
+        let (lines, _) = ring.read(Some(900), LogLevel::Trace, 2);
         assert_eq!(messages(&lines), ["d", "e"], "a number from before a restart");
         assert_eq!(ring.counts()[..3], [("error", 1), ("warn", 0), ("info", 3)]);
     }
 
     #[test]
     fn lines_and_bytes_are_bounded() {
-        let ring = Ring::default();
-        for n in 0..LINES + 5 {
-            ring.push(line(Level::Info, &n.to_string()));
+        let ring = LogBuffer::default();
+        for n in 0..MAX_LINES + 5 {
+            ring.push(line(LogLevel::Info, &n.to_string()));
         }
-        let (lines, _) = ring.read(None, Level::Info, LINES * 2);
-        assert_eq!((lines.len(), lines[0].message.as_str()), (LINES, "5"));
-        for _ in 0..LINES {
-            ring.push(line(Level::Info, &"日".repeat(5_000)));
+        let (lines, _) = ring.read(None, LogLevel::Info, MAX_LINES * 2);
+        assert_eq!((lines.len(), lines[0].message.as_str()), (MAX_LINES, "5"));
+        for _ in 0..MAX_LINES {
+            ring.push(line(LogLevel::Info, &"日".repeat(5_000)));
         }
         let lines = ring.0.lock();
-        assert!(lines.kept.len() > 900 && lines.bytes <= BYTES, "{} {}", lines.kept.len(), lines.bytes);
-        assert!(lines.kept.iter().all(|line| line.message.len() <= TEXT + 3));
+        assert!(lines.lines.len() > 900 && lines.bytes <= MAX_BYTES, "{} {}", lines.lines.len(), lines.bytes);
+        assert!(lines.lines.iter().all(|line| line.message.len() <= MAX_TEXT_BYTES + 3));
     }
 
     #[test]
-    fn what_is_called_a_secret_is_not_shown() {
-        let ring = Ring::default();
+    fn fields_named_as_secrets_are_redacted() {
+        let ring = LogBuffer::default();
         let field = |name: &str| (name.to_owned(), "hunter2".to_owned());
-        ring.push(Line { fields: vec![field("new_password"), field("user")], ..line(Level::Info, "x") });
-        let (lines, _) = ring.read(None, Level::Info, 1);
+        ring.push(LogLine {
+            fields: vec![field("new_password"), field("user")],
+            ..line(LogLevel::Info, "x")
+        });
+        let (lines, _) = ring.read(None, LogLevel::Info, 1);
         assert_eq!(lines[0].fields, [("new_password".to_owned(), "…".to_owned()), field("user")]);
     }
 }

@@ -10,20 +10,20 @@ use axum::extract::State;
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::auth::{Caller, Scope};
-use crate::machine::Reloaded;
-use crate::operation::{Access, Gives, Operation};
+use crate::auth::{ApiCaller, TokenScope};
+use crate::operation::{Access, ApiOperation, ResponseBody};
+use crate::server_process::Reloaded;
 use crate::{Api, Problem};
 
 /// The operations of this file.
-pub(crate) fn operations() -> Vec<Operation> {
+pub(crate) fn operations() -> Vec<ApiOperation> {
     vec![
-        Operation::new(Method::GET, "/nodes", "listNodes", Access::May(Scope::Read), nodes)
+        ApiOperation::new(Method::GET, "/nodes", "listNodes", Access::Scoped(TokenScope::Read), nodes)
             .summary("The nodes of the cluster, the one that answers first.")
-            .gives(200, Gives::Json("Nodes"), "The nodes."),
-        Operation::new(Method::POST, "/reload", "reload", Access::May(Scope::Node), reload)
+            .response(200, ResponseBody::Json("Nodes"), "The nodes."),
+        ApiOperation::new(Method::POST, "/reload", "reload", Access::Scoped(TokenScope::Node), reload)
             .summary("Takes over the configuration as it is now, all of it or nothing.")
-            .gives(200, Gives::Json("Reloaded"), "What holds now, and what needs a restart.")
+            .response(200, ResponseBody::Json("Reloaded"), "What holds now, and what needs a restart.")
             .problems(&[409]),
     ]
 }
@@ -73,18 +73,18 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
 
 async fn nodes(State(api): State<Arc<Api>>) -> Json<Value> {
     let node = &api.node;
-    let (vitals, started) = (api.machine.vitals(), api.machine.started());
+    let (vitals, started) = (api.process.node_stats(), api.process.started());
     let own = node.cluster.node();
     let mut list = vec![json!({
         "name": own.as_str(),
         "this": true,
-        "ready": api.machine.ready(),
+        "ready": api.process.ready(),
         "version": node.version,
         "started": started,
         "up_seconds": node.seconds(),
-        "accounts_online": node.table.accounts(),
-        "sessions": node.table.sessions(),
-        "connections": node.links.len(),
+        "accounts_online": node.routing_table.accounts(),
+        "sessions": node.routing_table.sessions(),
+        "connections": node.outboxes.len(),
         "cpu_seconds": vitals.cpu_seconds,
         "memory_bytes": vitals.memory_bytes,
     })];
@@ -93,9 +93,9 @@ async fn nodes(State(api): State<Arc<Api>>) -> Json<Value> {
     Json(json!({ "nodes": list }))
 }
 
-async fn reload(State(api): State<Arc<Api>>, caller: Caller) -> Result<Json<Reloaded>, Problem> {
-    let done = api.machine.reload().await;
+async fn reload(State(api): State<Arc<Api>>, caller: ApiCaller) -> Result<Json<Reloaded>, Problem> {
+    let done = api.process.reload().await;
     let outcome = if done.is_ok() { "done" } else { "not-acceptable" };
-    api.node.audit(&caller.as_command(), "reload", "", outcome);
+    api.node.audit(&caller.to_command_caller(), "reload", "", outcome);
     done.map(Json).map_err(|mistakes| Problem::new(StatusCode::CONFLICT, "not-acceptable", mistakes))
 }

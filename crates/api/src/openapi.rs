@@ -11,26 +11,26 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
-use throng_core::command::Scope;
+use throng_core::command::TokenScope;
 
 use crate::Api;
-use crate::operation::{Access, Gives, Operation, Takes};
+use crate::operation::{Access, ApiOperation, RequestBody, ResponseBody};
 
 /// The operation that serves the document.
-pub(crate) fn operations() -> Vec<Operation> {
-    let serve = async |State(api): State<Arc<Api>>| axum::Json(api.document.clone());
+pub(crate) fn operations() -> Vec<ApiOperation> {
+    let serve = async |State(api): State<Arc<Api>>| axum::Json(api.openapi.clone());
     vec![
-        Operation::new(Method::GET, "/openapi.json", "openapi", Access::Everybody, serve)
+        ApiOperation::new(Method::GET, "/openapi.json", "openapi", Access::Public, serve)
             .summary("This document.")
-            .gives(200, Gives::Json("Anything"), "An OpenAPI 3.1 document."),
+            .response(200, ResponseBody::Json("Anything"), "An OpenAPI 3.1 document."),
     ]
 }
 
 /// The schemas that operations of several files use.
-fn common() -> Vec<(&'static str, Value)> {
+fn common_schemas() -> Vec<(&'static str, Value)> {
     vec![
         ("Anything", json!({ "type": "object" })),
-        ("Scope", json!({ "type": "string", "enum": Scope::ALL.map(Scope::as_str) })),
+        ("Scope", json!({ "type": "string", "enum": TokenScope::ALL.map(TokenScope::as_str) })),
         (
             "Problem",
             json!({
@@ -54,18 +54,18 @@ fn reference(schema: &str) -> Value {
 }
 
 /// The document of these operations.
-pub(crate) fn document(operations: &[Operation], schemas: Vec<(&'static str, Value)>) -> Value {
+pub(crate) fn document(operations: &[ApiOperation], schemas: Vec<(&'static str, Value)>) -> Value {
     let mut paths: Map<String, Value> = Map::new();
     for operation in operations {
         let path = paths.entry(format!("/api/v1{}", operation.path)).or_insert_with(|| json!({}));
         path[operation.method.as_str().to_lowercase()] = describe(operation);
     }
     let all: Map<String, Value> =
-        common().into_iter().chain(schemas).map(|(k, v)| (k.to_owned(), v)).collect();
+        common_schemas().into_iter().chain(schemas).map(|(k, v)| (k.to_owned(), v)).collect();
     let problems: Map<String, Value> = [400, 401, 403, 404, 409, 413, 415, 422, 429, 503]
         .map(|status| {
             let content = json!({ "application/problem+json": { "schema": reference("Problem") } });
-            (name(status), json!({ "description": name(status), "content": content }))
+            (status_name(status), json!({ "description": status_name(status), "content": content }))
         })
         .into_iter()
         .collect();
@@ -101,7 +101,7 @@ pub(crate) fn document(operations: &[Operation], schemas: Vec<(&'static str, Val
 }
 
 /// What the variable part of a path may be.
-fn example(path: &str) -> &'static str {
+fn example_path(path: &str) -> &'static str {
     match path {
         "/commands/{name}" => "get-registered-users-num",
         "/tokens/{name}" => "backup",
@@ -110,7 +110,7 @@ fn example(path: &str) -> &'static str {
     }
 }
 
-fn describe(operation: &Operation) -> Value {
+fn describe(operation: &ApiOperation) -> Value {
     let mut parameters: Vec<Value> = operation
         .path
         .split('/')
@@ -118,7 +118,7 @@ fn describe(operation: &Operation) -> Value {
         .map(|name| {
             json!({
                 "name": name, "in": "path", "required": true, "schema": { "type": "string", "minLength": 1 },
-                "example": example(operation.path),
+                "example": example_path(operation.path),
             })
         })
         .collect();
@@ -136,16 +136,16 @@ fn describe(operation: &Operation) -> Value {
         value["parameters"] = parameters.into();
     }
     let body = |kind: &str, schema: &str, required: bool| json!({ "required": required, "content": { kind: { "schema": reference(schema) } } });
-    match operation.takes {
-        Takes::Nothing => {}
-        Takes::Json(schema) => value["requestBody"] = body("application/json", schema, true),
-        Takes::MaybeJson(schema) => value["requestBody"] = body("application/json", schema, false),
-        Takes::Lines(schema) => value["requestBody"] = body("application/x-ndjson", schema, true),
+    match operation.request_body {
+        RequestBody::Nothing => {}
+        RequestBody::Json(schema) => value["requestBody"] = body("application/json", schema, true),
+        RequestBody::OptionalJson(schema) => value["requestBody"] = body("application/json", schema, false),
+        RequestBody::JsonLines(schema) => value["requestBody"] = body("application/x-ndjson", schema, true),
     }
     match operation.access {
-        Access::Everybody => value["security"] = json!([]),
-        Access::SignedIn => value["security"] = json!([{ "token": [] }, { "session": [] }]),
-        Access::May(scope) => {
+        Access::Public => value["security"] = json!([]),
+        Access::Authenticated => value["security"] = json!([{ "token": [] }, { "session": [] }]),
+        Access::Scoped(scope) => {
             value["security"] = json!([{ "token": [scope.as_str()] }, { "session": [] }]);
             value["x-scope"] = json!(scope.as_str());
         }
@@ -154,35 +154,38 @@ fn describe(operation: &Operation) -> Value {
 }
 
 /// What a status is called, in one word.
-fn name(status: u16) -> String {
+fn status_name(status: u16) -> String {
     let title = StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason()).unwrap_or("Problem");
     title.split(' ').collect()
 }
 
-fn responses(operation: &Operation, parameters: bool) -> Value {
-    let (status, gives, text) = operation.gives;
+fn responses(operation: &ApiOperation, parameters: bool) -> Value {
+    let (status, gives, text) = operation.response;
     let content = |kind: &str, schema: &str| json!({ "description": text, "content": { kind: { "schema": reference(schema) } } });
     let good = match gives {
-        Gives::Nothing => json!({ "description": text }),
-        Gives::Json(schema) => content("application/json", schema),
-        Gives::Lines(schema) => content("application/x-ndjson", schema),
+        ResponseBody::Nothing => json!({ "description": text }),
+        ResponseBody::Json(schema) => content("application/json", schema),
+        ResponseBody::JsonLines(schema) => content("application/x-ndjson", schema),
     };
     let mut all = Map::from_iter([(status.to_string(), good)]);
     let mut problems: Vec<u16> = operation.problems.to_vec();
-    if operation.access != Access::Everybody {
+    if operation.access != Access::Public {
         problems.extend([401, 403, 503]);
     }
     if parameters {
         problems.push(400);
     }
-    match operation.takes {
-        Takes::Nothing => {}
-        Takes::MaybeJson(_) => problems.extend([400, 413]),
-        Takes::Json(_) | Takes::Lines(_) => problems.extend([400, 413, 415]),
+    match operation.request_body {
+        RequestBody::Nothing => {}
+        RequestBody::OptionalJson(_) => problems.extend([400, 413]),
+        RequestBody::Json(_) | RequestBody::JsonLines(_) => problems.extend([400, 413, 415]),
     }
     problems.sort_unstable();
     for status in problems {
-        all.insert(status.to_string(), json!({ "$ref": format!("#/components/responses/{}", name(status)) }));
+        all.insert(
+            status.to_string(),
+            json!({ "$ref": format!("#/components/responses/{}", status_name(status)) }),
+        );
     }
     all.into()
 }
@@ -197,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_is_the_one_that_is_kept() {
+    fn the_committed_document_is_current() {
         let document = document(&crate::operations(), crate::schemas());
         let text = serde_json::to_string_pretty(&document).unwrap() + "\n";
         if std::env::var_os("THRONG_BLESS").is_some() {
@@ -226,12 +229,12 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_told_apart_and_described() {
+    fn operations_have_unique_ids_and_descriptions() {
         let mut ids = BTreeSet::new();
         for operation in crate::operations() {
             assert!(ids.insert(operation.id), "{} is there twice", operation.id);
             assert!(operation.summary.ends_with('.'), "{}", operation.id);
-            let open = operation.access == Access::Everybody;
+            let open = operation.access == Access::Public;
             assert!(!open || matches!(operation.id, "openapi" | "signIn"), "{} is open", operation.id);
         }
     }

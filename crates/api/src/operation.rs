@@ -16,40 +16,40 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use serde_json::Value;
 
-use crate::auth::{Caller, Scope};
+use crate::auth::{ApiCaller, TokenScope};
 use crate::{Api, Problem};
 
 /// Who may use an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Whoever reaches the port.
-    Everybody,
+    Public,
     /// Whoever has any proof; the handler decides further.
-    SignedIn,
+    Authenticated,
     /// Administrators, and tokens with this scope.
-    May(Scope),
+    Scoped(TokenScope),
 }
 
 /// What the body of a request is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Takes {
+pub(crate) enum RequestBody {
     Nothing,
     /// JSON of this schema.
     Json(&'static str),
     /// JSON of this schema, or nothing.
-    MaybeJson(&'static str),
+    OptionalJson(&'static str),
     /// A line of JSON of this schema for each item.
-    Lines(&'static str),
+    JsonLines(&'static str),
 }
 
 /// What an answer is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Gives {
+pub(crate) enum ResponseBody {
     Nothing,
     /// JSON of this schema.
     Json(&'static str),
     /// Lines of JSON of this schema.
-    Lines(&'static str),
+    JsonLines(&'static str),
 }
 
 /// A parameter in the query.
@@ -61,7 +61,7 @@ pub(crate) struct Parameter {
 }
 
 /// One operation.
-pub(crate) struct Operation {
+pub(crate) struct ApiOperation {
     pub(crate) method: Method,
     /// Below `/api/v1`.
     pub(crate) path: &'static str,
@@ -71,14 +71,14 @@ pub(crate) struct Operation {
     pub(crate) summary: &'static str,
     pub(crate) access: Access,
     pub(crate) query: Vec<Parameter>,
-    pub(crate) takes: Takes,
-    pub(crate) gives: (u16, Gives, &'static str),
+    pub(crate) request_body: RequestBody,
+    pub(crate) response: (u16, ResponseBody, &'static str),
     /// Statuses of problems, besides those that follow from the rest.
     pub(crate) problems: &'static [u16],
     handler: MethodRouter<Arc<Api>>,
 }
 
-impl Operation {
+impl ApiOperation {
     /// An operation that answers 200 with nothing, until told otherwise.
     pub(crate) fn new<H, T>(
         method: Method,
@@ -86,82 +86,82 @@ impl Operation {
         id: &'static str,
         access: Access,
         handler: H,
-    ) -> Operation
+    ) -> ApiOperation
     where
         H: Handler<T, Arc<Api>>,
         T: 'static,
     {
         let filter = MethodFilter::try_from(method.clone()).unwrap_or(MethodFilter::GET);
-        Operation {
+        ApiOperation {
             method,
             path,
             id,
             summary: "",
             access,
             query: Vec::new(),
-            takes: Takes::Nothing,
-            gives: (200, Gives::Nothing, "Done."),
+            request_body: RequestBody::Nothing,
+            response: (200, ResponseBody::Nothing, "Done."),
             problems: &[],
             handler: on(filter, handler),
         }
     }
     /// One sentence for people.
-    pub(crate) fn summary(mut self, summary: &'static str) -> Operation {
+    pub(crate) fn summary(mut self, summary: &'static str) -> ApiOperation {
         self.summary = summary;
         self
     }
     /// A parameter in the query, with its JSON Schema.
-    pub(crate) fn query(mut self, name: &'static str, schema: Value, text: &'static str) -> Operation {
+    pub(crate) fn query(mut self, name: &'static str, schema: Value, text: &'static str) -> ApiOperation {
         self.query.push(Parameter { name, text, schema });
         self
     }
     /// What the body is.
-    pub(crate) fn takes(mut self, takes: Takes) -> Operation {
-        self.takes = takes;
+    pub(crate) fn request_body(mut self, takes: RequestBody) -> ApiOperation {
+        self.request_body = takes;
         self
     }
     /// What it answers if all goes well.
-    pub(crate) fn gives(mut self, status: u16, what: Gives, text: &'static str) -> Operation {
-        self.gives = (status, what, text);
+    pub(crate) fn response(mut self, status: u16, what: ResponseBody, text: &'static str) -> ApiOperation {
+        self.response = (status, what, text);
         self
     }
     /// What else may go wrong.
-    pub(crate) fn problems(mut self, statuses: &'static [u16]) -> Operation {
+    pub(crate) fn problems(mut self, statuses: &'static [u16]) -> ApiOperation {
         self.problems = statuses;
         self
     }
 }
 
 /// The routes of these operations.
-pub(crate) fn router(api: &Arc<Api>, operations: Vec<Operation>) -> Router<Arc<Api>> {
+pub(crate) fn router(api: &Arc<Api>, operations: Vec<ApiOperation>) -> Router<Arc<Api>> {
     let mut router = Router::new();
     for operation in operations {
         let path = format!("/api/v1{}", operation.path);
-        let check = from_fn_with_state((api.clone(), operation.access), check);
+        let check = from_fn_with_state((api.clone(), operation.access), authorize);
         router = router.route(&path, operation.handler.layer::<_, Infallible>(check));
     }
     router
 }
 
-/// Lets through who may; the handler finds the [`Caller`] that was made here.
-async fn check(
+/// Lets through who may; the handler finds the [`ApiCaller`] that was made here.
+async fn authorize(
     State((api, access)): State<(Arc<Api>, Access)>,
     request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
-    if access == Access::Everybody {
+    if access == Access::Public {
         return Ok(next.run(request).await);
     }
     let (mut parts, body) = request.into_parts();
-    let caller = Caller::from_request_parts(&mut parts, &api).await?;
-    if let Access::May(scope) = access {
-        caller.need(scope)?;
+    let caller = ApiCaller::from_request_parts(&mut parts, &api).await?;
+    if let Access::Scoped(scope) = access {
+        caller.require_scope(scope)?;
     }
     Ok(next.run(Request::from_parts(parts, body)).await)
 }
 
 /// For other methods than a path has.
-pub(crate) async fn no_such_method() -> Response {
+pub(crate) async fn method_not_allowed() -> Response {
     Problem::new(
         axum::http::StatusCode::METHOD_NOT_ALLOWED,
         "not-allowed",
@@ -171,6 +171,6 @@ pub(crate) async fn no_such_method() -> Response {
 }
 
 /// For paths that are none.
-pub(crate) async fn no_such_path() -> Problem {
+pub(crate) async fn unknown_path() -> Problem {
     Problem::not_found("there is nothing at this path")
 }

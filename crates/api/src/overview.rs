@@ -12,7 +12,7 @@
 //! Left out: longer spans and more detail, for which there is `/metrics`. The trap: numbers are kept as `f32` (an hour of
 //! all series is 260 kB), so a gauge of billions is right to seven digits and no more.
 
-pub mod saved;
+pub mod persistence;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderMap, Method};
 use axum::response::Response;
-use base::count::Snapshot;
+use base::count::HistogramSnapshot;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use throng_core::Node;
 
-use crate::auth::Scope;
-use crate::extract::Asked;
-use crate::machine::{Resources, Vitals};
-use crate::operation::{Access, Gives, Operation};
+use crate::auth::TokenScope;
+use crate::extract::QueryParams;
+use crate::operation::{Access, ApiOperation, ResponseBody};
+use crate::server_process::{NodeStats, ResourceStatus};
 use crate::{Api, assets};
 
 /// Seconds between two points.
@@ -83,23 +83,23 @@ pub const SERIES: [(&str, &str); 40] = [
 
 /// What counters and histograms said at one moment.
 #[derive(Debug, Default)]
-struct Totals {
+struct OverviewTotals {
     /// Microseconds of the node's clock.
     at: u64,
     counters: [u64; 19],
     cpu_seconds: f64,
-    delivery: Snapshot,
-    store: Snapshot,
-    pool_wait: Snapshot,
-    lag: Snapshot,
+    delivery: HistogramSnapshot,
+    store: HistogramSnapshot,
+    pool_wait: HistogramSnapshot,
+    lag: HistogramSnapshot,
 }
 
-impl Totals {
-    fn of(node: &Node, vitals: &Vitals) -> Totals {
+impl OverviewTotals {
+    fn collect(node: &Node, vitals: &NodeStats) -> OverviewTotals {
         let metrics = &node.metrics;
         let [[messages_in, presence_in, iq_in], [messages_out, presence_out, iq_out]] = metrics.stanzas();
-        Totals {
-            at: node.clock.micros(),
+        OverviewTotals {
+            at: node.clock.now_micros(),
             counters: [
                 metrics.logins.sum(),
                 metrics.login_failures.sum() + metrics.logins_throttled.sum(),
@@ -111,51 +111,51 @@ impl Totals {
                 iq_out,
                 vitals.bytes_in,
                 vitals.bytes_out,
-                metrics.dropped.sum(),
-                metrics.queue_full.sum(),
-                metrics.bounced.sum(),
+                metrics.stanzas_dropped.sum(),
+                metrics.session_queue_full.sum(),
+                metrics.stanzas_bounced.sum(),
                 metrics.offline_stored.get(),
                 metrics.offline_delivered.get(),
-                vitals.store.count(),
+                vitals.store_latency.count(),
                 vitals.store_failed,
                 vitals.log_errors,
                 vitals.log_warnings,
             ],
             cpu_seconds: vitals.cpu_seconds,
             delivery: metrics.deliveries(),
-            store: vitals.store.clone(),
+            store: vitals.store_latency.clone(),
             pool_wait: vitals.pool_wait.clone(),
-            lag: vitals.lag.clone(),
+            lag: vitals.event_loop_lag.clone(),
         }
     }
 }
 
-type Point = [f32; SERIES.len()];
+type SamplePoint = [f32; SERIES.len()];
 
 /// The values of one point, from two moments.
-fn values(node: &Node, vitals: &Vitals, before: &Totals, now: &Totals) -> Point {
+fn values(node: &Node, vitals: &NodeStats, before: &OverviewTotals, now: &OverviewTotals) -> SamplePoint {
     let seconds = now.at.saturating_sub(before.at) as f64 / 1e6;
     let rate = |at: usize| {
         let grown = now.counters[at].saturating_sub(before.counters[at]) as f64;
         if seconds > 0.0 { grown / seconds } else { 0.0 }
     };
     // Seconds; no number where nothing was measured.
-    let share = |now: &Snapshot, before: &Snapshot, share: f64| {
+    let share = |now: &HistogramSnapshot, before: &HistogramSnapshot, share: f64| {
         now.since(before).quantile(share).map_or(f64::NAN, |micros| micros / 1e6)
     };
     let cpu = if seconds > 0.0 { (now.cpu_seconds - before.cpu_seconds) / seconds * 100.0 } else { 0.0 };
     let by = |transport| node.metrics.sessions.get([transport]) as f64;
-    let (sessions, connected) = (node.table.sessions() as f64, node.metrics.sessions.sum() as f64);
-    let [control, messages, presence] = node.links.measured().map(|bytes| bytes as f64);
+    let (sessions, connected) = (node.routing_table.sessions() as f64, node.metrics.sessions.sum() as f64);
+    let [control, messages, presence] = node.outboxes.measured_bytes().map(|bytes| bytes as f64);
     [
-        node.table.accounts() as f64,
+        node.routing_table.accounts() as f64,
         sessions,
         by("tcp"),
         by("tls"),
         by("websocket"),
         by("bosh"),
         (sessions - connected).max(0.0),
-        node.links.len() as f64,
+        node.outboxes.len() as f64,
         vitals.unauthenticated_connections as f64,
         rate(0),
         rate(1),
@@ -184,7 +184,7 @@ fn values(node: &Node, vitals: &Vitals, before: &Totals, now: &Totals) -> Point 
         rate(16),
         share(&now.store, &before.store, 0.99),
         share(&now.pool_wait, &before.pool_wait, 0.99),
-        vitals.store_running as f64,
+        vitals.store_in_flight as f64,
         share(&now.lag, &before.lag, 1.0),
         rate(17),
         rate(18),
@@ -194,10 +194,10 @@ fn values(node: &Node, vitals: &Vitals, before: &Totals, now: &Totals) -> Point 
 
 /// The last hour.
 #[derive(Debug, Default)]
-pub(crate) struct History(Mutex<Kept>);
+pub(crate) struct OverviewHistory(Mutex<HistoryState>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct HistoryState {
     /// One ring for each series; empty before the first point.
     rings: Vec<Box<[f32]>>,
     /// Points in them.
@@ -206,16 +206,16 @@ struct Kept {
     next: usize,
     /// Seconds since 1970 of the last one.
     last: u64,
-    before: Totals,
+    before: OverviewTotals,
 }
 
-impl Kept {
+impl HistoryState {
     /// Rings without a point.
     fn clear(&mut self) {
         self.rings = SERIES.map(|_| vec![f32::NAN; POINTS].into_boxed_slice()).into();
     }
 
-    fn push(&mut self, point: Point) {
+    fn push(&mut self, point: SamplePoint) {
         if self.rings.is_empty() {
             self.clear();
         }
@@ -227,7 +227,7 @@ impl Kept {
     }
 
     /// Adds a point that was taken at this second. Missed ones become gaps; a clock that jumped begins the hour anew.
-    fn add(&mut self, second: u64, point: Point) {
+    fn add(&mut self, second: u64, point: SamplePoint) {
         let missed = second.saturating_sub(self.last) / INTERVAL;
         if self.len > 0 && (second < self.last || missed as usize > POINTS) {
             (self.len, self.next) = (0, 0);
@@ -252,11 +252,11 @@ impl Kept {
     }
 }
 
-impl History {
+impl OverviewHistory {
     /// Takes a point.
-    pub(crate) fn sample(&self, node: &Node, vitals: &Vitals) {
-        node.links.measure();
-        let now = Totals::of(node, vitals);
+    pub(crate) fn sample(&self, node: &Node, vitals: &NodeStats) {
+        node.outboxes.measure_queues();
+        let now = OverviewTotals::collect(node, vitals);
         let second = node.clock.unix_millis() / 1000;
         let mut kept = self.0.lock();
         if kept.before.at != 0 {
@@ -290,13 +290,13 @@ fn number(value: f32) -> Value {
 }
 
 /// The operations of this file.
-pub(crate) fn operations() -> Vec<Operation> {
+pub(crate) fn operations() -> Vec<ApiOperation> {
     let since = json!({ "type": "integer", "minimum": 0 });
     vec![
-        Operation::new(Method::GET, "/overview", "overview", Access::May(Scope::Read), overview)
+        ApiOperation::new(Method::GET, "/overview", "overview", Access::Scoped(TokenScope::Read), overview)
             .summary("The figures of the node now and in the last hour.")
             .query("since", since, "Seconds since 1970: only points that are newer.")
-            .gives(200, Gives::Json("Overview"), "The figures."),
+            .response(200, ResponseBody::Json("Overview"), "The figures."),
     ]
 }
 
@@ -345,10 +345,10 @@ fn resources() -> Value {
     })
 }
 
-fn present(found: Resources) -> Value {
-    const MOST: usize = 10;
-    let certificates = found.certificates.iter().take(MOST).map(|one| {
-        let names: Vec<&String> = one.names.iter().take(MOST).collect();
+fn resource_json(found: ResourceStatus) -> Value {
+    const MAX_LISTED: usize = 10;
+    let certificates = found.certificates.iter().take(MAX_LISTED).map(|one| {
+        let names: Vec<&String> = one.names.iter().take(MAX_LISTED).collect();
         json!({ "names": names, "not_after": one.not_after })
     });
     json!({
@@ -360,32 +360,36 @@ fn present(found: Resources) -> Value {
 }
 
 #[derive(Debug, Deserialize)]
-struct Ask {
+struct OverviewQuery {
     since: Option<u64>,
 }
 
-async fn overview(State(api): State<Arc<Api>>, headers: HeaderMap, Asked(ask): Asked<Ask>) -> Response {
+async fn overview(
+    State(api): State<Arc<Api>>,
+    headers: HeaderMap,
+    QueryParams(ask): QueryParams<OverviewQuery>,
+) -> Response {
     let mut answer = api.history.answer(ask.since);
     answer["units"] = json!(SERIES.into_iter().collect::<BTreeMap<_, _>>());
-    answer["current"] = api.machine.figures();
-    answer["current"]["ready"] = api.machine.ready().into();
-    answer["resources"] = present(api.machine.resources());
+    answer["current"] = api.process.status_json();
+    answer["current"]["ready"] = api.process.ready().into();
+    answer["resources"] = resource_json(api.process.resources());
     // An hour of a busy node is half a megabyte of digits.
-    assets::json(&answer, &headers)
+    assets::json_response(&answer, &headers)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::count::{Histogram, MICROS};
+    use base::count::{Histogram, LATENCY_BUCKETS_MICROS};
 
-    fn point(value: f32) -> Point {
+    fn point(value: f32) -> SamplePoint {
         [value; SERIES.len()]
     }
 
     #[test]
-    fn an_hour_is_kept_and_a_reader_gets_what_is_new() {
-        let mut kept = Kept::default();
+    fn an_hour_is_kept_and_a_reader_gets_only_new_points() {
+        let mut kept = HistoryState::default();
         for n in 0..POINTS as u64 + 10 {
             kept.add(1_000 + n * INTERVAL, point(n as f32));
         }
@@ -401,7 +405,7 @@ mod tests {
     /// The page with everything else is 135 kB, and is to stay below 300.
     #[tokio::test]
     async fn an_hour_of_a_busy_node_is_small_on_the_wire() {
-        let history = History::default();
+        let history = OverviewHistory::default();
         let mut noise = 1_u32;
         for n in 0..POINTS as u64 {
             let point = std::array::from_fn(|at| {
@@ -417,14 +421,14 @@ mod tests {
             history.0.lock().add(1_000 + n * INTERVAL, point);
         }
         let asked = HeaderMap::from_iter([(axum::http::header::ACCEPT_ENCODING, "gzip".parse().unwrap())]);
-        let answer = assets::json(&history.answer(None), &asked);
+        let answer = assets::json_response(&history.answer(None), &asked);
         let bytes = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
         assert!(bytes.len() < 160_000, "{}", bytes.len());
     }
 
     #[test]
     fn a_moment_without_a_point_is_a_gap_and_a_jump_of_the_clock_a_new_beginning() {
-        let mut kept = Kept::default();
+        let mut kept = HistoryState::default();
         kept.add(100, point(1.0));
         kept.add(101, point(9.0));
         kept.add(106, point(2.0));
@@ -437,18 +441,22 @@ mod tests {
 
     #[test]
     fn rates_and_percentiles_are_those_of_the_interval() {
-        let engine = testkit::Engine::new(&[]);
+        let engine = testkit::TestNode::new(&[]);
         let node = &engine.node;
-        let time = Histogram::new(MICROS);
+        let time = Histogram::new(LATENCY_BUCKETS_MICROS);
         time.record(5_000_000);
-        let first = Vitals { store: time.snapshot(), cpu_seconds: 10.0, ..Vitals::default() };
-        let before = Totals { at: 1_000_000, ..Totals::of(node, &first) };
+        let first = NodeStats { store_latency: time.snapshot(), cpu_seconds: 10.0, ..NodeStats::default() };
+        let before = OverviewTotals { at: 1_000_000, ..OverviewTotals::collect(node, &first) };
         (0..10).for_each(|_| time.record(900));
         node.metrics.logins.add(["PLAIN"], 8);
         node.metrics.sessions.add(["tls"], 3);
-        let second =
-            Vitals { store: time.snapshot(), cpu_seconds: 13.0, memory_bytes: 5, ..Vitals::default() };
-        let now = Totals { at: 3_000_000, ..Totals::of(node, &second) };
+        let second = NodeStats {
+            store_latency: time.snapshot(),
+            cpu_seconds: 13.0,
+            memory_bytes: 5,
+            ..NodeStats::default()
+        };
+        let now = OverviewTotals { at: 3_000_000, ..OverviewTotals::collect(node, &second) };
         let values = values(node, &second, &before, &now);
         let get = |name: &str| values[SERIES.iter().position(|(n, _)| *n == name).unwrap()];
         assert_eq!([get("logins"), get("database_ops"), get("cpu"), get("memory")], [4.0, 5.0, 150.0, 5.0]);

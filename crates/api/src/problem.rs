@@ -13,7 +13,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use store::StoreError;
-use throng_core::command::{CommandError, Why};
+use throng_core::command::{CommandError, CommandErrorKind};
 
 /// Why a request was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Problem {
     }
     /// What was sent cannot be read.
     pub fn invalid(detail: impl Into<Cow<'static, str>>) -> Problem {
-        CommandError::new(Why::Invalid, detail).into()
+        CommandError::new(CommandErrorKind::Invalid, detail).into()
     }
     /// Nobody is signed in.
     pub fn unauthorized(detail: impl Into<Cow<'static, str>>) -> Problem {
@@ -41,11 +41,11 @@ impl Problem {
     }
     /// Whoever is signed in may not.
     pub fn forbidden(detail: impl Into<Cow<'static, str>>) -> Problem {
-        CommandError::new(Why::Forbidden, detail).into()
+        CommandError::new(CommandErrorKind::Forbidden, detail).into()
     }
     /// It is not there.
     pub fn not_found(detail: impl Into<Cow<'static, str>>) -> Problem {
-        CommandError::new(Why::NotFound, detail).into()
+        CommandError::new(CommandErrorKind::NotFound, detail).into()
     }
     /// A fault of the server; the cause is logged where it happens.
     pub fn internal() -> Problem {
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_problem_carries_status_and_condition() {
-        let problem = Problem::from(CommandError::new(Why::NotFound, "there is no account x@y"));
+        let problem = Problem::from(CommandError::new(CommandErrorKind::NotFound, "there is no account x@y"));
         assert_eq!((problem.status, problem.condition), (StatusCode::NOT_FOUND, "item-not-found"));
         let response = problem.into_response();
         assert_eq!(response.headers()[header::CONTENT_TYPE], "application/problem+json");

@@ -13,25 +13,32 @@ use axum::extract::State;
 use axum::http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::{ErrorKind, RosterItem, Subscription};
-use throng_core::command::Scope;
+use store::{RosterItem, StoreErrorKind, Subscription};
+use throng_core::command::TokenScope;
 
-use crate::extract::{AccountJid, Asked, PAGE, PAGE_MOST, limit};
-use crate::operation::{Access, Gives, Operation};
+use crate::extract::{AccountJid, DEFAULT_PAGE_LIMIT, MAX_PAGE_LIMIT, QueryParams, page_limit};
+use crate::operation::{Access, ApiOperation, ResponseBody};
 use crate::{Api, Problem};
 
 /// The operations of this file.
-pub(crate) fn operations() -> Vec<Operation> {
+pub(crate) fn operations() -> Vec<ApiOperation> {
     let text = || json!({ "type": "string" });
-    let page = json!({ "type": "integer", "minimum": 1, "maximum": PAGE_MOST, "default": PAGE });
+    let page =
+        json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE_LIMIT, "default": DEFAULT_PAGE_LIMIT });
     vec![
-        Operation::new(Method::GET, "/accounts/{jid}/roster", "listRoster", Access::May(Scope::Read), list)
-            .summary("A page of the contacts of an account, by address.")
-            .query("search", text(), "Only contacts whose address, name or group has this in it.")
-            .query("after", text(), "The `next` of the page before, with the same other parameters.")
-            .query("limit", page, "Contacts on the page.")
-            .gives(200, Gives::Json("RosterPage"), "A page.")
-            .problems(&[404]),
+        ApiOperation::new(
+            Method::GET,
+            "/accounts/{jid}/roster",
+            "listRoster",
+            Access::Scoped(TokenScope::Read),
+            list,
+        )
+        .summary("A page of the contacts of an account, by address.")
+        .query("search", text(), "Only contacts whose address, name or group has this in it.")
+        .query("after", text(), "The `next` of the page before, with the same other parameters.")
+        .query("limit", page, "Contacts on the page.")
+        .response(200, ResponseBody::Json("RosterPage"), "A page.")
+        .problems(&[404]),
     ]
 }
 
@@ -66,7 +73,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
 }
 
 #[derive(Deserialize)]
-struct Wanted {
+struct RosterQuery {
     search: Option<String>,
     after: Option<String>,
     limit: Option<u32>,
@@ -75,14 +82,14 @@ struct Wanted {
 async fn list(
     State(api): State<Arc<Api>>,
     AccountJid(jid): AccountJid,
-    Asked(wanted): Asked<Wanted>,
+    QueryParams(wanted): QueryParams<RosterQuery>,
 ) -> Result<Json<Value>, Problem> {
-    let limit = limit(wanted.limit)? as usize;
+    let limit = page_limit(wanted.limit)? as usize;
     let stores = &api.node.stores;
     let missing = || Problem::not_found(format!("there is no account {jid}"));
-    let found = stores.accounts.show(jid.as_ref()).await?.ok_or_else(missing)?;
+    let found = stores.accounts.get(jid.as_ref()).await?.ok_or_else(missing)?;
     let roster = stores.roster.get(found.id).await.map_err(|error| match error.kind {
-        ErrorKind::NotFound => missing(),
+        StoreErrorKind::NotFound => missing(),
         _ => error.into(),
     })?;
     let search = wanted.search.map(|text| text.trim().to_lowercase()).filter(|text| !text.is_empty());
@@ -90,24 +97,24 @@ async fn list(
         let has = |text: &str| search.as_deref().is_none_or(|wanted| text.to_lowercase().contains(wanted));
         has(item.jid.as_str()) || item.name.as_deref().is_some_and(has) || item.groups.iter().any(|g| has(g))
     };
-    let shown = |item: &RosterItem| item.subscription.has(Subscription::IN_ROSTER) && matches(item);
+    let shown = |item: &RosterItem| item.subscription.contains(Subscription::IN_ROSTER) && matches(item);
     let mut items: Vec<RosterItem> = roster.items.into_iter().filter(shown).collect();
     items.sort_unstable_by(|a, b| a.jid.as_str().cmp(b.jid.as_str()));
     let total = items.len();
     let first = wanted.after.map_or(0, |after| items.partition_point(|i| i.jid.as_str() <= after.as_str()));
     let page = &items[first..total.min(first.saturating_add(limit))];
     let next = page.last().filter(|_| first + page.len() < total).map(|item| item.jid.as_str());
-    Ok(Json(json!({ "items": page.iter().map(about).collect::<Vec<_>>(), "next": next, "total": total })))
+    Ok(Json(json!({ "items": page.iter().map(item_json).collect::<Vec<_>>(), "next": next, "total": total })))
 }
 
-fn about(item: &RosterItem) -> Value {
+fn item_json(item: &RosterItem) -> Value {
     json!({
         "jid": item.jid.as_str(),
         "name": item.name.as_deref().unwrap_or_default(),
         "groups": item.groups,
         "subscription": item.subscription.as_str(),
-        "ask": item.subscription.has(Subscription::ASK),
-        "approved": item.subscription.has(Subscription::APPROVED),
-        "request": item.subscription.has(Subscription::PENDING_IN),
+        "ask": item.subscription.contains(Subscription::PENDING_OUT),
+        "approved": item.subscription.contains(Subscription::APPROVED),
+        "request": item.subscription.contains(Subscription::PENDING_IN),
     })
 }

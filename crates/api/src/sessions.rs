@@ -14,36 +14,51 @@ use axum::response::{IntoResponse, Response};
 use jid::Jid;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use throng_core::command::{Given, Scope, breathe};
-use throng_core::inquiry::Facts;
+use throng_core::command::{RawArguments, TokenScope, yield_now};
 use throng_core::session::flags;
+use throng_core::session_info::SessionInfo;
 use throng_core::{Account, Session};
 
-use crate::auth::Caller;
-use crate::extract::{AccountJid, Asked, Named, PAGE, PAGE_MOST, limit};
-use crate::operation::{Access, Gives, Operation};
+use crate::auth::ApiCaller;
+use crate::extract::{AccountJid, DEFAULT_PAGE_LIMIT, MAX_PAGE_LIMIT, PathParam, QueryParams, page_limit};
+use crate::operation::{Access, ApiOperation, ResponseBody};
 use crate::{Api, Problem, commands};
 
 /// The operations of this file.
-pub(crate) fn operations() -> Vec<Operation> {
+pub(crate) fn operations() -> Vec<ApiOperation> {
     let text = || json!({ "type": "string" });
-    let page = json!({ "type": "integer", "minimum": 1, "maximum": PAGE_MOST, "default": PAGE });
+    let page =
+        json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE_LIMIT, "default": DEFAULT_PAGE_LIMIT });
     vec![
-        Operation::new(Method::GET, "/sessions", "listSessions", Access::May(Scope::Read), list)
+        ApiOperation::new(Method::GET, "/sessions", "listSessions", Access::Scoped(TokenScope::Read), list)
             .summary("A page of the connected resources, in no order that means anything.")
             .query("domain", text(), "Only those of this domain.")
             .query("search", text(), "Only those whose address has this in it.")
             .query("after", text(), "The `next` of the page before, with the same other parameters.")
             .query("limit", page, "Sessions on the page; all of one account stay together.")
-            .gives(200, Gives::Json("SessionPage"), "A page."),
-        Operation::new(Method::GET, "/accounts/{jid}/sessions", "listSessionsOfAccount", Access::May(Scope::Read), of)
-            .summary("The connected resources of an account.")
-            .gives(200, Gives::Json("SessionPage"), "All of them.")
-            .problems(&[404]),
-        Operation::new(Method::DELETE, "/sessions/{jid}", "endSession", Access::May(Scope::Sessions), end)
-            .summary("Ends one session; its user may log in again. The address is the full one, with `/` as `%2F`.")
-            .gives(204, Gives::Nothing, "It is ended.")
-            .problems(&[404, 422]),
+            .response(200, ResponseBody::Json("SessionPage"), "A page."),
+        ApiOperation::new(
+            Method::GET,
+            "/accounts/{jid}/sessions",
+            "listSessionsOfAccount",
+            Access::Scoped(TokenScope::Read),
+            sessions_of_account,
+        )
+        .summary("The connected resources of an account.")
+        .response(200, ResponseBody::Json("SessionPage"), "All of them.")
+        .problems(&[404]),
+        ApiOperation::new(
+            Method::DELETE,
+            "/sessions/{jid}",
+            "endSession",
+            Access::Scoped(TokenScope::Sessions),
+            end,
+        )
+        .summary(
+            "Ends one session; its user may log in again. The address is the full one, with `/` as `%2F`.",
+        )
+        .response(204, ResponseBody::Nothing, "It is ended.")
+        .problems(&[404, 422]),
     ]
 }
 
@@ -86,15 +101,18 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
 }
 
 #[derive(Deserialize)]
-struct Wanted {
+struct SessionsQuery {
     domain: Option<String>,
     search: Option<String>,
     after: Option<String>,
     limit: Option<u32>,
 }
 
-async fn list(State(api): State<Arc<Api>>, Asked(wanted): Asked<Wanted>) -> Result<Response, Problem> {
-    let limit = limit(wanted.limit)? as usize;
+async fn list(
+    State(api): State<Arc<Api>>,
+    QueryParams(wanted): QueryParams<SessionsQuery>,
+) -> Result<Response, Problem> {
+    let limit = page_limit(wanted.limit)? as usize;
     let wrong = || Problem::invalid("after is the next of the page before");
     // The address of an account.
     let cursor = |text: &str| Jid::parse(text).ok().filter(|jid| jid.local().is_some() && jid.is_bare());
@@ -108,11 +126,11 @@ async fn list(State(api): State<Arc<Api>>, Asked(wanted): Asked<Wanted>) -> Resu
             jid.contains(text) || jid.to_lowercase().contains(text)
         })
     };
-    let table = &api.node.table;
+    let table = &api.node.routing_table;
     let mut found = Vec::new();
     let mut next = None;
-    'parts: for part in after.as_ref().map_or(0, |jid| table.part_of(jid.as_ref()))..table.parts() {
-        for account in table.page_of_part(part, after.as_ref().map(Jid::as_ref), holds) {
+    'parts: for part in after.as_ref().map_or(0, |jid| table.shard_index(jid.as_ref()))..table.shard_count() {
+        for account in table.page_of_shard(part, after.as_ref().map(Jid::as_ref), holds) {
             let sessions = account.sessions().into_iter().filter(|session| matches(session));
             let mut sessions = sessions.peekable();
             if found.len() >= limit && sessions.peek().is_some() {
@@ -122,16 +140,19 @@ async fn list(State(api): State<Arc<Api>>, Asked(wanted): Asked<Wanted>) -> Resu
             found.extend(sessions);
             next = Some(account.jid.to_string());
         }
-        breathe().await;
-        if part + 1 == table.parts() {
+        yield_now().await;
+        if part + 1 == table.shard_count() {
             next = None;
         }
     }
     Ok(page(&api, found, next, table.sessions()).await)
 }
 
-async fn of(State(api): State<Arc<Api>>, AccountJid(jid): AccountJid) -> Result<Response, Problem> {
-    let sessions = match api.node.table.find(jid.as_ref()) {
+async fn sessions_of_account(
+    State(api): State<Arc<Api>>,
+    AccountJid(jid): AccountJid,
+) -> Result<Response, Problem> {
+    let sessions = match api.node.routing_table.find(jid.as_ref()) {
         Some(account) => account.sessions().to_vec(),
         None if api.node.stores.accounts.exists(jid.as_ref()).await? => Vec::new(),
         None => return Err(Problem::not_found(format!("there is no account {jid}"))),
@@ -141,48 +162,53 @@ async fn of(State(api): State<Arc<Api>>, AccountJid(jid): AccountJid) -> Result<
 }
 
 async fn page(api: &Api, sessions: Vec<Arc<Session>>, next: Option<String>, total: usize) -> Response {
-    let facts = api.node.inquire(&sessions).await;
-    let items: Vec<Value> = sessions.iter().zip(facts).map(|(s, facts)| about(api, s, facts)).collect();
+    let facts = api.node.request_session_info(&sessions).await;
+    let items: Vec<Value> =
+        sessions.iter().zip(facts).map(|(s, facts)| session_json(api, s, facts)).collect();
     axum::Json(json!({ "items": items, "next": next, "total": total })).into_response()
 }
 
-fn about(api: &Api, session: &Session, facts: Option<Facts>) -> Value {
+fn session_json(api: &Api, session: &Session, facts: Option<SessionInfo>) -> Value {
     let node = &api.node;
     let now = node.seconds();
-    let since = u64::from(now.saturating_sub(node.links.since(&session.link, now)));
+    let since = u64::from(now.saturating_sub(node.outboxes.created_at(&session.outbox, now)));
     let transport = match &facts {
         Some(facts) => Some(facts.transport.as_str()),
-        None => session.link.is_dormant().then_some("detached"),
+        None => session.outbox.is_detached().then_some("detached"),
     };
     json!({
         "jid": session.jid.as_str(),
         "transport": transport,
         "secure": facts.as_ref().map(|f| f.secure),
         "address": facts.as_ref().map(|f| f.peer.to_string()),
-        "client": session.account.host().software.and_then(|of| of(session)),
-        "idle_seconds": facts.as_ref().and_then(|f| f.silent),
+        "client": session.account.host().client_software.and_then(|of| of(session)),
+        "idle_seconds": facts.as_ref().and_then(|f| f.idle_seconds),
         "since": (node.clock.unix_millis() / 1000).saturating_sub(since),
         "priority": session.priority(),
-        "managed": session.flags.has(flags::MANAGED),
+        "managed": session.flags.has(flags::STREAM_MANAGEMENT),
         "inactive": session.flags.has(flags::INACTIVE),
-        "queued_bytes": session.link.queued_bytes(),
+        "queued_bytes": session.outbox.queued_bytes(),
     })
 }
 
-async fn end(State(api): State<Arc<Api>>, caller: Caller, Named(text): Named) -> Result<StatusCode, Problem> {
+async fn end(
+    State(api): State<Arc<Api>>,
+    caller: ApiCaller,
+    PathParam(text): PathParam,
+) -> Result<StatusCode, Problem> {
     let jid = Jid::parse(&text).ok().filter(|jid| jid.local().is_some() && jid.resource().is_some());
     let jid =
         jid.ok_or_else(|| Problem::invalid("the address of a session looks like user@example.org/phone"))?;
     let host = api.node.host(jid.domain());
     let host = host.ok_or_else(|| Problem::not_found(format!("{} is not served here", jid.domain())))?;
-    let mut given = Given::default();
+    let mut given = RawArguments::default();
     given.add("user", jid.to_string());
-    commands::carry_out(&api, &host, &caller, "end-user-session", given).await?;
+    commands::run_by_name(&api, &host, &caller, "end-user-session", given).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// A text as one segment of a path (RFC 3986 section 2.1).
-pub(crate) fn encode(text: &str) -> String {
+pub(crate) fn percent_encode_segment(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
@@ -201,6 +227,6 @@ mod tests {
 
     #[test]
     fn addresses_become_one_segment() {
-        assert_eq!(encode("a.b@example.org/x ü"), "a.b@example.org%2Fx%20%C3%BC");
+        assert_eq!(percent_encode_segment("a.b@example.org/x ü"), "a.b@example.org%2Fx%20%C3%BC");
     }
 }

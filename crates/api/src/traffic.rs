@@ -15,48 +15,48 @@ use axum::http::Method;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use throng_core::Node;
-use throng_core::traffic::{MOST, OTHERS, Totals};
+use throng_core::domain_counters::{DomainTotals, MAX_DOMAINS, OTHER_DOMAINS};
 
 use crate::Api;
-use crate::auth::Scope;
-use crate::operation::{Access, Gives, Operation};
+use crate::auth::TokenScope;
+use crate::operation::{Access, ApiOperation, ResponseBody};
 
 /// Microseconds between two notes.
-const GRAIN: u64 = 10_000_000;
+const SAMPLE_INTERVAL_MICROS: u64 = 10_000_000;
 /// Notes that are kept: a minute.
-const NOTES: usize = 7;
+const WINDOW_SAMPLES: usize = 7;
 
 const KINDS: [[&str; 3]; 2] =
     [["messages_in", "presence_in", "iq_in"], ["messages_out", "presence_out", "iq_out"]];
 
 /// Totals of all domains at one moment of the node's clock.
 #[derive(Debug)]
-struct Note {
+struct TrafficSample {
     at: u64,
-    domains: Vec<(String, Totals)>,
+    domains: Vec<(String, DomainTotals)>,
 }
 
 /// The notes of the last minute.
 #[derive(Debug, Default)]
-pub(crate) struct Notes(Mutex<VecDeque<Note>>);
+pub(crate) struct TrafficWindow(Mutex<VecDeque<TrafficSample>>);
 
-impl Notes {
+impl TrafficWindow {
     /// Takes a note, if it is time.
     pub(crate) fn sample(&self, node: &Node) {
-        let at = node.clock.micros();
+        let at = node.clock.now_micros();
         let mut notes = self.0.lock();
-        if notes.back().is_some_and(|last| at.saturating_sub(last.at) < GRAIN) {
+        if notes.back().is_some_and(|last| at.saturating_sub(last.at) < SAMPLE_INTERVAL_MICROS) {
             return;
         }
-        notes.push_back(Note { at, domains: node.traffic() });
-        while notes.len() > NOTES {
+        notes.push_back(TrafficSample { at, domains: node.domain_totals() });
+        while notes.len() > WINDOW_SAMPLES {
             notes.pop_front();
         }
     }
 
     /// Totals and rates now, and the seconds that the rates are of.
     fn answer(&self, node: &Node) -> Value {
-        let now = Note { at: node.clock.micros(), domains: node.traffic() };
+        let now = TrafficSample { at: node.clock.now_micros(), domains: node.domain_totals() };
         let notes = self.0.lock();
         let then = notes.front();
         let seconds = then.map_or(0.0, |then| now.at.saturating_sub(then.at) as f64 / 1e6);
@@ -64,12 +64,13 @@ impl Notes {
             let found = then?.domains.iter().find(|(known, _)| known == name);
             Some(found.map(|(_, totals)| *totals).unwrap_or_default())
         };
-        let domains = now.domains.iter().map(|(name, totals)| about(name, totals, before(name), seconds));
+        let domains =
+            now.domains.iter().map(|(name, totals)| domain_json(name, totals, before(name), seconds));
         json!({ "seconds": seconds.round() as u64, "domains": domains.collect::<Vec<_>>() })
     }
 }
 
-fn about(name: &str, totals: &Totals, before: Option<Totals>, seconds: f64) -> Value {
+fn domain_json(name: &str, totals: &DomainTotals, before: Option<DomainTotals>, seconds: f64) -> Value {
     let mut about = Map::new();
     about.insert("name".to_owned(), name.into());
     about.insert("sessions".to_owned(), totals.sessions.into());
@@ -95,11 +96,17 @@ fn about(name: &str, totals: &Totals, before: Option<Totals>, seconds: f64) -> V
 }
 
 /// The operations of this file.
-pub(crate) fn operations() -> Vec<Operation> {
+pub(crate) fn operations() -> Vec<ApiOperation> {
     vec![
-        Operation::new(Method::GET, "/domains/metrics", "domainMetrics", Access::May(Scope::Read), metrics)
-            .summary("Sessions and stanzas by domain, since the start and in a second of the last minute.")
-            .gives(200, Gives::Json("DomainMetrics"), "The metrics."),
+        ApiOperation::new(
+            Method::GET,
+            "/domains/metrics",
+            "domainMetrics",
+            Access::Scoped(TokenScope::Read),
+            metrics,
+        )
+        .summary("Sessions and stanzas by domain, since the start and in a second of the last minute.")
+        .response(200, ResponseBody::Json("DomainMetrics"), "The metrics."),
     ]
 }
 
@@ -116,7 +123,8 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
         counts.insert(name.to_owned(), count.clone());
         needed.push(name);
     }
-    let about = format!("The domain; `{OTHERS}` is all domains after the first {MOST} together.");
+    let about =
+        format!("The domain; `{OTHER_DOMAINS}` is all domains after the first {MAX_DOMAINS} together.");
     counts.insert("name".to_owned(), json!({ "type": "string", "description": about }));
     counts.insert(
         "rates".to_owned(),
@@ -152,10 +160,10 @@ mod tests {
 
     #[test]
     fn domains_are_counted_apart_and_rates_are_those_of_the_last_minute() {
-        let engine = testkit::Engine::new(&[]);
-        engine.user("romeo");
+        let engine = testkit::TestNode::new(&[]);
+        engine.create_user("romeo");
         let romeo = engine.connect("romeo", "orchard");
-        let notes = Notes::default();
+        let notes = TrafficWindow::default();
         let first = notes.answer(&engine.node);
         let of = |answer: &Value, name: &str| {
             answer["domains"].as_array().unwrap().iter().find(|d| d["name"] == name).unwrap().clone()
@@ -176,14 +184,14 @@ mod tests {
         assert_eq!((&domain["messages_in"], &domain["messages_out"]), (&json!(30), &json!(30)));
         assert_eq!((&answer["seconds"], &domain["rates"]["messages_out"]), (&json!(10), &json!(3.0)));
         // A minute later nothing of it is left in the rates.
-        for _ in 0..NOTES + 1 {
+        for _ in 0..WINDOW_SAMPLES + 1 {
             engine.advance(10);
             notes.sample(&engine.node);
             notes.sample(&engine.node);
         }
-        assert_eq!(notes.0.lock().len(), NOTES);
+        assert_eq!(notes.0.lock().len(), WINDOW_SAMPLES);
         romeo.close();
-        engine.run();
+        engine.run_tasks();
         let answer = notes.answer(&engine.node);
         let domain = of(&answer, "example.com");
         assert_eq!((&domain["rates"]["messages_out"], &domain["messages_out"]), (&json!(0.0), &json!(30)));

@@ -2,17 +2,17 @@
 
 mod common;
 
-use common::{ADMIN, Ask, PASSWORD, World, ask, signed};
+use common::{ADMIN, ApiFixture, ApiRequest, PASSWORD, api_request, signed_in_user};
 use serde_json::json;
-use throng_api::auth::Scope;
+use throng_api::auth::TokenScope;
 
-async fn status(world: &World, ask: Ask<'_>) -> u16 {
-    ask.to(world).await.status.as_u16()
+async fn status(world: &ApiFixture, ask: ApiRequest<'_>) -> u16 {
+    ask.send_to(world).await.status.as_u16()
 }
 
 #[tokio::test]
 async fn an_administrator_signs_in_and_out() {
-    let world = World::new(&[]).await;
+    let world = ApiFixture::new(&[]).await;
     let answer = world.try_sign_in(ADMIN, PASSWORD).await;
     let cookie = answer.header("set-cookie").to_owned();
     for part in ["; Path=/", "; HttpOnly", "; SameSite=Strict", "; Secure", "; Max-Age=43200"] {
@@ -21,30 +21,31 @@ async fn an_administrator_signs_in_and_out() {
     assert_eq!(answer.header("cache-control"), "no-store");
     assert_eq!(answer.json()["jid"], ADMIN);
     assert_eq!(answer.json()["scopes"], json!(["admin"]));
-    let who = signed(&answer);
-    let about = ask("GET /api/v1/session").header("cookie", format!("x=y; throng_session={}", who.cookie));
-    assert_eq!(about.to(&world).await.json()["csrf"], who.csrf, "a page that is loaded again learns it");
-    let gone = ask("DELETE /api/v1/session").by(&who).to(&world).await;
+    let who = signed_in_user(&answer);
+    let about =
+        api_request("GET /api/v1/session").header("cookie", format!("x=y; throng_session={}", who.cookie));
+    assert_eq!(about.send_to(&world).await.json()["csrf"], who.csrf, "a page that is loaded again learns it");
+    let gone = api_request("DELETE /api/v1/session").signed_in_as(&who).send_to(&world).await;
     assert_eq!(gone.status, 204);
     assert!(gone.header("set-cookie").contains("Max-Age=0"));
-    let after = ask("GET /api/v1/session").by(&who).to(&world).await;
+    let after = api_request("GET /api/v1/session").signed_in_as(&who).send_to(&world).await;
     assert_eq!(after.problem(), (401, "not-authorized".to_owned()));
     let (log, _) = world.engine.node.audit.newest(10);
-    let done: Vec<_> = log.iter().map(|e| (e.who.as_str(), e.what.as_str(), e.from.as_str())).collect();
+    let done: Vec<_> = log.iter().map(|e| (e.actor.as_str(), e.action.as_str(), e.from.as_str())).collect();
     assert_eq!(done, [(ADMIN, "sign-in", "192.0.2.7"), (ADMIN, "sign-out", "192.0.2.7")]);
 }
 
 #[tokio::test]
 async fn a_plain_connection_gets_a_cookie_that_it_can_send_back() {
-    let world = World::new(&[]).await;
-    let mut request = ask("POST /api/v1/session").json(json!({ "jid": ADMIN, "password": PASSWORD }));
+    let world = ApiFixture::new(&[]).await;
+    let mut request = api_request("POST /api/v1/session").json(json!({ "jid": ADMIN, "password": PASSWORD }));
     request.peer.secure = false;
-    assert!(!request.to(&world).await.header("set-cookie").contains("Secure"));
+    assert!(!request.send_to(&world).await.header("set-cookie").contains("Secure"));
 }
 
 #[tokio::test]
-async fn nobody_else_signs_in() {
-    let world = World::new(&[]).await;
+async fn only_administrators_sign_in() {
+    let world = ApiFixture::new(&[]).await;
     world.account("juliet@example.com", "sunrise").await;
     let wrong = world.try_sign_in(ADMIN, "wrong").await;
     assert_eq!(wrong.problem(), (401, "not-authorized".to_owned()));
@@ -62,8 +63,8 @@ async fn nobody_else_signs_in() {
 }
 
 #[tokio::test]
-async fn guessing_ends_like_it_does_over_xmpp() {
-    let world = World::new(&[]).await;
+async fn guessing_is_throttled_as_over_xmpp() {
+    let world = ApiFixture::new(&[]).await;
     let limit = world.engine.node.limits().login_failures_per_address_and_account;
     for _ in 0..limit {
         assert_eq!(world.try_sign_in(ADMIN, "guess").await.status, 401);
@@ -73,7 +74,7 @@ async fn guessing_ends_like_it_does_over_xmpp() {
     assert!(!limited.headers.contains_key("set-cookie"));
     // From elsewhere it goes on, and here when the window is over.
     let body = json!({ "jid": ADMIN, "password": PASSWORD });
-    assert_eq!(status(&world, ask("POST /api/v1/session").json(body).from("192.0.2.8")).await, 201);
+    assert_eq!(status(&world, api_request("POST /api/v1/session").json(body).from("192.0.2.8")).await, 201);
     world.engine.advance(600);
     world.sign_in().await;
     // One guess for each of many accounts.
@@ -88,22 +89,23 @@ async fn guessing_ends_like_it_does_over_xmpp() {
 
 #[tokio::test]
 async fn of_guesses_in_parallel_only_as_many_as_the_limit_are_answered() {
-    let world = World::new(&[]).await;
+    let world = ApiFixture::new(&[]).await;
     let limit = world.engine.node.limits().login_failures_per_address_and_account as usize;
     // Eight at a time, since more are told to come again.
     let mut answers = Vec::new();
     for _ in 0..limit / 2 {
         let guesses = (0..8).map(|_| world.try_sign_in(ADMIN, "guess"));
-        answers.extend(store::conformance::all(guesses.collect()).await.into_iter().map(|got| got.status));
+        answers
+            .extend(store::conformance::join_all(guesses.collect()).await.into_iter().map(|got| got.status));
     }
     assert_eq!(answers.iter().filter(|status| **status == 401).count(), limit, "{answers:?}");
     assert!(answers.iter().skip(limit).all(|status| *status == 429), "{answers:?}");
 }
 
 #[tokio::test]
-async fn what_is_sent_must_be_small_json() {
-    let world = World::new(&[]).await;
-    let post = || ask("POST /api/v1/session");
+async fn the_request_body_must_be_small_json() {
+    let world = ApiFixture::new(&[]).await;
+    let post = || api_request("POST /api/v1/session");
     for (request, expected) in [
         (post(), 415),
         (post().text("text/plain", format!("{{\"jid\":\"{ADMIN}\",\"password\":\"{PASSWORD}\"}}")), 415),
@@ -114,63 +116,64 @@ async fn what_is_sent_must_be_small_json() {
         (post().json(json!({ "jid": ADMIN, "password": PASSWORD, "more": 1 })), 400),
         (post().json(json!({ "jid": ADMIN, "password": "x".repeat(4_000) })), 400),
     ] {
-        let answer = request.to(&world).await;
+        let answer = request.send_to(&world).await;
         assert_eq!(answer.problem().0, expected, "{answer:?}");
         assert!(!answer.text.contains(PASSWORD));
     }
-    assert_eq!(status(&world, ask("PUT /api/v1/session")).await, 405);
+    assert_eq!(status(&world, api_request("PUT /api/v1/session")).await, 405);
 }
 
 #[tokio::test]
-async fn another_site_can_do_nothing() {
-    let world = World::new(&[]).await;
+async fn cross_site_requests_are_refused() {
+    let world = ApiFixture::new(&[]).await;
     let who = world.sign_in().await;
     let body = json!({ "jid": ADMIN, "password": PASSWORD });
     let evil = || ("origin", "https://evil.example");
     let (name, value) = evil();
-    let sign_in = ask("POST /api/v1/session").json(body).header(name, value).to(&world).await;
+    let sign_in = api_request("POST /api/v1/session").json(body).header(name, value).send_to(&world).await;
     assert_eq!(sign_in.problem(), (403, "forbidden".to_owned()));
     for (name, value) in
         [evil(), ("sec-fetch-site", "cross-site"), ("sec-fetch-site", "same-site"), ("origin", "null")]
     {
         for line in ["GET /api/v1/session", "DELETE /api/v1/session"] {
-            let answer = ask(line).by(&who).header(name, value).to(&world).await;
+            let answer = api_request(line).signed_in_as(&who).header(name, value).send_to(&world).await;
             assert_eq!(answer.problem(), (403, "forbidden".to_owned()), "{line} {name} {value}");
         }
     }
     let cookie = format!("throng_session={}", who.cookie);
     for token in [None, Some(""), Some("x"), Some(&who.csrf[1..]), Some(&who.cookie)] {
-        let mut request = ask("DELETE /api/v1/session").header("cookie", cookie.clone());
+        let mut request = api_request("DELETE /api/v1/session").header("cookie", cookie.clone());
         if let Some(token) = token {
             request = request.header("x-csrf-token", token);
         }
-        assert_eq!(request.to(&world).await.problem(), (403, "forbidden".to_owned()), "{token:?}");
+        assert_eq!(request.send_to(&world).await.problem(), (403, "forbidden".to_owned()), "{token:?}");
     }
     // None of this ended the session.
-    let own = ask("DELETE /api/v1/session").by(&who).header("origin", "https://console.example");
+    let own =
+        api_request("DELETE /api/v1/session").signed_in_as(&who).header("origin", "https://console.example");
     assert_eq!(status(&world, own.header("sec-fetch-site", "same-origin")).await, 204);
 }
 
 #[tokio::test]
-async fn forged_cookies_are_nobody() {
-    let world = World::new(&[]).await;
+async fn forged_cookies_are_rejected() {
+    let world = ApiFixture::new(&[]).await;
     let who = world.sign_in().await;
     let flipped = format!("{}{}", &who.cookie[..21], if who.cookie.ends_with('A') { 'Q' } else { 'A' });
     for forged in ["", "x", &"x".repeat(10_000), &flipped, &who.csrf] {
-        let request = ask("GET /api/v1/session").header("cookie", format!("throng_session={forged}"));
-        assert_eq!(request.to(&world).await.problem(), (401, "not-authorized".to_owned()));
+        let request = api_request("GET /api/v1/session").header("cookie", format!("throng_session={forged}"));
+        assert_eq!(request.send_to(&world).await.problem(), (401, "not-authorized".to_owned()));
     }
     // A neighbour that sets cookies for us does not lock anybody out.
     let both = format!("throng_session=x; throng_session={}", who.cookie);
-    assert_eq!(status(&world, ask("GET /api/v1/session").header("cookie", both)).await, 200);
+    assert_eq!(status(&world, api_request("GET /api/v1/session").header("cookie", both)).await, 200);
 }
 
 #[tokio::test]
-async fn a_session_ends_with_what_it_stands_for() {
-    let world = World::new(&[]).await;
+async fn a_session_ends_when_its_account_changes() {
+    let world = ApiFixture::new(&[]).await;
     let node = &world.engine.node;
     let admin = jid::Jid::parse(ADMIN).unwrap();
-    let about = |who| ask("GET /api/v1/session").by(who);
+    let about = |who| api_request("GET /api/v1/session").signed_in_as(who);
     // Idle.
     let who = world.sign_in().await;
     world.engine.clock.advance(60 * 60 * 1000);
@@ -186,18 +189,21 @@ async fn a_session_ends_with_what_it_stands_for() {
     world.engine.stores.accounts.set_credentials(admin.as_ref(), b"other").await.unwrap();
     world.engine.clock.advance(15_000);
     assert_eq!(status(&world, about(&who)).await, 401);
-    let who = signed(&world.try_sign_in(ADMIN, "other").await);
+    let who = signed_in_user(&world.try_sign_in(ADMIN, "other").await);
     world.engine.stores.accounts.set_disabled(admin.as_ref(), true).await.unwrap();
     world.engine.clock.advance(15_000);
     assert_eq!(status(&world, about(&who)).await, 401);
 }
 
 #[tokio::test]
-async fn a_token_is_a_caller_of_its_own() {
-    let world = World::new(&[]).await;
-    let secret = world.token("backup", &[Scope::Read, Scope::Accounts]).await;
-    let about =
-        ask("GET /api/v1/session").bearer(&secret).header("origin", "https://evil.example").to(&world).await;
+async fn a_token_authenticates_with_its_own_scopes() {
+    let world = ApiFixture::new(&[]).await;
+    let secret = world.token("backup", &[TokenScope::Read, TokenScope::Accounts]).await;
+    let about = api_request("GET /api/v1/session")
+        .bearer(&secret)
+        .header("origin", "https://evil.example")
+        .send_to(&world)
+        .await;
     assert_eq!(
         about.json(),
         json!({
@@ -212,17 +218,18 @@ async fn a_token_is_a_caller_of_its_own() {
     ] {
         // A cookie beside a wrong token is not looked at.
         let who = world.sign_in().await;
-        let answer = ask("GET /api/v1/session").by(&who).header(name, value).to(&world).await;
+        let answer =
+            api_request("GET /api/v1/session").signed_in_as(&who).header(name, value).send_to(&world).await;
         assert_eq!(answer.problem(), (401, "not-authorized".to_owned()));
         assert!(answer.header("www-authenticate").starts_with("Bearer"));
     }
     world.api.tokens.remove("backup").await.unwrap();
-    assert_eq!(status(&world, ask("GET /api/v1/session").bearer(&secret)).await, 401);
+    assert_eq!(status(&world, api_request("GET /api/v1/session").bearer(&secret)).await, 401);
 }
 
 #[tokio::test]
-async fn in_the_default_domain_the_name_will_do() {
-    let world = World::new(&[]).await;
+async fn a_bare_name_is_of_the_default_domain() {
+    let world = ApiFixture::new(&[]).await;
     let who = world.try_sign_in("Admin", PASSWORD).await;
     assert_eq!(who.json()["jid"], ADMIN);
 }

@@ -64,12 +64,12 @@ pub trait Clock: Send + Sync {
     fn unix_millis(&self) -> u64;
 
     /// [`Clock::now`] in microseconds, for what takes less than a millisecond. A clock may know it no finer than that.
-    fn micros(&self) -> u64 {
+    fn now_micros(&self) -> u64 {
         self.now().0.saturating_mul(1000)
     }
 
     /// [`Clock::now`] in whole seconds, for places that must keep a moment in four bytes.
-    fn seconds(&self) -> u32 {
+    fn now_seconds(&self) -> u32 {
         self.now().seconds()
     }
 }
@@ -81,8 +81,8 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn unix_millis(&self) -> u64 {
         (**self).unix_millis()
     }
-    fn micros(&self) -> u64 {
-        (**self).micros()
+    fn now_micros(&self) -> u64 {
+        (**self).now_micros()
     }
 }
 
@@ -112,7 +112,7 @@ impl Clock for SystemClock {
         Millis(u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 
-    fn micros(&self) -> u64 {
+    fn now_micros(&self) -> u64 {
         u64::try_from(self.made.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
@@ -192,11 +192,11 @@ mod tests {
     }
 
     #[test]
-    fn manual_clock_moves_only_when_told() {
+    fn manual_clock_moves_only_when_advanced() {
         let clock = ManualClock::new();
         assert_eq!((clock.now(), clock.unix_millis()), (Millis(0), ManualClock::START_UNIX_MILLIS));
         clock.advance(1500);
-        assert_eq!((clock.now(), clock.seconds()), (Millis(1500), 1));
+        assert_eq!((clock.now(), clock.now_seconds()), (Millis(1500), 1));
         assert_eq!(clock.unix_millis(), ManualClock::START_UNIX_MILLIS + 1500);
         clock.set(Millis(1000));
         assert_eq!(clock.now(), Millis(1500), "monotonic time does not go back");
@@ -212,7 +212,7 @@ mod tests {
         let first = clock.now();
         assert!(first.0 < 60_000);
         assert!(clock.now() >= first);
-        assert!(clock.micros() >= first.0 * 1000);
+        assert!(clock.now_micros() >= first.0 * 1000);
         assert!(clock.unix_millis() > 1_700_000_000_000);
     }
 }

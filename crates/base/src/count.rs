@@ -1,7 +1,7 @@
 //! Counters and histograms for figures that many threads write and hardly anybody reads.
 //!
 //! A [`Counter`] has a cell of its own for each of a few threads, so that counting on the way of a stanza never waits for
-//! another core's cache line. A [`Histogram`] has fixed buckets and no lock; percentiles are read from a [`Snapshot`], and
+//! another core's cache line. A [`Histogram`] has fixed buckets and no lock; percentiles are read from a [`HistogramSnapshot`], and
 //! those of a span of time from the difference of two.
 //!
 //! Left out: names and labels, which belong to whoever shows the figures. The trap: cells are added up one after the other,
@@ -56,13 +56,13 @@ impl Counter {
 }
 
 /// Upper bounds, in microseconds, for what takes from ten microseconds to ten seconds: three to a decade.
-pub const MICROS: &[u64] = &[
+pub const LATENCY_BUCKETS_MICROS: &[u64] = &[
     10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000,
     1_000_000, 2_000_000, 5_000_000, 10_000_000,
 ];
 
 /// Upper bounds for how many there are of something, from one to ten thousand.
-pub const SIZES: &[u64] = &[0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000];
+pub const SIZE_BUCKETS: &[u64] = &[0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000];
 
 /// How often a value fell between which bounds.
 #[derive(Debug)]
@@ -89,8 +89,8 @@ impl Histogram {
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
     /// What was counted so far.
-    pub fn snapshot(&self) -> Snapshot {
-        Snapshot {
+    pub fn snapshot(&self) -> HistogramSnapshot {
+        HistogramSnapshot {
             bounds: self.bounds,
             counts: self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect(),
             sum: self.sum.load(Ordering::Relaxed),
@@ -100,7 +100,7 @@ impl Histogram {
 
 /// A histogram as it was at one moment, or between two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct HistogramSnapshot {
     /// The highest value of each bucket but the last, which has none.
     pub bounds: &'static [u64],
     /// Values in each bucket; one more than there are bounds.
@@ -109,23 +109,23 @@ pub struct Snapshot {
     pub sum: u64,
 }
 
-impl Snapshot {
+impl HistogramSnapshot {
     /// How many values there are.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
     /// What came since an earlier snapshot of the same histogram.
     #[must_use]
-    pub fn since(&self, earlier: &Snapshot) -> Snapshot {
+    pub fn since(&self, earlier: &HistogramSnapshot) -> HistogramSnapshot {
         let before = earlier.counts.iter().copied().chain(std::iter::repeat(0));
-        Snapshot {
+        HistogramSnapshot {
             bounds: self.bounds,
             counts: self.counts.iter().zip(before).map(|(now, then)| now.saturating_sub(then)).collect(),
             sum: self.sum.saturating_sub(earlier.sum),
         }
     }
     /// Adds what another histogram of the same bounds counted.
-    pub fn merge(&mut self, other: &Snapshot) {
+    pub fn merge(&mut self, other: &HistogramSnapshot) {
         if self.counts.is_empty() {
             *self = other.clone();
         } else if self.bounds == other.bounds {
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_difference_of_two_snapshots_is_what_came_between() {
-        let histogram = Histogram::new(MICROS);
+        let histogram = Histogram::new(LATENCY_BUCKETS_MICROS);
         histogram.record(15);
         let before = histogram.snapshot();
         histogram.record(3_000);
@@ -203,10 +203,10 @@ mod tests {
         let between = histogram.snapshot().since(&before);
         assert_eq!((between.count(), between.sum), (2, 6_000));
         assert_eq!(between.quantile(0.5), Some(3500.0));
-        let mut both = Snapshot::default();
+        let mut both = HistogramSnapshot::default();
         both.merge(&before);
         both.merge(&between);
         assert_eq!(both, histogram.snapshot());
-        assert_eq!(before.since(&Snapshot::default()), before);
+        assert_eq!(before.since(&HistogramSnapshot::default()), before);
     }
 }

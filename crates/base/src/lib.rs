@@ -8,14 +8,14 @@
 pub mod clock;
 pub mod count;
 pub mod id;
-pub mod limit;
 pub mod network;
 pub mod printable;
 pub mod secret;
 pub mod spawn;
+pub mod token_bucket;
 
 pub use clock::{Clock, ManualClock, Millis, SystemClock};
-pub use limit::Meter;
 pub use network::{network, network_number};
 pub use secret::Secret;
 pub use spawn::{BoxFuture, Spawner};
+pub use token_bucket::TokenBucket;

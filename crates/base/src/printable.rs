@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 /// Stands at the end of a text that was cut.
-const CUT: &str = "…";
+const ELLIPSIS: &str = "…";
 
 /// Whether a character may do something else than being seen.
 pub const fn is_unsafe(c: char) -> bool {
@@ -47,7 +47,7 @@ impl Printable {
     /// What was collected, with a mark if that is not all.
     pub fn finish(mut self) -> String {
         if self.full {
-            self.text.push_str(CUT);
+            self.text.push_str(ELLIPSIS);
         }
         self.text
     }

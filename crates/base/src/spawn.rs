@@ -19,15 +19,15 @@ pub trait Spawner: Send + Sync {
 
     /// Runs `job` where it may block or compute for long (password hashing, file reads), away from the threads
     /// that serve sockets.
-    fn blocking(&self, what: &'static str, job: Box<dyn FnOnce() + Send>);
+    fn spawn_blocking(&self, what: &'static str, job: Box<dyn FnOnce() + Send>);
 }
 
 impl<S: Spawner + ?Sized> Spawner for Arc<S> {
     fn spawn(&self, what: &'static str, task: BoxFuture<'static, ()>) {
         (**self).spawn(what, task);
     }
-    fn blocking(&self, what: &'static str, job: Box<dyn FnOnce() + Send>) {
-        (**self).blocking(what, job);
+    fn spawn_blocking(&self, what: &'static str, job: Box<dyn FnOnce() + Send>) {
+        (**self).spawn_blocking(what, job);
     }
 }
 
@@ -43,7 +43,7 @@ mod tests {
         fn spawn(&self, _what: &'static str, mut task: BoxFuture<'static, ()>) {
             assert_eq!(task.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(()));
         }
-        fn blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
+        fn spawn_blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
             job();
         }
     }
@@ -59,7 +59,7 @@ mod tests {
                 a.fetch_add(1, Ordering::SeqCst);
             }),
         );
-        Spawner::blocking(
+        Spawner::spawn_blocking(
             &spawner,
             "job",
             Box::new(move || {

@@ -9,9 +9,9 @@
 //! 1. **Hints.** [`Cluster::locate`] is a local look-up that never waits. What it says may be late; a wrong answer
 //!    costs a hop, never a stanza. A claim is seen by every node that stays reachable, in the end.
 //! 2. **Claims are counted.** Two addresses can share a hash, so a place ends when every claim on it was released.
-//! 3. **Kept classes arrive or come back.** A parcel of [`Class::Control`] or [`Class::Message`] that `deliver`
-//!    accepted reaches the other node's [`Inbox::parcel`] exactly once while both stay members, or else returns to
-//!    the sender through [`Inbox::undelivered`]. Both can happen when a node is cut off after it received the parcel
+//! 3. **Kept classes arrive or come back.** A parcel of [`EnvelopeClass::Control`] or [`EnvelopeClass::Message`] that `deliver`
+//!    accepted reaches the other node's [`Inbox::on_envelope`] exactly once while both stay members, or else returns to
+//!    the sender through [`Inbox::on_undelivered`]. Both can happen when a node is cut off after it received the parcel
 //!    and before that was acknowledged: the receiver's stanza ids decide then, as they do after any broken stream.
 //! 4. **Order.** Parcels of kept classes from one node to another arrive in the order in which they were accepted.
 //!    Presence may be lost, but a later one is never followed by an earlier one.
@@ -26,14 +26,14 @@
 
 mod address_hash;
 pub mod conformance;
+mod envelope;
 pub mod memory;
 mod node;
-mod parcel;
 mod single;
 
 pub use address_hash::AddressHasher;
-pub use node::{Member, NodeId, Place};
-pub use parcel::{Class, Facts, Parcel, ParcelError};
+pub use envelope::{Envelope, EnvelopeClass, EnvelopeError, EnvelopeHeader};
+pub use node::{AddressLocation, Member, NodeId};
 pub use single::SingleNode;
 
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub trait Cluster: Send + Sync {
     fn members(&self) -> Vec<Member>;
 
     /// Where the sessions of a bare address are ([`AddressHasher`]).
-    fn locate(&self, address: u64) -> Place;
+    fn locate(&self, address: u64) -> AddressLocation;
 
     /// Tells the others that a bare address has a session here. Counted.
     fn claim(&self, address: u64);
@@ -70,10 +70,10 @@ pub trait Cluster: Send + Sync {
     ///
     /// # Errors
     /// The parcel comes back at once when it cannot even be queued.
-    fn deliver(&self, node: NodeId, parcel: Parcel) -> Result<(), Box<Refused>>;
+    fn deliver(&self, node: NodeId, parcel: Envelope) -> Result<(), Box<RefusedEnvelope>>;
 
     /// Hands a parcel over to every other member (invalidation). Returns those for whom it could not be queued.
-    fn broadcast(&self, parcel: Parcel) -> Vec<Refused>;
+    fn broadcast(&self, parcel: Envelope) -> Vec<RefusedEnvelope>;
 
     /// Leaves politely: what is queued is handed over as far as that goes, then the others forget this node at once.
     /// Afterwards every parcel is refused.
@@ -83,18 +83,18 @@ pub trait Cluster: Send + Sync {
 /// What a node takes from the others.
 pub trait Inbox: Send + Sync {
     /// A parcel arrived. Must not block: it is called from the task that reads the network.
-    fn parcel(&self, from: NodeId, parcel: Parcel);
+    fn on_envelope(&self, from: NodeId, parcel: Envelope);
 
     /// A parcel of a kept class that was accepted for `to` will not be acknowledged any more: `to` is gone.
-    fn undelivered(&self, to: NodeId, parcel: Parcel);
+    fn on_undelivered(&self, to: NodeId, parcel: Envelope);
 
     /// A node joined or left.
-    fn changed(&self, change: Change);
+    fn on_membership_change(&self, change: MembershipChange);
 }
 
 /// A change of membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum MembershipChange {
     /// It can be reached now. Its claims follow.
     Joined(Member),
     /// It left, died or was cut off: its claims are forgotten already.
@@ -103,29 +103,29 @@ pub enum Change {
 
 /// A parcel that was not accepted.
 #[derive(Debug, thiserror::Error)]
-#[error("no parcel to {node}: {why}")]
-pub struct Refused {
+#[error("no envelope to {node}: {reason}")]
+pub struct RefusedEnvelope {
     /// Whom it was for.
     pub node: NodeId,
     /// The reason.
-    pub why: Why,
+    pub reason: RefusalReason,
     /// The parcel.
-    pub parcel: Parcel,
+    pub envelope: Envelope,
 }
 
 /// Why a parcel was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Why {
+pub enum RefusalReason {
     /// No such member, or this node has left.
     #[error("the node is not a member")]
-    Unknown,
+    UnknownNode,
     /// The receiver is this node.
     #[error("it is this node itself")]
-    Itself,
+    OwnNode,
     /// The queue towards that node is full.
     #[error("the queue is full")]
-    Full,
-    /// Over the limits of [`Parcel`].
+    QueueFull,
+    /// Over the limits of [`Envelope`].
     #[error("the parcel is too large")]
     TooLarge,
 }

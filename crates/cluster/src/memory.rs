@@ -1,7 +1,7 @@
 //! A cluster inside one process, for tests: seeded delay, loss, duplication, cuts and crashes, no real time.
 //!
 //! [`Bus::step`] is one tick of the only clock; the same seed and the same calls give the same run. Frames between
-//! two nodes suffer the faults; membership does not, but for cuts: a pair that is cut for [`GONE`] ticks takes one
+//! two nodes suffer the faults; membership does not, but for cuts: a pair that is cut for [`FAILURE_DETECTION_TICKS`] ticks takes one
 //! another for dead. Above the faulty frames each pair has what invariants 3 and 4 of the crate need: numbers,
 //! cumulative acknowledgements, sending again from the oldest unacknowledged one (go-back-n). Claims travel the same
 //! road, with a snapshot first, so they cannot be lost either.
@@ -15,18 +15,21 @@ use std::sync::Arc;
 use base::spawn::BoxFuture;
 use parking_lot::Mutex;
 
-use crate::{Change, Cluster, Inbox, Member, NodeId, Parcel, Place, Refused, Why};
+use crate::{
+    AddressLocation, Cluster, Envelope, Inbox, Member, MembershipChange, NodeId, RefusalReason,
+    RefusedEnvelope,
+};
 
 /// Ticks after which nodes that cannot hear one another take one another for dead.
-pub const GONE: u64 = 40;
+pub const FAILURE_DETECTION_TICKS: u64 = 40;
 /// Ticks after which what was not acknowledged is sent again.
-const RESEND: u64 = 8;
+const RESEND_TICKS: u64 = 8;
 /// Octets of unacknowledged parcels per pair and direction.
 const QUEUE_BYTES: usize = 4 << 20;
 
 /// What happens to frames on their way.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Faults {
+pub struct NetworkFaults {
     /// How many of a thousand are lost; below 1000.
     pub drop: u16,
     /// How many of a thousand arrive twice.
@@ -37,28 +40,28 @@ pub struct Faults {
 
 /// The network. Clones are the same network.
 #[derive(Clone)]
-pub struct Bus(Arc<Mutex<Net>>);
+pub struct Bus(Arc<Mutex<Network>>);
 
 impl Bus {
     /// A network without nodes.
-    pub fn new(seed: u64, faults: Faults) -> Bus {
-        Bus(Arc::new(Mutex::new(Net { random: seed, faults, ..Net::default() })))
+    pub fn new(seed: u64, faults: NetworkFaults) -> Bus {
+        Bus(Arc::new(Mutex::new(Network { random: seed, faults, ..Network::default() })))
     }
 
     /// A node joins, or comes back with a new epoch (then its former life is dead at once).
     pub fn join(&self, node: NodeId) -> Arc<MemoryNode> {
         let mut net = self.0.lock();
-        net.forget(node, false);
+        net.remove_member(node, false);
         net.epoch += 1;
-        let member = Member { node, epoch: net.epoch, version: Parcel::VERSION };
+        let member = Member { node, epoch: net.epoch, version: Envelope::VERSION };
         let others: Vec<NodeId> = net.nodes.keys().copied().collect();
-        net.nodes.insert(node, Node { member, inbox: None, claims: BTreeMap::new() });
+        net.nodes.insert(node, MemberState { member, inbox: None, claims: BTreeMap::new() });
         net.cuts.retain(|pair, cut| !(cut.crash && (pair.0 == node || pair.1 == node)));
         others.into_iter().for_each(|other| net.connect(node, other));
         Arc::new(MemoryNode { net: Arc::clone(&self.0), member })
     }
 
-    /// A node dies without a word. The others find out after [`GONE`] ticks.
+    /// A node dies without a word. The others find out after [`FAILURE_DETECTION_TICKS`] ticks.
     pub fn crash(&self, node: NodeId) {
         let mut net = self.0.lock();
         net.nodes.remove(&node);
@@ -93,36 +96,36 @@ impl Bus {
         let called = !calls.is_empty();
         for (inbox, call) in calls {
             match call {
-                Call::Parcel(from, parcel) => inbox.parcel(from, parcel),
-                Call::Undelivered(to, parcel) => inbox.undelivered(to, parcel),
-                Call::Changed(change) => inbox.changed(change),
+                InboxCall::Parcel(from, parcel) => inbox.on_envelope(from, parcel),
+                InboxCall::Undelivered(to, parcel) => inbox.on_undelivered(to, parcel),
+                InboxCall::Changed(change) => inbox.on_membership_change(change),
             }
         }
         called || busy
     }
 
     /// Steps until nothing is under way; `false` if that takes more than 100 000 ticks (inboxes that answer for ever).
-    pub fn settle(&self) -> bool {
+    pub fn run_until_idle(&self) -> bool {
         (0..100_000).any(|_| !self.step())
     }
 }
 
 /// One node of a [`Bus`].
 pub struct MemoryNode {
-    net: Arc<Mutex<Net>>,
+    net: Arc<Mutex<Network>>,
     member: Member,
 }
 
 impl MemoryNode {
     /// Whether this life of the node is over: it left, crashed, or joined anew.
-    fn is_over(&self, net: &Net) -> bool {
+    fn is_stale(&self, net: &Network) -> bool {
         net.nodes.get(&self.member.node).is_none_or(|node| node.member != self.member)
     }
 
     /// Runs `change` on the claims; it returns what the others must hear.
-    fn on_claims(&self, change: impl FnOnce(&mut BTreeMap<u64, u32>) -> Option<Body>) {
+    fn update_claims(&self, change: impl FnOnce(&mut BTreeMap<u64, u32>) -> Option<FrameBody>) {
         let mut net = self.net.lock();
-        if self.is_over(&net) {
+        if self.is_stale(&net) {
             return;
         }
         let Some(body) = net.nodes.get_mut(&self.member.node).and_then(|node| change(&mut node.claims))
@@ -130,7 +133,7 @@ impl MemoryNode {
             return;
         };
         for peer in net.peers(self.member.node) {
-            net.send_kept(self.member.node, peer, body.clone());
+            net.send_reliable(self.member.node, peer, body.clone());
         }
     }
 }
@@ -142,7 +145,7 @@ impl Cluster for MemoryNode {
 
     fn attach(&self, inbox: Arc<dyn Inbox>) {
         let mut net = self.net.lock();
-        if self.is_over(&net) {
+        if self.is_stale(&net) {
             return;
         }
         let own = self.member.node;
@@ -150,13 +153,13 @@ impl Cluster for MemoryNode {
         node.inbox = Some(inbox);
         let joined = net.links.iter().filter(|((from, _), _)| *from == own).map(|(_, link)| link.receiver);
         for member in joined.collect::<Vec<_>>() {
-            net.call(own, Call::Changed(Change::Joined(member)));
+            net.call(own, InboxCall::Changed(MembershipChange::Joined(member)));
         }
     }
 
     fn members(&self) -> Vec<Member> {
         let net = self.net.lock();
-        if self.is_over(&net) {
+        if self.is_stale(&net) {
             return Vec::new();
         }
         // A crashed node stays a member until its peers find out; the link remembers who it was.
@@ -166,70 +169,70 @@ impl Cluster for MemoryNode {
         members
     }
 
-    fn locate(&self, address: u64) -> Place {
+    fn locate(&self, address: u64) -> AddressLocation {
         let net = self.net.lock();
         let own = self.member.node;
-        if self.is_over(&net) {
-            return Place::Nowhere;
+        if self.is_stale(&net) {
+            return AddressLocation::Nowhere;
         }
         let here = net.nodes.get(&own).is_some_and(|node| node.claims.contains_key(&address));
         let seen = net.links.iter().filter(|((_, to), link)| *to == own && link.view.contains(&address));
         let mut nodes: Vec<NodeId> =
             here.then_some(own).into_iter().chain(seen.map(|((from, _), _)| *from)).collect();
         nodes.sort();
-        Place::of(own, &nodes)
+        AddressLocation::of(own, &nodes)
     }
 
     fn claim(&self, address: u64) {
-        self.on_claims(|claims| {
+        self.update_claims(|claims| {
             let count = claims.entry(address).or_insert(0);
             *count += 1;
-            (*count == 1).then_some(Body::Claim(address))
+            (*count == 1).then_some(FrameBody::Claim(address))
         });
     }
 
     fn release(&self, address: u64) {
-        self.on_claims(|claims| {
+        self.update_claims(|claims| {
             let count = claims.get_mut(&address)?;
             *count -= 1;
-            (*count == 0).then(|| claims.remove(&address)).map(|_| Body::Release(address))
+            (*count == 0).then(|| claims.remove(&address)).map(|_| FrameBody::Release(address))
         });
     }
 
-    fn deliver(&self, node: NodeId, mut parcel: Parcel) -> Result<(), Box<Refused>> {
+    fn deliver(&self, node: NodeId, mut parcel: Envelope) -> Result<(), Box<RefusedEnvelope>> {
         let mut net = self.net.lock();
         let own = self.member;
-        let refuse = |why, parcel| Err(Box::new(Refused { node, why, parcel }));
+        let refuse = |why, parcel| Err(Box::new(RefusedEnvelope { node, reason: why, envelope: parcel }));
         if node == own.node {
-            return refuse(Why::Itself, parcel);
+            return refuse(RefusalReason::OwnNode, parcel);
         }
-        let alive = !self.is_over(&net);
+        let alive = !self.is_stale(&net);
         let Some(link) = net.links.get_mut(&(own.node, node)).filter(|_| alive) else {
-            return refuse(Why::Unknown, parcel);
+            return refuse(RefusalReason::UnknownNode, parcel);
         };
-        let kept = parcel.facts.class.is_kept();
-        parcel.facts.origin = own.node;
-        parcel.facts.epoch = own.epoch;
-        parcel.facts.sequence = if kept { link.next } else { link.next_loose };
+        let kept = parcel.header.class.is_reliable();
+        parcel.header.origin = own.node;
+        parcel.header.epoch = own.epoch;
+        parcel.header.sequence = if kept { link.next } else { link.next_loose };
         let mut bytes = Vec::new();
         if parcel.encode(&mut bytes).is_err() {
-            return refuse(Why::TooLarge, parcel);
+            return refuse(RefusalReason::TooLarge, parcel);
         }
         if kept && link.queued + bytes.len() > QUEUE_BYTES {
-            return refuse(Why::Full, parcel);
+            return refuse(RefusalReason::QueueFull, parcel);
         }
-        let body = Body::Parcel(bytes.into());
+        let body = FrameBody::Parcel(bytes.into());
         if kept {
-            net.send_kept(own.node, node, body);
+            net.send_reliable(own.node, node, body);
         } else {
             link.next_loose += 1;
-            let (life, number) = (link.life, parcel.facts.sequence);
-            net.transmit(own.node, node, life, Frame::Loose(number, body));
+            let (life, number) = (link.incarnation, parcel.header.sequence);
+            net.transmit(own.node, node, life, Frame::Unreliable(number, body));
         }
         Ok(())
     }
 
-    fn broadcast(&self, parcel: Parcel) -> Vec<Refused> {
+    fn broadcast(&self, parcel: Envelope) -> Vec<RefusedEnvelope> {
         let peers = self.net.lock().peers(self.member.node);
         peers
             .into_iter()
@@ -240,8 +243,8 @@ impl Cluster for MemoryNode {
     fn leave(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             let mut net = self.net.lock();
-            if !self.is_over(&net) {
-                net.forget(self.member.node, true);
+            if !self.is_stale(&net) {
+                net.remove_member(self.member.node, true);
             }
         })
     }
@@ -249,47 +252,47 @@ impl Cluster for MemoryNode {
 
 /// What one node tells another.
 #[derive(Clone)]
-enum Body {
+enum FrameBody {
     Snapshot(Vec<u64>),
     Claim(u64),
     Release(u64),
     Parcel(Arc<[u8]>),
 }
 
-impl Body {
+impl FrameBody {
     fn len(&self) -> usize {
-        if let Body::Parcel(bytes) = self { bytes.len() } else { 0 }
+        if let FrameBody::Parcel(bytes) = self { bytes.len() } else { 0 }
     }
 }
 
 #[derive(Clone)]
 enum Frame {
-    Kept(u64, Body),
-    Loose(u64, Body),
+    Reliable(u64, FrameBody),
+    Unreliable(u64, FrameBody),
     /// Everything below this number has arrived.
     Ack(u64),
 }
 
-enum Call {
-    Parcel(NodeId, Parcel),
-    Undelivered(NodeId, Parcel),
-    Changed(Change),
+enum InboxCall {
+    Parcel(NodeId, Envelope),
+    Undelivered(NodeId, Envelope),
+    Changed(MembershipChange),
 }
 
-struct Node {
+struct MemberState {
     member: Member,
     inbox: Option<Arc<dyn Inbox>>,
     claims: BTreeMap<u64, u32>,
 }
 
 /// One direction between two members: what the sender keeps and what the receiver knows.
-struct Link {
+struct Channel {
     /// Frames of a former link between the same nodes are strangers.
-    life: u64,
+    incarnation: u64,
     receiver: Member,
     next: u64,
     next_loose: u64,
-    unacked: VecDeque<(u64, Body)>,
+    unacked: VecDeque<(u64, FrameBody)>,
     queued: usize,
     sent_at: u64,
     expected: u64,
@@ -302,33 +305,33 @@ struct Cut {
     crash: bool,
 }
 
-struct Flight {
+struct InFlightFrame {
     from: NodeId,
     to: NodeId,
-    life: u64,
+    incarnation: u64,
     frame: Frame,
 }
 
 #[derive(Default)]
-struct Net {
+struct Network {
     random: u64,
-    faults: Faults,
+    faults: NetworkFaults,
     tick: u64,
     epoch: u64,
     /// Makes numbers for lives of links and for frames that are due in the same tick.
     serial: u64,
-    nodes: BTreeMap<NodeId, Node>,
-    links: BTreeMap<(NodeId, NodeId), Link>,
+    nodes: BTreeMap<NodeId, MemberState>,
+    links: BTreeMap<(NodeId, NodeId), Channel>,
     cuts: BTreeMap<(NodeId, NodeId), Cut>,
-    flights: BTreeMap<(u64, u64), Flight>,
-    calls: Vec<(Arc<dyn Inbox>, Call)>,
+    flights: BTreeMap<(u64, u64), InFlightFrame>,
+    calls: Vec<(Arc<dyn Inbox>, InboxCall)>,
 }
 
 fn pair(one: NodeId, other: NodeId) -> (NodeId, NodeId) {
     (one.min(other), one.max(other))
 }
 
-impl Net {
+impl Network {
     fn peers(&self, node: NodeId) -> Vec<NodeId> {
         self.links.keys().filter(|(from, _)| *from == node).map(|(_, to)| *to).collect()
     }
@@ -343,8 +346,8 @@ impl Net {
             let (claims, joined, receiver) =
                 (sender.claims.keys().copied().collect(), sender.member, receiver.member);
             self.serial += 1;
-            let link = Link {
-                life: self.serial,
+            let link = Channel {
+                incarnation: self.serial,
                 receiver,
                 next: 1,
                 next_loose: 1,
@@ -356,8 +359,8 @@ impl Net {
                 view: BTreeSet::new(),
             };
             self.links.insert((from, to), link);
-            self.call(to, Call::Changed(Change::Joined(joined)));
-            self.send_kept(from, to, Body::Snapshot(claims));
+            self.call(to, InboxCall::Changed(MembershipChange::Joined(joined)));
+            self.send_reliable(from, to, FrameBody::Snapshot(claims));
         }
     }
 
@@ -367,19 +370,19 @@ impl Net {
         for (from, to) in [(one, other), (other, one)] {
             let Some(link) = self.links.remove(&(from, to)) else { continue };
             for (number, body) in link.unacked {
-                let Body::Parcel(bytes) = body else { continue };
-                let Ok((parcel, _)) = Parcel::decode(&bytes) else { continue };
+                let FrameBody::Parcel(bytes) = body else { continue };
+                let Ok((parcel, _)) = Envelope::decode(&bytes) else { continue };
                 if !hand_over {
-                    self.call(from, Call::Undelivered(to, parcel));
+                    self.call(from, InboxCall::Undelivered(to, parcel));
                 } else if number >= link.expected {
-                    self.call(to, Call::Parcel(from, parcel));
+                    self.call(to, InboxCall::Parcel(from, parcel));
                 }
             }
-            self.call(to, Call::Changed(Change::Left(from)));
+            self.call(to, InboxCall::Changed(MembershipChange::Left(from)));
         }
     }
 
-    fn forget(&mut self, node: NodeId, politely: bool) {
+    fn remove_member(&mut self, node: NodeId, politely: bool) {
         // A life that ended without a word hears nothing more.
         let former = if politely { None } else { self.nodes.remove(&node) };
         for peer in self.peers(node) {
@@ -389,23 +392,23 @@ impl Net {
         drop(former.or_else(|| self.nodes.remove(&node)));
     }
 
-    fn call(&mut self, to: NodeId, call: Call) {
+    fn call(&mut self, to: NodeId, call: InboxCall) {
         if let Some(inbox) = self.nodes.get(&to).and_then(|node| node.inbox.clone()) {
             self.calls.push((inbox, call));
         }
     }
 
-    fn send_kept(&mut self, from: NodeId, to: NodeId, body: Body) {
+    fn send_reliable(&mut self, from: NodeId, to: NodeId, body: FrameBody) {
         let tick = self.tick;
         let Some(link) = self.links.get_mut(&(from, to)) else { return };
-        let (life, number) = (link.life, link.next);
+        let (life, number) = (link.incarnation, link.next);
         link.next += 1;
         link.queued += body.len();
         if link.unacked.is_empty() {
             link.sent_at = tick;
         }
         link.unacked.push_back((number, body.clone()));
-        self.transmit(from, to, life, Frame::Kept(number, body));
+        self.transmit(from, to, life, Frame::Reliable(number, body));
     }
 
     /// Puts a frame on the wire, where the faults are.
@@ -417,14 +420,21 @@ impl Net {
         for _ in 0..copies {
             let due = self.tick + 1 + self.roll() % (u64::from(self.faults.delay) + 1);
             self.serial += 1;
-            self.flights.insert((due, self.serial), Flight { from, to, life, frame: frame.clone() });
+            self.flights.insert(
+                (due, self.serial),
+                InFlightFrame { from, to, incarnation: life, frame: frame.clone() },
+            );
         }
     }
 
     fn tick(&mut self) {
         self.tick += 1;
-        let over: Vec<_> =
-            self.cuts.iter().filter(|(_, cut)| self.tick == cut.since + GONE).map(|(key, _)| *key).collect();
+        let over: Vec<_> = self
+            .cuts
+            .iter()
+            .filter(|(_, cut)| self.tick == cut.since + FAILURE_DETECTION_TICKS)
+            .map(|(key, _)| *key)
+            .collect();
         for (one, other) in over {
             self.disconnect(one, other, false);
         }
@@ -435,30 +445,30 @@ impl Net {
         let late: Vec<_> = self
             .links
             .iter()
-            .filter(|(_, link)| !link.unacked.is_empty() && self.tick >= link.sent_at + RESEND)
+            .filter(|(_, link)| !link.unacked.is_empty() && self.tick >= link.sent_at + RESEND_TICKS)
             .map(|(key, _)| *key)
             .collect();
         for key in late {
             let tick = self.tick;
             let Some(link) = self.links.get_mut(&key) else { continue };
             link.sent_at = tick;
-            let (life, again): (u64, Vec<_>) = (link.life, link.unacked.iter().cloned().collect());
+            let (life, again): (u64, Vec<_>) = (link.incarnation, link.unacked.iter().cloned().collect());
             for (number, body) in again {
-                self.transmit(key.0, key.1, life, Frame::Kept(number, body));
+                self.transmit(key.0, key.1, life, Frame::Reliable(number, body));
             }
         }
     }
 
-    fn arrive(&mut self, Flight { from, to, life, frame }: Flight) {
+    fn arrive(&mut self, InFlightFrame { from, to, incarnation: life, frame }: InFlightFrame) {
         if self.cuts.contains_key(&pair(from, to)) {
             return;
         }
         // An acknowledgement is about the link in the other direction.
         let key = if matches!(frame, Frame::Ack(_)) { (to, from) } else { (from, to) };
         let tick = self.tick;
-        let Some(link) = self.links.get_mut(&key).filter(|link| link.life == life) else { return };
+        let Some(link) = self.links.get_mut(&key).filter(|link| link.incarnation == life) else { return };
         match frame {
-            Frame::Kept(number, body) => {
+            Frame::Reliable(number, body) => {
                 let news = number == link.expected;
                 if news {
                     link.expected += 1;
@@ -469,7 +479,7 @@ impl Net {
                 }
                 self.transmit(to, from, life, ack);
             }
-            Frame::Loose(number, body) => {
+            Frame::Unreliable(number, body) => {
                 if number >= link.expected_loose {
                     link.expected_loose = number + 1;
                     self.apply(key, body);
@@ -484,28 +494,28 @@ impl Net {
         }
     }
 
-    fn apply(&mut self, (from, to): (NodeId, NodeId), body: Body) {
+    fn apply(&mut self, (from, to): (NodeId, NodeId), body: FrameBody) {
         let Some(link) = self.links.get_mut(&(from, to)) else { return };
         match body {
-            Body::Snapshot(claims) => link.view = claims.into_iter().collect(),
-            Body::Claim(address) => {
+            FrameBody::Snapshot(claims) => link.view = claims.into_iter().collect(),
+            FrameBody::Claim(address) => {
                 link.view.insert(address);
             }
-            Body::Release(address) => {
+            FrameBody::Release(address) => {
                 link.view.remove(&address);
             }
-            Body::Parcel(bytes) => {
-                if let Ok((parcel, _)) = Parcel::decode(&bytes) {
-                    self.call(to, Call::Parcel(from, parcel));
+            FrameBody::Parcel(bytes) => {
+                if let Ok((parcel, _)) = Envelope::decode(&bytes) {
+                    self.call(to, InboxCall::Parcel(from, parcel));
                 }
             }
         }
     }
 
     fn is_busy(&self) -> bool {
-        let unfinished = |link: &Link| !link.unacked.is_empty();
+        let unfinished = |link: &Channel| !link.unacked.is_empty();
         let pending = |(key, cut): (&(NodeId, NodeId), &Cut)| {
-            self.tick < cut.since + GONE && self.links.contains_key(key)
+            self.tick < cut.since + FAILURE_DETECTION_TICKS && self.links.contains_key(key)
         };
         !self.flights.is_empty() || self.links.values().any(unfinished) || self.cuts.iter().any(pending)
     }

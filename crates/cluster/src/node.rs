@@ -58,7 +58,7 @@ pub struct Member {
 /// Where the sessions of an address are, as far as this node knows. A hint: it may be late, or a collision of hashes,
 /// and costs at most a hop (the node that is asked in vain treats the stanza as undelivered, or stores it).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum AddressLocation {
     /// On no node.
     Nowhere,
     /// On this node only.
@@ -69,33 +69,33 @@ pub enum Place {
     Many(Box<[NodeId]>),
 }
 
-impl Place {
+impl AddressLocation {
     /// The place made of these nodes, which must be in order and different.
-    pub fn of(own: NodeId, nodes: &[NodeId]) -> Place {
+    pub fn of(own: NodeId, nodes: &[NodeId]) -> AddressLocation {
         match nodes {
-            [] => Place::Nowhere,
-            [one] if *one == own => Place::Here,
-            [one] => Place::Node(*one),
-            many => Place::Many(many.into()),
+            [] => AddressLocation::Nowhere,
+            [one] if *one == own => AddressLocation::Here,
+            [one] => AddressLocation::Node(*one),
+            many => AddressLocation::Many(many.into()),
         }
     }
 
     /// Whether `node` is part of it, seen from `own`.
     pub fn contains(&self, own: NodeId, node: NodeId) -> bool {
         match self {
-            Place::Nowhere => false,
-            Place::Here => node == own,
-            Place::Node(one) => *one == node,
-            Place::Many(nodes) => nodes.contains(&node),
+            AddressLocation::Nowhere => false,
+            AddressLocation::Here => node == own,
+            AddressLocation::Node(one) => *one == node,
+            AddressLocation::Many(nodes) => nodes.contains(&node),
         }
     }
 
     /// The nodes of it that are not `own`.
-    pub fn elsewhere(&self, own: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+    pub fn other_nodes(&self, own: NodeId) -> impl Iterator<Item = NodeId> + '_ {
         let nodes = match self {
-            Place::Nowhere | Place::Here => &[][..],
-            Place::Node(one) => std::slice::from_ref(one),
-            Place::Many(nodes) => nodes,
+            AddressLocation::Nowhere | AddressLocation::Here => &[][..],
+            AddressLocation::Node(one) => std::slice::from_ref(one),
+            AddressLocation::Many(nodes) => nodes,
         };
         nodes.iter().copied().filter(move |node| *node != own)
     }

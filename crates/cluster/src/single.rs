@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use base::spawn::BoxFuture;
 
-use crate::{Cluster, Inbox, Member, NodeId, Parcel, Place, Refused, Why};
+use crate::{AddressLocation, Cluster, Envelope, Inbox, Member, NodeId, RefusalReason, RefusedEnvelope};
 
 /// The cluster of a server that runs alone.
 pub struct SingleNode {
@@ -18,7 +18,7 @@ pub struct SingleNode {
 impl SingleNode {
     /// A cluster of this node only.
     pub fn new(node: NodeId) -> SingleNode {
-        SingleNode { member: Member { node, epoch: 0, version: Parcel::VERSION }, inbox: OnceLock::new() }
+        SingleNode { member: Member { node, epoch: 0, version: Envelope::VERSION }, inbox: OnceLock::new() }
     }
 }
 
@@ -42,20 +42,20 @@ impl Cluster for SingleNode {
     }
 
     #[inline]
-    fn locate(&self, _address: u64) -> Place {
-        Place::Here
+    fn locate(&self, _address: u64) -> AddressLocation {
+        AddressLocation::Here
     }
 
     fn claim(&self, _address: u64) {}
 
     fn release(&self, _address: u64) {}
 
-    fn deliver(&self, node: NodeId, parcel: Parcel) -> Result<(), Box<Refused>> {
-        let why = if node == self.member.node { Why::Itself } else { Why::Unknown };
-        Err(Box::new(Refused { node, why, parcel }))
+    fn deliver(&self, node: NodeId, parcel: Envelope) -> Result<(), Box<RefusedEnvelope>> {
+        let why = if node == self.member.node { RefusalReason::OwnNode } else { RefusalReason::UnknownNode };
+        Err(Box::new(RefusedEnvelope { node, reason: why, envelope: parcel }))
     }
 
-    fn broadcast(&self, parcel: Parcel) -> Vec<Refused> {
+    fn broadcast(&self, parcel: Envelope) -> Vec<RefusedEnvelope> {
         drop(parcel);
         Vec::new()
     }

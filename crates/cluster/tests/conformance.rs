@@ -2,54 +2,54 @@
 
 use std::sync::Arc;
 
-use throng_cluster::conformance::Lab;
-use throng_cluster::memory::{Bus, Faults};
+use throng_cluster::conformance::TestCluster;
+use throng_cluster::memory::{Bus, NetworkFaults};
 use throng_cluster::{Cluster, NodeId, SingleNode};
 
-struct Lonely(Arc<SingleNode>);
+struct SingleNodeCluster(Arc<SingleNode>);
 
-impl Lab for Lonely {
+impl TestCluster for SingleNodeCluster {
     fn nodes(&self) -> Vec<Arc<dyn Cluster>> {
         vec![self.0.clone()]
     }
-    fn until(&self, done: &dyn Fn() -> bool) -> bool {
+    fn run_until(&self, done: &dyn Fn() -> bool) -> bool {
         done()
     }
-    fn rest(&self) {}
+    fn run_until_idle(&self) {}
 }
 
-struct OnBus(Bus, Vec<Arc<dyn Cluster>>);
+struct BusCluster(Bus, Vec<Arc<dyn Cluster>>);
 
-impl OnBus {
-    fn boxed(nodes: &[&str], seed: u64, faults: Faults) -> Box<dyn Lab> {
+impl BusCluster {
+    fn boxed(nodes: &[&str], seed: u64, faults: NetworkFaults) -> Box<dyn TestCluster> {
         let bus = Bus::new(seed, faults);
         let join = |name: &&str| -> Option<Arc<dyn Cluster>> { Some(bus.join(NodeId::new(name)?)) };
         let nodes = nodes.iter().filter_map(join).collect();
-        Box::new(OnBus(bus, nodes))
+        Box::new(BusCluster(bus, nodes))
     }
 }
 
-impl Lab for OnBus {
+impl TestCluster for BusCluster {
     fn nodes(&self) -> Vec<Arc<dyn Cluster>> {
         self.1.clone()
     }
-    fn until(&self, done: &dyn Fn() -> bool) -> bool {
-        done() || (self.0.settle() && done())
+    fn run_until(&self, done: &dyn Fn() -> bool) -> bool {
+        done() || (self.0.run_until_idle() && done())
     }
-    fn rest(&self) {
-        assert!(self.0.settle());
+    fn run_until_idle(&self) {
+        assert!(self.0.run_until_idle());
     }
 }
 
-fn storm(seed: u64) -> Box<dyn Lab> {
-    OnBus::boxed(&["b", "a", "c", "d"], seed, Faults { drop: 250, duplicate: 250, delay: 12 })
+fn storm(seed: u64) -> Box<dyn TestCluster> {
+    BusCluster::boxed(&["b", "a", "c", "d"], seed, NetworkFaults { drop: 250, duplicate: 250, delay: 12 })
 }
 
-throng_cluster::conformance!(single, || Box::new(Lonely(Arc::new(SingleNode::new(
+throng_cluster::conformance!(single, || Box::new(SingleNodeCluster(Arc::new(SingleNode::new(
     NodeId::new("alone").unwrap()
 )))));
-throng_cluster::conformance!(bus_of_one, || OnBus::boxed(&["a"], 1, Faults::default()));
-throng_cluster::conformance!(calm_bus, || OnBus::boxed(&["b", "a", "c"], 1, Faults::default()));
+throng_cluster::conformance!(bus_of_one, || BusCluster::boxed(&["a"], 1, NetworkFaults::default()));
+throng_cluster::conformance!(calm_bus, || BusCluster::boxed(&["b", "a", "c"], 1, NetworkFaults::default()));
 throng_cluster::conformance!(stormy_bus, || storm(1));
 throng_cluster::conformance!(stormy_bus_again, || storm(2));
 throng_cluster::conformance!(stormy_bus_once_more, || storm(3));

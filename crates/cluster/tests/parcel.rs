@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use jid::Jid;
 use proptest::prelude::*;
-use throng_cluster::{AddressHasher, Class, Facts, NodeId, Parcel, ParcelError, Place};
+use throng_cluster::{
+    AddressHasher, AddressLocation, Envelope, EnvelopeClass, EnvelopeError, EnvelopeHeader, NodeId,
+};
 
-fn sample() -> Parcel {
-    Parcel {
-        facts: Facts {
+fn sample() -> Envelope {
+    Envelope {
+        header: EnvelopeHeader {
             kind: 7,
-            class: Class::Message,
+            class: EnvelopeClass::Message,
             origin: NodeId::new("n1").unwrap(),
             epoch: 0x0102,
             sequence: 0x0304,
@@ -21,7 +23,7 @@ fn sample() -> Parcel {
     }
 }
 
-fn encoded(parcel: &Parcel) -> Vec<u8> {
+fn encoded(parcel: &Envelope) -> Vec<u8> {
     let mut out = Vec::new();
     parcel.encode(&mut out).unwrap();
     assert_eq!(out.len(), parcel.encoded_len());
@@ -30,7 +32,7 @@ fn encoded(parcel: &Parcel) -> Vec<u8> {
 
 /// Two versions run side by side, so the octets of version 1 may never change.
 #[test]
-fn version_1_is_written_like_this_for_ever() {
+fn the_encoding_of_version_1_never_changes() {
     let expect = [
         &[1, 7, 1][..],
         &[0, 0, 0, 0, 0, 0, 1, 2],
@@ -41,60 +43,66 @@ fn version_1_is_written_like_this_for_ever() {
     ]
     .concat();
     assert_eq!(encoded(&sample()), expect);
-    assert_eq!(Parcel::decode(&expect), Ok((sample(), &[][..])));
+    assert_eq!(Envelope::decode(&expect), Ok((sample(), &[][..])));
 }
 
 #[test]
-fn parcels_follow_one_another() {
+fn consecutive_envelopes_are_decoded_one_by_one() {
     let mut batch = encoded(&sample());
-    batch.extend(encoded(&Parcel::new(1, Class::Presence, NodeId::new("b").unwrap(), Vec::new(), *b"")));
-    let (first, rest) = Parcel::decode(&batch).unwrap();
-    let (second, rest) = Parcel::decode(rest).unwrap();
-    assert_eq!((first, second.facts.class, rest.len()), (sample(), Class::Presence, 0));
+    batch.extend(encoded(&Envelope::new(
+        1,
+        EnvelopeClass::Presence,
+        NodeId::new("b").unwrap(),
+        Vec::new(),
+        *b"",
+    )));
+    let (first, rest) = Envelope::decode(&batch).unwrap();
+    let (second, rest) = Envelope::decode(rest).unwrap();
+    assert_eq!((first, second.header.class, rest.len()), (sample(), EnvelopeClass::Presence, 0));
 }
 
 #[test]
-fn every_cut_is_noticed() {
+fn every_truncation_is_an_error() {
     let whole = encoded(&sample());
     for end in 0..whole.len() {
-        assert!(Parcel::decode(&whole[..end]).is_err(), "{end}");
+        assert!(Envelope::decode(&whole[..end]).is_err(), "{end}");
     }
 }
 
 #[test]
-fn wrong_fields_are_named() {
+fn an_invalid_field_is_named_in_the_error() {
     let whole = encoded(&sample());
     let with = |place: usize, byte: u8| {
         let mut bytes = whole.clone();
         bytes[place] = byte;
-        Parcel::decode(&bytes).map(|_| ())
+        Envelope::decode(&bytes).map(|_| ())
     };
-    assert_eq!(with(0, 2), Err(ParcelError::Version(2)));
-    assert_eq!(with(2, 3), Err(ParcelError::Field("class")));
-    assert_eq!(with(19, 0), Err(ParcelError::Field("origin")));
-    assert_eq!(with(20, b'N'), Err(ParcelError::Field("origin")));
-    assert_eq!(with(22, 0xff), Err(ParcelError::TooLarge));
-    assert_eq!(with(26, b'@'), Err(ParcelError::Field("recipient")));
-    assert_eq!(with(27, 0xff), Err(ParcelError::Field("recipient")));
-    assert_eq!(with(whole.len() - 8, 0xff), Err(ParcelError::TooLarge));
+    assert_eq!(with(0, 2), Err(EnvelopeError::Version(2)));
+    assert_eq!(with(2, 3), Err(EnvelopeError::Field("class")));
+    assert_eq!(with(19, 0), Err(EnvelopeError::Field("origin")));
+    assert_eq!(with(20, b'N'), Err(EnvelopeError::Field("origin")));
+    assert_eq!(with(22, 0xff), Err(EnvelopeError::TooLarge));
+    assert_eq!(with(26, b'@'), Err(EnvelopeError::Field("recipient")));
+    assert_eq!(with(27, 0xff), Err(EnvelopeError::Field("recipient")));
+    assert_eq!(with(whole.len() - 8, 0xff), Err(EnvelopeError::TooLarge));
 }
 
 #[test]
-fn limits_hold_both_ways() {
+fn limits_apply_to_encoding_and_decoding() {
     let own = NodeId::new("n").unwrap();
     let jid = Jid::parse("a@b").unwrap();
     let longest = Jid::from_parts(Some(&"a".repeat(1023)), "b", Some(&"c".repeat(1023))).unwrap();
     let encode = |recipients, bytes| {
-        Parcel::new(0, Class::Control, own, recipients, vec![0; bytes]).encode(&mut Vec::new())
+        Envelope::new(0, EnvelopeClass::Control, own, recipients, vec![0; bytes]).encode(&mut Vec::new())
     };
-    assert_eq!(encode(vec![jid.clone(); Parcel::MAX_RECIPIENTS], Parcel::MAX_BYTES), Ok(()));
-    assert_eq!(encode(vec![jid; Parcel::MAX_RECIPIENTS + 1], 0), Err(ParcelError::TooLarge));
-    assert_eq!(encode(Vec::new(), Parcel::MAX_BYTES + 1), Err(ParcelError::TooLarge));
-    assert_eq!(encode(vec![longest; 600], 0), Err(ParcelError::TooLarge));
+    assert_eq!(encode(vec![jid.clone(); Envelope::MAX_RECIPIENTS], Envelope::MAX_BYTES), Ok(()));
+    assert_eq!(encode(vec![jid; Envelope::MAX_RECIPIENTS + 1], 0), Err(EnvelopeError::TooLarge));
+    assert_eq!(encode(Vec::new(), Envelope::MAX_BYTES + 1), Err(EnvelopeError::TooLarge));
+    assert_eq!(encode(vec![longest; 600], 0), Err(EnvelopeError::TooLarge));
 }
 
 #[test]
-fn names_of_nodes() {
+fn a_node_name_has_1_to_24_allowed_characters() {
     assert_eq!(NodeId::new("node-1").unwrap().to_string(), "node-1");
     assert_eq!(NodeId::new(&"a".repeat(NodeId::MAX)).unwrap().as_str().len(), NodeId::MAX);
     for wrong in ["", "A", "a.b", "a b", "a*", "\u{e9}", &"a".repeat(NodeId::MAX + 1)] {
@@ -104,16 +112,18 @@ fn names_of_nodes() {
 }
 
 #[test]
-fn places() {
+fn a_location_is_built_from_a_list_of_nodes() {
     let [a, b, c] = ["a", "b", "c"].map(|name| NodeId::new(name).unwrap());
     assert_eq!(
-        [Place::of(a, &[]), Place::of(a, &[a]), Place::of(a, &[b])],
-        [Place::Nowhere, Place::Here, Place::Node(b)]
+        [AddressLocation::of(a, &[]), AddressLocation::of(a, &[a]), AddressLocation::of(a, &[b])],
+        [AddressLocation::Nowhere, AddressLocation::Here, AddressLocation::Node(b)]
     );
-    let many = Place::of(a, &[a, b, c]);
-    assert_eq!(many.elsewhere(a).collect::<Vec<_>>(), [b, c]);
-    assert!(many.contains(a, a) && Place::Here.contains(a, a) && !Place::Here.contains(a, b));
-    assert!(Place::Here.elsewhere(a).next().is_none());
+    let many = AddressLocation::of(a, &[a, b, c]);
+    assert_eq!(many.other_nodes(a).collect::<Vec<_>>(), [b, c]);
+    assert!(
+        many.contains(a, a) && AddressLocation::Here.contains(a, a) && !AddressLocation::Here.contains(a, b)
+    );
+    assert!(AddressLocation::Here.other_nodes(a).next().is_none());
 }
 
 /// Nodes of different versions must agree on the number, so it may never change.
@@ -131,14 +141,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
-    fn garbage_is_refused_quietly(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = Parcel::decode(&bytes);
+    fn garbage_is_an_error_and_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Envelope::decode(&bytes);
         // With a head that is right, so that the lengths are reached.
-        let _ = Parcel::decode(&[&[1, 0, 0][..], &bytes].concat());
+        let _ = Envelope::decode(&[&[1, 0, 0][..], &bytes].concat());
     }
 
     #[test]
-    fn a_damaged_parcel_never_panics_and_what_is_read_can_be_written(
+    fn a_damaged_envelope_never_panics_and_a_decoded_one_can_be_encoded(
         places in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
         let mut bytes = encoded(&sample());
@@ -146,23 +156,23 @@ proptest! {
             let place = place.index(bytes.len());
             bytes[place] = byte;
         }
-        if let Ok((parcel, rest)) = Parcel::decode(&bytes) {
+        if let Ok((parcel, rest)) = Envelope::decode(&bytes) {
             prop_assert_eq!(&encoded(&parcel), &bytes[..bytes.len() - rest.len()]);
         }
     }
 
     #[test]
-    fn what_is_written_is_read(
+    fn encoding_and_decoding_are_inverse(
         kind: u8, class in 0..3_u8, epoch: u64, sequence: u64, origin in "[a-z0-9_-]{1,24}",
         addresses in proptest::collection::vec("[a-z]{1,9}@[a-z]{1,9}(/[ -~]{1,9})?", 0..20),
         bytes in proptest::collection::vec(any::<u8>(), 0..300), behind in proptest::collection::vec(any::<u8>(), 0..9),
     ) {
-        let class = [Class::Control, Class::Message, Class::Presence][usize::from(class)];
+        let class = [EnvelopeClass::Control, EnvelopeClass::Message, EnvelopeClass::Presence][usize::from(class)];
         let origin = NodeId::new(&origin).unwrap();
         let recipients = addresses.iter().map(|text| Jid::parse(text).unwrap()).collect();
-        let parcel = Parcel { facts: Facts { kind, class, origin, epoch, sequence }, recipients, bytes: bytes.into() };
+        let parcel = Envelope { header: EnvelopeHeader { kind, class, origin, epoch, sequence }, recipients, bytes: bytes.into() };
         let mut wire = encoded(&parcel);
         wire.extend(&behind);
-        prop_assert_eq!(Parcel::decode(&wire), Ok((parcel, &behind[..])));
+        prop_assert_eq!(Envelope::decode(&wire), Ok((parcel, &behind[..])));
     }
 }

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use jid::{Jid, JidRef};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use store::{AddressId, Changed, PhotoHash, RosterItem, RosterSnapshot, Subscription};
+use store::{AddressId, PhotoHash, RosterItem, RosterSnapshot, RosterUpdateOutcome, Subscription};
 
-use crate::blocked::Blocked;
+use crate::blocklist::Blocklist;
 use crate::host::Host;
-use crate::router::table::Table;
+use crate::router::routing_table::RoutingTable;
 use crate::session::Session;
 use crate::session::flags::{self, AccountFlags};
 
@@ -43,12 +43,12 @@ pub struct Account {
     pub host: Arc<Host>,
     /// Facts of the account that hooks ask for; see [`crate::session::flags`].
     pub flags: AccountFlags,
-    state: Mutex<State>,
+    state: Mutex<AccountState>,
 }
 
 /// What changes.
 #[derive(Default)]
-pub struct State {
+pub struct AccountState {
     /// Connected resources in the order of binding; nearly always one.
     pub sessions: SmallVec<[Arc<Session>; 1]>,
     /// Sorted by hash and number.
@@ -56,7 +56,7 @@ pub struct State {
     /// Version of the roster that `contacts` reflects.
     pub roster_version: u64,
     /// The store may hold messages for this account.
-    pub waiting: bool,
+    pub may_have_offline_messages: bool,
     /// Waiting messages are being delivered: new ones queue up behind them in the store.
     pub flushing: bool,
     /// What hardly any account has for long.
@@ -66,14 +66,21 @@ pub struct State {
 #[derive(Default)]
 struct Rare {
     prefetched: Option<RosterSnapshot>,
-    blocked: Option<Arc<Blocked>>,
+    blocked: Option<Arc<Blocklist>>,
     photo: Option<Box<PhotoHash>>,
 }
 
 impl Account {
-    pub(crate) fn new(id: AddressId, jid: Jid, host: Arc<Host>, table: &Table) -> Account {
+    pub(crate) fn new(id: AddressId, jid: Jid, host: Arc<Host>, table: &RoutingTable) -> Account {
         let hash = table.hash(jid.as_ref());
-        Account { id, hash, jid, host, flags: AccountFlags::default(), state: Mutex::new(State::default()) }
+        Account {
+            id,
+            hash,
+            jid,
+            host,
+            flags: AccountFlags::default(),
+            state: Mutex::new(AccountState::default()),
+        }
     }
 
     /// Its host as it is now: a reload may have built another since the account came.
@@ -81,12 +88,12 @@ impl Account {
         self.host.current()
     }
     /// Reads or changes the state. Nothing slow may happen inside.
-    pub fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+    pub fn with<T>(&self, f: impl FnOnce(&mut AccountState) -> T) -> T {
         f(&mut self.state.lock())
     }
     /// Puts another blocklist in place; nothing else keeps the flag right.
-    pub fn set_blocked(&self, state: &mut State, entries: &[Jid]) {
-        let blocked = Blocked::new(entries).map(Arc::new);
+    pub fn set_blocked(&self, state: &mut AccountState, entries: &[Jid]) {
+        let blocked = Blocklist::new(entries).map(Arc::new);
         if blocked.is_some() {
             self.flags.set(flags::ACCOUNT_BLOCKS);
         } else {
@@ -95,7 +102,7 @@ impl Account {
         state.rare(|rare| rare.blocked = blocked);
     }
     /// Puts the hash of another photo in place; nothing else keeps the flag right.
-    pub fn set_photo(&self, state: &mut State, photo: Option<PhotoHash>) {
+    pub fn set_photo(&self, state: &mut AccountState, photo: Option<PhotoHash>) {
         if photo.is_some() {
             self.flags.set(flags::ACCOUNT_PHOTO);
         } else if self.flags.has(flags::ACCOUNT_PHOTO) {
@@ -113,7 +120,7 @@ impl Account {
         self.state.lock().rare.as_ref()?.photo.as_deref().copied()
     }
     /// The blocklist, if there is one.
-    pub fn blocked(&self) -> Option<Arc<Blocked>> {
+    pub fn blocked(&self) -> Option<Arc<Blocklist>> {
         if !self.flags.has(flags::ACCOUNT_BLOCKS) {
             return None;
         }
@@ -121,14 +128,14 @@ impl Account {
     }
     /// Whether the account has blocked this address.
     pub fn blocks(&self, jid: JidRef<'_>) -> bool {
-        self.blocked().is_some_and(|blocked| blocked.covers(jid))
+        self.blocked().is_some_and(|blocked| blocked.matches(jid))
     }
     /// Subscription bits of another connected account; none if it is not in the roster.
     pub fn subscription(&self, contact: &Account) -> Subscription {
         self.state.lock().find(contact.hash, contact.id)
     }
     /// Calls `f` for each session.
-    pub fn each_session(&self, mut f: impl FnMut(&Arc<Session>)) {
+    pub fn for_each_session(&self, mut f: impl FnMut(&Arc<Session>)) {
         for session in &self.state.lock().sessions {
             f(session);
         }
@@ -143,7 +150,7 @@ impl Account {
     }
 }
 
-impl State {
+impl AccountState {
     fn rare<T>(&mut self, f: impl FnOnce(&mut Rare) -> T) -> T {
         let mut rare = self.rare.take().unwrap_or_default();
         let done = f(&mut rare);
@@ -163,7 +170,7 @@ impl State {
         self.rare(|rare| rare.prefetched = Some(roster));
     }
     /// Fills the view from the store's answer.
-    pub fn load(&mut self, table: &Table, items: &[RosterItem], version: u64) {
+    pub fn replace_roster(&mut self, table: &RoutingTable, items: &[RosterItem], version: u64) {
         let of = |item: &RosterItem| Contact {
             hash: table.hash(item.jid.as_ref()),
             id: item.contact,
@@ -177,7 +184,7 @@ impl State {
     /// Takes one change of the roster over into the view. False if a later change came before it: the view may
     /// be wrong about this contact then. `hash` is that of the contact's address.
     #[must_use = "a view that is out of order must be read again"]
-    pub fn apply(&mut self, hash: u64, change: &Changed) -> bool {
+    pub fn apply_change(&mut self, hash: u64, change: &RosterUpdateOutcome) -> bool {
         self.take_prefetched();
         let in_order = change.version >= self.roster_version;
         self.roster_version = self.roster_version.max(change.version);
@@ -216,7 +223,7 @@ impl State {
     }
     /// Whether a contact may be this address. Only for what a wrong answer cannot hurt: other addresses can have the
     /// same hash.
-    pub fn may_have(&self, hash: u64) -> bool {
+    pub fn may_contain(&self, hash: u64) -> bool {
         let at = self.contacts.partition_point(|contact| contact.hash < hash);
         self.contacts.get(at).is_some_and(|contact| contact.hash == hash)
     }
@@ -244,11 +251,11 @@ mod tests {
         item.subscription = subscription;
         item
     }
-    fn table() -> Table {
-        Table::new(cluster::AddressHasher::new([7; 16]))
+    fn table() -> RoutingTable {
+        RoutingTable::new(cluster::AddressHasher::new([7; 16]))
     }
-    fn change(before: Option<RosterItem>, after: Option<RosterItem>, version: u64) -> Changed {
-        Changed { before, after, version }
+    fn change(before: Option<RosterItem>, after: Option<RosterItem>, version: u64) -> RosterUpdateOutcome {
+        RosterUpdateOutcome { before, after, version }
     }
 
     #[test]
@@ -257,27 +264,28 @@ mod tests {
     }
 
     #[test]
-    fn the_view_follows_changes() {
+    fn the_roster_view_follows_changes() {
         let table = table();
         let hash = |jid: &str| table.hash(Jid::parse(jid).unwrap().as_ref());
-        let find =
-            |state: &State, number: u32, jid: &str| state.find(hash(jid), AddressId::new(number).unwrap());
+        let find = |state: &AccountState, number: u32, jid: &str| {
+            state.find(hash(jid), AddressId::new(number).unwrap())
+        };
         let [a, b, c] = [(1, "a@x"), (2, "b@x"), (3, "c@x")];
-        let mut state = State::default();
+        let mut state = AccountState::default();
         let of = |(number, jid): (u32, &str), subscription| item(number, jid, subscription);
-        state.load(&table, &[of(a, Subscription::BOTH), of(b, Subscription::TO)], 3);
+        state.replace_roster(&table, &[of(a, Subscription::BOTH), of(b, Subscription::TO)], 3);
         assert_eq!(find(&state, 1, "a@x"), Subscription::BOTH);
         assert_eq!(find(&state, 3, "c@x"), Subscription::NONE);
-        assert!(state.apply(hash("c@x"), &change(None, Some(of(c, Subscription::FROM)), 4)));
+        assert!(state.apply_change(hash("c@x"), &change(None, Some(of(c, Subscription::FROM)), 4)));
         let before = Some(of(b, Subscription::TO));
-        assert!(state.apply(hash("b@x"), &change(before, Some(of(b, Subscription::NONE)), 5)));
-        assert!(state.apply(hash("a@x"), &change(Some(of(a, Subscription::BOTH)), None, 6)));
+        assert!(state.apply_change(hash("b@x"), &change(before, Some(of(b, Subscription::NONE)), 5)));
+        assert!(state.apply_change(hash("a@x"), &change(Some(of(a, Subscription::BOTH)), None, 6)));
         assert_eq!(find(&state, 1, "a@x"), Subscription::NONE);
         assert_eq!(find(&state, 2, "b@x"), Subscription::NONE);
         assert_eq!(find(&state, 3, "c@x"), Subscription::FROM);
         assert_eq!((state.contacts().len(), state.roster_version), (2, 6));
         assert!(
-            !state.apply(hash("b@x"), &change(Some(of(b, Subscription::NONE)), None, 4)),
+            !state.apply_change(hash("b@x"), &change(Some(of(b, Subscription::NONE)), None, 4)),
             "version 5 was first"
         );
     }
@@ -286,19 +294,19 @@ mod tests {
     fn contacts_with_the_same_hash_stay_apart() {
         let same = 0xC0_11_1D_ED;
         let number = |n| AddressId::new(n).unwrap();
-        let mut state = State::default();
-        assert!(state.apply(same, &change(None, Some(item(1, "a@x", Subscription::FROM)), 1)));
+        let mut state = AccountState::default();
+        assert!(state.apply_change(same, &change(None, Some(item(1, "a@x", Subscription::FROM)), 1)));
         assert_eq!(
             state.find(same, number(2)),
             Subscription::NONE,
             "another address with this hash is no contact"
         );
-        assert!(state.apply(same, &change(None, Some(item(2, "b@x", Subscription::TO)), 2)));
+        assert!(state.apply_change(same, &change(None, Some(item(2, "b@x", Subscription::TO)), 2)));
         assert_eq!(state.find(same, number(1)), Subscription::FROM, "the later contact did not overwrite it");
         assert_eq!(state.find(same, number(2)), Subscription::TO);
-        assert!(state.apply(same, &change(Some(item(1, "a@x", Subscription::FROM)), None, 3)));
+        assert!(state.apply_change(same, &change(Some(item(1, "a@x", Subscription::FROM)), None, 3)));
         assert_eq!(state.find(same, number(1)), Subscription::NONE);
         assert_eq!(state.find(same, number(2)), Subscription::TO, "the other one stayed");
-        assert!(state.may_have(same) && !state.may_have(same + 1));
+        assert!(state.may_contain(same) && !state.may_contain(same + 1));
     }
 }

@@ -16,27 +16,27 @@ use crate::command::Caller;
 use crate::node::Node;
 
 /// Entries that are kept.
-pub const KEPT: usize = 1_000;
+pub const MAX_ENTRIES: usize = 1_000;
 /// Bytes of one text of an entry.
-const TEXT: usize = 512;
+const MAX_TEXT_BYTES: usize = 512;
 
 /// One thing that was done, or refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct AuditEntry {
     /// Its number, from 1 since the start of the node.
     pub number: u64,
     /// When, in milliseconds since 1970.
     pub at: u64,
     /// Whose wish it was: an address, `operator`, or the name of a token.
-    pub who: String,
+    pub actor: String,
     /// The interface used: `xmpp`, `socket`, `http`.
     pub interface: &'static str,
     /// The client's address, where the interface knows it.
     pub from: String,
     /// What: the name of a command, or the like.
-    pub what: String,
+    pub action: String,
     /// On whom.
-    pub on: String,
+    pub subject: String,
     /// `done`, the condition of the error, or `given up`.
     pub outcome: String,
 }
@@ -47,27 +47,27 @@ pub struct Audit(Mutex<Ring>);
 
 #[derive(Default)]
 struct Ring {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<AuditEntry>,
     last: u64,
 }
 
 impl Audit {
     /// Up to `limit` entries with numbers above `after`, oldest first; and the number of the newest of all.
-    pub fn after(&self, after: u64, limit: usize) -> (Vec<Entry>, u64) {
+    pub fn after(&self, after: u64, limit: usize) -> (Vec<AuditEntry>, u64) {
         let ring = self.0.lock();
         let list = ring.entries.iter().filter(|e| e.number > after).take(limit).cloned().collect();
         (list, ring.last)
     }
     /// The newest `limit` entries, oldest first.
-    pub fn newest(&self, limit: usize) -> (Vec<Entry>, u64) {
+    pub fn newest(&self, limit: usize) -> (Vec<AuditEntry>, u64) {
         let after = self.0.lock().last.saturating_sub(limit as u64);
         self.after(after, limit)
     }
-    fn push(&self, mut entry: Entry) {
+    fn push(&self, mut entry: AuditEntry) {
         let mut ring = self.0.lock();
         ring.last += 1;
         entry.number = ring.last;
-        if ring.entries.len() == KEPT {
+        if ring.entries.len() == MAX_ENTRIES {
             ring.entries.pop_front();
         }
         ring.entries.push_back(entry);
@@ -77,62 +77,66 @@ impl Audit {
 impl Node {
     /// Writes one line. `outcome` is `done` or a condition.
     pub fn audit(&self, caller: &Caller, what: &str, on: &str, outcome: &str) {
-        let (who, what, on, outcome) = (cut(caller.name()), cut(what), cut(on), cut(outcome));
+        let (who, what, on, outcome) =
+            (truncate(caller.name()), truncate(what), truncate(on), truncate(outcome));
         let (who, what, on, outcome) = (&*who, &*what, &*on, &*outcome);
-        let (interface, from) = (caller.interface, &*cut(&caller.from));
+        let (interface, from) = (caller.interface, &*truncate(&caller.from));
         self.metrics.commands.inc([interface, if outcome == "done" { "done" } else { "failed" }]);
         tracing::info!(target: "throng::audit", who, interface, from, command = what, on, outcome, "command");
-        self.audit.push(Entry {
+        self.audit.push(AuditEntry {
             number: 0,
             at: self.clock.unix_millis(),
-            who: who.to_owned(),
+            actor: who.to_owned(),
             interface,
             from: from.to_owned(),
-            what: what.to_owned(),
-            on: on.to_owned(),
+            action: what.to_owned(),
+            subject: on.to_owned(),
             outcome: outcome.to_owned(),
         });
     }
 }
 
-fn cut(text: &str) -> Cow<'_, str> {
-    printable(text, TEXT)
+fn truncate(text: &str) -> Cow<'_, str> {
+    printable(text, MAX_TEXT_BYTES)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn entry(what: &str) -> Entry {
-        Entry {
+    fn entry(what: &str) -> AuditEntry {
+        AuditEntry {
             number: 0,
             at: 0,
-            who: "operator".into(),
+            actor: "operator".into(),
             interface: "socket",
             from: String::new(),
-            what: what.into(),
-            on: String::new(),
+            action: what.into(),
+            subject: String::new(),
             outcome: "done".into(),
         }
     }
 
     #[test]
-    fn the_ring_keeps_the_newest_and_counts_on() {
+    fn the_ring_retains_the_newest_entries_and_numbers_keep_rising() {
         let audit = Audit::default();
         assert_eq!(audit.after(0, 10), (vec![], 0));
-        for n in 1..=KEPT + 5 {
+        for n in 1..=MAX_ENTRIES + 5 {
             audit.push(entry(&n.to_string()));
         }
         let (list, last) = audit.after(0, 2);
-        assert_eq!((list[0].what.as_str(), list[0].number, last), ("6", 6, KEPT as u64 + 5));
-        let (list, _) = audit.after(KEPT as u64 + 3, 10);
-        assert_eq!(list.iter().map(|e| e.number).collect::<Vec<_>>(), [KEPT as u64 + 4, KEPT as u64 + 5]);
+        assert_eq!((list[0].action.as_str(), list[0].number, last), ("6", 6, MAX_ENTRIES as u64 + 5));
+        let (list, _) = audit.after(MAX_ENTRIES as u64 + 3, 10);
+        assert_eq!(
+            list.iter().map(|e| e.number).collect::<Vec<_>>(),
+            [MAX_ENTRIES as u64 + 4, MAX_ENTRIES as u64 + 5]
+        );
         assert_eq!(audit.newest(3).0.len(), 3);
     }
 
     #[test]
     fn texts_are_cut_and_cannot_look_like_another_entry() {
-        assert_eq!(cut(&"x".repeat(9_999)), format!("{}…", "x".repeat(TEXT)));
-        assert_eq!(cut("romeo@a.org\n\u{1b}[1A\u{202e}"), "romeo@a.org\\n\\u{1b}[1A\\u{202e}");
+        assert_eq!(truncate(&"x".repeat(9_999)), format!("{}…", "x".repeat(MAX_TEXT_BYTES)));
+        assert_eq!(truncate("romeo@a.org\n\u{1b}[1A\u{202e}"), "romeo@a.org\\n\\u{1b}[1A\\u{202e}");
     }
 }

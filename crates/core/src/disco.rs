@@ -8,14 +8,14 @@ use jid::JidRef;
 use stanza::StanzaError;
 use xml::Ns;
 
-use crate::feature::{Disco, Feature};
+use crate::feature::{DiscoFeature, Feature};
 use crate::host::Host;
-use crate::iq::Target;
+use crate::iq::IqTarget;
 use crate::node::Node;
 
 /// An identity (XEP-0030 section 3.1).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Identity {
+pub struct DiscoIdentity {
     /// Category.
     pub category: &'static str,
     /// Type.
@@ -28,18 +28,18 @@ pub struct Identity {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiscoInfo {
     /// Identities.
-    pub identities: Vec<Identity>,
+    pub identities: Vec<DiscoIdentity>,
     /// Feature variables.
     pub features: Vec<&'static str>,
     /// Forms with more information (XEP-0128), by type.
-    pub forms: Vec<Form>,
+    pub forms: Vec<DiscoForm>,
     /// Nodes that are other names for this very information (XEP-0115 section 6.2).
-    pub nodes: Vec<String>,
+    pub alias_nodes: Vec<String>,
 }
 
 /// A form of extended information (XEP-0128). Its fields are of type `list-multi` or left without one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Form {
+pub struct DiscoForm {
     /// Value of the field `FORM_TYPE`.
     pub form_type: String,
     /// The other fields: name and values.
@@ -48,9 +48,9 @@ pub struct Form {
 
 /// What features add to the domain's information besides feature variables.
 #[derive(Default)]
-pub(crate) struct Extra {
-    pub(crate) identities: Vec<Identity>,
-    pub(crate) forms: Vec<Form>,
+pub(crate) struct DiscoExtensions {
+    pub(crate) identities: Vec<DiscoIdentity>,
+    pub(crate) forms: Vec<DiscoForm>,
     pub(crate) nodes: Vec<Arc<dyn DiscoNode>>,
 }
 
@@ -61,7 +61,7 @@ pub struct DiscoQuery<'a> {
     /// The host that answers.
     pub host: &'a Arc<Host>,
     /// Who is asked.
-    pub target: Target,
+    pub target: IqTarget,
     /// Who asks.
     pub from: JidRef<'a>,
     /// The address that was asked.
@@ -72,7 +72,7 @@ pub struct DiscoQuery<'a> {
 
 /// An item (XEP-0030 section 4).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Item {
+pub struct DiscoItem {
     /// Its address.
     pub jid: String,
     /// Its node, if it has one.
@@ -90,20 +90,20 @@ pub trait DiscoNode: Send + Sync {
         None
     }
     /// The items, likewise.
-    fn items(&self, query: &DiscoQuery<'_>) -> Option<Vec<Item>>;
+    fn items(&self, query: &DiscoQuery<'_>) -> Option<Vec<DiscoItem>>;
 }
 
 impl DiscoInfo {
     /// The domain's and the accounts' information.
     pub(crate) fn of(
         features: impl Iterator<Item = &'static Feature> + Clone,
-        extra: &mut Extra,
+        extra: &mut DiscoExtensions,
     ) -> (DiscoInfo, DiscoInfo) {
-        extra.identities.push(Identity { category: "server", kind: "im", name: "Throng" });
+        extra.identities.push(DiscoIdentity { category: "server", kind: "im", name: "Throng" });
         extra.identities.sort();
         extra.forms.sort();
         let all = features.flat_map(|f| f.disco.iter());
-        let pick = |want: fn(&Disco) -> Option<&'static str>| {
+        let pick = |want: fn(&DiscoFeature) -> Option<&'static str>| {
             let mut list: Vec<&'static str> = all.clone().filter_map(want).collect();
             list.sort_unstable();
             list.dedup();
@@ -111,15 +111,15 @@ impl DiscoInfo {
         };
         let server = DiscoInfo {
             identities: std::mem::take(&mut extra.identities),
-            features: pick(|d| if let Disco::Server(var) = d { Some(var) } else { None }),
+            features: pick(|d| if let DiscoFeature::Server(var) = d { Some(var) } else { None }),
             forms: std::mem::take(&mut extra.forms),
-            nodes: Vec::new(),
+            alias_nodes: Vec::new(),
         };
         let account = DiscoInfo {
-            identities: vec![Identity { category: "account", kind: "registered", name: "" }],
-            features: pick(|d| if let Disco::Account(var) = d { Some(var) } else { None }),
+            identities: vec![DiscoIdentity { category: "account", kind: "registered", name: "" }],
+            features: pick(|d| if let DiscoFeature::Account(var) = d { Some(var) } else { None }),
             forms: Vec::new(),
-            nodes: Vec::new(),
+            alias_nodes: Vec::new(),
         };
         (server, account)
     }
@@ -143,11 +143,11 @@ impl DiscoInfo {
         for form in &self.forms {
             writer.start("x").ns(Ns::DataForms).attr("type", "result");
             writer.start("field").attr("var", "FORM_TYPE").attr("type", "hidden");
-            writer.leaf("value", &form.form_type).end();
+            writer.text_element("value", &form.form_type).end();
             for (var, values) in &form.fields {
                 writer.start("field").attr("var", var);
                 for value in values {
-                    writer.leaf("value", value);
+                    writer.text_element("value", value);
                 }
                 writer.end();
             }

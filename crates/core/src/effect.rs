@@ -10,27 +10,27 @@ use stanza::StreamError;
 use store::Subscription;
 
 use crate::account::Account;
-use crate::frame::Frame;
 use crate::session::Session;
+use crate::shared_stanza::SharedStanza;
 
 /// One thing to do.
 #[derive(Debug)]
 pub enum Effect {
     /// Put into the queue of one session as it is.
-    Send(Arc<Session>, Frame),
+    Send(Arc<Session>, SharedStanza),
     /// Put into the queue of one session, with `to` set to its bare address.
-    SendTo(Arc<Session>, Frame),
+    SendTo(Arc<Session>, SharedStanza),
     /// Route as if it had just arrived from `from`.
     Route {
         /// The stanza; its `from` and `to` are what the two fields say.
-        frame: Frame,
+        frame: SharedStanza,
         /// The sender.
         from: Jid,
         /// The recipient.
         to: Jid,
     },
     /// To every resource of the account that has asked for its roster (RFC 6121 section 2.1.6).
-    Push(Arc<Account>, Frame),
+    PushToInterested(Arc<Account>, SharedStanza),
     /// To every resource of the account that has all of these [`crate::session::flags`], with `to` set to its full
     /// address. A message that does not fit into a queue is lost there: it is a copy, and nobody else misses it.
     Copy {
@@ -41,23 +41,23 @@ pub enum Effect {
         /// Resources that are left out.
         except: SmallVec<[Arc<Session>; 1]>,
         /// The stanza, without `to`.
-        frame: Frame,
+        frame: SharedStanza,
     },
     /// To all contacts of the account whose subscription has one of these bits, and to nobody else.
     Broadcast {
         /// Whose contacts.
         account: Arc<Account>,
         /// The presence, without `to`.
-        frame: Frame,
+        frame: SharedStanza,
         /// Which contacts.
         to: Subscription,
     },
     /// To every other available resource of the account.
-    Siblings {
+    OtherResources {
         /// The session that is left out.
         except: Arc<Session>,
         /// The presence, without `to`.
-        frame: Frame,
+        frame: SharedStanza,
     },
     /// End a stream.
     Close(Arc<Session>, StreamError),
@@ -75,13 +75,13 @@ impl Effects {
         self.0.push(effect);
     }
     /// Routes a stanza.
-    pub fn route(&mut self, frame: Option<Frame>, from: Jid, to: Jid) {
+    pub fn route(&mut self, frame: Option<SharedStanza>, from: Jid, to: Jid) {
         if let Some(frame) = frame {
             self.0.push(Effect::Route { frame, from, to });
         }
     }
     /// Puts a stanza into a session's queue.
-    pub fn send(&mut self, session: &Arc<Session>, frame: Option<Frame>) {
+    pub fn send(&mut self, session: &Arc<Session>, frame: Option<SharedStanza>) {
         if let Some(frame) = frame {
             self.0.push(Effect::Send(session.clone(), frame));
         }

@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use xml::Ns;
 
-use crate::command::{Command, CommandHandler, CommandPresent, Entry as CommandEntry};
-use crate::disco::{DiscoInfo, DiscoNode, Extra, Form, Identity};
+use crate::command::{Command, CommandEntry, CommandHandler, CurrentValuesReader};
+use crate::disco::{DiscoExtensions, DiscoForm, DiscoIdentity, DiscoInfo, DiscoNode};
+use crate::feature_state::FeatureState;
 use crate::hooks::{
-    Available, Closing, Created, Deliver, Delivered, Entry, Handler, Incoming, Interest, Opened, Outgoing,
-    Phase, Point, Removed, Undelivered,
+    Available, Closing, Created, Deliver, Delivered, Handler, HandlerEntry, Incoming, Interest, Opened,
+    Outgoing, Phase, Point, Removed, Undelivered,
 };
 use crate::iq::{IqHandler, IqKey};
-use crate::kept::Kept;
-use crate::limits::Limits;
-use crate::nonza::{EarlyHandler, Elements, InlineHandler, NonzaHandler};
+use crate::limits::NodeLimits;
+use crate::stream_elements::{Bind2InlineHandler, NonzaHandler, PreAuthHandler, StreamElements};
 
 /// A specification that a feature implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,12 +29,12 @@ pub struct Spec {
     /// Version implemented; empty for an RFC.
     pub version: &'static str,
     /// What is left out; empty if nothing is.
-    pub left_out: &'static str,
+    pub not_implemented: &'static str,
 }
 
 /// A feature variable for service discovery (XEP-0030).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Disco {
+pub enum DiscoFeature {
     /// Of the domain.
     Server(&'static str),
     /// Of each account.
@@ -43,7 +43,7 @@ pub enum Disco {
 
 /// The type of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum OptionKind {
     /// `true` or `false`
     Bool,
     /// A whole number in a range.
@@ -56,7 +56,7 @@ pub enum Kind {
 
 /// The value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum OptionValue {
     /// A switch.
     Bool(bool),
     /// A number.
@@ -73,80 +73,82 @@ pub struct OptionSpec {
     /// The key.
     pub key: &'static str,
     /// The type.
-    pub kind: Kind,
+    pub kind: OptionKind,
     /// The default.
-    pub default: Value,
+    pub default: OptionValue,
     /// One sentence, with the unit.
     pub doc: &'static str,
 }
 
 /// The options of one feature, complete and of the right types.
 #[derive(Clone, Debug, Default)]
-pub struct Options(BTreeMap<&'static str, Value>);
+pub struct FeatureOptions(BTreeMap<&'static str, OptionValue>);
 
-impl Options {
+impl FeatureOptions {
     /// All defaults.
-    pub fn defaults(specs: &'static [OptionSpec]) -> Options {
-        Options(specs.iter().map(|s| (s.key, s.default.clone())).collect())
+    pub fn defaults(specs: &'static [OptionSpec]) -> FeatureOptions {
+        FeatureOptions(specs.iter().map(|s| (s.key, s.default.clone())).collect())
     }
     /// Sets one option.
     ///
     /// # Errors
     /// One sentence that says what is wrong and what is expected.
-    pub fn set(&mut self, specs: &'static [OptionSpec], key: &str, value: Value) -> Result<(), String> {
+    pub fn set(&mut self, specs: &'static [OptionSpec], key: &str, value: OptionValue) -> Result<(), String> {
         let Some(spec) = specs.iter().find(|s| s.key == key) else {
             return Err(format!("unknown option \"{key}\""));
         };
         match (&spec.kind, &value) {
-            (Kind::Bool, Value::Bool(_)) | (Kind::Text, Value::Text(_)) | (Kind::Texts, Value::Texts(_)) => {}
-            (Kind::Int(low, high), Value::Int(n)) if low <= n && n <= high => {}
-            (Kind::Int(low, high), Value::Int(_)) => {
+            (OptionKind::Bool, OptionValue::Bool(_))
+            | (OptionKind::Text, OptionValue::Text(_))
+            | (OptionKind::Texts, OptionValue::Texts(_)) => {}
+            (OptionKind::Int(low, high), OptionValue::Int(n)) if low <= n && n <= high => {}
+            (OptionKind::Int(low, high), OptionValue::Int(_)) => {
                 return Err(format!("\"{key}\" must be between {low} and {high}"));
             }
-            (Kind::Bool, _) => return Err(format!("\"{key}\" must be true or false")),
-            (Kind::Int(..), _) => return Err(format!("\"{key}\" must be a whole number")),
-            (Kind::Text, _) => return Err(format!("\"{key}\" must be text in quotes")),
-            (Kind::Texts, _) => return Err(format!("\"{key}\" must be a list of texts in quotes")),
+            (OptionKind::Bool, _) => return Err(format!("\"{key}\" must be true or false")),
+            (OptionKind::Int(..), _) => return Err(format!("\"{key}\" must be a whole number")),
+            (OptionKind::Text, _) => return Err(format!("\"{key}\" must be text in quotes")),
+            (OptionKind::Texts, _) => return Err(format!("\"{key}\" must be a list of texts in quotes")),
         }
         self.0.insert(spec.key, value);
         Ok(())
     }
     /// A switch; false if it was never declared.
     pub fn bool(&self, key: &str) -> bool {
-        matches!(self.0.get(key), Some(Value::Bool(true)))
+        matches!(self.0.get(key), Some(OptionValue::Bool(true)))
     }
     /// A number; zero if it was never declared.
     pub fn int(&self, key: &str) -> i64 {
         match self.0.get(key) {
-            Some(Value::Int(n)) => *n,
+            Some(OptionValue::Int(n)) => *n,
             _ => 0,
         }
     }
     /// A list of texts; empty if it was never declared.
     pub fn texts(&self, key: &str) -> &[String] {
         match self.0.get(key) {
-            Some(Value::Texts(list)) => list,
+            Some(OptionValue::Texts(list)) => list,
             _ => &[],
         }
     }
     /// Text; empty if it was never declared.
     pub fn text(&self, key: &str) -> &str {
         match self.0.get(key) {
-            Some(Value::Text(t)) => t,
+            Some(OptionValue::Text(t)) => t,
             _ => "",
         }
     }
 }
 
 /// Makes a stream feature from the domain's disco information; called once, when the host is complete.
-pub type Announce = fn(&DiscoInfo) -> Announced;
+pub type DeriveStreamFeature = fn(&DiscoInfo) -> DerivedStreamFeature;
 
 /// A stream feature that stands for the domain's disco information.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Announced {
+pub struct DerivedStreamFeature {
     /// The element, ready to send.
     pub element: Vec<u8>,
-    /// The disco node under which the domain answers with that same information; goes into [`DiscoInfo::nodes`].
+    /// The disco node under which the domain answers with that same information; goes into [`DiscoInfo::alias_nodes`].
     pub node: String,
 }
 
@@ -159,13 +161,13 @@ pub struct Feature {
     /// What it implements.
     pub specs: &'static [Spec],
     /// Feature variables.
-    pub disco: &'static [Disco],
+    pub disco: &'static [DiscoFeature],
     /// Elements for `<stream:features/>` after authentication, ready to send.
     pub stream_features: &'static [&'static str],
     /// Elements for `<stream:features/>` before authentication, ready to send.
-    pub early_features: &'static [&'static str],
+    pub pre_auth_stream_features: &'static [&'static str],
     /// More such elements, made from what the finished host says of itself.
-    pub announce: &'static [Announce],
+    pub derived_stream_features: &'static [DeriveStreamFeature],
     /// Requests that it answers.
     pub iq: &'static [IqKey],
     /// Commands.
@@ -177,7 +179,7 @@ pub struct Feature {
     /// Whether it is on unless switched off.
     pub default_on: bool,
     /// Registers its handlers.
-    pub build: fn(&mut Builder<'_>),
+    pub build: fn(&mut FeatureBuilder<'_>),
 }
 
 impl Feature {
@@ -188,8 +190,8 @@ impl Feature {
         specs: &[],
         disco: &[],
         stream_features: &[],
-        early_features: &[],
-        announce: &[],
+        pre_auth_stream_features: &[],
+        derived_stream_features: &[],
         iq: &[],
         commands: &[],
         options: &[],
@@ -201,41 +203,41 @@ impl Feature {
 
 /// Handlers while a host is being built.
 #[derive(Default)]
-pub(crate) struct Parts {
-    pub(crate) outgoing: Vec<Entry<Outgoing>>,
-    pub(crate) incoming: Vec<Entry<Incoming>>,
-    pub(crate) deliver: Vec<Entry<Deliver>>,
-    pub(crate) delivered: Vec<Entry<Delivered>>,
-    pub(crate) undelivered: Vec<Entry<Undelivered>>,
-    pub(crate) opened: Vec<Entry<Opened>>,
-    pub(crate) available: Vec<Entry<Available>>,
-    pub(crate) closing: Vec<Entry<Closing>>,
-    pub(crate) removed: Vec<Entry<Removed>>,
-    pub(crate) created: Vec<Entry<Created>>,
-    pub(crate) idle_probe: Option<crate::host::IdleProbe>,
-    pub(crate) management: Option<crate::session::Management>,
-    pub(crate) late: Option<crate::host::Late>,
-    pub(crate) software: Option<crate::host::Software>,
-    pub(crate) keeps_messages: bool,
+pub(crate) struct HostRegistrations {
+    pub(crate) outgoing: Vec<HandlerEntry<Outgoing>>,
+    pub(crate) incoming: Vec<HandlerEntry<Incoming>>,
+    pub(crate) deliver: Vec<HandlerEntry<Deliver>>,
+    pub(crate) delivered: Vec<HandlerEntry<Delivered>>,
+    pub(crate) undelivered: Vec<HandlerEntry<Undelivered>>,
+    pub(crate) opened: Vec<HandlerEntry<Opened>>,
+    pub(crate) available: Vec<HandlerEntry<Available>>,
+    pub(crate) closing: Vec<HandlerEntry<Closing>>,
+    pub(crate) removed: Vec<HandlerEntry<Removed>>,
+    pub(crate) created: Vec<HandlerEntry<Created>>,
+    pub(crate) keep_alive_ping: Option<crate::host::KeepAlivePing>,
+    pub(crate) stream_management: Option<crate::session::StreamManagementConfig>,
+    pub(crate) add_delay: Option<crate::host::AddDelay>,
+    pub(crate) client_software: Option<crate::host::ClientSoftware>,
+    pub(crate) stores_offline_messages: bool,
     pub(crate) iq_without_subscription: bool,
     pub(crate) iq: Vec<(IqKey, &'static str, Arc<dyn IqHandler>)>,
-    pub(crate) elements: Elements,
-    pub(crate) disco: Extra,
+    pub(crate) elements: StreamElements,
+    pub(crate) disco: DiscoExtensions,
     pub(crate) commands: Vec<CommandEntry>,
-    pub(crate) early_features: Vec<u8>,
+    pub(crate) pre_auth_stream_features: Vec<u8>,
 }
 
 /// What a feature registers with.
-pub struct Builder<'a> {
+pub struct FeatureBuilder<'a> {
     pub(crate) owner: &'static str,
     /// The options of the feature.
-    pub options: &'a Options,
+    pub options: &'a FeatureOptions,
     /// The domain of the host.
     pub domain: &'a str,
     /// The node's limits.
-    pub limits: &'a Limits,
-    pub(crate) kept: &'a Kept,
-    pub(crate) parts: &'a mut Parts,
+    pub limits: &'a NodeLimits,
+    pub(crate) feature_state: &'a FeatureState,
+    pub(crate) parts: &'a mut HostRegistrations,
 }
 
 macro_rules! register {
@@ -252,11 +254,11 @@ fn entry<P: Point>(
     phase: Phase,
     interest: Interest,
     handler: impl Handler<P> + 'static,
-) -> Entry<P> {
-    Entry { owner, phase, interest, run: Arc::new(handler) }
+) -> HandlerEntry<P> {
+    HandlerEntry { owner, phase, interest, run: Arc::new(handler) }
 }
 
-impl Builder<'_> {
+impl FeatureBuilder<'_> {
     register! {
         /// A handler for stanzas from local sessions.
         outgoing: Outgoing,
@@ -280,21 +282,21 @@ impl Builder<'_> {
         created: Created,
     }
     /// State that the handlers of this domain share over reloads; see [`crate::kept`]. `make` is called the first time.
-    pub fn kept<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
-        self.kept.get(self.domain, self.owner, make)
+    pub fn shared_state<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        self.feature_state.get_or_create(self.domain, self.owner, make)
     }
     /// Says what software a client is; the last feature that registers one counts.
-    pub fn software(&mut self, software: crate::host::Software) {
-        self.parts.software = Some(software);
+    pub fn client_software(&mut self, software: crate::host::ClientSoftware) {
+        self.parts.client_software = Some(software);
     }
     /// Makes the question for a sign of life; the last feature that registers one counts.
-    pub fn idle_probe(&mut self, probe: crate::host::IdleProbe) {
-        self.parts.idle_probe = Some(probe);
+    pub fn keep_alive_ping(&mut self, probe: crate::host::KeepAlivePing) {
+        self.parts.keep_alive_ping = Some(probe);
     }
     /// Says that the feature stores messages that nobody took, and delivers them, with a handler of `available`: that one
     /// clears [`crate::account::State::flushing`] when nothing is left.
-    pub fn keeps_messages(&mut self) {
-        self.parts.keeps_messages = true;
+    pub fn stores_offline_messages(&mut self) {
+        self.parts.stores_offline_messages = true;
     }
     /// Lets requests to a full address be delivered whether or not their sender may see its presence, against RFC 6121
     /// section 8.5.3.1.
@@ -302,28 +304,32 @@ impl Builder<'_> {
         self.parts.iq_without_subscription = true;
     }
     /// Lets streams be acknowledged and resumed, and says how messages are marked that were sent in vain.
-    pub fn management(&mut self, management: crate::session::Management, late: crate::host::Late) {
-        self.parts.management = Some(management);
-        self.parts.late = Some(late);
+    pub fn stream_management(
+        &mut self,
+        management: crate::session::StreamManagementConfig,
+        late: crate::host::AddDelay,
+    ) {
+        self.parts.stream_management = Some(management);
+        self.parts.add_delay = Some(late);
     }
     /// A handler for an element on the stream that is no stanza.
     pub fn nonza(&mut self, ns: Ns, name: &'static str, handler: NonzaHandler) {
         self.parts.elements.nonzas.push((ns, name, handler));
     }
     /// A handler for an element that a client sends along with its request to bind (XEP-0386).
-    pub fn inline(&mut self, ns: Ns, name: &'static str, handler: InlineHandler) {
-        self.parts.elements.inline.push((ns, name, handler));
+    pub fn bind2_inline(&mut self, ns: Ns, name: &'static str, handler: Bind2InlineHandler) {
+        self.parts.elements.bind2_inline.push((ns, name, handler));
     }
     /// A handler for requests before authentication.
-    pub fn early(&mut self, ns: Ns, name: &'static str, handler: impl EarlyHandler + 'static) {
-        self.parts.elements.early.push((ns, name, Arc::new(handler)));
+    pub fn pre_auth(&mut self, ns: Ns, name: &'static str, handler: impl PreAuthHandler + 'static) {
+        self.parts.elements.pre_auth.push((ns, name, Arc::new(handler)));
     }
     /// A form with more information about the domain (XEP-0128).
-    pub fn disco_form(&mut self, form: Form) {
+    pub fn disco_form(&mut self, form: DiscoForm) {
         self.parts.disco.forms.push(form);
     }
     /// One more identity of the domain.
-    pub fn disco_identity(&mut self, identity: Identity) {
+    pub fn disco_identity(&mut self, identity: DiscoIdentity) {
         self.parts.disco.identities.push(identity);
     }
     /// A node for which the feature answers requests for information and items.
@@ -331,23 +337,23 @@ impl Builder<'_> {
         self.parts.disco.nodes.push(Arc::new(node));
     }
     /// An element for `<stream:features/>` before authentication that depends on an option.
-    pub fn early_feature(&mut self, element: &str) {
-        self.parts.early_features.extend_from_slice(element.as_bytes());
+    pub fn pre_auth_stream_feature(&mut self, element: &str) {
+        self.parts.pre_auth_stream_features.extend_from_slice(element.as_bytes());
     }
     /// What a command does that the feature declared.
     pub fn command(&mut self, command: &'static Command, run: impl CommandHandler + 'static) {
         let run = Arc::new(run);
-        self.parts.commands.push(CommandEntry { command, owner: self.owner, run, present: None });
+        self.parts.commands.push(CommandEntry { command, owner: self.owner, run, current_values: None });
     }
     /// The same for a command whose form shows present values.
     pub fn command_with(
         &mut self,
         command: &'static Command,
-        present: impl CommandPresent + 'static,
+        present: impl CurrentValuesReader + 'static,
         run: impl CommandHandler + 'static,
     ) {
-        let (run, present) = (Arc::new(run), Some(Arc::new(present) as Arc<dyn CommandPresent>));
-        self.parts.commands.push(CommandEntry { command, owner: self.owner, run, present });
+        let (run, present) = (Arc::new(run), Some(Arc::new(present) as Arc<dyn CurrentValuesReader>));
+        self.parts.commands.push(CommandEntry { command, owner: self.owner, run, current_values: present });
     }
     /// A handler for a request that the feature declared.
     pub fn iq(&mut self, key: IqKey, handler: impl IqHandler + 'static) {

@@ -12,15 +12,15 @@ use jid::Jid;
 
 use crate::command::Commands;
 use crate::disco::{DiscoInfo, DiscoNode};
-use crate::feature::{Builder, Feature, Options, Parts};
-use crate::frame::Frame;
+use crate::domain_counters::DomainCounters;
+use crate::feature::{Feature, FeatureBuilder, FeatureOptions, HostRegistrations};
+use crate::feature_state::FeatureState;
 use crate::hooks::{Chain, Hooks};
 use crate::iq::IqTable;
-use crate::kept::Kept;
-use crate::limits::Limits;
-use crate::nonza::Elements;
-use crate::session::{Management, Session};
-use crate::traffic::Traffic;
+use crate::limits::NodeLimits;
+use crate::session::{Session, StreamManagementConfig};
+use crate::shared_stanza::SharedStanza;
+use crate::stream_elements::StreamElements;
 
 /// A virtual host.
 pub struct Host {
@@ -40,49 +40,49 @@ pub struct Host {
     pub stream_features: Vec<u8>,
     /// The same without XEP-0198's own, for a stream that is acknowledged already: what is offered is what still applies
     /// (XEP-0388 section 4), and xmpp.js 0.14 takes up at once whatever is offered.
-    pub managed_features: Vec<u8>,
+    pub managed_stream_features: Vec<u8>,
     /// Elements for `<stream:features/>` before authentication.
-    pub early_features: Vec<u8>,
+    pub pre_auth_stream_features: Vec<u8>,
     /// Nodes that features answer for.
     pub disco_nodes: Vec<Arc<dyn DiscoNode>>,
     /// Elements that are no stanzas, and their owners.
-    pub elements: Elements,
+    pub elements: StreamElements,
     /// Makes the question for a sign of life from a silent client.
-    pub idle_probe: Option<IdleProbe>,
+    pub keep_alive_ping: Option<KeepAlivePing>,
     /// What may be agreed on with clients about acknowledgement; nothing if the feature is off.
-    pub management: Option<Management>,
+    pub stream_management: Option<StreamManagementConfig>,
     /// Says what software a client is.
-    pub software: Option<Software>,
+    pub client_software: Option<ClientSoftware>,
     /// Marks a message that reaches another resource or the store later than it was sent.
-    pub late: Option<Late>,
+    pub add_delay: Option<AddDelay>,
     /// A feature stores messages that nobody took.
-    pub keeps_messages: bool,
+    pub stores_offline_messages: bool,
     /// Requests to a full address are delivered whether or not their sender may see its presence.
     pub iq_without_subscription: bool,
     /// What its clients send and get, and how many of them there are.
-    pub traffic: Arc<Traffic>,
+    pub domain_counters: Arc<DomainCounters>,
     /// Names of the features that are on, in registry order.
     pub features: Vec<&'static str>,
     /// The host that took the place of this one.
-    next: OnceLock<Arc<Host>>,
-    options: BTreeMap<&'static str, Options>,
+    successor: OnceLock<Arc<Host>>,
+    options: BTreeMap<&'static str, FeatureOptions>,
 }
 
 /// Makes the question for a sign of life from a silent client.
-pub type IdleProbe = fn(&Session) -> Option<Frame>;
+pub type KeepAlivePing = fn(&Session) -> Option<SharedStanza>;
 
 /// Says what software a client is, in a few words or as a URI, if it said so.
-pub type Software = fn(&Session) -> Option<String>;
+pub type ClientSoftware = fn(&Session) -> Option<String>;
 
 /// Makes a message with the time, in milliseconds since 1970, at which this domain first sent it.
-pub type Late = fn(&Frame, &str, u64) -> Option<Frame>;
+pub type AddDelay = fn(&SharedStanza, &str, u64) -> Option<SharedStanza>;
 
 /// A feature that is on, with its options.
-pub struct Enabled {
+pub struct EnabledFeature {
     /// The declaration.
     pub feature: &'static Feature,
     /// Complete options.
-    pub options: Options,
+    pub options: FeatureOptions,
 }
 
 /// Why a host cannot be built. Each is one sentence with the mend.
@@ -90,19 +90,19 @@ pub struct Enabled {
 pub enum HostError {
     /// Two features want the same request.
     #[error("{0} and {1} both answer the same request; switch one of them off under [modules]")]
-    TwoOwners(&'static str, &'static str),
+    DuplicateIqHandler(&'static str, &'static str),
     /// Two features have a command of the same name or node.
     #[error("{0} and {1} both have the command {2}; switch one of them off under [modules]")]
-    TwoCommands(&'static str, &'static str, &'static str),
+    DuplicateCommand(&'static str, &'static str, &'static str),
     /// A feature registered a request or a command that it did not declare, or the other way round.
     #[error("{0} does not register the requests or commands that it declares")]
     Undeclared(&'static str),
     /// A needed feature is off.
     #[error("{0} needs {1}; switch {1} on or {0} off under [modules]")]
-    Missing(&'static str, &'static str),
+    MissingDependency(&'static str, &'static str),
     /// The domain is no address.
     #[error("\"{0}\" is not a domain")]
-    Domain(String),
+    InvalidDomain(String),
 }
 
 impl Host {
@@ -110,8 +110,8 @@ impl Host {
     ///
     /// # Errors
     /// See [`HostError`].
-    pub fn build(domain: &str, enabled: &[Enabled], limits: &Limits) -> Result<Host, HostError> {
-        Host::build_with(domain, enabled, limits, &Kept::default())
+    pub fn build(domain: &str, enabled: &[EnabledFeature], limits: &NodeLimits) -> Result<Host, HostError> {
+        Host::build_with(domain, enabled, limits, &FeatureState::default())
     }
 
     /// The same, with the state that earlier hosts of the domain left.
@@ -120,30 +120,30 @@ impl Host {
     /// See [`HostError`].
     pub fn build_with(
         domain: &str,
-        enabled: &[Enabled],
-        limits: &Limits,
-        kept: &Kept,
+        enabled: &[EnabledFeature],
+        limits: &NodeLimits,
+        kept: &FeatureState,
     ) -> Result<Host, HostError> {
         let jid = Jid::parse(domain).ok().filter(|j| j.as_ref().is_domain());
-        let jid = jid.ok_or_else(|| HostError::Domain(domain.to_owned()))?;
-        let mut parts = Parts::default();
+        let jid = jid.ok_or_else(|| HostError::InvalidDomain(domain.to_owned()))?;
+        let mut parts = HostRegistrations::default();
         let mut features = Vec::new();
         let mut options_of = BTreeMap::new();
         let (mut stream_features, mut managed_features) = (Vec::new(), Vec::new());
         let mut early_features = Vec::new();
-        for Enabled { feature, options } in enabled {
+        for EnabledFeature { feature, options } in enabled {
             if let Some(missing) =
                 feature.needs.iter().find(|n| !enabled.iter().any(|e| e.feature.name == **n))
             {
-                return Err(HostError::Missing(feature.name, missing));
+                return Err(HostError::MissingDependency(feature.name, missing));
             }
             let (before, commands) = (parts.iq.len(), parts.commands.len());
-            (feature.build)(&mut Builder {
+            (feature.build)(&mut FeatureBuilder {
                 owner: feature.name,
                 options,
                 domain: jid.as_ref().as_str(),
                 limits,
-                kept,
+                feature_state: kept,
                 parts: &mut parts,
             });
             let mut registered: Vec<_> =
@@ -158,10 +158,10 @@ impl Host {
             if registered != declared || named != promised {
                 return Err(HostError::Undeclared(feature.name));
             }
-            for element in feature.early_features {
+            for element in feature.pre_auth_stream_features {
                 early_features.extend_from_slice(element.as_bytes());
             }
-            early_features.append(&mut parts.early_features);
+            early_features.append(&mut parts.pre_auth_stream_features);
             for element in feature.stream_features {
                 stream_features.extend_from_slice(element.as_bytes());
                 if !element.starts_with("<sm ") {
@@ -173,12 +173,12 @@ impl Host {
         }
         let mut iq = IqTable::default();
         for (key, owner, handler) in parts.iq {
-            iq.add(key, owner, handler).map_err(|first| HostError::TwoOwners(first, owner))?;
+            iq.add(key, owner, handler).map_err(|first| HostError::DuplicateIqHandler(first, owner))?;
         }
         let mut commands = Commands::default();
         for entry in parts.commands {
             let (owner, name) = (entry.owner, entry.command.name);
-            commands.add(entry).map_err(|first| HostError::TwoCommands(first, owner, name))?;
+            commands.add(entry).map_err(|first| HostError::DuplicateCommand(first, owner, name))?;
         }
         let hooks = Hooks {
             outgoing: Chain::freeze(parts.outgoing),
@@ -194,42 +194,42 @@ impl Host {
         };
         let (mut disco_server, disco_account) =
             DiscoInfo::of(enabled.iter().map(|e| e.feature), &mut parts.disco);
-        for announce in enabled.iter().flat_map(|e| e.feature.announce) {
+        for announce in enabled.iter().flat_map(|e| e.feature.derived_stream_features) {
             let announced = announce(&disco_server);
             stream_features.extend_from_slice(&announced.element);
             managed_features.extend_from_slice(&announced.element);
-            disco_server.nodes.push(announced.node);
+            disco_server.alias_nodes.push(announced.node);
         }
-        let traffic = kept.traffic(jid.as_ref().as_str());
+        let traffic = kept.domain_counters(jid.as_ref().as_str());
         Ok(Host {
             jid,
-            traffic,
+            domain_counters: traffic,
             hooks,
             iq,
             commands,
             disco_server,
             disco_account,
             stream_features,
-            managed_features,
-            early_features,
+            managed_stream_features: managed_features,
+            pre_auth_stream_features: early_features,
             disco_nodes: parts.disco.nodes,
             elements: parts.elements,
-            idle_probe: parts.idle_probe,
-            management: parts.management,
-            late: parts.late,
-            software: parts.software,
-            keeps_messages: parts.keeps_messages,
+            keep_alive_ping: parts.keep_alive_ping,
+            stream_management: parts.stream_management,
+            add_delay: parts.add_delay,
+            client_software: parts.client_software,
+            stores_offline_messages: parts.stores_offline_messages,
             iq_without_subscription: parts.iq_without_subscription,
             features,
             options: options_of,
-            next: OnceLock::new(),
+            successor: OnceLock::new(),
         })
     }
 
     /// The newest host of this domain: itself until a reload put another in its place.
     pub fn current(self: &Arc<Self>) -> &Arc<Host> {
         let mut host = self;
-        while let Some(next) = host.next.get() {
+        while let Some(next) = host.successor.get() {
             host = next;
         }
         host
@@ -237,14 +237,14 @@ impl Host {
 
     /// Puts another host in the place of this one. A host that was itself replaced is not taken: the way to the newest
     /// must have an end.
-    pub(crate) fn succeed(&self, next: &Arc<Host>) {
-        if next.next.get().is_none() && !std::ptr::eq(self, Arc::as_ptr(next)) {
-            let _ = self.next.set(next.clone());
+    pub(crate) fn replace_with(&self, next: &Arc<Host>) {
+        if next.successor.get().is_none() && !std::ptr::eq(self, Arc::as_ptr(next)) {
+            let _ = self.successor.set(next.clone());
         }
     }
 
     /// The options of a feature that is on, for what the stream does itself.
-    pub fn options(&self, feature: &str) -> Option<&Options> {
+    pub fn options(&self, feature: &str) -> Option<&FeatureOptions> {
         self.options.get(feature)
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use base::spawn::BoxFuture;
 use hashbrown::HashMap;
 use jid::JidRef;
-use stanza::{Head, IqType, Kind, StanzaCondition, StanzaError};
+use stanza::{Head, IqType, StanzaCondition, StanzaError, StanzaKind};
 use xml::Ns;
 
 use crate::effect::Effects;
@@ -18,7 +18,7 @@ use crate::session::Session;
 
 /// Whom a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Target {
+pub enum IqTarget {
     /// The domain itself.
     Server,
     /// The sender's own account: no `to`, or its own bare address.
@@ -31,7 +31,7 @@ pub enum Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IqKey {
     /// Whom the request is for.
-    pub target: Target,
+    pub target: IqTarget,
     /// True for set, false for get.
     pub set: bool,
     /// Namespace of the payload.
@@ -42,11 +42,11 @@ pub struct IqKey {
 
 impl IqKey {
     /// A request of type get.
-    pub const fn get(target: Target, ns: Ns, name: &'static str) -> IqKey {
+    pub const fn get(target: IqTarget, ns: Ns, name: &'static str) -> IqKey {
         IqKey { target, set: false, ns, name }
     }
     /// A request of type set.
-    pub const fn set(target: Target, ns: Ns, name: &'static str) -> IqKey {
+    pub const fn set(target: IqTarget, ns: Ns, name: &'static str) -> IqKey {
         IqKey { target, set: true, ns, name }
     }
 }
@@ -74,14 +74,14 @@ pub struct IqRequest<'a> {
 impl IqRequest<'_> {
     /// The payload element.
     pub fn payload(&self) -> &[u8] {
-        self.head.first.map(|f| f.span.of(self.bytes)).unwrap_or_default()
+        self.head.first_child.map(|f| f.span.of(self.bytes)).unwrap_or_default()
     }
     /// A tree over the whole stanza.
     ///
     /// # Errors
     /// `bad-request`; a checked stanza has none.
     pub fn tree(&self) -> Result<xml::Tree<'_>, StanzaError> {
-        crate::frame::tree(self.bytes).map_err(|_| StanzaCondition::BadRequest.into())
+        crate::shared_stanza::tree(self.bytes).map_err(|_| StanzaCondition::BadRequest.into())
     }
 }
 
@@ -153,11 +153,11 @@ impl IqTable {
     }
 
     /// The handler for a stanza.
-    pub fn find(&self, target: Target, head: &Head, bytes: &[u8]) -> Option<&Arc<dyn IqHandler>> {
-        let first = head.first?;
-        let key = Key {
+    pub fn find(&self, target: IqTarget, head: &Head, bytes: &[u8]) -> Option<&Arc<dyn IqHandler>> {
+        let first = head.first_child?;
+        let key = BorrowedIqKey {
             target,
-            set: head.kind == Kind::Iq(IqType::Set),
+            set: head.kind == StanzaKind::Iq(IqType::Set),
             ns: first.ns?,
             name: first.name.str(bytes),
         };
@@ -172,14 +172,14 @@ impl IqTable {
 
 /// A key with a borrowed name.
 #[derive(Hash)]
-struct Key<'a> {
-    target: Target,
+struct BorrowedIqKey<'a> {
+    target: IqTarget,
     set: bool,
     ns: Ns,
     name: &'a str,
 }
 
-impl hashbrown::Equivalent<IqKey> for Key<'_> {
+impl hashbrown::Equivalent<IqKey> for BorrowedIqKey<'_> {
     fn equivalent(&self, key: &IqKey) -> bool {
         self.target == key.target && self.set == key.set && self.ns == key.ns && self.name == key.name
     }

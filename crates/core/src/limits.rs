@@ -2,7 +2,7 @@
 //!
 //! Limits before authentication are tighter than those after it. Sizes are bytes, times are seconds.
 
-/// Limits for stanzas that are already inside. They were checked when they came, against [`Limits::stanza`], and the server has
+/// Limits for stanzas that are already inside. They were checked when they came, against [`NodeLimits::stanza`], and the server has
 /// added to them since: addresses, an id, a time, a copy around it. So these are wider by more than all of that together.
 pub const FRAME_LIMITS: xml::Limits = xml::Limits {
     element_bytes: MAX_STANZA_BYTES + ADDED_BYTES,
@@ -11,10 +11,10 @@ pub const FRAME_LIMITS: xml::Limits = xml::Limits {
 };
 
 /// Limits for an element that is taken out of a stanza, stored, and sent inside of other stanzas later.
-pub const PART_LIMITS: xml::Limits =
+pub const FRAGMENT_LIMITS: xml::Limits =
     xml::Limits { depth: FRAME_LIMITS.depth - 4, prefixes: FRAME_LIMITS.prefixes - 4, ..FRAME_LIMITS };
 
-/// The highest [`Limits::stanza_bytes`] that can be configured.
+/// The highest [`NodeLimits::stanza_bytes`] that can be configured.
 pub const MAX_STANZA_BYTES: u32 = 16 * 1024 * 1024;
 /// Room for what the server adds to a stanza: about 30 kB where every address has its greatest length and is escaped.
 const ADDED_BYTES: u32 = 64 * 1024;
@@ -34,7 +34,7 @@ const _: () = {
 
 /// Limits of a running node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct NodeLimits {
     /// Largest stanza of an authenticated client.
     pub stanza_bytes: u32,
     /// Largest element before authentication.
@@ -119,9 +119,9 @@ pub struct Limits {
     pub rates_on_loopback: [bool; 6],
 }
 
-impl Default for Limits {
+impl Default for NodeLimits {
     fn default() -> Self {
-        Limits {
+        NodeLimits {
             stanza_bytes: 262_144,
             negotiation_bytes: 16_384,
             negotiation_timeout_seconds: 30,
@@ -166,11 +166,11 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl NodeLimits {
     /// The limits of a node whose operator wrote none: the defaults, with rates that no person's client meets. Bursts leave room
     /// for a client that joins hundreds of rooms when it comes, imports a roster, or comes back with an office behind one address.
-    pub fn with_rates() -> Limits {
-        Limits {
+    pub fn with_rates() -> NodeLimits {
+        NodeLimits {
             stanzas_per_second: 50,
             stanzas_burst: 1_000,
             bytes_per_second: 250_000,
@@ -184,7 +184,7 @@ impl Limits {
             new_connections_per_second: 50,
             new_connections_burst: 1_000,
             rates_on_loopback: [false; 6],
-            ..Limits::default()
+            ..NodeLimits::default()
         }
     }
 

@@ -11,16 +11,16 @@ use std::sync::Arc;
 
 use jid::{Jid, JidRef};
 use stanza::{StanzaCondition, StanzaError};
-use store::{AddressId, Login, Secrets, StoreError};
+use store::{AccountSecrets, AddressId, Login, StoreError};
 
-use crate::fault::Fault;
 use crate::host::Host;
 use crate::node::{Node, Principal};
+use crate::server_error::ServerError;
 use crate::session::Session;
 
 /// A user: who a client claims to be, and after the proof, who it is.
 #[derive(Clone, Debug)]
-pub struct Identity {
+pub struct LoginIdentity {
     /// The host.
     pub host: Arc<Host>,
     /// The bare address.
@@ -35,9 +35,9 @@ pub struct Identity {
 
 /// An account before the proof.
 #[derive(Debug)]
-pub struct Found {
+pub struct LoginRecord {
     /// Who the client is if its proof is right.
-    pub identity: Identity,
+    pub identity: LoginIdentity,
     /// Opaque to the engine; `sasl` reads them.
     pub credentials: Vec<u8>,
     /// As opaque: tokens for quick logins.
@@ -46,11 +46,11 @@ pub struct Found {
     pub disabled: bool,
 }
 
-impl Found {
-    fn new(host: Arc<Host>, jid: Jid, secrets: Secrets) -> Found {
-        let Secrets { id, revision, credentials, disabled, tokens } = secrets;
-        let identity = Identity { host, jid, id, revision, ephemeral: false };
-        Found { identity, credentials, tokens, disabled }
+impl LoginRecord {
+    fn new(host: Arc<Host>, jid: Jid, secrets: AccountSecrets) -> LoginRecord {
+        let AccountSecrets { id, revision, credentials, disabled, tokens } = secrets;
+        let identity = LoginIdentity { host, jid, id, revision, ephemeral: false };
+        LoginRecord { identity, credentials, tokens, disabled }
     }
 }
 
@@ -81,14 +81,18 @@ impl Node {
     ///
     /// # Errors
     /// When the store does not answer.
-    pub async fn look_up(&self, host: Arc<Host>, jid: Jid) -> Result<Option<Found>, Fault> {
+    pub async fn load_credentials(
+        &self,
+        host: Arc<Host>,
+        jid: Jid,
+    ) -> Result<Option<LoginRecord>, ServerError> {
         let secrets = self.stores.logins.secrets(jid.as_ref()).await?;
-        Ok(secrets.map(|secrets| Found::new(host, jid, secrets)))
+        Ok(secrets.map(|secrets| LoginRecord::new(host, jid, secrets)))
     }
 
     /// Both look-ups, with the judgement of `proof` in between, which gets the tokens or `None` for no account and must not
     /// wait; see [`store::Logins::prove`]. The second answer is that of
-    /// [`Node::load`], if the proof was right and the account is not disabled.
+    /// [`Node::load_principal`], if the proof was right and the account is not disabled.
     ///
     /// # Errors
     /// When the store does not answer.
@@ -97,13 +101,13 @@ impl Node {
         host: Arc<Host>,
         jid: Jid,
         proof: impl FnOnce(Option<&[u8]>) -> bool + Send + 'static,
-    ) -> Result<Option<(Found, Option<Result<Admission, Fault>>)>, Fault> {
+    ) -> Result<Option<(LoginRecord, Option<Result<Admission, ServerError>>)>, ServerError> {
         let epoch = self.epoch(jid.as_ref());
-        let proof = Box::new(move |secrets: Option<&Secrets>| {
+        let proof = Box::new(move |secrets: Option<&AccountSecrets>| {
             proof(secrets.map(|secrets| secrets.tokens.as_slice()))
         });
         let Some(attempt) = self.stores.logins.prove(jid.as_ref(), proof).await? else { return Ok(None) };
-        let found = Found::new(host, jid, attempt.secrets);
+        let found = LoginRecord::new(host, jid, attempt.secrets);
         let loaded = attempt.login.map(|login| loaded(found.identity.clone(), epoch, login));
         Ok(Some((found, loaded)))
     }
@@ -113,7 +117,7 @@ impl Node {
     ///
     /// # Errors
     /// When the store does not answer.
-    pub async fn load(&self, identity: Identity) -> Result<Admission, Fault> {
+    pub async fn load_principal(&self, identity: LoginIdentity) -> Result<Admission, ServerError> {
         // Read before the store is asked, so that a write in between is noticed at bind.
         let epoch = self.epoch(identity.jid.as_ref());
         if identity.ephemeral {
@@ -123,18 +127,18 @@ impl Node {
         loaded(identity, epoch, login)
     }
 
-    /// Refuses what [`Node::bind`] would refuse of a client with this bare address. Asked before [`Node::load`], so that
+    /// Refuses what [`Node::bind`] would refuse of a client with this bare address. Asked before [`Node::load_principal`], so that
     /// a request that cannot succeed reads nothing from the store.
     ///
     /// # Errors
     /// As those of [`Node::bind`].
-    pub fn may_bind(&self, bare: JidRef<'_>, resource: Option<&str>) -> Result<(), StanzaError> {
+    pub fn check_bind(&self, bare: JidRef<'_>, resource: Option<&str>) -> Result<(), StanzaError> {
         let jid = self.full_address(bare, resource)?;
-        let Some(account) = self.table.find(bare) else { return Ok(()) };
+        let Some(account) = self.routing_table.find(bare) else { return Ok(()) };
         let sessions = account.sessions();
         let full = sessions.len() >= usize::from(self.limits().sessions_per_account);
         // A session of the same resource and one without a connection make room.
-        let gives_way = |s: &Arc<Session>| s.link.is_dormant() || Some(s.resource()) == jid.resource();
+        let gives_way = |s: &Arc<Session>| s.outbox.is_detached() || Some(s.resource()) == jid.resource();
         if full && !sessions.iter().any(gives_way) { Err(too_many_resources()) } else { Ok(()) }
     }
 
@@ -152,23 +156,23 @@ impl Node {
     }
 
     /// A new user without an account (SASL ANONYMOUS, RFC 4505). The name is random and gone with the session.
-    pub fn guest(&self, host: Arc<Host>) -> Option<Identity> {
+    pub fn anonymous_identity(&self, host: Arc<Host>) -> Option<LoginIdentity> {
         let jid =
             Jid::from_parts(Some(&format!("guest-{}", base::id::random_id())), host.domain(), None).ok()?;
-        Some(Identity { host, jid, id: AddressId::UNASSIGNED, revision: 0, ephemeral: true })
+        Some(LoginIdentity { host, jid, id: AddressId::UNASSIGNED, revision: 0, ephemeral: true })
     }
 }
 
 /// A user without anything stored.
-fn principal(identity: Identity, epoch: u32) -> Principal {
-    let Identity { host, jid, id, ephemeral, .. } = identity;
+fn principal(identity: LoginIdentity, epoch: u32) -> Principal {
+    let LoginIdentity { host, jid, id, ephemeral, .. } = identity;
     Principal {
         host,
         jid,
         id,
         roster: Vec::new(),
         roster_version: 0,
-        offline: 0,
+        offline_messages: 0,
         photo: None,
         blocked: Vec::new(),
         epoch,
@@ -177,17 +181,17 @@ fn principal(identity: Identity, epoch: u32) -> Principal {
 }
 
 fn loaded(
-    identity: Identity,
+    identity: LoginIdentity,
     epoch: u32,
     login: Result<Option<Login>, StoreError>,
-) -> Result<Admission, Fault> {
+) -> Result<Admission, ServerError> {
     Ok(match login? {
         None => Admission::Revoked,
         Some(login) if login.disabled => Admission::Disabled,
         Some(login) => Admission::Granted(Box::new(Principal {
             roster: login.roster,
             roster_version: login.roster_version,
-            offline: login.offline,
+            offline_messages: login.offline_messages,
             photo: login.photo,
             // A user who wanted to be left alone is not let in without that.
             blocked: store::blocklists::decode(&login.blocklist)?,

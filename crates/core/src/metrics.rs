@@ -4,20 +4,20 @@
 //! counted with every stanza is a handle resolved once, in stripes by thread, so that counting is one addition to a cache
 //! line that no other core writes. All names are in `docs/metrics.md`, which a test compares with the registry.
 
-mod tally;
+mod families;
 
 use std::sync::Arc;
 
-use base::count::{Histogram, MICROS, SIZES, Snapshot};
+use base::count::{Histogram, HistogramSnapshot, LATENCY_BUCKETS_MICROS, SIZE_BUCKETS};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
-use stanza::Kind;
+use stanza::StanzaKind;
 
-use crate::frame::Class;
+use crate::shared_stanza::QueueClass;
 
-pub use tally::{Histograms, Hot, MICROSECOND, Striped, Tally};
+pub use families::{CountFamily, HistogramFamily, MICROSECOND, StripedAtomic, StripedCounter};
 
 /// Kind of a stanza and its way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -38,7 +38,7 @@ const CLASSES: [&str; 3] = ["control", "message", "presence"];
 
 /// Where a stanza goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum RouteOutcome {
     /// To an account of a domain that is served here.
     Local,
     /// To a domain that is served here, or answered here for the sender's own account.
@@ -51,14 +51,14 @@ pub enum Way {
     Undelivered,
 }
 
-const WAYS: [&str; 5] = ["local", "server", "node", "remote", "undelivered"];
+const ROUTE_OUTCOMES: [&str; 5] = ["local", "server", "node", "remote", "undelivered"];
 
 /// Counters of the engine.
 pub struct Metrics {
-    stanzas: [[Hot; 3]; 2],
-    routed: [[Hot; 3]; 5],
+    stanzas: [[StripedCounter; 3]; 2],
+    routed: [[StripedCounter; 3]; 5],
     /// Sessions that have a connection now, by the transport's name.
-    pub sessions: Tally<1>,
+    pub sessions: CountFamily<1>,
     /// Streams that became a session.
     pub sessions_opened: Counter,
     /// Sessions that ended.
@@ -70,41 +70,41 @@ pub struct Metrics {
     /// Messages put into the offline store.
     pub offline_stored: Counter,
     /// Messages that the offline store had no room for, by whose: the recipient's or one sender's part of it.
-    pub offline_refused: Tally<1>,
+    pub offline_refused: CountFamily<1>,
     /// Messages delivered from the offline store.
     pub offline_delivered: Counter,
     /// Messages in the offline store that got too old.
     pub offline_expired: Counter,
     /// Stanzas that nobody got, by class and reason.
-    pub dropped: Tally<2>,
+    pub stanzas_dropped: CountFamily<2>,
     /// Times that a receiver's queue was full, by class.
-    pub queue_full: Tally<1>,
+    pub session_queue_full: CountFamily<1>,
     /// Stanzas that found no room in a queue, by class and the limit that was reached.
-    pub queue_refused: Tally<2>,
+    pub stanzas_refused: CountFamily<2>,
     /// Stanzas sent back with an error, by its condition.
-    pub bounced: Tally<1>,
+    pub stanzas_bounced: CountFamily<1>,
     /// Stanzas whose handler had to wait for the store.
-    pub blocked_on_store: Counter,
+    pub stanzas_blocked_on_store: Counter,
     /// Logins by mechanism.
-    pub logins: Tally<1>,
+    pub logins: CountFamily<1>,
     /// Failed logins by mechanism and condition.
-    pub login_failures: Tally<2>,
+    pub login_failures: CountFamily<2>,
     /// Logins refused by a limit on failed logins, by the limit that was reached.
-    pub logins_throttled: Tally<1>,
+    pub logins_throttled: CountFamily<1>,
     /// Audited commands, by interface and outcome.
-    pub commands: Tally<2>,
+    pub commands: CountFamily<2>,
     /// Requests for `/metrics` that were refused.
     pub scrapes_refused: Counter,
     /// Stream errors sent, by condition.
-    pub stream_errors: Tally<1>,
+    pub stream_errors: CountFamily<1>,
     /// Times a session exceeded a rate limit, by the limit.
-    pub rate_limited: Tally<1>,
+    pub rate_limited: CountFamily<1>,
     /// Microseconds from reading a stanza to having written it to the recipient, by class; samples.
     pub delivery: [Arc<Histogram>; 3],
     /// Sessions that one presence went to.
     pub fanout: Arc<Histogram>,
     /// Contacts of those who log in.
-    pub rosters: Arc<Histogram>,
+    pub roster_sizes: Arc<Histogram>,
     /// Microseconds from accepting a connection to the session on it.
     pub negotiation: Arc<Histogram>,
 }
@@ -112,48 +112,48 @@ pub struct Metrics {
 impl Metrics {
     /// Creates the counters and registers them.
     pub fn new(registry: &mut Registry) -> Metrics {
-        let stanzas = Family::<ByKind, Hot>::default();
+        let stanzas = Family::<ByKind, StripedCounter>::default();
         let handle = |direction| KINDS.map(|kind| stanzas.get_or_create_owned(&ByKind { kind, direction }));
-        let routed = Family::<ByWay, Hot>::default();
+        let routed = Family::<ByWay, StripedCounter>::default();
         let by_kind = |outcome| KINDS.map(|kind| routed.get_or_create_owned(&ByWay { kind, outcome }));
-        let micros = || Arc::new(Histogram::new(MICROS));
-        let sizes = || Arc::new(Histogram::new(SIZES));
+        let micros = || Arc::new(Histogram::new(LATENCY_BUCKETS_MICROS));
+        let sizes = || Arc::new(Histogram::new(SIZE_BUCKETS));
         let metrics = Metrics {
             stanzas: [handle("in"), handle("out")],
-            routed: WAYS.map(by_kind),
-            sessions: Tally::gauge(["transport"], &[["tcp"], ["tls"], ["websocket"], ["bosh"]]),
+            routed: ROUTE_OUTCOMES.map(by_kind),
+            sessions: CountFamily::gauge(["transport"], &[["tcp"], ["tls"], ["websocket"], ["bosh"]]),
             sessions_opened: Counter::default(),
             sessions_closed: Counter::default(),
             sessions_detached: Counter::default(),
             sessions_resumed: Counter::default(),
             offline_stored: Counter::default(),
-            offline_refused: Tally::counter(["limit"], &[["full"], ["sender"]]),
+            offline_refused: CountFamily::counter(["limit"], &[["full"], ["sender"]]),
             offline_delivered: Counter::default(),
             offline_expired: Counter::default(),
-            dropped: Tally::counter(["class", "reason"], &[["presence", "queue-full"]]),
-            queue_full: Tally::counter(["class"], &[["message"], ["presence"]]),
-            queue_refused: Tally::counter(
+            stanzas_dropped: CountFamily::counter(["class", "reason"], &[["presence", "queue-full"]]),
+            session_queue_full: CountFamily::counter(["class"], &[["message"], ["presence"]]),
+            stanzas_refused: CountFamily::counter(
                 ["class", "limit"],
                 &[["control", "share"], ["message", "queue"], ["message", "share"]],
             ),
-            bounced: Tally::counter(["condition"], &[["service-unavailable"]]),
-            blocked_on_store: Counter::default(),
-            logins: Tally::counter(["mechanism"], &[["SCRAM-SHA-1"], ["SCRAM-SHA-256"], ["PLAIN"]]),
-            login_failures: Tally::counter(["mechanism", "reason"], &[["none", "not-authorized"]]),
-            logins_throttled: Tally::counter(
+            stanzas_bounced: CountFamily::counter(["condition"], &[["service-unavailable"]]),
+            stanzas_blocked_on_store: Counter::default(),
+            logins: CountFamily::counter(["mechanism"], &[["SCRAM-SHA-1"], ["SCRAM-SHA-256"], ["PLAIN"]]),
+            login_failures: CountFamily::counter(["mechanism", "reason"], &[["none", "not-authorized"]]),
+            logins_throttled: CountFamily::counter(
                 ["limit"],
                 &[["address-and-account"], ["address"], ["accounts-of-address"], ["account"]],
             ),
-            commands: Tally::counter(
+            commands: CountFamily::counter(
                 ["interface", "outcome"],
                 &[["http", "done"], ["xmpp", "done"], ["socket", "done"]],
             ),
             scrapes_refused: Counter::default(),
-            stream_errors: Tally::counter(["condition"], &[["connection-timeout"]]),
-            rate_limited: Tally::counter(["limit"], &[["stanzas"], ["bytes"]]),
+            stream_errors: CountFamily::counter(["condition"], &[["connection-timeout"]]),
+            rate_limited: CountFamily::counter(["limit"], &[["stanzas"], ["bytes"]]),
             delivery: [micros(), micros(), micros()],
             fanout: sizes(),
-            rosters: sizes(),
+            roster_sizes: sizes(),
             negotiation: micros(),
         };
         registry.register("throng_stanzas", "Stanzas from and to clients", stanzas);
@@ -197,7 +197,7 @@ impl Metrics {
             (
                 "throng_stanzas_blocked_on_store",
                 "Stanzas whose handler waited for the store",
-                &self.blocked_on_store,
+                &self.stanzas_blocked_on_store,
             ),
         ] {
             registry.register(name, help, counter.clone());
@@ -213,20 +213,20 @@ impl Metrics {
         registry.register(
             "throng_stanzas_dropped",
             "Stanzas discarded without delivery and without an error to the sender",
-            self.dropped.clone(),
+            self.stanzas_dropped.clone(),
         );
         registry.register(
             "throng_session_queue_full",
             "Times a session queue was full: the oldest presence is dropped, messages go to offline storage or back to the sender",
-            self.queue_full.clone(),
+            self.session_queue_full.clone(),
         );
         registry.register(
             "throng_session_queue_refused",
             "Stanzas that a session queue did not accept, by the limit that was reached",
-            self.queue_refused.clone(),
+            self.stanzas_refused.clone(),
         );
         for (name, help, tally) in [
-            ("throng_stanzas_bounced", "Stanzas returned to the sender with an error", &self.bounced),
+            ("throng_stanzas_bounced", "Stanzas returned to the sender with an error", &self.stanzas_bounced),
             ("throng_logins", "Successful logins", &self.logins),
             (
                 "throng_offline_messages_refused",
@@ -261,63 +261,63 @@ impl Metrics {
             "throng_stanza_delivery",
             "Time from reading a stanza to writing it to the recipient's connection, sampled; control: IQ responses",
             Unit::Seconds,
-            Histograms::by("class", by_class, MICROSECOND),
+            HistogramFamily::by("class", by_class, MICROSECOND),
         );
         registry.register_with_unit(
             "throng_stream_negotiation",
             "Time from accepting a connection to an established session, including the time the client takes",
             Unit::Seconds,
-            Histograms::one(&self.negotiation, MICROSECOND),
+            HistogramFamily::one(&self.negotiation, MICROSECOND),
         );
         registry.register(
             "throng_presence_fanout_sessions",
             "Sessions that received one presence broadcast",
-            Histograms::one(&self.fanout, 1.0),
+            HistogramFamily::one(&self.fanout, 1.0),
         );
         registry.register(
             "throng_roster_contacts",
             "Roster size at login",
-            Histograms::one(&self.rosters, 1.0),
+            HistogramFamily::one(&self.roster_sizes, 1.0),
         );
     }
 
     /// Counts that a session exceeded a rate limit.
-    pub fn limited(&self, limit: &'static str) {
+    pub fn count_rate_limited(&self, limit: &'static str) {
         self.rate_limited.inc([limit]);
     }
     /// Counts a stanza from a client.
-    pub fn stanza_in(&self, kind: Kind) {
-        self.stanzas[0][index(kind)].inc();
+    pub fn stanza_in(&self, kind: StanzaKind) {
+        self.stanzas[0][kind_index(kind)].inc();
     }
     /// Counts stanzas to clients.
-    pub fn stanza_out(&self, kind: Kind) {
-        self.stanzas[1][index(kind)].inc();
+    pub fn stanza_out(&self, kind: StanzaKind) {
+        self.stanzas[1][kind_index(kind)].inc();
     }
     /// Counts a stanza on its way.
-    pub(crate) fn routed(&self, kind: Kind, way: Way) {
-        self.routed[way as usize][index(kind)].inc();
+    pub(crate) fn routed(&self, kind: StanzaKind, way: RouteOutcome) {
+        self.routed[way as usize][kind_index(kind)].inc();
     }
     /// Stanzas so far: messages, presence, IQs; from clients, then to clients.
     pub fn stanzas(&self) -> [[u64; 3]; 2] {
         [0, 1].map(|d| [0, 1, 2].map(|k| self.stanzas[d][k].get()))
     }
     /// Delivery of all classes together.
-    pub fn deliveries(&self) -> Snapshot {
-        let mut all = Snapshot::default();
+    pub fn deliveries(&self) -> HistogramSnapshot {
+        let mut all = HistogramSnapshot::default();
         self.delivery.iter().for_each(|one| all.merge(&one.snapshot()));
         all
     }
     /// The place of a class in [`Metrics::delivery`].
-    pub(crate) const fn class(class: Class) -> usize {
+    pub(crate) const fn class_index(class: QueueClass) -> usize {
         match class {
-            Class::Control => 0,
-            Class::Message => 1,
-            Class::Presence => 2,
+            QueueClass::Control => 0,
+            QueueClass::Message => 1,
+            QueueClass::Presence => 2,
         }
     }
     /// The word for a class.
-    pub fn class_name(class: Class) -> &'static str {
-        CLASSES[Metrics::class(class)]
+    pub fn class_name(class: QueueClass) -> &'static str {
+        CLASSES[Metrics::class_index(class)]
     }
 }
 
@@ -327,10 +327,10 @@ impl Default for Metrics {
     }
 }
 
-pub(crate) const fn index(kind: Kind) -> usize {
+pub(crate) const fn kind_index(kind: StanzaKind) -> usize {
     match kind {
-        Kind::Message(_) => 0,
-        Kind::Presence(_) => 1,
-        Kind::Iq(_) => 2,
+        StanzaKind::Message(_) => 0,
+        StanzaKind::Presence(_) => 1,
+        StanzaKind::Iq(_) => 2,
     }
 }

@@ -11,30 +11,32 @@ use cluster::{AddressHasher, Cluster};
 use jid::{Jid, JidRef};
 use parking_lot::RwLock;
 use stanza::{StanzaCondition, StanzaError, StreamCondition, StreamError};
-use store::{AddressId, Changed, PhotoHash, RosterItem, RosterSnapshot, Stores, Subscription};
+use store::{AddressId, PhotoHash, RosterItem, RosterSnapshot, RosterUpdateOutcome, Stores, Subscription};
 
 use crate::account::Account;
 use crate::audit::Audit;
-use crate::clients::Clients;
+use crate::caps_cache::CapsCache;
 use crate::effect::Effects;
-use crate::ending::Ending;
-use crate::guard::Guard;
-use crate::hooks::{ClosingCtx, OpenedCtx, Probe, Ran, RemovedCtx};
+use crate::hooks::{ChainResult, ClosingCtx, InterestProbe, OpenedCtx, RemovedCtx};
 use crate::host::{Host, Hosts};
-use crate::inquiry::Inquiries;
-use crate::limits::Limits;
+use crate::limits::NodeLimits;
 use crate::login::too_many_resources;
-use crate::login_log::LoginLog;
+use crate::login_throttle::LoginThrottle;
 use crate::metrics::Metrics;
 use crate::passwords::Passwords;
-use crate::questions::Questions;
-use crate::router::Work;
-use crate::router::table::Table;
-use crate::session::ack::Remembered;
-use crate::session::{AccountRates, Gather, Ledger, Link, Links, Room, Session, flags};
+use crate::router::RoutingWork;
+use crate::router::routing_table::RoutingTable;
+use crate::server_iq::PendingIqs;
+use crate::session::stream_management::EndedStreams;
+use crate::session::{
+    AccountRates, AdmissionContext, Backlog, Outbox, OutboxRegistry, PresenceBatcher, Session, flags,
+};
+use crate::session_info::SessionInfoRequests;
+use crate::session_log::SessionLog;
+use crate::shutdown::ShutdownSignal;
 
 /// What a node is made of.
-pub struct Parts {
+pub struct NodeComponents {
     /// Virtual hosts by domain.
     pub hosts: Hosts,
     /// Storage.
@@ -48,7 +50,7 @@ pub struct Parts {
     /// Counters.
     pub metrics: Metrics,
     /// Limits.
-    pub limits: Limits,
+    pub limits: NodeLimits,
     /// Hashes addresses with a secret of the deployment, the same on all nodes.
     pub hasher: AddressHasher,
     /// Who may administrate, by bare address.
@@ -63,17 +65,17 @@ pub struct Parts {
 pub struct Node {
     hosts: RwLock<Hosts>,
     /// Which accounts have a resource connected here.
-    pub table: Table,
+    pub routing_table: RoutingTable,
     /// All connections.
-    pub links: Links,
+    pub outboxes: OutboxRegistry,
     /// Those of them whose presence waits a moment.
-    pub gather: Gather,
+    pub presence_batcher: PresenceBatcher,
     /// What waits for clients that do not take it.
-    pub ledger: Arc<Ledger>,
+    pub backlog: Arc<Backlog>,
     /// What clients can do.
-    pub clients: Clients,
+    pub caps_cache: CapsCache,
     /// Questions to clients that wait for an answer.
-    pub questions: Questions,
+    pub pending_iqs: PendingIqs,
     /// Storage.
     pub stores: Stores,
     /// The other nodes.
@@ -85,14 +87,14 @@ pub struct Node {
     /// Counters.
     pub metrics: Metrics,
     /// Counts failed logins.
-    pub guard: Guard,
+    pub login_throttle: LoginThrottle,
     /// What the log says of logins.
-    pub login_log: LoginLog,
+    pub session_log: SessionLog,
     /// Questions to connections about themselves.
-    pub(crate) inquiries: Inquiries,
+    pub(crate) session_info_requests: SessionInfoRequests,
     /// What was done to the node.
     pub audit: Audit,
-    limits: ArcSwap<Limits>,
+    limits: ArcSwap<NodeLimits>,
     admins: RwLock<BTreeSet<Jid>>,
     /// The administrators that the configuration names. A command may have taken one off the list in force; a change of the
     /// file puts it back.
@@ -101,14 +103,14 @@ pub struct Node {
     pub passwords: Arc<dyn Passwords>,
     /// Version of the software.
     pub version: &'static str,
-    pub(crate) ending: Ending,
-    pub(crate) known: crate::blocklists::Known,
+    pub(crate) shutdown_signal: ShutdownSignal,
+    pub(crate) blocklist_cache: crate::blocklist_cache::BlocklistCache,
     now: AtomicU32,
     /// Bumped by every roster write and every stored message for an account, in stripes: a login that was read
     /// before and binds after such a write reads again.
     epochs: Box<[AtomicU32; 256]>,
     /// What was handled on streams that cannot be resumed any more.
-    pub remembered: Remembered,
+    pub ended_streams: EndedStreams,
     /// What accounts have spent of their rates.
     pub(crate) account_rates: AccountRates,
 }
@@ -132,7 +134,7 @@ pub struct Principal {
     /// Its version.
     pub roster_version: u64,
     /// Messages in the offline store.
-    pub offline: u32,
+    pub offline_messages: u32,
     /// Hash of the photo that the account shows.
     pub photo: Option<PhotoHash>,
     /// Addresses that the account has blocked.
@@ -145,34 +147,34 @@ pub struct Principal {
 
 impl Node {
     /// Puts a node together.
-    pub fn new(parts: Parts) -> Arc<Node> {
+    pub fn new(parts: NodeComponents) -> Arc<Node> {
         Arc::new(Node {
             hosts: RwLock::new(parts.hosts),
-            table: Table::new(parts.hasher),
-            links: Links::default(),
-            gather: Gather::default(),
-            ledger: Arc::default(),
-            clients: Clients::default(),
-            questions: Questions::default(),
+            routing_table: RoutingTable::new(parts.hasher),
+            outboxes: OutboxRegistry::default(),
+            presence_batcher: PresenceBatcher::default(),
+            backlog: Arc::default(),
+            caps_cache: CapsCache::default(),
+            pending_iqs: PendingIqs::default(),
             stores: parts.stores,
             cluster: parts.cluster,
-            now: AtomicU32::new(parts.clock.seconds()),
+            now: AtomicU32::new(parts.clock.now_seconds()),
             clock: parts.clock,
             spawner: parts.spawner,
             metrics: parts.metrics,
-            guard: Guard::new(),
-            login_log: LoginLog::default(),
+            login_throttle: LoginThrottle::new(),
+            session_log: SessionLog::default(),
             audit: Audit::default(),
-            inquiries: Inquiries::default(),
+            session_info_requests: SessionInfoRequests::default(),
             limits: ArcSwap::from_pointee(parts.limits),
             admins: RwLock::new(parts.admins.into_iter().collect()),
             configured_admins: RwLock::default(),
             passwords: parts.passwords,
             version: parts.version,
-            ending: Ending::default(),
-            known: crate::blocklists::Known::new(parts.hasher),
+            shutdown_signal: ShutdownSignal::default(),
+            blocklist_cache: crate::blocklist_cache::BlocklistCache::new(parts.hasher),
             epochs: Box::new([const { AtomicU32::new(0) }; 256]),
-            remembered: Remembered::default(),
+            ended_streams: EndedStreams::default(),
             account_rates: AccountRates::default(),
         })
     }
@@ -181,7 +183,7 @@ impl Node {
     pub fn host(&self, domain: &str) -> Option<Arc<Host>> {
         self.hosts.read().get(domain).cloned()
     }
-    pub(crate) fn host_names<T>(&self, f: impl FnOnce(&Hosts) -> T) -> T {
+    pub(crate) fn with_hosts<T>(&self, f: impl FnOnce(&Hosts) -> T) -> T {
         f(&self.hosts.read())
     }
     /// All hosts.
@@ -192,7 +194,7 @@ impl Node {
     /// go on with the one that they began with. Sessions of domains that are gone end with `host-gone` (RFC 6120
     /// section 4.9.3.5); returns how many.
     ///
-    /// A host that was replaced cannot come back: build it anew, with the same [`crate::kept::Kept`].
+    /// A host that was replaced cannot come back: build it anew, with the same [`crate::kept::FeatureState`].
     pub fn set_hosts(self: &Arc<Self>, hosts: Hosts) -> usize {
         let gone = {
             let mut current = self.hosts.write();
@@ -200,7 +202,7 @@ impl Node {
             let mut gone = BTreeSet::new();
             for (domain, host) in before {
                 match current.get(&domain) {
-                    Some(next) => host.succeed(next),
+                    Some(next) => host.replace_with(next),
                     None => drop(gone.insert(domain)),
                 }
             }
@@ -210,22 +212,22 @@ impl Node {
             return 0;
         }
         let mut ended = Vec::new();
-        self.table.each(|account| {
+        self.routing_table.for_each(|account| {
             if gone.contains(account.jid.domain()) {
                 ended.extend(account.sessions());
             }
         });
         for session in &ended {
-            host_gone(session);
+            close_for_removed_host(session);
         }
         ended.len()
     }
     /// The limits as they are now; a reload swaps them. Do not keep what this returns.
-    pub fn limits(&self) -> arc_swap::Guard<Arc<Limits>> {
+    pub fn limits(&self) -> arc_swap::Guard<Arc<NodeLimits>> {
         self.limits.load()
     }
     /// Swaps all limits; what is under way keeps those that it began with.
-    pub fn set_limits(&self, limits: Limits) {
+    pub fn set_limits(&self, limits: NodeLimits) {
         self.limits.store(Arc::new(limits));
     }
     /// Whether this (the resource is ignored) is the address of an administrator.
@@ -256,13 +258,13 @@ impl Node {
     }
     /// To be called once a second: rings the alarms that are due and gives up on questions without an answer.
     pub fn sweep(self: &Arc<Self>) {
-        let now = self.clock.seconds();
+        let now = self.clock.now_seconds();
         self.now.store(now, Ordering::Relaxed);
-        self.links.sweep(now);
-        self.sweep_questions(now);
-        self.sweep_inquiries(now);
-        self.ending.sweep(now);
-        self.login_log.sweep(now);
+        self.outboxes.check_deadlines(now);
+        self.expire_pending_iqs(now);
+        self.expire_session_info_requests(now);
+        self.shutdown_signal.sweep(now);
+        self.session_log.sweep(now);
     }
 
     /// Counts of roster writes and of stored messages in the stripe of this account, 16 bits each.
@@ -270,11 +272,11 @@ impl Node {
         self.stripe(jid).load(Ordering::Acquire)
     }
     fn stripe(&self, jid: JidRef<'_>) -> &AtomicU32 {
-        &self.epochs[(self.table.hash(jid) >> 20) as usize % 256]
+        &self.epochs[(self.routing_table.hash(jid) >> 20) as usize % 256]
     }
 
     /// What a login reads has changed: one that is under way reads again.
-    pub(crate) fn bump(&self, jid: JidRef<'_>) {
+    pub(crate) fn advance_roster_epoch(&self, jid: JidRef<'_>) {
         self.stripe(jid).fetch_add(ROSTER_STEP, Ordering::AcqRel);
     }
 
@@ -286,12 +288,12 @@ impl Node {
         self: &Arc<Self>,
         owner: JidRef<'_>,
         contact: JidRef<'_>,
-        change: &Changed,
+        change: &RosterUpdateOutcome,
     ) -> bool {
-        self.bump(owner);
-        let Some(account) = self.table.find(owner) else { return true };
-        let hash = self.table.hash(contact);
-        let in_order = account.with(|state| state.apply(hash, change));
+        self.advance_roster_epoch(owner);
+        let Some(account) = self.routing_table.find(owner) else { return true };
+        let hash = self.routing_table.hash(contact);
+        let in_order = account.with(|state| state.apply_change(hash, change));
         if !in_order {
             self.reload_roster(account);
         }
@@ -301,7 +303,7 @@ impl Node {
     /// Subscription bits that `account` has for the account with this bare address, which must be connected here: its
     /// number is what the roster is asked for. Of any other address the answer is none; the store knows more.
     pub fn subscription(&self, account: &Account, contact: JidRef<'_>) -> Subscription {
-        self.table.find(contact).map_or(Subscription::NONE, |contact| account.subscription(&contact))
+        self.routing_table.find(contact).map_or(Subscription::NONE, |contact| account.subscription(&contact))
     }
 
     /// Reads the view of a connected account again.
@@ -313,7 +315,7 @@ impl Node {
                 match node.stores.roster.get(account.id).await {
                     Ok(roster) => account.with(|state| {
                         if roster.version >= state.roster_version {
-                            state.load(&node.table, &roster.items, roster.version);
+                            state.replace_roster(&node.routing_table, &roster.items, roster.version);
                         }
                     }),
                     Err(error) => tracing::warn!(%error, "a roster could not be read again"),
@@ -326,9 +328,9 @@ impl Node {
     /// here. A login that counted the messages before will look again when it becomes available.
     pub fn message_stored(&self, owner: JidRef<'_>) -> Option<Arc<Account>> {
         self.stripe(owner).fetch_add(MESSAGE_STEP, Ordering::AcqRel);
-        let account = self.table.find(owner);
+        let account = self.routing_table.find(owner);
         if let Some(account) = &account {
-            account.with(|state| state.waiting = true);
+            account.with(|state| state.may_have_offline_messages = true);
         }
         account
     }
@@ -344,7 +346,7 @@ impl Node {
         self: &Arc<Self>,
         principal: Principal,
         resource: Option<&str>,
-        link: &Arc<Link>,
+        link: &Arc<Outbox>,
     ) -> Result<Arc<Session>, StanzaError> {
         let Principal {
             host,
@@ -352,7 +354,7 @@ impl Node {
             id,
             roster: items,
             roster_version,
-            offline,
+            offline_messages: offline,
             photo,
             blocked,
             epoch,
@@ -360,19 +362,19 @@ impl Node {
         } = principal;
         let jid = self.full_address(bare.as_ref(), resource)?;
         let resource = jid.as_ref().resource().unwrap_or_default().to_owned();
-        self.metrics.rosters.record(items.len() as u64);
+        self.metrics.roster_sizes.record(items.len() as u64);
         let large = store::roster::is_large(&items);
         let mut snapshot = Some(RosterSnapshot { version: roster_version, items });
         let mut stale = false;
         let limit = usize::from(self.limits().sessions_per_account);
         for _ in 0..8 {
-            if let Some(old) = self.table.find(bare.as_ref()).and_then(|a| a.session(&resource)) {
-                self.displace(&old);
+            if let Some(old) = self.routing_table.find(bare.as_ref()).and_then(|a| a.session(&resource)) {
+                self.end_with_conflict(&old);
             }
-            self.make_room(bare.as_ref(), limit);
-            let bound = self.table.bind(
+            self.evict_detached_session(bare.as_ref(), limit);
+            let bound = self.routing_table.bind(
                 bare.as_ref(),
-                || Arc::new(Account::new(id, bare.clone(), host.clone(), &self.table)),
+                || Arc::new(Account::new(id, bare.clone(), host.clone(), &self.routing_table)),
                 |account, fresh| {
                     // Read with the table locked: who writes and then looks here finds this session, or this
                     // login finds the count changed.
@@ -386,13 +388,13 @@ impl Node {
                             return Err(Some(too_many_resources()));
                         }
                         if fresh && let Some(s) = &snapshot {
-                            state.load(&self.table, &s.items, s.version);
+                            state.replace_roster(&self.routing_table, &s.items, s.version);
                         }
                         if fresh {
                             account.set_blocked(state, &blocked);
                             account.set_photo(state, photo);
                         }
-                        state.waiting |= offline > 0 || changed & !ROSTER_BITS != 0;
+                        state.may_have_offline_messages |= offline > 0 || changed & !ROSTER_BITS != 0;
                         // A large roster is read again when the client asks for it; a client that never does must not
                         // keep it here.
                         if !stale
@@ -417,7 +419,7 @@ impl Node {
             );
             match bound {
                 Ok(session) => {
-                    self.opened(&session, stale);
+                    self.on_session_bound(&session, stale);
                     return Ok(session);
                 }
                 Err(Some(error)) => return Err(error),
@@ -427,45 +429,49 @@ impl Node {
         Err(StanzaError::new(StanzaCondition::Conflict))
     }
 
-    fn opened(self: &Arc<Self>, session: &Arc<Session>, stale: bool) {
+    fn on_session_bound(self: &Arc<Self>, session: &Arc<Session>, stale: bool) {
         self.metrics.sessions_opened.inc();
-        session.account.host().traffic.opened();
+        session.account.host().domain_counters.session_opened();
         if stale && !session.flags.has(flags::EPHEMERAL) {
             self.reload_roster(session.account.clone());
             self.reload_blocklist(session.account.clone());
         }
-        let mut work = Work::default();
+        let mut work = RoutingWork::default();
         let mut ctx = OpenedCtx { node: self, session, effects: &mut work.effects };
-        let _ = session.account.host().hooks.opened.run(&mut ctx, &Probe::EVENT, 0);
-        self.settle_detached(work);
+        let _ = session.account.host().hooks.opened.run(&mut ctx, &InterestProbe::EVENT, 0);
+        self.run_effects_spawned(work);
         // The domain went between the stream header and now; whoever swapped the hosts has not seen this session.
         if self.host(session.account.jid.domain()).is_none() {
-            host_gone(session);
+            close_for_removed_host(session);
         }
     }
 
     /// An account with as many sessions as it may have gives up the oldest that has no connection.
-    fn make_room(self: &Arc<Self>, bare: JidRef<'_>, limit: usize) {
-        let Some(account) = self.table.find(bare) else { return };
+    fn evict_detached_session(self: &Arc<Self>, bare: JidRef<'_>, limit: usize) {
+        let Some(account) = self.routing_table.find(bare) else { return };
         let sessions = account.sessions();
         if sessions.len() >= limit
-            && let Some(oldest) = sessions.iter().find(|s| s.link.is_dormant())
+            && let Some(oldest) = sessions.iter().find(|s| s.outbox.is_detached())
         {
-            self.displace(oldest);
+            self.end_with_conflict(oldest);
         }
     }
 
-    /// The connection of a session is gone. True if it may be resumed; see [`Link::lose`].
-    pub fn lose(&self, session: &Session) -> bool {
+    /// The connection of a session is gone. True if it may be resumed; see [`Outbox::detach`].
+    pub fn detach_session(&self, session: &Session) -> bool {
         self.keep_rates(session);
         let limits = self.limits();
-        let room = Room { limits: &limits, account: Some((&self.ledger, session.bare())), forced: false };
-        session.link.lose(self.seconds(), Some(&room))
+        let room = AdmissionContext {
+            limits: &limits,
+            backlog: Some((&self.backlog, session.bare())),
+            bypass_budgets: false,
+        };
+        session.outbox.detach(self.seconds(), Some(&room))
     }
 
     /// Ends a session because a newer one has its resource.
-    fn displace(self: &Arc<Self>, session: &Arc<Session>) {
-        session.link.close(
+    fn end_with_conflict(self: &Arc<Self>, session: &Arc<Session>) {
+        session.outbox.close(
             StreamError::new(StreamCondition::Conflict)
                 .text("another client connected with the same resource"),
         );
@@ -482,57 +488,61 @@ impl Node {
             return;
         }
         self.metrics.sessions_closed.inc();
-        session.account.host().traffic.closed();
+        session.account.host().domain_counters.session_closed();
         self.keep_rates(session);
-        self.leftover(session);
-        let mut work = Work::default();
+        self.reroute_pending(session);
+        let mut work = RoutingWork::default();
         let mut ctx = ClosingCtx { node: self, session, effects: &mut work.effects };
-        if let Ran::Wait { later, .. } = session.account.host().hooks.closing.run(&mut ctx, &Probe::EVENT, 0)
+        if let ChainResult::Wait { later, .. } =
+            session.account.host().hooks.closing.run(&mut ctx, &InterestProbe::EVENT, 0)
         {
             let node = self.clone();
             self.spawner.spawn(
                 "closing",
                 Box::pin(async move {
                     let outcome = later.await;
-                    node.settle_detached(Work { effects: outcome.effects, ..Work::default() });
+                    node.run_effects_spawned(RoutingWork {
+                        effects: outcome.effects,
+                        ..RoutingWork::default()
+                    });
                 }),
             );
         }
-        let last = self.table.unbind(session);
+        let last = self.routing_table.unbind(session);
         if last {
             self.cluster.release(session.account.hash);
         }
-        self.settle_detached(work);
+        self.run_effects_spawned(work);
         // What features kept for the session goes now, not when the last reference does.
         session.with(|state| {
             // Its connection may still read what it has begun with.
             let rates = state.rates.take();
-            *state = crate::session::State { rates, ..Default::default() };
+            *state = crate::session::SessionState { rates, ..Default::default() };
         });
     }
 
     /// Takes what a session still holds, unacknowledged stanzas first: messages go to other resources or to the store,
     /// in order.
-    fn leftover(self: &Arc<Self>, session: &Arc<Session>) {
-        if let Some((token, handled)) = session.link.epitaph() {
-            self.remembered.keep(session.account.hash, token, handled);
+    fn reroute_pending(self: &Arc<Self>, session: &Arc<Session>) {
+        if let Some((token, handled)) = session.outbox.resumption_record() {
+            self.ended_streams.insert(session.account.hash, token, handled);
         }
         loop {
-            let items = session.link.fade();
+            let items = session.outbox.drain_for_close();
             if items.is_empty() {
                 return;
             }
-            let mut work = Work::default();
+            let mut work = RoutingWork::default();
             for left in items {
-                self.reroute(session, left, &mut work);
+                self.reroute_undelivered(session, left, &mut work);
             }
-            self.settle_detached(work);
+            self.run_effects_spawned(work);
         }
     }
 
     /// Tells features that an account is gone and ends its sessions.
     pub fn account_removed(self: &Arc<Self>, host: &Arc<Host>, jid: JidRef<'_>, contacts: &[RosterItem]) {
-        self.removed(host, jid, contacts, None);
+        self.run_removed(host, jid, contacts, None);
     }
 
     /// The same where one of its sessions asked for it: that one ends by itself, behind the answer.
@@ -542,44 +552,44 @@ impl Node {
         by: &Arc<Session>,
         contacts: &[RosterItem],
     ) {
-        self.removed(host, by.bare(), contacts, Some(by));
+        self.run_removed(host, by.bare(), contacts, Some(by));
     }
 
-    fn removed(
+    fn run_removed(
         self: &Arc<Self>,
         host: &Arc<Host>,
         jid: JidRef<'_>,
         contacts: &[RosterItem],
         by: Option<&Arc<Session>>,
     ) {
-        if let Some(account) = self.table.find(jid) {
+        if let Some(account) = self.routing_table.find(jid) {
             for session in account.sessions() {
                 session
-                    .link
+                    .outbox
                     .close(StreamError::new(StreamCondition::NotAuthorized).text("the account was removed"));
                 if by.is_none_or(|by| !Arc::ptr_eq(by, &session)) {
                     self.end_session(&session);
                 }
             }
         }
-        self.bump(jid);
+        self.advance_roster_epoch(jid);
         self.forget_blocklist(jid);
-        let mut work = Work::default();
+        let mut work = RoutingWork::default();
         let mut ctx = RemovedCtx { node: self, host, jid, contacts, effects: &mut work.effects };
-        let _ = host.hooks.removed.run(&mut ctx, &Probe::EVENT, 0);
-        self.settle_detached(work);
+        let _ = host.hooks.removed.run(&mut ctx, &InterestProbe::EVENT, 0);
+        self.run_effects_spawned(work);
     }
 
     /// Performs effects that belong to no stanza of a session.
     pub fn perform(self: &Arc<Self>, effects: Effects) {
-        self.settle_detached(Work { effects, ..Work::default() });
+        self.run_effects_spawned(RoutingWork { effects, ..RoutingWork::default() });
     }
 }
 
 /// The connection's task ends the session; it first says what is still in the queue.
-fn host_gone(session: &Session) {
+fn close_for_removed_host(session: &Session) {
     let text = format!("{} is not served here any more", session.account.jid.domain());
-    session.link.close(StreamError::new(StreamCondition::HostGone).text(text));
+    session.outbox.close(StreamError::new(StreamCondition::HostGone).text(text));
 }
 
 impl std::fmt::Debug for Node {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use base::Secret;
 use base::spawn::BoxFuture;
-use store::{Settings, StoreError};
+use store::{ServerKv, StoreError};
 
 /// Derives and checks stored keys.
 pub trait Passwords: Send + Sync {
@@ -24,16 +24,16 @@ pub trait Passwords: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PasswordPolicy {
     /// Least number of characters.
-    pub least: u16,
+    pub min_length: u16,
     /// Least number of different characters.
-    pub different: u16,
+    pub min_distinct: u16,
     /// It must not contain the user's name.
-    pub no_name: bool,
+    pub forbid_username: bool,
 }
 
 impl Default for PasswordPolicy {
     fn default() -> PasswordPolicy {
-        PasswordPolicy { least: 8, different: 4, no_name: true }
+        PasswordPolicy { min_length: 8, min_distinct: 4, forbid_username: true }
     }
 }
 
@@ -45,7 +45,7 @@ impl PasswordPolicy {
     ///
     /// # Errors
     /// When the store does not answer.
-    pub async fn load(settings: &dyn Settings, domain: &str) -> Result<PasswordPolicy, StoreError> {
+    pub async fn load(settings: &dyn ServerKv, domain: &str) -> Result<PasswordPolicy, StoreError> {
         let stored = settings.get(&Self::key(domain)).await?;
         Ok(stored.and_then(|bytes| Self::decode(&bytes)).unwrap_or_default())
     }
@@ -53,14 +53,14 @@ impl PasswordPolicy {
     ///
     /// # Errors
     /// When the store does not answer.
-    pub async fn save(&self, settings: &dyn Settings, domain: &str) -> Result<(), StoreError> {
-        let text = format!("{} {} {}", self.least, self.different, u8::from(self.no_name));
+    pub async fn save(&self, settings: &dyn ServerKv, domain: &str) -> Result<(), StoreError> {
+        let text = format!("{} {} {}", self.min_length, self.min_distinct, u8::from(self.forbid_username));
         settings.put(&Self::key(domain), text.as_bytes()).await
     }
     fn decode(bytes: &[u8]) -> Option<PasswordPolicy> {
         let mut words = std::str::from_utf8(bytes).ok()?.split(' ');
         let mut next = || words.next()?.parse::<u16>().ok();
-        Some(PasswordPolicy { least: next()?, different: next()?, no_name: next()? != 0 })
+        Some(PasswordPolicy { min_length: next()?, min_distinct: next()?, forbid_username: next()? != 0 })
     }
     /// Whether the password will do for a user of this name (the local part of the address).
     ///
@@ -68,14 +68,14 @@ impl PasswordPolicy {
     /// One sentence that says what it lacks. It holds nothing of the password.
     pub fn check(&self, name: &str, password: &Secret) -> Result<(), String> {
         let text = password.expose_str().map_err(|_| "the password is not text".to_owned())?;
-        if text.chars().count() < usize::from(self.least) {
-            return Err(format!("the password is too short; take at least {} characters", self.least));
+        if text.chars().count() < usize::from(self.min_length) {
+            return Err(format!("the password is too short; take at least {} characters", self.min_length));
         }
         let different: BTreeSet<char> = text.chars().collect();
-        if different.len() < usize::from(self.different) {
-            return Err(format!("the password needs at least {} different characters", self.different));
+        if different.len() < usize::from(self.min_distinct) {
+            return Err(format!("the password needs at least {} different characters", self.min_distinct));
         }
-        if self.no_name && name.len() > 2 && text.to_lowercase().contains(&name.to_lowercase()) {
+        if self.forbid_username && name.len() > 2 && text.to_lowercase().contains(&name.to_lowercase()) {
             return Err("the password must not contain the user name".to_owned());
         }
         Ok(())
@@ -117,15 +117,17 @@ mod tests {
         assert!(check("aaaaaaaaab").unwrap_err().contains("4 different"));
         assert!(check("myJULIET12").unwrap_err().contains("user name"));
         assert!(
-            PasswordPolicy { no_name: false, ..policy }.check("juliet", &Secret::new("myJULIET12")).is_ok()
+            PasswordPolicy { forbid_username: false, ..policy }
+                .check("juliet", &Secret::new("myJULIET12"))
+                .is_ok()
         );
     }
 
     #[test]
-    fn a_policy_is_kept_as_words() {
+    fn a_policy_survives_a_round_trip_through_the_store() {
         assert_eq!(
             PasswordPolicy::decode(b"12 0 1"),
-            Some(PasswordPolicy { least: 12, different: 0, no_name: true })
+            Some(PasswordPolicy { min_length: 12, min_distinct: 0, forbid_username: true })
         );
         for bad in ["", "1 2", "x 1 1"] {
             assert_eq!(PasswordPolicy::decode(bad.as_bytes()), None);

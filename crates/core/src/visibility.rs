@@ -19,11 +19,11 @@ pub enum Visibility {
     /// They may: the account is connected and its roster says so.
     Visible,
     /// The store knows.
-    Ask(Question),
+    NeedsCheck(SubscriptionCheck),
 }
 
 /// A question to the store.
-pub struct Question {
+pub struct SubscriptionCheck {
     stores: Stores,
     owner: Jid,
     from: Jid,
@@ -33,25 +33,29 @@ impl Node {
     /// Whether `from` is subscribed to the presence of the account `owner`. Both may be full addresses.
     pub fn visibility(&self, owner: JidRef<'_>, from: JidRef<'_>) -> Visibility {
         let from = from.bare();
-        if let Some(account) = self.table.find(owner) {
+        if let Some(account) = self.routing_table.find(owner) {
             // A roster view holds numbers; that of an address without a session here is known to the store alone.
-            let contact = self.table.find(from);
-            if contact.is_some_and(|contact| account.subscription(&contact).has(Subscription::FROM)) {
+            let contact = self.routing_table.find(from);
+            if contact.is_some_and(|contact| account.subscription(&contact).contains(Subscription::FROM)) {
                 return Visibility::Visible;
             }
         }
         let stores = self.stores.clone();
-        Visibility::Ask(Question { stores, owner: owner.bare().to_jid(), from: from.to_jid() })
+        Visibility::NeedsCheck(SubscriptionCheck {
+            stores,
+            owner: owner.bare().to_jid(),
+            from: from.to_jid(),
+        })
     }
 }
 
-impl Question {
+impl SubscriptionCheck {
     /// Asks. An account that does not exist is visible to nobody.
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn ask(&self) -> Result<bool, StoreError> {
+    pub async fn run(&self) -> Result<bool, StoreError> {
         let state = self.stores.roster.subscription(self.owner.as_ref(), self.from.as_ref()).await?;
-        Ok(state.has(Subscription::FROM))
+        Ok(state.contains(Subscription::FROM))
     }
 }

@@ -7,7 +7,7 @@
 //! | --- | --- | --- | --- |
 //! | socket, its registration, header of the task | 420 | ~ 410 | tokio |
 //! | the connection's future, with stream and scanner | 608 | 280 | `streams/src/c2s.rs`, `net/src/stream/mod.rs` |
-//! | mailbox: `Link` with a ring of two | 96 + 32 | 112 | here |
+//! | mailbox: `Outbox` with a ring of two | 96 + 32 | 112 | here |
 //! | `Session` with its state, flags and slots | 256 | 96 | here |
 //! | `Account` with its state | 120, as the routing entry | 120 | here |
 //! | three `Contact`s | 72, 24 each | 48 | here |
@@ -24,8 +24,8 @@
 
 use store::{RosterItem, Subscription};
 use throng_core::account::{self, Account, Contact};
-use throng_core::session::{self, Flags, Item, Link, Session, Slots};
-use throng_core::{Class, Frame};
+use throng_core::session::{self, Extensions, Flags, Outbox, QueuedStanza, Session};
+use throng_core::{QueueClass, SharedStanza};
 
 /// Name, size now, most that it may be.
 type Row = (&'static str, usize, usize);
@@ -41,20 +41,20 @@ fn report(rows: &[Row]) -> String {
 }
 
 #[test]
-fn what_exists_once_a_session_fits_its_budget() {
+fn per_session_types_fit_their_byte_budget() {
     let rows = rows![
         Session => 104,
-        session::State => 32,
+        session::SessionState => 32,
         Flags => 8,
-        Slots => 8,
-        Link => 120,
-        Item => 16,
-        Frame => 8,
+        Extensions => 8,
+        Outbox => 120,
+        QueuedStanza => 16,
+        SharedStanza => 8,
         Account => 128,
-        account::State => 72,
+        account::AccountState => 72,
         Contact => 16,
         Subscription => 1,
-        Class => 1,
+        QueueClass => 1,
     ];
     assert!(rows.iter().all(|(_, size, most)| size <= most), "{}", report(&rows));
     let once = ["Session", "Link", "Account"];
@@ -64,13 +64,13 @@ fn what_exists_once_a_session_fits_its_budget() {
 
 /// 150 contacts may cost 3.6 kB a user, which is 24 bytes each; a contact's name, groups and address stay in the store.
 #[test]
-fn a_contact_owns_nothing_outside_of_its_row() {
+fn a_contact_has_no_heap_allocation() {
     assert!(!std::mem::needs_drop::<Contact>(), "a contact of {} bytes owns memory", size_of::<Contact>());
     assert!(size_of::<Contact>() <= 24 && size_of::<Contact>() < size_of::<RosterItem>());
 }
 
 #[test]
-fn optional_handles_cost_no_tag() {
-    assert_eq!(size_of::<Option<Frame>>(), size_of::<Frame>());
-    assert_eq!(size_of::<Option<Item>>(), size_of::<Item>());
+fn an_optional_handle_is_as_small_as_the_handle() {
+    assert_eq!(size_of::<Option<SharedStanza>>(), size_of::<SharedStanza>());
+    assert_eq!(size_of::<Option<QueuedStanza>>(), size_of::<QueuedStanza>());
 }

@@ -11,11 +11,11 @@
 
 use throng_e2e::wait;
 
-use crate::support::{Connection, Program, frame};
+use crate::support::{ProgramUnderAttack, RawSocket, frame};
 
 const EACH: usize = 250;
 
-fn round(program: &Program) {
+fn round(program: &ProgramUnderAttack) {
     let header = "<stream:stream to='localhost' version='1.0' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>";
     let auth = "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism=";
     // n,,n=romeo,r=abcdefghijklmnop
@@ -43,7 +43,7 @@ fn round(program: &Program) {
         (program.http, b"GET /console/ind".to_vec(), ""),
     ];
     for (port, bytes, until) in &stages {
-        let mut all: Vec<Connection> = (0..EACH).map(|_| program.connect(*port)).collect();
+        let mut all: Vec<RawSocket> = (0..EACH).map(|_| program.connect(*port)).collect();
         for connection in &mut all {
             connection.send(bytes);
         }
@@ -51,7 +51,7 @@ fn round(program: &Program) {
             connection.until(until);
         }
     }
-    let mut all: Vec<Connection> = (0..EACH).map(|_| program.websocket("")).collect();
+    let mut all: Vec<RawSocket> = (0..EACH).map(|_| program.websocket("")).collect();
     for connection in &mut all {
         connection.send(frame(0x81, open.len() as u64, open.as_bytes()));
         connection.until("features");
@@ -64,9 +64,9 @@ fn round(program: &Program) {
 }
 
 #[test]
-fn they_leave_nothing_behind() {
+fn abandoned_connections_are_freed() {
     let limits = "[limits]\nlogin_failures_per_address = 1000000\nlogin_failures_per_address_and_account = 1000000\nlogin_failures_per_account = 1000000\n";
-    let program = Program::start("abandon", limits, "");
+    let program = ProgramUnderAttack::start("abandon", limits, "");
     assert!(program.get("/metrics").1.contains("\nthrong_connections "), "the gauge has another name");
     round(&program);
     let before = program.resident();

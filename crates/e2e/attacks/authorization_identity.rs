@@ -10,16 +10,16 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use sasl::client::{Gs2, Scram};
-use sasl::{Hash, Mechanism};
-use testkit::wire::{OPEN, PASSWORD, TlsClient, Wire};
+use sasl::client::{Gs2, ScramClient};
+use sasl::{Mechanism, ScramHash};
+use testkit::server::{PASSWORD, STREAM_HEADER, TestServer, TlsClientSettings};
 
-use crate::support::Way;
+use crate::support::ClientTransport;
 
-async fn wire() -> Wire {
-    let wire = Way::Tcp.wire();
-    wire.user("mallory").await;
-    wire.user_with("juliet", "another password").await;
+async fn wire() -> TestServer {
+    let wire = ClientTransport::Tcp.start();
+    wire.create_user("mallory").await;
+    wire.create_user_with_password("juliet", "another password").await;
     wire
 }
 
@@ -43,7 +43,7 @@ async fn nobody_acts_for_somebody_else_with_plain() {
     ] {
         let mut client = wire.connect();
         client.open().await;
-        client.start_tls(&TlsClient::default()).await;
+        client.start_tls(&TlsClientSettings::default()).await;
         client.open().await;
         client.auth(Mechanism::Plain, message.as_bytes()).await;
         let answer = client.element().await;
@@ -64,12 +64,14 @@ async fn nobody_acts_for_somebody_else_with_scram() {
     ] {
         let mut client = wire.connect();
         client.open().await;
-        let mut scram = Scram::new(Hash::Sha1, Gs2::None, "mallory", PASSWORD).with_authzid(authzid);
-        client.auth(Mechanism::ScramSha1, &scram.first()).await;
+        let mut scram =
+            ScramClient::new(ScramHash::Sha1, Gs2::None, "mallory", PASSWORD).with_authzid(authzid);
+        client.auth(Mechanism::ScramSha1, &scram.client_first()).await;
         let mut answer = client.element().await;
         if answer.name() == "challenge" {
-            let challenge = sasl::text::response(&answer.text()).unwrap();
-            let last = sasl::text::additional(Some(&scram.last(&challenge, None).unwrap()));
+            let challenge = sasl::encoding::decode_response(&answer.text()).unwrap();
+            let last =
+                sasl::encoding::encode_additional_data(Some(&scram.client_final(&challenge, None).unwrap()));
             client
                 .send(format!("<response xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>{last}</response>"))
                 .await;
@@ -80,7 +82,7 @@ async fn nobody_acts_for_somebody_else_with_scram() {
 }
 
 #[tokio::test]
-async fn an_identity_within_a_scram_name_is_none() {
+async fn scram_messages_with_a_second_identity_are_refused() {
     let wire = wire().await;
     for first in [
         "n,,n=juliet,n=mallory,r=fyko+d2lbbFgONRv9qkxdawL",
@@ -100,12 +102,12 @@ async fn an_identity_within_a_scram_name_is_none() {
 }
 
 #[tokio::test]
-async fn sasl2_has_no_way_around_it() {
+async fn sasl2_ignores_the_from_of_the_stream_header() {
     let wire = wire().await;
     let mut client = wire.connect();
-    let header = OPEN.replace("to='example.com'", "to='example.com' from='juliet@example.com'");
+    let header = STREAM_HEADER.replace("to='example.com'", "to='example.com' from='juliet@example.com'");
     client.open().await;
-    client.start_tls(&TlsClient::default()).await;
+    client.start_tls(&TlsClientSettings::default()).await;
     client.open_with(&header).await;
     let message = BASE64_STANDARD.encode(format!("\0mallory\0{PASSWORD}"));
     client

@@ -10,17 +10,17 @@
 
 use stanza::StreamCondition;
 
-use crate::support::{Program, Way, frame, pair};
+use crate::support::{ClientTransport, ProgramUnderAttack, frame, pair};
 
 const LAUGHS: &str =
     "<!DOCTYPE lolz [<!ENTITY a 'lol'><!ENTITY b '&a;&a;&a;&a;'><!ENTITY c '&b;&b;&b;&b;'>]>";
 
 #[tokio::test]
 async fn a_document_type_before_the_header_ends_the_stream() {
-    let wire = Way::Tcp.wire();
+    let wire = ClientTransport::Tcp.start();
     let mut client = wire.connect();
     client.send(format!("<?xml version='1.0'?>{LAUGHS}")).await;
-    client.ends_with(StreamCondition::RestrictedXml).await;
+    client.expect_stream_error(StreamCondition::RestrictedXml).await;
 }
 
 #[tokio::test]
@@ -31,17 +31,17 @@ async fn neither_types_nor_entities_are_taken_within_a_stream() {
         "<message to='juliet@example.com'><body a='&lol;'/></message>",
         "<message to='juliet@example.com'><!DOCTYPE a><body/></message>",
     ] {
-        let wire = Way::Tcp.wire();
+        let wire = ClientTransport::Tcp.start();
         let (mut romeo, mut juliet) = pair(&wire).await;
         romeo.send(attack).await;
-        romeo.ends_with(StreamCondition::RestrictedXml).await;
+        romeo.expect_stream_error(StreamCondition::RestrictedXml).await;
         assert_eq!(juliet.sync().await, [], "{attack}");
     }
 }
 
 #[test]
 fn websocket_and_bosh_take_neither() {
-    let program = Program::start("laughs", "", "");
+    let program = ProgramUnderAttack::start("laughs", "", "");
     let open = "<open xmlns='urn:ietf:params:xml:ns:xmpp-framing' to='localhost' version='1.0'/>";
     for attack in [
         format!("{LAUGHS}{open}"),

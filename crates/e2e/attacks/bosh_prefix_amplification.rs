@@ -8,11 +8,11 @@
 //!
 //! Right: `policy-violation`, and no more memory than a session may hold; other sessions go on.
 
-use crate::support::Program;
+use crate::support::ProgramUnderAttack;
 
 const NS: &str = "http://jabber.org/protocol/httpbind";
 
-fn post(program: &Program, body: &str) -> String {
+fn post(program: &ProgramUnderAttack, body: &str) -> String {
     program.http(&format!(
         "POST /bosh HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
@@ -27,7 +27,7 @@ fn swollen(attributes: &str, namespace: usize) -> String {
 
 #[test]
 fn a_prefix_of_the_wrapper_does_not_swell_a_request() {
-    let program = Program::start("bosh-prefix", "", "");
+    let program = ProgramUnderAttack::start("bosh-prefix", "", "");
     let creation = "rid='1' to='localhost' ver='1.6' wait='1' hold='1' xml:lang='en'";
     let begun = post(&program, &format!("<body {creation} xmlns='{NS}'/>"));
     let sid =

@@ -8,18 +8,18 @@
 //!
 //! Right: such requests find no session, the session goes on, and no header is the client's.
 
-use crate::support::Program;
+use crate::support::ProgramUnderAttack;
 
 const NS: &str = "http://jabber.org/protocol/httpbind";
 
-fn post(program: &Program, body: &str) -> String {
+fn post(program: &ProgramUnderAttack, body: &str) -> String {
     program.http(&format!(
         "POST /bosh HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     ))
 }
 
-fn begin(program: &Program) -> String {
+fn begin(program: &ProgramUnderAttack) -> String {
     let answer = post(
         program,
         &format!("<body rid='1000' to='localhost' wait='1' hold='1' ver='1.11' xmlns='{NS}'/>"),
@@ -33,8 +33,8 @@ fn begin(program: &Program) -> String {
 }
 
 #[test]
-fn who_does_not_know_the_session_does_not_reach_it() {
-    let program = Program::start("bosh-theft", "", "");
+fn a_session_is_unreachable_without_its_sid() {
+    let program = ProgramUnderAttack::start("bosh-theft", "", "");
     let sid = begin(&program);
     let flipped = |at: usize| {
         let mut bytes = sid.clone().into_bytes();
@@ -70,8 +70,8 @@ fn who_does_not_know_the_session_does_not_reach_it() {
 }
 
 #[test]
-fn request_ids_have_bounds() {
-    let program = Program::start("bosh-rid", "", "");
+fn request_ids_are_bounded() {
+    let program = ProgramUnderAttack::start("bosh-rid", "", "");
     for rid in [
         "0",
         "-1",
@@ -99,8 +99,8 @@ fn request_ids_have_bounds() {
 }
 
 #[test]
-fn a_content_type_is_no_header_of_the_clients() {
-    let program = Program::start("bosh-type", "", "");
+fn a_client_cannot_inject_headers_by_content_type() {
+    let program = ProgramUnderAttack::start("bosh-type", "", "");
     for value in [
         "application/xml",
         "text/html",

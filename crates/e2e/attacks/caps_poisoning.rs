@@ -9,9 +9,9 @@
 //! Right: an answer is believed only if it hashes to what was announced. After a wrong answer the next client with the
 //! hash is asked, and after a right one nobody.
 
-use testkit::wire::{Client, Seen};
+use testkit::server::{ReceivedElement, StreamClient};
 
-use crate::support::{bare, pair, wire};
+use crate::support::{bare, pair, start_wire};
 
 // The example of XEP-0115 section 5.2.
 const HASH: &str = "QgayPKawpkPSDYmwT/WM94uAlu0=";
@@ -19,7 +19,7 @@ const GOOD: &str = "<identity category='client' type='pc' name='Exodus 0.9.1'/><
                     <feature var='http://jabber.org/protocol/disco#info'/><feature var='http://jabber.org/protocol/disco#items'/>\
                     <feature var='http://jabber.org/protocol/muc'/>";
 
-async fn announce(client: &mut Client, extra: &str) -> Vec<Seen> {
+async fn announce(client: &mut StreamClient, extra: &str) -> Vec<ReceivedElement> {
     client
         .send(format!(
             "<presence><c xmlns='http://jabber.org/protocol/caps' {extra} node='http://code.google.com/p/exodus' ver='{HASH}'/></presence>"
@@ -34,7 +34,7 @@ async fn announce(client: &mut Client, extra: &str) -> Vec<Seen> {
         .collect()
 }
 
-async fn answer(client: &mut Client, question: &Seen, features: &str) {
+async fn answer(client: &mut StreamClient, question: &ReceivedElement, features: &str) {
     let (id, to) = (question.attr("id").unwrap(), question.attr("from").unwrap_or_else(|| bare(client)));
     client
         .send(format!(
@@ -46,7 +46,7 @@ async fn answer(client: &mut Client, question: &Seen, features: &str) {
 }
 
 #[tokio::test]
-async fn a_lie_is_not_remembered_for_others() {
+async fn mismatching_features_are_not_cached() {
     let lies = [
         "<identity category='client' type='pc' name='Exodus 0.9.1'/><feature var='evil+notify'/>".to_owned(),
         format!("{GOOD}<feature var='evil+notify'/>"),
@@ -55,7 +55,7 @@ async fn a_lie_is_not_remembered_for_others() {
         GOOD.repeat(2),
     ];
     for lie in lies {
-        let wire = wire();
+        let wire = start_wire();
         let (mut mallory, mut juliet) = pair(&wire).await;
         let asked = announce(&mut mallory, "hash='sha-1'").await;
         assert_eq!(asked.len(), 1, "the first with a hash is asked: {asked:?}");
@@ -70,8 +70,8 @@ async fn a_lie_is_not_remembered_for_others() {
 }
 
 #[tokio::test]
-async fn what_stands_for_nothing_is_not_asked_for() {
-    let wire = wire();
+async fn missing_or_unsupported_hashes_are_not_queried() {
+    let wire = start_wire();
     let (mut mallory, _juliet) = pair(&wire).await;
     for extra in ["", "ext='evil'", "hash=''", "hash='md2'", "hash='none'"] {
         assert_eq!(announce(&mut mallory, extra).await, [], "{extra}");

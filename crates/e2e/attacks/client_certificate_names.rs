@@ -10,16 +10,17 @@
 //! or fails.
 
 use sasl::Mechanism;
-use testkit::wire::{Authority, Setup, TlsClient};
+use testkit::server::{ClientAuthority, TestServerConfig, TlsClientSettings};
 
-use crate::support::Way;
+use crate::support::ClientTransport;
 
 #[tokio::test]
-async fn only_a_whole_address_is_an_identity() {
-    let authority = Authority::new();
-    let wire = Setup { client_authority: Some(authority.pem()), ..Way::Tcp.setup() }.start();
-    wire.user("juliet").await;
-    wire.user("mallory").await;
+async fn only_an_exact_bare_address_is_an_identity() {
+    let authority = ClientAuthority::new();
+    let wire =
+        TestServerConfig { client_authority: Some(authority.pem()), ..ClientTransport::Tcp.setup() }.start();
+    wire.create_user("juliet").await;
+    wire.create_user("mallory").await;
     for (name, authzid) in [
         ("*@example.com", Some("juliet@example.com")),
         ("*", Some("juliet@example.com")),
@@ -41,7 +42,8 @@ async fn only_a_whole_address_is_an_identity() {
     ] {
         let mut client = wire.connect();
         client.open().await;
-        let tls = TlsClient { identity: Some(authority.issue(&[name])), ..TlsClient::default() };
+        let tls =
+            TlsClientSettings { identity: Some(authority.issue(&[name])), ..TlsClientSettings::default() };
         client.start_tls(&tls).await;
         client.open().await;
         client.auth(Mechanism::External, &sasl::client::external(authzid)).await;
@@ -51,13 +53,17 @@ async fn only_a_whole_address_is_an_identity() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_somebody_elses_authority_is_worth_nothing() {
-    let (ours, theirs) = (Authority::new(), Authority::new());
-    let wire = Setup { client_authority: Some(ours.pem()), ..Way::Tcp.setup() }.start();
-    wire.user("juliet").await;
+async fn a_certificate_of_an_untrusted_authority_is_refused() {
+    let (ours, theirs) = (ClientAuthority::new(), ClientAuthority::new());
+    let wire =
+        TestServerConfig { client_authority: Some(ours.pem()), ..ClientTransport::Tcp.setup() }.start();
+    wire.create_user("juliet").await;
     let mut client = wire.connect();
     client.open().await;
-    let tls = TlsClient { identity: Some(theirs.issue(&["juliet@example.com"])), ..TlsClient::default() };
+    let tls = TlsClientSettings {
+        identity: Some(theirs.issue(&["juliet@example.com"])),
+        ..TlsClientSettings::default()
+    };
     client.start_tls(&tls).await;
     let (_, features) = client.open().await;
     assert!(!features.has("EXTERNAL"), "{}", features.0);

@@ -8,11 +8,11 @@
 //!
 //! Right: `forbidden` for all but the administrator, nothing is changed, and her session goes on where it was.
 
-use testkit::wire::{Client, Seen, Setup};
+use testkit::server::{ReceivedElement, StreamClient, TestServerConfig};
 
-use crate::support::{Way, ask};
+use crate::support::{ClientTransport, ask};
 
-async fn command(client: &mut Client, to: &str, attributes: &str, form: &str) -> Seen {
+async fn command(client: &mut StreamClient, to: &str, attributes: &str, form: &str) -> ReceivedElement {
     let request = format!(
         "<iq type='set' to='{to}' id='c'><command xmlns='http://jabber.org/protocol/commands' \
          node='http://jabber.org/protocol/admin#add-user' {attributes}>{form}</command></iq>"
@@ -21,10 +21,12 @@ async fn command(client: &mut Client, to: &str, attributes: &str, form: &str) ->
 }
 
 #[tokio::test]
-async fn an_identifier_is_no_right() {
-    let wire = Setup { domains: vec!["example.com", "other.example"], ..Way::Tcp.setup() }.start();
+async fn a_session_id_grants_no_access() {
+    let wire =
+        TestServerConfig { domains: vec!["example.com", "other.example"], ..ClientTransport::Tcp.setup() }
+            .start();
     for user in ["boss", "mallory", "boss@other.example"] {
-        wire.user(user).await;
+        wire.create_user(user).await;
     }
     wire.node.set_admins([wire.address("boss")]);
     let mut boss = wire.login("boss", "desk").await;

@@ -8,22 +8,22 @@
 //!
 //! Right: compression is not offered, and asked for all the same it ends the stream.
 
-use crate::support::{pair, stream_error, until_the_end, wire};
+use crate::support::{pair, read_until_end, start_wire, stream_error};
 
 const COMPRESS: &str =
     "<compress xmlns='http://jabber.org/protocol/compress'><method>zlib</method></compress>";
 
 #[tokio::test]
-async fn there_is_no_stream_compression() {
-    let wire = wire();
+async fn stream_compression_is_refused() {
+    let wire = start_wire();
     let mut stranger = wire.connect();
     let (_, features) = stranger.open().await;
     assert!(!features.has("compress"), "{}", features.0);
     stranger.send(COMPRESS).await;
-    let seen = until_the_end(&mut stranger).await;
+    let seen = read_until_end(&mut stranger).await;
     assert!(stream_error(&seen).is_some(), "{seen:?}");
     let (mut romeo, _juliet) = pair(&wire).await;
     romeo.send(COMPRESS).await;
-    let seen = until_the_end(&mut romeo).await;
+    let seen = read_until_end(&mut romeo).await;
     assert!(stream_error(&seen).is_some(), "{seen:?}");
 }

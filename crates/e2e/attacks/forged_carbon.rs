@@ -9,14 +9,14 @@
 //! Right: no message with such an element reaches a client unless the server wrote it, from the account's own bare
 //! address.
 
-use testkit::wire::Seen;
+use testkit::server::ReceivedElement;
 
-use crate::support::{Way, friends, read};
+use crate::support::{ClientTransport, assert_well_formed, friends};
 
 #[tokio::test]
-async fn nothing_that_looks_like_a_carbon_arrives_from_others() {
-    for way in Way::ALL {
-        let wire = way.wire();
+async fn forged_carbons_are_not_delivered() {
+    for way in ClientTransport::ALL {
+        let wire = way.start();
         let (mut romeo, mut juliet) = friends(&wire).await;
         juliet.send("<iq type='set' id='on'><enable xmlns='urn:xmpp:carbons:2'/></iq>").await;
         juliet.sync().await;
@@ -32,8 +32,8 @@ async fn nothing_that_looks_like_a_carbon_arrives_from_others() {
             }
         }
         romeo.sync().await;
-        for Seen(text) in juliet.sync().await {
-            read(&text);
+        for ReceivedElement(text) in juliet.sync().await {
+            assert_well_formed(&text);
             assert!(!text.contains("urn:xmpp:carbons:2"), "{way:?}: {text}");
         }
     }

@@ -10,10 +10,10 @@
 //! Right: the address is the right-most one of the named header that is not a trusted proxy's; no other header counts, and
 //! TLS is what the server sees or the named header says.
 
-use crate::support::Program;
+use crate::support::ProgramUnderAttack;
 
 /// A stream that ends with an error is logged with the address of its peer.
-fn stream_error_from(program: &Program, headers: &[u8]) -> String {
+fn stream_error_from(program: &ProgramUnderAttack, headers: &[u8]) -> String {
     let body = "<body rid='1' to='nowhere.example' wait='1' hold='1' ver='1.6' xml:lang='en' \
                 xmlns='http://jabber.org/protocol/httpbind' xmlns:xmpp='urn:xmpp:xbosh' xmpp:version='1.0'/>";
     let mut request = b"POST /bosh HTTP/1.1\r\nHost: x\r\nConnection: close\r\n".to_vec();
@@ -29,7 +29,7 @@ const PROXY: &str = "[http]\ntrusted_proxies = ['127.0.0.1']\nclient_address_hea
 
 #[test]
 fn only_the_named_header_of_a_trusted_proxy_counts() {
-    let program = Program::start("address", &format!("{DEBUG}{PROXY}"), "");
+    let program = ProgramUnderAttack::start("address", &format!("{DEBUG}{PROXY}"), "");
     for (headers, expected) in [
         (&b"Forwarded: for=203.0.113.1\r\nX-Forwarded-For: 192.0.2.1\r\n"[..], "192.0.2.1"),
         (b"X-Forwarded-For: 203.0.113.2, 192.0.2.2\r\n", "192.0.2.2"),
@@ -38,25 +38,25 @@ fn only_the_named_header_of_a_trusted_proxy_counts() {
         (b"X-Real-IP: 203.0.113.5\r\nX-Forwarded-For: 192.0.2.5, 127.0.0.1\r\n", "192.0.2.5"),
     ] {
         stream_error_from(&program, headers);
-        program.logged(&format!("peer={expected}:0"));
+        program.wait_for_log(&format!("peer={expected}:0"));
     }
     assert!(!program.log().contains("203.0.113."), "{}", program.log());
 }
 
 #[test]
 fn without_a_trusted_proxy_no_header_counts() {
-    let program = Program::start("address-none", DEBUG, "");
+    let program = ProgramUnderAttack::start("address-none", DEBUG, "");
     stream_error_from(
         &program,
         b"Forwarded: for=203.0.113.1\r\nX-Forwarded-For: 203.0.113.2\r\nX-Real-IP: 203.0.113.3\r\n",
     );
-    program.logged("peer=127.0.0.1:");
+    program.wait_for_log("peer=127.0.0.1:");
     assert!(!program.log().contains("203.0.113."), "{}", program.log());
 }
 
 #[test]
-fn tls_is_not_what_a_header_says_that_nobody_named() {
-    let program = Program::start("address-tls", PROXY, "tls = 'required'\n");
+fn an_unconfigured_scheme_header_is_ignored() {
+    let program = ProgramUnderAttack::start("address-tls", PROXY, "tls = 'required'\n");
     for headers in [&b"X-Forwarded-Proto: https\r\n"[..], b"Forwarded: for=192.0.2.1;proto=https\r\n"] {
         let answer = stream_error_from(&program, headers);
         assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");

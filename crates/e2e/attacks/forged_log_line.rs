@@ -9,14 +9,14 @@
 //!
 //! Right: what a client chose stays inside its own field: one line an event, in the text escapes for everything that is not seen.
 
-use crate::support::{PROGRAM_PASSWORD, Program};
+use crate::support::{PROGRAM_PASSWORD, ProgramUnderAttack};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 /// What XML 1.0 lets through of it.
 const FORGED: &str = "x&#10;2026-11-22T00:00:00.000000Z  INFO throng::audit: command who=\"operator\" outcome=\"done\"&#13;&#x9b;2K&#x202e;&#x2028;&#x85;";
 
-fn login(program: &Program, plain: &str) -> String {
+fn login(program: &ProgramUnderAttack, plain: &str) -> String {
     let mut client = program.connect(program.c2s);
     let open = "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' to='localhost' version='1.0'>";
     client.send(open);
@@ -41,7 +41,7 @@ fn login(program: &Program, plain: &str) -> String {
 }
 
 fn attack(format: &str) -> String {
-    let program = Program::start(
+    let program = ProgramUnderAttack::start(
         &format!("log-{format}"),
         &format!("[log]\nlevel = 'debug'\nformat = '{format}'\n"),
         "",
@@ -51,7 +51,7 @@ fn attack(format: &str) -> String {
         login(&program, &format!("\0{name}\0secret"));
     }
     login(&program, &format!("\0romeo\0{PROGRAM_PASSWORD}"));
-    program.logged("abuse was reported");
+    program.wait_for_log("abuse was reported");
     let mut web = program.connect(program.http);
     web.send("POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: 76\r\n\r\n");
     web.send(format!(
@@ -63,7 +63,7 @@ fn attack(format: &str) -> String {
 }
 
 #[test]
-fn what_clients_choose_stays_in_its_field() {
+fn client_values_stay_in_their_field() {
     for format in ["text", "json"] {
         let log = attack(format);
         for line in log.lines() {

@@ -8,13 +8,13 @@
 //!
 //! Right: the stanza is refused, or arrives with the real address of its sender.
 
-use testkit::wire::Heard;
+use testkit::server::ReceivedEvent;
 
-use crate::support::{Way, bare, friends};
+use crate::support::{ClientTransport, bare, friends};
 
 #[tokio::test]
-async fn what_arrives_has_the_address_of_its_sender() {
-    for way in Way::ALL {
+async fn every_stanza_carries_the_address_of_its_sender() {
+    for way in ClientTransport::ALL {
         for from in [
             "from='juliet@example.com'",
             "from='juliet@example.com/balcony'",
@@ -29,7 +29,7 @@ async fn what_arrives_has_the_address_of_its_sender() {
             "xmlns:x='jabber:client' x:from='juliet@example.com'",
             "FROM='juliet@example.com'",
         ] {
-            let wire = way.wire();
+            let wire = way.start();
             let (mut romeo, mut juliet) = friends(&wire).await;
             let payload =
                 "<query xmlns='jabber:iq:roster'><item jid='evil@example.com' subscription='both'/></query>";
@@ -46,14 +46,14 @@ async fn what_arrives_has_the_address_of_its_sender() {
             // Either the stream ended or all of it was handled.
             let _ = romeo.try_send("<iq type='get' id='done'><ping xmlns='urn:xmpp:ping'/></iq>").await;
             loop {
-                match romeo.hear().await {
-                    Heard::Element(seen) if seen.attr("id").as_deref() == Some("done") => break,
-                    Heard::Eof => break,
+                match romeo.receive().await {
+                    ReceivedEvent::Element(seen) if seen.attr("id").as_deref() == Some("done") => break,
+                    ReceivedEvent::Eof => break,
                     _ => {}
                 }
             }
             let own = bare(&juliet);
-            for seen in crate::support::alive(&mut juliet).await {
+            for seen in crate::support::assert_alive(&mut juliet).await {
                 let sender = seen.attr("from").unwrap_or_default();
                 let push = seen.name() == "iq" && (sender.is_empty() || sender == own);
                 let real = sender == "romeo@example.com/orchard" || sender == "romeo@example.com";

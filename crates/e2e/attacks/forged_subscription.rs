@@ -10,13 +10,13 @@
 //! Right: a subscription comes about by the owner's own `subscribed` to a request, or her pre-approval; nobody reads or
 //! writes another's roster.
 
-use crate::support::{ask, pair, wire};
+use crate::support::{ask, pair, start_wire};
 
 const GET: &str = "<iq type='get' id='g'><query xmlns='jabber:iq:roster'/></iq>";
 
 #[tokio::test]
-async fn nobody_gives_himself_a_subscription() {
-    let wire = wire();
+async fn nobody_grants_themselves_a_subscription() {
+    let wire = start_wire();
     let (mut romeo, mut juliet) = pair(&wire).await;
     for client in [&mut romeo, &mut juliet] {
         client.send("<presence/>").await;
@@ -65,10 +65,10 @@ async fn nobody_gives_himself_a_subscription() {
 }
 
 #[tokio::test]
-async fn a_third_does_not_answer_a_request() {
-    let wire = wire();
+async fn a_third_party_cannot_answer_a_subscription_request() {
+    let wire = start_wire();
     let (mut romeo, mut juliet) = pair(&wire).await;
-    wire.user("mallory").await;
+    wire.create_user("mallory").await;
     let mut mallory = wire.login("mallory", "x").await;
     for client in [&mut romeo, &mut juliet, &mut mallory] {
         client.send("<presence/>").await;

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Connection, Program};
+use crate::support::{ProgramUnderAttack, RawSocket};
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
@@ -38,7 +38,7 @@ fn head() -> Vec<u8> {
     block
 }
 
-fn open(program: &Program) -> Connection {
+fn open(program: &ProgramUnderAttack) -> RawSocket {
     let mut connection = program.connect(program.http);
     connection.0.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     connection.send([&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &[])].concat());
@@ -46,8 +46,8 @@ fn open(program: &Program) -> Connection {
 }
 
 #[test]
-fn a_connection_costs_no_more_than_it_may() {
-    let program = Program::start("h2", "", "");
+fn resets_and_endless_headers_are_bounded() {
+    let program = ProgramUnderAttack::start("h2", "", "");
     let odd = |n: u32| 2 * n + 1;
     let resets: Vec<u8> = (0..10_000)
         .flat_map(|n| [frame(1, 5, odd(n), &head()), frame(3, 0, odd(n), &8_u32.to_be_bytes())].concat())
@@ -90,7 +90,7 @@ fn a_connection_costs_no_more_than_it_may() {
         ("answers that are not taken", stalled),
         ("priorities", dependent),
     ] {
-        let all: Vec<Connection> = (0..4)
+        let all: Vec<RawSocket> = (0..4)
             .map(|_| {
                 let mut connection = open(&program);
                 connection.send(&bytes);

@@ -8,11 +8,11 @@
 //!
 //! Right: such a path names nothing: an answer of class 4xx without a byte of a file that was not meant to be served.
 
-use crate::support::Program;
+use crate::support::ProgramUnderAttack;
 
 #[test]
-fn no_path_leaves_its_folder() {
-    let program = Program::start("paths", "", "");
+fn no_path_escapes_its_folder() {
+    let program = ProgramUnderAttack::start("paths", "", "");
     let ups = [
         "../",
         "..%2f",

@@ -12,11 +12,11 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::support::{PROGRAM_PASSWORD, Program};
+use crate::support::{PROGRAM_PASSWORD, ProgramUnderAttack};
 
 const OPEN: &str = "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' to='localhost' version='1.0'>";
 
-fn auth(program: &Program, plain: &str) -> (crate::support::Connection, String) {
+fn auth(program: &ProgramUnderAttack, plain: &str) -> (crate::support::RawSocket, String) {
     let mut client = program.connect(program.c2s);
     client.send(OPEN);
     client.until("</stream:features>");
@@ -27,8 +27,8 @@ fn auth(program: &Program, plain: &str) -> (crate::support::Connection, String) 
 }
 
 #[test]
-fn failed_logins_are_gathered_and_logins_are_a_line_each() {
-    let program = Program::start("log-floods", "", "");
+fn failed_logins_are_aggregated_and_logins_are_one_line_each() {
+    let program = ProgramUnderAttack::start("log-floods", "", "");
     for n in 0..100 {
         let name = if n % 2 == 0 { "juliet" } else { "my-secret-password" };
         let (_, answer) = auth(&program, &format!("\0{name}\0guess{n}"));
@@ -42,7 +42,7 @@ fn failed_logins_are_gathered_and_logins_are_a_line_each() {
     romeo.until("</iq>");
     romeo.send("</stream:stream>");
     romeo.rest();
-    program.logged("session ended");
+    program.wait_for_log("session ended");
     let log = program.log();
     let lines = |what: &str| log.lines().filter(|line| line.contains(what)).collect::<Vec<_>>();
     let failed = lines("login failed");

@@ -11,13 +11,13 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
-use crate::support::Program;
+use crate::support::ProgramUnderAttack;
 
 const FORGED: &str = "2026-01-01T00:00:00Z INFO forged: line";
 
 #[test]
-fn a_client_writes_no_line() {
-    let program = Program::start("log", "admins = ['romeo@localhost']\n", "");
+fn client_input_cannot_forge_a_log_line() {
+    let program = ProgramUnderAttack::start("log", "admins = ['romeo@localhost']\n", "");
     for ending in ["\n", "\r\n", "\r", "\u{85}", "\u{2028}", "\u{1b}[2K\u{1b}[1A", "\u{7}", "\u{0}"] {
         let word = format!("x{ending}{FORGED}{ending}");
         // SASL: base 64 carries everything.

@@ -8,12 +8,12 @@
 //! Right: a broadcast reaches subscribers only; who got directed presence gets that and its end; after the subscription nothing
 //! arrives, and a probe tells as much as one for an account that does not exist.
 
-use testkit::wire::{Client, Seen, Wire};
+use testkit::server::{ReceivedElement, StreamClient, TestServer};
 
-use crate::support::{Way, ask, befriend, wire};
+use crate::support::{ClientTransport, ask, befriend, start_wire};
 
-async fn available(wire: &Wire, name: &str) -> Client {
-    wire.user(name).await;
+async fn available(wire: &TestServer, name: &str) -> StreamClient {
+    wire.create_user(name).await;
     let mut client = wire.login(name, "x").await;
     client.send("<presence/>").await;
     client.sync().await;
@@ -21,14 +21,14 @@ async fn available(wire: &Wire, name: &str) -> Client {
 }
 
 /// What of this comes from a user.
-fn of<'a>(seen: &'a [Seen], user: &str) -> Vec<&'a Seen> {
+fn of<'a>(seen: &'a [ReceivedElement], user: &str) -> Vec<&'a ReceivedElement> {
     seen.iter().filter(|one| one.attr("from").is_some_and(|from| from.starts_with(user))).collect()
 }
 
 #[tokio::test]
-async fn directed_presence_and_its_end_are_all_that_a_stranger_gets() {
-    for way in Way::ALL {
-        let wire = way.wire();
+async fn a_non_contact_receives_only_directed_presence_and_its_end() {
+    for way in ClientTransport::ALL {
+        let wire = way.start();
         let (mut romeo, mut mallory) = (available(&wire, "romeo").await, available(&wire, "mallory").await);
         romeo.send("<presence to='mallory@example.com'><status>hello</status></presence>").await;
         romeo.send("<presence><show>away</show><status>secret</status></presence>").await;
@@ -47,8 +47,8 @@ async fn directed_presence_and_its_end_are_all_that_a_stranger_gets() {
 }
 
 #[tokio::test]
-async fn a_subscription_that_was_taken_back_is_over_at_once() {
-    let wire = wire();
+async fn a_cancelled_subscription_ends_at_once() {
+    let wire = start_wire();
     let (mut romeo, mut mallory) = (available(&wire, "romeo").await, available(&wire, "mallory").await);
     befriend(&mut romeo, &mut mallory).await;
     romeo.send("<presence type='unsubscribed' to='mallory@example.com'/>").await;
@@ -67,10 +67,10 @@ async fn a_subscription_that_was_taken_back_is_over_at_once() {
 
 #[tokio::test]
 async fn nobody_learns_whether_an_account_is_there_or_connected() {
-    let wire = wire();
+    let wire = start_wire();
     let mut mallory = available(&wire, "mallory").await;
     let _online = available(&wire, "online").await;
-    wire.user("offline").await;
+    wire.create_user("offline").await;
     let mut answers = Vec::new();
     for name in ["online", "offline", "nobody"] {
         let mut all = Vec::new();

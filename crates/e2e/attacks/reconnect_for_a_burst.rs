@@ -10,10 +10,10 @@
 //! Right: the account begins with what it had left, and with its debt; when the time is over it has its burst again. Another user
 //! notices nothing.
 
-use testkit::wire::{Client, Heard, settle};
-use throng_core::Limits;
+use testkit::server::{ReceivedEvent, StreamClient, run_until_idle};
+use throng_core::NodeLimits;
 
-use crate::support::{Way, alive, enable_resumption, resume};
+use crate::support::{ClientTransport, assert_alive, enable_resumption, resume};
 
 const BURST: usize = 50;
 
@@ -22,13 +22,13 @@ fn requests(count: usize) -> String {
 }
 
 /// Sends this and counts the answers that come without the clock going on.
-async fn flood(client: &mut Client, count: usize) -> usize {
+async fn flood(client: &mut StreamClient, count: usize) -> usize {
     client.send(requests(count)).await;
     let mut answers = 0;
     for _ in 0..4 {
-        settle().await;
-        while let Some(heard) = client.hear_now().await {
-            answers += usize::from(matches!(heard, Heard::Element(seen) if seen.name() == "iq"));
+        run_until_idle().await;
+        while let Some(heard) = client.try_receive().await {
+            answers += usize::from(matches!(heard, ReceivedEvent::Element(seen) if seen.name() == "iq"));
         }
     }
     answers
@@ -36,12 +36,13 @@ async fn flood(client: &mut Client, count: usize) -> usize {
 
 #[tokio::test]
 async fn reconnecting_does_not_refill_the_burst() {
-    for way in Way::ALL {
+    for way in ClientTransport::ALL {
         let mut setup = way.setup();
-        setup.limits = Limits { stanzas_per_second: 5, stanzas_burst: BURST as u32, ..Limits::default() };
+        setup.limits =
+            NodeLimits { stanzas_per_second: 5, stanzas_burst: BURST as u32, ..NodeLimits::default() };
         let wire = setup.start();
         for user in ["mallory", "juliet"] {
-            wire.user(user).await;
+            wire.create_user(user).await;
         }
         let mut mallory = wire.login("mallory", "cellar").await;
         assert_eq!(
@@ -54,18 +55,18 @@ async fn reconnecting_does_not_refill_the_burst() {
             earlier.push(mallory);
             mallory = wire.login("mallory", resource).await;
             assert_eq!(flood(&mut mallory, BURST).await, 0, "{way:?}: {resource}");
-            let close = if way == Way::WebSocket {
+            let close = if way == ClientTransport::WebSocket {
                 "<close xmlns='urn:ietf:params:xml:ns:xmpp-framing'/>"
             } else {
                 "</stream:stream>"
             };
             let _ = mallory.try_send(close).await;
-            settle().await;
+            run_until_idle().await;
         }
         drop(earlier);
         let mut juliet = wire.login("juliet", "balcony").await;
         assert_eq!(flood(&mut juliet, BURST).await, BURST, "{way:?}");
-        alive(&mut juliet).await;
+        assert_alive(&mut juliet).await;
         drop(mallory);
         wire.advance(60).await;
         let mut mallory = wire.login("mallory", "cellar").await;
@@ -75,22 +76,22 @@ async fn reconnecting_does_not_refill_the_burst() {
 
 #[tokio::test]
 async fn resuming_does_not_refill_the_burst() {
-    let mut setup = Way::Tcp.setup();
-    setup.limits = Limits { stanzas_per_second: 5, stanzas_burst: BURST as u32, ..Limits::default() };
+    let mut setup = ClientTransport::Tcp.setup();
+    setup.limits = NodeLimits { stanzas_per_second: 5, stanzas_burst: BURST as u32, ..NodeLimits::default() };
     let wire = setup.start();
-    wire.user("mallory").await;
+    wire.create_user("mallory").await;
     let mut mallory = wire.login("mallory", "cellar").await;
     let previd = enable_resumption(&mut mallory).await;
     assert_eq!(flood(&mut mallory, BURST * 2).await, BURST + 1);
     for _ in 0..3 {
         drop(mallory);
-        settle().await;
+        run_until_idle().await;
         let (client, answer) = resume(&wire, "mallory", &previd).await;
         mallory = client;
         assert_eq!(answer.name(), "resumed");
-        settle().await;
+        run_until_idle().await;
         // What was not acknowledged comes again.
-        while mallory.hear_now().await.is_some() {}
+        while mallory.try_receive().await.is_some() {}
         assert_eq!(flood(&mut mallory, BURST).await, 0);
     }
 }

@@ -8,22 +8,22 @@
 //! Right: one succeeds, the others get `conflict`; what belonged to an account before does not belong to its successor.
 
 use sasl::Mechanism;
-use testkit::wire::{PASSWORD, Setup, settle};
-use throng_core::feature::Value;
+use testkit::server::{PASSWORD, TestServerConfig, run_until_idle};
+use throng_core::feature::OptionValue;
 
-use crate::support::{Way, ask};
+use crate::support::{ClientTransport, ask};
 
-fn setup() -> Setup {
+fn setup() -> TestServerConfig {
     let options = vec![
-        ("registration", "open", Value::Bool(true)),
-        ("registration", "allow_without_tls", Value::Bool(true)),
-        ("registration", "accounts_per_hour_per_address", Value::Int(100_000)),
+        ("registration", "open", OptionValue::Bool(true)),
+        ("registration", "allow_without_tls", OptionValue::Bool(true)),
+        ("registration", "accounts_per_hour_per_address", OptionValue::Int(100_000)),
     ];
-    Setup { options, ..Way::Tcp.setup() }
+    TestServerConfig { options, ..ClientTransport::Tcp.setup() }
 }
 
 #[tokio::test]
-async fn one_of_many_gets_the_name() {
+async fn one_of_many_concurrent_registrations_succeeds() {
     let wire = setup().start();
     let mut all = Vec::new();
     for _ in 0..50 {
@@ -52,10 +52,10 @@ async fn one_of_many_gets_the_name() {
 }
 
 #[tokio::test]
-async fn a_successor_inherits_nothing() {
+async fn a_recreated_account_inherits_nothing() {
     let wire = setup().start();
-    wire.user("romeo").await;
-    wire.user("hamlet").await;
+    wire.create_user("romeo").await;
+    wire.create_user("hamlet").await;
     let mut romeo = wire.login("romeo", "x").await;
     let mut old = wire.login("hamlet", "old").await;
     old.send("<presence/>").await;
@@ -77,16 +77,16 @@ async fn a_successor_inherits_nothing() {
     let id = old.element().await.attr("id").expect("an identifier");
     // Its connection is lost, so its session waits; a message waits in it, and another in the store after it.
     drop(old);
-    settle().await;
+    run_until_idle().await;
     romeo.send("<message to='hamlet@example.com' type='chat'><body>secret</body></message>").await;
     romeo.sync().await;
     let mut last = wire.login("hamlet", "last").await;
     last.send("<iq type='set' id='gone'><query xmlns='jabber:iq:register'><remove/></query></iq>").await;
-    let _ = crate::support::until_the_end(&mut last).await;
-    settle().await;
+    let _ = crate::support::read_until_end(&mut last).await;
+    run_until_idle().await;
     romeo.send("<message to='hamlet@example.com' type='chat'><body>secret to nobody</body></message>").await;
     romeo.sync().await;
-    wire.user_with("hamlet", "C4lliope+co").await;
+    wire.create_user_with_password("hamlet", "C4lliope+co").await;
     let mut new = wire.connect();
     new.open().await;
     assert!(new.authenticate(Mechanism::ScramSha256, "hamlet", PASSWORD).await.is_err());

@@ -10,19 +10,19 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use sasl::client::{Gs2, Scram};
-use sasl::{Hash, Mechanism};
-use testkit::wire::{Client, PASSWORD, TlsClient, Wire};
+use sasl::client::{Gs2, ScramClient};
+use sasl::{Mechanism, ScramHash};
+use testkit::server::{PASSWORD, StreamClient, TestServer, TlsClientSettings};
 
-use crate::support::wire;
+use crate::support::start_wire;
 
 /// What is done to the last message of the client.
 type Change = Box<dyn Fn(String) -> String>;
 
-async fn encrypted(wire: &Wire) -> Client {
+async fn encrypted(wire: &TestServer) -> StreamClient {
     let mut client = wire.connect();
     client.open().await;
-    client.start_tls(&TlsClient::default()).await;
+    client.start_tls(&TlsClientSettings::default()).await;
     let (_, features) = client.open().await;
     assert!(features.has("SCRAM-SHA-256-PLUS"), "{}", features.0);
     client
@@ -30,28 +30,28 @@ async fn encrypted(wire: &Wire) -> Client {
 
 /// A whole exchange; what the server ends it with.
 async fn end(
-    client: &mut Client,
+    client: &mut StreamClient,
     mechanism: Mechanism,
     gs2: Gs2,
     change: impl Fn(String) -> String,
 ) -> String {
-    let mut scram = Scram::new(Hash::Sha256, gs2, "romeo", PASSWORD);
-    client.auth(mechanism, &scram.first()).await;
+    let mut scram = ScramClient::new(ScramHash::Sha256, gs2, "romeo", PASSWORD);
+    client.auth(mechanism, &scram.client_first()).await;
     let challenge = client.element().await;
     if challenge.name() != "challenge" {
         return challenge.name();
     }
-    let data = sasl::text::response(&challenge.text()).unwrap();
-    let last = change(String::from_utf8(scram.last(&data, None).unwrap()).unwrap());
-    let last = sasl::text::additional(Some(last.as_bytes()));
+    let data = sasl::encoding::decode_response(&challenge.text()).unwrap();
+    let last = change(String::from_utf8(scram.client_final(&data, None).unwrap()).unwrap());
+    let last = sasl::encoding::encode_additional_data(Some(last.as_bytes()));
     client.send(format!("<response xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>{last}</response>")).await;
     client.element().await.name()
 }
 
 #[tokio::test]
-async fn nobody_takes_the_binding_away() {
-    let wire = wire();
-    wire.user("romeo").await;
+async fn a_removed_or_foreign_channel_binding_is_refused() {
+    let wire = start_wire();
+    wire.create_user("romeo").await;
     let stranger = encrypted(&wire).await.binding("tls-exporter").to_vec();
     let bound = |name: &str, data: &[u8]| Gs2::Bound { name: name.to_owned(), data: data.to_vec() };
     let plus = Mechanism::ScramSha256Plus;
@@ -78,9 +78,9 @@ async fn nobody_takes_the_binding_away() {
 }
 
 #[tokio::test]
-async fn the_last_message_is_what_was_agreed_on() {
-    let wire = wire();
-    wire.user("romeo").await;
+async fn an_altered_final_message_is_refused() {
+    let wire = start_wire();
+    wire.create_user("romeo").await;
     let none = BASE64_STANDARD.encode("n,,");
     let changes: [(&str, Change); 6] = [
         ("another nonce", Box::new(|last: String| last.replacen("r=", "r=x", 1))),

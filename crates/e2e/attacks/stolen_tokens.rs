@@ -8,29 +8,29 @@
 //! Right: a token is its account's, its client's and its mechanism's, a proof is its connection's, and a new password ends it.
 
 use sasl::{Credentials, HtMechanism};
-use testkit::wire::{Client, PASSWORD, Setup, TlsClient, Wire};
+use testkit::server::{PASSWORD, StreamClient, TestServer, TestServerConfig, TlsClientSettings};
 
-use crate::support::Way;
+use crate::support::ClientTransport;
 
 const FAST: &str = "<fast xmlns='urn:xmpp:fast:0' count='1'/>";
 const PHONE: &str = "d4565fa7-4d72-4749-b3d3-740edbf87770";
 
-async fn encrypted(wire: &Wire, domain: &str) -> Client {
+async fn encrypted(wire: &TestServer, domain: &str) -> StreamClient {
     let mut client = wire.connect();
     client.open().await;
-    client.start_tls(&TlsClient::default()).await;
-    client.open_with(&testkit::wire::OPEN.replace("example.com", domain)).await;
+    client.start_tls(&TlsClientSettings::default()).await;
+    client.open_with(&testkit::server::STREAM_HEADER.replace("example.com", domain)).await;
     client
 }
 
 async fn authenticate(
-    client: &mut Client,
+    client: &mut StreamClient,
     mechanism: &str,
     initial: &[u8],
     device: &str,
     more: &str,
-) -> testkit::wire::Seen {
-    let initial = sasl::text::challenge(initial);
+) -> testkit::server::ReceivedElement {
+    let initial = sasl::encoding::encode_challenge(initial);
     client
         .send(format!(
             "<authenticate xmlns='urn:xmpp:sasl:2' mechanism='{mechanism}'><initial-response>{initial}</initial-response>\
@@ -40,7 +40,7 @@ async fn authenticate(
     client.element().await
 }
 
-async fn issue(wire: &Wire, mechanism: HtMechanism) -> String {
+async fn issue(wire: &TestServer, mechanism: HtMechanism) -> String {
     let mut client = encrypted(wire, "example.com").await;
     let request = format!("<request-token xmlns='urn:xmpp:fast:0' mechanism='{}'/>", mechanism.name());
     let success =
@@ -50,14 +50,14 @@ async fn issue(wire: &Wire, mechanism: HtMechanism) -> String {
     token.unwrap_or_else(|| panic!("no token: {}", success.0)).to_owned()
 }
 
-struct Use<'a> {
+struct TokenLogin<'a> {
     user: &'a str,
     domain: &'a str,
     device: &'a str,
     mechanism: HtMechanism,
 }
 
-async fn login(wire: &Wire, token: &str, how: &Use<'_>) -> String {
+async fn login(wire: &TestServer, token: &str, how: &TokenLogin<'_>) -> String {
     let mut client = encrypted(wire, how.domain).await;
     let data = match how.mechanism {
         HtMechanism::Exporter => client.binding("tls-exporter").to_vec(),
@@ -69,21 +69,23 @@ async fn login(wire: &Wire, token: &str, how: &Use<'_>) -> String {
 }
 
 #[tokio::test]
-async fn a_token_is_good_where_it_was_given() {
-    let wire = Setup { domains: vec!["example.com", "other.example"], ..Way::Tcp.setup() }.start();
+async fn a_token_is_bound_to_user_domain_client_and_channel() {
+    let wire =
+        TestServerConfig { domains: vec!["example.com", "other.example"], ..ClientTransport::Tcp.setup() }
+            .start();
     for user in ["juliet", "mallory", "juliet@other.example"] {
-        wire.user(user).await;
+        wire.create_user(user).await;
     }
     let token = issue(&wire, HtMechanism::Exporter).await;
     let right =
-        Use { user: "juliet", domain: "example.com", device: PHONE, mechanism: HtMechanism::Exporter };
+        TokenLogin { user: "juliet", domain: "example.com", device: PHONE, mechanism: HtMechanism::Exporter };
     let other = "d4565fa7-4d72-4749-b3d3-740edbf87771";
     for (what, wrong) in [
-        ("another user", Use { user: "mallory", ..right }),
-        ("another domain", Use { domain: "other.example", ..right }),
-        ("another client", Use { device: other, ..right }),
-        ("without a binding", Use { mechanism: HtMechanism::Unbound, ..right }),
-        ("another binding", Use { mechanism: HtMechanism::EndPoint, ..right }),
+        ("another user", TokenLogin { user: "mallory", ..right }),
+        ("another domain", TokenLogin { domain: "other.example", ..right }),
+        ("another client", TokenLogin { device: other, ..right }),
+        ("without a binding", TokenLogin { mechanism: HtMechanism::Unbound, ..right }),
+        ("another binding", TokenLogin { mechanism: HtMechanism::EndPoint, ..right }),
     ] {
         assert_eq!(login(&wire, &token, &wrong).await, "failure", "{what}");
     }
@@ -101,12 +103,12 @@ async fn a_token_is_good_where_it_was_given() {
 }
 
 #[tokio::test]
-async fn a_disabled_account_has_no_token() {
-    let wire = Way::Tcp.wire();
-    wire.user("juliet").await;
+async fn tokens_of_a_disabled_account_are_refused() {
+    let wire = ClientTransport::Tcp.start();
+    wire.create_user("juliet").await;
     let token = issue(&wire, HtMechanism::Exporter).await;
     wire.stores.accounts.set_disabled(wire.address("juliet").as_ref(), true).await.unwrap();
     let right =
-        Use { user: "juliet", domain: "example.com", device: PHONE, mechanism: HtMechanism::Exporter };
+        TokenLogin { user: "juliet", domain: "example.com", device: PHONE, mechanism: HtMechanism::Exporter };
     assert_eq!(login(&wire, &token, &right).await, "failure");
 }

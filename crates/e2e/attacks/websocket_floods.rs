@@ -11,11 +11,11 @@
 
 use std::io::Write;
 
-use crate::support::{Program, frame};
+use crate::support::{ProgramUnderAttack, frame};
 
 #[test]
-fn what_is_announced_or_endless_costs_nothing() {
-    let program = Program::start("frames", "[http.websocket]\ncompression = true\n", "");
+fn announced_and_endless_frames_use_no_memory() {
+    let program = ProgramUnderAttack::start("frames", "[http.websocket]\ncompression = true\n", "");
     drop(program.websocket(""));
     let before = program.resident();
     let empty_fragments: Vec<u8> = [frame(0x01, 1, b"<")]
@@ -74,8 +74,8 @@ fn what_is_announced_or_endless_costs_nothing() {
 }
 
 #[test]
-fn pings_of_a_client_that_does_not_read_are_not_piled_up() {
-    let program = Program::start("pings", "", "");
+fn pongs_to_a_client_that_does_not_read_are_not_queued() {
+    let program = ProgramUnderAttack::start("pings", "", "");
     let mut connection = program.websocket("");
     let pings: Vec<u8> = (0..20_000).flat_map(|_| frame(0x89, 125, &[b'x'; 125])).collect();
     let before = program.resident();

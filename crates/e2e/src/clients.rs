@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::process::said;
+use crate::process::describe_output;
 
 /// Where the scripts are.
 #[must_use]
-pub fn scripts() -> PathBuf {
+pub fn scripts_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
 }
 
@@ -18,13 +18,14 @@ pub fn scripts() -> PathBuf {
 ///
 /// # Panics
 /// If that fails.
-pub fn installed() -> &'static Path {
+pub fn install_clients() -> &'static Path {
     static INSTALLED: OnceLock<PathBuf> = OnceLock::new();
     INSTALLED.get_or_init(|| {
         let own = std::env::current_exe().expect("the path of the test");
         let folder = own.ancestors().nth(3).expect("the target folder").join("e2e");
-        let setup = Command::new(scripts().join("setup.sh")).arg(&folder).output().expect("setup.sh runs");
-        assert!(setup.status.success(), "setup.sh: {}", said(&setup));
+        let setup =
+            Command::new(scripts_folder().join("setup.sh")).arg(&folder).output().expect("setup.sh runs");
+        assert!(setup.status.success(), "setup.sh: {}", describe_output(&setup));
         folder
     })
 }

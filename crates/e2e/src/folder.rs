@@ -8,35 +8,35 @@ use std::path::{Path, PathBuf};
 
 /// The folder.
 #[derive(Debug)]
-pub struct Folder(PathBuf);
+pub struct TempFolder(PathBuf);
 
-impl Folder {
+impl TempFolder {
     /// A folder that only this process uses. Tests that run in one process choose different names.
     ///
     /// # Panics
     /// If it cannot be made.
     #[must_use]
-    pub fn new(name: &str) -> Folder {
+    pub fn new(name: &str) -> TempFolder {
         let path = std::env::temp_dir().join(format!("throng-{}-{name}", std::process::id()));
         fs::create_dir_all(&path).expect("a folder");
-        Folder(path)
+        TempFolder(path)
     }
 }
 
-impl Deref for Folder {
+impl Deref for TempFolder {
     type Target = Path;
     fn deref(&self) -> &Path {
         &self.0
     }
 }
 
-impl AsRef<Path> for Folder {
+impl AsRef<Path> for TempFolder {
     fn as_ref(&self) -> &Path {
         &self.0
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempFolder {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             let _ = fs::remove_dir_all(&self.0);

@@ -14,7 +14,7 @@ pub mod ports;
 pub mod process;
 pub mod wait;
 
-pub use folder::Folder;
-pub use node::Node;
-pub use process::{Guard, program, said, signal};
+pub use folder::TempFolder;
+pub use node::NodeProcess;
+pub use process::{KillOnDrop, describe_output, program, signal};
 pub use wait::{poll, wait};

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use base::clock::{Clock, SystemClock};
 
-use crate::folder::Folder;
-use crate::process::{Guard, program, said, signal};
-use crate::wait::{LONG, PATIENCE, poll};
+use crate::folder::TempFolder;
+use crate::process::{KillOnDrop, describe_output, program, signal};
+use crate::wait::{NODE_TIMEOUT, SLOW_TIMEOUT, poll};
 
 const CONFIG: &str = "throng.toml";
 const LOG: &str = "log";
@@ -23,31 +23,31 @@ const READY: &str = "Stop with";
 
 /// A folder with a configuration, and the node in it while it runs. A node that runs is killed with the value.
 #[derive(Debug)]
-pub struct Node {
+pub struct NodeProcess {
     // Before the folder, for values go in this order: nobody writes there any more when it is removed.
-    process: Option<Guard>,
+    process: Option<KillOnDrop>,
     /// Where it runs; `throng.toml` and `log` are in it.
-    pub folder: Folder,
-    space: Option<String>,
+    pub folder: TempFolder,
+    netns: Option<String>,
 }
 
-impl Node {
+impl NodeProcess {
     /// A node that has not started, in a folder of this name.
     #[must_use]
-    pub fn new(name: &str) -> Node {
-        Node::inside(None, name)
+    pub fn new(name: &str) -> NodeProcess {
+        NodeProcess::new_in_netns(None, name)
     }
 
     /// The same in a network namespace, if one is named.
     #[must_use]
-    pub fn inside(space: Option<String>, name: &str) -> Node {
-        Node { process: None, folder: Folder::new(name), space }
+    pub fn new_in_netns(space: Option<String>, name: &str) -> NodeProcess {
+        NodeProcess { process: None, folder: TempFolder::new(name), netns: space }
     }
 
     /// The network namespace that it runs in.
     #[must_use]
-    pub fn space(&self) -> Option<&str> {
-        self.space.as_deref()
+    pub fn netns(&self) -> Option<&str> {
+        self.netns.as_deref()
     }
 
     /// Writes its configuration.
@@ -94,17 +94,17 @@ impl Node {
     ///
     /// # Panics
     /// If it does not.
-    pub fn good(&self, words: &[&str]) -> String {
-        self.good_with(words, "")
+    pub fn run_ok(&self, words: &[&str]) -> String {
+        self.run_ok_with(words, "")
     }
 
     /// The same with something to read on its standard input.
     ///
     /// # Panics
     /// If it does not succeed.
-    pub fn good_with(&self, words: &[&str], input: &str) -> String {
+    pub fn run_ok_with(&self, words: &[&str], input: &str) -> String {
         let output = self.run_with(words, input);
-        assert!(output.status.success(), "{words:?}: {}\n{}", said(&output), self.tail());
+        assert!(output.status.success(), "{words:?}: {}\n{}", describe_output(&output), self.log_tail());
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
@@ -113,29 +113,34 @@ impl Node {
     /// # Panics
     /// If that fails.
     pub fn add_account(&self, jid: &str, password: &str) {
-        self.good(&["account", "add", "--create", "--password", password, jid]);
+        self.run_ok(&["account", "add", "--create", "--password", password, jid]);
     }
 
     /// Starts it and waits until it has opened all its ports and its admin socket.
     ///
     /// # Panics
-    /// If it ends before, or takes longer than [`LONG`].
+    /// If it ends before, or takes longer than [`SLOW_TIMEOUT`].
     pub fn start(&mut self) {
         // Appended to: what the node before a `kill -9` said is part of the story.
         let log = OpenOptions::new().create(true).append(true).open(self.folder.join(LOG)).expect("a log");
         let greetings = || self.log().matches(READY).count();
         let before = greetings();
-        let mut command = program(self.space(), &["serve", "--config", CONFIG]);
+        let mut command = program(self.netns(), &["serve", "--config", CONFIG]);
         command.current_dir(&self.folder).stdin(Stdio::null());
         command.stdout(log.try_clone().expect("a log")).stderr(log);
-        let mut process = Guard(command.spawn().expect("throng starts"));
-        let up = poll(LONG, || {
+        let mut process = KillOnDrop(command.spawn().expect("throng starts"));
+        let up = poll(SLOW_TIMEOUT, || {
             if let Some(status) = process.0.try_wait().expect("a child") {
-                panic!("the node ended with {status}:\n{}", self.tail());
+                panic!("the node ended with {status}:\n{}", self.log_tail());
             }
             (greetings() > before).then_some(())
         });
-        assert!(up.is_some(), "the node is not ready after {} s:\n{}", LONG.as_secs(), self.tail());
+        assert!(
+            up.is_some(),
+            "the node is not ready after {} s:\n{}",
+            SLOW_TIMEOUT.as_secs(),
+            self.log_tail()
+        );
         self.process = Some(process);
     }
 
@@ -147,7 +152,7 @@ impl Node {
     }
 
     /// The end of that, for the message of a failure.
-    fn tail(&self) -> String {
+    fn log_tail(&self) -> String {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(40)..].join("\n")
@@ -157,8 +162,8 @@ impl Node {
     ///
     /// # Panics
     /// If it does not within [`PATIENCE`].
-    pub fn logged(&self, what: &str) {
-        let seen = poll(PATIENCE, || self.log().contains(what).then_some(()));
+    pub fn wait_for_log(&self, what: &str) {
+        let seen = poll(NODE_TIMEOUT, || self.log().contains(what).then_some(()));
         assert!(seen.is_some(), "no {what} in {}", self.log());
     }
 
@@ -177,7 +182,7 @@ impl Node {
     /// If it does not run.
     pub fn kill(&mut self) {
         signal(self.pid(), "KILL");
-        self.ended();
+        self.wait_for_exit();
     }
 
     /// Ends it as an operator does, by SIGTERM, which it must answer with status 0. How long that took.
@@ -187,8 +192,8 @@ impl Node {
     pub fn stop(&mut self) -> Duration {
         let clock = SystemClock::new();
         signal(self.pid(), "TERM");
-        let status = self.ended();
-        assert!(status.success(), "the node left with {status} after SIGTERM:\n{}", self.tail());
+        let status = self.wait_for_exit();
+        assert!(status.success(), "the node left with {status} after SIGTERM:\n{}", self.log_tail());
         Duration::from_millis(clock.now().0)
     }
 
@@ -196,9 +201,9 @@ impl Node {
     ///
     /// # Panics
     /// If it does not run, or does not end within [`PATIENCE`].
-    pub fn ended(&mut self) -> ExitStatus {
+    pub fn wait_for_exit(&mut self) -> ExitStatus {
         let mut process = self.process.take().expect("a running node");
-        let status = poll(PATIENCE, || process.0.try_wait().expect("a child"));
-        status.unwrap_or_else(|| panic!("the node does not end:\n{}", self.tail()))
+        let status = poll(NODE_TIMEOUT, || process.0.try_wait().expect("a child"));
+        status.unwrap_or_else(|| panic!("the node does not end:\n{}", self.log_tail()))
     }
 }

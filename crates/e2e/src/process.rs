@@ -12,7 +12,7 @@ use crate::wait::wait;
 /// # Panics
 /// If it was not built.
 #[must_use]
-pub fn throng() -> PathBuf {
+pub fn program_path() -> PathBuf {
     let own = std::env::current_exe().expect("the path of the test");
     let path = own.parent().and_then(Path::parent).expect("target/debug/deps").join("throng");
     assert!(path.is_file(), "{} is missing: run `cargo build -p throng-server`", path.display());
@@ -22,14 +22,14 @@ pub fn throng() -> PathBuf {
 /// The program with these words, in a network namespace if one is named.
 #[must_use]
 pub fn program(space: Option<&str>, words: &[&str]) -> Command {
-    let mut command = inside(space, &throng());
+    let mut command = command_in_netns(space, &program_path());
     command.args(words);
     command
 }
 
 /// Any program, in a network namespace if one is named. The process that is started is the program's own: `ip` becomes it.
 #[must_use]
-pub fn inside(space: Option<&str>, program: &Path) -> Command {
+pub fn command_in_netns(space: Option<&str>, program: &Path) -> Command {
     let Some(space) = space else { return Command::new(program) };
     let mut command = Command::new("ip");
     command.args(["netns", "exec", space]).arg(program);
@@ -38,7 +38,7 @@ pub fn inside(space: Option<&str>, program: &Path) -> Command {
 
 /// How a process ended and all that it printed, for the message of a failure.
 #[must_use]
-pub fn said(output: &Output) -> String {
+pub fn describe_output(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
 }
@@ -55,19 +55,19 @@ pub fn signal(pid: u32, name: &str) {
 
 /// A process that is killed when the value goes, whatever becomes of the test.
 #[derive(Debug)]
-pub struct Guard(pub Child);
+pub struct KillOnDrop(pub Child);
 
-impl Guard {
+impl KillOnDrop {
     /// Waits until it ends by itself.
     ///
     /// # Panics
     /// If it does not; `what` is named then.
-    pub fn end(&mut self, what: &str) -> ExitStatus {
+    pub fn wait_for_exit(&mut self, what: &str) -> ExitStatus {
         wait(what, || self.0.try_wait().expect("a child"))
     }
 }
 
-impl Drop for Guard {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

@@ -8,11 +8,11 @@ use std::time::Duration;
 use base::clock::{Clock, Millis, SystemClock};
 
 /// For what a node does as soon as it can.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const NODE_TIMEOUT: Duration = Duration::from_secs(30);
 /// For whatever has to happen on a machine that does much else.
-pub const LONG: Duration = Duration::from_secs(120);
+pub const SLOW_TIMEOUT: Duration = Duration::from_secs(120);
 /// Between two looks.
-const GLANCE: Duration = Duration::from_millis(25);
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 /// Looks until there is something to see, or patience is at its end. It looks once at least.
 pub fn poll<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
@@ -25,14 +25,14 @@ pub fn poll<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Optio
         if clock.now() >= end {
             return None;
         }
-        std::thread::sleep(GLANCE);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
 /// Looks until there is something to see.
 ///
 /// # Panics
-/// If there is nothing after [`LONG`]; `what` is named then.
+/// If there is nothing after [`SLOW_TIMEOUT`]; `what` is named then.
 pub fn wait<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    poll(LONG, look).unwrap_or_else(|| panic!("{what}: nothing after {} s", LONG.as_secs()))
+    poll(SLOW_TIMEOUT, look).unwrap_or_else(|| panic!("{what}: nothing after {} s", SLOW_TIMEOUT.as_secs()))
 }

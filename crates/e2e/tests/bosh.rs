@@ -23,16 +23,16 @@ const PASSWORD: &str = "correct horse";
 const NS: &str = "http://jabber.org/protocol/httpbind";
 
 /// A node with the accounts romeo and juliet, and where its HTTP is.
-struct Node {
+struct BoshNode {
     port: u16,
-    _node: throng_e2e::Node,
+    _node: throng_e2e::NodeProcess,
 }
 
-impl Node {
+impl BoshNode {
     /// `more` is appended to its configuration.
-    fn start(name: &str, more: &str) -> Node {
+    fn start(name: &str, more: &str) -> BoshNode {
         let [port] = ports::free();
-        let mut node = throng_e2e::Node::new(&format!("bosh-{name}"));
+        let mut node = throng_e2e::NodeProcess::new(&format!("bosh-{name}"));
         node.configure(&format!(
             "data_dir = 'data'\n[[listen]]\nkind = 'http'\naddress = '127.0.0.1:{port}'\nallow_plain_without_tls = true\n{more}"
         ));
@@ -40,30 +40,30 @@ impl Node {
             node.add_account(&format!("{user}@localhost"), PASSWORD);
         }
         node.start();
-        Node { port, _node: node }
+        BoshNode { port, _node: node }
     }
 
-    fn connect(&self) -> Http {
+    fn connect(&self) -> TestHttpConnection {
         let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).expect("a connection");
         socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
         socket.set_nodelay(true).expect("a socket");
-        Http { socket, heard: Vec::new() }
+        TestHttpConnection { socket, heard: Vec::new() }
     }
 
-    fn client(&self, user: &str) -> Client {
-        let mut client = Client { one: self.connect(), sid: String::new(), rid: 1000 };
+    fn client(&self, user: &str) -> BoshTestClient {
+        let mut client = BoshTestClient { one: self.connect(), sid: String::new(), rid: 1000 };
         client.login(user);
         client
     }
 }
 
 /// A connection.
-struct Http {
+struct TestHttpConnection {
     socket: TcpStream,
     heard: Vec<u8>,
 }
 
-impl Http {
+impl TestHttpConnection {
     fn post(&mut self, body: &str) {
         let head =
             format!("POST /http-bind HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", body.len());
@@ -99,13 +99,13 @@ impl Http {
 }
 
 /// A client with one connection; tests open the second one.
-struct Client {
-    one: Http,
+struct BoshTestClient {
+    one: TestHttpConnection,
     sid: String,
     rid: u64,
 }
 
-impl Client {
+impl BoshTestClient {
     fn body(&self, rid: u64, attributes: &str, payload: &str) -> String {
         format!("<body rid='{rid}' sid='{}' {attributes} xmlns='{NS}'>{payload}</body>", self.sid)
     }
@@ -141,7 +141,7 @@ impl Client {
             .and_then(|rest| rest.split('\'').next())
             .expect("a sid")
             .to_owned();
-        let plain = sasl::text::additional(Some(format!("\0{user}\0{PASSWORD}").as_bytes()));
+        let plain = sasl::encoding::encode_additional_data(Some(format!("\0{user}\0{PASSWORD}").as_bytes()));
         let auth = format!("<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>{plain}</auth>");
         self.until("", &auth, "<success");
         self.until("xmpp:restart='true' xmlns:xmpp='urn:xmpp:xbosh' to='localhost'", "", "xmpp-bind");
@@ -158,7 +158,7 @@ fn message(to: &str, text: &str) -> String {
 
 #[test]
 fn two_clients_talk_over_two_connections_each() {
-    let node = Node::start("talk", "");
+    let node = BoshNode::start("talk", "");
     let (mut romeo, mut juliet) = (node.client("romeo"), node.client("juliet"));
     let mut waits = node.connect();
     for round in 0..20 {
@@ -199,8 +199,8 @@ fn two_clients_talk_over_two_connections_each() {
 }
 
 #[test]
-fn a_connection_that_breaks_loses_nothing() {
-    let node = Node::start("break", "");
+fn a_broken_connection_loses_nothing() {
+    let node = BoshNode::start("break", "");
     let (mut romeo, mut juliet) = (node.client("romeo"), node.client("juliet"));
     let held = juliet.next("", "");
     juliet.one.post(&held);
@@ -223,8 +223,8 @@ fn a_connection_that_breaks_loses_nothing() {
 }
 
 #[test]
-fn requests_in_the_wrong_order_are_put_right() {
-    let node = Node::start("order", "");
+fn out_of_order_requests_are_reordered() {
+    let node = BoshNode::start("order", "");
     let (mut romeo, mut juliet) = (node.client("romeo"), node.client("juliet"));
     let waits = juliet.next("", "");
     juliet.one.post(&waits);
@@ -245,7 +245,7 @@ fn requests_in_the_wrong_order_are_put_right() {
 
 #[test]
 fn sessions_end_in_every_way() {
-    let node = Node::start("end", "[http.bosh]\nmax_wait_seconds = 2\nmax_inactivity_seconds = 5\n");
+    let node = BoshNode::start("end", "[http.bosh]\nmax_wait_seconds = 2\nmax_inactivity_seconds = 5\n");
     // By its own wish: the older request is told.
     let mut romeo = node.client("romeo");
     let held = romeo.next("", "");

@@ -22,28 +22,28 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use store::{BulkItem, BulkRoster, Created, NewAccount, Subscription};
+use store::{BulkItem, BulkRoster, CreateOutcome, NewAccount, Subscription};
 use store_sql::SqlStores;
-use testkit::play::{Host, Play, Stage, parse, run};
-use throng_e2e::{Folder, Guard, poll, ports, said, signal};
+use testkit::scenario::{RemoteServer, Scenario, ScenarioTarget, parse, run};
+use throng_e2e::{KillOnDrop, TempFolder, describe_output, poll, ports, signal};
 
 const DOMAIN: &str = "chat.test";
 const PASSWORD: &str = "correct horse";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A node, and where its doors are.
-struct Node {
-    node: throng_e2e::Node,
+struct ScenarioNode {
+    node: throng_e2e::NodeProcess,
     port: u16,
     tls: u16,
     http: u16,
 }
 
-impl Node {
+impl ScenarioNode {
     /// A node that has not started; `more` is appended to its configuration.
-    fn new(name: &str, more: &str) -> Node {
+    fn new(name: &str, more: &str) -> ScenarioNode {
         let [port, tls, http] = ports::free();
-        let node = Node { node: throng_e2e::Node::new(name), port, tls, http };
+        let node = ScenarioNode { node: throng_e2e::NodeProcess::new(name), port, tls, http };
         node.configure(more);
         node
     }
@@ -69,11 +69,11 @@ impl Node {
     fn account(&self, words: &[&str], input: &str) -> String {
         let create: &[&str] =
             if matches!(words.first(), Some(&"add" | &"bulk")) { &["--create"] } else { &[] };
-        self.good_with(&[&["account"], words, create].concat(), input)
+        self.run_ok_with(&[&["account"], words, create].concat(), input)
     }
     /// `throng command …`, which must succeed; what it printed.
-    fn order(&self, words: &[&str], input: &str) -> String {
-        self.good_with(&[&["command"], words].concat(), input)
+    fn command(&self, words: &[&str], input: &str) -> String {
+        self.run_ok_with(&[&["command"], words].concat(), input)
     }
     fn start(&mut self) {
         self.node.start();
@@ -90,12 +90,12 @@ impl Node {
         Some(text)
     }
     /// The value of a figure; labels belong to its name.
-    fn figure(&self, name: &str) -> Option<u64> {
+    fn status_value(&self, name: &str) -> Option<u64> {
         let text = self.get("/metrics")?;
         text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse::<f64>().ok()).map(|v| v as u64)
     }
-    fn stage(&self) -> Stage {
-        Stage::Host(Host {
+    fn stage(&self) -> ScenarioTarget {
+        ScenarioTarget::Remote(RemoteServer {
             address: format!("127.0.0.1:{}", self.port),
             domain: DOMAIN.into(),
             password: PASSWORD.into(),
@@ -110,31 +110,31 @@ impl Node {
     }
 }
 
-impl Deref for Node {
-    type Target = throng_e2e::Node;
-    fn deref(&self) -> &throng_e2e::Node {
+impl Deref for ScenarioNode {
+    type Target = throng_e2e::NodeProcess;
+    fn deref(&self) -> &throng_e2e::NodeProcess {
         &self.node
     }
 }
 
-impl DerefMut for Node {
-    fn deref_mut(&mut self) -> &mut throng_e2e::Node {
+impl DerefMut for ScenarioNode {
+    fn deref_mut(&mut self) -> &mut throng_e2e::NodeProcess {
         &mut self.node
     }
 }
 
-fn play(text: &str) -> Play {
+fn play(text: &str) -> Scenario {
     parse("node", &format!("title: a node\nignores: urn:xmpp:sid:0 urn:xmpp:delay\n{text}")).expect("a play")
 }
 
-fn act(play: &Play, stage: &Stage) -> Result<(), testkit::play::PlayError> {
+fn act(play: &Scenario, stage: &ScenarioTarget) -> Result<(), testkit::scenario::ScenarioError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(run(play, stage))
 }
 
 #[test]
-fn what_was_acknowledged_survives_kill_9_and_arrives_once() {
-    let mut node = Node::new("kill", "");
+fn acknowledged_messages_survive_kill_9_and_arrive_once() {
+    let mut node = ScenarioNode::new("kill", "");
     for user in ["romeo", "juliet"] {
         node.account(&["add", &format!("{user}@{DOMAIN}")], PASSWORD);
     }
@@ -157,8 +157,8 @@ fn what_was_acknowledged_survives_kill_9_and_arrives_once() {
 }
 
 #[test]
-fn sigterm_tells_two_hundred_clients_and_leaves_with_0() {
-    let mut node = Node::new("drain", "");
+fn sigterm_ends_two_hundred_streams_and_exits_with_0() {
+    let mut node = ScenarioNode::new("drain", "");
     node.account(&["bulk", "--prefix", "u", "--count", "200", "--password", PASSWORD], "");
     node.start();
     let lines = |form: &str| (0..200).map(|n| form.replace('#', &n.to_string())).collect::<String>();
@@ -167,7 +167,7 @@ fn sigterm_tells_two_hundred_clients_and_leaves_with_0() {
         + &lines("c# is disconnected by system-shutdown\n");
     let (play, stage) = (play(&text), node.stage());
     let clients = std::thread::spawn(move || act(&play, &stage));
-    let all = poll(PATIENCE, || (node.figure("throng_sessions ") == Some(200)).then_some(()));
+    let all = poll(PATIENCE, || (node.status_value("throng_sessions ") == Some(200)).then_some(()));
     assert!(all.is_some() || clients.is_finished(), "{}", node.log());
     let took = node.stop();
     assert!(took <= Duration::from_secs(10), "{took:?}: {}", node.log());
@@ -176,12 +176,12 @@ fn sigterm_tells_two_hundred_clients_and_leaves_with_0() {
 
 #[test]
 fn the_first_start_without_a_file_prints_a_password_once() {
-    let node = Node::new("first", "");
+    let node = ScenarioNode::new("first", "");
     let listen = format!("[{{kind='c2s', address='127.0.0.1:{}'}}]", node.port);
     let start = || {
         let mut command = node.program(&["serve"]);
         command.env("THRONG__LISTEN", &listen).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut process = Guard(command.spawn().expect("throng starts"));
+        let mut process = KillOnDrop(command.spawn().expect("throng starts"));
         let mut said = String::new();
         for line in BufReader::new(process.0.stdout.take().expect("piped")).lines() {
             let line = line.expect("text");
@@ -192,14 +192,14 @@ fn the_first_start_without_a_file_prints_a_password_once() {
         }
         (process, said)
     };
-    let stop = |mut process: Guard| {
+    let stop = |mut process: KillOnDrop| {
         signal(process.0.id(), "TERM");
-        assert!(process.end("the node").success());
+        assert!(process.wait_for_exit("the node").success());
     };
     let (process, said) = start();
     let password = said.split("password ").nth(1).and_then(|rest| rest.split_whitespace().next());
     let password = password.unwrap_or_else(|| panic!("no password: {said}")).to_owned();
-    let stage = Stage::Host(Host {
+    let stage = ScenarioTarget::Remote(RemoteServer {
         address: format!("127.0.0.1:{}", node.port),
         domain: "localhost".into(),
         password,
@@ -214,16 +214,16 @@ fn the_first_start_without_a_file_prints_a_password_once() {
 }
 
 #[test]
-fn check_lists_all_mistakes_and_usage_is_2() {
-    let node = Node::new("check", "");
-    let check = |node: &Node| node.run(&["check"]);
+fn check_lists_all_errors_and_wrong_usage_exits_with_2() {
+    let node = ScenarioNode::new("check", "");
+    let check = |node: &ScenarioNode| node.run(&["check"]);
     let good = check(&node);
-    assert!(good.status.success(), "{}", said(&good));
+    assert!(good.status.success(), "{}", describe_output(&good));
     // All that is wrong in the file is told at once; then all that is wrong around it.
     let told = |more: &str, parts: &[&str]| {
         node.configure(more);
         let bad = check(&node);
-        let text = said(&bad);
+        let text = describe_output(&bad);
         assert_eq!(bad.status.code(), Some(1), "{text}");
         for part in parts {
             assert!(text.contains(part), "{part} is missing in {text}");
@@ -242,19 +242,19 @@ fn check_lists_all_mistakes_and_usage_is_2() {
     node.configure("[limits]\nstanza_byte = 100000\n");
     let bad = check(&node);
     assert!(
-        bad.status.code() == Some(1) && said(&bad).contains("did you mean \"stanza_bytes\"?"),
+        bad.status.code() == Some(1) && describe_output(&bad).contains("did you mean \"stanza_bytes\"?"),
         "{}",
-        said(&bad)
+        describe_output(&bad)
     );
     for usage in [&["serve", "--nonsense"][..], &["account"], &["account", "add"], &["dance"], &[]] {
         let wrong = node.program(usage).output().expect("throng starts");
-        assert_eq!(wrong.status.code(), Some(2), "{usage:?}: {}", said(&wrong));
+        assert_eq!(wrong.status.code(), Some(2), "{usage:?}: {}", describe_output(&wrong));
     }
 }
 
 #[test]
-fn accounts_are_kept_on_a_stopped_and_on_a_running_node() {
-    let mut node = Node::new("accounts", "");
+fn account_commands_work_on_a_stopped_and_a_running_node() {
+    let mut node = ScenarioNode::new("accounts", "");
     for running in [false, true] {
         if running {
             node.start();
@@ -264,9 +264,9 @@ fn accounts_are_kept_on_a_stopped_and_on_a_running_node() {
         node.account(&["add", &jid], "first\n");
         let twice = node.run_with(&["account", "add", &jid], "first");
         assert!(
-            twice.status.code() == Some(1) && said(&twice).contains("exists already"),
+            twice.status.code() == Some(1) && describe_output(&twice).contains("exists already"),
             "{}",
-            said(&twice)
+            describe_output(&twice)
         );
         node.account(&["passwd", &jid, "--password", PASSWORD], "");
         assert!(node.account(&["show", &jid], "").contains(&jid));
@@ -291,23 +291,23 @@ fn accounts_are_kept_on_a_stopped_and_on_a_running_node() {
         assert!(list.contains(&jid) && list.contains(&format!("{own}-5@{DOMAIN}")), "{list}");
         node.account(&["remove", &format!("{own}-14@{DOMAIN}")], "");
         let gone = node.run(&["account", "show", &format!("{own}-14@{DOMAIN}")]);
-        assert_eq!(gone.status.code(), Some(1), "{}", said(&gone));
+        assert_eq!(gone.status.code(), Some(1), "{}", describe_output(&gone));
     }
     node.act("client romeo is romeo/x\nclient juliet is juliet/x\nromeo connects\njuliet connects\n");
     node.act("client romeo is romeo/x with password first\nromeo is refused not-authorized\n");
 }
 
 #[test]
-fn figures_are_served_in_the_text_format_and_move() {
-    let mut node = Node::new("figures", "");
+fn metrics_are_served_in_the_text_format_and_change() {
+    let mut node = ScenarioNode::new("figures", "");
     node.account(&["add", &format!("romeo@{DOMAIN}")], PASSWORD);
     node.start();
     assert!(node.get("/healthz").expect("an answer").starts_with("HTTP/1.1 200"));
     assert!(node.get("/nowhere").expect("an answer").starts_with("HTTP/1.1 404"));
-    assert_eq!(node.figure("throng_sessions_opened_total "), Some(0));
+    assert_eq!(node.status_value("throng_sessions_opened_total "), Some(0));
     node.act("client romeo is romeo/x\nromeo connects\nromeo disconnects\n");
-    assert_eq!(node.figure("throng_sessions_opened_total "), Some(1));
-    assert_eq!(node.figure("throng_sessions_closed_total "), Some(1));
+    assert_eq!(node.status_value("throng_sessions_opened_total "), Some(1));
+    assert_eq!(node.status_value("throng_sessions_closed_total "), Some(1));
     let answer = node.get("/metrics").expect("an answer");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
     assert!(head.to_ascii_lowercase().contains("content-type: application/openmetrics-text"), "{head}");
@@ -335,7 +335,7 @@ fn certify(folder: &Path, name: &str, domain: &str) -> Vec<u8> {
 }
 
 /// Whether a new connection that names `domain` is shown this certificate, and it is good for the domain.
-fn shows(node: &Node, domain: &str, certificate: &[u8]) -> bool {
+fn shows(node: &ScenarioNode, domain: &str, certificate: &[u8]) -> bool {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(certificate.to_vec().into()).expect("a certificate");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -357,8 +357,8 @@ fn shows(node: &Node, domain: &str, certificate: &[u8]) -> bool {
 }
 
 #[test]
-fn certificates_go_by_domain_and_are_read_again_when_replaced() {
-    let mut node = Node::new(
+fn certificates_are_chosen_by_domain_and_reloaded_when_replaced() {
+    let mut node = ScenarioNode::new(
         "tls",
         "[[tls.certificates]]\ncertificate = 'one.pem'\nkey = 'one-key.pem'\n[[tls.certificates]]\ncertificate = 'two.pem'\nkey = 'two-key.pem'\n",
     );
@@ -379,7 +379,7 @@ impl base::spawn::Spawner for Tasks {
     fn spawn(&self, _what: &'static str, task: base::spawn::BoxFuture<'static, ()>) {
         self.0.spawn(task);
     }
-    fn blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
+    fn spawn_blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
         self.0.spawn_blocking(job);
     }
 }
@@ -391,25 +391,27 @@ fn a_login_with_roster_and_presence_is_two_round_trips_to_sqlite() {
 }
 
 async fn round_trips() {
-    let folder = Folder::new("trips");
+    let folder = TempFolder::new("trips");
     let tasks = Tasks(tokio::runtime::Handle::current());
     let clock = Arc::new(base::clock::SystemClock::new());
     let url = format!("sqlite:{}", folder.join("throng.db").display());
-    let database = SqlStores::open(&url, &store_sql::Options::default(), clock.clone(), &tasks)
+    let database = SqlStores::open(&url, &store_sql::DatabaseOptions::default(), clock.clone(), &tasks)
         .await
         .expect("a database");
     let stores = database.stores();
 
     // Two accounts, one with 150 contacts of both directions, one with none.
-    let credentials: Arc<[u8]> =
-        sasl::Credentials::derive(testkit::wire::PASSWORD, 64, b"salt").expect("credentials").encode().into();
+    let credentials: Arc<[u8]> = sasl::Credentials::derive(testkit::server::PASSWORD, 64, b"salt")
+        .expect("credentials")
+        .encode()
+        .into();
     let account = |name: String| NewAccount {
         jid: jid::Jid::parse(&format!("{name}@example.com")).expect("an address"),
         credentials: credentials.clone(),
     };
     let accounts = ["many", "none"].map(str::to_owned).into_iter().chain((0..150).map(|n| format!("u{n}")));
     let made = stores.accounts.create_bulk(accounts.map(account).collect()).await.expect("accounts");
-    let ids: Vec<_> = made.into_iter().map(Created::id).collect();
+    let ids: Vec<_> = made.into_iter().map(CreateOutcome::id).collect();
     let items = ids[2..].iter().map(|contact| BulkItem {
         contact: *contact,
         name: Some("Nurse".into()),
@@ -419,10 +421,10 @@ async fn round_trips() {
     let roster = BulkRoster { owner: ids[0], items: items.collect() };
     stores.roster.put_bulk(vec![roster]).await.expect("a roster");
 
-    let limits = throng_core::Limits::default();
+    let limits = throng_core::NodeLimits::default();
     let enabled = features::registry::enable(&std::collections::BTreeMap::new()).expect("the defaults");
     let host = throng_core::Host::build("example.com", &enabled, &limits).expect("a host");
-    let node = throng_core::Node::new(throng_core::Parts {
+    let node = throng_core::Node::new(throng_core::NodeComponents {
         hosts: [("example.com".to_owned(), Arc::new(host))].into_iter().collect(),
         stores,
         cluster: Arc::new(cluster::SingleNode::new(cluster::NodeId::new("test").expect("a name"))),
@@ -436,19 +438,23 @@ async fn round_trips() {
         version: "test",
     });
     // The harness lends its port and its clients; the service is ours.
-    let wire = testkit::wire::Wire::new();
+    let wire = testkit::server::TestServer::new();
     let secret = base::Secret::new(*b"secret");
-    let policy = testkit::wire::Setup::default().policy;
-    let service = streams::Service::new(node.clone(), None, policy, &secret, "example.com".to_owned());
+    let policy = testkit::server::TestServerConfig::default().policy;
+    let service = streams::C2sContext::new(node.clone(), None, policy, &secret, "example.com".to_owned());
 
     // The first resource of a node finds out whether there is a message of the day.
     let mut warm = false;
     for (user, contacts) in [("none", 0), ("many", 150), ("none", 0)] {
         for mechanism in [sasl::Mechanism::ScramSha1, sasl::Mechanism::ScramSha256] {
-            let (stream, pipe) = net::Stream::memory(wire.port.clone(), testkit::wire::PIPE);
-            let pass = wire.gate.enter(Ipv4Addr::LOCALHOST.into()).expect("room");
-            tokio::runtime::Handle::current().spawn(streams::Connection::new(stream, pass, service.clone()));
-            let mut client = wire.adopt(pipe);
+            let (stream, pipe) = net::Stream::memory(wire.port.clone(), testkit::server::PIPE_BYTES);
+            let pass = wire.connection_limiter.try_acquire(Ipv4Addr::LOCALHOST.into()).expect("room");
+            tokio::runtime::Handle::current().spawn(streams::C2sConnection::new(
+                stream,
+                pass,
+                service.clone(),
+            ));
+            let mut client = wire.client_over(pipe);
             client.open().await;
             let before = database.round_trips();
             client.finish_login(mechanism, user, "x").await;
@@ -466,28 +472,32 @@ async fn round_trips() {
                 "{user}, {mechanism:?}"
             );
             client.send("</stream:stream>").await;
-            client.ends().await;
+            client.expect_end().await;
         }
     }
     database.close().await;
 }
 
 #[test]
-fn commands_are_carried_out_through_the_socket() {
-    let mut node = Node::new("commands", "");
+fn commands_run_through_the_admin_socket() {
+    let mut node = ScenarioNode::new("commands", "");
     let stopped = node.run(&["command", "--list"]);
-    assert!(!stopped.status.success() && said(&stopped).contains("no node is running"), "{}", said(&stopped));
+    assert!(
+        !stopped.status.success() && describe_output(&stopped).contains("no node is running"),
+        "{}",
+        describe_output(&stopped)
+    );
     node.start();
-    let list = node.order(&["--list"], "");
+    let list = node.command(&["--list"], "");
     for part in ["add-user", "user=", "secret", "shutdown"] {
         assert!(list.contains(part), "{part}: {list}");
     }
     let romeo = format!("romeo@{DOMAIN}");
     assert!(
-        node.order(&["add-user", &format!("user={romeo}")], &format!("{PASSWORD}\n")).contains("was added")
+        node.command(&["add-user", &format!("user={romeo}")], &format!("{PASSWORD}\n")).contains("was added")
     );
-    assert_eq!(node.order(&["get-registered-users-list"], "").trim(), romeo);
-    let number = node.order(&["get-registered-users-num", "--json"], "");
+    assert_eq!(node.command(&["get-registered-users-list"], "").trim(), romeo);
+    let number = node.command(&["get-registered-users-num", "--json"], "");
     assert_eq!(number.trim(), "{\"number\":1}");
     node.act("client romeo is romeo/orchard\nromeo connects");
     for (words, part) in [
@@ -498,8 +508,12 @@ fn commands_are_carried_out_through_the_socket() {
         (&["get-online-users-num", "--domain", "example.net"], "example.net is not served here"),
     ] {
         let output = node.run_with(&[&["command"], words].concat(), "secret-9\n");
-        assert!(!output.status.success() && said(&output).contains(part), "{words:?}: {}", said(&output));
-        assert!(!said(&output).contains("secret-9"), "{}", said(&output));
+        assert!(
+            !output.status.success() && describe_output(&output).contains(part),
+            "{words:?}: {}",
+            describe_output(&output)
+        );
+        assert!(!describe_output(&output).contains("secret-9"), "{}", describe_output(&output));
     }
     let refused = "client romeo is romeo/orchard\nromeo is refused account-disabled";
     node.account(&["disable", &romeo], "");
@@ -508,8 +522,8 @@ fn commands_are_carried_out_through_the_socket() {
     node.act("client romeo is romeo/orchard\nromeo connects");
 
     // Administrators that a command made are there after a restart, which leaves the process in place.
-    node.order(&["edit-admin", &format!("admin={romeo}")], "");
-    node.order(&["restart", "delay=1"], "");
+    node.command(&["edit-admin", &format!("admin={romeo}")], "");
+    node.command(&["restart", "delay=1"], "");
     let again = || node.log().matches("serves ").count() >= 2 && node.get("/readyz").is_some();
     assert!(poll(PATIENCE, || again().then_some(())).is_some(), "not again: {}", node.log());
     assert!(node.log().contains("the administrators are those of the command edit-admin"), "{}", node.log());
@@ -518,35 +532,38 @@ fn commands_are_carried_out_through_the_socket() {
         assert!(log.contains(part), "{part}: {log}");
     }
     assert!(!log.contains(PASSWORD), "{log}");
-    node.order(&["shutdown", "delay=1"], "");
-    assert!(node.ended().success(), "{}", node.log());
+    node.command(&["shutdown", "delay=1"], "");
+    assert!(node.wait_for_exit().success(), "{}", node.log());
 }
 
 /// What the plays show over memory is the same on a port, with the program, SQLite and a clock that nobody holds.
 #[test]
-fn plays_go_the_same_on_a_port() {
-    let node = Node::new("plays", "");
+fn scenarios_pass_over_tcp_sockets() {
+    let node = ScenarioNode::new("plays", "");
     let address = format!("127.0.0.1:{}", node.port);
-    all_plays(node, address, "");
+    run_all_scenarios(node, address, "");
 }
 
 /// And by WebSocket: the handshake, frames and the real port, under TLS.
 #[test]
-fn plays_go_the_same_by_websocket() {
-    let node = Node::new("websocket", "");
+fn scenarios_pass_over_websocket_sockets() {
+    let node = ScenarioNode::new("websocket", "");
     let [https] = ports::free();
     let listener = format!("[[listen]]\nkind = 'https'\naddress = '127.0.0.1:{https}'\n");
-    all_plays(node, format!("wss://127.0.0.1:{https}/ws"), &listener);
+    run_all_scenarios(node, format!("wss://127.0.0.1:{https}/ws"), &listener);
 }
 
 /// Without TLS, under the other path, with a connection that is lost and a session that goes on.
 #[test]
-fn a_plain_websocket_is_served_where_tls_is_not_demanded() {
-    let mut node = Node::new("ws", "");
+fn a_plain_websocket_is_served_where_tls_is_optional() {
+    let mut node = ScenarioNode::new("ws", "");
     node.account(&["add", &format!("romeo@{DOMAIN}")], PASSWORD);
     node.start();
-    let Stage::Host(host) = node.stage() else { return };
-    let stage = Stage::Host(Host { address: format!("ws://127.0.0.1:{}/xmpp-websocket", node.http), ..host });
+    let ScenarioTarget::Remote(host) = node.stage() else { return };
+    let stage = ScenarioTarget::Remote(RemoteServer {
+        address: format!("ws://127.0.0.1:{}/xmpp-websocket", node.http),
+        ..host
+    });
     let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/plays/stream_resumption.play"));
     let resumption = parse("stream_resumption", &text.expect("the play's file")).expect("a play");
     for (_, local, password) in resumption.accounts(&stage) {
@@ -560,14 +577,14 @@ fn a_plain_websocket_is_served_where_tls_is_not_demanded() {
 }
 
 /// Acts them all against the node at this address.
-fn all_plays(mut node: Node, address: String, more: &str) {
+fn run_all_scenarios(mut node: ScenarioNode, address: String, more: &str) {
     // Tokens and registration want TLS; who is offered STARTTLS takes it.
     let off = features::registry::ALL.iter().filter(|feature| !feature.default_on);
     let switches: String = off.map(|feature| format!("{} = true\n", feature.name)).collect();
     node.configure_with("optional", &format!("{more}[modules]\n{switches}"));
     node.start();
-    let Stage::Host(host) = node.stage() else { return };
-    let stage = Stage::Host(Host { address, own_users: true, ..host });
+    let ScenarioTarget::Remote(host) = node.stage() else { return };
+    let stage = ScenarioTarget::Remote(RemoteServer { address, own_users: true, ..host });
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/plays");
     let mut acted = 0;
     for entry in fs::read_dir(folder).expect("the plays") {
@@ -586,7 +603,7 @@ fn all_plays(mut node: Node, address: String, more: &str) {
             let admins: Vec<String> =
                 play.administrators.iter().map(|user| format!("admin={}@{DOMAIN}", local(user))).collect();
             let words: Vec<&str> = admins.iter().map(String::as_str).collect();
-            node.order(&[&["edit-admin"], words.as_slice()].concat(), "");
+            node.command(&[&["edit-admin"], words.as_slice()].concat(), "");
         }
         if let Err(error) = act(&play, &stage) {
             panic!("{error}\n{}", node.log());

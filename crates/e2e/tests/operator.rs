@@ -17,14 +17,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use throng_e2e::{Folder, Guard, Node, poll, ports, process, program, said};
+use throng_e2e::{KillOnDrop, NodeProcess, TempFolder, describe_output, poll, ports, process, program};
 
 const DOMAIN: &str = "chat.test";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A node that has not started.
-fn node(name: &str) -> Node {
-    let node = Node::new(name);
+fn node(name: &str) -> NodeProcess {
+    let node = NodeProcess::new(name);
     node.configure(&configuration(""));
     node
 }
@@ -40,7 +40,7 @@ fn configuration(more: &str) -> String {
 }
 
 /// Everything below a folder: path, length, and when it was changed.
-fn tree(folder: &Path) -> Vec<(PathBuf, u64, std::time::SystemTime)> {
+fn folder_listing(folder: &Path) -> Vec<(PathBuf, u64, std::time::SystemTime)> {
     let mut all = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -60,8 +60,8 @@ fn tree(folder: &Path) -> Vec<(PathBuf, u64, std::time::SystemTime)> {
 #[test]
 fn commands_make_no_database_where_there_is_none() {
     let node = node("nowhere");
-    let empty = Folder::new("nowhere-else");
-    let before = tree(&node.folder);
+    let empty = TempFolder::new("nowhere-else");
+    let before = folder_listing(&node.folder);
     let jid = format!("romeo@{DOMAIN}");
     for words in [
         &["account", "add", &jid][..],
@@ -75,27 +75,31 @@ fn commands_make_no_database_where_there_is_none() {
         &["token", "list"],
     ] {
         let refused = node.run_with(words, "secret\n");
-        let text = said(&refused);
+        let text = describe_output(&refused);
         assert_eq!(refused.status.code(), Some(1), "{words:?}: {text}");
         assert!(text.contains("there is no database") && text.contains("throng.db"), "{words:?}: {text}");
         assert!(text.contains("serve --config throng.toml"), "{words:?}: {text}");
-        assert_eq!(tree(&node.folder), before, "{words:?}");
+        assert_eq!(folder_listing(&node.folder), before, "{words:?}");
         // Without the configuration in a folder that is not the node's.
         let words: Vec<&str> =
             words.iter().map(|word| if *word == jid { "romeo@localhost" } else { word }).collect();
         let refused =
             program(None, &words).current_dir(&empty).stdin(Stdio::null()).output().expect("throng");
-        assert_eq!(refused.status.code(), Some(1), "{words:?}: {}", said(&refused));
-        assert!(said(&refused).contains("there is no database"), "{}", said(&refused));
-        assert!(tree(&empty).is_empty(), "{words:?}");
+        assert_eq!(refused.status.code(), Some(1), "{words:?}: {}", describe_output(&refused));
+        assert!(describe_output(&refused).contains("there is no database"), "{}", describe_output(&refused));
+        assert!(folder_listing(&empty).is_empty(), "{words:?}");
     }
     // Where it is asked for, one is made, and its place is said.
     let made = node.run_with(&["account", "add", "--create", &jid], "secret\n");
-    assert!(made.status.success(), "{}", said(&made));
+    assert!(made.status.success(), "{}", describe_output(&made));
     let database = node.folder.join("data/throng.db");
-    assert!(said(&made).contains(&format!("using the database {}", database.display())), "{}", said(&made));
+    assert!(
+        describe_output(&made).contains(&format!("using the database {}", database.display())),
+        "{}",
+        describe_output(&made)
+    );
     let list = node.run(&["account", "list"]);
-    assert!(said(&list).contains(&database.display().to_string()), "{}", said(&list));
+    assert!(describe_output(&list).contains(&database.display().to_string()), "{}", describe_output(&list));
     assert_eq!(
         String::from_utf8_lossy(&list.stdout),
         format!("{jid}\n"),
@@ -121,9 +125,9 @@ fn the_address_is_checked_before_a_password_is_asked_for() {
             let mut command = node.program(&words);
             command.args(["--config", "throng.toml"]).stdin(Stdio::piped());
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
-            let mut child = Guard(command.spawn().expect("throng starts"));
+            let mut child = KillOnDrop(command.spawn().expect("throng starts"));
             // Nothing is written and the pipe stays open: who reads a password first waits for ever.
-            let status = child.end("a command with a wrong address");
+            let status = child.wait_for_exit("a command with a wrong address");
             let mut text = String::new();
             child.0.stderr.take().expect("piped").read_to_string(&mut text).expect("text");
             assert_eq!(status.code(), Some(1), "{words:?}: {text}");
@@ -133,14 +137,14 @@ fn the_address_is_checked_before_a_password_is_asked_for() {
 }
 
 /// A command of the program on a terminal; `keys` are typed one after the other, each when its question is there.
-fn on_a_terminal(node: &Node, words: &str, keys: &[(&str, &str)]) -> (bool, String) {
+fn on_a_terminal(node: &NodeProcess, words: &str, keys: &[(&str, &str)]) -> (bool, String) {
     // What the one before has shown.
     let _ = fs::remove_file(node.folder.join("typed"));
-    let line = format!("'{}' {words} --config throng.toml", process::throng().display());
+    let line = format!("'{}' {words} --config throng.toml", process::program_path().display());
     let mut command = Command::new("script");
     command.args(["--quiet", "--return", "--flush", "--command", &line, "typed"]).current_dir(&node.folder);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = Guard(command.spawn().expect("script of util-linux"));
+    let mut child = KillOnDrop(command.spawn().expect("script of util-linux"));
     let mut input = child.0.stdin.take().expect("piped");
     let shown = || {
         fs::read(node.folder.join("typed"))
@@ -155,7 +159,7 @@ fn on_a_terminal(node: &Node, words: &str, keys: &[(&str, &str)]) -> (bool, Stri
     }
     // script ends with its input.
     drop(input);
-    let status = child.end("a command on a terminal");
+    let status = child.wait_for_exit("a command on a terminal");
     (status.success(), shown())
 }
 
@@ -172,7 +176,7 @@ fn a_password_is_typed_twice_and_never_shown() {
     let (good, text) = on_a_terminal(&node, &add, &[(&question, "hunt\u{3}")]);
     assert!(!good && text.contains("interrupted") && !text.contains("hunt"), "{text}");
     let missing = node.run(&["account", "show", &jid]);
-    assert_eq!(missing.status.code(), Some(1), "nothing was made: {}", said(&missing));
+    assert_eq!(missing.status.code(), Some(1), "nothing was made: {}", describe_output(&missing));
     let (good, text) = on_a_terminal(&node, &add, &[(&question, "hunter22\r"), (again, "hunter22\r")]);
     assert!(good && text.contains("added") && !text.contains("hunter2"), "{text}");
     node.stop();
@@ -181,40 +185,56 @@ fn a_password_is_typed_twice_and_never_shown() {
 #[test]
 fn check_writes_nothing() {
     let mut node = node("look");
-    let look = |node: &Node, words: &[&str]| {
-        let before = tree(&node.folder);
+    let look = |node: &NodeProcess, words: &[&str]| {
+        let before = folder_listing(&node.folder);
         let output = node.run(words);
-        assert_eq!(tree(&node.folder), before, "{}", said(&output));
+        assert_eq!(folder_listing(&node.folder), before, "{}", describe_output(&output));
         output
     };
     // Before the first start.
     let output = look(&node, &["check"]);
-    let text = said(&output);
+    let text = describe_output(&output);
     assert!(output.status.success(), "{text}");
     assert!(
         text.contains("a self-signed one will be made") && text.contains("throng.db will be made"),
         "{text}"
     );
     // Where nothing may be written. Root may everywhere, which is no fault of the command.
-    let mode = |node: &Node, mode| {
+    let mode = |node: &NodeProcess, mode| {
         fs::set_permissions(&*node.folder, fs::Permissions::from_mode(mode)).expect("a mode")
     };
     mode(&node, 0o555);
     let output = look(&node, &["check"]);
     mode(&node, 0o755);
-    assert!(output.status.success() || said(&output).contains("cannot be written"), "{}", said(&output));
+    assert!(
+        output.status.success() || describe_output(&output).contains("cannot be written"),
+        "{}",
+        describe_output(&output)
+    );
     // With a database, on a node that runs, that was killed, and that has stopped.
     node.add_account(&format!("romeo@{DOMAIN}"), "x");
     node.start();
     let running = look(&node, &["check"]);
-    assert!(running.status.success() && said(&running).contains("a node is running"), "{}", said(&running));
+    assert!(
+        running.status.success() && describe_output(&running).contains("a node is running"),
+        "{}",
+        describe_output(&running)
+    );
     node.kill();
     let killed = look(&node, &["check"]);
-    assert!(killed.status.success() && said(&killed).contains("database  "), "{}", said(&killed));
+    assert!(
+        killed.status.success() && describe_output(&killed).contains("database  "),
+        "{}",
+        describe_output(&killed)
+    );
     node.start();
     node.stop();
     let stopped = look(&node, &["check"]);
-    assert!(stopped.status.success() && said(&stopped).contains(", schema "), "{}", said(&stopped));
+    assert!(
+        stopped.status.success() && describe_output(&stopped).contains(", schema "),
+        "{}",
+        describe_output(&stopped)
+    );
     // Nor where something is wrong.
     node.configure("[limits]\nstanza_byte = 3\n");
     let wrong = look(&node, &["check"]);
@@ -229,7 +249,7 @@ fn check_and_serve_refuse_renamed_keys_with_their_new_names() {
     for command in ["check", "serve"] {
         let mut program = node.program(&[command, "--config", "throng.toml"]);
         let output = program.env("THRONG__LIMITS__BLOCKED_SECONDS", "5").output().expect("throng");
-        let text = said(&output);
+        let text = describe_output(&output);
         assert_eq!(output.status.code(), Some(1), "{command}: {text}");
         for part in [
             "throng.toml:2:1: [limits] half_open has been renamed to unauthenticated_connections",
@@ -243,13 +263,13 @@ fn check_and_serve_refuse_renamed_keys_with_their_new_names() {
 }
 
 #[test]
-fn check_names_all_mistakes_by_line_and_column() {
+fn check_names_all_errors_by_line_and_column() {
     let node = node("lines");
     node.configure(
         "host = 'a.org'\n[limits]\nstanza_bytes = 'x'\n\n[modules]\n  ofline = true\nping = maybe\n",
     );
     let output = node.run(&["check"]);
-    let text = said(&output);
+    let text = describe_output(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     for part in [
         "throng.toml:1:1: host must be a section: [host]; did you mean \"hosts\"?",
@@ -262,7 +282,7 @@ fn check_names_all_mistakes_by_line_and_column() {
         assert!(text.contains(part), "{part} is missing in {text}");
     }
     let serve = node.run(&["serve"]);
-    assert!(said(&serve).contains("throng.toml:6:3: "), "{}", said(&serve));
+    assert!(describe_output(&serve).contains("throng.toml:6:3: "), "{}", describe_output(&serve));
 }
 
 #[test]
@@ -278,7 +298,7 @@ fn serve_says_which_administrator_has_no_account_and_hints_with_the_configuratio
     // The hint does what it says, in a shell.
     let line = format!("echo secret | {}", hint.trim());
     let done = Command::new("sh").args(["-c", &line]).current_dir(&node.folder).output().expect("sh");
-    assert!(done.status.success(), "{}", throng_e2e::said(&done));
+    assert!(done.status.success(), "{}", throng_e2e::describe_output(&done));
     node.stop();
     let before = node.log().len();
     node.start();
@@ -301,7 +321,7 @@ fn the_fingerprint_of_a_self_signed_certificate_is_the_same_everywhere() {
     assert!(log.contains(&format!("self-signed, for {DOMAIN}, until ")), "{log}");
     assert!(log.contains(&file.display().to_string()), "how to trust it: {log}");
     for words in [&["check"][..], &["status"]] {
-        let text = node.good(words);
+        let text = node.run_ok(words);
         assert_eq!(print(&text).as_deref(), Some(shown.as_str()), "{words:?}: {text}");
     }
     node.stop();
@@ -315,7 +335,7 @@ fn status_has_one_column_units_and_the_count_of_accounts_as_it_is() {
     let mut node = node("status");
     node.start();
     let figure = |name: &str| {
-        let text = node.good(&["status"]);
+        let text = node.run_ok(&["status"]);
         let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name}  ")).map(str::trim));
         line.unwrap_or_else(|| panic!("no {name} in {text}")).to_owned()
     };
@@ -323,29 +343,29 @@ fn status_has_one_column_units_and_the_count_of_accounts_as_it_is() {
     node.add_account(&format!("romeo@{DOMAIN}"), "x");
     let changed = |name: &str, value: &str| poll(PATIENCE, || (figure(name) == value).then_some(()));
     assert!(changed("accounts", "1").is_some(), "{}", figure("accounts"));
-    node.good(&["account", "bulk", "--prefix", "u", "--count", "1200", "--password", "x"]);
+    node.run_ok(&["account", "bulk", "--prefix", "u", "--count", "1200", "--password", "x"]);
     assert!(changed("accounts", "1 201").is_some(), "{}", figure("accounts"));
-    node.good(&["account", "remove", &format!("romeo@{DOMAIN}")]);
+    node.run_ok(&["account", "remove", &format!("romeo@{DOMAIN}")]);
     assert!(changed("accounts", "1 200").is_some(), "{}", figure("accounts"));
     let memory = figure("memory");
     assert!(memory.ends_with(" kB") || memory.ends_with(" MB"), "{memory}");
-    let text = node.good(&["status"]);
+    let text = node.run_ok(&["status"]);
     let column = |line: &str| line.find("  ").map(|at| line.len() - line[at..].trim_start().len());
     let columns: Vec<_> = text.lines().map(column).collect();
     assert!(columns.iter().all(|at| at.is_some() && *at == columns[0]), "{text}");
-    let json: serde_json::Value = serde_json::from_str(&node.good(&["status", "--json"])).expect("JSON");
+    let json: serde_json::Value = serde_json::from_str(&node.run_ok(&["status", "--json"])).expect("JSON");
     assert!(json["memory_bytes"].is_u64() && json["accounts"] == 1200, "{json}");
     node.stop();
 }
 
 #[test]
-fn check_finds_a_port_that_is_taken() {
+fn check_reports_a_port_in_use() {
     let node = node("taken");
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let port = taken.local_addr().expect("an address").port();
     node.configure(&format!("data_dir = 'data'\n[[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{port}'\n"));
     let output = node.run(&["check"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains(&port.to_string()), "{}", said(&output));
+    assert!(describe_output(&output).contains(&port.to_string()), "{}", describe_output(&output));
     assert!(!node.folder.join("data").exists());
 }

@@ -11,26 +11,26 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use features::registry::ALL;
-use testkit::play::{Play, Stage, parse, run};
-use testkit::wire::Setup;
+use testkit::scenario::{Scenario, ScenarioTarget, parse, run};
+use testkit::server::TestServerConfig;
 
 macro_rules! plays {
     ($($name:ident),* $(,)?) => {
         const PLAYS: &[&str] = &[$(stringify!($name)),*];
         $(#[test]
         fn $name() {
-            act(stringify!($name), Way::Plain);
+            run_scenario(stringify!($name), ScenarioTransport::Plain);
         })*
         mod websocket {
             $(#[test]
             fn $name() {
-                super::act(stringify!($name), super::Way::WebSocket);
+                super::run_scenario(stringify!($name), super::ScenarioTransport::WebSocket);
             })*
         }
         mod bosh {
             $(#[test]
             fn $name() {
-                super::act(stringify!($name), super::Way::Bosh);
+                super::run_scenario(stringify!($name), super::ScenarioTransport::Bosh);
             })*
         }
     };
@@ -88,41 +88,43 @@ fn folder() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/plays"))
 }
 
-fn play(name: &str) -> Play {
+fn load_scenario(name: &str) -> Scenario {
     let text = std::fs::read_to_string(folder().join(format!("{name}.play"))).expect("the play's file");
     parse(name, &text).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// How the clients of a play come.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum ScenarioTransport {
     Plain,
     WebSocket,
     Bosh,
 }
 
-fn act(name: &str, way: Way) {
+fn run_scenario(name: &str, way: ScenarioTransport) {
     // Its server shows channel binding, which there is none of where a proxy has the TLS.
-    if way != Way::Plain && name == "sasl2" {
+    if way != ScenarioTransport::Plain && name == "sasl2" {
         return;
     }
     // Each request is a sign of life, so the server asks for none.
-    if way == Way::Bosh && name == "ping_silence" {
+    if way == ScenarioTransport::Bosh && name == "ping_silence" {
         return;
     }
-    let play = play(name);
+    let play = load_scenario(name);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let (websocket, bosh) = (way == Way::WebSocket, way == Way::Bosh);
-        let wire = Setup { features: ALL.to_vec(), websocket, bosh, ..Setup::default() }.start();
-        if let Err(error) = run(&play, &Stage::Memory(Box::new(wire))).await {
+        let (websocket, bosh) = (way == ScenarioTransport::WebSocket, way == ScenarioTransport::Bosh);
+        let wire =
+            TestServerConfig { features: ALL.to_vec(), websocket, bosh, ..TestServerConfig::default() }
+                .start();
+        if let Err(error) = run(&play, &ScenarioTarget::Memory(Box::new(wire))).await {
             panic!("{}\n{error}", play.title);
         }
     });
 }
 
 #[test]
-fn the_list_is_the_folder() {
+fn every_scenario_in_the_folder_is_listed() {
     let files = std::fs::read_dir(folder()).expect("the folder of plays");
     let names: BTreeSet<String> =
         files.map(|entry| entry.expect("a file").file_name().to_string_lossy().into_owned()).collect();
@@ -131,8 +133,8 @@ fn the_list_is_the_folder() {
 }
 
 #[test]
-fn each_feature_has_a_play() {
-    let shown: BTreeSet<String> = PLAYS.iter().flat_map(|name| play(name).features).collect();
+fn each_feature_has_a_scenario() {
+    let shown: BTreeSet<String> = PLAYS.iter().flat_map(|name| load_scenario(name).features).collect();
     let known: BTreeSet<String> = ALL.iter().map(|feature| feature.name.to_owned()).collect();
     assert_eq!(shown, known, "features of the plays on the left, of the registry on the right");
 }

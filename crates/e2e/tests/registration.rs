@@ -3,22 +3,25 @@
 
 use features::registry::ALL;
 use stanza::StreamCondition;
-use streams::{Policy, TlsPolicy};
-use testkit::wire::{Client, Seen, Setup, Wire};
-use throng_core::feature::Value;
+use streams::{NegotiationPolicy, TlsPolicy};
+use testkit::server::{ReceivedElement, StreamClient, TestServer, TestServerConfig};
+use throng_core::feature::OptionValue;
 
-fn wire(options: &[(&'static str, Value)], tls: TlsPolicy) -> Wire {
-    let default = Setup::default();
+fn wire(options: &[(&'static str, OptionValue)], tls: TlsPolicy) -> TestServer {
+    let default = TestServerConfig::default();
     let options = options.iter().map(|(key, value)| ("registration", *key, value.clone())).collect();
-    let policy = Policy { tls, ..default.policy.clone() };
-    Setup { features: ALL.to_vec(), options, policy, ..default }.start()
+    let policy = NegotiationPolicy { tls, ..default.policy.clone() };
+    TestServerConfig { features: ALL.to_vec(), options, policy, ..default }.start()
 }
-fn open() -> Wire {
-    wire(&[("open", Value::Bool(true)), ("allow_without_tls", Value::Bool(true))], TlsPolicy::Optional)
+fn open() -> TestServer {
+    wire(
+        &[("open", OptionValue::Bool(true)), ("allow_without_tls", OptionValue::Bool(true))],
+        TlsPolicy::Optional,
+    )
 }
 const GET: &str = "<iq type='get' id='reg1'><query xmlns='jabber:iq:register'/></iq>";
 
-async fn set(client: &mut Client, name: &str, password: &str) -> Seen {
+async fn set(client: &mut StreamClient, name: &str, password: &str) -> ReceivedElement {
     let fields = format!("<username>{name}</username><password>{password}</password>");
     client
         .send(format!("<iq type='set' id='reg2'><query xmlns='jabber:iq:register'>{fields}</query></iq>"))
@@ -51,7 +54,7 @@ async fn an_account_is_registered_and_used_on_one_stream() {
 }
 
 #[tokio::test]
-async fn the_first_lines_of_a_stranger_are_answered_in_order() {
+async fn pipelined_requests_before_login_are_answered_in_order() {
     let wire = open();
     let mut client = wire.connect();
     client.open().await;
@@ -70,7 +73,7 @@ async fn the_first_lines_of_a_stranger_are_answered_in_order() {
 }
 
 #[tokio::test]
-async fn other_requests_of_strangers_end_the_stream() {
+async fn other_requests_before_login_end_the_stream() {
     let wire = open();
     for stanza in [
         "<iq type='get' id='1'><query xmlns='jabber:iq:roster'/></iq>",
@@ -82,7 +85,7 @@ async fn other_requests_of_strangers_end_the_stream() {
         let mut client = wire.connect();
         client.open().await;
         client.send(stanza).await;
-        client.ends_with(StreamCondition::NotAuthorized).await;
+        client.expect_stream_error(StreamCondition::NotAuthorized).await;
     }
 }
 
@@ -112,7 +115,7 @@ async fn broken_requests_are_refused_and_the_stream_goes_on() {
 }
 
 #[tokio::test]
-async fn a_flood_before_the_login_is_ended_by_time_and_costs_nothing() {
+async fn a_flood_before_the_login_is_rate_limited_and_times_out() {
     let wire = open();
     let mut client = wire.connect();
     client.open().await;
@@ -127,11 +130,11 @@ async fn a_flood_before_the_login_is_ended_by_time_and_costs_nothing() {
     neighbour.send(GET).await;
     assert!(neighbour.element().await.condition().is_none());
     wire.advance(40).await;
-    client.ends_with(StreamCondition::ConnectionTimeout).await;
+    client.expect_stream_error(StreamCondition::ConnectionTimeout).await;
 }
 
 #[tokio::test]
-async fn nothing_is_registered_where_it_is_not_open() {
+async fn registration_is_refused_where_it_is_disabled() {
     let wire = wire(&[], TlsPolicy::Optional);
     let mut client = wire.connect();
     let (_, features) = client.open().await;
@@ -143,14 +146,14 @@ async fn nothing_is_registered_where_it_is_not_open() {
 }
 
 #[tokio::test]
-async fn where_tls_is_required_strangers_start_it_first() {
-    let wire = wire(&[("open", Value::Bool(true))], TlsPolicy::Required);
+async fn where_tls_is_required_registration_needs_starttls() {
+    let wire = wire(&[("open", OptionValue::Bool(true))], TlsPolicy::Required);
     let mut client = wire.connect();
     let (_, features) = client.open().await;
     assert!(!features.has("iq-register"));
     client.send(GET).await;
-    client.ends_with(StreamCondition::NotAuthorized).await;
-    let optional = self::wire(&[("open", Value::Bool(true))], TlsPolicy::Optional);
+    client.expect_stream_error(StreamCondition::NotAuthorized).await;
+    let optional = self::wire(&[("open", OptionValue::Bool(true))], TlsPolicy::Optional);
     let mut client = optional.connect();
     client.open().await;
     client.send(GET).await;

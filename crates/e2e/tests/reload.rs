@@ -18,23 +18,23 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::ops::Deref;
 use std::time::Duration;
 
-use throng_e2e::{ports, said, signal};
+use throng_e2e::{describe_output, ports, signal};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const PASSWORD: &str = "correct horse";
 
 /// A node, and where its doors are.
-struct Node {
-    node: throng_e2e::Node,
+struct ReloadNode {
+    node: throng_e2e::NodeProcess,
     port: u16,
     http: u16,
 }
 
-impl Node {
+impl ReloadNode {
     /// A node with this configuration besides its listeners, and accounts.
-    fn start(name: &str, more: &str, accounts: &[&str]) -> Node {
+    fn start(name: &str, more: &str, accounts: &[&str]) -> ReloadNode {
         let [port, http] = ports::free();
-        let mut node = Node { node: throng_e2e::Node::new(name), port, http };
+        let mut node = ReloadNode { node: throng_e2e::NodeProcess::new(name), port, http };
         node.configure(more);
         for account in accounts {
             node.add_account(account, PASSWORD);
@@ -43,39 +43,39 @@ impl Node {
         node
     }
     fn configure(&self, more: &str) {
-        let Node { port, http, .. } = self;
+        let ReloadNode { port, http, .. } = self;
         self.node.configure(&format!(
             "data_dir = 'data'\n{more}\n[[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{port}'\ntls = 'off'\n\
              allow_plain_without_tls = true\n[[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n"
         ));
     }
     fn reload(&self) -> String {
-        self.good(&["reload"])
+        self.run_ok(&["reload"])
     }
-    fn hang_up(&self) {
+    fn send_sighup(&self) {
         signal(self.pid(), "HUP");
     }
 }
 
-impl Deref for Node {
-    type Target = throng_e2e::Node;
-    fn deref(&self) -> &throng_e2e::Node {
+impl Deref for ReloadNode {
+    type Target = throng_e2e::NodeProcess;
+    fn deref(&self) -> &throng_e2e::NodeProcess {
         &self.node
     }
 }
 
 /// A client: a socket, and what came that was not looked at yet.
-struct Client {
+struct SocketClient {
     socket: TcpStream,
     heard: String,
 }
 
-impl Client {
+impl SocketClient {
     /// A stream whose features are still unread.
-    fn open(node: &Node, domain: &str) -> Client {
+    fn open(node: &ReloadNode, domain: &str) -> SocketClient {
         let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, node.port)).expect("a connection");
         socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        let mut client = Client { socket, heard: String::new() };
+        let mut client = SocketClient { socket, heard: String::new() };
         client.header(domain);
         client
     }
@@ -85,9 +85,9 @@ impl Client {
              version='1.0'>"
         ));
     }
-    fn login(node: &Node, jid: &str) -> Client {
+    fn login(node: &ReloadNode, jid: &str) -> SocketClient {
         let (user, domain) = jid.split_once('@').expect("an address");
-        let mut client = Client::open(node, domain);
+        let mut client = SocketClient::open(node, domain);
         client.until("</stream:features>");
         let plain = base64(format!("\0{user}\0{PASSWORD}").as_bytes());
         client.send(&format!(
@@ -139,11 +139,11 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_reload_reaches_live_sessions_and_says_what_needs_a_restart() {
+fn a_reload_reaches_live_sessions_and_reports_what_needs_a_restart() {
     let both = "hosts = ['a.test', 'b.test']\n";
-    let node = Node::start("reload", both, &["romeo@a.test", "juliet@b.test"]);
-    let mut romeo = Client::login(&node, "romeo@a.test");
-    let mut juliet = Client::login(&node, "juliet@b.test");
+    let node = ReloadNode::start("reload", both, &["romeo@a.test", "juliet@b.test"]);
+    let mut romeo = SocketClient::login(&node, "romeo@a.test");
+    let mut juliet = SocketClient::login(&node, "juliet@b.test");
     assert!(romeo.asks_time("a.test") && juliet.asks_time("b.test"));
 
     // One domain without a module.
@@ -171,8 +171,8 @@ fn a_reload_reaches_live_sessions_and_says_what_needs_a_restart() {
     assert!(juliet.until("</stream:stream>").contains("<host-gone"));
     assert!(romeo.asks_time("a.test"), "others stay");
     node.add_account("paris@c.test", PASSWORD);
-    assert!(Client::login(&node, "paris@c.test").asks_time("c.test"));
-    let mut late = Client::open(&node, "b.test");
+    assert!(SocketClient::login(&node, "paris@c.test").asks_time("c.test"));
+    let mut late = SocketClient::open(&node, "b.test");
     assert!(late.until("</stream:stream>").contains("<host-unknown"));
 
     // Again: there is nothing new, and the restart is still due.
@@ -180,15 +180,15 @@ fn a_reload_reaches_live_sessions_and_says_what_needs_a_restart() {
 }
 
 #[test]
-fn a_file_that_is_wrong_changes_nothing() {
-    let node = Node::start("wrong", "hosts = ['a.test']\n", &["romeo@a.test"]);
-    let mut romeo = Client::login(&node, "romeo@a.test");
+fn an_invalid_file_changes_nothing() {
+    let node = ReloadNode::start("wrong", "hosts = ['a.test']\n", &["romeo@a.test"]);
+    let mut romeo = SocketClient::login(&node, "romeo@a.test");
     node.configure(
         "hosts = ['a.test']\nadmin = 3\n[log]\nlevel = 'debug'\n[modules]\nentity_time = false\n[limits]\nidle = 5\n",
     );
     let output = node.run(&["reload"]);
     assert_eq!(output.status.code(), Some(1));
-    let told = said(&output);
+    let told = describe_output(&output);
     for part in ["nothing was changed", "unknown key \"admin\"", "unknown key \"idle\" in [limits]"] {
         assert!(told.contains(part), "no {part} in {told}");
     }
@@ -197,33 +197,34 @@ fn a_file_that_is_wrong_changes_nothing() {
     fs::write(node.folder.join("throng.toml"), "data_dir = 'data'\nhosts = [").expect("a file");
     let output = node.run(&["reload"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("not valid TOML"), "{}", said(&output));
+    assert!(describe_output(&output).contains("not valid TOML"), "{}", describe_output(&output));
     assert!(romeo.asks_time("a.test"));
     // SIGHUP says the same in the log.
-    node.hang_up();
-    node.logged("not valid TOML");
+    node.send_sighup();
+    node.wait_for_log("not valid TOML");
 }
 
 #[test]
-fn sighup_changes_logins_for_those_who_come_and_leaves_those_who_are_there() {
-    let node = Node::start("hup", "hosts = ['a.test', 'b.test']\n", &["romeo@a.test"]);
-    let mut romeo = Client::login(&node, "romeo@a.test");
-    let offers =
-        |domain: &str| Client::open(&node, domain).until("</stream:features>").contains("<mechanism>PLAIN<");
+fn sighup_changes_the_login_policy_of_new_clients_only() {
+    let node = ReloadNode::start("hup", "hosts = ['a.test', 'b.test']\n", &["romeo@a.test"]);
+    let mut romeo = SocketClient::login(&node, "romeo@a.test");
+    let offers = |domain: &str| {
+        SocketClient::open(&node, domain).until("</stream:features>").contains("<mechanism>PLAIN<")
+    };
     assert!(offers("a.test") && offers("b.test"));
     node.configure("hosts = ['a.test', 'b.test']\n[host.'a.test'.auth]\nmechanisms = ['SCRAM-SHA-1']\n");
-    node.hang_up();
-    node.logged("logins of a.test");
+    node.send_sighup();
+    node.wait_for_log("logins of a.test");
     assert!(!offers("a.test") && offers("b.test"));
     assert!(romeo.asks_time("a.test"));
 }
 
 #[test]
-fn nothing_is_lost_or_doubled_while_reloads_go_on() {
+fn no_message_is_lost_or_duplicated_during_reloads() {
     const MESSAGES: u32 = 400;
-    let node = Node::start("traffic", "hosts = ['a.test']\n", &["romeo@a.test", "juliet@a.test"]);
-    let mut romeo = Client::login(&node, "romeo@a.test");
-    let mut juliet = Client::login(&node, "juliet@a.test");
+    let node = ReloadNode::start("traffic", "hosts = ['a.test']\n", &["romeo@a.test", "juliet@a.test"]);
+    let mut romeo = SocketClient::login(&node, "romeo@a.test");
+    let mut juliet = SocketClient::login(&node, "juliet@a.test");
     let sender = std::thread::spawn(move || {
         for n in 0..MESSAGES {
             // Half of them while she is away.
@@ -264,23 +265,23 @@ fn nothing_is_lost_or_doubled_while_reloads_go_on() {
 }
 
 #[test]
-fn an_operator_sees_what_goes_on() {
-    let node = Node::start("top", "hosts = ['a.test']\n", &["romeo@a.test"]);
-    let mut romeo = Client::login(&node, "romeo@a.test");
+fn status_and_top_show_the_traffic() {
+    let node = ReloadNode::start("top", "hosts = ['a.test']\n", &["romeo@a.test"]);
+    let mut romeo = SocketClient::login(&node, "romeo@a.test");
     romeo.send("<presence/>");
     assert!(romeo.asks_time("a.test"));
-    let picture = node.good(&["top", "--once"]);
+    let picture = node.run_ok(&["top", "--once"]);
     assert!(picture.lines().count() <= 24 && picture.lines().all(|l| l.chars().count() <= 80), "{picture}");
     for part in ["users 1  sessions 1", "streams c2s 1", "messages in", "lag ", "q quits"] {
         assert!(picture.contains(part), "no {part} in:\n{picture}");
     }
-    let status: serde_json::Value = serde_json::from_str(&node.good(&["status", "--json"])).expect("JSON");
+    let status: serde_json::Value = serde_json::from_str(&node.run_ok(&["status", "--json"])).expect("JSON");
     assert_eq!(status["logins_by_mechanism"]["PLAIN"], 1);
     assert_eq!(status["streams"]["c2s"], 1);
     assert!(status["cpu_seconds"].as_f64().expect("a number") > 0.0);
-    let lines = node.good(&["status"]);
+    let lines = node.run_ok(&["status"]);
     assert!(lines.contains("accounts online") && lines.contains("connections refused rate"), "{lines}");
-    let suites = node.good(&["check", "--compliance"]);
+    let suites = node.run_ok(&["check", "--compliance"]);
     assert!(suites.contains("Core, server: ") && suites.contains("module disco"), "{suites}");
     assert!(suites.contains("a [[listen]] has tls = \"off\""), "{suites}");
 }

@@ -1,7 +1,7 @@
 //! The switch of Bind 2: XEP-0386. The streams do it (`streams/src/negotiate/bind2.rs`), as part of `sasl2`.
 //!
 //! Left out: everything; see there. The trap: what may be asked for along with binding is registered by the features
-//! themselves (`Builder::inline`), not here.
+//! themselves (`Builder::bind2_inline`), not here.
 
 use throng_core::feature::{Feature, Spec};
 
@@ -13,7 +13,7 @@ pub static FEATURE: Feature = Feature {
         name: "XEP-0386",
         title: "Bind 2",
         version: "1.1.0",
-        left_out: "`<metadata/>` of the archive; waiting messages are delivered, not cleared",
+        not_implemented: "`<metadata/>` of the archive; waiting messages are delivered, not cleared",
     }],
     ..Feature::EMPTY
 };

@@ -23,18 +23,18 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use stanza::payload::forward::{self, Way};
-use stanza::{Content, Kind, KindSet, MessageType, StanzaCondition, StanzaError};
-use throng_core::account::State;
-use throng_core::fault::unreadable;
-use throng_core::feature::{Builder, Disco, Feature, Spec};
+use stanza::payload::forward::{self, CarbonDirection};
+use stanza::{MessageTraits, MessageType, StanzaCondition, StanzaError, StanzaKind, StanzaKindSet};
+use throng_core::account::AccountState;
+use throng_core::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use throng_core::hooks::{
-    ClosingCtx, DeliveredCtx, Flow, IncomingCtx, Interest, OutgoingCtx, Phase, Verdict,
+    ClosingCtx, DeliveredCtx, Flow, IncomingCtx, Interest, OutgoingCtx, Phase, StopReason,
 };
-use throng_core::iq::{IqFlow, IqKey, IqRequest, Target};
-use throng_core::nonza::InlineCtx;
+use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
+use throng_core::server_error::unreadable_stanza;
 use throng_core::session::flags;
-use throng_core::{Account, Effect, Effects, Frame, Session};
+use throng_core::stream_elements::Bind2InlineCtx;
+use throng_core::{Account, Effect, Effects, Session, SharedStanza};
 use xml::Ns;
 
 /// Message Carbons.
@@ -42,48 +42,48 @@ pub static FEATURE: Feature = Feature {
     name: "carbons",
     summary: "Copies each conversation to all of a user's clients.",
     specs: &[
-        Spec { name: "XEP-0280", title: "Message Carbons", version: "1.0.1", left_out: "" },
+        Spec { name: "XEP-0280", title: "Message Carbons", version: "1.0.1", not_implemented: "" },
         Spec {
             name: "XEP-0297",
             title: "Stanza Forwarding",
             version: "1.0",
-            left_out: "all but the wrapping of copies",
+            not_implemented: "all but the wrapping of copies",
         },
         Spec {
             name: "XEP-0334",
             title: "Message Processing Hints",
             version: "1.0.0",
-            left_out: "all but what concerns copies",
+            not_implemented: "all but what concerns copies",
         },
     ],
-    disco: &[Disco::Server(Ns::Carbons2.as_str()), Disco::Server("urn:xmpp:carbons:rules:0")],
+    disco: &[DiscoFeature::Server(Ns::Carbons2.as_str()), DiscoFeature::Server("urn:xmpp:carbons:rules:0")],
     iq: &[ENABLE, DISABLE, ENABLE_OTHERS, DISABLE_OTHERS],
     build,
     ..Feature::EMPTY
 };
 
-const ENABLE: IqKey = IqKey::set(Target::OwnAccount, Ns::Carbons2, "enable");
-const DISABLE: IqKey = IqKey::set(Target::OwnAccount, Ns::Carbons2, "disable");
-const ENABLE_OTHERS: IqKey = IqKey::set(Target::Account, Ns::Carbons2, "enable");
-const DISABLE_OTHERS: IqKey = IqKey::set(Target::Account, Ns::Carbons2, "disable");
+const ENABLE: IqKey = IqKey::set(IqTarget::OwnAccount, Ns::Carbons2, "enable");
+const DISABLE: IqKey = IqKey::set(IqTarget::OwnAccount, Ns::Carbons2, "disable");
+const ENABLE_OTHERS: IqKey = IqKey::set(IqTarget::Account, Ns::Carbons2, "enable");
+const DISABLE_OTHERS: IqKey = IqKey::set(IqTarget::Account, Ns::Carbons2, "disable");
 
-fn build(b: &mut Builder<'_>) {
+fn build(b: &mut FeatureBuilder<'_>) {
     b.iq(ENABLE, |request: &mut IqRequest<'_>| switch(request, true));
     b.iq(DISABLE, |request: &mut IqRequest<'_>| switch(request, false));
     // Sections 4.1 and 5.1.
     b.iq(ENABLE_OTHERS, |_: &mut IqRequest<'_>| IqFlow::error(StanzaCondition::NotAllowed));
     b.iq(DISABLE_OTHERS, |_: &mut IqRequest<'_>| IqFlow::error(StanzaCondition::NotAllowed));
-    b.inline(Ns::Carbons2, "enable", |ctx: &mut InlineCtx<'_>| set(ctx.session, true));
-    let written = Interest::kinds(KindSet::MESSAGES).payload(Ns::Carbons2);
-    b.outgoing(Phase::Police, written, |ctx: &mut OutgoingCtx<'_>| police(ctx.frame));
-    b.incoming(Phase::Police, written, |ctx: &mut IncomingCtx<'_>| police(ctx.frame));
-    let wanted = Interest::kinds(KindSet::MESSAGES).flags(flags::ACCOUNT_CARBONS);
-    b.outgoing(Phase::Copy, wanted, sent);
-    b.delivered(Phase::Copy, wanted, received);
+    b.bind2_inline(Ns::Carbons2, "enable", |ctx: &mut Bind2InlineCtx<'_>| set_enabled(ctx.session, true));
+    let written = Interest::kinds(StanzaKindSet::MESSAGES).payload(Ns::Carbons2);
+    b.outgoing(Phase::Police, written, |ctx: &mut OutgoingCtx<'_>| reject_forged(ctx.frame));
+    b.incoming(Phase::Police, written, |ctx: &mut IncomingCtx<'_>| reject_forged(ctx.frame));
+    let wanted = Interest::kinds(StanzaKindSet::MESSAGES).flags(flags::ACCOUNT_CARBONS);
+    b.outgoing(Phase::Copy, wanted, copy_sent);
+    b.delivered(Phase::Copy, wanted, copy_received);
     b.closing(Phase::Copy, Interest::ALL, |ctx: &mut ClosingCtx<'_>| {
         let account = &ctx.session.account;
         if account.flags.has(flags::ACCOUNT_CARBONS) {
-            account.with(|state| refresh(account, state, Some(ctx.session)));
+            account.with(|state| refresh_account_flag(account, state, Some(ctx.session)));
         }
         Flow::Next
     });
@@ -92,23 +92,23 @@ fn build(b: &mut Builder<'_>) {
 /// Sections 4, 5 and 10.1: as often as the client likes.
 fn switch(request: &mut IqRequest<'_>, on: bool) -> IqFlow {
     let Some(session) = request.session else { return IqFlow::error(StanzaCondition::NotAllowed) };
-    set(session, on);
+    set_enabled(session, on);
     IqFlow::empty()
 }
 
-fn set(session: &Arc<Session>, on: bool) {
+fn set_enabled(session: &Arc<Session>, on: bool) {
     session.account.with(|state| {
         if on {
             session.flags.set(flags::CARBONS);
         } else {
             session.flags.clear(flags::CARBONS);
         }
-        refresh(&session.account, state, None);
+        refresh_account_flag(&session.account, state, None);
     });
 }
 
 /// Keeps the account's flag right; `ending` does not count any more.
-fn refresh(account: &Account, state: &mut State, ending: Option<&Arc<Session>>) {
+fn refresh_account_flag(account: &Account, state: &mut AccountState, ending: Option<&Arc<Session>>) {
     let counts = |s: &Arc<Session>| s.flags.has(flags::CARBONS) && !ending.is_some_and(|e| Arc::ptr_eq(e, s));
     if state.sessions.iter().any(counts) {
         account.flags.set(flags::ACCOUNT_CARBONS);
@@ -118,34 +118,34 @@ fn refresh(account: &Account, state: &mut State, ending: Option<&Arc<Session>>) 
 }
 
 /// Nobody but the server writes copies. A message that cannot be read may be one.
-fn police(frame: &Frame) -> Flow {
-    let content = Content::of(frame.head(), frame.bytes());
-    if content.has(Content::UNREADABLE) {
-        let error = unreadable(xml::Error::NotWellFormed("a message that was read before"));
-        return Flow::Stop(Verdict::Refused(error));
+fn reject_forged(frame: &SharedStanza) -> Flow {
+    let content = MessageTraits::of(frame.head(), frame.bytes());
+    if content.contains(MessageTraits::UNREADABLE) {
+        let error = unreadable_stanza(xml::Error::NotWellFormed("a message that was read before"));
+        return Flow::Stop(StopReason::Refused(error));
     }
-    if !content.has(Content::COPY) {
+    if !content.contains(MessageTraits::COPY) {
         return Flow::Next;
     }
     let error =
         StanzaError::new(StanzaCondition::Forbidden).text("copies of messages come from a server only");
-    Flow::Stop(Verdict::Refused(error))
+    Flow::Stop(StopReason::Refused(error))
 }
 
 /// Section 8.
-fn sent(ctx: &mut OutgoingCtx<'_>) -> Flow {
+fn copy_sent(ctx: &mut OutgoingCtx<'_>) -> Flow {
     let account = &ctx.session.account;
     let Some(to) = ctx.to else { return Flow::Next };
     // To the account itself: the other side makes the copies, which knows who takes the message.
     if to.bare() != account.jid.as_ref() {
         let without = std::slice::from_ref(ctx.session);
-        copy(account, ctx.frame, Way::Sent, to.resource().is_some(), without, ctx.effects);
+        send_copies(account, ctx.frame, CarbonDirection::Sent, to.resource().is_some(), without, ctx.effects);
     }
     Flow::Next
 }
 
 /// Section 7.
-fn received(ctx: &mut DeliveredCtx<'_>) -> Flow {
+fn copy_received(ctx: &mut DeliveredCtx<'_>) -> Flow {
     let full = ctx.from.resource();
     let sender = match full {
         Some(resource) if ctx.from.bare() == ctx.account.jid.as_ref() => ctx.account.session(resource),
@@ -153,52 +153,53 @@ fn received(ctx: &mut DeliveredCtx<'_>) -> Flow {
     };
     let with_sender: Vec<_>;
     let without = match sender {
-        None => ctx.taken,
+        None => ctx.accepted_by,
         Some(sender) => {
-            with_sender = ctx.taken.iter().cloned().chain([sender]).collect();
+            with_sender = ctx.accepted_by.iter().cloned().chain([sender]).collect();
             &with_sender
         }
     };
-    copy(ctx.account, ctx.frame, Way::Received, full.is_some(), without, ctx.effects);
+    send_copies(ctx.account, ctx.frame, CarbonDirection::Received, full.is_some(), without, ctx.effects);
     Flow::Next
 }
 
 /// Section 6.1. `full`: the other side, whom the message goes to or comes from, is a full address.
-fn eligible(frame: &Frame, way: Way, full: bool) -> bool {
-    const NEVER: Content = Content::PRIVATE.and(Content::COPY).and(Content::UNREADABLE);
-    const MESSAGING: Content = Content::REQUEST
-        .and(Content::RECEIPT)
-        .and(Content::STATE)
-        .and(Content::MARKABLE)
-        .and(Content::MARKER);
+fn eligible(frame: &SharedStanza, way: CarbonDirection, full: bool) -> bool {
+    const NEVER: MessageTraits =
+        MessageTraits::PRIVATE.union(MessageTraits::COPY).union(MessageTraits::UNREADABLE);
+    const MESSAGING: MessageTraits = MessageTraits::REQUEST
+        .union(MessageTraits::RECEIPT)
+        .union(MessageTraits::STATE)
+        .union(MessageTraits::MARKABLE)
+        .union(MessageTraits::MARKER);
     /// What chat messages hold besides. An error does not say of which type the original was.
-    const QUOTED: Content = Content::BODY
-        .and(Content::ENCRYPTED)
-        .and(Content::CORRECTION)
-        .and(Content::REACTION)
-        .and(Content::RETRACTION)
-        .and(Content::CALL);
-    let Kind::Message(ty) = frame.kind() else { return false };
+    const QUOTED: MessageTraits = MessageTraits::BODY
+        .union(MessageTraits::ENCRYPTED)
+        .union(MessageTraits::CORRECTION)
+        .union(MessageTraits::REACTION)
+        .union(MessageTraits::RETRACTION)
+        .union(MessageTraits::CALL);
+    let StanzaKind::Message(ty) = frame.kind() else { return false };
     if ty == MessageType::Groupchat {
         return false;
     }
-    let content = Content::of(frame.head(), frame.bytes());
-    if content.any(NEVER) || content.has(Content::NO_COPY) && ty != MessageType::Error {
+    let content = MessageTraits::of(frame.head(), frame.bytes());
+    if content.intersects(NEVER) || content.contains(MessageTraits::NO_COPY) && ty != MessageType::Error {
         return false;
     }
-    if content.has(Content::INVITE) {
+    if content.contains(MessageTraits::INVITE) {
         return true;
     }
-    if content.has(Content::ROOM) && full && ty != MessageType::Error {
+    if content.contains(MessageTraits::ROOM) && full && ty != MessageType::Error {
         // A private message of a room: the room itself sends it to all clients that have joined.
-        return way == Way::Sent;
+        return way == CarbonDirection::Sent;
     }
     match ty {
         MessageType::Chat => true,
         // Nothing but the error itself, or what the original held.
-        MessageType::Error => frame.head().children <= 1 || content.any(MESSAGING.and(QUOTED)),
-        MessageType::Normal => content.any(MESSAGING.and(Content::BODY)),
-        _ => content.any(MESSAGING),
+        MessageType::Error => frame.head().child_count <= 1 || content.intersects(MESSAGING.union(QUOTED)),
+        MessageType::Normal => content.intersects(MESSAGING.union(MessageTraits::BODY)),
+        _ => content.intersects(MESSAGING),
     }
 }
 
@@ -206,13 +207,13 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 /// Kept between messages; larger ones give their buffer back.
-const KEPT: usize = 64 * 1024;
+const MAX_RETAINED_BUFFER: usize = 64 * 1024;
 
 /// One copy for all who want it and are not in `without`. `full`: the other side has a full address.
-fn copy(
+fn send_copies(
     account: &Arc<Account>,
-    frame: &Frame,
-    way: Way,
+    frame: &SharedStanza,
+    way: CarbonDirection,
     full: bool,
     without: &[Arc<Session>],
     effects: &mut Effects,
@@ -222,9 +223,9 @@ fn copy(
         return;
     }
     let copy = BUFFER.with_borrow_mut(|out| {
-        let head = forward::copy(frame.bytes(), frame.head(), way, account.jid.as_str(), out)?;
-        let copy = Frame::new(head, out);
-        if out.capacity() > KEPT {
+        let head = forward::carbon_copy(frame.bytes(), frame.head(), way, account.jid.as_str(), out)?;
+        let copy = SharedStanza::new(head, out);
+        if out.capacity() > MAX_RETAINED_BUFFER {
             *out = Vec::new();
         }
         Some(copy)

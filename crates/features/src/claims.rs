@@ -21,28 +21,28 @@
 use std::ops::Range;
 
 use jid::JidRef;
-use stanza::{KindSet, StanzaCondition, StanzaError};
+use stanza::{StanzaCondition, StanzaError, StanzaKindSet};
 use throng_core::Node;
-use throng_core::feature::{Builder, Feature, Spec};
-use throng_core::hooks::{Flow, Interest, OutgoingCtx, Phase, Verdict};
+use throng_core::feature::{Feature, FeatureBuilder, Spec};
+use throng_core::hooks::{Flow, Interest, OutgoingCtx, Phase, StopReason};
 use xml::Ns;
 
 /// Claims that are not the client's to make.
 pub static FEATURE: Feature = Feature {
     name: "anti_spoofing",
     summary: "Removes from what clients send what only servers and rooms may say: delays, occupants and archive results of others.",
-    specs: &[Spec { name: "XEP-0203", title: "Delayed Delivery", version: "2.0", left_out: "" }],
+    specs: &[Spec { name: "XEP-0203", title: "Delayed Delivery", version: "2.0", not_implemented: "" }],
     build,
     ..Feature::EMPTY
 };
 
-fn build(builder: &mut Builder<'_>) {
-    let kinds = KindSet::MESSAGES.and(KindSet::PRESENCE);
+fn build(builder: &mut FeatureBuilder<'_>) {
+    let kinds = StanzaKindSet::MESSAGES.union(StanzaKindSet::PRESENCE);
     let claims = [Ns::DelayLegacy, Ns::OccupantId, Ns::Mam2, Ns::Addresses];
     let interest = claims.into_iter().fold(Interest::kinds(kinds).payload(Ns::Delay), Interest::payload);
     builder.outgoing(Phase::Stamp, interest, |ctx: &mut OutgoingCtx<'_>| {
         let (node, own, to) = (ctx.node, ctx.session.bare(), ctx.to);
-        match ctx.frame.without(|child, gone| choose(child, node, own, to, gone)) {
+        match ctx.frame.without(|child, gone| select_forged(child, node, own, to, gone)) {
             Ok(clean) => {
                 if let Some(clean) = clean {
                     *ctx.frame = clean;
@@ -53,30 +53,31 @@ fn build(builder: &mut Builder<'_>) {
             Err(_) => {
                 let error =
                     StanzaError::new(StanzaCondition::NotAcceptable).text("the stanza cannot be read");
-                Flow::Stop(Verdict::Refused(error))
+                Flow::Stop(StopReason::Refused(error))
             }
         }
     });
 }
 
 /// Adds what of this child is removed.
-fn choose(
-    child: &xml::Node<'_>,
+fn select_forged(
+    child: &xml::TreeNode<'_>,
     node: &Node,
     own: JidRef<'_>,
     to: Option<JidRef<'_>>,
     gone: &mut Vec<Range<usize>>,
 ) {
     if child.is("addresses", Ns::Addresses) {
-        let (forged, rest): (Vec<_>, Vec<_>) = child.child_elements().partition(|a| claims_origin(a, own));
+        let (forged, rest): (Vec<_>, Vec<_>) =
+            child.child_elements().partition(|a| claims_original_sender(a, own));
         // The schema wants one address at least.
         if rest.is_empty() && !forged.is_empty() {
             gone.push(child.range());
         } else {
-            gone.extend(forged.iter().map(xml::Node::range));
+            gone.extend(forged.iter().map(xml::TreeNode::range));
         }
     } else if (child.is("delay", Ns::Delay) || child.is("x", Ns::DelayLegacy))
-        && is_server(child, node, own, to)
+        && is_own_server(child, node, own, to)
         || child.is("occupant-id", Ns::OccupantId)
         || child.is("result", Ns::Mam2)
     {
@@ -86,7 +87,7 @@ fn choose(
 
 /// Whether `from` is what the recipient's client takes for its server: a domain of this server, the recipient's own
 /// account, or no address at all. Presence without an address goes to many, so no other account of this server may stand in it.
-fn is_server(child: &xml::Node<'_>, node: &Node, own: JidRef<'_>, to: Option<JidRef<'_>>) -> bool {
+fn is_own_server(child: &xml::TreeNode<'_>, node: &Node, own: JidRef<'_>, to: Option<JidRef<'_>>) -> bool {
     child.attr("from").is_some_and(|from| match jid::parse(&from) {
         Ok(from) => {
             let from = from.as_ref();
@@ -101,7 +102,7 @@ fn is_server(child: &xml::Node<'_>, node: &Node, own: JidRef<'_>, to: Option<Jid
 }
 
 /// Whether this address says that somebody else has written the stanza.
-fn claims_origin(address: &xml::Node<'_>, own: JidRef<'_>) -> bool {
+fn claims_original_sender(address: &xml::TreeNode<'_>, own: JidRef<'_>) -> bool {
     address.is("address", Ns::Addresses)
         && address.attr("type").as_deref() == Some("ofrom")
         && address
@@ -112,12 +113,12 @@ fn claims_origin(address: &xml::Node<'_>, own: JidRef<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use testkit::{Client, Engine};
+    use testkit::{NodeClient, TestNode};
 
-    fn engine() -> (Engine, Client, Client) {
-        let engine = Engine::new(&[&FEATURE, &crate::rfc6121::presence::FEATURE]);
-        engine.user("romeo@example.net");
-        engine.user("juliet");
+    fn engine() -> (TestNode, NodeClient, NodeClient) {
+        let engine = TestNode::new(&[&FEATURE, &crate::rfc6121::presence::FEATURE]);
+        engine.create_user("romeo@example.net");
+        engine.create_user("juliet");
         let romeo = engine.connect("romeo@example.net", "orchard");
         let juliet = engine.connect("juliet", "balcony");
         (engine, romeo, juliet)

@@ -26,37 +26,42 @@
 
 use std::sync::Arc;
 
-use stanza::{Content, Kind, KindSet, MessageType, PresenceType};
-use throng_core::feature::{self, Builder, Feature, OptionSpec, Spec, Value};
+use stanza::{MessageTraits, MessageType, PresenceType, StanzaKind, StanzaKindSet};
+use throng_core::feature::{self, Feature, FeatureBuilder, OptionSpec, OptionValue, Spec};
 use throng_core::hooks::{DeliverCtx, Flow, Interest, Phase};
-use throng_core::nonza::{InlineCtx, NonzaCtx};
 use throng_core::session::{Urgency, flags};
-use throng_core::{Frame, Session};
+use throng_core::stream_elements::{Bind2InlineCtx, NonzaCtx};
+use throng_core::{Session, SharedStanza};
 use xml::Ns;
 
 /// Client State Indication.
 pub static FEATURE: Feature = Feature {
     name: "client_state",
     summary: "Lets what can wait wait while nobody looks at a client.",
-    specs: &[Spec { name: "XEP-0352", title: "Client State Indication", version: "1.0.0", left_out: "" }],
+    specs: &[Spec {
+        name: "XEP-0352",
+        title: "Client State Indication",
+        version: "1.0.0",
+        not_implemented: "",
+    }],
     stream_features: &["<csi xmlns='urn:xmpp:csi:0'/>"],
     options: &[
         OptionSpec {
             key: "presence",
-            kind: feature::Kind::Bool,
-            default: Value::Bool(true),
+            kind: feature::OptionKind::Bool,
+            default: OptionValue::Bool(true),
             doc: "Let presence wait.",
         },
         OptionSpec {
             key: "notifications",
-            kind: feature::Kind::Bool,
-            default: Value::Bool(true),
+            kind: feature::OptionKind::Bool,
+            default: OptionValue::Bool(true),
             doc: "Let chat states, receipts, markers, reactions and retractions wait.",
         },
         OptionSpec {
             key: "events",
-            kind: feature::Kind::Bool,
-            default: Value::Bool(true),
+            kind: feature::OptionKind::Bool,
+            default: OptionValue::Bool(true),
             doc: "Let headlines and events of nodes wait.",
         },
     ],
@@ -66,30 +71,30 @@ pub static FEATURE: Feature = Feature {
 
 /// What the operator lets wait.
 #[derive(Clone, Copy, Debug)]
-struct Rules {
+struct CsiRules {
     presence: bool,
     notifications: bool,
     events: bool,
 }
 
-fn build(b: &mut Builder<'_>) {
+fn build(b: &mut FeatureBuilder<'_>) {
     b.nonza(Ns::Csi, "active", |ctx: &mut NonzaCtx<'_>| {
-        set(ctx.session, true);
+        set_active(ctx.session, true);
         Ok(())
     });
     b.nonza(Ns::Csi, "inactive", |ctx: &mut NonzaCtx<'_>| {
-        set(ctx.session, false);
+        set_active(ctx.session, false);
         Ok(())
     });
-    b.inline(Ns::Csi, "active", |ctx: &mut InlineCtx<'_>| set(ctx.session, true));
-    b.inline(Ns::Csi, "inactive", |ctx: &mut InlineCtx<'_>| set(ctx.session, false));
+    b.bind2_inline(Ns::Csi, "active", |ctx: &mut Bind2InlineCtx<'_>| set_active(ctx.session, true));
+    b.bind2_inline(Ns::Csi, "inactive", |ctx: &mut Bind2InlineCtx<'_>| set_active(ctx.session, false));
     let option = |key| b.options.bool(key);
-    let rules = Rules {
+    let rules = CsiRules {
         presence: option("presence"),
         notifications: option("notifications"),
         events: option("events"),
     };
-    let some = Interest::kinds(KindSet::MESSAGES.and(KindSet::PRESENCE)).flags(flags::INACTIVE);
+    let some = Interest::kinds(StanzaKindSet::MESSAGES.union(StanzaKindSet::PRESENCE)).flags(flags::INACTIVE);
     b.deliver(Phase::Notify, some, move |ctx: &mut DeliverCtx<'_>| {
         if can_wait(ctx.frame, rules) {
             *ctx.urgency = Urgency::Later;
@@ -99,30 +104,30 @@ fn build(b: &mut Builder<'_>) {
 }
 
 /// Section 4.2. There is no reply.
-fn set(session: &Arc<Session>, active: bool) {
+fn set_active(session: &Arc<Session>, active: bool) {
     if active {
         session.flags.clear(flags::INACTIVE);
-        session.link.flush();
+        session.outbox.flush();
     } else {
         session.flags.set(flags::INACTIVE);
     }
 }
 
-fn can_wait(frame: &Frame, rules: Rules) -> bool {
+fn can_wait(frame: &SharedStanza, rules: CsiRules) -> bool {
     match frame.kind() {
-        Kind::Presence(PresenceType::Available | PresenceType::Unavailable) => {
-            rules.presence && !is_own_in_room(frame)
+        StanzaKind::Presence(PresenceType::Available | PresenceType::Unavailable) => {
+            rules.presence && !is_self_presence_in_room(frame)
         }
-        Kind::Message(ty) => {
-            let content = Content::of(frame.head(), frame.bytes());
-            if !content.has(Content::COPY) {
-                return message(ty, content, rules);
+        StanzaKind::Message(ty) => {
+            let content = MessageTraits::of(frame.head(), frame.bytes());
+            if !content.contains(MessageTraits::COPY) {
+                return message_can_wait(ty, content, rules);
             }
-            let first = frame.head().first;
+            let first = frame.head().first_child;
             let sent = first.is_some_and(|first| first.name.str(frame.bytes()) == "sent");
-            match Content::copied(frame.bytes()) {
-                Some((_, content)) if sent && content.has(Content::MARKER) => false,
-                Some((ty, content)) => message(ty, content, rules),
+            match MessageTraits::of_carbon(frame.bytes()) {
+                Some((_, content)) if sent && content.contains(MessageTraits::MARKER) => false,
+                Some((ty, content)) => message_can_wait(ty, content, rules),
                 None => false,
             }
         }
@@ -130,26 +135,32 @@ fn can_wait(frame: &Frame, rules: Rules) -> bool {
     }
 }
 
-fn message(ty: MessageType, content: Content, rules: Rules) -> bool {
-    const QUIET: Content = Content::STATE
-        .and(Content::REQUEST)
-        .and(Content::RECEIPT)
-        .and(Content::MARKABLE)
-        .and(Content::MARKER)
-        .and(Content::REACTION)
-        .and(Content::RETRACTION)
-        .and(Content::ROOM);
+fn message_can_wait(ty: MessageType, content: MessageTraits, rules: CsiRules) -> bool {
+    const QUIET: MessageTraits = MessageTraits::STATE
+        .union(MessageTraits::REQUEST)
+        .union(MessageTraits::RECEIPT)
+        .union(MessageTraits::MARKABLE)
+        .union(MessageTraits::MARKER)
+        .union(MessageTraits::REACTION)
+        .union(MessageTraits::RETRACTION)
+        .union(MessageTraits::ROOM);
     match ty {
         MessageType::Error => false,
         MessageType::Headline => rules.events,
-        MessageType::Groupchat => rules.notifications && content.within(QUIET.and(Content::SUBJECT)),
-        _ if content.has(Content::EVENT) && content.within(QUIET.and(Content::EVENT)) => rules.events,
-        _ => rules.notifications && content.within(QUIET),
+        MessageType::Groupchat => {
+            rules.notifications && content.is_within_ignoring_hints(QUIET.union(MessageTraits::SUBJECT))
+        }
+        _ if content.contains(MessageTraits::EVENT)
+            && content.is_within_ignoring_hints(QUIET.union(MessageTraits::EVENT)) =>
+        {
+            rules.events
+        }
+        _ => rules.notifications && content.is_within_ignoring_hints(QUIET),
     }
 }
 
 /// XEP-0045: what a room says of the client itself, such as that it was thrown out.
-fn is_own_in_room(frame: &Frame) -> bool {
+fn is_self_presence_in_room(frame: &SharedStanza) -> bool {
     if !frame.head().payloads().contains(Ns::MucUser) {
         return false;
     }

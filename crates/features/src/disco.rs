@@ -14,9 +14,9 @@ use std::borrow::Cow;
 use stanza::{StanzaCondition, StanzaError};
 use store::Subscription;
 use throng_core::disco::{DiscoInfo, DiscoNode, DiscoQuery};
-use throng_core::fault::store_error;
-use throng_core::feature::{Builder, Disco, Feature, Spec};
-use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, Target};
+use throng_core::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
+use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
+use throng_core::server_error::store_error;
 use throng_core::visibility::Visibility;
 use throng_core::{Account, Effects};
 use xml::{Ns, Writer};
@@ -29,57 +29,57 @@ pub static FEATURE: Feature = Feature {
         name: "XEP-0030",
         title: "Service Discovery",
         version: "2.5.0",
-        left_out: "section 5: publishing items",
+        not_implemented: "section 5: publishing items",
     }],
     disco: &[
-        Disco::Server(Ns::DiscoInfo.as_str()),
-        Disco::Server(Ns::DiscoItems.as_str()),
-        Disco::Account(Ns::DiscoInfo.as_str()),
-        Disco::Account(Ns::DiscoItems.as_str()),
+        DiscoFeature::Server(Ns::DiscoInfo.as_str()),
+        DiscoFeature::Server(Ns::DiscoItems.as_str()),
+        DiscoFeature::Account(Ns::DiscoInfo.as_str()),
+        DiscoFeature::Account(Ns::DiscoItems.as_str()),
     ],
     iq: &[SERVER_INFO, SERVER_ITEMS, OWN_INFO, OWN_ITEMS, OTHER_INFO, OTHER_ITEMS],
     build,
     ..Feature::EMPTY
 };
 
-const SERVER_INFO: IqKey = IqKey::get(Target::Server, Ns::DiscoInfo, "query");
-const SERVER_ITEMS: IqKey = IqKey::get(Target::Server, Ns::DiscoItems, "query");
-const OWN_INFO: IqKey = IqKey::get(Target::OwnAccount, Ns::DiscoInfo, "query");
-const OWN_ITEMS: IqKey = IqKey::get(Target::OwnAccount, Ns::DiscoItems, "query");
-const OTHER_INFO: IqKey = IqKey::get(Target::Account, Ns::DiscoInfo, "query");
-const OTHER_ITEMS: IqKey = IqKey::get(Target::Account, Ns::DiscoItems, "query");
+const SERVER_INFO: IqKey = IqKey::get(IqTarget::Server, Ns::DiscoInfo, "query");
+const SERVER_ITEMS: IqKey = IqKey::get(IqTarget::Server, Ns::DiscoItems, "query");
+const OWN_INFO: IqKey = IqKey::get(IqTarget::OwnAccount, Ns::DiscoInfo, "query");
+const OWN_ITEMS: IqKey = IqKey::get(IqTarget::OwnAccount, Ns::DiscoItems, "query");
+const OTHER_INFO: IqKey = IqKey::get(IqTarget::Account, Ns::DiscoInfo, "query");
+const OTHER_ITEMS: IqKey = IqKey::get(IqTarget::Account, Ns::DiscoItems, "query");
 
-fn build(builder: &mut Builder<'_>) {
+fn build(builder: &mut FeatureBuilder<'_>) {
     builder.iq(SERVER_INFO, |r: &mut IqRequest<'_>| {
-        if let Some(answer) = node_info(r, Target::Server) {
+        if let Some(answer) = node_info(r, IqTarget::Server) {
             return IqFlow::Reply(answer);
         }
-        IqFlow::Reply(node(r).and_then(|node| info(&r.host.disco_server, node.as_deref())))
+        IqFlow::Reply(requested_node(r).and_then(|node| info(&r.host.disco_server, node.as_deref())))
     });
     builder.iq(OWN_INFO, |r: &mut IqRequest<'_>| {
-        if let Some(answer) = node_info(r, Target::OwnAccount) {
+        if let Some(answer) = node_info(r, IqTarget::OwnAccount) {
             return IqFlow::Reply(answer);
         }
-        IqFlow::Reply(node(r).and_then(|node| info(&r.host.disco_account, node.as_deref())))
+        IqFlow::Reply(requested_node(r).and_then(|node| info(&r.host.disco_account, node.as_deref())))
     });
     builder.iq(OTHER_INFO, |r: &mut IqRequest<'_>| other_info(r).unwrap_or_else(IqFlow::error));
     builder.iq(SERVER_ITEMS, |r: &mut IqRequest<'_>| {
-        if let Some(answer) = node_items(r, Target::Server) {
+        if let Some(answer) = node_items(r, IqTarget::Server) {
             return IqFlow::Reply(answer);
         }
-        let known = &r.host.disco_server.nodes;
-        IqFlow::Reply(node(r).and_then(|node| match node {
+        let known = &r.host.disco_server.alias_nodes;
+        IqFlow::Reply(requested_node(r).and_then(|node| match node {
             // The node of XEP-0115 is another name for the domain, and has no items.
             Some(node) if !known.contains(&node) => Err(StanzaCondition::ItemNotFound.into()),
             node => Ok(items(node.as_deref(), None)),
         }))
     });
     builder.iq(OWN_ITEMS, |r: &mut IqRequest<'_>| {
-        if let Some(answer) = node_items(r, Target::OwnAccount) {
+        if let Some(answer) = node_items(r, IqTarget::OwnAccount) {
             return IqFlow::Reply(answer);
         }
         let account = r.session.map(|session| &*session.account);
-        IqFlow::Reply(node(r).and_then(|node| match node {
+        IqFlow::Reply(requested_node(r).and_then(|node| match node {
             Some(_) => Err(StanzaCondition::ItemNotFound.into()),
             None => Ok(items(None, account)),
         }))
@@ -88,18 +88,18 @@ fn build(builder: &mut Builder<'_>) {
 }
 
 /// What a feature says of a node of its own.
-fn node_info(request: &IqRequest<'_>, target: Target) -> Option<IqAnswer> {
-    let name = node(request).ok()??;
-    let found = behind(request, target, &name, |node, query| node.info(query))?;
-    Some(found.map(|found| query(Ns::DiscoInfo, Some(&name), |w| found.write(w))))
+fn node_info(request: &IqRequest<'_>, target: IqTarget) -> Option<IqAnswer> {
+    let name = requested_node(request).ok()??;
+    let found = ask_disco_nodes(request, target, &name, |node, query| node.info(query))?;
+    Some(found.map(|found| query_element(Ns::DiscoInfo, Some(&name), |w| found.write(w))))
 }
 
 /// The items of a feature's node.
-fn node_items(request: &IqRequest<'_>, target: Target) -> Option<IqAnswer> {
-    let name = node(request).ok()??;
-    let found = behind(request, target, &name, |node, query| node.items(query))?;
+fn node_items(request: &IqRequest<'_>, target: IqTarget) -> Option<IqAnswer> {
+    let name = requested_node(request).ok()??;
+    let found = ask_disco_nodes(request, target, &name, |node, query| node.items(query))?;
     Some(found.map(|found| {
-        query(Ns::DiscoItems, Some(&name), |w| {
+        query_element(Ns::DiscoItems, Some(&name), |w| {
             for item in found {
                 w.start("item").attr("jid", &item.jid).attr_opt("node", item.node.as_deref());
                 w.attr_opt("name", Some(item.name.as_str()).filter(|n| !n.is_empty())).end();
@@ -108,15 +108,15 @@ fn node_items(request: &IqRequest<'_>, target: Target) -> Option<IqAnswer> {
     }))
 }
 
-fn behind<T>(
+fn ask_disco_nodes<T>(
     request: &IqRequest<'_>,
-    target: Target,
+    target: IqTarget,
     name: &str,
     ask: impl Fn(&dyn DiscoNode, &DiscoQuery<'_>) -> Option<T>,
 ) -> Option<Result<T, StanzaError>> {
     let to = match (request.to, target) {
         (Some(to), _) => to,
-        (None, Target::Server) => request.host.jid.as_ref(),
+        (None, IqTarget::Server) => request.host.jid.as_ref(),
         (None, _) => request.from.bare(),
     };
     let query = DiscoQuery { node: request.node, host: request.host, target, from: request.from, to, name };
@@ -127,7 +127,7 @@ fn behind<T>(
 }
 
 /// The `node` of the request.
-fn node(request: &IqRequest<'_>) -> Result<Option<String>, StanzaError> {
+fn requested_node(request: &IqRequest<'_>) -> Result<Option<String>, StanzaError> {
     let tree = request.tree()?;
     let node = tree.root().child_elements().next().and_then(|query| query.attr("node"));
     Ok(node.map(Cow::into_owned))
@@ -135,15 +135,15 @@ fn node(request: &IqRequest<'_>) -> Result<Option<String>, StanzaError> {
 
 /// Section 3.1; with a node section 3.2, which wants it mirrored.
 fn info(info: &DiscoInfo, node: Option<&str>) -> IqAnswer {
-    if node.is_some_and(|node| !info.nodes.iter().any(|n| n == node)) {
+    if node.is_some_and(|node| !info.alias_nodes.iter().any(|n| n == node)) {
         return Err(StanzaCondition::ItemNotFound.into());
     }
-    Ok(query(Ns::DiscoInfo, node, |w| info.write(w)))
+    Ok(query_element(Ns::DiscoInfo, node, |w| info.write(w)))
 }
 
 /// Section 4.1: an account's available resources are its items.
 fn items(node: Option<&str>, account: Option<&Account>) -> Vec<u8> {
-    query(Ns::DiscoItems, node, |w| {
+    query_element(Ns::DiscoItems, node, |w| {
         for session in account.map(Account::sessions).unwrap_or_default() {
             if session.is_available() {
                 w.start("item").attr("jid", session.jid.as_str()).end();
@@ -152,7 +152,7 @@ fn items(node: Option<&str>, account: Option<&Account>) -> Vec<u8> {
     })
 }
 
-fn query(ns: Ns, node: Option<&str>, content: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+fn query_element(ns: Ns, node: Option<&str>, content: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     let mut w = Writer::new(&mut out);
     w.start_ns("query", ns).attr_opt("node", node);
@@ -163,10 +163,10 @@ fn query(ns: Ns, node: Option<&str>, content: impl FnOnce(&mut Writer<'_>)) -> V
 
 /// Section 8, rule 1: `service-unavailable` for those who may not see the account's presence.
 fn other_info(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
-    if let Some(answer) = node_info(request, Target::Account) {
+    if let Some(answer) = node_info(request, IqTarget::Account) {
         return Ok(IqFlow::Reply(answer));
     }
-    let node = node(request)?;
+    let node = requested_node(request)?;
     let Some(to) = request.to else { return Ok(IqFlow::error(StanzaCondition::ServiceUnavailable)) };
     let host = request.host.clone();
     let answer = move |trusted: bool| match trusted {
@@ -175,10 +175,10 @@ fn other_info(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
     };
     let question = match request.node.visibility(to, request.from) {
         Visibility::Visible => return Ok(IqFlow::Reply(answer(true))),
-        Visibility::Ask(question) => question,
+        Visibility::NeedsCheck(question) => question,
     };
     Ok(IqFlow::Wait(Box::pin(async move {
-        let answer = match question.ask().await {
+        let answer = match question.run().await {
             Ok(trusted) => answer(trusted),
             Err(error) => Err(store_error(error)),
         };
@@ -189,12 +189,12 @@ fn other_info(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
 /// Section 8, rule 2: nothing for those who may not see the account's presence. Without a connected resource there is
 /// nothing for anybody, so the store need not be asked.
 fn other_items(request: &IqRequest<'_>) -> IqAnswer {
-    if let Some(answer) = node_items(request, Target::Account) {
+    if let Some(answer) = node_items(request, IqTarget::Account) {
         return answer;
     }
-    let node = node(request)?;
-    let account = request.to.and_then(|to| request.node.table.find(to));
-    match account.filter(|a| request.node.subscription(a, request.from).has(Subscription::FROM)) {
+    let node = requested_node(request)?;
+    let account = request.to.and_then(|to| request.node.routing_table.find(to));
+    match account.filter(|a| request.node.subscription(a, request.from).contains(Subscription::FROM)) {
         Some(_) if node.is_some() => Err(StanzaCondition::ItemNotFound.into()),
         account => Ok(items(node.as_deref(), account.as_deref())),
     }
@@ -203,24 +203,24 @@ fn other_items(request: &IqRequest<'_>) -> IqAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use testkit::{Client, Engine, assert_same};
+    use testkit::{NodeClient, TestNode, assert_same};
 
-    fn engine() -> Engine {
-        let engine = Engine::new(&[&FEATURE, &crate::ping::FEATURE]);
+    fn engine() -> TestNode {
+        let engine = TestNode::new(&[&FEATURE, &crate::ping::FEATURE]);
         for user in ["romeo@example.net", "juliet", "nurse"] {
-            engine.user(user);
+            engine.create_user(user);
         }
         engine
     }
-    fn ask(client: &Client, to: &str, what: &str) -> Vec<String> {
-        client.ask(&format!(
+    fn ask(client: &NodeClient, to: &str, what: &str) -> Vec<String> {
+        client.request(&format!(
             "<iq {to} id='1' type='get'><query xmlns='http://jabber.org/protocol/disco#{what}'/></iq>"
         ))
     }
-    fn reply(client: &Client, from: &str, payload: &str) -> String {
+    fn reply(client: &NodeClient, from: &str, payload: &str) -> String {
         format!("<iq type='result' {from} to='{}' id='1'>{payload}</iq>", client.full())
     }
-    fn error(client: &Client, from: &str, what: &str, kind: &str, condition: &str) -> String {
+    fn error(client: &NodeClient, from: &str, what: &str, kind: &str, condition: &str) -> String {
         format!(
             "<iq type='error' {from} to='{}' id='1'><query xmlns='http://jabber.org/protocol/disco#{what}'/>\
              <error type='{kind}'><{condition} xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></iq>",
@@ -234,7 +234,7 @@ mod tests {
     const NO_ITEMS: &str = "<query xmlns='http://jabber.org/protocol/disco#items'/>";
 
     #[test]
-    fn section_3_1_the_server_tells_who_it_is() {
+    fn section_3_1_the_server_reports_its_identity() {
         let engine = engine();
         let romeo = engine.connect("romeo@example.net", "orchard");
         let server = ACCOUNT.replace("account' type='registered'", "server' type='im' name='Throng'");
@@ -267,7 +267,7 @@ mod tests {
         let romeo = engine.connect("romeo@example.net", "orchard");
         for to in ["to='example.net'", ""] {
             for what in ["info", "items"] {
-                let answer = romeo.ask(&format!(
+                let answer = romeo.request(&format!(
                     "<iq {to} id='1' type='get'>\
                      <query xmlns='http://jabber.org/protocol/disco#{what}' node='music'/></iq>"
                 ));
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn section_8_only_those_who_see_the_presence_see_the_account() {
         let engine = engine();
-        engine.contact("juliet", "romeo@example.net", Subscription::FROM);
+        engine.add_contact("juliet", "romeo@example.net", Subscription::FROM);
         let romeo = engine.connect("romeo@example.net", "orchard");
         let nurse = engine.connect("nurse", "hall");
         let (to, from) = ("to='juliet@example.com'", "from='juliet@example.com'");
@@ -304,11 +304,11 @@ mod tests {
     #[test]
     fn section_4_1_available_resources_are_an_accounts_items() {
         let engine = engine();
-        engine.contact("juliet", "romeo@example.net", Subscription::FROM);
+        engine.add_contact("juliet", "romeo@example.net", Subscription::FROM);
         let romeo = engine.connect("romeo@example.net", "orchard");
         let juliet = ["balcony", "chamber", "hidden"].map(|r| engine.connect("juliet", r));
         for client in &juliet[..2] {
-            client.session.with(|state| state.presence = throng_core::Frame::read(b"<presence/>"));
+            client.session.with(|state| state.presence = throng_core::SharedStanza::parse(b"<presence/>"));
         }
         let items = "<query xmlns='http://jabber.org/protocol/disco#items'>\
              <item jid='juliet@example.com/balcony'/><item jid='juliet@example.com/chamber'/></query>";
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn section_8_a_missing_account_looks_like_a_closed_one() {
+    fn section_8_a_missing_account_looks_like_an_inaccessible_one() {
         let engine = engine();
         let nurse = engine.connect("nurse", "hall");
         let (to, from) = ("to='tybalt@example.com'", "from='tybalt@example.com'");
@@ -332,10 +332,10 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_does_not_answer_is_said_so() {
+    fn a_failing_store_is_reported_as_an_error() {
         let engine = engine();
         let nurse = engine.connect("nurse", "hall");
-        engine.fail_store(true);
+        engine.set_store_failing(true);
         let answer = ask(&nurse, "to='juliet@example.com'", "info");
         assert!(answer[0].contains("<resource-constraint "), "{answer:?}");
     }

@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use throng_core::disco::DiscoInfo;
-use throng_core::feature::{Kind, Spec, Value};
-use throng_core::{Host, HostError, Limits};
+use throng_core::feature::{OptionKind, OptionValue, Spec};
+use throng_core::{Host, HostError, NodeLimits};
 
+use crate::built_in_specs::BUILT_IN;
 use crate::registry::{ALL, enable};
-use crate::specs::BUILT_IN;
 
 const GENERATED: &str =
     "<!-- Written by `cargo xtask codegen` from the features' declarations; change those. -->\n";
@@ -45,13 +45,14 @@ pub fn xeps() -> String {
         };
         let by =
             if is_module(module) { format!("[`{module}`](modules.md#{module})") } else { module.to_owned() };
-        let _ = writeln!(out, "| {link} | {} | {} | {by} | {} |", spec.title, spec.version, spec.left_out);
+        let _ =
+            writeln!(out, "| {link} | {} | {} | {by} | {} |", spec.title, spec.version, spec.not_implemented);
     }
     out
 }
 
 /// `docs/modules.md`: each module with its options.
-pub fn config() -> String {
+pub fn modules() -> String {
     let mut out = format!(
         "{GENERATED}# Modules\n\nA module is switched by its name, or configured by a table of that name:\n\n\
          ```toml\n[modules]\nsoftware_version = false\n\n[modules.offline]\nmax_messages = 200\n```\n\nA table switches its module on \
@@ -71,16 +72,16 @@ pub fn config() -> String {
         }
         for option in feature.options {
             let kind = match option.kind {
-                Kind::Bool => "true or false".to_owned(),
-                Kind::Int(low, high) => format!("{low} to {high}"),
-                Kind::Text => "text".to_owned(),
-                Kind::Texts => "list of texts".to_owned(),
+                OptionKind::Bool => "true or false".to_owned(),
+                OptionKind::Int(low, high) => format!("{low} to {high}"),
+                OptionKind::Text => "text".to_owned(),
+                OptionKind::Texts => "list of texts".to_owned(),
             };
             let default = match &option.default {
-                Value::Bool(b) => b.to_string(),
-                Value::Int(n) => n.to_string(),
-                Value::Text(t) => format!("\"{t}\""),
-                Value::Texts(list) => format!("{list:?}"),
+                OptionValue::Bool(b) => b.to_string(),
+                OptionValue::Int(n) => n.to_string(),
+                OptionValue::Text(t) => format!("\"{t}\""),
+                OptionValue::Texts(list) => format!("{list:?}"),
             };
             let _ = writeln!(out, "| `{}` | {kind} | `{default}` | {} |", option.key, option.doc);
         }
@@ -140,7 +141,7 @@ pub fn hooks() -> Result<String, HostError> {
         "{GENERATED}# Hooks\n\nThe handlers of a host with all modules, in the order in which they run. Inside a phase \
          the position in `registry.rs` decides.\n\n| Point | Phase | Module |\n| --- | --- | --- |\n"
     );
-    for line in host()?.hooks.order().lines() {
+    for line in default_host()?.hooks.order().lines() {
         let _ = writeln!(out, "| {} |", line.replace(' ', " | "));
     }
     Ok(out)
@@ -150,25 +151,25 @@ pub fn hooks() -> Result<String, HostError> {
 ///
 /// # Errors
 /// When the registry makes no host.
-pub fn golden() -> Result<[(&'static str, String); 4], HostError> {
-    let host = host()?;
+pub fn golden_files() -> Result<[(&'static str, String); 4], HostError> {
+    let host = default_host()?;
     let features = String::from_utf8_lossy(&host.stream_features).replace("/><", "/>\n<");
     Ok([
-        ("disco_server.txt", disco(&host.disco_server)),
-        ("disco_account.txt", disco(&host.disco_account)),
+        ("disco_server.txt", disco_text(&host.disco_server)),
+        ("disco_account.txt", disco_text(&host.disco_account)),
         ("hook_order.txt", host.hooks.order()),
         ("stream_features.txt", features + "\n"),
     ])
 }
 
 /// A host with every module that is on by default, and its defaults.
-fn host() -> Result<Host, HostError> {
+fn default_host() -> Result<Host, HostError> {
     // The empty configuration has no unknown names.
     let enabled = enable(&BTreeMap::new()).unwrap_or_default();
-    Host::build("example.org", &enabled, &Limits::default())
+    Host::build("example.org", &enabled, &NodeLimits::default())
 }
 
-fn disco(info: &DiscoInfo) -> String {
+fn disco_text(info: &DiscoInfo) -> String {
     let mut out = String::new();
     for i in &info.identities {
         let line = format!("identity {}/{} {}", i.category, i.kind, i.name);

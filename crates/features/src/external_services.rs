@@ -14,10 +14,12 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use jid::JidRef;
 use ring::hmac;
-use stanza::payload::time::utc;
+use stanza::payload::datetime::format_utc;
 use stanza::{StanzaCondition, StanzaError};
-use throng_core::feature::{Builder, Disco, Feature, Kind, OptionSpec, Spec, Value};
-use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, Target};
+use throng_core::feature::{
+    DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
+};
+use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::session::flags;
 use xml::{Ns, Writer};
 
@@ -29,27 +31,27 @@ pub static FEATURE: Feature = Feature {
         name: "XEP-0215",
         title: "External Service Discovery",
         version: "1.0.0",
-        left_out: "section 3.2: pushes; section 4: extended information",
+        not_implemented: "section 3.2: pushes; section 4: extended information",
     }],
-    disco: &[Disco::Server(Ns::ExtDisco2.as_str())],
+    disco: &[DiscoFeature::Server(Ns::ExtDisco2.as_str())],
     iq: &[SERVICES, CREDENTIALS],
     options: &[
         OptionSpec {
             key: "services",
-            kind: Kind::Texts,
-            default: Value::Texts(Vec::new()),
+            kind: OptionKind::Texts,
+            default: OptionValue::Texts(Vec::new()),
             doc: "The services, such as `stun:stun.example.org:3478` or `turn:turn.example.org:3478?transport=udp`.",
         },
         OptionSpec {
             key: "secret",
-            kind: Kind::Text,
-            default: Value::Text(std::borrow::Cow::Borrowed("")),
+            kind: OptionKind::Text,
+            default: OptionValue::Text(std::borrow::Cow::Borrowed("")),
             doc: "The secret shared with the TURN servers (coturn's `static-auth-secret`); without it there are no credentials.",
         },
         OptionSpec {
             key: "ttl_seconds",
-            kind: Kind::Int(60, 604_800),
-            default: Value::Int(86_400),
+            kind: OptionKind::Int(60, 604_800),
+            default: OptionValue::Int(86_400),
             doc: "How long credentials work, in seconds.",
         },
     ],
@@ -58,8 +60,8 @@ pub static FEATURE: Feature = Feature {
     ..Feature::EMPTY
 };
 
-const SERVICES: IqKey = IqKey::get(Target::Server, Ns::ExtDisco2, "services");
-const CREDENTIALS: IqKey = IqKey::get(Target::Server, Ns::ExtDisco2, "credentials");
+const SERVICES: IqKey = IqKey::get(IqTarget::Server, Ns::ExtDisco2, "services");
+const CREDENTIALS: IqKey = IqKey::get(IqTarget::Server, Ns::ExtDisco2, "credentials");
 
 /// One line of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,13 +72,13 @@ struct Service {
     transport: Option<String>,
 }
 
-struct Known {
+struct ServiceDirectory {
     services: Vec<Service>,
-    key: Option<Key>,
+    key: Option<CredentialKey>,
     ttl: u64,
 }
 
-struct Key(hmac::Key);
+struct CredentialKey(hmac::Key);
 
 struct Credentials {
     username: String,
@@ -86,7 +88,7 @@ struct Credentials {
 
 impl Service {
     /// Reads `type:host[:port][?transport=udp|tcp]`, with an IPv6 address in brackets.
-    fn read(text: &str) -> Option<Service> {
+    fn parse(text: &str) -> Option<Service> {
         let (kind, rest) = text.split_once(':')?;
         let (place, transport) = match rest.split_once('?') {
             None => (rest, None),
@@ -144,7 +146,7 @@ impl Service {
     }
 }
 
-impl Key {
+impl CredentialKey {
     fn sign(&self, text: &str) -> String {
         BASE64_STANDARD.encode(hmac::sign(&self.0, text.as_bytes()))
     }
@@ -154,14 +156,14 @@ impl Key {
         let pseudonym: String = pseudonym.as_ref().iter().take(8).map(|b| format!("{b:02x}")).collect();
         let ends = now + ttl;
         let username = format!("{ends}:{pseudonym}");
-        Credentials { password: self.sign(&username), username, expires: utc(ends * 1000, false) }
+        Credentials { password: self.sign(&username), username, expires: format_utc(ends * 1000, false) }
     }
 }
 
-fn build(builder: &mut Builder<'_>) {
+fn build(builder: &mut FeatureBuilder<'_>) {
     let mut services = Vec::new();
     for text in builder.options.texts("services") {
-        match Service::read(text) {
+        match Service::parse(text) {
             Some(service) => services.push(service),
             None => tracing::error!(
                 service = text.as_str(),
@@ -174,19 +176,22 @@ fn build(builder: &mut Builder<'_>) {
     services.sort_by_key(|service| !service.wants_credentials());
     let secret = Secret::from(builder.options.text("secret"));
     let key = (!secret.is_empty())
-        .then(|| Key(hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, secret.expose())));
+        .then(|| CredentialKey(hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, secret.expose())));
     let ttl = builder.options.int("ttl_seconds").unsigned_abs();
-    let known = std::sync::Arc::new(Known { services, key, ttl });
+    let known = std::sync::Arc::new(ServiceDirectory { services, key, ttl });
     let other = known.clone();
-    builder.iq(SERVICES, move |r: &mut IqRequest<'_>| IqFlow::Reply(all(&known, r)));
-    builder.iq(CREDENTIALS, move |r: &mut IqRequest<'_>| IqFlow::Reply(one(&other, r)));
+    builder.iq(SERVICES, move |r: &mut IqRequest<'_>| IqFlow::Reply(answer_services(&known, r)));
+    builder.iq(CREDENTIALS, move |r: &mut IqRequest<'_>| IqFlow::Reply(answer_credentials(&other, r)));
 }
 
 /// Credentials for the asker, if there can be any.
 ///
 /// # Errors
 /// `forbidden` for guests and strangers.
-fn admit(known: &Known, request: &IqRequest<'_>) -> Result<Option<Credentials>, StanzaError> {
+fn credentials_for(
+    known: &ServiceDirectory,
+    request: &IqRequest<'_>,
+) -> Result<Option<Credentials>, StanzaError> {
     let session = request.session.filter(|session| !session.flags.has(flags::EPHEMERAL));
     let session = session.ok_or_else(|| {
         StanzaError::new(StanzaCondition::Forbidden).text("the services are for users with an account here")
@@ -196,8 +201,8 @@ fn admit(known: &Known, request: &IqRequest<'_>) -> Result<Option<Credentials>, 
 }
 
 /// Sections 3.1 and 3.2.
-fn all(known: &Known, request: &IqRequest<'_>) -> IqAnswer {
-    let credentials = admit(known, request)?;
+fn answer_services(known: &ServiceDirectory, request: &IqRequest<'_>) -> IqAnswer {
+    let credentials = credentials_for(known, request)?;
     let tree = request.tree()?;
     let wanted = tree.root().child_elements().next().and_then(|services| services.attr("type"));
     let mut out = Vec::with_capacity(256);
@@ -211,8 +216,8 @@ fn all(known: &Known, request: &IqRequest<'_>) -> IqAnswer {
 }
 
 /// Section 3.3.
-fn one(known: &Known, request: &IqRequest<'_>) -> IqAnswer {
-    let credentials = admit(known, request)?;
+fn answer_credentials(known: &ServiceDirectory, request: &IqRequest<'_>) -> IqAnswer {
+    let credentials = credentials_for(known, request)?;
     let tree = request.tree()?;
     let service = tree.root().child_elements().next().and_then(|c| c.child("service", Ns::ExtDisco2));
     let bad = || {
@@ -249,18 +254,19 @@ fn one(known: &Known, request: &IqRequest<'_>) -> IqAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use testkit::{Engine as TestEngine, assert_same};
-    use throng_core::feature::Options;
-    use throng_core::{Enabled, Limits};
+    use testkit::{TestNode as TestEngine, assert_same};
+    use throng_core::feature::FeatureOptions;
+    use throng_core::{EnabledFeature, NodeLimits};
 
     fn engine(services: &[&str], secret: &str) -> TestEngine {
-        let mut options = Options::defaults(FEATURE.options);
+        let mut options = FeatureOptions::defaults(FEATURE.options);
         let services = services.iter().map(|s| (*s).to_owned()).collect();
-        options.set(FEATURE.options, "services", Value::Texts(services)).unwrap();
-        options.set(FEATURE.options, "secret", Value::Text(secret.to_owned().into())).unwrap();
-        let engine = TestEngine::start(&[Enabled { feature: &FEATURE, options }], Limits::default());
-        engine.user("bard");
-        engine.user("iago@example.net");
+        options.set(FEATURE.options, "services", OptionValue::Texts(services)).unwrap();
+        options.set(FEATURE.options, "secret", OptionValue::Text(secret.to_owned().into())).unwrap();
+        let engine =
+            TestEngine::start(&[EnabledFeature { feature: &FEATURE, options }], NodeLimits::default());
+        engine.create_user("bard");
+        engine.create_user("iago@example.net");
         engine
     }
     fn services(attrs: &str) -> String {
@@ -280,9 +286,9 @@ mod tests {
     const STUN: &str = "<service type='stun' host='stun.example.com' port='3478' transport='udp'/>";
 
     #[test]
-    fn lines_of_the_configuration() {
+    fn service_lines_of_the_configuration_are_parsed() {
         let read = |text: &str| {
-            Service::read(text).map(|s| (s.kind, s.host, s.port, s.transport.unwrap_or_default()))
+            Service::parse(text).map(|s| (s.kind, s.host, s.port, s.transport.unwrap_or_default()))
         };
         let service = |kind: &str, host: &str, port, transport: &str| {
             Some((kind.to_owned(), host.to_owned(), port, transport.to_owned()))
@@ -314,19 +320,22 @@ mod tests {
     }
 
     #[test]
-    fn sections_3_1_and_3_2_all_services_and_some() {
+    fn sections_3_1_and_3_2_services_are_listed_and_filtered_by_type() {
         let engine = engine(&["stun:stun.example.com", "turn:turn.example.com", "bad line"], "");
         let bard = engine.connect("bard", "globe");
         let turn =
             "<service type='turn' host='turn.example.com' port='3478' transport='udp' restricted='1'/>";
         // TURN first, whatever the order of the configuration.
-        assert_same(&bard.ask(&services("")), &[result("services", &format!(">{turn}{STUN}</services>"))]);
         assert_same(
-            &bard.ask(&services(" type='stun'")),
+            &bard.request(&services("")),
+            &[result("services", &format!(">{turn}{STUN}</services>"))],
+        );
+        assert_same(
+            &bard.request(&services(" type='stun'")),
             &[result("services", &format!(" type='stun'>{STUN}</services>"))],
         );
-        assert_same(&bard.ask(&services(" type='ftp'")), &[result("services", " type='ftp'/>")]);
-        let missing = bard.ask(&credentials("<service type='turn' host='turn.example.com'/>"));
+        assert_same(&bard.request(&services(" type='ftp'")), &[result("services", " type='ftp'/>")]);
+        let missing = bard.request(&credentials("<service type='turn' host='turn.example.com'/>"));
         assert!(
             missing[0].contains("<item-not-found") && missing[0].contains("no secret"),
             "without a secret there are none: {missing:?}"
@@ -335,7 +344,7 @@ mod tests {
 
     #[test]
     fn credentials_end_and_can_be_checked_with_the_secret_alone() {
-        let key = Key(hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, b"logen"));
+        let key = CredentialKey(hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, b"logen"));
         // printf 1433895918:506f6c | openssl dgst -sha1 -hmac logen -binary | base64
         assert_eq!(key.sign("1433895918:506f6c"), VECTOR);
         let bard = jid::Jid::parse("bard@example.com").unwrap();
@@ -355,12 +364,12 @@ mod tests {
         let engine =
             engine(&["stun:stun.example.com", "turn:turn.example.com", "turn:turn.example.com:80"], "logen");
         let bard = engine.connect("bard", "globe");
-        let answer = bard.ask(&services("")).remove(0);
+        let answer = bard.request(&services("")).remove(0);
         assert_eq!(answer.matches("username='").count(), 2, "{answer}");
-        let answer = bard.ask(&credentials("<service type='turn' host='turn.example.com'/>")).remove(0);
+        let answer = bard.request(&credentials("<service type='turn' host='turn.example.com'/>")).remove(0);
         assert_eq!(answer.matches(" password='").count(), 2, "{answer}");
         let answer =
-            bard.ask(&credentials("<service type='turn' host='turn.example.com' port='80'/>")).remove(0);
+            bard.request(&credentials("<service type='turn' host='turn.example.com' port='80'/>")).remove(0);
         assert_eq!(answer.matches(" port='80'").count(), 1, "{answer}");
         for (service, condition, text) in [
             ("<service type='turn' host='other.example.com'/>", "item-not-found", "no such service"),
@@ -369,7 +378,7 @@ mod tests {
             ("<service type='turn' host='turn.example.com' port='x'/>", "bad-request", "type and host"),
             ("", "bad-request", "type and host"),
         ] {
-            let answer = bard.ask(&credentials(service)).remove(0);
+            let answer = bard.request(&credentials(service)).remove(0);
             assert!(
                 answer.contains(&format!("<{condition} ")) && answer.contains(text),
                 "{service}: {answer}"
@@ -378,13 +387,13 @@ mod tests {
     }
 
     #[test]
-    fn guests_and_strangers_get_nothing() {
+    fn guests_and_users_of_other_domains_are_refused() {
         let engine = engine(&["turn:turn.example.com"], "logen");
         let guest = engine.connect_anonymous("guest", "globe");
         let stranger = engine.connect("iago@example.net", "globe");
         for client in [&guest, &stranger] {
             for ask in [services(""), credentials("<service type='turn' host='turn.example.com'/>")] {
-                let answer = client.ask(&ask).remove(0);
+                let answer = client.request(&ask).remove(0);
                 assert!(answer.contains("<forbidden ") && !answer.contains("password"), "{answer}");
             }
         }

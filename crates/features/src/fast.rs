@@ -1,9 +1,9 @@
-//! The switch and the options of logins with tokens: XEP-0484. The streams do it (`streams/src/negotiate/fast.rs`), as part
+//! The switch and the options of logins with tokens: XEP-0484. The streams do it (`streams/src/negotiate/fast_tokens.rs`), as part
 //! of `sasl2`.
 //!
 //! Left out: everything; see there. The trap: an option that is renamed here is asked for there.
 
-use throng_core::feature::{Feature, Kind, OptionSpec, Spec, Value};
+use throng_core::feature::{Feature, OptionKind, OptionSpec, OptionValue, Spec};
 
 /// Fast Authentication Streamlining Tokens.
 pub static FEATURE: Feature = Feature {
@@ -13,25 +13,25 @@ pub static FEATURE: Feature = Feature {
         name: "XEP-0484",
         title: "Fast Authentication Streamlining Tokens",
         version: "0.2.0",
-        left_out: "TLS early data, and so `count`; HT-SHA-256-UNIQ",
+        not_implemented: "TLS early data, and so `count`; HT-SHA-256-UNIQ",
     }],
     options: &[
         OptionSpec {
             key: "lifetime_hours",
-            kind: Kind::Int(1, 87_600),
-            default: Value::Int(504),
+            kind: OptionKind::Int(1, 87_600),
+            default: OptionValue::Int(504),
             doc: "Hours until a token expires that is not used.",
         },
         OptionSpec {
             key: "rotate_hours",
-            kind: Kind::Int(1, 87_600),
-            default: Value::Int(24),
+            kind: OptionKind::Int(1, 87_600),
+            default: OptionValue::Int(24),
             doc: "Age in hours from which a token is replaced when it is used.",
         },
         OptionSpec {
             key: "max_clients_per_account",
-            kind: Kind::Int(1, 64),
-            default: Value::Int(32),
+            kind: OptionKind::Int(1, 64),
+            default: OptionValue::Int(32),
             doc: "Clients of one account that may have tokens; the one that got its last token first loses it.",
         },
     ],

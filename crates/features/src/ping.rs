@@ -11,63 +11,65 @@
 
 use base::id::random_id;
 use stanza::StanzaCondition;
-use throng_core::fault::store_error;
-use throng_core::feature::{Builder, Disco, Feature, Kind, OptionSpec, Spec, Value};
-use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, Target};
+use throng_core::feature::{
+    DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
+};
+use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
+use throng_core::server_error::store_error;
 use throng_core::session::Session;
 use throng_core::visibility::Visibility;
-use throng_core::{Effects, Frame};
+use throng_core::{Effects, SharedStanza};
 use xml::Ns;
 
 /// XMPP Ping.
 pub static FEATURE: Feature = Feature {
     name: "ping",
     summary: "Answers pings and asks silent clients for a sign of life.",
-    specs: &[Spec { name: "XEP-0199", title: "XMPP Ping", version: "2.0.1", left_out: "" }],
-    disco: &[Disco::Server(Ns::Ping.as_str()), Disco::Account(Ns::Ping.as_str())],
+    specs: &[Spec { name: "XEP-0199", title: "XMPP Ping", version: "2.0.1", not_implemented: "" }],
+    disco: &[DiscoFeature::Server(Ns::Ping.as_str()), DiscoFeature::Account(Ns::Ping.as_str())],
     iq: &[SERVER, OWN, OTHER],
     options: &[OptionSpec {
         key: "idle_probe",
-        kind: Kind::Bool,
-        default: Value::Bool(true),
+        kind: OptionKind::Bool,
+        default: OptionValue::Bool(true),
         doc: "Ping clients that have been silent for `limits.idle_ping_seconds` and close streams that do not answer.",
     }],
     build,
     ..Feature::EMPTY
 };
 
-const SERVER: IqKey = IqKey::get(Target::Server, Ns::Ping, "ping");
-const OWN: IqKey = IqKey::get(Target::OwnAccount, Ns::Ping, "ping");
-const OTHER: IqKey = IqKey::get(Target::Account, Ns::Ping, "ping");
+const SERVER: IqKey = IqKey::get(IqTarget::Server, Ns::Ping, "ping");
+const OWN: IqKey = IqKey::get(IqTarget::OwnAccount, Ns::Ping, "ping");
+const OTHER: IqKey = IqKey::get(IqTarget::Account, Ns::Ping, "ping");
 
-fn build(builder: &mut Builder<'_>) {
+fn build(builder: &mut FeatureBuilder<'_>) {
     builder.iq(SERVER, |_: &mut IqRequest<'_>| IqFlow::empty());
     builder.iq(OWN, |_: &mut IqRequest<'_>| IqFlow::empty());
-    builder.iq(OTHER, other);
+    builder.iq(OTHER, ping_account);
     if builder.options.bool("idle_probe") {
-        builder.idle_probe(probe);
+        builder.keep_alive_ping(keepalive_ping);
     }
 }
 
 /// On behalf of another account.
-fn other(request: &mut IqRequest<'_>) -> IqFlow {
+fn ping_account(request: &mut IqRequest<'_>) -> IqFlow {
     let answer = |trusted: bool| -> IqAnswer {
         if trusted { Ok(Vec::new()) } else { Err(StanzaCondition::ServiceUnavailable.into()) }
     };
     let Some(to) = request.to else { return IqFlow::Reply(answer(false)) };
     match request.node.visibility(to, request.from) {
         Visibility::Visible => IqFlow::Reply(answer(true)),
-        Visibility::Ask(question) => IqFlow::Wait(Box::pin(async move {
-            (question.ask().await.map_err(store_error).and_then(answer), Effects::default())
+        Visibility::NeedsCheck(question) => IqFlow::Wait(Box::pin(async move {
+            (question.run().await.map_err(store_error).and_then(answer), Effects::default())
         })),
     }
 }
 
 /// The question of section 4.1.
-fn probe(session: &Session) -> Option<Frame> {
-    Frame::build(|w| {
+fn keepalive_ping(session: &Session) -> Option<SharedStanza> {
+    SharedStanza::build(|w| {
         w.start("iq").attr("from", session.account.host.domain()).attr("to", session.jid.as_str());
-        w.attr("id", &random_id()).attr("type", "get").empty("ping", Ns::Ping).end();
+        w.attr("id", &random_id()).attr("type", "get").empty_element("ping", Ns::Ping).end();
     })
 }
 
@@ -75,14 +77,14 @@ fn probe(session: &Session) -> Option<Frame> {
 mod tests {
     use super::*;
     use store::Subscription;
-    use testkit::{Engine, assert_same};
-    use throng_core::feature::Options;
-    use throng_core::{Enabled, Limits};
+    use testkit::{TestNode, assert_same};
+    use throng_core::feature::FeatureOptions;
+    use throng_core::{EnabledFeature, NodeLimits};
 
     #[test]
-    fn section_4_2_client_to_server() {
-        let engine = Engine::new(&[&FEATURE]);
-        engine.user("juliet");
+    fn section_4_2_a_client_pings_the_server() {
+        let engine = TestNode::new(&[&FEATURE]);
+        engine.create_user("juliet");
         let juliet = engine.connect("juliet", "balcony");
         for (to, from) in [
             ("to='example.com'", "from='example.com'"),
@@ -90,7 +92,7 @@ mod tests {
             ("", ""),
         ] {
             let answer =
-                juliet.ask(&format!("<iq {to} id='c2s1' type='get'><ping xmlns='urn:xmpp:ping'/></iq>"));
+                juliet.request(&format!("<iq {to} id='c2s1' type='get'><ping xmlns='urn:xmpp:ping'/></iq>"));
             assert_same(
                 &answer,
                 &[format!("<iq {from} to='juliet@example.com/balcony' id='c2s1' type='result'/>")],
@@ -100,20 +102,20 @@ mod tests {
 
     #[test]
     fn rfc_6121_section_8_5_1_only_who_may_see_an_account_is_answered_for_it() {
-        let engine = Engine::new(&[&FEATURE]);
+        let engine = TestNode::new(&[&FEATURE]);
         for user in ["juliet", "romeo@example.net", "nurse", "friend", "paris"] {
-            engine.user(user);
+            engine.create_user(user);
         }
         for friend in ["romeo@example.net", "friend"] {
-            engine.contact(friend, "juliet@example.com", Subscription::FROM);
+            engine.add_contact(friend, "juliet@example.com", Subscription::FROM);
         }
         // The other direction tells nothing.
-        engine.contact("paris", "juliet@example.com", Subscription::TO);
+        engine.add_contact("paris", "juliet@example.com", Subscription::TO);
         let juliet = engine.connect("juliet", "balcony");
         let _connected = [engine.connect("friend", "1"), engine.connect("nurse", "1")];
         let ask = |to: &str, payload: &str| {
             juliet.recv();
-            juliet.ask(&format!("<iq to='{to}' id='1' type='get'>{payload}</iq>")).remove(0)
+            juliet.request(&format!("<iq to='{to}' id='1' type='get'>{payload}</iq>")).remove(0)
         };
         let ping = "<ping xmlns='urn:xmpp:ping'/>";
         for to in ["romeo@example.net", "friend@example.com"] {
@@ -133,11 +135,11 @@ mod tests {
     }
 
     #[test]
-    fn section_4_1_the_question_for_a_sign_of_life() {
-        let engine = Engine::new(&[&FEATURE]);
-        engine.user("juliet");
+    fn section_4_1_the_server_pings_an_idle_client() {
+        let engine = TestNode::new(&[&FEATURE]);
+        engine.create_user("juliet");
         let juliet = engine.connect("juliet", "balcony");
-        let probe = juliet.session.account.host.idle_probe.expect("on by default");
+        let probe = juliet.session.account.host.keep_alive_ping.expect("on by default");
         let frame = probe(&juliet.session).unwrap();
         let id = frame.head().id(frame.bytes()).unwrap().into_owned();
         assert_same(
@@ -148,8 +150,8 @@ mod tests {
             )],
         );
         // The pong, and the refusal of a client that does not know pings, end here.
-        let pong = juliet.ask(&format!("<iq to='example.com' id='{id}' type='result'/>"));
-        let refusal = juliet.ask(&format!(
+        let pong = juliet.request(&format!("<iq to='example.com' id='{id}' type='result'/>"));
+        let refusal = juliet.request(&format!(
             "<iq to='example.com' id='{id}' type='error'><ping xmlns='urn:xmpp:ping'/><error type='cancel'>\
              <service-unavailable xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></iq>"
         ));
@@ -158,9 +160,9 @@ mod tests {
 
     #[test]
     fn the_probe_can_be_switched_off() {
-        let mut options = Options::defaults(FEATURE.options);
-        options.set(FEATURE.options, "idle_probe", Value::Bool(false)).unwrap();
-        let engine = Engine::start(&[Enabled { feature: &FEATURE, options }], Limits::default());
-        assert!(engine.node.host("example.com").unwrap().idle_probe.is_none());
+        let mut options = FeatureOptions::defaults(FEATURE.options);
+        options.set(FEATURE.options, "idle_probe", OptionValue::Bool(false)).unwrap();
+        let engine = TestNode::start(&[EnabledFeature { feature: &FEATURE, options }], NodeLimits::default());
+        assert!(engine.node.host("example.com").unwrap().keep_alive_ping.is_none());
     }
 }

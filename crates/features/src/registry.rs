@@ -10,8 +10,8 @@
 
 use std::collections::BTreeMap;
 
-use throng_core::Enabled;
-use throng_core::feature::{Feature, Options, Value};
+use throng_core::EnabledFeature;
+use throng_core::feature::{Feature, FeatureOptions, OptionValue};
 
 /// Every feature, in order.
 pub static ALL: &[&Feature] = &[
@@ -24,19 +24,19 @@ pub static ALL: &[&Feature] = &[
     &crate::blocking::FEATURE,
     // Requests that clients make first. None of these registers a handler on the stanza path, so among
     // themselves their order does not matter.
-    &crate::session::FEATURE,
+    &crate::legacy_session::FEATURE,
     &crate::disco::FEATURE,
     &crate::caps::FEATURE,
     &crate::ping::FEATURE,
-    &crate::time::FEATURE,
-    &crate::version::FEATURE,
+    &crate::entity_time::FEATURE,
+    &crate::software_version::FEATURE,
     &crate::vcard::FEATURE,
-    &crate::private::FEATURE,
-    &crate::contact::FEATURE,
+    &crate::private_storage::FEATURE,
+    &crate::contact_info::FEATURE,
     &crate::external_services::FEATURE,
-    &crate::search::FEATURE,
+    &crate::user_search::FEATURE,
     // Before presence, which takes what a session says as it goes.
-    &crate::last::FEATURE,
+    &crate::last_activity::FEATURE,
     // Spoken by the streams themselves; it only announces and limits.
     &crate::stream_management::FEATURE,
     // Commands; a door and what is behind it.
@@ -67,7 +67,7 @@ pub enum ModuleConfig {
     /// `name = true` or `name = false`
     Switch(bool),
     /// `[modules.name]`; `enabled` switches, the rest are options. A table alone switches the module on.
-    Options(BTreeMap<String, Value>),
+    Options(BTreeMap<String, OptionValue>),
 }
 
 /// The features that are on, in registry order, with complete options.
@@ -75,17 +75,17 @@ pub enum ModuleConfig {
 /// # Errors
 /// One sentence with the mend: an unknown module or option (with the nearest name), a value of the wrong type.
 /// Whether a needed feature is off is found when the host is built.
-pub fn enable(modules: &BTreeMap<String, ModuleConfig>) -> Result<Vec<Enabled>, String> {
+pub fn enable(modules: &BTreeMap<String, ModuleConfig>) -> Result<Vec<EnabledFeature>, String> {
     for name in modules.keys() {
         if !ALL.iter().any(|f| f.name == name) {
-            let near = nearest(name, ALL.iter().map(|f| f.name));
+            let near = did_you_mean(name, ALL.iter().map(|f| f.name));
             return Err(format!("unknown module \"{name}\" under [modules]{near}"));
         }
     }
     let mut enabled = Vec::new();
     for feature in ALL {
         let mut on = feature.default_on;
-        let mut options = Options::defaults(feature.options);
+        let mut options = FeatureOptions::defaults(feature.options);
         match modules.get(feature.name) {
             None => {}
             Some(ModuleConfig::Switch(switch)) => on = *switch,
@@ -93,7 +93,7 @@ pub fn enable(modules: &BTreeMap<String, ModuleConfig>) -> Result<Vec<Enabled>, 
                 on = true;
                 for (key, value) in table {
                     match (key.as_str(), value) {
-                        ("enabled", Value::Bool(switch)) => on = *switch,
+                        ("enabled", OptionValue::Bool(switch)) => on = *switch,
                         ("enabled", _) => {
                             return Err(format!(
                                 "modules.{}: \"enabled\" must be true or false",
@@ -106,31 +106,36 @@ pub fn enable(modules: &BTreeMap<String, ModuleConfig>) -> Result<Vec<Enabled>, 
             }
         }
         if on {
-            enabled.push(Enabled { feature, options });
+            enabled.push(EnabledFeature { feature, options });
         }
     }
     Ok(enabled)
 }
 
-fn set(feature: &Feature, options: &mut Options, key: &str, value: &Value) -> Result<(), String> {
+fn set(
+    feature: &Feature,
+    options: &mut FeatureOptions,
+    key: &str,
+    value: &OptionValue,
+) -> Result<(), String> {
     options.set(feature.options, key, value.clone()).map_err(|error| {
         let known = feature.options.iter().any(|o| o.key == key);
         let names = feature.options.iter().map(|o| o.key).chain(["enabled"]);
-        let near = if known { String::new() } else { nearest(key, names) };
+        let near = if known { String::new() } else { did_you_mean(key, names) };
         format!("modules.{}: {error}{near}", feature.name)
     })
 }
 
 /// `; did you mean "x"?`, or nothing if no name is near.
-pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
-    match names.map(|n| (distance(name, n), n)).min() {
+pub fn did_you_mean<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
+    match names.map(|n| (edit_distance(name, n), n)).min() {
         Some((d, near)) if d <= 1 + name.len() / 3 => format!("; did you mean \"{near}\"?"),
         _ => String::new(),
     }
 }
 
 /// Insertions, removals and replacements that lead from one name to the other (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
+fn edit_distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {
         let mut diagonal = row[0];
@@ -148,12 +153,13 @@ fn distance(a: &str, b: &str) -> usize {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
-    use testkit::Engine;
-    use throng_core::{Host, Limits};
+    use testkit::TestNode;
+    use throng_core::{Host, NodeLimits};
 
-    fn all(names: &BTreeSet<&str>) -> Vec<Enabled> {
+    fn all(names: &BTreeSet<&str>) -> Vec<EnabledFeature> {
         let on = ALL.iter().filter(|f| names.contains(f.name));
-        on.map(|feature| Enabled { feature, options: Options::defaults(feature.options) }).collect()
+        on.map(|feature| EnabledFeature { feature, options: FeatureOptions::defaults(feature.options) })
+            .collect()
     }
     fn find(name: &str) -> &'static Feature {
         ALL.iter().find(|f| f.name == name).unwrap_or_else(|| panic!("no feature {name}"))
@@ -170,10 +176,10 @@ mod tests {
         }
     }
     /// Builds a host and lets one user write to another.
-    fn works(names: &BTreeSet<&'static str>) {
-        let engine = Engine::start(&all(names), Limits::default());
-        engine.user("romeo@example.net");
-        engine.user("juliet");
+    fn assert_routes_messages(names: &BTreeSet<&'static str>) {
+        let engine = TestNode::start(&all(names), NodeLimits::default());
+        engine.create_user("romeo@example.net");
+        engine.create_user("juliet");
         let romeo = engine.connect("romeo@example.net", "orchard");
         let juliet = engine.connect("juliet", "balcony");
         romeo.send("<message to='juliet@example.com/balcony' type='chat'><body>Neither</body></message>");
@@ -185,7 +191,7 @@ mod tests {
     fn config(entries: &[(&str, ModuleConfig)]) -> BTreeMap<String, ModuleConfig> {
         entries.iter().map(|(name, config)| ((*name).to_owned(), config.clone())).collect()
     }
-    fn options(entries: &[(&str, Value)]) -> ModuleConfig {
+    fn options(entries: &[(&str, OptionValue)]) -> ModuleConfig {
         ModuleConfig::Options(entries.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect())
     }
     fn refused(entries: &[(&str, ModuleConfig)]) -> String {
@@ -218,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn each_command_says_what_it_is() {
+    fn each_command_is_described() {
         let mut names = BTreeSet::new();
         for command in ALL.iter().flat_map(|f| f.commands.iter()) {
             let name = command.name;
@@ -230,7 +236,7 @@ mod tests {
             assert!(command.node == name || command.node.ends_with(&format!("#{name}")), "{name}");
             assert!(!command.title.is_empty() && command.doc.ends_with('.'), "{name}");
             for fields in [command.input, command.output] {
-                let of = |f: fn(&throng_core::command::Field) -> &'static str| -> BTreeSet<_> {
+                let of = |f: fn(&throng_core::command::CommandField) -> &'static str| -> BTreeSet<_> {
                     fields.iter().map(f).collect()
                 };
                 assert_eq!(
@@ -245,36 +251,39 @@ mod tests {
             }
             // What is left out, and every default and proposal, is accepted.
             for field in command.input {
-                let mut given = throng_core::command::Given::default();
+                let mut given = throng_core::command::RawArguments::default();
                 for field in command.input.iter().filter(|f| f.required) {
                     given.add(field.name, example(field).to_owned());
                 }
-                if let throng_core::command::FieldKind::Int(_, _, proposals) = field.kind {
+                if let throng_core::command::CommandFieldKind::Int(_, _, proposals) = field.kind {
                     for (value, _) in proposals {
                         let mut given = given.clone();
                         given.0.retain(|(key, _)| key != field.name);
                         given.add(field.name, value.to_string());
-                        assert!(command.read(&given, throng_core::command::Key::Name).is_ok(), "{name}");
+                        assert!(
+                            command.parse_input(&given, throng_core::command::FieldNaming::Name).is_ok(),
+                            "{name}"
+                        );
                     }
                 }
-                let read = command.read(&given, throng_core::command::Key::Name);
+                let read = command.parse_input(&given, throng_core::command::FieldNaming::Name);
                 assert!(read.is_ok(), "{name}: {read:?}");
             }
         }
         assert!(names.len() >= 30);
     }
-    fn example(field: &throng_core::command::Field) -> &'static str {
-        use throng_core::command::FieldKind;
+    fn example(field: &throng_core::command::CommandField) -> &'static str {
+        use throng_core::command::CommandFieldKind;
         match field.kind {
-            FieldKind::Jid | FieldKind::Jids => "juliet@example.com",
-            FieldKind::Int(..) | FieldKind::Count(..) | FieldKind::Bool => "1",
-            FieldKind::Choice(list) => list[0].0,
+            CommandFieldKind::Jid | CommandFieldKind::Jids => "juliet@example.com",
+            CommandFieldKind::Int(..) | CommandFieldKind::Count(..) | CommandFieldKind::Bool => "1",
+            CommandFieldKind::Choice(list) => list[0].0,
             _ => "text",
         }
     }
 
     #[test]
-    fn each_feature_says_what_it_is() {
+    fn each_feature_is_described() {
         for feature in ALL {
             assert!(feature.summary.ends_with('.'), "{}: the summary is one sentence", feature.name);
             assert!(!feature.specs.is_empty(), "{} implements nothing", feature.name);
@@ -286,7 +295,7 @@ mod tests {
             }
             for option in feature.options {
                 assert!(option.doc.ends_with('.'), "{}.{}", feature.name, option.key);
-                let mut set = Options::default();
+                let mut set = FeatureOptions::default();
                 let default = set.set(feature.options, option.key, option.default.clone());
                 assert_eq!(default, Ok(()), "{}.{}", feature.name, option.key);
             }
@@ -295,31 +304,31 @@ mod tests {
 
     #[test]
     fn each_feature_alone_makes_a_working_host() {
-        works(&BTreeSet::new());
+        assert_routes_messages(&BTreeSet::new());
         for feature in ALL {
             let mut names = BTreeSet::from([feature.name]);
             with_needs(&mut names);
-            works(&names);
+            assert_routes_messages(&names);
         }
     }
 
     #[test]
     fn all_features_but_one_make_a_working_host() {
-        works(&ALL.iter().map(|f| f.name).collect());
+        assert_routes_messages(&ALL.iter().map(|f| f.name).collect());
         for without in ALL {
             let names = ALL.iter().map(|f| f.name).filter(|name| {
                 let mut needed = BTreeSet::from([*name]);
                 with_needs(&mut needed);
                 !needed.contains(without.name)
             });
-            works(&names.collect());
+            assert_routes_messages(&names.collect());
         }
     }
 
     #[test]
     fn golden_files_are_fresh() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
-        for (name, fresh) in crate::docs::golden().unwrap() {
+        for (name, fresh) in crate::docs::golden_files().unwrap() {
             let kept = std::fs::read_to_string(folder.join(name)).unwrap_or_default();
             assert!(
                 kept == fresh,
@@ -334,16 +343,19 @@ mod tests {
         let names: Vec<_> = enabled.iter().map(|e| e.feature.name).collect();
         let want: Vec<_> = ALL.iter().filter(|f| f.default_on).map(|f| f.name).collect();
         assert_eq!(names, want);
-        assert!(Host::build("example.org", &enabled, &Limits::default()).is_ok());
+        assert!(Host::build("example.org", &enabled, &NodeLimits::default()).is_ok());
     }
 
     #[test]
     fn modules_are_switched_and_configured() {
         let enabled = enable(&config(&[
             ("entity_time", ModuleConfig::Switch(false)),
-            ("ping", options(&[("idle_probe", Value::Bool(false))])),
-            ("software_version", options(&[("enabled", Value::Bool(false)), ("show_os", Value::Bool(true))])),
-            ("offline", options(&[("max_messages", Value::Int(7))])),
+            ("ping", options(&[("idle_probe", OptionValue::Bool(false))])),
+            (
+                "software_version",
+                options(&[("enabled", OptionValue::Bool(false)), ("show_os", OptionValue::Bool(true))]),
+            ),
+            ("offline", options(&[("max_messages", OptionValue::Int(7))])),
         ]))
         .unwrap();
         let of = |name: &str| enabled.iter().find(|e| e.feature.name == name);
@@ -354,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_one_sentence_with_the_mend() {
+    fn errors_are_one_sentence_with_the_fix() {
         let on = ModuleConfig::Switch(true);
         assert_eq!(
             refused(&[("ofline", on.clone())]),
@@ -362,21 +374,24 @@ mod tests {
         );
         assert_eq!(refused(&[("quantum", on)]), "unknown module \"quantum\" under [modules]");
         assert_eq!(
-            refused(&[("offline", options(&[("max_mesages", Value::Int(1))]))]),
+            refused(&[("offline", options(&[("max_mesages", OptionValue::Int(1))]))]),
             "modules.offline: unknown option \"max_mesages\"; did you mean \"max_messages\"?"
         );
         assert_eq!(
-            refused(&[("offline", options(&[("max_messages", Value::Int(-1))]))]),
+            refused(&[("offline", options(&[("max_messages", OptionValue::Int(-1))]))]),
             "modules.offline: \"max_messages\" must be between 0 and 1000000"
         );
         assert_eq!(
-            refused(&[("ping", options(&[("enabled", Value::Int(1))]))]),
+            refused(&[("ping", options(&[("enabled", OptionValue::Int(1))]))]),
             "modules.ping: \"enabled\" must be true or false"
         );
     }
 
     #[test]
-    fn names_are_near_by_edits() {
-        assert_eq!((distance("", "ab"), distance("kitten", "sitting"), distance("ping", "ping")), (2, 3, 0));
+    fn suggestions_go_by_edit_distance() {
+        assert_eq!(
+            (edit_distance("", "ab"), edit_distance("kitten", "sitting"), edit_distance("ping", "ping")),
+            (2, 3, 0)
+        );
     }
 }

@@ -13,9 +13,14 @@ pub static FEATURE: Feature = Feature {
             name: "XEP-0388",
             title: "Extensible SASL Profile",
             version: "1.0.4",
-            left_out: "mandatory tasks such as a second factor",
+            not_implemented: "mandatory tasks such as a second factor",
         },
-        Spec { name: "XEP-0509", title: "Initial Authentication Pipelining", version: "0.2.0", left_out: "" },
+        Spec {
+            name: "XEP-0509",
+            title: "Initial Authentication Pipelining",
+            version: "0.2.0",
+            not_implemented: "",
+        },
     ],
     ..Feature::EMPTY
 };

@@ -1,4 +1,4 @@
-//! The switch of upgrades of stored keys: XEP-0480. The streams do it (`streams/src/negotiate/upgrade.rs`), as part of
+//! The switch of upgrades of stored keys: XEP-0480. The streams do it (`streams/src/negotiate/scram_upgrade.rs`), as part of
 //! `sasl2`.
 //!
 //! Left out: everything; see there. The trap: the name is what the streams ask the host for.
@@ -13,7 +13,7 @@ pub static FEATURE: Feature = Feature {
         name: "XEP-0480",
         title: "SASL Upgrade Tasks",
         version: "0.2.0",
-        left_out: "keys made by the server where PLAIN has brought the password",
+        not_implemented: "keys made by the server where PLAIN has brought the password",
     }],
     ..Feature::EMPTY
 };

@@ -16,11 +16,13 @@ use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
 
 use jid::JidRef;
-use stanza::{KindSet, MessageType, append_child};
-use throng_core::fault::unreadable;
-use throng_core::feature::{Builder, Disco, Feature, Kind, OptionSpec, Spec, Value};
-use throng_core::hooks::{Flow, IncomingCtx, Interest, OutgoingCtx, Phase, Verdict};
-use throng_core::{Frame, Node};
+use stanza::{MessageType, StanzaKindSet, append_child};
+use throng_core::feature::{
+    DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
+};
+use throng_core::hooks::{Flow, IncomingCtx, Interest, OutgoingCtx, Phase, StopReason};
+use throng_core::server_error::unreadable_stanza;
+use throng_core::{Node, SharedStanza};
 use xml::Ns;
 
 /// Unique and Stable Stanza IDs.
@@ -31,35 +33,35 @@ pub static FEATURE: Feature = Feature {
         name: "XEP-0359",
         title: "Unique and Stable Stanza IDs",
         version: "0.7.0",
-        left_out: "",
+        not_implemented: "",
     }],
-    disco: &[Disco::Server(Ns::StanzaId.as_str()), Disco::Account(Ns::StanzaId.as_str())],
+    disco: &[DiscoFeature::Server(Ns::StanzaId.as_str()), DiscoFeature::Account(Ns::StanzaId.as_str())],
     options: &[OptionSpec {
         key: "assign_ids",
-        kind: Kind::Bool,
-        default: Value::Bool(true),
+        kind: OptionKind::Bool,
+        default: OptionValue::Bool(true),
         doc: "Give ids; forged ones are removed in any case.",
     }],
     build,
     ..Feature::EMPTY
 };
 
-const STAMPED: KindSet = KindSet::of(stanza::Kind::Message(MessageType::Chat))
-    .and(KindSet::of(stanza::Kind::Message(MessageType::Normal)));
+const IDENTIFIED_KINDS: StanzaKindSet = StanzaKindSet::of(stanza::StanzaKind::Message(MessageType::Chat))
+    .union(StanzaKindSet::of(stanza::StanzaKind::Message(MessageType::Normal)));
 
-fn build(builder: &mut Builder<'_>) {
-    let claims = Interest::kinds(KindSet::MESSAGES).payload(Ns::StanzaId);
+fn build(builder: &mut FeatureBuilder<'_>) {
+    let claims = Interest::kinds(StanzaKindSet::MESSAGES).payload(Ns::StanzaId);
     builder.outgoing(Phase::Stamp, claims, |ctx: &mut OutgoingCtx<'_>| {
-        strip(ctx.frame, ctx.node, ctx.session.bare())
+        strip_forged(ctx.frame, ctx.node, ctx.session.bare())
     });
     builder.incoming(Phase::Stamp, claims, |ctx: &mut IncomingCtx<'_>| {
-        strip(ctx.frame, ctx.node, ctx.to.bare())
+        strip_forged(ctx.frame, ctx.node, ctx.to.bare())
     });
     if builder.options.bool("assign_ids") {
-        builder.incoming(Phase::Stamp, Interest::kinds(STAMPED), |ctx: &mut IncomingCtx<'_>| {
+        builder.incoming(Phase::Stamp, Interest::kinds(IDENTIFIED_KINDS), |ctx: &mut IncomingCtx<'_>| {
             let head = ctx.frame.head();
             if head.has_body || !head.payloads().contains(Ns::Chatstates) {
-                match stamped(ctx.frame, ctx.to.bare()) {
+                match with_stanza_id(ctx.frame, ctx.to.bare()) {
                     Ok(frame) => *ctx.frame = frame,
                     Err(error) => return refused(error),
                 }
@@ -71,11 +73,11 @@ fn build(builder: &mut Builder<'_>) {
 
 /// What cannot be read may be forged.
 fn refused(error: xml::Error) -> Flow {
-    Flow::Stop(Verdict::Refused(unreadable(error)))
+    Flow::Stop(StopReason::Refused(unreadable_stanza(error)))
 }
 
 /// Removes every `<stanza-id/>` by this account or by a domain of this server, with any resource, or by what is no address.
-fn strip(frame: &mut Frame, node: &Node, account: JidRef<'_>) -> Flow {
+fn strip_forged(frame: &mut SharedStanza, node: &Node, account: JidRef<'_>) -> Flow {
     let clean = frame.without(|child, gone| {
         let forged = child.is("stanza-id", Ns::StanzaId)
             && child.attr("by").is_some_and(|by| match jid::parse(&by) {
@@ -101,23 +103,23 @@ fn strip(frame: &mut Frame, node: &Node, account: JidRef<'_>) -> Flow {
 thread_local! {
     /// The child and the new stanza while they are put together.
     static BUFFERS: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
-    static IDS: Ids = Ids { key: RandomState::new(), next: Cell::new(0) };
+    static IDS: StanzaIdGenerator = StanzaIdGenerator { key: RandomState::new(), next: Cell::new(0) };
 }
 /// Kept between messages; larger ones give their buffer back.
-const KEPT: usize = 64 * 1024;
+const MAX_RETAINED_BUFFER: usize = 64 * 1024;
 
 /// The message with an id by this account.
-fn stamped(frame: &Frame, by: JidRef<'_>) -> Result<Frame, xml::Error> {
+fn with_stanza_id(frame: &SharedStanza, by: JidRef<'_>) -> Result<SharedStanza, xml::Error> {
     BUFFERS.with_borrow_mut(|(child, out)| {
         child.clear();
         child.extend_from_slice(b"<stanza-id xmlns='urn:xmpp:sid:0' id='");
-        child.extend_from_slice(&IDS.with(Ids::next));
+        child.extend_from_slice(&IDS.with(StanzaIdGenerator::next));
         child.extend_from_slice(b"' by='");
         xml::escape::attr(by.as_str(), child);
         child.extend_from_slice(b"'/>");
         let head = append_child(frame.bytes(), frame.head(), child, Ns::StanzaId, out);
-        let stamped = head.map(|head| Frame::new(head, out));
-        if out.capacity() > KEPT {
+        let stamped = head.map(|head| SharedStanza::new(head, out));
+        if out.capacity() > MAX_RETAINED_BUFFER {
             *out = Vec::new();
         }
         stamped
@@ -126,12 +128,12 @@ fn stamped(frame: &Frame, by: JidRef<'_>) -> Result<Frame, xml::Error> {
 
 /// Ids of 80 bits. A keyed hash (SipHash) of a counter: whoever knows all earlier ids of a thread cannot tell the next,
 /// and two threads or two starts of the server have different keys, from the operating system.
-struct Ids {
+struct StanzaIdGenerator {
     key: RandomState,
     next: Cell<u64>,
 }
 
-impl Ids {
+impl StanzaIdGenerator {
     /// 16 characters of base32.
     fn next(&self) -> [u8; 16] {
         const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
@@ -147,22 +149,22 @@ impl Ids {
 mod tests {
     use super::*;
     use std::collections::HashSet;
-    use testkit::{Client, Engine, assert_same};
-    use throng_core::feature::Options;
-    use throng_core::{Enabled, Limits};
+    use testkit::{NodeClient, TestNode, assert_same};
+    use throng_core::feature::FeatureOptions;
+    use throng_core::{EnabledFeature, NodeLimits};
 
-    fn engine(assign: bool) -> (Engine, Client, Client) {
-        let mut options = Options::defaults(FEATURE.options);
-        options.set(FEATURE.options, "assign_ids", Value::Bool(assign)).unwrap();
-        let engine = Engine::start(&[Enabled { feature: &FEATURE, options }], Limits::default());
-        engine.user("romeo@example.net");
-        engine.user("juliet");
+    fn engine(assign: bool) -> (TestNode, NodeClient, NodeClient) {
+        let mut options = FeatureOptions::defaults(FEATURE.options);
+        options.set(FEATURE.options, "assign_ids", OptionValue::Bool(assign)).unwrap();
+        let engine = TestNode::start(&[EnabledFeature { feature: &FEATURE, options }], NodeLimits::default());
+        engine.create_user("romeo@example.net");
+        engine.create_user("juliet");
         let romeo = engine.connect("romeo@example.net", "orchard");
         let juliet = engine.connect("juliet", "balcony");
-        juliet.session.with(|state| state.presence = Frame::read(b"<presence/>"));
+        juliet.session.with(|state| state.presence = SharedStanza::parse(b"<presence/>"));
         (engine, romeo, juliet)
     }
-    fn deliver(romeo: &Client, juliet: &Client, ty: &str, children: &str) -> String {
+    fn deliver(romeo: &NodeClient, juliet: &NodeClient, ty: &str, children: &str) -> String {
         romeo.send(&format!("<message to='juliet@example.com/balcony' type='{ty}'>{children}</message>"));
         let mut got = juliet.recv();
         assert_eq!(got.len(), 1, "{got:?}");
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_never_archived_gets_none() {
+    fn messages_that_are_never_archived_get_no_id() {
         let (_engine, romeo, juliet) = engine(true);
         let body = "<body>x</body>";
         let composing = "<composing xmlns='http://jabber.org/protocol/chatstates'/>";

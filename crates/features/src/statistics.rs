@@ -11,8 +11,10 @@ use std::sync::Arc;
 
 use jid::JidRef;
 use stanza::{StanzaCondition, StanzaError};
-use throng_core::feature::{Builder, Disco, Feature, Kind, OptionSpec, Spec, Value};
-use throng_core::iq::{IqFlow, IqKey, IqRequest, Target};
+use throng_core::feature::{
+    DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
+};
+use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::{Effects, Host, Node};
 use xml::{Ns, Writer};
 
@@ -24,21 +26,21 @@ pub static FEATURE: Feature = Feature {
         name: "XEP-0039",
         title: "Statistics Gathering",
         version: "0.6.0",
-        left_out: "bandwidth in bytes",
+        not_implemented: "bandwidth in bytes",
     }],
-    disco: &[Disco::Server(Ns::Stats.as_str())],
+    disco: &[DiscoFeature::Server(Ns::Stats.as_str())],
     iq: &[KEY],
     options: &[
         OptionSpec {
             key: "public",
-            kind: Kind::Texts,
-            default: Value::Texts(Vec::new()),
+            kind: OptionKind::Texts,
+            default: OptionValue::Texts(Vec::new()),
             doc: "Figures that every user of this server may see, such as `time/uptime`.",
         },
         OptionSpec {
             key: "readers",
-            kind: Kind::Texts,
-            default: Value::Texts(Vec::new()),
+            kind: OptionKind::Texts,
+            default: OptionValue::Texts(Vec::new()),
             doc: "Addresses of users who may see all figures, besides administrators.",
         },
     ],
@@ -46,12 +48,12 @@ pub static FEATURE: Feature = Feature {
     ..Feature::EMPTY
 };
 
-const KEY: IqKey = IqKey::get(Target::Server, Ns::Stats, "query");
+const KEY: IqKey = IqKey::get(IqTarget::Server, Ns::Stats, "query");
 /// Figures in one request; there are not so many.
-const MOST: usize = 64;
+const MAX_STATS: usize = 64;
 
 /// A figure: name, unit.
-const FIGURES: [(&str, &str); 12] = [
+const STATISTICS: [(&str, &str); 12] = [
     ("time/uptime", "seconds"),
     ("users/online", "users"),
     ("users/total", "users"),
@@ -66,29 +68,29 @@ const FIGURES: [(&str, &str); 12] = [
     ("messages/offline", "packets"),
 ];
 
-struct Rights {
+struct StatisticsAccess {
     open: BTreeSet<String>,
     readers: BTreeSet<String>,
 }
 
-fn build(builder: &mut Builder<'_>) {
+fn build(builder: &mut FeatureBuilder<'_>) {
     let set = |key: &str| builder.options.texts(key).iter().cloned().collect();
-    let rights = Arc::new(Rights { open: set("public"), readers: set("readers") });
+    let rights = Arc::new(StatisticsAccess { open: set("public"), readers: set("readers") });
     builder
         .iq(KEY, move |request: &mut IqRequest<'_>| answer(&rights, request).unwrap_or_else(IqFlow::error));
 }
 
-impl Rights {
-    fn all(&self, node: &Node, from: JidRef<'_>) -> bool {
+impl StatisticsAccess {
+    fn may_read_all(&self, node: &Node, from: JidRef<'_>) -> bool {
         node.is_admin(from) || self.readers.contains(from.bare().as_str())
     }
-    fn may(&self, all: bool, name: &str) -> bool {
+    fn may_read(&self, all: bool, name: &str) -> bool {
         all || self.open.contains(name)
     }
 }
 
-fn answer(rights: &Arc<Rights>, request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
-    let all = rights.all(request.node, request.from);
+fn answer(rights: &Arc<StatisticsAccess>, request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
+    let all = rights.may_read_all(request.node, request.from);
     let local = request.node.host(request.from.domain()).is_some();
     if !all && (!local || rights.open.is_empty()) {
         // Section 3.3: code 401.
@@ -97,11 +99,11 @@ fn answer(rights: &Arc<Rights>, request: &IqRequest<'_>) -> Result<IqFlow, Stanz
     let tree = request.tree()?;
     let query = tree.root().child("query", Ns::Stats).ok_or(StanzaCondition::BadRequest)?;
     let asked = query.child_elements().filter(|c| c.is("stat", Ns::Stats)).filter_map(|c| c.attr("name"));
-    let asked: Vec<String> = asked.take(MOST).map(|name| name.into_owned()).collect();
+    let asked: Vec<String> = asked.take(MAX_STATS).map(|name| name.into_owned()).collect();
     if asked.is_empty() {
         return Ok(IqFlow::result(|w| {
             w.start_ns("query", Ns::Stats);
-            for (name, _) in FIGURES.iter().filter(|(name, _)| rights.may(all, name)) {
+            for (name, _) in STATISTICS.iter().filter(|(name, _)| rights.may_read(all, name)) {
                 w.start("stat").attr("name", name).end();
             }
             w.end();
@@ -113,11 +115,11 @@ fn answer(rights: &Arc<Rights>, request: &IqRequest<'_>) -> Result<IqFlow, Stanz
         let mut w = Writer::new(&mut out);
         w.start_ns("query", Ns::Stats);
         for name in &asked {
-            let known = FIGURES.iter().find(|(n, _)| n == name);
+            let known = STATISTICS.iter().find(|(n, _)| n == name);
             w.start("stat").attr("name", name);
             let failed = match known {
                 None => Some(("404", "Not Found")),
-                Some(_) if !rights.may(all, name) => Some(("401", "Unauthorized")),
+                Some(_) if !rights.may_read(all, name) => Some(("401", "Unauthorized")),
                 Some((_, unit)) => match value(&node, &host, name).await {
                     Ok(value) => {
                         w.attr("units", unit).attr("value", &value.to_string());
@@ -146,14 +148,15 @@ async fn value(node: &Arc<Node>, host: &Arc<Host>, name: &str) -> Result<u64, st
         "time/uptime" => u64::from(node.seconds()),
         "users/online" => {
             let mut online = 0;
-            for part in 0..node.table.parts() {
-                node.table.each_of_part(part, |a| online += u64::from(a.jid.domain() == host.domain()));
-                throng_core::command::breathe().await;
+            for part in 0..node.routing_table.shard_count() {
+                node.routing_table
+                    .for_each_in_shard(part, |a| online += u64::from(a.jid.domain() == host.domain()));
+                throng_core::command::yield_now().await;
             }
             online
         }
         "users/total" => accounts.count(host.domain()).await?,
-        "users/all-hosts/online" => node.table.accounts() as u64,
+        "users/all-hosts/online" => node.routing_table.accounts() as u64,
         "users/all-hosts/total" => {
             let mut total = 0;
             for host in node.hosts() {
@@ -161,8 +164,8 @@ async fn value(node: &Arc<Node>, host: &Arc<Host>, name: &str) -> Result<u64, st
             }
             total
         }
-        "sessions/online" => node.table.sessions() as u64,
-        "connections/open" => node.links.len() as u64,
+        "sessions/online" => node.routing_table.sessions() as u64,
+        "connections/open" => node.outboxes.len() as u64,
         "bandwidth/packets-in" => received.iter().sum(),
         "bandwidth/packets-out" => sent.iter().sum(),
         "messages/in" => received[0],
@@ -175,34 +178,34 @@ async fn value(node: &Arc<Node>, host: &Arc<Host>, name: &str) -> Result<u64, st
 mod tests {
     use super::*;
     use jid::Jid;
-    use testkit::{Client, Engine, assert_same};
-    use throng_core::feature::Options;
-    use throng_core::{Enabled, Limits};
+    use testkit::{NodeClient, TestNode, assert_same};
+    use throng_core::feature::FeatureOptions;
+    use throng_core::{EnabledFeature, NodeLimits};
 
-    fn engine(open: &[&str]) -> (Engine, Client, Client) {
-        let mut options = Options::defaults(FEATURE.options);
-        let texts = |list: &[&str]| Value::Texts(list.iter().map(|t| (*t).to_owned()).collect());
+    fn engine(open: &[&str]) -> (TestNode, NodeClient, NodeClient) {
+        let mut options = FeatureOptions::defaults(FEATURE.options);
+        let texts = |list: &[&str]| OptionValue::Texts(list.iter().map(|t| (*t).to_owned()).collect());
         options.set(FEATURE.options, "public", texts(open)).unwrap();
         options.set(FEATURE.options, "readers", texts(&["nurse@example.com"])).unwrap();
-        let engine = Engine::start(&[Enabled { feature: &FEATURE, options }], Limits::default());
+        let engine = TestNode::start(&[EnabledFeature { feature: &FEATURE, options }], NodeLimits::default());
         for user in ["admin", "romeo", "nurse", "paris@example.net"] {
-            engine.user(user);
+            engine.create_user(user);
         }
         engine.node.set_admins([Jid::parse("admin@example.com").unwrap()]);
         let (admin, romeo) = (engine.connect("admin", "globe"), engine.connect("romeo", "orchard"));
         (engine, admin, romeo)
     }
-    fn ask(client: &Client, names: &[&str]) -> String {
+    fn ask(client: &NodeClient, names: &[&str]) -> String {
         let stats: String = names.iter().map(|name| format!("<stat name='{name}'/>")).collect();
         let query = format!("<query xmlns='http://jabber.org/protocol/stats'>{stats}</query>");
-        client.ask(&format!("<iq type='get' to='example.com' id='1'>{query}</iq>")).join("")
+        client.request(&format!("<iq type='get' to='example.com' id='1'>{query}</iq>")).join("")
     }
 
     #[test]
-    fn section_2_5_the_list_and_the_figures() {
+    fn section_2_5_statistics_are_listed_and_read() {
         let (engine, admin, _romeo) = engine(&[]);
         let list = ask(&admin, &[]);
-        for (name, _) in FIGURES {
+        for (name, _) in STATISTICS {
             assert!(list.contains(&format!("<stat name='{name}'/>")), "{list}");
         }
         engine.advance(90);
@@ -222,21 +225,21 @@ mod tests {
     }
 
     #[test]
-    fn section_2_6_errors_of_single_figures() {
+    fn section_2_6_an_unknown_or_failing_statistic_has_its_own_error() {
         let (engine, admin, _romeo) = engine(&[]);
         let answer = ask(&admin, &["time/uptime", "tea/cups"]);
         assert!(
             answer.contains("<stat name='tea/cups'><error code='404'>Not Found</error></stat>"),
             "{answer}"
         );
-        engine.fail_store(true);
+        engine.set_store_failing(true);
         let answer = ask(&admin, &["users/total", "time/uptime"]);
         assert!(answer.contains("<error code='503'>Service Unavailable</error>"), "{answer}");
         assert!(answer.contains("name='time/uptime' units='seconds'"), "{answer}");
     }
 
     #[test]
-    fn section_3_5_who_may_see_what() {
+    fn section_3_5_access_is_restricted_by_name_and_reader() {
         let (engine, _admin, romeo) = engine(&[]);
         assert!(ask(&romeo, &[]).contains("<not-authorized "));
         let nurse = engine.connect("nurse", "hall");
@@ -251,9 +254,9 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_figures_is_cut() {
+    fn statistics_in_one_request_are_limited() {
         let (_engine, admin, _romeo) = engine(&[]);
         let answer = ask(&admin, &["x/y"; 5_000]);
-        assert_eq!(answer.matches("<stat ").count(), MOST);
+        assert_eq!(answer.matches("<stat ").count(), MAX_STATS);
     }
 }

@@ -8,9 +8,9 @@ use std::cell::Cell;
 use std::task::{Context, Waker};
 
 use stanza::Element;
-use testkit::Engine;
-use throng_core::Ingest;
-use throng_core::session::Batch;
+use testkit::TestNode;
+use throng_core::IngestOutcome;
+use throng_core::session::QueuedBatch;
 use throng_features::registry::ALL;
 
 thread_local! {
@@ -18,10 +18,10 @@ thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
-struct Counting;
+struct CountingAllocator;
 
 // SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.with(|c| c.set(c.get() + 1));
         // SAFETY: the caller keeps the contract of `alloc`.
@@ -39,14 +39,14 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Allocations of `rounds` messages of Romeo to this address, each taken out of Juliet's queue. If she acknowledges
 /// (XEP-0198), every tenth time.
 fn cost(to: &str, rounds: u64, managed: bool) -> u64 {
-    let engine = Engine::new(ALL);
-    engine.user("romeo@example.net");
-    engine.user("juliet");
+    let engine = TestNode::new(ALL);
+    engine.create_user("romeo@example.net");
+    engine.create_user("juliet");
     engine.befriend("romeo@example.net", "juliet");
     let (romeo, juliet) =
         (engine.connect("romeo@example.net", "orchard"), engine.connect("juliet", "balcony"));
@@ -58,26 +58,30 @@ fn cost(to: &str, rounds: u64, managed: bool) -> u64 {
          <body>Art thou not Romeo, and a Montague?</body><active xmlns='http://jabber.org/protocol/chatstates'/>\
          <request xmlns='urn:xmpp:receipts'/></message>"
     );
-    let (scope, limits) = (xml::Scope::client(), engine.node.limits().stanza());
+    let (scope, limits) = (xml::NamespaceContext::client(), engine.node.limits().stanza());
     let mut cx = Context::from_waker(Waker::noop());
-    let mut batch = Batch::new();
+    let mut batch = QueuedBatch::new();
     let (mut before, mut delivered) = (0, 0);
     juliet.recv();
     if managed {
-        let terms = throng_core::session::Terms { seconds: 60, bytes: 100_000, old: false };
-        assert!(juliet.session.link.enable(terms, [0; 16]));
+        let terms = throng_core::session::StreamManagementTerms {
+            resume_seconds: 60,
+            unacked_bytes: 100_000,
+            sm2: false,
+        };
+        assert!(juliet.session.outbox.enable_management(terms, [0; 16]));
     }
     for round in 0..rounds + 10 {
         if round == 10 {
             before = COUNT.with(Cell::get);
         }
         let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &limits) else { panic!() };
-        assert!(matches!(engine.node.ingest(&romeo.session, text.as_bytes(), &head), Ingest::Done));
-        juliet.session.link.take(&mut cx, &mut batch);
+        assert!(matches!(engine.node.ingest(&romeo.session, text.as_bytes(), &head), IngestOutcome::Done));
+        juliet.session.outbox.dequeue_all(&mut cx, &mut batch);
         delivered += batch.len() as u64;
         batch.clear();
         if managed && round % 10 == 9 {
-            assert_eq!(juliet.session.link.acknowledge(delivered as u32), Ok(()));
+            assert_eq!(juliet.session.outbox.acknowledge(delivered as u32), Ok(()));
         }
     }
     let after = COUNT.with(Cell::get);
@@ -89,9 +93,9 @@ fn cost(to: &str, rounds: u64, managed: bool) -> u64 {
 #[test]
 fn a_copy_for_other_clients_costs_one_allocation_and_the_list_that_it_is_in() {
     const ROUNDS: u64 = 1000;
-    let engine = Engine::new(ALL);
-    engine.user("romeo@example.net");
-    engine.user("juliet");
+    let engine = TestNode::new(ALL);
+    engine.create_user("romeo@example.net");
+    engine.create_user("juliet");
     let connect = |name: &str, resource: &str| engine.connect(name, resource);
     let (romeo, juliet) = (connect("romeo@example.net", "orchard"), connect("juliet", "balcony"));
     let others = ["a", "b"].map(|r| [connect("romeo@example.net", r), connect("juliet", r)]);
@@ -101,18 +105,18 @@ fn a_copy_for_other_clients_costs_one_allocation_and_the_list_that_it_is_in() {
     }
     let text =
         "<message to='juliet@example.com/balcony' type='chat' id='ktx72v49'><body>Montague?</body></message>";
-    let (scope, limits) = (xml::Scope::client(), engine.node.limits().stanza());
+    let (scope, limits) = (xml::NamespaceContext::client(), engine.node.limits().stanza());
     let mut cx = Context::from_waker(Waker::noop());
-    let mut batch = Batch::new();
+    let mut batch = QueuedBatch::new();
     let (mut before, mut delivered) = (0, 0);
     for round in 0..ROUNDS + 10 {
         if round == 10 {
             before = COUNT.with(Cell::get);
         }
         let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &limits) else { panic!() };
-        assert!(matches!(engine.node.ingest(&romeo.session, text.as_bytes(), &head), Ingest::Done));
+        assert!(matches!(engine.node.ingest(&romeo.session, text.as_bytes(), &head), IngestOutcome::Done));
         for client in others.iter().flatten().chain([&juliet]) {
-            client.session.link.take(&mut cx, &mut batch);
+            client.session.outbox.dequeue_all(&mut cx, &mut batch);
             delivered += batch.len() as u64;
             batch.clear();
         }

@@ -7,18 +7,18 @@
 use std::collections::BTreeMap;
 
 use store::Subscription;
-use testkit::Engine;
-use throng_core::Limits;
-use throng_core::iq::Target;
+use testkit::TestNode;
+use throng_core::NodeLimits;
+use throng_core::iq::IqTarget;
 use throng_features::registry::{ModuleConfig, enable};
 
-fn engine(modules: BTreeMap<String, ModuleConfig>) -> Engine {
-    let engine = Engine::start(&enable(&modules).unwrap(), Limits::default());
+fn engine(modules: BTreeMap<String, ModuleConfig>) -> TestNode {
+    let engine = TestNode::start(&enable(&modules).unwrap(), NodeLimits::default());
     for user in ["romeo", "online", "offline", "friendly"] {
-        engine.user(user);
+        engine.create_user(user);
     }
     // That somebody may see Romeo's presence gives Romeo no right to theirs.
-    engine.contact("friendly", "romeo@example.com", Subscription::TO);
+    engine.add_contact("friendly", "romeo@example.com", Subscription::TO);
     engine
 }
 
@@ -36,7 +36,7 @@ fn an_account_that_may_not_be_known_answers_every_request_like_a_missing_one() {
     let mut requests: Vec<(bool, String)> = host
         .iq
         .keys()
-        .filter(|(key, _)| key.target == Target::Account)
+        .filter(|(key, _)| key.target == IqTarget::Account)
         .map(|(key, _)| (key.set, format!("<{} xmlns='{}'/>", key.name, key.ns.as_str())))
         .collect();
     assert!(requests.len() > 6, "{requests:?}");
@@ -53,7 +53,7 @@ fn an_account_that_may_not_be_known_answers_every_request_like_a_missing_one() {
                 romeo.recv();
                 let kind = if set { "set" } else { "get" };
                 let to = format!("{name}@example.com{resource}");
-                let answer = romeo.ask(&format!("<iq to='{to}' id='1' type='{kind}'>{payload}</iq>"));
+                let answer = romeo.request(&format!("<iq to='{to}' id='1' type='{kind}'>{payload}</iq>"));
                 assert_eq!(answer.len(), 1, "{to} {payload}");
                 answer.concat().replace(&format!("{name}@"), "somebody@")
             };
@@ -73,20 +73,21 @@ fn rfc_6121_section_8_5_3_1_a_domain_may_choose_to_deliver_requests_to_full_addr
     let mut modules = BTreeMap::new();
     for deliver in [false, true] {
         let options =
-            [("allow_iq_without_subscription".to_owned(), throng_core::feature::Value::Bool(deliver))];
+            [("allow_iq_without_subscription".to_owned(), throng_core::feature::OptionValue::Bool(deliver))];
         modules.insert("presence".to_owned(), ModuleConfig::Options(options.into()));
         let engine = engine(modules.clone());
         let (romeo, online) = (engine.connect("romeo", "orchard"), engine.connect("online", "here"));
         let answer = romeo
-            .ask("<iq to='online@example.com/here' id='1' type='get'><query xmlns='urn:x'/></iq>")
+            .request("<iq to='online@example.com/here' id='1' type='get'><query xmlns='urn:x'/></iq>")
             .concat();
         assert_eq!(answer.contains("<service-unavailable "), !deliver, "{answer}");
         assert_eq!(online.recv().len(), usize::from(deliver));
         // A resource that is not there stays unavailable, and so does what a feature keeps for those who may know
         // (XEP-0012 section 4).
-        let gone = romeo.ask("<iq to='online@example.com/x' id='2' type='get'><query xmlns='urn:x'/></iq>");
+        let gone =
+            romeo.request("<iq to='online@example.com/x' id='2' type='get'><query xmlns='urn:x'/></iq>");
         assert!(gone.concat().contains("<service-unavailable "));
         let last = "<iq to='online@example.com/here' id='3' type='get'><query xmlns='jabber:iq:last'/></iq>";
-        assert!(romeo.ask(last).concat().contains("<forbidden ") && online.recv().is_empty());
+        assert!(romeo.request(last).concat().contains("<forbidden ") && online.recv().is_empty());
     }
 }

@@ -4,21 +4,21 @@
 use std::collections::BTreeMap;
 
 use stanza::StreamCondition;
-use testkit::Engine;
-use throng_core::{Enabled, Limits};
+use testkit::TestNode;
+use throng_core::{EnabledFeature, NodeLimits};
 use throng_features::registry::{ModuleConfig, enable};
 
 const ALL: [&str; 3] = testkit::engine::DOMAINS;
 
-fn modules(text: &[(&str, bool)]) -> Vec<Enabled> {
+fn modules(text: &[(&str, bool)]) -> Vec<EnabledFeature> {
     let config = text.iter().map(|(name, on)| ((*name).to_owned(), ModuleConfig::Switch(*on)));
     enable(&config.collect::<BTreeMap<_, _>>()).unwrap()
 }
 
 #[test]
 fn a_connected_session_follows_each_reload() {
-    let engine = Engine::start(&modules(&[]), Limits::default());
-    engine.user("juliet");
+    let engine = TestNode::start(&modules(&[]), NodeLimits::default());
+    engine.create_user("juliet");
     let juliet = engine.connect("juliet", "balcony");
     let ask = || {
         juliet.send("<iq type='get' id='1' to='example.com'><time xmlns='urn:xmpp:time'/></iq>");
@@ -35,9 +35,9 @@ fn a_connected_session_follows_each_reload() {
 
 #[test]
 fn a_domain_that_is_gone_ends_its_sessions_and_no_others() {
-    let engine = Engine::start(&modules(&[]), Limits::default());
+    let engine = TestNode::start(&modules(&[]), NodeLimits::default());
     for user in ["juliet", "romeo@example.net"] {
-        engine.user(user);
+        engine.create_user(user);
     }
     engine.befriend("juliet", "romeo@example.net");
     let juliet = engine.connect("juliet", "balcony");
@@ -47,9 +47,9 @@ fn a_domain_that_is_gone_ends_its_sessions_and_no_others() {
     romeo.send("<presence/>");
     juliet.recv();
     assert_eq!(engine.reload(&["example.com"], &modules(&[])), 1);
-    let wish = romeo.session.link.wish().expect("an end");
+    let wish = romeo.session.outbox.close_reason().expect("an end");
     assert_eq!(wish.condition, StreamCondition::HostGone);
-    assert_eq!(juliet.session.link.wish(), None);
+    assert_eq!(juliet.session.outbox.close_reason(), None);
     romeo.close();
     let told = juliet.recv().concat();
     assert!(told.contains("type='unavailable'"), "contacts see that he is gone: {told}");
@@ -57,5 +57,5 @@ fn a_domain_that_is_gone_ends_its_sessions_and_no_others() {
     assert!(juliet.recv().concat().contains("<remote-server-not-found"));
     // Somebody who had the domain's header before it went, and binds now.
     let late = engine.bind(late, "late").expect("bound, and ended at once");
-    assert_eq!(late.session.link.wish().expect("an end").condition, StreamCondition::HostGone);
+    assert_eq!(late.session.outbox.close_reason().expect("an end").condition, StreamCondition::HostGone);
 }

@@ -2,31 +2,31 @@
 
 use std::task::{Context, Waker};
 
-use testkit::{Client, Engine};
+use testkit::{NodeClient, TestNode};
 use throng_core::metrics::Metrics;
-use throng_core::session::{Batch, Terms};
+use throng_core::session::{QueuedBatch, StreamManagementTerms};
 use throng_features::registry::ALL;
 
-struct Stage {
-    engine: Engine,
-    romeo: Client,
-    juliet: Client,
+struct TimedChat {
+    engine: TestNode,
+    romeo: NodeClient,
+    juliet: NodeClient,
 }
 
-impl Stage {
+impl TimedChat {
     /// Both are there, and nothing waits or is timed any more.
-    fn new() -> Stage {
-        let engine = Engine::new(ALL);
-        engine.user("romeo");
-        engine.user("juliet");
+    fn new() -> TimedChat {
+        let engine = TestNode::new(ALL);
+        engine.create_user("romeo");
+        engine.create_user("juliet");
         engine.befriend("romeo", "juliet");
         let (romeo, juliet) = (engine.connect("romeo", "orchard"), engine.connect("juliet", "balcony"));
         for client in [&romeo, &juliet] {
             client.send("<presence/>");
         }
-        let stage = Stage { engine, romeo, juliet };
+        let stage = TimedChat { engine, romeo, juliet };
         stage.take();
-        stage.engine.node.written(&stage.juliet.session.link);
+        stage.engine.node.record_delivery(&stage.juliet.session.outbox);
         stage.engine.clock.advance(1_000);
         stage
     }
@@ -34,8 +34,8 @@ impl Stage {
         self.romeo.send("<message to='juliet@example.com' type='chat'><body>Soft!</body></message>");
     }
     fn take(&self) -> usize {
-        let mut batch = Batch::new();
-        self.juliet.session.link.take(&mut Context::from_waker(Waker::noop()), &mut batch);
+        let mut batch = QueuedBatch::new();
+        self.juliet.session.outbox.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut batch);
         batch.len()
     }
     /// Values and their sum in milliseconds.
@@ -48,32 +48,32 @@ impl Stage {
 
 #[test]
 fn a_message_is_timed_from_reading_to_writing() {
-    let stage = Stage::new();
-    let (node, link) = (&stage.engine.node, &stage.juliet.session.link);
+    let stage = TimedChat::new();
+    let (node, link) = (&stage.engine.node, &stage.juliet.session.outbox);
     let before = stage.messages();
     stage.say();
     stage.engine.clock.advance(3);
     // Something else was written meanwhile: this message is not.
-    node.written(link);
+    node.record_delivery(link);
     assert_eq!(stage.messages(), before);
     assert_eq!(stage.take(), 1);
     stage.engine.clock.advance(4);
     // What comes now is another stanza's time.
     stage.say();
-    node.written(link);
+    node.record_delivery(link);
     assert_eq!(stage.messages(), (before.0 + 1, before.1 + 7));
-    node.written(link);
+    node.record_delivery(link);
     assert_eq!(stage.messages().0, before.0 + 1, "once");
 }
 
 #[test]
 fn one_sample_at_a_time_and_not_every_stanza() {
-    let stage = Stage::new();
+    let stage = TimedChat::new();
     let before = stage.messages().0;
     for _ in 0..640 {
         stage.say();
         stage.take();
-        stage.engine.node.written(&stage.juliet.session.link);
+        stage.engine.node.record_delivery(&stage.juliet.session.outbox);
     }
     let timed = stage.messages().0 - before;
     // The first sixteen of the second and every 64th, less what presence took of the sixteen.
@@ -81,15 +81,18 @@ fn one_sample_at_a_time_and_not_every_stanza() {
 }
 
 #[test]
-fn a_line_without_a_connection_is_not_timed() {
-    let stage = Stage::new();
-    let link = &stage.juliet.session.link;
-    assert!(link.enable(Terms { seconds: 60, bytes: 100_000, old: false }, [0; 16]));
+fn a_detached_session_is_not_timed() {
+    let stage = TimedChat::new();
+    let link = &stage.juliet.session.outbox;
+    assert!(link.enable_management(
+        StreamManagementTerms { resume_seconds: 60, unacked_bytes: 100_000, sm2: false },
+        [0; 16]
+    ));
     stage.say();
-    assert!(link.lose(stage.engine.node.seconds(), None));
+    assert!(link.detach(stage.engine.node.seconds(), None));
     stage.say();
     let before = stage.messages();
     stage.take();
-    stage.engine.node.written(link);
+    stage.engine.node.record_delivery(link);
     assert_eq!(stage.messages(), before);
 }

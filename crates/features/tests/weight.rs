@@ -7,9 +7,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
-use testkit::Engine;
-use throng_core::feature::{Feature, Options};
-use throng_core::{Enabled, Limits};
+use testkit::TestNode;
+use throng_core::feature::{Feature, FeatureOptions};
+use throng_core::{EnabledFeature, NodeLimits};
 use throng_features::registry::ALL;
 
 thread_local! {
@@ -17,14 +17,14 @@ thread_local! {
     static LIVE: Cell<i64> = const { Cell::new(0) };
 }
 
-struct Counting;
+struct LiveBytesAllocator;
 
 fn add(bytes: i64) {
     LIVE.with(|c| c.set(c.get() + bytes));
 }
 
 // SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for LiveBytesAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size() as i64);
         // SAFETY: the caller keeps the contract of `alloc`.
@@ -43,29 +43,29 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: LiveBytesAllocator = LiveBytesAllocator;
 
 /// Before the first count, so that what grows once has grown.
-const FIRST: usize = 200;
+const WARMUP_SESSIONS: usize = 200;
 /// So many sessions more until the second count.
-const MORE: usize = 800;
+const MEASURED_SESSIONS: usize = 800;
 
-/// Bytes of [`MORE`] sessions on a host with these modules.
-fn weight(features: &[&'static Feature]) -> i64 {
-    let enabled: Vec<Enabled> = features
+/// Bytes of [`MEASURED_SESSIONS`] sessions on a host with these modules.
+fn bytes_of_sessions(features: &[&'static Feature]) -> i64 {
+    let enabled: Vec<EnabledFeature> = features
         .iter()
-        .map(|feature| Enabled { feature, options: Options::defaults(feature.options) })
+        .map(|feature| EnabledFeature { feature, options: FeatureOptions::defaults(feature.options) })
         .collect();
-    let engine = Engine::start(&enabled, Limits::default());
-    engine.user("writer");
-    for n in 0..FIRST + MORE {
-        engine.user(&format!("user{n:04}"));
+    let engine = TestNode::start(&enabled, NodeLimits::default());
+    engine.create_user("writer");
+    for n in 0..WARMUP_SESSIONS + MEASURED_SESSIONS {
+        engine.create_user(&format!("user{n:04}"));
     }
     let writer = engine.connect("writer", "desk");
-    let mut clients = Vec::with_capacity(FIRST + MORE);
+    let mut clients = Vec::with_capacity(WARMUP_SESSIONS + MEASURED_SESSIONS);
     let mut before = 0;
-    for n in 0..FIRST + MORE {
-        if n == FIRST {
+    for n in 0..WARMUP_SESSIONS + MEASURED_SESSIONS {
+        if n == WARMUP_SESSIONS {
             engine.store_calls();
             before = LIVE.with(Cell::get);
         }
@@ -81,7 +81,7 @@ fn weight(features: &[&'static Feature]) -> i64 {
     }
     engine.store_calls();
     let after = LIVE.with(Cell::get);
-    assert_eq!(clients.len(), FIRST + MORE);
+    assert_eq!(clients.len(), WARMUP_SESSIONS + MEASURED_SESSIONS);
     after - before
 }
 
@@ -102,8 +102,8 @@ fn dependents(name: &'static str) -> BTreeSet<&'static str> {
 }
 
 #[test]
-fn no_module_weighs_on_a_session_that_does_not_use_it() {
-    let all = weight(ALL);
+fn no_module_adds_bytes_to_a_session_that_does_not_use_it() {
+    let all = bytes_of_sessions(ALL);
     for feature in ALL {
         // These are used by every one of the sessions: a roster, presence, and what hangs on them.
         if ["roster", "presence", "subscription"].contains(&feature.name) {
@@ -111,9 +111,9 @@ fn no_module_weighs_on_a_session_that_does_not_use_it() {
         }
         let gone = dependents(feature.name);
         let rest: Vec<_> = ALL.iter().copied().filter(|f| !gone.contains(f.name)).collect();
-        let without = weight(&rest);
-        let each = (all - without) / MORE as i64;
+        let without = bytes_of_sessions(&rest);
+        let each = (all - without) / MEASURED_SESSIONS as i64;
         assert!(each <= 0, "{} adds {each} bytes to every session ({all} to {without})", feature.name);
     }
-    println!("{} bytes a session with all {} modules", all / MORE as i64, ALL.len());
+    println!("{} bytes a session with all {} modules", all / MEASURED_SESSIONS as i64, ALL.len());
 }

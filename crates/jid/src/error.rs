@@ -8,7 +8,7 @@ use std::fmt;
 
 /// The part of an address that an error is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum JidPart {
     /// Before the `@` (RFC 7622, section 3.3).
     Local,
     /// The only part that must be there (RFC 7622, section 3.2).
@@ -17,12 +17,12 @@ pub enum Part {
     Resource,
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for JidPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Part::Local => "localpart",
-            Part::Domain => "domainpart",
-            Part::Resource => "resourcepart",
+            JidPart::Local => "localpart",
+            JidPart::Domain => "domainpart",
+            JidPart::Resource => "resourcepart",
         })
     }
 }
@@ -32,12 +32,12 @@ impl fmt::Display for Part {
 pub enum JidError {
     /// The part has no octets, although its separator is there (or it is the domain).
     #[error("the {0} of the address is empty")]
-    Empty(Part),
+    Empty(JidPart),
     /// More than 1023 octets after preparation, or so many before it that it was not tried; for a
     /// domain also a label above 63 or a name above 253 octets in its DNS form (RFC 1034, section 3.1).
     #[error("the {0} of the address is too long")]
-    TooLong(Part),
+    TooLong(JidPart),
     /// A character, or a combination of characters, that the profile of the part forbids.
     #[error("the {0} of the address contains something that is not allowed there")]
-    Forbidden(Part),
+    Forbidden(JidPart),
 }

@@ -14,15 +14,15 @@
 //! Trap: the separators are found before any mapping (section 3.1), because mapping can produce them; after it
 //! no part but the resource can contain `@` or `/`. That is why two offsets can be found again from the text.
 
-mod ascii;
-mod class;
 mod error;
+mod fast_path;
 mod owned;
+mod precis_class;
 mod prep;
 mod reference;
-mod stored;
+mod rfc6122;
 
-pub use error::{JidError, Part};
+pub use error::{JidError, JidPart};
 pub use owned::Jid;
 pub use prep::{prepare_domain, prepare_local, prepare_resource};
 pub use reference::JidRef;
@@ -36,29 +36,29 @@ pub const MAX_JID: usize = 3 * MAX_PART + 2;
 
 /// An address that was just parsed: borrowed from the input when that was in normal form.
 #[derive(Clone, Debug)]
-pub enum Parsed<'a> {
+pub enum ParsedJid<'a> {
     /// The input, or all of it but the final dot of its domain.
     Borrowed(JidRef<'a>),
     /// The input had to be mapped.
     Owned(Jid),
 }
 
-impl Parsed<'_> {
+impl ParsedJid<'_> {
     /// The address, wherever it lives.
     #[inline]
     #[allow(clippy::should_implement_trait, reason = "AsRef cannot return a JidRef by value")]
     pub fn as_ref(&self) -> JidRef<'_> {
         match self {
-            Parsed::Borrowed(jid) => *jid,
-            Parsed::Owned(jid) => jid.as_ref(),
+            ParsedJid::Borrowed(jid) => *jid,
+            ParsedJid::Owned(jid) => jid.as_ref(),
         }
     }
 
     /// The address for keeping; allocates only if it was borrowed.
     pub fn into_jid(self) -> Jid {
         match self {
-            Parsed::Borrowed(jid) => jid.to_jid(),
-            Parsed::Owned(jid) => jid,
+            ParsedJid::Borrowed(jid) => jid.to_jid(),
+            ParsedJid::Owned(jid) => jid,
         }
     }
 }
@@ -68,14 +68,14 @@ impl Parsed<'_> {
 /// # Errors
 /// The part that is wrong and why; the stanza error to answer with is `<jid-malformed/>`.
 #[inline]
-pub fn parse(text: &str) -> Result<Parsed<'_>, JidError> {
-    let raw = Raw::split(text);
+pub fn parse(text: &str) -> Result<ParsedJid<'_>, JidError> {
+    let raw = RawParts::split(text);
     let bytes = |part: Option<&str>, fits: fn(&[u8]) -> bool| part.is_none_or(|part| fits(part.as_bytes()));
-    if bytes(raw.local, ascii::local)
-        && ascii::domain(raw.domain.as_bytes())
-        && bytes(raw.resource, ascii::resource)
+    if bytes(raw.local, fast_path::local)
+        && fast_path::domain(raw.domain.as_bytes())
+        && bytes(raw.resource, fast_path::resource)
     {
-        return Ok(Parsed::Borrowed(raw.as_normalised(text)));
+        return Ok(ParsedJid::Borrowed(raw.as_normalised(text)));
     }
     raw.prepare(text, [prepare_local, prepare_domain, prepare_resource])
 }
@@ -85,13 +85,13 @@ type Prepare = fn(&str) -> Result<Cow<'_, str>, JidError>;
 
 /// The three parts as they stand in a text, before any mapping.
 #[derive(Clone, Copy)]
-struct Raw<'a> {
+struct RawParts<'a> {
     local: Option<&'a str>,
     domain: &'a str,
     resource: Option<&'a str>,
 }
 
-impl<'a> Raw<'a> {
+impl<'a> RawParts<'a> {
     /// RFC 7622, section 3.2: first cut at the first `/`, then at the first `@` of what is left.
     #[inline]
     fn split(text: &'a str) -> Self {
@@ -100,8 +100,8 @@ impl<'a> Raw<'a> {
             None => (text, None),
         };
         match memchr::memchr(b'@', bare.as_bytes()) {
-            Some(at) => Raw { local: Some(&bare[..at]), domain: &bare[at + 1..], resource },
-            None => Raw { local: None, domain: bare, resource },
+            Some(at) => RawParts { local: Some(&bare[..at]), domain: &bare[at + 1..], resource },
+            None => RawParts { local: None, domain: bare, resource },
         }
     }
 
@@ -121,7 +121,7 @@ impl<'a> Raw<'a> {
         &self,
         text: &'a str,
         [local, domain, resource]: [Prepare; 3],
-    ) -> Result<Parsed<'a>, JidError> {
+    ) -> Result<ParsedJid<'a>, JidError> {
         let local = self.local.map(local).transpose()?;
         let domain = domain(self.domain)?;
         let resource = self.resource.map(resource).transpose()?;
@@ -133,9 +133,9 @@ impl<'a> Raw<'a> {
                     && kept(&resource)
                     && (rest.is_none() || domain.len() == self.domain.len()) =>
             {
-                Ok(Parsed::Borrowed(Raw { domain, ..*self }.as_normalised(text)))
+                Ok(ParsedJid::Borrowed(RawParts { domain, ..*self }.as_normalised(text)))
             }
-            (domain, _) => Ok(Parsed::Owned(Jid::join(local.as_deref(), &domain, resource.as_deref()))),
+            (domain, _) => Ok(ParsedJid::Owned(Jid::join(local.as_deref(), &domain, resource.as_deref()))),
         }
     }
 }

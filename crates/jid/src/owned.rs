@@ -8,7 +8,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
-use crate::{JidError, JidRef, Raw, parse, prepare_domain, prepare_local, prepare_resource, stored};
+use crate::{JidError, JidRef, RawParts, parse, prepare_domain, prepare_local, prepare_resource, rfc6122};
 
 /// An owned address in normal form. A map keyed by it can be asked with a `&str`.
 #[derive(Clone)]
@@ -24,7 +24,7 @@ impl Jid {
     /// # Errors
     /// See [`parse`].
     pub fn parse(text: &str) -> Result<Jid, JidError> {
-        parse(text).map(crate::Parsed::into_jid)
+        parse(text).map(crate::ParsedJid::into_jid)
     }
 
     /// Builds an address from parts, each of which is prepared.
@@ -46,9 +46,9 @@ impl Jid {
     /// # Errors
     /// If a part is wrong by both.
     pub fn from_stored(text: &str) -> Result<Jid, JidError> {
-        Raw::split(text)
-            .prepare(text, [stored::local, stored::domain, stored::resource])
-            .map(crate::Parsed::into_jid)
+        RawParts::split(text)
+            .prepare(text, [rfc6122::local, rfc6122::domain, rfc6122::resource])
+            .map(crate::ParsedJid::into_jid)
     }
 
     /// The same address, borrowed.

@@ -21,43 +21,43 @@ use idna::uts46::{AsciiDenyList, DnsLength, Hyphens, Uts46};
 use precis_core::profile::{Rules, stabilize};
 use precis_profiles::{OpaqueString, UsernameCaseMapped};
 
-use crate::class::Class;
-use crate::{JidError, MAX_PART, Part, ascii};
+use crate::precis_class::PrecisClass;
+use crate::{JidError, JidPart, MAX_PART, fast_path};
 
 /// Octets of a part before preparation above which it is refused at once. Preparation can shorten a text (a
 /// full-width letter has three octets, its ASCII twin one), but by less than this.
-const MAX_RAW: usize = 4 * MAX_PART;
+const MAX_RAW_PART: usize = 4 * MAX_PART;
 
 /// The normal form of a localpart: an account name, or the name of a room.
 ///
 /// Borrowed when the text is in normal form already, which costs no allocation for ASCII.
 pub fn prepare_local(text: &str) -> Result<Cow<'_, str>, JidError> {
-    if ascii::local(text.as_bytes()) {
+    if fast_path::local(text.as_bytes()) {
         return Ok(Cow::Borrowed(text));
     }
-    before(text, Part::Local)?;
+    check_raw_length(text, JidPart::Local)?;
     let text = if text.is_ascii() {
         Cow::Owned(text.to_ascii_lowercase())
     } else {
-        stabilize(text, enforce_local).map_err(|_| JidError::Forbidden(Part::Local))?
+        stabilize(text, enforce_local).map_err(|_| JidError::Forbidden(JidPart::Local))?
     };
     // Only now: a full-width `@` has become a plain one (RFC 7622, section 3.1, on separators).
-    if text.bytes().any(|b| b.is_ascii() && !ascii::local(&[b])) {
-        return Err(JidError::Forbidden(Part::Local));
+    if text.bytes().any(|b| b.is_ascii() && !fast_path::local(&[b])) {
+        return Err(JidError::Forbidden(JidPart::Local));
     }
-    after(text, Part::Local)
+    check_prepared_length(text, JidPart::Local)
 }
 
 /// The normal form of a domainpart: A-labels become U-labels, one final dot is dropped (RFC 7622, section 3.2).
 ///
 /// Borrowed when the text is in normal form already, but for the final dot.
 pub fn prepare_domain(text: &str) -> Result<Cow<'_, str>, JidError> {
-    if ascii::domain(text.as_bytes()) {
+    if fast_path::domain(text.as_bytes()) {
         return Ok(Cow::Borrowed(text));
     }
     let text = text.strip_suffix('.').unwrap_or(text);
-    before(text, Part::Domain)?;
-    if ascii::domain(text.as_bytes()) {
+    check_raw_length(text, JidPart::Domain)?;
+    if fast_path::domain(text.as_bytes()) {
         return Ok(Cow::Borrowed(text));
     }
     if text.starts_with('[') { ip_literal(text) } else { idna_name(text) }
@@ -65,12 +65,12 @@ pub fn prepare_domain(text: &str) -> Result<Cow<'_, str>, JidError> {
 
 /// IDNA2008 by the road of the tables.
 fn idna_name(text: &str) -> Result<Cow<'_, str>, JidError> {
-    let forbidden = JidError::Forbidden(Part::Domain);
+    let forbidden = JidError::Forbidden(JidPart::Domain);
     let uts46 = Uts46::new();
     let (name, valid) = uts46.to_unicode(text.as_bytes(), AsciiDenyList::STD3, Hyphens::Check);
     valid.map_err(|_| forbidden)?;
     for label in name.split('.') {
-        if !label.is_ascii() && Class::Identifier.permits(label).is_err() {
+        if !label.is_ascii() && PrecisClass::Identifier.permits(label).is_err() {
             return Err(forbidden);
         }
     }
@@ -82,10 +82,10 @@ fn idna_name(text: &str) -> Result<Cow<'_, str>, JidError> {
         return Err(forbidden);
     }
     if !idna::uts46::verify_dns_length(&ascii_form, false) {
-        return Err(JidError::TooLong(Part::Domain));
+        return Err(JidError::TooLong(JidPart::Domain));
     }
     // The crate copies internationalised names even when it changed nothing.
-    after(if name == text { Cow::Borrowed(text) } else { name }, Part::Domain)
+    check_prepared_length(if name == text { Cow::Borrowed(text) } else { name }, JidPart::Domain)
 }
 
 /// The normal form of a resourcepart: what a client asks for when it binds, or a nickname in a room.
@@ -93,19 +93,19 @@ fn idna_name(text: &str) -> Result<Cow<'_, str>, JidError> {
 /// Borrowed when the text is in normal form already. Spaces are kept, also at the edges: example 18 of RFC 7622
 /// lists a leading space as wrong, but no rule of the RFC or of OpaqueString forbids it, and other servers send it.
 pub fn prepare_resource(text: &str) -> Result<Cow<'_, str>, JidError> {
-    if ascii::resource(text.as_bytes()) {
+    if fast_path::resource(text.as_bytes()) {
         return Ok(Cow::Borrowed(text));
     }
-    before(text, Part::Resource)?;
-    let text = stabilize(text, enforce_resource).map_err(|_| JidError::Forbidden(Part::Resource))?;
-    after(text, Part::Resource)
+    check_raw_length(text, JidPart::Resource)?;
+    let text = stabilize(text, enforce_resource).map_err(|_| JidError::Forbidden(JidPart::Resource))?;
+    check_prepared_length(text, JidPart::Resource)
 }
 
 /// RFC 8265, section 3.3.3, with the class of `class.rs` in place of the crate's own.
 fn enforce_local(text: &str) -> Result<Cow<'_, str>, precis_core::Error> {
     let profile = UsernameCaseMapped::new();
     let text = profile.width_mapping_rule(text)?;
-    Class::Identifier.permits(&text)?;
+    PrecisClass::Identifier.permits(&text)?;
     let text = profile.case_mapping_rule(text)?;
     let text = profile.normalization_rule(text)?;
     profile.directionality_rule(text)
@@ -114,14 +114,14 @@ fn enforce_local(text: &str) -> Result<Cow<'_, str>, precis_core::Error> {
 /// RFC 8265, section 4.2.2, likewise.
 fn enforce_resource(text: &str) -> Result<Cow<'_, str>, precis_core::Error> {
     let profile = OpaqueString::new();
-    Class::Freeform.permits(text)?;
+    PrecisClass::Freeform.permits(text)?;
     let text = profile.additional_mapping_rule(text)?;
     profile.normalization_rule(text)
 }
 
 /// `[` IPv6 address, with or without a zone (RFC 3986, section 3.2.2, and RFC 6874) `]`, spelled as RFC 5952 wants.
 fn ip_literal(text: &str) -> Result<Cow<'_, str>, JidError> {
-    let forbidden = JidError::Forbidden(Part::Domain);
+    let forbidden = JidError::Forbidden(JidPart::Domain);
     let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).ok_or(forbidden)?;
     let (address, zone) = match inner.split_once("%25") {
         Some((address, zone)) => (address, Some(zone)),
@@ -133,7 +133,10 @@ fn ip_literal(text: &str) -> Result<Cow<'_, str>, JidError> {
         Some(zone) if zone_id(zone.as_bytes()) => format!("[{address}%25{zone}]"),
         Some(_) => return Err(forbidden),
     };
-    after(if spelled == text { Cow::Borrowed(text) } else { Cow::Owned(spelled) }, Part::Domain)
+    check_prepared_length(
+        if spelled == text { Cow::Borrowed(text) } else { Cow::Owned(spelled) },
+        JidPart::Domain,
+    )
 }
 
 /// `1*( unreserved / pct-encoded )` (RFC 6874, section 2).
@@ -151,16 +154,16 @@ fn zone_id(mut zone: &[u8]) -> bool {
     }
 }
 
-fn before(text: &str, part: Part) -> Result<(), JidError> {
+fn check_raw_length(text: &str, part: JidPart) -> Result<(), JidError> {
     match text.len() {
         0 => Err(JidError::Empty(part)),
-        n if n > MAX_RAW => Err(JidError::TooLong(part)),
+        n if n > MAX_RAW_PART => Err(JidError::TooLong(part)),
         _ => Ok(()),
     }
 }
 
 /// The limits that hold for the result (RFC 7622, sections 3.2 to 3.4: 1 to 1023 octets each).
-pub(crate) fn after(text: Cow<'_, str>, part: Part) -> Result<Cow<'_, str>, JidError> {
+pub(crate) fn check_prepared_length(text: Cow<'_, str>, part: JidPart) -> Result<Cow<'_, str>, JidError> {
     match text.len() {
         0 => Err(JidError::Empty(part)),
         n if n > MAX_PART => Err(JidError::TooLong(part)),
@@ -183,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn every_ascii_character_fares_alike_on_both_roads() {
+    fn the_fast_path_and_the_tables_agree_on_every_ascii_character() {
         for byte in 0..=0x7f_u8 {
             for text in [
                 String::from(char::from(byte)),
@@ -201,21 +204,25 @@ mod tests {
                     "{text:?}"
                 );
                 let same = local_by_tables(&text).as_deref() == Some(&text);
-                assert_eq!(ascii::local(text.as_bytes()), same, "{text:?} is in normal form");
-                assert_eq!(ascii::resource(text.as_bytes()), resource_by_tables(&text).is_some(), "{text:?}");
+                assert_eq!(fast_path::local(text.as_bytes()), same, "{text:?} is in normal form");
+                assert_eq!(
+                    fast_path::resource(text.as_bytes()),
+                    resource_by_tables(&text).is_some(),
+                    "{text:?}"
+                );
             }
         }
     }
 
     /// All names up to seven characters long over the characters that matter, on both roads.
     #[test]
-    fn short_domains_fare_alike_on_both_roads() {
+    fn the_fast_path_and_the_tables_agree_on_short_domains() {
         const LETTERS: [char; 6] = ['a', 'x', 'n', '7', '-', '.'];
         let mut names = vec![String::new()];
         for _ in 0..7 {
             names = names.iter().flat_map(|name| LETTERS.map(|letter| format!("{name}{letter}"))).collect();
             for name in &names {
-                let fast = ascii::domain(name.as_bytes());
+                let fast = fast_path::domain(name.as_bytes());
                 let slow = idna_name(name);
                 // The final dot is stripped before, so neither road may see one; A-labels belong to the tables.
                 assert_eq!(fast, slow.as_deref() == Ok(name), "{name:?}: {slow:?}");
@@ -225,7 +232,7 @@ mod tests {
 
     /// The lengths at which a label, a name or the vector road ends.
     #[test]
-    fn long_domains_fare_alike_on_both_roads() {
+    fn the_fast_path_and_the_tables_agree_on_long_domains() {
         for length in 1..=300 {
             for every in [7, 31, 62, 63, 64, 65, 300] {
                 for mark in ['.', '-', '_', 'A'] {
@@ -233,7 +240,7 @@ mod tests {
                         (1..=length).map(|at| if at % every == 0 { mark } else { 'a' }).collect();
                     let slow = idna_name(&name);
                     assert_eq!(
-                        ascii::domain(name.as_bytes()),
+                        fast_path::domain(name.as_bytes()),
                         slow.as_deref() == Ok(&name),
                         "{name:?}: {slow:?}"
                     );

@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use crate::{Jid, JidError, MAX_PART, Raw, prepare_resource};
+use crate::{Jid, JidError, MAX_PART, RawParts, prepare_resource};
 
 /// A borrowed address in normal form. Compares, orders and hashes as its text (octet by octet, RFC 7622, section 3).
 #[derive(Clone, Copy)]
@@ -33,7 +33,7 @@ impl<'a> JidRef<'a> {
     ///
     /// Never use it for text from outside: use [`crate::parse`], or [`Jid::from_stored`] for foreign databases.
     pub fn from_normalised(text: &'a str) -> Option<JidRef<'a>> {
-        let raw = Raw::split(text);
+        let raw = RawParts::split(text);
         let fits = |part: &str| (1..=MAX_PART).contains(&part.len());
         let sound = raw.local.is_none_or(fits) && fits(raw.domain) && raw.resource.is_none_or(fits);
         sound.then(|| raw.as_normalised(text))

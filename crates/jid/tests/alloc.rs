@@ -39,7 +39,7 @@ fn allocations<T>(work: impl FnOnce() -> T) -> usize {
 }
 
 #[test]
-fn the_fast_road_allocates_nothing() {
+fn the_fast_path_allocates_nothing() {
     for text in [
         "juliet@example.com/balcony",
         "juliet@example.com",

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use idna::uts46::{AsciiDenyList, Hyphens, Uts46};
 use precis_core::{DerivedPropertyValue as Value, FreeformClass, IdentifierClass, StringClass};
 use stringprep::{nameprep, nodeprep, resourceprep, tables};
-use throng_jid::{Jid, JidError, Parsed, Part, parse, prepare_domain, prepare_local, prepare_resource};
+use throng_jid::{Jid, JidError, JidPart, ParsedJid, parse, prepare_domain, prepare_local, prepare_resource};
 use unicode_normalization::UnicodeNormalization;
 use xmpp_jid::{DomainPart, NodePart, ResourcePart};
 
@@ -266,7 +266,7 @@ fn differences_from_xmpp_rs_have_reasons() {
         legal += usize::from(ours.is_ok());
         if let Ok(normal) = &ours {
             assert!(
-                matches!(parse(normal), Ok(Parsed::Borrowed(again)) if again == **normal),
+                matches!(parse(normal), Ok(ParsedJid::Borrowed(again)) if again == **normal),
                 "{text:?}: {normal:?}"
             );
             assert_eq!(Jid::from_stored(&text).as_ref().map(Jid::as_str), Ok(&**normal), "{text:?}");
@@ -282,7 +282,7 @@ fn differences_from_xmpp_rs_have_reasons() {
         let (raw_local, raw_domain) =
             bare.split_once('@').map_or((None, bare), |(local, rest)| (Some(local), rest));
         let mut explained = 0;
-        let mut explain = |part: Part,
+        let mut explain = |part: JidPart,
                            raw: &str,
                            ours: Result<&str, JidError>,
                            theirs: Option<&str>,
@@ -302,17 +302,17 @@ fn differences_from_xmpp_rs_have_reasons() {
             let (ours, theirs) = (prepare_local(raw), NodePart::new(raw).ok());
             let (ours, theirs) =
                 (ours.as_deref().map_err(|error| *error), theirs.as_ref().map(|part| part.as_str()));
-            explain(Part::Local, raw, ours, theirs, local(raw, ours, theirs));
+            explain(JidPart::Local, raw, ours, theirs, local(raw, ours, theirs));
         }
         let (ours, theirs) = (prepare_domain(raw_domain), DomainPart::new(raw_domain).ok());
         let (ours, theirs) =
             (ours.as_deref().map_err(|error| *error), theirs.as_ref().map(|part| part.as_str()));
-        explain(Part::Domain, raw_domain, ours, theirs, domain(raw_domain, ours, theirs));
+        explain(JidPart::Domain, raw_domain, ours, theirs, domain(raw_domain, ours, theirs));
         if let Some(raw) = raw_resource {
             let (ours, theirs) = (prepare_resource(raw), ResourcePart::new(raw).ok());
             let (ours, theirs) =
                 (ours.as_deref().map_err(|error| *error), theirs.as_ref().map(|part| part.as_str()));
-            explain(Part::Resource, raw, ours, theirs, resource(raw, ours, theirs));
+            explain(JidPart::Resource, raw, ours, theirs, resource(raw, ours, theirs));
         }
         if explained == 0 {
             // The oracle returns its input when it borrowed every part, with the dot that it had stripped.

@@ -12,7 +12,7 @@ fn check(text: &str, expect: &str) {
 }
 
 #[test]
-fn nodeprep() {
+fn localparts_are_mapped_by_nodeprep() {
     check("\u{265a}@example.com", "\u{265a}@example.com");
     check("henry\u{2163}@example.com", "henryiv@example.com");
     check("ro\u{ad}meo@example.com", "romeo@example.com");
@@ -20,14 +20,14 @@ fn nodeprep() {
 }
 
 #[test]
-fn nameprep() {
+fn domains_are_mapped_by_nameprep() {
     check("a@\u{2603}.example", "a@\u{2603}.example");
     check("my_host", "my_host");
     check("My_Host.", "my_host");
 }
 
 #[test]
-fn resourceprep() {
+fn resources_are_mapped_by_resourceprep() {
     check("a@b/x\u{fe0f}y", "a@b/xy");
     check("a@b/x\u{ad}", "a@b/x");
 }
@@ -42,7 +42,7 @@ fn what_both_accept_has_the_form_of_rfc_7622() {
 }
 
 #[test]
-fn what_neither_accepts_stays_out() {
+fn what_neither_rfc_accepts_is_refused() {
     for wrong in [
         "",
         "@b",

@@ -3,7 +3,8 @@
 #![allow(clippy::panic, reason = "a failed check ends the test")]
 
 use throng_jid::{
-    Jid, JidError, JidRef, MAX_PART, Parsed, Part, parse, prepare_domain, prepare_local, prepare_resource,
+    Jid, JidError, JidPart, JidRef, MAX_PART, ParsedJid, parse, prepare_domain, prepare_local,
+    prepare_resource,
 };
 
 type Parts<'a> = (Option<&'a str>, &'a str, Option<&'a str>);
@@ -15,22 +16,22 @@ fn check(text: &str, expect: Parts<'_>) {
     // Normal forms are stable, and both ways to build an address agree.
     let owned = parsed.clone().into_jid();
     assert_eq!(Jid::from_parts(expect.0, expect.1, expect.2), Ok(owned.clone()), "{text:?}");
-    assert!(matches!(parse(owned.as_str()), Ok(Parsed::Borrowed(again)) if again == owned), "{text:?}");
+    assert!(matches!(parse(owned.as_str()), Ok(ParsedJid::Borrowed(again)) if again == owned), "{text:?}");
     assert_eq!(JidRef::from_normalised(owned.as_str()), Some(owned.as_ref()), "{text:?}");
     assert_eq!(Jid::from_stored(text), Ok(owned), "{text:?}");
 }
 
 fn refuse(text: &str, expect: JidError) {
-    assert_eq!(parse(text).map(Parsed::into_jid), Err(expect), "{text:?}");
+    assert_eq!(parse(text).map(ParsedJid::into_jid), Err(expect), "{text:?}");
 }
 
-const FORBIDDEN_LOCAL: JidError = JidError::Forbidden(Part::Local);
-const FORBIDDEN_DOMAIN: JidError = JidError::Forbidden(Part::Domain);
-const FORBIDDEN_RESOURCE: JidError = JidError::Forbidden(Part::Resource);
+const FORBIDDEN_LOCAL: JidError = JidError::Forbidden(JidPart::Local);
+const FORBIDDEN_DOMAIN: JidError = JidError::Forbidden(JidPart::Domain);
+const FORBIDDEN_RESOURCE: JidError = JidError::Forbidden(JidPart::Resource);
 
 /// Table 1.
 #[test]
-fn sample_of_legal_addresses() {
+fn the_legal_samples_of_the_rfc_are_accepted() {
     check("juliet@example.com", (Some("juliet"), "example.com", None));
     check("juliet@example.com/foo", (Some("juliet"), "example.com", Some("foo")));
     check("juliet@example.com/foo bar", (Some("juliet"), "example.com", Some("foo bar")));
@@ -62,19 +63,19 @@ fn sharp_s_and_final_sigma_are_letters_of_their_own() {
 
 /// Table 2, but for number 18: see `spaces_in_resources`.
 #[test]
-fn sample_of_strings_that_violate_the_rules() {
+fn the_illegal_samples_of_the_rfc_are_refused() {
     refuse("\"juliet\"@example.com", FORBIDDEN_LOCAL);
     refuse("foo bar@example.com", FORBIDDEN_LOCAL);
-    refuse("@example.com/", JidError::Empty(Part::Local));
+    refuse("@example.com/", JidError::Empty(JidPart::Local));
     refuse("henry\u{2163}@example.com", FORBIDDEN_LOCAL);
     refuse("\u{265a}@example.com", FORBIDDEN_LOCAL);
-    refuse("juliet@", JidError::Empty(Part::Domain));
-    refuse("/foobar", JidError::Empty(Part::Domain));
+    refuse("juliet@", JidError::Empty(JidPart::Domain));
+    refuse("/foobar", JidError::Empty(JidPart::Domain));
 }
 
 /// Number 18 of table 2 is refused by no rule of the text, and other servers deliver such addresses.
 #[test]
-fn spaces_in_resources() {
+fn spaces_are_allowed_in_resources() {
     check("juliet@example.com/ foo", (Some("juliet"), "example.com", Some(" foo")));
     check("juliet@example.com/ ", (Some("juliet"), "example.com", Some(" ")));
     check("juliet@example.com/a\u{a0}\u{3000}b", (Some("juliet"), "example.com", Some("a  b")));
@@ -82,15 +83,15 @@ fn spaces_in_resources() {
 
 /// Section 3.2: first cut at the first `/`, then at the first `@`.
 #[test]
-fn the_order_of_the_cuts() {
+fn the_first_slash_is_split_off_before_the_first_at_sign() {
     check("a@b/c/d@e//", (Some("a"), "b", Some("c/d@e//")));
     check("b//", (None, "b", Some("/")));
     refuse("a@b@c", FORBIDDEN_DOMAIN);
-    refuse("", JidError::Empty(Part::Domain));
-    refuse("@", JidError::Empty(Part::Local));
-    refuse("a@/r", JidError::Empty(Part::Domain));
-    refuse("a@b/", JidError::Empty(Part::Resource));
-    refuse("b/", JidError::Empty(Part::Resource));
+    refuse("", JidError::Empty(JidPart::Domain));
+    refuse("@", JidError::Empty(JidPart::Local));
+    refuse("a@/r", JidError::Empty(JidPart::Domain));
+    refuse("a@b/", JidError::Empty(JidPart::Resource));
+    refuse("b/", JidError::Empty(JidPart::Resource));
 }
 
 /// Section 3.1: a separator that mapping produces is not a separator.
@@ -104,7 +105,7 @@ fn mapped_separators_are_refused_not_cut_at() {
 
 /// Section 3.3.1.
 #[test]
-fn excluded_characters_of_localparts() {
+fn excluded_characters_of_localparts_are_refused() {
     for c in "\"&':<>".chars() {
         refuse(&format!("a{c}b@example.com"), FORBIDDEN_LOCAL);
         let wide = char::from_u32(u32::from(c) + 0xfee0).unwrap();
@@ -112,7 +113,7 @@ fn excluded_characters_of_localparts() {
     }
     assert_eq!(prepare_local("a/b"), Err(FORBIDDEN_LOCAL));
     assert_eq!(prepare_local("a@b"), Err(FORBIDDEN_LOCAL));
-    assert_eq!(prepare_local(""), Err(JidError::Empty(Part::Local)));
+    assert_eq!(prepare_local(""), Err(JidError::Empty(JidPart::Local)));
 }
 
 /// RFC 8265, section 3.3: width, case, normalisation, direction; RFC 8264, appendix A: context rules.
@@ -162,7 +163,7 @@ fn resourceparts_are_opaque_strings() {
     ] {
         assert_eq!(prepare_resource(wrong), Err(FORBIDDEN_RESOURCE), "{wrong:?}");
     }
-    assert_eq!(prepare_resource(""), Err(JidError::Empty(Part::Resource)));
+    assert_eq!(prepare_resource(""), Err(JidError::Empty(JidPart::Resource)));
 }
 
 /// Section 3.2.
@@ -171,10 +172,10 @@ fn domains_lose_one_final_dot() {
     check("example.com.", (None, "example.com", None));
     check("juliet@EXAMPLE.com./r", (Some("juliet"), "example.com", Some("r")));
     assert!(
-        matches!(parse("juliet@example.com."), Ok(Parsed::Borrowed(jid)) if jid.domain() == "example.com")
+        matches!(parse("juliet@example.com."), Ok(ParsedJid::Borrowed(jid)) if jid.domain() == "example.com")
     );
     refuse("example.com..", FORBIDDEN_DOMAIN);
-    refuse(".", JidError::Empty(Part::Domain));
+    refuse(".", JidError::Empty(JidPart::Domain));
     refuse("a..b", FORBIDDEN_DOMAIN);
     refuse(".a", FORBIDDEN_DOMAIN);
 }
@@ -246,17 +247,17 @@ fn limits_hold_after_mapping() {
     let label = "a".repeat(63);
     let name = [&label[..], &label, &label, &label[..61]].join(".");
     check(&format!("{full}@{name}/{full}"), (Some(&full), &name, Some(&full)));
-    refuse(&format!("{full}a@b"), JidError::TooLong(Part::Local));
-    refuse(&format!("b/{full}a"), JidError::TooLong(Part::Resource));
-    refuse(&format!("{name}a"), JidError::TooLong(Part::Domain));
-    refuse(&format!("{label}a.example"), JidError::TooLong(Part::Domain));
+    refuse(&format!("{full}a@b"), JidError::TooLong(JidPart::Local));
+    refuse(&format!("b/{full}a"), JidError::TooLong(JidPart::Resource));
+    refuse(&format!("{name}a"), JidError::TooLong(JidPart::Domain));
+    refuse(&format!("{label}a.example"), JidError::TooLong(JidPart::Domain));
     // Three octets become one, two become three.
     let wide = "\u{ff41}".repeat(MAX_PART);
     assert_eq!(prepare_local(&wide).as_deref(), Ok(&full[..]));
-    assert_eq!(prepare_local(&format!("{wide}a")), Err(JidError::TooLong(Part::Local)));
-    assert_eq!(prepare_local(&"\u{130}".repeat(400)), Err(JidError::TooLong(Part::Local)));
-    assert_eq!(prepare_resource(&"\u{e9}".repeat(512)), Err(JidError::TooLong(Part::Resource)));
-    assert_eq!(prepare_domain(&"\u{e9}".repeat(62)), Err(JidError::TooLong(Part::Domain)));
+    assert_eq!(prepare_local(&format!("{wide}a")), Err(JidError::TooLong(JidPart::Local)));
+    assert_eq!(prepare_local(&"\u{130}".repeat(400)), Err(JidError::TooLong(JidPart::Local)));
+    assert_eq!(prepare_resource(&"\u{e9}".repeat(512)), Err(JidError::TooLong(JidPart::Resource)));
+    assert_eq!(prepare_domain(&"\u{e9}".repeat(62)), Err(JidError::TooLong(JidPart::Domain)));
 }
 
 #[test]
@@ -272,7 +273,7 @@ fn parts_can_be_taken_and_replaced() {
     assert!(full.bare().is_bare() && full.bare().bare() == full.bare());
     assert!(Jid::parse("example.net").unwrap().is_domain());
     assert_eq!(full.with_resource("u\u{308}").unwrap().as_str(), "romeo@example.net/\u{fc}");
-    assert_eq!(full.with_resource(""), Err(JidError::Empty(Part::Resource)));
+    assert_eq!(full.with_resource(""), Err(JidError::Empty(JidPart::Resource)));
     assert_eq!("A@b".parse::<Jid>().unwrap(), *"a@b");
 }
 
@@ -289,7 +290,7 @@ fn addresses_find_one_another_in_maps() {
 }
 
 #[test]
-fn from_normalised_refuses_what_has_no_shape() {
+fn from_normalised_refuses_misplaced_separators() {
     for wrong in ["", "@", "a@", "@b", "/r", "b/", "a@b/", "a@/r"] {
         assert_eq!(JidRef::from_normalised(wrong), None, "{wrong:?}");
     }
@@ -297,7 +298,7 @@ fn from_normalised_refuses_what_has_no_shape() {
 }
 
 #[test]
-fn sizes() {
+fn addresses_fit_their_size_budget() {
     assert!(size_of::<Jid>() <= 24 && size_of::<Option<Jid>>() <= 24);
     assert!(size_of::<JidRef<'_>>() <= 24 && size_of::<Option<JidRef<'_>>>() <= 24);
     assert!(size_of::<JidError>() <= 2);

@@ -8,18 +8,18 @@ mod sample;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use sample::Sample;
+use sample::SampleRun;
 use throng_loadgen::report;
 
 fn main() -> Result<()> {
     let dir = PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| "sample-report".to_owned()));
-    let good = Sample::default();
-    let bad = Sample { trouble: true, label: "other 1.0".to_owned(), slowness: 3.0, ..good.clone() };
-    let long = Sample { seconds: 10_000, trouble: true, ..good.clone() };
-    let short = Sample { seconds: 45, users: 300, ..good.clone() };
+    let good = SampleRun::default();
+    let bad = SampleRun { trouble: true, label: "other 1.0".to_owned(), slowness: 3.0, ..good.clone() };
+    let long = SampleRun { seconds: 10_000, trouble: true, ..good.clone() };
+    let short = SampleRun { seconds: 45, users: 300, ..good.clone() };
     for (name, sample) in [("good", &good), ("bad", &bad), ("long", &long), ("short", &short)] {
         report::write(&dir.join(name), &sample::run(sample))?;
     }
-    report::write(&dir.join("empty"), &report::model::Run { format: 1, ..Default::default() })?;
+    report::write(&dir.join("empty"), &report::model::RunRecord { format: 1, ..Default::default() })?;
     Ok(())
 }

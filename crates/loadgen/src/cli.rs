@@ -7,13 +7,13 @@
 //! Trap: the password may come from the environment or a file, since arguments are open to everybody on the machine.
 
 mod capacity;
-mod once;
-mod out;
+mod output;
 mod parse;
 mod plan;
 mod prepare;
+mod reports;
+mod run;
 mod search;
-mod show;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,8 +21,8 @@ use std::process::ExitCode;
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 
-use crate::control::local::TOKEN;
-use crate::plan::{Security, Threshold, Time};
+use crate::control::local_workers::TOKEN;
+use crate::plan::{Threshold, TimeSpan, TransportSecurity};
 use parse::{duration_ms, renamed_security, security, time};
 
 const EXIT_CODES: &str = "Exit codes:
@@ -33,24 +33,24 @@ const EXIT_CODES: &str = "Exit codes:
 /// Run a load against an XMPP server: a named workload, a TOML plan or a Tsung scenario.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = EXIT_CODES)]
-pub struct Load {
+pub struct LoadCommand {
     #[command(subcommand)]
-    word: Option<Word>,
+    word: Option<LoadSubcommand>,
     /// List the named workloads.
     #[arg(long)]
     list: bool,
     #[command(flatten)]
-    run: Run,
+    run: RunArgs,
 }
 
 #[derive(Subcommand)]
-enum Word {
+enum LoadSubcommand {
     /// Join a run as a worker; `--listen` of the controller prints the line to type.
-    Worker(Worker),
+    Worker(WorkerArgs),
     /// Find the largest number of users (or rate) that the server serves within limits.
-    Capacity(Capacity),
+    Capacity(CapacityArgs),
     /// Create the accounts and rosters of a plan on a server, in-band (XEP-0077).
-    Prepare(Prepare),
+    Prepare(PrepareArgs),
     /// Compare runs side by side.
     Compare {
         /// Directories or run.json files; ratios are to the first.
@@ -69,23 +69,23 @@ enum Word {
 
 /// What every run takes.
 #[derive(Args, Clone)]
-struct Run {
+struct RunArgs {
     /// Name of a workload (see --list), a TOML plan (*.toml) or a Tsung scenario (*.xml).
     #[arg(value_name = "WORKLOAD|FILE")]
     plan: Option<String>,
     #[command(flatten)]
-    shape: Shape,
+    shape: PlanArgs,
     #[command(flatten)]
-    crew: Crew,
+    crew: WorkerPoolArgs,
     #[command(flatten)]
-    watch: Watch,
+    watch: MonitorArgs,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
 }
 
 #[derive(Args, Clone, Default)]
 #[command(next_help_heading = "Plan (wins over the plan's own values)")]
-struct Shape {
+struct PlanArgs {
     /// Address of the server; several are used in turn. Without a port: 5222. http://HOST:PORT/PATH is BOSH, ws://HOST:PORT/PATH WebSocket; https and wss the same with TLS.
     #[arg(long, value_name = "HOST:PORT|URL")]
     target: Vec<String>,
@@ -112,7 +112,7 @@ struct Shape {
     rate: Option<f64>,
     /// Time between two messages of one user: 5s, 2s-4s (uniform) or ~5s (exponential).
     #[arg(long, value_name = "TIME", value_parser = time)]
-    every: Option<Time>,
+    every: Option<TimeSpan>,
     /// Size of a message body in bytes.
     #[arg(long, value_name = "BYTES")]
     size: Option<u32>,
@@ -121,9 +121,9 @@ struct Shape {
     in_flight: Option<u32>,
     /// Protection of connections: auto (STARTTLS where it is offered), none, starttls or direct. Default: the plan's, or auto.
     #[arg(long, value_name = "HOW", value_parser = security)]
-    security: Option<Security>,
+    security: Option<TransportSecurity>,
     #[arg(long, hide = true, value_parser = renamed_security)]
-    tls: Option<Security>,
+    tls: Option<TransportSecurity>,
     /// PEM file of authorities that must have signed the server's certificate. Default: any certificate is taken.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
@@ -185,7 +185,7 @@ struct Shape {
 
 #[derive(Args, Clone, Default)]
 #[command(next_help_heading = "Workers")]
-struct Crew {
+struct WorkerPoolArgs {
     /// Worker processes on this machine. Default: as many as files and cores ask for; 0 with --listen.
     #[arg(long, value_name = "N")]
     workers: Option<u16>,
@@ -205,7 +205,7 @@ struct Crew {
 
 #[derive(Args, Clone, Default)]
 #[command(next_help_heading = "What is watched of the server")]
-struct Watch {
+struct MonitorArgs {
     /// Process of the server; the figures of several are added up.
     #[arg(long, value_name = "PID", value_delimiter = ',', num_args = 1..)]
     pid: Vec<u32>,
@@ -219,7 +219,7 @@ struct Watch {
 
 #[derive(Args, Clone, Default)]
 #[command(next_help_heading = "Output")]
-struct Output {
+struct OutputArgs {
     /// Name of the server in reports.
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
@@ -238,7 +238,7 @@ struct Output {
 }
 
 #[derive(Args)]
-struct Worker {
+struct WorkerArgs {
     /// Where the controller listens.
     #[arg(long, value_name = "HOST:PORT")]
     join: String,
@@ -260,12 +260,12 @@ struct Worker {
 }
 
 #[derive(Args)]
-struct Capacity {
+struct CapacityArgs {
     #[command(flatten)]
-    run: Run,
+    run: RunArgs,
     /// What is searched for: users at one time, arrivals a second, or messages a second in all.
-    #[arg(long, value_enum, default_value_t = By::Users)]
-    by: By,
+    #[arg(long, value_enum, default_value_t = CapacityTarget::Users)]
+    by: CapacityTarget,
     /// Largest 99th percentile of the delivery of messages, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 1_000.0)]
     delivery_ms: f64,
@@ -294,7 +294,7 @@ struct Capacity {
 
 /// What is searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum By {
+enum CapacityTarget {
     /// Connections.
     Users,
     /// Arrivals.
@@ -303,7 +303,7 @@ enum By {
     Messages,
 }
 
-impl By {
+impl CapacityTarget {
     fn name(self) -> &'static str {
         match self {
             Self::Users => "users",
@@ -322,9 +322,9 @@ impl By {
 }
 
 #[derive(Args)]
-struct Prepare {
+struct PrepareArgs {
     #[command(flatten)]
-    run: Run,
+    run: RunArgs,
     /// Only print what does it on Throng: `throng account bulk …`.
     #[arg(long)]
     print: bool,
@@ -334,44 +334,44 @@ struct Prepare {
 }
 
 /// Why a command ended badly.
-enum Failure {
+enum CommandFailure {
     /// What was asked for cannot be.
     Usage(anyhow::Error),
     /// It was tried and failed.
     Run(anyhow::Error),
 }
 
-impl Failure {
+impl CommandFailure {
     fn usage(text: impl std::fmt::Display) -> Self {
         Self::Usage(anyhow!("{text}"))
     }
 }
 
-impl From<anyhow::Error> for Failure {
+impl From<anyhow::Error> for CommandFailure {
     fn from(error: anyhow::Error) -> Self {
         Self::Run(error)
     }
 }
 
 /// Does what was asked for.
-pub fn command(load: Load) -> ExitCode {
+pub fn command(load: LoadCommand) -> ExitCode {
     let result = match load.word {
-        Some(Word::Worker(worker)) => once::worker(&worker),
-        Some(Word::Compare { runs, html }) => show::compare(&runs, html.as_deref()),
-        Some(Word::Report { run }) => show::report(&run),
-        Some(Word::Capacity(asked)) => capacity::capacity(&asked),
-        Some(Word::Prepare(asked)) => prepare::prepare(&asked),
-        None if load.list => show::list(),
-        None => once::run(&load.run),
+        Some(LoadSubcommand::Worker(worker)) => run::worker(&worker),
+        Some(LoadSubcommand::Compare { runs, html }) => reports::compare(&runs, html.as_deref()),
+        Some(LoadSubcommand::Report { run }) => reports::report(&run),
+        Some(LoadSubcommand::Capacity(asked)) => capacity::capacity(&asked),
+        Some(LoadSubcommand::Prepare(asked)) => prepare::prepare(&asked),
+        None if load.list => reports::list(),
+        None => run::run(&load.run),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Usage(error)) => {
-            out::error(&format!("throng load: {error:#}"));
+        Err(CommandFailure::Usage(error)) => {
+            output::error(&format!("throng load: {error:#}"));
             ExitCode::from(2)
         }
-        Err(Failure::Run(error)) => {
-            out::error(&format!("throng load: {error:#}"));
+        Err(CommandFailure::Run(error)) => {
+            output::error(&format!("throng load: {error:#}"));
             ExitCode::FAILURE
         }
     }

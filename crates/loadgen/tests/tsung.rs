@@ -21,12 +21,17 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use throng_loadgen::plan::{Arguments, Facts, Mistake, Plan, check};
-use throng_loadgen::tsung::{self, Note};
+use throng_loadgen::plan::{LoadPlan, MachineCapacity, PlanError, PlanOverrides, check};
+use throng_loadgen::tsung::{self, ImportNote};
 
 /// A machine that is large enough for everything.
-const MACHINE: Facts =
-    Facts { files: 1 << 20, cores: 16, memory: 1 << 40, ports: (1_024, 65_535), server_here: false };
+const MACHINE: MachineCapacity = MachineCapacity {
+    files: 1 << 20,
+    cores: 16,
+    memory: 1 << 40,
+    ports: (1_024, 65_535),
+    server_here: false,
+};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tsung")
@@ -37,11 +42,11 @@ fn text_of(name: &str) -> String {
 }
 
 /// Reads a scenario of the folder, whose files are there too.
-fn read(name: &str, arguments: &Arguments) -> Result<(Plan, Vec<Note>), Vec<Mistake>> {
+fn read(name: &str, arguments: &PlanOverrides) -> Result<(LoadPlan, Vec<ImportNote>), Vec<PlanError>> {
     read_text(&text_of(&format!("{name}.xml")), arguments)
 }
 
-fn read_text(text: &str, arguments: &Arguments) -> Result<(Plan, Vec<Note>), Vec<Mistake>> {
+fn read_text(text: &str, arguments: &PlanOverrides) -> Result<(LoadPlan, Vec<ImportNote>), Vec<PlanError>> {
     let mut files = |path: &str| -> io::Result<String> {
         fs::read_to_string(folder().join(path)).map_err(|_| io::Error::other("there is no such file"))
     };
@@ -50,7 +55,7 @@ fn read_text(text: &str, arguments: &Arguments) -> Result<(Plan, Vec<Note>), Vec
 
 /// Compares what a scenario becomes with the text beside it.
 fn compare(name: &str, accepted: bool) {
-    let result = read(name, &Arguments::default());
+    let result = read(name, &PlanOverrides::default());
     assert_eq!(result.is_ok(), accepted, "{name}: {result:#?}");
     let mut found = String::new();
     match &result {
@@ -62,7 +67,7 @@ fn compare(name: &str, accepted: bool) {
             assert_eq!(check(plan, &MACHINE), [], "{name} cannot be run");
             let json = serde_json::to_string(plan).unwrap();
             assert_eq!(
-                &serde_json::from_str::<Plan>(&json).unwrap(),
+                &serde_json::from_str::<LoadPlan>(&json).unwrap(),
                 plan,
                 "{name} is not the same after a journey as JSON"
             );

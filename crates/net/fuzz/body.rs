@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use throng_net::{Event, Kind, Pipe, Port, Scratch, Stream};
+use throng_net::{ListenerConfig, ListenerKind, Pipe, Scratch, Stream, StreamEvent};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Got {
@@ -23,10 +23,10 @@ struct Side {
 
 impl Side {
     fn new() -> Side {
-        let mut port = Port::new(Kind::C2s, ([127, 0, 0, 1], 5222).into());
+        let mut port = ListenerConfig::new(ListenerKind::C2s, ([127, 0, 0, 1], 5222).into());
         // Small, so that short inputs reach it.
-        port.early_limits.element_bytes = 256;
-        port.early_limits.depth = 8;
+        port.unauthenticated_limits.element_bytes = 256;
+        port.unauthenticated_limits.depth = 8;
         let (stream, pipe) = Stream::memory(Arc::new(port), 1 << 20);
         Side { stream, pipe: Some(pipe), got: Vec::new() }
     }
@@ -41,10 +41,10 @@ impl Side {
         }
         loop {
             let got = match self.stream.poll_event(&mut cx, lent) {
-                Poll::Pending | Poll::Ready(Ok(Event::Eof)) => break,
-                Poll::Ready(Ok(Event::Open(bytes))) => Got::Open(bytes.to_vec()),
-                Poll::Ready(Ok(Event::Element(bytes))) => Got::Element(bytes.to_vec()),
-                Poll::Ready(Ok(Event::Close)) => Got::Close,
+                Poll::Pending | Poll::Ready(Ok(StreamEvent::Eof)) => break,
+                Poll::Ready(Ok(StreamEvent::Open(bytes))) => Got::Open(bytes.to_vec()),
+                Poll::Ready(Ok(StreamEvent::Element(bytes))) => Got::Element(bytes.to_vec()),
+                Poll::Ready(Ok(StreamEvent::Close)) => Got::Close,
                 Poll::Ready(Err(_)) => {
                     if self.got.last() != Some(&Got::Failed) {
                         self.got.push(Got::Failed);
@@ -56,11 +56,11 @@ impl Side {
             // An answer after every event, and a yield after every second.
             self.stream.queue(b"<a/>", lent);
             if self.got.len().is_multiple_of(2) {
-                self.stream.park(lent).unwrap();
+                self.stream.release_buffers(lent).unwrap();
             }
         }
         assert!(matches!(self.stream.poll_flush(&mut cx, lent), Poll::Ready(Ok(()))));
-        self.stream.park(lent).unwrap();
+        self.stream.release_buffers(lent).unwrap();
     }
 }
 
@@ -92,6 +92,6 @@ pub(crate) fn check(data: &[u8]) {
         // After the end nothing stays behind.
         side.pipe = None;
         side.feed(b"", &mut lent);
-        side.stream.park(&mut lent).unwrap();
+        side.stream.release_buffers(&mut lent).unwrap();
     }
 }

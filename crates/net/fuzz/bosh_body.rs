@@ -9,14 +9,14 @@ use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use throng_net::bosh::{Answer, Exchange, Origin, Sessions, Settings};
-use throng_net::{Event, Kind, Port, Scratch, Stream};
+use throng_net::bosh::{BoshResponse, BoshSessionTable, BoshSettings, PendingResponse, RequestSource};
+use throng_net::{ListenerConfig, ListenerKind, Scratch, Stream, StreamEvent};
 
 const OPEN: &[u8] =
     b"<body to='a' rid='1' ver='1.6' wait='5' hold='1' xmlns='http://jabber.org/protocol/httpbind'/>";
 
-fn poll(exchange: &mut Exchange) -> Option<Answer> {
-    match exchange.poll_answer(&mut Context::from_waker(Waker::noop())) {
+fn poll(exchange: &mut PendingResponse) -> Option<BoshResponse> {
+    match exchange.poll_response(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => {
             let text = std::str::from_utf8(&answer.body).unwrap();
             assert!(text.starts_with("<body ") && text.ends_with('>'));
@@ -37,11 +37,12 @@ pub(crate) fn check(data: &[u8]) {
         list.lock().push(stream);
         true
     });
-    let sessions = Sessions::new(Settings::default(), clock.clone(), start);
+    let sessions = BoshSessionTable::new(BoshSettings::default(), clock.clone(), start);
     let address = SocketAddr::from(([127, 0, 0, 1], 5280));
-    let port = Arc::new(Port::new(Kind::Http, address));
-    let post =
-        |body: &[u8]| sessions.exchange(Origin { peer: address, port: port.clone(), secure: false }, body);
+    let port = Arc::new(ListenerConfig::new(ListenerKind::Http, address));
+    let post = |body: &[u8]| {
+        sessions.handle_request(RequestSource { peer: address, listener: port.clone(), secure: false }, body)
+    };
     let mut lent = Scratch::new();
     let mut waiting = Vec::new();
     if mode & 1 != 0 {
@@ -84,14 +85,14 @@ fn say(streams: &Mutex<Vec<Stream>>, bytes: &[u8], lent: &mut Scratch) {
     for stream in streams.lock().iter_mut() {
         while let Poll::Ready(event) = stream.poll_event(&mut cx, lent) {
             match event {
-                Ok(Event::Element(bytes)) => assert!(bytes.starts_with(b"<") && bytes.ends_with(b">")),
-                Ok(Event::Open(bytes)) => assert!(bytes.starts_with(b"<stream:stream ")),
-                Ok(Event::Close) => {}
-                Ok(Event::Eof) | Err(_) => break,
+                Ok(StreamEvent::Element(bytes)) => assert!(bytes.starts_with(b"<") && bytes.ends_with(b">")),
+                Ok(StreamEvent::Open(bytes)) => assert!(bytes.starts_with(b"<stream:stream ")),
+                Ok(StreamEvent::Close) => {}
+                Ok(StreamEvent::Eof) | Err(_) => break,
             }
         }
         stream.queue(bytes, lent);
         let _ = stream.poll_flush(&mut cx, lent);
-        stream.park(lent).unwrap();
+        stream.release_buffers(lent).unwrap();
     }
 }

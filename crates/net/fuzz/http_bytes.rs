@@ -10,23 +10,23 @@ use std::future::{Future, Ready, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use throng_net::bosh::{Answer, Origin};
-use throng_net::http::{Connection, Http, Remote, Settings, Site};
-use throng_net::{Gate, Kind, Pass, Pipe, Port, Stream};
+use throng_net::bosh::{BoshResponse, RequestSource};
+use throng_net::http::{HttpConnection, HttpHandler, HttpSettings, HttpShared, RemoteClient};
+use throng_net::{ConnectionLimiter, ConnectionPermit, ListenerConfig, ListenerKind, Pipe, Stream};
 
 /// Most bytes of a body here.
 const LIMIT: usize = 512;
 
 /// A listener that answers every request at once.
-struct Fake {
-    http: Arc<Http>,
-    gate: Gate,
-    seen: Mutex<Vec<Seen>>,
+struct FuzzHandler {
+    http: Arc<HttpShared>,
+    gate: ConnectionLimiter,
+    seen: Mutex<Vec<HandledRequest>>,
 }
 
 /// What a client has brought about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum HandledRequest {
     /// A BOSH request with this body.
     Body(Vec<u8>),
     /// A WebSocket.
@@ -35,42 +35,42 @@ pub(crate) enum Seen {
     Other,
 }
 
-impl Site for Fake {
-    type Exchange = Ready<Answer>;
-    fn http(&self) -> &Http {
+impl HttpHandler for FuzzHandler {
+    type ResponseFuture = Ready<BoshResponse>;
+    fn shared(&self) -> &HttpShared {
         &self.http
     }
     fn needs_tls(&self) -> bool {
         false
     }
-    fn exchange(&self, _: Origin, body: &[u8]) -> Ready<Answer> {
+    fn bosh_request(&self, _: RequestSource, body: &[u8]) -> Ready<BoshResponse> {
         assert!(body.len() <= LIMIT);
-        self.seen.lock().push(Seen::Body(body.to_vec()));
-        ready(Answer { status: 200, body: b"<body/>"[..].into(), content: None, close: false })
+        self.seen.lock().push(HandledRequest::Body(body.to_vec()));
+        ready(BoshResponse { status: 200, body: b"<body/>"[..].into(), content_type: None, close: false })
     }
-    fn enter(&self, remote: &Remote) -> Option<Pass> {
-        self.gate.enter(remote.peer.ip()).ok()
+    fn acquire_permit(&self, remote: &RemoteClient) -> Option<ConnectionPermit> {
+        self.gate.try_acquire(remote.peer.ip()).ok()
     }
-    fn websocket(&self, _: Stream, _: Pass) {
-        self.seen.lock().push(Seen::WebSocket);
+    fn websocket(&self, _: Stream, _: ConnectionPermit) {
+        self.seen.lock().push(HandledRequest::WebSocket);
     }
-    fn other(&self, _: Stream, _: Pass) {
-        self.seen.lock().push(Seen::Other);
+    fn passthrough(&self, _: Stream, _: ConnectionPermit) {
+        self.seen.lock().push(HandledRequest::Other);
     }
 }
 
 /// Sends the bytes in pieces of `size`; what came of them, and what was said.
-pub(crate) fn run(bytes: &[u8], size: usize) -> (Vec<Seen>, String) {
+pub(crate) fn run(bytes: &[u8], size: usize) -> (Vec<HandledRequest>, String) {
     let clock = Arc::new(ManualClock::new());
-    let settings = Settings { bosh: Some(LIMIT), gzip: false, ..Settings::default() };
-    let http = Http::new(settings, clock.clone());
-    let site = Arc::new(Fake { http, gate: Gate::default(), seen: Mutex::default() });
-    let port = Arc::new(Port::new(Kind::Http, "127.0.0.1:5280".parse().unwrap()));
+    let settings = HttpSettings { bosh_body_bytes: Some(LIMIT), gzip: false, ..HttpSettings::default() };
+    let http = HttpShared::new(settings, clock.clone());
+    let site = Arc::new(FuzzHandler { http, gate: ConnectionLimiter::default(), seen: Mutex::default() });
+    let port = Arc::new(ListenerConfig::new(ListenerKind::Http, "127.0.0.1:5280".parse().unwrap()));
     let (stream, mut pipe) = Stream::memory(port, 1 << 20);
-    let pass = site.gate.enter("127.0.0.1".parse().unwrap()).unwrap();
-    let mut connection = Some(Connection::new(stream, pass, site.clone()));
+    let pass = site.gate.try_acquire("127.0.0.1".parse().unwrap()).unwrap();
+    let mut connection = Some(HttpConnection::new(stream, pass, site.clone()));
     let mut said = Vec::new();
-    let mut turn = |connection: &mut Option<Connection<Fake>>, pipe: &mut Pipe| {
+    let mut turn = |connection: &mut Option<HttpConnection<FuzzHandler>>, pipe: &mut Pipe| {
         let mut cx = Context::from_waker(Waker::noop());
         // Twice as often as a fair share of work could need.
         for _ in 0..8 {

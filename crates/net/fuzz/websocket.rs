@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use throng_net::websocket::{Handshake, Settings, Version, accept};
-use throng_net::{Event, Kind, Pipe, Port, Scratch, Stream};
+use throng_net::websocket::{Handshake, HttpVersion, WebSocketSettings, accept};
+use throng_net::{ListenerConfig, ListenerKind, Pipe, Scratch, Stream, StreamEvent};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Got {
@@ -28,9 +28,9 @@ struct Side {
 
 impl Side {
     fn new(compression: bool) -> Side {
-        let mut port = Port::new(Kind::Http, ([127, 0, 0, 1], 5280).into());
-        port.early_limits.element_bytes = 512;
-        port.early_limits.depth = 8;
+        let mut port = ListenerConfig::new(ListenerKind::Http, ([127, 0, 0, 1], 5280).into());
+        port.unauthenticated_limits.element_bytes = 512;
+        port.unauthenticated_limits.depth = 8;
         let headers = [
             ("Host", "a"),
             ("Upgrade", "websocket"),
@@ -41,8 +41,9 @@ impl Side {
             ("Sec-WebSocket-Extensions", "permessage-deflate"),
         ];
         let headers = headers.map(|(name, value)| (name, value.as_bytes()));
-        let request = Handshake { method: "GET", version: Version::Http11, headers };
-        let accepted = accept(request, &Settings { compression, ..Settings::default() }).unwrap();
+        let request = Handshake { method: "GET", version: HttpVersion::Http11, headers };
+        let accepted =
+            accept(request, &WebSocketSettings { compression, ..WebSocketSettings::default() }).unwrap();
         let (mut stream, pipe) = Stream::memory(Arc::new(port), 1 << 22);
         stream.set_websocket(accepted);
         Side { stream, pipe, got: Vec::new(), out: Vec::new() }
@@ -55,23 +56,23 @@ impl Side {
         while !matches!(self.got.last(), Some(Got::Eof | Got::Failed(_))) {
             let got = match self.stream.poll_event(&mut cx, lent) {
                 Poll::Pending => break,
-                Poll::Ready(Ok(Event::Eof)) => Got::Eof,
-                Poll::Ready(Ok(Event::Open(bytes))) => Got::Open(bytes.to_vec()),
-                Poll::Ready(Ok(Event::Element(bytes))) => {
+                Poll::Ready(Ok(StreamEvent::Eof)) => Got::Eof,
+                Poll::Ready(Ok(StreamEvent::Open(bytes))) => Got::Open(bytes.to_vec()),
+                Poll::Ready(Ok(StreamEvent::Element(bytes))) => {
                     assert!(bytes.len() <= 512 && std::str::from_utf8(bytes).is_ok());
                     Got::Element(bytes.to_vec())
                 }
-                Poll::Ready(Ok(Event::Close)) => Got::Close,
+                Poll::Ready(Ok(StreamEvent::Close)) => Got::Close,
                 Poll::Ready(Err(error)) => Got::Failed(error.to_string()),
             };
             self.got.push(got);
             self.stream.queue(b"<a/>", lent);
             if self.got.len().is_multiple_of(2) {
-                self.stream.park(lent).unwrap();
+                self.stream.release_buffers(lent).unwrap();
             }
         }
         assert!(matches!(self.stream.poll_flush(&mut cx, lent), Poll::Ready(Ok(()))));
-        self.stream.park(lent).unwrap();
+        self.stream.release_buffers(lent).unwrap();
         self.read();
     }
 
@@ -138,7 +139,7 @@ pub(crate) fn check(data: &[u8]) {
     for side in [&mut whole, &mut cut] {
         // The last word always finds its way.
         assert!(matches!(side.stream.poll_shutdown(&mut cx, &mut lent), Poll::Ready(Ok(()))));
-        side.stream.park(&mut lent).unwrap();
+        side.stream.release_buffers(&mut lent).unwrap();
         side.read();
     }
     assert_eq!(whole.frames(), cut.frames());

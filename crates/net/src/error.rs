@@ -23,26 +23,26 @@ pub enum NetError {
     Tls(Box<rustls::Error>),
     /// Plaintext behind `<starttls/>` (RFC 6120 §5.4.2.3): somebody may be injecting commands.
     #[error("plaintext was pipelined behind <starttls/>")]
-    Injected,
+    PlaintextAfterStartTls,
     /// More was queued than this port allows to wait for one peer, in bytes.
     #[error("the peer does not read: more than {0} bytes wait for it")]
-    Unsent(u32),
+    OutputLimit(u32),
     /// TLS was asked for on a stream that already has it.
     #[error("the stream is already encrypted")]
     AlreadyEncrypted,
     /// A record or an element does not fit the buffer that is meant for it.
     #[error("more bytes without an end than the limits allow")]
     TooLong,
-    /// The caller yielded without [`crate::Stream::park`] and another stream used the buffers since.
+    /// The caller yielded without [`crate::Stream::release_buffers`] and another stream used the buffers since.
     /// A mistake in the server, and the stream is given up rather than fed with foreign bytes.
     #[error("a stream was not parked before its task yielded")]
-    Unparked,
+    BuffersNotReleased,
     /// The stream has ended or failed before.
     #[error("the stream is closed")]
     Closed,
     /// A configuration could not be used; the text says what to mend.
     #[error("{0}")]
-    Setup(String),
+    InvalidConfig(String),
 }
 
 impl From<rustls::Error> for NetError {

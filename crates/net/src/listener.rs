@@ -5,11 +5,11 @@
 //! Trap: TCP_NODELAY is set on the listening socket, from which Linux hands it on; that saves a system call for each
 //! connection, and the test in `tests/listener.rs` would notice if it stopped being true.
 
+use crate::connection_info::{ListenerConfig, ListenerKind, SharedListenerConfig};
+use crate::connection_limits::{ConnectionLimiter, ConnectionPermit, ConnectionRefusal};
 use crate::error::NetError;
-use crate::facts::{Kind, Port, SharedPort};
-use crate::gate::{Gate, Pass, Refused};
 use crate::stream::Stream;
-use crate::tls::Config;
+use crate::tls::TlsConfig;
 use parking_lot::RwLock;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::future::poll_fn;
@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 /// Connections that may wait in the kernel before they are accepted. The kernel caps it at `net.core.somaxconn`.
 pub const BACKLOG: u32 = 4096;
 /// How long to wait when the system has nothing left for another connection.
-const PAUSE: Duration = Duration::from_millis(50);
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
 
 /// Figures of a [`Listener`], since the start.
 #[derive(Debug, Default)]
@@ -48,60 +48,63 @@ impl ListenerCounts {
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
-    facts: PortSlot,
-    gate: Gate,
+    config: ListenerConfigCell,
+    limiter: ConnectionLimiter,
     counts: Arc<ListenerCounts>,
 }
 
 /// Where a listener keeps the facts that it gives to new connections. Clones are the same place.
 #[derive(Clone, Debug)]
-pub struct PortSlot(Arc<RwLock<Slot>>);
+pub struct ListenerConfigCell(Arc<RwLock<ConfigGenerations>>);
 
 #[derive(Debug)]
-struct Slot {
-    now: SharedPort,
+struct ConfigGenerations {
+    current: SharedListenerConfig,
     /// Earlier facts that connections still have.
-    before: Vec<Weak<Port>>,
+    previous: Vec<Weak<ListenerConfig>>,
 }
 
-impl PortSlot {
-    fn new(port: Port) -> PortSlot {
-        PortSlot(Arc::new(RwLock::new(Slot { now: Arc::new(port), before: Vec::new() })))
+impl ListenerConfigCell {
+    fn new(port: ListenerConfig) -> ListenerConfigCell {
+        ListenerConfigCell(Arc::new(RwLock::new(ConfigGenerations {
+            current: Arc::new(port),
+            previous: Vec::new(),
+        })))
     }
 
     /// The facts now.
-    pub fn get(&self) -> SharedPort {
-        self.0.read().now.clone()
+    pub fn get(&self) -> SharedListenerConfig {
+        self.0.read().current.clone()
     }
 
     /// Changes the facts for connections that come from now on; those that exist keep theirs.
-    pub fn change(&self, change: impl FnOnce(&mut Port)) {
+    pub fn update(&self, change: impl FnOnce(&mut ListenerConfig)) {
         let mut slot = self.0.write();
-        let mut port = (*slot.now).clone();
+        let mut port = (*slot.current).clone();
         change(&mut port);
-        let before = std::mem::replace(&mut slot.now, Arc::new(port));
-        slot.before.push(Arc::downgrade(&before));
-        slot.before.retain(|port| port.strong_count() > 0);
+        let before = std::mem::replace(&mut slot.current, Arc::new(port));
+        slot.previous.push(Arc::downgrade(&before));
+        slot.previous.retain(|port| port.strong_count() > 0);
     }
 
     /// XMPP streams that came in here and are open: each holds the facts. HTTP connections do not.
-    pub fn streams(&self) -> usize {
+    pub fn open_streams(&self) -> usize {
         let slot = self.0.read();
-        Arc::strong_count(&slot.now) - 1 + slot.before.iter().map(Weak::strong_count).sum::<usize>()
+        Arc::strong_count(&slot.current) - 1 + slot.previous.iter().map(Weak::strong_count).sum::<usize>()
     }
 }
 
 /// A connection that was let in.
 #[derive(Debug)]
-pub struct Accepted {
+pub struct AcceptedConnection {
     /// The socket, registered with the runtime of the caller.
     pub socket: TcpStream,
     /// The other end.
     pub peer: SocketAddr,
     /// The listener's facts.
-    pub port: SharedPort,
+    pub listener: SharedListenerConfig,
     /// Its place at the gate; keep it as long as the connection.
-    pub pass: Pass,
+    pub permit: ConnectionPermit,
 }
 
 impl Listener {
@@ -109,28 +112,28 @@ impl Listener {
     /// An unspecified IPv6 address (`[::]`) also takes IPv4. Must be called inside the runtime that will accept.
     ///
     /// # Errors
-    /// [`NetError::Setup`]: one sentence with the address and the mend.
+    /// [`NetError::InvalidConfig`]: one sentence with the address and the mend.
     pub fn bind(
-        kind: Kind,
+        kind: ListenerKind,
         address: SocketAddr,
-        gate: Gate,
-        change: impl FnOnce(&mut Port),
+        gate: ConnectionLimiter,
+        change: impl FnOnce(&mut ListenerConfig),
     ) -> Result<Listener, NetError> {
-        let socket = open(address).map_err(|error| explain(address, &error))?;
-        let local = socket.local_addr().map_err(|error| explain(address, &error))?;
-        let mut port = Port::new(kind, local);
+        let socket = bind_socket(address).map_err(|error| bind_error(address, &error))?;
+        let local = socket.local_addr().map_err(|error| bind_error(address, &error))?;
+        let mut port = ListenerConfig::new(kind, local);
         change(&mut port);
-        Ok(Listener { socket, facts: PortSlot::new(port), gate, counts: Arc::default() })
+        Ok(Listener { socket, config: ListenerConfigCell::new(port), limiter: gate, counts: Arc::default() })
     }
 
     /// The facts that new connections share.
-    pub fn port(&self) -> SharedPort {
-        self.facts.get()
+    pub fn config(&self) -> SharedListenerConfig {
+        self.config.get()
     }
 
     /// The place where these facts are changed; it may be kept while the listener works elsewhere.
-    pub fn slot(&self) -> PortSlot {
-        self.facts.clone()
+    pub fn config_cell(&self) -> ListenerConfigCell {
+        self.config.clone()
     }
 
     /// Its figures; they may be kept and read while the listener works elsewhere.
@@ -140,46 +143,62 @@ impl Listener {
 
     /// The next connection that the gate lets in. Does not fail: trouble with one connection is that connection's, and
     /// a system without descriptors is waited for. Dropping the future loses nothing.
-    pub async fn accept(&self) -> Accepted {
+    pub async fn accept(&self) -> AcceptedConnection {
         self.accept_proxied(|| false).await
     }
 
     /// The same where `proxied` may say, whenever a connection has come, that a proxy is at its other end: then it counts
-    /// for no address until [`Pass::identify`].
-    pub async fn accept_proxied(&self, proxied: impl Fn() -> bool) -> Accepted {
+    /// for no address until [`ConnectionPermit::set_client_address`].
+    pub async fn accept_proxied(&self, proxied: impl Fn() -> bool) -> AcceptedConnection {
         loop {
-            poll_fn(|cx| self.gate.poll_room(cx)).await;
+            poll_fn(|cx| self.limiter.poll_capacity(cx)).await;
             match poll_fn(|cx| self.socket.poll_accept(cx)).await {
                 Ok((socket, peer)) => {
                     self.counts.accepted.fetch_add(1, Relaxed);
-                    let pass = if proxied() { self.gate.enter_proxied() } else { self.gate.enter(peer.ip()) };
+                    let pass = if proxied() {
+                        self.limiter.try_acquire_proxied()
+                    } else {
+                        self.limiter.try_acquire(peer.ip())
+                    };
                     match pass {
-                        Ok(pass) => return Accepted { socket, peer, port: self.facts.get(), pass },
+                        Ok(pass) => {
+                            return AcceptedConnection {
+                                socket,
+                                peer,
+                                listener: self.config.get(),
+                                permit: pass,
+                            };
+                        }
                         // Closed by the drop; the gate has counted it.
-                        Err(Refused::Full | Refused::Address | Refused::Rate) => {}
+                        Err(
+                            ConnectionRefusal::TotalLimit
+                            | ConnectionRefusal::AddressLimit
+                            | ConnectionRefusal::AddressRate,
+                        ) => {}
                     }
                 }
-                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) if is_connection_error(&error) => {}
                 Err(_) => {
                     self.counts.paused.fetch_add(1, Relaxed);
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(EXHAUSTED_PAUSE).await;
                 }
             }
         }
     }
 }
 
-impl Accepted {
+impl AcceptedConnection {
     /// An XMPP stream over the socket; `tls` is used where the port begins with TLS.
     ///
     /// # Errors
-    /// [`NetError::Setup`] when the port begins with TLS and there is no configuration; [`NetError::Tls`] when it cannot
+    /// [`NetError::InvalidConfig`] when the port begins with TLS and there is no configuration; [`NetError::TlsStream`] when it cannot
     /// be used.
-    pub fn into_stream(self, tls: Option<&Config>) -> Result<(Stream, Pass), NetError> {
-        let Accepted { socket, peer, port, pass } = self;
-        let stream = if port.kind.direct_tls() {
-            let config = tls
-                .ok_or_else(|| NetError::Setup(format!("a {} port needs TLS settings", port.kind.name())))?;
+    pub fn into_stream(self, tls: Option<&TlsConfig>) -> Result<(Stream, ConnectionPermit), NetError> {
+        let AcceptedConnection { socket, peer, listener: port, permit: pass } = self;
+        let stream = if port.kind.is_direct_tls() {
+            let config = tls.ok_or_else(|| {
+                NetError::InvalidConfig(format!("a {} port needs TLS settings", port.kind.name()))
+            })?;
             Stream::tls(socket, peer, port, config)?
         } else {
             Stream::tcp(socket, peer, port)
@@ -188,7 +207,7 @@ impl Accepted {
     }
 }
 
-fn open(address: SocketAddr) -> io::Result<TcpListener> {
+fn bind_socket(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         socket.set_only_v6(!address.ip().is_unspecified())?;
@@ -202,8 +221,8 @@ fn open(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-fn explain(address: SocketAddr, error: &io::Error) -> NetError {
-    NetError::Setup(match error.kind() {
+fn bind_error(address: SocketAddr, error: &io::Error) -> NetError {
+    NetError::InvalidConfig(match error.kind() {
         io::ErrorKind::AddrInUse => {
             format!("address in use: {address} belongs to another program; stop it or listen elsewhere")
         }
@@ -221,7 +240,7 @@ fn explain(address: SocketAddr, error: &io::Error) -> NetError {
 
 /// True for errors that took the connection with them, so that accepting again makes progress (accept(2), "Error
 /// handling": pending network errors of the new socket are reported by accept).
-fn is_of_one_connection(error: &io::Error) -> bool {
+fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{
         ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted, NetworkDown,
         NetworkUnreachable,

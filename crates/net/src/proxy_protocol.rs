@@ -8,7 +8,7 @@
 //! The trap: whoever can write the header can be anybody. A caller reads it only from addresses that it trusts, and never
 //! guesses whether there is one (section 2: a receiver expects it always or never).
 
-use crate::stream::wire::Wire;
+use crate::stream::byte_stream::ByteStream;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,11 +16,11 @@ use tokio::net::TcpStream;
 
 /// What a header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Announced {
+pub enum ProxyHeader {
     /// The proxy speaks for itself (a health check), or does not know its client.
-    Itself,
+    Local,
     /// It speaks for a client.
-    Client {
+    Proxied {
         /// The client's address.
         peer: SocketAddr,
         /// The client's connection to the proxy is encrypted.
@@ -31,19 +31,19 @@ pub enum Announced {
 /// The first twelve bytes of version 2.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The longest header of version 1, with CRLF.
-const LINE_BYTES: usize = 107;
+const MAX_V1_BYTES: usize = 107;
 /// Version 2 allows 65535 bytes of addresses and TLVs. Certificates' names make some hundred.
-const REST_BYTES: usize = 4096;
+const MAX_V2_BYTES: usize = 4096;
 /// Type of the TLV about the client's encryption, and its bit for "it is".
-const SSL: u8 = 0x20;
+const TLV_SSL: u8 = 0x20;
 const CLIENT_SSL: u8 = 0x01;
 
 /// What is to be done next with a header that has begun.
 #[derive(Debug, PartialEq, Eq)]
-enum Step {
+enum ParseStep {
     /// So many bytes belong to it in any case.
     Need(usize),
-    Done(Announced),
+    Done(ProxyHeader),
     Bad,
 }
 
@@ -51,18 +51,18 @@ enum Step {
 ///
 /// # Errors
 /// `InvalidData` when there is no proper header, and what the socket says. It has no deadline of its own.
-pub async fn read(socket: &mut TcpStream) -> io::Result<Announced> {
-    let mut header = Vec::with_capacity(LINE_BYTES);
+pub async fn read_header(socket: &mut TcpStream) -> io::Result<ProxyHeader> {
+    let mut header = Vec::with_capacity(MAX_V1_BYTES);
     loop {
-        let missing = match step(&header) {
-            Step::Done(announced) => return Ok(announced),
-            Step::Bad => return Err(io::ErrorKind::InvalidData.into()),
-            Step::Need(missing) => missing,
+        let missing = match parse(&header) {
+            ParseStep::Done(announced) => return Ok(announced),
+            ParseStep::Bad => return Err(io::ErrorKind::InvalidData.into()),
+            ParseStep::Need(missing) => missing,
         };
         let have = header.len();
         header.resize(have + missing, 0);
         let room = header.get_mut(have..).unwrap_or_default();
-        let count = poll_fn(|cx| Wire::poll_read(socket, cx, room)).await?;
+        let count = poll_fn(|cx| ByteStream::poll_read(socket, cx, room)).await?;
         if count == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -70,23 +70,25 @@ pub async fn read(socket: &mut TcpStream) -> io::Result<Announced> {
     }
 }
 
-fn step(header: &[u8]) -> Step {
+fn parse(header: &[u8]) -> ParseStep {
     // Both versions have at least 15 bytes.
-    let Some((start, rest)) = header.split_first_chunk::<12>() else { return Step::Need(12 - header.len()) };
-    if start == SIGNATURE { binary(rest) } else { text(header) }
+    let Some((start, rest)) = header.split_first_chunk::<12>() else {
+        return ParseStep::Need(12 - header.len());
+    };
+    if start == SIGNATURE { parse_v2(rest) } else { parse_v1(header) }
 }
 
 /// Version 1, section 2.1.
-fn text(header: &[u8]) -> Step {
+fn parse_v1(header: &[u8]) -> ParseStep {
     let Some(line) = header.strip_suffix(b"\r\n") else {
-        let fits = header.starts_with(b"PROXY ") && header.len() < LINE_BYTES;
-        return if fits { Step::Need(1) } else { Step::Bad };
+        let fits = header.starts_with(b"PROXY ") && header.len() < MAX_V1_BYTES;
+        return if fits { ParseStep::Need(1) } else { ParseStep::Bad };
     };
     let announced = || {
         let mut words = std::str::from_utf8(line.strip_prefix(b"PROXY ")?).ok()?.split(' ');
         let family = words.next()?;
         if family == "UNKNOWN" {
-            return Some(Announced::Itself);
+            return Some(ProxyHeader::Local);
         }
         let [source, target, port, target_port] =
             [words.next()?, words.next()?, words.next()?, words.next()?];
@@ -98,32 +100,32 @@ fn text(header: &[u8]) -> Step {
             _ => false,
         };
         let peer = SocketAddr::new(ip.to_canonical(), port.parse().ok()?);
-        (fits && words.next().is_none()).then_some(Announced::Client { peer, secure: false })
+        (fits && words.next().is_none()).then_some(ProxyHeader::Proxied { peer, secure: false })
     };
-    announced().map_or(Step::Bad, Step::Done)
+    announced().map_or(ParseStep::Bad, ParseStep::Done)
 }
 
 /// Version 2 behind its signature, section 2.2.
-fn binary(rest: &[u8]) -> Step {
+fn parse_v2(rest: &[u8]) -> ParseStep {
     let Some((&[command, family, high, low], rest)) = rest.split_first_chunk::<4>() else {
-        return Step::Need(4 - rest.len());
+        return ParseStep::Need(4 - rest.len());
     };
     let length = usize::from(u16::from_be_bytes([high, low]));
-    if length > REST_BYTES || command >> 4 != 2 {
-        return Step::Bad;
+    if length > MAX_V2_BYTES || command >> 4 != 2 {
+        return ParseStep::Bad;
     }
-    let Some(missing) = length.checked_sub(rest.len()) else { return Step::Bad };
+    let Some(missing) = length.checked_sub(rest.len()) else { return ParseStep::Bad };
     if missing > 0 {
-        return Step::Need(missing);
+        return ParseStep::Need(missing);
     }
     match (command & 15, family) {
         // LOCAL: whatever stands behind it is skipped. UNSPEC and UNIX: nobody that we could name.
-        (0, _) | (1, 0x00 | 0x31) => Step::Done(Announced::Itself),
+        (0, _) | (1, 0x00 | 0x31) => ParseStep::Done(ProxyHeader::Local),
         (1, 0x11) => match rest.split_first_chunk::<12>() {
             Some((&[a, b, c, d, _, _, _, _, high, low, _, _], more)) => {
-                client(IpAddr::V4(Ipv4Addr::new(a, b, c, d)), [high, low], more)
+                proxied_client(IpAddr::V4(Ipv4Addr::new(a, b, c, d)), [high, low], more)
             }
-            None => Step::Bad,
+            None => ParseStep::Bad,
         },
         (1, 0x21) => match rest.split_first_chunk::<36>() {
             Some((addresses, more)) => {
@@ -131,29 +133,29 @@ fn binary(rest: &[u8]) -> Step {
                 let (Some(source), Some([high, low, _, _])) =
                     (addresses.first_chunk::<16>(), addresses.last_chunk::<4>())
                 else {
-                    return Step::Bad;
+                    return ParseStep::Bad;
                 };
                 let ip = IpAddr::V6(Ipv6Addr::from(*source)).to_canonical();
-                client(ip, [*high, *low], more)
+                proxied_client(ip, [*high, *low], more)
             }
-            None => Step::Bad,
+            None => ParseStep::Bad,
         },
-        _ => Step::Bad,
+        _ => ParseStep::Bad,
     }
 }
 
-fn client(ip: IpAddr, port: [u8; 2], mut more: &[u8]) -> Step {
+fn proxied_client(ip: IpAddr, port: [u8; 2], mut more: &[u8]) -> ParseStep {
     let mut secure = false;
     while !more.is_empty() {
-        let Some((&[kind, high, low], rest)) = more.split_first_chunk::<3>() else { return Step::Bad };
+        let Some((&[kind, high, low], rest)) = more.split_first_chunk::<3>() else { return ParseStep::Bad };
         let length = usize::from(u16::from_be_bytes([high, low]));
-        let Some((value, rest)) = rest.split_at_checked(length) else { return Step::Bad };
-        if kind == SSL {
+        let Some((value, rest)) = rest.split_at_checked(length) else { return ParseStep::Bad };
+        if kind == TLV_SSL {
             secure = value.first().is_some_and(|bits| bits & CLIENT_SSL != 0);
         }
         more = rest;
     }
-    Step::Done(Announced::Client { peer: SocketAddr::new(ip, u16::from_be_bytes(port)), secure })
+    ParseStep::Done(ProxyHeader::Proxied { peer: SocketAddr::new(ip, u16::from_be_bytes(port)), secure })
 }
 
 #[cfg(test)]
@@ -161,11 +163,11 @@ mod tests {
     use super::*;
 
     /// Feeds a header as `read` would; the outcome and how much was taken.
-    fn feed(bytes: &[u8]) -> (Step, usize) {
+    fn feed(bytes: &[u8]) -> (ParseStep, usize) {
         let mut have = 0;
         loop {
-            match step(&bytes[..have]) {
-                Step::Need(more) if have + more <= bytes.len() => have += more,
+            match parse(&bytes[..have]) {
+                ParseStep::Need(more) if have + more <= bytes.len() => have += more,
                 done => return (done, have),
             }
         }
@@ -181,8 +183,8 @@ mod tests {
 
     const IPV4: &[u8] = &[192, 0, 2, 1, 198, 51, 100, 1, 0xDC, 0x04, 0x01, 0xBB];
 
-    fn client_of(text: &str, secure: bool) -> Step {
-        Step::Done(Announced::Client { peer: text.parse().unwrap(), secure })
+    fn client_of(text: &str, secure: bool) -> ParseStep {
+        ParseStep::Done(ProxyHeader::Proxied { peer: text.parse().unwrap(), secure })
     }
 
     #[test]
@@ -193,10 +195,10 @@ mod tests {
         assert_eq!(feed(&more), (client_of("192.0.2.1:56324", false), line.len()));
         let six = b"PROXY TCP6 2001:db8::1 2001:db8::2 1 65535\r\n";
         assert_eq!(feed(six).0, client_of("[2001:db8::1]:1", false));
-        assert_eq!(feed(b"PROXY UNKNOWN\r\n").0, Step::Done(Announced::Itself));
+        assert_eq!(feed(b"PROXY UNKNOWN\r\n").0, ParseStep::Done(ProxyHeader::Local));
         assert_eq!(
             feed(b"PROXY UNKNOWN ffff::1 ffff::2 65535 65535\r\nx"),
-            (Step::Done(Announced::Itself), 43)
+            (ParseStep::Done(ProxyHeader::Local), 43)
         );
     }
 
@@ -214,10 +216,10 @@ mod tests {
             "proxy TCP4 192.0.2.1 198.51.100.1 1 443\r\n",
             "PROXY  TCP4\r\n         ",
         ] {
-            assert_eq!(feed(line.as_bytes()).0, Step::Bad, "{line:?}");
+            assert_eq!(feed(line.as_bytes()).0, ParseStep::Bad, "{line:?}");
         }
         let endless = [b"PROXY UNKNOWN ".as_slice(), &[b'x'; 200]].concat();
-        assert_eq!(feed(&endless), (Step::Bad, LINE_BYTES));
+        assert_eq!(feed(&endless), (ParseStep::Bad, MAX_V1_BYTES));
     }
 
     #[test]
@@ -229,16 +231,16 @@ mod tests {
         let mut six = [0x20, 1, 0xD, 0xB8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7].repeat(2);
         six.extend([0, 80, 1, 187]);
         assert_eq!(feed(&v2(0x21, 0x21, &six)).0, client_of("[2001:db8::7]:80", false));
-        assert_eq!(feed(&v2(0x20, 0x00, b"")).0, Step::Done(Announced::Itself));
-        assert_eq!(feed(&v2(0x20, 0x11, IPV4)).0, Step::Done(Announced::Itself), "LOCAL");
-        assert_eq!(feed(&v2(0x21, 0x00, b"whatever")).0, Step::Done(Announced::Itself));
+        assert_eq!(feed(&v2(0x20, 0x00, b"")).0, ParseStep::Done(ProxyHeader::Local));
+        assert_eq!(feed(&v2(0x20, 0x11, IPV4)).0, ParseStep::Done(ProxyHeader::Local), "LOCAL");
+        assert_eq!(feed(&v2(0x21, 0x00, b"whatever")).0, ParseStep::Done(ProxyHeader::Local));
     }
 
     #[test]
     fn the_client_side_may_be_encrypted() {
         let with = |value: &[u8]| {
             let mut rest = IPV4.to_vec();
-            rest.extend([0x05, 0, 2, 1, 2, SSL, 0, value.len() as u8]);
+            rest.extend([0x05, 0, 2, 1, 2, TLV_SSL, 0, value.len() as u8]);
             rest.extend(value);
             feed(&v2(0x21, 0x11, &rest)).0
         };
@@ -249,12 +251,16 @@ mod tests {
 
     #[test]
     fn version_two_with_a_fault_is_refused() {
-        assert_eq!(feed(&v2(0x11, 0x11, IPV4)).0, Step::Bad, "another version");
-        assert_eq!(feed(&v2(0x22, 0x11, IPV4)).0, Step::Bad, "another command");
-        assert_eq!(feed(&v2(0x21, 0x12, IPV4)).0, Step::Bad, "datagrams");
-        assert_eq!(feed(&v2(0x21, 0x11, &IPV4[..11])).0, Step::Bad, "a short address");
-        assert_eq!(feed(&v2(0x21, 0x11, &[IPV4, &[SSL, 0, 9, 1]].concat())).0, Step::Bad, "a long TLV");
-        assert_eq!(feed(&v2(0x21, 0x11, &[IPV4, &[SSL, 0]].concat())).0, Step::Bad, "half a TLV");
-        assert_eq!(feed(&v2(0x21, 0x00, &vec![0; REST_BYTES + 1])).0, Step::Bad, "a long header");
+        assert_eq!(feed(&v2(0x11, 0x11, IPV4)).0, ParseStep::Bad, "another version");
+        assert_eq!(feed(&v2(0x22, 0x11, IPV4)).0, ParseStep::Bad, "another command");
+        assert_eq!(feed(&v2(0x21, 0x12, IPV4)).0, ParseStep::Bad, "datagrams");
+        assert_eq!(feed(&v2(0x21, 0x11, &IPV4[..11])).0, ParseStep::Bad, "a short address");
+        assert_eq!(
+            feed(&v2(0x21, 0x11, &[IPV4, &[TLV_SSL, 0, 9, 1]].concat())).0,
+            ParseStep::Bad,
+            "a long TLV"
+        );
+        assert_eq!(feed(&v2(0x21, 0x11, &[IPV4, &[TLV_SSL, 0]].concat())).0, ParseStep::Bad, "half a TLV");
+        assert_eq!(feed(&v2(0x21, 0x00, &vec![0; MAX_V2_BYTES + 1])).0, ParseStep::Bad, "a long header");
     }
 }

@@ -1,24 +1,24 @@
 //! The buffers that a worker thread lends to whichever stream it is serving.
 //!
 //! Ten thousand idle streams share one [`Scratch`] per worker thread. A stream *holds* the scratch from the moment it
-//! reads or queues until nothing of it is left there, or until [`crate::Stream::park`] moved the rest into a block.
+//! reads or queues until nothing of it is left there, or until [`crate::Stream::release_buffers`] moved the rest into a block.
 //! Trap: bytes of one stream must never be seen by another. Every holding has a number that no other holding in the
 //! process ever has; a stream whose number is stale is ended, and a new holder starts with cleared buffers.
 
+use crate::buffer_pool::{BufferBlock, BufferPool};
 use crate::error::NetError;
-use crate::pool::{Block, Pool};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Size of the read buffer and of the record buffer, in bytes.
-pub const READ_BYTES: usize = 65_536;
+pub const READ_BUFFER_BYTES: usize = 65_536;
 /// Unfinished input above this stays in its block while more is read behind it, instead of moving back and forth.
 /// A whole TLS record is below it: moving that costs less than a block that is large enough to read on.
 const MOVE_BYTES: usize = 32_768;
 /// Free space below this makes room by moving the unconsumed bytes to the front.
-const ROOM_BYTES: usize = 2048;
+const MIN_SPARE_BYTES: usize = 2048;
 /// A write buffer that grew beyond this is given back after use.
-const KEEP_BYTES: usize = 262_144;
+const MAX_KEPT_BYTES: usize = 262_144;
 
 /// Read, write and record buffers of one worker thread (192 kB once TLS was used, 64 kB before, 0 before the first
 /// read).
@@ -27,19 +27,19 @@ pub struct Scratch {
     /// Number of the current holding, 0 for none.
     holder: u64,
     /// Decrypted input, waiting for the scanner.
-    pub(crate) input: Input,
+    pub(crate) input: InputBuffer,
     /// TLS records, waiting for decryption.
-    pub(crate) records: Input,
+    pub(crate) records: InputBuffer,
     /// Queued output, not encrypted.
     pub(crate) output: Vec<u8>,
     /// Encrypted output.
-    pub(crate) sealed: Vec<u8>,
+    pub(crate) encrypted: Vec<u8>,
     /// Input that was written anew, or output while it is: a WebSocket's.
     pub(crate) text: Vec<u8>,
-    pub(crate) pool: Pool,
+    pub(crate) pool: BufferPool,
 }
 
-static HOLDINGS: AtomicU64 = AtomicU64::new(1);
+static NEXT_HOLDING: AtomicU64 = AtomicU64::new(1);
 
 impl Scratch {
     /// Buffers for a thread or a test. They are allocated when first used.
@@ -48,12 +48,12 @@ impl Scratch {
     }
 
     /// Makes the stream that owns `holding` the holder. `Ok(true)`: it is new here, and its blocks are to be loaded.
-    pub(crate) fn hold(&mut self, holding: &mut u64) -> Result<bool, NetError> {
+    pub(crate) fn acquire(&mut self, holding: &mut u64) -> Result<bool, NetError> {
         if *holding != 0 {
-            return if *holding == self.holder { Ok(false) } else { Err(NetError::Unparked) };
+            return if *holding == self.holder { Ok(false) } else { Err(NetError::BuffersNotReleased) };
         }
         self.clear();
-        self.holder = HOLDINGS.fetch_add(1, Ordering::Relaxed);
+        self.holder = NEXT_HOLDING.fetch_add(1, Ordering::Relaxed);
         *holding = self.holder;
         Ok(true)
     }
@@ -68,28 +68,28 @@ impl Scratch {
     }
 
     /// True when `holding` is current.
-    pub(crate) fn held_by(&self, holding: u64) -> bool {
+    pub(crate) fn is_held_by(&self, holding: u64) -> bool {
         holding != 0 && holding == self.holder
     }
 
     fn clear(&mut self) {
         self.input.clear(&mut self.pool);
         self.records.clear(&mut self.pool);
-        empty(&mut self.output);
-        empty(&mut self.sealed);
-        empty(&mut self.text);
+        clear_and_shrink(&mut self.output);
+        clear_and_shrink(&mut self.encrypted);
+        clear_and_shrink(&mut self.text);
     }
 }
 
 /// Length of what waits for a connection, which the port bounds by a `u32`.
-pub(crate) fn length(bytes: &[u8]) -> u32 {
+pub(crate) fn len_u32(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX)
 }
 
 /// Empties a write buffer, and returns its memory when one large answer made it large.
-pub(crate) fn empty(buffer: &mut Vec<u8>) {
+pub(crate) fn clear_and_shrink(buffer: &mut Vec<u8>) {
     buffer.clear();
-    if buffer.capacity() > KEEP_BYTES {
+    if buffer.capacity() > MAX_KEPT_BYTES {
         *buffer = Vec::new();
     }
 }
@@ -115,15 +115,15 @@ pub fn with_scratch<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
 
 /// A read buffer: normally the thread's own 64 kB, for a large unfinished element the stream's block.
 #[derive(Default)]
-pub(crate) struct Input {
+pub(crate) struct InputBuffer {
     main: Box<[u8]>,
     /// Set while a block takes the place of `main`. It is full up to its length, `end` counts what is real.
-    large: Option<Box<Block>>,
+    large: Option<Box<BufferBlock>>,
     start: usize,
     end: usize,
 }
 
-impl Input {
+impl InputBuffer {
     pub(crate) fn is_empty(&self) -> bool {
         self.start == self.end
     }
@@ -133,14 +133,14 @@ impl Input {
     }
 
     fn whole(&self) -> &[u8] {
-        self.large.as_deref().map_or(&self.main, Block::data)
+        self.large.as_deref().map_or(&self.main, BufferBlock::data)
     }
 
     fn whole_mut(&mut self) -> &mut [u8] {
-        self.large.as_deref_mut().map_or(&mut self.main, Block::data_mut)
+        self.large.as_deref_mut().map_or(&mut self.main, BufferBlock::data_mut)
     }
 
-    /// Where the next unconsumed byte is; [`Input::slice`] counts from the same zero.
+    /// Where the next unconsumed byte is; [`InputBuffer::slice`] counts from the same zero.
     pub(crate) fn position(&self) -> usize {
         self.start
     }
@@ -166,22 +166,22 @@ impl Input {
 
     /// Free space behind the data, at least 2 kB, at most what keeps the total below `limit` bytes of unconsumed data.
     /// An empty slice means that the limit is reached.
-    pub(crate) fn room(&mut self, limit: usize, pool: &mut Pool) -> &mut [u8] {
+    pub(crate) fn spare_capacity(&mut self, limit: usize, pool: &mut BufferPool) -> &mut [u8] {
         if self.is_empty() {
             self.clear(pool);
         }
         if self.len() >= limit {
             return &mut [];
         }
-        self.reserve(ROOM_BYTES, pool);
+        self.reserve(MIN_SPARE_BYTES, pool);
         let end = self.end;
         self.whole_mut().get_mut(end..).unwrap_or_default()
     }
 
     /// Makes sure that `count` bytes can follow the data.
-    fn reserve(&mut self, count: usize, pool: &mut Pool) {
+    fn reserve(&mut self, count: usize, pool: &mut BufferPool) {
         if self.main.is_empty() {
-            self.main = vec![0; READ_BYTES].into_boxed_slice();
+            self.main = vec![0; READ_BUFFER_BYTES].into_boxed_slice();
         }
         if self.whole().len() - self.end >= count {
             return;
@@ -191,23 +191,23 @@ impl Input {
         if self.whole().len() - len >= count && start >= len {
             self.whole_mut().copy_within(start..end, 0);
         } else {
-            let mut block = pool.take((len + count).next_power_of_two().max(2 * READ_BYTES));
+            let mut block = pool.take((len + count).next_power_of_two().max(2 * READ_BUFFER_BYTES));
             block.append(self.data());
             block.fill();
             if let Some(old) = self.large.replace(block) {
-                pool.give(old);
+                pool.recycle(old);
             }
         }
         (self.start, self.end) = (0, len);
     }
 
     /// Says that `count` bytes of the room were filled.
-    pub(crate) fn filled(&mut self, count: usize) {
+    pub(crate) fn commit(&mut self, count: usize) {
         self.end = (self.end + count).min(self.whole().len());
     }
 
     /// Takes `count` bytes out of the unconsumed data, `at` bytes behind its start.
-    pub(crate) fn cut(&mut self, at: usize, count: usize) {
+    pub(crate) fn remove(&mut self, at: usize, count: usize) {
         let data = self.data_mut();
         if count > 0 && at + count <= data.len() {
             data.copy_within(at + count.., at);
@@ -216,7 +216,7 @@ impl Input {
     }
 
     /// Adds bytes behind the data.
-    pub(crate) fn append(&mut self, bytes: &[u8], pool: &mut Pool) {
+    pub(crate) fn append(&mut self, bytes: &[u8], pool: &mut BufferPool) {
         if self.is_empty() {
             self.clear(pool);
         }
@@ -228,12 +228,12 @@ impl Input {
         }
     }
 
-    /// Brings back what [`Input::stash`] gave. Small blocks are copied, large ones are used in place.
-    pub(crate) fn load(&mut self, block: Box<Block>, pool: &mut Pool) {
+    /// Brings back what [`InputBuffer::take_block`] gave. Small blocks are copied, large ones are used in place.
+    pub(crate) fn restore_block(&mut self, block: Box<BufferBlock>, pool: &mut BufferPool) {
         self.clear(pool);
         if block.len() <= MOVE_BYTES {
             self.append(block.data(), pool);
-            pool.give(block);
+            pool.recycle(block);
         } else {
             let mut block = block;
             self.end = block.len();
@@ -243,25 +243,25 @@ impl Input {
     }
 
     /// Moves the unconsumed bytes into a block of their own.
-    pub(crate) fn stash(&mut self, pool: &mut Pool) -> Option<Box<Block>> {
+    pub(crate) fn take_block(&mut self, pool: &mut BufferPool) -> Option<Box<BufferBlock>> {
         let stashed = if self.is_empty() {
             None
         } else if let Some(mut block) =
             self.large.take_if(|block| self.end - self.start > block.capacity() / 4)
         {
-            block.keep(self.start, self.end);
+            block.restrict_to(self.start, self.end);
             Some(block)
         } else {
-            pool.keep(self.data())
+            pool.store(self.data())
         };
         self.clear(pool);
         stashed
     }
 
-    pub(crate) fn clear(&mut self, pool: &mut Pool) {
+    pub(crate) fn clear(&mut self, pool: &mut BufferPool) {
         (self.start, self.end) = (0, 0);
         if let Some(block) = self.large.take() {
-            pool.give(block);
+            pool.recycle(block);
         }
     }
 }
@@ -274,22 +274,22 @@ mod tests {
     fn a_second_holder_never_sees_the_first_ones_bytes() {
         let mut scratch = Scratch::new();
         let (mut first, mut second) = (0, 0);
-        assert!(scratch.hold(&mut first).unwrap());
+        assert!(scratch.acquire(&mut first).unwrap());
         let Scratch { input, pool, output, .. } = &mut scratch;
         input.append(b"<password/>", pool);
         output.extend_from_slice(b"secret");
-        assert!(scratch.hold(&mut second).unwrap());
+        assert!(scratch.acquire(&mut second).unwrap());
         assert!(scratch.input.is_empty() && scratch.output.is_empty());
-        assert!(matches!(scratch.hold(&mut first), Err(NetError::Unparked)));
+        assert!(matches!(scratch.acquire(&mut first), Err(NetError::BuffersNotReleased)));
     }
 
     #[test]
     fn holdings_of_two_threads_never_have_the_same_number() {
         let (mut here, mut there) = (Scratch::new(), Scratch::new());
         let mut holding = 0;
-        here.hold(&mut holding).unwrap();
-        there.hold(&mut 0).unwrap();
-        assert!(there.hold(&mut holding).is_err());
+        here.acquire(&mut holding).unwrap();
+        there.acquire(&mut 0).unwrap();
+        assert!(there.acquire(&mut holding).is_err());
     }
 
     #[test]
@@ -303,31 +303,31 @@ mod tests {
 
     #[test]
     fn growth_keeps_the_bytes_in_order() {
-        let (mut input, mut pool) = (Input::default(), Pool::default());
+        let (mut input, mut pool) = (InputBuffer::default(), BufferPool::default());
         let bytes: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
         let mut fed = 0;
         while fed < bytes.len() {
-            let room = input.room(usize::MAX, &mut pool);
+            let room = input.spare_capacity(usize::MAX, &mut pool);
             let count = room.len().min(bytes.len() - fed).min(7919);
             room[..count].copy_from_slice(&bytes[fed..fed + count]);
-            input.filled(count);
+            input.commit(count);
             fed += count;
             if fed % 3 == 0 {
-                let block = input.stash(&mut pool).unwrap();
-                input.load(block, &mut pool);
+                let block = input.take_block(&mut pool).unwrap();
+                input.restore_block(block, &mut pool);
             }
         }
         assert_eq!(input.data(), bytes);
         input.consume(299_990);
-        let block = input.stash(&mut pool).unwrap();
+        let block = input.take_block(&mut pool).unwrap();
         assert_eq!(block.data(), &bytes[299_990..]);
     }
 
     #[test]
     fn the_limit_ends_the_room() {
-        let (mut input, mut pool) = (Input::default(), Pool::default());
+        let (mut input, mut pool) = (InputBuffer::default(), BufferPool::default());
         input.append(&[1; 5000], &mut pool);
-        assert!(!input.room(5001, &mut pool).is_empty());
-        assert!(input.room(5000, &mut pool).is_empty());
+        assert!(!input.spare_capacity(5001, &mut pool).is_empty());
+        assert!(input.spare_capacity(5000, &mut pool).is_empty());
     }
 }

@@ -7,7 +7,7 @@ mod support;
 use std::future::poll_fn;
 use std::task::Poll;
 use support::*;
-use throng_net::{NetError, Port, SharedPort, with_scratch};
+use throng_net::{ListenerConfig, NetError, SharedListenerConfig, with_scratch};
 use tokio::io::AsyncReadExt;
 
 const OPEN: &str =
@@ -16,20 +16,22 @@ const HEADER: &str = "<?xml version='1.0'?>\n<stream:stream to='example.org' xml
                       xmlns:stream='http://etherx.jabber.org/streams'>";
 const MESSAGE: &str = "<message to='a@b'><body a='&gt;'>hé <![CDATA[</message>]]></body></message>";
 
-fn defaults() -> SharedPort {
+fn defaults() -> SharedListenerConfig {
     port(|_| {})
 }
 
-async fn opened(mut pair: Pair) -> Pair {
+async fn opened(mut pair: StreamPair) -> StreamPair {
     write(&mut pair.client, OPEN.as_bytes()).await;
-    assert_eq!(next(&mut pair.server).await.unwrap(), Got::Open(OPEN.into()));
+    assert_eq!(next(&mut pair.server).await.unwrap(), OwnedEvent::Open(OPEN.into()));
     pair
 }
 
-async fn a_stream_opens_and_carries_elements_both_ways(make: impl AsyncFn(SharedPort) -> Pair) {
-    let Pair { mut server, mut client } = make(defaults()).await;
+async fn a_stream_opens_and_carries_elements_both_ways(
+    make: impl AsyncFn(SharedListenerConfig) -> StreamPair,
+) {
+    let StreamPair { mut server, mut client } = make(defaults()).await;
     write(&mut client, format!("{HEADER}{MESSAGE}<r/>").as_bytes()).await;
-    assert_eq!(next(&mut server).await.unwrap(), Got::Open(OPEN.into()));
+    assert_eq!(next(&mut server).await.unwrap(), OwnedEvent::Open(OPEN.into()));
     assert_eq!(next(&mut server).await.unwrap(), element(MESSAGE));
     assert_eq!(next(&mut server).await.unwrap(), element("<r/>"));
     send(&mut server, MESSAGE.as_bytes()).await.unwrap();
@@ -37,8 +39,8 @@ async fn a_stream_opens_and_carries_elements_both_ways(make: impl AsyncFn(Shared
     assert_eq!(server.unsent(), 0);
 }
 
-async fn input_may_be_cut_at_every_byte(make: impl AsyncFn(SharedPort) -> Pair) {
-    let Pair { mut server, mut client } = make(defaults()).await;
+async fn input_may_be_cut_at_every_byte(make: impl AsyncFn(SharedListenerConfig) -> StreamPair) {
+    let StreamPair { mut server, mut client } = make(defaults()).await;
     let text = format!("{HEADER}{MESSAGE}</stream:stream>");
     let mut got = Vec::new();
     for byte in text.as_bytes() {
@@ -48,13 +50,13 @@ async fn input_may_be_cut_at_every_byte(make: impl AsyncFn(SharedPort) -> Pair) 
             got.push(event.unwrap());
         }
     }
-    while got.last() != Some(&Got::Close) {
+    while got.last() != Some(&OwnedEvent::Close) {
         got.push(next(&mut server).await.unwrap());
     }
-    assert_eq!(got, [Got::Open(OPEN.into()), element(MESSAGE), Got::Close]);
+    assert_eq!(got, [OwnedEvent::Open(OPEN.into()), element(MESSAGE), OwnedEvent::Close]);
 }
 
-async fn every_cut_into_two_gives_the_same_events(make: impl AsyncFn(SharedPort) -> Pair) {
+async fn every_cut_into_two_gives_the_same_events(make: impl AsyncFn(SharedListenerConfig) -> StreamPair) {
     let mut pair = make(defaults()).await;
     let text = format!("{HEADER}{MESSAGE} <r/></stream:stream>");
     for cut in 1..text.len() {
@@ -65,50 +67,53 @@ async fn every_cut_into_two_gives_the_same_events(make: impl AsyncFn(SharedPort)
             got.push(event.unwrap());
         }
         write(&mut pair.client, second).await;
-        while got.last() != Some(&Got::Close) {
+        while got.last() != Some(&OwnedEvent::Close) {
             got.push(next(&mut pair.server).await.unwrap());
         }
         assert_eq!(
             got,
-            [Got::Open(OPEN.into()), element(MESSAGE), element("<r/>"), Got::Close],
+            [OwnedEvent::Open(OPEN.into()), element(MESSAGE), element("<r/>"), OwnedEvent::Close],
             "cut at {cut}"
         );
         pair.server.restart();
     }
 }
 
-async fn a_restart_expects_a_new_document(make: impl AsyncFn(SharedPort) -> Pair) {
-    let Pair { mut server, mut client } = opened(make(defaults()).await).await;
+async fn a_restart_expects_a_new_document(make: impl AsyncFn(SharedListenerConfig) -> StreamPair) {
+    let StreamPair { mut server, mut client } = opened(make(defaults()).await).await;
     // The new header may already be there when the old document is given up.
     write(&mut client, format!("<auth/>{HEADER}<x/>").as_bytes()).await;
     assert_eq!(next(&mut server).await.unwrap(), element("<auth/>"));
     server.restart();
-    assert_eq!(next(&mut server).await.unwrap(), Got::Open(OPEN.into()));
+    assert_eq!(next(&mut server).await.unwrap(), OwnedEvent::Open(OPEN.into()));
     assert_eq!(next(&mut server).await.unwrap(), element("<x/>"));
 }
 
-async fn an_element_without_a_restart_is_refused(make: impl AsyncFn(SharedPort) -> Pair) {
-    let Pair { mut server, mut client } = opened(make(defaults()).await).await;
+async fn an_element_without_a_restart_is_refused(make: impl AsyncFn(SharedListenerConfig) -> StreamPair) {
+    let StreamPair { mut server, mut client } = opened(make(defaults()).await).await;
     write(&mut client, HEADER.as_bytes()).await;
     assert!(matches!(next(&mut server).await, Err(NetError::Xml(_))), "an XML declaration in mid-stream");
     assert!(matches!(next(&mut server).await, Err(NetError::Closed)));
 }
 
-async fn strangers_have_smaller_limits_than_users(make: impl AsyncFn(SharedPort) -> Pair) {
-    let long = format!("<message><body>{}</body></message>", "x".repeat(Port::EARLY_ELEMENT_BYTES as usize));
-    let Pair { mut server, mut client } = opened(make(defaults()).await).await;
+async fn unauthenticated_streams_have_smaller_limits(make: impl AsyncFn(SharedListenerConfig) -> StreamPair) {
+    let long = format!(
+        "<message><body>{}</body></message>",
+        "x".repeat(ListenerConfig::UNAUTHENTICATED_ELEMENT_BYTES as usize)
+    );
+    let StreamPair { mut server, mut client } = opened(make(defaults()).await).await;
     let (refused, ()) = tokio::join!(next(&mut server), write(&mut client, long.as_bytes()));
     assert!(matches!(refused, Err(NetError::Xml(xml::Error::TooLarge))), "{refused:?}");
 
-    let Pair { mut server, mut client } = opened(make(defaults()).await).await;
+    let StreamPair { mut server, mut client } = opened(make(defaults()).await).await;
     server.set_authenticated();
     let (taken, ()) = tokio::join!(next(&mut server), write(&mut client, long.as_bytes()));
     assert_eq!(taken.unwrap(), element(&long));
 }
 
-async fn elements_larger_than_the_read_buffer_arrive(make: impl AsyncFn(SharedPort) -> Pair) {
+async fn elements_larger_than_the_read_buffer_arrive(make: impl AsyncFn(SharedListenerConfig) -> StreamPair) {
     let long = format!("<message><body>{}</body></message>", "0123456789abcdef".repeat(15_000));
-    let Pair { mut server, mut client } = opened(make(defaults()).await).await;
+    let StreamPair { mut server, mut client } = opened(make(defaults()).await).await;
     server.set_authenticated();
     for _ in 0..2 {
         let text = format!("{long}<r/>");
@@ -120,13 +125,13 @@ async fn elements_larger_than_the_read_buffer_arrive(make: impl AsyncFn(SharedPo
     }
 }
 
-async fn the_peer_closes_first(make: impl AsyncFn(SharedPort) -> Pair) {
-    let Pair { mut server, mut client } = opened(make(defaults()).await).await;
+async fn the_peer_closes_first(make: impl AsyncFn(SharedListenerConfig) -> StreamPair) {
+    let StreamPair { mut server, mut client } = opened(make(defaults()).await).await;
     write(&mut client, b"</stream:stream>and nothing of this counts").await;
     tokio::io::AsyncWriteExt::shutdown(&mut client).await.unwrap();
-    assert_eq!(next(&mut server).await.unwrap(), Got::Close);
-    assert_eq!(next(&mut server).await.unwrap(), Got::Eof);
-    assert_eq!(next(&mut server).await.unwrap(), Got::Eof, "the end stays the end");
+    assert_eq!(next(&mut server).await.unwrap(), OwnedEvent::Close);
+    assert_eq!(next(&mut server).await.unwrap(), OwnedEvent::Eof);
+    assert_eq!(next(&mut server).await.unwrap(), OwnedEvent::Eof, "the end stays the end");
     // The way out is still open.
     send(&mut server, b"</stream:stream>").await.unwrap();
     shutdown(&mut server).await.unwrap();
@@ -135,10 +140,10 @@ async fn the_peer_closes_first(make: impl AsyncFn(SharedPort) -> Pair) {
     assert_eq!(rest, b"</stream:stream>");
 }
 
-async fn the_server_closes_first(make: impl AsyncFn(SharedPort) -> Pair) {
-    let Pair { mut server, mut client } = opened(make(defaults()).await).await;
+async fn the_server_closes_first(make: impl AsyncFn(SharedListenerConfig) -> StreamPair) {
+    let StreamPair { mut server, mut client } = opened(make(defaults()).await).await;
     with_scratch(|lent| server.queue(b"</stream:stream>", lent));
-    with_scratch(|lent| server.park(lent)).unwrap();
+    with_scratch(|lent| server.release_buffers(lent)).unwrap();
     shutdown(&mut server).await.unwrap();
     let mut rest = Vec::new();
     client.read_to_end(&mut rest).await.unwrap();
@@ -146,25 +151,26 @@ async fn the_server_closes_first(make: impl AsyncFn(SharedPort) -> Pair) {
     write(&mut client, b"<late/></stream:stream>").await;
     tokio::io::AsyncWriteExt::shutdown(&mut client).await.unwrap();
     assert_eq!(next(&mut server).await.unwrap(), element("<late/>"));
-    assert_eq!(next(&mut server).await.unwrap(), Got::Close);
-    assert_eq!(next(&mut server).await.unwrap(), Got::Eof);
+    assert_eq!(next(&mut server).await.unwrap(), OwnedEvent::Close);
+    assert_eq!(next(&mut server).await.unwrap(), OwnedEvent::Eof);
 }
 
-async fn a_cut_stream_ends_without_close(make: impl AsyncFn(SharedPort) -> Pair) {
-    let Pair { mut server, mut client } = opened(make(defaults()).await).await;
+async fn a_cut_stream_ends_without_close(make: impl AsyncFn(SharedListenerConfig) -> StreamPair) {
+    let StreamPair { mut server, mut client } = opened(make(defaults()).await).await;
     write(&mut client, b"<message><bo").await;
     drop(client);
-    assert_eq!(next(&mut server).await.unwrap(), Got::Eof);
+    assert_eq!(next(&mut server).await.unwrap(), OwnedEvent::Eof);
 }
 
-async fn a_peer_that_does_not_read_is_bounded(make: impl AsyncFn(SharedPort) -> Pair) {
+async fn a_peer_that_does_not_read_is_bounded(make: impl AsyncFn(SharedListenerConfig) -> StreamPair) {
     let limit = 100_000;
-    let Pair { mut server, mut client } = opened(make(port(|port| port.unsent_bytes = limit)).await).await;
+    let StreamPair { mut server, mut client } =
+        opened(make(port(|port| port.max_unsent_bytes = limit)).await).await;
     let stanza = MESSAGE.repeat(20);
     let mut accepted = Vec::new();
     let error = loop {
         with_scratch(|lent| server.queue(stanza.as_bytes(), lent));
-        with_scratch(|lent| server.park(lent)).unwrap();
+        with_scratch(|lent| server.release_buffers(lent)).unwrap();
         let flushed = poll_fn(|cx| Poll::Ready(with_scratch(|lent| server.poll_flush(cx, lent)))).await;
         match flushed {
             Poll::Ready(Err(error)) => break error,
@@ -173,7 +179,7 @@ async fn a_peer_that_does_not_read_is_bounded(make: impl AsyncFn(SharedPort) -> 
         // Encryption adds a little to what waits.
         assert!(server.unsent() <= limit as usize * 11 / 10, "{} bytes wait", server.unsent());
     };
-    assert!(matches!(error, NetError::Unsent(found) if found == limit), "{error}");
+    assert!(matches!(error, NetError::OutputLimit(found) if found == limit), "{error}");
     // All that was accepted is still in order on the wire; nothing of what was refused is.
     drop(server);
     let mut got = Vec::new();
@@ -181,9 +187,9 @@ async fn a_peer_that_does_not_read_is_bounded(make: impl AsyncFn(SharedPort) -> 
     assert!(accepted.starts_with(&got));
 }
 
-async fn a_slow_reader_gets_everything_in_order(make: impl AsyncFn(SharedPort) -> Pair) {
-    let Pair { mut server, mut client } =
-        opened(make(port(|port| port.unsent_bytes = 8_000_000)).await).await;
+async fn a_slow_reader_gets_everything_in_order(make: impl AsyncFn(SharedListenerConfig) -> StreamPair) {
+    let StreamPair { mut server, mut client } =
+        opened(make(port(|port| port.max_unsent_bytes = 8_000_000)).await).await;
     let text: String = (0..200_000).map(|n| format!("<m n='{n}'/>")).collect();
     let pieces: Vec<&[u8]> = text.as_bytes().chunks(50_000).collect();
     // Queued without waiting, so most of it has to be stashed.
@@ -193,7 +199,7 @@ async fn a_slow_reader_gets_everything_in_order(make: impl AsyncFn(SharedPort) -
         let flushed = poll_fn(|cx| {
             Poll::Ready(with_scratch(|lent| {
                 let done = server.poll_flush(cx, lent);
-                server.park(lent).unwrap();
+                server.release_buffers(lent).unwrap();
                 done
             }))
         })
@@ -208,8 +214,8 @@ async fn a_slow_reader_gets_everything_in_order(make: impl AsyncFn(SharedPort) -
     assert!(server.is_idle());
 }
 
-async fn many_elements_come_out_of_one_read(make: impl AsyncFn(SharedPort) -> Pair) {
-    let Pair { mut server, mut client } = opened(make(defaults()).await).await;
+async fn many_elements_come_out_of_one_read(make: impl AsyncFn(SharedListenerConfig) -> StreamPair) {
+    let StreamPair { mut server, mut client } = opened(make(defaults()).await).await;
     let text: String = (0..500).map(|n| format!("<m n='{n}'/>")).collect();
     write(&mut client, text.as_bytes()).await;
     for n in 0..500 {
@@ -218,7 +224,7 @@ async fn many_elements_come_out_of_one_read(make: impl AsyncFn(SharedPort) -> Pa
     assert!(now(&mut server).await.is_none());
 }
 
-async fn streams_share_the_buffers_without_mixing(make: impl AsyncFn(SharedPort) -> Pair) {
+async fn streams_share_the_buffers_without_mixing(make: impl AsyncFn(SharedListenerConfig) -> StreamPair) {
     let mut pairs = Vec::new();
     for _ in 0..4 {
         pairs.push(opened(make(defaults()).await).await);
@@ -233,7 +239,7 @@ async fn streams_share_the_buffers_without_mixing(make: impl AsyncFn(SharedPort)
             assert!(now(&mut pair.server).await.is_none());
             with_scratch(|lent| {
                 pair.server.queue(format!("<a stream='{n}'/>").as_bytes(), lent);
-                pair.server.park(lent).unwrap();
+                pair.server.release_buffers(lent).unwrap();
             });
         }
         for (n, pair) in pairs.iter_mut().enumerate() {
@@ -247,19 +253,21 @@ async fn streams_share_the_buffers_without_mixing(make: impl AsyncFn(SharedPort)
     }
 }
 
-async fn a_stream_that_was_not_parked_is_ended_not_mixed(make: impl AsyncFn(SharedPort) -> Pair) {
-    let Pair { mut server, mut client } = opened(make(defaults()).await).await;
+async fn a_stream_that_kept_its_buffers_over_a_yield_is_ended_not_mixed(
+    make: impl AsyncFn(SharedListenerConfig) -> StreamPair,
+) {
+    let StreamPair { mut server, mut client } = opened(make(defaults()).await).await;
     let mut other = opened(make(defaults()).await).await;
     write(&mut client, b"<secret/><secret/>").await;
     poll_fn(|cx| with_scratch(|lent| server.poll_event(cx, lent).map(|event| assert!(event.is_ok())))).await;
     write(&mut other.client, b"<m/>").await;
     assert_eq!(next(&mut other.server).await.unwrap(), element("<m/>"));
-    assert!(matches!(next(&mut server).await, Err(NetError::Unparked)));
-    assert!(matches!(send(&mut server, b"<late/>").await, Err(NetError::Unparked)));
+    assert!(matches!(next(&mut server).await, Err(NetError::BuffersNotReleased)));
+    assert!(matches!(send(&mut server, b"<late/>").await, Err(NetError::BuffersNotReleased)));
 }
 
-async fn white_space_keeps_alive_and_costs_nothing(make: impl AsyncFn(SharedPort) -> Pair) {
-    let Pair { mut server, mut client } = opened(make(defaults()).await).await;
+async fn white_space_keeps_alive_and_costs_nothing(make: impl AsyncFn(SharedListenerConfig) -> StreamPair) {
+    let StreamPair { mut server, mut client } = opened(make(defaults()).await).await;
     for _ in 0..100 {
         write(&mut client, b" \n").await;
         tokio::task::yield_now().await;
@@ -270,14 +278,16 @@ async fn white_space_keeps_alive_and_costs_nothing(make: impl AsyncFn(SharedPort
     assert_eq!(next(&mut server).await.unwrap(), element("<m/>"));
 }
 
-async fn garbage_ends_the_stream_but_not_the_answer(make: impl AsyncFn(SharedPort) -> Pair) {
+async fn garbage_ends_the_stream_but_an_error_can_still_be_sent(
+    make: impl AsyncFn(SharedListenerConfig) -> StreamPair,
+) {
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\x16\x03\x01\x00\x05", b"<!DOCTYPE x>", b"<a><!-- -->"]
     {
-        let Pair { mut server, mut client } = make(defaults()).await;
+        let StreamPair { mut server, mut client } = make(defaults()).await;
         write(&mut client, garbage).await;
         let error = loop {
             match next(&mut server).await {
-                Ok(Got::Open(_)) => {}
+                Ok(OwnedEvent::Open(_)) => {}
                 Ok(other) => panic!("{other:?} out of {garbage:?}"),
                 Err(error) => break error,
             }
@@ -311,7 +321,7 @@ macro_rules! conformance {
         every_cut_into_two_gives_the_same_events
         a_restart_expects_a_new_document
         an_element_without_a_restart_is_refused
-        strangers_have_smaller_limits_than_users
+        unauthenticated_streams_have_smaller_limits
         elements_larger_than_the_read_buffer_arrive
         the_peer_closes_first
         the_server_closes_first
@@ -320,9 +330,9 @@ macro_rules! conformance {
         a_slow_reader_gets_everything_in_order
         many_elements_come_out_of_one_read
         streams_share_the_buffers_without_mixing
-        a_stream_that_was_not_parked_is_ended_not_mixed
+        a_stream_that_kept_its_buffers_over_a_yield_is_ended_not_mixed
         white_space_keeps_alive_and_costs_nothing
-        garbage_ends_the_stream_but_not_the_answer
+        garbage_ends_the_stream_but_an_error_can_still_be_sent
     ])* } };
 }
 

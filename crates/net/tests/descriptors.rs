@@ -6,13 +6,14 @@ mod support;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 use support::any_address;
-use throng_net::{Gate, Kind, Listener};
+use throng_net::{ConnectionLimiter, Listener, ListenerKind};
 use tokio::net::TcpStream;
 
 #[tokio::test]
-async fn accepting_pauses_without_descriptors_and_goes_on() {
-    let listener = Listener::bind(Kind::C2s, any_address(), Gate::default(), |_| {}).unwrap();
-    let (address, counts) = (listener.port().local, listener.counts());
+async fn accepting_pauses_without_file_descriptors_and_resumes() {
+    let listener =
+        Listener::bind(ListenerKind::C2s, any_address(), ConnectionLimiter::default(), |_| {}).unwrap();
+    let (address, counts) = (listener.config().local_address, listener.counts());
     let client = TcpStream::connect(address).await.unwrap();
     // Use up every number below the new limit.
     let mut limit = getrlimit(Resource::Nofile);

@@ -8,7 +8,7 @@
 #[path = "../fuzz/http_bytes.rs"]
 mod http_bytes;
 
-use http_bytes::{Seen, check, run};
+use http_bytes::{HandledRequest, check, run};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -78,7 +78,7 @@ proptest! {
     fn every_good_request_is_answered(size in 1..200_usize, good in prop::collection::vec(select(&WHOLE[..]), 0..12)) {
         let (seen, said) = run(good.concat().as_bytes(), size);
         let posts = good.iter().filter(|text| text.starts_with("POST")).count();
-        prop_assert_eq!(seen, vec![Seen::Body(b"<body/>".to_vec()); posts]);
+        prop_assert_eq!(seen, vec![HandledRequest::Body(b"<body/>".to_vec()); posts]);
         prop_assert_eq!(said.matches("HTTP/1.1 2").count(), good.len());
     }
 }

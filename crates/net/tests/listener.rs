@@ -6,34 +6,40 @@ mod support;
 
 use std::future::Future;
 use std::task::{Context, Waker};
-use support::tls::{CONFIG, Client, handshake};
+use support::tls::{CONFIG, RustlsTestClient, handshake};
 use support::*;
-use throng_net::{Gate, GateLimits, Kind, Listener, NetError, Transport};
+use throng_net::{ConnectionLimiter, ConnectionLimits, Listener, ListenerKind, NetError, Transport};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-fn listen(kind: Kind, limits: GateLimits) -> (Listener, Gate) {
-    let gate = Gate::new(limits);
+fn listen(kind: ListenerKind, limits: ConnectionLimits) -> (Listener, ConnectionLimiter) {
+    let gate = ConnectionLimiter::new(limits);
     (Listener::bind(kind, any_address(), gate.clone(), |_| {}).unwrap(), gate)
 }
 
 async fn connect(listener: &Listener) -> TcpStream {
-    TcpStream::connect(listener.port().local).await.unwrap()
+    TcpStream::connect(listener.config().local_address).await.unwrap()
 }
 
 #[tokio::test]
 async fn an_accepted_socket_becomes_a_stream() {
-    let (listener, gate) = listen(Kind::C2s, GateLimits::default());
+    let (listener, gate) = listen(ListenerKind::C2s, ConnectionLimits::default());
     let mut client = connect(&listener).await;
     let accepted = listener.accept().await;
     assert!(accepted.socket.nodelay().unwrap(), "TCP_NODELAY is no longer inherited");
     assert_eq!(accepted.peer, client.local_addr().unwrap());
     let (mut server, pass) = accepted.into_stream(None).unwrap();
-    let facts = server.facts();
-    assert_eq!((facts.peer, facts.port.local), (client.local_addr().unwrap(), listener.port().local));
-    assert_eq!((facts.port.kind, facts.transport, facts.secure), (Kind::C2s, Transport::Tcp, false));
+    let facts = server.info();
+    assert_eq!(
+        (facts.peer, facts.listener.local_address),
+        (client.local_addr().unwrap(), listener.config().local_address)
+    );
+    assert_eq!(
+        (facts.listener.kind, facts.transport, facts.secure),
+        (ListenerKind::C2s, Transport::Tcp, false)
+    );
     write(&mut client, b"<stream:stream xmlns:stream='http://etherx.jabber.org/streams'>").await;
-    assert!(matches!(next(&mut server).await, Ok(Got::Open(_))));
+    assert!(matches!(next(&mut server).await, Ok(OwnedEvent::Open(_))));
     assert_eq!(gate.counts().connections, 1);
     drop(pass);
     assert_eq!(gate.counts().connections, 0);
@@ -42,22 +48,22 @@ async fn an_accepted_socket_becomes_a_stream() {
 
 #[tokio::test]
 async fn a_direct_tls_port_starts_with_a_handshake() {
-    let (listener, _gate) = listen(Kind::C2sTls, GateLimits::default());
+    let (listener, _gate) = listen(ListenerKind::C2sTls, ConnectionLimits::default());
     let client = connect(&listener).await;
     let (mut server, _pass) = listener.accept().await.into_stream(Some(&CONFIG)).unwrap();
-    let (done, client) = tokio::join!(handshake(&mut server), Client::default().connect(client));
+    let (done, client) = tokio::join!(handshake(&mut server), RustlsTestClient::default().connect(client));
     done.unwrap();
     client.unwrap();
-    assert!(server.facts().secure);
+    assert!(server.info().secure);
     let _client = connect(&listener).await;
     let error = listener.accept().await.into_stream(None).err().unwrap();
     assert_eq!(error.to_string(), "a c2s-tls port needs TLS settings");
 }
 
 #[tokio::test]
-async fn errors_name_the_address_and_the_mend() {
-    let (listener, gate) = listen(Kind::C2s, GateLimits::default());
-    let taken = listener.port().local;
+async fn errors_name_the_address_and_the_fix() {
+    let (listener, gate) = listen(ListenerKind::C2s, ConnectionLimits::default());
+    let taken = listener.config().local_address;
     let cases = [
         (taken, format!("address in use: {taken} ")),
         (
@@ -66,25 +72,26 @@ async fn errors_name_the_address_and_the_mend() {
         ),
     ];
     for (address, part) in cases {
-        let error = Listener::bind(Kind::C2s, address, gate.clone(), |_| {}).unwrap_err();
-        assert!(matches!(&error, NetError::Setup(text) if text.starts_with(&part)), "{error}");
+        let error = Listener::bind(ListenerKind::C2s, address, gate.clone(), |_| {}).unwrap_err();
+        assert!(matches!(&error, NetError::InvalidConfig(text) if text.starts_with(&part)), "{error}");
     }
 }
 
 #[tokio::test]
 async fn an_address_can_be_bound_again_at_once() {
-    let (listener, gate) = listen(Kind::C2s, GateLimits::default());
-    let address = listener.port().local;
+    let (listener, gate) = listen(ListenerKind::C2s, ConnectionLimits::default());
+    let address = listener.config().local_address;
     let client = connect(&listener).await;
     // The server closes first, so the old connection stays in TIME_WAIT.
     drop(listener.accept().await);
     drop((client, listener));
-    Listener::bind(Kind::C2s, address, gate, |_| {}).unwrap();
+    Listener::bind(ListenerKind::C2s, address, gate, |_| {}).unwrap();
 }
 
 #[tokio::test]
 async fn connections_beyond_the_limit_are_closed() {
-    let (listener, gate) = listen(Kind::C2s, GateLimits { connections: 1, ..GateLimits::default() });
+    let (listener, gate) =
+        listen(ListenerKind::C2s, ConnectionLimits { connections: 1, ..ConnectionLimits::default() });
     let _first = connect(&listener).await;
     let first = listener.accept().await;
     let mut second = connect(&listener).await;
@@ -105,7 +112,8 @@ async fn connections_beyond_the_limit_are_closed() {
 
 #[tokio::test]
 async fn unauthenticated_connections_hold_up_the_rest() {
-    let (listener, gate) = listen(Kind::C2s, GateLimits { unauthenticated: 1, ..GateLimits::default() });
+    let (listener, gate) =
+        listen(ListenerKind::C2s, ConnectionLimits { unauthenticated: 1, ..ConnectionLimits::default() });
     let _clients = (connect(&listener).await, connect(&listener).await);
     let mut first = listener.accept().await;
     let second = listener.accept();
@@ -115,7 +123,7 @@ async fn unauthenticated_connections_hold_up_the_rest() {
         assert!(second.as_mut().poll(&mut cx).is_pending());
         tokio::task::yield_now().await;
     }
-    first.pass.authenticated();
+    first.permit.mark_authenticated();
     let _second = second.await;
     assert_eq!((gate.counts().connections, gate.counts().unauthenticated), (2, 1));
 }

@@ -14,7 +14,7 @@ use std::task::Poll;
 use support::tls::*;
 use support::websocket::{websocket, websocket_deflate};
 use support::*;
-use throng_net::{Event, Kind, Stream, with_scratch};
+use throng_net::{ListenerKind, Stream, StreamEvent, with_scratch};
 use tokio::io::AsyncReadExt;
 
 struct Counting;
@@ -52,9 +52,9 @@ static ALLOCATOR: Counting = Counting;
 const OPEN: &str = "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>";
 
 /// Opens the stream, talks a little, and leaves it idle.
-async fn settle(mut pair: Pair) -> Pair {
+async fn settle(mut pair: StreamPair) -> StreamPair {
     write(&mut pair.client, OPEN.as_bytes()).await;
-    assert_eq!(next(&mut pair.server).await.unwrap(), Got::Open(OPEN.into()));
+    assert_eq!(next(&mut pair.server).await.unwrap(), OwnedEvent::Open(OPEN.into()));
     for _ in 0..20 {
         write(&mut pair.client, b"<message><body>hello</body></message>").await;
         next(&mut pair.server).await.unwrap();
@@ -66,19 +66,19 @@ async fn settle(mut pair: Pair) -> Pair {
     pair
 }
 
-async fn tls12(port: throng_net::SharedPort) -> Pair {
+async fn tls12(port: throng_net::SharedListenerConfig) -> StreamPair {
     let (server, io) = tcp_pair().await;
     let peer = server.peer_addr().unwrap();
     let mut server = Stream::tls(server, peer, port, &CONFIG).unwrap();
-    let client = Client { version: Some(&rustls::version::TLS12), ..Client::default() };
+    let client = RustlsTestClient { version: Some(&rustls::version::TLS12), ..RustlsTestClient::default() };
     let (done, client) = tokio::join!(handshake(&mut server), client.connect(io));
     done.unwrap();
-    Pair { server, client: Box::new(client.unwrap()) }
+    StreamPair { server, client: Box::new(client.unwrap()) }
 }
 
 /// Heap bytes that an idle stream gives back, on average over ten.
-async fn heap(make: impl AsyncFn(throng_net::SharedPort) -> Pair) -> isize {
-    let port = port(|port| port.kind = Kind::C2sTls);
+async fn heap(make: impl AsyncFn(throng_net::SharedListenerConfig) -> StreamPair) -> isize {
+    let port = port(|port| port.kind = ListenerKind::C2sTls);
     let mut pairs = Vec::new();
     for _ in 0..10 {
         pairs.push(settle(make(port.clone()).await).await);
@@ -101,7 +101,7 @@ async fn an_idle_tls_stream_owns_little() {
         "heap of an idle stream: TCP {plain}, TLS 1.3 {tls13}, TLS 1.2 {tls12} bytes; inline {}",
         size_of::<Stream>()
     );
-    // What the variant `Tcp` holds inline is in the box of the variant `Tls`.
+    // What the variant `Tcp` holds inline is in the box of the variant `TlsStream`.
     let inline = size_of::<Stream>() as isize;
     for (version, bytes) in [("1.3", tls13), ("1.2", tls12)] {
         let state = bytes - plain - inline;
@@ -131,11 +131,11 @@ async fn an_idle_websocket_owns_little_more_than_tcp() {
 
 /// Allocations while `rounds` elements come in and answers go out.
 async fn allocations(
-    make: impl AsyncFn(throng_net::SharedPort) -> Pair,
+    make: impl AsyncFn(throng_net::SharedListenerConfig) -> StreamPair,
     rounds: usize,
     batch: usize,
 ) -> usize {
-    let Pair { mut server, mut client } = settle(make(port(|_| {})).await).await;
+    let StreamPair { mut server, mut client } = settle(make(port(|_| {})).await).await;
     let input = "<message><body>hello</body></message>".repeat(batch);
     let mut answer = vec![0; 4 * batch];
     let mut total = 0;
@@ -148,13 +148,13 @@ async fn allocations(
                 with_scratch(|lent| {
                     let mut seen = 0;
                     while let Poll::Ready(event) = server.poll_event(cx, lent) {
-                        let Event::Element(bytes) = event.unwrap() else { panic!() };
+                        let StreamEvent::Element(bytes) = event.unwrap() else { panic!() };
                         assert_eq!(bytes.len(), 37);
                         server.queue(b"<a/>", lent);
                         seen += 1;
                     }
                     let flushed = server.poll_flush(cx, lent);
-                    server.park(lent).unwrap();
+                    server.release_buffers(lent).unwrap();
                     assert!(flushed.is_ready());
                     if seen == 0 { Poll::Pending } else { Poll::Ready(seen) }
                 })
@@ -171,7 +171,7 @@ async fn allocations(
 /// The same for the server's side of a WebSocket alone: its client allocates.
 async fn server_allocations(rounds: usize) -> usize {
     let (mut server, mut client) = Stream::memory(port(|_| {}), 65_536);
-    server.set_websocket(support::websocket::accepted(&throng_net::websocket::Settings::default()));
+    server.set_websocket(support::websocket::accepted(&throng_net::websocket::WebSocketSettings::default()));
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     let open = b"<open xmlns='urn:ietf:params:xml:ns:xmpp-framing'/>";
     let mut input = support::websocket::frame(0x81, open);
@@ -185,11 +185,11 @@ async fn server_allocations(rounds: usize) -> usize {
         let before = COUNT.get();
         with_scratch(|lent| {
             while let Poll::Ready(event) = server.poll_event(&mut cx, lent) {
-                assert!(!matches!(event.unwrap(), Event::Eof | Event::Close));
+                assert!(!matches!(event.unwrap(), StreamEvent::Eof | StreamEvent::Close));
                 server.queue(b"<message to='a@b'/>", lent);
             }
             assert!(server.poll_flush(&mut cx, lent).is_ready());
-            server.park(lent).unwrap();
+            server.release_buffers(lent).unwrap();
         });
         total += if round < 3 { 0 } else { COUNT.get() - before };
         assert!(client.poll_read(&mut cx, &mut answers).is_ready());

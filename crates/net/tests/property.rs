@@ -90,7 +90,7 @@ proptest! {
 }
 
 #[test]
-fn the_seeds_hold() {
+fn the_fuzz_seeds_pass() {
     for target in ["stream", "websocket"] {
         let seeds = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
         let mut count = 0;

@@ -11,8 +11,8 @@ use rustls::version::{TLS12, TLS13};
 use std::os::unix::fs::PermissionsExt;
 use support::tls::*;
 use support::*;
-use throng_net::tls::{Config, Files, Reload, Settings};
-use throng_net::{ChannelBinding, Kind, NetError, Stream, Transport, with_scratch};
+use throng_net::tls::{CertificateFiles, TlsConfig, TlsReloadOutcome, TlsSettings};
+use throng_net::{ChannelBinding, ListenerKind, NetError, Stream, Transport, with_scratch};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
@@ -23,15 +23,15 @@ fn presented<I>(client: &TlsStream<I>) -> CertificateDer<'static> {
     client.get_ref().1.peer_certificates().unwrap()[0].clone()
 }
 
-fn stored(files: &Files) -> CertificateDer<'static> {
+fn stored(files: &CertificateFiles) -> CertificateDer<'static> {
     CertificateDer::from_pem_file(&files.certificate).unwrap()
 }
 
 #[tokio::test]
 async fn both_ends_export_the_same_binding_on_tls_13() {
     for fragment in [None, Some(64)] {
-        let client = Client { version: Some(&TLS13), fragment, ..Client::default() };
-        let (server, done, client) = connect(&CONFIG, Kind::C2sTls, client).await;
+        let client = RustlsTestClient { version: Some(&TLS13), fragment, ..RustlsTestClient::default() };
+        let (server, done, client) = connect(&CONFIG, ListenerKind::C2sTls, client).await;
         done.unwrap();
         let client = client.unwrap();
         let theirs: [u8; 32] = client
@@ -43,10 +43,10 @@ async fn both_ends_export_the_same_binding_on_tls_13() {
         assert_eq!(binding.exporter, Some(&theirs));
         let hash = digest::digest(&digest::SHA256, &presented(&client));
         assert_eq!(binding.server_end_point, Some(hash.as_ref()));
-        let facts = server.tls_facts().unwrap();
+        let facts = server.tls_info().unwrap();
         assert_eq!((facts.version, facts.server_name), ("TLSv1.3", Some("example.org")));
         assert!(facts.cipher_suite.starts_with("TLS13_"), "{facts:?}");
-        assert!(server.facts().secure && server.facts().transport == Transport::Tls);
+        assert!(server.info().secure && server.info().transport == Transport::Tls);
     }
 }
 
@@ -55,7 +55,8 @@ async fn every_cipher_suite_works_and_binds() {
     for suite in rustls::crypto::ring::ALL_CIPHER_SUITES {
         let (server, io) = tcp_pair().await;
         let peer = server.peer_addr().unwrap();
-        let mut server = Stream::tls(server, peer, port(|port| port.kind = Kind::C2sTls), &CONFIG).unwrap();
+        let mut server =
+            Stream::tls(server, peer, port(|port| port.kind = ListenerKind::C2sTls), &CONFIG).unwrap();
         let provider = rustls::crypto::CryptoProvider {
             cipher_suites: vec![*suite],
             ..rustls::crypto::ring::default_provider()
@@ -64,7 +65,7 @@ async fn every_cipher_suite_works_and_binds() {
             // Our certificate is ECDSA; there is nothing in common.
             continue;
         }
-        let client = Client { provider: Some(provider), ..Client::default() }.connect(io);
+        let client = RustlsTestClient { provider: Some(provider), ..RustlsTestClient::default() }.connect(io);
         let (done, client) = tokio::join!(handshake(&mut server), client);
         done.unwrap();
         let client = client.unwrap();
@@ -80,34 +81,37 @@ async fn every_cipher_suite_works_and_binds() {
 
 #[tokio::test]
 async fn tls_12_has_the_end_point_but_no_exporter() {
-    let client = Client { version: Some(&TLS12), ..Client::default() };
-    let (server, done, client) = connect(&CONFIG, Kind::C2sTls, client).await;
+    let client = RustlsTestClient { version: Some(&TLS12), ..RustlsTestClient::default() };
+    let (server, done, client) = connect(&CONFIG, ListenerKind::C2sTls, client).await;
     done.unwrap();
     let hash = digest::digest(&digest::SHA256, &presented(&client.unwrap()));
     let expected = ChannelBinding { exporter: None, server_end_point: Some(hash.as_ref()) };
     assert_eq!(server.channel_binding(), expected);
-    assert_eq!(server.tls_facts().unwrap().version, "TLSv1.2");
+    assert_eq!(server.tls_info().unwrap().version, "TLSv1.2");
 }
 
 #[tokio::test]
 async fn alpn_is_for_xmpp_or_absent() {
-    let accepted: &[(Kind, &[&str], Option<&str>)] = &[
-        (Kind::C2sTls, &["xmpp-client"], Some("xmpp-client")),
-        (Kind::C2sTls, &["http/1.1", "xmpp-client"], Some("xmpp-client")),
-        (Kind::C2sTls, &[], None),
-        (Kind::S2sTls, &["xmpp-server"], Some("xmpp-server")),
+    let accepted: &[(ListenerKind, &[&str], Option<&str>)] = &[
+        (ListenerKind::C2sTls, &["xmpp-client"], Some("xmpp-client")),
+        (ListenerKind::C2sTls, &["http/1.1", "xmpp-client"], Some("xmpp-client")),
+        (ListenerKind::C2sTls, &[], None),
+        (ListenerKind::S2sTls, &["xmpp-server"], Some("xmpp-server")),
     ];
     for (kind, offer, chosen) in accepted {
-        let client = Client { alpn: offer, ..Client::default() };
+        let client = RustlsTestClient { alpn: offer, ..RustlsTestClient::default() };
         let (_server, done, client) = connect(&CONFIG, *kind, client).await;
         done.unwrap();
         let client = client.unwrap();
         assert_eq!(client.get_ref().1.alpn_protocol(), chosen.map(str::as_bytes), "{kind:?} {offer:?}");
     }
-    let refused: &[(Kind, &[&str])] =
-        &[(Kind::C2sTls, &["http/1.1"]), (Kind::C2sTls, &["xmpp-server"]), (Kind::S2sTls, &["xmpp-client"])];
+    let refused: &[(ListenerKind, &[&str])] = &[
+        (ListenerKind::C2sTls, &["http/1.1"]),
+        (ListenerKind::C2sTls, &["xmpp-server"]),
+        (ListenerKind::S2sTls, &["xmpp-client"]),
+    ];
     for (kind, offer) in refused {
-        let client = Client { alpn: offer, ..Client::default() };
+        let client = RustlsTestClient { alpn: offer, ..RustlsTestClient::default() };
         let (_server, done, client) = connect(&CONFIG, *kind, client).await;
         assert!(matches!(done, Err(NetError::Tls(_))), "{done:?}");
         let alert = client.unwrap_err().to_string();
@@ -117,17 +121,17 @@ async fn alpn_is_for_xmpp_or_absent() {
 
 #[tokio::test]
 async fn the_name_that_is_asked_for_chooses_the_certificate() {
-    let directory = Dir::new();
+    let directory = CertificateDir::new();
     let plain = directory.certificate("plain", &["example.org", "conference.example.org"]);
     let wild = directory.certificate("wild", &["*.example.net"]);
-    let config = Config::load(Settings {
+    let config = TlsConfig::load(TlsSettings {
         domains: domains(&["a.example.net", "example.org", "elsewhere.example"]),
         certificates: vec![plain.clone(), wild.clone()],
-        ..Settings::default()
+        ..TlsSettings::default()
     })
     .unwrap();
-    assert_eq!(config.uncovered(), ["elsewhere.example"]);
-    let cases: [(Option<&'static str>, &Files); 6] = [
+    assert_eq!(config.uncovered_domains(), ["elsewhere.example"]);
+    let cases: [(Option<&'static str>, &CertificateFiles); 6] = [
         (Some("example.org"), &plain),
         (Some("Conference.Example.ORG"), &plain),
         (Some("b.example.net"), &wild),
@@ -137,8 +141,8 @@ async fn the_name_that_is_asked_for_chooses_the_certificate() {
         (None, &wild),
     ];
     for (name, files) in cases {
-        let client = Client { name, nameless: name.is_none(), ..Client::default() };
-        let (_server, done, client) = connect(&config, Kind::C2sTls, client).await;
+        let client = RustlsTestClient { name, nameless: name.is_none(), ..RustlsTestClient::default() };
+        let (_server, done, client) = connect(&config, ListenerKind::C2sTls, client).await;
         done.unwrap();
         assert_eq!(presented(&client.unwrap()), stored(files), "asked for {name:?}");
     }
@@ -146,19 +150,19 @@ async fn the_name_that_is_asked_for_chooses_the_certificate() {
 
 #[tokio::test]
 async fn the_stream_header_chooses_where_sni_does_not() {
-    let directory = Dir::new();
+    let directory = CertificateDir::new();
     let files = [directory.certificate("a", &["a.example"]), directory.certificate("b", &["b.example"])];
-    let config = Config::load(Settings {
+    let config = TlsConfig::load(TlsSettings {
         domains: domains(&["a.example", "b.example"]),
         certificates: files.to_vec(),
-        ..Settings::default()
+        ..TlsSettings::default()
     })
     .unwrap();
     let cases = [(true, "b.example", 1), (true, "nowhere.example", 0), (false, "b.example", 0)];
     for (nameless, domain, expected) in cases {
         let (mut server, io) = Stream::memory(port(|_| {}), 16_384);
         with_scratch(|lent| server.start_tls(&config, Some(domain), lent)).unwrap();
-        let client = Client { nameless, name: Some("a.example"), ..Client::default() };
+        let client = RustlsTestClient { nameless, name: Some("a.example"), ..RustlsTestClient::default() };
         let (done, client) = tokio::join!(handshake(&mut server), client.connect(io));
         done.unwrap();
         assert_eq!(presented(&client.unwrap()), stored(&files[expected]));
@@ -167,93 +171,99 @@ async fn the_stream_header_chooses_where_sni_does_not() {
 
 #[tokio::test]
 async fn new_files_serve_new_connections_and_broken_ones_change_nothing() {
-    let directory = Dir::new();
+    let directory = CertificateDir::new();
     let first = directory.certificate("served", &["example.org"]);
-    let config = Config::load(Settings {
+    let config = TlsConfig::load(TlsSettings {
         domains: domains(&["example.org"]),
         certificates: vec![first.clone()],
-        ..Settings::default()
+        ..TlsSettings::default()
     })
     .unwrap();
     let before = stored(&first);
-    let (mut old_server, done, old_client) = connect(&config, Kind::C2sTls, Client::default()).await;
+    let (mut old_server, done, old_client) =
+        connect(&config, ListenerKind::C2sTls, RustlsTestClient::default()).await;
     done.unwrap();
     let mut old_client = old_client.unwrap();
-    assert_eq!(config.reload(), Reload::Unchanged);
+    assert_eq!(config.reload(), TlsReloadOutcome::Unchanged);
 
     // The certificate is replaced, the key not yet: exactly what a renewal looks like half-way.
     let next = directory.certificate("next", &["example.org"]);
     std::fs::rename(&next.certificate, &first.certificate).unwrap();
-    let Reload::Kept(reason) = config.reload() else { panic!("a pair that does not match was taken") };
+    let TlsReloadOutcome::Rejected(reason) = config.reload() else {
+        panic!("a pair that does not match was taken")
+    };
     assert!(reason.contains("served.key") && reason.contains("does not belong"), "{reason}");
-    assert_eq!(config.reload(), Reload::Unchanged, "the same fault is told once");
-    let (_server, done, client) = connect(&config, Kind::C2sTls, Client::default()).await;
+    assert_eq!(config.reload(), TlsReloadOutcome::Unchanged, "the same fault is told once");
+    let (_server, done, client) = connect(&config, ListenerKind::C2sTls, RustlsTestClient::default()).await;
     done.unwrap();
     assert_eq!(presented(&client.unwrap()), before);
 
     std::fs::rename(&next.key, &first.key).unwrap();
-    assert_eq!(config.reload(), Reload::Reloaded);
-    let (_server, done, client) = connect(&config, Kind::C2sTls, Client::default()).await;
+    assert_eq!(config.reload(), TlsReloadOutcome::Reloaded);
+    let (_server, done, client) = connect(&config, ListenerKind::C2sTls, RustlsTestClient::default()).await;
     done.unwrap();
     let after = stored(&first);
     assert_ne!(before, after);
     assert_eq!(presented(&client.unwrap()), after);
 
     std::fs::remove_file(&first.key).unwrap();
-    assert!(matches!(config.reload(), Reload::Kept(reason) if reason.contains("served.key")));
+    assert!(matches!(config.reload(), TlsReloadOutcome::Rejected(reason) if reason.contains("served.key")));
 
     // The old connection has noticed nothing.
     write(&mut old_client, OPEN.as_bytes()).await;
-    assert_eq!(next_event(&mut old_server).await, Got::Open(OPEN.into()));
+    assert_eq!(next_event(&mut old_server).await, OwnedEvent::Open(OPEN.into()));
     let hash = digest::digest(&digest::SHA256, &before);
     assert_eq!(old_server.channel_binding().server_end_point, Some(hash.as_ref()));
 }
 
-async fn next_event(server: &mut Stream) -> Got {
+async fn next_event(server: &mut Stream) -> OwnedEvent {
     support::next(server).await.unwrap()
 }
 
 #[test]
 fn unusable_files_are_named() {
-    let directory = Dir::new();
+    let directory = CertificateDir::new();
     let good = directory.certificate("good", &["example.org"]);
     let missing = directory.0.join("missing.pem");
     let empty = directory.write("empty", "", "");
     let not_pem =
         directory.write("noise", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "x");
     let cases = [
-        (Files { certificate: missing.clone(), ..good.clone() }, "missing.pem"),
-        (Files { key: missing, ..good.clone() }, "missing.pem"),
-        (Files { certificate: empty.certificate, ..good.clone() }, "empty.pem"),
-        (Files { key: empty.key, ..good.clone() }, "empty.key"),
+        (CertificateFiles { certificate: missing.clone(), ..good.clone() }, "missing.pem"),
+        (CertificateFiles { key: missing, ..good.clone() }, "missing.pem"),
+        (CertificateFiles { certificate: empty.certificate, ..good.clone() }, "empty.pem"),
+        (CertificateFiles { key: empty.key, ..good.clone() }, "empty.key"),
         (not_pem, "noise.pem"),
-        (Files { key: directory.certificate("other", &["example.org"]).key, ..good }, "does not belong"),
+        (
+            CertificateFiles { key: directory.certificate("other", &["example.org"]).key, ..good },
+            "does not belong",
+        ),
     ];
     for (files, part) in cases {
-        let settings = Settings { certificates: vec![files], ..Settings::default() };
-        let error = Config::load(settings).unwrap_err().to_string();
+        let settings = TlsSettings { certificates: vec![files], ..TlsSettings::default() };
+        let error = TlsConfig::load(settings).unwrap_err().to_string();
         assert!(error.contains(part), "{error:?} does not say {part:?}");
     }
 }
 
 #[test]
 fn a_self_signed_certificate_is_kept_private_and_renewed_for_new_domains() {
-    let directory = Dir::new();
+    let directory = CertificateDir::new();
     let home = directory.0.join("not/there/yet");
     let read = || std::fs::read_to_string(home.join("self-signed-cert.pem")).unwrap();
-    let config = Config::load(self_signed(&home, &["example.org"])).unwrap();
-    assert!(config.uncovered().is_empty());
+    let config = TlsConfig::load(self_signed(&home, &["example.org"])).unwrap();
+    assert!(config.uncovered_domains().is_empty());
     let first = read();
     let mode = std::fs::metadata(home.join("self-signed-key.pem")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    Config::load(self_signed(&home, &["example.org"])).unwrap();
+    TlsConfig::load(self_signed(&home, &["example.org"])).unwrap();
     assert_eq!(read(), first, "a restart must not change the certificate");
-    let config = Config::load(self_signed(&home, &["example.org", "example.net"])).unwrap();
-    assert!(config.uncovered().is_empty());
+    let config = TlsConfig::load(self_signed(&home, &["example.org", "example.net"])).unwrap();
+    assert!(config.uncovered_domains().is_empty());
     assert_ne!(read(), first);
     // A damaged pair is replaced.
     std::fs::write(home.join("self-signed-key.pem"), "").unwrap();
-    Config::load(self_signed(&home, &["example.org", "example.net"])).unwrap();
+    TlsConfig::load(self_signed(&home, &["example.org", "example.net"])).unwrap();
     let mode = std::fs::metadata(home.join("self-signed-key.pem")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }
@@ -265,10 +275,10 @@ const DAY: u64 = 86_400;
 #[test]
 fn a_self_signed_certificate_says_what_it_is_and_is_valid_for_thirteen_months() {
     use x509_cert::der::Decode;
-    let directory = Dir::new();
+    let directory = CertificateDir::new();
     let names = ["example.org", "b\u{fc}cher.example", "192.0.2.1"];
-    let config = Config::load_at(self_signed(&directory.0, &names), NOW).unwrap();
-    assert!(config.uncovered().is_empty());
+    let config = TlsConfig::load_at(self_signed(&directory.0, &names), NOW).unwrap();
+    assert!(config.uncovered_domains().is_empty());
     let [shown] = config.certificates().try_into().unwrap();
     assert!(shown.is_self_signed && shown.file == directory.0.join("self-signed-cert.pem"));
     assert_eq!((shown.not_before, shown.not_after), (NOW - DAY, NOW + 395 * DAY));
@@ -288,57 +298,59 @@ fn a_self_signed_certificate_says_what_it_is_and_is_valid_for_thirteen_months() 
         assert!(shown.names.iter().any(|known| known == name), "{name} is not in {:?}", shown.names);
     }
     // It is kept, addresses and other scripts included.
-    Config::load_at(self_signed(&directory.0, &names), NOW + DAY).unwrap();
+    TlsConfig::load_at(self_signed(&directory.0, &names), NOW + DAY).unwrap();
     assert_eq!(CertificateDer::from_pem_file(&shown.file).unwrap(), pem);
 }
 
 #[test]
 fn a_self_signed_certificate_is_renewed_with_its_key_before_it_expires() {
-    let directory = Dir::new();
-    let config = Config::load_at(self_signed(&directory.0, &["example.org"]), NOW).unwrap();
+    let directory = CertificateDir::new();
+    let config = TlsConfig::load_at(self_signed(&directory.0, &["example.org"]), NOW).unwrap();
     let key = || std::fs::read_to_string(directory.0.join("self-signed-key.pem")).unwrap();
     let (first, first_key) = (config.certificates().remove(0), key());
-    assert_eq!(config.reload_at(NOW + 364 * DAY), Reload::Unchanged);
+    assert_eq!(config.reload_at(NOW + 364 * DAY), TlsReloadOutcome::Unchanged);
     let later = NOW + 365 * DAY;
-    assert_eq!(config.reload_at(later), Reload::Reloaded, "30 days before the end");
+    assert_eq!(config.reload_at(later), TlsReloadOutcome::Reloaded, "30 days before the end");
     let second = config.certificates().remove(0);
     assert_eq!(second.not_after, later + 395 * DAY);
     assert_ne!(first.sha256, second.sha256);
     assert_eq!(key(), first_key, "who trusts the key notices nothing");
-    assert_eq!(config.reload_at(later), Reload::Unchanged);
+    assert_eq!(config.reload_at(later), TlsReloadOutcome::Unchanged);
 }
 
 #[test]
 fn a_certificate_that_cannot_be_renewed_is_kept_and_tried_again_after_an_hour() {
-    let directory = Dir::new();
+    let directory = CertificateDir::new();
     let home = directory.0.join("home");
-    let config = Config::load_at(self_signed(&home, &["example.org"]), NOW).unwrap();
+    let config = TlsConfig::load_at(self_signed(&home, &["example.org"]), NOW).unwrap();
     std::fs::remove_dir_all(&home).unwrap();
     // Nobody can make a folder there.
     std::fs::write(&home, "").unwrap();
     let later = NOW + 380 * DAY;
-    assert!(matches!(config.reload_at(later), Reload::Kept(reason) if reason.contains("self-signed")));
-    assert_eq!(config.reload_at(later + 5), Reload::Unchanged, "it is said once an hour");
-    assert!(matches!(config.reload_at(later + 3600), Reload::Kept(_)));
+    assert!(
+        matches!(config.reload_at(later), TlsReloadOutcome::Rejected(reason) if reason.contains("self-signed"))
+    );
+    assert_eq!(config.reload_at(later + 5), TlsReloadOutcome::Unchanged, "it is said once an hour");
+    assert!(matches!(config.reload_at(later + 3600), TlsReloadOutcome::Rejected(_)));
     std::fs::remove_file(&home).unwrap();
-    assert_eq!(config.reload_at(later + 7200), Reload::Reloaded);
+    assert_eq!(config.reload_at(later + 7200), TlsReloadOutcome::Reloaded);
 }
 
 #[test]
 fn a_certificate_without_an_end_is_replaced_and_looking_writes_nothing() {
-    let directory = Dir::new();
+    let directory = CertificateDir::new();
     let endless = directory.certificate("endless", &["example.org"]);
     let home = directory.0.join("home");
-    assert!(Config::inspect(self_signed(&home, &["example.org"])).unwrap().is_none());
+    assert!(TlsConfig::inspect(self_signed(&home, &["example.org"])).unwrap().is_none());
     assert!(!home.exists());
     std::fs::create_dir(&home).unwrap();
     std::fs::copy(&endless.certificate, home.join("self-signed-cert.pem")).unwrap();
     std::fs::copy(&endless.key, home.join("self-signed-key.pem")).unwrap();
-    assert!(Config::inspect(self_signed(&home, &["example.org"])).unwrap().is_none(), "valid until 4096");
-    let config = Config::load(self_signed(&home, &["example.org"])).unwrap();
+    assert!(TlsConfig::inspect(self_signed(&home, &["example.org"])).unwrap().is_none(), "valid until 4096");
+    let config = TlsConfig::load(self_signed(&home, &["example.org"])).unwrap();
     let shown = config.certificates().remove(0);
     assert!(shown.not_after - shown.not_before < 398 * DAY);
-    let seen = Config::inspect(self_signed(&home, &["example.org"])).unwrap().unwrap();
+    let seen = TlsConfig::inspect(self_signed(&home, &["example.org"])).unwrap().unwrap();
     assert_eq!(seen.certificates(), [shown]);
 }
 
@@ -348,26 +360,26 @@ async fn starttls_goes_from_plaintext_to_tls() {
     let peer = server.peer_addr().unwrap();
     let mut server = Stream::tcp(server, peer, port(|_| {}));
     write(&mut io, format!("{OPEN}<starttls/>").as_bytes()).await;
-    assert_eq!(next_event(&mut server).await, Got::Open(OPEN.into()));
+    assert_eq!(next_event(&mut server).await, OwnedEvent::Open(OPEN.into()));
     assert_eq!(next_event(&mut server).await, element("<starttls/>"));
-    assert!(!server.facts().secure);
+    assert!(!server.info().secure);
     assert_eq!(server.channel_binding(), ChannelBinding::default());
     with_scratch(|lent| {
         // Not flushed: it must leave before the first record nevertheless.
         server.queue(b"<proceed/>", lent);
         server.start_tls(&CONFIG, Some("example.org"), lent).unwrap();
-        server.park(lent).unwrap();
+        server.release_buffers(lent).unwrap();
     });
-    assert!(!server.facts().secure, "no handshake, no security");
+    assert!(!server.info().secure, "no handshake, no security");
     let talk = async {
         assert_eq!(read_exactly(&mut io, 10).await, b"<proceed/>");
-        Client::default().connect(io).await.unwrap()
+        RustlsTestClient::default().connect(io).await.unwrap()
     };
     let (done, mut client) = tokio::join!(handshake(&mut server), talk);
     done.unwrap();
-    assert!(server.facts().secure);
+    assert!(server.info().secure);
     write(&mut client, OPEN.as_bytes()).await;
-    assert_eq!(next_event(&mut server).await, Got::Open(OPEN.into()));
+    assert_eq!(next_event(&mut server).await, OwnedEvent::Open(OPEN.into()));
     let again = with_scratch(|lent| server.start_tls(&CONFIG, None, lent));
     assert!(matches!(again, Err(NetError::AlreadyEncrypted)));
     send(&mut server, b"<still-here/>").await.unwrap();
@@ -388,13 +400,13 @@ async fn plaintext_behind_starttls_is_refused() {
                     assert!(server.poll_event(cx, lent).is_ready());
                 }
                 if parked {
-                    server.park(lent).unwrap();
+                    server.release_buffers(lent).unwrap();
                 }
                 std::task::Poll::Ready(server.start_tls(&CONFIG, None, lent))
             })
         })
         .await;
-        assert!(matches!(refused, Err(NetError::Injected)), "{behind:?} {parked}: {refused:?}");
+        assert!(matches!(refused, Err(NetError::PlaintextAfterStartTls)), "{behind:?} {parked}: {refused:?}");
     }
 }
 
@@ -444,11 +456,11 @@ fn xmpp_address(text: &str) -> rcgen::SanType {
 
 #[tokio::test]
 async fn a_client_certificate_gives_names_only_when_it_is_trusted() {
-    let directory = Dir::new();
+    let directory = CertificateDir::new();
     let (ours, foreign) = (Authority::new(), Authority::new());
     let bundle = directory.0.join("authorities.pem");
     std::fs::write(&bundle, &ours.pem).unwrap();
-    let config = Config::load(Settings {
+    let config = TlsConfig::load(TlsSettings {
         client_authorities: Some(bundle.clone()),
         server_authorities: Some(bundle),
         ..self_signed(&directory.0, &["example.org"])
@@ -468,15 +480,16 @@ async fn a_client_certificate_gives_names_only_when_it_is_trusted() {
     for version in [&TLS12, &TLS13] {
         let mut seen = Vec::new();
         let attempts = [
-            (Kind::C2sTls, Some(ours.sign(romeo))),
-            (Kind::C2sTls, Some(foreign.sign(romeo))),
-            (Kind::C2sTls, None),
-            (Kind::C2sTls, Some(ours.sign(server_only))),
-            (Kind::S2sTls, Some(ours.sign(server_only))),
-            (Kind::S2sTls, Some(foreign.sign(server_only))),
+            (ListenerKind::C2sTls, Some(ours.sign(romeo))),
+            (ListenerKind::C2sTls, Some(foreign.sign(romeo))),
+            (ListenerKind::C2sTls, None),
+            (ListenerKind::C2sTls, Some(ours.sign(server_only))),
+            (ListenerKind::S2sTls, Some(ours.sign(server_only))),
+            (ListenerKind::S2sTls, Some(foreign.sign(server_only))),
         ];
         for (kind, certificate) in attempts {
-            let client = Client { version: Some(version), certificate, ..Client::default() };
+            let client =
+                RustlsTestClient { version: Some(version), certificate, ..RustlsTestClient::default() };
             let (server, done, client) = connect(&config, kind, client).await;
             done.unwrap();
             client.unwrap();
@@ -484,7 +497,7 @@ async fn a_client_certificate_gives_names_only_when_it_is_trusted() {
         }
         let first = seen[0].as_ref().unwrap();
         assert_eq!(first.xmpp_addresses, ["romeo@example.org", "montague@example.org"]);
-        assert_eq!(first.mail, ["romeo@mail.example"]);
+        assert_eq!(first.emails, ["romeo@mail.example"]);
         assert_eq!(seen[1..4], [None, None, None]);
         assert_eq!(seen[4].as_ref().unwrap().domains, ["example.net"]);
         assert_eq!(seen[5], None);
@@ -492,10 +505,10 @@ async fn a_client_certificate_gives_names_only_when_it_is_trusted() {
 }
 
 #[tokio::test]
-async fn without_authorities_nobody_is_asked_for_a_certificate() {
+async fn without_authorities_no_client_certificate_is_requested() {
     let certificate = Some(Authority::new().sign(|_| {}));
-    let client = Client { certificate, ..Client::default() };
-    let (server, done, _client) = connect(&CONFIG, Kind::C2sTls, client).await;
+    let client = RustlsTestClient { certificate, ..RustlsTestClient::default() };
+    let (server, done, _client) = connect(&CONFIG, ListenerKind::C2sTls, client).await;
     done.unwrap();
     assert_eq!(server.client_certificate(), None);
 }
@@ -503,8 +516,8 @@ async fn without_authorities_nobody_is_asked_for_a_certificate() {
 #[tokio::test]
 async fn each_end_says_close_notify() {
     for version in [&TLS12, &TLS13] {
-        let client = Client { version: Some(version), ..Client::default() };
-        let (mut server, done, client) = connect(&CONFIG, Kind::C2sTls, client).await;
+        let client = RustlsTestClient { version: Some(version), ..RustlsTestClient::default() };
+        let (mut server, done, client) = connect(&CONFIG, ListenerKind::C2sTls, client).await;
         done.unwrap();
         let mut client = client.unwrap();
         shutdown(&mut server).await.unwrap();
@@ -512,18 +525,18 @@ async fn each_end_says_close_notify() {
         // rustls answers a missing close_notify with an error here.
         client.read_to_end(&mut rest).await.unwrap();
         tokio::io::AsyncWriteExt::shutdown(&mut client).await.unwrap();
-        assert_eq!(next_event(&mut server).await, Got::Eof);
+        assert_eq!(next_event(&mut server).await, OwnedEvent::Eof);
     }
 }
 
 #[tokio::test]
-async fn keys_can_change_while_the_stream_runs() {
-    let client = Client { version: Some(&TLS13), ..Client::default() };
-    let (mut server, done, client) = connect(&CONFIG, Kind::C2sTls, client).await;
+async fn key_updates_work_while_the_stream_runs() {
+    let client = RustlsTestClient { version: Some(&TLS13), ..RustlsTestClient::default() };
+    let (mut server, done, client) = connect(&CONFIG, ListenerKind::C2sTls, client).await;
     done.unwrap();
     let mut client: TlsStream<TcpStream> = client.unwrap();
     write(&mut client, OPEN.as_bytes()).await;
-    assert_eq!(next_event(&mut server).await, Got::Open(OPEN.into()));
+    assert_eq!(next_event(&mut server).await, OwnedEvent::Open(OPEN.into()));
     for n in 0..3 {
         client.get_mut().1.refresh_traffic_keys().unwrap();
         let text = format!("<m n='{n}'/>");
@@ -536,8 +549,8 @@ async fn keys_can_change_while_the_stream_runs() {
 }
 
 #[tokio::test]
-async fn every_connection_shakes_hands_in_full() {
-    let config = std::sync::Arc::new(Client::default().config());
+async fn every_connection_does_a_full_handshake() {
+    let config = std::sync::Arc::new(RustlsTestClient::default().config());
     for version in 0..2 {
         let (server, io) = tcp_pair().await;
         let peer = server.peer_addr().unwrap();

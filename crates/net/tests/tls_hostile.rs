@@ -7,19 +7,19 @@ mod support;
 use rustls::version::{TLS12, TLS13};
 use support::tls::*;
 use support::*;
-use throng_net::{Kind, NetError, Stream, with_scratch};
+use throng_net::{ListenerKind, NetError, Stream, with_scratch};
 use tokio::io::AsyncReadExt;
 
 const OPEN: &str = "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>";
 
-async fn next_event(server: &mut Stream) -> Got {
+async fn next_event(server: &mut Stream) -> OwnedEvent {
     support::next(server).await.unwrap()
 }
 
 /// The first flight of a client, as bytes.
 fn hello() -> Vec<u8> {
     let name = rustls::pki_types::ServerName::try_from("example.org").unwrap();
-    let config = std::sync::Arc::new(Client::default().config());
+    let config = std::sync::Arc::new(RustlsTestClient::default().config());
     let mut client = rustls::ClientConnection::new(config, name).unwrap();
     let mut bytes = Vec::new();
     client.write_tls(&mut bytes).unwrap();
@@ -42,8 +42,8 @@ async fn a_handshake_cut_at_any_byte_ends_quietly() {
         assert_eq!(server.is_idle(), cut == 0 || cut == hello.len(), "cut at {cut}");
         drop(io);
         let end = support::next(&mut server).await;
-        assert!(matches!(end, Ok(Got::Eof) | Err(NetError::Io(_))), "cut at {cut}: {end:?}");
-        assert!(!server.facts().secure);
+        assert!(matches!(end, Ok(OwnedEvent::Eof) | Err(NetError::Io(_))), "cut at {cut}: {end:?}");
+        assert!(!server.info().secure);
     }
 }
 
@@ -94,12 +94,12 @@ async fn a_record_that_never_ends_is_bounded() {
 #[tokio::test]
 async fn garbage_in_mid_stream_ends_it() {
     for version in [&TLS12, &TLS13] {
-        let client = Client { version: Some(version), ..Client::default() };
-        let (mut server, done, client) = connect(&CONFIG, Kind::C2sTls, client).await;
+        let client = RustlsTestClient { version: Some(version), ..RustlsTestClient::default() };
+        let (mut server, done, client) = connect(&CONFIG, ListenerKind::C2sTls, client).await;
         done.unwrap();
         let mut client = client.unwrap();
         write(&mut client, OPEN.as_bytes()).await;
-        assert_eq!(next_event(&mut server).await, Got::Open(OPEN.into()));
+        assert_eq!(next_event(&mut server).await, OwnedEvent::Open(OPEN.into()));
         // A record of the right shape with the wrong contents.
         let (io, _) = client.get_mut();
         write(io, &[&[23, 3, 3, 0, 40][..], &[7; 40]].concat()).await;
@@ -128,7 +128,8 @@ impl Forger {
             cipher_suites: vec![rustls::crypto::ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256],
             ..rustls::crypto::ring::default_provider()
         };
-        let mut config = Client { provider: Some(provider), ..Client::default() }.config();
+        let mut config =
+            RustlsTestClient { provider: Some(provider), ..RustlsTestClient::default() }.config();
         config.enable_secret_extraction = true;
         let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config));
         let name = rustls::pki_types::ServerName::try_from("example.org").unwrap();
@@ -164,7 +165,7 @@ async fn half_a_handshake_message_may_wait_while_we_write() {
     let (mut server, mut forger) = Forger::connect().await;
     let half = [forger.record(DATA, OPEN.as_bytes()), forger.record(HANDSHAKE, &KEY_UPDATE[..3])].concat();
     write(&mut forger.io, &half).await;
-    assert_eq!(next_event(&mut server).await, Got::Open(OPEN.into()));
+    assert_eq!(next_event(&mut server).await, OwnedEvent::Open(OPEN.into()));
     assert!(now(&mut server).await.is_none());
     assert!(!server.is_idle(), "the half message is kept");
     send(&mut server, b"<m/>").await.unwrap();

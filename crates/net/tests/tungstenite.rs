@@ -11,8 +11,8 @@ use std::io::{Cursor, Read, Write};
 use std::task::{Context, Poll, Waker};
 use support::websocket::{accepted, frame};
 use support::*;
-use throng_net::websocket::{Handshake, Settings, Version, accept};
-use throng_net::{Event, Scratch, Stream, with_scratch};
+use throng_net::websocket::{Handshake, HttpVersion, WebSocketSettings, accept};
+use throng_net::{Scratch, Stream, StreamEvent, with_scratch};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use tokio_tungstenite::tungstenite::protocol::frame::{CloseFrame, Frame};
@@ -37,18 +37,18 @@ async fn upgrade(server: &mut Stream) {
                 };
                 let method = request.method.unwrap();
                 let headers = request.headers.iter().map(|header| (header.name, header.value));
-                let handshake = Handshake { method, version: Version::Http11, headers };
-                let accepted = accept(handshake, &Settings::default()).unwrap();
+                let handshake = Handshake { method, version: HttpVersion::Http11, headers };
+                let accepted = accept(handshake, &WebSocketSettings::default()).unwrap();
                 server.consume(head, lent);
                 let mut answer = Vec::new();
                 accepted.write(&mut answer);
                 server.queue(&answer, lent);
                 server.set_websocket(accepted);
                 let _ = server.poll_flush(cx, lent);
-                server.park(lent).unwrap();
+                server.release_buffers(lent).unwrap();
                 return Poll::Ready(());
             }
-            server.park(lent).unwrap();
+            server.release_buffers(lent).unwrap();
             Poll::Pending
         })
     })
@@ -56,7 +56,7 @@ async fn upgrade(server: &mut Stream) {
 }
 
 #[tokio::test]
-async fn its_client_talks_to_our_stream() {
+async fn tungstenites_client_talks_to_our_stream() {
     let (mut server, io) = Stream::memory(port(|_| {}), 16_384);
     server.set_authenticated();
     let mut request = "ws://example.org/ws".into_client_request().unwrap();
@@ -65,7 +65,7 @@ async fn its_client_talks_to_our_stream() {
     let (mut client, response) = client.unwrap();
     assert_eq!(response.headers()["sec-websocket-protocol"], "xmpp");
     client.send(Message::text(OPEN)).await.unwrap();
-    assert!(matches!(next(&mut server).await.unwrap(), Got::Open(_)));
+    assert!(matches!(next(&mut server).await.unwrap(), OwnedEvent::Open(_)));
     send(&mut server, b"<?xml version='1.0'?><stream:stream id='1'><stream:features/>").await.unwrap();
     assert_eq!(
         client.next().await.unwrap().unwrap(),
@@ -96,7 +96,7 @@ async fn its_client_talks_to_our_stream() {
     assert_eq!(client.next().await.unwrap().unwrap(), Message::Pong("are you there?".into()));
     let farewell = CloseFrame { code: CloseCode::Away, reason: "the tab is gone".into() };
     client.close(Some(farewell)).await.unwrap();
-    assert_eq!(next(&mut server).await.unwrap(), Got::Eof);
+    assert_eq!(next(&mut server).await.unwrap(), OwnedEvent::Eof);
     let Message::Close(Some(answer)) = client.next().await.unwrap().unwrap() else { panic!("no answer") };
     assert_eq!(answer.code, CloseCode::Away);
     shutdown(&mut server).await.unwrap();
@@ -104,15 +104,15 @@ async fn its_client_talks_to_our_stream() {
 }
 
 #[tokio::test]
-async fn our_closing_handshake_is_understood() {
+async fn tungstenite_understands_our_closing_handshake() {
     let (mut server, io) = Stream::memory(port(|_| {}), 16_384);
-    server.set_websocket(accepted(&Settings::default()));
+    server.set_websocket(accepted(&WebSocketSettings::default()));
     let mut client = tokio_tungstenite::WebSocketStream::from_raw_socket(io, Role::Client, None).await;
     client.send(Message::text(OPEN)).await.unwrap();
-    assert!(matches!(next(&mut server).await.unwrap(), Got::Open(_)));
+    assert!(matches!(next(&mut server).await.unwrap(), OwnedEvent::Open(_)));
     with_scratch(|lent| {
         server.queue(b"</stream:stream>", lent);
-        server.park(lent).unwrap();
+        server.release_buffers(lent).unwrap();
     });
     shutdown(&mut server).await.unwrap();
     let close = "<close xmlns='urn:ietf:params:xml:ns:xmpp-framing'/>";
@@ -120,7 +120,7 @@ async fn our_closing_handshake_is_understood() {
     let Message::Close(Some(frame)) = client.next().await.unwrap().unwrap() else { panic!("no Close") };
     assert_eq!(frame.code, CloseCode::Normal);
     assert!(client.next().await.is_none());
-    assert_eq!(next(&mut server).await.unwrap(), Got::Eof, "the library has answered");
+    assert_eq!(next(&mut server).await.unwrap(), OwnedEvent::Eof, "the library has answered");
 }
 
 /// Bytes that were written already.
@@ -161,18 +161,18 @@ fn theirs(bytes: &[u8]) -> Vec<String> {
 /// Elements that our stream reads, and whether it failed.
 fn ours(bytes: &[u8]) -> (Vec<String>, bool) {
     let (mut stream, mut pipe) = Stream::memory(port(|_| {}), 1 << 20);
-    stream.set_websocket(accepted(&Settings::default()));
+    stream.set_websocket(accepted(&WebSocketSettings::default()));
     let (mut cx, mut lent) = (Context::from_waker(Waker::noop()), Scratch::new());
     assert!(pipe.poll_write(&mut cx, &[&frame(0x81, OPEN.as_bytes()), bytes].concat()).is_ready());
     pipe.close();
     let mut elements = Vec::new();
     loop {
         match stream.poll_event(&mut cx, &mut lent) {
-            Poll::Ready(Ok(Event::Open(_))) => {}
-            Poll::Ready(Ok(Event::Element(bytes))) => {
+            Poll::Ready(Ok(StreamEvent::Open(_))) => {}
+            Poll::Ready(Ok(StreamEvent::Element(bytes))) => {
                 elements.push(String::from_utf8(bytes.to_vec()).unwrap());
             }
-            Poll::Ready(Ok(Event::Eof)) => return (elements, false),
+            Poll::Ready(Ok(StreamEvent::Eof)) => return (elements, false),
             Poll::Ready(Err(_)) => return (elements, true),
             other => panic!("{other:?}"),
         }
@@ -231,7 +231,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn both_read_the_same(pieces in pieces()) {
+    fn both_implementations_read_the_same_messages(pieces in pieces()) {
         let (bytes, texts) = spoken(&pieces);
         prop_assert_eq!(&theirs(&bytes), &texts);
         prop_assert_eq!(ours(&bytes), (texts, false));

@@ -8,8 +8,8 @@ mod support;
 use std::task::{Context, Poll, Waker};
 use support::websocket::*;
 use support::*;
-use throng_net::websocket::Settings;
-use throng_net::{Event, NetError, Pipe, Port, Scratch, Stream, Transport};
+use throng_net::websocket::WebSocketSettings;
+use throng_net::{ListenerConfig, NetError, Pipe, Scratch, Stream, StreamEvent, Transport};
 
 const OPEN: &str =
     "<open xmlns=\"urn:ietf:params:xml:ns:xmpp-framing\" to=\"example.com\" version=\"1.0\" />";
@@ -26,7 +26,7 @@ struct Peer {
 }
 
 impl Peer {
-    fn with(settings: &Settings, change: impl FnOnce(&mut Port)) -> Peer {
+    fn with(settings: &WebSocketSettings, change: impl FnOnce(&mut ListenerConfig)) -> Peer {
         let (mut stream, pipe) = Stream::memory(port(change), 1 << 22);
         stream.set_websocket(accepted(settings));
         Peer { stream, pipe, lent: Scratch::new(), incoming: Vec::new() }
@@ -34,8 +34,8 @@ impl Peer {
 
     /// A stream that is open.
     fn open() -> Peer {
-        let mut peer = Peer::with(&Settings::default(), |_| {});
-        assert_eq!(peer.text(OPEN), [Ok(Got::Open(TAG.into()))]);
+        let mut peer = Peer::with(&WebSocketSettings::default(), |_| {});
+        assert_eq!(peer.text(OPEN), [Ok(OwnedEvent::Open(TAG.into()))]);
         peer
     }
 
@@ -45,18 +45,18 @@ impl Peer {
     }
 
     /// Sends bytes, and answers the events that they led to.
-    fn feed(&mut self, bytes: &[u8]) -> Vec<Result<Got, String>> {
+    fn feed(&mut self, bytes: &[u8]) -> Vec<Result<OwnedEvent, String>> {
         let mut cx = Context::from_waker(Waker::noop());
         self.write(bytes);
         let mut events = Vec::new();
         loop {
             match self.stream.poll_event(&mut cx, &mut self.lent) {
                 Poll::Pending => break,
-                Poll::Ready(Ok(Event::Eof)) => {
-                    events.push(Ok(Got::Eof));
+                Poll::Ready(Ok(StreamEvent::Eof)) => {
+                    events.push(Ok(OwnedEvent::Eof));
                     break;
                 }
-                Poll::Ready(Ok(event)) => events.push(Ok(Got::from(event))),
+                Poll::Ready(Ok(event)) => events.push(Ok(OwnedEvent::from(event))),
                 Poll::Ready(Err(error)) => {
                     events.push(Err(match error {
                         NetError::WebSocket(violation) => violation.code.to_string(),
@@ -66,17 +66,17 @@ impl Peer {
                 }
             }
         }
-        self.stream.park(&mut self.lent).unwrap();
+        self.stream.release_buffers(&mut self.lent).unwrap();
         events
     }
 
-    fn text(&mut self, text: &str) -> Vec<Result<Got, String>> {
+    fn text(&mut self, text: &str) -> Vec<Result<OwnedEvent, String>> {
         self.feed(&frame(0x81, text.as_bytes()))
     }
 
     fn queue(&mut self, text: &str) {
         self.stream.queue(text.as_bytes(), &mut self.lent);
-        self.stream.park(&mut self.lent).unwrap();
+        self.stream.release_buffers(&mut self.lent).unwrap();
     }
 
     /// What the server has written: first bytes of frames and their payload, as text where it is.
@@ -104,7 +104,7 @@ impl Peer {
     fn shutdown(&mut self) -> Vec<(u8, String)> {
         let done = self.stream.poll_shutdown(&mut Context::from_waker(Waker::noop()), &mut self.lent);
         assert!(matches!(done, Poll::Ready(Ok(()))));
-        self.stream.park(&mut self.lent).unwrap();
+        self.stream.release_buffers(&mut self.lent).unwrap();
         self.frames()
     }
 }
@@ -121,8 +121,8 @@ fn closed(code: u16) -> (u8, String) {
 #[test]
 fn examples_of_rfc_7395() {
     let mut peer = Peer::open();
-    assert_eq!(peer.stream.facts().transport, Transport::WebSocket);
-    assert!(!peer.stream.facts().secure);
+    assert_eq!(peer.stream.info().transport, Transport::WebSocket);
+    assert!(!peer.stream.info().secure);
     peer.queue(
         "<?xml version='1.0'?><stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' \
          id='++TR84Sm6A3hnt3Q065SnAbbk3Y=' from='example.com' version='1.0' xml:lang='en'><stream:features>\
@@ -155,12 +155,12 @@ fn examples_of_rfc_7395() {
     peer.queue("<success xmlns='urn:ietf:params:xml:ns:xmpp-sasl'/>");
     assert_eq!(peer.frames(), [message("<success xmlns='urn:ietf:params:xml:ns:xmpp-sasl'/>")]);
     peer.stream.restart();
-    assert_eq!(peer.text(OPEN), [Ok(Got::Open(TAG.into()))]);
+    assert_eq!(peer.text(OPEN), [Ok(OwnedEvent::Open(TAG.into()))]);
     // Section 3.6: the client closes, the server answers and says the closing handshake.
-    assert_eq!(peer.text(CLOSE), [Ok(Got::Close)]);
+    assert_eq!(peer.text(CLOSE), [Ok(OwnedEvent::Close)]);
     peer.queue("</stream:stream>");
     assert_eq!(peer.shutdown(), [message(CLOSE), closed(1000)]);
-    assert_eq!(peer.feed(&frame(0x88, &[3, 232])), [Ok(Got::Eof)]);
+    assert_eq!(peer.feed(&frame(0x88, &[3, 232])), [Ok(OwnedEvent::Eof)]);
     assert_eq!(peer.frames(), []);
 }
 
@@ -168,9 +168,9 @@ fn examples_of_rfc_7395() {
 #[test]
 fn a_client_can_be_sent_elsewhere() {
     let uri = "wss://otherendpoint.example/xmpp-bind?a&b";
-    let settings = Settings { see_other_uri: Some(uri.into()), ..Settings::default() };
+    let settings = WebSocketSettings { see_other_uri: Some(uri.into()), ..WebSocketSettings::default() };
     let mut peer = Peer::with(&settings, |_| {});
-    assert_eq!(peer.text(OPEN), [Ok(Got::Eof)]);
+    assert_eq!(peer.text(OPEN), [Ok(OwnedEvent::Eof)]);
     let close = "<close xmlns='urn:ietf:params:xml:ns:xmpp-framing' \
                  see-other-uri='wss://otherendpoint.example/xmpp-bind?a&amp;b'/>";
     assert_eq!(peer.frames(), [message(close), closed(1000)]);
@@ -183,19 +183,19 @@ fn headers_may_be_written_in_any_way_that_xml_allows() {
         "<f:open xmlns:f='urn:ietf:params:xml:ns:xmpp-framing'\tto='ex&#97;mple.com' version=\"1.0\"></f:open> \n",
         "<open id='x>' xmlns='urn:ietf:params:xml:ns:xmpp-framing' to='example.com' version='1.0'/>",
     ] {
-        let mut peer = Peer::with(&Settings::default(), |_| {});
+        let mut peer = Peer::with(&WebSocketSettings::default(), |_| {});
         let tag = if open.contains("id=") { TAG.replace(" to=", " id='x&gt;' to=") } else { TAG.to_owned() };
-        assert_eq!(peer.text(open), [Ok(Got::Open(tag))], "{open}");
+        assert_eq!(peer.text(open), [Ok(OwnedEvent::Open(tag))], "{open}");
         let close = "<f:close xmlns:f='urn:ietf:params:xml:ns:xmpp-framing'></f:close>";
-        assert_eq!(peer.text(close), [Ok(Got::Close)]);
+        assert_eq!(peer.text(close), [Ok(OwnedEvent::Close)]);
     }
     // Section 3.3.2: the layer above refuses a header in a wrong namespace with invalid-namespace, whatever is in it.
     for open in [
         "<open xmlns='urn:x' to='example.com' version='1.0'/>",
         "<open xmlns='urn:x' to='example.com' version='1.0'>x<y/></open>",
     ] {
-        let mut peer = Peer::with(&Settings::default(), |_| {});
-        let Some(Ok(Got::Open(tag))) = peer.text(open).pop() else { panic!("no header: {open}") };
+        let mut peer = Peer::with(&WebSocketSettings::default(), |_| {});
+        let Some(Ok(OwnedEvent::Open(tag))) = peer.text(open).pop() else { panic!("no header: {open}") };
         assert!(tag.contains(" xmlns='urn:x'"), "{tag}");
     }
 }
@@ -237,7 +237,7 @@ fn the_text_may_be_queued_in_any_pieces() {
         let mut got = Vec::new();
         for part in [first, second] {
             peer.stream.queue(part, &mut peer.lent);
-            peer.stream.park(&mut peer.lent).unwrap();
+            peer.stream.release_buffers(&mut peer.lent).unwrap();
             got.extend(peer.frames());
         }
         assert_eq!(got, expected, "cut at {cut}");
@@ -248,7 +248,7 @@ fn the_text_may_be_queued_in_any_pieces() {
 
 /// What was let in at the limit of depth may have been wrapped before it leaves.
 #[test]
-fn what_leaves_may_be_deeper_than_what_is_let_in() {
+fn output_may_be_deeper_than_accepted_input() {
     let mut peer = Peer::open();
     let deep = format!("{}{}", "<a>".repeat(200), "</a>".repeat(200));
     peer.queue(&deep);
@@ -302,7 +302,7 @@ fn the_closing_handshake_is_answered_with_its_code() {
         peer.queue("<a/>");
         peer.write(&frame(0x81, b"<m/>"));
         let events = peer.feed(&[frame(0x88, payload), frame(0x81, b"<late/>")].concat());
-        assert_eq!(events, [Ok(element("<m/>")), Ok(Got::Eof)]);
+        assert_eq!(events, [Ok(element("<m/>")), Ok(OwnedEvent::Eof)]);
         assert_eq!(peer.frames(), [message("<a xmlns='jabber:client'/>"), closed(code)]);
         // Nothing may follow (RFC 6455 section 5.5.1).
         peer.queue("<b/></stream:stream>");
@@ -328,7 +328,7 @@ fn a_stream_error_decides_the_code() {
 }
 
 /// The answer to what a client did wrong: the event, and the code that the connection is closed with.
-fn refused(settings: &Settings, bytes: &[u8]) -> (String, String) {
+fn refused(settings: &WebSocketSettings, bytes: &[u8]) -> (String, String) {
     let mut peer = Peer::with(settings, |port| port.limits.element_bytes = 20_000);
     peer.stream.set_authenticated();
     peer.text(OPEN);
@@ -368,7 +368,7 @@ fn bad_input_ends_the_stream_with_the_right_code() {
         ("a code that is never sent", frame(0x88, &[3, 238]), "1002"),
         ("a reason that is not UTF-8", frame(0x88, b"\x03\xe8\xff"), "1007"),
     ] {
-        let (error, closed_with) = refused(&Settings::default(), &bytes);
+        let (error, closed_with) = refused(&WebSocketSettings::default(), &bytes);
         assert_eq!((error.as_str(), closed_with.as_str()), (code, code), "{what}");
     }
     for (what, bytes, error, code) in [
@@ -391,11 +391,11 @@ fn bad_input_ends_the_stream_with_the_right_code() {
         ("a comment", frame(0x81, b"<!-- -->"), "forbids", "1000"),
         ("a second header", frame(0x81, OPEN.as_bytes()), "a second <open/>", "1000"),
     ] {
-        let (found, closed_with) = refused(&Settings::default(), &bytes);
+        let (found, closed_with) = refused(&WebSocketSettings::default(), &bytes);
         assert!(found.contains(error), "{what}: {found}");
         assert_eq!(closed_with, code, "{what}");
     }
-    let mut peer = Peer::with(&Settings::default(), |_| {});
+    let mut peer = Peer::with(&WebSocketSettings::default(), |_| {});
     let events = peer.text("<message xmlns='jabber:client'/>");
     assert!(
         matches!(&events[..], [Err(error)] if error.contains("first message is not <open/>")),
@@ -404,10 +404,10 @@ fn bad_input_ends_the_stream_with_the_right_code() {
 }
 
 #[test]
-fn what_is_announced_is_not_what_is_held() {
+fn a_large_announced_length_allocates_nothing() {
     let mut peer = Peer::open();
     // 16 kB is the limit of strangers: a byte more is refused by its header alone.
-    let limit = Port::EARLY_ELEMENT_BYTES as u16;
+    let limit = ListenerConfig::UNAUTHENTICATED_ELEMENT_BYTES as u16;
     let header = |length: u16| [&[0x81, 0xFE][..], &length.to_be_bytes(), &[0; 4]].concat();
     assert_eq!(peer.feed(&header(limit)), []);
     assert!(peer.stream.is_idle(), "nothing of a message has come, so nothing is held");
@@ -418,11 +418,11 @@ fn what_is_announced_is_not_what_is_held() {
 #[test]
 fn the_smaller_of_two_limits_counts() {
     let long = format!("<m>{}</m>", "x".repeat(2000));
-    let small = Settings { message_bytes: 2006, ..Settings::default() };
+    let small = WebSocketSettings { message_bytes: 2006, ..WebSocketSettings::default() };
     let mut peer = Peer::with(&small, |_| {});
     peer.text(OPEN);
     assert!(matches!(&peer.text(&long)[..], [Err(error)] if error.contains("larger")));
-    let mut peer = Peer::with(&Settings { message_bytes: 2007, ..small }, |_| {});
+    let mut peer = Peer::with(&WebSocketSettings { message_bytes: 2007, ..small }, |_| {});
     peer.text(OPEN);
     assert_eq!(peer.text(&long), [Ok(element(&long))]);
 }
@@ -447,7 +447,7 @@ fn a_message_in_fragments_of_one_byte_arrives() {
 /// RFC 7692 section 6.
 #[test]
 fn compressed_messages_go_both_ways() {
-    let settings = Settings { compression: true, ..Settings::default() };
+    let settings = WebSocketSettings { compression: true, ..WebSocketSettings::default() };
     let mut peer = Peer::with(&settings, |_| {});
     peer.text(OPEN);
     let long = format!("<m>{}</m>", "hello ".repeat(500));
@@ -468,10 +468,12 @@ fn compressed_messages_go_both_ways() {
 
 #[test]
 fn a_compressed_bomb_is_refused_and_garbage_too() {
-    let settings = Settings { compression: true, ..Settings::default() };
+    let settings = WebSocketSettings { compression: true, ..WebSocketSettings::default() };
     let bomb = deflated(&vec![b' '; 20_000_000]);
-    let (error, code) =
-        refused(&Settings { message_bytes: 200_000, ..settings.clone() }, &frame(0xC1, &bomb[..19_000]));
+    let (error, code) = refused(
+        &WebSocketSettings { message_bytes: 200_000, ..settings.clone() },
+        &frame(0xC1, &bomb[..19_000]),
+    );
     assert!(error.contains("larger"), "{error}");
     assert_eq!(code, "1009");
     assert_eq!(refused(&settings, &frame(0xC1, b"\xff\xff\xff")), ("1007".into(), "1007".into()));
@@ -490,15 +492,15 @@ fn the_answer_of_the_handshake_leaves_first_and_frames_behind_the_request_count(
     let Poll::Ready(Ok(bytes)) = peer.stream.poll_bytes(&mut cx, &mut lent, 0) else { panic!() };
     assert!(bytes.starts_with(request));
     peer.stream.consume(request.len(), &mut lent);
-    let accepted = accepted(&Settings::default());
+    let accepted = accepted(&WebSocketSettings::default());
     let mut answer = Vec::new();
     accepted.write(&mut answer);
     peer.stream.queue(&answer, &mut lent);
     peer.stream.set_websocket(accepted);
     let opened = peer.stream.poll_event(&mut cx, &mut lent);
-    assert!(matches!(opened, Poll::Ready(Ok(Event::Open(tag))) if tag == TAG.as_bytes()));
+    assert!(matches!(opened, Poll::Ready(Ok(StreamEvent::Open(tag))) if tag == TAG.as_bytes()));
     peer.stream.queue(b"<a/>", &mut lent);
-    peer.stream.park(&mut lent).unwrap();
+    peer.stream.release_buffers(&mut lent).unwrap();
     assert_eq!(peer.feed(&frame(0x89, b"!")[3..]), []);
     let _ = peer.stream.poll_flush(&mut cx, &mut lent);
     let mut bytes = vec![0; 4096];
@@ -515,6 +517,6 @@ async fn tls_is_not_started_within_a_websocket() {
     let error = peer.stream.start_tls(&support::tls::CONFIG, None, &mut peer.lent).unwrap_err();
     assert!(matches!(error, NetError::AlreadyEncrypted));
     let pair = websocket_tls(port(|_| {})).await;
-    assert!(pair.server.facts().secure && pair.server.facts().transport == Transport::WebSocket);
+    assert!(pair.server.info().secure && pair.server.info().transport == Transport::WebSocket);
     assert!(pair.server.channel_binding().exporter.is_some());
 }

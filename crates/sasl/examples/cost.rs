@@ -7,8 +7,10 @@
 
 use base::Secret;
 use std::hint::black_box;
-use throng_sasl::client::{Cache, Gs2, Scram};
-use throng_sasl::{Binding, Credentials, DEFAULT_ITERATIONS, Decoy, Exchange, Hash, Step};
+use throng_sasl::client::{DerivedKeyCache, Gs2, ScramClient};
+use throng_sasl::{
+    ChannelBindingData, Credentials, DEFAULT_ITERATIONS, Decoy, Exchange, ExchangeStep, ScramHash,
+};
 
 /// Nanoseconds that this thread has run.
 fn ran() -> u64 {
@@ -32,28 +34,31 @@ fn main() {
     let derive = |hash| Credentials::derive_for(&[hash], "pencil", DEFAULT_ITERATIONS, &[7; 16]).unwrap();
     let decoy = Decoy::new(&Secret::new(*b"secret"), DEFAULT_ITERATIONS);
     println!("{DEFAULT_ITERATIONS} iterations; microseconds of processor time a call");
-    for hash in Hash::ALL {
+    for hash in ScramHash::ALL {
         let deriving = micros(20, || drop(black_box(derive(hash))));
         let stored = derive(hash);
         let checking = micros(20, || assert!(black_box(&stored).verify_password("pencil")));
         // The client's messages are made once: with fixed nonces every conversation is the same.
-        let mut client = Scram::new(hash, Gs2::None, "user", "pencil").with_nonce("fyko+d2lbbFgONRv9qkxdawL");
-        let first = client.first();
+        let mut client =
+            ScramClient::new(hash, Gs2::None, "user", "pencil").with_nonce("fyko+d2lbbFgONRv9qkxdawL");
+        let first = client.client_first();
         let begin = |found: Option<&Credentials>| {
             let nonce = "3rfcNHYJY1ZVvWVs7j".to_owned();
-            let mut exchange = Exchange::new(client.mechanism(), false, Binding::default(), nonce);
-            let Step::NeedCredentials { username } = exchange.step(Some(&first)) else { panic!() };
-            let Step::Challenge(challenge) = exchange.credentials(found, &decoy, &username) else { panic!() };
+            let mut exchange = Exchange::new(client.mechanism(), false, ChannelBindingData::default(), nonce);
+            let ExchangeStep::NeedCredentials { username } = exchange.step(Some(&first)) else { panic!() };
+            let ExchangeStep::Challenge(challenge) = exchange.credentials(found, &decoy, &username) else {
+                panic!()
+            };
             (exchange, challenge)
         };
         let challenge = begin(Some(&stored)).1;
         let server = |found: Option<&Credentials>, last: &[u8]| black_box(begin(found).0.step(Some(last)));
-        let last = client.clone().last(&challenge, None).unwrap();
-        assert!(matches!(server(Some(&stored), &last), Step::Done { .. }));
+        let last = client.clone().client_final(&challenge, None).unwrap();
+        assert!(matches!(server(Some(&stored), &last), ExchangeStep::Done { .. }));
         let known = micros(20_000, || drop(server(Some(&stored), &last)));
         let unknown = micros(20_000, || drop(server(None, &last)));
-        let mut cache = Cache::default();
-        let cached = micros(20_000, || drop(black_box(client.last(&challenge, Some(&mut cache)))));
+        let mut cache = DerivedKeyCache::default();
+        let cached = micros(20_000, || drop(black_box(client.client_final(&challenge, Some(&mut cache)))));
         println!(
             "{hash:?}: derive {deriving:.0}, verify_password {checking:.0}, server's SCRAM {known:.1} \
              (missing account {unknown:.1}), client's cached {cached:.1}"

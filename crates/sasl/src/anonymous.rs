@@ -5,21 +5,21 @@
 //!
 //! Left out: the "trace" profile of stringprep, because the text is not kept.
 
-use crate::failure::Reason;
+use crate::failure::FailureReason;
 
 /// Longest trace in characters (RFC 4505 section 2, `token`).
 const MAX_TRACE: usize = 255;
 
-pub(crate) fn check(message: &[u8]) -> Result<(), Reason> {
+pub(crate) fn check(message: &[u8]) -> Result<(), FailureReason> {
     // Four bytes a character at most; spares counting a megabyte.
     if message.len() > MAX_TRACE * 4 {
-        return Err(Reason::TooLong);
+        return Err(FailureReason::TooLong);
     }
-    let text = std::str::from_utf8(message).map_err(|_| Reason::InvalidEncoding)?;
+    let text = std::str::from_utf8(message).map_err(|_| FailureReason::InvalidEncoding)?;
     match text.chars().count() {
         0..=MAX_TRACE if !text.contains('\0') => Ok(()),
-        0..=MAX_TRACE => Err(Reason::InvalidEncoding),
-        _ => Err(Reason::TooLong),
+        0..=MAX_TRACE => Err(FailureReason::InvalidEncoding),
+        _ => Err(FailureReason::TooLong),
     }
 }
 
@@ -32,9 +32,9 @@ mod tests {
         assert_eq!(check(b""), Ok(()));
         assert_eq!(check(b"sirhc"), Ok(()));
         assert_eq!(check("é".repeat(255).as_bytes()), Ok(()));
-        assert_eq!(check("é".repeat(256).as_bytes()), Err(Reason::TooLong));
-        assert_eq!(check(&[b'a'; 4096]), Err(Reason::TooLong));
-        assert_eq!(check(b"\xff"), Err(Reason::InvalidEncoding));
-        assert_eq!(check(b"a\0"), Err(Reason::InvalidEncoding));
+        assert_eq!(check("é".repeat(256).as_bytes()), Err(FailureReason::TooLong));
+        assert_eq!(check(&[b'a'; 4096]), Err(FailureReason::TooLong));
+        assert_eq!(check(b"\xff"), Err(FailureReason::InvalidEncoding));
+        assert_eq!(check(b"a\0"), Err(FailureReason::InvalidEncoding));
     }
 }

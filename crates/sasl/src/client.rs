@@ -6,12 +6,12 @@
 //! Left out: choice of mechanism, pinning, and the lower limit on iterations of RFC 7677 section 4, so that tests can
 //! be quick. The load generator has a client of its own, so that both sides cannot share a mistake.
 //!
-//! Trap: without [`Cache`] every login costs the PBKDF2 that the server is spared, 2 to 6 ms with the default
+//! Trap: without [`DerivedKeyCache`] every login costs the PBKDF2 that the server is spared, 2 to 6 ms with the default
 //! iterations. A bench that forgets this measures its own client.
 
-use crate::hash::{Hash, Key};
+use crate::hash::{KeyBytes, ScramHash};
 use crate::mechanism::Mechanism;
-use crate::prep::{PrepError, prepare};
+use crate::saslprep::{PrepError, prepare};
 use crate::scram_message::escape;
 use base::Secret;
 use base64::Engine as _;
@@ -67,9 +67,9 @@ pub enum ClientError {
 /// Keeps derived keys, so that logins with the same password, salt and iterations derive once. Bounded; emptied
 /// when full.
 #[derive(Debug, Default)]
-pub struct Cache(HashMap<Vec<u8>, (Key, Key)>);
+pub struct DerivedKeyCache(HashMap<Vec<u8>, (KeyBytes, KeyBytes)>);
 
-impl Cache {
+impl DerivedKeyCache {
     /// Most entries.
     pub const CAPACITY: usize = 1024;
 
@@ -88,8 +88,8 @@ impl Cache {
 
 /// A SCRAM client.
 #[derive(Clone, Debug)]
-pub struct Scram {
-    hash: Hash,
+pub struct ScramClient {
+    hash: ScramHash,
     gs2: Gs2,
     authzid: Option<String>,
     username: String,
@@ -97,14 +97,14 @@ pub struct Scram {
     nonce: String,
     /// `h=` as it must be.
     announced: Option<String>,
-    expected: Option<Key>,
+    expected: Option<KeyBytes>,
 }
 
-impl Scram {
+impl ScramClient {
     /// A client with a random nonce.
     #[must_use]
-    pub fn new(hash: Hash, gs2: Gs2, username: &str, password: &str) -> Scram {
-        Scram {
+    pub fn new(hash: ScramHash, gs2: Gs2, username: &str, password: &str) -> ScramClient {
+        ScramClient {
             hash,
             gs2,
             authzid: None,
@@ -118,14 +118,14 @@ impl Scram {
 
     /// With this nonce instead.
     #[must_use]
-    pub fn with_nonce(mut self, nonce: &str) -> Scram {
+    pub fn with_nonce(mut self, nonce: &str) -> ScramClient {
         nonce.clone_into(&mut self.nonce);
         self
     }
 
     /// Asking to act as `authzid`.
     #[must_use]
-    pub fn with_authzid(mut self, authzid: &str) -> Scram {
+    pub fn with_authzid(mut self, authzid: &str) -> ScramClient {
         self.authzid = Some(authzid.to_owned());
         self
     }
@@ -133,9 +133,13 @@ impl Scram {
     /// Insisting on having seen the whole offer: these mechanisms, and these channel bindings if they were listed
     /// (XEP-0474 section 5.2).
     #[must_use]
-    pub fn expecting(mut self, mechanisms: &[&str], bindings: Option<&[&str]>) -> Scram {
+    pub fn require_offer(mut self, mechanisms: &[&str], bindings: Option<&[&str]>) -> ScramClient {
         let bindings = bindings.map(|names| names.iter().copied());
-        self.announced = Some(crate::downgrade::attribute(self.hash, mechanisms.iter().copied(), bindings));
+        self.announced = Some(crate::downgrade_protection::hash_attribute(
+            self.hash,
+            mechanisms.iter().copied(),
+            bindings,
+        ));
         self
     }
 
@@ -163,15 +167,19 @@ impl Scram {
 
     /// The first message, for `<auth/>`.
     #[must_use]
-    pub fn first(&self) -> Vec<u8> {
+    pub fn client_first(&self) -> Vec<u8> {
         [self.header(), self.bare()].concat().into_bytes()
     }
 
     /// The final message, for `<response/>`.
     ///
     /// # Errors
-    /// If the challenge is malformed, not an answer to [`Scram::first`], or the password cannot be prepared.
-    pub fn last(&mut self, challenge: &[u8], cache: Option<&mut Cache>) -> Result<Vec<u8>, ClientError> {
+    /// If the challenge is malformed, not an answer to [`ScramClient::client_first`], or the password cannot be prepared.
+    pub fn client_final(
+        &mut self,
+        challenge: &[u8],
+        cache: Option<&mut DerivedKeyCache>,
+    ) -> Result<Vec<u8>, ClientError> {
         let challenge = std::str::from_utf8(challenge).map_err(|_| ClientError::Malformed)?;
         let mut attributes = challenge.split(',');
         if challenge.starts_with("m=") {
@@ -218,8 +226,8 @@ impl Scram {
         &self,
         salt: &[u8],
         iterations: NonZeroU32,
-        cache: Option<&mut Cache>,
-    ) -> Result<(Key, Key), ClientError> {
+        cache: Option<&mut DerivedKeyCache>,
+    ) -> Result<(KeyBytes, KeyBytes), ClientError> {
         let password = self.password.expose_str().map_err(|_| PrepError)?;
         let password = prepare(password)?;
         let derive = || {
@@ -229,9 +237,9 @@ impl Scram {
         };
         let Some(cache) = cache else { return Ok(derive()) };
         // Lengths first, so that no two inputs read the same.
-        let size = [self.hash.bytes() as u32, iterations.get(), salt.len() as u32].map(u32::to_be_bytes);
-        let name = Hash::Sha256.digest(&[size.as_flattened(), salt, password.as_bytes()].concat());
-        if cache.0.len() >= Cache::CAPACITY {
+        let size = [self.hash.output_len() as u32, iterations.get(), salt.len() as u32].map(u32::to_be_bytes);
+        let name = ScramHash::Sha256.digest(&[size.as_flattened(), salt, password.as_bytes()].concat());
+        if cache.0.len() >= DerivedKeyCache::CAPACITY {
             cache.0.clear();
         }
         Ok(cache.0.entry(name.expose().to_vec()).or_insert_with(derive).clone())
@@ -240,7 +248,7 @@ impl Scram {
     /// Checks the additional data of `<success/>`: the server's proof.
     ///
     /// # Errors
-    /// If it is not the signature that a server with the right keys makes, or came before [`Scram::last`].
+    /// If it is not the signature that a server with the right keys makes, or came before [`ScramClient::client_final`].
     pub fn verify(&self, additional: &[u8]) -> Result<(), ClientError> {
         let text = std::str::from_utf8(additional).map_err(|_| ClientError::Malformed)?;
         let first = text.split(',').next().unwrap_or_default();
@@ -265,7 +273,7 @@ pub fn plain(authzid: Option<&str>, username: &str, password: &str) -> Vec<u8> {
 /// The one message of the HT mechanisms (see [`crate::ht`]): `data` is what the mechanism binds to.
 #[must_use]
 pub fn hashed_token(username: &str, token: &str, data: &[u8]) -> Vec<u8> {
-    [username.as_bytes(), b"\0", crate::ht::initiator(token, data).expose()].concat()
+    [username.as_bytes(), b"\0", crate::hashed_token::initiator_proof(token, data).expose()].concat()
 }
 
 /// The `<hash/>` of XEP-0480 section 3: SaltedPassword.
@@ -273,7 +281,7 @@ pub fn hashed_token(username: &str, token: &str, data: &[u8]) -> Vec<u8> {
 /// # Errors
 /// If the password cannot be prepared or the iterations are absurd.
 pub fn salted_password(
-    hash: Hash,
+    hash: ScramHash,
     password: &str,
     salt: &[u8],
     iterations: u32,

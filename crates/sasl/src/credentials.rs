@@ -13,15 +13,15 @@
 //! What it costs: [`Credentials::derive`] runs PBKDF2 once for each hash. With [`DEFAULT_ITERATIONS`] on an AMD EPYC
 //! core with SHA extensions: 2 ms of processor time for SHA-256, 4 to 5 for SHA-1, 5 to 6 for SHA-512, so 12 ms for new
 //! credentials. [`Credentials::verify_password`] runs one, 2 ms (`cargo run --release -p throng-sasl --example cost`).
-//! Both belong on a thread that may compute ([`base::Spawner::blocking`]), not on one that serves sockets.
+//! Both belong on a thread that may compute ([`base::Spawner::spawn_blocking`]), not on one that serves sockets.
 //!
 //! Left out: the password itself, in any form that could be turned back.
 //!
 //! Trap: whoever has the ServerKey can play the server, and whoever has the StoredKey and listens once can play
 //! the client. The blob is a secret, only less so than a password.
 
-use crate::hash::{Hash, Key};
-use crate::prep::{PrepError, prepare};
+use crate::hash::{KeyBytes, ScramHash};
+use crate::saslprep::{PrepError, prepare};
 use std::num::NonZeroU32;
 
 /// Iterations for new passwords. RFC 7677 section 4 asks for at least 4096; every client pays them at every
@@ -39,15 +39,15 @@ const VERSION: u8 = 1;
 
 /// What SCRAM keeps of a password for one hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Keys {
+pub struct ScramKeys {
     /// 1 to 255 bytes.
     pub salt: Box<[u8]>,
     /// At most [`MAX_ITERATIONS`].
     pub iterations: NonZeroU32,
     /// H(ClientKey): checks the client.
-    pub stored_key: Key,
+    pub stored_key: KeyBytes,
     /// Proves the server.
-    pub server_key: Key,
+    pub server_key: KeyBytes,
 }
 
 /// What is stored of a password. Fields are `None` where the hash was not derived; such an account cannot use
@@ -55,11 +55,11 @@ pub struct Keys {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
     /// For SCRAM-SHA-1.
-    pub sha1: Option<Keys>,
+    pub sha1: Option<ScramKeys>,
     /// For SCRAM-SHA-256.
-    pub sha256: Option<Keys>,
+    pub sha256: Option<ScramKeys>,
     /// For SCRAM-SHA-512.
-    pub sha512: Option<Keys>,
+    pub sha512: Option<ScramKeys>,
 }
 
 /// Why credentials could not be made or read.
@@ -85,10 +85,10 @@ pub enum CredentialsError {
     Corrupt,
 }
 
-impl Keys {
+impl ScramKeys {
     /// Derives the keys for one hash from a prepared password.
-    fn derive(hash: Hash, prepared: &str, salt: &[u8], iterations: NonZeroU32) -> Keys {
-        Keys::from_salted(
+    fn derive(hash: ScramHash, prepared: &str, salt: &[u8], iterations: NonZeroU32) -> ScramKeys {
+        ScramKeys::from_salted(
             hash,
             &hash.salted_password(prepared.as_bytes(), salt, iterations),
             salt,
@@ -97,9 +97,9 @@ impl Keys {
     }
 
     /// The keys that follow from a SaltedPassword.
-    fn from_salted(hash: Hash, salted: &Key, salt: &[u8], iterations: NonZeroU32) -> Keys {
+    fn from_salted(hash: ScramHash, salted: &KeyBytes, salt: &[u8], iterations: NonZeroU32) -> ScramKeys {
         let client_key = hash.hmac(salted.expose(), &[b"Client Key"]);
-        Keys {
+        ScramKeys {
             salt: salt.into(),
             iterations,
             stored_key: hash.digest(client_key.expose()),
@@ -114,12 +114,13 @@ impl Credentials {
     ///
     /// Trap: nothing proves that it was made from the password. Only who has just proved the password may be asked.
     #[must_use]
-    pub fn add_salted(&mut self, hash: Hash, salt: &[u8], iterations: u32, salted: &[u8]) -> bool {
+    pub fn add_salted(&mut self, hash: ScramHash, salt: &[u8], iterations: u32, salted: &[u8]) -> bool {
         let Some(iterations) = checked_iterations(iterations) else { return false };
-        if salted.len() != hash.bytes() || !(1..=255).contains(&salt.len()) {
+        if salted.len() != hash.output_len() || !(1..=255).contains(&salt.len()) {
             return false;
         }
-        *self.slot(hash) = Some(Keys::from_salted(hash, &Key::from_slice(salted), salt, iterations));
+        *self.keys_mut(hash) =
+            Some(ScramKeys::from_salted(hash, &KeyBytes::from_slice(salted), salt, iterations));
         true
     }
 
@@ -136,7 +137,7 @@ impl Credentials {
     /// # Errors
     /// If the password is empty or SASLprep refuses it, or `iterations` or `salt` are out of range.
     pub fn derive(password: &str, iterations: u32, salt: &[u8]) -> Result<Credentials, CredentialsError> {
-        Credentials::derive_for(&Hash::ALL, password, iterations, salt)
+        Credentials::derive_for(&ScramHash::ALL, password, iterations, salt)
     }
 
     /// As [`Credentials::derive`], but only for the hashes named.
@@ -144,7 +145,7 @@ impl Credentials {
     /// # Errors
     /// As [`Credentials::derive`].
     pub fn derive_for(
-        hashes: &[Hash],
+        hashes: &[ScramHash],
         password: &str,
         iterations: u32,
         salt: &[u8],
@@ -158,7 +159,7 @@ impl Credentials {
         }
         let mut credentials = Credentials::default();
         for hash in hashes {
-            *credentials.slot(*hash) = Some(Keys::derive(*hash, &prepared, salt, iterations));
+            *credentials.keys_mut(*hash) = Some(ScramKeys::derive(*hash, &prepared, salt, iterations));
         }
         Ok(credentials)
     }
@@ -172,19 +173,19 @@ impl Credentials {
 
     /// The keys for `hash`, if they were derived.
     #[must_use]
-    pub fn keys(&self, hash: Hash) -> Option<&Keys> {
+    pub fn keys(&self, hash: ScramHash) -> Option<&ScramKeys> {
         match hash {
-            Hash::Sha1 => self.sha1.as_ref(),
-            Hash::Sha256 => self.sha256.as_ref(),
-            Hash::Sha512 => self.sha512.as_ref(),
+            ScramHash::Sha1 => self.sha1.as_ref(),
+            ScramHash::Sha256 => self.sha256.as_ref(),
+            ScramHash::Sha512 => self.sha512.as_ref(),
         }
     }
 
-    pub(crate) fn slot(&mut self, hash: Hash) -> &mut Option<Keys> {
+    pub(crate) fn keys_mut(&mut self, hash: ScramHash) -> &mut Option<ScramKeys> {
         match hash {
-            Hash::Sha1 => &mut self.sha1,
-            Hash::Sha256 => &mut self.sha256,
-            Hash::Sha512 => &mut self.sha512,
+            ScramHash::Sha1 => &mut self.sha1,
+            ScramHash::Sha256 => &mut self.sha256,
+            ScramHash::Sha512 => &mut self.sha512,
         }
     }
 
@@ -196,11 +197,11 @@ impl Credentials {
     #[must_use]
     pub fn verify_password(&self, password: &str) -> bool {
         let Ok(prepared) = prepare(password) else { return false };
-        let fastest = [Hash::Sha256, Hash::Sha1, Hash::Sha512];
+        let fastest = [ScramHash::Sha256, ScramHash::Sha1, ScramHash::Sha512];
         let Some((hash, keys)) = fastest.iter().find_map(|hash| Some((*hash, self.keys(*hash)?))) else {
             return false;
         };
-        let tried = Keys::derive(hash, &prepared, &keys.salt, keys.iterations);
+        let tried = ScramKeys::derive(hash, &prepared, &keys.salt, keys.iterations);
         // Both, so that a blob with only one right key is not taken for a password.
         (tried.stored_key == keys.stored_key) & (tried.server_key == keys.server_key)
     }
@@ -209,12 +210,12 @@ impl Credentials {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION, 0];
-        for hash in Hash::ALL {
+        for hash in ScramHash::ALL {
             let Some(keys) = self.keys(hash) else { continue };
             // Fields are public, so a caller may have put in a salt that has no place in a blob.
             let salt = &keys.salt[..keys.salt.len().min(255)];
             out[1] += 1;
-            out.push(number(hash));
+            out.push(hash_id(hash));
             out.extend_from_slice(&keys.iterations.get().to_be_bytes());
             out.push(salt.len() as u8);
             out.extend_from_slice(salt);
@@ -247,12 +248,13 @@ impl Credentials {
                 return None;
             }
             last = which;
-            let hash = Hash::ALL.into_iter().find(|hash| number(*hash) == which)?;
+            let hash = ScramHash::ALL.into_iter().find(|hash| hash_id(*hash) == which)?;
             let iterations = checked_iterations(u32::from_be_bytes([i0, i1, i2, i3]))?;
             let salt = take(&mut rest, usize::from(salt_len)).filter(|salt| !salt.is_empty())?;
-            let stored_key = Key::from_slice(take(&mut rest, hash.bytes())?);
-            let server_key = Key::from_slice(take(&mut rest, hash.bytes())?);
-            *credentials.slot(hash) = Some(Keys { salt: salt.into(), iterations, stored_key, server_key });
+            let stored_key = KeyBytes::from_slice(take(&mut rest, hash.output_len())?);
+            let server_key = KeyBytes::from_slice(take(&mut rest, hash.output_len())?);
+            *credentials.keys_mut(hash) =
+                Some(ScramKeys { salt: salt.into(), iterations, stored_key, server_key });
         }
         rest.is_empty().then_some(credentials)
     }
@@ -262,11 +264,11 @@ fn checked_iterations(iterations: u32) -> Option<NonZeroU32> {
     NonZeroU32::new(iterations).filter(|iterations| iterations.get() <= MAX_ITERATIONS)
 }
 
-const fn number(hash: Hash) -> u8 {
+const fn hash_id(hash: ScramHash) -> u8 {
     match hash {
-        Hash::Sha1 => 1,
-        Hash::Sha256 => 2,
-        Hash::Sha512 => 3,
+        ScramHash::Sha1 => 1,
+        ScramHash::Sha256 => 2,
+        ScramHash::Sha512 => 3,
     }
 }
 

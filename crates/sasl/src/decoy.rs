@@ -10,8 +10,8 @@
 //! Trap: derive from the *account*, normalised, with its domain, and not from the text that the client sent.
 //! Otherwise `Juliet` and `juliet` get different salts if and only if there is no such account.
 
-use crate::credentials::{Credentials, Keys, MAX_ITERATIONS, SALT_BYTES};
-use crate::hash::{Hash, Key};
+use crate::credentials::{Credentials, MAX_ITERATIONS, SALT_BYTES, ScramKeys};
+use crate::hash::{KeyBytes, ScramHash};
 use base::Secret;
 use std::num::NonZeroU32;
 
@@ -19,7 +19,7 @@ use std::num::NonZeroU32;
 /// a restart and are the same on every node.
 #[derive(Clone, Debug)]
 pub struct Decoy {
-    secret: Key,
+    secret: KeyBytes,
     iterations: NonZeroU32,
 }
 
@@ -30,21 +30,21 @@ impl Decoy {
     pub fn new(secret: &Secret, iterations: u32) -> Decoy {
         let iterations = NonZeroU32::new(iterations.min(MAX_ITERATIONS)).unwrap_or(NonZeroU32::MIN);
         // Hashed, so that the secret may be used for more than this and have any length.
-        Decoy { secret: Hash::Sha512.hmac(secret.expose(), &[b"throng sasl decoy"]), iterations }
+        Decoy { secret: ScramHash::Sha512.hmac(secret.expose(), &[b"throng sasl decoy"]), iterations }
     }
 
     /// Keys for `account` that no proof fits. The salt is the same for every hash, as in real credentials.
     #[must_use]
-    pub fn keys(&self, hash: Hash, account: &str) -> Keys {
+    pub fn keys(&self, hash: ScramHash, account: &str) -> ScramKeys {
         let part = |what: &[u8], len: usize| {
-            let bytes = Hash::Sha512.hmac(self.secret.expose(), &[what, b"\0", account.as_bytes()]);
-            Key::from_slice(&bytes.expose()[..len])
+            let bytes = ScramHash::Sha512.hmac(self.secret.expose(), &[what, b"\0", account.as_bytes()]);
+            KeyBytes::from_slice(&bytes.expose()[..len])
         };
-        Keys {
+        ScramKeys {
             salt: part(b"salt", SALT_BYTES).expose().into(),
             iterations: self.iterations,
-            stored_key: part(b"stored", hash.bytes()),
-            server_key: part(b"server", hash.bytes()),
+            stored_key: part(b"stored", hash.output_len()),
+            server_key: part(b"server", hash.output_len()),
         }
     }
 
@@ -52,8 +52,8 @@ impl Decoy {
     #[must_use]
     pub fn credentials(&self, account: &str) -> Credentials {
         let mut credentials = Credentials::default();
-        for hash in Hash::ALL {
-            *credentials.slot(hash) = Some(self.keys(hash, account));
+        for hash in ScramHash::ALL {
+            *credentials.keys_mut(hash) = Some(self.keys(hash, account));
         }
         credentials
     }

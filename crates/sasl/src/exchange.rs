@@ -1,27 +1,27 @@
 //! [`Exchange`]: one authentication of one client, for every mechanism (RFC 6120 section 6.4, RFC 4422).
 //!
-//! The caller decodes base 64 ([`crate::text`]), hands in messages, and does what the [`Step`] says: send it, or
+//! The caller decodes base 64 ([`crate::text`]), hands in messages, and does what the [`ExchangeStep`] says: send it, or
 //! find something out and call the method that takes the answer. Where the client sent no initial response, an
 //! empty challenge asks for it, as RFC 6120 section 6.3.10 requires of servers.
 //!
 //! Left out: time. An exchange that is not continued is dropped by the caller. So is the limit on attempts
-//! (section 6.4.5: 2 to 5), and whether an authzid is permitted: [`Step::Done`] hands it over.
+//! (section 6.4.5: 2 to 5), and whether an authzid is permitted: [`ExchangeStep::Done`] hands it over.
 //!
 //! Trap: `Done` means that the client proved itself. The caller still has to refuse disabled accounts (then, and
 //! not before, so that only the owner learns of it) and foreign authzids, and then sends a failure instead.
 
-use crate::binding::Binding;
+use crate::channel_binding::ChannelBindingData;
 use crate::credentials::Credentials;
 use crate::decoy::Decoy;
-use crate::failure::{Failure, Reason};
+use crate::failure::{Failure, FailureReason};
 use crate::mechanism::{Mechanism, MechanismSet};
-use crate::scram::{Proof, Success, Terms, Waiting, is_server_nonce};
+use crate::scram::{AwaitingCredentials, AwaitingProof, ScramParams, ScramSuccess, is_server_nonce};
 use crate::{anonymous, external, plain};
 use base::Secret;
 
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ExchangeStep {
     /// Send `<challenge/>` with this, and call [`Exchange::step`] with the response.
     Challenge(Vec<u8>),
     /// Find the credentials of this user and call [`Exchange::credentials`].
@@ -62,26 +62,26 @@ pub struct Exchange {
     offered_plus: bool,
     /// What the client should have seen, for XEP-0474.
     announced: Option<MechanismSet>,
-    state: State,
-    reason: Option<Reason>,
-    binding: Binding,
+    state: ExchangeState,
+    reason: Option<FailureReason>,
+    binding: ChannelBindingData,
     nonce: String,
 }
 
 /// What is awaited.
-enum State {
+enum ExchangeState {
     /// The client's first message; `asked` if the empty challenge was sent.
-    First { asked: bool },
+    AwaitingFirstMessage { asked: bool },
     /// [`Exchange::credentials`].
-    Credentials(Box<Waiting>),
+    Credentials(Box<AwaitingCredentials>),
     /// The proof.
-    Proof(Box<Proof>),
+    Proof(Box<AwaitingProof>),
     /// [`Exchange::password_checked`].
     Password { username: String, authzid: Option<String> },
     /// [`Exchange::certificate`].
     Certificate { authzid: Option<String> },
     /// Nothing.
-    Over,
+    Finished,
 }
 
 impl Exchange {
@@ -92,12 +92,17 @@ impl Exchange {
     /// `binding`: what this stream can be bound to. `nonce`: from [`crate::nonce`]; at least 16 visible ASCII
     /// characters without comma, never used before. Only SCRAM uses the three.
     #[must_use]
-    pub fn new(mechanism: Mechanism, offered_plus: bool, binding: Binding, nonce: String) -> Exchange {
+    pub fn new(
+        mechanism: Mechanism,
+        offered_plus: bool,
+        binding: ChannelBindingData,
+        nonce: String,
+    ) -> Exchange {
         Exchange {
             mechanism,
             offered_plus,
             announced: None,
-            state: State::First { asked: false },
+            state: ExchangeState::AwaitingFirstMessage { asked: false },
             reason: None,
             binding,
             nonce,
@@ -107,73 +112,75 @@ impl Exchange {
     /// Repeats to a SCRAM client, signed, what it was offered: these mechanisms, and the types of the binding if any of
     /// them is `-PLUS` (XEP-0474, see [`crate::downgrade`]).
     #[must_use]
-    pub fn protected(mut self, announced: MechanismSet) -> Exchange {
+    pub fn with_downgrade_protection(mut self, announced: MechanismSet) -> Exchange {
         self.announced = Some(announced);
         self
     }
 
     /// Takes the initial response (`None`: there was none) or the next response of the client.
-    pub fn step(&mut self, input: Option<&[u8]>) -> Step {
-        let result = match (self.take(), input) {
-            (State::First { .. }, None) if self.mechanism == Mechanism::Anonymous => self.first(&[]),
-            (State::First { asked: false }, None) => {
-                self.state = State::First { asked: true };
-                Ok(Step::Challenge(Vec::new()))
+    pub fn step(&mut self, input: Option<&[u8]>) -> ExchangeStep {
+        let result = match (self.take_state(), input) {
+            (ExchangeState::AwaitingFirstMessage { .. }, None) if self.mechanism == Mechanism::Anonymous => {
+                self.first(&[])
             }
-            (State::First { .. }, Some(message)) => self.first(message),
-            (State::Proof(proof), Some(message)) => proof.check(message).map(done),
-            _ => Err(Reason::OutOfTurn),
+            (ExchangeState::AwaitingFirstMessage { asked: false }, None) => {
+                self.state = ExchangeState::AwaitingFirstMessage { asked: true };
+                Ok(ExchangeStep::Challenge(Vec::new()))
+            }
+            (ExchangeState::AwaitingFirstMessage { .. }, Some(message)) => self.first(message),
+            (ExchangeState::Proof(proof), Some(message)) => proof.check(message).map(done),
+            _ => Err(FailureReason::UnexpectedMessage),
         };
         result.unwrap_or_else(|reason| self.failed(reason))
     }
 
-    /// Answers [`Step::NeedCredentials`] with what is stored, or `None` if there is no such account.
+    /// Answers [`ExchangeStep::NeedCredentials`] with what is stored, or `None` if there is no such account.
     ///
     /// `account` is the normalised address that the user name stands for, with its domain. The decoy is derived from
     /// it. Where the user name is no valid localpart, give the user name itself.
     ///
     /// An account without keys for this mechanism's hash is answered as a missing one.
-    pub fn credentials(&mut self, found: Option<&Credentials>, decoy: &Decoy, account: &str) -> Step {
-        match self.take() {
-            State::Credentials(waiting) => {
+    pub fn credentials(&mut self, found: Option<&Credentials>, decoy: &Decoy, account: &str) -> ExchangeStep {
+        match self.take_state() {
+            ExchangeState::Credentials(waiting) => {
                 let (proof, challenge) = waiting.challenge(found, decoy, account);
-                self.state = State::Proof(Box::new(proof));
-                Step::Challenge(challenge)
+                self.state = ExchangeState::Proof(Box::new(proof));
+                ExchangeStep::Challenge(challenge)
             }
-            _ => self.failed(Reason::OutOfTurn),
+            _ => self.failed(FailureReason::UnexpectedMessage),
         }
     }
 
-    /// Answers [`Step::NeedPasswordCheck`].
-    pub fn password_checked(&mut self, right: bool) -> Step {
-        match self.take() {
-            State::Password { username, authzid } if right => {
-                Step::Done { username, authzid, additional: None }
+    /// Answers [`ExchangeStep::NeedPasswordCheck`].
+    pub fn password_checked(&mut self, right: bool) -> ExchangeStep {
+        match self.take_state() {
+            ExchangeState::Password { username, authzid } if right => {
+                ExchangeStep::Done { username, authzid, additional: None }
             }
-            State::Password { .. } => self.failed(Reason::InvalidProof),
-            _ => self.failed(Reason::OutOfTurn),
+            ExchangeState::Password { .. } => self.failed(FailureReason::InvalidProof),
+            _ => self.failed(FailureReason::UnexpectedMessage),
         }
     }
 
-    /// Answers [`Step::NeedCertificate`] with the user that the certificate stands for, or with the failure of
+    /// Answers [`ExchangeStep::NeedCertificate`] with the user that the certificate stands for, or with the failure of
     /// XEP-0178 section 2: [`Failure::InvalidAuthzid`] if it does not name the identity asked for or names several and
     /// none was asked for, [`Failure::NotAuthorized`] if it names none.
-    pub fn certificate(&mut self, user: Result<String, Failure>) -> Step {
-        match (self.take(), user) {
-            (State::Certificate { authzid }, Ok(username)) => {
-                Step::Done { username, authzid, additional: None }
+    pub fn certificate(&mut self, user: Result<String, Failure>) -> ExchangeStep {
+        match (self.take_state(), user) {
+            (ExchangeState::Certificate { authzid }, Ok(username)) => {
+                ExchangeStep::Done { username, authzid, additional: None }
             }
-            (State::Certificate { .. }, Err(failure)) => self.fail(failure),
-            _ => self.failed(Reason::OutOfTurn),
+            (ExchangeState::Certificate { .. }, Err(failure)) => self.fail(failure),
+            _ => self.failed(FailureReason::UnexpectedMessage),
         }
     }
 
     /// Ends the exchange from outside: `<abort/>` came ([`Failure::Aborted`]), the database is away
     /// ([`Failure::TemporaryAuthFailure`]), policy forbids ([`Failure::MechanismTooWeak`]).
-    pub fn fail(&mut self, failure: Failure) -> Step {
-        self.state = State::Over;
-        self.reason = Some(Reason::Caller);
-        Step::Failed(failure)
+    pub fn fail(&mut self, failure: Failure) -> ExchangeStep {
+        self.state = ExchangeState::Finished;
+        self.reason = Some(FailureReason::EndedByCaller);
+        ExchangeStep::Failed(failure)
     }
 
     /// The mechanism.
@@ -184,37 +191,37 @@ impl Exchange {
 
     /// Why it failed, for logs and counters; `None` if it did not.
     #[must_use]
-    pub const fn reason(&self) -> Option<Reason> {
+    pub const fn reason(&self) -> Option<FailureReason> {
         self.reason
     }
 
     /// Whether nothing more can come of it.
     #[must_use]
-    pub const fn is_over(&self) -> bool {
-        matches!(self.state, State::Over)
+    pub const fn is_finished(&self) -> bool {
+        matches!(self.state, ExchangeState::Finished)
     }
 
-    fn first(&mut self, message: &[u8]) -> Result<Step, Reason> {
+    fn first(&mut self, message: &[u8]) -> Result<ExchangeStep, FailureReason> {
         match self.mechanism {
             Mechanism::Plain => {
-                let plain::Plain { authzid, username, password } = plain::parse(message)?;
-                self.state = State::Password { username: username.clone(), authzid };
-                Ok(Step::NeedPasswordCheck { username, password })
+                let plain::PlainMessage { authzid, username, password } = plain::parse(message)?;
+                self.state = ExchangeState::Password { username: username.clone(), authzid };
+                Ok(ExchangeStep::NeedPasswordCheck { username, password })
             }
             Mechanism::External => {
                 let authzid = external::parse(message)?;
-                self.state = State::Certificate { authzid: authzid.clone() };
-                Ok(Step::NeedCertificate { authzid })
+                self.state = ExchangeState::Certificate { authzid: authzid.clone() };
+                Ok(ExchangeStep::NeedCertificate { authzid })
             }
             Mechanism::Anonymous => {
                 anonymous::check(message)?;
-                Ok(Step::Done { username: String::new(), authzid: None, additional: None })
+                Ok(ExchangeStep::Done { username: String::new(), authzid: None, additional: None })
             }
             _ => self.first_scram(message),
         }
     }
 
-    fn first_scram(&mut self, message: &[u8]) -> Result<Step, Reason> {
+    fn first_scram(&mut self, message: &[u8]) -> Result<ExchangeStep, FailureReason> {
         let plus = self.mechanism.is_plus();
         // Both are faults of the caller; neither may end in a login.
         let Some(hash) = self.mechanism.hash().filter(|_| is_server_nonce(&self.nonce)) else {
@@ -223,7 +230,7 @@ impl Exchange {
         if plus && self.binding.is_empty() {
             return Ok(self.fail(Failure::InvalidMechanism));
         }
-        let terms = Terms {
+        let terms = ScramParams {
             hash,
             plus,
             offered_plus: self.offered_plus,
@@ -231,26 +238,26 @@ impl Exchange {
             binding: &self.binding,
             nonce: &self.nonce,
         };
-        let waiting = Waiting::new(&terms, message)?;
+        let waiting = AwaitingCredentials::new(&terms, message)?;
         let username = waiting.username.clone();
-        self.state = State::Credentials(Box::new(waiting));
-        Ok(Step::NeedCredentials { username })
+        self.state = ExchangeState::Credentials(Box::new(waiting));
+        Ok(ExchangeStep::NeedCredentials { username })
     }
 
-    fn take(&mut self) -> State {
-        std::mem::replace(&mut self.state, State::Over)
+    fn take_state(&mut self) -> ExchangeState {
+        std::mem::replace(&mut self.state, ExchangeState::Finished)
     }
 
-    fn failed(&mut self, reason: Reason) -> Step {
-        self.state = State::Over;
+    fn failed(&mut self, reason: FailureReason) -> ExchangeStep {
+        self.state = ExchangeState::Finished;
         self.reason = Some(reason);
-        Step::Failed(reason.failure())
+        ExchangeStep::Failed(reason.failure())
     }
 }
 
-fn done(success: Success) -> Step {
-    let Success { username, authzid, additional } = success;
-    Step::Done { username, authzid, additional: Some(additional) }
+fn done(success: ScramSuccess) -> ExchangeStep {
+    let ScramSuccess { username, authzid, additional } = success;
+    ExchangeStep::Done { username, authzid, additional: Some(additional) }
 }
 
 const _: () = assert!(size_of::<Exchange>() <= 168);
@@ -258,28 +265,28 @@ const _: () = assert!(size_of::<Exchange>() <= 168);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::{Gs2, Scram};
-    use crate::hash::{Hash, count};
+    use crate::client::{Gs2, ScramClient};
+    use crate::hash::{ScramHash, count};
 
     /// The promise of the module: a login costs the server a handful of HMACs, known account or not.
     #[test]
     fn a_scram_login_costs_five_hmacs_and_no_pbkdf2() {
         let decoy = Decoy::new(&Secret::new(*b"secret"), 64);
-        let stored = Credentials::derive_for(&[Hash::Sha256], "pencil", 64, b"salt").unwrap();
+        let stored = Credentials::derive_for(&[ScramHash::Sha256], "pencil", 64, b"salt").unwrap();
         for (found, expected) in [(Some(&stored), 5), (None, 4)] {
-            let mut client = Scram::new(Hash::Sha256, Gs2::None, "user", "pencil");
-            let first = client.first();
+            let mut client = ScramClient::new(ScramHash::Sha256, Gs2::None, "user", "pencil");
+            let first = client.client_first();
             let mut exchange =
-                Exchange::new(Mechanism::ScramSha256, false, Binding::default(), crate::nonce());
+                Exchange::new(Mechanism::ScramSha256, false, ChannelBindingData::default(), crate::nonce());
             let mut challenge = Vec::new();
             let before = count::of(|| {
                 exchange.step(Some(&first));
                 match exchange.credentials(found, &decoy, "user@example.org") {
-                    Step::Challenge(bytes) => challenge = bytes,
+                    ExchangeStep::Challenge(bytes) => challenge = bytes,
                     other => panic!("{other:?}"),
                 }
             });
-            let last = client.last(&challenge, None).unwrap();
+            let last = client.client_final(&challenge, None).unwrap();
             let after = count::of(|| drop(exchange.step(Some(&last))));
             assert_eq!((before, after), ((3, 0), (expected - 3, 0)));
         }

@@ -6,19 +6,19 @@
 //! Trap: an empty message and no message differ. The first is complete ("be who the certificate says"), the second
 //! is answered with an empty challenge.
 
-use crate::failure::Reason;
+use crate::failure::FailureReason;
 
 /// Longest authorisation identity in bytes: a bare address of RFC 7622.
 pub(crate) const MAX_MESSAGE: usize = 2047;
 
 /// The authorisation identity, if one was given.
-pub(crate) fn parse(message: &[u8]) -> Result<Option<String>, Reason> {
+pub(crate) fn parse(message: &[u8]) -> Result<Option<String>, FailureReason> {
     if message.len() > MAX_MESSAGE {
-        return Err(Reason::TooLong);
+        return Err(FailureReason::TooLong);
     }
-    let text = std::str::from_utf8(message).map_err(|_| Reason::InvalidEncoding)?;
+    let text = std::str::from_utf8(message).map_err(|_| FailureReason::InvalidEncoding)?;
     if text.contains('\0') {
-        return Err(Reason::InvalidEncoding);
+        return Err(FailureReason::InvalidEncoding);
     }
     Ok(Some(text.to_owned()).filter(|authzid| !authzid.is_empty()))
 }
@@ -31,8 +31,8 @@ mod tests {
     fn the_message_is_an_identity_or_nothing() {
         assert_eq!(parse(b""), Ok(None));
         assert_eq!(parse(b"juliet@example.com"), Ok(Some("juliet@example.com".to_owned())));
-        assert_eq!(parse(b"a\0b"), Err(Reason::InvalidEncoding));
-        assert_eq!(parse(b"\xff"), Err(Reason::InvalidEncoding));
-        assert_eq!(parse(&[b'a'; MAX_MESSAGE + 1]), Err(Reason::TooLong));
+        assert_eq!(parse(b"a\0b"), Err(FailureReason::InvalidEncoding));
+        assert_eq!(parse(b"\xff"), Err(FailureReason::InvalidEncoding));
+        assert_eq!(parse(&[b'a'; MAX_MESSAGE + 1]), Err(FailureReason::TooLong));
     }
 }

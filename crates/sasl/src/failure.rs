@@ -70,7 +70,7 @@ impl Failure {
 
     /// Whether it counts as a guess at a password, for the limit on attempts (RFC 6120 section 6.4.5).
     #[must_use]
-    pub const fn is_guess(self) -> bool {
+    pub const fn counts_as_guess(self) -> bool {
         matches!(self, Failure::NotAuthorized | Failure::CredentialsExpired | Failure::AccountDisabled)
     }
 }
@@ -83,7 +83,7 @@ impl fmt::Display for Failure {
 
 /// What exactly was wrong; the values of RFC 5802 section 7 (`server-error-value`) and a few of our own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
+pub enum FailureReason {
     /// A message breaks the grammar of its mechanism, or is not UTF-8.
     InvalidEncoding,
     /// A message is longer than this crate reads.
@@ -105,28 +105,28 @@ pub enum Reason {
     /// The user name has a wrong escape or does not survive SASLprep.
     InvalidUsernameEncoding,
     /// A message came while none was due.
-    OutOfTurn,
+    UnexpectedMessage,
     /// The caller ended the exchange with a failure of its own.
-    Caller,
+    EndedByCaller,
 }
 
-impl Reason {
+impl FailureReason {
     /// For logs and counters. Where RFC 5802 has a name for it, that name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Reason::InvalidEncoding => "invalid-encoding",
-            Reason::TooLong => "too-long",
-            Reason::ExtensionsNotSupported => "extensions-not-supported",
-            Reason::InvalidProof => "invalid-proof",
-            Reason::NonceMismatch => "nonce-mismatch",
-            Reason::ChannelBindingsDontMatch => "channel-bindings-dont-match",
-            Reason::ServerDoesSupportChannelBinding => "server-does-support-channel-binding",
-            Reason::ChannelBindingNotSupported => "channel-binding-not-supported",
-            Reason::UnsupportedChannelBindingType => "unsupported-channel-binding-type",
-            Reason::InvalidUsernameEncoding => "invalid-username-encoding",
-            Reason::OutOfTurn => "out-of-turn",
-            Reason::Caller => "caller",
+            FailureReason::InvalidEncoding => "invalid-encoding",
+            FailureReason::TooLong => "too-long",
+            FailureReason::ExtensionsNotSupported => "extensions-not-supported",
+            FailureReason::InvalidProof => "invalid-proof",
+            FailureReason::NonceMismatch => "nonce-mismatch",
+            FailureReason::ChannelBindingsDontMatch => "channel-bindings-dont-match",
+            FailureReason::ServerDoesSupportChannelBinding => "server-does-support-channel-binding",
+            FailureReason::ChannelBindingNotSupported => "channel-binding-not-supported",
+            FailureReason::UnsupportedChannelBindingType => "unsupported-channel-binding-type",
+            FailureReason::InvalidUsernameEncoding => "invalid-username-encoding",
+            FailureReason::UnexpectedMessage => "out-of-turn",
+            FailureReason::EndedByCaller => "caller",
         }
     }
 
@@ -135,24 +135,24 @@ impl Reason {
     pub const fn failure(self) -> Failure {
         match self {
             // The client misunderstood the grammar or asked for what the mechanism does not have.
-            Reason::InvalidEncoding
-            | Reason::TooLong
-            | Reason::ExtensionsNotSupported
-            | Reason::ChannelBindingNotSupported
-            | Reason::OutOfTurn => Failure::MalformedRequest,
+            FailureReason::InvalidEncoding
+            | FailureReason::TooLong
+            | FailureReason::ExtensionsNotSupported
+            | FailureReason::ChannelBindingNotSupported
+            | FailureReason::UnexpectedMessage => Failure::MalformedRequest,
             // Well formed, but it proves nothing.
-            Reason::InvalidProof
-            | Reason::NonceMismatch
-            | Reason::ChannelBindingsDontMatch
-            | Reason::ServerDoesSupportChannelBinding
-            | Reason::UnsupportedChannelBindingType
-            | Reason::InvalidUsernameEncoding => Failure::NotAuthorized,
-            Reason::Caller => Failure::TemporaryAuthFailure,
+            FailureReason::InvalidProof
+            | FailureReason::NonceMismatch
+            | FailureReason::ChannelBindingsDontMatch
+            | FailureReason::ServerDoesSupportChannelBinding
+            | FailureReason::UnsupportedChannelBindingType
+            | FailureReason::InvalidUsernameEncoding => Failure::NotAuthorized,
+            FailureReason::EndedByCaller => Failure::TemporaryAuthFailure,
         }
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for FailureReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 /// A hash function that SCRAM is used with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Hash {
+pub enum ScramHash {
     /// SHA-1, 20 bytes (RFC 5802).
     Sha1,
     /// SHA-256, 32 bytes (RFC 7677).
@@ -20,64 +20,64 @@ pub enum Hash {
     Sha512,
 }
 
-impl Hash {
+impl ScramHash {
     /// Every hash, weakest first.
-    pub const ALL: [Hash; 3] = [Hash::Sha1, Hash::Sha256, Hash::Sha512];
+    pub const ALL: [ScramHash; 3] = [ScramHash::Sha1, ScramHash::Sha256, ScramHash::Sha512];
 
     /// Length of its output in bytes.
     #[must_use]
-    pub const fn bytes(self) -> usize {
+    pub const fn output_len(self) -> usize {
         match self {
-            Hash::Sha1 => 20,
-            Hash::Sha256 => 32,
-            Hash::Sha512 => 64,
+            ScramHash::Sha1 => 20,
+            ScramHash::Sha256 => 32,
+            ScramHash::Sha512 => 64,
         }
     }
 
     /// The name of the SCRAM mechanism without channel binding, as XEP-0480 names its upgrades by.
     #[must_use]
-    pub const fn scram(self) -> &'static str {
+    pub const fn scram_name(self) -> &'static str {
         match self {
-            Hash::Sha1 => "SCRAM-SHA-1",
-            Hash::Sha256 => "SCRAM-SHA-256",
-            Hash::Sha512 => "SCRAM-SHA-512",
+            ScramHash::Sha1 => "SCRAM-SHA-1",
+            ScramHash::Sha256 => "SCRAM-SHA-256",
+            ScramHash::Sha512 => "SCRAM-SHA-512",
         }
     }
 
     /// H(data).
-    pub(crate) fn digest(self, data: &[u8]) -> Key {
+    pub(crate) fn digest(self, data: &[u8]) -> KeyBytes {
         let algorithm = match self {
-            Hash::Sha1 => &digest::SHA1_FOR_LEGACY_USE_ONLY,
-            Hash::Sha256 => &digest::SHA256,
-            Hash::Sha512 => &digest::SHA512,
+            ScramHash::Sha1 => &digest::SHA1_FOR_LEGACY_USE_ONLY,
+            ScramHash::Sha256 => &digest::SHA256,
+            ScramHash::Sha512 => &digest::SHA512,
         };
-        Key::from_slice(digest::digest(algorithm, data).as_ref())
+        KeyBytes::from_slice(digest::digest(algorithm, data).as_ref())
     }
 
     /// HMAC(key, parts one after the other).
-    pub(crate) fn hmac(self, key: &[u8], parts: &[&[u8]]) -> Key {
+    pub(crate) fn hmac(self, key: &[u8], parts: &[&[u8]]) -> KeyBytes {
         #[cfg(test)]
         count::HMACS.with(|count| count.set(count.get() + 1));
         let algorithm = match self {
-            Hash::Sha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
-            Hash::Sha256 => hmac::HMAC_SHA256,
-            Hash::Sha512 => hmac::HMAC_SHA512,
+            ScramHash::Sha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
+            ScramHash::Sha256 => hmac::HMAC_SHA256,
+            ScramHash::Sha512 => hmac::HMAC_SHA512,
         };
         let mut context = hmac::Context::with_key(&hmac::Key::new(algorithm, key));
         parts.iter().for_each(|part| context.update(part));
-        Key::from_slice(context.sign().as_ref())
+        KeyBytes::from_slice(context.sign().as_ref())
     }
 
     /// Hi(password, salt, iterations), which is PBKDF2. Costs `iterations` times two blocks of the hash.
-    pub(crate) fn salted_password(self, password: &[u8], salt: &[u8], iterations: NonZeroU32) -> Key {
+    pub(crate) fn salted_password(self, password: &[u8], salt: &[u8], iterations: NonZeroU32) -> KeyBytes {
         #[cfg(test)]
         count::PBKDF2S.with(|count| count.set(count.get() + 1));
         let algorithm = match self {
-            Hash::Sha1 => pbkdf2::PBKDF2_HMAC_SHA1,
-            Hash::Sha256 => pbkdf2::PBKDF2_HMAC_SHA256,
-            Hash::Sha512 => pbkdf2::PBKDF2_HMAC_SHA512,
+            ScramHash::Sha1 => pbkdf2::PBKDF2_HMAC_SHA1,
+            ScramHash::Sha256 => pbkdf2::PBKDF2_HMAC_SHA256,
+            ScramHash::Sha512 => pbkdf2::PBKDF2_HMAC_SHA512,
         };
-        let mut key = Key::zeroed(self.bytes());
+        let mut key = KeyBytes::zeroed(self.output_len());
         pbkdf2::derive(algorithm, iterations, salt, password, key.as_mut());
         key
     }
@@ -85,19 +85,19 @@ impl Hash {
 
 /// Up to 64 bytes of key: wiped when dropped, compared in constant time, never printed.
 #[derive(Clone)]
-pub struct Key {
+pub struct KeyBytes {
     bytes: Zeroizing<[u8; 64]>,
     len: u8,
 }
 
-impl Key {
-    fn zeroed(len: usize) -> Key {
-        Key { bytes: Zeroizing::new([0; 64]), len: len.min(64) as u8 }
+impl KeyBytes {
+    fn zeroed(len: usize) -> KeyBytes {
+        KeyBytes { bytes: Zeroizing::new([0; 64]), len: len.min(64) as u8 }
     }
 
     /// The first 64 bytes of `slice`; no caller has more.
-    pub(crate) fn from_slice(slice: &[u8]) -> Key {
-        let mut key = Key::zeroed(slice.len());
+    pub(crate) fn from_slice(slice: &[u8]) -> KeyBytes {
+        let mut key = KeyBytes::zeroed(slice.len());
         let len = usize::from(key.len);
         key.as_mut().copy_from_slice(&slice[..len]);
         key
@@ -114,22 +114,22 @@ impl Key {
     }
 
     /// `self` XOR `other`, as long as the shorter.
-    pub(crate) fn xor(mut self, other: &[u8]) -> Key {
+    pub(crate) fn xor(mut self, other: &[u8]) -> KeyBytes {
         self.len = self.len.min(other.len().min(64) as u8);
         self.as_mut().iter_mut().zip(other).for_each(|(byte, with)| *byte ^= with);
         self
     }
 }
 
-impl PartialEq for Key {
-    fn eq(&self, other: &Key) -> bool {
+impl PartialEq for KeyBytes {
+    fn eq(&self, other: &KeyBytes) -> bool {
         base::secret::constant_time_eq(self.expose(), other.expose())
     }
 }
 
-impl Eq for Key {}
+impl Eq for KeyBytes {}
 
-impl fmt::Debug for Key {
+impl fmt::Debug for KeyBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
@@ -155,31 +155,31 @@ pub(crate) mod count {
 mod tests {
     use super::*;
 
-    fn hex(key: &Key) -> String {
+    fn hex(key: &KeyBytes) -> String {
         key.expose().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     #[test]
-    fn known_answers() {
-        assert_eq!(hex(&Hash::Sha1.digest(b"abc")), "a9993e364706816aba3e25717850c26c9cd0d89d");
+    fn hash_hmac_and_pbkdf2_match_published_vectors() {
+        assert_eq!(hex(&ScramHash::Sha1.digest(b"abc")), "a9993e364706816aba3e25717850c26c9cd0d89d");
         // RFC 2202 section 3 case 2; the parts are hashed as one.
-        let mac = Hash::Sha1.hmac(b"Jefe", &[b"what do ya want ", b"for nothing?"]);
+        let mac = ScramHash::Sha1.hmac(b"Jefe", &[b"what do ya want ", b"for nothing?"]);
         assert_eq!(hex(&mac), "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79");
         // RFC 6070, two iterations.
-        let key = Hash::Sha1.salted_password(b"password", b"salt", NonZeroU32::new(2).unwrap());
+        let key = ScramHash::Sha1.salted_password(b"password", b"salt", NonZeroU32::new(2).unwrap());
         assert_eq!(hex(&key), "ea6c014dc72d6f8ccd1ed92ace1d41f0d8de8957");
-        for hash in Hash::ALL {
-            assert_eq!(hash.digest(b"").expose().len(), hash.bytes());
+        for hash in ScramHash::ALL {
+            assert_eq!(hash.digest(b"").expose().len(), hash.output_len());
         }
     }
 
     #[test]
     fn a_key_hides_itself_and_compares_by_content_and_length() {
-        let key = Key::from_slice(b"abc");
+        let key = KeyBytes::from_slice(b"abc");
         assert_eq!(format!("{key:?}"), "***");
-        assert_eq!(key, Key::from_slice(b"abc"));
-        assert_ne!(key, Key::from_slice(b"abd"));
-        assert_ne!(key, Key::from_slice(b"abc\0"));
-        assert_eq!(key.xor(b"abc"), Key::from_slice(&[0, 0, 0]));
+        assert_eq!(key, KeyBytes::from_slice(b"abc"));
+        assert_ne!(key, KeyBytes::from_slice(b"abd"));
+        assert_ne!(key, KeyBytes::from_slice(b"abc\0"));
+        assert_eq!(key.xor(b"abc"), KeyBytes::from_slice(&[0, 0, 0]));
     }
 }

@@ -1,7 +1,7 @@
 //! SASL (RFC 4422) for XMPP (RFC 6120 section 6) as pure state machines: bytes in, bytes out.
 //!
 //! [`Exchange`] is one attempt of one client. It owns no socket, no database and no clock; where it needs
-//! something from outside it says so with a [`Step`] and is told the answer. Mechanisms: SCRAM-SHA-1, -256 and
+//! something from outside it says so with a [`ExchangeStep`] and is told the answer. Mechanisms: SCRAM-SHA-1, -256 and
 //! -512, each with channel binding (`-PLUS`), PLAIN, EXTERNAL, ANONYMOUS; see [`Mechanism`]. Beside them [`ht`] and
 //! [`tokens`]: logins with a token that the server gave out (XEP-0484).
 //!
@@ -39,36 +39,38 @@
 //! the rules of addresses (RFC 7622), which are the caller's.
 
 mod anonymous;
-pub mod binding;
+pub mod channel_binding;
 pub mod client;
 mod credentials;
 mod decoy;
-pub mod downgrade;
+pub mod downgrade_protection;
+pub mod encoding;
 mod exchange;
 mod external;
 mod failure;
+pub mod fast_tokens;
 mod hash;
-pub mod ht;
+pub mod hashed_token;
 mod mechanism;
 mod plain;
-mod prep;
+mod saslprep;
 mod scram;
 mod scram_message;
-pub mod text;
-pub mod tokens;
 
-pub use binding::Binding;
-pub use credentials::{Credentials, CredentialsError, DEFAULT_ITERATIONS, Keys, MAX_ITERATIONS, SALT_BYTES};
+pub use channel_binding::ChannelBindingData;
+pub use credentials::{
+    Credentials, CredentialsError, DEFAULT_ITERATIONS, MAX_ITERATIONS, SALT_BYTES, ScramKeys,
+};
 pub use decoy::Decoy;
-pub use exchange::{Exchange, Step};
-pub use failure::{Failure, Reason};
-pub use hash::{Hash, Key};
-pub use ht::HtMechanism;
+pub use exchange::{Exchange, ExchangeStep};
+pub use failure::{Failure, FailureReason};
+pub use fast_tokens::{ClientId, FastTokens, TokenKey};
+pub use hash::{KeyBytes, ScramHash};
+pub use hashed_token::HtMechanism;
 pub use mechanism::{Mechanism, MechanismSet};
 pub use plain::{MAX_MESSAGE as MAX_PLAIN_MESSAGE, MAX_PASSWORD};
-pub use prep::{PrepError, prepare};
+pub use saslprep::{PrepError, prepare};
 pub use scram::{MAX_CLIENT_FINAL, MAX_CLIENT_FIRST};
-pub use tokens::{ClientId, TokenKey, Tokens};
 
 /// A fresh server nonce for [`Exchange::new`]: 144 random bits as 24 characters.
 #[must_use]

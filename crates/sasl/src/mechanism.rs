@@ -6,7 +6,7 @@
 //! Trap: what is offered and what is accepted must be the same set, and a client that says `y` must be judged
 //! by it (see [`crate::Exchange::new`], `offered_plus`). Hence [`MechanismSet`]: keep it for the stream.
 
-use crate::hash::Hash;
+use crate::hash::ScramHash;
 use std::fmt;
 
 /// A SASL mechanism that this crate speaks.
@@ -72,11 +72,11 @@ impl Mechanism {
 
     /// The hash of a SCRAM mechanism; `None` for the others.
     #[must_use]
-    pub const fn hash(self) -> Option<Hash> {
+    pub const fn hash(self) -> Option<ScramHash> {
         match self {
-            Mechanism::ScramSha512Plus | Mechanism::ScramSha512 => Some(Hash::Sha512),
-            Mechanism::ScramSha256Plus | Mechanism::ScramSha256 => Some(Hash::Sha256),
-            Mechanism::ScramSha1Plus | Mechanism::ScramSha1 => Some(Hash::Sha1),
+            Mechanism::ScramSha512Plus | Mechanism::ScramSha512 => Some(ScramHash::Sha512),
+            Mechanism::ScramSha256Plus | Mechanism::ScramSha256 => Some(ScramHash::Sha256),
+            Mechanism::ScramSha1Plus | Mechanism::ScramSha1 => Some(ScramHash::Sha1),
             Mechanism::Plain | Mechanism::External | Mechanism::Anonymous => None,
         }
     }
@@ -89,14 +89,14 @@ impl Mechanism {
 
     /// The SCRAM mechanism of that hash, with or without channel binding.
     #[must_use]
-    pub const fn scram(hash: Hash, plus: bool) -> Mechanism {
+    pub const fn scram(hash: ScramHash, plus: bool) -> Mechanism {
         match (hash, plus) {
-            (Hash::Sha1, false) => Mechanism::ScramSha1,
-            (Hash::Sha1, true) => Mechanism::ScramSha1Plus,
-            (Hash::Sha256, false) => Mechanism::ScramSha256,
-            (Hash::Sha256, true) => Mechanism::ScramSha256Plus,
-            (Hash::Sha512, false) => Mechanism::ScramSha512,
-            (Hash::Sha512, true) => Mechanism::ScramSha512Plus,
+            (ScramHash::Sha1, false) => Mechanism::ScramSha1,
+            (ScramHash::Sha1, true) => Mechanism::ScramSha1Plus,
+            (ScramHash::Sha256, false) => Mechanism::ScramSha256,
+            (ScramHash::Sha256, true) => Mechanism::ScramSha256Plus,
+            (ScramHash::Sha512, false) => Mechanism::ScramSha512,
+            (ScramHash::Sha512, true) => Mechanism::ScramSha512Plus,
         }
     }
 }
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_there_and_back() {
+    fn every_name_parses_to_its_mechanism() {
         for mechanism in Mechanism::ALL {
             assert_eq!(Mechanism::from_name(mechanism.name()), Some(mechanism));
             assert_eq!(mechanism.is_plus(), mechanism.name().ends_with("-PLUS"));

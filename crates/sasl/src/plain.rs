@@ -6,8 +6,8 @@
 //! Trap: the password travels in the open. Offer it only under TLS, or answer
 //! [`crate::Failure::EncryptionRequired`].
 
-use crate::failure::Reason;
-use crate::prep::prepare;
+use crate::failure::FailureReason;
+use crate::saslprep::prepare;
 use base::Secret;
 
 /// Longest message in bytes: two addresses, a password and two NULs.
@@ -16,7 +16,7 @@ pub const MAX_MESSAGE: usize = 5120;
 pub const MAX_PASSWORD: usize = 1024;
 
 #[derive(Debug)]
-pub(crate) struct Plain {
+pub(crate) struct PlainMessage {
     pub(crate) authzid: Option<String>,
     /// Prepared with SASLprep.
     pub(crate) username: String,
@@ -24,28 +24,28 @@ pub(crate) struct Plain {
     pub(crate) password: Secret,
 }
 
-pub(crate) fn parse(message: &[u8]) -> Result<Plain, Reason> {
+pub(crate) fn parse(message: &[u8]) -> Result<PlainMessage, FailureReason> {
     if message.len() > MAX_MESSAGE {
-        return Err(Reason::TooLong);
+        return Err(FailureReason::TooLong);
     }
-    let text = std::str::from_utf8(message).map_err(|_| Reason::InvalidEncoding)?;
+    let text = std::str::from_utf8(message).map_err(|_| FailureReason::InvalidEncoding)?;
     let mut parts = text.split('\0');
     let (Some(authzid), Some(username), Some(password), None) =
         (parts.next(), parts.next(), parts.next(), parts.next())
     else {
-        return Err(Reason::InvalidEncoding);
+        return Err(FailureReason::InvalidEncoding);
     };
     if username.is_empty() || password.is_empty() {
-        return Err(Reason::InvalidEncoding);
+        return Err(FailureReason::InvalidEncoding);
     }
     if password.len() > MAX_PASSWORD {
-        return Err(Reason::TooLong);
+        return Err(FailureReason::TooLong);
     }
-    let username = prepare(username).map_err(|_| Reason::InvalidUsernameEncoding)?;
+    let username = prepare(username).map_err(|_| FailureReason::InvalidUsernameEncoding)?;
     if username.is_empty() {
-        return Err(Reason::InvalidUsernameEncoding);
+        return Err(FailureReason::InvalidUsernameEncoding);
     }
-    Ok(Plain {
+    Ok(PlainMessage {
         authzid: Some(authzid.to_owned()).filter(|authzid| !authzid.is_empty()),
         username: username.into_owned(),
         password: Secret::from(password),
@@ -79,19 +79,19 @@ mod tests {
             b"u\0p",
             b"\0u\0\xff",
         ] {
-            assert_eq!(parse(message).unwrap_err(), Reason::InvalidEncoding, "{message:?}");
+            assert_eq!(parse(message).unwrap_err(), FailureReason::InvalidEncoding, "{message:?}");
         }
         for username in ["a\tb", "\u{ad}", "\u{627}1"] {
             let message = format!("\0{username}\0p");
             assert_eq!(
                 parse(message.as_bytes()).unwrap_err(),
-                Reason::InvalidUsernameEncoding,
+                FailureReason::InvalidUsernameEncoding,
                 "{username:?}"
             );
         }
         let long = |len| format!("\0u\0{}", "p".repeat(len)).into_bytes();
         assert!(parse(&long(MAX_PASSWORD)).is_ok());
-        assert_eq!(parse(&long(MAX_PASSWORD + 1)).unwrap_err(), Reason::TooLong);
-        assert_eq!(parse(&long(MAX_MESSAGE)).unwrap_err(), Reason::TooLong);
+        assert_eq!(parse(&long(MAX_PASSWORD + 1)).unwrap_err(), FailureReason::TooLong);
+        assert_eq!(parse(&long(MAX_MESSAGE)).unwrap_err(), FailureReason::TooLong);
     }
 }

@@ -1,7 +1,7 @@
 //! SCRAM, the server's side: RFC 5802 with SHA-1, RFC 7677 with SHA-256, and the same with SHA-512.
 //!
-//! Two steps. [`Waiting`] is after the client's first message, until the caller has found the credentials;
-//! [`Proof`] is after the challenge, until the proof. The whole exchange costs two HMACs and a hash over the
+//! Two steps. [`AwaitingCredentials`] is after the client's first message, until the caller has found the credentials;
+//! [`AwaitingProof`] is after the challenge, until the proof. The whole exchange costs two HMACs and a hash over the
 //! messages, three HMACs for the decoy, and no PBKDF2.
 //!
 //! XEP-0474 (0.5.0) adds `,h=…` to the challenge; clients that know nothing of it ignore it.
@@ -10,15 +10,15 @@
 //!
 //! Trap: the decoy is computed for every account, known or not, so that both take the same time.
 
-use crate::binding::Binding;
-use crate::credentials::{Credentials, Keys};
+use crate::channel_binding::ChannelBindingData;
+use crate::credentials::{Credentials, ScramKeys};
 use crate::decoy::Decoy;
-use crate::downgrade;
-use crate::failure::Reason;
-use crate::hash::{Hash, Key};
+use crate::downgrade_protection;
+use crate::failure::FailureReason;
+use crate::hash::{KeyBytes, ScramHash};
 use crate::mechanism::{Mechanism, MechanismSet};
-use crate::prep::prepare;
-use crate::scram_message::{Flag, client_final, client_first, is_nonce};
+use crate::saslprep::prepare;
+use crate::scram_message::{CbindFlag, client_final, client_first, is_nonce};
 use base::secret::constant_time_eq;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -31,21 +31,21 @@ pub const MAX_CLIENT_FINAL: usize = 8192;
 const MAX_NONCE: usize = 1024;
 
 /// What the negotiation around the exchange decided.
-pub(crate) struct Terms<'a> {
-    pub(crate) hash: Hash,
+pub(crate) struct ScramParams<'a> {
+    pub(crate) hash: ScramHash,
     /// The mechanism is `-PLUS`.
     pub(crate) plus: bool,
     /// Any `-PLUS` was offered.
     pub(crate) offered_plus: bool,
     /// What the challenge repeats.
     pub(crate) announced: Option<MechanismSet>,
-    pub(crate) binding: &'a Binding,
+    pub(crate) binding: &'a ChannelBindingData,
     pub(crate) nonce: &'a str,
 }
 
 /// After the client's first message.
-pub(crate) struct Waiting {
-    hash: Hash,
+pub(crate) struct AwaitingCredentials {
+    hash: ScramHash,
     /// Prepared with SASLprep.
     pub(crate) username: String,
     authzid: Option<String>,
@@ -60,45 +60,45 @@ pub(crate) struct Waiting {
 }
 
 /// After the challenge.
-pub(crate) struct Proof {
-    hash: Hash,
+pub(crate) struct AwaitingProof {
+    hash: ScramHash,
     username: String,
     authzid: Option<String>,
     nonce: String,
     binding: String,
     /// AuthMessage as far as it is known, with its last comma.
     auth_message: String,
-    stored_key: Key,
-    server_key: Key,
+    stored_key: KeyBytes,
+    server_key: KeyBytes,
     /// False: the keys are a decoy's.
-    known: bool,
+    account_exists: bool,
 }
 
 /// What a good proof earns.
-pub(crate) struct Success {
+pub(crate) struct ScramSuccess {
     pub(crate) username: String,
     pub(crate) authzid: Option<String>,
     /// `v=`, the server's own proof.
     pub(crate) additional: Vec<u8>,
 }
 
-impl Waiting {
+impl AwaitingCredentials {
     /// Takes the client's first message.
-    pub(crate) fn new(terms: &Terms<'_>, message: &[u8]) -> Result<Waiting, Reason> {
+    pub(crate) fn new(terms: &ScramParams<'_>, message: &[u8]) -> Result<AwaitingCredentials, FailureReason> {
         if message.len() > MAX_CLIENT_FIRST {
-            return Err(Reason::TooLong);
+            return Err(FailureReason::TooLong);
         }
         let first = client_first(message)?;
         if first.nonce.len() > MAX_NONCE {
-            return Err(Reason::TooLong);
+            return Err(FailureReason::TooLong);
         }
         let data = channel_data(terms, first.flag)?;
         let username = prepare(&first.username)
             .ok()
             .filter(|name| !name.is_empty())
-            .ok_or(Reason::InvalidUsernameEncoding)?
+            .ok_or(FailureReason::InvalidUsernameEncoding)?
             .into_owned();
-        Ok(Waiting {
+        Ok(AwaitingCredentials {
             hash: terms.hash,
             username,
             authzid: first.authzid,
@@ -116,16 +116,16 @@ impl Waiting {
         found: Option<&Credentials>,
         decoy: &Decoy,
         account: &str,
-    ) -> (Proof, Vec<u8>) {
+    ) -> (AwaitingProof, Vec<u8>) {
         let decoy = decoy.keys(self.hash, account);
         let found = found.and_then(|credentials| credentials.keys(self.hash));
-        let Keys { salt, iterations, stored_key, server_key } = found.unwrap_or(&decoy);
+        let ScramKeys { salt, iterations, stored_key, server_key } = found.unwrap_or(&decoy);
         let mut challenge = format!("r={},s={},i={iterations}", self.nonce, STANDARD.encode(salt));
         if let Some(announced) = &self.announced {
             challenge.push_str(",h=");
             challenge.push_str(announced);
         }
-        let proof = Proof {
+        let proof = AwaitingProof {
             hash: self.hash,
             username: self.username,
             authzid: self.authzid,
@@ -134,35 +134,35 @@ impl Waiting {
             auth_message: format!("{},{challenge},", self.bare),
             stored_key: stored_key.clone(),
             server_key: server_key.clone(),
-            known: found.is_some(),
+            account_exists: found.is_some(),
         };
         (proof, challenge.into_bytes())
     }
 }
 
-impl Proof {
+impl AwaitingProof {
     /// Takes the client's final message.
-    pub(crate) fn check(self, message: &[u8]) -> Result<Success, Reason> {
+    pub(crate) fn check(self, message: &[u8]) -> Result<ScramSuccess, FailureReason> {
         if message.len() > MAX_CLIENT_FINAL {
-            return Err(Reason::TooLong);
+            return Err(FailureReason::TooLong);
         }
         let last = client_final(message)?;
-        let proof = decode_proof(self.hash, last.proof).ok_or(Reason::InvalidEncoding)?;
+        let proof = decode_proof(self.hash, last.proof).ok_or(FailureReason::InvalidEncoding)?;
         if last.nonce != self.nonce {
-            return Err(Reason::NonceMismatch);
+            return Err(FailureReason::NonceMismatch);
         }
         if !constant_time_eq(last.binding.as_bytes(), self.binding.as_bytes()) {
-            return Err(Reason::ChannelBindingsDontMatch);
+            return Err(FailureReason::ChannelBindingsDontMatch);
         }
         let auth_message: [&[u8]; 2] = [self.auth_message.as_bytes(), last.without_proof.as_bytes()];
         // ClientProof is ClientKey XOR ClientSignature, so XOR gives the ClientKey back (RFC 5802 section 3).
         let client_key = self.hash.hmac(self.stored_key.expose(), &auth_message).xor(&proof);
         let right = self.hash.digest(client_key.expose()) == self.stored_key;
-        if !(right & self.known) {
-            return Err(Reason::InvalidProof);
+        if !(right & self.account_exists) {
+            return Err(FailureReason::InvalidProof);
         }
         let signature = self.hash.hmac(self.server_key.expose(), &auth_message);
-        Ok(Success {
+        Ok(ScramSuccess {
             username: self.username,
             authzid: self.authzid,
             additional: format!("v={}", STANDARD.encode(signature.expose())).into_bytes(),
@@ -171,25 +171,29 @@ impl Proof {
 }
 
 /// The channel's data that the flag asks for; RFC 5802 section 6 says which flags go with which mechanism.
-fn channel_data<'a>(terms: &Terms<'a>, flag: Flag<'_>) -> Result<&'a [u8], Reason> {
+fn channel_data<'a>(terms: &ScramParams<'a>, flag: CbindFlag<'_>) -> Result<&'a [u8], FailureReason> {
     match (flag, terms.plus) {
-        (Flag::Bound(name), true) => terms.binding.get(name).ok_or(Reason::UnsupportedChannelBindingType),
+        (CbindFlag::Bound(name), true) => {
+            terms.binding.get(name).ok_or(FailureReason::UnsupportedChannelBindingType)
+        }
         // The client would have bound and saw no offer, but there was one: it was removed on the way.
-        (Flag::NotOffered, _) if terms.offered_plus => Err(Reason::ServerDoesSupportChannelBinding),
-        (Flag::No | Flag::NotOffered, false) => Ok(&[]),
-        (Flag::No | Flag::NotOffered, true) | (Flag::Bound(_), false) => {
-            Err(Reason::ChannelBindingNotSupported)
+        (CbindFlag::NotOffered, _) if terms.offered_plus => {
+            Err(FailureReason::ServerDoesSupportChannelBinding)
+        }
+        (CbindFlag::Unsupported | CbindFlag::NotOffered, false) => Ok(&[]),
+        (CbindFlag::Unsupported | CbindFlag::NotOffered, true) | (CbindFlag::Bound(_), false) => {
+            Err(FailureReason::ChannelBindingNotSupported)
         }
     }
 }
 
-fn announced(terms: &Terms<'_>, offered: MechanismSet) -> String {
+fn announced(terms: &ScramParams<'_>, offered: MechanismSet) -> String {
     let bindings = offered.has_plus().then(|| terms.binding.types());
-    downgrade::attribute(terms.hash, offered.iter().map(Mechanism::name), bindings)
+    downgrade_protection::hash_attribute(terms.hash, offered.iter().map(Mechanism::name), bindings)
 }
 
-fn decode_proof(hash: Hash, text: &str) -> Option<Vec<u8>> {
-    STANDARD.decode(text).ok().filter(|proof| proof.len() == hash.bytes())
+fn decode_proof(hash: ScramHash, text: &str) -> Option<Vec<u8>> {
+    STANDARD.decode(text).ok().filter(|proof| proof.len() == hash.output_len())
 }
 
 /// Whether the caller's nonce can be sent: visible ASCII without comma, and long enough not to be guessed.

@@ -7,13 +7,13 @@
 //!
 //! Trap: `,` and `=` cannot stand in a name, they are written `=2C` and `=3D`. Never unescape before splitting.
 
-use crate::failure::Reason;
+use crate::failure::FailureReason;
 
 /// `gs2-cbind-flag`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flag<'a> {
+pub(crate) enum CbindFlag<'a> {
     /// `n`: the client cannot bind.
-    No,
+    Unsupported,
     /// `y`: the client could, but believes that the server cannot.
     NotOffered,
     /// `p=`: bound, with this type.
@@ -25,7 +25,7 @@ pub(crate) enum Flag<'a> {
 pub(crate) struct ClientFirst<'a> {
     /// `gs2-header`, with its last comma.
     pub(crate) header: &'a str,
-    pub(crate) flag: Flag<'a>,
+    pub(crate) flag: CbindFlag<'a>,
     /// Unescaped.
     pub(crate) authzid: Option<String>,
     /// `client-first-message-bare`.
@@ -46,42 +46,44 @@ pub(crate) struct ClientFinal<'a> {
     pub(crate) without_proof: &'a str,
 }
 
-pub(crate) fn client_first(message: &[u8]) -> Result<ClientFirst<'_>, Reason> {
+pub(crate) fn client_first(message: &[u8]) -> Result<ClientFirst<'_>, FailureReason> {
     let text = utf8(message)?;
-    let (flag, after) = text.split_once(',').ok_or(Reason::InvalidEncoding)?;
-    let (authzid, bare) = after.split_once(',').ok_or(Reason::InvalidEncoding)?;
+    let (flag, after) = text.split_once(',').ok_or(FailureReason::InvalidEncoding)?;
+    let (authzid, bare) = after.split_once(',').ok_or(FailureReason::InvalidEncoding)?;
     let header = &text[..text.len() - bare.len()];
     let flag = match flag {
-        "n" => Flag::No,
-        "y" => Flag::NotOffered,
-        _ => Flag::Bound(
-            flag.strip_prefix("p=").filter(|name| is_binding_name(name)).ok_or(Reason::InvalidEncoding)?,
+        "n" => CbindFlag::Unsupported,
+        "y" => CbindFlag::NotOffered,
+        _ => CbindFlag::Bound(
+            flag.strip_prefix("p=")
+                .filter(|name| is_binding_name(name))
+                .ok_or(FailureReason::InvalidEncoding)?,
         ),
     };
     let authzid = match authzid {
         "" => None,
-        _ => Some(unescape(value(authzid, "a=")?).ok_or(Reason::InvalidEncoding)?),
+        _ => Some(unescape(value(authzid, "a=")?).ok_or(FailureReason::InvalidEncoding)?),
     };
     let mut attributes = bare.split(',');
     let name = attributes.next().unwrap_or_default();
     if name.starts_with("m=") {
-        return Err(Reason::ExtensionsNotSupported);
+        return Err(FailureReason::ExtensionsNotSupported);
     }
-    let username = unescape(value(name, "n=")?).ok_or(Reason::InvalidUsernameEncoding)?;
+    let username = unescape(value(name, "n=")?).ok_or(FailureReason::InvalidUsernameEncoding)?;
     let nonce = nonce(attributes.next())?;
     extensions(attributes)?;
     Ok(ClientFirst { header, flag, authzid, bare, username, nonce })
 }
 
-pub(crate) fn client_final(message: &[u8]) -> Result<ClientFinal<'_>, Reason> {
+pub(crate) fn client_final(message: &[u8]) -> Result<ClientFinal<'_>, FailureReason> {
     let text = utf8(message)?;
     // The proof is last, and base 64 has no comma.
-    let (without_proof, proof) = text.rsplit_once(',').ok_or(Reason::InvalidEncoding)?;
+    let (without_proof, proof) = text.rsplit_once(',').ok_or(FailureReason::InvalidEncoding)?;
     let proof = value(proof, "p=")?;
     let mut attributes = without_proof.split(',');
     let first = attributes.next().unwrap_or_default();
     if first.starts_with("m=") {
-        return Err(Reason::ExtensionsNotSupported);
+        return Err(FailureReason::ExtensionsNotSupported);
     }
     let binding = value(first, "c=")?;
     let nonce = nonce(attributes.next())?;
@@ -90,17 +92,20 @@ pub(crate) fn client_final(message: &[u8]) -> Result<ClientFinal<'_>, Reason> {
 }
 
 /// UTF-8 without NUL, which no production allows.
-fn utf8(message: &[u8]) -> Result<&str, Reason> {
-    std::str::from_utf8(message).ok().filter(|text| !text.contains('\0')).ok_or(Reason::InvalidEncoding)
+fn utf8(message: &[u8]) -> Result<&str, FailureReason> {
+    std::str::from_utf8(message)
+        .ok()
+        .filter(|text| !text.contains('\0'))
+        .ok_or(FailureReason::InvalidEncoding)
 }
 
-fn value<'a>(attribute: &'a str, name: &str) -> Result<&'a str, Reason> {
-    attribute.strip_prefix(name).filter(|value| !value.is_empty()).ok_or(Reason::InvalidEncoding)
+fn value<'a>(attribute: &'a str, name: &str) -> Result<&'a str, FailureReason> {
+    attribute.strip_prefix(name).filter(|value| !value.is_empty()).ok_or(FailureReason::InvalidEncoding)
 }
 
-fn nonce(attribute: Option<&str>) -> Result<&str, Reason> {
-    value(attribute.ok_or(Reason::InvalidEncoding)?, "r=")
-        .and_then(|nonce| if is_nonce(nonce) { Ok(nonce) } else { Err(Reason::InvalidEncoding) })
+fn nonce(attribute: Option<&str>) -> Result<&str, FailureReason> {
+    value(attribute.ok_or(FailureReason::InvalidEncoding)?, "r=")
+        .and_then(|nonce| if is_nonce(nonce) { Ok(nonce) } else { Err(FailureReason::InvalidEncoding) })
 }
 
 /// `printable`: visible ASCII without the comma.
@@ -113,12 +118,12 @@ fn is_binding_name(name: &str) -> bool {
 }
 
 /// `extensions = attr-val *("," attr-val)`, with anything in them but a mandatory one.
-fn extensions<'a>(attributes: impl Iterator<Item = &'a str>) -> Result<(), Reason> {
+fn extensions<'a>(attributes: impl Iterator<Item = &'a str>) -> Result<(), FailureReason> {
     for attribute in attributes {
         match attribute.as_bytes() {
-            [b'm', b'=', ..] => return Err(Reason::ExtensionsNotSupported),
+            [b'm', b'=', ..] => return Err(FailureReason::ExtensionsNotSupported),
             [name, b'=', _, ..] if name.is_ascii_alphabetic() => {}
-            _ => return Err(Reason::InvalidEncoding),
+            _ => return Err(FailureReason::InvalidEncoding),
         }
     }
     Ok(())
@@ -153,7 +158,7 @@ mod tests {
     fn a_first_message_is_taken_apart() {
         let first = client_first(b"p=tls-exporter,a=a=2Cb,n=x=3Dy=2C,r=abc,z=1=2,Q=\xc3\xa9").unwrap();
         assert_eq!(first.header, "p=tls-exporter,a=a=2Cb,");
-        assert_eq!(first.flag, Flag::Bound("tls-exporter"));
+        assert_eq!(first.flag, CbindFlag::Bound("tls-exporter"));
         assert_eq!(first.authzid.as_deref(), Some("a,b"));
         assert_eq!((first.username.as_str(), first.nonce), ("x=y,", "abc"));
         assert_eq!(first.bare, "n=x=3Dy=2C,r=abc,z=1=2,Q=é");
@@ -168,7 +173,7 @@ mod tests {
 
     #[test]
     fn wrong_first_messages_are_refused_for_the_right_reason() {
-        use Reason::{ExtensionsNotSupported, InvalidEncoding, InvalidUsernameEncoding};
+        use FailureReason::{ExtensionsNotSupported, InvalidEncoding, InvalidUsernameEncoding};
         for (message, reason) in [
             (&b""[..], InvalidEncoding),
             (b"n", InvalidEncoding),
@@ -207,7 +212,7 @@ mod tests {
 
     #[test]
     fn wrong_final_messages_are_refused_for_the_right_reason() {
-        use Reason::{ExtensionsNotSupported, InvalidEncoding};
+        use FailureReason::{ExtensionsNotSupported, InvalidEncoding};
         for (message, reason) in [
             (&b""[..], InvalidEncoding),
             (b"c=biws,r=x", InvalidEncoding),

@@ -11,67 +11,70 @@ use jid::Jid;
 use store_sql::SqlStores;
 use tokio::net::UnixStream;
 
-use crate::admin::{self, Admin, Answer, Request};
-use crate::cli::Account;
-use crate::config::Config;
-use crate::hint::hint;
-use crate::runtime::{self, Tasks};
-use crate::{out, prompt, wire};
+use crate::admin::{self, AdminHandler, AdminRequest, AdminResponse};
+use crate::cli::AccountCommand;
+use crate::command_hint::command_hint;
+use crate::config::NodeConfig;
+use crate::runtime::{self, TokioSpawner};
+use crate::{assemble, output, prompt};
 
 /// Carries an account command out.
-pub(crate) fn command(command: Account) -> Result<()> {
+pub(crate) fn command(command: AccountCommand) -> Result<()> {
     let file = command.file().config.clone();
-    let config = Config::load(file.as_deref())?;
+    let config = NodeConfig::load(file.as_deref())?;
     runtime::start()?.block_on(run(&config, command))
 }
 
-async fn run(config: &Config, command: Account) -> Result<()> {
-    let create = matches!(&command, Account::Add { create: true, .. } | Account::Bulk { create: true, .. });
+async fn run(config: &NodeConfig, command: AccountCommand) -> Result<()> {
+    let create = matches!(
+        &command,
+        AccountCommand::Add { create: true, .. } | AccountCommand::Bulk { create: true, .. }
+    );
     let way = match admin::connect(&config.socket()).await {
         Some(stream) => {
-            out::error(&format!("using the running node, {}", whole(&config.socket())));
-            Way::Node(stream)
+            output::error(&format!("using the running node, {}", absolute_path(&config.socket())));
+            AdminChannel::Node(stream)
         }
         None => {
             // Before a database is made for it.
             if let Some(jid) = command.jid() {
-                admin::account(jid, &config.hosts)?;
+                admin::parse_account(jid, &config.hosts)?;
             }
-            Way::Database(Stopped::open(config, create).await?)
+            AdminChannel::Database(OfflineDatabase::open(config, create).await?)
         }
     };
     let mut way = way;
-    let result = carry_out(config, &mut way, command).await;
-    if let Way::Database(stopped) = &way {
+    let result = run_command(config, &mut way, command).await;
+    if let AdminChannel::Database(stopped) = &way {
         stopped.database.close().await;
     }
     result
 }
 
-async fn carry_out(config: &Config, way: &mut Way, command: Account) -> Result<()> {
+async fn run_command(config: &NodeConfig, way: &mut AdminChannel, command: AccountCommand) -> Result<()> {
     let mut request = match command {
-        Account::Add { jid, password, .. } => {
+        AccountCommand::Add { jid, password, .. } => {
             // Nobody types a password for nothing.
-            if way.knows(&jid).await? {
-                let hint = hint(config.path.as_deref(), "account passwd", &jid);
+            if way.account_exists(&jid).await? {
+                let hint = command_hint(config.path.as_deref(), "account passwd", &jid);
                 bail!("{jid} exists already; change its password with: {hint}");
             }
-            Request::Add { password: secret(password, &jid)?, jid }
+            AdminRequest::Add { password: password_or_prompt(password, &jid)?, jid }
         }
-        Account::Passwd { jid, password, .. } => {
-            if !way.knows(&jid).await? {
-                return Err(admin::missing(config.path.as_deref(), &jid));
+        AccountCommand::Passwd { jid, password, .. } => {
+            if !way.account_exists(&jid).await? {
+                return Err(admin::no_such_account(config.path.as_deref(), &jid));
             }
-            Request::Passwd { password: secret(password, &jid)?, jid }
+            AdminRequest::Passwd { password: password_or_prompt(password, &jid)?, jid }
         }
-        Account::Remove { jid, .. } => Request::Remove { jid },
-        Account::Disable { jid, .. } => Request::Disable { jid, disabled: true },
-        Account::Enable { jid, .. } => Request::Disable { jid, disabled: false },
-        Account::Show { jid, .. } => Request::Show { jid },
-        Account::List { domain, .. } => {
-            Request::List { domain: domain.unwrap_or_else(|| config.domain().to_owned()), after: 0 }
+        AccountCommand::Remove { jid, .. } => AdminRequest::Remove { jid },
+        AccountCommand::Disable { jid, .. } => AdminRequest::Disable { jid, disabled: true },
+        AccountCommand::Enable { jid, .. } => AdminRequest::Disable { jid, disabled: false },
+        AccountCommand::Show { jid, .. } => AdminRequest::Show { jid },
+        AccountCommand::List { domain, .. } => {
+            AdminRequest::List { domain: domain.unwrap_or_else(|| config.domain().to_owned()), after: 0 }
         }
-        Account::Bulk { domain, prefix, from, count, password, roster, .. } => {
+        AccountCommand::Bulk { domain, prefix, from, count, password, roster, .. } => {
             let domain = domain.unwrap_or_else(|| config.domain().to_owned());
             let ring = match roster.as_deref() {
                 None => 0,
@@ -79,62 +82,64 @@ async fn carry_out(config: &Config, way: &mut Way, command: Account) -> Result<(
                     format!("--roster \"{form}\" is not of the form ring:R, such as ring:50")
                 })?,
             };
-            way.knows(&format!("{prefix}{from}@{domain}")).await?;
-            let password = secret(password, "the accounts")?;
-            Request::Bulk { domain, prefix, from, count, password, ring }
+            way.account_exists(&format!("{prefix}{from}@{domain}")).await?;
+            let password = password_or_prompt(password, "the accounts")?;
+            AdminRequest::Bulk { domain, prefix, from, count, password, ring }
         }
     };
     loop {
         // What the next page is asked with; all other requests are asked once.
         let next = match &request {
-            Request::List { domain, .. } => Some(domain.clone()),
+            AdminRequest::List { domain, .. } => Some(domain.clone()),
             _ => None,
         };
-        let answer = way.ask(request).await?;
-        answer.lines.iter().for_each(|line| out::line(line));
+        let answer = way.send(request).await?;
+        answer.lines.iter().for_each(|line| output::line(line));
         match (next, answer.next) {
-            (Some(domain), Some(after)) => request = Request::List { domain, after },
+            (Some(domain), Some(after)) => request = AdminRequest::List { domain, after },
             _ => return Ok(()),
         }
     }
 }
 
 /// The password from the command line, or as it is typed.
-fn secret(given: Option<String>, whose: &str) -> Result<String> {
+fn password_or_prompt(given: Option<String>, whose: &str) -> Result<String> {
     given.map_or_else(|| prompt::password(whose), Ok)
 }
 
 /// Who carries requests out.
-enum Way {
+enum AdminChannel {
     Node(UnixStream),
-    Database(Stopped),
+    Database(OfflineDatabase),
 }
 
-impl Way {
-    async fn ask(&mut self, request: Request) -> Result<Answer> {
+impl AdminChannel {
+    async fn send(&mut self, request: AdminRequest) -> Result<AdminResponse> {
         match self {
-            Way::Node(stream) => admin::ask(stream, &request).await,
-            Way::Database(stopped) => stopped.admin.run(request).await,
+            AdminChannel::Node(stream) => admin::send_request(stream, &request).await,
+            AdminChannel::Database(stopped) => stopped.admin.handle(request).await,
         }
     }
 
     /// Whether there is such an account; an error if there cannot be one.
-    async fn knows(&mut self, jid: &str) -> Result<bool> {
-        let answer = self.ask(Request::Known { jid: jid.to_owned() }).await?;
+    async fn account_exists(&mut self, jid: &str) -> Result<bool> {
+        let answer = self.send(AdminRequest::Known { jid: jid.to_owned() }).await?;
         Ok(answer.status == Some(serde_json::Value::Bool(true)))
     }
 }
 
 /// The database of a node that is not running.
-pub(crate) struct Stopped {
-    pub(crate) admin: Admin,
+pub(crate) struct OfflineDatabase {
+    pub(crate) admin: AdminHandler,
     pub(crate) database: Arc<SqlStores>,
 }
 
-impl Stopped {
+impl OfflineDatabase {
     /// Opens it, and says which it is.
-    pub(crate) async fn open(config: &Config, create: bool) -> Result<Stopped> {
-        let file = whole(&store_sql::file(&config.storage_url).map_err(|error| anyhow::anyhow!("{error}"))?);
+    pub(crate) async fn open(config: &NodeConfig, create: bool) -> Result<OfflineDatabase> {
+        let file = absolute_path(
+            &store_sql::database_path(&config.storage_url).map_err(|error| anyhow::anyhow!("{error}"))?,
+        );
         if create {
             std::fs::create_dir_all(&config.data_dir)
                 .with_context(|| format!("the directory {} cannot be made", config.data_dir.display()))?;
@@ -142,35 +147,35 @@ impl Stopped {
             bail!(
                 "no node is running here and there is no database {file}; use the folder and the --config of the node. \
                  A new database is made by {} or by the option --create of account add and account bulk",
-                hint(config.path.as_deref(), "serve", "")
+                command_hint(config.path.as_deref(), "serve", "")
             );
         }
-        out::error(&format!("no node is running; using the database {file}"));
-        let tasks = Tasks(tokio::runtime::Handle::current());
-        let database = wire::open_database(config, &tasks, create).await?;
-        let admin = Admin {
+        output::error(&format!("no node is running; using the database {file}"));
+        let tasks = TokioSpawner(tokio::runtime::Handle::current());
+        let database = assemble::open_database(config, &tasks, create).await?;
+        let admin = AdminHandler {
             stores: database.stores(),
             domains: config.hosts.clone(),
-            keys: crate::passwords::Keys::new(config.scram_iterations),
-            tokens: Arc::new(api::auth::tokens::Tokens::new(database.stores().settings)),
+            keys: crate::passwords::ScramKeyDeriver::new(config.scram_iterations),
+            tokens: Arc::new(api::auth::tokens::ApiTokens::new(database.stores().server_kv)),
             config: config.path.clone(),
             running: None,
         };
-        Ok(Stopped { admin, database })
+        Ok(OfflineDatabase { admin, database })
     }
 }
 
 /// A path that says where it is, whatever the working directory.
-pub(crate) fn whole(path: &Path) -> String {
+pub(crate) fn absolute_path(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }
 
 /// Where administrators of the configuration have no account.
-pub(crate) async fn without_account(config: &Config, stores: &store::Stores) -> Vec<Jid> {
+pub(crate) async fn admins_without_account(config: &NodeConfig, stores: &store::Stores) -> Vec<Jid> {
     let mut missing = Vec::new();
     for jid in config.admins.iter().filter_map(|admin| Jid::parse(admin).ok()) {
         let served = config.hosts.iter().any(|domain| domain == jid.domain());
-        if served && matches!(stores.accounts.show(jid.as_ref()).await, Ok(None)) {
+        if served && matches!(stores.accounts.get(jid.as_ref()).await, Ok(None)) {
             missing.push(jid);
         }
     }

@@ -16,20 +16,20 @@ use throng_core::{Node, Passwords};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::config::Config;
-use crate::hint::hint;
-use crate::passwords::Keys;
-use crate::reload::Running;
+use crate::command_hint::command_hint;
+use crate::config::NodeConfig;
+use crate::passwords::ScramKeyDeriver;
+use crate::reload::RunningNode;
 
 /// Longest request or answer that is read, in bytes.
-const LINE: u64 = 16 << 20;
+const MAX_LINE_BYTES: u64 = 16 << 20;
 /// Accounts in one transaction of a bulk creation.
-const CHUNK: usize = 5_000;
+const ACCOUNTS_PER_TRANSACTION: usize = 5_000;
 
 /// A request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) enum Request {
+pub(crate) enum AdminRequest {
     /// Whether there is such an account.
     Known {
         jid: String,
@@ -89,7 +89,7 @@ pub(crate) enum Request {
 
 /// An answer: lines for a person, and a cursor if there is more.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Answer {
+pub(crate) struct AdminResponse {
     pub(crate) lines: Vec<String>,
     pub(crate) next: Option<u64>,
     pub(crate) error: Option<String>,
@@ -97,24 +97,24 @@ pub(crate) struct Answer {
 }
 
 /// Where requests are carried out.
-pub(crate) struct Admin {
+pub(crate) struct AdminHandler {
     pub(crate) stores: Stores,
     /// Without a running node.
     pub(crate) domains: Vec<String>,
-    pub(crate) keys: Arc<Keys>,
+    pub(crate) keys: Arc<ScramKeyDeriver>,
     /// Tokens of the HTTP API.
-    pub(crate) tokens: Arc<api::auth::tokens::Tokens>,
+    pub(crate) tokens: Arc<api::auth::tokens::ApiTokens>,
     /// The configuration file, for hints.
     pub(crate) config: Option<PathBuf>,
     /// The running node, if this is one.
-    pub(crate) running: Option<Arc<Running>>,
+    pub(crate) running: Option<Arc<RunningNode>>,
 }
 
-impl Admin {
+impl AdminHandler {
     /// Carries one request out.
-    pub(crate) async fn run(&self, request: Request) -> Result<Answer> {
-        let noted = noted(&request);
-        let result = self.carry_out(request).await;
+    pub(crate) async fn handle(&self, request: AdminRequest) -> Result<AdminResponse> {
+        let noted = audit_entry(&request);
+        let result = self.dispatch(request).await;
         if let (Some((what, on)), Some(node)) = (noted, self.node()) {
             let outcome = if result.is_ok() { "done" } else { "failed" };
             node.audit(&Caller::operator(), what, &on, outcome);
@@ -122,40 +122,40 @@ impl Admin {
         result
     }
 
-    async fn carry_out(&self, request: Request) -> Result<Answer> {
-        let said = |line: String| Ok(Answer { lines: vec![line], ..Answer::default() });
+    async fn dispatch(&self, request: AdminRequest) -> Result<AdminResponse> {
+        let said = |line: String| Ok(AdminResponse { lines: vec![line], ..AdminResponse::default() });
         match request {
-            Request::Known { jid } => {
-                let jid = self.account(&jid)?;
-                let found = self.stores.accounts.show(jid.as_ref()).await.map_err(|e| anyhow!("{e}"))?;
-                Ok(Answer { status: Some(found.is_some().into()), ..Answer::default() })
+            AdminRequest::Known { jid } => {
+                let jid = self.parse_account(&jid)?;
+                let found = self.stores.accounts.get(jid.as_ref()).await.map_err(|e| anyhow!("{e}"))?;
+                Ok(AdminResponse { status: Some(found.is_some().into()), ..AdminResponse::default() })
             }
-            Request::Add { jid, password } => {
-                let jid = self.account(&jid)?;
-                let credentials = self.derive(password).await?;
+            AdminRequest::Add { jid, password } => {
+                let jid = self.parse_account(&jid)?;
+                let credentials = self.derive_credentials(password).await?;
                 match self.stores.accounts.create(&jid, &credentials).await {
                     Ok(_) => said(format!("{jid} added")),
-                    Err(error) if error.kind == store::ErrorKind::AlreadyExists => {
-                        let hint = hint(self.config.as_deref(), "account passwd", jid.as_str());
+                    Err(error) if error.kind == store::StoreErrorKind::AlreadyExists => {
+                        let hint = command_hint(self.config.as_deref(), "account passwd", jid.as_str());
                         bail!("{jid} exists already; change its password with: {hint}")
                     }
                     Err(error) => Err(anyhow!("{error}")),
                 }
             }
-            Request::Passwd { jid, password } => {
-                let jid = self.account(&jid)?;
-                let credentials = self.derive(password).await?;
+            AdminRequest::Passwd { jid, password } => {
+                let jid = self.parse_account(&jid)?;
+                let credentials = self.derive_credentials(password).await?;
                 let found = self.stores.accounts.set_credentials(jid.as_ref(), &credentials).await;
                 if !found.map_err(|e| anyhow!("{e}"))? {
-                    return Err(missing(self.config.as_deref(), jid.as_str()));
+                    return Err(no_such_account(self.config.as_deref(), jid.as_str()));
                 }
                 said(format!("the password of {jid} is changed"))
             }
-            Request::Remove { jid } => {
-                let jid = self.account(&jid)?;
+            AdminRequest::Remove { jid } => {
+                let jid = self.parse_account(&jid)?;
                 let removed = self.stores.accounts.remove(jid.as_ref()).await.map_err(|e| anyhow!("{e}"))?;
                 let Some(removed) = removed else {
-                    return Err(missing(self.config.as_deref(), jid.as_str()));
+                    return Err(no_such_account(self.config.as_deref(), jid.as_str()));
                 };
                 if let Some(node) = self.node()
                     && let Some(host) = node.host(jid.domain())
@@ -164,80 +164,86 @@ impl Admin {
                 }
                 said(format!("{jid} removed"))
             }
-            Request::List { domain, after } => {
+            AdminRequest::List { domain, after } => {
                 let page = Page::after(after, 1_000);
                 let slice = self.stores.accounts.list(&domain, page).await.map_err(|e| anyhow!("{e}"))?;
                 let lines = slice
                     .items
                     .iter()
                     .map(|a| if a.disabled { format!("{} (disabled)", a.jid) } else { a.jid.to_string() });
-                Ok(Answer { lines: lines.collect(), next: slice.next, ..Answer::default() })
+                Ok(AdminResponse { lines: lines.collect(), next: slice.next, ..AdminResponse::default() })
             }
-            Request::Show { jid } => {
-                let jid = self.account(&jid)?;
-                let found = self.stores.accounts.show(jid.as_ref()).await.map_err(|e| anyhow!("{e}"))?;
-                let Some(found) = found else { return Err(missing(self.config.as_deref(), jid.as_str())) };
-                self.show(&found).await
+            AdminRequest::Show { jid } => {
+                let jid = self.parse_account(&jid)?;
+                let found = self.stores.accounts.get(jid.as_ref()).await.map_err(|e| anyhow!("{e}"))?;
+                let Some(found) = found else {
+                    return Err(no_such_account(self.config.as_deref(), jid.as_str()));
+                };
+                self.describe_account(&found).await
             }
-            Request::Bulk { domain, prefix, from, count, password, ring } => {
-                let made = self.bulk(&domain, &prefix, from, count, password, ring).await?;
+            AdminRequest::Bulk { domain, prefix, from, count, password, ring } => {
+                let made = self.create_bulk(&domain, &prefix, from, count, password, ring).await?;
                 said(format!("{made} accounts added, {} were there already", count - made))
             }
-            Request::Disable { jid, disabled } => {
-                let jid = self.account(&jid)?;
+            AdminRequest::Disable { jid, disabled } => {
+                let jid = self.parse_account(&jid)?;
                 let done = match self.node() {
-                    Some(node) => {
-                        node.disable_account(&jid, disabled).await.map_err(|e| anyhow!("{}", e.about(&jid)))
-                    }
+                    Some(node) => node
+                        .set_account_disabled(&jid, disabled)
+                        .await
+                        .map_err(|e| anyhow!("{}", e.into_command_error(&jid))),
                     None => match self.stores.accounts.set_disabled(jid.as_ref(), disabled).await {
                         Ok(true) => Ok(()),
-                        Ok(false) => Err(missing(self.config.as_deref(), jid.as_str())),
+                        Ok(false) => Err(no_such_account(self.config.as_deref(), jid.as_str())),
                         Err(error) => Err(anyhow!("{error}")),
                     },
                 };
                 done?;
                 said(format!("{jid} {}", if disabled { "disabled" } else { "enabled" }))
             }
-            Request::TokenAdd { .. } | Request::TokenList | Request::TokenRemove { .. } => {
+            AdminRequest::TokenAdd { .. } | AdminRequest::TokenList | AdminRequest::TokenRemove { .. } => {
                 crate::tokens::run(&self.tokens, request).await
             }
-            Request::Commands { domain } => {
+            AdminRequest::Commands { domain } => {
                 let Some(node) = self.node() else { bail!("the node is not running") };
                 crate::commands::describe(node, &domain)
             }
-            Request::Command { domain, name, values } => {
+            AdminRequest::Command { domain, name, values } => {
                 let Some(node) = self.node() else { bail!("the node is not running") };
                 crate::commands::carry_out(node, &domain, &name, values).await
             }
-            Request::Status => {
+            AdminRequest::Status => {
                 let Some(running) = &self.running else { bail!("the node is not running") };
                 running.count_changed_accounts().await;
-                Ok(Answer { status: Some(crate::status::figures(running)), ..Answer::default() })
+                Ok(AdminResponse {
+                    status: Some(crate::status::status_json(running)),
+                    ..AdminResponse::default()
+                })
             }
-            Request::Reload => {
+            AdminRequest::Reload => {
                 let Some(running) = &self.running else { bail!("the node is not running") };
-                let report = running.reload_later().await?;
-                report.log();
-                Ok(Answer { lines: report.lines(), ..Answer::default() })
+                let report = running.reload_in_background().await?;
+                report.write_to_log();
+                Ok(AdminResponse { lines: report.lines(), ..AdminResponse::default() })
             }
         }
     }
 
-    async fn show(&self, found: &store::Account) -> Result<Answer> {
+    async fn describe_account(&self, found: &store::AccountRecord) -> Result<AdminResponse> {
         let roster = self.stores.roster.get(found.id).await.map_err(|e| anyhow!("{e}"))?;
         let waiting = self.stores.offline.count(found.id).await.map_err(|e| anyhow!("{e}"))?;
         let mut lines = vec![
             format!("address   {}", found.jid),
-            format!("created   {}", stanza::payload::time::utc(found.created_at, false)),
+            format!("created   {}", stanza::payload::datetime::format_utc(found.created_at, false)),
             format!("disabled  {}", if found.disabled { "yes" } else { "no" }),
             format!(
                 "contacts  {}",
-                roster.items.iter().filter(|i| i.subscription.has(Subscription::IN_ROSTER)).count()
+                roster.items.iter().filter(|i| i.subscription.contains(Subscription::IN_ROSTER)).count()
             ),
             format!("waiting   {waiting} messages"),
         ];
         if let Some(node) = self.node() {
-            let online = node.table.find(found.jid.as_ref());
+            let online = node.routing_table.find(found.jid.as_ref());
             for session in online.iter().flat_map(|a| a.sessions()) {
                 let state = match session.priority() {
                     Some(priority) => format!("available, priority {priority}"),
@@ -246,11 +252,11 @@ impl Admin {
                 lines.push(format!("online    {} ({state})", session.resource()));
             }
         }
-        Ok(Answer { lines, ..Answer::default() })
+        Ok(AdminResponse { lines, ..AdminResponse::default() })
     }
 
     fn node(&self) -> Option<&Arc<Node>> {
-        self.running.as_ref().map(|running| &running.wired.node)
+        self.running.as_ref().map(|running| &running.assembled.node)
     }
 
     /// The domains that are served; a reload may have changed them.
@@ -262,15 +268,15 @@ impl Admin {
     }
 
     /// Checks that an address is a possible account here.
-    fn account(&self, text: &str) -> Result<Jid> {
-        account(text, &self.domains())
+    fn parse_account(&self, text: &str) -> Result<Jid> {
+        parse_account(text, &self.domains())
     }
 
-    async fn derive(&self, password: String) -> Result<Vec<u8>> {
-        derive(&*self.keys, password).await
+    async fn derive_credentials(&self, password: String) -> Result<Vec<u8>> {
+        derive_credentials(&*self.keys, password).await
     }
 
-    async fn bulk(
+    async fn create_bulk(
         &self,
         domain: &str,
         prefix: &str,
@@ -282,13 +288,13 @@ impl Admin {
         if u64::from(ring) >= count.max(1) {
             bail!("--roster ring:{ring} needs more than {ring} accounts");
         }
-        let domain = self.account(&format!("x@{domain}"))?.domain().to_owned();
-        let credentials: Arc<[u8]> = self.derive(password).await?.into();
+        let domain = self.parse_account(&format!("x@{domain}"))?.domain().to_owned();
+        let credentials: Arc<[u8]> = self.derive_credentials(password).await?.into();
         let mut ids = Vec::with_capacity(usize::try_from(count)?);
         let mut made = 0;
         let numbers: Vec<u64> =
             (from..from.checked_add(count).context("--from and --count are too large")?).collect();
-        for chunk in numbers.chunks(CHUNK) {
+        for chunk in numbers.chunks(ACCOUNTS_PER_TRANSACTION) {
             let mut accounts = Vec::with_capacity(chunk.len());
             for n in chunk {
                 let jid = Jid::from_parts(Some(&format!("{prefix}{n}")), &domain, None)
@@ -296,16 +302,16 @@ impl Admin {
                 accounts.push(NewAccount { jid, credentials: credentials.clone() });
             }
             let created = self.stores.accounts.create_bulk(accounts).await.map_err(|e| anyhow!("{e}"))?;
-            made += created.iter().filter(|c| matches!(c, store::Created::New(_))).count() as u64;
+            made += created.iter().filter(|c| matches!(c, store::CreateOutcome::New(_))).count() as u64;
             ids.extend(created.iter().map(|c| c.id()));
         }
         if ring > 0 {
-            let chunk = (50_000 / ring as usize).clamp(1, CHUNK);
+            let chunk = (50_000 / ring as usize).clamp(1, ACCOUNTS_PER_TRANSACTION);
             for start in (0..ids.len()).step_by(chunk) {
                 let end = (start + chunk).min(ids.len());
                 let rosters = (start..end).map(|i| BulkRoster {
                     owner: ids[i],
-                    items: neighbours(i, ids.len(), ring as usize)
+                    items: ring_neighbours(i, ids.len(), ring as usize)
                         .into_iter()
                         .map(|j| BulkItem {
                             contact: ids[j],
@@ -323,26 +329,26 @@ impl Admin {
 }
 
 /// What has a line in the audit log of a running node: what changes accounts or tokens. Commands write their own.
-fn noted(request: &Request) -> Option<(&'static str, String)> {
+fn audit_entry(request: &AdminRequest) -> Option<(&'static str, String)> {
     Some(match request {
-        Request::Add { jid, .. } => ("account add", jid.clone()),
-        Request::Passwd { jid, .. } => ("account passwd", jid.clone()),
-        Request::Remove { jid } => ("account remove", jid.clone()),
-        Request::Disable { jid, disabled: true } => ("account disable", jid.clone()),
-        Request::Disable { jid, disabled: false } => ("account enable", jid.clone()),
-        Request::Bulk { domain, prefix, count, .. } => {
+        AdminRequest::Add { jid, .. } => ("account add", jid.clone()),
+        AdminRequest::Passwd { jid, .. } => ("account passwd", jid.clone()),
+        AdminRequest::Remove { jid } => ("account remove", jid.clone()),
+        AdminRequest::Disable { jid, disabled: true } => ("account disable", jid.clone()),
+        AdminRequest::Disable { jid, disabled: false } => ("account enable", jid.clone()),
+        AdminRequest::Bulk { domain, prefix, count, .. } => {
             ("account bulk", format!("{count} of {prefix}*@{domain}"))
         }
-        Request::TokenAdd { name, .. } => ("token add", name.clone()),
-        Request::TokenRemove { name } => ("token remove", name.clone()),
-        Request::Reload => ("reload", String::new()),
+        AdminRequest::TokenAdd { name, .. } => ("token add", name.clone()),
+        AdminRequest::TokenRemove { name } => ("token remove", name.clone()),
+        AdminRequest::Reload => ("reload", String::new()),
         _ => return None,
     })
 }
 
 /// The `ring` nearest neighbours of `i` in a ring of `n`. Always mutual: an odd ring pairs the accounts at the next
 /// distance off, block by block, and leaves the few without a partner with one contact less.
-fn neighbours(i: usize, n: usize, ring: usize) -> Vec<usize> {
+fn ring_neighbours(i: usize, n: usize, ring: usize) -> Vec<usize> {
     let half = ring / 2;
     let mut list: Vec<usize> = (1..=half).flat_map(|d| [(i + d) % n, (i + n - d) % n]).collect();
     if ring % 2 == 1 {
@@ -359,17 +365,17 @@ fn neighbours(i: usize, n: usize, ring: usize) -> Vec<usize> {
 }
 
 /// Derives the stored keys of a password, away from the worker threads.
-pub(crate) async fn derive(keys: &dyn Passwords, password: String) -> Result<Vec<u8>> {
+pub(crate) async fn derive_credentials(keys: &dyn Passwords, password: String) -> Result<Vec<u8>> {
     keys.derive(Secret::new(password)).await.map_err(|error| anyhow!("{error}"))
 }
 
 /// That there is no such account.
-pub(crate) fn missing(config: Option<&Path>, jid: &str) -> anyhow::Error {
-    anyhow!("there is no account {jid}; add it with: {}", hint(config, "account add", jid))
+pub(crate) fn no_such_account(config: Option<&Path>, jid: &str) -> anyhow::Error {
+    anyhow!("there is no account {jid}; add it with: {}", command_hint(config, "account add", jid))
 }
 
 /// Checks that an address is a possible account of these domains.
-pub(crate) fn account(text: &str, domains: &[String]) -> Result<Jid> {
+pub(crate) fn parse_account(text: &str, domains: &[String]) -> Result<Jid> {
     let jid = Jid::parse(text).map_err(|e| anyhow!("\"{text}\" is not an address: {e}"))?;
     if jid.local().is_none() || jid.resource().is_some() {
         bail!(
@@ -384,13 +390,13 @@ pub(crate) fn account(text: &str, domains: &[String]) -> Result<Jid> {
 }
 
 /// Serves the socket until the listener is dropped.
-pub(crate) async fn serve(listener: UnixListener, admin: Arc<Admin>) {
+pub(crate) async fn serve(listener: UnixListener, admin: Arc<AdminHandler>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let admin = admin.clone();
                 let task = async move {
-                    if let Err(error) = converse(stream, &admin).await {
+                    if let Err(error) = serve_connection(stream, &admin).await {
                         tracing::debug!(%error, "an admin connection broke");
                     }
                 };
@@ -415,36 +421,38 @@ pub(crate) fn bind(path: &Path) -> Result<UnixListener> {
     Ok(listener)
 }
 
-async fn converse(stream: UnixStream, admin: &Admin) -> Result<()> {
+async fn serve_connection(stream: UnixStream, admin: &AdminHandler) -> Result<()> {
     let (read, mut write) = stream.into_split();
-    let mut read = BufReader::new(read.take(LINE));
+    let mut read = BufReader::new(read.take(MAX_LINE_BYTES));
     let mut line = String::new();
     while read.read_line(&mut line).await? > 0 {
-        let result = match serde_json::from_str::<Request>(&line) {
-            Ok(request) => admin.run(request).await,
+        let result = match serde_json::from_str::<AdminRequest>(&line) {
+            Ok(request) => admin.handle(request).await,
             Err(error) => Err(anyhow!("the request is not understood: {error}")),
         };
-        let answer =
-            result.unwrap_or_else(|error| Answer { error: Some(format!("{error:#}")), ..Answer::default() });
+        let answer = result.unwrap_or_else(|error| AdminResponse {
+            error: Some(format!("{error:#}")),
+            ..AdminResponse::default()
+        });
         let mut out = serde_json::to_vec(&answer)?;
         out.push(b'\n');
         write.write_all(&out).await?;
         line.clear();
-        read.get_mut().set_limit(LINE);
+        read.get_mut().set_limit(MAX_LINE_BYTES);
     }
     Ok(())
 }
 
 /// A connection to the node of a configuration, which must be running.
-pub(crate) async fn node(config: &Config) -> Result<UnixStream> {
+pub(crate) async fn connect_running(config: &NodeConfig) -> Result<UnixStream> {
     let socket = config.socket();
     connect(&socket).await.with_context(|| not_running(&socket, config.path.as_deref()))
 }
 
 /// That no node is running, and how to start one.
 pub(crate) fn not_running(socket: &Path, config: Option<&Path>) -> String {
-    let socket = crate::accounts::whole(socket);
-    format!("no node is running on {socket}; start one with: {}", hint(config, "serve", ""))
+    let socket = crate::accounts::absolute_path(socket);
+    format!("no node is running on {socket}; start one with: {}", command_hint(config, "serve", ""))
 }
 
 /// A connection to a running node; `None` if none is running.
@@ -453,13 +461,13 @@ pub(crate) async fn connect(path: &Path) -> Option<UnixStream> {
 }
 
 /// Asks a running node.
-pub(crate) async fn ask(stream: &mut UnixStream, request: &Request) -> Result<Answer> {
+pub(crate) async fn send_request(stream: &mut UnixStream, request: &AdminRequest) -> Result<AdminResponse> {
     let mut out = serde_json::to_vec(request)?;
     out.push(b'\n');
     stream.write_all(&out).await?;
     let mut line = String::new();
-    BufReader::new((&mut *stream).take(LINE)).read_line(&mut line).await?;
-    let answer: Answer = serde_json::from_str(&line).context("the running node gave no answer")?;
+    BufReader::new((&mut *stream).take(MAX_LINE_BYTES)).read_line(&mut line).await?;
+    let answer: AdminResponse = serde_json::from_str(&line).context("the running node gave no answer")?;
     match answer.error {
         Some(error) => Err(anyhow!(error)),
         None => Ok(answer),
@@ -468,12 +476,12 @@ pub(crate) async fn ask(stream: &mut UnixStream, request: &Request) -> Result<An
 
 #[cfg(test)]
 mod tests {
-    use super::neighbours;
+    use super::ring_neighbours;
 
     #[test]
     fn rings_are_mutual_and_of_the_right_size() {
         for (n, ring) in [(10, 3), (100, 50), (7, 2), (1000, 3), (12, 5), (301, 150)] {
-            let all: Vec<Vec<usize>> = (0..n).map(|i| neighbours(i, n, ring)).collect();
+            let all: Vec<Vec<usize>> = (0..n).map(|i| ring_neighbours(i, n, ring)).collect();
             for (i, list) in all.iter().enumerate() {
                 assert!(list.len() >= ring - ring % 2 && list.len() <= ring + 1, "{i} of {n}: {list:?}");
                 for j in list {

@@ -9,49 +9,49 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use base::clock::{Clock, SystemClock};
-use net::{Gate, Listener};
+use net::{ConnectionLimiter, Listener};
 use rustix::fs::{Access, access};
-use store_sql::Found;
-use throng_core::kept::Kept;
+use store_sql::DatabaseState;
+use throng_core::feature_state::FeatureState;
 
-use crate::accounts::whole;
-use crate::config::Config;
-use crate::config::reader::Mistakes;
-use crate::{admin, logs, out, run, runtime, status, wire};
+use crate::accounts::absolute_path;
+use crate::config::NodeConfig;
+use crate::config::reader::ConfigError;
+use crate::{admin, assemble, logs, output, runtime, serve, status};
 
 /// Validates a configuration and prints what it found.
 pub(crate) fn command(path: Option<&Path>, compliance: bool) -> Result<()> {
     if compliance {
-        let config = Config::load(path)?;
-        crate::compliance::report(&config)?.iter().for_each(|line| out::line(line));
+        let config = NodeConfig::load(path)?;
+        crate::compliance::report(&config)?.iter().for_each(|line| output::line(line));
         return Ok(());
     }
-    let mut seen = Seen::default();
-    match Config::load(path) {
+    let mut seen = CheckFindings::default();
+    match NodeConfig::load(path) {
         Ok(config) => {
             logs::start(&config.log)?;
-            runtime::start()?.block_on(examine(&config, &mut seen));
+            runtime::start()?.block_on(run_checks(&config, &mut seen));
         }
         // The rest of the list needs a configuration.
-        Err(error) => match error.downcast::<Mistakes>() {
-            Ok(mistakes) => seen.faults = mistakes.0,
+        Err(error) => match error.downcast::<ConfigError>() {
+            Ok(mistakes) => seen.errors = mistakes.0,
             Err(error) => return Err(error),
         },
     }
-    seen.remarks.iter().for_each(|remark| out::line(remark));
-    seen.warnings.iter().for_each(|warning| out::line(&format!("warning: {warning}")));
-    if seen.faults.is_empty() {
-        out::line(&match seen.warnings.len() {
+    seen.notes.iter().for_each(|remark| output::line(remark));
+    seen.warnings.iter().for_each(|warning| output::line(&format!("warning: {warning}")));
+    if seen.errors.is_empty() {
+        output::line(&match seen.warnings.len() {
             0 => "the configuration is good".to_owned(),
             1 => "the configuration is valid, 1 warning".to_owned(),
             n => format!("the configuration is valid, {n} warnings"),
         });
         return Ok(());
     }
-    for fault in &seen.faults {
-        out::error(&format!("- {fault}"));
+    for fault in &seen.errors {
+        output::error(&format!("- {fault}"));
     }
-    match seen.faults.len() {
+    match seen.errors.len() {
         1 => bail!("1 thing to fix"),
         n => bail!("{n} things to fix"),
     }
@@ -59,97 +59,99 @@ pub(crate) fn command(path: Option<&Path>, compliance: bool) -> Result<()> {
 
 /// What was found.
 #[derive(Default)]
-struct Seen {
+struct CheckFindings {
     /// What keeps a node from serving.
-    faults: Vec<String>,
+    errors: Vec<String>,
     /// What is good to know.
-    remarks: Vec<String>,
+    notes: Vec<String>,
     /// What a node serves with, and some clients do not.
     warnings: Vec<String>,
 }
 
-impl Seen {
-    fn note(&mut self, what: Result<()>) {
+impl CheckFindings {
+    fn record(&mut self, what: Result<()>) {
         if let Err(error) = what {
-            self.faults.push(format!("{error:#}"));
+            self.errors.push(format!("{error:#}"));
         }
     }
 }
 
-async fn examine(config: &Config, seen: &mut Seen) {
-    seen.note(wire::hosts(config, &Kept::default()).map(drop));
-    seen.note(may_write(&config.data_dir));
+async fn run_checks(config: &NodeConfig, seen: &mut CheckFindings) {
+    seen.record(assemble::build_hosts(config, &FeatureState::default()).map(drop));
+    seen.record(check_writable(&config.data_dir));
     let certificates = certificates(config, seen);
-    seen.note(certificates);
+    seen.record(certificates);
     let running = admin::connect(&config.socket()).await.is_some();
     if running {
-        seen.remarks.push(format!("a node is running, {}", whole(&config.socket())));
+        seen.notes.push(format!("a node is running, {}", absolute_path(&config.socket())));
     } else {
         for listen in &config.listen {
-            let bound = Listener::bind(listen.kind, listen.address, Gate::default(), |_| {});
-            seen.note(bound.map(drop).map_err(Into::into));
+            let bound = Listener::bind(listen.kind, listen.address, ConnectionLimiter::default(), |_| {});
+            seen.record(bound.map(drop).map_err(Into::into));
         }
     }
     let database = database(config, seen).await;
-    seen.note(database);
+    seen.record(database);
 }
 
-fn certificates(config: &Config, seen: &mut Seen) -> Result<()> {
-    let Some(settings) = wire::tls_settings(config) else { return Ok(()) };
-    let Some(tls) = net::tls::Config::inspect(settings).context("[tls]")? else {
-        let folder = whole(&config.data_dir.join("tls"));
-        seen.remarks.push(format!("certificate    a self-signed one will be made in {folder}"));
+fn certificates(config: &NodeConfig, seen: &mut CheckFindings) -> Result<()> {
+    let Some(settings) = assemble::tls_settings(config) else { return Ok(()) };
+    let Some(tls) = net::tls::TlsConfig::inspect(settings).context("[tls]")? else {
+        let folder = absolute_path(&config.data_dir.join("tls"));
+        seen.notes.push(format!("certificate    a self-signed one will be made in {folder}"));
         return Ok(());
     };
     let now = SystemClock::new().unix_millis() / 1000;
     for one in tls.certificates() {
-        seen.remarks.extend(run::certificate(&one));
+        seen.notes.extend(serve::describe_certificate(&one));
         let (file, from, until) = (one.file.display(), one.not_before, one.not_after);
         if until <= now {
-            seen.faults.push(format!("[tls] certificate {file} expired on {}; renew it", status::day(until)));
+            seen.errors.push(format!(
+                "[tls] certificate {file} expired on {}; renew it",
+                status::format_date(until)
+            ));
         } else if from > now {
-            let from = status::day(from);
-            seen.faults
+            let from = status::format_date(from);
+            seen.errors
                 .push(format!("[tls] certificate {file} is valid from {from} only; is the clock right?"));
         }
     }
-    for domain in tls.uncovered() {
+    for domain in tls.uncovered_domains() {
         seen.warnings.push(format!("no certificate is good for {domain}; clients will refuse to connect"));
     }
     Ok(())
 }
 
-async fn database(config: &Config, seen: &mut Seen) -> Result<()> {
-    let file = store_sql::file(&config.storage_url).map_err(|error| anyhow!("{error}"))?;
-    let shown = whole(&file);
+async fn database(config: &NodeConfig, seen: &mut CheckFindings) -> Result<()> {
+    let file = store_sql::database_path(&config.storage_url).map_err(|error| anyhow!("{error}"))?;
+    let shown = absolute_path(&file);
     let found = store_sql::inspect(&config.storage_url).await.map_err(|error| anyhow!("{error}"))?;
     match found {
-        Found::Nothing => {
+        DatabaseState::Missing => {
             let folder =
                 file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             // That of the data is made by a start.
             if !folder.is_dir() && folder != config.data_dir {
                 bail!("the directory {} of the database does not exist", folder.display());
             }
-            may_write(folder)?;
-            seen.remarks.push(format!("database       {shown} will be made"));
+            check_writable(folder)?;
+            seen.notes.push(format!("database       {shown} will be made"));
         }
-        Found::Journal => {
-            may_write(&file)?;
-            seen.remarks
-                .push(format!("database       {shown}, with a journal that the next start takes over"));
+        DatabaseState::JournalOnly => {
+            check_writable(&file)?;
+            seen.notes.push(format!("database       {shown}, with a journal that the next start takes over"));
         }
-        Found::Schema { version, newest } => {
-            may_write(&file)?;
+        DatabaseState::Schema { version, newest } => {
+            check_writable(&file)?;
             let next = if version < newest { format!(", which becomes {newest}") } else { String::new() };
-            seen.remarks.push(format!("database       {shown}, schema {version}{next}"));
+            seen.notes.push(format!("database       {shown}, schema {version}{next}"));
         }
     }
     Ok(())
 }
 
 /// Whether this user could write there: a file, a folder, or what would be made in the nearest folder above.
-fn may_write(path: &Path) -> Result<()> {
+fn check_writable(path: &Path) -> Result<()> {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let nearest = whole.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     if nearest != whole && !nearest.is_dir() {

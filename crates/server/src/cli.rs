@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use throng_core::command::Scope;
+use throng_core::command::TokenScope;
 
 /// An XMPP server for very large services.
 #[derive(Parser)]
 #[command(name = "throng", version, about, disable_help_subcommand = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 }
 
 #[derive(Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Run a node. Without a file: domain localhost, SQLite under ./data, an administrator made at the first start.
     Serve {
         /// The configuration file (TOML).
@@ -40,15 +40,15 @@ pub(crate) enum Command {
     /// Accounts, on a running node through its admin socket, on a stopped one straight in the database.
     Account {
         #[command(subcommand)]
-        command: Account,
+        command: AccountCommand,
     },
     /// Tokens for programs that use the HTTP API under /api/v1.
     Token {
         #[command(subcommand)]
-        command: Token,
+        command: TokenCommand,
     },
     /// Run a load against an XMPP server: a named workload, a TOML plan or a Tsung scenario.
-    Load(Box<loadgen::cli::Load>),
+    Load(Box<loadgen::cli::LoadCommand>),
     /// The figures of a running node.
     Status {
         /// The configuration file (TOML).
@@ -60,7 +60,7 @@ pub(crate) enum Command {
     },
     /// Use a command of a running node, with an administrator's rights; --list shows them with their fields.
     #[command(name = "command")]
-    Order(CommandLine),
+    AdHoc(AdHocArgs),
     /// The figures of a running node, live. q quits.
     Top {
         /// The configuration file (TOML).
@@ -73,12 +73,12 @@ pub(crate) enum Command {
 }
 
 #[derive(Subcommand)]
-pub(crate) enum Account {
+pub(crate) enum AccountCommand {
     /// Add an account. Without --password it is asked for, on a terminal without echo, otherwise as one line of standard
     /// input.
     Add {
         #[command(flatten)]
-        file: ConfigFile,
+        file: ConfigArg,
         /// Make the database if there is none.
         #[arg(long)]
         create: bool,
@@ -91,7 +91,7 @@ pub(crate) enum Account {
     /// Change a password. Without --password it is asked for, as with `account add`.
     Passwd {
         #[command(flatten)]
-        file: ConfigFile,
+        file: ConfigArg,
         /// The address.
         jid: String,
         /// The password; other users of this machine may see it here.
@@ -101,42 +101,42 @@ pub(crate) enum Account {
     /// Remove an account with all its data; contacts are told.
     Remove {
         #[command(flatten)]
-        file: ConfigFile,
+        file: ConfigArg,
         /// The address.
         jid: String,
     },
     /// Refuse the logins of an account and end its sessions.
     Disable {
         #[command(flatten)]
-        file: ConfigFile,
+        file: ConfigArg,
         /// The address.
         jid: String,
     },
     /// Let a disabled account log in again.
     Enable {
         #[command(flatten)]
-        file: ConfigFile,
+        file: ConfigArg,
         /// The address.
         jid: String,
     },
     /// List the accounts of a domain.
     List {
         #[command(flatten)]
-        file: ConfigFile,
+        file: ConfigArg,
         /// The domain; the default domain if absent.
         domain: Option<String>,
     },
     /// Show one account.
     Show {
         #[command(flatten)]
-        file: ConfigFile,
+        file: ConfigArg,
         /// The address.
         jid: String,
     },
     /// Add many accounts of one password: PREFIX<FROM> to PREFIX<FROM+COUNT-1>.
     Bulk {
         #[command(flatten)]
-        file: ConfigFile,
+        file: ConfigArg,
         /// Make the database if there is none.
         #[arg(long)]
         create: bool,
@@ -161,50 +161,50 @@ pub(crate) enum Account {
     },
 }
 
-impl Account {
+impl AccountCommand {
     /// The configuration file of a command.
-    pub(crate) fn file(&self) -> &ConfigFile {
+    pub(crate) fn file(&self) -> &ConfigArg {
         match self {
-            Account::Add { file, .. }
-            | Account::Passwd { file, .. }
-            | Account::Remove { file, .. }
-            | Account::Disable { file, .. }
-            | Account::Enable { file, .. }
-            | Account::List { file, .. }
-            | Account::Show { file, .. }
-            | Account::Bulk { file, .. } => file,
+            AccountCommand::Add { file, .. }
+            | AccountCommand::Passwd { file, .. }
+            | AccountCommand::Remove { file, .. }
+            | AccountCommand::Disable { file, .. }
+            | AccountCommand::Enable { file, .. }
+            | AccountCommand::List { file, .. }
+            | AccountCommand::Show { file, .. }
+            | AccountCommand::Bulk { file, .. } => file,
         }
     }
     /// The one address that it is about.
     pub(crate) fn jid(&self) -> Option<&str> {
         match self {
-            Account::Add { jid, .. }
-            | Account::Passwd { jid, .. }
-            | Account::Remove { jid, .. }
-            | Account::Disable { jid, .. }
-            | Account::Enable { jid, .. }
-            | Account::Show { jid, .. } => Some(jid),
-            Account::List { .. } | Account::Bulk { .. } => None,
+            AccountCommand::Add { jid, .. }
+            | AccountCommand::Passwd { jid, .. }
+            | AccountCommand::Remove { jid, .. }
+            | AccountCommand::Disable { jid, .. }
+            | AccountCommand::Enable { jid, .. }
+            | AccountCommand::Show { jid, .. } => Some(jid),
+            AccountCommand::List { .. } | AccountCommand::Bulk { .. } => None,
         }
     }
 }
 
 /// The help of `--scope`, with every scope there is; the last one includes the others.
-fn scopes() -> String {
-    let all = Scope::ALL.map(Scope::as_str).join(", ");
+fn scope_help() -> String {
+    let all = TokenScope::ALL.map(TokenScope::as_str).join(", ");
     let (some, last) = all.rsplit_once(' ').unwrap_or_default();
     format!("Scope: {some} or {last} for everything. May be given several times")
 }
 
 #[derive(Subcommand)]
-pub(crate) enum Token {
+pub(crate) enum TokenCommand {
     /// Make a token and print it; it is not shown again.
     Add {
         #[command(flatten)]
-        file: ConfigFile,
+        file: ConfigArg,
         /// What it is called in lists and in the audit log.
         name: String,
-        #[arg(long = "scope", value_name = "SCOPE", help = scopes(), required = true, value_delimiter = ',')]
+        #[arg(long = "scope", value_name = "SCOPE", help = scope_help(), required = true, value_delimiter = ',')]
         scopes: Vec<String>,
         /// Days until it expires; 0 for never.
         #[arg(long, value_name = "N", default_value_t = 365)]
@@ -216,7 +216,7 @@ pub(crate) enum Token {
     /// List the tokens with their scopes.
     List {
         #[command(flatten)]
-        file: ConfigFile,
+        file: ConfigArg,
         /// As JSON.
         #[arg(long)]
         json: bool,
@@ -224,16 +224,16 @@ pub(crate) enum Token {
     /// Remove a token; it is of no use from then on.
     Remove {
         #[command(flatten)]
-        file: ConfigFile,
+        file: ConfigArg,
         /// Its name.
         name: String,
     },
 }
 
 #[derive(clap::Args)]
-pub(crate) struct CommandLine {
+pub(crate) struct AdHocArgs {
     #[command(flatten)]
-    pub(crate) file: ConfigFile,
+    pub(crate) file: ConfigArg,
     /// Show all commands with their fields.
     #[arg(long)]
     pub(crate) list: bool,
@@ -251,7 +251,7 @@ pub(crate) struct CommandLine {
 }
 
 #[derive(clap::Args)]
-pub(crate) struct ConfigFile {
+pub(crate) struct ConfigArg {
     /// The configuration file (TOML).
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

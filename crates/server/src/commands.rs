@@ -9,23 +9,23 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 use throng_core::Node;
-use throng_core::command::{Caller, Given, Key, Output, Shown};
+use throng_core::command::{Caller, CommandOutput, FieldNaming, OutputValue, RawArguments};
 
-use crate::admin::{self, Answer, Request};
-use crate::cli::CommandLine;
-use crate::config::Config;
-use crate::{out, prompt, runtime};
+use crate::admin::{self, AdminRequest, AdminResponse};
+use crate::cli::AdHocArgs;
+use crate::config::NodeConfig;
+use crate::{output, prompt, runtime};
 
 /// Uses a command, or lists them.
-pub(crate) fn command(line: CommandLine) -> Result<()> {
-    let config = Config::load(line.file.config.as_deref())?;
+pub(crate) fn command(line: AdHocArgs) -> Result<()> {
+    let config = NodeConfig::load(line.file.config.as_deref())?;
     runtime::start()?.block_on(run(&config, line))
 }
 
-async fn run(config: &Config, line: CommandLine) -> Result<()> {
-    let mut stream = admin::node(config).await?;
+async fn run(config: &NodeConfig, line: AdHocArgs) -> Result<()> {
+    let mut stream = admin::connect_running(config).await?;
     let domain = line.domain.unwrap_or_else(|| config.domain().to_owned());
-    let known = admin::ask(&mut stream, &Request::Commands { domain: domain.clone() }).await?;
+    let known = admin::send_request(&mut stream, &AdminRequest::Commands { domain: domain.clone() }).await?;
     let all = known.status.as_ref().and_then(Value::as_array).cloned().unwrap_or_default();
     let Some(name) = line.name.filter(|_| !line.list) else {
         return list(&all, line.json);
@@ -33,7 +33,7 @@ async fn run(config: &Config, line: CommandLine) -> Result<()> {
     let about = all.iter().find(|c| c["name"] == name.as_str());
     let Some(about) = about else {
         let names = all.iter().filter_map(|c| c["name"].as_str());
-        bail!("there is no command \"{name}\"{}", features::registry::nearest(&name, names));
+        bail!("there is no command \"{name}\"{}", features::registry::did_you_mean(&name, names));
     };
     let mut values = Vec::new();
     for text in &line.values {
@@ -50,10 +50,10 @@ async fn run(config: &Config, line: CommandLine) -> Result<()> {
             values.push((key.to_owned(), prompt::secret(field["label"].as_str().unwrap_or(key))?));
         }
     }
-    let answer = admin::ask(&mut stream, &Request::Command { domain, name, values }).await?;
+    let answer = admin::send_request(&mut stream, &AdminRequest::Command { domain, name, values }).await?;
     match answer.status.filter(|_| line.json) {
-        Some(value) => out::line(&value.to_string()),
-        None => answer.lines.iter().for_each(|line| out::line(line)),
+        Some(value) => output::line(&value.to_string()),
+        None => answer.lines.iter().for_each(|line| output::line(line)),
     }
     Ok(())
 }
@@ -61,25 +61,32 @@ async fn run(config: &Config, line: CommandLine) -> Result<()> {
 /// Every command with its fields.
 fn list(all: &[Value], as_json: bool) -> Result<()> {
     if as_json {
-        out::line(&serde_json::to_string(all)?);
+        output::line(&serde_json::to_string(all)?);
         return Ok(());
     }
     for command in all {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        out::line(&format!("{:<28}{}", text(&command["name"]), text(&command["doc"])));
+        output::line(&format!("{:<28}{}", text(&command["name"]), text(&command["doc"])));
         for field in command["input"].as_array().into_iter().flatten() {
             let must = if field["required"] == true { "" } else { ", may be left out" };
             let name = format!("{}=", text(&field["name"]));
-            out::line(&format!("    {name:<24}{} ({}{must})", text(&field["label"]), text(&field["kind"])));
+            output::line(&format!(
+                "    {name:<24}{} ({}{must})",
+                text(&field["label"]),
+                text(&field["kind"])
+            ));
         }
     }
     Ok(())
 }
 
 /// The commands of a domain as data.
-pub(crate) fn describe(node: &Arc<Node>, domain: &str) -> Result<Answer> {
+pub(crate) fn describe(node: &Arc<Node>, domain: &str) -> Result<AdminResponse> {
     let host = host(node, domain)?;
-    Ok(Answer { status: Some(Value::Array(api::commands::describe(&host))), ..Answer::default() })
+    Ok(AdminResponse {
+        status: Some(Value::Array(api::commands::describe(&host))),
+        ..AdminResponse::default()
+    })
 }
 
 fn host(node: &Arc<Node>, domain: &str) -> Result<Arc<throng_core::Host>> {
@@ -92,31 +99,37 @@ pub(crate) async fn carry_out(
     domain: &str,
     name: &str,
     values: Vec<(String, String)>,
-) -> Result<Answer> {
+) -> Result<AdminResponse> {
     let host = host(node, domain)?;
-    let entry = host.commands.named(name).with_context(|| format!("there is no command \"{name}\""))?;
-    let mut given = Given::default();
+    let entry = host.commands.by_name(name).with_context(|| format!("there is no command \"{name}\""))?;
+    let mut given = RawArguments::default();
     for (key, value) in values {
         given.add(&key, value);
     }
-    let input = entry.command.read(&given, Key::Name).map_err(|error| anyhow!("{error}"))?;
+    let input = entry.command.parse_input(&given, FieldNaming::Name).map_err(|error| anyhow!("{error}"))?;
     let output = node.run_command(&host, entry, Caller::operator(), input).await;
     let output = output.map_err(|error| anyhow!("{error}"))?;
-    Ok(Answer { lines: lines(&output), status: Some(api::commands::data(&output)), ..Answer::default() })
+    Ok(AdminResponse {
+        lines: lines(&output),
+        status: Some(api::commands::output_json(&output)),
+        ..AdminResponse::default()
+    })
 }
 
 /// For people: lists a value a line, tables with tabs, the rest with its label.
-fn lines(output: &Output) -> Vec<String> {
+fn lines(output: &CommandOutput) -> Vec<String> {
     let mut lines = Vec::new();
     for (field, shown) in &output.values {
         match shown {
-            Shown::Texts(texts) => lines.extend(texts.iter().cloned()),
-            Shown::Rows(rows) => {
+            OutputValue::Texts(texts) => lines.extend(texts.iter().cloned()),
+            OutputValue::Rows(rows) => {
                 lines.extend(rows.iter().map(|row| {
                     row.iter().map(|cell| cell.texts().join(", ")).collect::<Vec<_>>().join("\t")
                 }));
             }
-            Shown::Bool(on) => lines.push(format!("{}: {}", field.label, if *on { "yes" } else { "no" })),
+            OutputValue::Bool(on) => {
+                lines.push(format!("{}: {}", field.label, if *on { "yes" } else { "no" }))
+            }
             other => lines.push(format!("{}: {}", field.label, other.texts().join(", "))),
         }
     }

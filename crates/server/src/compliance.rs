@@ -11,70 +11,70 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, anyhow};
+use features::built_in_specs::BUILT_IN;
 use features::registry::ALL;
-use features::specs::BUILT_IN;
-use net::Kind;
+use net::ListenerKind;
 use streams::TlsPolicy;
-use throng_core::Enabled;
+use throng_core::EnabledFeature;
 
-use crate::config::Config;
+use crate::config::NodeConfig;
 
 /// One row of a suite's table, for servers.
-struct Row {
+struct SuiteRow {
     feature: &'static str,
     /// Required of a server; of an advanced one all are.
     core: bool,
     specs: &'static [&'static str],
 }
 
-const fn both(feature: &'static str, specs: &'static [&'static str]) -> Row {
-    Row { feature, core: true, specs }
+const fn core_row(feature: &'static str, specs: &'static [&'static str]) -> SuiteRow {
+    SuiteRow { feature, core: true, specs }
 }
-const fn advanced(feature: &'static str, specs: &'static [&'static str]) -> Row {
-    Row { feature, core: false, specs }
+const fn advanced_row(feature: &'static str, specs: &'static [&'static str]) -> SuiteRow {
+    SuiteRow { feature, core: false, specs }
 }
 
 /// The suites of section 2, in its order.
-static SUITES: [(&str, &[Row]); 5] = [
+static SUITES: [(&str, &[SuiteRow]); 5] = [
     (
         "Core",
         &[
-            both("Core features", &["RFC 6120"]),
-            both("TLS", &["RFC 7590"]),
-            advanced("Direct TLS", &["XEP-0368"]),
-            both("Feature discovery", &["XEP-0030"]),
-            advanced("Feature broadcasts", &["XEP-0115"]),
-            both("Server extensibility", &["XEP-0114"]),
-            advanced("Event publishing", &["XEP-0163"]),
+            core_row("Core features", &["RFC 6120"]),
+            core_row("TLS", &["RFC 7590"]),
+            advanced_row("Direct TLS", &["XEP-0368"]),
+            core_row("Feature discovery", &["XEP-0030"]),
+            advanced_row("Feature broadcasts", &["XEP-0115"]),
+            core_row("Server extensibility", &["XEP-0114"]),
+            advanced_row("Event publishing", &["XEP-0163"]),
         ],
     ),
-    ("Web", &[both("Web connection mechanisms", &["RFC 7395", "XEP-0206"])]),
+    ("Web", &[core_row("Web connection mechanisms", &["RFC 7395", "XEP-0206"])]),
     (
         "IM",
         &[
-            both("Core features", &["RFC 6121"]),
-            advanced("User avatar compatibility", &["XEP-0398", "XEP-0153"]),
-            both("vcard-temp", &["XEP-0054"]),
-            both("Outbound message synchronization", &["XEP-0280"]),
-            advanced("User blocking", &["XEP-0191"]),
-            both("Group chat", &["XEP-0045", "XEP-0249"]),
-            advanced("Advanced group chat", &["XEP-0048", "XEP-0313", "XEP-0402", "XEP-0410"]),
-            advanced("Private data via PubSub", &["XEP-0223"]),
-            advanced("Private XML storage", &["XEP-0049"]),
-            advanced("Stream management", &["XEP-0198"]),
-            advanced("History storage and retrieval", &["XEP-0313"]),
-            both("File upload", &["XEP-0363"]),
+            core_row("Core features", &["RFC 6121"]),
+            advanced_row("User avatar compatibility", &["XEP-0398", "XEP-0153"]),
+            core_row("vcard-temp", &["XEP-0054"]),
+            core_row("Outbound message synchronization", &["XEP-0280"]),
+            advanced_row("User blocking", &["XEP-0191"]),
+            core_row("Group chat", &["XEP-0045", "XEP-0249"]),
+            advanced_row("Advanced group chat", &["XEP-0048", "XEP-0313", "XEP-0402", "XEP-0410"]),
+            advanced_row("Private data via PubSub", &["XEP-0223"]),
+            advanced_row("Private XML storage", &["XEP-0049"]),
+            advanced_row("Stream management", &["XEP-0198"]),
+            advanced_row("History storage and retrieval", &["XEP-0313"]),
+            core_row("File upload", &["XEP-0363"]),
         ],
     ),
     (
         "Mobile",
         &[
-            both("Stream management", &["XEP-0198"]),
-            both("Client state indication", &["XEP-0352"]),
-            advanced("Third party push notifications", &["XEP-0357"]),
+            core_row("Stream management", &["XEP-0198"]),
+            core_row("Client state indication", &["XEP-0352"]),
+            advanced_row("Third party push notifications", &["XEP-0357"]),
         ],
     ),
-    ("A/V calling", &[both("STUN/TURN server discovery", &["XEP-0215"])]),
+    ("A/V calling", &[core_row("STUN/TURN server discovery", &["XEP-0215"])]),
 ];
 
 /// Who provides a specification, or why nobody does.
@@ -84,7 +84,7 @@ type Provided = Result<String, String>;
 ///
 /// # Errors
 /// When the modules of a domain cannot be read.
-pub(crate) fn report(config: &Config) -> Result<Vec<String>> {
+pub(crate) fn report(config: &NodeConfig) -> Result<Vec<String>> {
     let mut lines = vec!["XEP-0479 XMPP Compliance Suites 2023, version 0.1.0, for servers".to_owned()];
     let mut seen: BTreeMap<Vec<String>, Vec<&str>> = BTreeMap::new();
     for domain in &config.hosts {
@@ -99,11 +99,11 @@ pub(crate) fn report(config: &Config) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-fn suites(config: &Config, enabled: &[Enabled]) -> Vec<String> {
+fn suites(config: &NodeConfig, enabled: &[EnabledFeature]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut core_missing = [0; 2];
     for (at, (name, rows)) in SUITES.iter().enumerate() {
-        let rows: Vec<_> = rows.iter().map(|row| (row, provided(config, enabled, row))).collect();
+        let rows: Vec<_> = rows.iter().map(|row| (row, row_providers(config, enabled, row))).collect();
         let missing = |advanced: bool| {
             let wanted = rows.iter().filter(|(row, _)| advanced || row.core);
             wanted.filter(|(_, found)| found.iter().any(|(_, by)| by.is_err())).count()
@@ -136,11 +136,15 @@ fn suites(config: &Config, enabled: &[Enabled]) -> Vec<String> {
     lines
 }
 
-fn provided(config: &Config, enabled: &[Enabled], row: &Row) -> Vec<(&'static str, Provided)> {
+fn row_providers(
+    config: &NodeConfig,
+    enabled: &[EnabledFeature],
+    row: &SuiteRow,
+) -> Vec<(&'static str, Provided)> {
     row.specs.iter().map(|spec| (*spec, provider(config, enabled, spec))).collect()
 }
 
-fn provider(config: &Config, enabled: &[Enabled], spec: &str) -> Provided {
+fn provider(config: &NodeConfig, enabled: &[EnabledFeature], spec: &str) -> Provided {
     let declares = |specs: &[throng_core::feature::Spec]| specs.iter().any(|s| s.name == spec);
     let modules: Vec<&str> = ALL.iter().filter(|f| declares(f.specs)).map(|f| f.name).collect();
     let is_on = |name: &&&str| enabled.iter().any(|e| e.feature.name == **name);
@@ -166,25 +170,26 @@ fn provider(config: &Config, enabled: &[Enabled], spec: &str) -> Provided {
 }
 
 /// Settings without which something that is implemented is not provided.
-fn settings(config: &Config, enabled: &[Enabled], spec: &str) -> Option<String> {
-    let clients = || config.listen.iter().filter(|l| matches!(l.kind, Kind::C2s | Kind::C2sTls));
+fn settings(config: &NodeConfig, enabled: &[EnabledFeature], spec: &str) -> Option<String> {
+    let clients =
+        || config.listen.iter().filter(|l| matches!(l.kind, ListenerKind::C2s | ListenerKind::C2sTls));
     match spec {
         "RFC 6120" if clients().next().is_none() => Some("no [[listen]] is for clients".to_owned()),
         "RFC 7590" if clients().any(|l| l.tls == TlsPolicy::Off) => {
             Some("a [[listen]] has tls = \"off\"".to_owned())
         }
-        "XEP-0368" if !clients().any(|l| l.kind == Kind::C2sTls) => {
+        "XEP-0368" if !clients().any(|l| l.kind == ListenerKind::C2sTls) => {
             Some("no [[listen]] of the kind c2s-tls".to_owned())
         }
         "RFC 7395" | "XEP-0124" | "XEP-0206" | "XEP-0156"
-            if !config.listen.iter().any(|l| matches!(l.kind, Kind::Http | Kind::Https)) =>
+            if !config.listen.iter().any(|l| matches!(l.kind, ListenerKind::Http | ListenerKind::Https)) =>
         {
             Some("no [[listen]] of the kind http or https".to_owned())
         }
         "RFC 7395" if config.http.settings.websocket.is_none() => {
             Some("[http.websocket] enabled is false".to_owned())
         }
-        "XEP-0124" | "XEP-0206" if config.http.settings.bosh.is_none() => {
+        "XEP-0124" | "XEP-0206" if config.http.settings.bosh_body_bytes.is_none() => {
             Some("[http.bosh] enabled is false".to_owned())
         }
         "XEP-0215" => {
@@ -201,7 +206,7 @@ mod tests {
     use super::*;
 
     fn lines(text: &str) -> Vec<String> {
-        report(&Config::from_text(text).unwrap()).unwrap()
+        report(&NodeConfig::from_text(text).unwrap()).unwrap()
     }
     /// State and reason of a row.
     fn row(lines: &[String], feature: &str, spec: &str) -> (String, String) {
@@ -224,9 +229,10 @@ mod tests {
                     for module in ALL.iter().filter(|f| f.specs.iter().any(|s| s.name == *spec)) {
                         let on = module.needs.iter().chain([&module.name]);
                         let on: String = on.map(|name| format!("{name} = true\n")).collect();
-                        let on = Config::from_text(&format!("[modules]\n{on}")).unwrap();
-                        let off = Config::from_text(&format!("[modules]\n{} = false", module.name)).unwrap();
-                        let of = |config: &Config| {
+                        let on = NodeConfig::from_text(&format!("[modules]\n{on}")).unwrap();
+                        let off =
+                            NodeConfig::from_text(&format!("[modules]\n{} = false", module.name)).unwrap();
+                        let of = |config: &NodeConfig| {
                             let enabled = features::registry::enable(&config.modules).unwrap();
                             provider(config, &enabled, spec)
                         };
@@ -247,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_met_names_who_meets_it() {
+    fn a_met_row_names_its_provider() {
         let all = lines("");
         assert_eq!(row(&all, "Core features", "RFC 6120"), pair("met", "built in (streams)"));
         assert_eq!(row(&all, "Feature discovery", "XEP-0030"), pair("met", "module disco"));
@@ -258,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_take_away_what_code_could_do() {
+    fn a_disabled_option_makes_a_row_missing() {
         let plain = lines("[[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:1'\ntls = 'off'\n");
         assert_eq!(row(&plain, "TLS ", "RFC 7590"), pair("missing", "a [[listen]] has tls = \"off\""));
         assert_eq!(row(&plain, "Direct TLS", "XEP-0368").0, "missing");

@@ -20,26 +20,26 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use streams::{Auth, Policy};
-use throng_core::Limits;
+use streams::{AuthPolicy, NegotiationPolicy};
+use throng_core::NodeLimits;
 
-pub(crate) use http::Http;
-pub(crate) use limits::changed as changed_limits;
-pub(crate) use listen::{Listen, Tls};
+pub(crate) use http::HttpConfig;
+pub(crate) use limits::changed_limits;
+pub(crate) use listen::{ListenConfig, TlsFiles};
 pub(crate) use modules::{HostConfig, Modules};
-use reader::{Faults, Section};
-use source::Source;
+use reader::{ConfigErrors, ConfigSection};
+use source::ConfigSource;
 
 /// How the log looks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Log {
+pub(crate) struct LogConfig {
     pub(crate) level: String,
     pub(crate) json: bool,
 }
 
 /// Everything that can be configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Config {
+pub(crate) struct NodeConfig {
     /// Domains of the virtual hosts; the first is the default.
     pub(crate) hosts: Vec<String>,
     /// Settings of single hosts; all of them are in `hosts`.
@@ -48,49 +48,49 @@ pub(crate) struct Config {
     pub(crate) data_dir: PathBuf,
     pub(crate) storage_url: String,
     pub(crate) pool_size: u32,
-    pub(crate) listen: Vec<Listen>,
-    pub(crate) http: Http,
-    pub(crate) auth: Auth,
-    pub(crate) tls: Tls,
+    pub(crate) listen: Vec<ListenConfig>,
+    pub(crate) http: HttpConfig,
+    pub(crate) auth: AuthPolicy,
+    pub(crate) tls: TlsFiles,
     pub(crate) scram_iterations: u32,
-    pub(crate) limits: Limits,
-    /// For all domains; see [`Config::modules_of`].
+    pub(crate) limits: NodeLimits,
+    /// For all domains; see [`NodeConfig::modules_of`].
     pub(crate) modules: Modules,
-    pub(crate) log: Log,
+    pub(crate) log: LogConfig,
     /// The file; without one the first start makes an administrator.
     pub(crate) path: Option<PathBuf>,
 }
 
-impl Config {
+impl NodeConfig {
     /// Reads the file, or the embedded defaults, and the environment.
-    pub(crate) fn load(path: Option<&Path>) -> Result<Config> {
+    pub(crate) fn load(path: Option<&Path>) -> Result<NodeConfig> {
         let text = read(path)?;
-        let (mut table, mut source) = Source::read(&text, path.map(|path| path.display().to_string()));
+        let (mut table, mut source) = ConfigSource::read(&text, path.map(|path| path.display().to_string()));
         reader::overlay(&mut table, &mut source, std::env::vars())?;
-        let mut config = Config::from_table(table, source)?;
+        let mut config = NodeConfig::from_table(table, source)?;
         config.path = path.map(Path::to_path_buf);
         Ok(config)
     }
 
     #[cfg(test)]
-    pub(crate) fn from_text(text: &str) -> Result<Config> {
-        let (table, source) = Source::read(text, None);
-        Config::from_table(table, source)
+    pub(crate) fn from_text(text: &str) -> Result<NodeConfig> {
+        let (table, source) = ConfigSource::read(text, None);
+        NodeConfig::from_table(table, source)
     }
 
     /// The admin socket of a node whose file may be wrong.
     pub(crate) fn socket_of(path: Option<&Path>) -> Result<PathBuf> {
-        let (mut table, mut source) = Source::read(&read(path)?, None);
+        let (mut table, mut source) = ConfigSource::read(&read(path)?, None);
         reader::overlay(&mut table, &mut source, std::env::vars())?;
         let data_dir = table.get("data_dir").and_then(toml::Value::as_str).unwrap_or("data");
         Ok(Path::new(data_dir).join("throng.sock"))
     }
 
-    fn from_table(mut table: toml::Table, mut source: Source) -> Result<Config> {
+    fn from_table(mut table: toml::Table, mut source: ConfigSource) -> Result<NodeConfig> {
         renamed::refuse(&mut table, &mut source);
-        let faults = Faults::new(source);
-        let mut root = Section::root(table, &faults);
-        let hosts = served(&mut root);
+        let faults = ConfigErrors::new(source);
+        let mut root = ConfigSection::root(table, &faults);
+        let hosts = virtual_hosts(&mut root);
         let first = hosts.first().cloned().unwrap_or_default();
         let admins = root.texts("admins").unwrap_or_else(|| vec![format!("admin@{first}")]);
         for (number, admin) in admins.iter().enumerate() {
@@ -130,17 +130,17 @@ impl Config {
         let tls = listen::tls(root.section("tls"));
         let listen = listen::listeners(&mut root);
         let http = http::http(root.section("http"), &limits);
-        http::agree(&http, &listen, &faults);
+        http::check_consistency(&http, &listen, &faults);
         let modules = modules::modules(&mut root);
         let host = modules::hosts(&mut root, &hosts, auth);
         let mut log = root.section("log");
         let level = log.text("level").unwrap_or_else(|| "info".to_owned());
-        faults.note(&log.path("level"), crate::logs::filter(&level));
+        faults.record_error(&log.path("level"), crate::logs::filter(&level));
         let json = log.choice("format", &["text", "json"]) == Some(1);
         log.finish();
         root.finish();
-        faults.settle()?;
-        Ok(Config {
+        faults.check()?;
+        Ok(NodeConfig {
             hosts,
             host,
             admins,
@@ -154,7 +154,7 @@ impl Config {
             scram_iterations,
             limits,
             modules,
-            log: Log { level, json },
+            log: LogConfig { level, json },
             path: None,
         })
     }
@@ -175,8 +175,8 @@ impl Config {
         }
     }
     /// How clients of a listener may log in.
-    pub(crate) fn policy(&self, listen: &Listen) -> Policy {
-        Policy {
+    pub(crate) fn policy(&self, listen: &ListenConfig) -> NegotiationPolicy {
+        NegotiationPolicy {
             tls: listen.tls,
             allow_plain_without_tls: listen.allow_plain_without_tls,
             allow_anonymous: self.auth.allow_anonymous,
@@ -195,7 +195,7 @@ fn read(path: Option<&Path>) -> Result<String> {
 }
 
 /// The virtual hosts, normalised.
-fn served(root: &mut Section) -> Vec<String> {
+fn virtual_hosts(root: &mut ConfigSection) -> Vec<String> {
     let mut domains = Vec::new();
     let all = root.texts("hosts").unwrap_or_else(|| vec!["localhost".to_owned()]);
     if all.is_empty() {

@@ -1,4 +1,4 @@
-//! What is left of the disk, and how large the database is. Looked up every half minute by [`Disk::look`], for a disk that does
+//! What is left of the disk, and how large the database is. Looked up every half minute by [`DiskMonitor::refresh`], for a disk that does
 //! not answer must not hold a request; everybody else reads what was found last.
 //!
 //! Left out: databases that are not files of this machine, of which there are none. The trap: what is free for root is not
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 /// What was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Space {
+pub(crate) struct DiskUsage {
     /// Bytes that the node may still write where its database is.
     pub(crate) free: u64,
     /// Bytes of that file system.
@@ -22,37 +22,37 @@ pub(crate) struct Space {
 
 /// The disk under a database.
 #[derive(Debug)]
-pub(crate) struct Disk {
+pub(crate) struct DiskMonitor {
     database: PathBuf,
-    found: Mutex<Option<Space>>,
+    latest: Mutex<Option<DiskUsage>>,
 }
 
-impl Disk {
+impl DiskMonitor {
     /// Nothing is looked up yet.
-    pub(crate) fn new(database: &Path) -> Disk {
-        Disk { database: database.to_owned(), found: Mutex::default() }
+    pub(crate) fn new(database: &Path) -> DiskMonitor {
+        DiskMonitor { database: database.to_owned(), latest: Mutex::default() }
     }
 
     /// What was found last; nothing before that, or if the system did not say.
-    pub(crate) fn space(&self) -> Option<Space> {
-        *self.found.lock()
+    pub(crate) fn usage(&self) -> Option<DiskUsage> {
+        *self.latest.lock()
     }
 
     /// Looks again. It may take as long as the disk takes.
-    pub(crate) fn look(&self) {
-        let found = space(&self.database);
-        *self.found.lock() = found;
+    pub(crate) fn refresh(&self) {
+        let found = read_disk_usage(&self.database);
+        *self.latest.lock() = found;
     }
 }
 
-fn space(database: &Path) -> Option<Space> {
+fn read_disk_usage(database: &Path) -> Option<DiskUsage> {
     let disk = rustix::fs::statvfs(database).ok()?;
     let bytes = |end: &str| {
         let mut name = OsString::from(database);
         name.push(end);
         std::fs::metadata(name).map_or(0, |found| found.len())
     };
-    Some(Space {
+    Some(DiskUsage {
         free: disk.f_bavail.saturating_mul(disk.f_frsize),
         size: disk.f_blocks.saturating_mul(disk.f_frsize),
         // SQLite's log and its index stand beside the file (https://sqlite.org/wal.html section 2).
@@ -65,17 +65,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_database_is_measured_with_its_log_and_nothing_is_no_disk() {
+    fn database_size_includes_the_wal_and_a_missing_path_has_no_usage() {
         let folder = std::env::temp_dir().join(format!("throng-disk-{}", base::id::random_id()));
         std::fs::create_dir(&folder).unwrap();
         let file = folder.join("throng.db");
-        let disk = Disk::new(&file);
-        disk.look();
-        assert_eq!(disk.space(), None, "there is no such file");
+        let disk = DiskMonitor::new(&file);
+        disk.refresh();
+        assert_eq!(disk.usage(), None, "there is no such file");
         std::fs::write(&file, [0; 700]).unwrap();
         std::fs::write(folder.join("throng.db-wal"), [0; 50]).unwrap();
-        disk.look();
-        let found = disk.space().unwrap();
+        disk.refresh();
+        let found = disk.usage().unwrap();
         assert_eq!(found.database, 750);
         assert!(found.free <= found.size && found.size > 750, "{found:?}");
         std::fs::remove_dir_all(&folder).unwrap();

@@ -5,50 +5,50 @@
 
 mod accounts;
 mod admin;
+mod api_process;
+mod assemble;
 mod check;
 mod cli;
+mod command_hint;
 mod commands;
 mod compliance;
 mod config;
 mod disk;
-mod hint;
-mod history;
 mod logs;
-mod machine;
 mod metrics;
-mod out;
+mod output;
+mod overview_history;
 mod passwords;
-mod process;
+mod proc_self;
 mod prompt;
 mod reload;
-mod run;
 mod runtime;
+mod serve;
 mod status;
 mod tokens;
 mod top;
 mod units;
 mod web;
-mod wire;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = <cli::Cli as clap::Parser>::parse();
     let result = match cli.command {
-        cli::Command::Serve { config } => run::serve(config.as_deref()),
-        cli::Command::Check { config, compliance } => check::command(config.as_deref(), compliance),
-        cli::Command::Reload { config } => reload::command(config.as_deref()),
-        cli::Command::Top { config, once } => top::command(config.as_deref(), once),
-        cli::Command::Account { command } => accounts::command(command),
-        cli::Command::Token { command } => tokens::command(command),
-        cli::Command::Order(line) => commands::command(line),
-        cli::Command::Load(load) => return loadgen::cli::command(*load),
-        cli::Command::Status { config, json } => status::command(config.as_deref(), json),
+        cli::CliCommand::Serve { config } => serve::serve(config.as_deref()),
+        cli::CliCommand::Check { config, compliance } => check::command(config.as_deref(), compliance),
+        cli::CliCommand::Reload { config } => reload::command(config.as_deref()),
+        cli::CliCommand::Top { config, once } => top::command(config.as_deref(), once),
+        cli::CliCommand::Account { command } => accounts::command(command),
+        cli::CliCommand::Token { command } => tokens::command(command),
+        cli::CliCommand::AdHoc(line) => commands::command(line),
+        cli::CliCommand::Load(load) => return loadgen::cli::command(*load),
+        cli::CliCommand::Status { config, json } => status::command(config.as_deref(), json),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            out::error(&format!("throng: {error:#}"));
+            output::error(&format!("throng: {error:#}"));
             ExitCode::FAILURE
         }
     }

@@ -12,28 +12,28 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
-use throng_core::metrics::{Histograms, MICROSECOND};
-use throng_core::traffic::Totals;
+use throng_core::domain_counters::DomainTotals;
+use throng_core::metrics::{HistogramFamily, MICROSECOND};
 
-use crate::process::{self, Process};
-use crate::reload::Running;
+use crate::proc_self::{self, ProcessStats};
+use crate::reload::RunningNode;
 
 /// Reads the figures of a running node.
-pub(crate) struct Figures(pub(crate) Weak<Running>);
+pub(crate) struct NodeCollector(pub(crate) Weak<RunningNode>);
 
-impl std::fmt::Debug for Figures {
+impl std::fmt::Debug for NodeCollector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Figures")
     }
 }
 
-impl Collector for Figures {
+impl Collector for NodeCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let Some(running) = self.0.upgrade() else { return Ok(()) };
-        let mut page = Page(encoder);
+        let mut page = MetricWriter(encoder);
         engine(&mut page, &running)?;
-        gates(&mut page, &running)?;
-        web(&mut page, &running)?;
+        connection_limits(&mut page, &running)?;
+        http(&mut page, &running)?;
         store(&mut page, &running)?;
         runtime(&mut page, &running)?;
         process(&mut page, &running)
@@ -42,9 +42,9 @@ impl Collector for Figures {
 
 type Labels<'a> = &'a [(&'static str, &'a str)];
 
-struct Page<'a>(DescriptorEncoder<'a>);
+struct MetricWriter<'a>(DescriptorEncoder<'a>);
 
-impl Page<'_> {
+impl MetricWriter<'_> {
     fn gauge(
         &mut self,
         name: &str,
@@ -91,28 +91,28 @@ impl Page<'_> {
         name: &str,
         unit: Option<Unit>,
         help: &str,
-        histograms: &Histograms,
+        histograms: &HistogramFamily,
     ) -> Result<(), Error> {
         let help = format!("{help}.");
         histograms.encode(self.0.encode_descriptor(name, &help, unit.as_ref(), MetricType::Histogram)?)
     }
 }
 
-fn engine(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
-    let node = &running.wired.node;
+fn engine(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Error> {
+    let node = &running.assembled.node;
     let one: Labels<'_> = &[];
-    page.gauge("throng_connections", None, "Open client connections", &[(one, node.links.len() as f64)])?;
+    page.gauge("throng_connections", None, "Open client connections", &[(one, node.outboxes.len() as f64)])?;
     page.gauge(
         "throng_sessions",
         None,
         "Sessions (bound resources), including detached ones that can be resumed",
-        &[(one, node.table.sessions() as f64)],
+        &[(one, node.routing_table.sessions() as f64)],
     )?;
     page.gauge(
         "throng_accounts_online",
         None,
         "Accounts with at least one session",
-        &[(one, node.table.accounts() as f64)],
+        &[(one, node.routing_table.accounts() as f64)],
     )?;
     let accounts = running.accounts();
     let labels: Vec<[(&'static str, &str); 1]> =
@@ -121,8 +121,8 @@ fn engine(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         labels.iter().zip(accounts.values()).map(|(labels, n)| (&labels[..], *n as f64)).collect();
     page.gauge("throng_accounts", None, "Accounts by domain, counted every five minutes", &values)?;
     page.gauge("throng_domains", None, "Served domains", &[(one, node.hosts().len() as f64)])?;
-    domains(page, &node.traffic())?;
-    let [control, message, presence] = node.links.measured().map(|bytes| bytes as f64);
+    domains(page, &node.domain_totals())?;
+    let [control, message, presence] = node.outboxes.measured_bytes().map(|bytes| bytes as f64);
     page.gauge(
         "throng_session_queue",
         Some(Unit::Bytes),
@@ -137,9 +137,9 @@ fn engine(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         "throng_backlog",
         Some(Unit::Bytes),
         "Undelivered bytes counted against limits.backlog_bytes",
-        &[(one, node.ledger.bytes() as f64)],
+        &[(one, node.backlog.bytes() as f64)],
     )?;
-    let (sets, clients) = node.clients.size();
+    let (sets, clients) = node.caps_cache.usage();
     page.gauge(
         "throng_caps_cache_entries",
         None,
@@ -155,10 +155,10 @@ fn engine(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
 }
 
 /// Counters by domain, of a bounded number of domains.
-fn domains(page: &mut Page<'_>, domains: &[(String, Totals)]) -> Result<(), Error> {
+fn domains(page: &mut MetricWriter<'_>, domains: &[(String, DomainTotals)]) -> Result<(), Error> {
     let labels: Vec<[(&'static str, &str); 1]> =
         domains.iter().map(|(domain, _)| [("domain", domain.as_str())]).collect();
-    let of = |value: fn(&Totals) -> u64| -> Vec<(Labels<'_>, f64)> {
+    let of = |value: fn(&DomainTotals) -> u64| -> Vec<(Labels<'_>, f64)> {
         labels.iter().zip(domains).map(|(labels, (_, totals))| (&labels[..], value(totals) as f64)).collect()
     };
     page.gauge("throng_domain_sessions", None, "Sessions by domain", &of(|totals| totals.sessions))?;
@@ -186,23 +186,23 @@ fn domains(page: &mut Page<'_>, domains: &[(String, Totals)]) -> Result<(), Erro
     )
 }
 
-fn gates(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
-    let gate = running.gate.counts();
+fn connection_limits(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Error> {
+    let gate = running.xmpp_limiter.counts();
     page.gauge(
         "throng_connections_unauthenticated",
         None,
         "Connections that have no session yet",
         &[(&[], f64::from(gate.unauthenticated))],
     )?;
-    let mut http = net::GateCounts::default();
-    for counts in running.http_doors.iter().map(|door| door.gate.counts()) {
+    let mut http = net::ConnectionCounts::default();
+    for counts in running.http_listeners.iter().map(|door| door.limiter.counts()) {
         http.refused_full += counts.refused_full;
         http.refused_address += counts.refused_address;
         http.refused_rate += counts.refused_rate;
     }
     let labels =
         |listener| ["full", "address", "rate"].map(|reason| [("listener", listener), ("reason", reason)]);
-    let counts = |gate: &net::GateCounts| [gate.refused_full, gate.refused_address, gate.refused_rate];
+    let counts = |gate: &net::ConnectionCounts| [gate.refused_full, gate.refused_address, gate.refused_rate];
     let (labels, counts) =
         ([labels("xmpp"), labels("http")].concat(), [counts(&gate), counts(&http)].concat());
     let values: Vec<(Labels<'_>, f64)> =
@@ -215,8 +215,8 @@ fn gates(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         &[(&[], gate.pauses as f64)],
     )?;
     let mut kinds: Vec<(&str, f64)> = Vec::new();
-    for door in running.doors.iter().chain(&running.http_doors) {
-        let (kind, streams) = (door.listen.kind.name(), door.port.streams() as f64);
+    for door in running.xmpp_listeners.iter().chain(&running.http_listeners) {
+        let (kind, streams) = (door.listen.kind.name(), door.listener_config.open_streams() as f64);
         match kinds.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, sum)) => *sum += streams,
             None => kinds.push((kind, streams)),
@@ -226,7 +226,7 @@ fn gates(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         kinds.iter().map(|(kind, _)| [("listener", *kind)]).collect();
     let values: Vec<(Labels<'_>, f64)> = labels.iter().zip(&kinds).map(|(l, (_, n))| (&l[..], *n)).collect();
     page.gauge("throng_listener_streams", None, "Open streams by kind of listener", &values)?;
-    let [read, written] = net::traffic().map(|bytes| bytes as f64);
+    let [read, written] = net::tcp_bytes().map(|bytes| bytes as f64);
     page.counter(
         "throng_network",
         Some(Unit::Bytes),
@@ -235,7 +235,7 @@ fn gates(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
     )
 }
 
-fn web(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
+fn http(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Error> {
     let (http, bosh) = (running.web.http.counts(), running.web.bosh.counts());
     for (name, help, value) in [
         (
@@ -246,7 +246,7 @@ fn web(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         (
             "throng_http_api_connections",
             "Open HTTP connections to the console, the chat and the API",
-            running.web.pages() as f64,
+            running.web.hyper_connections() as f64,
         ),
         ("throng_bosh_sessions", "BOSH sessions, including those not logged in yet", bosh.sessions as f64),
         (
@@ -267,7 +267,7 @@ fn web(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         (
             "throng_http_timeouts",
             "HTTP connections closed because a request or the reading of a response took too long",
-            http.late,
+            http.timeouts,
         ),
         ("throng_http_upgraded", "HTTP connections upgraded to WebSocket", http.upgraded),
         (
@@ -279,14 +279,14 @@ fn web(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         (
             "throng_bosh_retransmits",
             "BOSH requests received again, usually after a broken connection",
-            bosh.replays,
+            bosh.retransmits,
         ),
         (
             "throng_bosh_reordered",
             "BOSH requests received before one with a lower request id",
             bosh.reordered,
         ),
-        ("throng_bosh_unknown_session", "BOSH requests for sessions that do not exist", bosh.unknown),
+        ("throng_bosh_unknown_session", "BOSH requests for sessions that do not exist", bosh.unknown_session),
         ("throng_bosh_sessions_created", "BOSH sessions created", bosh.created),
         ("throng_bosh_sessions_refused", "BOSH session creation requests refused", bosh.refused),
     ] {
@@ -298,14 +298,14 @@ fn web(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
     page.counter("throng_bosh_sessions_terminated", None, "BOSH sessions terminated, by reason", &values)
 }
 
-fn store(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
-    let (operations, database) = (&running.wired.operations, &running.wired.database);
-    let parts = operations.all().iter().map(|one| (one.name, one.time.clone())).collect();
+fn store(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Error> {
+    let (operations, database) = (&running.assembled.store_metrics, &running.assembled.database);
+    let parts = operations.all().iter().map(|one| (one.name, one.latency.clone())).collect();
     page.histograms(
         "throng_store_operation",
         Some(Unit::Seconds),
         "Duration of storage operations by method, including time in queues",
-        &Histograms::by("operation", parts, MICROSECOND),
+        &HistogramFamily::by("operation", parts, MICROSECOND),
     )?;
     let mut failures: Vec<([(&'static str, &str); 2], f64)> = Vec::new();
     for one in operations.all() {
@@ -326,7 +326,7 @@ fn store(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         "throng_store_operations_in_flight",
         None,
         "Storage operations in progress, queued or running",
-        &[(&[], operations.running() as f64)],
+        &[(&[], operations.in_flight() as f64)],
     )?;
     page.counter(
         "throng_store_round_trips",
@@ -340,13 +340,13 @@ fn store(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         "Transactions committed",
         &[(&[], database.commits() as f64)],
     )?;
-    let figures = database.figures();
+    let figures = database.stats();
     let pools = figures.pools.iter().map(|pool| (pool.name, pool.wait.clone())).collect();
     page.histograms(
         "throng_store_pool_wait",
         Some(Unit::Seconds),
         "Time spent waiting for a database connection, by pool",
-        &Histograms::by("pool", pools, MICROSECOND),
+        &HistogramFamily::by("pool", pools, MICROSECOND),
     )?;
     let labels: Vec<[(&'static str, &str); 1]> =
         figures.pools.iter().map(|pool| [("pool", pool.name)]).collect();
@@ -364,7 +364,7 @@ fn store(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
     gauge(
         "throng_store_pool_connections_in_use",
         "Database connections in use, by pool",
-        figures.pools.iter().map(|pool| pool.used as f64).collect(),
+        figures.pools.iter().map(|pool| pool.in_use as f64).collect(),
     )?;
     gauge(
         "throng_store_pool_requests_waiting",
@@ -391,18 +391,18 @@ fn store(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         "throng_store_commit",
         Some(Unit::Seconds),
         "Duration of write transactions, from begin to commit",
-        &Histograms::one(&figures.commit_time, MICROSECOND),
+        &HistogramFamily::one(&figures.commit_time, MICROSECOND),
     )?;
     page.histograms(
         "throng_store_commit_requests",
         None,
         "Write requests committed in one transaction",
-        &Histograms::one(&figures.commit_size, 1.0),
+        &HistogramFamily::one(&figures.commit_size, 1.0),
     )
 }
 
-fn runtime(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
-    let lag = running.vitals.lag();
+fn runtime(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Error> {
+    let lag = running.lag.sweep_lag();
     page.gauge(
         "throng_sweep_lag",
         Some(Unit::Seconds),
@@ -419,7 +419,7 @@ fn runtime(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         "throng_event_loop_lag",
         Some(Unit::Seconds),
         "Lateness of runtime probes scheduled ten times a second; up to a millisecond is timer resolution",
-        &Histograms::one(running.vitals.probes(), MICROSECOND),
+        &HistogramFamily::one(running.lag.scheduler_lag(), MICROSECOND),
     )?;
     let runtime = tokio::runtime::Handle::try_current().map(|handle| handle.metrics());
     let (tasks, queued, workers) =
@@ -432,16 +432,16 @@ fn runtime(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         &[(&[], queued as f64)],
     )?;
     page.gauge("throng_runtime_workers", None, "Worker threads of the runtime", &[(&[], workers as f64)])?;
-    let lines = running.log().counts();
+    let lines = running.log_ring().counts();
     let labels = lines.map(|(level, _)| [("level", level)]);
     let values: Vec<(Labels<'_>, f64)> =
         labels.iter().zip(lines).map(|(l, (_, n))| (&l[..], n as f64)).collect();
     page.counter("throng_log_lines", None, "Log lines written", &values)
 }
 
-fn process(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
-    let seen = Process::look();
-    let version = running.wired.node.version;
+fn process(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Error> {
+    let seen = ProcessStats::read();
+    let version = running.assembled.node.version;
     page.gauge(
         "throng_build_info",
         None,
@@ -452,9 +452,9 @@ fn process(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         "throng_certificate_expiry_timestamp",
         Some(Unit::Seconds),
         "Time at which the first certificate expires, in seconds since 1970; 0 without TLS",
-        &[(&[], running.not_after() as f64)],
+        &[(&[], running.first_certificate_expiry() as f64)],
     )?;
-    if let Some(space) = running.disk.space() {
+    if let Some(space) = running.disk.usage() {
         for (name, help, value) in [
             (
                 "throng_disk_free",
@@ -473,7 +473,7 @@ fn process(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         "Whether the node accepts clients: 1 or 0",
         &[(&[], f64::from(u8::from(running.is_ready())))],
     )?;
-    let [anonymous, file, shared] = seen.resident.map(|bytes| bytes as f64);
+    let [anonymous, file, shared] = seen.resident_bytes.map(|bytes| bytes as f64);
     page.gauge(
         "throng_memory",
         Some(Unit::Bytes),
@@ -488,7 +488,7 @@ fn process(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         "process_resident_memory_bytes",
         None,
         "Resident memory size",
-        &[(&[], process::resident() as f64)],
+        &[(&[], proc_self::resident_bytes() as f64)],
     )?;
     page.gauge(
         "process_virtual_memory_bytes",
@@ -500,7 +500,7 @@ fn process(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         "process_cpu_seconds",
         None,
         "Total user and system CPU time",
-        &[(&[], process::cpu_seconds())],
+        &[(&[], proc_self::cpu_seconds())],
     )?;
     page.gauge(
         "process_start_time_seconds",
@@ -513,13 +513,13 @@ fn process(page: &mut Page<'_>, running: &Running) -> Result<(), Error> {
         "process_max_fds",
         None,
         "Maximum number of open file descriptors",
-        &[(&[], seen.most_files as f64)],
+        &[(&[], seen.max_open_files as f64)],
     )?;
     page.gauge("process_threads", None, "Threads of the process", &[(&[], seen.threads as f64)])
 }
 
 /// Puts the figures of a node behind its registry.
-pub(crate) fn register(running: &Arc<Running>) {
-    let figures = Figures(Arc::downgrade(running));
-    running.wired.registry.lock().register_collector(Box::new(figures));
+pub(crate) fn register(running: &Arc<RunningNode>) {
+    let figures = NodeCollector(Arc::downgrade(running));
+    running.assembled.registry.lock().register_collector(Box::new(figures));
 }

@@ -9,13 +9,13 @@ use sasl::Credentials;
 use throng_core::Passwords;
 
 /// Derives keys; how many iterations new ones have may change.
-pub(crate) struct Keys {
+pub(crate) struct ScramKeyDeriver {
     iterations: AtomicU32,
 }
 
-impl Keys {
-    pub(crate) fn new(iterations: u32) -> Arc<Keys> {
-        Arc::new(Keys { iterations: AtomicU32::new(iterations) })
+impl ScramKeyDeriver {
+    pub(crate) fn new(iterations: u32) -> Arc<ScramKeyDeriver> {
+        Arc::new(ScramKeyDeriver { iterations: AtomicU32::new(iterations) })
     }
     /// Iterations of new keys.
     pub(crate) fn iterations(&self) -> u32 {
@@ -26,7 +26,7 @@ impl Keys {
     }
 }
 
-impl Passwords for Keys {
+impl Passwords for ScramKeyDeriver {
     fn derive(&self, password: Secret) -> BoxFuture<'static, Result<Vec<u8>, String>> {
         let iterations = self.iterations();
         Box::pin(async move {

@@ -10,7 +10,7 @@ use std::io::{BufRead, IsTerminal, Read, Stdin};
 use anyhow::{Context, Result, bail};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 
-use crate::out;
+use crate::output;
 
 /// The password of somebody; `whose` is shown.
 pub(crate) fn password(whose: &str) -> Result<String> {
@@ -21,8 +21,8 @@ pub(crate) fn password(whose: &str) -> Result<String> {
 pub(crate) fn secret(what: &str) -> Result<String> {
     let stdin = std::io::stdin();
     let typed = if stdin.is_terminal() {
-        let typed = ask(&stdin, &format!("{what}: "))?;
-        if !typed.is_empty() && ask(&stdin, "repeat it: ")? != typed {
+        let typed = read_hidden(&stdin, &format!("{what}: "))?;
+        if !typed.is_empty() && read_hidden(&stdin, "repeat it: ")? != typed {
             bail!("the two entries differ; nothing was changed");
         }
         typed
@@ -38,10 +38,10 @@ pub(crate) fn secret(what: &str) -> Result<String> {
 }
 
 /// The terminal without echo, until the value goes.
-struct Silent<'a>(&'a Stdin, Termios);
+struct EchoOff<'a>(&'a Stdin, Termios);
 
-impl<'a> Silent<'a> {
-    fn new(stdin: &'a Stdin) -> Result<Silent<'a>> {
+impl<'a> EchoOff<'a> {
+    fn new(stdin: &'a Stdin) -> Result<EchoOff<'a>> {
         let before = tcgetattr(stdin).context("the terminal cannot be asked")?;
         let mut modes = before.clone();
         modes.local_modes -= LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
@@ -49,28 +49,28 @@ impl<'a> Silent<'a> {
         modes.special_codes[SpecialCodeIndex::VTIME] = 0;
         tcsetattr(stdin, OptionalActions::Flush, &modes)
             .context("the echo of the terminal cannot be switched off")?;
-        Ok(Silent(stdin, before))
+        Ok(EchoOff(stdin, before))
     }
 }
 
-impl Drop for Silent<'_> {
+impl Drop for EchoOff<'_> {
     fn drop(&mut self) {
         let _ = tcsetattr(self.0, OptionalActions::Flush, &self.1);
         // The key that ended the line was not shown either.
-        out::error("");
+        output::error("");
     }
 }
 
-fn ask(stdin: &Stdin, question: &str) -> Result<String> {
-    let silent = Silent::new(stdin)?;
-    out::question(question);
-    let typed = line(&mut silent.0.lock());
+fn read_hidden(stdin: &Stdin, question: &str) -> Result<String> {
+    let silent = EchoOff::new(stdin)?;
+    output::question(question);
+    let typed = read_line(&mut silent.0.lock());
     drop(silent);
     typed
 }
 
 /// A line as it is typed.
-fn line(keys: &mut impl Read) -> Result<String> {
+fn read_line(keys: &mut impl Read) -> Result<String> {
     let mut typed = Vec::new();
     let mut key = [0];
     loop {
@@ -100,11 +100,11 @@ mod tests {
     use super::*;
 
     fn typed(keys: &str) -> Result<String> {
-        line(&mut keys.as_bytes())
+        read_line(&mut keys.as_bytes())
     }
 
     #[test]
-    fn keys_become_a_line() {
+    fn backspace_ctrl_u_and_return_edit_the_line() {
         assert_eq!(typed("secret\rmore").unwrap(), "secret");
         assert_eq!(typed("secrex\u{7f}t\n").unwrap(), "secret");
         assert_eq!(typed("\u{7f}\u{fc}\u{7f}\u{7f}pass\u{fc}\u{e4}\u{8}\n").unwrap(), "pass\u{fc}");

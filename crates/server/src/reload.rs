@@ -7,7 +7,7 @@
 //!   successors, see `throng_core::host`; what features keep outlives them, see `throng_core::kept`), domains;
 //! - for new connections: certificates, logins, policies of listeners, the size of stanzas;
 //! - for new requests: everything in `[http]`;
-//! - after a restart: what [`restart`] lists. It is said, and the node goes on with what it has.
+//! - after a restart: what [`changes_that_need_a_restart`] lists. It is said, and the node goes on with what it has.
 //!
 //! Left out: listeners that come and go. The trap: the configuration that is kept is the one in effect, not the one in the
 //! file, or the second reload would not say again what waits for a restart.
@@ -19,38 +19,38 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail};
 use base::clock::Millis;
-use net::{Gate, GateLimits, PortSlot};
+use net::{ConnectionLimiter, ConnectionLimits, ListenerConfigCell};
 use parking_lot::{Mutex, RwLock};
-use streams::Service;
+use streams::C2sContext;
 use throng_core::{Host, Hosts};
 
-use crate::config::{Config, Listen, changed_limits};
-use crate::disk::Disk;
-use crate::logs::Level;
-use crate::status::Vitals;
-use crate::web::Web;
-use crate::wire::{self, Wired};
+use crate::assemble::{self, AssembledNode};
+use crate::config::{ListenConfig, NodeConfig, changed_limits};
+use crate::disk::DiskMonitor;
+use crate::logs::LogHandle;
+use crate::status::LagMonitor;
+use crate::web::HttpFrontend;
 
-type Certificates = Option<Arc<net::tls::Config>>;
+type OptionalTls = Option<Arc<net::tls::TlsConfig>>;
 
 /// What is swapped, and under which configuration it was made.
-struct State {
-    config: Config,
-    tls: Certificates,
+struct ActiveConfig {
+    config: NodeConfig,
+    tls: OptionalTls,
 }
 
 /// A listener, seen from a reload.
-pub(crate) struct Door {
-    pub(crate) listen: Listen,
-    pub(crate) port: PortSlot,
-    pub(crate) gate: Gate,
-    service: RwLock<Arc<Service>>,
+pub(crate) struct ListenerState {
+    pub(crate) listen: ListenConfig,
+    pub(crate) listener_config: ListenerConfigCell,
+    pub(crate) limiter: ConnectionLimiter,
+    service: RwLock<Arc<C2sContext>>,
     proxied: AtomicBool,
 }
 
-impl Door {
+impl ListenerState {
     /// What connections share that come now.
-    pub(crate) fn service(&self) -> Arc<Service> {
+    pub(crate) fn service(&self) -> Arc<C2sContext> {
         self.service.read().clone()
     }
 
@@ -61,47 +61,47 @@ impl Door {
 }
 
 /// A running node that can take over another configuration.
-pub(crate) struct Running {
+pub(crate) struct RunningNode {
     path: Option<PathBuf>,
-    pub(crate) wired: Wired,
-    pub(crate) gate: Gate,
+    pub(crate) assembled: AssembledNode,
+    pub(crate) xmpp_limiter: ConnectionLimiter,
     /// Listeners for XMPP.
-    pub(crate) doors: Vec<Arc<Door>>,
+    pub(crate) xmpp_listeners: Vec<Arc<ListenerState>>,
     /// Listeners for HTTP.
-    pub(crate) http_doors: Vec<Arc<Door>>,
-    pub(crate) web: Arc<Web>,
-    pub(crate) vitals: Vitals,
-    pub(crate) disk: Arc<Disk>,
+    pub(crate) http_listeners: Vec<Arc<ListenerState>>,
+    pub(crate) web: Arc<HttpFrontend>,
+    pub(crate) lag: LagMonitor,
+    pub(crate) disk: Arc<DiskMonitor>,
     /// It takes clients.
     pub(crate) ready: AtomicBool,
     /// Accounts by domain, as they were last counted.
     accounts: Mutex<BTreeMap<String, u64>>,
     /// How they were counted.
-    counted: Mutex<Counted>,
-    level: Level,
-    state: Mutex<State>,
+    account_count_state: Mutex<AccountCountState>,
+    log_handle: LogHandle,
+    active: Mutex<ActiveConfig>,
 }
 
 /// When accounts were counted last.
 #[derive(Default)]
-struct Counted {
-    /// [`Running::account_changes`] then.
-    changes: Option<u64>,
+struct AccountCountState {
+    /// [`RunningNode::account_change_count`] then.
+    account_changes: Option<u64>,
     /// They are not counted again before.
-    next: Millis,
+    not_before: Millis,
 }
 
 /// What a reload did.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub(crate) struct ReloadReport {
     pub(crate) applied: Vec<String>,
     pub(crate) restart: Vec<String>,
     pub(crate) warnings: Vec<String>,
 }
 
-impl Report {
+impl ReloadReport {
     /// Into the log.
-    pub(crate) fn log(&self) {
+    pub(crate) fn write_to_log(&self) {
         for what in &self.applied {
             tracing::info!(what, "reloaded");
         }
@@ -125,48 +125,48 @@ impl Report {
     }
 }
 
-impl Running {
+impl RunningNode {
     /// Puts together what reloads work on. `ports` are those of `config.listen`.
     pub(crate) fn new(
         path: Option<PathBuf>,
-        config: Config,
-        wired: Wired,
-        tls: Certificates,
-        ports: Vec<(Listen, PortSlot, Gate)>,
-        web: Arc<Web>,
-        level: Level,
-    ) -> Running {
-        let door = |(listen, port, gate): (Listen, PortSlot, Gate)| {
+        config: NodeConfig,
+        wired: AssembledNode,
+        tls: OptionalTls,
+        ports: Vec<(ListenConfig, ListenerConfigCell, ConnectionLimiter)>,
+        web: Arc<HttpFrontend>,
+        level: LogHandle,
+    ) -> RunningNode {
+        let door = |(listen, port, gate): (ListenConfig, ListenerConfigCell, ConnectionLimiter)| {
             let service = RwLock::new(wired.service(&config, &listen, tls.clone()));
             let proxied = AtomicBool::new(listen.proxy_protocol);
-            Arc::new(Door { listen, port, gate, service, proxied })
+            Arc::new(ListenerState { listen, listener_config: port, limiter: gate, service, proxied })
         };
         let doors = ports.into_iter().map(door);
         let (http_doors, doors) = doors.partition(|door| door.listen.is_http());
-        let state = Mutex::new(State { config, tls });
-        let gate = web.gate.clone();
-        let (vitals, ready) = (Vitals::default(), AtomicBool::new(false));
-        let disk = Arc::new(Disk::new(wired.database.path()));
-        Running {
+        let state = Mutex::new(ActiveConfig { config, tls });
+        let gate = web.xmpp_limiter.clone();
+        let (vitals, ready) = (LagMonitor::default(), AtomicBool::new(false));
+        let disk = Arc::new(DiskMonitor::new(wired.database.path()));
+        RunningNode {
             path,
-            wired,
-            gate,
-            doors,
-            http_doors,
+            assembled: wired,
+            xmpp_limiter: gate,
+            xmpp_listeners: doors,
+            http_listeners: http_doors,
             web,
-            vitals,
+            lag: vitals,
             disk,
             ready,
             accounts: Mutex::default(),
-            counted: Mutex::default(),
-            level,
-            state,
+            account_count_state: Mutex::default(),
+            log_handle: level,
+            active: state,
         }
     }
 
     /// The last lines of the log.
-    pub(crate) fn log(&self) -> &Arc<api::log::Ring> {
-        &self.level.ring
+    pub(crate) fn log_ring(&self) -> &Arc<api::log::LogBuffer> {
+        &self.log_handle.ring
     }
 
     /// Accounts by domain, as they were last counted.
@@ -177,39 +177,42 @@ impl Running {
     /// Counts the accounts again if there may be more or fewer. A count takes a twentieth of the time at most, for a million
     /// accounts take a moment.
     pub(crate) async fn count_changed_accounts(&self) {
-        let now = self.wired.node.clock.now();
-        let changes = self.account_changes();
-        let same_domains = self.accounts.lock().len() == self.wired.node.hosts().len();
+        let now = self.assembled.node.clock.now();
+        let changes = self.account_change_count();
+        let same_domains = self.accounts.lock().len() == self.assembled.node.hosts().len();
         {
-            let counted = self.counted.lock();
-            if same_domains && (counted.changes == Some(changes) || now < counted.next) {
+            let counted = self.account_count_state.lock();
+            if same_domains && (counted.account_changes == Some(changes) || now < counted.not_before) {
                 return;
             }
         }
         self.count_accounts().await;
-        let took = self.wired.node.clock.now().since(now);
-        *self.counted.lock() = Counted { changes: Some(changes), next: now.plus(took.saturating_mul(20)) };
+        let took = self.assembled.node.clock.now().since(now);
+        *self.account_count_state.lock() = AccountCountState {
+            account_changes: Some(changes),
+            not_before: now.plus(took.saturating_mul(20)),
+        };
     }
 
     /// Operations that make accounts or remove them, since the start.
-    fn account_changes(&self) -> u64 {
-        let all = self.wired.operations.all().iter();
+    fn account_change_count(&self) -> u64 {
+        let all = self.assembled.store_metrics.all().iter();
         let those = all
             .filter(|one| ["accounts.create", "accounts.create_bulk", "accounts.remove"].contains(&one.name));
-        those.map(|one| one.time.snapshot().count()).sum()
+        those.map(|one| one.latency.snapshot().count()).sum()
     }
 
     /// The certificates that are presented; none without TLS, and while a reload is under way.
-    pub(crate) fn shown_certificates(&self) -> Vec<net::tls::Shown> {
-        let tls = self.state.try_lock().and_then(|state| state.tls.clone());
+    pub(crate) fn shown_certificates(&self) -> Vec<net::tls::CertificateSummary> {
+        let tls = self.active.try_lock().and_then(|state| state.tls.clone());
         tls.map_or_else(Vec::new, |tls| tls.certificates())
     }
 
     /// Counts the accounts of each domain again; a domain that cannot be counted is left out.
     pub(crate) async fn count_accounts(&self) {
         let mut counted = BTreeMap::new();
-        for host in self.wired.node.hosts() {
-            if let Ok(count) = self.wired.node.stores.accounts.count(host.domain()).await {
+        for host in self.assembled.node.hosts() {
+            if let Ok(count) = self.assembled.node.stores.accounts.count(host.domain()).await {
                 counted.insert(host.domain().to_owned(), count);
             }
         }
@@ -217,37 +220,40 @@ impl Running {
     }
 
     /// Seconds since 1970 at which the first certificate expires; 0 without TLS, and while a reload is under way.
-    pub(crate) fn not_after(&self) -> u64 {
-        let tls = self.state.try_lock().and_then(|state| state.tls.clone());
+    pub(crate) fn first_certificate_expiry(&self) -> u64 {
+        let tls = self.active.try_lock().and_then(|state| state.tls.clone());
         tls.map_or(0, |tls| tls.not_after())
     }
 
-    /// Names and end of each certificate, as [`Running::not_after`]; the first to expire first.
+    /// Names and end of each certificate, as [`RunningNode::first_certificate_expiry`]; the first to expire first.
     pub(crate) fn certificates_in_use(&self) -> Vec<(Vec<String>, u64)> {
-        let tls = self.state.try_lock().and_then(|state| state.tls.clone());
-        tls.map_or_else(Vec::new, |tls| tls.validity())
+        let tls = self.active.try_lock().and_then(|state| state.tls.clone());
+        tls.map_or_else(Vec::new, |tls| tls.certificate_expiries())
     }
 
     /// The domain of those who name none; nothing while a reload is under way.
     pub(crate) fn default_domain(&self) -> String {
-        self.state.try_lock().map_or_else(String::new, |state| state.config.domain().to_owned())
+        self.active.try_lock().map_or_else(String::new, |state| state.config.domain().to_owned())
     }
 
     /// Reads certificates again if their files changed. Blocks.
-    pub(crate) fn refresh_certificates(&self) -> net::tls::Reload {
-        let tls = self.state.lock().tls.clone();
-        tls.map_or(net::tls::Reload::Unchanged, |tls| tls.reload())
+    pub(crate) fn refresh_certificates(&self) -> net::tls::TlsReloadOutcome {
+        let tls = self.active.lock().tls.clone();
+        tls.map_or(net::tls::TlsReloadOutcome::Unchanged, |tls| tls.reload())
     }
 
     /// Takes over the configuration as it is now. Blocks.
     ///
     /// # Errors
     /// Everything that is wrong; nothing was changed then.
-    pub(crate) fn reload(&self) -> Result<Report> {
-        let mut state = self.state.lock();
-        let file = Config::load(self.path.as_deref())?;
-        let mut report = Report { restart: restart(&state.config, &file), ..Report::default() };
-        let new = in_effect(&state.config, file);
+    pub(crate) fn reload(&self) -> Result<ReloadReport> {
+        let mut state = self.active.lock();
+        let file = NodeConfig::load(self.path.as_deref())?;
+        let mut report = ReloadReport {
+            restart: changes_that_need_a_restart(&state.config, &file),
+            ..ReloadReport::default()
+        };
+        let new = effective_config(&state.config, file);
         let old = &state.config;
 
         // What may fail.
@@ -257,51 +263,51 @@ impl Running {
         let admins = new.admins.iter().filter_map(|admin| jid::Jid::parse(admin).ok());
 
         // What cannot.
-        let node = &self.wired.node;
+        let node = &self.assembled.node;
         if old.log.level != new.log.level {
-            self.level.set(filter);
+            self.log_handle.set(filter);
             report.applied.push(format!("log level {}", new.log.level));
         }
         if old.limits != new.limits {
             node.set_limits(new.limits.clone());
-            self.gate.set_limits(wire::gate_limits(&new.limits));
+            self.xmpp_limiter.set_limits(assemble::connection_limits(&new.limits));
             report.applied.push(format!("limits: {}", changed_limits(&old.limits, &new.limits).join(", ")));
         }
         if old.admins != new.admins {
             node.set_admins(admins);
             report.applied.push(format!("administrators {}", new.admins.join(", ")));
         }
-        self.wired.keys.set_iterations(new.scram_iterations);
-        logins(old, &new, &mut report);
+        self.assembled.keys.set_iterations(new.scram_iterations);
+        report_login_changes(old, &new, &mut report);
         if old.http != new.http {
-            self.web.change(&new.http);
-            self.wired.node.gather.set_delay(new.http.presence_delay);
-            self.http_doors.iter().for_each(|door| door.gate.set_limits(http_gate(&new)));
+            self.web.reconfigure(&new.http);
+            self.assembled.node.presence_batcher.set_delay(new.http.presence_delay);
+            self.http_listeners.iter().for_each(|door| door.limiter.set_limits(http_connection_limits(&new)));
             report.applied.push("[http]".to_owned());
         }
-        for door in self.doors.iter().chain(&self.http_doors) {
-            let now = new.listen.iter().find(|l| same(l, &door.listen)).unwrap_or(&door.listen);
-            let before = old.listen.iter().find(|l| same(l, now));
+        for door in self.xmpp_listeners.iter().chain(&self.http_listeners) {
+            let now = new.listen.iter().find(|l| is_same_listener(l, &door.listen)).unwrap_or(&door.listen);
+            let before = old.listen.iter().find(|l| is_same_listener(l, now));
             if before != Some(now) {
                 report.applied.push(format!("[[listen]] {} {}", now.kind.name(), now.address));
             }
-            door.port.change(|port| wire::port_limits(port, &new.limits));
+            door.listener_config.update(|port| assemble::set_stanza_limits(port, &new.limits));
             door.proxied.store(now.proxy_protocol, Ordering::Relaxed);
-            *door.service.write() = self.wired.service(&new, now, tls.clone());
+            *door.service.write() = self.assembled.service(&new, now, tls.clone());
         }
         let ended = node.set_hosts(hosts);
-        domains(old, &new, &rebuilt, ended, &mut report);
-        *state = State { config: new, tls };
+        report_domain_changes(old, &new, &rebuilt, ended, &mut report);
+        *state = ActiveConfig { config: new, tls };
         Ok(report)
     }
 
     /// Hosts for the new configuration, and the domains whose modules changed. A host stays if nothing of it did.
-    fn hosts(&self, old: &Config, new: &Config) -> Result<(Hosts, Vec<String>)> {
+    fn hosts(&self, old: &NodeConfig, new: &NodeConfig) -> Result<(Hosts, Vec<String>)> {
         let mut hosts = Hosts::new();
         let mut rebuilt = Vec::new();
         for domain in &new.hosts {
             let modules = new.modules_of(domain);
-            let known = self.wired.node.host(domain);
+            let known = self.assembled.node.host(domain);
             let same_modules = modules == old.modules_of(domain);
             if known.is_some() && !same_modules {
                 rebuilt.push(domain.clone());
@@ -310,7 +316,7 @@ impl Running {
                 Some(host) if same_modules && old.limits == new.limits => host,
                 _ => {
                     let enabled = features::registry::enable(&modules).map_err(|e| anyhow!("{e}"))?;
-                    Arc::new(Host::build_with(domain, &enabled, &new.limits, &self.wired.kept)?)
+                    Arc::new(Host::build_with(domain, &enabled, &new.limits, &self.assembled.kept)?)
                 }
             };
             hosts.insert(domain.clone(), host);
@@ -321,30 +327,30 @@ impl Running {
     /// Certificates for the new configuration: what is loaded, read again if files changed, unless other files are wanted.
     fn certificates(
         &self,
-        old: &Config,
-        new: &Config,
-        loaded: Option<&Arc<net::tls::Config>>,
-        report: &mut Report,
-    ) -> Result<Certificates> {
+        old: &NodeConfig,
+        new: &NodeConfig,
+        loaded: Option<&Arc<net::tls::TlsConfig>>,
+        report: &mut ReloadReport,
+    ) -> Result<OptionalTls> {
         let same = old.tls == new.tls && old.hosts == new.hosts;
         let tls = match loaded {
             Some(tls) if same => {
                 match tls.reload() {
-                    net::tls::Reload::Kept(reason) => bail!("[tls] {reason}"),
-                    net::tls::Reload::Reloaded => report.applied.push("certificates".to_owned()),
-                    net::tls::Reload::Unchanged => {}
+                    net::tls::TlsReloadOutcome::Rejected(reason) => bail!("[tls] {reason}"),
+                    net::tls::TlsReloadOutcome::Reloaded => report.applied.push("certificates".to_owned()),
+                    net::tls::TlsReloadOutcome::Unchanged => {}
                 }
                 Some(tls.clone())
             }
             _ => {
-                let tls = wire::tls(new)?;
+                let tls = assemble::load_tls(new)?;
                 if tls.is_some() {
                     report.applied.push("certificates".to_owned());
                 }
                 tls
             }
         };
-        let uncovered = tls.iter().flat_map(|tls| tls.uncovered());
+        let uncovered = tls.iter().flat_map(|tls| tls.uncovered_domains());
         report.warnings.extend(uncovered.map(|domain| format!("no certificate is good for {domain}")));
         Ok(tls)
     }
@@ -352,21 +358,21 @@ impl Running {
     /// Carries a reload out away from the worker threads.
     ///
     /// # Errors
-    /// As [`Running::reload`].
-    pub(crate) async fn reload_later(self: &Arc<Self>) -> Result<Report> {
+    /// As [`RunningNode::reload`].
+    pub(crate) async fn reload_in_background(self: &Arc<Self>) -> Result<ReloadReport> {
         let running = self.clone();
         let work = tokio::task::spawn_blocking(move || running.reload());
         let report = work.await.context("the reload broke off; nothing more is known")??;
-        self.settle_admins().await;
+        self.resolve_admins().await;
         Ok(report)
     }
 
     /// A list of administrators that a command made counts until the configuration has another one.
-    async fn settle_admins(&self) {
+    async fn resolve_admins(&self) {
         let configured: Vec<jid::Jid> =
-            self.state.lock().config.admins.iter().filter_map(|a| jid::Jid::parse(a).ok()).collect();
-        let node = &self.wired.node;
-        match features::administration::admins::settle(&*node.stores.settings, &configured).await {
+            self.active.lock().config.admins.iter().filter_map(|a| jid::Jid::parse(a).ok()).collect();
+        let node = &self.assembled.node;
+        match features::administration::admins::effective_admins(&*node.stores.server_kv, &configured).await {
             Ok(admins) => {
                 node.set_admins(admins);
                 node.set_configured_admins(configured);
@@ -377,20 +383,20 @@ impl Running {
 }
 
 /// What the gate of an HTTP listener lets in. Each has its own.
-pub(crate) fn http_gate(config: &Config) -> GateLimits {
-    GateLimits {
+pub(crate) fn http_connection_limits(config: &NodeConfig) -> ConnectionLimits {
+    ConnectionLimits {
         connections: config.http.connections,
         per_address: config.http.connections_per_address,
-        ..wire::gate_limits(&config.limits)
+        ..assemble::connection_limits(&config.limits)
     }
 }
 
-fn same(a: &Listen, b: &Listen) -> bool {
+fn is_same_listener(a: &ListenConfig, b: &ListenConfig) -> bool {
     (a.kind, a.address) == (b.kind, b.address)
 }
 
 /// What has changed and needs a restart, one by one.
-fn restart(old: &Config, file: &Config) -> Vec<String> {
+fn changes_that_need_a_restart(old: &NodeConfig, file: &NodeConfig) -> Vec<String> {
     let mut list = Vec::new();
     let mut note = |changed: bool, what: &str| {
         if changed {
@@ -402,28 +408,28 @@ fn restart(old: &Config, file: &Config) -> Vec<String> {
     note(old.pool_size != file.pool_size, "[storage] pool_size");
     note(old.log.json != file.log.json, "[log] format");
     for listen in &file.listen {
-        let known = old.listen.iter().any(|l| same(l, listen));
+        let known = old.listen.iter().any(|l| is_same_listener(l, listen));
         note(!known, &format!("[[listen]] {} {} is new", listen.kind.name(), listen.address));
     }
     for listen in &old.listen {
-        let kept = file.listen.iter().any(|l| same(l, listen));
+        let kept = file.listen.iter().any(|l| is_same_listener(l, listen));
         note(!kept, &format!("[[listen]] {} {} is gone", listen.kind.name(), listen.address));
     }
     list
 }
 
 /// The file, with what is running where only a restart could change it.
-fn in_effect(old: &Config, file: Config) -> Config {
+fn effective_config(old: &NodeConfig, file: NodeConfig) -> NodeConfig {
     let mut listen = old.listen.clone();
     for one in &mut listen {
-        if let Some(now) = file.listen.iter().find(|l| same(l, one)) {
+        if let Some(now) = file.listen.iter().find(|l| is_same_listener(l, one)) {
             *one = now.clone();
         }
     }
     // An address that is new is not listened at, so it decides nothing.
     let mut log = file.log.clone();
     log.json = old.log.json;
-    Config {
+    NodeConfig {
         data_dir: old.data_dir.clone(),
         storage_url: old.storage_url.clone(),
         pool_size: old.pool_size,
@@ -433,7 +439,7 @@ fn in_effect(old: &Config, file: Config) -> Config {
     }
 }
 
-fn logins(old: &Config, new: &Config, report: &mut Report) {
+fn report_login_changes(old: &NodeConfig, new: &NodeConfig, report: &mut ReloadReport) {
     if old.scram_iterations != new.scram_iterations {
         report.applied.push(format!("{} iterations for new passwords", new.scram_iterations));
     }
@@ -441,15 +447,21 @@ fn logins(old: &Config, new: &Config, report: &mut Report) {
         report.applied.push("logins of all domains".to_owned());
     }
     for domain in &new.hosts {
-        let of = |config: &Config| config.host.get(domain).map_or(config.auth, |own| own.auth);
+        let of = |config: &NodeConfig| config.host.get(domain).map_or(config.auth, |own| own.auth);
         if of(old) != of(new) && old.auth == new.auth {
             report.applied.push(format!("logins of {domain}"));
         }
     }
 }
 
-fn domains(old: &Config, new: &Config, rebuilt: &[String], ended: usize, report: &mut Report) {
-    let names = |config: &Config| config.hosts.iter().cloned().collect::<BTreeSet<_>>();
+fn report_domain_changes(
+    old: &NodeConfig,
+    new: &NodeConfig,
+    rebuilt: &[String],
+    ended: usize,
+    report: &mut ReloadReport,
+) {
+    let names = |config: &NodeConfig| config.hosts.iter().cloned().collect::<BTreeSet<_>>();
     let (before, after) = (names(old), names(new));
     report.applied.extend(after.difference(&before).map(|domain| format!("domain {domain} is served")));
     for domain in before.difference(&after) {
@@ -473,15 +485,15 @@ fn domains(old: &Config, new: &Config, rebuilt: &[String], ended: usize, report:
 /// `throng reload`: asks the running node and says what it did.
 pub(crate) fn command(config: Option<&std::path::Path>) -> Result<()> {
     // Only the place of the socket is needed, and the file may be wrong: that is for the node to say.
-    let socket =
-        Config::load(config).map_or_else(|_| Config::socket_of(config), |config| Ok(config.socket()))?;
+    let socket = NodeConfig::load(config)
+        .map_or_else(|_| NodeConfig::socket_of(config), |config| Ok(config.socket()))?;
     crate::runtime::start()?.block_on(async {
         let stream = crate::admin::connect(&socket).await;
         let mut stream = stream.with_context(|| crate::admin::not_running(&socket, config))?;
-        let asked = crate::admin::ask(&mut stream, &crate::admin::Request::Reload).await;
+        let asked = crate::admin::send_request(&mut stream, &crate::admin::AdminRequest::Reload).await;
         let answer = asked.context("nothing was changed")?;
         for line in answer.lines {
-            crate::out::line(&line);
+            crate::output::line(&line);
         }
         Ok(())
     })

@@ -22,13 +22,13 @@ pub(crate) fn start() -> Result<Runtime> {
 
 /// Tasks on the runtime.
 #[derive(Clone)]
-pub(crate) struct Tasks(pub(crate) Handle);
+pub(crate) struct TokioSpawner(pub(crate) Handle);
 
-impl Spawner for Tasks {
+impl Spawner for TokioSpawner {
     fn spawn(&self, what: &'static str, task: BoxFuture<'static, ()>) {
-        drop(self.0.spawn(Watched { what, task }));
+        drop(self.0.spawn(CatchPanic { what, task }));
     }
-    fn blocking(&self, what: &'static str, job: Box<dyn FnOnce() + Send>) {
+    fn spawn_blocking(&self, what: &'static str, job: Box<dyn FnOnce() + Send>) {
         let watched = move || {
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
                 tracing::error!(what, "a job panicked");
@@ -40,12 +40,12 @@ impl Spawner for Tasks {
 
 /// A task whose panic is logged: the task is the unit of failure. A second task that waits for the first would say the
 /// same, and cost each of them another allocation.
-struct Watched {
+struct CatchPanic {
     what: &'static str,
     task: BoxFuture<'static, ()>,
 }
 
-impl Future for Watched {
+impl Future for CatchPanic {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -65,13 +65,13 @@ mod tests {
     #[test]
     fn a_panic_ends_its_own_task_only() {
         let runtime = start().unwrap();
-        let tasks = Tasks(runtime.handle().clone());
+        let tasks = TokioSpawner(runtime.handle().clone());
         let (say, heard) = std::sync::mpsc::sync_channel(2);
         tasks.spawn("one that fails", Box::pin(async { panic!("as it should") }));
-        tasks.blocking("another one", Box::new(|| panic!("as it should")));
+        tasks.spawn_blocking("another one", Box::new(|| panic!("as it should")));
         let other = say.clone();
         tasks.spawn("one that works", Box::pin(async move { other.send(1).unwrap() }));
-        tasks.blocking("one that works", Box::new(move || say.send(2).unwrap()));
+        tasks.spawn_blocking("one that works", Box::new(move || say.send(2).unwrap()));
         let mut all = [heard.recv().unwrap(), heard.recv().unwrap()];
         all.sort_unstable();
         assert_eq!(all, [1, 2]);

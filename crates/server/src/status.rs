@@ -9,51 +9,51 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use base::count::{Histogram, MICROS};
-use net::GateCounts;
+use base::count::{Histogram, LATENCY_BUCKETS_MICROS};
+use net::ConnectionCounts;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use throng_core::metrics::Tally;
+use throng_core::metrics::CountFamily;
 
-use crate::admin::{self, Request};
-use crate::config::Config;
-use crate::reload::Running;
-use crate::{out, runtime, units};
+use crate::admin::{self, AdminRequest};
+use crate::config::NodeConfig;
+use crate::reload::RunningNode;
+use crate::{output, runtime, units};
 
 /// Asks the running node and prints its figures.
 pub(crate) fn command(config: Option<&Path>, json: bool) -> Result<()> {
-    let config = Config::load(config)?;
+    let config = NodeConfig::load(config)?;
     runtime::start()?.block_on(async {
-        let mut stream = admin::node(&config).await?;
-        let answer = admin::ask(&mut stream, &Request::Status).await?;
+        let mut stream = admin::connect_running(&config).await?;
+        let answer = admin::send_request(&mut stream, &AdminRequest::Status).await?;
         let figures = answer.status.unwrap_or_default();
         if json {
-            out::line(&figures.to_string());
+            output::line(&figures.to_string());
             return Ok(());
         }
-        table(&figures).iter().for_each(|line| out::line(line));
+        format_table(&figures).iter().for_each(|line| output::line(line));
         Ok(())
     })
 }
 
 /// The figures for a person, each a line: what, in a column as wide as the longest needs, and how much with its unit.
-fn table(figures: &Value) -> Vec<String> {
+fn format_table(figures: &Value) -> Vec<String> {
     let mut rows = Vec::new();
     for (key, value) in figures.as_object().into_iter().flatten() {
         match value {
             Value::Object(parts) => {
-                rows.extend(
-                    parts.iter().map(|(part, value)| {
-                        (format!("{} {part}", key.replace('_', " ")), shown(key, value))
-                    }),
-                );
+                rows.extend(parts.iter().map(|(part, value)| {
+                    (format!("{} {part}", key.replace('_', " ")), format_value(key, value))
+                }));
             }
-            Value::Array(list) if key == "certificates" => rows.extend(list.iter().flat_map(certificate)),
+            Value::Array(list) if key == "certificates" => {
+                rows.extend(list.iter().flat_map(certificate_rows))
+            }
             value => {
                 // The unit stands behind the number.
                 let units = ["_bytes", "_seconds", "_ms"];
                 let name = units.iter().find_map(|unit| key.strip_suffix(unit)).unwrap_or(key);
-                rows.push((name.replace('_', " "), shown(key, value)));
+                rows.push((name.replace('_', " "), format_value(key, value)));
             }
         }
     }
@@ -61,7 +61,7 @@ fn table(figures: &Value) -> Vec<String> {
     rows.into_iter().map(|(name, value)| format!("{name:<width$}{value}")).collect()
 }
 
-fn shown(key: &str, value: &Value) -> String {
+fn format_value(key: &str, value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Number(number) => {
@@ -77,7 +77,7 @@ fn shown(key: &str, value: &Value) -> String {
     }
 }
 
-fn certificate(value: &Value) -> Vec<(String, String)> {
+fn certificate_rows(value: &Value) -> Vec<(String, String)> {
     let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
     let kind = if value["self_signed"] == true { "self-signed, for" } else { "for" };
     let names = value["names"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -86,50 +86,50 @@ fn certificate(value: &Value) -> Vec<(String, String)> {
         ("certificate".to_owned(), text("file")),
         (
             "certificate is".to_owned(),
-            format!("{kind} {}, until {}", names.collect::<Vec<_>>().join(", "), day(until)),
+            format!("{kind} {}, until {}", names.collect::<Vec<_>>().join(", "), format_date(until)),
         ),
         ("certificate SHA-256".to_owned(), text("sha256")),
     ]
 }
 
 /// The date of a time in seconds since 1970.
-pub(crate) fn day(seconds: u64) -> String {
-    let time = stanza::payload::time::utc(seconds.saturating_mul(1000), false);
+pub(crate) fn format_date(seconds: u64) -> String {
+    let time = stanza::payload::datetime::format_utc(seconds.saturating_mul(1000), false);
     time.split('T').next().unwrap_or_default().to_owned()
 }
 
 /// The figures of a node.
-pub(crate) fn figures(running: &Arc<Running>) -> Value {
-    let node = &running.wired.node;
+pub(crate) fn status_json(running: &Arc<RunningNode>) -> Value {
+    let node = &running.assembled.node;
     let [[messages_in, presence_in, iq_in], [messages_out, presence_out, iq_out]] = node.metrics.stanzas();
-    let (gate, lag) = (running.gate.counts(), running.vitals.lag());
+    let (gate, lag) = (running.xmpp_limiter.counts(), running.lag.sweep_lag());
     let metrics = &node.metrics;
     let mut failures: BTreeMap<&str, u64> = BTreeMap::new();
     for ([_, reason], count) in metrics.login_failures.all() {
         *failures.entry(reason).or_default() += count;
     }
     failures.retain(|_, count| *count > 0);
-    let database = running.wired.database.figures();
+    let database = running.assembled.database.stats();
     let pool = database.pools.iter().find(|pool| pool.name == "read");
     let wait = pool.map(|pool| pool.wait.snapshot()).unwrap_or_default();
     let waiting = database.writes_waiting + database.logins_waiting;
     let mut streams: BTreeMap<&str, usize> = BTreeMap::new();
-    for door in &running.doors {
-        *streams.entry(door.listen.kind.name()).or_default() += door.port.streams();
+    for door in &running.xmpp_listeners {
+        *streams.entry(door.listen.kind.name()).or_default() += door.listener_config.open_streams();
     }
     let mut figures = json!({
         "version": node.version,
         "up_seconds": node.seconds(),
         "accounts": running.accounts().values().sum::<u64>(),
         "domains": node.hosts().iter().map(|h| h.domain().to_owned()).collect::<Vec<_>>().join(", "),
-        "connections": node.links.len(),
+        "connections": node.outboxes.len(),
         "unauthenticated_connections": gate.unauthenticated,
         "streams": streams,
-        "sessions": node.table.sessions(),
-        "accounts_online": node.table.accounts(),
+        "sessions": node.routing_table.sessions(),
+        "accounts_online": node.routing_table.accounts(),
         "logins": metrics.logins.sum(),
         "login_failures": metrics.login_failures.sum(),
-        "logins_by_mechanism": seen(&metrics.logins),
+        "logins_by_mechanism": nonzero(&metrics.logins),
         "login_failures_by_reason": failures,
         "messages_in": messages_in,
         "messages_out": messages_out,
@@ -137,36 +137,36 @@ pub(crate) fn figures(running: &Arc<Running>) -> Value {
         "presence_out": presence_out,
         "iq_in": iq_in,
         "iq_out": iq_out,
-        "queued_bytes": node.links.queued_bytes(),
+        "queued_bytes": node.outboxes.queued_bytes(),
         "offline_stored": metrics.offline_stored.get(),
         "offline_delivered": metrics.offline_delivered.get(),
-        "blocked_on_store": metrics.blocked_on_store.get(),
-        "sent_back": metrics.bounced.sum(),
-        "presence_dropped": metrics.dropped.get(["presence", "queue-full"]),
-        "queue_full": metrics.queue_full.get(["message"]),
-        "rate_limited": seen(&metrics.rate_limited),
-        "connections_refused": refused(&gate).into_iter().collect::<BTreeMap<_, _>>(),
-        "stream_errors": seen(&metrics.stream_errors),
+        "blocked_on_store": metrics.stanzas_blocked_on_store.get(),
+        "sent_back": metrics.stanzas_bounced.sum(),
+        "presence_dropped": metrics.stanzas_dropped.get(["presence", "queue-full"]),
+        "queue_full": metrics.session_queue_full.get(["message"]),
+        "rate_limited": nonzero(&metrics.rate_limited),
+        "connections_refused": refused_by_reason(&gate).into_iter().collect::<BTreeMap<_, _>>(),
+        "stream_errors": nonzero(&metrics.stream_errors),
         "sweep_lag_ms": millis(lag.last),
         "sweep_lag_max_ms": millis(lag.worst),
-        "database_round_trips": running.wired.database.round_trips(),
-        "database_commits": running.wired.database.commits(),
+        "database_round_trips": running.assembled.database.round_trips(),
+        "database_commits": running.assembled.database.commits(),
         "database_waiting": waiting + pool.map_or(0, |pool| pool.waiting),
         "pool_size": pool.map_or(0, |pool| pool.size),
-        "pool_used": pool.map_or(0, |pool| pool.used),
+        "pool_used": pool.map_or(0, |pool| pool.in_use),
         "pool_waits": wait.count(),
         "pool_wait_seconds": wait.sum as f64 / 1e6,
-        "sessions_by_transport": seen(&metrics.sessions),
-        "cpu_seconds": crate::process::cpu_seconds(),
-        "memory_bytes": crate::process::resident(),
+        "sessions_by_transport": nonzero(&metrics.sessions),
+        "cpu_seconds": crate::proc_self::cpu_seconds(),
+        "memory_bytes": crate::proc_self::resident_bytes(),
     });
-    figures["certificates"] = running.shown_certificates().iter().map(certificate_data).collect();
+    figures["certificates"] = running.shown_certificates().iter().map(certificate_json).collect();
     figures
 }
 
-fn certificate_data(one: &net::tls::Shown) -> Value {
+fn certificate_json(one: &net::tls::CertificateSummary) -> Value {
     json!({
-        "file": crate::accounts::whole(&one.file),
+        "file": crate::accounts::absolute_path(&one.file),
         "names": one.names,
         "not_after": one.not_after,
         "sha256": one.sha256,
@@ -175,12 +175,12 @@ fn certificate_data(one: &net::tls::Shown) -> Value {
 }
 
 /// Refused connections by reason.
-pub(crate) fn refused(gate: &GateCounts) -> [(&'static str, u64); 3] {
+pub(crate) fn refused_by_reason(gate: &ConnectionCounts) -> [(&'static str, u64); 3] {
     [("full", gate.refused_full), ("address", gate.refused_address), ("rate", gate.refused_rate)]
 }
 
 /// The counts of a label that are not zero.
-fn seen(tally: &Tally<1>) -> BTreeMap<&'static str, u64> {
+fn nonzero(tally: &CountFamily<1>) -> BTreeMap<&'static str, u64> {
     tally.all().into_iter().filter(|(_, count)| *count > 0).map(|([label], count)| (label, count)).collect()
 }
 
@@ -189,27 +189,30 @@ fn millis(span: Duration) -> f64 {
 }
 
 /// How late the node's own work is: the sweep is due once a second, and whatever keeps the worker threads busy delays it.
-pub(crate) struct Vitals {
-    late: Mutex<Late>,
-    probes: Arc<Histogram>,
+pub(crate) struct LagMonitor {
+    sweeps: Mutex<SweepLagWindow>,
+    scheduler_lag: Arc<Histogram>,
 }
 
-impl Default for Vitals {
-    fn default() -> Vitals {
-        Vitals { late: Mutex::default(), probes: Arc::new(Histogram::new(MICROS)) }
+impl Default for LagMonitor {
+    fn default() -> LagMonitor {
+        LagMonitor {
+            sweeps: Mutex::default(),
+            scheduler_lag: Arc::new(Histogram::new(LATENCY_BUCKETS_MICROS)),
+        }
     }
 }
 
 #[derive(Default)]
-struct Late {
+struct SweepLagWindow {
     /// The last minute, one for each second.
-    spans: Vec<Duration>,
+    lags: Vec<Duration>,
     next: usize,
 }
 
 /// Lateness of the sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lag {
+pub(crate) struct SweepLag {
     /// Of the last one.
     pub(crate) last: Duration,
     /// The most of a minute.
@@ -218,30 +221,30 @@ pub(crate) struct Lag {
 
 const MINUTE: usize = 60;
 
-impl Vitals {
+impl LagMonitor {
     /// Notes how late a sweep was.
-    pub(crate) fn late(&self, span: Duration) {
-        let mut late = self.late.lock();
+    pub(crate) fn record_sweep_lag(&self, span: Duration) {
+        let mut late = self.sweeps.lock();
         let at = late.next;
         late.next = (at + 1) % MINUTE;
-        match late.spans.get_mut(at) {
+        match late.lags.get_mut(at) {
             Some(slot) => *slot = span,
-            None => late.spans.push(span),
+            None => late.lags.push(span),
         }
     }
     /// Notes how late a probe was.
-    pub(crate) fn probed(&self, span: Duration) {
-        self.probes.record(u64::try_from(span.as_micros()).unwrap_or(u64::MAX));
+    pub(crate) fn record_scheduler_lag(&self, span: Duration) {
+        self.scheduler_lag.record(u64::try_from(span.as_micros()).unwrap_or(u64::MAX));
     }
     /// Microseconds that probes were late.
-    pub(crate) fn probes(&self) -> &Arc<Histogram> {
-        &self.probes
+    pub(crate) fn scheduler_lag(&self) -> &Arc<Histogram> {
+        &self.scheduler_lag
     }
     /// What was noted.
-    pub(crate) fn lag(&self) -> Lag {
-        let late = self.late.lock();
-        let last = late.spans.get((late.next + MINUTE - 1) % MINUTE).copied().unwrap_or_default();
-        Lag { last, worst: late.spans.iter().max().copied().unwrap_or_default() }
+    pub(crate) fn sweep_lag(&self) -> SweepLag {
+        let late = self.sweeps.lock();
+        let last = late.lags.get((late.next + MINUTE - 1) % MINUTE).copied().unwrap_or_default();
+        SweepLag { last, worst: late.lags.iter().max().copied().unwrap_or_default() }
     }
 }
 
@@ -250,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_stand_in_one_column_with_their_units() {
+    fn values_are_printed_in_one_column_with_their_units() {
         let figures = json!({
             "connections_refused": { "rate": 1234, "a-reason-that-is-longer-than-the-others": 3 },
             "domains": "a.org, b.org",
@@ -262,7 +265,7 @@ mod tests {
                 "file": "c.pem", "names": ["a.org"], "not_after": 1_829_520_000, "sha256": "AB:CD", "self_signed": true
             }],
         });
-        let lines = table(&figures);
+        let lines = format_table(&figures);
         let column = "connections refused a-reason-that-is-longer-than-the-others".len() + 2;
         for (name, value) in [
             ("connections refused rate", "1 234"),
@@ -285,16 +288,16 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_of_a_minute_is_forgotten_after_it() {
-        let vitals = Vitals::default();
-        assert_eq!(vitals.lag(), Lag::default());
+    fn the_highest_lag_of_a_minute_expires_after_it() {
+        let vitals = LagMonitor::default();
+        assert_eq!(vitals.sweep_lag(), SweepLag::default());
         let ms = Duration::from_millis;
-        vitals.late(ms(50));
-        vitals.late(ms(3));
-        assert_eq!(vitals.lag(), Lag { last: ms(3), worst: ms(50) });
+        vitals.record_sweep_lag(ms(50));
+        vitals.record_sweep_lag(ms(3));
+        assert_eq!(vitals.sweep_lag(), SweepLag { last: ms(3), worst: ms(50) });
         for _ in 0..59 {
-            vitals.late(ms(1));
+            vitals.record_sweep_lag(ms(1));
         }
-        assert_eq!(vitals.lag(), Lag { last: ms(1), worst: ms(3) });
+        assert_eq!(vitals.sweep_lag(), SweepLag { last: ms(1), worst: ms(3) });
     }
 }

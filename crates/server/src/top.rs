@@ -3,7 +3,7 @@
 //! The node answers the same question as for `throng status` once a second; what a second and ten of them brought is
 //! computed here. The terminal has its second screen and no echo meanwhile, and gets both back at the end.
 //!
-//! Left out: colours, and keys other than q. The trap: everything that can end this loop must go through [`Screen`]'s drop,
+//! Left out: colours, and keys other than q. The trap: everything that can end this loop must go through [`AlternateScreen`]'s drop,
 //! so signals are keys here: Ctrl-C arrives as a byte.
 
 use std::collections::VecDeque;
@@ -17,72 +17,72 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use serde_json::Value;
 
-use crate::admin::{Answer, Request};
-use crate::config::Config;
-use crate::out;
+use crate::admin::{AdminRequest, AdminResponse};
+use crate::config::NodeConfig;
+use crate::output;
 use crate::units::{bytes, whole};
 
 /// Seconds over which the second column is averaged.
-const SPAN: usize = 10;
+const AVERAGE_SECONDS: usize = 10;
 /// What is assumed where the terminal does not say.
-const SIZE: (usize, usize) = (80, 24);
+const DEFAULT_TERMINAL_SIZE: (usize, usize) = (80, 24);
 
 /// Shows the figures.
 pub(crate) fn command(config: Option<&Path>, once: bool) -> Result<()> {
-    let socket = Config::load(config)?.socket();
+    let socket = NodeConfig::load(config)?.socket();
     let stream = UnixStream::connect(&socket).with_context(|| crate::admin::not_running(&socket, config))?;
-    let mut node = Source { stream: BufReader::new(stream), clock: SystemClock::new() };
+    let mut node = StatusConnection { stream: BufReader::new(stream), clock: SystemClock::new() };
     let mut history = History::default();
-    history.push(node.ask()?);
+    history.push(node.poll_status()?);
     if once || !std::io::stdout().is_terminal() {
-        pause(1000, None);
-        history.push(node.ask()?);
-        frame(&history, SIZE).iter().for_each(|line| out::line(line.trim_end()));
+        wait_for_input(1000, None);
+        history.push(node.poll_status()?);
+        render(&history, DEFAULT_TERMINAL_SIZE).iter().for_each(|line| output::line(line.trim_end()));
         return Ok(());
     }
-    let mut screen = Screen::open().context("the terminal cannot be used; try --once")?;
+    let mut screen = AlternateScreen::open().context("the terminal cannot be used; try --once")?;
     loop {
-        screen.show(&frame(&history, size()))?;
+        screen.show(&render(&history, terminal_size()))?;
         let asked = node.clock.now();
         while node.clock.now().since(asked) < 1000 {
             let left = 1000 - node.clock.now().since(asked);
-            if pause(left, Some(std::io::stdin())) && quits(&read_keys()) {
+            if wait_for_input(left, Some(std::io::stdin())) && quits(&read_keys()) {
                 return Ok(());
             }
         }
-        history.push(node.ask()?);
+        history.push(node.poll_status()?);
     }
 }
 
 /// The connection to the node.
-struct Source {
+struct StatusConnection {
     stream: BufReader<UnixStream>,
     clock: SystemClock,
 }
 
-impl Source {
-    fn ask(&mut self) -> Result<Sample> {
-        let mut line = serde_json::to_vec(&Request::Status)?;
+impl StatusConnection {
+    fn poll_status(&mut self) -> Result<StatusSample> {
+        let mut line = serde_json::to_vec(&AdminRequest::Status)?;
         line.push(b'\n');
         self.stream.get_mut().write_all(&line).context("the node is gone")?;
         let mut answer = String::new();
         self.stream.read_line(&mut answer).context("the node is gone")?;
-        let answer: Answer = serde_json::from_str(&answer).map_err(|_| anyhow!("the node is gone"))?;
+        let answer: AdminResponse = serde_json::from_str(&answer).map_err(|_| anyhow!("the node is gone"))?;
         if let Some(error) = answer.error {
             return Err(anyhow!(error));
         }
-        Ok(Sample { at: self.clock.now(), figures: answer.status.unwrap_or_default() })
+        Ok(StatusSample { at: self.clock.now(), figures: answer.status.unwrap_or_default() })
     }
 }
 
 /// One answer of the node.
 #[derive(Clone, Debug)]
-struct Sample {
+struct StatusSample {
     at: Millis,
     figures: Value,
 }
 
-impl Sample {
+impl StatusSample {
     fn number(&self, path: &str) -> f64 {
         self.find(path).and_then(Value::as_f64).unwrap_or_default()
     }
@@ -94,7 +94,7 @@ impl Sample {
         path.split('.').try_fold(&self.figures, |value, key| value.get(key))
     }
     /// The parts of an object as `name value`, those above zero unless all are.
-    fn parts(&self, key: &str) -> String {
+    fn nonzero_parts(&self, key: &str) -> String {
         let all = self.figures[key].as_object();
         let shown = all.into_iter().flatten().filter(|(_, value)| value.as_f64().unwrap_or_default() > 0.0);
         let list: Vec<String> =
@@ -109,16 +109,16 @@ fn value_of(value: &Value) -> f64 {
 
 /// The last answers, the newest last.
 #[derive(Default)]
-struct History(VecDeque<Sample>);
+struct History(VecDeque<StatusSample>);
 
 impl History {
-    fn push(&mut self, sample: Sample) {
+    fn push(&mut self, sample: StatusSample) {
         // A node that was started again counts from zero.
         if self.0.back().is_some_and(|last| sample.number("up_seconds") < last.number("up_seconds")) {
             self.0.clear();
         }
         self.0.push_back(sample);
-        if self.0.len() > SPAN + 1 {
+        if self.0.len() > AVERAGE_SECONDS + 1 {
             self.0.pop_front();
         }
     }
@@ -135,8 +135,8 @@ impl History {
 impl History {
     /// What a sum grew by for each that a count grew by, over all samples.
     fn mean(&self, sum: &str, count: &str) -> f64 {
-        let count = self.rate(count, SPAN);
-        if count <= 0.0 { 0.0 } else { self.rate(sum, SPAN) / count }
+        let count = self.rate(count, AVERAGE_SECONDS);
+        if count <= 0.0 { 0.0 } else { self.rate(sum, AVERAGE_SECONDS) / count }
     }
 }
 
@@ -157,7 +157,7 @@ const RATES: [(&str, &str); 12] = [
 ];
 
 /// One picture. No line is wider than the terminal, and there are no more lines than it has.
-fn frame(history: &History, (width, height): (usize, usize)) -> Vec<String> {
+fn render(history: &History, (width, height): (usize, usize)) -> Vec<String> {
     let Some(now) = history.0.back() else { return Vec::new() };
     let count = |path: &str| whole(now.number(path));
     let mut lines = vec![
@@ -165,7 +165,7 @@ fn frame(history: &History, (width, height): (usize, usize)) -> Vec<String> {
             "Throng {}   {}   up {}",
             now.text("version"),
             now.text("domains"),
-            span(now.number("up_seconds") as u64)
+            format_uptime(now.number("up_seconds") as u64)
         ),
         format!(
             "online  users {}  sessions {}  connections {}",
@@ -173,7 +173,11 @@ fn frame(history: &History, (width, height): (usize, usize)) -> Vec<String> {
             count("sessions"),
             count("connections")
         ),
-        format!("streams {}  unauthenticated {}", now.parts("streams"), count("unauthenticated_connections")),
+        format!(
+            "streams {}  unauthenticated {}",
+            now.nonzero_parts("streams"),
+            count("unauthenticated_connections")
+        ),
         format!(
             "CPU {:.0} %  memory {}  queues {}  lag {} ms, of a minute {} ms",
             history.rate("cpu_seconds", 1) * 100.0,
@@ -184,8 +188,8 @@ fn frame(history: &History, (width, height): (usize, usize)) -> Vec<String> {
         ),
         format!(
             "storage {}/s  commits {}/s  waiting {}  reads {} of {}, {:.1} ms for a place",
-            rate(history.rate("database_round_trips", 1)),
-            rate(history.rate("database_commits", 1)),
+            format_rate(history.rate("database_round_trips", 1)),
+            format_rate(history.rate("database_commits", 1)),
             count("database_waiting"),
             count("pool_used"),
             count("pool_size"),
@@ -195,8 +199,8 @@ fn frame(history: &History, (width, height): (usize, usize)) -> Vec<String> {
         format!("{:<20}{:>12}{:>12}{:>16}", "", "now/s", "10 s/s", "total"),
     ];
     for (title, path) in RATES {
-        let (one, ten) = (history.rate(path, 1), history.rate(path, SPAN));
-        lines.push(format!("{title:<20}{:>12}{:>12}{:>16}", rate(one), rate(ten), count(path)));
+        let (one, ten) = (history.rate(path, 1), history.rate(path, AVERAGE_SECONDS));
+        lines.push(format!("{title:<20}{:>12}{:>12}{:>16}", format_rate(one), format_rate(ten), count(path)));
     }
     lines.push(String::new());
     lines.push(format!(
@@ -204,8 +208,8 @@ fn frame(history: &History, (width, height): (usize, usize)) -> Vec<String> {
         count("presence_dropped"),
         count("queue_full")
     ));
-    lines.push(format!("limited  {}", now.parts("rate_limited")));
-    lines.push(format!("refused  {}", now.parts("connections_refused")));
+    lines.push(format!("limited  {}", now.nonzero_parts("rate_limited")));
+    lines.push(format!("refused  {}", now.nonzero_parts("connections_refused")));
     lines.push("q quits".to_owned());
     if lines.len() > height {
         // The last line says how to leave: it stays.
@@ -214,25 +218,25 @@ fn frame(history: &History, (width, height): (usize, usize)) -> Vec<String> {
     lines.into_iter().map(|line| line.chars().take(width).collect()).collect()
 }
 
-fn span(seconds: u64) -> String {
+fn format_uptime(seconds: u64) -> String {
     let (days, hours) = (seconds / 86_400, seconds / 3600 % 24);
     let clock = format!("{hours:02}:{:02}:{:02}", seconds / 60 % 60, seconds % 60);
     if days > 0 { format!("{days} d {clock}") } else { clock }
 }
 
-fn rate(value: f64) -> String {
+fn format_rate(value: f64) -> String {
     if value > 0.0 && value < 9.95 { format!("{value:.1}") } else { whole(value) }
 }
 
 /// Columns and lines of the terminal.
-fn size() -> (usize, usize) {
-    let Ok(size) = tcgetwinsize(std::io::stdout()) else { return SIZE };
+fn terminal_size() -> (usize, usize) {
+    let Ok(size) = tcgetwinsize(std::io::stdout()) else { return DEFAULT_TERMINAL_SIZE };
     let or = |value: u16, otherwise: usize| if value == 0 { otherwise } else { usize::from(value) };
-    (or(size.ws_col, SIZE.0), or(size.ws_row, SIZE.1))
+    (or(size.ws_col, DEFAULT_TERMINAL_SIZE.0), or(size.ws_row, DEFAULT_TERMINAL_SIZE.1))
 }
 
 /// Waits; true if there is something to read before the time is up.
-fn pause(ms: u64, keys: Option<std::io::Stdin>) -> bool {
+fn wait_for_input(ms: u64, keys: Option<std::io::Stdin>) -> bool {
     let timeout = Timespec {
         tv_sec: i64::try_from(ms / 1000).unwrap_or(1),
         tv_nsec: i64::try_from(ms % 1000 * 1_000_000).unwrap_or(0),
@@ -256,17 +260,17 @@ fn quits(keys: &[u8]) -> bool {
 }
 
 /// The second screen of the terminal, without echo.
-struct Screen {
+struct AlternateScreen {
     before: Termios,
 }
 
-impl Screen {
-    fn open() -> Result<Screen> {
+impl AlternateScreen {
+    fn open() -> Result<AlternateScreen> {
         let before = tcgetattr(std::io::stdin())?;
         let mut raw = before.clone();
         raw.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
         tcsetattr(std::io::stdin(), OptionalActions::Now, &raw)?;
-        let screen = Screen { before };
+        let screen = AlternateScreen { before };
         // The second screen, no cursor.
         screen.write("\x1b[?1049h\x1b[?25l")?;
         Ok(screen)
@@ -291,7 +295,7 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for AlternateScreen {
     fn drop(&mut self) {
         let _ = self.write("\x1b[?25h\x1b[?1049l");
         let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.before);
@@ -303,7 +307,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn sample(second: u64, messages: u64) -> Sample {
+    fn sample(second: u64, messages: u64) -> StatusSample {
         let figures = json!({
             "version": "0.1.0", "domains": "example.org, example.net", "up_seconds": 90_000 + second,
             "accounts_online": 1_234_567, "sessions": 1_300_000, "connections": 1_300_010, "unauthenticated_connections": 10,
@@ -314,7 +318,7 @@ mod tests {
             "cpu_seconds": second as f64 * 1.5, "rate_limited": {"bytes": 3, "presence": 0},
             "connections_refused": {"full": 0, "address": 0, "rate": 0},
         });
-        Sample { at: Millis(second * 1000), figures }
+        StatusSample { at: Millis(second * 1000), figures }
     }
     fn history(samples: &[(u64, u64)]) -> History {
         let mut history = History::default();
@@ -323,9 +327,9 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_fits_eighty_by_twenty_four_and_says_everything() {
+    fn the_screen_fits_eighty_by_twenty_four_and_shows_every_value() {
         let history = history(&[(0, 0), (1, 1000), (2, 3000)]);
-        let lines = frame(&history, (80, 24));
+        let lines = render(&history, (80, 24));
         assert_eq!(lines.len(), 24, "{lines:#?}");
         assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
         let text = lines.join("\n");
@@ -345,21 +349,21 @@ mod tests {
     }
 
     #[test]
-    fn a_small_terminal_gets_less_and_how_to_leave() {
-        let lines = frame(&history(&[(0, 0), (1, 5)]), (30, 8));
+    fn a_small_terminal_shows_fewer_rows_and_how_to_quit() {
+        let lines = render(&history(&[(0, 0), (1, 5)]), (30, 8));
         assert_eq!(lines.len(), 8);
         assert!(lines.iter().all(|line| line.chars().count() <= 30));
         assert_eq!(lines.last().map(String::as_str), Some("q quits"));
-        assert!(frame(&history(&[(0, 0)]), (5, 1)).len() == 1);
-        assert!(frame(&History::default(), (80, 24)).is_empty());
+        assert!(render(&history(&[(0, 0)]), (5, 1)).len() == 1);
+        assert!(render(&History::default(), (80, 24)).is_empty());
     }
 
     #[test]
-    fn averages_are_over_ten_seconds_and_a_restart_begins_anew() {
+    fn averages_cover_ten_seconds_and_restart_with_the_node() {
         let samples: Vec<_> = (0..=30).map(|n| (n, if n > 20 { (n - 20) * 100 } else { 0 })).collect();
         let mut history = history(&samples);
-        assert_eq!(history.0.len(), SPAN + 1);
-        assert!((history.rate("messages_in", SPAN) - 100.0).abs() < 1e-6);
+        assert_eq!(history.0.len(), AVERAGE_SECONDS + 1);
+        assert!((history.rate("messages_in", AVERAGE_SECONDS) - 100.0).abs() < 1e-6);
         let mut fresh = sample(31, 7);
         fresh.figures["up_seconds"] = json!(1);
         history.push(fresh);
@@ -369,9 +373,12 @@ mod tests {
     #[test]
     fn numbers_are_short_and_readable() {
         assert_eq!([whole(0.0), whole(999.0), whole(1_234_567.4)], ["0", "999", "1 234 567"]);
-        assert_eq!([rate(0.0), rate(0.5), rate(9.96), rate(1500.0)], ["0", "0.5", "10", "1 500"]);
+        assert_eq!(
+            [format_rate(0.0), format_rate(0.5), format_rate(9.96), format_rate(1500.0)],
+            ["0", "0.5", "10", "1 500"]
+        );
         assert_eq!([bytes(10.0), bytes(20_000.0), bytes(3e9)], ["10 B", "20 kB", "3 000 MB"]);
-        assert_eq!([span(59), span(90_061)], ["00:00:59", "1 d 01:01:01"]);
+        assert_eq!([format_uptime(59), format_uptime(90_061)], ["00:00:59", "1 d 01:01:01"]);
         assert!(quits(b"q") && quits(&[3]) && quits(b"") && !quits(b"x\r"));
     }
 }

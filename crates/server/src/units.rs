@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_have_two_units() {
+    fn durations_have_two_units() {
         let spans = [0.0, 0.25, 9.0, 61.0, 3_600.0, 90_061.0].map(span);
         assert_eq!(spans, ["0 s", "0.25 s", "9 s", "1 min 1 s", "1 h", "1 d 1 h"]);
     }

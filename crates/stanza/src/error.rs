@@ -1,7 +1,7 @@
 //! Stanza errors and stream errors as values, and the replies that carry them.
 //!
 //! RFC 6120 section 8.3 (stanza errors), section 4.9 (stream errors). An error reply holds the original
-//! children while they are short ([`ECHO_BYTES`]), so that a bounce never amplifies.
+//! children while they are short ([`MAX_ECHO_BYTES`]), so that a bounce never amplifies.
 
 use std::borrow::Cow;
 
@@ -9,10 +9,10 @@ use xml::{Ns, Writer};
 
 use crate::condition::{ErrorType, StanzaCondition, StreamCondition};
 use crate::head::Head;
-use crate::payload::inner;
+use crate::payload::stanza_content;
 
 /// Original children are echoed in an error reply up to this many bytes.
-pub const ECHO_BYTES: usize = 2048;
+pub const MAX_ECHO_BYTES: usize = 2048;
 
 /// A stanza error (RFC 6120 section 8.3.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,15 +24,21 @@ pub struct StanzaError {
     /// One sentence for a person, in English.
     pub text: Option<Cow<'static, str>>,
     /// Application-specific condition: namespace and element name.
-    pub application: Option<(&'static str, &'static str)>,
+    pub application_condition: Option<(&'static str, &'static str)>,
     /// The reply does not hold what was sent: it may be secret.
-    pub silent: bool,
+    pub omit_request: bool,
 }
 
 impl StanzaError {
     /// The condition with its usual type.
     pub const fn new(condition: StanzaCondition) -> Self {
-        Self { kind: condition.default_type(), condition, text: None, application: None, silent: false }
+        Self {
+            kind: condition.default_type(),
+            condition,
+            text: None,
+            application_condition: None,
+            omit_request: false,
+        }
     }
     /// Adds a sentence.
     #[must_use]
@@ -48,14 +54,14 @@ impl StanzaError {
     }
     /// Adds an application-specific condition.
     #[must_use]
-    pub const fn application(mut self, ns: &'static str, name: &'static str) -> Self {
-        self.application = Some((ns, name));
+    pub const fn application_condition(mut self, ns: &'static str, name: &'static str) -> Self {
+        self.application_condition = Some((ns, name));
         self
     }
     /// Leaves the original children out of the reply (XEP-0077 section 3.3: they may hold a password).
     #[must_use]
     pub const fn without_request(mut self) -> Self {
-        self.silent = true;
+        self.omit_request = true;
         self
     }
 
@@ -73,7 +79,7 @@ impl StanzaError {
             writer.text(text);
             writer.end();
         }
-        if let Some((ns, name)) = self.application {
+        if let Some((ns, name)) = self.application_condition {
             writer.start(name);
             writer.xmlns(ns);
             writer.end();
@@ -84,7 +90,7 @@ impl StanzaError {
     /// The error reply to a stanza; `None` where none may be sent: to errors and IQ results
     /// (RFC 6120 section 8.3.1).
     pub fn reply(&self, bytes: &[u8], head: &Head, from: Option<&str>, to: Option<&str>) -> Option<Vec<u8>> {
-        if head.kind.is_error() || matches!(head.kind, crate::Kind::Iq(crate::IqType::Result)) {
+        if head.kind.is_error() || matches!(head.kind, crate::StanzaKind::Iq(crate::IqType::Result)) {
             return None;
         }
         let mut out = Vec::with_capacity(256);
@@ -101,8 +107,8 @@ impl StanzaError {
             writer.attr_raw("id", id);
         }
         writer.attr("type", "error");
-        if !self.silent {
-            inner::write(&mut writer, head, bytes, ECHO_BYTES);
+        if !self.omit_request {
+            stanza_content::write(&mut writer, head, bytes, MAX_ECHO_BYTES);
         }
         self.write(&mut writer);
         writer.end();
@@ -124,18 +130,18 @@ pub struct StreamError {
     /// One sentence for a person, in English.
     pub text: Option<Cow<'static, str>>,
     /// An application-specific condition (RFC 6120 section 4.9.4): one element with its namespace, ready to send.
-    pub detail: Option<Box<str>>,
+    pub application_condition: Option<Box<str>>,
 }
 
 impl StreamError {
     /// The bare condition.
     pub const fn new(condition: StreamCondition) -> Self {
-        Self { condition, text: None, detail: None }
+        Self { condition, text: None, application_condition: None }
     }
     /// Adds an application-specific condition.
     #[must_use]
-    pub fn detail(mut self, element: impl Into<Box<str>>) -> Self {
-        self.detail = Some(element.into());
+    pub fn application_condition(mut self, element: impl Into<Box<str>>) -> Self {
+        self.application_condition = Some(element.into());
         self
     }
     /// Adds a sentence.
@@ -158,7 +164,7 @@ impl StreamError {
             writer.text(text);
             writer.end();
         }
-        writer.raw(self.detail.as_deref().unwrap_or_default().as_bytes());
+        writer.raw(self.application_condition.as_deref().unwrap_or_default().as_bytes());
         writer.end();
     }
 }
@@ -173,12 +179,12 @@ impl From<StreamCondition> for StreamError {
 impl From<xml::Error> for StreamError {
     fn from(error: xml::Error) -> Self {
         let condition = match error.kind() {
-            xml::ErrorKind::NotWellFormed => StreamCondition::NotWellFormed,
-            xml::ErrorKind::RestrictedXml => StreamCondition::RestrictedXml,
-            xml::ErrorKind::PolicyViolation => StreamCondition::PolicyViolation,
-            xml::ErrorKind::BadNamespacePrefix => StreamCondition::BadNamespacePrefix,
-            xml::ErrorKind::UnsupportedEncoding => StreamCondition::UnsupportedEncoding,
-            xml::ErrorKind::InvalidXml => StreamCondition::InvalidXml,
+            xml::StreamErrorKind::NotWellFormed => StreamCondition::NotWellFormed,
+            xml::StreamErrorKind::RestrictedXml => StreamCondition::RestrictedXml,
+            xml::StreamErrorKind::PolicyViolation => StreamCondition::PolicyViolation,
+            xml::StreamErrorKind::BadNamespacePrefix => StreamCondition::BadNamespacePrefix,
+            xml::StreamErrorKind::UnsupportedEncoding => StreamCondition::UnsupportedEncoding,
+            xml::StreamErrorKind::InvalidXml => StreamCondition::InvalidXml,
         };
         StreamError::new(condition).text(error.to_string())
     }
@@ -188,10 +194,10 @@ impl From<xml::Error> for StreamError {
 mod tests {
     use super::*;
     use crate::head::Element;
-    use xml::{Limits, Scope};
+    use xml::{Limits, NamespaceContext};
 
     fn reply(text: &str) -> Option<String> {
-        let scope = Scope::client();
+        let scope = NamespaceContext::client();
         let limits = Limits::default();
         let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &limits) else { panic!() };
         StanzaError::new(StanzaCondition::ServiceUnavailable)
@@ -224,7 +230,7 @@ mod tests {
 
     #[test]
     fn every_reply_to_what_was_admitted_can_be_read() {
-        let scope = Scope::client();
+        let scope = NamespaceContext::client();
         let prefixes: String = (0..32).map(|i| format!(" xmlns:p{i}='u:{i}'")).collect();
         let attributes: String = (0..29).map(|i| format!(" a{i}=''")).collect();
         let deep = format!("{}{}", "<p1:a>".repeat(63), "</p1:a>".repeat(63));

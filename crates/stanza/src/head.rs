@@ -7,9 +7,9 @@
 
 use std::borrow::Cow;
 
-use xml::{Event, Limits, Ns, NsSet, Reader, Scope};
+use xml::{Event, Limits, NamespaceContext, Ns, NsSet, Reader};
 
-use crate::kind::{IqType, Kind, MessageType, PresenceType};
+use crate::kind::{IqType, MessageType, PresenceType, StanzaKind};
 
 /// A range of bytes; the empty range means *absent*.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Span {
 
 /// A range inside a start tag, which is at most 64 kB long; `end == 0` means *absent*.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Short {
+pub(crate) struct ShortSpan {
     pub(crate) start: u16,
     pub(crate) end: u16,
 }
@@ -40,7 +40,7 @@ impl Span {
         Some(Span { start: u32::try_from(range.start).ok()?, end: u32::try_from(range.end).ok()? })
     }
     /// The same some bytes further on or further back.
-    pub(crate) fn moved(self, by: isize) -> Option<Span> {
+    pub(crate) fn shifted(self, by: isize) -> Option<Span> {
         Span::new((self.start as usize).checked_add_signed(by)?..(self.end as usize).checked_add_signed(by)?)
     }
     /// Whether there is nothing in it.
@@ -49,19 +49,19 @@ impl Span {
     }
 }
 
-impl Short {
+impl ShortSpan {
     pub(crate) fn get(self, bytes: &[u8]) -> Option<&str> {
         if self.end == 0 {
             return None;
         }
         std::str::from_utf8(bytes.get(self.start as usize..self.end as usize)?).ok()
     }
-    pub(crate) fn new(range: std::ops::Range<usize>) -> Option<Short> {
-        Some(Short { start: u16::try_from(range.start).ok()?, end: u16::try_from(range.end).ok()? })
+    pub(crate) fn new(range: std::ops::Range<usize>) -> Option<ShortSpan> {
+        Some(ShortSpan { start: u16::try_from(range.start).ok()?, end: u16::try_from(range.end).ok()? })
     }
     /// The same some bytes further on or further back.
-    pub(crate) fn moved(self, by: isize) -> Option<Short> {
-        Short::new(
+    pub(crate) fn shifted(self, by: isize) -> Option<ShortSpan> {
+        ShortSpan::new(
             usize::from(self.start).checked_add_signed(by)?..usize::from(self.end).checked_add_signed(by)?,
         )
     }
@@ -82,24 +82,24 @@ pub struct Child {
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
     /// Kind and type.
-    pub kind: Kind,
+    pub kind: StanzaKind,
     /// Known namespaces among the child elements.
     pub(crate) payloads: [u64; 2],
     /// The first child element.
-    pub first: Option<Child>,
-    pub(crate) to: Short,
-    pub(crate) from: Short,
-    pub(crate) id: Short,
-    pub(crate) lang: Short,
+    pub first_child: Option<Child>,
+    pub(crate) to: ShortSpan,
+    pub(crate) from: ShortSpan,
+    pub(crate) id: ShortSpan,
+    pub(crate) lang: ShortSpan,
     /// The whole attribute with the white space before it.
-    pub(crate) to_attr: Short,
-    pub(crate) from_attr: Short,
+    pub(crate) to_attr: ShortSpan,
+    pub(crate) from_attr: ShortSpan,
     /// One past `<name`.
     pub(crate) name_end: u16,
     /// One past the `>` of the start tag.
     pub(crate) tag_end: u16,
     /// Number of child elements, at most 65 535.
-    pub children: u16,
+    pub child_count: u16,
     /// The start tag ends in `/>`.
     pub(crate) empty: bool,
     /// A `<body/>` in the content namespace is among the children.
@@ -140,7 +140,7 @@ impl Head {
         xml::escape::unescape_attr(raw).ok()
     }
     /// Position just behind `<name`, where attributes may be inserted.
-    pub fn insert_at(&self) -> usize {
+    pub fn attr_insert_offset(&self) -> usize {
         usize::from(self.name_end)
     }
     /// Whether the stanza has neither content nor an end tag.
@@ -148,7 +148,7 @@ impl Head {
         self.empty
     }
     /// The bytes between start and end tag; empty for an empty element.
-    pub fn inner<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+    pub fn inner_xml<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         if self.empty {
             return &[];
         }
@@ -156,23 +156,23 @@ impl Head {
         bytes.get(usize::from(self.tag_end)..end).unwrap_or_default()
     }
     /// Position of the end tag, where children may be appended; `None` for an empty element.
-    pub fn append_at(&self, bytes: &[u8]) -> Option<usize> {
+    pub fn child_append_offset(&self, bytes: &[u8]) -> Option<usize> {
         if self.empty { None } else { bytes.iter().rposition(|b| *b == b'<') }
     }
-    pub(crate) fn blank(kind: Kind) -> Head {
+    pub(crate) fn with_kind(kind: StanzaKind) -> Head {
         Head {
             kind,
             payloads: [0; 2],
-            first: None,
-            to: Short::default(),
-            from: Short::default(),
-            id: Short::default(),
-            lang: Short::default(),
-            to_attr: Short::default(),
-            from_attr: Short::default(),
+            first_child: None,
+            to: ShortSpan::default(),
+            from: ShortSpan::default(),
+            id: ShortSpan::default(),
+            lang: ShortSpan::default(),
+            to_attr: ShortSpan::default(),
+            from_attr: ShortSpan::default(),
             name_end: 0,
             tag_end: 0,
-            children: 0,
+            child_count: 0,
             empty: false,
             has_body: false,
         }
@@ -185,9 +185,9 @@ pub enum Element<'a> {
     /// A stanza in the content namespace.
     Stanza(Head),
     /// A stanza whose `type` does not exist for its kind: to be answered with `bad-request`.
-    BadType(Head),
+    UnknownType(Head),
     /// A stanza that leans on namespace prefixes of the stream header: normalise it and read again.
-    NotPortable,
+    NotSelfContained,
     /// Anything else: SASL, STARTTLS, stream management.
     Other {
         /// Namespace, if known.
@@ -204,7 +204,11 @@ impl<'a> Element<'a> {
     ///
     /// # Errors
     /// What `xml::Reader` finds: not well-formed, restricted, over a limit, a start tag above 64 kB.
-    pub fn read(bytes: &'a [u8], scope: &'a Scope, limits: &Limits) -> Result<Element<'a>, xml::Error> {
+    pub fn read(
+        bytes: &'a [u8],
+        scope: &'a NamespaceContext,
+        limits: &Limits,
+    ) -> Result<Element<'a>, xml::Error> {
         let mut reader = Reader::new(bytes, scope, limits)?;
         let Some(Event::Start(root)) = reader.next()? else {
             return Err(xml::Error::NotWellFormed("no element"));
@@ -214,7 +218,7 @@ impl<'a> Element<'a> {
             while reader.next()?.is_some() {}
             return Ok(Element::Other { ns, ns_text, name });
         }
-        let mut head = Head::blank(Kind::Message(MessageType::Normal));
+        let mut head = Head::with_kind(StanzaKind::Message(MessageType::Normal));
         let mut ty = None;
         head.empty = root.empty;
         head.name_end = u16::try_from(1 + root.name.len()).map_err(|_| xml::Error::TagTooLong)?;
@@ -222,8 +226,8 @@ impl<'a> Element<'a> {
         let prefixed = root.prefix.is_some();
         for attr in root.attrs() {
             let blank = bytes[..attr.name_start].iter().rev().take_while(|b| b.is_ascii_whitespace()).count();
-            let value = Short::new(attr.value_range.clone()).ok_or(xml::Error::TagTooLong)?;
-            let whole = Short::new(attr.name_start - blank..attr.value_range.end + 1)
+            let value = ShortSpan::new(attr.value_range.clone()).ok_or(xml::Error::TagTooLong)?;
+            let whole = ShortSpan::new(attr.name_start - blank..attr.value_range.end + 1)
                 .ok_or(xml::Error::TagTooLong)?;
             match (attr.prefix, attr.name) {
                 (None, "to") => (head.to, head.to_attr) = (value, whole),
@@ -236,20 +240,20 @@ impl<'a> Element<'a> {
         }
         let name = root.name;
         Self::children(&mut reader, &mut head)?;
-        if prefixed || !reader.portable() {
-            return Ok(Element::NotPortable);
+        if prefixed || !reader.is_self_contained() {
+            return Ok(Element::NotSelfContained);
         }
-        match Kind::parse(name, ty.as_deref()) {
+        match StanzaKind::parse(name, ty.as_deref()) {
             Some(Ok(kind)) => {
                 head.kind = kind;
                 Ok(Element::Stanza(head))
             }
             _ => {
                 head.kind = match name {
-                    "presence" => Kind::Presence(PresenceType::Available),
-                    _ => Kind::Iq(IqType::Get),
+                    "presence" => StanzaKind::Presence(PresenceType::Available),
+                    _ => StanzaKind::Iq(IqType::Get),
                 };
-                Ok(Element::BadType(head))
+                Ok(Element::UnknownType(head))
             }
         }
     }
@@ -266,24 +270,24 @@ impl<'a> Element<'a> {
                             payloads |= ns.bit();
                         }
                         head.has_body |= ns == Some(Ns::Client) && start.name == "body";
-                        if head.children == 0 {
+                        if head.child_count == 0 {
                             let name = start.tag.start + 1 + start.prefix.map_or(0, |p| p.len() + 1);
                             let span = |range| Span::new(range).ok_or(xml::Error::TooLarge);
-                            head.first = Some(Child {
+                            head.first_child = Some(Child {
                                 ns,
                                 name: span(name..name + start.name.len())?,
                                 span: span(start.tag.clone())?,
                             });
                         }
-                        head.children = head.children.saturating_add(1);
+                        head.child_count = head.child_count.saturating_add(1);
                     }
                     depth += 1;
                 }
                 Event::End => {
                     depth -= 1;
                     if depth == 1
-                        && head.children == 1
-                        && let Some(first) = &mut head.first
+                        && head.child_count == 1
+                        && let Some(first) = &mut head.first_child
                     {
                         first.span.end =
                             u32::try_from(reader.position()).map_err(|_| xml::Error::TooLarge)?;
@@ -308,7 +312,7 @@ mod tests {
     use super::*;
 
     pub(crate) fn head(text: &str) -> Head {
-        match Element::read(text.as_bytes(), &Scope::client(), &Limits::default()).unwrap() {
+        match Element::read(text.as_bytes(), &NamespaceContext::client(), &Limits::default()).unwrap() {
             Element::Stanza(head) => head,
             other => panic!("{other:?}"),
         }
@@ -318,48 +322,48 @@ mod tests {
     fn finds_addresses_and_payload() {
         let text = "<iq to='juliet@im.example.com' id=\"a&amp;b\" type='get' xml:lang='en'><query xmlns='jabber:iq:roster'/></iq>";
         let h = head(text);
-        assert_eq!(h.kind, Kind::Iq(IqType::Get));
+        assert_eq!(h.kind, StanzaKind::Iq(IqType::Get));
         assert_eq!(h.to(text.as_bytes()).as_deref(), Some("juliet@im.example.com"));
         assert_eq!(h.id(text.as_bytes()).as_deref(), Some("a&b"));
         assert_eq!(h.lang(text.as_bytes()).as_deref(), Some("en"));
         assert!(h.from(text.as_bytes()).is_none());
-        let first = h.first.unwrap();
+        let first = h.first_child.unwrap();
         assert_eq!(first.ns, Some(Ns::Roster));
         assert_eq!(first.name.str(text.as_bytes()), "query");
         assert_eq!(first.span.str(text.as_bytes()), "<query xmlns='jabber:iq:roster'/>");
-        assert_eq!(h.children, 1);
+        assert_eq!(h.child_count, 1);
     }
 
     #[test]
-    fn body_and_inner() {
+    fn the_body_is_noted_and_the_inner_bytes_are_found() {
         let text = "<message to='a@b'><body>hi</body><active xmlns='http://jabber.org/protocol/chatstates'/></message>";
         let h = head(text);
         assert!(h.has_body);
-        assert_eq!(h.children, 2);
+        assert_eq!(h.child_count, 2);
         assert_eq!(
-            std::str::from_utf8(h.inner(text.as_bytes())).unwrap(),
+            std::str::from_utf8(h.inner_xml(text.as_bytes())).unwrap(),
             "<body>hi</body><active xmlns='http://jabber.org/protocol/chatstates'/>"
         );
         assert!(head("<presence/>").is_empty());
     }
 
     #[test]
-    fn other_elements_and_wrong_types() {
-        let scope = Scope::client();
+    fn other_elements_and_unknown_types_are_told_apart() {
+        let scope = NamespaceContext::client();
         let limits = Limits::default();
         let sasl = b"<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'/>";
         assert!(matches!(
             Element::read(sasl, &scope, &limits),
             Ok(Element::Other { ns: Some(Ns::Sasl), name: "auth", .. })
         ));
-        assert!(matches!(Element::read(b"<iq id='1'/>", &scope, &limits), Ok(Element::BadType(_))));
+        assert!(matches!(Element::read(b"<iq id='1'/>", &scope, &limits), Ok(Element::UnknownType(_))));
         assert!(matches!(
             Element::read(b"<message xmlns='jabber:server'/>", &scope, &limits),
             Ok(Element::Other { .. })
         ));
         assert!(matches!(
             Element::read(b"<message><stream:x/></message>", &scope, &limits),
-            Ok(Element::NotPortable)
+            Ok(Element::NotSelfContained)
         ));
     }
 

@@ -77,7 +77,7 @@ pub enum IqType {
 
 /// Kind and type of a stanza.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum StanzaKind {
     /// `<message/>`
     Message(MessageType),
     /// `<presence/>`
@@ -86,48 +86,50 @@ pub enum Kind {
     Iq(IqType),
 }
 
-impl Kind {
+impl StanzaKind {
     /// The element name.
     pub const fn name(self) -> &'static str {
         match self {
-            Kind::Message(_) => "message",
-            Kind::Presence(_) => "presence",
-            Kind::Iq(_) => "iq",
+            StanzaKind::Message(_) => "message",
+            StanzaKind::Presence(_) => "presence",
+            StanzaKind::Iq(_) => "iq",
         }
     }
     /// Stanzas of type error are never answered with an error (RFC 6120 section 8.3.1).
     pub const fn is_error(self) -> bool {
         matches!(
             self,
-            Kind::Message(MessageType::Error) | Kind::Presence(PresenceType::Error) | Kind::Iq(IqType::Error)
+            StanzaKind::Message(MessageType::Error)
+                | StanzaKind::Presence(PresenceType::Error)
+                | StanzaKind::Iq(IqType::Error)
         )
     }
     /// True for IQ of type get or set, which must be answered.
     pub const fn is_request(self) -> bool {
-        matches!(self, Kind::Iq(IqType::Get | IqType::Set))
+        matches!(self, StanzaKind::Iq(IqType::Get | IqType::Set))
     }
-    /// The bit of this kind and type in a [`KindSet`].
+    /// The bit of this kind and type in a [`StanzaKindSet`].
     pub const fn bit(self) -> u32 {
         match self {
-            Kind::Message(t) => 1 << (t as u8),
-            Kind::Presence(t) => 1 << (5 + t as u8),
-            Kind::Iq(t) => 1 << (13 + t as u8),
+            StanzaKind::Message(t) => 1 << (t as u8),
+            StanzaKind::Presence(t) => 1 << (5 + t as u8),
+            StanzaKind::Iq(t) => 1 << (13 + t as u8),
         }
     }
 
     /// Reads kind and type from element name and `type` attribute; `None` for an unknown name,
     /// `Some(Err(()))` for a type that the kind does not have.
     #[allow(clippy::result_unit_err, reason = "the only error is an unknown type; the caller has the text")]
-    pub fn parse(name: &str, ty: Option<&str>) -> Option<Result<Kind, ()>> {
+    pub fn parse(name: &str, ty: Option<&str>) -> Option<Result<StanzaKind, ()>> {
         Some(match name {
-            "message" => Ok(Kind::Message(match ty {
+            "message" => Ok(StanzaKind::Message(match ty {
                 Some("chat") => MessageType::Chat,
                 Some("groupchat") => MessageType::Groupchat,
                 Some("headline") => MessageType::Headline,
                 Some("error") => MessageType::Error,
                 _ => MessageType::Normal,
             })),
-            "presence" => Ok(Kind::Presence(match ty {
+            "presence" => Ok(StanzaKind::Presence(match ty {
                 None => PresenceType::Available,
                 Some("unavailable") => PresenceType::Unavailable,
                 Some("subscribe") => PresenceType::Subscribe,
@@ -138,7 +140,7 @@ impl Kind {
                 Some("error") => PresenceType::Error,
                 Some(_) => return Some(Err(())),
             })),
-            "iq" => Ok(Kind::Iq(match ty {
+            "iq" => Ok(StanzaKind::Iq(match ty {
                 Some("get") => IqType::Get,
                 Some("set") => IqType::Set,
                 Some("result") => IqType::Result,
@@ -152,27 +154,27 @@ impl Kind {
 
 /// A set of kinds and types, for declared interest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KindSet(pub u32);
+pub struct StanzaKindSet(pub u32);
 
-impl KindSet {
+impl StanzaKindSet {
     /// Every stanza.
-    pub const ALL: KindSet = KindSet(u32::MAX);
+    pub const ALL: StanzaKindSet = StanzaKindSet(u32::MAX);
     /// Messages of every type.
-    pub const MESSAGES: KindSet = KindSet(0b1_1111);
+    pub const MESSAGES: StanzaKindSet = StanzaKindSet(0b1_1111);
     /// Presence of every type.
-    pub const PRESENCE: KindSet = KindSet(0b1111_1111 << 5);
+    pub const PRESENCE: StanzaKindSet = StanzaKindSet(0b1111_1111 << 5);
     /// IQs of every type.
-    pub const IQS: KindSet = KindSet(0b1111 << 13);
+    pub const IQS: StanzaKindSet = StanzaKindSet(0b1111 << 13);
     /// The set of one kind and type.
-    pub const fn of(kind: Kind) -> KindSet {
-        KindSet(kind.bit())
+    pub const fn of(kind: StanzaKind) -> StanzaKindSet {
+        StanzaKindSet(kind.bit())
     }
     /// Both sets.
-    pub const fn and(self, other: KindSet) -> KindSet {
-        KindSet(self.0 | other.0)
+    pub const fn union(self, other: StanzaKindSet) -> StanzaKindSet {
+        StanzaKindSet(self.0 | other.0)
     }
     /// Whether `kind` is in the set.
-    pub const fn has(self, kind: Kind) -> bool {
+    pub const fn contains(self, kind: StanzaKind) -> bool {
         self.0 & kind.bit() != 0
     }
 }
@@ -183,19 +185,22 @@ mod tests {
 
     #[test]
     fn unknown_message_type_is_normal_and_unknown_iq_type_is_an_error() {
-        assert_eq!(Kind::parse("message", Some("x")), Some(Ok(Kind::Message(MessageType::Normal))));
-        assert_eq!(Kind::parse("iq", None), Some(Err(())));
-        assert_eq!(Kind::parse("presence", Some("x")), Some(Err(())));
-        assert_eq!(Kind::parse("foo", None), None);
+        assert_eq!(
+            StanzaKind::parse("message", Some("x")),
+            Some(Ok(StanzaKind::Message(MessageType::Normal)))
+        );
+        assert_eq!(StanzaKind::parse("iq", None), Some(Err(())));
+        assert_eq!(StanzaKind::parse("presence", Some("x")), Some(Err(())));
+        assert_eq!(StanzaKind::parse("foo", None), None);
     }
 
     #[test]
     fn bits_do_not_overlap() {
         let all = [
-            Kind::Message(MessageType::Error),
-            Kind::Presence(PresenceType::Available),
-            Kind::Presence(PresenceType::Error),
-            Kind::Iq(IqType::Get),
+            StanzaKind::Message(MessageType::Error),
+            StanzaKind::Presence(PresenceType::Available),
+            StanzaKind::Presence(PresenceType::Error),
+            StanzaKind::Iq(IqType::Get),
         ];
         for (i, a) in all.iter().enumerate() {
             for b in &all[i + 1..] {
@@ -203,8 +208,10 @@ mod tests {
             }
         }
         assert!(
-            KindSet::PRESENCE.has(all[1]) && KindSet::PRESENCE.has(all[2]) && !KindSet::PRESENCE.has(all[0])
+            StanzaKindSet::PRESENCE.contains(all[1])
+                && StanzaKindSet::PRESENCE.contains(all[2])
+                && !StanzaKindSet::PRESENCE.contains(all[0])
         );
-        assert!(KindSet::IQS.has(all[3]) && !KindSet::MESSAGES.has(all[3]));
+        assert!(StanzaKindSet::IQS.contains(all[3]) && !StanzaKindSet::MESSAGES.contains(all[3]));
     }
 }

@@ -4,22 +4,22 @@
 //! what one pass over them found. Nothing here knows of sessions, sockets or storage.
 //!
 //! The trap: spans in a [`Head`] point into one particular buffer. Whoever rewrites the bytes must move the
-//! spans as well, which is what [`restamp`] is for.
+//! spans as well, which is what [`rewrite_addresses`] is for.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 pub mod condition;
-pub mod content;
 pub mod error;
 pub mod head;
 pub mod kind;
+pub mod message_traits;
 pub mod payload;
-pub mod restamp;
+pub mod rewrite;
 pub mod stream;
 
 pub use condition::{ErrorType, StanzaCondition, StreamCondition};
-pub use content::Content;
 pub use error::{StanzaError, StreamError};
 pub use head::{Child, Element, Head, Span};
-pub use kind::{IqType, Kind, KindSet, MessageType, PresenceType};
-pub use restamp::{Addresses, append_child, restamp};
+pub use kind::{IqType, MessageType, PresenceType, StanzaKind, StanzaKindSet};
+pub use message_traits::MessageTraits;
+pub use rewrite::{NewAddresses, append_child, rewrite_addresses};

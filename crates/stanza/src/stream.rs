@@ -12,7 +12,7 @@ use crate::error::StreamError;
 
 /// What an opening tag says (RFC 6120 section 4.7).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Opening {
+pub struct StreamHeader {
     /// The domain that the client wants.
     pub to: Option<String>,
     /// Who the client says it is; never trusted.
@@ -23,12 +23,12 @@ pub struct Opening {
     pub version: Option<(u16, u16)>,
 }
 
-impl Opening {
+impl StreamHeader {
     /// Reads a start tag that was found to be the opening of a stream for clients.
     ///
     /// # Errors
     /// `invalid-namespace` and `bad-format` as in sections 4.8.1 and 4.9.3.1, and what the parser finds.
-    pub fn read(tag: &[u8], limits: &xml::Limits) -> Result<Opening, StreamError> {
+    pub fn read(tag: &[u8], limits: &xml::Limits) -> Result<StreamHeader, StreamError> {
         let start = xml::Reader::open_tag(tag, limits)?;
         if start.name != "stream" {
             return Err(StreamError::new(StreamCondition::BadFormat)
@@ -55,12 +55,17 @@ impl Opening {
                     })?,
             ),
         };
-        Ok(Opening { to: get("to"), from: get("from"), lang: start.lang().map(Cow::into_owned), version })
+        Ok(StreamHeader {
+            to: get("to"),
+            from: get("from"),
+            lang: start.lang().map(Cow::into_owned),
+            version,
+        })
     }
 }
 
 /// Writes the server's stream header (RFC 6120 section 4.7).
-pub fn header(out: &mut Vec<u8>, from: &str, to: Option<&str>, id: &str, lang: &str) {
+pub fn write_header(out: &mut Vec<u8>, from: &str, to: Option<&str>, id: &str, lang: &str) {
     out.extend_from_slice(b"<?xml version='1.0'?><stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' id='");
     xml::escape::attr(id, out);
     out.extend_from_slice(b"' from='");
@@ -75,12 +80,12 @@ pub fn header(out: &mut Vec<u8>, from: &str, to: Option<&str>, id: &str, lang: &
 }
 
 /// Writes the closing tag of a stream (RFC 6120 section 4.4).
-pub fn close(out: &mut Vec<u8>) {
+pub fn write_close(out: &mut Vec<u8>) {
     out.extend_from_slice(b"</stream:stream>");
 }
 
 /// Writes `<stream:features/>` around what `content` writes (RFC 6120 section 4.3.2).
-pub fn features(out: &mut Vec<u8>, content: impl FnOnce(&mut Writer<'_>)) {
+pub fn write_features(out: &mut Vec<u8>, content: impl FnOnce(&mut Writer<'_>)) {
     let mut writer = Writer::new(out);
     writer.start("stream:features");
     content(&mut writer);
@@ -91,12 +96,12 @@ pub fn features(out: &mut Vec<u8>, content: impl FnOnce(&mut Writer<'_>)) {
 mod tests {
     use super::*;
 
-    fn read(tag: &str) -> Result<Opening, StreamError> {
-        Opening::read(tag.as_bytes(), &xml::Limits::default())
+    fn read(tag: &str) -> Result<StreamHeader, StreamError> {
+        StreamHeader::read(tag.as_bytes(), &xml::Limits::default())
     }
 
     #[test]
-    fn example_of_section_4_2() {
+    fn the_header_of_section_4_2_is_read() {
         let opening = read(
             "<stream:stream from='juliet@im.example.com' to='im.example.com' version='1.0' xml:lang='en' \
              xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>",
@@ -137,7 +142,7 @@ mod tests {
     #[test]
     fn the_answer_is_a_header() {
         let mut out = Vec::new();
-        header(
+        write_header(
             &mut out,
             "im.example.com",
             Some("juliet@im.example.com"),

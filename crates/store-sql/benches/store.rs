@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 
 use jid::Jid;
 use store::{
-    AddressId, BulkItem, BulkRoster, NewAccount, OfflineMessage, Query, SearchPage, Searchable, Seek, Stores,
-    Subscription,
+    AddressId, BulkItem, BulkRoster, NewAccount, OfflineMessage, SearchPageRequest, SearchableProfile, Seek,
+    Stores, Subscription, UserQuery,
 };
-use throng_store_sql::{Options, SqlStores};
+use throng_store_sql::{DatabaseOptions, SqlStores};
 
 fn cpu() -> Duration {
     // SAFETY: the structure is plain data and the call only fills it.
@@ -56,7 +56,7 @@ async fn load(stores: &Stores, accounts: usize) -> Vec<AddressId> {
     let credentials: Arc<[u8]> = vec![7; 300].into();
     let new = (0..accounts).map(|n| NewAccount { jid: user(n), credentials: credentials.clone() }).collect();
     let ids: Vec<AddressId> =
-        stores.accounts.create_bulk(new).await.unwrap().into_iter().map(store::Created::id).collect();
+        stores.accounts.create_bulk(new).await.unwrap().into_iter().map(store::CreateOutcome::id).collect();
     println!(
         "bulk: {accounts} accounts in {:.1} s, CPU {:.1} s",
         wall.elapsed().as_secs_f64(),
@@ -145,7 +145,7 @@ async fn messages(database: &Arc<SqlStores>, ids: &[AddressId], side: usize, eac
                         expires: None,
                         stanza: vec![b'x'; 300],
                     };
-                    stores.offline.append(vec![message], store::Quota::of_messages(1000)).await.unwrap();
+                    stores.offline.append(vec![message], store::Quota::messages_only(1000)).await.unwrap();
                 }
             })
         })
@@ -177,7 +177,7 @@ async fn cards(stores: &Stores, cards: usize) {
             tokio::spawn(async move {
                 for n in (task..cards).step_by(100) {
                     let (first, last) = (FIRST[n % 20], format!("Family{:03}", n / 20 % 1000));
-                    let shown = Searchable {
+                    let shown = SearchableProfile {
                         name: format!("{first} {last}"),
                         first: first.into(),
                         nick: format!("nick{n}"),
@@ -203,18 +203,18 @@ async fn cards(stores: &Stores, cards: usize) {
 async fn searches(stores: &Stores) {
     let term = |text: &str| Some(text.to_owned());
     let queries = [
-        ("everybody", Query::default()),
-        ("user name, all match", Query { user: term("user"), ..Query::default() }),
-        ("user name, few match", Query { user: term("user12345"), ..Query::default() }),
-        ("family name", Query { last: term("family123"), ..Query::default() }),
-        ("two names", Query { last: term("family1"), first: term("ann"), ..Query::default() }),
+        ("everybody", UserQuery::default()),
+        ("user name, all match", UserQuery { user: term("user"), ..UserQuery::default() }),
+        ("user name, few match", UserQuery { user: term("user12345"), ..UserQuery::default() }),
+        ("family name", UserQuery { last: term("family123"), ..UserQuery::default() }),
+        ("two names", UserQuery { last: term("family1"), first: term("ann"), ..UserQuery::default() }),
         (
             "two names that nobody has",
-            Query { last: term("family1"), first: term("annika"), ..Query::default() },
+            UserQuery { last: term("family1"), first: term("annika"), ..UserQuery::default() },
         ),
-        ("any field, many match", Query { any: term("a"), ..Query::default() }),
-        ("any field, few match", Query { any: term("nick777"), ..Query::default() }),
-        ("nobody", Query { any: term("%"), ..Query::default() }),
+        ("any field, many match", UserQuery { any: term("a"), ..UserQuery::default() }),
+        ("any field, few match", UserQuery { any: term("nick777"), ..UserQuery::default() }),
+        ("nobody", UserQuery { any: term("%"), ..UserQuery::default() }),
     ];
     for (name, query) in queries {
         let mut line = String::new();
@@ -228,8 +228,8 @@ async fn searches(stores: &Stores) {
             let seek = seek.or_else(|| cursor.clone().map(Seek::After)).unwrap_or(Seek::First);
             let (wall, mut found) = (Instant::now(), None);
             for _ in 0..5 {
-                let page = SearchPage { seek: seek.clone(), limit: 50 };
-                found = Some(stores.directory.search("localhost", &query, page).await.unwrap());
+                let page = SearchPageRequest { seek: seek.clone(), limit: 50 };
+                found = Some(stores.user_search.search("localhost", &query, page).await.unwrap());
             }
             let users = found.unwrap().users;
             let took = wall.elapsed().as_secs_f64() * 200.0;
@@ -237,22 +237,23 @@ async fn searches(stores: &Stores) {
             cursor = cursor.or_else(|| users.last().map(|user| user.cursor.clone()));
         }
         let wall = Instant::now();
-        let count = stores.directory.count("localhost", &query).await.unwrap();
+        let count = stores.user_search.count("localhost", &query).await.unwrap();
         println!("search: {name}:{line} count {:.1} ms ({count})", wall.elapsed().as_secs_f64() * 1e3);
     }
 }
 
 fn main() {
     let accounts: usize = std::env::var("ACCOUNTS").ok().and_then(|n| n.parse().ok()).unwrap_or(200_000);
-    let directory = support::Directory::new();
+    let directory = support::TempDir::new();
     support::runtime().block_on(async {
         let clock = Arc::new(base::SystemClock::new());
-        let database = support::open_at(&directory.file(), &Options::default(), clock.clone()).await.unwrap();
+        let database =
+            support::open_at(&directory.file(), &DatabaseOptions::default(), clock.clone()).await.unwrap();
         let ids = load(&database.stores(), accounts).await;
         database.close().await;
         println!("file: {} MB", std::fs::metadata(directory.file()).unwrap().len() >> 20);
 
-        let database = support::open_at(&directory.file(), &Options::default(), clock).await.unwrap();
+        let database = support::open_at(&directory.file(), &DatabaseOptions::default(), clock).await.unwrap();
         if !only_searches() {
             logins(&database, accounts, 1, 5000, None).await;
             for side in [10, 100, 1000] {

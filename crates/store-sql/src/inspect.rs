@@ -8,18 +8,18 @@ use std::path::Path;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection, Row};
-use store::{ErrorKind, StoreError};
+use store::{StoreError, StoreErrorKind};
 
 use crate::dialect::{Dialect, sqlite};
-use crate::{fault, migrate};
+use crate::{error, migrate};
 
 /// What a look at a database found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum DatabaseState {
     /// There is none; opening would make one.
-    Nothing,
+    Missing,
     /// All that is to be seen is in the journal of a program that was killed or is running.
-    Journal,
+    JournalOnly,
     /// A database of this program. Opening would bring it from its schema to the newest.
     Schema {
         /// The schema that it has.
@@ -33,38 +33,38 @@ pub enum Found {
 ///
 /// # Errors
 /// `Setup` with one sentence where opening it would fail, as far as that can be seen.
-pub async fn inspect(url: &str) -> Result<Found, StoreError> {
-    let path = crate::file(url)?;
+pub async fn inspect(url: &str) -> Result<DatabaseState, StoreError> {
+    let path = crate::database_path(url)?;
     let shown = format!("the database {}", path.display());
     if path.is_dir() {
         return Err(setup(format!("{} is a directory, not a database", path.display())));
     }
     match std::fs::metadata(&path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Found::Nothing),
-        Err(error) => return Err(setup(format!("{shown} cannot be read")).because(error)),
-        Ok(file) if file.len() == 0 => return Ok(Found::Nothing),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(DatabaseState::Missing),
+        Err(error) => return Err(setup(format!("{shown} cannot be read")).with_source(error)),
+        Ok(file) if file.len() == 0 => return Ok(DatabaseState::Missing),
         Ok(_) => {}
     }
-    let read = look(&path).await;
+    let read = read_schema(&path).await;
     if has_journal(&path) && !matches!(&read, Ok((_, Some(_)))) {
-        return Ok(Found::Journal);
+        return Ok(DatabaseState::JournalOnly);
     }
     let about = |error| {
-        let error = fault::classify(error);
-        StoreError::new(error.kind, format!("{shown} cannot be used")).because(error)
+        let error = error::from_sqlx(error);
+        StoreError::new(error.kind, format!("{shown} cannot be used")).with_source(error)
     };
     let (tables, version) = read.map_err(about)?;
     if tables.is_empty() {
-        return Ok(Found::Nothing);
+        return Ok(DatabaseState::Missing);
     }
     let Some(version) = version else {
         return Err(setup(format!("{shown} holds the tables of another program")));
     };
-    let newest = migrate::SQLITE.len() as u64;
+    let newest = migrate::SQLITE_MIGRATIONS.len() as u64;
     if version > newest {
-        return Err(setup(migrate::newer(&shown, version, migrate::SQLITE)));
+        return Err(setup(migrate::newer_schema_message(&shown, version, migrate::SQLITE_MIGRATIONS)));
     }
-    Ok(Found::Schema { version, newest })
+    Ok(DatabaseState::Schema { version, newest })
 }
 
 /// Whether a program that was killed, or that is running, has left a journal.
@@ -75,7 +75,7 @@ fn has_journal(path: &Path) -> bool {
 }
 
 /// The names of its tables, and the schema if it is one of ours.
-async fn look(path: &Path) -> Result<(Vec<String>, Option<u64>), sqlx::Error> {
+async fn read_schema(path: &Path) -> Result<(Vec<String>, Option<u64>), sqlx::Error> {
     let options = SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(false)
@@ -83,10 +83,10 @@ async fn look(path: &Path) -> Result<(Vec<String>, Option<u64>), sqlx::Error> {
         .immutable(true)
         .disable_statement_logging();
     let mut line: SqliteConnection = options.connect().await?;
-    let rows = sqlx::query(sqlite::SqliteDialect.tables()).fetch_all(&mut line).await?;
+    let rows = sqlx::query(sqlite::SqliteDialect.list_tables()).fetch_all(&mut line).await?;
     let tables = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<String>, _>>()?;
     let mut version = None;
-    if tables.iter().any(|table| table == migrate::TABLE) {
+    if tables.iter().any(|table| table == migrate::SCHEMA_TABLE) {
         let sql = "SELECT coalesce(max(version), 0) FROM throng_schema";
         let number: i64 = sqlx::query(sql).fetch_one(&mut line).await?.try_get(0)?;
         version = Some(u64::try_from(number).unwrap_or_default());
@@ -96,5 +96,5 @@ async fn look(path: &Path) -> Result<(Vec<String>, Option<u64>), sqlx::Error> {
 }
 
 fn setup(message: String) -> StoreError {
-    StoreError::new(ErrorKind::Setup, message)
+    StoreError::new(StoreErrorKind::Setup, message)
 }

@@ -4,21 +4,21 @@
 //! its transaction is on the disk (`writer`), but for times of logouts (`seen`). Reads have deadlines, and so has the waiting
 //! of a write for its turn. Left out: reading from replicas.
 //!
-//! A new need is a file in `tables/` that implements its trait, its statements in `kit::Kit` and a migration. A new
+//! A new need is a file in `tables/` that implements its trait, its statements in `kit::SqlContext` and a migration. A new
 //! database is a file in `dialect/`, a variant in the enums there, and its migrations.
 //!
 //! The trap for the next person: read connections refuse to write (`query_only`), so a statement that changes anything
 //! must be sent through the writer.
+mod batch_receiver;
+mod context;
 mod dialect;
-mod fault;
-mod gather;
+mod error;
 mod inspect;
-mod kit;
-mod label;
-mod lane;
+mod last_seen_writer;
+mod login_batcher;
 mod migrate;
 mod options;
-mod seen;
+mod roster_label;
 mod tables;
 mod writer;
 
@@ -29,64 +29,64 @@ use std::time::Duration;
 
 use base::count::Histogram;
 use base::{Clock, Spawner};
-use store::{ErrorKind, Fut, StoreError, Stores};
+use store::{StoreError, StoreErrorKind, StoreFuture, Stores};
 use tokio::sync::Semaphore;
 
-use dialect::Pool;
-pub use dialect::PoolFigures;
-use dialect::sqlite::{self, SqliteDialect, Use};
-pub use inspect::{Found, inspect};
-use kit::Kit;
-use lane::Lanes;
-pub use options::Options;
-use seen::LastSeens;
-use writer::{Work, Writer};
+use context::SqlContext;
+use dialect::ConnectionPool;
+pub use dialect::PoolStats;
+use dialect::sqlite::{self, PoolPurpose, SqliteDialect};
+pub use inspect::{DatabaseState, inspect};
+use last_seen_writer::LastSeenWriter;
+use login_batcher::LoginBatcher;
+pub use options::DatabaseOptions;
+use writer::{DbTask, TransactionWriter};
 
 /// The file of a storage address.
 ///
 /// # Errors
 /// `Setup` with one sentence when the address is wrong.
-pub fn file(url: &str) -> Result<PathBuf, StoreError> {
+pub fn database_path(url: &str) -> Result<PathBuf, StoreError> {
     if !url.starts_with("sqlite:") {
         let kind = url.split(':').next().unwrap_or_default();
         let message =
             format!("storage of the kind {kind:?} is not supported; write sqlite: and the path of a file");
-        return Err(StoreError::new(ErrorKind::Setup, message));
+        return Err(StoreError::new(StoreErrorKind::Setup, message));
     }
     sqlite::path(url)
 }
 
 /// Large rosters that are read for logins at a time, of at most [`store::roster::ROSTER_BYTES`] each.
-const LARGE_ROSTERS: usize = 2;
+const CONCURRENT_LARGE_ROSTERS: usize = 2;
 
 /// Searches of the directory that run at a time. One search is bounded by its steps; without
 /// a bound on their number one account with many resources would keep every connection for reads busy.
-const SEARCHES: u32 = 2;
+const MAX_CONCURRENT_SEARCHES: u32 = 2;
 
 /// Searches that run or wait. More fail with `Overloaded` at once: they would wait longer than the deadline of reads.
-const SEARCHES_WAITING: usize = 1_000;
+const MAX_QUEUED_SEARCHES: usize = 1_000;
 
 /// Searches at a time in a pool of this size: at least one connection is left to other reads where there are two.
-fn searches(pool_size: u32) -> usize {
-    SEARCHES.min(pool_size.saturating_sub(1)).max(1) as usize
+fn concurrent_searches(pool_size: u32) -> usize {
+    MAX_CONCURRENT_SEARCHES.min(pool_size.saturating_sub(1)).max(1) as usize
 }
 
 /// A database with all needs.
 pub struct SqlStores {
     path: PathBuf,
-    kit: Arc<Kit>,
-    pools: [Pool; 3],
-    writer: Arc<Writer>,
-    seen: LastSeens,
-    lanes: Lanes,
+    context: Arc<SqlContext>,
+    pools: [ConnectionPool; 3],
+    writer: Arc<TransactionWriter>,
+    last_seen_writer: LastSeenWriter,
+    login_batcher: LoginBatcher,
     /// Large rosters that may be read at a time.
-    large: Semaphore,
+    large_roster_permits: Semaphore,
     /// Searches of the directory that may run at a time.
-    searches: Semaphore,
+    search_permits: Semaphore,
     /// Searches that run or wait.
-    searching: AtomicUsize,
-    reading: AtomicUsize,
-    most_reading: usize,
+    searches_queued: AtomicUsize,
+    reads_queued: AtomicUsize,
+    max_reads_queued: usize,
     read_deadline: Duration,
 }
 
@@ -101,42 +101,49 @@ impl SqlStores {
     /// another program, or its schema is newer than this program; `Conflict` when another program holds it locked.
     pub async fn open(
         url: &str,
-        options: &Options,
+        options: &DatabaseOptions,
         clock: Arc<dyn Clock>,
         spawner: &dyn Spawner,
     ) -> Result<Arc<SqlStores>, StoreError> {
-        let path = file(url)?;
-        sqlite::prepare(&path, options.create)?;
+        let path = database_path(url)?;
+        sqlite::ensure_usable(&path, options.create)?;
         let pool = |purpose, size, cache| sqlite::pool(&path, options, purpose, size, cache);
         // Logins have one small hot set of pages; the writer and the readers see whatever comes.
-        let writing = pool((Use::Write, "write"), 1, options.cache_bytes);
-        let reading = pool((Use::Read, "read"), options.pool_size, options.cache_bytes);
-        let logins = pool((Use::Read, "login"), options.login_lanes, options.cache_bytes);
-        let kit = Kit::new(Box::new(SqliteDialect), clock);
+        let writing = pool((PoolPurpose::Write, "write"), 1, options.cache_bytes);
+        let reading = pool((PoolPurpose::Read, "read"), options.pool_size, options.cache_bytes);
+        let logins = pool((PoolPurpose::Read, "login"), options.login_connections, options.cache_bytes);
+        let kit = SqlContext::new(Box::new(SqliteDialect), clock);
 
         let shown = format!("the database {}", path.display());
-        let about =
-            |error: StoreError| StoreError::new(error.kind, format!("{shown} cannot be used")).because(error);
+        let about = |error: StoreError| {
+            StoreError::new(error.kind, format!("{shown} cannot be used")).with_source(error)
+        };
         let mut conn = writing.acquire(&kit).await.map_err(about)?;
-        migrate::migrate(&mut conn, migrate::SQLITE, &shown).await.map_err(|error| match error.kind {
-            ErrorKind::Setup if error.message().starts_with(&shown) => error,
+        migrate::migrate(&mut conn, migrate::SQLITE_MIGRATIONS, &shown).await.map_err(|error| match error
+            .kind
+        {
+            StoreErrorKind::Setup if error.message().starts_with(&shown) => error,
             _ => about(error),
         })?;
         drop(conn);
 
-        let writer = Arc::new(Writer::start(writing.clone(), kit.clone(), spawner, options));
+        let writer = Arc::new(TransactionWriter::start(writing.clone(), kit.clone(), spawner, options));
         Ok(Arc::new(SqlStores {
-            seen: LastSeens::start(writer.clone(), spawner, options.seen_gather),
+            last_seen_writer: LastSeenWriter::start(
+                writer.clone(),
+                spawner,
+                options.last_seen_flush_interval,
+            ),
             writer,
-            lanes: Lanes::start(logins.clone(), kit.clone(), spawner, options),
+            login_batcher: LoginBatcher::start(logins.clone(), kit.clone(), spawner, options),
             pools: [writing, reading, logins],
-            kit,
-            large: Semaphore::new(LARGE_ROSTERS),
-            searches: Semaphore::new(searches(options.pool_size)),
-            searching: AtomicUsize::new(0),
+            context: kit,
+            large_roster_permits: Semaphore::new(CONCURRENT_LARGE_ROSTERS),
+            search_permits: Semaphore::new(concurrent_searches(options.pool_size)),
+            searches_queued: AtomicUsize::new(0),
             path,
-            reading: AtomicUsize::new(0),
-            most_reading: options.queue,
+            reads_queued: AtomicUsize::new(0),
+            max_reads_queued: options.max_queued,
             read_deadline: options.read_deadline,
         }))
     }
@@ -148,38 +155,38 @@ impl SqlStores {
 
     /// All needs as the bundle that the server passes around.
     pub fn stores(self: &Arc<Self>) -> Stores {
-        Stores::of(self.clone())
+        Stores::from_backend(self.clone())
     }
 
     /// Statements sent to the database since it was opened, of any kind. A login counts at most two.
     pub fn round_trips(&self) -> u64 {
-        self.kit.round_trips.load(Ordering::Relaxed)
+        self.context.round_trips.load(Ordering::Relaxed)
     }
 
     /// Transactions that the writer has committed; with many writers at once far fewer than requests.
     pub fn commits(&self) -> u64 {
-        self.kit.commits.load(Ordering::Relaxed)
+        self.context.commits.load(Ordering::Relaxed)
     }
 
     /// Waits and sizes, as they are now.
-    pub fn figures(&self) -> Figures {
-        let (writes_waiting, write_bytes) = self.writer.waiting();
-        Figures {
-            pools: self.pools.each_ref().map(Pool::figures),
+    pub fn stats(&self) -> DatabaseStats {
+        let (writes_waiting, write_bytes) = self.writer.queue_depth();
+        DatabaseStats {
+            pools: self.pools.each_ref().map(ConnectionPool::stats),
             writes_waiting,
             write_bytes,
-            logins_waiting: self.lanes.waiting(),
-            reads: self.reading.load(Ordering::Relaxed),
-            commit_time: self.kit.commit_time.clone(),
-            commit_size: self.kit.commit_size.clone(),
+            logins_waiting: self.login_batcher.queue_depth(),
+            reads: self.reads_queued.load(Ordering::Relaxed),
+            commit_time: self.context.commit_time.clone(),
+            commit_size: self.context.commit_size.clone(),
         }
     }
 
     /// Finishes what waits to be written and closes all connections. Later calls fail with `Unavailable`.
     pub async fn close(&self) {
-        self.seen.close().await;
+        self.last_seen_writer.close().await;
         self.writer.close().await;
-        self.lanes.close().await;
+        self.login_batcher.close().await;
         // The writing connection last: whoever closes last folds the journal into the file.
         for pool in self.pools.iter().rev() {
             pool.close().await;
@@ -187,40 +194,44 @@ impl SqlStores {
     }
 
     /// Reads on any free connection.
-    fn read<T: Send + 'static>(&self, work: Work<T>) -> Fut<'_, T> {
-        self.read_among(None, work)
+    fn read<T: Send + 'static>(&self, work: DbTask<T>) -> StoreFuture<'_, T> {
+        self.read_with_permit(None, work)
     }
 
     /// Searches the directory: as [`Self::read`], few at a time. The deadline includes the waiting.
-    fn search_for<T: Send + 'static>(&self, work: Work<T>) -> Fut<'_, T> {
+    fn read_search<T: Send + 'static>(&self, work: DbTask<T>) -> StoreFuture<'_, T> {
         Box::pin(async move {
-            let _place = Place::take(&self.searching, SEARCHES_WAITING)?;
-            self.read_among(Some(&self.searches), work).await
+            let _place = QueueSlot::acquire(&self.searches_queued, MAX_QUEUED_SEARCHES)?;
+            self.read_with_permit(Some(&self.search_permits), work).await
         })
     }
 
     /// Reads on any free connection. A permit of `few` is taken first, so that whoever waits for one holds no connection.
-    fn read_among<'a, T: Send + 'static>(&'a self, few: Option<&'a Semaphore>, work: Work<T>) -> Fut<'a, T> {
+    fn read_with_permit<'a, T: Send + 'static>(
+        &'a self,
+        few: Option<&'a Semaphore>,
+        work: DbTask<T>,
+    ) -> StoreFuture<'a, T> {
         Box::pin(async move {
-            let _place = Place::take(&self.reading, self.most_reading)?;
+            let _place = QueueSlot::acquire(&self.reads_queued, self.max_reads_queued)?;
             let reading = async {
                 let _permit = match few {
-                    Some(few) => Some(few.acquire().await.map_err(|_| fault::unavailable())?),
+                    Some(few) => Some(few.acquire().await.map_err(|_| error::unavailable())?),
                     None => None,
                 };
-                let mut conn = self.pools[1].acquire(&self.kit).await?;
+                let mut conn = self.pools[1].acquire(&self.context).await?;
                 work(&mut conn).await
             };
-            tokio::time::timeout(self.read_deadline, reading).await.map_err(|_| fault::late())?
+            tokio::time::timeout(self.read_deadline, reading).await.map_err(|_| error::deadline_exceeded())?
         })
     }
 }
 
 /// What a database says of itself besides its counters.
 #[derive(Clone, Debug)]
-pub struct Figures {
+pub struct DatabaseStats {
     /// Connections for writes, reads and logins.
-    pub pools: [PoolFigures; 3],
+    pub pools: [PoolStats; 3],
     /// Writes that wait for their transaction.
     pub writes_waiting: usize,
     /// Bytes that they hold.
@@ -236,16 +247,16 @@ pub struct Figures {
 }
 
 /// A place among the calls that wait for a connection.
-struct Place<'a>(&'a AtomicUsize);
+struct QueueSlot<'a>(&'a AtomicUsize);
 
-impl Place<'_> {
-    fn take(taken: &AtomicUsize, most: usize) -> Result<Place<'_>, StoreError> {
-        let place = Place(taken);
-        if taken.fetch_add(1, Ordering::Relaxed) >= most { Err(fault::overloaded()) } else { Ok(place) }
+impl QueueSlot<'_> {
+    fn acquire(taken: &AtomicUsize, most: usize) -> Result<QueueSlot<'_>, StoreError> {
+        let place = QueueSlot(taken);
+        if taken.fetch_add(1, Ordering::Relaxed) >= most { Err(error::overloaded()) } else { Ok(place) }
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueueSlot<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -5,99 +5,109 @@
 //! a macro at compile time, and brings checksums that forbid mending a comment.
 //!
 //! The trap for the next person: a database that is newer than the program is refused, not guessed at.
-use store::{ErrorKind, StoreError};
+use store::{StoreError, StoreErrorKind};
 
-use crate::dialect::Conn;
+use crate::dialect::DbConnection;
 
 /// One step. Its number is its place, counted from 1.
-pub(crate) struct Step {
+pub(crate) struct Migration {
     pub(crate) name: &'static str,
     pub(crate) sql: &'static str,
 }
 
 /// The steps for SQLite.
-pub(crate) const SQLITE: &[Step] = &[
-    Step { name: "0001_start", sql: include_str!("../migrations/sqlite/0001_start.sql") },
-    Step { name: "0002_profiles", sql: include_str!("../migrations/sqlite/0002_profiles.sql") },
-    Step { name: "0003_offline_quota", sql: include_str!("../migrations/sqlite/0003_offline_quota.sql") },
-    Step { name: "0004_server_secret", sql: include_str!("../migrations/sqlite/0004_server_secret.sql") },
-    Step {
+pub(crate) const SQLITE_MIGRATIONS: &[Migration] = &[
+    Migration { name: "0001_start", sql: include_str!("../migrations/sqlite/0001_start.sql") },
+    Migration { name: "0002_profiles", sql: include_str!("../migrations/sqlite/0002_profiles.sql") },
+    Migration {
+        name: "0003_offline_quota",
+        sql: include_str!("../migrations/sqlite/0003_offline_quota.sql"),
+    },
+    Migration {
+        name: "0004_server_secret",
+        sql: include_str!("../migrations/sqlite/0004_server_secret.sql"),
+    },
+    Migration {
         name: "0005_credential_revision",
         sql: include_str!("../migrations/sqlite/0005_credential_revision.sql"),
     },
 ];
 
-const NOTES: &str =
+const CREATE_SCHEMA_TABLE: &str =
     "CREATE TABLE throng_schema (version INTEGER PRIMARY KEY, name TEXT NOT NULL, at BIGINT NOT NULL)";
 
 /// The table in which the steps are noted; it tells whose database it is.
-pub(crate) const TABLE: &str = "throng_schema";
+pub(crate) const SCHEMA_TABLE: &str = "throng_schema";
 
 /// That a database is of a newer program.
-pub(crate) fn newer(shown: &str, version: u64, steps: &[Step]) -> String {
+pub(crate) fn newer_schema_message(shown: &str, version: u64, steps: &[Migration]) -> String {
     let known = steps.len();
     format!("{shown} has schema {version}, but this program knows only up to {known}; use a newer throng")
 }
 
-/// A database in memory with the schema of [`SQLITE`], for tests of plans and rows.
+/// A database in memory with the schema of [`SQLITE_MIGRATIONS`], for tests of plans and rows.
 #[cfg(test)]
 pub(crate) async fn in_memory() -> sqlx::SqliteConnection {
     use sqlx::ConnectOptions as _;
     let options = sqlx::sqlite::SqliteConnectOptions::new().in_memory(true);
     let mut connection = options.connect().await.unwrap();
-    for step in SQLITE {
+    for step in SQLITE_MIGRATIONS {
         sqlx::raw_sql(step.sql).execute(&mut connection).await.unwrap();
     }
     connection
 }
 
 /// Brings the schema up to date; `shown` is the database in messages.
-pub(crate) async fn migrate(conn: &mut Conn, steps: &[Step], shown: &str) -> Result<(), StoreError> {
-    let setup = |message: String| StoreError::new(ErrorKind::Setup, message);
-    let begin = conn.kit.clone().dialect.begin();
-    let tables = conn.tables().await?;
+pub(crate) async fn migrate(
+    conn: &mut DbConnection,
+    steps: &[Migration],
+    shown: &str,
+) -> Result<(), StoreError> {
+    let setup = |message: String| StoreError::new(StoreErrorKind::Setup, message);
+    let begin = conn.context.clone().dialect.begin_write();
+    let tables = conn.list_tables().await?;
     if tables.is_empty() {
-        conn.run(begin, &[]).await?;
+        conn.execute(begin, &[]).await?;
         // Another program may have been first.
-        if conn.tables().await?.is_empty() {
-            conn.run(NOTES, &[]).await?;
+        if conn.list_tables().await?.is_empty() {
+            conn.execute(CREATE_SCHEMA_TABLE, &[]).await?;
         }
-        conn.run("COMMIT", &[]).await?;
-    } else if !tables.iter().any(|table| table == TABLE) {
+        conn.execute("COMMIT", &[]).await?;
+    } else if !tables.iter().any(|table| table == SCHEMA_TABLE) {
         return Err(setup(format!("{shown} holds the tables of another program")));
     }
     loop {
-        let row = conn.row("SELECT coalesce(max(version), 0) FROM throng_schema", &[]).await?;
+        let row = conn.fetch_optional("SELECT coalesce(max(version), 0) FROM throng_schema", &[]).await?;
         let version = row.map_or(Ok(0), |row| row.number(0))?;
         let at = usize::try_from(version).unwrap_or(usize::MAX);
         if at > steps.len() {
-            return Err(setup(newer(shown, version, steps)));
+            return Err(setup(newer_schema_message(shown, version, steps)));
         }
         let Some(step) = steps.get(at) else { return Ok(()) };
-        conn.run(begin, &[]).await?;
+        conn.execute(begin, &[]).await?;
         let done = apply(conn, step, version + 1).await;
         match done {
-            Ok(()) => conn.run("COMMIT", &[]).await?,
+            Ok(()) => conn.execute("COMMIT", &[]).await?,
             Err(error) => {
                 // The first error is the one to tell.
-                let _ = conn.run("ROLLBACK", &[]).await;
-                return Err(
-                    StoreError::new(error.kind, format!("{shown}: step {} failed", step.name)).because(error)
-                );
+                let _ = conn.execute("ROLLBACK", &[]).await;
+                return Err(StoreError::new(error.kind, format!("{shown}: step {} failed", step.name))
+                    .with_source(error));
             }
         };
     }
 }
 
-async fn apply(conn: &mut Conn, step: &Step, version: u64) -> Result<(), StoreError> {
+async fn apply(conn: &mut DbConnection, step: &Migration, version: u64) -> Result<(), StoreError> {
     use crate::dialect::Arg;
-    let taken =
-        conn.row(&conn.sql("SELECT 1 FROM throng_schema WHERE version = ?"), &[Arg::number(version)]).await?;
+    let taken = conn
+        .fetch_optional(&conn.sql("SELECT 1 FROM throng_schema WHERE version = ?"), &[Arg::number(version)])
+        .await?;
     if taken.is_some() {
         return Ok(());
     }
-    conn.script(step.sql).await?;
-    let now = conn.kit.clock.unix_millis();
+    conn.execute_script(step.sql).await?;
+    let now = conn.context.clock.unix_millis();
     let note = conn.sql("INSERT INTO throng_schema (version, name, at) VALUES (?, ?, ?)");
-    conn.run(&note, &[Arg::number(version), Arg::Text(step.name), Arg::number(now)]).await.map(drop)
+    conn.execute(&note, &[Arg::number(version), Arg::Text(step.name), Arg::number(now)]).await.map(drop)
 }

@@ -3,48 +3,48 @@ use std::time::Duration;
 
 /// How a database is used.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct DatabaseOptions {
     /// Whether to make a database where there is none.
     pub create: bool,
     /// Connections that read. They are opened when they are needed.
     pub pool_size: u32,
     /// Connections that read logins. One is best unless reads wait for a disk or a network.
-    pub login_lanes: u32,
+    pub login_connections: u32,
     /// A read that takes longer fails with `Timeout`.
     pub read_deadline: Duration,
     /// A write that has waited longer for its turn fails with `Timeout`. One whose turn has come is waited for.
     pub write_deadline: Duration,
     /// Requests that may wait, for writes, for logins and for other reads each. More fail with `Overloaded` at once. Room for
     /// a storm of reconnects: a login that waits holds some hundred bytes.
-    pub queue: usize,
+    pub max_queued: usize,
     /// Bytes that waiting writes may hold together. More fail with `Overloaded` at once.
-    pub queue_bytes: usize,
+    pub max_queued_bytes: usize,
     /// How long a write waits for others to share its transaction, when there were others before.
-    pub gather: Duration,
+    pub write_batch_delay: Duration,
     /// How long a login waits for others to share its statement, when there were others before.
-    pub login_gather: Duration,
+    pub login_batch_delay: Duration,
     /// How long times of logouts are gathered before they are written; as much is lost when the program is killed.
-    pub seen_gather: Duration,
+    pub last_seen_flush_interval: Duration,
     /// How long to wait for another program that has locked the database.
-    pub lock_wait: Duration,
+    pub busy_timeout: Duration,
     /// Memory of each connection for pages of the database (SQLite only).
     pub cache_bytes: u64,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for DatabaseOptions {
+    fn default() -> DatabaseOptions {
+        DatabaseOptions {
             create: true,
             pool_size: 12,
-            login_lanes: 1,
+            login_connections: 1,
             read_deadline: Duration::from_secs(5),
             write_deadline: Duration::from_secs(10),
-            queue: 50_000,
-            queue_bytes: 64 << 20,
-            gather: Duration::from_millis(2),
-            login_gather: Duration::from_millis(1),
-            seen_gather: Duration::from_secs(1),
-            lock_wait: Duration::from_secs(5),
+            max_queued: 50_000,
+            max_queued_bytes: 64 << 20,
+            write_batch_delay: Duration::from_millis(2),
+            login_batch_delay: Duration::from_millis(1),
+            last_seen_flush_interval: Duration::from_secs(1),
+            busy_timeout: Duration::from_secs(5),
             cache_bytes: 2 << 20,
         }
     }

@@ -3,7 +3,7 @@
 //! Each request runs in its own savepoint, so that one that fails takes nothing else with it; neighbouring appends of
 //! offline messages are merged and share one.
 //!
-//! A deadline cuts waiting only. Each request has a [`Turn`] that is taken once: by the caller when the deadline passes,
+//! A deadline cuts waiting only. Each request has a [`BeginClaim`] that is taken once: by the caller when the deadline passes,
 //! and then the request is skipped, or by the writer when it begins with it inside an open transaction, and then the
 //! caller waits for the answer however long it takes. So a write that failed was not kept, and can be repeated.
 //!
@@ -13,56 +13,56 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base::{BoxFuture, Spawner};
-use store::{Appended, Fut, OfflineMessage, StoreError};
+use store::{AppendOutcome, OfflineMessage, StoreError, StoreFuture};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::dialect::{Conn, Pool};
-use crate::fault;
-use crate::gather::Gather;
-use crate::kit::Kit;
+use crate::batch_receiver::BatchReceiver;
+use crate::context::SqlContext;
+use crate::dialect::{ConnectionPool, DbConnection};
+use crate::error;
 use crate::tables::offline;
 
 /// What a request does with the connection.
-pub(crate) type Work<T> =
-    Box<dyn for<'c> FnOnce(&'c mut Conn) -> BoxFuture<'c, Result<T, StoreError>> + Send>;
+pub(crate) type DbTask<T> =
+    Box<dyn for<'c> FnOnce(&'c mut DbConnection) -> BoxFuture<'c, Result<T, StoreError>> + Send>;
 
 /// Who decides on a request: its caller, who gives up, or the writer, who begins.
 #[derive(Clone, Default)]
-struct Turn(Arc<AtomicBool>);
+struct BeginClaim(Arc<AtomicBool>);
 
-impl Turn {
+impl BeginClaim {
     /// True for the first who asks.
-    fn take(&self) -> bool {
+    fn claim(&self) -> bool {
         !self.0.swap(true, Ordering::AcqRel)
     }
 }
 
 /// The way back to the caller.
-struct Answer<T> {
+struct ReplySender<T> {
     to: oneshot::Sender<Result<T, StoreError>>,
-    turn: Turn,
+    claim: BeginClaim,
 }
 
 /// The caller's end of it.
-struct Wait<T> {
+struct ReplyReceiver<T> {
     answer: oneshot::Receiver<Result<T, StoreError>>,
-    turn: Turn,
+    claim: BeginClaim,
 }
 
-impl<T> Answer<T> {
-    fn new() -> (Answer<T>, Wait<T>) {
-        let ((to, answer), turn) = (oneshot::channel(), Turn::default());
-        (Answer { to, turn: turn.clone() }, Wait { answer, turn })
+impl<T> ReplySender<T> {
+    fn new() -> (ReplySender<T>, ReplyReceiver<T>) {
+        let ((to, answer), turn) = (oneshot::channel(), BeginClaim::default());
+        (ReplySender { to, claim: turn.clone() }, ReplyReceiver { answer, claim: turn })
     }
 
-    /// Whether nobody waits any more; a cheap look, to be followed by [`Answer::begin`].
+    /// Whether nobody waits any more; a cheap look, to be followed by [`ReplySender::claim`].
     fn is_closed(&self) -> bool {
         self.to.is_closed()
     }
 
     /// Whether the work is still wanted. After a yes the caller waits for the answer.
-    fn begin(&self) -> bool {
-        !self.to.is_closed() && self.turn.take()
+    fn claim(&self) -> bool {
+        !self.to.is_closed() && self.claim.claim()
     }
 
     fn send(self, result: Result<T, StoreError>) {
@@ -72,75 +72,75 @@ impl<T> Answer<T> {
 }
 
 /// Requests in one transaction.
-const MOST: usize = 256;
+const MAX_BATCH: usize = 256;
 
-pub(crate) struct Writer {
-    queue: mpsc::Sender<Request>,
+pub(crate) struct TransactionWriter {
+    queue: mpsc::Sender<WriteRequest>,
     bytes: Arc<AtomicUsize>,
-    most_bytes: usize,
+    max_bytes: usize,
     deadline: Duration,
 }
 
-enum Request {
-    Call(Box<dyn Job>, Weight),
-    Append(Append, Weight),
+enum WriteRequest {
+    Call(Box<dyn WriteJob>, QueuedBytes),
+    Append(AppendRequest, QueuedBytes),
     Close(oneshot::Sender<()>),
 }
 
 /// Messages to be appended for one caller.
-pub(crate) struct Append {
+pub(crate) struct AppendRequest {
     pub(crate) messages: Vec<OfflineMessage>,
     pub(crate) quota: store::Quota,
-    answer: Answer<Vec<Appended>>,
+    answer: ReplySender<Vec<AppendOutcome>>,
 }
 
 /// Bytes that a waiting request holds; given back when it is done.
-struct Weight(Arc<AtomicUsize>, usize);
+struct QueuedBytes(Arc<AtomicUsize>, usize);
 
-impl Drop for Weight {
+impl Drop for QueuedBytes {
     fn drop(&mut self) {
         self.0.fetch_sub(self.1, Ordering::Relaxed);
     }
 }
 
-impl Writer {
+impl TransactionWriter {
     pub(crate) fn start(
-        pool: Pool,
-        kit: Arc<Kit>,
+        pool: ConnectionPool,
+        kit: Arc<SqlContext>,
         spawner: &dyn Spawner,
-        options: &crate::Options,
-    ) -> Writer {
-        let (queue, requests) = mpsc::channel(options.queue.max(1));
-        let gather = Gather::new(options.gather, MOST);
-        spawner.spawn("store-writer", Box::pin(write_all(pool, kit, requests, gather)));
-        Writer {
+        options: &crate::DatabaseOptions,
+    ) -> TransactionWriter {
+        let (queue, requests) = mpsc::channel(options.max_queued.max(1));
+        let gather = BatchReceiver::new(options.write_batch_delay, MAX_BATCH);
+        spawner.spawn("store-writer", Box::pin(run(pool, kit, requests, gather)));
+        TransactionWriter {
             queue,
             bytes: Arc::new(AtomicUsize::new(0)),
-            most_bytes: options.queue_bytes,
+            max_bytes: options.max_queued_bytes,
             deadline: options.write_deadline,
         }
     }
 
-    fn weigh(&self, bytes: usize) -> Result<Weight, StoreError> {
+    fn reserve_bytes(&self, bytes: usize) -> Result<QueuedBytes, StoreError> {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let weight = Weight(self.bytes.clone(), bytes);
+        let weight = QueuedBytes(self.bytes.clone(), bytes);
         // A single request larger than the whole allowance still goes when nothing else waits.
-        if before > 0 && before + bytes > self.most_bytes { Err(fault::overloaded()) } else { Ok(weight) }
+        if before > 0 && before + bytes > self.max_bytes { Err(error::overloaded()) } else { Ok(weight) }
     }
 
-    fn push(&self, request: Request) -> Result<(), StoreError> {
+    fn push(&self, request: WriteRequest) -> Result<(), StoreError> {
         self.queue.try_send(request).map_err(|refused| match refused {
-            mpsc::error::TrySendError::Full(_) => fault::overloaded(),
-            mpsc::error::TrySendError::Closed(_) => fault::unavailable(),
+            mpsc::error::TrySendError::Full(_) => error::overloaded(),
+            mpsc::error::TrySendError::Closed(_) => error::unavailable(),
         })
     }
 
     /// Queues a request of about this many bytes and waits until it is durable.
-    pub(crate) fn call<T: Send + 'static>(&self, bytes: usize, work: Work<T>) -> Fut<'_, T> {
-        let (answer, wait) = Answer::new();
+    pub(crate) fn call<T: Send + 'static>(&self, bytes: usize, work: DbTask<T>) -> StoreFuture<'_, T> {
+        let (answer, wait) = ReplySender::new();
         let queued = self
-            .weigh(bytes)
-            .and_then(|weight| self.push(Request::Call(Box::new(Call { work, answer }), weight)));
+            .reserve_bytes(bytes)
+            .and_then(|weight| self.push(WriteRequest::Call(Box::new(CallJob { work, answer }), weight)));
         self.wait(queued, wait)
     }
 
@@ -148,31 +148,36 @@ impl Writer {
         &self,
         messages: Vec<OfflineMessage>,
         quota: store::Quota,
-    ) -> Fut<'_, Vec<Appended>> {
-        let (answer, wait) = Answer::new();
+    ) -> StoreFuture<'_, Vec<AppendOutcome>> {
+        let (answer, wait) = ReplySender::new();
         let bytes = messages.iter().map(|message| message.stanza.len() + 64).sum();
-        let append = Append { messages, quota, answer };
-        let queued = self.weigh(bytes).and_then(|weight| self.push(Request::Append(append, weight)));
+        let append = AppendRequest { messages, quota, answer };
+        let queued =
+            self.reserve_bytes(bytes).and_then(|weight| self.push(WriteRequest::Append(append, weight)));
         self.wait(queued, wait)
     }
 
-    fn wait<T: Send + 'static>(&self, queued: Result<(), StoreError>, wait: Wait<T>) -> Fut<'_, T> {
+    fn wait<T: Send + 'static>(
+        &self,
+        queued: Result<(), StoreError>,
+        wait: ReplyReceiver<T>,
+    ) -> StoreFuture<'_, T> {
         let deadline = self.deadline;
         Box::pin(async move {
             queued?;
-            let Wait { mut answer, turn } = wait;
+            let ReplyReceiver { mut answer, claim: turn } = wait;
             let answer = match tokio::time::timeout(deadline, &mut answer).await {
                 Ok(answer) => answer,
-                Err(_) if turn.take() => return Err(fault::late()),
+                Err(_) if turn.claim() => return Err(error::deadline_exceeded()),
                 // It has begun and may be kept, so the end must be known.
                 Err(_) => answer.await,
             };
-            answer.map_err(|_| fault::unavailable())?
+            answer.map_err(|_| error::unavailable())?
         })
     }
 
     /// Requests that wait, and their bytes.
-    pub(crate) fn waiting(&self) -> (usize, usize) {
+    pub(crate) fn queue_depth(&self) -> (usize, usize) {
         let requests = self.queue.max_capacity().saturating_sub(self.queue.capacity());
         (requests, self.bytes.load(Ordering::Relaxed))
     }
@@ -180,67 +185,67 @@ impl Writer {
     /// Writes what waits, then takes nothing more.
     pub(crate) async fn close(&self) {
         let (done, wait) = oneshot::channel();
-        if self.queue.send(Request::Close(done)).await.is_ok() {
+        if self.queue.send(WriteRequest::Close(done)).await.is_ok() {
             // An error means that the writer is gone, which is what was asked for.
             let _ = wait.await;
         }
     }
 }
 
-trait Job: Send {
+trait WriteJob: Send {
     /// Whether nobody waits for it any more.
     fn abandoned(&self) -> bool;
     /// Takes its turn. False when nothing of it is wanted any more.
-    fn begin(&mut self) -> bool;
-    fn refuse(self: Box<Self>, error: &StoreError);
-    fn run<'c>(self: Box<Self>, conn: &'c mut Conn) -> BoxFuture<'c, Box<dyn Finish>>;
+    fn claim(&mut self) -> bool;
+    fn fail(self: Box<Self>, error: &StoreError);
+    fn run<'c>(self: Box<Self>, conn: &'c mut DbConnection) -> BoxFuture<'c, Box<dyn PendingReply>>;
 }
 
 /// A result that waits for the commit.
-trait Finish: Send {
+trait PendingReply: Send {
     fn failed(&self) -> bool;
-    fn settle(self: Box<Self>, fault: Option<&StoreError>);
+    fn complete(self: Box<Self>, fault: Option<&StoreError>);
 }
 
-struct Call<T> {
-    work: Work<T>,
-    answer: Answer<T>,
+struct CallJob<T> {
+    work: DbTask<T>,
+    answer: ReplySender<T>,
 }
 
-struct Done<T> {
+struct CallResult<T> {
     result: Result<T, StoreError>,
-    answer: Answer<T>,
+    answer: ReplySender<T>,
 }
 
-impl<T: Send + 'static> Job for Call<T> {
+impl<T: Send + 'static> WriteJob for CallJob<T> {
     fn abandoned(&self) -> bool {
         self.answer.is_closed()
     }
 
-    fn begin(&mut self) -> bool {
-        self.answer.begin()
+    fn claim(&mut self) -> bool {
+        self.answer.claim()
     }
 
-    fn refuse(self: Box<Self>, error: &StoreError) {
-        refuse(vec![self.answer], error);
+    fn fail(self: Box<Self>, error: &StoreError) {
+        fail_all(vec![self.answer], error);
     }
 
-    fn run<'c>(self: Box<Self>, conn: &'c mut Conn) -> BoxFuture<'c, Box<dyn Finish>> {
+    fn run<'c>(self: Box<Self>, conn: &'c mut DbConnection) -> BoxFuture<'c, Box<dyn PendingReply>> {
         Box::pin(async move {
             let result = (self.work)(conn).await;
-            Box::new(Done { result, answer: self.answer }) as Box<dyn Finish>
+            Box::new(CallResult { result, answer: self.answer }) as Box<dyn PendingReply>
         })
     }
 }
 
-impl<T: Send> Finish for Done<T> {
+impl<T: Send> PendingReply for CallResult<T> {
     fn failed(&self) -> bool {
         self.result.is_err()
     }
 
-    fn settle(self: Box<Self>, fault: Option<&StoreError>) {
+    fn complete(self: Box<Self>, fault: Option<&StoreError>) {
         let result = match fault {
-            Some(error) if self.result.is_ok() => Err(fault::again(error)),
+            Some(error) if self.result.is_ok() => Err(error::clone_error(error)),
             _ => self.result,
         };
         self.answer.send(result);
@@ -248,93 +253,98 @@ impl<T: Send> Finish for Done<T> {
 }
 
 /// Neighbouring appends as one job.
-struct Appends(Vec<Append>);
+struct AppendJob(Vec<AppendRequest>);
 
-impl Job for Appends {
+impl WriteJob for AppendJob {
     fn abandoned(&self) -> bool {
         self.0.iter().all(|append| append.answer.is_closed())
     }
 
-    fn begin(&mut self) -> bool {
-        self.0.retain(|append| append.answer.begin());
+    fn claim(&mut self) -> bool {
+        self.0.retain(|append| append.answer.claim());
         !self.0.is_empty()
     }
 
-    fn refuse(self: Box<Self>, error: &StoreError) {
-        refuse(self.0.into_iter().map(|append| append.answer).collect(), error);
+    fn fail(self: Box<Self>, error: &StoreError) {
+        fail_all(self.0.into_iter().map(|append| append.answer).collect(), error);
     }
 
-    fn run<'c>(self: Box<Self>, conn: &'c mut Conn) -> BoxFuture<'c, Box<dyn Finish>> {
+    fn run<'c>(self: Box<Self>, conn: &'c mut DbConnection) -> BoxFuture<'c, Box<dyn PendingReply>> {
         Box::pin(async move {
             let (mut batches, mut answers) = (Vec::new(), Vec::new());
             for append in self.0 {
                 batches.push((append.messages, append.quota));
                 answers.push(append.answer);
             }
-            Box::new(AppendsDone { results: offline::append(conn, batches).await, answers })
-                as Box<dyn Finish>
+            Box::new(AppendResult { results: offline::append(conn, batches).await, answers })
+                as Box<dyn PendingReply>
         })
     }
 }
 
-struct AppendsDone {
-    results: Result<Vec<Vec<Appended>>, StoreError>,
-    answers: Vec<Answer<Vec<Appended>>>,
+struct AppendResult {
+    results: Result<Vec<Vec<AppendOutcome>>, StoreError>,
+    answers: Vec<ReplySender<Vec<AppendOutcome>>>,
 }
 
-impl Finish for AppendsDone {
+impl PendingReply for AppendResult {
     fn failed(&self) -> bool {
         self.results.is_err()
     }
 
-    fn settle(self: Box<Self>, fault: Option<&StoreError>) {
+    fn complete(self: Box<Self>, fault: Option<&StoreError>) {
         match (fault, self.results) {
             (None, Ok(results)) => {
                 for (answer, result) in self.answers.into_iter().zip(results) {
                     answer.send(Ok(result));
                 }
             }
-            (Some(error), Ok(_)) => refuse(self.answers, error),
-            (_, Err(error)) => refuse(self.answers, &error),
+            (Some(error), Ok(_)) => fail_all(self.answers, error),
+            (_, Err(error)) => fail_all(self.answers, &error),
         }
     }
 }
 
-fn refuse<T>(answers: Vec<Answer<T>>, error: &StoreError) {
+fn fail_all<T>(answers: Vec<ReplySender<T>>, error: &StoreError) {
     for answer in answers {
-        answer.send(Err(fault::again(error)));
+        answer.send(Err(error::clone_error(error)));
     }
 }
 
-async fn write_all(pool: Pool, kit: Arc<Kit>, mut queue: mpsc::Receiver<Request>, mut gather: Gather) {
-    let mut waiting = Vec::with_capacity(MOST);
+async fn run(
+    pool: ConnectionPool,
+    kit: Arc<SqlContext>,
+    mut queue: mpsc::Receiver<WriteRequest>,
+    mut gather: BatchReceiver,
+) {
+    let mut waiting = Vec::with_capacity(MAX_BATCH);
     let mut conn = None;
-    while gather.take(&mut queue, &mut waiting).await {
+    while gather.recv_batch(&mut queue, &mut waiting).await {
         let mut closing = None;
-        let (mut jobs, mut weights): (Vec<Box<dyn Job>>, Vec<Weight>) = (Vec::new(), Vec::new());
-        let mut appends: Vec<Append> = Vec::new();
+        let (mut jobs, mut weights): (Vec<Box<dyn WriteJob>>, Vec<QueuedBytes>) = (Vec::new(), Vec::new());
+        let mut appends: Vec<AppendRequest> = Vec::new();
         for request in waiting.drain(..) {
             match request {
-                Request::Append(append, weight) => {
+                WriteRequest::Append(append, weight) => {
                     weights.push(weight);
                     appends.push(append);
                 }
-                Request::Call(job, weight) => {
+                WriteRequest::Call(job, weight) => {
                     weights.push(weight);
                     if !appends.is_empty() {
-                        jobs.push(Box::new(Appends(std::mem::take(&mut appends))));
+                        jobs.push(Box::new(AppendJob(std::mem::take(&mut appends))));
                     }
                     jobs.push(job);
                 }
-                Request::Close(done) => closing = Some(done),
+                WriteRequest::Close(done) => closing = Some(done),
             }
         }
         if !appends.is_empty() {
-            jobs.push(Box::new(Appends(appends)));
+            jobs.push(Box::new(AppendJob(appends)));
         }
         jobs.retain(|job| !job.abandoned());
         if !jobs.is_empty() {
-            conn = transaction(conn, &pool, &kit, jobs, weights).await;
+            conn = commit_batch(conn, &pool, &kit, jobs, weights).await;
         }
         if let Some(done) = closing {
             // Before the answer: the pool waits for its connection.
@@ -347,15 +357,15 @@ async fn write_all(pool: Pool, kit: Arc<Kit>, mut queue: mpsc::Receiver<Request>
 }
 
 /// Runs the jobs in one transaction and answers each of them; gives the connection back if it is still good.
-async fn transaction(
-    held: Option<Conn>,
-    pool: &Pool,
-    kit: &Arc<Kit>,
-    jobs: Vec<Box<dyn Job>>,
-    weights: Vec<Weight>,
-) -> Option<Conn> {
-    let (begun, size) = (kit.clock.micros(), jobs.len() as u64);
-    let mut finished: Vec<Box<dyn Finish>> = Vec::with_capacity(jobs.len());
+async fn commit_batch(
+    held: Option<DbConnection>,
+    pool: &ConnectionPool,
+    kit: &Arc<SqlContext>,
+    jobs: Vec<Box<dyn WriteJob>>,
+    weights: Vec<QueuedBytes>,
+) -> Option<DbConnection> {
+    let (begun, size) = (kit.clock.now_micros(), jobs.len() as u64);
+    let mut finished: Vec<Box<dyn PendingReply>> = Vec::with_capacity(jobs.len());
     let taken = match held {
         Some(conn) => Ok(conn),
         None => pool.acquire(kit).await,
@@ -364,19 +374,19 @@ async fn transaction(
         Ok(conn) => conn,
         Err(error) => {
             drop(weights);
-            jobs.into_iter().for_each(|job| job.refuse(&error));
+            jobs.into_iter().for_each(|job| job.fail(&error));
             return None;
         }
     };
-    let outcome = within(&mut conn, jobs, &mut finished).await;
+    let outcome = run_transaction(&mut conn, jobs, &mut finished).await;
     let kept = match &outcome {
         Ok(()) => {
             kit.commits.fetch_add(1, Ordering::Relaxed);
-            kit.commit_time.record(kit.clock.micros().saturating_sub(begun));
+            kit.commit_time.record(kit.clock.now_micros().saturating_sub(begun));
             kit.commit_size.record(size);
             Some(conn)
         }
-        Err(_) => match conn.run("ROLLBACK", &[]).await {
+        Err(_) => match conn.execute("ROLLBACK", &[]).await {
             Ok(_) => Some(conn),
             Err(_) => {
                 // Nobody can say what state this connection is in; the next transaction gets another.
@@ -389,59 +399,59 @@ async fn transaction(
     // Before the answers, so that a caller may use at once what it has freed.
     drop(weights);
     for result in finished {
-        result.settle(fault.as_ref());
+        result.complete(fault.as_ref());
     }
     kept
 }
 
-async fn within(
-    conn: &mut Conn,
-    jobs: Vec<Box<dyn Job>>,
-    finished: &mut Vec<Box<dyn Finish>>,
+async fn run_transaction(
+    conn: &mut DbConnection,
+    jobs: Vec<Box<dyn WriteJob>>,
+    finished: &mut Vec<Box<dyn PendingReply>>,
 ) -> Result<(), StoreError> {
     let mut jobs = jobs.into_iter();
-    let begun = conn.run(conn.kit.clone().dialect.begin(), &[]).await;
+    let begun = conn.execute(conn.context.clone().dialect.begin_write(), &[]).await;
     if let Err(error) = begun {
-        jobs.for_each(|job| job.refuse(&error));
+        jobs.for_each(|job| job.fail(&error));
         return Err(error);
     }
     let alone = jobs.len() == 1;
     while let Some(mut job) = jobs.next() {
-        if !job.begin() {
+        if !job.claim() {
             continue;
         }
-        let step = step(conn, job, alone, finished).await;
+        let step = run_in_savepoint(conn, job, alone, finished).await;
         if let Err(error) = step {
-            jobs.for_each(|job| job.refuse(&error));
+            jobs.for_each(|job| job.fail(&error));
             return Err(error);
         }
     }
-    conn.run("COMMIT", &[]).await.map(drop)
+    conn.execute("COMMIT", &[]).await.map(drop)
 }
 
 /// One job in its savepoint. Fails only when the whole transaction is lost.
-async fn step(
-    conn: &mut Conn,
-    job: Box<dyn Job>,
+async fn run_in_savepoint(
+    conn: &mut DbConnection,
+    job: Box<dyn WriteJob>,
     alone: bool,
-    finished: &mut Vec<Box<dyn Finish>>,
+    finished: &mut Vec<Box<dyn PendingReply>>,
 ) -> Result<(), StoreError> {
     if alone {
         let result = job.run(conn).await;
         let failed = result.failed();
         finished.push(result);
         // Its own error is what the caller gets; this one only ends the transaction.
-        return if failed { Err(fault::unavailable()) } else { Ok(()) };
+        return if failed { Err(error::unavailable()) } else { Ok(()) };
     }
-    if let Err(error) = conn.run("SAVEPOINT request", &[]).await {
-        job.refuse(&error);
+    if let Err(error) = conn.execute("SAVEPOINT request", &[]).await {
+        job.fail(&error);
         return Err(error);
     }
     let result = job.run(conn).await;
     let failed = result.failed();
     finished.push(result);
     if failed {
-        conn.run("ROLLBACK TO SAVEPOINT request", &[]).await?;
+        conn.execute("ROLLBACK TO SAVEPOINT request", &[]).await?;
     }
-    conn.run("RELEASE SAVEPOINT request", &[]).await.map(drop)
+    conn.execute("RELEASE SAVEPOINT request", &[]).await.map(drop)
 }

@@ -10,10 +10,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use store::conformance::{all, jid};
-use store::{Appended, Change, OfflineMessage, Page, RosterItem, Subscription};
-use support::{Directory, open, runtime};
-use throng_store_sql::Options;
+use store::conformance::{jid, join_all};
+use store::{AppendOutcome, OfflineMessage, Page, RosterItem, RosterUpdate, Subscription};
+use support::{TempDir, open, runtime};
+use throng_store_sql::DatabaseOptions;
 
 const FILE: &str = "THRONG_STORE_TEST_FILE";
 
@@ -22,24 +22,24 @@ const FILE: &str = "THRONG_STORE_TEST_FILE";
 fn child() {
     let Ok(file) = std::env::var(FILE) else { return };
     runtime().block_on(async {
-        let database = open(Path::new(&file), &Options::default()).await.unwrap();
+        let database = open(Path::new(&file), &DatabaseOptions::default()).await.unwrap();
         let stores = database.stores();
         let ann = stores.accounts.create(&jid("ann@example.org"), b"x").await.unwrap();
         for round in 0u32.. {
             let contact = jid(&format!("c{round}@example.org"));
             let mut item = RosterItem::new(contact.clone());
             item.subscription = Subscription::IN_ROSTER;
-            let changing = stores.roster.change(ann, &contact, Box::new(|_| Change::Put(item)));
+            let changing = stores.roster.update(ann, &contact, Box::new(|_| RosterUpdate::Put(item)));
             // Several at once, so that the transaction is a shared one.
             let appends = (0..4).map(|n| {
                 let stanza = format!("{round}.{n}").into_bytes();
                 let message = OfflineMessage { owner: ann, sender: 0, stored_at: 1, expires: None, stanza };
-                stores.offline.append(vec![message], store::Quota::of_messages(u32::MAX))
+                stores.offline.append(vec![message], store::Quota::messages_only(u32::MAX))
             });
-            let answers = all(appends.collect());
+            let answers = join_all(appends.collect());
             changing.await.unwrap();
             for (n, answer) in answers.await.into_iter().enumerate() {
-                assert!(matches!(answer.unwrap()[0], Appended::Stored { .. }));
+                assert!(matches!(answer.unwrap()[0], AppendOutcome::Stored { .. }));
                 println!("acknowledged {round}.{n}");
             }
             std::io::stdout().flush().unwrap();
@@ -49,7 +49,7 @@ fn child() {
 
 #[test]
 fn acknowledged_writes_survive_a_kill() {
-    let directory = Directory::new();
+    let directory = TempDir::new();
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(FILE, directory.file())
@@ -77,13 +77,13 @@ fn acknowledged_writes_survive_a_kill() {
     assert!(acknowledged.len() >= 60);
 
     runtime().block_on(async {
-        let database = open(&directory.file(), &Options::default()).await.unwrap();
+        let database = open(&directory.file(), &DatabaseOptions::default()).await.unwrap();
         let stores = database.stores();
         let secrets = stores.logins.secrets(jid("ann@example.org").as_ref()).await.unwrap().unwrap();
         let ann = secrets.id;
         let login = stores.logins.login(ann, secrets.revision).await.unwrap().unwrap();
         let waiting = stores.offline.fetch(ann, Page::first(1_000_000), 0).await.unwrap().items;
-        assert_eq!(waiting.len(), login.offline as usize, "the counter agrees with the rows");
+        assert_eq!(waiting.len(), login.offline_messages as usize, "the counter agrees with the rows");
         let kept: std::collections::HashSet<String> =
             waiting.into_iter().map(|waiting| String::from_utf8(waiting.stanza).unwrap()).collect();
         for text in &acknowledged {

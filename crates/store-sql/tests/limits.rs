@@ -14,13 +14,14 @@ use std::time::Duration;
 
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection, SqliteConnection};
-use store::conformance::{account, all, jid};
+use store::conformance::{account, jid, join_all};
 use store::{
-    AddressId, Appended, BulkItem, BulkRoster, Change, Changed, ErrorKind, Fut, NewAccount, OfflineMessage,
-    Page, Query, SearchPage, Seek, Seen, StoreError, Stores, Subscription,
+    AddressId, AppendOutcome, BulkItem, BulkRoster, LastActivity, NewAccount, OfflineMessage, Page,
+    RosterUpdate, RosterUpdateOutcome, SearchPageRequest, Seek, StoreError, StoreErrorKind, StoreFuture,
+    Stores, Subscription, UserQuery,
 };
-use support::{Directory, open, runtime};
-use throng_store_sql::Options;
+use support::{TempDir, open, runtime};
+use throng_store_sql::DatabaseOptions;
 use tokio::runtime::Handle;
 
 /// Another program that holds the database for writing until it is told to let go.
@@ -46,9 +47,9 @@ fn message(owner: store::AddressId, text: &str) -> OfflineMessage {
 /// Two terms: everybody matches the longer one and nobody the other, so a walk finds nothing and passes over everybody.
 #[test]
 fn a_search_that_passes_over_too_many_ends_after_a_number_of_steps() {
-    let directory = Directory::new();
+    let directory = TempDir::new();
     runtime().block_on(async {
-        let database = open(&directory.file(), &Options::default()).await.unwrap();
+        let database = open(&directory.file(), &DatabaseOptions::default()).await.unwrap();
         let stores = database.stores();
         account(&stores, "ann").await;
         let fill = |from: u32, to: u32| {
@@ -60,24 +61,25 @@ fn a_search_that_passes_over_too_many_ends_after_a_number_of_steps() {
         };
         let mut line = SqliteConnectOptions::new().filename(directory.file()).connect().await.unwrap();
         sqlx::raw_sql(&fill(1, 20_000)).execute(&mut line).await.unwrap();
-        let both = Query { name: Some("common name".into()), email: Some("x".into()), ..Query::default() };
-        let first = || SearchPage { seek: Seek::First, limit: 50 };
-        let found = stores.directory.search("example.org", &both, first()).await.unwrap();
+        let both =
+            UserQuery { name: Some("common name".into()), email: Some("x".into()), ..UserQuery::default() };
+        let first = || SearchPageRequest { seek: Seek::First, limit: 50 };
+        let found = stores.user_search.search("example.org", &both, first()).await.unwrap();
         assert!(found.users.is_empty(), "what fits the budget is answered");
         sqlx::raw_sql(&fill(20_001, 160_000)).execute(&mut line).await.unwrap();
         line.close().await.unwrap();
-        let refused = stores.directory.search("example.org", &both, first()).await.unwrap_err();
-        assert_eq!(refused.kind, ErrorKind::TooBroad);
-        let refused = stores.directory.count("example.org", &both).await.unwrap_err();
-        assert_eq!(refused.kind, ErrorKind::TooBroad);
+        let refused = stores.user_search.search("example.org", &both, first()).await.unwrap_err();
+        assert_eq!(refused.kind, StoreErrorKind::TooBroad);
+        let refused = stores.user_search.count("example.org", &both).await.unwrap_err();
+        assert_eq!(refused.kind, StoreErrorKind::TooBroad);
         // The connections are as good as before, and their next statement has no budget.
         for _ in 0..20 {
-            let one = Query { user: Some("ann".into()), ..Query::default() };
-            assert_eq!(stores.directory.search("example.org", &one, first()).await.unwrap().users.len(), 1);
+            let one = UserQuery { user: Some("ann".into()), ..UserQuery::default() };
+            assert_eq!(stores.user_search.search("example.org", &one, first()).await.unwrap().users.len(), 1);
         }
-        let one = Query { name: Some("common".into()), ..Query::default() };
+        let one = UserQuery { name: Some("common".into()), ..UserQuery::default() };
         assert_eq!(
-            stores.directory.count("example.org", &one).await.unwrap(),
+            stores.user_search.count("example.org", &one).await.unwrap(),
             10_000,
             "one term is a short walk"
         );
@@ -87,31 +89,31 @@ fn a_search_that_passes_over_too_many_ends_after_a_number_of_steps() {
 
 #[test]
 fn a_login_is_two_statements() {
-    let directory = Directory::new();
+    let directory = TempDir::new();
     runtime().block_on(async {
-        let database = open(&directory.file(), &Options::default()).await.unwrap();
+        let database = open(&directory.file(), &DatabaseOptions::default()).await.unwrap();
         let stores = database.stores();
         let ann = account(&stores, "ann").await;
         let mut items = Vec::new();
         for n in 0..400 {
-            let contact = stores.addresses.number(&jid(&format!("c{n}@example.com"))).await.unwrap();
+            let contact = stores.addresses.intern(&jid(&format!("c{n}@example.com"))).await.unwrap();
             let subscription = Subscription::BOTH | Subscription::IN_ROSTER;
             items.push(BulkItem { contact, name: Some("x".into()), groups: vec![], subscription });
         }
         stores.roster.put_bulk(vec![BulkRoster { owner: ann, items }]).await.unwrap();
-        stores.offline.append(vec![message(ann, "x"); 9], store::Quota::of_messages(100)).await.unwrap();
+        stores.offline.append(vec![message(ann, "x"); 9], store::Quota::messages_only(100)).await.unwrap();
         let name = jid("ann@example.org");
         let blocked = vec![jid("eve@example.com"), jid("example.net")];
         let none = store::Unblock::These(vec![]);
-        stores.blocklists.change_blocklist(name.as_ref(), blocked.clone(), none, 9).await.unwrap();
-        stores.tokens.change_tokens(name.as_ref(), Box::new(|_| Some(b"token".to_vec()))).await.unwrap();
+        stores.blocklists.update_blocklist(name.as_ref(), blocked.clone(), none, 9).await.unwrap();
+        stores.tokens.update_tokens(name.as_ref(), Box::new(|_| Some(b"token".to_vec()))).await.unwrap();
         for round in 0..3 {
             let before = database.round_trips();
             let secrets = stores.logins.secrets(name.as_ref()).await.unwrap().unwrap();
             assert_eq!((secrets.id, &secrets.tokens[..]), (ann, &b"token"[..]));
             assert_eq!(database.round_trips() - before, 1, "round {round}");
             let login = stores.logins.login(ann, secrets.revision).await.unwrap().unwrap();
-            assert_eq!((login.roster.len(), login.offline), (400, 9));
+            assert_eq!((login.roster.len(), login.offline_messages), (400, 9));
             assert_eq!(store::blocklists::decode(&login.blocklist).unwrap(), blocked);
             assert_eq!(database.round_trips() - before, 2, "round {round}");
         }
@@ -124,20 +126,20 @@ fn a_login_is_two_statements() {
 
 #[test]
 fn many_logins_share_statements() {
-    let directory = Directory::new();
+    let directory = TempDir::new();
     runtime().block_on(async {
-        let database = open(&directory.file(), &Options::default()).await.unwrap();
+        let database = open(&directory.file(), &DatabaseOptions::default()).await.unwrap();
         let stores = database.stores();
         account(&stores, "ann").await;
         let ann = jid("ann@example.org");
         let before = database.round_trips();
         let mut ids = Vec::new();
-        for secrets in all((0..640).map(|_| stores.logins.secrets(ann.as_ref())).collect()).await {
+        for secrets in join_all((0..640).map(|_| stores.logins.secrets(ann.as_ref())).collect()).await {
             let secrets = secrets.unwrap().unwrap();
             ids.push((secrets.id, secrets.revision));
         }
         for login in
-            all(ids.into_iter().map(|(id, revision)| stores.logins.login(id, revision)).collect()).await
+            join_all(ids.into_iter().map(|(id, revision)| stores.logins.login(id, revision)).collect()).await
         {
             assert!(login.unwrap().is_some());
         }
@@ -146,7 +148,7 @@ fn many_logins_share_statements() {
         for (right, most) in [(false, 64), (true, 128)] {
             let before = database.round_trips();
             let prove = || stores.logins.prove(ann.as_ref(), Box::new(move |_| right));
-            for attempt in all((0..640).map(|_| prove()).collect()).await {
+            for attempt in join_all((0..640).map(|_| prove()).collect()).await {
                 assert_eq!(attempt.unwrap().unwrap().login.is_some(), right);
             }
             let statements = database.round_trips() - before;
@@ -158,17 +160,17 @@ fn many_logins_share_statements() {
 
 #[test]
 fn many_writes_share_transactions() {
-    let directory = Directory::new();
+    let directory = TempDir::new();
     runtime().block_on(async {
-        let database = open(&directory.file(), &Options::default()).await.unwrap();
+        let database = open(&directory.file(), &DatabaseOptions::default()).await.unwrap();
         let stores = database.stores();
         let ann = account(&stores, "ann").await;
         let before = database.commits();
         let appends = (0..1000).map(|n| {
-            stores.offline.append(vec![message(ann, &n.to_string())], store::Quota::of_messages(5000))
+            stores.offline.append(vec![message(ann, &n.to_string())], store::Quota::messages_only(5000))
         });
-        for answer in all(appends.collect()).await {
-            assert!(matches!(answer.unwrap()[..], [Appended::Stored { .. }]));
+        for answer in join_all(appends.collect()).await {
+            assert!(matches!(answer.unwrap()[..], [AppendOutcome::Stored { .. }]));
         }
         let commits = database.commits() - before;
         assert!(commits <= 100, "{commits} transactions for 1000 messages");
@@ -181,13 +183,13 @@ fn many_writes_share_transactions() {
 
 #[test]
 fn reads_go_on_while_the_database_is_held() {
-    let directory = Directory::new();
+    let directory = TempDir::new();
     runtime().block_on(async {
-        let database = open(&directory.file(), &Options::default()).await.unwrap();
+        let database = open(&directory.file(), &DatabaseOptions::default()).await.unwrap();
         let stores = database.stores();
         let ann = account(&stores, "ann").await;
         let holder = Holder::take(&directory.file()).await;
-        let writing = stores.offline.append(vec![message(ann, "x")], store::Quota::of_messages(10));
+        let writing = stores.offline.append(vec![message(ann, "x")], store::Quota::messages_only(10));
         let name = jid("ann@example.org");
         assert!(stores.logins.secrets(name.as_ref()).await.unwrap().is_some());
         assert!(stores.accounts.exists(name.as_ref()).await.unwrap());
@@ -199,23 +201,24 @@ fn reads_go_on_while_the_database_is_held() {
 
 #[test]
 fn writes_fail_when_the_database_stays_held() {
-    let directory = Directory::new();
+    let directory = TempDir::new();
     runtime().block_on(async {
-        let options = Options { lock_wait: Duration::from_millis(20), ..Options::default() };
+        let options =
+            DatabaseOptions { busy_timeout: Duration::from_millis(20), ..DatabaseOptions::default() };
         let database = open(&directory.file(), &options).await.unwrap();
         let stores = database.stores();
         let ann = account(&stores, "ann").await;
         let holder = Holder::take(&directory.file()).await;
         let error = stores
             .offline
-            .append(vec![message(ann, "lost")], store::Quota::of_messages(10))
+            .append(vec![message(ann, "lost")], store::Quota::messages_only(10))
             .await
             .unwrap_err();
-        assert_eq!((error.kind, error.retry), (ErrorKind::Conflict, true), "{error}");
+        assert_eq!((error.kind, error.retryable), (StoreErrorKind::Conflict, true), "{error}");
         let error = stores.accounts.create(&jid("bob@example.org"), b"").await.unwrap_err();
-        assert_eq!(error.kind, ErrorKind::Conflict, "{error}");
+        assert_eq!(error.kind, StoreErrorKind::Conflict, "{error}");
         holder.let_go().await;
-        stores.offline.append(vec![message(ann, "kept")], store::Quota::of_messages(10)).await.unwrap();
+        stores.offline.append(vec![message(ann, "kept")], store::Quota::messages_only(10)).await.unwrap();
         let waiting = stores.offline.fetch(ann, Page::first(9), 0).await.unwrap().items;
         assert_eq!(waiting.len(), 1, "what failed was not stored");
         database.close().await;
@@ -224,9 +227,10 @@ fn writes_fail_when_the_database_stays_held() {
 
 #[test]
 fn a_write_that_missed_its_turn_is_not_done_later() {
-    let directory = Directory::new();
+    let directory = TempDir::new();
     runtime().block_on(async {
-        let options = Options { write_deadline: Duration::from_millis(100), ..Options::default() };
+        let options =
+            DatabaseOptions { write_deadline: Duration::from_millis(100), ..DatabaseOptions::default() };
         let database = open(&directory.file(), &options).await.unwrap();
         let stores = database.stores();
         let ann = account(&stores, "ann").await;
@@ -235,55 +239,58 @@ fn a_write_that_missed_its_turn_is_not_done_later() {
         let first = stores.accounts.set_disabled(jid("ann@example.org").as_ref(), true);
         let mut calls = vec![first];
         calls.push(stores.accounts.set_credentials(jid("ann@example.org").as_ref(), b"late"));
-        for result in all(calls).await {
-            assert_eq!(result.unwrap_err().kind, ErrorKind::Timeout);
+        for result in join_all(calls).await {
+            assert_eq!(result.unwrap_err().kind, StoreErrorKind::Timeout);
         }
         let error = stores
             .offline
-            .append(vec![message(ann, "late")], store::Quota::of_messages(10))
+            .append(vec![message(ann, "late")], store::Quota::messages_only(10))
             .await
             .unwrap_err();
-        assert_eq!((error.kind, error.retry), (ErrorKind::Timeout, true));
+        assert_eq!((error.kind, error.retryable), (StoreErrorKind::Timeout, true));
         holder.let_go().await;
         // The first write that gets through shows that the writer has passed the others.
-        while stores.settings.put("x", b"").await.is_err() {}
+        while stores.server_kv.put("x", b"").await.is_err() {}
         assert_eq!(stores.offline.count(ann).await.unwrap(), 0);
         database.close().await;
     });
 }
 
 /// A change that stops the writer inside its transaction: the ear hears that it is there, the sender lets it go on.
-fn stop(stores: &Stores, owner: AddressId) -> (Fut<'_, Changed>, Receiver<()>, SyncSender<()>) {
+fn stop(
+    stores: &Stores,
+    owner: AddressId,
+) -> (StoreFuture<'_, RosterUpdateOutcome>, Receiver<()>, SyncSender<()>) {
     let ((there, ear), (go, gate)) = (sync_channel(1), sync_channel(1));
     let decide = move |_| {
         there.send(()).unwrap();
         gate.recv().unwrap();
-        Change::Keep
+        RosterUpdate::Keep
     };
-    (stores.roster.change(owner, &jid("eve@example.com"), Box::new(decide)), ear, go)
+    (stores.roster.update(owner, &jid("eve@example.com"), Box::new(decide)), ear, go)
 }
 
 /// Whether it is done now. A deadline counts from the first look.
-async fn look<T>(call: &mut Fut<'_, T>) -> Poll<Result<T, StoreError>> {
+async fn look<T>(call: &mut StoreFuture<'_, T>) -> Poll<Result<T, StoreError>> {
     std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await
 }
 
 /// What a caller was told is what was done, also when the deadline passes while the transaction is open.
 #[test]
 fn a_write_that_failed_was_not_kept_and_one_that_was_kept_did_not_fail() {
-    let directory = Directory::new();
+    let directory = TempDir::new();
     runtime().block_on(async {
         let deadline = Duration::from_millis(50);
-        let options = Options { write_deadline: deadline, ..Options::default() };
+        let options = DatabaseOptions { write_deadline: deadline, ..DatabaseOptions::default() };
         let database = open(&directory.file(), &options).await.unwrap();
         let stores = database.stores();
         let ann = account(&stores, "ann").await;
         // While the first change holds the writer, a message, a second change and a late message queue up behind it.
         let (first, first_there, first_go) = stop(&stores, ann);
         first_there.recv().unwrap();
-        let mut early = stores.offline.append(vec![message(ann, "early")], store::Quota::of_messages(10));
+        let mut early = stores.offline.append(vec![message(ann, "early")], store::Quota::messages_only(10));
         let (second, second_there, second_go) = stop(&stores, ann);
-        let mut late = stores.offline.append(vec![message(ann, "late")], store::Quota::of_messages(10));
+        let mut late = stores.offline.append(vec![message(ann, "late")], store::Quota::messages_only(10));
         first_go.send(()).unwrap();
         // Now the early message is written, but not committed, and the late one has not had its turn.
         second_there.recv().unwrap();
@@ -291,9 +298,9 @@ fn a_write_that_failed_was_not_kept_and_one_that_was_kept_did_not_fail() {
         tokio::time::sleep(deadline * 2).await;
         let told = look(&mut early).await;
         assert!(told.is_pending(), "it may still be kept, so nobody may be told that it failed: {told:?}");
-        assert_eq!(late.await.unwrap_err().kind, ErrorKind::Timeout);
+        assert_eq!(late.await.unwrap_err().kind, StoreErrorKind::Timeout);
         second_go.send(()).unwrap();
-        assert!(matches!(early.await.unwrap()[..], [Appended::Stored { .. }]));
+        assert!(matches!(early.await.unwrap()[..], [AppendOutcome::Stored { .. }]));
         first.await.unwrap();
         second.await.unwrap();
         let waiting = stores.offline.fetch(ann, Page::first(9), 0).await.unwrap().items;
@@ -307,12 +314,13 @@ fn a_write_that_failed_was_not_kept_and_one_that_was_kept_did_not_fail() {
 /// was told of failure does not find it.
 #[test]
 fn overload_leaves_nothing_in_doubt() {
-    let directory = Directory::new();
+    let directory = TempDir::new();
     runtime().block_on(async {
-        let options = Options { write_deadline: Duration::from_millis(12), ..Options::default() };
+        let options =
+            DatabaseOptions { write_deadline: Duration::from_millis(12), ..DatabaseOptions::default() };
         let database = open(&directory.file(), &options).await.unwrap();
         let stores = database.stores();
-        let patient = open(&directory.file(), &Options::default()).await.unwrap();
+        let patient = open(&directory.file(), &DatabaseOptions::default()).await.unwrap();
         let ann = account(&patient.stores(), "ann").await;
         let (mut told, mut failed) = (Vec::new(), 0);
         for round in 0..10 {
@@ -322,7 +330,7 @@ fn overload_leaves_nothing_in_doubt() {
                     Handle::current().spawn(async move {
                         let answer = stores
                             .offline
-                            .append(vec![message(ann, &text)], store::Quota::of_messages(u32::MAX))
+                            .append(vec![message(ann, &text)], store::Quota::messages_only(u32::MAX))
                             .await;
                         (text, answer)
                     })
@@ -332,14 +340,14 @@ fn overload_leaves_nothing_in_doubt() {
                 match append.await.unwrap() {
                     (text, Ok(_)) => told.push(text),
                     (_, Err(error)) => {
-                        assert_eq!(error.kind, ErrorKind::Timeout);
+                        assert_eq!(error.kind, StoreErrorKind::Timeout);
                         failed += 1;
                     }
                 }
             }
         }
         // What was taken before the deadlines is done by now: the writer works in order.
-        while stores.settings.put("x", b"").await.is_err() {}
+        while stores.server_kv.put("x", b"").await.is_err() {}
         let waiting = stores.offline.fetch(ann, Page::first(u32::MAX), 0).await.unwrap().items;
         let mut kept: Vec<String> =
             waiting.into_iter().map(|waiting| String::from_utf8(waiting.stanza).unwrap()).collect();
@@ -353,9 +361,9 @@ fn overload_leaves_nothing_in_doubt() {
 
 #[test]
 fn a_full_queue_refuses_at_once() {
-    let directory = Directory::new();
+    let directory = TempDir::new();
     runtime().block_on(async {
-        let options = Options { queue: 4, ..Options::default() };
+        let options = DatabaseOptions { max_queued: 4, ..DatabaseOptions::default() };
         let database = open(&directory.file(), &options).await.unwrap();
         let stores = database.stores();
         account(&stores, "ann").await;
@@ -373,9 +381,9 @@ fn a_full_queue_refuses_at_once() {
             assert!(calls.len() < 1000);
             tokio::task::yield_now().await;
         };
-        assert_eq!((refused.kind, refused.retry), (ErrorKind::Overloaded, true));
+        assert_eq!((refused.kind, refused.retryable), (StoreErrorKind::Overloaded, true));
         holder.let_go().await;
-        for result in all(calls).await {
+        for result in join_all(calls).await {
             assert!(result.unwrap(), "what was accepted is done");
         }
         database.close().await;
@@ -383,58 +391,64 @@ fn a_full_queue_refuses_at_once() {
 }
 
 #[test]
-fn waiting_bytes_are_bounded() {
-    let directory = Directory::new();
+fn queued_bytes_are_bounded() {
+    let directory = TempDir::new();
     runtime().block_on(async {
-        let options = Options { queue_bytes: 100_000, ..Options::default() };
+        let options = DatabaseOptions { max_queued_bytes: 100_000, ..DatabaseOptions::default() };
         let database = open(&directory.file(), &options).await.unwrap();
         let stores = database.stores();
         let ann = account(&stores, "ann").await;
         let large = "x".repeat(60_000);
         let calls = (0..10)
-            .map(|_| stores.offline.append(vec![message(ann, &large)], store::Quota::of_messages(100)));
-        let results = all(calls.collect()).await;
+            .map(|_| stores.offline.append(vec![message(ann, &large)], store::Quota::messages_only(100)));
+        let results = join_all(calls.collect()).await;
         let refused = results.iter().filter_map(|result| result.as_ref().err()).map(|error| error.kind);
-        let refused: Vec<ErrorKind> = refused.collect();
+        let refused: Vec<StoreErrorKind> = refused.collect();
         assert!(
-            !refused.is_empty() && refused.iter().all(|kind| *kind == ErrorKind::Overloaded),
+            !refused.is_empty() && refused.iter().all(|kind| *kind == StoreErrorKind::Overloaded),
             "{refused:?}"
         );
         assert!(results[0].is_ok());
         // All of it is given back, so that one larger than the allowance may go alone.
         let huge = "x".repeat(150_000);
-        stores.offline.append(vec![message(ann, &huge)], store::Quota::of_messages(100)).await.unwrap();
+        stores.offline.append(vec![message(ann, &huge)], store::Quota::messages_only(100)).await.unwrap();
         database.close().await;
     });
 }
 
 #[test]
 fn a_closed_database_has_written_everything_and_says_so() {
-    let directory = Directory::new();
+    let directory = TempDir::new();
     runtime().block_on(async {
-        let database = open(&directory.file(), &Options::default()).await.unwrap();
+        let database = open(&directory.file(), &DatabaseOptions::default()).await.unwrap();
         let stores = database.stores();
         let ann = account(&stores, "ann").await;
         let calls: Vec<_> = (0..100)
             .map(|n| {
-                stores.offline.append(vec![message(ann, &n.to_string())], store::Quota::of_messages(1000))
+                stores.offline.append(vec![message(ann, &n.to_string())], store::Quota::messages_only(1000))
             })
             .collect();
         database.close().await;
-        for answer in all(calls).await {
-            assert!(matches!(answer.unwrap()[..], [Appended::Stored { .. }]), "it waited before the end");
+        for answer in join_all(calls).await {
+            assert!(
+                matches!(answer.unwrap()[..], [AppendOutcome::Stored { .. }]),
+                "it waited before the end"
+            );
         }
-        let error =
-            stores.offline.append(vec![message(ann, "x")], store::Quota::of_messages(10)).await.unwrap_err();
-        assert_eq!(error.kind, ErrorKind::Unavailable);
+        let error = stores
+            .offline
+            .append(vec![message(ann, "x")], store::Quota::messages_only(10))
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Unavailable);
         let error = stores.logins.secrets(jid("ann@example.org").as_ref()).await.unwrap_err();
-        assert_eq!(error.kind, ErrorKind::Unavailable);
-        assert_eq!(stores.offline.count(ann).await.unwrap_err().kind, ErrorKind::Unavailable);
+        assert_eq!(error.kind, StoreErrorKind::Unavailable);
+        assert_eq!(stores.offline.count(ann).await.unwrap_err().kind, StoreErrorKind::Unavailable);
         let files: Vec<_> =
             std::fs::read_dir(&directory.0).unwrap().map(|file| file.unwrap().file_name()).collect();
         assert_eq!(files, ["throng.db"], "the journal is folded in");
 
-        let database = open(&directory.file(), &Options::default()).await.unwrap();
+        let database = open(&directory.file(), &DatabaseOptions::default()).await.unwrap();
         assert_eq!(database.stores().offline.count(ann).await.unwrap(), 100);
         database.close().await;
     });
@@ -442,9 +456,9 @@ fn a_closed_database_has_written_everything_and_says_so() {
 
 #[test]
 fn a_damaged_account_hurts_nobody_else() {
-    let directory = Directory::new();
+    let directory = TempDir::new();
     runtime().block_on(async {
-        let database = open(&directory.file(), &Options::default()).await.unwrap();
+        let database = open(&directory.file(), &DatabaseOptions::default()).await.unwrap();
         let stores = database.stores();
         let (ann, bob) = (account(&stores, "ann").await, account(&stores, "bob").await);
         for (owner, contact) in [(ann, bob), (bob, ann)] {
@@ -461,11 +475,13 @@ fn a_damaged_account_hurts_nobody_else() {
             revisions.push(stores.logins.secrets(jid(name).as_ref()).await.unwrap().unwrap().revision);
         }
         let one = |n: usize| stores.logins.login([ann, bob][n % 2], revisions[n % 2]);
-        let logins = all((0..40).map(one).collect()).await;
+        let logins = join_all((0..40).map(one).collect()).await;
         for (n, login) in logins.into_iter().enumerate() {
             match login {
                 Ok(login) => assert_eq!((login.unwrap().roster[0].contact, n % 2), (ann, 1)),
-                Err(error) => assert_eq!((error.kind, error.retry, n % 2), (ErrorKind::Corrupt, false, 0)),
+                Err(error) => {
+                    assert_eq!((error.kind, error.retryable, n % 2), (StoreErrorKind::Corrupt, false, 0))
+                }
             }
         }
         database.close().await;
@@ -474,9 +490,12 @@ fn a_damaged_account_hurts_nobody_else() {
 
 #[test]
 fn a_storm_of_logouts_is_few_writes() {
-    let directory = Directory::new();
+    let directory = TempDir::new();
     runtime().block_on(async {
-        let options = Options { seen_gather: Duration::from_secs(600), ..Options::default() };
+        let options = DatabaseOptions {
+            last_seen_flush_interval: Duration::from_secs(600),
+            ..DatabaseOptions::default()
+        };
         let database = open(&directory.file(), &options).await.unwrap();
         let stores = database.stores();
         let names: Vec<_> = (0..5000).map(|n| jid(&format!("u{n}@example.org"))).collect();
@@ -485,7 +504,7 @@ fn a_storm_of_logouts_is_few_writes() {
         let before = database.commits();
         for at in 0..5 {
             for id in &ids {
-                stores.last_seen.set(id.id(), Seen { at, status: Some("gone".into()) });
+                stores.last_seen.set(id.id(), LastActivity { at, status: Some("gone".into()) });
             }
         }
         assert_eq!(database.commits(), before, "nobody waited for the disk");
@@ -495,16 +514,16 @@ fn a_storm_of_logouts_is_few_writes() {
         let commits = database.commits() - before;
         assert!(commits <= 30, "{commits} transactions for 25000 logouts");
 
-        let options = Options { seen_gather: Duration::from_millis(10), ..options };
+        let options = DatabaseOptions { last_seen_flush_interval: Duration::from_millis(10), ..options };
         let database = open(&directory.file(), &options).await.unwrap();
         let stores = database.stores();
         for (n, name) in names.iter().enumerate() {
             let seen = stores.last_seen.get(name.as_ref()).await.unwrap();
-            let expected = (n != 7).then(|| Seen { at: 4, status: Some("gone".into()) });
+            let expected = (n != 7).then(|| LastActivity { at: 4, status: Some("gone".into()) });
             assert_eq!(seen, expected, "an orderly end loses nothing");
         }
         // Without an end, too, it goes to the disk after a moment.
-        stores.last_seen.set(ids[0].id(), Seen { at: 9, status: None });
+        stores.last_seen.set(ids[0].id(), LastActivity { at: 9, status: None });
         let mut line = SqliteConnectOptions::new().filename(directory.file()).connect().await.unwrap();
         let sql = format!("SELECT 1 FROM last_seen WHERE owner = {} AND at = 9", ids[0].id().get());
         while sqlx::query(&sql).fetch_all(&mut line).await.unwrap().is_empty() {
@@ -518,19 +537,19 @@ fn a_storm_of_logouts_is_few_writes() {
 
 #[test]
 fn logouts_that_could_not_be_written_are_written_later() {
-    let directory = Directory::new();
+    let directory = TempDir::new();
     runtime().block_on(async {
-        let options = Options {
-            seen_gather: Duration::from_millis(5),
-            lock_wait: Duration::from_millis(5),
-            ..Options::default()
+        let options = DatabaseOptions {
+            last_seen_flush_interval: Duration::from_millis(5),
+            busy_timeout: Duration::from_millis(5),
+            ..DatabaseOptions::default()
         };
         let database = open(&directory.file(), &options).await.unwrap();
         let stores = database.stores();
         let ann = account(&stores, "ann").await;
         let name = jid("ann@example.org");
         let holder = Holder::take(&directory.file()).await;
-        stores.last_seen.set(ann, Seen { at: 1, status: None });
+        stores.last_seen.set(ann, LastActivity { at: 1, status: None });
         // Long enough for several attempts; whatever their number, it must be there at the end.
         for _ in 0..20 {
             assert_eq!(stores.last_seen.get(name.as_ref()).await.unwrap().unwrap().at, 1);

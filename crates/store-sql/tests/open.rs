@@ -18,9 +18,9 @@ use base::ManualClock;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection, Row, SqliteConnection};
 use store::conformance::jid;
-use store::{ErrorKind, Page, Query, SearchPage, Seek, Subscription};
-use support::{Directory, Tokio, open, runtime};
-use throng_store_sql::{Found, Options, SqlStores};
+use store::{Page, SearchPageRequest, Seek, StoreErrorKind, Subscription, UserQuery};
+use support::{SqliteTestSpawner, TempDir, open, runtime};
+use throng_store_sql::{DatabaseOptions, DatabaseState, SqlStores};
 use tokio::runtime::Handle;
 
 async fn connect(file: &Path) -> SqliteConnection {
@@ -42,11 +42,12 @@ async fn schema(file: &Path) -> String {
 }
 
 /// What opening says, which must be one sentence.
-fn refused(directory: &Directory, url: &str) -> (ErrorKind, String) {
-    let options = Options { lock_wait: Duration::ZERO, ..Options::default() };
+fn refused(directory: &TempDir, url: &str) -> (StoreErrorKind, String) {
+    let options = DatabaseOptions { busy_timeout: Duration::ZERO, ..DatabaseOptions::default() };
     let url = url.replace("DIR", &directory.0.display().to_string());
     let result = runtime().block_on(async {
-        SqlStores::open(&url, &options, Arc::new(ManualClock::new()), &Tokio(Handle::current())).await
+        SqlStores::open(&url, &options, Arc::new(ManualClock::new()), &SqliteTestSpawner(Handle::current()))
+            .await
     });
     let error = result.err().unwrap_or_else(|| panic!("{url} was opened"));
     let text = error.to_string();
@@ -56,7 +57,7 @@ fn refused(directory: &Directory, url: &str) -> (ErrorKind, String) {
 
 #[test]
 fn wrong_addresses_are_refused_in_one_sentence() {
-    let directory = Directory::new();
+    let directory = TempDir::new();
     std::fs::write(
         directory.0.join("text"),
         "I am no database, but long enough to be taken for one.".repeat(99),
@@ -75,7 +76,7 @@ fn wrong_addresses_are_refused_in_one_sentence() {
         ),
     ] {
         let (kind, text) = refused(&directory, url);
-        assert_eq!(kind, ErrorKind::Setup, "{url}: {text}");
+        assert_eq!(kind, StoreErrorKind::Setup, "{url}: {text}");
         assert!(text.starts_with(expected), "{url}: {text}");
     }
     assert!(std::fs::read_to_string(directory.0.join("text")).unwrap().starts_with("I am"), "left as it was");
@@ -83,24 +84,24 @@ fn wrong_addresses_are_refused_in_one_sentence() {
 
 #[test]
 fn databases_of_others_are_refused() {
-    let directory = Directory::new();
+    let directory = TempDir::new();
     runtime().block_on(script(&directory.file(), "CREATE TABLE account (x)"));
     let (kind, text) = refused(&directory, "sqlite:DIR/throng.db");
     assert_eq!(
         (kind, text.as_str()),
-        (ErrorKind::Setup, "the database DIR/throng.db holds the tables of another program")
+        (StoreErrorKind::Setup, "the database DIR/throng.db holds the tables of another program")
     );
 }
 
 #[test]
 fn newer_schemas_are_refused() {
-    let directory = Directory::new();
+    let directory = TempDir::new();
     runtime().block_on(async {
-        open(&directory.file(), &Options::default()).await.unwrap().close().await;
+        open(&directory.file(), &DatabaseOptions::default()).await.unwrap().close().await;
         script(&directory.file(), "INSERT INTO throng_schema VALUES (9999, 'future', 0)").await;
     });
     let (kind, text) = refused(&directory, "sqlite:DIR/throng.db");
-    assert_eq!(kind, ErrorKind::Setup);
+    assert_eq!(kind, StoreErrorKind::Setup);
     assert!(
         text.starts_with("the database DIR/throng.db has schema 9999, but this program knows only up to"),
         "{text}"
@@ -116,8 +117,8 @@ fn tree(folder: &Path) -> Vec<(std::path::PathBuf, u64)> {
 }
 
 #[test]
-fn looking_at_a_database_changes_nothing_and_says_what_opening_would() {
-    let directory = Directory::new();
+fn inspecting_a_database_changes_nothing_and_reports_what_opening_would_do() {
+    let directory = TempDir::new();
     let url = format!("sqlite:{}", directory.file().display());
     let look = || {
         let before = tree(&directory.0);
@@ -125,10 +126,10 @@ fn looking_at_a_database_changes_nothing_and_says_what_opening_would() {
         assert_eq!(tree(&directory.0), before);
         found
     };
-    assert_eq!(look().unwrap(), Found::Nothing);
-    let store = runtime().block_on(open(&directory.file(), &Options::default())).unwrap();
+    assert_eq!(look().unwrap(), DatabaseState::Missing);
+    let store = runtime().block_on(open(&directory.file(), &DatabaseOptions::default())).unwrap();
     runtime().block_on(store.close());
-    let Found::Schema { version, newest } = look().unwrap() else { panic!("a schema") };
+    let DatabaseState::Schema { version, newest } = look().unwrap() else { panic!("a schema") };
     assert!(version == newest && version >= 2);
     // With a journal, as a program that was killed leaves it.
     let line = runtime().block_on(async {
@@ -137,9 +138,13 @@ fn looking_at_a_database_changes_nothing_and_says_what_opening_would() {
         sqlx::raw_sql(sql).execute(&mut line).await.unwrap();
         line
     });
-    assert_eq!(look().unwrap(), Found::Schema { version, newest }, "what is in the journal is not seen");
+    assert_eq!(
+        look().unwrap(),
+        DatabaseState::Schema { version, newest },
+        "what is in the journal is not seen"
+    );
     runtime().block_on(line.close()).unwrap();
-    assert_eq!(look().unwrap(), Found::Schema { version: 1, newest });
+    assert_eq!(look().unwrap(), DatabaseState::Schema { version: 1, newest });
     runtime().block_on(script(&directory.file(), "INSERT INTO throng_schema VALUES (9999, 'future', 0)"));
     assert!(look().unwrap_err().to_string().contains("has schema 9999, but this program knows only up to"));
     runtime().block_on(script(&directory.file(), "DROP TABLE throng_schema"));
@@ -150,8 +155,8 @@ fn looking_at_a_database_changes_nothing_and_says_what_opening_would() {
 
 #[test]
 fn a_database_is_made_only_where_that_is_allowed() {
-    let directory = Directory::new();
-    let options = Options { create: false, ..Options::default() };
+    let directory = TempDir::new();
+    let options = DatabaseOptions { create: false, ..DatabaseOptions::default() };
     let missing =
         || runtime().block_on(open(&directory.file(), &options)).err().map(|error| error.to_string());
     let expected = Some(format!("there is no database {}", directory.file().display()));
@@ -159,13 +164,15 @@ fn a_database_is_made_only_where_that_is_allowed() {
     assert!(!directory.file().exists());
     std::fs::write(directory.file(), "").unwrap();
     assert_eq!(missing(), expected, "an empty file is none");
-    runtime().block_on(async { open(&directory.file(), &Options::default()).await.unwrap().close().await });
+    runtime().block_on(async {
+        open(&directory.file(), &DatabaseOptions::default()).await.unwrap().close().await
+    });
     assert_eq!(missing(), None);
 }
 
 #[test]
 fn locked_databases_are_refused() {
-    let directory = Directory::new();
+    let directory = TempDir::new();
     let runtime = runtime();
     let mut line = runtime.block_on(async {
         let mut line = connect(&directory.file()).await;
@@ -173,12 +180,12 @@ fn locked_databases_are_refused() {
         line
     });
     let (kind, text) = refused(&directory, "sqlite:DIR/throng.db");
-    assert_eq!(kind, ErrorKind::Conflict);
+    assert_eq!(kind, StoreErrorKind::Conflict);
     assert!(text.contains("the database is locked by another program"), "{text}");
     runtime.block_on(async {
         sqlx::raw_sql("ROLLBACK").execute(&mut line).await.unwrap();
         line.close().await.unwrap();
-        open(&directory.file(), &Options::default()).await.unwrap().close().await;
+        open(&directory.file(), &DatabaseOptions::default()).await.unwrap().close().await;
     });
 }
 
@@ -186,9 +193,9 @@ fn locked_databases_are_refused() {
 #[test]
 fn the_file_is_its_owners_alone() {
     use std::os::unix::fs::PermissionsExt;
-    let directory = Directory::new();
+    let directory = TempDir::new();
     runtime().block_on(async {
-        let database = open(&directory.file(), &Options::default()).await.unwrap();
+        let database = open(&directory.file(), &DatabaseOptions::default()).await.unwrap();
         for file in std::fs::read_dir(&directory.0).unwrap() {
             let file = file.unwrap();
             assert_eq!(file.metadata().unwrap().permissions().mode() & 0o077, 0, "{file:?}");
@@ -199,9 +206,9 @@ fn the_file_is_its_owners_alone() {
 
 #[test]
 fn the_schema_is_the_golden_one() {
-    let directory = Directory::new();
+    let directory = TempDir::new();
     runtime().block_on(async {
-        open(&directory.file(), &Options::default()).await.unwrap().close().await;
+        open(&directory.file(), &DatabaseOptions::default()).await.unwrap().close().await;
         let schema = schema(&directory.file()).await;
         let golden = include_str!("../golden/sqlite.sql");
         assert!(schema == golden, "golden/sqlite.sql should be:\n{schema}");
@@ -209,11 +216,11 @@ fn the_schema_is_the_golden_one() {
 }
 
 #[test]
-fn opening_again_changes_nothing() {
-    let directory = Directory::new();
+fn reopening_changes_nothing() {
+    let directory = TempDir::new();
     runtime().block_on(async {
         for _ in 0..3 {
-            let database = open(&directory.file(), &Options::default()).await.unwrap();
+            let database = open(&directory.file(), &DatabaseOptions::default()).await.unwrap();
             let _ = database.stores().accounts.create(&jid("ann@example.org"), b"x").await;
             assert_eq!(database.stores().accounts.count("example.org").await.unwrap(), 1);
             database.close().await;
@@ -223,10 +230,10 @@ fn opening_again_changes_nothing() {
 
 #[test]
 fn two_programs_may_open_a_fresh_database_at_once() {
-    let directory = Directory::new();
+    let directory = TempDir::new();
     runtime().block_on(async {
-        let opened = store::conformance::all(
-            (0..4).map(|_| async { open(&directory.file(), &Options::default()).await }).collect(),
+        let opened = store::conformance::join_all(
+            (0..4).map(|_| async { open(&directory.file(), &DatabaseOptions::default()).await }).collect(),
         );
         for database in opened.await {
             database.unwrap().close().await;
@@ -236,20 +243,20 @@ fn two_programs_may_open_a_fresh_database_at_once() {
 
 /// Every released schema, filled as each program of its time would have, becomes the golden one and keeps its contents.
 #[test]
-fn released_schemas_migrate() {
+fn every_released_schema_is_migrated() {
     const DUMPS: &[&str] = &[include_str!("dumps/sqlite_0001.sql")];
     for dump in DUMPS {
-        let directory = Directory::new();
+        let directory = TempDir::new();
         runtime().block_on(async {
             script(&directory.file(), dump).await;
             // The server writes its secret, not the store that made the dump.
             script(&directory.file(), "INSERT INTO setting VALUES ('decoy-secret', X'0102')").await;
-            let database = open(&directory.file(), &Options::default()).await.unwrap();
+            let database = open(&directory.file(), &DatabaseOptions::default()).await.unwrap();
             let stores = database.stores();
             let secrets = stores.logins.secrets(jid("ann@example.org").as_ref()).await.unwrap().unwrap();
             assert_eq!(secrets.credentials, b"secret");
             let ann = stores.logins.login(secrets.id, secrets.revision).await.unwrap().unwrap();
-            assert_eq!(ann.offline, 2);
+            assert_eq!(ann.offline_messages, 2);
             let items: Vec<_> =
                 ann.roster.iter().map(|item| (item.jid.as_str(), item.subscription)).collect();
             let both = Subscription::BOTH | Subscription::IN_ROSTER;
@@ -267,41 +274,43 @@ fn released_schemas_migrate() {
                 expires: None,
                 stanza: vec![b'x'; size],
             };
-            let quota = store::Quota { bytes: 100, ..store::Quota::of_messages(9) };
+            let quota = store::Quota { bytes: 100, ..store::Quota::messages_only(9) };
             for (size, full) in [(35, true), (34, false)] {
                 let appended = stores.offline.append(vec![message(size)], quota).await.unwrap();
-                assert_eq!(appended[0] == store::Appended::Full, full, "{size}");
+                assert_eq!(appended[0] == store::AppendOutcome::Full, full, "{size}");
             }
-            assert_eq!(stores.settings.get("server-secret").await.unwrap().as_deref(), Some(&[1, 2][..]));
-            assert_eq!(stores.settings.get("decoy-secret").await.unwrap(), None);
-            assert_eq!(stores.settings.get("salt").await.unwrap().as_deref(), Some(&b"pepper"[..]));
+            assert_eq!(stores.server_kv.get("server-secret").await.unwrap().as_deref(), Some(&[1, 2][..]));
+            assert_eq!(stores.server_kv.get("decoy-secret").await.unwrap(), None);
+            assert_eq!(stores.server_kv.get("salt").await.unwrap().as_deref(), Some(&b"pepper"[..]));
             assert!(ann.blocklist.is_empty() && secrets.tokens.is_empty());
             for (user, expected) in [("", vec!["ann", "bob"]), ("b", vec!["bob"]), ("eve", vec![])] {
-                let query = Query { user: Some(user.to_owned()), ..Query::default() };
-                let page = SearchPage { seek: Seek::First, limit: 9 };
-                let found = stores.directory.search("example.org", &query, page).await.unwrap().users;
+                let query = UserQuery { user: Some(user.to_owned()), ..UserQuery::default() };
+                let page = SearchPageRequest { seek: Seek::First, limit: 9 };
+                let found = stores.user_search.search("example.org", &query, page).await.unwrap().users;
                 let names: Vec<_> = found.iter().filter_map(|user| user.jid.local()).collect();
                 assert_eq!(names, expected, "accounts of before are found");
             }
             let name = jid("ann@example.org");
             stores.accounts.remove(name.as_ref()).await.unwrap();
-            assert_eq!(stores.directory.count("example.org", &Query::default()).await.unwrap(), 1);
+            assert_eq!(stores.user_search.count("example.org", &UserQuery::default()).await.unwrap(), 1);
             database.close().await;
             assert_eq!(schema(&directory.file()).await, include_str!("../golden/sqlite.sql"));
         });
     }
 }
 
-/// Makes the dump that [`released_schemas_migrate`] reads, for the next released schema:
+/// Makes the dump that [`every_released_schema_is_migrated`] reads, for the next released schema:
 /// `cargo test -p throng-store-sql --test open -- --ignored fill`, then dump the file that it names.
 #[test]
 #[ignore = "run by hand when a schema is released"]
 fn fill() {
-    use store::{Change, OfflineMessage, PrivateLimits, RosterItem, Searchable, Seen, Unblock};
-    let directory = std::mem::ManuallyDrop::new(Directory::new());
+    use store::{
+        AccountKvLimits, LastActivity, OfflineMessage, RosterItem, RosterUpdate, SearchableProfile, Unblock,
+    };
+    let directory = std::mem::ManuallyDrop::new(TempDir::new());
     println!("{}", directory.file().display());
     runtime().block_on(async {
-        let database = open(&directory.file(), &Options::default()).await.unwrap();
+        let database = open(&directory.file(), &DatabaseOptions::default()).await.unwrap();
         let stores = database.stores();
         let ann = stores.accounts.create(&jid("ann@example.org"), b"secret").await.unwrap();
         stores.accounts.create(&jid("bob@example.org"), b"other").await.unwrap();
@@ -309,11 +318,11 @@ fn fill() {
         let mut item = RosterItem::new(bob.clone());
         item.subscription = Subscription::BOTH | Subscription::IN_ROSTER;
         (item.name, item.groups) = (Some("Bob".into()), vec!["Friends".into()]);
-        stores.roster.change(ann, &bob, Box::new(|_| Change::Put(item))).await.unwrap();
+        stores.roster.update(ann, &bob, Box::new(|_| RosterUpdate::Put(item))).await.unwrap();
         let mut item = RosterItem::new(eve.clone());
         item.subscription = Subscription::PENDING_IN;
         item.request = Some(b"<presence type='subscribe'/>".to_vec());
-        stores.roster.change(ann, &eve, Box::new(|_| Change::Put(item))).await.unwrap();
+        stores.roster.update(ann, &eve, Box::new(|_| RosterUpdate::Put(item))).await.unwrap();
         let message = |n: u64| OfflineMessage {
             owner: ann,
             sender: n,
@@ -321,16 +330,16 @@ fn fill() {
             expires: (n == 1).then_some(5000),
             stanza: format!("<message><body>{n}</body></message>").into_bytes(),
         };
-        stores.offline.append(vec![message(1), message(2)], store::Quota::of_messages(10)).await.unwrap();
-        stores.settings.put("salt", b"pepper").await.unwrap();
+        stores.offline.append(vec![message(1), message(2)], store::Quota::messages_only(10)).await.unwrap();
+        stores.server_kv.put("salt", b"pepper").await.unwrap();
         let name = jid("ann@example.org");
-        stores.blocklists.change_blocklist(name.as_ref(), vec![eve], Unblock::All, 9).await.unwrap();
-        stores.tokens.change_tokens(name.as_ref(), Box::new(|_| Some(b"token".to_vec()))).await.unwrap();
-        let limits = PrivateLimits { entries: 9, bytes: 999 };
-        stores.private.put(name.as_ref(), vec![("key".into(), b"value".to_vec())], limits).await.unwrap();
-        let shown = Searchable { name: "Ann Lee".into(), ..Searchable::default() };
+        stores.blocklists.update_blocklist(name.as_ref(), vec![eve], Unblock::All, 9).await.unwrap();
+        stores.tokens.update_tokens(name.as_ref(), Box::new(|_| Some(b"token".to_vec()))).await.unwrap();
+        let limits = AccountKvLimits { entries: 9, bytes: 999 };
+        stores.account_kv.put(name.as_ref(), vec![("key".into(), b"value".to_vec())], limits).await.unwrap();
+        let shown = SearchableProfile { name: "Ann Lee".into(), ..SearchableProfile::default() };
         stores.vcards.put(name.as_ref(), Some(b"<vCard/>".to_vec()), shown, None).await.unwrap();
-        stores.last_seen.set(ann, Seen { at: 1_767_225_600, status: Some("gone".into()) });
+        stores.last_seen.set(ann, LastActivity { at: 1_767_225_600, status: Some("gone".into()) });
         database.close().await;
     });
 }

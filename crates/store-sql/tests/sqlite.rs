@@ -1,3 +1,3 @@
 //! The storage suite on SQLite.
 mod support;
-store::conformance_suite!(crate::support::Sqlite);
+store::conformance_suite!(crate::support::SqliteBackend);

@@ -13,10 +13,10 @@ use std::collections::HashSet;
 
 use jid::{Jid, JidRef};
 
-use crate::{ErrorKind, Fut, StoreError};
+use crate::{StoreError, StoreErrorKind, StoreFuture};
 
 /// The largest list as [`encode`] writes it, in bytes.
-pub const LIST_BYTES: usize = 65_536;
+pub const MAX_BLOCKLIST_BYTES: usize = 65_536;
 
 /// What to take off a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,7 +43,7 @@ pub struct BlocklistChange {
 pub enum BlocklistOutcome {
     /// It is stored durably.
     Changed(BlocklistChange),
-    /// The list would be longer than its limit, or larger than [`LIST_BYTES`]; nothing was changed.
+    /// The list would be longer than its limit, or larger than [`MAX_BLOCKLIST_BYTES`]; nothing was changed.
     Full,
     /// There is no such account.
     NoAccount,
@@ -52,18 +52,18 @@ pub enum BlocklistOutcome {
 /// The blocklists of accounts.
 pub trait Blocklists: Send + Sync {
     /// The list in the order of adding; empty for an account that does not exist.
-    fn blocklist(&self, owner: JidRef<'_>) -> Fut<'_, Vec<Jid>>;
+    fn blocklist(&self, owner: JidRef<'_>) -> StoreFuture<'_, Vec<Jid>>;
 
     /// Takes `remove` off the list, then puts behind it what of `add` is not on it, all in one transaction. Refused as
     /// [`BlocklistOutcome::Full`] when it adds something and the list would hold more than `limit` addresses; a list that
     /// is too long already (the limit was lowered) may still shrink.
-    fn change_blocklist(
+    fn update_blocklist(
         &self,
         owner: JidRef<'_>,
         add: Vec<Jid>,
         remove: Unblock,
         limit: u32,
-    ) -> Fut<'_, BlocklistOutcome>;
+    ) -> StoreFuture<'_, BlocklistOutcome>;
 }
 
 /// A list as bytes; no bytes for an empty one.
@@ -77,7 +77,7 @@ pub fn encode(list: &[Jid]) -> Vec<u8> {
 /// # Errors
 /// `Corrupt` when they are not what [`encode`] writes.
 pub fn decode(bytes: &[u8]) -> Result<Vec<Jid>, StoreError> {
-    let wrong = || StoreError::new(ErrorKind::Corrupt, "the storage holds a wrong blocklist");
+    let wrong = || StoreError::new(StoreErrorKind::Corrupt, "the storage holds a wrong blocklist");
     if bytes.is_empty() {
         return Ok(Vec::new());
     }
@@ -86,7 +86,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Jid>, StoreError> {
 }
 
 /// The change itself, for backends. Nothing when the list would become too long.
-pub fn apply(list: Vec<Jid>, add: Vec<Jid>, remove: &Unblock, limit: u32) -> Option<BlocklistChange> {
+pub fn apply_update(list: Vec<Jid>, add: Vec<Jid>, remove: &Unblock, limit: u32) -> Option<BlocklistChange> {
     let before: HashSet<Jid> = list.iter().cloned().collect();
     let mut list = match remove {
         Unblock::All => Vec::new(),
@@ -98,7 +98,7 @@ pub fn apply(list: Vec<Jid>, add: Vec<Jid>, remove: &Unblock, limit: u32) -> Opt
     let mut there: HashSet<Jid> = list.iter().cloned().collect();
     let kept = list.len();
     list.extend(add.into_iter().filter(|jid| there.insert(jid.clone())));
-    if list.len() > kept && (list.len() > limit as usize || bytes_of(&list) > LIST_BYTES) {
+    if list.len() > kept && (list.len() > limit as usize || encoded_len(&list) > MAX_BLOCKLIST_BYTES) {
         return None;
     }
     let added = list.iter().filter(|jid| !before.contains(*jid)).cloned().collect();
@@ -107,7 +107,7 @@ pub fn apply(list: Vec<Jid>, add: Vec<Jid>, remove: &Unblock, limit: u32) -> Opt
     Some(BlocklistChange { added, removed, list })
 }
 
-fn bytes_of(list: &[Jid]) -> usize {
+fn encoded_len(list: &[Jid]) -> usize {
     list.iter().map(|jid| jid.as_str().len() + 1).sum()
 }
 
@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn lists_come_back_as_they_went() {
+    fn encoded_lists_decode_to_the_same_addresses() {
         for list in [&[][..], &["a@b"], &["b", "a@b/c d", "a@b", "a@b/日本 語"]] {
             let list = jids(list);
             assert_eq!(decode(&encode(&list)).unwrap(), list);
         }
         assert!(encode(&[]).is_empty());
-        assert_eq!(decode(b"a@b\n").unwrap_err().kind, ErrorKind::Corrupt);
-        assert_eq!(decode(b"\xff").unwrap_err().kind, ErrorKind::Corrupt);
+        assert_eq!(decode(b"a@b\n").unwrap_err().kind, StoreErrorKind::Corrupt);
+        assert_eq!(decode(b"\xff").unwrap_err().kind, StoreErrorKind::Corrupt);
     }
 
     #[test]
@@ -137,9 +137,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_keeps_its_place() {
+    fn addresses_already_listed_keep_their_position() {
         let change =
-            apply(jids(&["a@b", "c@d"]), jids(&["e", "a@b", "e"]), &Unblock::These(vec![]), 9).unwrap();
+            apply_update(jids(&["a@b", "c@d"]), jids(&["e", "a@b", "e"]), &Unblock::These(vec![]), 9)
+                .unwrap();
         assert_eq!((change.added, change.list), (jids(&["e"]), jids(&["a@b", "c@d", "e"])));
         assert!(change.removed.is_empty());
     }
@@ -148,9 +149,9 @@ mod tests {
     fn a_list_that_is_too_long_may_shrink_but_not_grow() {
         let long = jids(&["a", "b", "c", "d"]);
         let one = Unblock::These(jids(&["b", "x"]));
-        assert_eq!(apply(long.clone(), jids(&["e"]), &one, 2), None);
-        let change = apply(long.clone(), vec![], &one, 2).unwrap();
+        assert_eq!(apply_update(long.clone(), jids(&["e"]), &one, 2), None);
+        let change = apply_update(long.clone(), vec![], &one, 2).unwrap();
         assert_eq!((change.removed, change.list), (jids(&["b"]), jids(&["a", "c", "d"])));
-        assert!(apply(long, vec![], &Unblock::All, 0).unwrap().list.is_empty());
+        assert!(apply_update(long, vec![], &Unblock::All, 0).unwrap().list.is_empty());
     }
 }

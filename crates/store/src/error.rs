@@ -9,7 +9,7 @@ use std::fmt;
 
 /// The reasons that callers tell apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum ErrorKind {
+pub enum StoreErrorKind {
     /// The backend cannot be reached or is shutting down.
     Unavailable,
     /// The bounded queue before the backend is full; nothing was tried.
@@ -34,44 +34,47 @@ pub enum ErrorKind {
     Internal,
 }
 
-impl ErrorKind {
+impl StoreErrorKind {
     /// Every kind, in order of declaration.
-    pub const ALL: [ErrorKind; 11] = [
-        ErrorKind::Unavailable,
-        ErrorKind::Overloaded,
-        ErrorKind::Timeout,
-        ErrorKind::Conflict,
-        ErrorKind::AlreadyExists,
-        ErrorKind::NotFound,
-        ErrorKind::Corrupt,
-        ErrorKind::TooLarge,
-        ErrorKind::TooBroad,
-        ErrorKind::Setup,
-        ErrorKind::Internal,
+    pub const ALL: [StoreErrorKind; 11] = [
+        StoreErrorKind::Unavailable,
+        StoreErrorKind::Overloaded,
+        StoreErrorKind::Timeout,
+        StoreErrorKind::Conflict,
+        StoreErrorKind::AlreadyExists,
+        StoreErrorKind::NotFound,
+        StoreErrorKind::Corrupt,
+        StoreErrorKind::TooLarge,
+        StoreErrorKind::TooBroad,
+        StoreErrorKind::Setup,
+        StoreErrorKind::Internal,
     ];
 
     /// The word for it in metrics.
     pub const fn name(self) -> &'static str {
         match self {
-            ErrorKind::Unavailable => "unavailable",
-            ErrorKind::Overloaded => "overloaded",
-            ErrorKind::Timeout => "timeout",
-            ErrorKind::Conflict => "conflict",
-            ErrorKind::AlreadyExists => "already-exists",
-            ErrorKind::NotFound => "not-found",
-            ErrorKind::Corrupt => "corrupt",
-            ErrorKind::TooLarge => "too-large",
-            ErrorKind::TooBroad => "too-broad",
-            ErrorKind::Setup => "setup",
-            ErrorKind::Internal => "internal",
+            StoreErrorKind::Unavailable => "unavailable",
+            StoreErrorKind::Overloaded => "overloaded",
+            StoreErrorKind::Timeout => "timeout",
+            StoreErrorKind::Conflict => "conflict",
+            StoreErrorKind::AlreadyExists => "already-exists",
+            StoreErrorKind::NotFound => "not-found",
+            StoreErrorKind::Corrupt => "corrupt",
+            StoreErrorKind::TooLarge => "too-large",
+            StoreErrorKind::TooBroad => "too-broad",
+            StoreErrorKind::Setup => "setup",
+            StoreErrorKind::Internal => "internal",
         }
     }
 
     /// Whether the same call may succeed later without anybody mending anything.
-    pub const fn retry(self) -> bool {
+    pub const fn is_retryable(self) -> bool {
         matches!(
             self,
-            ErrorKind::Unavailable | ErrorKind::Overloaded | ErrorKind::Timeout | ErrorKind::Conflict
+            StoreErrorKind::Unavailable
+                | StoreErrorKind::Overloaded
+                | StoreErrorKind::Timeout
+                | StoreErrorKind::Conflict
         )
     }
 }
@@ -79,23 +82,23 @@ impl ErrorKind {
 /// A failed storage call: its kind, one sentence for people, and the backend's own error below it.
 pub struct StoreError {
     /// What callers decide by.
-    pub kind: ErrorKind,
+    pub kind: StoreErrorKind,
     /// Whether the same call may succeed later.
-    pub retry: bool,
+    pub retryable: bool,
     message: Box<str>,
-    cause: Option<Box<dyn Error + Send + Sync>>,
+    source: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl StoreError {
     /// An error of this kind; `message` is one sentence without a full stop.
-    pub fn new(kind: ErrorKind, message: impl Into<Box<str>>) -> StoreError {
-        StoreError { kind, retry: kind.retry(), message: message.into(), cause: None }
+    pub fn new(kind: StoreErrorKind, message: impl Into<Box<str>>) -> StoreError {
+        StoreError { kind, retryable: kind.is_retryable(), message: message.into(), source: None }
     }
 
     /// The same with the error below it.
     #[must_use]
-    pub fn because(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
-        self.cause = Some(cause.into());
+    pub fn with_source(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
+        self.source = Some(cause.into());
         self
     }
 
@@ -107,7 +110,7 @@ impl StoreError {
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.cause {
+        match &self.source {
             None => f.write_str(&self.message),
             Some(cause) => write!(f, "{}: {cause}", self.message),
         }
@@ -122,6 +125,6 @@ impl fmt::Debug for StoreError {
 
 impl Error for StoreError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.cause.as_deref().map(|cause| cause as &(dyn Error + 'static))
+        self.source.as_deref().map(|cause| cause as &(dyn Error + 'static))
     }
 }

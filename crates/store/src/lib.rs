@@ -6,48 +6,48 @@
 //!
 //! The trap for the next person: the futures borrow only the store. Arguments passed by reference are copied before the
 //! method returns, so a caller may drop them at once.
+pub mod account_kv;
 pub mod accounts;
-pub mod addresses;
+pub mod address_dictionary;
 pub mod blocklists;
 pub mod conformance;
-pub mod directory;
 mod error;
+pub mod instrumented;
 pub mod last_seen;
 pub mod logins;
 pub mod memory;
-pub mod observed;
 pub mod offline;
 mod page;
-pub mod private;
 pub mod roster;
-pub mod settings;
+pub mod server_kv;
 pub mod tokens;
+pub mod user_search;
 pub mod vcards;
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-pub use accounts::{Account, Accounts, Created, NewAccount, Removed};
-pub use addresses::{AddressId, Addresses};
+pub use account_kv::{AccountKv, AccountKvLimits, PutOutcome};
+pub use accounts::{AccountRecord, Accounts, CreateOutcome, NewAccount, RemovedAccount};
+pub use address_dictionary::{AddressDictionary, AddressId};
 pub use blocklists::{BlocklistChange, BlocklistOutcome, Blocklists, Unblock};
-pub use directory::{Directory, Found, FoundUser, Query, SearchPage, Seek};
-pub use error::{ErrorKind, StoreError};
-pub use last_seen::{LastSeen, Seen};
-pub use logins::{Login, LoginAttempt, Logins, ProofFn, Secrets};
-pub use offline::{Appended, Held, Offline, OfflineMessage, Quota, Waiting};
-pub use page::{Page, Slice};
-pub use private::{Private, PrivateLimits, PutOutcome};
+pub use error::{StoreError, StoreErrorKind};
+pub use last_seen::{LastActivity, LastSeen};
+pub use logins::{AccountSecrets, Login, LoginAttempt, Logins, ProofFn};
+pub use offline::{AppendOutcome, Offline, OfflineMessage, Quota, QuotaUsage, StoredMessage};
+pub use page::{Page, Paged};
 pub use roster::{
-    BulkItem, BulkRoster, Change, ChangeFn, Changed, Roster, RosterEntry, RosterItem, RosterSize,
-    RosterSnapshot, Subscription,
+    BulkItem, BulkRoster, Roster, RosterEntry, RosterItem, RosterSize, RosterSnapshot, RosterUpdate,
+    RosterUpdateFn, RosterUpdateOutcome, Subscription,
 };
-pub use settings::Settings;
-pub use tokens::{Tokens, TokensFn};
-pub use vcards::{PhotoHash, Searchable, Vcards};
+pub use server_kv::ServerKv;
+pub use tokens::{LoginTokens, TokensUpdateFn};
+pub use user_search::{FoundUser, SearchPageRequest, Seek, UserQuery, UserSearch, UserSearchPage};
+pub use vcards::{PhotoHash, SearchableProfile, Vcards};
 
 /// What every storage call returns: a boxed future that borrows only the store.
-pub type Fut<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// One backend, need by need. Cloning copies a reference count for each.
 ///
@@ -64,29 +64,29 @@ pub struct Stores {
     /// Messages waiting for a recipient without a session.
     pub offline: Arc<dyn Offline>,
     /// The dictionary of bare addresses.
-    pub addresses: Arc<dyn Addresses>,
+    pub addresses: Arc<dyn AddressDictionary>,
     /// Small values of the server itself.
-    pub settings: Arc<dyn Settings>,
+    pub server_kv: Arc<dyn ServerKv>,
     /// Whom accounts do not want to hear from.
     pub blocklists: Arc<dyn Blocklists>,
     /// Tokens for quick logins.
-    pub tokens: Arc<dyn Tokens>,
+    pub tokens: Arc<dyn LoginTokens>,
     /// Small values of accounts.
-    pub private: Arc<dyn Private>,
+    pub account_kv: Arc<dyn AccountKv>,
     /// vCards.
     pub vcards: Arc<dyn Vcards>,
     /// Finding accounts.
-    pub directory: Arc<dyn Directory>,
+    pub user_search: Arc<dyn UserSearch>,
     /// When accounts were last there.
     pub last_seen: Arc<dyn LastSeen>,
 }
 
 impl Stores {
     /// One value that implements every need, as both backends do.
-    pub fn of<B>(backend: Arc<B>) -> Stores
+    pub fn from_backend<B>(backend: Arc<B>) -> Stores
     where
-        B: Logins + Accounts + Roster + Offline + Addresses + Settings,
-        B: Blocklists + Tokens + Private + Vcards + Directory + LastSeen + 'static,
+        B: Logins + Accounts + Roster + Offline + AddressDictionary + ServerKv,
+        B: Blocklists + LoginTokens + AccountKv + Vcards + UserSearch + LastSeen + 'static,
     {
         Stores {
             logins: backend.clone(),
@@ -94,12 +94,12 @@ impl Stores {
             roster: backend.clone(),
             offline: backend.clone(),
             addresses: backend.clone(),
-            settings: backend.clone(),
+            server_kv: backend.clone(),
             blocklists: backend.clone(),
             tokens: backend.clone(),
-            private: backend.clone(),
+            account_kv: backend.clone(),
             vcards: backend.clone(),
-            directory: backend.clone(),
+            user_search: backend.clone(),
             last_seen: backend,
         }
     }

@@ -13,11 +13,11 @@ use std::panic::AssertUnwindSafe;
 
 use jid::JidRef;
 
-use crate::{AddressId, ErrorKind, Fut, PhotoHash, RosterItem, StoreError};
+use crate::{AddressId, PhotoHash, RosterItem, StoreError, StoreErrorKind, StoreFuture};
 
 /// What proves who a client is.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Secrets {
+pub struct AccountSecrets {
     /// The number of the account's bare address.
     pub id: AddressId,
     /// Of the credentials: another one after each change of the password, and for each account that was made under this
@@ -27,7 +27,7 @@ pub struct Secrets {
     pub credentials: Vec<u8>,
     /// Whether the administrator has shut the account.
     pub disabled: bool,
-    /// Opaque to storage; see [`crate::Tokens`]. Empty when there are none.
+    /// Opaque to storage; see [`crate::LoginTokens`]. Empty when there are none.
     pub tokens: Vec<u8>,
 }
 
@@ -41,7 +41,7 @@ pub struct Login {
     /// The version of that roster; see [`crate::Roster`].
     pub roster_version: u64,
     /// Messages waiting. May count messages that have expired but were not swept yet.
-    pub offline: u32,
+    pub offline_messages: u32,
     /// The blocklist as [`crate::blocklists::decode`] reads it; empty when there is none.
     pub blocklist: Vec<u8>,
     /// Of the photo in the vCard, if there is one; see [`crate::Vcards`].
@@ -50,13 +50,13 @@ pub struct Login {
 
 /// Judges a proof by what is stored, `None` for no account; true if the client has proved who it is. Called once unless the
 /// store fails. It must not wait: other logins wait for it.
-pub type ProofFn = Box<dyn FnOnce(Option<&Secrets>) -> bool + Send>;
+pub type ProofFn = Box<dyn FnOnce(Option<&AccountSecrets>) -> bool + Send>;
 
 /// What [`Logins::prove`] found.
 #[derive(Debug)]
 pub struct LoginAttempt {
     /// What the proof was judged by.
-    pub secrets: Secrets,
+    pub secrets: AccountSecrets,
     /// As [`Logins::login`] answers. `None`: it was not read, since the proof was wrong or the account is disabled.
     pub login: Option<Result<Option<Login>, StoreError>>,
 }
@@ -75,23 +75,23 @@ pub fn first_revision() -> u64 {
 ///
 /// # Errors
 /// `Internal` when it panics.
-pub fn judge(proof: ProofFn, secrets: Option<&Secrets>) -> Result<bool, StoreError> {
+pub fn judge(proof: ProofFn, secrets: Option<&AccountSecrets>) -> Result<bool, StoreError> {
     std::panic::catch_unwind(AssertUnwindSafe(|| proof(secrets)))
-        .map_err(|_| StoreError::new(ErrorKind::Internal, "the check of a proof panicked"))
+        .map_err(|_| StoreError::new(StoreErrorKind::Internal, "the check of a proof panicked"))
 }
 
 /// Reads accounts for logins.
 pub trait Logins: Send + Sync {
     /// What proves who the client is, for the account with this bare address, or nothing. One database round trip, which
     /// may be shared; the work does not depend on whether there is an account or on what else it has.
-    fn secrets(&self, account: JidRef<'_>) -> Fut<'_, Option<Secrets>>;
+    fn secrets(&self, account: JidRef<'_>) -> StoreFuture<'_, Option<AccountSecrets>>;
 
     /// What a session begins with, or nothing if the account is gone or has credentials of another revision. Only for clients that have proved who
     /// they are. One database round trip, which may be shared; a large roster ([`crate::roster::is_large`]) takes another
     /// and fails with `TooLarge` beyond [`crate::roster::ROSTER_BYTES`].
-    fn login(&self, account: AddressId, revision: u64) -> Fut<'_, Option<Login>>;
+    fn login(&self, account: AddressId, revision: u64) -> StoreFuture<'_, Option<Login>>;
 
     /// [`Logins::secrets`], and if `proof` finds that the client has proved who it is, [`Logins::login`] as well. Nothing
     /// else is read before the proof.
-    fn prove(&self, account: JidRef<'_>, proof: ProofFn) -> Fut<'_, Option<LoginAttempt>>;
+    fn prove(&self, account: JidRef<'_>, proof: ProofFn) -> StoreFuture<'_, Option<LoginAttempt>>;
 }

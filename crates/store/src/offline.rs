@@ -5,7 +5,7 @@
 //!
 //! The trap for the next person: sequence numbers are per owner and never used again, so that a repeated
 //! `remove_through` cannot touch messages that came later.
-use crate::{AddressId, Fut, Page, Slice};
+use crate::{AddressId, Page, Paged, StoreFuture};
 
 /// A message to be stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,7 +35,7 @@ pub struct Quota {
 
 /// What waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Held {
+pub struct QuotaUsage {
     /// Messages.
     pub messages: u64,
     /// Bytes of their stanzas.
@@ -44,23 +44,23 @@ pub struct Held {
 
 impl Quota {
     /// So many messages of any size and of any sender.
-    pub const fn of_messages(messages: u32) -> Quota {
+    pub const fn messages_only(messages: u32) -> Quota {
         Quota { messages, bytes: u64::MAX, sender_percent: 100 }
     }
     /// Whether there is room for a stanza of this size.
-    pub const fn has_room(&self, held: Held, size: u64) -> bool {
+    pub const fn has_room(&self, held: QuotaUsage, size: u64) -> bool {
         held.messages < self.messages as u64 && held.bytes.saturating_add(size) <= self.bytes
     }
     /// Whether one sender's part has to be looked at before a stanza of this size: with so little for all, it cannot be
     /// over its share.
-    pub fn asks_for_sender(&self, sender: u64, held: Held, size: u64) -> bool {
-        sender != 0 && self.sender_percent < 100 && !self.share().has_room(held, size)
+    pub fn needs_sender_usage(&self, sender: u64, held: QuotaUsage, size: u64) -> bool {
+        sender != 0 && self.sender_percent < 100 && !self.sender_share().has_room(held, size)
     }
     /// Whether a sender who has so much waiting may leave a stanza of this size.
-    pub fn sender_has_room(&self, held: Held, size: u64) -> bool {
-        held.messages == 0 || self.share().has_room(held, size)
+    pub fn sender_has_room(&self, held: QuotaUsage, size: u64) -> bool {
+        held.messages == 0 || self.sender_share().has_room(held, size)
     }
-    fn share(&self) -> Quota {
+    fn sender_share(&self) -> Quota {
         let part = |of: u64| {
             let part = u128::from(of) * u128::from(self.sender_percent) / 100;
             u64::try_from(part).unwrap_or(u64::MAX)
@@ -70,7 +70,7 @@ impl Quota {
     }
 }
 
-impl Held {
+impl QuotaUsage {
     /// With one more stanza.
     pub const fn add(&mut self, size: u64) {
         self.messages += 1;
@@ -80,7 +80,7 @@ impl Held {
 
 /// What became of one message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Appended {
+pub enum AppendOutcome {
     /// It is stored durably under this number.
     Stored {
         /// Greater than every earlier number of this owner.
@@ -96,7 +96,7 @@ pub enum Appended {
 
 /// A stored message.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Waiting {
+pub struct StoredMessage {
     /// Its number; also the cursor.
     pub seq: u64,
     /// When the server took it, in milliseconds since 1970.
@@ -112,17 +112,17 @@ pub trait Offline: Send + Sync {
     /// Stores messages in this order, all in one transaction, and answers when they are durable; one answer for each. An
     /// account takes no more than `quota` of unexpired messages. After an error none of them is kept, and the call may be
     /// repeated.
-    fn append(&self, messages: Vec<OfflineMessage>, quota: Quota) -> Fut<'_, Vec<Appended>>;
+    fn append(&self, messages: Vec<OfflineMessage>, quota: Quota) -> StoreFuture<'_, Vec<AppendOutcome>>;
 
     /// Waiting messages that have not expired at `now` (milliseconds since 1970), oldest first. The cursor is the number.
-    fn fetch(&self, owner: AddressId, page: Page, now: u64) -> Fut<'_, Slice<Waiting>>;
+    fn fetch(&self, owner: AddressId, page: Page, now: u64) -> StoreFuture<'_, Paged<StoredMessage>>;
 
     /// Removes all messages up to and including this number; answers how many there were.
-    fn remove_through(&self, owner: AddressId, seq: u64) -> Fut<'_, u32>;
+    fn remove_through(&self, owner: AddressId, seq: u64) -> StoreFuture<'_, u32>;
 
     /// How many messages wait, expired ones that were not swept included.
-    fn count(&self, owner: AddressId) -> Fut<'_, u32>;
+    fn count(&self, owner: AddressId) -> StoreFuture<'_, u32>;
 
     /// Removes up to `limit` messages that have expired at `now`; answers how many. To be called now and then.
-    fn expire(&self, now: u64, limit: u32) -> Fut<'_, u32>;
+    fn expire(&self, now: u64, limit: u32) -> StoreFuture<'_, u32>;
 }

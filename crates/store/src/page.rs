@@ -26,22 +26,22 @@ impl Page {
 
 /// One page of a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Slice<T> {
+pub struct Paged<T> {
     /// The items in the order of their keys.
     pub items: Vec<T>,
     /// The `after` of the next page; absent when this was the last one.
     pub next: Option<u64>,
 }
 
-impl<T> Slice<T> {
+impl<T> Paged<T> {
     /// Cuts one page out of up to `page.limit + 1` items, the extra one telling that there is more.
-    pub fn cut(mut items: Vec<T>, page: Page, key: impl Fn(&T) -> u64) -> Slice<T> {
+    pub fn from_rows(mut items: Vec<T>, page: Page, key: impl Fn(&T) -> u64) -> Paged<T> {
         let limit = page.limit as usize;
         let next = (items.len() > limit).then(|| {
             items.truncate(limit);
             items.last().map_or(page.after, key)
         });
-        Slice { items, next }
+        Paged { items, next }
     }
 }
 
@@ -51,10 +51,10 @@ mod tests {
 
     #[test]
     fn a_slice_knows_whether_there_is_more() {
-        let cut = |n: u64, limit| Slice::cut((1..=n).collect(), Page::after(0, limit), |k| *k);
-        assert_eq!(cut(3, 2), Slice { items: vec![1, 2], next: Some(2) });
-        assert_eq!(cut(2, 2), Slice { items: vec![1, 2], next: None });
-        assert_eq!(cut(0, 2), Slice { items: vec![], next: None });
-        assert_eq!(cut(1, 0), Slice { items: vec![], next: Some(0) });
+        let cut = |n: u64, limit| Paged::from_rows((1..=n).collect(), Page::after(0, limit), |k| *k);
+        assert_eq!(cut(3, 2), Paged { items: vec![1, 2], next: Some(2) });
+        assert_eq!(cut(2, 2), Paged { items: vec![1, 2], next: None });
+        assert_eq!(cut(0, 2), Paged { items: vec![], next: None });
+        assert_eq!(cut(1, 0), Paged { items: vec![], next: Some(0) });
     }
 }

@@ -11,7 +11,7 @@ use std::panic::AssertUnwindSafe;
 
 use jid::{Jid, JidRef};
 
-use crate::{AddressId, ErrorKind, Fut, StoreError};
+use crate::{AddressId, StoreError, StoreErrorKind, StoreFuture};
 
 /// The state of one contact as bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -27,7 +27,7 @@ impl Subscription {
     /// Both directions.
     pub const BOTH: Subscription = Subscription(3);
     /// The owner has asked the contact (pending out).
-    pub const ASK: Subscription = Subscription(4);
+    pub const PENDING_OUT: Subscription = Subscription(4);
     /// The contact has asked the owner, who has not answered.
     pub const PENDING_IN: Subscription = Subscription(8);
     /// The owner has approved the contact in advance.
@@ -37,7 +37,7 @@ impl Subscription {
 
     const ALL: u8 = 63;
     /// What a client is shown: everything except the request that it has not answered.
-    const SHOWN: u8 = Self::ALL & !Self::PENDING_IN.0;
+    const VISIBLE: u8 = Self::ALL & !Self::PENDING_IN.0;
 
     /// Bits from storage; nothing if there are any that this version does not know.
     pub fn from_bits(bits: u8) -> Option<Subscription> {
@@ -46,7 +46,7 @@ impl Subscription {
 
     /// Whether all bits of `other` are set.
     #[must_use]
-    pub const fn has(self, other: Subscription) -> bool {
+    pub const fn contains(self, other: Subscription) -> bool {
         self.0 & other.0 == other.0
     }
 
@@ -85,12 +85,12 @@ impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())?;
         for (bit, name) in [
-            (Subscription::ASK, "+ask"),
+            (Subscription::PENDING_OUT, "+ask"),
             (Subscription::PENDING_IN, "+pending-in"),
             (Subscription::APPROVED, "+approved"),
             (Subscription::IN_ROSTER, "+in-roster"),
         ] {
-            if self.has(bit) {
+            if self.contains(bit) {
                 f.write_str(name)?;
             }
         }
@@ -98,25 +98,25 @@ impl fmt::Debug for Subscription {
     }
 }
 
-/// What an entry counts for beside its texts, in [`LARGE_BYTES`] and [`ROSTER_BYTES`].
-pub const ENTRY_BYTES: u64 = 128;
+/// What an entry counts for beside its texts, in [`LARGE_ROSTER_BYTES`] and [`MAX_ROSTER_BYTES`].
+pub const ENTRY_OVERHEAD_BYTES: u64 = 128;
 /// A roster beyond this is large: it is read by itself, and nobody keeps it in memory between two questions.
-pub const LARGE_BYTES: u64 = 65_536;
+pub const LARGE_ROSTER_BYTES: u64 = 65_536;
 /// Rosters beyond this are not read as a whole. Far above what a limit on writing should allow.
-pub const ROSTER_BYTES: u64 = 64 << 20;
+pub const MAX_ROSTER_BYTES: u64 = 64 << 20;
 
 /// Whether a roster is large.
 #[must_use]
 pub fn is_large(items: &[RosterItem]) -> bool {
-    items.iter().map(RosterItem::weight).sum::<u64>() > LARGE_BYTES
+    items.iter().map(RosterItem::weight).sum::<u64>() > LARGE_ROSTER_BYTES
 }
 
-/// The error of a roster beyond [`ROSTER_BYTES`].
+/// The error of a roster beyond [`MAX_ROSTER_BYTES`].
 #[must_use]
-pub fn too_large() -> StoreError {
-    let most = ROSTER_BYTES >> 20;
+pub fn roster_too_large() -> StoreError {
+    let most = MAX_ROSTER_BYTES >> 20;
     StoreError::new(
-        ErrorKind::TooLarge,
+        StoreErrorKind::TooLarge,
         format!(
             "a roster has more than {most} MiB and cannot be read; delete entries of it from the database"
         ),
@@ -141,7 +141,7 @@ pub struct RosterItem {
 }
 
 impl RosterItem {
-    /// An entry for a contact that is not there yet, to be filled in by a [`ChangeFn`]. The store gives it its number.
+    /// An entry for a contact that is not there yet, to be filled in by a [`RosterUpdateFn`]. The store gives it its number.
     pub fn new(jid: Jid) -> RosterItem {
         RosterItem {
             contact: AddressId::UNASSIGNED,
@@ -155,11 +155,11 @@ impl RosterItem {
 
     /// What the store keeps of an entry: nothing of one without state, the stanza only while the request is open.
     #[must_use]
-    pub fn settled(mut self) -> Option<RosterItem> {
-        if !self.subscription.has(Subscription::PENDING_IN) {
+    pub fn normalised(mut self) -> Option<RosterItem> {
+        if !self.subscription.contains(Subscription::PENDING_IN) {
             self.request = None;
         }
-        if !self.subscription.has(Subscription::IN_ROSTER) {
+        if !self.subscription.contains(Subscription::IN_ROSTER) {
             self.name = None;
             self.groups.clear();
         }
@@ -175,32 +175,33 @@ impl RosterItem {
         (self.jid.as_str().len() + texts) as u64
     }
 
-    /// What the entry counts for in [`LARGE_BYTES`] and [`ROSTER_BYTES`]: label, stanza and [`ENTRY_BYTES`].
+    /// What the entry counts for in [`LARGE_ROSTER_BYTES`] and [`MAX_ROSTER_BYTES`]: label, stanza and [`ENTRY_OVERHEAD_BYTES`].
     #[must_use]
     pub fn weight(&self) -> u64 {
         let texts = self.groups.iter().chain(&self.name).map(String::len).sum::<usize>();
-        (texts + self.request.as_ref().map_or(0, Vec::len)) as u64 + ENTRY_BYTES
+        (texts + self.request.as_ref().map_or(0, Vec::len)) as u64 + ENTRY_OVERHEAD_BYTES
     }
 
     /// Whether the contact has to hear of it when the owner's account goes (RFC 6121 section 3): there is a subscription
     /// or a request in either direction.
-    pub fn to_cancel(&self) -> bool {
-        let bits = Subscription::BOTH | Subscription::ASK | Subscription::PENDING_IN;
+    pub fn has_subscription_or_request(&self) -> bool {
+        let bits = Subscription::BOTH | Subscription::PENDING_OUT | Subscription::PENDING_IN;
         self.subscription.0 & bits.0 != 0
     }
 }
 
 /// Runs the closure for a backend. A panic in it is an error of that one call, not the end of the writer.
-pub fn decide(change: ChangeFn, before: Option<RosterItem>) -> Result<Change, StoreError> {
-    std::panic::catch_unwind(AssertUnwindSafe(|| change(before)))
-        .map_err(|_| StoreError::new(ErrorKind::Internal, "a roster change panicked; nothing was stored"))
+pub fn run_update(change: RosterUpdateFn, before: Option<RosterItem>) -> Result<RosterUpdate, StoreError> {
+    std::panic::catch_unwind(AssertUnwindSafe(|| change(before))).map_err(|_| {
+        StoreError::new(StoreErrorKind::Internal, "a roster change panicked; nothing was stored")
+    })
 }
 
 /// Whether the two differ for the client, which decides whether the version rises.
-pub fn shown_differs(before: Option<&RosterItem>, after: Option<&RosterItem>) -> bool {
+pub fn is_visible_change(before: Option<&RosterItem>, after: Option<&RosterItem>) -> bool {
     fn shown(item: Option<&RosterItem>) -> Option<(u8, Option<&str>, &[String])> {
-        let item = item.filter(|item| item.subscription.has(Subscription::IN_ROSTER))?;
-        Some((item.subscription.0 & Subscription::SHOWN, item.name.as_deref(), item.groups.as_slice()))
+        let item = item.filter(|item| item.subscription.contains(Subscription::IN_ROSTER))?;
+        Some((item.subscription.0 & Subscription::VISIBLE, item.name.as_deref(), item.groups.as_slice()))
     }
     shown(before) != shown(after)
 }
@@ -237,7 +238,7 @@ pub struct RosterSize {
 
 /// What a closure makes of an entry.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Change {
+pub enum RosterUpdate {
     /// Leave it.
     Keep,
     /// Store this. Number and address are set by the store; an entry without any state is deleted.
@@ -247,11 +248,11 @@ pub enum Change {
 }
 
 /// Decides on one entry, inside the transaction. Must be quick and must not call the store.
-pub type ChangeFn = Box<dyn FnOnce(Option<RosterItem>) -> Change + Send>;
+pub type RosterUpdateFn = Box<dyn FnOnce(Option<RosterItem>) -> RosterUpdate + Send>;
 
 /// What a change did.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Changed {
+pub struct RosterUpdateOutcome {
     /// The entry before.
     pub before: Option<RosterItem>,
     /// The entry after.
@@ -287,26 +288,31 @@ pub struct BulkRoster {
 /// Every change that a client can see raises the owner's version; versions of one owner never repeat, not even after the
 /// account was removed and created again. Changes to shadows and to unanswered requests leave the version.
 pub trait Roster: Send + Sync {
-    /// The whole roster. Fails with `NotFound` when the owner has no account, and with `TooLarge` beyond [`ROSTER_BYTES`].
-    fn get(&self, owner: AddressId) -> Fut<'_, RosterSnapshot>;
+    /// The whole roster. Fails with `NotFound` when the owner has no account, and with `TooLarge` beyond [`MAX_ROSTER_BYTES`].
+    fn get(&self, owner: AddressId) -> StoreFuture<'_, RosterSnapshot>;
 
     /// One entry, without reading the others. Fails with `NotFound` when the owner has no account.
-    fn entry(&self, owner: AddressId, contact: &Jid) -> Fut<'_, RosterEntry>;
+    fn entry(&self, owner: AddressId, contact: &Jid) -> StoreFuture<'_, RosterEntry>;
 
     /// The state of one contact, by their bare addresses, in one round trip and without reading the others. `NONE` when there
     /// is no entry, and when there is no account. For questions such as whether the contact may see the owner's presence.
-    fn subscription(&self, owner: JidRef<'_>, contact: JidRef<'_>) -> Fut<'_, Subscription>;
+    fn subscription(&self, owner: JidRef<'_>, contact: JidRef<'_>) -> StoreFuture<'_, Subscription>;
 
     /// How large the roster is, without reading its texts. Fails with `NotFound` when the owner has no account.
-    fn size(&self, owner: AddressId) -> Fut<'_, RosterSize>;
+    fn size(&self, owner: AddressId) -> StoreFuture<'_, RosterSize>;
 
     /// Reads one entry, asks `change`, stores its answer, all in one transaction. Fails with `NotFound` when the owner has
     /// no account; `change` is not called then.
-    fn change(&self, owner: AddressId, contact: &Jid, change: ChangeFn) -> Fut<'_, Changed>;
+    fn update(
+        &self,
+        owner: AddressId,
+        contact: &Jid,
+        change: RosterUpdateFn,
+    ) -> StoreFuture<'_, RosterUpdateOutcome>;
 
     /// Loads many entries in chunks of one transaction each; may be repeated. Owners without an account are skipped.
     /// The version of each rises. Answers how many entries were stored.
-    fn put_bulk(&self, rosters: Vec<BulkRoster>) -> Fut<'_, u64>;
+    fn put_bulk(&self, rosters: Vec<BulkRoster>) -> StoreFuture<'_, u64>;
 }
 
 #[cfg(test)]
@@ -321,20 +327,20 @@ mod tests {
     }
 
     #[test]
-    fn settled_drops_what_has_no_state() {
-        assert_eq!(item(0).settled(), None);
-        assert_eq!(item(1).settled().unwrap().request, None);
-        assert_eq!(item(8).settled().unwrap().request, Some(vec![1]));
+    fn an_entry_without_state_is_dropped_and_a_request_without_pending_in() {
+        assert_eq!(item(0).normalised(), None);
+        assert_eq!(item(1).normalised().unwrap().request, None);
+        assert_eq!(item(8).normalised().unwrap().request, Some(vec![1]));
     }
 
     #[test]
-    fn only_what_the_client_sees_counts() {
-        let differs = |a: u8, b: u8| shown_differs(Some(&item(a)), Some(&item(b)));
+    fn only_changes_visible_to_the_client_raise_the_version() {
+        let differs = |a: u8, b: u8| is_visible_change(Some(&item(a)), Some(&item(b)));
         assert!(!differs(0, 8), "a shadow is not shown");
         assert!(!differs(32, 32 | 8), "an unanswered request is not shown");
         assert!(differs(32, 33));
         assert!(differs(8, 32 | 8));
-        assert!(shown_differs(None, Some(&item(32))));
+        assert!(is_visible_change(None, Some(&item(32))));
     }
 
     #[test]

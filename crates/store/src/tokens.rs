@@ -9,32 +9,32 @@ use std::panic::AssertUnwindSafe;
 
 use jid::JidRef;
 
-use crate::{ErrorKind, Fut, StoreError};
+use crate::{StoreError, StoreErrorKind, StoreFuture};
 
 /// The largest value, in bytes (`TooLarge` otherwise).
-pub const TOKENS_BYTES: usize = 65_536;
+pub const MAX_TOKENS_BYTES: usize = 65_536;
 
 /// Decides on the value, inside the transaction: nothing leaves it, empty clears it. Must be quick and must not call the
 /// store.
-pub type TokensFn = Box<dyn FnOnce(&[u8]) -> Option<Vec<u8>> + Send>;
+pub type TokensUpdateFn = Box<dyn FnOnce(&[u8]) -> Option<Vec<u8>> + Send>;
 
 /// The tokens of accounts.
-pub trait Tokens: Send + Sync {
+pub trait LoginTokens: Send + Sync {
     /// Reads the value, asks `change`, stores its answer, all in one transaction. False when there is no such account;
     /// `change` is not called then.
-    fn change_tokens(&self, owner: JidRef<'_>, change: TokensFn) -> Fut<'_, bool>;
+    fn update_tokens(&self, owner: JidRef<'_>, change: TokensUpdateFn) -> StoreFuture<'_, bool>;
 }
 
 /// Runs the closure for a backend. A panic in it is an error of that one call.
 ///
 /// # Errors
 /// `Internal` when it panics, `TooLarge` when its answer is.
-pub fn decide(change: TokensFn, before: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+pub fn run_update(change: TokensUpdateFn, before: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
     let after = std::panic::catch_unwind(AssertUnwindSafe(|| change(before))).map_err(|_| {
-        StoreError::new(ErrorKind::Internal, "a change of tokens panicked; nothing was stored")
+        StoreError::new(StoreErrorKind::Internal, "a change of tokens panicked; nothing was stored")
     })?;
-    if after.as_ref().is_some_and(|after| after.len() > TOKENS_BYTES) {
-        return Err(StoreError::new(ErrorKind::TooLarge, "the tokens are too large"));
+    if after.as_ref().is_some_and(|after| after.len() > MAX_TOKENS_BYTES) {
+        return Err(StoreError::new(StoreErrorKind::TooLarge, "the tokens are too large"));
     }
     Ok(after)
 }

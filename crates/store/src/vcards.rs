@@ -7,17 +7,17 @@
 //! found any more.
 use jid::JidRef;
 
-use crate::{ErrorKind, Fut, StoreError};
+use crate::{StoreError, StoreErrorKind, StoreFuture};
 
 /// The largest card, in bytes (`TooLarge` otherwise). Features set lower limits.
-pub const VCARD_BYTES: usize = 1 << 20;
+pub const MAX_VCARD_BYTES: usize = 1 << 20;
 
 /// The longest searchable text that is kept, in characters; longer ones are cut.
-pub const TEXT_CHARS: usize = 256;
+pub const MAX_SEARCHABLE_CHARS: usize = 256;
 
 /// What the directory finds an account by and shows of it; an empty text is none.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Searchable {
+pub struct SearchableProfile {
     /// The formatted name (`FN`).
     pub name: String,
     /// The given name (`N/GIVEN`).
@@ -30,15 +30,15 @@ pub struct Searchable {
     pub email: String,
 }
 
-impl Searchable {
-    /// As it is kept: every text cut to [`TEXT_CHARS`].
+impl SearchableProfile {
+    /// As it is kept: every text cut to [`MAX_SEARCHABLE_CHARS`].
     #[must_use]
-    pub fn settled(self) -> Searchable {
-        let cut = |text: String| match text.char_indices().nth(TEXT_CHARS) {
+    pub fn truncated(self) -> SearchableProfile {
+        let cut = |text: String| match text.char_indices().nth(MAX_SEARCHABLE_CHARS) {
             Some((at, _)) => text[..at].to_owned(),
             None => text,
         };
-        Searchable {
+        SearchableProfile {
             name: cut(self.name),
             first: cut(self.first),
             last: cut(self.last),
@@ -49,7 +49,7 @@ impl Searchable {
 
     /// Whether there is nothing to be found by.
     pub fn is_empty(&self) -> bool {
-        self == &Searchable::default()
+        self == &SearchableProfile::default()
     }
 }
 
@@ -59,7 +59,7 @@ pub type PhotoHash = [u8; 20];
 /// The vCards of accounts. They go with the account.
 pub trait Vcards: Send + Sync {
     /// The card, if any.
-    fn get(&self, owner: JidRef<'_>) -> Fut<'_, Option<Vec<u8>>>;
+    fn get(&self, owner: JidRef<'_>) -> StoreFuture<'_, Option<Vec<u8>>>;
 
     /// Sets or replaces the card together with what the directory finds and the hash of the photo; without a card all of
     /// them go. False when there is no such account.
@@ -67,18 +67,18 @@ pub trait Vcards: Send + Sync {
         &self,
         owner: JidRef<'_>,
         vcard: Option<Vec<u8>>,
-        searchable: Searchable,
+        searchable: SearchableProfile,
         photo: Option<PhotoHash>,
-    ) -> Fut<'_, bool>;
+    ) -> StoreFuture<'_, bool>;
 }
 
 /// Refuses a card that is too large; every backend calls it first.
 ///
 /// # Errors
 /// `TooLarge`.
-pub fn check(vcard: Option<&[u8]>) -> Result<(), StoreError> {
-    if vcard.is_some_and(|vcard| vcard.len() > VCARD_BYTES) {
-        return Err(StoreError::new(ErrorKind::TooLarge, "the vCard is too large"));
+pub fn check_size(vcard: Option<&[u8]>) -> Result<(), StoreError> {
+    if vcard.is_some_and(|vcard| vcard.len() > MAX_VCARD_BYTES) {
+        return Err(StoreError::new(StoreErrorKind::TooLarge, "the vCard is too large"));
     }
     Ok(())
 }

@@ -9,41 +9,41 @@
 use std::task::{Context, Poll};
 
 use net::Scratch;
-use throng_core::Link;
+use throng_core::Outbox;
 
-use crate::c2s::{Connection, Next, Phase};
-use crate::service::Service;
+use crate::c2s::{C2sConnection, ConnectionPhase, PhaseOutcome};
+use crate::context::C2sContext;
 
 /// Seconds for flushing and for the peer's own end.
-const PATIENCE: u32 = 3;
+const CLOSE_TIMEOUT_SECONDS: u32 = 3;
 /// Bytes that are thrown away before the connection is cut.
-const DISCARD: usize = 1 << 20;
+const MAX_DISCARDED_BYTES: usize = 1 << 20;
 
 /// How far the end has come.
 pub(crate) struct Closing {
     deadline: u32,
-    shut: bool,
+    write_closed: bool,
     discarded: usize,
 }
 
 impl Closing {
-    pub(crate) fn new(service: &Service, link: &std::sync::Arc<Link>) -> Closing {
-        let deadline = service.node.seconds().saturating_add(PATIENCE);
+    pub(crate) fn new(service: &C2sContext, link: &std::sync::Arc<Outbox>) -> Closing {
+        let deadline = service.node.seconds().saturating_add(CLOSE_TIMEOUT_SECONDS);
         link.set_deadline(deadline);
         // Back into the sweep, which `forget` took it out of: only the alarm is wanted.
-        service.node.links.add(link.clone());
-        Closing { deadline, shut: false, discarded: 0 }
+        service.node.outboxes.add(link.clone());
+        Closing { deadline, write_closed: false, discarded: 0 }
     }
 }
 
-impl Connection {
-    pub(crate) fn close(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> Next {
-        let Phase::Closing(closing) = &mut self.phase else { return Next::Again };
-        self.link.register(cx);
-        let late = self.link.rang() && self.service.node.seconds() >= closing.deadline;
-        if !closing.shut {
+impl C2sConnection {
+    pub(crate) fn close(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> PhaseOutcome {
+        let ConnectionPhase::Closing(closing) = &mut self.phase else { return PhaseOutcome::Again };
+        self.outbox.register_waker(cx);
+        let late = self.outbox.deadline_elapsed() && self.context.node.seconds() >= closing.deadline;
+        if !closing.write_closed {
             match self.stream.poll_shutdown(cx, lent) {
-                Poll::Ready(Ok(())) => closing.shut = true,
+                Poll::Ready(Ok(())) => closing.write_closed = true,
                 Poll::Ready(Err(_)) => return self.over(),
                 Poll::Pending => {}
             }
@@ -51,24 +51,24 @@ impl Connection {
         if late {
             return self.over();
         }
-        if closing.shut {
+        if closing.write_closed {
             loop {
                 match self.stream.poll_discard(cx, lent) {
                     Poll::Ready(Ok(0) | Err(_)) => return self.over(),
                     Poll::Ready(Ok(count)) => closing.discarded += count,
                     Poll::Pending => break,
                 }
-                if closing.discarded > DISCARD {
+                if closing.discarded > MAX_DISCARDED_BYTES {
                     return self.over();
                 }
             }
         }
-        Next::Sleep
+        PhaseOutcome::Sleep
     }
 
-    fn over(&mut self) -> Next {
-        self.service.node.links.remove(&self.link);
-        self.phase = Phase::Over;
-        Next::Again
+    fn over(&mut self) -> PhaseOutcome {
+        self.context.node.outboxes.remove(&self.outbox);
+        self.phase = ConnectionPhase::Over;
+        PhaseOutcome::Again
     }
 }

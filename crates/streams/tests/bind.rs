@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
 use stanza::StreamCondition;
-use testkit::wire::{PASSWORD, Setup, Wire};
-use throng_core::Limits;
+use testkit::server::{PASSWORD, TestServer, TestServerConfig};
+use throng_core::NodeLimits;
 
-async fn authenticated(wire: &Wire, user: &str) -> testkit::wire::Client {
+async fn authenticated(wire: &TestServer, user: &str) -> testkit::server::StreamClient {
     let mut client = wire.connect();
     client.open().await;
     client.authenticate(sasl::Mechanism::ScramSha1, user, PASSWORD).await.unwrap();
@@ -14,9 +14,9 @@ async fn authenticated(wire: &Wire, user: &str) -> testkit::wire::Client {
     client
 }
 
-async fn one() -> Wire {
-    let wire = Wire::new();
-    wire.user("juliet").await;
+async fn one() -> TestServer {
+    let wire = TestServer::new();
+    wire.create_user("juliet").await;
     wire
 }
 
@@ -32,7 +32,7 @@ async fn section_7_1_stanzas_before_a_resource_end_the_stream() {
     ] {
         let mut client = authenticated(&wire, "juliet").await;
         client.send(stanza).await;
-        client.ends_with(StreamCondition::NotAuthorized).await;
+        client.expect_stream_error(StreamCondition::NotAuthorized).await;
     }
 }
 
@@ -48,7 +48,7 @@ async fn section_7_1_a_stream_has_one_resource() {
         assert_eq!(answer.condition().as_deref(), Some("not-allowed"), "{}", answer.0);
         assert_eq!(answer.attr("id").as_deref(), Some("2"));
     }
-    assert_eq!(wire.node.table.sessions(), 1);
+    assert_eq!(wire.node.routing_table.sessions(), 1);
 }
 
 #[tokio::test]
@@ -104,22 +104,22 @@ async fn section_7_7_2_1_a_bad_resource_may_be_followed_by_a_good_one() {
 async fn section_8_3_3_6_a_store_that_fails_lets_the_client_bind_later() {
     let wire = one().await;
     let mut client = authenticated(&wire, "juliet").await;
-    wire.fail_store(true);
+    wire.set_store_failing(true);
     let error = client.bind("balcony").await.unwrap_err();
     assert_eq!(
         (error.condition().as_deref(), error.error_type().as_deref()),
         (Some("internal-server-error"), Some("wait"))
     );
     assert!(error.has("the account cannot be read; try again later"));
-    wire.fail_store(false);
+    wire.set_store_failing(false);
     client.bind("balcony").await.unwrap();
 }
 
 #[tokio::test]
-async fn section_7_6_2_1_too_many_resources() {
-    let limits = Limits { sessions_per_account: 2, ..Limits::default() };
-    let wire = Setup { limits, ..Setup::default() }.start();
-    wire.user("juliet").await;
+async fn section_7_6_2_1_too_many_resources_fail_with_resource_constraint() {
+    let limits = NodeLimits { sessions_per_account: 2, ..NodeLimits::default() };
+    let wire = TestServerConfig { limits, ..TestServerConfig::default() }.start();
+    wire.create_user("juliet").await;
     let mut first = wire.login("juliet", "a").await;
     let mut second = wire.login("juliet", "b").await;
     let mut third = authenticated(&wire, "juliet").await;
@@ -131,7 +131,7 @@ async fn section_7_6_2_1_too_many_resources() {
     // The others are not disturbed, and a place that becomes free can be had by the same stream.
     second.sync().await;
     first.send("</stream:stream>").await;
-    first.ends().await;
+    first.expect_end().await;
     third.bind("c").await.unwrap();
 }
 
@@ -140,9 +140,9 @@ async fn section_7_7_2_2_the_older_stream_of_a_resource_ends_with_conflict() {
     let wire = one().await;
     let mut old = wire.login("juliet", "balcony").await;
     let mut new = wire.login("juliet", "balcony").await;
-    old.ends_with(StreamCondition::Conflict).await;
+    old.expect_stream_error(StreamCondition::Conflict).await;
     new.sync().await;
-    assert_eq!(wire.node.table.sessions(), 1);
+    assert_eq!(wire.node.routing_table.sessions(), 1);
 }
 
 #[tokio::test]
@@ -152,11 +152,11 @@ async fn section_7_7_2_2_resources_are_compared_after_preparation() {
     let mut old = wire.login("juliet", "a b").await;
     let new = wire.login("juliet", "a\u{A0}b").await;
     assert_eq!(new.jid, "juliet@example.com/a b");
-    old.ends_with(StreamCondition::Conflict).await;
+    old.expect_stream_error(StreamCondition::Conflict).await;
 }
 
 #[tokio::test]
-async fn bind_without_an_id() {
+async fn a_bind_request_without_an_id_is_refused() {
     let wire = one().await;
     let mut client = authenticated(&wire, "juliet").await;
     client.send("<iq type='set'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>").await;
@@ -182,21 +182,23 @@ async fn bind_with_a_prefix_of_the_stream_header() {
 
 #[tokio::test]
 async fn sasl_after_success_and_another_domain_after_success() {
-    let wire = Setup { domains: vec!["example.com", "example.net"], ..Setup::default() }.start();
-    wire.user("juliet").await;
+    let wire =
+        TestServerConfig { domains: vec!["example.com", "example.net"], ..TestServerConfig::default() }
+            .start();
+    wire.create_user("juliet").await;
     let mut client = authenticated(&wire, "juliet").await;
     client.auth(sasl::Mechanism::ScramSha1, b"n,,n=juliet,r=abcdefghijklmnop").await;
-    client.ends_with(StreamCondition::PolicyViolation).await;
+    client.expect_stream_error(StreamCondition::PolicyViolation).await;
     let mut client = wire.connect();
     client.open().await;
     client.authenticate(sasl::Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
     client.restart();
-    client.send(testkit::wire::OPEN.replace("example.com", "example.net")).await;
-    client.ends_with(StreamCondition::NotAuthorized).await;
+    client.send(testkit::server::STREAM_HEADER.replace("example.com", "example.net")).await;
+    client.expect_stream_error(StreamCondition::NotAuthorized).await;
 }
 
 #[tokio::test]
-async fn a_login_and_a_bind_ask_the_store_once() {
+async fn a_login_and_a_bind_query_the_store_once_each() {
     let wire = one().await;
     wire.store_calls();
     let mut client = wire.login("juliet", "balcony").await;
@@ -207,9 +209,9 @@ async fn a_login_and_a_bind_ask_the_store_once() {
 #[tokio::test]
 async fn section_7_1_a_request_that_must_be_refused_reads_no_roster() {
     // An authenticated client that never binds would hold the roster until the deadline of the negotiation.
-    let limits = Limits { sessions_per_account: 1, ..Limits::default() };
-    let wire = Setup { limits, ..Setup::default() }.start();
-    wire.user("juliet").await;
+    let limits = NodeLimits { sessions_per_account: 1, ..NodeLimits::default() };
+    let wire = TestServerConfig { limits, ..TestServerConfig::default() }.start();
+    wire.create_user("juliet").await;
     let mut client = authenticated(&wire, "juliet").await;
     wire.store_calls();
     for bad in ["\u{200E}\u{E000}", &"x".repeat(usize::from(wire.node.limits().resourcepart_bytes) + 1)] {
@@ -224,7 +226,7 @@ async fn section_7_1_a_request_that_must_be_refused_reads_no_roster() {
     // The resource that is connected may be replaced.
     client.bind("orchard").await.unwrap();
     assert_eq!(wire.store_calls(), ["logins.login"]);
-    other.ends_with(StreamCondition::Conflict).await;
+    other.expect_stream_error(StreamCondition::Conflict).await;
 }
 
 #[tokio::test]
@@ -232,7 +234,10 @@ async fn bound_streams_no_longer_count_as_unauthenticated() {
     let wire = one().await;
     let _early = wire.connect();
     let mut client = authenticated(&wire, "juliet").await;
-    assert_eq!(wire.gate.counts().unauthenticated, 2);
+    assert_eq!(wire.connection_limiter.counts().unauthenticated, 2);
     client.bind("balcony").await.unwrap();
-    assert_eq!((wire.gate.counts().unauthenticated, wire.gate.counts().connections), (1, 2));
+    assert_eq!(
+        (wire.connection_limiter.counts().unauthenticated, wire.connection_limiter.counts().connections),
+        (1, 2)
+    );
 }

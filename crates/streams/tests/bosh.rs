@@ -10,17 +10,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use base::clock::Clock;
-use net::bosh::{Exchange, Origin, Sessions, Settings};
-use testkit::wire::{Setup, Wire, settle};
-use throng_core::feature::{Builder, Feature};
-use throng_core::session::Management;
-use throng_streams::{Connection, TlsPolicy};
+use net::bosh::{BoshSessionTable, BoshSettings, PendingResponse, RequestSource};
+use testkit::server::{TestServer, TestServerConfig, run_until_idle};
+use throng_core::feature::{Feature, FeatureBuilder};
+use throng_core::session::StreamManagementConfig;
+use throng_streams::{C2sConnection, TlsPolicy};
 
 static SM: Feature = Feature {
     name: "sm",
-    build: |builder: &mut Builder<'_>| {
-        let management = Management { resume_seconds: 300, unacked_bytes: 20_000, location: String::new() };
-        builder.management(management, |frame, _, _| Some(frame.clone()));
+    build: |builder: &mut FeatureBuilder<'_>| {
+        let management =
+            StreamManagementConfig { resume_seconds: 300, unacked_bytes: 20_000, location: String::new() };
+        builder.stream_management(management, |frame, _, _| Some(frame.clone()));
     },
     ..Feature::EMPTY
 };
@@ -28,29 +29,33 @@ static SM: Feature = Feature {
 const NS: &str = "http://jabber.org/protocol/httpbind";
 
 struct World {
-    wire: Wire,
-    sessions: Arc<Sessions>,
+    wire: TestServer,
+    sessions: Arc<BoshSessionTable>,
 }
 
 impl World {
-    async fn new(change: impl FnOnce(&mut Setup)) -> World {
-        let mut setup = Setup { features: vec![&SM], ..Setup::default() };
+    async fn new(change: impl FnOnce(&mut TestServerConfig)) -> World {
+        let mut setup = TestServerConfig { features: vec![&SM], ..TestServerConfig::default() };
         change(&mut setup);
         let wire = setup.start();
-        wire.user("juliet").await;
-        wire.user("romeo").await;
-        let (service, gate) = (wire.service.clone(), wire.gate.clone());
+        wire.create_user("juliet").await;
+        wire.create_user("romeo").await;
+        let (service, gate) = (wire.context.clone(), wire.connection_limiter.clone());
         let start = Box::new(move |stream: net::Stream| {
-            let Ok(pass) = gate.enter(stream.facts().peer.ip()) else { return false };
-            tokio::runtime::Handle::current().spawn(Connection::new(stream, pass, service.clone()));
+            let Ok(pass) = gate.try_acquire(stream.info().peer.ip()) else { return false };
+            tokio::runtime::Handle::current().spawn(C2sConnection::new(stream, pass, service.clone()));
             true
         });
-        let sessions = Sessions::new(Settings::default(), wire.clock.clone(), start);
+        let sessions = BoshSessionTable::new(BoshSettings::default(), wire.clock.clone(), start);
         World { wire, sessions }
     }
 
-    fn origin(&self, secure: bool) -> Origin {
-        Origin { peer: SocketAddr::from(([192, 0, 2, 1], 4711)), port: self.wire.port.clone(), secure }
+    fn origin(&self, secure: bool) -> RequestSource {
+        RequestSource {
+            peer: SocketAddr::from(([192, 0, 2, 1], 4711)),
+            listener: self.wire.port.clone(),
+            secure,
+        }
     }
 
     async fn pass(&self, seconds: u32) {
@@ -58,7 +63,7 @@ impl World {
             self.wire.advance(1).await;
             self.sessions.sweep();
         }
-        settle().await;
+        run_until_idle().await;
     }
 
     /// A session with its features read.
@@ -71,8 +76,8 @@ impl World {
             "<body to='{to}' {held} ver='1.6' rid='1000' xml:lang='en' xmpp:version='1.0' xmlns='{NS}' \
              xmlns:xmpp='urn:xmpp:xbosh'/>"
         );
-        let mut first = self.sessions.exchange(self.origin(secure), body.as_bytes());
-        settle().await;
+        let mut first = self.sessions.handle_request(self.origin(secure), body.as_bytes());
+        run_until_idle().await;
         let created = poll(&mut first).expect("an answer");
         let sid = created.split("sid='").nth(1).map(|rest| rest[..32].to_owned()).unwrap_or_default();
         Web { world: self, secure, sid, rid: 1000, held: Vec::new(), created }
@@ -92,7 +97,7 @@ impl World {
     }
 }
 
-fn poll(exchange: &mut Exchange) -> Option<String> {
+fn poll(exchange: &mut PendingResponse) -> Option<String> {
     match pin!(exchange).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => Some(String::from_utf8(answer.body.to_vec()).unwrap()),
         Poll::Pending => None,
@@ -105,7 +110,7 @@ struct Web<'w> {
     secure: bool,
     sid: String,
     rid: u64,
-    held: Vec<Exchange>,
+    held: Vec<PendingResponse>,
     created: String,
 }
 
@@ -114,7 +119,7 @@ impl Web<'_> {
         self.rid += 1;
         let body =
             format!("<body rid='{}' sid='{}' {attributes} xmlns='{NS}'>{payload}</body>", self.rid, self.sid);
-        self.held.push(self.world.sessions.exchange(self.world.origin(self.secure), body.as_bytes()));
+        self.held.push(self.world.sessions.handle_request(self.world.origin(self.secure), body.as_bytes()));
     }
 
     fn send(&mut self, payload: &str) {
@@ -123,7 +128,7 @@ impl Web<'_> {
 
     /// The answers that are there now, one behind the other.
     async fn receive(&mut self) -> String {
-        settle().await;
+        run_until_idle().await;
         let mut got = String::new();
         self.held.retain_mut(|exchange| match poll(exchange) {
             Some(text) => {
@@ -157,7 +162,7 @@ impl Web<'_> {
 }
 
 #[tokio::test]
-async fn a_user_logs_in_and_talks_to_one_on_tcp() {
+async fn a_bosh_user_exchanges_messages_with_a_tcp_user() {
     let world = World::new(|_| {}).await;
     let mut juliet = world.wire.login("juliet", "balcony").await;
     let mut romeo = world.login("romeo").await;
@@ -178,24 +183,24 @@ async fn a_user_logs_in_and_talks_to_one_on_tcp() {
     for _ in 0..2 {
         juliet.send("<message to='romeo@example.com/web' type='chat'><body>again</body></message>").await;
     }
-    settle().await;
+    run_until_idle().await;
     assert_eq!(romeo.ask("").await.matches("again").count(), 2);
 }
 
 #[tokio::test]
-async fn a_client_that_goes_leaves_no_session() {
+async fn a_client_that_disappears_leaves_no_session() {
     let world = World::new(|_| {}).await;
     let mut romeo = world.login("romeo").await;
-    assert_eq!(world.wire.node.table.sessions(), 1);
+    assert_eq!(world.wire.node.routing_table.sessions(), 1);
     romeo.send_with("type='terminate'", "<presence type='unavailable'/>");
     let got = romeo.receive().await;
     assert!(got.starts_with("<body type='terminate' xmlns"), "{got}");
     assert!(romeo.held.is_empty(), "all requests are answered");
-    assert_eq!((world.wire.node.table.sessions(), world.sessions.counts().sessions), (0, 0));
+    assert_eq!((world.wire.node.routing_table.sessions(), world.sessions.counts().sessions), (0, 0));
 }
 
 #[tokio::test]
-async fn what_nobody_waits_for_is_not_lost_with_the_session() {
+async fn undelivered_messages_survive_the_end_of_the_session() {
     let world = World::new(|_| {}).await;
     let mut juliet = world.wire.login("juliet", "balcony").await;
     let mut romeo = world.login("romeo").await;
@@ -204,11 +209,11 @@ async fn what_nobody_waits_for_is_not_lost_with_the_session() {
     juliet
         .send("<message to='romeo@example.com/web' type='chat' id='1'><body>art thou</body></message>")
         .await;
-    settle().await;
+    run_until_idle().await;
     world.pass(59).await;
-    assert_eq!(world.wire.node.table.sessions(), 2);
+    assert_eq!(world.wire.node.routing_table.sessions(), 2);
     world.pass(3).await;
-    assert_eq!(world.wire.node.table.sessions(), 1, "the session is over");
+    assert_eq!(world.wire.node.routing_table.sessions(), 1, "the session is over");
     // There is no offline storage in this test, so the sender hears of it.
     let bounce = juliet.element().await;
     assert_eq!(
@@ -219,9 +224,9 @@ async fn what_nobody_waits_for_is_not_lost_with_the_session() {
 }
 
 #[tokio::test]
-async fn presence_waits_a_moment_for_others_and_nothing_else_does() {
+async fn presence_is_batched_and_nothing_else_is_delayed() {
     let world = World::new(|_| {}).await;
-    let gather = &world.wire.node.gather;
+    let gather = &world.wire.node.presence_batcher;
     gather.set_delay(500);
     let mut juliet = world.wire.login("juliet", "balcony").await;
     let mut romeo = world.login("romeo").await;
@@ -231,7 +236,7 @@ async fn presence_waits_a_moment_for_others_and_nothing_else_does() {
         assert_eq!(romeo.receive().await, "");
     }
     world.wire.advance(1).await;
-    gather.release(world.wire.clock.now());
+    gather.flush_due(world.wire.clock.now());
     let got = romeo.receive().await;
     assert!(got.contains("dnd") && got.matches("<presence").count() == 1, "only the newest counts: {got}");
     romeo.send("");
@@ -257,7 +262,7 @@ async fn presence_waits_a_moment_for_others_and_nothing_else_does() {
     assert!(romeo.receive().await.contains("from='romeo@example.com/phone'"));
     // What was taken along is not due any more.
     world.wire.advance(1).await;
-    gather.release(world.wire.clock.now());
+    gather.flush_due(world.wire.clock.now());
     assert_eq!(romeo.ask("").await, "");
 }
 
@@ -274,7 +279,7 @@ async fn an_idle_client_is_not_pinged() {
         assert_eq!(romeo.receive().await, format!("<body xmlns='{NS}'/>"));
         romeo.send("");
     }
-    assert_eq!(world.wire.node.table.sessions(), 1);
+    assert_eq!(world.wire.node.routing_table.sessions(), 1);
 }
 
 /// XEP-0198 over BOSH, and from BOSH to TCP.
@@ -286,10 +291,10 @@ async fn a_lost_session_is_resumed_elsewhere() {
     let enabled = romeo.ask("<enable xmlns='urn:xmpp:sm:3' resume='true'/>").await;
     let id = enabled.split(" id='").nth(1).expect("an identifier").split('\'').next().unwrap().to_owned();
     juliet.send("<message to='romeo@example.com/web' type='chat'><body>wherefore</body></message>").await;
-    settle().await;
+    run_until_idle().await;
     world.pass(62).await;
     assert_eq!(world.sessions.counts().sessions, 0, "the BOSH session is over");
-    assert_eq!(world.wire.node.table.sessions(), 2, "the XMPP session is not");
+    assert_eq!(world.wire.node.routing_table.sessions(), 2, "the XMPP session is not");
     let mut web = world.open("example.com", true).await;
     web.authenticate("romeo").await;
     let resumed = web.ask(&format!("<resume xmlns='urn:xmpp:sm:3' previd='{id}' h='0'/>")).await;
@@ -312,7 +317,7 @@ async fn stream_errors_end_the_session() {
 }
 
 #[tokio::test]
-async fn without_encryption_where_it_is_required_nobody_logs_in() {
+async fn where_tls_is_required_a_plaintext_client_cannot_log_in() {
     let world = World::new(|setup| setup.policy.tls = TlsPolicy::Required).await;
     let web = world.open("example.com", false).await;
     assert!(!web.created.contains("<mechanism>"), "{}", web.created);
@@ -323,14 +328,14 @@ async fn without_encryption_where_it_is_required_nobody_logs_in() {
 async fn a_node_that_drains_tells_its_clients() {
     let world = World::new(|_| {}).await;
     let mut romeo = world.login("romeo").await;
-    world.wire.node.links.close_all(&stanza::StreamCondition::SystemShutdown.into());
+    world.wire.node.outboxes.close_all(&stanza::StreamCondition::SystemShutdown.into());
     let got = romeo.receive().await;
     assert!(got.contains("type='terminate' condition='system-shutdown'"), "{got}");
 }
 
 /// XEP-0124 section 12: each answer comes at once, with what its own request led to.
 #[tokio::test]
-async fn a_client_that_polls_logs_in_and_hears() {
+async fn a_polling_client_logs_in_and_receives() {
     let world = World::new(|_| {}).await;
     let mut juliet = world.wire.login("juliet", "balcony").await;
     let mut romeo = world.open_with("example.com", true, "wait='0' hold='0'").await;
@@ -345,5 +350,5 @@ async fn a_client_that_polls_logs_in_and_hears() {
     assert!(romeo.ask("").await.contains("<body>thou</body>"), "it waited for the next request");
     world.pass(30).await;
     assert_eq!(romeo.ask("").await, format!("<body xmlns='{NS}'/>"));
-    assert_eq!(world.wire.node.table.sessions(), 2);
+    assert_eq!(world.wire.node.routing_table.sessions(), 2);
 }

@@ -4,23 +4,26 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
 use net::Pipe;
-use testkit::wire::{Heard, OPEN, PASSWORD, PIPE, Seen, Setup, TlsClient, Wire, settle, until};
-use throng_streams::Policy;
+use testkit::server::{
+    PASSWORD, PIPE_BYTES, ReceivedElement, ReceivedEvent, STREAM_HEADER, TestServer, TestServerConfig,
+    TlsClientSettings, run_until, run_until_idle,
+};
+use throng_streams::NegotiationPolicy;
 use tokio::io::AsyncWriteExt;
 
-async fn start() -> Wire {
-    let setup = Setup::default();
-    let policy = Policy { allow_plain_without_tls: true, ..setup.policy.clone() };
-    let wire = Setup { policy, ..setup }.start();
-    wire.user("juliet").await;
+async fn start() -> TestServer {
+    let setup = TestServerConfig::default();
+    let policy = NegotiationPolicy { allow_plain_without_tls: true, ..setup.policy.clone() };
+    let wire = TestServerConfig { policy, ..setup }.start();
+    wire.create_user("juliet").await;
     wire
 }
 
 /// A whole session, said in one breath: login, resource, a message to itself with everything that XML has, the end.
 fn session() -> String {
-    let plain = sasl::text::challenge(&sasl::client::plain(None, "juliet", PASSWORD));
+    let plain = sasl::encoding::encode_challenge(&sasl::client::plain(None, "juliet", PASSWORD));
     format!(
-        "{OPEN}<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>{plain}</auth>{OPEN}\
+        "{STREAM_HEADER}<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>{plain}</auth>{STREAM_HEADER}\
          <iq type='set' id='b'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'><resource>x</resource></bind></iq> \
          <message to='juliet@example.com/x' id='1'><body a=\"&lt;'>\">é&amp;<![CDATA[</message>]]>&#x10FFFF;</body></message>\
          </stream:stream>"
@@ -28,20 +31,20 @@ fn session() -> String {
 }
 
 /// What the server says to it, without what differs from time to time.
-async fn answers(client: &mut testkit::wire::Client) -> Vec<String> {
+async fn answers(client: &mut testkit::server::StreamClient) -> Vec<String> {
     let mut heard = Vec::new();
     loop {
-        match client.hear().await {
-            Heard::Header(_) => heard.push("header".to_owned()),
-            Heard::Element(Seen(text)) => {
+        match client.receive().await {
+            ReceivedEvent::Header(_) => heard.push("header".to_owned()),
+            ReceivedEvent::Element(ReceivedElement(text)) => {
                 // A new document follows.
                 if text.starts_with("<success") {
                     client.restart();
                 }
                 heard.push(text);
             }
-            Heard::Close => heard.push("close".to_owned()),
-            Heard::Eof => return heard,
+            ReceivedEvent::Close => heard.push("close".to_owned()),
+            ReceivedEvent::Eof => return heard,
         }
     }
 }
@@ -59,14 +62,14 @@ async fn every_cut_into_two_means_the_same() {
         let mut client = wire.connect();
         let (first, second) = text.as_bytes().split_at(cut);
         client.send(first).await;
-        settle().await;
+        run_until_idle().await;
         client.send(second).await;
         assert_eq!(answers(&mut client).await, whole, "cut at {cut}");
     }
 }
 
 #[tokio::test]
-async fn byte_by_byte() {
+async fn a_session_sent_byte_by_byte_works() {
     let wire = start().await;
     let text = session();
     let mut client = wire.connect();
@@ -81,7 +84,7 @@ async fn byte_by_byte() {
 }
 
 #[tokio::test]
-async fn through_a_pipe_of_one_byte() {
+async fn a_session_through_a_pipe_of_one_byte_works() {
     let wire = start().await;
     for _ in 0..2 {
         let mut client = wire.connect_with(1);
@@ -89,17 +92,17 @@ async fn through_a_pipe_of_one_byte() {
         client.send("<message to='juliet@example.com/x' id='1'><body>é</body></message>").await;
         assert_eq!(client.element().await.all("body"), ["é"]);
         client.send("</stream:stream>").await;
-        client.ends().await;
+        client.expect_end().await;
     }
 }
 
 #[tokio::test]
-async fn tls_through_small_pipes() {
+async fn tls_through_small_pipes_works() {
     let wire = start().await;
     for capacity in [1, 7, 100] {
         let mut client = wire.connect_with(capacity);
         client.open().await;
-        client.start_tls(&TlsClient::default()).await;
+        client.start_tls(&TlsClientSettings::default()).await;
         client.open().await;
         client.finish_login(sasl::Mechanism::ScramSha1Plus, "juliet", "x").await;
         client.sync().await;
@@ -107,33 +110,37 @@ async fn tls_through_small_pipes() {
 }
 
 /// The other end of a connection, fed with a part of the input and then dropped.
-async fn truncated(wire: &Wire, bytes: &[u8], half_close: bool) {
-    let (connection, mut pipe): (_, Pipe) = wire.connection(PIPE);
+async fn truncated(wire: &TestServer, bytes: &[u8], half_close: bool) {
+    let (connection, mut pipe): (_, Pipe) = wire.connection(PIPE_BYTES);
     tokio::runtime::Handle::current().spawn(connection);
     assert!(pipe.write_all(bytes).await.is_ok());
-    settle().await;
+    run_until_idle().await;
     if half_close {
         pipe.close();
-        let mut client = wire.adopt(pipe);
-        client.rest().await;
+        let mut client = wire.client_over(pipe);
+        client.read_to_end().await;
     }
 }
 
 #[tokio::test]
-async fn cut_off_at_every_byte() {
+async fn a_connection_cut_at_any_byte_leaves_nothing() {
     let wire = start().await;
     let text = session();
     for half_close in [false, true] {
         for cut in 0..text.len() {
             truncated(&wire, &text.as_bytes()[..cut], half_close).await;
-            until(|| wire.node.links.is_empty()).await;
-            assert_eq!((wire.node.table.sessions(), wire.gate.counts().connections), (0, 0), "cut at {cut}");
+            run_until(|| wire.node.outboxes.is_empty()).await;
+            assert_eq!(
+                (wire.node.routing_table.sessions(), wire.connection_limiter.counts().connections),
+                (0, 0),
+                "cut at {cut}"
+            );
         }
     }
 }
 
 #[tokio::test]
-async fn large_stanzas_in_small_pieces() {
+async fn a_large_stanza_in_small_pieces_arrives_whole() {
     let wire = start().await;
     let mut client = wire.connect();
     client.login("juliet", "x").await;
@@ -142,7 +149,7 @@ async fn large_stanzas_in_small_pieces() {
     for size in [1000, 4096, 65_537] {
         for piece in stanza.as_bytes().chunks(size) {
             client.send(piece).await;
-            settle().await;
+            run_until_idle().await;
         }
         assert_eq!(client.element().await.all("body"), [body.as_str()]);
     }

@@ -13,9 +13,12 @@ use std::cell::Cell;
 
 use net::Pipe;
 use stanza::StreamCondition as C;
-use testkit::wire::{Client, Heard, OPEN, PASSWORD, Setup, TlsClient, Wire, settle, until};
-use throng_core::Limits;
-use throng_streams::Policy;
+use testkit::server::{
+    PASSWORD, ReceivedEvent, STREAM_HEADER, StreamClient, TestServer, TestServerConfig, TlsClientSettings,
+    run_until, run_until_idle,
+};
+use throng_core::NodeLimits;
+use throng_streams::NegotiationPolicy;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 struct Counting;
@@ -25,7 +28,7 @@ thread_local! {
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
-fn note(bytes: isize) {
+fn record_allocation(bytes: isize) {
     let _ = LIVE.try_with(|live| {
         live.set(live.get() + bytes);
         let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live.get())));
@@ -35,13 +38,13 @@ fn note(bytes: isize) {
 // SAFETY: everything is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(layout.size() as isize);
+        record_allocation(layout.size() as isize);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        note(-(layout.size() as isize));
+        record_allocation(-(layout.size() as isize));
         // SAFETY: as above.
         unsafe { System.dealloc(at, layout) }
     }
@@ -51,7 +54,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// Starts to watch: answers what is alive now.
-fn watch() -> isize {
+fn start_measuring() -> isize {
     PEAK.set(LIVE.get());
     LIVE.get()
 }
@@ -63,28 +66,28 @@ fn peak_since(then: isize) -> usize {
 
 /// Two who chat while others misbehave.
 struct Chat {
-    wire: Wire,
-    romeo: Client,
-    nurse: Client,
+    wire: TestServer,
+    romeo: StreamClient,
+    nurse: StreamClient,
     said: u32,
 }
 
 impl Chat {
-    async fn start(change: impl FnOnce(&mut Setup)) -> Chat {
-        let mut setup = Setup::default();
+    async fn start(change: impl FnOnce(&mut TestServerConfig)) -> Chat {
+        let mut setup = TestServerConfig::default();
         change(&mut setup);
         let wire = setup.start();
         for user in ["juliet", "romeo", "nurse"] {
-            wire.user(user).await;
+            wire.create_user(user).await;
         }
         let (romeo, nurse) = (wire.login("romeo", "orchard").await, wire.login("nurse", "kitchen").await);
         let mut chat = Chat { wire, romeo, nurse, said: 0 };
-        chat.goes_on().await;
+        chat.assert_still_works().await;
         chat
     }
 
     /// A message there and one back.
-    async fn goes_on(&mut self) {
+    async fn assert_still_works(&mut self) {
         self.said += 1;
         let id = self.said.to_string();
         let (romeo, nurse) = (&mut self.romeo, &mut self.nurse);
@@ -99,37 +102,37 @@ impl Chat {
     }
 
     /// A stream at the point where a mechanism is to be chosen. Small pipes, so that they count little.
-    async fn stranger(&self) -> Client {
+    async fn unauthenticated_client(&self) -> StreamClient {
         let mut client = self.wire.connect_with(4096);
         client.open().await;
         client
     }
 
     /// A stream with a resource.
-    async fn juliet(&self) -> Client {
+    async fn juliet(&self) -> StreamClient {
         let mut client = self.wire.connect_with(4096);
         client.login("juliet", "balcony").await;
         client
     }
 
     /// The input ends the stream with the condition, and costs at most `bytes` of memory.
-    async fn refuses(&mut self, mut client: Client, input: &[u8], condition: C, bytes: usize) {
+    async fn refuses(&mut self, mut client: StreamClient, input: &[u8], condition: C, bytes: usize) {
         let shown = String::from_utf8_lossy(&input[..input.len().min(60)]).into_owned();
-        let then = watch();
+        let then = start_measuring();
         // The server may cut a long input short.
         let _ = client.try_send(input).await;
-        let error = client.ends_with(condition).await;
+        let error = client.expect_stream_error(condition).await;
         let used = peak_since(then);
         assert!(used <= bytes, "{used} bytes of memory for {shown}");
         assert!(error.0.len() < 1024, "a short answer");
         drop(client);
-        settle().await;
-        self.goes_on().await;
+        run_until_idle().await;
+        self.assert_still_works().await;
     }
 
     /// The same before a login and with a resource. What a stranger's input may cost is less.
     async fn refuses_everywhere(&mut self, input: &[u8], condition: C) {
-        self.refuses(self.stranger().await, input, condition, 160 * 1024).await;
+        self.refuses(self.unauthenticated_client().await, input, condition, 160 * 1024).await;
         self.refuses(self.juliet().await, input, condition, 160 * 1024).await;
     }
 }
@@ -263,7 +266,7 @@ async fn section_11_6_not_utf_8_and_characters_that_xml_does_not_have() {
 #[tokio::test]
 async fn section_4_9_3_14_limits() {
     let mut chat = Chat::start(|_| {}).await;
-    let Limits { stanza_bytes, negotiation_bytes, .. } = **chat.wire.node.limits();
+    let NodeLimits { stanza_bytes, negotiation_bytes, .. } = **chat.wire.node.limits();
     let fill = |count: u32| "x".repeat(count as usize);
     let nested = |count: usize| format!("{}{}", "<a>".repeat(count), "</a>".repeat(count)).into_bytes();
     let attributes = |count: usize| {
@@ -287,7 +290,7 @@ async fn section_4_9_3_14_limits() {
         prefixes(17),
         message(&fill(4_000_000)),
     ] {
-        chat.refuses(chat.stranger().await, &input, C::PolicyViolation, 192 * 1024).await;
+        chat.refuses(chat.unauthenticated_client().await, &input, C::PolicyViolation, 192 * 1024).await;
     }
     // A header, too.
     let client = chat.wire.connect_with(4096);
@@ -319,7 +322,7 @@ async fn section_4_9_3_14_limits() {
         .send([&b"<message to='juliet@example.com/balcony'>"[..], &nested(63), b"</message>"].concat())
         .await;
     juliet.element().await;
-    chat.goes_on().await;
+    chat.assert_still_works().await;
 }
 
 #[tokio::test]
@@ -332,16 +335,17 @@ async fn section_4_9_3_12_stanzas_before_authentication() {
         "<iq type='set' id='1'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>",
         "<message from='nurse@example.com/kitchen' to='romeo@example.com/orchard'><body>forged</body></message>",
     ] {
-        chat.refuses(chat.stranger().await, input.as_bytes(), C::NotAuthorized, 160 * 1024).await;
+        chat.refuses(chat.unauthenticated_client().await, input.as_bytes(), C::NotAuthorized, 160 * 1024)
+            .await;
         // In one packet with the header, too.
         let mut client = chat.wire.connect_with(4096);
-        client.send(format!("{OPEN}{input}")).await;
+        client.send(format!("{STREAM_HEADER}{input}")).await;
         client.header().await;
         assert_eq!(client.element().await.name(), "features");
-        client.ends_with(C::NotAuthorized).await;
+        client.expect_stream_error(C::NotAuthorized).await;
     }
     // And between authentication and a resource.
-    let mut client = chat.stranger().await;
+    let mut client = chat.unauthenticated_client().await;
     client.authenticate(sasl::Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
     client.open().await;
     let input = b"<message to='romeo@example.com/orchard'><body>x</body></message>";
@@ -359,18 +363,18 @@ async fn section_4_9_3_9_forged_from() {
 
 /// A byte a second buys no time before a login, and costs a stanza's size after it.
 #[tokio::test]
-async fn a_byte_a_second() {
+async fn one_byte_per_second_does_not_extend_negotiation() {
     let mut chat = Chat::start(|_| {}).await;
-    let then = watch();
+    let then = start_measuring();
     let mut slow = chat.wire.connect_with(4096);
-    for byte in OPEN.bytes() {
+    for byte in STREAM_HEADER.bytes() {
         if slow.try_send([byte]).await.is_err() {
             break;
         }
         chat.wire.advance(1).await;
     }
-    assert!(OPEN.len() as u32 > chat.wire.node.limits().negotiation_timeout_seconds);
-    slow.ends_with(C::ConnectionTimeout).await;
+    assert!(STREAM_HEADER.len() as u32 > chat.wire.node.limits().negotiation_timeout_seconds);
+    slow.expect_stream_error(C::ConnectionTimeout).await;
     let mut juliet = chat.juliet().await;
     for byte in message(&"x".repeat(900)) {
         juliet.send([byte]).await;
@@ -378,18 +382,18 @@ async fn a_byte_a_second() {
     }
     juliet.sync().await;
     assert!(peak_since(then) <= 256 * 1024, "{}", peak_since(then));
-    chat.goes_on().await;
+    chat.assert_still_works().await;
 }
 
 /// Who does not read holds at most the limits of his queue (1 MB messages, 256 kB presence, 2 MB the rest), and what
 /// is on the way (64 kB, one stanza).
 #[tokio::test]
-async fn a_receiver_that_never_reads() {
+async fn a_receiver_that_never_reads_holds_at_most_its_queue_limits() {
     let mut chat = Chat::start(|_| {}).await;
-    let limits = Limits::clone(&chat.wire.node.limits());
+    let limits = NodeLimits::clone(&chat.wire.node.limits());
     let mut deaf = chat.wire.connect_with(4096);
     deaf.login("juliet", "balcony").await;
-    let then = watch();
+    let then = start_measuring();
     let body = "x".repeat(1000);
     let mut bounced = 0;
     for _ in 0..100 {
@@ -410,15 +414,15 @@ async fn a_receiver_that_never_reads() {
     // A queue counts 128 bytes for what surrounds a stanza; its vector may be half empty, and the sender has its errors.
     assert!(used > bound / 2 && used < bound * 2, "{used}");
     assert!(bounced > 0, "the sender is told");
-    chat.goes_on().await;
+    chat.assert_still_works().await;
     chat.wire.advance(limits.write_stall_timeout_seconds + 1).await;
-    assert_eq!(chat.wire.node.table.sessions(), 2, "the deaf one is gone");
+    assert_eq!(chat.wire.node.routing_table.sessions(), 2, "the deaf one is gone");
     // What waited for him goes back to the sender, for there is no store in this node.
     assert!(chat.nurse.sync().await.len() > 250);
     // The last word waits for three seconds, then the memory is free.
     chat.wire.advance(3).await;
     drop(deaf);
-    chat.goes_on().await;
+    chat.assert_still_works().await;
     let left = LIVE.get() - then;
     // The write buffer of the thread, which keeps 256 kB.
     assert!(left < 320 * 1024, "{left} bytes are left");
@@ -426,7 +430,7 @@ async fn a_receiver_that_never_reads() {
 
 /// A burst for one session leaves no memory in the sessions that are served next.
 #[tokio::test]
-async fn bursts_are_not_remembered() {
+async fn a_burst_leaves_no_memory_allocated() {
     const SESSIONS: usize = 30;
     let mut chat = Chat::start(|_| {}).await;
     let mut idle = Vec::new();
@@ -445,7 +449,7 @@ async fn bursts_are_not_remembered() {
             client.element().await;
             client.send(" ").await;
         }
-        settle().await;
+        run_until_idle().await;
         if round == 0 {
             then = LIVE.get();
         }
@@ -454,20 +458,20 @@ async fn bursts_are_not_remembered() {
     assert!(grown < 64, "{grown} bytes a session");
     let all: usize = idle.len();
     drop(idle);
-    until(|| chat.wire.node.table.sessions() == 2).await;
+    run_until(|| chat.wire.node.routing_table.sessions() == 2).await;
     let each = (then - LIVE.get()) / all as isize;
     // With the client's own half: pipe, buffers, addresses.
     println!("{each} bytes were given back by each session and its client");
-    chat.goes_on().await;
+    chat.assert_still_works().await;
 }
 
 /// Who asks and does not read is not read from: its own requests cannot fill its queue.
 #[tokio::test]
-async fn a_client_that_asks_and_never_reads() {
+async fn a_client_that_sends_requests_and_never_reads_is_not_read_from() {
     let mut chat = Chat::start(|_| {}).await;
     let mut deaf = chat.wire.connect_with(4096);
     deaf.login("juliet", "balcony").await;
-    let then = watch();
+    let then = start_measuring();
     let request = format!("<iq type='get' id='1'><x xmlns='u:x'>{}</x></iq>", "x".repeat(1500));
     let mut sent = 0;
     // The send that cannot finish is dropped; how much went in is what counts.
@@ -476,7 +480,7 @@ async fn a_client_that_asks_and_never_reads() {
         let done =
             std::future::poll_fn(|cx| std::task::Poll::Ready(write.as_mut().poll(cx).is_ready())).await;
         drop(write);
-        settle().await;
+        run_until_idle().await;
         if !done {
             break;
         }
@@ -486,22 +490,22 @@ async fn a_client_that_asks_and_never_reads() {
     println!("{sent} requests were read, {used} bytes");
     assert!(sent < 500, "{sent} requests were read");
     assert!(used < 1024 * 1024, "{used}");
-    chat.goes_on().await;
+    chat.assert_still_works().await;
     chat.wire.advance(chat.wire.node.limits().write_stall_timeout_seconds + 1).await;
-    assert_eq!(chat.wire.node.table.sessions(), 2);
+    assert_eq!(chat.wire.node.routing_table.sessions(), 2);
 }
 
 /// A stranger that does not read our answers is not read from either.
 #[tokio::test]
-async fn a_stranger_that_never_reads() {
-    let limits = Limits { sessions_per_account: 0, ..Limits::default() };
-    let wire = Setup { limits, ..Setup::default() }.start();
-    wire.user("juliet").await;
+async fn an_unauthenticated_client_that_never_reads_is_not_read_from() {
+    let limits = NodeLimits { sessions_per_account: 0, ..NodeLimits::default() };
+    let wire = TestServerConfig { limits, ..TestServerConfig::default() }.start();
+    wire.create_user("juliet").await;
     let mut client = wire.connect_with(4096);
     client.open().await;
     client.authenticate(sasl::Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
     client.open().await;
-    let then = watch();
+    let then = start_measuring();
     // Refused every time, each time with an answer.
     let request = "<iq type='set' id='1'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>".repeat(20);
     for _ in 0..2000 {
@@ -509,7 +513,7 @@ async fn a_stranger_that_never_reads() {
         let done =
             std::future::poll_fn(|cx| std::task::Poll::Ready(write.as_mut().poll(cx).is_ready())).await;
         drop(write);
-        settle().await;
+        run_until_idle().await;
         if !done {
             break;
         }
@@ -518,7 +522,7 @@ async fn a_stranger_that_never_reads() {
     assert!(used < 256 * 1024, "{used}");
     wire.advance(wire.node.limits().negotiation_timeout_seconds).await;
     wire.advance(3).await;
-    assert_eq!(wire.node.links.len(), 0);
+    assert_eq!(wire.node.outboxes.len(), 0);
 }
 
 async fn write(pipe: &mut Pipe, text: &str) {
@@ -531,34 +535,34 @@ async fn write(pipe: &mut Pipe, text: &str) {
 async fn ten_thousand_unauthenticated_connections() {
     const MANY: usize = 10_000;
     let mut chat = Chat::start(|_| {}).await;
-    let then = watch();
+    let then = start_measuring();
     let mut pipes = Vec::with_capacity(MANY);
     for _ in 0..MANY {
         let (connection, pipe) = chat.wire.connection(32 * 1024);
         tokio::runtime::Handle::current().spawn(connection);
         pipes.push(pipe);
     }
-    until(|| chat.wire.node.links.len() == MANY + 2).await;
+    run_until(|| chat.wire.node.outboxes.len() == MANY + 2).await;
     let each = |then: isize| (LIVE.get() - then) / MANY as isize;
     let silent = each(then);
-    assert_eq!(chat.wire.gate.counts().unauthenticated, MANY as u32);
-    chat.goes_on().await;
+    assert_eq!(chat.wire.connection_limiter.counts().unauthenticated, MANY as u32);
+    chat.assert_still_works().await;
     let mut answer = vec![0; 4096];
     for pipe in &mut pipes {
-        write(pipe, OPEN).await;
+        write(pipe, STREAM_HEADER).await;
     }
     for pipe in &mut pipes {
         assert!(pipe.read(&mut answer).await.unwrap() > 300, "a header and features");
     }
     let opened = each(then);
-    chat.goes_on().await;
+    chat.assert_still_works().await;
     let start =
         format!("<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>{}", "x".repeat(10_000));
     for pipe in pipes.iter_mut().take(MANY / 10) {
         write(pipe, &start).await;
     }
     for _ in 0..MANY / 100 {
-        settle().await;
+        run_until_idle().await;
     }
     let unfinished = opened + (LIVE.get() - then - opened * MANY as isize) / (MANY / 10) as isize;
     println!(
@@ -568,22 +572,25 @@ async fn ten_thousand_unauthenticated_connections() {
     assert!(opened <= 4096, "{opened}");
     // The pipe's own buffer keeps its capacity and counts with it.
     assert!(unfinished <= 40 * 1024, "{unfinished}");
-    chat.goes_on().await;
+    chat.assert_still_works().await;
     // All run out of time together, are told so, and leave nothing behind.
     chat.wire.advance(chat.wire.node.limits().negotiation_timeout_seconds).await;
     let told = pipes.first_mut().unwrap();
     let count = told.read(&mut answer).await.unwrap();
     assert!(String::from_utf8_lossy(&answer[..count]).contains("<connection-timeout"));
     drop(pipes);
-    until(|| (chat.wire.node.links.len(), chat.wire.gate.counts().unauthenticated) == (2, 0)).await;
-    chat.goes_on().await;
+    run_until(|| {
+        (chat.wire.node.outboxes.len(), chat.wire.connection_limiter.counts().unauthenticated) == (2, 0)
+    })
+    .await;
+    chat.assert_still_works().await;
     let left = LIVE.get() - then;
     assert!(left < 1024 * 1024, "{left} bytes are left");
 }
 
 /// Bytes that are no TLS, where TLS is expected. At most 256 kB a connection, mostly the buffers of the thread.
 #[tokio::test]
-async fn tls_garbage() {
+async fn garbage_instead_of_tls_is_bounded_and_closed() {
     let mut chat = Chat::start(|_| {}).await;
     let mut random = 0x9E37_79B9_7F4A_7C15_u64;
     for round in 0..120 {
@@ -601,23 +608,23 @@ async fn tls_garbage() {
             3 => garbage[..5].copy_from_slice(&[23, 3, 3, 0x41, 0]),
             _ => {}
         }
-        let mut client = chat.stranger().await;
+        let mut client = chat.unauthenticated_client().await;
         client.send("<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>").await;
         client.element().await;
-        let then = watch();
+        let then = start_measuring();
         let _ = client.try_send(&garbage).await;
         client.half_close().await;
-        let rest = client.rest().await;
+        let rest = client.read_to_end().await;
         assert!(!rest.contains("stream"), "section 5.4.3.2: no closing tag; {rest:?}");
         assert!(peak_since(then) <= 256 * 1024, "{}", peak_since(then));
-        chat.goes_on().await;
+        chat.assert_still_works().await;
     }
-    assert_eq!(chat.wire.node.table.sessions(), 2);
+    assert_eq!(chat.wire.node.routing_table.sessions(), 2);
 }
 
 /// Good TLS, bad XML inside.
 #[tokio::test]
-async fn bad_input_inside_tls() {
+async fn bad_xml_inside_tls_ends_the_stream() {
     let mut chat = Chat::start(|_| {}).await;
     for (input, condition) in [
         (message("<!-- x -->"), C::RestrictedXml),
@@ -627,7 +634,7 @@ async fn bad_input_inside_tls() {
     ] {
         let mut client = chat.wire.connect_with(4096);
         client.open().await;
-        client.start_tls(&TlsClient::default()).await;
+        client.start_tls(&TlsClientSettings::default()).await;
         client.open().await;
         client.finish_login(sasl::Mechanism::ScramSha256Plus, "juliet", "balcony").await;
         chat.refuses(client, &input, condition, 1_600 * 1024).await;
@@ -642,21 +649,21 @@ async fn the_condition_arrives_over_tcp() {
         let mut client = chat.wire.connect_tcp().await;
         client.open().await;
         client.try_send(message(&"x".repeat(400_000))).await.expect("a connection that is not reset");
-        client.ends_with(C::PolicyViolation).await;
-        chat.goes_on().await;
+        client.expect_stream_error(C::PolicyViolation).await;
+        chat.assert_still_works().await;
     }
 }
 
 /// A valid session with a few bytes changed, many times: it ends in order or it goes on, and nobody else notices.
 #[tokio::test]
-async fn mutated_sessions() {
+async fn mutated_sessions_end_in_order_and_never_panic() {
     let mut chat = Chat::start(|setup| {
-        setup.policy = Policy { allow_plain_without_tls: true, ..setup.policy.clone() };
+        setup.policy = NegotiationPolicy { allow_plain_without_tls: true, ..setup.policy.clone() };
     })
     .await;
-    let plain = sasl::text::challenge(&sasl::client::plain(None, "juliet", PASSWORD));
+    let plain = sasl::encoding::encode_challenge(&sasl::client::plain(None, "juliet", PASSWORD));
     let text = format!(
-        "{OPEN}<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>{plain}</auth>{OPEN}\
+        "{STREAM_HEADER}<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>{plain}</auth>{STREAM_HEADER}\
          <iq type='set' id='b'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'><resource>x</resource></bind></iq>\
          <presence/><message to='juliet@example.com/x' id='1'><body>a&amp;b</body></message></stream:stream>"
     );
@@ -681,7 +688,7 @@ async fn mutated_sessions() {
         let mut client = chat.wire.connect_with(8192);
         let _ = client.try_send(&input).await;
         client.half_close().await;
-        let rest = client.rest().await;
+        let rest = client.read_to_end().await;
         if rest.contains("<body>") {
             whole += 1
         } else {
@@ -690,8 +697,8 @@ async fn mutated_sessions() {
         assert!(!rest.contains("internal-server-error"), "{}", String::from_utf8_lossy(&input));
     }
     assert!(whole > 10 && cut > 10, "{whole} {cut}");
-    chat.goes_on().await;
-    settle().await;
-    assert_eq!(chat.wire.node.table.sessions(), 2);
-    assert!(!matches!(chat.romeo.hear_now().await, Some(Heard::Eof)));
+    chat.assert_still_works().await;
+    run_until_idle().await;
+    assert_eq!(chat.wire.node.routing_table.sessions(), 2);
+    assert!(!matches!(chat.romeo.try_receive().await, Some(ReceivedEvent::Eof)));
 }

@@ -9,22 +9,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use stanza::{KindSet, StreamCondition};
-use testkit::wire::{Client, Heard, Setup, Wire, settle};
+use stanza::{StanzaKindSet, StreamCondition};
+use testkit::server::{ReceivedEvent, StreamClient, TestServer, TestServerConfig, run_until_idle};
 use throng_core::effect::Effects;
-use throng_core::feature::{Builder, Feature};
-use throng_core::hooks::{Flow, Interest, Outcome, OutgoingCtx, Phase, Verdict};
-use throng_core::session::Stamp;
-use throng_core::{Frame, Limits};
-use throng_streams::Connection;
+use throng_core::feature::{Feature, FeatureBuilder};
+use throng_core::hooks::{Flow, HandlerOutcome, Interest, OutgoingCtx, Phase, StopReason};
+use throng_core::session::ToRewrite;
+use throng_core::{NodeLimits, SharedStanza};
+use throng_streams::C2sConnection;
 use tokio::sync::Semaphore;
 
 /// Asks silent clients for a sign of life.
 static PROBE: Feature = Feature {
     name: "probe",
-    build: |builder: &mut Builder<'_>| {
-        builder.idle_probe(|session| {
-            Frame::read(format!("<iq type='get' id='alive' to='{}'/>", session.jid).as_bytes())
+    build: |builder: &mut FeatureBuilder<'_>| {
+        builder.keep_alive_ping(|session| {
+            SharedStanza::parse(format!("<iq type='get' id='alive' to='{}'/>", session.jid).as_bytes())
         });
     },
     ..Feature::EMPTY
@@ -33,21 +33,25 @@ static PROBE: Feature = Feature {
 /// Messages to the domain wait until a test opens the gate; what they carry says what happens then.
 static SLOW: Feature = Feature {
     name: "slow",
-    build: |builder: &mut Builder<'_>| {
-        builder.outgoing(Phase::Police, Interest::kinds(KindSet::MESSAGES), |ctx: &mut OutgoingCtx<'_>| {
-            let text = String::from_utf8_lossy(ctx.frame.bytes()).into_owned();
-            if text.contains("panic later") {
-                return Flow::Wait(Box::pin(async { panic!("a test") }));
-            }
-            if !text.contains("slow") {
-                return Flow::Next;
-            }
-            Flow::Wait(Box::pin(async {
-                GATE.with(|gate| gate.clone()).acquire().await.expect("a gate").forget();
-                DONE.with(|done| done.fetch_add(1, Ordering::SeqCst));
-                Outcome { flow: Flow::Stop(Verdict::Consumed), effects: Effects::default() }
-            }))
-        });
+    build: |builder: &mut FeatureBuilder<'_>| {
+        builder.outgoing(
+            Phase::Police,
+            Interest::kinds(StanzaKindSet::MESSAGES),
+            |ctx: &mut OutgoingCtx<'_>| {
+                let text = String::from_utf8_lossy(ctx.frame.bytes()).into_owned();
+                if text.contains("panic later") {
+                    return Flow::Wait(Box::pin(async { panic!("a test") }));
+                }
+                if !text.contains("slow") {
+                    return Flow::Next;
+                }
+                Flow::Wait(Box::pin(async {
+                    GATE.with(|gate| gate.clone()).acquire().await.expect("a gate").forget();
+                    DONE.with(|done| done.fetch_add(1, Ordering::SeqCst));
+                    HandlerOutcome { flow: Flow::Stop(StopReason::Consumed), effects: Effects::default() }
+                }))
+            },
+        );
     },
     ..Feature::EMPTY
 };
@@ -62,18 +66,18 @@ fn done() -> u32 {
     DONE.with(|done| done.load(Ordering::SeqCst))
 }
 
-async fn start(change: impl FnOnce(&mut Setup)) -> Wire {
-    let mut setup = Setup { certificates: false, ..Setup::default() };
+async fn start(change: impl FnOnce(&mut TestServerConfig)) -> TestServer {
+    let mut setup = TestServerConfig { certificates: false, ..TestServerConfig::default() };
     change(&mut setup);
     let wire = setup.start();
-    wire.user("juliet").await;
-    wire.user("romeo").await;
+    wire.create_user("juliet").await;
+    wire.create_user("romeo").await;
     wire
 }
 
-fn nothing_left(wire: &Wire) {
-    assert_eq!((wire.node.links.len(), wire.node.table.sessions()), (0, 0));
-    assert_eq!(wire.gate.counts().connections, 0);
+fn nothing_left(wire: &TestServer) {
+    assert_eq!((wire.node.outboxes.len(), wire.node.routing_table.sessions()), (0, 0));
+    assert_eq!(wire.connection_limiter.counts().connections, 0);
 }
 
 #[tokio::test]
@@ -89,21 +93,24 @@ async fn negotiation_has_a_limit_of_time_at_every_step() {
     challenged.element().await;
     let mut authenticated = wire.connect();
     authenticated.open().await;
-    authenticated.authenticate(sasl::Mechanism::ScramSha1, "juliet", testkit::wire::PASSWORD).await.unwrap();
+    authenticated
+        .authenticate(sasl::Mechanism::ScramSha1, "juliet", testkit::server::PASSWORD)
+        .await
+        .unwrap();
     authenticated.open().await;
     wire.advance(seconds - 1).await;
     opened.send(" ").await;
     wire.advance(1).await;
     for client in [&mut silent, &mut opened, &mut challenged, &mut authenticated] {
-        client.ends_with(StreamCondition::ConnectionTimeout).await;
+        client.expect_stream_error(StreamCondition::ConnectionTimeout).await;
     }
     drop((silent, opened, challenged, authenticated));
-    settle().await;
+    run_until_idle().await;
     nothing_left(&wire);
 }
 
 #[tokio::test]
-async fn section_4_6_4_a_silent_client_is_asked_and_then_closed() {
+async fn section_4_6_4_a_silent_client_is_pinged_and_then_closed() {
     let wire = start(|setup| setup.features = vec![&PROBE]).await;
     let (idle, ping) = (wire.node.limits().idle_ping_seconds, wire.node.limits().ping_timeout_seconds);
     let mut juliet = wire.login("juliet", "balcony").await;
@@ -114,20 +121,20 @@ async fn section_4_6_4_a_silent_client_is_asked_and_then_closed() {
         // Any stanza is a sign of life.
         wire.advance(ping - 1).await;
         juliet.send("<iq type='result' id='alive'/>").await;
-        settle().await;
+        run_until_idle().await;
     }
     wire.advance(idle).await;
     juliet.element().await;
     // White space shows that the connection lives, not that the stream does.
     juliet.send(" ").await;
     wire.advance(ping - 1).await;
-    assert_eq!(wire.node.table.sessions(), 1);
+    assert_eq!(wire.node.routing_table.sessions(), 1);
     wire.advance(1).await;
-    juliet.ends_with(StreamCondition::ConnectionTimeout).await;
+    juliet.expect_stream_error(StreamCondition::ConnectionTimeout).await;
 }
 
 #[tokio::test]
-async fn stanzas_put_the_question_off() {
+async fn stanzas_postpone_the_keep_alive_ping() {
     let wire = start(|setup| setup.features = vec![&PROBE]).await;
     let idle = wire.node.limits().idle_ping_seconds;
     let mut juliet = wire.login("juliet", "balcony").await;
@@ -138,7 +145,7 @@ async fn stanzas_put_the_question_off() {
 }
 
 #[tokio::test]
-async fn without_a_question_silence_is_allowed() {
+async fn without_a_keep_alive_ping_silence_is_allowed() {
     let wire = start(|_| {}).await;
     let mut juliet = wire.login("juliet", "balcony").await;
     wire.advance(wire.node.limits().idle_ping_seconds * 3).await;
@@ -157,7 +164,7 @@ async fn section_4_4_answers_leave_before_the_stream_closes() {
     for n in 0..300 {
         assert_eq!(juliet.element().await.attr("id"), Some(n.to_string()));
     }
-    juliet.ends().await;
+    juliet.expect_end().await;
 }
 
 #[tokio::test]
@@ -166,16 +173,16 @@ async fn section_4_9_1_1_answers_leave_before_an_error() {
     let mut juliet = wire.login("juliet", "balcony").await;
     juliet.send("<iq type='get' id='1'><x xmlns='u:x'/></iq><!-- found by the scanner -->").await;
     assert_eq!(juliet.element().await.attr("id").as_deref(), Some("1"));
-    juliet.ends_with(StreamCondition::RestrictedXml).await;
+    juliet.expect_stream_error(StreamCondition::RestrictedXml).await;
     // Found by the reader.
     let mut juliet = wire.login("juliet", "balcony").await;
     juliet.send("<iq type='get' id='1'><x xmlns='u:x'/></iq><iq></presence>").await;
     assert_eq!(juliet.element().await.attr("id").as_deref(), Some("1"));
-    juliet.ends_with(StreamCondition::NotWellFormed).await;
+    juliet.expect_stream_error(StreamCondition::NotWellFormed).await;
 }
 
 #[tokio::test]
-async fn section_4_4_messages_on_the_way_are_delivered_before_the_end() {
+async fn section_4_4_queued_messages_are_delivered_before_the_stream_ends() {
     let wire = start(|_| {}).await;
     let mut juliet = wire.login("juliet", "balcony").await;
     let mut romeo = wire.login("romeo", "orchard").await;
@@ -183,7 +190,7 @@ async fn section_4_4_messages_on_the_way_are_delivered_before_the_end() {
     romeo.sync().await;
     juliet.send("</stream:stream>").await;
     assert_eq!(juliet.element().await.attr("id").as_deref(), Some("1"));
-    juliet.ends().await;
+    juliet.expect_end().await;
 }
 
 #[tokio::test]
@@ -192,7 +199,7 @@ async fn section_4_4_what_comes_after_the_closing_tag_is_ignored() {
     let mut juliet = wire.login("juliet", "balcony").await;
     let mut romeo = wire.login("romeo", "orchard").await;
     juliet.send("</stream:stream><message to='romeo@example.com/orchard'/>").await;
-    assert_eq!(juliet.hear().await, Heard::Close);
+    assert_eq!(juliet.receive().await, ReceivedEvent::Close);
     assert_eq!(romeo.sync().await, []);
 }
 
@@ -208,15 +215,15 @@ async fn section_4_6_1_a_connection_that_is_cut_ends_the_session() {
         loop {
             watch.send("<iq type='get' id='1' to='juliet@example.com/balcony'><x xmlns='u:x'/></iq>").await;
             watch.element().await;
-            if wire.node.table.sessions() == 1 {
+            if wire.node.routing_table.sessions() == 1 {
                 break;
             }
-            settle().await;
+            run_until_idle().await;
         }
         watch.send("</stream:stream>").await;
-        watch.ends().await;
+        watch.expect_end().await;
         drop(watch);
-        settle().await;
+        run_until_idle().await;
         nothing_left(&wire);
     }
 }
@@ -225,16 +232,20 @@ async fn section_4_6_1_a_connection_that_is_cut_ends_the_session() {
 async fn a_peer_that_does_not_end_its_side_is_left_after_a_moment() {
     let wire = start(|_| {}).await;
     let mut juliet = wire.login("juliet", "balcony").await;
-    wire.node.links.close_all(&StreamCondition::SystemShutdown.into());
-    settle().await;
-    assert_eq!((wire.node.links.len(), wire.node.table.sessions()), (1, 0), "the session ends at once");
+    wire.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
+    run_until_idle().await;
+    assert_eq!(
+        (wire.node.outboxes.len(), wire.node.routing_table.sessions()),
+        (1, 0),
+        "the session ends at once"
+    );
     wire.advance(3).await;
     nothing_left(&wire);
-    assert!(juliet.rest().await.ends_with("</stream:stream>"));
+    assert!(juliet.read_to_end().await.ends_with("</stream:stream>"));
 }
 
 /// Fills romeo's queue while he does not read. Answers how many messages were sent.
-async fn flood(juliet: &mut Client, count: u32, body: usize) {
+async fn flood(juliet: &mut StreamClient, count: u32, body: usize) {
     let body = "x".repeat(body);
     for n in 0..count {
         juliet
@@ -270,30 +281,30 @@ async fn a_receiver_that_never_reads_is_closed_and_one_that_reads_slowly_is_not(
     let mut read = 0;
     while read < 60 {
         wire.advance(patience / 2).await;
-        assert_eq!(wire.node.table.sessions(), 2, "after {read}");
+        assert_eq!(wire.node.routing_table.sessions(), 2, "after {read}");
         for _ in 0..5 {
             assert_eq!(romeo.element().await.attr("id"), Some(read.to_string()));
             read += 1;
         }
-        settle().await;
+        run_until_idle().await;
     }
     wire.advance(patience).await;
-    assert_eq!(wire.node.table.sessions(), 1, "not read for {patience} s");
+    assert_eq!(wire.node.routing_table.sessions(), 1, "not read for {patience} s");
     juliet.sync().await;
 }
 
 /// Larger than a stanza of a client may be: what the server makes itself, such as a large roster.
 #[tokio::test]
-async fn a_large_answer_fits() {
+async fn a_response_larger_than_a_client_stanza_fits_the_queue() {
     let wire = start(|_| {}).await;
     let mut juliet = wire.connect_with(1024);
     juliet.login("juliet", "balcony").await;
-    let account = wire.node.table.find(wire.address("juliet").as_ref()).unwrap();
+    let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
     let session = account.session("balcony").unwrap();
     let text = format!("<iq type='result' id='1'><x xmlns='u:x'>{}</x></iq>", "x".repeat(900_000));
     for _ in 0..2 {
-        let frame = Frame::read(text.as_bytes()).unwrap();
-        assert!(wire.node.enqueue(&session, frame, Stamp::Full));
+        let frame = SharedStanza::parse(text.as_bytes()).unwrap();
+        assert!(wire.node.enqueue(&session, frame, ToRewrite::Full));
     }
     for _ in 0..2 {
         assert!(juliet.element().await.0.len() > 900_000);
@@ -302,22 +313,22 @@ async fn a_large_answer_fits() {
 }
 
 #[tokio::test]
-async fn a_wish_to_close_reaches_a_connection_that_cannot_write() {
+async fn a_close_request_reaches_a_connection_that_cannot_write() {
     let wire = start(|_| {}).await;
     let mut romeo = wire.connect_with(1024);
     romeo.login("romeo", "orchard").await;
     let mut juliet = wire.login("juliet", "balcony").await;
     flood(&mut juliet, 200, 1000).await;
-    wire.node.links.close_all(&StreamCondition::SystemShutdown.into());
-    settle().await;
-    assert_eq!(wire.node.table.sessions(), 0);
+    wire.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
+    run_until_idle().await;
+    assert_eq!(wire.node.routing_table.sessions(), 0);
     // Who reads now still gets what was in the output, then the reason; the sender may hear of what was not.
     for client in [&mut juliet, &mut romeo] {
         let mut count = 0;
         loop {
-            match client.hear().await {
-                Heard::Element(seen) if seen.name() == "message" => count += 1,
-                Heard::Element(error) => {
+            match client.receive().await {
+                ReceivedEvent::Element(seen) if seen.name() == "message" => count += 1,
+                ReceivedEvent::Element(error) => {
                     assert_eq!(error.condition().as_deref(), Some("system-shutdown"));
                     break;
                 }
@@ -327,7 +338,7 @@ async fn a_wish_to_close_reaches_a_connection_that_cannot_write() {
         assert!(count < 200, "{count}");
     }
     drop((romeo, juliet));
-    settle().await;
+    run_until_idle().await;
     nothing_left(&wire);
 }
 
@@ -339,8 +350,8 @@ async fn a_connection_that_cannot_write_at_all_is_cut_after_a_moment() {
     let mut juliet = wire.login("juliet", "balcony").await;
     flood(&mut juliet, 200, 1000).await;
     drop(juliet);
-    wire.node.links.close_all(&StreamCondition::SystemShutdown.into());
-    settle().await;
+    wire.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
+    run_until_idle().await;
     wire.advance(3).await;
     nothing_left(&wire);
     drop(romeo);
@@ -352,7 +363,7 @@ async fn nothing_is_read_while_a_stanza_waits() {
     let mut juliet = wire.login("juliet", "balcony").await;
     juliet.send("<message to='example.com'><body>slow</body></message>").await;
     juliet.send("<iq type='get' id='after'><x xmlns='u:x'/></iq>").await;
-    settle().await;
+    run_until_idle().await;
     assert_eq!(done(), 0);
     GATE.with(|gate| gate.add_permits(1));
     assert_eq!(juliet.element().await.attr("id").as_deref(), Some("after"));
@@ -366,42 +377,42 @@ async fn a_stanza_that_waits_is_finished_though_its_stream_ends() {
     // The client closes its stream behind it.
     let mut juliet = wire.login("juliet", "balcony").await;
     juliet.send(format!("{slow}</stream:stream>")).await;
-    settle().await;
-    assert_eq!((wire.node.table.sessions(), done()), (1, 0));
+    run_until_idle().await;
+    assert_eq!((wire.node.routing_table.sessions(), done()), (1, 0));
     GATE.with(|gate| gate.add_permits(1));
-    juliet.ends().await;
+    juliet.expect_end().await;
     assert_eq!(done(), 1);
     drop(juliet);
     // The client is cut off.
     let mut juliet = wire.login("juliet", "balcony").await;
     juliet.send(slow).await;
-    settle().await;
+    run_until_idle().await;
     drop(juliet);
     GATE.with(|gate| gate.add_permits(1));
-    settle().await;
+    run_until_idle().await;
     assert_eq!(done(), 2);
     // The server ends the stream.
     let mut juliet = wire.login("juliet", "balcony").await;
     juliet.send(slow).await;
-    settle().await;
-    wire.node.links.close_all(&StreamCondition::SystemShutdown.into());
-    juliet.ends_with(StreamCondition::SystemShutdown).await;
+    run_until_idle().await;
+    wire.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
+    juliet.expect_stream_error(StreamCondition::SystemShutdown).await;
     assert_eq!(done(), 2);
     GATE.with(|gate| gate.add_permits(1));
-    settle().await;
+    run_until_idle().await;
     assert_eq!(done(), 3);
     drop(juliet);
-    settle().await;
+    run_until_idle().await;
     nothing_left(&wire);
 }
 
 #[tokio::test]
-async fn section_4_9_3_8_a_fault_of_ours_ends_one_stream() {
+async fn section_4_9_3_8_a_panic_ends_one_stream_only() {
     let wire = start(|setup| setup.features = vec![&SLOW]).await;
     let mut juliet = wire.login("juliet", "balcony").await;
     let mut romeo = wire.login("romeo", "orchard").await;
     juliet.send("<message to='romeo@example.com/orchard'><body>panic later</body></message>").await;
-    juliet.ends_with(StreamCondition::InternalServerError).await;
+    juliet.expect_stream_error(StreamCondition::InternalServerError).await;
     romeo.sync().await;
     let mut juliet = wire.login("juliet", "balcony").await;
     juliet.sync().await;
@@ -409,7 +420,7 @@ async fn section_4_9_3_8_a_fault_of_ours_ends_one_stream() {
 
 /// Counts polls and wakes.
 struct Counting {
-    connection: Connection,
+    connection: C2sConnection,
     polls: Arc<AtomicU32>,
 }
 
@@ -424,19 +435,19 @@ impl Future for Counting {
 #[tokio::test]
 async fn an_idle_connection_is_not_polled() {
     let wire = start(|setup| setup.features = vec![&PROBE]).await;
-    let (connection, there) = wire.connection(testkit::wire::PIPE);
+    let (connection, there) = wire.connection(testkit::server::PIPE_BYTES);
     let polls = Arc::new(AtomicU32::new(0));
     tokio::runtime::Handle::current().spawn(Counting { connection, polls: polls.clone() });
-    let mut juliet = wire.adopt(there);
+    let mut juliet = wire.client_over(there);
     juliet.login("juliet", "balcony").await;
     juliet.sync().await;
-    settle().await;
+    run_until_idle().await;
     let before = polls.load(Ordering::SeqCst);
     wire.advance(wire.node.limits().idle_ping_seconds - 1).await;
     assert_eq!(polls.load(Ordering::SeqCst), before, "599 sweeps, and nobody woke up");
     juliet.send("<message to='juliet@example.com/balcony'/>").await;
     juliet.element().await;
-    settle().await;
+    run_until_idle().await;
     let after = polls.load(Ordering::SeqCst);
     assert!(after - before <= 3, "{} polls for one stanza in and one out", after - before);
     // A receiver that does not read is polled once a second at most, and only when its time is up.
@@ -447,7 +458,7 @@ async fn an_idle_connection_is_not_polled() {
             .await;
     }
     romeo.sync().await;
-    settle().await;
+    run_until_idle().await;
     let before = polls.load(Ordering::SeqCst);
     wire.advance(wire.node.limits().write_stall_timeout_seconds - 1).await;
     assert_eq!(polls.load(Ordering::SeqCst), before);
@@ -462,10 +473,10 @@ impl Wake for Woken {
 
 /// One poll takes a bounded number of stanzas, then gives others their turn and asks for another one.
 #[tokio::test]
-async fn a_flood_takes_turns() {
+async fn a_flood_yields_to_other_tasks() {
     let wire = start(|_| {}).await;
     let (mut connection, there) = wire.connection(1 << 20);
-    let mut juliet = wire.adopt(there);
+    let mut juliet = wire.client_over(there);
     let woken = Arc::new(Woken(AtomicU32::new(0)));
     let waker = Waker::from(woken.clone());
     let mut cx = Context::from_waker(&waker);
@@ -484,7 +495,7 @@ async fn a_flood_takes_turns() {
     for _ in 0..1000 {
         assert!(Pin::new(&mut connection).poll(&mut cx).is_pending());
         let mut count = 0;
-        while let Some(Heard::Element(_)) = juliet.hear_now().await {
+        while let Some(ReceivedEvent::Element(_)) = juliet.try_receive().await {
             count += 1;
         }
         answered.push(count);
@@ -500,14 +511,14 @@ async fn a_flood_takes_turns() {
 #[tokio::test]
 async fn a_dropped_task_leaves_nothing_behind() {
     let wire = start(|_| {}).await;
-    let (connection, there) = wire.connection(testkit::wire::PIPE);
+    let (connection, there) = wire.connection(testkit::server::PIPE_BYTES);
     let task = tokio::runtime::Handle::current().spawn(connection);
-    let mut juliet = wire.adopt(there);
+    let mut juliet = wire.client_over(there);
     juliet.login("juliet", "balcony").await;
     task.abort();
-    settle().await;
+    run_until_idle().await;
     nothing_left(&wire);
-    let (connection, _there) = wire.connection(testkit::wire::PIPE);
+    let (connection, _there) = wire.connection(testkit::server::PIPE_BYTES);
     drop(connection);
     nothing_left(&wire);
 }
@@ -518,12 +529,12 @@ async fn an_account_that_is_removed_ends_its_streams() {
     let mut juliet = wire.login("juliet", "balcony").await;
     let host = wire.node.host("example.com").unwrap();
     wire.node.account_removed(&host, wire.address("juliet").as_ref(), &[]);
-    juliet.ends_with(StreamCondition::NotAuthorized).await;
+    juliet.expect_stream_error(StreamCondition::NotAuthorized).await;
 }
 
 #[tokio::test]
-async fn many_come_and_go() {
-    let limits = Limits { sessions_per_account: 500, ..Limits::default() };
+async fn many_sessions_come_and_go_without_a_leak() {
+    let limits = NodeLimits { sessions_per_account: 500, ..NodeLimits::default() };
     let wire = start(|setup| setup.limits = limits).await;
     let mut clients = Vec::new();
     for n in 0..200 {
@@ -537,7 +548,7 @@ async fn many_come_and_go() {
         }
     }
     drop(clients);
-    settle().await;
-    settle().await;
+    run_until_idle().await;
+    run_until_idle().await;
     nothing_left(&wire);
 }

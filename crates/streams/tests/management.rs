@@ -5,22 +5,28 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
 use sasl::Mechanism;
-use stanza::{KindSet, StreamCondition};
-use testkit::wire::{Client, Heard, PASSWORD, Seen, Setup, TlsClient, Wire, settle, until};
+use stanza::{StanzaKindSet, StreamCondition};
+use testkit::server::{
+    PASSWORD, ReceivedElement, ReceivedEvent, StreamClient, TestServer, TestServerConfig, TlsClientSettings,
+    run_until, run_until_idle,
+};
 use throng_core::effect::Effects;
-use throng_core::feature::{Builder, Feature};
-use throng_core::hooks::{Flow, Interest, Outcome, OutgoingCtx, Phase, Verdict};
-use throng_core::session::ack::ASK_AGAIN_SECONDS;
-use throng_core::session::{Management, Stamp, flags};
-use throng_core::{Frame, Limits};
+use throng_core::feature::{Feature, FeatureBuilder};
+use throng_core::hooks::{Flow, HandlerOutcome, Interest, OutgoingCtx, Phase, StopReason};
+use throng_core::session::stream_management::ACK_RETRY_SECONDS;
+use throng_core::session::{StreamManagementConfig, ToRewrite, flags};
+use throng_core::{NodeLimits, SharedStanza};
 use tokio::sync::Semaphore;
 
 static SM: Feature = Feature {
     name: "sm",
-    build: |builder: &mut Builder<'_>| {
-        let management =
-            Management { resume_seconds: 300, unacked_bytes: 20_000, location: "[2001:db8::1]:5222".into() };
-        builder.management(management, |frame, _, _| Some(frame.clone()));
+    build: |builder: &mut FeatureBuilder<'_>| {
+        let management = StreamManagementConfig {
+            resume_seconds: 300,
+            unacked_bytes: 20_000,
+            location: "[2001:db8::1]:5222".into(),
+        };
+        builder.stream_management(management, |frame, _, _| Some(frame.clone()));
     },
     ..Feature::EMPTY
 };
@@ -28,9 +34,10 @@ static SM: Feature = Feature {
 /// Acknowledges, and resumes nothing.
 static ONLY_ACKS: Feature = Feature {
     name: "acks",
-    build: |builder: &mut Builder<'_>| {
-        let management = Management { resume_seconds: 0, unacked_bytes: 20_000, location: String::new() };
-        builder.management(management, |frame, _, _| Some(frame.clone()));
+    build: |builder: &mut FeatureBuilder<'_>| {
+        let management =
+            StreamManagementConfig { resume_seconds: 0, unacked_bytes: 20_000, location: String::new() };
+        builder.stream_management(management, |frame, _, _| Some(frame.clone()));
     },
     ..Feature::EMPTY
 };
@@ -38,16 +45,20 @@ static ONLY_ACKS: Feature = Feature {
 /// Messages with `slow` in them wait until the test opens the gate.
 static SLOW: Feature = Feature {
     name: "slow",
-    build: |builder: &mut Builder<'_>| {
-        builder.outgoing(Phase::Police, Interest::kinds(KindSet::MESSAGES), |ctx: &mut OutgoingCtx<'_>| {
-            if !String::from_utf8_lossy(ctx.frame.bytes()).contains("slow") {
-                return Flow::Next;
-            }
-            Flow::Wait(Box::pin(async {
-                GATE.with(|gate| gate.clone()).acquire().await.expect("a gate").forget();
-                Outcome { flow: Flow::Stop(Verdict::Consumed), effects: Effects::default() }
-            }))
-        });
+    build: |builder: &mut FeatureBuilder<'_>| {
+        builder.outgoing(
+            Phase::Police,
+            Interest::kinds(StanzaKindSet::MESSAGES),
+            |ctx: &mut OutgoingCtx<'_>| {
+                if !String::from_utf8_lossy(ctx.frame.bytes()).contains("slow") {
+                    return Flow::Next;
+                }
+                Flow::Wait(Box::pin(async {
+                    GATE.with(|gate| gate.clone()).acquire().await.expect("a gate").forget();
+                    HandlerOutcome { flow: Flow::Stop(StopReason::Consumed), effects: Effects::default() }
+                }))
+            },
+        );
     },
     ..Feature::EMPTY
 };
@@ -58,12 +69,12 @@ thread_local! {
 
 const NS: &str = "xmlns='urn:xmpp:sm:3'";
 
-async fn start(change: impl FnOnce(&mut Setup)) -> Wire {
-    let mut setup = Setup { features: vec![&SM, &SLOW], ..Setup::default() };
+async fn start(change: impl FnOnce(&mut TestServerConfig)) -> TestServer {
+    let mut setup = TestServerConfig { features: vec![&SM, &SLOW], ..TestServerConfig::default() };
     change(&mut setup);
     let wire = setup.start();
-    wire.user("juliet").await;
-    wire.user("romeo").await;
+    wire.create_user("juliet").await;
+    wire.create_user("romeo").await;
     wire
 }
 
@@ -72,7 +83,7 @@ fn failed(condition: &str) -> String {
 }
 
 /// Enables resumption; the identifier.
-async fn enable(client: &mut Client) -> String {
+async fn enable(client: &mut StreamClient) -> String {
     client.send(format!("<enable {NS} resume='true'/>")).await;
     let enabled = client.element().await;
     assert_eq!(
@@ -83,7 +94,7 @@ async fn enable(client: &mut Client) -> String {
     enabled.attr("id").expect("an identifier")
 }
 
-async fn authenticated(wire: &Wire, user: &str) -> Client {
+async fn authenticated(wire: &TestServer, user: &str) -> StreamClient {
     let mut client = wire.connect();
     client.open().await;
     client.authenticate(Mechanism::ScramSha1, user, PASSWORD).await.unwrap();
@@ -91,12 +102,12 @@ async fn authenticated(wire: &Wire, user: &str) -> Client {
     client
 }
 
-async fn resume(client: &mut Client, id: &str, h: u32) -> Seen {
+async fn resume(client: &mut StreamClient, id: &str, h: u32) -> ReceivedElement {
     client.send(format!("<resume {NS} previd='{id}' h='{h}'/>")).await;
     client.element().await
 }
 
-fn number(seen: &Seen, name: &str) -> u32 {
+fn number(seen: &ReceivedElement, name: &str) -> u32 {
     seen.attr(name).and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("no {name}: {}", seen.0))
 }
 
@@ -150,11 +161,11 @@ async fn the_order_of_negotiation_is_enforced() {
     client.expect(&failed("unexpected-request")).await;
     client.send(format!("<enabled {NS}/>")).await;
     assert_eq!(client.element().await.name(), "a");
-    client.ends_with(StreamCondition::UnsupportedStanzaType).await;
+    client.expect_stream_error(StreamCondition::UnsupportedStanzaType).await;
 }
 
 #[tokio::test]
-async fn without_resumption_and_without_the_feature() {
+async fn resumption_and_the_module_can_be_switched_off() {
     let wire = start(|setup| setup.features = vec![&ONLY_ACKS]).await;
     let mut juliet = wire.login("juliet", "balcony").await;
     juliet.send(format!("<enable {NS} resume='true'/>")).await;
@@ -165,7 +176,7 @@ async fn without_resumption_and_without_the_feature() {
     let wire = start(|setup| setup.features = vec![]).await;
     let mut juliet = wire.login("juliet", "balcony").await;
     juliet.send(format!("<enable {NS}/>")).await;
-    juliet.ends_with(StreamCondition::UnsupportedStanzaType).await;
+    juliet.expect_stream_error(StreamCondition::UnsupportedStanzaType).await;
 }
 
 #[tokio::test]
@@ -181,12 +192,12 @@ async fn section_6_a_count_that_is_too_high_or_none_ends_the_stream() {
         let id = enable(&mut juliet).await;
         juliet.send(element).await;
         assert_eq!(juliet.element().await.name(), "a");
-        let error = juliet.ends_with(condition).await;
+        let error = juliet.expect_stream_error(condition).await;
         assert!(error.has(more), "{error:?}");
         assert!(more.is_empty() || error.has("<handled-count-too-high xmlns='urn:xmpp:sm:3'"));
         // Misuse ends the session.
-        settle().await;
-        assert_eq!(wire.node.table.sessions(), 0);
+        run_until_idle().await;
+        assert_eq!(wire.node.routing_table.sessions(), 0);
         let mut again = authenticated(&wire, "juliet").await;
         assert_eq!(resume(&mut again, &id, 0).await.condition().as_deref(), Some("item-not-found"));
     }
@@ -199,7 +210,7 @@ async fn a_count_too_high_in_resume_ends_only_the_new_stream() {
     let id = enable(&mut juliet).await;
     let mut thief = authenticated(&wire, "juliet").await;
     thief.send(format!("<resume {NS} previd='{id}' h='1'/>")).await;
-    let error = thief.ends_with(StreamCondition::UndefinedCondition).await;
+    let error = thief.expect_stream_error(StreamCondition::UndefinedCondition).await;
     assert!(error.has("<handled-count-too-high "));
     juliet.send("<message to='romeo@example.com' type='headline'/>").await;
     juliet.send(format!("<r {NS}/>")).await;
@@ -207,7 +218,7 @@ async fn a_count_too_high_in_resume_ends_only_the_new_stream() {
 }
 
 #[tokio::test]
-async fn somebody_elses_identifier_finds_nothing() {
+async fn the_resumption_id_of_another_account_is_not_found() {
     let wire = start(|_| {}).await;
     let mut juliet = wire.login("juliet", "balcony").await;
     let id = enable(&mut juliet).await;
@@ -222,7 +233,7 @@ async fn somebody_elses_identifier_finds_nothing() {
     assert_eq!(resume(&mut own, &wrong, 0).await.condition().as_deref(), Some("item-not-found"));
     // Nor is anything told of a stream that is over.
     drop(juliet);
-    settle().await;
+    run_until_idle().await;
     wire.advance(301).await;
     let mut thief = authenticated(&wire, "romeo").await;
     let mut own = authenticated(&wire, "juliet").await;
@@ -231,32 +242,32 @@ async fn somebody_elses_identifier_finds_nothing() {
 }
 
 #[tokio::test]
-async fn a_stanza_counts_when_it_is_where_it_must_survive() {
+async fn a_stanza_counts_as_handled_once_it_is_safe() {
     let wire = start(|_| {}).await;
     let mut juliet = wire.login("juliet", "balcony").await;
     let id = enable(&mut juliet).await;
     juliet.send("<message id='1' to='romeo@example.com' type='headline'/><message id='slow'/>").await;
     juliet.send(format!("<r {NS}/>")).await;
-    settle().await;
-    assert_eq!(juliet.hear_now().await, None, "nothing is read while a stanza waits");
+    run_until_idle().await;
+    assert_eq!(juliet.try_receive().await, None, "nothing is read while a stanza waits");
     // Cut while the second is under way: whoever resumes waits for it.
     drop(juliet);
-    settle().await;
+    run_until_idle().await;
     let mut again = authenticated(&wire, "juliet").await;
     again.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
-    settle().await;
-    assert_eq!(again.hear_now().await, None);
+    run_until_idle().await;
+    assert_eq!(again.try_receive().await, None);
     GATE.with(|gate| gate.add_permits(1));
     again.expect(&format!("<resumed {NS} previd='{id}' h='2'/>")).await;
 }
 
 #[tokio::test]
-async fn a_stream_that_lives_is_taken_over_behind_the_stanza_that_is_under_way() {
+async fn a_live_stream_is_taken_over_after_its_pending_stanza() {
     let wire = start(|_| {}).await;
     let mut old = wire.login("juliet", "balcony").await;
     let id = enable(&mut old).await;
     old.send("<message id='slow'/><message to='romeo@example.com' type='headline'/>").await;
-    settle().await;
+    run_until_idle().await;
     let mut new = authenticated(&wire, "juliet").await;
     new.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
     // A second one in a hurry replaces the first.
@@ -265,41 +276,41 @@ async fn a_stream_that_lives_is_taken_over_behind_the_stanza_that_is_under_way()
     assert_eq!(new.element().await.condition().as_deref(), Some("item-not-found"));
     GATE.with(|gate| gate.add_permits(1));
     newest.expect(&format!("<resumed {NS} previd='{id}' h='1'/>")).await;
-    old.ends_with(StreamCondition::Conflict).await;
+    old.expect_stream_error(StreamCondition::Conflict).await;
     // Who was too late may still bind.
     new.bind("other").await.unwrap();
-    assert_eq!(wire.node.table.sessions(), 2);
+    assert_eq!(wire.node.routing_table.sessions(), 2);
     drop((old, new, newest));
-    settle().await;
+    run_until_idle().await;
     // The one without stream management is gone, the other waits.
-    assert_eq!((wire.node.table.sessions(), wire.node.links.len()), (1, 1));
+    assert_eq!((wire.node.routing_table.sessions(), wire.node.outboxes.len()), (1, 1));
 }
 
 #[tokio::test]
-async fn who_gives_up_a_claim_leaves_the_session_as_it_was() {
+async fn a_cancelled_takeover_leaves_the_session_unchanged() {
     let wire = start(|_| {}).await;
     let mut old = wire.login("juliet", "balcony").await;
     let id = enable(&mut old).await;
     old.send("<message id='slow'/>").await;
-    settle().await;
+    run_until_idle().await;
     let mut new = authenticated(&wire, "juliet").await;
     new.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
     let seconds = wire.node.limits().negotiation_timeout_seconds;
     wire.advance(seconds).await;
-    new.ends_with(StreamCondition::ConnectionTimeout).await;
+    new.expect_stream_error(StreamCondition::ConnectionTimeout).await;
     drop(new);
     GATE.with(|gate| gate.add_permits(1));
-    settle().await;
+    run_until_idle().await;
     old.send(format!("<r {NS}/>")).await;
     old.expect(&format!("<a {NS} h='1'/>")).await;
     // The same with a session that nobody holds.
     drop(old);
-    settle().await;
+    run_until_idle().await;
     let mut new = authenticated(&wire, "juliet").await;
     new.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
     drop(new);
-    settle().await;
-    assert_eq!((wire.node.table.sessions(), wire.node.links.len()), (1, 1));
+    run_until_idle().await;
+    assert_eq!((wire.node.routing_table.sessions(), wire.node.outboxes.len()), (1, 1));
     let mut last = authenticated(&wire, "juliet").await;
     assert_eq!(resume(&mut last, &id, 0).await.name(), "resumed");
 }
@@ -319,7 +330,7 @@ async fn a_session_goes_from_tcp_to_tls_and_back() {
             juliet = wire.connect_tcp().await;
         } else {
             juliet = wire.connect_direct().await;
-            juliet.handshake(&TlsClient::default()).await.unwrap();
+            juliet.handshake(&TlsClientSettings::default()).await.unwrap();
         }
         juliet.open().await;
         juliet.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
@@ -328,11 +339,14 @@ async fn a_session_goes_from_tcp_to_tls_and_back() {
         assert_eq!(juliet.element().await.attr("id"), Some(round.to_string()));
         assert_eq!(juliet.element().await.name(), "r");
     }
-    assert_eq!((wire.gate.counts().connections, wire.gate.counts().unauthenticated), (2, 0));
+    assert_eq!(
+        (wire.connection_limiter.counts().connections, wire.connection_limiter.counts().unauthenticated),
+        (2, 0)
+    );
 }
 
 #[tokio::test]
-async fn a_session_that_nobody_resumes_ends_in_time_and_with_the_node() {
+async fn a_session_that_is_not_resumed_ends_at_its_timeout_and_with_the_node() {
     let wire = start(|_| {}).await;
     for (how, seconds) in [("time", 300), ("wish", 0), ("shutdown", 0), ("farewell", 0)] {
         let mut juliet = wire.login("juliet", "balcony").await;
@@ -340,28 +354,28 @@ async fn a_session_that_nobody_resumes_ends_in_time_and_with_the_node() {
         if how == "farewell" {
             juliet.send("</stream:stream>").await;
             assert_eq!(juliet.element().await.name(), "a");
-            juliet.ends().await;
+            juliet.expect_end().await;
         }
         drop(juliet);
-        settle().await;
+        run_until_idle().await;
         if how != "farewell" {
-            assert_eq!((wire.node.table.sessions(), wire.node.links.len()), (1, 1), "{how}");
+            assert_eq!((wire.node.routing_table.sessions(), wire.node.outboxes.len()), (1, 1), "{how}");
         }
         match how {
             "time" => {
                 wire.advance(seconds - 1).await;
-                assert_eq!(wire.node.table.sessions(), 1);
+                assert_eq!(wire.node.routing_table.sessions(), 1);
                 wire.advance(1).await;
             }
             "wish" => {
-                let account = wire.node.table.find(wire.address("juliet").as_ref()).unwrap();
-                account.session("balcony").unwrap().link.close(StreamCondition::NotAuthorized.into());
+                let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
+                account.session("balcony").unwrap().outbox.close(StreamCondition::NotAuthorized.into());
             }
-            "shutdown" => wire.node.links.close_all(&StreamCondition::SystemShutdown.into()),
+            "shutdown" => wire.node.outboxes.close_all(&StreamCondition::SystemShutdown.into()),
             _ => {}
         }
-        settle().await;
-        assert_eq!((wire.node.table.sessions(), wire.node.links.len()), (0, 0), "{how}");
+        run_until_idle().await;
+        assert_eq!((wire.node.routing_table.sessions(), wire.node.outboxes.len()), (0, 0), "{how}");
         let mut again = authenticated(&wire, "juliet").await;
         let answer = resume(&mut again, &id, 0).await;
         assert_eq!(
@@ -387,16 +401,16 @@ async fn a_peer_that_does_not_acknowledge_is_lost_and_may_resume() {
     // Sending is no acknowledgement.
     wire.advance(patience - 1).await;
     juliet.send("<message to='romeo@example.com' type='headline'/>").await;
-    settle().await;
+    run_until_idle().await;
     wire.advance(1).await;
-    juliet.ends_with(StreamCondition::ConnectionTimeout).await;
-    assert_eq!(wire.node.table.sessions(), 2);
+    juliet.expect_stream_error(StreamCondition::ConnectionTimeout).await;
+    assert_eq!(wire.node.routing_table.sessions(), 2);
     let mut again = authenticated(&wire, "juliet").await;
     assert_eq!(number(&resume(&mut again, &id, 0).await, "h"), 1);
     assert_eq!(again.element().await.attr("id").as_deref(), Some("1"));
     assert_eq!(again.element().await.name(), "r");
     again.send(format!("<a {NS} h='1'/>")).await;
-    settle().await;
+    run_until_idle().await;
     wire.advance(patience + 1).await;
     // An acknowledgement ends the wait: she is asked nothing until the line is silent for long.
     again.send(format!("<r {NS}/>")).await;
@@ -404,7 +418,7 @@ async fn a_peer_that_does_not_acknowledge_is_lost_and_may_resume() {
 }
 
 #[tokio::test]
-async fn a_peer_that_is_busy_with_a_large_message_is_asked_once_until_it_acknowledges_more() {
+async fn a_peer_busy_with_a_large_message_gets_one_ack_request_until_it_makes_progress() {
     let wire = start(|_| {}).await;
     let mut romeo = wire.login("romeo", "orchard").await;
     let mut juliet = wire.login("juliet", "balcony").await;
@@ -426,23 +440,23 @@ async fn a_peer_that_is_busy_with_a_large_message_is_asked_once_until_it_acknowl
     romeo.send("<message to='juliet@example.com/balcony' id='2'/>").await;
     romeo.sync().await;
     for _ in 0..3 {
-        wire.advance(ASK_AGAIN_SECONDS).await;
+        wire.advance(ACK_RETRY_SECONDS).await;
         assert_eq!(juliet.element().await.name(), "r");
         juliet.send(format!("<a {NS} h='0'/>")).await;
-        settle().await;
+        run_until_idle().await;
     }
     juliet.send(format!("<a {NS} h='1'/>")).await;
     assert_eq!(juliet.element().await.attr("id").as_deref(), Some("2"));
     assert_eq!(juliet.element().await.name(), "r");
     // One that does not answer is lost as before.
     wire.advance(wire.node.limits().ping_timeout_seconds).await;
-    juliet.ends_with(StreamCondition::ConnectionTimeout).await;
+    juliet.expect_stream_error(StreamCondition::ConnectionTimeout).await;
 }
 
 #[tokio::test]
-async fn what_is_not_acknowledged_is_bounded_and_disturbs_nobody() {
+async fn unacked_stanzas_are_bounded_and_do_not_affect_other_sessions() {
     let wire = start(|setup| {
-        setup.limits = Limits { queue_message_bytes: 30_000, ..Limits::default() };
+        setup.limits = NodeLimits { queue_message_bytes: 30_000, ..NodeLimits::default() };
     })
     .await;
     let mut romeo = wire.login("romeo", "orchard").await;
@@ -460,8 +474,8 @@ async fn what_is_not_acknowledged_is_bounded_and_disturbs_nobody() {
     }
     assert!(refused.len() > 40);
     assert!(refused.iter().all(|r| r.condition().as_deref() == Some("service-unavailable")));
-    let account = wire.node.table.find(wire.address("juliet").as_ref()).unwrap();
-    let link = account.session("balcony").unwrap().link.clone();
+    let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
+    let link = account.session("balcony").unwrap().outbox.clone();
     assert!(link.unacked_bytes() <= 20_000 + 1300, "{}", link.unacked_bytes());
     assert!(link.queued_bytes() <= 30_000);
     // With acknowledgements the rest comes, in order.
@@ -478,11 +492,11 @@ async fn what_is_not_acknowledged_is_bounded_and_disturbs_nobody() {
         }
     }
     juliet.send(format!("<a {NS} h='{got}'/>")).await;
-    settle().await;
+    run_until_idle().await;
     // Without a connection the queue has the same bounds, and filling it does not end the session: what has no room comes
     // back, since there is no store here.
     drop(juliet);
-    settle().await;
+    run_until_idle().await;
     let mut refused = Vec::new();
     for id in 0..60 {
         romeo.send(chat(id)).await;
@@ -491,29 +505,30 @@ async fn what_is_not_acknowledged_is_bounded_and_disturbs_nobody() {
     assert!((40..60).contains(&refused.len()), "{}", refused.len());
     let ids: Vec<u32> = refused.iter().map(|r| number(r, "id")).collect();
     assert!(ids.is_sorted() && ids[0] > 0, "{ids:?}");
-    settle().await;
-    let waiting = wire.node.ledger.bytes();
+    run_until_idle().await;
+    let waiting = wire.node.backlog.bytes();
     assert!((10_000..=15_000).contains(&waiting), "one sender has half of the queue: {waiting}");
     let mut again = authenticated(&wire, "juliet").await;
     resume(&mut again, &id, u32::try_from(got).unwrap()).await;
     for id in 0..ids[0] {
         assert_eq!(number(&again.element().await, "id"), id);
     }
-    settle().await;
-    assert_eq!(wire.node.ledger.bytes(), 0);
+    run_until_idle().await;
+    assert_eq!(wire.node.backlog.bytes(), 0);
 }
 
 #[tokio::test]
-async fn a_full_account_gives_up_its_oldest_session_without_a_connection() {
-    let wire = start(|setup| setup.limits = Limits { sessions_per_account: 3, ..Limits::default() }).await;
+async fn a_full_account_evicts_its_oldest_detached_session() {
+    let wire =
+        start(|setup| setup.limits = NodeLimits { sessions_per_account: 3, ..NodeLimits::default() }).await;
     let mut ids = Vec::new();
     for resource in ["a", "b", "c", "d"] {
         let mut juliet = wire.login("juliet", resource).await;
         ids.push(enable(&mut juliet).await);
         drop(juliet);
-        settle().await;
+        run_until_idle().await;
     }
-    assert_eq!((wire.node.table.sessions(), wire.node.links.len()), (3, 3));
+    assert_eq!((wire.node.routing_table.sessions(), wire.node.outboxes.len()), (3, 3));
     for (id, found) in ids.iter().zip(["failed", "resumed", "resumed", "resumed"]) {
         assert_eq!(resume(&mut authenticated(&wire, "juliet").await, id, 0).await.name(), found);
     }
@@ -524,27 +539,29 @@ async fn a_resumed_stream_is_active_again() {
     let wire = start(|_| {}).await;
     let mut juliet = wire.login("juliet", "balcony").await;
     let id = enable(&mut juliet).await;
-    let account = wire.node.table.find(wire.address("juliet").as_ref()).unwrap();
+    let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
     let session = account.session("balcony").unwrap();
     session.flags.set(flags::INACTIVE | flags::CARBONS);
     drop(juliet);
-    settle().await;
-    assert!(session.flags.has(flags::INACTIVE | flags::MANAGED));
+    run_until_idle().await;
+    assert!(session.flags.has(flags::INACTIVE | flags::STREAM_MANAGEMENT));
     let mut juliet = authenticated(&wire, "juliet").await;
     assert_eq!(resume(&mut juliet, &id, 0).await.name(), "resumed");
-    assert!(!session.flags.has(flags::INACTIVE) && session.flags.has(flags::CARBONS | flags::MANAGED));
+    assert!(
+        !session.flags.has(flags::INACTIVE) && session.flags.has(flags::CARBONS | flags::STREAM_MANAGEMENT)
+    );
     assert_eq!(wire.node.metrics.sessions_resumed.get(), 1);
 }
 
 #[tokio::test]
-async fn a_storm_of_resumptions_asks_the_store_once_each() {
+async fn a_storm_of_resumptions_queries_the_store_once_each() {
     let wire = start(|_| {}).await;
     let mut ids = Vec::new();
     for n in 0..20 {
         let mut client = wire.login("juliet", &format!("r{n}")).await;
         ids.push(enable(&mut client).await);
     }
-    settle().await;
+    run_until_idle().await;
     wire.store_calls();
     let mut waiting = Vec::new();
     for id in &ids {
@@ -575,7 +592,7 @@ impl Random {
 struct Juliet {
     /// Her pipe holds little.
     tight: bool,
-    client: Option<Client>,
+    client: Option<StreamClient>,
     id: String,
     received: u32,
     got: Vec<u32>,
@@ -589,13 +606,13 @@ impl Juliet {
         let text = format!("<message to='romeo@example.com/orchard' id='{}'/>", self.sent);
         self.kept.push((self.sent, text.clone()));
         self.sent += 1;
-        self.say(&text).await;
+        self.send(&text).await;
     }
     /// Sends, with room for what comes meanwhile.
-    async fn say(&mut self, text: &str) {
+    async fn send(&mut self, text: &str) {
         if self.tight {
-            self.hear(1000).await;
-            settle().await;
+            self.receive(1000).await;
+            run_until_idle().await;
         }
         if let Some(client) = &mut self.client {
             client.send(text).await;
@@ -607,10 +624,10 @@ impl Juliet {
         self.kept.retain(|(n, _)| *n >= h);
     }
     /// Takes what has come, at most so many elements.
-    async fn hear(&mut self, most: u64) {
+    async fn receive(&mut self, most: u64) {
         for _ in 0..most {
             let Some(client) = &mut self.client else { return };
-            let Some(Heard::Element(seen)) = client.hear_now().await else { return };
+            let Some(ReceivedEvent::Element(seen)) = client.try_receive().await else { return };
             match seen.name().as_str() {
                 "message" => {
                     self.received += 1;
@@ -622,14 +639,14 @@ impl Juliet {
             }
         }
     }
-    async fn resume(&mut self, wire: &Wire) {
+    async fn resume(&mut self, wire: &TestServer) {
         let mut client = authenticated(wire, "juliet").await;
         let answer = resume(&mut client, &self.id, self.received).await;
         assert_eq!(answer.name(), "resumed", "{}", answer.0);
         self.acknowledged(number(&answer, "h"));
         self.client = Some(client);
         for (_, text) in self.kept.clone() {
-            self.say(&text).await;
+            self.send(&text).await;
         }
     }
 }
@@ -667,23 +684,23 @@ async fn act(seed: u64, capacity: usize) {
                     juliet.message().await;
                 }
             }
-            5 => juliet.hear(random.below(6)).await,
-            6 => juliet.say(&format!("<r {NS}/>")).await,
+            5 => juliet.receive(random.below(6)).await,
+            6 => juliet.send(&format!("<r {NS}/>")).await,
             // Cut, with whatever is on its way in both directions.
             7 => juliet.client = None,
             // Resumed, perhaps while the old connection lives.
             8 => juliet.resume(&wire).await,
-            _ => settle().await,
+            _ => run_until_idle().await,
         }
-        while let Some(Heard::Element(message)) = romeo.hear_now().await {
+        while let Some(ReceivedEvent::Element(message)) = romeo.try_receive().await {
             seen.push(number(&message, "id"));
         }
     }
     juliet.resume(&wire).await;
     for _ in 0..20 {
-        settle().await;
-        juliet.hear(1000).await;
-        while let Some(Heard::Element(message)) = romeo.hear_now().await {
+        run_until_idle().await;
+        juliet.receive(1000).await;
+        while let Some(ReceivedEvent::Element(message)) = romeo.try_receive().await {
             seen.push(number(&message, "id"));
         }
     }
@@ -692,7 +709,7 @@ async fn act(seed: u64, capacity: usize) {
 }
 
 #[tokio::test]
-async fn whatever_is_cut_each_side_sees_all_in_order_and_once() {
+async fn after_any_disconnect_each_side_receives_all_stanzas_once_in_order() {
     for seed in 0..100 {
         act(seed, 65_536).await;
         act(seed, 2000).await;
@@ -702,7 +719,7 @@ async fn whatever_is_cut_each_side_sees_all_in_order_and_once() {
 /// Every place of a cut among few stanzas each way: `there` stanzas have gone to Juliet of which she has read `read`,
 /// and she has sent `back` of which the server has read all or, cut in the same moment, perhaps none.
 #[tokio::test]
-async fn every_cut_among_few_stanzas() {
+async fn resumption_after_any_cut_loses_nothing() {
     for there in 0..4_u32 {
         for read in 0..=there {
             for back in 0..4_u32 {
@@ -727,22 +744,22 @@ async fn every_cut_among_few_stanzas() {
                             .await;
                     }
                     romeo.sync().await;
-                    settle().await;
-                    juliet.hear(u64::from(read)).await;
+                    run_until_idle().await;
+                    juliet.receive(u64::from(read)).await;
                     for _ in 0..back {
                         juliet.message().await;
                     }
                     if wait {
-                        settle().await;
+                        run_until_idle().await;
                     }
                     juliet.client = None;
-                    settle().await;
+                    run_until_idle().await;
                     juliet.resume(&wire).await;
-                    settle().await;
-                    juliet.hear(100).await;
+                    run_until_idle().await;
+                    juliet.receive(100).await;
                     assert_eq!(juliet.got, (0..there).collect::<Vec<_>>());
                     let mut seen = Vec::new();
-                    while let Some(Heard::Element(message)) = romeo.hear_now().await {
+                    while let Some(ReceivedEvent::Element(message)) = romeo.try_receive().await {
                         seen.push(number(&message, "id"));
                     }
                     assert_eq!(seen, (0..back).collect::<Vec<_>>(), "{there} {read} {back} {wait}");
@@ -762,7 +779,7 @@ async fn a_cut_socket_is_like_a_cut_pipe() {
     romeo.send("<message to='juliet@example.com/balcony' type='chat' id='0'/>").await;
     romeo.sync().await;
     drop(juliet);
-    until(|| wire.node.metrics.sessions_detached.get() == 1).await;
+    run_until(|| wire.node.metrics.sessions_detached.get() == 1).await;
     romeo.send("<message to='juliet@example.com/balcony' type='chat' id='1'/>").await;
     romeo.sync().await;
     let mut again = authenticated(&wire, "juliet").await;
@@ -778,18 +795,18 @@ async fn section_5_a_stream_that_lost_presence_while_detached_cannot_be_resumed(
         let wire = start(|_| {}).await;
         let mut juliet = wire.login("juliet", "balcony").await;
         let id = enable(&mut juliet).await;
-        let account = wire.node.table.find(wire.address("juliet").as_ref()).unwrap();
+        let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
         let session = account.session("balcony").unwrap();
         drop(juliet);
-        settle().await;
+        run_until_idle().await;
         let status = "x".repeat(4_000);
         for n in 0..if lost { 200 } else { 4 } {
             let presence =
                 format!("<presence from='friend{n}@example.com/1'><status>{status}</status></presence>");
-            wire.node.enqueue(&session, Frame::read(presence.as_bytes()).unwrap(), Stamp::None);
+            wire.node.enqueue(&session, SharedStanza::parse(presence.as_bytes()).unwrap(), ToRewrite::None);
         }
-        settle().await;
-        assert_eq!(wire.node.table.sessions(), usize::from(!lost));
+        run_until_idle().await;
+        assert_eq!(wire.node.routing_table.sessions(), usize::from(!lost));
         let mut again = authenticated(&wire, "juliet").await;
         let answer = resume(&mut again, &id, 0).await;
         if lost {

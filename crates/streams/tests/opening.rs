@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
 use stanza::StreamCondition;
-use testkit::wire::{Heard, OPEN, Setup, Wire};
+use testkit::server::{ReceivedEvent, STREAM_HEADER, TestServer, TestServerConfig};
 
 /// A header with these attributes in place of the usual ones.
 fn header(attributes: &str) -> String {
@@ -14,7 +14,7 @@ fn header(attributes: &str) -> String {
 
 #[tokio::test]
 async fn section_4_2_a_header_is_answered_with_a_header_and_features() {
-    let wire = Wire::new();
+    let wire = TestServer::new();
     let mut client = wire.connect();
     client.send(header("from='juliet@example.com' to='example.com' version='1.0' xml:lang='en'")).await;
     let answer = client.header().await;
@@ -27,12 +27,12 @@ async fn section_4_2_a_header_is_answered_with_a_header_and_features() {
 
 #[tokio::test]
 async fn section_4_3_2_features_before_and_after_authentication() {
-    let wire = Wire::new();
-    wire.user("juliet").await;
+    let wire = TestServer::new();
+    wire.create_user("juliet").await;
     let mut client = wire.connect();
     let (_, features) = client.open().await;
     assert_eq!(features.children(), ["starttls", "mechanisms"]);
-    client.authenticate(sasl::Mechanism::ScramSha256, "juliet", testkit::wire::PASSWORD).await.unwrap();
+    client.authenticate(sasl::Mechanism::ScramSha256, "juliet", testkit::server::PASSWORD).await.unwrap();
     let (_, features) = client.open().await;
     assert_eq!(features.children()[0], "bind");
     assert!(!features.has("mechanisms") && !features.has("starttls"));
@@ -40,27 +40,29 @@ async fn section_4_3_2_features_before_and_after_authentication() {
 
 #[tokio::test]
 async fn section_4_4_a_closing_tag_is_answered_before_the_connection_ends() {
-    let wire = Wire::new();
+    let wire = TestServer::new();
     let mut client = wire.connect();
     client.open().await;
     client.send("</stream:stream>").await;
-    assert_eq!(client.hear().await, Heard::Close);
-    assert_eq!(client.hear().await, Heard::Eof);
+    assert_eq!(client.receive().await, ReceivedEvent::Close);
+    assert_eq!(client.receive().await, ReceivedEvent::Eof);
 }
 
 #[tokio::test]
 async fn section_4_4_a_header_and_an_end_in_one_packet() {
-    let wire = Wire::new();
+    let wire = TestServer::new();
     let mut client = wire.connect();
-    client.send(format!("{OPEN}</stream:stream>")).await;
+    client.send(format!("{STREAM_HEADER}</stream:stream>")).await;
     client.header().await;
     client.element().await;
-    client.ends().await;
+    client.expect_end().await;
 }
 
 #[tokio::test]
 async fn section_4_7_1_from_is_the_domain_that_was_asked_for() {
-    let wire = Setup { domains: vec!["example.com", "example.net"], ..Setup::default() }.start();
+    let wire =
+        TestServerConfig { domains: vec!["example.com", "example.net"], ..TestServerConfig::default() }
+            .start();
     let mut client = wire.connect();
     let (answer, _) = client.open_with(&header("to='EXAMPLE.net' version='1.0'")).await;
     assert_eq!(answer.attr("from").as_deref(), Some("example.net"));
@@ -68,7 +70,7 @@ async fn section_4_7_1_from_is_the_domain_that_was_asked_for() {
 
 #[tokio::test]
 async fn section_4_7_2_to_is_the_bare_address_of_from() {
-    let wire = Wire::new();
+    let wire = TestServer::new();
     for (from, expected) in [
         ("from='juliet@example.com'", Some("juliet@example.com")),
         ("from='juliet@example.com/balcony'", Some("juliet@example.com")),
@@ -84,7 +86,7 @@ async fn section_4_7_2_to_is_the_bare_address_of_from() {
 
 #[tokio::test]
 async fn section_4_7_2_without_to_the_only_domain_is_meant() {
-    let wire = Wire::new();
+    let wire = TestServer::new();
     let mut client = wire.connect();
     let (answer, _) = client.open_with(&header("version='1.0'")).await;
     assert_eq!(answer.attr("from").as_deref(), Some("example.com"));
@@ -92,15 +94,17 @@ async fn section_4_7_2_without_to_the_only_domain_is_meant() {
 
 #[tokio::test]
 async fn section_4_9_3_7_without_to_among_several_domains() {
-    let wire = Setup { domains: vec!["example.com", "example.net"], ..Setup::default() }.start();
+    let wire =
+        TestServerConfig { domains: vec!["example.com", "example.net"], ..TestServerConfig::default() }
+            .start();
     let mut client = wire.connect();
     client.send(header("version='1.0'")).await;
-    client.ends_with(StreamCondition::ImproperAddressing).await;
+    client.expect_stream_error(StreamCondition::ImproperAddressing).await;
 }
 
 #[tokio::test]
 async fn section_4_7_3_ids_differ_and_a_clients_id_is_ignored() {
-    let wire = Wire::new();
+    let wire = TestServer::new();
     let mut ids = std::collections::HashSet::new();
     for _ in 0..100 {
         let mut client = wire.connect();
@@ -113,7 +117,7 @@ async fn section_4_7_3_ids_differ_and_a_clients_id_is_ignored() {
 
 #[tokio::test]
 async fn section_4_7_4_the_language_is_one_that_we_speak() {
-    let wire = Wire::new();
+    let wire = TestServer::new();
     for (asked, answered) in [
         ("", "en"),
         ("xml:lang='en-GB'", "en-GB"),
@@ -128,8 +132,8 @@ async fn section_4_7_4_the_language_is_one_that_we_speak() {
 }
 
 #[tokio::test]
-async fn section_4_7_5_versions() {
-    let wire = Wire::new();
+async fn section_4_7_5_the_answer_is_version_1_0_and_lower_versions_are_refused() {
+    let wire = TestServer::new();
     for version in ["1.0", "1.1", "1.13", "2.0", "01.0"] {
         let mut client = wire.connect();
         let (answer, _) = client.open_with(&header(&format!("to='example.com' version='{version}'"))).await;
@@ -138,13 +142,13 @@ async fn section_4_7_5_versions() {
     for version in ["", "version='0.9'", "version='one'", "version='1'", "version=''", "version='-1.0'"] {
         let mut client = wire.connect();
         client.send(header(&format!("to='example.com' {version}"))).await;
-        client.ends_with(StreamCondition::UnsupportedVersion).await;
+        client.expect_stream_error(StreamCondition::UnsupportedVersion).await;
     }
 }
 
 #[tokio::test]
-async fn section_4_8_1_the_stream_namespace() {
-    let wire = Wire::new();
+async fn section_4_8_1_a_wrong_stream_namespace_is_an_error() {
+    let wire = TestServer::new();
     for header in [
         "<stream:stream to='example.com' version='1.0' xmlns='jabber:client' xmlns:stream='urn:wrong'>",
         "<stream to='example.com' version='1.0' xmlns='jabber:client'>",
@@ -152,13 +156,13 @@ async fn section_4_8_1_the_stream_namespace() {
     ] {
         let mut client = wire.connect();
         client.send(header).await;
-        client.ends_with(StreamCondition::InvalidNamespace).await;
+        client.expect_stream_error(StreamCondition::InvalidNamespace).await;
     }
 }
 
 #[tokio::test]
-async fn section_4_8_3_the_content_namespace() {
-    let wire = Wire::new();
+async fn section_4_8_3_a_wrong_content_namespace_is_an_error() {
+    let wire = TestServer::new();
     for ns in ["xmlns='jabber:server'", "xmlns='http://etherx.jabber.org/streams'", ""] {
         let mut client = wire.connect();
         client
@@ -166,35 +170,35 @@ async fn section_4_8_3_the_content_namespace() {
                 "<stream:stream to='example.com' version='1.0' {ns} xmlns:stream='http://etherx.jabber.org/streams'>"
             ))
             .await;
-        client.ends_with(StreamCondition::InvalidNamespace).await;
+        client.expect_stream_error(StreamCondition::InvalidNamespace).await;
     }
 }
 
 #[tokio::test]
 async fn section_4_8_3_a_stanza_in_another_content_namespace() {
-    let wire = Wire::new();
-    wire.user("juliet").await;
+    let wire = TestServer::new();
+    wire.create_user("juliet").await;
     let mut client = wire.login("juliet", "balcony").await;
     client.send("<message xmlns='jabber:server' to='juliet@example.com'/>").await;
-    client.ends_with(StreamCondition::InvalidNamespace).await;
+    client.expect_stream_error(StreamCondition::InvalidNamespace).await;
 }
 
 #[tokio::test]
 async fn section_4_8_5_another_prefix_for_the_stream_namespace() {
-    let wire = Wire::new();
+    let wire = TestServer::new();
     let mut client = wire.connect();
     let (_, features) = client
         .open_with("<s:stream to='example.com' version='1.0' xmlns='jabber:client' xmlns:s='http://etherx.jabber.org/streams'>")
         .await;
     assert_eq!(features.children(), ["starttls", "mechanisms"]);
     client.send("</s:stream>").await;
-    client.ends().await;
+    client.expect_end().await;
 }
 
 #[tokio::test]
 async fn section_4_9_1_1_an_error_of_the_client_closes_the_stream() {
-    let wire = Wire::new();
-    wire.user("juliet").await;
+    let wire = TestServer::new();
+    wire.create_user("juliet").await;
     let error =
         "<stream:error><undefined-condition xmlns='urn:ietf:params:xml:ns:xmpp-streams'/></stream:error>";
     let mut early = wire.connect();
@@ -202,13 +206,13 @@ async fn section_4_9_1_1_an_error_of_the_client_closes_the_stream() {
     let mut bound = wire.login("juliet", "balcony").await;
     for client in [&mut early, &mut bound] {
         client.send(error).await;
-        client.ends().await;
+        client.expect_end().await;
     }
 }
 
 #[tokio::test]
 async fn section_4_9_1_2_an_error_in_the_header_is_preceded_by_a_header() {
-    let wire = Wire::new();
+    let wire = TestServer::new();
     let mut client = wire.connect();
     client
         .send("<stream:stream to='example.com' version='1.0' xmlns='jabber:client' xmlns:stream='urn:wrong'>")
@@ -216,81 +220,85 @@ async fn section_4_9_1_2_an_error_in_the_header_is_preceded_by_a_header() {
     let answer = client.header().await;
     assert_eq!(answer.attr("from").as_deref(), Some("example.com"));
     assert!(answer.attr("id").is_some());
-    client.ends_with(StreamCondition::InvalidNamespace).await;
+    client.expect_stream_error(StreamCondition::InvalidNamespace).await;
 }
 
 #[tokio::test]
 async fn section_4_9_1_3_an_unknown_host_is_answered_from_a_known_one() {
-    let wire = Wire::new();
+    let wire = TestServer::new();
     for to in ["unknown.example", "juliet@example.com", "example.com/resource"] {
         let mut client = wire.connect();
         client.send(header(&format!("to='{to}' version='1.0'"))).await;
         assert_eq!(client.header().await.attr("from").as_deref(), Some("example.com"));
-        client.ends_with(StreamCondition::HostUnknown).await;
+        client.expect_stream_error(StreamCondition::HostUnknown).await;
     }
     let mut client = wire.connect();
     client.send(header("to='not a domain' version='1.0'")).await;
-    client.ends_with(StreamCondition::ImproperAddressing).await;
+    client.expect_stream_error(StreamCondition::ImproperAddressing).await;
 }
 
 #[tokio::test]
 async fn section_4_9_2_an_error_has_a_text_in_a_language() {
-    let wire = Wire::new();
+    let wire = TestServer::new();
     let mut client = wire.connect();
     client.send(header("to='unknown.example' version='1.0'")).await;
-    let error = client.ends_with(StreamCondition::HostUnknown).await;
+    let error = client.expect_stream_error(StreamCondition::HostUnknown).await;
     assert_eq!(error.children(), ["host-unknown", "text"]);
     assert!(error.has("xml:lang='en'") && error.has("unknown.example"), "{}", error.0);
 }
 
 #[tokio::test]
-async fn section_4_9_3_1_bad_format() {
-    let wire = Wire::new();
+async fn section_4_9_3_1_a_root_other_than_stream_is_bad_format() {
+    let wire = TestServer::new();
     let mut client = wire.connect();
     client
         .send("<stream:flow to='example.com' version='1.0' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>")
         .await;
-    client.ends_with(StreamCondition::BadFormat).await;
+    client.expect_stream_error(StreamCondition::BadFormat).await;
 }
 
 #[tokio::test]
-async fn section_4_9_3_2_bad_namespace_prefix() {
-    let wire = Wire::new();
+async fn section_4_9_3_2_a_missing_prefix_declaration_is_bad_namespace_prefix() {
+    let wire = TestServer::new();
     let mut client = wire.connect();
     client.send("<stream:stream to='example.com' version='1.0' xmlns='jabber:client'>").await;
-    client.ends_with(StreamCondition::BadNamespacePrefix).await;
+    client.expect_stream_error(StreamCondition::BadNamespacePrefix).await;
 }
 
 #[tokio::test]
 async fn section_4_9_3_13_no_xml_at_all() {
-    let wire = Wire::new();
+    let wire = TestServer::new();
     for garbage in ["GET / HTTP/1.1\r\n\r\n", "hello", "< stream>", "</stream:stream>"] {
         let mut client = wire.connect();
         client.send(garbage).await;
-        client.ends_with(StreamCondition::NotWellFormed).await;
+        client.expect_stream_error(StreamCondition::NotWellFormed).await;
     }
 }
 
 #[tokio::test]
 async fn section_4_9_3_20_shutdown_closes_every_stream() {
-    let wire = Wire::new();
-    wire.user("juliet").await;
+    let wire = TestServer::new();
+    wire.create_user("juliet").await;
     let mut silent = wire.connect();
     let mut open = wire.connect();
     open.open().await;
     let mut bound = wire.login("juliet", "balcony").await;
-    wire.node.links.close_all(&StreamCondition::SystemShutdown.into());
+    wire.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
     for client in [&mut silent, &mut open, &mut bound] {
-        client.ends_with(StreamCondition::SystemShutdown).await;
+        client.expect_stream_error(StreamCondition::SystemShutdown).await;
     }
     drop((silent, open, bound));
-    testkit::wire::settle().await;
-    assert_eq!((wire.node.links.len(), wire.gate.counts().connections), (0, 0), "nothing is left");
+    testkit::server::run_until_idle().await;
+    assert_eq!(
+        (wire.node.outboxes.len(), wire.connection_limiter.counts().connections),
+        (0, 0),
+        "nothing is left"
+    );
 }
 
 #[tokio::test]
 async fn section_11_5_an_xml_declaration_may_be_absent_and_must_be_right() {
-    let wire = Wire::new();
+    let wire = TestServer::new();
     let plain = header("to='example.com' version='1.0'");
     for start in [
         "",
@@ -309,6 +317,6 @@ async fn section_11_5_an_xml_declaration_may_be_absent_and_must_be_right() {
     ] {
         let mut client = wire.connect();
         client.send(format!("{start}{plain}")).await;
-        client.ends_with(condition).await;
+        client.expect_stream_error(condition).await;
     }
 }

@@ -7,18 +7,18 @@
 
 use jid::Jid;
 use sasl::Mechanism;
-use testkit::wire::{Client, PASSWORD, Setup, Wire, settle};
-use throng_core::Frame;
-use throng_core::Limits;
-use throng_core::feature::{Builder, Feature};
-use throng_core::session::Management;
+use testkit::server::{PASSWORD, StreamClient, TestServer, TestServerConfig, run_until_idle};
+use throng_core::NodeLimits;
+use throng_core::SharedStanza;
+use throng_core::feature::{Feature, FeatureBuilder};
+use throng_core::session::StreamManagementConfig;
 
 /// Asks silent clients for a sign of life.
 static PROBE: Feature = Feature {
     name: "probe",
-    build: |builder: &mut Builder<'_>| {
-        builder.idle_probe(|session| {
-            Frame::read(format!("<iq type='get' id='alive' to='{}'/>", session.jid).as_bytes())
+    build: |builder: &mut FeatureBuilder<'_>| {
+        builder.keep_alive_ping(|session| {
+            SharedStanza::parse(format!("<iq type='get' id='alive' to='{}'/>", session.jid).as_bytes())
         });
     },
     ..Feature::EMPTY
@@ -27,28 +27,29 @@ static PROBE: Feature = Feature {
 /// Lets streams be resumed.
 static RESUME: Feature = Feature {
     name: "resume",
-    build: |builder: &mut Builder<'_>| {
+    build: |builder: &mut FeatureBuilder<'_>| {
         let management =
-            Management { resume_seconds: 300, unacked_bytes: 1_000_000, location: String::new() };
-        builder.management(management, |frame, _, _| Some(frame.clone()));
+            StreamManagementConfig { resume_seconds: 300, unacked_bytes: 1_000_000, location: String::new() };
+        builder.stream_management(management, |frame, _, _| Some(frame.clone()));
     },
     ..Feature::EMPTY
 };
 
-async fn wire(limits: Limits) -> Wire {
-    let wire = Setup { limits, features: vec![&PROBE, &RESUME], ..Setup::default() }.start();
+async fn wire(limits: NodeLimits) -> TestServer {
+    let wire =
+        TestServerConfig { limits, features: vec![&PROBE, &RESUME], ..TestServerConfig::default() }.start();
     for name in ["romeo", "juliet"] {
-        wire.user(name).await;
+        wire.create_user(name).await;
     }
     wire
 }
 
 /// The ids of the answers that are there by now.
-async fn answers(client: &mut Client) -> Vec<String> {
-    settle().await;
+async fn answers(client: &mut StreamClient) -> Vec<String> {
+    run_until_idle().await;
     let mut ids = Vec::new();
-    while let Some(heard) = client.hear_now().await {
-        if let testkit::wire::Heard::Element(seen) = heard {
+    while let Some(heard) = client.try_receive().await {
+        if let testkit::server::ReceivedEvent::Element(seen) = heard {
             ids.extend(seen.attr("id"));
         }
     }
@@ -61,7 +62,7 @@ fn pings(range: std::ops::Range<u32>) -> String {
 
 #[tokio::test]
 async fn too_many_stanzas_are_read_later_in_order_and_none_is_lost() {
-    let wire = wire(Limits { stanzas_per_second: 5, stanzas_burst: 10, ..Limits::default() }).await;
+    let wire = wire(NodeLimits { stanzas_per_second: 5, stanzas_burst: 10, ..NodeLimits::default() }).await;
     let mut romeo = wire.login("romeo", "orchard").await;
     let mut juliet = wire.login("juliet", "balcony").await;
     romeo.send(pings(0..40)).await;
@@ -82,7 +83,8 @@ async fn too_many_stanzas_are_read_later_in_order_and_none_is_lost() {
 
 #[tokio::test]
 async fn too_many_bytes_are_read_later() {
-    let wire = wire(Limits { bytes_per_second: 1_000, bytes_burst: 2_000, ..Limits::default() }).await;
+    let wire =
+        wire(NodeLimits { bytes_per_second: 1_000, bytes_burst: 2_000, ..NodeLimits::default() }).await;
     let mut romeo = wire.login("romeo", "orchard").await;
     let big = format!("<iq type='get' id='big'><nothing xmlns='urn:x'>{}</nothing></iq>", "x".repeat(6_000));
     romeo.send(&big).await;
@@ -96,9 +98,9 @@ async fn too_many_bytes_are_read_later() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_not_read_from_is_not_called_silent() {
+async fn a_throttled_session_does_not_count_as_idle() {
     let limits =
-        Limits { bytes_per_second: 100, bytes_burst: 100, idle_ping_seconds: 5, ..Limits::default() };
+        NodeLimits { bytes_per_second: 100, bytes_burst: 100, idle_ping_seconds: 5, ..NodeLimits::default() };
     let wire = wire(limits).await;
     let mut romeo = wire.login("romeo", "orchard").await;
     let big = format!("<iq type='get' id='big'><nothing xmlns='urn:x'>{}</nothing></iq>", "x".repeat(4_000));
@@ -112,8 +114,11 @@ async fn a_session_that_is_not_read_from_is_not_called_silent() {
 
 #[tokio::test]
 async fn floods_of_presence_are_refused_with_the_time_to_wait() {
-    let limits =
-        Limits { presence_broadcasts_per_minute: 6, presence_broadcasts_burst: 2, ..Limits::default() };
+    let limits = NodeLimits {
+        presence_broadcasts_per_minute: 6,
+        presence_broadcasts_burst: 2,
+        ..NodeLimits::default()
+    };
     let wire = wire(limits).await;
     let mut romeo = wire.login("romeo", "orchard").await;
     for n in 0..3 {
@@ -134,25 +139,26 @@ async fn floods_of_presence_are_refused_with_the_time_to_wait() {
 
 #[tokio::test]
 async fn a_reload_reaches_streams_that_are_open() {
-    let wire = wire(Limits::default()).await;
+    let wire = wire(NodeLimits::default()).await;
     let mut romeo = wire.login("romeo", "orchard").await;
     romeo.send(pings(0..30)).await;
     assert_eq!(answers(&mut romeo).await.len(), 30);
-    wire.node.set_limits(Limits { stanzas_per_second: 2, stanzas_burst: 3, ..Limits::default() });
+    wire.node.set_limits(NodeLimits { stanzas_per_second: 2, stanzas_burst: 3, ..NodeLimits::default() });
     // The limits are looked at with each batch that arrives.
     romeo.send(pings(0..1)).await;
     answers(&mut romeo).await;
     romeo.send(pings(1..20)).await;
     let slow = answers(&mut romeo).await.len();
     assert!(slow < 6, "{slow}");
-    wire.node.set_limits(Limits::default());
+    wire.node.set_limits(NodeLimits::default());
     wire.advance(2).await;
     assert_eq!(answers(&mut romeo).await.len(), 19 - slow);
 }
 
 #[tokio::test]
 async fn floods_of_roster_changes_are_refused() {
-    let limits = Limits { roster_changes_per_minute: 60, roster_changes_burst: 1, ..Limits::default() };
+    let limits =
+        NodeLimits { roster_changes_per_minute: 60, roster_changes_burst: 1, ..NodeLimits::default() };
     let wire = wire(limits).await;
     let mut romeo = wire.login("romeo", "orchard").await;
     let set = |n: u32| {
@@ -166,8 +172,8 @@ async fn floods_of_roster_changes_are_refused() {
 }
 
 /// Five a second, ten at once; the eleventh makes the debt.
-fn few() -> Limits {
-    Limits { stanzas_per_second: 5, stanzas_burst: 10, ..Limits::default() }
+fn few() -> NodeLimits {
+    NodeLimits { stanzas_per_second: 5, stanzas_burst: 10, ..NodeLimits::default() }
 }
 
 #[tokio::test]
@@ -184,7 +190,7 @@ async fn a_client_that_reconnects_begins_with_what_it_had_left() {
             _ => earlier = Some(romeo),
         }
         if earlier.is_none() {
-            settle().await;
+            run_until_idle().await;
         }
         for round in 0..3 {
             let mut romeo = wire.login("romeo", "orchard").await;
@@ -194,7 +200,7 @@ async fn a_client_that_reconnects_begins_with_what_it_had_left() {
             assert_eq!(count, usize::from(round == 0), "{how}, round {round}");
         }
         drop(earlier);
-        settle().await;
+        run_until_idle().await;
         wire.advance(10).await;
     }
 }
@@ -214,7 +220,7 @@ async fn a_stream_that_is_resumed_goes_on_with_its_rates() {
             drop(romeo);
             None
         };
-        settle().await;
+        run_until_idle().await;
         romeo = wire.connect();
         romeo.open().await;
         romeo.authenticate(Mechanism::ScramSha1, "romeo", PASSWORD).await.unwrap();
@@ -239,7 +245,7 @@ async fn other_sessions_of_the_account_and_other_accounts_keep_their_rates() {
     phone.send(pings(0..30)).await;
     assert_eq!(answers(&mut phone).await.len(), 11);
     drop(phone);
-    settle().await;
+    run_until_idle().await;
     for client in [&mut laptop, &mut juliet] {
         client.send(pings(0..10)).await;
         assert_eq!(answers(client).await.len(), 10);
@@ -248,9 +254,10 @@ async fn other_sessions_of_the_account_and_other_accounts_keep_their_rates() {
 
 #[tokio::test]
 async fn default_rates_cost_nothing_on_loopback_and_nothing_while_a_session_is_idle() {
-    let wire = wire(Limits::with_rates()).await;
+    let wire = wire(NodeLimits::with_rates()).await;
     let has_rates = || {
-        let account = wire.node.table.find(Jid::parse("romeo@example.com").unwrap().as_ref()).unwrap();
+        let account =
+            wire.node.routing_table.find(Jid::parse("romeo@example.com").unwrap().as_ref()).unwrap();
         account.session("orchard").unwrap().rates(|_| ()).is_some()
     };
     let mut near = wire.login("romeo", "orchard").await;

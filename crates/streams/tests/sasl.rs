@@ -4,21 +4,26 @@
 
 use sasl::{Credentials, Mechanism};
 use stanza::StreamCondition;
-use testkit::wire::{Authority, Client, PASSWORD, Setup, TlsClient, Wire};
-use throng_core::Limits;
-use throng_streams::{Policy, TlsPolicy};
+use testkit::server::{
+    ClientAuthority, PASSWORD, StreamClient, TestServer, TestServerConfig, TlsClientSettings,
+};
+use throng_core::NodeLimits;
+use throng_streams::{NegotiationPolicy, TlsPolicy};
 
 const SASL: &str = "xmlns='urn:ietf:params:xml:ns:xmpp-sasl'";
 
-async fn juliet(change: impl FnOnce(&mut Setup)) -> Wire {
-    let mut setup = Setup::default();
+async fn juliet(change: impl FnOnce(&mut TestServerConfig)) -> TestServer {
+    let mut setup = TestServerConfig::default();
     change(&mut setup);
     let wire = setup.start();
-    wire.user("juliet").await;
+    wire.create_user("juliet").await;
     wire
 }
 
-async fn encrypted(wire: &Wire, tls: TlsClient) -> (Client, testkit::wire::Seen) {
+async fn encrypted(
+    wire: &TestServer,
+    tls: TlsClientSettings,
+) -> (StreamClient, testkit::server::ReceivedElement) {
     let mut client = wire.connect();
     client.open().await;
     client.start_tls(&tls).await;
@@ -27,7 +32,7 @@ async fn encrypted(wire: &Wire, tls: TlsClient) -> (Client, testkit::wire::Seen)
 }
 
 /// Sends raw SASL and answers with the condition of the failure.
-async fn fails(client: &mut Client, element: &str) -> String {
+async fn fails(client: &mut StreamClient, element: &str) -> String {
     client.send(element).await;
     let failure = client.element().await;
     assert_eq!(failure.name(), "failure", "{}", failure.0);
@@ -40,7 +45,7 @@ async fn section_6_3_3_mechanisms_in_order_of_strength() {
     let wire = juliet(|_| {}).await;
     let (_, features) = wire.connect().open().await;
     assert_eq!(features.all("mechanism"), ["SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1"]);
-    let (_, features) = encrypted(&wire, TlsClient::default()).await;
+    let (_, features) = encrypted(&wire, TlsClientSettings::default()).await;
     assert_eq!(
         features.all("mechanism"),
         [
@@ -56,13 +61,14 @@ async fn section_6_3_3_mechanisms_in_order_of_strength() {
 }
 
 #[tokio::test]
-async fn xep_0440_the_types_of_channel_binding_are_told() {
+async fn xep_0440_the_channel_binding_types_are_announced() {
     let wire = juliet(|_| {}).await;
-    let (_, features) = encrypted(&wire, TlsClient::default()).await;
+    let (_, features) = encrypted(&wire, TlsClientSettings::default()).await;
     assert!(features.has("urn:xmpp:sasl-cb:0"));
     assert!(features.has("type='tls-exporter'") && features.has("type='tls-server-end-point'"));
     // RFC 9266 section 3: not with TLS 1.2 (no extended master secret is asked for there).
-    let (_, features) = encrypted(&wire, TlsClient { old: true, ..TlsClient::default() }).await;
+    let (_, features) =
+        encrypted(&wire, TlsClientSettings { tls12: true, ..TlsClientSettings::default() }).await;
     assert!(features.has("type='tls-server-end-point'"));
 }
 
@@ -73,10 +79,10 @@ async fn every_mechanism_logs_in_over_tls() {
         if matches!(mechanism, Mechanism::External | Mechanism::Anonymous) {
             continue;
         }
-        let (mut client, _) = encrypted(&wire, TlsClient::default()).await;
+        let (mut client, _) = encrypted(&wire, TlsClientSettings::default()).await;
         client.finish_login(mechanism, "juliet", mechanism.name()).await;
         assert_eq!(client.jid, format!("juliet@example.com/{}", mechanism.name()));
-        let (mut client, _) = encrypted(&wire, TlsClient::default()).await;
+        let (mut client, _) = encrypted(&wire, TlsClientSettings::default()).await;
         let failed = client.authenticate(mechanism, "juliet", "wrong").await;
         assert_eq!(failed, Err("not-authorized".to_owned()), "{mechanism:?}");
     }
@@ -85,14 +91,14 @@ async fn every_mechanism_logs_in_over_tls() {
 #[tokio::test]
 async fn plus_binds_to_the_certificate_too() {
     let wire = juliet(|_| {}).await;
-    let (mut client, _) = encrypted(&wire, TlsClient::default()).await;
+    let (mut client, _) = encrypted(&wire, TlsClientSettings::default()).await;
     client.scram(Mechanism::ScramSha256Plus, "tls-server-end-point", "juliet", PASSWORD).await.unwrap();
 }
 
 #[tokio::test]
 async fn section_6_4_2_no_initial_response() {
     let wire = juliet(|_| {}).await;
-    let (mut client, _) = encrypted(&wire, TlsClient::default()).await;
+    let (mut client, _) = encrypted(&wire, TlsClientSettings::default()).await;
     client.send(format!("<auth {SASL} mechanism='PLAIN'/>")).await;
     let challenge = client.element().await;
     assert_eq!((challenge.name().as_str(), challenge.text().as_str()), ("challenge", ""));
@@ -121,7 +127,8 @@ async fn section_6_4_2_another_auth_replaces_the_handshake_and_counts() {
     let wire = juliet(|_| {}).await;
     let mut client = wire.connect();
     client.open().await;
-    let first = sasl::client::Scram::new(sasl::Hash::Sha1, sasl::client::Gs2::None, "juliet", "x").first();
+    let first = sasl::client::ScramClient::new(sasl::ScramHash::Sha1, sasl::client::Gs2::None, "juliet", "x")
+        .client_first();
     for _ in 0..wire.node.limits().auth_attempts - 1 {
         client.auth(Mechanism::ScramSha1, &first).await;
         assert_eq!(client.element().await.name(), "challenge");
@@ -134,11 +141,11 @@ async fn section_6_4_2_another_auth_replaces_the_handshake_and_counts() {
         assert_eq!(client.element().await.name(), "challenge");
     }
     client.auth(Mechanism::ScramSha1, &first).await;
-    client.ends_with(StreamCondition::PolicyViolation).await;
+    client.expect_stream_error(StreamCondition::PolicyViolation).await;
 }
 
 #[tokio::test]
-async fn section_6_4_4_abort() {
+async fn section_6_4_4_an_aborted_exchange_fails_with_aborted() {
     let wire = juliet(|_| {}).await;
     let mut client = wire.connect();
     client.open().await;
@@ -171,20 +178,20 @@ async fn section_6_4_5_retries_are_allowed_and_limited() {
             Err("not-authorized".into())
         );
     }
-    client.ends_with(StreamCondition::PolicyViolation).await;
+    client.expect_stream_error(StreamCondition::PolicyViolation).await;
 }
 
 #[tokio::test]
-async fn attempts_before_tls_count() {
-    let limits = Limits { auth_attempts: 2, ..Limits::default() };
+async fn attempts_before_tls_are_counted_after_it() {
+    let limits = NodeLimits { auth_attempts: 2, ..NodeLimits::default() };
     let wire = juliet(|setup| setup.limits = limits).await;
     let mut client = wire.connect();
     client.open().await;
     client.authenticate(Mechanism::ScramSha1, "juliet", "wrong").await.unwrap_err();
-    client.start_tls(&TlsClient::default()).await;
+    client.start_tls(&TlsClientSettings::default()).await;
     client.open().await;
     client.authenticate(Mechanism::ScramSha1, "juliet", "wrong").await.unwrap_err();
-    client.ends_with(StreamCondition::PolicyViolation).await;
+    client.expect_stream_error(StreamCondition::PolicyViolation).await;
 }
 
 #[tokio::test]
@@ -204,7 +211,7 @@ async fn section_6_4_6_success_begins_a_new_stream() {
     client
         .send(format!(
             "{}<iq type='set' id='b'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>",
-            testkit::wire::OPEN
+            testkit::server::STREAM_HEADER
         ))
         .await;
     client.header().await;
@@ -225,15 +232,15 @@ async fn section_6_4_6_the_old_stream_is_gone_after_success() {
         client.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
         client.restart();
         client.send(rest).await;
-        client.ends_with(condition).await;
+        client.expect_stream_error(condition).await;
     }
 }
 
 #[tokio::test]
-async fn section_6_5_2_account_disabled_is_said_only_to_who_knows_the_password() {
+async fn section_6_5_2_account_disabled_is_reported_only_after_the_right_password() {
     let wire = juliet(|_| {}).await;
     wire.stores.accounts.set_disabled(wire.address("juliet").as_ref(), true).await.unwrap();
-    let (mut client, _) = encrypted(&wire, TlsClient::default()).await;
+    let (mut client, _) = encrypted(&wire, TlsClientSettings::default()).await;
     for mechanism in [Mechanism::ScramSha1, Mechanism::Plain] {
         assert_eq!(client.authenticate(mechanism, "juliet", "wrong").await, Err("not-authorized".into()));
         assert_eq!(client.authenticate(mechanism, "juliet", PASSWORD).await, Err("account-disabled".into()));
@@ -241,7 +248,7 @@ async fn section_6_5_2_account_disabled_is_said_only_to_who_knows_the_password()
 }
 
 #[tokio::test]
-async fn section_6_5_4_encryption_required() {
+async fn section_6_5_4_plain_without_tls_fails_with_encryption_required() {
     let wire = juliet(|_| {}).await;
     let mut client = wire.connect();
     client.open().await;
@@ -257,7 +264,8 @@ async fn section_6_5_4_encryption_required() {
 #[tokio::test]
 async fn plain_without_tls_where_the_listener_says_so() {
     let wire = juliet(|setup| {
-        setup.policy = Policy { tls: TlsPolicy::Off, allow_plain_without_tls: true, ..setup.policy.clone() };
+        setup.policy =
+            NegotiationPolicy { tls: TlsPolicy::Off, allow_plain_without_tls: true, ..setup.policy.clone() };
     })
     .await;
     let mut client = wire.connect();
@@ -267,7 +275,7 @@ async fn plain_without_tls_where_the_listener_says_so() {
 }
 
 #[tokio::test]
-async fn section_6_5_5_incorrect_encoding() {
+async fn section_6_5_5_bad_base64_fails_with_incorrect_encoding() {
     let wire = juliet(|setup| setup.limits.auth_attempts = 100).await;
     let mut client = wire.connect();
     client.open().await;
@@ -283,9 +291,9 @@ async fn section_6_5_5_incorrect_encoding() {
 }
 
 #[tokio::test]
-async fn section_6_5_6_invalid_authzid() {
+async fn section_6_5_6_a_foreign_authzid_fails_with_invalid_authzid() {
     let wire = juliet(|_| {}).await;
-    wire.user("romeo").await;
+    wire.create_user("romeo").await;
     let plain = |authzid: &str| sasl::client::plain(Some(authzid), "juliet", PASSWORD);
     for (authzid, expected) in [
         ("romeo@example.com", "invalid-authzid"),
@@ -293,7 +301,7 @@ async fn section_6_5_6_invalid_authzid() {
         ("@@", "invalid-authzid"),
         ("juliet@example.com", ""),
     ] {
-        let (mut client, _) = encrypted(&wire, TlsClient::default()).await;
+        let (mut client, _) = encrypted(&wire, TlsClientSettings::default()).await;
         client.auth(Mechanism::Plain, &plain(authzid)).await;
         let answer = client.element().await;
         assert_eq!(answer.condition().unwrap_or_default(), expected, "{authzid}");
@@ -301,7 +309,7 @@ async fn section_6_5_6_invalid_authzid() {
 }
 
 #[tokio::test]
-async fn section_6_5_7_invalid_mechanism() {
+async fn section_6_5_7_an_unknown_mechanism_fails_with_invalid_mechanism() {
     let wire = juliet(|_| {}).await;
     let mut client = wire.connect();
     client.open().await;
@@ -311,7 +319,7 @@ async fn section_6_5_7_invalid_mechanism() {
             "invalid-mechanism"
         );
     }
-    let (mut client, _) = encrypted(&wire, TlsClient::default()).await;
+    let (mut client, _) = encrypted(&wire, TlsClientSettings::default()).await;
     for mechanism in ["EXTERNAL", "ANONYMOUS"] {
         let auth = format!("<auth {SASL} mechanism='{mechanism}'>=</auth>");
         assert_eq!(fails(&mut client, &auth).await, "invalid-mechanism", "not offered: {mechanism}");
@@ -319,11 +327,11 @@ async fn section_6_5_7_invalid_mechanism() {
 }
 
 #[tokio::test]
-async fn section_6_5_8_malformed_request() {
+async fn section_6_5_8_unexpected_elements_fail_with_malformed_request() {
     let wire = juliet(|setup| setup.limits.auth_attempts = 100).await;
     let mut client = wire.connect();
     client.open().await;
-    let long = sasl::text::challenge(&[b'a'; 9_000]);
+    let long = sasl::encoding::encode_challenge(&[b'a'; 9_000]);
     for (element, text) in [("response", "biws"), ("auth", "YQ=="), ("auth", "biws"), ("auth", long.as_str())]
     {
         let sent = format!("<{element} {SASL} mechanism='SCRAM-SHA-1'>{text}</{element}>");
@@ -333,23 +341,24 @@ async fn section_6_5_8_malformed_request() {
         let mut client = wire.connect();
         client.open().await;
         client.send(format!("<{element} {SASL}/>")).await;
-        client.ends_with(StreamCondition::UnsupportedStanzaType).await;
+        client.expect_stream_error(StreamCondition::UnsupportedStanzaType).await;
     }
 }
 
 #[tokio::test]
-async fn section_6_5_10_nobody_learns_who_exists() {
+async fn section_6_5_10_unknown_accounts_are_indistinguishable() {
     let wire = juliet(|_| {}).await;
-    let (mut client, _) = encrypted(&wire, TlsClient::default()).await;
+    let (mut client, _) = encrypted(&wire, TlsClientSettings::default()).await;
     let mut challenges = Vec::new();
     for user in ["nobody", "nobody", "juliet"] {
-        let mut scram = sasl::client::Scram::new(sasl::Hash::Sha1, sasl::client::Gs2::None, user, "wrong");
-        client.auth(Mechanism::ScramSha1, &scram.first()).await;
-        let challenge = sasl::text::response(&client.element().await.text()).unwrap();
+        let mut scram =
+            sasl::client::ScramClient::new(sasl::ScramHash::Sha1, sasl::client::Gs2::None, user, "wrong");
+        client.auth(Mechanism::ScramSha1, &scram.client_first()).await;
+        let challenge = sasl::encoding::decode_response(&client.element().await.text()).unwrap();
         let text = String::from_utf8(challenge.clone()).unwrap();
         challenges.push(text.split_once(",s=").unwrap().1.to_owned());
-        let last = scram.last(&challenge, None).unwrap();
-        let response = sasl::text::challenge(&last);
+        let last = scram.client_final(&challenge, None).unwrap();
+        let response = sasl::encoding::encode_challenge(&last);
         let condition = fails(&mut client, &format!("<response {SASL}>{response}</response>")).await;
         assert_eq!(condition, "not-authorized");
     }
@@ -360,7 +369,7 @@ async fn section_6_5_10_nobody_learns_who_exists() {
 #[tokio::test]
 async fn user_names_that_are_no_addresses_fail_like_others() {
     let wire = juliet(|setup| setup.limits.auth_attempts = 100).await;
-    let (mut client, _) = encrypted(&wire, TlsClient::default()).await;
+    let (mut client, _) = encrypted(&wire, TlsClientSettings::default()).await;
     let long = "x".repeat(2000);
     for user in ["a@b", "a/b", "a b", "\u{10FFFF}", &long] {
         for mechanism in [Mechanism::ScramSha1, Mechanism::Plain] {
@@ -373,22 +382,22 @@ async fn user_names_that_are_no_addresses_fail_like_others() {
 #[tokio::test]
 async fn section_6_5_11_temporary_failure_when_the_store_is_away() {
     let wire = juliet(|_| {}).await;
-    let (mut client, _) = encrypted(&wire, TlsClient::default()).await;
-    wire.fail_store(true);
+    let (mut client, _) = encrypted(&wire, TlsClientSettings::default()).await;
+    wire.set_store_failing(true);
     for mechanism in [Mechanism::ScramSha1, Mechanism::Plain] {
         assert_eq!(
             client.authenticate(mechanism, "juliet", PASSWORD).await,
             Err("temporary-auth-failure".into())
         );
     }
-    wire.fail_store(false);
+    wire.set_store_failing(false);
     client.finish_login(Mechanism::ScramSha1, "juliet", "balcony").await;
 }
 
 #[tokio::test]
 async fn names_and_passwords_are_prepared() {
     let wire = juliet(|_| {}).await;
-    wire.user_with("nurse", "I\u{AD}X").await;
+    wire.create_user_with_password("nurse", "I\u{AD}X").await;
     let mut client = wire.connect();
     client.open().await;
     // RFC 4013 section 3: soft hyphens vanish. The name's case is folded by RFC 7622.
@@ -414,21 +423,23 @@ async fn anonymous_users_have_an_address_of_their_own() {
 }
 
 #[tokio::test]
-async fn xep_0178_external() {
-    let authority = Authority::new();
+async fn xep_0178_a_client_certificate_logs_in() {
+    let authority = ClientAuthority::new();
     let wire = juliet(|setup| setup.client_authority = Some(authority.pem())).await;
-    wire.user("romeo").await;
-    let shows =
-        |addresses: &[&str]| TlsClient { identity: Some(authority.issue(addresses)), ..TlsClient::default() };
+    wire.create_user("romeo").await;
+    let shows = |addresses: &[&str]| TlsClientSettings {
+        identity: Some(authority.issue(addresses)),
+        ..TlsClientSettings::default()
+    };
     for old in [false, true] {
-        let tls = TlsClient { old, ..shows(&["juliet@example.com"]) };
+        let tls = TlsClientSettings { tls12: old, ..shows(&["juliet@example.com"]) };
         let (mut client, features) = encrypted(&wire, tls).await;
         assert_eq!(features.all("mechanism")[0], "EXTERNAL", "section 6.3.4: first");
         client.finish_login(Mechanism::External, "", "balcony").await;
         assert_eq!(client.jid, "juliet@example.com/balcony");
     }
     // No certificate, or none of ours: not offered.
-    for tls in [TlsClient::default(), shows(&["juliet@example.net"]), shows(&[])] {
+    for tls in [TlsClientSettings::default(), shows(&["juliet@example.net"]), shows(&[])] {
         let (_, features) = encrypted(&wire, tls).await;
         assert!(!features.all("mechanism").contains(&"EXTERNAL".to_owned()));
     }
@@ -458,7 +469,7 @@ async fn xep_0178_external() {
 }
 
 #[tokio::test]
-async fn a_changed_password_counts_at_once() {
+async fn a_changed_password_takes_effect_immediately() {
     let wire = juliet(|_| {}).await;
     let stored = Credentials::derive("new", 64, b"another salt 123").unwrap().encode();
     wire.stores.accounts.set_credentials(wire.address("juliet").as_ref(), &stored).await.unwrap();

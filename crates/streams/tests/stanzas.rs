@@ -4,25 +4,28 @@
 
 use sasl::Mechanism;
 use stanza::StreamCondition;
-use testkit::wire::{Client, OPEN, Seen, Setup, TlsClient, Wire, settle};
-use throng_streams::{Policy, TlsPolicy};
+use testkit::server::{
+    ReceivedElement, STREAM_HEADER, StreamClient, TestServer, TestServerConfig, TlsClientSettings,
+    run_until_idle,
+};
+use throng_streams::{NegotiationPolicy, TlsPolicy};
 
-async fn lovers() -> (Wire, Client, Client) {
-    let wire = Wire::new();
-    wire.user("juliet").await;
-    wire.user("romeo").await;
+async fn lovers() -> (TestServer, StreamClient, StreamClient) {
+    let wire = TestServer::new();
+    wire.create_user("juliet").await;
+    wire.create_user("romeo").await;
     let juliet = wire.login("juliet", "balcony").await;
     let romeo = wire.login("romeo", "orchard").await;
     (wire, juliet, romeo)
 }
 
 /// The answer to one stanza.
-async fn ask(client: &mut Client, stanza: &str) -> Seen {
+async fn ask(client: &mut StreamClient, stanza: &str) -> ReceivedElement {
     client.send(stanza).await;
     client.element().await
 }
 
-fn error(seen: &Seen) -> (String, String) {
+fn error(seen: &ReceivedElement) -> (String, String) {
     assert_eq!(seen.attr("type").as_deref(), Some("error"), "{}", seen.0);
     (seen.condition().unwrap_or_default(), seen.error_type().unwrap_or_default())
 }
@@ -34,17 +37,18 @@ fn pair(condition: &str, kind: &str) -> (String, String) {
 /// Section 9.1, step by step: the examples' bytes go in, and what comes out means what the examples say.
 #[tokio::test]
 async fn section_9_1_the_whole_walkthrough() {
-    let setup = Setup { domains: vec!["im.example.com", "example.net"], ..Setup::default() };
-    let policy = Policy { tls: TlsPolicy::Required, ..setup.policy.clone() };
-    let wire = Setup { policy, ..setup }.start();
-    wire.user("juliet").await;
-    wire.user("romeo@example.net").await;
+    let setup =
+        TestServerConfig { domains: vec!["im.example.com", "example.net"], ..TestServerConfig::default() };
+    let policy = NegotiationPolicy { tls: TlsPolicy::Required, ..setup.policy.clone() };
+    let wire = TestServerConfig { policy, ..setup }.start();
+    wire.create_user("juliet").await;
+    wire.create_user("romeo@example.net").await;
     let mut romeo = wire.connect();
-    romeo.open_with(&OPEN.replace("example.com", "example.net")).await;
-    romeo.start_tls(&TlsClient::default()).await;
-    romeo.open_with(&OPEN.replace("example.com", "example.net")).await;
-    romeo.authenticate(Mechanism::ScramSha1, "romeo", testkit::wire::PASSWORD).await.unwrap();
-    romeo.open_with(&OPEN.replace("example.com", "example.net")).await;
+    romeo.open_with(&STREAM_HEADER.replace("example.com", "example.net")).await;
+    romeo.start_tls(&TlsClientSettings::default()).await;
+    romeo.open_with(&STREAM_HEADER.replace("example.com", "example.net")).await;
+    romeo.authenticate(Mechanism::ScramSha1, "romeo", testkit::server::PASSWORD).await.unwrap();
+    romeo.open_with(&STREAM_HEADER.replace("example.com", "example.net")).await;
     romeo.bind("orchard").await.unwrap();
 
     // 9.1.1 TLS
@@ -63,14 +67,14 @@ async fn section_9_1_the_whole_walkthrough() {
             "<stream:features><starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'><required/></starttls></stream:features>",
         ],
     );
-    juliet.start_tls(&TlsClient::default()).await;
+    juliet.start_tls(&TlsClientSettings::default()).await;
 
     // 9.1.2 SASL
     let (_, features) = juliet.open_with(header).await;
     for name in ["SCRAM-SHA-1-PLUS", "SCRAM-SHA-1", "PLAIN"] {
         assert!(features.all("mechanism").contains(&name.to_owned()));
     }
-    juliet.authenticate(Mechanism::ScramSha1, "juliet", testkit::wire::PASSWORD).await.unwrap();
+    juliet.authenticate(Mechanism::ScramSha1, "juliet", testkit::server::PASSWORD).await.unwrap();
     let (_, features) = juliet.open_with(header).await;
     assert!(features.has("<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>"));
 
@@ -111,8 +115,8 @@ async fn section_9_1_the_whole_walkthrough() {
 
     // 9.1.5 close
     juliet.send("</stream:stream>").await;
-    juliet.ends().await;
-    assert_eq!(wire.node.table.sessions(), 1);
+    juliet.expect_end().await;
+    assert_eq!(wire.node.routing_table.sessions(), 1);
 }
 
 #[tokio::test]
@@ -167,7 +171,7 @@ async fn section_4_9_3_9_a_foreign_from_ends_the_stream() {
                 "<message from='{from}' to='romeo@example.com/orchard'><body>forged</body></message>"
             ))
             .await;
-        juliet.ends_with(StreamCondition::InvalidFrom).await;
+        juliet.expect_stream_error(StreamCondition::InvalidFrom).await;
     }
     assert_eq!(romeo.sync().await, [], "none of it arrived");
 }
@@ -178,7 +182,7 @@ async fn section_8_1_3_ids_come_back_as_they_were() {
     for id in ["a", "&lt;&apos;&quot;&amp;", "ünïcode", " ", "x"] {
         juliet.send(format!("<iq type='get' id='{id}'><x xmlns='u:x'/></iq>")).await;
         let expected = format!("<a id='{id}'/>");
-        assert_eq!(juliet.element().await.attr("id"), Seen(expected).attr("id"));
+        assert_eq!(juliet.element().await.attr("id"), ReceivedElement(expected).attr("id"));
     }
 }
 
@@ -245,13 +249,13 @@ async fn section_8_4_unknown_attributes_and_children_are_passed_on() {
 
 #[tokio::test]
 async fn section_4_8_5_prefixes_of_the_header_do_not_leak() {
-    let wire = Wire::new();
-    wire.user("juliet").await;
-    wire.user("romeo").await;
+    let wire = TestServer::new();
+    wire.create_user("juliet").await;
+    wire.create_user("romeo").await;
     let mut juliet = wire.connect();
     juliet.open().await;
-    juliet.authenticate(Mechanism::ScramSha1, "juliet", testkit::wire::PASSWORD).await.unwrap();
-    let header = OPEN.replace("xmlns='", "xmlns:foo='urn:example:foo' xmlns='");
+    juliet.authenticate(Mechanism::ScramSha1, "juliet", testkit::server::PASSWORD).await.unwrap();
+    let header = STREAM_HEADER.replace("xmlns='", "xmlns:foo='urn:example:foo' xmlns='");
     juliet.open_with(&header).await;
     juliet.bind("balcony").await.unwrap();
     let mut romeo = wire.login("romeo", "orchard").await;
@@ -284,7 +288,7 @@ async fn section_4_8_4_arbitrary_elements_end_the_stream() {
     ] {
         let mut juliet = wire.login("juliet", "balcony").await;
         juliet.send(element).await;
-        juliet.ends_with(StreamCondition::UnsupportedStanzaType).await;
+        juliet.expect_stream_error(StreamCondition::UnsupportedStanzaType).await;
     }
 }
 
@@ -302,7 +306,7 @@ async fn section_10_1_stanzas_are_delivered_in_order() {
 }
 
 #[tokio::test]
-async fn section_10_5_unknown_recipients() {
+async fn section_10_5_stanzas_to_unknown_recipients_are_answered() {
     let (_wire, mut juliet, _romeo) = lovers().await;
     let answer =
         ask(&mut juliet, "<message to='nobody@example.com' type='chat' id='1'><body>x</body></message>")
@@ -326,10 +330,10 @@ async fn whitespace_between_stanzas_means_nothing() {
 }
 
 #[tokio::test]
-async fn a_message_to_oneself() {
+async fn a_message_to_oneself_is_delivered() {
     let (_wire, mut juliet, _romeo) = lovers().await;
     let seen =
         ask(&mut juliet, "<message to='juliet@example.com/balcony' id='1'><body>x</body></message>").await;
     assert_eq!(seen.attr("from"), seen.attr("to"));
-    settle().await;
+    run_until_idle().await;
 }

@@ -4,15 +4,17 @@
 
 use sasl::Mechanism;
 use stanza::StreamCondition;
-use testkit::wire::{Client, Heard, OPEN, Setup, TlsClient, Wire};
-use throng_streams::{Policy, TlsPolicy};
+use testkit::server::{
+    ReceivedEvent, STREAM_HEADER, StreamClient, TestServer, TestServerConfig, TlsClientSettings,
+};
+use throng_streams::{NegotiationPolicy, TlsPolicy};
 
 const STARTTLS: &str = "<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>";
 const FAILURE: &str = "<failure xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>";
 
-fn with(tls: TlsPolicy) -> Wire {
-    let setup = Setup::default();
-    Setup { policy: Policy { tls, ..setup.policy.clone() }, ..setup }.start()
+fn with(tls: TlsPolicy) -> TestServer {
+    let setup = TestServerConfig::default();
+    TestServerConfig { policy: NegotiationPolicy { tls, ..setup.policy.clone() }, ..setup }.start()
 }
 
 #[tokio::test]
@@ -29,7 +31,7 @@ async fn section_5_3_1_required_tls_is_the_only_feature() {
 }
 
 #[tokio::test]
-async fn section_5_3_1_optional_tls_stands_beside_mechanisms() {
+async fn section_5_3_1_optional_tls_is_offered_with_mechanisms() {
     let wire = with(TlsPolicy::Optional);
     let (_, features) = wire.connect().open().await;
     assert_eq!(features.children(), ["starttls", "mechanisms"]);
@@ -41,12 +43,12 @@ async fn section_5_3_1_optional_tls_stands_beside_mechanisms() {
 async fn section_5_3_1_no_tls_is_not_offered() {
     let wire = with(TlsPolicy::Off);
     assert_eq!(wire.connect().open().await.1.children(), ["mechanisms"]);
-    let setup = Setup { certificates: false, ..Setup::default() };
+    let setup = TestServerConfig { certificates: false, ..TestServerConfig::default() };
     assert_eq!(setup.start().connect().open().await.1.children(), ["mechanisms"]);
 }
 
 /// Everything after the encrypted header: new id, no STARTTLS, mechanisms with binding, a login.
-async fn goes_on_encrypted(wire: &Wire, mut client: Client, old_id: Option<String>) {
+async fn goes_on_encrypted(wire: &TestServer, mut client: StreamClient, old_id: Option<String>) {
     let (header, features) = client.open().await;
     assert_ne!(header.attr("id"), old_id, "section 5.4.3.3: a new stream ID");
     assert_eq!(features.children(), ["mechanisms", "sasl-channel-binding"]);
@@ -54,19 +56,19 @@ async fn goes_on_encrypted(wire: &Wire, mut client: Client, old_id: Option<Strin
     assert_eq!(client.jid, "juliet@example.com/balcony");
     client.sync().await;
     client.send("</stream:stream>").await;
-    client.ends().await;
-    assert_eq!(wire.node.table.sessions(), 0);
+    client.expect_end().await;
+    assert_eq!(wire.node.routing_table.sessions(), 0);
 }
 
 #[tokio::test]
-async fn section_5_4_the_whole_negotiation() {
+async fn section_5_4_starttls_leads_to_an_encrypted_login() {
     for old in [false, true] {
         for over_tcp in [false, true] {
             let wire = with(TlsPolicy::Required);
-            wire.user("juliet").await;
+            wire.create_user("juliet").await;
             let mut client = if over_tcp { wire.connect_tcp().await } else { wire.connect() };
             let (header, _) = client.open().await;
-            client.start_tls(&TlsClient { old, ..TlsClient::default() }).await;
+            client.start_tls(&TlsClientSettings { tls12: old, ..TlsClientSettings::default() }).await;
             if old {
                 // TLS 1.2: tls-server-end-point only, so the test binds to that.
                 let (_, features) = client.open().await;
@@ -76,7 +78,7 @@ async fn section_5_4_the_whole_negotiation() {
                         Mechanism::ScramSha1Plus,
                         "tls-server-end-point",
                         "juliet",
-                        testkit::wire::PASSWORD,
+                        testkit::server::PASSWORD,
                     )
                     .await
                     .unwrap();
@@ -91,12 +93,15 @@ async fn section_5_4_the_whole_negotiation() {
 
 #[tokio::test]
 async fn section_5_4_2_2_where_tls_is_not_offered_it_fails() {
-    for wire in [with(TlsPolicy::Off), Setup { certificates: false, ..Setup::default() }.start()] {
+    for wire in [
+        with(TlsPolicy::Off),
+        TestServerConfig { certificates: false, ..TestServerConfig::default() }.start(),
+    ] {
         let mut client = wire.connect();
         client.open().await;
         client.send(STARTTLS).await;
         client.expect(FAILURE).await;
-        client.ends().await;
+        client.expect_end().await;
     }
 }
 
@@ -105,11 +110,11 @@ async fn section_5_4_2_2_a_second_starttls_fails() {
     let wire = with(TlsPolicy::Optional);
     let mut client = wire.connect();
     client.open().await;
-    client.start_tls(&TlsClient::default()).await;
+    client.start_tls(&TlsClientSettings::default()).await;
     client.open().await;
     client.send(STARTTLS).await;
     client.expect(FAILURE).await;
-    client.ends().await;
+    client.expect_end().await;
 }
 
 #[tokio::test]
@@ -124,19 +129,21 @@ async fn section_5_3_4_other_elements_before_required_tls() {
         ("failure", Some("encryption-required"))
     );
     client.send("<message to='juliet@example.com'/>").await;
-    client.ends_with(StreamCondition::NotAuthorized).await;
+    client.expect_stream_error(StreamCondition::NotAuthorized).await;
 }
 
 #[tokio::test]
-async fn section_5_4_3_1_plaintext_behind_starttls_is_never_believed() {
+async fn section_5_4_3_1_plaintext_after_starttls_is_never_trusted() {
     let wire = with(TlsPolicy::Required);
-    wire.user("juliet").await;
-    for injected in [OPEN, "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='ANONYMOUS'/>", " "] {
+    wire.create_user("juliet").await;
+    for injected in
+        [STREAM_HEADER, "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='ANONYMOUS'/>", " "]
+    {
         let mut client = wire.connect();
         client.open().await;
         client.send(format!("{STARTTLS}{injected}")).await;
         // Cut without a word: whoever injects is not told anything, and no TLS follows.
-        assert!(!client.rest().await.contains("proceed"), "{injected}");
+        assert!(!client.read_to_end().await.contains("proceed"), "{injected}");
     }
 }
 
@@ -149,7 +156,7 @@ async fn section_5_4_3_2_a_failed_handshake_ends_without_a_closing_tag() {
         client.send(STARTTLS).await;
         client.expect("<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>").await;
         client.send("this is no ClientHello, and long enough to be taken for a record").await;
-        let rest = client.rest().await;
+        let rest = client.read_to_end().await;
         assert!(!rest.contains("stream"), "{rest:?}");
         assert!(rest.starts_with('\u{15}'), "an alert (RFC 8446 section 6): {rest:?}");
     }
@@ -157,28 +164,30 @@ async fn section_5_4_3_2_a_failed_handshake_ends_without_a_closing_tag() {
 
 #[tokio::test]
 async fn section_5_4_3_3_what_was_said_in_plaintext_is_forgotten() {
-    let wire = Setup { domains: vec!["example.com", "example.net"], ..Setup::default() }.start();
-    wire.user("juliet").await;
+    let wire =
+        TestServerConfig { domains: vec!["example.com", "example.net"], ..TestServerConfig::default() }
+            .start();
+    wire.create_user("juliet").await;
     // An exchange that began in plaintext cannot be finished under TLS, though all of it is right.
     let mut client = wire.connect();
     client.open().await;
-    let mut scram = sasl::client::Scram::new(
-        sasl::Hash::Sha1,
+    let mut scram = sasl::client::ScramClient::new(
+        sasl::ScramHash::Sha1,
         sasl::client::Gs2::None,
         "juliet",
-        testkit::wire::PASSWORD,
+        testkit::server::PASSWORD,
     );
-    client.auth(Mechanism::ScramSha1, &scram.first()).await;
-    let challenge = sasl::text::response(&client.element().await.text()).unwrap();
-    let last = sasl::text::challenge(&scram.last(&challenge, None).unwrap());
-    client.start_tls(&TlsClient::default()).await;
+    client.auth(Mechanism::ScramSha1, &scram.client_first()).await;
+    let challenge = sasl::encoding::decode_response(&client.element().await.text()).unwrap();
+    let last = sasl::encoding::encode_challenge(&scram.client_final(&challenge, None).unwrap());
+    client.start_tls(&TlsClientSettings::default()).await;
     client.open().await;
     client.send(format!("<response xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>{last}</response>")).await;
     assert_eq!(client.element().await.condition().as_deref(), Some("malformed-request"));
     // The domain may be another one, and so may the language.
     let mut client = wire.connect();
-    client.open_with(&OPEN.replace("to='example.com'", "to='example.net' xml:lang='en-GB'")).await;
-    client.start_tls(&TlsClient::default()).await;
+    client.open_with(&STREAM_HEADER.replace("to='example.com'", "to='example.net' xml:lang='en-GB'")).await;
+    client.start_tls(&TlsClientSettings::default()).await;
     let (header, _) = client.open().await;
     assert_eq!(header.attr("from").as_deref(), Some("example.com"));
     assert_eq!(header.attr("xml:lang").as_deref(), Some("en"));
@@ -193,52 +202,53 @@ async fn an_unfinished_handshake_ends_with_the_time_for_negotiation() {
     client.expect("<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>").await;
     client.send(b"\x16\x03\x01").await;
     wire.advance(wire.node.limits().negotiation_timeout_seconds).await;
-    assert_eq!(client.rest().await, "");
+    assert_eq!(client.read_to_end().await, "");
 }
 
 #[tokio::test]
-async fn xep_0368_tls_from_the_first_byte() {
+async fn xep_0368_direct_tls_logs_in() {
     let wire = with(TlsPolicy::Required);
-    wire.user("juliet").await;
+    wire.create_user("juliet").await;
     for alpn in [vec![], vec!["xmpp-client"], vec!["h2", "xmpp-client"]] {
         let mut client = wire.connect_direct().await;
-        client.handshake(&TlsClient { alpn, ..TlsClient::default() }).await.unwrap();
+        client.handshake(&TlsClientSettings { alpn, ..TlsClientSettings::default() }).await.unwrap();
         goes_on_encrypted(&wire, client, None).await;
     }
     let mut wrong = wire.connect_direct().await;
-    let refused = wrong.handshake(&TlsClient { alpn: vec!["h2"], ..TlsClient::default() }).await;
+    let refused =
+        wrong.handshake(&TlsClientSettings { alpn: vec!["h2"], ..TlsClientSettings::default() }).await;
     assert!(refused.unwrap_err().to_string().contains("NoApplicationProtocol"));
 }
 
 #[tokio::test]
-async fn xep_0368_plaintext_on_a_tls_port() {
+async fn xep_0368_plaintext_on_a_tls_port_gets_a_tls_alert() {
     let wire = with(TlsPolicy::Required);
     let mut client = wire.connect_direct().await;
-    client.send(OPEN).await;
-    let rest = client.rest().await;
+    client.send(STREAM_HEADER).await;
+    let rest = client.read_to_end().await;
     assert!(rest.starts_with('\u{15}') && !rest.contains("stream"), "{rest:?}");
 }
 
 #[tokio::test]
-async fn other_elements_in_the_namespace_of_tls() {
+async fn an_unknown_element_in_the_tls_namespace_ends_the_stream() {
     let wire = with(TlsPolicy::Required);
     for name in ["proceed", "failure", "start"] {
         let mut client = wire.connect();
         client.open().await;
         client.send(format!("<{name} xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>")).await;
-        client.ends_with(StreamCondition::UnsupportedStanzaType).await;
+        client.expect_stream_error(StreamCondition::UnsupportedStanzaType).await;
     }
 }
 
 #[tokio::test]
-async fn an_end_instead_of_a_handshake() {
+async fn a_client_that_closes_instead_of_a_handshake_leaves_nothing() {
     let wire = with(TlsPolicy::Required);
     let mut client = wire.connect();
     client.open().await;
     client.send(STARTTLS).await;
     client.element().await;
     client.half_close().await;
-    assert_eq!(client.hear().await, Heard::Eof);
-    testkit::wire::settle().await;
-    assert_eq!(wire.node.links.len(), 0);
+    assert_eq!(client.receive().await, ReceivedEvent::Eof);
+    testkit::server::run_until_idle().await;
+    assert_eq!(wire.node.outboxes.len(), 0);
 }

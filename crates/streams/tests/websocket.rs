@@ -5,17 +5,18 @@
 
 use sasl::Mechanism;
 use stanza::StreamCondition;
-use testkit::wire::{Client, OPEN, PASSWORD, Setup, Wire, settle};
-use throng_core::feature::{Builder, Feature};
-use throng_core::session::Management;
+use testkit::server::{PASSWORD, STREAM_HEADER, StreamClient, TestServer, TestServerConfig, run_until_idle};
+use throng_core::feature::{Feature, FeatureBuilder};
+use throng_core::session::StreamManagementConfig;
 use throng_streams::TlsPolicy;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 static SM: Feature = Feature {
     name: "sm",
-    build: |builder: &mut Builder<'_>| {
-        let management = Management { resume_seconds: 300, unacked_bytes: 20_000, location: String::new() };
-        builder.management(management, |frame, _, _| Some(frame.clone()));
+    build: |builder: &mut FeatureBuilder<'_>| {
+        let management =
+            StreamManagementConfig { resume_seconds: 300, unacked_bytes: 20_000, location: String::new() };
+        builder.stream_management(management, |frame, _, _| Some(frame.clone()));
     },
     ..Feature::EMPTY
 };
@@ -24,10 +25,10 @@ const FRAMED_OPEN: &str =
     "<open xmlns='urn:ietf:params:xml:ns:xmpp-framing' to='example.com' version='1.0'/>";
 const CLOSE: &str = "<close xmlns='urn:ietf:params:xml:ns:xmpp-framing'/>";
 
-async fn start(setup: Setup) -> Wire {
-    let wire = Setup { features: vec![&SM], ..setup }.start();
-    wire.user("juliet").await;
-    wire.user("romeo").await;
+async fn start(setup: TestServerConfig) -> TestServer {
+    let wire = TestServerConfig { features: vec![&SM], ..setup }.start();
+    wire.create_user("juliet").await;
+    wire.create_user("romeo").await;
     wire
 }
 
@@ -59,17 +60,17 @@ async fn rest(pipe: &mut net::Pipe) -> Vec<(u8, String)> {
 }
 
 #[tokio::test]
-async fn starttls_is_not_offered_and_not_done() {
-    let wire = start(Setup::default()).await;
+async fn starttls_is_neither_offered_nor_accepted() {
+    let wire = start(TestServerConfig::default()).await;
     let mut client = wire.connect_websocket();
     let (_, features) = client.open().await;
     assert!(!features.has("starttls"), "{features:?}");
     assert!(features.has(">SCRAM-SHA-256<") && !features.has(">PLAIN<") && !features.has("urn:xmpp:sasl:2"));
     client.send("<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>").await;
     client.expect("<failure xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>").await;
-    client.ends().await;
+    client.expect_end().await;
     // Encrypted below the WebSocket is encrypted.
-    let wire = start(Setup { websocket: true, ..Setup::default() }).await;
+    let wire = start(TestServerConfig { websocket: true, ..TestServerConfig::default() }).await;
     let mut client = wire.connect();
     let (_, features) = client.open().await;
     assert!(!features.has("starttls") && features.has(">PLAIN<"));
@@ -77,22 +78,22 @@ async fn starttls_is_not_offered_and_not_done() {
 }
 
 #[tokio::test]
-async fn where_tls_is_required_a_plain_websocket_is_of_no_use() {
-    let mut setup = Setup::default();
+async fn where_tls_is_required_a_plain_websocket_cannot_log_in() {
+    let mut setup = TestServerConfig::default();
     setup.policy.tls = TlsPolicy::Required;
     let wire = start(setup).await;
     let mut client = wire.connect_websocket();
-    client.send(OPEN).await;
-    let error = client.ends_with(StreamCondition::PolicyViolation).await;
+    client.send(STREAM_HEADER).await;
+    let error = client.expect_stream_error(StreamCondition::PolicyViolation).await;
     assert!(error.has("wss"), "{error:?}");
-    let mut setup = Setup { websocket: true, ..Setup::default() };
+    let mut setup = TestServerConfig { websocket: true, ..TestServerConfig::default() };
     setup.policy.tls = TlsPolicy::Required;
     start(setup).await.login("juliet", "page").await;
 }
 
 #[tokio::test]
 async fn messages_cross_between_websocket_and_tcp() {
-    let wire = start(Setup::default()).await;
+    let wire = start(TestServerConfig::default()).await;
     let mut romeo = wire.login("romeo", "orchard").await;
     let mut juliet = wire.connect_websocket();
     juliet.login("juliet", "balcony").await;
@@ -106,7 +107,7 @@ async fn messages_cross_between_websocket_and_tcp() {
     assert_eq!(juliet.element().await.all("body"), ["She speaks"]);
 }
 
-async fn enabled(client: &mut Client) -> String {
+async fn enabled(client: &mut StreamClient) -> String {
     client.send("<enable xmlns='urn:xmpp:sm:3' resume='true'/>").await;
     client.element().await.attr("id").expect("an identifier")
 }
@@ -114,13 +115,13 @@ async fn enabled(client: &mut Client) -> String {
 /// RFC 7395 section 3.10: the same stream on another connection, whatever that is.
 #[tokio::test]
 async fn a_session_moves_from_tcp_to_websocket_and_back() {
-    let wire = start(Setup::default()).await;
+    let wire = start(TestServerConfig::default()).await;
     let mut romeo = wire.login("romeo", "orchard").await;
     let mut juliet = wire.login("juliet", "balcony").await;
     let id = enabled(&mut juliet).await;
     for (turn, websocket) in [(0, true), (1, true), (2, false)] {
         drop(juliet);
-        settle().await;
+        run_until_idle().await;
         romeo.send(format!("<message to='juliet@example.com/balcony' id='m{turn}'><body/></message>")).await;
         romeo.sync().await;
         juliet = if websocket { wire.connect_websocket() } else { wire.connect() };
@@ -136,19 +137,19 @@ async fn a_session_moves_from_tcp_to_websocket_and_back() {
 /// RFC 7395 section 3.6: without `<close/>` the session waits where that was agreed on, else it ends.
 #[tokio::test]
 async fn the_closing_handshake_alone_is_a_lost_connection() {
-    let wire = start(Setup::default()).await;
+    let wire = start(TestServerConfig::default()).await;
     let mut pipe = wire.connect_frames();
     pipe.write_all(&frame(0x81, FRAMED_OPEN.as_bytes())).await.unwrap();
-    settle().await;
+    run_until_idle().await;
     pipe.write_all(&frame(0x88, b"\x03\xe9bye")).await.unwrap();
     let frames = rest(&mut pipe).await;
     assert_eq!(frames.last(), Some(&(0x88, "1001".to_owned())), "{frames:?}");
-    settle().await;
-    assert_eq!(wire.gate.counts().connections, 0, "the connection is over");
+    run_until_idle().await;
+    assert_eq!(wire.connection_limiter.counts().connections, 0, "the connection is over");
 }
 
 #[tokio::test]
-async fn errors_are_messages_behind_the_header_and_the_code_follows() {
+async fn an_error_is_a_message_after_the_header_and_the_close_code_follows() {
     for (bytes, condition, code) in [
         (b"\x81\x04<m/>".to_vec(), "bad-format", "1002"),
         (frame(0x82, b"<m/>"), "bad-format", "1003"),
@@ -159,7 +160,7 @@ async fn errors_are_messages_behind_the_header_and_the_code_follows() {
         (frame(0x81, FRAMED_OPEN.replace("xmpp-framing", "xmpp-x").as_bytes()), "invalid-namespace", "1000"),
         (frame(0x81, FRAMED_OPEN.replace("example.com", "elsewhere").as_bytes()), "host-unknown", "1000"),
     ] {
-        let wire = start(Setup::default()).await;
+        let wire = start(TestServerConfig::default()).await;
         let mut pipe = wire.connect_frames();
         pipe.write_all(&bytes).await.unwrap();
         let frames = rest(&mut pipe).await;
@@ -179,11 +180,11 @@ async fn errors_are_messages_behind_the_header_and_the_code_follows() {
 /// RFC 7395 section 3.6, and RFC 6455 section 7.4.1 for a server that goes down.
 #[tokio::test]
 async fn the_server_closes_the_stream_and_then_the_websocket() {
-    let wire = start(Setup::default()).await;
+    let wire = start(TestServerConfig::default()).await;
     let mut pipe = wire.connect_frames();
     pipe.write_all(&frame(0x81, FRAMED_OPEN.as_bytes())).await.unwrap();
-    settle().await;
-    wire.node.links.close_all(&StreamCondition::SystemShutdown.into());
+    run_until_idle().await;
+    wire.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
     let frames = rest(&mut pipe).await;
     let [.., (0x81, error), (0x81, close), (0x88, code)] = &frames[..] else { panic!("{frames:?}") };
     assert!(error.contains("<system-shutdown "), "{error}");

@@ -5,14 +5,14 @@
 //! The trap: it must not depend on any feature, or a feature's tests would link two copies of it.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "the whole crate is tests")]
 
-pub mod counted;
+pub mod compare;
+pub mod counting_store;
 pub mod engine;
 pub mod expat;
-pub mod play;
-pub mod same;
-pub mod tasks;
+pub mod manual_spawner;
+pub mod scenario;
+pub mod server;
 pub mod tls;
-pub mod wire;
 
-pub use engine::{Client, Engine};
-pub use same::{assert_same, canonical};
+pub use compare::{assert_same, canonical};
+pub use engine::{NodeClient, TestNode};

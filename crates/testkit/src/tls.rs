@@ -16,13 +16,13 @@ use tokio_rustls::rustls::{self, ClientConfig, DigitallySignedStruct, SignatureS
 /// # Panics
 /// If the provider has none of the usual versions, which ring has.
 #[must_use]
-pub fn trusting(protocols: &[&[u8]]) -> ClientConfig {
+pub fn accept_any_certificate(protocols: &[&[u8]]) -> ClientConfig {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .expect("versions of the provider")
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+        .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider)))
         .with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     config
@@ -30,9 +30,9 @@ pub fn trusting(protocols: &[&[u8]]) -> ClientConfig {
 
 /// Trusts any certificate. Signatures are checked all the same: the server must have the key of what it shows.
 #[derive(Debug)]
-pub struct Anybody(pub Arc<CryptoProvider>);
+pub struct AcceptAnyCertificate(pub Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

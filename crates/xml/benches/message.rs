@@ -8,7 +8,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use throng_xml::{Event, Limits, Reader, Scan, Scanner, Scope, Tree};
+use throng_xml::{Event, Limits, NamespaceContext, Reader, ScanOutcome, Scanner, Tree};
 
 const MESSAGE: &str = "<message from='romeo@montague.example/orchard' id='ktx72v49' to='juliet@capulet.example/balcony' \
     type='chat' xml:lang='en'><body>Art thou not Romeo, and a Montague?</body><active \
@@ -17,12 +17,12 @@ const MESSAGE: &str = "<message from='romeo@montague.example/orchard' id='ktx72v
 fn main() {
     let message = MESSAGE.as_bytes();
     println!("message of {} bytes", message.len());
-    let scope = Scope::client();
+    let scope = NamespaceContext::client();
     let limits = Limits::DEFAULT;
     let mut scanner = Scanner::fragment();
 
     measure("scan", || match scanner.scan(black_box(message), &limits) {
-        Ok(Scan::Element { end, .. }) => end,
+        Ok(ScanOutcome::Element { end, .. }) => end,
         _ => 0,
     });
     measure("reader made, nothing read", || {
@@ -31,15 +31,15 @@ fn main() {
     measure("read, every check", || read(black_box(message), &scope, &limits));
     let mut scanner = Scanner::fragment();
     measure("scan and read", || match scanner.scan(black_box(message), &limits) {
-        Ok(Scan::Element { start, end }) => read(&message[start..end], &scope, &limits),
+        Ok(ScanOutcome::Element { start, end }) => read(&message[start..end], &scope, &limits),
         _ => 0,
     });
     let mut scanner = Scanner::fragment();
     measure("scan, read, look at every attribute", || match scanner.scan(black_box(message), &limits) {
-        Ok(Scan::Element { start, end }) => attributes(&message[start..end], &scope, &limits),
+        Ok(ScanOutcome::Element { start, end }) => attributes(&message[start..end], &scope, &limits),
         _ => 0,
     });
-    measure("tree", || Tree::parse(black_box(message), &scope, &limits).map_or(0, |t| t.nodes()));
+    measure("tree", || Tree::parse(black_box(message), &scope, &limits).map_or(0, |t| t.node_count()));
     let mut out = Vec::new();
     measure("normalise", || {
         out.clear();
@@ -54,7 +54,7 @@ fn main() {
         || {
             usize::from(matches!(
                 scanner.scan(black_box(large.as_bytes()), &limits),
-                Ok(Scan::Element { .. })
+                Ok(ScanOutcome::Element { .. })
             ))
         },
         20,
@@ -65,7 +65,7 @@ fn main() {
     let best = time(
         || {
             let mut rest = stream.as_bytes();
-            while let Ok(Scan::Element { end, .. }) = scanner.scan(rest, &limits) {
+            while let Ok(ScanOutcome::Element { end, .. }) = scanner.scan(rest, &limits) {
                 rest = &rest[end..];
             }
             usize::from(rest.is_empty())
@@ -75,7 +75,7 @@ fn main() {
     println!("scan of many messages: {:.2} GB/s", stream.len() as f64 / best);
 }
 
-fn read(bytes: &[u8], scope: &Scope, limits: &Limits) -> usize {
+fn read(bytes: &[u8], scope: &NamespaceContext, limits: &Limits) -> usize {
     let Ok(mut reader) = Reader::new(bytes, scope, limits) else { return 0 };
     let mut events = 0;
     while let Ok(Some(event)) = reader.next() {
@@ -85,7 +85,7 @@ fn read(bytes: &[u8], scope: &Scope, limits: &Limits) -> usize {
     events
 }
 
-fn attributes(bytes: &[u8], scope: &Scope, limits: &Limits) -> usize {
+fn attributes(bytes: &[u8], scope: &NamespaceContext, limits: &Limits) -> usize {
     let Ok(mut reader) = Reader::new(bytes, scope, limits) else { return 0 };
     let mut length = 0;
     while let Ok(Some(event)) = reader.next() {

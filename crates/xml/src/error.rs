@@ -75,7 +75,7 @@ pub enum Error {
 
 /// The stream error condition that answers an [`Error`] (RFC 6120 section 4.9.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ErrorKind {
+pub enum StreamErrorKind {
     /// `<not-well-formed/>`, section 4.9.3.13. Covers namespace-well-formedness (section 11.3).
     NotWellFormed,
     /// `<restricted-xml/>`, section 4.9.3.18.
@@ -93,7 +93,7 @@ pub enum ErrorKind {
 
 impl Error {
     /// The stream error condition to close with.
-    pub const fn kind(self) -> ErrorKind {
+    pub const fn kind(self) -> StreamErrorKind {
         match self {
             Error::TooLarge
             | Error::TagTooLong
@@ -102,17 +102,17 @@ impl Error {
             | Error::TooManyPrefixes
             | Error::NameTooLong
             | Error::BadNamespaceName
-            | Error::NameOfFifthEdition => ErrorKind::PolicyViolation,
-            Error::Restricted(_) => ErrorKind::RestrictedXml,
+            | Error::NameOfFifthEdition => StreamErrorKind::PolicyViolation,
+            Error::Restricted(_) => StreamErrorKind::RestrictedXml,
             // Section 11.3: data that is not namespace-well-formed ends the stream with not-well-formed.
             // Section 11.6 and XML 1.0 section 4.3.3 make bytes that are not UTF-8 the same kind of fault:
             // unsupported-encoding is for a peer that says or shows that it uses another encoding.
             Error::NotWellFormed(_) | Error::BadNamespace(_) | Error::BadUtf8 | Error::BadCharacter => {
-                ErrorKind::NotWellFormed
+                StreamErrorKind::NotWellFormed
             }
-            Error::BadNamespacePrefix => ErrorKind::BadNamespacePrefix,
-            Error::UnsupportedEncoding => ErrorKind::UnsupportedEncoding,
-            Error::InvalidXml(_) => ErrorKind::InvalidXml,
+            Error::BadNamespacePrefix => StreamErrorKind::BadNamespacePrefix,
+            Error::UnsupportedEncoding => StreamErrorKind::UnsupportedEncoding,
+            Error::InvalidXml(_) => StreamErrorKind::InvalidXml,
         }
     }
 }

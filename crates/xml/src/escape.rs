@@ -24,7 +24,7 @@ pub fn attr(value: &str, out: &mut Vec<u8>) {
 
 /// Appends `=` and a value in quotes, copied as it was written between quotes elsewhere. Such a value holds at most one kind of
 /// quote, so it needs no escaping and keeps its length.
-pub fn raw_value(raw: &str, out: &mut Vec<u8>) {
+pub fn raw_attr_value(raw: &str, out: &mut Vec<u8>) {
     let quote = if memchr(b'\'', raw.as_bytes()).is_some() { b'"' } else { b'\'' };
     out.extend_from_slice(&[b'=', quote]);
     out.extend_from_slice(raw.as_bytes());
@@ -74,7 +74,7 @@ pub fn unescape_attr(raw: &str) -> Result<Cow<'_, str>, Error> {
 }
 
 /// Normalises line ends only: what a CDATA section needs.
-pub(crate) fn line_ends(raw: &str) -> Cow<'_, str> {
+pub(crate) fn normalise_line_ends(raw: &str) -> Cow<'_, str> {
     if memchr(b'\r', raw.as_bytes()).is_none() {
         return Cow::Borrowed(raw);
     }
@@ -91,26 +91,26 @@ fn expand(raw: &str, attribute: bool) -> Result<Cow<'_, str>, Error> {
         return Ok(Cow::Borrowed(raw));
     }
     let mut out = String::with_capacity(raw.len());
-    for c in Chars::new(raw, attribute) {
+    for c in UnescapedChars::new(raw, attribute) {
         out.push(c?);
     }
     Ok(Cow::Owned(out))
 }
 
 /// The characters of an escaped text, one by one. Needs no memory, so the reader compares namespace names with it.
-pub(crate) struct Chars<'a> {
+pub(crate) struct UnescapedChars<'a> {
     raw: &'a str,
     at: usize,
     attribute: bool,
 }
 
-impl<'a> Chars<'a> {
-    pub(crate) const fn new(raw: &'a str, attribute: bool) -> Chars<'a> {
-        Chars { raw, at: 0, attribute }
+impl<'a> UnescapedChars<'a> {
+    pub(crate) const fn new(raw: &'a str, attribute: bool) -> UnescapedChars<'a> {
+        UnescapedChars { raw, at: 0, attribute }
     }
 }
 
-impl Iterator for Chars<'_> {
+impl Iterator for UnescapedChars<'_> {
     type Item = Result<char, Error>;
 
     fn next(&mut self) -> Option<Result<char, Error>> {
@@ -198,7 +198,7 @@ mod tests {
     fn literal_white_space_is_normalised() {
         assert_eq!(unescape("a\r\nb\rc\nd\te").unwrap(), "a\nb\nc\nd\te");
         assert_eq!(unescape_attr("a\r\nb\rc\nd\te&#10;").unwrap(), "a b c d e\n");
-        assert_eq!(line_ends("a\r\nb\r"), "a\nb\n");
+        assert_eq!(normalise_line_ends("a\r\nb\r"), "a\nb\n");
     }
 
     #[test]

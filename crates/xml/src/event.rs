@@ -9,10 +9,10 @@ use std::ops::Range;
 
 use memchr::memchr;
 
-use crate::escape::{self, Chars};
-use crate::find::find1;
+use crate::byte_search::find1;
+use crate::escape::{self, UnescapedChars};
 use crate::name::{self, QName};
-use crate::{MAX_ATTRIBUTE_PREFIXES, Ns, Scope};
+use crate::{MAX_ATTRIBUTE_PREFIXES, NamespaceContext, Ns};
 
 /// A namespace: its number, when it has one, and its name.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,17 +33,17 @@ impl<'a> Namespace<'a> {
     }
 
     /// A namespace name as it is written in a declaration.
-    pub(crate) fn written(raw: &'a str) -> Namespace<'a> {
+    pub(crate) fn from_raw(raw: &'a str) -> Namespace<'a> {
         if let Some(ns) = Ns::from_str(raw) {
             return Namespace::known(ns);
         }
-        if !special(raw) {
+        if !needs_expansion(raw) {
             return Namespace { id: None, text: raw };
         }
         // References and line ends could hide a known name from everybody but the receiving client.
         let mut room = [0; 96];
         let mut length = 0;
-        for c in Chars::new(raw, true).flatten() {
+        for c in UnescapedChars::new(raw, true).flatten() {
             let Some(space) = room.get_mut(length..length + c.len_utf8()) else {
                 return Namespace { id: None, text: raw };
             };
@@ -67,7 +67,7 @@ impl<'a> Namespace<'a> {
     }
 }
 
-fn special(raw: &str) -> bool {
+fn needs_expansion(raw: &str) -> bool {
     raw.bytes().any(|b| b == b'&' || b < b' ')
 }
 
@@ -77,8 +77,10 @@ impl PartialEq for Namespace<'_> {
             return self.id == other.id;
         }
         self.text == other.text
-            || ((special(self.text) || special(other.text))
-                && Chars::new(self.text, true).flatten().eq(Chars::new(other.text, true).flatten()))
+            || ((needs_expansion(self.text) || needs_expansion(other.text))
+                && UnescapedChars::new(self.text, true)
+                    .flatten()
+                    .eq(UnescapedChars::new(other.text, true).flatten()))
     }
 }
 
@@ -94,7 +96,7 @@ impl PartialEq<Ns> for Namespace<'_> {
 #[derive(Clone, Debug)]
 pub enum Event<'a> {
     /// A start tag or an empty-element tag.
-    Start(Start<'a>),
+    Start(StartTag<'a>),
     /// Character data or a CDATA section. Neighbours are not joined, and a section may be empty.
     Text(Text<'a>),
     /// The end of the innermost open element; comes for an empty-element tag too.
@@ -103,7 +105,7 @@ pub enum Event<'a> {
 
 /// A prefix on attributes, other than `xml` and `xmlns`, and where its namespace name is written.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Bound {
+pub(crate) struct BoundPrefix {
     pub(crate) prefix_at: u32,
     /// Offset behind the opening quote of the declaration's value; 0 when the stream header declares the prefix.
     pub(crate) value_at: u32,
@@ -118,7 +120,7 @@ pub(crate) fn quoted(text: &str, at: usize) -> &str {
 
 /// A start tag that passed every check.
 #[derive(Clone, Debug)]
-pub struct Start<'a> {
+pub struct StartTag<'a> {
     /// Local part of the name.
     pub name: &'a str,
     /// Prefix of the name as written.
@@ -130,14 +132,14 @@ pub struct Start<'a> {
     /// Where the tag is, from `<` to behind `>`.
     pub tag: Range<usize>,
     pub(crate) text: &'a str,
-    pub(crate) scope: &'a Scope,
-    pub(crate) bound: [Bound; MAX_ATTRIBUTE_PREFIXES],
-    pub(crate) bounds: u8,
+    pub(crate) scope: &'a NamespaceContext,
+    pub(crate) bound_prefixes: [BoundPrefix; MAX_ATTRIBUTE_PREFIXES],
+    pub(crate) bound_count: u8,
     /// No value needs expanding.
     pub(crate) plain: bool,
 }
 
-impl<'a> Start<'a> {
+impl<'a> StartTag<'a> {
     /// Is it the element of this name in this namespace?
     pub fn is(&self, name: &str, ns: Ns) -> bool {
         self.ns.id == Some(ns) && self.name == name
@@ -174,7 +176,7 @@ impl<'a> Start<'a> {
     }
 
     fn resolve(&self, prefix: &str) -> Namespace<'a> {
-        let bound = self.bound.get(..usize::from(self.bounds)).unwrap_or_default();
+        let bound = self.bound_prefixes.get(..usize::from(self.bound_count)).unwrap_or_default();
         for b in bound {
             let written = self.text.get(b.prefix_at as usize..).unwrap_or_default();
             if !written.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(':')) {
@@ -182,7 +184,7 @@ impl<'a> Start<'a> {
             }
             return match b.value_at {
                 0 => self.scope.namespace(prefix).unwrap_or(Namespace::NONE),
-                at => Namespace::written(quoted(self.text, at as usize)),
+                at => Namespace::from_raw(quoted(self.text, at as usize)),
             };
         }
         Namespace::NONE
@@ -221,14 +223,14 @@ impl<'a> Attr<'a> {
 /// Iterator over the attributes, or the namespace declarations, of a tag.
 #[derive(Clone, Debug)]
 pub struct Attrs<'s, 'a> {
-    start: &'s Start<'a>,
+    start: &'s StartTag<'a>,
     at: usize,
     declarations: bool,
 }
 
 impl Attrs<'_, '_> {
     /// Goes on from this offset, which is behind an attribute.
-    pub(crate) const fn resume(&mut self, at: usize) {
+    pub(crate) const fn resume_at(&mut self, at: usize) {
         self.at = at;
     }
 }
@@ -319,7 +321,7 @@ impl<'a> Text<'a> {
             return Cow::Borrowed(self.raw);
         }
         if self.cdata {
-            return escape::line_ends(self.raw);
+            return escape::normalise_line_ends(self.raw);
         }
         // The reader has checked every reference, so the fallback is never taken.
         escape::unescape(self.raw).unwrap_or(Cow::Borrowed(self.raw))

@@ -3,7 +3,7 @@
 //! Left out: name characters that only the fifth edition has; see [`letters`].
 //! Trap: `name_end` works on bytes of text already known to be UTF-8; it must not meet other bytes.
 
-use crate::{Error, letters};
+use crate::{Error, name_chars};
 
 pub(crate) const START: u8 = 1;
 pub(crate) const NAME: u8 = 2;
@@ -39,13 +39,13 @@ pub(crate) fn is_space(byte: u8) -> bool {
 }
 
 /// Can this byte stand in a namespace name? Unreserved, reserved and `%` (RFC 3986 section 2), and anything beyond ASCII.
-pub(crate) fn in_uri(byte: u8) -> bool {
+pub(crate) fn is_uri_byte(byte: u8) -> bool {
     CLASS[usize::from(byte)] & URI != 0
 }
 
 /// Can a name begin with this byte? Of a character beyond ASCII only the reader can say.
 #[inline]
-pub(crate) fn may_start(byte: u8) -> bool {
+pub(crate) fn is_name_start_byte(byte: u8) -> bool {
     CLASS[usize::from(byte)] & (START | HIGH) != 0
 }
 
@@ -88,8 +88,8 @@ fn ncname_end_high(text: &str, at: usize, mut first: bool) -> usize {
     for (i, c) in rest.char_indices() {
         let fits = match c {
             '\0'..='\x7F' => CLASS[c as usize] & if first { START } else { NAME } != 0,
-            _ if first => letters::is_start(c),
-            _ => letters::is_name(c),
+            _ if first => name_chars::is_name_start_char(c),
+            _ => name_chars::is_name_char(c),
         };
         if !fits {
             return at + i;
@@ -103,7 +103,7 @@ fn ncname_end_high(text: &str, at: usize, mut first: bool) -> usize {
 #[cold]
 fn beyond(text: &str, at: usize, first: bool) -> Error {
     match text.get(at..).and_then(|rest| rest.chars().next()) {
-        Some(c) if letters::is_of_fifth_edition(c, first) => Error::NameOfFifthEdition,
+        Some(c) if name_chars::is_of_fifth_edition(c, first) => Error::NameOfFifthEdition,
         _ => Error::NotWellFormed("a character that no name has"),
     }
 }
@@ -146,7 +146,7 @@ pub(crate) fn qname(text: &str, at: usize, longest: usize) -> Result<QName, Erro
 
 /// Refuses the two code points of three-byte UTF-8 that are no Char: U+FFFE and U+FFFF. Call it when a byte 0xEF was met.
 #[cold]
-pub(crate) fn has_noncharacter(bytes: &[u8]) -> bool {
+pub(crate) fn contains_noncharacter(bytes: &[u8]) -> bool {
     bytes.windows(3).any(|w| w[0] == 0xEF && w[1] == 0xBF && w[2] >= 0xBE)
 }
 

@@ -4,13 +4,18 @@
 //! Trap: a namespace name declared once can be used by thousands of elements, and each of them then carries it. So the
 //! result is bounded by the same limit as an element, and a larger one is refused.
 
-use crate::{Error, Event, Limits, MAX_DEPTH, Namespace, Ns, Reader, Scope, Start, escape};
+use crate::{Error, Event, Limits, MAX_DEPTH, Namespace, NamespaceContext, Ns, Reader, StartTag, escape};
 
 /// Appends the element in `bytes` to `out` in portable form: no prefixes on elements, every default namespace declared
 /// where it changes, every attribute prefix declared on its own element. A root in a content namespace (`jabber:client`,
 /// `jabber:server` or a component's) is written without declaration, for a reader whose default is `jabber:client`,
 /// and so is everything in that same namespace directly inside. On error `out` is as it was.
-pub fn normalise(bytes: &[u8], scope: &Scope, limits: &Limits, out: &mut Vec<u8>) -> Result<(), Error> {
+pub fn normalise(
+    bytes: &[u8],
+    scope: &NamespaceContext,
+    limits: &Limits,
+    out: &mut Vec<u8>,
+) -> Result<(), Error> {
     let before = out.len();
     let result = write(bytes, scope, limits, out);
     if result.is_err() {
@@ -21,7 +26,7 @@ pub fn normalise(bytes: &[u8], scope: &Scope, limits: &Limits, out: &mut Vec<u8>
 
 /// What is open in the output.
 #[derive(Clone, Copy)]
-struct Level<'a> {
+struct OpenElement<'a> {
     name: &'a str,
     /// Is the name in the `xml` namespace, which can only be written with its prefix?
     xml: bool,
@@ -29,11 +34,11 @@ struct Level<'a> {
     default: Namespace<'a>,
 }
 
-fn write(bytes: &[u8], scope: &Scope, limits: &Limits, out: &mut Vec<u8>) -> Result<(), Error> {
+fn write(bytes: &[u8], scope: &NamespaceContext, limits: &Limits, out: &mut Vec<u8>) -> Result<(), Error> {
     let client = Namespace::known(Ns::Client);
     let most = out.len() + limits.element_bytes as usize;
     let mut reader = Reader::new(bytes, scope, limits)?;
-    let mut levels = [Level { name: "", xml: false, default: client }; MAX_DEPTH as usize + 1];
+    let mut levels = [OpenElement { name: "", xml: false, default: client }; MAX_DEPTH as usize + 1];
     let mut content = None;
     let mut open = false;
     while let Some(event) = reader.next()? {
@@ -92,7 +97,12 @@ fn close(out: &mut Vec<u8>, open: &mut bool) {
     }
 }
 
-fn element<'a>(start: &Start<'a>, content: Option<Ns>, outer: Namespace<'a>, out: &mut Vec<u8>) -> Level<'a> {
+fn element<'a>(
+    start: &StartTag<'a>,
+    content: Option<Ns>,
+    outer: Namespace<'a>,
+    out: &mut Vec<u8>,
+) -> OpenElement<'a> {
     let ns =
         if start.ns.id.is_some() && start.ns.id == content { Namespace::known(Ns::Client) } else { start.ns };
     let xml = ns.id == Some(Ns::Xml);
@@ -109,7 +119,7 @@ fn element<'a>(start: &Start<'a>, content: Option<Ns>, outer: Namespace<'a>, out
         }
         attribute(prefix, attr.name, attr.raw, out);
     }
-    Level { name: start.name, xml, default }
+    OpenElement { name: start.name, xml, default }
 }
 
 /// Writes an attribute whose value is already escaped.
@@ -120,14 +130,14 @@ fn attribute(prefix: &str, name: &str, raw: &str, out: &mut Vec<u8>) {
         out.push(b':');
     }
     out.extend_from_slice(name.as_bytes());
-    escape::raw_value(raw, out);
+    escape::raw_attr_value(raw, out);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(scope: &Scope, input: &str, expected: &str) {
+    fn check(scope: &NamespaceContext, input: &str, expected: &str) {
         let mut out = Vec::new();
         normalise(input.as_bytes(), scope, &Limits::DEFAULT, &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), expected);
@@ -136,7 +146,7 @@ mod tests {
     #[test]
     fn prefixes_become_default_namespaces() {
         let header = b"<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' xmlns:q='urn:q'>";
-        let scope = Scope::from_open_tag(header, &Limits::DEFAULT).unwrap();
+        let scope = NamespaceContext::from_open_tag(header, &Limits::DEFAULT).unwrap();
         check(
             &scope,
             "<iq type='get'><q:a b='1'><q:c/>t</q:a></iq>",
@@ -153,9 +163,9 @@ mod tests {
 
     #[test]
     fn the_content_namespace_becomes_that_of_clients() {
-        check(&Scope::server(), "<message><body/></message>", "<message><body/></message>");
+        check(&NamespaceContext::server(), "<message><body/></message>", "<message><body/></message>");
         check(
-            &Scope::none(),
+            &NamespaceContext::empty(),
             "<message xmlns='jabber:component:accept'><x xmlns='urn:x'><y xmlns=''/></x></message>",
             "<message><x xmlns='urn:x'><y xmlns=''/></x></message>",
         );
@@ -163,10 +173,10 @@ mod tests {
 
     #[test]
     fn text_and_sections_keep_their_meaning() {
-        check(&Scope::client(), "<a>x &amp; <![CDATA[<&]]></a>", "<a>x &amp; &lt;&amp;</a>");
-        check(&Scope::client(), "<a><![CDATA[]]]]>></a>", "<a>]]&gt;</a>");
+        check(&NamespaceContext::client(), "<a>x &amp; <![CDATA[<&]]></a>", "<a>x &amp; &lt;&amp;</a>");
+        check(&NamespaceContext::client(), "<a><![CDATA[]]]]>></a>", "<a>]]&gt;</a>");
         check(
-            &Scope::client(),
+            &NamespaceContext::client(),
             "<a><xml:b xml:lang='x'><c/></xml:b></a>",
             "<a><xml:b xml:lang='x'><c/></xml:b></a>",
         );
@@ -176,7 +186,7 @@ mod tests {
     fn a_long_name_used_often_is_refused() {
         let input = format!("<a xmlns:p='{}'>{}</a>", "n".repeat(1000), "<p:b/>".repeat(1000));
         let mut out = b"kept".to_vec();
-        let result = normalise(input.as_bytes(), &Scope::client(), &Limits::DEFAULT, &mut out);
+        let result = normalise(input.as_bytes(), &NamespaceContext::client(), &Limits::DEFAULT, &mut out);
         assert_eq!((result, out.as_slice()), (Err(Error::TooLarge), b"kept".as_slice()));
     }
 }

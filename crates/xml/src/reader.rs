@@ -8,12 +8,13 @@
 
 use memchr::memchr;
 
-use crate::event::{Bound, attributes, quoted};
-use crate::find::{find1, find3};
+use crate::byte_search::{find1, find3};
+use crate::event::{BoundPrefix, attributes, quoted};
 use crate::name::{self, QName};
 use crate::{
     Error, Event, Limits, MAX_ATTRIBUTE_PREFIXES, MAX_ATTRIBUTES, MAX_DEPTH, MAX_NAMESPACE_BYTES,
-    MAX_PREFIXES, Namespace, Ns, Restriction, Scope, Start, Text, escape, narrow, scope,
+    MAX_PREFIXES, Namespace, NamespaceContext, Ns, Restriction, StartTag, Text, escape, namespace_context,
+    narrowing,
 };
 
 const UNFINISHED: Error = Error::NotWellFormed("the element is unfinished");
@@ -21,7 +22,7 @@ const DUPLICATE: Error = Error::NotWellFormed("an attribute appears twice");
 
 /// A namespace declaration in force.
 #[derive(Clone, Copy, Default)]
-struct Decl {
+struct Declaration {
     /// Offset of the prefix; of no meaning when its length is 0, which declares the default namespace.
     prefix_at: u32,
     /// Offset behind the opening quote.
@@ -33,7 +34,7 @@ struct Decl {
 }
 
 #[derive(Clone, Copy)]
-enum State {
+enum ReaderState {
     Before,
     Inside,
     /// An empty-element tag was told, its end was not.
@@ -45,18 +46,18 @@ enum State {
 /// Reads exactly one complete element and checks it on the way. No heap.
 pub struct Reader<'a> {
     text: &'a str,
-    scope: &'a Scope,
+    scope: &'a NamespaceContext,
     limits: Limits,
     pos: usize,
     depth: usize,
     decls: usize,
-    state: State,
+    state: ReaderState,
     portable: bool,
     /// Is there a tab, line feed or carriage return anywhere, so that values need normalising?
     spaced: bool,
     /// Where the names of the open elements begin.
     names: [u32; MAX_DEPTH as usize],
-    decl: [Decl; MAX_PREFIXES as usize],
+    decl: [Declaration; MAX_PREFIXES as usize],
 }
 
 const _: () = assert!(size_of::<Reader<'_>>() <= 1024 && size_of::<Event<'_>>() <= 192);
@@ -64,7 +65,7 @@ const _: () = assert!(size_of::<Reader<'_>>() <= 1024 && size_of::<Event<'_>>() 
 impl<'a> Reader<'a> {
     /// A reader over `bytes`, which must be one element from `<` to its last `>`. Checks length, UTF-8 and characters at
     /// once, everything else as it goes.
-    pub fn new(bytes: &'a [u8], scope: &'a Scope, limits: &Limits) -> Result<Reader<'a>, Error> {
+    pub fn new(bytes: &'a [u8], scope: &'a NamespaceContext, limits: &Limits) -> Result<Reader<'a>, Error> {
         if bytes.len() > limits.element_bytes as usize {
             return Err(Error::TooLarge);
         }
@@ -77,18 +78,18 @@ impl<'a> Reader<'a> {
             pos: 0,
             depth: 0,
             decls: 0,
-            state: State::Before,
+            state: ReaderState::Before,
             portable: true,
             spaced,
             names: [0; MAX_DEPTH as usize],
-            decl: [Decl { prefix_at: 0, value_at: 0, prefix_len: 0, depth: 0, id: None };
+            decl: [Declaration { prefix_at: 0, value_at: 0, prefix_len: 0, depth: 0, id: None };
                 MAX_PREFIXES as usize],
         })
     }
 
     /// Reads the start tag of a stream, which is all that `bytes` may hold.
-    pub fn open_tag(bytes: &'a [u8], limits: &Limits) -> Result<Start<'a>, Error> {
-        let mut reader = Reader::new(bytes, &scope::NOTHING, limits)?;
+    pub fn open_tag(bytes: &'a [u8], limits: &Limits) -> Result<StartTag<'a>, Error> {
+        let mut reader = Reader::new(bytes, &namespace_context::EMPTY, limits)?;
         if bytes.first() != Some(&b'<') {
             return Err(Error::NotWellFormed("a tag was expected"));
         }
@@ -106,31 +107,31 @@ impl<'a> Reader<'a> {
     )]
     pub fn next(&mut self) -> Result<Option<Event<'a>>, Error> {
         // Whatever returns early leaves this behind. So no result is looked at, and none is copied.
-        let state = std::mem::replace(&mut self.state, State::Failed);
+        let state = std::mem::replace(&mut self.state, ReaderState::Failed);
         let bytes = self.text.as_bytes();
         match state {
-            State::Inside => {}
-            State::Before => {
+            ReaderState::Inside => {}
+            ReaderState::Before => {
                 if bytes.first() != Some(&b'<') {
                     return Err(Error::NotWellFormed("an element was expected"));
                 }
             }
-            State::Empty => {
+            ReaderState::Empty => {
                 self.pop();
-                self.state = State::Inside;
+                self.state = ReaderState::Inside;
                 return Ok(Some(Event::End));
             }
-            State::Done => {
-                self.state = State::Done;
+            ReaderState::Done => {
+                self.state = ReaderState::Done;
                 return Ok(None);
             }
-            State::Failed => return Err(Error::NotWellFormed("the element was refused before")),
+            ReaderState::Failed => return Err(Error::NotWellFormed("the element was refused before")),
         }
         if self.depth == 0 && self.pos > 0 {
             if self.pos < bytes.len() {
                 return Err(Error::NotWellFormed("data after the element"));
             }
-            self.state = State::Done;
+            self.state = ReaderState::Done;
             return Ok(None);
         }
         let event = if *bytes.get(self.pos).ok_or(UNFINISHED)? != b'<' {
@@ -146,11 +147,11 @@ impl<'a> Reader<'a> {
                 _ => return self.start_tag(false),
             }
         };
-        self.state = State::Inside;
+        self.state = ReaderState::Inside;
         Ok(Some(event))
     }
 
-    /// Reads on to the end of the innermost open element, checking what it passes. Right after `Start` that is the
+    /// Reads on to the end of the innermost open element, checking what it passes. Right after `StartTag` that is the
     /// element which has just begun.
     pub fn skip(&mut self) -> Result<(), Error> {
         let outside = self.depth.saturating_sub(1);
@@ -162,7 +163,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Elements that are open: 1 after the first `Start`, 0 after the last `End`.
+    /// Elements that are open: 1 after the first `StartTag`, 0 after the last `End`.
     pub const fn depth(&self) -> usize {
         self.depth
     }
@@ -174,7 +175,7 @@ impl<'a> Reader<'a> {
 
     /// Does the element carry every declaration that it uses? True when the root has no prefix and every prefix was
     /// declared inside; the default namespace and `xml` do not count. Meaningful once `next` answered `None`.
-    pub const fn portable(&self) -> bool {
+    pub const fn is_self_contained(&self) -> bool {
         self.portable
     }
 
@@ -260,7 +261,7 @@ impl<'a> Reader<'a> {
         Ok(Text { raw: self.slice(at, i), at, cdata: true, plain: !self.spaced })
     }
 
-    /// Reads a start tag. Answers what `next` answers, so that the large `Start` is put together where it is returned.
+    /// Reads a start tag. Answers what `next` answers, so that the large `StartTag` is put together where it is returned.
     #[inline(always)]
     fn start_tag(&mut self, header: bool) -> Result<Option<Event<'a>>, Error> {
         let bytes = self.text.as_bytes();
@@ -303,7 +304,7 @@ impl<'a> Reader<'a> {
             }
             // Most tags have names that differ in length or first or last letter, and need no comparison.
             let mark = mark(bytes[name_at], bytes[a.end - 1], a.end - name_at);
-            if seen & mark != 0 && self.repeated(q.end, name_at, a) {
+            if seen & mark != 0 && self.is_duplicate_attribute(q.end, name_at, a) {
                 return Err(DUPLICATE);
             }
             seen |= mark;
@@ -334,16 +335,16 @@ impl<'a> Reader<'a> {
         } else {
             (None, self.default_namespace())
         };
-        let mut bound = [Bound::default(); MAX_ATTRIBUTE_PREFIXES];
+        let mut bound = [BoundPrefix::default(); MAX_ATTRIBUTE_PREFIXES];
         let bounds = if prefixed { self.bind(q.end, &mut bound)? } else { 0 };
         if self.depth == 0 && i - tag_at > usize::from(self.limits.start_tag_bytes) {
             return Err(Error::TagTooLong);
         }
-        self.names[self.depth] = narrow::offset(tag_at + 1);
+        self.names[self.depth] = narrowing::offset_u32(tag_at + 1);
         self.depth += 1;
         self.pos = i;
-        self.state = if empty { State::Empty } else { State::Inside };
-        Ok(Some(Event::Start(Start {
+        self.state = if empty { ReaderState::Empty } else { ReaderState::Inside };
+        Ok(Some(Event::Start(StartTag {
             name: self.slice(q.local, q.end),
             prefix,
             ns,
@@ -352,15 +353,15 @@ impl<'a> Reader<'a> {
             tag: tag_at..i,
             text: self.text,
             scope: self.scope,
-            bound,
-            bounds,
+            bound_prefixes: bound,
+            bound_count: bounds,
         })))
     }
 
     /// Does the name that begins at `name_at` stand between `from` and itself as well? Reads the attributes before it
     /// again, which only names that look alike make necessary.
     #[cold]
-    fn repeated(&self, from: usize, name_at: usize, q: QName) -> bool {
+    fn is_duplicate_attribute(&self, from: usize, name_at: usize, q: QName) -> bool {
         let name = &self.text.as_bytes()[name_at..q.end];
         attributes(self.text, from)
             .take_while(|(at, _)| *at < name_at)
@@ -395,7 +396,7 @@ impl<'a> Reader<'a> {
             return Err(Error::NameTooLong);
         }
         let prefix = self.slice(prefix_at, prefix_end);
-        let ns = Namespace::written(self.slice(at, end));
+        let ns = Namespace::from_raw(self.slice(at, end));
         if ns.id.is_none() && !is_uri(ns.text) {
             return Err(Error::BadNamespaceName);
         }
@@ -410,25 +411,25 @@ impl<'a> Reader<'a> {
         if self.decls >= self.limits.prefixes_max() {
             return Err(Error::TooManyPrefixes);
         }
-        self.decl[self.decls] = Decl {
-            prefix_at: narrow::offset(prefix_at),
-            value_at: narrow::offset(at),
-            prefix_len: narrow::name(prefix_end - prefix_at),
-            depth: narrow::depth(self.depth),
+        self.decl[self.decls] = Declaration {
+            prefix_at: narrowing::offset_u32(prefix_at),
+            value_at: narrowing::offset_u32(at),
+            prefix_len: narrowing::name_len_u16(prefix_end - prefix_at),
+            depth: narrowing::depth_u8(self.depth),
             id: ns.id,
         };
         self.decls += 1;
         Ok(())
     }
 
-    fn declared(&self, prefix: &str) -> Option<&Decl> {
+    fn find_declaration(&self, prefix: &str) -> Option<&Declaration> {
         self.decl[..self.decls].iter().rev().find(|d| {
             let at = d.prefix_at as usize;
             usize::from(d.prefix_len) == prefix.len() && self.text.get(at..at + prefix.len()) == Some(prefix)
         })
     }
 
-    fn meaning(&self, decl: &Decl) -> Namespace<'a> {
+    fn declared_namespace(&self, decl: &Declaration) -> Namespace<'a> {
         match decl.id {
             Some(ns) => Namespace::known(ns),
             None => Namespace { id: None, text: quoted(self.text, decl.value_at as usize) },
@@ -437,14 +438,14 @@ impl<'a> Reader<'a> {
 
     fn default_namespace(&self) -> Namespace<'a> {
         match self.decl[..self.decls].iter().rev().find(|d| d.prefix_len == 0) {
-            Some(decl) => self.meaning(decl),
+            Some(decl) => self.declared_namespace(decl),
             None => self.scope.default_namespace(),
         }
     }
 
     fn prefix(&mut self, prefix: &str, header: bool) -> Result<Namespace<'a>, Error> {
-        if let Some(decl) = self.declared(prefix) {
-            return Ok(self.meaning(decl));
+        if let Some(decl) = self.find_declaration(prefix) {
+            return Ok(self.declared_namespace(decl));
         }
         self.portable = false;
         self.scope.namespace(prefix).ok_or(if header {
@@ -456,7 +457,7 @@ impl<'a> Reader<'a> {
 
     /// Resolves the prefixes of the attributes and compares their expanded names.
     #[cold]
-    fn bind(&mut self, from: usize, bound: &mut [Bound; MAX_ATTRIBUTE_PREFIXES]) -> Result<u8, Error> {
+    fn bind(&mut self, from: usize, bound: &mut [BoundPrefix; MAX_ATTRIBUTE_PREFIXES]) -> Result<u8, Error> {
         let mut seen = [("", Namespace::NONE); MAX_ATTRIBUTE_PREFIXES];
         let mut used = 0;
         let mut alias = false;
@@ -467,11 +468,11 @@ impl<'a> Reader<'a> {
             if used == MAX_ATTRIBUTE_PREFIXES {
                 return Err(Error::TooManyPrefixes);
             }
-            let value_at = self.declared(prefix).map_or(0, |decl| decl.value_at);
+            let value_at = self.find_declaration(prefix).map_or(0, |decl| decl.value_at);
             let ns = self.prefix(prefix, false)?;
             alias |= seen[..used].iter().any(|(_, other)| *other == ns);
             seen[used] = (prefix, ns);
-            bound[used] = Bound { prefix_at: narrow::offset(at), value_at };
+            bound[used] = BoundPrefix { prefix_at: narrowing::offset_u32(at), value_at };
             used += 1;
         }
         if alias {
@@ -484,7 +485,7 @@ impl<'a> Reader<'a> {
                 names[i] = name;
             }
         }
-        Ok(narrow::depth(used))
+        Ok(narrowing::depth_u8(used))
     }
 }
 
@@ -529,10 +530,10 @@ fn equals(bytes: &[u8], mut at: usize) -> Result<usize, Error> {
 /// chooses among the other characters (clients use a space, `}` or `|`), and it fails on a namespace name that has it.
 fn is_uri(raw: &str) -> bool {
     if !raw.contains('&') {
-        return raw.bytes().all(name::in_uri);
+        return raw.bytes().all(name::is_uri_byte);
     }
     // The reader has checked every reference.
-    escape::Chars::new(raw, true).flatten().all(|c| u8::try_from(c).map_or(true, name::in_uri))
+    escape::UnescapedChars::new(raw, true).flatten().all(|c| u8::try_from(c).map_or(true, name::is_uri_byte))
 }
 
 /// The production Char over bytes that are UTF-8: no control characters but three, no U+FFFE and U+FFFF. Answers whether
@@ -548,5 +549,9 @@ fn check_characters(bytes: &[u8]) -> Result<bool, Error> {
         space |= allowed;
         maybe |= b == 0xEF;
     }
-    if control || (maybe && name::has_noncharacter(bytes)) { Err(Error::BadCharacter) } else { Ok(space) }
+    if control || (maybe && name::contains_noncharacter(bytes)) {
+        Err(Error::BadCharacter)
+    } else {
+        Ok(space)
+    }
 }

@@ -7,8 +7,8 @@
 
 use memchr::memchr;
 
-use crate::find::{find1, find3};
-use crate::{Error, Limits, Restriction, name, narrow};
+use crate::byte_search::{find1, find3};
+use crate::{Error, Limits, Restriction, name, narrowing};
 
 /// Longest qualified name of a stream element, in bytes; it is kept for the comparison with the end tag.
 const STREAM_NAME: usize = 40;
@@ -19,7 +19,7 @@ const NO_NAME: Error = Error::NotWellFormed("a name was expected");
 
 /// What was found. Offsets count from the start of the `input` of that call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scan {
+pub enum ScanOutcome {
     /// Nothing complete yet. Drop `skip` bytes, then call again with more behind the rest.
     More {
         /// Bytes that are done with: white space between elements, or an XML declaration.
@@ -47,7 +47,7 @@ pub enum Scan {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+enum ScanState {
     /// First byte of a document: the only place of an XML declaration.
     Document,
     /// Behind the declaration or white space: the stream element must come.
@@ -75,7 +75,7 @@ enum At {
 /// Resumable finder of element boundaries. Plain data, at most 96 bytes, no heap.
 #[derive(Clone, Copy, Debug)]
 pub struct Scanner {
-    at: At,
+    state: ScanState,
     /// Open elements, the stream element not counted.
     depth: u8,
     /// Is the tag in progress the stream element's?
@@ -84,7 +84,7 @@ pub struct Scanner {
     fragment: bool,
     name_len: u8,
     /// How far the unfinished input was looked at.
-    seen: u32,
+    scanned: u32,
     name: [u8; STREAM_NAME],
 }
 
@@ -100,12 +100,12 @@ impl Scanner {
     /// Expects an XML document: an optional declaration, the stream header, then elements.
     pub const fn new() -> Scanner {
         Scanner {
-            at: At::Document,
+            state: ScanState::Document,
             depth: 0,
             header: false,
             fragment: false,
             name_len: 0,
-            seen: 0,
+            scanned: 0,
             name: [0; STREAM_NAME],
         }
     }
@@ -114,15 +114,15 @@ impl Scanner {
     /// deep as [`Limits::depth`] says; its ceiling is the reader's.
     pub const fn fragment() -> Scanner {
         let mut scanner = Scanner::new();
-        scanner.at = At::Between;
+        scanner.state = ScanState::Between;
         scanner.fragment = true;
         scanner
     }
 
     /// Expects one element, perhaps behind an XML declaration: a document that stands alone, such as a WebSocket message.
-    pub const fn message() -> Scanner {
+    pub const fn standalone() -> Scanner {
         let mut scanner = Scanner::fragment();
-        scanner.at = At::Document;
+        scanner.state = ScanState::Document;
         scanner
     }
 
@@ -133,38 +133,40 @@ impl Scanner {
 
     /// Looks for the next boundary. `input[0]` is the first byte not yet consumed. An error is final: the same one
     /// comes back until [`restart`](Scanner::restart).
-    pub fn scan(&mut self, input: &[u8], limits: &Limits) -> Result<Scan, Error> {
+    pub fn scan(&mut self, input: &[u8], limits: &Limits) -> Result<ScanOutcome, Error> {
         let result = self.advance(input, limits);
         if let Err(error) = result {
-            self.at = At::Failed(error);
+            self.state = ScanState::Failed(error);
         }
         result
     }
 
-    fn advance(&mut self, input: &[u8], limits: &Limits) -> Result<Scan, Error> {
+    fn advance(&mut self, input: &[u8], limits: &Limits) -> Result<ScanOutcome, Error> {
         let mut start = 0;
-        match self.at {
-            At::Failed(error) => return Err(error),
-            At::Document => {
-                let Some(after) = self.document(input)? else { return Ok(Scan::More { skip: 0 }) };
+        match self.state {
+            ScanState::Failed(error) => return Err(error),
+            ScanState::Document => {
+                let Some(after) = self.document(input)? else { return Ok(ScanOutcome::More { skip: 0 }) };
                 start = after;
             }
             _ => {}
         }
-        if matches!(self.at, At::Prolog | At::Between | At::Closed) {
+        if matches!(self.state, ScanState::Prolog | ScanState::Between | ScanState::Closed) {
             start += input.get(start..).map_or(0, spaces);
-            self.seen = 0;
-            let Some(&first) = input.get(start) else { return Ok(Scan::More { skip: start }) };
-            if self.at == At::Closed {
+            self.scanned = 0;
+            let Some(&first) = input.get(start) else { return Ok(ScanOutcome::More { skip: start }) };
+            if self.state == ScanState::Closed {
                 return Err(Error::NotWellFormed("data after the end of the stream"));
             }
             if first != b'<' {
                 return Err(Error::NotWellFormed("text between elements"));
             }
-            let Some(&second) = input.get(start + 1) else { return Ok(Scan::More { skip: start }) };
+            let Some(&second) = input.get(start + 1) else { return Ok(ScanOutcome::More { skip: start }) };
             match second {
                 b'!' => {
-                    let Some(&third) = input.get(start + 2) else { return Ok(Scan::More { skip: start }) };
+                    let Some(&third) = input.get(start + 2) else {
+                        return Ok(ScanOutcome::More { skip: start });
+                    };
                     return Err(match third {
                         b'-' => Error::Restricted(Restriction::Comment),
                         b'[' => Error::NotWellFormed("a CDATA section between elements"),
@@ -173,18 +175,18 @@ impl Scanner {
                 }
                 b'?' => return Err(Error::Restricted(Restriction::ProcessingInstruction)),
                 b'/' => {
-                    if self.fragment || self.at == At::Prolog {
+                    if self.fragment || self.state == ScanState::Prolog {
                         return Err(Error::NotWellFormed("an end tag without a start tag"));
                     }
-                    self.at = At::EndTag;
-                    self.seen = 2;
+                    self.state = ScanState::EndTag;
+                    self.scanned = 2;
                 }
-                _ if !name::may_start(second) => return Err(NO_NAME),
+                _ if !name::is_name_start_byte(second) => return Err(NO_NAME),
                 _ => {
-                    self.header = self.at == At::Prolog && !self.fragment;
+                    self.header = self.state == ScanState::Prolog && !self.fragment;
                     self.depth = u8::from(!self.header);
-                    self.at = At::Tag;
-                    self.seen = 1;
+                    self.state = ScanState::Tag;
+                    self.scanned = 1;
                 }
             }
         }
@@ -192,13 +194,13 @@ impl Scanner {
     }
 
     /// Walks through one element, or the stream's start or end tag, that begins at `start`.
-    fn element(&mut self, input: &[u8], start: usize, limits: &Limits) -> Result<Scan, Error> {
+    fn element(&mut self, input: &[u8], start: usize, limits: &Limits) -> Result<ScanOutcome, Error> {
         let all = input.get(start..).unwrap_or_default();
         // Look no further than the limit: then the answer does not depend on how the input was cut.
-        let mut i = self.seen as usize;
-        let mut at = self.at;
+        let mut i = self.scanned as usize;
+        let mut at = self.state;
         let mut depth = usize::from(self.depth);
-        let closing = at == At::EndTag && depth == 0;
+        let closing = at == ScanState::EndTag && depth == 0;
         let limit = if closing { DECLARATION } else { limits.element_bytes as usize };
         let bytes = all.get(..limit).unwrap_or(all);
         let deepest = if self.fragment { usize::from(limits.depth) } else { limits.depth_max() };
@@ -207,7 +209,7 @@ impl Scanner {
         }
         loop {
             match at {
-                At::Content => {
+                ScanState::Content => {
                     let Some(found) = find1(bytes, i, b'<') else {
                         i = bytes.len();
                         break;
@@ -217,102 +219,106 @@ impl Scanner {
                         None => break,
                         Some(b'/') => {
                             i += 2;
-                            at = At::EndTag;
+                            at = ScanState::EndTag;
                         }
                         Some(b'!') => match cdata(bytes, i)? {
                             None => break,
                             Some(after) => {
                                 i = after;
-                                at = At::Cdata;
+                                at = ScanState::Cdata;
                             }
                         },
                         Some(b'?') => return Err(Error::Restricted(Restriction::ProcessingInstruction)),
-                        Some(&first) if !name::may_start(first) => return Err(NO_NAME),
+                        Some(&first) if !name::is_name_start_byte(first) => return Err(NO_NAME),
                         Some(_) => {
                             if depth == deepest {
                                 return Err(Error::TooDeep);
                             }
                             depth += 1;
                             i += 1;
-                            at = At::Tag;
+                            at = ScanState::Tag;
                         }
                     }
                 }
-                At::Tag => {
+                ScanState::Tag => {
                     let Some(found) = find3(bytes, i, [b'>', b'"', b'\'']) else {
                         i = bytes.len();
                         break;
                     };
                     i = found + 1;
                     match bytes[found] {
-                        b'"' => at = At::Double,
-                        b'\'' => at = At::Single,
+                        b'"' => at = ScanState::Double,
+                        b'\'' => at = ScanState::Single,
                         _ => {
                             let empty = found > 0 && bytes[found - 1] == b'/';
                             if self.header {
                                 self.opened(bytes, i, empty)?;
-                                return Ok(Scan::Open { start, end: start + i });
+                                return Ok(ScanOutcome::Open { start, end: start + i });
                             }
                             depth -= usize::from(empty);
                             if depth == 0 {
                                 return Ok(self.finished(start, i));
                             }
-                            at = At::Content;
+                            at = ScanState::Content;
                         }
                     }
                 }
-                At::Single | At::Double => {
-                    let quote = if at == At::Single { b'\'' } else { b'"' };
+                ScanState::Single | ScanState::Double => {
+                    let quote = if at == ScanState::Single { b'\'' } else { b'"' };
                     let Some(found) = find1(bytes, i, quote) else {
                         i = bytes.len();
                         break;
                     };
                     i = found + 1;
-                    at = At::Tag;
+                    at = ScanState::Tag;
                 }
-                At::EndTag => {
+                ScanState::EndTag => {
                     let Some(found) = find1(bytes, i, b'>') else {
                         i = bytes.len();
                         break;
                     };
                     i = found + 1;
                     if depth == 0 {
-                        return self.closed(bytes, i).map(|()| Scan::Close { end: start + i });
+                        return self.closed(bytes, i).map(|()| ScanOutcome::Close { end: start + i });
                     }
                     depth -= 1;
                     if depth == 0 {
                         return Ok(self.finished(start, i));
                     }
-                    at = At::Content;
+                    at = ScanState::Content;
                 }
-                At::Cdata => {
+                ScanState::Cdata => {
                     let Some(found) = find1(bytes, i, b'>') else {
                         i = bytes.len();
                         break;
                     };
                     i = found + 1;
                     if bytes.get(found - 2..found) == Some(b"]]") {
-                        at = At::Content;
+                        at = ScanState::Content;
                     }
                 }
                 // These never reach this loop.
-                At::Document | At::Prolog | At::Between | At::Closed | At::Failed(_) => break,
+                ScanState::Document
+                | ScanState::Prolog
+                | ScanState::Between
+                | ScanState::Closed
+                | ScanState::Failed(_) => break,
             }
         }
         if all.len() > bytes.len() {
             return Err(Error::TooLarge);
         }
-        self.at = at;
-        self.depth = narrow::depth(depth);
-        self.seen = narrow::offset(i);
-        Ok(Scan::More { skip: start })
+        self.state = at;
+        self.depth = narrowing::depth_u8(depth);
+        self.scanned = narrowing::offset_u32(i);
+        Ok(ScanOutcome::More { skip: start })
     }
 
-    fn finished(&mut self, start: usize, length: usize) -> Scan {
-        self.at = At::Between;
+    fn finished(&mut self, start: usize, length: usize) -> ScanOutcome {
+        self.state = ScanState::Between;
         self.depth = 0;
-        self.seen = 0;
-        Scan::Element { start, end: start + length }
+        self.scanned = 0;
+        ScanOutcome::Element { start, end: start + length }
     }
 
     /// Keeps the name of the stream element for its end tag.
@@ -324,10 +330,10 @@ impl Scanner {
         let length = name.iter().position(|&b| b == b'>' || name::is_space(b)).unwrap_or(name.len());
         let room = self.name.get_mut(..length).ok_or(Error::NameTooLong)?;
         room.copy_from_slice(&name[..length]);
-        self.name_len = narrow::depth(length);
-        self.at = At::Between;
+        self.name_len = narrowing::depth_u8(length);
+        self.state = ScanState::Between;
         self.header = false;
-        self.seen = 0;
+        self.scanned = 0;
         Ok(())
     }
 
@@ -338,8 +344,8 @@ impl Scanner {
         if rest.is_none_or(|rest| spaces(rest) != rest.len()) {
             return Err(Error::NotWellFormed("the end tag does not match the stream element"));
         }
-        self.at = At::Closed;
-        self.seen = 0;
+        self.state = ScanState::Closed;
+        self.scanned = 0;
         Ok(())
     }
 
@@ -359,7 +365,7 @@ impl Scanner {
             _ if OPENING.starts_with(input) => return Ok(None),
             [b'<', b'?', ..] => return Err(Error::Restricted(Restriction::ProcessingInstruction)),
             _ => {
-                self.at = At::Prolog;
+                self.state = ScanState::Prolog;
                 return Ok(Some(0));
             }
         }
@@ -368,7 +374,7 @@ impl Scanner {
             return if input.len() > DECLARATION { Err(Error::TooLarge) } else { Ok(None) };
         };
         declaration(&input[OPENING.len()..end])?;
-        self.at = At::Prolog;
+        self.state = ScanState::Prolog;
         Ok(Some(end))
     }
 }

@@ -7,19 +7,19 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::event::Bound;
+use crate::event::BoundPrefix;
 use crate::{
-    Attr, Error, Event, Limits, MAX_ATTRIBUTE_PREFIXES, Namespace, Ns, Reader, Scope, Start, Text, escape,
-    narrow,
+    Attr, Error, Event, Limits, MAX_ATTRIBUTE_PREFIXES, Namespace, NamespaceContext, Ns, Reader, StartTag,
+    Text, escape, narrowing,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum NodeKind {
     Element { empty: bool, plain: bool },
     Text { cdata: bool, plain: bool },
 }
 
-struct Item<'a> {
+struct NodeData<'a> {
     /// Local name, or raw text.
     name: &'a str,
     ns: Namespace<'a>,
@@ -31,111 +31,115 @@ struct Item<'a> {
     next: u32,
     /// Bytes of prefix and colon.
     prefix_len: u16,
-    kind: Kind,
+    kind: NodeKind,
 }
 
-const _: () = assert!(size_of::<Item<'_>>() <= 64);
+const _: () = assert!(size_of::<NodeData<'_>>() <= 64);
 
 /// Attribute prefixes of one element; few elements have any.
-struct Prefixes {
+struct AttributePrefixes {
     item: u32,
-    bound: [Bound; MAX_ATTRIBUTE_PREFIXES],
+    bound: [BoundPrefix; MAX_ATTRIBUTE_PREFIXES],
     bounds: u8,
 }
 
 /// One element as a flat vector of nodes in document order, pointing into its bytes.
 pub struct Tree<'a> {
     text: &'a str,
-    scope: &'a Scope,
-    items: Vec<Item<'a>>,
-    prefixes: Vec<Prefixes>,
+    scope: &'a NamespaceContext,
+    nodes: Vec<NodeData<'a>>,
+    prefixes: Vec<AttributePrefixes>,
     portable: bool,
 }
 
 impl<'a> Tree<'a> {
     /// Reads, and so checks, exactly one complete element.
-    pub fn parse(bytes: &'a [u8], scope: &'a Scope, limits: &Limits) -> Result<Tree<'a>, Error> {
+    pub fn parse(bytes: &'a [u8], scope: &'a NamespaceContext, limits: &Limits) -> Result<Tree<'a>, Error> {
         let mut reader = Reader::new(bytes, scope, limits)?;
-        let mut items: Vec<Item<'a>> = Vec::with_capacity(8);
+        let mut items: Vec<NodeData<'a>> = Vec::with_capacity(8);
         let mut prefixes = Vec::new();
         let mut open: Vec<u32> = Vec::with_capacity(4);
         let mut text = "";
         while let Some(event) = reader.next()? {
-            let index = narrow::offset(items.len());
+            let index = narrowing::offset_u32(items.len());
             match event {
                 Event::Start(start) => {
                     text = start.text;
-                    if start.bounds > 0 {
-                        prefixes.push(Prefixes { item: index, bound: start.bound, bounds: start.bounds });
+                    if start.bound_count > 0 {
+                        prefixes.push(AttributePrefixes {
+                            item: index,
+                            bound: start.bound_prefixes,
+                            bounds: start.bound_count,
+                        });
                     }
-                    items.push(Item {
+                    items.push(NodeData {
                         name: start.name,
                         ns: start.ns,
-                        at: narrow::offset(start.tag.start),
-                        tag_end: narrow::offset(start.tag.end),
+                        at: narrowing::offset_u32(start.tag.start),
+                        tag_end: narrowing::offset_u32(start.tag.end),
                         end: 0,
                         next: 0,
-                        prefix_len: start.prefix.map_or(0, |p| narrow::name(p.len() + 1)),
-                        kind: Kind::Element { empty: start.empty, plain: start.plain },
+                        prefix_len: start.prefix.map_or(0, |p| narrowing::name_len_u16(p.len() + 1)),
+                        kind: NodeKind::Element { empty: start.empty, plain: start.plain },
                     });
                     open.push(index);
                 }
                 Event::Text(piece) => {
-                    let end = narrow::offset(reader.position());
-                    items.push(Item {
+                    let end = narrowing::offset_u32(reader.position());
+                    items.push(NodeData {
                         name: piece.raw,
                         ns: Namespace::NONE,
-                        at: narrow::offset(piece.at),
+                        at: narrowing::offset_u32(piece.at),
                         tag_end: end,
                         end,
                         next: index + 1,
                         prefix_len: 0,
-                        kind: Kind::Text { cdata: piece.cdata, plain: piece.plain },
+                        kind: NodeKind::Text { cdata: piece.cdata, plain: piece.plain },
                     });
                 }
                 Event::End => {
                     if let Some(item) = open.pop().and_then(|i| items.get_mut(i as usize)) {
                         item.next = index;
-                        item.end = narrow::offset(reader.position());
+                        item.end = narrowing::offset_u32(reader.position());
                     }
                 }
             }
         }
-        Ok(Tree { text, scope, items, prefixes, portable: reader.portable() })
+        Ok(Tree { text, scope, nodes: items, prefixes, portable: reader.is_self_contained() })
     }
 
     /// The element itself.
-    pub fn root(&self) -> Node<'_> {
-        Node { tree: self, index: 0 }
+    pub fn root(&self) -> TreeNode<'_> {
+        TreeNode { tree: self, index: 0 }
     }
 
-    /// As [`Reader::portable`].
-    pub const fn portable(&self) -> bool {
+    /// As [`Reader::is_self_contained`].
+    pub const fn is_self_contained(&self) -> bool {
         self.portable
     }
 
     /// Elements and pieces of text.
-    pub fn nodes(&self) -> usize {
-        self.items.len()
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
     }
 }
 
 /// An element of a tree, or a piece of its text.
 #[derive(Clone, Copy)]
-pub struct Node<'t> {
+pub struct TreeNode<'t> {
     tree: &'t Tree<'t>,
     index: usize,
 }
 
-impl<'t> Node<'t> {
-    fn item(&self) -> &'t Item<'t> {
+impl<'t> TreeNode<'t> {
+    fn item(&self) -> &'t NodeData<'t> {
         // Indices are made here only, from the tree's own items.
-        &self.tree.items[self.index]
+        &self.tree.nodes[self.index]
     }
 
     /// Is it an element?
     pub fn is_element(&self) -> bool {
-        matches!(self.item().kind, Kind::Element { .. })
+        matches!(self.item().kind, NodeKind::Element { .. })
     }
 
     /// Local name; empty for text.
@@ -164,11 +168,11 @@ impl<'t> Node<'t> {
     }
 
     /// The start tag, with its attributes; `None` for text.
-    pub fn start(&self) -> Option<Start<'t>> {
+    pub fn start_tag(&self) -> Option<StartTag<'t>> {
         let item = self.item();
-        let Kind::Element { empty, plain } = item.kind else { return None };
+        let NodeKind::Element { empty, plain } = item.kind else { return None };
         let at = item.at as usize;
-        let mut start = Start {
+        let mut start = StartTag {
             name: item.name,
             prefix: (item.prefix_len > 0)
                 .then(|| self.tree.text.get(at + 1..at + usize::from(item.prefix_len)))
@@ -178,31 +182,32 @@ impl<'t> Node<'t> {
             tag: at..item.tag_end as usize,
             text: self.tree.text,
             scope: self.tree.scope,
-            bound: Default::default(),
-            bounds: 0,
+            bound_prefixes: Default::default(),
+            bound_count: 0,
             plain,
         };
         if let Ok(i) = self.tree.prefixes.binary_search_by_key(&self.index, |p| p.item as usize) {
-            (start.bound, start.bounds) = (self.tree.prefixes[i].bound, self.tree.prefixes[i].bounds);
+            (start.bound_prefixes, start.bound_count) =
+                (self.tree.prefixes[i].bound, self.tree.prefixes[i].bounds);
         }
         Some(start)
     }
 
     /// The value of the attribute of this name in no namespace.
     pub fn attr(&self, name: &str) -> Option<Cow<'t, str>> {
-        Some(self.start()?.attr(name)?.value())
+        Some(self.start_tag()?.attr(name)?.value())
     }
 
     /// The attributes in the order written, without namespace declarations.
     pub fn attrs(&self) -> impl Iterator<Item = Attr<'t>> + use<'t> {
-        let start = self.start();
+        let start = self.start_tag();
         let mut at = None;
         // The tag is read again from where the last attribute ended; the iterator owns its tag.
         std::iter::from_fn(move || {
             let start = start.as_ref()?;
             let mut attrs = start.attrs();
             if let Some(at) = at {
-                attrs.resume(at);
+                attrs.resume_at(at);
             }
             let attr = attrs.next()?;
             at = Some(attr.value_range.end + 1);
@@ -212,11 +217,11 @@ impl<'t> Node<'t> {
 
     /// The value of `xml:lang` on this very element.
     pub fn lang(&self) -> Option<Cow<'t, str>> {
-        self.start()?.lang()
+        self.start_tag()?.lang()
     }
 
     /// Elements and text directly inside.
-    pub fn children(&self) -> impl Iterator<Item = Node<'t>> + use<'t> {
+    pub fn children(&self) -> impl Iterator<Item = TreeNode<'t>> + use<'t> {
         let tree = self.tree;
         let end = self.item().next as usize;
         let mut index = self.index + 1;
@@ -224,26 +229,26 @@ impl<'t> Node<'t> {
             if index >= end {
                 return None;
             }
-            let node = Node { tree, index };
+            let node = TreeNode { tree, index };
             index = node.item().next as usize;
             Some(node)
         })
     }
 
     /// Elements directly inside.
-    pub fn child_elements(&self) -> impl Iterator<Item = Node<'t>> + use<'t> {
-        self.children().filter(Node::is_element)
+    pub fn child_elements(&self) -> impl Iterator<Item = TreeNode<'t>> + use<'t> {
+        self.children().filter(TreeNode::is_element)
     }
 
     /// The first element of this name and namespace directly inside.
-    pub fn child(&self, name: &str, ns: Ns) -> Option<Node<'t>> {
+    pub fn child(&self, name: &str, ns: Ns) -> Option<TreeNode<'t>> {
         self.child_elements().find(|c| c.is(name, ns))
     }
 
     /// The text directly inside, references expanded; of a piece of text, its own. Allocates only when it must.
     pub fn text(&self) -> Cow<'t, str> {
         let item = self.item();
-        if let Kind::Text { cdata, plain } = item.kind {
+        if let NodeKind::Text { cdata, plain } = item.kind {
             return Text { raw: item.name, at: item.at as usize, cdata, plain }.unescape();
         }
         let mut pieces = self.children().filter(|c| !c.is_element());
@@ -270,22 +275,28 @@ impl<'t> Node<'t> {
     ///
     /// # Errors
     /// When the result would exceed the limits.
-    pub fn alone(&self, limits: &Limits) -> Result<Cow<'t, [u8]>, Error> {
-        let nothing = Scope::none();
+    pub fn to_standalone(&self, limits: &Limits) -> Result<Cow<'t, [u8]>, Error> {
+        let nothing = NamespaceContext::empty();
         if Tree::parse(self.raw(), &nothing, limits).is_ok_and(|t| t.root().ns_text() == self.ns_text()) {
             return Ok(Cow::Borrowed(self.raw()));
         }
         // In portable form only default namespaces are inherited, and elements keep their order.
-        let place =
-            self.tree.items[..self.index].iter().filter(|i| matches!(i.kind, Kind::Element { .. })).count();
+        let place = self.tree.nodes[..self.index]
+            .iter()
+            .filter(|i| matches!(i.kind, NodeKind::Element { .. }))
+            .count();
         let mut portable = Vec::with_capacity(self.tree.text.len());
         crate::normalise(self.tree.text.as_bytes(), self.tree.scope, limits, &mut portable)?;
-        let client = Scope::client();
+        let client = NamespaceContext::client();
         let tree = Tree::parse(&portable, &client, limits)?;
-        let index =
-            tree.items.iter().enumerate().filter(|(_, i)| matches!(i.kind, Kind::Element { .. })).nth(place);
+        let index = tree
+            .nodes
+            .iter()
+            .enumerate()
+            .filter(|(_, i)| matches!(i.kind, NodeKind::Element { .. }))
+            .nth(place);
         let Some((index, _)) = index else { return Err(Error::NotWellFormed("no element")) };
-        let node = Node { tree: &tree, index };
+        let node = TreeNode { tree: &tree, index };
         let mut alone = node.raw().to_vec();
         let is_same = |bytes: &[u8]| {
             Tree::parse(bytes, &nothing, limits).is_ok_and(|t| t.root().ns_text() == node.ns_text())
@@ -293,7 +304,7 @@ impl<'t> Node<'t> {
         if !is_same(&alone) {
             // As written it holds at most one kind of quote; escaping it could make it longer than is allowed.
             let mut declaration = b" xmlns".to_vec();
-            escape::raw_value(node.ns_text(), &mut declaration);
+            escape::raw_attr_value(node.ns_text(), &mut declaration);
             let at = 1 + node.name().len();
             alone.splice(at..at, declaration);
             // What cannot be read again is not given out: the caller stores it.
@@ -319,10 +330,10 @@ mod tests {
 
     #[test]
     fn walks_attributes_children_and_text() {
-        let scope = Scope::client();
+        let scope = NamespaceContext::client();
         let tree = Tree::parse(TEXT.as_bytes(), &scope, &Limits::DEFAULT).unwrap();
         let root = tree.root();
-        assert!(root.is("message", Ns::Client) && tree.portable());
+        assert!(root.is("message", Ns::Client) && tree.is_self_contained());
         assert_eq!(root.attr("to").as_deref(), Some("a&b"));
         assert_eq!(root.lang().as_deref(), Some("en"));
         assert_eq!(root.attr("lang"), None, "xml:lang is not lang");
@@ -343,16 +354,16 @@ mod tests {
     }
 
     #[test]
-    fn an_element_is_taken_out_with_what_it_leans_on() {
+    fn an_extracted_element_carries_the_declarations_it_uses() {
         let alone = |text: &str, path: &[usize]| {
-            let scope = Scope::client();
+            let scope = NamespaceContext::client();
             let tree = Tree::parse(text.as_bytes(), &scope, &Limits::DEFAULT).unwrap();
             let mut node = tree.root();
             for at in path {
                 node = node.child_elements().nth(*at).unwrap();
             }
-            let bytes = node.alone(&Limits::DEFAULT).unwrap();
-            let again = Scope::none();
+            let bytes = node.to_standalone(&Limits::DEFAULT).unwrap();
+            let again = NamespaceContext::empty();
             let read = Tree::parse(&bytes, &again, &Limits::DEFAULT).unwrap();
             assert_eq!((read.root().name(), read.root().ns_text()), (node.name(), node.ns_text()), "{text}");
             (String::from_utf8(bytes.to_vec()).unwrap(), matches!(bytes, Cow::Borrowed(_)))
@@ -374,22 +385,25 @@ mod tests {
     fn an_element_that_would_exceed_a_limit_alone_is_refused() {
         let name = "'".repeat(1000);
         let text = format!("<iq><p:a xmlns:p=\"{name}\"><p:b/></p:a></iq>");
-        let scope = Scope::client();
+        let scope = NamespaceContext::client();
         let tree = Tree::parse(text.as_bytes(), &scope, &Limits::DEFAULT).unwrap();
         let inner = tree.root().child_elements().next().unwrap().child_elements().next().unwrap();
-        let alone = inner.alone(&Limits::DEFAULT).unwrap();
-        assert!(Tree::parse(&alone, &Scope::none(), &Limits::DEFAULT).is_ok(), "quotes keep their length");
+        let alone = inner.to_standalone(&Limits::DEFAULT).unwrap();
+        assert!(
+            Tree::parse(&alone, &NamespaceContext::empty(), &Limits::DEFAULT).is_ok(),
+            "quotes keep their length"
+        );
         let attributes: String = (0..63).map(|i| format!(" a{i}=''")).collect();
         let text = format!("<iq xmlns:p='urn:p'><p:a><p:b p:x=''{attributes}/></p:a></iq>");
         let tree = Tree::parse(text.as_bytes(), &scope, &Limits::DEFAULT).unwrap();
         let inner = tree.root().child_elements().next().unwrap().child_elements().next().unwrap();
-        assert!(inner.alone(&Limits::DEFAULT).is_err());
-        assert!(inner.alone(&Limits::CEILING).is_ok());
+        assert!(inner.to_standalone(&Limits::DEFAULT).is_err());
+        assert!(inner.to_standalone(&Limits::CEILING).is_ok());
     }
 
     #[test]
     fn a_bad_element_makes_no_tree() {
-        assert!(Tree::parse(b"<a><b></a>", &Scope::client(), &Limits::DEFAULT).is_err());
-        assert!(Tree::parse(b"", &Scope::client(), &Limits::DEFAULT).is_err());
+        assert!(Tree::parse(b"<a><b></a>", &NamespaceContext::client(), &Limits::DEFAULT).is_err());
+        assert!(Tree::parse(b"", &NamespaceContext::client(), &Limits::DEFAULT).is_err());
     }
 }

@@ -64,7 +64,7 @@ impl<'v> Writer<'v> {
         debug_assert!(self.open, "an attribute behind content");
         self.out.push(b' ');
         self.out.extend_from_slice(name.as_bytes());
-        escape::raw_value(raw, self.out);
+        escape::raw_attr_value(raw, self.out);
         self
     }
 
@@ -105,12 +105,12 @@ impl<'v> Writer<'v> {
     }
 
     /// Writes a whole element that holds only text.
-    pub fn leaf(&mut self, name: &str, text: &str) -> &mut Self {
+    pub fn text_element(&mut self, name: &str, text: &str) -> &mut Self {
         self.start(name).text(text).end()
     }
 
     /// Writes a whole empty element in a namespace.
-    pub fn empty(&mut self, name: &str, ns: Ns) -> &mut Self {
+    pub fn empty_element(&mut self, name: &str, ns: Ns) -> &mut Self {
         self.start_ns(name, ns).end()
     }
 
@@ -163,8 +163,8 @@ mod tests {
         let mut out = b"before".to_vec();
         let mut w = Writer::new(&mut out);
         w.start("iq").attr("to", "a'b").attr_opt("id", None).attr_opt("type", Some("result"));
-        w.start_ns("query", Ns::Version).leaf("name", "<T&T>").leaf("os", "").end();
-        w.empty("ping", Ns::Ping).raw(b"<x/>").text("");
+        w.start_ns("query", Ns::Version).text_element("name", "<T&T>").text_element("os", "").end();
+        w.empty_element("ping", Ns::Ping).raw(b"<x/>").text("");
         w.finish();
         assert_eq!(
             String::from_utf8(out).unwrap(),

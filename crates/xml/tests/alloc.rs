@@ -5,7 +5,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use throng_xml::{Event, Limits, Reader, Scan, Scanner, Scope};
+use throng_xml::{Event, Limits, NamespaceContext, Reader, ScanOutcome, Scanner};
 
 struct Counting;
 
@@ -42,20 +42,21 @@ fn scanning_and_reading_allocate_nothing() {
     let limits = Limits::DEFAULT;
     let before = COUNT.load(Ordering::Relaxed);
     let mut scanner = Scanner::new();
-    let mut scope = Scope::none();
+    let mut scope = NamespaceContext::empty();
     let (mut from, mut fed, mut events) = (0, 0, 0);
     // In pieces of seven bytes, so that the scanner resumes everywhere.
     loop {
         match scanner.scan(&STREAM[from..fed], &limits) {
-            Ok(Scan::More { skip }) => {
+            Ok(ScanOutcome::More { skip }) => {
                 from += skip;
                 fed = (fed + 7).min(STREAM.len());
             }
-            Ok(Scan::Open { start, end }) => {
-                scope = Scope::from_open_tag(&STREAM[from + start..from + end], &limits).unwrap_or_default();
+            Ok(ScanOutcome::Open { start, end }) => {
+                scope = NamespaceContext::from_open_tag(&STREAM[from + start..from + end], &limits)
+                    .unwrap_or_default();
                 from += end;
             }
-            Ok(Scan::Element { start, end }) => {
+            Ok(ScanOutcome::Element { start, end }) => {
                 if let Ok(mut reader) = Reader::new(&STREAM[from + start..from + end], &scope, &limits) {
                     while let Ok(Some(event)) = reader.next() {
                         events += 1;
@@ -66,7 +67,7 @@ fn scanning_and_reading_allocate_nothing() {
                 }
                 from += end;
             }
-            Ok(Scan::Close { .. }) => break,
+            Ok(ScanOutcome::Close { .. }) => break,
             Err(_) => break,
         }
     }

@@ -17,17 +17,17 @@ use quick_xml::XmlVersion;
 use quick_xml::events::Event as Quick;
 use quick_xml::name::ResolveResult;
 use rxml::{Parse as _, WithOptions as _};
-use support::{Content, Random, generate, read_stream};
+use support::{ParsedContent, Random, generate, read_stream};
 use throng_xml::{Error, Limits};
 
 const CASES: u64 = 120_000;
 
-fn ours(input: &[u8]) -> Result<Option<Content>, Error> {
+fn ours(input: &[u8]) -> Result<Option<ParsedContent>, Error> {
     read_stream(input, &Limits::DEFAULT, || input.len())
 }
 
 /// Content of the whole document, and whether something other than white space stands between elements.
-fn by_rxml(input: &[u8]) -> Result<(Content, bool), String> {
+fn by_rxml(input: &[u8]) -> Result<(ParsedContent, bool), String> {
     let options = rxml::Options { max_token_length: 1 << 20, ..Default::default() };
     let mut parser = rxml::Parser::with_options(options);
     // It mistakes a carriage return that stands alone. To XML (section 2.11) it is a line feed, so it is given one.
@@ -38,7 +38,7 @@ fn by_rxml(input: &[u8]) -> Result<(Content, bool), String> {
         }
     }
     let mut rest = &input[..];
-    let mut content = Content::default();
+    let mut content = ParsedContent::default();
     let (mut depth, mut stray) = (0, false);
     loop {
         match parser.parse(&mut rest, true).map_err(|e| format!("{e:?}"))? {
@@ -67,13 +67,13 @@ fn only_space(text: &str) -> bool {
     text.bytes().all(|b| b" \t\r\n".contains(&b))
 }
 
-fn by_quick(input: &str) -> Result<Content, String> {
+fn by_quick(input: &str) -> Result<ParsedContent, String> {
     let mut reader = quick_xml::NsReader::from_str(input);
     let config = reader.config_mut();
     config.check_comments = true;
     config.check_end_names = true;
     config.expand_empty_elements = true;
-    let mut content = Content::default();
+    let mut content = ParsedContent::default();
     let mut depth = 0;
     let name = |ns: ResolveResult<'_>| match ns {
         ResolveResult::Unbound => Ok(String::new()),
@@ -140,7 +140,7 @@ fn agrees_with_rxml_and_quick_xml() {
     assert!(failures.is_empty(), "{} differences\n{}", failures.len(), shown.join("\n"));
 }
 
-fn compare(input: &[u8], ours: &Result<Option<Content>, Error>) -> Result<(), String> {
+fn compare(input: &[u8], ours: &Result<Option<ParsedContent>, Error>) -> Result<(), String> {
     match (by_rxml(input), ours) {
         (Ok((theirs, false)), Ok(Some(ours))) if theirs == *ours => {}
         (Ok((_, true)), Err(_)) | (Err(_), Err(_) | Ok(None)) => {}
@@ -167,8 +167,8 @@ fn fifth_edition(input: &[u8]) -> bool {
 /// Known differences from rxml.
 fn excused(
     input: &[u8],
-    theirs: &Result<(Content, bool), String>,
-    ours: &Result<Option<Content>, Error>,
+    theirs: &Result<(ParsedContent, bool), String>,
+    ours: &Result<Option<ParsedContent>, Error>,
 ) -> bool {
     let has = |what: &str| input.windows(what.len()).any(|w| w == what.as_bytes());
     match (theirs, ours) {

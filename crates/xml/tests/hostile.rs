@@ -9,7 +9,9 @@
 mod support;
 
 use support::read_stream;
-use throng_xml::{Error, ErrorKind, Limits, Reader, Restriction, Scan, Scanner, Scope};
+use throng_xml::{
+    Error, Limits, NamespaceContext, Reader, Restriction, ScanOutcome, Scanner, StreamErrorKind,
+};
 
 const HEADER: &str = "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>";
 
@@ -53,7 +55,7 @@ fn restricted_xml_is_refused_as_soon_as_it_is_seen() {
         ("<a>&nbsp;</a>", Entity),
     ] {
         assert_eq!(refused(rest.as_bytes()), Error::Restricted(restriction), "{rest}");
-        assert_eq!(refused(rest.as_bytes()).kind(), ErrorKind::RestrictedXml);
+        assert_eq!(refused(rest.as_bytes()).kind(), StreamErrorKind::RestrictedXml);
     }
     for (start, restriction) in [
         ("<!DOCTYPE lolz [", Doctype),
@@ -107,12 +109,12 @@ fn what_is_not_well_formed_is_refused() {
         "</stream:stream><a/>",
         "\u{FEFF}<a/>",
     ] {
-        assert_eq!(refused(rest.as_bytes()).kind(), ErrorKind::NotWellFormed, "{rest}");
+        assert_eq!(refused(rest.as_bytes()).kind(), StreamErrorKind::NotWellFormed, "{rest}");
     }
     for start in
         ["text", "\u{FEFF}<a>", "</a>", "<?xml ?><a>", "<?xml version='1.0'>", "<?xml encoding='UTF-8'?>"]
     {
-        assert_eq!(refused_start(start.as_bytes()).kind(), ErrorKind::NotWellFormed, "{start}");
+        assert_eq!(refused_start(start.as_bytes()).kind(), StreamErrorKind::NotWellFormed, "{start}");
     }
 }
 
@@ -138,7 +140,7 @@ fn what_is_not_namespace_well_formed_is_refused() {
         "<a xmlns:stream2='http://etherx.jabber.org/streams' stream:b='1' stream2:b='2'/>",
         "<a><p:b xmlns:p='urn:x'/><p:c/></a>",
     ] {
-        assert_eq!(refused(rest.as_bytes()).kind(), ErrorKind::NotWellFormed, "{rest}");
+        assert_eq!(refused(rest.as_bytes()).kind(), StreamErrorKind::NotWellFormed, "{rest}");
     }
     assert_eq!(refused_start(b"<stream:stream xmlns='jabber:client'>"), Error::BadNamespacePrefix);
 }
@@ -157,7 +159,7 @@ fn section_4_9_3_14_a_namespace_name_that_is_no_uri_is_against_the_policy() {
         "<a xmlns='urn:&lt;'/>",
         "<a xmlns='urn:\"'/>",
     ] {
-        assert_eq!(refused(rest.as_bytes()).kind(), ErrorKind::PolicyViolation, "{rest}");
+        assert_eq!(refused(rest.as_bytes()).kind(), StreamErrorKind::PolicyViolation, "{rest}");
     }
 }
 
@@ -196,7 +198,7 @@ fn bytes_that_are_no_characters_are_refused() {
                 continue;
             }
             let error = refused(&[before.as_bytes(), bad, after.as_bytes()].concat());
-            assert_eq!(error.kind(), ErrorKind::NotWellFormed, "{} in {before}", bad.escape_ascii());
+            assert_eq!(error.kind(), StreamErrorKind::NotWellFormed, "{} in {before}", bad.escape_ascii());
         }
     }
 }
@@ -215,10 +217,10 @@ fn other_encodings_and_versions_are_named() {
     ] {
         assert_eq!(refused_start(start), Error::UnsupportedEncoding, "{}", start.escape_ascii());
     }
-    assert_eq!(refused_start(b"<?xml version='1.1'?>").kind(), ErrorKind::InvalidXml);
+    assert_eq!(refused_start(b"<?xml version='1.1'?>").kind(), StreamErrorKind::InvalidXml);
     assert_eq!(
         refused_start(b"<stream xmlns='http://etherx.jabber.org/streams'/>").kind(),
-        ErrorKind::InvalidXml
+        StreamErrorKind::InvalidXml
     );
     for good in
         ["<?xml version='1.0'?>", "<?xml version = \"1.0\" encoding='utf-8' standalone='no' ?>\n", "\n", ""]
@@ -232,7 +234,7 @@ fn other_encodings_and_versions_are_named() {
 fn limits_end_the_stream_before_memory_does() {
     let policy = |rest: &str| {
         let error = refused(rest.as_bytes());
-        assert_eq!(error.kind(), ErrorKind::PolicyViolation, "{}…", &rest[..40.min(rest.len())]);
+        assert_eq!(error.kind(), StreamErrorKind::PolicyViolation, "{}…", &rest[..40.min(rest.len())]);
         error
     };
     let mega = "n".repeat(1 << 20);
@@ -340,13 +342,13 @@ fn rfc_6120_4_9_3_13_names_of_no_edition_are_not_well_formed() {
     for element in
         ["<\u{B7}a/>", "<a\u{D7}/>", "<a \u{300}=''/>", "<a b\u{2028}=''/>", "<p:\u{203F} xmlns:p='urn:p'/>"]
     {
-        assert_eq!(refused(element.as_bytes()).kind(), ErrorKind::NotWellFormed, "{element}");
+        assert_eq!(refused(element.as_bytes()).kind(), StreamErrorKind::NotWellFormed, "{element}");
     }
 }
 
 #[test]
-fn an_element_that_was_admitted_can_be_read_with_what_a_server_adds() {
-    let (limits, scope) = (Limits::DEFAULT, Scope::client());
+fn an_accepted_element_can_be_read_with_what_a_server_adds() {
+    let (limits, scope) = (Limits::DEFAULT, NamespaceContext::client());
     let (depth, names) = (usize::from(limits.depth), usize::from(limits.attributes - limits.prefixes));
     let inner = format!(
         "<m {}{}>{}</m>",
@@ -373,8 +375,8 @@ fn an_error_is_final_until_restart() {
     let limits = Limits::DEFAULT;
     assert_eq!(scanner.scan(b"x", &limits), scanner.scan(b"<a/>", &limits));
     scanner.restart();
-    assert_eq!(scanner.scan(b"<a/>", &limits), Ok(Scan::Element { start: 0, end: 4 }));
-    let scope = Scope::client();
+    assert_eq!(scanner.scan(b"<a/>", &limits), Ok(ScanOutcome::Element { start: 0, end: 4 }));
+    let scope = NamespaceContext::client();
     let mut reader = Reader::new(b"<a><b></a></b>", &scope, &limits).expect("the characters are good");
     while reader.next().is_ok() {}
     assert!(reader.next().is_err());
@@ -384,10 +386,10 @@ fn an_error_is_final_until_restart() {
 #[test]
 fn a_message_is_one_element_perhaps_behind_a_declaration() {
     let limits = Limits::DEFAULT;
-    let scan = |text: &str| Scanner::message().scan(text.as_bytes(), &limits);
-    assert_eq!(scan("<a b='>'/>"), Ok(Scan::Element { start: 0, end: 10 }));
-    assert_eq!(scan("<?xml version='1.0'?>\n<a></a> "), Ok(Scan::Element { start: 22, end: 29 }));
-    assert_eq!(scan("<a><b/>"), Ok(Scan::More { skip: 0 }));
+    let scan = |text: &str| Scanner::standalone().scan(text.as_bytes(), &limits);
+    assert_eq!(scan("<a b='>'/>"), Ok(ScanOutcome::Element { start: 0, end: 10 }));
+    assert_eq!(scan("<?xml version='1.0'?>\n<a></a> "), Ok(ScanOutcome::Element { start: 22, end: 29 }));
+    assert_eq!(scan("<a><b/>"), Ok(ScanOutcome::More { skip: 0 }));
     for wrong in ["</a>", "<?x y?>", "<!DOCTYPE a>", "<?xml version='2.0'?><a/>", "text"] {
         assert!(scan(wrong).is_err(), "{wrong}");
     }
@@ -397,12 +399,12 @@ fn a_message_is_one_element_perhaps_behind_a_declaration() {
 fn fragments_are_as_deep_as_the_limit_says_and_streams_as_a_reader_can_hold() {
     let limits = Limits { depth: 200, ..Limits::DEFAULT };
     let deep = |depth: usize| [b"<a>".repeat(depth), b"</a>".repeat(depth)].concat();
-    assert!(matches!(Scanner::fragment().scan(&deep(200), &limits), Ok(Scan::Element { .. })));
+    assert!(matches!(Scanner::fragment().scan(&deep(200), &limits), Ok(ScanOutcome::Element { .. })));
     assert_eq!(Scanner::fragment().scan(&deep(201), &limits), Err(Error::TooDeep));
     let mut stream = Scanner::new();
-    assert!(matches!(stream.scan(b"<s>", &limits), Ok(Scan::Open { .. })));
+    assert!(matches!(stream.scan(b"<s>", &limits), Ok(ScanOutcome::Open { .. })));
     let most = usize::from(Limits::CEILING.depth);
-    assert!(matches!(stream.scan(&deep(most), &limits), Ok(Scan::Element { .. })));
+    assert!(matches!(stream.scan(&deep(most), &limits), Ok(ScanOutcome::Element { .. })));
     assert_eq!(stream.scan(&deep(most + 1), &limits), Err(Error::TooDeep));
 }
 
@@ -410,12 +412,12 @@ fn fragments_are_as_deep_as_the_limit_says_and_streams_as_a_reader_can_hold() {
 fn a_caller_who_breaks_the_rules_gets_an_answer_and_no_panic() {
     let mut scanner = Scanner::fragment();
     let limits = Limits::DEFAULT;
-    assert_eq!(scanner.scan(b"<abcdefghijklmnop x='", &limits), Ok(Scan::More { skip: 0 }));
+    assert_eq!(scanner.scan(b"<abcdefghijklmnop x='", &limits), Ok(ScanOutcome::More { skip: 0 }));
     // Fewer bytes than before, or others.
     for input in [&b""[..], b"<", b"<a", b"zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz"] {
         let _ = scanner.scan(input, &limits);
     }
-    let scope = Scope::none();
+    let scope = NamespaceContext::empty();
     for bytes in [
         &b""[..],
         b"<",
@@ -447,9 +449,10 @@ fn names_that_look_alike_are_told_apart() {
     let attrs: String = (0..60).map(|i| format!(" a{i:02}z='{}'", "v".repeat(1000))).collect();
     let input = format!("<a{attrs}/>");
     let limits = Limits { element_bytes: 1 << 20, start_tag_bytes: u16::MAX, ..Limits::DEFAULT };
-    let mut reader = Reader::new(input.as_bytes(), &throng_xml::Scope::client(), &limits).map(|_| ());
+    let mut reader =
+        Reader::new(input.as_bytes(), &throng_xml::NamespaceContext::client(), &limits).map(|_| ());
     assert_eq!(reader, Ok(()));
-    let scope = Scope::client();
+    let scope = NamespaceContext::client();
     let mut r = Reader::new(input.as_bytes(), &scope, &limits).expect("good characters");
     reader = r.next().map(|_| ());
     assert_eq!(reader, Ok(()));

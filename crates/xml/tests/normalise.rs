@@ -8,8 +8,8 @@
 
 mod support;
 
-use support::{Content, Random, generate, read_into};
-use throng_xml::{Limits, Node, Reader, Scope, Tree, normalise};
+use support::{ParsedContent, Random, generate, read_into};
+use throng_xml::{Limits, NamespaceContext, Reader, Tree, TreeNode, normalise};
 
 const HEADER: &str =
     "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' xmlns:q='urn:q'>";
@@ -23,22 +23,22 @@ fn elements(count: u64) -> impl Iterator<Item = (u64, Vec<u8>)> {
     })
 }
 
-fn content(bytes: &[u8], scope: &Scope) -> Option<Content> {
-    let mut content = Content::default();
+fn content(bytes: &[u8], scope: &NamespaceContext) -> Option<ParsedContent> {
+    let mut content = ParsedContent::default();
     read_into(&mut content, bytes, scope, &Limits::DEFAULT).ok().map(|()| content)
 }
 
-fn portable(bytes: &[u8], scope: &Scope) -> bool {
+fn portable(bytes: &[u8], scope: &NamespaceContext) -> bool {
     let mut reader = Reader::new(bytes, scope, &Limits::DEFAULT).unwrap();
     while reader.next().unwrap().is_some() {}
-    reader.portable()
+    reader.is_self_contained()
 }
 
 #[test]
-fn the_meaning_stays_and_the_stream_is_not_needed() {
+fn a_normalised_element_keeps_its_meaning_without_the_stream() {
     let limits = Limits::DEFAULT;
-    let header = Scope::from_open_tag(HEADER.as_bytes(), &limits).unwrap();
-    let plain = Scope::only(throng_xml::Ns::Client);
+    let header = NamespaceContext::from_open_tag(HEADER.as_bytes(), &limits).unwrap();
+    let plain = NamespaceContext::with_default(throng_xml::Ns::Client);
     let mut seen = [0; 2];
     for (seed, element) in elements(20_000) {
         let Some(before) = content(&element, &header) else { continue };
@@ -62,7 +62,7 @@ fn the_meaning_stays_and_the_stream_is_not_needed() {
 
 #[test]
 fn only_prefixes_of_the_header_make_an_element_depend_on_it() {
-    let header = Scope::from_open_tag(HEADER.as_bytes(), &Limits::DEFAULT).unwrap();
+    let header = NamespaceContext::from_open_tag(HEADER.as_bytes(), &Limits::DEFAULT).unwrap();
     for (element, expected) in [
         ("<message xml:lang='en'><body/></message>", true),
         ("<message><p:x xmlns:p='urn:p' p:a='1'/></message>", true),
@@ -77,8 +77,8 @@ fn only_prefixes_of_the_header_make_an_element_depend_on_it() {
 }
 
 #[test]
-fn a_tree_says_what_the_reader_says() {
-    fn walk(node: Node<'_>, content: &mut Content) {
+fn a_tree_and_a_reader_give_the_same_content() {
+    fn walk(node: TreeNode<'_>, content: &mut ParsedContent) {
         if !node.is_element() {
             return content.text(&node.text());
         }
@@ -90,11 +90,11 @@ fn a_tree_says_what_the_reader_says() {
         node.children().for_each(|child| walk(child, content));
         content.end();
     }
-    let header = Scope::from_open_tag(HEADER.as_bytes(), &Limits::DEFAULT).unwrap();
+    let header = NamespaceContext::from_open_tag(HEADER.as_bytes(), &Limits::DEFAULT).unwrap();
     for (seed, element) in elements(10_000) {
         let read = content(&element, &header);
         let walked = Tree::parse(&element, &header, &Limits::DEFAULT).ok().map(|tree| {
-            let mut content = Content::default();
+            let mut content = ParsedContent::default();
             walk(tree.root(), &mut content);
             assert_eq!(tree.root().raw(), element);
             content

@@ -9,7 +9,7 @@
 mod support;
 
 use support::{Random, generate, read_stream};
-use throng_xml::{Limits, Scan, Scanner};
+use throng_xml::{Limits, ScanOutcome, Scanner};
 
 fn limits() -> Limits {
     // Small, so that generated streams meet them too.
@@ -74,11 +74,11 @@ fn keepalives_and_finished_elements_leave_nothing_behind() {
     let mut scanner = Scanner::fragment();
     let limits = Limits::DEFAULT;
     for _ in 0..10_000 {
-        assert_eq!(scanner.scan(b" \r\n\t", &limits), Ok(Scan::More { skip: 4 }));
+        assert_eq!(scanner.scan(b" \r\n\t", &limits), Ok(ScanOutcome::More { skip: 4 }));
     }
-    assert_eq!(scanner.scan(b" \n<a/> <b>", &limits), Ok(Scan::Element { start: 2, end: 6 }));
-    assert_eq!(scanner.scan(b" <b>", &limits), Ok(Scan::More { skip: 1 }));
-    assert_eq!(scanner.scan(b"<b>", &limits), Ok(Scan::More { skip: 0 }));
-    assert_eq!(scanner.scan(b"<b></b><c/>", &limits), Ok(Scan::Element { start: 0, end: 7 }));
-    assert_eq!(scanner.scan(b"", &limits), Ok(Scan::More { skip: 0 }));
+    assert_eq!(scanner.scan(b" \n<a/> <b>", &limits), Ok(ScanOutcome::Element { start: 2, end: 6 }));
+    assert_eq!(scanner.scan(b" <b>", &limits), Ok(ScanOutcome::More { skip: 1 }));
+    assert_eq!(scanner.scan(b"<b>", &limits), Ok(ScanOutcome::More { skip: 0 }));
+    assert_eq!(scanner.scan(b"<b></b><c/>", &limits), Ok(ScanOutcome::Element { start: 0, end: 7 }));
+    assert_eq!(scanner.scan(b"", &limits), Ok(ScanOutcome::More { skip: 0 }));
 }

@@ -34,7 +34,7 @@ A case is one file with the rule at its top. Found another way in? A case that f
 ///
 /// # Errors
 /// If a file of the suite cannot be read.
-pub(crate) fn page(root: &Path) -> anyhow::Result<String> {
+pub(crate) fn attacks_page(root: &Path) -> anyhow::Result<String> {
     let folder = root.join("crates/e2e/attacks");
     let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut files = Vec::new();
@@ -48,12 +48,12 @@ pub(crate) fn page(root: &Path) -> anyhow::Result<String> {
     files.sort();
     let mut out = INTRODUCTION.to_owned();
     for (name, text) in &files {
-        out.push_str(&row(name, text));
+        out.push_str(&table_row(name, text));
     }
     Ok(out)
 }
 
-fn row(name: &str, text: &str) -> String {
+fn table_row(name: &str, text: &str) -> String {
     let opening: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim).collect();
     let paragraphs: Vec<String> =
         opening.split(|line| line.is_empty()).map(|lines| lines.join(" ").replace('|', "&#124;")).collect();
@@ -69,13 +69,13 @@ fn row(name: &str, text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::row;
+    use super::table_row;
 
     #[test]
     fn a_case_is_a_row_of_its_opening_comment() {
         let text = "//! Bombs.\n//!\n//! Done: a `|` is\n//! sent.\n//!\n//! Rule: RFC 1.\n//!\n//! Right: no.\n\nuse x;\n//! Done: not this.\n";
         assert_eq!(
-            row("bombs.rs", text),
+            table_row("bombs.rs", text),
             "| [Bombs](../crates/e2e/attacks/bombs.rs) | A `&#124;` is sent. | RFC 1. | No. |\n"
         );
     }

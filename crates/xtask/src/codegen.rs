@@ -9,7 +9,7 @@ use anyhow::Context;
 
 /// The flags of `cargo xtask codegen`.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct CodegenArgs {
     /// Compare instead of writing; exit 1 when a file is stale.
     #[arg(long)]
     check: bool,
@@ -17,8 +17,8 @@ pub(crate) struct Args {
 
 /// Writes or compares; exit code 1 when a file is stale or cannot be written.
 #[allow(clippy::print_stdout, clippy::print_stderr, reason = "a program's answer")]
-pub(crate) fn run(args: &Args) -> ExitCode {
-    match files().and_then(|files| settle(files, args.check)) {
+pub(crate) fn run(args: &CodegenArgs) -> ExitCode {
+    match generated_files().and_then(|files| write_or_compare(files, args.check)) {
         Ok(stale) if stale.is_empty() => ExitCode::SUCCESS,
         Ok(stale) => {
             for path in &stale {
@@ -38,18 +38,18 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 /// Every generated file: its path from the root, and what is to be in it.
-fn files() -> anyhow::Result<Vec<(String, String)>> {
+fn generated_files() -> anyhow::Result<Vec<(String, String)>> {
     let hooks = features::docs::hooks()?;
     let docs = [
         ("xeps", features::docs::xeps()),
-        ("modules", features::docs::config()),
+        ("modules", features::docs::modules()),
         ("commands", features::docs::commands()),
         ("hooks", hooks),
     ];
     let mut files: Vec<_> = docs.map(|(name, text)| (format!("docs/{name}.md"), text)).into();
-    files.push(("docs/attacks.md".to_owned(), crate::attacks::page(&root())?));
+    files.push(("docs/attacks.md".to_owned(), crate::attacks::attacks_page(&root())?));
     files.push(("doap.xml".to_owned(), features::doap::doap()));
-    for (name, text) in features::docs::golden()? {
+    for (name, text) in features::docs::golden_files()? {
         files.push((format!("crates/features/golden/{name}"), text));
     }
     Ok(files)
@@ -61,7 +61,7 @@ fn root() -> PathBuf {
 }
 
 /// Writes what differs, unless it is only to be checked; the paths that differed.
-fn settle(files: Vec<(String, String)>, check: bool) -> anyhow::Result<Vec<String>> {
+fn write_or_compare(files: Vec<(String, String)>, check: bool) -> anyhow::Result<Vec<String>> {
     let root = root();
     let mut stale = Vec::new();
     for (path, text) in files {

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 mod attacks;
 mod bench;
 mod codegen;
-mod plays;
+mod scenarios;
 mod tidy;
 
 #[derive(Parser)]
@@ -20,20 +20,20 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Check the floors, the size of files and the words that must not be used.
-    Tidy(tidy::Args),
+    Tidy(tidy::TidyArgs),
     /// Write the generated files, or compare them with `--check`.
-    Codegen(codegen::Args),
+    Codegen(codegen::CodegenArgs),
     /// Measure a server against its budgets.
-    Bench(bench::Args),
+    Bench(bench::BenchArgs),
     /// Run the plays against a server.
-    Plays(plays::Args),
+    Plays(scenarios::ScenariosArgs),
     /// Start ejabberd, Prosody or Throng with accounts and rosters, to measure by hand.
-    Peers(bench::peers::command::Args),
+    Peers(bench::peers::command::PeersArgs),
     /// Run the published workloads against Throng, ejabberd and Prosody, and keep reports.
-    Reports(bench::peers::reports::Args),
+    Reports(bench::peers::reports::ReportsArgs),
     /// The floor of the benchmarks: a relay that parses nothing.
     #[command(hide = true)]
-    Relay(bench::relay::Args),
+    Relay(bench::relay::RelayArgs),
 }
 
 fn main() -> ExitCode {
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         Command::Tidy(args) => tidy::run(&args),
         Command::Codegen(args) => codegen::run(&args),
         Command::Bench(args) => bench::run(&args),
-        Command::Plays(args) => plays::run(&args),
+        Command::Plays(args) => scenarios::run(&args),
         Command::Peers(args) => bench::peers::command::run(&args),
         Command::Reports(args) => bench::peers::reports::run(&args),
         Command::Relay(args) => bench::relay::run(&args),

@@ -10,13 +10,13 @@
 //! The trap: a rule is kept by its mend. A finding says where, what, and what to do instead.
 
 mod documents;
-mod floors;
+mod files;
+mod forbidden_words;
+mod layers;
 mod licences;
 mod packages;
-mod source;
-mod texts;
-mod tree;
-mod words;
+mod rust_lexer;
+mod source_files;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use anyhow::{Context, Result, bail};
 
 /// The flags of `cargo xtask tidy`.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TidyArgs {
     /// Also print what is fine: packages counted, the largest files.
     #[arg(long)]
     verbose: bool,
@@ -54,7 +54,7 @@ impl fmt::Display for Finding {
 }
 
 /// Checks everything; exit code 1 with a list when something is wrong.
-pub(crate) fn run(args: &Args) -> ExitCode {
+pub(crate) fn run(args: &TidyArgs) -> ExitCode {
     let (code, lines) = match check(args.verbose) {
         Ok((findings, mut lines)) => {
             let code = if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
@@ -84,28 +84,28 @@ pub(crate) fn root() -> PathBuf {
 fn check(verbose: bool) -> Result<(Vec<Finding>, Vec<String>)> {
     let root = root();
     let mut lines = Vec::new();
-    let files = tree::read(&root)?;
+    let files = files::read(&root)?;
     let mut findings = Vec::new();
     for file in &files {
-        findings.extend(texts::check(file));
-        findings.extend(words::check(file));
+        findings.extend(source_files::check(file));
+        findings.extend(forbidden_words::check(file));
     }
-    findings.extend(texts::unused_exceptions(&files));
+    findings.extend(source_files::unused_exceptions(&files));
     findings.extend(documents::check(&files));
 
     let packages = packages::Packages::parse(&metadata(&root)?)?;
-    findings.extend(floors::check(&packages));
-    findings.extend(floors::documented(&files));
+    findings.extend(layers::check(&packages));
+    findings.extend(layers::check_documentation(&files));
     findings.extend(licences::check(&packages));
     for (name, versions) in packages.duplicates() {
         lines.push(format!("warning: {name} is built in the versions {}", versions.join(", ")));
     }
-    findings.extend(stale()?);
+    findings.extend(stale_generated_files()?);
 
     if verbose {
         lines.push(format!("{} files, {} packages", files.len(), packages.all.len()));
         lines.push(format!("{} packages in the server", packages.closure("throng-server").len()));
-        lines.extend(texts::largest(&files, 10));
+        lines.extend(source_files::largest(&files, 10));
     }
     Ok((findings, lines))
 }
@@ -114,17 +114,17 @@ fn check(verbose: bool) -> Result<(Vec<Finding>, Vec<String>)> {
 fn metadata(root: &Path) -> Result<String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     // Without the filter cargo would fetch the packages of every other operating system.
-    let host = run_for_text(Command::new("rustc").arg("-vV"))?;
+    let host = command_output(Command::new("rustc").arg("-vV"))?;
     let host = host.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.context("rustc -vV does not name its host")?;
-    run_for_text(
+    command_output(
         Command::new(cargo)
             .args(["metadata", "--format-version", "1", "--filter-platform", host])
             .current_dir(root),
     )
 }
 
-fn run_for_text(command: &mut Command) -> Result<String> {
+fn command_output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("{command:?} cannot be run"))?;
     if !output.status.success() {
         bail!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr));
@@ -133,7 +133,7 @@ fn run_for_text(command: &mut Command) -> Result<String> {
 }
 
 /// Asks this very program whether the generated files are what it would write.
-fn stale() -> Result<Vec<Finding>> {
+fn stale_generated_files() -> Result<Vec<Finding>> {
     let own = std::env::current_exe().context("this program does not know its own path")?;
     let output = Command::new(own).args(["codegen", "--check"]).output().context("codegen cannot be run")?;
     if output.status.success() {

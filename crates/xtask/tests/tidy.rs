@@ -3,7 +3,7 @@
 use std::process::Command;
 
 #[test]
-fn the_house_is_in_order() {
+fn the_repository_follows_the_tidy_rules() {
     let output = Command::new(env!("CARGO_BIN_EXE_throng-xtask")).arg("tidy").output().unwrap();
     assert!(output.status.success(), "\n{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -3,7 +3,7 @@
 //! Two proofs are taken. A console session: a cookie that `POST /api/v1/session` gave to an administrator for a password
 //! ([`signin`], [`sessions`]). A bearer token (RFC 6750 section 2.1) that an operator made for a program ([`tokens`]).
 //!
-//! Handlers take a [`Caller`] and ask it for a scope:
+//! Handlers take a [`ApiCaller`] and ask it for a scope:
 //!
 //! ```ignore
 //! async fn overview(State(api): State<Arc<Api>>, caller: Caller) -> Result<Json<Value>, Problem> {
@@ -14,13 +14,13 @@
 //! as the browser says (`Origin`, `Sec-Fetch-Site`); and whatever is not safe (RFC 9110 section 9.2.1) must carry the
 //! session's token in `X-CSRF-Token`. A bearer token is never sent by a browser of its own accord and needs none of this.
 //!
-//! Left out: other schemes of `Authorization`. The trap: a route without a `Caller` is open to everybody.
+//! Left out: other schemes of `Authorization`. The trap: a route without a `ApiCaller` is open to everybody.
 
 mod origin;
 mod routes;
 mod scope;
 pub(crate) mod sessions;
-pub(crate) mod signin;
+pub(crate) mod sign_in;
 pub mod tokens;
 
 use std::sync::Arc;
@@ -31,34 +31,34 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
 use base::secret::constant_time_eq;
 use jid::Jid;
-pub use throng_core::command::Scope;
+pub use throng_core::command::TokenScope;
 use throng_core::command::{self, CommandError};
 
-use crate::{Api, Peer, Problem};
+use crate::{Api, Problem, RequestPeer};
 
 pub(crate) use origin::same_origin;
 pub(crate) use routes::{operations, schemas};
 pub use scope::Scopes;
-use sessions::{Found, Sessions};
-use signin::Doorkeeper;
+use sessions::{ConsoleSession, ConsoleSessions};
+use sign_in::SignInLimiter;
 
 /// The name of the cookie.
 pub const COOKIE_NAME: &str = "throng_session";
 /// The header that unsafe requests of a console session must have.
 pub const CSRF_HEADER: &str = "x-csrf-token";
 /// Cookies of our name that are looked at: a neighbouring site may have set one for us.
-const COOKIES: usize = 4;
+const MAX_COOKIES: usize = 4;
 
 /// What authentication keeps.
 #[derive(Default)]
-pub(crate) struct Auth {
-    pub(crate) sessions: Sessions,
-    pub(crate) doorkeeper: Doorkeeper,
+pub(crate) struct ApiAuth {
+    pub(crate) sessions: ConsoleSessions,
+    pub(crate) sign_in_limiter: SignInLimiter,
 }
 
 /// Who proved to be whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum ApiPrincipal {
     /// An administrator who signed in.
     Administrator(Jid),
     /// A program with a token of this name.
@@ -67,49 +67,50 @@ pub enum Who {
 
 /// Whoever asks, with a proof that holds.
 #[derive(Clone, Debug)]
-pub struct Caller {
+pub struct ApiCaller {
     /// Who it is.
-    pub who: Who,
+    pub principal: ApiPrincipal,
     /// What they may do.
     pub scopes: Scopes,
     /// From where.
-    pub peer: Peer,
+    pub peer: RequestPeer,
     /// The console session, if it is one.
-    pub(crate) session: Option<Found>,
+    pub(crate) session: Option<ConsoleSession>,
 }
 
-impl Caller {
+impl ApiCaller {
     /// Whether they may do this; an administrator may do everything.
     ///
     /// # Errors
     /// `forbidden`, with the name of the scope.
-    pub fn need(&self, scope: Scope) -> Result<(), Problem> {
+    pub fn require_scope(&self, scope: TokenScope) -> Result<(), Problem> {
         if self.scopes.allow(scope) {
             return Ok(());
         }
         Err(CommandError::new(
-            command::Why::Forbidden,
+            command::CommandErrorKind::Forbidden,
             format!("this token has not the scope \"{}\"", scope.as_str()),
         )
         .into())
     }
     /// The same caller for commands and for the audit log.
-    pub fn as_command(&self) -> command::Caller {
-        let who = match &self.who {
-            Who::Administrator(jid) => command::Who::Account(jid.clone()),
-            Who::Token(name) => {
-                command::Who::Token { name: format!("token:{name}"), admin: self.scopes.allow(Scope::Admin) }
-            }
+    pub fn to_command_caller(&self) -> command::Caller {
+        let who = match &self.principal {
+            ApiPrincipal::Administrator(jid) => command::CallerIdentity::Account(jid.clone()),
+            ApiPrincipal::Token(name) => command::CallerIdentity::Token {
+                name: format!("token:{name}"),
+                admin: self.scopes.allow(TokenScope::Admin),
+            },
         };
-        command::Caller { who, interface: "http", from: self.peer.address.to_string() }
+        command::Caller { identity: who, interface: "http", from: self.peer.address.to_string() }
     }
 }
 
-impl FromRequestParts<Arc<Api>> for Caller {
+impl FromRequestParts<Arc<Api>> for ApiCaller {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Caller, Problem> {
-        if let Some(caller) = parts.extensions.get::<Caller>() {
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<ApiCaller, Problem> {
+        if let Some(caller) = parts.extensions.get::<ApiCaller>() {
             return Ok(caller.clone());
         }
         let caller = authenticate(api, parts).await?;
@@ -119,8 +120,8 @@ impl FromRequestParts<Arc<Api>> for Caller {
 }
 
 /// Looks at the proof of a request.
-async fn authenticate(api: &Arc<Api>, parts: &Parts) -> Result<Caller, Problem> {
-    let peer = Peer::of(parts);
+async fn authenticate(api: &Arc<Api>, parts: &Parts) -> Result<ApiCaller, Problem> {
+    let peer = RequestPeer::of(parts);
     if let Some(value) = parts.headers.get(AUTHORIZATION) {
         // Whoever sends a token does not mean the cookie.
         let secret =
@@ -129,7 +130,12 @@ async fn authenticate(api: &Arc<Api>, parts: &Parts) -> Result<Caller, Problem> 
         let Some(token) = found else {
             return Err(Problem::unauthorized("the token is unknown or has expired"));
         };
-        return Ok(Caller { who: Who::Token(token.name), scopes: token.scopes, peer, session: None });
+        return Ok(ApiCaller {
+            principal: ApiPrincipal::Token(token.name),
+            scopes: token.scopes,
+            peer,
+            session: None,
+        });
     }
     let session = session_of(api, &parts.headers).await?;
     if !same_origin(parts) {
@@ -143,8 +149,8 @@ async fn authenticate(api: &Arc<Api>, parts: &Parts) -> Result<Caller, Problem> 
             ));
         }
     }
-    Ok(Caller {
-        who: Who::Administrator(session.jid.clone()),
+    Ok(ApiCaller {
+        principal: ApiPrincipal::Administrator(session.jid.clone()),
         scopes: Scopes::ALL,
         peer,
         session: Some(session),
@@ -152,13 +158,13 @@ async fn authenticate(api: &Arc<Api>, parts: &Parts) -> Result<Caller, Problem> 
 }
 
 /// The console session of a request, if it still holds.
-async fn session_of(api: &Arc<Api>, headers: &HeaderMap) -> Result<Found, Problem> {
+async fn session_of(api: &Arc<Api>, headers: &HeaderMap) -> Result<ConsoleSession, Problem> {
     let now = api.node.clock.now();
-    let found = cookies(headers).take(COOKIES).find_map(|cookie| api.auth.sessions.find(cookie, now));
+    let found = cookies(headers).take(MAX_COOKIES).find_map(|cookie| api.auth.sessions.find(cookie, now));
     let Some(session) = found else {
         return Err(Problem::unauthorized("nobody is signed in"));
     };
-    if !signin::still(api, &session).await? {
+    if !sign_in::is_still_valid(api, &session).await? {
         api.auth.sessions.end(&session.id);
         return Err(Problem::unauthorized("this session is over; sign in again"));
     }

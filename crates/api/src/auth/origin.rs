@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn another_site_is_told_from_our_own() {
+    fn cross_site_requests_are_recognized() {
         let host = ("host", "console.example:8443");
         for good in [
             &[host] as &[_],

@@ -13,25 +13,25 @@ use base::Secret;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::sessions::{AGE, Found};
-use super::{COOKIE_NAME, Caller, Who, same_origin, signin};
-use crate::operation::{Access, Gives, Operation, Takes};
-use crate::{Api, Peer, Problem};
+use super::sessions::{ConsoleSession, MAX_AGE};
+use super::{ApiCaller, ApiPrincipal, COOKIE_NAME, same_origin, sign_in};
+use crate::operation::{Access, ApiOperation, RequestBody, ResponseBody};
+use crate::{Api, Problem, RequestPeer};
 
 /// The operations of this file.
-pub(crate) fn operations() -> Vec<Operation> {
+pub(crate) fn operations() -> Vec<ApiOperation> {
     vec![
-        Operation::new(Method::POST, "/session", "signIn", Access::Everybody, begin)
+        ApiOperation::new(Method::POST, "/session", "signIn", Access::Public, begin)
             .summary("Signs an administrator in, with the password of the XMPP account.")
-            .takes(Takes::Json("SignIn"))
-            .gives(201, Gives::Json("Session"), "The session; its cookie is in `Set-Cookie`.")
+            .request_body(RequestBody::Json("SignIn"))
+            .response(201, ResponseBody::Json("Session"), "The session; its cookie is in `Set-Cookie`.")
             .problems(&[401, 403, 429, 503]),
-        Operation::new(Method::GET, "/session", "showSession", Access::SignedIn, show)
+        ApiOperation::new(Method::GET, "/session", "showSession", Access::Authenticated, show)
             .summary("Who is signed in.")
-            .gives(200, Gives::Json("Session"), "The session, or the token."),
-        Operation::new(Method::DELETE, "/session", "signOut", Access::SignedIn, end)
+            .response(200, ResponseBody::Json("Session"), "The session, or the token."),
+        ApiOperation::new(Method::DELETE, "/session", "signOut", Access::Authenticated, end)
             .summary("Ends the session.")
-            .gives(204, Gives::Nothing, "It is over."),
+            .response(204, ResponseBody::Nothing, "It is over."),
     ]
 }
 
@@ -78,10 +78,10 @@ struct SignIn {
 }
 
 /// What a page needs to know of its session.
-fn about(caller: &Caller, now: u64) -> Value {
-    let (jid, token) = match &caller.who {
-        Who::Administrator(jid) => (Some(jid.as_str()), None),
-        Who::Token(name) => (None, Some(name.as_str())),
+fn session_json(caller: &ApiCaller, now: u64) -> Value {
+    let (jid, token) = match &caller.principal {
+        ApiPrincipal::Administrator(jid) => (Some(jid.as_str()), None),
+        ApiPrincipal::Token(name) => (None, Some(name.as_str())),
     };
     let session = caller.session.as_ref();
     json!({
@@ -89,41 +89,45 @@ fn about(caller: &Caller, now: u64) -> Value {
         "token": token,
         "scopes": caller.scopes.names(),
         "csrf": session.map(|s| s.csrf.as_str()),
-        "expires": session.map(|s| (now + s.left) / 1000),
+        "expires": session.map(|s| (now + s.expires_in) / 1000),
     })
 }
 
-async fn begin(State(api): State<Arc<Api>>, peer: Peer, request: Request) -> Result<Response, Problem> {
+async fn begin(
+    State(api): State<Arc<Api>>,
+    peer: RequestPeer,
+    request: Request,
+) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     if !same_origin(&parts) {
         return Err(Problem::forbidden("this request comes from another site"));
     }
     let request = Request::from_parts(parts, body);
     let Json(SignIn { jid, password }) = Json::from_request(request, &api).await?;
-    let (cookie, session) = signin::sign_in(&api, peer, &jid, Secret::new(password)).await?;
-    let who = Who::Administrator(session.jid.clone());
-    let caller = Caller { who, scopes: super::Scopes::ALL, peer, session: Some(session) };
-    let body = Json(about(&caller, api.node.clock.unix_millis()));
+    let (cookie, session) = sign_in::sign_in(&api, peer, &jid, Secret::new(password)).await?;
+    let who = ApiPrincipal::Administrator(session.jid.clone());
+    let caller = ApiCaller { principal: who, scopes: super::Scopes::ALL, peer, session: Some(session) };
+    let body = Json(session_json(&caller, api.node.clock.unix_millis()));
     let mut response = (StatusCode::CREATED, body).into_response();
-    set_cookie(&mut response, &cookie, AGE / 1000, peer);
+    set_cookie(&mut response, &cookie, MAX_AGE / 1000, peer);
     Ok(response)
 }
 
-async fn show(State(api): State<Arc<Api>>, caller: Caller) -> Json<Value> {
-    Json(about(&caller, api.node.clock.unix_millis()))
+async fn show(State(api): State<Arc<Api>>, caller: ApiCaller) -> Json<Value> {
+    Json(session_json(&caller, api.node.clock.unix_millis()))
 }
 
-async fn end(State(api): State<Arc<Api>>, caller: Caller) -> Response {
-    if let Some(Found { id, .. }) = &caller.session {
+async fn end(State(api): State<Arc<Api>>, caller: ApiCaller) -> Response {
+    if let Some(ConsoleSession { id, .. }) = &caller.session {
         api.auth.sessions.end(id);
-        api.node.audit(&caller.as_command(), "sign-out", "", "done");
+        api.node.audit(&caller.to_command_caller(), "sign-out", "", "done");
     }
     let mut response = StatusCode::NO_CONTENT.into_response();
     set_cookie(&mut response, "", 0, caller.peer);
     response
 }
 
-fn set_cookie(response: &mut Response, value: &str, seconds: u64, peer: Peer) {
+fn set_cookie(response: &mut Response, value: &str, seconds: u64, peer: RequestPeer) {
     let secure = if peer.secure { "; Secure" } else { "" };
     let text = format!("{COOKIE_NAME}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}");
     if let Ok(value) = HeaderValue::from_str(&text) {

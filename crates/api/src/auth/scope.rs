@@ -1,6 +1,6 @@
 //! What a caller may do: scopes of tokens. An administrator who signed in has all of them.
 
-use throng_core::command::Scope;
+use throng_core::command::TokenScope;
 
 /// A set of scopes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -10,34 +10,34 @@ impl Scopes {
     /// None.
     pub const NONE: Scopes = Scopes(0);
     /// Everything: `admin` includes the others.
-    pub const ALL: Scopes = Scopes(1 << Scope::Admin as u8);
+    pub const ALL: Scopes = Scopes(1 << TokenScope::Admin as u8);
 
     /// These.
-    pub fn of(list: impl IntoIterator<Item = Scope>) -> Scopes {
+    pub fn from_scopes(list: impl IntoIterator<Item = TokenScope>) -> Scopes {
         Scopes(list.into_iter().fold(0, |bits, scope| bits | 1 << scope as u8))
     }
     /// Whether it may do what this scope is for.
-    pub const fn allow(self, scope: Scope) -> bool {
-        self.0 & (1 << scope as u8 | 1 << Scope::Admin as u8) != 0
+    pub const fn allow(self, scope: TokenScope) -> bool {
+        self.0 & (1 << scope as u8 | 1 << TokenScope::Admin as u8) != 0
     }
     /// Whether it may do all that the other may.
     pub fn include(self, other: Scopes) -> bool {
-        Scope::ALL.into_iter().filter(|s| other.allow(*s)).all(|s| self.allow(s))
+        TokenScope::ALL.into_iter().filter(|s| other.allow(*s)).all(|s| self.allow(s))
     }
     /// The names, as they were given.
     pub fn names(self) -> Vec<&'static str> {
-        Scope::ALL.into_iter().filter(|s| self.0 & 1 << *s as u8 != 0).map(Scope::as_str).collect()
+        TokenScope::ALL.into_iter().filter(|s| self.0 & 1 << *s as u8 != 0).map(TokenScope::as_str).collect()
     }
     /// Reads names.
     ///
     /// # Errors
     /// The name that is none.
-    pub fn read<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Scopes, String> {
+    pub fn parse<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Scopes, String> {
         let mut list = Vec::new();
         for name in names {
-            list.push(Scope::named(name).ok_or_else(|| name.chars().take(32).collect::<String>())?);
+            list.push(TokenScope::from_name(name).ok_or_else(|| name.chars().take(32).collect::<String>())?);
         }
-        Ok(Scopes::of(list))
+        Ok(Scopes::from_scopes(list))
     }
 }
 
@@ -47,16 +47,19 @@ mod tests {
 
     #[test]
     fn admin_is_everything_and_nothing_else_is() {
-        for scope in Scope::ALL {
+        for scope in TokenScope::ALL {
             assert!(Scopes::ALL.allow(scope));
             assert!(!Scopes::NONE.allow(scope));
-            assert_eq!(Scopes::of([scope]).allow(Scope::Read), matches!(scope, Scope::Read | Scope::Admin));
-            assert_eq!(Scopes::read(Scopes::of([scope]).names()), Ok(Scopes::of([scope])));
+            assert_eq!(
+                Scopes::from_scopes([scope]).allow(TokenScope::Read),
+                matches!(scope, TokenScope::Read | TokenScope::Admin)
+            );
+            assert_eq!(Scopes::parse(Scopes::from_scopes([scope]).names()), Ok(Scopes::from_scopes([scope])));
         }
-        let two = Scopes::of([Scope::Read, Scope::Accounts]);
+        let two = Scopes::from_scopes([TokenScope::Read, TokenScope::Accounts]);
         assert_eq!(two.names(), ["read", "accounts"]);
-        assert!(Scopes::ALL.include(two) && two.include(Scopes::of([Scope::Read])));
-        assert!(!two.include(Scopes::ALL) && !two.include(Scopes::of([Scope::Node])));
-        assert_eq!(Scopes::read(["read", "all"]), Err("all".to_owned()));
+        assert!(Scopes::ALL.include(two) && two.include(Scopes::from_scopes([TokenScope::Read])));
+        assert!(!two.include(Scopes::ALL) && !two.include(Scopes::from_scopes([TokenScope::Node])));
+        assert_eq!(Scopes::parse(["read", "all"]), Err("all".to_owned()));
     }
 }

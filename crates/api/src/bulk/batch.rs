@@ -14,38 +14,38 @@ use base::Secret;
 use base::spawn::BoxFuture;
 use jid::Jid;
 use serde::Deserialize;
-use store::{AddressId, BulkItem, BulkRoster, Created, NewAccount, Subscription};
-use throng_core::command::{Caller, CommandError, Why};
+use store::{AddressId, BulkItem, BulkRoster, CreateOutcome, NewAccount, Subscription};
+use throng_core::command::{Caller, CommandError, CommandErrorKind};
 use throng_core::{Host, Node};
 
 /// Bytes of a name or a group.
-const TEXT: usize = 1_023;
+const MAX_TEXT_BYTES: usize = 1_023;
 /// Groups of one contact.
-const GROUPS: usize = 32;
+const MAX_GROUPS: usize = 32;
 
 /// One account as it is sent.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct NewAccountLine {
     jid: String,
     password: String,
     #[serde(default)]
-    roster: Vec<Contact>,
+    roster: Vec<NewContact>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Contact {
+struct NewContact {
     jid: String,
     name: Option<String>,
     #[serde(default)]
     groups: Vec<String>,
-    subscription: Option<State>,
+    subscription: Option<NewContactSubscription>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
+enum NewContactSubscription {
     None,
     To,
     From,
@@ -53,111 +53,115 @@ enum State {
 }
 
 /// One account that can be created.
-pub(super) struct Ready {
+pub(super) struct ValidatedAccount {
     jid: Jid,
     host: Arc<Host>,
     password: Secret,
-    roster: Vec<(Jid, Contact)>,
+    roster: Vec<(Jid, NewContact)>,
 }
 
-impl Ready {
+impl ValidatedAccount {
     /// The account, if the caller may create it: a token needs the scope `admin` for an administrator's address.
-    pub(super) fn permitted(self, node: &Node, caller: &Caller) -> Result<Ready, Outcome> {
+    pub(super) fn authorize(self, node: &Node, caller: &Caller) -> Result<ValidatedAccount, BulkOutcome> {
         if caller.may_change_admins() || !node.is_protected(self.jid.as_ref()) {
             return Ok(self);
         }
         let error = CommandError::protected(&self.jid);
-        Err(Outcome::Failed(Some(self.jid), error))
+        Err(BulkOutcome::Failed(Some(self.jid), error))
     }
 }
 
 /// What became of one line.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum BulkOutcome {
     Created(Jid),
     Exists(Jid),
     Failed(Option<Jid>, CommandError),
 }
 
-fn wrong(text: impl Into<String>) -> CommandError {
-    CommandError::new(Why::Invalid, text.into())
+fn bad_line(text: impl Into<String>) -> CommandError {
+    CommandError::new(CommandErrorKind::Invalid, text.into())
 }
 
 /// Reads one line.
-pub(super) fn read(node: &Node, line: &[u8]) -> Result<Ready, Outcome> {
-    let failed = |jid: Option<Jid>, error| Outcome::Failed(jid, error);
+pub(super) fn parse_line(node: &Node, line: &[u8]) -> Result<ValidatedAccount, BulkOutcome> {
+    let failed = |jid: Option<Jid>, error| BulkOutcome::Failed(jid, error);
     // serde's message may repeat the password.
-    let wanted: Wanted = serde_json::from_slice(line)
-        .map_err(|_| failed(None, wrong("the line is not the JSON that is expected here")))?;
+    let wanted: NewAccountLine = serde_json::from_slice(line)
+        .map_err(|_| failed(None, bad_line("the line is not the JSON that is expected here")))?;
     let jid = Jid::parse(&wanted.jid).ok().filter(|jid| jid.local().is_some() && jid.resource().is_none());
     let Some(jid) = jid else {
-        return Err(failed(None, wrong("the address of an account looks like user@example.org")));
+        return Err(failed(None, bad_line("the address of an account looks like user@example.org")));
     };
     let Some(host) = node.host(jid.domain()) else {
         let text = format!("{} is not served here", jid.domain());
-        return Err(failed(Some(jid), CommandError::new(Why::NotFound, text)));
+        return Err(failed(Some(jid), CommandError::new(CommandErrorKind::NotFound, text)));
     };
     if wanted.password.len() > 3_071 {
-        return Err(failed(Some(jid), wrong("the password is too long")));
+        return Err(failed(Some(jid), bad_line("the password is too long")));
     }
     let most = node.limits().roster_items as usize;
     if wanted.roster.len() > most {
         let text = format!("a roster has at most {most} contacts");
-        return Err(failed(Some(jid), CommandError::new(Why::NotAcceptable, text)));
+        return Err(failed(Some(jid), CommandError::new(CommandErrorKind::NotAcceptable, text)));
     }
     let mut roster = Vec::with_capacity(wanted.roster.len());
     for contact in wanted.roster {
         let address = Jid::parse(&contact.jid).ok().map(|jid| jid.bare().to_jid());
-        let long = contact.groups.iter().chain(&contact.name).any(|text| text.len() > TEXT);
+        let long = contact.groups.iter().chain(&contact.name).any(|text| text.len() > MAX_TEXT_BYTES);
         match address {
-            Some(address) if !long && contact.groups.len() <= GROUPS => roster.push((address, contact)),
-            _ => return Err(failed(Some(jid), wrong("a contact of the roster cannot be one"))),
+            Some(address) if !long && contact.groups.len() <= MAX_GROUPS => roster.push((address, contact)),
+            _ => return Err(failed(Some(jid), bad_line("a contact of the roster cannot be one"))),
         }
     }
-    Ok(Ready { jid, host, password: Secret::new(wanted.password), roster })
+    Ok(ValidatedAccount { jid, host, password: Secret::new(wanted.password), roster })
 }
 
 /// Keys of the password before: a row of accounts with the same one is common.
 #[derive(Default)]
-pub(super) struct Last(Option<(Secret, Arc<[u8]>)>);
+pub(super) struct LastDerivedKeys(Option<(Secret, Arc<[u8]>)>);
 
 /// Creates accounts with their rosters; what became of each, in their order.
-pub(super) async fn create(
+pub(super) async fn create_accounts(
     node: &Arc<Node>,
-    batch: Vec<Ready>,
-    last: &mut Last,
-) -> Result<Vec<Outcome>, CommandError> {
-    let keys = derive(node, &batch, last).await;
+    batch: Vec<ValidatedAccount>,
+    last: &mut LastDerivedKeys,
+) -> Result<Vec<BulkOutcome>, CommandError> {
+    let keys = derive_keys(node, &batch, last).await;
     let (mut outcomes, mut accounts, mut places) = (Vec::new(), Vec::new(), Vec::new());
     for (at, (ready, keys)) in batch.iter().zip(keys).enumerate() {
         match keys {
             Ok(credentials) => {
                 accounts.push(NewAccount { jid: ready.jid.clone(), credentials });
                 places.push(at);
-                outcomes.push(Outcome::Exists(ready.jid.clone()));
+                outcomes.push(BulkOutcome::Exists(ready.jid.clone()));
             }
             Err(text) => {
-                let error = CommandError::new(Why::NotAcceptable, text);
-                outcomes.push(Outcome::Failed(Some(ready.jid.clone()), error));
+                let error = CommandError::new(CommandErrorKind::NotAcceptable, text);
+                outcomes.push(BulkOutcome::Failed(Some(ready.jid.clone()), error));
             }
         }
     }
     let created = node.stores.accounts.create_bulk(accounts).await?;
     let mut new: Vec<(usize, AddressId)> = Vec::new();
     for (at, created) in places.into_iter().zip(created) {
-        if let Created::New(id) = created {
-            outcomes[at] = Outcome::Created(batch[at].jid.clone());
+        if let CreateOutcome::New(id) = created {
+            outcomes[at] = BulkOutcome::Created(batch[at].jid.clone());
             new.push((at, id));
         }
     }
-    rosters(node, &batch, &new).await?;
+    store_rosters(node, &batch, &new).await?;
     for (at, _) in new {
         node.account_created(&batch[at].host, batch[at].jid.as_ref());
     }
     Ok(outcomes)
 }
 
-async fn rosters(node: &Node, batch: &[Ready], new: &[(usize, AddressId)]) -> Result<(), CommandError> {
+async fn store_rosters(
+    node: &Node,
+    batch: &[ValidatedAccount],
+    new: &[(usize, AddressId)],
+) -> Result<(), CommandError> {
     let mut contacts: Vec<Jid> =
         new.iter().flat_map(|(at, _)| &batch[*at].roster).map(|(address, _)| address.clone()).collect();
     contacts.sort_unstable();
@@ -165,14 +169,14 @@ async fn rosters(node: &Node, batch: &[Ready], new: &[(usize, AddressId)]) -> Re
     if contacts.is_empty() {
         return Ok(());
     }
-    let numbers = node.stores.addresses.numbers(&contacts).await?;
+    let numbers = node.stores.addresses.intern_many(&contacts).await?;
     let numbers: HashMap<&str, AddressId> = contacts.iter().map(Jid::as_str).zip(numbers).collect();
-    let item = |(address, contact): &(Jid, Contact)| {
-        let subscription = match contact.subscription.unwrap_or(State::Both) {
-            State::None => Subscription::NONE,
-            State::To => Subscription::TO,
-            State::From => Subscription::FROM,
-            State::Both => Subscription::BOTH,
+    let item = |(address, contact): &(Jid, NewContact)| {
+        let subscription = match contact.subscription.unwrap_or(NewContactSubscription::Both) {
+            NewContactSubscription::None => Subscription::NONE,
+            NewContactSubscription::To => Subscription::TO,
+            NewContactSubscription::From => Subscription::FROM,
+            NewContactSubscription::Both => Subscription::BOTH,
         };
         Some(BulkItem {
             contact: *numbers.get(address.as_str())?,
@@ -189,10 +193,14 @@ async fn rosters(node: &Node, batch: &[Ready], new: &[(usize, AddressId)]) -> Re
     Ok(())
 }
 
-type Keys = Result<Arc<[u8]>, String>;
+type DerivedKeys = Result<Arc<[u8]>, String>;
 
 /// Keys for each of the batch.
-async fn derive(node: &Arc<Node>, batch: &[Ready], last: &mut Last) -> Vec<Keys> {
+async fn derive_keys(
+    node: &Arc<Node>,
+    batch: &[ValidatedAccount],
+    last: &mut LastDerivedKeys,
+) -> Vec<DerivedKeys> {
     // Whether the password is that of the one before.
     let mut jobs: Vec<BoxFuture<'static, Result<Vec<u8>, String>>> = Vec::new();
     let mut of: Vec<Option<usize>> = Vec::with_capacity(batch.len());
@@ -206,13 +214,14 @@ async fn derive(node: &Arc<Node>, batch: &[Ready], last: &mut Last) -> Vec<Keys>
         }
         of.push(job);
     }
-    let done: Vec<Keys> = all(jobs).await.into_iter().map(|keys| keys.map(Into::into)).collect();
+    let done: Vec<DerivedKeys> =
+        join_limited(jobs).await.into_iter().map(|keys| keys.map(Into::into)).collect();
     let keys = |job: &Option<usize>| match (job, &before) {
         (Some(job), _) => done.get(*job).cloned().unwrap_or_else(|| Err("no keys".to_owned())),
         (None, Some((_, keys))) => Ok(keys.clone()),
         (None, None) => Err("no keys".to_owned()),
     };
-    let all: Vec<Keys> = of.iter().map(keys).collect();
+    let all: Vec<DerivedKeys> = of.iter().map(keys).collect();
     if let (Some(ready), Some(keys)) = (batch.last(), all.last()) {
         last.0 = keys.as_ref().ok().map(|keys| (ready.password.clone(), keys.clone()));
     }
@@ -220,7 +229,7 @@ async fn derive(node: &Arc<Node>, batch: &[Ready], last: &mut Last) -> Vec<Keys>
 }
 
 /// Runs jobs, a few at a time, so that a processor stays free for those who chat.
-async fn all<T: Send + Unpin>(jobs: Vec<BoxFuture<'static, T>>) -> Vec<T> {
+async fn join_limited<T: Send + Unpin>(jobs: Vec<BoxFuture<'static, T>>) -> Vec<T> {
     let lanes = std::thread::available_parallelism().map_or(1, |n| n.get().saturating_sub(1)).clamp(1, 16);
     let mut waiting = jobs.into_iter().enumerate();
     let mut running: Vec<(usize, BoxFuture<'static, T>)> = waiting.by_ref().take(lanes).collect();

@@ -3,11 +3,11 @@
 //! The trap: a line that is too long is skipped up to its end, however far that is, and counts as one line.
 
 /// Bytes of one line.
-pub(super) const LONGEST: usize = 1 << 20;
+pub(super) const MAX_LINE_BYTES: usize = 1 << 20;
 
 /// What came in and is not taken yet.
 #[derive(Default)]
-pub(super) struct Lines {
+pub(super) struct LineSplitter {
     bytes: Vec<u8>,
     /// What of it was taken.
     taken: usize,
@@ -19,12 +19,12 @@ pub(super) struct Lines {
 
 /// One line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum BodyLine {
     Text(Vec<u8>),
     TooLong,
 }
 
-impl Lines {
+impl LineSplitter {
     pub(super) fn push(&mut self, piece: &[u8]) {
         self.bytes.drain(..self.taken);
         self.seen -= self.taken;
@@ -36,7 +36,7 @@ impl Lines {
         self.ended = true;
     }
     /// Takes a line that is whole. Blank ones are none.
-    pub(super) fn take(&mut self) -> Option<Line> {
+    pub(super) fn take(&mut self) -> Option<BodyLine> {
         loop {
             let end = self.bytes[self.seen..].iter().position(|b| *b == b'\n').map(|at| self.seen + at);
             let (line, next) = match end {
@@ -46,20 +46,20 @@ impl Lines {
                 }
                 None => {
                     self.seen = self.bytes.len();
-                    if self.bytes.len() - self.taken > LONGEST {
+                    if self.bytes.len() - self.taken > MAX_LINE_BYTES {
                         self.skipping = true;
                         self.taken = self.bytes.len();
                     }
                     return None;
                 }
             };
-            let too_long = std::mem::take(&mut self.skipping) || line.len() > LONGEST;
+            let too_long = std::mem::take(&mut self.skipping) || line.len() > MAX_LINE_BYTES;
             let text = self.bytes[line].trim_ascii();
             (self.taken, self.seen) = (next, next);
             match (too_long, text.is_empty()) {
-                (true, _) => return Some(Line::TooLong),
+                (true, _) => return Some(BodyLine::TooLong),
                 (false, true) => {}
-                (false, false) => return Some(Line::Text(text.to_vec())),
+                (false, false) => return Some(BodyLine::Text(text.to_vec())),
             }
         }
     }
@@ -69,23 +69,23 @@ impl Lines {
 mod tests {
     use super::*;
 
-    fn all(pieces: &[&[u8]]) -> Vec<Line> {
-        let (mut lines, mut out) = (Lines::default(), Vec::new());
+    fn all(pieces: &[&[u8]]) -> Vec<BodyLine> {
+        let (mut lines, mut out) = (LineSplitter::default(), Vec::new());
         for piece in pieces {
             lines.push(piece);
             out.extend(std::iter::from_fn(|| lines.take()));
-            assert!(lines.bytes.len() <= 2 * LONGEST + piece.len());
+            assert!(lines.bytes.len() <= 2 * MAX_LINE_BYTES + piece.len());
         }
         lines.end();
         out.extend(std::iter::from_fn(|| lines.take()));
         out
     }
-    fn text(text: &str) -> Line {
-        Line::Text(text.into())
+    fn text(text: &str) -> BodyLine {
+        BodyLine::Text(text.into())
     }
 
     #[test]
-    fn lines_are_the_same_however_they_are_cut() {
+    fn lines_do_not_depend_on_chunk_boundaries() {
         let whole = b"one\r\n\n  \ntwo\nthree";
         for at in 0..=whole.len() {
             let (left, right) = whole.split_at(at);
@@ -98,16 +98,16 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_costs_no_more_than_a_long_one() {
+    fn an_unterminated_line_is_bounded() {
         let piece = vec![b'x'; 100_000];
         let mut pieces: Vec<&[u8]> = vec![b"a\n"];
         pieces.extend(std::iter::repeat_n(piece.as_slice(), 300));
         pieces.push(b"\nb\n");
-        assert_eq!(all(&pieces), [text("a"), Line::TooLong, text("b")]);
+        assert_eq!(all(&pieces), [text("a"), BodyLine::TooLong, text("b")]);
         pieces.pop();
-        assert_eq!(all(&pieces), [text("a"), Line::TooLong]);
-        let mut exact = vec![b'y'; LONGEST];
+        assert_eq!(all(&pieces), [text("a"), BodyLine::TooLong]);
+        let mut exact = vec![b'y'; MAX_LINE_BYTES];
         exact.push(b'\n');
-        assert_eq!(all(&[&exact]), [Line::Text(vec![b'y'; LONGEST])]);
+        assert_eq!(all(&[&exact]), [BodyLine::Text(vec![b'y'; MAX_LINE_BYTES])]);
     }
 }

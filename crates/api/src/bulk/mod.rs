@@ -1,7 +1,7 @@
 //! `POST /api/v1/accounts/bulk`: accounts with rosters, a line of JSON each, any number of them in one call.
 //!
 //! The answer is a stream of lines as well, and it drives everything: each time more of it is wanted, as much of the request
-//! is read as makes a [`BATCH`], that is stored, and its lines are the next piece. So neither side can fill the memory, and a
+//! is read as makes a [`BATCH_ACCOUNTS`], that is stored, and its lines are the next piece. So neither side can fill the memory, and a
 //! client that goes away ends it after the batch that is under way.
 //!
 //! What is there already is left as it is, so a call that broke off may be repeated; of accounts that were created by the
@@ -27,30 +27,30 @@ use futures_core::Stream;
 use http_body_util::BodyExt as _;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use throng_core::command::{Caller, CommandError, Scope, Why};
+use throng_core::command::{Caller, CommandError, CommandErrorKind, TokenScope};
 
-use crate::extract::Asked;
-use crate::operation::{Access, Gives, Operation, Takes};
+use crate::extract::QueryParams;
+use crate::operation::{Access, ApiOperation, RequestBody, ResponseBody};
 use crate::{Api, Problem, auth};
-use batch::{Last, Outcome, Ready};
-use lines::{Line, Lines};
+use batch::{BulkOutcome, LastDerivedKeys, ValidatedAccount};
+use lines::{BodyLine, LineSplitter};
 
 /// Accounts that are stored together.
-const BATCH: usize = 500;
+const BATCH_ACCOUNTS: usize = 500;
 /// Bytes of lines that are held at most, besides the one that is read.
 const BATCH_BYTES: usize = 2 << 20;
 /// Calls at a time.
-const CALLS: usize = 2;
+const MAX_CONCURRENT_CALLS: usize = 2;
 
 /// The operations of this file.
-pub(crate) fn operations() -> Vec<Operation> {
+pub(crate) fn operations() -> Vec<ApiOperation> {
     let results = json!({ "type": "string", "enum": ["all", "failed"], "default": "all" });
     vec![
-        Operation::new(Method::POST, "/accounts/bulk", "addAccounts", Access::May(Scope::Accounts), run)
+        ApiOperation::new(Method::POST, "/accounts/bulk", "addAccounts", Access::Scoped(TokenScope::Accounts), run)
             .summary("Adds any number of accounts with their rosters, a line each; what became of each is streamed back.")
             .query("results", results, "Whether only failures have lines in the answer, besides the last one.")
-            .takes(Takes::Lines("BulkAccount"))
-            .gives(200, Gives::Lines("BulkResult"), "A line for each account, and one at the end for all of them."),
+            .request_body(RequestBody::JsonLines("BulkAccount"))
+            .response(200, ResponseBody::JsonLines("BulkResult"), "A line for each account, and one at the end for all of them."),
     ]
 }
 
@@ -107,13 +107,13 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
 }
 
 #[derive(Deserialize)]
-struct Wanted {
-    results: Option<Results>,
+struct BulkQuery {
+    results: Option<BulkResultFilter>,
 }
 
 #[derive(Clone, Copy, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-enum Results {
+enum BulkResultFilter {
     #[default]
     All,
     Failed,
@@ -121,8 +121,8 @@ enum Results {
 
 async fn run(
     State(api): State<Arc<Api>>,
-    caller: auth::Caller,
-    Asked(wanted): Asked<Wanted>,
+    caller: auth::ApiCaller,
+    QueryParams(wanted): QueryParams<BulkQuery>,
     request: Request,
 ) -> Result<Response, Problem> {
     let kind = request.headers().get(header::CONTENT_TYPE).map(|v| v.as_bytes()).unwrap_or_default();
@@ -131,82 +131,86 @@ async fn run(
         let text = "the request must be application/x-ndjson";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "bad-request", text));
     }
-    let Some(place) = Place::enter(&api) else {
-        return Err(CommandError::new(Why::Unavailable, "other accounts are being added; try again").into());
+    let Some(place) = BulkCallPermit::try_acquire(&api) else {
+        return Err(CommandError::new(
+            CommandErrorKind::Unavailable,
+            "other accounts are being added; try again",
+        )
+        .into());
     };
-    let call = Call {
+    let call = BulkCall {
         api: api.clone(),
-        caller: caller.as_command(),
+        caller: caller.to_command_caller(),
         body: request.into_body(),
-        lines: Lines::default(),
-        last: Last::default(),
-        quiet: wanted.results.unwrap_or_default() == Results::Failed,
+        lines: LineSplitter::default(),
+        last: LastDerivedKeys::default(),
+        failures_only: wanted.results.unwrap_or_default() == BulkResultFilter::Failed,
         line: 0,
-        counts: Counts::default(),
-        over: false,
+        counts: BulkCounts::default(),
+        finished: false,
         _place: place,
     };
-    let body = Body::from_stream(Pieces { idle: Some(Box::new(call)), work: None });
+    let body = Body::from_stream(BulkResponseStream { idle: Some(Box::new(call)), work: None });
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response())
 }
 
 /// One of the calls that are under way.
-struct Place(Arc<Api>);
+struct BulkCallPermit(Arc<Api>);
 
-impl Place {
-    fn enter(api: &Arc<Api>) -> Option<Place> {
+impl BulkCallPermit {
+    fn try_acquire(api: &Arc<Api>) -> Option<BulkCallPermit> {
         let before = api.bulk.fetch_add(1, Ordering::AcqRel);
-        let place = Place(api.clone());
-        (before < CALLS).then_some(place)
+        let place = BulkCallPermit(api.clone());
+        (before < MAX_CONCURRENT_CALLS).then_some(place)
     }
 }
 
-impl Drop for Place {
+impl Drop for BulkCallPermit {
     fn drop(&mut self) {
         self.0.bulk.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 /// Calls that are under way.
-pub(crate) type Calls = AtomicUsize;
+pub(crate) type ActiveBulkCalls = AtomicUsize;
 
 #[derive(Default)]
-struct Counts {
+struct BulkCounts {
     created: u64,
     exists: u64,
     failed: u64,
 }
 
 /// A call that is under way.
-struct Call {
+struct BulkCall {
     api: Arc<Api>,
     caller: Caller,
     body: Body,
-    lines: Lines,
-    last: Last,
-    quiet: bool,
+    lines: LineSplitter,
+    last: LastDerivedKeys,
+    failures_only: bool,
     line: u64,
-    counts: Counts,
-    over: bool,
-    _place: Place,
+    counts: BulkCounts,
+    finished: bool,
+    _place: BulkCallPermit,
 }
 
-impl Call {
+impl BulkCall {
     /// The next piece of the answer; nothing at the end.
-    async fn step(&mut self) -> Option<Vec<u8>> {
-        if self.over {
+    async fn next_chunk(&mut self) -> Option<Vec<u8>> {
+        if self.finished {
             return None;
         }
         let mut out = Vec::new();
-        while out.is_empty() && !self.over {
-            let (lines, more) = match self.gather().await {
+        while out.is_empty() && !self.finished {
+            let (lines, more) = match self.read_batch().await {
                 Ok(gathered) => gathered,
                 Err(error) => {
                     self.end("stopped", Some(&error), &mut out);
                     break;
                 }
             };
-            if let Err(error) = self.store(lines, &mut out).await {
+            if let Err(error) = self.store_batch(lines, &mut out).await {
                 self.end("stopped", Some(&error), &mut out);
                 break;
             }
@@ -218,21 +222,21 @@ impl Call {
     }
 
     /// Lines for one batch, and whether there may be more.
-    async fn gather(&mut self) -> Result<(Vec<Line>, bool), CommandError> {
+    async fn read_batch(&mut self) -> Result<(Vec<BodyLine>, bool), CommandError> {
         let (mut lines, mut bytes) = (Vec::new(), 0);
         loop {
-            while lines.len() < BATCH && bytes < BATCH_BYTES {
+            while lines.len() < BATCH_ACCOUNTS && bytes < BATCH_BYTES {
                 let Some(line) = self.lines.take() else { break };
-                bytes += if let Line::Text(text) = &line { text.len() } else { 0 };
+                bytes += if let BodyLine::Text(text) = &line { text.len() } else { 0 };
                 lines.push(line);
             }
-            if lines.len() == BATCH || bytes >= BATCH_BYTES {
+            if lines.len() == BATCH_ACCOUNTS || bytes >= BATCH_BYTES {
                 return Ok((lines, true));
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => frame.data_ref().into_iter().for_each(|piece| self.lines.push(piece)),
                 Some(Err(_)) => {
-                    return Err(CommandError::new(Why::Invalid, "the request broke off"));
+                    return Err(CommandError::new(CommandErrorKind::Invalid, "the request broke off"));
                 }
                 None => {
                     self.lines.end();
@@ -244,19 +248,20 @@ impl Call {
         }
     }
 
-    async fn store(&mut self, lines: Vec<Line>, out: &mut Vec<u8>) -> Result<(), CommandError> {
+    async fn store_batch(&mut self, lines: Vec<BodyLine>, out: &mut Vec<u8>) -> Result<(), CommandError> {
         let node = self.api.node.clone();
-        let mut ready: Vec<(u64, Ready)> = Vec::with_capacity(lines.len());
-        let mut outcomes: Vec<(u64, Outcome)> = Vec::with_capacity(lines.len());
+        let mut ready: Vec<(u64, ValidatedAccount)> = Vec::with_capacity(lines.len());
+        let mut outcomes: Vec<(u64, BulkOutcome)> = Vec::with_capacity(lines.len());
         for line in lines {
             self.line += 1;
             let read = match &line {
-                Line::Text(text) => {
-                    batch::read(&node, text).and_then(|one| one.permitted(&node, &self.caller))
+                BodyLine::Text(text) => {
+                    batch::parse_line(&node, text).and_then(|one| one.authorize(&node, &self.caller))
                 }
-                Line::TooLong => {
-                    let error = CommandError::new(Why::NotAcceptable, "the line is longer than allowed");
-                    Err(Outcome::Failed(None, error))
+                BodyLine::TooLong => {
+                    let error =
+                        CommandError::new(CommandErrorKind::NotAcceptable, "the line is longer than allowed");
+                    Err(BulkOutcome::Failed(None, error))
                 }
             };
             match read {
@@ -264,27 +269,27 @@ impl Call {
                 Err(outcome) => outcomes.push((self.line, outcome)),
             }
         }
-        let (numbers, ready): (Vec<u64>, Vec<Ready>) = ready.into_iter().unzip();
-        let created = batch::create(&node, ready, &mut self.last).await;
+        let (numbers, ready): (Vec<u64>, Vec<ValidatedAccount>) = ready.into_iter().unzip();
+        let created = batch::create_accounts(&node, ready, &mut self.last).await;
         let result = created.map(|created| outcomes.extend(numbers.into_iter().zip(created)));
         outcomes.sort_unstable_by_key(|(line, _)| *line);
         for (line, outcome) in outcomes {
-            self.tell(line, &outcome, out);
+            self.report_line(line, &outcome, out);
         }
         result
     }
 
-    fn tell(&mut self, line: u64, outcome: &Outcome, out: &mut Vec<u8>) {
+    fn report_line(&mut self, line: u64, outcome: &BulkOutcome, out: &mut Vec<u8>) {
         let value = match outcome {
-            Outcome::Created(jid) => {
+            BulkOutcome::Created(jid) => {
                 self.counts.created += 1;
                 json!({ "line": line, "result": "created", "jid": jid.as_str() })
             }
-            Outcome::Exists(jid) => {
+            BulkOutcome::Exists(jid) => {
                 self.counts.exists += 1;
                 json!({ "line": line, "result": "exists", "jid": jid.as_str() })
             }
-            Outcome::Failed(jid, error) => {
+            BulkOutcome::Failed(jid, error) => {
                 self.counts.failed += 1;
                 let condition = error.condition().as_str();
                 let mut value =
@@ -295,34 +300,34 @@ impl Call {
                 value
             }
         };
-        if !self.quiet || matches!(outcome, Outcome::Failed(..)) {
+        if !self.failures_only || matches!(outcome, BulkOutcome::Failed(..)) {
             write(&value, out);
         }
     }
 
     /// The last line, and that of the audit log.
     fn end(&mut self, result: &str, error: Option<&CommandError>, out: &mut Vec<u8>) {
-        let Counts { created, exists, failed } = self.counts;
+        let BulkCounts { created, exists, failed } = self.counts;
         let mut value = json!({ "result": result, "created": created, "exists": exists, "failed": failed });
         if let Some(error) = error {
             value["condition"] = json!(error.condition().as_str());
             value["detail"] = json!(error.text);
         }
         write(&value, out);
-        self.note(error.map_or("done", |e| e.condition().as_str()));
+        self.audit(error.map_or("done", |e| e.condition().as_str()));
     }
 
-    fn note(&mut self, outcome: &str) {
-        self.over = true;
+    fn audit(&mut self, outcome: &str) {
+        self.finished = true;
         let on = format!("{} accounts", self.counts.created);
         self.api.node.audit(&self.caller, "account bulk", &on, outcome);
     }
 }
 
-impl Drop for Call {
+impl Drop for BulkCall {
     fn drop(&mut self) {
-        if !self.over {
-            self.note("given up");
+        if !self.finished {
+            self.audit("given up");
         }
     }
 }
@@ -333,22 +338,22 @@ fn write(value: &Value, out: &mut Vec<u8>) {
 }
 
 /// A call after a step, and the piece that it made.
-type Stepped = (Box<Call>, Option<Vec<u8>>);
+type StepResult = (Box<BulkCall>, Option<Vec<u8>>);
 
 /// The answer: whenever a piece is wanted, the call takes a step.
-struct Pieces {
-    idle: Option<Box<Call>>,
-    work: Option<BoxFuture<'static, Stepped>>,
+struct BulkResponseStream {
+    idle: Option<Box<BulkCall>>,
+    work: Option<BoxFuture<'static, StepResult>>,
 }
 
-impl Stream for Pieces {
+impl Stream for BulkResponseStream {
     type Item = Result<Bytes, std::convert::Infallible>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         if let Some(mut call) = this.idle.take() {
             this.work = Some(Box::pin(async move {
-                let piece = call.step().await;
+                let piece = call.next_chunk().await;
                 (call, piece)
             }));
         }

@@ -17,32 +17,32 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use jid::Jid;
 use serde_json::Value;
-use testkit::Engine;
-use throng_api::{Api, Peer};
+use testkit::TestNode;
+use throng_api::{Api, RequestPeer};
 use throng_core::feature::Feature;
 use tower::ServiceExt as _;
 
 pub const ADMIN: &str = "admin@example.com";
 pub const PASSWORD: &str = "R0m30 and juli3t";
-pub const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
+pub const CLIENT_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
 
 /// A process around the node, as far as routes ask for it.
-pub struct Process;
+pub struct FakeServerProcess;
 
-impl throng_api::Machine for Process {
+impl throng_api::ServerProcess for FakeServerProcess {
     fn ready(&self) -> bool {
         true
     }
     fn metrics(&self) -> Result<String, std::fmt::Error> {
         Ok("# EOF\n".to_owned())
     }
-    fn figures(&self) -> Value {
+    fn status_json(&self) -> Value {
         Value::Null
     }
-    fn vitals(&self) -> throng_api::Vitals {
-        throng_api::Vitals { memory_bytes: 5_000_000, ..throng_api::Vitals::default() }
+    fn node_stats(&self) -> throng_api::NodeStats {
+        throng_api::NodeStats { memory_bytes: 5_000_000, ..throng_api::NodeStats::default() }
     }
-    fn log(&self) -> Arc<throng_api::log::Ring> {
+    fn log(&self) -> Arc<throng_api::log::LogBuffer> {
         Arc::default()
     }
     fn modules(&self) -> &'static [&'static Feature] {
@@ -60,21 +60,21 @@ impl throng_api::Machine for Process {
 }
 
 /// A node with its API.
-pub struct World {
-    pub engine: Engine,
+pub struct ApiFixture {
+    pub engine: TestNode,
     pub api: Arc<Api>,
     pub router: Router,
 }
 
 /// An answer.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ApiReply {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub text: String,
 }
 
-impl Answer {
+impl ApiReply {
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text))
     }
@@ -92,16 +92,16 @@ impl Answer {
 }
 
 /// A request in words: method, path, headers as `name: value`, body.
-pub struct Ask<'a> {
+pub struct ApiRequest<'a> {
     pub line: String,
     pub headers: Vec<(&'a str, String)>,
     pub body: Body,
-    pub peer: Peer,
+    pub peer: RequestPeer,
 }
 
-pub fn ask<'a>(line: &str) -> Ask<'a> {
-    let peer = Peer { address: HERE, secure: true, proxied: false };
-    Ask {
+pub fn api_request<'a>(line: &str) -> ApiRequest<'a> {
+    let peer = RequestPeer { address: CLIENT_ADDRESS, secure: true, proxied: false };
+    ApiRequest {
         line: line.to_owned(),
         headers: vec![("host", "console.example".to_owned())],
         body: Body::empty(),
@@ -109,34 +109,34 @@ pub fn ask<'a>(line: &str) -> Ask<'a> {
     }
 }
 
-impl<'a> Ask<'a> {
-    pub fn header(mut self, name: &'a str, value: impl Into<String>) -> Ask<'a> {
+impl<'a> ApiRequest<'a> {
+    pub fn header(mut self, name: &'a str, value: impl Into<String>) -> ApiRequest<'a> {
         self.headers.push((name, value.into()));
         self
     }
-    pub fn json(mut self, value: Value) -> Ask<'a> {
+    pub fn json(mut self, value: Value) -> ApiRequest<'a> {
         self.body = Body::from(value.to_string());
         self.header("content-type", "application/json")
     }
-    pub fn text(mut self, kind: &str, text: impl Into<Body>) -> Ask<'a> {
+    pub fn text(mut self, kind: &str, text: impl Into<Body>) -> ApiRequest<'a> {
         self.body = text.into();
         self.header("content-type", kind)
     }
-    pub fn by(self, who: &Signed) -> Ask<'a> {
+    pub fn signed_in_as(self, who: &SignedInUser) -> ApiRequest<'a> {
         self.header("cookie", format!("throng_session={}", who.cookie))
             .header("x-csrf-token", who.csrf.clone())
     }
-    pub fn bearer(self, secret: &str) -> Ask<'a> {
+    pub fn bearer(self, secret: &str) -> ApiRequest<'a> {
         self.header("authorization", format!("Bearer {secret}"))
     }
-    pub fn from(mut self, address: &str) -> Ask<'a> {
+    pub fn from(mut self, address: &str) -> ApiRequest<'a> {
         self.peer.address = address.parse().unwrap();
         self
     }
-    pub async fn to(self, world: &World) -> Answer {
-        self.at(&world.router).await
+    pub async fn send_to(self, world: &ApiFixture) -> ApiReply {
+        self.send_to_router(&world.router).await
     }
-    pub async fn at(self, router: &Router) -> Answer {
+    pub async fn send_to_router(self, router: &Router) -> ApiReply {
         let (method, path) = self.line.split_once(' ').unwrap();
         let mut request = Request::builder().method(method).uri(path).extension(self.peer);
         for (name, value) in self.headers {
@@ -146,50 +146,50 @@ impl<'a> Ask<'a> {
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         let text = String::from_utf8(bytes.to_vec()).unwrap();
-        Answer { status: parts.status, headers: parts.headers, text }
+        ApiReply { status: parts.status, headers: parts.headers, text }
     }
 }
 
 /// Somebody who signed in.
 #[derive(Clone, Debug)]
-pub struct Signed {
+pub struct SignedInUser {
     pub cookie: String,
     pub csrf: String,
 }
 
-impl World {
-    pub async fn new(features: &[&'static Feature]) -> World {
-        let engine = Engine::new(features);
+impl ApiFixture {
+    pub async fn new(features: &[&'static Feature]) -> ApiFixture {
+        let engine = TestNode::new(features);
         engine.node.set_admins([Jid::parse(ADMIN).unwrap()]);
-        let world = World::of(engine);
+        let world = ApiFixture::of(engine);
         world.account(ADMIN, PASSWORD).await;
         world
     }
-    pub fn of(engine: Engine) -> World {
-        let api = Api::new(engine.node.clone(), Arc::new(Process));
+    pub fn of(engine: TestNode) -> ApiFixture {
+        let api = Api::new(engine.node.clone(), Arc::new(FakeServerProcess));
         let router = throng_api::router(api.clone());
-        World { engine, api, router }
+        ApiFixture { engine, api, router }
     }
     pub async fn account(&self, jid: &str, password: &str) {
         let jid = Jid::parse(jid).unwrap();
         self.engine.stores.accounts.create(&jid, password.as_bytes()).await.unwrap();
     }
-    pub async fn try_sign_in(&self, jid: &str, password: &str) -> Answer {
+    pub async fn try_sign_in(&self, jid: &str, password: &str) -> ApiReply {
         let body = serde_json::json!({ "jid": jid, "password": password });
-        ask("POST /api/v1/session").json(body).to(self).await
+        api_request("POST /api/v1/session").json(body).send_to(self).await
     }
-    pub async fn sign_in(&self) -> Signed {
-        signed(&self.try_sign_in(ADMIN, PASSWORD).await)
+    pub async fn sign_in(&self) -> SignedInUser {
+        signed_in_user(&self.try_sign_in(ADMIN, PASSWORD).await)
     }
-    pub async fn token(&self, name: &str, scopes: &[throng_api::auth::Scope]) -> String {
-        let scopes = throng_api::auth::Scopes::of(scopes.iter().copied());
+    pub async fn token(&self, name: &str, scopes: &[throng_api::auth::TokenScope]) -> String {
+        let scopes = throng_api::auth::Scopes::from_scopes(scopes.iter().copied());
         self.api.tokens.add(name, scopes, 0, None).await.unwrap().0
     }
 }
 
-pub fn signed(answer: &Answer) -> Signed {
+pub fn signed_in_user(answer: &ApiReply) -> SignedInUser {
     assert_eq!(answer.status, 201, "{answer:?}");
     let cookie = answer.header("set-cookie").strip_prefix("throng_session=").unwrap();
     let cookie = cookie.split(';').next().unwrap().to_owned();
-    Signed { cookie, csrf: answer.json()["csrf"].as_str().unwrap().to_owned() }
+    SignedInUser { cookie, csrf: answer.json()["csrf"].as_str().unwrap().to_owned() }
 }

@@ -2,7 +2,7 @@
 
 /// The type of a field.
 #[derive(Clone, Copy, Debug)]
-pub enum FieldKind {
+pub enum CommandFieldKind {
     /// One address.
     Jid,
     /// Addresses, each once.
@@ -22,34 +22,36 @@ pub enum FieldKind {
     /// One of these: value and name for people.
     Choice(&'static [(&'static str, &'static str)]),
     /// Rows, only in output.
-    Table(&'static [Field]),
+    Table(&'static [CommandField]),
 }
 
-impl FieldKind {
+impl CommandFieldKind {
     /// A word for the documentation.
     pub fn describe(&self) -> String {
         match self {
-            FieldKind::Jid => "address".to_owned(),
-            FieldKind::Jids => "addresses".to_owned(),
-            FieldKind::Text => "text".to_owned(),
-            FieldKind::Secret => "secret".to_owned(),
-            FieldKind::Lines => "lines of text".to_owned(),
-            FieldKind::Int(low, high, _) => format!("{low} to {high}"),
-            FieldKind::Count(most, _) => format!("1 to {most}, or none"),
-            FieldKind::Bool => "true or false".to_owned(),
-            FieldKind::Choice(list) => list.iter().map(|(value, _)| *value).collect::<Vec<_>>().join(", "),
-            FieldKind::Table(_) => "table".to_owned(),
+            CommandFieldKind::Jid => "address".to_owned(),
+            CommandFieldKind::Jids => "addresses".to_owned(),
+            CommandFieldKind::Text => "text".to_owned(),
+            CommandFieldKind::Secret => "secret".to_owned(),
+            CommandFieldKind::Lines => "lines of text".to_owned(),
+            CommandFieldKind::Int(low, high, _) => format!("{low} to {high}"),
+            CommandFieldKind::Count(most, _) => format!("1 to {most}, or none"),
+            CommandFieldKind::Bool => "true or false".to_owned(),
+            CommandFieldKind::Choice(list) => {
+                list.iter().map(|(value, _)| *value).collect::<Vec<_>>().join(", ")
+            }
+            CommandFieldKind::Table(_) => "table".to_owned(),
         }
     }
     /// Whether it may have several values.
     pub const fn is_multi(&self) -> bool {
-        matches!(self, FieldKind::Jids | FieldKind::Lines)
+        matches!(self, CommandFieldKind::Jids | CommandFieldKind::Lines)
     }
 }
 
 /// A field.
 #[derive(Clone, Copy, Debug)]
-pub struct Field {
+pub struct CommandField {
     /// Its name on the command line and in JSON.
     pub name: &'static str,
     /// Its name in data forms: `accountjid`.
@@ -57,7 +59,7 @@ pub struct Field {
     /// Its name for people.
     pub label: &'static str,
     /// Its type.
-    pub kind: FieldKind,
+    pub kind: CommandFieldKind,
     /// Whether it must have a value.
     pub required: bool,
     /// What counts if it has none; empty for nothing.
@@ -68,32 +70,37 @@ pub struct Field {
     pub stage: u8,
 }
 
-impl Field {
+impl CommandField {
     /// A field that may be left out.
-    pub const fn new(name: &'static str, var: &'static str, label: &'static str, kind: FieldKind) -> Field {
-        Field { name, var, label, kind, required: false, default: "", doc: "", stage: 0 }
+    pub const fn new(
+        name: &'static str,
+        var: &'static str,
+        label: &'static str,
+        kind: CommandFieldKind,
+    ) -> CommandField {
+        CommandField { name, var, label, kind, required: false, default: "", doc: "", stage: 0 }
     }
     /// It must have a value.
     #[must_use]
-    pub const fn required(mut self) -> Field {
+    pub const fn required(mut self) -> CommandField {
         self.required = true;
         self
     }
     /// What counts if it has none.
     #[must_use]
-    pub const fn default(mut self, value: &'static str) -> Field {
+    pub const fn default(mut self, value: &'static str) -> CommandField {
         self.default = value;
         self
     }
     /// More for people.
     #[must_use]
-    pub const fn doc(mut self, doc: &'static str) -> Field {
+    pub const fn doc(mut self, doc: &'static str) -> CommandField {
         self.doc = doc;
         self
     }
     /// It is asked for at a later stage.
     #[must_use]
-    pub const fn stage(mut self, stage: u8) -> Field {
+    pub const fn stage(mut self, stage: u8) -> CommandField {
         self.stage = stage;
         self
     }

@@ -2,12 +2,12 @@
 //!
 //! A [`Command`] says everything that an interface has to know: names, fields in and out, and who may use it. A feature declares
 //! its commands in [`crate::feature::Feature::commands`] and registers what they do with
-//! [`crate::feature::Builder::command`]. Doors (XEP-0050, the command line, HTTP) read values by [`Command::read`] and use
+//! [`crate::feature::FeatureBuilder::command`]. Doors (XEP-0050, the command line, HTTP) read values by [`Command::parse_input`] and use
 //! the command by [`Node::run_command`], so that rights, checks, errors and the log are the same behind each of them.
 //!
 //! Left out: the doors, which know XML, JSON or words.
 //!
-//! The trap: values of [`FieldKind::Secret`] must never be printed, and nothing of them may stand in an error. They travel
+//! The trap: values of [`CommandFieldKind::Secret`] must never be printed, and nothing of them may stand in an error. They travel
 //! as [`base::Secret`], which prints as stars; keep them so until they are derived.
 
 mod error;
@@ -22,12 +22,12 @@ use std::sync::Arc;
 use base::spawn::BoxFuture;
 use jid::Jid;
 
-pub use error::{CommandError, Why};
-pub use field::{Field, FieldKind};
-pub use input::{Given, Input, Key};
-pub use output::{Output, Row, Shown};
-pub use scope::Scope;
-pub use table::{Commands, Entry};
+pub use error::{CommandError, CommandErrorKind};
+pub use field::{CommandField, CommandFieldKind};
+pub use input::{CommandInput, FieldNaming, RawArguments};
+pub use output::{CommandOutput, OutputRow, OutputValue};
+pub use scope::TokenScope;
+pub use table::{CommandEntry, Commands};
 
 use crate::host::Host;
 use crate::node::Node;
@@ -59,13 +59,13 @@ pub struct Command {
     /// Whether it changes anything; what only reads is safe to repeat.
     pub changes: bool,
     /// What a token must be for that changes something with it; see [`Command::needs`].
-    pub scope: Scope,
+    pub scope: TokenScope,
     /// `FORM_TYPE` of its forms (XEP-0068); empty for none.
     pub form_type: &'static str,
     /// What it is given.
-    pub input: &'static [Field],
+    pub input: &'static [CommandField],
     /// What it answers.
-    pub output: &'static [Field],
+    pub output: &'static [CommandField],
 }
 
 impl Command {
@@ -77,29 +77,29 @@ impl Command {
         doc: "",
         role: Role::Administrator,
         changes: true,
-        scope: Scope::Admin,
+        scope: TokenScope::Admin,
         form_type: "",
         input: &[],
         output: &[],
     };
 
     /// What a token must be for.
-    pub const fn needs(&self) -> Scope {
-        if self.changes { self.scope } else { Scope::Read }
+    pub const fn needs(&self) -> TokenScope {
+        if self.changes { self.scope } else { TokenScope::Read }
     }
     /// The number of stages in which its fields are asked for; zero if it has none.
     pub fn stages(&self) -> u8 {
         self.input.iter().map(|f| f.stage + 1).max().unwrap_or(0)
     }
     /// The fields of one stage.
-    pub fn stage(&self, stage: u8) -> impl Iterator<Item = &'static Field> + use<> {
+    pub fn stage(&self, stage: u8) -> impl Iterator<Item = &'static CommandField> + use<> {
         self.input.iter().filter(move |f| f.stage == stage)
     }
 }
 
 /// Whose wish it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum CallerIdentity {
     /// A local user, as its stream or another proof of its password says.
     Account(Jid),
     /// Whoever may open the admin socket: the system's user that runs the node.
@@ -108,7 +108,7 @@ pub enum Who {
     Token {
         /// As the log names it: `token:backup`.
         name: String,
-        /// It has the scope [`Scope::Admin`].
+        /// It has the scope [`TokenScope::Admin`].
         admin: bool,
     },
 }
@@ -117,7 +117,7 @@ pub enum Who {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// Whose wish it is.
-    pub who: Who,
+    pub identity: CallerIdentity,
     /// The interface, for the log: `xmpp`, `socket`, `http`.
     pub interface: &'static str,
     /// The client's address for the log, where the interface knows it.
@@ -127,28 +127,28 @@ pub struct Caller {
 impl Caller {
     /// A user through XMPP.
     pub fn xmpp(jid: Jid) -> Caller {
-        Caller { who: Who::Account(jid), interface: "xmpp", from: String::new() }
+        Caller { identity: CallerIdentity::Account(jid), interface: "xmpp", from: String::new() }
     }
     /// The operator through the admin socket.
     pub fn operator() -> Caller {
-        Caller { who: Who::Operator, interface: "socket", from: String::new() }
+        Caller { identity: CallerIdentity::Operator, interface: "socket", from: String::new() }
     }
     /// Whether it may change an administrator's account: whoever sets an administrator's password becomes one.
     pub fn may_change_admins(&self) -> bool {
-        !matches!(self.who, Who::Token { admin: false, .. })
+        !matches!(self.identity, CallerIdentity::Token { admin: false, .. })
     }
     /// For people.
     pub fn name(&self) -> &str {
-        match &self.who {
-            Who::Account(jid) => jid.as_str(),
-            Who::Operator => "operator",
-            Who::Token { name, .. } => name,
+        match &self.identity {
+            CallerIdentity::Account(jid) => jid.as_str(),
+            CallerIdentity::Operator => "operator",
+            CallerIdentity::Token { name, .. } => name,
         }
     }
 }
 
 /// A command that is carried out. It owns all it needs.
-pub struct Call {
+pub struct CommandCall {
     /// The node.
     pub node: Arc<Node>,
     /// The host whose command it is.
@@ -156,41 +156,49 @@ pub struct Call {
     /// Who wants it.
     pub caller: Caller,
     /// Checked values.
-    pub input: Input,
+    pub input: CommandInput,
 }
 
 /// What a command answers, later.
-pub type CommandFuture = BoxFuture<'static, Result<Output, CommandError>>;
+pub type CommandFuture = BoxFuture<'static, Result<CommandOutput, CommandError>>;
 
-/// Carries a command out. A function that takes a [`Call`] and returns a [`CommandFuture`] is one.
+/// Carries a command out. A function that takes a [`CommandCall`] and returns a [`CommandFuture`] is one.
 pub trait CommandHandler: Send + Sync {
-    /// Begins. Must not block; what takes long gives way with [`breathe`].
-    fn run(&self, call: Call) -> CommandFuture;
+    /// Begins. Must not block; what takes long gives way with [`yield_now`].
+    fn run(&self, call: CommandCall) -> CommandFuture;
 }
 
 impl<F> CommandHandler for F
 where
-    F: Fn(Call) -> CommandFuture + Send + Sync,
+    F: Fn(CommandCall) -> CommandFuture + Send + Sync,
 {
-    fn run(&self, call: Call) -> CommandFuture {
+    fn run(&self, call: CommandCall) -> CommandFuture {
         self(call)
     }
 }
 
 /// The values that fields have at present, by name of the field: a form that edits shows them.
-pub type Present = Vec<(&'static str, Vec<String>)>;
+pub type CurrentValues = Vec<(&'static str, Vec<String>)>;
 
 /// Reads present values. Only asked for somebody who may use the command.
-pub trait CommandPresent: Send + Sync {
+pub trait CurrentValuesReader: Send + Sync {
     /// Begins.
-    fn read(&self, node: &Arc<Node>, host: &Arc<Host>) -> BoxFuture<'static, Result<Present, CommandError>>;
+    fn read(
+        &self,
+        node: &Arc<Node>,
+        host: &Arc<Host>,
+    ) -> BoxFuture<'static, Result<CurrentValues, CommandError>>;
 }
 
-impl<F> CommandPresent for F
+impl<F> CurrentValuesReader for F
 where
-    F: Fn(&Arc<Node>, &Arc<Host>) -> BoxFuture<'static, Result<Present, CommandError>> + Send + Sync,
+    F: Fn(&Arc<Node>, &Arc<Host>) -> BoxFuture<'static, Result<CurrentValues, CommandError>> + Send + Sync,
 {
-    fn read(&self, node: &Arc<Node>, host: &Arc<Host>) -> BoxFuture<'static, Result<Present, CommandError>> {
+    fn read(
+        &self,
+        node: &Arc<Node>,
+        host: &Arc<Host>,
+    ) -> BoxFuture<'static, Result<CurrentValues, CommandError>> {
         self(node, host)
     }
 }
@@ -198,7 +206,7 @@ where
 impl Node {
     /// Whether somebody may use a command of a host.
     pub fn may_use(&self, host: &Host, command: &Command, caller: &Caller) -> bool {
-        let Who::Account(jid) = &caller.who else { return true };
+        let CallerIdentity::Account(jid) = &caller.identity else { return true };
         let jid = jid.as_ref();
         match command.role {
             Role::Administrator => self.is_admin(jid) && !self.is_guest(jid),
@@ -209,8 +217,8 @@ impl Node {
     /// Whether somebody is connected who has no account: what it is called, it may have chosen.
     fn is_guest(&self, jid: jid::JidRef<'_>) -> bool {
         let mut guest = false;
-        if let Some(account) = self.table.find(jid) {
-            account.each_session(|session| guest |= session.flags.has(flags::EPHEMERAL));
+        if let Some(account) = self.routing_table.find(jid) {
+            account.for_each_session(|session| guest |= session.flags.has(flags::EPHEMERAL));
         }
         guest
     }
@@ -222,13 +230,18 @@ impl Node {
     pub fn run_command(
         self: &Arc<Self>,
         host: &Arc<Host>,
-        entry: &Entry,
+        entry: &CommandEntry,
         caller: Caller,
-        input: Input,
+        input: CommandInput,
     ) -> CommandFuture {
         let command = entry.command;
-        let mut audit =
-            Line { node: self.clone(), caller: caller.clone(), command, on: input.subjects(), done: false };
+        let mut audit = AuditLine {
+            node: self.clone(),
+            caller: caller.clone(),
+            command,
+            on: input.subjects(),
+            done: false,
+        };
         if !self.may_use(host, command, &caller) {
             let error = CommandError::forbidden();
             audit.write(Some(&error));
@@ -243,7 +256,7 @@ impl Node {
             audit.write(Some(&error));
             return Box::pin(std::future::ready(Err(error)));
         }
-        let later = entry.run.run(Call { node: self.clone(), host: host.clone(), caller, input });
+        let later = entry.run.run(CommandCall { node: self.clone(), host: host.clone(), caller, input });
         Box::pin(async move {
             let result = later.await;
             audit.write(result.as_ref().err());
@@ -253,7 +266,7 @@ impl Node {
 }
 
 /// One line of the audit log. A command that is given up on the way, since its stream is gone, has its line as well.
-struct Line {
+struct AuditLine {
     node: Arc<Node>,
     caller: Caller,
     command: &'static Command,
@@ -261,26 +274,26 @@ struct Line {
     done: bool,
 }
 
-impl Line {
+impl AuditLine {
     fn write(&mut self, error: Option<&CommandError>) {
         self.done = true;
-        self.say(error.map_or("done", |e| e.condition().as_str()));
+        self.log_outcome(error.map_or("done", |e| e.condition().as_str()));
     }
-    fn say(&self, outcome: &str) {
+    fn log_outcome(&self, outcome: &str) {
         self.node.audit(&self.caller, self.command.name, &self.on, outcome);
     }
 }
 
-impl Drop for Line {
+impl Drop for AuditLine {
     fn drop(&mut self) {
         if !self.done {
-            self.say("given up");
+            self.log_outcome("given up");
         }
     }
 }
 
 /// Lets other tasks run before it goes on: for work over everybody who is online.
-pub async fn breathe() {
+pub async fn yield_now() {
     let mut given_way = false;
     std::future::poll_fn(|cx| {
         if std::mem::replace(&mut given_way, true) {

@@ -1,10 +1,10 @@
 //! What a command answers.
 
-use super::Field;
+use super::CommandField;
 
 /// A value for people and machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum OutputValue {
     /// Text.
     Text(String),
     /// Texts, addresses or lines.
@@ -14,53 +14,53 @@ pub enum Shown {
     /// Yes or no.
     Bool(bool),
     /// Rows with a value for each column.
-    Rows(Vec<Row>),
+    Rows(Vec<OutputRow>),
 }
 
 /// A row of a table, in the order of its columns.
-pub type Row = Vec<Shown>;
+pub type OutputRow = Vec<OutputValue>;
 
-impl Shown {
+impl OutputValue {
     /// As texts; a row has none.
     pub fn texts(&self) -> Vec<String> {
         match self {
-            Shown::Text(text) => vec![text.clone()],
-            Shown::Texts(texts) => texts.clone(),
-            Shown::Int(n) => vec![n.to_string()],
-            Shown::Bool(on) => vec![if *on { "1" } else { "0" }.to_owned()],
-            Shown::Rows(_) => Vec::new(),
+            OutputValue::Text(text) => vec![text.clone()],
+            OutputValue::Texts(texts) => texts.clone(),
+            OutputValue::Int(n) => vec![n.to_string()],
+            OutputValue::Bool(on) => vec![if *on { "1" } else { "0" }.to_owned()],
+            OutputValue::Rows(_) => Vec::new(),
         }
     }
 }
 
 /// What a command answers: values of its output fields, in their order, and a sentence.
 #[derive(Clone, Debug, Default)]
-pub struct Output {
+pub struct CommandOutput {
     /// Values.
-    pub values: Vec<(&'static Field, Shown)>,
+    pub values: Vec<(&'static CommandField, OutputValue)>,
     /// One sentence for a person about what was done; may be empty.
     pub note: String,
     /// How a specification wants its table written inside a data form; empty for the usual way.
     pub xml: Vec<u8>,
 }
 
-impl Output {
+impl CommandOutput {
     /// Nothing but that it is done.
-    pub fn done() -> Output {
-        Output::default()
+    pub fn done() -> CommandOutput {
+        CommandOutput::default()
     }
     /// A sentence.
-    pub fn said(note: impl Into<String>) -> Output {
-        Output { note: note.into(), ..Output::default() }
+    pub fn with_note(note: impl Into<String>) -> CommandOutput {
+        CommandOutput { note: note.into(), ..CommandOutput::default() }
     }
     /// Adds a value.
     #[must_use]
-    pub fn with(mut self, field: &'static Field, value: Shown) -> Output {
+    pub fn with(mut self, field: &'static CommandField, value: OutputValue) -> CommandOutput {
         self.values.push((field, value));
         self
     }
     /// The value of a field.
-    pub fn get(&self, name: &str) -> Option<&Shown> {
+    pub fn get(&self, name: &str) -> Option<&OutputValue> {
         self.values.iter().find(|(field, _)| field.name == name).map(|(_, value)| value)
     }
 }

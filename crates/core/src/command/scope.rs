@@ -3,7 +3,7 @@
 
 /// What a token is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Scope {
+pub enum TokenScope {
     /// To look at anything that is not a secret.
     Read,
     /// To read `/metrics`.
@@ -20,32 +20,32 @@ pub enum Scope {
     Admin,
 }
 
-impl Scope {
+impl TokenScope {
     /// All of them.
-    pub const ALL: [Scope; 7] = [
-        Scope::Read,
-        Scope::Metrics,
-        Scope::Accounts,
-        Scope::Sessions,
-        Scope::Messages,
-        Scope::Node,
-        Scope::Admin,
+    pub const ALL: [TokenScope; 7] = [
+        TokenScope::Read,
+        TokenScope::Metrics,
+        TokenScope::Accounts,
+        TokenScope::Sessions,
+        TokenScope::Messages,
+        TokenScope::Node,
+        TokenScope::Admin,
     ];
 
     /// Its name.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Scope::Read => "read",
-            Scope::Metrics => "metrics",
-            Scope::Accounts => "accounts",
-            Scope::Sessions => "sessions",
-            Scope::Messages => "messages",
-            Scope::Node => "node",
-            Scope::Admin => "admin",
+            TokenScope::Read => "read",
+            TokenScope::Metrics => "metrics",
+            TokenScope::Accounts => "accounts",
+            TokenScope::Sessions => "sessions",
+            TokenScope::Messages => "messages",
+            TokenScope::Node => "node",
+            TokenScope::Admin => "admin",
         }
     }
     /// The one with this name.
-    pub fn named(name: &str) -> Option<Scope> {
-        Scope::ALL.into_iter().find(|scope| scope.as_str() == name)
+    pub fn from_name(name: &str) -> Option<TokenScope> {
+        TokenScope::ALL.into_iter().find(|scope| scope.as_str() == name)
     }
 }

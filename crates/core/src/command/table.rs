@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Command, CommandHandler, CommandPresent};
+use super::{Command, CommandHandler, CurrentValuesReader};
 
 /// A command with what it does.
 #[derive(Clone)]
-pub struct Entry {
+pub struct CommandEntry {
     /// The declaration.
     pub command: &'static Command,
     /// The feature that has it.
@@ -15,13 +15,13 @@ pub struct Entry {
     /// Carries it out.
     pub run: Arc<dyn CommandHandler>,
     /// The values that its fields have at present.
-    pub present: Option<Arc<dyn CommandPresent>>,
+    pub current_values: Option<Arc<dyn CurrentValuesReader>>,
 }
 
 /// All commands of a host, in registry order.
 #[derive(Clone, Default)]
 pub struct Commands {
-    list: Vec<Entry>,
+    list: Vec<CommandEntry>,
     names: BTreeMap<&'static str, usize>,
     nodes: BTreeMap<&'static str, usize>,
 }
@@ -31,7 +31,7 @@ impl Commands {
     ///
     /// # Errors
     /// The feature that has its name or its node already.
-    pub fn add(&mut self, entry: Entry) -> Result<(), &'static str> {
+    pub fn add(&mut self, entry: CommandEntry) -> Result<(), &'static str> {
         let taken = self.names.get(entry.command.name).or_else(|| self.nodes.get(entry.command.node));
         if let Some(at) = taken {
             return Err(self.list[*at].owner);
@@ -42,15 +42,15 @@ impl Commands {
         Ok(())
     }
     /// The command of this name.
-    pub fn named(&self, name: &str) -> Option<&Entry> {
+    pub fn by_name(&self, name: &str) -> Option<&CommandEntry> {
         self.names.get(name).map(|at| &self.list[*at])
     }
     /// The command of this node.
-    pub fn at_node(&self, node: &str) -> Option<&Entry> {
+    pub fn by_node(&self, node: &str) -> Option<&CommandEntry> {
         self.nodes.get(node).map(|at| &self.list[*at])
     }
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Entry> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = &CommandEntry> + '_ {
         self.list.iter()
     }
 }

@@ -1,13 +1,13 @@
 //! Declared interest: which stanzas a handler wants to see.
 
-use stanza::{Head, KindSet};
+use stanza::{Head, StanzaKindSet};
 use xml::{Ns, NsSet};
 
 /// What a handler wants to see. All three conditions must hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Interest {
     /// Kinds and types.
-    pub kinds: KindSet,
+    pub kinds: StanzaKindSet,
     /// Any of these namespaces among the children; the empty set asks for nothing.
     pub payloads: NsSet,
     /// All of these session flags.
@@ -16,7 +16,7 @@ pub struct Interest {
 
 /// The same of one stanza.
 #[derive(Clone, Copy, Debug)]
-pub struct Probe {
+pub struct InterestProbe {
     /// The one bit of kind and type.
     pub kind: u32,
     /// Namespaces among the children.
@@ -27,9 +27,9 @@ pub struct Probe {
 
 impl Interest {
     /// Everything.
-    pub const ALL: Interest = Interest { kinds: KindSet::ALL, payloads: NsSet(0), flags: 0 };
+    pub const ALL: Interest = Interest { kinds: StanzaKindSet::ALL, payloads: NsSet(0), flags: 0 };
     /// Only these kinds.
-    pub const fn kinds(kinds: KindSet) -> Interest {
+    pub const fn kinds(kinds: StanzaKindSet) -> Interest {
         Interest { kinds, ..Interest::ALL }
     }
     /// Only with a child in this namespace.
@@ -45,32 +45,32 @@ impl Interest {
         self
     }
     /// Whether the stanza is of interest.
-    pub const fn wants(&self, probe: &Probe) -> bool {
+    pub const fn wants(&self, probe: &InterestProbe) -> bool {
         self.kinds.0 & probe.kind != 0
             && (self.payloads.0 == 0 || self.payloads.0 & probe.payloads != 0)
             && self.flags & probe.flags == self.flags
     }
 }
 
-impl Probe {
+impl InterestProbe {
     /// The probe of a stanza.
-    pub fn of(head: &Head, flags: u64) -> Probe {
-        Probe { kind: head.kind.bit(), payloads: head.payloads().0, flags }
+    pub fn of(head: &Head, flags: u64) -> InterestProbe {
+        InterestProbe { kind: head.kind.bit(), payloads: head.payloads().0, flags }
     }
     /// The probe of an event that is no stanza.
-    pub const EVENT: Probe = Probe { kind: u32::MAX, payloads: u128::MAX, flags: u64::MAX };
+    pub const EVENT: InterestProbe = InterestProbe { kind: u32::MAX, payloads: u128::MAX, flags: u64::MAX };
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stanza::{Kind, MessageType};
+    use stanza::{MessageType, StanzaKind};
 
     #[test]
-    fn all_three_conditions_count() {
-        let chat = Kind::Message(MessageType::Chat).bit();
-        let interest = Interest::kinds(KindSet::MESSAGES).payload(Ns::Delay).flags(2);
-        let probe = |kind, payloads, flags| Probe { kind, payloads, flags };
+    fn a_handler_runs_only_if_all_three_conditions_hold() {
+        let chat = StanzaKind::Message(MessageType::Chat).bit();
+        let interest = Interest::kinds(StanzaKindSet::MESSAGES).payload(Ns::Delay).flags(2);
+        let probe = |kind, payloads, flags| InterestProbe { kind, payloads, flags };
         assert!(interest.wants(&probe(chat, Ns::Delay.bit(), 3)));
         assert!(!interest.wants(&probe(chat, 0, 3)));
         assert!(!interest.wants(&probe(chat, Ns::Delay.bit(), 1)));

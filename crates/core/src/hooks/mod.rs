@@ -12,8 +12,8 @@ mod interest;
 mod phase;
 pub mod point;
 
-pub use chain::{Chain, Entry, Handler, Ran};
-pub use interest::{Interest, Probe};
+pub use chain::{Chain, ChainResult, Handler, HandlerEntry};
+pub use interest::{Interest, InterestProbe};
 pub use phase::{OnFailure, Phase};
 pub use point::{
     Available, AvailableCtx, Closing, ClosingCtx, Created, CreatedCtx, Deliver, DeliverCtx, Delivered,
@@ -31,14 +31,14 @@ pub enum Flow {
     /// Go on with the next handler.
     Next,
     /// The chain ends here.
-    Stop(Verdict),
+    Stop(StopReason),
     /// The answer needs something slow. The chain goes on behind this handler when it is there.
-    Wait(Later),
+    Wait(DeferredOutcome),
 }
 
 /// How a chain was ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum StopReason {
     /// The handler took care of the stanza.
     Consumed,
     /// The sender gets this error.
@@ -46,28 +46,28 @@ pub enum Verdict {
 }
 
 /// A slow answer. It owns all it needs.
-pub type Later = BoxFuture<'static, Outcome>;
+pub type DeferredOutcome = BoxFuture<'static, HandlerOutcome>;
 
 /// The slow answer, when it is there. A future that waits again is a mistake of the handler and counts as `Next`.
-pub struct Outcome {
+pub struct HandlerOutcome {
     /// Next or Stop.
     pub flow: Flow,
     /// What is to be done besides.
     pub effects: Effects,
 }
 
-impl Outcome {
+impl HandlerOutcome {
     /// The handler took the stanza.
-    pub fn consumed(effects: Effects) -> Outcome {
-        Outcome { flow: Flow::Stop(Verdict::Consumed), effects }
+    pub fn consumed(effects: Effects) -> HandlerOutcome {
+        HandlerOutcome { flow: Flow::Stop(StopReason::Consumed), effects }
     }
     /// The sender gets an error.
-    pub fn refused(error: impl Into<StanzaError>) -> Outcome {
-        Outcome { flow: Flow::Stop(Verdict::Refused(error.into())), effects: Effects::default() }
+    pub fn refused(error: impl Into<StanzaError>) -> HandlerOutcome {
+        HandlerOutcome { flow: Flow::Stop(StopReason::Refused(error.into())), effects: Effects::default() }
     }
     /// The chain goes on.
-    pub fn next() -> Outcome {
-        Outcome { flow: Flow::Next, effects: Effects::default() }
+    pub fn next() -> HandlerOutcome {
+        HandlerOutcome { flow: Flow::Next, effects: Effects::default() }
     }
 }
 

@@ -10,10 +10,10 @@ use stanza::Head;
 
 use crate::account::Account;
 use crate::effect::Effects;
-use crate::frame::Frame;
 use crate::host::Host;
 use crate::node::Node;
 use crate::session::{Session, Urgency};
+use crate::shared_stanza::SharedStanza;
 
 /// A place where features may step in.
 pub trait Point: 'static {
@@ -64,7 +64,7 @@ pub struct OutgoingCtx<'a> {
     /// The sender's session.
     pub session: &'a Arc<Session>,
     /// The stanza as it will be routed: `from` is stamped.
-    pub frame: &'a mut Frame,
+    pub frame: &'a mut SharedStanza,
     /// Where it goes; none for presence broadcasts.
     pub to: Option<JidRef<'a>>,
     /// What else is to be done.
@@ -91,7 +91,7 @@ pub struct IncomingCtx<'a> {
     /// The recipient, if one of its resources is connected here.
     pub account: Option<&'a Arc<Account>>,
     /// The stanza.
-    pub frame: &'a mut Frame,
+    pub frame: &'a mut SharedStanza,
     /// The sender.
     pub from: JidRef<'a>,
     /// The recipient: bare or full.
@@ -107,7 +107,7 @@ pub struct DeliverCtx<'a> {
     /// The receiving session.
     pub session: &'a Arc<Session>,
     /// The stanza.
-    pub frame: &'a Frame,
+    pub frame: &'a SharedStanza,
     /// Whether it may wait in the queue until something urgent comes.
     pub urgency: &'a mut Urgency,
 }
@@ -120,13 +120,13 @@ pub struct DeliveredCtx<'a> {
     /// The recipient.
     pub account: &'a Arc<Account>,
     /// The stanza.
-    pub frame: &'a Frame,
+    pub frame: &'a SharedStanza,
     /// The sender.
     pub from: JidRef<'a>,
     /// The recipient: bare or full.
     pub to: JidRef<'a>,
     /// Who took it; never empty.
-    pub taken: &'a [Arc<Session>],
+    pub accepted_by: &'a [Arc<Session>],
     /// What else is to be done.
     pub effects: &'a mut Effects,
 }
@@ -140,7 +140,7 @@ pub struct UndeliveredCtx<'a> {
     /// The recipient, if one of its resources is connected here.
     pub account: Option<&'a Arc<Account>>,
     /// The stanza.
-    pub frame: &'a Frame,
+    pub frame: &'a SharedStanza,
     /// The sender.
     pub from: JidRef<'a>,
     /// The recipient: bare or full.

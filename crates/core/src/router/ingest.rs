@@ -6,21 +6,21 @@ use std::sync::Arc;
 use base::spawn::BoxFuture;
 use jid::JidRef;
 use stanza::{
-    Addresses, Head, IqType, Kind, StanzaCondition, StanzaError, StreamCondition, StreamError, restamp,
+    Head, IqType, NewAddresses, StanzaCondition, StanzaError, StanzaKind, StreamCondition, StreamError,
 };
 
-use super::Work;
-use super::reply::Request;
-use crate::fault::unreadable;
-use crate::frame::Frame;
-use crate::iq::Target;
-use crate::metrics::Way;
+use super::RoutingWork;
+use super::iq_dispatch::RoutedIq;
+use crate::iq::IqTarget;
+use crate::metrics::RouteOutcome;
 use crate::node::Node;
+use crate::server_error::unreadable_stanza;
 use crate::session::Session;
-use crate::session::timing::Reading;
+use crate::session::delivery_sampling::LatencySample;
+use crate::shared_stanza::SharedStanza;
 
 /// What became of a stanza from a client.
-pub enum Ingest {
+pub enum IngestOutcome {
     /// It is where it belongs.
     Done,
     /// The next stanza may be read when this is done.
@@ -33,37 +33,43 @@ thread_local! {
     static REWRITE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 /// Kept between stanzas; larger ones give their buffer back.
-const REWRITE_KEPT: usize = 64 * 1024;
+const REWRITE_RETAINED_BYTES: usize = 64 * 1024;
 
 impl Node {
     /// Takes one checked stanza of a bound session.
-    pub fn ingest(self: &Arc<Self>, session: &Arc<Session>, bytes: &[u8], head: &Head) -> Ingest {
+    pub fn ingest(self: &Arc<Self>, session: &Arc<Session>, bytes: &[u8], head: &Head) -> IngestOutcome {
         self.metrics.stanza_in(head.kind);
-        session.account.host().traffic.stanza_in(head.kind);
-        let _reading = Reading::begin(self);
-        let mut work = Work::default();
-        if let Err(fatal) = self.take_in(session, bytes, head, &mut work) {
-            return Ingest::Fatal(fatal);
+        session.account.host().domain_counters.stanza_in(head.kind);
+        let _reading = LatencySample::begin(self);
+        let mut work = RoutingWork::default();
+        if let Err(fatal) = self.ingest_stanza(session, bytes, head, &mut work) {
+            return IngestOutcome::Fatal(fatal);
         }
-        match self.settle(work) {
-            None => Ingest::Done,
-            Some(rest) => Ingest::Wait(rest),
+        match self.run_effects(work) {
+            None => IngestOutcome::Done,
+            Some(rest) => IngestOutcome::Wait(rest),
         }
     }
 
     /// Answers a stanza whose `type` does not exist for its kind.
-    pub fn refuse(self: &Arc<Self>, session: &Arc<Session>, bytes: &[u8], head: &Head, error: &StanzaError) {
-        let mut work = Work::default();
-        self.bounce_to_session(session, bytes, head, None, error, &mut work);
-        self.settle_detached(work);
-    }
-
-    fn take_in(
+    pub fn reject_stanza(
         self: &Arc<Self>,
         session: &Arc<Session>,
         bytes: &[u8],
         head: &Head,
-        work: &mut Work,
+        error: &StanzaError,
+    ) {
+        let mut work = RoutingWork::default();
+        self.bounce_to_session(session, bytes, head, None, error, &mut work);
+        self.run_effects_spawned(work);
+    }
+
+    fn ingest_stanza(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        bytes: &[u8],
+        head: &Head,
+        work: &mut RoutingWork,
     ) -> Result<(), StreamError> {
         self.check_from(session, bytes, head)?;
         let written = head.to(bytes);
@@ -77,22 +83,22 @@ impl Node {
                 return Ok(());
             }
         };
-        let to = parsed.as_ref().map(jid::Parsed::as_ref);
+        let to = parsed.as_ref().map(jid::ParsedJid::as_ref);
         match head.kind {
-            Kind::Iq(_) => self.take_iq(session, bytes, head, to, work),
-            Kind::Message(_) => {
+            StanzaKind::Iq(_) => self.ingest_iq(session, bytes, head, to, work),
+            StanzaKind::Message(_) => {
                 // RFC 6120 section 10.3.1: no `to` means the sender's own bare address.
                 let to = to.unwrap_or(session.bare());
-                self.stamped(session, bytes, head, (session.full(), Some(to)), work);
+                self.rewrite_and_route(session, bytes, head, (session.full(), Some(to)), work);
             }
-            Kind::Presence(t) => {
+            StanzaKind::Presence(t) => {
                 // Subscriptions are between accounts (RFC 6121 section 3.1.2 and its siblings).
                 let (from, to) = if t.is_subscription() {
                     (session.bare(), to.map(|t| t.bare()))
                 } else {
                     (session.full(), to)
                 };
-                self.stamped(session, bytes, head, (from, to), work);
+                self.rewrite_and_route(session, bytes, head, (from, to), work);
             }
         }
         Ok(())
@@ -111,21 +117,21 @@ impl Node {
         }
     }
 
-    fn take_iq(
+    fn ingest_iq(
         self: &Arc<Self>,
         session: &Arc<Session>,
         bytes: &[u8],
         head: &Head,
         to: Option<JidRef<'_>>,
-        work: &mut Work,
+        work: &mut RoutingWork,
     ) {
         let request = head.kind.is_request();
         // RFC 6120 section 8.2.3: an id always, exactly one child in a request, at most one in a result.
         let bad = if head.raw_id(bytes).is_none() {
             Some("an iq needs an id")
-        } else if request && head.children != 1 {
+        } else if request && head.child_count != 1 {
             Some("an iq of type get or set has exactly one child")
-        } else if head.kind == Kind::Iq(IqType::Result) && head.children > 1 {
+        } else if head.kind == StanzaKind::Iq(IqType::Result) && head.child_count > 1 {
             Some("an iq of type result has at most one child")
         } else {
             None
@@ -137,52 +143,60 @@ impl Node {
         }
         let host = session.account.host();
         let target = match to {
-            None => Some(Target::OwnAccount),
-            Some(to) if to.as_str() == session.bare().as_str() => Some(Target::OwnAccount),
-            Some(to) if to.as_str() == host.domain() => Some(Target::Server),
+            None => Some(IqTarget::OwnAccount),
+            Some(to) if to.as_str() == session.bare().as_str() => Some(IqTarget::OwnAccount),
+            Some(to) if to.as_str() == host.domain() => Some(IqTarget::Server),
             Some(_) => None,
         };
         match target {
             // Answered here, so neither stamped nor copied. The outgoing chain polices what leaves, not this.
             Some(target) if request => {
-                self.metrics.routed(head.kind, Way::Server);
+                self.metrics.routed(head.kind, RouteOutcome::Server);
                 let from = session.full();
-                self.serve(&Request { host, target, session: Some(session), from, to, head, bytes }, work);
+                self.dispatch_iq(
+                    &RoutedIq { host, target, session: Some(session), from, to, head, bytes },
+                    work,
+                );
             }
             // An answer to the server: the silence of the line is over, and perhaps a question has its answer.
-            Some(_) => self.answered(session, head, bytes, &mut work.effects),
+            Some(_) => self.handle_iq_reply(session, head, bytes, &mut work.effects),
             None => {
                 if request && let (Some(to), Some(id)) = (to, head.id(bytes)) {
-                    session.ask(to, &id);
+                    session.record_request(to, &id);
                 }
-                self.stamped(session, bytes, head, (session.full(), to), work);
+                self.rewrite_and_route(session, bytes, head, (session.full(), to), work);
             }
         }
     }
 
     /// Writes the addresses and lets the stanza go its way; what has no room for them goes back.
-    fn stamped(
+    fn rewrite_and_route(
         self: &Arc<Self>,
         session: &Arc<Session>,
         bytes: &[u8],
         head: &Head,
         (from, to): (JidRef<'_>, Option<JidRef<'_>>),
-        work: &mut Work,
+        work: &mut RoutingWork,
     ) {
-        match stamp(bytes, head, from.as_str(), to) {
+        match rewrite_addresses(bytes, head, from.as_str(), to) {
             Ok(frame) => self.outgoing(session, frame, to, 0, work),
-            Err(error) => self.bounce_to_session(session, bytes, head, to, &unreadable(error), work),
+            Err(error) => self.bounce_to_session(session, bytes, head, to, &unreadable_stanza(error), work),
         }
     }
 }
 
 /// Writes the addresses and makes the frame: the one allocation of a stanza.
-fn stamp(bytes: &[u8], head: &Head, from: &str, to: Option<JidRef<'_>>) -> Result<Frame, xml::Error> {
+fn rewrite_addresses(
+    bytes: &[u8],
+    head: &Head,
+    from: &str,
+    to: Option<JidRef<'_>>,
+) -> Result<SharedStanza, xml::Error> {
     let to = to.map(|t| t.as_str());
     REWRITE.with_borrow_mut(|out| {
-        let frame = restamp(bytes, head, Addresses { from: Some(from), to }, out);
-        let frame = frame.map(|head| Frame::new(head, out));
-        if out.capacity() > REWRITE_KEPT {
+        let frame = stanza::rewrite_addresses(bytes, head, NewAddresses { from: Some(from), to }, out);
+        let frame = frame.map(|head| SharedStanza::new(head, out));
+        if out.capacity() > REWRITE_RETAINED_BYTES {
             *out = Vec::new();
         }
         frame

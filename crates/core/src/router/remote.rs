@@ -2,75 +2,75 @@
 
 use std::sync::Arc;
 
-use cluster::{Change, Inbox, NodeId, Parcel, Place};
+use cluster::{AddressLocation, Envelope, Inbox, MembershipChange, NodeId};
 use jid::JidRef;
 
-use super::Work;
-use crate::frame::{Class, Frame};
+use super::RoutingWork;
 use crate::node::Node;
+use crate::shared_stanza::{QueueClass, SharedStanza};
 
 /// The kind of parcel that carries a stanza.
-const STANZA: u8 = 1;
+const KIND_STANZA: u8 = 1;
 
 impl Node {
     /// Hands a stanza to the nodes that have sessions of the recipient. True if any took it.
-    pub(crate) fn elsewhere(&self, frame: &Frame, to: JidRef<'_>) -> bool {
+    pub(crate) fn forward_to_cluster(&self, frame: &SharedStanza, to: JidRef<'_>) -> bool {
         let own = self.cluster.node();
         let class = match frame.class() {
-            Class::Control => cluster::Class::Control,
-            Class::Message => cluster::Class::Message,
-            Class::Presence => cluster::Class::Presence,
+            QueueClass::Control => cluster::EnvelopeClass::Control,
+            QueueClass::Message => cluster::EnvelopeClass::Message,
+            QueueClass::Presence => cluster::EnvelopeClass::Presence,
         };
-        let place = self.cluster.locate(self.table.hash(to));
+        let place = self.cluster.locate(self.routing_table.hash(to));
         let mut taken = false;
-        for node in nodes(&place, own) {
-            let parcel = Parcel::new(STANZA, class, own, vec![to.to_jid()], frame.bytes());
+        for node in other_nodes(&place, own) {
+            let parcel = Envelope::new(KIND_STANZA, class, own, vec![to.to_jid()], frame.bytes());
             taken |= self.cluster.deliver(node, parcel).is_ok();
         }
         taken
     }
 
     /// Whether a domain is among the hosts.
-    pub(crate) fn hosts_contain(&self, domain: &str) -> bool {
-        self.host_names(|hosts| hosts.contains_key(domain))
+    pub(crate) fn serves_domain(&self, domain: &str) -> bool {
+        self.with_hosts(|hosts| hosts.contains_key(domain))
     }
 }
 
-fn nodes(place: &Place, own: NodeId) -> Vec<NodeId> {
-    place.elsewhere(own).collect()
+fn other_nodes(place: &AddressLocation, own: NodeId) -> Vec<NodeId> {
+    place.other_nodes(own).collect()
 }
 
 /// What arrives from other nodes.
 #[derive(Debug)]
-pub struct Arrivals(pub Arc<Node>);
+pub struct ClusterInbox(pub Arc<Node>);
 
-impl Inbox for Arrivals {
-    fn parcel(&self, _from: NodeId, parcel: Parcel) {
-        if parcel.facts.kind != STANZA {
+impl Inbox for ClusterInbox {
+    fn on_envelope(&self, _from: NodeId, parcel: Envelope) {
+        if parcel.header.kind != KIND_STANZA {
             return;
         }
-        let Some(frame) = Frame::read(&parcel.bytes) else { return };
+        let Some(frame) = SharedStanza::parse(&parcel.bytes) else { return };
         let Some(from) = frame.head().from(frame.bytes()).and_then(|f| jid::Jid::parse(&f).ok()) else {
             return;
         };
-        let mut work = Work::default();
+        let mut work = RoutingWork::default();
         for to in &parcel.recipients {
             self.0.incoming(frame.clone(), from.as_ref(), to.as_ref(), 0, &mut work);
         }
-        self.0.settle_detached(work);
+        self.0.run_effects_spawned(work);
     }
-    fn undelivered(&self, _to: NodeId, parcel: Parcel) {
-        let Some(frame) = Frame::read(&parcel.bytes) else { return };
+    fn on_undelivered(&self, _to: NodeId, parcel: Envelope) {
+        let Some(frame) = SharedStanza::parse(&parcel.bytes) else { return };
         let Some(from) = frame.head().from(frame.bytes()).and_then(|f| jid::Jid::parse(&f).ok()) else {
             return;
         };
-        let mut work = Work::default();
+        let mut work = RoutingWork::default();
         for to in &parcel.recipients {
             self.0.undelivered(frame.clone(), from.as_ref(), to.as_ref(), 0, &mut work);
         }
-        self.0.settle_detached(work);
+        self.0.run_effects_spawned(work);
     }
-    fn changed(&self, change: Change) {
+    fn on_membership_change(&self, change: MembershipChange) {
         tracing::info!(?change, "cluster membership");
     }
 }

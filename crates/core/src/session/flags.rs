@@ -24,7 +24,7 @@ pub const INACTIVE: u64 = 1 << 5;
 /// The client gets copies of its account's messages (XEP-0280).
 pub const CARBONS: u64 = 1 << 6;
 /// Both sides of the stream count and acknowledge (XEP-0198).
-pub const MANAGED: u64 = 1 << 7;
+pub const STREAM_MANAGEMENT: u64 = 1 << 7;
 /// The client asked for its blocklist and gets pushes (XEP-0191 section 3.2).
 pub const BLOCKLIST: u64 = 1 << 8;
 /// The stream is encrypted.
@@ -32,7 +32,7 @@ pub const SECURE: u64 = 1 << 9;
 /// The hash of a photo in the session's presence was put there by the server (XEP-0153).
 pub const PHOTO_ADDED: u64 = 1 << 10;
 /// Presence of contacts may wait a moment for others (see [`super::gather`]).
-pub const GATHERS: u64 = 1 << 11;
+pub const BATCHES_PRESENCE: u64 = 1 << 11;
 /// Of an account: one of its sessions has [`CARBONS`].
 pub const ACCOUNT_CARBONS: u64 = 1 << 32;
 /// Of an account: its blocklist is not empty.

@@ -3,17 +3,17 @@
 //! A session costs what `tests/sizes.rs` says and not a byte more for features that it does not use: a
 //! feature's state is one bit in [`Flags`] or a boxed slot that is absent until used.
 
-pub mod ack;
-pub mod budget;
+pub(crate) mod admission;
+pub mod backlog;
+pub(crate) mod delivery_sampling;
+pub mod extensions;
 pub mod flags;
-pub mod gather;
-pub mod link;
-pub mod links;
-mod outstanding;
+pub mod outbox;
+pub mod outbox_registry;
+mod pending_requests;
+pub mod presence_batching;
 pub mod rates;
-pub(crate) mod shed;
-pub mod slots;
-pub(crate) mod timing;
+pub mod stream_management;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI8, Ordering};
@@ -22,62 +22,64 @@ use jid::{Jid, JidRef};
 use parking_lot::Mutex;
 
 use crate::account::Account;
-use crate::clients::Number;
-use crate::frame::Frame;
+use crate::caps_cache::CapsId;
+use crate::shared_stanza::SharedStanza;
 
-pub use ack::{Management, Terms};
-pub use budget::{Full, Ledger, Room};
+pub use backlog::{AdmissionContext, Backlog, ExceededLimit};
+pub use extensions::{Extension, Extensions};
 pub use flags::Flags;
-pub use gather::Gather;
-pub use link::{Batch, Item, Link, Progress, Pushed, Stamp, Taken, Urgency};
-pub use links::Links;
-pub use rates::{AccountRates, Rates};
-pub use slots::{Slot, Slots};
+pub use outbox::{
+    DeliveryProgress, DequeueOutcome, Outbox, PushOutcome, QueuedBatch, QueuedStanza, ToRewrite, Urgency,
+};
+pub use outbox_registry::OutboxRegistry;
+pub use presence_batching::PresenceBatcher;
+pub use rates::{AccountRates, SessionRates};
+pub use stream_management::{StreamManagementConfig, StreamManagementTerms};
 
 /// A bound resource of a local account.
 pub struct Session {
     /// The account behind it.
     pub account: Arc<Account>,
     /// The line to its connection.
-    pub link: Arc<Link>,
+    pub outbox: Arc<Outbox>,
     /// The full address.
     pub jid: Jid,
     /// One bit a feature.
     pub flags: Flags,
     /// The number of what its client announced; fits where alignment leaves room.
-    pub(crate) client: Number,
+    pub(crate) caps_id: CapsId,
     /// Priority of the presence in [`State`], and written with that; here because alignment leaves room.
     priority: AtomicI8,
     ended: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<SessionState>,
 }
 
 /// What changes during a session.
 #[derive(Default)]
-pub struct State {
+pub struct SessionState {
     /// The last presence that was broadcast; none while the resource is not available.
-    pub presence: Option<Frame>,
+    pub presence: Option<SharedStanza>,
     /// Entities outside the subscriptions that were sent presence directly (RFC 6121 section 4.6).
     /// A boxed vector, because most sessions have none and a thin pointer is a third of its size.
     #[allow(clippy::box_collection, reason = "8 bytes instead of 24 in every session")]
-    pub directed: Option<Box<Vec<Jid>>>,
+    pub directed_presence: Option<Box<Vec<Jid>>>,
     /// Boxed state of features.
-    pub slots: Slots,
+    pub extensions: Extensions,
     /// How fast the client may send.
-    pub(crate) rates: Option<Box<Rates>>,
+    pub(crate) rates: Option<Box<SessionRates>>,
 }
 
 impl Session {
-    pub(crate) fn new(account: Arc<Account>, link: Arc<Link>, jid: Jid) -> Session {
+    pub(crate) fn new(account: Arc<Account>, link: Arc<Outbox>, jid: Jid) -> Session {
         Session {
             account,
-            link,
+            outbox: link,
             jid,
             flags: Flags::default(),
-            client: Number::default(),
+            caps_id: CapsId::default(),
             priority: AtomicI8::new(0),
             ended: AtomicBool::new(false),
-            state: Mutex::new(State::default()),
+            state: Mutex::new(SessionState::default()),
         }
     }
 
@@ -94,15 +96,15 @@ impl Session {
         self.full().resource().unwrap_or_default()
     }
     /// Reads or changes the state. Nothing slow may happen inside.
-    pub fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+    pub fn with<T>(&self, f: impl FnOnce(&mut SessionState) -> T) -> T {
         f(&mut self.state.lock())
     }
     /// Makes the resource available (RFC 6121 section 4.2), or changes its presence; tells whether it is the first one, and
     /// the priority until now. Nothing if the session is over: it must not come back to life.
     ///
     /// What waits in the store goes first: from the same moment on newer messages line up behind it.
-    pub fn appear(&self, presence: Frame, priority: i8) -> Option<(bool, i8)> {
-        let keeps = self.account.host().keeps_messages;
+    pub fn set_available(&self, presence: SharedStanza, priority: i8) -> Option<(bool, i8)> {
+        let keeps = self.account.host().stores_offline_messages;
         self.account.with(|account| {
             let before = self.with(|state| {
                 if self.is_ended() {
@@ -115,7 +117,7 @@ impl Session {
             })?;
             // Only if the handlers of `available` will hear of it, since they clear it.
             let changed = before != (false, priority);
-            account.flushing |= keeps && changed && account.waiting && priority >= 0;
+            account.flushing |= keeps && changed && account.may_have_offline_messages && priority >= 0;
             Some(before)
         })
     }
@@ -128,7 +130,7 @@ impl Session {
         let state = self.state.lock();
         state.presence.as_ref().map(|_| self.priority.load(Ordering::Relaxed))
     }
-    /// Sets the priority of the presence in [`State`], which must be locked meanwhile: by [`Session::with`].
+    /// Sets the priority of the presence in [`State`], which must be locked meanwhile: by [`Session::with_state`].
     pub fn set_priority(&self, priority: i8) {
         self.priority.store(priority, Ordering::Relaxed);
     }

@@ -20,41 +20,41 @@
 use std::hash::{BuildHasher, RandomState};
 
 use base::clock::Millis;
-use base::limit::Meter;
+use base::token_bucket::TokenBucket;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use stanza::{ErrorType, Head, IqType, Kind, PresenceType, StanzaCondition, StanzaError};
+use stanza::{ErrorType, Head, IqType, PresenceType, StanzaCondition, StanzaError, StanzaKind};
 use xml::Ns;
 
 use super::{Session, flags};
-use crate::limits::Limits;
+use crate::limits::NodeLimits;
 use crate::node::Node;
 
 /// The buckets of one session; absent while no limit is on.
 #[derive(Clone)]
-pub struct Rates {
+pub struct SessionRates {
     /// The limits that the buckets were made for.
-    made_for: [u32; 10],
-    stanzas: Meter,
-    bytes: Meter,
-    broadcasts: Meter,
-    directed: Meter,
-    roster: Meter,
+    configured_limits: [u32; 10],
+    stanzas: TokenBucket,
+    bytes: TokenBucket,
+    broadcasts: TokenBucket,
+    directed: TokenBucket,
+    roster: TokenBucket,
 }
 
 /// What something costs in a bucket by the minute: the bucket flows by the second.
-const BY_THE_MINUTE: u32 = 60;
+const PER_MINUTE_COST: u32 = 60;
 
 /// A bucket; one without a rate lets everything pass.
-fn meter(rate: u32, burst: u32, cost: u32, default: u32) -> Meter {
+fn meter(rate: u32, burst: u32, cost: u32, default: u32) -> TokenBucket {
     if rate == 0 {
-        return Meter::unlimited();
+        return TokenBucket::unlimited();
     }
     let burst = if burst == 0 { rate.saturating_mul(default) } else { burst.saturating_mul(cost) };
-    Meter::new(rate, burst.max(rate).max(cost))
+    TokenBucket::new(rate, burst.max(rate).max(cost))
 }
 
-fn numbers(limits: &Limits, local: bool) -> [u32; 10] {
+fn limit_values(limits: &NodeLimits, local: bool) -> [u32; 10] {
     let mut numbers = [
         limits.stanzas_per_second,
         limits.stanzas_burst,
@@ -75,8 +75,8 @@ fn numbers(limits: &Limits, local: bool) -> [u32; 10] {
     numbers
 }
 
-impl Rates {
-    fn new(made_for: [u32; 10]) -> Rates {
+impl SessionRates {
+    fn new(made_for: [u32; 10]) -> SessionRates {
         let [
             stanzas,
             stanzas_burst,
@@ -89,13 +89,13 @@ impl Rates {
             roster,
             roster_burst,
         ] = made_for;
-        Rates {
-            made_for,
+        SessionRates {
+            configured_limits: made_for,
             stanzas: meter(stanzas, stanzas_burst, 1, 10),
             bytes: meter(bytes, bytes_burst, 1, 10),
-            broadcasts: meter(all, all_burst, BY_THE_MINUTE, BY_THE_MINUTE),
-            directed: meter(one, one_burst, BY_THE_MINUTE, BY_THE_MINUTE),
-            roster: meter(roster, roster_burst, BY_THE_MINUTE, BY_THE_MINUTE),
+            broadcasts: meter(all, all_burst, PER_MINUTE_COST, PER_MINUTE_COST),
+            directed: meter(one, one_burst, PER_MINUTE_COST, PER_MINUTE_COST),
+            roster: meter(roster, roster_burst, PER_MINUTE_COST, PER_MINUTE_COST),
         }
     }
 
@@ -103,60 +103,66 @@ impl Rates {
     ///
     /// # Errors
     /// The class, and what is said to the client.
-    pub fn stanza(&mut self, head: &Head, bytes: &[u8], now: u32) -> Result<(), (&'static str, StanzaError)> {
-        self.stanzas.charge(1, at(now));
+    pub fn charge_stanza(
+        &mut self,
+        head: &Head,
+        bytes: &[u8],
+        now: u32,
+    ) -> Result<(), (&'static str, StanzaError)> {
+        self.stanzas.charge(1, to_millis(now));
         let (class, what, meter) = match head.kind {
-            Kind::Presence(PresenceType::Available) if head.to(bytes).is_none() => {
+            StanzaKind::Presence(PresenceType::Available) if head.to(bytes).is_none() => {
                 ("presence", "changes of presence", &mut self.broadcasts)
             }
             // RFC 6121 sections 4.5 and 4.6: unavailable presence must be routed, to everybody or to one. It counts as a
             // stanza like any other.
-            Kind::Presence(PresenceType::Unavailable | PresenceType::Error) => return Ok(()),
-            Kind::Presence(t) if t.is_subscription() => ("roster", "subscriptions", &mut self.roster),
-            Kind::Presence(_) => ("directed", "directed presence", &mut self.directed),
-            Kind::Iq(IqType::Set) if head.first.is_some_and(|f| f.ns == Some(Ns::Roster)) => {
+            StanzaKind::Presence(PresenceType::Unavailable | PresenceType::Error) => return Ok(()),
+            StanzaKind::Presence(t) if t.is_subscription() => ("roster", "subscriptions", &mut self.roster),
+            StanzaKind::Presence(_) => ("directed", "directed presence", &mut self.directed),
+            StanzaKind::Iq(IqType::Set) if head.first_child.is_some_and(|f| f.ns == Some(Ns::Roster)) => {
                 ("roster", "roster changes", &mut self.roster)
             }
             _ => return Ok(()),
         };
-        if meter.take(BY_THE_MINUTE, at(now)) {
+        if meter.try_take(PER_MINUTE_COST, to_millis(now)) {
             return Ok(());
         }
-        let seconds = meter.wait_ms(BY_THE_MINUTE, at(now)).div_ceil(1000);
+        let seconds = meter.millis_until(PER_MINUTE_COST, to_millis(now)).div_ceil(1000);
         let error = StanzaError::new(StanzaCondition::PolicyViolation).kind(ErrorType::Wait);
         Err((class, error.text(format!("too many {what}; try again in {seconds} s"))))
     }
 
-    /// Counts what was read; [`Rates::debt`] afterwards.
-    pub fn read(&mut self, bytes: usize, now: u32) -> Option<(&'static str, u32)> {
-        self.bytes.charge(u32::try_from(bytes).unwrap_or(u32::MAX), at(now));
+    /// Counts what was read; [`SessionRates::debt`] afterwards.
+    pub fn charge_bytes(&mut self, bytes: usize, now: u32) -> Option<(&'static str, u32)> {
+        self.bytes.charge(u32::try_from(bytes).unwrap_or(u32::MAX), to_millis(now));
         self.debt(now)
     }
 
     /// The class that is in debt, and the second until which nothing may be read for that.
     pub fn debt(&self, now: u32) -> Option<(&'static str, u32)> {
-        let (stanzas, bytes) = (self.stanzas.wait_ms(0, at(now)), self.bytes.wait_ms(0, at(now)));
+        let (stanzas, bytes) =
+            (self.stanzas.millis_until(0, to_millis(now)), self.bytes.millis_until(0, to_millis(now)));
         let wait = seconds(stanzas.max(bytes));
         let class = if stanzas > bytes { "stanzas" } else { "bytes" };
         (wait > 0).then(|| (class, now.saturating_add(wait).max(1)))
     }
 
-    fn meters(&self) -> [&Meter; 5] {
+    fn meters(&self) -> [&TokenBucket; 5] {
         [&self.stanzas, &self.bytes, &self.broadcasts, &self.directed, &self.roster]
     }
 
     /// The second at which all buckets are full.
     fn full_at(&self, now: u32) -> u32 {
-        let wait = self.meters().map(|meter| meter.full_ms(at(now))).into_iter().max();
+        let wait = self.meters().map(|meter| meter.full_ms(to_millis(now))).into_iter().max();
         now.saturating_add(seconds(wait.unwrap_or_default()))
     }
 
     /// Holds no more than these.
-    fn carry(&mut self, earlier: &Rates, now: u32) {
+    fn carry(&mut self, earlier: &SessionRates, now: u32) {
         let own =
             [&mut self.stanzas, &mut self.bytes, &mut self.broadcasts, &mut self.directed, &mut self.roster];
         for (own, earlier) in own.into_iter().zip(earlier.meters()) {
-            own.carry(earlier, at(now));
+            own.carry(earlier, to_millis(now));
         }
     }
 }
@@ -186,7 +192,7 @@ struct Shard {
 }
 
 struct Kept {
-    rates: Box<Rates>,
+    rates: Box<SessionRates>,
     full_at: u32,
 }
 
@@ -210,7 +216,7 @@ impl AccountRates {
     }
 
     /// What a session of this account has left.
-    fn keep(&self, account: &str, mut rates: Rates, now: u32) {
+    fn keep(&self, account: &str, mut rates: SessionRates, now: u32) {
         let full_at = rates.full_at(now);
         if full_at <= now {
             return;
@@ -231,7 +237,7 @@ impl AccountRates {
         shard.accounts.insert(account.into(), Kept { rates: Box::new(rates), full_at });
     }
 
-    fn find(&self, account: &str, now: u32) -> Option<Rates> {
+    fn find(&self, account: &str, now: u32) -> Option<SessionRates> {
         let shard = self.shard(account).lock();
         let kept = shard.accounts.get(account).filter(|kept| kept.full_at > now)?;
         Some(kept.rates.as_ref().clone())
@@ -240,7 +246,7 @@ impl AccountRates {
 
 impl Session {
     /// Charges the buckets, or asks them; `None` if the session has none.
-    pub fn rates<T>(&self, f: impl FnOnce(&mut Rates) -> T) -> Option<T> {
+    pub fn rates<T>(&self, f: impl FnOnce(&mut SessionRates) -> T) -> Option<T> {
         self.with(|state| state.rates.as_deref_mut().map(f))
     }
 
@@ -257,9 +263,9 @@ impl Session {
 impl Node {
     /// Keeps the buckets of a session in step with the limits, which a reload may change. `local`: it comes from loopback.
     pub fn follow_rates(&self, session: &Session, local: bool) {
-        let wanted = numbers(&self.limits(), local);
+        let wanted = limit_values(&self.limits(), local);
         let on = wanted.iter().step_by(2).any(|rate| *rate != 0);
-        let made_for = session.rates(|rates| rates.made_for);
+        let made_for = session.rates(|rates| rates.configured_limits);
         match made_for {
             None if !on => return,
             Some(made_for) if on && made_for == wanted => return,
@@ -271,7 +277,7 @@ impl Node {
         session.with(|state| {
             let earlier = state.rates.take();
             if on {
-                let mut rates = Box::new(Rates::new(wanted));
+                let mut rates = Box::new(SessionRates::new(wanted));
                 if let Some(earlier) = earlier.as_deref().or(kept.as_ref()) {
                     rates.carry(earlier, now);
                 }
@@ -291,7 +297,7 @@ impl Node {
     }
 }
 
-fn at(second: u32) -> Millis {
+fn to_millis(second: u32) -> Millis {
     Millis(u64::from(second) * 1000)
 }
 
@@ -300,31 +306,31 @@ mod tests {
     use super::*;
     use stanza::Element;
 
-    fn rates(set: impl FnOnce(&mut Limits)) -> Rates {
-        let mut limits = Limits::default();
+    fn rates(set: impl FnOnce(&mut NodeLimits)) -> SessionRates {
+        let mut limits = NodeLimits::default();
         set(&mut limits);
-        Rates::new(numbers(&limits, false))
+        SessionRates::new(limit_values(&limits, false))
     }
     fn head(text: &str) -> Head {
-        let scope = xml::Scope::client();
-        match Element::read(text.as_bytes(), &scope, &Limits::default().stanza()) {
+        let scope = xml::NamespaceContext::client();
+        match Element::read(text.as_bytes(), &scope, &NodeLimits::default().stanza()) {
             Ok(Element::Stanza(head)) => head,
             _ => panic!("{text}"),
         }
     }
-    fn count(rates: &mut Rates, text: &str, now: u32) -> Option<&'static str> {
-        rates.stanza(&head(text), text.as_bytes(), now).err().map(|(class, _)| class)
+    fn count(rates: &mut SessionRates, text: &str, now: u32) -> Option<&'static str> {
+        rates.charge_stanza(&head(text), text.as_bytes(), now).err().map(|(class, _)| class)
     }
 
     #[test]
-    fn a_debt_is_paid_by_the_second() {
+    fn a_rate_debt_is_repaid_second_by_second() {
         let mut rates = rates(|l| {
             l.bytes_per_second = 100;
             l.bytes_burst = 300;
         });
-        assert_eq!(rates.read(300, 5), None);
-        assert_eq!(rates.read(250, 5), Some(("bytes", 8)), "250 bytes at 100 a second");
-        assert_eq!(rates.read(40, 8), None);
+        assert_eq!(rates.charge_bytes(300, 5), None);
+        assert_eq!(rates.charge_bytes(250, 5), Some(("bytes", 8)), "250 bytes at 100 a second");
+        assert_eq!(rates.charge_bytes(40, 8), None);
     }
 
     #[test]
@@ -335,10 +341,10 @@ mod tests {
         });
         for _ in 0..10 {
             assert_eq!(count(&mut rates, "<message/>", 1), None);
-            assert_eq!(rates.read(10, 1), None);
+            assert_eq!(rates.charge_bytes(10, 1), None);
         }
         count(&mut rates, "<message/>", 1);
-        assert_eq!(rates.read(10, 1), Some(("stanzas", 2)));
+        assert_eq!(rates.charge_bytes(10, 1), Some(("stanzas", 2)));
     }
 
     #[test]
@@ -372,17 +378,17 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_when_to_try_again() {
+    fn a_refusal_contains_the_retry_delay() {
         let mut rates = rates(|l| (l.presence_broadcasts_per_minute, l.presence_broadcasts_burst) = (2, 1));
         assert_eq!(count(&mut rates, "<presence/>", 1), None);
-        let (_, error) = rates.stanza(&head("<presence/>"), b"<presence/>", 11).unwrap_err();
+        let (_, error) = rates.charge_stanza(&head("<presence/>"), b"<presence/>", 11).unwrap_err();
         assert_eq!((error.condition, error.kind), (StanzaCondition::PolicyViolation, ErrorType::Wait));
         assert_eq!(error.text.as_deref(), Some("too many changes of presence; try again in 20 s"));
     }
 
     #[test]
     fn the_default_rates_let_a_client_join_hundreds_of_rooms_and_slow_a_flood_down() {
-        let mut rates = Rates::new(numbers(&Limits::with_rates(), false));
+        let mut rates = SessionRates::new(limit_values(&NodeLimits::with_rates(), false));
         // A client that comes: roster, presence, 300 rooms, a page of history each.
         for n in 0..600 {
             let text = if n % 2 == 0 {
@@ -391,25 +397,25 @@ mod tests {
                 "<iq type='get' id='1'><x xmlns='urn:x'/></iq>"
             };
             assert_eq!(count(&mut rates, text, 1), None);
-            assert_eq!(rates.read(500, 1), None);
+            assert_eq!(rates.charge_bytes(500, 1), None);
         }
         for _ in 0..1_000 {
             count(&mut rates, "<message to='a@b'/>", 1);
-            rates.read(20, 1);
+            rates.charge_bytes(20, 1);
         }
         assert!(rates.debt(1).is_some(), "a flood is read more slowly");
     }
 
-    fn spent(bytes: usize, now: u32) -> Rates {
+    fn spent(bytes: usize, now: u32) -> SessionRates {
         let mut rates = rates(|l| (l.bytes_per_second, l.bytes_burst) = (10, 100));
-        rates.read(bytes, now);
+        rates.charge_bytes(bytes, now);
         rates
     }
 
     #[test]
     fn what_an_account_has_spent_is_kept_until_it_is_there_again() {
         let kept = AccountRates::default();
-        let find = |now| kept.find("a@x", now).map(|rates| rates.bytes.available(at(now)));
+        let find = |now| kept.find("a@x", now).map(|rates| rates.bytes.available(to_millis(now)));
         kept.keep("a@x", spent(0, 1), 1);
         assert_eq!(find(1), None, "full buckets need no memory");
         kept.keep("a@x", spent(60, 1), 1);

@@ -1,64 +1,65 @@
 //! What the cases share: nodes in this process, users who are logged in, the program in a process of its own, and an
 //! independent reader.
 //!
-//! Most cases use [`Way::wire`]: a node with all features over memory, with a clock that stands still until the case moves
-//! it. What only a process shows (resident memory, log, ports, HTTP and its API) uses [`Program`].
+//! Most cases use [`Way::start`]: a node with all features over memory, with a clock that stands still until the case moves
+//! it. What only a process shows (resident memory, log, ports, HTTP and its API) uses [`ProgramUnderAttack`].
 //!
 //! The trap: `Client` of the testkit reads with the server's own parser. What must be well-formed for others goes through
-//! [`read`] as well.
+//! [`assert_well_formed`] as well.
 
-mod names;
 mod program;
 mod reader;
+mod xml_names;
 
 use features::registry::ALL;
 use sasl::Mechanism;
 use store::{BulkItem, BulkRoster, Subscription};
-use testkit::wire::{Client, Heard, PASSWORD, Seen, Setup, Wire};
+use testkit::server::{PASSWORD, ReceivedElement, ReceivedEvent, StreamClient, TestServer, TestServerConfig};
 
-pub(crate) use names::is_name;
-pub(crate) use program::{Connection, PASSWORD as PROGRAM_PASSWORD, Program, frame};
-pub(crate) use reader::read;
+pub(crate) use program::{PASSWORD as PROGRAM_PASSWORD, ProgramUnderAttack, RawSocket, frame};
+pub(crate) use reader::assert_well_formed;
+pub(crate) use xml_names::is_name;
 
 /// How clients connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum ClientTransport {
     Tcp,
     WebSocket,
     Bosh,
 }
 
-impl Way {
+impl ClientTransport {
     /// All of them.
-    pub(crate) const ALL: [Way; 3] = [Way::Tcp, Way::WebSocket, Way::Bosh];
+    pub(crate) const ALL: [ClientTransport; 3] =
+        [ClientTransport::Tcp, ClientTransport::WebSocket, ClientTransport::Bosh];
 
     /// What a node needs for clients who connect like this, with all features and default limits.
-    pub(crate) fn setup(self) -> Setup {
-        let (websocket, bosh) = (self == Way::WebSocket, self == Way::Bosh);
-        Setup { features: ALL.to_vec(), websocket, bosh, ..Setup::default() }
+    pub(crate) fn setup(self) -> TestServerConfig {
+        let (websocket, bosh) = (self == ClientTransport::WebSocket, self == ClientTransport::Bosh);
+        TestServerConfig { features: ALL.to_vec(), websocket, bosh, ..TestServerConfig::default() }
     }
 
     /// A node of that kind.
-    pub(crate) fn wire(self) -> Wire {
+    pub(crate) fn start(self) -> TestServer {
         self.setup().start()
     }
 }
 
 /// A node with all features and default limits, clients over TCP.
-pub(crate) fn wire() -> Wire {
-    Way::Tcp.wire()
+pub(crate) fn start_wire() -> TestServer {
+    ClientTransport::Tcp.start()
 }
 
 /// romeo and juliet with one resource each, logged in, not available and not in each other's rosters.
-pub(crate) async fn pair(wire: &Wire) -> (Client, Client) {
+pub(crate) async fn pair(wire: &TestServer) -> (StreamClient, StreamClient) {
     for user in ["romeo", "juliet"] {
-        wire.user(user).await;
+        wire.create_user(user).await;
     }
     (wire.login("romeo", "orchard").await, wire.login("juliet", "balcony").await)
 }
 
 /// The same, available, each with a subscription to the other; everything that this brings was read.
-pub(crate) async fn friends(wire: &Wire) -> (Client, Client) {
+pub(crate) async fn friends(wire: &TestServer) -> (StreamClient, StreamClient) {
     let (mut romeo, mut juliet) = pair(wire).await;
     for client in [&mut romeo, &mut juliet] {
         client.send("<presence/>").await;
@@ -69,7 +70,7 @@ pub(crate) async fn friends(wire: &Wire) -> (Client, Client) {
 }
 
 /// Makes two users who are available contacts of one another (RFC 6121 section 3.1); everything that this brings was read.
-pub(crate) async fn befriend(one: &mut Client, other: &mut Client) {
+pub(crate) async fn befriend(one: &mut StreamClient, other: &mut StreamClient) {
     let (of_one, of_other) = (bare(one), bare(other));
     one.send(format!("<presence type='subscribe' to='{of_other}'/>")).await;
     one.sync().await;
@@ -83,11 +84,11 @@ pub(crate) async fn befriend(one: &mut Client, other: &mut Client) {
 }
 
 /// Makes a user with 5 000 contacts, 2 MB of names and groups.
-pub(crate) async fn user_with_large_roster(wire: &Wire, name: &str) {
-    let owner = wire.user(name).await;
+pub(crate) async fn user_with_large_roster(wire: &TestServer, name: &str) {
+    let owner = wire.create_user(name).await;
     let mut items = Vec::new();
     for n in 0..5_000 {
-        let contact = wire.stores.addresses.number(&wire.address(&format!("contact{n}"))).await.unwrap();
+        let contact = wire.stores.addresses.intern(&wire.address(&format!("contact{n}"))).await.unwrap();
         let (name, groups) = (Some("x".repeat(200)), vec!["y".repeat(200)]);
         items.push(BulkItem {
             contact,
@@ -100,13 +101,13 @@ pub(crate) async fn user_with_large_roster(wire: &Wire, name: &str) {
 }
 
 /// Asks for a stream that may be resumed (XEP-0198); its identifier.
-pub(crate) async fn enable_resumption(client: &mut Client) -> String {
+pub(crate) async fn enable_resumption(client: &mut StreamClient) -> String {
     client.send("<enable xmlns='urn:xmpp:sm:3' resume='true'/>").await;
     client.element().await.attr("id").expect("an identifier")
 }
 
 /// Resumes a stream of this user over another connection, without having received anything on it; the answer.
-pub(crate) async fn resume(wire: &Wire, user: &str, previd: &str) -> (Client, Seen) {
+pub(crate) async fn resume(wire: &TestServer, user: &str, previd: &str) -> (StreamClient, ReceivedElement) {
     let mut client = wire.connect();
     client.open().await;
     client.authenticate(Mechanism::ScramSha1, user, PASSWORD).await.expect("the password is right");
@@ -117,12 +118,12 @@ pub(crate) async fn resume(wire: &Wire, user: &str, previd: &str) -> (Client, Se
 }
 
 /// The bare address of a client.
-pub(crate) fn bare(client: &Client) -> String {
+pub(crate) fn bare(client: &StreamClient) -> String {
     client.jid.split('/').next().unwrap_or_default().to_owned()
 }
 
 /// Sends a request and returns its answer; what else comes before it is dropped.
-pub(crate) async fn ask(client: &mut Client, id: &str, request: &str) -> Seen {
+pub(crate) async fn ask(client: &mut StreamClient, id: &str, request: &str) -> ReceivedElement {
     client.send(request).await;
     loop {
         let seen = client.element().await;
@@ -133,29 +134,29 @@ pub(crate) async fn ask(client: &mut Client, id: &str, request: &str) -> Seen {
 }
 
 /// Everything that is heard until the stream is over: elements, then nothing more.
-pub(crate) async fn until_the_end(client: &mut Client) -> Vec<Seen> {
+pub(crate) async fn read_until_end(client: &mut StreamClient) -> Vec<ReceivedElement> {
     let mut all = Vec::new();
     loop {
-        match client.hear().await {
-            Heard::Element(seen) => all.push(seen),
-            Heard::Header(_) | Heard::Close => {}
-            Heard::Eof => return all,
+        match client.receive().await {
+            ReceivedEvent::Element(seen) => all.push(seen),
+            ReceivedEvent::Header(_) | ReceivedEvent::Close => {}
+            ReceivedEvent::Eof => return all,
         }
     }
 }
 
 /// The condition of the stream error among these, if there is one.
-pub(crate) fn stream_error(seen: &[Seen]) -> Option<String> {
-    seen.iter().find(|one| one.0.starts_with("<stream:error")).and_then(Seen::condition)
+pub(crate) fn stream_error(seen: &[ReceivedElement]) -> Option<String> {
+    seen.iter().find(|one| one.0.starts_with("<stream:error")).and_then(ReceivedElement::condition)
 }
 
 /// The client is still served and so is everybody else: a request of it is answered, and what came before is returned.
 ///
 /// Everything passes through the independent reader.
-pub(crate) async fn alive(client: &mut Client) -> Vec<Seen> {
+pub(crate) async fn assert_alive(client: &mut StreamClient) -> Vec<ReceivedElement> {
     let before = client.sync().await;
     for seen in &before {
-        read(&seen.0);
+        assert_well_formed(&seen.0);
     }
     before
 }

@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use throng_e2e::{Node, ports};
+use throng_e2e::{NodeProcess, ports};
 
-const PATIENCE: Duration = Duration::from_secs(30);
-/// The password of every account of a [`Program`].
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// The password of every account of a [`ProgramUnderAttack`].
 pub(crate) const PASSWORD: &str = "correct horse";
 
 /// A node of the program with the domains `localhost` and `other.test` and the accounts romeo and juliet at localhost.
-pub(crate) struct Program {
-    node: Node,
+pub(crate) struct ProgramUnderAttack {
+    node: NodeProcess,
     /// XMPP without TLS.
     pub(crate) c2s: u16,
     /// XMPP with TLS from the first byte.
@@ -27,11 +27,11 @@ pub(crate) struct Program {
     pub(crate) http: u16,
 }
 
-impl Program {
+impl ProgramUnderAttack {
     /// Starts one; `top` and `listen` are appended to the top of its configuration and to its HTTP listener.
-    pub(crate) fn start(name: &str, top: &str, listen: &str) -> Program {
+    pub(crate) fn start(name: &str, top: &str, listen: &str) -> ProgramUnderAttack {
         let [c2s, direct, http] = ports::free();
-        let mut node = Node::new(&format!("attack-{name}"));
+        let mut node = NodeProcess::new(&format!("attack-{name}"));
         node.configure(&format!(
             "hosts = ['localhost', 'other.test']\ndata_dir = 'data'\n{top}\n\
              [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{c2s}'\ntls = 'off'\nallow_plain_without_tls = true\n\
@@ -42,16 +42,16 @@ impl Program {
             node.add_account(&format!("{user}@localhost"), PASSWORD);
         }
         node.start();
-        Program { node, c2s, direct, http }
+        ProgramUnderAttack { node, c2s, direct, http }
     }
 
     /// A connection to one of its ports.
-    pub(crate) fn connect(&self, port: u16) -> Connection {
+    pub(crate) fn connect(&self, port: u16) -> RawSocket {
         let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("a connection");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        socket.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+        socket.set_read_timeout(Some(READ_TIMEOUT)).expect("a timeout");
+        socket.set_write_timeout(Some(READ_TIMEOUT)).expect("a timeout");
         socket.set_nodelay(true).expect("an option");
-        Connection(socket)
+        RawSocket(socket)
     }
 
     /// Sends raw bytes to the HTTP port and returns all that comes until the server ends the connection; the bytes should
@@ -70,7 +70,7 @@ impl Program {
     }
 
     /// A connection that became a WebSocket; `headers` are added to the handshake.
-    pub(crate) fn websocket(&self, headers: &str) -> Connection {
+    pub(crate) fn websocket(&self, headers: &str) -> RawSocket {
         let mut connection = self.connect(self.http);
         connection.send(format!(
             "GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -82,7 +82,7 @@ impl Program {
     }
 
     /// A user with a bound resource over TCP without TLS.
-    pub(crate) fn login(&self, user: &str, resource: &str) -> Connection {
+    pub(crate) fn login(&self, user: &str, resource: &str) -> RawSocket {
         let header = "<stream:stream to='localhost' version='1.0' xmlns='jabber:client' \
                       xmlns:stream='http://etherx.jabber.org/streams'>";
         let mut connection = self.connect(self.c2s);
@@ -124,15 +124,15 @@ impl Program {
     }
 }
 
-impl Deref for Program {
-    type Target = Node;
-    fn deref(&self) -> &Node {
+impl Deref for ProgramUnderAttack {
+    type Target = NodeProcess;
+    fn deref(&self) -> &NodeProcess {
         &self.node
     }
 }
 
-impl DerefMut for Program {
-    fn deref_mut(&mut self) -> &mut Node {
+impl DerefMut for ProgramUnderAttack {
+    fn deref_mut(&mut self) -> &mut NodeProcess {
         &mut self.node
     }
 }
@@ -166,9 +166,9 @@ pub(crate) fn frame(first: u8, announced: u64, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Raw bytes both ways.
-pub(crate) struct Connection(pub(crate) TcpStream);
+pub(crate) struct RawSocket(pub(crate) TcpStream);
 
-impl Connection {
+impl RawSocket {
     /// Sends bytes, or as many as the server takes before it ends the connection.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = self.0.write_all(bytes.as_ref());

@@ -12,7 +12,7 @@ use super::is_name;
 /// If it is not well-formed, leans on a prefix that it does not declare, or has a name that XML 1.0 of the fourth edition
 /// does not allow.
 #[track_caller]
-pub(crate) fn read(text: &str) {
+pub(crate) fn assert_well_formed(text: &str) {
     // As the stream header declares them; a client that cuts the stream into elements reads them like this.
     let document = format!(
         "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>{text}</stream:stream>"
@@ -35,11 +35,13 @@ pub(crate) fn read(text: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::read;
+    use super::assert_well_formed;
 
     #[test]
     fn the_reader_resolves_prefixes_and_knows_the_fourth_edition() {
-        read("<message xml:lang='en'><a:b xmlns:a='u:v' a:c='é'>\u{1F600}</a:b><été/></message>");
+        assert_well_formed(
+            "<message xml:lang='en'><a:b xmlns:a='u:v' a:c='é'>\u{1F600}</a:b><été/></message>",
+        );
         for bad in [
             "<a:b/>",
             "<a b:c=''/>",
@@ -49,7 +51,7 @@ mod tests {
             "<a>&b;</a>",
             "<a>\u{1}</a>",
         ] {
-            assert!(std::panic::catch_unwind(|| read(bad)).is_err(), "{bad}");
+            assert!(std::panic::catch_unwind(|| assert_well_formed(bad)).is_err(), "{bad}");
         }
     }
 }

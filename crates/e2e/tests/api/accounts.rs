@@ -1,44 +1,50 @@
 //! Accounts over HTTP.
 
-use crate::common::{ADMIN, ask};
+use crate::common::{ADMIN, api_request};
 use crate::world;
 use serde_json::{Value, json};
-use throng_api::auth::Scope;
+use throng_api::auth::TokenScope;
 
 fn jids(page: &Value) -> Vec<String> {
     page["items"].as_array().unwrap().iter().map(|i| i["jid"].as_str().unwrap().to_owned()).collect()
 }
 
 #[tokio::test]
-async fn an_account_lives_and_dies() {
+async fn an_account_is_created_changed_and_removed() {
     let world = world().await;
     let who = world.sign_in().await;
     let new = json!({ "jid": "Juliet@example.com", "password": "b4lcony", "given_name": "Juliet", "surname": "Capulet" });
-    let made = ask("POST /api/v1/accounts").by(&who).json(new.clone()).to(&world).await;
+    let made =
+        api_request("POST /api/v1/accounts").signed_in_as(&who).json(new.clone()).send_to(&world).await;
     assert_eq!(made.status, 201, "{made:?}");
     assert_eq!(made.header("location"), "/api/v1/accounts/juliet@example.com");
     assert_eq!(made.json()["jid"], "juliet@example.com");
-    let again = ask("POST /api/v1/accounts").by(&who).json(new).to(&world).await;
+    let again = api_request("POST /api/v1/accounts").signed_in_as(&who).json(new).send_to(&world).await;
     assert_eq!(again.problem(), (409, "conflict".to_owned()));
 
     let path = "/api/v1/accounts/juliet@example.com";
-    let juliet = ask(&format!("GET {path}")).by(&who).to(&world).await.json();
+    let juliet = api_request(&format!("GET {path}")).signed_in_as(&who).send_to(&world).await.json();
     assert_eq!(juliet["created"], 1_767_225_600);
     assert_eq!(
         (&juliet["disabled"], &juliet["contacts"], &juliet["last_seen"]),
         (&json!(false), &json!(0), &Value::Null)
     );
     for (verb, shut) in [("disable", true), ("enable", false)] {
-        let done = ask(&format!("POST {path}/{verb}")).by(&who).to(&world).await;
+        let done = api_request(&format!("POST {path}/{verb}")).signed_in_as(&who).send_to(&world).await;
         assert_eq!((done.status.as_u16(), done.text.as_str()), (204, ""));
-        assert_eq!(ask(&format!("GET {path}")).by(&who).to(&world).await.json()["disabled"], shut);
+        assert_eq!(
+            api_request(&format!("GET {path}")).signed_in_as(&who).send_to(&world).await.json()["disabled"],
+            shut
+        );
     }
-    let changed = ask(&format!("PUT {path}/password")).by(&who).json(json!({ "password": "0rchard!" }));
-    assert_eq!(changed.to(&world).await.status, 204);
+    let changed = api_request(&format!("PUT {path}/password"))
+        .signed_in_as(&who)
+        .json(json!({ "password": "0rchard!" }));
+    assert_eq!(changed.send_to(&world).await.status, 204);
     let jid = jid::Jid::parse("juliet@example.com").unwrap();
     let login = world.engine.stores.logins.secrets(jid.as_ref()).await.unwrap().unwrap();
     assert_eq!(login.credentials, b"0rchard!", "the test's keys are the password");
-    assert_eq!(ask(&format!("DELETE {path}")).by(&who).to(&world).await.status, 204);
+    assert_eq!(api_request(&format!("DELETE {path}")).signed_in_as(&who).send_to(&world).await.status, 204);
     for line in [
         format!("GET {path}"),
         format!("DELETE {path}"),
@@ -46,14 +52,16 @@ async fn an_account_lives_and_dies() {
         format!("GET {path}/sessions"),
     ] {
         assert_eq!(
-            ask(&line).by(&who).to(&world).await.problem(),
+            api_request(&line).signed_in_as(&who).send_to(&world).await.problem(),
             (404, "item-not-found".to_owned()),
             "{line}"
         );
     }
     let (log, _) = world.engine.node.audit.newest(20);
-    let log: Vec<_> =
-        log.iter().map(|e| format!("{} {} {} {} {}", e.who, e.interface, e.what, e.on, e.outcome)).collect();
+    let log: Vec<_> = log
+        .iter()
+        .map(|e| format!("{} {} {} {} {}", e.actor, e.interface, e.action, e.subject, e.outcome))
+        .collect();
     for line in [
         "admin@example.com http add-user juliet@example.com done",
         "admin@example.com http add-user juliet@example.com conflict",
@@ -72,12 +80,12 @@ async fn pages_go_through_all_accounts_in_either_order() {
         // Created from z to a.
         world.account(&format!("{}{n}@example.com", char::from(b'z' - n)), "x").await;
     }
-    let secret = world.token("reader", &[Scope::Read]).await;
+    let secret = world.token("reader", &[TokenScope::Read]).await;
     for order in ["name", "created"] {
         let (mut all, mut after) = (Vec::new(), String::new());
         for pages in 0.. {
             let line = format!("GET /api/v1/accounts?order={order}&limit=10{after}");
-            let page = ask(&line).bearer(&secret).to(&world).await.json();
+            let page = api_request(&line).bearer(&secret).send_to(&world).await.json();
             assert_eq!(page.get("total").is_some(), pages == 0, "counting is for the first page");
             all.extend(jids(&page));
             match page["next"].as_str() {
@@ -92,18 +100,21 @@ async fn pages_go_through_all_accounts_in_either_order() {
         }
     }
     // None is repeated when one goes in between.
-    let first = ask("GET /api/v1/accounts?limit=3").bearer(&secret).to(&world).await.json();
+    let first = api_request("GET /api/v1/accounts?limit=3").bearer(&secret).send_to(&world).await.json();
     let gone = jid::Jid::parse(&jids(&first)[2]).unwrap();
     world.engine.stores.accounts.remove(gone.as_ref()).await.unwrap();
     let next = first["next"].as_str().unwrap().replace(' ', "%20");
-    let second =
-        ask(&format!("GET /api/v1/accounts?limit=3&after={next}")).bearer(&secret).to(&world).await.json();
+    let second = api_request(&format!("GET /api/v1/accounts?limit=3&after={next}"))
+        .bearer(&secret)
+        .send_to(&world)
+        .await
+        .json();
     assert!(jids(&first).iter().all(|jid| !jids(&second).contains(jid)));
     assert_eq!(jids(&second).len(), 3);
 }
 
 #[tokio::test]
-async fn a_search_finds_beginnings_and_whole_addresses() {
+async fn a_search_matches_prefixes_and_complete_addresses() {
     let world = world().await;
     let who = world.sign_in().await;
     for (jid, name) in [
@@ -112,7 +123,10 @@ async fn a_search_finds_beginnings_and_whole_addresses() {
         ("romeo@example.net", "Other"),
     ] {
         let new = json!({ "jid": jid, "password": "secret", "given_name": name });
-        assert_eq!(ask("POST /api/v1/accounts").by(&who).json(new).to(&world).await.status, 201);
+        assert_eq!(
+            api_request("POST /api/v1/accounts").signed_in_as(&who).json(new).send_to(&world).await.status,
+            201
+        );
     }
     for (query, expected) in [
         ("search=rom", vec!["romeo@example.com"]),
@@ -124,13 +138,17 @@ async fn a_search_finds_beginnings_and_whole_addresses() {
         ("search=nobody", vec![]),
         ("domain=example.org", vec![]),
     ] {
-        let page = ask(&format!("GET /api/v1/accounts?{query}")).by(&who).to(&world).await.json();
+        let page = api_request(&format!("GET /api/v1/accounts?{query}"))
+            .signed_in_as(&who)
+            .send_to(&world)
+            .await
+            .json();
         assert_eq!(jids(&page), expected, "{query}");
     }
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_a_bad_request() {
+async fn malformed_input_is_a_bad_request() {
     let world = world().await;
     let who = world.sign_in().await;
     for (query, expected) in [
@@ -145,7 +163,8 @@ async fn what_cannot_be_read_is_a_bad_request() {
         ("domain=elsewhere.example", 404),
         ("domain=%00", 404),
     ] {
-        let answer = ask(&format!("GET /api/v1/accounts?{query}")).by(&who).to(&world).await;
+        let answer =
+            api_request(&format!("GET /api/v1/accounts?{query}")).signed_in_as(&who).send_to(&world).await;
         assert_eq!(answer.problem().0, expected, "{query}");
     }
     for (line, expected) in [
@@ -162,7 +181,11 @@ async fn what_cannot_be_read_is_a_bad_request() {
         ("GET /api/v1", 404),
         ("PATCH /api/v1/accounts", 405),
     ] {
-        assert_eq!(ask(line).by(&who).to(&world).await.problem().0, expected, "{line}");
+        assert_eq!(
+            api_request(line).signed_in_as(&who).send_to(&world).await.problem().0,
+            expected,
+            "{line}"
+        );
     }
     for body in [
         json!({}),
@@ -170,54 +193,80 @@ async fn what_cannot_be_read_is_a_bad_request() {
         json!({ "jid": "x", "password": "y" }),
         json!({ "jid": "a@example.com", "password": 7 }),
     ] {
-        let answer = ask("POST /api/v1/accounts").by(&who).json(body.clone()).to(&world).await;
+        let answer =
+            api_request("POST /api/v1/accounts").signed_in_as(&who).json(body.clone()).send_to(&world).await;
         assert_eq!(answer.problem().0, 400, "{body}");
     }
     let empty = json!({ "jid": "a@example.com", "password": "" });
-    assert_eq!(ask("POST /api/v1/accounts").by(&who).json(empty).to(&world).await.problem().0, 400);
+    assert_eq!(
+        api_request("POST /api/v1/accounts").signed_in_as(&who).json(empty).send_to(&world).await.problem().0,
+        400
+    );
     let elsewhere = json!({ "jid": "a@elsewhere.example", "password": "secret" });
-    assert_eq!(ask("POST /api/v1/accounts").by(&who).json(elsewhere).to(&world).await.problem().0, 404);
+    assert_eq!(
+        api_request("POST /api/v1/accounts")
+            .signed_in_as(&who)
+            .json(elsewhere)
+            .send_to(&world)
+            .await
+            .problem()
+            .0,
+        404
+    );
 }
 
 #[tokio::test]
-async fn a_token_may_what_its_scopes_say() {
+async fn a_token_is_limited_to_its_scopes() {
     let world = world().await;
-    let reader = world.token("reader", &[Scope::Read]).await;
-    let accounts = world.token("accounts", &[Scope::Accounts]).await;
-    let admin = world.token("admin", &[Scope::Admin]).await;
-    let status = async |line: &str, secret: &str| ask(line).bearer(secret).to(&world).await.status.as_u16();
+    let reader = world.token("reader", &[TokenScope::Read]).await;
+    let account_admin = world.token("accounts", &[TokenScope::Accounts]).await;
+    let admin = world.token("admin", &[TokenScope::Admin]).await;
+    let status = async |line: &str, secret: &str| {
+        api_request(line).bearer(secret).send_to(&world).await.status.as_u16()
+    };
     let get = format!("GET /api/v1/accounts/{ADMIN}");
     assert_eq!(
-        [status(&get, &reader).await, status(&get, &accounts).await, status(&get, &admin).await],
+        [status(&get, &reader).await, status(&get, &account_admin).await, status(&get, &admin).await],
         [200, 403, 200]
     );
     world.account("juliet@example.com", "x").await;
     let shut = "POST /api/v1/accounts/juliet@example.com/disable";
     assert_eq!(
-        [status(shut, &reader).await, status(shut, &accounts).await, status(shut, &admin).await],
+        [status(shut, &reader).await, status(shut, &account_admin).await, status(shut, &admin).await],
         [403, 204, 204]
     );
-    let denied = ask(shut).bearer(&reader).to(&world).await;
+    let denied = api_request(shut).bearer(&reader).send_to(&world).await;
     assert_eq!(denied.problem(), (403, "forbidden".to_owned()));
     assert!(denied.text.contains("\\\"accounts\\\""), "{}", denied.text);
     for line in [&get, shut, "GET /api/v1/accounts", "GET /api/v1/sessions", "GET /api/v1/commands"] {
-        assert_eq!(ask(line).to(&world).await.problem(), (401, "not-authorized".to_owned()), "{line}");
+        assert_eq!(
+            api_request(line).send_to(&world).await.problem(),
+            (401, "not-authorized".to_owned()),
+            "{line}"
+        );
     }
     let (log, _) = world.engine.node.audit.newest(1);
-    assert_eq!((log[0].who.as_str(), log[0].what.as_str()), ("token:admin", "disable-user"));
+    assert_eq!((log[0].actor.as_str(), log[0].action.as_str()), ("token:admin", "disable-user"));
 }
 
 #[tokio::test]
-async fn nobody_locks_themselves_out_and_a_new_password_ends_sessions() {
+async fn administrators_cannot_lock_themselves_out_and_a_new_password_ends_sessions() {
     let world = world().await;
     let who = world.sign_in().await;
     for line in [format!("DELETE /api/v1/accounts/{ADMIN}"), format!("POST /api/v1/accounts/{ADMIN}/disable")]
     {
-        assert_eq!(ask(&line).by(&who).to(&world).await.problem(), (403, "not-allowed".to_owned()));
+        assert_eq!(
+            api_request(&line).signed_in_as(&who).send_to(&world).await.problem(),
+            (403, "not-allowed".to_owned())
+        );
     }
     let line = format!("PUT /api/v1/accounts/{ADMIN}/password");
-    let done = ask(&line).by(&who).json(json!({ "password": "another one" })).to(&world).await;
+    let done = api_request(&line)
+        .signed_in_as(&who)
+        .json(json!({ "password": "another one" }))
+        .send_to(&world)
+        .await;
     assert_eq!(done.status, 204);
-    assert_eq!(ask("GET /api/v1/session").by(&who).to(&world).await.status, 401);
+    assert_eq!(api_request("GET /api/v1/session").signed_in_as(&who).send_to(&world).await.status, 401);
     assert_eq!(world.try_sign_in(ADMIN, "another one").await.status, 201);
 }

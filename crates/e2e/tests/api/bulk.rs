@@ -11,21 +11,21 @@ use axum::http::Request;
 use http_body_util::BodyExt as _;
 use jid::Jid;
 use serde_json::{Value, json};
-use throng_api::auth::Scope;
+use throng_api::auth::TokenScope;
 use tower::ServiceExt as _;
 
-use crate::common::{Answer, World, ask};
+use crate::common::{ApiFixture, ApiReply, api_request};
 use crate::world;
 
-fn lines(answer: &Answer) -> Vec<Value> {
+fn lines(answer: &ApiReply) -> Vec<Value> {
     assert_eq!(answer.status, 200, "{answer:?}");
     assert_eq!(answer.header("content-type"), "application/x-ndjson");
     answer.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-async fn send(world: &World, secret: &str, query: &str, body: impl Into<Body>) -> Answer {
+async fn send(world: &ApiFixture, secret: &str, query: &str, body: impl Into<Body>) -> ApiReply {
     let line = format!("POST /api/v1/accounts/bulk{query}");
-    ask(&line).bearer(secret).text("application/x-ndjson", body).to(world).await
+    api_request(&line).bearer(secret).text("application/x-ndjson", body).send_to(world).await
 }
 
 /// An account with the next `ring` ones as contacts.
@@ -39,11 +39,11 @@ fn account(n: usize, of: usize, ring: usize) -> String {
 }
 
 #[tokio::test]
-async fn ten_thousand_with_rosters_in_one_call_and_once_more() {
+async fn ten_thousand_accounts_with_rosters_are_created_and_the_call_is_repeatable() {
     let world = world().await;
-    let secret = world.token("bulk", &[Scope::Accounts]).await;
+    let password_or_prompt = world.token("bulk", &[TokenScope::Accounts]).await;
     let body: String = (0..10_000).map(|n| account(n, 10_000, 24)).collect();
-    let first = lines(&send(&world, &secret, "", body.clone()).await);
+    let first = lines(&send(&world, &password_or_prompt, "", body.clone()).await);
     assert_eq!(first.len(), 10_001);
     assert_eq!(first[7], json!({ "line": 8, "result": "created", "jid": "user7@example.com" }));
     assert_eq!(first[10_000], json!({ "result": "done", "created": 10_000, "exists": 0, "failed": 0 }));
@@ -56,13 +56,15 @@ async fn ten_thousand_with_rosters_in_one_call_and_once_more() {
         let item = &roster[0];
         assert_eq!((item.subscription.as_str(), item.groups.as_slice()), ("both", &["Ring".to_owned()][..]));
     }
-    let again = send(&world, &secret, "?results=failed", body).await;
+    let again = send(&world, &password_or_prompt, "?results=failed", body).await;
     let again = lines(&again);
     assert_eq!(again.len(), 1);
     assert_eq!(again[0], json!({ "result": "done", "created": 0, "exists": 10_000, "failed": 0 }));
     let (log, _) = world.engine.node.audit.newest(2);
-    let log: Vec<_> =
-        log.iter().map(|e| (e.who.as_str(), e.what.as_str(), e.on.as_str(), e.outcome.as_str())).collect();
+    let log: Vec<_> = log
+        .iter()
+        .map(|e| (e.actor.as_str(), e.action.as_str(), e.subject.as_str(), e.outcome.as_str()))
+        .collect();
     assert_eq!(
         log,
         [
@@ -73,9 +75,9 @@ async fn ten_thousand_with_rosters_in_one_call_and_once_more() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_an_account_does_not_stop_the_others() {
+async fn invalid_accounts_do_not_stop_the_others() {
     let world = world().await;
-    let secret = world.token("bulk", &[Scope::Accounts]).await;
+    let password_or_prompt = world.token("bulk", &[TokenScope::Accounts]).await;
     world.account("there@example.com", "old").await;
     let mut body = Vec::new();
     for line in [
@@ -101,7 +103,7 @@ async fn what_cannot_be_an_account_does_not_stop_the_others() {
         body.push(b'\n');
     }
     body.pop();
-    let told = lines(&send(&world, &secret, "", body).await);
+    let told = lines(&send(&world, &password_or_prompt, "", body).await);
     let short: Vec<String> = told
         .iter()
         .map(|l| format!("{} {}", l["result"].as_str().unwrap(), l["condition"].as_str().unwrap_or_default()))
@@ -138,34 +140,36 @@ async fn what_cannot_be_an_account_does_not_stop_the_others() {
 }
 
 #[tokio::test]
-async fn the_call_is_for_those_who_may_and_in_its_format() {
+async fn the_bulk_call_checks_scope_options_and_content_type() {
     let world = world().await;
-    let reader = world.token("reader", &[Scope::Read]).await;
-    let secret = world.token("bulk", &[Scope::Accounts]).await;
+    let reader = world.token("reader", &[TokenScope::Read]).await;
+    let password_or_prompt = world.token("bulk", &[TokenScope::Accounts]).await;
     assert_eq!(send(&world, &reader, "", account(1, 2, 0)).await.problem().0, 403);
-    assert_eq!(send(&world, &secret, "?results=none", account(1, 2, 0)).await.problem().0, 400);
-    let json = ask("POST /api/v1/accounts/bulk").bearer(&secret).text("application/json", account(1, 2, 0));
-    assert_eq!(json.to(&world).await.problem().0, 415);
-    let empty = lines(&send(&world, &secret, "", "").await);
+    assert_eq!(send(&world, &password_or_prompt, "?results=none", account(1, 2, 0)).await.problem().0, 400);
+    let json = api_request("POST /api/v1/accounts/bulk")
+        .bearer(&password_or_prompt)
+        .text("application/json", account(1, 2, 0));
+    assert_eq!(json.send_to(&world).await.problem().0, 415);
+    let empty = lines(&send(&world, &password_or_prompt, "", "").await);
     assert_eq!(empty, [json!({ "result": "done", "created": 0, "exists": 0, "failed": 0 })]);
 }
 
 #[tokio::test]
 async fn a_store_that_fails_stops_the_call_with_a_last_line() {
     let world = world().await;
-    let secret = world.token("bulk", &[Scope::Accounts]).await;
-    world.engine.fail_store(true);
-    let told = lines(&send(&world, &secret, "", account(1, 2, 0)).await);
+    let password_or_prompt = world.token("bulk", &[TokenScope::Accounts]).await;
+    world.engine.set_store_failing(true);
+    let told = lines(&send(&world, &password_or_prompt, "", account(1, 2, 0)).await);
     assert_eq!((told.len(), &told[0]["result"], &told[0]["created"]), (1, &json!("stopped"), &json!(0)));
     assert!(told[0]["condition"].as_str().is_some());
 }
 
 /// A request without end, which counts what was taken of it.
-struct Endless {
+struct EndlessBody {
     taken: Arc<AtomicUsize>,
 }
 
-impl futures_core::Stream for Endless {
+impl futures_core::Stream for EndlessBody {
     type Item = Result<Bytes, Infallible>;
     fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let n = self.taken.fetch_add(1, Ordering::Relaxed);
@@ -174,15 +178,15 @@ impl futures_core::Stream for Endless {
 }
 
 #[tokio::test]
-async fn nothing_is_read_before_the_answer_is_and_going_away_ends_it() {
+async fn the_request_is_read_only_as_fast_as_the_response_and_a_disconnect_ends_it() {
     let world = world().await;
-    let secret = world.token("bulk", &[Scope::Accounts]).await;
+    let secret = world.token("bulk", &[TokenScope::Accounts]).await;
     let taken = Arc::new(AtomicUsize::new(0));
     let start = |taken: &Arc<AtomicUsize>| {
         let request = Request::post("/api/v1/accounts/bulk")
             .header("authorization", format!("Bearer {secret}"))
             .header("content-type", "application/x-ndjson");
-        let request = request.body(Body::from_stream(Endless { taken: taken.clone() })).unwrap();
+        let request = request.body(Body::from_stream(EndlessBody { taken: taken.clone() })).unwrap();
         world.router.clone().oneshot(request)
     };
     let mut answer = start(&taken).await.unwrap();

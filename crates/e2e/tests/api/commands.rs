@@ -1,28 +1,32 @@
 //! Commands over HTTP.
 
-use crate::common::{ADMIN, ask};
+use crate::common::{ADMIN, api_request};
 use crate::world;
 use serde_json::{Value, json};
-use throng_api::auth::Scope;
+use throng_api::auth::TokenScope;
 
 #[tokio::test]
 async fn commands_are_described_and_used() {
     let world = world().await;
     let who = world.sign_in().await;
-    let list = ask("GET /api/v1/commands").by(&who).to(&world).await.json();
+    let list = api_request("GET /api/v1/commands").signed_in_as(&who).send_to(&world).await.json();
     let names: Vec<&str> =
         list["items"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
     for name in ["add-user", "announce", "set-motd", "get-online-users-list", "restart"] {
         assert!(names.contains(&name), "{name} is not in {names:?}");
     }
-    let one = ask("GET /api/v1/commands/change-password-policy").by(&who).to(&world).await.json();
+    let one = api_request("GET /api/v1/commands/change-password-policy")
+        .signed_in_as(&who)
+        .send_to(&world)
+        .await
+        .json();
     assert_eq!(
         (&one["scope"], &one["module"], &one["changes"]),
         (&json!("node"), &json!("administration"), &json!(true))
     );
     assert_eq!(one["present"]["length"], json!(["8"]));
     // Nothing to edit yet is an answer as well.
-    let motd = ask("GET /api/v1/commands/edit-motd").by(&who).to(&world).await;
+    let motd = api_request("GET /api/v1/commands/edit-motd").signed_in_as(&who).send_to(&world).await;
     assert_eq!((motd.status.as_u16(), &motd.json()["present"]), (200, &json!({ "text": [] })));
     let length = &one["input"][0];
     assert_eq!(
@@ -31,7 +35,11 @@ async fn commands_are_described_and_used() {
     );
 
     let run = async |name: &str, body: Value| {
-        ask(&format!("POST /api/v1/commands/{name}")).by(&who).json(body).to(&world).await
+        api_request(&format!("POST /api/v1/commands/{name}"))
+            .signed_in_as(&who)
+            .json(body)
+            .send_to(&world)
+            .await
     };
     let policy = json!({ "length": 12, "different": "5", "no-name": true });
     let done = run("change-password-policy", policy).await;
@@ -41,12 +49,13 @@ async fn commands_are_described_and_used() {
     let users = json!({ "user": ["admin@example.com", "nobody@example.com"] });
     assert_eq!(run("get-user-roster", users).await.problem(), (404, "item-not-found".to_owned()));
     // Nothing at all is as good as no fields.
-    let online = ask("POST /api/v1/commands/get-online-users-num").by(&who).to(&world).await;
+    let online =
+        api_request("POST /api/v1/commands/get-online-users-num").signed_in_as(&who).send_to(&world).await;
     assert_eq!(online.json(), json!({ "number": 0 }));
 }
 
 #[tokio::test]
-async fn mistakes_are_told_with_condition_and_without_secrets() {
+async fn errors_name_the_condition_and_hide_secrets() {
     let world = world().await;
     let who = world.sign_in().await;
     let secret = "s3cr3t-".repeat(600);
@@ -66,15 +75,20 @@ async fn mistakes_are_told_with_condition_and_without_secrets() {
         ("no-such-command", json!({}), (404, "item-not-found")),
         ("restart", json!({ "delay": 0 }), (400, "bad-request")),
     ] {
-        let answer =
-            ask(&format!("POST /api/v1/commands/{name}")).by(&who).json(body.clone()).to(&world).await;
+        let answer = api_request(&format!("POST /api/v1/commands/{name}"))
+            .signed_in_as(&who)
+            .json(body.clone())
+            .send_to(&world)
+            .await;
         assert_eq!(answer.problem(), (expected.0, expected.1.to_owned()), "{name} {body:.80}");
         assert!(!answer.text.contains("s3cr3t"), "{}", answer.text);
     }
     let line = "POST /api/v1/commands/add-user?domain=elsewhere.example";
-    assert_eq!(ask(line).by(&who).json(json!({})).to(&world).await.problem().0, 404);
-    let garbage = ask("POST /api/v1/commands/add-user").by(&who).text("application/json", vec![0xff; 10]);
-    assert_eq!(garbage.to(&world).await.problem().0, 400);
+    assert_eq!(api_request(line).signed_in_as(&who).json(json!({})).send_to(&world).await.problem().0, 404);
+    let garbage = api_request("POST /api/v1/commands/add-user")
+        .signed_in_as(&who)
+        .text("application/json", vec![0xff; 10]);
+    assert_eq!(garbage.send_to(&world).await.problem().0, 400);
 }
 
 #[tokio::test]
@@ -83,7 +97,8 @@ async fn no_command_changes_an_administrators_account_without_the_scope_admin() 
     // Named by the configuration and not in force: a change of the file puts it back.
     let named = jid::Jid::parse("former@example.com").unwrap();
     world.engine.node.set_configured_admins([jid::Jid::parse(ADMIN).unwrap(), named]);
-    let list = ask("GET /api/v1/commands").by(&world.sign_in().await).to(&world).await.json();
+    let list =
+        api_request("GET /api/v1/commands").signed_in_as(&world.sign_in().await).send_to(&world).await.json();
     let mut tried = 0;
     for command in list["items"].as_array().unwrap() {
         let (name, scope) = (command["name"].as_str().unwrap(), command["scope"].as_str().unwrap());
@@ -91,7 +106,8 @@ async fn no_command_changes_an_administrators_account_without_the_scope_admin() 
         let about = fields.iter().find(|f| matches!(f["type"].as_str(), Some("jid" | "jids")));
         let (Some(about), true) = (about, command["changes"] == true && scope != "admin") else { continue };
         tried += 1;
-        let scopes: Vec<Scope> = Scope::ALL.into_iter().filter(|scope| *scope != Scope::Admin).collect();
+        let scopes: Vec<TokenScope> =
+            TokenScope::ALL.into_iter().filter(|scope| *scope != TokenScope::Admin).collect();
         let secret = world.token(&format!("all-but-admin-{name}"), &scopes).await;
         for target in [ADMIN, "Admin@EXAMPLE.com", "admin@example.com/console", "former@example.com"] {
             let mut body = json!({});
@@ -100,12 +116,12 @@ async fn no_command_changes_an_administrators_account_without_the_scope_admin() 
                 body[field["name"].as_str().unwrap()] = json!("mine now");
             }
             let line = format!("POST /api/v1/commands/{name}");
-            let answer = ask(&line).bearer(&secret).json(body).to(&world).await;
+            let answer = api_request(&line).bearer(&secret).json(body).send_to(&world).await;
             assert_eq!(answer.problem(), (403, "forbidden".to_owned()), "{name} {target}");
             assert!(answer.text.contains("scope \\\"admin\\\""), "{}", answer.text);
         }
         let (log, _) = world.engine.node.audit.newest(1);
-        assert_eq!((log[0].what.as_str(), log[0].outcome.as_str()), (name, "forbidden"));
+        assert_eq!((log[0].action.as_str(), log[0].outcome.as_str()), (name, "forbidden"));
     }
     assert!(tried >= 6, "{tried}");
 }
@@ -115,7 +131,8 @@ async fn a_token_for_accounts_does_not_become_an_administrator() {
     let world = world().await;
     let former = jid::Jid::parse("former@example.com").unwrap();
     world.engine.node.set_configured_admins([former]);
-    let accounts = world.token("accounts", &[Scope::Accounts, Scope::Sessions, Scope::Read]).await;
+    let accounts =
+        world.token("accounts", &[TokenScope::Accounts, TokenScope::Sessions, TokenScope::Read]).await;
     let path = format!("/api/v1/accounts/{ADMIN}");
     for (line, body) in [
         (format!("PUT {path}/password"), json!({ "password": "mine now" })),
@@ -125,27 +142,33 @@ async fn a_token_for_accounts_does_not_become_an_administrator() {
         (format!("DELETE /api/v1/sessions/{ADMIN}%2Fx"), json!({})),
         ("POST /api/v1/accounts".to_owned(), json!({ "jid": "former@example.com", "password": "mine now" })),
     ] {
-        let answer = ask(&line).bearer(&accounts).json(body).to(&world).await;
+        let answer = api_request(&line).bearer(&accounts).json(body).send_to(&world).await;
         assert_eq!(answer.problem(), (403, "forbidden".to_owned()), "{line}");
     }
     let bulk = "{\"jid\":\"former@example.com\",\"password\":\"mine now\"}\n{\"jid\":\"romeo@example.com\",\"password\":\"x\"}\n";
-    let answer = ask("POST /api/v1/accounts/bulk").bearer(&accounts).text("application/x-ndjson", bulk);
-    let text = answer.to(&world).await.text;
+    let answer =
+        api_request("POST /api/v1/accounts/bulk").bearer(&accounts).text("application/x-ndjson", bulk);
+    let text = answer.send_to(&world).await.text;
     assert!(text.contains("\"condition\":\"forbidden\"") && text.contains("\"created\":1"), "{text}");
     assert_eq!(world.try_sign_in(ADMIN, "mine now").await.status, 401);
-    let admin = world.token("admin", &[Scope::Admin]).await;
-    let done = ask(&format!("PUT {path}/password")).bearer(&admin).json(json!({ "password": "a new one" }));
-    assert_eq!(done.to(&world).await.status, 204);
+    let admin = world.token("admin", &[TokenScope::Admin]).await;
+    let done =
+        api_request(&format!("PUT {path}/password")).bearer(&admin).json(json!({ "password": "a new one" }));
+    assert_eq!(done.send_to(&world).await.status, 204);
     let new = json!({ "jid": "former@example.com", "password": "a new one" });
-    assert_eq!(ask("POST /api/v1/accounts").bearer(&admin).json(new).to(&world).await.status, 201);
+    assert_eq!(
+        api_request("POST /api/v1/accounts").bearer(&admin).json(new).send_to(&world).await.status,
+        201
+    );
 }
 
 #[tokio::test]
-async fn each_command_asks_a_token_for_its_scope() {
+async fn each_command_requires_its_scope_of_a_token() {
     let world = world().await;
-    let list = ask("GET /api/v1/commands").by(&world.sign_in().await).to(&world).await.json();
+    let list =
+        api_request("GET /api/v1/commands").signed_in_as(&world.sign_in().await).send_to(&world).await.json();
     let mut secrets = Vec::new();
-    for scope in Scope::ALL {
+    for scope in TokenScope::ALL {
         secrets.push((scope, world.token(scope.as_str(), &[scope]).await));
     }
     for command in list["items"].as_array().unwrap() {
@@ -155,8 +178,9 @@ async fn each_command_asks_a_token_for_its_scope() {
         for (scope, secret) in &secrets {
             let line = format!("POST /api/v1/commands/{name}");
             // A field that is none: whoever may gets to the check of fields, and nothing is done.
-            let answer = ask(&line).bearer(secret).json(json!({ "no such field": "x" })).to(&world).await;
-            let may = *scope == Scope::Admin || scope.as_str() == needs;
+            let answer =
+                api_request(&line).bearer(secret).json(json!({ "no such field": "x" })).send_to(&world).await;
+            let may = *scope == TokenScope::Admin || scope.as_str() == needs;
             assert_eq!(answer.status.as_u16(), if may { 400 } else { 403 }, "{name} with {scope:?}");
         }
     }

@@ -17,27 +17,27 @@ mod common;
 
 mod accounts;
 mod bulk;
+mod command_interfaces;
 mod commands;
-mod doors;
-mod facts;
 mod node;
 mod roster;
+mod session_details;
 mod sessions;
 mod tokens;
 
 use std::collections::BTreeMap;
 
-use common::World;
+use common::ApiFixture;
 use jid::Jid;
-use testkit::Engine;
-use throng_core::Limits;
+use testkit::TestNode;
+use throng_core::NodeLimits;
 
 /// A node with all modules that are on by default, and an administrator.
-async fn world() -> World {
+async fn world() -> ApiFixture {
     let enabled = features::registry::enable(&BTreeMap::new()).expect("the defaults");
-    let engine = Engine::start(&enabled, Limits::default());
+    let engine = TestNode::start(&enabled, NodeLimits::default());
     engine.node.set_admins([Jid::parse(common::ADMIN).unwrap()]);
-    let world = World::of(engine);
+    let world = ApiFixture::of(engine);
     world.account(common::ADMIN, common::PASSWORD).await;
     world
 }

@@ -12,22 +12,22 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use throng_e2e::{clients, ports, said, wait};
+use throng_e2e::{clients, describe_output, ports, wait};
 
-use crate::doors::{BAD, GOOD, body};
+use crate::command_interfaces::{INVALID_VALUES, VALID_VALUES, body};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A node with an administrator and two users.
-struct Node {
-    node: throng_e2e::Node,
+struct ApiNode {
+    node: throng_e2e::NodeProcess,
     http: u16,
 }
 
-impl Node {
-    fn start(name: &str) -> Node {
+impl ApiNode {
+    fn start(name: &str) -> ApiNode {
         let [c2s, http] = ports::free();
-        let mut node = throng_e2e::Node::new(&format!("api-{name}"));
+        let mut node = throng_e2e::NodeProcess::new(&format!("api-{name}"));
         node.configure(&format!(
             "hosts = ['example.com']\nadmins = ['admin@example.com']\ndata_dir = 'data'\n[auth]\nscram_iterations = 4096\n\
              [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{c2s}'\ntls = 'off'\n\
@@ -37,14 +37,14 @@ impl Node {
             node.add_account(&format!("{user}@example.com"), "R0m30 and juli3t");
         }
         node.start();
-        let node = Node { node, http };
+        let node = ApiNode { node, http };
         let ready = node.ask("GET", "/readyz", "", "");
         assert!(ready.as_ref().is_some_and(|(status, _)| *status == 200), "{ready:?}: {}", node.log());
         node
     }
     /// A new token of this scope.
     fn token(&self, name: &str, scope: &str) -> String {
-        self.good(&["token", "add", name, "--scope", scope]).trim().to_owned()
+        self.run_ok(&["token", "add", name, "--scope", scope]).trim().to_owned()
     }
     /// Status and body of an answer.
     fn ask(&self, method: &str, path: &str, secret: &str, body: &str) -> Option<(u16, String)> {
@@ -74,39 +74,47 @@ impl Node {
     }
 }
 
-impl Deref for Node {
-    type Target = throng_e2e::Node;
-    fn deref(&self) -> &throng_e2e::Node {
+impl Deref for ApiNode {
+    type Target = throng_e2e::NodeProcess;
+    fn deref(&self) -> &throng_e2e::NodeProcess {
         &self.node
     }
 }
 
 #[test]
 fn a_token_of_the_command_line_opens_the_api_until_it_is_removed() {
-    let node = Node::start("tokens");
+    let node = ApiNode::start("tokens");
     let secret = node.token("backup", "read,accounts");
     let status = |secret: &str| node.ask("GET", "/api/v1/accounts", secret, "").map(|a| a.0);
     assert_eq!(status(&secret), Some(200));
     assert_eq!(status("throng_forged"), Some(401));
-    let list = node.good(&["token", "list"]);
+    let list = node.run_ok(&["token", "list"]);
     assert!(list.contains("backup") && list.contains("read,accounts") && !list.contains(&secret), "{list}");
     let twice = node.run(&["token", "add", "backup", "--scope", "read"]);
-    assert!(!twice.status.success() && said(&twice).contains("already"), "{}", said(&twice));
+    assert!(
+        !twice.status.success() && describe_output(&twice).contains("already"),
+        "{}",
+        describe_output(&twice)
+    );
     let unknown = node.run(&["token", "add", "x", "--scope", "all"]);
-    assert!(said(&unknown).contains("the scopes are read, metrics, accounts"), "{}", said(&unknown));
-    node.good(&["token", "remove", "backup"]);
+    assert!(
+        describe_output(&unknown).contains("the scopes are read, metrics, accounts"),
+        "{}",
+        describe_output(&unknown)
+    );
+    node.run_ok(&["token", "remove", "backup"]);
     assert_eq!(status(&secret), Some(401), "at once, on a running node");
     let log = node.log();
     assert!(log.contains("token add") && !log.contains(&secret[7..]), "{log}");
 }
 
 #[test]
-fn every_command_ends_alike_behind_the_socket_and_http() {
-    let (by_socket, by_http) = (Node::start("socket"), Node::start("http"));
+fn every_command_has_the_same_result_over_the_socket_and_http() {
+    let (by_socket, by_http) = (ApiNode::start("socket"), ApiNode::start("http"));
     let secret = by_http.token("admin", "admin");
     // Nobody is online here.
     let offline = |name: &str| name == "end-user-session";
-    for (name, values) in BAD.iter().chain(GOOD).filter(|(name, _)| !offline(name)) {
+    for (name, values) in INVALID_VALUES.iter().chain(VALID_VALUES).filter(|(name, _)| !offline(name)) {
         let pairs: Vec<(&str, &str)> =
             values.iter().flat_map(|(k, list)| list.iter().map(|v| (*k, *v))).collect();
         let one = by_socket
@@ -125,16 +133,16 @@ fn every_command_ends_alike_behind_the_socket_and_http() {
         }
     }
     // And the program itself.
-    let line = by_socket.good(&["command", "get-registered-users-num"]);
+    let line = by_socket.run_ok(&["command", "get-registered-users-num"]);
     assert_eq!(line.trim(), "The number of registered users: 3");
 }
 
 #[test]
-fn the_hour_of_the_overview_survives_a_restart() {
-    let mut node = Node::start("history");
+fn the_overview_history_survives_a_restart() {
+    let mut node = ApiNode::start("history");
     let secret = node.token("reader", "read");
     // The overview, once there is a point in it that says what `wanted` wants.
-    let overview = |node: &Node, wanted: &dyn Fn(&Value) -> bool| {
+    let overview = |node: &ApiNode, wanted: &dyn Fn(&Value) -> bool| {
         wait::wait("a point of the overview", || {
             let (status, text) = node.ask("GET", "/api/v1/overview", &secret, "")?;
             assert_eq!(status, 200, "{text}");
@@ -163,13 +171,13 @@ fn the_hour_of_the_overview_survives_a_restart() {
 }
 
 #[test]
-fn schemathesis_finds_no_answer_that_is_not_declared() {
-    let installed = clients::installed();
-    let node = Node::start("schemathesis");
+fn schemathesis_finds_no_undeclared_response() {
+    let installed = clients::install_clients();
+    let node = ApiNode::start("schemathesis");
     let secret = node.token("schemathesis", "admin");
     let output = Command::new(installed.join("schemathesis/bin/schemathesis"))
         .args(["--config-file"])
-        .arg(clients::scripts().join("schemathesis/schemathesis.toml"))
+        .arg(clients::scripts_folder().join("schemathesis/schemathesis.toml"))
         .args(["run", &format!("http://127.0.0.1:{}/api/v1/openapi.json", node.http)])
         .args(["--header", &format!("Authorization: Bearer {secret}")])
         .current_dir(&node.folder)
@@ -177,5 +185,5 @@ fn schemathesis_finds_no_answer_that_is_not_declared() {
         .stdin(Stdio::null())
         .output()
         .expect("schemathesis runs");
-    assert!(output.status.success(), "{}\n{}", said(&output), node.log());
+    assert!(output.status.success(), "{}\n{}", describe_output(&output), node.log());
 }

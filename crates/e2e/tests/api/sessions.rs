@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::{Answer, Ask, World, ask};
+use crate::common::{ApiFixture, ApiReply, ApiRequest, api_request};
 use crate::world;
 use serde_json::Value;
-use throng_api::auth::Scope;
+use throng_api::auth::TokenScope;
 
 /// Asks while the node's clock goes on, since connections without a task never answer.
-async fn patiently(world: &World, request: Ask<'_>) -> Answer {
-    let mut answer = std::pin::pin!(request.to(world));
+async fn patiently(world: &ApiFixture, request: ApiRequest<'_>) -> ApiReply {
+    let mut answer = std::pin::pin!(request.send_to(world));
     loop {
         tokio::select! {
             biased;
@@ -26,11 +26,11 @@ fn jids(page: &Value) -> Vec<String> {
 #[tokio::test]
 async fn pages_go_through_all_sessions_once() {
     let world = world().await;
-    let secret = world.token("reader", &[Scope::Read]).await;
+    let secret = world.token("reader", &[TokenScope::Read]).await;
     let mut clients = Vec::new();
     for n in 0..60 {
         let name = format!("user{n}{}", if n % 2 == 0 { "" } else { "@example.net" });
-        world.engine.user(&name);
+        world.engine.create_user(&name);
         for resource in ["phone", "Büro"] {
             clients.push(world.engine.connect(&name, resource));
         }
@@ -38,7 +38,7 @@ async fn pages_go_through_all_sessions_once() {
     let (mut all, mut after, mut pages) = (Vec::new(), String::new(), 0);
     loop {
         let line = format!("GET /api/v1/sessions?limit=7{after}");
-        let page = patiently(&world, ask(&line).bearer(&secret)).await.json();
+        let page = patiently(&world, api_request(&line).bearer(&secret)).await.json();
         assert_eq!(page["total"], 120);
         assert!(jids(&page).len() <= 8, "two of one account stay together");
         all.extend(jids(&page));
@@ -59,27 +59,28 @@ async fn pages_go_through_all_sessions_once() {
         ("domain=Example.NET", 60),
     ] {
         let line = format!("GET /api/v1/sessions?limit=500&{query}");
-        let page = patiently(&world, ask(&line).bearer(&secret)).await.json();
+        let page = patiently(&world, api_request(&line).bearer(&secret)).await.json();
         assert_eq!(jids(&page).len(), count, "{query}");
         assert_eq!(page["next"], Value::Null);
     }
     for query in ["after=x", "after=-1", "limit=0"] {
-        let answer = ask(&format!("GET /api/v1/sessions?{query}")).bearer(&secret).to(&world).await;
+        let answer =
+            api_request(&format!("GET /api/v1/sessions?{query}")).bearer(&secret).send_to(&world).await;
         assert_eq!(answer.problem().0, 400, "{query}");
     }
 }
 
 #[tokio::test]
-async fn a_session_says_what_it_is() {
+async fn a_session_is_described_in_full() {
     let world = world().await;
-    let secret = world.token("reader", &[Scope::Read]).await;
-    world.engine.user("juliet");
+    let secret = world.token("reader", &[TokenScope::Read]).await;
+    world.engine.create_user("juliet");
     world.engine.advance(100);
     let juliet = world.engine.connect("juliet", "balcony");
     world.engine.advance(50);
     juliet.send("<presence><priority>5</priority><c xmlns='http://jabber.org/protocol/caps' hash='sha-1' node='https://gajim.org' ver='66/0NaeaBKkwk85efJTGmU47vXI='/></presence>");
     let line = "GET /api/v1/accounts/juliet@example.com/sessions";
-    let page = patiently(&world, ask(line).bearer(&secret)).await.json();
+    let page = patiently(&world, api_request(line).bearer(&secret)).await.json();
     let session = &page["items"][0];
     assert_eq!(session["jid"], "juliet@example.com/balcony");
     assert_eq!(session["client"], "https://gajim.org");
@@ -93,8 +94,8 @@ async fn a_session_says_what_it_is() {
 #[tokio::test]
 async fn a_session_is_ended_by_its_full_address() {
     let world = world().await;
-    let secret = world.token("sessions", &[Scope::Sessions]).await;
-    world.engine.user("juliet");
+    let secret = world.token("sessions", &[TokenScope::Sessions]).await;
+    world.engine.create_user("juliet");
     let balcony = world.engine.connect("juliet", "balcony/left");
     let chamber = world.engine.connect("juliet", "chamber");
     for (line, expected) in [
@@ -104,7 +105,7 @@ async fn a_session_is_ended_by_its_full_address() {
         ("DELETE /api/v1/sessions/juliet@example.com%2Fbalcony%2Fleft", 204),
         ("DELETE /api/v1/sessions/juliet@example.com%2Fbalcony%2Fleft", 404),
     ] {
-        let answer = ask(line).bearer(&secret).to(&world).await;
+        let answer = api_request(line).bearer(&secret).send_to(&world).await;
         assert_eq!(answer.status.as_u16(), expected, "{line} {answer:?}");
     }
     assert!(balcony.session.is_ended() && !chamber.session.is_ended());

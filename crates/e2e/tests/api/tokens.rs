@@ -1,20 +1,23 @@
 //! Tokens and the audit log over HTTP.
 
-use crate::common::{ADMIN, ask};
+use crate::common::{ADMIN, api_request};
 use crate::world;
 use serde_json::{Value, json};
-use throng_api::auth::Scope;
+use throng_api::auth::TokenScope;
 
 #[tokio::test]
 async fn a_token_is_made_used_and_removed() {
     let world = world().await;
     let who = world.sign_in().await;
     let new = json!({ "name": "backup", "scopes": ["read"], "expires": 1_767_225_700 });
-    let made = ask("POST /api/v1/tokens").by(&who).json(new.clone()).to(&world).await;
+    let made = api_request("POST /api/v1/tokens").signed_in_as(&who).json(new.clone()).send_to(&world).await;
     assert_eq!(made.status, 201, "{made:?}");
     let secret = made.json()["token"].as_str().unwrap().to_owned();
-    assert_eq!(ask("POST /api/v1/tokens").by(&who).json(new).to(&world).await.problem().0, 409);
-    let list = ask("GET /api/v1/tokens").by(&who).to(&world).await;
+    assert_eq!(
+        api_request("POST /api/v1/tokens").signed_in_as(&who).json(new).send_to(&world).await.problem().0,
+        409
+    );
+    let list = api_request("GET /api/v1/tokens").signed_in_as(&who).send_to(&world).await;
     assert_eq!(
         list.json()["items"],
         json!([
@@ -22,16 +25,22 @@ async fn a_token_is_made_used_and_removed() {
         ])
     );
     assert!(!list.text.contains(&secret));
-    assert_eq!(ask("GET /api/v1/accounts").bearer(&secret).to(&world).await.status, 200);
-    assert_eq!(ask("GET /api/v1/tokens").bearer(&secret).to(&world).await.problem().0, 403);
+    assert_eq!(api_request("GET /api/v1/accounts").bearer(&secret).send_to(&world).await.status, 200);
+    assert_eq!(api_request("GET /api/v1/tokens").bearer(&secret).send_to(&world).await.problem().0, 403);
     world.engine.advance(100);
     assert_eq!(
-        ask("GET /api/v1/accounts").bearer(&secret).to(&world).await.problem().0,
+        api_request("GET /api/v1/accounts").bearer(&secret).send_to(&world).await.problem().0,
         401,
         "it has expired"
     );
-    assert_eq!(ask("DELETE /api/v1/tokens/backup").by(&who).to(&world).await.status, 204);
-    assert_eq!(ask("DELETE /api/v1/tokens/backup").by(&who).to(&world).await.problem().0, 404);
+    assert_eq!(
+        api_request("DELETE /api/v1/tokens/backup").signed_in_as(&who).send_to(&world).await.status,
+        204
+    );
+    assert_eq!(
+        api_request("DELETE /api/v1/tokens/backup").signed_in_as(&who).send_to(&world).await.problem().0,
+        404
+    );
     for (body, expected) in [
         (json!({ "name": "x", "scopes": [] }), 422),
         (json!({ "name": "x", "scopes": ["all"] }), 400),
@@ -40,7 +49,13 @@ async fn a_token_is_made_used_and_removed() {
         (json!({ "name": "x", "scopes": "read" }), 400),
     ] {
         assert_eq!(
-            ask("POST /api/v1/tokens").by(&who).json(body.clone()).to(&world).await.problem().0,
+            api_request("POST /api/v1/tokens")
+                .signed_in_as(&who)
+                .json(body.clone())
+                .send_to(&world)
+                .await
+                .problem()
+                .0,
             expected,
             "{body}"
         );
@@ -48,17 +63,17 @@ async fn a_token_is_made_used_and_removed() {
 }
 
 #[tokio::test]
-async fn the_audit_log_tells_who_did_what_from_where() {
+async fn the_audit_log_records_caller_action_and_address() {
     let world = world().await;
     let who = world.sign_in().await;
-    let secret = world.token("provision", &[Scope::Accounts, Scope::Read]).await;
+    let secret = world.token("provision", &[TokenScope::Accounts, TokenScope::Read]).await;
     let new = json!({ "jid": "juliet@example.com", "password": "s3cr3t" });
-    ask("POST /api/v1/accounts").bearer(&secret).json(new).from("2001:db8::7").to(&world).await;
-    ask("DELETE /api/v1/accounts/romeo@example.com").by(&who).to(&world).await;
-    ask("POST /api/v1/commands/restart").bearer(&secret).to(&world).await;
+    api_request("POST /api/v1/accounts").bearer(&secret).json(new).from("2001:db8::7").send_to(&world).await;
+    api_request("DELETE /api/v1/accounts/romeo@example.com").signed_in_as(&who).send_to(&world).await;
+    api_request("POST /api/v1/commands/restart").bearer(&secret).send_to(&world).await;
     world.try_sign_in(ADMIN, "guess").await;
     world.try_sign_in("stranger@example.com", "guess").await;
-    let log = ask("GET /api/v1/audit").bearer(&secret).to(&world).await.json();
+    let log = api_request("GET /api/v1/audit").bearer(&secret).send_to(&world).await.json();
     let lines: Vec<String> = log["items"]
         .as_array()
         .unwrap()
@@ -81,9 +96,17 @@ async fn the_audit_log_tells_who_did_what_from_where() {
         "strangers cannot fill it"
     );
     assert_eq!(log["last"], 5);
-    let after = ask("GET /api/v1/audit?after=3&limit=1").bearer(&secret).to(&world).await.json();
+    let after = api_request("GET /api/v1/audit?after=3&limit=1").bearer(&secret).send_to(&world).await.json();
     assert_eq!((after["items"][0]["number"].as_u64(), after["items"][1].clone()), (Some(4), Value::Null));
     for query in ["after=-1", "after=x", "limit=0"] {
-        assert_eq!(ask(&format!("GET /api/v1/audit?{query}")).by(&who).to(&world).await.problem().0, 400);
+        assert_eq!(
+            api_request(&format!("GET /api/v1/audit?{query}"))
+                .signed_in_as(&who)
+                .send_to(&world)
+                .await
+                .problem()
+                .0,
+            400
+        );
     }
 }

@@ -21,7 +21,7 @@
     reason = "the lints exempt functions marked as tests, not what those call"
 )]
 
-mod cut;
+mod interrupted_network;
 #[path = "../shared/space.rs"]
 #[allow(dead_code, reason = "packets are lost in the tests of `throng load` only")]
 mod space;
@@ -36,8 +36,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
-use throng_e2e::clients::{installed, scripts};
-use throng_e2e::process::inside;
+use throng_e2e::clients::{install_clients, scripts_folder};
+use throng_e2e::process::command_in_netns;
 use throng_e2e::{poll, ports, signal};
 
 const DOMAIN: &str = "chat.test";
@@ -102,10 +102,10 @@ fn xmppjs_extensions_over_direct_tls() {
 }
 
 #[test]
-fn two_profanities_of_one_person() {
-    let node = Node::start("profanities", Certificate::OfTheNode);
+fn two_profanity_resources_of_one_user() {
+    let node = ClientsNode::start("profanities", Certificate::OfTheNode);
     let mut client = node.client(&python(), "starttls");
-    client.arg(scripts().join("terminal/two.py")).env("PYTHONPATH", scripts().join("slixmpp"));
+    client.arg(scripts_folder().join("terminal/two.py")).env("PYTHONPATH", scripts_folder().join("slixmpp"));
     node.play(&mut client, "ok let_the_friend_speak_again\n");
     node.stop();
 }
@@ -121,34 +121,34 @@ fn profanity_over_direct_tls() {
 }
 
 fn slixmpp(transport: &str) {
-    let node = Node::start(&format!("slixmpp-{transport}"), Certificate::Signed);
-    let script = scripts().join("slixmpp/scenarios.py");
+    let node = ClientsNode::start(&format!("slixmpp-{transport}"), Certificate::Signed);
+    let script = scripts_folder().join("slixmpp/scenarios.py");
     node.play(node.client(&python(), transport).arg(script), "ok login\n");
     node.stop();
 }
 
 fn slixmpp_extensions(transport: &str) {
-    let node = Node::start(&format!("slixmpp-more-{transport}"), Certificate::Signed);
-    let script = scripts().join("slixmpp/extensions.py");
+    let node = ClientsNode::start(&format!("slixmpp-more-{transport}"), Certificate::Signed);
+    let script = scripts_folder().join("slixmpp/extensions.py");
     node.play(node.client(&python(), transport).arg(script), "ok foreign_sessions_are_not_resumed\n");
     node.stop();
 }
 
 fn nbxmpp(transport: &str) {
-    let node = Node::start(&format!("nbxmpp-{transport}"), Certificate::Signed);
-    let script = scripts().join("nbxmpp/scenarios.py");
-    let python = installed().join("gvenv/bin/python");
+    let node = ClientsNode::start(&format!("nbxmpp-{transport}"), Certificate::Signed);
+    let script = scripts_folder().join("nbxmpp/scenarios.py");
+    let python = install_clients().join("gvenv/bin/python");
     let last = "ok what_was_sent_in_vain_comes_after_the_resumption\n";
     node.play(node.client(&python, transport).arg(script), last);
     node.stop();
 }
 
 fn xmppjs(transport: &str) {
-    let node = Node::start(&format!("xmppjs-{transport}"), Certificate::Signed);
+    let node = ClientsNode::start(&format!("xmppjs-{transport}"), Certificate::Signed);
     // The partner of another library leaves when its standard input ends: at the latest with this process.
     let mut partner = node
         .client(&python(), transport)
-        .arg(scripts().join("slixmpp/peer.py"))
+        .arg(scripts_folder().join("slixmpp/peer.py"))
         .env("XMPP_USER_A", USERS[2])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -161,30 +161,34 @@ fn xmppjs(transport: &str) {
         .expect("read from the partner");
     let Some(address) = ready.strip_prefix("ready ") else {
         end(&mut partner, START);
-        panic!("the partner did not log in: {ready}{}", node.words());
+        panic!("the partner did not log in: {ready}{}", node.scenario_args());
     };
-    let mut client = node.client(&installed().join("bin/node"), transport);
-    client.arg(scripts().join("xmppjs/scenarios.js"));
-    client.env("XMPP_PEER", address.trim()).env("XMPP_MODULES", installed().join("xmppjs"));
+    let mut client = node.client(&install_clients().join("bin/node"), transport);
+    client.arg(scripts_folder().join("xmppjs/scenarios.js"));
+    client.env("XMPP_PEER", address.trim()).env("XMPP_MODULES", install_clients().join("xmppjs"));
     node.play(&mut client, "ok friends_and_chat_with_slixmpp\n");
     drop(partner.stdin.take());
     let status = wait(&mut partner, START).unwrap_or_else(|| end(&mut partner, START));
-    assert!(status.success(), "the partner ended with {status}{}", node.words());
+    assert!(status.success(), "the partner ended with {status}{}", node.scenario_args());
     node.stop();
 }
 
 fn xmppjs_extensions(transport: &str) {
-    let node = Node::start(&format!("xmppjs-more-{transport}"), Certificate::Signed);
-    let mut client = node.client(&installed().join("bin/node"), transport);
-    client.arg(scripts().join("xmppjs/extensions.js")).env("XMPP_MODULES", installed().join("xmppjs"));
+    let node = ClientsNode::start(&format!("xmppjs-more-{transport}"), Certificate::Signed);
+    let mut client = node.client(&install_clients().join("bin/node"), transport);
+    client
+        .arg(scripts_folder().join("xmppjs/extensions.js"))
+        .env("XMPP_MODULES", install_clients().join("xmppjs"));
     node.play(&mut client, "ok profile_and_storage\n");
     node.stop();
 }
 
 fn profanity(transport: &str) {
-    let node = Node::start(&format!("profanity-{transport}"), Certificate::OfTheNode);
+    let node = ClientsNode::start(&format!("profanity-{transport}"), Certificate::OfTheNode);
     let mut client = node.client(&python(), transport);
-    client.arg(scripts().join("terminal/profanity.py")).env("PYTHONPATH", scripts().join("slixmpp"));
+    client
+        .arg(scripts_folder().join("terminal/profanity.py"))
+        .env("PYTHONPATH", scripts_folder().join("slixmpp"));
     node.play(&mut client, "ok log_out\n");
     node.stop();
 }
@@ -199,8 +203,8 @@ enum Certificate {
 }
 
 /// A node that all clients can use, and where its doors are.
-struct Node {
-    node: throng_e2e::Node,
+struct ClientsNode {
+    node: throng_e2e::NodeProcess,
     certificate: Certificate,
     address: Ipv4Addr,
     starttls: u16,
@@ -209,14 +213,14 @@ struct Node {
     https: u16,
 }
 
-impl Node {
+impl ClientsNode {
     fn start(name: &str, certificate: Certificate) -> Self {
         Self::start_in(None, Ipv4Addr::LOCALHOST, name, certificate)
     }
 
     /// The same in a network namespace, at an address of it.
     fn start_in(space: Option<String>, address: Ipv4Addr, name: &str, certificate: Certificate) -> Self {
-        let mut node = throng_e2e::Node::inside(space, name);
+        let mut node = throng_e2e::NodeProcess::new_in_netns(space, name);
         let folder = &node.folder;
         let [starttls, tls, http, https] = ports::free();
         let files = match certificate {
@@ -240,7 +244,7 @@ impl Node {
         );
         node.configure(&text);
         for user in USERS {
-            node.good_with(
+            node.run_ok_with(
                 &["account", "add", "--create", &format!("{user}@{DOMAIN}")],
                 &format!("{PASSWORD}\n"),
             );
@@ -256,7 +260,7 @@ impl Node {
     /// A command with the settings that the clients share; they are explained in `clients/slixmpp/harness.py`.
     fn client(&self, program: &Path, transport: &str) -> Command {
         let port = if transport == "tls" { self.tls } else { self.starttls };
-        let mut command = inside(self.space(), program);
+        let mut command = command_in_netns(self.netns(), program);
         command
             .env("XMPP_HOST", self.address.to_string())
             .env("XMPP_PORT", port.to_string())
@@ -282,15 +286,19 @@ impl Node {
         let mut client = command.spawn().unwrap_or_else(|error| panic!("start {command:?}: {error}"));
         let Some(status) = wait(&mut client, SCENARIOS) else {
             end(&mut client, DRAIN);
-            panic!("the client is not done after {SCENARIOS:?}{}", self.words());
+            panic!("the client is not done after {SCENARIOS:?}{}", self.scenario_args());
         };
         let said = fs::read_to_string(self.folder.join("client.log")).expect("read the client's log");
-        assert!(status.success() && said.contains(last), "the client ended with {status}{}", self.words());
+        assert!(
+            status.success() && said.contains(last),
+            "the client ended with {status}{}",
+            self.scenario_args()
+        );
         println!("{said}");
     }
 
     /// All that was printed by anybody, for the message of a failure; what failed comes last.
-    fn words(&self) -> String {
+    fn scenario_args(&self) -> String {
         let mut words = String::new();
         for name in ["log", "partner.log", "client.log"] {
             let path = self.folder.join(name);
@@ -304,13 +312,13 @@ impl Node {
     /// Ends the node as an operator does.
     fn stop(mut self) {
         let took = self.node.stop();
-        assert!(took <= DRAIN, "throng serve took {took:?} to leave after SIGTERM{}", self.words());
+        assert!(took <= DRAIN, "throng serve took {took:?} to leave after SIGTERM{}", self.scenario_args());
     }
 }
 
-impl Deref for Node {
-    type Target = throng_e2e::Node;
-    fn deref(&self) -> &throng_e2e::Node {
+impl Deref for ClientsNode {
+    type Target = throng_e2e::NodeProcess;
+    fn deref(&self) -> &throng_e2e::NodeProcess {
         &self.node
     }
 }
@@ -353,5 +361,5 @@ fn sign_certificate(folder: &Path) {
 }
 
 fn python() -> PathBuf {
-    installed().join("venv/bin/python")
+    install_clients().join("venv/bin/python")
 }

@@ -8,9 +8,9 @@
 
 use std::process::Command;
 
-use throng_e2e::clients::{installed, scripts};
+use throng_e2e::clients::{install_clients, scripts_folder};
 
-use crate::{Certificate, Node};
+use crate::{Certificate, ClientsNode};
 
 #[test]
 fn strophe_over_websocket() {
@@ -33,28 +33,28 @@ fn xmppjs_extensions_over_websocket() {
 }
 
 #[test]
-fn libraries_in_a_browser() {
-    let node = Node::start("libraries", Certificate::Signed);
+fn client_libraries_work_in_a_browser() {
+    let node = ClientsNode::start("libraries", Certificate::Signed);
     let mut client = node.browser("libraries.js");
-    client.env("STROPHE_MODULES", installed().join("strophe"));
-    client.env("XMPPJS_MODULES", installed().join("xmppjs"));
+    client.env("STROPHE_MODULES", install_clients().join("strophe"));
+    client.env("XMPPJS_MODULES", install_clients().join("xmppjs"));
     node.play(&mut client, "all libraries done\n");
     node.stop();
 }
 
 #[test]
-fn the_page_chat_in_a_browser() {
-    let node = Node::start("chat", Certificate::Signed);
+fn the_chat_page_works_in_a_browser() {
+    let node = ClientsNode::start("chat", Certificate::Signed);
     chat(node, |node| format!("http://{}:{}", node.address, node.http));
 }
 
 #[test]
-fn the_page_chat_over_tls_and_http_2() {
-    let node = Node::start("chat-tls", Certificate::OfTheNode);
+fn the_chat_page_works_over_tls_and_http_2() {
+    let node = ClientsNode::start("chat-tls", Certificate::OfTheNode);
     chat(node, |node| format!("https://{}:{}", node.address, node.https));
 }
 
-fn chat(node: Node, url: impl Fn(&Node) -> String) {
+fn chat(node: ClientsNode, url: impl Fn(&ClientsNode) -> String) {
     let mut client = node.browser("chat.js");
     // Pictures of the page, and what it looked like when a scene failed.
     client.env("CHAT_URL", url(&node)).arg(node.folder.join("looks"));
@@ -63,33 +63,33 @@ fn chat(node: Node, url: impl Fn(&Node) -> String) {
 }
 
 fn strophe(transport: &str, scheme: &str, path: &str) {
-    let node = Node::start(&format!("strophe-{transport}"), Certificate::Signed);
-    let mut client = node.client(&installed().join("bin/node"), transport);
-    client.arg(scripts().join("strophe/node.js"));
+    let node = ClientsNode::start(&format!("strophe-{transport}"), Certificate::Signed);
+    let mut client = node.client(&install_clients().join("bin/node"), transport);
+    client.arg(scripts_folder().join("strophe/node.js"));
     client.env("XMPP_URL", format!("{scheme}://{}:{}/{path}", node.address, node.https));
-    client.env("XMPP_MODULES", installed().join("strophe"));
+    client.env("XMPP_MODULES", install_clients().join("strophe"));
     node.play(&mut client, "ok an_unknown_session_is_not_taken_up\n");
     node.stop();
 }
 
 fn xmppjs(script: &str, name: &str, last: &str) {
-    let node = Node::start(name, Certificate::Signed);
-    let mut client = node.client(&installed().join("bin/node"), "websocket");
-    client.arg(scripts().join("xmppjs").join(script));
+    let node = ClientsNode::start(name, Certificate::Signed);
+    let mut client = node.client(&install_clients().join("bin/node"), "websocket");
+    client.arg(scripts_folder().join("xmppjs").join(script));
     client.env("XMPP_URL", format!("wss://{}:{}/ws", node.address, node.https));
-    client.env("XMPP_MODULES", installed().join("xmppjs"));
+    client.env("XMPP_MODULES", install_clients().join("xmppjs"));
     node.play(&mut client, last);
     node.stop();
 }
 
-impl Node {
+impl ClientsNode {
     /// A script of `clients/browser` with the addresses of this node.
     fn browser(&self, script: &str) -> Command {
-        let mut command = self.client(&installed().join("bin/node"), "websocket");
-        command.arg(scripts().join("browser").join(script));
+        let mut command = self.client(&install_clients().join("bin/node"), "websocket");
+        command.arg(scripts_folder().join("browser").join(script));
         command.env("CHAT_URL", format!("http://{}:{}", self.address, self.http));
         command.env("CHAT_URL_TLS", format!("https://{}:{}", self.address, self.https));
-        command.env("BROWSER_MODULES", installed().join("browser"));
+        command.env("BROWSER_MODULES", install_clients().join("browser"));
         command
     }
 }

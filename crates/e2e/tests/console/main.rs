@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::json;
-use throng_e2e::{Node, clients, ports, program, said};
+use throng_e2e::{NodeProcess, clients, describe_output, ports, program};
 
 const DOMAIN: &str = "chat.test";
 const PASSWORD: &str = "correct horse";
@@ -43,23 +43,23 @@ steps = ["login", "presence", { meanwhile = { do = [{ every = "1s", message = { 
 "#;
 
 #[test]
-fn the_page_computes_what_it_shows() {
-    let (scripts, installed) = (clients::scripts(), clients::installed());
+fn the_console_values_match_their_formulas() {
+    let (scripts, installed) = (clients::scripts_folder(), clients::install_clients());
     let console = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../console");
     let output = Command::new(installed.join("bin/node"))
         .arg(scripts.join("browser/console_values.js"))
         .arg(console)
         .output()
         .expect("node starts");
-    let told = said(&output);
+    let told = describe_output(&output);
     assert!(output.status.success() && told.contains("ok what_is_not_known_is_not_summed"), "{told}");
 }
 
 #[test]
-fn an_operator_works_with_the_page() {
-    let (scripts, installed) = (clients::scripts(), clients::installed());
+fn an_operator_uses_the_console() {
+    let (scripts, installed) = (clients::scripts_folder(), clients::install_clients());
 
-    let mut throng = Node::new("console");
+    let mut throng = NodeProcess::new("console");
     let [port, http] = ports::free();
     throng.configure(&format!(
         "hosts = ['{DOMAIN}']\nadmins = ['{ADMIN}@{DOMAIN}']\ndata_dir = 'data'\n\
@@ -69,7 +69,17 @@ fn an_operator_works_with_the_page() {
     ));
     fs::write(throng.folder.join("plan.toml"), PLAN).expect("a plan");
     let count = ACCOUNTS.to_string();
-    throng.good(&["account", "bulk", "--create", "--prefix", "u", "--count", &count, "--password", PASSWORD]);
+    throng.run_ok(&[
+        "account",
+        "bulk",
+        "--create",
+        "--prefix",
+        "u",
+        "--count",
+        &count,
+        "--password",
+        PASSWORD,
+    ]);
     throng.add_account(&format!("{ADMIN}@{DOMAIN}"), ADMIN_PASSWORD);
     throng.start();
 
@@ -100,7 +110,7 @@ fn an_operator_works_with_the_page() {
         .stdin(Stdio::null())
         .output()
         .expect("node starts");
-    let told = said(&output);
+    let told = describe_output(&output);
     assert!(output.status.success(), "{}\n{told}", throng.folder.display());
     let last = "ok wrong_passwords_are_limited";
     assert!(told.contains(last), "it stopped before the end: {told}");

@@ -13,7 +13,7 @@
 // The generator of streams belongs to the tests of the parser, which know it by this name.
 extern crate xml as throng_xml;
 
-mod arrival;
-mod late;
-mod names;
-mod stanza;
+mod delayed_delivery;
+mod delivery;
+mod stanza_shapes;
+mod xml_names;

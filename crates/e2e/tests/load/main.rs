@@ -17,14 +17,14 @@
     reason = "the lints exempt functions marked as tests, not what those call; time here is the machine's"
 )]
 
-mod agreement;
-mod ends;
-mod mistakes;
-mod nets;
+mod counter_agreement;
+mod interruption;
+mod networks;
 mod node;
-mod page;
 mod relay;
-mod run;
+mod report_page;
+mod run_report;
 mod security;
 #[path = "../shared/space.rs"]
 mod space;
+mod usage_errors;

@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
-use throng_e2e::wait::LONG;
-use throng_e2e::{Folder, ports, program};
+use throng_e2e::wait::SLOW_TIMEOUT;
+use throng_e2e::{TempFolder, ports, program};
 
 pub(crate) const DOMAIN: &str = "chat.test";
 pub(crate) const PASSWORD: &str = "correct horse";
@@ -21,33 +21,33 @@ pub(crate) const PASSWORD: &str = "correct horse";
 /// Only one test at a time loads the machine.
 static TURN: Mutex<()> = Mutex::new(());
 
-pub(crate) fn turn() -> MutexGuard<'static, ()> {
+pub(crate) fn exclusive_turn() -> MutexGuard<'static, ()> {
     TURN.lock()
 }
 
-pub(crate) struct Node {
+pub(crate) struct LoadNode {
     // Before its database, which must not go from under it.
-    node: throng_e2e::Node,
-    _database: Database,
+    node: throng_e2e::NodeProcess,
+    _database: DatabaseFolder,
     /// Where clients connect.
     pub(crate) target: String,
     http: u16,
 }
 
-impl Node {
+impl LoadNode {
     /// A node on loopback with accounts `u0`, `u1` … that has started.
-    pub(crate) fn start(name: &str, accounts: u32) -> Node {
+    pub(crate) fn start(name: &str, accounts: u32) -> LoadNode {
         let [port, http] = ports::free();
-        Node::start_at(name, None, format!("127.0.0.1:{port}"), http, accounts, "off")
+        LoadNode::start_at(name, None, format!("127.0.0.1:{port}"), http, accounts, "off")
     }
     /// The same with the listener that `make run` has: no login without STARTTLS.
-    pub(crate) fn start_secure(name: &str, accounts: u32) -> Node {
+    pub(crate) fn start_secure(name: &str, accounts: u32) -> LoadNode {
         let [port, http] = ports::free();
-        Node::start_at(name, None, format!("127.0.0.1:{port}"), http, accounts, "required")
+        LoadNode::start_at(name, None, format!("127.0.0.1:{port}"), http, accounts, "required")
     }
     /// The same in a network namespace, at an address of it.
-    pub(crate) fn start_in(space: &str, name: &str, address: Ipv4Addr, accounts: u32) -> Node {
-        Node::start_at(name, Some(space.to_owned()), format!("{address}:5222"), 5280, accounts, "off")
+    pub(crate) fn start_in(space: &str, name: &str, address: Ipv4Addr, accounts: u32) -> LoadNode {
+        LoadNode::start_at(name, Some(space.to_owned()), format!("{address}:5222"), 5280, accounts, "off")
     }
     fn start_at(
         name: &str,
@@ -56,9 +56,9 @@ impl Node {
         http: u16,
         accounts: u32,
         tls: &str,
-    ) -> Node {
-        let mut node = throng_e2e::Node::inside(space, name);
-        let database = Database::new(name);
+    ) -> LoadNode {
+        let mut node = throng_e2e::NodeProcess::new_in_netns(space, name);
+        let database = DatabaseFolder::new(name);
         // The fewest iterations that are allowed: how slow passwords are is not the question here, nor how fast one address may
         // connect.
         node.configure(&format!(
@@ -70,7 +70,7 @@ impl Node {
         ));
         if accounts > 0 {
             let count = accounts.to_string();
-            node.good(&[
+            node.run_ok(&[
                 "account",
                 "bulk",
                 "--create",
@@ -83,7 +83,7 @@ impl Node {
             ]);
         }
         node.start();
-        Node { node, _database: database, target, http }
+        LoadNode { node, _database: database, target, http }
     }
     /// `throng load` against this node; its report goes to `out` in the node's folder.
     pub(crate) fn load(&self, out: &str, words: &[&str]) -> Command {
@@ -100,75 +100,75 @@ impl Node {
         fs::write(self.folder.join(name), text).expect("a plan");
     }
     /// What `throng status` says; nothing while the node is not up.
-    pub(crate) fn figures(&self) -> Option<Value> {
+    pub(crate) fn status(&self) -> Option<Value> {
         let output = self.run(&["status", "--json"]);
         output.status.success().then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
     }
     /// One of those figures.
-    pub(crate) fn figure(&self, name: &str) -> u64 {
-        let figures = self.figures().expect("a running node");
+    pub(crate) fn status_value(&self, name: &str) -> u64 {
+        let figures = self.status().expect("a running node");
         figures[name].as_u64().unwrap_or_else(|| panic!("no figure {name} in {figures}"))
     }
     /// The page of metrics.
-    pub(crate) fn metrics(&self) -> Metrics {
+    pub(crate) fn metrics(&self) -> MetricsPage {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.http)).expect("the node's port");
-        stream.set_read_timeout(Some(LONG)).expect("a limit");
+        stream.set_read_timeout(Some(SLOW_TIMEOUT)).expect("a limit");
         write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             .expect("a request");
         let mut text = String::new();
         stream.read_to_string(&mut text).expect("an answer");
-        Metrics(text)
+        MetricsPage(text)
     }
     pub(crate) fn metrics_url(&self) -> String {
         format!("http://127.0.0.1:{}/metrics", self.http)
     }
 }
 
-impl Deref for Node {
-    type Target = throng_e2e::Node;
-    fn deref(&self) -> &throng_e2e::Node {
+impl Deref for LoadNode {
+    type Target = throng_e2e::NodeProcess;
+    fn deref(&self) -> &throng_e2e::NodeProcess {
         &self.node
     }
 }
 
 /// A folder for a database, in memory where the system has such a place: how fast the machine's disk is at the moment is
 /// not the question here, and a node whose database does not answer in time refuses logins and messages by right.
-enum Database {
+enum DatabaseFolder {
     /// Goes in any case, for memory is short.
     Memory(PathBuf),
-    Disk(Folder),
+    Disk(TempFolder),
 }
 
-impl Database {
-    fn new(name: &str) -> Database {
+impl DatabaseFolder {
+    fn new(name: &str) -> DatabaseFolder {
         let shared = Path::new("/dev/shm");
         let name = format!("{name}-db");
         let inside = shared.join(format!("throng-{}-{name}", std::process::id()));
         if shared.is_dir() && fs::create_dir_all(&inside).is_ok() {
-            return Database::Memory(inside);
+            return DatabaseFolder::Memory(inside);
         }
-        Database::Disk(Folder::new(&name))
+        DatabaseFolder::Disk(TempFolder::new(&name))
     }
     fn path(&self) -> &Path {
         match self {
-            Database::Memory(path) => path,
-            Database::Disk(folder) => folder,
+            DatabaseFolder::Memory(path) => path,
+            DatabaseFolder::Disk(folder) => folder,
         }
     }
 }
 
-impl Drop for Database {
+impl Drop for DatabaseFolder {
     fn drop(&mut self) {
-        if let Database::Memory(path) = self {
+        if let DatabaseFolder::Memory(path) = self {
             let _ = fs::remove_dir_all(path);
         }
     }
 }
 
 /// A page of metrics as it was at one moment.
-pub(crate) struct Metrics(String);
+pub(crate) struct MetricsPage(String);
 
-impl Metrics {
+impl MetricsPage {
     /// The sum of all series whose name with labels begins with `name`; 0 where there is none yet.
     pub(crate) fn sum(&self, name: &str) -> u64 {
         let value = |line: &str| line.rsplit(' ').next().and_then(|v| v.parse::<f64>().ok()).unwrap_or(0.0);

@@ -9,16 +9,16 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
 /// Ends with the value.
-pub(crate) struct Relay {
+pub(crate) struct CuttableRelay {
     pub(crate) address: SocketAddr,
     /// How many to cut; closed when the relay goes.
     cut: Option<mpsc::Sender<usize>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Relay {
+impl CuttableRelay {
     /// Passes on what comes at a free port of loopback.
-    pub(crate) fn start(target: &str) -> Relay {
+    pub(crate) fn start(target: &str) -> CuttableRelay {
         let target: SocketAddr = target.parse().expect("an address");
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         listener.set_nonblocking(true).expect("a socket");
@@ -28,7 +28,7 @@ impl Relay {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(relay(listener, target, cuts));
         });
-        Relay { address, cut: Some(cut), thread: Some(thread) }
+        CuttableRelay { address, cut: Some(cut), thread: Some(thread) }
     }
     /// Drops the oldest `count` connections that are open, both ways, with what is under way in them.
     pub(crate) fn cut(&self, count: usize) {
@@ -36,7 +36,7 @@ impl Relay {
     }
 }
 
-impl Drop for Relay {
+impl Drop for CuttableRelay {
     fn drop(&mut self) {
         self.cut = None;
         if let Some(thread) = self.thread.take() {

@@ -1,32 +1,32 @@
 //! The generator against the listener that a new user has: no login without STARTTLS, a certificate that nobody signed.
 
-use throng_e2e::said;
+use throng_e2e::describe_output;
 
-use crate::node::{Node, turn};
-use crate::run::Run;
+use crate::node::{LoadNode, exclusive_turn};
+use crate::run_report::RunReport;
 
 /// The line of the README, smaller.
 const README: [&str; 7] = ["tigase-roster-10", "--connections", "20", "--time-scale", "100", "--hold", "2s"];
 
 #[test]
-fn the_line_of_the_readme_runs_against_the_usual_listener() {
-    let _turn = turn();
-    let node = Node::start_secure("load-secure", 20);
+fn the_readme_command_runs_against_the_default_listener() {
+    let _turn = exclusive_turn();
+    let node = LoadNode::start_secure("load-secure", 20);
     let output = node.load("out", &README).output().expect("it starts");
-    let text = said(&output);
+    let text = describe_output(&output);
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(text.contains("Logins: STARTTLS, TLSv1.3, SCRAM-") && text.contains("(security auto)"), "{text}");
-    let run = Run::read(&node.folder.join("out"));
-    assert_eq!((run.end(), run.count("logins")), ("finished", 20), "{}", run.told());
+    let run = RunReport::read(&node.folder.join("out"));
+    assert_eq!((run.end_reason(), run.count("logins")), ("finished", 20), "{}", run.messages());
 }
 
 #[test]
-fn a_mode_that_the_listener_refuses_is_named_with_what_it_offers() {
-    let _turn = turn();
-    let node = Node::start_secure("load-insecure", 20);
+fn a_refused_security_mode_is_reported_with_what_the_listener_offers() {
+    let _turn = exclusive_turn();
+    let node = LoadNode::start_secure("load-insecure", 20);
     let words = [&README[..], &["--security", "none"]].concat();
     let output = node.load("out", &words).output().expect("it starts");
-    let text = said(&output);
+    let text = describe_output(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     for part in ["tried: no TLS (security none)", "offered: STARTTLS", "--security starttls"] {
         assert!(text.contains(part), "no {part:?} in {text}");
@@ -37,9 +37,9 @@ fn a_mode_that_the_listener_refuses_is_named_with_what_it_offers() {
 const TSUNG: &str = include_str!("../../../loadgen/tests/tsung/published.xml");
 
 #[test]
-fn the_example_of_tsungs_distribution_runs_as_it_is() {
-    let _turn = turn();
-    let node = Node::start_secure("load-tsung", 40);
+fn the_example_of_tsungs_distribution_runs_unmodified() {
+    let _turn = exclusive_turn();
+    let node = LoadNode::start_secure("load-tsung", 40);
     node.plan("jabber.xml", TSUNG);
     let words = [
         "jabber.xml",
@@ -55,7 +55,7 @@ fn the_example_of_tsungs_distribution_runs_as_it_is() {
         "40",
     ];
     let output = node.load("out", &words).output().expect("it starts");
-    let text = said(&output);
+    let text = describe_output(&output);
     assert_eq!(output.status.code(), Some(0), "{text}");
     for part in [
         "session by digest is left out: this version does not run digest logins of XEP-0078",
@@ -64,8 +64,8 @@ fn the_example_of_tsungs_distribution_runs_as_it_is() {
     ] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
-    let run = Run::read(&node.folder.join("out"));
-    assert!(run.count("logins") > 0 && run.count("login_errors") == 0, "{}", run.told());
-    assert_eq!(run.count("users_finished"), run.count("users_started"), "{}", run.told());
-    assert!(run.timing("roster", "count") > 0, "{}", run.told());
+    let run = RunReport::read(&node.folder.join("out"));
+    assert!(run.count("logins") > 0 && run.count("login_errors") == 0, "{}", run.messages());
+    assert_eq!(run.count("users_finished"), run.count("users_started"), "{}", run.messages());
+    assert!(run.timing("roster", "count") > 0, "{}", run.messages());
 }

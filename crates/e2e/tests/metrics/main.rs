@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use throng_e2e::wait::LONG;
-use throng_e2e::{Guard, ports, said, wait};
+use throng_e2e::wait::SLOW_TIMEOUT;
+use throng_e2e::{KillOnDrop, describe_output, ports, wait};
 
 const DOMAIN: &str = "chat.test";
 const PASSWORD: &str = "correct horse";
@@ -42,11 +42,11 @@ fn promtool(words: &[&str]) {
     let mut command = Command::new("promtool");
     command.args(words).current_dir(root().join("contrib/prometheus"));
     let output = command.output().expect("promtool; crates/e2e/clients/setup.sh installs it");
-    assert!(output.status.success(), "promtool {}: {}", words.join(" "), said(&output));
+    assert!(output.status.success(), "promtool {}: {}", words.join(" "), describe_output(&output));
 }
 
 #[test]
-fn promtool_takes_the_configuration_and_the_alerts_ring_when_they_should() {
+fn promtool_accepts_the_configuration_and_the_alerts_fire_as_tested() {
     promtool(&["check", "config", "prometheus.yml"]);
     promtool(&["check", "rules", "alerts.yml"]);
     promtool(&["test", "rules", "alerts_test.yml"]);
@@ -55,7 +55,7 @@ fn promtool_takes_the_configuration_and_the_alerts_ring_when_they_should() {
 /// One request over HTTP/1.0, so that the answer is not in chunks: status, head and body.
 fn ask(port: u16, method: &str, path: &str, headers: &str, body: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("the port");
-    stream.set_read_timeout(Some(LONG)).expect("a limit");
+    stream.set_read_timeout(Some(SLOW_TIMEOUT)).expect("a limit");
     let length = body.len();
     write!(
         stream,
@@ -76,28 +76,38 @@ fn json(port: u16, path: &str, headers: &str) -> Value {
 }
 
 /// A node with twenty accounts of whom the first is the administrator.
-struct Node {
-    node: throng_e2e::Node,
+struct MetricsNode {
+    node: throng_e2e::NodeProcess,
     http: u16,
     clients: u16,
 }
 
-impl Node {
-    fn start(name: &str) -> Node {
+impl MetricsNode {
+    fn start(name: &str) -> MetricsNode {
         let [clients, http] = ports::free();
-        let mut node = throng_e2e::Node::new(name);
+        let mut node = throng_e2e::NodeProcess::new(name);
         node.configure(&format!(
             "hosts = ['{DOMAIN}']\nadmins = ['u0@{DOMAIN}']\ndata_dir = 'data'\n[auth]\nscram_iterations = 4096\n\
              [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{clients}'\ntls = 'off'\n\
              [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n"
         ));
-        node.good(&["account", "bulk", "--create", "--prefix", "u", "--count", "20", "--password", PASSWORD]);
+        node.run_ok(&[
+            "account",
+            "bulk",
+            "--create",
+            "--prefix",
+            "u",
+            "--count",
+            "20",
+            "--password",
+            PASSWORD,
+        ]);
         node.start();
-        Node { node, http, clients }
+        MetricsNode { node, http, clients }
     }
 
     /// Twenty users log in and talk for three seconds, and five have no account.
-    fn be_used(&self) {
+    fn generate_traffic(&self) {
         let plan = "title = 'Some life'\n[accounts]\nprefix = 'u'\ncount = 25\n\
                     [options]\nhold = '3s'\ndrain = '1s'\nkeep_going = true\nfail_on = 'count(login_errors) > 5'\n\
                     [[phase]]\nrate = 50\nusers = 'connections'\n[[session]]\nsteps = ['login', 'roster', 'presence', \
@@ -108,7 +118,7 @@ impl Node {
         let mut load = self.program(&words);
         load.args(["--target", &target, "--domain", DOMAIN]).env("THRONG_LOAD_PASSWORD", PASSWORD);
         let output = load.output().expect("throng load");
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", describe_output(&output));
     }
 
     fn page(&self) -> String {
@@ -123,16 +133,16 @@ impl Node {
     }
 }
 
-impl Deref for Node {
-    type Target = throng_e2e::Node;
-    fn deref(&self) -> &throng_e2e::Node {
+impl Deref for MetricsNode {
+    type Target = throng_e2e::NodeProcess;
+    fn deref(&self) -> &throng_e2e::NodeProcess {
         &self.node
     }
 }
 
 /// What a page of metrics says of one family.
 #[derive(Default)]
-struct Family {
+struct MetricFamily {
     kind: String,
     help: String,
     labels: BTreeSet<String>,
@@ -140,8 +150,8 @@ struct Family {
 }
 
 /// The families of a page, by name.
-fn families(page: &str) -> BTreeMap<String, Family> {
-    let mut all: BTreeMap<String, Family> = BTreeMap::new();
+fn families(page: &str) -> BTreeMap<String, MetricFamily> {
+    let mut all: BTreeMap<String, MetricFamily> = BTreeMap::new();
     let mut name = String::new();
     for line in page.lines() {
         if let Some((of, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
@@ -169,7 +179,7 @@ fn families(page: &str) -> BTreeMap<String, Family> {
 const BEGIN: &str = "<!-- The table is written by the test crates/e2e/tests/metrics. -->\n";
 const END: &str = "<!-- End of the table. -->\n";
 
-fn table(families: &BTreeMap<String, Family>) -> String {
+fn table(families: &BTreeMap<String, MetricFamily>) -> String {
     let mut table = "\n| Name | Type | Labels | What |\n| --- | --- | --- | --- |\n".to_owned();
     for (name, family) in families {
         let total = if family.kind == "counter" { "_total" } else { "" };
@@ -182,8 +192,8 @@ fn table(families: &BTreeMap<String, Family>) -> String {
 
 #[test]
 fn the_document_names_every_metric_as_the_node_prints_it() {
-    let node = Node::start("metrics-doc");
-    node.be_used();
+    let node = MetricsNode::start("metrics-doc");
+    node.generate_traffic();
     let families = families(&node.page());
     for (name, family) in &families {
         assert!(!family.help.is_empty() && !family.kind.is_empty() && family.samples > 0, "{name}");
@@ -216,7 +226,7 @@ fn the_document_names_every_metric_as_the_node_prints_it() {
 
 #[test]
 fn sessions_are_counted_by_transport_from_the_first_to_the_last() {
-    let node = Node::start("metrics-web");
+    let node = MetricsNode::start("metrics-web");
     let plan = "title = 'Ten of each'\n[accounts]\nprefix = 'u'\ncount = 20\n[options]\nhold = '6s'\ndrain = '1s'\n\
                 [[phase]]\nrate = 50\nusers = 'connections'\n[[session]]\nsteps = ['login', 'presence', { think = '1h' }]\n";
     fs::write(node.folder.join("stay.toml"), plan).expect("a plan");
@@ -236,7 +246,7 @@ fn sessions_are_counted_by_transport_from_the_first_to_the_last() {
         let mut load = node.program(&words);
         load.args(["--target", &target, "--domain", DOMAIN]).env("THRONG_LOAD_PASSWORD", PASSWORD);
         load.stdout(Stdio::null());
-        let mut load = Guard(load.spawn().expect("throng load"));
+        let mut load = KillOnDrop(load.spawn().expect("throng load"));
         let gauge = |name: &str| format!("throng_sessions_connected{{transport=\"{name}\"}}");
         wait(transport, || (count(&gauge(transport)) == 10.0).then_some(()));
         for other in ["tcp", "tls", "websocket", "bosh"] {
@@ -246,7 +256,7 @@ fn sessions_are_counted_by_transport_from_the_first_to_the_last() {
             assert_eq!(count("throng_bosh_sessions"), 10.0);
             wait("each to hold a request", || (count("throng_bosh_held_requests") == 10.0).then_some(()));
         }
-        assert!(load.end(transport).success());
+        assert!(load.wait_for_exit(transport).success());
         wait("all to be gone", || {
             (count(&gauge(transport)) == 0.0 && count("throng_sessions") == 0.0).then_some(())
         });
@@ -322,8 +332,8 @@ fn expressions(value: &Value, into: &mut String) {
 }
 
 #[test]
-fn a_prometheus_reads_the_node_and_knows_what_dashboard_and_alerts_ask_for() {
-    let node = Node::start("metrics-prom");
+fn prometheus_scrapes_every_metric_that_dashboard_and_alerts_query() {
+    let node = MetricsNode::start("metrics-prom");
     let folder = node.folder.join("prometheus");
     fs::create_dir_all(&folder).expect("a folder");
     let config = read("contrib/prometheus/prometheus.yml");
@@ -337,8 +347,9 @@ fn a_prometheus_reads_the_node_and_knows_what_dashboard_and_alerts_ask_for() {
     command.args(["--config.file=prometheus.yml", "--storage.tsdb.path=data"]);
     command.arg(format!("--web.listen-address=127.0.0.1:{port}")).current_dir(&folder);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    let _prometheus = Guard(command.spawn().expect("prometheus; crates/e2e/clients/setup.sh installs it"));
-    node.be_used();
+    let _prometheus =
+        KillOnDrop(command.spawn().expect("prometheus; crates/e2e/clients/setup.sh installs it"));
+    node.generate_traffic();
     let target = wait("the target to be read", || {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
         drop(stream);
@@ -413,8 +424,8 @@ fn wait_for_names(port: u16, wanted: &BTreeSet<String>) -> Vec<String> {
 }
 
 #[test]
-fn the_overview_moves_with_the_node_and_the_log_has_what_was_done() {
-    let node = Node::start("metrics-api");
+fn the_overview_follows_the_node_and_the_audit_log_records_commands() {
+    let node = MetricsNode::start("metrics-api");
     for path in ["overview", "log", "nodes", "domains"] {
         let (status, _, body) = ask(node.http, "GET", &format!("/api/v1/{path}"), "", "");
         assert_eq!(status, 401, "{path}: {body}");
@@ -428,7 +439,7 @@ fn the_overview_moves_with_the_node_and_the_log_has_what_was_done() {
     let csrf =
         serde_json::from_str::<Value>(&body).expect("JSON")["csrf"].as_str().expect("a token").to_owned();
 
-    node.be_used();
+    node.generate_traffic();
     let seen = wait("the run to be in the history", || {
         let answer = json(node.http, "/api/v1/overview", &cookie);
         let most = |name: &str| {

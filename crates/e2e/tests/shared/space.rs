@@ -6,30 +6,30 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use throng_e2e::said;
+use throng_e2e::describe_output;
 
 /// Namespaces on one bridge. They go with the value, also when the test fails.
-pub(crate) struct Wires {
+pub(crate) struct LossyNetwork {
     name: String,
     /// How packets are lost, as the script found it.
     pub(crate) method: String,
 }
 
-impl Wires {
+impl LossyNetwork {
     /// So many namespaces; each loses so many percent of the packets that come in.
-    pub(crate) fn up(percent: &str, nodes: usize) -> Wires {
+    pub(crate) fn create(percent: &str, nodes: usize) -> LossyNetwork {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         // Process ids have up to seven digits, and names of namespaces here eight letters.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}{}", char::from(b'a' + number as u8), std::process::id());
-        let mut wires = Wires { name, method: String::new() };
+        let mut wires = LossyNetwork { name, method: String::new() };
         let output = script(&["up", &wires.name, percent, &nodes.to_string()]);
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", describe_output(&output));
         wires.method = String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned();
         wires
     }
     /// The namespace with a number from 1.
-    pub(crate) fn space(&self, number: usize) -> String {
+    pub(crate) fn namespace(&self, number: usize) -> String {
         format!("{}-{number}", self.name)
     }
     pub(crate) fn address(number: usize) -> Ipv4Addr {
@@ -43,11 +43,11 @@ impl Wires {
     }
 }
 
-impl Drop for Wires {
+impl Drop for LossyNetwork {
     fn drop(&mut self) {
         let output = script(&["down", &self.name]);
         if !output.status.success() && !std::thread::panicking() {
-            panic!("the namespaces stay: {}", said(&output));
+            panic!("the namespaces stay: {}", describe_output(&output));
         }
     }
 }
@@ -58,7 +58,7 @@ fn script(words: &[&str]) -> Output {
 }
 
 /// Runs `test` as root: here, or by starting the test of this name again through sudo. Where neither is possible it fails.
-pub(crate) fn as_root(name: &str, test: impl FnOnce()) {
+pub(crate) fn run_as_root(name: &str, test: impl FnOnce()) {
     let user = std::fs::metadata("/proc/self").expect("/proc").uid();
     if user == 0 {
         return test();
@@ -67,5 +67,9 @@ pub(crate) fn as_root(name: &str, test: impl FnOnce()) {
     let again = Command::new("sudo").arg("-n").arg(own).args(["--exact", name, "--nocapture"]).output();
     let hint = "network namespaces need root: run this test as root, or allow sudo without a password";
     let output = again.unwrap_or_else(|error| panic!("{hint} (sudo: {error})"));
-    assert!(output.status.success(), "{hint}, unless what follows says otherwise\n{}", said(&output));
+    assert!(
+        output.status.success(),
+        "{hint}, unless what follows says otherwise\n{}",
+        describe_output(&output)
+    );
 }

@@ -13,50 +13,50 @@
     reason = "the lints exempt functions marked as tests, not what those call"
 )]
 
-mod client;
+mod http_client;
 mod node;
 
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use client::{Bosh, H2, WebSocket};
-use node::Node;
+use http_client::{BoshClient, Http2Client, WebSocketClient};
+use node::WebNode;
 
 const PROXIES: &str = "[http]\ntrusted_proxies = ['127.0.0.1']\nclient_address_header = 'X-Forwarded-For'\n\
                        client_scheme_header = 'X-Forwarded-Proto'\n";
 
 #[test]
-fn bosh_logs_in_on_every_road() {
-    let node = Node::start("bosh", "");
+fn bosh_logs_in_over_http_tls_and_hyper() {
+    let node = WebNode::start("bosh", "");
     for mut web in [node.plain(), node.tls(), node.tls_with(&[b"http/1.1"])] {
-        let mut bosh = Bosh::login(&mut web, "romeo");
+        let mut bosh = BoshClient::login(&mut web, "romeo");
         bosh.bound();
     }
     // The same connection, once the library has it.
     let mut web = node.plain();
     assert!(web.ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "").1.contains("ok"));
-    Bosh::login(&mut web, "romeo").bound();
+    BoshClient::login(&mut web, "romeo").bound();
     assert!(web.ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "").1.contains("ok"));
 }
 
 #[test]
-fn websockets_log_in_on_every_road() {
-    let node = Node::start("websocket", "");
+fn websockets_log_in_over_http_tls_and_hyper() {
+    let node = WebNode::start("websocket", "");
     for web in [node.plain(), node.tls()] {
-        WebSocket::open(web, "/ws").login("romeo");
+        WebSocketClient::open(web, "/ws").login("romeo");
     }
     let mut web = node.plain();
     assert!(web.ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "").1.contains("ok"));
-    WebSocket::open(web, "/xmpp-websocket").login("romeo");
+    WebSocketClient::open(web, "/xmpp-websocket").login("romeo");
 }
 
 #[test]
-fn http_2_carries_both() {
-    let node = Node::start("h2", "");
+fn http_2_carries_bosh_and_websocket() {
+    let node = WebNode::start("h2", "");
     for web in [node.plain(), node.tls_with(&[b"h2"])] {
-        let mut h2 = H2::begin(web);
+        let mut h2 = Http2Client::begin(web);
         assert!(h2.connects, "SETTINGS_ENABLE_CONNECT_PROTOCOL");
-        let (status, body) = h2.post("/bosh", &Bosh::creation(1000));
+        let (status, body) = h2.post("/bosh", &BoshClient::creation(1000));
         assert_eq!(status, 0x88, "200");
         assert!(body.contains("<stream:features>") && body.contains(" sid='"), "{body}");
         assert_eq!(h2.upgrade("/ws"), 0x88);
@@ -70,9 +70,9 @@ fn http_2_carries_both() {
 
 #[test]
 fn a_second_request_counts_at_once_also_on_the_same_connection() {
-    let node = Node::start("pipeline", "");
+    let node = WebNode::start("pipeline", "");
     let mut web = node.plain();
-    let bosh = Bosh::login(&mut web, "romeo");
+    let bosh = BoshClient::login(&mut web, "romeo");
     let (sid, rid) = (bosh.sid.clone(), bosh.rid);
     let body = |rid: u64, inner: &str| {
         format!("<body rid='{rid}' sid='{sid}' xmlns='http://jabber.org/protocol/httpbind'>{inner}</body>")
@@ -87,10 +87,10 @@ fn a_second_request_counts_at_once_also_on_the_same_connection() {
 }
 
 #[test]
-fn what_is_malformed_harms_nobody_else() {
-    let node = Node::start("malformed", "");
+fn malformed_requests_affect_only_their_connection() {
+    let node = WebNode::start("malformed", "");
     let mut neighbour = node.plain();
-    let mut bosh = Bosh::login(&mut neighbour, "romeo");
+    let mut bosh = BoshClient::login(&mut neighbour, "romeo");
     for (text, status) in [
         (
             "POST /bosh HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -125,8 +125,8 @@ fn what_is_malformed_harms_nobody_else() {
 }
 
 #[test]
-fn slow_heads_and_slow_bodies_are_ended() {
-    let node = Node::start(
+fn slow_heads_and_slow_bodies_time_out() {
+    let node = WebNode::start(
         "slow",
         "[http]\nheader_timeout_seconds = 1\nbody_timeout_seconds = 1\nidle_timeout_seconds = 1\n",
     );
@@ -140,11 +140,11 @@ fn slow_heads_and_slow_bodies_are_ended() {
 }
 
 #[test]
-fn pages_are_told_whether_they_may() {
-    let node = Node::start("origins", "");
+fn cors_headers_follow_the_configured_origins() {
+    let node = WebNode::start("origins", "");
     let ask = |origin: &str| {
         let mut web = node.plain();
-        let body = Bosh::creation(1);
+        let body = BoshClient::creation(1);
         let head = format!(
             "POST /bosh HTTP/1.1\r\nHost: localhost\r\nOrigin: {origin}\r\nContent-Length: {}\r\n\r\n",
             body.len()
@@ -158,7 +158,8 @@ fn pages_are_told_whether_they_may() {
         ask("https://chat.example.org").contains("Access-Control-Allow-Origin: https://chat.example.org\r\n")
     );
     assert!(ask("https://evil.example").starts_with("HTTP/1.1 403 "));
-    let upgrade = WebSocket::request("/ws").replace("\r\n\r\n", "\r\nOrigin: https://evil.example\r\n\r\n");
+    let upgrade =
+        WebSocketClient::request("/ws").replace("\r\n\r\n", "\r\nOrigin: https://evil.example\r\n\r\n");
     assert!(node.plain().ask(&upgrade, "").0.starts_with("HTTP/1.1 403 "));
     let mut preflight = node.plain();
     let head =
@@ -170,49 +171,49 @@ fn pages_are_told_whether_they_may() {
 }
 
 #[test]
-fn a_proxy_says_who_its_client_is() {
+fn the_client_address_comes_from_a_trusted_proxy() {
     let debug = "[log]\nlevel = 'info,throng_streams=debug'\n";
-    let node = Node::start("proxy", &format!("{PROXIES}{debug}"));
+    let node = WebNode::start("proxy", &format!("{PROXIES}{debug}"));
     // A stream that ends with an error is logged with the address of its peer.
     let wrong = "<body rid='1' to='nowhere.example' wait='1' hold='1' ver='1.6' xml:lang='en' \
                  xmlns='http://jabber.org/protocol/httpbind' xmlns:xmpp='urn:xmpp:xbosh' xmpp:version='1.0'/>";
     let head = format!("POST /bosh HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n", wrong.len());
     node.plain().ask(&format!("{head}X-Forwarded-For: 203.0.113.9, 203.0.113.1\r\n\r\n"), wrong);
-    node.logged("peer=203.0.113.1:0");
+    node.wait_for_log("peer=203.0.113.1:0");
     let mut web = node.proxied();
     web.write_all(b"PROXY TCP4 203.0.113.2 127.0.0.1 4712 80\r\n").unwrap();
     web.ask(&format!("{head}\r\n"), wrong);
-    node.logged("peer=203.0.113.2:4712");
+    node.wait_for_log("peer=203.0.113.2:4712");
     let mut web = node.proxied();
     web.write_all(b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xcb\0\x71\x03\x7f\0\0\x01\x12\x69\0\x50").unwrap();
     web.ask(&format!("{head}\r\n"), wrong);
-    node.logged("peer=203.0.113.3:4713");
+    node.wait_for_log("peer=203.0.113.3:4713");
     let mut xmpp = node.proxied_xmpp();
     let header = "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' to='nowhere.example' version='1.0'>";
     xmpp.write_all(format!("PROXY TCP6 2001:db8::4 ::1 4714 5222\r\n{header}").as_bytes()).unwrap();
-    node.logged("peer=[2001:db8::4]:4714");
+    node.wait_for_log("peer=[2001:db8::4]:4714");
     let mut web = node.proxied();
     web.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     assert_eq!(web.read(&mut [0; 10]).unwrap_or(0), 0, "no header, no service");
 }
 
 #[test]
-fn sessions_are_encrypted_where_they_have_to_be() {
-    let node = Node::start_with("encrypted", PROXIES, "tls = 'required'\n");
-    let body = Bosh::creation(1);
+fn sessions_without_tls_are_refused_where_tls_is_required() {
+    let node = WebNode::start_with("encrypted", PROXIES, "tls = 'required'\n");
+    let body = BoshClient::creation(1);
     let head = format!("POST /bosh HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n", body.len());
     assert!(node.plain().ask(&format!("{head}\r\n"), &body).0.starts_with("HTTP/1.1 403 "));
-    assert!(node.plain().ask(&WebSocket::request("/ws"), "").0.starts_with("HTTP/1.1 403 "));
+    assert!(node.plain().ask(&WebSocketClient::request("/ws"), "").0.starts_with("HTTP/1.1 403 "));
     let (answer, text) = node.plain().ask(&format!("{head}X-Forwarded-Proto: https\r\n\r\n"), &body);
     assert!(answer.starts_with("HTTP/1.1 200 ") && text.contains("PLAIN"), "{answer}{text}");
-    let node = Node::start_with("plain", "", "allow_plain_without_tls = false\n");
+    let node = WebNode::start_with("plain", "", "allow_plain_without_tls = false\n");
     let (_, text) = node.plain().ask(&format!("{head}\r\n"), &body);
     assert!(text.contains("SCRAM-SHA-1") && !text.contains(">PLAIN<"), "{text}");
 }
 
 #[test]
-fn clients_find_the_transports() {
-    let node = Node::start("meta", "");
+fn host_meta_lists_the_transports() {
+    let node = WebNode::start("meta", "");
     let (head, text) =
         node.tls().ask("GET /.well-known/host-meta HTTP/1.1\r\nHost: xmpp.example:5443\r\n\r\n", "");
     assert!(head.to_ascii_lowercase().contains("access-control-allow-origin: *"), "{head}");
@@ -230,16 +231,16 @@ fn clients_find_the_transports() {
 }
 
 #[test]
-fn a_node_that_stops_answers_what_it_holds() {
-    let mut node = Node::start("drain", "");
+fn a_stopping_node_answers_held_requests() {
+    let mut node = WebNode::start("drain", "");
     let mut web = node.plain();
-    let bosh = Bosh::login(&mut web, "romeo");
+    let bosh = BoshClient::login(&mut web, "romeo");
     let (sid, rid) = (bosh.sid.clone(), bosh.rid);
     web.post(
         "/bosh",
         &format!("<body rid='{rid}' sid='{sid}' xmlns='http://jabber.org/protocol/httpbind'/>"),
     );
-    let mut socket = WebSocket::open(node.plain(), "/ws");
+    let mut socket = WebSocketClient::open(node.plain(), "/ws");
     socket.login("romeo");
     let idle = node.plain();
     std::thread::sleep(Duration::from_millis(200));
@@ -254,15 +255,15 @@ fn a_node_that_stops_answers_what_it_holds() {
 }
 
 #[test]
-fn the_library_judges_by_the_same_rules() {
+fn requests_under_hyper_follow_the_same_rules() {
     let more = "[http]\nallowed_origins = ['https://chat.example.org']\n[http.bosh]\nbody_bytes = 10000\n";
-    let node = Node::start("library", more);
+    let node = WebNode::start("library", more);
     let ask = |head: &str, body: &str| {
         let mut web = node.plain();
         web.ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "");
         web.ask(head, body)
     };
-    let body = Bosh::creation(1);
+    let body = BoshClient::creation(1);
     let post = format!("POST /bosh HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n", body.len());
     let (head, text) = ask(&format!("{post}Origin: https://chat.example.org\r\n\r\n"), &body);
     let head = head.to_ascii_lowercase();
@@ -274,22 +275,23 @@ fn the_library_judges_by_the_same_rules() {
     );
     let (head, _) = ask(&format!("{post}Origin: https://evil.example\r\n\r\n"), &body);
     assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
-    let upgrade = WebSocket::request("/ws").replace("\r\n\r\n", "\r\nOrigin: https://evil.example\r\n\r\n");
+    let upgrade =
+        WebSocketClient::request("/ws").replace("\r\n\r\n", "\r\nOrigin: https://evil.example\r\n\r\n");
     assert!(ask(&upgrade, "").0.starts_with("HTTP/1.1 403 "));
     let (head, _) = ask("POST /bosh HTTP/1.1\r\nHost: x\r\nContent-Length: 10001\r\n\r\n", "");
     assert!(head.starts_with("HTTP/1.1 413 "), "{head}");
     let chunk = format!("2711\r\n{}\r\n0\r\n\r\n", "x".repeat(0x2711));
     let (head, _) = ask("POST /bosh HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", &chunk);
     assert!(head.starts_with("HTTP/1.1 413 "), "{head}");
-    let wrong = WebSocket::request("/ws").replace("Protocol: xmpp", "Protocol: mqtt");
+    let wrong = WebSocketClient::request("/ws").replace("Protocol: xmpp", "Protocol: mqtt");
     let (head, text) = ask(&wrong, "");
     assert!(head.starts_with("HTTP/1.1 400 ") && text.contains("subprotocol xmpp"), "{head}{text}");
 }
 
 #[test]
-fn gates_count_connections_and_sessions_each_by_themselves() {
+fn connections_and_sessions_are_limited_separately() {
     let more = format!("{PROXIES}connections_per_address = 2\n[limits]\nconnections_per_address = 1\n");
-    let node = Node::start("gates", &more);
+    let node = WebNode::start("gates", &more);
     let (mut first, mut second) = (node.plain(), node.plain());
     let from = |address: &str, path: &str, body: &str| {
         let length = body.len();
@@ -297,14 +299,14 @@ fn gates_count_connections_and_sessions_each_by_themselves() {
             "POST {path} HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: {address}\r\nContent-Length: {length}\r\n\r\n"
         )
     };
-    let body = Bosh::creation(1);
+    let body = BoshClient::creation(1);
     assert!(first.ask(&from("203.0.113.1", "/bosh", &body), &body).1.contains(" sid='"));
     let (_, text) = second.ask(&from("203.0.113.1", "/bosh", &body), &body);
     assert!(text.contains("type='terminate'") && text.contains("policy-violation"), "{text}");
     assert!(second.ask(&from("203.0.113.2", "/bosh", &body), &body).1.contains(" sid='"));
     let from = |address: &str| {
         let address = format!("\r\nX-Forwarded-For: {address}\r\n\r\n");
-        WebSocket::request("/ws").replace("\r\n\r\n", &address)
+        WebSocketClient::request("/ws").replace("\r\n\r\n", &address)
     };
     // Two connections from here are the limit of HTTP.
     let mut third = node.plain();

@@ -5,37 +5,37 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use testkit::tls::trusting;
+use testkit::tls::accept_any_certificate;
 use throng_e2e::ports;
 
-use super::client::Web;
+use super::http_client::HttpClient;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const PASSWORD: &str = "correct horse";
 
 /// A node, and where its doors are.
-pub(crate) struct Node {
-    node: throng_e2e::Node,
+pub(crate) struct WebNode {
+    node: throng_e2e::NodeProcess,
     ports: [u16; 4],
     door: &'static str,
 }
 
-impl Node {
+impl WebNode {
     /// A node with this configuration besides its listeners, and the account romeo.
-    pub(crate) fn start(name: &str, more: &str) -> Node {
-        Node::start_with(name, more, "allow_plain_without_tls = true\n")
+    pub(crate) fn start(name: &str, more: &str) -> WebNode {
+        WebNode::start_with(name, more, "allow_plain_without_tls = true\n")
     }
     /// The same with keys of the plain listener.
-    pub(crate) fn start_with(name: &str, more: &str, door: &'static str) -> Node {
-        let node = throng_e2e::Node::new(&format!("web-{name}"));
-        let mut node = Node { node, ports: ports::free(), door };
+    pub(crate) fn start_with(name: &str, more: &str, door: &'static str) -> WebNode {
+        let node = throng_e2e::NodeProcess::new(&format!("web-{name}"));
+        let mut node = WebNode { node, ports: ports::free(), door };
         node.configure(more);
         node.add_account("romeo@localhost", PASSWORD);
         node.node.start();
         node
     }
     pub(crate) fn configure(&self, more: &str) {
-        let Node { ports: [plain, tls, proxied, c2s], door, .. } = self;
+        let WebNode { ports: [plain, tls, proxied, c2s], door, .. } = self;
         // The last one is refused without somebody who may send the header.
         let proxied = if more.contains("trusted_proxies") {
             format!(
@@ -51,41 +51,41 @@ impl Node {
         ));
     }
     pub(crate) fn reload(&self) -> String {
-        self.good(&["reload"])
+        self.run_ok(&["reload"])
     }
     /// Ends the node in good order; how long it took.
     pub(crate) fn stop(&mut self) -> Duration {
         self.node.stop()
     }
-    pub(crate) fn plain(&self) -> Web {
-        Web::over(Box::new(socket(self.ports[0])))
+    pub(crate) fn plain(&self) -> HttpClient {
+        HttpClient::over(Box::new(socket(self.ports[0])))
     }
     /// Where a PROXY header comes first.
-    pub(crate) fn proxied(&self) -> Web {
-        Web::over(Box::new(socket(self.ports[2])))
+    pub(crate) fn proxied(&self) -> HttpClient {
+        HttpClient::over(Box::new(socket(self.ports[2])))
     }
     /// XMPP over TCP where a PROXY header comes first.
     pub(crate) fn proxied_xmpp(&self) -> TcpStream {
         socket(self.ports[3])
     }
-    pub(crate) fn tls(&self) -> Web {
+    pub(crate) fn tls(&self) -> HttpClient {
         self.tls_with(&[])
     }
     /// With these protocols on offer.
-    pub(crate) fn tls_with(&self, protocols: &[&[u8]]) -> Web {
-        let config = Arc::new(trusting(protocols));
+    pub(crate) fn tls_with(&self, protocols: &[&[u8]]) -> HttpClient {
+        let config = Arc::new(accept_any_certificate(protocols));
         let name = "localhost".try_into().expect("a name");
         let connection = rustls::ClientConnection::new(config, name).expect("a client");
-        Web::over(Box::new(rustls::StreamOwned::new(connection, self.tls_socket())))
+        HttpClient::over(Box::new(rustls::StreamOwned::new(connection, self.tls_socket())))
     }
     pub(crate) fn tls_socket(&self) -> TcpStream {
         socket(self.ports[1])
     }
 }
 
-impl Deref for Node {
-    type Target = throng_e2e::Node;
-    fn deref(&self) -> &throng_e2e::Node {
+impl Deref for WebNode {
+    type Target = throng_e2e::NodeProcess;
+    fn deref(&self) -> &throng_e2e::NodeProcess {
         &self.node
     }
 }

@@ -1,15 +1,20 @@
 //! How commands look on the wire: forms from declarations, answers from outputs (XEP-0050 sections 4.1 to 4.3).
 
-use stanza::payload::data_form::{Field, FieldKind, Form, FormKind};
-use throng_core::command::{self, Command, Given, Output, Shown};
+use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
+use throng_core::command::{self, Command, CommandOutput, OutputValue, RawArguments};
 use xml::{Ns, Writer};
 
-use super::sessions::Session;
+use super::sessions::CommandSession;
 
 /// The language of everything that is said.
 const LANG: &str = "en";
 
-fn element(command: &Command, id: &str, status: &str, content: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+fn command_element(
+    command: &Command,
+    id: &str,
+    status: &str,
+    content: impl FnOnce(&mut Writer<'_>),
+) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     let mut w = Writer::new(&mut out);
     w.start_ns("command", Ns::Commands).attr("node", command.node).attr("sessionid", id);
@@ -20,20 +25,20 @@ fn element(command: &Command, id: &str, status: &str, content: impl FnOnce(&mut 
 }
 
 pub(super) fn canceled(command: &Command, id: &str) -> Vec<u8> {
-    element(command, id, "canceled", |_| {})
+    command_element(command, id, "canceled", |_| {})
 }
 
 /// The form of a stage with the actions that are possible there. Values come from what was said before (section 2.4.2,
 /// *remembered*), from what is present, or are the defaults.
-pub(super) fn stage(
+pub(super) fn stage_form(
     command: &'static Command,
     id: &str,
-    session: &Session,
+    session: &CommandSession,
     present: &[(&'static str, Vec<String>)],
 ) -> Vec<u8> {
     let stages = command.stages();
     let last = session.stage + 1 >= stages;
-    element(command, id, "executing", |w| {
+    command_element(command, id, "executing", |w| {
         w.start("actions").attr("execute", if last { "complete" } else { "next" });
         if session.stage > 0 {
             w.start("prev").end();
@@ -45,7 +50,7 @@ pub(super) fn stage(
             w.start("complete").end();
         }
         w.end();
-        let mut form = typed(command, FormKind::Form).title(command.title).instructions(command.doc);
+        let mut form = new_form(command, FormKind::Form).title(command.title).instructions(command.doc);
         for field in command.stage(session.stage) {
             let values = session.given.get(field.var).map(<[String]>::to_vec);
             let values = values
@@ -54,16 +59,16 @@ pub(super) fn stage(
                     "" => Vec::new(),
                     default => vec![default.to_owned()],
                 });
-            form = form.field(asked(field, values));
+            form = form.field(input_field(field, values));
         }
         form.write(w);
     })
 }
 
-fn typed(command: &Command, kind: FormKind) -> Form {
+fn new_form(command: &Command, kind: FormKind) -> DataForm {
     match command.form_type {
-        "" => Form::new(kind),
-        form_type => Form::typed(kind, form_type),
+        "" => DataForm::new(kind),
+        form_type => DataForm::typed(kind, form_type),
     }
 }
 
@@ -73,37 +78,39 @@ pub(super) fn may_complete(command: &Command, stage: u8) -> bool {
 }
 
 /// A field to be filled in.
-fn asked(field: &command::Field, values: Vec<String>) -> Field {
-    let secret = matches!(field.kind, command::FieldKind::Secret);
+fn input_field(field: &command::CommandField, values: Vec<String>) -> FormField {
+    let secret = matches!(field.kind, command::CommandFieldKind::Secret);
     let kind = match field.kind {
-        command::FieldKind::Jid => FieldKind::JidSingle,
-        command::FieldKind::Jids => FieldKind::JidMulti,
-        command::FieldKind::Secret => FieldKind::TextPrivate,
-        command::FieldKind::Lines => FieldKind::TextMulti,
-        command::FieldKind::Bool => FieldKind::Boolean,
-        command::FieldKind::Choice(_) | command::FieldKind::Count(..) => FieldKind::ListSingle,
-        command::FieldKind::Int(_, _, proposals) if !proposals.is_empty() => FieldKind::ListSingle,
-        command::FieldKind::Int(..) | command::FieldKind::Text | command::FieldKind::Table(_) => {
-            FieldKind::TextSingle
+        command::CommandFieldKind::Jid => FormFieldType::JidSingle,
+        command::CommandFieldKind::Jids => FormFieldType::JidMulti,
+        command::CommandFieldKind::Secret => FormFieldType::TextPrivate,
+        command::CommandFieldKind::Lines => FormFieldType::TextMulti,
+        command::CommandFieldKind::Bool => FormFieldType::Boolean,
+        command::CommandFieldKind::Choice(_) | command::CommandFieldKind::Count(..) => {
+            FormFieldType::ListSingle
         }
+        command::CommandFieldKind::Int(_, _, proposals) if !proposals.is_empty() => FormFieldType::ListSingle,
+        command::CommandFieldKind::Int(..)
+        | command::CommandFieldKind::Text
+        | command::CommandFieldKind::Table(_) => FormFieldType::TextSingle,
     };
-    let mut asked = Field::new(kind, field.var).label(field.label).desc(field.doc);
+    let mut asked = FormField::new(kind, field.var).label(field.label).desc(field.doc);
     asked.required = field.required && field.default.is_empty();
     if !secret {
         asked = asked.values(values);
     }
     match field.kind {
-        command::FieldKind::Choice(list) => {
+        command::CommandFieldKind::Choice(list) => {
             for (value, label) in list {
                 asked = asked.option(*label, *value);
             }
         }
-        command::FieldKind::Int(_, _, proposals) => {
+        command::CommandFieldKind::Int(_, _, proposals) => {
             for (value, label) in proposals {
                 asked = asked.option(*label, value.to_string());
             }
         }
-        command::FieldKind::Count(_, proposals) => {
+        command::CommandFieldKind::Count(_, proposals) => {
             for value in proposals {
                 asked = asked.option(value.to_string(), value.to_string());
             }
@@ -115,19 +122,21 @@ fn asked(field: &command::Field, values: Vec<String>) -> Field {
 }
 
 /// The last answer.
-pub(super) fn completed(command: &Command, id: &str, output: &Output) -> Vec<u8> {
-    element(command, id, "completed", |w| {
+pub(super) fn completed(command: &Command, id: &str, output: &CommandOutput) -> Vec<u8> {
+    command_element(command, id, "completed", |w| {
         if !output.values.is_empty() {
-            let mut form = typed(command, FormKind::Result);
+            let mut form = new_form(command, FormKind::Result);
             let mut inside = Vec::new();
             for (field, shown) in &output.values {
                 match (shown, field.kind) {
                     // The specification says how it looks.
-                    (Shown::Rows(_), _) if !output.xml.is_empty() => inside.extend_from_slice(&output.xml),
-                    (Shown::Rows(rows), command::FieldKind::Table(columns)) => {
+                    (OutputValue::Rows(_), _) if !output.xml.is_empty() => {
+                        inside.extend_from_slice(&output.xml)
+                    }
+                    (OutputValue::Rows(rows), command::CommandFieldKind::Table(columns)) => {
                         form = table(form, columns, rows);
                     }
-                    _ => form = form.field(answered(field, shown)),
+                    _ => form = form.field(result_field(field, shown)),
                 }
             }
             let mut bytes = Vec::with_capacity(512 + inside.len());
@@ -144,52 +153,61 @@ pub(super) fn completed(command: &Command, id: &str, output: &Output) -> Vec<u8>
 
 /// The last answer of a command that failed on a value (section 3.3).
 pub(super) fn failed(command: &Command, id: &str, why: &str) -> Vec<u8> {
-    element(command, id, "completed", |w| {
+    command_element(command, id, "completed", |w| {
         w.start("note").attr("type", "error").text(why).end();
     })
 }
 
 /// Whether a required field of a stage is missing or empty.
-pub(super) fn lacks(command: &Command, stage: u8, given: &Given) -> bool {
+pub(super) fn lacks_required(command: &Command, stage: u8, given: &RawArguments) -> bool {
     command
         .stage(stage)
         .filter(|field| field.required && field.default.is_empty())
         .any(|field| given.get(field.var).is_none_or(|values| values.iter().all(|value| value.is_empty())))
 }
 
-fn answered(field: &command::Field, shown: &Shown) -> Field {
+fn result_field(field: &command::CommandField, shown: &OutputValue) -> FormField {
     let kind = match shown {
-        Shown::Texts(_) if matches!(field.kind, command::FieldKind::Jids) => Some(FieldKind::JidMulti),
-        Shown::Texts(_) => Some(FieldKind::TextMulti),
-        Shown::Bool(_) => Some(FieldKind::Boolean),
+        OutputValue::Texts(_) if matches!(field.kind, command::CommandFieldKind::Jids) => {
+            Some(FormFieldType::JidMulti)
+        }
+        OutputValue::Texts(_) => Some(FormFieldType::TextMulti),
+        OutputValue::Bool(_) => Some(FormFieldType::Boolean),
         _ => None,
     };
-    let mut out = Field::new(FieldKind::TextSingle, field.var).label(field.label).values(shown.texts());
+    let mut out =
+        FormField::new(FormFieldType::TextSingle, field.var).label(field.label).values(shown.texts());
     out.kind = kind;
     out
 }
 
 /// A table (XEP-0004 section 3.4); a cell with several values has a line for each.
-fn table(mut form: Form, columns: &[command::Field], rows: &[command::Row]) -> Form {
+fn table(mut form: DataForm, columns: &[command::CommandField], rows: &[command::OutputRow]) -> DataForm {
     for column in columns {
-        form = form.column(FieldKind::TextSingle, column.var, column.label);
+        form = form.column(FormFieldType::TextSingle, column.var, column.label);
     }
     for row in rows {
-        let cells = columns.iter().zip(row).map(|(c, shown)| Field::cell(c.var, shown.texts().join(", ")));
+        let cells =
+            columns.iter().zip(row).map(|(c, shown)| FormField::cell(c.var, shown.texts().join(", ")));
         form = form.item(cells.collect());
     }
     form
 }
 
 /// The values of a submitted form. One that was cancelled counts as submitted (section 3.5.1).
-pub(super) fn given(form: Form) -> Given {
-    Given(form.fields.into_iter().map(|field| (field.var, field.values)).collect())
+pub(super) fn submitted_values(form: DataForm) -> RawArguments {
+    RawArguments(form.fields.into_iter().map(|field| (field.var, field.values)).collect())
 }
 
 /// What was said before, with the values of this stage.
-pub(super) fn merge(command: &'static Command, stage: u8, before: Given, now: Given) -> Given {
+pub(super) fn merge_values(
+    command: &'static Command,
+    stage: u8,
+    before: RawArguments,
+    now: RawArguments,
+) -> RawArguments {
     let of_stage = |var: &str| command.stage(stage).any(|f| f.var == var);
     let before = before.0.into_iter().filter(|(var, _)| !of_stage(var));
     let now = now.0.into_iter().filter(|(var, _)| of_stage(var));
-    Given(before.chain(now).collect())
+    RawArguments(before.chain(now).collect())
 }

@@ -22,16 +22,18 @@ mod tests;
 
 use std::sync::Arc;
 
-use stanza::payload::data_form::Form;
+use stanza::payload::data_form::DataForm;
 use stanza::{StanzaCondition, StanzaError};
-use throng_core::command::{Caller, Command, CommandError, Entry, Given, Input, Key, Why};
-use throng_core::disco::{DiscoInfo, DiscoNode, DiscoQuery, Identity, Item};
-use throng_core::feature::{Builder, Disco, Feature, Spec};
-use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, Target};
+use throng_core::command::{
+    Caller, Command, CommandEntry, CommandError, CommandErrorKind, CommandInput, FieldNaming, RawArguments,
+};
+use throng_core::disco::{DiscoIdentity, DiscoInfo, DiscoItem, DiscoNode, DiscoQuery};
+use throng_core::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
+use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::{Effects, Host, Node};
 use xml::Ns;
 
-use self::sessions::{Pair, Session, Sessions};
+use self::sessions::{CommandSession, CommandSessions, SessionBinding};
 
 /// Ad-Hoc Commands.
 pub static FEATURE: Feature = Feature {
@@ -41,28 +43,28 @@ pub static FEATURE: Feature = Feature {
         name: "XEP-0050",
         title: "Ad-Hoc Commands",
         version: "1.3.0",
-        left_out: "section 2.3: announcing commands; languages other than English",
+        not_implemented: "section 2.3: announcing commands; languages other than English",
     }],
-    disco: &[Disco::Server(Ns::Commands.as_str()), Disco::Account(Ns::Commands.as_str())],
-    iq: &[SERVER, OWN],
+    disco: &[DiscoFeature::Server(Ns::Commands.as_str()), DiscoFeature::Account(Ns::Commands.as_str())],
+    iq: &[SERVER, OWN_ACCOUNT],
     build,
     ..Feature::EMPTY
 };
 
-const SERVER: IqKey = IqKey::set(Target::Server, Ns::Commands, "command");
-const OWN: IqKey = IqKey::set(Target::OwnAccount, Ns::Commands, "command");
+const SERVER: IqKey = IqKey::set(IqTarget::Server, Ns::Commands, "command");
+const OWN_ACCOUNT: IqKey = IqKey::set(IqTarget::OwnAccount, Ns::Commands, "command");
 /// Nodes that XEP-0133 gives out.
 const ADMIN: &str = "http://jabber.org/protocol/admin#";
 
-fn build(builder: &mut Builder<'_>) {
-    let sessions = builder.kept(Sessions::new);
-    for key in [SERVER, OWN] {
+fn build(builder: &mut FeatureBuilder<'_>) {
+    let sessions = builder.shared_state(CommandSessions::new);
+    for key in [SERVER, OWN_ACCOUNT] {
         let sessions = sessions.clone();
         builder.iq(key, move |request: &mut IqRequest<'_>| {
             answer(&sessions, request).unwrap_or_else(|error| IqFlow::error(error.without_request()))
         });
     }
-    builder.disco_node(List);
+    builder.disco_node(CommandNodes);
 }
 
 /// What the client wants (section 4.1).
@@ -76,7 +78,7 @@ enum Action {
 }
 
 impl Action {
-    fn of(text: &str) -> Option<Action> {
+    fn parse(text: &str) -> Option<Action> {
         Some(match text {
             "execute" => Action::Execute,
             "next" => Action::Next,
@@ -89,34 +91,39 @@ impl Action {
 }
 
 /// An error of section 4.4 with its specific condition.
-fn specific(condition: StanzaCondition, name: &'static str) -> StanzaError {
-    StanzaError::new(condition).application(Ns::Commands.as_str(), name)
+fn adhoc_error(condition: StanzaCondition, name: &'static str) -> StanzaError {
+    StanzaError::new(condition).application_condition(Ns::Commands.as_str(), name)
 }
 
 /// A command's error; values that cannot be used have the specific condition of section 4.4.
-fn translate(error: &CommandError) -> StanzaError {
-    match error.why {
-        Why::Invalid => error.stanza().application(Ns::Commands.as_str(), "bad-payload"),
+fn command_error(error: &CommandError) -> StanzaError {
+    match error.kind {
+        CommandErrorKind::Invalid => {
+            error.stanza().application_condition(Ns::Commands.as_str(), "bad-payload")
+        }
         _ => error.stanza(),
     }
 }
 
 /// Whether it is a value that the command failed on.
-fn is_about_a_value(error: &CommandError) -> bool {
-    matches!(error.why, Why::Invalid | Why::NotAcceptable | Why::NotFound)
+fn is_value_error(error: &CommandError) -> bool {
+    matches!(
+        error.kind,
+        CommandErrorKind::Invalid | CommandErrorKind::NotAcceptable | CommandErrorKind::NotFound
+    )
 }
 
 /// A command under way, with all that an answer needs.
-struct Stage {
-    sessions: Arc<Sessions>,
+struct CommandExecution {
+    sessions: Arc<CommandSessions>,
     node: Arc<Node>,
     host: Arc<Host>,
-    entry: Entry,
-    pair: Pair,
+    entry: CommandEntry,
+    binding: SessionBinding,
     id: String,
 }
 
-fn answer(sessions: &Arc<Sessions>, request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
+fn answer(sessions: &Arc<CommandSessions>, request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
     let to = request.to.unwrap_or_else(|| request.from.bare());
     if to.resource().is_some() {
         return Err(StanzaCondition::ServiceUnavailable.into());
@@ -126,7 +133,7 @@ fn answer(sessions: &Arc<Sessions>, request: &IqRequest<'_>) -> Result<IqFlow, S
     let name = command
         .attr("node")
         .ok_or_else(|| StanzaError::new(StanzaCondition::BadRequest).text("a command has a node"))?;
-    let Some(entry) = request.host.commands.at_node(&name) else {
+    let Some(entry) = request.host.commands.by_node(&name) else {
         return Err(StanzaError::new(match name.starts_with(ADMIN) {
             // XEP-0133 section 5.
             true => StanzaCondition::FeatureNotImplemented,
@@ -136,69 +143,74 @@ fn answer(sessions: &Arc<Sessions>, request: &IqRequest<'_>) -> Result<IqFlow, S
     let caller = Caller::xmpp(request.from.to_jid());
     if !request.node.may_use(request.host, entry.command, &caller) {
         // Carried out all the same: it is refused there, and logged.
-        let refused = request.node.run_command(request.host, entry, caller, Input::default());
+        let refused = request.node.run_command(request.host, entry, caller, CommandInput::default());
         return Ok(IqFlow::Wait(Box::pin(async move {
             let error = refused.await.err().unwrap_or_else(CommandError::forbidden);
             (Err(error.stanza()), Effects::default())
         })));
     }
     let action = command.attr("action");
-    let action = Action::of(action.as_deref().unwrap_or("execute"))
-        .ok_or_else(|| specific(StanzaCondition::BadRequest, "malformed-action"))?;
+    let action = Action::parse(action.as_deref().unwrap_or("execute"))
+        .ok_or_else(|| adhoc_error(StanzaCondition::BadRequest, "malformed-action"))?;
     let form = command.child("x", Ns::DataForms);
     let given = form
-        .map(|x| Form::read(x).map(form::given))
+        .map(|x| DataForm::read(x).map(form::submitted_values))
         .transpose()
-        .map_err(|error| specific(StanzaCondition::BadRequest, "bad-payload").text(error.to_string()))?;
+        .map_err(|error| adhoc_error(StanzaCondition::BadRequest, "bad-payload").text(error.to_string()))?;
     let id = command.attr("sessionid");
-    let pair = Pair { from: request.from.to_jid(), to: to.to_jid(), command: entry.command };
+    let pair = SessionBinding { from: request.from.to_jid(), to: to.to_jid(), command: entry.command };
     let now = request.node.seconds();
     let begun = match &id {
         None => None,
         Some(id) => Some(sessions.take(id, &pair, now)?),
     };
-    let stage = Stage {
+    let stage = CommandExecution {
         sessions: sessions.clone(),
         node: request.node.clone(),
         host: request.host.clone(),
         entry: entry.clone(),
-        id: id.map_or_else(|| sessions.id(&pair), |id| id.into_owned()),
-        pair,
+        id: id.map_or_else(|| sessions.new_id(&pair), |id| id.into_owned()),
+        binding: pair,
     };
     match begun {
-        None => stage.begin(action, given),
-        Some(session) => stage.go_on(action, session, given),
+        None => stage.start(action, given),
+        Some(session) => stage.continue_session(action, session, given),
     }
 }
 
-impl Stage {
+impl CommandExecution {
     fn command(&self) -> &'static Command {
         self.entry.command
     }
 
     /// The first request (section 2.4.1).
-    fn begin(self, action: Action, given: Option<Given>) -> Result<IqFlow, StanzaError> {
+    fn start(self, action: Action, given: Option<RawArguments>) -> Result<IqFlow, StanzaError> {
         if action != Action::Execute {
-            return Err(specific(StanzaCondition::BadRequest, "bad-sessionid"));
+            return Err(adhoc_error(StanzaCondition::BadRequest, "bad-sessionid"));
         }
-        let session = Session { stage: 0, given: Given::default() };
+        let session = CommandSession { stage: 0, given: RawArguments::default() };
         match (self.command().stages(), given) {
-            (0, _) => Ok(self.run(session)),
-            (1, Some(given)) => Ok(self.run(Session { given, ..session })),
-            _ => self.show(session),
+            (0, _) => Ok(self.execute(session)),
+            (1, Some(given)) => Ok(self.execute(CommandSession { given, ..session })),
+            _ => self.show_form(session),
         }
     }
 
     /// A later request (sections 2.4.2 and 2.4.3). What is refused leaves the session as it was.
-    fn go_on(self, action: Action, session: Session, given: Option<Given>) -> Result<IqFlow, StanzaError> {
+    fn continue_session(
+        self,
+        action: Action,
+        session: CommandSession,
+        given: Option<RawArguments>,
+    ) -> Result<IqFlow, StanzaError> {
         let last = session.stage + 1 >= self.command().stages();
         let action = match action {
             Action::Execute if last => Action::Complete,
             Action::Execute => Action::Next,
             action => action,
         };
-        let refused = |session: Session, error: StanzaError| {
-            self.sessions.put(&self.id, &self.pair, session, self.node.seconds());
+        let refused = |session: CommandSession, error: StanzaError| {
+            self.sessions.insert(&self.id, &self.binding, session, self.node.seconds());
             Err(error)
         };
         match action {
@@ -207,51 +219,51 @@ impl Stage {
                 Ok(IqFlow::Reply(Ok(payload)))
             }
             Action::Prev if session.stage == 0 => {
-                refused(session, specific(StanzaCondition::BadRequest, "bad-action"))
+                refused(session, adhoc_error(StanzaCondition::BadRequest, "bad-action"))
             }
             Action::Prev => {
                 let stage = session.stage - 1;
-                self.show(Session { stage, ..session })
+                self.show_form(CommandSession { stage, ..session })
             }
-            Action::Next if last => refused(session, specific(StanzaCondition::BadRequest, "bad-action")),
+            Action::Next if last => refused(session, adhoc_error(StanzaCondition::BadRequest, "bad-action")),
             Action::Complete if !last && !form::may_complete(self.command(), session.stage) => {
-                refused(session, specific(StanzaCondition::BadRequest, "bad-action"))
+                refused(session, adhoc_error(StanzaCondition::BadRequest, "bad-action"))
             }
             _ => {
                 let Some(given) = given else {
                     let error =
-                        specific(StanzaCondition::BadRequest, "bad-payload").text("the form is missing");
+                        adhoc_error(StanzaCondition::BadRequest, "bad-payload").text("the form is missing");
                     return refused(session, error);
                 };
-                let lacks = form::lacks(self.command(), session.stage, &given);
+                let lacks = form::lacks_required(self.command(), session.stage, &given);
                 if (lacks || action == Action::Next)
-                    && let Err(error) = self.command().read_stage(&given, Key::Var, session.stage)
+                    && let Err(error) = self.command().parse_stage(&given, FieldNaming::Var, session.stage)
                 {
-                    return refused(session, translate(&error));
+                    return refused(session, command_error(&error));
                 }
-                let given = form::merge(self.command(), session.stage, session.given, given);
+                let given = form::merge_values(self.command(), session.stage, session.given, given);
                 match action {
-                    Action::Next => self.show(Session { stage: session.stage + 1, given }),
-                    _ => Ok(self.run(Session { given, ..session })),
+                    Action::Next => self.show_form(CommandSession { stage: session.stage + 1, given }),
+                    _ => Ok(self.execute(CommandSession { given, ..session })),
                 }
             }
         }
     }
 
     /// Shows the form of a stage, with the values that are there.
-    fn show(self, session: Session) -> Result<IqFlow, StanzaError> {
-        let Some(present) = self.entry.present.clone().filter(|_| session.given.0.is_empty()) else {
-            let payload = form::stage(self.command(), &self.id, &session, &[]);
-            self.sessions.put(&self.id, &self.pair, session, self.node.seconds());
+    fn show_form(self, session: CommandSession) -> Result<IqFlow, StanzaError> {
+        let Some(present) = self.entry.current_values.clone().filter(|_| session.given.0.is_empty()) else {
+            let payload = form::stage_form(self.command(), &self.id, &session, &[]);
+            self.sessions.insert(&self.id, &self.binding, session, self.node.seconds());
             return Ok(IqFlow::Reply(Ok(payload)));
         };
         let reading = present.read(&self.node, &self.host);
         Ok(IqFlow::Wait(Box::pin(async move {
             let answer = match reading.await {
-                Err(error) => Err(translate(&error)),
+                Err(error) => Err(command_error(&error)),
                 Ok(values) => {
-                    let payload = form::stage(self.command(), &self.id, &session, &values);
-                    self.sessions.put(&self.id, &self.pair, session, self.node.seconds());
+                    let payload = form::stage_form(self.command(), &self.id, &session, &values);
+                    self.sessions.insert(&self.id, &self.binding, session, self.node.seconds());
                     Ok(payload)
                 }
             };
@@ -260,29 +272,30 @@ impl Stage {
     }
 
     /// All is said: carries the command out. If that fails for another reason than a value, the client may try again.
-    fn run(self, session: Session) -> IqFlow {
-        let input = match self.command().read(&session.given, Key::Var) {
+    fn execute(self, session: CommandSession) -> IqFlow {
+        let input = match self.command().parse_input(&session.given, FieldNaming::Var) {
             Ok(input) => input,
             Err(error)
-                if (0..self.command().stages()).any(|n| form::lacks(self.command(), n, &session.given)) =>
+                if (0..self.command().stages())
+                    .any(|n| form::lacks_required(self.command(), n, &session.given)) =>
             {
-                return IqFlow::error(translate(&error));
+                return IqFlow::error(command_error(&error));
             }
             Err(error) => return IqFlow::Reply(Ok(form::failed(self.command(), &self.id, &error.text))),
         };
-        let caller = Caller::xmpp(self.pair.from.clone());
+        let caller = Caller::xmpp(self.binding.from.clone());
         let running = self.node.run_command(&self.host, &self.entry, caller, input);
         IqFlow::Wait(Box::pin(async move {
             let answer: IqAnswer = match running.await {
                 Ok(output) => Ok(form::completed(self.command(), &self.id, &output)),
-                Err(error) if is_about_a_value(&error) => {
+                Err(error) if is_value_error(&error) => {
                     Ok(form::failed(self.command(), &self.id, &error.text))
                 }
                 Err(error) => {
                     if self.command().stages() > 0 {
-                        self.sessions.put(&self.id, &self.pair, session, self.node.seconds());
+                        self.sessions.insert(&self.id, &self.binding, session, self.node.seconds());
                     }
-                    Err(translate(&error))
+                    Err(command_error(&error))
                 }
             };
             (answer, Effects::default())
@@ -291,52 +304,53 @@ impl Stage {
 }
 
 /// The list of commands, and each of them, as nodes of XEP-0030 (sections 2.1 and 2.2).
-struct List;
+struct CommandNodes;
 
-impl List {
-    fn entry<'a>(query: &DiscoQuery<'a>) -> Option<&'a Entry> {
-        query.host.commands.at_node(query.name)
+impl CommandNodes {
+    fn entry<'a>(query: &DiscoQuery<'a>) -> Option<&'a CommandEntry> {
+        query.host.commands.by_node(query.name)
     }
-    fn may(query: &DiscoQuery<'_>, command: &Command) -> bool {
+    fn is_permitted(query: &DiscoQuery<'_>, command: &Command) -> bool {
         query.node.may_use(query.host, command, &Caller::xmpp(query.from.to_jid()))
     }
     /// Others' accounts have no commands, and resources of the domain are nobody.
-    fn here(query: &DiscoQuery<'_>) -> bool {
-        query.target != Target::Account && query.to.resource().is_none()
+    fn is_own_target(query: &DiscoQuery<'_>) -> bool {
+        query.target != IqTarget::Account && query.to.resource().is_none()
     }
 }
 
-impl DiscoNode for List {
+impl DiscoNode for CommandNodes {
     fn refusal(&self, query: &DiscoQuery<'_>) -> Option<StanzaError> {
-        let entry = List::here(query).then(|| List::entry(query))??;
-        (!List::may(query, entry.command)).then(|| StanzaCondition::Forbidden.into())
+        let entry = CommandNodes::is_own_target(query).then(|| CommandNodes::entry(query))??;
+        (!CommandNodes::is_permitted(query, entry.command)).then(|| StanzaCondition::Forbidden.into())
     }
 
     fn info(&self, query: &DiscoQuery<'_>) -> Option<DiscoInfo> {
-        if !List::here(query) {
+        if !CommandNodes::is_own_target(query) {
             return None;
         }
         let (kind, name, features) = if query.name == Ns::Commands.as_str() {
             ("command-list", "Commands", vec![Ns::DiscoItems.as_str()])
         } else {
-            let command = List::entry(query)?.command;
+            let command = CommandNodes::entry(query)?.command;
             ("command-node", command.title, vec![Ns::Commands.as_str(), Ns::DataForms.as_str()])
         };
-        let identities = vec![Identity { category: "automation", kind, name }];
+        let identities = vec![DiscoIdentity { category: "automation", kind, name }];
         Some(DiscoInfo { identities, features, ..DiscoInfo::default() })
     }
 
-    fn items(&self, query: &DiscoQuery<'_>) -> Option<Vec<Item>> {
-        if !List::here(query) {
+    fn items(&self, query: &DiscoQuery<'_>) -> Option<Vec<DiscoItem>> {
+        if !CommandNodes::is_own_target(query) {
             return None;
         }
         if query.name != Ns::Commands.as_str() {
-            return List::entry(query).map(|_| Vec::new());
+            return CommandNodes::entry(query).map(|_| Vec::new());
         }
-        let usable = query.host.commands.iter().filter(|entry| List::may(query, entry.command));
+        let usable =
+            query.host.commands.iter().filter(|entry| CommandNodes::is_permitted(query, entry.command));
         Some(
             usable
-                .map(|entry| Item {
+                .map(|entry| DiscoItem {
                     jid: query.to.as_str().to_owned(),
                     node: Some(entry.command.node.to_owned()),
                     name: entry.command.title.to_owned(),

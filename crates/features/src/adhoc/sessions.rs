@@ -12,20 +12,20 @@ use jid::Jid;
 use parking_lot::Mutex;
 use ring::hmac;
 use stanza::{StanzaCondition, StanzaError};
-use throng_core::command::{Command, Given};
+use throng_core::command::{Command, RawArguments};
 
-use super::specific;
+use super::adhoc_error;
 
 /// Sessions of a host.
-const MOST: usize = 1024;
+const MAX_SESSIONS: usize = 1024;
 /// Sessions of one account; a further one takes the place of the oldest.
-const MOST_OF_ACCOUNT: usize = 8;
+const MAX_SESSIONS_PER_ACCOUNT: usize = 8;
 /// Seconds from the last request.
-const LIFE: u32 = 600;
+const SESSION_SECONDS: u32 = 600;
 
 /// Between whom a session is, and about what.
 #[derive(Clone)]
-pub(super) struct Pair {
+pub(super) struct SessionBinding {
     /// The requester's full address.
     pub(super) from: Jid,
     /// The address that was asked.
@@ -36,37 +36,37 @@ pub(super) struct Pair {
 
 /// What was said so far.
 #[derive(Clone, Debug)]
-pub(super) struct Session {
+pub(super) struct CommandSession {
     pub(super) stage: u8,
-    pub(super) given: Given,
+    pub(super) given: RawArguments,
 }
 
-struct Kept {
-    session: Session,
+struct StoredSession {
+    session: CommandSession,
     owner: Jid,
-    until: u32,
+    expires: u32,
 }
 
 /// All sessions of a host.
-pub(super) struct Sessions {
+pub(super) struct CommandSessions {
     key: hmac::Key,
-    kept: Mutex<HashMap<String, Kept>>,
+    by_id: Mutex<HashMap<String, StoredSession>>,
 }
 
-impl Sessions {
-    pub(super) fn new() -> Sessions {
+impl CommandSessions {
+    pub(super) fn new() -> CommandSessions {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &base::id::random_bytes::<32>());
-        Sessions { key, kept: Mutex::default() }
+        CommandSessions { key, by_id: Mutex::default() }
     }
 
     /// A new id.
-    pub(super) fn id(&self, pair: &Pair) -> String {
+    pub(super) fn new_id(&self, pair: &SessionBinding) -> String {
         let random = base::id::random_id();
-        let code = self.code(&random, pair);
+        let code = self.mac(&random, pair);
         format!("{random}{code}")
     }
 
-    fn code(&self, random: &str, pair: &Pair) -> String {
+    fn mac(&self, random: &str, pair: &SessionBinding) -> String {
         let text = [random, pair.from.as_str(), pair.to.as_str(), pair.command.node].join("\n");
         let tag = hmac::sign(&self.key, text.as_bytes());
         tag.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
@@ -76,30 +76,35 @@ impl Sessions {
     ///
     /// # Errors
     /// `bad-sessionid` for an id that was never given to this requester for this, `session-expired` for one that is over.
-    pub(super) fn take(&self, id: &str, pair: &Pair, now: u32) -> Result<Session, StanzaError> {
+    pub(super) fn take(
+        &self,
+        id: &str,
+        pair: &SessionBinding,
+        now: u32,
+    ) -> Result<CommandSession, StanzaError> {
         let random = id.get(..16).unwrap_or_default();
-        let right = self.code(random, pair);
+        let right = self.mac(random, pair);
         if !base::secret::constant_time_eq(id.get(16..).unwrap_or_default().as_bytes(), right.as_bytes()) {
-            return Err(specific(StanzaCondition::BadRequest, "bad-sessionid"));
+            return Err(adhoc_error(StanzaCondition::BadRequest, "bad-sessionid"));
         }
-        match self.kept.lock().remove(id) {
-            Some(kept) if now < kept.until => Ok(kept.session),
-            _ => Err(specific(StanzaCondition::NotAllowed, "session-expired")),
+        match self.by_id.lock().remove(id) {
+            Some(kept) if now < kept.expires => Ok(kept.session),
+            _ => Err(adhoc_error(StanzaCondition::NotAllowed, "session-expired")),
         }
     }
 
     /// Keeps a session for its next request.
-    pub(super) fn put(&self, id: &str, pair: &Pair, session: Session, now: u32) {
+    pub(super) fn insert(&self, id: &str, pair: &SessionBinding, session: CommandSession, now: u32) {
         let owner = pair.from.bare().to_jid();
-        let mut kept = self.kept.lock();
-        kept.retain(|_, k| now < k.until);
-        let oldest = |kept: &HashMap<String, Kept>, of: &dyn Fn(&Kept) -> bool| {
-            kept.iter().filter(|(_, k)| of(k)).min_by_key(|(_, k)| k.until).map(|(id, _)| id.clone())
+        let mut kept = self.by_id.lock();
+        kept.retain(|_, k| now < k.expires);
+        let oldest = |kept: &HashMap<String, StoredSession>, of: &dyn Fn(&StoredSession) -> bool| {
+            kept.iter().filter(|(_, k)| of(k)).min_by_key(|(_, k)| k.expires).map(|(id, _)| id.clone())
         };
-        let own = |k: &Kept| k.owner == owner;
-        let gone = if kept.values().filter(|k| own(k)).count() >= MOST_OF_ACCOUNT {
+        let own = |k: &StoredSession| k.owner == owner;
+        let gone = if kept.values().filter(|k| own(k)).count() >= MAX_SESSIONS_PER_ACCOUNT {
             oldest(&kept, &own)
-        } else if kept.len() >= MOST {
+        } else if kept.len() >= MAX_SESSIONS {
             oldest(&kept, &|_| true)
         } else {
             None
@@ -107,7 +112,10 @@ impl Sessions {
         if let Some(gone) = gone {
             kept.remove(&gone);
         }
-        kept.insert(id.to_owned(), Kept { session, owner, until: now.saturating_add(LIFE) });
+        kept.insert(
+            id.to_owned(),
+            StoredSession { session, owner, expires: now.saturating_add(SESSION_SECONDS) },
+        );
     }
 }
 
@@ -118,23 +126,23 @@ mod tests {
     static COMMAND: Command = Command { name: "a", node: "a", ..Command::EMPTY };
     static OTHER: Command = Command { name: "b", node: "b", ..Command::EMPTY };
 
-    fn pair(from: &str) -> Pair {
-        Pair { from: Jid::parse(from).unwrap(), to: Jid::parse("x").unwrap(), command: &COMMAND }
+    fn pair(from: &str) -> SessionBinding {
+        SessionBinding { from: Jid::parse(from).unwrap(), to: Jid::parse("x").unwrap(), command: &COMMAND }
     }
-    fn session() -> Session {
-        Session { stage: 0, given: Given::default() }
+    fn session() -> CommandSession {
+        CommandSession { stage: 0, given: RawArguments::default() }
     }
-    fn refused(sessions: &Sessions, id: &str, pair: &Pair, now: u32) -> &'static str {
-        sessions.take(id, pair, now).expect_err("a refusal").application.unwrap().1
+    fn refused(sessions: &CommandSessions, id: &str, pair: &SessionBinding, now: u32) -> &'static str {
+        sessions.take(id, pair, now).expect_err("a refusal").application_condition.unwrap().1
     }
 
     #[test]
-    fn an_id_counts_only_for_whom_it_was_given() {
-        let (sessions, admin) = (Sessions::new(), pair("admin@x/a"));
-        let id = sessions.id(&admin);
-        sessions.put(&id, &admin, session(), 0);
-        let moved = Pair { to: Jid::parse("admin@x").unwrap(), ..admin.clone() };
-        let about = Pair { command: &OTHER, ..admin.clone() };
+    fn an_id_is_valid_only_for_its_session_binding() {
+        let (sessions, admin) = (CommandSessions::new(), pair("admin@x/a"));
+        let id = sessions.new_id(&admin);
+        sessions.insert(&id, &admin, session(), 0);
+        let moved = SessionBinding { to: Jid::parse("admin@x").unwrap(), ..admin.clone() };
+        let about = SessionBinding { command: &OTHER, ..admin.clone() };
         for wrong in [pair("admin@x/b"), pair("romeo@x/a"), moved, about] {
             assert_eq!(refused(&sessions, &id, &wrong, 1), "bad-sessionid");
         }
@@ -146,22 +154,22 @@ mod tests {
     }
 
     #[test]
-    fn sessions_end_by_themselves_and_are_few() {
-        let sessions = Sessions::new();
+    fn sessions_expire_and_are_bounded() {
+        let sessions = CommandSessions::new();
         let admin = pair("admin@x/a");
-        let id = sessions.id(&admin);
-        sessions.put(&id, &admin, session(), 0);
-        assert_eq!(refused(&sessions, &id, &admin, LIFE), "session-expired");
-        let ids: Vec<String> = (0..20).map(|_| sessions.id(&admin)).collect();
+        let id = sessions.new_id(&admin);
+        sessions.insert(&id, &admin, session(), 0);
+        assert_eq!(refused(&sessions, &id, &admin, SESSION_SECONDS), "session-expired");
+        let ids: Vec<String> = (0..20).map(|_| sessions.new_id(&admin)).collect();
         for (second, id) in ids.iter().enumerate() {
-            sessions.put(id, &admin, session(), second as u32);
+            sessions.insert(id, &admin, session(), second as u32);
         }
-        assert_eq!(sessions.kept.lock().len(), MOST_OF_ACCOUNT);
+        assert_eq!(sessions.by_id.lock().len(), MAX_SESSIONS_PER_ACCOUNT);
         assert!(sessions.take(&ids[19], &admin, 20).is_ok());
-        for n in 0..2 * MOST {
+        for n in 0..2 * MAX_SESSIONS {
             let user = pair(&format!("u{n}@x/a"));
-            sessions.put(&sessions.id(&user), &user, session(), 21);
+            sessions.insert(&sessions.new_id(&user), &user, session(), 21);
         }
-        assert_eq!(sessions.kept.lock().len(), MOST);
+        assert_eq!(sessions.by_id.lock().len(), MAX_SESSIONS);
     }
 }

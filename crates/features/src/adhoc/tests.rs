@@ -2,19 +2,22 @@
 
 use super::*;
 use parking_lot::Mutex;
-use testkit::{Client, Engine, assert_same};
-use throng_core::command::{Call, CommandFuture, Field, FieldKind, Output, Present, Role, Shown};
+use testkit::{NodeClient, TestNode, assert_same};
+use throng_core::command::{
+    CommandCall, CommandField, CommandFieldKind, CommandFuture, CommandOutput, CurrentValues, OutputValue,
+    Role,
+};
 
 const NS: &str = "http://jabber.org/protocol/commands";
 
-static COUNT: Field = Field::new("count", "count", "Count", FieldKind::Int(0, 9, &[]));
-static ROWS: Field = Field::new(
+static COUNT: CommandField = CommandField::new("count", "count", "Count", CommandFieldKind::Int(0, 9, &[]));
+static ROWS: CommandField = CommandField::new(
     "services",
     "services",
     "Services",
-    FieldKind::Table(&[
-        Field::new("service", "service", "Service", FieldKind::Text),
-        Field::new("level", "runlevel-1", "Single-User mode", FieldKind::Text),
+    CommandFieldKind::Table(&[
+        CommandField::new("service", "service", "Service", CommandFieldKind::Text),
+        CommandField::new("level", "runlevel-1", "Single-User mode", CommandFieldKind::Text),
     ]),
 );
 static LIST: Command = Command {
@@ -25,12 +28,17 @@ static LIST: Command = Command {
     output: &[COUNT, ROWS],
     ..Command::EMPTY
 };
-const SERVICE: Field =
-    Field::new("service", "service", "Service", FieldKind::Choice(&[("httpd", "Web"), ("jabberd", "Chat")]))
-        .required();
-const LEVEL: Field =
-    Field::new("level", "runlevel", "Run level", FieldKind::Int(1, 5, &[(1, "One")])).stage(1);
-const SECRET: Field = Field::new("key", "key", "Key", FieldKind::Secret).required().stage(2);
+const SERVICE: CommandField = CommandField::new(
+    "service",
+    "service",
+    "Service",
+    CommandFieldKind::Choice(&[("httpd", "Web"), ("jabberd", "Chat")]),
+)
+.required();
+const LEVEL: CommandField =
+    CommandField::new("level", "runlevel", "Run level", CommandFieldKind::Int(1, 5, &[(1, "One")])).stage(1);
+const SECRET: CommandField =
+    CommandField::new("key", "key", "Key", CommandFieldKind::Secret).required().stage(2);
 static CONFIG: Command = Command {
     name: "config",
     node: "config",
@@ -40,7 +48,7 @@ static CONFIG: Command = Command {
     input: &[SERVICE, LEVEL, SECRET],
     ..Command::EMPTY
 };
-const WHO: Field = Field::new("who", "accountjid", "Who", FieldKind::Jid).required();
+const WHO: CommandField = CommandField::new("who", "accountjid", "Who", CommandFieldKind::Jid).required();
 static GREET: Command = Command {
     name: "greet",
     node: "greet",
@@ -55,39 +63,42 @@ static TEST: Feature = Feature {
     name: "test",
     commands: &[&LIST, &CONFIG, &GREET],
     build: |builder| {
-        builder.command(&LIST, |_: Call| -> CommandFuture {
-            let row = |a: &str, b: &str| vec![Shown::Text(a.to_owned()), Shown::Text(b.to_owned())];
+        builder.command(&LIST, |_: CommandCall| -> CommandFuture {
+            let row =
+                |a: &str, b: &str| vec![OutputValue::Text(a.to_owned()), OutputValue::Text(b.to_owned())];
             let rows = vec![row("httpd", "off"), row("jabberd", "on")];
-            let output = Output::done().with(&COUNT, Shown::Int(2)).with(&ROWS, Shown::Rows(rows));
+            let output =
+                CommandOutput::done().with(&COUNT, OutputValue::Int(2)).with(&ROWS, OutputValue::Rows(rows));
             Box::pin(std::future::ready(Ok(output)))
         });
         let present = |_: &Arc<Node>, _: &Arc<Host>| -> base::spawn::BoxFuture<'static, _> {
-            let present: Result<Present, CommandError> = Ok(vec![("service", vec!["jabberd".to_owned()])]);
+            let present: Result<CurrentValues, CommandError> =
+                Ok(vec![("service", vec!["jabberd".to_owned()])]);
             Box::pin(std::future::ready(present))
         };
-        builder.command_with(&CONFIG, present, |call: Call| -> CommandFuture {
+        builder.command_with(&CONFIG, present, |call: CommandCall| -> CommandFuture {
             let done = match call.input.secret(&SECRET) {
-                Some(key) if key.expose() == b"s3cr3t" => Ok(Output::said(format!(
+                Some(key) if key.expose() == b"s3cr3t" => Ok(CommandOutput::with_note(format!(
                     "{} at {}",
                     call.input.text(&SERVICE).unwrap_or_default(),
                     call.input.int(&LEVEL)
                 ))),
-                _ => Err(CommandError::new(Why::Conflict, "wrong key")),
+                _ => Err(CommandError::new(CommandErrorKind::Conflict, "wrong key")),
             };
             Box::pin(std::future::ready(done))
         });
-        builder.command(&GREET, |call: Call| -> CommandFuture {
-            let done = call.input.jid(&WHO).map(|jid| Output::said(format!("hello, {jid}")));
+        builder.command(&GREET, |call: CommandCall| -> CommandFuture {
+            let done = call.input.jid(&WHO).map(|jid| CommandOutput::with_note(format!("hello, {jid}")));
             Box::pin(std::future::ready(done))
         });
     },
     ..Feature::EMPTY
 };
 
-fn engine() -> (Engine, Client) {
-    let engine = Engine::new(&[&crate::disco::FEATURE, &FEATURE, &TEST]);
+fn engine() -> (TestNode, NodeClient) {
+    let engine = TestNode::new(&[&crate::disco::FEATURE, &FEATURE, &TEST]);
     for user in ["admin", "romeo", "juliet@example.net"] {
-        engine.user(user);
+        engine.create_user(user);
     }
     engine.node.set_admins([Jid::parse("admin@example.com").unwrap()]);
     let admin = engine.connect("admin", "globe");
@@ -95,10 +106,11 @@ fn engine() -> (Engine, Client) {
 }
 use jid::Jid;
 
-fn ask(client: &Client, to: &str, attrs: &str, content: &str) -> String {
+fn ask(client: &NodeClient, to: &str, attrs: &str, content: &str) -> String {
     let to = if to.is_empty() { String::new() } else { format!("to='{to}'") };
-    let mut answer = client
-        .ask(&format!("<iq type='set' {to} id='1'><command xmlns='{NS}' {attrs}>{content}</command></iq>"));
+    let mut answer = client.request(&format!(
+        "<iq type='set' {to} id='1'><command xmlns='{NS}' {attrs}>{content}</command></iq>"
+    ));
     assert_eq!(answer.len(), 1, "{answer:?}");
     answer.pop().unwrap()
 }
@@ -146,7 +158,7 @@ fn section_2_4_1_a_command_without_fields_is_done_at_once() {
 }
 
 #[test]
-fn section_2_4_2_stages_forward_and_back() {
+fn section_2_4_2_next_and_prev_move_between_stages() {
     let (_, admin) = engine();
     let first = ask(&admin, "example.com", "node='config'", "");
     let session = format!("node='config' sessionid='{}'", id(&first));
@@ -207,7 +219,7 @@ fn section_2_4_3_cancelling_ends_the_session() {
 }
 
 #[test]
-fn a_session_counts_only_for_whom_it_was_given() {
+fn a_session_is_valid_only_for_its_owner() {
     let (engine, admin) = engine();
     let attrs = format!("node='config' sessionid='{}'", id(&ask(&admin, "example.com", "node='config'", "")));
     let form = submit(&[("service", "httpd")]);
@@ -227,7 +239,7 @@ fn a_session_counts_only_for_whom_it_was_given() {
 }
 
 #[test]
-fn commands_to_other_addresses_are_nobodys() {
+fn commands_to_other_addresses_are_refused() {
     let (_, admin) = engine();
     let romeo = "romeo@example.com";
     for to in ["example.com/globe", romeo, "nobody@example.com", "romeo@example.com/globe"] {
@@ -241,7 +253,7 @@ fn commands_to_other_addresses_are_nobodys() {
 }
 
 #[test]
-fn commands_are_for_those_who_may() {
+fn commands_require_permission() {
     let (engine, _) = engine();
     let romeo = engine.connect("romeo", "orchard");
     assert_eq!(condition(&ask(&romeo, "example.com", "node='list'", "")), "forbidden");
@@ -267,9 +279,9 @@ fn commands_are_for_those_who_may() {
 fn section_2_2_commands_are_found_by_discovery() {
     let (engine, admin) = engine();
     let romeo = engine.connect("romeo", "orchard");
-    let disco = |client: &Client, to: &str, what: &str, node: &str| {
+    let disco = |client: &NodeClient, to: &str, what: &str, node: &str| {
         client
-            .ask(&format!(
+            .request(&format!(
                 "<iq type='get' to='{to}' id='1'>\
                  <query xmlns='http://jabber.org/protocol/disco#{what}' node='{node}'/></iq>"
             ))
@@ -296,7 +308,7 @@ fn section_2_2_commands_are_found_by_discovery() {
     // Nothing of one's own shows to others, and nothing stands at resources of the domain.
     assert!(!disco(&romeo, "admin@example.com", "items", NS).contains("<item "));
     assert_eq!(condition(&disco(&admin, "example.com/x", "items", NS)), "item-not-found");
-    let features = admin.ask(
+    let features = admin.request(
         "<iq type='get' to='example.com' id='1'><query xmlns='http://jabber.org/protocol/disco#info'/></iq>",
     );
     assert!(features[0].contains(&format!("<feature var='{NS}'/>")));
@@ -348,14 +360,14 @@ fn a_command_that_fails_on_a_value_is_completed_with_a_note_and_its_session_ends
 fn each_use_is_logged_without_secrets() {
     use tracing::field::{Field as Name, Visit};
     #[derive(Default)]
-    struct Lines(Mutex<Vec<String>>);
-    struct Line(String);
-    impl Visit for Line {
+    struct LogCapture(Mutex<Vec<String>>);
+    struct MessageVisitor(String);
+    impl Visit for MessageVisitor {
         fn record_debug(&mut self, field: &Name, value: &dyn std::fmt::Debug) {
             self.0.push_str(&format!("{}={value:?} ", field.name()));
         }
     }
-    impl tracing::Subscriber for Lines {
+    impl tracing::Subscriber for LogCapture {
         fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
             metadata.target() == "throng::audit"
         }
@@ -365,14 +377,14 @@ fn each_use_is_logged_without_secrets() {
         fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
         fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
         fn event(&self, event: &tracing::Event<'_>) {
-            let mut line = Line(String::new());
+            let mut line = MessageVisitor(String::new());
             event.record(&mut line);
             self.0.lock().push(line.0);
         }
         fn enter(&self, _: &tracing::span::Id) {}
         fn exit(&self, _: &tracing::span::Id) {}
     }
-    let lines = Arc::new(Lines::default());
+    let lines = Arc::new(LogCapture::default());
     let (engine, admin) = engine();
     let romeo = engine.connect("romeo", "orchard");
     tracing::subscriber::with_default(lines.clone(), || {

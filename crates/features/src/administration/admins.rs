@@ -4,24 +4,25 @@
 //! is kept together with the list that the configuration had then, and counts as long as the configuration still has that
 //! list. Whoever edits the file starts from the file again.
 //!
-//! The trap: whoever loads the configuration, at the start and with each reload, must ask [`settle`] and not take its list.
+//! The trap: whoever loads the configuration, at the start and with each reload, must ask [`effective_admins`] and not take its list.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jid::Jid;
-use store::{Settings, StoreError};
+use store::{ServerKv, StoreError};
 use throng_core::command::{
-    Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Present, Why,
+    Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind, CommandFuture,
+    CommandOutput, CurrentValues,
 };
-use throng_core::feature::Builder;
+use throng_core::feature::FeatureBuilder;
 use throng_core::{Host, Node};
 
 use super::{FORM_TYPE, node};
 
 const KEY: &str = "admins";
 
-const LIST: Field = Field::new("admin", "adminjids", "The admin list", FieldKind::Jids)
+const LIST: CommandField = CommandField::new("admin", "adminjids", "The admin list", CommandFieldKind::Jids)
     .required()
     .doc("All administrators; who is not named is none any more.");
 
@@ -36,37 +37,37 @@ pub(super) static EDIT: Command = Command {
     ..Command::EMPTY
 };
 
-pub(super) fn build(builder: &mut Builder<'_>) {
+pub(super) fn build(builder: &mut FeatureBuilder<'_>) {
     let present = |node: &Arc<Node>, _: &Arc<Host>| -> base::spawn::BoxFuture<'static, _> {
         let list = node.admins().iter().map(Jid::to_string).collect();
-        let present: Result<Present, CommandError> = Ok(vec![(LIST.name, list)]);
+        let present: Result<CurrentValues, CommandError> = Ok(vec![(LIST.name, list)]);
         Box::pin(std::future::ready(present))
     };
     builder.command_with(&EDIT, present, |call| -> CommandFuture { Box::pin(edit(call)) });
 }
 
 /// What is kept: the configuration's list, and the one that the command made.
-struct Record {
+struct AdminList {
     configured: BTreeSet<Jid>,
-    now: Vec<Jid>,
+    effective: Vec<Jid>,
 }
 
-impl Record {
-    async fn load(settings: &dyn Settings) -> Result<Option<Record>, StoreError> {
-        Ok(settings.get(KEY).await?.and_then(|bytes| Record::decode(&bytes)))
+impl AdminList {
+    async fn load(settings: &dyn ServerKv) -> Result<Option<AdminList>, StoreError> {
+        Ok(settings.get(KEY).await?.and_then(|bytes| AdminList::decode(&bytes)))
     }
-    async fn save(&self, settings: &dyn Settings) -> Result<(), StoreError> {
+    async fn save(&self, settings: &dyn ServerKv) -> Result<(), StoreError> {
         let line =
             |list: &mut dyn Iterator<Item = &Jid>| list.map(Jid::as_str).collect::<Vec<_>>().join("\t");
-        let text = format!("{}\n{}", line(&mut self.configured.iter()), line(&mut self.now.iter()));
+        let text = format!("{}\n{}", line(&mut self.configured.iter()), line(&mut self.effective.iter()));
         settings.put(KEY, text.as_bytes()).await
     }
-    fn decode(bytes: &[u8]) -> Option<Record> {
+    fn decode(bytes: &[u8]) -> Option<AdminList> {
         let (configured, now) = std::str::from_utf8(bytes).ok()?.split_once('\n')?;
         let list = |line: &str| -> Option<Vec<Jid>> {
             line.split('\t').filter(|text| !text.is_empty()).map(|text| Jid::parse(text).ok()).collect()
         };
-        Some(Record { configured: list(configured)?.into_iter().collect(), now: list(now)? })
+        Some(AdminList { configured: list(configured)?.into_iter().collect(), effective: list(now)? })
     }
 }
 
@@ -74,38 +75,38 @@ impl Record {
 ///
 /// # Errors
 /// When the store does not answer.
-pub async fn settle(settings: &dyn Settings, configured: &[Jid]) -> Result<Vec<Jid>, StoreError> {
+pub async fn effective_admins(settings: &dyn ServerKv, configured: &[Jid]) -> Result<Vec<Jid>, StoreError> {
     let set: BTreeSet<Jid> = configured.iter().cloned().collect();
-    match Record::load(settings).await? {
-        Some(record) if record.configured == set => Ok(record.now),
+    match AdminList::load(settings).await? {
+        Some(record) if record.configured == set => Ok(record.effective),
         _ => {
-            Record { configured: set, now: configured.to_vec() }.save(settings).await?;
+            AdminList { configured: set, effective: configured.to_vec() }.save(settings).await?;
             Ok(configured.to_vec())
         }
     }
 }
 
-async fn edit(call: Call) -> Result<Output, CommandError> {
+async fn edit(call: CommandCall) -> Result<CommandOutput, CommandError> {
     let (node, list) = (&call.node, call.input.jids(&LIST));
     for jid in list {
         // One who is an administrator already may be of another server.
         if node.is_admin(jid.as_ref()) && jid.is_bare() {
             continue;
         }
-        super::account(node, jid)?;
+        super::check_local_account(node, jid)?;
         if !node.stores.accounts.exists(jid.as_ref()).await? {
             // Otherwise whoever registers that name would get the node.
-            return Err(CommandError::new(Why::NotFound, format!("there is no account {jid}")));
+            return Err(CommandError::new(CommandErrorKind::NotFound, format!("there is no account {jid}")));
         }
     }
-    let settings = &*node.stores.settings;
-    let configured = match Record::load(settings).await? {
+    let settings = &*node.stores.server_kv;
+    let configured = match AdminList::load(settings).await? {
         Some(record) => record.configured,
         None => node.admins().into_iter().collect(),
     };
-    Record { configured, now: list.to_vec() }.save(settings).await?;
+    AdminList { configured, effective: list.to_vec() }.save(settings).await?;
     node.set_admins(list.iter().cloned());
-    Ok(Output::said(format!(
+    Ok(CommandOutput::with_note(format!(
         "there {} now",
         if list.len() == 1 {
             "is 1 administrator".to_owned()

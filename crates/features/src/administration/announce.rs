@@ -10,20 +10,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use throng_core::command::{
-    Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Scope, Why, breathe,
+    Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind, CommandFuture,
+    CommandOutput, TokenScope, yield_now,
 };
-use throng_core::feature::Builder;
-use throng_core::session::Stamp;
-use throng_core::{Account, Frame, Node, Session};
+use throng_core::feature::FeatureBuilder;
+use throng_core::session::ToRewrite;
+use throng_core::{Account, Node, Session, SharedStanza};
 
 use super::{FORM_TYPE, node};
 
 /// Accounts in a row before others get their turn.
-const CHUNK: usize = 256;
+const YIELD_EVERY: usize = 256;
 /// Announcements of a domain that may be on their way at a time.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT: usize = 4;
 
-const TEXT: Field = Field::new("text", "announcement", "Announcement", FieldKind::Lines).required();
+const TEXT: CommandField =
+    CommandField::new("text", "announcement", "Announcement", CommandFieldKind::Lines).required();
 
 /// Section 4.23.
 pub(super) static ANNOUNCE: Command = Command {
@@ -33,83 +35,86 @@ pub(super) static ANNOUNCE: Command = Command {
     doc: "Sends a message to all users who are online.",
     form_type: FORM_TYPE,
     input: &[TEXT],
-    scope: Scope::Messages,
+    scope: TokenScope::Messages,
     ..Command::EMPTY
 };
 
 /// Announcements on their way.
 #[derive(Default)]
-struct Under(AtomicUsize);
+struct RunningAnnouncements(AtomicUsize);
 
 /// One of them; gives its place back.
-struct Place(Arc<Under>);
+struct AnnouncementPermit(Arc<RunningAnnouncements>);
 
-impl Drop for Place {
+impl Drop for AnnouncementPermit {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-pub(super) fn build(builder: &mut Builder<'_>) {
-    let under = builder.kept(Under::default);
-    builder.command(&ANNOUNCE, move |call: Call| -> CommandFuture {
+pub(super) fn build(builder: &mut FeatureBuilder<'_>) {
+    let under = builder.shared_state(RunningAnnouncements::default);
+    builder.command(&ANNOUNCE, move |call: CommandCall| -> CommandFuture {
         let done = announce(&call, &under);
         Box::pin(std::future::ready(done))
     });
 }
 
-fn announce(call: &Call, under: &Arc<Under>) -> Result<Output, CommandError> {
-    if under.0.fetch_add(1, Ordering::Relaxed) >= AT_ONCE {
+fn announce(call: &CommandCall, under: &Arc<RunningAnnouncements>) -> Result<CommandOutput, CommandError> {
+    if under.0.fetch_add(1, Ordering::Relaxed) >= MAX_CONCURRENT {
         under.0.fetch_sub(1, Ordering::Relaxed);
-        return Err(CommandError::new(Why::Unavailable, "earlier announcements are still on their way"));
+        return Err(CommandError::new(
+            CommandErrorKind::Unavailable,
+            "earlier announcements are still on their way",
+        ));
     }
-    let place = Place(under.clone());
+    let place = AnnouncementPermit(under.clone());
     let frame = headline(call.host.domain(), "Announcement", &call.input.lines(&TEXT).join("\n"));
     let (node, domain) = (call.node.clone(), call.host.domain().to_owned());
-    let online = call.node.table.accounts();
+    let online = call.node.routing_table.accounts();
     if let Some(frame) = frame {
         let task = async move {
-            to_all(&node, &domain, &frame).await;
+            broadcast(&node, &domain, &frame).await;
             drop(place);
         };
         call.node.spawner.spawn("announcement", Box::pin(task));
     }
-    Ok(Output::said(format!("it is on its way to {}", super::count(online, "user"))))
+    Ok(CommandOutput::with_note(format!("it is on its way to {}", super::pluralize(online, "user"))))
 }
 
 /// The message, without its recipient.
-pub(super) fn headline(domain: &str, subject: &str, text: &str) -> Option<Frame> {
-    Frame::build(|w| {
+pub(super) fn headline(domain: &str, subject: &str, text: &str) -> Option<SharedStanza> {
+    SharedStanza::build(|w| {
         w.start("message").attr("from", domain).attr("type", "headline").attr("id", &base::id::random_id());
-        w.leaf("subject", subject).leaf("body", text).end();
+        w.text_element("subject", subject).text_element("body", text).end();
     })
 }
 
 /// Whether a headline may be put into the queue of this session (RFC 6121 section 8.5.2.1.1).
-pub(super) fn takes(session: &Session) -> bool {
+pub(super) fn accepts_headline(session: &Session) -> bool {
     session.priority().is_some_and(|priority| priority >= 0)
 }
 
 /// Sends to every resource that takes it.
-pub(super) async fn to_all(node: &Arc<Node>, domain: &str, frame: &Frame) {
-    everybody(node, domain, |account| {
-        for session in account.sessions().iter().filter(|s| takes(s)) {
-            node.enqueue(session, frame.clone(), Stamp::Bare);
+pub(super) async fn broadcast(node: &Arc<Node>, domain: &str, frame: &SharedStanza) {
+    for_each_online(node, domain, |account| {
+        for session in account.sessions().iter().filter(|s| accepts_headline(s)) {
+            node.enqueue(session, frame.clone(), ToRewrite::Bare);
         }
     })
     .await;
 }
 
 /// Calls `f` for every connected account of a domain, and gives way in between.
-pub(super) async fn everybody(node: &Arc<Node>, domain: &str, mut f: impl FnMut(&Arc<Account>)) {
-    for part in 0..node.table.parts() {
+pub(super) async fn for_each_online(node: &Arc<Node>, domain: &str, mut f: impl FnMut(&Arc<Account>)) {
+    for part in 0..node.routing_table.shard_count() {
         let mut accounts = Vec::new();
-        node.table.each_of_part(part, |account| accounts.push(account.clone()));
-        for chunk in accounts.chunks(CHUNK) {
+        node.routing_table.for_each_in_shard(part, |account| accounts.push(account.clone()));
+        for chunk in accounts.chunks(YIELD_EVERY) {
             for account in chunk.iter().filter(|a| a.jid.domain() == domain) {
                 f(account);
             }
-            breathe().await;
+            yield_now().await;
         }
     }
 }

@@ -11,32 +11,38 @@ use jid::Jid;
 use store::{AddressId, Page};
 use throng_core::Account;
 use throng_core::command::{
-    Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Shown, Why, breathe,
+    Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind, CommandFuture,
+    CommandOutput, OutputValue, yield_now,
 };
-use throng_core::feature::Builder;
+use throng_core::feature::FeatureBuilder;
 use throng_core::session::flags;
 
 use super::{FORM_TYPE, node};
 
 /// Users on one page.
-const MOST: u32 = 1_000;
+const MAX_PAGE: u32 = 1_000;
 
-const MAX_ITEMS: Field = Field::new(
+const MAX_ITEMS: CommandField = CommandField::new(
     "max-items",
     "max_items",
     "Maximum number of items to show",
-    FieldKind::Count(MOST, &[25, 50, 75, 100, 150, 200]),
+    CommandFieldKind::Count(MAX_PAGE, &[25, 50, 75, 100, 150, 200]),
 )
 .default("100");
-const AFTER: Field = Field::new("after", "x-after", "Behind the page that ended with", FieldKind::Text)
-    .doc("What the page before gave as its end.");
-static NEXT: Field =
-    Field::new("next", "x-next", "The page ends with", FieldKind::Text).doc("Absent if there is no more.");
+const AFTER: CommandField =
+    CommandField::new("after", "x-after", "Behind the page that ended with", CommandFieldKind::Text)
+        .doc("What the page before gave as its end.");
+static NEXT: CommandField = CommandField::new("next", "x-next", "The page ends with", CommandFieldKind::Text)
+    .doc("Absent if there is no more.");
 
 macro_rules! number {
     ($static:ident, $field:ident, $node:literal, $var:literal, $title:literal, $what:literal) => {
-        static $field: Field =
-            Field::new("number", $var, concat!("The number of ", $what), FieldKind::Int(0, i64::MAX, &[]));
+        static $field: CommandField = CommandField::new(
+            "number",
+            $var,
+            concat!("The number of ", $what),
+            CommandFieldKind::Int(0, i64::MAX, &[]),
+        );
         pub(super) static $static: Command = Command {
             name: $node,
             node: node!($node),
@@ -51,7 +57,8 @@ macro_rules! number {
 }
 macro_rules! list {
     ($static:ident, $field:ident, $node:literal, $var:literal, $title:literal, $what:literal) => {
-        static $field: Field = Field::new("users", $var, concat!("The list of ", $what), FieldKind::Jids);
+        static $field: CommandField =
+            CommandField::new("users", $var, concat!("The list of ", $what), CommandFieldKind::Jids);
         pub(super) static $static: Command = Command {
             name: $node,
             node: node!($node),
@@ -135,7 +142,7 @@ list!(IDLE, IDLE_USERS, "get-idle-users", "idleuserjids", "Get List of Idle User
 
 /// Which users.
 #[derive(Clone, Copy)]
-enum Which {
+enum UserFilter {
     Registered,
     Disabled,
     Online,
@@ -143,77 +150,86 @@ enum Which {
     Idle,
 }
 
-pub(super) fn build(builder: &mut Builder<'_>) {
+pub(super) fn build(builder: &mut FeatureBuilder<'_>) {
     for (command, field, which) in [
-        (&REGISTERED_NUM, &REGISTERED_NUMBER, Which::Registered),
-        (&DISABLED_NUM, &DISABLED_NUMBER, Which::Disabled),
-        (&ONLINE_NUM, &ONLINE_NUMBER, Which::Online),
-        (&ACTIVE_NUM, &ACTIVE_NUMBER, Which::Active),
-        (&IDLE_NUM, &IDLE_NUMBER, Which::Idle),
+        (&REGISTERED_NUM, &REGISTERED_NUMBER, UserFilter::Registered),
+        (&DISABLED_NUM, &DISABLED_NUMBER, UserFilter::Disabled),
+        (&ONLINE_NUM, &ONLINE_NUMBER, UserFilter::Online),
+        (&ACTIVE_NUM, &ACTIVE_NUMBER, UserFilter::Active),
+        (&IDLE_NUM, &IDLE_NUMBER, UserFilter::Idle),
     ] {
-        builder.command(command, move |call| -> CommandFuture { Box::pin(number(call, field, which)) });
+        builder.command(command, move |call| -> CommandFuture { Box::pin(count_users(call, field, which)) });
     }
     for (command, field, which) in [
-        (&REGISTERED, &REGISTERED_USERS, Which::Registered),
-        (&DISABLED, &DISABLED_USERS, Which::Disabled),
-        (&ONLINE, &ONLINE_USERS, Which::Online),
-        (&ACTIVE, &ACTIVE_USERS, Which::Active),
-        (&IDLE, &IDLE_USERS, Which::Idle),
+        (&REGISTERED, &REGISTERED_USERS, UserFilter::Registered),
+        (&DISABLED, &DISABLED_USERS, UserFilter::Disabled),
+        (&ONLINE, &ONLINE_USERS, UserFilter::Online),
+        (&ACTIVE, &ACTIVE_USERS, UserFilter::Active),
+        (&IDLE, &IDLE_USERS, UserFilter::Idle),
     ] {
-        builder.command(command, move |call| -> CommandFuture { Box::pin(list(call, field, which)) });
+        builder.command(command, move |call| -> CommandFuture { Box::pin(list_users(call, field, which)) });
     }
 }
 
-impl Which {
+impl UserFilter {
     /// Whether a connected account is one of these.
-    fn holds(self, account: &Account, domain: &str) -> bool {
+    fn matches(self, account: &Account, domain: &str) -> bool {
         if account.id == AddressId::UNASSIGNED || account.jid.domain() != domain {
             return false;
         }
         let mut idle = true;
-        account.each_session(|session| idle &= session.flags.has(flags::INACTIVE));
+        account.for_each_session(|session| idle &= session.flags.has(flags::INACTIVE));
         match self {
-            Which::Active => !idle,
-            Which::Idle => idle,
+            UserFilter::Active => !idle,
+            UserFilter::Idle => idle,
             _ => true,
         }
     }
 }
 
-async fn number(call: Call, field: &'static Field, which: Which) -> Result<Output, CommandError> {
+async fn count_users(
+    call: CommandCall,
+    field: &'static CommandField,
+    which: UserFilter,
+) -> Result<CommandOutput, CommandError> {
     let domain = call.host.domain();
     let accounts = &call.node.stores.accounts;
     let number = match which {
-        Which::Registered => accounts.count(domain).await?,
-        Which::Disabled => accounts.count_disabled(domain).await?,
-        _ => online(&call, which).await,
+        UserFilter::Registered => accounts.count(domain).await?,
+        UserFilter::Disabled => accounts.count_disabled(domain).await?,
+        _ => count_online(&call, which).await,
     };
-    Ok(Output::done().with(field, Shown::Int(number)))
+    Ok(CommandOutput::done().with(field, OutputValue::Int(number)))
 }
 
 /// Counts part by part.
-async fn online(call: &Call, which: Which) -> u64 {
+async fn count_online(call: &CommandCall, which: UserFilter) -> u64 {
     let mut number = 0;
-    for part in 0..call.node.table.parts() {
-        call.node
-            .table
-            .each_of_part(part, |account| number += u64::from(which.holds(account, call.host.domain())));
-        breathe().await;
+    for part in 0..call.node.routing_table.shard_count() {
+        call.node.routing_table.for_each_in_shard(part, |account| {
+            number += u64::from(which.matches(account, call.host.domain()))
+        });
+        yield_now().await;
     }
     number
 }
 
-async fn list(call: Call, field: &'static Field, which: Which) -> Result<Output, CommandError> {
+async fn list_users(
+    call: CommandCall,
+    field: &'static CommandField,
+    which: UserFilter,
+) -> Result<CommandOutput, CommandError> {
     let limit = call.input.count(&MAX_ITEMS);
     let after = call.input.text(&AFTER);
-    let wrong = || CommandError::new(Why::NotAcceptable, "the page before did not end with this");
+    let wrong =
+        || CommandError::new(CommandErrorKind::NotAcceptable, "the page before did not end with this");
     let (users, next) = match which {
-        Which::Registered | Which::Disabled => {
+        UserFilter::Registered | UserFilter::Disabled => {
             let after = after.map(str::parse).transpose().map_err(|_| wrong())?;
             let page = Page::after(after.unwrap_or(0), limit);
             let (accounts, domain) = (&call.node.stores.accounts, call.host.domain());
             let slice = match which {
-                Which::Disabled => accounts.list_disabled(domain, page).await?,
+                UserFilter::Disabled => accounts.list_disabled(domain, page).await?,
                 _ => accounts.list(domain, page).await?,
             };
             (slice.items.iter().map(|a| a.jid.to_string()).collect(), slice.next.map(|next| next.to_string()))
@@ -223,35 +239,35 @@ async fn list(call: Call, field: &'static Field, which: Which) -> Result<Output,
             if after.as_ref().is_some_and(|jid| jid.local().is_none()) {
                 return Err(wrong());
             }
-            connected(&call, which, after.as_ref(), limit as usize).await
+            online_page(&call, which, after.as_ref(), limit as usize).await
         }
     };
-    let mut output = Output::done().with(field, Shown::Texts(users));
+    let mut output = CommandOutput::done().with(field, OutputValue::Texts(users));
     if let Some(next) = next {
-        output = output.with(&NEXT, Shown::Text(next));
+        output = output.with(&NEXT, OutputValue::Text(next));
     }
     Ok(output)
 }
 
 /// One page of the online, in the order of the table's parts and in each of them of addresses.
-async fn connected(
-    call: &Call,
-    which: Which,
+async fn online_page(
+    call: &CommandCall,
+    which: UserFilter,
     after: Option<&Jid>,
     limit: usize,
 ) -> (Vec<String>, Option<String>) {
-    let table = &call.node.table;
+    let table = &call.node.routing_table;
     let mut users: Vec<String> = Vec::with_capacity(limit.min(256));
-    for part in after.map_or(0, |jid| table.part_of(jid.as_ref()))..table.parts() {
-        let keep = |account: &Account| which.holds(account, call.host.domain());
-        for account in table.page_of_part(part, after.map(Jid::as_ref), keep) {
+    for part in after.map_or(0, |jid| table.shard_index(jid.as_ref()))..table.shard_count() {
+        let keep = |account: &Account| which.matches(account, call.host.domain());
+        for account in table.page_of_shard(part, after.map(Jid::as_ref), keep) {
             if users.len() == limit {
                 let next = users.last().cloned();
                 return (users, next);
             }
             users.push(account.jid.to_string());
         }
-        breathe().await;
+        yield_now().await;
     }
     (users, None)
 }

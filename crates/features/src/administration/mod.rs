@@ -25,8 +25,10 @@ mod tests;
 
 use jid::Jid;
 use throng_core::Node;
-use throng_core::command::{Call, Command, CommandError, Field, FieldKind, Why};
-use throng_core::feature::{Builder, Feature, Spec};
+use throng_core::command::{
+    Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind,
+};
+use throng_core::feature::{Feature, FeatureBuilder, Spec};
 
 /// Service Administration.
 pub static FEATURE: Feature = Feature {
@@ -36,7 +38,7 @@ pub static FEATURE: Feature = Feature {
         name: "XEP-0133",
         title: "Service Administration",
         version: "1.3.1",
-        left_out: "section 4.6 (retracted); sections 4.11 and 4.12: black and white lists; of section 4.10 addresses and \
+        not_implemented: "section 4.6 (retracted); sections 4.11 and 4.12: black and white lists; of section 4.10 addresses and \
                    rates",
     }],
     commands: COMMANDS,
@@ -88,11 +90,13 @@ macro_rules! node {
 }
 use node;
 
-const USER: Field = Field::new("user", "accountjid", "The address of the account", FieldKind::Jid).required();
-const USERS: Field =
-    Field::new("user", "accountjids", "The addresses of the accounts", FieldKind::Jids).required();
+const USER: CommandField =
+    CommandField::new("user", "accountjid", "The address of the account", CommandFieldKind::Jid).required();
+const USERS: CommandField =
+    CommandField::new("user", "accountjids", "The addresses of the accounts", CommandFieldKind::Jids)
+        .required();
 
-fn build(builder: &mut Builder<'_>) {
+fn build(builder: &mut FeatureBuilder<'_>) {
     users::build(builder);
     lists::build(builder);
     announce::build(builder);
@@ -104,8 +108,8 @@ fn build(builder: &mut Builder<'_>) {
 }
 
 /// Checks that an address is that of an account of this node, which need not exist.
-fn account(node: &Node, jid: &Jid) -> Result<(), CommandError> {
-    let wrong = |text: String| Err(CommandError::new(Why::NotAcceptable, text));
+fn check_local_account(node: &Node, jid: &Jid) -> Result<(), CommandError> {
+    let wrong = |text: String| Err(CommandError::new(CommandErrorKind::NotAcceptable, text));
     if jid.local().is_none() {
         return wrong(format!("{jid} is not the address of an account"));
     }
@@ -119,9 +123,9 @@ fn account(node: &Node, jid: &Jid) -> Result<(), CommandError> {
 }
 
 /// Checks that all of these accounts exist, before anything is done to the first of them.
-async fn existing(call: &Call, jids: &[Jid]) -> Result<(), CommandError> {
+async fn check_accounts_exist(call: &CommandCall, jids: &[Jid]) -> Result<(), CommandError> {
     for jid in jids {
-        account(&call.node, jid)?;
+        check_local_account(&call.node, jid)?;
         if !call.node.stores.accounts.exists(jid.as_ref()).await? {
             return Err(CommandError::no_account(jid));
         }
@@ -130,6 +134,6 @@ async fn existing(call: &Call, jids: &[Jid]) -> Result<(), CommandError> {
 }
 
 /// `1 account`, `2 accounts`.
-fn count(number: usize, what: &str) -> String {
+fn pluralize(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }

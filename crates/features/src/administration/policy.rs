@@ -5,23 +5,26 @@
 use std::sync::Arc;
 
 use throng_core::command::{
-    Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Present, Scope, Shown,
+    Command, CommandCall, CommandError, CommandField, CommandFieldKind, CommandFuture, CommandOutput,
+    CurrentValues, OutputValue, TokenScope,
 };
-use throng_core::feature::Builder;
+use throng_core::feature::FeatureBuilder;
 use throng_core::passwords::PasswordPolicy;
 use throng_core::{Host, Node};
 
-static LEAST: Field =
-    Field::new("length", "x-length", "Least number of characters", FieldKind::Int(1, 256, &[])).required();
-static DIFFERENT: Field = Field::new(
+static MIN_LENGTH: CommandField =
+    CommandField::new("length", "x-length", "Least number of characters", CommandFieldKind::Int(1, 256, &[]))
+        .required();
+static DISTINCT_CHARS: CommandField = CommandField::new(
     "different",
     "x-different",
     "Least number of different characters",
-    FieldKind::Int(0, 64, &[]),
+    CommandFieldKind::Int(0, 64, &[]),
 )
 .required();
-static NO_NAME: Field =
-    Field::new("no-name", "x-no-name", "It must not contain the user's name", FieldKind::Bool).required();
+static FORBID_NAME: CommandField =
+    CommandField::new("no-name", "x-no-name", "It must not contain the user's name", CommandFieldKind::Bool)
+        .required();
 
 /// Shows the policy.
 pub(super) static GET: Command = Command {
@@ -30,7 +33,7 @@ pub(super) static GET: Command = Command {
     title: "Get Password Policy",
     doc: "Shows what passwords that users choose must be like.",
     changes: false,
-    output: &[LEAST, DIFFERENT, NO_NAME],
+    output: &[MIN_LENGTH, DISTINCT_CHARS, FORBID_NAME],
     ..Command::EMPTY
 };
 
@@ -40,43 +43,43 @@ pub(super) static CHANGE: Command = Command {
     node: "change-password-policy",
     title: "Change Password Policy",
     doc: "Changes what passwords that users choose must be like; those in use stay.",
-    input: &[LEAST, DIFFERENT, NO_NAME],
-    scope: Scope::Node,
+    input: &[MIN_LENGTH, DISTINCT_CHARS, FORBID_NAME],
+    scope: TokenScope::Node,
     ..Command::EMPTY
 };
 
-pub(super) fn build(builder: &mut Builder<'_>) {
-    builder.command(&GET, |call| -> CommandFuture { Box::pin(get(call)) });
+pub(super) fn build(builder: &mut FeatureBuilder<'_>) {
+    builder.command(&GET, |call| -> CommandFuture { Box::pin(show_policy(call)) });
     let present = |node: &Arc<Node>, host: &Arc<Host>| -> base::spawn::BoxFuture<'static, _> {
-        Box::pin(present(node.clone(), host.domain().to_owned()))
+        Box::pin(current_values(node.clone(), host.domain().to_owned()))
     };
-    builder.command_with(&CHANGE, present, |call| -> CommandFuture { Box::pin(change(call)) });
+    builder.command_with(&CHANGE, present, |call| -> CommandFuture { Box::pin(change_policy(call)) });
 }
 
-async fn get(call: Call) -> Result<Output, CommandError> {
-    let policy = PasswordPolicy::load(&*call.node.stores.settings, call.host.domain()).await?;
-    Ok(Output::done()
-        .with(&LEAST, Shown::Int(policy.least.into()))
-        .with(&DIFFERENT, Shown::Int(policy.different.into()))
-        .with(&NO_NAME, Shown::Bool(policy.no_name)))
+async fn show_policy(call: CommandCall) -> Result<CommandOutput, CommandError> {
+    let policy = PasswordPolicy::load(&*call.node.stores.server_kv, call.host.domain()).await?;
+    Ok(CommandOutput::done()
+        .with(&MIN_LENGTH, OutputValue::Int(policy.min_length.into()))
+        .with(&DISTINCT_CHARS, OutputValue::Int(policy.min_distinct.into()))
+        .with(&FORBID_NAME, OutputValue::Bool(policy.forbid_username)))
 }
 
-async fn present(node: Arc<Node>, domain: String) -> Result<Present, CommandError> {
-    let policy = PasswordPolicy::load(&*node.stores.settings, &domain).await?;
+async fn current_values(node: Arc<Node>, domain: String) -> Result<CurrentValues, CommandError> {
+    let policy = PasswordPolicy::load(&*node.stores.server_kv, &domain).await?;
     Ok(vec![
-        (LEAST.name, vec![policy.least.to_string()]),
-        (DIFFERENT.name, vec![policy.different.to_string()]),
-        (NO_NAME.name, vec![u8::from(policy.no_name).to_string()]),
+        (MIN_LENGTH.name, vec![policy.min_length.to_string()]),
+        (DISTINCT_CHARS.name, vec![policy.min_distinct.to_string()]),
+        (FORBID_NAME.name, vec![u8::from(policy.forbid_username).to_string()]),
     ])
 }
 
-async fn change(call: Call) -> Result<Output, CommandError> {
-    let number = |field: &Field| u16::try_from(call.input.int(field)).unwrap_or(u16::MAX);
+async fn change_policy(call: CommandCall) -> Result<CommandOutput, CommandError> {
+    let number = |field: &CommandField| u16::try_from(call.input.int(field)).unwrap_or(u16::MAX);
     let policy = PasswordPolicy {
-        least: number(&LEAST),
-        different: number(&DIFFERENT),
-        no_name: call.input.bool(&NO_NAME),
+        min_length: number(&MIN_LENGTH),
+        min_distinct: number(&DISTINCT_CHARS),
+        forbid_username: call.input.bool(&FORBID_NAME),
     };
-    policy.save(&*call.node.stores.settings, call.host.domain()).await?;
-    Ok(Output::said("the password policy was changed"))
+    policy.save(&*call.node.stores.server_kv, call.host.domain()).await?;
+    Ok(CommandOutput::with_note("the password policy was changed"))
 }

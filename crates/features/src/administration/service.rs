@@ -5,18 +5,21 @@
 //!
 //! [`Node::request_shutdown`]: throng_core::Node::request_shutdown
 
-use throng_core::command::{Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Scope};
-use throng_core::feature::Builder;
+use throng_core::command::{
+    Command, CommandCall, CommandError, CommandField, CommandFieldKind, CommandFuture, CommandOutput,
+    TokenScope,
+};
+use throng_core::feature::FeatureBuilder;
 
-use super::announce::{headline, to_all};
+use super::announce::{broadcast, headline};
 use super::{FORM_TYPE, node};
 
 /// Not at once: the answer has to leave before the streams end.
-const DELAY: Field = Field::new(
+const DELAY: CommandField = CommandField::new(
     "delay",
     "delay",
     "Seconds of delay",
-    FieldKind::Int(
+    CommandFieldKind::Int(
         1,
         86_400,
         &[
@@ -31,7 +34,7 @@ const DELAY: Field = Field::new(
     ),
 )
 .default("30");
-const TEXT: Field = Field::new("text", "announcement", "Announcement", FieldKind::Lines);
+const TEXT: CommandField = CommandField::new("text", "announcement", "Announcement", CommandFieldKind::Lines);
 
 /// Section 4.30.
 pub(super) static RESTART: Command = Command {
@@ -41,7 +44,7 @@ pub(super) static RESTART: Command = Command {
     doc: "Ends the node in order after a delay, and starts it again.",
     form_type: FORM_TYPE,
     input: &[DELAY, TEXT],
-    scope: Scope::Node,
+    scope: TokenScope::Node,
     ..Command::EMPTY
 };
 
@@ -53,31 +56,32 @@ pub(super) static SHUTDOWN: Command = Command {
     doc: "Ends the node in order after a delay.",
     form_type: FORM_TYPE,
     input: &[DELAY, TEXT],
-    scope: Scope::Node,
+    scope: TokenScope::Node,
     ..Command::EMPTY
 };
 
-pub(super) fn build(builder: &mut Builder<'_>) {
+pub(super) fn build(builder: &mut FeatureBuilder<'_>) {
     for (command, again) in [(&RESTART, true), (&SHUTDOWN, false)] {
-        builder.command(command, move |call: Call| -> CommandFuture {
-            Box::pin(std::future::ready(end(&call, again)))
+        builder.command(command, move |call: CommandCall| -> CommandFuture {
+            Box::pin(std::future::ready(schedule_shutdown(&call, again)))
         });
     }
 }
 
-fn end(call: &Call, restart: bool) -> Result<Output, CommandError> {
+fn schedule_shutdown(call: &CommandCall, restart: bool) -> Result<CommandOutput, CommandError> {
     let delay = u32::try_from(call.input.int(&DELAY)).unwrap_or(1);
     let text = call.input.lines(&TEXT).join("\n");
     if !text.is_empty() {
         for host in call.node.hosts() {
             let Some(frame) = headline(host.domain(), "Announcement", &text) else { continue };
             let node = call.node.clone();
-            call.node
-                .spawner
-                .spawn("announcement", Box::pin(async move { to_all(&node, host.domain(), &frame).await }));
+            call.node.spawner.spawn(
+                "announcement",
+                Box::pin(async move { broadcast(&node, host.domain(), &frame).await }),
+            );
         }
     }
     call.node.request_shutdown(restart, delay);
     let what = if restart { "starts again" } else { "ends" };
-    Ok(Output::said(format!("the node {what} in {delay} seconds")))
+    Ok(CommandOutput::with_note(format!("the node {what} in {delay} seconds")))
 }

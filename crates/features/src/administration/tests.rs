@@ -1,14 +1,14 @@
 //! The commands of XEP-0133 as an administrator's client uses them.
 
 use jid::Jid;
-use store::Seen;
-use testkit::{Client, Engine};
+use store::LastActivity;
+use testkit::{NodeClient, TestNode};
 use throng_core::session::flags;
 
 use super::*;
 
-fn engine() -> (Engine, Client) {
-    let engine = Engine::new(&[
+fn engine() -> (TestNode, NodeClient) {
+    let engine = TestNode::new(&[
         &crate::adhoc::FEATURE,
         &crate::rfc6121::roster::FEATURE,
         &crate::rfc6121::subscription::FEATURE,
@@ -17,19 +17,19 @@ fn engine() -> (Engine, Client) {
         &crate::offline::FEATURE,
     ]);
     for user in ["bard", "juliet", "romeo"] {
-        engine.user(user);
+        engine.create_user(user);
     }
     engine.node.set_admins([Jid::parse("bard@example.com").unwrap()]);
     let bard = engine.connect("bard", "globe");
     (engine, bard)
 }
 
-fn raw(client: &Client, node: &str, attrs: &str, content: &str) -> String {
+fn raw(client: &NodeClient, node: &str, attrs: &str, content: &str) -> String {
     let node = match node.strip_prefix('!') {
         Some(own) => own.to_owned(),
         None => format!("http://jabber.org/protocol/admin#{node}"),
     };
-    let mut answers = client.ask(&format!(
+    let mut answers = client.request(&format!(
         "<iq type='set' to='example.com' id='1'>\
          <command xmlns='http://jabber.org/protocol/commands' node='{node}' {attrs}>{content}</command></iq>"
     ));
@@ -45,7 +45,7 @@ fn submit(fields: &[(&str, &str)]) -> String {
     format!("<x xmlns='jabber:x:data' type='submit'>{kind}{}</x>", fields.collect::<String>())
 }
 /// Asks for the form and submits it; what is answered.
-fn run(client: &Client, node: &str, fields: &[(&str, &str)]) -> String {
+fn run(client: &NodeClient, node: &str, fields: &[(&str, &str)]) -> String {
     let form = raw(client, node, "action='execute'", "");
     if form.contains("status='completed'") || form.contains("type='error'") {
         return form;
@@ -55,13 +55,13 @@ fn run(client: &Client, node: &str, fields: &[(&str, &str)]) -> String {
     raw(client, node, &format!("sessionid='{id}'"), &submit(fields))
 }
 #[track_caller]
-fn done(client: &Client, node: &str, fields: &[(&str, &str)]) -> String {
+fn done(client: &NodeClient, node: &str, fields: &[(&str, &str)]) -> String {
     let answer = run(client, node, fields);
     assert!(answer.contains("status='completed'"), "{node}: {answer}");
     answer
 }
 #[track_caller]
-fn refused(client: &Client, node: &str, fields: &[(&str, &str)], condition: &str) {
+fn refused(client: &NodeClient, node: &str, fields: &[(&str, &str)], condition: &str) {
     let answer = run(client, node, fields);
     assert!(answer.contains(&format!("<{condition}")), "{node}: {answer}");
 }
@@ -77,7 +77,7 @@ fn address(name: &str) -> Jid {
 }
 
 #[test]
-fn sections_4_1_and_4_2_users_come_and_go() {
+fn sections_4_1_and_4_2_users_are_added_and_deleted() {
     let (engine, bard) = engine();
     let new = [
         ("accountjid", "hamlet@example.com"),
@@ -98,9 +98,9 @@ fn sections_4_1_and_4_2_users_come_and_go() {
     for odd in ["hamlet@denmark.lit", "example.com", "x@example.com/castle"] {
         refused(&bard, "add-user", &[("accountjid", odd), ("password", "R0m30")], VALUE);
     }
-    let login = engine.wait(engine.stores.logins.secrets(address("hamlet").as_ref())).unwrap().unwrap();
+    let login = engine.block_on(engine.stores.logins.secrets(address("hamlet").as_ref())).unwrap().unwrap();
     assert_eq!(login.credentials, b"R0m30", "keys were derived");
-    let vcard = engine.wait(engine.stores.vcards.get(address("hamlet").as_ref())).unwrap().unwrap();
+    let vcard = engine.block_on(engine.stores.vcards.get(address("hamlet").as_ref())).unwrap().unwrap();
     assert!(String::from_utf8(vcard).unwrap().contains("<GIVEN>Hamlet</GIVEN>"));
 
     let hamlet = [engine.connect("hamlet", "castle"), engine.connect("hamlet", "ship")];
@@ -117,7 +117,7 @@ fn sections_4_1_and_4_2_users_come_and_go() {
     for client in &hamlet {
         assert_eq!(client.closed_with().unwrap().condition, stanza::StreamCondition::NotAuthorized);
     }
-    assert!(!engine.wait(engine.stores.accounts.exists(address("hamlet").as_ref())).unwrap());
+    assert!(!engine.block_on(engine.stores.accounts.exists(address("hamlet").as_ref())).unwrap());
     let told = juliet.recv().join("");
     assert!(told.contains("type='unsubscribed'") && told.contains("type='unsubscribe'"), "{told}");
     refused(&bard, "delete-user", &[("accountjids", "bard@example.com")], "not-allowed");
@@ -132,26 +132,30 @@ fn sections_4_3_to_4_5_disabling_and_ending_sessions() {
     refused(&bard, "end-user-session", &[("accountjids", "romeo@example.com/mantua")], VALUE);
     done(&bard, "disable-user", &[("accountjids", "romeo@example.com|juliet@example.com")]);
     assert!(romeo[0].closed_with().is_some());
-    assert!(engine.wait(engine.stores.logins.secrets(address("romeo").as_ref())).unwrap().unwrap().disabled);
+    assert!(
+        engine.block_on(engine.stores.logins.secrets(address("romeo").as_ref())).unwrap().unwrap().disabled
+    );
     assert_eq!(value(&done(&bard, "get-disabled-users-num", &[]), "disabledusersnum"), ["2"]);
     let list = done(&bard, "get-disabled-users-list", &[("max_items", "25")]);
     assert_eq!(value(&list, "disableduserjids"), ["juliet@example.com", "romeo@example.com"]);
     done(&bard, "reenable-user", &[("accountjids", "romeo@example.com")]);
-    assert!(!engine.wait(engine.stores.logins.secrets(address("romeo").as_ref())).unwrap().unwrap().disabled);
+    assert!(
+        !engine.block_on(engine.stores.logins.secrets(address("romeo").as_ref())).unwrap().unwrap().disabled
+    );
     refused(&bard, "disable-user", &[("accountjids", "bard@example.com")], "not-allowed");
     refused(&bard, "disable-user", &[("accountjids", "yorick@example.com")], VALUE);
 }
 
 #[test]
-fn sections_4_7_to_4_10_one_user() {
+fn sections_4_7_to_4_10_one_user_is_changed_and_shown() {
     let (engine, bard) = engine();
     let password = [("accountjid", "romeo@example.com"), ("password", "V3r0n4")];
     done(&bard, "change-user-password", &password);
-    let login = engine.wait(engine.stores.logins.secrets(address("romeo").as_ref())).unwrap().unwrap();
+    let login = engine.block_on(engine.stores.logins.secrets(address("romeo").as_ref())).unwrap().unwrap();
     assert_eq!(login.credentials, b"V3r0n4");
     refused(&bard, "change-user-password", &[("accountjid", "x@example.com"), ("password", "V")], VALUE);
 
-    engine.entry("juliet", "romeo@example.net", |item| {
+    engine.edit_roster_item("juliet", "romeo@example.net", |item| {
         item.name = Some("Romeo & co".to_owned());
         item.groups = vec!["Friends".to_owned(), "Lovers".to_owned()];
         item.subscription = store::Subscription::BOTH | store::Subscription::IN_ROSTER;
@@ -166,8 +170,8 @@ fn sections_4_7_to_4_10_one_user() {
     );
     assert_eq!(value(&roster, "accountjids"), ["juliet@example.com"]);
 
-    let id = engine.wait(engine.stores.addresses.find(&address("juliet"))).unwrap().unwrap();
-    engine.stores.last_seen.set(id, Seen { at: 1_071_856_715, status: None });
+    let id = engine.block_on(engine.stores.addresses.find(&address("juliet"))).unwrap().unwrap();
+    engine.stores.last_seen.set(id, LastActivity { at: 1_071_856_715, status: None });
     let all = [("accountjids", "juliet@example.com|romeo@example.com|bard@example.com")];
     let times = value(&done(&bard, "get-user-lastlogin", &all), "lastlogin");
     assert_eq!(times[..2], ["2003-12-19T17:58:35Z", "never"]);
@@ -182,12 +186,12 @@ fn sections_4_7_to_4_10_one_user() {
 }
 
 #[test]
-fn sections_4_13_to_4_22_counts_and_pages() {
+fn sections_4_13_to_4_22_users_are_counted_and_listed_in_pages() {
     let (engine, bard) = engine();
     let romeo = engine.connect("romeo", "orchard");
     let guest = engine.connect_anonymous("guest", "x");
     let elsewhere = "paris@example.net";
-    engine.user(elsewhere);
+    engine.create_user(elsewhere);
     let paris = engine.connect(elsewhere, "x");
     romeo.session.flags.set(flags::INACTIVE);
     for (node, var, want) in [
@@ -211,9 +215,9 @@ fn sections_4_13_to_4_22_counts_and_pages() {
     let form = raw(&bard, "get-online-users-list", "", "");
     assert!(form.contains("type='list-single'") && form.contains("<option label='None'><value>none</value>"));
 
-    let more: Vec<Client> = (0..300)
+    let more: Vec<NodeClient> = (0..300)
         .map(|n| {
-            engine.user(&format!("u{n}"));
+            engine.create_user(&format!("u{n}"));
             engine.connect(&format!("u{n}"), "x")
         })
         .collect();
@@ -242,7 +246,7 @@ fn sections_4_13_to_4_22_counts_and_pages() {
 }
 
 #[test]
-fn section_4_23_announcements_reach_who_is_there() {
+fn section_4_23_announcements_reach_online_users() {
     let (engine, bard) = engine();
     let (romeo, juliet) = (engine.connect("romeo", "orchard"), engine.connect("juliet", "balcony"));
     let busy = engine.connect("juliet", "chamber");
@@ -267,7 +271,8 @@ fn section_4_23_announcements_reach_who_is_there() {
 #[test]
 fn sections_4_24_to_4_26_the_message_of_the_day_is_seen_once() {
     let (engine, bard) = engine();
-    let motd = |client: &Client| client.recv().iter().filter(|s| s.contains("Message of the day")).count();
+    let motd =
+        |client: &NodeClient| client.recv().iter().filter(|s| s.contains("Message of the day")).count();
     assert!(
         run(&bard, "delete-motd", &[]).contains("<note type='info'>there is no message of the day</note>")
     );
@@ -300,7 +305,7 @@ fn sections_4_24_to_4_26_the_message_of_the_day_is_seen_once() {
     assert_eq!(value(&form, "motd"), ["The re-opening of the", "Globe Theatre"]);
     done(&bard, "edit-motd", &[("motd", "It was cancelled")]);
     assert_eq!(motd(&juliet), 0, "those who have seen it are not told again");
-    engine.user("nurse");
+    engine.create_user("nurse");
     let nurse = engine.connect("nurse", "hall");
     nurse.send("<presence/>");
     assert!(nurse.recv().join("").contains("<body>It was cancelled</body>"));
@@ -309,13 +314,13 @@ fn sections_4_24_to_4_26_the_message_of_the_day_is_seen_once() {
     assert_eq!(motd(&guest), 0);
 
     // Another node, or this one started again, knows who has seen it.
-    let other = Engine::new(&[&FEATURE]);
+    let other = TestNode::new(&[&FEATURE]);
     for key in ["motd:example.com", "motd-seen:example.com:0"] {
-        let kept = engine.wait(engine.stores.settings.get(key)).unwrap().unwrap();
-        other.wait(other.stores.settings.put(key, &kept)).unwrap();
+        let kept = engine.block_on(engine.stores.server_kv.get(key)).unwrap().unwrap();
+        other.block_on(other.stores.server_kv.put(key, &kept)).unwrap();
     }
     for user in ["bard", "juliet", "romeo", "nurse", "tybalt"] {
-        other.user(user);
+        other.create_user(user);
     }
     for (user, times) in [("juliet", 0), ("nurse", 0), ("tybalt", 1)] {
         let client = other.connect(user, "x");
@@ -323,14 +328,14 @@ fn sections_4_24_to_4_26_the_message_of_the_day_is_seen_once() {
         // Without the feature `presence` nobody becomes available by that.
         let mut effects = throng_core::Effects::default();
         effects.add(throng_core::Effect::Available(client.session.clone()));
-        client.session.with(|state| state.presence = throng_core::Frame::read(b"<presence/>"));
+        client.session.with(|state| state.presence = throng_core::SharedStanza::parse(b"<presence/>"));
         other.node.perform(effects);
-        other.run();
+        other.run_tasks();
         assert_eq!(motd(&client), times, "{user}");
     }
 
     done(&bard, "delete-motd", &[]);
-    engine.user("tybalt");
+    engine.create_user("tybalt");
     let tybalt = engine.connect("tybalt", "x");
     tybalt.send("<presence/>");
     assert_eq!(motd(&tybalt), 0);
@@ -355,8 +360,8 @@ fn sections_4_27_and_4_28_new_users_are_welcomed() {
     done(&bard, "add-user", &[("accountjid", "hamlet@example.com"), ("password", "x")]);
     // It waits like any message to somebody who is not there.
     let waiting = |name: &str| -> String {
-        let id = engine.wait(engine.stores.addresses.find(&address(name))).unwrap().unwrap();
-        let slice = engine.wait(engine.stores.offline.fetch(id, store::Page::first(9), 0)).unwrap();
+        let id = engine.block_on(engine.stores.addresses.find(&address(name))).unwrap().unwrap();
+        let slice = engine.block_on(engine.stores.offline.fetch(id, store::Page::first(9), 0)).unwrap();
         slice.items.iter().map(|m| String::from_utf8_lossy(&m.stanza).into_owned()).collect()
     };
     let got = waiting("hamlet");
@@ -370,11 +375,12 @@ fn sections_4_27_and_4_28_new_users_are_welcomed() {
 }
 
 #[test]
-fn section_4_29_the_list_of_administrators_outlives_the_node() {
+fn section_4_29_the_list_of_administrators_survives_a_restart() {
     let (engine, bard) = engine();
-    let settings = &*engine.stores.settings;
+    let settings = &*engine.stores.server_kv;
     let configured = [address("bard")];
-    let settle = |configured: &[Jid]| engine.wait(admins::settle(settings, configured)).unwrap();
+    let settle =
+        |configured: &[Jid]| engine.block_on(admins::effective_admins(settings, configured)).unwrap();
     assert_eq!(settle(&configured), configured);
     assert_eq!(value(&raw(&bard, "edit-admin", "", ""), "adminjids"), ["bard@example.com"]);
     refused(&bard, "edit-admin", &[("adminjids", "bard@example.com|hecate@example.com")], VALUE);
@@ -407,7 +413,7 @@ fn the_password_policy_is_shown_and_changed() {
 }
 
 #[test]
-fn sections_4_30_and_4_31_the_node_is_told_to_end() {
+fn sections_4_30_and_4_31_restart_and_shutdown_are_requested() {
     let (engine, bard) = engine();
     bard.send("<presence/>");
     bard.recv();
@@ -415,7 +421,7 @@ fn sections_4_30_and_4_31_the_node_is_told_to_end() {
     let restart = [("delay", "120"), ("announcement", "The service will be restarted|in 2 minutes!")];
     let form = raw(&bard, "restart", "", "");
     let id = form.split("sessionid='").nth(1).unwrap().split('\'').next().unwrap();
-    let got = bard.ask(&format!(
+    let got = bard.request(&format!(
         "<iq type='set' to='example.com' id='2'><command xmlns='http://jabber.org/protocol/commands' \
          node='http://jabber.org/protocol/admin#restart' sessionid='{id}'>{}</command></iq>",
         submit(&restart)
@@ -424,28 +430,28 @@ fn sections_4_30_and_4_31_the_node_is_told_to_end() {
     assert!(engine.node.shutdown_planned().unwrap().restart);
     done(&bard, "shutdown", &[("delay", "60")]);
     engine.advance(59);
-    let mut waiting = Box::pin(engine.node.shutdown());
+    let mut waiting = Box::pin(engine.node.wait_for_shutdown());
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(waiting.as_mut().poll(&mut cx).is_pending());
     engine.advance(1);
-    assert!(!engine.wait(waiting).restart, "the later command counts");
+    assert!(!engine.block_on(waiting).restart, "the later command counts");
     refused(&bard, "shutdown", &[("delay", "0")], VALUE);
 }
 
 #[test]
-fn work_over_everybody_gives_way() {
+fn iterating_over_all_users_yields() {
     let (engine, bard) = engine();
-    let clients: Vec<Client> = (0..2_000)
+    let clients: Vec<NodeClient> = (0..2_000)
         .map(|n| {
-            engine.user(&format!("u{n}"));
+            engine.create_user(&format!("u{n}"));
             let client = engine.connect(&format!("u{n}"), "x");
-            client.session.with(|state| state.presence = throng_core::Frame::read(b"<presence/>"));
+            client.session.with(|state| state.presence = throng_core::SharedStanza::parse(b"<presence/>"));
             client
         })
         .collect();
     let frame = announce::headline("example.com", "s", "t").unwrap();
     let node = engine.node.clone();
-    let mut sending = Box::pin(async move { announce::to_all(&node, "example.com", &frame).await });
+    let mut sending = Box::pin(async move { announce::broadcast(&node, "example.com", &frame).await });
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     let mut turns = 0;
     while sending.as_mut().poll(&mut cx).is_pending() {

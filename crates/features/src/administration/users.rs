@@ -4,24 +4,28 @@
 //! may go between the check and its turn; that counts as done.
 
 use jid::Jid;
-use stanza::payload::time::utc;
+use stanza::payload::datetime::format_utc;
 use stanza::{StreamCondition, StreamError};
-use store::{ErrorKind, Searchable, Subscription};
-use throng_core::accounts::AccountError;
+use store::{SearchableProfile, StoreErrorKind, Subscription};
+use throng_core::account_admin::AccountError;
 use throng_core::command::{
-    Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Row, Scope, Shown, Who, Why,
+    CallerIdentity, Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind,
+    CommandFuture, CommandOutput, OutputRow, OutputValue, TokenScope,
 };
-use throng_core::feature::Builder;
+use throng_core::feature::FeatureBuilder;
 use xml::{Ns, Writer};
 
-use super::{FORM_TYPE, USER, USERS, account, count, existing, node};
+use super::{FORM_TYPE, USER, USERS, check_accounts_exist, check_local_account, node, pluralize};
 
-const PASSWORD: Field =
-    Field::new("password", "password", "The password for this account", FieldKind::Secret).required();
-const VERIFY: Field = Field::new("password-verify", "password-verify", "Retype password", FieldKind::Secret);
-const EMAIL: Field = Field::new("email", "email", "Email address", FieldKind::Text);
-const GIVEN: Field = Field::new("given-name", "given_name", "Given name", FieldKind::Text);
-const SURNAME: Field = Field::new("surname", "surname", "Family name", FieldKind::Text);
+const PASSWORD: CommandField =
+    CommandField::new("password", "password", "The password for this account", CommandFieldKind::Secret)
+        .required();
+const VERIFY: CommandField =
+    CommandField::new("password-verify", "password-verify", "Retype password", CommandFieldKind::Secret);
+const EMAIL: CommandField = CommandField::new("email", "email", "Email address", CommandFieldKind::Text);
+const GIVEN_NAME: CommandField =
+    CommandField::new("given-name", "given_name", "Given name", CommandFieldKind::Text);
+const SURNAME: CommandField = CommandField::new("surname", "surname", "Family name", CommandFieldKind::Text);
 
 /// Section 4.1.
 pub(super) static ADD: Command = Command {
@@ -30,8 +34,8 @@ pub(super) static ADD: Command = Command {
     title: "Add User",
     doc: "Creates an account.",
     form_type: FORM_TYPE,
-    input: &[USER, PASSWORD, VERIFY, EMAIL, GIVEN, SURNAME],
-    scope: Scope::Accounts,
+    input: &[USER, PASSWORD, VERIFY, EMAIL, GIVEN_NAME, SURNAME],
+    scope: TokenScope::Accounts,
     ..Command::EMPTY
 };
 
@@ -43,7 +47,7 @@ pub(super) static DELETE: Command = Command {
     doc: "Removes accounts with all their data, ends their sessions and tells their contacts.",
     form_type: FORM_TYPE,
     input: &[USERS],
-    scope: Scope::Accounts,
+    scope: TokenScope::Accounts,
     ..Command::EMPTY
 };
 
@@ -55,7 +59,7 @@ pub(super) static DISABLE: Command = Command {
     doc: "Ends the sessions of accounts and refuses their logins until they are enabled again.",
     form_type: FORM_TYPE,
     input: &[USERS],
-    scope: Scope::Accounts,
+    scope: TokenScope::Accounts,
     ..Command::EMPTY
 };
 
@@ -67,14 +71,18 @@ pub(super) static REENABLE: Command = Command {
     doc: "Lets the users of disabled accounts log in again.",
     form_type: FORM_TYPE,
     input: &[USERS],
-    scope: Scope::Accounts,
+    scope: TokenScope::Accounts,
     ..Command::EMPTY
 };
 
-const SESSIONS: Field =
-    Field::new("user", "accountjids", "The addresses whose sessions are to end", FieldKind::Jids)
-        .required()
-        .doc("All sessions of an account, or with a resource that one session.");
+const SESSIONS: CommandField = CommandField::new(
+    "user",
+    "accountjids",
+    "The addresses whose sessions are to end",
+    CommandFieldKind::Jids,
+)
+.required()
+.doc("All sessions of an account, or with a resource that one session.");
 
 /// Section 4.5.
 pub(super) static END_SESSION: Command = Command {
@@ -84,7 +92,7 @@ pub(super) static END_SESSION: Command = Command {
     doc: "Ends sessions; their users may log in again.",
     form_type: FORM_TYPE,
     input: &[SESSIONS],
-    scope: Scope::Sessions,
+    scope: TokenScope::Sessions,
     ..Command::EMPTY
 };
 
@@ -96,19 +104,21 @@ pub(super) static CHANGE_PASSWORD: Command = Command {
     doc: "Changes the password of an account; the password policy does not bind administrators.",
     form_type: FORM_TYPE,
     input: &[USER, PASSWORD],
-    scope: Scope::Accounts,
+    scope: TokenScope::Accounts,
     ..Command::EMPTY
 };
 
-const COLUMNS: &[Field] = &[
-    Field::new("owner", "owner", "Account", FieldKind::Jid),
-    Field::new("jid", "jid", "Contact", FieldKind::Jid),
-    Field::new("name", "name", "Name", FieldKind::Text),
-    Field::new("subscription", "subscription", "Subscription", FieldKind::Text),
-    Field::new("groups", "groups", "Groups", FieldKind::Lines),
+const COLUMNS: &[CommandField] = &[
+    CommandField::new("owner", "owner", "Account", CommandFieldKind::Jid),
+    CommandField::new("jid", "jid", "Contact", CommandFieldKind::Jid),
+    CommandField::new("name", "name", "Name", CommandFieldKind::Text),
+    CommandField::new("subscription", "subscription", "Subscription", CommandFieldKind::Text),
+    CommandField::new("groups", "groups", "Groups", CommandFieldKind::Lines),
 ];
-static OF: Field = Field::new("user", "accountjids", "The accounts", FieldKind::Jids);
-static CONTACTS: Field = Field::new("contacts", "contacts", "Contacts", FieldKind::Table(COLUMNS));
+static ACCOUNTS: CommandField =
+    CommandField::new("user", "accountjids", "The accounts", CommandFieldKind::Jids);
+static CONTACTS: CommandField =
+    CommandField::new("contacts", "contacts", "Contacts", CommandFieldKind::Table(COLUMNS));
 
 /// Section 4.8.
 pub(super) static ROSTER: Command = Command {
@@ -119,13 +129,14 @@ pub(super) static ROSTER: Command = Command {
     changes: false,
     form_type: FORM_TYPE,
     input: &[USERS],
-    output: &[OF, CONTACTS],
+    output: &[ACCOUNTS, CONTACTS],
     ..Command::EMPTY
 };
 
-static LAST: Field = Field::new("last-login", "lastlogin", "Last there", FieldKind::Lines).doc(
-    "A time for each account, in the order of the accounts; the present one for who is online, or never.",
-);
+static LAST: CommandField =
+    CommandField::new("last-login", "lastlogin", "Last there", CommandFieldKind::Lines).doc(
+        "A time for each account, in the order of the accounts; the present one for who is online, or never.",
+    );
 
 /// Section 4.9.
 pub(super) static LAST_LOGIN: Command = Command {
@@ -136,17 +147,19 @@ pub(super) static LAST_LOGIN: Command = Command {
     changes: false,
     form_type: FORM_TYPE,
     input: &[USERS],
-    output: &[OF, LAST],
+    output: &[ACCOUNTS, LAST],
     ..Command::EMPTY
 };
 
-static ROSTER_SIZE: Field =
-    Field::new("roster-size", "rostersize", "Contacts", FieldKind::Int(0, i64::MAX, &[]));
-static RESOURCES: Field = Field::new("resources", "onlineresources", "Connected resources", FieldKind::Lines);
-static WAITING: Field =
-    Field::new("waiting", "x-waiting", "Messages waiting", FieldKind::Int(0, i64::MAX, &[]));
-static CREATED: Field = Field::new("created", "x-created", "Created", FieldKind::Text);
-static SHUT: Field = Field::new("disabled", "x-disabled", "Disabled", FieldKind::Bool);
+static ROSTER_SIZE: CommandField =
+    CommandField::new("roster-size", "rostersize", "Contacts", CommandFieldKind::Int(0, i64::MAX, &[]));
+static RESOURCES: CommandField =
+    CommandField::new("resources", "onlineresources", "Connected resources", CommandFieldKind::Lines);
+static OFFLINE_MESSAGES: CommandField =
+    CommandField::new("waiting", "x-waiting", "Messages waiting", CommandFieldKind::Int(0, i64::MAX, &[]));
+static CREATED: CommandField = CommandField::new("created", "x-created", "Created", CommandFieldKind::Text);
+static DISABLED: CommandField =
+    CommandField::new("disabled", "x-disabled", "Disabled", CommandFieldKind::Bool);
 
 /// Section 4.10.
 pub(super) static STATISTICS: Command = Command {
@@ -157,11 +170,11 @@ pub(super) static STATISTICS: Command = Command {
     changes: false,
     form_type: FORM_TYPE,
     input: &[USER],
-    output: &[ROSTER_SIZE, RESOURCES, WAITING, CREATED, SHUT],
+    output: &[ROSTER_SIZE, RESOURCES, OFFLINE_MESSAGES, CREATED, DISABLED],
     ..Command::EMPTY
 };
 
-pub(super) fn build(builder: &mut Builder<'_>) {
+pub(super) fn build(builder: &mut FeatureBuilder<'_>) {
     builder.command(&ADD, |call| -> CommandFuture { Box::pin(add(call)) });
     builder.command(&DELETE, |call| -> CommandFuture { Box::pin(delete(call)) });
     builder.command(&DISABLE, |call| -> CommandFuture { Box::pin(set_disabled(call, true)) });
@@ -173,24 +186,24 @@ pub(super) fn build(builder: &mut Builder<'_>) {
     builder.command(&STATISTICS, |call| -> CommandFuture { Box::pin(statistics(call)) });
 }
 
-async fn add(call: Call) -> Result<Output, CommandError> {
+async fn add(call: CommandCall) -> Result<CommandOutput, CommandError> {
     let jid = call.input.jid(&USER)?.clone();
-    account(&call.node, &jid)?;
+    check_local_account(&call.node, &jid)?;
     let password = call.input.secret(&PASSWORD).cloned().ok_or_else(CommandError::internal)?;
     if call.input.secret(&VERIFY).is_some_and(|again| *again != password) {
-        return Err(CommandError::new(Why::NotAcceptable, "the two passwords differ"));
+        return Err(CommandError::new(CommandErrorKind::NotAcceptable, "the two passwords differ"));
     }
-    call.node.create_account(&jid, password).await.map_err(|e| e.about(&jid))?;
-    if let Some((vcard, searchable)) = card(&call) {
+    call.node.create_account(&jid, password).await.map_err(|e| e.into_command_error(&jid))?;
+    if let Some((vcard, searchable)) = new_user_vcard(&call) {
         call.node.stores.vcards.put(jid.as_ref(), Some(vcard), searchable, None).await?;
     }
-    Ok(Output::said(format!("{jid} was added")))
+    Ok(CommandOutput::with_note(format!("{jid} was added")))
 }
 
 /// What is known of a new user, as its vCard (XEP-0054 section 2).
-fn card(call: &Call) -> Option<(Vec<u8>, Searchable)> {
-    let text = |field: &Field| call.input.text(field).unwrap_or_default().to_owned();
-    let (first, last, email) = (text(&GIVEN), text(&SURNAME), text(&EMAIL));
+fn new_user_vcard(call: &CommandCall) -> Option<(Vec<u8>, SearchableProfile)> {
+    let text = |field: &CommandField| call.input.text(field).unwrap_or_default().to_owned();
+    let (first, last, email) = (text(&GIVEN_NAME), text(&SURNAME), text(&EMAIL));
     if first.is_empty() && last.is_empty() && email.is_empty() {
         return None;
     }
@@ -199,155 +212,155 @@ fn card(call: &Call) -> Option<(Vec<u8>, Searchable)> {
     let mut w = Writer::new(&mut out);
     w.start_ns("vCard", Ns::VCardTemp);
     if !name.is_empty() {
-        w.leaf("FN", &name);
-        w.start("N").leaf("FAMILY", &last).leaf("GIVEN", &first).end();
+        w.text_element("FN", &name);
+        w.start("N").text_element("FAMILY", &last).text_element("GIVEN", &first).end();
     }
     if !email.is_empty() {
-        w.start("EMAIL").leaf("USERID", &email).end();
+        w.start("EMAIL").text_element("USERID", &email).end();
     }
     w.end();
-    Some((out, Searchable { name, first, last, email, ..Searchable::default() }))
+    Some((out, SearchableProfile { name, first, last, email, ..SearchableProfile::default() }))
 }
 
 /// Nobody takes the account away that they are using: the answer would never arrive, and the last administrator would be
 /// gone with one slip.
-fn not_oneself(call: &Call, jids: &[Jid]) -> Result<(), CommandError> {
-    match &call.caller.who {
-        Who::Account(own) if jids.iter().any(|jid| jid.as_str() == own.bare().as_str()) => {
-            Err(CommandError::new(Why::NotAllowed, "this is the account that you are using"))
+fn refuse_own_account(call: &CommandCall, jids: &[Jid]) -> Result<(), CommandError> {
+    match &call.caller.identity {
+        CallerIdentity::Account(own) if jids.iter().any(|jid| jid.as_str() == own.bare().as_str()) => {
+            Err(CommandError::new(CommandErrorKind::NotAllowed, "this is the account that you are using"))
         }
         _ => Ok(()),
     }
 }
 
-async fn delete(call: Call) -> Result<Output, CommandError> {
+async fn delete(call: CommandCall) -> Result<CommandOutput, CommandError> {
     let jids = call.input.jids(&USERS);
-    not_oneself(&call, jids)?;
-    existing(&call, jids).await?;
+    refuse_own_account(&call, jids)?;
+    check_accounts_exist(&call, jids).await?;
     for jid in jids {
         match call.node.remove_account(jid.as_ref()).await {
-            Ok(()) | Err(AccountError::Missing) => {}
-            Err(error) => return Err(error.about(jid)),
+            Ok(()) | Err(AccountError::NotFound) => {}
+            Err(error) => return Err(error.into_command_error(jid)),
         }
     }
-    Ok(Output::said(format!("{} deleted", count(jids.len(), "account"))))
+    Ok(CommandOutput::with_note(format!("{} deleted", pluralize(jids.len(), "account"))))
 }
 
-async fn set_disabled(call: Call, disabled: bool) -> Result<Output, CommandError> {
+async fn set_disabled(call: CommandCall, disabled: bool) -> Result<CommandOutput, CommandError> {
     let jids = call.input.jids(&USERS);
     if disabled {
-        not_oneself(&call, jids)?;
+        refuse_own_account(&call, jids)?;
     }
-    existing(&call, jids).await?;
+    check_accounts_exist(&call, jids).await?;
     for jid in jids {
-        match call.node.disable_account(jid, disabled).await {
-            Ok(()) | Err(AccountError::Missing) => {}
-            Err(error) => return Err(error.about(jid)),
+        match call.node.set_account_disabled(jid, disabled).await {
+            Ok(()) | Err(AccountError::NotFound) => {}
+            Err(error) => return Err(error.into_command_error(jid)),
         }
     }
     let what = if disabled { "disabled" } else { "enabled again" };
-    Ok(Output::said(format!("{} {what}", count(jids.len(), "account"))))
+    Ok(CommandOutput::with_note(format!("{} {what}", pluralize(jids.len(), "account"))))
 }
 
-async fn end_session(call: Call) -> Result<Output, CommandError> {
+async fn end_session(call: CommandCall) -> Result<CommandOutput, CommandError> {
     let jids = call.input.jids(&SESSIONS);
     let bare: Vec<Jid> = jids.iter().map(|jid| jid.bare().to_jid()).collect();
     for jid in &bare {
-        account(&call.node, jid)?;
+        check_local_account(&call.node, jid)?;
     }
     let why = StreamError::new(StreamCondition::PolicyViolation).text("an administrator ended this session");
     let ended: usize = jids.iter().map(|jid| call.node.end_sessions(jid.as_ref(), &why)).sum();
     if ended == 0 {
-        return Err(CommandError::new(Why::NotFound, "there is no such session"));
+        return Err(CommandError::new(CommandErrorKind::NotFound, "there is no such session"));
     }
-    Ok(Output::said(format!("{} ended", count(ended, "session"))))
+    Ok(CommandOutput::with_note(format!("{} ended", pluralize(ended, "session"))))
 }
 
-async fn change_password(call: Call) -> Result<Output, CommandError> {
+async fn change_password(call: CommandCall) -> Result<CommandOutput, CommandError> {
     let jid = call.input.jid(&USER)?;
-    account(&call.node, jid)?;
+    check_local_account(&call.node, jid)?;
     let password = call.input.secret(&PASSWORD).cloned().ok_or_else(CommandError::internal)?;
     if !call.node.stores.accounts.exists(jid.as_ref()).await? {
         return Err(CommandError::no_account(jid));
     }
-    call.node.change_password(jid.as_ref(), password).await.map_err(|e| e.about(jid))?;
-    Ok(Output::said(format!("the password of {jid} was changed")))
+    call.node.change_password(jid.as_ref(), password).await.map_err(|e| e.into_command_error(jid))?;
+    Ok(CommandOutput::with_note(format!("the password of {jid} was changed")))
 }
 
-fn shown(jids: &[Jid]) -> Shown {
-    Shown::Texts(jids.iter().map(Jid::to_string).collect())
+fn jids_value(jids: &[Jid]) -> OutputValue {
+    OutputValue::Texts(jids.iter().map(Jid::to_string).collect())
 }
 
-async fn roster(call: Call) -> Result<Output, CommandError> {
+async fn roster(call: CommandCall) -> Result<CommandOutput, CommandError> {
     let jids = call.input.jids(&USERS);
-    existing(&call, jids).await?;
-    let mut rows: Vec<Row> = Vec::new();
+    check_accounts_exist(&call, jids).await?;
+    let mut rows: Vec<OutputRow> = Vec::new();
     let mut xml = Vec::new();
     for owner in jids {
-        let Some(found) = call.node.stores.accounts.show(owner.as_ref()).await? else { continue };
+        let Some(found) = call.node.stores.accounts.get(owner.as_ref()).await? else { continue };
         let items = match call.node.stores.roster.get(found.id).await {
             Ok(roster) => roster.items,
-            Err(error) if error.kind == ErrorKind::NotFound => continue,
+            Err(error) if error.kind == StoreErrorKind::NotFound => continue,
             Err(error) => return Err(error.into()),
         };
         let mut w = Writer::new(&mut xml);
         w.start_ns("query", Ns::Roster);
-        for item in items.iter().filter(|item| item.subscription.has(Subscription::IN_ROSTER)) {
+        for item in items.iter().filter(|item| item.subscription.contains(Subscription::IN_ROSTER)) {
             w.start("item").attr("jid", item.jid.as_str()).attr_opt("name", item.name.as_deref());
             w.attr("subscription", item.subscription.as_str());
             for group in &item.groups {
-                w.leaf("group", group);
+                w.text_element("group", group);
             }
             w.end();
             rows.push(vec![
-                Shown::Text(owner.to_string()),
-                Shown::Text(item.jid.to_string()),
-                Shown::Text(item.name.clone().unwrap_or_default()),
-                Shown::Text(item.subscription.as_str().to_owned()),
-                Shown::Texts(item.groups.clone()),
+                OutputValue::Text(owner.to_string()),
+                OutputValue::Text(item.jid.to_string()),
+                OutputValue::Text(item.name.clone().unwrap_or_default()),
+                OutputValue::Text(item.subscription.as_str().to_owned()),
+                OutputValue::Texts(item.groups.clone()),
             ]);
         }
         w.end();
     }
-    let output = Output { xml, ..Output::done() };
-    Ok(output.with(&OF, shown(jids)).with(&CONTACTS, Shown::Rows(rows)))
+    let output = CommandOutput { xml, ..CommandOutput::done() };
+    Ok(output.with(&ACCOUNTS, jids_value(jids)).with(&CONTACTS, OutputValue::Rows(rows)))
 }
 
-async fn last_login(call: Call) -> Result<Output, CommandError> {
+async fn last_login(call: CommandCall) -> Result<CommandOutput, CommandError> {
     let jids = call.input.jids(&USERS);
-    existing(&call, jids).await?;
+    check_accounts_exist(&call, jids).await?;
     let mut times = Vec::with_capacity(jids.len());
     for jid in jids {
-        let at = match call.node.table.find(jid.as_ref()) {
+        let at = match call.node.routing_table.find(jid.as_ref()) {
             Some(_) => Some(call.node.clock.unix_millis()),
             None => {
                 call.node.stores.last_seen.get(jid.as_ref()).await?.map(|seen| seen.at.saturating_mul(1000))
             }
         };
-        times.push(at.map_or_else(|| "never".to_owned(), |at| utc(at, false)));
+        times.push(at.map_or_else(|| "never".to_owned(), |at| format_utc(at, false)));
     }
-    Ok(Output::done().with(&OF, shown(jids)).with(&LAST, Shown::Texts(times)))
+    Ok(CommandOutput::done().with(&ACCOUNTS, jids_value(jids)).with(&LAST, OutputValue::Texts(times)))
 }
 
-async fn statistics(call: Call) -> Result<Output, CommandError> {
+async fn statistics(call: CommandCall) -> Result<CommandOutput, CommandError> {
     let jid = call.input.jid(&USER)?;
-    account(&call.node, jid)?;
+    check_local_account(&call.node, jid)?;
     let stores = &call.node.stores;
     let missing = || CommandError::no_account(jid);
-    let found = stores.accounts.show(jid.as_ref()).await?.ok_or_else(missing)?;
+    let found = stores.accounts.get(jid.as_ref()).await?.ok_or_else(missing)?;
     let contacts = match stores.roster.get(found.id).await {
         Ok(roster) => roster.items,
-        Err(error) if error.kind == ErrorKind::NotFound => return Err(missing()),
+        Err(error) if error.kind == StoreErrorKind::NotFound => return Err(missing()),
         Err(error) => return Err(error.into()),
     };
-    let contacts = contacts.iter().filter(|item| item.subscription.has(Subscription::IN_ROSTER)).count();
+    let contacts = contacts.iter().filter(|item| item.subscription.contains(Subscription::IN_ROSTER)).count();
     let waiting = stores.offline.count(found.id).await?;
-    let sessions = call.node.table.find(jid.as_ref()).map(|a| a.sessions()).unwrap_or_default();
+    let sessions = call.node.routing_table.find(jid.as_ref()).map(|a| a.sessions()).unwrap_or_default();
     let resources = sessions.iter().map(|s| s.resource().to_owned()).collect();
-    Ok(Output::done()
-        .with(&ROSTER_SIZE, Shown::Int(contacts as u64))
-        .with(&RESOURCES, Shown::Texts(resources))
-        .with(&WAITING, Shown::Int(u64::from(waiting)))
-        .with(&CREATED, Shown::Text(utc(found.created_at, false)))
-        .with(&SHUT, Shown::Bool(found.disabled)))
+    Ok(CommandOutput::done()
+        .with(&ROSTER_SIZE, OutputValue::Int(contacts as u64))
+        .with(&RESOURCES, OutputValue::Texts(resources))
+        .with(&OFFLINE_MESSAGES, OutputValue::Int(u64::from(waiting)))
+        .with(&CREATED, OutputValue::Text(format_utc(found.created_at, false)))
+        .with(&DISABLED, OutputValue::Bool(found.disabled)))
 }

@@ -8,15 +8,17 @@ use std::sync::Arc;
 
 use jid::Jid;
 use throng_core::command::{
-    Call, Command, CommandError, CommandFuture, Field, FieldKind, Output, Present, Scope,
+    Command, CommandCall, CommandError, CommandField, CommandFieldKind, CommandFuture, CommandOutput,
+    CurrentValues, TokenScope,
 };
-use throng_core::feature::Builder;
-use throng_core::hooks::{CreatedCtx, Flow, Interest, Outcome, Phase};
-use throng_core::{Effects, Frame, Host, Node};
+use throng_core::feature::FeatureBuilder;
+use throng_core::hooks::{CreatedCtx, Flow, HandlerOutcome, Interest, Phase};
+use throng_core::{Effects, Host, Node, SharedStanza};
 
 use super::{FORM_TYPE, node};
 
-const TEXT: Field = Field::new("text", "welcome", "Welcome Message", FieldKind::Lines).required();
+const TEXT: CommandField =
+    CommandField::new("text", "welcome", "Welcome Message", CommandFieldKind::Lines).required();
 
 /// Section 4.27.
 pub(super) static SET: Command = Command {
@@ -26,7 +28,7 @@ pub(super) static SET: Command = Command {
     doc: "Sets the message that new users find when they first log in.",
     form_type: FORM_TYPE,
     input: &[TEXT],
-    scope: Scope::Messages,
+    scope: TokenScope::Messages,
     ..Command::EMPTY
 };
 
@@ -37,13 +39,13 @@ pub(super) static DELETE: Command = Command {
     title: "Delete Welcome Message",
     doc: "Removes the welcome message.",
     form_type: FORM_TYPE,
-    scope: Scope::Messages,
+    scope: TokenScope::Messages,
     ..Command::EMPTY
 };
 
-pub(super) fn build(builder: &mut Builder<'_>) {
+pub(super) fn build(builder: &mut FeatureBuilder<'_>) {
     let present = |node: &Arc<Node>, host: &Arc<Host>| -> base::spawn::BoxFuture<'static, _> {
-        Box::pin(present(node.clone(), host.domain().to_owned()))
+        Box::pin(current_values(node.clone(), host.domain().to_owned()))
     };
     builder.command_with(&SET, present, |call| -> CommandFuture { Box::pin(set(call)) });
     builder.command(&DELETE, |call| -> CommandFuture { Box::pin(delete(call)) });
@@ -56,43 +58,46 @@ fn key(domain: &str) -> String {
     format!("welcome:{domain}")
 }
 
-async fn text(node: &Node, domain: &str) -> Result<Option<String>, CommandError> {
-    let stored = node.stores.settings.get(&key(domain)).await?;
+async fn load_text(node: &Node, domain: &str) -> Result<Option<String>, CommandError> {
+    let stored = node.stores.server_kv.get(&key(domain)).await?;
     Ok(stored.and_then(|bytes| String::from_utf8(bytes).ok()).filter(|text| !text.is_empty()))
 }
 
-async fn set(call: Call) -> Result<Output, CommandError> {
+async fn set(call: CommandCall) -> Result<CommandOutput, CommandError> {
     let text = call.input.lines(&TEXT).join("\n");
-    call.node.stores.settings.put(&key(call.host.domain()), text.as_bytes()).await?;
-    Ok(Output::said("the welcome message was set"))
+    call.node.stores.server_kv.put(&key(call.host.domain()), text.as_bytes()).await?;
+    Ok(CommandOutput::with_note("the welcome message was set"))
 }
 
-async fn delete(call: Call) -> Result<Output, CommandError> {
-    if text(&call.node, call.host.domain()).await?.is_none() {
-        return Ok(Output::said("there is no welcome message"));
+async fn delete(call: CommandCall) -> Result<CommandOutput, CommandError> {
+    if load_text(&call.node, call.host.domain()).await?.is_none() {
+        return Ok(CommandOutput::with_note("there is no welcome message"));
     }
-    call.node.stores.settings.put(&key(call.host.domain()), &[]).await?;
-    Ok(Output::said("the welcome message was removed"))
+    call.node.stores.server_kv.put(&key(call.host.domain()), &[]).await?;
+    Ok(CommandOutput::with_note("the welcome message was removed"))
 }
 
-async fn present(node: Arc<Node>, domain: String) -> Result<Present, CommandError> {
-    let text = text(&node, &domain).await?.unwrap_or_default();
+async fn current_values(node: Arc<Node>, domain: String) -> Result<CurrentValues, CommandError> {
+    let text = load_text(&node, &domain).await?.unwrap_or_default();
     Ok(vec![(TEXT.name, text.lines().map(str::to_owned).collect())])
 }
 
 /// Writes to a new user.
-async fn greet(node: Arc<Node>, to: Jid) -> Outcome {
+async fn greet(node: Arc<Node>, to: Jid) -> HandlerOutcome {
     let mut effects = Effects::default();
-    match (text(&node, to.domain()).await, node.host(to.domain())) {
+    match (load_text(&node, to.domain()).await, node.host(to.domain())) {
         (Ok(Some(text)), Some(host)) => {
-            let frame = Frame::build(|w| {
+            let frame = SharedStanza::build(|w| {
                 w.start("message").attr("from", host.domain()).attr("to", to.as_str());
-                w.attr("id", &base::id::random_id()).leaf("subject", "Welcome").leaf("body", &text).end();
+                w.attr("id", &base::id::random_id())
+                    .text_element("subject", "Welcome")
+                    .text_element("body", &text)
+                    .end();
             });
             effects.route(frame, host.jid.clone(), to);
         }
         (Err(error), _) => tracing::warn!(%error, "the welcome message could not be read"),
         _ => {}
     }
-    Outcome { effects, ..Outcome::next() }
+    HandlerOutcome { effects, ..HandlerOutcome::next() }
 }

@@ -22,9 +22,9 @@
 //! `domain/resource`.
 //!
 //! The trap: most handlers run only for accounts with [`flags::ACCOUNT_BLOCKS`], which the engine keeps right. Change
-//! lists through [`throng_core::Node::change_blocklist`] only.
+//! lists through [`throng_core::Node::update_blocklist`] only.
 
-mod absent;
+mod offline_users;
 mod presence;
 #[cfg(test)]
 mod tests;
@@ -33,16 +33,18 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use jid::{Jid, JidRef};
-use stanza::{ErrorType, IqType, Kind, KindSet, MessageType, PresenceType, StanzaCondition, StanzaError};
-use store::{BlocklistOutcome, Unblock};
-use throng_core::fault::store_error;
-use throng_core::feature::{self, Builder, Disco, Feature, OptionSpec, Spec, Value};
-use throng_core::hooks::{
-    DeliverCtx, Flow, IncomingCtx, Interest, OutgoingCtx, Phase, UndeliveredCtx, Verdict,
+use stanza::{
+    ErrorType, IqType, MessageType, PresenceType, StanzaCondition, StanzaError, StanzaKind, StanzaKindSet,
 };
-use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, Target};
+use store::{BlocklistOutcome, Unblock};
+use throng_core::feature::{self, DiscoFeature, Feature, FeatureBuilder, OptionSpec, OptionValue, Spec};
+use throng_core::hooks::{
+    DeliverCtx, Flow, IncomingCtx, Interest, OutgoingCtx, Phase, StopReason, UndeliveredCtx,
+};
+use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
+use throng_core::server_error::store_error;
 use throng_core::session::flags;
-use throng_core::{Account, Effect, Effects, Frame, Node};
+use throng_core::{Account, Effect, Effects, Node, SharedStanza};
 use xml::Ns;
 
 /// Blocking Command.
@@ -54,100 +56,104 @@ pub static FEATURE: Feature = Feature {
             name: "XEP-0191",
             title: "Blocking Command",
             version: "1.3",
-            left_out: "contacts on other servers",
+            not_implemented: "contacts on other servers",
         },
         Spec {
             name: "XEP-0377",
             title: "Blocking Command Reports",
             version: "0.4.1",
-            left_out: "section 5: passing reports on; they are logged",
+            not_implemented: "section 5: passing reports on; they are logged",
         },
     ],
-    disco: &[Disco::Server(Ns::Blocking.as_str()), Disco::Server(Ns::Reporting.as_str())],
+    disco: &[DiscoFeature::Server(Ns::Blocking.as_str()), DiscoFeature::Server(Ns::Reporting.as_str())],
     iq: &[GET, BLOCK, UNBLOCK],
     options: &[OptionSpec {
         key: "max_entries",
-        kind: feature::Kind::Int(1, 10_000),
-        default: Value::Int(1_000),
+        kind: feature::OptionKind::Int(1, 10_000),
+        default: OptionValue::Int(1_000),
         doc: "Addresses on the blocklist of one account; further ones are refused.",
     }],
     build,
     ..Feature::EMPTY
 };
 
-const GET: IqKey = IqKey::get(Target::OwnAccount, Ns::Blocking, "blocklist");
-const BLOCK: IqKey = IqKey::set(Target::OwnAccount, Ns::Blocking, "block");
-const UNBLOCK: IqKey = IqKey::set(Target::OwnAccount, Ns::Blocking, "unblock");
+const GET: IqKey = IqKey::get(IqTarget::OwnAccount, Ns::Blocking, "blocklist");
+const BLOCK: IqKey = IqKey::set(IqTarget::OwnAccount, Ns::Blocking, "block");
+const UNBLOCK: IqKey = IqKey::set(IqTarget::OwnAccount, Ns::Blocking, "unblock");
 
 /// Characters of a report's text that are logged.
 const REPORT_CHARS: usize = 256;
 
-fn build(b: &mut Builder<'_>) {
+fn build(b: &mut FeatureBuilder<'_>) {
     let limit = u32::try_from(b.options.int("max_entries")).unwrap_or_default();
     b.iq(GET, get);
-    b.iq(BLOCK, move |request: &mut IqRequest<'_>| change(request, true, limit));
-    b.iq(UNBLOCK, move |request: &mut IqRequest<'_>| change(request, false, limit));
+    b.iq(BLOCK, move |request: &mut IqRequest<'_>| handle_change(request, true, limit));
+    b.iq(UNBLOCK, move |request: &mut IqRequest<'_>| handle_change(request, false, limit));
     let blocks = Interest::ALL.flags(flags::ACCOUNT_BLOCKS);
     b.outgoing(Phase::Police, blocks, outgoing);
     b.incoming(Phase::Police, blocks, incoming);
-    b.incoming(Phase::Police, Interest::kinds(ANSWERED), |ctx: &mut IncomingCtx<'_>| match ctx.account {
-        Some(_) => absent::like_absent(ctx.node, ctx.from, ctx.to),
-        None => absent::police(ctx.node, ctx.frame.kind(), ctx.from, ctx.to),
+    b.incoming(Phase::Police, Interest::kinds(AUTO_ANSWERED), |ctx: &mut IncomingCtx<'_>| {
+        match ctx.account {
+            Some(_) => offline_users::like_absent(ctx.node, ctx.from, ctx.to),
+            None => offline_users::filter(ctx.node, ctx.frame.kind(), ctx.from, ctx.to),
+        }
     });
-    b.undelivered(Phase::Police, Interest::kinds(KEPT), |ctx: &mut UndeliveredCtx<'_>| match ctx.account {
-        Some(_) => Flow::Next,
-        None => absent::police(ctx.node, ctx.frame.kind(), ctx.from, ctx.to),
+    b.undelivered(Phase::Police, Interest::kinds(STORABLE), |ctx: &mut UndeliveredCtx<'_>| {
+        match ctx.account {
+            Some(_) => Flow::Next,
+            None => offline_users::filter(ctx.node, ctx.frame.kind(), ctx.from, ctx.to),
+        }
     });
-    b.deliver(Phase::Police, Interest::kinds(LATE).flags(flags::ACCOUNT_BLOCKS), deliver);
+    b.deliver(Phase::Police, Interest::kinds(BYPASSING_INCOMING).flags(flags::ACCOUNT_BLOCKS), deliver);
 }
 
-const fn presence(ty: PresenceType) -> KindSet {
-    KindSet::of(Kind::Presence(ty))
+const fn presence(ty: PresenceType) -> StanzaKindSet {
+    StanzaKindSet::of(StanzaKind::Presence(ty))
 }
-const fn message(ty: MessageType) -> KindSet {
-    KindSet::of(Kind::Message(ty))
+const fn message(ty: MessageType) -> StanzaKindSet {
+    StanzaKindSet::of(StanzaKind::Message(ty))
 }
 
 /// What the server answers for somebody who is not connected.
-const ANSWERED: KindSet = presence(PresenceType::Probe)
-    .and(presence(PresenceType::Subscribe))
-    .and(presence(PresenceType::Subscribed))
-    .and(presence(PresenceType::Unsubscribe))
-    .and(presence(PresenceType::Unsubscribed))
-    .and(KindSet::of(Kind::Iq(IqType::Get)))
-    .and(KindSet::of(Kind::Iq(IqType::Set)));
+const AUTO_ANSWERED: StanzaKindSet = presence(PresenceType::Probe)
+    .union(presence(PresenceType::Subscribe))
+    .union(presence(PresenceType::Subscribed))
+    .union(presence(PresenceType::Unsubscribe))
+    .union(presence(PresenceType::Unsubscribed))
+    .union(StanzaKindSet::of(StanzaKind::Iq(IqType::Get)))
+    .union(StanzaKindSet::of(StanzaKind::Iq(IqType::Set)));
 /// What may be stored for somebody who does not take it.
-const KEPT: KindSet = message(MessageType::Chat).and(message(MessageType::Normal));
+const STORABLE: StanzaKindSet = message(MessageType::Chat).union(message(MessageType::Normal));
 /// What reaches a session in other ways than through `incoming`: broadcasts, and what was stored. Errors are not among
 /// it, for they may be the server's own about an address that is blocked.
-const LATE: KindSet = KEPT
-    .and(presence(PresenceType::Available))
-    .and(presence(PresenceType::Unavailable))
-    .and(presence(PresenceType::Subscribe));
+const BYPASSING_INCOMING: StanzaKindSet = STORABLE
+    .union(presence(PresenceType::Available))
+    .union(presence(PresenceType::Unavailable))
+    .union(presence(PresenceType::Subscribe));
 
 /// Whether this address is never locked out: the account itself, and the server.
-fn exempt(owner: JidRef<'_>, other: JidRef<'_>) -> bool {
+fn never_blocked(owner: JidRef<'_>, other: JidRef<'_>) -> bool {
     other.bare() == owner.bare() || other.local().is_none() && other.domain() == owner.domain()
 }
 
 fn blocks(account: &Account, other: JidRef<'_>) -> bool {
-    !exempt(account.jid.as_ref(), other) && account.blocks(other)
+    !never_blocked(account.jid.as_ref(), other) && account.blocks(other)
 }
 
 /// Section 3.3: what a blocked sender gets. Errors and results are never answered, which the engine knows.
-fn verdict(kind: Kind) -> Verdict {
+fn blocked_outcome(kind: StanzaKind) -> StopReason {
     match kind {
-        Kind::Message(MessageType::Chat | MessageType::Normal) | Kind::Iq(_) => {
-            Verdict::Refused(StanzaCondition::ServiceUnavailable.into())
+        StanzaKind::Message(MessageType::Chat | MessageType::Normal) | StanzaKind::Iq(_) => {
+            StopReason::Refused(StanzaCondition::ServiceUnavailable.into())
         }
-        Kind::Message(_) | Kind::Presence(_) => Verdict::Consumed,
+        StanzaKind::Message(_) | StanzaKind::Presence(_) => StopReason::Consumed,
     }
 }
 
 fn incoming(ctx: &mut IncomingCtx<'_>) -> Flow {
     match ctx.account {
         Some(account) if blocks(account, ctx.from) => {
-            absent::refuse_like_absent(ctx.node, ctx.frame.kind(), ctx.from, ctx.to)
+            offline_users::refuse_like_absent(ctx.node, ctx.frame.kind(), ctx.from, ctx.to)
         }
         _ => Flow::Next,
     }
@@ -155,22 +161,22 @@ fn incoming(ctx: &mut IncomingCtx<'_>) -> Flow {
 
 fn outgoing(ctx: &mut OutgoingCtx<'_>) -> Flow {
     match ctx.to {
-        Some(to) if blocks(&ctx.session.account, to) => Flow::Stop(Verdict::Refused(
+        Some(to) if blocks(&ctx.session.account, to) => Flow::Stop(StopReason::Refused(
             StanzaError::new(StanzaCondition::NotAcceptable)
                 .kind(ErrorType::Cancel)
-                .application(Ns::BlockingErrors.as_str(), "blocked"),
+                .application_condition(Ns::BlockingErrors.as_str(), "blocked"),
         )),
         _ => Flow::Next,
     }
 }
 
 fn deliver(ctx: &mut DeliverCtx<'_>) -> Flow {
-    if matches!(ctx.frame.kind(), Kind::Message(_)) && !ctx.frame.is_stored() {
+    if matches!(ctx.frame.kind(), StanzaKind::Message(_)) && !ctx.frame.is_stored() {
         return Flow::Next;
     }
     let Some(from) = ctx.frame.head().from(ctx.frame.bytes()) else { return Flow::Next };
     let blocked = jid::parse(&from).is_ok_and(|from| blocks(&ctx.session.account, from.as_ref()));
-    if blocked { Flow::Stop(Verdict::Consumed) } else { Flow::Next }
+    if blocked { Flow::Stop(StopReason::Consumed) } else { Flow::Next }
 }
 
 /// Section 3.2. From here on it gets pushes.
@@ -178,10 +184,12 @@ fn get(request: &mut IqRequest<'_>) -> IqFlow {
     let Some(session) = request.session else { return IqFlow::error(StanzaCondition::NotAllowed) };
     session.flags.set(flags::BLOCKLIST);
     let list = session.account.blocked();
-    IqFlow::result(|w| items(w, "blocklist", list.as_ref().map(|list| list.entries()).unwrap_or_default()))
+    IqFlow::result(|w| {
+        write_items(w, "blocklist", list.as_ref().map(|list| list.entries()).unwrap_or_default())
+    })
 }
 
-fn items(w: &mut xml::Writer<'_>, name: &str, list: &[Jid]) {
+fn write_items(w: &mut xml::Writer<'_>, name: &str, list: &[Jid]) {
     w.start_ns(name, Ns::Blocking);
     for jid in list {
         w.start("item").attr("jid", jid.as_str()).end();
@@ -190,33 +198,33 @@ fn items(w: &mut xml::Writer<'_>, name: &str, list: &[Jid]) {
 }
 
 /// Sections 3.3 to 3.5.
-fn change(request: &mut IqRequest<'_>, block: bool, limit: u32) -> IqFlow {
+fn handle_change(request: &mut IqRequest<'_>, block: bool, limit: u32) -> IqFlow {
     let refuse = |text| IqFlow::error(StanzaError::new(StanzaCondition::NotAllowed).text(text));
     let Some(session) = request.session else { return refuse("this blocklist belongs to somebody else") };
     if session.flags.has(flags::EPHEMERAL) {
         return refuse("an anonymous user has no blocklist");
     }
-    let wish = match request.tree().and_then(|tree| wish(&tree, block)) {
+    let wish = match request.tree().and_then(|tree| parse_request(&tree, block)) {
         Ok(wish) => wish,
         Err(error) => return IqFlow::error(error),
     };
     let (node, account) = (request.node.clone(), session.account.clone());
     IqFlow::Wait(Box::pin(async move {
         let mut effects = Effects::default();
-        let answer = carry_out(&node, &account, wish, block, limit, &mut effects).await;
+        let answer = apply_request(&node, &account, wish, block, limit, &mut effects).await;
         (answer, effects)
     }))
 }
 
 /// What a client asks for.
-struct Wish {
+struct BlocklistRequest {
     /// In the order of the request, each once; to unblock none means all.
     jids: Vec<Jid>,
-    reports: Vec<Report>,
+    reports: Vec<AbuseReport>,
 }
 
 /// XEP-0377 section 4.
-struct Report {
+struct AbuseReport {
     jid: Jid,
     reason: String,
     text: String,
@@ -224,11 +232,11 @@ struct Report {
     messages: usize,
 }
 
-fn wish(tree: &xml::Tree<'_>, block: bool) -> Result<Wish, StanzaError> {
+fn parse_request(tree: &xml::Tree<'_>, block: bool) -> Result<BlocklistRequest, StanzaError> {
     let bad = |text: &'static str| StanzaError::new(StanzaCondition::BadRequest).text(text);
     let name = if block { "block" } else { "unblock" };
     let list = tree.root().child(name, Ns::Blocking).ok_or_else(|| bad("there is no list"))?;
-    let mut wish = Wish { jids: Vec::new(), reports: Vec::new() };
+    let mut wish = BlocklistRequest { jids: Vec::new(), reports: Vec::new() };
     let mut seen = HashSet::new();
     for item in list.child_elements() {
         if !item.is("item", Ns::Blocking) {
@@ -243,7 +251,7 @@ fn wish(tree: &xml::Tree<'_>, block: bool) -> Result<Wish, StanzaError> {
             && let Some(reason) = report.attr("reason")
         {
             let text = report.child("text", Ns::Reporting).map(|t| t.text()).unwrap_or_default();
-            wish.reports.push(Report {
+            wish.reports.push(AbuseReport {
                 jid: jid.clone(),
                 reason: reason.chars().take(REPORT_CHARS).collect(),
                 text: text.trim().chars().take(REPORT_CHARS).collect(),
@@ -260,21 +268,21 @@ fn wish(tree: &xml::Tree<'_>, block: bool) -> Result<Wish, StanzaError> {
     Ok(wish)
 }
 
-async fn carry_out(
+async fn apply_request(
     node: &Arc<Node>,
     account: &Arc<Account>,
-    wish: Wish,
+    wish: BlocklistRequest,
     block: bool,
     limit: u32,
     effects: &mut Effects,
 ) -> IqAnswer {
-    let Wish { jids, reports } = wish;
+    let BlocklistRequest { jids, reports } = wish;
     let (add, remove) = match (block, jids.is_empty()) {
         (true, _) => (jids.clone(), Unblock::These(Vec::new())),
         (false, true) => (Vec::new(), Unblock::All),
         (false, false) => (Vec::new(), Unblock::These(jids.clone())),
     };
-    let done = match node.change_blocklist(&account.jid, add, remove, limit).await {
+    let done = match node.update_blocklist(&account.jid, add, remove, limit).await {
         Err(error) => return Err(store_error(error)),
         Ok(BlocklistOutcome::NoAccount) => return Err(StanzaCondition::ItemNotFound.into()),
         Ok(BlocklistOutcome::Full) => {
@@ -289,11 +297,11 @@ async fn carry_out(
             messages = report.messages, "abuse was reported"
         );
     }
-    presence::hide(node, account, &done.added, effects);
-    presence::show(node, account, &done.removed, effects);
-    let push = Frame::build(|w| {
+    presence::hide_presence(node, account, &done.added, effects);
+    presence::restore_presence(node, account, &done.removed, effects);
+    let push = SharedStanza::build(|w| {
         w.start("iq").attr("type", "set").attr("id", &base::id::random_id());
-        items(w, if block { "block" } else { "unblock" }, &jids);
+        write_items(w, if block { "block" } else { "unblock" }, &jids);
         w.end();
     });
     effects.0.extend(push.map(|frame| Effect::Copy {

@@ -9,17 +9,17 @@
 use std::sync::Arc;
 
 use jid::{Jid, JidRef};
-use stanza::{Addresses, restamp};
+use stanza::{NewAddresses, rewrite_addresses};
 use store::Subscription;
-use throng_core::fault::unreadable;
-use throng_core::{Account, Blocked, Effect, Effects, Frame, Node};
+use throng_core::server_error::unreadable_stanza;
+use throng_core::{Account, Blocklist, Effect, Effects, Node, SharedStanza};
 
-use super::{blocks, exempt};
+use super::{blocks, never_blocked};
 
 /// To those who are blocked now.
-pub(super) fn hide(node: &Arc<Node>, account: &Arc<Account>, added: &[Jid], effects: &mut Effects) {
-    let Some(list) = Blocked::new(added) else { return };
-    let contacts = concerned(node, account, added, &list);
+pub(super) fn hide_presence(node: &Arc<Node>, account: &Arc<Account>, added: &[Jid], effects: &mut Effects) {
+    let Some(list) = Blocklist::new(added) else { return };
+    let contacts = affected_contacts(node, account, added, &list);
     for session in account.sessions() {
         let mut told: Vec<Jid> = Vec::new();
         session.with(|state| {
@@ -27,9 +27,9 @@ pub(super) fn hide(node: &Arc<Node>, account: &Arc<Account>, added: &[Jid], effe
                 let sees = contacts.iter().filter(|contact| contact.sees_us);
                 told.extend(sees.map(|contact| contact.jid.clone()));
             }
-            let Some(directed) = &mut state.directed else { return };
+            let Some(directed) = &mut state.directed_presence else { return };
             directed.retain(|to| {
-                let gone = list.covers(to.as_ref()) && !exempt(account.jid.as_ref(), to.as_ref());
+                let gone = list.matches(to.as_ref()) && !never_blocked(account.jid.as_ref(), to.as_ref());
                 if gone && !told.iter().any(|t| t.as_ref() == to.as_ref() || t.as_ref() == to.as_ref().bare())
                 {
                     told.push(to.clone());
@@ -37,11 +37,11 @@ pub(super) fn hide(node: &Arc<Node>, account: &Arc<Account>, added: &[Jid], effe
                 !gone
             });
             if directed.is_empty() {
-                state.directed = None;
+                state.directed_presence = None;
             }
         });
         for to in told {
-            let gone = Frame::build(|w| {
+            let gone = SharedStanza::build(|w| {
                 w.start("presence").attr("from", session.full().as_str()).attr("to", to.as_str());
                 w.attr("type", "unavailable").end();
             });
@@ -51,10 +51,17 @@ pub(super) fn hide(node: &Arc<Node>, account: &Arc<Account>, added: &[Jid], effe
 }
 
 /// To and from those who are not blocked any more.
-pub(super) fn show(node: &Arc<Node>, account: &Arc<Account>, removed: &[Jid], effects: &mut Effects) {
-    let Some(list) = Blocked::new(removed) else { return };
+pub(super) fn restore_presence(
+    node: &Arc<Node>,
+    account: &Arc<Account>,
+    removed: &[Jid],
+    effects: &mut Effects,
+) {
+    let Some(list) = Blocklist::new(removed) else { return };
     let sessions = account.sessions();
-    for Contact { account: other, jid, sees_us, seen } in concerned(node, account, removed, &list) {
+    for AffectedContact { account: other, jid, sees_us, visible_to_us: seen } in
+        affected_contacts(node, account, removed, &list)
+    {
         // Another entry may still cover it, or the contact blocks us.
         if blocks(account, jid.as_ref()) {
             continue;
@@ -63,11 +70,11 @@ pub(super) fn show(node: &Arc<Node>, account: &Arc<Account>, removed: &[Jid], ef
             let presence = session.with(|state| state.presence.clone());
             let Some(presence) = presence else { continue };
             if sees_us {
-                let frame = addressed(&presence, session.full(), jid.as_ref());
+                let frame = readdressed(&presence, session.full(), jid.as_ref());
                 effects.route(frame, session.jid.clone(), jid.clone());
             }
             if seen && !other.blocks(session.full()) {
-                other.each_session(|theirs| {
+                other.for_each_session(|theirs| {
                     if jid.is_bare() || theirs.jid == jid {
                         let presence = theirs.with(|state| state.presence.clone());
                         effects.0.extend(presence.map(|p| Effect::SendTo(session.clone(), p)));
@@ -79,36 +86,42 @@ pub(super) fn show(node: &Arc<Node>, account: &Arc<Account>, removed: &[Jid], ef
 }
 
 /// A connected contact that the change is about.
-struct Contact {
+struct AffectedContact {
     account: Arc<Account>,
     /// Bare, or the one resource that the entry names.
     jid: Jid,
     /// It may see our presence.
     sees_us: bool,
     /// We may see its presence.
-    seen: bool,
+    visible_to_us: bool,
 }
 
 /// Contacts without a connected resource need nothing: they have no presence and get none.
-fn concerned(node: &Arc<Node>, account: &Arc<Account>, entries: &[Jid], list: &Blocked) -> Vec<Contact> {
+fn affected_contacts(
+    node: &Arc<Node>,
+    account: &Arc<Account>,
+    entries: &[Jid],
+    list: &Blocklist,
+) -> Vec<AffectedContact> {
     let mut found = Vec::new();
     let mut add = |other: Arc<Account>, jid: JidRef<'_>, ours: Subscription| {
-        let sees_us = ours.has(Subscription::FROM);
-        let seen = ours.has(Subscription::TO) && other.subscription(account).has(Subscription::FROM);
+        let sees_us = ours.contains(Subscription::FROM);
+        let seen =
+            ours.contains(Subscription::TO) && other.subscription(account).contains(Subscription::FROM);
         if sees_us || seen {
-            found.push(Contact { account: other, jid: jid.to_jid(), sees_us, seen });
+            found.push(AffectedContact { account: other, jid: jid.to_jid(), sees_us, visible_to_us: seen });
         }
     };
     for contact in account.with(|state| state.contacts().to_vec()) {
-        if let Some(other) = node.table.by_id(contact.hash, contact.id)
-            && list.covers(other.jid.as_ref())
+        if let Some(other) = node.routing_table.find_by_id(contact.hash, contact.id)
+            && list.matches(other.jid.as_ref())
         {
             let jid = other.jid.clone();
             add(other, jid.as_ref(), contact.subscription);
         }
     }
     for entry in entries.iter().map(Jid::as_ref).filter(|e| e.is_full() && e.bare() != account.jid.as_ref()) {
-        if let Some(other) = node.table.find(entry) {
+        if let Some(other) = node.routing_table.find(entry) {
             let ours = account.subscription(&other);
             add(other, entry, ours);
         }
@@ -116,10 +129,10 @@ fn concerned(node: &Arc<Node>, account: &Arc<Account>, entries: &[Jid], list: &B
     found
 }
 
-fn addressed(frame: &Frame, from: JidRef<'_>, to: JidRef<'_>) -> Option<Frame> {
+fn readdressed(frame: &SharedStanza, from: JidRef<'_>, to: JidRef<'_>) -> Option<SharedStanza> {
     let mut out = Vec::with_capacity(frame.bytes().len() + 64);
-    let addresses = Addresses { from: Some(from.as_str()), to: Some(to.as_str()) };
-    let head = restamp(frame.bytes(), frame.head(), addresses, &mut out);
+    let addresses = NewAddresses { from: Some(from.as_str()), to: Some(to.as_str()) };
+    let head = rewrite_addresses(frame.bytes(), frame.head(), addresses, &mut out);
     // What was admitted has room for two addresses.
-    head.map_err(unreadable).ok().map(|head| Frame::new(head, &out))
+    head.map_err(unreadable_stanza).ok().map(|head| SharedStanza::new(head, &out))
 }

@@ -1,23 +1,23 @@
 //! The examples of XEP-0191, each kind of stanza from and to who is blocked, and what floods do.
 use super::*;
 use crate::registry::ALL;
-use testkit::{Client, Engine, assert_same};
-use throng_core::Enabled;
-use throng_core::Limits;
-use throng_core::feature::Options;
+use testkit::{NodeClient, TestNode, assert_same};
+use throng_core::EnabledFeature;
+use throng_core::NodeLimits;
+use throng_core::feature::FeatureOptions;
 
 const ROMEO: &str = "romeo@example.net";
 
 /// Juliet in the chamber and on the balcony, and Romeo, all available and friends.
-fn stage() -> (Engine, [Client; 3]) {
-    let engine = Engine::new(ALL);
-    engine.user(ROMEO);
-    engine.user("juliet");
+fn stage() -> (TestNode, [NodeClient; 3]) {
+    let engine = TestNode::new(ALL);
+    engine.create_user(ROMEO);
+    engine.create_user("juliet");
     engine.befriend(ROMEO, "juliet");
     let clients = online(&engine, [("juliet", "chamber"), ("juliet", "balcony"), (ROMEO, "orchard")]);
     (engine, clients)
 }
-fn online<const N: usize>(engine: &Engine, clients: [(&str, &str); N]) -> [Client; N] {
+fn online<const N: usize>(engine: &TestNode, clients: [(&str, &str); N]) -> [NodeClient; N] {
     let clients = clients.map(|(name, resource)| engine.connect(name, resource));
     for client in &clients {
         client.send("<presence/>");
@@ -27,19 +27,20 @@ fn online<const N: usize>(engine: &Engine, clients: [(&str, &str); N]) -> [Clien
     }
     clients
 }
-fn get(client: &Client) -> Vec<String> {
-    client.ask("<iq type='get' id='blocklist1'><blocklist xmlns='urn:xmpp:blocking'/></iq>")
+fn get(client: &NodeClient) -> Vec<String> {
+    client.request("<iq type='get' id='blocklist1'><blocklist xmlns='urn:xmpp:blocking'/></iq>")
 }
 fn items(jids: &[&str]) -> String {
     jids.iter().map(|jid| format!("<item jid='{jid}'/>")).collect()
 }
-fn set(client: &Client, name: &str, jids: &[&str]) -> Vec<String> {
+fn set(client: &NodeClient, name: &str, jids: &[&str]) -> Vec<String> {
     let items = items(jids);
-    client.ask(&format!("<iq type='set' id='set1'><{name} xmlns='urn:xmpp:blocking'>{items}</{name}></iq>"))
+    client
+        .request(&format!("<iq type='set' id='set1'><{name} xmlns='urn:xmpp:blocking'>{items}</{name}></iq>"))
 }
 /// The change succeeds; what came to the client besides the result.
 #[track_caller]
-fn change(client: &Client, name: &str, jids: &[&str]) -> Vec<String> {
+fn change(client: &NodeClient, name: &str, jids: &[&str]) -> Vec<String> {
     let mut got = set(client, name, jids);
     let result = format!("<iq type='result' to='{}' id='set1'/>", client.full());
     assert_eq!(got.pop(), Some(result), "{got:?}");
@@ -47,7 +48,7 @@ fn change(client: &Client, name: &str, jids: &[&str]) -> Vec<String> {
 }
 /// A push to this client, whatever its id.
 #[track_caller]
-fn assert_push(got: &[String], client: &Client, name: &str, jids: &[&str]) {
+fn assert_push(got: &[String], client: &NodeClient, name: &str, jids: &[&str]) {
     let [push] = got else { panic!("{got:?}") };
     let (before, rest) = push.split_once(" id='").expect(push);
     let (_, after) = rest.split_once('\'').unwrap();
@@ -70,7 +71,7 @@ fn condition(got: &[String]) -> &str {
 #[test]
 fn sections_3_2_to_3_5_lists_and_pushes() {
     let (_engine, [chamber, balcony, romeo]) = stage();
-    let list = |client: &Client, jids: &[&str]| {
+    let list = |client: &NodeClient, jids: &[&str]| {
         let items = items(jids);
         let want = format!(
             "<iq type='result' id='blocklist1' to='{}'><blocklist xmlns='urn:xmpp:blocking'>{items}</blocklist></iq>",
@@ -102,7 +103,7 @@ fn sections_3_2_to_3_5_lists_and_pushes() {
 }
 
 #[test]
-fn section_3_3_nothing_of_who_is_blocked_arrives() {
+fn section_3_3_nothing_from_a_blocked_contact_arrives() {
     let (_engine, [chamber, balcony, romeo]) = stage();
     change(&chamber, "block", &[ROMEO]);
     romeo.recv();
@@ -122,7 +123,7 @@ fn section_3_3_nothing_of_who_is_blocked_arrives() {
             ("<presence to='{}' type='probe'/>", None),
             ("<presence to='{}' type='error'/>", None),
         ] {
-            let got = romeo.ask(&stanza.replace("{}", to));
+            let got = romeo.request(&stanza.replace("{}", to));
             match answer {
                 Some(answer) => assert_eq!(condition(&got), answer, "{stanza}"),
                 None => assert!(got.is_empty(), "{stanza} {got:?}"),
@@ -140,11 +141,11 @@ fn section_3_3_nothing_of_who_is_blocked_arrives() {
 }
 
 #[test]
-fn section_3_3_nothing_leaves_for_who_is_blocked() {
+fn section_3_3_nothing_is_sent_to_a_blocked_contact() {
     let (_engine, [chamber, _balcony, romeo]) = stage();
     change(&chamber, "block", &[ROMEO]);
     romeo.recv();
-    let got = chamber.ask(
+    let got = chamber.request(
         "<message to='romeo@example.net' type='chat' id='1'><body>Can you hear me now?</body></message>",
     );
     assert_same(
@@ -162,11 +163,11 @@ fn section_3_3_nothing_leaves_for_who_is_blocked() {
         "<presence to='romeo@example.net' type='unsubscribed'/>",
         "<presence to='romeo@example.net' type='probe'/>",
     ] {
-        assert_eq!(condition(&chamber.ask(stanza)), "not-acceptable", "{stanza}");
+        assert_eq!(condition(&chamber.request(stanza)), "not-acceptable", "{stanza}");
         assert!(romeo.recv().is_empty(), "{stanza}");
     }
     // Answers cannot be answered.
-    assert!(chamber.ask("<iq to='romeo@example.net/orchard' type='result' id='1'/>").is_empty());
+    assert!(chamber.request("<iq to='romeo@example.net/orchard' type='result' id='1'/>").is_empty());
     chamber.send("<presence><show>away</show></presence>");
     assert!(romeo.recv().is_empty());
 }
@@ -174,9 +175,9 @@ fn section_3_3_nothing_leaves_for_who_is_blocked() {
 #[test]
 fn section_3_3_contacts_see_the_user_leave_and_section_3_4_come_back() {
     let (engine, [chamber, balcony, romeo]) = stage();
-    engine.user("nurse");
-    engine.contact("nurse", "juliet", store::Subscription::FROM | store::Subscription::IN_ROSTER);
-    engine.contact("juliet", "nurse", store::Subscription::TO | store::Subscription::IN_ROSTER);
+    engine.create_user("nurse");
+    engine.add_contact("nurse", "juliet", store::Subscription::FROM | store::Subscription::IN_ROSTER);
+    engine.add_contact("juliet", "nurse", store::Subscription::TO | store::Subscription::IN_ROSTER);
     let [nurse] = online(&engine, [("nurse", "hall")]);
     [&chamber, &balcony].into_iter().for_each(|c| drop(c.recv()));
     change(&chamber, "block", &[ROMEO, "nurse@example.com"]);
@@ -206,9 +207,9 @@ fn section_3_3_contacts_see_the_user_leave_and_section_3_4_come_back() {
 }
 
 #[test]
-fn who_got_presence_directly_is_told_and_forgotten() {
+fn directed_presence_to_a_blocked_entity_ends_with_unavailable() {
     let (engine, [chamber, ..]) = stage();
-    engine.user("tybalt");
+    engine.create_user("tybalt");
     let [tybalt] = online(&engine, [("tybalt", "street")]);
     chamber.send("<presence to='tybalt@example.com/street'/>");
     assert_eq!(tybalt.recv().len(), 1);
@@ -258,7 +259,7 @@ fn section_6_a_resource_or_a_domain_alone() {
 #[test]
 fn section_5_the_own_account_and_the_own_server_are_not_locked_out() {
     let (engine, [chamber, balcony, _romeo]) = stage();
-    engine.user("nurse");
+    engine.create_user("nurse");
     let [nurse] = online(&engine, [("nurse", "hall")]);
     change(&chamber, "block", &["juliet@example.com", "example.com", "juliet@example.com/balcony"]);
     chamber.send("<message to='juliet@example.com/balcony' type='chat'><body>x</body></message>");
@@ -266,53 +267,55 @@ fn section_5_the_own_account_and_the_own_server_are_not_locked_out() {
     chamber.send("<presence><show>away</show></presence>");
     assert_eq!(balcony.recv().len(), 1);
     chamber.recv();
-    let got = chamber.ask("<iq to='example.com' type='get' id='1'><ping xmlns='urn:xmpp:ping'/></iq>");
+    let got = chamber.request("<iq to='example.com' type='get' id='1'><ping xmlns='urn:xmpp:ping'/></iq>");
     assert!(got.len() == 1 && got[0].contains("type='result'"), "{got:?}");
     let from: Jid = Jid::parse("example.com").unwrap();
-    let frame =
-        Frame::read(b"<message from='example.com' to='juliet@example.com/chamber'><body>x</body></message>");
+    let frame = SharedStanza::parse(
+        b"<message from='example.com' to='juliet@example.com/chamber'><body>x</body></message>",
+    );
     let mut effects = Effects::default();
     effects.route(frame, from, chamber.session.jid.clone());
     engine.node.perform(effects);
     assert_eq!(chamber.recv().len(), 1);
     // Its other users are.
-    let got = nurse.ask("<message to='juliet@example.com' type='chat'><body>x</body></message>");
+    let got = nurse.request("<message to='juliet@example.com' type='chat'><body>x</body></message>");
     assert_eq!(condition(&got), "service-unavailable");
 }
 
 #[test]
-fn who_is_away_is_left_alone_as_well_and_the_store_is_asked_once() {
+fn blocking_works_for_offline_users_with_one_store_query() {
     let (engine, [chamber, balcony, romeo]) = stage();
-    engine.user("nurse");
+    engine.create_user("nurse");
     let [nurse] = online(&engine, [("nurse", "hall")]);
     change(&chamber, "block", &[ROMEO]);
-    [&chamber, &balcony].into_iter().for_each(Client::close);
+    [&chamber, &balcony].into_iter().for_each(NodeClient::close);
     romeo.recv();
     engine.store_calls();
     for _ in 0..3 {
-        let got = romeo.ask("<message to='juliet@example.com' type='chat'><body>x</body></message>");
+        let got = romeo.request("<message to='juliet@example.com' type='chat'><body>x</body></message>");
         assert_eq!(condition(&got), "service-unavailable");
-        let got = romeo.ask("<iq to='juliet@example.com' type='get' id='1'><vCard xmlns='vcard-temp'/></iq>");
+        let got =
+            romeo.request("<iq to='juliet@example.com' type='get' id='1'><vCard xmlns='vcard-temp'/></iq>");
         assert_eq!(condition(&got), "service-unavailable");
         for ty in ["subscribe", "unsubscribe", "probe"] {
             assert!(
-                romeo.ask(&format!("<presence to='juliet@example.com' type='{ty}'/>")).len() <= 1,
+                romeo.request(&format!("<presence to='juliet@example.com' type='{ty}'/>")).len() <= 1,
                 "his own push"
             );
         }
     }
-    let asked = |engine: &Engine| {
+    let asked = |engine: &TestNode| {
         engine.store_calls().into_iter().filter(|call| *call == "blocklists.blocklist").count()
     };
     assert_eq!(asked(&engine), 1);
     nurse.send("<message to='juliet@example.com' type='chat'><body>from a friend</body></message>");
     assert_eq!(asked(&engine), 0, "the list is known");
-    let stored = engine.stored("juliet", ROMEO).unwrap();
-    assert!(!stored.subscription.has(store::Subscription::PENDING_IN));
+    let stored = engine.stored_roster_item("juliet", ROMEO).unwrap();
+    assert!(!stored.subscription.contains(store::Subscription::PENDING_IN));
 }
 
 #[test]
-fn what_waited_when_its_sender_was_blocked_is_thrown_away() {
+fn stored_messages_of_a_blocked_sender_are_discarded() {
     let (engine, [chamber, ..]) = stage();
     change(&chamber, "block", &[ROMEO]);
     for (from, arrives) in [(ROMEO, false), ("nurse@example.com", true)] {
@@ -320,18 +323,18 @@ fn what_waited_when_its_sender_was_blocked_is_thrown_away() {
             "<message from='{}/x' type='chat'><body>x</body></message>",
             "<presence from='{}' type='subscribe'/>",
         ] {
-            let frame = Frame::from_store(text.replace("{}", from).as_bytes(), 1).unwrap();
-            assert!(engine.node.enqueue(&chamber.session, frame, throng_core::session::Stamp::None));
+            let frame = SharedStanza::from_store(text.replace("{}", from).as_bytes(), 1).unwrap();
+            assert!(engine.node.enqueue(&chamber.session, frame, throng_core::session::ToRewrite::None));
             assert_eq!(chamber.recv().len() == 1, arrives, "{text} from {from}");
         }
     }
 }
 
 #[test]
-fn the_list_lasts_and_comes_with_the_login() {
+fn the_blocklist_persists_and_is_loaded_at_login() {
     let (engine, [chamber, balcony, romeo]) = stage();
     change(&chamber, "block", &[ROMEO]);
-    [&chamber, &balcony].into_iter().for_each(Client::close);
+    [&chamber, &balcony].into_iter().for_each(NodeClient::close);
     // A login that read the old list, and was overtaken by a change.
     let late = engine.principal("juliet");
     let [one] = online(&engine, [("juliet", "a")]);
@@ -339,18 +342,18 @@ fn the_list_lasts_and_comes_with_the_login() {
     change(&one, "block", &["tybalt@example.com"]);
     one.close();
     let two = engine.bind(late, "b").unwrap();
-    engine.run();
+    engine.run_tasks();
     assert_eq!(get(&two).concat().matches("<item ").count(), 2);
     romeo.recv();
-    let got = romeo.ask("<message to='juliet@example.com/b' type='chat'><body>x</body></message>");
+    let got = romeo.request("<message to='juliet@example.com/b' type='chat'><body>x</body></message>");
     assert_eq!(condition(&got), "service-unavailable");
 }
 
 #[test]
-fn requests_that_are_not_right() {
+fn malformed_requests_are_refused() {
     let (_engine, [chamber, ..]) = stage();
     let ask = |inside: &str| {
-        let got = chamber.ask(&format!("<iq type='set' id='1'>{inside}</iq>"));
+        let got = chamber.request(&format!("<iq type='set' id='1'>{inside}</iq>"));
         condition(&got).to_owned()
     };
     let block = |inside: &str| ask(&format!("<block xmlns='urn:xmpp:blocking'>{inside}</block>"));
@@ -364,7 +367,7 @@ fn requests_that_are_not_right() {
     assert_eq!(ask("<blocklist xmlns='urn:xmpp:blocking'/>"), "service-unavailable");
     assert!(!get(&chamber).concat().contains("<item"), "nothing was blocked");
     for to in ["romeo@example.net", "example.com"] {
-        let got = chamber.ask(&format!(
+        let got = chamber.request(&format!(
             "<iq type='set' id='1' to='{to}'><block xmlns='urn:xmpp:blocking'><item jid='a@b'/></block></iq>"
         ));
         assert_eq!(condition(&got), "service-unavailable", "{to}");
@@ -373,19 +376,19 @@ fn requests_that_are_not_right() {
 
 #[test]
 fn an_anonymous_user_has_no_list() {
-    let engine = Engine::new(ALL);
+    let engine = TestNode::new(ALL);
     let guest = engine.connect_anonymous("guest", "x");
     assert_eq!(condition(&set(&guest, "block", &[ROMEO])), "not-allowed");
     assert!(!get(&guest).concat().contains("<item"));
 }
 
 #[test]
-fn a_flood_ends_at_the_limit_and_bothers_nobody_else() {
-    let mut options = Options::defaults(FEATURE.options);
-    options.set(FEATURE.options, "max_entries", Value::Int(5)).unwrap();
-    let engine = Engine::start(&[Enabled { feature: &FEATURE, options }], Limits::default());
-    engine.user("juliet");
-    engine.user("nurse");
+fn a_flood_ends_at_the_limit_and_affects_nobody_else() {
+    let mut options = FeatureOptions::defaults(FEATURE.options);
+    options.set(FEATURE.options, "max_entries", OptionValue::Int(5)).unwrap();
+    let engine = TestNode::start(&[EnabledFeature { feature: &FEATURE, options }], NodeLimits::default());
+    engine.create_user("juliet");
+    engine.create_user("nurse");
     let [juliet, nurse] = online(&engine, [("juliet", "a"), ("nurse", "b")]);
     get(&juliet);
     for n in 0..5 {
@@ -409,22 +412,22 @@ fn a_flood_ends_at_the_limit_and_bothers_nobody_else() {
 #[test]
 fn a_store_that_fails_leaves_everything_as_it_was() {
     let (engine, [chamber, balcony, romeo]) = stage();
-    engine.fail_store(true);
+    engine.set_store_failing(true);
     condition(&set(&chamber, "block", &[ROMEO]));
     romeo.send("<message to='juliet@example.com/chamber' type='chat'><body>x</body></message>");
     assert_eq!(chamber.recv().len(), 1);
     // Nobody can know whether an absent user wants this: it is not delivered.
-    [&chamber, &balcony].into_iter().for_each(Client::close);
+    [&chamber, &balcony].into_iter().for_each(NodeClient::close);
     romeo.recv();
-    let got = romeo.ask("<message to='juliet@example.com' type='chat'><body>x</body></message>");
+    let got = romeo.request("<message to='juliet@example.com' type='chat'><body>x</body></message>");
     assert!(got.len() == 1 && got[0].contains("type='error'"), "{got:?}");
 }
 
 #[test]
-fn xep_0377_section_6_a_report_comes_with_the_block() {
+fn xep_0377_section_6_a_report_is_logged_with_the_block() {
     let (_engine, [chamber, ..]) = stage();
     let item = |report: &str| {
-        let got = chamber.ask(&format!(
+        let got = chamber.request(&format!(
             "<iq type='set' id='block1'><block xmlns='urn:xmpp:blocking'><item jid='{ROMEO}'>{report}</item></block></iq>"
         ));
         got.last().unwrap().contains("type='result'")
@@ -435,8 +438,8 @@ fn xep_0377_section_6_a_report_comes_with_the_block() {
     let text = format!(
         "<iq type='set' id='1'><block xmlns='urn:xmpp:blocking'><item jid='{ROMEO}'>{report}</item></block></iq>"
     );
-    let tree = throng_core::frame::tree(text.as_bytes()).unwrap();
-    let Wish { jids, reports } = wish(&tree, true).unwrap();
+    let tree = throng_core::shared_stanza::tree(text.as_bytes()).unwrap();
+    let BlocklistRequest { jids, reports } = parse_request(&tree, true).unwrap();
     assert_eq!((jids.len(), reports.len()), (1, 1));
     assert_eq!(
         (reports[0].reason.as_str(), reports[0].text.as_str(), reports[0].messages),
@@ -455,11 +458,11 @@ fn two_changes_at_once_leave_what_the_store_has() {
     let node = &engine.node;
     let jid = |text: &str| Jid::parse(text).unwrap();
     // Both are sent off before either is answered, and answered in the other order.
-    let one = node.change_blocklist(&account.jid, vec![jid("a@x")], Unblock::These(vec![]), 9);
-    let two = node.change_blocklist(&account.jid, vec![jid("b@x")], Unblock::These(vec![jid("a@x")]), 9);
-    engine.wait(two).unwrap();
-    engine.wait(one).unwrap();
-    let stored = engine.wait(engine.stores.blocklists.blocklist(account.jid.as_ref())).unwrap();
+    let one = node.update_blocklist(&account.jid, vec![jid("a@x")], Unblock::These(vec![]), 9);
+    let two = node.update_blocklist(&account.jid, vec![jid("b@x")], Unblock::These(vec![jid("a@x")]), 9);
+    engine.block_on(two).unwrap();
+    engine.block_on(one).unwrap();
+    let stored = engine.block_on(engine.stores.blocklists.blocklist(account.jid.as_ref())).unwrap();
     let view = balcony.session.account.blocked().unwrap();
     let mut sorted = stored.clone();
     sorted.sort_by(|a, b| a.as_str().cmp(b.as_str()));

@@ -10,7 +10,7 @@ use ring::digest::{Algorithm as Ring, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA512, 
 
 /// An identity with all that is hashed of it. An absent language or name is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Identity<'a> {
+pub struct HashedIdentity<'a> {
     /// Category.
     pub category: &'a str,
     /// Type.
@@ -23,25 +23,25 @@ pub struct Identity<'a> {
 
 /// A form of extended information (XEP-0128).
 #[derive(Clone, Debug)]
-pub struct Form<'a> {
+pub struct HashedForm<'a> {
     /// Value of the field `FORM_TYPE`.
     pub form_type: &'a str,
     /// The other fields: name and values.
     pub fields: Vec<(&'a str, Vec<&'a str>)>,
 }
 
-impl<'a> Form<'a> {
+impl<'a> HashedForm<'a> {
     /// A form of the domain.
-    pub fn of(form: &'a throng_core::disco::Form) -> Form<'a> {
+    pub fn from_disco(form: &'a throng_core::disco::DiscoForm) -> HashedForm<'a> {
         let fields = form.fields.iter();
         let fields = fields.map(|(var, values)| (var.as_str(), values.iter().map(String::as_str).collect()));
-        Form { form_type: &form.form_type, fields: fields.collect() }
+        HashedForm { form_type: &form.form_type, fields: fields.collect() }
     }
 }
 
 /// A hash function that is used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Algorithm {
+pub enum CapsAlgorithm {
     /// SHA-1, which XEP-0115 makes mandatory.
     Sha1,
     /// SHA-256.
@@ -50,28 +50,30 @@ pub enum Algorithm {
     Sha512,
 }
 
-impl Algorithm {
+impl CapsAlgorithm {
     /// By its name in XEP-0300.
-    pub fn of(name: &str) -> Option<Algorithm> {
-        [Algorithm::Sha1, Algorithm::Sha256, Algorithm::Sha512].into_iter().find(|a| a.name() == name)
+    pub fn from_name(name: &str) -> Option<CapsAlgorithm> {
+        [CapsAlgorithm::Sha1, CapsAlgorithm::Sha256, CapsAlgorithm::Sha512]
+            .into_iter()
+            .find(|a| a.name() == name)
     }
     /// Its name in XEP-0300.
     pub const fn name(self) -> &'static str {
         match self {
-            Algorithm::Sha1 => "sha-1",
-            Algorithm::Sha256 => "sha-256",
-            Algorithm::Sha512 => "sha-512",
+            CapsAlgorithm::Sha1 => "sha-1",
+            CapsAlgorithm::Sha256 => "sha-256",
+            CapsAlgorithm::Sha512 => "sha-512",
         }
     }
     fn ring(self) -> &'static Ring {
         match self {
-            Algorithm::Sha1 => &SHA1_FOR_LEGACY_USE_ONLY,
-            Algorithm::Sha256 => &SHA256,
-            Algorithm::Sha512 => &SHA512,
+            CapsAlgorithm::Sha1 => &SHA1_FOR_LEGACY_USE_ONLY,
+            CapsAlgorithm::Sha256 => &SHA256,
+            CapsAlgorithm::Sha512 => &SHA512,
         }
     }
     /// Bytes of a digest.
-    pub fn bytes(self) -> usize {
+    pub fn digest_len(self) -> usize {
         self.ring().output_len()
     }
     /// The digest.
@@ -81,19 +83,23 @@ impl Algorithm {
 }
 
 /// The input of XEP-0115.
-pub fn input_1(identities: &[Identity<'_>], features: &[&str], forms: &[Form<'_>]) -> Vec<u8> {
+pub fn xep_0115_input(
+    identities: &[HashedIdentity<'_>],
+    features: &[&str],
+    forms: &[HashedForm<'_>],
+) -> Vec<u8> {
     let mut s = String::new();
     let mut add = |text: &str| {
         s.push_str(text);
         s.push('<');
     };
-    for Identity { category, kind, lang, name } in sorted(identities) {
+    for HashedIdentity { category, kind, lang, name } in sorted(identities) {
         add(&format!("{category}/{kind}/{lang}/{name}"));
     }
     for feature in sorted(features) {
         add(feature);
     }
-    let mut forms: Vec<&Form<'_>> = forms.iter().collect();
+    let mut forms: Vec<&HashedForm<'_>> = forms.iter().collect();
     forms.sort_by_key(|form| form.form_type);
     for form in forms {
         add(form.form_type);
@@ -110,7 +116,11 @@ pub fn input_1(identities: &[Identity<'_>], features: &[&str], forms: &[Form<'_>
 }
 
 /// The input of XEP-0390. Its separators cannot stand in XML.
-pub fn input_2(identities: &[Identity<'_>], features: &[&str], forms: &[Form<'_>]) -> Vec<u8> {
+pub fn xep_0390_input(
+    identities: &[HashedIdentity<'_>],
+    features: &[&str],
+    forms: &[HashedForm<'_>],
+) -> Vec<u8> {
     const VALUE: &str = "\u{1f}";
     const GROUP: &str = "\u{1e}";
     const FORM: &str = "\u{1d}";
@@ -122,11 +132,11 @@ pub fn input_2(identities: &[Identity<'_>], features: &[&str], forms: &[Form<'_>
     let values = |values: &[&str]| joined(values.iter().map(|v| format!("{v}{VALUE}")).collect(), "");
     let field = |var: &str, all: &[&str]| format!("{var}{VALUE}{}{GROUP}", values(all));
     let features = joined(features.iter().map(|f| format!("{f}{VALUE}")).collect(), PART);
-    let identity = |i: &Identity<'_>| {
+    let identity = |i: &HashedIdentity<'_>| {
         format!("{}{VALUE}{}{VALUE}{}{VALUE}{}{VALUE}{GROUP}", i.category, i.kind, i.lang, i.name)
     };
     let identities = joined(identities.iter().map(identity).collect(), PART);
-    let form = |form: &Form<'_>| {
+    let form = |form: &HashedForm<'_>| {
         let mut fields: Vec<String> = form.fields.iter().map(|(var, all)| field(var, all)).collect();
         fields.push(field("FORM_TYPE", &[form.form_type]));
         joined(fields, FORM)
@@ -154,20 +164,20 @@ mod tests {
         "http://jabber.org/protocol/caps",
     ];
 
-    fn one(identities: &[Identity<'_>], features: &[&str], forms: &[Form<'_>]) -> String {
-        BASE64_STANDARD.encode(Algorithm::Sha1.digest(&input_1(identities, features, forms)))
+    fn one(identities: &[HashedIdentity<'_>], features: &[&str], forms: &[HashedForm<'_>]) -> String {
+        BASE64_STANDARD.encode(CapsAlgorithm::Sha1.digest(&xep_0115_input(identities, features, forms)))
     }
 
     #[test]
     fn xep_0115_section_5_2_simple_example() {
-        let exodus = Identity { category: "client", kind: "pc", lang: "", name: "Exodus 0.9.1" };
+        let exodus = HashedIdentity { category: "client", kind: "pc", lang: "", name: "Exodus 0.9.1" };
         assert_eq!(one(&[exodus], &FEATURES, &[]), "QgayPKawpkPSDYmwT/WM94uAlu0=");
     }
 
     #[test]
     fn xep_0115_section_5_3_languages_and_a_form() {
-        let psi = |lang, name| Identity { category: "client", kind: "pc", lang, name };
-        let form = Form {
+        let psi = |lang, name| HashedIdentity { category: "client", kind: "pc", lang, name };
+        let form = HashedForm {
             form_type: "urn:xmpp:dataforms:softwareinfo",
             fields: vec![
                 ("software_version", vec!["0.11"]),
@@ -183,9 +193,9 @@ mod tests {
 
     #[test]
     fn forms_are_sorted_by_type() {
-        let form = |form_type| Form { form_type, fields: Vec::new() };
-        for input in [input_1, input_2] {
-            let hash = |forms: &[Form<'_>]| input(&[], &[], forms);
+        let form = |form_type| HashedForm { form_type, fields: Vec::new() };
+        for input in [xep_0115_input, xep_0390_input] {
+            let hash = |forms: &[HashedForm<'_>]| input(&[], &[], forms);
             assert_eq!(hash(&[form("a"), form("b")]), hash(&[form("b"), form("a")]));
             assert_ne!(hash(&[form("a"), form("b")]), hash(&[form("a"), form("c")]));
         }
@@ -193,8 +203,8 @@ mod tests {
 
     #[test]
     fn algorithms_have_their_names() {
-        assert_eq!(Algorithm::of("sha-256"), Some(Algorithm::Sha256));
-        assert_eq!((Algorithm::of("md5"), Algorithm::of("SHA-1")), (None, None));
-        assert_eq!((Algorithm::Sha1.bytes(), Algorithm::Sha512.bytes()), (20, 64));
+        assert_eq!(CapsAlgorithm::from_name("sha-256"), Some(CapsAlgorithm::Sha256));
+        assert_eq!((CapsAlgorithm::from_name("md5"), CapsAlgorithm::from_name("SHA-1")), (None, None));
+        assert_eq!((CapsAlgorithm::Sha1.digest_len(), CapsAlgorithm::Sha512.digest_len()), (20, 64));
     }
 }

@@ -13,20 +13,20 @@
 //! The trap: what is hashed must be exactly what disco answers. Both read [`DiscoInfo`]; whoever adds something to the
 //! answer (a form of XEP-0128) adds it there and hands it to [`hash`].
 
+mod announcement;
 pub mod hash;
-mod heard;
-mod told;
+mod verification;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use stanza::{Kind, KindSet, PresenceType};
+use stanza::{PresenceType, StanzaKind, StanzaKindSet};
 use throng_core::disco::DiscoInfo;
-use throng_core::feature::{Announced, Builder, Disco, Feature, Spec};
+use throng_core::feature::{DerivedStreamFeature, DiscoFeature, Feature, FeatureBuilder, Spec};
 use throng_core::hooks::{ClosingCtx, Flow, Interest, OutgoingCtx, Phase};
-use throng_core::iq::{IqFlow, IqKey, IqRequest, Target};
+use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use xml::{Ns, Writer};
 
-use hash::{Algorithm, Form, Identity, input_1, input_2};
+use hash::{CapsAlgorithm, HashedForm, HashedIdentity, xep_0115_input, xep_0390_input};
 
 /// Entity Capabilities.
 pub static FEATURE: Feature = Feature {
@@ -37,85 +37,89 @@ pub static FEATURE: Feature = Feature {
             name: "XEP-0115",
             title: "Entity Capabilities",
             version: "1.6.0",
-            left_out: "section 8.4: caps optimization",
+            not_implemented: "section 8.4: caps optimization",
         },
         Spec {
             name: "XEP-0390",
             title: "Entity Capabilities 2.0",
             version: "0.3.2",
-            left_out: "sections 6.3 and 6.4: caps optimization, answering for clients; SHA-3",
+            not_implemented: "sections 6.3 and 6.4: caps optimization, answering for clients; SHA-3",
         },
     ],
     disco: &[
-        Disco::Server(Ns::Caps.as_str()),
-        Disco::Server(Ns::Caps2.as_str()),
-        Disco::Server("urn:xmpp:caps:gratuitous"),
+        DiscoFeature::Server(Ns::Caps.as_str()),
+        DiscoFeature::Server(Ns::Caps2.as_str()),
+        DiscoFeature::Server("urn:xmpp:caps:gratuitous"),
     ],
-    announce: &[announce_1, announce_2],
+    derived_stream_features: &[announce_xep_0115, announce_xep_0390],
     iq: &[GRATUITOUS],
     needs: &["disco"],
     build,
     ..Feature::EMPTY
 };
 
-const GRATUITOUS: IqKey = IqKey::set(Target::Server, Ns::Caps2, "c");
+const GRATUITOUS: IqKey = IqKey::set(IqTarget::Server, Ns::Caps2, "c");
 
 /// Names the software (XEP-0115 section 4 wants a URI). The project has no site to name; a UUID is nobody else's.
 const NODE: &str = "urn:uuid:3f6c1c1e-5b0a-4f0e-9d53-7468726f6e67";
 
-fn build(b: &mut Builder<'_>) {
-    b.software(heard::software);
-    let available = KindSet::of(Kind::Presence(PresenceType::Available));
+fn build(b: &mut FeatureBuilder<'_>) {
+    b.client_software(announcement::software);
+    let available = StanzaKindSet::of(StanzaKind::Presence(PresenceType::Available));
     let interest = Interest::kinds(available).payload(Ns::Caps).payload(Ns::Caps2);
     b.outgoing(Phase::Copy, interest, |ctx: &mut OutgoingCtx<'_>| {
         if ctx.to.is_none() {
-            heard::hear(ctx.node, ctx.session, ctx.frame.bytes(), ctx.effects);
+            announcement::process_announcement(ctx.node, ctx.session, ctx.frame.bytes(), ctx.effects);
         }
         Flow::Next
     });
     b.closing(Phase::Notify, Interest::ALL, |ctx: &mut ClosingCtx<'_>| {
-        ctx.node.clients.withdraw(ctx.session);
+        ctx.node.caps_cache.withdraw(ctx.session);
         Flow::Next
     });
     b.iq(GRATUITOUS, |r: &mut IqRequest<'_>| {
         if let Some(session) = r.session {
-            heard::hear(r.node, session, r.bytes, r.effects);
+            announcement::process_announcement(r.node, session, r.bytes, r.effects);
         }
         IqFlow::empty()
     });
 }
 
-fn parts(info: &DiscoInfo) -> (Vec<Identity<'_>>, Vec<Form<'_>>) {
-    let identities = info.identities.iter().map(|i| Identity {
+fn hashed_parts(info: &DiscoInfo) -> (Vec<HashedIdentity<'_>>, Vec<HashedForm<'_>>) {
+    let identities = info.identities.iter().map(|i| HashedIdentity {
         category: i.category,
         kind: i.kind,
         lang: "",
         name: i.name,
     });
-    (identities.collect(), info.forms.iter().map(Form::of).collect())
+    (identities.collect(), info.forms.iter().map(HashedForm::from_disco).collect())
 }
 
 /// XEP-0115: the stream feature of section 6.3, and the node of section 6.2 under which disco answers for it.
-fn announce_1(info: &DiscoInfo) -> Announced {
-    let (identities, forms) = parts(info);
-    let ver = BASE64_STANDARD.encode(Algorithm::Sha1.digest(&input_1(&identities, &info.features, &forms)));
+fn announce_xep_0115(info: &DiscoInfo) -> DerivedStreamFeature {
+    let (identities, forms) = hashed_parts(info);
+    let ver = BASE64_STANDARD.encode(CapsAlgorithm::Sha1.digest(&xep_0115_input(
+        &identities,
+        &info.features,
+        &forms,
+    )));
     let mut element = Vec::new();
     let mut w = Writer::new(&mut element);
     w.start_ns("c", Ns::Caps).attr("hash", "sha-1").attr("node", NODE).attr("ver", &ver).end();
-    Announced { element, node: format!("{NODE}#{ver}") }
+    DerivedStreamFeature { element, node: format!("{NODE}#{ver}") }
 }
 
 /// XEP-0390: the stream feature of section 5.2, and the node of section 4.3.
-fn announce_2(info: &DiscoInfo) -> Announced {
-    let (identities, forms) = parts(info);
-    let algorithm = Algorithm::Sha256;
-    let hash = BASE64_STANDARD.encode(algorithm.digest(&input_2(&identities, &info.features, &forms)));
+fn announce_xep_0390(info: &DiscoInfo) -> DerivedStreamFeature {
+    let (identities, forms) = hashed_parts(info);
+    let algorithm = CapsAlgorithm::Sha256;
+    let hash = BASE64_STANDARD.encode(algorithm.digest(&xep_0390_input(&identities, &info.features, &forms)));
     let mut element = Vec::new();
     let mut w = Writer::new(&mut element);
     w.start_ns("c", Ns::Caps2);
     w.start_ns("hash", Ns::Hashes2).attr("algo", algorithm.name()).text(&hash).end();
     w.end();
-    Announced { element, node: format!("{}#{}.{hash}", Ns::Caps2.as_str(), algorithm.name()) }
+    DerivedStreamFeature { element, node: format!("{}#{}.{hash}", Ns::Caps2.as_str(), algorithm.name()) }
 }
 
 #[cfg(test)]

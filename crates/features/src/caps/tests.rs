@@ -2,14 +2,14 @@
 
 use super::*;
 use std::fmt::Write as _;
-use testkit::{Client, Engine};
-use throng_core::clients::{FeatureSet, GRUDGE, MOST};
-use throng_core::questions::PATIENCE;
+use testkit::{NodeClient, TestNode};
+use throng_core::caps_cache::{FeatureSet, MAX_ENTRIES, RETRY_AFTER_SECONDS};
+use throng_core::server_iq::TIMEOUT_SECONDS;
 
-fn engine() -> Engine {
-    let engine = Engine::new(&[&crate::disco::FEATURE, &FEATURE, &crate::rfc6121::presence::FEATURE]);
+fn engine() -> TestNode {
+    let engine = TestNode::new(&[&crate::disco::FEATURE, &FEATURE, &crate::rfc6121::presence::FEATURE]);
     for user in ["juliet", "romeo", "nurse", "mallory"] {
-        engine.user(user);
+        engine.create_user(user);
     }
     engine
 }
@@ -23,42 +23,42 @@ const PSI: &str = "<identity category='client' type='pc' name='Psi'/>\
     <feature var='http://jabber.org/protocol/caps'/><feature var='http://jabber.org/protocol/disco#info'/>\
     <feature var='urn:xmpp:ping'/>";
 
-fn psi() -> ([Identity<'static>; 1], [&'static str; 3]) {
+fn psi() -> ([HashedIdentity<'static>; 1], [&'static str; 3]) {
     (
-        [Identity { category: "client", kind: "pc", lang: "", name: "Psi" }],
+        [HashedIdentity { category: "client", kind: "pc", lang: "", name: "Psi" }],
         ["http://jabber.org/protocol/caps", "http://jabber.org/protocol/disco#info", "urn:xmpp:ping"],
     )
 }
-fn ver_of(identities: &[Identity<'_>], features: &[&str], forms: &[Form<'_>]) -> String {
-    base64(Algorithm::Sha1.digest(&input_1(identities, features, forms)))
+fn ver_of(identities: &[HashedIdentity<'_>], features: &[&str], forms: &[HashedForm<'_>]) -> String {
+    base64(CapsAlgorithm::Sha1.digest(&xep_0115_input(identities, features, forms)))
 }
 fn psi_ver() -> String {
     let (identities, features) = psi();
     ver_of(&identities, &features, &[])
 }
-fn psi_hash(algorithm: Algorithm) -> String {
+fn psi_hash(algorithm: CapsAlgorithm) -> String {
     let (identities, features) = psi();
-    base64(algorithm.digest(&input_2(&identities, &features, &[])))
+    base64(algorithm.digest(&xep_0390_input(&identities, &features, &[])))
 }
-fn one(ver: &str) -> String {
+fn xep_0115_element(ver: &str) -> String {
     format!(
         "<presence><c xmlns='http://jabber.org/protocol/caps' hash='sha-1' node='http://psi-im.org' ver='{ver}'/></presence>"
     )
 }
-fn two(hashes: &str) -> String {
+fn xep_0390_element(hashes: &str) -> String {
     format!("<presence><c xmlns='urn:xmpp:caps'>{hashes}</c></presence>")
 }
 fn hash(algo: &str, text: &str) -> String {
     format!("<hash xmlns='urn:xmpp:hashes:2' algo='{algo}'>{text}</hash>")
 }
 /// Id and node of the questions among what a client received; what else came is dropped.
-fn questions(client: &Client) -> Vec<(String, Option<String>)> {
+fn disco_queries(client: &NodeClient) -> Vec<(String, Option<String>)> {
     client
         .recv()
         .iter()
         .filter(|stanza| stanza.starts_with("<iq type='get'"))
         .map(|stanza| {
-            let tree = throng_core::frame::tree(stanza.as_bytes()).unwrap();
+            let tree = throng_core::shared_stanza::tree(stanza.as_bytes()).unwrap();
             let query = tree.root().child("query", Ns::DiscoInfo).unwrap();
             assert_eq!(tree.root().attr("from").as_deref(), Some("example.com"));
             assert_eq!(tree.root().attr("to").as_deref(), Some(client.full()));
@@ -67,24 +67,24 @@ fn questions(client: &Client) -> Vec<(String, Option<String>)> {
         .collect()
 }
 #[track_caller]
-fn question(client: &Client) -> String {
-    let mut all = questions(client);
+fn disco_query(client: &NodeClient) -> String {
+    let mut all = disco_queries(client);
     assert_eq!(all.len(), 1, "one question to {}", client.full());
     all.remove(0).0
 }
-fn answer(client: &Client, id: &str, info: &str) {
+fn answer(client: &NodeClient, id: &str, info: &str) {
     client.send(&format!(
         "<iq to='example.com' type='result' id='{id}'><query xmlns='http://jabber.org/protocol/disco#info'>{info}</query></iq>"
     ));
 }
-fn features(engine: &Engine, client: &Client) -> Option<std::sync::Arc<FeatureSet>> {
-    engine.node.clients.features(&client.session)
+fn features(engine: &TestNode, client: &NodeClient) -> Option<std::sync::Arc<FeatureSet>> {
+    engine.node.caps_cache.features(&client.session)
 }
 /// Announces, answers with `info`, and tells whether it was believed.
-fn believed(engine: &Engine, announced: &str, info: &str) -> bool {
+fn is_accepted(engine: &TestNode, announced: &str, info: &str) -> bool {
     let mallory = engine.connect("mallory", "x");
     mallory.send(announced);
-    for (id, _) in questions(&mallory) {
+    for (id, _) in disco_queries(&mallory) {
         answer(&mallory, &id, info);
     }
     let believed = features(engine, &mallory).is_some();
@@ -97,10 +97,10 @@ fn section_6_3_the_stream_features_name_nodes_that_disco_answers() {
     let engine = engine();
     let host = engine.node.host("example.com").unwrap();
     let stream = String::from_utf8(host.stream_features.clone()).unwrap();
-    let (identities, forms) = parts(&host.disco_server);
+    let (identities, forms) = hashed_parts(&host.disco_server);
     let ver = ver_of(&identities, &host.disco_server.features, &forms);
-    let input = input_2(&identities, &host.disco_server.features, &forms);
-    let hash = base64(Algorithm::Sha256.digest(&input));
+    let input = xep_0390_input(&identities, &host.disco_server.features, &forms);
+    let hash = base64(CapsAlgorithm::Sha256.digest(&input));
     assert_eq!(
         stream,
         format!(
@@ -110,7 +110,7 @@ fn section_6_3_the_stream_features_name_nodes_that_disco_answers() {
     );
     let juliet = engine.connect("juliet", "balcony");
     for node in [format!("{NODE}#{ver}"), format!("urn:xmpp:caps#sha-256.{hash}")] {
-        let answer = juliet.ask(&format!(
+        let answer = juliet.request(&format!(
             "<iq to='example.com' id='1' type='get'>\
              <query xmlns='http://jabber.org/protocol/disco#info' node='{node}'/></iq>"
         ));
@@ -119,15 +119,15 @@ fn section_6_3_the_stream_features_name_nodes_that_disco_answers() {
 }
 
 #[test]
-fn one_client_is_asked_for_all_with_the_same_hash() {
+fn one_client_is_queried_for_all_with_the_same_hash() {
     let engine = engine();
     let juliet = engine.connect("juliet", "balcony");
     let romeo = engine.connect("romeo", "orchard");
-    juliet.send(&one(&psi_ver()));
-    let asked = questions(&juliet);
+    juliet.send(&xep_0115_element(&psi_ver()));
+    let asked = disco_queries(&juliet);
     assert_eq!(asked[0].1, Some(format!("http://psi-im.org#{}", psi_ver())));
-    romeo.send(&one(&psi_ver()));
-    assert!(questions(&romeo).is_empty(), "the other one is being asked");
+    romeo.send(&xep_0115_element(&psi_ver()));
+    assert!(disco_queries(&romeo).is_empty(), "the other one is being asked");
     assert!(features(&engine, &romeo).is_none());
     answer(&juliet, &asked[0].0, PSI);
     let (first, second) = (features(&engine, &juliet).unwrap(), features(&engine, &romeo).unwrap());
@@ -135,44 +135,46 @@ fn one_client_is_asked_for_all_with_the_same_hash() {
     assert!(first.has("urn:xmpp:ping") && !first.has("urn:xmpp:pin") && first.features().count() == 3);
     assert_eq!(first.identities().collect::<Vec<_>>(), [("client", "pc")]);
     let nurse = engine.connect("nurse", "hall");
-    nurse.send(&one(&psi_ver()));
-    assert!(questions(&nurse).is_empty() && features(&engine, &nurse).is_some());
-    assert!(engine.node.questions.is_empty());
+    nurse.send(&xep_0115_element(&psi_ver()));
+    assert!(disco_queries(&nurse).is_empty() && features(&engine, &nurse).is_some());
+    assert!(engine.node.pending_iqs.is_empty());
 }
 
 #[test]
-fn what_was_learnt_stays_when_all_are_gone_and_presence_without_a_hash_changes_nothing() {
+fn verified_features_stay_when_all_clients_are_gone_and_presence_without_a_hash_changes_nothing() {
     let engine = engine();
     let juliet = engine.connect("juliet", "balcony");
-    juliet.send(&one(&psi_ver()));
-    answer(&juliet, &question(&juliet), PSI);
+    juliet.send(&xep_0115_element(&psi_ver()));
+    answer(&juliet, &disco_query(&juliet), PSI);
     juliet.send("<presence><show>away</show></presence>");
     assert!(features(&engine, &juliet).is_some());
     juliet.close();
     assert!(features(&engine, &juliet).is_none());
     let again = engine.connect("juliet", "balcony");
     assert!(features(&engine, &again).is_none());
-    again.send(&one(&psi_ver()));
-    assert!(questions(&again).is_empty() && features(&engine, &again).is_some());
+    again.send(&xep_0115_element(&psi_ver()));
+    assert!(disco_queries(&again).is_empty() && features(&engine, &again).is_some());
 }
 
 #[test]
 fn xep_0390_counts_before_xep_0115_and_the_stronger_hash_before_the_weaker() {
     let engine = engine();
     let juliet = engine.connect("juliet", "balcony");
-    let both = two(&(hash("sha-256", &psi_hash(Algorithm::Sha256))
-        + &hash("sha-512", &psi_hash(Algorithm::Sha512))
-        + &hash("sha3-256", "AAAA")));
-    let both = both.replace("</presence>", &one(&psi_ver()).replace("<presence>", ""));
+    let both = xep_0390_element(
+        &(hash("sha-256", &psi_hash(CapsAlgorithm::Sha256))
+            + &hash("sha-512", &psi_hash(CapsAlgorithm::Sha512))
+            + &hash("sha3-256", "AAAA")),
+    );
+    let both = both.replace("</presence>", &xep_0115_element(&psi_ver()).replace("<presence>", ""));
     juliet.send(&both);
-    let asked = questions(&juliet);
-    assert_eq!(asked[0].1, Some(format!("urn:xmpp:caps#sha-512.{}", psi_hash(Algorithm::Sha512))));
+    let asked = disco_queries(&juliet);
+    assert_eq!(asked[0].1, Some(format!("urn:xmpp:caps#sha-512.{}", psi_hash(CapsAlgorithm::Sha512))));
     answer(&juliet, &asked[0].0, PSI);
     assert!(features(&engine, &juliet).unwrap().has("urn:xmpp:ping"));
 }
 
 #[test]
-fn xep_0390_section_4_5_examples() {
+fn xep_0390_section_4_5_example_hashes_match() {
     let engine = engine();
     let bombus = "<identity category='client' name='BombusMod' type='mobile'/><feature var='http://jabber.org/protocol/si'/>\
         <feature var='http://jabber.org/protocol/bytestreams'/><feature var='http://jabber.org/protocol/chatstates'/>\
@@ -182,9 +184,9 @@ fn xep_0390_section_4_5_examples() {
         <feature var='jabber:x:oob'/><feature var='http://jabber.org/protocol/ibb'/>\
         <feature var='http://jabber.org/protocol/si/profile/file-transfer'/><feature var='urn:xmpp:receipts'/>\
         <feature var='jabber:iq:roster'/><feature var='jabber:iq:last'/>";
-    assert!(believed(
+    assert!(is_accepted(
         &engine,
-        &two(&hash("sha-256", "kzBZbkqJ3ADrj7v08reD1qcWUwNGHaidNUgD7nHpiw8=")),
+        &xep_0390_element(&hash("sha-256", "kzBZbkqJ3ADrj7v08reD1qcWUwNGHaidNUgD7nHpiw8=")),
         bombus
     ));
     let mut tkabber = String::from(
@@ -198,9 +200,9 @@ fn xep_0390_section_4_5_examples() {
         <value>urn:xmpp:dataforms:softwareinfo</value></field><field var='software'><value>Tkabber</value></field>\
         <field var='software_version'><value>0.11.1-svn-20111216-mod (Tcl/Tk 8.6b2)</value></field>\
         <field var='os'><value>Windows</value></field><field var='os_version'><value>XP</value></field></x>";
-    assert!(believed(
+    assert!(is_accepted(
         &engine,
-        &two(&hash("sha-256", "u79ZroNJbdSWhdSp311mddz44oHHPsEBntQ5b1jqBSY=")),
+        &xep_0390_element(&hash("sha-256", "u79ZroNJbdSWhdSp311mddz44oHHPsEBntQ5b1jqBSY=")),
         &tkabber
     ));
 }
@@ -222,27 +224,27 @@ const TKABBER: &str = "games:board http://jabber.org/protocol/activity http://ja
 fn section_5_6_hashes_may_come_before_presence() {
     let engine = engine();
     let juliet = engine.connect("juliet", "balcony");
-    let c = two(&hash("sha-256", &psi_hash(Algorithm::Sha256))).replace("presence>", "iq>");
+    let c = xep_0390_element(&hash("sha-256", &psi_hash(CapsAlgorithm::Sha256))).replace("presence>", "iq>");
     juliet.send(&c.replacen("<iq>", "<iq to='example.com' type='set' id='grat1'>", 1));
-    let id = question(&juliet);
+    let id = disco_query(&juliet);
     answer(&juliet, &id, PSI);
     assert!(features(&engine, &juliet).is_some());
 }
 
 #[test]
-fn a_liar_is_found_out_and_the_next_one_is_asked() {
+fn a_reply_with_another_hash_is_rejected_and_the_next_client_is_queried() {
     let engine = engine();
     let mallory = engine.connect("mallory", "x");
     let juliet = engine.connect("juliet", "balcony");
-    mallory.send(&one(&psi_ver()));
-    juliet.send(&one(&psi_ver()).replace("psi-im.org", "other.example"));
-    answer(&mallory, &question(&mallory), &PSI.replace("urn:xmpp:ping", "urn:evil"));
+    mallory.send(&xep_0115_element(&psi_ver()));
+    juliet.send(&xep_0115_element(&psi_ver()).replace("psi-im.org", "other.example"));
+    answer(&mallory, &disco_query(&mallory), &PSI.replace("urn:xmpp:ping", "urn:evil"));
     assert!(features(&engine, &mallory).is_none());
-    let asked = questions(&juliet);
+    let asked = disco_queries(&juliet);
     assert_eq!(asked[0].1, None, "the node of the first one means nothing to the next");
     // The liar may announce it as often as it likes.
-    mallory.send(&one(&psi_ver()));
-    assert!(questions(&mallory).is_empty());
+    mallory.send(&xep_0115_element(&psi_ver()));
+    assert!(disco_queries(&mallory).is_empty());
     answer(&juliet, &asked[0].0, PSI);
     assert!(features(&engine, &juliet).unwrap().has("urn:xmpp:ping"));
     assert!(
@@ -252,38 +254,38 @@ fn a_liar_is_found_out_and_the_next_one_is_asked() {
 }
 
 #[test]
-fn silence_refusals_and_ends_of_sessions_pass_the_question_on() {
+fn timeouts_errors_and_closed_sessions_move_the_query_to_the_next_client() {
     let engine = engine();
     let clients = ["mallory", "romeo", "nurse", "juliet"].map(|user| engine.connect(user, "x"));
     for client in &clients {
-        client.send(&one(&psi_ver()));
+        client.send(&xep_0115_element(&psi_ver()));
     }
     let [silent, refusing, leaving, juliet] = &clients;
-    question(silent);
-    engine.advance(PATIENCE);
-    let id = question(refusing);
+    disco_query(silent);
+    engine.advance(TIMEOUT_SECONDS);
+    let id = disco_query(refusing);
     refusing.send(&format!(
         "<iq to='example.com' type='error' id='{id}'><error type='cancel'>\
          <service-unavailable xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></iq>"
     ));
-    question(leaving);
+    disco_query(leaving);
     leaving.close();
     engine.advance(1);
-    answer(juliet, &question(juliet), PSI);
+    answer(juliet, &disco_query(juliet), PSI);
     assert!(features(&engine, silent).is_some() && features(&engine, juliet).is_some());
 }
 
 #[test]
-fn who_failed_is_asked_again_only_after_a_while() {
+fn a_failed_client_is_queried_again_only_after_a_delay() {
     let engine = engine();
     let mallory = engine.connect("mallory", "x");
-    mallory.send(&one(&psi_ver()));
-    answer(&mallory, &question(&mallory), "");
-    mallory.send(&one(&psi_ver()));
-    assert!(questions(&mallory).is_empty());
-    engine.advance(GRUDGE);
-    mallory.send(&one(&psi_ver()));
-    answer(&mallory, &question(&mallory), PSI);
+    mallory.send(&xep_0115_element(&psi_ver()));
+    answer(&mallory, &disco_query(&mallory), "");
+    mallory.send(&xep_0115_element(&psi_ver()));
+    assert!(disco_queries(&mallory).is_empty());
+    engine.advance(RETRY_AFTER_SECONDS);
+    mallory.send(&xep_0115_element(&psi_ver()));
+    answer(&mallory, &disco_query(&mallory), PSI);
     assert!(features(&engine, &mallory).is_some());
 }
 
@@ -292,9 +294,9 @@ fn replies_to_no_question_of_others_and_twice_change_nothing() {
     let engine = engine();
     let (juliet, mallory) = (engine.connect("juliet", "balcony"), engine.connect("mallory", "x"));
     answer(&mallory, "1", PSI);
-    juliet.send(&one(&psi_ver()));
-    mallory.send(&one(&psi_ver()));
-    let id = question(&juliet);
+    juliet.send(&xep_0115_element(&psi_ver()));
+    mallory.send(&xep_0115_element(&psi_ver()));
+    let id = disco_query(&juliet);
     mallory.recv();
     answer(&mallory, &id, &PSI.replace("ping", "pong"));
     answer(&mallory, &id, PSI);
@@ -308,7 +310,7 @@ fn replies_to_no_question_of_others_and_twice_change_nothing() {
 }
 
 #[test]
-fn announcements_that_stand_for_nothing_are_not_asked_about() {
+fn unusable_announcements_cause_no_query() {
     let engine = engine();
     let mallory = engine.connect("mallory", "x");
     let c =
@@ -326,37 +328,40 @@ fn announcements_that_stand_for_nothing_are_not_asked_about() {
             "<presence >",
             1,
         ),
-        two(&hash("sha-1", &psi_ver())),
-        two(&hash("sha-256", &psi_ver())),
-        two(""),
-        two(&hash("sha-256", &"A".repeat(500))),
-        two(&format!("<x xmlns='u:v'>{}</x>", hash("sha-256", &psi_hash(Algorithm::Sha256)))),
+        xep_0390_element(&hash("sha-1", &psi_ver())),
+        xep_0390_element(&hash("sha-256", &psi_ver())),
+        xep_0390_element(""),
+        xep_0390_element(&hash("sha-256", &"A".repeat(500))),
+        xep_0390_element(&format!(
+            "<x xmlns='u:v'>{}</x>",
+            hash("sha-256", &psi_hash(CapsAlgorithm::Sha256))
+        )),
     ] {
         mallory.send(&announced);
-        assert!(questions(&mallory).is_empty(), "{:.120}", announced);
+        assert!(disco_queries(&mallory).is_empty(), "{:.120}", announced);
     }
-    assert_eq!(engine.node.clients.size(), (0, 0));
+    assert_eq!(engine.node.caps_cache.usage(), (0, 0));
 }
 
 #[test]
-fn answers_that_could_be_cut_in_two_ways_are_not_believed() {
+fn ambiguous_replies_are_rejected() {
     let engine = engine();
     // Each has the hash that it announces, and yet is not what an honest client would say.
-    let check = |identities: &[Identity<'_>], list: &[&str], forms: &[Form<'_>], info: &str| {
-        believed(&engine, &one(&ver_of(identities, list, forms)), info)
+    let check = |identities: &[HashedIdentity<'_>], list: &[&str], forms: &[HashedForm<'_>], info: &str| {
+        is_accepted(&engine, &xep_0115_element(&ver_of(identities, list, forms)), info)
     };
     let (identities, all) = psi();
     assert!(check(&identities, &all, &[], PSI), "the honest one");
     let text = |list: &[&str]| list.iter().map(|f| format!("<feature var='{f}'/>")).collect::<String>();
     let identity = "<identity category='client' type='pc' name='Other'/>";
-    let other = [Identity { name: "Other", ..identities[0] }];
+    let other = [HashedIdentity { name: "Other", ..identities[0] }];
     // Features hidden in the name of an identity, or in one another.
-    let name = Identity { name: "Other<http://jabber.org/protocol/caps", ..identities[0] };
+    let name = HashedIdentity { name: "Other<http://jabber.org/protocol/caps", ..identities[0] };
     let hidden = "<identity category='client' type='pc' name='Other&lt;http://jabber.org/protocol/caps'/>";
     assert!(!check(&[name], &all[1..], &[], &format!("{hidden}{}", text(&all[1..]))));
     assert!(!check(&other, &["a<b"], &[], &format!("{identity}<feature var='a&lt;b'/>")));
     // Features passed off as identities, and the other way round.
-    let web = Identity { category: "http:", kind: "", lang: "jabber.org", name: "protocol/caps" };
+    let web = HashedIdentity { category: "http:", kind: "", lang: "jabber.org", name: "protocol/caps" };
     let hidden = "<identity category='http:' type='' xml:lang='jabber.org' name='protocol/caps'/>";
     assert!(!check(&[other[0], web], &["u:x"], &[], &format!("{identity}{hidden}{}", text(&["u:x"]))));
     assert!(!check(&[], &["client/pc//Other", "u:x"], &[], &text(&["client/pc//Other", "u:x"])));
@@ -367,8 +372,10 @@ fn answers_that_could_be_cut_in_two_ways_are_not_believed() {
         &format!("{identity}{}", text(&["client/pc/de/Other"]))
     ));
     // Features hidden in a form.
-    let form =
-        |form_type: &'static str, var: &'static str| Form { form_type, fields: vec![(var, vec!["urn:z"])] };
+    let form = |form_type: &'static str, var: &'static str| HashedForm {
+        form_type,
+        fields: vec![(var, vec!["urn:z"])],
+    };
     let x = |form_type: &str, var: &str| {
         format!(
             "<x xmlns='jabber:x:data' type='result'><field var='FORM_TYPE' type='hidden'><value>{form_type}</value></field>\
@@ -404,12 +411,12 @@ fn answers_that_could_be_cut_in_two_ways_are_not_believed() {
 fn forms_of_unknown_meaning_are_overlooked_by_one_and_refused_by_the_other() {
     let engine = engine();
     let untyped = "<x xmlns='jabber:x:data' type='result'><field var='os'><value>x</value></field></x>";
-    assert!(believed(&engine, &one(&psi_ver()), &format!("{PSI}{untyped}")));
+    assert!(is_accepted(&engine, &xep_0115_element(&psi_ver()), &format!("{PSI}{untyped}")));
     let engine = self::engine();
-    let two = two(&hash("sha-256", &psi_hash(Algorithm::Sha256)));
-    assert!(!believed(&engine, &two, &format!("{PSI}{untyped}")));
-    assert!(!believed(&engine, &two, &format!("{PSI}<other xmlns='u:v'/>")));
-    assert!(believed(&engine, &two, PSI));
+    let two = xep_0390_element(&hash("sha-256", &psi_hash(CapsAlgorithm::Sha256)));
+    assert!(!is_accepted(&engine, &two, &format!("{PSI}{untyped}")));
+    assert!(!is_accepted(&engine, &two, &format!("{PSI}<other xmlns='u:v'/>")));
+    assert!(is_accepted(&engine, &two, PSI));
 }
 
 #[test]
@@ -422,8 +429,8 @@ fn oversized_answers_are_not_looked_into() {
     for var in &list {
         let _ = write!(info, "<feature var='{var}'/>");
     }
-    assert!(!believed(&engine, &one(&ver_of(&identities, &list, &[])), &info));
-    assert_eq!(engine.node.clients.size().1, 0);
+    assert!(!is_accepted(&engine, &xep_0115_element(&ver_of(&identities, &list, &[])), &info));
+    assert_eq!(engine.node.caps_cache.usage().1, 0);
 }
 
 #[test]
@@ -432,8 +439,8 @@ fn a_language_from_further_out_counts_too() {
     let (mut identities, all) = psi();
     identities[0].lang = "de";
     let juliet = engine.connect("juliet", "balcony");
-    juliet.send(&one(&ver_of(&identities, &all, &[])));
-    let id = question(&juliet);
+    juliet.send(&xep_0115_element(&ver_of(&identities, &all, &[])));
+    let id = disco_query(&juliet);
     juliet.send(&format!(
         "<iq to='example.com' type='result' id='{id}' xml:lang='de'>\
          <query xmlns='http://jabber.org/protocol/disco#info'>{PSI}</query></iq>"
@@ -442,25 +449,25 @@ fn a_language_from_further_out_counts_too() {
 }
 
 #[test]
-fn a_flood_of_hashes_is_bounded_and_drops_nothing_that_is_proven() {
+fn a_flood_of_hashes_is_bounded_and_evicts_no_verified_entry() {
     let engine = engine();
     let juliet = engine.connect("juliet", "balcony");
-    juliet.send(&one(&psi_ver()));
-    answer(&juliet, &question(&juliet), PSI);
+    juliet.send(&xep_0115_element(&psi_ver()));
+    answer(&juliet, &disco_query(&juliet), PSI);
     let mallory = engine.connect("mallory", "x");
     let mut asked = 0;
-    for i in 0..MOST + 100 {
-        let ver = base64(Algorithm::Sha1.digest(&i.to_be_bytes()));
-        mallory.send(&one(&ver));
-        asked += questions(&mallory).len();
+    for i in 0..MAX_ENTRIES + 100 {
+        let ver = base64(CapsAlgorithm::Sha1.digest(&i.to_be_bytes()));
+        mallory.send(&xep_0115_element(&ver));
+        asked += disco_queries(&mallory).len();
     }
-    assert!(asked <= throng_core::questions::MOST_PER_SESSION, "{asked} questions to one client");
-    assert!(engine.node.clients.size().0 <= 3, "{:?}", engine.node.clients.size());
+    assert!(asked <= throng_core::server_iq::MAX_PENDING_PER_SESSION, "{asked} questions to one client");
+    assert!(engine.node.caps_cache.usage().0 <= 3, "{:?}", engine.node.caps_cache.usage());
     assert!(features(&engine, &juliet).is_some());
     mallory.close();
-    engine.advance(PATIENCE);
-    assert!(engine.node.questions.is_empty());
-    assert_eq!(engine.node.clients.size().0, 1, "what nobody has and nobody knows is gone");
+    engine.advance(TIMEOUT_SECONDS);
+    assert!(engine.node.pending_iqs.is_empty());
+    assert_eq!(engine.node.caps_cache.usage().0, 1, "what nobody has and nobody knows is gone");
 }
 
 #[test]
@@ -468,7 +475,7 @@ fn sessions_without_an_announcement_and_directed_presence_have_no_entry() {
     let engine = engine();
     let juliet = engine.connect("juliet", "balcony");
     juliet.send("<presence/>");
-    juliet.send(&one(&psi_ver()).replacen("<presence>", "<presence to='romeo@example.com'>", 1));
-    assert!(questions(&juliet).is_empty());
-    assert_eq!(engine.node.clients.size(), (0, 0));
+    juliet.send(&xep_0115_element(&psi_ver()).replacen("<presence>", "<presence to='romeo@example.com'>", 1));
+    assert!(disco_queries(&juliet).is_empty());
+    assert_eq!(engine.node.caps_cache.usage(), (0, 0));
 }

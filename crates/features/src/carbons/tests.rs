@@ -1,34 +1,34 @@
 //! The examples of XEP-0280, the table of section 6.1, and what forged or lost copies do.
 use super::*;
-use testkit::{Client, Engine, assert_same};
+use testkit::{NodeClient, TestNode, assert_same};
 
 const TO_JULIET: &str = "juliet@example.com/balcony";
 
-fn engine() -> Engine {
-    let engine = Engine::new(&[&FEATURE]);
+fn engine() -> TestNode {
+    let engine = TestNode::new(&[&FEATURE]);
     for name in ["romeo@example.net", "juliet", "tybalt"] {
-        engine.user(name);
+        engine.create_user(name);
     }
     engine
 }
 /// A client whose presence has this priority; none: not available.
-fn client(engine: &Engine, name: &str, resource: &str, priority: Option<i8>) -> Client {
+fn client(engine: &TestNode, name: &str, resource: &str, priority: Option<i8>) -> NodeClient {
     let client = engine.connect(name, resource);
     client.session.with(|state| {
-        state.presence = priority.and_then(|_| Frame::read(b"<presence/>"));
+        state.presence = priority.and_then(|_| SharedStanza::parse(b"<presence/>"));
         client.session.set_priority(priority.unwrap_or_default());
     });
     client
 }
-fn enable(client: &Client) {
-    let result = client.ask("<iq id='enable1' type='set'><enable xmlns='urn:xmpp:carbons:2'/></iq>");
+fn enable(client: &NodeClient) {
+    let result = client.request("<iq id='enable1' type='set'><enable xmlns='urn:xmpp:carbons:2'/></iq>");
     assert_same(&result, &[format!("<iq id='enable1' to='{}' type='result'/>", client.full())]);
 }
-fn disable(client: &Client) {
-    let result = client.ask("<iq id='disable1' type='set'><disable xmlns='urn:xmpp:carbons:2'/></iq>");
+fn disable(client: &NodeClient) {
+    let result = client.request("<iq id='disable1' type='set'><disable xmlns='urn:xmpp:carbons:2'/></iq>");
     assert_same(&result, &[format!("<iq id='disable1' to='{}' type='result'/>", client.full())]);
 }
-fn copy_of(way: &str, client: &Client, ty: &str, original: &str) -> String {
+fn copy_of(way: &str, client: &NodeClient, ty: &str, original: &str) -> String {
     format!(
         "<message from='{}' to='{}'{ty}><{way} xmlns='urn:xmpp:carbons:2'><forwarded xmlns='urn:xmpp:forward:0'>\
          {}</forwarded></{way}></message>",
@@ -57,7 +57,7 @@ fn section_7_other_resources_get_what_one_received() {
 }
 
 #[test]
-fn section_7_who_takes_a_message_to_the_account_gets_no_copy_of_it() {
+fn section_7_a_resource_that_receives_the_original_gets_no_copy() {
     let engine = engine();
     let juliet = client(&engine, "juliet", "balcony", Some(0));
     let all = [("a", Some(0)), ("b", Some(5)), ("c", Some(-1)), ("d", None)];
@@ -104,9 +104,12 @@ fn a_copy_to_many_is_one_frame() {
         ["a", "b", "c"].iter().map(|r| client(&engine, "romeo@example.net", r, Some(0))).collect();
     romeos.iter().for_each(enable);
     romeos[0].send("<message to='nobody@example.org' type='chat'><body>x</body></message>");
-    let take = |client: &Client| {
-        let mut batch = throng_core::session::Batch::new();
-        client.session.link.take(&mut std::task::Context::from_waker(std::task::Waker::noop()), &mut batch);
+    let take = |client: &NodeClient| {
+        let mut batch = throng_core::session::QueuedBatch::new();
+        client
+            .session
+            .outbox
+            .dequeue_all(&mut std::task::Context::from_waker(std::task::Waker::noop()), &mut batch);
         batch[0].frame.bytes().as_ptr()
     };
     assert_eq!(take(&romeos[1]), take(&romeos[2]));
@@ -115,18 +118,20 @@ fn a_copy_to_many_is_one_frame() {
 /// Whether a message with these children is copied on each side: (sent, received).
 fn copied(ty: &str, children: &str, room: &str) -> (bool, bool) {
     let frame = |from: &str, to: &str| {
-        Frame::read(format!("<message from='{from}' to='{to}' type='{ty}'>{children}</message>").as_bytes())
-            .unwrap()
+        SharedStanza::parse(
+            format!("<message from='{from}' to='{to}' type='{ty}'>{children}</message>").as_bytes(),
+        )
+        .unwrap()
     };
     let full = room.contains('/');
     (
-        eligible(&frame("romeo@example.net/a", room), Way::Sent, full),
-        eligible(&frame(room, "romeo@example.net"), Way::Received, full),
+        eligible(&frame("romeo@example.net/a", room), CarbonDirection::Sent, full),
+        eligible(&frame(room, "romeo@example.net"), CarbonDirection::Received, full),
     )
 }
 
 #[test]
-fn section_6_1_which_messages() {
+fn section_6_1_eligible_messages_are_copied() {
     const BODY: &str = "<body>x</body>";
     const STATE: &str = "<composing xmlns='http://jabber.org/protocol/chatstates'/>";
     const RECEIPT: &str = "<received xmlns='urn:xmpp:receipts' id='1'/>";
@@ -239,7 +244,7 @@ fn section_11_forged_copies_are_refused_and_nobody_sees_them() {
     for sender in [&tybalt, &home] {
         for (way, to) in [("received", "romeo@example.net"), ("sent", "romeo@example.net/garden")] {
             let inside = forged(way);
-            let got = sender.ask(&format!("<message to='{to}' type='chat' id='1'>{inside}</message>"));
+            let got = sender.request(&format!("<message to='{to}' type='chat' id='1'>{inside}</message>"));
             assert_same(
                 &got,
                 &[format!(
@@ -263,7 +268,7 @@ fn section_11_forged_copies_are_refused_and_nobody_sees_them() {
 }
 
 #[test]
-fn section_10_1_and_the_account_knows_whether_anybody_wants_copies() {
+fn section_10_1_the_account_flag_follows_enable_and_disable() {
     let engine = engine();
     let [a, b] = ["a", "b"].map(|r| client(&engine, "romeo@example.net", r, Some(0)));
     let wanted = || a.session.account.flags.has(flags::ACCOUNT_CARBONS);
@@ -282,12 +287,12 @@ fn section_10_1_and_the_account_knows_whether_anybody_wants_copies() {
     b.close();
     assert!(!wanted(), "who wanted them is gone");
     let refused =
-        a.ask("<iq id='1' to='juliet@example.com' type='set'><enable xmlns='urn:xmpp:carbons:2'/></iq>");
+        a.request("<iq id='1' to='juliet@example.com' type='set'><enable xmlns='urn:xmpp:carbons:2'/></iq>");
     assert!(refused[0].contains("<not-allowed"), "{refused:?}");
 }
 
 #[test]
-fn section_10_3_a_copy_that_cannot_be_delivered_bothers_nobody() {
+fn section_10_3_an_undeliverable_copy_is_dropped_silently() {
     let engine = engine();
     let juliet = client(&engine, "juliet", "balcony", Some(0));
     let a = client(&engine, "romeo@example.net", "a", Some(0));
@@ -325,7 +330,7 @@ fn what_nobody_took_is_copied_on_the_sender_s_side_only() {
     let [a, b] = ["a", "b"].map(|r| client(&engine, "romeo@example.net", r, Some(0)));
     let juliet = client(&engine, "juliet", "balcony", Some(-1));
     [&b, &juliet].into_iter().for_each(enable);
-    let got = a.ask("<message to='juliet@example.com' type='chat'><body>x</body></message>");
+    let got = a.request("<message to='juliet@example.com' type='chat'><body>x</body></message>");
     assert!(got.len() == 1 && got[0].contains("<service-unavailable"), "{got:?}");
     // The message, and the error that answers it.
     let copies = b.recv();
@@ -337,14 +342,14 @@ fn what_nobody_took_is_copied_on_the_sender_s_side_only() {
 }
 
 #[test]
-fn bind_2_enables_along_the_way() {
+fn bind_2_enables_carbons_inline() {
     let engine = engine();
     let romeo = client(&engine, "romeo@example.net", "a", Some(0));
     let host = romeo.session.account.host.clone();
-    let handler = host.elements.inline(Ns::Carbons2, "enable").unwrap();
+    let handler = host.elements.bind2_inline(Ns::Carbons2, "enable").unwrap();
     let mut answer = Vec::new();
     let bytes = b"<enable xmlns='urn:xmpp:carbons:2'/>";
-    handler(&mut InlineCtx { node: &engine.node, session: &romeo.session, bytes, answer: &mut answer });
+    handler(&mut Bind2InlineCtx { node: &engine.node, session: &romeo.session, bytes, answer: &mut answer });
     assert!(romeo.session.flags.has(flags::CARBONS) && answer.is_empty());
     assert!(romeo.session.account.flags.has(flags::ACCOUNT_CARBONS));
 }

@@ -3,11 +3,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Wake, Waker};
 
 use super::*;
-use testkit::{Client, Engine};
-use throng_core::session::Batch;
+use testkit::{NodeClient, TestNode};
+use throng_core::session::QueuedBatch;
 
-const ALL: Rules = Rules { presence: true, notifications: true, events: true };
-const NONE: Rules = Rules { presence: false, notifications: false, events: false };
+const ALL: CsiRules = CsiRules { presence: true, notifications: true, events: true };
+const NONE: CsiRules = CsiRules { presence: false, notifications: false, events: false };
 
 const STATE: &str = "<composing xmlns='http://jabber.org/protocol/chatstates'/>";
 const RECEIPT: &str = "<received xmlns='urn:xmpp:receipts' id='1'/>";
@@ -22,7 +22,7 @@ fn copy(way: &str, inside: &str) -> String {
 }
 
 #[test]
-fn what_matters_and_what_can_wait() {
+fn urgent_stanzas_are_sent_and_others_wait() {
     let chat = |inside: &str| format!("<message type='chat'>{inside}</message>");
     let room = |inside: &str| format!("<message type='groupchat'>{inside}</message>");
     let table: &[(&str, bool)] = &[
@@ -84,44 +84,44 @@ fn what_matters_and_what_can_wait() {
         ("<iq type='result' id='1'/>", false),
     ];
     for (text, expect) in table {
-        let frame = Frame::read(text.as_bytes()).unwrap();
+        let frame = SharedStanza::parse(text.as_bytes()).unwrap();
         assert_eq!(can_wait(&frame, ALL), *expect, "{text}");
         assert!(!can_wait(&frame, NONE), "{text}");
     }
 }
 
-struct Count(AtomicU32);
-impl Wake for Count {
+struct WakeCount(AtomicU32);
+impl Wake for WakeCount {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// Romeo, and Juliet's client with the number of times that it was woken.
-fn stage() -> (Engine, Client, Client, Arc<Count>, Waker) {
-    let engine = Engine::new(&[&FEATURE]);
-    engine.user("romeo");
-    engine.user("juliet");
+fn stage() -> (TestNode, NodeClient, NodeClient, Arc<WakeCount>, Waker) {
+    let engine = TestNode::new(&[&FEATURE]);
+    engine.create_user("romeo");
+    engine.create_user("juliet");
     let (romeo, juliet) = (engine.connect("romeo", "orchard"), engine.connect("juliet", "phone"));
-    juliet.session.with(|state| state.presence = Frame::read(b"<presence/>"));
-    let woken = Arc::new(Count(AtomicU32::new(0)));
+    juliet.session.with(|state| state.presence = SharedStanza::parse(b"<presence/>"));
+    let woken = Arc::new(WakeCount(AtomicU32::new(0)));
     let waker = Waker::from(woken.clone());
     (engine, romeo, juliet, woken, waker)
 }
-fn say(engine: &Engine, client: &Client, name: &str) {
+fn say(engine: &TestNode, client: &NodeClient, name: &str) {
     let bytes = format!("<{name} xmlns='urn:xmpp:csi:0'/>");
     let done = engine.node.nonza(&client.session, Ns::Csi, name, bytes.as_bytes());
     assert!(matches!(done, Some(Ok(()))));
 }
 /// Takes what is there, as the connection does when it is woken; ids of it.
-fn take(client: &Client, waker: &Waker) -> Vec<String> {
-    let mut batch = Batch::new();
-    client.session.link.take(&mut Context::from_waker(waker), &mut batch);
+fn take(client: &NodeClient, waker: &Waker) -> Vec<String> {
+    let mut batch = QueuedBatch::new();
+    client.session.outbox.dequeue_all(&mut Context::from_waker(waker), &mut batch);
     batch.iter().map(|i| i.frame.head().id(i.frame.bytes()).unwrap_or_default().into_owned()).collect()
 }
 
 #[test]
-fn section_4_2_what_waits_leaves_in_order_with_what_matters() {
+fn section_4_2_delayed_stanzas_are_sent_in_order_with_the_next_urgent_one() {
     let (engine, romeo, juliet, woken, waker) = stage();
     let to = "to='juliet@example.com/phone' type='chat'";
     let send = |id: u32, inside: &str| romeo.send(&format!("<message {to} id='{id}'>{inside}</message>"));
@@ -143,7 +143,7 @@ fn section_4_2_what_waits_leaves_in_order_with_what_matters() {
 }
 
 #[test]
-fn section_5_1_active_sends_what_waits_at_once() {
+fn section_5_1_active_sends_delayed_stanzas_at_once() {
     let (engine, romeo, juliet, woken, waker) = stage();
     take(&juliet, &waker);
     say(&engine, &juliet, "inactive");
@@ -163,7 +163,7 @@ fn section_5_1_active_sends_what_waits_at_once() {
 }
 
 #[test]
-fn what_waits_is_bounded() {
+fn the_delay_queue_is_bounded() {
     let (engine, romeo, juliet, woken, waker) = stage();
     take(&juliet, &waker);
     say(&engine, &juliet, "inactive");
@@ -172,9 +172,9 @@ fn what_waits_is_bounded() {
     while woken.0.load(Ordering::Relaxed) == 0 {
         romeo.send(text);
         sent += 1;
-        assert!(sent < 1000, "the queue holds {} bytes", juliet.session.link.queued_bytes());
+        assert!(sent < 1000, "the queue holds {} bytes", juliet.session.outbox.queued_bytes());
     }
-    assert!(juliet.session.link.queued_bytes() < 65 * 1024);
+    assert!(juliet.session.outbox.queued_bytes() < 65 * 1024);
     assert_eq!(take(&juliet, &waker).len(), sent);
     // A thousand presences of one sender are one.
     for _ in 0..1000 {
@@ -190,16 +190,16 @@ fn bind_2_begins_inactive_and_a_new_stream_active() {
     let host = juliet.session.account.host().clone();
     for (name, inactive) in [("inactive", true), ("active", false)] {
         let bytes = format!("<{name} xmlns='urn:xmpp:csi:0'/>");
-        let handler = host.elements.inline(Ns::Csi, name).unwrap();
+        let handler = host.elements.bind2_inline(Ns::Csi, name).unwrap();
         let mut answer = Vec::new();
         let (node, session) = (&engine.node, &juliet.session);
-        handler(&mut InlineCtx { node, session, bytes: bytes.as_bytes(), answer: &mut answer });
+        handler(&mut Bind2InlineCtx { node, session, bytes: bytes.as_bytes(), answer: &mut answer });
         assert!(answer.is_empty() && juliet.session.flags.has(flags::INACTIVE) == inactive, "{name}");
     }
 }
 
 #[test]
-fn security_considerations_nobody_learns_of_it() {
+fn security_considerations_the_state_is_not_disclosed() {
     let (engine, romeo, juliet, _, waker) = stage();
     say(&engine, &juliet, "inactive");
     romeo.send("<message to='juliet@example.com/phone' type='chat'><body>x</body></message>");

@@ -11,22 +11,24 @@
 //! ones queue up in the store behind them; whoever changes when `flushing` is set or cleared must go through every
 //! case in `desk`.
 
-mod answer;
-mod desk;
+mod completion;
+mod delivery;
+mod in_flight;
+mod storage_policy;
 #[cfg(test)]
 mod tests;
-mod tray;
-mod which;
 
 use std::sync::Arc;
 
-use stanza::{KindSet, MessageType, StanzaCondition, StanzaError};
+use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKindSet};
 use store::Quota;
-use throng_core::feature::{Builder, Disco, Feature, Kind, OptionSpec, Spec, Value};
-use throng_core::hooks::{AvailableCtx, Flow, Interest, Outcome, Phase, UndeliveredCtx, Verdict};
+use throng_core::feature::{
+    DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
+};
+use throng_core::hooks::{AvailableCtx, Flow, HandlerOutcome, Interest, Phase, StopReason, UndeliveredCtx};
 use throng_core::session::flags;
 
-use self::desk::{Desks, Rules};
+use self::delivery::{OfflineDelivery, OfflineRules};
 
 /// Offline messages.
 pub static FEATURE: Feature = Feature {
@@ -37,40 +39,40 @@ pub static FEATURE: Feature = Feature {
             name: "XEP-0160",
             title: "Best Practices for Handling Offline Messages",
             version: "1.0.1",
-            left_out: "",
+            not_implemented: "",
         },
-        Spec { name: "XEP-0203", title: "Delayed Delivery", version: "2.0", left_out: "" },
+        Spec { name: "XEP-0203", title: "Delayed Delivery", version: "2.0", not_implemented: "" },
         Spec {
             name: "XEP-0334",
             title: "Message Processing Hints",
             version: "1.0.0",
-            left_out: "all but what concerns offline messages",
+            not_implemented: "all but what concerns offline messages",
         },
     ],
-    disco: &[Disco::Server("msgoffline")],
+    disco: &[DiscoFeature::Server("msgoffline")],
     options: &[
         OptionSpec {
             key: "max_messages",
-            kind: Kind::Int(0, 1_000_000),
-            default: Value::Int(1000),
+            kind: OptionKind::Int(0, 1_000_000),
+            default: OptionValue::Int(1000),
             doc: "Messages kept for one account; further ones are refused.",
         },
         OptionSpec {
             key: "max_bytes",
-            kind: Kind::Int(65_536, 1_099_511_627_776),
-            default: Value::Int(10_485_760),
+            kind: OptionKind::Int(65_536, 1_099_511_627_776),
+            default: OptionValue::Int(10_485_760),
             doc: "Bytes of messages kept for one account; further ones are refused.",
         },
         OptionSpec {
             key: "sender_percent",
-            kind: Kind::Int(1, 100),
-            default: Value::Int(50),
+            kind: OptionKind::Int(1, 100),
+            default: OptionValue::Int(50),
             doc: "Percent of `max_messages` and `max_bytes` that the messages of one sender may take; its further ones are refused.",
         },
         OptionSpec {
             key: "expiry_days",
-            kind: Kind::Int(0, 36_500),
-            default: Value::Int(0),
+            kind: OptionKind::Int(0, 36_500),
+            default: OptionValue::Int(0),
             doc: "Days after which a message is not delivered any more; 0 means never.",
         },
     ],
@@ -78,10 +80,10 @@ pub static FEATURE: Feature = Feature {
     ..Feature::EMPTY
 };
 
-const KEPT: KindSet = KindSet::of(stanza::Kind::Message(MessageType::Chat))
-    .and(KindSet::of(stanza::Kind::Message(MessageType::Normal)));
+const STORED_KINDS: StanzaKindSet = StanzaKindSet::of(stanza::StanzaKind::Message(MessageType::Chat))
+    .union(StanzaKindSet::of(stanza::StanzaKind::Message(MessageType::Normal)));
 
-fn build(builder: &mut Builder<'_>) {
+fn build(builder: &mut FeatureBuilder<'_>) {
     let limit = u32::try_from(builder.options.int("max_messages")).unwrap_or(0);
     let expiry_days = u64::try_from(builder.options.int("expiry_days")).unwrap_or(0);
     let quota = Quota {
@@ -89,13 +91,15 @@ fn build(builder: &mut Builder<'_>) {
         bytes: builder.options.int("max_bytes").unsigned_abs(),
         sender_percent: u32::try_from(builder.options.int("sender_percent")).unwrap_or(100),
     };
-    let rules = Rules { quota, expiry_days };
-    let desks = builder.kept(Desks::new);
-    builder.keeps_messages();
+    let rules = OfflineRules { quota, expiry_days };
+    let desks = builder.shared_state(OfflineDelivery::new);
+    builder.stores_offline_messages();
     let same = desks.clone();
-    builder.undelivered(Phase::Archive, Interest::kinds(KEPT), move |ctx: &mut UndeliveredCtx<'_>| {
-        undelivered(&same, rules, ctx)
-    });
+    builder.undelivered(
+        Phase::Archive,
+        Interest::kinds(STORED_KINDS),
+        move |ctx: &mut UndeliveredCtx<'_>| undelivered(&same, rules, ctx),
+    );
     builder.available(Phase::Notify, Interest::ALL, move |ctx: &mut AvailableCtx<'_>| {
         if !ctx.session.flags.has(flags::EPHEMERAL) {
             desks.available(ctx.node, &ctx.session.account);
@@ -104,25 +108,25 @@ fn build(builder: &mut Builder<'_>) {
     });
 }
 
-fn undelivered(desks: &Arc<Desks>, rules: Rules, ctx: &mut UndeliveredCtx<'_>) -> Flow {
+fn undelivered(desks: &Arc<OfflineDelivery>, rules: OfflineRules, ctx: &mut UndeliveredCtx<'_>) -> Flow {
     if ctx.frame.is_stored() {
         // It was in a queue whose connection is gone, and it still is in the store.
-        return Flow::Stop(Verdict::Consumed);
+        return Flow::Stop(StopReason::Consumed);
     }
     let guest = |a: &throng_core::Account| a.sessions().iter().any(|s| s.flags.has(flags::EPHEMERAL));
     if ctx.account.is_some_and(|account| guest(account)) {
         return Flow::Next;
     }
-    match which::decide(ctx.frame) {
-        which::Verdict::Pass => Flow::Next,
-        which::Verdict::Forget => Flow::Stop(Verdict::Consumed),
-        which::Verdict::Store => {
+    match storage_policy::decide(ctx.frame) {
+        storage_policy::StorageDecision::Skip => Flow::Next,
+        storage_policy::StorageDecision::Discard => Flow::Stop(StopReason::Consumed),
+        storage_policy::StorageDecision::Store => {
             let told = desks.store(ctx.node, ctx.to, ctx.frame, rules);
             Flow::Wait(Box::pin(async move {
                 match told.await {
-                    Some(Ok(())) => Outcome::consumed(throng_core::Effects::default()),
-                    Some(Err(error)) => Outcome::refused(error),
-                    None => Outcome::refused(StanzaError::new(StanzaCondition::InternalServerError)),
+                    Some(Ok(())) => HandlerOutcome::consumed(throng_core::Effects::default()),
+                    Some(Err(error)) => HandlerOutcome::refused(error),
+                    None => HandlerOutcome::refused(StanzaError::new(StanzaCondition::InternalServerError)),
                 }
             }))
         }

@@ -11,12 +11,12 @@
 //! The trap: requests hold passwords. No error may repeat what was sent (section 3.3), which is why each of them goes
 //! through [`StanzaError::without_request`].
 
-mod counts;
-mod early;
-mod request;
+mod account;
+mod form;
+mod pre_auth;
+mod rate_limit;
 #[cfg(test)]
 mod tests;
-mod user;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,12 +24,14 @@ use std::sync::Arc;
 use jid::Jid;
 use stanza::StanzaError;
 use throng_core::Node;
-use throng_core::feature::{Builder, Disco, Feature, Kind, OptionSpec, Spec, Value};
-use throng_core::iq::{IqFlow, IqKey, IqRequest, Target};
-use throng_core::nonza::EarlyRequest;
+use throng_core::feature::{
+    DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
+};
+use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
+use throng_core::stream_elements::PreAuthRequest;
 use xml::Ns;
 
-use self::counts::Counts;
+use self::rate_limit::RegistrationLimiter;
 
 /// In-Band Registration.
 pub static FEATURE: Feature = Feature {
@@ -39,69 +41,69 @@ pub static FEATURE: Feature = Feature {
         name: "XEP-0077",
         title: "In-Band Registration",
         version: "2.4",
-        left_out: "fields besides name and password; section 7: the obsolete key",
+        not_implemented: "fields besides name and password; section 7: the obsolete key",
     }],
-    disco: &[Disco::Server(Ns::Register.as_str())],
+    disco: &[DiscoFeature::Server(Ns::Register.as_str())],
     iq: &[SERVER_GET, SERVER_SET, OWN_GET, OWN_SET],
     options: &[
         OptionSpec {
             key: "open",
-            kind: Kind::Bool,
-            default: Value::Bool(false),
+            kind: OptionKind::Bool,
+            default: OptionValue::Bool(false),
             doc: "Anyone may create an account.",
         },
         OptionSpec {
             key: "password_change",
-            kind: Kind::Bool,
-            default: Value::Bool(true),
+            kind: OptionKind::Bool,
+            default: OptionValue::Bool(true),
             doc: "Users may change their password.",
         },
         OptionSpec {
             key: "removal",
-            kind: Kind::Bool,
-            default: Value::Bool(true),
+            kind: OptionKind::Bool,
+            default: OptionValue::Bool(true),
             doc: "Users may remove their account.",
         },
         OptionSpec {
             key: "allow_without_tls",
-            kind: Kind::Bool,
-            default: Value::Bool(false),
+            kind: OptionKind::Bool,
+            default: OptionValue::Bool(false),
             doc: "Passwords are taken on streams that are not encrypted as well.",
         },
         OptionSpec {
             key: "accounts_per_hour_per_address",
-            kind: Kind::Int(1, 100_000),
-            default: Value::Int(5),
+            kind: OptionKind::Int(1, 100_000),
+            default: OptionValue::Int(5),
             doc: "Accounts that one address may create in an hour; of IPv6 the first 64 bits count.",
         },
         OptionSpec {
             key: "accounts_per_hour",
-            kind: Kind::Int(1, 1_000_000),
-            default: Value::Int(500),
+            kind: OptionKind::Int(1, 1_000_000),
+            default: OptionValue::Int(500),
             doc: "Accounts of the domain that may be created in an hour.",
         },
         OptionSpec {
             key: "min_username_length",
-            kind: Kind::Int(1, 64),
-            default: Value::Int(2),
+            kind: OptionKind::Int(1, 64),
+            default: OptionValue::Int(2),
             doc: "Characters that a user name must have at least.",
         },
         OptionSpec {
             key: "reserved_usernames",
-            kind: Kind::Texts,
-            default: Value::Texts(Vec::new()),
+            kind: OptionKind::Texts,
+            default: OptionValue::Texts(Vec::new()),
             doc: "User names that cannot be registered, besides those of offices such as `postmaster`.",
         },
         OptionSpec {
             key: "instructions",
-            kind: Kind::Text,
-            default: Value::Text(std::borrow::Cow::Borrowed("Choose a user name and a password.")),
+            kind: OptionKind::Text,
+            default: OptionValue::Text(std::borrow::Cow::Borrowed("Choose a user name and a password.")),
             doc: "What those who register are told.",
         },
         OptionSpec {
             key: "url",
-            kind: Kind::Text,
-            default: Value::Text(std::borrow::Cow::Borrowed("")),
+            kind: OptionKind::Text,
+            default: OptionValue::Text(std::borrow::Cow::Borrowed("")),
             doc: "A page where accounts are created, told to unregistered users while `open` is off.",
         },
     ],
@@ -109,13 +111,13 @@ pub static FEATURE: Feature = Feature {
     ..Feature::EMPTY
 };
 
-const SERVER_GET: IqKey = IqKey::get(Target::Server, Ns::Register, "query");
-const SERVER_SET: IqKey = IqKey::set(Target::Server, Ns::Register, "query");
-const OWN_GET: IqKey = IqKey::get(Target::OwnAccount, Ns::Register, "query");
-const OWN_SET: IqKey = IqKey::set(Target::OwnAccount, Ns::Register, "query");
+const SERVER_GET: IqKey = IqKey::get(IqTarget::Server, Ns::Register, "query");
+const SERVER_SET: IqKey = IqKey::set(IqTarget::Server, Ns::Register, "query");
+const OWN_GET: IqKey = IqKey::get(IqTarget::OwnAccount, Ns::Register, "query");
+const OWN_SET: IqKey = IqKey::set(IqTarget::OwnAccount, Ns::Register, "query");
 
 /// Names that speak for the service (RFC 2142 and custom).
-const OFFICES: [&str; 16] = [
+const RESERVED_NAMES: [&str; 16] = [
     "abuse",
     "admin",
     "administrator",
@@ -134,10 +136,10 @@ const OFFICES: [&str; 16] = [
     "xmpp",
 ];
 /// Characters of a user name; longer ones do not fit a list of contacts.
-const LONGEST_NAME: usize = 64;
+const MAX_NAME_CHARS: usize = 64;
 
 /// The options.
-struct Rules {
+struct RegistrationRules {
     open: bool,
     password_change: bool,
     removal: bool,
@@ -150,11 +152,11 @@ struct Rules {
     url: String,
 }
 
-fn build(builder: &mut Builder<'_>) {
+fn build(builder: &mut FeatureBuilder<'_>) {
     let options = builder.options;
     let number = |key: &str| u32::try_from(options.int(key)).unwrap_or(0);
     let names = options.texts("reserved_usernames").iter().map(|name| name.to_lowercase());
-    let rules = Arc::new(Rules {
+    let rules = Arc::new(RegistrationRules {
         open: options.bool("open"),
         password_change: options.bool("password_change"),
         removal: options.bool("removal"),
@@ -162,31 +164,31 @@ fn build(builder: &mut Builder<'_>) {
         accounts_per_hour_per_address: number("accounts_per_hour_per_address"),
         accounts_per_hour: number("accounts_per_hour"),
         min_username_length: number("min_username_length") as usize,
-        reserved: names.chain(OFFICES.map(str::to_owned)).collect(),
+        reserved: names.chain(RESERVED_NAMES.map(str::to_owned)).collect(),
         instructions: options.text("instructions").to_owned(),
         url: options.text("url").to_owned(),
     });
-    let counts = builder.kept(Counts::default);
+    let counts = builder.shared_state(RegistrationLimiter::default);
     if rules.open {
         // Section 8.
-        builder.early_feature("<register xmlns='http://jabber.org/features/iq-register'/>");
+        builder.pre_auth_stream_feature("<register xmlns='http://jabber.org/features/iq-register'/>");
     }
     for key in [SERVER_GET, SERVER_SET, OWN_GET, OWN_SET] {
         let (rules, counts) = (rules.clone(), counts.clone());
         builder.iq(key, move |request: &mut IqRequest<'_>| {
-            user::answer(&rules, &counts, request, key.set).unwrap_or_else(silent)
+            account::answer(&rules, &counts, request, key.set).unwrap_or_else(error_without_request)
         });
     }
-    builder.early(Ns::Register, "query", move |request: &EarlyRequest<'_>| {
-        early::answer(&rules, &counts, request).unwrap_or_else(silent)
+    builder.pre_auth(Ns::Register, "query", move |request: &PreAuthRequest<'_>| {
+        pre_auth::answer(&rules, &counts, request).unwrap_or_else(error_without_request)
     });
 }
 
-fn silent(error: StanzaError) -> IqFlow {
+fn error_without_request(error: StanzaError) -> IqFlow {
     IqFlow::error(error.without_request())
 }
 
-impl Rules {
+impl RegistrationRules {
     /// Whether nobody may register this name, whoever asks.
     fn is_reserved(&self, node: &Node, jid: &Jid) -> bool {
         // Whoever registered an administrator's name would be one.

@@ -3,50 +3,58 @@
 use std::net::IpAddr;
 
 use stanza::{Element, Head};
-use testkit::{Client, Engine, assert_same};
-use throng_core::feature::Options;
+use testkit::{NodeClient, TestNode, assert_same};
+use throng_core::feature::FeatureOptions;
 use throng_core::session::flags;
-use throng_core::{Enabled, Limits};
+use throng_core::{EnabledFeature, NodeLimits};
 
 use super::*;
 
-fn engine(set: &[(&str, Value)]) -> Engine {
-    let mut options = Options::defaults(FEATURE.options);
+fn engine(set: &[(&str, OptionValue)]) -> TestNode {
+    let mut options = FeatureOptions::defaults(FEATURE.options);
     for (key, value) in set {
         options.set(FEATURE.options, key, value.clone()).unwrap();
     }
-    let plain = |feature: &'static Feature| Enabled { feature, options: Options::defaults(feature.options) };
-    let engine = Engine::start(
+    let plain = |feature: &'static Feature| EnabledFeature {
+        feature,
+        options: FeatureOptions::defaults(feature.options),
+    };
+    let engine = TestNode::start(
         &[
             plain(&crate::rfc6121::roster::FEATURE),
             plain(&crate::rfc6121::subscription::FEATURE),
             plain(&crate::rfc6121::presence::FEATURE),
-            Enabled { feature: &FEATURE, options },
+            EnabledFeature { feature: &FEATURE, options },
         ],
-        Limits::default(),
+        NodeLimits::default(),
     );
-    engine.user("bill");
+    engine.create_user("bill");
     engine
 }
-fn open() -> Engine {
-    engine(&[("open", Value::Bool(true))])
+fn open() -> TestNode {
+    engine(&[("open", OptionValue::Bool(true))])
 }
-fn secure(engine: &Engine, user: &str, resource: &str) -> Client {
+fn secure(engine: &TestNode, user: &str, resource: &str) -> NodeClient {
     let client = engine.connect(user, resource);
     client.session.flags.set(flags::SECURE);
     client
 }
 
 /// A stranger's request as the streams hand it over; the payload or the condition.
-fn stranger(engine: &Engine, peer: &str, secure: bool, text: &str) -> Result<String, String> {
-    let scope = xml::Scope::client();
+fn unauthenticated_request(
+    engine: &TestNode,
+    peer: &str,
+    secure: bool,
+    text: &str,
+) -> Result<String, String> {
+    let scope = xml::NamespaceContext::client();
     let limits = engine.node.limits().negotiation();
     let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &limits) else { panic!("{text}") };
     let peer: IpAddr = peer.parse().unwrap();
     let host = engine.node.host("example.com").unwrap();
-    let handler = host.elements.early(Ns::Register, "query").unwrap().clone();
+    let handler = host.elements.pre_auth(Ns::Register, "query").unwrap().clone();
     let ask = |head: &Head| {
-        handler.answer(&EarlyRequest {
+        handler.answer(&PreAuthRequest {
             node: &engine.node,
             host: &host,
             peer,
@@ -57,16 +65,16 @@ fn stranger(engine: &Engine, peer: &str, secure: bool, text: &str) -> Result<Str
     };
     let answer = match ask(&head) {
         IqFlow::Reply(answer) => answer,
-        IqFlow::Wait(later) => engine.wait(later).0,
+        IqFlow::Wait(later) => engine.block_on(later).0,
     };
-    engine.run();
+    engine.run_tasks();
     answer.map(|payload| String::from_utf8(payload).unwrap()).map_err(|error| {
-        assert!(error.silent, "the request must not come back");
+        assert!(error.omit_request, "the request must not come back");
         format!("{} {}", error.kind.as_str(), error.condition.as_str())
     })
 }
-fn register(engine: &Engine, peer: &str, name: &str, password: &str) -> Result<String, String> {
-    stranger(
+fn register(engine: &TestNode, peer: &str, name: &str, password: &str) -> Result<String, String> {
+    unauthenticated_request(
         engine,
         peer,
         true,
@@ -79,42 +87,42 @@ fn register(engine: &Engine, peer: &str, name: &str, password: &str) -> Result<S
 const GET: &str = "<iq type='get' id='reg1'><query xmlns='jabber:iq:register'/></iq>";
 const GOOD: &str = "C4lliope+co";
 
-fn set(client: &Client, content: &str) -> String {
-    let answer = client.ask(&format!(
+fn set(client: &NodeClient, content: &str) -> String {
+    let answer = client.request(&format!(
         "<iq type='set' to='example.com' id='change1'><query xmlns='jabber:iq:register'>{content}</query></iq>"
     ));
     answer.join("")
 }
-fn password(engine: &Engine, user: &str) -> Vec<u8> {
+fn password(engine: &TestNode, user: &str) -> Vec<u8> {
     let jid = Jid::parse(&format!("{user}@example.com")).unwrap();
-    engine.wait(engine.stores.logins.secrets(jid.as_ref())).unwrap().unwrap().credentials
+    engine.block_on(engine.stores.logins.secrets(jid.as_ref())).unwrap().unwrap().credentials
 }
 
 #[test]
 fn registration_is_closed_unless_it_is_opened() {
     let engine = engine(&[]);
     let unavailable = Err("cancel service-unavailable".to_owned());
-    assert_eq!(stranger(&engine, "192.0.2.1", true, GET), unavailable);
+    assert_eq!(unauthenticated_request(&engine, "192.0.2.1", true, GET), unavailable);
     assert_eq!(register(&engine, "192.0.2.1", "hamlet", GOOD), unavailable);
     let host = engine.node.host("example.com").unwrap();
-    assert!(host.early_features.is_empty());
+    assert!(host.pre_auth_stream_features.is_empty());
 }
 
 #[test]
-fn section_5_strangers_are_sent_to_a_page() {
-    let engine = engine(&[("url", Value::Text("https://example.com/join".into()))]);
-    let answer = stranger(&engine, "192.0.2.1", true, GET).unwrap();
+fn section_5_closed_registration_redirects_to_a_page() {
+    let engine = engine(&[("url", OptionValue::Text("https://example.com/join".into()))]);
+    let answer = unauthenticated_request(&engine, "192.0.2.1", true, GET).unwrap();
     assert!(answer.contains("<x xmlns='jabber:x:oob'><url>https://example.com/join</url></x>"), "{answer}");
     assert!(register(&engine, "192.0.2.1", "hamlet", GOOD).is_err());
 }
 
 #[test]
-fn section_3_1_strangers_register() {
+fn section_3_1_an_unauthenticated_client_registers() {
     let engine = open();
     let host = engine.node.host("example.com").unwrap();
-    assert_eq!(host.early_features, b"<register xmlns='http://jabber.org/features/iq-register'/>");
+    assert_eq!(host.pre_auth_stream_features, b"<register xmlns='http://jabber.org/features/iq-register'/>");
     assert_same(
-        &[stranger(&engine, "192.0.2.1", true, GET).unwrap()],
+        &[unauthenticated_request(&engine, "192.0.2.1", true, GET).unwrap()],
         &["<query xmlns='jabber:iq:register'><instructions>Choose a user name and a password.</instructions>\
            <username/><password/><x xmlns='jabber:x:data' type='form'><title>Registration</title>\
            <instructions>Choose a user name and a password.</instructions>\
@@ -132,12 +140,12 @@ fn section_3_1_strangers_register() {
          <field var='username'><value>yorick</value></field><field var='password'><value>{GOOD}</value></field>\
          </x></query></iq>"
     );
-    assert_eq!(stranger(&engine, "192.0.2.1", true, &form), Ok(String::new()));
+    assert_eq!(unauthenticated_request(&engine, "192.0.2.1", true, &form), Ok(String::new()));
     assert_eq!(password(&engine, "yorick"), GOOD.as_bytes());
 }
 
 #[test]
-fn what_cannot_be_registered_is_refused() {
+fn reserved_taken_and_invalid_names_are_refused() {
     let engine = open();
     engine.node.set_admins([Jid::parse("boss@example.com").unwrap()]);
     let modify = |c: &str| Err(format!("modify {c}"));
@@ -165,27 +173,37 @@ fn what_cannot_be_registered_is_refused() {
             "{taken}"
         );
     }
-    assert_eq!(stranger(&engine, "198.51.100.2", false, GET), modify("not-authorized"), "without TLS");
+    assert_eq!(
+        unauthenticated_request(&engine, "198.51.100.2", false, GET),
+        modify("not-authorized"),
+        "without TLS"
+    );
     let remove = "<iq type='set' id='1'><query xmlns='jabber:iq:register'><remove/></query></iq>";
-    assert_eq!(stranger(&engine, "198.51.100.2", true, remove), Err("wait unexpected-request".to_owned()));
+    assert_eq!(
+        unauthenticated_request(&engine, "198.51.100.2", true, remove),
+        Err("wait unexpected-request".to_owned())
+    );
     let nothing = "<iq type='set' id='1'><query xmlns='jabber:iq:register'/></iq>";
-    assert_eq!(stranger(&engine, "198.51.100.2", true, nothing), modify("not-acceptable"));
+    assert_eq!(unauthenticated_request(&engine, "198.51.100.2", true, nothing), modify("not-acceptable"));
     let fields: String = (0..2_000).map(|n| format!("<field var='f{n}'/>")).collect();
     let huge = format!(
         "<iq type='set' id='1'><query xmlns='jabber:iq:register'><x xmlns='jabber:x:data' type='submit'>{fields}\
          </x></query></iq>"
     );
-    let scope = xml::Scope::client();
+    let scope = xml::NamespaceContext::client();
     let read = Element::read(huge.as_bytes(), &scope, &engine.node.limits().negotiation());
-    assert!(read.is_err() || stranger(&engine, "198.51.100.2", true, &huge) == modify("not-acceptable"));
+    assert!(
+        read.is_err()
+            || unauthenticated_request(&engine, "198.51.100.2", true, &huge) == modify("not-acceptable")
+    );
 }
 
 #[test]
-fn accounts_and_guesses_are_counted() {
+fn accounts_and_attempts_are_rate_limited() {
     let engine = engine(&[
-        ("open", Value::Bool(true)),
-        ("accounts_per_hour_per_address", Value::Int(2)),
-        ("accounts_per_hour", Value::Int(3)),
+        ("open", OptionValue::Bool(true)),
+        ("accounts_per_hour_per_address", OptionValue::Int(2)),
+        ("accounts_per_hour", OptionValue::Int(3)),
     ]);
     let later = || Err("wait not-acceptable".to_owned());
     for n in 0..2 {
@@ -203,11 +221,12 @@ fn accounts_and_guesses_are_counted() {
 }
 
 #[test]
-fn a_store_that_fails_gives_the_place_back() {
-    let engine = engine(&[("open", Value::Bool(true)), ("accounts_per_hour_per_address", Value::Int(1))]);
-    engine.fail_store(true);
+fn a_failing_store_releases_the_reserved_account() {
+    let engine =
+        engine(&[("open", OptionValue::Bool(true)), ("accounts_per_hour_per_address", OptionValue::Int(1))]);
+    engine.set_store_failing(true);
     assert!(register(&engine, "192.0.2.1", "hamlet", GOOD).is_err());
-    engine.fail_store(false);
+    engine.set_store_failing(false);
     assert!(register(&engine, "192.0.2.1", "hamlet", GOOD).is_ok());
 }
 
@@ -215,7 +234,8 @@ fn a_store_that_fails_gives_the_place_back() {
 fn section_3_3_users_change_their_own_password() {
     let engine = engine(&[]);
     let bill = secure(&engine, "bill", "globe");
-    let answer = bill.ask("<iq type='get' to='example.com' id='1'><query xmlns='jabber:iq:register'/></iq>");
+    let answer =
+        bill.request("<iq type='get' to='example.com' id='1'><query xmlns='jabber:iq:register'/></iq>");
     assert!(answer[0].contains("<registered/><username>bill</username><password/>"), "{answer:?}");
     let change =
         |name: &str, secret: &str| format!("<username>{name}</username><password>{secret}</password>");
@@ -263,7 +283,7 @@ fn section_3_3_users_change_their_own_password() {
 #[test]
 fn section_3_2_an_account_goes_with_all_its_sessions() {
     let engine = engine(&[]);
-    engine.user("juliet");
+    engine.create_user("juliet");
     engine.befriend("bill", "juliet");
     let juliet = engine.connect("juliet", "balcony");
     juliet.send("<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>");
@@ -272,28 +292,29 @@ fn section_3_2_an_account_goes_with_all_its_sessions() {
     let bill = [secure(&engine, "bill", "globe"), secure(&engine, "bill", "phone")];
     let both = set(&bill[0], "<remove/><username>bill</username>");
     assert!(both.contains("<bad-request "), "{both}");
-    let answer =
-        bill[0].ask("<iq type='set' id='unreg1'><query xmlns='jabber:iq:register'><remove/></query></iq>");
+    let answer = bill[0]
+        .request("<iq type='set' id='unreg1'><query xmlns='jabber:iq:register'><remove/></query></iq>");
     assert_same(&answer, &["<iq type='result' to='bill@example.com/globe' id='unreg1'/>"]);
     for client in &bill {
         assert_eq!(client.closed_with().unwrap().condition, stanza::StreamCondition::NotAuthorized);
     }
     assert!(bill[1].session.is_ended(), "the other ends at once, this one behind its answer");
     let jid = Jid::parse("bill@example.com").unwrap();
-    assert!(!engine.wait(engine.stores.accounts.exists(jid.as_ref())).unwrap());
+    assert!(!engine.block_on(engine.stores.accounts.exists(jid.as_ref())).unwrap());
     let told = juliet.recv().join("");
     assert!(told.contains("type='unsubscribe'") && told.contains("type='unsubscribed'"), "{told}");
 }
 
 #[test]
-fn what_is_switched_off_is_not_allowed() {
-    let engine = engine(&[("password_change", Value::Bool(false)), ("removal", Value::Bool(false))]);
+fn disabled_operations_are_not_allowed() {
+    let engine =
+        engine(&[("password_change", OptionValue::Bool(false)), ("removal", OptionValue::Bool(false))]);
     let bill = secure(&engine, "bill", "globe");
     assert!(set(&bill, "<remove/>").contains("<not-allowed "));
     assert!(set(&bill, "<username>bill</username><password>x</password>").contains("<not-allowed "));
     let guest = engine.connect_anonymous("guest", "x");
     assert!(set(&guest, "<remove/>").contains("<registration-required "));
-    engine.user("paris@example.net");
+    engine.create_user("paris@example.net");
     let paris = secure(&engine, "paris@example.net", "x");
     assert!(set(&paris, "<remove/>").contains("<service-unavailable "));
 }

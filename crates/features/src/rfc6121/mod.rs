@@ -11,8 +11,8 @@
 
 pub mod presence;
 pub mod roster;
-pub mod states;
 pub mod subscription;
+pub mod subscription_state;
 
 #[cfg(test)]
 mod tests;
@@ -20,21 +20,21 @@ mod tests;
 use std::sync::Arc;
 
 use jid::{Jid, JidRef};
-use stanza::{Addresses, PresenceType, StanzaError, restamp};
-use store::roster::shown_differs;
-use store::{Changed, RosterItem, Subscription};
-use throng_core::fault::unreadable;
+use stanza::{NewAddresses, PresenceType, StanzaError, rewrite_addresses};
+use store::roster::is_visible_change;
+use store::{RosterItem, RosterUpdateOutcome, Subscription};
+use throng_core::server_error::unreadable_stanza;
 use throng_core::session::flags;
-use throng_core::{Account, Effect, Effects, Frame, Node};
+use throng_core::{Account, Effect, Effects, Node, SharedStanza};
 use xml::{Ns, Writer};
 
 /// Takes a change of the store over: the account's view, and the push to its interested resources (section 2.1.6).
 /// With `always` the push is sent even if the client's own request changed nothing (section 2.3.2).
-fn changed(
+fn apply_roster_change(
     node: &Arc<Node>,
     owner: JidRef<'_>,
     contact: &Jid,
-    done: &Changed,
+    done: &RosterUpdateOutcome,
     always: bool,
     effects: &mut Effects,
 ) {
@@ -42,29 +42,31 @@ fn changed(
     if done.before != done.after {
         in_order = node.roster_changed(owner, contact.as_ref(), done);
     }
-    if !always && !shown_differs(done.before.as_ref(), done.after.as_ref()) {
+    if !always && !is_visible_change(done.before.as_ref(), done.after.as_ref()) {
         return;
     }
-    let Some(account) = node.table.find(owner) else { return };
+    let Some(account) = node.routing_table.find(owner) else { return };
     if in_order {
-        let frame = push(contact, done.after.as_ref(), done.version);
-        effects.0.extend(frame.map(|frame| Effect::Push(account, frame)));
+        let frame = roster_push(contact, done.after.as_ref(), done.version);
+        effects.0.extend(frame.map(|frame| Effect::PushToInterested(account, frame)));
     } else {
-        push_again(node, account, contact.clone());
+        repush_item(node, account, contact.clone());
     }
 }
 
 /// A later change was told before: pushes have to follow the versions (section 2.6.3), so what is pushed is the entry
 /// as it is now.
-fn push_again(node: &Arc<Node>, account: Arc<Account>, contact: Jid) {
+fn repush_item(node: &Arc<Node>, account: Arc<Account>, contact: Jid) {
     let spawned = node.clone();
     node.spawner.spawn(
         "roster push",
         Box::pin(async move {
             match spawned.stores.roster.entry(account.id, &contact).await {
                 Ok(entry) => {
-                    let frame = push(&contact, entry.item.as_ref(), entry.version);
-                    spawned.perform(Effects(frame.map(|f| Effect::Push(account, f)).into_iter().collect()));
+                    let frame = roster_push(&contact, entry.item.as_ref(), entry.version);
+                    spawned.perform(Effects(
+                        frame.map(|f| Effect::PushToInterested(account, f)).into_iter().collect(),
+                    ));
                 }
                 Err(error) => tracing::warn!(%error, "a roster push was lost"),
             }
@@ -73,11 +75,11 @@ fn push_again(node: &Arc<Node>, account: Arc<Account>, contact: Jid) {
 }
 
 /// The push of one entry; of one that is not shown, its removal.
-fn push(contact: &Jid, item: Option<&RosterItem>, version: u64) -> Option<Frame> {
-    Frame::build(|w| {
+fn roster_push(contact: &Jid, item: Option<&RosterItem>, version: u64) -> Option<SharedStanza> {
+    SharedStanza::build(|w| {
         w.start("iq").attr("type", "set").attr("id", &base::id::random_id());
         w.start_ns("query", Ns::Roster).attr("ver", &version.to_string());
-        match item.filter(|item| item.subscription.has(Subscription::IN_ROSTER)) {
+        match item.filter(|item| item.subscription.contains(Subscription::IN_ROSTER)) {
             Some(item) => write_item(w, item),
             None => {
                 w.start("item").attr("jid", contact.as_str()).attr("subscription", "remove").end();
@@ -91,24 +93,29 @@ fn push(contact: &Jid, item: Option<&RosterItem>, version: u64) -> Option<Frame>
 fn write_item(w: &mut Writer<'_>, item: &RosterItem) {
     w.start("item").attr("jid", item.jid.as_str()).attr_opt("name", item.name.as_deref());
     w.attr("subscription", item.subscription.as_str());
-    if item.subscription.has(Subscription::ASK) {
+    if item.subscription.contains(Subscription::PENDING_OUT) {
         w.attr("ask", "subscribe");
     }
-    if item.subscription.has(Subscription::APPROVED) {
+    if item.subscription.contains(Subscription::APPROVED) {
         w.attr("approved", "true");
     }
     for group in &item.groups {
-        w.leaf("group", group);
+        w.text_element("group", group);
     }
     w.end();
 }
 
 /// The same stanza with other addresses. What was admitted has room for two.
-fn addressed(frame: &Frame, from: JidRef<'_>, to: Option<JidRef<'_>>) -> Result<Frame, StanzaError> {
+fn readdressed(
+    frame: &SharedStanza,
+    from: JidRef<'_>,
+    to: Option<JidRef<'_>>,
+) -> Result<SharedStanza, StanzaError> {
     let mut out = Vec::with_capacity(frame.bytes().len() + 64);
-    let addresses = Addresses { from: Some(from.as_str()), to: to.map(|t| t.as_str()) };
-    let head = restamp(frame.bytes(), frame.head(), addresses, &mut out).map_err(unreadable)?;
-    Ok(Frame::new(head, &out))
+    let addresses = NewAddresses { from: Some(from.as_str()), to: to.map(|t| t.as_str()) };
+    let head =
+        rewrite_addresses(frame.bytes(), frame.head(), addresses, &mut out).map_err(unreadable_stanza)?;
+    Ok(SharedStanza::new(head, &out))
 }
 
 /// A presence without content. `id` is as it was written in another stanza.
@@ -117,8 +124,8 @@ fn bare_presence(
     to: Option<JidRef<'_>>,
     ty: PresenceType,
     id: Option<&str>,
-) -> Option<Frame> {
-    Frame::build(|w| {
+) -> Option<SharedStanza> {
+    SharedStanza::build(|w| {
         w.start("presence").attr("from", from.as_str()).attr_opt("to", to.map(|t| t.as_str()));
         if let Some(id) = id {
             w.attr_raw("id", id);
@@ -131,10 +138,10 @@ fn bare_presence(
 /// there was any.
 fn send_current(account: &Account, to: JidRef<'_>, effects: &mut Effects) -> bool {
     let before = effects.0.len();
-    account.each_session(|session| {
+    account.for_each_session(|session| {
         let presence = session.with(|state| state.presence.clone());
         if let Some(presence) = presence {
-            let frame = addressed(&presence, session.full(), Some(to));
+            let frame = readdressed(&presence, session.full(), Some(to));
             effects.route(frame.ok(), session.jid.clone(), to.to_jid());
         }
     });
@@ -143,7 +150,7 @@ fn send_current(account: &Account, to: JidRef<'_>, effects: &mut Effects) -> boo
 
 /// Routes `unavailable` from each available resource to one entity (sections 3.2.2 and 3.3.3).
 fn send_unavailable(account: &Account, to: JidRef<'_>, effects: &mut Effects) {
-    account.each_session(|session| {
+    account.for_each_session(|session| {
         if session.is_available() {
             let frame = bare_presence(session.full(), Some(to), PresenceType::Unavailable, None);
             effects.route(frame, session.jid.clone(), to.to_jid());
@@ -154,6 +161,6 @@ fn send_unavailable(account: &Account, to: JidRef<'_>, effects: &mut Effects) {
 /// Whether the account is that of an anonymous user, of whom the store knows nothing.
 fn is_ephemeral(account: &Arc<Account>) -> bool {
     let mut ephemeral = false;
-    account.each_session(|session| ephemeral |= session.flags.has(flags::EPHEMERAL));
+    account.for_each_session(|session| ephemeral |= session.flags.has(flags::EPHEMERAL));
     ephemeral
 }

@@ -15,18 +15,20 @@
 use std::sync::Arc;
 
 use jid::JidRef;
-use stanza::{Head, Kind, KindSet, PresenceType, StanzaCondition, StanzaError};
+use stanza::{Head, PresenceType, StanzaCondition, StanzaError, StanzaKind, StanzaKindSet};
 use store::Subscription;
-use throng_core::fault::store_error;
-use throng_core::feature::{self, Builder, Feature, OptionSpec, Spec, Value};
-use throng_core::hooks::{ClosingCtx, Flow, IncomingCtx, Interest, Outcome, OutgoingCtx, Phase, Verdict};
+use throng_core::feature::{self, Feature, FeatureBuilder, OptionSpec, OptionValue, Spec};
+use throng_core::hooks::{
+    ClosingCtx, Flow, HandlerOutcome, IncomingCtx, Interest, OutgoingCtx, Phase, StopReason,
+};
 use throng_core::limits::FRAME_LIMITS;
+use throng_core::server_error::store_error;
 use throng_core::session::flags;
 use throng_core::visibility::Visibility;
-use throng_core::{Account, Effect, Effects, Frame, Node, Session};
-use xml::{Event, Ns, Reader, Scope};
+use throng_core::{Account, Effect, Effects, Node, Session, SharedStanza};
+use xml::{Event, NamespaceContext, Ns, Reader};
 
-use super::{addressed, bare_presence, send_current};
+use super::{bare_presence, readdressed, send_current};
 
 /// The declaration.
 pub static FEATURE: Feature = Feature {
@@ -36,19 +38,19 @@ pub static FEATURE: Feature = Feature {
         name: "RFC 6121",
         title: "XMPP: Instant Messaging and Presence",
         version: "",
-        left_out: "section 4.3: probes to other servers; the time in the answer to a probe of somebody who is not there",
+        not_implemented: "section 4.3: probes to other servers; the time in the answer to a probe of somebody who is not there",
     }],
     options: &[
         OptionSpec {
             key: "max_bytes",
-            kind: feature::Kind::Int(1_024, 65_536),
-            default: Value::Int(4_096),
+            kind: feature::OptionKind::Int(1_024, 65_536),
+            default: OptionValue::Int(4_096),
             doc: "The largest presence that is broadcast and kept, in bytes.",
         },
         OptionSpec {
             key: "allow_iq_without_subscription",
-            kind: feature::Kind::Bool,
-            default: Value::Bool(false),
+            kind: feature::OptionKind::Bool,
+            default: OptionValue::Bool(false),
             doc: "Deliver requests (IQ) to a full address although the sender may not see its presence, as other servers do. \
                   RFC 6121 section 8.5.3.1 refuses them with `service-unavailable`, so that an address cannot be tried out.",
         },
@@ -57,21 +59,21 @@ pub static FEATURE: Feature = Feature {
     ..Feature::EMPTY
 };
 
-const fn of(ty: PresenceType) -> KindSet {
-    KindSet::of(Kind::Presence(ty))
+const fn kind_set(ty: PresenceType) -> StanzaKindSet {
+    StanzaKindSet::of(StanzaKind::Presence(ty))
 }
 
-fn build(b: &mut Builder<'_>) {
+fn build(b: &mut FeatureBuilder<'_>) {
     let limit = usize::try_from(b.options.int("max_bytes")).unwrap_or(usize::MAX);
-    let outbound = of(PresenceType::Available)
-        .and(of(PresenceType::Unavailable))
-        .and(of(PresenceType::Probe))
-        .and(of(PresenceType::Error));
+    let outbound = kind_set(PresenceType::Available)
+        .union(kind_set(PresenceType::Unavailable))
+        .union(kind_set(PresenceType::Probe))
+        .union(kind_set(PresenceType::Error));
     b.outgoing(Phase::Notify, Interest::kinds(outbound), move |ctx: &mut OutgoingCtx<'_>| {
         outgoing(ctx, limit)
     });
-    b.incoming(Phase::Rewrite, Interest::kinds(of(PresenceType::Probe)), probe);
-    b.incoming(Phase::Notify, Interest::kinds(of(PresenceType::Unavailable)), left);
+    b.incoming(Phase::Rewrite, Interest::kinds(kind_set(PresenceType::Probe)), probe);
+    b.incoming(Phase::Notify, Interest::kinds(kind_set(PresenceType::Unavailable)), on_unavailable_from);
     b.closing(Phase::Notify, Interest::ALL, closing);
     if b.options.bool("allow_iq_without_subscription") {
         b.iq_without_subscription();
@@ -79,15 +81,15 @@ fn build(b: &mut Builder<'_>) {
 }
 
 fn outgoing(ctx: &mut OutgoingCtx<'_>, limit: usize) -> Flow {
-    let Kind::Presence(ty) = ctx.frame.kind() else { return Flow::Next };
+    let StanzaKind::Presence(ty) = ctx.frame.kind() else { return Flow::Next };
     let taken = match (ty, ctx.to) {
         (PresenceType::Available | PresenceType::Unavailable, None) if ctx.frame.bytes().len() > limit => {
             let text = format!("a presence has at most {limit} bytes");
             Err(StanzaError::new(StanzaCondition::PolicyViolation).text(text))
         }
-        (PresenceType::Available, None) => available(ctx),
+        (PresenceType::Available, None) => broadcast_available(ctx),
         (PresenceType::Unavailable, None) => {
-            unavailable(ctx.node, ctx.session, ctx.frame, true, ctx.effects);
+            broadcast_unavailable(ctx.node, ctx.session, ctx.frame, true, ctx.effects);
             Ok(())
         }
         (PresenceType::Available | PresenceType::Unavailable, Some(to)) => {
@@ -98,29 +100,29 @@ fn outgoing(ctx: &mut OutgoingCtx<'_>, limit: usize) -> Flow {
         _ => return Flow::Next,
     };
     match taken {
-        Ok(()) => Flow::Stop(Verdict::Consumed),
-        Err(error) => Flow::Stop(Verdict::Refused(error)),
+        Ok(()) => Flow::Stop(StopReason::Consumed),
+        Err(error) => Flow::Stop(StopReason::Refused(error)),
     }
 }
 
 /// Sections 4.2.2 and 4.4.2.
-fn available(ctx: &mut OutgoingCtx<'_>) -> Result<(), StanzaError> {
+fn broadcast_available(ctx: &mut OutgoingCtx<'_>) -> Result<(), StanzaError> {
     let (session, frame) = (ctx.session, &*ctx.frame);
     let account = &session.account;
     let priority = priority(frame.head(), frame.bytes())?;
-    let Some((initial, old)) = session.appear(frame.clone(), priority) else { return Ok(()) };
+    let Some((initial, old)) = session.set_available(frame.clone(), priority) else { return Ok(()) };
     let effects = &mut *ctx.effects;
-    spread(session, frame, effects);
+    broadcast_to_all(session, frame, effects);
     effects.add(Effect::SendTo(session.clone(), frame.clone()));
     if initial {
-        account.each_session(|other| {
+        account.for_each_session(|other| {
             if !Arc::ptr_eq(other, session)
                 && let Some(presence) = other.with(|state| state.presence.clone())
             {
                 effects.add(Effect::SendTo(session.clone(), presence));
             }
         });
-        ctx.node.each_presence(account, |presence| {
+        ctx.node.for_each_contact_presence(account, |presence| {
             effects.add(Effect::SendTo(session.clone(), presence.clone()));
         });
     }
@@ -131,43 +133,49 @@ fn available(ctx: &mut OutgoingCtx<'_>) -> Result<(), StanzaError> {
 }
 
 /// To the contacts and to the other resources of the account.
-fn spread(session: &Arc<Session>, frame: &Frame, effects: &mut Effects) {
+fn broadcast_to_all(session: &Arc<Session>, frame: &SharedStanza, effects: &mut Effects) {
     effects.add(Effect::Broadcast {
         account: session.account.clone(),
         frame: frame.clone(),
         to: Subscription::FROM,
     });
-    effects.add(Effect::Siblings { except: session.clone(), frame: frame.clone() });
+    effects.add(Effect::OtherResources { except: session.clone(), frame: frame.clone() });
 }
 
 /// Section 4.5.2, and section 4.6.3 for those who were told directly. With `echo` the resource itself hears of it too.
-fn unavailable(node: &Node, session: &Arc<Session>, frame: &Frame, echo: bool, effects: &mut Effects) {
+fn broadcast_unavailable(
+    node: &Node,
+    session: &Arc<Session>,
+    frame: &SharedStanza,
+    echo: bool,
+    effects: &mut Effects,
+) {
     let (was_available, directed) = session.with(|state| {
         session.set_priority(0);
-        (state.presence.take().is_some(), state.directed.take())
+        (state.presence.take().is_some(), state.directed_presence.take())
     });
     session.flags.clear(flags::SINCE_AVAILABLE);
     if was_available {
-        spread(session, frame, effects);
+        broadcast_to_all(session, frame, effects);
     }
     if echo {
         effects.add(Effect::SendTo(session.clone(), frame.clone()));
     }
     for to in directed.into_iter().flat_map(|list| *list) {
         // Who has become a subscriber meanwhile was reached already (section 4.6.1).
-        if was_available && node.subscription(&session.account, to.as_ref()).has(Subscription::FROM) {
+        if was_available && node.subscription(&session.account, to.as_ref()).contains(Subscription::FROM) {
             continue;
         }
-        let frame = addressed(frame, session.full(), Some(to.as_ref()));
+        let frame = readdressed(frame, session.full(), Some(to.as_ref()));
         effects.route(frame.ok(), session.jid.clone(), to);
     }
 }
 
 /// However a session ends, it was the last that others hear of it (section 4.5.2).
 fn closing(ctx: &mut ClosingCtx<'_>) -> Flow {
-    let known = ctx.session.with(|state| state.presence.is_some() || state.directed.is_some());
+    let known = ctx.session.with(|state| state.presence.is_some() || state.directed_presence.is_some());
     if known && let Some(frame) = bare_presence(ctx.session.full(), None, PresenceType::Unavailable, None) {
-        unavailable(ctx.node, ctx.session, &frame, false, ctx.effects);
+        broadcast_unavailable(ctx.node, ctx.session, &frame, false, ctx.effects);
     }
     Flow::Next
 }
@@ -180,22 +188,22 @@ fn directed(ctx: &mut OutgoingCtx<'_>, ty: PresenceType, to: JidRef<'_>) -> Flow
     }
     let limit = usize::from(ctx.node.limits().directed_presence_entities);
     // Case 1: subscribers hear of it by broadcast anyway.
-    let subscriber = ctx.node.subscription(account, to).has(Subscription::FROM);
+    let subscriber = ctx.node.subscription(account, to).contains(Subscription::FROM);
     let fits = ctx.session.with(|state| {
-        let known = state.directed.as_ref().and_then(|list| list.iter().position(|d| *d == to));
+        let known = state.directed_presence.as_ref().and_then(|list| list.iter().position(|d| *d == to));
         match (ty, known) {
             (PresenceType::Unavailable, Some(at)) => {
-                if let Some(list) = &mut state.directed {
+                if let Some(list) = &mut state.directed_presence {
                     list.swap_remove(at);
                     if list.is_empty() {
-                        state.directed = None;
+                        state.directed_presence = None;
                     }
                 }
             }
             (PresenceType::Unavailable, None) | (_, Some(_)) => {}
             _ if subscriber && state.presence.is_some() => {}
             _ => {
-                let list = state.directed.get_or_insert_default();
+                let list = state.directed_presence.get_or_insert_default();
                 if list.len() >= limit {
                     return false;
                 }
@@ -208,21 +216,21 @@ fn directed(ctx: &mut OutgoingCtx<'_>, ty: PresenceType, to: JidRef<'_>) -> Flow
         return Flow::Next;
     }
     let text = format!("presence was sent directly to {limit} entities already");
-    Flow::Stop(Verdict::Refused(StanzaError::new(StanzaCondition::ResourceConstraint).text(text)))
+    Flow::Stop(StopReason::Refused(StanzaError::new(StanzaCondition::ResourceConstraint).text(text)))
 }
 
 /// Section 4.6.1: an entity that sends unavailable presence need not hear of our end.
-fn left(ctx: &mut IncomingCtx<'_>) -> Flow {
+fn on_unavailable_from(ctx: &mut IncomingCtx<'_>) -> Flow {
     if let Some(account) = ctx.account {
-        account.each_session(|session| {
+        account.for_each_session(|session| {
             if ctx.to.resource().is_some_and(|resource| resource != session.resource()) {
                 return;
             }
             session.with(|state| {
-                let Some(list) = &mut state.directed else { return };
+                let Some(list) = &mut state.directed_presence else { return };
                 list.retain(|known| *known != ctx.from);
                 if list.is_empty() {
-                    state.directed = None;
+                    state.directed_presence = None;
                 }
             });
         });
@@ -235,26 +243,26 @@ fn probe(ctx: &mut IncomingCtx<'_>) -> Flow {
     let (from, to) = (ctx.from, ctx.to);
     let id = ctx.frame.head().raw_id(ctx.frame.bytes()).map(str::to_owned);
     let Some(account) = ctx.account else {
-        return nobody_here(ctx, id);
+        return probe_without_session(ctx, id);
     };
     let own = from.bare() == account.jid.as_ref();
     let visible = if own { Visibility::Visible } else { ctx.node.visibility(to, from) };
     match visible {
         Visibility::Visible => {
             answer_probe(account, (from, to), id.as_deref(), true, ctx.effects);
-            Flow::Stop(Verdict::Consumed)
+            Flow::Stop(StopReason::Consumed)
         }
         // As for an account without a session. The store also knows of a prober that has none.
-        Visibility::Ask(question) => {
+        Visibility::NeedsCheck(question) => {
             let (account, from, to) = (account.clone(), from.to_jid(), to.to_jid());
             Flow::Wait(Box::pin(async move {
-                let visible = match question.ask().await {
+                let visible = match question.run().await {
                     Ok(visible) => visible,
-                    Err(error) => return Outcome::refused(store_error(error)),
+                    Err(error) => return HandlerOutcome::refused(store_error(error)),
                 };
                 let mut effects = Effects::default();
                 answer_probe(&account, (from.as_ref(), to.as_ref()), id.as_deref(), visible, &mut effects);
-                Outcome::consumed(effects)
+                HandlerOutcome::consumed(effects)
             }))
         }
     }
@@ -272,41 +280,44 @@ fn answer_probe(
         match to.resource() {
             None => {
                 if !send_current(account, from, effects) {
-                    reply(to, from, PresenceType::Unavailable, id, effects);
+                    probe_reply(to, from, PresenceType::Unavailable, id, effects);
                 }
             }
             // A single resource: only that it is there, nothing of what it says.
             Some(resource) => {
                 let there = account.session(resource).is_some_and(|session| session.is_available());
                 if there {
-                    reply(to, from, PresenceType::Available, None, effects);
+                    probe_reply(to, from, PresenceType::Available, None, effects);
                 } else {
-                    reply(to, from, PresenceType::Unavailable, id, effects);
+                    probe_reply(to, from, PresenceType::Unavailable, id, effects);
                 }
             }
         }
-    } else if !told_directly(account, from, to, effects) {
-        reply(to.bare(), from.bare(), PresenceType::Unsubscribed, id, effects);
+    } else if !reply_if_directed(account, from, to, effects) {
+        probe_reply(to.bare(), from.bare(), PresenceType::Unsubscribed, id, effects);
     }
 }
 
-fn reply(from: JidRef<'_>, to: JidRef<'_>, ty: PresenceType, id: Option<&str>, effects: &mut Effects) {
+fn probe_reply(from: JidRef<'_>, to: JidRef<'_>, ty: PresenceType, id: Option<&str>, effects: &mut Effects) {
     effects.route(bare_presence(from, Some(to), ty, id), from.to_jid(), to.to_jid());
 }
 
 /// Section 4.6.6: who got directed presence may ask whether that resource is still there.
-fn told_directly(account: &Account, from: JidRef<'_>, to: JidRef<'_>, effects: &mut Effects) -> bool {
+fn reply_if_directed(account: &Account, from: JidRef<'_>, to: JidRef<'_>, effects: &mut Effects) -> bool {
     let mut told = false;
-    account.each_session(|session| {
+    account.for_each_session(|session| {
         if to.resource().is_some_and(|resource| resource != session.resource()) {
             return;
         }
         let knows = session.with(|state| {
-            state.directed.as_ref().is_some_and(|list| list.iter().any(|known| known.bare() == from.bare()))
+            state
+                .directed_presence
+                .as_ref()
+                .is_some_and(|list| list.iter().any(|known| known.bare() == from.bare()))
         });
         if knows {
             told = true;
-            reply(session.full(), from, PresenceType::Available, None, effects);
+            probe_reply(session.full(), from, PresenceType::Available, None, effects);
         }
     });
     told
@@ -314,31 +325,33 @@ fn told_directly(account: &Account, from: JidRef<'_>, to: JidRef<'_>, effects: &
 
 /// The account has no session: the store knows who may learn that. An account that does not exist answers as one that
 /// has not approved, so that nobody can tell them apart.
-fn nobody_here(ctx: &IncomingCtx<'_>, id: Option<String>) -> Flow {
+fn probe_without_session(ctx: &IncomingCtx<'_>, id: Option<String>) -> Flow {
     let (node, from, to) = (ctx.node.clone(), ctx.from.to_jid(), ctx.to.to_jid());
     Flow::Wait(Box::pin(async move {
         let contact = from.bare().to_jid();
         let own = contact.as_ref() == to.bare();
         let mut effects = Effects::default();
         match node.stores.roster.subscription(to.bare(), contact.as_ref()).await {
-            Err(error) => return Outcome::refused(store_error(error)),
-            Ok(state) if state.has(Subscription::FROM) || own => {
+            Err(error) => return HandlerOutcome::refused(store_error(error)),
+            Ok(state) if state.contains(Subscription::FROM) || own => {
                 let ty = PresenceType::Unavailable;
-                reply(to.as_ref(), from.as_ref(), ty, id.as_deref(), &mut effects);
+                probe_reply(to.as_ref(), from.as_ref(), ty, id.as_deref(), &mut effects);
             }
             // Subscriptions are between bare addresses.
-            Ok(_) => reply(to.bare(), from.bare(), PresenceType::Unsubscribed, id.as_deref(), &mut effects),
+            Ok(_) => {
+                probe_reply(to.bare(), from.bare(), PresenceType::Unsubscribed, id.as_deref(), &mut effects)
+            }
         }
-        Outcome::consumed(effects)
+        HandlerOutcome::consumed(effects)
     }))
 }
 
-static CLIENT: Scope = Scope::client();
+static CLIENT: NamespaceContext = NamespaceContext::client();
 
 /// Section 4.7.2.3: at most one `<priority/>`, a whole number from -128 to 127; zero without one.
 fn priority(head: &Head, bytes: &[u8]) -> Result<i8, StanzaError> {
     let bad = |text| StanzaError::new(StanzaCondition::BadRequest).text(text);
-    if head.children == 0 {
+    if head.child_count == 0 {
         return Ok(0);
     }
     let unreadable = |_| bad("the presence cannot be read");
@@ -378,7 +391,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<i8, StanzaCondition> {
-        let frame = Frame::read(text.as_bytes()).unwrap();
+        let frame = SharedStanza::parse(text.as_bytes()).unwrap();
         priority(frame.head(), frame.bytes()).map_err(|e| e.condition)
     }
 

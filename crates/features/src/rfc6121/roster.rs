@@ -13,16 +13,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use jid::Jid;
 use stanza::{ErrorType, PresenceType, StanzaCondition, StanzaError};
-use store::{Change, Changed, RosterItem, RosterSnapshot, StoreError, Subscription};
-use throng_core::fault::store_error;
-use throng_core::feature::{Builder, Feature, Kind, OptionSpec, Spec, Value};
+use store::{RosterItem, RosterSnapshot, RosterUpdate, RosterUpdateOutcome, StoreError, Subscription};
+use throng_core::feature::{Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec};
 use throng_core::hooks::{AvailableCtx, ClosingCtx, Flow, Interest, Phase};
-use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, Target};
+use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
+use throng_core::server_error::store_error;
 use throng_core::session::flags;
 use throng_core::{Account, Effects, Node};
 use xml::{Ns, Writer};
 
-use super::{bare_presence, changed, send_unavailable, write_item};
+use super::{apply_roster_change, bare_presence, send_unavailable, write_item};
 
 /// The declaration.
 pub static FEATURE: Feature = Feature {
@@ -33,29 +33,34 @@ pub static FEATURE: Feature = Feature {
             name: "RFC 6121",
             title: "XMPP: Instant Messaging and Presence",
             version: "",
-            left_out: "section 2.6.3: interim pushes; an outdated client gets the whole roster",
+            not_implemented: "section 2.6.3: interim pushes; an outdated client gets the whole roster",
         },
-        Spec { name: "XEP-0237", title: "Roster Versioning", version: "1.3", left_out: "interim pushes" },
+        Spec {
+            name: "XEP-0237",
+            title: "Roster Versioning",
+            version: "1.3",
+            not_implemented: "interim pushes",
+        },
     ],
     stream_features: &["<ver xmlns='urn:xmpp:features:rosterver'/>"],
     iq: &[GET, SET, OTHERS_GET, OTHERS_SET],
     options: &[
         OptionSpec {
             key: "max_name_bytes",
-            kind: Kind::Int(16, 65_536),
-            default: Value::Int(1023),
+            kind: OptionKind::Int(16, 65_536),
+            default: OptionValue::Int(1023),
             doc: "The longest name that a contact may be given, in bytes.",
         },
         OptionSpec {
             key: "max_group_bytes",
-            kind: Kind::Int(16, 65_536),
-            default: Value::Int(1023),
+            kind: OptionKind::Int(16, 65_536),
+            default: OptionValue::Int(1023),
             doc: "The longest name of a group, in bytes.",
         },
         OptionSpec {
             key: "max_groups_per_contact",
-            kind: Kind::Int(1, 1_000),
-            default: Value::Int(50),
+            kind: OptionKind::Int(1, 1_000),
+            default: OptionValue::Int(50),
             doc: "The groups that one contact may be in.",
         },
     ],
@@ -63,22 +68,22 @@ pub static FEATURE: Feature = Feature {
     ..Feature::EMPTY
 };
 
-const GET: IqKey = IqKey::get(Target::OwnAccount, Ns::Roster, "query");
-const SET: IqKey = IqKey::set(Target::OwnAccount, Ns::Roster, "query");
-const OTHERS_GET: IqKey = IqKey::get(Target::Account, Ns::Roster, "query");
-const OTHERS_SET: IqKey = IqKey::set(Target::Account, Ns::Roster, "query");
+const GET: IqKey = IqKey::get(IqTarget::OwnAccount, Ns::Roster, "query");
+const SET: IqKey = IqKey::set(IqTarget::OwnAccount, Ns::Roster, "query");
+const OTHERS_GET: IqKey = IqKey::get(IqTarget::Account, Ns::Roster, "query");
+const OTHERS_SET: IqKey = IqKey::set(IqTarget::Account, Ns::Roster, "query");
 
 /// Limits of one entry; bytes, bytes, count.
 #[derive(Clone, Copy)]
-struct Bounds {
+struct ItemLimits {
     name: usize,
     group: usize,
     groups: usize,
 }
 
-fn build(b: &mut Builder<'_>) {
+fn build(b: &mut FeatureBuilder<'_>) {
     let option = |key| usize::try_from(b.options.int(key)).unwrap_or_default();
-    let bounds = Bounds {
+    let bounds = ItemLimits {
         name: option("max_name_bytes"),
         group: option("max_group_bytes"),
         groups: option("max_groups_per_contact"),
@@ -130,12 +135,12 @@ fn get(request: &mut IqRequest<'_>) -> IqFlow {
         return IqFlow::Reply(Ok(result(&RosterSnapshot { version: 0, items: Vec::new() })));
     }
     if let Some(roster) = account.with(|state| state.take_prefetched()) {
-        return IqFlow::Reply(Ok(answer(&roster, known.as_deref())));
+        return IqFlow::Reply(Ok(roster_answer(&roster, known.as_deref())));
     }
     let (node, account) = (request.node.clone(), account.clone());
     IqFlow::Wait(Box::pin(async move {
-        let got = match read(&node, &account).await {
-            Ok(roster) => Ok(answer(&roster, known.as_deref())),
+        let got = match read_consistent(&node, &account).await {
+            Ok(roster) => Ok(roster_answer(&roster, known.as_deref())),
             Err(error) => Err(store_error(error)),
         };
         (got, Effects::default())
@@ -143,7 +148,7 @@ fn get(request: &mut IqRequest<'_>) -> IqFlow {
 }
 
 /// Reads the roster; once more if it changed meanwhile, because the push of that change may be out already.
-async fn read(node: &Arc<Node>, account: &Arc<Account>) -> Result<RosterSnapshot, StoreError> {
+async fn read_consistent(node: &Arc<Node>, account: &Arc<Account>) -> Result<RosterSnapshot, StoreError> {
     let roster = node.stores.roster.get(account.id).await?;
     if account.with(|state| state.roster_version) <= roster.version {
         return Ok(roster);
@@ -151,7 +156,7 @@ async fn read(node: &Arc<Node>, account: &Arc<Account>) -> Result<RosterSnapshot
     node.stores.roster.get(account.id).await
 }
 
-fn answer(roster: &RosterSnapshot, known: Option<&str>) -> Vec<u8> {
+fn roster_answer(roster: &RosterSnapshot, known: Option<&str>) -> Vec<u8> {
     if known.is_some_and(|ver| ver == roster.version.to_string()) { Vec::new() } else { result(roster) }
 }
 
@@ -160,7 +165,7 @@ fn result(roster: &RosterSnapshot) -> Vec<u8> {
     let mut w = Writer::new(&mut out);
     w.start_ns("query", Ns::Roster).attr("ver", &roster.version.to_string());
     for item in &roster.items {
-        if item.subscription.has(Subscription::IN_ROSTER) {
+        if item.subscription.contains(Subscription::IN_ROSTER) {
             write_item(&mut w, item);
         }
     }
@@ -169,7 +174,7 @@ fn result(roster: &RosterSnapshot) -> Vec<u8> {
 }
 
 /// What a client asks for.
-struct Wish {
+struct RosterSet {
     jid: Jid,
     name: Option<String>,
     groups: Vec<String>,
@@ -177,38 +182,38 @@ struct Wish {
 }
 
 /// Sections 2.3 to 2.5.
-fn set(request: &mut IqRequest<'_>, bounds: Bounds) -> IqFlow {
+fn set(request: &mut IqRequest<'_>, bounds: ItemLimits) -> IqFlow {
     let Some(session) = request.session else { return forbidden() };
     if session.flags.has(flags::EPHEMERAL) {
         return IqFlow::error(
             StanzaError::new(StanzaCondition::NotAllowed).text("an anonymous user has no roster"),
         );
     }
-    let wish = match request.tree().and_then(|tree| wish(&tree, bounds)) {
+    let wish = match request.tree().and_then(|tree| parse_roster_set(&tree, bounds)) {
         Ok(wish) => wish,
         Err(error) => return IqFlow::error(error),
     };
     let (node, account) = (request.node.clone(), session.account.clone());
     if wish.remove {
-        return IqFlow::Wait(Box::pin(remove(node, account, wish.jid)));
+        return IqFlow::Wait(Box::pin(remove_item(node, account, wish.jid)));
     }
     if wish.jid.as_ref() == session.bare() {
         return IqFlow::error(
             StanzaError::new(StanzaCondition::NotAllowed).text("you are not a contact of your own"),
         );
     }
-    if let Err(error) = room_for(&node, &account, &wish.jid) {
+    if let Err(error) = check_contact_fits(&node, &account, &wish.jid) {
         return IqFlow::error(error);
     }
-    IqFlow::Wait(Box::pin(put(node, account, wish)))
+    IqFlow::Wait(Box::pin(store_item(node, account, wish)))
 }
 
 /// Whether the roster may take this contact. Shadows count as well, so a roster never outgrows its limit.
-pub(super) fn room_for(node: &Node, account: &Account, contact: &Jid) -> Result<(), StanzaError> {
+pub(super) fn check_contact_fits(node: &Node, account: &Account, contact: &Jid) -> Result<(), StanzaError> {
     let limit = node.limits().roster_items as usize;
-    let hash = node.table.hash(contact.as_ref());
+    let hash = node.routing_table.hash(contact.as_ref());
     // Another contact with the same hash lets the roster grow by one; that hurts nobody.
-    if account.with(|state| state.contacts().len() < limit || state.may_have(hash)) {
+    if account.with(|state| state.contacts().len() < limit || state.may_contain(hash)) {
         return Ok(());
     }
     let text = format!("the roster is full; it holds at most {limit} contacts");
@@ -216,22 +221,22 @@ pub(super) fn room_for(node: &Node, account: &Account, contact: &Jid) -> Result<
 }
 
 /// The bytes that a roster may still take. What others add meanwhile is not seen; it is a few entries at most.
-pub(super) async fn room_left(node: &Node, account: &Account) -> Result<u64, StanzaError> {
+pub(super) async fn roster_bytes_left(node: &Node, account: &Account) -> Result<u64, StanzaError> {
     let size = node.stores.roster.size(account.id).await.map_err(store_error)?;
     Ok(u64::from(node.limits().roster_bytes).saturating_sub(size.bytes))
 }
 
 /// The contacts that there are take too much.
-pub(super) fn too_large(node: &Node) -> StanzaError {
+pub(super) fn roster_too_large(node: &Node) -> StanzaError {
     let limit = node.limits().roster_bytes;
     let text = format!("the roster is full; its addresses, names and groups may have {limit} bytes");
     StanzaError::new(StanzaCondition::PolicyViolation).text(text)
 }
 
-async fn put(node: Arc<Node>, account: Arc<Account>, wish: Wish) -> (IqAnswer, Effects) {
-    let Wish { jid, name, groups, .. } = wish;
+async fn store_item(node: Arc<Node>, account: Arc<Account>, wish: RosterSet) -> (IqAnswer, Effects) {
+    let RosterSet { jid, name, groups, .. } = wish;
     let mut effects = Effects::default();
-    let room = match room_left(&node, &account).await {
+    let room = match roster_bytes_left(&node, &account).await {
         Ok(room) => room,
         Err(error) => return (Err(error), effects),
     };
@@ -246,57 +251,58 @@ async fn put(node: Arc<Node>, account: Arc<Account>, wish: Wish) -> (IqAnswer, E
         // An entry of a roster that is too large may still become smaller.
         if item.bytes() > bytes + room {
             refuse.store(true, Ordering::Relaxed);
-            return Change::Keep;
+            return RosterUpdate::Keep;
         }
-        Change::Put(item)
+        RosterUpdate::Put(item)
     };
-    match node.stores.roster.change(account.id, &jid, Box::new(change)).await {
+    match node.stores.roster.update(account.id, &jid, Box::new(change)).await {
         Err(error) => (Err(store_error(error)), effects),
-        Ok(_) if refused.load(Ordering::Relaxed) => (Err(too_large(&node)), effects),
+        Ok(_) if refused.load(Ordering::Relaxed) => (Err(roster_too_large(&node)), effects),
         Ok(done) => {
-            changed(&node, account.jid.as_ref(), &jid, &done, true, &mut effects);
+            apply_roster_change(&node, account.jid.as_ref(), &jid, &done, true, &mut effects);
             (Ok(Vec::new()), effects)
         }
     }
 }
 
 /// Section 2.5. A request that was not answered stays, because removing the entry is no answer (section 3.1.3).
-async fn remove(node: Arc<Node>, account: Arc<Account>, jid: Jid) -> (IqAnswer, Effects) {
+async fn remove_item(node: Arc<Node>, account: Arc<Account>, jid: Jid) -> (IqAnswer, Effects) {
     let change = |before: Option<RosterItem>| match before {
-        Some(mut item) if item.subscription.has(Subscription::IN_ROSTER) => {
-            item.subscription = if item.subscription.has(Subscription::PENDING_IN) {
+        Some(mut item) if item.subscription.contains(Subscription::IN_ROSTER) => {
+            item.subscription = if item.subscription.contains(Subscription::PENDING_IN) {
                 Subscription::PENDING_IN
             } else {
                 Subscription::NONE
             };
-            Change::Put(item)
+            RosterUpdate::Put(item)
         }
-        _ => Change::Keep,
+        _ => RosterUpdate::Keep,
     };
     let mut effects = Effects::default();
-    let done: Changed = match node.stores.roster.change(account.id, &jid, Box::new(change)).await {
+    let done: RosterUpdateOutcome = match node.stores.roster.update(account.id, &jid, Box::new(change)).await
+    {
         Err(error) => return (Err(store_error(error)), effects),
         Ok(done) => done,
     };
     let had = done.before.as_ref().map(|item| item.subscription).unwrap_or_default();
-    if !had.has(Subscription::IN_ROSTER) {
+    if !had.contains(Subscription::IN_ROSTER) {
         let error = StanzaError::new(StanzaCondition::ItemNotFound)
             .kind(ErrorType::Modify)
             .text("this contact is not in the roster");
         return (Err(error), effects);
     }
     let owner = account.jid.as_ref();
-    changed(&node, owner, &jid, &done, true, &mut effects);
+    apply_roster_change(&node, owner, &jid, &done, true, &mut effects);
     let tell = |ty, effects: &mut Effects| {
         let id = base::id::random_id();
         let frame = bare_presence(owner, Some(jid.as_ref()), ty, Some(&id));
         effects.route(frame, account.jid.clone(), jid.clone());
     };
     // A request that is still open is taken back as well (appendix A.2.2).
-    if had.has(Subscription::TO) || had.has(Subscription::ASK) {
+    if had.contains(Subscription::TO) || had.contains(Subscription::PENDING_OUT) {
         tell(PresenceType::Unsubscribe, &mut effects);
     }
-    if had.has(Subscription::FROM) {
+    if had.contains(Subscription::FROM) {
         send_unavailable(&account, jid.as_ref(), &mut effects);
         tell(PresenceType::Unsubscribed, &mut effects);
     }
@@ -305,7 +311,7 @@ async fn remove(node: Arc<Node>, account: Arc<Account>, jid: Jid) -> (IqAnswer, 
 
 /// Reads and checks a roster set (sections 2.1.5 and 2.3.3). `ask`, `approved` and values of `subscription` other than
 /// `remove` are none of the client's business and not looked at.
-fn wish(tree: &xml::Tree<'_>, bounds: Bounds) -> Result<Wish, StanzaError> {
+fn parse_roster_set(tree: &xml::Tree<'_>, bounds: ItemLimits) -> Result<RosterSet, StanzaError> {
     let bad = |text: &'static str| StanzaError::new(StanzaCondition::BadRequest).text(text);
     let not_acceptable = |text: String| StanzaError::new(StanzaCondition::NotAcceptable).text(text);
     let query = tree.root().child("query", Ns::Roster).ok_or_else(|| bad("there is no query"))?;
@@ -318,7 +324,7 @@ fn wish(tree: &xml::Tree<'_>, bounds: Bounds) -> Result<Wish, StanzaError> {
         .map_err(|error| StanzaError::new(StanzaCondition::JidMalformed).text(error.to_string()))?;
     let jid = jid.as_ref().bare().to_jid();
     if item.attr("subscription").is_some_and(|s| s == "remove") {
-        return Ok(Wish { jid, name: None, groups: Vec::new(), remove: true });
+        return Ok(RosterSet { jid, name: None, groups: Vec::new(), remove: true });
     }
     // Section 2.4.1: an empty name is no name.
     let name = item.attr("name").map(std::borrow::Cow::into_owned).filter(|name| !name.is_empty());
@@ -342,5 +348,5 @@ fn wish(tree: &xml::Tree<'_>, bounds: Bounds) -> Result<Wish, StanzaError> {
         }
         groups.push(group);
     }
-    Ok(Wish { jid, name, groups, remove: false })
+    Ok(RosterSet { jid, name, groups, remove: false })
 }

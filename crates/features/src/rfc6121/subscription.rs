@@ -5,7 +5,7 @@
 //!
 //! Choices: a request to an account that does not exist is ignored (section 8.5.1), so that nobody can list accounts
 //! by asking. The first of several requests is the one that is kept (section 3.1.3), with a delay stamp (XEP-0203),
-//! and without its children when it is larger than [`REQUEST_BYTES`].
+//! and without its children when it is larger than [`MAX_REQUEST_BYTES`].
 //!
 //! Left out: sending a request again that a remote server does not answer (section 3.1.2), and notices of approvals
 //! that came while no resource was connected (section 3.1.6, a MAY).
@@ -16,24 +16,24 @@
 use std::sync::Arc;
 
 use jid::{Jid, JidRef};
-use stanza::{Kind, KindSet, PresenceType, StanzaCondition, StanzaError};
-use store::{AddressId, Change, ErrorKind, RosterItem, StoreError, Subscription};
-use throng_core::fault::store_error;
-use throng_core::feature::{self, Builder, Feature, OptionSpec, Spec, Value};
+use stanza::{PresenceType, StanzaCondition, StanzaError, StanzaKind, StanzaKindSet};
+use store::{AddressId, RosterItem, RosterUpdate, StoreError, StoreErrorKind, Subscription};
+use throng_core::feature::{self, Feature, FeatureBuilder, OptionSpec, OptionValue, Spec};
 use throng_core::hooks::{
-    AvailableCtx, Flow, IncomingCtx, Interest, Outcome, OutgoingCtx, Phase, RemovedCtx, Verdict,
+    AvailableCtx, Flow, HandlerOutcome, IncomingCtx, Interest, OutgoingCtx, Phase, RemovedCtx, StopReason,
 };
+use throng_core::server_error::store_error;
 use throng_core::session::flags;
-use throng_core::{Account, Effect, Effects, Frame, Node, Session};
+use throng_core::{Account, Effect, Effects, Node, Session, SharedStanza};
 
-use super::roster::{room_for, room_left, too_large};
-use super::states::{self, Direction, Show, transition};
-use super::{addressed, bare_presence, changed, is_ephemeral, send_current, send_unavailable};
+use super::roster::{check_contact_fits, roster_bytes_left, roster_too_large};
+use super::subscription_state::{self, Direction, PresenceUpdate, transition};
+use super::{apply_roster_change, bare_presence, is_ephemeral, readdressed, send_current, send_unavailable};
 
 /// The largest request that is kept with its children, in bytes.
-pub const REQUEST_BYTES: usize = 4096;
+pub const MAX_REQUEST_BYTES: usize = 4096;
 /// Longest id and language of a request that are kept.
-const ATTRIBUTE_BYTES: usize = 512;
+const MAX_ATTRIBUTE_BYTES: usize = 512;
 
 /// The declaration.
 pub static FEATURE: Feature = Feature {
@@ -43,13 +43,13 @@ pub static FEATURE: Feature = Feature {
         name: "RFC 6121",
         title: "XMPP: Instant Messaging and Presence",
         version: "",
-        left_out: "section 3.1.2: sending an unanswered request to a remote server again",
+        not_implemented: "section 3.1.2: sending an unanswered request to a remote server again",
     }],
     stream_features: &["<sub xmlns='urn:xmpp:features:pre-approval'/>"],
     options: &[OptionSpec {
         key: "max_pending_requests",
-        kind: feature::Kind::Int(1, 100_000),
-        default: Value::Int(500),
+        kind: feature::OptionKind::Int(1, 100_000),
+        default: OptionValue::Int(500),
         doc: "The unanswered requests that are kept for one account; further ones are ignored.",
     }],
     needs: &["roster"],
@@ -57,56 +57,60 @@ pub static FEATURE: Feature = Feature {
     ..Feature::EMPTY
 };
 
-const SUBSCRIPTIONS: KindSet = KindSet::of(Kind::Presence(PresenceType::Subscribe))
-    .and(KindSet::of(Kind::Presence(PresenceType::Subscribed)))
-    .and(KindSet::of(Kind::Presence(PresenceType::Unsubscribe)))
-    .and(KindSet::of(Kind::Presence(PresenceType::Unsubscribed)));
+const SUBSCRIPTIONS: StanzaKindSet = StanzaKindSet::of(StanzaKind::Presence(PresenceType::Subscribe))
+    .union(StanzaKindSet::of(StanzaKind::Presence(PresenceType::Subscribed)))
+    .union(StanzaKindSet::of(StanzaKind::Presence(PresenceType::Unsubscribe)))
+    .union(StanzaKindSet::of(StanzaKind::Presence(PresenceType::Unsubscribed)));
 
-fn build(b: &mut Builder<'_>) {
+fn build(b: &mut FeatureBuilder<'_>) {
     let limit = usize::try_from(b.options.int("max_pending_requests")).unwrap_or_default();
     b.outgoing(Phase::Rewrite, Interest::kinds(SUBSCRIPTIONS), outgoing);
     b.incoming(Phase::Rewrite, Interest::kinds(SUBSCRIPTIONS), move |ctx: &mut IncomingCtx<'_>| {
         incoming(ctx, limit)
     });
-    b.incoming(Phase::Rewrite, Interest::kinds(KindSet::of(Kind::Presence(PresenceType::Error))), failed);
+    b.incoming(
+        Phase::Rewrite,
+        Interest::kinds(StanzaKindSet::of(StanzaKind::Presence(PresenceType::Error))),
+        failed,
+    );
     b.available(Phase::Rewrite, Interest::ALL, show_requests);
-    b.removed(Phase::Rewrite, Interest::ALL, removed);
+    b.removed(Phase::Rewrite, Interest::ALL, account_removed);
 }
 
-fn kind_of(frame: &Frame) -> PresenceType {
+fn presence_type(frame: &SharedStanza) -> PresenceType {
     match frame.kind() {
-        Kind::Presence(ty) => ty,
+        StanzaKind::Presence(ty) => ty,
         _ => PresenceType::Error,
     }
 }
 
 /// What the closure of a change has to store: the new state, and the request while it is open.
-fn decide(
+fn roster_change(
     direction: Direction,
     ty: PresenceType,
     before: Option<RosterItem>,
     contact: Jid,
     request: Option<Vec<u8>>,
-) -> Change {
+) -> RosterUpdate {
     let state = before.as_ref().map(|item| item.subscription).unwrap_or_default();
     let after = transition(direction, ty, state).after;
     if after == state {
-        return Change::Keep;
+        return RosterUpdate::Keep;
     }
     let mut item = before.unwrap_or_else(|| RosterItem::new(contact));
     item.subscription = after;
     if let Some(request) = request
-        && after.has(Subscription::PENDING_IN)
+        && after.contains(Subscription::PENDING_IN)
     {
         item.request = Some(request);
     }
-    Change::Put(item)
+    RosterUpdate::Put(item)
 }
 
 /// Sections 3.1.2, 3.1.5, 3.2.2, 3.3.2 and 3.4.2: the sender's side. `to` is bare already.
 fn outgoing(ctx: &mut OutgoingCtx<'_>) -> Flow {
-    let refuse = |error: StanzaError| Flow::Stop(Verdict::Refused(error));
-    let (ty, account) = (kind_of(ctx.frame), &ctx.session.account);
+    let refuse = |error: StanzaError| Flow::Stop(StopReason::Refused(error));
+    let (ty, account) = (presence_type(ctx.frame), &ctx.session.account);
     let Some(to) = ctx.to.map(|t| t.bare()) else {
         return refuse(
             StanzaError::new(StanzaCondition::BadRequest).text("a subscription needs a recipient"),
@@ -114,7 +118,7 @@ fn outgoing(ctx: &mut OutgoingCtx<'_>) -> Flow {
     };
     // Everybody sees the own presence anyway.
     if to == account.jid.as_ref() {
-        return Flow::Stop(Verdict::Consumed);
+        return Flow::Stop(StopReason::Consumed);
     }
     if ctx.session.flags.has(flags::EPHEMERAL) {
         return refuse(
@@ -123,47 +127,49 @@ fn outgoing(ctx: &mut OutgoingCtx<'_>) -> Flow {
     }
     let to = to.to_jid();
     if matches!(ty, PresenceType::Subscribe | PresenceType::Subscribed)
-        && let Err(error) = room_for(ctx.node, account, &to)
+        && let Err(error) = check_contact_fits(ctx.node, account, &to)
     {
         return refuse(error);
     }
     let new = matches!(ty, PresenceType::Subscribe | PresenceType::Subscribed)
-        && !account.with(|state| state.may_have(ctx.node.table.hash(to.as_ref())));
+        && !account.with(|state| state.may_contain(ctx.node.routing_table.hash(to.as_ref())));
     let (node, account, frame) = (ctx.node.clone(), account.clone(), ctx.frame.clone());
     Flow::Wait(Box::pin(async move {
         if new {
-            match room_left(&node, &account).await {
-                Ok(room) if (to.as_str().len() as u64) > room => return Outcome::refused(too_large(&node)),
+            match roster_bytes_left(&node, &account).await {
+                Ok(room) if (to.as_str().len() as u64) > room => {
+                    return HandlerOutcome::refused(roster_too_large(&node));
+                }
                 Ok(_) => {}
-                Err(error) => return Outcome::refused(error),
+                Err(error) => return HandlerOutcome::refused(error),
             }
         }
         let contact = to.clone();
-        let change = move |before| decide(Direction::Outbound, ty, before, contact, None);
-        let done = match node.stores.roster.change(account.id, &to, Box::new(change)).await {
+        let change = move |before| roster_change(Direction::Outbound, ty, before, contact, None);
+        let done = match node.stores.roster.update(account.id, &to, Box::new(change)).await {
             Ok(done) => done,
-            Err(error) => return Outcome::refused(store_error(error)),
+            Err(error) => return HandlerOutcome::refused(store_error(error)),
         };
         let before = done.before.as_ref().map(|item| item.subscription).unwrap_or_default();
         let outcome = transition(Direction::Outbound, ty, before);
         let mut effects = Effects::default();
-        changed(&node, account.jid.as_ref(), &to, &done, false, &mut effects);
-        if outcome.show == Show::Unavailable {
+        apply_roster_change(&node, account.jid.as_ref(), &to, &done, false, &mut effects);
+        if outcome.presence == PresenceUpdate::Unavailable {
             send_unavailable(&account, to.as_ref(), &mut effects);
         }
-        if outcome.pass {
+        if outcome.forward {
             effects.route(Some(frame), account.jid.clone(), to.clone());
         }
-        if outcome.show == Show::Available {
+        if outcome.presence == PresenceUpdate::Available {
             send_current(&account, to.as_ref(), &mut effects);
         }
-        Outcome::consumed(effects)
+        HandlerOutcome::consumed(effects)
     }))
 }
 
 /// Sections 3.1.3, 3.1.6, 3.2.3 and 3.3.3: the recipient's side.
 fn incoming(ctx: &mut IncomingCtx<'_>, limit: usize) -> Flow {
-    let ty = kind_of(ctx.frame);
+    let ty = presence_type(ctx.frame);
     if let Some(resource) = ctx.to.resource()
         && ty != PresenceType::Subscribe
         && ctx.account.is_none_or(|account| account.session(resource).is_none())
@@ -173,17 +179,17 @@ fn incoming(ctx: &mut IncomingCtx<'_>, limit: usize) -> Flow {
     }
     let (from, to) = (ctx.from.bare(), ctx.to.bare());
     if from == to || ctx.account.is_some_and(is_ephemeral) {
-        return Flow::Stop(Verdict::Consumed);
+        return Flow::Stop(StopReason::Consumed);
     }
     let frame = if ctx.from.is_bare() && ctx.to.is_bare() {
         ctx.frame.clone()
     } else {
-        match addressed(ctx.frame, from, Some(to)) {
+        match readdressed(ctx.frame, from, Some(to)) {
             Ok(frame) => frame,
-            Err(error) => return Flow::Stop(Verdict::Refused(error)),
+            Err(error) => return Flow::Stop(StopReason::Refused(error)),
         }
     };
-    let arrival = Arrival {
+    let arrival = InboundSubscription {
         node: ctx.node.clone(),
         account: ctx.account.cloned(),
         from: from.to_jid(),
@@ -193,27 +199,27 @@ fn incoming(ctx: &mut IncomingCtx<'_>, limit: usize) -> Flow {
         limit,
     };
     Flow::Wait(Box::pin(async move {
-        match arrival.take().await {
-            Ok(effects) => Outcome::consumed(effects),
-            Err(error) => Outcome::refused(store_error(error)),
+        match arrival.process().await {
+            Ok(effects) => HandlerOutcome::consumed(effects),
+            Err(error) => HandlerOutcome::refused(store_error(error)),
         }
     }))
 }
 
 /// A subscription stanza for a local account.
-struct Arrival {
+struct InboundSubscription {
     node: Arc<Node>,
     account: Option<Arc<Account>>,
     from: Jid,
     to: Jid,
-    frame: Frame,
+    frame: SharedStanza,
     ty: PresenceType,
     limit: usize,
 }
 
-impl Arrival {
-    async fn take(self) -> Result<Effects, StoreError> {
-        let Arrival { node, account, from, to, frame, ty, limit } = self;
+impl InboundSubscription {
+    async fn process(self) -> Result<Effects, StoreError> {
+        let InboundSubscription { node, account, from, to, frame, ty, limit } = self;
         let mut effects = Effects::default();
         let id = match &account {
             Some(account) => Some(account.id),
@@ -225,11 +231,15 @@ impl Arrival {
         if ty == PresenceType::Subscribe {
             let open = match &account {
                 Some(account) => account.with(|state| {
-                    state.contacts().iter().filter(|c| c.subscription.has(Subscription::PENDING_IN)).count()
+                    state
+                        .contacts()
+                        .iter()
+                        .filter(|c| c.subscription.contains(Subscription::PENDING_IN))
+                        .count()
                 }),
                 None => match node.stores.roster.size(id).await {
                     Ok(size) => size.requests as usize,
-                    Err(error) if error.kind == ErrorKind::NotFound => 0,
+                    Err(error) if error.kind == StoreErrorKind::NotFound => 0,
                     Err(error) => return Err(error),
                 },
             };
@@ -237,27 +247,27 @@ impl Arrival {
                 tracing::info!(account = %to, "a subscription request was ignored: too many are open");
                 return Ok(effects);
             }
-            request = Some(kept(&node, &frame, from.as_ref(), to.as_ref()));
+            request = Some(stored_request(&node, &frame, from.as_ref(), to.as_ref()));
         }
         let contact = from.clone();
-        let change = move |before| decide(Direction::Inbound, ty, before, contact, request);
-        let done = match node.stores.roster.change(id, &from, Box::new(change)).await {
+        let change = move |before| roster_change(Direction::Inbound, ty, before, contact, request);
+        let done = match node.stores.roster.update(id, &from, Box::new(change)).await {
             Ok(done) => done,
             // The number belongs to somebody's contact, or to an account that is gone.
-            Err(error) if error.kind == ErrorKind::NotFound => return Ok(effects),
+            Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(effects),
             Err(error) => return Err(error),
         };
         let before = done.before.as_ref().map(|item| item.subscription).unwrap_or_default();
         let outcome = transition(Direction::Inbound, ty, before);
         // The account may have connected while the store was busy.
-        let account = node.table.find(to.as_ref());
-        if outcome.pass
+        let account = node.routing_table.find(to.as_ref());
+        if outcome.forward
             && let Some(account) = &account
         {
             deliver(account, ty, &frame, &mut effects);
         }
-        changed(&node, to.as_ref(), &from, &done, false, &mut effects);
-        answer(&outcome, account.as_ref(), &frame, &to, &from, &mut effects);
+        apply_roster_change(&node, to.as_ref(), &from, &done, false, &mut effects);
+        auto_reply(&outcome, account.as_ref(), &frame, &to, &from, &mut effects);
         Ok(effects)
     }
 }
@@ -267,11 +277,11 @@ impl Arrival {
 fn failed(ctx: &mut IncomingCtx<'_>) -> Flow {
     let Some(account) = ctx.account.filter(|_| ctx.to.is_bare()) else { return Flow::Next };
     deliver(account, PresenceType::Error, ctx.frame, ctx.effects);
-    Flow::Stop(Verdict::Consumed)
+    Flow::Stop(StopReason::Consumed)
 }
 
 /// An account is gone: its contacts are told what its owner would have told them by leaving.
-fn removed(ctx: &mut RemovedCtx<'_>) -> Flow {
+fn account_removed(ctx: &mut RemovedCtx<'_>) -> Flow {
     for item in ctx.contacts {
         let mut tell = |ty| {
             let id = base::id::random_id();
@@ -279,10 +289,10 @@ fn removed(ctx: &mut RemovedCtx<'_>) -> Flow {
             ctx.effects.route(frame, ctx.jid.to_jid(), item.jid.clone());
         };
         let state = item.subscription;
-        if state.has(Subscription::TO) || state.has(Subscription::ASK) {
+        if state.contains(Subscription::TO) || state.contains(Subscription::PENDING_OUT) {
             tell(PresenceType::Unsubscribe);
         }
-        if state.has(Subscription::FROM) || state.has(Subscription::PENDING_IN) {
+        if state.contains(Subscription::FROM) || state.contains(Subscription::PENDING_IN) {
             tell(PresenceType::Unsubscribed);
         }
     }
@@ -290,15 +300,15 @@ fn removed(ctx: &mut RemovedCtx<'_>) -> Flow {
 }
 
 /// What the server sends back on the recipient's behalf.
-fn answer(
-    outcome: &states::Outcome,
+fn auto_reply(
+    outcome: &subscription_state::SubscriptionTransition,
     account: Option<&Arc<Account>>,
-    frame: &Frame,
+    frame: &SharedStanza,
     to: &Jid,
     from: &Jid,
     effects: &mut Effects,
 ) {
-    if outcome.show == Show::Unavailable
+    if outcome.presence == PresenceUpdate::Unavailable
         && let Some(account) = account
     {
         send_unavailable(account, from.as_ref(), effects);
@@ -308,7 +318,7 @@ fn answer(
         let reply = bare_presence(to.as_ref(), Some(from.as_ref()), reply, id);
         effects.route(reply, to.clone(), from.clone());
     }
-    if outcome.show == Show::Available
+    if outcome.presence == PresenceUpdate::Available
         && let Some(account) = account
     {
         send_current(account, from.as_ref(), effects);
@@ -316,8 +326,8 @@ fn answer(
 }
 
 /// Requests go to available resources, everything else to those that asked for the roster (sections 3.1.3 and 3.1.6).
-fn deliver(account: &Arc<Account>, ty: PresenceType, frame: &Frame, effects: &mut Effects) {
-    account.each_session(|session: &Arc<Session>| {
+fn deliver(account: &Arc<Account>, ty: PresenceType, frame: &SharedStanza, effects: &mut Effects) {
+    account.for_each_session(|session: &Arc<Session>| {
         let wanted = match ty {
             PresenceType::Subscribe => session.is_available(),
             _ => session.flags.has(flags::INTERESTED),
@@ -329,20 +339,20 @@ fn deliver(account: &Arc<Account>, ty: PresenceType, frame: &Frame, effects: &mu
 }
 
 /// The request as it is kept: with the time, and when it is large without its children.
-fn kept(node: &Node, frame: &Frame, from: JidRef<'_>, to: JidRef<'_>) -> Vec<u8> {
+fn stored_request(node: &Node, frame: &SharedStanza, from: JidRef<'_>, to: JidRef<'_>) -> Vec<u8> {
     let (head, bytes) = (frame.head(), frame.bytes());
-    let mut out = Vec::with_capacity(bytes.len().min(REQUEST_BYTES) + 128);
+    let mut out = Vec::with_capacity(bytes.len().min(MAX_REQUEST_BYTES) + 128);
     let mut w = xml::Writer::new(&mut out);
     w.start("presence").attr("from", from.as_str()).attr("to", to.as_str());
     // An attribute may be as long as a stanza.
-    let short = |text: &str| text.len() <= ATTRIBUTE_BYTES;
+    let short = |text: &str| text.len() <= MAX_ATTRIBUTE_BYTES;
     w.attr("type", "subscribe");
     if let Some(id) = head.raw_id(bytes).filter(|id| short(id)) {
         w.attr_raw("id", id);
     }
     w.attr_opt("xml:lang", head.lang(bytes).filter(|lang| short(lang)).as_deref());
-    let whole =
-        bytes.len() <= REQUEST_BYTES && stanza::payload::inner::write(&mut w, head, bytes, REQUEST_BYTES);
+    let whole = bytes.len() <= MAX_REQUEST_BYTES
+        && stanza::payload::stanza_content::write(&mut w, head, bytes, MAX_REQUEST_BYTES);
     // One and only one stamp (XEP-0203 section 3).
     if !whole || !head.payloads().contains(xml::Ns::Delay) {
         stanza::payload::delay::write(&mut w, to.domain(), node.clock.unix_millis());
@@ -359,8 +369,8 @@ fn show_requests(ctx: &mut AvailableCtx<'_>) -> Flow {
     }
     let account = &ctx.session.account;
     let prefetched = account.with(|state| {
-        let open = state.contacts().iter().any(|c| c.subscription.has(Subscription::PENDING_IN));
-        open.then(|| state.prefetched().map(|roster| requests(&roster.items, ctx.session.bare())))
+        let open = state.contacts().iter().any(|c| c.subscription.contains(Subscription::PENDING_IN));
+        open.then(|| state.prefetched().map(|roster| pending_requests(&roster.items, ctx.session.bare())))
     });
     match prefetched {
         None => {}
@@ -368,10 +378,10 @@ fn show_requests(ctx: &mut AvailableCtx<'_>) -> Flow {
         Some(None) => {
             let (node, session) = (ctx.node.clone(), ctx.session.clone());
             return Flow::Wait(Box::pin(async move {
-                let mut outcome = Outcome::next();
+                let mut outcome = HandlerOutcome::next();
                 match node.stores.roster.get(session.account.id).await {
                     Ok(roster) => {
-                        send(&session, requests(&roster.items, session.bare()), &mut outcome.effects)
+                        send(&session, pending_requests(&roster.items, session.bare()), &mut outcome.effects)
                     }
                     Err(error) => {
                         tracing::warn!(%error, "open subscription requests could not be read");
@@ -386,15 +396,16 @@ fn show_requests(ctx: &mut AvailableCtx<'_>) -> Flow {
     Flow::Next
 }
 
-fn requests(items: &[RosterItem], owner: JidRef<'_>) -> Vec<Frame> {
-    let open = items.iter().filter(|item| item.subscription.has(Subscription::PENDING_IN));
+fn pending_requests(items: &[RosterItem], owner: JidRef<'_>) -> Vec<SharedStanza> {
+    let open = items.iter().filter(|item| item.subscription.contains(Subscription::PENDING_IN));
     // A bulk load may bring a state without its stanza.
     let plain =
         |item: &RosterItem| bare_presence(item.jid.as_ref(), Some(owner), PresenceType::Subscribe, None);
-    open.filter_map(|item| item.request.as_deref().and_then(Frame::read).or_else(|| plain(item))).collect()
+    open.filter_map(|item| item.request.as_deref().and_then(SharedStanza::parse).or_else(|| plain(item)))
+        .collect()
 }
 
-fn send(session: &Arc<Session>, requests: Vec<Frame>, effects: &mut Effects) {
+fn send(session: &Arc<Session>, requests: Vec<SharedStanza>, effects: &mut Effects) {
     for request in requests {
         effects.add(Effect::Send(session.clone(), request));
     }

@@ -2,16 +2,16 @@
 //!
 //! The trap: names are case-sensitive and in the namespace `vcard-temp`; anything may be missing, empty or there twice.
 
-use store::Searchable;
-use xml::{Node, Ns};
+use store::SearchableProfile;
+use xml::{Ns, TreeNode};
 
 /// The searchable texts (XEP-0055 names the fields). Of several email addresses the preferred one, else the first.
-pub(crate) fn searchable(card: Node<'_>) -> Searchable {
+pub(crate) fn searchable(card: TreeNode<'_>) -> SearchableProfile {
     let emails = || card.child_elements().filter(|c| c.is("EMAIL", Ns::VCardTemp));
     let preferred = emails().find(|e| e.child("PREF", Ns::VCardTemp).is_some());
     let email = preferred.or_else(|| emails().find(|e| !text(Some(*e), "USERID").is_empty()));
     let name = card.child("N", Ns::VCardTemp);
-    Searchable {
+    SearchableProfile {
         name: text(Some(card), "FN"),
         first: text(name, "GIVEN"),
         last: text(name, "FAMILY"),
@@ -20,7 +20,7 @@ pub(crate) fn searchable(card: Node<'_>) -> Searchable {
     }
 }
 
-fn text(parent: Option<Node<'_>>, name: &str) -> String {
+fn text(parent: Option<TreeNode<'_>>, name: &str) -> String {
     let child = parent.and_then(|p| p.child(name, Ns::VCardTemp));
     child.map(|c| c.text().trim().to_owned()).unwrap_or_default()
 }
@@ -29,14 +29,14 @@ fn text(parent: Option<Node<'_>>, name: &str) -> String {
 mod tests {
     use super::*;
 
-    fn of(inner: &str) -> Searchable {
+    fn of(inner: &str) -> SearchableProfile {
         let text = format!("<vCard xmlns='vcard-temp'>{inner}</vCard>");
-        let tree = throng_core::frame::tree(text.as_bytes()).unwrap();
+        let tree = throng_core::shared_stanza::tree(text.as_bytes()).unwrap();
         searchable(tree.root())
     }
 
     #[test]
-    fn the_six_texts_are_found() {
+    fn the_six_searchable_fields_are_found() {
         let found = of(
             "<FN>Peter Saint-Andre</FN><N><FAMILY> Saint-Andre\n</FAMILY><GIVEN>Peter</GIVEN><MIDDLE/></N>\
              <NICKNAME>stpeter</NICKNAME><EMAIL><USERID>old@jabber.org</USERID></EMAIL>\
@@ -44,7 +44,7 @@ mod tests {
         );
         assert_eq!(
             found,
-            Searchable {
+            SearchableProfile {
                 name: "Peter Saint-Andre".into(),
                 first: "Peter".into(),
                 last: "Saint-Andre".into(),
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_empty() {
+    fn missing_fields_are_empty() {
         assert!(of("").is_empty());
         assert!(of("<fn>small</fn><FN xmlns='u:other'>foreign</FN><N>Peter</N><EMAIL/>").is_empty());
         let second = of("<EMAIL><USERID/></EMAIL><EMAIL><USERID>b@c</USERID></EMAIL>");

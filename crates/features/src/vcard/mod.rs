@@ -1,7 +1,7 @@
 //! vcard-temp: XEP-0054 1.3.0 sections 3.1 (one's own), 3.2 (updating) and 3.3 (another's).
 //!
 //! A card is opaque XML, kept as bytes that stand alone and given back as it was. What the directory finds of it is picked
-//! out when it is stored ([`card`]). Another's card is given to anybody, also while its owner is offline: it is world-readable
+//! out when it is stored ([`new_user_vcard`]). Another's card is given to anybody, also while its owner is offline: it is world-readable
 //! (section 5). A user without a card and a user who does not exist get the same answer. The domain's own card is made of
 //! options.
 //!
@@ -16,10 +16,12 @@ mod photo;
 
 use stanza::{StanzaCondition, StanzaError};
 use throng_core::Effects;
-use throng_core::fault::store_error;
-use throng_core::feature::{Builder, Disco, Feature, Kind, OptionSpec, Spec, Value};
-use throng_core::iq::{IqFlow, IqKey, IqRequest, Target};
-use throng_core::limits::PART_LIMITS;
+use throng_core::feature::{
+    DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
+};
+use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
+use throng_core::limits::FRAGMENT_LIMITS;
+use throng_core::server_error::store_error;
 use xml::{Limits, Ns, Writer};
 
 /// vcard-temp.
@@ -27,45 +29,45 @@ pub static FEATURE: Feature = Feature {
     name: "vcard",
     summary: "Keeps a vCard for each account and gives it to those who ask.",
     specs: &[
-        Spec { name: "XEP-0054", title: "vcard-temp", version: "1.3.0", left_out: "" },
+        Spec { name: "XEP-0054", title: "vcard-temp", version: "1.3.0", not_implemented: "" },
         Spec {
             name: "XEP-0153",
             title: "vCard-Based Avatars",
             version: "1.1.1",
-            left_out: "conversion from and to XEP-0084",
+            not_implemented: "conversion from and to XEP-0084",
         },
     ],
-    disco: &[Disco::Server(Ns::VCardTemp.as_str()), Disco::Account(Ns::VCardTemp.as_str())],
+    disco: &[DiscoFeature::Server(Ns::VCardTemp.as_str()), DiscoFeature::Account(Ns::VCardTemp.as_str())],
     iq: &[OWN_GET, OWN_SET, OTHER_GET, OTHER_SET, SERVER_GET, SERVER_SET],
     options: &[
         OptionSpec {
             key: "max_bytes",
-            kind: Kind::Int(1_024, store::vcards::VCARD_BYTES as i64),
-            default: Value::Int(65_536),
+            kind: OptionKind::Int(1_024, store::vcards::MAX_VCARD_BYTES as i64),
+            default: OptionValue::Int(65_536),
             doc: "The largest vCard of a user, in bytes; a photo is most of it.",
         },
         OptionSpec {
             key: "photo_hash",
-            kind: Kind::Bool,
-            default: Value::Bool(true),
+            kind: OptionKind::Bool,
+            default: OptionValue::Bool(true),
             doc: "Put the hash of a user's photo into presence where the client does not.",
         },
         OptionSpec {
             key: "server_name",
-            kind: Kind::Text,
-            default: Value::Text(std::borrow::Cow::Borrowed("")),
+            kind: OptionKind::Text,
+            default: OptionValue::Text(std::borrow::Cow::Borrowed("")),
             doc: "Who runs the service, for the vCard of the domain; empty leaves it out.",
         },
         OptionSpec {
             key: "server_url",
-            kind: Kind::Text,
-            default: Value::Text(std::borrow::Cow::Borrowed("")),
+            kind: OptionKind::Text,
+            default: OptionValue::Text(std::borrow::Cow::Borrowed("")),
             doc: "The web site of the service, for the vCard of the domain; empty leaves it out.",
         },
         OptionSpec {
             key: "server_description",
-            kind: Kind::Text,
-            default: Value::Text(std::borrow::Cow::Borrowed("")),
+            kind: OptionKind::Text,
+            default: OptionValue::Text(std::borrow::Cow::Borrowed("")),
             doc: "What the service is, for the vCard of the domain; empty leaves it out.",
         },
     ],
@@ -73,14 +75,14 @@ pub static FEATURE: Feature = Feature {
     ..Feature::EMPTY
 };
 
-const OWN_GET: IqKey = IqKey::get(Target::OwnAccount, Ns::VCardTemp, "vCard");
-const OWN_SET: IqKey = IqKey::set(Target::OwnAccount, Ns::VCardTemp, "vCard");
-const OTHER_GET: IqKey = IqKey::get(Target::Account, Ns::VCardTemp, "vCard");
-const OTHER_SET: IqKey = IqKey::set(Target::Account, Ns::VCardTemp, "vCard");
-const SERVER_GET: IqKey = IqKey::get(Target::Server, Ns::VCardTemp, "vCard");
-const SERVER_SET: IqKey = IqKey::set(Target::Server, Ns::VCardTemp, "vCard");
+const OWN_GET: IqKey = IqKey::get(IqTarget::OwnAccount, Ns::VCardTemp, "vCard");
+const OWN_SET: IqKey = IqKey::set(IqTarget::OwnAccount, Ns::VCardTemp, "vCard");
+const OTHER_GET: IqKey = IqKey::get(IqTarget::Account, Ns::VCardTemp, "vCard");
+const OTHER_SET: IqKey = IqKey::set(IqTarget::Account, Ns::VCardTemp, "vCard");
+const SERVER_GET: IqKey = IqKey::get(IqTarget::Server, Ns::VCardTemp, "vCard");
+const SERVER_SET: IqKey = IqKey::set(IqTarget::Server, Ns::VCardTemp, "vCard");
 
-fn build(builder: &mut Builder<'_>) {
+fn build(builder: &mut FeatureBuilder<'_>) {
     let most = usize::try_from(builder.options.int("max_bytes")).unwrap_or(usize::MAX);
     let domain = domain_card(builder);
     let hashes = builder.options.bool("photo_hash");
@@ -101,7 +103,7 @@ fn build(builder: &mut Builder<'_>) {
 }
 
 /// The vCard of the domain; none unless there is something to say.
-fn domain_card(builder: &Builder<'_>) -> Option<Vec<u8>> {
+fn domain_card(builder: &FeatureBuilder<'_>) -> Option<Vec<u8>> {
     let fields = [("FN", "server_name"), ("URL", "server_url"), ("DESC", "server_description")];
     let fields = fields.map(|(name, key)| (name, builder.options.text(key)));
     if fields.iter().all(|(_, text)| text.is_empty()) {
@@ -112,10 +114,10 @@ fn domain_card(builder: &Builder<'_>) -> Option<Vec<u8>> {
     w.start_ns("vCard", Ns::VCardTemp);
     for (name, text) in fields {
         if !text.is_empty() {
-            w.leaf(name, text);
+            w.text_element(name, text);
         }
     }
-    w.leaf("JABBERID", builder.domain).end();
+    w.text_element("JABBERID", builder.domain).end();
     Some(out)
 }
 
@@ -144,12 +146,12 @@ fn set(request: &IqRequest<'_>, most: usize, hashes: bool) -> Result<IqFlow, Sta
     let tree = request.tree()?;
     let element = tree.root().child_elements().next().ok_or(StanzaCondition::BadRequest)?;
     let searchable = card::searchable(element);
-    let photo = photo::of_card(element);
+    let photo = photo::photo_hash(element);
     // An empty card is none.
     let bytes = match element.child_elements().next() {
         Some(_) => Some(
             element
-                .alone(&Limits { element_bytes: most as u32 + 4096, ..PART_LIMITS })
+                .to_standalone(&Limits { element_bytes: most as u32 + 4096, ..FRAGMENT_LIMITS })
                 .map_err(|_| large())?
                 .into_owned(),
         ),
@@ -163,8 +165,8 @@ fn set(request: &IqRequest<'_>, most: usize, hashes: bool) -> Result<IqFlow, Sta
         let mut effects = Effects::default();
         let answer = match node.stores.vcards.put(owner.as_ref(), bytes, searchable, photo).await {
             Ok(true) => {
-                if hashes && let Some(account) = node.table.find(owner.as_ref()) {
-                    photo::changed(&account, photo, &mut effects);
+                if hashes && let Some(account) = node.routing_table.find(owner.as_ref()) {
+                    photo::photo_changed(&account, photo, &mut effects);
                 }
                 Ok(Vec::new())
             }

@@ -16,27 +16,27 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use stanza::{Kind, KindSet, PresenceType};
+use stanza::{PresenceType, StanzaKind, StanzaKindSet};
 use store::Subscription;
 use throng_core::hooks::{Flow, Interest, OutgoingCtx, Phase};
 use throng_core::session::flags;
-use throng_core::{Account, Effect, Effects, Frame, Session};
-use xml::{Node, Ns, Writer};
+use throng_core::{Account, Effect, Effects, Session, SharedStanza};
+use xml::{Ns, TreeNode, Writer};
 
 /// The SHA-1 of a photo.
-pub(super) type Hash = [u8; 20];
+pub(super) type PhotoSha1 = [u8; 20];
 
 /// A presence does not grow beyond this, in bytes; see the trap.
-const PRESENCE_BYTES: usize = 4_096;
+const MAX_PRESENCE_BYTES: usize = 4_096;
 
 pub(super) fn interest() -> Interest {
-    let available = KindSet::of(Kind::Presence(PresenceType::Available));
+    let available = StanzaKindSet::of(StanzaKind::Presence(PresenceType::Available));
     Interest::kinds(available).flags(flags::ACCOUNT_PHOTO)
 }
 pub(super) const PHASE: Phase = Phase::Rewrite;
 
 /// The hash of the photo in a card (section 4.5: base64, white space ignored).
-pub(super) fn of_card(card: Node<'_>) -> Option<Hash> {
+pub(super) fn photo_hash(card: TreeNode<'_>) -> Option<PhotoSha1> {
     let text = card.child("PHOTO", Ns::VCardTemp)?.child("BINVAL", Ns::VCardTemp)?.text();
     let text: String = text.split_ascii_whitespace().collect();
     let photo = BASE64_STANDARD.decode(text).ok().filter(|photo| !photo.is_empty())?;
@@ -46,7 +46,7 @@ pub(super) fn of_card(card: Node<'_>) -> Option<Hash> {
 /// A stanza from an account with a photo.
 pub(super) fn outgoing(ctx: &mut OutgoingCtx<'_>) -> Flow {
     let Some(hash) = ctx.session.account.photo() else { return Flow::Next };
-    if let Some(frame) = with(ctx.frame, Some(&hash), &Given::Nothing) {
+    if let Some(frame) = with_photo_hash(ctx.frame, Some(&hash), &HashOrigin::Client) {
         *ctx.frame = frame;
         if ctx.to.is_none() {
             ctx.session.flags.set(flags::PHOTO_ADDED);
@@ -58,28 +58,28 @@ pub(super) fn outgoing(ctx: &mut OutgoingCtx<'_>) -> Flow {
 }
 
 /// The photo is another one, or gone: the presence of resources that do not say so themselves is sent anew.
-pub(super) fn changed(account: &Arc<Account>, hash: Option<Hash>, effects: &mut Effects) {
+pub(super) fn photo_changed(account: &Arc<Account>, hash: Option<PhotoSha1>, effects: &mut Effects) {
     if account.photo() == hash {
         return;
     }
     account.with(|state| account.set_photo(state, hash));
     for session in account.sessions() {
-        if let Some(frame) = renew(&session, hash.as_ref()) {
+        if let Some(frame) = refresh_presence(&session, hash.as_ref()) {
             effects.add(Effect::Broadcast {
                 account: account.clone(),
                 frame: frame.clone(),
                 to: Subscription::FROM,
             });
-            effects.add(Effect::Siblings { except: session.clone(), frame: frame.clone() });
+            effects.add(Effect::OtherResources { except: session.clone(), frame: frame.clone() });
             effects.add(Effect::SendTo(session, frame));
         }
     }
 }
 
-fn renew(session: &Arc<Session>, hash: Option<&Hash>) -> Option<Frame> {
-    let given = if session.flags.has(flags::PHOTO_ADDED) { Given::Ours } else { Given::Nothing };
+fn refresh_presence(session: &Arc<Session>, hash: Option<&PhotoSha1>) -> Option<SharedStanza> {
+    let given = if session.flags.has(flags::PHOTO_ADDED) { HashOrigin::Server } else { HashOrigin::Client };
     let frame = session.with(|state| {
-        let frame = with(state.presence.as_ref()?, hash, &given)?;
+        let frame = with_photo_hash(state.presence.as_ref()?, hash, &given)?;
         state.presence = Some(frame.clone());
         Some(frame)
     })?;
@@ -88,26 +88,30 @@ fn renew(session: &Arc<Session>, hash: Option<&Hash>) -> Option<Frame> {
 }
 
 /// Whose word the hash in a presence is, if there is one.
-enum Given {
+enum HashOrigin {
     /// The client's, so it stays.
-    Nothing,
+    Client,
     /// The server's, so it may be replaced.
-    Ours,
+    Server,
 }
 
 /// The presence with this hash, or with none to be had (section 4.1, rule 3); `None` to leave it as it is.
-fn with(frame: &Frame, hash: Option<&Hash>, given: &Given) -> Option<Frame> {
+fn with_photo_hash(
+    frame: &SharedStanza,
+    hash: Option<&PhotoSha1>,
+    given: &HashOrigin,
+) -> Option<SharedStanza> {
     let tree = frame.tree().ok()?;
     let update = tree.root().child("x", Ns::VCardUpdate);
     let photo = update.and_then(|update| update.child("photo", Ns::VCardUpdate));
-    if photo.is_some() && matches!(given, Given::Nothing) {
+    if photo.is_some() && matches!(given, HashOrigin::Client) {
         return None;
     }
     let mut child = Vec::with_capacity(112);
     let mut w = Writer::new(&mut child);
     let hex: String = hash.into_iter().flatten().map(|b| format!("{b:02x}")).collect();
-    w.start_ns("x", Ns::VCardUpdate).leaf("photo", &hex).end();
-    if frame.bytes().len() + child.len() > PRESENCE_BYTES {
+    w.start_ns("x", Ns::VCardUpdate).text_element("photo", &hex).end();
+    if frame.bytes().len() + child.len() > MAX_PRESENCE_BYTES {
         return None;
     }
     let mut out = Vec::with_capacity(frame.bytes().len() + child.len() + 16);
@@ -116,11 +120,11 @@ fn with(frame: &Frame, hash: Option<&Hash>, given: &Given) -> Option<Frame> {
             out.extend_from_slice(&frame.bytes()[..update.range().start]);
             out.extend_from_slice(&child);
             out.extend_from_slice(&frame.bytes()[update.range().end..]);
-            Frame::read(&out)
+            SharedStanza::parse(&out)
         }
         None => {
             let head = stanza::append_child(frame.bytes(), frame.head(), &child, Ns::VCardUpdate, &mut out);
-            head.ok().map(|head| Frame::new(head, &out))
+            head.ok().map(|head| SharedStanza::new(head, &out))
         }
     }
 }
@@ -128,23 +132,23 @@ fn with(frame: &Frame, hash: Option<&Hash>, given: &Given) -> Option<Frame> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use testkit::{Client, Engine};
+    use testkit::{NodeClient, TestNode};
 
     /// `printf photo | sha1sum`, and of `other`.
     const PHOTO: &str = "eeb35d331bddcddfdbb0a6d16f64120bb01356fd";
     const OTHER: &str = "d0941e68da8f38151ff86a61fc59f7c5cf9fcaa2";
 
-    fn engine() -> Engine {
-        let engine = Engine::new(&[&super::super::FEATURE, &crate::rfc6121::presence::FEATURE]);
-        engine.user("juliet");
-        engine.user("romeo");
+    fn engine() -> TestNode {
+        let engine = TestNode::new(&[&super::super::FEATURE, &crate::rfc6121::presence::FEATURE]);
+        engine.create_user("juliet");
+        engine.create_user("romeo");
         engine.befriend("juliet", "romeo");
         engine
     }
-    fn set(client: &Client, photo: &str) {
+    fn set(client: &NodeClient, photo: &str) {
         let data = base64::Engine::encode(&BASE64_STANDARD, photo);
         let (a, b) = data.split_at(data.len() / 2);
-        let answer = client.ask(&format!(
+        let answer = client.request(&format!(
             "<iq type='set' id='v'><vCard xmlns='vcard-temp'><FN>J</FN>\
              <PHOTO><TYPE>image/png</TYPE><BINVAL>\n {a}\r\n{b}</BINVAL></PHOTO></vCard></iq>"
         ));
@@ -185,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn section_4_1_what_a_client_says_is_left_alone() {
+    fn section_4_1_a_hash_from_the_client_is_left_alone() {
         let engine = engine();
         let juliet = engine.connect("juliet", "balcony");
         set(&juliet, "photo");
@@ -203,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn another_photo_is_told_for_resources_that_do_not_tell_it() {
+    fn a_changed_photo_is_announced_for_resources_that_send_no_hash() {
         let engine = engine();
         let juliet = engine.connect("juliet", "balcony");
         let romeo = engine.connect("romeo", "orchard");
@@ -217,7 +221,7 @@ mod tests {
         }
         set(&juliet, "other");
         assert!(romeo.recv().is_empty(), "the same photo");
-        juliet.ask("<iq type='set' id='v'><vCard xmlns='vcard-temp'/></iq>");
+        juliet.request("<iq type='set' id='v'><vCard xmlns='vcard-temp'/></iq>");
         assert!(carries(&romeo.recv(), ""), "no photo any more");
         juliet.send("<presence/>");
         assert!(!romeo.recv()[0].contains("vcard-temp"));
@@ -233,8 +237,8 @@ mod tests {
     fn photos_that_cannot_be_read_have_no_hash() {
         let of = |inner: &str| {
             let text = format!("<vCard xmlns='vcard-temp'>{inner}</vCard>");
-            let tree = throng_core::frame::tree(text.as_bytes()).unwrap();
-            of_card(tree.root()).is_some()
+            let tree = throng_core::shared_stanza::tree(text.as_bytes()).unwrap();
+            photo_hash(tree.root()).is_some()
         };
         assert!(of("<PHOTO><BINVAL>cGhvdG8=</BINVAL></PHOTO>"));
         for none in [
@@ -253,7 +257,7 @@ mod tests {
         let engine = engine();
         let juliet = engine.connect("juliet", "balcony");
         set(&juliet, "photo");
-        let own = juliet.ask(&format!("<presence><status>{}</status></presence>", "x".repeat(3_980)));
+        let own = juliet.request(&format!("<presence><status>{}</status></presence>", "x".repeat(3_980)));
         assert!(
             own.last().unwrap().contains("xxx") && !own.last().unwrap().contains("vcard-temp"),
             "{:?}",

@@ -3,15 +3,17 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use loadgen::sasl::{Binding, Exchange, Keys, Mechanism};
+use loadgen::sasl::{ClientExchange, ClientMechanism, ScramChannelBinding, ScramKeyCache};
 
 fuzz_target!(|data: &[u8]| {
     let [which, messages @ ..] = data else { return };
-    let mechanism = Mechanism::ALL[usize::from(*which) % Mechanism::ALL.len()];
-    let binding = if mechanism.is_plus() { Binding::Exporter([7; 32]) } else { Binding::None };
+    let mechanism = ClientMechanism::ALL[usize::from(*which) % ClientMechanism::ALL.len()];
+    let binding =
+        if mechanism.is_plus() { ScramChannelBinding::Exporter([7; 32]) } else { ScramChannelBinding::None };
     let (mut exchange, _) =
-        Exchange::begin(mechanism, "user", "not to be guessed", None, binding, "nonce").expect("constant input");
-    let mut keys = Keys::new();
+        ClientExchange::begin(mechanism, "user", "not to be guessed", None, binding, "nonce")
+            .expect("constant input");
+    let mut keys = ScramKeyCache::new();
     // A derivation of millions of rounds is right, but nothing for a fuzzer.
     if messages.windows(7).any(|window| window.iter().all(u8::is_ascii_digit)) {
         return;
@@ -24,5 +26,8 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let believed = exchange.success(last).is_ok();
-    assert!(!believed || !matches!(mechanism, Mechanism::Scram(..)), "a server without the password was believed");
+    assert!(
+        !believed || !matches!(mechanism, ClientMechanism::Scram(..)),
+        "a server without the password was believed"
+    );
 });

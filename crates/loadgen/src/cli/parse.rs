@@ -1,6 +1,6 @@
 //! Values of the command line: spans of time and kinds of protection.
 
-use crate::plan::{SECURITIES, Security, Time};
+use crate::plan::{SECURITIES, TimeSpan, TransportSecurity};
 
 /// Milliseconds of `90`, `90s`, `250ms`, `1.5m`, `2h`; without a unit: seconds.
 pub(super) fn duration_ms(text: &str) -> Result<u64, String> {
@@ -8,13 +8,13 @@ pub(super) fn duration_ms(text: &str) -> Result<u64, String> {
 }
 
 /// A fixed span, or a random one: `2s..4s` (as in a plan) or `2s-4s` evenly, `~3s` exponentially.
-pub(super) fn time(text: &str) -> Result<Time, String> {
+pub(super) fn time(text: &str) -> Result<TimeSpan, String> {
     if let Some(mean) = text.strip_prefix('~') {
-        return Ok(Time::Exponential(span(mean)?));
+        return Ok(TimeSpan::Exponential(span(mean)?));
     }
     match text.split_once("..").or_else(|| text.split_once('-')) {
-        Some((from, to)) => Ok(Time::Uniform(span(from)?, span(to)?)),
-        None => Ok(Time::Fixed(span(text)?)),
+        Some((from, to)) => Ok(TimeSpan::Uniform(span(from)?, span(to)?)),
+        None => Ok(TimeSpan::Fixed(span(text)?)),
     }
 }
 
@@ -36,13 +36,13 @@ fn span(text: &str) -> Result<f64, String> {
 }
 
 /// `auto`, `none`, `starttls`, `direct`, and the other words that a plan takes.
-pub(super) fn security(text: &str) -> Result<Security, String> {
+pub(super) fn security(text: &str) -> Result<TransportSecurity, String> {
     let known = SECURITIES.iter().find(|(word, _)| *word == text);
     known.map(|(_, security)| *security).ok_or_else(|| "write auto, none, starttls or direct".to_owned())
 }
 
 /// The flag is called as the key of a plan is.
-pub(super) fn renamed_security(text: &str) -> Result<Security, String> {
+pub(super) fn renamed_security(text: &str) -> Result<TransportSecurity, String> {
     Err(format!("--tls was renamed; use --security {text}"))
 }
 
@@ -60,9 +60,9 @@ mod tests {
         for text in ["", "s", "-1", "5 days", "1..2s", "~3s"] {
             assert!(duration_ms(text).unwrap_err().contains("10m or 2h"), "{text}");
         }
-        assert_eq!(time("2s-4s"), Ok(Time::Uniform(2_000.0, 4_000.0)));
-        assert_eq!(time("0.5s..4s"), Ok(Time::Uniform(500.0, 4_000.0)));
-        assert_eq!(time("~500ms"), Ok(Time::Exponential(500.0)));
-        assert_eq!(time("3"), Ok(Time::Fixed(3_000.0)));
+        assert_eq!(time("2s-4s"), Ok(TimeSpan::Uniform(2_000.0, 4_000.0)));
+        assert_eq!(time("0.5s..4s"), Ok(TimeSpan::Uniform(500.0, 4_000.0)));
+        assert_eq!(time("~500ms"), Ok(TimeSpan::Exponential(500.0)));
+        assert_eq!(time("3"), Ok(TimeSpan::Fixed(3_000.0)));
     }
 }

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::{Failure, Run, Shape, out};
-use crate::plan::{self, AccountArguments, Arguments, Mistake, Plan, Preparation, Tls};
+use super::{CommandFailure, PlanArgs, RunArgs, output};
+use crate::plan::{self, AccountOverrides, LoadPlan, PlanError, PlanOverrides, PlanTls, Preparation};
 use crate::tsung;
 
 /// A plan and what belongs to it.
-pub(super) struct Given {
-    pub(super) plan: Plan,
+pub(super) struct ResolvedPlan {
+    pub(super) plan: LoadPlan,
     /// What the server must hold; `None` where the accounts are no pattern.
     pub(super) preparation: Option<Preparation>,
     /// The first `--target` as it was written, or the plan's first address.
@@ -18,20 +18,20 @@ pub(super) struct Given {
 }
 
 /// Reads the plan that is asked for. All mistakes are told at once.
-pub(super) fn read(run: &Run) -> Result<Given, Failure> {
+pub(super) fn read(run: &RunArgs) -> Result<ResolvedPlan, CommandFailure> {
     let Some(name) = &run.plan else {
-        return Err(Failure::usage(
+        return Err(CommandFailure::usage(
             "no workload is named; give one of `throng load --list`, a .toml plan or a Tsung .xml file",
         ));
     };
-    let mut arguments = arguments(&run.shape).map_err(Failure::Usage)?;
+    let mut arguments = arguments(&run.shape).map_err(CommandFailure::Usage)?;
     let path = Path::new(name);
     let has = |ending: &str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(ending));
     let stem = path.file_stem().map_or_else(|| name.clone(), |stem| stem.to_string_lossy().into_owned());
     let read = if has("xml") || has("toml") || name.contains('/') {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("the plan {name} cannot be read"))
-            .map_err(Failure::Usage)?;
+            .map_err(CommandFailure::Usage)?;
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
         if has("xml") || tsung::is_scenario(&text) {
             scenario(&text, &stem, &arguments, &folder)
@@ -46,29 +46,29 @@ pub(super) fn read(run: &Run) -> Result<Given, Failure> {
         host_as_domain(&run.shape, &mut arguments);
         plan::named(name, &arguments)
     };
-    let (plan, preparation) = read.map_err(|mistakes| told(name, &mistakes))?;
+    let (plan, preparation) = read.map_err(|mistakes| plan_failure(name, &mistakes))?;
     let target = run.shape.target.first().cloned();
     let target = target.or_else(|| plan.target.addresses.first().map(ToString::to_string));
-    Ok(Given { plan, preparation, target: target.unwrap_or_default() })
+    Ok(ResolvedPlan { plan, preparation, target: target.unwrap_or_default() })
 }
 
-type Read = Result<(Plan, Option<Preparation>), Vec<Mistake>>;
+type PlanResult = Result<(LoadPlan, Option<Preparation>), Vec<PlanError>>;
 
-fn scenario(text: &str, name: &str, arguments: &Arguments, folder: &Path) -> Read {
+fn scenario(text: &str, name: &str, arguments: &PlanOverrides, folder: &Path) -> PlanResult {
     let mut files = |file: &str| std::fs::read_to_string(folder.join(file));
     let (plan, notes) = tsung::read(text, name, arguments, &mut files)?;
     for note in notes {
-        out::error(&format!("throng load: {name}: {note}"));
+        output::error(&format!("throng load: {name}: {note}"));
     }
     Ok((plan, None))
 }
 
-fn told(name: &str, mistakes: &[Mistake]) -> Failure {
+fn plan_failure(name: &str, mistakes: &[PlanError]) -> CommandFailure {
     match mistakes {
-        [one] => Failure::usage(format!("{name}: {one}")),
+        [one] => CommandFailure::usage(format!("{name}: {one}")),
         several => {
             let lines: Vec<String> = several.iter().map(|mistake| format!("  {mistake}")).collect();
-            Failure::usage(format!("{name} has {} mistakes:\n{}", several.len(), lines.join("\n")))
+            CommandFailure::usage(format!("{name} has {} mistakes:\n{}", several.len(), lines.join("\n")))
         }
     }
 }
@@ -82,7 +82,7 @@ fn names_domain(text: &str) -> bool {
 }
 
 /// A server that is reached by a name usually serves the domain of that name.
-fn host_as_domain(shape: &Shape, arguments: &mut Arguments) {
+fn host_as_domain(shape: &PlanArgs, arguments: &mut PlanOverrides) {
     if arguments.domain.is_none() {
         arguments.domain = shape.target.first().and_then(|target| host(target));
     }
@@ -97,7 +97,7 @@ fn host(target: &str) -> Option<String> {
     named.then(|| host.to_owned())
 }
 
-fn arguments(shape: &Shape) -> Result<Arguments> {
+fn arguments(shape: &PlanArgs) -> Result<PlanOverrides> {
     let mut addresses = Vec::new();
     let mut endpoint = None;
     for target in &shape.target {
@@ -105,7 +105,7 @@ fn arguments(shape: &Shape) -> Result<Arguments> {
         if let Some(found) = plan::endpoint(target) {
             let found = found.map_err(wrong)?;
             addresses.extend(found.addresses.iter().copied());
-            let same = |other: &plan::Endpoint| {
+            let same = |other: &plan::TargetUrl| {
                 (other.transport, other.security, &other.path)
                     == (found.transport, found.security, &found.path)
             };
@@ -138,7 +138,7 @@ fn arguments(shape: &Shape) -> Result<Arguments> {
             "--rate {rate} makes no sense; give a number above 0"
         );
     }
-    Ok(Arguments {
+    Ok(PlanOverrides {
         connections: shape.connections,
         time_scale: shape.time_scale,
         duration_ms: shape.duration,
@@ -161,7 +161,7 @@ fn arguments(shape: &Shape) -> Result<Arguments> {
         keep_going: shape.keep_going,
         fail_on: shape.fail_on.clone(),
         register: shape.register,
-        ..Arguments::default()
+        ..PlanOverrides::default()
     })
 }
 
@@ -172,21 +172,21 @@ fn file(flag: &str, path: Option<&PathBuf>) -> Result<Option<String>> {
     path.map(read).transpose()
 }
 
-fn tls(shape: &Shape) -> Result<Option<Tls>> {
-    let tls = Tls {
+fn tls(shape: &PlanArgs) -> Result<Option<PlanTls>> {
+    let tls = PlanTls {
         ca_pem: file("--ca", shape.ca.as_ref())?,
         certificate_pem: file("--cert", shape.cert.as_ref())?,
         key_pem: file("--key", shape.key.as_ref())?,
         resume: shape.resume,
         only_tls12: shape.tls12,
     };
-    Ok((tls != Tls::default()).then_some(tls))
+    Ok((tls != PlanTls::default()).then_some(tls))
 }
 
-fn accounts(shape: &Shape) -> Result<AccountArguments> {
+fn accounts(shape: &PlanArgs) -> Result<AccountOverrides> {
     let from_file = file("--password-file", shape.password_file.as_ref())?;
     let first_line = from_file.map(|text| text.lines().next().unwrap_or_default().to_owned());
-    Ok(AccountArguments {
+    Ok(AccountOverrides {
         prefix: shape.user_prefix.clone(),
         first: shape.first,
         count: shape.count,

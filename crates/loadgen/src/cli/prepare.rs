@@ -8,16 +8,16 @@
 //! Trap: servers limit registrations by address and time, and it is off in most; then their own tools must do it, and on
 //! Throng `--print` gives the command.
 
-use super::once::{self, perform};
-use super::plan::Given;
-use super::{Failure, Prepare, out, plan};
+use super::plan::ResolvedPlan;
+use super::run::{self, execute_run};
+use super::{CommandFailure, PrepareArgs, output, plan};
 use crate::clock;
-use crate::control::interrupt::Interrupts;
-use crate::control::salts::Book;
+use crate::control::interrupt::InterruptCounter;
+use crate::control::salts::SaltCache;
 use crate::measure::{Counter, Timing};
 use crate::plan::{
-    AccountSource, Accounts, Destination, Options, Phase, Plan, Preparation, PresenceKind, Security, Session,
-    Step, Time,
+    AccountSource, ArrivalPhase, Destination, LoadPlan, PlanOptions, PlanStep, Preparation, PresenceKind,
+    TestAccounts, TimeSpan, TransportSecurity, UserSession,
 };
 use crate::report;
 use crate::report::model;
@@ -28,67 +28,67 @@ const RATE: f64 = 100.0;
 const STAY_MS: f64 = 3_000.0;
 
 /// `throng load prepare`.
-pub(super) fn prepare(asked: &Prepare) -> Result<(), Failure> {
+pub(super) fn prepare(asked: &PrepareArgs) -> Result<(), CommandFailure> {
     let mut base = asked.run.clone();
     let given = plan::read(&base)?;
     let ring = asked.ring.or(given.preparation.as_ref().map(|wanted| wanted.roster)).unwrap_or(0);
     if asked.print {
         let Some(wanted) = &given.preparation else {
-            return Err(Failure::usage(
+            return Err(CommandFailure::usage(
                 "the accounts of this plan are a list; `throng account add` reads a password from standard input",
             ));
         };
-        out::line(&bulk(wanted, ring));
+        output::line(&bulk(wanted, ring));
         return Ok(());
     }
     let accounts = accounts(&given);
     if matches!(accounts.source, AccountSource::Anonymous { .. }) {
-        return Err(Failure::usage("the users of this plan are anonymous and have no accounts"));
+        return Err(CommandFailure::usage("the users of this plan are anonymous and have no accounts"));
     }
     let rate = asked.run.shape.rate.unwrap_or(RATE);
-    once::one_token(&mut base)?;
-    let interrupts = Interrupts::listen()?;
+    run::ensure_token(&mut base)?;
+    let interrupts = InterruptCounter::listen()?;
     let directory =
-        once::directory(&asked.run.output, &format!("prepare-{}", given.plan.name), clock::unix_seconds());
+        run::directory(&asked.run.output, &format!("prepare-{}", given.plan.name), clock::unix_seconds());
     let mut stages = vec![register(&given.plan, &accounts, rate)];
     if ring > 0 {
         let around = ring.div_ceil(2);
         stages.push(subscribe(&given.plan, &accounts, rate, around));
         stages.push(accept(&given.plan, &accounts, rate));
     }
-    let book = Book::default();
+    let book = SaltCache::default();
     for plan in stages {
         let name = plan.name.clone();
-        out::error(&format!("{}: {}", name, plan.title));
-        let stage = Given { plan, preparation: None, target: given.target.clone() };
-        let mut setup = once::setup(&base, stage)?;
+        output::error(&format!("{}: {}", name, plan.title));
+        let stage = ResolvedPlan { plan, preparation: None, target: given.target.clone() };
+        let mut setup = run::setup(&base, stage)?;
         // The third stage has the accounts of the second.
         let shared = setup.salts.get_or_insert_with(|| book.clone()).clone();
-        let run = perform(setup, &base, &interrupts)?;
-        once::keep(&base, Some(&shared));
+        let run = execute_run(setup, &base, &interrupts)?;
+        run::save_salts(&base, Some(&shared));
         report::write(&directory.join(&name), &run)?;
         summary(&name, &run)?;
         if interrupts.count() > 0 {
-            return Err(Failure::Run(anyhow::anyhow!("interrupted; what was made stays")));
+            return Err(CommandFailure::Run(anyhow::anyhow!("interrupted; what was made stays")));
         }
     }
     Ok(())
 }
 
-fn summary(name: &str, run: &model::Run) -> Result<(), Failure> {
+fn summary(name: &str, run: &model::RunRecord) -> Result<(), CommandFailure> {
     let total = |counter: Counter| run.totals.counters.get(counter.name()).map_or(0, |total| total.total);
     let registered = run.totals.timings.get(Timing::Register.name()).map_or(0, |total| total.summary.count);
     let errors: Vec<String> =
         run.totals.errors.iter().map(|(kind, count)| format!("{} {kind}", count.total)).collect();
     let errors = if errors.is_empty() { "no errors".to_owned() } else { errors.join(", ") };
-    out::line(&format!(
+    output::line(&format!(
         "{name}: {} users, {registered} registered, {} logins, {} presences sent; {errors}",
         total(Counter::UsersStarted),
         total(Counter::Logins),
         total(Counter::PresenceSent)
     ));
     // An account that was refused is one that the plan will miss.
-    once::failed(&[], run)
+    run::failed(&[], run)
 }
 
 /// The command that does the same on Throng, in seconds.
@@ -113,9 +113,9 @@ fn quoted(text: &str) -> String {
 }
 
 /// What the plan wants to find on the server, which may be more than it uses.
-fn accounts(given: &Given) -> Accounts {
+fn accounts(given: &ResolvedPlan) -> TestAccounts {
     let Some(wanted) = &given.preparation else { return given.plan.accounts.clone() };
-    Accounts {
+    TestAccounts {
         source: AccountSource::Pattern {
             prefix: wanted.prefix.clone(),
             first: wanted.first,
@@ -128,9 +128,16 @@ fn accounts(given: &Given) -> Accounts {
 }
 
 /// One session for each account, in the order of their numbers.
-fn stage(plan: &Plan, accounts: &Accounts, rate: f64, name: &str, title: String, steps: Vec<Step>) -> Plan {
+fn stage(
+    plan: &LoadPlan,
+    accounts: &TestAccounts,
+    rate: f64,
+    name: &str,
+    title: String,
+    steps: Vec<PlanStep>,
+) -> LoadPlan {
     let count = accounts.count();
-    let phase = Phase {
+    let phase = ArrivalPhase {
         name: name.to_owned(),
         duration_ms: None,
         rate,
@@ -140,8 +147,8 @@ fn stage(plan: &Plan, accounts: &Accounts, rate: f64, name: &str, title: String,
         weights: None,
         wait_all_end: true,
     };
-    let session = Session { name: name.to_owned(), weight: 1.0, accept_subscriptions: true, steps };
-    Plan {
+    let session = UserSession { name: name.to_owned(), weight: 1.0, accept_subscriptions: true, steps };
+    LoadPlan {
         name: name.to_owned(),
         title,
         target: plan.target.clone(),
@@ -150,39 +157,39 @@ fn stage(plan: &Plan, accounts: &Accounts, rate: f64, name: &str, title: String,
         starts: Vec::new(),
         sessions: vec![session],
         transactions: Vec::new(),
-        options: Options {
+        options: PlanOptions {
             connections: count.min(plan.options.connections.max(1_000)),
             drain_ms: 1_000,
             // An account that is there already must not end the making of the others.
             keep_going: true,
             seed: plan.options.seed,
-            ..Options::default()
+            ..PlanOptions::default()
         },
     }
 }
 
-fn register(plan: &Plan, accounts: &Accounts, rate: f64) -> Plan {
-    let mut steps = vec![Step::Connect];
-    if plan.target.security == Security::Starttls {
-        steps.push(Step::StartTls);
+fn register(plan: &LoadPlan, accounts: &TestAccounts, rate: f64) -> LoadPlan {
+    let mut steps = vec![PlanStep::Connect];
+    if plan.target.security == TransportSecurity::Starttls {
+        steps.push(PlanStep::StartTls);
     }
-    steps.extend([Step::Register, Step::Disconnect]);
+    steps.extend([PlanStep::Register, PlanStep::Disconnect]);
     let title = format!("creates {} accounts, {rate} a second", accounts.count());
     stage(plan, accounts, rate, "register", title, steps)
 }
 
-fn login() -> [Step; 2] {
-    let available = Step::Presence { kind: PresenceKind::Available, to: None, show: None, status: None };
-    [Step::Login { mechanisms: Vec::new(), resource: None }, available]
+fn login() -> [PlanStep; 2] {
+    let available = PlanStep::Presence { kind: PresenceKind::Available, to: None, show: None, status: None };
+    [PlanStep::Login { mechanisms: Vec::new(), resource: None }, available]
 }
 
-fn subscribe(plan: &Plan, accounts: &Accounts, rate: f64, around: u32) -> Plan {
+fn subscribe(plan: &LoadPlan, accounts: &TestAccounts, rate: f64, around: u32) -> LoadPlan {
     let mut steps = login().to_vec();
     // In a small ring the same neighbour is on both sides.
     let around = around.min(accounts.count().saturating_sub(1) / 2).max(1);
     for distance in 1..=i32::try_from(around).unwrap_or(i32::MAX) {
         for distance in [distance, -distance] {
-            steps.push(Step::Presence {
+            steps.push(PlanStep::Presence {
                 kind: PresenceKind::Subscribe,
                 to: Some(Destination::Ring(distance)),
                 show: None,
@@ -192,14 +199,14 @@ fn subscribe(plan: &Plan, accounts: &Accounts, rate: f64, around: u32) -> Plan {
     }
     // So long that the neighbours above have come, asked and been asked.
     let arriving = f64::from(around) / rate * 1_000.0;
-    steps.extend([Step::Think(Time::Fixed(STAY_MS + 2.0 * arriving)), Step::Disconnect]);
+    steps.extend([PlanStep::Think(TimeSpan::Fixed(STAY_MS + 2.0 * arriving)), PlanStep::Disconnect]);
     let title = format!("{} contacts for each account, asked for and accepted", 2 * around);
     stage(plan, accounts, rate, "contacts", title, steps)
 }
 
-fn accept(plan: &Plan, accounts: &Accounts, rate: f64) -> Plan {
+fn accept(plan: &LoadPlan, accounts: &TestAccounts, rate: f64) -> LoadPlan {
     let mut steps = login().to_vec();
-    steps.extend([Step::Think(Time::Fixed(STAY_MS)), Step::Disconnect]);
+    steps.extend([PlanStep::Think(TimeSpan::Fixed(STAY_MS)), PlanStep::Disconnect]);
     let title = "everybody accepts what was asked after they had left".to_owned();
     stage(plan, accounts, rate, "acceptance", title, steps)
 }
@@ -207,7 +214,7 @@ fn accept(plan: &Plan, accounts: &Accounts, rate: f64) -> Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Arguments, check, named};
+    use crate::plan::{PlanOverrides, check, named};
 
     #[test]
     fn the_command_for_throng_is_as_a_shell_takes_it() {
@@ -228,11 +235,11 @@ mod tests {
 
     #[test]
     fn stages_are_plans_without_mistakes() {
-        let arguments = Arguments { connections: Some(500), ..Arguments::default() };
+        let arguments = PlanOverrides { connections: Some(500), ..PlanOverrides::default() };
         let (plan, preparation) = named("tigase-roster-10", &arguments).unwrap();
-        let given = Given { plan, preparation, target: String::new() };
+        let given = ResolvedPlan { plan, preparation, target: String::new() };
         let accounts = accounts(&given);
-        let facts = crate::plan::Facts {
+        let facts = crate::plan::MachineCapacity {
             files: 20_000,
             cores: 2,
             memory: 1 << 34,
@@ -247,8 +254,10 @@ mod tests {
             assert_eq!(check(&stage, &facts), [], "{}", stage.name);
         }
         let asking = subscribe(&given.plan, &accounts, 100.0, 5);
-        let asked =
-            asking.sessions[0].steps.iter().filter(|step| matches!(step, Step::Presence { to: Some(_), .. }));
+        let asked = asking.sessions[0]
+            .steps
+            .iter()
+            .filter(|step| matches!(step, PlanStep::Presence { to: Some(_), .. }));
         assert_eq!(asked.count(), 10);
     }
 }

@@ -5,7 +5,7 @@
 
 /// What came of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum ProbeOutcome {
     /// Within the limits.
     Good,
     /// Beyond a limit of the server.
@@ -18,7 +18,7 @@ pub(super) enum Outcome {
 
 /// How the search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum SearchEnd {
     /// The next value up was bad.
     Found,
     /// Everything up to the largest value that may be tried was good.
@@ -35,7 +35,7 @@ pub(super) enum End {
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(super) struct Search {
+pub(super) struct CapacitySearch {
     next: u64,
     least: u64,
     most: u64,
@@ -44,10 +44,10 @@ pub(super) struct Search {
     probes: u32,
     good: Option<u64>,
     bad: Option<u64>,
-    end: Option<End>,
+    end: Option<SearchEnd>,
 }
 
-impl Search {
+impl CapacitySearch {
     /// From `first`, never below `least` or above `most`, at most `probes` times.
     pub(super) fn new(first: u64, least: u64, most: u64, precision: f64, probes: u32) -> Self {
         let most = most.max(least);
@@ -61,42 +61,42 @@ impl Search {
     }
 
     /// The largest good value, and how the search ended (so far: by its number of probes).
-    pub(super) fn result(&self) -> (Option<u64>, End) {
-        (self.good, self.end.unwrap_or(End::Probes))
+    pub(super) fn result(&self) -> (Option<u64>, SearchEnd) {
+        (self.good, self.end.unwrap_or(SearchEnd::Probes))
     }
 
     /// What came of the value that was next.
-    pub(super) fn record(&mut self, outcome: Outcome) {
+    pub(super) fn record_outcome(&mut self, outcome: ProbeOutcome) {
         self.probes = self.probes.saturating_sub(1);
         match outcome {
-            Outcome::Good => self.good = self.good.max(Some(self.next)),
-            Outcome::Bad => self.bad = Some(self.bad.map_or(self.next, |bad| bad.min(self.next))),
-            Outcome::Unclear => {
-                self.end = Some(End::Generator);
+            ProbeOutcome::Good => self.good = self.good.max(Some(self.next)),
+            ProbeOutcome::Bad => self.bad = Some(self.bad.map_or(self.next, |bad| bad.min(self.next))),
+            ProbeOutcome::Unclear => {
+                self.end = Some(SearchEnd::Generator);
                 return;
             }
-            Outcome::Accounts => {
-                self.end = Some(End::Accounts);
+            ProbeOutcome::Accounts => {
+                self.end = Some(SearchEnd::Accounts);
                 return;
             }
         }
         self.end = self.decide();
         if self.end.is_none() && self.probes == 0 {
-            self.end = Some(End::Probes);
+            self.end = Some(SearchEnd::Probes);
         }
     }
 
-    fn decide(&mut self) -> Option<End> {
+    fn decide(&mut self) -> Option<SearchEnd> {
         match (self.good, self.bad) {
             (None, None) => {}
-            (None, Some(bad)) if bad <= self.least => return Some(End::Nothing),
+            (None, Some(bad)) if bad <= self.least => return Some(SearchEnd::Nothing),
             (None, Some(bad)) => self.next = (bad / 2).max(self.least),
-            (Some(good), None) if good >= self.most => return Some(End::Highest),
+            (Some(good), None) if good >= self.most => return Some(SearchEnd::Highest),
             (Some(good), None) => self.next = good.saturating_mul(2).min(self.most),
             (Some(good), Some(bad)) => {
                 let apart = bad.saturating_sub(good);
                 if apart <= 1 || apart as f64 <= self.precision * good as f64 {
-                    return Some(End::Found);
+                    return Some(SearchEnd::Found);
                 }
                 self.next = good + apart / 2;
             }
@@ -109,32 +109,37 @@ impl Search {
 mod tests {
     use super::*;
 
-    fn search(first: u64, most: u64, probes: u32, judge: impl Fn(u64) -> Outcome) -> (Search, Vec<u64>) {
-        let mut search = Search::new(first, 1, most, 0.05, probes);
+    fn search(
+        first: u64,
+        most: u64,
+        probes: u32,
+        judge: impl Fn(u64) -> ProbeOutcome,
+    ) -> (CapacitySearch, Vec<u64>) {
+        let mut search = CapacitySearch::new(first, 1, most, 0.05, probes);
         let mut tried = Vec::new();
         while let Some(value) = search.next() {
             tried.push(value);
-            search.record(judge(value));
+            search.record_outcome(judge(value));
         }
         (search, tried)
     }
 
-    fn below(limit: u64) -> impl Fn(u64) -> Outcome {
-        move |value| if value <= limit { Outcome::Good } else { Outcome::Bad }
+    fn below(limit: u64) -> impl Fn(u64) -> ProbeOutcome {
+        move |value| if value <= limit { ProbeOutcome::Good } else { ProbeOutcome::Bad }
     }
 
     #[test]
     fn it_doubles_and_bisects() {
         let (found, tried) = search(100, 100_000, 50, below(1_234));
         assert_eq!(tried, [100, 200, 400, 800, 1_600, 1_200, 1_400, 1_300, 1_250]);
-        assert_eq!(found.result(), (Some(1_200), End::Found));
+        assert_eq!(found.result(), (Some(1_200), SearchEnd::Found));
     }
 
     #[test]
     fn for_every_limit_the_result_is_good_and_within_the_precision() {
         for limit in (1..400).chain([999, 1_000, 54_321, 99_999]) {
             let (found, tried) = search(100, 100_000, 60, below(limit));
-            let (Some(good), End::Found) = found.result() else { panic!("{limit}: {tried:?}") };
+            let (Some(good), SearchEnd::Found) = found.result() else { panic!("{limit}: {tried:?}") };
             assert!(good <= limit && limit as f64 <= good as f64 * 1.05 + 1.0, "{limit}: {good} {tried:?}");
             // Nothing is tried twice.
             let mut once = tried.clone();
@@ -146,14 +151,14 @@ mod tests {
 
     #[test]
     fn ends_that_are_no_limit_of_the_server() {
-        assert_eq!(search(100, 700, 50, |_| Outcome::Good).1, [100, 200, 400, 700]);
-        assert_eq!(search(100, 700, 50, |_| Outcome::Good).0.result(), (Some(700), End::Highest));
-        let (found, tried) = search(100, 700, 50, |_| Outcome::Bad);
-        assert_eq!((found.result(), tried), ((None, End::Nothing), vec![100, 50, 25, 12, 6, 3, 1]));
-        let unclear = |value| if value > 300 { Outcome::Unclear } else { Outcome::Good };
+        assert_eq!(search(100, 700, 50, |_| ProbeOutcome::Good).1, [100, 200, 400, 700]);
+        assert_eq!(search(100, 700, 50, |_| ProbeOutcome::Good).0.result(), (Some(700), SearchEnd::Highest));
+        let (found, tried) = search(100, 700, 50, |_| ProbeOutcome::Bad);
+        assert_eq!((found.result(), tried), ((None, SearchEnd::Nothing), vec![100, 50, 25, 12, 6, 3, 1]));
+        let unclear = |value| if value > 300 { ProbeOutcome::Unclear } else { ProbeOutcome::Good };
         let (found, tried) = search(100, 700, 50, unclear);
-        assert_eq!((found.result(), tried), ((Some(200), End::Generator), vec![100, 200, 400]));
-        assert_eq!(search(1, 1 << 40, 3, |_| Outcome::Good).0.result(), (Some(4), End::Probes));
-        assert_eq!(search(1 << 40, 10, 9, |_| Outcome::Good).0.result(), (Some(10), End::Highest));
+        assert_eq!((found.result(), tried), ((Some(200), SearchEnd::Generator), vec![100, 200, 400]));
+        assert_eq!(search(1, 1 << 40, 3, |_| ProbeOutcome::Good).0.result(), (Some(4), SearchEnd::Probes));
+        assert_eq!(search(1 << 40, 10, 9, |_| ProbeOutcome::Good).0.result(), (Some(10), SearchEnd::Highest));
     }
 }

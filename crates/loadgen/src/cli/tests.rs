@@ -7,10 +7,10 @@ use super::*;
 #[derive(Parser)]
 struct Line {
     #[command(flatten)]
-    load: Load,
+    load: LoadCommand,
 }
 
-fn load(words: &str) -> Result<Load, String> {
+fn load(words: &str) -> Result<LoadCommand, String> {
     let words = std::iter::once("load").chain(words.split_ascii_whitespace());
     Line::try_parse_from(words).map(|line| line.load).map_err(|error| error.to_string())
 }
@@ -33,15 +33,15 @@ fn the_first_word_is_a_plan_unless_it_is_a_command() {
     assert_eq!(load("workers").unwrap().run.plan.as_deref(), Some("workers"));
     let found = load("worker --join a:1 --token t").unwrap();
     assert!(
-        matches!(found.word, Some(Word::Worker(Worker { join, token, .. })) if join == "a:1" && token == "t")
+        matches!(found.word, Some(LoadSubcommand::Worker(WorkerArgs { join, token, .. })) if join == "a:1" && token == "t")
     );
     let found = load("capacity steady --target a:1 --by messages --delivery-ms 50").unwrap();
-    let Some(Word::Capacity(asked)) = found.word else { panic!("not capacity") };
+    let Some(LoadSubcommand::Capacity(asked)) = found.word else { panic!("not capacity") };
     assert_eq!(
         (asked.by, asked.delivery_ms, asked.run.plan.as_deref()),
-        (By::Messages, 50.0, Some("steady"))
+        (CapacityTarget::Messages, 50.0, Some("steady"))
     );
-    assert!(matches!(load("compare a b").unwrap().word, Some(Word::Compare { .. })));
+    assert!(matches!(load("compare a b").unwrap().word, Some(LoadSubcommand::Compare { .. })));
     assert!(load("--list").unwrap().list);
 }
 
@@ -75,7 +75,7 @@ fn several_values_are_lists() {
 #[test]
 fn without_a_plan_or_with_an_unknown_one_nothing_begins() {
     let refused = |words: &str| match super::plan::read(&load(words).unwrap().run) {
-        Err(Failure::Usage(error)) => error.to_string(),
+        Err(CommandFailure::Usage(error)) => error.to_string(),
         _ => panic!("{words}"),
     };
     assert!(refused("--target 127.0.0.1").starts_with("no workload is named"));
@@ -90,9 +90,11 @@ fn without_a_plan_or_with_an_unknown_one_nothing_begins() {
 fn the_old_name_of_security_is_refused_with_the_new_one() {
     let Err(error) = load("x --tls starttls") else { panic!("--tls is taken") };
     assert!(error.to_string().contains("use --security starttls"), "{error}");
-    for (word, security) in
-        [("auto", Security::Auto), ("direct", Security::Direct), ("tls", Security::Direct)]
-    {
+    for (word, security) in [
+        ("auto", TransportSecurity::Auto),
+        ("direct", TransportSecurity::Direct),
+        ("tls", TransportSecurity::Direct),
+    ] {
         assert_eq!(load(&format!("x --security {word}")).unwrap().run.shape.security, Some(security));
     }
 }

@@ -10,7 +10,7 @@
 //! The token itself never travels. What follows is neither encrypted nor signed: it belongs on a trusted network or in
 //! a tunnel, and `docs/load.md` says so.
 //!
-//! Trap: `Greeting` and `Answer` must stay readable for all versions, or a version that differs cannot say so.
+//! Trap: `HandshakeChallenge` and `Answer` must stay readable for all versions, or a version that differs cannot say so.
 
 use std::io::Write;
 use std::net::{IpAddr, TcpStream};
@@ -23,8 +23,8 @@ use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 
-use super::frame::{self, AFTER_AUTH, BEFORE_AUTH, Until};
-use super::message::{Assignment, Command, Report};
+use super::framing::{self, AFTER_AUTH, BEFORE_AUTH, DeadlineReader};
+use super::message::{Assignment, WorkerCommand, WorkerReport};
 use crate::clock;
 
 /// Number of this protocol; it grows when a message changes its meaning.
@@ -39,7 +39,7 @@ const PINGS: u64 = 5;
 /// What a worker says about itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Hello {
+pub(crate) struct WorkerHello {
     /// What is the same for all processes that share CLOCK_MONOTONIC.
     pub(crate) machine: String,
     /// Cores that it may use.
@@ -56,35 +56,35 @@ pub(crate) struct Hello {
 
 /// From the controller, once joined.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Down {
+pub(crate) enum ControllerMessage {
     /// To be given back at once.
     Ping(u64),
     /// What to do.
     Assignment(Box<Assignment>),
     /// During the run.
-    Command(Command),
+    Command(WorkerCommand),
 }
 
 /// From the worker, once joined.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Up {
+pub(crate) enum WorkerMessage {
     /// First of all.
-    Hello(Hello),
+    Hello(WorkerHello),
     /// Answer to `Ping`.
     Pong(u64),
     /// During the run.
-    Report(Report),
+    Report(WorkerReport),
 }
 
 #[derive(Serialize, Deserialize)]
-struct Greeting {
+struct HandshakeChallenge {
     protocol: u32,
     version: String,
     nonce: String,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Answer {
+struct HandshakeResponse {
     protocol: u32,
     version: String,
     nonce: String,
@@ -92,7 +92,7 @@ struct Answer {
 }
 
 #[derive(Serialize, Deserialize)]
-enum Verdict {
+enum HandshakeResult {
     Welcome { proof: String },
     Refused(String),
 }
@@ -109,18 +109,18 @@ fn key(token: &str) -> hmac::Key {
 }
 
 /// Lengths are written too, so that one pair of nonces cannot look like another.
-fn said(who: &str, controller: &str, worker: &str) -> String {
+fn proof_input(who: &str, controller: &str, worker: &str) -> String {
     format!("throng load {who} {} {controller} {} {worker}", controller.len(), worker.len())
 }
 
-fn prove(token: &str, who: &str, controller: &str, worker: &str) -> String {
-    BASE64.encode(hmac::sign(&key(token), said(who, controller, worker).as_bytes()))
+fn compute_proof(token: &str, who: &str, controller: &str, worker: &str) -> String {
+    BASE64.encode(hmac::sign(&key(token), proof_input(who, controller, worker).as_bytes()))
 }
 
 /// In constant time.
-fn proven(token: &str, who: &str, controller: &str, worker: &str, proof: &str) -> bool {
+fn verify_proof(token: &str, who: &str, controller: &str, worker: &str, proof: &str) -> bool {
     let Ok(proof) = BASE64.decode(proof) else { return false };
-    hmac::verify(&key(token), said(who, controller, worker).as_bytes(), &proof).is_ok()
+    hmac::verify(&key(token), proof_input(who, controller, worker).as_bytes(), &proof).is_ok()
 }
 
 fn versions(worker: &str, controller: &str) -> String {
@@ -131,96 +131,108 @@ fn versions(worker: &str, controller: &str) -> String {
 
 /// A worker that was let in.
 #[derive(Debug)]
-pub(crate) struct Joined {
+pub(crate) struct JoinedWorker {
     /// Blocking, without limits of time for reading.
     pub(crate) stream: TcpStream,
     /// Who it is.
-    pub(crate) hello: Hello,
+    pub(crate) hello: WorkerHello,
     /// Half of the shortest round trip.
     pub(crate) half_trip_us: u64,
 }
 
 /// The controller's side. An error is one sentence about the other side; nothing was told to it but that.
-pub(crate) fn admit(stream: TcpStream, token: &str) -> Result<Joined> {
+pub(crate) fn admit(stream: TcpStream, token: &str) -> Result<JoinedWorker> {
     let deadline = clock::now_us() + TIMEOUT.as_micros() as u64;
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     let nonce = random_text()?;
-    let greeting = Greeting { protocol: PROTOCOL, version: VERSION.to_owned(), nonce: nonce.clone() };
-    (&stream).write_all(&frame::encode(&greeting)?)?;
-    let answer: Answer = frame::read(&mut Until { stream: &stream, deadline }, BEFORE_AUTH)?
-        .context("it closed the connection without an answer")?;
+    let greeting =
+        HandshakeChallenge { protocol: PROTOCOL, version: VERSION.to_owned(), nonce: nonce.clone() };
+    (&stream).write_all(&framing::encode(&greeting)?)?;
+    let answer: HandshakeResponse =
+        framing::read(&mut DeadlineReader { stream: &stream, deadline }, BEFORE_AUTH)?
+            .context("it closed the connection without an answer")?;
     let refusal = if answer.protocol != PROTOCOL || answer.version != VERSION {
         Some(versions(&answer.version, VERSION))
-    } else if !proven(token, "worker", &nonce, &answer.nonce, &answer.proof) {
+    } else if !verify_proof(token, "worker", &nonce, &answer.nonce, &answer.proof) {
         Some("the token is wrong; give the worker the --token of the controller".to_owned())
     } else {
         None
     };
     if let Some(sentence) = refusal {
-        (&stream).write_all(&frame::encode(&Verdict::Refused(sentence.clone()))?)?;
+        (&stream).write_all(&framing::encode(&HandshakeResult::Refused(sentence.clone()))?)?;
         bail!(sentence);
     }
-    let proof = prove(token, "controller", &nonce, &answer.nonce);
-    (&stream).write_all(&frame::encode(&Verdict::Welcome { proof })?)?;
-    let mut limited = Until { stream: &stream, deadline };
-    let Some(Up::Hello(hello)) = frame::read(&mut limited, AFTER_AUTH)? else {
+    let proof = compute_proof(token, "controller", &nonce, &answer.nonce);
+    (&stream).write_all(&framing::encode(&HandshakeResult::Welcome { proof })?)?;
+    let mut limited = DeadlineReader { stream: &stream, deadline };
+    let Some(WorkerMessage::Hello(hello)) = framing::read(&mut limited, AFTER_AUTH)? else {
         bail!("it did not say who it is");
     };
     let mut half_trip_us = u64::MAX;
     for number in 0..PINGS {
         let sent = clock::now_us();
-        (&stream).write_all(&frame::encode(&Down::Ping(number))?)?;
-        match frame::read(&mut limited, AFTER_AUTH)? {
-            Some(Up::Pong(back)) if back == number => {}
+        (&stream).write_all(&framing::encode(&ControllerMessage::Ping(number))?)?;
+        match framing::read(&mut limited, AFTER_AUTH)? {
+            Some(WorkerMessage::Pong(back)) if back == number => {}
             _ => bail!("it did not answer a ping"),
         }
         half_trip_us = half_trip_us.min((clock::now_us() - sent) / 2);
     }
     stream.set_read_timeout(None)?;
-    Ok(Joined { stream, hello, half_trip_us })
+    Ok(JoinedWorker { stream, hello, half_trip_us })
 }
 
 /// The worker's side up to its assignment, which may be long in coming.
-pub(crate) fn join(stream: &TcpStream, token: &str, hello: Hello) -> Result<Assignment> {
+pub(crate) fn join(stream: &TcpStream, token: &str, hello: WorkerHello) -> Result<Assignment> {
     let deadline = clock::now_us() + TIMEOUT.as_micros() as u64;
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(TIMEOUT))?;
-    let mut limited = Until { stream, deadline };
-    let greeting: Greeting = frame::read(&mut limited, BEFORE_AUTH)
+    let mut limited = DeadlineReader { stream, deadline };
+    let greeting: HandshakeChallenge = framing::read(&mut limited, BEFORE_AUTH)
         .context("no controller of throng load answers there")?
         .context("the controller closed the connection at once; perhaps it has all its workers")?;
     if greeting.protocol != PROTOCOL {
         bail!(versions(VERSION, &greeting.version));
     }
     let nonce = random_text()?;
-    let proof = prove(token, "worker", &greeting.nonce, &nonce);
-    let answer = Answer { protocol: PROTOCOL, version: VERSION.to_owned(), nonce: nonce.clone(), proof };
+    let proof = compute_proof(token, "worker", &greeting.nonce, &nonce);
+    let answer =
+        HandshakeResponse { protocol: PROTOCOL, version: VERSION.to_owned(), nonce: nonce.clone(), proof };
     let mut out = stream;
-    out.write_all(&frame::encode(&answer)?)?;
-    match frame::read(&mut limited, BEFORE_AUTH)?.context("the controller closed the connection")? {
-        Verdict::Refused(sentence) => bail!(sentence),
-        Verdict::Welcome { proof } => {
-            if !proven(token, "controller", &greeting.nonce, &nonce, &proof) {
+    out.write_all(&framing::encode(&answer)?)?;
+    match framing::read(&mut limited, BEFORE_AUTH)?.context("the controller closed the connection")? {
+        HandshakeResult::Refused(sentence) => bail!(sentence),
+        HandshakeResult::Welcome { proof } => {
+            if !verify_proof(token, "controller", &greeting.nonce, &nonce, &proof) {
                 bail!("the controller does not know the token; check --join and --token");
             }
         }
     }
-    out.write_all(&frame::encode(&Up::Hello(hello))?)?;
+    out.write_all(&framing::encode(&WorkerMessage::Hello(hello))?)?;
     stream.set_read_timeout(None)?;
     let mut reading = stream;
     loop {
-        match frame::read(&mut reading, AFTER_AUTH)?.context("the controller ended before the run began")? {
-            Down::Ping(number) => out.write_all(&frame::encode(&Up::Pong(number))?)?,
-            Down::Assignment(assignment) => return Ok(*assignment),
-            Down::Command(_) => bail!("the controller gave a command before the plan"),
+        match framing::read(&mut reading, AFTER_AUTH)?.context("the controller ended before the run began")? {
+            ControllerMessage::Ping(number) => {
+                out.write_all(&framing::encode(&WorkerMessage::Pong(number))?)?
+            }
+            ControllerMessage::Assignment(assignment) => return Ok(*assignment),
+            ControllerMessage::Command(_) => bail!("the controller gave a command before the plan"),
         }
     }
 }
 
 /// What this process says about itself.
-pub(crate) fn myself(name: String, sources: Vec<IpAddr>) -> Hello {
-    Hello { machine: machine(), cores: cores(), files: raise_files(), pid: std::process::id(), name, sources }
+pub(crate) fn local_hello(name: String, sources: Vec<IpAddr>) -> WorkerHello {
+    WorkerHello {
+        machine: machine(),
+        cores: cores(),
+        files: raise_files(),
+        pid: std::process::id(),
+        name,
+        sources,
+    }
 }
 
 /// Cores that this process may use.

@@ -11,9 +11,9 @@ use signal_hook::iterator::Signals;
 
 /// How often the person has asked for the end.
 #[derive(Clone, Default)]
-pub(crate) struct Interrupts(Arc<AtomicUsize>);
+pub(crate) struct InterruptCounter(Arc<AtomicUsize>);
 
-impl Interrupts {
+impl InterruptCounter {
     /// Counts SIGINT and SIGTERM from now on.
     pub(crate) fn listen() -> Result<Self> {
         let interrupts = Self::default();

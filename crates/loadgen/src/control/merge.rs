@@ -7,8 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::measure::{Counter, Gauge, Histogram, Snapshot, Sparse, Summary, Timing, TimingId};
-use crate::report::model::{CounterTotal, PhaseRun, Run, Second, TimingTotal};
+use crate::measure::{
+    Counter, Gauge, SparseHistogram, Timing, TimingHistogram, TimingId, TimingSummary, WorkerSnapshot,
+};
+use crate::report::model::{CounterTotal, PhaseRun, RunRecord, SecondReport, TimingTotal};
 
 /// Seconds that are still open for late snapshots.
 const OPEN: usize = 30;
@@ -21,20 +23,20 @@ const TEN: u32 = 10;
 
 /// One second that may still grow.
 #[derive(Default)]
-struct Open {
+struct OpenSecond {
     counters: Vec<u64>,
-    timings: BTreeMap<TimingId, Sparse>,
+    timings: BTreeMap<TimingId, SparseHistogram>,
     errors: BTreeMap<String, u64>,
     gauges: BTreeMap<u16, Vec<i64>>,
     cpu: BTreeMap<u16, u64>,
     keys: BTreeMap<u16, u64>,
     rss: BTreeMap<u16, u64>,
     changed: bool,
-    figures: BTreeMap<String, Summary>,
+    figures: BTreeMap<String, TimingSummary>,
 }
 
 #[derive(Default)]
-struct Worker {
+struct MergedWorker {
     /// At the end of the newest closed second.
     gauges: Vec<i64>,
     rss: u64,
@@ -48,37 +50,37 @@ struct Worker {
 
 /// A counter or error kind over the run so far.
 #[derive(Clone, Copy, Default)]
-struct Sum {
+struct RunningTotal {
     total: u64,
     highest: u64,
 }
 
 /// Gathers a run.
-pub(crate) struct Merger {
+pub(crate) struct SnapshotMerger {
     /// As far as it is known. `seconds`, `phases`, `workers`, `log` and (after `refresh`) `totals` are kept here.
-    pub(crate) run: Run,
+    pub(crate) run: RunRecord,
     transactions: Vec<String>,
     phases: Vec<String>,
-    open: BTreeMap<u32, Open>,
+    open: BTreeMap<u32, OpenSecond>,
     /// Entries of `run.seconds` that are closed.
     closed: usize,
-    workers: Vec<Worker>,
-    histograms: BTreeMap<TimingId, Histogram>,
+    workers: Vec<MergedWorker>,
+    histograms: BTreeMap<TimingId, TimingHistogram>,
     /// Of what was measured when all users had arrived.
-    after_arrivals: BTreeMap<TimingId, Histogram>,
+    after_arrivals: BTreeMap<TimingId, TimingHistogram>,
     /// Sum and count of each ten seconds.
     tens: BTreeMap<TimingId, BTreeMap<u32, (f64, u64)>>,
     /// Of closed seconds.
     highest_timing: BTreeMap<TimingId, u64>,
-    counters: Vec<Sum>,
-    errors: BTreeMap<String, Sum>,
+    counters: Vec<RunningTotal>,
+    errors: BTreeMap<String, RunningTotal>,
     highest_gauges: Vec<i64>,
 }
 
-impl Merger {
+impl SnapshotMerger {
     /// For a plan with these transactions and phases; `run` brings `about` and the workers' names.
-    pub(crate) fn new(run: Run, transactions: Vec<String>, phases: Vec<String>) -> Self {
-        let workers = run.workers.iter().map(|_| Worker::default()).collect();
+    pub(crate) fn new(run: RunRecord, transactions: Vec<String>, phases: Vec<String>) -> Self {
+        let workers = run.workers.iter().map(|_| MergedWorker::default()).collect();
         Self {
             run,
             transactions,
@@ -90,7 +92,7 @@ impl Merger {
             after_arrivals: BTreeMap::new(),
             tens: BTreeMap::new(),
             highest_timing: BTreeMap::new(),
-            counters: vec![Sum::default(); Counter::ALL.len()],
+            counters: vec![RunningTotal::default(); Counter::ALL.len()],
             errors: BTreeMap::new(),
             highest_gauges: vec![0; Gauge::ALL.len()],
         }
@@ -121,8 +123,8 @@ impl Merger {
     }
 
     /// The last ten seconds together, by name of the timing.
-    pub(crate) fn recent(&self) -> BTreeMap<String, Summary> {
-        let mut merged: BTreeMap<TimingId, Histogram> = BTreeMap::new();
+    pub(crate) fn recent(&self) -> BTreeMap<String, TimingSummary> {
+        let mut merged: BTreeMap<TimingId, TimingHistogram> = BTreeMap::new();
         for open in self.open.values().rev().take(TEN as usize) {
             for (id, sparse) in &open.timings {
                 merged.entry(*id).or_default().add(sparse);
@@ -136,12 +138,12 @@ impl Merger {
         if count > 0 {
             let mut counters = vec![0; Counter::ALL.len()];
             counters[counter as usize] = count;
-            self.merge(second, None, Snapshot { counters, ..Snapshot::default() });
+            self.merge(second, None, WorkerSnapshot { counters, ..WorkerSnapshot::default() });
         }
     }
 
     /// Adds what a worker measured. The caller has checked that the second can be.
-    pub(crate) fn add(&mut self, worker: u16, mut snapshot: Snapshot) {
+    pub(crate) fn add(&mut self, worker: u16, mut snapshot: WorkerSnapshot) {
         let index = usize::from(worker);
         let Some(state) = self.workers.get_mut(index) else { return };
         state.newest = state.newest.max(Some(snapshot.second));
@@ -177,7 +179,7 @@ impl Merger {
         }
     }
 
-    fn merge(&mut self, second: u32, worker: Option<u16>, snapshot: Snapshot) {
+    fn merge(&mut self, second: u32, worker: Option<u16>, snapshot: WorkerSnapshot) {
         for (sum, count) in self.counters.iter_mut().zip(&snapshot.counters) {
             sum.total += count;
         }
@@ -192,7 +194,7 @@ impl Merger {
         }
         let last_closed = self.closed.checked_sub(1).map(|at| self.run.seconds[at].at);
         if last_closed.is_some_and(|closed| second <= closed) {
-            self.too_late(second, &snapshot);
+            self.merge_late(second, &snapshot);
             return;
         }
         let open = self.open.entry(second).or_default();
@@ -216,7 +218,7 @@ impl Merger {
     }
 
     /// Counters and errors still find their second; timings are in the totals only.
-    fn too_late(&mut self, second: u32, snapshot: &Snapshot) {
+    fn merge_late(&mut self, second: u32, snapshot: &WorkerSnapshot) {
         let seconds = &mut self.run.seconds[..self.closed];
         let Ok(at) = seconds.binary_search_by_key(&second, |s| s.at) else { return };
         for (counter, count) in Counter::ALL.iter().zip(&snapshot.counters).filter(|(_, count)| **count > 0) {
@@ -228,7 +230,7 @@ impl Merger {
     }
 
     /// A worker has no users from this second on: it died or sent its last report.
-    pub(crate) fn leave(&mut self, worker: u16, second: u32) {
+    pub(crate) fn worker_left(&mut self, worker: u16, second: u32) {
         if let Some(state) = self.workers.get_mut(usize::from(worker)) {
             state.gone = Some(second);
         }
@@ -252,7 +254,7 @@ impl Merger {
         self.totals(length);
     }
 
-    fn close(&mut self, at: u32, mut open: Open) {
+    fn close(&mut self, at: u32, mut open: OpenSecond) {
         if open.changed {
             open.figures = figures(&open.timings, &self.transactions);
         }
@@ -285,7 +287,7 @@ impl Merger {
         let totals = &mut self.run.totals;
         totals.counters.clear();
         for (index, counter) in Counter::ALL.iter().enumerate() {
-            let Sum { total, highest } = self.counters[index];
+            let RunningTotal { total, highest } = self.counters[index];
             if total > 0 {
                 let open = self.open.values().filter_map(|o| o.counters.get(index)).max();
                 let highest_rate = highest.max(open.copied().unwrap_or(0)) as f64;
@@ -294,7 +296,7 @@ impl Merger {
             }
         }
         totals.errors.clear();
-        for (kind, Sum { total, highest }) in &self.errors {
+        for (kind, RunningTotal { total, highest }) in &self.errors {
             let open = self.open.values().filter_map(|o| o.errors.get(kind)).max();
             let highest_rate = (*highest).max(open.copied().unwrap_or(0)) as f64;
             let value = CounterTotal { total: *total, highest_rate, mean_rate: rate(*total) };
@@ -316,7 +318,7 @@ impl Merger {
                 lowest_10s: if low.is_finite() { low } else { 0.0 },
                 highest_rate: highest as f64,
                 mean_rate: rate(histogram.count()),
-                histogram: Sparse::default(),
+                histogram: SparseHistogram::default(),
             };
             totals.timings.insert(name(*id, &self.transactions), value);
         }
@@ -332,14 +334,14 @@ impl Merger {
     }
 
     /// The whole run, with its histograms.
-    pub(crate) fn finish(mut self, length: f64) -> Run {
+    pub(crate) fn finish(mut self, length: f64) -> RunRecord {
         self.refresh(length);
         for (id, histogram) in &self.histograms {
             if let Some(total) = self.run.totals.timings.get_mut(&name(*id, &self.transactions)) {
                 total.histogram = histogram.to_sparse();
             }
         }
-        self.run.steps = crate::report::steps::steps(&self.run);
+        self.run.steps = crate::report::bosh_steps::steps(&self.run);
         self.run
     }
 }
@@ -350,13 +352,16 @@ fn name(id: TimingId, transactions: &[String]) -> String {
     if known { id.name(transactions) } else { "?".to_owned() }
 }
 
-fn count(sparse: &Sparse) -> u64 {
+fn count(sparse: &SparseHistogram) -> u64 {
     sparse.buckets.iter().map(|(_, count)| u64::from(*count)).sum()
 }
 
-fn figures(timings: &BTreeMap<TimingId, Sparse>, transactions: &[String]) -> BTreeMap<String, Summary> {
-    let summary = |sparse: &Sparse| {
-        let mut histogram = Histogram::new();
+fn figures(
+    timings: &BTreeMap<TimingId, SparseHistogram>,
+    transactions: &[String],
+) -> BTreeMap<String, TimingSummary> {
+    let summary = |sparse: &SparseHistogram| {
+        let mut histogram = TimingHistogram::new();
         histogram.add(sparse);
         histogram.summary()
     };
@@ -364,7 +369,12 @@ fn figures(timings: &BTreeMap<TimingId, Sparse>, transactions: &[String]) -> BTr
 }
 
 /// One second of the report. `gauges` are those at its beginning and become those at its end.
-fn second(at: u32, open: &Open, gauges: &mut [(Vec<i64>, u64)], workers: &[Worker]) -> Second {
+fn second(
+    at: u32,
+    open: &OpenSecond,
+    gauges: &mut [(Vec<i64>, u64)],
+    workers: &[MergedWorker],
+) -> SecondReport {
     let mut sums = vec![0; Gauge::ALL.len()];
     let mut rss = 0;
     for (index, (known, resident)) in gauges.iter_mut().enumerate() {
@@ -386,7 +396,7 @@ fn second(at: u32, open: &Open, gauges: &mut [(Vec<i64>, u64)], workers: &[Worke
     let loops = open.cpu.iter().map(|(id, cpu)| cpu.saturating_sub(open.keys.get(id).copied().unwrap_or(0)));
     let busiest = loops.max().unwrap_or(0);
     let counters = Counter::ALL.iter().zip(&open.counters).filter(|(_, count)| **count > 0);
-    Second {
+    SecondReport {
         at,
         counters: counters.map(|(counter, count)| (counter.name().to_owned(), *count)).collect(),
         gauges: Gauge::ALL.iter().zip(sums).map(|(gauge, sum)| (gauge.name().to_owned(), sum)).collect(),
@@ -398,14 +408,14 @@ fn second(at: u32, open: &Open, gauges: &mut [(Vec<i64>, u64)], workers: &[Worke
     }
 }
 
-fn highest_gauges(highest: &mut [i64], second: &Second) {
+fn highest_gauges(highest: &mut [i64], second: &SecondReport) {
     for (gauge, highest) in Gauge::ALL.iter().zip(highest) {
         *highest = (*highest).max(second.gauges.get(gauge.name()).copied().unwrap_or(0));
     }
 }
 
 /// Adds one sparse histogram to another; both ascend.
-fn join(into: &mut Sparse, other: Sparse) {
+fn join(into: &mut SparseHistogram, other: SparseHistogram) {
     into.sum += other.sum;
     into.squares += other.squares;
     if into.buckets.is_empty() {

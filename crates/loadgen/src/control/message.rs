@@ -5,15 +5,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::Snapshot;
-use crate::plan::Plan;
-use crate::sasl::Hash;
+use crate::measure::WorkerSnapshot;
+use crate::plan::LoadPlan;
+use crate::sasl::ClientScramHash;
 
 /// From the controller to a worker, once it has joined.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Assignment {
     /// What to do.
-    pub plan: Plan,
+    pub plan: LoadPlan,
     /// Number of this worker.
     pub worker: u16,
     /// Which worker has user and arrival `i`: `owners[i % owners.len()]`. Never empty.
@@ -26,7 +26,7 @@ pub struct Assignment {
     pub sources: Vec<std::net::IpAddr>,
     /// Salts of this worker's users that an earlier run has learned: their keys are derived before the start.
     #[serde(default)]
-    pub salts: Vec<Salt>,
+    pub salts: Vec<AccountSalt>,
     /// Salts are wanted in the last report.
     #[serde(default)]
     pub learn: bool,
@@ -34,11 +34,11 @@ pub struct Assignment {
 
 /// What a server uses to salt the password of one account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Salt {
+pub struct AccountSalt {
     /// The account's number in the plan.
     pub user: u32,
     /// The hash function of SCRAM.
-    pub hash: Hash,
+    pub hash: ClientScramHash,
     /// The salt.
     pub salt: Vec<u8>,
     /// The iteration count.
@@ -47,7 +47,7 @@ pub struct Salt {
 
 /// From the controller to a worker during the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Command {
+pub enum WorkerCommand {
     /// The run begins so many microseconds after this was sent.
     Start {
         /// The delay.
@@ -57,17 +57,17 @@ pub enum Command {
     },
     /// Users of other workers that came online (`true`) or went offline.
     Online(Vec<(u32, bool)>),
-    /// Ends the run in order: nothing new, drain, close, [`Report::Final`].
+    /// Ends the run in order: nothing new, drain, close, [`WorkerReport::FinalReport`].
     Stop,
     /// A worker died: its users are gone.
     Gone(u16),
-    /// All workers have drained (or their time is up): close the streams and send [`Report::Final`].
+    /// All workers have drained (or their time is up): close the streams and send [`WorkerReport::FinalReport`].
     Close,
 }
 
 /// From a worker to the controller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Report {
+pub enum WorkerReport {
     /// Everything is checked; waiting for the start. Holds the resident memory without users.
     Ready {
         /// Bytes.
@@ -76,18 +76,18 @@ pub enum Report {
     /// The run cannot be done: one sentence.
     Refused(String),
     /// Once a second.
-    Snapshot(Box<Snapshot>),
+    Snapshot(Box<WorkerSnapshot>),
     /// Plan and phases are over, or `Stop` came: this worker sends nothing more, messages may still arrive.
     Draining,
     /// The end.
-    Final(Box<Final>),
+    Final(Box<FinalReport>),
 }
 
 /// The account of messages at the end of the run, from which losses are computed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Final {
+pub struct FinalReport {
     /// The rest since the last snapshot.
-    pub snapshot: Snapshot,
+    pub snapshot: WorkerSnapshot,
     /// Numbered messages that this worker's users sent, by recipient; zeros left out.
     pub sent: Vec<(u32, u32)>,
     /// The part of `sent` whose recipient was not online.
@@ -107,5 +107,5 @@ pub struct Final {
     pub unchecked_order: u64,
     /// Salts that the server has used, where they are wanted.
     #[serde(default)]
-    pub salts: Vec<Salt>,
+    pub salts: Vec<AccountSalt>,
 }

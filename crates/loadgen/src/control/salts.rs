@@ -14,31 +14,31 @@ use anyhow::{Context as _, Result, ensure};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::message::Salt;
-use crate::plan::Accounts;
-use crate::sasl::Hash;
+use super::message::AccountSalt;
+use crate::plan::TestAccounts;
+use crate::sasl::ClientScramHash;
 
 /// Accounts that are kept at most: so many keys as a large plan has users, in some tens of megabytes.
 const MOST: usize = 1_000_000;
 
 /// The salts that are known. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Book(Arc<Mutex<Known>>);
+pub(crate) struct SaltCache(Arc<Mutex<SaltFile>>);
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Known {
+struct SaltFile {
     domain: String,
-    salts: BTreeMap<String, Entry>,
+    salts: BTreeMap<String, SaltFileEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Entry {
-    hash: Hash,
+struct SaltFileEntry {
+    hash: ClientScramHash,
     iterations: u32,
     salt: Vec<u8>,
 }
 
-impl Book {
+impl SaltCache {
     /// Reads a file; one that is not there is an empty book.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let shown = path.display();
@@ -47,13 +47,13 @@ impl Book {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(error).with_context(|| format!("--salts {shown} cannot be read")),
         };
-        let known: Known = serde_json::from_str(&text)
+        let known: SaltFile = serde_json::from_str(&text)
             .with_context(|| format!("--salts {shown} is not a salt file; choose another name"))?;
         Ok(Self(Arc::new(Mutex::new(known))))
     }
 
     /// The book is about accounts of this domain; what it knows of another one must not be mixed with it.
-    pub(crate) fn for_domain(&self, domain: &str) -> Result<()> {
+    pub(crate) fn bind_to_domain(&self, domain: &str) -> Result<()> {
         let mut known = self.0.lock();
         ensure!(
             known.salts.is_empty() || known.domain == domain,
@@ -71,29 +71,29 @@ impl Book {
     }
 
     /// What is known of a plan's accounts, by their numbers.
-    pub(crate) fn of(&self, accounts: &Accounts) -> Vec<Salt> {
+    pub(crate) fn for_accounts(&self, accounts: &TestAccounts) -> Vec<AccountSalt> {
         let known = self.0.lock();
         let mut name = String::new();
         (0..accounts.count())
             .filter_map(|user| {
                 name.clear();
                 accounts.name_of(user, &mut name);
-                let Entry { hash, iterations, salt } = known.salts.get(&name)?.clone();
-                Some(Salt { user, hash, salt, iterations })
+                let SaltFileEntry { hash, iterations, salt } = known.salts.get(&name)?.clone();
+                Some(AccountSalt { user, hash, salt, iterations })
             })
             .collect()
     }
 
     /// Adds what a run has learned.
-    pub(crate) fn learn(&self, accounts: &Accounts, salts: Vec<Salt>) {
+    pub(crate) fn insert(&self, accounts: &TestAccounts, salts: Vec<AccountSalt>) {
         let mut known = self.0.lock();
-        for Salt { user, hash, salt, iterations } in salts {
+        for AccountSalt { user, hash, salt, iterations } in salts {
             if user >= accounts.count() || known.salts.len() >= MOST {
                 continue;
             }
             let mut name = String::new();
             accounts.name_of(user, &mut name);
-            known.salts.insert(name, Entry { hash, iterations, salt });
+            known.salts.insert(name, SaltFileEntry { hash, iterations, salt });
         }
     }
 }
@@ -103,27 +103,28 @@ mod tests {
     use super::*;
     use crate::plan::AccountSource;
 
-    fn accounts(first: u64) -> Accounts {
+    fn accounts(first: u64) -> TestAccounts {
         let (prefix, password) = ("u".to_owned(), "secret".to_owned());
         let source = AccountSource::Pattern { prefix, first, count: 3, stride: 1, password };
-        Accounts { source, domain: "a.test".to_owned() }
+        TestAccounts { source, domain: "a.test".to_owned() }
     }
 
     #[test]
     fn salts_are_found_again_by_the_name_of_the_account() {
         let folder = std::env::temp_dir().join(format!("throng-salts-{}", std::process::id()));
-        let book = Book::read(&folder).unwrap();
-        book.for_domain("a.test").unwrap();
-        let salt = |user| Salt { user, hash: Hash::Sha256, salt: vec![1, 2], iterations: 4_096 };
-        book.learn(&accounts(0), vec![salt(1), salt(2), salt(9)]);
+        let book = SaltCache::read(&folder).unwrap();
+        book.bind_to_domain("a.test").unwrap();
+        let salt =
+            |user| AccountSalt { user, hash: ClientScramHash::Sha256, salt: vec![1, 2], iterations: 4_096 };
+        book.insert(&accounts(0), vec![salt(1), salt(2), salt(9)]);
         book.write(&folder).unwrap();
-        let again = Book::read(&folder).unwrap();
-        assert_eq!(again.of(&accounts(0)), [salt(1), salt(2)]);
+        let again = SaltCache::read(&folder).unwrap();
+        assert_eq!(again.for_accounts(&accounts(0)), [salt(1), salt(2)]);
         // u1 is the first of those that begin there.
-        assert_eq!(again.of(&accounts(1)), [salt(0), salt(1)]);
-        assert!(again.for_domain("b.test").unwrap_err().to_string().contains("those of a.test"));
+        assert_eq!(again.for_accounts(&accounts(1)), [salt(0), salt(1)]);
+        assert!(again.bind_to_domain("b.test").unwrap_err().to_string().contains("those of a.test"));
         std::fs::write(&folder, "no").unwrap();
-        assert!(Book::read(&folder).unwrap_err().to_string().contains("is not a salt file"));
+        assert!(SaltCache::read(&folder).unwrap_err().to_string().contains("is not a salt file"));
         std::fs::remove_file(&folder).unwrap();
     }
 }

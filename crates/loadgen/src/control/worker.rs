@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::handshake::{self, Hello};
-use super::link::Link;
-use super::message::{Assignment, Report};
+use super::controller_connection::ControllerConnection;
+use super::handshake::{self, WorkerHello};
+use super::message::{Assignment, WorkerReport};
 use crate::clock;
-use crate::engine::{self, Port};
+use crate::engine::{self, ControllerPort};
 
 /// Joins the controller at `join` (`HOST:PORT`), tries for `patience` if nobody listens there yet, and does the work.
-pub(crate) fn work(
+pub(crate) fn run_worker(
     join: &str,
     token: &str,
     name: &str,
@@ -21,7 +21,7 @@ pub(crate) fn work(
 ) -> Result<()> {
     let stream = connect(join, patience)?;
     let name = if name.is_empty() { stream.local_addr()?.ip().to_string() } else { name.to_owned() };
-    let hello = handshake::myself(name, sources);
+    let hello = handshake::local_hello(name, sources);
     serve(stream, token, hello, engine::run).with_context(|| format!("worker of {join}"))
 }
 
@@ -50,17 +50,17 @@ fn connect(join: &str, patience: Duration) -> Result<TcpStream> {
 pub(crate) fn serve(
     stream: TcpStream,
     token: &str,
-    hello: Hello,
-    engine: impl FnOnce(Assignment, &mut dyn Port) -> Result<()>,
+    hello: WorkerHello,
+    engine: impl FnOnce(Assignment, &mut dyn ControllerPort) -> Result<()>,
 ) -> Result<()> {
     keep_alive(&stream)?;
     let assignment = handshake::join(&stream, token, hello)?;
-    let mut link = Link::new(stream)?;
+    let mut link = ControllerConnection::new(stream)?;
     match engine(assignment, &mut link) {
         Ok(()) => link.finish(),
         Err(error) => {
             // The controller may be what is gone; then nobody is left to hear it.
-            let _ = link.send(Report::Refused(format!("{error:#}")));
+            let _ = link.send(WorkerReport::Refused(format!("{error:#}")));
             let _ = link.finish();
             Err(error)
         }

@@ -5,11 +5,11 @@
 //! the users of its own. Trap: times are computed from the beginning of a phase, not added up, so that rounding does not drift.
 
 use super::rng::Rng;
-use crate::plan::{Phase, Plan};
+use crate::plan::{ArrivalPhase, LoadPlan};
 
 /// One arrival.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Arrival {
+pub(crate) struct ScheduledArrival {
     /// Microseconds after the beginning of the run.
     pub(crate) at: u64,
     /// Index of the session.
@@ -17,8 +17,8 @@ pub(crate) struct Arrival {
 }
 
 /// The schedule.
-pub(crate) struct Arrivals {
-    plan: &'static Plan,
+pub(crate) struct ArrivalSchedule {
+    plan: &'static LoadPlan,
     rng: Rng,
     phase: usize,
     /// Beginning of the phase, microseconds.
@@ -27,23 +27,23 @@ pub(crate) struct Arrivals {
     done: u64,
     /// Sum of the random distances of the phase so far, seconds.
     waited: f64,
-    next: Option<Arrival>,
+    next: Option<ScheduledArrival>,
     /// End of the last phase, once it is known.
     end: Option<u64>,
     /// The phase is over and waits for its users to end.
     held: bool,
     /// Index in `starts`, which are sorted.
     start: usize,
-    starts: Vec<Arrival>,
+    starts: Vec<ScheduledArrival>,
 }
 
-impl Arrivals {
+impl ArrivalSchedule {
     /// The schedule of a plan.
-    pub(crate) fn new(plan: &'static Plan) -> Self {
+    pub(crate) fn new(plan: &'static LoadPlan) -> Self {
         let mut starts: Vec<_> = plan
             .starts
             .iter()
-            .map(|start| Arrival { at: start.at_ms * 1_000, session: start.session })
+            .map(|start| ScheduledArrival { at: start.at_ms * 1_000, session: start.session })
             .collect();
         starts.sort_by_key(|start| start.at);
         let mut arrivals = Self {
@@ -74,7 +74,7 @@ impl Arrivals {
     }
 
     /// The phase is over but for its users (`wait_all_end`); [`resume`](Self::resume) goes on.
-    pub(crate) fn held(&self) -> bool {
+    pub(crate) fn awaits_users(&self) -> bool {
         self.held
     }
 
@@ -98,7 +98,7 @@ impl Arrivals {
     }
 
     /// The next arrival that is due at `now`, all workers' arrivals in order. Call until `None`.
-    pub(crate) fn pop(&mut self, now: u64) -> Option<Arrival> {
+    pub(crate) fn pop(&mut self, now: u64) -> Option<ScheduledArrival> {
         if let Some(start) = self.starts.get(self.start)
             && start.at <= now
             && self.next.is_none_or(|next| start.at <= next.at)
@@ -148,7 +148,7 @@ impl Arrivals {
     }
 
     /// Microseconds after the beginning of a phase at which its arrival `index` is due.
-    fn offset(&self, phase: &Phase, index: u64) -> u64 {
+    fn offset(&self, phase: &ArrivalPhase, index: u64) -> u64 {
         if phase.rate <= 0.0 {
             return 0;
         }
@@ -177,10 +177,10 @@ impl Arrivals {
             return;
         }
         let session = self.session(phase);
-        self.next = Some(Arrival { at: self.from + offset, session });
+        self.next = Some(ScheduledArrival { at: self.from + offset, session });
     }
 
-    fn session(&mut self, phase: &Phase) -> u16 {
+    fn session(&mut self, phase: &ArrivalPhase) -> u16 {
         let own = || self.plan.sessions.iter().map(|session| session.weight).collect();
         let weights: Vec<f64> = phase.weights.clone().unwrap_or_else(own);
         if weights.len() < 2 {
@@ -199,11 +199,13 @@ impl Arrivals {
 
 #[cfg(test)]
 mod tests {
-    use super::{Arrival, Arrivals};
-    use crate::plan::{AccountSource, Accounts, Options, Phase, Plan, Session, Start, Target};
+    use super::{ArrivalSchedule, ScheduledArrival};
+    use crate::plan::{
+        AccountSource, ArrivalPhase, LoadPlan, PlanOptions, PlanTarget, TestAccounts, UserSession, UserStart,
+    };
 
-    fn phase(rate: f64) -> Phase {
-        Phase {
+    fn phase(rate: f64) -> ArrivalPhase {
+        ArrivalPhase {
             name: String::new(),
             duration_ms: None,
             rate,
@@ -215,17 +217,17 @@ mod tests {
         }
     }
 
-    fn plan(phases: Vec<Phase>, weights: &[f64]) -> &'static Plan {
-        let session = |weight: &f64| Session {
+    fn plan(phases: Vec<ArrivalPhase>, weights: &[f64]) -> &'static LoadPlan {
+        let session = |weight: &f64| UserSession {
             name: String::new(),
             weight: *weight,
             accept_subscriptions: false,
             steps: vec![],
         };
-        Box::leak(Box::new(Plan {
+        Box::leak(Box::new(LoadPlan {
             name: String::new(),
             title: String::new(),
-            target: Target {
+            target: PlanTarget {
                 addresses: vec![],
                 domain: String::new(),
                 security: Default::default(),
@@ -233,34 +235,34 @@ mod tests {
                 sources: vec![],
                 web: Default::default(),
             },
-            accounts: Accounts { source: AccountSource::Anonymous { count: 1 }, domain: String::new() },
+            accounts: TestAccounts { source: AccountSource::Anonymous { count: 1 }, domain: String::new() },
             phases,
             starts: vec![],
             sessions: weights.iter().map(session).collect(),
             transactions: vec![],
-            options: Options::default(),
+            options: PlanOptions::default(),
         }))
     }
 
-    fn all(arrivals: &mut Arrivals) -> Vec<u64> {
+    fn all(arrivals: &mut ArrivalSchedule) -> Vec<u64> {
         std::iter::from_fn(|| arrivals.pop(u64::MAX)).map(|arrival| arrival.at).collect()
     }
 
     #[test]
     fn even_arrivals_do_not_drift() {
-        let plan = plan(vec![Phase { max_users: Some(1_000_000), ..phase(222.0) }], &[1.0]);
-        let times = all(&mut Arrivals::new(plan));
+        let plan = plan(vec![ArrivalPhase { max_users: Some(1_000_000), ..phase(222.0) }], &[1.0]);
+        let times = all(&mut ArrivalSchedule::new(plan));
         assert_eq!(times.len(), 1_000_000);
         assert_eq!(times[222 * 1_000], 1_000_000_000);
     }
 
     #[test]
     fn phases_follow_one_another_and_batches_come_together() {
-        let first = Phase { duration_ms: Some(4_000), batch: 10, ..phase(5.0) };
-        let pause = Phase { duration_ms: Some(1_000), ..phase(0.0) };
-        let last = Phase { max_users: Some(3), ..phase(1.0) };
-        let mut arrivals = Arrivals::new(plan(vec![first, pause, last], &[1.0]));
-        assert_eq!(arrivals.pop(0), Some(Arrival { at: 0, session: 0 }));
+        let first = ArrivalPhase { duration_ms: Some(4_000), batch: 10, ..phase(5.0) };
+        let pause = ArrivalPhase { duration_ms: Some(1_000), ..phase(0.0) };
+        let last = ArrivalPhase { max_users: Some(3), ..phase(1.0) };
+        let mut arrivals = ArrivalSchedule::new(plan(vec![first, pause, last], &[1.0]));
+        assert_eq!(arrivals.pop(0), Some(ScheduledArrival { at: 0, session: 0 }));
         let times = all(&mut arrivals);
         assert_eq!(times[..9], [0; 9]);
         assert_eq!(times[9..19], [2_000_000; 10]);
@@ -270,8 +272,9 @@ mod tests {
 
     #[test]
     fn poisson_has_the_rate_and_weights_their_shares_the_same_on_every_worker() {
-        let plan = plan(vec![Phase { max_users: Some(100_000), poisson: true, ..phase(50.0) }], &[1.0, 3.0]);
-        let (mut one, mut other) = (Arrivals::new(plan), Arrivals::new(plan));
+        let plan =
+            plan(vec![ArrivalPhase { max_users: Some(100_000), poisson: true, ..phase(50.0) }], &[1.0, 3.0]);
+        let (mut one, mut other) = (ArrivalSchedule::new(plan), ArrivalSchedule::new(plan));
         let (mut second, mut last) = (0, 0);
         for _ in 0..100_000 {
             let arrival = one.pop(u64::MAX).unwrap();
@@ -285,11 +288,13 @@ mod tests {
 
     #[test]
     fn a_phase_can_wait_for_its_users() {
-        let first = Phase { max_users: Some(2), wait_all_end: true, ..phase(1.0) };
-        let mut arrivals =
-            Arrivals::new(plan(vec![first, Phase { max_users: Some(1), ..phase(1.0) }], &[1.0]));
+        let first = ArrivalPhase { max_users: Some(2), wait_all_end: true, ..phase(1.0) };
+        let mut arrivals = ArrivalSchedule::new(plan(
+            vec![first, ArrivalPhase { max_users: Some(1), ..phase(1.0) }],
+            &[1.0],
+        ));
         assert_eq!(all(&mut arrivals), [0, 1_000_000]);
-        assert!(arrivals.held() && arrivals.next_at().is_none());
+        assert!(arrivals.awaits_users() && arrivals.next_at().is_none());
         arrivals.resume(9_000_000);
         assert_eq!(all(&mut arrivals), [9_000_000]);
         assert_eq!(arrivals.end(), Some(9_000_000));
@@ -297,9 +302,9 @@ mod tests {
 
     #[test]
     fn single_users_start_at_their_time() {
-        let mut with = plan(vec![Phase { max_users: Some(2), ..phase(1.0) }], &[1.0, 1.0]).clone();
-        with.starts = vec![Start { at_ms: 5_000, session: 1 }, Start { at_ms: 500, session: 1 }];
-        let mut arrivals = Arrivals::new(Box::leak(Box::new(with)));
+        let mut with = plan(vec![ArrivalPhase { max_users: Some(2), ..phase(1.0) }], &[1.0, 1.0]).clone();
+        with.starts = vec![UserStart { at_ms: 5_000, session: 1 }, UserStart { at_ms: 500, session: 1 }];
+        let mut arrivals = ArrivalSchedule::new(Box::leak(Box::new(with)));
         assert_eq!(all(&mut arrivals), [0, 500_000, 1_000_000, 5_000_000]);
         assert_eq!(arrivals.end(), Some(1_000_000));
     }

@@ -15,13 +15,13 @@ use std::io;
 
 use rustix::event::epoll::{self, EventFlags};
 
-use super::run::Engine;
-use super::user::{BLOCKED, CLOSED, CONNECTED, LOGGED_IN, Wait};
+use super::event_loop::WorkerEngine;
+use super::virtual_user::{BLOCKED, CLOSED, CONNECTED, LOGGED_IN, WaitState};
 use crate::clock::now_us;
 use crate::measure::{Counter, Gauge, Timing};
-use crate::plan::Security;
+use crate::plan::TransportSecurity;
 use crate::socket::{ReadEnd, Socket};
-use crate::web::bosh::{self, End, Kind, Session};
+use crate::web::bosh::{self, BodyKind, BodySession, SessionEnd};
 use crate::web::{http, qualify};
 
 /// Connections that may break in a row before the session counts as lost.
@@ -29,12 +29,12 @@ const PATIENCE: u8 = 3;
 
 /// A session.
 #[derive(Default)]
-pub(crate) struct Bosh {
+pub(crate) struct BoshConnection {
     /// Empty until the server has named it.
     sid: Box<str>,
     /// Number of the next request.
     next: u64,
-    lines: [Line; 2],
+    lines: [BoshSocket; 2],
     /// Which of the addresses it goes to.
     turn: usize,
     /// Requests at one time.
@@ -42,14 +42,14 @@ pub(crate) struct Bosh {
     /// Connections that broke in a row.
     failures: u8,
     /// What the next request is for.
-    wanted: Kind,
+    wanted: BodyKind,
     /// The end was asked for: nothing more is sent.
     over: bool,
 }
 
 /// One of the two sockets and its request.
 #[derive(Default)]
-struct Line {
+struct BoshSocket {
     socket: Option<Socket>,
     /// Of the request, what the kernel did not take.
     out: Vec<u8>,
@@ -63,7 +63,7 @@ struct Line {
     since: u32,
     /// Counts sockets, so that an event of an earlier one is not taken for this one's.
     generation: u16,
-    kind: Kind,
+    kind: BodyKind,
     connected: bool,
     /// It takes requests: connected, and secure if it has to be.
     ready: bool,
@@ -72,49 +72,49 @@ struct Line {
     answered: bool,
 }
 
-const _: () = assert!(size_of::<Bosh>() <= 272);
+const _: () = assert!(size_of::<BoshConnection>() <= 272);
 
-impl Bosh {
+impl BoshConnection {
     /// Whether the server has made the session.
     pub(crate) fn is_created(&self) -> bool {
         !self.sid.is_empty()
     }
 
     /// What TLS of one of the connections negotiated.
-    pub(super) fn facts(&self) -> Option<crate::socket::TlsFacts> {
+    pub(super) fn facts(&self) -> Option<crate::socket::NegotiatedTls> {
         self.lines.iter().find_map(|line| line.socket.as_ref()?.facts())
     }
 
     /// The stream is to begin, or to begin again.
     pub(super) fn wants_stream(&mut self) {
-        self.wanted = if self.is_created() { Kind::Restart } else { Kind::Create };
+        self.wanted = if self.is_created() { BodyKind::Restart } else { BodyKind::Create };
     }
 
     /// The session is to end.
     pub(super) fn wants_end(&mut self) {
-        self.wanted = Kind::Terminate;
+        self.wanted = BodyKind::Terminate;
     }
 
-    fn under_way(&self) -> usize {
+    fn pending_requests(&self) -> usize {
         self.lines.iter().filter(|line| line.rid != 0).count()
     }
 
     /// Whether a request is to be made now; `empty`: there are no stanzas.
     fn sends(&self, empty: bool) -> bool {
-        let under_way = self.under_way();
+        let under_way = self.pending_requests();
         if self.over || under_way >= usize::from(self.requests).min(self.lines.len()) {
             return false;
         }
         match self.wanted {
-            Kind::Create => under_way == 0,
-            Kind::Restart | Kind::Terminate => self.is_created(),
-            Kind::Plain => self.is_created() && (!empty || under_way == 0),
+            BodyKind::Create => under_way == 0,
+            BodyKind::Restart | BodyKind::Terminate => self.is_created(),
+            BodyKind::Plain => self.is_created() && (!empty || under_way == 0),
         }
     }
 
     /// The line for the next request: one that is ready, else one that will be, else one without a socket.
     fn free_line(&self) -> Option<usize> {
-        let rank = |line: &Line| match (&line.socket, line.ready) {
+        let rank = |line: &BoshSocket| match (&line.socket, line.ready) {
             (Some(_), true) => 0,
             (Some(_), false) => 1,
             (None, _) => 2,
@@ -123,12 +123,12 @@ impl Bosh {
     }
 }
 
-impl Engine {
-    fn bosh(&mut self, slot: u32) -> Option<&mut Bosh> {
+impl WorkerEngine {
+    fn bosh(&mut self, slot: u32) -> Option<&mut BoshConnection> {
         self.users[slot as usize].bosh.as_deref_mut()
     }
 
-    fn web_line(&mut self, slot: u32, index: usize) -> Option<&mut Line> {
+    fn web_line(&mut self, slot: u32, index: usize) -> Option<&mut BoshSocket> {
         self.bosh(slot)?.lines.get_mut(index)
     }
 
@@ -141,12 +141,12 @@ impl Engine {
         // Numbers begin anywhere and stay far below 2^53 (XEP-0124 section 7).
         let next = 1 + (u64::from(self.rng.below(u32::MAX)) << 8);
         let user = &mut self.users[slot as usize];
-        user.bosh = Some(Box::new(Bosh { next, turn, requests: 1, ..Bosh::default() }));
-        user.wait = Wait::Connected;
+        user.bosh = Some(Box::new(BoshConnection { next, turn, requests: 1, ..BoshConnection::default() }));
+        user.wait = WaitState::Connected;
         user.flags &= !(CONNECTED | BLOCKED | CLOSED);
-        user.scope = xml::Scope::client();
+        user.scope = xml::NamespaceContext::client();
         match self.open_line(slot, 0) {
-            Ok(()) => self.limit(slot, self.plan.options.connect_timeout_ms),
+            Ok(()) => self.set_response_timeout(slot, self.plan.options.connect_timeout_ms),
             Err(error) => self.connect_failed(slot, &error),
         }
     }
@@ -176,7 +176,7 @@ impl Engine {
         let connected = std::mem::take(&mut line.connected);
         if line.socket.take().is_some() {
             self.open -= 1;
-            self.record.shift(Gauge::Connected, -i64::from(connected));
+            self.record.adjust_gauge(Gauge::Connected, -i64::from(connected));
         }
     }
 
@@ -216,8 +216,8 @@ impl Engine {
     fn line_connected(&mut self, slot: u32, index: usize) {
         let now = now_us();
         self.record.add(Counter::Connections, 1);
-        self.record.shift(Gauge::Connected, 1);
-        let secure = self.security(slot) == Security::Direct;
+        self.record.adjust_gauge(Gauge::Connected, 1);
+        let secure = self.security(slot) == TransportSecurity::Direct;
         let alpn = self.alpn();
         let Some(line) = self.web_line(slot, index) else { return };
         line.connected = true;
@@ -232,8 +232,8 @@ impl Engine {
             return self.line_ready(slot, index);
         }
         let user = &mut self.users[slot as usize];
-        if user.wait == Wait::Connected {
-            user.wait = Wait::Handshake;
+        if user.wait == WaitState::Connected {
+            user.wait = WaitState::Handshake;
             user.login().since = now;
         }
         let Some(line) = user.bosh.as_mut().and_then(|bosh| bosh.lines.get_mut(index)) else { return };
@@ -253,12 +253,12 @@ impl Engine {
         }
         let user = &mut self.users[slot as usize];
         match user.wait {
-            Wait::Handshake => {
+            WaitState::Handshake => {
                 let took = now_us() - user.login().since;
                 self.record.time(Timing::Tls, took);
                 self.open_stream(slot);
             }
-            Wait::Connected => self.open_stream(slot),
+            WaitState::Connected => self.open_stream(slot),
             _ => {}
         }
     }
@@ -292,7 +292,7 @@ impl Engine {
         let Some(index) = bosh.free_line() else { return };
         let mut stanzas = std::mem::take(&mut self.request);
         stanzas.clear();
-        if matches!(bosh.wanted, Kind::Plain | Kind::Terminate) && !user.out.is_empty() {
+        if matches!(bosh.wanted, BodyKind::Plain | BodyKind::Terminate) && !user.out.is_empty() {
             let taken = qualify::append(&user.out, &mut stanzas);
             user.out = user.out.get(taken..).unwrap_or_default().to_vec();
         }
@@ -303,8 +303,8 @@ impl Engine {
         line.since = second;
         line.kind = std::mem::take(&mut bosh.wanted);
         bosh.next += 1;
-        bosh.over = line.kind == Kind::Terminate;
-        let polls = line.kind == Kind::Plain && line.stanzas.is_empty();
+        bosh.over = line.kind == BodyKind::Terminate;
+        let polls = line.kind == BodyKind::Plain && line.stanzas.is_empty();
         let (ready, connecting) = (line.ready, line.socket.is_some());
         self.record.add(Counter::HttpRequests, 1);
         self.record.add(Counter::HttpPolls, u64::from(polls));
@@ -322,7 +322,7 @@ impl Engine {
         let mut request = std::mem::take(&mut self.request);
         request.clear();
         let line = &mut bosh.lines[index];
-        let session = Session { sid: &bosh.sid, domain: &self.plan.target.domain, wait: web.wait_s };
+        let session = BodySession { sid: &bosh.sid, domain: &self.plan.target.domain, wait: web.wait_s };
         // The body is written first, since its length stands in the head.
         bosh::write(line.kind, session, line.rid, &line.stanzas, &mut request);
         let body = request.len();
@@ -354,7 +354,7 @@ impl Engine {
         self.wrote(slot, index, result);
     }
 
-    fn wrote(&mut self, slot: u32, index: usize, result: io::Result<crate::socket::Written>) {
+    fn wrote(&mut self, slot: u32, index: usize, result: io::Result<crate::socket::WriteOutcome>) {
         match result {
             Ok(written) => {
                 let waits = self.web_line(slot, index).is_some_and(|line| !line.out.is_empty());
@@ -391,8 +391,9 @@ impl Engine {
             let ended = matches!(end, Ok(ReadEnd::Closed | ReadEnd::Cut));
             let taken = if input.is_empty() { 0 } else { self.arrived(slot, index, &input, ended) };
             let same = self.users[slot as usize].epoch == epoch;
-            let keeps =
-                |line: &&mut Line| line.answered || (line.generation == generation && line.socket.is_some());
+            let keeps = |line: &&mut BoshSocket| {
+                line.answered || (line.generation == generation && line.socket.is_some())
+            };
             if same
                 && taken < input.len()
                 && let Some(line) = self.web_line(slot, index).filter(keeps)
@@ -408,7 +409,7 @@ impl Engine {
                 input.clear();
                 self.input = input;
             }
-            self.catch_up(slot);
+            self.process_deferred_responses(slot);
             if !same || self.web_line(slot, index).is_none_or(|line| line.generation != generation) {
                 return;
             }
@@ -422,7 +423,7 @@ impl Engine {
     }
 
     /// Takes an answer that had to wait for an older one.
-    fn catch_up(&mut self, slot: u32) {
+    fn process_deferred_responses(&mut self, slot: u32) {
         let Some(bosh) = self.bosh(slot) else { return };
         let Some(index) = bosh.lines.iter().position(|line| line.answered) else { return };
         let rid = bosh.lines[index].rid;
@@ -474,12 +475,12 @@ impl Engine {
             }
         };
         let end = bosh::over(&body);
-        if end == End::Again {
+        if end == SessionEnd::Again {
             self.record.error("bosh:again");
             if answer.close || ended {
                 self.close_line(slot, index);
             }
-            self.again(slot, index, None);
+            self.resend_request(slot, index, None);
             return answer.length;
         }
         let second = self.second();
@@ -487,7 +488,7 @@ impl Engine {
             bosh.failures = 0;
             let line = &mut bosh.lines[index];
             (line.rid, line.since, line.stanzas) = (0, second, Box::default());
-            if kind == Kind::Create
+            if kind == BodyKind::Create
                 && let Some(created) = bosh::created(&body)
             {
                 (bosh.sid, bosh.requests) = (created.sid, created.requests);
@@ -507,13 +508,13 @@ impl Engine {
             return length;
         }
         if let Err(error) = result {
-            self.garbled(slot, &error);
-        } else if let End::Over(condition) = end {
+            self.invalid_xml(slot, &error);
+        } else if let SessionEnd::Over(condition) = end {
             self.session_over(slot, &condition);
         } else if self.bosh(slot).is_some_and(|bosh| !bosh.is_created()) {
             self.session_over(slot, "no-session");
         } else {
-            self.touch(slot);
+            self.mark_dirty(slot);
         }
         length
     }
@@ -522,12 +523,12 @@ impl Engine {
     fn session_over(&mut self, slot: u32, condition: &str) {
         let user = &self.users[slot as usize];
         if user.is(CLOSED) {
-            return self.ended(slot, None);
+            return self.connection_closed(slot, None);
         }
         let condition = if condition.is_empty() { "terminated" } else { condition };
         self.record.error(&format!("bosh:{condition}"));
         if user.is(LOGGED_IN) {
-            self.ended(slot, None);
+            self.connection_closed(slot, None);
         } else {
             self.login_failed(slot, "login:closed", &format!("the server ends the session: {condition}"));
         }
@@ -543,22 +544,22 @@ impl Engine {
             let gone = io::Error::from(io::ErrorKind::UnexpectedEof);
             return self.connect_failed(slot, error.unwrap_or(&gone));
         }
-        let negotiates =
-            matches!(user.wait, Wait::Handshake) || user.bosh.as_ref().is_some_and(|bosh| !bosh.is_created());
+        let negotiates = matches!(user.wait, WaitState::Handshake)
+            || user.bosh.as_ref().is_some_and(|bosh| !bosh.is_created());
         if negotiates || (waits && user.is(CLOSED)) {
-            self.ended(slot, error);
+            self.connection_closed(slot, error);
         } else if waits {
             self.record.error("bosh:broken-connection");
-            self.again(slot, index, error);
+            self.resend_request(slot, index, error);
         }
     }
 
     /// Makes the request of a line again (XEP-0124 section 14.3).
-    fn again(&mut self, slot: u32, index: usize, error: Option<&io::Error>) {
+    fn resend_request(&mut self, slot: u32, index: usize, error: Option<&io::Error>) {
         let Some(bosh) = self.bosh(slot) else { return };
         bosh.failures += 1;
         if bosh.failures > PATIENCE {
-            return self.ended(slot, error);
+            return self.connection_closed(slot, error);
         }
         let line = &bosh.lines[index];
         let (ready, connecting) = (line.ready, line.socket.is_some());

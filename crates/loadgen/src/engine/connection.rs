@@ -8,17 +8,18 @@ use std::io;
 use std::net::SocketAddr;
 
 use rustix::event::epoll::{self, EventFlags};
-use xml::{Limits, Scan};
+use xml::{Limits, ScanOutcome};
 
-use super::program::Op;
-use super::run::{Engine, Stage};
-use super::user::{
-    AVAILABLE, BLOCKED, CLOSED, CONNECTED, DIRTY, LOGGED_IN, MANAGEABLE, NOBODY, SLOW, UPGRADED, User, Wait,
+use super::bytecode::Instruction;
+use super::event_loop::{WorkerEngine, WorkerStage};
+use super::virtual_user::{
+    AVAILABLE, BLOCKED, CLOSED, CONNECTED, DIRTY, LOGGED_IN, MANAGEABLE, NOBODY, SLOW, UPGRADED, VirtualUser,
+    WaitState,
 };
 use crate::clock::now_us;
 use crate::measure::{Counter, Gauge, Timing};
-use crate::plan::{Security, Step, Transport};
-use crate::socket::{Options, ReadEnd, Socket};
+use crate::plan::{PlanStep, StreamTransport, TransportSecurity};
+use crate::socket::{ReadEnd, Socket, SocketOptions};
 
 /// What one element may be: rosters of thousands of contacts come in one.
 pub(super) const LIMITS: Limits = Limits { element_bytes: 17 << 20, ..Limits::CEILING };
@@ -27,9 +28,9 @@ pub(super) const FULL: usize = 64 << 10;
 /// How long a peer has to end its stream after ours, seconds.
 const PATIENCE: u32 = 10;
 
-impl Engine {
+impl WorkerEngine {
     /// A user arrives; `due` is when it should have.
-    pub(super) fn arrive(&mut self, due: u64, session: u16, now: u64) {
+    pub(super) fn start_user(&mut self, due: u64, session: u16, now: u64) {
         self.record.time(Timing::Lateness, now.saturating_sub(due));
         self.record.add(Counter::UsersStarted, 1);
         let Some(account) = self.unused.pop_front() else {
@@ -39,12 +40,12 @@ impl Engine {
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None => {
-                self.users.push(User::new());
+                self.users.push(VirtualUser::new());
                 self.users.len() as u32 - 1
             }
         };
         self.slots[account as usize] = slot + 1;
-        self.record.shift(Gauge::Users, 1);
+        self.record.adjust_gauge(Gauge::Users, 1);
         let user = &mut self.users[slot as usize];
         user.account = account;
         user.session = session;
@@ -59,19 +60,19 @@ impl Engine {
     pub(super) fn connect(&mut self, slot: u32) {
         let turn = self.next_turn;
         self.next_turn += 1;
-        if self.plan.target.web.transport == Transport::Bosh {
+        if self.plan.target.web.transport == StreamTransport::Bosh {
             return self.connect_bosh(slot, turn);
         }
         match self.open_socket(slot, turn, u64::from(slot)) {
             Ok(socket) => {
                 let user = &mut self.users[slot as usize];
                 user.socket = Some(socket);
-                user.wait = Wait::Connected;
+                user.wait = WaitState::Connected;
                 user.flags &= !(CONNECTED | BLOCKED | CLOSED | UPGRADED);
                 user.framed = 0;
                 user.scanner = xml::Scanner::new();
                 user.set(BLOCKED, true);
-                self.limit(slot, self.plan.options.connect_timeout_ms);
+                self.set_response_timeout(slot, self.plan.options.connect_timeout_ms);
             }
             Err(error) => self.connect_failed(slot, &error),
         }
@@ -92,7 +93,7 @@ impl Engine {
         };
         // Neighbours in time get different sources, and each source all targets.
         let source = (!sources.is_empty()).then(|| SocketAddr::new(sources[turn % sources.len()], 0));
-        let options = Options {
+        let options = SocketOptions {
             receive_buffer: self.plan.options.receive_buffer.map(|bytes| bytes as usize),
             send_buffer: self.plan.options.send_buffer.map(|bytes| bytes as usize),
         };
@@ -119,7 +120,7 @@ impl Engine {
         let login = self.users[slot as usize].login();
         login.attempts += 1;
         if login.attempts <= retries {
-            self.sleep_from(slot, now_us(), self.plan.options.retry_ms * 1_000, Wait::Retry);
+            self.sleep_from(slot, now_us(), self.plan.options.retry_ms * 1_000, WaitState::Retry);
             return;
         }
         self.login_failed(slot, "login:connect", &format!("cannot connect: {error}"));
@@ -155,13 +156,13 @@ impl Engine {
     fn connected(&mut self, slot: u32) {
         let now = now_us();
         self.record.add(Counter::Connections, 1);
-        self.record.shift(Gauge::Connected, 1);
+        self.record.adjust_gauge(Gauge::Connected, 1);
         let user = &mut self.users[slot as usize];
         user.set(CONNECTED, true);
         let took = now - user.due;
         self.record.time(Timing::Connect, took);
         self.unblock(slot);
-        if self.security(slot) == Security::Direct {
+        if self.security(slot) == TransportSecurity::Direct {
             self.start_tls(slot, true);
         } else {
             self.begin_stream(slot);
@@ -170,7 +171,7 @@ impl Engine {
 
     /// The connection carries bytes: the stream begins, behind the upgrade where WebSocket is spoken.
     fn begin_stream(&mut self, slot: u32) {
-        if self.plan.target.web.transport == Transport::WebSocket {
+        if self.plan.target.web.transport == StreamTransport::WebSocket {
             self.upgrade(slot);
         } else {
             self.open_stream(slot);
@@ -206,7 +207,7 @@ impl Engine {
     pub(super) fn start_tls(&mut self, slot: u32, direct: bool) {
         let alpn = direct.then(|| self.alpn());
         let user = &mut self.users[slot as usize];
-        user.wait = Wait::Handshake;
+        user.wait = WaitState::Handshake;
         let (Some(client), Some(socket)) = (&self.tls, &mut user.socket) else {
             self.login_failed(slot, "login:tls", "TLS is not set up");
             return;
@@ -237,7 +238,7 @@ impl Engine {
             if established {
                 self.handshake_done(slot);
             }
-            let web = self.plan.target.web.transport == Transport::WebSocket;
+            let web = self.plan.target.web.transport == StreamTransport::WebSocket;
             let left = if web { self.frames(slot, &mut input) } else { self.elements(slot, &input) };
             let user = &mut self.users[slot as usize];
             let same = user.socket.is_some() && user.epoch == epoch;
@@ -260,8 +261,8 @@ impl Engine {
             match result.map(|read| read.end) {
                 Ok(ReadEnd::Blocked) => return,
                 Ok(ReadEnd::More) => {}
-                Ok(ReadEnd::Closed | ReadEnd::Cut) => return self.ended(slot, None),
-                Err(error) => return self.ended(slot, Some(&error)),
+                Ok(ReadEnd::Closed | ReadEnd::Cut) => return self.connection_closed(slot, None),
+                Err(error) => return self.connection_closed(slot, Some(&error)),
             }
         }
     }
@@ -269,7 +270,7 @@ impl Engine {
     fn handshake_done(&mut self, slot: u32) {
         let now = now_us();
         let user = &mut self.users[slot as usize];
-        if user.wait != Wait::Handshake {
+        if user.wait != WaitState::Handshake {
             return;
         }
         let took = now - user.login().since;
@@ -287,19 +288,19 @@ impl Engine {
                 return input.len();
             }
             match user.scanner.scan(&input[at..], &LIMITS) {
-                Ok(Scan::More { skip }) => return at + skip,
-                Ok(Scan::Open { start, end }) => {
+                Ok(ScanOutcome::More { skip }) => return at + skip,
+                Ok(ScanOutcome::Open { start, end }) => {
                     let tag = &input[at + start..at + end];
                     at += end;
                     self.opened(slot, tag);
                 }
-                Ok(Scan::Element { start, end }) => {
+                Ok(ScanOutcome::Element { start, end }) => {
                     let element = &input[at + start..at + end];
                     at += end;
                     self.answer_bytes = element.len();
                     self.element(slot, element);
                     // RFC 6120 section 5.4.3.3: what stands behind <proceed/> was not protected.
-                    if self.users[slot as usize].wait == Wait::Handshake && at < input.len() {
+                    if self.users[slot as usize].wait == WaitState::Handshake && at < input.len() {
                         self.login_failed(
                             slot,
                             "login:tls",
@@ -308,12 +309,12 @@ impl Engine {
                         return input.len();
                     }
                 }
-                Ok(Scan::Close { .. }) => {
-                    self.ended(slot, None);
+                Ok(ScanOutcome::Close { .. }) => {
+                    self.connection_closed(slot, None);
                     return input.len();
                 }
                 Err(error) => {
-                    self.garbled(slot, &error);
+                    self.invalid_xml(slot, &error);
                     return input.len();
                 }
             }
@@ -322,14 +323,14 @@ impl Engine {
     }
 
     /// The server sends what is no XML stream.
-    pub(super) fn garbled(&mut self, slot: u32, error: &xml::Error) {
+    pub(super) fn invalid_xml(&mut self, slot: u32, error: &xml::Error) {
         self.record.error("garbled");
         self.record.log(|| format!("what the server sent is not XMPP: {error}"));
-        self.ended(slot, None);
+        self.connection_closed(slot, None);
     }
 
     /// Something was put into `out` of `slot`.
-    pub(super) fn touch(&mut self, slot: u32) {
+    pub(super) fn mark_dirty(&mut self, slot: u32) {
         let user = &mut self.users[slot as usize];
         if !user.is(DIRTY) {
             user.set(DIRTY, true);
@@ -369,12 +370,12 @@ impl Engine {
                 }
                 self.watch(slot, blocked);
             }
-            Err(error) => self.ended(slot, Some(&error)),
+            Err(error) => self.connection_closed(slot, Some(&error)),
         }
     }
 
     /// The connection is gone, in order or not.
-    pub(super) fn ended(&mut self, slot: u32, error: Option<&io::Error>) {
+    pub(super) fn connection_closed(&mut self, slot: u32, error: Option<&io::Error>) {
         let user = &mut self.users[slot as usize];
         if !user.is_open() {
             return;
@@ -384,8 +385,8 @@ impl Engine {
             self.drop_socket(slot);
             // Either the session is over, or it goes on with another connection.
             match wait {
-                Wait::Closing => self.free(slot),
-                Wait::Parting => self.parted(slot),
+                WaitState::Closing => self.release_slot(slot),
+                WaitState::Parting => self.stream_closed(slot),
                 _ => {}
             }
             return;
@@ -393,20 +394,20 @@ impl Engine {
         let why = error.map_or_else(|| "the server closed the connection".to_owned(), ToString::to_string);
         if !user.is(LOGGED_IN) {
             let doing = match user.wait {
-                Wait::Handshake => "login:tls",
-                Wait::Sasl => "login:authentication",
+                WaitState::Handshake => "login:tls",
+                WaitState::Sasl => "login:authentication",
                 _ => "login:closed",
             };
             self.login_failed(slot, doing, &why);
             return;
         }
         if self.resumable(slot) {
-            self.lose(slot);
+            self.start_resumption(slot);
             return;
         }
         self.record.add(Counter::SessionsLost, 1);
         self.record.error(if error.is_some() { "lost:reset" } else { "lost:closed" });
-        self.end(slot);
+        self.end_session(slot);
     }
 
     /// Closes the socket without a word.
@@ -419,7 +420,7 @@ impl Engine {
             self.open -= 1;
             drop(socket);
             if user.is(CONNECTED) {
-                self.record.shift(Gauge::Connected, -1);
+                self.record.adjust_gauge(Gauge::Connected, -1);
             }
         }
         self.drop_bosh(slot);
@@ -439,71 +440,71 @@ impl Engine {
         if user.is(LOGGED_IN) {
             user.set(LOGGED_IN, false);
             let acceptable = !user.is(SLOW);
-            self.record.shift(Gauge::Online, -1);
-            self.record.shift(Gauge::Acceptable, -i64::from(acceptable));
+            self.record.adjust_gauge(Gauge::Online, -1);
+            self.record.adjust_gauge(Gauge::Acceptable, -i64::from(acceptable));
         }
-        if user.is(AVAILABLE) || user.is(super::user::APPEARING) {
-            self.disappear(slot);
+        if user.is(AVAILABLE) || user.is(super::virtual_user::APPEARING) {
+            self.mark_unavailable(slot);
         }
     }
 
     /// Closes the stream in order. The session ends when the peer has closed too.
-    pub(super) fn leave(&mut self, slot: u32) {
+    pub(super) fn close_stream(&mut self, slot: u32) {
         let user = &mut self.users[slot as usize];
         // A session of BOSH that is not there yet has no end.
         let unborn = user.bosh.as_ref().is_some_and(|bosh| !bosh.is_created());
         if !user.is_open() || !user.is(CONNECTED) || unborn {
             // It has closed its stream before, and that was its plan.
             user.set(CLOSED, true);
-            self.free(slot);
+            self.release_slot(slot);
             return;
         }
-        user.wait = Wait::Closing;
+        user.wait = WaitState::Closing;
         user.generation = user.generation.wrapping_add(1);
-        self.say_goodbye(slot);
-        self.limit(slot, u64::from(PATIENCE) * 1_000);
+        self.write_stream_end(slot);
+        self.set_response_timeout(slot, u64::from(PATIENCE) * 1_000);
     }
 
     /// Writes the end of the stream.
-    pub(super) fn say_goodbye(&mut self, slot: u32) {
+    pub(super) fn write_stream_end(&mut self, slot: u32) {
         self.offline(slot);
         let user = &mut self.users[slot as usize];
         user.set(CLOSED, true);
         match (&mut user.bosh, self.plan.target.web.transport) {
             (Some(bosh), _) => bosh.wants_end(),
-            (None, Transport::WebSocket) => user.out.extend_from_slice(super::websocket::CLOSE),
+            (None, StreamTransport::WebSocket) => user.out.extend_from_slice(super::websocket::CLOSE),
             (None, _) => user.out.extend_from_slice(b"</stream:stream>"),
         }
-        self.touch(slot);
+        self.mark_dirty(slot);
     }
 
     /// The stream is closed on both sides and the session goes on.
-    fn parted(&mut self, slot: u32) {
+    fn stream_closed(&mut self, slot: u32) {
         let user = &mut self.users[slot as usize];
         user.set(CLOSED, false);
         user.login = None;
-        self.go_on(slot, now_us());
+        self.resume_program(slot, now_us());
     }
 
     /// The session ends here and now, whatever state its connection is in.
-    pub(super) fn end(&mut self, slot: u32) {
+    pub(super) fn end_session(&mut self, slot: u32) {
         self.drop_socket(slot);
-        self.free(slot);
+        self.release_slot(slot);
     }
 
     /// The slot has no user any more.
-    pub(super) fn free(&mut self, slot: u32) {
-        if self.users[slot as usize].wait == Wait::Free {
+    pub(super) fn release_slot(&mut self, slot: u32) {
+        if self.users[slot as usize].wait == WaitState::Free {
             return;
         }
         self.drop_socket(slot);
         let user = &mut self.users[slot as usize];
-        if user.wait == Wait::Barrier {
+        if user.wait == WaitState::Barrier {
             self.waiting -= 1;
         }
         let (account, arrived, generation, epoch) = (user.account, user.arrived, user.generation, user.epoch);
         let finished = user.is(CLOSED);
-        *user = User::new();
+        *user = VirtualUser::new();
         user.generation = generation.wrapping_add(1);
         user.epoch = epoch.wrapping_add(1);
         if account != NOBODY {
@@ -512,7 +513,7 @@ impl Engine {
         }
         self.timers.limit(slot, 0);
         self.free.push(slot);
-        self.record.shift(Gauge::Users, -1);
+        self.record.adjust_gauge(Gauge::Users, -1);
         if finished {
             self.record.add(Counter::UsersFinished, 1);
             self.record.time(Timing::Session, now_us().saturating_sub(arrived));
@@ -521,23 +522,28 @@ impl Engine {
     }
 
     /// An answer must be there within `ms`.
-    pub(super) fn limit(&mut self, slot: u32, ms: u64) {
+    pub(super) fn set_response_timeout(&mut self, slot: u32, ms: u64) {
         let elapsed = now_us().saturating_sub(self.start) / 1_000;
         // Rounded up, and never 0, which means none.
         self.timers.limit(slot, ((elapsed + ms) / 1_000 + 1) as u32);
     }
 
     /// The time for an answer is over.
-    pub(super) fn expired(&mut self, slot: u32, now: u64) {
+    pub(super) fn response_timed_out(&mut self, slot: u32, now: u64) {
         let user = &self.users[slot as usize];
         match user.wait {
-            Wait::Free | Wait::Pause | Wait::Retry | Wait::Meanwhile | Wait::Bounce | Wait::End => {}
-            Wait::Closing => self.free(slot),
-            Wait::Parting => {
+            WaitState::Free
+            | WaitState::Pause
+            | WaitState::Retry
+            | WaitState::Meanwhile
+            | WaitState::Bounce
+            | WaitState::End => {}
+            WaitState::Closing => self.release_slot(slot),
+            WaitState::Parting => {
                 self.drop_socket(slot);
-                self.parted(slot);
+                self.stream_closed(slot);
             }
-            Wait::Connected => {
+            WaitState::Connected => {
                 self.connect_failed(
                     slot,
                     &io::Error::from_raw_os_error(rustix::io::Errno::TIMEDOUT.raw_os_error()),
@@ -550,25 +556,27 @@ impl Engine {
             _ => {
                 self.record.add(Counter::Timeouts, 1);
                 self.record.error("timeout");
-                match self.awaited(slot) {
-                    Some(Op::Step(Step::Roster)) => self.record.add(Counter::RosterErrors, 1),
-                    Some(Op::Step(Step::OpenSession)) => self.record.add(Counter::SessionErrors, 1),
+                match self.awaited_instruction(slot) {
+                    Some(Instruction::Step(PlanStep::Roster)) => self.record.add(Counter::RosterErrors, 1),
+                    Some(Instruction::Step(PlanStep::OpenSession)) => {
+                        self.record.add(Counter::SessionErrors, 1)
+                    }
                     _ => {}
                 }
                 let limit = self.plan.options.answer_timeout_ms * 1_000;
-                self.judge(slot, limit.max(self.plan.options.acceptable_ms * 1_000 + 1));
-                if self.users[slot as usize].wait == Wait::Barrier {
+                self.record_acceptable(slot, limit.max(self.plan.options.acceptable_ms * 1_000 + 1));
+                if self.users[slot as usize].wait == WaitState::Barrier {
                     // Whoever is missing will not come: all go on together, not each at its own limit.
                     self.wanted = Some(0);
                     return self.pass_barrier();
                 }
-                self.go_on(slot, now);
+                self.resume_program(slot, now);
             }
         }
     }
 
     /// Users may act: the run is neither draining nor closing.
-    pub(super) fn acting(&self) -> bool {
-        self.stage == Stage::Running
+    pub(super) fn may_act(&self) -> bool {
+        self.stage == WorkerStage::Running
     }
 }

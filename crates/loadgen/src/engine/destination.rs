@@ -1,13 +1,13 @@
 //! Whom a step is for: a user by rule or at random, or any address.
 
-use super::run::Engine;
-use super::user::NOBODY;
-use super::writer::To;
+use super::event_loop::WorkerEngine;
+use super::virtual_user::NOBODY;
+use super::writer::ResolvedDestination;
 use crate::plan::Destination;
 
-impl Engine {
+impl WorkerEngine {
     /// Chooses; counts an error when there is nobody.
-    pub(super) fn destination(&mut self, slot: u32, destination: &Destination) -> To {
+    pub(super) fn destination(&mut self, slot: u32, destination: &Destination) -> ResolvedDestination {
         let user = &self.users[slot as usize];
         let (me, accounts) = (user.account, self.plan.accounts.count());
         let (chosen, error) = match destination {
@@ -43,27 +43,31 @@ impl Engine {
             }
             Destination::Partner => (Some(me ^ 1).filter(|partner| *partner < accounts), "no-partner"),
             Destination::Myself => (Some(me), ""),
-            Destination::Server => return To::Address(self.plan.target.domain.clone()),
+            Destination::Server => return ResolvedDestination::Address(self.plan.target.domain.clone()),
             Destination::Jid(text) => {
                 let address = self.text(slot, text);
                 return match self.names.index(&address) {
                     Some(user) => {
                         self.users[slot as usize].last = user;
                         // A full address is meant as it is.
-                        if address.contains('/') { To::Address(address) } else { To::User(user) }
+                        if address.contains('/') {
+                            ResolvedDestination::Address(address)
+                        } else {
+                            ResolvedDestination::User(user)
+                        }
                     }
-                    None => To::Address(address),
+                    None => ResolvedDestination::Address(address),
                 };
             }
         };
         match chosen {
             Some(chosen) => {
                 self.users[slot as usize].last = chosen;
-                To::User(chosen)
+                ResolvedDestination::User(chosen)
             }
             None => {
                 self.record.error(error);
-                To::Nobody
+                ResolvedDestination::Nobody
             }
         }
     }

@@ -3,41 +3,41 @@
 //!
 //! Trap: the engine's programs are taken out while a user walks; input is never handled inside a walk.
 
-use stanza::kind::{IqType, Kind, MessageType, PresenceType};
+use stanza::kind::{IqType, MessageType, PresenceType, StanzaKind};
 use stanza::{Element, Head};
 use xml::{Ns, Tree};
 
+use super::bytecode::{CompiledPattern, Instruction, RawOp, RawWait};
 use super::connection::LIMITS;
-use super::program::{Compiled, Op, RawOp, RawWait};
-use super::run::Engine;
-use super::stamp::Stamp;
-use super::tally::Arrival;
-use super::user::{APPEARING, AVAILABLE, Wait};
+use super::delivery_accounting::DeliveryKind;
+use super::event_loop::WorkerEngine;
+use super::message_id::MessageId;
+use super::virtual_user::{APPEARING, AVAILABLE, WaitState};
 use super::writer::read_request_id;
 use crate::clock::now_us;
 use crate::measure::{Counter, Gauge, Timing};
-use crate::plan::{Ack, Body, Destination, MatchAction, MessageKind, Step};
+use crate::plan::{AckMode, Destination, MatchAction, MessageBody, MessageKind, PlanStep};
 
-impl Engine {
+impl WorkerEngine {
     /// One complete element.
     pub(super) fn element(&mut self, slot: u32, bytes: &[u8]) {
         let scope = self.users[slot as usize].scope.clone();
         match Element::read(bytes, &scope, &LIMITS) {
-            Ok(Element::Stanza(head) | Element::BadType(head)) => self.stanza(slot, bytes, &head),
+            Ok(Element::Stanza(head) | Element::UnknownType(head)) => self.stanza(slot, bytes, &head),
             Ok(Element::Other { ns_text, name, .. }) => self.other(slot, ns_text, name, bytes),
-            Ok(Element::NotPortable) => {
+            Ok(Element::NotSelfContained) => {
                 let mut normal = Vec::new();
                 match xml::normalise(bytes, &scope, &LIMITS, &mut normal) {
                     Ok(()) => {
-                        let own = xml::Scope::client();
+                        let own = xml::NamespaceContext::client();
                         if let Ok(Element::Stanza(head)) = Element::read(&normal, &own, &LIMITS) {
                             self.stanza(slot, &normal, &head);
                         }
                     }
-                    Err(error) => self.garbled(slot, &error),
+                    Err(error) => self.invalid_xml(slot, &error),
                 }
             }
-            Err(error) => self.garbled(slot, &error),
+            Err(error) => self.invalid_xml(slot, &error),
         }
     }
 
@@ -53,22 +53,22 @@ impl Engine {
         // What this stanza leads to may wait for the next one; only who waits by now waits for this one.
         let (wait, pc) = (user.wait, user.pc);
         match head.kind {
-            Kind::Message(kind) => self.message(slot, kind, bytes, head, now),
-            Kind::Presence(kind) => self.presence(slot, kind, bytes, head, now),
-            Kind::Iq(IqType::Get | IqType::Set) => self.asked(slot, bytes, head),
-            Kind::Iq(_) => self.answered(slot, bytes, head, now),
+            StanzaKind::Message(kind) => self.message(slot, kind, bytes, head, now),
+            StanzaKind::Presence(kind) => self.presence(slot, kind, bytes, head, now),
+            StanzaKind::Iq(IqType::Get | IqType::Set) => self.handle_request(slot, bytes, head),
+            StanzaKind::Iq(_) => self.handle_response(slot, bytes, head, now),
         }
         let user = &self.users[slot as usize];
         if (user.wait, user.pc) != (wait, pc) {
             return;
         }
-        if wait == Wait::Any || (wait == Wait::Match && self.is_awaited(slot, bytes, head)) {
+        if wait == WaitState::Any || (wait == WaitState::Match && self.is_awaited(slot, bytes, head)) {
             self.matched(slot, bytes, head, now);
         }
     }
 
     fn message(&mut self, slot: u32, kind: MessageType, bytes: &[u8], head: &Head, now: u64) {
-        let stamp = head.raw_id(bytes).and_then(|id| Stamp::read(id, self.assignment.run));
+        let stamp = head.raw_id(bytes).and_then(|id| MessageId::read(id, self.assignment.run));
         let Some(stamp) = stamp else {
             self.record.add(Counter::MessagesForeign, 1);
             return;
@@ -77,30 +77,30 @@ impl Engine {
             // It came back to its sender: the recipient will never have it.
             if !matches!(stamp.class, b'E' | b'F') {
                 self.record.add(Counter::MessagesRefused, 1);
-                self.record.shift(Gauge::UnderWay, -1);
+                self.record.adjust_gauge(Gauge::UnderWay, -1);
                 if let Some(recipient) = head.from(bytes).and_then(|from| self.names.index(&from)) {
                     self.tally.refused.add(recipient);
                     // Who waits for its delivery waits for nothing.
-                    self.no_longer_awaited(slot, recipient, stamp, now);
+                    self.delivery_resolved(slot, recipient, stamp, now);
                 }
             }
             return;
         }
         if matches!(stamp.class, b'E' | b'F') {
             let recipient = head.from(bytes).and_then(|from| self.names.index(&from));
-            return self.echoed(slot, recipient, stamp, now);
+            return self.handle_echo(slot, recipient, stamp, now);
         }
         let delayed = head.payloads().contains(Ns::Delay);
         let account = self.users[slot as usize].account;
         let arrival = self.tally.arrive(stamp.worker, stamp.number, stamp.sender, account, delayed);
         match arrival {
-            Arrival::Duplicate => return self.record.add(Counter::MessagesDuplicate, 1),
-            Arrival::Absurd => return self.record.add(Counter::MessagesForeign, 1),
-            Arrival::Late => self.record.add(Counter::MessagesReordered, 1),
-            Arrival::New => {}
+            DeliveryKind::Duplicate => return self.record.add(Counter::MessagesDuplicate, 1),
+            DeliveryKind::Absurd => return self.record.add(Counter::MessagesForeign, 1),
+            DeliveryKind::Late => self.record.add(Counter::MessagesReordered, 1),
+            DeliveryKind::New => {}
         }
         self.record.add(Counter::MessagesDelivered, 1);
-        self.record.shift(Gauge::UnderWay, -1);
+        self.record.adjust_gauge(Gauge::UnderWay, -1);
         let me = self.assignment.worker;
         let clocks = &self.assignment.clocks;
         let same_clock = clocks.get(usize::from(stamp.worker)) == clocks.get(usize::from(me));
@@ -112,7 +112,7 @@ impl Engine {
             } else {
                 self.record.time(Timing::Message, took);
                 self.record.add(Counter::MessageBytes, self.answer_bytes as u64);
-                self.judge(slot, took);
+                self.record_acceptable(slot, took);
             }
         } else if delayed {
             self.record.add(Counter::MessagesDelayed, 1);
@@ -129,46 +129,46 @@ impl Engine {
     }
 
     /// A message of `stamp.sender`, a user of this worker, has arrived.
-    fn delivered(&mut self, stamp: Stamp, now: u64) {
+    fn delivered(&mut self, stamp: MessageId, now: u64) {
         let Some(slot) = self.slots.get(stamp.sender as usize).and_then(|slot| slot.checked_sub(1)) else {
             return;
         };
-        if self.users[slot as usize].wait == Wait::Delivery(self.assignment.worker, stamp.number) {
-            self.go_on(slot, now);
+        if self.users[slot as usize].wait == WaitState::Delivery(self.assignment.worker, stamp.number) {
+            self.resume_program(slot, now);
         }
     }
 
-    fn echoed(&mut self, slot: u32, recipient: Option<u32>, stamp: Stamp, now: u64) {
+    fn handle_echo(&mut self, slot: u32, recipient: Option<u32>, stamp: MessageId, now: u64) {
         if stamp.worker != self.assignment.worker {
             return;
         }
         if stamp.class == b'E' {
             let took = now.saturating_sub(stamp.due);
             self.record.time(Timing::Echo, took);
-            self.judge(slot, took);
+            self.record_acceptable(slot, took);
         }
         if let Some(recipient) = recipient {
-            self.no_longer_awaited(slot, recipient, stamp, now);
+            self.delivery_resolved(slot, recipient, stamp, now);
         }
     }
 
     /// It is known what became of a message to `recipient`: its sender goes on if it waits for just that.
-    fn no_longer_awaited(&mut self, slot: u32, recipient: u32, stamp: Stamp, now: u64) {
+    fn delivery_resolved(&mut self, slot: u32, recipient: u32, stamp: MessageId, now: u64) {
         let worker = self.owner(u64::from(recipient));
-        if self.users[slot as usize].wait == Wait::Delivery(worker, stamp.number) {
-            self.go_on(slot, now);
+        if self.users[slot as usize].wait == WaitState::Delivery(worker, stamp.number) {
+            self.resume_program(slot, now);
         }
     }
 
     /// Answers the partner's message with the next one.
     fn bounce(&mut self, slot: u32, sender: u32, now: u64) {
         let user = &self.users[slot as usize];
-        if user.wait != Wait::Bounce || sender != user.account ^ 1 || !self.acting() {
+        if user.wait != WaitState::Bounce || sender != user.account ^ 1 || !self.may_act() {
             return;
         }
-        if let Some(Op::Step(Step::Bounce { size, .. })) = self.awaited(slot) {
-            let body = Body::Size(*size);
-            self.send_message(slot, &Destination::Partner, &body, MessageKind::Chat, &Ack::None, now);
+        if let Some(Instruction::Step(PlanStep::Bounce { size, .. })) = self.awaited_instruction(slot) {
+            let body = MessageBody::Size(*size);
+            self.send_message(slot, &Destination::Partner, &body, MessageKind::Chat, &AckMode::None, now);
         }
     }
 
@@ -176,23 +176,23 @@ impl Engine {
         self.record.add(Counter::PresenceReceived, 1);
         match kind {
             PresenceType::Available => {}
-            PresenceType::Subscribe => return self.asked_to_subscribe(slot, bytes, head),
+            PresenceType::Subscribe => return self.handle_subscription_request(slot, bytes, head),
             PresenceType::Error => return self.record.add(Counter::PresenceErrors, 1),
             _ => return,
         }
-        let stamp = head.raw_id(bytes).and_then(|id| Stamp::read(id, self.assignment.run));
+        let stamp = head.raw_id(bytes).and_then(|id| MessageId::read(id, self.assignment.run));
         let Some(stamp) = stamp else { return };
         let user = &self.users[slot as usize];
         let same_clock = self.assignment.clocks.get(usize::from(stamp.worker))
             == self.assignment.clocks.get(usize::from(self.assignment.worker));
         if stamp.sender == user.account {
             if user.is(APPEARING) {
-                self.appear(slot);
+                self.mark_available(slot);
             }
             let took = now.saturating_sub(stamp.due);
             self.record.time(Timing::PresenceEcho, took);
             self.record.add(Counter::PresenceBytes, self.answer_bytes as u64);
-            self.judge(slot, took);
+            self.record_acceptable(slot, took);
         } else if same_clock
             && user.is(AVAILABLE)
             && stamp.due >= user.available_at
@@ -203,9 +203,9 @@ impl Engine {
         }
     }
 
-    fn asked_to_subscribe(&mut self, slot: u32, bytes: &[u8], head: &Head) {
+    fn handle_subscription_request(&mut self, slot: u32, bytes: &[u8], head: &Head) {
         let user = &self.users[slot as usize];
-        if !user.program(&self.programs).accept_subscriptions || !self.acting() {
+        if !user.program(&self.programs).accept_subscriptions || !self.may_act() {
             return;
         }
         let Some(from) = head.from(bytes) else { return };
@@ -219,7 +219,7 @@ impl Engine {
     }
 
     /// RFC 6120 section 8.2.3: every request is answered.
-    fn asked(&mut self, slot: u32, bytes: &[u8], head: &Head) {
+    fn handle_request(&mut self, slot: u32, bytes: &[u8], head: &Head) {
         let Some(id) = head.raw_id(bytes) else { return };
         let known = head.payloads().contains(Ns::Ping) || head.payloads().contains(Ns::Roster);
         let from = head.from(bytes);
@@ -238,19 +238,19 @@ impl Engine {
         } else {
             b"'><error type='cancel'><service-unavailable xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></iq>"
         });
-        self.managed(slot, begin);
+        self.track_sent_stanza(slot, begin);
         self.record.add(Counter::StanzasOut, 1);
-        self.touch(slot);
+        self.mark_dirty(slot);
     }
 
-    fn answered(&mut self, slot: u32, bytes: &[u8], head: &Head, now: u64) {
-        let good = head.kind == Kind::Iq(IqType::Result);
+    fn handle_response(&mut self, slot: u32, bytes: &[u8], head: &Head, now: u64) {
+        let good = head.kind == StanzaKind::Iq(IqType::Result);
         let Some((class, number, due)) = head.raw_id(bytes).and_then(read_request_id) else { return };
         self.record.add(Counter::IqAnswered, 1);
         if !good {
             self.record.add(Counter::IqErrors, 1);
         }
-        let awaited = self.users[slot as usize].wait == Wait::Answer(number);
+        let awaited = self.users[slot as usize].wait == WaitState::Answer(number);
         if matches!(class, b'B' | b'L' | b'S' | b'G' | b'U') {
             if awaited {
                 self.negotiated(slot, class, head, bytes);
@@ -267,7 +267,7 @@ impl Engine {
         let took = now.saturating_sub(due);
         // An error is an answer as well: a server that does not know pings has answered.
         self.record.time(timing, took);
-        self.judge(slot, took);
+        self.record_acceptable(slot, took);
         if class == b'R' {
             self.record.add(Counter::RosterBytes, self.answer_bytes as u64);
             self.record.add(Counter::RosterErrors, u64::from(!good));
@@ -279,7 +279,7 @@ impl Engine {
             self.learn_contacts(slot, bytes);
         }
         if awaited {
-            self.go_on(slot, now);
+            self.resume_program(slot, now);
         }
     }
 
@@ -300,9 +300,9 @@ impl Engine {
 
     /// Whether this is what the user waits for.
     fn is_awaited(&mut self, slot: u32, bytes: &[u8], head: &Head) -> bool {
-        let pattern = match self.awaited(slot) {
-            Some(Op::WaitFor { pattern, .. }) => pattern,
-            Some(Op::Raw(raw)) => match &raw.wait {
+        let pattern = match self.awaited_instruction(slot) {
+            Some(Instruction::WaitFor { pattern, .. }) => pattern,
+            Some(Instruction::Raw(raw)) => match &raw.wait {
                 RawWait::Match(pattern) => pattern,
                 RawWait::Answer => {
                     let wanted = self.users[slot as usize]
@@ -316,19 +316,19 @@ impl Engine {
             _ => return false,
         };
         let text = match pattern {
-            Compiled::Stanza { name, kind, namespace } => {
-                return self.fits(slot, bytes, head, *name, *kind, *namespace);
+            CompiledPattern::Stanza { name, kind, namespace } => {
+                return self.pattern_matches(slot, bytes, head, *name, *kind, *namespace);
             }
-            Compiled::Regex(regex) => {
+            CompiledPattern::Regex(regex) => {
                 return std::str::from_utf8(bytes).is_ok_and(|text| regex.is_match(text));
             }
-            Compiled::Contains(text) => *text,
+            CompiledPattern::Contains(text) => *text,
         };
         let text = self.text(slot, text);
         memchr::memmem::find(bytes, text.as_bytes()).is_some()
     }
 
-    fn fits(
+    fn pattern_matches(
         &self,
         slot: u32,
         bytes: &[u8],
@@ -353,12 +353,12 @@ impl Engine {
         let user = &self.users[slot as usize];
         let op = user.program(&programs).ops.get(usize::from(user.pc).wrapping_sub(1));
         let mut action = None;
-        if let Some(Op::Raw(raw)) = op {
+        if let Some(Instruction::Raw(raw)) = op {
             if raw.request {
                 let took = now.saturating_sub(user.due);
                 self.record.time(Timing::Request, took);
-                self.judge(slot, took);
-                if head.kind == Kind::Iq(IqType::Error) {
+                self.record_acceptable(slot, took);
+                if head.kind == StanzaKind::Iq(IqType::Error) {
                     self.record.error("request:error");
                 }
             }
@@ -370,12 +370,12 @@ impl Engine {
                 if let Some(extra) = &mut self.users[slot as usize].extra {
                     extra.repeats = 0;
                 }
-                self.go_on(slot, now);
+                self.resume_program(slot, now);
             }
             Some((MatchAction::Loop, pause)) => {
                 self.users[slot as usize].pc -= 1;
                 self.timers.limit(slot, 0);
-                self.sleep_from(slot, now, pause * 1_000, Wait::Pause);
+                self.sleep_from(slot, now, pause * 1_000, WaitState::Pause);
             }
             Some((MatchAction::Restart, pause)) => {
                 self.drop_socket(slot);
@@ -385,11 +385,11 @@ impl Engine {
                 if let Some(extra) = &mut user.extra {
                     extra.frames.clear();
                 }
-                self.sleep_from(slot, now, pause * 1_000, Wait::Pause);
+                self.sleep_from(slot, now, pause * 1_000, WaitState::Pause);
             }
             Some((_, _)) => {
                 self.record.error("aborted-by-match");
-                self.leave(slot);
+                self.close_stream(slot);
             }
         }
     }
@@ -421,7 +421,7 @@ impl Engine {
                 }
                 MatchAction::AbortRun => {
                     self.refusal = Some(format!("a match of the plan aborted the run: {}", check.regex));
-                    self.stage = super::run::Stage::Draining(now_us());
+                    self.stage = super::event_loop::WorkerStage::Draining(now_us());
                 }
                 MatchAction::Loop => {
                     let extra = self.users[slot as usize].extra();

@@ -7,16 +7,18 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use stanza::Head;
-use stanza::kind::{IqType, Kind};
-use xml::{Ns, Scope, Tree};
+use stanza::kind::{IqType, StanzaKind};
+use xml::{NamespaceContext, Ns, Tree};
 
 use super::connection::LIMITS;
-use super::run::Engine;
-use super::user::{Features, LOGGED_IN, MANAGEABLE, PAUSED, SESSION_OPEN, Wait};
+use super::event_loop::WorkerEngine;
+use super::virtual_user::{LOGGED_IN, MANAGEABLE, PAUSED, SESSION_OPEN, ServerFeatures, WaitState};
 use crate::clock::now_us;
 use crate::measure::{Counter, Timing};
-use crate::plan::{AccountSource, Text, Transport};
-use crate::sasl::{Binding, Exchange, Mechanism, SaslError, can_bind, choose, from_base64, to_base64};
+use crate::plan::{AccountSource, StreamTransport, TextTemplate};
+use crate::sasl::{
+    ClientExchange, ClientMechanism, SaslError, ScramChannelBinding, can_bind, choose, from_base64, to_base64,
+};
 
 const SASL: &str = "urn:ietf:params:xml:ns:xmpp-sasl";
 const SM: &str = "urn:xmpp:sm:3";
@@ -26,32 +28,32 @@ const HEADER: (&[u8], &[u8]) = (
     b"' version='1.0' xml:lang='en' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>",
 );
 
-impl Engine {
+impl WorkerEngine {
     /// Sends a stream header and waits for features.
     pub(super) fn open_stream(&mut self, slot: u32) {
         let user = &mut self.users[slot as usize];
         user.scanner = xml::Scanner::new();
-        user.wait = Wait::Features;
+        user.wait = WaitState::Features;
         user.login().since = now_us();
         if let Some(bosh) = &mut user.bosh {
             bosh.wants_stream();
-            self.touch(slot);
-            return self.limit(slot, self.plan.options.answer_timeout_ms);
+            self.mark_dirty(slot);
+            return self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
         }
-        let web = self.plan.target.web.transport == Transport::WebSocket;
+        let web = self.plan.target.web.transport == StreamTransport::WebSocket;
         let (begin, end) = if web { super::websocket::OPEN } else { HEADER };
         user.out.extend_from_slice(begin);
         xml::escape::attr(&self.plan.target.domain, &mut user.out);
         user.out.extend_from_slice(end);
-        self.touch(slot);
-        self.limit(slot, self.plan.options.answer_timeout_ms);
+        self.mark_dirty(slot);
+        self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
     }
 
     /// The server's stream header.
     pub(super) fn opened(&mut self, slot: u32, tag: &[u8]) {
-        match Scope::from_open_tag(tag, &LIMITS) {
+        match NamespaceContext::from_open_tag(tag, &LIMITS) {
             Ok(scope) => self.users[slot as usize].scope = scope,
-            Err(error) => self.garbled(slot, &error),
+            Err(error) => self.invalid_xml(slot, &error),
         }
     }
 
@@ -59,13 +61,13 @@ impl Engine {
     pub(super) fn features(&mut self, slot: u32, bytes: &[u8]) {
         let now = now_us();
         let user = &mut self.users[slot as usize];
-        if user.wait != Wait::Features {
+        if user.wait != WaitState::Features {
             return;
         }
         let scope = user.scope.clone();
         let features = match read_features(bytes, &scope) {
             Ok(features) => features,
-            Err(error) => return self.garbled(slot, &error),
+            Err(error) => return self.invalid_xml(slot, &error),
         };
         let login = user.login();
         let since = login.since;
@@ -80,14 +82,14 @@ impl Engine {
         if begins {
             self.record.add(Counter::InitiateBytes, self.answer_bytes as u64);
         }
-        self.judge(slot, now - since);
-        if self.negotiates(slot) {
+        self.record_acceptable(slot, now - since);
+        if self.needs_starttls(slot) {
             return self.ask_starttls(slot);
         }
         if resuming {
-            return self.go_on_resuming(slot);
+            return self.continue_resumption(slot);
         }
-        self.go_on(slot, now);
+        self.resume_program(slot, now);
     }
 
     /// Asks for TLS.
@@ -96,17 +98,23 @@ impl Engine {
         if !user.login().features.starttls {
             return self.login_failed(slot, "login:no-starttls", "the server does not offer STARTTLS");
         }
-        user.wait = Wait::Proceed;
+        user.wait = WaitState::Proceed;
         user.out.extend_from_slice(b"<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>");
-        self.touch(slot);
+        self.mark_dirty(slot);
     }
 
     /// Begins SASL with the strongest mechanism that is offered and wanted.
-    pub(super) fn authenticate(&mut self, slot: u32, wanted: &[String], credentials: Option<&(Text, Text)>) {
-        let mut wanted: Vec<Mechanism> = wanted.iter().filter_map(|name| Mechanism::parse(name)).collect();
+    pub(super) fn authenticate(
+        &mut self,
+        slot: u32,
+        wanted: &[String],
+        credentials: Option<&(TextTemplate, TextTemplate)>,
+    ) {
+        let mut wanted: Vec<ClientMechanism> =
+            wanted.iter().filter_map(|name| ClientMechanism::parse(name)).collect();
         let anonymous = matches!(self.plan.accounts.source, AccountSource::Anonymous { .. });
         if wanted.is_empty() && anonymous {
-            wanted.push(Mechanism::Anonymous);
+            wanted.push(ClientMechanism::Anonymous);
         }
         let (name, password) = self.credentials(slot, credentials);
         let user = &mut self.users[slot as usize];
@@ -127,12 +135,12 @@ impl Engine {
             };
             return self.login_failed(slot, "login:no-mechanism", &detail);
         };
-        let binding = if matches!(choice.mechanism, Mechanism::Scram(..)) {
+        let binding = if matches!(choice.mechanism, ClientMechanism::Scram(..)) {
             choice.binding(exporter, end_point, types.as_deref())
         } else {
-            Binding::None
+            ScramChannelBinding::None
         };
-        let begun = Exchange::begin(choice.mechanism, &name, &password, None, binding, &nonce());
+        let begun = ClientExchange::begin(choice.mechanism, &name, &password, None, binding, &nonce());
         let (exchange, initial) = match begun {
             Ok(begun) => begun,
             Err(error) => return self.login_failed(slot, "login:credentials", &error.to_string()),
@@ -144,18 +152,18 @@ impl Engine {
         to_base64(&initial, "=", &mut auth);
         auth.push_str("</auth>");
         let user = &mut self.users[slot as usize];
-        user.wait = Wait::Sasl;
+        user.wait = WaitState::Sasl;
         let login = user.login();
         login.exchange = Some(exchange);
         login.mechanism = choice.mechanism.name();
         login.since = now_us();
         user.out.extend_from_slice(auth.as_bytes());
-        self.touch(slot);
-        self.limit(slot, self.plan.options.answer_timeout_ms);
+        self.mark_dirty(slot);
+        self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
     }
 
     /// Name and password of a user; empty for anonymous ones.
-    fn credentials(&mut self, slot: u32, given: Option<&(Text, Text)>) -> (String, String) {
+    fn credentials(&mut self, slot: u32, given: Option<&(TextTemplate, TextTemplate)>) -> (String, String) {
         match given {
             Some((name, password)) => (self.text(slot, name), self.text(slot, password)),
             None => {
@@ -179,26 +187,30 @@ impl Engine {
     pub(super) fn authenticate_legacy(
         &mut self,
         slot: u32,
-        resource: &Text,
-        credentials: Option<&(Text, Text)>,
+        resource: &TextTemplate,
+        credentials: Option<&(TextTemplate, TextTemplate)>,
     ) {
         let resource = self.text(slot, resource);
         let (name, password) = self.credentials(slot, credentials);
         let number = self.begin_request(slot);
         let user = &mut self.users[slot as usize];
         user.login().since = now_us();
-        user.wait = Wait::Answer(number);
+        user.wait = WaitState::Answer(number);
         user.out.extend_from_slice(b"<iq type='set' id='");
         super::writer::request_id(b'L', number, 0, &mut user.out);
         user.out.extend_from_slice(b"'>");
         let mut writer = xml::Writer::new(&mut user.out);
         writer.start("query").xmlns("jabber:iq:auth");
-        writer.leaf("username", &name).leaf("password", &password).leaf("resource", &resource).end();
+        writer
+            .text_element("username", &name)
+            .text_element("password", &password)
+            .text_element("resource", &resource)
+            .end();
         writer.finish();
         user.out.extend_from_slice(b"</iq>");
         user.resource = resource.into();
         self.sent(slot, Counter::IqSent);
-        self.limit(slot, self.plan.options.answer_timeout_ms);
+        self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
     }
 
     /// An element that is no stanza.
@@ -208,7 +220,7 @@ impl Engine {
             ("http://etherx.jabber.org/streams", "error") => self.stream_error(slot, bytes),
             (SASL, "challenge" | "success" | "failure") => self.sasl(slot, name, bytes),
             ("urn:ietf:params:xml:ns:xmpp-tls", "proceed")
-                if self.users[slot as usize].wait == Wait::Proceed =>
+                if self.users[slot as usize].wait == WaitState::Proceed =>
             {
                 self.start_tls(slot, false);
             }
@@ -216,7 +228,7 @@ impl Engine {
                 self.login_failed(slot, "login:tls", "the server refuses STARTTLS");
             }
             (SM, _) => self.management(slot, name, bytes),
-            ("urn:ietf:params:xml:ns:xmpp-framing", "close") => self.ended(slot, None),
+            ("urn:ietf:params:xml:ns:xmpp-framing", "close") => self.connection_closed(slot, None),
             _ => {}
         }
     }
@@ -229,7 +241,7 @@ impl Engine {
         let condition = condition.as_deref().unwrap_or("unknown");
         self.record.error(&format!("stream:{condition}"));
         let user = &self.users[slot as usize];
-        if !user.is(LOGGED_IN) && user.wait != Wait::Closing {
+        if !user.is(LOGGED_IN) && user.wait != WaitState::Closing {
             self.login_failed(slot, "login:stream-error", &format!("the server says {condition}"));
         }
     }
@@ -237,7 +249,7 @@ impl Engine {
     fn sasl(&mut self, slot: u32, name: &str, bytes: &[u8]) {
         let now = now_us();
         let user = &mut self.users[slot as usize];
-        if user.wait != Wait::Sasl {
+        if user.wait != WaitState::Sasl {
             return;
         }
         let scope = user.scope.clone();
@@ -268,7 +280,7 @@ impl Engine {
                 login.exchange = None;
                 self.record.time(Timing::Authenticate, now.saturating_sub(since));
                 self.record.add(Counter::AuthenticateBytes, self.answer_bytes as u64);
-                self.judge(slot, now.saturating_sub(since));
+                self.record_acceptable(slot, now.saturating_sub(since));
                 self.open_stream(slot);
             }
             Err(error) => self.login_failed(slot, "login:sasl", &error.to_string()),
@@ -286,19 +298,19 @@ impl Engine {
                 to_base64(&answer, "", &mut response);
                 response.push_str("</response>");
                 user.out.extend_from_slice(response.as_bytes());
-                self.touch(slot);
+                self.mark_dirty(slot);
             }
             Err(error) => self.login_failed(slot, "login:sasl", &error.to_string()),
         }
     }
 
     /// Asks for a resource.
-    pub(super) fn bind(&mut self, slot: u32, resource: Option<&Text>) {
+    pub(super) fn bind(&mut self, slot: u32, resource: Option<&TextTemplate>) {
         let resource = resource.map(|text| self.text(slot, text));
         let number = self.begin_request(slot);
         let user = &mut self.users[slot as usize];
         user.login().since = now_us();
-        user.wait = Wait::Answer(number);
+        user.wait = WaitState::Answer(number);
         let mut out = std::mem::take(&mut user.out);
         out.extend_from_slice(b"<iq type='set' id='");
         super::writer::request_id(b'B', number, 0, &mut out);
@@ -311,7 +323,7 @@ impl Engine {
         out.extend_from_slice(b"</bind></iq>");
         self.users[slot as usize].out = out;
         self.sent(slot, Counter::IqSent);
-        self.limit(slot, self.plan.options.answer_timeout_ms);
+        self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
     }
 
     /// Opens a session (RFC 3921).
@@ -319,12 +331,12 @@ impl Engine {
         let number = self.begin_request(slot);
         let user = &mut self.users[slot as usize];
         user.login().since = now_us();
-        user.wait = Wait::Answer(number);
+        user.wait = WaitState::Answer(number);
         user.out.extend_from_slice(b"<iq type='set' id='");
         super::writer::request_id(b'S', number, 0, &mut user.out);
         user.out.extend_from_slice(b"'><session xmlns='urn:ietf:params:xml:ns:xmpp-session'/></iq>");
         self.sent(slot, Counter::IqSent);
-        self.limit(slot, self.plan.options.answer_timeout_ms);
+        self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
     }
 
     /// Creates or removes the account.
@@ -335,7 +347,7 @@ impl Engine {
         let password = self.names.password(account);
         let number = self.begin_request(slot);
         let user = &mut self.users[slot as usize];
-        user.wait = Wait::Answer(number);
+        user.wait = WaitState::Answer(number);
         user.out.extend_from_slice(b"<iq type='set' id='");
         super::writer::request_id(if remove { b'U' } else { b'G' }, number, user.due, &mut user.out);
         user.out.extend_from_slice(b"'><query xmlns='jabber:iq:register'>");
@@ -350,19 +362,19 @@ impl Engine {
         }
         user.out.extend_from_slice(b"</query></iq>");
         self.sent(slot, Counter::IqSent);
-        self.limit(slot, self.plan.options.answer_timeout_ms);
+        self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
     }
 
     /// The answer to a request of the negotiation: `B`, `L`, `S`, `G` or `U`.
     pub(super) fn negotiated(&mut self, slot: u32, class: u8, head: &Head, bytes: &[u8]) {
         let now = now_us();
-        let good = head.kind == Kind::Iq(IqType::Result);
+        let good = head.kind == StanzaKind::Iq(IqType::Result);
         let since = self.users[slot as usize].login.as_ref().map_or(now, |login| login.since);
         match class {
             b'B' if good => {
                 self.record.time(Timing::Bind, now - since);
                 self.record.add(Counter::BindBytes, self.answer_bytes as u64);
-                self.judge(slot, now - since);
+                self.record_acceptable(slot, now - since);
                 let needs_session = self.bound(slot, bytes);
                 if needs_session {
                     return self.open_session(slot);
@@ -371,7 +383,7 @@ impl Engine {
             }
             b'L' if good => {
                 self.record.time(Timing::Authenticate, now - since);
-                self.judge(slot, now - since);
+                self.record_acceptable(slot, now - since);
                 self.ready(slot, now);
             }
             b'S' => {
@@ -383,7 +395,7 @@ impl Engine {
                 }
                 self.users[slot as usize].set(SESSION_OPEN, true);
                 if self.users[slot as usize].is(LOGGED_IN) {
-                    self.go_on(slot, now)
+                    self.resume_program(slot, now)
                 } else {
                     self.ready(slot, now)
                 }
@@ -401,13 +413,13 @@ impl Engine {
                         return self.login_failed(slot, "register:refused", &detail);
                     }
                 }
-                self.go_on(slot, now);
+                self.resume_program(slot, now);
             }
             b'U' => {
                 if !good {
                     self.record.error("unregister:refused");
                 }
-                self.go_on(slot, now);
+                self.resume_program(slot, now);
             }
             _ => {
                 let condition = error_condition(bytes, &self.users[slot as usize].scope);
@@ -444,12 +456,12 @@ impl Engine {
         let user = &mut self.users[slot as usize];
         user.login = None;
         user.set(PAUSED, false);
-        self.go_on(slot, now);
+        self.resume_program(slot, now);
     }
 }
 
 /// The name of a stanza error's condition.
-pub(super) fn error_condition(bytes: &[u8], scope: &Scope) -> String {
+pub(super) fn error_condition(bytes: &[u8], scope: &NamespaceContext) -> String {
     let condition = Tree::parse(bytes, scope, &LIMITS).ok().and_then(|tree| {
         let error = tree.root().child_elements().find(|child| child.name() == "error")?;
         let named =
@@ -459,9 +471,9 @@ pub(super) fn error_condition(bytes: &[u8], scope: &Scope) -> String {
     condition.unwrap_or_else(|| "unknown".to_owned())
 }
 
-fn read_features(bytes: &[u8], scope: &Scope) -> Result<Features, xml::Error> {
+fn read_features(bytes: &[u8], scope: &NamespaceContext) -> Result<ServerFeatures, xml::Error> {
     let tree = Tree::parse(bytes, scope, &LIMITS)?;
-    let mut features = Features { known: true, ..Features::default() };
+    let mut features = ServerFeatures { known: true, ..ServerFeatures::default() };
     for child in tree.root().child_elements() {
         match (child.ns_text(), child.name()) {
             ("urn:ietf:params:xml:ns:xmpp-tls", "starttls") => features.starttls = true,
@@ -498,21 +510,21 @@ fn nonce() -> String {
 #[cfg(test)]
 mod tests {
     use super::read_features;
-    use xml::Scope;
+    use xml::NamespaceContext;
 
     #[test]
     fn features_of_real_servers() {
         let prosody = b"<stream:features><starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>\
             <mechanisms xmlns='urn:ietf:params:xml:ns:xmpp-sasl'><mechanism>PLAIN</mechanism>\
             <mechanism>SCRAM-SHA-1</mechanism></mechanisms></stream:features>";
-        let features = read_features(prosody, &Scope::client()).unwrap();
+        let features = read_features(prosody, &NamespaceContext::client()).unwrap();
         assert!(features.starttls && !features.session);
         assert_eq!(features.mechanisms, ["PLAIN", "SCRAM-SHA-1"]);
         let ejabberd = b"<stream:features><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>\
             <session xmlns='urn:ietf:params:xml:ns:xmpp-session'><optional/></session></stream:features>";
-        assert!(!read_features(ejabberd, &Scope::client()).unwrap().session);
+        assert!(!read_features(ejabberd, &NamespaceContext::client()).unwrap().session);
         let old =
             b"<stream:features><session xmlns='urn:ietf:params:xml:ns:xmpp-session'/></stream:features>";
-        assert!(read_features(old, &Scope::client()).unwrap().session);
+        assert!(read_features(old, &NamespaceContext::client()).unwrap().session);
     }
 }

@@ -47,7 +47,7 @@ mod tests {
     use super::Rng;
 
     #[test]
-    fn means_are_what_they_should_be() {
+    fn distributions_have_their_expected_means() {
         let mut rng = Rng::new(7);
         let n = 200_000;
         let even: f64 = (0..n).map(|_| f64::from(rng.below(1_000))).sum::<f64>() / f64::from(n);

@@ -1,14 +1,14 @@
 //! How a connection is protected: what was asked for, what is negotiated, and what is said about it.
 //!
-//! RFC 6120 section 5 (STARTTLS) and XEP-0368 (TLS from the first byte). With [`Security::Auto`] STARTTLS is used where the
+//! RFC 6120 section 5 (STARTTLS) and XEP-0368 (TLS from the first byte). With [`TransportSecurity::Auto`] STARTTLS is used where the
 //! server offers it and no TLS where it does not; a session that has its own `starttls` step decides for itself.
 //!
 //! Left out: finding the port by DNS (SRV). Trap: what was offered is only known once features have come, so every sentence
 //! about a failed login asks whether they have.
 
-use super::run::Engine;
-use super::user::Wait;
-use crate::plan::{Security, Session, Transport};
+use super::event_loop::WorkerEngine;
+use super::virtual_user::WaitState;
+use crate::plan::{StreamTransport, TransportSecurity, UserSession};
 
 /// Kinds of failed logins that protection may be the cause of. A wrong password is not among them.
 const PROTECTION: [&str; 10] = [
@@ -25,13 +25,13 @@ const PROTECTION: [&str; 10] = [
 ];
 
 /// Which sessions leave STARTTLS to the engine: those without a step that asks for it.
-pub(super) fn negotiating(sessions: &[Session]) -> Vec<bool> {
-    sessions.iter().map(|session| !super::run::has_starttls(&session.steps)).collect()
+pub(super) fn negotiating(sessions: &[UserSession]) -> Vec<bool> {
+    sessions.iter().map(|session| !super::event_loop::has_starttls(&session.steps)).collect()
 }
 
-impl Engine {
+impl WorkerEngine {
     /// Protection of this user's connection, as it was asked for.
-    pub(super) fn security(&self, slot: u32) -> Security {
+    pub(super) fn security(&self, slot: u32) -> TransportSecurity {
         match self.users[slot as usize].extra.as_ref().and_then(|extra| extra.target.as_deref()) {
             Some((_, security)) => *security,
             None => self.plan.target.security,
@@ -39,12 +39,12 @@ impl Engine {
     }
 
     /// The features that have come call for STARTTLS, although no step does.
-    pub(super) fn negotiates(&self, slot: u32) -> bool {
+    pub(super) fn needs_starttls(&self, slot: u32) -> bool {
         let user = &self.users[slot as usize];
         let offered = user.login.as_ref().is_some_and(|login| login.features.starttls);
         offered
             && !user.socket.as_ref().is_some_and(crate::socket::Socket::is_secure)
-            && self.security(slot) == Security::Auto
+            && self.security(slot) == TransportSecurity::Auto
             && self.negotiating.get(usize::from(user.session)) == Some(&true)
     }
 
@@ -56,7 +56,7 @@ impl Engine {
             (None, Some(bosh)) => bosh.facts(),
             (None, None) => None,
         };
-        let direct = self.security(slot) == Security::Direct;
+        let direct = self.security(slot) == TransportSecurity::Direct;
         let mut text = match (facts, direct) {
             (None, true) => "TLS".to_owned(),
             (None, false) => "no TLS".to_owned(),
@@ -72,30 +72,30 @@ impl Engine {
     }
 
     /// What was tried with the connection of `slot` and what the server offered, for the sentence about a failed login.
-    pub(super) fn attempt(&self, slot: u32, kind: &str) -> String {
+    pub(super) fn describe_attempt(&self, slot: u32, kind: &str) -> String {
         let user = &self.users[slot as usize];
         let about = PROTECTION.contains(&kind);
-        if !about || self.plan.target.web.transport != Transport::Tcp || !user.is_open() {
+        if !about || self.plan.target.web.transport != StreamTransport::Tcp || !user.is_open() {
             return String::new();
         }
         let asked = self.security(slot);
         let secure = user.socket.as_ref().is_some_and(crate::socket::Socket::is_secure);
-        let shaking = user.wait == Wait::Handshake;
+        let shaking = user.wait == WaitState::Handshake;
         let tried = match (asked, secure || shaking) {
-            (Security::Direct, _) => "TLS from the first byte (security direct)",
-            (Security::Auto, true) => "STARTTLS (security auto)",
-            (Security::Auto, false) => "no TLS (security auto)",
+            (TransportSecurity::Direct, _) => "TLS from the first byte (security direct)",
+            (TransportSecurity::Auto, true) => "STARTTLS (security auto)",
+            (TransportSecurity::Auto, false) => "no TLS (security auto)",
             (_, true) => "STARTTLS",
-            (Security::None, false) => "no TLS (security none)",
-            (Security::Starttls, false) => "STARTTLS (security starttls)",
+            (TransportSecurity::None, false) => "no TLS (security none)",
+            (TransportSecurity::Starttls, false) => "STARTTLS (security starttls)",
         };
         let features = user.login.as_ref().map(|login| &login.features).filter(|features| features.known);
         let Some(features) = features else {
             let mend = match asked {
-                Security::Direct if shaking => {
+                TransportSecurity::Direct if shaking => {
                     "; if the port begins without TLS, as 5222 does, give --security starttls"
                 }
-                Security::None | Security::Auto | Security::Starttls
+                TransportSecurity::None | TransportSecurity::Auto | TransportSecurity::Starttls
                     if matches!(kind, "login:closed" | "login:stream-error") =>
                 {
                     "; if the port speaks TLS from the first byte, as 5223 does, give --security direct"
@@ -116,13 +116,13 @@ impl Engine {
             offers.push(format!("channel binding {}", types.join(", ")));
         }
         let mend = match (asked, secure, features.starttls) {
-            (Security::None, false, true) if kind == "login:no-mechanism" => {
+            (TransportSecurity::None, false, true) if kind == "login:no-mechanism" => {
                 "; leave --security out or give --security starttls"
             }
-            (Security::Starttls, false, false) if kind == "login:no-starttls" => {
+            (TransportSecurity::Starttls, false, false) if kind == "login:no-starttls" => {
                 "; give --security none, or --security direct and the port for it"
             }
-            (Security::Auto, false, true) if kind == "login:no-mechanism" => {
+            (TransportSecurity::Auto, false, true) if kind == "login:no-mechanism" => {
                 "; the steps of the plan log in before their own starttls"
             }
             _ => "",

@@ -2,34 +2,34 @@
 
 use std::fmt::Write as _;
 
-use super::run::Engine;
-use super::user::NOBODY;
-use crate::plan::{Compare, Condition, Piece, Text, Value};
+use super::event_loop::WorkerEngine;
+use super::virtual_user::NOBODY;
+use crate::plan::{ComparisonOperator, TemplatePart, TextTemplate, VariableCondition, VariableValue};
 
 /// Between the values of a list variable.
 pub(super) const BETWEEN: char = '\u{1f}';
 
-impl Engine {
+impl WorkerEngine {
     /// The text for this user.
-    pub(super) fn text(&mut self, slot: u32, text: &Text) -> String {
+    pub(super) fn text(&mut self, slot: u32, text: &TextTemplate) -> String {
         let mut out = String::new();
         for piece in &text.0 {
             let account = self.users[slot as usize].account;
             match piece {
-                Piece::Literal(literal) => out.push_str(literal),
-                Piece::Variable(name) => match self.variable(slot, name) {
+                TemplatePart::Literal(literal) => out.push_str(literal),
+                TemplatePart::Variable(name) => match self.variable(slot, name) {
                     Some(value) => out.push_str(value),
                     None => self.record.error("unknown-variable"),
                 },
-                Piece::User => self.names.name(account, &mut out),
-                Piece::Number => {
+                TemplatePart::User => self.names.name(account, &mut out),
+                TemplatePart::Number => {
                     let _ = write!(out, "{}", self.names.number_of(account));
                 }
-                Piece::Password => out.push_str(&self.names.password(account)),
-                Piece::Domain => out.push_str(self.names.domain()),
-                Piece::Jid => self.own_address(slot, &mut out),
-                Piece::Unique => self.unique(&mut out),
-                Piece::Destination => {
+                TemplatePart::Password => out.push_str(&self.names.password(account)),
+                TemplatePart::Domain => out.push_str(self.names.domain()),
+                TemplatePart::Jid => self.own_address(slot, &mut out),
+                TemplatePart::Unique => self.unique(&mut out),
+                TemplatePart::Destination => {
                     let last = self.users[slot as usize].last;
                     if last != NOBODY {
                         self.names.bare(last, &mut out);
@@ -71,20 +71,20 @@ impl Engine {
     }
 
     /// Does a `Set` step.
-    pub(super) fn set_variables(&mut self, slot: u32, values: &[(String, Value)]) {
+    pub(super) fn set_variables(&mut self, slot: u32, values: &[(String, VariableValue)]) {
         // Columns that are set together come from one line of each table.
         let mut lines: Vec<(u16, usize)> = Vec::new();
         for (name, value) in values {
             let value = match value {
-                Value::Text(text) => self.text(slot, text),
-                Value::RandomString(length) => {
+                VariableValue::Text(text) => self.text(slot, text),
+                VariableValue::RandomString(length) => {
                     (0..*length).map(|_| char::from(b'a' + self.rng.below(26) as u8)).collect()
                 }
-                Value::RandomNumber(from, to) => {
+                VariableValue::RandomNumber(from, to) => {
                     let span = (to - from).clamp(0, i64::from(u32::MAX) - 1) as u32 + 1;
                     (from + i64::from(self.rng.below(span))).to_string()
                 }
-                Value::Row { table, column, random } => {
+                VariableValue::Row { table, column, random } => {
                     let line = match lines.iter().find(|(known, _)| known == table) {
                         Some((_, line)) => *line,
                         None => {
@@ -97,7 +97,7 @@ impl Engine {
                     let cell = rows.and_then(|rows| rows.get(line)?.get(usize::from(*column)));
                     self.cell(cell)
                 }
-                Value::OwnRow { table, column } => {
+                VariableValue::OwnRow { table, column } => {
                     let line = self.users[slot as usize].account as usize;
                     let rows = self.plan.options.tables.get(usize::from(*table)).map(|table| &table.rows);
                     let cell = rows.and_then(|rows| rows.get(line)?.get(usize::from(*column)));
@@ -132,7 +132,7 @@ impl Engine {
     }
 
     /// Whether a condition holds.
-    pub(super) fn holds(&mut self, slot: u32, condition: &Condition) -> bool {
+    pub(super) fn holds(&mut self, slot: u32, condition: &VariableCondition) -> bool {
         let value = self.text(slot, &condition.value);
         let actual = self.variable(slot, &condition.variable).unwrap_or_default();
         let order = match (actual.parse::<f64>(), value.parse::<f64>()) {
@@ -141,12 +141,12 @@ impl Engine {
         };
         let Some(order) = order else { return false };
         match condition.compare {
-            Compare::Equal => order.is_eq(),
-            Compare::NotEqual => order.is_ne(),
-            Compare::Less => order.is_lt(),
-            Compare::LessOrEqual => order.is_le(),
-            Compare::Greater => order.is_gt(),
-            Compare::GreaterOrEqual => order.is_ge(),
+            ComparisonOperator::Equal => order.is_eq(),
+            ComparisonOperator::NotEqual => order.is_ne(),
+            ComparisonOperator::Less => order.is_lt(),
+            ComparisonOperator::LessOrEqual => order.is_le(),
+            ComparisonOperator::Greater => order.is_gt(),
+            ComparisonOperator::GreaterOrEqual => order.is_ge(),
         }
     }
 }

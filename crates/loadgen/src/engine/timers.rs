@@ -9,13 +9,13 @@ use std::collections::BinaryHeap;
 
 /// The timers of a worker.
 #[derive(Default)]
-pub(crate) struct Timers {
+pub(crate) struct UserTimers {
     heap: BinaryHeap<Reverse<(u64, u32, u32)>>,
     /// Second by which an answer must be there, by slot; 0 is none.
     limits: Vec<u32>,
 }
 
-impl Timers {
+impl UserTimers {
     /// Wakes `slot` at `due`, if its generation still is this one.
     pub(crate) fn wake(&mut self, due: u64, slot: u32, generation: u32) {
         self.heap.push(Reverse((due, slot, generation)));
@@ -61,11 +61,11 @@ impl Timers {
 
 #[cfg(test)]
 mod tests {
-    use super::Timers;
+    use super::UserTimers;
 
     #[test]
     fn what_is_due_first_comes_first() {
-        let mut timers = Timers::default();
+        let mut timers = UserTimers::default();
         timers.wake(30, 1, 0);
         timers.wake(10, 2, 0);
         timers.wake(20, 3, 5);
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_limit_expires_once_and_can_be_taken_away() {
-        let mut timers = Timers::default();
+        let mut timers = UserTimers::default();
         timers.limit(5, 0);
         timers.limit(4, 10);
         timers.limit(2, 8);

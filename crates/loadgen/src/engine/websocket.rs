@@ -6,11 +6,11 @@
 //! Left out: `see-other-uri`, pings of our own. Trap: `out` may end in the middle of an element that a plan sends raw;
 //! only whole elements become frames.
 
+use super::event_loop::WorkerEngine;
 use super::rng::Rng;
-use super::run::Engine;
-use super::user::{UPGRADED, Wait};
+use super::virtual_user::{UPGRADED, WaitState};
 use crate::clock::now_us;
-use crate::web::websocket::Frame;
+use crate::web::websocket::WebSocketMessage;
 use crate::web::{http, qualify, websocket};
 
 /// What stands before and behind the domain in `<open/>` (RFC 7395 section 3.4).
@@ -19,17 +19,17 @@ pub(super) const OPEN: (&[u8], &[u8]) =
 /// The end of a stream (RFC 7395 section 3.6).
 pub(super) const CLOSE: &[u8] = b"<close xmlns='urn:ietf:params:xml:ns:xmpp-framing'/>";
 
-impl Engine {
+impl WorkerEngine {
     /// Asks for WebSocket on a new connection.
     pub(super) fn upgrade(&mut self, slot: u32) {
         let key = self.key(slot);
         let web = &self.plan.target.web;
         let user = &mut self.users[slot as usize];
-        user.wait = Wait::Features;
+        user.wait = WaitState::Features;
         user.login().since = now_us();
         websocket::upgrade(web.path(), &web.host, key, &mut user.out);
-        self.touch(slot);
-        self.limit(slot, self.plan.options.answer_timeout_ms);
+        self.mark_dirty(slot);
+        self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
     }
 
     /// The key of a connection. It is no secret (RFC 6455 section 10.3), so it need not be kept: it is made again.
@@ -61,17 +61,17 @@ impl Engine {
             }
             match websocket::next(&input[at..]) {
                 Ok(None) => return at,
-                Ok(Some((Frame::Text(text), _, end))) => {
+                Ok(Some((WebSocketMessage::Text(text), _, end))) => {
                     self.answer_bytes = text.len();
                     self.element(slot, &text);
                     at += end;
                 }
-                Ok(Some((Frame::Close(_), ..))) => {
-                    self.ended(slot, None);
+                Ok(Some((WebSocketMessage::Close(_), ..))) => {
+                    self.connection_closed(slot, None);
                     return input.len();
                 }
                 Ok(Some((frame, from, to))) => {
-                    if let Frame::Ping(content) = frame {
+                    if let WebSocketMessage::Ping(content) = frame {
                         let content = content.to_vec();
                         self.pong(slot, &content);
                     }
@@ -104,7 +104,7 @@ impl Engine {
         let user = &mut self.users[slot as usize];
         // Everything that was written so far has been sent, or it would not have been answered.
         user.set(UPGRADED, true);
-        user.scope = xml::Scope::none();
+        user.scope = xml::NamespaceContext::empty();
         let since = user.login().since;
         self.open_stream(slot);
         self.users[slot as usize].login().since = since;
@@ -115,7 +115,7 @@ impl Engine {
     pub(super) fn broken_protocol(&mut self, slot: u32, why: &str) {
         self.record.error("garbled");
         self.record.log(|| why.to_owned());
-        self.ended(slot, None);
+        self.connection_closed(slot, None);
     }
 
     /// Answers a ping at once, in front of what is no frame yet.
@@ -126,7 +126,7 @@ impl Engine {
         let at = user.framed as usize;
         user.framed += frame.len() as u32;
         user.out.splice(at..at, frame);
-        self.touch(slot);
+        self.mark_dirty(slot);
     }
 
     /// Makes frames of all whole elements in `out`.

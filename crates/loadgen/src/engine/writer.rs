@@ -1,15 +1,15 @@
 //! What users send, written as bytes.
 //!
-//! Trap: everything goes through [`Engine::sent_stanza`], which counts it and keeps it for stream management.
+//! Trap: everything goes through [`WorkerEngine::sent_stanza`], which counts it and keeps it for stream management.
 
 use std::fmt::Write as _;
 
 use super::connection::FULL;
-use super::run::Engine;
-use super::stamp::{Stamp, hex, unhex};
-use super::user::Wait;
+use super::event_loop::WorkerEngine;
+use super::message_id::{MessageId, hex, unhex};
+use super::virtual_user::WaitState;
 use crate::measure::{Counter, Gauge};
-use crate::plan::{Ack, Body, Destination, MessageKind, PresenceKind, RosterChange, Text};
+use crate::plan::{AckMode, Destination, MessageBody, MessageKind, PresenceKind, RosterChange, TextTemplate};
 
 /// Filling of bodies.
 const FILLING: &str = "The quick brown fox jumps over the lazy dog and keeps on running through the meadow. ";
@@ -32,7 +32,7 @@ pub(super) fn read_request_id(id: &str) -> Option<(u8, u32, u64)> {
 }
 
 /// Whom a step is for.
-pub(super) enum To {
+pub(super) enum ResolvedDestination {
     /// A user of the run.
     User(u32),
     /// Any address.
@@ -41,7 +41,7 @@ pub(super) enum To {
     Nobody,
 }
 
-impl Engine {
+impl WorkerEngine {
     /// A new request of `slot`.
     pub(super) fn begin_request(&mut self, slot: u32) -> u32 {
         let user = &mut self.users[slot as usize];
@@ -53,17 +53,17 @@ impl Engine {
     pub(super) fn sent(&mut self, slot: u32, counter: Counter) {
         self.record.add(counter, 1);
         self.record.add(Counter::StanzasOut, 1);
-        self.touch(slot);
+        self.mark_dirty(slot);
     }
 
     /// Counts a stanza that stands in `out` from `begin` on.
     pub(super) fn sent_stanza(&mut self, slot: u32, begin: usize, counter: Counter) {
-        self.managed(slot, begin);
+        self.track_sent_stanza(slot, begin);
         self.sent(slot, counter);
     }
 
     /// True, and counted, if the socket of `slot` has not taken what was due before.
-    pub(super) fn skips(&mut self, slot: u32) -> bool {
+    pub(super) fn skip_if_blocked(&mut self, slot: u32) -> bool {
         let full = self.users[slot as usize].out.len() > FULL;
         if full {
             self.record.add(Counter::Skipped, 1);
@@ -72,12 +72,12 @@ impl Engine {
     }
 
     /// Writes the address of `to`, escaped for an attribute.
-    fn write_to(&mut self, slot: u32, to: &To) {
+    fn write_to(&mut self, slot: u32, to: &ResolvedDestination) {
         let mut address = String::new();
         match to {
-            To::User(user) => self.names.bare(*user, &mut address),
-            To::Address(text) => address.push_str(text),
-            To::Nobody => {}
+            ResolvedDestination::User(user) => self.names.bare(*user, &mut address),
+            ResolvedDestination::Address(text) => address.push_str(text),
+            ResolvedDestination::Nobody => {}
         }
         xml::escape::attr(&address, &mut self.users[slot as usize].out);
     }
@@ -87,30 +87,32 @@ impl Engine {
         &mut self,
         slot: u32,
         to: &Destination,
-        body: &Body,
+        body: &MessageBody,
         kind: MessageKind,
-        ack: &Ack,
+        ack: &AckMode,
         due: u64,
     ) -> Option<(u16, u32)> {
-        if self.skips(slot) {
+        if self.skip_if_blocked(slot) {
             return None;
         }
         let to = self.destination(slot, to);
-        if matches!(to, To::Nobody) {
+        if matches!(to, ResolvedDestination::Nobody) {
             return None;
         }
-        if let To::User(recipient) = to {
+        if let ResolvedDestination::User(recipient) = to {
             self.users[slot as usize].last_message = recipient;
         }
         let text = match body {
-            Body::Text(text) => Some(self.text(slot, text)),
-            Body::Size(_) => None,
+            MessageBody::Text(text) => Some(self.text(slot, text)),
+            MessageBody::Size(_) => None,
         };
         let begin = self.users[slot as usize].out.len();
         self.users[slot as usize].out.extend_from_slice(b"<message to='");
         self.write_to(slot, &to);
         let number = match &to {
-            To::User(recipient) if self.plan.options.stamps => Some(self.stamp(slot, *recipient, ack, due)),
+            ResolvedDestination::User(recipient) if self.plan.options.stamps => {
+                Some(self.stamp(slot, *recipient, ack, due))
+            }
             _ => None,
         };
         let out = &mut self.users[slot as usize].out;
@@ -121,7 +123,7 @@ impl Engine {
         });
         match (text, body) {
             (Some(text), _) => xml::escape::text(&text, out),
-            (None, Body::Size(size)) => {
+            (None, MessageBody::Size(size)) => {
                 let mut left = *size as usize;
                 while left > 0 {
                     let piece = left.min(FILLING.len());
@@ -129,7 +131,7 @@ impl Engine {
                     left -= piece;
                 }
             }
-            (None, Body::Text(_)) => {}
+            (None, MessageBody::Text(_)) => {}
         }
         out.extend_from_slice(b"</body></message>");
         let counter = if number.is_some() { Counter::MessagesSent } else { Counter::MessagesElsewhere };
@@ -138,20 +140,20 @@ impl Engine {
     }
 
     /// Numbers a message and writes its id behind the open quote of `to`.
-    fn stamp(&mut self, slot: u32, recipient: u32, ack: &Ack, due: u64) -> (u16, u32) {
+    fn stamp(&mut self, slot: u32, recipient: u32, ack: &AckMode, due: u64) -> (u16, u32) {
         let owner = self.owner(u64::from(recipient));
         let online = self.online.contains(recipient);
         let number = self.tally.number(owner, recipient, online);
-        self.record.shift(Gauge::UnderWay, 1);
+        self.record.adjust_gauge(Gauge::UnderWay, 1);
         if online {
             self.record.add(Counter::MessagesToOnline, 1);
         }
         let me = self.assignment.worker;
         let clock = |worker: u16| self.assignment.clocks.get(usize::from(worker));
         // An echo tells what a clock cannot: between machines, or when the sender waits for a user of another worker.
-        let echo = clock(owner) != clock(me) || (matches!(ack, Ack::Delivery) && owner != me);
+        let echo = clock(owner) != clock(me) || (matches!(ack, AckMode::Delivery) && owner != me);
         let user = &mut self.users[slot as usize];
-        let stamp = Stamp {
+        let stamp = MessageId {
             class: if echo { b'D' } else { b'T' },
             run: self.assignment.run,
             worker: me,
@@ -170,16 +172,16 @@ impl Engine {
         slot: u32,
         kind: PresenceKind,
         to: Option<&Destination>,
-        show: Option<&Text>,
-        status: Option<&Text>,
+        show: Option<&TextTemplate>,
+        status: Option<&TextTemplate>,
         due: u64,
     ) {
-        if self.skips(slot) {
+        if self.skip_if_blocked(slot) {
             return;
         }
         let to = match to {
             Some(to) => match self.destination(slot, to) {
-                To::Nobody => return,
+                ResolvedDestination::Nobody => return,
                 to => Some(to),
             },
             None => None,
@@ -209,7 +211,7 @@ impl Engine {
         }
         if stamps {
             user.out.extend_from_slice(b" id='");
-            Stamp { class: b'P', run, worker, number: 0, sender: user.account, due }.write(&mut user.out);
+            MessageId { class: b'P', run, worker, number: 0, sender: user.account, due }.write(&mut user.out);
             user.out.push(b'\'');
         }
         if show.is_none() && status.is_none() {
@@ -229,7 +231,7 @@ impl Engine {
         if to.is_none() {
             match kind {
                 PresenceKind::Available => self.appears(slot),
-                PresenceKind::Unavailable => self.disappear(slot),
+                PresenceKind::Unavailable => self.mark_unavailable(slot),
                 _ => {}
             }
         }
@@ -238,10 +240,10 @@ impl Engine {
     /// The first presence of a session is out: it counts as available once the server has reflected it.
     fn appears(&mut self, slot: u32) {
         let user = &mut self.users[slot as usize];
-        if user.is(super::user::AVAILABLE) || user.is(super::user::APPEARING) {
+        if user.is(super::virtual_user::AVAILABLE) || user.is(super::virtual_user::APPEARING) {
             return;
         }
-        user.set(super::user::APPEARING, true);
+        user.set(super::virtual_user::APPEARING, true);
         self.appearing.push_back((slot, user.arrived, crate::clock::now_us()));
     }
 
@@ -257,10 +259,10 @@ impl Engine {
         let to = match to {
             None | Some(Destination::Server) => None,
             Some(to) => match self.destination(slot, to) {
-                To::Nobody => return None,
+                ResolvedDestination::Nobody => return None,
                 // A ping of a bare address is answered by its server; what is wanted is the client.
-                To::User(user) => Some(self.full_address(user)),
-                To::Address(address) => Some(address),
+                ResolvedDestination::User(user) => Some(self.full_address(user)),
+                ResolvedDestination::Address(address) => Some(address),
             },
         };
         let class = if to.is_some() { b'N' } else { b'P' };
@@ -290,18 +292,18 @@ impl Engine {
         slot: u32,
         change: RosterChange,
         to: &Destination,
-        name: Option<&Text>,
-        group: Option<&Text>,
+        name: Option<&TextTemplate>,
+        group: Option<&TextTemplate>,
         due: u64,
     ) -> Option<u32> {
         let mut address = String::new();
         match self.destination(slot, to) {
-            To::Nobody => return None,
-            To::User(user) => {
+            ResolvedDestination::Nobody => return None,
+            ResolvedDestination::User(user) => {
                 self.names.bare(user, &mut address);
                 self.users[slot as usize].last_contact = user;
             }
-            To::Address(text) => address = text,
+            ResolvedDestination::Address(text) => address = text,
         }
         let (name, group) = (name.map(|text| self.text(slot, text)), group.map(|text| self.text(slot, text)));
         let number = self.begin_request(slot);
@@ -317,7 +319,7 @@ impl Engine {
         } else {
             writer.attr_opt("name", name.as_deref());
             if let Some(group) = group {
-                writer.leaf("group", &group);
+                writer.text_element("group", &group);
             }
         }
         writer.end().end();
@@ -352,32 +354,32 @@ impl Engine {
     }
 
     /// Sends an echo of a message back to its sender, of class `E` or `F`.
-    pub(super) fn send_echo(&mut self, slot: u32, stamp: Stamp, class: u8) {
-        if self.skips(slot) {
+    pub(super) fn send_echo(&mut self, slot: u32, stamp: MessageId, class: u8) {
+        if self.skip_if_blocked(slot) {
             return;
         }
         let begin = self.users[slot as usize].out.len();
         self.users[slot as usize].out.extend_from_slice(b"<message type='chat' to='");
-        self.write_to(slot, &To::User(stamp.sender));
+        self.write_to(slot, &ResolvedDestination::User(stamp.sender));
         let out = &mut self.users[slot as usize].out;
         out.extend_from_slice(b"' id='");
-        Stamp { class, ..stamp }.write(out);
+        MessageId { class, ..stamp }.write(out);
         out.extend_from_slice(b"'><body>echo</body></message>");
-        self.managed(slot, begin);
+        self.track_sent_stanza(slot, begin);
         self.record.add(Counter::StanzasOut, 1);
-        self.touch(slot);
+        self.mark_dirty(slot);
     }
 
     /// Starts messages to and fro.
     pub(super) fn start_bounce(&mut self, slot: u32, in_flight: u32, size: u32, due: u64) {
-        self.users[slot as usize].wait = Wait::Bounce;
+        self.users[slot as usize].wait = WaitState::Bounce;
         for _ in 0..in_flight {
             self.send_message(
                 slot,
                 &Destination::Partner,
-                &Body::Size(size),
+                &MessageBody::Size(size),
                 MessageKind::Chat,
-                &Ack::None,
+                &AckMode::None,
                 due,
             );
         }

@@ -10,7 +10,7 @@ const LONGEST: u64 = 3_600_000_000;
 
 /// A histogram of microseconds.
 #[derive(Clone, Debug)]
-pub struct Histogram {
+pub struct TimingHistogram {
     hdr: Hdr<u32>,
     /// Sums of the exact values, for mean and deviation.
     sum: f64,
@@ -19,7 +19,7 @@ pub struct Histogram {
 
 /// The filled buckets of a histogram: value and count, and the exact sums.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sparse {
+pub struct SparseHistogram {
     /// Value (microseconds) and count, ascending.
     pub buckets: Vec<(u64, u32)>,
     /// Sum of the values.
@@ -30,7 +30,7 @@ pub struct Sparse {
 
 /// What is said of a histogram in a report. Microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
+pub struct TimingSummary {
     /// How many.
     pub count: u64,
     /// Mean.
@@ -51,13 +51,13 @@ pub struct Summary {
     pub max: u64,
 }
 
-impl Default for Histogram {
+impl Default for TimingHistogram {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Histogram {
+impl TimingHistogram {
     /// An empty one. It grows with the largest value, not before.
     #[allow(clippy::expect_used, reason = "three digits and a maximum of 2 are within the library's limits")]
     pub fn new() -> Self {
@@ -97,8 +97,8 @@ impl Histogram {
     }
 
     /// The filled buckets.
-    pub fn to_sparse(&self) -> Sparse {
-        Sparse {
+    pub fn to_sparse(&self) -> SparseHistogram {
+        SparseHistogram {
             buckets: self
                 .hdr
                 .iter_recorded()
@@ -110,7 +110,7 @@ impl Histogram {
     }
 
     /// Adds the values of another.
-    pub fn add(&mut self, other: &Sparse) {
+    pub fn add(&mut self, other: &SparseHistogram) {
         for &(value, count) in &other.buckets {
             if self.hdr.record_n(value.min(LONGEST), count).is_err() {
                 self.hdr.saturating_record_n(value, count);
@@ -121,13 +121,13 @@ impl Histogram {
     }
 
     /// The figures for the report.
-    pub fn summary(&self) -> Summary {
+    pub fn summary(&self) -> TimingSummary {
         let count = self.count();
         if count == 0 {
-            return Summary::default();
+            return TimingSummary::default();
         }
         let mean = self.sum / count as f64;
-        Summary {
+        TimingSummary {
             count,
             mean,
             deviation: (self.squares / count as f64 - mean * mean).max(0.0).sqrt(),
@@ -143,12 +143,12 @@ impl Histogram {
 
 #[cfg(test)]
 mod tests {
-    use super::Histogram;
+    use super::TimingHistogram;
 
     #[test]
     fn merging_sparse_forms_is_recording_everything_in_one() {
         let (mut all, mut first, mut second, mut merged) =
-            (Histogram::new(), Histogram::new(), Histogram::new(), Histogram::new());
+            (TimingHistogram::new(), TimingHistogram::new(), TimingHistogram::new(), TimingHistogram::new());
         for value in 0..10_000_u64 {
             let us = value * value % 7_000_003;
             all.record(us);
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_right_to_a_thousandth() {
-        let mut histogram = Histogram::new();
+        let mut histogram = TimingHistogram::new();
         (1..=100_000).for_each(|value| histogram.record(value));
         let summary = histogram.summary();
         for (found, expected) in [
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn longer_than_an_hour_counts_as_an_hour() {
-        let mut histogram = Histogram::new();
+        let mut histogram = TimingHistogram::new();
         histogram.record(u64::MAX);
         assert_eq!(histogram.count(), 1);
         assert!(histogram.summary().max >= 3_600_000_000);

@@ -1,6 +1,6 @@
 //! What is measured: timings as HDR histograms, counters, gauges and errors by kind, gathered each second.
 //!
-//! A worker records into [`Recorder`] and takes a [`Snapshot`] each second; the controller merges snapshots of all workers.
+//! A worker records into [`WorkerRecorder`] and takes a [`WorkerSnapshot`] each second; the controller merges snapshots of all workers.
 //! Timings are microseconds, from the moment something was *due* to the moment its answer was read from the socket.
 //! Left out: raw samples. The memory of a run grows with seconds and kinds of timings, never with users.
 
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use histogram::{Histogram, Sparse, Summary};
+pub use histogram::{SparseHistogram, TimingHistogram, TimingSummary};
 pub use name::{Counter, Gauge, Timing};
 
 /// A timing's number: a fixed [`Timing`], or one of the plan's transactions behind them.
@@ -51,7 +51,7 @@ pub const MAX_ERROR_KINDS: usize = 64;
 
 /// What one worker measured in one second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Snapshot {
+pub struct WorkerSnapshot {
     /// Second of the run, from 0: what happened in `second .. second + 1`.
     pub second: u32,
     /// What was added to each [`Counter`] in this second, in their order.
@@ -59,7 +59,7 @@ pub struct Snapshot {
     /// Each [`Gauge`] at the end of the second, in their order.
     pub gauges: Vec<i64>,
     /// Histograms of this second.
-    pub timings: Vec<(TimingId, Sparse)>,
+    pub timings: Vec<(TimingId, SparseHistogram)>,
     /// Errors of this second by kind.
     pub errors: Vec<(String, u64)>,
     /// Logins of this second by what protected them and the mechanism.
@@ -81,16 +81,16 @@ pub struct Snapshot {
 }
 
 /// Records on the worker.
-pub struct Recorder {
+pub struct WorkerRecorder {
     counters: Vec<u64>,
     gauges: Vec<i64>,
-    timings: Vec<Option<Histogram>>,
+    timings: Vec<Option<TimingHistogram>>,
     errors: BTreeMap<String, u64>,
     used: BTreeMap<String, u64>,
     log: Vec<String>,
 }
 
-impl Recorder {
+impl WorkerRecorder {
     /// For a plan with so many transactions.
     pub fn new(transactions: usize) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl Recorder {
     #[inline]
     pub fn time(&mut self, id: impl Into<TimingId>, us: u64) {
         if let Some(slot) = self.timings.get_mut(usize::from(id.into().0)) {
-            slot.get_or_insert_with(Histogram::new).record(us);
+            slot.get_or_insert_with(TimingHistogram::new).record(us);
         }
     }
 
@@ -119,7 +119,7 @@ impl Recorder {
 
     /// Moves a gauge.
     #[inline]
-    pub fn shift(&mut self, gauge: Gauge, by: i64) {
+    pub fn adjust_gauge(&mut self, gauge: Gauge, by: i64) {
         self.gauges[gauge as usize] += by;
     }
 
@@ -161,7 +161,7 @@ impl Recorder {
     }
 
     /// Takes what was recorded since the last call. Gauges stay.
-    pub fn take(&mut self, second: u32) -> Snapshot {
+    pub fn take(&mut self, second: u32) -> WorkerSnapshot {
         let mut timings = Vec::new();
         for (index, slot) in self.timings.iter_mut().enumerate() {
             if let Some(histogram) = slot
@@ -171,7 +171,7 @@ impl Recorder {
                 histogram.reset();
             }
         }
-        Snapshot {
+        WorkerSnapshot {
             second,
             counters: self.counters.iter_mut().map(std::mem::take).collect(),
             gauges: self.gauges.clone(),
@@ -179,7 +179,7 @@ impl Recorder {
             errors: std::mem::take(&mut self.errors).into_iter().collect(),
             used: std::mem::take(&mut self.used).into_iter().collect(),
             log: std::mem::take(&mut self.log),
-            ..Snapshot::default()
+            ..WorkerSnapshot::default()
         }
     }
 }

@@ -4,10 +4,10 @@
 //! account has its nearest neighbours as contacts) that order decides who is online when somebody logs in:
 //! - distance 1 (the usual): everybody finds the neighbours below online and those above not yet, so exactly half of
 //!   the roster at login, and all of it later;
-//! - distance `d` ([`AccountSource::Pattern::stride`]): only every `d`-th account of the ring is ever used, so `1/d` of
+//! - distance `d` ([`AccountSource::StanzaPattern::stride`]): only every `d`-th account of the ring is ever used, so `1/d` of
 //!   each roster is online in the end.
 //!
-//! Trap: the name's number is not the user's number; always go through [`Accounts::name_of`] and [`Accounts::index_of`].
+//! Trap: the name's number is not the user's number; always go through [`TestAccounts::name_of`] and [`TestAccounts::index_of`].
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 /// The accounts. A user's number is its index here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Accounts {
+pub struct TestAccounts {
     /// Where names and passwords come from.
     pub source: AccountSource,
     /// Domain of the accounts.
@@ -41,14 +41,14 @@ pub enum AccountSource {
     },
     /// One row for each user: name and password.
     List(Vec<(String, String)>),
-    /// No accounts: ANONYMOUS gives names. Such users cannot be the destination of an `Online` message.
+    /// No accounts: ANONYMOUS gives names. Such users cannot be the destination of an `OnlineUsers` message.
     Anonymous {
         /// How many users at most at one time.
         count: u32,
     },
 }
 
-impl Accounts {
+impl TestAccounts {
     /// How many users there are.
     pub fn count(&self) -> u32 {
         match &self.source {
@@ -119,9 +119,9 @@ fn one() -> u32 {
 mod tests {
     use super::*;
 
-    fn accounts(first: u64, count: u32, stride: u32) -> Accounts {
+    fn accounts(first: u64, count: u32, stride: u32) -> TestAccounts {
         let (prefix, password) = ("u".to_owned(), "pw{n}!{n}".to_owned());
-        Accounts {
+        TestAccounts {
             source: AccountSource::Pattern { prefix, first, count, stride, password },
             domain: "localhost".to_owned(),
         }

@@ -4,11 +4,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Text;
+use super::TextTemplate;
 
 /// What to look for in a stanza that arrived.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Pattern {
+pub enum StanzaPattern {
     /// Name, `type` and namespace of a child; `None`: any.
     Stanza {
         /// `message`, `presence`, `iq` or another element's name.
@@ -19,23 +19,23 @@ pub enum Pattern {
         namespace: Option<String>,
     },
     /// A piece of text.
-    Contains(Text),
+    Contains(TextTemplate),
     /// A regular expression.
     Regex(String),
 }
 
 /// Conditions on an answer, and what is kept of it (Tsung's `match` and `dyn_variable`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Checks {
+pub struct ResponseChecks {
     /// In order. `Continue` and `Log` count and go on to the next; of the others, the first that applies decides.
-    pub matches: Vec<Match>,
+    pub matches: Vec<ResponseMatch>,
     /// Variable and the regular expression whose first group it gets.
     pub captures: Vec<(String, String)>,
 }
 
 /// One condition on an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Match {
+pub struct ResponseMatch {
     /// What to look for.
     pub regex: String,
     /// Applies when it is found (`true`) or when it is not.
@@ -69,19 +69,19 @@ pub enum MatchAction {
 
 /// A condition on a variable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Condition {
+pub struct VariableCondition {
     /// The variable.
     pub variable: String,
     /// How it is compared; numbers as numbers where both are.
-    pub compare: Compare,
+    pub compare: ComparisonOperator,
     /// With what.
-    pub value: Text,
+    pub value: TextTemplate,
 }
 
 /// Comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "their names say it")]
-pub enum Compare {
+pub enum ComparisonOperator {
     Equal,
     NotEqual,
     Less,

@@ -1,6 +1,6 @@
 //! What the command line says about a plan: values that win over those of the file or the named workload.
 //!
-//! Times given here are those of the clock on the wall: [`Arguments::time_scale`] does not touch them.
+//! Times given here are those of the clock on the wall: [`PlanOverrides::time_scale`] does not touch them.
 //! Left out: everything that is not part of the plan (where the report goes, which workers join, what is watched).
 //!
 //! Trap: a value that the plan refers to by word (`users = "connections"`) is put in while the plan is read, before
@@ -9,11 +9,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use super::{Endpoint, Security, Threshold, Time, Tls};
+use super::{PlanTls, TargetUrl, Threshold, TimeSpan, TransportSecurity};
 
 /// Values from the command line. `None` and empty: the plan's own value holds.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Arguments {
+pub struct PlanOverrides {
     /// Connections (`--connections`): what the word `connections` in a plan stands for. At least 1.
     pub connections: Option<u32>,
     /// How many times faster than the plan everything goes (`--time-scale`): times are divided by it and rates
@@ -26,7 +26,7 @@ pub struct Arguments {
     /// Arrivals a second (`--rate`), in every phase that has arrivals.
     pub arrival_rate: Option<f64>,
     /// Distance between the messages of one user (`--every`), in every message activity of `meanwhile`.
-    pub message_every: Option<Time>,
+    pub message_every: Option<TimeSpan>,
     /// Bytes of a message's body (`--size`), in every message that the plan gives a size.
     pub message_size: Option<u32>,
     /// Messages under way in each direction of a `bounce` (`--in-flight`).
@@ -34,19 +34,19 @@ pub struct Arguments {
     /// Addresses of the server (`--target`), resolved; see [`super::addresses`].
     pub addresses: Vec<SocketAddr>,
     /// What a `--target` with a scheme says (`http://…`, `ws://…`); its address is in `addresses` too.
-    pub endpoint: Option<Endpoint>,
+    pub endpoint: Option<TargetUrl>,
     /// Sockets of all users of BOSH together (`--sockets`).
     pub sockets: Option<u32>,
     /// The XMPP domain (`--domain`).
     pub domain: Option<String>,
     /// How connections are protected (`--security`).
-    pub security: Option<Security>,
+    pub security: Option<TransportSecurity>,
     /// Contents of certificate files (`--ca`, `--cert`, `--key`) and what else TLS is told.
-    pub tls: Option<Tls>,
+    pub tls: Option<PlanTls>,
     /// Local addresses (`--source`); see [`super::sources`].
     pub sources: Vec<IpAddr>,
     /// Who logs in.
-    pub accounts: AccountArguments,
+    pub accounts: AccountOverrides,
     /// SASL mechanisms to choose from (`--mechanism`), in every login.
     pub mechanisms: Vec<String>,
     /// Seed of everything random (`--seed`).
@@ -65,7 +65,7 @@ pub struct Arguments {
 
 /// The accounts as the command line gives them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AccountArguments {
+pub struct AccountOverrides {
     /// Before the number (`--user-prefix`).
     pub prefix: Option<String>,
     /// Number of the first user (`--first`).
@@ -80,7 +80,7 @@ pub struct AccountArguments {
     pub csv: Option<String>,
 }
 
-impl Default for Arguments {
+impl Default for PlanOverrides {
     fn default() -> Self {
         Self {
             connections: None,
@@ -98,7 +98,7 @@ impl Default for Arguments {
             security: None,
             tls: None,
             sources: Vec::new(),
-            accounts: AccountArguments::default(),
+            accounts: AccountOverrides::default(),
             mechanisms: Vec::new(),
             seed: None,
             acceptable_ms: None,

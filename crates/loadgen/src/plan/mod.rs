@@ -16,7 +16,7 @@ mod answer;
 mod arguments;
 mod check;
 pub(crate) mod csv;
-mod mistake;
+mod error;
 mod options;
 pub(crate) mod overrides;
 pub(crate) mod scale;
@@ -27,67 +27,71 @@ mod toml;
 mod web;
 mod workloads;
 
-pub use accounts::{AccountSource, Accounts};
-pub use answer::{Checks, Compare, Condition, Match, MatchAction, Pattern};
-pub use arguments::{AccountArguments, Arguments};
-pub use check::{Facts, MECHANISMS, Workers, check, workers_needed};
-pub use mistake::Mistake;
-pub(crate) use mistake::nearest;
-pub use options::{Options, Table};
-pub use step::{Ack, Activity, Body, Destination, MessageKind, PresenceKind, RosterChange, Step};
-pub use text::{Piece, Text, Time, Value};
+pub use accounts::{AccountSource, TestAccounts};
+pub use answer::{
+    ComparisonOperator, MatchAction, ResponseChecks, ResponseMatch, StanzaPattern, VariableCondition,
+};
+pub use arguments::{AccountOverrides, PlanOverrides};
+pub use check::{MECHANISMS, MachineCapacity, WorkerEstimate, check, workers_needed};
+pub use error::PlanError;
+pub(crate) use error::nearest;
+pub use options::{DataTable, PlanOptions};
+pub use step::{
+    AckMode, Activity, Destination, MessageBody, MessageKind, PlanStep, PresenceKind, RosterChange,
+};
+pub use text::{TemplatePart, TextTemplate, TimeSpan, VariableValue};
 pub(crate) use threshold::PARTS;
-pub use threshold::{Comparison, Figure, Subject, Threshold};
+pub use threshold::{Statistic, Threshold, ThresholdOperator, ThresholdSubject};
 pub(crate) use toml::SECURITIES;
 pub use toml::{Preparation, addresses, read_toml, read_toml_with_preparation, sources};
-pub use web::{Endpoint, Transport, Web, endpoint};
+pub use web::{HttpBinding, StreamTransport, TargetUrl, endpoint};
 pub use workloads::{Workload, named, workload_text, workloads};
 
 /// A whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct LoadPlan {
     /// Name of the workload or of the file, for the report.
     pub name: String,
     /// One line for the reader of the report.
     pub title: String,
     /// Where the server is and how to speak to it.
-    pub target: Target,
+    pub target: PlanTarget,
     /// Who logs in.
-    pub accounts: Accounts,
+    pub accounts: TestAccounts,
     /// When users arrive, one phase after the other.
-    pub phases: Vec<Phase>,
+    pub phases: Vec<ArrivalPhase>,
     /// Single users that start at a given time (Tsung's `<user>`).
-    pub starts: Vec<Start>,
+    pub starts: Vec<UserStart>,
     /// What users do.
-    pub sessions: Vec<Session>,
+    pub sessions: Vec<UserSession>,
     /// Names of transactions, in the order of their numbers.
     pub transactions: Vec<String>,
     /// Limits and habits.
-    pub options: Options,
+    pub options: PlanOptions,
 }
 
 /// The server under test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Target {
+pub struct PlanTarget {
     /// Addresses, used in turn by arriving users.
     pub addresses: Vec<SocketAddr>,
     /// The XMPP domain: `to` of the stream, and of every account without its own.
     pub domain: String,
     /// How connections are protected.
-    pub security: Security,
+    pub security: TransportSecurity,
     /// What TLS needs to know.
-    pub tls: Tls,
+    pub tls: PlanTls,
     /// Local addresses to connect from, used in turn; empty: the system's choice.
     pub sources: Vec<std::net::IpAddr>,
     /// What carries the stream, and what BOSH and WebSocket need to know.
     #[serde(default)]
-    pub web: Web,
+    pub web: HttpBinding,
 }
 
 /// How connections are protected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Security {
+pub enum TransportSecurity {
     /// STARTTLS where the server offers it, no TLS where it does not.
     #[default]
     Auto,
@@ -99,7 +103,7 @@ pub enum Security {
     Direct,
 }
 
-impl Security {
+impl TransportSecurity {
     /// The word for it in plans and on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -114,7 +118,7 @@ impl Security {
 
 /// What TLS needs to know. File contents, not paths: workers on other machines have no such files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Tls {
+pub struct PlanTls {
     /// PEM of the authorities that must have signed the server's certificate; `None`: any certificate is taken.
     pub ca_pem: Option<String>,
     /// PEM of the client's certificate chain, for EXTERNAL.
@@ -129,7 +133,7 @@ pub struct Tls {
 
 /// A stretch of time in which users arrive.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Phase {
+pub struct ArrivalPhase {
     /// For the reader.
     pub name: String,
     /// How long arrivals go on; `None`: until `max_users` arrived.
@@ -142,7 +146,7 @@ pub struct Phase {
     pub poisson: bool,
     /// Arrivals of this phase at most.
     pub max_users: Option<u32>,
-    /// Weights of the sessions in this phase, if they differ; same order as [`Plan::sessions`].
+    /// Weights of the sessions in this phase, if they differ; same order as [`LoadPlan::sessions`].
     pub weights: Option<Vec<f64>>,
     /// The next phase begins when all users of this one have ended.
     pub wait_all_end: bool,
@@ -150,7 +154,7 @@ pub struct Phase {
 
 /// One user that starts at a given time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Start {
+pub struct UserStart {
     /// After the beginning of the run.
     pub at_ms: u64,
     /// Index of the session.
@@ -159,7 +163,7 @@ pub struct Start {
 
 /// What a user does from arrival to departure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Session {
+pub struct UserSession {
     /// For the report.
     pub name: String,
     /// Share of the arrivals, relative to the other sessions.
@@ -167,5 +171,5 @@ pub struct Session {
     /// Accept subscription requests by themselves (Tsung's `bidi`).
     pub accept_subscriptions: bool,
     /// In order. At the end the stream is closed.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PlanStep>,
 }

@@ -8,7 +8,7 @@ use super::Threshold;
 
 /// Limits and habits of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Options {
+pub struct PlanOptions {
     /// Connections that may be open at one time in all; arrivals beyond it are counted as `no-free-user`.
     pub connections: u32,
     /// The run ends after this, if its phases have not ended it before.
@@ -41,10 +41,10 @@ pub struct Options {
     #[serde(default)]
     pub fail_on: Vec<Threshold>,
     /// Lines of files that variables read from.
-    pub tables: Vec<Table>,
+    pub tables: Vec<DataTable>,
 }
 
-impl Default for Options {
+impl Default for PlanOptions {
     fn default() -> Self {
         Self {
             connections: 1_000,
@@ -69,7 +69,7 @@ impl Default for Options {
 
 /// The lines of a file, split into columns.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Table {
+pub struct DataTable {
     /// For messages.
     pub name: String,
     /// Lines of columns.

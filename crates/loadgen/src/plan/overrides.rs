@@ -2,10 +2,10 @@
 //!
 //! Those that a plan refers to by word (connections, accounts) are not here: they are put in while it is read.
 
-use super::{Activity, Arguments, Body, Plan, Security, Step, Tls};
+use super::{Activity, LoadPlan, MessageBody, PlanOverrides, PlanStep, PlanTls, TransportSecurity};
 
 /// Applies what the command line says. Times are those of the wall; scale the plan before.
-pub(crate) fn apply(plan: &mut Plan, arguments: &Arguments) {
+pub(crate) fn apply(plan: &mut LoadPlan, arguments: &PlanOverrides) {
     let target = &mut plan.target;
     if !arguments.addresses.is_empty() {
         target.addresses.clone_from(&arguments.addresses);
@@ -27,16 +27,16 @@ pub(crate) fn apply(plan: &mut Plan, arguments: &Arguments) {
     target.web.sockets = arguments.sockets.or(target.web.sockets);
     match arguments.security {
         // HTTP has no STARTTLS to negotiate: the URL says whether there is TLS.
-        Some(Security::Auto) if target.web.transport.is_web() => {}
+        Some(TransportSecurity::Auto) if target.web.transport.is_web() => {}
         Some(security) => target.security = security,
         None => {}
     }
-    if target.web.transport.is_web() && target.security == Security::Auto {
-        target.security = Security::None;
+    if target.web.transport.is_web() && target.security == TransportSecurity::Auto {
+        target.security = TransportSecurity::None;
     }
     if let Some(tls) = &arguments.tls {
         let own = std::mem::take(&mut target.tls);
-        target.tls = Tls {
+        target.tls = PlanTls {
             ca_pem: tls.ca_pem.clone().or(own.ca_pem),
             certificate_pem: tls.certificate_pem.clone().or(own.certificate_pem),
             key_pem: tls.key_pem.clone().or(own.key_pem),
@@ -65,34 +65,34 @@ pub(crate) fn apply(plan: &mut Plan, arguments: &Arguments) {
     }
 }
 
-fn over(steps: &mut [Step], arguments: &Arguments) {
+fn over(steps: &mut [PlanStep], arguments: &PlanOverrides) {
     for step in steps {
         match step {
-            Step::Login { mechanisms, .. } | Step::Authenticate { mechanisms, .. }
+            PlanStep::Login { mechanisms, .. } | PlanStep::Authenticate { mechanisms, .. }
                 if !arguments.mechanisms.is_empty() =>
             {
                 mechanisms.clone_from(&arguments.mechanisms);
             }
-            Step::Message { body: Body::Size(bytes), .. } => {
+            PlanStep::Message { body: MessageBody::Size(bytes), .. } => {
                 *bytes = arguments.message_size.unwrap_or(*bytes);
             }
-            Step::Bounce { in_flight, size, .. } => {
+            PlanStep::Bounce { in_flight, size, .. } => {
                 *in_flight = arguments.in_flight.unwrap_or(*in_flight);
                 *size = arguments.message_size.unwrap_or(*size);
             }
-            Step::Meanwhile { activities, .. } => {
+            PlanStep::Meanwhile { activities, .. } => {
                 for Activity { every, step } in activities {
-                    if let (Step::Message { .. }, Some(wanted)) = (&step, arguments.message_every) {
+                    if let (PlanStep::Message { .. }, Some(wanted)) = (&step, arguments.message_every) {
                         *every = wanted;
                     }
                     over(std::slice::from_mut(step), arguments);
                 }
             }
-            Step::Repeat { steps, .. }
-            | Step::While { steps, .. }
-            | Step::If { steps, .. }
-            | Step::ForEach { steps, .. }
-            | Step::Transaction { steps, .. } => over(steps, arguments),
+            PlanStep::Repeat { steps, .. }
+            | PlanStep::While { steps, .. }
+            | PlanStep::If { steps, .. }
+            | PlanStep::ForEach { steps, .. }
+            | PlanStep::Transaction { steps, .. } => over(steps, arguments),
             _ => {}
         }
     }
@@ -100,25 +100,25 @@ fn over(steps: &mut [Step], arguments: &Arguments) {
 
 /// Puts the creation of the account before the first login of a session: on a connection of its own, so that the login
 /// is measured as if the account had been there.
-fn registered(steps: &mut Vec<Step>, security: Security) {
+fn registered(steps: &mut Vec<PlanStep>, security: TransportSecurity) {
     let at = steps.iter().position(contains_login);
     let Some(at) = at else { return };
-    let mut before = vec![Step::Connect];
-    if security == Security::Starttls {
-        before.push(Step::StartTls);
+    let mut before = vec![PlanStep::Connect];
+    if security == TransportSecurity::Starttls {
+        before.push(PlanStep::StartTls);
     }
-    before.extend([Step::Register, Step::Disconnect]);
+    before.extend([PlanStep::Register, PlanStep::Disconnect]);
     steps.splice(at..at, before);
 }
 
-fn contains_login(step: &Step) -> bool {
+fn contains_login(step: &PlanStep) -> bool {
     match step {
-        Step::Login { .. } => true,
-        Step::Repeat { steps, .. }
-        | Step::While { steps, .. }
-        | Step::If { steps, .. }
-        | Step::ForEach { steps, .. }
-        | Step::Transaction { steps, .. } => steps.iter().any(contains_login),
+        PlanStep::Login { .. } => true,
+        PlanStep::Repeat { steps, .. }
+        | PlanStep::While { steps, .. }
+        | PlanStep::If { steps, .. }
+        | PlanStep::ForEach { steps, .. }
+        | PlanStep::Transaction { steps, .. } => steps.iter().any(contains_login),
         _ => false,
     }
 }

@@ -6,10 +6,10 @@
 //!
 //! Trap: a phase that is too short for its users at the new rate is not possible: both are scaled together.
 
-use super::{Match, Plan, Step};
+use super::{LoadPlan, PlanStep, ResponseMatch};
 
 /// Scales a plan in place. A scale that is not above 0 changes nothing.
-pub(crate) fn scale(plan: &mut Plan, scale: f64) {
+pub(crate) fn scale(plan: &mut LoadPlan, scale: f64) {
     if !(scale.is_finite() && scale > 0.0) || scale == 1.0 {
         return;
     }
@@ -35,29 +35,29 @@ fn divided(ms: u64, scale: f64) -> u64 {
     if ms == 0 { 0 } else { (exact as u64).max(1) }
 }
 
-fn steps(list: &mut [Step], scale: f64) {
+fn steps(list: &mut [PlanStep], scale: f64) {
     for step in list {
         match step {
-            Step::Think(time) => *time = time.scaled(scale),
-            Step::Meanwhile { duration, activities } => {
+            PlanStep::Think(time) => *time = time.scaled(scale),
+            PlanStep::Meanwhile { duration, activities } => {
                 *duration = duration.map(|time| time.scaled(scale));
                 for activity in activities {
                     activity.every = activity.every.scaled(scale);
                 }
             }
-            Step::Bounce { duration_ms, .. } => *duration_ms = duration_ms.map(|ms| divided(ms, scale)),
+            PlanStep::Bounce { duration_ms, .. } => *duration_ms = duration_ms.map(|ms| divided(ms, scale)),
             // How long it takes until all are there follows from the rate of arrivals.
-            Step::Barrier { timeout_ms, .. } => *timeout_ms = divided(*timeout_ms, scale),
-            Step::Raw { checks, .. } => {
-                for Match { pause_ms, .. } in &mut checks.matches {
+            PlanStep::Barrier { timeout_ms, .. } => *timeout_ms = divided(*timeout_ms, scale),
+            PlanStep::Raw { checks, .. } => {
+                for ResponseMatch { pause_ms, .. } in &mut checks.matches {
                     *pause_ms = divided(*pause_ms, scale);
                 }
             }
-            Step::Repeat { steps: inner, .. }
-            | Step::While { steps: inner, .. }
-            | Step::If { steps: inner, .. }
-            | Step::ForEach { steps: inner, .. }
-            | Step::Transaction { steps: inner, .. } => steps(inner, scale),
+            PlanStep::Repeat { steps: inner, .. }
+            | PlanStep::While { steps: inner, .. }
+            | PlanStep::If { steps: inner, .. }
+            | PlanStep::ForEach { steps: inner, .. }
+            | PlanStep::Transaction { steps: inner, .. } => steps(inner, scale),
             _ => {}
         }
     }
@@ -66,10 +66,10 @@ fn steps(list: &mut [Step], scale: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Activity, Arguments, Time, named, workloads};
+    use crate::plan::{Activity, PlanOverrides, TimeSpan, named, workloads};
 
     /// All times and rates of a plan, in a fixed order: what a scale may change. Rates are given as distances.
-    fn times(plan: &Plan) -> Vec<f64> {
+    fn times(plan: &LoadPlan) -> Vec<f64> {
         let mut list = Vec::new();
         for phase in &plan.phases {
             list.extend((phase.rate > 0.0).then(|| 1_000.0 / phase.rate));
@@ -84,15 +84,15 @@ mod tests {
         list
     }
 
-    fn of_steps(steps: &[Step], list: &mut Vec<f64>) {
-        let of_time = |time: Time, list: &mut Vec<f64>| match time {
-            Time::Fixed(ms) | Time::Exponential(ms) => list.push(ms),
-            Time::Uniform(from, to) => list.extend([from, to]),
+    fn of_steps(steps: &[PlanStep], list: &mut Vec<f64>) {
+        let of_time = |time: TimeSpan, list: &mut Vec<f64>| match time {
+            TimeSpan::Fixed(ms) | TimeSpan::Exponential(ms) => list.push(ms),
+            TimeSpan::Uniform(from, to) => list.extend([from, to]),
         };
         for step in steps {
             match step {
-                Step::Think(time) => of_time(*time, list),
-                Step::Meanwhile { duration, activities } => {
+                PlanStep::Think(time) => of_time(*time, list),
+                PlanStep::Meanwhile { duration, activities } => {
                     if let Some(time) = duration {
                         of_time(*time, list);
                     }
@@ -100,21 +100,21 @@ mod tests {
                         of_time(*every, list);
                     }
                 }
-                Step::Barrier { timeout_ms, .. } => list.push(*timeout_ms as f64),
-                Step::Bounce { duration_ms, .. } => list.extend(duration_ms.map(|ms| ms as f64)),
-                Step::Raw { checks, .. } => list.extend(checks.matches.iter().map(|m| m.pause_ms as f64)),
-                Step::Repeat { steps, .. }
-                | Step::While { steps, .. }
-                | Step::If { steps, .. }
-                | Step::ForEach { steps, .. }
-                | Step::Transaction { steps, .. } => of_steps(steps, list),
+                PlanStep::Barrier { timeout_ms, .. } => list.push(*timeout_ms as f64),
+                PlanStep::Bounce { duration_ms, .. } => list.extend(duration_ms.map(|ms| ms as f64)),
+                PlanStep::Raw { checks, .. } => list.extend(checks.matches.iter().map(|m| m.pause_ms as f64)),
+                PlanStep::Repeat { steps, .. }
+                | PlanStep::While { steps, .. }
+                | PlanStep::If { steps, .. }
+                | PlanStep::ForEach { steps, .. }
+                | PlanStep::Transaction { steps, .. } => of_steps(steps, list),
                 _ => {}
             }
         }
     }
 
     /// A plan with every kind of time in it.
-    fn rich() -> Plan {
+    fn rich() -> LoadPlan {
         let text = r#"
             [options]
             hold = "100s"
@@ -139,7 +139,7 @@ mod tests {
               ] } }] } },
             ]
         "#;
-        crate::plan::read_toml(text, "rich", &Arguments::default()).unwrap()
+        crate::plan::read_toml(text, "rich", &PlanOverrides::default()).unwrap()
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn there_and_back_is_where_it_was() {
-        let plans = workloads().into_iter().map(|w| named(w.name, &Arguments::default()).unwrap().0);
+        let plans = workloads().into_iter().map(|w| named(w.name, &PlanOverrides::default()).unwrap().0);
         for plan in plans.chain([rich()]) {
             for factor in [0.1, 1.0 / 3.0, 1.0, 2.0, 7.0, 60.0] {
                 let mut there = plan.clone();
@@ -176,7 +176,8 @@ mod tests {
     fn the_shape_stays() {
         for workload in workloads() {
             let at = |time_scale| {
-                let arguments = Arguments { time_scale, connections: Some(100), ..Arguments::default() };
+                let arguments =
+                    PlanOverrides { time_scale, connections: Some(100), ..PlanOverrides::default() };
                 let (mut plan, preparation) = named(workload.name, &arguments).unwrap();
                 // Back on the common clock everything is the same again but for rounding.
                 let ramp = 100.0 / plan.phases[0].rate * time_scale;
@@ -198,14 +199,14 @@ mod tests {
         let mut plan = rich();
         let before = plan.clone();
         scale(&mut plan, 100.0);
-        let kept = |plan: &Plan| {
+        let kept = |plan: &LoadPlan| {
             let o = &plan.options;
             (o.connect_timeout_ms, o.answer_timeout_ms, o.acceptable_ms, o.drain_ms)
         };
         assert_eq!(kept(&plan), kept(&before));
-        let waits = |plan: &Plan| {
+        let waits = |plan: &LoadPlan| {
             plan.sessions[0].steps.iter().find_map(|step| match step {
-                Step::WaitFor { timeout_ms, .. } => Some(*timeout_ms),
+                PlanStep::WaitFor { timeout_ms, .. } => Some(*timeout_ms),
                 _ => None,
             })
         };

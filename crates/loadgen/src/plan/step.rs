@@ -7,11 +7,14 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Checks, Condition, Pattern, Security, Text, Time, Value};
+use super::{
+    ResponseChecks, StanzaPattern, TextTemplate, TimeSpan, TransportSecurity, VariableCondition,
+    VariableValue,
+};
 
 /// One thing that a user does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Step {
+pub enum PlanStep {
     /// Connects (with direct TLS if the plan says so), opens the stream and waits for features. Nothing if the stream is
     /// open already: a scenario that opens it again by itself after TLS or SASL is served by those steps.
     Connect,
@@ -26,28 +29,28 @@ pub enum Step {
         /// Allowed mechanisms by their registered names.
         mechanisms: Vec<String>,
         /// Give this name and password instead of the account's (Tsung's `xmpp_authenticate`); text with variables.
-        credentials: Option<(Text, Text)>,
+        credentials: Option<(TextTemplate, TextTemplate)>,
     },
     /// Binds a resource; and opens a session (RFC 3921) where the server still asks for it.
     Bind {
         /// The resource to ask for; `None`: the server's choice.
-        resource: Option<Text>,
+        resource: Option<TextTemplate>,
     },
     /// RFC 3921 session for scenarios that ask for it by themselves. Skipped if `Bind` did it.
     OpenSession,
     /// XEP-0078 with the password in the clear: the set request alone. The resource is bound by it; no `Bind` follows.
     LegacyAuthenticate {
         /// The resource, which this protocol insists on.
-        resource: Text,
+        resource: TextTemplate,
         /// As in `Authenticate`.
-        credentials: Option<(Text, Text)>,
+        credentials: Option<(TextTemplate, TextTemplate)>,
     },
     /// Everything from `Connect` to `Bind` in one, measured as a whole login too.
     Login {
         /// As in `Authenticate`.
         mechanisms: Vec<String>,
         /// As in `Bind`.
-        resource: Option<Text>,
+        resource: Option<TextTemplate>,
     },
     /// XEP-0198: enables stream management; acknowledges and asks for acknowledgements from then on.
     StreamManagement {
@@ -63,9 +66,9 @@ pub enum Step {
         /// With whom.
         to: Destination,
         /// Name to give it.
-        name: Option<Text>,
+        name: Option<TextTemplate>,
         /// Group to put it in.
-        group: Option<Text>,
+        group: Option<TextTemplate>,
     },
     /// Sends presence.
     Presence {
@@ -74,20 +77,20 @@ pub enum Step {
         /// To whom; `None`: everybody who is subscribed.
         to: Option<Destination>,
         /// `away`, `dnd` …
-        show: Option<Text>,
+        show: Option<TextTemplate>,
         /// Free text.
-        status: Option<Text>,
+        status: Option<TextTemplate>,
     },
     /// Sends a numbered message, measured to its arrival.
     Message {
         /// To whom.
         to: Destination,
         /// What it says.
-        body: Body,
+        body: MessageBody,
         /// `type`: `chat`, `normal`, `headline`.
         kind: MessageKind,
         /// What to wait for.
-        ack: Ack,
+        ack: AckMode,
     },
     /// XEP-0199, to the server or to somebody.
     Ping {
@@ -97,23 +100,23 @@ pub enum Step {
     /// Sends text as it is, after variables are put in.
     Raw {
         /// XML, not checked.
-        xml: Text,
+        xml: TextTemplate,
         /// What to wait for.
-        ack: Ack,
+        ack: AckMode,
         /// Conditions on the answer, and what is kept of it.
-        checks: Checks,
+        checks: ResponseChecks,
     },
     /// Does a step without waiting for its answer, which is measured when it comes. One of: `Roster`, `RosterSet`, `Ping`.
-    NoWait(Box<Step>),
+    NoWait(Box<PlanStep>),
     /// Waits until something arrives.
     WaitFor {
         /// What.
-        what: Pattern,
+        what: StanzaPattern,
         /// Longest wait; it counts as an error after that and the session goes on.
         timeout_ms: u64,
     },
     /// Pauses.
-    Think(Time),
+    Think(TimeSpan),
     /// Does steps several times.
     Repeat {
         /// How often; `None`: until the run ends.
@@ -125,25 +128,25 @@ pub enum Step {
         /// What the counter grows by.
         increment: i64,
         /// The steps.
-        steps: Vec<Step>,
+        steps: Vec<PlanStep>,
     },
     /// Does steps again and again while a condition holds (Tsung's `repeat` with `while` or `until`).
     While {
         /// Checked after each turn if `after`, before otherwise.
-        condition: Condition,
+        condition: VariableCondition,
         /// See `condition`.
         after: bool,
         /// Turns at most.
         max: u32,
         /// The steps.
-        steps: Vec<Step>,
+        steps: Vec<PlanStep>,
     },
     /// Does steps if a condition holds.
     If {
         /// The condition.
-        condition: Condition,
+        condition: VariableCondition,
         /// The steps.
-        steps: Vec<Step>,
+        steps: Vec<PlanStep>,
     },
     /// Does steps for each value of a list variable.
     ForEach {
@@ -152,12 +155,12 @@ pub enum Step {
         /// List of values.
         list: String,
         /// The steps.
-        steps: Vec<Step>,
+        steps: Vec<PlanStep>,
     },
     /// Several things at their own rhythm, due by the clock, whatever the others do: the steady state of a client.
     Meanwhile {
         /// How long; `None`: until the run ends.
-        duration: Option<Time>,
+        duration: Option<TimeSpan>,
         /// What is done. At most 8.
         activities: Vec<Activity>,
     },
@@ -172,13 +175,13 @@ pub enum Step {
     },
     /// Measures the steps together under a name.
     Transaction {
-        /// Index into [`Plan::transactions`].
+        /// Index into [`LoadPlan::transactions`].
         index: u16,
         /// The steps.
-        steps: Vec<Step>,
+        steps: Vec<PlanStep>,
     },
     /// Sets variables.
-    Set(Vec<(String, Value)>),
+    Set(Vec<(String, VariableValue)>),
     /// Waits until all users of the worker stand here (Tsung's `ack="global"` and `wait`), at most so long.
     Barrier {
         /// Longest wait.
@@ -192,7 +195,7 @@ pub enum Step {
         /// The new addresses.
         addresses: Vec<SocketAddr>,
         /// The new protection.
-        security: Security,
+        security: TransportSecurity,
     },
     /// Closes the stream; later steps may connect again.
     Disconnect,
@@ -209,9 +212,9 @@ pub enum Step {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Activity {
     /// Distance from one to the next. The first comes after a random part of it, so that users are out of step.
-    pub every: Time,
+    pub every: TimeSpan,
     /// One of: `Message`, `Presence`, `Ping`, `Raw` (sent without waiting for its answer), `Roster`.
-    pub step: Step,
+    pub step: PlanStep,
 }
 
 /// A change of a roster.
@@ -283,21 +286,21 @@ pub enum Destination {
     /// The domain.
     Server,
     /// An address, with variables.
-    Jid(Text),
+    Jid(TextTemplate),
 }
 
 /// What a message says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Body {
+pub enum MessageBody {
     /// So many bytes of filling.
     Size(u32),
     /// This, with variables. Escaped when it is sent.
-    Text(Text),
+    Text(TextTemplate),
 }
 
 /// What a step waits for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub enum Ack {
+pub enum AckMode {
     /// Nothing: the next step comes at once.
     #[default]
     None,
@@ -308,7 +311,7 @@ pub enum Ack {
     /// The arrival of the message at its destination (same worker) or its echo.
     Delivery,
     /// Bytes that match.
-    Match(Pattern),
+    Match(StanzaPattern),
     /// All users of the worker (Tsung's `global`).
     All,
 }

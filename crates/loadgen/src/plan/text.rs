@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 /// What a variable gets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Value {
+pub enum VariableValue {
     /// Text with variables.
-    Text(Text),
+    Text(TextTemplate),
     /// So many random letters.
     RandomString(u32),
     /// A random number between these, both included.
@@ -33,11 +33,11 @@ pub enum Value {
 
 /// Text with variables: pieces of it in order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Text(pub Vec<Piece>);
+pub struct TextTemplate(pub Vec<TemplatePart>);
 
 /// A piece of text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Piece {
+pub enum TemplatePart {
     /// As it is.
     Literal(String),
     /// The value of a variable (a missing one is empty and counted as error `unknown-variable`).
@@ -58,16 +58,16 @@ pub enum Piece {
     Destination,
 }
 
-impl Text {
+impl TextTemplate {
     /// Text without variables.
     pub fn literal(text: impl Into<String>) -> Self {
-        Self(vec![Piece::Literal(text.into())])
+        Self(vec![TemplatePart::Literal(text.into())])
     }
 }
 
 /// A span of time, perhaps random.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Time {
+pub enum TimeSpan {
     /// Always this, in milliseconds.
     Fixed(f64),
     /// Exponentially distributed with this mean.
@@ -76,7 +76,7 @@ pub enum Time {
     Uniform(f64, f64),
 }
 
-impl Time {
+impl TimeSpan {
     /// The same span on a clock that runs `scale` times faster.
     pub fn scaled(self, scale: f64) -> Self {
         match self {

@@ -17,7 +17,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::mistake::nearest;
+use super::error::nearest;
 use crate::measure::{Counter, Gauge, Timing};
 
 /// One condition.
@@ -26,18 +26,18 @@ pub struct Threshold {
     /// As it was written.
     pub text: String,
     /// Which figure.
-    pub figure: Figure,
+    pub figure: Statistic,
     /// Of what.
-    pub subject: Subject,
+    pub subject: ThresholdSubject,
     /// How it is compared.
-    pub comparison: Comparison,
+    pub comparison: ThresholdOperator,
     /// With what: microseconds for times, a fraction of one for shares.
     pub value: f64,
 }
 
 /// A figure of something measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Figure {
+pub enum Statistic {
     /// The median.
     P50,
     /// 90th percentile.
@@ -62,7 +62,7 @@ pub enum Figure {
 
 /// What is measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Subject {
+pub enum ThresholdSubject {
     /// A timing or a transaction, by its name.
     Timing(String),
     /// A counter.
@@ -77,7 +77,7 @@ pub enum Subject {
 
 /// How a figure is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Comparison {
+pub enum ThresholdOperator {
     /// `>`
     More,
     /// `>=`
@@ -92,7 +92,7 @@ pub enum Comparison {
     Other,
 }
 
-impl Comparison {
+impl ThresholdOperator {
     /// Whether it holds.
     #[must_use]
     pub fn holds(self, measured: f64, value: f64) -> bool {
@@ -107,27 +107,27 @@ impl Comparison {
     }
 }
 
-const FIGURES: &[(&str, Figure)] = &[
-    ("p50", Figure::P50),
-    ("p90", Figure::P90),
-    ("p99", Figure::P99),
-    ("p99.9", Figure::P999),
-    ("mean", Figure::Mean),
-    ("min", Figure::Min),
-    ("max", Figure::Max),
-    ("count", Figure::Count),
-    ("rate", Figure::Rate),
-    ("share", Figure::Share),
+const FIGURES: &[(&str, Statistic)] = &[
+    ("p50", Statistic::P50),
+    ("p90", Statistic::P90),
+    ("p99", Statistic::P99),
+    ("p99.9", Statistic::P999),
+    ("mean", Statistic::Mean),
+    ("min", Statistic::Min),
+    ("max", Statistic::Max),
+    ("count", Statistic::Count),
+    ("rate", Statistic::Rate),
+    ("share", Statistic::Share),
 ];
 
 /// Two letters before one, or `>=` would be read as `>`.
-const COMPARISONS: &[(&str, Comparison)] = &[
-    (">=", Comparison::AtLeast),
-    ("<=", Comparison::AtMost),
-    ("==", Comparison::Equal),
-    ("!=", Comparison::Other),
-    (">", Comparison::More),
-    ("<", Comparison::Less),
+const COMPARISONS: &[(&str, ThresholdOperator)] = &[
+    (">=", ThresholdOperator::AtLeast),
+    ("<=", ThresholdOperator::AtMost),
+    ("==", ThresholdOperator::Equal),
+    ("!=", ThresholdOperator::Other),
+    (">", ThresholdOperator::More),
+    ("<", ThresholdOperator::Less),
 ];
 
 const TIMES: &[(&str, f64)] =
@@ -196,34 +196,38 @@ impl Threshold {
 
     /// Whether it is about this counter.
     pub(crate) fn is_about(&self, counter: Counter) -> bool {
-        matches!(&self.subject, Subject::Counter(name) if name == counter.name())
+        matches!(&self.subject, ThresholdSubject::Counter(name) if name == counter.name())
     }
 }
 
-fn subject(figure: Figure, name: &str) -> Result<Subject, String> {
+fn subject(figure: Statistic, name: &str) -> Result<ThresholdSubject, String> {
     let timing = || {
         let transaction = name.strip_prefix("tr:").is_some_and(|name| !name.is_empty());
         (transaction || Timing::ALL.iter().any(|timing| timing.name() == name))
-            .then(|| Subject::Timing(name.to_owned()))
+            .then(|| ThresholdSubject::Timing(name.to_owned()))
     };
     let counter = || {
-        Counter::ALL.iter().any(|counter| counter.name() == name).then(|| Subject::Counter(name.to_owned()))
+        Counter::ALL
+            .iter()
+            .any(|counter| counter.name() == name)
+            .then(|| ThresholdSubject::Counter(name.to_owned()))
     };
-    let gauge =
-        || Gauge::ALL.iter().any(|gauge| gauge.name() == name).then(|| Subject::Gauge(name.to_owned()));
+    let gauge = || {
+        Gauge::ALL.iter().any(|gauge| gauge.name() == name).then(|| ThresholdSubject::Gauge(name.to_owned()))
+    };
     let error = || match name.strip_prefix("error:") {
-        Some(kind) if !kind.is_empty() => Some(Subject::Error(kind.to_owned())),
-        _ => (name == "errors").then_some(Subject::Errors),
+        Some(kind) if !kind.is_empty() => Some(ThresholdSubject::Error(kind.to_owned())),
+        _ => (name == "errors").then_some(ThresholdSubject::Errors),
     };
     let timings = || Timing::ALL.iter().map(|timing| timing.name());
     let counters = || Counter::ALL.iter().map(|counter| counter.name());
     let gauges = || Gauge::ALL.iter().map(|gauge| gauge.name());
-    let (found, known): (Option<Subject>, Vec<&str>) = match figure {
-        Figure::Share => (
+    let (found, known): (Option<ThresholdSubject>, Vec<&str>) = match figure {
+        Statistic::Share => (
             counter().filter(|_| PARTS.iter().any(|(part, _)| part.name() == name)),
             PARTS.iter().map(|(part, _)| part.name()).collect(),
         ),
-        Figure::Count | Figure::Rate => (
+        Statistic::Count | Statistic::Rate => (
             error().or_else(counter).or_else(timing),
             ["errors", "error:KIND"]
                 .into_iter()
@@ -232,7 +236,7 @@ fn subject(figure: Figure, name: &str) -> Result<Subject, String> {
                 .chain(["tr:NAME"])
                 .collect(),
         ),
-        Figure::Max => (timing().or_else(gauge), timings().chain(gauges()).chain(["tr:NAME"]).collect()),
+        Statistic::Max => (timing().or_else(gauge), timings().chain(gauges()).chain(["tr:NAME"]).collect()),
         _ => (timing(), timings().chain(["tr:NAME"]).collect()),
     };
     found.ok_or_else(|| {
@@ -244,7 +248,7 @@ fn subject(figure: Figure, name: &str) -> Result<Subject, String> {
     })
 }
 
-fn value(figure: Figure, subject: &Subject, text: &str) -> Result<f64, String> {
+fn value(figure: Statistic, subject: &ThresholdSubject, text: &str) -> Result<f64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && !".-+_".contains(c)).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let unit = unit.trim();
@@ -254,7 +258,8 @@ fn value(figure: Figure, subject: &Subject, text: &str) -> Result<f64, String> {
         .ok()
         .filter(|number: &f64| number.is_finite())
         .ok_or_else(|| format!("\"{text}\" is no number; {FORM}"))?;
-    let time = matches!(subject, Subject::Timing(_)) && !matches!(figure, Figure::Count | Figure::Rate);
+    let time = matches!(subject, ThresholdSubject::Timing(_))
+        && !matches!(figure, Statistic::Count | Statistic::Rate);
     if time {
         let factor = TIMES.iter().find(|(word, _)| *word == unit).map(|(_, factor)| factor);
         return factor.map(|factor| number * factor).ok_or_else(|| {
@@ -262,9 +267,11 @@ fn value(figure: Figure, subject: &Subject, text: &str) -> Result<f64, String> {
         });
     }
     match (figure, unit) {
-        (Figure::Share, "%") => Ok(number / 100.0),
-        (Figure::Share, _) => Err(format!("a share is given in per cent, such as {number}%; not \"{text}\"")),
-        (_, "") | (Figure::Rate, "/s") => Ok(number),
+        (Statistic::Share, "%") => Ok(number / 100.0),
+        (Statistic::Share, _) => {
+            Err(format!("a share is given in per cent, such as {number}%; not \"{text}\""))
+        }
+        (_, "") | (Statistic::Rate, "/s") => Ok(number),
         _ => Err(format!("this is counted and has no unit \"{unit}\"")),
     }
 }
@@ -273,7 +280,7 @@ fn value(figure: Figure, subject: &Subject, text: &str) -> Result<f64, String> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> (Figure, Subject, Comparison, f64) {
+    fn read(text: &str) -> (Statistic, ThresholdSubject, ThresholdOperator, f64) {
         let found = Threshold::parse(text).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(found.text, text.trim());
         (found.figure, found.subject, found.comparison, found.value)
@@ -281,25 +288,42 @@ mod tests {
 
     #[test]
     fn figures_names_comparisons_and_units() {
-        let timing = |name: &str| Subject::Timing(name.to_owned());
-        let counter = |name: &str| Subject::Counter(name.to_owned());
+        let timing = |name: &str| ThresholdSubject::Timing(name.to_owned());
+        let counter = |name: &str| ThresholdSubject::Counter(name.to_owned());
         let cases = [
-            ("p99(message) > 50ms", (Figure::P99, timing("message"), Comparison::More, 50_000.0)),
-            (" p99.9( login )>=1.5s ", (Figure::P999, timing("login"), Comparison::AtLeast, 1_500_000.0)),
-            ("mean(tr:look (at) it) < 3us", (Figure::Mean, timing("tr:look (at) it"), Comparison::Less, 3.0)),
+            ("p99(message) > 50ms", (Statistic::P99, timing("message"), ThresholdOperator::More, 50_000.0)),
+            (
+                " p99.9( login )>=1.5s ",
+                (Statistic::P999, timing("login"), ThresholdOperator::AtLeast, 1_500_000.0),
+            ),
+            (
+                "mean(tr:look (at) it) < 3us",
+                (Statistic::Mean, timing("tr:look (at) it"), ThresholdOperator::Less, 3.0),
+            ),
             (
                 "max(online) < 1_000",
-                (Figure::Max, Subject::Gauge("online".into()), Comparison::Less, 1_000.0),
+                (Statistic::Max, ThresholdSubject::Gauge("online".into()), ThresholdOperator::Less, 1_000.0),
             ),
-            ("max(roster) <= 1m", (Figure::Max, timing("roster"), Comparison::AtMost, 60e6)),
-            ("count(errors) != 0", (Figure::Count, Subject::Errors, Comparison::Other, 0.0)),
+            ("max(roster) <= 1m", (Statistic::Max, timing("roster"), ThresholdOperator::AtMost, 60e6)),
+            (
+                "count(errors) != 0",
+                (Statistic::Count, ThresholdSubject::Errors, ThresholdOperator::Other, 0.0),
+            ),
             (
                 "count(error:login:not-authorized) > 2",
-                (Figure::Count, Subject::Error("login:not-authorized".into()), Comparison::More, 2.0),
+                (
+                    Statistic::Count,
+                    ThresholdSubject::Error("login:not-authorized".into()),
+                    ThresholdOperator::More,
+                    2.0,
+                ),
             ),
-            ("rate(logins) < 100/s", (Figure::Rate, counter("logins"), Comparison::Less, 100.0)),
-            ("rate(message) == 5", (Figure::Rate, timing("message"), Comparison::Equal, 5.0)),
-            ("share(login_errors) > 0.5%", (Figure::Share, counter("login_errors"), Comparison::More, 0.005)),
+            ("rate(logins) < 100/s", (Statistic::Rate, counter("logins"), ThresholdOperator::Less, 100.0)),
+            ("rate(message) == 5", (Statistic::Rate, timing("message"), ThresholdOperator::Equal, 5.0)),
+            (
+                "share(login_errors) > 0.5%",
+                (Statistic::Share, counter("login_errors"), ThresholdOperator::More, 0.005),
+            ),
         ];
         for (text, expected) in cases {
             assert_eq!(read(text), expected, "{text}");

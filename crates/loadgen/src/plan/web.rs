@@ -8,13 +8,13 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Security, addresses};
+use super::{TransportSecurity, addresses};
 
 /// What carries a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Transport {
-    /// TCP, with TLS as [`Security`] says.
+pub enum StreamTransport {
+    /// TCP, with TLS as [`TransportSecurity`] says.
     #[default]
     Tcp,
     /// Requests over HTTP/1.1 (XEP-0124, XEP-0206).
@@ -23,7 +23,7 @@ pub enum Transport {
     WebSocket,
 }
 
-impl Transport {
+impl StreamTransport {
     /// Sockets of one user at most.
     pub fn sockets(self) -> u32 {
         if self == Self::Bosh { 2 } else { 1 }
@@ -37,10 +37,10 @@ impl Transport {
 
 /// What BOSH and WebSocket need to know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Web {
+pub struct HttpBinding {
     /// What carries the stream.
-    pub transport: Transport,
-    /// Path on the HTTP server; empty: the usual one, see [`Web::path`].
+    pub transport: StreamTransport,
+    /// Path on the HTTP server; empty: the usual one, see [`HttpBinding::path`].
     pub path: String,
     /// `Host` of the requests; empty: the first address.
     pub host: String,
@@ -52,10 +52,10 @@ pub struct Web {
     pub sockets: Option<u32>,
 }
 
-impl Default for Web {
+impl Default for HttpBinding {
     fn default() -> Self {
         Self {
-            transport: Transport::Tcp,
+            transport: StreamTransport::Tcp,
             path: String::new(),
             host: String::new(),
             wait_s: 60,
@@ -65,11 +65,11 @@ impl Default for Web {
     }
 }
 
-impl Web {
+impl HttpBinding {
     /// The path: what the plan says, or where most servers have it.
     pub fn path(&self) -> &str {
         match (self.path.as_str(), self.transport) {
-            ("", Transport::WebSocket) => "/xmpp-websocket",
+            ("", StreamTransport::WebSocket) => "/xmpp-websocket",
             ("", _) => "/http-bind",
             (path, _) => path,
         }
@@ -78,11 +78,11 @@ impl Web {
 
 /// What an address with a scheme says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct TargetUrl {
     /// `http`, `https`: BOSH. `ws`, `wss`: WebSocket.
-    pub transport: Transport,
+    pub transport: StreamTransport,
     /// TLS or none.
-    pub security: Security,
+    pub security: TransportSecurity,
     /// Host and port as they were written.
     pub host: String,
     /// Empty if none was written.
@@ -96,13 +96,13 @@ pub struct Endpoint {
 ///
 /// # Errors
 /// One sentence with its mend: no host, or one that is not found.
-pub fn endpoint(text: &str) -> Option<Result<Endpoint, String>> {
+pub fn endpoint(text: &str) -> Option<Result<TargetUrl, String>> {
     let (scheme, rest) = text.trim().split_once("://")?;
     let (transport, security, port) = match scheme {
-        "http" => (Transport::Bosh, Security::None, 80),
-        "https" => (Transport::Bosh, Security::Direct, 443),
-        "ws" => (Transport::WebSocket, Security::None, 80),
-        "wss" => (Transport::WebSocket, Security::Direct, 443),
+        "http" => (StreamTransport::Bosh, TransportSecurity::None, 80),
+        "https" => (StreamTransport::Bosh, TransportSecurity::Direct, 443),
+        "ws" => (StreamTransport::WebSocket, TransportSecurity::None, 80),
+        "wss" => (StreamTransport::WebSocket, TransportSecurity::Direct, 443),
         _ => {
             return Some(Err(format!(
                 "\"{text}\" has an unknown scheme; http and https are BOSH, ws and wss WebSocket"
@@ -115,7 +115,7 @@ pub fn endpoint(text: &str) -> Option<Result<Endpoint, String>> {
     if host.is_empty() || path.contains([' ', '\r', '\n']) {
         return Some(Err(format!("\"{text}\" is no address such as {scheme}://127.0.0.1:5280/http-bind")));
     }
-    Some(addresses(&located).map(|addresses| Endpoint {
+    Some(addresses(&located).map(|addresses| TargetUrl {
         transport,
         security,
         host: host.to_owned(),
@@ -133,14 +133,20 @@ mod tests {
         for (text, transport, security, address, path) in [
             (
                 "http://127.0.0.1:5280/http-bind",
-                Transport::Bosh,
-                Security::None,
+                StreamTransport::Bosh,
+                TransportSecurity::None,
                 "127.0.0.1:5280",
                 "/http-bind",
             ),
-            ("https://127.0.0.1/b?x=1", Transport::Bosh, Security::Direct, "127.0.0.1:443", "/b?x=1"),
-            ("ws://[::1]:80", Transport::WebSocket, Security::None, "[::1]:80", ""),
-            ("wss://[::1]/ws", Transport::WebSocket, Security::Direct, "[::1]:443", "/ws"),
+            (
+                "https://127.0.0.1/b?x=1",
+                StreamTransport::Bosh,
+                TransportSecurity::Direct,
+                "127.0.0.1:443",
+                "/b?x=1",
+            ),
+            ("ws://[::1]:80", StreamTransport::WebSocket, TransportSecurity::None, "[::1]:80", ""),
+            ("wss://[::1]/ws", StreamTransport::WebSocket, TransportSecurity::Direct, "[::1]:443", "/ws"),
         ] {
             let found = endpoint(text).unwrap().unwrap();
             assert_eq!(
@@ -158,9 +164,9 @@ mod tests {
 
     #[test]
     fn paths_that_are_not_given_are_the_usual_ones() {
-        let web = |transport| Web { transport, ..Web::default() };
-        assert_eq!(web(Transport::Bosh).path(), "/http-bind");
-        assert_eq!(web(Transport::WebSocket).path(), "/xmpp-websocket");
-        assert_eq!(Web { path: "/x".to_owned(), ..Web::default() }.path(), "/x");
+        let web = |transport| HttpBinding { transport, ..HttpBinding::default() };
+        assert_eq!(web(StreamTransport::Bosh).path(), "/http-bind");
+        assert_eq!(web(StreamTransport::WebSocket).path(), "/xmpp-websocket");
+        assert_eq!(HttpBinding { path: "/x".to_owned(), ..HttpBinding::default() }.path(), "/x");
     }
 }

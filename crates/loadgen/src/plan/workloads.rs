@@ -7,9 +7,9 @@
 //! Trap: `--connections` is the only size. A workload must never change its shape with it, or figures of two sizes
 //! cannot be compared.
 
-use super::mistake::nearest;
+use super::error::nearest;
 use super::toml::read_toml_with_preparation;
-use super::{Arguments, Mistake, Plan, Preparation};
+use super::{LoadPlan, PlanError, PlanOverrides, Preparation};
 
 /// A workload that the program knows by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Workload {
 }
 
 /// A workload and where it is written.
-struct Entry {
+struct WorkloadEntry {
     workload: Workload,
     text: &'static str,
     /// What its words stand for.
@@ -39,11 +39,11 @@ const fn entry(
     about: &'static str,
     text: &'static str,
     words: &'static [(&'static str, &'static str)],
-) -> Entry {
-    Entry { workload: Workload { name, title, about }, text, words }
+) -> WorkloadEntry {
+    WorkloadEntry { workload: Workload { name, title, about }, text, words }
 }
 
-const ENTRIES: &[Entry] = &[
+const ENTRIES: &[WorkloadEntry] = &[
     entry(
         "tigase-30k",
         "30 000 connections, messages in bursts (Tigase 2007)",
@@ -190,16 +190,19 @@ pub fn workloads() -> Vec<Workload> {
 
 /// The plan of a named workload and what it needs on the server. A name that is unknown, or known and not possible in
 /// this version, is one mistake that says so.
-pub fn named(name: &str, arguments: &Arguments) -> Result<(Plan, Option<Preparation>), Vec<Mistake>> {
+pub fn named(
+    name: &str,
+    arguments: &PlanOverrides,
+) -> Result<(LoadPlan, Option<Preparation>), Vec<PlanError>> {
     let Some(text) = workload_text(name) else {
         if let Some((_, what)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
-            return Err(vec![Mistake::of_plan(format!(
+            return Err(vec![PlanError::of_plan(format!(
                 "the workload {name} needs {what}, which this version does not speak; throng load --list shows what can be run"
             ))]);
         }
         let near = nearest(name, ENTRIES.iter().map(|entry| entry.workload.name));
         let mend = if near.is_empty() { "; throng load --list shows all".to_owned() } else { near };
-        return Err(vec![Mistake::of_plan(format!("there is no workload \"{name}\"{mend}"))]);
+        return Err(vec![PlanError::of_plan(format!("there is no workload \"{name}\"{mend}"))]);
     };
     read_toml_with_preparation(&text, name, arguments)
 }
@@ -217,10 +220,13 @@ pub fn workload_text(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{AccountSource, Activity, Destination, Plan, Security, Step, Time, Transport};
+    use crate::plan::{
+        AccountSource, Activity, Destination, LoadPlan, PlanStep, StreamTransport, TimeSpan,
+        TransportSecurity,
+    };
 
-    fn at(name: &str, connections: Option<u32>) -> (Plan, Preparation) {
-        let arguments = Arguments { connections, ..Arguments::default() };
+    fn at(name: &str, connections: Option<u32>) -> (LoadPlan, Preparation) {
+        let arguments = PlanOverrides { connections, ..PlanOverrides::default() };
         let (plan, preparation) =
             named(name, &arguments).unwrap_or_else(|mistakes| panic!("{name}: {}", mistakes[0]));
         (plan, preparation.unwrap())
@@ -254,7 +260,7 @@ mod tests {
                     *count = 0;
                 }
                 for step in &mut plan.sessions[0].steps {
-                    if let Step::Barrier { timeout_ms, users } = step {
+                    if let PlanStep::Barrier { timeout_ms, users } = step {
                         (*timeout_ms, *users) = (0, None);
                     }
                 }
@@ -295,9 +301,13 @@ mod tests {
             assert!((plan.phases[0].rate - rate).abs() < 1e-9, "{name}: {}", plan.phases[0].rate);
             assert_eq!(plan.options.hold_ms, Some(minutes * 60_000), "{name}");
             assert_eq!((plan.phases.len(), plan.phases[0].batch, plan.phases[0].poisson), (1, 1, false));
-            let usual = if plan.target.web.transport.is_web() { Security::None } else { Security::Auto };
+            let usual = if plan.target.web.transport.is_web() {
+                TransportSecurity::None
+            } else {
+                TransportSecurity::Auto
+            };
             assert_eq!(plan.target.security, usual, "{name}");
-            let [Step::Login { mechanisms, .. }, Step::Roster, Step::Presence { .. }, ..] =
+            let [PlanStep::Login { mechanisms, .. }, PlanStep::Roster, PlanStep::Presence { .. }, ..] =
                 plan.sessions[0].steps.as_slice()
             else {
                 panic!("{name} begins with login, roster and presence");
@@ -310,18 +320,19 @@ mod tests {
     fn traffic_of_the_published_workloads() {
         for (name, ..) in TABLE.iter().skip(1) {
             let (plan, _) = at(name, None);
-            let Some(Step::Meanwhile { duration: None, activities }) = plan.sessions[0].steps.get(3) else {
+            let Some(PlanStep::Meanwhile { duration: None, activities }) = plan.sessions[0].steps.get(3)
+            else {
                 panic!("{name} goes on until the run ends");
             };
             let [message, presence] = activities.as_slice() else { panic!("{name}: two things") };
-            assert_eq!(message.every, Time::Fixed(100_000.0), "{name}");
-            assert_eq!(presence.every, Time::Fixed(600_000.0), "{name}");
-            assert!(matches!(presence.step, Step::Presence { to: None, status: Some(_), .. }), "{name}");
+            assert_eq!(message.every, TimeSpan::Fixed(100_000.0), "{name}");
+            assert_eq!(presence.every, TimeSpan::Fixed(600_000.0), "{name}");
+            assert!(matches!(presence.step, PlanStep::Presence { to: None, status: Some(_), .. }), "{name}");
             let to = match name.starts_with("atom") {
                 true => Destination::OnlineContact,
                 false => Destination::Online,
             };
-            assert!(matches!(&message.step, Step::Message { to: found, .. } if *found == to), "{name}");
+            assert!(matches!(&message.step, PlanStep::Message { to: found, .. } if *found == to), "{name}");
         }
     }
 
@@ -330,28 +341,29 @@ mod tests {
     fn bursts_of_30k() {
         let (plan, _) = at("tigase-30k", None);
         let connections = f64::from(plan.options.connections);
-        let Some(Step::Repeat { times: None, steps, .. }) = plan.sessions[0].steps.last() else {
+        let Some(PlanStep::Repeat { times: None, steps, .. }) = plan.sessions[0].steps.last() else {
             panic!("it goes on until the run ends");
         };
         let mut at_once = Vec::new();
         for wave in steps.chunks(3) {
             let [
-                Step::Set(lot),
-                Step::If { condition: drawn, steps: busy },
-                Step::If { condition, steps: idle },
+                PlanStep::Set(lot),
+                PlanStep::If { condition: drawn, steps: busy },
+                PlanStep::If { condition, steps: idle },
             ] = wave
             else {
                 panic!("{wave:?}");
             };
-            assert!(matches!(lot[0].1, crate::plan::Value::RandomNumber(1, 60)));
+            assert!(matches!(lot[0].1, crate::plan::VariableValue::RandomNumber(1, 60)));
             assert_eq!(drawn.value, condition.value);
-            let crate::plan::Piece::Literal(sixtieths) = &drawn.value.0[0] else { panic!("a number") };
+            let crate::plan::TemplatePart::Literal(sixtieths) = &drawn.value.0[0] else { panic!("a number") };
             at_once.push(connections * sixtieths.parse::<f64>().unwrap() / 60.0);
-            let minute = Time::Fixed(60_000.0);
-            assert_eq!(idle.as_slice(), [Step::Think(minute)]);
-            let [Step::Meanwhile { duration, activities }] = busy.as_slice() else { panic!("{busy:?}") };
+            let minute = TimeSpan::Fixed(60_000.0);
+            assert_eq!(idle.as_slice(), [PlanStep::Think(minute)]);
+            let [PlanStep::Meanwhile { duration, activities }] = busy.as_slice() else { panic!("{busy:?}") };
             assert_eq!(*duration, Some(minute));
-            let [Activity { every: Time::Fixed(every), step: Step::Message { .. } }] = activities.as_slice()
+            let [Activity { every: TimeSpan::Fixed(every), step: PlanStep::Message { .. } }] =
+                activities.as_slice()
             else {
                 panic!("{activities:?}");
             };
@@ -388,22 +400,22 @@ mod tests {
             (10_000, 10_000, 24)
         );
         let web = &plan.target.web;
-        assert_eq!((web.transport, web.path(), web.sockets), (Transport::Bosh, "/http-bind", None));
+        assert_eq!((web.transport, web.path(), web.sockets), (StreamTransport::Bosh, "/http-bind", None));
         assert_eq!(plan.target.addresses, ["127.0.0.1:5280".parse().unwrap()]);
         assert_eq!((plan.phases[0].rate, plan.phases[0].batch), (5.0, 10));
         let [
-            Step::Login { .. },
-            Step::OpenSession,
-            Step::Roster,
-            Step::Presence { .. },
-            Step::Meanwhile { activities, .. },
+            PlanStep::Login { .. },
+            PlanStep::OpenSession,
+            PlanStep::Roster,
+            PlanStep::Presence { .. },
+            PlanStep::Meanwhile { activities, .. },
         ] = plan.sessions[0].steps.as_slice()
         else {
             panic!("{:?}", plan.sessions[0].steps);
         };
         assert_eq!(
             activities.iter().map(|it| it.every).collect::<Vec<_>>(),
-            [5_000.0, 30_000.0].map(Time::Fixed)
+            [5_000.0, 30_000.0].map(TimeSpan::Fixed)
         );
     }
 
@@ -412,20 +424,20 @@ mod tests {
         let (flood, _) = at("flood", None);
         assert_eq!(
             flood.sessions[0].steps.last(),
-            Some(&Step::Bounce { in_flight: 8, duration_ms: None, size: 100 })
+            Some(&PlanStep::Bounce { in_flight: 8, duration_ms: None, size: 100 })
         );
         let (steady, _) = at("steady", None);
-        let Some(Step::Meanwhile { activities, .. }) = steady.sessions[0].steps.last() else {
+        let Some(PlanStep::Meanwhile { activities, .. }) = steady.sessions[0].steps.last() else {
             panic!("traffic")
         };
-        assert_eq!((activities.len(), activities[0].every), (1, Time::Fixed(5_000.0)));
+        assert_eq!((activities.len(), activities[0].every), (1, TimeSpan::Fixed(5_000.0)));
         assert_eq!(at("login-storm", None).0.phases[0].rate, 1_000.0);
         assert_eq!(at("idle", None).0.sessions[0].steps.len(), 4);
     }
 
     #[test]
     fn names_that_cannot_be_run() {
-        let sentence = |name: &str| named(name, &Arguments::default()).unwrap_err()[0].to_string();
+        let sentence = |name: &str| named(name, &PlanOverrides::default()).unwrap_err()[0].to_string();
         assert_eq!(
             sentence("pubsub-1m-nodes"),
             "the workload pubsub-1m-nodes needs PubSub (XEP-0060), which this version does not speak; throng load --list shows what can be run"

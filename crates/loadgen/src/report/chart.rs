@@ -11,9 +11,9 @@
 use std::fmt::Write as _;
 
 use super::escape::{escape, shortened};
-use super::series::Point;
+use super::series::CurvePoint;
 use super::tick;
-use super::unit::Unit;
+use super::unit::DisplayUnit;
 
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 256.0;
@@ -27,7 +27,7 @@ const LETTER: f64 = 5.6;
 
 /// How a line is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum CurveStyle {
     /// One of several kinds.
     Kind(usize),
     /// The same over a shade down to the axis.
@@ -36,7 +36,7 @@ pub(super) enum Look {
     Percentile(usize),
 }
 
-impl Look {
+impl CurveStyle {
     fn class(self) -> String {
         match self {
             Self::Kind(n) | Self::Area(n) => format!("c{}", n % 7),
@@ -47,18 +47,18 @@ impl Look {
 
 /// One line of a chart.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct ChartCurve {
     /// Its name.
     pub(super) name: String,
     /// How it is drawn.
-    pub(super) look: Look,
+    pub(super) look: CurveStyle,
     /// Ascending by `x`.
-    pub(super) points: Vec<Point>,
+    pub(super) points: Vec<CurvePoint>,
 }
 
 /// The horizontal axis.
 #[derive(Clone, Debug)]
-pub(super) struct Axis {
+pub(super) struct ChartAxis {
     /// Left end.
     pub(super) from: f64,
     /// Right end.
@@ -73,7 +73,7 @@ pub(super) struct Axis {
     pub(super) shutdown: f64,
 }
 
-impl Axis {
+impl ChartAxis {
     /// Seconds of a run.
     pub(super) fn time(length: f64, step: u32) -> Self {
         let length = length.max(1.0);
@@ -99,13 +99,13 @@ pub(super) struct Chart {
     /// Below it: what a reader must know.
     pub(super) note: String,
     /// What the values are.
-    pub(super) unit: Unit,
+    pub(super) unit: DisplayUnit,
     /// A logarithmic vertical axis.
     pub(super) log: bool,
     /// The horizontal axis.
-    pub(super) axis: Axis,
+    pub(super) axis: ChartAxis,
     /// The lines; those without points are left out.
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<ChartCurve>,
     /// Beginnings of phases.
     pub(super) phases: Vec<(f64, String)>,
     /// A limit to compare with.
@@ -115,7 +115,7 @@ pub(super) struct Chart {
 }
 
 /// The scales of a drawing.
-struct Scale {
+struct ChartScale {
     low: f64,
     high: f64,
     log: bool,
@@ -124,7 +124,7 @@ struct Scale {
     right: f64,
 }
 
-impl Scale {
+impl ChartScale {
     fn x(&self, value: f64) -> f64 {
         let share = (value - self.from) / (self.to - self.from).max(1e-9);
         LEFT + share.clamp(0.0, 1.0) * (self.right - LEFT)
@@ -161,7 +161,7 @@ fn path(points: &[(f64, f64)]) -> String {
 }
 
 /// The points of a line before the shutdown; all of a line that has no others.
-fn before(line: &Line, shutdown: f64) -> impl Iterator<Item = &Point> {
+fn before(line: &ChartCurve, shutdown: f64) -> impl Iterator<Item = &CurvePoint> {
     let running = line.points.iter().filter(move |point| point.x < shutdown).count();
     let until = if running > 0 { shutdown } else { f64::MAX };
     line.points.iter().filter(move |point| point.x < until)
@@ -173,11 +173,11 @@ impl Chart {
         self.lines.iter().all(|line| line.points.is_empty())
     }
 
-    fn used(&self) -> impl Iterator<Item = &Line> {
+    fn used(&self) -> impl Iterator<Item = &ChartCurve> {
         self.lines.iter().filter(|line| !line.points.is_empty())
     }
 
-    fn values(&self, pick: fn(&Point) -> f64) -> impl Iterator<Item = f64> {
+    fn values(&self, pick: fn(&CurvePoint) -> f64) -> impl Iterator<Item = f64> {
         let until = self.axis.shutdown;
         self.used().flat_map(move |line| before(line, until).map(pick))
     }
@@ -228,7 +228,7 @@ impl Chart {
         let names = self.used().count() > 1;
         let right = WIDTH - if names { NAMES } else { 14.0 };
         let (low, high) = (ticks.first().copied().unwrap_or(0.0), ticks.last().copied().unwrap_or(1.0));
-        let scale = Scale { low, high, log: self.log, from: self.axis.from, to: self.axis.to, right };
+        let scale = ChartScale { low, high, log: self.log, from: self.axis.from, to: self.axis.to, right };
         let id = &self.id;
         let mut svg = String::new();
         let space = if style.is_some() {
@@ -292,7 +292,7 @@ impl Chart {
         words.join("; ")
     }
 
-    fn axes(&self, svg: &mut String, scale: &Scale, ticks: &[f64]) {
+    fn axes(&self, svg: &mut String, scale: &ChartScale, ticks: &[f64]) {
         let (right, floor) = (scale.right, HEIGHT - BOTTOM);
         let mut grid = String::new();
         // Small screens have room for every other label.
@@ -336,7 +336,7 @@ impl Chart {
         }
     }
 
-    fn phases(&self, svg: &mut String, scale: &Scale) {
+    fn phases(&self, svg: &mut String, scale: &ChartScale) {
         let ends = self.phases.iter().skip(1).map(|p| scale.x(p.0)).chain([scale.right]);
         let mut lines = String::new();
         for ((from, name), end) in self.phases.iter().zip(ends) {
@@ -360,7 +360,7 @@ impl Chart {
         }
     }
 
-    fn limit(&self, svg: &mut String, scale: &Scale) {
+    fn limit(&self, svg: &mut String, scale: &ChartScale) {
         let Some((limit, name)) = &self.limit else { return };
         if *limit < scale.low || *limit > scale.high {
             return;
@@ -377,10 +377,10 @@ impl Chart {
         );
     }
 
-    fn line(&self, svg: &mut String, scale: &Scale, line: &Line) {
+    fn line(&self, svg: &mut String, scale: &ChartScale, line: &ChartCurve) {
         let class = line.look.class();
         let (mut strokes, mut shades, mut marks) = (String::new(), String::new(), String::new());
-        let apart = |pair: &[Point]| pair[1].x - pair[0].x > self.axis.gap;
+        let apart = |pair: &[CurvePoint]| pair[1].x - pair[0].x > self.axis.gap;
         let mut start = 0;
         for index in 1..=line.points.len() {
             if index < line.points.len() && !apart(&line.points[index - 1..=index]) {
@@ -388,7 +388,7 @@ impl Chart {
             }
             let stretch = &line.points[start..index];
             start = index;
-            let place = |pick: fn(&Point) -> f64| -> Vec<(f64, f64)> {
+            let place = |pick: fn(&CurvePoint) -> f64| -> Vec<(f64, f64)> {
                 stretch.iter().map(|p| (scale.x(p.x), scale.y(pick(p)))).collect()
             };
             let middle = place(|p| p.y);
@@ -400,7 +400,8 @@ impl Chart {
             if self.marks {
                 middle.iter().for_each(|p| marks.push_str(&mark(line.look, *p)));
             }
-            if let (Look::Area(_), Some(first), Some(last)) = (line.look, middle.first(), middle.last()) {
+            if let (CurveStyle::Area(_), Some(first), Some(last)) = (line.look, middle.first(), middle.last())
+            {
                 let floor = HEIGHT - BOTTOM;
                 let _ = write!(shades, "{}L{} {floor}L{} {floor}Z", path(&middle), at(last.0), at(first.0));
             } else if stretch.iter().any(|p| p.low < p.y) {
@@ -424,8 +425,8 @@ impl Chart {
 }
 
 /// Circle, square, triangle or diamond around a point.
-fn mark(look: Look, (x, y): (f64, f64)) -> String {
-    let (Look::Kind(n) | Look::Area(n) | Look::Percentile(n)) = look;
+fn mark(look: CurveStyle, (x, y): (f64, f64)) -> String {
+    let (CurveStyle::Kind(n) | CurveStyle::Area(n) | CurveStyle::Percentile(n)) = look;
     match n % 4 {
         0 => format!("M{} {}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0Z", at(x - 3.0), at(y)),
         1 => format!("M{} {}h6v6h-6Z", at(x - 3.0), at(y - 3.0)),
@@ -435,7 +436,7 @@ fn mark(look: Look, (x, y): (f64, f64)) -> String {
 }
 
 /// Names at the right ends of the lines, moved apart where they would cover each other.
-fn name_lines(svg: &mut String, right: f64, mut ends: Vec<(f64, &Line)>) {
+fn name_lines(svg: &mut String, right: f64, mut ends: Vec<(f64, &ChartCurve)>) {
     const APART: f64 = 11.5;
     // More names than fit would push each other out of the drawing; the legend has them all.
     ends.truncate(((HEIGHT - BOTTOM - TOP) / APART) as usize);
@@ -470,16 +471,16 @@ mod tests {
 
     #[test]
     fn the_shutdown_does_not_press_the_curves_flat() {
-        let point = |x: f64, y: f64| Point { x, low: y, y, high: y };
+        let point = |x: f64, y: f64| CurvePoint { x, low: y, y, high: y };
         let points = vec![point(0.5, 10.0), point(1.5, 40.0), point(2.5, 90_000.0)];
         let mut chart = Chart {
             id: "x".to_owned(),
             title: "Presence".to_owned(),
             note: String::new(),
-            unit: Unit::Rate,
+            unit: DisplayUnit::Rate,
             log: false,
-            axis: Axis { shutdown: 2.0, ..Axis::time(3.0, 1) },
-            lines: vec![Line { name: "received".to_owned(), look: Look::Kind(0), points }],
+            axis: ChartAxis { shutdown: 2.0, ..ChartAxis::time(3.0, 1) },
+            lines: vec![ChartCurve { name: "received".to_owned(), look: CurveStyle::Kind(0), points }],
             phases: Vec::new(),
             limit: None,
             marks: false,

@@ -8,15 +8,17 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::measure::{Counter, Gauge, Summary, Timing};
+use crate::measure::{Counter, Gauge, Timing, TimingSummary};
 
-use super::chart::{Axis, Chart, Line, Look};
+use super::chart::{Chart, ChartAxis, ChartCurve, CurveStyle};
 use super::escape::escape;
-use super::model::Run;
+use super::model::RunRecord;
 use super::page::{frame, name};
-use super::series::{MOST_STEPS, Point, Steps, counter_title, timing_title, timings, transactions};
+use super::series::{
+    CurvePoint, MOST_STEPS, SeriesBuckets, counter_title, timing_title, timings, transactions,
+};
 use super::text::fit;
-use super::unit::{Unit, date, grouped, plain, ratio};
+use super::unit::{DisplayUnit, date, grouped, plain, ratio};
 use super::verdict::{late, verdict};
 
 /// Columns of a name and of a run in the table.
@@ -26,14 +28,14 @@ const RUN: usize = 22;
 const MOST_CURVES: usize = 7;
 
 /// One row: what it is called, its unit, a value for each run.
-struct Row {
+struct RunComparisonRow {
     name: String,
-    unit: Unit,
+    unit: DisplayUnit,
     values: Vec<Option<f64>>,
 }
 
 /// Figures of runs with their ratios to the first. What no run has is left out.
-pub(super) fn text(runs: &[Run]) -> String {
+pub(super) fn text(runs: &[RunRecord]) -> String {
     let mut text = String::new();
     // First of all: what makes the figures below hard to compare.
     for difference in differences(runs) {
@@ -44,7 +46,7 @@ pub(super) fn text(runs: &[Run]) -> String {
         text.push_str(format!("{}{cells}", fit(name, NAME)).trim_end());
         text.push('\n');
     };
-    let about = |pick: fn(&Run) -> String| -> Vec<String> {
+    let about = |pick: fn(&RunRecord) -> String| -> Vec<String> {
         runs.iter().map(|run| fit(&plain(&pick(run)), RUN).trim_end().to_owned()).collect()
     };
     line("", &about(|run| name(run).to_owned()));
@@ -68,9 +70,9 @@ struct Ratios {
 }
 
 impl Ratios {
-    fn new(runs: &[Run]) -> Self {
+    fn new(runs: &[RunRecord]) -> Self {
         let first = runs.first();
-        let with_first = |is: &dyn Fn(&Run, &Run) -> bool| -> Vec<bool> {
+        let with_first = |is: &dyn Fn(&RunRecord, &RunRecord) -> bool| -> Vec<bool> {
             runs.iter().map(|run| first.is_some_and(|first| is(first, run))).collect()
         };
         Self {
@@ -82,10 +84,10 @@ impl Ratios {
     }
 
     /// Values with their ratios to the first, where those mean something.
-    fn cells(&self, row: &Row) -> Vec<String> {
+    fn cells(&self, row: &RunComparisonRow) -> Vec<String> {
         let first = row.values.first().copied().flatten();
         let cell = |(index, value): (usize, &Option<f64>)| {
-            let means = self.same[index] && (row.unit != Unit::Time || self.on_time[index]);
+            let means = self.same[index] && (row.unit != DisplayUnit::Time || self.on_time[index]);
             match (value, first) {
                 (None, _) => "–".to_owned(),
                 (Some(value), Some(first)) if index > 0 && means => {
@@ -100,7 +102,7 @@ impl Ratios {
 
 /// What a run was, for the question whether another one is the same load.
 #[derive(Clone, Debug, PartialEq)]
-enum Trait {
+enum RunProperty {
     Word(String),
     /// Equal within a fiftieth: users that were online at one time, which some servers lose a few of.
     About(f64),
@@ -110,7 +112,7 @@ enum Trait {
     Unknown,
 }
 
-impl Trait {
+impl RunProperty {
     fn show(&self) -> String {
         match self {
             Self::Word(word) => plain(word),
@@ -120,62 +122,62 @@ impl Trait {
     }
 }
 
-fn same(a: &Trait, b: &Trait) -> bool {
+fn same(a: &RunProperty, b: &RunProperty) -> bool {
     let within = |a: f64, b: f64, share: f64| (a - b).abs() <= share * a.abs().max(b.abs());
     match (a, b) {
-        (Trait::Unknown, _) | (_, Trait::Unknown) => true,
-        (Trait::About(a), Trait::About(b)) => within(*a, *b, 0.02),
-        (Trait::Roughly(a), Trait::Roughly(b)) => within(*a, *b, 0.5),
+        (RunProperty::Unknown, _) | (_, RunProperty::Unknown) => true,
+        (RunProperty::About(a), RunProperty::About(b)) => within(*a, *b, 0.02),
+        (RunProperty::Roughly(a), RunProperty::Roughly(b)) => within(*a, *b, 0.5),
         (a, b) => a == b,
     }
 }
 
-type Pick = fn(&Run) -> Trait;
+type Pick = fn(&RunRecord) -> RunProperty;
 
 /// What two runs must have in common before a ratio of theirs means something.
 const DIFFERENCES: [(&str, Pick); 7] = [
     ("their plan", |run| {
         // The size of the roster has a line of its own.
-        Trait::Word(roster(run).map_or_else(|| run.about.plan.clone(), |_| "tigase-roster".to_owned()))
+        RunProperty::Word(roster(run).map_or_else(|| run.about.plan.clone(), |_| "tigase-roster".to_owned()))
     }),
     ("the contacts of each user", |run| match run.about.roster.or_else(|| roster(run)) {
-        Some(contacts) => Trait::Word(contacts.to_string()),
-        None => Trait::Unknown,
+        Some(contacts) => RunProperty::Word(contacts.to_string()),
+        None => RunProperty::Unknown,
     }),
     ("the bytes of a roster", |run| {
         let bytes = run.totals.counters.get(Counter::RosterBytes.name()).map(|counter| counter.total);
         let count = run.totals.timings.get(Timing::Roster.name()).map(|timing| timing.summary.count);
         match (bytes, count) {
-            (Some(bytes), Some(count)) if count > 0 => Trait::Roughly(bytes as f64 / count as f64),
-            _ => Trait::Unknown,
+            (Some(bytes), Some(count)) if count > 0 => RunProperty::Roughly(bytes as f64 / count as f64),
+            _ => RunProperty::Unknown,
         }
     }),
-    ("the connections asked for", |run| Trait::Word(run.about.connections.to_string())),
+    ("the connections asked for", |run| RunProperty::Word(run.about.connections.to_string())),
     ("the users online", |run| match run.totals.gauges.get(Gauge::Online.name()) {
-        Some(most) => Trait::About(*most as f64),
-        None => Trait::Unknown,
+        Some(most) => RunProperty::About(*most as f64),
+        None => RunProperty::Unknown,
     }),
-    ("their time scale", |run| Trait::Word(run.about.time_scale.to_string())),
+    ("their time scale", |run| RunProperty::Word(run.about.time_scale.to_string())),
     ("their security", security),
 ];
 
 /// What protected most of the connections; the mechanism belongs to it, since it costs more than TLS.
-fn security(run: &Run) -> Trait {
+fn security(run: &RunRecord) -> RunProperty {
     let most = run.totals.used.iter().max_by_key(|(_, count)| **count);
-    most.map_or(Trait::Unknown, |(used, _)| Trait::Word(used.clone()))
+    most.map_or(RunProperty::Unknown, |(used, _)| RunProperty::Word(used.clone()))
 }
 
-fn rows(runs: &[Run]) -> Vec<Row> {
+fn rows(runs: &[RunRecord]) -> Vec<RunComparisonRow> {
     let mut rows = Vec::new();
-    let mut add = |name: String, unit: Unit, pick: &dyn Fn(&Run) -> Option<f64>| {
+    let mut add = |name: String, unit: DisplayUnit, pick: &dyn Fn(&RunRecord) -> Option<f64>| {
         let values: Vec<_> = runs.iter().map(pick).collect();
         if values.iter().any(Option::is_some) {
-            rows.push(Row { name, unit, values });
+            rows.push(RunComparisonRow { name, unit, values });
         }
     };
     for gauge in [Gauge::Online, Gauge::Acceptable] {
         let title = format!("{}, most", gauge.title());
-        add(title, Unit::Count, &|run| run.totals.gauges.get(gauge.name()).map(|most| *most as f64));
+        add(title, DisplayUnit::Count, &|run| run.totals.gauges.get(gauge.name()).map(|most| *most as f64));
     }
     let mut names: Vec<&str> = Vec::new();
     for run in runs {
@@ -185,7 +187,7 @@ fn rows(runs: &[Run]) -> Vec<Row> {
             }
         }
     }
-    type Figure = fn(&Summary) -> f64;
+    type Figure = fn(&TimingSummary) -> f64;
     let figures: [(&str, Figure); 4] = [
         ("mean", |s| s.mean),
         ("p50", |s| s.p50 as f64),
@@ -195,7 +197,7 @@ fn rows(runs: &[Run]) -> Vec<Row> {
     for timing in names {
         for (figure, pick) in figures {
             let title = format!("{}, {figure}", timing_title(timing));
-            add(title, Unit::Time, &|run| {
+            add(title, DisplayUnit::Time, &|run| {
                 let summary = &run.totals.timings.get(timing)?.summary;
                 (summary.count > 0).then(|| pick(summary))
             });
@@ -203,38 +205,38 @@ fn rows(runs: &[Run]) -> Vec<Row> {
     }
     for counter in Counter::ALL {
         let title = counter_title(counter.name());
-        add(title, Unit::Count, &|run| {
+        add(title, DisplayUnit::Count, &|run| {
             run.totals.counters.get(counter.name()).map(|counter| counter.total as f64)
         });
     }
     let kinds: BTreeSet<&String> = runs.iter().flat_map(|run| run.totals.errors.keys()).collect();
     for kind in kinds {
-        add(format!("Error {}", plain(kind)), Unit::Count, &|run| {
+        add(format!("Error {}", plain(kind)), DisplayUnit::Count, &|run| {
             run.totals.errors.get(kind).map(|error| error.total as f64)
         });
     }
-    add("CPU of the server, mean".into(), Unit::Cores, &|run| {
+    add("CPU of the server, mean".into(), DisplayUnit::Cores, &|run| {
         let sum: f64 = run.server.iter().map(|sample| sample.cpu).sum();
         (!run.server.is_empty()).then(|| sum / run.server.len() as f64)
     });
-    add("Memory of the server, most".into(), Unit::Bytes, &|run| {
+    add("Memory of the server, most".into(), DisplayUnit::Bytes, &|run| {
         run.server.iter().map(|sample| sample.rss).max().map(|bytes| bytes as f64)
     });
-    add("CPU of the generator, s".into(), Unit::Count, &|run| {
+    add("CPU of the generator, s".into(), DisplayUnit::Count, &|run| {
         (!run.workers.is_empty()).then(|| run.workers.iter().map(|worker| worker.cpu).sum())
     });
     rows
 }
 
 /// What makes runs hard to compare, the gravest first.
-fn differences(runs: &[Run]) -> Vec<String> {
+fn differences(runs: &[RunRecord]) -> Vec<String> {
     let mut found = Vec::new();
     let mut without = false;
     for (what, pick) in DIFFERENCES {
-        let traits: Vec<Trait> = runs.iter().map(pick).collect();
+        let traits: Vec<RunProperty> = runs.iter().map(pick).collect();
         if traits.iter().any(|one| traits.iter().any(|other| !same(one, other))) {
             let mut values: Vec<String> = Vec::new();
-            for value in traits.iter().map(Trait::show) {
+            for value in traits.iter().map(RunProperty::show) {
                 if !values.contains(&value) {
                     values.push(value);
                 }
@@ -272,7 +274,7 @@ fn differences(runs: &[Run]) -> Vec<String> {
 }
 
 /// The page.
-pub(super) fn html(runs: &[Run]) -> String {
+pub(super) fn html(runs: &[RunRecord]) -> String {
     let roster = roster_charts(runs);
     let charts = if roster.is_empty() { curves(runs) } else { roster };
     let mut body =
@@ -328,12 +330,12 @@ const SHOWN: [(&str, &str); 4] = [
 ];
 
 /// The size of the roster in the name of a workload.
-fn roster(run: &Run) -> Option<u32> {
+fn roster(run: &RunRecord) -> Option<u32> {
     run.about.plan.strip_prefix("tigase-roster-")?.parse().ok()
 }
 
 /// p99 against the size of the roster, a line for each server. Empty unless two sizes at least are there.
-pub(super) fn roster_charts(runs: &[Run]) -> Vec<Chart> {
+pub(super) fn roster_charts(runs: &[RunRecord]) -> Vec<Chart> {
     let sizes: BTreeSet<u32> = runs.iter().filter_map(roster).collect();
     let (Some(first), Some(last)) = (sizes.first(), sizes.last()) else { return Vec::new() };
     if sizes.len() < 2 || sizes.len() > 50 {
@@ -345,7 +347,7 @@ pub(super) fn roster_charts(runs: &[Run]) -> Vec<Chart> {
             servers.push(name(run));
         }
     }
-    let axis = Axis {
+    let axis = ChartAxis {
         from: f64::from(*first),
         to: f64::from(*last),
         ticks: sizes.iter().map(|size| (f64::from(*size), size.to_string())).collect(),
@@ -353,82 +355,93 @@ pub(super) fn roster_charts(runs: &[Run]) -> Vec<Chart> {
         gap: f64::MAX,
         shutdown: f64::MAX,
     };
-    let line = |index: usize, server: &&str, pick: &dyn Fn(&Run) -> Option<f64>| {
-        let mut points: Vec<Point> = runs
+    let line = |index: usize, server: &&str, pick: &dyn Fn(&RunRecord) -> Option<f64>| {
+        let mut points: Vec<CurvePoint> = runs
             .iter()
             .filter(|run| name(run) == *server)
             .filter_map(|run| Some((f64::from(roster(run)?), pick(run)?)))
-            .map(|(x, y)| Point { x, low: y, y, high: y })
+            .map(|(x, y)| CurvePoint { x, low: y, y, high: y })
             .collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        Line { name: (*server).to_owned(), look: Look::Kind(index), points }
+        ChartCurve { name: (*server).to_owned(), look: CurveStyle::Kind(index), points }
     };
-    let chart = |id: &str, title: &str, unit: Unit, log: bool, pick: &dyn Fn(&Run) -> Option<f64>| Chart {
-        id: format!("roster-{id}"),
-        title: title.to_owned(),
-        note: "Against the number of contacts of each user.".to_owned(),
-        unit,
-        log,
-        axis: axis.clone(),
-        lines: servers.iter().enumerate().map(|(index, server)| line(index, server, pick)).collect(),
-        phases: Vec::new(),
-        limit: None,
-        marks: true,
-    };
+    let chart =
+        |id: &str, title: &str, unit: DisplayUnit, log: bool, pick: &dyn Fn(&RunRecord) -> Option<f64>| {
+            Chart {
+                id: format!("roster-{id}"),
+                title: title.to_owned(),
+                note: "Against the number of contacts of each user.".to_owned(),
+                unit,
+                log,
+                axis: axis.clone(),
+                lines: servers.iter().enumerate().map(|(index, server)| line(index, server, pick)).collect(),
+                phases: Vec::new(),
+                limit: None,
+                marks: true,
+            }
+        };
     let mut charts: Vec<Chart> = SHOWN
         .iter()
         .map(|(timing, title)| {
-            chart(timing, title, Unit::Time, true, &|run| {
+            chart(timing, title, DisplayUnit::Time, true, &|run| {
                 let summary = &run.totals.timings.get(*timing)?.summary;
                 (summary.count > 0).then_some(summary.p99 as f64)
             })
         })
         .collect();
-    charts.push(chart("acceptable", "Online with acceptable answers, most", Unit::Count, false, &|run| {
-        run.totals.gauges.get(Gauge::Acceptable.name()).map(|most| *most as f64)
-    }));
-    charts.push(chart("cpu", "CPU of the server, mean", Unit::Cores, false, &|run| {
+    charts.push(chart(
+        "acceptable",
+        "Online with acceptable answers, most",
+        DisplayUnit::Count,
+        false,
+        &|run| run.totals.gauges.get(Gauge::Acceptable.name()).map(|most| *most as f64),
+    ));
+    charts.push(chart("cpu", "CPU of the server, mean", DisplayUnit::Cores, false, &|run| {
         let sum: f64 = run.server.iter().map(|sample| sample.cpu).sum();
         (!run.server.is_empty()).then(|| sum / run.server.len() as f64)
     }));
-    charts.push(chart("memory", "Memory of the server, most", Unit::Bytes, false, &|run| {
+    charts.push(chart("memory", "Memory of the server, most", DisplayUnit::Bytes, false, &|run| {
         run.server.iter().map(|sample| sample.rss).max().map(|bytes| bytes as f64)
     }));
     charts
 }
 
 /// Curves of all runs over the time of each.
-fn curves(runs: &[Run]) -> Vec<Chart> {
+fn curves(runs: &[RunRecord]) -> Vec<Chart> {
     let runs = &runs[..runs.len().min(MOST_CURVES)];
-    let steps: Vec<Steps> = runs.iter().map(|run| Steps::new(run, MOST_STEPS)).collect();
+    let steps: Vec<SeriesBuckets> = runs.iter().map(|run| SeriesBuckets::new(run, MOST_STEPS)).collect();
     let length = steps.iter().map(|steps| f64::from(steps.end)).fold(1.0, f64::max);
     let step = steps.iter().map(|steps| steps.width).max().unwrap_or(1);
-    let chart =
-        |id: &str, title: &str, unit: Unit, log: bool, points: &dyn Fn(Steps, &Run) -> Vec<Point>| Chart {
-            id: format!("both-{id}"),
-            title: title.to_owned(),
-            note: String::new(),
-            unit,
-            log,
-            axis: Axis::time(length, step),
-            lines: runs
-                .iter()
-                .zip(&steps)
-                .enumerate()
-                .map(|(index, (run, steps))| Line {
-                    name: format!("{} {}", index + 1, name(run)),
-                    look: Look::Kind(index),
-                    points: points(*steps, run),
-                })
-                .collect(),
-            phases: Vec::new(),
-            limit: None,
-            marks: false,
-        };
-    let mut charts =
-        vec![chart("online", "Online", Unit::Count, false, &|steps, run| steps.gauge(run, Gauge::Online))];
+    let chart = |id: &str,
+                 title: &str,
+                 unit: DisplayUnit,
+                 log: bool,
+                 points: &dyn Fn(SeriesBuckets, &RunRecord) -> Vec<CurvePoint>| Chart {
+        id: format!("both-{id}"),
+        title: title.to_owned(),
+        note: String::new(),
+        unit,
+        log,
+        axis: ChartAxis::time(length, step),
+        lines: runs
+            .iter()
+            .zip(&steps)
+            .enumerate()
+            .map(|(index, (run, steps))| ChartCurve {
+                name: format!("{} {}", index + 1, name(run)),
+                look: CurveStyle::Kind(index),
+                points: points(*steps, run),
+            })
+            .collect(),
+        phases: Vec::new(),
+        limit: None,
+        marks: false,
+    };
+    let mut charts = vec![chart("online", "Online", DisplayUnit::Count, false, &|steps, run| {
+        steps.gauge(run, Gauge::Online)
+    })];
     for (timing, title) in SHOWN {
-        charts.push(chart(timing, title, Unit::Time, true, &|steps, run| {
+        charts.push(chart(timing, title, DisplayUnit::Time, true, &|steps, run| {
             steps.timing(run, timing, |summary| summary.p99 as f64)
         }));
     }
@@ -438,13 +451,13 @@ fn curves(runs: &[Run]) -> Vec<Chart> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::model::{CounterTotal, Second, TimingTotal};
+    use crate::report::model::{CounterTotal, SecondReport, TimingTotal};
 
-    fn run(plan: &str, label: &str, p99: u64) -> Run {
-        let mut run = Run::default();
+    fn run(plan: &str, label: &str, p99: u64) -> RunRecord {
+        let mut run = RunRecord::default();
         run.about.plan = plan.to_owned();
         run.about.label = label.to_owned();
-        let summary = Summary { count: 1, p99, mean: 1.0, ..Summary::default() };
+        let summary = TimingSummary { count: 1, p99, mean: 1.0, ..TimingSummary::default() };
         run.totals.timings.insert("login".into(), TimingTotal { summary, ..TimingTotal::default() });
         let total = CounterTotal { total: p99, ..CounterTotal::default() };
         run.totals.counters.insert("messages_sent".into(), total);
@@ -492,7 +505,7 @@ mod tests {
             run.totals.used.insert(used.to_owned(), 5);
             let total = CounterTotal { total: roster, ..CounterTotal::default() };
             run.totals.counters.insert("roster_bytes".to_owned(), total);
-            let summary = Summary { count: 10, ..Summary::default() };
+            let summary = TimingSummary { count: 10, ..TimingSummary::default() };
             run.totals.timings.insert("roster".to_owned(), TimingTotal { summary, ..TimingTotal::default() });
             run
         };
@@ -515,7 +528,7 @@ mod tests {
     #[test]
     fn where_the_generator_was_late_times_have_no_ratio() {
         let mut late = run("steady", "b", 50);
-        let summary = Summary { count: 9, p99: 6_000, ..Summary::default() };
+        let summary = TimingSummary { count: 9, p99: 6_000, ..TimingSummary::default() };
         late.totals.timings.insert("lateness".into(), TimingTotal { summary, ..TimingTotal::default() });
         let text = text(&[run("steady", "a", 200), late]);
         assert!(
@@ -545,7 +558,7 @@ mod tests {
     #[test]
     fn the_page_holds_hostile_names_and_loads_nothing() {
         let mut hostile = run("<script>alert(1)</script>", "a\u{1b}[2J<b>", 5);
-        hostile.seconds.push(Second { at: 3, ..Second::default() });
+        hostile.seconds.push(SecondReport { at: 3, ..SecondReport::default() });
         hostile.totals.errors.insert("<i>".into(), CounterTotal::default());
         for runs in [vec![hostile.clone(), run("steady", "b", 1)], vec![hostile; 9]] {
             let page = html(&runs);

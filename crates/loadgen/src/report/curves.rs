@@ -2,13 +2,13 @@
 //!
 //! Trap: a chart without values is dropped here and named in one line, so a page of a small run stays short.
 
-use crate::measure::{Counter, Gauge, Summary, Timing};
+use crate::measure::{Counter, Gauge, Timing, TimingSummary};
 
-use super::chart::{Axis, Chart, Line, Look};
-use super::model::Run;
-use super::series::{Of, Point, Steps, timing_title, timings, transactions};
+use super::chart::{Chart, ChartAxis, ChartCurve, CurveStyle};
+use super::model::RunRecord;
+use super::series::{BucketAggregate, CurvePoint, SeriesBuckets, timing_title, timings, transactions};
 use super::table::varies;
-use super::unit::{Unit, time};
+use super::unit::{DisplayUnit, time};
 use super::verdict::{BUSY, LATE};
 
 /// Charts of scraped metrics at most; the JSON has the rest.
@@ -17,7 +17,7 @@ const MOST_METRICS: usize = 24;
 const MOST_LABELS: usize = 6;
 
 /// A section of the page.
-pub(super) struct Section {
+pub(super) struct ChartSection {
     /// Its title.
     pub(super) title: &'static str,
     /// For links.
@@ -28,27 +28,27 @@ pub(super) struct Section {
     pub(super) folded: bool,
 }
 
-struct Maker<'a> {
-    run: &'a Run,
-    steps: Steps,
+struct ChartBuilder<'a> {
+    run: &'a RunRecord,
+    steps: SeriesBuckets,
     length: f64,
 }
 
 /// A figure of a timing.
-type Figure = fn(&Summary) -> f64;
+type Figure = fn(&TimingSummary) -> f64;
 /// Name and values of a scraped metric.
 type Series<'a> = (&'a str, &'a [(u32, f64)]);
 
 /// All charts of the run.
-pub(super) fn sections(run: &Run) -> Vec<Section> {
-    let steps = Steps::new(run, super::series::MOST_STEPS);
-    let maker = Maker {
+pub(super) fn sections(run: &RunRecord) -> Vec<ChartSection> {
+    let steps = SeriesBuckets::new(run, super::series::MOST_STEPS);
+    let maker = ChartBuilder {
         run,
         steps,
         length: run.about.length.clamp(f64::from(steps.end), f64::from(steps.end) + 60.0),
     };
-    let small = Maker { steps: Steps::new(run, 160), ..maker };
-    let section = |title, id, charts| Section { title, id, charts, folded: false };
+    let small = ChartBuilder { steps: SeriesBuckets::new(run, 160), ..maker };
+    let section = |title, id, charts| ChartSection { title, id, charts, folded: false };
     let main = [Timing::Login, Timing::Message, Timing::Presence, Timing::Roster];
     let others = timings(run).into_iter().chain(transactions(run)).filter(|name| {
         let known = [
@@ -83,8 +83,13 @@ pub(super) fn sections(run: &Run) -> Vec<Section> {
             "generator-charts",
             vec![maker.generator_cpu(), maker.generator_memory(), maker.lateness()],
         ),
-        Section { title: "Metrics of the server", id: "metrics", charts: small.metrics(), folded: false },
-        Section {
+        ChartSection {
+            title: "Metrics of the server",
+            id: "metrics",
+            charts: small.metrics(),
+            folded: false,
+        },
+        ChartSection {
             title: "More response times",
             id: "more",
             charts: others.take(24).map(|name| small.percentiles(name)).collect(),
@@ -93,21 +98,21 @@ pub(super) fn sections(run: &Run) -> Vec<Section> {
     ]
 }
 
-fn line(name: impl Into<String>, look: Look, points: Vec<Point>) -> Line {
-    Line { name: name.into(), look, points }
+fn line(name: impl Into<String>, look: CurveStyle, points: Vec<CurvePoint>) -> ChartCurve {
+    ChartCurve { name: name.into(), look, points }
 }
 
-impl Maker<'_> {
-    fn chart(&self, id: &str, title: &str, unit: Unit, lines: Vec<Line>) -> Chart {
+impl ChartBuilder<'_> {
+    fn chart(&self, id: &str, title: &str, unit: DisplayUnit, lines: Vec<ChartCurve>) -> Chart {
         Chart {
             id: id.to_owned(),
             title: title.to_owned(),
-            note: self.steps.caption(Of::Mean),
+            note: self.steps.caption(BucketAggregate::Mean),
             unit,
             log: false,
-            axis: Axis {
+            axis: ChartAxis {
                 shutdown: self.run.about.closing.map_or(f64::MAX, f64::from),
-                ..Axis::time(self.length, self.steps.width)
+                ..ChartAxis::time(self.length, self.steps.width)
             },
             lines,
             phases: self.run.phases.iter().map(|p| (f64::from(p.from), p.name.clone())).collect(),
@@ -121,21 +126,21 @@ impl Maker<'_> {
         self.chart(
             "users",
             "Users",
-            Unit::Count,
+            DisplayUnit::Count,
             vec![
-                line("users", Look::Area(0), gauge(Gauge::Users)),
-                line("connected", Look::Kind(4), gauge(Gauge::Connected)),
-                line("online", Look::Kind(2), gauge(Gauge::Online)),
-                line("acceptable", Look::Kind(1), gauge(Gauge::Acceptable)),
+                line("users", CurveStyle::Area(0), gauge(Gauge::Users)),
+                line("connected", CurveStyle::Kind(4), gauge(Gauge::Connected)),
+                line("online", CurveStyle::Kind(2), gauge(Gauge::Online)),
+                line("acceptable", CurveStyle::Kind(1), gauge(Gauge::Acceptable)),
             ],
         )
     }
 
     fn rates(&self, id: &str, title: &str, lines: &[(&str, usize, Counter)]) -> Chart {
-        let lines = lines
-            .iter()
-            .map(|(name, n, counter)| line(*name, Look::Kind(*n), self.steps.counter(self.run, *counter)));
-        self.chart(id, title, Unit::Rate, lines.collect())
+        let lines = lines.iter().map(|(name, n, counter)| {
+            line(*name, CurveStyle::Kind(*n), self.steps.counter(self.run, *counter))
+        });
+        self.chart(id, title, DisplayUnit::Rate, lines.collect())
     }
 
     fn logins(&self) -> Chart {
@@ -194,14 +199,14 @@ impl Maker<'_> {
             ("p99.9", |s| s.p999 as f64),
         ];
         let lines = picks.iter().enumerate().map(|(index, (title, pick))| {
-            line(*title, Look::Percentile(index), self.steps.timing(self.run, name, *pick))
+            line(*title, CurveStyle::Percentile(index), self.steps.timing(self.run, name, *pick))
         });
         let id: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let number = self.run.totals.timings.keys().position(|k| k == name).unwrap_or(0);
         let mut chart =
-            self.chart(&format!("t{number}-{id}"), &timing_title(name), Unit::Time, lines.collect());
+            self.chart(&format!("t{number}-{id}"), &timing_title(name), DisplayUnit::Time, lines.collect());
         chart.log = true;
-        chart.note = self.steps.caption(Of::Highest);
+        chart.note = self.steps.caption(BucketAggregate::Highest);
         let length = name != Timing::Session.name() && !name.starts_with("tr:");
         let limit = self.run.about.acceptable_ms as f64 * 1e3;
         chart.limit = (length && limit > 0.0).then(|| (limit, format!("acceptable: {}", time(limit))));
@@ -212,8 +217,9 @@ impl Maker<'_> {
         let mut kinds: Vec<_> = self.run.totals.errors.iter().filter(|(_, e)| e.total > 0).collect();
         kinds.sort_by_key(|kind| std::cmp::Reverse(kind.1.total));
         let lines = kinds.iter().take(MOST_LABELS).enumerate();
-        let lines = lines.map(|(n, (kind, _))| line(*kind, Look::Kind(n), self.steps.errors(self.run, kind)));
-        let mut chart = self.chart("errors-chart", "Errors", Unit::Rate, lines.collect());
+        let lines =
+            lines.map(|(n, (kind, _))| line(*kind, CurveStyle::Kind(n), self.steps.errors(self.run, kind)));
+        let mut chart = self.chart("errors-chart", "Errors", DisplayUnit::Rate, lines.collect());
         if kinds.len() > MOST_LABELS {
             chart.note.push_str(&format!(" {} more kinds are in the table.", kinds.len() - MOST_LABELS));
         }
@@ -226,12 +232,12 @@ impl Maker<'_> {
             "Network",
             &[("sent", 0, Counter::BytesOut), ("received", 2, Counter::BytesIn)],
         );
-        chart.unit = Unit::ByteRate;
+        chart.unit = DisplayUnit::ByteRate;
         chart
     }
 
-    fn sampled(&self, pick: fn(&super::model::ServerSample) -> f64) -> Vec<Point> {
-        let points = self.steps.curve(Of::Mean, self.run.server.iter().map(|s| (s.at, pick(s))));
+    fn sampled(&self, pick: fn(&super::model::ServerSample) -> f64) -> Vec<CurvePoint> {
+        let points = self.steps.curve(BucketAggregate::Mean, self.run.server.iter().map(|s| (s.at, pick(s))));
         if points.iter().any(|p| p.high > 0.0) { points } else { Vec::new() }
     }
 
@@ -239,8 +245,8 @@ impl Maker<'_> {
         self.chart(
             "server-cpu",
             "CPU of the server",
-            Unit::Cores,
-            vec![line("CPU", Look::Area(1), self.sampled(|s| s.cpu))],
+            DisplayUnit::Cores,
+            vec![line("CPU", CurveStyle::Area(1), self.sampled(|s| s.cpu))],
         )
     }
 
@@ -248,11 +254,11 @@ impl Maker<'_> {
         self.chart(
             "server-memory",
             "Memory of the server",
-            Unit::Bytes,
+            DisplayUnit::Bytes,
             vec![
-                line("resident", Look::Area(1), self.sampled(|s| s.rss as f64)),
-                line("proportional", Look::Kind(2), self.sampled(|s| s.pss as f64)),
-                line("sockets", Look::Kind(0), self.sampled(|s| s.sockets as f64)),
+                line("resident", CurveStyle::Area(1), self.sampled(|s| s.rss as f64)),
+                line("proportional", CurveStyle::Kind(2), self.sampled(|s| s.pss as f64)),
+                line("sockets", CurveStyle::Kind(0), self.sampled(|s| s.sockets as f64)),
             ],
         )
     }
@@ -261,10 +267,10 @@ impl Maker<'_> {
         self.chart(
             "server-files",
             "Open files and threads of the server",
-            Unit::Count,
+            DisplayUnit::Count,
             vec![
-                line("open files", Look::Kind(0), self.sampled(|s| f64::from(s.files))),
-                line("threads", Look::Kind(1), self.sampled(|s| f64::from(s.threads))),
+                line("open files", CurveStyle::Kind(0), self.sampled(|s| f64::from(s.files))),
+                line("threads", CurveStyle::Kind(1), self.sampled(|s| f64::from(s.threads))),
             ],
         )
     }
@@ -275,11 +281,11 @@ impl Maker<'_> {
             self.steps.second(self.run, |s| s.busiest_cpu),
         );
         let one = self.run.workers.len() == 1;
-        let mut lines = vec![line("all workers", Look::Area(3), all)];
+        let mut lines = vec![line("all workers", CurveStyle::Area(3), all)];
         if !one {
-            lines.push(line("busiest", Look::Kind(0), busiest));
+            lines.push(line("busiest", CurveStyle::Kind(0), busiest));
         }
-        let mut chart = self.chart("generator-cpu", "CPU of the generator", Unit::Cores, lines);
+        let mut chart = self.chart("generator-cpu", "CPU of the generator", DisplayUnit::Cores, lines);
         chart.lines.retain(|l| l.points.iter().any(|p| p.high > 0.0));
         chart.limit = Some((BUSY, format!("limit of one worker: {BUSY}")));
         chart
@@ -291,8 +297,8 @@ impl Maker<'_> {
         self.chart(
             "generator-memory",
             "Memory of the generator",
-            Unit::Bytes,
-            vec![line("resident", Look::Area(3), points)],
+            DisplayUnit::Bytes,
+            vec![line("resident", CurveStyle::Area(3), points)],
         )
     }
 
@@ -301,17 +307,17 @@ impl Maker<'_> {
         let mut chart = self.chart(
             "lateness",
             "Lateness of the generator",
-            Unit::Time,
+            DisplayUnit::Time,
             vec![
-                line("late p50", Look::Percentile(0), timing(Timing::Lateness, |s| s.p50 as f64)),
-                line("late p99", Look::Percentile(2), timing(Timing::Lateness, |s| s.p99 as f64)),
-                line("loop p99", Look::Percentile(3), timing(Timing::Turn, |s| s.p99 as f64)),
+                line("late p50", CurveStyle::Percentile(0), timing(Timing::Lateness, |s| s.p50 as f64)),
+                line("late p99", CurveStyle::Percentile(2), timing(Timing::Lateness, |s| s.p99 as f64)),
+                line("loop p99", CurveStyle::Percentile(3), timing(Timing::Turn, |s| s.p99 as f64)),
             ],
         );
         chart.log = true;
         chart.note = format!(
             "How late things were sent that were due, and how long one turn of the loop took. {}",
-            self.steps.caption(Of::Highest)
+            self.steps.caption(BucketAggregate::Highest)
         );
         chart.limit = Some((LATE as f64, format!("limit: {}", time(LATE as f64))));
         chart
@@ -336,18 +342,18 @@ impl Maker<'_> {
             series.sort_by(|a, b| peak(b.1).total_cmp(&peak(a.1)));
             let lines = series.iter().take(MOST_LABELS).enumerate().map(|(n, (labels, values))| {
                 let points = if counts {
-                    self.steps.curve(Of::Mean, rates(values).into_iter())
+                    self.steps.curve(BucketAggregate::Mean, rates(values).into_iter())
                 } else {
-                    self.steps.curve(Of::Mean, values.iter().copied())
+                    self.steps.curve(BucketAggregate::Mean, values.iter().copied())
                 };
-                line(if labels.is_empty() { "value" } else { *labels }, Look::Kind(n), points)
+                line(if labels.is_empty() { "value" } else { *labels }, CurveStyle::Kind(n), points)
             });
             let lines = lines.collect();
             let unit = match (base.contains("bytes"), counts) {
-                (true, true) => Unit::ByteRate,
-                (true, false) => Unit::Bytes,
-                (false, true) => Unit::Rate,
-                (false, false) => Unit::Count,
+                (true, true) => DisplayUnit::ByteRate,
+                (true, false) => DisplayUnit::Bytes,
+                (false, true) => DisplayUnit::Rate,
+                (false, false) => DisplayUnit::Count,
             };
             let mut chart = self.chart(&format!("m{number}"), base, unit, lines);
             if series.len() > MOST_LABELS {
@@ -371,7 +377,7 @@ fn rates(values: &[(u32, f64)]) -> Vec<(u32, f64)> {
 }
 
 /// Time against the share of answers within it, for the main timings.
-fn distribution(run: &Run) -> Chart {
+fn distribution(run: &RunRecord) -> Chart {
     const ENDS: [(f64, &str); 6] =
         [(0.0, "0"), (0.5, "50"), (0.9, "90"), (0.99, "99"), (0.999, "99.9"), (0.9999, "99.99")];
     let place = |share: f64| -(1.0 - share).log10();
@@ -386,7 +392,7 @@ fn distribution(run: &Run) -> Chart {
     let lines = main.iter().enumerate().filter_map(|(n, timing)| {
         let buckets = &run.totals.timings.get(timing.name())?.histogram.buckets;
         let count: u64 = buckets.iter().map(|b| u64::from(b.1)).sum();
-        let mut points: Vec<Point> = Vec::new();
+        let mut points: Vec<CurvePoint> = Vec::new();
         let mut below = 0;
         for &(value, many) in buckets {
             // The value is reached where those below it end, and holds to where those up to it end.
@@ -399,26 +405,26 @@ fn distribution(run: &Run) -> Chart {
                 continue;
             }
             if points.is_empty() {
-                points.push(Point { x: from, low: value as f64, y: value as f64, high: value as f64 });
+                points.push(CurvePoint { x: from, low: value as f64, y: value as f64, high: value as f64 });
             }
-            points.push(Point { x: to, low: value as f64, y: value as f64, high: value as f64 });
+            points.push(CurvePoint { x: to, low: value as f64, y: value as f64, high: value as f64 });
         }
         let name = match timing {
             Timing::MessageStored => "stored".to_owned(),
             other => other.name().to_owned(),
         };
-        Some(line(name, Look::Kind(n), points))
+        Some(line(name, CurveStyle::Kind(n), points))
     });
-    let lines: Vec<Line> = lines.collect();
+    let lines: Vec<ChartCurve> = lines.collect();
     let to = lines.iter().filter_map(|l| l.points.last()).map(|p| p.x).fold(2.0, f64::max).min(7.0);
     Chart {
         id: "distribution".to_owned(),
         title: "Distribution over the whole run".to_owned(),
         note: "How many per cent of the answers took at most so long. The axis gives each further nine the same room."
             .to_owned(),
-        unit: Unit::Time,
+        unit: DisplayUnit::Time,
         log: true,
-        axis: Axis {
+        axis: ChartAxis {
             shutdown: f64::MAX,
             from: 0.0,
             to,

@@ -12,11 +12,11 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde_json::ser::Formatter;
 
-use super::model::{FORMAT, Run};
+use super::model::{FORMAT, RunRecord};
 
 /// Where the files of a run are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Paths {
+pub struct ReportPaths {
     /// All figures, for `throng load compare` and for programs.
     pub json: PathBuf,
     /// The page for the reader.
@@ -29,9 +29,12 @@ pub struct Paths {
 ///
 /// # Errors
 /// One sentence that names the file.
-pub fn write(dir: &Path, run: &Run) -> Result<Paths> {
-    let paths =
-        Paths { json: dir.join("run.json"), html: dir.join("report.html"), text: dir.join("summary.txt") };
+pub fn write(dir: &Path, run: &RunRecord) -> Result<ReportPaths> {
+    let paths = ReportPaths {
+        json: dir.join("run.json"),
+        html: dir.join("report.html"),
+        text: dir.join("summary.txt"),
+    };
     std::fs::create_dir_all(dir).with_context(|| format!("the directory {} can't be made", dir.display()))?;
     for (path, content) in
         [(&paths.json, json(run)?), (&paths.html, super::html(run)), (&paths.text, super::text(run))]
@@ -45,9 +48,9 @@ pub fn write(dir: &Path, run: &Run) -> Result<Paths> {
 ///
 /// # Errors
 /// None that a run can cause; a full memory is not caught.
-pub fn json(run: &Run) -> Result<String> {
+pub fn json(run: &RunRecord) -> Result<String> {
     let mut bytes = Vec::new();
-    run.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, Lines::default()))
+    run.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, LineFormatter::default()))
         .context("the run can't be written as JSON")?;
     bytes.push(b'\n');
     String::from_utf8(bytes).context("JSON is UTF-8")
@@ -57,7 +60,7 @@ pub fn json(run: &Run) -> Result<String> {
 ///
 /// # Errors
 /// One sentence: no such file, no JSON, not a run, or written by a newer version.
-pub fn read(path: &Path) -> Result<Run> {
+pub fn read(path: &Path) -> Result<RunRecord> {
     /// Only this is looked at first: a newer file may differ in everything else.
     #[derive(serde::Deserialize)]
     struct Version {
@@ -80,11 +83,11 @@ pub fn read(path: &Path) -> Result<Run> {
 
 /// JSON with a line for each entry of the outer three levels, and rounded numbers.
 #[derive(Default)]
-struct Lines {
+struct LineFormatter {
     depth: usize,
 }
 
-impl Lines {
+impl LineFormatter {
     fn line<W: ?Sized + io::Write>(&self, writer: &mut W, first: bool) -> io::Result<()> {
         if !first {
             writer.write_all(b",")?;
@@ -93,7 +96,7 @@ impl Lines {
     }
 }
 
-impl Formatter for Lines {
+impl Formatter for LineFormatter {
     fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
         // Sums of squares pass 2^53, where nothing is left to round.
         let rounded = if value.abs() < 1e11 { (value * 1e4).round() / 1e4 } else { value };

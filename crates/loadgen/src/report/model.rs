@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Sparse, Summary};
+use crate::measure::{SparseHistogram, TimingSummary};
 
 /// Version of this form; a reader refuses a higher one.
 pub const FORMAT: u32 = 1;
@@ -18,19 +18,19 @@ pub const FORMAT: u32 = 1;
 /// A whole run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Run {
+pub struct RunRecord {
     /// See [`FORMAT`].
     pub format: u32,
     /// What was run, where.
-    pub about: About,
+    pub about: RunInfo,
     /// Phases with their beginnings.
     pub phases: Vec<PhaseRun>,
     /// What happened, second by second.
-    pub seconds: Vec<Second>,
+    pub seconds: Vec<SecondReport>,
     /// The whole run.
-    pub totals: Totals,
+    pub totals: RunTotals,
     /// The steps of a run over BOSH or WebSocket, as the published test of BOSH has them.
-    pub steps: Vec<super::steps::Step>,
+    pub steps: Vec<super::bosh_steps::StepRow>,
     /// Processes of the server, by sample.
     pub server: Vec<ServerSample>,
     /// Series from `/metrics` that were charted: name with labels, and (second, value).
@@ -60,7 +60,7 @@ pub struct ThresholdRun {
 /// What was run, where.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct About {
+pub struct RunInfo {
     /// Name of the workload or file.
     pub plan: String,
     /// One line about it.
@@ -110,7 +110,7 @@ pub struct PhaseRun {
 /// One second of all workers together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Second {
+pub struct SecondReport {
     /// Second of the run.
     pub at: u32,
     /// By name of the counter; zeros left out.
@@ -118,7 +118,7 @@ pub struct Second {
     /// By name of the gauge.
     pub gauges: BTreeMap<String, i64>,
     /// By name of the timing.
-    pub timings: BTreeMap<String, Summary>,
+    pub timings: BTreeMap<String, TimingSummary>,
     /// By kind.
     pub errors: BTreeMap<String, u64>,
     /// CPU of all workers in this second, in cores.
@@ -132,7 +132,7 @@ pub struct Second {
 /// The whole run in figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Totals {
+pub struct RunTotals {
     /// By name of the counter.
     pub counters: BTreeMap<String, CounterTotal>,
     /// By name of the gauge: the highest value.
@@ -140,7 +140,7 @@ pub struct Totals {
     /// By name of the timing.
     pub timings: BTreeMap<String, TimingTotal>,
     /// The same of the seconds in which all users had arrived: what a server does when nobody logs in.
-    pub after_arrivals: BTreeMap<String, Summary>,
+    pub after_arrivals: BTreeMap<String, TimingSummary>,
     /// By kind.
     pub errors: BTreeMap<String, CounterTotal>,
     /// Logins by what protected the connection and the mechanism, such as `STARTTLS, TLSv1.3, SCRAM-SHA-256`.
@@ -164,7 +164,7 @@ pub struct CounterTotal {
 #[serde(default)]
 pub struct TimingTotal {
     /// Percentiles and means.
-    pub summary: Summary,
+    pub summary: TimingSummary,
     /// Highest mean of 10 s (Tsung's column).
     pub highest_10s: f64,
     /// Lowest mean of 10 s.
@@ -174,7 +174,7 @@ pub struct TimingTotal {
     /// Mean rate over the run.
     pub mean_rate: f64,
     /// The histogram.
-    pub histogram: Sparse,
+    pub histogram: SparseHistogram,
 }
 
 /// The server's side at one moment: sums over its processes.

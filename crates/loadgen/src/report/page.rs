@@ -13,11 +13,11 @@ use crate::measure::{Gauge, Timing};
 
 use super::curves;
 use super::escape::escape;
-use super::model::Run;
+use super::model::RunRecord;
 use super::series::{gauge_title, timing_title};
 use super::table;
-use super::unit::{Unit, bytes, date, digits, grouped, short, span, time};
-use super::verdict::{Grade, verdict};
+use super::unit::{DisplayUnit, bytes, date, digits, grouped, short, span, time};
+use super::verdict::{VerdictGrade, verdict};
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -38,7 +38,7 @@ pub(super) fn frame(title: &str, body: &str) -> String {
 }
 
 /// The page of a run.
-pub(super) fn html(run: &Run) -> String {
+pub(super) fn html(run: &RunRecord) -> String {
     let tables = table::all(run);
     let sections = curves::sections(run);
     let mut body = String::new();
@@ -66,11 +66,11 @@ pub(super) fn html(run: &Run) -> String {
 }
 
 /// The server's name for the reader.
-pub(super) fn name(run: &Run) -> &str {
+pub(super) fn name(run: &RunRecord) -> &str {
     if run.about.label.is_empty() { &run.about.target } else { &run.about.label }
 }
 
-fn header(body: &mut String, run: &Run) {
+fn header(body: &mut String, run: &RunRecord) {
     let about = &run.about;
     let _ = write!(
         body,
@@ -83,9 +83,9 @@ fn header(body: &mut String, run: &Run) {
     }
     let verdict = verdict(run);
     let (class, mark) = match verdict.grade {
-        Grade::Good => ("good", "✓"),
-        Grade::Doubtful => ("doubtful", "!"),
-        Grade::Bad => ("bad", "✗"),
+        VerdictGrade::Good => ("good", "✓"),
+        VerdictGrade::Doubtful => ("doubtful", "!"),
+        VerdictGrade::Bad => ("bad", "✗"),
     };
     let _ = write!(
         body,
@@ -93,7 +93,7 @@ fn header(body: &mut String, run: &Run) {
         escape(&verdict.line)
     );
     for (grade, point) in &verdict.points {
-        let class = if *grade == Grade::Good { "" } else { " class=\"not\"" };
+        let class = if *grade == VerdictGrade::Good { "" } else { " class=\"not\"" };
         let _ = write!(body, "<li{class}>{}</li>", escape(point));
     }
     body.push_str("</ul></div>");
@@ -138,7 +138,7 @@ fn header(body: &mut String, run: &Run) {
 }
 
 /// The figures that are asked for first: (title, figure, what is below it).
-fn key_figures(run: &Run) -> Vec<(String, String, String)> {
+fn key_figures(run: &RunRecord) -> Vec<(String, String, String)> {
     let mut tiles = Vec::new();
     let most = |gauge: Gauge| run.totals.gauges.get(gauge.name()).copied().unwrap_or(0);
     if most(Gauge::Online) > 0 {
@@ -166,8 +166,8 @@ fn key_figures(run: &Run) -> Vec<(String, String, String)> {
                 short(total.total as f64),
                 format!(
                     "mean {}, highest {}",
-                    Unit::Rate.show(total.mean_rate),
-                    Unit::Rate.show(total.highest_rate)
+                    DisplayUnit::Rate.show(total.mean_rate),
+                    DisplayUnit::Rate.show(total.highest_rate)
                 ),
             ));
         }
@@ -207,7 +207,7 @@ fn key_figures(run: &Run) -> Vec<(String, String, String)> {
     tiles
 }
 
-fn tiles(body: &mut String, run: &Run) {
+fn tiles(body: &mut String, run: &RunRecord) {
     body.push_str("<ul class=\"tiles\" aria-label=\"Key figures\">");
     for (title, figure, below) in key_figures(run) {
         let _ = write!(
@@ -221,7 +221,7 @@ fn tiles(body: &mut String, run: &Run) {
     body.push_str("</ul>");
 }
 
-fn charts(body: &mut String, section: &curves::Section) {
+fn charts(body: &mut String, section: &curves::ChartSection) {
     let (full, empty): (Vec<_>, Vec<_>) = section.charts.iter().partition(|chart| !chart.is_empty());
     if section.charts.is_empty() || (full.is_empty() && section.folded) {
         return;
@@ -245,7 +245,7 @@ fn charts(body: &mut String, section: &curves::Section) {
     body.push_str("</section>\n");
 }
 
-fn log(body: &mut String, run: &Run) {
+fn log(body: &mut String, run: &RunRecord) {
     /// Lines of the log in the page at most.
     const MOST: usize = 200;
     if run.log.is_empty() {
@@ -262,7 +262,7 @@ fn log(body: &mut String, run: &Run) {
     body.push_str("</section>\n");
 }
 
-fn footer(body: &mut String, run: &Run) {
+fn footer(body: &mut String, run: &RunRecord) {
     let about = &run.about;
     let _ = write!(
         body,

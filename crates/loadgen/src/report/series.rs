@@ -5,16 +5,16 @@
 //!
 //! Trap: a second without an entry counts as zero for what is counted, and as unknown for everything else.
 
-use crate::measure::{Counter, Gauge, Summary, Timing};
+use crate::measure::{Counter, Gauge, Timing, TimingSummary};
 
-use super::model::{Run, Second};
+use super::model::{RunRecord, SecondReport};
 
 /// Steps of a chart at most.
 pub(super) const MOST_STEPS: u32 = 480;
 
 /// One step of a curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Point {
+pub(super) struct CurvePoint {
     /// Middle of the step, in seconds of the run.
     pub(super) x: f64,
     /// Lowest second of the step.
@@ -27,7 +27,7 @@ pub(super) struct Point {
 
 /// How the seconds of a run become steps.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Steps {
+pub(super) struct SeriesBuckets {
     /// Seconds in a step.
     pub(super) width: u32,
     /// One more than the last second of the run.
@@ -36,7 +36,7 @@ pub(super) struct Steps {
 
 /// What the line shows of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Of {
+pub(super) enum BucketAggregate {
     /// The mean of its seconds; seconds without a value are left out.
     Mean,
     /// The mean of its seconds; seconds without a value are zero.
@@ -45,9 +45,9 @@ pub(super) enum Of {
     Highest,
 }
 
-impl Steps {
+impl SeriesBuckets {
     /// For the whole run, with at most `most` steps.
-    pub(super) fn new(run: &Run, most: u32) -> Self {
+    pub(super) fn new(run: &RunRecord, most: u32) -> Self {
         let last = [
             run.seconds.iter().map(|s| s.at).max(),
             run.server.iter().map(|s| s.at).max(),
@@ -60,7 +60,11 @@ impl Steps {
     }
 
     /// The curve of values by second. Values need no order.
-    pub(super) fn curve(self, of: Of, values: impl Iterator<Item = (u32, f64)>) -> Vec<Point> {
+    pub(super) fn curve(
+        self,
+        of: BucketAggregate,
+        values: impl Iterator<Item = (u32, f64)>,
+    ) -> Vec<CurvePoint> {
         struct Step {
             low: f64,
             sum: f64,
@@ -86,14 +90,16 @@ impl Steps {
             let seconds = self.width.min(self.end - from);
             let x = f64::from(from) + f64::from(seconds) / 2.0;
             let point = match (step, of) {
-                (None, Of::MeanOfAll) => Point { x, low: 0.0, y: 0.0, high: 0.0 },
+                (None, BucketAggregate::MeanOfAll) => CurvePoint { x, low: 0.0, y: 0.0, high: 0.0 },
                 (None, _) => continue,
-                (Some(s), Of::MeanOfAll) => {
+                (Some(s), BucketAggregate::MeanOfAll) => {
                     let low = if s.count < seconds { 0.0f64.min(s.low) } else { s.low };
-                    Point { x, low, y: s.sum / f64::from(seconds.max(s.count)), high: s.high.max(0.0) }
+                    CurvePoint { x, low, y: s.sum / f64::from(seconds.max(s.count)), high: s.high.max(0.0) }
                 }
-                (Some(s), Of::Mean) => Point { x, low: s.low, y: s.sum / f64::from(s.count), high: s.high },
-                (Some(s), Of::Highest) => Point { x, low: s.low, y: s.high, high: s.high },
+                (Some(s), BucketAggregate::Mean) => {
+                    CurvePoint { x, low: s.low, y: s.sum / f64::from(s.count), high: s.high }
+                }
+                (Some(s), BucketAggregate::Highest) => CurvePoint { x, low: s.low, y: s.high, high: s.high },
             };
             points.push(point);
         }
@@ -101,49 +107,54 @@ impl Steps {
     }
 
     /// What a counter added in each second.
-    pub(super) fn counter(self, run: &Run, counter: Counter) -> Vec<Point> {
+    pub(super) fn counter(self, run: &RunRecord, counter: Counter) -> Vec<CurvePoint> {
         let values = run.seconds.iter().filter_map(|s| Some((s.at, *s.counters.get(counter.name())? as f64)));
-        self.used(self.curve(Of::MeanOfAll, values))
+        self.used(self.curve(BucketAggregate::MeanOfAll, values))
     }
 
     /// Errors of one kind in each second.
-    pub(super) fn errors(self, run: &Run, kind: &str) -> Vec<Point> {
+    pub(super) fn errors(self, run: &RunRecord, kind: &str) -> Vec<CurvePoint> {
         let values = run.seconds.iter().filter_map(|s| Some((s.at, *s.errors.get(kind)? as f64)));
-        self.used(self.curve(Of::MeanOfAll, values))
+        self.used(self.curve(BucketAggregate::MeanOfAll, values))
     }
 
     /// A gauge.
-    pub(super) fn gauge(self, run: &Run, gauge: Gauge) -> Vec<Point> {
+    pub(super) fn gauge(self, run: &RunRecord, gauge: Gauge) -> Vec<CurvePoint> {
         self.curve(
-            Of::Mean,
+            BucketAggregate::Mean,
             run.seconds.iter().filter_map(|s| Some((s.at, *s.gauges.get(gauge.name())? as f64))),
         )
     }
 
     /// A figure of a timing, the highest of each step.
-    pub(super) fn timing(self, run: &Run, name: &str, pick: fn(&Summary) -> f64) -> Vec<Point> {
+    pub(super) fn timing(
+        self,
+        run: &RunRecord,
+        name: &str,
+        pick: fn(&TimingSummary) -> f64,
+    ) -> Vec<CurvePoint> {
         let values = run.seconds.iter().filter_map(|s| {
             let summary = s.timings.get(name)?;
             (summary.count > 0).then(|| (s.at, pick(summary)))
         });
-        self.curve(Of::Highest, values)
+        self.curve(BucketAggregate::Highest, values)
     }
 
     /// Something of each second.
-    pub(super) fn second(self, run: &Run, pick: fn(&Second) -> f64) -> Vec<Point> {
-        self.curve(Of::Mean, run.seconds.iter().map(|s| (s.at, pick(s))))
+    pub(super) fn second(self, run: &RunRecord, pick: fn(&SecondReport) -> f64) -> Vec<CurvePoint> {
+        self.curve(BucketAggregate::Mean, run.seconds.iter().map(|s| (s.at, pick(s))))
     }
 
     /// A curve that is zero all the time was not measured.
-    fn used(self, points: Vec<Point>) -> Vec<Point> {
+    fn used(self, points: Vec<CurvePoint>) -> Vec<CurvePoint> {
         if points.iter().any(|p| p.high > 0.0) { points } else { Vec::new() }
     }
 
     /// How a step reads in a caption, if it is longer than a second.
-    pub(super) fn caption(self, of: Of) -> String {
+    pub(super) fn caption(self, of: BucketAggregate) -> String {
         match (self.width, of) {
             (1, _) => String::new(),
-            (width, Of::Highest) => format!("Each point is the highest second of {width}."),
+            (width, BucketAggregate::Highest) => format!("Each point is the highest second of {width}."),
             (width, _) => {
                 format!("Lines are means of {width} s; the shade is from the lowest to the highest second.")
             }
@@ -177,7 +188,7 @@ pub(super) fn ordered<'a>(names: impl Iterator<Item = &'a String>, known: &[&str
 }
 
 /// Names of the timings that have something, transactions left out, in order.
-pub(super) fn timings(run: &Run) -> Vec<&str> {
+pub(super) fn timings(run: &RunRecord) -> Vec<&str> {
     let known: Vec<&str> = Timing::ALL.iter().map(|t| t.name()).collect();
     let used =
         run.totals.timings.iter().filter(|(name, total)| total.summary.count > 0 && !name.starts_with("tr:"));
@@ -185,7 +196,7 @@ pub(super) fn timings(run: &Run) -> Vec<&str> {
 }
 
 /// Names of the transactions that have something.
-pub(super) fn transactions(run: &Run) -> Vec<&str> {
+pub(super) fn transactions(run: &RunRecord) -> Vec<&str> {
     let used =
         run.totals.timings.iter().filter(|(name, total)| total.summary.count > 0 && name.starts_with("tr:"));
     used.map(|(name, _)| name.as_str()).collect()
@@ -193,39 +204,42 @@ pub(super) fn transactions(run: &Run) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Of, Steps};
+    use super::{BucketAggregate, SeriesBuckets};
 
     #[test]
     fn joining_seconds_keeps_the_highest_and_the_lowest() {
-        let steps = Steps { width: 20, end: 10_000 };
+        let steps = SeriesBuckets { width: 20, end: 10_000 };
         let values = (0..10_000).map(|at| (at, if at == 7_777 { 9e6 } else { f64::from(at % 13) + 1.0 }));
-        for of in [Of::Mean, Of::MeanOfAll, Of::Highest] {
+        for of in [BucketAggregate::Mean, BucketAggregate::MeanOfAll, BucketAggregate::Highest] {
             let points = steps.curve(of, values.clone());
             assert_eq!(points.len(), 500);
-            assert!(points.iter().any(|p| p.high == 9e6 && (of != Of::Highest || p.y == 9e6)));
+            assert!(points.iter().any(|p| p.high == 9e6 && (of != BucketAggregate::Highest || p.y == 9e6)));
             assert!(points.iter().all(|p| p.low == 1.0 && p.low <= p.y && p.y <= p.high));
         }
     }
 
     #[test]
     fn a_second_without_a_count_is_zero_and_without_a_time_unknown() {
-        let steps = Steps { width: 2, end: 6 };
+        let steps = SeriesBuckets { width: 2, end: 6 };
         let values = || [(0, 4.0), (5, 2.0)].into_iter();
-        let counted = steps.curve(Of::MeanOfAll, values());
+        let counted = steps.curve(BucketAggregate::MeanOfAll, values());
         assert_eq!(
             counted.iter().map(|p| (p.low, p.y, p.high)).collect::<Vec<_>>(),
             [(0.0, 2.0, 4.0), (0.0, 0.0, 0.0), (0.0, 1.0, 2.0)]
         );
-        let timed = steps.curve(Of::Highest, values());
+        let timed = steps.curve(BucketAggregate::Highest, values());
         assert_eq!(timed.iter().map(|p| (p.x, p.y)).collect::<Vec<_>>(), [(1.0, 4.0), (5.0, 2.0)]);
     }
 
     #[test]
     fn a_file_with_an_absurd_second_costs_no_memory() {
-        use super::super::model::{Run, Second};
-        let mut run = Run { seconds: vec![Second { at: u32::MAX, ..Second::default() }], ..Run::default() };
+        use super::super::model::{RunRecord, SecondReport};
+        let mut run = RunRecord {
+            seconds: vec![SecondReport { at: u32::MAX, ..SecondReport::default() }],
+            ..RunRecord::default()
+        };
         run.seconds[0].gauges.insert("users".to_owned(), 1);
-        let steps = Steps::new(&run, 480);
+        let steps = SeriesBuckets::new(&run, 480);
         assert!(steps.end.div_ceil(steps.width) <= 480);
         steps.gauge(&run, crate::measure::Gauge::Users);
     }

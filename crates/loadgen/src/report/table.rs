@@ -7,17 +7,17 @@ use std::fmt::Write as _;
 use crate::measure::{Counter, Gauge};
 
 use super::escape::escape;
-use super::model::{Run, ServerSample};
+use super::model::{RunRecord, ServerSample};
 use super::series::{counter_title, gauge_title, ordered, timing_title, timings, transactions};
-use super::unit::{self, Unit, bytes, clock, digits, grouped, short, time};
+use super::unit::{self, DisplayUnit, bytes, clock, digits, grouped, short, time};
 
 /// A table under construction. The first column names the row.
-pub(super) struct Table {
+pub(super) struct HtmlTable {
     html: String,
     rows: usize,
 }
 
-impl Table {
+impl HtmlTable {
     /// With a caption and the titles of the columns.
     pub(super) fn new(caption: &str, columns: &[&str]) -> Self {
         let caption = escape(caption);
@@ -68,24 +68,24 @@ const TIMES: [&str; 13] = [
     "Mean rate",
 ];
 
-fn times(run: &Run, caption: &str, names: &[&str]) -> String {
-    let mut table = Table::new(caption, &TIMES);
+fn times(run: &RunRecord, caption: &str, names: &[&str]) -> String {
+    let mut table = HtmlTable::new(caption, &TIMES);
     for name in names {
         let Some(total) = run.totals.timings.get(*name) else { continue };
         let s = &total.summary;
         let mut cells = vec![grouped(s.count), time(s.mean), time(s.deviation)];
         cells.extend([s.p50, s.p90, s.p99, s.p999, s.max].map(|us| time(us as f64)));
         cells.extend([time(total.highest_10s), time(total.lowest_10s)]);
-        cells.extend([total.highest_rate, total.mean_rate].map(|r| Unit::Rate.show(r)));
+        cells.extend([total.highest_rate, total.mean_rate].map(|r| DisplayUnit::Rate.show(r)));
         table.row(&timing_title(name), &cells);
     }
     table.end()
 }
 
 /// Timings of the seconds in which nobody arrived any more.
-fn after_arrivals(run: &Run) -> String {
+fn after_arrivals(run: &RunRecord) -> String {
     let columns = ["Timing", "Count", "Mean", "Deviation", "p50", "p90", "p99", "p99.9", "Max"];
-    let mut table = Table::new("Response times after all users had arrived", &columns);
+    let mut table = HtmlTable::new("Response times after all users had arrived", &columns);
     for name in timings(run) {
         let Some(s) = run.totals.after_arrivals.get(name) else { continue };
         let mut cells = vec![grouped(s.count), time(s.mean), time(s.deviation)];
@@ -96,7 +96,7 @@ fn after_arrivals(run: &Run) -> String {
 }
 
 /// All tables, in the order of their sections: (title, id, content).
-pub(super) fn all(run: &Run) -> Vec<(&'static str, &'static str, String)> {
+pub(super) fn all(run: &RunRecord) -> Vec<(&'static str, &'static str, String)> {
     let mut sections = vec![
         ("Thresholds", "thresholds", thresholds(run)),
         (
@@ -119,8 +119,8 @@ pub(super) fn all(run: &Run) -> Vec<(&'static str, &'static str, String)> {
 }
 
 /// The conditions on which the run fails.
-fn thresholds(run: &Run) -> String {
-    let mut table = Table::new("Conditions on which the run fails", &["Fails on", "Measured", "Result"]);
+fn thresholds(run: &RunRecord) -> String {
+    let mut table = HtmlTable::new("Conditions on which the run fails", &["Fails on", "Measured", "Result"]);
     for threshold in &run.thresholds {
         let result = if threshold.missed { "failed" } else { "passed" };
         table.row(&threshold.expression, &[threshold.measured.clone(), result.to_owned()]);
@@ -129,11 +129,11 @@ fn thresholds(run: &Run) -> String {
 }
 
 /// The table of the published test of BOSH, with percentiles.
-fn steps(run: &Run) -> String {
+fn steps(run: &RunRecord) -> String {
     let columns =
         ["Step", "Count", "Errors", "Mean", "Deviation", "Length", "p50", "p90", "p99", "p99.9", "Max"];
-    let mut table = Table::new("Steps, as the published test of BOSH has them", &columns);
-    for step in super::steps::steps(run) {
+    let mut table = HtmlTable::new("Steps, as the published test of BOSH has them", &columns);
+    for step in super::bosh_steps::steps(run) {
         let mut cells =
             vec![grouped(step.count), grouped(step.errors), time(step.mean), time(step.deviation)];
         cells.push(bytes(step.length));
@@ -149,54 +149,54 @@ fn is_network(name: &str) -> bool {
         .any(|c| c.name() == name)
 }
 
-fn counters(run: &Run) -> String {
+fn counters(run: &RunRecord) -> String {
     let known: Vec<&str> = Counter::ALL.iter().map(|c| c.name()).collect();
-    let mut table = Table::new("Counters", &["Counter", "Total", "Highest rate", "Mean rate"]);
+    let mut table = HtmlTable::new("Counters", &["Counter", "Total", "Highest rate", "Mean rate"]);
     for name in ordered(run.totals.counters.keys(), &known) {
         let total = run.totals.counters[name];
-        if total.total > 0 && !is_network(name) && !super::steps::is_part(name) {
+        if total.total > 0 && !is_network(name) && !super::bosh_steps::is_part(name) {
             table.row(
                 &counter_title(name),
                 &[
                     grouped(total.total),
-                    Unit::Rate.show(total.highest_rate),
-                    Unit::Rate.show(total.mean_rate),
+                    DisplayUnit::Rate.show(total.highest_rate),
+                    DisplayUnit::Rate.show(total.mean_rate),
                 ],
             );
         }
     }
     let known: Vec<&str> = Gauge::ALL.iter().map(|g| g.name()).collect();
-    let mut gauges = Table::new("Gauges", &["At one time", "Most"]);
+    let mut gauges = HtmlTable::new("Gauges", &["At one time", "Most"]);
     for name in ordered(run.totals.gauges.keys(), &known) {
         gauges.row(&gauge_title(name), &[grouped(u64::try_from(run.totals.gauges[name]).unwrap_or(0))]);
     }
     table.end() + &gauges.end()
 }
 
-fn errors(run: &Run) -> String {
+fn errors(run: &RunRecord) -> String {
     let mut kinds: Vec<_> = run.totals.errors.iter().filter(|(_, total)| total.total > 0).collect();
     kinds.sort_by_key(|kind| std::cmp::Reverse(kind.1.total));
-    let mut table = Table::new("Errors by kind", &["Error", "Total", "Highest rate", "First seen"]);
+    let mut table = HtmlTable::new("Errors by kind", &["Error", "Total", "Highest rate", "First seen"]);
     for (name, total) in kinds {
         let first = run.seconds.iter().find(|s| s.errors.contains_key(name)).map(|s| clock(f64::from(s.at)));
         table.row(
             name,
-            &[grouped(total.total), Unit::Rate.show(total.highest_rate), first.unwrap_or_default()],
+            &[grouped(total.total), DisplayUnit::Rate.show(total.highest_rate), first.unwrap_or_default()],
         );
     }
     table.end()
 }
 
-fn network(run: &Run) -> String {
-    let mut table = Table::new("Network", &["", "Total", "Highest rate", "Mean rate"]);
+fn network(run: &RunRecord) -> String {
+    let mut table = HtmlTable::new("Network", &["", "Total", "Highest rate", "Mean rate"]);
     for (counter, unit) in [
-        (Counter::BytesOut, Unit::ByteRate),
-        (Counter::BytesIn, Unit::ByteRate),
-        (Counter::StanzasOut, Unit::Rate),
-        (Counter::StanzasIn, Unit::Rate),
+        (Counter::BytesOut, DisplayUnit::ByteRate),
+        (Counter::BytesIn, DisplayUnit::ByteRate),
+        (Counter::StanzasOut, DisplayUnit::Rate),
+        (Counter::StanzasIn, DisplayUnit::Rate),
     ] {
         let Some(total) = run.totals.counters.get(counter.name()).filter(|c| c.total > 0) else { continue };
-        let sum = if unit == Unit::Rate { grouped(total.total) } else { bytes(total.total as f64) };
+        let sum = if unit == DisplayUnit::Rate { grouped(total.total) } else { bytes(total.total as f64) };
         table.row(counter.title(), &[sum, unit.show(total.highest_rate), unit.show(total.mean_rate)]);
     }
     table.end()
@@ -216,19 +216,19 @@ pub(super) fn means(samples: &[ServerSample], pick: fn(&ServerSample) -> f64) ->
     (!samples.is_empty()).then(|| (high, means.fold(f64::MAX, f64::min), all))
 }
 
-fn server(run: &Run) -> String {
-    let mut table = Table::new(
+fn server(run: &RunRecord) -> String {
+    let mut table = HtmlTable::new(
         "Server monitoring",
         &["", "Highest 10-s mean", "Lowest 10-s mean", "Mean", "Highest", "At the end"],
     );
     type Figure = fn(&ServerSample) -> f64;
-    let rows: [(&str, Unit, Figure); 6] = [
-        ("CPU, cores", Unit::Cores, |s| s.cpu),
-        ("Resident memory", Unit::Bytes, |s| s.rss as f64),
-        ("Proportional memory", Unit::Bytes, |s| s.pss as f64),
-        ("Threads", Unit::Count, |s| f64::from(s.threads)),
-        ("Open files", Unit::Count, |s| f64::from(s.files)),
-        ("Memory of TCP sockets (machine)", Unit::Bytes, |s| s.sockets as f64),
+    let rows: [(&str, DisplayUnit, Figure); 6] = [
+        ("CPU, cores", DisplayUnit::Cores, |s| s.cpu),
+        ("Resident memory", DisplayUnit::Bytes, |s| s.rss as f64),
+        ("Proportional memory", DisplayUnit::Bytes, |s| s.pss as f64),
+        ("Threads", DisplayUnit::Count, |s| f64::from(s.threads)),
+        ("Open files", DisplayUnit::Count, |s| f64::from(s.files)),
+        ("Memory of TCP sockets (machine)", DisplayUnit::Bytes, |s| s.sockets as f64),
     ];
     for (name, unit, pick) in rows {
         let highest = run.server.iter().map(pick).fold(0.0, f64::max);
@@ -242,8 +242,8 @@ fn server(run: &Run) -> String {
 }
 
 /// Metrics that never changed have no curve.
-fn constants(run: &Run) -> String {
-    let mut table = Table::new("Scraped metrics that stayed the same", &["Metric", "Value"]);
+fn constants(run: &RunRecord) -> String {
+    let mut table = HtmlTable::new("Scraped metrics that stayed the same", &["Metric", "Value"]);
     for (name, values) in run.scraped.iter().filter(|(_, values)| !varies(values)).take(60) {
         if let Some((_, value)) = values.first() {
             table.row(name, &[short(*value)]);
@@ -257,8 +257,8 @@ pub(super) fn varies(values: &[(u32, f64)]) -> bool {
     values.windows(2).any(|pair| pair[0].1 != pair[1].1)
 }
 
-fn workers(run: &Run) -> String {
-    let mut table = Table::new(
+fn workers(run: &RunRecord) -> String {
+    let mut table = HtmlTable::new(
         "Workers of the generator",
         &[
             "Worker",
@@ -294,8 +294,8 @@ fn workers(run: &Run) -> String {
     table.end()
 }
 
-fn phases(run: &Run) -> String {
-    let mut table = Table::new("Phases", &["Phase", "Began at", "Lasted"]);
+fn phases(run: &RunRecord) -> String {
+    let mut table = HtmlTable::new("Phases", &["Phase", "Began at", "Lasted"]);
     let ends = run.phases.iter().skip(1).map(|p| f64::from(p.from)).chain([run.about.length]);
     for (phase, end) in run.phases.iter().zip(ends) {
         let from = f64::from(phase.from);

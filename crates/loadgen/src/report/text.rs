@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 
 use crate::measure::{Counter, Gauge, Timing};
 
-use super::model::Run;
+use super::model::RunRecord;
 use super::page::name;
 use super::series::{timing_title, timings, transactions};
 use super::table::means;
-use super::unit::{Unit, bytes, clock, date, digits, grouped, plain, span, time};
-use super::verdict::{Grade, total, verdict};
+use super::unit::{DisplayUnit, bytes, clock, date, digits, grouped, plain, span, time};
+use super::verdict::{VerdictGrade, total, verdict};
 
 /// Timings of which those after all arrivals are told apart.
 const DELIVERIES: [Timing; 2] = [Timing::Message, Timing::Presence];
@@ -52,7 +52,7 @@ pub(super) fn wrapped(text: &str, first: &str, rest: &str) -> String {
 }
 
 /// The short table.
-pub(super) fn text(run: &Run) -> String {
+pub(super) fn text(run: &RunRecord) -> String {
     let about = &run.about;
     let mut text = wrapped(&format!("{} against {}", about.plan, name(run)), "", "  ");
     text += &wrapped(
@@ -72,7 +72,7 @@ pub(super) fn text(run: &Run) -> String {
     text.push('\n');
     text += &wrapped(&verdict.line, "", "  ");
     for (grade, point) in &verdict.points {
-        text += &wrapped(point, if *grade == Grade::Good { "  + " } else { "  ! " }, "    ");
+        text += &wrapped(point, if *grade == VerdictGrade::Good { "  + " } else { "  ! " }, "    ");
     }
     for warning in &run.warnings {
         text += &wrapped(warning, "  ! ", "    ");
@@ -87,7 +87,7 @@ pub(super) fn text(run: &Run) -> String {
 }
 
 /// How connections were protected and users logged in, the most frequent first; `None` without a login.
-pub(super) fn used(run: &Run) -> Option<String> {
+pub(super) fn used(run: &RunRecord) -> Option<String> {
     let mut kinds: Vec<(&String, &u64)> = run.totals.used.iter().collect();
     kinds.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     let text = match kinds.as_slice() {
@@ -103,7 +103,7 @@ pub(super) fn used(run: &Run) -> Option<String> {
     Some(if asked.is_empty() { text } else { format!("{text} (security {})", plain(asked)) })
 }
 
-fn thresholds(text: &mut String, run: &Run) {
+fn thresholds(text: &mut String, run: &RunRecord) {
     if run.thresholds.is_empty() {
         return;
     }
@@ -119,7 +119,7 @@ fn thresholds(text: &mut String, run: &Run) {
     }
 }
 
-fn times(text: &mut String, run: &Run) {
+fn times(text: &mut String, run: &RunRecord) {
     let names: Vec<&str> = timings(run).into_iter().chain(transactions(run)).collect();
     if names.is_empty() {
         return;
@@ -154,8 +154,8 @@ fn times(text: &mut String, run: &Run) {
 }
 
 /// The table of the published test of BOSH.
-fn steps(text: &mut String, run: &Run) {
-    let steps = super::steps::steps(run);
+fn steps(text: &mut String, run: &RunRecord) {
+    let steps = super::bosh_steps::steps(run);
     if steps.is_empty() {
         return;
     }
@@ -182,7 +182,7 @@ fn steps(text: &mut String, run: &Run) {
     }
 }
 
-fn counts(text: &mut String, run: &Run) {
+fn counts(text: &mut String, run: &RunRecord) {
     let most = |gauge: Gauge| run.totals.gauges.get(gauge.name()).copied().unwrap_or(0);
     let _ = writeln!(text, "\n{:<30} {:>14} {:>16} {:>16}", "Count", "total", "highest rate", "mean rate");
     for counter in [
@@ -218,7 +218,7 @@ fn counts(text: &mut String, run: &Run) {
             continue;
         }
         let is_bytes = matches!(counter, Counter::BytesOut | Counter::BytesIn);
-        let unit = if is_bytes { Unit::ByteRate } else { Unit::Rate };
+        let unit = if is_bytes { DisplayUnit::ByteRate } else { DisplayUnit::Rate };
         let _ = writeln!(
             text,
             "{} {:>14} {:>16} {:>16}",
@@ -238,7 +238,7 @@ fn counts(text: &mut String, run: &Run) {
     );
 }
 
-fn errors(text: &mut String, run: &Run) {
+fn errors(text: &mut String, run: &RunRecord) {
     let mut kinds: Vec<_> = run.totals.errors.iter().filter(|(_, e)| e.total > 0).collect();
     kinds.sort_by_key(|kind| std::cmp::Reverse(kind.1.total));
     if kinds.is_empty() {
@@ -260,7 +260,7 @@ fn errors(text: &mut String, run: &Run) {
     }
 }
 
-fn machines(text: &mut String, run: &Run) {
+fn machines(text: &mut String, run: &RunRecord) {
     text.push('\n');
     if let Some((high, _, mean)) = means(&run.server, |s| s.cpu) {
         let rss = run.server.iter().map(|s| s.rss).max().unwrap_or(0);
@@ -301,7 +301,7 @@ fn machines(text: &mut String, run: &Run) {
 }
 
 /// What the generator's own key derivation cost; `None` where there was none.
-pub(super) fn keys(run: &Run) -> Option<String> {
+pub(super) fn keys(run: &RunRecord) -> Option<String> {
     let derived = total(run, Counter::KeysDerived);
     if derived == 0 {
         return None;

@@ -3,19 +3,19 @@
 //! Left out: thresholds over a part of the run. Trap: a time that was never measured fails its threshold, since a check
 //! that passes because nothing happened would hide that nothing happened.
 
-use crate::measure::{Counter, Summary};
-use crate::plan::{Figure, PARTS, Subject, Threshold};
+use crate::measure::{Counter, TimingSummary};
+use crate::plan::{PARTS, Statistic, Threshold, ThresholdSubject};
 
-use super::model::{Run, ThresholdRun};
+use super::model::{RunRecord, ThresholdRun};
 use super::unit::{digits, grouped, time};
 use super::verdict::{many, most_frequent, total};
 
 /// Compares a run with its thresholds.
-pub(crate) fn evaluate(thresholds: &[Threshold], run: &Run) -> Vec<ThresholdRun> {
+pub(crate) fn evaluate(thresholds: &[Threshold], run: &RunRecord) -> Vec<ThresholdRun> {
     thresholds.iter().map(|threshold| one(threshold, run)).collect()
 }
 
-fn one(threshold: &Threshold, run: &Run) -> ThresholdRun {
+fn one(threshold: &Threshold, run: &RunRecord) -> ThresholdRun {
     let expression = threshold.text.clone();
     let Some(measured) = measured(threshold, run) else {
         return ThresholdRun { expression, measured: "nothing was measured".to_owned(), missed: true };
@@ -28,51 +28,53 @@ fn one(threshold: &Threshold, run: &Run) -> ThresholdRun {
 }
 
 /// The figure; `None` where there is no value to take it of.
-fn measured(threshold: &Threshold, run: &Run) -> Option<f64> {
+fn measured(threshold: &Threshold, run: &RunRecord) -> Option<f64> {
     let count = match &threshold.subject {
-        Subject::Timing(name) => {
+        ThresholdSubject::Timing(name) => {
             let total = run.totals.timings.get(name).filter(|total| total.summary.count > 0);
             match (threshold.figure, total) {
-                (Figure::Count | Figure::Rate, total) => total.map_or(0, |total| total.summary.count),
+                (Statistic::Count | Statistic::Rate, total) => total.map_or(0, |total| total.summary.count),
                 (figure, total) => return total.map(|total| of_time(figure, &total.summary)),
             }
         }
-        Subject::Gauge(name) => return Some(run.totals.gauges.get(name).copied().unwrap_or(0) as f64),
-        Subject::Counter(name) => {
+        ThresholdSubject::Gauge(name) => {
+            return Some(run.totals.gauges.get(name).copied().unwrap_or(0) as f64);
+        }
+        ThresholdSubject::Counter(name) => {
             let count = run.totals.counters.get(name).map_or(0, |counter| counter.total);
-            if threshold.figure == Figure::Share {
+            if threshold.figure == Statistic::Share {
                 let (_, whole) = PARTS.iter().find(|(part, _)| part.name() == name)?;
                 let whole: u64 = whole.iter().map(|counter| total(run, *counter)).sum();
                 return (whole > 0).then(|| count as f64 / whole as f64);
             }
             count
         }
-        Subject::Errors => run.totals.errors.values().map(|error| error.total).sum(),
-        Subject::Error(kind) => run.totals.errors.get(kind).map_or(0, |error| error.total),
+        ThresholdSubject::Errors => run.totals.errors.values().map(|error| error.total).sum(),
+        ThresholdSubject::Error(kind) => run.totals.errors.get(kind).map_or(0, |error| error.total),
     };
     match threshold.figure {
-        Figure::Rate => (run.about.length > 0.0).then(|| count as f64 / run.about.length),
+        Statistic::Rate => (run.about.length > 0.0).then(|| count as f64 / run.about.length),
         _ => Some(count as f64),
     }
 }
 
-fn of_time(figure: Figure, summary: &Summary) -> f64 {
+fn of_time(figure: Statistic, summary: &TimingSummary) -> f64 {
     match figure {
-        Figure::P50 => summary.p50 as f64,
-        Figure::P90 => summary.p90 as f64,
-        Figure::P99 => summary.p99 as f64,
-        Figure::P999 => summary.p999 as f64,
-        Figure::Min => summary.min as f64,
-        Figure::Max => summary.max as f64,
+        Statistic::P50 => summary.p50 as f64,
+        Statistic::P90 => summary.p90 as f64,
+        Statistic::P99 => summary.p99 as f64,
+        Statistic::P999 => summary.p999 as f64,
+        Statistic::Min => summary.min as f64,
+        Statistic::Max => summary.max as f64,
         _ => summary.mean,
     }
 }
 
 fn shown(threshold: &Threshold, measured: f64) -> String {
     match (&threshold.subject, threshold.figure) {
-        (_, Figure::Rate) => format!("{}/s", digits(measured)),
-        (_, Figure::Share) => format!("{} %", digits(measured * 100.0)),
-        (Subject::Timing(_), figure) if figure != Figure::Count => time(measured),
+        (_, Statistic::Rate) => format!("{}/s", digits(measured)),
+        (_, Statistic::Share) => format!("{} %", digits(measured * 100.0)),
+        (ThresholdSubject::Timing(_), figure) if figure != Statistic::Count => time(measured),
         _ => grouped(measured.max(0.0) as u64),
     }
     .replace(['\u{a0}', '\u{202f}'], " ")
@@ -80,7 +82,7 @@ fn shown(threshold: &Threshold, measured: f64) -> String {
 
 /// Why the run has failed, the gravest first; nothing for one that has not. Failed logins are a failure unless a threshold
 /// says how many may be.
-pub(crate) fn failures(thresholds: &[Threshold], run: &Run) -> Vec<String> {
+pub(crate) fn failures(thresholds: &[Threshold], run: &RunRecord) -> Vec<String> {
     let mut found = Vec::new();
     let frequent = most_frequent(run)
         .map(|(kind, count)| format!(" (most frequent error: {kind}, {})", many(count, "time", "times")));
@@ -114,14 +116,14 @@ pub(crate) fn failures(thresholds: &[Threshold], run: &Run) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::{Gauge, Histogram, Timing};
+    use crate::measure::{Gauge, Timing, TimingHistogram};
     use crate::report::model::{CounterTotal, TimingTotal};
 
-    fn run() -> Run {
-        let mut run = Run::default();
+    fn run() -> RunRecord {
+        let mut run = RunRecord::default();
         run.about.length = 10.0;
         run.about.end = "finished".to_owned();
-        let mut histogram = Histogram::new();
+        let mut histogram = TimingHistogram::new();
         (1..=1_000).for_each(|ms| histogram.record(ms * 1_000));
         let total = TimingTotal { summary: histogram.summary(), ..TimingTotal::default() };
         run.totals.timings.insert(Timing::Message.name().to_owned(), total);

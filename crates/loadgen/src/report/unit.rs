@@ -6,7 +6,7 @@
 
 /// What the values of an axis or a column are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub(crate) enum DisplayUnit {
     /// A plain number.
     Count,
     /// Of something in a second.
@@ -21,7 +21,7 @@ pub(crate) enum Unit {
     Cores,
 }
 
-impl Unit {
+impl DisplayUnit {
     /// A value for a reader.
     pub(crate) fn show(self, value: f64) -> String {
         match self {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn other_forms() {
+    fn counts_clocks_and_dates_are_formatted() {
         same(grouped(1_234_567), "1 234 567");
         same(grouped(1_234), "1234");
         same(ratio(2.0, 5.0), "2.50");

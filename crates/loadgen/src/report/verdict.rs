@@ -5,9 +5,9 @@
 //!
 //! Trap: the limits (5 ms of lateness at p99, 90 % of a core) are those that the run warns by; keep them the same.
 
-use crate::measure::{Counter, Summary, Timing};
+use crate::measure::{Counter, Timing, TimingSummary};
 
-use super::model::Run;
+use super::model::RunRecord;
 use super::unit::{grouped, plain, share, time};
 
 /// Lateness at p99 from which a generator is late, in microseconds.
@@ -23,7 +23,7 @@ const ENOUGH: f64 = 0.99;
 
 /// How good or bad something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Grade {
+pub enum VerdictGrade {
     /// As it should be.
     Good,
     /// The figures need care.
@@ -34,17 +34,17 @@ pub enum Grade {
 
 /// What is said of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct RunVerdict {
     /// The worst of the points.
-    pub grade: Grade,
+    pub grade: VerdictGrade,
     /// One sentence.
     pub line: String,
     /// Single findings, each a sentence.
-    pub points: Vec<(Grade, String)>,
+    pub points: Vec<(VerdictGrade, String)>,
 }
 
 /// A counter's total.
-pub(super) fn total(run: &Run, counter: Counter) -> u64 {
+pub(super) fn total(run: &RunRecord, counter: Counter) -> u64 {
     run.totals.counters.get(counter.name()).map_or(0, |c| c.total)
 }
 
@@ -66,7 +66,7 @@ const HARMLESS: [&str; 8] = [
 ];
 
 /// The most frequent kind of error and how often it came.
-pub(crate) fn most_frequent(run: &Run) -> Option<(&str, u64)> {
+pub(crate) fn most_frequent(run: &RunRecord) -> Option<(&str, u64)> {
     let kinds = run.totals.errors.iter().map(|(kind, count)| (kind.as_str(), count.total));
     let kinds = kinds.filter(|(kind, count)| *count > 0 && !HARMLESS.contains(kind));
     // The first of those that came as often.
@@ -74,7 +74,7 @@ pub(crate) fn most_frequent(run: &Run) -> Option<(&str, u64)> {
 }
 
 /// Why times of this run are partly the generator's own; `None` where it was on time.
-pub(super) fn late(run: &Run) -> Option<String> {
+pub(super) fn late(run: &RunRecord) -> Option<String> {
     let p99 = |timing: Timing| run.totals.timings.get(timing.name()).map_or(0, |total| total.summary.p99);
     let lateness = p99(Timing::Lateness);
     let busy = busy_seconds(run);
@@ -90,65 +90,67 @@ pub(super) fn late(run: &Run) -> Option<String> {
 }
 
 /// How long logins waited for the generator's own keys, where that set their pace: a hundredth of them at least, and long.
-pub(crate) fn late_keys(run: &Run) -> Option<Summary> {
+pub(crate) fn late_keys(run: &RunRecord) -> Option<TimingSummary> {
     let waits = run.totals.timings.get(Timing::Derive.name())?.summary;
     let logins = total(run, Counter::Logins) + total(run, Counter::LoginErrors);
     (waits.p99 > LATE_KEYS && waits.count.saturating_mul(100) >= logins).then_some(waits)
 }
 
-fn busy_seconds(run: &Run) -> u64 {
+fn busy_seconds(run: &RunRecord) -> u64 {
     run.seconds.iter().filter(|s| s.busiest_cpu > BUSY).count() as u64
 }
 
 /// Judges a run.
-pub fn verdict(run: &Run) -> Verdict {
+pub fn verdict(run: &RunRecord) -> RunVerdict {
     let mut points = Vec::new();
     let late = late(run).is_some();
     failures(run, &mut points);
     generator(run, &mut points);
     server(run, late, &mut points);
-    let grade = points.iter().map(|p: &(Grade, String)| p.0).max().unwrap_or(Grade::Doubtful);
+    let grade = points.iter().map(|p: &(VerdictGrade, String)| p.0).max().unwrap_or(VerdictGrade::Doubtful);
     let missed = run.thresholds.iter().any(|threshold| threshold.missed);
     let measured = run.totals.timings.values().any(|t| t.summary.count > 0);
     let line = match grade {
         _ if !measured => "Nothing was measured.",
-        Grade::Bad if late => "Something failed, and the generator was late: the times are partly its own.",
-        Grade::Bad if missed => "The run missed its thresholds.",
-        Grade::Bad => "The server did not keep up.",
-        Grade::Doubtful if late => "The generator was late: the times are partly its own.",
-        Grade::Doubtful => "The server kept up, with reservations.",
-        Grade::Good => "The server kept up.",
+        VerdictGrade::Bad if late => {
+            "Something failed, and the generator was late: the times are partly its own."
+        }
+        VerdictGrade::Bad if missed => "The run missed its thresholds.",
+        VerdictGrade::Bad => "The server did not keep up.",
+        VerdictGrade::Doubtful if late => "The generator was late: the times are partly its own.",
+        VerdictGrade::Doubtful => "The server kept up, with reservations.",
+        VerdictGrade::Good => "The server kept up.",
     };
-    Verdict { grade: if measured { grade } else { Grade::Doubtful }, line: line.to_owned(), points }
+    RunVerdict { grade: if measured { grade } else { VerdictGrade::Doubtful }, line: line.to_owned(), points }
 }
 
 /// What a reader asks first: which error came most, and which threshold was missed.
-fn failures(run: &Run, points: &mut Vec<(Grade, String)>) {
+fn failures(run: &RunRecord, points: &mut Vec<(VerdictGrade, String)>) {
     if let Some((kind, count)) = most_frequent(run) {
         let first = run.seconds.iter().find(|second| second.errors.contains_key(kind));
         let since = first.map(|second| format!(", first in second {}", second.at)).unwrap_or_default();
         let text = format!("Most frequent error: {}, {}{since}.", plain(kind), many(count, "time", "times"));
-        points.push((Grade::Doubtful, text));
+        points.push((VerdictGrade::Doubtful, text));
     }
     for threshold in run.thresholds.iter().filter(|threshold| threshold.missed) {
         points.push((
-            Grade::Bad,
+            VerdictGrade::Bad,
             format!("Failed on {}: {}.", plain(&threshold.expression), plain(&threshold.measured)),
         ));
     }
 }
 
-fn generator(run: &Run, points: &mut Vec<(Grade, String)>) {
+fn generator(run: &RunRecord, points: &mut Vec<(VerdictGrade, String)>) {
     if run.about.end != "finished" && !run.about.end.is_empty() {
         points.push((
-            Grade::Doubtful,
+            VerdictGrade::Doubtful,
             format!("The run ended early: {}.", run.about.end.trim_end_matches('.')),
         ));
     }
     for worker in &run.workers {
         if let Some((second, users)) = worker.died {
             points.push((
-                Grade::Doubtful,
+                VerdictGrade::Doubtful,
                 format!(
                     "Worker {} died in second {second}, and {} with it.",
                     worker.name,
@@ -161,7 +163,7 @@ fn generator(run: &Run, points: &mut Vec<(Grade, String)>) {
     let busy = busy_seconds(run);
     if let Some(keys) = late_keys(run) {
         points.push((
-            Grade::Doubtful,
+            VerdictGrade::Doubtful,
             format!(
                 "The generator had to derive {} for logins, which waited {} at p99 for them: the pace of logins is its own.",
                 many(total(run, Counter::KeysDerived), "key", "keys"),
@@ -171,7 +173,7 @@ fn generator(run: &Run, points: &mut Vec<(Grade, String)>) {
     }
     if lateness.p99 > LATE {
         points.push((
-            Grade::Doubtful,
+            VerdictGrade::Doubtful,
             format!(
                 "The generator was late by {} at p99, more than {}.",
                 time(lateness.p99 as f64),
@@ -181,7 +183,7 @@ fn generator(run: &Run, points: &mut Vec<(Grade, String)>) {
     }
     if busy >= BUSY_SECONDS {
         points.push((
-            Grade::Doubtful,
+            VerdictGrade::Doubtful,
             format!(
                 "The generator had a worker above {:.0}\u{a0}% of a core in {}.",
                 BUSY * 100.0,
@@ -190,21 +192,24 @@ fn generator(run: &Run, points: &mut Vec<(Grade, String)>) {
         ));
     }
     if lateness.count > 0 && lateness.p99 <= LATE && busy < BUSY_SECONDS {
-        points.push((Grade::Good, format!("Generator on time: {} late at p99.", time(lateness.p99 as f64))));
+        points.push((
+            VerdictGrade::Good,
+            format!("Generator on time: {} late at p99.", time(lateness.p99 as f64)),
+        ));
     }
 }
 
-fn server(run: &Run, late_itself: bool, points: &mut Vec<(Grade, String)>) {
+fn server(run: &RunRecord, late_itself: bool, points: &mut Vec<(VerdictGrade, String)>) {
     let (good, late, missing) =
         (total(run, Counter::Acceptable), total(run, Counter::Unacceptable), total(run, Counter::Timeouts));
     let all = good + late + missing;
     if all > 0 {
         let enough = good as f64 >= all as f64 * ENOUGH;
         let grade = match (enough, late_itself) {
-            (true, _) => Grade::Good,
+            (true, _) => VerdictGrade::Good,
             // What was late may have been late here.
-            (false, true) => Grade::Doubtful,
-            (false, false) => Grade::Bad,
+            (false, true) => VerdictGrade::Doubtful,
+            (false, false) => VerdictGrade::Bad,
         };
         let whose = if !enough && late_itself { ", the generator's own delays included" } else { "" };
         points.push((
@@ -217,14 +222,16 @@ fn server(run: &Run, late_itself: bool, points: &mut Vec<(Grade, String)>) {
         ));
     }
     if missing > 0 {
-        points.push((Grade::Bad, format!("{} never came.", many(missing, "answer", "answers"))));
+        points.push((VerdictGrade::Bad, format!("{} never came.", many(missing, "answer", "answers"))));
     }
     let (sent, lost) = (total(run, Counter::MessagesSent), total(run, Counter::MessagesLost));
     if lost > 0 {
-        points
-            .push((Grade::Bad, format!("{} of {} lost.", grouped(lost), many(sent, "message", "messages"))));
+        points.push((
+            VerdictGrade::Bad,
+            format!("{} of {} lost.", grouped(lost), many(sent, "message", "messages")),
+        ));
     } else if sent > 0 {
-        points.push((Grade::Good, format!("No message lost of {}.", grouped(sent))));
+        points.push((VerdictGrade::Good, format!("No message lost of {}.", grouped(sent))));
     }
     for (counter, one, more) in [
         (Counter::MessagesDuplicate, "message arrived twice", "messages arrived twice"),
@@ -235,13 +242,13 @@ fn server(run: &Run, late_itself: bool, points: &mut Vec<(Grade, String)>) {
     ] {
         let count = total(run, counter);
         if count > 0 {
-            points.push((Grade::Bad, format!("{}.", many(count, one, more))));
+            points.push((VerdictGrade::Bad, format!("{}.", many(count, one, more))));
         }
     }
     let skipped = total(run, Counter::Skipped);
     if skipped > 0 {
         points.push((
-            Grade::Doubtful,
+            VerdictGrade::Doubtful,
             format!(
                 "{} left out, since the socket was full.",
                 many(skipped, "thing due was", "things due were")

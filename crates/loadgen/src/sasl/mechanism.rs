@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// The hash function of a SCRAM mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Hash {
+pub enum ClientScramHash {
     /// SHA-1 (RFC 5802).
     Sha1,
     /// SHA-256 (RFC 7677).
@@ -19,7 +19,7 @@ pub enum Hash {
 
 /// A SASL mechanism that this client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mechanism {
+pub enum ClientMechanism {
     /// PLAIN: the password itself; the server does the work.
     Plain,
     /// ANONYMOUS: the server makes the account up.
@@ -27,21 +27,21 @@ pub enum Mechanism {
     /// EXTERNAL: the TLS client certificate says who it is.
     External,
     /// SCRAM with a hash function; `true` is -PLUS, with channel binding.
-    Scram(Hash, bool),
+    Scram(ClientScramHash, bool),
 }
 
-impl Mechanism {
+impl ClientMechanism {
     /// All of them, strongest first: proof by certificate, SCRAM with channel binding, SCRAM, PLAIN, ANONYMOUS.
-    pub const ALL: [Mechanism; 9] = [
-        Mechanism::External,
-        Mechanism::Scram(Hash::Sha512, true),
-        Mechanism::Scram(Hash::Sha256, true),
-        Mechanism::Scram(Hash::Sha1, true),
-        Mechanism::Scram(Hash::Sha512, false),
-        Mechanism::Scram(Hash::Sha256, false),
-        Mechanism::Scram(Hash::Sha1, false),
-        Mechanism::Plain,
-        Mechanism::Anonymous,
+    pub const ALL: [ClientMechanism; 9] = [
+        ClientMechanism::External,
+        ClientMechanism::Scram(ClientScramHash::Sha512, true),
+        ClientMechanism::Scram(ClientScramHash::Sha256, true),
+        ClientMechanism::Scram(ClientScramHash::Sha1, true),
+        ClientMechanism::Scram(ClientScramHash::Sha512, false),
+        ClientMechanism::Scram(ClientScramHash::Sha256, false),
+        ClientMechanism::Scram(ClientScramHash::Sha1, false),
+        ClientMechanism::Plain,
+        ClientMechanism::Anonymous,
     ];
 
     /// The registered name.
@@ -50,17 +50,17 @@ impl Mechanism {
             Self::Plain => "PLAIN",
             Self::Anonymous => "ANONYMOUS",
             Self::External => "EXTERNAL",
-            Self::Scram(Hash::Sha1, false) => "SCRAM-SHA-1",
-            Self::Scram(Hash::Sha1, true) => "SCRAM-SHA-1-PLUS",
-            Self::Scram(Hash::Sha256, false) => "SCRAM-SHA-256",
-            Self::Scram(Hash::Sha256, true) => "SCRAM-SHA-256-PLUS",
-            Self::Scram(Hash::Sha512, false) => "SCRAM-SHA-512",
-            Self::Scram(Hash::Sha512, true) => "SCRAM-SHA-512-PLUS",
+            Self::Scram(ClientScramHash::Sha1, false) => "SCRAM-SHA-1",
+            Self::Scram(ClientScramHash::Sha1, true) => "SCRAM-SHA-1-PLUS",
+            Self::Scram(ClientScramHash::Sha256, false) => "SCRAM-SHA-256",
+            Self::Scram(ClientScramHash::Sha256, true) => "SCRAM-SHA-256-PLUS",
+            Self::Scram(ClientScramHash::Sha512, false) => "SCRAM-SHA-512",
+            Self::Scram(ClientScramHash::Sha512, true) => "SCRAM-SHA-512-PLUS",
         }
     }
 
     /// The mechanism with that name, in any case (a plan may write it small); `None` for one that is not spoken.
-    pub fn parse(name: &str) -> Option<Mechanism> {
+    pub fn parse(name: &str) -> Option<ClientMechanism> {
         Self::ALL.into_iter().find(|mechanism| mechanism.name().eq_ignore_ascii_case(name))
     }
 
@@ -72,7 +72,7 @@ impl Mechanism {
 
 /// Channel binding of a login (RFC 5802 section 6).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Binding {
+pub enum ScramChannelBinding {
     /// `n`: this end does not bind.
     #[default]
     None,
@@ -84,7 +84,7 @@ pub enum Binding {
     EndPoint(Vec<u8>),
 }
 
-impl Binding {
+impl ScramChannelBinding {
     /// The flag at the head of the message: `n`, `y` or `p=…`.
     pub(super) fn flag(&self) -> &'static str {
         match self {
@@ -110,14 +110,14 @@ impl Binding {
 
 /// What [`choose`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct MechanismChoice {
     /// The mechanism to use.
-    pub mechanism: Mechanism,
+    pub mechanism: ClientMechanism,
     /// The server offered some -PLUS mechanism that this client speaks.
     pub plus_offered: bool,
 }
 
-impl Choice {
+impl MechanismChoice {
     /// The binding that goes with the mechanism. `exporter` and `end_point` are what the connection has; the exporter is
     /// preferred unless `types` (XEP-0440, the server's list, if it sent one) leaves it out.
     pub fn binding(
@@ -125,15 +125,16 @@ impl Choice {
         exporter: Option<[u8; 32]>,
         end_point: Option<Vec<u8>>,
         types: Option<&[&str]>,
-    ) -> Binding {
+    ) -> ScramChannelBinding {
         let takes = |name: &str| types.is_none_or(|types| types.contains(&name));
         let can = exporter.is_some() || end_point.is_some();
-        let exporter = exporter.filter(|_| takes("tls-exporter")).map(Binding::Exporter);
-        let end_point = end_point.filter(|_| takes("tls-server-end-point")).map(Binding::EndPoint);
+        let exporter = exporter.filter(|_| takes("tls-exporter")).map(ScramChannelBinding::Exporter);
+        let end_point =
+            end_point.filter(|_| takes("tls-server-end-point")).map(ScramChannelBinding::EndPoint);
         match self.mechanism {
-            Mechanism::Scram(_, true) => exporter.or(end_point).unwrap_or_default(),
-            Mechanism::Scram(_, false) if can && !self.plus_offered => Binding::NotOffered,
-            _ => Binding::None,
+            ClientMechanism::Scram(_, true) => exporter.or(end_point).unwrap_or_default(),
+            ClientMechanism::Scram(_, false) if can && !self.plus_offered => ScramChannelBinding::NotOffered,
+            _ => ScramChannelBinding::None,
         }
     }
 }
@@ -141,7 +142,7 @@ impl Choice {
 /// Whether a -PLUS mechanism may be chosen: the server has said that it takes a binding which this connection has
 /// (XEP-0440). A server that says nothing may have none that fits, and a wrong guess is a failed login that is not the
 /// server's fault; so without its word a -PLUS is used only where it is asked for by name.
-pub fn can_bind(exporter: bool, end_point: bool, types: Option<&[&str]>, wanted: &[Mechanism]) -> bool {
+pub fn can_bind(exporter: bool, end_point: bool, types: Option<&[&str]>, wanted: &[ClientMechanism]) -> bool {
     match types {
         Some(types) => {
             exporter && types.contains(&"tls-exporter")
@@ -155,26 +156,30 @@ pub fn can_bind(exporter: bool, end_point: bool, types: Option<&[&str]>, wanted:
 /// make another user than the account's name says. `can_bind` says that the connection has channel binding data.
 pub fn choose<'a>(
     offered: impl IntoIterator<Item = &'a str>,
-    wanted: &[Mechanism],
+    wanted: &[ClientMechanism],
     can_bind: bool,
-) -> Option<Choice> {
-    let mut found = [false; Mechanism::ALL.len()];
+) -> Option<MechanismChoice> {
+    let mut found = [false; ClientMechanism::ALL.len()];
     for name in offered {
         // Registered names are in capitals (RFC 4422 section 3.1); an offer in small letters is another mechanism.
-        if let Some(place) = Mechanism::ALL.iter().position(|mechanism| mechanism.name() == name)
+        if let Some(place) = ClientMechanism::ALL.iter().position(|mechanism| mechanism.name() == name)
             && let Some(found) = found.get_mut(place)
         {
             *found = true;
         }
     }
-    let offered =
-        || Mechanism::ALL.into_iter().zip(found).filter_map(|(mechanism, found)| found.then_some(mechanism));
-    let plus_offered = offered().any(Mechanism::is_plus);
+    let offered = || {
+        ClientMechanism::ALL
+            .into_iter()
+            .zip(found)
+            .filter_map(|(mechanism, found)| found.then_some(mechanism))
+    };
+    let plus_offered = offered().any(ClientMechanism::is_plus);
     offered()
         .filter(|mechanism| can_bind || !mechanism.is_plus())
         .find(|mechanism| match wanted {
-            [] => !matches!(mechanism, Mechanism::External | Mechanism::Anonymous),
+            [] => !matches!(mechanism, ClientMechanism::External | ClientMechanism::Anonymous),
             wanted => wanted.contains(mechanism),
         })
-        .map(|mechanism| Choice { mechanism, plus_offered })
+        .map(|mechanism| MechanismChoice { mechanism, plus_offered })
 }

@@ -1,7 +1,7 @@
 //! SASL, the client's side: PLAIN (RFC 4616), SCRAM and SCRAM-PLUS (RFC 5802, RFC 7677; SHA-512 as registered with IANA),
 //! ANONYMOUS (RFC 4505) and EXTERNAL (RFC 4422 appendix A), as RFC 6120 section 6 uses them.
 //!
-//! An [`Exchange`] lives for one login. What is derived from a password is kept in [`Keys`], so that the second login with
+//! An [`ClientExchange`] lives for one login. What is derived from a password is kept in [`ScramKeyCache`], so that the second login with
 //! the same salt costs a few HMACs and no key derivation. Nothing here knows XML: messages go in and come out as bytes,
 //! [`to_base64`] and [`from_base64`] wrap them. Written apart from the server's `sasl`: a shared mistake would hide itself.
 //!
@@ -10,16 +10,18 @@
 //! Trap: a server that makes a new salt for every login (ejabberd with plain-text passwords does) makes every login a full
 //! key derivation, 1 ms and more; then the client's CPU is the limit, and only PLAIN avoids it.
 
-mod keys;
 mod mechanism;
 mod scram;
+mod scram_keys;
 mod text;
 
 #[cfg(test)]
 mod tests;
 
-pub use keys::{Derivation, Derived, Keys};
-pub use mechanism::{Binding, Choice, Hash, Mechanism, can_bind, choose};
+pub use mechanism::{
+    ClientMechanism, ClientScramHash, MechanismChoice, ScramChannelBinding, can_bind, choose,
+};
+pub use scram_keys::{DerivedKey, KeyDerivation, ScramKeyCache};
 pub use text::{from_base64, to_base64};
 
 /// Why a login cannot go on. The server's `<failure/>` is not among them: the caller sees it first.
@@ -35,7 +37,7 @@ pub enum SaslError {
     Syntax(&'static str),
     /// The server's nonce does not begin with the client's.
     Nonce,
-    /// More iterations than [`Keys::MOST_ITERATIONS`], or none.
+    /// More iterations than [`ScramKeyCache::MOST_ITERATIONS`], or none.
     Iterations,
     /// The server does not know the password, or somebody sits in between.
     Signature,
@@ -65,21 +67,21 @@ impl std::error::Error for SaslError {}
 
 /// One login. Box it and drop it when the login is over.
 #[derive(Debug)]
-pub struct Exchange {
-    state: State,
+pub struct ClientExchange {
+    state: ClientExchangeState,
 }
 
 #[derive(Debug)]
-enum State {
+enum ClientExchangeState {
     /// SCRAM: the server's first message is due.
-    First(scram::First),
+    First(scram::AwaitingServerFirst),
     /// SCRAM: the server's signature is due.
-    Last(scram::Last),
+    Last(scram::AwaitingServerFinal),
     /// Only success is due.
     Done,
 }
 
-impl Exchange {
+impl ClientExchange {
     /// Begins a login; returns the initial response, raw. It may be empty, which XMPP writes as `=`.
     ///
     /// `user` is the local part (authentication identity), `authzid` usually absent. `nonce` must be new for each login
@@ -89,52 +91,55 @@ impl Exchange {
     /// # Errors
     /// Credentials or Binding.
     pub fn begin(
-        mechanism: Mechanism,
+        mechanism: ClientMechanism,
         user: &str,
         password: &str,
         authzid: Option<&str>,
-        binding: Binding,
+        binding: ScramChannelBinding,
         nonce: &str,
-    ) -> Result<(Exchange, Vec<u8>), SaslError> {
+    ) -> Result<(ClientExchange, Vec<u8>), SaslError> {
         if mechanism.is_plus() != binding.is_used() {
             return Err(SaslError::Binding);
         }
         let (state, initial) = match mechanism {
-            Mechanism::Plain => (State::Done, plain(user, password, authzid)?),
-            Mechanism::External => (State::Done, authzid.unwrap_or_default().as_bytes().to_vec()),
+            ClientMechanism::Plain => (ClientExchangeState::Done, plain(user, password, authzid)?),
+            ClientMechanism::External => {
+                (ClientExchangeState::Done, authzid.unwrap_or_default().as_bytes().to_vec())
+            }
             // RFC 4505 section 2: a trace of at most 255 characters.
-            Mechanism::Anonymous if user.chars().count() > 255 => return Err(SaslError::Credentials),
-            Mechanism::Anonymous => (State::Done, user.as_bytes().to_vec()),
-            Mechanism::Scram(hash, _) => {
-                let (first, initial) = scram::First::begin(hash, user, password, authzid, &binding, nonce)?;
-                (State::First(first), initial)
+            ClientMechanism::Anonymous if user.chars().count() > 255 => return Err(SaslError::Credentials),
+            ClientMechanism::Anonymous => (ClientExchangeState::Done, user.as_bytes().to_vec()),
+            ClientMechanism::Scram(hash, _) => {
+                let (first, initial) =
+                    scram::AwaitingServerFirst::begin(hash, user, password, authzid, &binding, nonce)?;
+                (ClientExchangeState::First(first), initial)
             }
         };
-        Ok((Exchange { state }, initial))
+        Ok((ClientExchange { state }, initial))
     }
 
     /// What must be derived before this challenge (raw) can be answered without a derivation.
-    pub fn missing(&self, data: &[u8], keys: &Keys) -> Option<Derivation> {
+    pub fn missing(&self, data: &[u8], keys: &ScramKeyCache) -> Option<KeyDerivation> {
         match &self.state {
-            State::First(first) => first.missing(data, keys),
-            State::Last(_) | State::Done => None,
+            ClientExchangeState::First(first) => first.missing(data, keys),
+            ClientExchangeState::Last(_) | ClientExchangeState::Done => None,
         }
     }
 
-    /// Answers a challenge (both raw). Derives what `keys` does not hold: see [`Exchange::missing`].
+    /// Answers a challenge (both raw). Derives what `keys` does not hold: see [`ClientExchange::missing`].
     ///
     /// # Errors
     /// Everything but Credentials, Binding and Base64; the login must be aborted then (RFC 6120 section 6.4.4).
-    pub fn challenge(&mut self, data: &[u8], keys: &mut Keys) -> Result<Vec<u8>, SaslError> {
-        match std::mem::replace(&mut self.state, State::Done) {
-            State::First(first) => {
+    pub fn challenge(&mut self, data: &[u8], keys: &mut ScramKeyCache) -> Result<Vec<u8>, SaslError> {
+        match std::mem::replace(&mut self.state, ClientExchangeState::Done) {
+            ClientExchangeState::First(first) => {
                 let (last, answer) = first.answer(data, keys)?;
-                self.state = State::Last(last);
+                self.state = ClientExchangeState::Last(last);
                 Ok(answer)
             }
             // A server without "additional data with success" sends its signature as a challenge.
-            State::Last(last) => last.verify(data).map(|()| Vec::new()),
-            State::Done => Err(SaslError::Unexpected),
+            ClientExchangeState::Last(last) => last.verify(data).map(|()| Vec::new()),
+            ClientExchangeState::Done => Err(SaslError::Unexpected),
         }
     }
 
@@ -143,11 +148,11 @@ impl Exchange {
     /// # Errors
     /// Signature, Refused, Syntax; Unexpected when the server has not proved that it knows the password.
     pub fn success(&mut self, data: &[u8]) -> Result<(), SaslError> {
-        match std::mem::replace(&mut self.state, State::Done) {
-            State::First(_) => Err(SaslError::Unexpected),
-            State::Last(_) if data.is_empty() => Err(SaslError::Unexpected),
-            State::Last(last) => last.verify(data),
-            State::Done => Ok(()),
+        match std::mem::replace(&mut self.state, ClientExchangeState::Done) {
+            ClientExchangeState::First(_) => Err(SaslError::Unexpected),
+            ClientExchangeState::Last(_) if data.is_empty() => Err(SaslError::Unexpected),
+            ClientExchangeState::Last(last) => last.verify(data),
+            ClientExchangeState::Done => Ok(()),
         }
     }
 }

@@ -6,8 +6,8 @@
 //! Trap: the client's messages are part of what is signed. They are kept as sent, never built a second time.
 
 use super::SaslError;
-use super::keys::{Derivation, Keys};
-use super::mechanism::{Binding, Hash};
+use super::mechanism::{ClientScramHash, ScramChannelBinding};
+use super::scram_keys::{KeyDerivation, ScramKeyCache};
 use super::text::{escape, prepare};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,8 +16,8 @@ use subtle::ConstantTimeEq;
 
 /// The server's first message is due.
 #[derive(Debug)]
-pub(super) struct First {
-    hash: Hash,
+pub(super) struct AwaitingServerFirst {
+    hash: ClientScramHash,
     /// client-first-message-bare; ends with the nonce.
     bare: Box<str>,
     nonce_length: usize,
@@ -28,19 +28,19 @@ pub(super) struct First {
 
 /// The server's last message is due.
 #[derive(Debug)]
-pub(super) struct Last {
+pub(super) struct AwaitingServerFinal {
     signature: Box<[u8]>,
 }
 
-impl First {
+impl AwaitingServerFirst {
     pub(super) fn begin(
-        hash: Hash,
+        hash: ClientScramHash,
         user: &str,
         password: &str,
         authzid: Option<&str>,
-        binding: &Binding,
+        binding: &ScramChannelBinding,
         nonce: &str,
-    ) -> Result<(First, Vec<u8>), SaslError> {
+    ) -> Result<(AwaitingServerFirst, Vec<u8>), SaslError> {
         // `printable` of the grammar: ASCII that can be seen, without the comma.
         if nonce.is_empty() || !nonce.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',') {
             return Err(SaslError::Credentials);
@@ -65,7 +65,7 @@ impl First {
         let (head, bare) = message.split_at(header);
         let mut channel = String::from("c=");
         STANDARD.encode_string([head.as_bytes(), binding.data()].concat(), &mut channel);
-        let first = First {
+        let first = AwaitingServerFirst {
             hash,
             bare: bare.into(),
             nonce_length: nonce.len(),
@@ -76,7 +76,7 @@ impl First {
     }
 
     /// What must be derived before the answer; `None` where nothing is missing or the message cannot be answered at all.
-    pub(super) fn missing(&self, data: &[u8], keys: &Keys) -> Option<Derivation> {
+    pub(super) fn missing(&self, data: &[u8], keys: &ScramKeyCache) -> Option<KeyDerivation> {
         let message = std::str::from_utf8(data).ok()?;
         let (_, salt, iterations) = self.read(message).ok()?;
         keys.missing(self.hash, &self.password, &salt, iterations)
@@ -108,7 +108,11 @@ impl First {
     }
 
     /// Reads server-first-message and makes client-final-message.
-    pub(super) fn answer(self, data: &[u8], keys: &mut Keys) -> Result<(Last, Vec<u8>), SaslError> {
+    pub(super) fn answer(
+        self,
+        data: &[u8],
+        keys: &mut ScramKeyCache,
+    ) -> Result<(AwaitingServerFinal, Vec<u8>), SaslError> {
         let message = std::str::from_utf8(data).map_err(|_| SaslError::Syntax("encoding"))?;
         let (nonce, salt, iterations) = self.read(message)?;
         let mut answer = String::with_capacity(self.channel.len() + nonce.len() + 96);
@@ -127,14 +131,14 @@ impl First {
         let signature = sign(stored_key.as_ref());
         let proof: smallvec::SmallVec<[u8; 64]> =
             client_key.iter().zip(signature.as_ref()).map(|(key, signature)| key ^ signature).collect();
-        let last = Last { signature: sign(server_key).as_ref().into() };
+        let last = AwaitingServerFinal { signature: sign(server_key).as_ref().into() };
         answer.push_str(",p=");
         STANDARD.encode_string(proof, &mut answer);
         Ok((last, answer.into_bytes()))
     }
 }
 
-impl Last {
+impl AwaitingServerFinal {
     /// Reads server-final-message.
     pub(super) fn verify(&self, data: &[u8]) -> Result<(), SaslError> {
         let message = std::str::from_utf8(data).map_err(|_| SaslError::Syntax("encoding"))?;

@@ -7,28 +7,31 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::{digest, hmac};
 
-const SHA1: Mechanism = Mechanism::Scram(Hash::Sha1, false);
-const SHA256: Mechanism = Mechanism::Scram(Hash::Sha256, false);
-const SHA512: Mechanism = Mechanism::Scram(Hash::Sha512, false);
+const SHA1: ClientMechanism = ClientMechanism::Scram(ClientScramHash::Sha1, false);
+const SHA256: ClientMechanism = ClientMechanism::Scram(ClientScramHash::Sha256, false);
+const SHA512: ClientMechanism = ClientMechanism::Scram(ClientScramHash::Sha512, false);
 
-fn begin(mechanism: Mechanism, user: &str, password: &str, nonce: &str) -> (Exchange, String) {
-    let (exchange, initial) = Exchange::begin(mechanism, user, password, None, Binding::None, nonce).unwrap();
+fn begin(mechanism: ClientMechanism, user: &str, password: &str, nonce: &str) -> (ClientExchange, String) {
+    let (exchange, initial) =
+        ClientExchange::begin(mechanism, user, password, None, ScramChannelBinding::None, nonce).unwrap();
     (exchange, String::from_utf8(initial).unwrap())
 }
 
-fn challenge(exchange: &mut Exchange, data: &str) -> Result<String, SaslError> {
-    exchange.challenge(data.as_bytes(), &mut Keys::new()).map(|answer| String::from_utf8(answer).unwrap())
+fn challenge(exchange: &mut ClientExchange, data: &str) -> Result<String, SaslError> {
+    exchange
+        .challenge(data.as_bytes(), &mut ScramKeyCache::new())
+        .map(|answer| String::from_utf8(answer).unwrap())
 }
 
 /// The server's side: checks the client's last message and says its own.
 struct Server {
-    hash: Hash,
+    hash: ClientScramHash,
     salted: Vec<u8>,
 }
 
 impl Server {
     /// `Hi` of RFC 5802 section 2.2, written out.
-    fn new(hash: Hash, password: &str, salt: &[u8], iterations: u32) -> Server {
+    fn new(hash: ClientScramHash, password: &str, salt: &[u8], iterations: u32) -> Server {
         let key = hmac::Key::new(hash.mac(), password.as_bytes());
         let mut last = hmac::sign(&key, &[salt, &[0, 0, 0, 1]].concat()).as_ref().to_vec();
         let mut salted = last.clone();
@@ -95,19 +98,23 @@ fn scram_sha_256_as_in_the_rfc() {
 
 #[test]
 fn each_hash_and_binding_against_an_independent_server() {
-    for hash in [Hash::Sha1, Hash::Sha256, Hash::Sha512] {
+    for hash in [ClientScramHash::Sha1, ClientScramHash::Sha256, ClientScramHash::Sha512] {
         for (binding, header) in [
-            (Binding::None, b"n,a=bo=2Css=3D,".to_vec()),
-            (Binding::NotOffered, b"y,a=bo=2Css=3D,".to_vec()),
-            (Binding::Exporter([7; 32]), [&b"p=tls-exporter,a=bo=2Css=3D,"[..], &[7; 32]].concat()),
+            (ScramChannelBinding::None, b"n,a=bo=2Css=3D,".to_vec()),
+            (ScramChannelBinding::NotOffered, b"y,a=bo=2Css=3D,".to_vec()),
             (
-                Binding::EndPoint(vec![1, 2, 3]),
+                ScramChannelBinding::Exporter([7; 32]),
+                [&b"p=tls-exporter,a=bo=2Css=3D,"[..], &[7; 32]].concat(),
+            ),
+            (
+                ScramChannelBinding::EndPoint(vec![1, 2, 3]),
                 [&b"p=tls-server-end-point,a=bo=2Css=3D,"[..], &[1, 2, 3]].concat(),
             ),
         ] {
-            let mechanism = Mechanism::Scram(hash, binding.is_used());
+            let mechanism = ClientMechanism::Scram(hash, binding.is_used());
             let (mut exchange, initial) =
-                Exchange::begin(mechanism, "a=b,c", "p\u{aa}ss", Some("bo,ss="), binding, "abc").unwrap();
+                ClientExchange::begin(mechanism, "a=b,c", "p\u{aa}ss", Some("bo,ss="), binding, "abc")
+                    .unwrap();
             let initial = String::from_utf8(initial).unwrap();
             let (_, bare) = initial.split_once("n=a").unwrap();
             let bare = format!("n=a{bare}");
@@ -128,7 +135,7 @@ fn each_hash_and_binding_against_an_independent_server() {
 
 #[test]
 fn a_server_that_does_not_know_the_password_is_found_out() {
-    let mut keys = Keys::new();
+    let mut keys = ScramKeyCache::new();
     for (last, expected) in [
         ("v=rmF9pqV8S7suAoZWja4dJRkFsKR=", SaslError::Syntax("signature")),
         ("v=AAAAAAAAAAAAAAAAAAAAAAAAAAA=", SaslError::Signature),
@@ -174,7 +181,7 @@ fn wrong_challenges_are_refused_by_their_part() {
     }
     let (mut exchange, _) = begin(SHA256, "user", "pencil", "abc");
     assert_eq!(
-        exchange.challenge(b"r=abcD,s=QSXC\xff,i=1", &mut Keys::new()),
+        exchange.challenge(b"r=abcD,s=QSXC\xff,i=1", &mut ScramKeyCache::new()),
         Err(SaslError::Syntax("encoding"))
     );
 }
@@ -182,7 +189,9 @@ fn wrong_challenges_are_refused_by_their_part() {
 #[test]
 fn credentials_that_cannot_be_carried_are_refused_before_the_login() {
     let refused = |mechanism, user: &str, password: &str, authzid, nonce: &str| {
-        Exchange::begin(mechanism, user, password, authzid, Binding::None, nonce).map(|_| ()).unwrap_err()
+        ClientExchange::begin(mechanism, user, password, authzid, ScramChannelBinding::None, nonce)
+            .map(|_| ())
+            .unwrap_err()
     };
     assert_eq!(refused(SHA1, "", "p", None, "n"), SaslError::Credentials);
     assert_eq!(refused(SHA1, "u", "", None, "n"), SaslError::Credentials);
@@ -195,11 +204,14 @@ fn credentials_that_cannot_be_carried_are_refused_before_the_login() {
     assert_eq!(refused(SHA1, "u", "p", None, ""), SaslError::Credentials);
     assert_eq!(refused(SHA1, "u", "p", None, "a,b"), SaslError::Credentials);
     assert_eq!(refused(SHA1, "u", "p", Some(""), "n"), SaslError::Credentials);
-    assert_eq!(refused(Mechanism::Plain, "u", "p\0", None, ""), SaslError::Credentials);
-    assert_eq!(refused(Mechanism::Plain, "", "p", None, ""), SaslError::Credentials);
-    assert_eq!(refused(Mechanism::Anonymous, &"x".repeat(256), "", None, ""), SaslError::Credentials);
-    assert_eq!(refused(Mechanism::Scram(Hash::Sha1, true), "u", "p", None, "n"), SaslError::Binding);
-    let bound = Exchange::begin(SHA512, "u", "p", None, Binding::Exporter([0; 32]), "n");
+    assert_eq!(refused(ClientMechanism::Plain, "u", "p\0", None, ""), SaslError::Credentials);
+    assert_eq!(refused(ClientMechanism::Plain, "", "p", None, ""), SaslError::Credentials);
+    assert_eq!(refused(ClientMechanism::Anonymous, &"x".repeat(256), "", None, ""), SaslError::Credentials);
+    assert_eq!(
+        refused(ClientMechanism::Scram(ClientScramHash::Sha1, true), "u", "p", None, "n"),
+        SaslError::Binding
+    );
+    let bound = ClientExchange::begin(SHA512, "u", "p", None, ScramChannelBinding::Exporter([0; 32]), "n");
     assert_eq!(bound.map(|_| ()).unwrap_err(), SaslError::Binding);
 }
 
@@ -207,17 +219,17 @@ fn credentials_that_cannot_be_carried_are_refused_before_the_login() {
 fn the_mechanisms_of_one_message() {
     let one = |mechanism, user, password, authzid| {
         let (mut exchange, initial) =
-            Exchange::begin(mechanism, user, password, authzid, Binding::None, "").unwrap();
-        assert_eq!(exchange.challenge(b"", &mut Keys::new()), Err(SaslError::Unexpected));
+            ClientExchange::begin(mechanism, user, password, authzid, ScramChannelBinding::None, "").unwrap();
+        assert_eq!(exchange.challenge(b"", &mut ScramKeyCache::new()), Err(SaslError::Unexpected));
         assert_eq!(exchange.success(b""), Ok(()));
         initial
     };
-    assert_eq!(one(Mechanism::Plain, "tim", "tanstaaftanstaaf", None), b"\0tim\0tanstaaftanstaaf");
-    assert_eq!(one(Mechanism::Plain, "Kurt", "xipj3plmq", Some("Ursel")), b"Ursel\0Kurt\0xipj3plmq");
-    assert_eq!(one(Mechanism::Anonymous, "sirhc", "", None), b"sirhc");
-    assert_eq!(one(Mechanism::Anonymous, "", "", None), b"");
-    assert_eq!(one(Mechanism::External, "ignored", "", None), b"");
-    assert_eq!(one(Mechanism::External, "ignored", "", Some("fred@example.com")), b"fred@example.com");
+    assert_eq!(one(ClientMechanism::Plain, "tim", "tanstaaftanstaaf", None), b"\0tim\0tanstaaftanstaaf");
+    assert_eq!(one(ClientMechanism::Plain, "Kurt", "xipj3plmq", Some("Ursel")), b"Ursel\0Kurt\0xipj3plmq");
+    assert_eq!(one(ClientMechanism::Anonymous, "sirhc", "", None), b"sirhc");
+    assert_eq!(one(ClientMechanism::Anonymous, "", "", None), b"");
+    assert_eq!(one(ClientMechanism::External, "ignored", "", None), b"");
+    assert_eq!(one(ClientMechanism::External, "ignored", "", Some("fred@example.com")), b"fred@example.com");
 }
 
 #[test]
@@ -242,25 +254,25 @@ fn base64_as_xmpp_carries_it() {
 #[test]
 fn the_strongest_of_what_both_speak_is_chosen() {
     let offered = ["PLAIN", "SCRAM-SHA-1", "X-OAUTH2", "SCRAM-SHA-256-PLUS", "SCRAM-SHA-1-PLUS", "EXTERNAL"];
-    let name = |wanted: &[Mechanism], can_bind| {
+    let name = |wanted: &[ClientMechanism], can_bind| {
         choose(offered, wanted, can_bind).map(|choice| choice.mechanism.name())
     };
     assert_eq!(name(&[], true), Some("SCRAM-SHA-256-PLUS"));
     assert_eq!(name(&[], false), Some("SCRAM-SHA-1"));
-    assert_eq!(name(&[Mechanism::Plain, SHA1], true), Some("SCRAM-SHA-1"));
-    assert_eq!(name(&Mechanism::ALL, true), Some("EXTERNAL"));
-    assert_eq!(name(&[Mechanism::Anonymous, SHA512], true), None);
+    assert_eq!(name(&[ClientMechanism::Plain, SHA1], true), Some("SCRAM-SHA-1"));
+    assert_eq!(name(&ClientMechanism::ALL, true), Some("EXTERNAL"));
+    assert_eq!(name(&[ClientMechanism::Anonymous, SHA512], true), None);
     assert_eq!(choose([], &[], true), None);
     assert_eq!(choose(["plain", "scram-sha-1"], &[], true), None);
-    for mechanism in Mechanism::ALL {
-        assert_eq!(Mechanism::parse(&mechanism.name().to_lowercase()), Some(mechanism));
+    for mechanism in ClientMechanism::ALL {
+        assert_eq!(ClientMechanism::parse(&mechanism.name().to_lowercase()), Some(mechanism));
     }
-    assert_eq!(Mechanism::parse("SCRAM-SHA-224"), None);
+    assert_eq!(ClientMechanism::parse("SCRAM-SHA-224"), None);
 }
 
 #[test]
 fn xep_0440_a_plus_needs_a_binding_that_the_server_has_named() {
-    let plus = [Mechanism::Scram(Hash::Sha1, true)];
+    let plus = [ClientMechanism::Scram(ClientScramHash::Sha1, true)];
     // TLS 1.3 has both, TLS 1.2 the end point only.
     for (exporter, end_point, types, wanted, can) in [
         (true, true, Some(&["tls-exporter"][..]), &[][..], true),
@@ -276,7 +288,7 @@ fn xep_0440_a_plus_needs_a_binding_that_the_server_has_named() {
     }
     // A -PLUS that is left alone is answered with n: y would say that the server has not offered one.
     let left = choose(["SCRAM-SHA-1", "SCRAM-SHA-1-PLUS"], &[], false).unwrap();
-    assert_eq!(left.binding(Some([1; 32]), None, None), Binding::None);
+    assert_eq!(left.binding(Some([1; 32]), None, None), ScramChannelBinding::None);
 }
 
 #[test]
@@ -284,23 +296,30 @@ fn the_binding_follows_the_choice() {
     let (exporter, end_point) = (Some([1; 32]), Some(vec![2]));
     let plus = choose(["SCRAM-SHA-1", "SCRAM-SHA-1-PLUS"], &[], true).unwrap();
     let both = |types| plus.binding(exporter, end_point.clone(), types);
-    assert_eq!(both(None), Binding::Exporter([1; 32]));
-    assert_eq!(both(Some(&["tls-server-end-point", "tls-unique"][..])), Binding::EndPoint(vec![2]));
-    assert_eq!(both(Some(&["tls-unique"][..])), Binding::None, "begin refuses it then");
-    assert_eq!(plus.binding(None, end_point.clone(), None), Binding::EndPoint(vec![2]));
+    assert_eq!(both(None), ScramChannelBinding::Exporter([1; 32]));
+    assert_eq!(
+        both(Some(&["tls-server-end-point", "tls-unique"][..])),
+        ScramChannelBinding::EndPoint(vec![2])
+    );
+    assert_eq!(both(Some(&["tls-unique"][..])), ScramChannelBinding::None, "begin refuses it then");
+    assert_eq!(plus.binding(None, end_point.clone(), None), ScramChannelBinding::EndPoint(vec![2]));
     let stripped = choose(["SCRAM-SHA-1"], &[], true).unwrap();
-    assert_eq!(stripped.binding(exporter, None, None), Binding::NotOffered);
-    assert_eq!(stripped.binding(None, None, None), Binding::None, "without TLS there is nothing to bind to");
+    assert_eq!(stripped.binding(exporter, None, None), ScramChannelBinding::NotOffered);
+    assert_eq!(
+        stripped.binding(None, None, None),
+        ScramChannelBinding::None,
+        "without TLS there is nothing to bind to"
+    );
     let unwanted = choose(["SCRAM-SHA-1", "SCRAM-SHA-1-PLUS"], &[SHA1], true).unwrap();
-    assert_eq!(unwanted.binding(exporter, None, None), Binding::None, "y would be a lie");
+    assert_eq!(unwanted.binding(exporter, None, None), ScramChannelBinding::None, "y would be a lie");
     let plain = choose(["PLAIN"], &[], true).unwrap();
-    assert_eq!(plain.binding(exporter, None, None), Binding::None);
+    assert_eq!(plain.binding(exporter, None, None), ScramChannelBinding::None);
 }
 
 #[test]
 fn keys_are_found_again_and_their_number_is_bounded() {
-    let mut keys = Keys::new();
-    let once = |keys: &mut Keys, password: &str, salt: u32, mechanism: Mechanism| {
+    let mut keys = ScramKeyCache::new();
+    let once = |keys: &mut ScramKeyCache, password: &str, salt: u32, mechanism: ClientMechanism| {
         let (mut exchange, _) = begin(mechanism, "u", password, "n");
         let first = format!("r=nX,s={},i=1", STANDARD.encode(salt.to_be_bytes()));
         exchange.challenge(first.as_bytes(), keys).unwrap()
@@ -318,7 +337,7 @@ fn keys_are_found_again_and_their_number_is_bounded() {
         if salt % 1_000 == 0 {
             once(&mut keys, "p", 0, SHA1);
         }
-        assert!(keys.len() <= Keys::ENTRIES);
+        assert!(keys.len() <= ScramKeyCache::ENTRIES);
     }
     let (found, _) = keys.counts();
     once(&mut keys, "p", 0, SHA1);
@@ -332,7 +351,7 @@ fn keys_are_found_again_and_their_number_is_bounded() {
 #[ignore = "prints a figure that depends on the machine"]
 fn cost_of_an_exchange_with_known_keys() {
     for mechanism in [SHA1, SHA256, SHA512] {
-        let mut keys = Keys::new();
+        let mut keys = ScramKeyCache::new();
         let first = "r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,s=QSXCR+Q6sek8bf92,i=4096";
         let mut lasts = Vec::new();
         let begun = crate::clock::cpu_us();

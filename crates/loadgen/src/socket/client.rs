@@ -4,8 +4,8 @@
 //! Trap: by default any certificate is accepted, since servers under test sign their own. The handshake's signature is
 //! still checked, so the CPU that it costs is measured as in a real client.
 
-use super::secrets::Ear;
-use super::tickets::Tickets;
+use super::secrets::SecretCapture;
+use super::tickets::SessionTickets;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// Whom to believe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Trust {
+pub enum ServerTrust {
     /// Any certificate, whatever its names and dates. The handshake's signature is checked.
     #[default]
     Any,
@@ -28,26 +28,26 @@ pub enum Trust {
 
 /// A client certificate for SASL EXTERNAL (XEP-0178).
 #[derive(Clone, PartialEq, Eq)]
-pub struct Identity {
+pub struct ClientCertificatePem {
     /// The certificate and its chain in PEM, the client's own first.
     pub certificates: Vec<u8>,
     /// Its private key in PEM.
     pub key: Vec<u8>,
 }
 
-impl std::fmt::Debug for Identity {
+impl std::fmt::Debug for ClientCertificatePem {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         to.debug_struct("Identity").finish_non_exhaustive()
     }
 }
 
-/// How to build a [`TlsClient`].
+/// How to build a [`SharedTlsClient`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsOptions {
     /// Whom to believe.
-    pub trust: Trust,
+    pub trust: ServerTrust,
     /// The client's certificate, if the server may ask for one.
-    pub identity: Option<Identity>,
+    pub identity: Option<ClientCertificatePem>,
     /// Resume sessions of earlier connections, of whichever user.
     pub resumption: bool,
     /// Offer TLS 1.2.
@@ -58,23 +58,23 @@ pub struct TlsOptions {
 
 impl Default for TlsOptions {
     fn default() -> Self {
-        TlsOptions { trust: Trust::Any, identity: None, resumption: true, tls12: true, tls13: true }
+        TlsOptions { trust: ServerTrust::Any, identity: None, resumption: true, tls12: true, tls13: true }
     }
 }
 
 /// The shared part of TLS connections. Clones share everything.
 #[derive(Clone, Debug)]
-pub struct TlsClient {
+pub struct SharedTlsClient {
     config: Arc<ClientConfig>,
     resumption: bool,
 }
 
-impl TlsClient {
+impl SharedTlsClient {
     /// Reads certificates and keys.
     ///
     /// # Errors
     /// InvalidInput with the reason: no certificate or key in the PEM, key and certificate do not match, no version.
-    pub fn new(options: &TlsOptions) -> io::Result<TlsClient> {
+    pub fn new(options: &TlsOptions) -> io::Result<SharedTlsClient> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let versions: &[_] = match (options.tls12, options.tls13) {
             (true, true) => &[&TLS13, &TLS12],
@@ -97,14 +97,14 @@ impl TlsClient {
             }
         };
         config.resumption = if options.resumption {
-            Resumption::store(Arc::new(Tickets::default()))
+            Resumption::store(Arc::new(SessionTickets::default()))
         } else {
             Resumption::disabled()
         };
-        config.key_log = Arc::new(Ear);
+        config.key_log = Arc::new(SecretCapture);
         // `records.rs` takes over after the handshake.
         config.enable_secret_extraction = true;
-        Ok(TlsClient { config: Arc::new(config), resumption: options.resumption })
+        Ok(SharedTlsClient { config: Arc::new(config), resumption: options.resumption })
     }
 
     pub(super) fn resumes(&self) -> bool {
@@ -126,7 +126,7 @@ fn certificates(pem: &[u8]) -> io::Result<Vec<CertificateDer<'static>>> {
     if found.is_empty() { Err(wrong("no certificate in the PEM")) } else { Ok(found) }
 }
 
-/// Checks as [`Trust`] says.
+/// Checks as [`ServerTrust`] says.
 #[derive(Debug)]
 struct Verifier {
     provider: Arc<CryptoProvider>,
@@ -137,8 +137,8 @@ struct Verifier {
 }
 
 impl Verifier {
-    fn new(trust: &Trust, provider: Arc<CryptoProvider>) -> io::Result<Verifier> {
-        let Trust::Pem(pem) = trust else {
+    fn new(trust: &ServerTrust, provider: Arc<CryptoProvider>) -> io::Result<Verifier> {
+        let ServerTrust::Pem(pem) = trust else {
             return Ok(Verifier { provider, authorities: None, known: Vec::new() });
         };
         let known = certificates(pem)?;

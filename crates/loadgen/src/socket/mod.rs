@@ -1,14 +1,14 @@
 //! A client's connection for an epoll loop: TCP, or TLS over it, without a buffer of its own while nothing is under way.
 //!
 //! A [`Socket`] is 16 bytes; with TLS 1.3 it owns half a kilobyte besides, with TLS 1.2 rustls's 4 kB. All buffers are
-//! lent: the worker has one [`Scratch`] for all its connections. What stays in a connection is only what cannot be elsewhere: an incomplete TLS
+//! lent: the worker has one [`WorkerBuffers`] for all its connections. What stays in a connection is only what cannot be elsewhere: an incomplete TLS
 //! record, and ciphertext that the kernel did not take; both are freed when consumed. STARTTLS is RFC 6120 section 5,
 //! direct TLS XEP-0368 (1.1.0), channel bindings RFC 5929 and RFC 9266.
 //!
 //! Left out: kernel TLS, early data, IP_BIND_ADDRESS_NO_PORT (no safe wrapper has it: with a source address and port 0 the
 //! kernel gives each source its own range of ephemeral ports, 28 232 by default; give a port to use all of them).
 //!
-//! Trap: no call waits, and none makes up for a lost turn. When [`Written::blocked`] says so, wait for EPOLLOUT and call
+//! Trap: no call waits, and none makes up for a lost turn. When [`WriteOutcome::blocked`] says so, wait for EPOLLOUT and call
 //! [`Socket::write`] again, if need be with nothing. A read can set it too: handshake messages are sent from there.
 
 mod client;
@@ -22,8 +22,8 @@ mod tls;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Identity, TlsClient, TlsOptions, Trust};
-pub use scratch::{Scratch, Wire};
+pub use client::{ClientCertificatePem, ServerTrust, SharedTlsClient, TlsOptions};
+pub use scratch::{WireBytes, WorkerBuffers};
 
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, sockopt};
@@ -34,7 +34,7 @@ use std::time::Duration;
 
 /// What to set on a new socket. TCP_NODELAY is always set: a stanza must not wait for the one before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct SocketOptions {
     /// SO_RCVBUF in bytes (the kernel doubles it); `None` leaves it to the kernel's own tuning.
     pub receive_buffer: Option<usize>,
     /// SO_SNDBUF in bytes (the kernel doubles it).
@@ -56,8 +56,8 @@ pub enum ReadEnd {
 
 /// What came of [`Socket::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Read {
-    /// Bytes given to the sink (plaintext). What was on the wire is in [`Scratch::wire`].
+pub struct ReadOutcome {
+    /// Bytes given to the sink (plaintext). What was on the wire is in [`WorkerBuffers::wire`].
     pub bytes: usize,
     /// Why it stopped.
     pub end: ReadEnd,
@@ -69,7 +69,7 @@ pub struct Read {
 
 /// What came of [`Socket::write`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct WriteOutcome {
     /// Bytes that are this socket's now; the caller keeps the rest.
     pub taken: usize,
     /// Wait for EPOLLOUT, then call `write` again (with the rest, or with nothing).
@@ -78,7 +78,7 @@ pub struct Written {
 
 /// What was negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TlsFacts {
+pub struct NegotiatedTls {
     /// `TLSv1.2` or `TLSv1.3`.
     pub version: &'static str,
     /// The registered name of the cipher suite.
@@ -92,7 +92,7 @@ pub struct TlsFacts {
 pub struct Socket {
     descriptor: OwnedFd,
     /// Boxed: most runs are plain and pay 8 bytes for it.
-    tls: Option<Box<tls::Tls>>,
+    tls: Option<Box<tls::TlsConnection>>,
 }
 
 impl Socket {
@@ -103,7 +103,11 @@ impl Socket {
     /// # Errors
     /// What the kernel says: no files left (EMFILE), source address not of this machine or no port left (EADDRNOTAVAIL,
     /// EADDRINUSE), target unreachable. A refusal usually comes later, on loopback sometimes at once.
-    pub fn connect(to: SocketAddr, source: Option<SocketAddr>, options: &Options) -> io::Result<Socket> {
+    pub fn connect(
+        to: SocketAddr,
+        source: Option<SocketAddr>,
+        options: &SocketOptions,
+    ) -> io::Result<Socket> {
         let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let descriptor = net::socket_with(family, SocketType::STREAM, flags, None)?;
@@ -155,26 +159,26 @@ impl Socket {
     /// InvalidInput when `name` is no DNS name or address, or TLS was begun already; the kernel's errors of sending.
     pub fn start_tls(
         &mut self,
-        client: &TlsClient,
+        client: &SharedTlsClient,
         name: &str,
         alpn: Option<&[u8]>,
-        scratch: &mut Scratch,
-    ) -> io::Result<Written> {
+        scratch: &mut WorkerBuffers,
+    ) -> io::Result<WriteOutcome> {
         if self.tls.is_some() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "TLS was begun already"));
         }
-        let tls = self.tls.insert(Box::new(tls::Tls::new(client, name, alpn)?));
+        let tls = self.tls.insert(Box::new(tls::TlsConnection::new(client, name, alpn)?));
         tls.begin(self.descriptor.as_fd(), scratch)
     }
 
     /// Reads once from the kernel and gives the plaintext to `sink`, piece by piece; drives the handshake meanwhile.
     ///
-    /// One call is one `recv` of at most [`Scratch::READ_BYTES`]: a connection that is flooded does not starve others.
+    /// One call is one `recv` of at most [`WorkerBuffers::READ_BYTES`]: a connection that is flooded does not starve others.
     ///
     /// # Errors
     /// ECONNRESET and the like; InvalidData with a `rustls::Error` inside when TLS failed (an alert was sent if possible).
     /// The connection is of no use then. What the sink was given before stays valid.
-    pub fn read(&mut self, scratch: &mut Scratch, sink: impl FnMut(&[u8])) -> io::Result<Read> {
+    pub fn read(&mut self, scratch: &mut WorkerBuffers, sink: impl FnMut(&[u8])) -> io::Result<ReadOutcome> {
         let mut sink = sink;
         let descriptor = self.descriptor.as_fd();
         if let Some(tls) = &mut self.tls {
@@ -187,36 +191,36 @@ impl Socket {
                 scratch.wire.received += count as u64;
                 let data = scratch.plain_room().get(..count).unwrap_or_default();
                 sink(data);
-                (count, if count < Scratch::READ_BYTES { ReadEnd::Blocked } else { ReadEnd::More })
+                (count, if count < WorkerBuffers::READ_BYTES { ReadEnd::Blocked } else { ReadEnd::More })
             }
         };
-        Ok(Read { bytes, end, established: false, blocked: false })
+        Ok(ReadOutcome { bytes, end, established: false, blocked: false })
     }
 
     /// Writes what the kernel takes. With TLS what it does not take of one record (16 KiB at most) is kept here.
     ///
     /// # Errors
     /// EPIPE, ECONNRESET; NotConnected for data while the handshake is under way (nothing is taken).
-    pub fn write(&mut self, data: &[u8], scratch: &mut Scratch) -> io::Result<Written> {
+    pub fn write(&mut self, data: &[u8], scratch: &mut WorkerBuffers) -> io::Result<WriteOutcome> {
         let descriptor = self.descriptor.as_fd();
         if let Some(tls) = &mut self.tls {
             return tls.write(descriptor, data, scratch);
         }
         if data.is_empty() {
-            return Ok(Written { taken: 0, blocked: false });
+            return Ok(WriteOutcome { taken: 0, blocked: false });
         }
         let taken = send(descriptor, data, &mut scratch.wire)?;
-        Ok(Written { taken, blocked: taken < data.len() })
+        Ok(WriteOutcome { taken, blocked: taken < data.len() })
     }
 
     /// Says close_notify when there is TLS, else nothing. Nothing can be written after it; reading goes on.
     ///
     /// # Errors
     /// As [`Socket::write`].
-    pub fn close_notify(&mut self, scratch: &mut Scratch) -> io::Result<Written> {
+    pub fn close_notify(&mut self, scratch: &mut WorkerBuffers) -> io::Result<WriteOutcome> {
         match &mut self.tls {
             Some(tls) => tls.close_notify(self.descriptor.as_fd(), scratch),
-            None => Ok(Written { taken: 0, blocked: false }),
+            None => Ok(WriteOutcome { taken: 0, blocked: false }),
         }
     }
 
@@ -241,7 +245,7 @@ impl Socket {
     }
 
     /// What was negotiated; `None` without TLS or before the handshake is done.
-    pub fn facts(&self) -> Option<TlsFacts> {
+    pub fn facts(&self) -> Option<NegotiatedTls> {
         self.tls.as_ref()?.facts()
     }
 
@@ -281,7 +285,7 @@ fn receive(descriptor: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<Option<usi
 }
 
 /// One `send`; says how much the kernel took, which may be nothing.
-fn send(descriptor: BorrowedFd<'_>, data: &[u8], wire: &mut Wire) -> io::Result<usize> {
+fn send(descriptor: BorrowedFd<'_>, data: &[u8], wire: &mut WireBytes) -> io::Result<usize> {
     loop {
         match net::send(descriptor, data, SendFlags::NOSIGNAL) {
             Ok(count) => {

@@ -10,8 +10,8 @@
 //! Trap: rustls is still needed for tickets, which come right behind the handshake. Its rest is kept until the first
 //! text: what comes later is let pass, and a server that sends tickets that late is not resumed.
 
-use super::scratch::Sealed;
-use super::secrets::Secret;
+use super::scratch::SealedBuffer;
+use super::secrets::TrafficSecret;
 use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use rustls::client::ClientConnectionData;
 use rustls::kernel::KernelConnection;
@@ -35,29 +35,29 @@ const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
 
 /// What ended the connection, and the alert to say so with.
-pub(super) struct Fault {
+pub(super) struct RecordError {
     alert: Option<AlertDescription>,
     pub(super) error: Error,
 }
 
-impl Fault {
-    fn new(alert: AlertDescription, error: impl Into<Error>) -> Fault {
-        Fault { alert: Some(alert), error: error.into() }
+impl RecordError {
+    fn new(alert: AlertDescription, error: impl Into<Error>) -> RecordError {
+        RecordError { alert: Some(alert), error: error.into() }
     }
 
-    fn decode() -> Fault {
-        Fault::new(AlertDescription::DecodeError, InvalidMessage::MessageTooShort)
+    fn decode() -> RecordError {
+        RecordError::new(AlertDescription::DecodeError, InvalidMessage::MessageTooShort)
     }
 
-    fn unexpected() -> Fault {
+    fn unexpected() -> RecordError {
         let why = Error::General("a TLS message that does not belong here".into());
-        Fault::new(AlertDescription::UnexpectedMessage, why)
+        RecordError::new(AlertDescription::UnexpectedMessage, why)
     }
 }
 
 /// What came of the records.
 #[derive(Default)]
-pub(super) struct Opened {
+pub(super) struct OpenedRecords {
     /// Bytes of whole records.
     pub(super) consumed: usize,
     /// Bytes of text.
@@ -67,25 +67,25 @@ pub(super) struct Opened {
 }
 
 /// The keys of one direction.
-struct Way {
-    secret: Secret,
+struct DirectionKeys {
+    secret: TrafficSecret,
     key: [u8; 32],
     iv: [u8; 12],
     sequence: u64,
 }
 
-impl Way {
+impl DirectionKeys {
     /// RFC 8446 section 7.3.
-    fn new(secret: Secret, algorithm: &'static aead::Algorithm) -> Option<Way> {
-        let mut way = Way { secret, key: [0; 32], iv: [0; 12], sequence: 0 };
+    fn new(secret: TrafficSecret, algorithm: &'static aead::Algorithm) -> Option<DirectionKeys> {
+        let mut way = DirectionKeys { secret, key: [0; 32], iv: [0; 12], sequence: 0 };
         secret.expand(b"key", b"", way.key.get_mut(..algorithm.key_len())?)?;
         secret.expand(b"iv", b"", &mut way.iv)?;
         Some(way)
     }
 
     /// The keys after an update (RFC 8446 section 7.2).
-    fn next(&self, algorithm: &'static aead::Algorithm) -> Option<Way> {
-        Way::new(self.secret.next()?, algorithm)
+    fn next(&self, algorithm: &'static aead::Algorithm) -> Option<DirectionKeys> {
+        DirectionKeys::new(self.secret.next()?, algorithm)
     }
 
     fn key(&self, algorithm: &'static aead::Algorithm) -> Option<LessSafeKey> {
@@ -105,32 +105,32 @@ impl Way {
 }
 
 /// A connection after its handshake.
-pub(super) struct Records {
+pub(super) struct RecordLayer {
     algorithm: &'static aead::Algorithm,
-    ours: Way,
-    theirs: Way,
+    ours: DirectionKeys,
+    theirs: DirectionKeys,
     /// The beginning of a handshake message.
     begun: Vec<u8>,
     /// For tickets, until there is text.
     tickets: Option<Box<KernelConnection<ClientConnectionData>>>,
 }
 
-impl Records {
+impl RecordLayer {
     /// `None` for a cipher suite that is not known here.
     pub(super) fn new(
         suite: CipherSuite,
-        ours: Secret,
-        theirs: Secret,
+        ours: TrafficSecret,
+        theirs: TrafficSecret,
         tickets: Option<Box<KernelConnection<ClientConnectionData>>>,
-    ) -> Option<Records> {
-        let algorithm = Records::algorithm(suite)?;
-        let (ours, theirs) = (Way::new(ours, algorithm)?, Way::new(theirs, algorithm)?);
-        Some(Records { algorithm, ours, theirs, begun: Vec::new(), tickets })
+    ) -> Option<RecordLayer> {
+        let algorithm = RecordLayer::algorithm(suite)?;
+        let (ours, theirs) = (DirectionKeys::new(ours, algorithm)?, DirectionKeys::new(theirs, algorithm)?);
+        Some(RecordLayer { algorithm, ours, theirs, begun: Vec::new(), tickets })
     }
 
     /// A cipher suite of TLS 1.3 that can be gone on with.
     pub(super) fn knows(suite: CipherSuite) -> bool {
-        Records::algorithm(suite).is_some()
+        RecordLayer::algorithm(suite).is_some()
     }
 
     fn algorithm(suite: CipherSuite) -> Option<&'static aead::Algorithm> {
@@ -147,7 +147,7 @@ impl Records {
     }
 
     /// Appends a record. False: it cannot be made.
-    pub(super) fn seal(&mut self, kind: u8, data: &[u8], sealed: &mut Sealed) -> bool {
+    pub(super) fn seal(&mut self, kind: u8, data: &[u8], sealed: &mut SealedBuffer) -> bool {
         let inner = data.len() + 1;
         let Ok(length) = u16::try_from(inner + TAG_BYTES) else { return false };
         let [high, low] = length.to_be_bytes();
@@ -173,7 +173,7 @@ impl Records {
     }
 
     /// Appends close_notify.
-    pub(super) fn seal_farewell(&mut self, sealed: &mut Sealed) -> bool {
+    pub(super) fn seal_close_notify(&mut self, sealed: &mut SealedBuffer) -> bool {
         self.seal(ALERT, &[1, 0], sealed)
     }
 
@@ -181,11 +181,11 @@ impl Records {
     pub(super) fn open(
         &mut self,
         records: &mut [u8],
-        sealed: &mut Sealed,
+        sealed: &mut SealedBuffer,
         sink: &mut dyn FnMut(&[u8]),
-    ) -> Result<Opened, Fault> {
+    ) -> Result<OpenedRecords, RecordError> {
         let result = self.open_all(records, sealed, sink);
-        if let Err(Fault { alert: Some(alert), .. }) = &result {
+        if let Err(RecordError { alert: Some(alert), .. }) = &result {
             self.seal(ALERT, &[2, u8::from(*alert)], sealed);
         }
         result
@@ -194,10 +194,10 @@ impl Records {
     fn open_all(
         &mut self,
         records: &mut [u8],
-        sealed: &mut Sealed,
+        sealed: &mut SealedBuffer,
         sink: &mut dyn FnMut(&[u8]),
-    ) -> Result<Opened, Fault> {
-        let mut opened = Opened::default();
+    ) -> Result<OpenedRecords, RecordError> {
+        let mut opened = OpenedRecords::default();
         // Expanded once for all that came together, unless the keys change.
         let mut key = None;
         while let Some(([kind, _, _, high, low], body)) =
@@ -205,13 +205,13 @@ impl Records {
         {
             // Everything is encrypted now, and looks like text. The version is not to be looked at.
             if *kind != TEXT {
-                return Err(Fault::unexpected());
+                return Err(RecordError::unexpected());
             }
             let header = [TEXT, 3, 3, *high, *low];
             let length = usize::from(u16::from_be_bytes([*high, *low]));
             if length > MOST_CIPHERTEXT {
                 let why = InvalidMessage::MessageTooLarge;
-                return Err(Fault::new(AlertDescription::RecordOverflow, why));
+                return Err(RecordError::new(AlertDescription::RecordOverflow, why));
             }
             let Some(body) = body.get_mut(..length) else { break };
             opened.consumed += HEADER_BYTES + length;
@@ -220,22 +220,24 @@ impl Records {
             }
             let nonce = self.theirs.nonce();
             let (Some(opener), Some(nonce)) = (&key, nonce) else {
-                return Err(Fault::new(AlertDescription::InternalError, Error::EncryptError));
+                return Err(RecordError::new(AlertDescription::InternalError, Error::EncryptError));
             };
             let plain = opener
                 .open_in_place(nonce, Aad::from(header), body)
-                .map_err(|_| Fault::new(AlertDescription::BadRecordMac, Error::DecryptError))?;
+                .map_err(|_| RecordError::new(AlertDescription::BadRecordMac, Error::DecryptError))?;
             if plain.len() > MOST_PLAINTEXT {
                 let why = Error::PeerSentOversizedRecord;
-                return Err(Fault::new(AlertDescription::RecordOverflow, why));
+                return Err(RecordError::new(AlertDescription::RecordOverflow, why));
             }
             // Zeros behind the type are padding.
             let Some(end) = plain.iter().rposition(|&byte| byte != 0) else {
-                return Err(Fault::unexpected());
+                return Err(RecordError::unexpected());
             };
             let (plain, kind) = (plain.get(..end).unwrap_or_default(), plain.get(end).copied());
             match kind {
-                _ if !self.begun.is_empty() && kind != Some(HANDSHAKE) => return Err(Fault::unexpected()),
+                _ if !self.begun.is_empty() && kind != Some(HANDSHAKE) => {
+                    return Err(RecordError::unexpected());
+                }
                 Some(TEXT) => {
                     self.tickets = None;
                     if !plain.is_empty() {
@@ -254,17 +256,17 @@ impl Records {
                         key = None;
                     }
                 }
-                _ => return Err(Fault::unexpected()),
+                _ => return Err(RecordError::unexpected()),
             }
         }
         Ok(opened)
     }
 
     /// Reads handshake messages; true when the keys of the other side changed.
-    fn handshake(&mut self, data: &[u8], sealed: &mut Sealed) -> Result<bool, Fault> {
+    fn handshake(&mut self, data: &[u8], sealed: &mut SealedBuffer) -> Result<bool, RecordError> {
         if data.is_empty() {
             // RFC 8446 section 5.1: no empty fragments.
-            return Err(Fault::unexpected());
+            return Err(RecordError::unexpected());
         }
         let mut joined = std::mem::take(&mut self.begun);
         joined.extend_from_slice(data);
@@ -274,7 +276,7 @@ impl Records {
             let length = u32::from_be_bytes([0, first, high, low]) as usize;
             if length > MOST_HANDSHAKE {
                 let why = InvalidMessage::HandshakePayloadTooLarge;
-                return Err(Fault::new(AlertDescription::DecodeError, why));
+                return Err(RecordError::new(AlertDescription::DecodeError, why));
             }
             let Some((message, behind)) = behind.split_at_checked(length) else { break };
             match kind {
@@ -282,7 +284,7 @@ impl Records {
                     if let Some(tickets) = &mut self.tickets {
                         tickets
                             .handle_new_session_ticket(message)
-                            .map_err(|error| Fault::new(AlertDescription::DecodeError, error))?;
+                            .map_err(|error| RecordError::new(AlertDescription::DecodeError, error))?;
                     }
                 }
                 // RFC 8446 section 5.1: nothing may follow it in its record.
@@ -290,7 +292,7 @@ impl Records {
                     self.update(message, sealed)?;
                     changed = true;
                 }
-                _ => return Err(Fault::unexpected()),
+                _ => return Err(RecordError::unexpected()),
             }
             rest = behind;
         }
@@ -299,8 +301,8 @@ impl Records {
     }
 
     /// RFC 8446 section 4.6.3.
-    fn update(&mut self, message: &[u8], sealed: &mut Sealed) -> Result<(), Fault> {
-        let failed = || Fault::new(AlertDescription::InternalError, Error::EncryptError);
+    fn update(&mut self, message: &[u8], sealed: &mut SealedBuffer) -> Result<(), RecordError> {
+        let failed = || RecordError::new(AlertDescription::InternalError, Error::EncryptError);
         self.theirs = self.theirs.next(self.algorithm).ok_or_else(failed)?;
         match message {
             [0] => Ok(()),
@@ -308,26 +310,26 @@ impl Records {
                 if !self.seal(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0], sealed) {
                     return Err(failed());
                 }
-                self.turn_own_keys().ok_or_else(failed)
+                self.update_own_keys().ok_or_else(failed)
             }
-            _ => Err(Fault::decode()),
+            _ => Err(RecordError::decode()),
         }
     }
 
     /// Goes on with new keys for what is said here, after it was announced.
-    pub(super) fn turn_own_keys(&mut self) -> Option<()> {
+    pub(super) fn update_own_keys(&mut self) -> Option<()> {
         self.ours = self.ours.next(self.algorithm)?;
         Some(())
     }
 }
 
 /// Reads an alert (RFC 8446 section 6); true for close_notify.
-fn alert(message: &[u8]) -> Result<bool, Fault> {
-    let &[_, what] = message else { return Err(Fault::decode()) };
+fn alert(message: &[u8]) -> Result<bool, RecordError> {
+    let &[_, what] = message else { return Err(RecordError::decode()) };
     match AlertDescription::from(what) {
         AlertDescription::CloseNotify => Ok(true),
         AlertDescription::UserCanceled => Ok(false),
         // Errors are not answered.
-        what => Err(Fault { alert: None, error: Error::AlertReceived(what) }),
+        what => Err(RecordError { alert: None, error: Error::AlertReceived(what) }),
     }
 }

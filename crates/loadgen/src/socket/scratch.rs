@@ -5,7 +5,7 @@
 
 /// Bytes on the wire, TLS and its handshakes included, TCP and IP not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wire {
+pub struct WireBytes {
     /// Taken by the kernel.
     pub sent: u64,
     /// Got from the kernel.
@@ -14,15 +14,15 @@ pub struct Wire {
 
 /// Lent buffers; one per worker.
 #[derive(Debug)]
-pub struct Scratch {
+pub struct WorkerBuffers {
     /// Records as they come, behind what a connection had kept.
     pub(super) input: Vec<u8>,
     /// Records to be sent.
-    pub(super) sealed: Sealed,
-    pub(super) wire: Wire,
+    pub(super) sealed: SealedBuffer,
+    pub(super) wire: WireBytes,
 }
 
-impl Scratch {
+impl WorkerBuffers {
     /// Most bytes of one read.
     pub const READ_BYTES: usize = 65_536;
     /// Most bytes that a connection keeps of incomplete records. A record has at most 16 KiB and a bit (RFC 8446
@@ -30,38 +30,38 @@ impl Scratch {
     pub(super) const KEPT_BYTES: usize = 65_536;
 
     /// Allocates the buffers.
-    pub fn new() -> Scratch {
-        Scratch {
-            input: vec![0; Scratch::READ_BYTES + Scratch::KEPT_BYTES],
-            sealed: Sealed { buffer: vec![0; 32_768], used: 0 },
-            wire: Wire::default(),
+    pub fn new() -> WorkerBuffers {
+        WorkerBuffers {
+            input: vec![0; WorkerBuffers::READ_BYTES + WorkerBuffers::KEPT_BYTES],
+            sealed: SealedBuffer { buffer: vec![0; 32_768], used: 0 },
+            wire: WireBytes::default(),
         }
     }
 
     /// What all connections that borrowed this have sent and received, from the start. Exact also when they failed.
-    pub fn wire(&self) -> Wire {
+    pub fn wire(&self) -> WireBytes {
         self.wire
     }
 
     pub(super) fn plain_room(&mut self) -> &mut [u8] {
-        self.input.get_mut(..Scratch::READ_BYTES).unwrap_or_default()
+        self.input.get_mut(..WorkerBuffers::READ_BYTES).unwrap_or_default()
     }
 }
 
-impl Default for Scratch {
+impl Default for WorkerBuffers {
     fn default() -> Self {
-        Scratch::new()
+        WorkerBuffers::new()
     }
 }
 
 /// Records to be sent. The buffer stays initialised: clearing 16 KiB per stanza would cost more than encrypting it.
 #[derive(Debug)]
-pub(super) struct Sealed {
+pub(super) struct SealedBuffer {
     buffer: Vec<u8>,
     used: usize,
 }
 
-impl Sealed {
+impl SealedBuffer {
     pub(super) fn bytes(&self) -> &[u8] {
         self.buffer.get(..self.used).unwrap_or_default()
     }

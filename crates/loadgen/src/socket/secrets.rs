@@ -15,25 +15,25 @@ const MOST: usize = 48;
 
 /// A secret of the key schedule; its length names the hash.
 #[derive(Clone, Copy)]
-pub(super) struct Secret {
+pub(super) struct TrafficSecret {
     bytes: [u8; MOST],
     length: u8,
 }
 
 /// What a handshake told.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Heard {
+pub(super) struct CapturedSecrets {
     /// Of `tls-exporter`.
     pub(super) exporter: Option<[u8; 32]>,
     /// For what the client says.
-    pub(super) client: Option<Secret>,
+    pub(super) client: Option<TrafficSecret>,
     /// For what the server says.
-    pub(super) server: Option<Secret>,
+    pub(super) server: Option<TrafficSecret>,
 }
 
-impl Heard {
+impl CapturedSecrets {
     /// Adds what a later call told.
-    pub(super) fn add(&mut self, later: Heard) {
+    pub(super) fn add(&mut self, later: CapturedSecrets) {
         self.exporter = later.exporter.or(self.exporter);
         self.client = later.client.or(self.client);
         self.server = later.server.or(self.server);
@@ -41,21 +41,21 @@ impl Heard {
 }
 
 thread_local! {
-    static HEARD: Cell<Heard> = const { Cell::new(Heard { exporter: None, client: None, server: None }) };
+    static HEARD: Cell<CapturedSecrets> = const { Cell::new(CapturedSecrets { exporter: None, client: None, server: None }) };
 }
 
 /// What the calls of rustls on this thread told since the last time.
-pub(super) fn take() -> Heard {
+pub(super) fn take() -> CapturedSecrets {
     HEARD.take()
 }
 
 /// The key log.
 #[derive(Debug)]
-pub(super) struct Ear;
+pub(super) struct SecretCapture;
 
-impl rustls::KeyLog for Ear {
+impl rustls::KeyLog for SecretCapture {
     fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
-        let secret = Secret::new(secret);
+        let secret = TrafficSecret::new(secret);
         let mut heard = HEARD.get();
         match label {
             "EXPORTER_SECRET" => heard.exporter = secret.and_then(|secret| secret.exporter()),
@@ -71,11 +71,11 @@ impl rustls::KeyLog for Ear {
     }
 }
 
-impl Secret {
-    pub(super) fn new(from: &[u8]) -> Option<Secret> {
+impl TrafficSecret {
+    pub(super) fn new(from: &[u8]) -> Option<TrafficSecret> {
         let mut bytes = [0; MOST];
         bytes.get_mut(..from.len())?.copy_from_slice(from);
-        let secret = Secret { bytes, length: u8::try_from(from.len()).ok()? };
+        let secret = TrafficSecret { bytes, length: u8::try_from(from.len()).ok()? };
         secret.hash().map(|_| secret)
     }
 
@@ -108,7 +108,7 @@ impl Secret {
     }
 
     /// The secret after a key update (RFC 8446 section 7.2).
-    pub(super) fn next(&self) -> Option<Secret> {
+    pub(super) fn next(&self) -> Option<TrafficSecret> {
         let mut next = *self;
         self.expand(b"traffic upd", b"", next.bytes.get_mut(..usize::from(self.length))?)?;
         Some(next)

@@ -33,7 +33,7 @@ fn serve<T: Send + 'static>(
 /// A client and all that it got.
 struct Client {
     socket: Socket,
-    scratch: Scratch,
+    scratch: WorkerBuffers,
     got: Vec<u8>,
     established: u32,
     end: ReadEnd,
@@ -42,28 +42,28 @@ struct Client {
 
 impl Client {
     fn connect(to: SocketAddr) -> Client {
-        Client::connect_with(to, &Options::default())
+        Client::connect_with(to, &SocketOptions::default())
     }
 
-    fn new(socket: Socket, scratch: Scratch) -> Client {
+    fn new(socket: Socket, scratch: WorkerBuffers) -> Client {
         Client { socket, scratch, got: Vec::new(), established: 0, end: ReadEnd::Blocked, blocked: false }
     }
 
-    fn connect_with(to: SocketAddr, options: &Options) -> Client {
-        let client = Client::new(Socket::connect(to, None, options).unwrap(), Scratch::new());
+    fn connect_with(to: SocketAddr, options: &SocketOptions) -> Client {
+        let client = Client::new(Socket::connect(to, None, options).unwrap(), WorkerBuffers::new());
         wait(&client.socket, PollFlags::OUT);
         client.socket.connect_result().unwrap();
         client
     }
 
     /// Connects and makes TLS, as with direct TLS but without ALPN.
-    fn secure(to: SocketAddr, client: &TlsClient) -> Client {
+    fn secure(to: SocketAddr, client: &SharedTlsClient) -> Client {
         let mut client = Client::connect(to).with_tls(client, NAME, false);
         client.handshake().unwrap();
         client
     }
 
-    fn with_tls(mut self, client: &TlsClient, name: &str, direct: bool) -> Client {
+    fn with_tls(mut self, client: &SharedTlsClient, name: &str, direct: bool) -> Client {
         self.blocked = self
             .socket
             .start_tls(client, name, direct.then_some(b"xmpp-client".as_slice()), &mut self.scratch)
@@ -141,7 +141,7 @@ fn wait(socket: &Socket, flags: PollFlags) -> PollFlags {
 struct Made {
     certificate: CertificateDer<'static>,
     key: PrivateKeyDer<'static>,
-    identity: Identity,
+    identity: ClientCertificatePem,
 }
 
 impl Clone for Made {
@@ -159,7 +159,7 @@ impl Made {
         Made {
             certificate: certificate.der().clone(),
             key: PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
-            identity: Identity {
+            identity: ClientCertificatePem {
                 certificates: certificate.pem().into_bytes(),
                 key: key.serialize_pem().into_bytes(),
             },
@@ -184,10 +184,10 @@ fn signed(name: &str) -> (Vec<u8>, Made) {
     (pem, Made::new(&leaf, &key))
 }
 
-fn client(change: impl FnOnce(&mut TlsOptions)) -> TlsClient {
+fn client(change: impl FnOnce(&mut TlsOptions)) -> SharedTlsClient {
     let mut options = TlsOptions::default();
     change(&mut options);
-    TlsClient::new(&options).unwrap()
+    SharedTlsClient::new(&options).unwrap()
 }
 
 fn server_config(made: &Made) -> ServerConfig {

@@ -1,10 +1,10 @@
-//! The store of TLS sessions to resume (RFC 8446 section 2.2, RFC 5077), one for all users of a [`super::TlsClient`].
+//! The store of TLS sessions to resume (RFC 8446 section 2.2, RFC 5077), one for all users of a [`super::SharedTlsClient`].
 //!
 //! rustls's own keeps 8 tickets for a server name, which a burst of logins uses up at once; all users of a load run share
 //! the name. This one keeps [`TICKETS`]. A ticket is used once, the newest first.
 //!
 //! Left out: lifetimes; rustls looks at them when it gets a ticket. Trap: a ticket stands for the client certificate of its
-//! first handshake too. Users with different certificates need different `TlsClient`s (rustls refuses to mix them).
+//! first handshake too. Users with different certificates need different `SharedTlsClient`s (rustls refuses to mix them).
 
 use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
@@ -24,7 +24,7 @@ const TICKETS: usize = 512;
 const NAMES: usize = 64;
 
 #[derive(Default)]
-struct Server {
+struct ServerTickets {
     group: Option<NamedGroup>,
     session: Option<Tls12ClientSessionValue>,
     tickets: VecDeque<Tls13ClientSessionValue>,
@@ -33,17 +33,17 @@ struct Server {
 /// Sessions by server name.
 #[derive(Default)]
 #[allow(clippy::disallowed_types, reason = "see above")]
-pub(super) struct Tickets {
-    servers: Mutex<HashMap<ServerName<'static>, Server>>,
+pub(super) struct SessionTickets {
+    servers: Mutex<HashMap<ServerName<'static>, ServerTickets>>,
 }
 
-impl Tickets {
+impl SessionTickets {
     #[allow(clippy::disallowed_types, reason = "see above")]
-    fn servers(&self) -> MutexGuard<'_, HashMap<ServerName<'static>, Server>> {
+    fn servers(&self) -> MutexGuard<'_, HashMap<ServerName<'static>, ServerTickets>> {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn edit(&self, name: ServerName<'static>, change: impl FnOnce(&mut Server)) {
+    fn edit(&self, name: ServerName<'static>, change: impl FnOnce(&mut ServerTickets)) {
         let mut servers = self.servers();
         if servers.len() >= NAMES && !servers.contains_key(&name) {
             servers.clear();
@@ -52,14 +52,14 @@ impl Tickets {
     }
 }
 
-impl std::fmt::Debug for Tickets {
+impl std::fmt::Debug for SessionTickets {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The contents are secrets.
         to.debug_struct("Tickets").finish_non_exhaustive()
     }
 }
 
-impl ClientSessionStore for Tickets {
+impl ClientSessionStore for SessionTickets {
     fn set_kx_hint(&self, name: ServerName<'static>, group: NamedGroup) {
         self.edit(name, |server| server.group = Some(group));
     }

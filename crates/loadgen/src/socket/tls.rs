@@ -12,11 +12,11 @@
 //! Trap 4: TLS 1.3 is taken over at the one moment at which rustls has said its Finished and has not looked at another
 //! record: both counters are 0 then.
 
-use super::client::TlsClient;
-use super::records::{Fault, Records, TEXT};
-use super::scratch::{Scratch, Sealed, Wire};
-use super::secrets::{self, Heard};
-use super::{Read, ReadEnd, TlsFacts, Written, end_point, receive, send};
+use super::client::SharedTlsClient;
+use super::records::{RecordError, RecordLayer, TEXT};
+use super::scratch::{SealedBuffer, WireBytes, WorkerBuffers};
+use super::secrets::{self, CapturedSecrets};
+use super::{NegotiatedTls, ReadEnd, ReadOutcome, WriteOutcome, end_point, receive, send};
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::pki_types::ServerName;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus};
@@ -32,7 +32,7 @@ const UNSENT_BYTES: usize = 65_536;
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum TlsStage {
     /// Handshake or open.
     Going,
     /// The peer said close_notify.
@@ -42,41 +42,41 @@ enum Stage {
 }
 
 /// What is to be written once rustls is ready.
-enum Job<'a> {
+enum PendingTlsWrite<'a> {
     /// At most [`FRAGMENT_BYTES`].
     Data(&'a [u8]),
     Farewell,
 }
 
 /// Who reads and writes the records.
-enum Layer {
+enum TlsLayer {
     /// The handshake, and TLS 1.2.
     Rustls(Box<UnbufferedClientConnection>),
     /// TLS 1.3 after it. Not boxed: it is what an established connection consists of.
-    Own(Records),
+    Own(RecordLayer),
     /// Between the two, and when the change failed.
     Gone,
 }
 
 /// A TLS connection's state.
-pub(super) struct Tls {
-    layer: Layer,
+pub(super) struct TlsConnection {
+    layer: TlsLayer,
     /// Records that have no end yet.
     kept: Vec<u8>,
     /// Records that the kernel did not take.
     unsent: Vec<u8>,
     /// None until the handshake is done.
-    facts: Option<TlsFacts>,
+    facts: Option<NegotiatedTls>,
     exporter: Option<[u8; 32]>,
     end_point: Option<Box<[u8]>>,
-    stage: Stage,
+    stage: TlsStage,
     /// close_notify was said.
     said_goodbye: bool,
     /// Tickets are wanted.
     resumption: bool,
 }
 
-impl std::fmt::Debug for Tls {
+impl std::fmt::Debug for TlsConnection {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // rustls's state has no Debug, and secrets.
         to.debug_struct("Tls").field("stage", &self.stage).field("held", &self.held()).finish_non_exhaustive()
@@ -85,14 +85,18 @@ impl std::fmt::Debug for Tls {
 
 /// What rustls found in the records.
 #[derive(Default)]
-struct Found {
+struct ProcessedRecords {
     bytes: usize,
     /// Bytes of the records that are done with.
     consumed: usize,
 }
 
-impl Tls {
-    pub(super) fn new(client: &TlsClient, name: &str, alpn: Option<&[u8]>) -> io::Result<Tls> {
+impl TlsConnection {
+    pub(super) fn new(
+        client: &SharedTlsClient,
+        name: &str,
+        alpn: Option<&[u8]>,
+    ) -> io::Result<TlsConnection> {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "the domain is no name for TLS"))?;
         let config = client.config();
@@ -102,52 +106,60 @@ impl Tls {
             }
             None => UnbufferedClientConnection::new(config, name),
         };
-        Ok(Tls {
-            layer: Layer::Rustls(Box::new(connection.map_err(failure)?)),
+        Ok(TlsConnection {
+            layer: TlsLayer::Rustls(Box::new(connection.map_err(failure)?)),
             kept: Vec::new(),
             unsent: Vec::new(),
             facts: None,
             exporter: None,
             end_point: None,
-            stage: Stage::Going,
+            stage: TlsStage::Going,
             said_goodbye: false,
             resumption: client.resumes(),
         })
     }
 
     /// Sends the first message of the handshake.
-    pub(super) fn begin(&mut self, descriptor: BorrowedFd<'_>, scratch: &mut Scratch) -> io::Result<Written> {
-        let Scratch { sealed, wire, .. } = scratch;
+    pub(super) fn begin(
+        &mut self,
+        descriptor: BorrowedFd<'_>,
+        scratch: &mut WorkerBuffers,
+    ) -> io::Result<WriteOutcome> {
+        let WorkerBuffers { sealed, wire, .. } = scratch;
         sealed.clear();
-        let mut found = Found::default();
+        let mut found = ProcessedRecords::default();
         let result = self.advance(&mut [], sealed, &mut found, &mut |_| {});
         self.settle(result, descriptor, sealed, wire)?;
-        Ok(Written { taken: 0, blocked: !self.unsent.is_empty() })
+        Ok(WriteOutcome { taken: 0, blocked: !self.unsent.is_empty() })
     }
 
     pub(super) fn read(
         &mut self,
         descriptor: BorrowedFd<'_>,
-        scratch: &mut Scratch,
+        scratch: &mut WorkerBuffers,
         sink: &mut dyn FnMut(&[u8]),
-    ) -> io::Result<Read> {
+    ) -> io::Result<ReadOutcome> {
         self.check()?;
-        let Scratch { input, sealed, wire } = scratch;
+        let WorkerBuffers { input, sealed, wire } = scratch;
         sealed.clear();
         let start = self.kept.len();
-        let room = input.get_mut(start..start + Scratch::READ_BYTES).unwrap_or_default();
-        let mut outcome =
-            Read { bytes: 0, end: ReadEnd::Blocked, established: false, blocked: !self.unsent.is_empty() };
+        let room = input.get_mut(start..start + WorkerBuffers::READ_BYTES).unwrap_or_default();
+        let mut outcome = ReadOutcome {
+            bytes: 0,
+            end: ReadEnd::Blocked,
+            established: false,
+            blocked: !self.unsent.is_empty(),
+        };
         let count = match receive(descriptor, room)? {
             None => return Ok(outcome),
             Some(0) => {
-                outcome.end = if self.stage == Stage::Closed { ReadEnd::Closed } else { ReadEnd::Cut };
+                outcome.end = if self.stage == TlsStage::Closed { ReadEnd::Closed } else { ReadEnd::Cut };
                 return Ok(outcome);
             }
             Some(count) => count,
         };
         wire.received += count as u64;
-        if self.stage == Stage::Closed {
+        if self.stage == TlsStage::Closed {
             // Nothing counts behind close_notify (RFC 8446 section 6.1).
             outcome.end = ReadEnd::Closed;
             return Ok(outcome);
@@ -157,7 +169,7 @@ impl Tls {
         if let Some(front) = records.get_mut(..start) {
             front.copy_from_slice(&self.kept);
         }
-        let mut found = Found::default();
+        let mut found = ProcessedRecords::default();
         let result = self.advance(records, sealed, &mut found, sink);
         let rest = records.get(found.consumed..).unwrap_or_default();
         self.settle(result, descriptor, sealed, wire)?;
@@ -166,8 +178,8 @@ impl Tls {
         outcome.established = handshaking && self.facts.is_some();
         outcome.blocked = !self.unsent.is_empty();
         outcome.end = match self.stage {
-            Stage::Closed => ReadEnd::Closed,
-            _ if count == Scratch::READ_BYTES => ReadEnd::More,
+            TlsStage::Closed => ReadEnd::Closed,
+            _ if count == WorkerBuffers::READ_BYTES => ReadEnd::More,
             _ => ReadEnd::Blocked,
         };
         Ok(outcome)
@@ -177,48 +189,48 @@ impl Tls {
         &mut self,
         descriptor: BorrowedFd<'_>,
         data: &[u8],
-        scratch: &mut Scratch,
-    ) -> io::Result<Written> {
+        scratch: &mut WorkerBuffers,
+    ) -> io::Result<WriteOutcome> {
         self.check()?;
-        let Scratch { sealed, wire, .. } = scratch;
+        let WorkerBuffers { sealed, wire, .. } = scratch;
         sealed.clear();
         if !self.emit(descriptor, sealed, wire)? {
-            return Ok(Written { taken: 0, blocked: true });
+            return Ok(WriteOutcome { taken: 0, blocked: true });
         }
         if !data.is_empty() && (self.facts.is_none() || self.said_goodbye) {
             return Err(io::ErrorKind::NotConnected.into());
         }
         let mut taken = 0;
         for fragment in data.chunks(FRAGMENT_BYTES) {
-            self.seal(&Job::Data(fragment), descriptor, sealed, wire)?;
+            self.seal(&PendingTlsWrite::Data(fragment), descriptor, sealed, wire)?;
             taken += fragment.len();
             if !self.unsent.is_empty() {
-                return Ok(Written { taken, blocked: true });
+                return Ok(WriteOutcome { taken, blocked: true });
             }
         }
-        Ok(Written { taken, blocked: false })
+        Ok(WriteOutcome { taken, blocked: false })
     }
 
     pub(super) fn close_notify(
         &mut self,
         descriptor: BorrowedFd<'_>,
-        scratch: &mut Scratch,
-    ) -> io::Result<Written> {
+        scratch: &mut WorkerBuffers,
+    ) -> io::Result<WriteOutcome> {
         self.check()?;
-        let Scratch { sealed, wire, .. } = scratch;
+        let WorkerBuffers { sealed, wire, .. } = scratch;
         sealed.clear();
         if self.facts.is_some() && !self.said_goodbye {
             self.said_goodbye = true;
-            self.seal(&Job::Farewell, descriptor, sealed, wire)?;
+            self.seal(&PendingTlsWrite::Farewell, descriptor, sealed, wire)?;
         }
-        Ok(Written { taken: 0, blocked: !self.emit(descriptor, sealed, wire)? })
+        Ok(WriteOutcome { taken: 0, blocked: !self.emit(descriptor, sealed, wire)? })
     }
 
     pub(super) fn is_secure(&self) -> bool {
-        self.facts.is_some() && self.stage != Stage::Broken
+        self.facts.is_some() && self.stage != TlsStage::Broken
     }
 
-    pub(super) fn facts(&self) -> Option<TlsFacts> {
+    pub(super) fn facts(&self) -> Option<NegotiatedTls> {
         self.facts.filter(|_| self.is_secure())
     }
 
@@ -231,30 +243,30 @@ impl Tls {
     }
 
     pub(super) fn held(&self) -> usize {
-        let begun = if let Layer::Own(records) = &self.layer { records.held() } else { 0 };
+        let begun = if let TlsLayer::Own(records) = &self.layer { records.held() } else { 0 };
         self.kept.capacity() + self.unsent.capacity() + begun
     }
 
     fn check(&self) -> io::Result<()> {
-        if self.stage == Stage::Broken { Err(io::ErrorKind::NotConnected.into()) } else { Ok(()) }
+        if self.stage == TlsStage::Broken { Err(io::ErrorKind::NotConnected.into()) } else { Ok(()) }
     }
 
     /// Reads all whole records. What is to be sent is in `sealed` then.
     fn advance(
         &mut self,
         records: &mut [u8],
-        sealed: &mut Sealed,
-        found: &mut Found,
+        sealed: &mut SealedBuffer,
+        found: &mut ProcessedRecords,
         sink: &mut dyn FnMut(&[u8]),
     ) -> io::Result<()> {
         self.advance_rustls(records, sealed, found, sink)?;
-        if let Layer::Own(layer) = &mut self.layer {
+        if let TlsLayer::Own(layer) = &mut self.layer {
             let rest = records.get_mut(found.consumed..).unwrap_or_default();
-            let opened = layer.open(rest, sealed, sink).map_err(|fault: Fault| failure(fault.error))?;
+            let opened = layer.open(rest, sealed, sink).map_err(|fault: RecordError| failure(fault.error))?;
             found.consumed += opened.consumed;
             found.bytes += opened.bytes;
             if opened.closed {
-                self.stage = Stage::Closed;
+                self.stage = TlsStage::Closed;
             }
         }
         Ok(())
@@ -264,12 +276,12 @@ impl Tls {
     fn advance_rustls(
         &mut self,
         records: &mut [u8],
-        sealed: &mut Sealed,
-        found: &mut Found,
+        sealed: &mut SealedBuffer,
+        found: &mut ProcessedRecords,
         sink: &mut dyn FnMut(&[u8]),
     ) -> io::Result<()> {
-        let mut heard = Heard::default();
-        while let Layer::Rustls(connection) = &mut self.layer {
+        let mut heard = CapturedSecrets::default();
+        while let TlsLayer::Rustls(connection) = &mut self.layer {
             let rest = records.get_mut(found.consumed..).unwrap_or_default();
             let UnbufferedStatus { mut discard, state } = connection.process_tls_records(rest);
             // Taken also when it failed, so that no other connection gets it.
@@ -286,7 +298,7 @@ impl Tls {
                 }
                 ConnectionState::EncodeTlsData(data) => encode(data, sealed)?,
                 ConnectionState::TransmitTlsData(data) => data.done(),
-                ConnectionState::PeerClosed => self.stage = Stage::Closed,
+                ConnectionState::PeerClosed => self.stage = TlsStage::Closed,
                 ConnectionState::BlockedHandshake
                 | ConnectionState::WriteTraffic(_)
                 | ConnectionState::Closed => waits = true,
@@ -305,8 +317,8 @@ impl Tls {
     }
 
     /// Notes what the handshake brought, and lets rustls go if it was TLS 1.3.
-    fn establish(&mut self, heard: Heard) -> io::Result<()> {
-        let Layer::Rustls(connection) = std::mem::replace(&mut self.layer, Layer::Gone) else {
+    fn establish(&mut self, heard: CapturedSecrets) -> io::Result<()> {
+        let TlsLayer::Rustls(connection) = std::mem::replace(&mut self.layer, TlsLayer::Gone) else {
             return Ok(());
         };
         let suite = connection.negotiated_cipher_suite().map(|suite| suite.suite());
@@ -315,7 +327,7 @@ impl Tls {
         self.end_point =
             certificate.and_then(|der| end_point::server_end_point(der)).map(Vec::into_boxed_slice);
         self.exporter = heard.exporter;
-        self.facts = Some(TlsFacts {
+        self.facts = Some(NegotiatedTls {
             version: match version {
                 Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
                 Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
@@ -325,16 +337,16 @@ impl Tls {
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
         });
         self.layer = match (heard.client, heard.server, suite) {
-            (Some(ours), Some(theirs), Some(suite)) if Records::knows(suite) => {
+            (Some(ours), Some(theirs), Some(suite)) if RecordLayer::knows(suite) => {
                 let tickets = if self.resumption {
                     let (_, rest) = connection.dangerous_into_kernel_connection().map_err(failure)?;
                     Some(Box::new(rest))
                 } else {
                     None
                 };
-                Records::new(suite, ours, theirs, tickets).map_or(Layer::Gone, Layer::Own)
+                RecordLayer::new(suite, ours, theirs, tickets).map_or(TlsLayer::Gone, TlsLayer::Own)
             }
-            _ => Layer::Rustls(connection),
+            _ => TlsLayer::Rustls(connection),
         };
         Ok(())
     }
@@ -344,13 +356,13 @@ impl Tls {
         &mut self,
         result: io::Result<()>,
         descriptor: BorrowedFd<'_>,
-        sealed: &mut Sealed,
-        wire: &mut Wire,
+        sealed: &mut SealedBuffer,
+        wire: &mut WireBytes,
     ) -> io::Result<()> {
         if result.is_err() {
-            self.stage = Stage::Broken;
+            self.stage = TlsStage::Broken;
             self.kept = Vec::new();
-            if let Layer::Rustls(connection) = &mut self.layer {
+            if let TlsLayer::Rustls(connection) = &mut self.layer {
                 while connection.wants_write() {
                     let Ok(ConnectionState::EncodeTlsData(data)) =
                         connection.process_tls_records(&mut []).state
@@ -371,12 +383,12 @@ impl Tls {
 
     /// Keeps incomplete records for the next read.
     fn keep(&mut self, rest: &[u8]) -> io::Result<()> {
-        if rest.is_empty() || self.stage == Stage::Closed {
+        if rest.is_empty() || self.stage == TlsStage::Closed {
             self.kept = Vec::new();
             return Ok(());
         }
-        if rest.len() > Scratch::KEPT_BYTES {
-            self.stage = Stage::Broken;
+        if rest.len() > WorkerBuffers::KEPT_BYTES {
+            self.stage = TlsStage::Broken;
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a TLS message without end"));
         }
         self.kept.clear();
@@ -387,16 +399,16 @@ impl Tls {
     /// Does the job and sends the records; what the kernel does not take waits in `unsent`.
     fn seal(
         &mut self,
-        job: &Job<'_>,
+        job: &PendingTlsWrite<'_>,
         descriptor: BorrowedFd<'_>,
-        sealed: &mut Sealed,
-        wire: &mut Wire,
+        sealed: &mut SealedBuffer,
+        wire: &mut WireBytes,
     ) -> io::Result<()> {
         let result = match &mut self.layer {
-            Layer::Own(records) => {
+            TlsLayer::Own(records) => {
                 let sealed = match job {
-                    Job::Data(data) => records.seal(TEXT, data, sealed),
-                    Job::Farewell => records.seal_farewell(sealed),
+                    PendingTlsWrite::Data(data) => records.seal(TEXT, data, sealed),
+                    PendingTlsWrite::Farewell => records.seal_close_notify(sealed),
                 };
                 if sealed { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
             }
@@ -405,18 +417,18 @@ impl Tls {
         self.settle(result, descriptor, sealed, wire)
     }
 
-    fn seal_rustls(&mut self, job: &Job<'_>, sealed: &mut Sealed) -> io::Result<()> {
-        while let Layer::Rustls(connection) = &mut self.layer {
+    fn seal_rustls(&mut self, job: &PendingTlsWrite<'_>, sealed: &mut SealedBuffer) -> io::Result<()> {
+        while let TlsLayer::Rustls(connection) = &mut self.layer {
             let UnbufferedStatus { discard, state } = connection.process_tls_records(&mut self.kept);
             let mut done = false;
             match state.map_err(failure)? {
                 ConnectionState::WriteTraffic(mut traffic) => {
                     done = true;
                     let written = match job {
-                        Job::Data(data) => {
+                        PendingTlsWrite::Data(data) => {
                             sealed.append(|into| traffic.encrypt(data, into).map_err(|error| room(&error)))
                         }
-                        Job::Farewell => sealed
+                        PendingTlsWrite::Farewell => sealed
                             .append(|into| traffic.queue_close_notify(into).map_err(|error| room(&error))),
                     };
                     if !written {
@@ -425,7 +437,7 @@ impl Tls {
                 }
                 ConnectionState::EncodeTlsData(data) => encode(data, sealed)?,
                 ConnectionState::TransmitTlsData(data) => data.done(),
-                ConnectionState::PeerClosed => self.stage = Stage::Closed,
+                ConnectionState::PeerClosed => self.stage = TlsStage::Closed,
                 // Reading leaves nothing that is complete, so there is no other state to come here.
                 _ => break,
             }
@@ -438,7 +450,12 @@ impl Tls {
     }
 
     /// Sends what waits and then `sealed`; true when all of it is gone.
-    fn emit(&mut self, descriptor: BorrowedFd<'_>, sealed: &mut Sealed, wire: &mut Wire) -> io::Result<bool> {
+    fn emit(
+        &mut self,
+        descriptor: BorrowedFd<'_>,
+        sealed: &mut SealedBuffer,
+        wire: &mut WireBytes,
+    ) -> io::Result<bool> {
         if !self.unsent.is_empty() {
             let count = send(descriptor, &self.unsent, wire)?;
             self.unsent.drain(..count);
@@ -452,7 +469,7 @@ impl Tls {
             fresh = fresh.get(count..).unwrap_or_default();
         }
         if self.unsent.len() + fresh.len() > UNSENT_BYTES {
-            self.stage = Stage::Broken;
+            self.stage = TlsStage::Broken;
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the peer asks without reading"));
         }
         self.unsent.extend_from_slice(fresh);
@@ -465,7 +482,7 @@ fn failure(error: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-fn encode(mut data: EncodeTlsData<'_, ClientConnectionData>, sealed: &mut Sealed) -> io::Result<()> {
+fn encode(mut data: EncodeTlsData<'_, ClientConnectionData>, sealed: &mut SealedBuffer) -> io::Result<()> {
     let written = sealed.append(|into| {
         data.encode(into).map_err(|error| match error {
             EncodeError::InsufficientSize(size) => Some(size.required_size),

@@ -6,13 +6,15 @@
 //!
 //! Trap: Tsung puts the number behind the password, too: that of `user7` is `pass7`.
 
-use super::flow::Flow;
-use super::reader::{Node, Reader};
-use crate::plan::{AccountSource, Accounts, Arguments, Piece, Step, Text, Value};
+use super::reader::{TsungReader, XmlNode};
+use super::session_flow::SessionFlow;
+use crate::plan::{
+    AccountSource, PlanOverrides, PlanStep, TemplatePart, TestAccounts, TextTemplate, VariableValue,
+};
 
 /// Where a session has name and password from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Login {
+pub(super) enum TsungLogin {
     /// The numbered users.
     Numbered,
     /// Nobody in particular.
@@ -25,9 +27,9 @@ pub(super) enum Login {
     Text,
 }
 
-impl Reader<'_> {
+impl TsungReader<'_> {
     /// Reads `xmpp_authenticate`.
-    pub(super) fn authenticate(&mut self, node: Node<'_>, flow: &mut Flow, subst: bool) {
+    pub(super) fn authenticate(&mut self, node: XmlNode<'_>, flow: &mut SessionFlow, subst: bool) {
         self.known_attributes(node);
         let (Some(name), Some(password)) = (self.needed(node, "username"), self.needed(node, "passwd"))
         else {
@@ -39,24 +41,26 @@ impl Reader<'_> {
             return;
         }
         let login = if !variables {
-            Login::Fixed { name: name.to_owned(), password: password.to_owned() }
+            TsungLogin::Fixed { name: name.to_owned(), password: password.to_owned() }
         } else {
-            let of_file = |text: Text| match &text.0[..] {
-                [Piece::Variable(variable)] => flow.rows.get(variable).map(|at| (*at, variable.clone())),
+            let of_file = |text: TextTemplate| match &text.0[..] {
+                [TemplatePart::Variable(variable)] => {
+                    flow.rows.get(variable).map(|at| (*at, variable.clone()))
+                }
                 _ => None,
             };
             // Where they are read is noted below.
-            let mut unknown = Flow::default();
+            let mut unknown = SessionFlow::default();
             let names = self.text(node, &mut unknown, name, true);
             let passwords = self.text(node, &mut unknown, password, true);
             match (of_file(names.clone()), of_file(passwords.clone())) {
                 (Some(((table, name), variable)), Some(((same, password), _))) if table == same => {
                     flow.account_row = Some((table, variable));
-                    Login::File { table, name, password }
+                    TsungLogin::File { table, name, password }
                 }
                 _ => {
                     flow.credentials = Some((names, passwords));
-                    Login::Text
+                    TsungLogin::Text
                 }
             }
         };
@@ -73,17 +77,17 @@ impl Reader<'_> {
     }
 
     /// What a session without `xmpp_authenticate` logs in with.
-    pub(super) fn numbered(&mut self, flow: &Flow, line: u32) {
+    pub(super) fn numbered(&mut self, flow: &SessionFlow, line: u32) {
         if flow.given {
         } else if flow.login {
-            self.logins.push((Login::Numbered, line));
+            self.logins.push((TsungLogin::Numbered, line));
         } else if flow.anonymous {
-            self.logins.push((Login::Anonymous, line));
+            self.logins.push((TsungLogin::Anonymous, line));
         }
     }
 
     /// The accounts of the run.
-    pub(super) fn read_accounts(&mut self, arguments: &Arguments) -> Accounts {
+    pub(super) fn read_accounts(&mut self, arguments: &PlanOverrides) -> TestAccounts {
         let domain = self.domain();
         let domain = arguments.domain.clone().unwrap_or(domain);
         let over = &arguments.accounts;
@@ -96,12 +100,12 @@ impl Reader<'_> {
             if rows.is_empty() {
                 self.wrong_plan("the list of accounts has no line with a name and a password");
             }
-            return Accounts { source: AccountSource::List(rows), domain };
+            return TestAccounts { source: AccountSource::List(rows), domain };
         }
-        let first = self.logins.first().map_or(Login::Numbered, |(login, _)| login.clone());
+        let first = self.logins.first().map_or(TsungLogin::Numbered, |(login, _)| login.clone());
         // Names with variables and users without a name go together with numbered ones.
-        let class = |login: &Login| match login {
-            Login::Text | Login::Anonymous => Login::Numbered,
+        let class = |login: &TsungLogin| match login {
+            TsungLogin::Text | TsungLogin::Anonymous => TsungLogin::Numbered,
             login => login.clone(),
         };
         if let Some((_, line)) = self.logins.iter().find(|(login, _)| class(login) != class(&first)).cloned()
@@ -110,13 +114,13 @@ impl Reader<'_> {
             self.wrong_line(line, "xmpp_authenticate", text);
         }
         let all_anonymous =
-            !self.logins.is_empty() && self.logins.iter().all(|(login, _)| *login == Login::Anonymous);
+            !self.logins.is_empty() && self.logins.iter().all(|(login, _)| *login == TsungLogin::Anonymous);
         let count = over.count.unwrap_or(self.settings.userid_max);
         let source = match first {
-            Login::File { table, name, password } if over.prefix.is_none() => {
+            TsungLogin::File { table, name, password } if over.prefix.is_none() => {
                 self.listed(table, name, password)
             }
-            Login::Fixed { name, password } if over.prefix.is_none() => {
+            TsungLogin::Fixed { name, password } if over.prefix.is_none() => {
                 self.note_plan(format!("all users log in as {name}, so one can be online at a time"));
                 AccountSource::List(vec![(name, password)])
             }
@@ -124,10 +128,10 @@ impl Reader<'_> {
             _ => self.pattern(arguments, count),
         };
         self.check_destinations(&source);
-        Accounts { source, domain }
+        TestAccounts { source, domain }
     }
 
-    fn pattern(&mut self, arguments: &Arguments, count: u32) -> AccountSource {
+    fn pattern(&mut self, arguments: &PlanOverrides, count: u32) -> AccountSource {
         let over = &arguments.accounts;
         if count == 0 {
             self.wrong_plan(
@@ -137,7 +141,7 @@ impl Reader<'_> {
         if over.password.is_none() && self.settings.password.contains("{n}") {
             self.wrong_plan("passwd: {n} cannot stand in a password here, it means the number");
         }
-        if self.logins.iter().any(|(login, _)| *login == Login::Text) {
+        if self.logins.iter().any(|(login, _)| *login == TsungLogin::Text) {
             self.note_plan(
                 "names of xmpp_authenticate that are not two columns of one file are not known to the destinations online, \
                  offline and random, which stay those of the numbered users",
@@ -174,7 +178,9 @@ impl Reader<'_> {
     /// Destinations are chosen among the accounts, so the files for them must be the file of the accounts.
     fn check_destinations(&mut self, source: &AccountSource) {
         let accounts = self.logins.iter().find_map(|(login, _)| match login {
-            Login::File { table, .. } => self.tables.get(usize::from(*table)).map(|table| table.name.clone()),
+            TsungLogin::File { table, .. } => {
+                self.tables.get(usize::from(*table)).map(|table| table.name.clone())
+            }
             _ => None,
         });
         for id in self.settings.destinations_from.clone() {
@@ -201,28 +207,28 @@ fn variable(text: &str) -> Option<&str> {
 }
 
 /// Variables that come from the line of the account have the own line, in whatever order the file is read.
-pub(super) fn own_rows(steps: &mut [Step], table: u16, variable: &str) {
+pub(super) fn own_rows(steps: &mut [PlanStep], table: u16, variable: &str) {
     for step in steps {
         match step {
-            Step::Set(values)
+            PlanStep::Set(values)
                 if values.iter().any(|(name, value)| name == variable && is_row(value, table)) =>
             {
                 for (_, value) in values {
-                    if let Value::Row { table, column, .. } = value {
-                        *value = Value::OwnRow { table: *table, column: *column };
+                    if let VariableValue::Row { table, column, .. } = value {
+                        *value = VariableValue::OwnRow { table: *table, column: *column };
                     }
                 }
             }
-            Step::Repeat { steps, .. }
-            | Step::While { steps, .. }
-            | Step::If { steps, .. }
-            | Step::ForEach { steps, .. }
-            | Step::Transaction { steps, .. } => own_rows(steps, table, variable),
+            PlanStep::Repeat { steps, .. }
+            | PlanStep::While { steps, .. }
+            | PlanStep::If { steps, .. }
+            | PlanStep::ForEach { steps, .. }
+            | PlanStep::Transaction { steps, .. } => own_rows(steps, table, variable),
             _ => {}
         }
     }
 }
 
-fn is_row(value: &Value, wanted: u16) -> bool {
-    matches!(value, Value::Row { table, .. } if *table == wanted)
+fn is_row(value: &VariableValue, wanted: u16) -> bool {
+    matches!(value, VariableValue::Row { table, .. } if *table == wanted)
 }

@@ -9,32 +9,33 @@
 use std::net::IpAddr;
 
 use super::dynvars::{SERVER_HOST, SERVER_PORT};
-use super::load::Load;
-use super::network::Servers;
-use super::reader::Reader;
+use super::load::TsungLoad;
+use super::network::TsungServers;
+use super::reader::TsungReader;
 use crate::plan::{
-    Arguments, Options, Piece, Plan, Security, Session, Step, Target, Tls, Value, overrides, scale,
+    LoadPlan, PlanOptions, PlanOverrides, PlanStep, PlanTarget, PlanTls, TemplatePart, TransportSecurity,
+    UserSession, VariableValue, overrides, scale,
 };
 
-impl Reader<'_> {
+impl TsungReader<'_> {
     /// Puts the parts together.
     #[expect(clippy::too_many_arguments, reason = "each is one part of the scenario, read by its own module")]
     pub(super) fn assemble(
         &mut self,
         name: &str,
         title: String,
-        servers: Servers,
+        servers: TsungServers,
         sources: Vec<IpAddr>,
-        sessions: Vec<Session>,
-        load: Load,
-        arguments: &Arguments,
-    ) -> Option<Plan> {
+        sessions: Vec<UserSession>,
+        load: TsungLoad,
+        arguments: &PlanOverrides,
+    ) -> Option<LoadPlan> {
         let accounts = self.read_accounts(arguments);
         let users = accounts.count();
-        let mut plan = Plan {
+        let mut plan = LoadPlan {
             name: name.to_owned(),
             title,
-            target: Target {
+            target: PlanTarget {
                 addresses: servers.addresses,
                 domain: accounts.domain.clone(),
                 security: servers.security,
@@ -47,17 +48,17 @@ impl Reader<'_> {
             starts: load.starts,
             sessions,
             transactions: std::mem::take(&mut self.transactions),
-            options: Options {
+            options: PlanOptions {
                 duration_ms: load.duration_ms,
                 connect_timeout_ms: self.settings.connect_timeout_ms,
                 answer_timeout_ms: self.settings.answer_timeout_ms,
                 retries: self.settings.retries,
                 retry_ms: self.settings.retry_ms,
-                seed: self.settings.seed.unwrap_or(Options::default().seed),
+                seed: self.settings.seed.unwrap_or(PlanOptions::default().seed),
                 receive_buffer: self.settings.receive_buffer,
                 send_buffer: self.settings.send_buffer,
                 tables: std::mem::take(&mut self.tables),
-                ..Options::default()
+                ..PlanOptions::default()
             },
         };
         let expected = arrivals(&plan);
@@ -66,7 +67,7 @@ impl Reader<'_> {
             None => plan.options.connections = users.min(most(&plan)).max(1),
         }
         self.check_barriers(&plan, arrivals(&plan));
-        let changes = |step: &Step| matches!(step, Step::ChangeTarget { .. });
+        let changes = |step: &PlanStep| matches!(step, PlanStep::ChangeTarget { .. });
         if plan.target.web.transport.is_web() && plan.sessions.iter().any(|it| it.steps.iter().any(changes)) {
             self.wrong_plan(
                 "change_type: this version keeps to one kind of connection, and the servers' is not TCP",
@@ -78,18 +79,18 @@ impl Reader<'_> {
             register(&mut plan);
         }
         scale::scale(&mut plan, arguments.time_scale);
-        overrides::apply(&mut plan, &Arguments { register: false, ..arguments.clone() });
+        overrides::apply(&mut plan, &PlanOverrides { register: false, ..arguments.clone() });
         Some(plan)
     }
 
-    fn tls(&self) -> Tls {
+    fn tls(&self) -> PlanTls {
         let (ca_pem, certificate_pem, key_pem) = self.certificates.first().cloned().unwrap_or_default();
         let settings = &self.settings;
-        Tls { ca_pem, certificate_pem, key_pem, resume: settings.resume, only_tls12: settings.only_tls12 }
+        PlanTls { ca_pem, certificate_pem, key_pem, resume: settings.resume, only_tls12: settings.only_tls12 }
     }
 
     /// Lets so many users arrive.
-    fn connections(&mut self, plan: &mut Plan, wanted: u32, expected: f64) {
+    fn connections(&mut self, plan: &mut LoadPlan, wanted: u32, expected: f64) {
         let users = plan.accounts.count();
         if wanted > users {
             self.wrong_plan(format!(
@@ -124,7 +125,7 @@ impl Reader<'_> {
             let most = self.settings.global_number;
             let fewer = (f64::from(most) * factor).round().max(1.0) as u32;
             each(plan, &mut |step| {
-                if let Step::Barrier { users: Some(users), .. } = step {
+                if let PlanStep::Barrier { users: Some(users), .. } = step {
                     *users = fewer;
                 }
             });
@@ -132,11 +133,11 @@ impl Reader<'_> {
     }
 
     /// Says if somebody waits for more users than there will be.
-    fn check_barriers(&mut self, plan: &Plan, expected: f64) {
+    fn check_barriers(&mut self, plan: &LoadPlan, expected: f64) {
         let mut wanted = None;
         let mut plan = plan.clone();
         each(&mut plan, &mut |step| {
-            if let Step::Barrier { users, .. } = step {
+            if let PlanStep::Barrier { users, .. } = step {
                 wanted = *users;
             }
         });
@@ -150,14 +151,14 @@ impl Reader<'_> {
 }
 
 /// Users that arrive in all, on average.
-fn arrivals(plan: &Plan) -> f64 {
+fn arrivals(plan: &LoadPlan) -> f64 {
     let phases: f64 =
         plan.phases.iter().map(|phase| in_phase(phase.rate, phase.duration_ms, phase.max_users)).sum();
     phases + plan.starts.len() as f64
 }
 
 /// Users that may arrive in all. Arrivals are random, so a few more than on average may come.
-fn most(plan: &Plan) -> u32 {
+fn most(plan: &LoadPlan) -> u32 {
     let phases: f64 = plan
         .phases
         .iter()
@@ -176,67 +177,68 @@ fn in_phase(rate: f64, duration_ms: Option<u64>, max_users: Option<u32>) -> f64 
 }
 
 /// Brings the steps in line with the protection that the command line asks for, and says which one the plan has.
-fn secure(plan: &mut Plan, wanted: Option<Security>) {
+fn secure(plan: &mut LoadPlan, wanted: Option<TransportSecurity>) {
     match wanted {
         // Sessions without a step for it use STARTTLS where the server offers it.
-        None | Some(Security::Auto) => {
+        None | Some(TransportSecurity::Auto) => {
             let all =
-                plan.sessions.iter().all(|session| has(&session.steps, &|step| *step == Step::StartTls));
-            if all && plan.target.security == Security::Auto {
-                plan.target.security = Security::Starttls;
+                plan.sessions.iter().all(|session| has(&session.steps, &|step| *step == PlanStep::StartTls));
+            if all && plan.target.security == TransportSecurity::Auto {
+                plan.target.security = TransportSecurity::Starttls;
             }
         }
-        Some(Security::Starttls) => {
+        Some(TransportSecurity::Starttls) => {
             for session in &mut plan.sessions {
-                if !has(&session.steps, &|step| *step == Step::StartTls) {
+                if !has(&session.steps, &|step| *step == PlanStep::StartTls) {
                     lists(&mut session.steps, &mut after_connect);
                 }
             }
         }
         Some(_) => {
             for session in &mut plan.sessions {
-                lists(&mut session.steps, &mut |steps| steps.retain(|step| *step != Step::StartTls));
+                lists(&mut session.steps, &mut |steps| steps.retain(|step| *step != PlanStep::StartTls));
             }
         }
     }
 }
 
-fn after_connect(steps: &mut Vec<Step>) {
+fn after_connect(steps: &mut Vec<PlanStep>) {
     let mut at = 0;
     while at < steps.len() {
-        if steps[at] == Step::Connect {
-            steps.insert(at + 1, Step::StartTls);
+        if steps[at] == PlanStep::Connect {
+            steps.insert(at + 1, PlanStep::StartTls);
         }
         at += 1;
     }
 }
 
 /// Creates the account of each user on a connection of its own, where the session does not do it.
-fn register(plan: &mut Plan) {
-    let tls = plan.target.security == Security::Starttls;
+fn register(plan: &mut LoadPlan) {
+    let tls = plan.target.security == TransportSecurity::Starttls;
     for session in &mut plan.sessions {
-        let logs_in =
-            |step: &Step| matches!(step, Step::Authenticate { .. } | Step::LegacyAuthenticate { .. });
-        if has(&session.steps, &logs_in) && !has(&session.steps, &|step| *step == Step::Register) {
-            let mut before = vec![Step::Connect];
-            before.extend(tls.then_some(Step::StartTls));
-            before.extend([Step::Register, Step::Disconnect]);
+        let logs_in = |step: &PlanStep| {
+            matches!(step, PlanStep::Authenticate { .. } | PlanStep::LegacyAuthenticate { .. })
+        };
+        if has(&session.steps, &logs_in) && !has(&session.steps, &|step| *step == PlanStep::Register) {
+            let mut before = vec![PlanStep::Connect];
+            before.extend(tls.then_some(PlanStep::StartTls));
+            before.extend([PlanStep::Register, PlanStep::Disconnect]);
             session.steps.splice(0..0, before);
         }
     }
 }
 
 /// Puts host and port of the server into variables that asked for them.
-fn server_words(plan: &mut Plan) {
+fn server_words(plan: &mut LoadPlan) {
     let Some(address) = plan.target.addresses.first().copied() else { return };
     each(plan, &mut |step| {
-        let Step::Set(values) = step else { return };
+        let PlanStep::Set(values) = step else { return };
         for (_, value) in values {
-            let Value::Text(text) = value else { continue };
+            let VariableValue::Text(text) = value else { continue };
             for piece in &mut text.0 {
                 match piece {
-                    Piece::Literal(word) if word == SERVER_HOST => *word = address.ip().to_string(),
-                    Piece::Literal(word) if word == SERVER_PORT => *word = address.port().to_string(),
+                    TemplatePart::Literal(word) if word == SERVER_HOST => *word = address.ip().to_string(),
+                    TemplatePart::Literal(word) if word == SERVER_PORT => *word = address.port().to_string(),
                     _ => {}
                 }
             }
@@ -245,19 +247,19 @@ fn server_words(plan: &mut Plan) {
 }
 
 /// Whether one of the steps is such a one.
-fn has(steps: &[Step], such: &dyn Fn(&Step) -> bool) -> bool {
+fn has(steps: &[PlanStep], such: &dyn Fn(&PlanStep) -> bool) -> bool {
     steps.iter().any(|step| such(step) || inner(step).is_some_and(|steps| has(steps, such)))
 }
 
 /// Does something to each step of a plan.
-fn each(plan: &mut Plan, act: &mut dyn FnMut(&mut Step)) {
+fn each(plan: &mut LoadPlan, act: &mut dyn FnMut(&mut PlanStep)) {
     for session in &mut plan.sessions {
         lists(&mut session.steps, &mut |steps| steps.iter_mut().for_each(&mut *act));
     }
 }
 
 /// Does something to each list of steps.
-fn lists(steps: &mut Vec<Step>, act: &mut dyn FnMut(&mut Vec<Step>)) {
+fn lists(steps: &mut Vec<PlanStep>, act: &mut dyn FnMut(&mut Vec<PlanStep>)) {
     act(steps);
     for step in steps {
         if let Some(steps) = inner_mut(step) {
@@ -266,24 +268,24 @@ fn lists(steps: &mut Vec<Step>, act: &mut dyn FnMut(&mut Vec<Step>)) {
     }
 }
 
-fn inner(step: &Step) -> Option<&Vec<Step>> {
+fn inner(step: &PlanStep) -> Option<&Vec<PlanStep>> {
     match step {
-        Step::Repeat { steps, .. }
-        | Step::While { steps, .. }
-        | Step::If { steps, .. }
-        | Step::ForEach { steps, .. }
-        | Step::Transaction { steps, .. } => Some(steps),
+        PlanStep::Repeat { steps, .. }
+        | PlanStep::While { steps, .. }
+        | PlanStep::If { steps, .. }
+        | PlanStep::ForEach { steps, .. }
+        | PlanStep::Transaction { steps, .. } => Some(steps),
         _ => None,
     }
 }
 
-fn inner_mut(step: &mut Step) -> Option<&mut Vec<Step>> {
+fn inner_mut(step: &mut PlanStep) -> Option<&mut Vec<PlanStep>> {
     match step {
-        Step::Repeat { steps, .. }
-        | Step::While { steps, .. }
-        | Step::If { steps, .. }
-        | Step::ForEach { steps, .. }
-        | Step::Transaction { steps, .. } => Some(steps),
+        PlanStep::Repeat { steps, .. }
+        | PlanStep::While { steps, .. }
+        | PlanStep::If { steps, .. }
+        | PlanStep::ForEach { steps, .. }
+        | PlanStep::Transaction { steps, .. } => Some(steps),
         _ => None,
     }
 }

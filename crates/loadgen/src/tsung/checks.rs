@@ -5,15 +5,15 @@
 //!
 //! Trap: `regexp` of `dyn_variable` is the syntax of before Tsung 1.4, where groups are written `\(…\)`.
 
-use super::flow::Flow;
-use super::reader::{Node, Reader, attribute, elements};
+use super::reader::{TsungReader, XmlNode, attribute, elements};
+use super::session_flow::SessionFlow;
 use super::text::short;
-use crate::plan::{Checks, Match, MatchAction};
+use crate::plan::{MatchAction, ResponseChecks, ResponseMatch};
 
-impl Reader<'_> {
+impl TsungReader<'_> {
     /// The conditions of a request.
-    pub(super) fn checks(&mut self, request: Node<'_>, flow: &mut Flow) -> Checks {
-        let mut checks = Checks::default();
+    pub(super) fn checks(&mut self, request: XmlNode<'_>, flow: &mut SessionFlow) -> ResponseChecks {
+        let mut checks = ResponseChecks::default();
         for node in elements(request) {
             match node.tag_name().name() {
                 "match" => {
@@ -30,7 +30,7 @@ impl Reader<'_> {
         checks
     }
 
-    fn matching_rule(&mut self, node: Node<'_>) -> Option<Match> {
+    fn matching_rule(&mut self, node: XmlNode<'_>) -> Option<ResponseMatch> {
         let regex: String =
             node.descendants().filter(|inner| inner.is_text()).filter_map(|inner| inner.text()).collect();
         let regex = regex.trim_matches([' ', '\n']).to_owned();
@@ -64,7 +64,7 @@ impl Reader<'_> {
         let restarts = self.count(node, "max_restart").unwrap_or(3);
         let pause = self.count(node, "sleep_loop").unwrap_or(5);
         self.regex(node, &regex);
-        Some(Match {
+        Some(ResponseMatch {
             regex,
             when,
             action,
@@ -78,7 +78,7 @@ impl Reader<'_> {
         })
     }
 
-    fn capture(&mut self, node: Node<'_>, flow: &mut Flow) -> Option<(String, String)> {
+    fn capture(&mut self, node: XmlNode<'_>, flow: &mut SessionFlow) -> Option<(String, String)> {
         let name = self.needed(node, "name")?.to_owned();
         flow.set.insert(name.clone());
         for kind in ["xpath", "jsonpath", "pgsql_expr", "header"] {
@@ -102,7 +102,7 @@ impl Reader<'_> {
     }
 
     /// Says what is wrong with a regular expression.
-    pub(super) fn regex(&mut self, node: Node<'_>, regex: &str) {
+    pub(super) fn regex(&mut self, node: XmlNode<'_>, regex: &str) {
         let key = node.tag_name().name();
         if regex.is_empty() {
             self.wrong(node, key, "has no regular expression");

@@ -4,10 +4,10 @@
 //!
 //! Trap: the variables of one element get the columns of one line, so they stay together in one step.
 
-use super::flow::Flow;
-use super::reader::{Node, Reader, attribute, elements};
+use super::reader::{TsungReader, XmlNode, attribute, elements};
+use super::session_flow::SessionFlow;
 use super::text::function;
-use crate::plan::{Step, Table, Text, Value};
+use crate::plan::{DataTable, PlanStep, TextTemplate, VariableValue};
 
 const SOURCES: [&str; 10] = [
     "random_string",
@@ -22,8 +22,13 @@ const SOURCES: [&str; 10] = [
     "jsonpath",
 ];
 
-impl Reader<'_> {
-    pub(super) fn set_variables(&mut self, node: Node<'_>, flow: &mut Flow, steps: &mut Vec<Step>) {
+impl TsungReader<'_> {
+    pub(super) fn set_variables(
+        &mut self,
+        node: XmlNode<'_>,
+        flow: &mut SessionFlow,
+        steps: &mut Vec<PlanStep>,
+    ) {
         let mut names = Vec::new();
         for inner in elements(node) {
             if inner.tag_name().name() != "var" {
@@ -48,27 +53,27 @@ impl Reader<'_> {
             self.choice(node, "sourcetype", &SOURCES)
         };
         let Some(values) = source.and_then(|source| self.values(node, source, &names, flow)) else { return };
-        let set: Vec<(String, Value)> = names.into_iter().zip(values).collect();
+        let set: Vec<(String, VariableValue)> = names.into_iter().zip(values).collect();
         for (name, value) in &set {
-            if let Value::Row { table, column, .. } = value {
+            if let VariableValue::Row { table, column, .. } = value {
                 flow.rows.insert(name.clone(), (*table, *column));
             }
         }
-        steps.push(Step::Set(set));
+        steps.push(PlanStep::Set(set));
     }
 
     fn values(
         &mut self,
-        node: Node<'_>,
+        node: XmlNode<'_>,
         source: &str,
         names: &[String],
-        flow: &mut Flow,
-    ) -> Option<Vec<Value>> {
-        let all = |value: Value| Some(vec![value; names.len()]);
+        flow: &mut SessionFlow,
+    ) -> Option<Vec<VariableValue>> {
+        let all = |value: VariableValue| Some(vec![value; names.len()]);
         match source {
             "random_string" | "urandom_string" => {
                 let length = self.whole(node, "length", 0, 1 << 20).unwrap_or(20);
-                all(Value::RandomString(u32::try_from(length).unwrap_or(20)))
+                all(VariableValue::RandomString(u32::try_from(length).unwrap_or(20)))
             }
             "random_number" => {
                 let limit = i64::from(i32::MAX);
@@ -77,16 +82,16 @@ impl Reader<'_> {
                 if from > to {
                     self.wrong(node, "setdynvars", format!("start=\"{from}\" is above end=\"{to}\""));
                 }
-                all(Value::RandomNumber(from, to.max(from)))
+                all(VariableValue::RandomNumber(from, to.max(from)))
             }
             "value" => {
                 let value = node.attribute("value").unwrap_or("");
-                all(Value::Text(self.text(node, flow, value, false)))
+                all(VariableValue::Text(self.text(node, flow, value, false)))
             }
-            "server" => all(Value::Text(Text::default())).map(|mut values| {
+            "server" => all(VariableValue::Text(TextTemplate::default())).map(|mut values| {
                 // Which server it is, is known only when the addresses are: put in at the end.
                 for (value, word) in values.iter_mut().zip([SERVER_HOST, SERVER_PORT]) {
-                    *value = Value::Text(Text::literal(word));
+                    *value = VariableValue::Text(TextTemplate::literal(word));
                 }
                 values
             }),
@@ -94,7 +99,7 @@ impl Reader<'_> {
             "erlang" => {
                 let callback = attribute(node, "callback").unwrap_or("");
                 match function(callback) {
-                    Some(piece) => all(Value::Text(Text(vec![piece]))),
+                    Some(piece) => all(VariableValue::Text(TextTemplate(vec![piece]))),
                     None => {
                         self.wrong(
                             node,
@@ -116,7 +121,7 @@ impl Reader<'_> {
         }
     }
 
-    fn rows(&mut self, node: Node<'_>, source: &str, columns: usize) -> Option<Vec<Value>> {
+    fn rows(&mut self, node: XmlNode<'_>, source: &str, columns: usize) -> Option<Vec<VariableValue>> {
         let id = attribute(node, "fileid").unwrap_or("none");
         let delimiter = node.attribute("delimiter").filter(|text| !text.is_empty()).unwrap_or(";").to_owned();
         let random =
@@ -136,11 +141,11 @@ impl Reader<'_> {
             }
         }
         let columns = (0..columns).map(|column| u16::try_from(column).unwrap_or(u16::MAX));
-        Some(columns.map(|column| Value::Row { table, column, random }).collect())
+        Some(columns.map(|column| VariableValue::Row { table, column, random }).collect())
     }
 
     /// Index of the lines of a file, split.
-    pub(super) fn table(&mut self, node: Node<'_>, id: &str, delimiter: &str) -> Option<u16> {
+    pub(super) fn table(&mut self, node: XmlNode<'_>, id: &str, delimiter: &str) -> Option<u16> {
         let key = (id.to_owned(), delimiter.to_owned());
         if let Some(known) = self.table_of.get(&key) {
             return *known;
@@ -150,7 +155,7 @@ impl Reader<'_> {
         table
     }
 
-    fn new_table(&mut self, node: Node<'_>, id: &str, delimiter: &str) -> Option<u16> {
+    fn new_table(&mut self, node: XmlNode<'_>, id: &str, delimiter: &str) -> Option<u16> {
         let Some(path) = self.settings.files.get(id).cloned() else {
             let near = crate::plan::nearest(id, self.settings.files.keys().map(String::as_str));
             let text = format!("there is no file_server with the id {id}{near}");
@@ -167,7 +172,7 @@ impl Reader<'_> {
             self.wrong(node, node.tag_name().name(), format!("{path}: the file is empty"));
             return None;
         }
-        self.tables.push(Table { name: path, rows });
+        self.tables.push(DataTable { name: path, rows });
         u16::try_from(self.tables.len() - 1).ok()
     }
 }

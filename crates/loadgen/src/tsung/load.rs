@@ -5,31 +5,36 @@
 //!
 //! Trap: a session that a phase's `session_setup` does not name keeps its own weight in that phase.
 
-use super::reader::{Node, Reader, attribute, child, elements, milliseconds};
-use super::session::Choice;
-use crate::plan::{Phase, Start};
+use super::reader::{TsungReader, XmlNode, attribute, child, elements, milliseconds};
+use super::session::SessionChoice;
+use crate::plan::{ArrivalPhase, UserStart};
 
 /// When users arrive, and when all ends.
 #[derive(Debug, Default)]
-pub(super) struct Load {
-    pub(super) phases: Vec<Phase>,
-    pub(super) starts: Vec<Start>,
+pub(super) struct TsungLoad {
+    pub(super) phases: Vec<ArrivalPhase>,
+    pub(super) starts: Vec<UserStart>,
     pub(super) duration_ms: Option<u64>,
 }
 
 /// Phases of a load with all its repetitions.
 const MAX_PHASES: usize = 10_000;
 
-impl Reader<'_> {
-    pub(super) fn read_load(&mut self, root: Node<'_>, load: Option<Node<'_>>, sessions: &Choice) -> Load {
+impl TsungReader<'_> {
+    pub(super) fn read_load(
+        &mut self,
+        root: XmlNode<'_>,
+        load: Option<XmlNode<'_>>,
+        sessions: &SessionChoice,
+    ) -> TsungLoad {
         let Some(load) = load else {
             self.wrong(root, "tsung", "there is no load");
-            return Load::default();
+            return TsungLoad::default();
         };
         self.known_attributes(load);
         let duration = self.number(load, "duration").filter(|duration| *duration > 0.0);
         let unit = self.unit(load);
-        let mut phases: Vec<(i64, Phase)> = Vec::new();
+        let mut phases: Vec<(i64, ArrivalPhase)> = Vec::new();
         let mut starts = Vec::new();
         for node in elements(load) {
             match node.tag_name().name() {
@@ -57,8 +62,8 @@ impl Reader<'_> {
             self.check_weights(at, "sessions", &sessions.weights, sessions.percent);
         }
         phases.sort_by_key(|(number, _)| *number);
-        starts.sort_by_key(|start: &Start| start.at_ms);
-        let once: Vec<Phase> = phases.into_iter().map(|(_, phase)| phase).collect();
+        starts.sort_by_key(|start: &UserStart| start.at_ms);
+        let once: Vec<ArrivalPhase> = phases.into_iter().map(|(_, phase)| phase).collect();
         let times = self.count(load, "loop").unwrap_or(0) as usize;
         let mut all = once.clone();
         for turn in 1..=times {
@@ -71,10 +76,10 @@ impl Reader<'_> {
                 phase
             }));
         }
-        Load { phases: all, starts, duration_ms: duration.map(|duration| milliseconds(duration * unit)) }
+        TsungLoad { phases: all, starts, duration_ms: duration.map(|duration| milliseconds(duration * unit)) }
     }
 
-    fn phase(&mut self, node: Node<'_>, sessions: &Choice) -> Option<(i64, Phase)> {
+    fn phase(&mut self, node: XmlNode<'_>, sessions: &SessionChoice) -> Option<(i64, ArrivalPhase)> {
         self.known_attributes(node);
         let number = self.needed(node, "phase").and_then(|_| self.whole(node, "phase", 0, i64::MAX));
         let duration = self.needed(node, "duration").and_then(|_| self.number(node, "duration"));
@@ -108,7 +113,7 @@ impl Reader<'_> {
             self.check_weights(node, "arrivalphase", &weights, sessions.percent);
         }
         let number = number?;
-        let phase = Phase {
+        let phase = ArrivalPhase {
             name: format!("phase {number}"),
             duration_ms: Some(milliseconds(duration? * unit)),
             rate: rate.unwrap_or(0.0),
@@ -122,7 +127,7 @@ impl Reader<'_> {
     }
 
     /// Users a second.
-    fn rate(&mut self, node: Node<'_>) -> f64 {
+    fn rate(&mut self, node: XmlNode<'_>) -> f64 {
         let unit = self.unit(node) / 1_000.0;
         let given = (attribute(node, "arrivalrate").is_some(), attribute(node, "interarrival").is_some());
         let (rate, name) = match given {
@@ -151,7 +156,7 @@ impl Reader<'_> {
     }
 
     /// Weights that sessions have in one phase.
-    fn setup(&mut self, node: Node<'_>, sessions: &Choice, weights: &mut [f64]) {
+    fn setup(&mut self, node: XmlNode<'_>, sessions: &SessionChoice, weights: &mut [f64]) {
         self.known_attributes(node);
         let Some(name) = self.needed(node, "name") else { return };
         let found = self.matching(node, "session_setup", name, sessions);
@@ -170,17 +175,26 @@ impl Reader<'_> {
         }
     }
 
-    fn start(&mut self, node: Node<'_>, sessions: &Choice, starts: &mut Vec<Start>) {
+    fn start(&mut self, node: XmlNode<'_>, sessions: &SessionChoice, starts: &mut Vec<UserStart>) {
         self.known_attributes(node);
         let at = self.number(node, "start_time").unwrap_or(0.0) * self.unit(node);
         let Some(name) = self.needed(node, "session") else { return };
         for index in self.matching(node, "user", name, sessions) {
-            starts.push(Start { at_ms: milliseconds(at), session: u16::try_from(index).unwrap_or(u16::MAX) });
+            starts.push(UserStart {
+                at_ms: milliseconds(at),
+                session: u16::try_from(index).unwrap_or(u16::MAX),
+            });
         }
     }
 
     /// Sessions of a name, in which the first `*` and the first `?` stand for anything and for any character.
-    fn matching(&mut self, node: Node<'_>, key: &str, pattern: &str, sessions: &Choice) -> Vec<usize> {
+    fn matching(
+        &mut self,
+        node: XmlNode<'_>,
+        key: &str,
+        pattern: &str,
+        sessions: &SessionChoice,
+    ) -> Vec<usize> {
         let found: Vec<usize> = sessions
             .names
             .iter()

@@ -8,15 +8,15 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 
 use super::names;
-use super::reader::{Node, Reader, attribute, elements};
-use crate::plan::{Arguments, Security, Transport, Web};
+use super::reader::{TsungReader, XmlNode, attribute, elements};
+use crate::plan::{HttpBinding, PlanOverrides, StreamTransport, TransportSecurity};
 
 /// Where the server is.
 #[derive(Debug, Default)]
-pub(super) struct Servers {
+pub(super) struct TsungServers {
     pub(super) addresses: Vec<SocketAddr>,
-    pub(super) security: Security,
-    pub(super) web: Web,
+    pub(super) security: TransportSecurity,
+    pub(super) web: HttpBinding,
 }
 
 /// Entries in the list of addresses when servers have weights.
@@ -27,12 +27,16 @@ const SERVER_TYPES: [&str; 8] =
     ["tcp", "ssl", "tcp6", "ssl6", "bosh", "bosh_ssl", "websocket", "websocket_ssl"];
 
 /// A type of server: what carries the stream, its protection, and whether it is meant by its IPv6 address.
-pub(super) type ServerType = (Transport, Security, bool);
+pub(super) type ServerType = (StreamTransport, TransportSecurity, bool);
 
-impl Reader<'_> {
-    pub(super) fn read_servers(&mut self, servers: Option<Node<'_>>, arguments: &Arguments) -> Servers {
+impl TsungReader<'_> {
+    pub(super) fn read_servers(
+        &mut self,
+        servers: Option<XmlNode<'_>>,
+        arguments: &PlanOverrides,
+    ) -> TsungServers {
         let mut found: Vec<(SocketAddr, f64)> = Vec::new();
-        let mut spoken: Option<(Transport, Security)> = None;
+        let mut spoken: Option<(StreamTransport, TransportSecurity)> = None;
         for node in servers.into_iter().flat_map(elements) {
             if node.tag_name().name() != "server" {
                 self.unknown(node, ["server"]);
@@ -70,17 +74,18 @@ impl Reader<'_> {
             if arguments.addresses.is_empty() { turns(&found) } else { arguments.addresses.clone() };
         let (transport, security) = spoken.unwrap_or_default();
         let path = match transport {
-            Transport::Tcp => String::new(),
-            Transport::Bosh => self.settings.bosh_path.clone(),
-            Transport::WebSocket => self.settings.websocket_path.clone(),
+            StreamTransport::Tcp => String::new(),
+            StreamTransport::Bosh => self.settings.bosh_path.clone(),
+            StreamTransport::WebSocket => self.settings.websocket_path.clone(),
         };
-        let web = Web { transport, path, ..Web::default() };
-        let asked = arguments.security.filter(|asked| !(transport.is_web() && *asked == Security::Auto));
-        Servers { addresses, security: asked.unwrap_or(security), web }
+        let web = HttpBinding { transport, path, ..HttpBinding::default() };
+        let asked =
+            arguments.security.filter(|asked| !(transport.is_web() && *asked == TransportSecurity::Auto));
+        TsungServers { addresses, security: asked.unwrap_or(security), web }
     }
 
     /// The type of a server.
-    pub(super) fn server_type(&mut self, node: Node<'_>, name: &str) -> Option<ServerType> {
+    pub(super) fn server_type(&mut self, node: XmlNode<'_>, name: &str) -> Option<ServerType> {
         let kind = self.needed(node, name)?;
         if let Some(why) = names::refused_server(kind) {
             self.wrong(node, kind, why);
@@ -88,18 +93,18 @@ impl Reader<'_> {
         }
         let kind = self.choice(node, name, &SERVER_TYPES)?;
         let transport = match kind {
-            "bosh" | "bosh_ssl" => Transport::Bosh,
-            "websocket" | "websocket_ssl" => Transport::WebSocket,
-            _ => Transport::Tcp,
+            "bosh" | "bosh_ssl" => StreamTransport::Bosh,
+            "websocket" | "websocket_ssl" => StreamTransport::WebSocket,
+            _ => StreamTransport::Tcp,
         };
-        let security = if kind.contains("ssl") { Security::Direct } else { Security::Auto };
+        let security = if kind.contains("ssl") { TransportSecurity::Direct } else { TransportSecurity::Auto };
         Some((transport, security, kind.ends_with('6')))
     }
 
     /// The address of a host.
     pub(super) fn resolved(
         &mut self,
-        node: Node<'_>,
+        node: XmlNode<'_>,
         host: &str,
         port: i64,
         six: bool,
@@ -122,7 +127,7 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn read_clients(&mut self, clients: Option<Node<'_>>) -> Vec<IpAddr> {
+    pub(super) fn read_clients(&mut self, clients: Option<XmlNode<'_>>) -> Vec<IpAddr> {
         let mut sources = Vec::new();
         for node in clients.into_iter().flat_map(elements) {
             if node.tag_name().name() != "client" {
@@ -164,7 +169,7 @@ impl Reader<'_> {
         sources
     }
 
-    fn source(&mut self, node: Node<'_>, sources: &mut Vec<IpAddr>) {
+    fn source(&mut self, node: XmlNode<'_>, sources: &mut Vec<IpAddr>) {
         self.known_attributes(node);
         let Some(value) = self.needed(node, "value") else { return };
         if self.flag(node, "scan", false) {
@@ -179,7 +184,7 @@ impl Reader<'_> {
     }
 
     /// `172.28.1-20.0-254`: each part of an IPv4 address may be a range.
-    fn range(&mut self, node: Node<'_>, sources: &mut Vec<IpAddr>) {
+    fn range(&mut self, node: XmlNode<'_>, sources: &mut Vec<IpAddr>) {
         self.known_attributes(node);
         let Some(value) = self.needed(node, "value") else { return };
         let parts: Option<Vec<(u8, u8)>> = value.split('.').map(part).collect();

@@ -8,12 +8,12 @@
 
 use hashbrown::HashMap;
 
-use super::reader::{Node, Reader, attribute, elements};
+use super::reader::{TsungReader, XmlNode, attribute, elements};
 use crate::plan::nearest;
 
 /// How long a pause is when an element does not say it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Chance {
+pub(super) enum ThinkTimeDistribution {
     /// Always the same.
     Fixed,
     /// Exponentially distributed.
@@ -24,7 +24,7 @@ pub(super) enum Chance {
 
 /// What `options` said, with Tsung's values where it said nothing.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct TsungOptions {
     pub(super) domain: String,
     pub(super) prefix: String,
     pub(super) password: String,
@@ -37,7 +37,7 @@ pub(super) struct Settings {
     pub(super) delimiter: String,
     /// Seconds.
     pub(super) thinktime: f64,
-    pub(super) chance: Chance,
+    pub(super) chance: ThinkTimeDistribution,
     pub(super) override_thinktime: bool,
     pub(super) answer_timeout_ms: u64,
     pub(super) global_timeout_ms: u64,
@@ -57,7 +57,7 @@ pub(super) struct Settings {
     pub(super) files: HashMap<String, String>,
 }
 
-impl Default for Settings {
+impl Default for TsungOptions {
     fn default() -> Self {
         Self {
             domain: "erlang-projects.org".to_owned(),
@@ -69,7 +69,7 @@ impl Default for Settings {
             destinations_from: Vec::new(),
             delimiter: ";".to_owned(),
             thinktime: 5.0,
-            chance: Chance::Fixed,
+            chance: ThinkTimeDistribution::Fixed,
             override_thinktime: false,
             answer_timeout_ms: 600_000,
             global_timeout_ms: 3_600_000,
@@ -120,9 +120,9 @@ const XMPP: [&str; 10] = [
     "fileid_delimiter",
 ];
 
-impl Reader<'_> {
+impl TsungReader<'_> {
     /// Reads all options.
-    pub(super) fn read_options(&mut self, options: Node<'_>) {
+    pub(super) fn read_options(&mut self, options: XmlNode<'_>) {
         for node in elements(options) {
             if node.tag_name().name() != "option" {
                 self.unknown(node, ["option"]);
@@ -140,7 +140,7 @@ impl Reader<'_> {
         }
     }
 
-    fn general(&mut self, node: Node<'_>, name: &str) {
+    fn general(&mut self, node: XmlNode<'_>, name: &str) {
         match name {
             "thinktime" => self.default_thinktime(node),
             "connect_timeout" => {
@@ -224,7 +224,7 @@ impl Reader<'_> {
     }
 
     /// Where BOSH or WebSocket is on its servers.
-    fn web_path(&mut self, node: Node<'_>, name: &str) {
+    fn web_path(&mut self, node: XmlNode<'_>, name: &str) {
         let Some(path) = self.needed(node, "value") else { return };
         if !path.starts_with('/') || path.contains([' ', '\r', '\n']) {
             self.wrong(node, "option", format!("{name}: must begin with / and have no blanks"));
@@ -235,7 +235,7 @@ impl Reader<'_> {
         path.clone_into(place);
     }
 
-    fn xmpp(&mut self, node: Node<'_>, name: &str) {
+    fn xmpp(&mut self, node: XmlNode<'_>, name: &str) {
         if matches!(name, "bosh_path" | "websocket_path") {
             return self.web_path(node, name);
         }
@@ -271,7 +271,7 @@ impl Reader<'_> {
         }
     }
 
-    fn tls_version(&mut self, node: Node<'_>) {
+    fn tls_version(&mut self, node: XmlNode<'_>) {
         match attribute(node, "value") {
             Some("tlsv1.2") => self.settings.only_tls12 = true,
             Some("tlsv1.3") => {
@@ -285,18 +285,18 @@ impl Reader<'_> {
         }
     }
 
-    fn default_thinktime(&mut self, node: Node<'_>) {
+    fn default_thinktime(&mut self, node: XmlNode<'_>) {
         if let Some(value) = self.number(node, "value") {
             self.settings.thinktime = value;
         }
         let range = (self.number(node, "min"), self.number(node, "max"));
         self.settings.chance = match range {
-            (Some(min), Some(max)) if min <= max && max > 0.0 => Chance::Range(min, max),
-            (None, None) if self.flag(node, "random", false) => Chance::Exponential,
-            (None, None) => Chance::Fixed,
+            (Some(min), Some(max)) if min <= max && max > 0.0 => ThinkTimeDistribution::Range(min, max),
+            (None, None) if self.flag(node, "random", false) => ThinkTimeDistribution::Exponential,
+            (None, None) => ThinkTimeDistribution::Fixed,
             _ => {
                 self.wrong(node, "option", "thinktime: needs both min and max, and min not above max");
-                Chance::Fixed
+                ThinkTimeDistribution::Fixed
             }
         };
         self.settings.override_thinktime = self.flag(node, "override", false);

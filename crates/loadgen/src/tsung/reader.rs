@@ -10,48 +10,51 @@ use std::io;
 
 use hashbrown::HashMap;
 
-use super::accounts::Login;
+use super::accounts::TsungLogin;
 use super::names;
-use super::options::Settings;
-use super::source::Source;
-use super::{Arguments, Note};
-use crate::plan::{Mistake, Plan, Table, nearest};
+use super::options::TsungOptions;
+use super::source::ScenarioSource;
+use super::{ImportNote, PlanOverrides};
+use crate::plan::{DataTable, LoadPlan, PlanError, nearest};
 
 /// An element.
-pub(super) type Node<'a> = roxmltree::Node<'a, 'a>;
+pub(super) type XmlNode<'a> = roxmltree::Node<'a, 'a>;
 
 /// Mistakes that are shown; more are only counted.
 const MAX_SHOWN: usize = 100;
 
 /// The state of one reading.
-pub(super) struct Reader<'r> {
-    source: &'r Source,
+pub(super) struct TsungReader<'r> {
+    source: &'r ScenarioSource,
     /// Reads the files that the scenario names.
     pub(super) files: &'r mut dyn FnMut(&str) -> io::Result<String>,
-    notes: Vec<Note>,
-    mistakes: Vec<Mistake>,
+    notes: Vec<ImportNote>,
+    mistakes: Vec<PlanError>,
     /// What `options` said.
-    pub(super) settings: Settings,
+    pub(super) settings: TsungOptions,
     /// Names of transactions; a step has the index.
     pub(super) transactions: Vec<String>,
     /// Lines of files that were read.
-    pub(super) tables: Vec<Table>,
+    pub(super) tables: Vec<DataTable>,
     /// Index into `tables` by the file's id and the delimiter.
     pub(super) table_of: HashMap<(String, String), Option<u16>>,
     /// What sessions give as name and password.
-    pub(super) logins: Vec<(Login, u32)>,
+    pub(super) logins: Vec<(TsungLogin, u32)>,
     /// Contents of certificate files that sessions ask for: authorities, certificate, key.
     pub(super) certificates: Vec<(Option<String>, Option<String>, Option<String>)>,
 }
 
-impl<'r> Reader<'r> {
-    pub(super) fn new(source: &'r Source, files: &'r mut dyn FnMut(&str) -> io::Result<String>) -> Self {
+impl<'r> TsungReader<'r> {
+    pub(super) fn new(
+        source: &'r ScenarioSource,
+        files: &'r mut dyn FnMut(&str) -> io::Result<String>,
+    ) -> Self {
         Self {
             source,
             files,
             notes: Vec::new(),
             mistakes: Vec::new(),
-            settings: Settings::default(),
+            settings: TsungOptions::default(),
             transactions: Vec::new(),
             tables: Vec::new(),
             table_of: HashMap::new(),
@@ -61,7 +64,12 @@ impl<'r> Reader<'r> {
     }
 
     /// The whole scenario. What comes back is of use only if there are no mistakes.
-    pub(super) fn scenario(&mut self, root: Node<'_>, name: &str, arguments: &Arguments) -> Option<Plan> {
+    pub(super) fn scenario(
+        &mut self,
+        root: XmlNode<'_>,
+        name: &str,
+        arguments: &PlanOverrides,
+    ) -> Option<LoadPlan> {
         if root.tag_name().name() != "tsung" {
             let name = root.tag_name().name();
             self.wrong(root, name, "no Tsung scenario: the root element is not \"tsung\"");
@@ -92,7 +100,7 @@ impl<'r> Reader<'r> {
     }
 
     /// The children of the root: each once, none unknown.
-    fn top_level(&mut self, root: Node<'_>) {
+    fn top_level(&mut self, root: XmlNode<'_>) {
         const KNOWN: [&str; 7] =
             ["information", "clients", "servers", "monitoring", "load", "options", "sessions"];
         let mut seen = Vec::new();
@@ -115,13 +123,16 @@ impl<'r> Reader<'r> {
     }
 
     /// The plan and the notes, or the mistakes.
-    pub(super) fn finish(mut self, plan: Option<Plan>) -> Result<(Plan, Vec<Note>), Vec<Mistake>> {
+    pub(super) fn finish(
+        mut self,
+        plan: Option<LoadPlan>,
+    ) -> Result<(LoadPlan, Vec<ImportNote>), Vec<PlanError>> {
         self.mistakes.sort_by_key(|mistake| mistake.line.unwrap_or(u32::MAX));
         self.mistakes.dedup();
         if self.mistakes.len() > MAX_SHOWN {
             let more = self.mistakes.len() - MAX_SHOWN;
             self.mistakes.truncate(MAX_SHOWN);
-            self.mistakes.push(Mistake::of_plan(format!("and {more} mistakes more")));
+            self.mistakes.push(PlanError::of_plan(format!("and {more} mistakes more")));
         }
         match plan {
             Some(plan) if self.mistakes.is_empty() => {
@@ -129,58 +140,58 @@ impl<'r> Reader<'r> {
                 self.notes.dedup();
                 Ok((plan, self.notes))
             }
-            _ if self.mistakes.is_empty() => Err(vec![Mistake::of_plan("the scenario makes no plan")]),
+            _ if self.mistakes.is_empty() => Err(vec![PlanError::of_plan("the scenario makes no plan")]),
             _ => Err(self.mistakes),
         }
     }
 
     /// Says that something is wrong at an element.
-    pub(super) fn wrong(&mut self, node: Node<'_>, key: &str, text: impl Into<String>) {
+    pub(super) fn wrong(&mut self, node: XmlNode<'_>, key: &str, text: impl Into<String>) {
         let (line, file) = self.source.line(node.range().start);
         let key = match file {
             Some(file) => format!("{file}: {key}"),
             None => key.to_owned(),
         };
-        self.mistakes.push(Mistake { line: Some(line), key, text: text.into() });
+        self.mistakes.push(PlanError { line: Some(line), key, text: text.into() });
     }
 
     /// Says that something is wrong with the scenario or the arguments as a whole.
     pub(super) fn wrong_plan(&mut self, text: impl Into<String>) {
-        self.mistakes.push(Mistake::of_plan(text));
+        self.mistakes.push(PlanError::of_plan(text));
     }
 
     /// Says that something is ignored or done differently.
-    pub(super) fn note(&mut self, node: Node<'_>, text: impl Into<String>) {
+    pub(super) fn note(&mut self, node: XmlNode<'_>, text: impl Into<String>) {
         let (line, file) = self.source.line(node.range().start);
         let text = match file {
             Some(file) => format!("{file}: {}", text.into()),
             None => text.into(),
         };
-        self.notes.push(Note { line: Some(line), text });
+        self.notes.push(ImportNote { line: Some(line), text });
     }
 
     /// Says that something is wrong in a line that was read before.
     pub(super) fn wrong_line(&mut self, line: u32, key: &str, text: impl Into<String>) {
-        self.mistakes.push(Mistake { line: Some(line), key: key.to_owned(), text: text.into() });
+        self.mistakes.push(PlanError { line: Some(line), key: key.to_owned(), text: text.into() });
     }
 
     /// Says something about a line that was read before.
     pub(super) fn note_line(&mut self, line: u32, text: impl Into<String>) {
-        self.notes.push(Note { line: Some(line), text: text.into() });
+        self.notes.push(ImportNote { line: Some(line), text: text.into() });
     }
 
     /// Says something about the plan as a whole.
     pub(super) fn note_plan(&mut self, text: impl Into<String>) {
-        self.notes.push(Note { line: None, text: text.into() });
+        self.notes.push(ImportNote { line: None, text: text.into() });
     }
 
     /// Line of an element in its file.
-    pub(super) fn line(&self, node: Node<'_>) -> u32 {
+    pub(super) fn line(&self, node: XmlNode<'_>) -> u32 {
         self.source.line(node.range().start).0
     }
 
     /// Says that nobody knows this element here.
-    pub(super) fn unknown<'n>(&mut self, node: Node<'_>, names: impl IntoIterator<Item = &'n str>) {
+    pub(super) fn unknown<'n>(&mut self, node: XmlNode<'_>, names: impl IntoIterator<Item = &'n str>) {
         let name = node.tag_name().name();
         let parent = node.parent_element().map_or("", |parent| parent.tag_name().name());
         let near = nearest(name, names);
@@ -188,7 +199,7 @@ impl<'r> Reader<'r> {
     }
 
     /// Says which attributes are read over because Tsung has no such ones.
-    pub(super) fn known_attributes(&mut self, node: Node<'_>) {
+    pub(super) fn known_attributes(&mut self, node: XmlNode<'_>) {
         let element = node.tag_name().name();
         let known = names::attributes(element);
         for attribute in node.attributes() {
@@ -201,7 +212,7 @@ impl<'r> Reader<'r> {
     }
 
     /// An attribute that must be there.
-    pub(super) fn needed<'a>(&mut self, node: Node<'a>, name: &str) -> Option<&'a str> {
+    pub(super) fn needed<'a>(&mut self, node: XmlNode<'a>, name: &str) -> Option<&'a str> {
         let value = attribute(node, name);
         if value.is_none() {
             self.wrong(node, node.tag_name().name(), format!("needs the attribute {name}"));
@@ -210,7 +221,7 @@ impl<'r> Reader<'r> {
     }
 
     /// A number that is not negative.
-    pub(super) fn number(&mut self, node: Node<'_>, name: &str) -> Option<f64> {
+    pub(super) fn number(&mut self, node: XmlNode<'_>, name: &str) -> Option<f64> {
         let text = attribute(node, name)?;
         match text.parse::<f64>() {
             Ok(value) if value.is_finite() && value >= 0.0 => Some(value),
@@ -226,7 +237,7 @@ impl<'r> Reader<'r> {
     }
 
     /// A whole number within bounds.
-    pub(super) fn whole(&mut self, node: Node<'_>, name: &str, from: i64, to: i64) -> Option<i64> {
+    pub(super) fn whole(&mut self, node: XmlNode<'_>, name: &str, from: i64, to: i64) -> Option<i64> {
         let text = attribute(node, name)?;
         match text.parse::<i64>() {
             Ok(value) if (from..=to).contains(&value) => Some(value),
@@ -244,12 +255,12 @@ impl<'r> Reader<'r> {
     }
 
     /// A whole number from 0 up that fits 32 bits.
-    pub(super) fn count(&mut self, node: Node<'_>, name: &str) -> Option<u32> {
+    pub(super) fn count(&mut self, node: XmlNode<'_>, name: &str) -> Option<u32> {
         self.whole(node, name, 0, i64::from(u32::MAX)).and_then(|value| u32::try_from(value).ok())
     }
 
     /// `true` or `false`; `default` where it is missing.
-    pub(super) fn flag(&mut self, node: Node<'_>, name: &str, default: bool) -> bool {
+    pub(super) fn flag(&mut self, node: XmlNode<'_>, name: &str, default: bool) -> bool {
         match self.choice(node, name, &["true", "false"]) {
             Some(value) => value == "true",
             None => default,
@@ -257,7 +268,7 @@ impl<'r> Reader<'r> {
     }
 
     /// One of some words.
-    pub(super) fn choice<'a>(&mut self, node: Node<'a>, name: &str, words: &[&str]) -> Option<&'a str> {
+    pub(super) fn choice<'a>(&mut self, node: XmlNode<'a>, name: &str, words: &[&str]) -> Option<&'a str> {
         let text = attribute(node, name)?;
         if words.contains(&text) {
             return Some(text);
@@ -269,7 +280,7 @@ impl<'r> Reader<'r> {
     }
 
     /// Milliseconds of one unit; seconds where none is given.
-    pub(super) fn unit(&mut self, node: Node<'_>) -> f64 {
+    pub(super) fn unit(&mut self, node: XmlNode<'_>) -> f64 {
         match self.choice(node, "unit", &["second", "minute", "hour", "millisecond"]) {
             Some("minute") => 60_000.0,
             Some("hour") => 3_600_000.0,
@@ -279,7 +290,7 @@ impl<'r> Reader<'r> {
     }
 
     /// Content of a file that the scenario names.
-    pub(super) fn file(&mut self, node: Node<'_>, path: &str) -> Option<String> {
+    pub(super) fn file(&mut self, node: XmlNode<'_>, path: &str) -> Option<String> {
         match (self.files)(path) {
             Ok(content) => Some(content),
             Err(error) => {
@@ -291,18 +302,18 @@ impl<'r> Reader<'r> {
 }
 
 /// The value of an attribute, without spaces around it and without the quotes of an Erlang atom.
-pub(super) fn attribute<'a>(node: Node<'a>, name: &str) -> Option<&'a str> {
+pub(super) fn attribute<'a>(node: XmlNode<'a>, name: &str) -> Option<&'a str> {
     let value = node.attribute(name)?.trim();
     Some(value.strip_prefix('\'').and_then(|value| value.strip_suffix('\'')).unwrap_or(value))
 }
 
 /// The elements in an element.
-pub(super) fn elements(node: Node<'_>) -> impl Iterator<Item = Node<'_>> {
+pub(super) fn elements(node: XmlNode<'_>) -> impl Iterator<Item = XmlNode<'_>> {
     node.children().filter(|child| child.is_element())
 }
 
 /// The first element of a name.
-pub(super) fn child<'a>(node: Node<'a>, name: &str) -> Option<Node<'a>> {
+pub(super) fn child<'a>(node: XmlNode<'a>, name: &str) -> Option<XmlNode<'a>> {
     elements(node).find(|child| child.tag_name().name() == name)
 }
 
@@ -312,7 +323,7 @@ pub(super) fn milliseconds(ms: f64) -> u64 {
 }
 
 /// What the author says of the scenario.
-fn title(root: Node<'_>) -> String {
+fn title(root: XmlNode<'_>) -> String {
     let information = child(root, "information");
     let text = |name: &str| {
         let text = information.and_then(|node| child(node, name)).and_then(|node| node.text()).unwrap_or("");

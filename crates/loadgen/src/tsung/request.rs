@@ -7,44 +7,44 @@
 //! Trap: `presence:subscribe`, `iq:roster:rename` and `iq:roster:remove` are about the contact of the last
 //! `iq:roster:add`, while `destination="previous"` is about the last message.
 
-use super::flow::{Flow, Stream};
 use super::names::{REQUESTS, refused_protocol, refused_request};
-use super::reader::{Node, Reader, attribute, child, elements};
+use super::reader::{TsungReader, XmlNode, attribute, child, elements};
+use super::session_flow::{SessionFlow, StreamKnowledge};
 use crate::plan::{
-    Ack, Body, Checks, Destination, MatchAction, MessageKind, Pattern, Piece, PresenceKind, RosterChange,
-    Step, Text, nearest,
+    AckMode, Destination, MatchAction, MessageBody, MessageKind, PlanStep, PresenceKind, ResponseChecks,
+    RosterChange, StanzaPattern, TemplatePart, TextTemplate, nearest,
 };
 
 /// What a request waits for.
 #[derive(Clone, Debug, PartialEq)]
-enum Wait {
+enum TsungAck {
     Nothing,
     Packet,
     Expression(String),
     Everybody,
 }
 
-impl Wait {
-    fn ack(self) -> Ack {
+impl TsungAck {
+    fn ack(self) -> AckMode {
         match self {
-            Self::Nothing | Self::Everybody => Ack::None,
-            Self::Packet => Ack::Any,
-            Self::Expression(regex) => Ack::Match(Pattern::Regex(regex)),
+            Self::Nothing | Self::Everybody => AckMode::None,
+            Self::Packet => AckMode::Any,
+            Self::Expression(regex) => AckMode::Match(StanzaPattern::Regex(regex)),
         }
     }
 }
 
 /// One request as it is put together.
-struct Request<'n> {
-    node: Node<'n>,
+struct TsungRequest<'n> {
+    node: XmlNode<'n>,
     kind: &'n str,
     subst: bool,
-    wait: Wait,
-    checks: Checks,
+    wait: TsungAck,
+    checks: ResponseChecks,
 }
 
-impl Reader<'_> {
-    pub(super) fn request(&mut self, node: Node<'_>, flow: &mut Flow, steps: &mut Vec<Step>) {
+impl TsungReader<'_> {
+    pub(super) fn request(&mut self, node: XmlNode<'_>, flow: &mut SessionFlow, steps: &mut Vec<PlanStep>) {
         let subst = self
             .choice(node, "subst", &["true", "false", "all_except_body"])
             .is_some_and(|value| value != "false");
@@ -81,11 +81,11 @@ impl Reader<'_> {
 
     fn jabber(
         &mut self,
-        node: Node<'_>,
-        flow: &mut Flow,
+        node: XmlNode<'_>,
+        flow: &mut SessionFlow,
         subst: bool,
-        checks: Checks,
-        steps: &mut Vec<Step>,
+        checks: ResponseChecks,
+        steps: &mut Vec<PlanStep>,
     ) {
         self.known_attributes(node);
         let kind = attribute(node, "type").unwrap_or("chat");
@@ -98,9 +98,9 @@ impl Reader<'_> {
             return;
         }
         let Some(wait) = self.wait(node, kind, flow) else { return };
-        if flow.stream == Stream::Closed && kind != "connect" {
+        if flow.stream == StreamKnowledge::Closed && kind != "connect" {
             self.wrong(node, kind, "the stream is not open here; connect comes first");
-            flow.stream = Stream::Unknown;
+            flow.stream = StreamKnowledge::Unknown;
         }
         if !flow.started {
             flow.started = true;
@@ -108,7 +108,7 @@ impl Reader<'_> {
                 self.authenticate(inner, flow, subst);
             }
         }
-        let request = Request { node, kind, subst, wait, checks };
+        let request = TsungRequest { node, kind, subst, wait, checks };
         match kind {
             "connect" | "starttls" | "close" | "register" => self.stream_step(request, flow, steps),
             _ if kind.starts_with("auth_") && kind != "auth_get" => self.login_step(request, flow, steps),
@@ -119,7 +119,7 @@ impl Reader<'_> {
         }
     }
 
-    fn wait(&mut self, node: Node<'_>, kind: &str, flow: &mut Flow) -> Option<Wait> {
+    fn wait(&mut self, node: XmlNode<'_>, kind: &str, flow: &mut SessionFlow) -> Option<TsungAck> {
         if let Some(regex) = node.attribute("regexp") {
             self.regex(node, regex);
             flow.regexp = Some(regex.to_owned());
@@ -129,18 +129,18 @@ impl Reader<'_> {
             Some(_) => self.choice(node, "ack", &["local", "no_ack", "global", "parse", "bidi_ack"])?,
         };
         Some(match ack {
-            "local" => Wait::Packet,
-            "global" => Wait::Everybody,
-            "parse" => flow.regexp.clone().map_or(Wait::Packet, Wait::Expression),
+            "local" => TsungAck::Packet,
+            "global" => TsungAck::Everybody,
+            "parse" => flow.regexp.clone().map_or(TsungAck::Packet, TsungAck::Expression),
             "bidi_ack" if kind != "starttls" => {
                 self.wrong(node, kind, "ack=\"bidi_ack\" has an end with starttls only");
                 return None;
             }
-            _ => Wait::Nothing,
+            _ => TsungAck::Nothing,
         })
     }
 
-    fn stream_step(&mut self, request: Request<'_>, flow: &mut Flow, steps: &mut Vec<Step>) {
+    fn stream_step(&mut self, request: TsungRequest<'_>, flow: &mut SessionFlow, steps: &mut Vec<PlanStep>) {
         let node = request.node;
         match request.kind {
             "connect" => {
@@ -148,14 +148,14 @@ impl Reader<'_> {
                     self.note(node, "connect: version is ignored, streams are of version 1.0");
                 }
                 // An open stream has been opened again by the step before.
-                if flow.stream != Stream::Open {
-                    steps.push(Step::Connect);
+                if flow.stream != StreamKnowledge::Open {
+                    steps.push(PlanStep::Connect);
                 }
-                flow.stream = Stream::Open;
+                flow.stream = StreamKnowledge::Open;
             }
             "starttls" => {
                 self.certificate(node);
-                steps.push(Step::StartTls);
+                steps.push(PlanStep::StartTls);
             }
             "register" => {
                 flow.login = true;
@@ -166,20 +166,20 @@ impl Reader<'_> {
                         "this version creates accounts with the names of the run only",
                     );
                 }
-                steps.push(Step::Register);
+                steps.push(PlanStep::Register);
             }
             _ => {
-                flow.stream = Stream::Closed;
-                steps.push(Step::Disconnect);
+                flow.stream = StreamKnowledge::Closed;
+                steps.push(PlanStep::Disconnect);
             }
         }
         self.no_checks(&request);
         self.everybody(&request.wait, steps);
     }
 
-    fn login_step(&mut self, request: Request<'_>, flow: &mut Flow, steps: &mut Vec<Step>) {
+    fn login_step(&mut self, request: TsungRequest<'_>, flow: &mut SessionFlow, steps: &mut Vec<PlanStep>) {
         let credentials = flow.credentials.clone();
-        let sasl = |mechanism: &str, credentials| Step::Authenticate {
+        let sasl = |mechanism: &str, credentials| PlanStep::Authenticate {
             mechanisms: vec![mechanism.to_owned()],
             credentials,
         };
@@ -190,23 +190,23 @@ impl Reader<'_> {
             "auth_sasl_anonymous" => sasl("ANONYMOUS", None),
             "auth_sasl_external" => sasl("EXTERNAL", credentials),
             "auth_set_plain" => {
-                Step::LegacyAuthenticate { resource: self.resource(&request, flow), credentials }
+                PlanStep::LegacyAuthenticate { resource: self.resource(&request, flow), credentials }
             }
-            "auth_sasl_bind" => Step::Bind { resource: Some(self.resource(&request, flow)) },
-            _ => Step::OpenSession,
+            "auth_sasl_bind" => PlanStep::Bind { resource: Some(self.resource(&request, flow)) },
+            _ => PlanStep::OpenSession,
         };
         steps.push(step);
         self.no_checks(&request);
         self.everybody(&request.wait, steps);
     }
 
-    fn resource(&mut self, request: &Request<'_>, flow: &mut Flow) -> Text {
+    fn resource(&mut self, request: &TsungRequest<'_>, flow: &mut SessionFlow) -> TextTemplate {
         let resource = request.node.attribute("resource").unwrap_or("tsung");
         self.text(request.node, flow, resource, request.subst)
     }
 
     /// Says that conditions on a step of the login are not looked at.
-    fn no_checks(&mut self, request: &Request<'_>) {
+    fn no_checks(&mut self, request: &TsungRequest<'_>) {
         let kind = request.kind;
         if let Some((name, _)) = request.checks.captures.first() {
             let text = format!("dyn_variable {name}: this version keeps nothing of the answer to {kind}");
@@ -218,19 +218,19 @@ impl Reader<'_> {
         }
     }
 
-    fn everybody(&mut self, wait: &Wait, steps: &mut Vec<Step>) {
-        if *wait == Wait::Everybody {
+    fn everybody(&mut self, wait: &TsungAck, steps: &mut Vec<PlanStep>) {
+        if *wait == TsungAck::Everybody {
             steps.push(self.barrier());
         }
     }
 
-    fn presence(&mut self, request: Request<'_>, flow: &mut Flow, steps: &mut Vec<Step>) {
+    fn presence(&mut self, request: TsungRequest<'_>, flow: &mut SessionFlow, steps: &mut Vec<PlanStep>) {
         let node = request.node;
         let mut show = None;
         let mut status = None;
         if ["presence:broadcast", "presence:directed"].contains(&request.kind) {
             // Not substituted by Tsung either.
-            let value = |name, default| Some(Text::literal(node.attribute(name).unwrap_or(default)));
+            let value = |name, default| Some(TextTemplate::literal(node.attribute(name).unwrap_or(default)));
             show = value("show", "chat");
             status = value("status", "Available");
         }
@@ -244,56 +244,56 @@ impl Reader<'_> {
             }
             _ => (PresenceKind::Available, None),
         };
-        steps.push(Step::Presence { kind, to, show, status });
+        steps.push(PlanStep::Presence { kind, to, show, status });
         self.answer(request, true, steps);
     }
 
-    fn query(&mut self, request: Request<'_>, flow: &mut Flow, steps: &mut Vec<Step>) {
+    fn query(&mut self, request: TsungRequest<'_>, flow: &mut SessionFlow, steps: &mut Vec<PlanStep>) {
         let node = request.node;
         // Tsung substitutes no group, and the group of the manual is its default.
-        let group = Some(Text::literal(node.attribute("group").unwrap_or("Tsung Group")));
+        let group = Some(TextTemplate::literal(node.attribute("group").unwrap_or("Tsung Group")));
         let step = match request.kind {
-            "iq:roster:get" => Step::Roster,
+            "iq:roster:get" => PlanStep::Roster,
             "iq:roster:add" => {
                 flow.contact = true;
                 let to = self.destination(node, flow);
-                let name = Some(Text(vec![Piece::Destination]));
-                Step::RosterSet { change: RosterChange::Set, to, name, group }
+                let name = Some(TextTemplate(vec![TemplatePart::Destination]));
+                PlanStep::RosterSet { change: RosterChange::Set, to, name, group }
             }
             "iq:roster:rename" => {
                 self.needs_contact(&request, flow);
-                let name = Some(Text::literal("Tsung Testuser"));
-                Step::RosterSet { change: RosterChange::Set, to: Destination::LastContact, name, group }
+                let name = Some(TextTemplate::literal("Tsung Testuser"));
+                PlanStep::RosterSet { change: RosterChange::Set, to: Destination::LastContact, name, group }
             }
             "iq:roster:remove" => {
                 self.needs_contact(&request, flow);
                 let to = Destination::LastContact;
-                Step::RosterSet { change: RosterChange::Remove, to, name: None, group: None }
+                PlanStep::RosterSet { change: RosterChange::Remove, to, name: None, group: None }
             }
-            _ => Step::Ping {
+            _ => PlanStep::Ping {
                 to: (attribute(node, "destination") == Some("online")).then_some(Destination::Online),
             },
         };
-        let waits_itself =
-            request.checks == Checks::default() && matches!(request.wait, Wait::Packet | Wait::Everybody);
+        let waits_itself = request.checks == ResponseChecks::default()
+            && matches!(request.wait, TsungAck::Packet | TsungAck::Everybody);
         if waits_itself {
             steps.push(step);
             self.everybody(&request.wait, steps);
         } else {
-            steps.push(Step::NoWait(Box::new(step)));
+            steps.push(PlanStep::NoWait(Box::new(step)));
             self.answer(request, true, steps);
         }
     }
 
     /// Notes that nobody was added to the roster before.
-    fn needs_contact(&mut self, request: &Request<'_>, flow: &Flow) {
+    fn needs_contact(&mut self, request: &TsungRequest<'_>, flow: &SessionFlow) {
         if !flow.contact {
             let text = format!("{}: no iq:roster:add comes before it, so nothing is sent", request.kind);
             self.note(request.node, text);
         }
     }
 
-    fn chat(&mut self, request: Request<'_>, flow: &mut Flow, steps: &mut Vec<Step>) {
+    fn chat(&mut self, request: TsungRequest<'_>, flow: &mut SessionFlow, steps: &mut Vec<PlanStep>) {
         let node = request.node;
         let to = self.destination(node, flow);
         flow.message = true;
@@ -302,13 +302,13 @@ impl Reader<'_> {
                 if data.contains(['<', '&']) {
                     self.note(node, "chat: what is XML in data is sent as text; raw sends XML");
                 }
-                Body::Text(self.text(node, flow, data, request.subst))
+                MessageBody::Text(self.text(node, flow, data, request.subst))
             }
-            None => Body::Size(self.count(node, "size").unwrap_or(0)),
+            None => MessageBody::Size(self.count(node, "size").unwrap_or(0)),
         };
-        let plain = request.checks == Checks::default();
-        let ack = if plain { request.wait.clone().ack() } else { Ack::None };
-        steps.push(Step::Message { to, body, kind: MessageKind::Chat, ack });
+        let plain = request.checks == ResponseChecks::default();
+        let ack = if plain { request.wait.clone().ack() } else { AckMode::None };
+        steps.push(PlanStep::Message { to, body, kind: MessageKind::Chat, ack });
         if plain {
             self.everybody(&request.wait, steps);
         } else {
@@ -317,10 +317,10 @@ impl Reader<'_> {
     }
 
     /// Waits as the request says, once it has been sent.
-    fn answer(&mut self, request: Request<'_>, sent: bool, steps: &mut Vec<Step>) {
-        let Request { node, kind, wait, checks, .. } = request;
-        let conditions = checks != Checks::default();
-        if conditions && wait == Wait::Nothing {
+    fn answer(&mut self, request: TsungRequest<'_>, sent: bool, steps: &mut Vec<PlanStep>) {
+        let TsungRequest { node, kind, wait, checks, .. } = request;
+        let conditions = checks != ResponseChecks::default();
+        if conditions && wait == TsungAck::Nothing {
             self.note(
                 node,
                 format!("{kind}: match and dyn_variable are ignored: ack=\"no_ack\" waits for no answer"),
@@ -332,8 +332,8 @@ impl Reader<'_> {
             self.wrong(node, kind, text);
         }
         match wait {
-            Wait::Nothing => {}
-            Wait::Everybody => {
+            TsungAck::Nothing => {}
+            TsungAck::Everybody => {
                 if conditions {
                     self.note(
                         node,
@@ -342,23 +342,25 @@ impl Reader<'_> {
                 }
                 steps.push(self.barrier());
             }
-            wait if conditions => steps.push(Step::Raw { xml: Text::default(), ack: wait.ack(), checks }),
+            wait if conditions => {
+                steps.push(PlanStep::Raw { xml: TextTemplate::default(), ack: wait.ack(), checks })
+            }
             wait => {
                 let what = match wait {
-                    Wait::Expression(regex) => Pattern::Regex(regex),
-                    _ => Pattern::Stanza { name: None, kind: None, namespace: None },
+                    TsungAck::Expression(regex) => StanzaPattern::Regex(regex),
+                    _ => StanzaPattern::Stanza { name: None, kind: None, namespace: None },
                 };
-                steps.push(Step::WaitFor { what, timeout_ms: self.settings.answer_timeout_ms });
+                steps.push(PlanStep::WaitFor { what, timeout_ms: self.settings.answer_timeout_ms });
             }
         }
     }
 
     /// What is XML as it stands: `raw`, `privacy:*`, `auth_get`; and `wait`, which sends nothing.
-    fn raw(&mut self, request: Request<'_>, flow: &mut Flow, steps: &mut Vec<Step>) {
-        let literal = |text: &str| Piece::Literal(text.to_owned());
+    fn raw(&mut self, request: TsungRequest<'_>, flow: &mut SessionFlow, steps: &mut Vec<PlanStep>) {
+        let literal = |text: &str| TemplatePart::Literal(text.to_owned());
         let xml = match request.kind {
             "wait" => {
-                if request.wait == Wait::Nothing {
+                if request.wait == TsungAck::Nothing {
                     self.note(request.node, "wait with ack=\"no_ack\" waits for nothing and is ignored");
                     return;
                 }
@@ -369,49 +371,49 @@ impl Reader<'_> {
                 Some(data) => self.text(request.node, flow, data, request.subst),
                 None => {
                     self.note(request.node, "raw without data sends nothing");
-                    Text::default()
+                    TextTemplate::default()
                 }
             },
-            "auth_get" => Text(vec![
+            "auth_get" => TextTemplate(vec![
                 literal("<iq id='"),
-                Piece::Unique,
+                TemplatePart::Unique,
                 literal("' type='get'><query xmlns='jabber:iq:auth'><username>"),
-                Piece::User,
+                TemplatePart::User,
                 literal("</username></query></iq>"),
             ]),
-            "privacy:get_names" => Text(vec![
+            "privacy:get_names" => TextTemplate(vec![
                 literal("<iq from='"),
-                Piece::User,
+                TemplatePart::User,
                 literal("@"),
-                Piece::Domain,
+                TemplatePart::Domain,
                 literal("/tsung' type='get' id='getlist'><query xmlns='jabber:iq:privacy'/></iq>"),
             ]),
-            _ => Text(vec![
+            _ => TextTemplate(vec![
                 literal("<iq from='"),
-                Piece::User,
+                TemplatePart::User,
                 literal("@"),
-                Piece::Domain,
+                TemplatePart::Domain,
                 literal("/tsung' type='set' id='active1'><query xmlns='jabber:iq:privacy'><active name='"),
-                Piece::User,
+                TemplatePart::User,
                 literal("@"),
-                Piece::Domain,
+                TemplatePart::Domain,
                 literal("_list'/></query></iq>"),
             ]),
         };
-        let conditions = request.checks != Checks::default();
-        if conditions && matches!(request.wait, Wait::Nothing | Wait::Everybody) {
+        let conditions = request.checks != ResponseChecks::default();
+        if conditions && matches!(request.wait, TsungAck::Nothing | TsungAck::Everybody) {
             let text =
                 format!("{}: match and dyn_variable are ignored: nothing waits for an answer", request.kind);
             self.note(request.node, text);
-            steps.push(Step::Raw { xml, ack: Ack::None, checks: Checks::default() });
+            steps.push(PlanStep::Raw { xml, ack: AckMode::None, checks: ResponseChecks::default() });
         } else {
-            steps.push(Step::Raw { xml, ack: request.wait.clone().ack(), checks: request.checks });
+            steps.push(PlanStep::Raw { xml, ack: request.wait.clone().ack(), checks: request.checks });
         }
         self.everybody(&request.wait, steps);
     }
 
     /// Whom a request is for.
-    fn destination(&mut self, node: Node<'_>, flow: &mut Flow) -> Destination {
+    fn destination(&mut self, node: XmlNode<'_>, flow: &mut SessionFlow) -> Destination {
         const WORDS: [&str; 5] = ["online", "offline", "random", "unique", "previous"];
         match attribute(node, "destination").unwrap_or("random") {
             "online" => Destination::Online,
@@ -424,11 +426,14 @@ impl Reader<'_> {
                 }
                 Destination::Previous
             }
-            jid if jid.contains('@') => Destination::Jid(Text::literal(jid)),
+            jid if jid.contains('@') => Destination::Jid(TextTemplate::literal(jid)),
             user => {
                 let near = nearest(user, WORDS);
                 self.note(node, format!("destination=\"{user}\" is taken for the name of a user{near}"));
-                Destination::Jid(Text(vec![Piece::Literal(format!("{user}@")), Piece::Domain]))
+                Destination::Jid(TextTemplate(vec![
+                    TemplatePart::Literal(format!("{user}@")),
+                    TemplatePart::Domain,
+                ]))
             }
         }
     }

@@ -6,17 +6,20 @@
 //! `max_repeat` counts the jumps back, so a body runs once more than that.
 
 use super::accounts::own_rows;
-use super::flow::{Flow, Stream};
-use super::load::Load;
+use super::load::TsungLoad;
 use super::names::{self, FLOW};
-use super::options::Chance;
-use super::reader::{Node, Reader, attribute, elements};
+use super::options::ThinkTimeDistribution;
+use super::reader::{TsungReader, XmlNode, attribute, elements};
+use super::session_flow::{SessionFlow, StreamKnowledge};
 use super::text::USER_ID;
-use crate::plan::{Compare, Condition, Piece, Session, Step, Text, Time, Value};
+use crate::plan::{
+    ComparisonOperator, PlanStep, TemplatePart, TextTemplate, TimeSpan, UserSession, VariableCondition,
+    VariableValue,
+};
 
 /// The sessions as phases choose among them.
 #[derive(Debug, Default)]
-pub(super) struct Choice {
+pub(super) struct SessionChoice {
     pub(super) names: Vec<String>,
     pub(super) weights: Vec<f64>,
     /// Weights are percent and must come to 100.
@@ -25,9 +28,9 @@ pub(super) struct Choice {
     pub(super) left_out: Vec<bool>,
 }
 
-impl Choice {
+impl SessionChoice {
     /// Takes the sessions that are not run out of the plan's parts, which refer to sessions by number.
-    pub(super) fn leave_out(&self, sessions: &mut Vec<Session>, load: &mut Load) -> usize {
+    pub(super) fn leave_out(&self, sessions: &mut Vec<UserSession>, load: &mut TsungLoad) -> usize {
         let stays = |index: usize| !self.left_out.get(index).copied().unwrap_or(false);
         let mut numbers: Vec<Option<u16>> = Vec::new();
         let mut next = 0_u16;
@@ -60,7 +63,7 @@ impl Choice {
 }
 
 /// Why a session is not run: what of it, in words.
-fn left_out(node: Node<'_>) -> Option<&'static str> {
+fn left_out(node: XmlNode<'_>) -> Option<&'static str> {
     let kinds = node.descendants().filter(|inner| inner.tag_name().name() == "jabber");
     let mut kinds = kinds.filter_map(|inner| attribute(inner, "type"));
     kinds.find_map(|kind| names::LEFT_OUT.iter().find(|(name, _)| *name == kind).map(|(_, what)| *what))
@@ -70,18 +73,22 @@ fn left_out(node: Node<'_>) -> Option<&'static str> {
 const MAX_DEPTH: usize = 40;
 /// Sessions of a scenario, as a step can number them.
 const MAX_SESSIONS: usize = 10_000;
-const RELATIONS: [(&str, Compare); 6] = [
-    ("eq", Compare::Equal),
-    ("neq", Compare::NotEqual),
-    ("gt", Compare::Greater),
-    ("gte", Compare::GreaterOrEqual),
-    ("lt", Compare::Less),
-    ("lte", Compare::LessOrEqual),
+const RELATIONS: [(&str, ComparisonOperator); 6] = [
+    ("eq", ComparisonOperator::Equal),
+    ("neq", ComparisonOperator::NotEqual),
+    ("gt", ComparisonOperator::Greater),
+    ("gte", ComparisonOperator::GreaterOrEqual),
+    ("lt", ComparisonOperator::Less),
+    ("lte", ComparisonOperator::LessOrEqual),
 ];
 
-impl Reader<'_> {
-    pub(super) fn read_sessions(&mut self, root: Node<'_>, node: Option<Node<'_>>) -> (Vec<Session>, Choice) {
-        let mut sessions: Vec<Session> = Vec::new();
+impl TsungReader<'_> {
+    pub(super) fn read_sessions(
+        &mut self,
+        root: XmlNode<'_>,
+        node: Option<XmlNode<'_>>,
+    ) -> (Vec<UserSession>, SessionChoice) {
+        let mut sessions: Vec<UserSession> = Vec::new();
         let mut weighted: Option<bool> = None;
         let mut out: Vec<bool> = Vec::new();
         // A scenario of nothing else is refused with the requests that do not run.
@@ -130,12 +137,12 @@ impl Reader<'_> {
                 }
                 None => Vec::new(),
             };
-            sessions.push(Session { name, weight, accept_subscriptions: bidi, steps });
+            sessions.push(UserSession { name, weight, accept_subscriptions: bidi, steps });
         }
         if sessions.is_empty() {
             self.wrong(node.unwrap_or(root), "sessions", "there is no session");
         }
-        let choice = Choice {
+        let choice = SessionChoice {
             names: sessions.iter().map(|session| session.name.clone()).collect(),
             weights: sessions.iter().map(|session| session.weight).collect(),
             percent: weighted == Some(false),
@@ -144,7 +151,7 @@ impl Reader<'_> {
         (sessions, choice)
     }
 
-    fn session_weight(&mut self, node: Node<'_>, weighted: &mut Option<bool>) -> f64 {
+    fn session_weight(&mut self, node: XmlNode<'_>, weighted: &mut Option<bool>) -> f64 {
         let given = (attribute(node, "probability").is_some(), attribute(node, "weight").is_some());
         let (is_weight, name) = match given {
             (true, false) => (false, "probability"),
@@ -166,7 +173,7 @@ impl Reader<'_> {
     }
 
     /// Whether weights make sense: percent come to 100, others to more than 0.
-    pub(super) fn check_weights(&mut self, node: Node<'_>, key: &str, weights: &[f64], percent: bool) {
+    pub(super) fn check_weights(&mut self, node: XmlNode<'_>, key: &str, weights: &[f64], percent: bool) {
         if weights.is_empty() {
             return;
         }
@@ -178,8 +185,8 @@ impl Reader<'_> {
         }
     }
 
-    fn session(&mut self, node: Node<'_>, name: &str) -> Vec<Step> {
-        let mut flow = Flow::default();
+    fn session(&mut self, node: XmlNode<'_>, name: &str) -> Vec<PlanStep> {
+        let mut flow = SessionFlow::default();
         let mut steps = self.steps(node, &mut flow);
         if let Some((table, variable)) = &flow.account_row {
             own_rows(&mut steps, *table, variable);
@@ -187,18 +194,21 @@ impl Reader<'_> {
         self.numbered(&flow, self.line(node));
         let mut first = Vec::new();
         for (variable, line) in &flow.early {
-            let value =
-                if variable == USER_ID { Piece::Number } else { Piece::Literal("undefined".to_owned()) };
+            let value = if variable == USER_ID {
+                TemplatePart::Number
+            } else {
+                TemplatePart::Literal("undefined".to_owned())
+            };
             if variable != USER_ID && !flow.set.contains(variable) {
                 let text = format!(
                     "nothing sets the variable {variable} in this session; it is \"undefined\", as in Tsung"
                 );
                 self.note_line(*line, text);
             }
-            first.push((variable.clone(), Value::Text(Text(vec![value]))));
+            first.push((variable.clone(), VariableValue::Text(TextTemplate(vec![value]))));
         }
         if !first.is_empty() {
-            steps.insert(0, Step::Set(first));
+            steps.insert(0, PlanStep::Set(first));
         }
         if elements(node).next().is_none() {
             self.wrong(node, &format!("session {name}"), "does nothing");
@@ -207,7 +217,7 @@ impl Reader<'_> {
     }
 
     /// What the elements in an element do.
-    pub(super) fn steps(&mut self, parent: Node<'_>, flow: &mut Flow) -> Vec<Step> {
+    pub(super) fn steps(&mut self, parent: XmlNode<'_>, flow: &mut SessionFlow) -> Vec<PlanStep> {
         let mut steps = Vec::new();
         if flow.depth == MAX_DEPTH {
             self.wrong(
@@ -239,7 +249,7 @@ impl Reader<'_> {
                 }
                 "abort" => {
                     let run = self.choice(node, "type", &["session", "all"]) == Some("all");
-                    steps.push(Step::Abort { run });
+                    steps.push(PlanStep::Abort { run });
                 }
                 "while" | "until" if parent.tag_name().name() == "repeat" => {}
                 "var" | "match" | "dyn_variable" => {
@@ -254,7 +264,7 @@ impl Reader<'_> {
         steps
     }
 
-    fn thinktime(&mut self, node: Node<'_>, steps: &mut Vec<Step>) {
+    fn thinktime(&mut self, node: XmlNode<'_>, steps: &mut Vec<PlanStep>) {
         let value = attribute(node, "value");
         match value {
             Some("wait_global") => {
@@ -282,12 +292,12 @@ impl Reader<'_> {
         } else {
             let range = (self.number(node, "min"), self.number(node, "max"));
             let chance = match (self.choice(node, "random", &["true", "false"]), default.1) {
-                (Some("true"), Chance::Fixed) => Chance::Exponential,
-                (Some("false"), _) => Chance::Fixed,
+                (Some("true"), ThinkTimeDistribution::Fixed) => ThinkTimeDistribution::Exponential,
+                (Some("false"), _) => ThinkTimeDistribution::Fixed,
                 (_, chance) => chance,
             };
             match (range, value) {
-                ((Some(min), Some(max)), None) if min <= max => (0.0, Chance::Range(min, max)),
+                ((Some(min), Some(max)), None) if min <= max => (0.0, ThinkTimeDistribution::Range(min, max)),
                 ((None, None), None) => (default.0, chance),
                 ((None, None), Some(_)) => (self.number(node, "value").unwrap_or(0.0), chance),
                 _ => {
@@ -300,22 +310,22 @@ impl Reader<'_> {
                 }
             }
         };
-        steps.push(Step::Think(match chance {
-            Chance::Fixed => Time::Fixed(seconds * 1_000.0),
-            Chance::Exponential => Time::Exponential(seconds * 1_000.0),
-            Chance::Range(min, max) => Time::Uniform(min * 1_000.0, max * 1_000.0),
+        steps.push(PlanStep::Think(match chance {
+            ThinkTimeDistribution::Fixed => TimeSpan::Fixed(seconds * 1_000.0),
+            ThinkTimeDistribution::Exponential => TimeSpan::Exponential(seconds * 1_000.0),
+            ThinkTimeDistribution::Range(min, max) => TimeSpan::Uniform(min * 1_000.0, max * 1_000.0),
         }));
     }
 
     /// Waits for the others, as many as `global_number` says.
-    pub(super) fn barrier(&self) -> Step {
-        Step::Barrier {
+    pub(super) fn barrier(&self) -> PlanStep {
+        PlanStep::Barrier {
             timeout_ms: self.settings.global_timeout_ms,
             users: Some(self.settings.global_number),
         }
     }
 
-    fn transaction(&mut self, node: Node<'_>, flow: &mut Flow, steps: &mut Vec<Step>) {
+    fn transaction(&mut self, node: XmlNode<'_>, flow: &mut SessionFlow, steps: &mut Vec<PlanStep>) {
         let name = self.needed(node, "name").unwrap_or("").to_owned();
         let index = self.transactions.iter().position(|other| *other == name).unwrap_or_else(|| {
             self.transactions.push(name);
@@ -323,12 +333,12 @@ impl Reader<'_> {
         });
         let inner = self.steps(node, flow);
         match u16::try_from(index) {
-            Ok(index) => steps.push(Step::Transaction { index, steps: inner }),
+            Ok(index) => steps.push(PlanStep::Transaction { index, steps: inner }),
             Err(_) => self.wrong(node, "transaction", "more than 65 536 names of transactions"),
         }
     }
 
-    fn for_loop(&mut self, node: Node<'_>, flow: &mut Flow, steps: &mut Vec<Step>) {
+    fn for_loop(&mut self, node: XmlNode<'_>, flow: &mut SessionFlow, steps: &mut Vec<PlanStep>) {
         let counter = self.needed(node, "var").map(str::to_owned);
         for name in ["from", "to"] {
             if attribute(node, name).is_some_and(|value| value.starts_with("%%")) {
@@ -358,10 +368,10 @@ impl Reader<'_> {
             return;
         };
         let times = Some(u32::try_from(times).unwrap_or(u32::MAX));
-        steps.push(Step::Repeat { times, counter, first: from, increment, steps: inner });
+        steps.push(PlanStep::Repeat { times, counter, first: from, increment, steps: inner });
     }
 
-    fn repeat(&mut self, node: Node<'_>, flow: &mut Flow, steps: &mut Vec<Step>) {
+    fn repeat(&mut self, node: XmlNode<'_>, flow: &mut SessionFlow, steps: &mut Vec<PlanStep>) {
         self.needed(node, "name");
         let max = self.count(node, "max_repeat").unwrap_or(20);
         let Some(last) =
@@ -376,10 +386,10 @@ impl Reader<'_> {
         if last.tag_name().name() == "until" {
             condition.compare = opposite(condition.compare);
         }
-        steps.push(Step::While { condition, after: true, max: max.saturating_add(1), steps: inner });
+        steps.push(PlanStep::While { condition, after: true, max: max.saturating_add(1), steps: inner });
     }
 
-    fn for_each(&mut self, node: Node<'_>, flow: &mut Flow, steps: &mut Vec<Step>) {
+    fn for_each(&mut self, node: XmlNode<'_>, flow: &mut SessionFlow, steps: &mut Vec<PlanStep>) {
         for name in ["include", "exclude"] {
             if attribute(node, name).is_some() {
                 self.wrong(node, "foreach", format!("this version has no {name}"));
@@ -393,21 +403,26 @@ impl Reader<'_> {
         let before = flow.stream;
         let inner = self.steps(node, flow);
         flow.joins(before);
-        steps.push(Step::ForEach { variable, list, steps: inner });
+        steps.push(PlanStep::ForEach { variable, list, steps: inner });
     }
 
-    fn condition(&mut self, node: Node<'_>, flow: &mut Flow, steps: &mut Vec<Step>) {
+    fn condition(&mut self, node: XmlNode<'_>, flow: &mut SessionFlow, steps: &mut Vec<PlanStep>) {
         let condition = self.comparison(node, flow, true);
         let before = flow.stream;
         let inner = self.steps(node, flow);
         flow.joins(before);
         if let Some(condition) = condition {
-            steps.push(Step::If { condition, steps: inner });
+            steps.push(PlanStep::If { condition, steps: inner });
         }
     }
 
     /// What `if`, `while` and `until` compare.
-    fn comparison(&mut self, node: Node<'_>, flow: &mut Flow, subst: bool) -> Option<Condition> {
+    fn comparison(
+        &mut self,
+        node: XmlNode<'_>,
+        flow: &mut SessionFlow,
+        subst: bool,
+    ) -> Option<VariableCondition> {
         let key = node.tag_name().name();
         let variable = self.needed(node, "var")?.to_owned();
         if variable.ends_with(']') {
@@ -423,10 +438,10 @@ impl Reader<'_> {
             return None;
         };
         let value = self.text(node, flow, value, subst && value.contains("%%"));
-        Some(Condition { variable, compare, value })
+        Some(VariableCondition { variable, compare, value })
     }
 
-    fn change_type(&mut self, node: Node<'_>, flow: &mut Flow, steps: &mut Vec<Step>) {
+    fn change_type(&mut self, node: XmlNode<'_>, flow: &mut SessionFlow, steps: &mut Vec<PlanStep>) {
         match self.needed(node, "new_type") {
             None => return,
             Some("ts_jabber") => {}
@@ -464,14 +479,14 @@ impl Reader<'_> {
             return;
         }
         let Some(address) = self.resolved(node, host, port, six) else { return };
-        if flow.stream != Stream::Closed {
-            steps.push(Step::Disconnect);
+        if flow.stream != StreamKnowledge::Closed {
+            steps.push(PlanStep::Disconnect);
         }
-        flow.stream = Stream::Closed;
-        steps.push(Step::ChangeTarget { addresses: vec![address], security });
+        flow.stream = StreamKnowledge::Closed;
+        steps.push(PlanStep::ChangeTarget { addresses: vec![address], security });
     }
 
-    fn set_option(&mut self, node: Node<'_>) {
+    fn set_option(&mut self, node: XmlNode<'_>) {
         match (attribute(node, "type"), self.needed(node, "name")) {
             (None, Some("certificate")) => {
                 match elements(node).find(|inner| inner.tag_name().name() == "certificate") {
@@ -498,7 +513,7 @@ impl Reader<'_> {
     }
 
     /// Certificate files, from `set_option` or `starttls`.
-    pub(super) fn certificate(&mut self, node: Node<'_>) {
+    pub(super) fn certificate(&mut self, node: XmlNode<'_>) {
         let key = node.tag_name().name();
         if attribute(node, "keypass").is_some() {
             self.wrong(node, key, "keypass: this version reads keys without a password only");
@@ -526,22 +541,22 @@ impl Reader<'_> {
     }
 }
 
-impl Flow {
+impl SessionFlow {
     /// Steps that ran or not: what is known afterwards.
-    fn joins(&mut self, before: Stream) {
+    fn joins(&mut self, before: StreamKnowledge) {
         if self.stream != before {
-            self.stream = Stream::Unknown;
+            self.stream = StreamKnowledge::Unknown;
         }
     }
 }
 
-fn opposite(compare: Compare) -> Compare {
+fn opposite(compare: ComparisonOperator) -> ComparisonOperator {
     match compare {
-        Compare::Equal => Compare::NotEqual,
-        Compare::NotEqual => Compare::Equal,
-        Compare::Less => Compare::GreaterOrEqual,
-        Compare::LessOrEqual => Compare::Greater,
-        Compare::Greater => Compare::LessOrEqual,
-        Compare::GreaterOrEqual => Compare::Less,
+        ComparisonOperator::Equal => ComparisonOperator::NotEqual,
+        ComparisonOperator::NotEqual => ComparisonOperator::Equal,
+        ComparisonOperator::Less => ComparisonOperator::GreaterOrEqual,
+        ComparisonOperator::LessOrEqual => ComparisonOperator::Greater,
+        ComparisonOperator::Greater => ComparisonOperator::LessOrEqual,
+        ComparisonOperator::GreaterOrEqual => ComparisonOperator::Less,
     }
 }

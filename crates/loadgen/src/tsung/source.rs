@@ -3,14 +3,14 @@
 //! Scenarios are split over several files with external entities (XML 1.0 section 4.2.2). They are put into the text
 //! before it is parsed, so that nothing is read that the caller's `files` does not give. Left out: parameter entities.
 //!
-//! Trap: a line of the text that is parsed is not a line of the file; always go through [`Source::line`].
+//! Trap: a line of the text that is parsed is not a line of the file; always go through [`ScenarioSource::line`].
 
 use std::io;
 
 use hashbrown::HashMap;
 use roxmltree::{Document, ParsingOptions};
 
-use crate::plan::Mistake;
+use crate::plan::PlanError;
 
 /// Bytes of a scenario with everything that it takes from other files.
 const MAX_BYTES: usize = 32 << 20;
@@ -24,38 +24,38 @@ const MAX_NAME: usize = 256;
 const MAX_DEPTH: usize = 4;
 
 /// Text ready to be parsed.
-pub(super) struct Source {
+pub(super) struct ScenarioSource {
     text: String,
     /// Offset at which each line begins.
     starts: Vec<usize>,
     /// From which line on the text is of which file, and that file's line there.
-    parts: Vec<Part>,
+    parts: Vec<SourcePart>,
 }
 
-struct Part {
+struct SourcePart {
     line: u32,
     file: Option<String>,
     file_line: u32,
 }
 
-impl Source {
+impl ScenarioSource {
     /// Puts other files in and counts what entities would grow to.
     pub(super) fn new(
         text: &str,
         files: &mut dyn FnMut(&str) -> io::Result<String>,
-    ) -> Result<Self, Mistake> {
+    ) -> Result<Self, PlanError> {
         if text.len() > MAX_BYTES {
-            return Err(Mistake::of_plan(format!("the file has more than {} MB", MAX_BYTES >> 20)));
+            return Err(PlanError::of_plan(format!("the file has more than {} MB", MAX_BYTES >> 20)));
         }
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let subset = Subset::of(text);
-        let mut into = Into { text: String::with_capacity(text.len()), parts: Vec::new(), line: 1 };
+        let subset = DtdSubset::of(text);
+        let mut into = SourceBuilder { text: String::with_capacity(text.len()), parts: Vec::new(), line: 1 };
         into.part(None, 1);
         into.put(&subset.head);
         // What stands in the place of the removed declarations must not move lines.
         into.body(&text[subset.end..], None, &subset, files, 0)?;
         if subset.growth(&into.text) > MAX_GROWTH {
-            return Err(Mistake::of_plan(format!(
+            return Err(PlanError::of_plan(format!(
                 "its entities would grow to more than {} MB",
                 MAX_GROWTH >> 20
             )));
@@ -67,7 +67,7 @@ impl Source {
     }
 
     /// The document.
-    pub(super) fn parse(&self) -> Result<Document<'_>, Mistake> {
+    pub(super) fn parse(&self) -> Result<Document<'_>, PlanError> {
         let options = ParsingOptions { allow_dtd: true, nodes_limit: MAX_NODES, ..ParsingOptions::default() };
         Document::parse_with_options(&self.text, options).map_err(|error| {
             let row = error.pos().row;
@@ -77,7 +77,7 @@ impl Source {
             if let Some(at) = what.rfind(" at ") {
                 what.truncate(at);
             }
-            Mistake {
+            PlanError {
                 line: Some(line),
                 key: file.unwrap_or_default(),
                 text: format!("no well-formed XML: {what}"),
@@ -101,15 +101,15 @@ impl Source {
 }
 
 /// The text as it grows.
-struct Into {
+struct SourceBuilder {
     text: String,
-    parts: Vec<Part>,
+    parts: Vec<SourcePart>,
     line: u32,
 }
 
-impl Into {
+impl SourceBuilder {
     fn part(&mut self, file: Option<&str>, file_line: u32) {
-        self.parts.push(Part { line: self.line, file: file.map(str::to_owned), file_line });
+        self.parts.push(SourcePart { line: self.line, file: file.map(str::to_owned), file_line });
     }
 
     fn put(&mut self, text: &str) {
@@ -122,10 +122,10 @@ impl Into {
         &mut self,
         text: &str,
         file: Option<&str>,
-        subset: &Subset,
+        subset: &DtdSubset,
         files: &mut dyn FnMut(&str) -> io::Result<String>,
         depth: usize,
-    ) -> Result<(), Mistake> {
+    ) -> Result<(), PlanError> {
         let mut rest = text;
         let mut line = match file {
             Some(_) => 1,
@@ -143,7 +143,7 @@ impl Into {
             self.put(&rest[..at]);
             line += lines_in(&rest[..at]);
             let wrong =
-                |text: String| Mistake { line: Some(line), key: file.unwrap_or_default().to_owned(), text };
+                |text: String| PlanError { line: Some(line), key: file.unwrap_or_default().to_owned(), text };
             if depth == MAX_DEPTH {
                 return Err(wrong(format!("{path}: more than {MAX_DEPTH} files within files")));
             }
@@ -162,7 +162,7 @@ impl Into {
 }
 
 /// The internal subset of the document type.
-struct Subset {
+struct DtdSubset {
     /// Everything up to its end, without the external entities.
     head: String,
     /// Where the rest begins.
@@ -171,7 +171,7 @@ struct Subset {
     internal: HashMap<String, String>,
 }
 
-impl Subset {
+impl DtdSubset {
     fn of(text: &str) -> Self {
         let mut subset =
             Self { head: String::new(), end: 0, external: HashMap::new(), internal: HashMap::new() };
@@ -274,7 +274,7 @@ pub(super) fn root_name(text: &str) -> Option<&str> {
             let open = skip_to(rest, 0, b"[>")?;
             match rest.as_bytes().get(open) {
                 Some(b'[') => {
-                    let subset = Subset::of(rest);
+                    let subset = DtdSubset::of(rest);
                     subset.end + rest[subset.end..].find('>')? + 1
                 }
                 _ => open + 1,

@@ -6,16 +6,22 @@
 //! Trap: `ts_user_server:get_unique_id` gives the same number each time a user asks, so it is the own number here and not
 //! a fresh one.
 
-use super::flow::Flow;
-use super::reader::{Node, Reader};
-use crate::plan::{Piece, Text};
+use super::reader::{TsungReader, XmlNode};
+use super::session_flow::SessionFlow;
+use crate::plan::{TemplatePart, TextTemplate};
 
 /// Tsung's own variable: the number of the user.
 pub(super) const USER_ID: &str = "tsung_userid";
 
-impl Reader<'_> {
+impl TsungReader<'_> {
     /// Text of a value, with its variables if they are to be put in.
-    pub(super) fn text(&mut self, node: Node<'_>, flow: &mut Flow, value: &str, subst: bool) -> Text {
+    pub(super) fn text(
+        &mut self,
+        node: XmlNode<'_>,
+        flow: &mut SessionFlow,
+        value: &str,
+        subst: bool,
+    ) -> TextTemplate {
         if !subst {
             if value.contains("%%_") {
                 self.note(
@@ -23,17 +29,17 @@ impl Reader<'_> {
                     format!("\"{}\" is sent as it stands: the request has no subst=\"true\"", short(value)),
                 );
             }
-            return Text::literal(value);
+            return TextTemplate::literal(value);
         }
         let mut pieces = Vec::new();
         let mut rest = value;
         while let Some((before, after)) = rest.split_once("%%") {
             if !before.is_empty() {
-                pieces.push(Piece::Literal(before.to_owned()));
+                pieces.push(TemplatePart::Literal(before.to_owned()));
             }
             let Some((inner, tail)) = after.split_once("%%") else {
                 self.wrong(node, node.tag_name().name(), format!("\"{}\": %% without an end", short(value)));
-                return Text(pieces);
+                return TextTemplate(pieces);
             };
             if let Some(piece) = self.piece(node, flow, inner) {
                 pieces.push(piece);
@@ -41,19 +47,19 @@ impl Reader<'_> {
             rest = tail;
         }
         if !rest.is_empty() {
-            pieces.push(Piece::Literal(rest.to_owned()));
+            pieces.push(TemplatePart::Literal(rest.to_owned()));
         }
-        Text(pieces)
+        TextTemplate(pieces)
     }
 
-    fn piece(&mut self, node: Node<'_>, flow: &mut Flow, inner: &str) -> Option<Piece> {
+    fn piece(&mut self, node: XmlNode<'_>, flow: &mut SessionFlow, inner: &str) -> Option<TemplatePart> {
         if let Some(name) = inner.strip_prefix('_') {
             if name == USER_ID {
-                return Some(Piece::Number);
+                return Some(TemplatePart::Number);
             }
             let line = self.line(node);
             flow.uses(name, line);
-            return Some(Piece::Variable(name.to_owned()));
+            return Some(TemplatePart::Variable(name.to_owned()));
         }
         let piece = function(inner);
         if piece.is_none() {
@@ -65,11 +71,11 @@ impl Reader<'_> {
 }
 
 /// What an Erlang function that needs no Erlang gives.
-pub(super) fn function(name: &str) -> Option<Piece> {
+pub(super) fn function(name: &str) -> Option<TemplatePart> {
     match name {
-        "ts_user_server:get_unique_id" => Some(Piece::Number),
-        "ts_user_server:get_really_unique_id" => Some(Piece::Unique),
-        "ts_jabber:userid" => Some(Piece::User),
+        "ts_user_server:get_unique_id" => Some(TemplatePart::Number),
+        "ts_user_server:get_really_unique_id" => Some(TemplatePart::Unique),
+        "ts_jabber:userid" => Some(TemplatePart::User),
         _ => None,
     }
 }

@@ -5,18 +5,18 @@
 //!
 //! Trap: more lines than the terminal has cannot be redrawn, since the cursor does not go above the first.
 
-use super::fields::{self, Field};
-use super::figures::{BUSY, Figures, LATE_US};
-use super::line::{Line, Style, columns, fit, safe, wrapped};
+use super::fields::{self, StatusField};
+use super::line::{StyledLine, TextStyle, columns, fit, safe, wrapped};
+use super::live_figures::{BUSY, LATE_US, LiveFigures};
 use super::table::table;
-use super::{Live, spark};
+use super::{LiveContext, sparkline};
 use crate::measure::{Counter, Gauge, Timing};
-use crate::report::model::{Run, Second};
-use crate::report::unit::{Unit, bytes, clock, digits, grouped, short, time};
+use crate::report::model::{RunRecord, SecondReport};
+use crate::report::unit::{DisplayUnit, bytes, clock, digits, grouped, short, time};
 
 /// What the terminal can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Screen {
+pub(super) struct TerminalCapabilities {
     /// Columns.
     pub(super) width: usize,
     /// Lines; the last one is left free for the cursor.
@@ -29,18 +29,18 @@ pub(super) struct Screen {
 
 /// Lines by importance: 0 stays longest.
 #[derive(Default)]
-pub(super) struct Lines(Vec<(u8, Line)>);
+pub(super) struct PrioritizedLines(Vec<(u8, StyledLine)>);
 
-impl Lines {
-    pub(super) fn push(&mut self, keep: u8, line: Line) {
+impl PrioritizedLines {
+    pub(super) fn push(&mut self, keep: u8, line: StyledLine) {
         self.0.push((keep, line));
     }
 
-    fn extend(&mut self, keep: u8, lines: impl IntoIterator<Item = Line>) {
+    fn extend(&mut self, keep: u8, lines: impl IntoIterator<Item = StyledLine>) {
         self.0.extend(lines.into_iter().map(|line| (keep, line)));
     }
 
-    fn at_most(mut self, most: usize) -> Vec<Line> {
+    fn at_most(mut self, most: usize) -> Vec<StyledLine> {
         while self.0.len() > most {
             let least = self.0.iter().map(|(keep, _)| *keep).max().unwrap_or(0);
             let Some(index) = self.0.iter().rposition(|(keep, _)| *keep == least) else { break };
@@ -51,10 +51,15 @@ impl Lines {
 }
 
 /// The picture; `ended` says that nothing will change any more.
-pub(super) fn picture(run: &Run, live: &Live, screen: Screen, ended: bool) -> Vec<String> {
-    let figures = Figures::new(run, live);
+pub(super) fn picture(
+    run: &RunRecord,
+    live: &LiveContext,
+    screen: TerminalCapabilities,
+    ended: bool,
+) -> Vec<String> {
+    let figures = LiveFigures::new(run, live);
     let width = screen.width.max(1);
-    let mut lines = Lines::default();
+    let mut lines = PrioritizedLines::default();
     lines.push(0, title(&figures, width));
     if !ended {
         lines.push(1, progress(&figures, width));
@@ -83,7 +88,7 @@ pub(super) fn label(text: &str) -> String {
     format!("{text:<12}")
 }
 
-fn title(figures: &Figures<'_>, width: usize) -> Line {
+fn title(figures: &LiveFigures<'_>, width: usize) -> StyledLine {
     let (about, live) = (&figures.run.about, figures.live);
     let times = match live.expected {
         Some(expected) => format!("{} / {}", clock(live.elapsed), clock(expected)),
@@ -96,15 +101,15 @@ fn title(figures: &Figures<'_>, width: usize) -> Line {
     };
     let room = width.saturating_sub(columns(&times) + 2);
     let plan = fit(&safe(&about.plan), room);
-    let mut line = Line::of(Style::Bold, &plan);
+    let mut line = StyledLine::of(TextStyle::Bold, &plan);
     if room > columns(&plan) + 16 || columns(&plan) + 9 + columns(&target) <= room {
-        line.add(Style::Normal, &fit(&format!(" against {target}"), room - columns(&plan)));
+        line.add(TextStyle::Normal, &fit(&format!(" against {target}"), room - columns(&plan)));
     }
     let gap = width.saturating_sub(line.columns() + columns(&times));
-    line.and(Style::Normal, &" ".repeat(gap)).and(Style::Normal, &times)
+    line.and(TextStyle::Normal, &" ".repeat(gap)).and(TextStyle::Normal, &times)
 }
 
-fn progress(figures: &Figures<'_>, width: usize) -> Line {
+fn progress(figures: &LiveFigures<'_>, width: usize) -> StyledLine {
     let live = figures.live;
     let share = live.phase_expected.filter(|e| *e > 0.0).map(|e| (live.phase_elapsed / e).clamp(0.0, 1.0));
     let mut text = String::new();
@@ -118,40 +123,40 @@ fn progress(figures: &Figures<'_>, width: usize) -> Line {
     }
     let room = width.saturating_sub(columns(&text) + 1).min(60);
     // How far it is towards an end that nobody knows is not said.
-    let Some(share) = share.filter(|_| room >= 6) else { return Line::of(Style::Normal, &text) };
+    let Some(share) = share.filter(|_| room >= 6) else { return StyledLine::of(TextStyle::Normal, &text) };
     let full = (share * room as f64).floor() as usize;
-    Line::of(Style::Good, &"█".repeat(full))
-        .and(Style::Dim, &"░".repeat(room - full))
-        .and(Style::Normal, &format!(" {text}"))
+    StyledLine::of(TextStyle::Good, &"█".repeat(full))
+        .and(TextStyle::Dim, &"░".repeat(room - full))
+        .and(TextStyle::Normal, &format!(" {text}"))
 }
 
-fn users(figures: &Figures<'_>, width: usize) -> Vec<Line> {
+fn users(figures: &LiveFigures<'_>, width: usize) -> Vec<StyledLine> {
     let gauge = |gauge| grouped(figures.gauge(gauge));
     let mut acceptable = gauge(Gauge::Acceptable);
     if figures.live.connections > 0 {
         acceptable += &format!(" of {}", grouped(u64::from(figures.live.connections)));
     }
     let all = vec![
-        Field::new(2, "", gauge(Gauge::Users)),
-        Field::new(3, "connected", gauge(Gauge::Connected)),
-        Field::new(0, "online", gauge(Gauge::Online)),
-        Field::new(1, "acceptable", acceptable),
+        StatusField::new(2, "", gauge(Gauge::Users)),
+        StatusField::new(3, "connected", gauge(Gauge::Connected)),
+        StatusField::new(0, "online", gauge(Gauge::Online)),
+        StatusField::new(1, "acceptable", acceptable),
     ];
     fields::lines(&label("Users"), all, width, if width < 60 { 2 } else { 1 })
 }
 
-fn rates(figures: &Figures<'_>, width: usize, ended: bool) -> Vec<Line> {
+fn rates(figures: &LiveFigures<'_>, width: usize, ended: bool) -> Vec<StyledLine> {
     if ended {
         return Vec::new();
     }
     let rate = |counter| short(figures.rate(counter));
     let all = vec![
-        Field::new(4, "arrivals", rate(Counter::UsersStarted)),
-        Field::new(1, "logins", rate(Counter::Logins)),
-        Field::new(3, "presence", rate(Counter::PresenceReceived)),
-        Field::new(2, "sent", rate(Counter::MessagesSent)),
-        Field::new(0, "delivered", rate(Counter::MessagesDelivered)),
-        Field::new(
+        StatusField::new(4, "arrivals", rate(Counter::UsersStarted)),
+        StatusField::new(1, "logins", rate(Counter::Logins)),
+        StatusField::new(3, "presence", rate(Counter::PresenceReceived)),
+        StatusField::new(2, "sent", rate(Counter::MessagesSent)),
+        StatusField::new(0, "delivered", rate(Counter::MessagesDelivered)),
+        StatusField::new(
             5,
             "in",
             bytes(figures.rate(Counter::BytesIn)) + ", out " + &bytes(figures.rate(Counter::BytesOut)),
@@ -160,15 +165,15 @@ fn rates(figures: &Figures<'_>, width: usize, ended: bool) -> Vec<Line> {
     fields::lines(&label("Per second"), all, width, 2)
 }
 
-fn counts(figures: &Figures<'_>, width: usize) -> Vec<Line> {
-    let total = |keep, name: &str, counter| Field::new(keep, name, grouped(figures.total(counter)));
+fn counts(figures: &LiveFigures<'_>, width: usize) -> Vec<StyledLine> {
+    let total = |keep, name: &str, counter| StatusField::new(keep, name, grouped(figures.total(counter)));
     let bad = |keep, name: &str, counter| {
         let count = figures.total(counter);
-        Field::unwanted(keep, name, count, grouped(count))
+        StatusField::unwanted(keep, name, count, grouped(count))
     };
     let mut all = vec![
         total(0, "delivered", Counter::MessagesDelivered),
-        Field::new(1, "under way", grouped(figures.gauge(Gauge::UnderWay))),
+        StatusField::new(1, "under way", grouped(figures.gauge(Gauge::UnderWay))),
         bad(3, "duplicated", Counter::MessagesDuplicate),
         bad(4, "out of order", Counter::MessagesReordered),
         bad(5, "refused", Counter::MessagesRefused),
@@ -181,57 +186,62 @@ fn counts(figures: &Figures<'_>, width: usize) -> Vec<Line> {
     fields::lines(&label("So far"), all, width, if width < 60 { 3 } else { 2 })
 }
 
-fn errors(lines: &mut Lines, figures: &Figures<'_>, width: usize) {
+fn errors(lines: &mut PrioritizedLines, figures: &LiveFigures<'_>, width: usize) {
     let (kinds, all) = figures.errors();
     let head = label("Errors");
     if kinds.is_empty() {
-        lines.push(3, Line::of(Style::Dim, &head).and(Style::Normal, "0"));
+        lines.push(3, StyledLine::of(TextStyle::Dim, &head).and(TextStyle::Normal, "0"));
         return;
     }
-    let mut found = vec![Field::unwanted(0, "", all, format!("{} in all", grouped(all)))];
+    let mut found = vec![StatusField::unwanted(0, "", all, format!("{} in all", grouped(all)))];
     // A kind may hold what a server said; half a line is enough to tell it from others.
     let room = (width - columns(&head).min(width)).saturating_sub(20).clamp(8, 48);
     for (index, (kind, count)) in kinds.iter().take(4).enumerate() {
-        found.push(Field::new(1 + index as u8, &fit(&safe(kind), room), grouped(*count)));
+        found.push(StatusField::new(1 + index as u8, &fit(&safe(kind), room), grouped(*count)));
     }
     let rows = fields::lines(&head, found, width, 3);
     rows.into_iter().enumerate().for_each(|(index, row)| lines.push(if index == 0 { 2 } else { 5 }, row));
 }
 
-fn generator(figures: &Figures<'_>, width: usize) -> Vec<Line> {
+fn generator(figures: &LiveFigures<'_>, width: usize) -> Vec<StyledLine> {
     let (live, busiest) = (figures.live, figures.busiest());
     let late = figures.lateness();
     let shown = late.map_or("–".to_owned(), |late| time(late as f64));
     let all = vec![
-        Field::new(1, "late p99", shown).bad_if(late.is_some_and(|late| late > LATE_US)),
-        Field::new(0, "CPU", format!("{} %", digits(busiest * 100.0))).bad_if(busiest > BUSY),
-        Field::new(2, "memory", bytes(figures.second.map_or(0.0, |second| second.generator_rss as f64))),
-        Field::new(3, "workers", format!("{} of {}", live.workers_alive, live.workers))
+        StatusField::new(1, "late p99", shown).bad_if(late.is_some_and(|late| late > LATE_US)),
+        StatusField::new(0, "CPU", format!("{} %", digits(busiest * 100.0))).bad_if(busiest > BUSY),
+        StatusField::new(
+            2,
+            "memory",
+            bytes(figures.second.map_or(0.0, |second| second.generator_rss as f64)),
+        ),
+        StatusField::new(3, "workers", format!("{} of {}", live.workers_alive, live.workers))
             .bad_if(live.workers_alive < live.workers),
     ];
     fields::lines(&label("Generator"), all, width, 1)
 }
 
-fn server(figures: &Figures<'_>, width: usize) -> Vec<Line> {
+fn server(figures: &LiveFigures<'_>, width: usize) -> Vec<StyledLine> {
     let Some(sample) = figures.server() else { return Vec::new() };
     let all = vec![
-        Field::new(0, "CPU", format!("{} %", digits(sample.cpu * 100.0))),
-        Field::new(1, "memory", bytes(sample.rss as f64)),
-        Field::new(2, "files", grouped(u64::from(sample.files))),
-        Field::new(3, "threads", grouped(u64::from(sample.threads))),
+        StatusField::new(0, "CPU", format!("{} %", digits(sample.cpu * 100.0))),
+        StatusField::new(1, "memory", bytes(sample.rss as f64)),
+        StatusField::new(2, "files", grouped(u64::from(sample.files))),
+        StatusField::new(3, "threads", grouped(u64::from(sample.threads))),
     ];
     fields::lines(&label("Server"), all, width, 1)
 }
 
-fn sparks(lines: &mut Lines, figures: &Figures<'_>, screen: Screen) {
+fn sparks(lines: &mut PrioritizedLines, figures: &LiveFigures<'_>, screen: TerminalCapabilities) {
     // A second without deliveries is a zero, once there is something to be delivered.
     let any = figures.total(Counter::MessagesSent) > 0;
-    let count = |s: &Second| s.counters.get(Counter::MessagesDelivered.name()).copied().unwrap_or(0) as f64;
+    let count =
+        |s: &SecondReport| s.counters.get(Counter::MessagesDelivered.name()).copied().unwrap_or(0) as f64;
     let delivered = figures.minute(|s| any.then(|| count(s)));
     let p99 = figures
         .minute(|s| s.timings.get(Timing::Message.name()).filter(|t| t.count > 0).map(|t| t.p99 as f64));
-    let curves: [(&str, Vec<Option<f64>>, Unit); 2] =
-        [("Delivered/s", delivered, Unit::Count), ("Message p99", p99, Unit::Time)];
+    let curves: [(&str, Vec<Option<f64>>, DisplayUnit); 2] =
+        [("Delivered/s", delivered, DisplayUnit::Count), ("Message p99", p99, DisplayUnit::Time)];
     for (name, values, unit) in curves {
         if values.iter().all(Option::is_none) {
             continue;
@@ -243,16 +253,16 @@ fn sparks(lines: &mut Lines, figures: &Figures<'_>, screen: Screen) {
         }
         let shown = &values[values.len().saturating_sub(room)..];
         let highest = shown.iter().flatten().copied().fold(0.0, f64::max);
-        let bars = spark::line(&values, room, screen.unicode);
-        let line = Line::of(Style::Dim, &head)
-            .and(Style::Good, &bars)
-            .and(Style::Dim, " up to ")
-            .and(Style::Normal, &unit.show(highest));
+        let bars = sparkline::line(&values, room, screen.unicode);
+        let line = StyledLine::of(TextStyle::Dim, &head)
+            .and(TextStyle::Good, &bars)
+            .and(TextStyle::Dim, " up to ")
+            .and(TextStyle::Normal, &unit.show(highest));
         lines.push(6, line);
     }
 }
 
-fn warnings(lines: &mut Lines, figures: &Figures<'_>, screen: Screen) {
+fn warnings(lines: &mut PrioritizedLines, figures: &LiveFigures<'_>, screen: TerminalCapabilities) {
     let (limits, all) = (figures.limits(), &figures.run.warnings);
     let older = all.len().saturating_sub(2);
     // Two lines for each where they fit, besides the hint and the free line.
@@ -261,24 +271,24 @@ fn warnings(lines: &mut Lines, figures: &Figures<'_>, screen: Screen) {
     let mut say = |keep: u8, text: &str| {
         for (index, row) in wrapped(text, screen.width.saturating_sub(2), most).into_iter().enumerate() {
             let mark = if index == 0 { "! " } else { "  " };
-            lines.push(keep, Line::of(Style::Bad, &format!("{mark}{row}")));
+            lines.push(keep, StyledLine::of(TextStyle::Bad, &format!("{mark}{row}")));
         }
     };
     limits.iter().for_each(|limit| say(1, limit));
     all[older..].iter().for_each(|warning| say(4, warning));
     if older > 0 {
         let text = format!("  and {older} earlier warning{}", if older == 1 { "" } else { "s" });
-        lines.push(7, Line::of(Style::Dim, &text));
+        lines.push(7, StyledLine::of(TextStyle::Dim, &text));
     }
 }
 
-fn hint(figures: &Figures<'_>, width: usize, ended: bool) -> Line {
+fn hint(figures: &LiveFigures<'_>, width: usize, ended: bool) -> StyledLine {
     let live = figures.live;
     if ended {
         return match figures.run.about.end.as_str() {
-            "" | "finished" => Line::of(Style::Dim, "The run has finished."),
-            "interrupted" => Line::of(Style::Dim, "The run was ended early."),
-            reason => Line::of(Style::Bad, &format!("The run ended: {reason}")),
+            "" | "finished" => StyledLine::of(TextStyle::Dim, "The run has finished."),
+            "interrupted" => StyledLine::of(TextStyle::Dim, "The run was ended early."),
+            reason => StyledLine::of(TextStyle::Bad, &format!("The run ended: {reason}")),
         };
     }
     if live.stopping {
@@ -290,7 +300,7 @@ fn hint(figures: &Figures<'_>, width: usize, ended: bool) -> Line {
             format!("Ending; {again}"),
         ];
         let form = forms.iter().find(|form| columns(form) <= width).unwrap_or(&forms[2]);
-        return Line::of(Style::Bold, form);
+        return StyledLine::of(TextStyle::Bold, form);
     }
-    Line::of(Style::Dim, "Ctrl-C ends the run in order")
+    StyledLine::of(TextStyle::Dim, "Ctrl-C ends the run in order")
 }

@@ -2,32 +2,32 @@
 //!
 //! Trap: what matters changes with the value: no duplicates are hardly news, one is. Give `keep` accordingly.
 
-use super::line::{Line, Style, columns};
+use super::line::{StyledLine, TextStyle, columns};
 
 /// One figure.
-pub(super) struct Field {
+pub(super) struct StatusField {
     name: String,
     value: String,
-    style: Style,
+    style: TextStyle,
     /// 0 stays longest.
     keep: u8,
 }
 
-impl Field {
+impl StatusField {
     /// A figure; `keep` 0 stays longest where there is little room.
     pub(super) fn new(keep: u8, name: &str, value: impl Into<String>) -> Self {
-        Self { name: name.to_owned(), value: value.into(), style: Style::Normal, keep }
+        Self { name: name.to_owned(), value: value.into(), style: TextStyle::Normal, keep }
     }
 
     /// A count of something that should not be: bad and important unless it is zero.
     pub(super) fn unwanted(keep: u8, name: &str, count: u64, value: impl Into<String>) -> Self {
         let field = Self::new(if count > 0 { 0 } else { keep }, name, value);
-        Self { style: if count > 0 { Style::Bad } else { Style::Normal }, ..field }
+        Self { style: if count > 0 { TextStyle::Bad } else { TextStyle::Normal }, ..field }
     }
 
     /// The same, beyond its limit.
     pub(super) fn bad_if(self, bad: bool) -> Self {
-        if bad { Self { style: Style::Bad, keep: 0, ..self } } else { self }
+        if bad { Self { style: TextStyle::Bad, keep: 0, ..self } } else { self }
     }
 
     fn columns(&self) -> usize {
@@ -41,7 +41,7 @@ impl Field {
 const GAP: usize = 2;
 
 /// At most `most` lines of `width` columns, the first behind `label`, the others as far in.
-pub(super) fn lines(label: &str, mut fields: Vec<Field>, width: usize, most: usize) -> Vec<Line> {
+pub(super) fn lines(label: &str, mut fields: Vec<StatusField>, width: usize, most: usize) -> Vec<StyledLine> {
     let indent = columns(label);
     let room = width.saturating_sub(indent);
     let rows = loop {
@@ -57,14 +57,14 @@ pub(super) fn lines(label: &str, mut fields: Vec<Field>, width: usize, most: usi
     let mut lines = Vec::new();
     for row in rows {
         let label = if lines.is_empty() { label.to_owned() } else { " ".repeat(indent) };
-        let mut line = Line::of(Style::Dim, &label);
+        let mut line = StyledLine::of(TextStyle::Dim, &label);
         for (index, field) in fields[row].iter().enumerate() {
             if index > 0 {
-                line.add(Style::Normal, &" ".repeat(GAP));
+                line.add(TextStyle::Normal, &" ".repeat(GAP));
             }
-            line.add(Style::Dim, &field.name);
+            line.add(TextStyle::Dim, &field.name);
             if !field.name.is_empty() && !field.value.is_empty() {
-                line.add(Style::Normal, " ");
+                line.add(TextStyle::Normal, " ");
             }
             line.add(field.style, &field.value);
         }
@@ -74,7 +74,7 @@ pub(super) fn lines(label: &str, mut fields: Vec<Field>, width: usize, most: usi
 }
 
 /// Which fields stand in which line.
-fn packed(fields: &[Field], room: usize) -> Vec<std::ops::Range<usize>> {
+fn packed(fields: &[StatusField], room: usize) -> Vec<std::ops::Range<usize>> {
     let mut rows = Vec::new();
     let (mut first, mut used) = (0, 0);
     for (index, field) in fields.iter().enumerate() {

@@ -8,7 +8,7 @@
 
 /// Colour is only an addition: whatever it says is in the text too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Style {
+pub(super) enum TextStyle {
     /// As the terminal has it.
     #[default]
     Normal,
@@ -22,7 +22,7 @@ pub(super) enum Style {
     Bad,
 }
 
-impl Style {
+impl TextStyle {
     fn code(self) -> &'static str {
         match self {
             Self::Normal => "",
@@ -36,24 +36,24 @@ impl Style {
 
 /// Pieces of one line.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Line {
-    pieces: Vec<(Style, String)>,
+pub(super) struct StyledLine {
+    pieces: Vec<(TextStyle, String)>,
 }
 
-impl Line {
+impl StyledLine {
     /// With one piece.
-    pub(super) fn of(style: Style, text: &str) -> Self {
+    pub(super) fn of(style: TextStyle, text: &str) -> Self {
         Self::default().and(style, text)
     }
 
     /// With a further piece.
-    pub(super) fn and(mut self, style: Style, text: &str) -> Self {
+    pub(super) fn and(mut self, style: TextStyle, text: &str) -> Self {
         self.add(style, text);
         self
     }
 
     /// Adds a piece.
-    pub(super) fn add(&mut self, style: Style, text: &str) {
+    pub(super) fn add(&mut self, style: TextStyle, text: &str) {
         self.pieces.push((style, safe(text)));
     }
 

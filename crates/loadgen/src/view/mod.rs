@@ -1,7 +1,7 @@
 //! The person in front of it: live figures on a terminal, plain lines elsewhere.
 //!
-//! The caller calls [`View::update`] once a second with the run so far and with what only it knows ([`Live`]), and
-//! [`View::finish`] once. On a terminal the block is redrawn in place, without the alternate screen, so that the last
+//! The caller calls [`LiveView::update`] once a second with the run so far and with what only it knows ([`Live`]), and
+//! [`LiveView::finish`] once. On a terminal the block is redrawn in place, without the alternate screen, so that the last
 //! state stays above the summary. Elsewhere one line is written every five seconds and at each change of the phase.
 //!
 //! Left out: keys. Ctrl-C is the caller's; it sets [`Live::stopping`] and the view says what is waited for.
@@ -14,10 +14,10 @@
 
 mod draw;
 mod fields;
-mod figures;
 mod line;
+mod live_figures;
 mod plain;
-mod spark;
+mod sparkline;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -26,15 +26,15 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 
-use crate::measure::Summary;
-use crate::report::model::Run;
+use crate::measure::TimingSummary;
+use crate::report::model::RunRecord;
 
-use draw::Screen;
-use plain::Plain;
+use draw::TerminalCapabilities;
+use plain::PlainLog;
 
 /// What the view shows beside the run itself. Times are seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Live {
+pub struct LiveContext {
     /// Index of the phase, from 0.
     pub phase: usize,
     /// How many phases there are; 0 if nobody knows.
@@ -56,15 +56,15 @@ pub struct Live {
     /// Workers that the run began with.
     pub workers: usize,
     /// Histograms of the last 10 s, merged, by name of the timing. Empty: the view makes do with single seconds.
-    pub recent: BTreeMap<String, Summary>,
+    pub recent: BTreeMap<String, TimingSummary>,
     /// Ctrl-C was pressed: the run is ending in order.
     pub stopping: bool,
 }
 
 /// The view of a run under way.
 #[derive(Debug)]
-pub struct View {
-    mode: Mode,
+pub struct LiveView {
+    mode: ViewMode,
     /// Colours are wanted (`NO_COLOR`, <https://no-color.org>).
     colour: bool,
     /// The locale is one of UTF-8.
@@ -72,23 +72,23 @@ pub struct View {
 }
 
 #[derive(Debug)]
-enum Mode {
+enum ViewMode {
     Quiet,
-    Plain(Plain),
+    Plain(PlainLog),
     /// Redrawn in place: columns of each line that stands there now.
     Block(Vec<usize>),
 }
 
-impl View {
+impl LiveView {
     /// Plain lines if `plain` or if standard output is no terminal (or one that calls itself dumb); nothing at all if
     /// `quiet`.
     pub fn new(plain: bool, quiet: bool) -> Self {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let terminal = io::stdout().is_terminal() && set("TERM").is_some_and(|term| term != "dumb");
         let mode = match (quiet, plain || !terminal) {
-            (true, _) => Mode::Quiet,
-            (false, true) => Mode::Plain(Plain::default()),
-            (false, false) => Mode::Block(Vec::new()),
+            (true, _) => ViewMode::Quiet,
+            (false, true) => ViewMode::Plain(PlainLog::default()),
+            (false, false) => ViewMode::Block(Vec::new()),
         };
         let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG"));
         Self { mode, colour: colour(set("NO_COLOR").as_deref()), unicode: unicode(locale.as_deref()) }
@@ -98,7 +98,7 @@ impl View {
     ///
     /// # Errors
     /// Those of `out`.
-    pub fn update(&mut self, out: &mut dyn Write, run: &Run, live: &Live) -> io::Result<()> {
+    pub fn update(&mut self, out: &mut dyn Write, run: &RunRecord, live: &LiveContext) -> io::Result<()> {
         self.show(out, run, live, size(), false)
     }
 
@@ -106,26 +106,27 @@ impl View {
     ///
     /// # Errors
     /// Those of `out`.
-    pub fn finish(&mut self, out: &mut dyn Write, run: &Run, live: &Live) -> io::Result<()> {
+    pub fn finish(&mut self, out: &mut dyn Write, run: &RunRecord, live: &LiveContext) -> io::Result<()> {
         self.show(out, run, live, size(), true)
     }
 
     fn show(
         &mut self,
         out: &mut dyn Write,
-        run: &Run,
-        live: &Live,
+        run: &RunRecord,
+        live: &LiveContext,
         (width, height): (usize, usize),
         ended: bool,
     ) -> io::Result<()> {
         match &mut self.mode {
-            Mode::Quiet => Ok(()),
-            Mode::Plain(said) => {
+            ViewMode::Quiet => Ok(()),
+            ViewMode::Plain(said) => {
                 let lines = if ended { said.finish(run, live) } else { said.update(run, live) };
                 plain::write(out, &lines, self.unicode)
             }
-            Mode::Block(drawn) => {
-                let screen = Screen { width, height, colour: self.colour, unicode: self.unicode };
+            ViewMode::Block(drawn) => {
+                let screen =
+                    TerminalCapabilities { width, height, colour: self.colour, unicode: self.unicode };
                 let lines = draw::picture(run, live, screen, ended);
                 let text = redraw(drawn, &lines, width);
                 let bare = |line: &String| line::columns(&line::safe(line));

@@ -8,11 +8,11 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use super::Live;
-use super::figures::Figures;
+use super::LiveContext;
 use super::line::{ascii, safe};
+use super::live_figures::LiveFigures;
 use crate::measure::{Counter, Gauge, Timing};
-use crate::report::model::Run;
+use crate::report::model::RunRecord;
 use crate::report::unit::{digits, grouped, short, time};
 
 /// Seconds of the run between two lines.
@@ -22,15 +22,15 @@ const BEGINNING: usize = 24;
 
 /// What has been said.
 #[derive(Debug, Default)]
-pub(super) struct Plain {
+pub(super) struct PlainLog {
     phase: Option<(usize, String)>,
     step: u64,
     warnings: BTreeSet<String>,
 }
 
-impl Plain {
+impl PlainLog {
     /// The lines that are due.
-    pub(super) fn update(&mut self, run: &Run, live: &Live) -> Vec<String> {
+    pub(super) fn update(&mut self, run: &RunRecord, live: &LiveContext) -> Vec<String> {
         let mut lines = self.warnings(run);
         let step = (live.elapsed.max(0.0) / EVERY) as u64;
         let phase = (live.phase, live.phase_name.clone());
@@ -43,13 +43,13 @@ impl Plain {
     }
 
     /// The last lines.
-    pub(super) fn finish(&mut self, run: &Run, live: &Live) -> Vec<String> {
+    pub(super) fn finish(&mut self, run: &RunRecord, live: &LiveContext) -> Vec<String> {
         let mut lines = self.warnings(run);
         lines.push(end(run, live));
         lines
     }
 
-    fn warnings(&mut self, run: &Run) -> Vec<String> {
+    fn warnings(&mut self, run: &RunRecord) -> Vec<String> {
         let mut new = Vec::new();
         for warning in &run.warnings {
             let figure = |index: usize, c: char| index >= BEGINNING && (c.is_ascii_digit() || c == '.');
@@ -68,12 +68,12 @@ impl Plain {
 }
 
 /// Seconds of the run, aligned for the first hours.
-fn at(live: &Live) -> String {
+fn at(live: &LiveContext) -> String {
     format!("{:>5} s", live.elapsed.max(0.0) as u64)
 }
 
-fn state(run: &Run, live: &Live) -> String {
-    let figures = Figures::new(run, live);
+fn state(run: &RunRecord, live: &LiveContext) -> String {
+    let figures = LiveFigures::new(run, live);
     let mut phase = safe(&live.phase_name);
     if live.phases > 0 {
         phase += &format!(" {}/{}", (live.phase + 1).min(live.phases), live.phases);
@@ -118,8 +118,8 @@ fn state(run: &Run, live: &Live) -> String {
     safe(&fields.join("  "))
 }
 
-fn end(run: &Run, live: &Live) -> String {
-    let figures = Figures::new(run, live);
+fn end(run: &RunRecord, live: &LiveContext) -> String {
+    let figures = LiveFigures::new(run, live);
     let mut fields = vec![
         at(live),
         format!("end: {}", if run.about.end.is_empty() { "finished" } else { run.about.end.as_str() }),

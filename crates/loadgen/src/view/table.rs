@@ -5,14 +5,14 @@
 //!
 //! Trap: names of transactions come from plans; they are cut and made safe like all names.
 
-use super::draw::{Lines, label};
-use super::figures::Figures;
-use super::line::{Line, Style, columns, fit, safe};
+use super::draw::{PrioritizedLines, label};
+use super::line::{StyledLine, TextStyle, columns, fit, safe};
+use super::live_figures::LiveFigures;
 use crate::measure::Timing;
 use crate::report::unit::{grouped, time};
 
 /// Columns of the table, the most important first: name, position, value.
-type Column = (&'static str, u8, fn(&crate::measure::Summary) -> String);
+type Column = (&'static str, u8, fn(&crate::measure::TimingSummary) -> String);
 const COLUMNS: [Column; 5] = [
     ("p99", 3, |s| time(s.p99 as f64)),
     ("p50", 1, |s| time(s.p50 as f64)),
@@ -26,7 +26,7 @@ const CELL: usize = 10;
 const NAME: usize = 12;
 
 /// The rows for what has been timed so far, nothing before.
-pub(super) fn table(lines: &mut Lines, figures: &Figures<'_>, width: usize) {
+pub(super) fn table(lines: &mut PrioritizedLines, figures: &LiveFigures<'_>, width: usize) {
     let mut rows: Vec<(u8, String, String)> = Vec::new();
     for (keep, timing, title) in [
         (4, Timing::Login, "login"),
@@ -64,17 +64,17 @@ pub(super) fn table(lines: &mut Lines, figures: &Figures<'_>, width: usize) {
         " ".repeat(CELL - columns(&text)) + &text
     };
     let header = label("Last 10 s");
-    let mut line = Line::of(Style::Dim, &header);
-    line.add(Style::Normal, &" ".repeat(name_columns.saturating_sub(columns(&header))));
-    shown.iter().for_each(|column| line.add(Style::Dim, &cell(column.0)));
+    let mut line = StyledLine::of(TextStyle::Dim, &header);
+    line.add(TextStyle::Normal, &" ".repeat(name_columns.saturating_sub(columns(&header))));
+    shown.iter().for_each(|column| line.add(TextStyle::Dim, &cell(column.0)));
     lines.push(4, line);
     for (keep, name, title) in rows {
         let title = fit(&safe(&format!("  {title}")), name_columns);
-        let mut line = Line::of(Style::Normal, &title);
-        line.add(Style::Normal, &" ".repeat(name_columns - columns(&title)));
+        let mut line = StyledLine::of(TextStyle::Normal, &title);
+        line.add(TextStyle::Normal, &" ".repeat(name_columns - columns(&title)));
         let summary = figures.recent(&name);
         for column in &shown {
-            line.add(Style::Normal, &cell(&summary.as_ref().map_or("–".to_owned(), column.2)));
+            line.add(TextStyle::Normal, &cell(&summary.as_ref().map_or("–".to_owned(), column.2)));
         }
         lines.push(keep, line);
     }

@@ -1,31 +1,39 @@
 //! What the person sees: figures, widths, hostile names, and what redrawing does to a terminal.
 
-use super::draw::{Screen, picture};
+use super::draw::{TerminalCapabilities, picture};
 use super::line::{ascii, columns, fit, safe, wrapped};
 use super::*;
 use crate::measure::{Counter, Gauge, Timing};
-use crate::report::model::{About, CounterTotal, PhaseRun, Second, ServerSample, TimingTotal};
+use crate::report::model::{CounterTotal, PhaseRun, RunInfo, SecondReport, ServerSample, TimingTotal};
 
-fn screen(width: usize) -> Screen {
-    Screen { width, height: 60, colour: false, unicode: true }
+fn screen(width: usize) -> TerminalCapabilities {
+    TerminalCapabilities { width, height: 60, colour: false, unicode: true }
 }
 
-fn summary(count: u64, p50: u64) -> Summary {
-    Summary { count, p50, p90: p50 * 2, p99: p50 * 4, p999: p50 * 5, max: p50 * 6, ..Summary::default() }
+fn summary(count: u64, p50: u64) -> TimingSummary {
+    TimingSummary {
+        count,
+        p50,
+        p90: p50 * 2,
+        p99: p50 * 4,
+        p999: p50 * 5,
+        max: p50 * 6,
+        ..TimingSummary::default()
+    }
 }
 
 /// A run of so many seconds with figures that a test can foresee: second `n` delivers `100 + n` messages.
-fn run(seconds: u32) -> Run {
-    let mut run = Run {
-        about: About {
+fn run(seconds: u32) -> RunRecord {
+    let mut run = RunRecord {
+        about: RunInfo {
             plan: "tigase-roster-10".into(),
             target: "127.0.0.1:5222".into(),
             label: "throng".into(),
             connections: 15_000,
-            ..About::default()
+            ..RunInfo::default()
         },
         phases: vec![PhaseRun { name: "ramp".into(), from: 0 }],
-        ..Run::default()
+        ..RunRecord::default()
     };
     for at in 0..seconds {
         let counters = [
@@ -44,14 +52,14 @@ fn run(seconds: u32) -> Run {
             (Gauge::Acceptable, 11_970),
             (Gauge::UnderWay, 17),
         ];
-        run.seconds.push(Second {
+        run.seconds.push(SecondReport {
             at,
             counters: counters.map(|(c, n)| (c.name().to_owned(), n)).into(),
             gauges: gauges.map(|(g, n)| (g.name().to_owned(), n)).into(),
             timings: [(Timing::Message.name().to_owned(), summary(100, 700 + u64::from(at)))].into(),
             busiest_cpu: 0.42,
             generator_rss: 21_500_000,
-            ..Second::default()
+            ..SecondReport::default()
         });
     }
     let total = |total| CounterTotal { total, ..CounterTotal::default() };
@@ -74,8 +82,8 @@ fn run(seconds: u32) -> Run {
     run
 }
 
-fn live(elapsed: f64) -> Live {
-    Live {
+fn live(elapsed: f64) -> LiveContext {
+    LiveContext {
         phase: 1,
         phases: 3,
         phase_name: "ramp".into(),
@@ -93,7 +101,7 @@ fn live(elapsed: f64) -> Live {
             ("tr:first page".to_owned(), summary(7, 50_000)),
         ]
         .into(),
-        ..Live::default()
+        ..LiveContext::default()
     }
 }
 
@@ -166,8 +174,8 @@ impl Terminal {
     }
 }
 
-fn block() -> View {
-    View { mode: Mode::Block(Vec::new()), colour: false, unicode: true }
+fn block() -> LiveView {
+    LiveView { mode: ViewMode::Block(Vec::new()), colour: false, unicode: true }
 }
 
 #[test]
@@ -177,13 +185,14 @@ fn no_line_is_wider_than_the_terminal() {
     hostile.warnings = vec!["wörter".repeat(60), "short words and many of them ".repeat(20)];
     for (run, live) in [
         (run(70), live(71.0)),
-        (hostile, Live { stopping: true, recent: BTreeMap::new(), ..live(1e9) }),
-        (Run::default(), Live::default()),
+        (hostile, LiveContext { stopping: true, recent: BTreeMap::new(), ..live(1e9) }),
+        (RunRecord::default(), LiveContext::default()),
     ] {
         for width in (1..=140).chain([40, 80, 120]) {
             for unicode in [true, false] {
                 for ended in [true, false] {
-                    for line in picture(&run, &live, Screen { unicode, ..screen(width) }, ended) {
+                    for line in picture(&run, &live, TerminalCapabilities { unicode, ..screen(width) }, ended)
+                    {
                         assert!(
                             columns(&line) <= width && line.chars().count() <= width,
                             "{width}: {line:?}"
@@ -224,8 +233,8 @@ fn figures_are_those_of_the_run() {
     found("Delivered/s", &["█ up to 169"]);
     found("Message p99", &["█ up to 3.08 ms"]);
     found("Ctrl-C ends the run in order", &[]);
-    let endless = Live { phase_name: "holding".into(), phase_expected: None, ..live(70.0) };
-    let died = Live { workers_alive: 1, ..live(70.5) };
+    let endless = LiveContext { phase_name: "holding".into(), phase_expected: None, ..live(70.0) };
+    let died = LiveContext { workers_alive: 1, ..live(70.5) };
     assert!(line(&picture(&run(70), &died, screen(120), false), "Generator").contains("workers 1 of 2"));
     line(&picture(&run(70), &endless, screen(120), false), "phase 2 of 3 holding 0:35");
     assert!(!lines.iter().any(|line| line.starts_with('!')), "nothing to warn of: {lines:#?}");
@@ -234,14 +243,16 @@ fn figures_are_those_of_the_run() {
 #[test]
 fn the_generators_own_limits_are_seen_at_once() {
     let (mut run, mut live) = (run(20), live(20.5));
-    live.recent.insert("lateness".to_owned(), Summary { count: 9, p99: 5_001, ..Summary::default() });
+    live.recent
+        .insert("lateness".to_owned(), TimingSummary { count: 9, p99: 5_001, ..TimingSummary::default() });
     run.seconds[19].busiest_cpu = 0.91;
     let lines = picture(&run, &live, screen(80), false);
     line(&lines, "! The generator is late: 5 ms at p99 now");
     line(&lines, "! A worker uses 91 % of its core");
-    let silent = picture(&run, &Live { elapsed: 30.0, ..live.clone() }, screen(80), false);
+    let silent = picture(&run, &LiveContext { elapsed: 30.0, ..live.clone() }, screen(80), false);
     line(&silent, "! No report from the workers for 10 s");
-    live.recent.insert("lateness".to_owned(), Summary { count: 9, p99: 5_000, ..Summary::default() });
+    live.recent
+        .insert("lateness".to_owned(), TimingSummary { count: 9, p99: 5_000, ..TimingSummary::default() });
     run.seconds[19].busiest_cpu = 0.9;
     assert!(!picture(&run, &live, screen(80), false).iter().any(|line| line.starts_with('!')));
 }
@@ -250,13 +261,18 @@ fn the_generators_own_limits_are_seen_at_once() {
 fn a_second_that_is_not_over_has_no_rates() {
     let mut run = run(20);
     let lost = [(Counter::SessionsLost.name().to_owned(), 7)].into();
-    run.seconds.push(Second { at: 20, counters: lost, ..Second::default() });
+    run.seconds.push(SecondReport { at: 20, counters: lost, ..SecondReport::default() });
     assert!(line(&picture(&run, &live(20.5), screen(80), false), "Per second").contains("logins 49"));
 }
 
 #[test]
 fn nothing_yet_is_shown_without_inventing_anything() {
-    let lines = picture(&Run::default(), &Live { elapsed: 1.5, ..Live::default() }, screen(80), false);
+    let lines = picture(
+        &RunRecord::default(),
+        &LiveContext { elapsed: 1.5, ..LiveContext::default() },
+        screen(80),
+        false,
+    );
     assert!(line(&lines, "So far").contains("delivered 0"));
     assert!(line(&lines, "Generator").contains("late p99 –"));
     for absent in ["Last 10 s", "Server", "Delivered/s", "Message p99", "!", "phase"] {
@@ -281,18 +297,18 @@ fn narrow_terminals_keep_what_matters() {
 #[test]
 fn low_terminals_keep_what_matters_and_the_first_line() {
     for height in 1..40 {
-        let lines = picture(&run(70), &live(70.5), Screen { height, ..screen(80) }, false);
+        let lines = picture(&run(70), &live(70.5), TerminalCapabilities { height, ..screen(80) }, false);
         assert!(lines.len() < height.max(2), "{height}: {}", lines.len());
         assert!(lines[0].starts_with("tigase-roster-10"));
     }
-    let lines = picture(&run(70), &live(70.5), Screen { height: 12, ..screen(80) }, false);
+    let lines = picture(&run(70), &live(70.5), TerminalCapabilities { height: 12, ..screen(80) }, false);
     for kept in ["Users", "So far", "Errors", "Generator", "Ctrl-C"] {
         line(&lines, kept);
     }
     let mut warned = run(70);
     warned.warnings = vec!["many words ".repeat(30)];
     for (height, expected) in [(22, 1), (40, 2)] {
-        let lines = picture(&warned, &live(70.5), Screen { height, ..screen(80) }, false);
+        let lines = picture(&warned, &live(70.5), TerminalCapabilities { height, ..screen(80) }, false);
         let first = lines.iter().position(|line| line.starts_with("! many")).expect("the warning");
         let said = lines[first..].iter().filter(|line| line.contains("words")).count();
         assert_eq!(said, expected, "{lines:#?}");
@@ -316,7 +332,7 @@ fn names_cannot_command_the_terminal() {
     live.recent.insert(format!("tr:{evil}"), summary(1, 1));
     for ended in [false, true] {
         let mut lines = picture(&run, &live, screen(120), ended);
-        let mut said = Plain::default();
+        let mut said = PlainLog::default();
         lines.extend(if ended { said.finish(&run, &live) } else { said.update(&run, &live) });
         for line in &lines {
             assert!(!line.chars().any(|c| c.is_control() || c == '\u{202e}'), "{line:?}");
@@ -329,7 +345,7 @@ fn names_cannot_command_the_terminal() {
 fn colour_adds_nothing_but_colour() {
     let (run, live) = (run(70), live(70.5));
     let bare = picture(&run, &live, screen(80), false);
-    let coloured = picture(&run, &live, Screen { colour: true, ..screen(80) }, false);
+    let coloured = picture(&run, &live, TerminalCapabilities { colour: true, ..screen(80) }, false);
     assert!(bare.iter().all(|line| !line.contains('\x1b')));
     assert!(coloured.iter().any(|line| line.contains("\x1b[31m")));
     let stripped: Vec<_> = coloured.iter().map(|line| safe(line).trim_end().to_owned()).collect();
@@ -342,7 +358,7 @@ fn colour_adds_nothing_but_colour() {
 }
 
 #[test]
-fn locales() {
+fn utf_8_locales_enable_unicode() {
     assert!(unicode(Some("en_GB.UTF-8")) && unicode(Some("C.utf8")));
     assert!(!unicode(Some("C")) && !unicode(None));
     assert_eq!(ascii("5 µs … ░█ “é”"), "5 us . .# \"?\"");
@@ -353,7 +369,7 @@ fn redrawing_covers_exactly_what_stood_there() {
     let mut view = block();
     let mut terminal = Terminal::new();
     terminal.feed(b"$ throng load\r\n");
-    let (long, short) = (run(70), Run::default());
+    let (long, short) = (run(70), RunRecord::default());
     let mut before = 0;
     for (run, height) in [(&long, 60), (&long, 60), (&short, 60), (&long, 12), (&long, 60)] {
         let mut bytes = Vec::new();
@@ -361,7 +377,7 @@ fn redrawing_covers_exactly_what_stood_there() {
         terminal.highest = 0;
         terminal.feed(&bytes);
         assert_eq!(terminal.highest, before, "up by what was drawn before");
-        let expected = picture(run, &live(70.5), Screen { height, ..screen(80) }, false);
+        let expected = picture(run, &live(70.5), TerminalCapabilities { height, ..screen(80) }, false);
         assert_eq!(terminal.lines[0], "$ throng load");
         assert_eq!(terminal.lines[1..terminal.lines.len() - 1], expected);
         assert_eq!((terminal.row, terminal.column), (1 + expected.len(), 0), "below the block");
@@ -396,7 +412,7 @@ fn the_end_leaves_the_last_state_and_a_free_line() {
 
 #[test]
 fn the_second_ctrl_c_is_offered_while_the_run_ends() {
-    let live = Live { stopping: true, ..live(70.5) };
+    let live = LiveContext { stopping: true, ..live(70.5) };
     for (width, expected) in [
         (
             120,
@@ -411,12 +427,12 @@ fn the_second_ctrl_c_is_offered_while_the_run_ends() {
 
 #[test]
 fn plain_lines_come_every_five_seconds_and_at_each_phase() {
-    let mut said = Plain::default();
+    let mut said = PlainLog::default();
     let mut lines = Vec::new();
     for second in 1..=21_u32 {
         let phase = usize::from(second > 7);
         let elapsed = f64::from(second) + 0.5;
-        let live = Live { phase, phase_name: ["ramp", "hold"][phase].into(), ..live(elapsed) };
+        let live = LiveContext { phase, phase_name: ["ramp", "hold"][phase].into(), ..live(elapsed) };
         lines.extend(said.update(&run(second), &live));
     }
     let seconds: Vec<_> = lines
@@ -435,9 +451,9 @@ fn plain_lines_come_every_five_seconds_and_at_each_phase() {
 
 #[test]
 fn plain_warnings_are_said_once_though_their_figures_change() {
-    let mut said = Plain::default();
+    let mut said = PlainLog::default();
     let mut run = run(3);
-    let mut warnings = |run: &Run| -> Vec<String> {
+    let mut warnings = |run: &RunRecord| -> Vec<String> {
         said.update(run, &live(3.5)).into_iter().filter(|line| line.contains('!')).collect()
     };
     run.warnings = vec!["The generator was late: in 1 of 2 seconds (worst 12.3 ms)".into()];
@@ -453,7 +469,7 @@ fn plain_warnings_are_said_once_though_their_figures_change() {
 
 #[test]
 fn the_last_plain_line_has_the_whole_account() {
-    let mut view = View { mode: Mode::Plain(Plain::default()), colour: true, unicode: false };
+    let mut view = LiveView { mode: ViewMode::Plain(PlainLog::default()), colour: true, unicode: false };
     let mut run = run(3);
     run.about.end = "interrupted".into();
     let mut bytes = Vec::new();
@@ -466,7 +482,7 @@ fn the_last_plain_line_has_the_whole_account() {
 
 #[test]
 fn quiet_is_silent() {
-    let mut view = View::new(false, true);
+    let mut view = LiveView::new(false, true);
     let mut bytes = Vec::new();
     view.update(&mut bytes, &run(3), &live(3.0)).expect("a Vec");
     view.finish(&mut bytes, &run(3), &live(3.0)).expect("a Vec");

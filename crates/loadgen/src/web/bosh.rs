@@ -6,13 +6,13 @@
 
 use std::io::Write as _;
 
-use xml::{Limits, Reader, Scan, Scanner};
+use xml::{Limits, Reader, ScanOutcome, Scanner};
 
 const LIMITS: Limits = Limits { element_bytes: 17 << 20, ..Limits::CEILING };
 
 /// What a request is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub enum BodyKind {
     /// Carries stanzas, or nothing and is held.
     #[default]
     Plain,
@@ -26,7 +26,7 @@ pub enum Kind {
 
 /// What a request says of its session.
 #[derive(Clone, Copy, Debug)]
-pub struct Session<'a> {
+pub struct BodySession<'a> {
     /// Empty before the session is there.
     pub sid: &'a str,
     /// The XMPP domain.
@@ -36,15 +36,15 @@ pub struct Session<'a> {
 }
 
 /// Appends a body with these stanzas, which have their namespaces.
-pub fn write(kind: Kind, session: Session<'_>, rid: u64, stanzas: &[u8], out: &mut Vec<u8>) {
+pub fn write(kind: BodyKind, session: BodySession<'_>, rid: u64, stanzas: &[u8], out: &mut Vec<u8>) {
     // Writing into a vector does not fail.
     let _ = write!(out, "<body xmlns='http://jabber.org/protocol/httpbind' rid='{rid}'");
-    if kind != Kind::Create {
+    if kind != BodyKind::Create {
         attribute("sid", session.sid, out);
     }
     match kind {
-        Kind::Plain => {}
-        Kind::Create => {
+        BodyKind::Plain => {}
+        BodyKind::Create => {
             attribute("to", session.domain, out);
             let _ = write!(
                 out,
@@ -53,11 +53,11 @@ pub fn write(kind: Kind, session: Session<'_>, rid: u64, stanzas: &[u8], out: &m
                 session.wait
             );
         }
-        Kind::Restart => {
+        BodyKind::Restart => {
             attribute("to", session.domain, out);
             out.extend_from_slice(b" xml:lang='en' xmpp:restart='true' xmlns:xmpp='urn:xmpp:xbosh'");
         }
-        Kind::Terminate => out.extend_from_slice(b" type='terminate'"),
+        BodyKind::Terminate => out.extend_from_slice(b" type='terminate'"),
     }
     if stanzas.is_empty() {
         out.extend_from_slice(b"/>");
@@ -78,7 +78,7 @@ fn attribute(name: &str, value: &str, out: &mut Vec<u8>) {
 
 /// A body that came.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Body<'a> {
+pub struct HttpBody<'a> {
     /// The start tag, for [`created`] and [`over`].
     pub tag: &'a [u8],
     /// Everything behind it, for [`stanzas`].
@@ -89,7 +89,7 @@ pub struct Body<'a> {
 ///
 /// # Errors
 /// It is not one.
-pub fn read(content: &[u8]) -> Result<Body<'_>, &'static str> {
+pub fn read(content: &[u8]) -> Result<HttpBody<'_>, &'static str> {
     let wrong = "the answer is no body of BOSH";
     let begin = content.iter().position(|byte| *byte == b'<').ok_or(wrong)?;
     let mut content = &content[begin..];
@@ -104,7 +104,7 @@ pub fn read(content: &[u8]) -> Result<Body<'_>, &'static str> {
     if local != Some(b"body") {
         return Err(wrong);
     }
-    Ok(Body { tag, rest: if tag.ends_with(b"/>") { b"" } else { rest } })
+    Ok(HttpBody { tag, rest: if tag.ends_with(b"/>") { b"" } else { rest } })
 }
 
 /// Behind the `>` of the start tag.
@@ -124,18 +124,18 @@ fn tag_end(content: &[u8]) -> Option<usize> {
 ///
 /// # Errors
 /// The content is no XML.
-pub fn stanzas(body: &Body<'_>, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), xml::Error> {
+pub fn stanzas(body: &HttpBody<'_>, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), xml::Error> {
     let mut scanner = Scanner::fragment();
     let mut rest = body.rest;
     while !rest.starts_with(b"</") && !rest.is_empty() {
         match scanner.scan(rest, &LIMITS)? {
-            Scan::Element { start, end } => {
+            ScanOutcome::Element { start, end } => {
                 if !each(&rest[start..end]) {
                     return Ok(());
                 }
                 rest = &rest[end..];
             }
-            Scan::More { skip } if skip > 0 => rest = &rest[skip..],
+            ScanOutcome::More { skip } if skip > 0 => rest = &rest[skip..],
             _ => return Err(xml::Error::NotWellFormed("the body has no end")),
         }
         rest = rest.trim_ascii_start();
@@ -145,27 +145,27 @@ pub fn stanzas(body: &Body<'_>, mut each: impl FnMut(&[u8]) -> bool) -> Result<(
 
 /// What a server said of the session that it made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Created {
+pub struct CreatedSession {
     /// Never empty.
     pub sid: Box<str>,
     /// Requests that may be under way at one time.
     pub requests: u8,
 }
 
-/// The session, in the answer to [`Kind::Create`]; `None` when there is none.
-pub fn created(body: &Body<'_>) -> Option<Created> {
+/// The session, in the answer to [`BodyKind::Create`]; `None` when there is none.
+pub fn created(body: &HttpBody<'_>) -> Option<CreatedSession> {
     let start = Reader::open_tag(body.tag, &LIMITS).ok()?;
     let value = |name: &str| start.attr(name).map(|attr| attr.value().into_owned());
     let sid = value("sid").filter(|sid| !sid.is_empty())?;
     let number = |name: &str| value(name).and_then(|value| value.parse::<u8>().ok());
     // Section 7.2: at least one more than are held; absent, the hold says it.
     let requests = number("requests").or_else(|| number("hold").map(|hold| hold.saturating_add(1)));
-    Some(Created { sid: sid.into(), requests: requests.unwrap_or(2).max(1) })
+    Some(CreatedSession { sid: sid.into(), requests: requests.unwrap_or(2).max(1) })
 }
 
 /// How a body ends its session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum SessionEnd {
     /// It does not.
     No,
     /// `type='error'`: all requests without an answer are to be sent again (section 17.3).
@@ -175,19 +175,19 @@ pub enum End {
 }
 
 /// Whether a body ends the session.
-pub fn over(body: &Body<'_>) -> End {
+pub fn over(body: &HttpBody<'_>) -> SessionEnd {
     if memchr::memmem::find(body.tag, b"type=").is_none()
         && memchr::memmem::find(body.tag, b"type ").is_none()
     {
-        return End::No;
+        return SessionEnd::No;
     }
-    let Ok(start) = Reader::open_tag(body.tag, &LIMITS) else { return End::No };
+    let Ok(start) = Reader::open_tag(body.tag, &LIMITS) else { return SessionEnd::No };
     match start.attr("type").map(|attr| attr.value()).as_deref() {
-        Some("terminate" | "terminal") => {
-            End::Over(start.attr("condition").map(|attr| attr.value().into_owned()).unwrap_or_default())
-        }
-        Some("error") => End::Again,
-        _ => End::No,
+        Some("terminate" | "terminal") => SessionEnd::Over(
+            start.attr("condition").map(|attr| attr.value().into_owned()).unwrap_or_default(),
+        ),
+        Some("error") => SessionEnd::Again,
+        _ => SessionEnd::No,
     }
 }
 
@@ -208,28 +208,32 @@ pub fn condition(status: u16) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    fn written(kind: Kind, stanzas: &str) -> String {
+    fn written(kind: BodyKind, stanzas: &str) -> String {
         let mut out = Vec::new();
-        let session = Session { sid: "a'b", domain: "example.com", wait: 60 };
+        let session = BodySession { sid: "a'b", domain: "example.com", wait: 60 };
         write(kind, session, 1573741820, stanzas.as_bytes(), &mut out);
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn requests_of_each_kind_are_xml_with_what_they_need() {
-        for kind in [Kind::Plain, Kind::Create, Kind::Restart, Kind::Terminate] {
+        for kind in [BodyKind::Plain, BodyKind::Create, BodyKind::Restart, BodyKind::Terminate] {
             for stanzas in ["", "<presence xmlns='jabber:client' type='unavailable'/>"] {
                 let text = written(kind, stanzas);
-                let scope = xml::Scope::none();
+                let scope = xml::NamespaceContext::empty();
                 let tree = xml::Tree::parse(text.as_bytes(), &scope, &LIMITS).unwrap();
                 let root = tree.root();
                 assert_eq!((root.name(), root.ns_text()), ("body", "http://jabber.org/protocol/httpbind"));
                 assert_eq!(root.attr("rid").as_deref(), Some("1573741820"));
-                assert_eq!(root.attr("sid").as_deref(), (kind != Kind::Create).then_some("a'b"), "{text}");
+                assert_eq!(
+                    root.attr("sid").as_deref(),
+                    (kind != BodyKind::Create).then_some("a'b"),
+                    "{text}"
+                );
                 assert_eq!(root.child_elements().count(), usize::from(!stanzas.is_empty()));
-                assert_eq!(root.attr("type").is_some(), kind == Kind::Terminate);
-                assert_eq!(root.attr("wait").is_some(), kind == Kind::Create);
-                assert_eq!(text.contains("xmpp:restart='true'"), kind == Kind::Restart);
+                assert_eq!(root.attr("type").is_some(), kind == BodyKind::Terminate);
+                assert_eq!(root.attr("wait").is_some(), kind == BodyKind::Create);
+                assert_eq!(text.contains("xmpp:restart='true'"), kind == BodyKind::Restart);
             }
         }
     }
@@ -242,8 +246,8 @@ mod tests {
             from='example.com' xmlns='http://jabber.org/protocol/httpbind' xmlns:stream='http://etherx.jabber.org/streams'>\
             <stream:features/></body>";
         let body = read(text).unwrap();
-        assert_eq!(created(&body), Some(Created { sid: "SomeSID".into(), requests: 2 }));
-        assert_eq!(over(&body), End::No);
+        assert_eq!(created(&body), Some(CreatedSession { sid: "SomeSID".into(), requests: 2 }));
+        assert_eq!(over(&body), SessionEnd::No);
         let mut seen = Vec::new();
         stanzas(&body, |stanza| {
             seen.push(stanza.to_vec());
@@ -278,11 +282,11 @@ mod tests {
         let end = |text: &str| over(&read(text.as_bytes()).unwrap());
         assert_eq!(
             end("<body type='terminate' condition='item-not-found'/>"),
-            End::Over("item-not-found".into())
+            SessionEnd::Over("item-not-found".into())
         );
-        assert_eq!(end("<body type = 'terminate'/>"), End::Over(String::new()));
-        assert_eq!(end("<body type='error'/>"), End::Again);
-        assert_eq!(end("<body><iq type='error'/></body>"), End::No);
+        assert_eq!(end("<body type = 'terminate'/>"), SessionEnd::Over(String::new()));
+        assert_eq!(end("<body type='error'/>"), SessionEnd::Again);
+        assert_eq!(end("<body><iq type='error'/></body>"), SessionEnd::No);
         assert_eq!((condition(200), condition(404)), (None, Some("item-not-found")));
     }
 

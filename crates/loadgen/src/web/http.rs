@@ -17,7 +17,7 @@ const CHUNK_LINE: usize = 256;
 
 /// A complete answer.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Answer<'a> {
+pub struct HttpResponse<'a> {
     /// Status code.
     pub status: u16,
     /// Bytes of the head with its empty line.
@@ -31,7 +31,7 @@ pub struct Answer<'a> {
 }
 
 /// How long the content is.
-enum Length {
+enum ContentLength {
     None,
     Bytes(usize),
     Chunked,
@@ -53,7 +53,7 @@ pub fn post(path: &str, host: &str, content: usize, out: &mut Vec<u8>) {
 ///
 /// # Errors
 /// One sentence: what came is no HTTP/1.x, or longer than the limits.
-pub fn answer(input: &[u8], ended: bool) -> Result<Option<Answer<'_>>, &'static str> {
+pub fn answer(input: &[u8], ended: bool) -> Result<Option<HttpResponse<'_>>, &'static str> {
     let mut skipped = 0;
     loop {
         let rest = input.get(skipped..).unwrap_or_default();
@@ -67,7 +67,7 @@ pub fn answer(input: &[u8], ended: bool) -> Result<Option<Answer<'_>>, &'static 
     }
 }
 
-fn one(input: &[u8], ended: bool) -> Result<Option<Answer<'_>>, &'static str> {
+fn one(input: &[u8], ended: bool) -> Result<Option<HttpResponse<'_>>, &'static str> {
     let window = input.get(..HEAD_BYTES).unwrap_or(input);
     let Some(head) = memchr::memmem::find(window, b"\r\n\r\n").map(|at| at + 4) else {
         return match input.len() {
@@ -102,35 +102,35 @@ fn one(input: &[u8], ended: bool) -> Result<Option<Answer<'_>>, &'static str> {
         }
     }
     let length = match (status, chunked, length) {
-        (100..=199 | 204 | 304, ..) => Length::None,
-        (_, true, _) => Length::Chunked,
+        (100..=199 | 204 | 304, ..) => ContentLength::None,
+        (_, true, _) => ContentLength::Chunked,
         (_, false, Some(bytes)) if bytes > CONTENT_BYTES => {
             return Err("the content of an HTTP answer is too long");
         }
-        (_, false, Some(bytes)) => Length::Bytes(bytes),
-        (_, false, None) => Length::UntilEnd,
+        (_, false, Some(bytes)) => ContentLength::Bytes(bytes),
+        (_, false, None) => ContentLength::UntilEnd,
     };
     let rest = &input[head..];
     let (content, taken) = match length {
-        Length::None => (Cow::Borrowed(&rest[..0]), 0),
-        Length::Bytes(bytes) => match rest.get(..bytes) {
+        ContentLength::None => (Cow::Borrowed(&rest[..0]), 0),
+        ContentLength::Bytes(bytes) => match rest.get(..bytes) {
             Some(content) => (Cow::Borrowed(content), bytes),
             None => return Ok(None),
         },
-        Length::UntilEnd if rest.len() > CONTENT_BYTES => {
+        ContentLength::UntilEnd if rest.len() > CONTENT_BYTES => {
             return Err("the content of an HTTP answer is too long");
         }
-        Length::UntilEnd if ended => {
+        ContentLength::UntilEnd if ended => {
             close = true;
             (Cow::Borrowed(rest), rest.len())
         }
-        Length::UntilEnd => return Ok(None),
-        Length::Chunked => match chunks(rest)? {
+        ContentLength::UntilEnd => return Ok(None),
+        ContentLength::Chunked => match chunks(rest)? {
             Some((content, taken)) => (Cow::Owned(content), taken),
             None => return Ok(None),
         },
     };
-    Ok(Some(Answer { status, head, content, length: head + taken, close }))
+    Ok(Some(HttpResponse { status, head, content, length: head + taken, close }))
 }
 
 /// Status code, and whether the version is 1.0.
@@ -201,7 +201,7 @@ pub fn header<'a>(head: &'a [u8], wanted: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    fn whole(text: &str) -> Answer<'_> {
+    fn whole(text: &str) -> HttpResponse<'_> {
         answer(text.as_bytes(), false).unwrap().unwrap()
     }
 

@@ -6,7 +6,7 @@
 //! Trap: text that a plan sends raw may be no whole element, or no element at all. What is incomplete waits for its rest,
 //! what is wrong goes out as it is: a plan may want to see what a server makes of it.
 
-use xml::{Limits, Scan, Scanner};
+use xml::{Limits, ScanOutcome, Scanner};
 
 const LIMITS: Limits = Limits { element_bytes: 17 << 20, ..Limits::CEILING };
 
@@ -17,14 +17,14 @@ pub fn elements(text: &[u8], mut each: impl FnMut(&[u8], &[u8])) -> usize {
     let mut at = 0;
     while at < text.len() {
         match scanner.scan(&text[at..], &LIMITS) {
-            Ok(Scan::Element { start, end }) => {
+            Ok(ScanOutcome::Element { start, end }) => {
                 let element = &text[at + start..at + end];
                 let (before, behind) = element.split_at(place(element));
                 each(before, behind);
                 at += end;
             }
-            Ok(Scan::More { skip }) => return at + skip,
-            Ok(Scan::Open { .. } | Scan::Close { .. }) | Err(_) => {
+            Ok(ScanOutcome::More { skip }) => return at + skip,
+            Ok(ScanOutcome::Open { .. } | ScanOutcome::Close { .. }) | Err(_) => {
                 each(&text[at..], b"");
                 return text.len();
             }

@@ -25,7 +25,7 @@ const PONG: u8 = 10;
 
 /// What a server sent.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Frame<'a> {
+pub enum WebSocketMessage<'a> {
     /// A whole text message: one XML document. Owned when it came in fragments.
     Text(Cow<'a, [u8]>),
     /// To be answered with its content.
@@ -115,7 +115,7 @@ fn frame(opcode: u8, parts: &[&[u8]], mask: [u8; 4], out: &mut Vec<u8>) {
 ///
 /// # Errors
 /// One sentence: what breaks the protocol.
-pub fn next(input: &[u8]) -> Result<Option<(Frame<'_>, usize, usize)>, &'static str> {
+pub fn next(input: &[u8]) -> Result<Option<(WebSocketMessage<'_>, usize, usize)>, &'static str> {
     let mut at = 0;
     let mut message: Cow<'_, [u8]> = Cow::Borrowed(&[]);
     for count in 0..FRAMES {
@@ -125,11 +125,11 @@ pub fn next(input: &[u8]) -> Result<Option<(Frame<'_>, usize, usize)>, &'static 
         };
         let end = at + head.bytes + head.length;
         match head.opcode {
-            PING => return Ok(Some((Frame::Ping(content), at, end))),
-            PONG => return Ok(Some((Frame::Pong, at, end))),
+            PING => return Ok(Some((WebSocketMessage::Ping(content), at, end))),
+            PONG => return Ok(Some((WebSocketMessage::Pong, at, end))),
             CLOSE => {
                 let code = content.first_chunk().map_or(1005, |code| u16::from_be_bytes(*code));
-                return Ok(Some((Frame::Close(code), at, end)));
+                return Ok(Some((WebSocketMessage::Close(code), at, end)));
             }
             TEXT if count == 0 => message = Cow::Borrowed(content),
             CONTINUATION if count > 0 => message.to_mut().extend_from_slice(content),
@@ -141,13 +141,13 @@ pub fn next(input: &[u8]) -> Result<Option<(Frame<'_>, usize, usize)>, &'static 
         }
         at = end;
         if head.last {
-            return Ok(Some((Frame::Text(message), 0, end)));
+            return Ok(Some((WebSocketMessage::Text(message), 0, end)));
         }
     }
     Err("a WebSocket message has too many fragments")
 }
 
-struct Header {
+struct FrameHead {
     opcode: u8,
     last: bool,
     bytes: usize,
@@ -155,7 +155,7 @@ struct Header {
 }
 
 /// The head of a frame (RFC 6455 section 5.2).
-fn header(input: &[u8]) -> Result<Option<Header>, &'static str> {
+fn header(input: &[u8]) -> Result<Option<FrameHead>, &'static str> {
     let Some(&[first, second]) = input.first_chunk() else { return Ok(None) };
     if first & 0x70 != 0 {
         return Err("a reserved bit of a WebSocket frame is set");
@@ -180,7 +180,7 @@ fn header(input: &[u8]) -> Result<Option<Header>, &'static str> {
     }
     let length = usize::try_from(length).ok().filter(|length| *length <= MESSAGE_BYTES);
     let length = length.ok_or("a WebSocket message is too long")?;
-    Ok(Some(Header { opcode, last, bytes, length }))
+    Ok(Some(FrameHead { opcode, last, bytes, length }))
 }
 
 #[cfg(test)]
@@ -227,11 +227,11 @@ mod tests {
         text(&[b"Hel", b"lo"], [0x37, 0xfa, 0x21, 0x3d], &mut out);
         assert_eq!(out, [0x81, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58]);
         let hello = [0x81, 0x05, 0x48, 0x65, 0x6c, 0x6c, 0x6f];
-        assert_eq!(next(&hello), Ok(Some((Frame::Text(Cow::Borrowed(b"Hello")), 0, 7))));
+        assert_eq!(next(&hello), Ok(Some((WebSocketMessage::Text(Cow::Borrowed(b"Hello")), 0, 7))));
         let parts = [0x01, 0x03, 0x48, 0x65, 0x6c, 0x80, 0x02, 0x6c, 0x6f];
-        assert_eq!(next(&parts), Ok(Some((Frame::Text(Cow::Borrowed(b"Hello")), 0, 9))));
+        assert_eq!(next(&parts), Ok(Some((WebSocketMessage::Text(Cow::Borrowed(b"Hello")), 0, 9))));
         let ping = [0x89, 0x05, 0x48, 0x65, 0x6c, 0x6c, 0x6f];
-        assert_eq!(next(&ping), Ok(Some((Frame::Ping(b"Hello"), 0, 7))));
+        assert_eq!(next(&ping), Ok(Some((WebSocketMessage::Ping(b"Hello"), 0, 7))));
         let mut answer = Vec::new();
         pong(b"Hello", [0x37, 0xfa, 0x21, 0x3d], &mut answer);
         assert_eq!(answer, [0x8a, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58]);
@@ -245,7 +245,10 @@ mod tests {
             for cut in (0..bytes.len().min(12)).chain([bytes.len() - 1]) {
                 assert_eq!(next(&bytes[..cut]), Ok(None), "{length} {cut}");
             }
-            assert_eq!(next(&bytes), Ok(Some((Frame::Text(Cow::Borrowed(&content)), 0, bytes.len()))));
+            assert_eq!(
+                next(&bytes),
+                Ok(Some((WebSocketMessage::Text(Cow::Borrowed(&content)), 0, bytes.len())))
+            );
             let mut out = Vec::new();
             text(&[&content], [1, 2, 3, 4], &mut out);
             assert_eq!(out.len(), bytes.len() + 4);
@@ -258,9 +261,9 @@ mod tests {
         bytes.extend(served(0x89, b"x"));
         bytes.extend(served(0x80, b"</a>"));
         let (found, from, to) = next(&bytes).unwrap().unwrap();
-        assert_eq!((found, from, to), (Frame::Ping(b"x"), 5, 8));
+        assert_eq!((found, from, to), (WebSocketMessage::Ping(b"x"), 5, 8));
         bytes.drain(5..8);
-        assert_eq!(next(&bytes).unwrap().unwrap().0, Frame::Text(Cow::Borrowed(b"<a></a>")));
+        assert_eq!(next(&bytes).unwrap().unwrap().0, WebSocketMessage::Text(Cow::Borrowed(b"<a></a>")));
     }
 
     #[test]
@@ -277,7 +280,10 @@ mod tests {
         ] {
             assert!(next(&bytes).unwrap_err().contains(what), "{bytes:?}");
         }
-        assert_eq!(next(&served(0x88, &1001_u16.to_be_bytes())).unwrap().unwrap().0, Frame::Close(1001));
-        assert_eq!(next(&served(0x88, b"")).unwrap().unwrap().0, Frame::Close(1005));
+        assert_eq!(
+            next(&served(0x88, &1001_u16.to_be_bytes())).unwrap().unwrap().0,
+            WebSocketMessage::Close(1001)
+        );
+        assert_eq!(next(&served(0x88, b"")).unwrap().unwrap().0, WebSocketMessage::Close(1005));
     }
 }

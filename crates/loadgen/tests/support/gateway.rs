@@ -1,6 +1,6 @@
 //! BOSH and WebSocket in front of the scripted server: one thread that turns requests and frames into streams of TCP.
 //!
-//! It is strict: whatever a client must not do is in [`Seen::wrong`]. What it does badly itself is in [`Manners`].
+//! It is strict: whatever a client must not do is in [`Seen::wrong`]. What it does badly itself is in [`GatewayFaults`].
 //! Left out: every rule that a single well-behaved client cannot break. It shares no code with the generator. Longer than
 //! most files, since both transports share connections, sessions and the one thread; apart they would need a crowd of traits.
 
@@ -16,12 +16,12 @@ use parking_lot::Mutex;
 use rustls::ServerConfig;
 
 use super::server::{DOMAIN, server_config};
-use super::text::{Piece, attr, cut, elements, name};
-use super::wire::Wire;
+use super::text::{StreamPiece, attr, cut, elements, name};
+use super::wire::CountedStream;
 
 /// What the gateway does otherwise than well.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Manners {
+pub(crate) struct GatewayFaults {
     /// TLS from the first byte.
     pub(crate) tls: bool,
     /// Content comes in chunks of three bytes.
@@ -44,7 +44,7 @@ pub(crate) struct Manners {
 
 /// What it saw.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct GatewayCounts {
     pub(crate) wrong: Vec<String>,
     pub(crate) connections: u64,
     pub(crate) requests: u64,
@@ -62,19 +62,19 @@ pub(crate) struct Seen {
 /// A running gateway; dropping it ends it.
 pub(crate) struct Gateway {
     pub(crate) address: SocketAddr,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<GatewayCounts>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Gateway {
     /// In front of a scripted server.
-    pub(crate) fn start(behind: SocketAddr, manners: Manners) -> Self {
+    pub(crate) fn start(behind: SocketAddr, manners: GatewayFaults) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         listener.set_nonblocking(true).expect("a socket can be made non-blocking");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let (seen, stop) = (Arc::<Mutex<Seen>>::default(), Arc::<AtomicBool>::default());
-        let mut host = Host {
+        let (seen, stop) = (Arc::<Mutex<GatewayCounts>>::default(), Arc::<AtomicBool>::default());
+        let mut host = GatewayState {
             behind,
             manners,
             listener,
@@ -83,7 +83,7 @@ impl Gateway {
             sessions: BTreeMap::new(),
             next: 0,
             answers: 0,
-            seen: Seen::default(),
+            seen: GatewayCounts::default(),
         };
         let (shared, stopped) = (Arc::clone(&seen), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
@@ -97,7 +97,7 @@ impl Gateway {
     }
 
     /// What it has seen so far; nothing may be wrong.
-    pub(crate) fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> GatewayCounts {
         let seen = self.seen.lock().clone();
         assert_eq!(seen.wrong, Vec::<String>::new());
         seen
@@ -117,8 +117,8 @@ impl Drop for Gateway {
 }
 
 /// A client's connection.
-struct Conn {
-    wire: Wire,
+struct GatewayConnection {
+    wire: CountedStream,
     input: Vec<u8>,
     /// The session whose request is under way, with its number.
     busy: Option<(String, u64)>,
@@ -128,8 +128,8 @@ struct Conn {
 }
 
 /// A stream to the scripted server.
-struct Session {
-    wire: Wire,
+struct GatewaySession {
+    wire: CountedStream,
     input: Vec<u8>,
     open: bool,
     /// Elements for the client.
@@ -148,36 +148,37 @@ struct Session {
     hides_features: bool,
 }
 
-struct Host {
+struct GatewayState {
     behind: SocketAddr,
-    manners: Manners,
+    manners: GatewayFaults,
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
-    conns: BTreeMap<usize, Conn>,
-    sessions: BTreeMap<String, Session>,
+    conns: BTreeMap<usize, GatewayConnection>,
+    sessions: BTreeMap<String, GatewaySession>,
     next: usize,
     answers: u64,
-    seen: Seen,
+    seen: GatewayCounts,
 }
 
 fn nth(every: Option<u64>, count: u64) -> bool {
     every.is_some_and(|every| count.is_multiple_of(every))
 }
 
-impl Host {
+impl GatewayState {
     fn wrong(&mut self, what: impl Into<String>) {
         self.seen.wrong.push(what.into());
     }
 
     fn turn(&mut self) {
         while let Ok((stream, _)) = self.listener.accept() {
-            let mut wire = Wire::new(stream);
+            let mut wire = CountedStream::new(stream);
             if let Some(config) = &self.tls {
                 wire.start_tls(config);
             }
             self.seen.connections += 1;
             self.next += 1;
-            let conn = Conn { wire, input: Vec::new(), busy: None, upgraded: None, ending: false };
+            let conn =
+                GatewayConnection { wire, input: Vec::new(), busy: None, upgraded: None, ending: false };
             self.conns.insert(self.next, conn);
         }
         for id in self.conns.keys().copied().collect::<Vec<_>>() {
@@ -237,11 +238,11 @@ impl Host {
         }
     }
 
-    fn session(&mut self, rid: u64) -> (String, Session) {
+    fn session(&mut self, rid: u64) -> (String, GatewaySession) {
         self.next += 1;
         let stream = TcpStream::connect(self.behind).expect("the scripted server listens");
-        let session = Session {
-            wire: Wire::new(stream),
+        let session = GatewaySession {
+            wire: CountedStream::new(stream),
             input: Vec::new(),
             open: false,
             out: Vec::new(),
@@ -375,9 +376,9 @@ impl Host {
         let alive = session.wire.read(&mut session.input);
         loop {
             match cut(&mut session.input, session.open) {
-                Some(Piece::Header(_)) => session.open = true,
-                Some(Piece::Element(element)) => session.out.push(element),
-                Some(Piece::End) => session.over = true,
+                Some(StreamPiece::Header(_)) => session.open = true,
+                Some(StreamPiece::Element(element)) => session.out.push(element),
+                Some(StreamPiece::End) => session.over = true,
                 None => break,
             }
         }
@@ -576,7 +577,7 @@ impl Host {
     }
 }
 
-fn header_to(wire: &mut Wire) {
+fn header_to(wire: &mut CountedStream) {
     let header = format!(
         "<stream:stream to='{DOMAIN}' version='1.0' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>"
     );

@@ -1,12 +1,12 @@
 //! A scripted XMPP server and a driver of workers, to check what the load generator says against what happened.
 //!
-//! [`server`] keeps its own account ([`script::Truth`]) with code that shares nothing with the project; [`port`] runs
+//! [`server`] keeps its own account ([`script::ServerCounts`]) with code that shares nothing with the project; [`port`] runs
 //! workers in threads against it and adds up what they report; [`plans`] writes small plans; [`gateway`] speaks BOSH and
 //! WebSocket in front of the server.
 
+pub(crate) mod driver;
 pub(crate) mod gateway;
 pub(crate) mod plans;
-pub(crate) mod port;
 mod protocol;
 mod sasl;
 pub(crate) mod script;

@@ -1,18 +1,18 @@
 //! Streams as a server sees them: RFC 6120 negotiation, binding, XEP-0077, XEP-0198, and who is asked what.
 
-use super::sasl::{self, Outcome};
-use super::script::{OldSession, Step, Tls};
-use super::server::{DOMAIN, Host};
-use super::sessions::Management;
+use super::sasl::{self, SaslOutcome};
+use super::script::{LegacySessionOffer, ScriptTls, ServerStep};
+use super::server::{DOMAIN, ScriptedServerState};
+use super::sessions::ServerStreamManagement;
 use super::text::{attr, child_text, escape, name, own_text};
 
-impl Host {
+impl ScriptedServerState {
     pub(crate) fn header(&mut self, id: usize) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.open = true;
         let (secure, user) = (conn.secure, conn.user.is_some());
         let mut features = String::new();
-        if self.script.tls == Tls::Starttls && !secure {
+        if self.script.tls == ScriptTls::Starttls && !secure {
             features.push_str("<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'><required/></starttls>");
         } else if !user {
             features.push_str("<mechanisms xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>");
@@ -23,11 +23,11 @@ impl Host {
         } else {
             features.push_str("<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/><sm xmlns='urn:xmpp:sm:3'/>");
             features.push_str(match self.script.old_session {
-                OldSession::Absent => "",
-                OldSession::Optional => {
+                LegacySessionOffer::Absent => "",
+                LegacySessionOffer::Optional => {
                     "<session xmlns='urn:ietf:params:xml:ns:xmpp-session'><optional/></session>"
                 }
-                OldSession::Required => "<session xmlns='urn:ietf:params:xml:ns:xmpp-session'/>",
+                LegacySessionOffer::Required => "<session xmlns='urn:ietf:params:xml:ns:xmpp-session'/>",
             });
         }
         let header = format!(
@@ -35,7 +35,7 @@ impl Host {
              xmlns='jabber:client' xmlns:x='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>\
              <stream:features>{features}</stream:features>"
         );
-        self.answer(id, Step::Features, &header);
+        self.answer(id, ServerStep::Features, &header);
     }
 
     pub(crate) fn element(&mut self, id: usize, element: &str) {
@@ -63,7 +63,8 @@ impl Host {
     }
 
     fn starttls(&mut self, id: usize) {
-        let right = self.answer(id, Step::Starttls, "<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>");
+        let right =
+            self.answer(id, ServerStep::Starttls, "<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>");
         if let (true, Some(conn), Some(config)) = (right, self.conns.get_mut(&id), &self.tls) {
             // What waits in plain stays in front of what is encrypted from here on.
             conn.wire.start_tls(config);
@@ -94,8 +95,8 @@ impl Host {
                 self.truth.scram += 1;
                 sasl::scram_first(&message, |user| self.known(user))
             }
-            Some("ANONYMOUS") => Outcome::Success(format!("guest{id}"), String::new()),
-            _ => Outcome::Failure("invalid-mechanism"),
+            Some("ANONYMOUS") => SaslOutcome::Success(format!("guest{id}"), String::new()),
+            _ => SaslOutcome::Failure("invalid-mechanism"),
         };
         self.sasl(id, outcome);
     }
@@ -110,11 +111,11 @@ impl Host {
         self.sasl(id, outcome);
     }
 
-    fn sasl(&mut self, id: usize, outcome: Outcome) {
+    fn sasl(&mut self, id: usize, outcome: SaslOutcome) {
         use base64::Engine as _;
         let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
         match outcome {
-            Outcome::Challenge(scram, text) => {
+            SaslOutcome::Challenge(scram, text) => {
                 if let Some(conn) = self.conns.get_mut(&id) {
                     conn.scram = Some(scram);
                 }
@@ -122,23 +123,23 @@ impl Host {
                     "<challenge xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>{}</challenge>",
                     encode(&text)
                 );
-                self.answer(id, Step::Challenge, &xml);
+                self.answer(id, ServerStep::Challenge, &xml);
             }
-            Outcome::Success(user, text) => {
+            SaslOutcome::Success(user, text) => {
                 let xml =
                     format!("<success xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>{}</success>", encode(&text));
-                if self.answer(id, Step::Success, &xml)
+                if self.answer(id, ServerStep::Success, &xml)
                     && let Some(conn) = self.conns.get_mut(&id)
                 {
                     conn.user = Some(user);
                     self.restart(id);
                 }
             }
-            Outcome::Failure(condition) => {
+            SaslOutcome::Failure(condition) => {
                 self.truth.failed_logins += 1;
                 let xml =
                     format!("<failure xmlns='urn:ietf:params:xml:ns:xmpp-sasl'><{condition}/></failure>");
-                self.answer(id, Step::Success, &xml);
+                self.answer(id, ServerStep::Success, &xml);
             }
         }
     }
@@ -157,9 +158,9 @@ impl Host {
             "error" => self.truth.iqs_refused += 1,
             _ if iq.contains("urn:ietf:params:xml:ns:xmpp-bind") => self.bind(id, iq, &request),
             _ if iq.contains("urn:ietf:params:xml:ns:xmpp-session") => {
-                if self.answer(id, Step::Session, &result) {
+                if self.answer(id, ServerStep::Session, &result) {
                     self.truth.sessions_opened += 1;
-                    if self.script.old_session == OldSession::Required {
+                    if self.script.old_session == LegacySessionOffer::Required {
                         self.truth.logins += 1;
                     }
                 }
@@ -171,15 +172,15 @@ impl Host {
                     "<iq type='result' id='{request}'><query xmlns='jabber:iq:roster'>{}</query></iq>",
                     self.roster(id)
                 );
-                self.answer(id, Step::Roster, &xml);
+                self.answer(id, ServerStep::Roster, &xml);
             }
             _ if iq.contains("jabber:iq:roster") => {
                 self.truth.roster_sets += 1;
-                self.answer(id, Step::RosterSet, &result);
+                self.answer(id, ServerStep::RosterSet, &result);
             }
             _ if iq.contains("urn:xmpp:ping") => {
                 self.truth.pings += 1;
-                self.answer(id, Step::Ping, &result);
+                self.answer(id, ServerStep::Ping, &result);
             }
             _ if iq.contains("urn:test:say") => {
                 let said = child_text(iq, "word").unwrap_or_default();
@@ -188,14 +189,14 @@ impl Host {
                     escape(&said)
                 );
                 self.truth.bodies.push(said);
-                self.answer(id, Step::Request, &xml);
+                self.answer(id, ServerStep::Request, &xml);
             }
             _ => {
                 let xml = format!(
                     "<iq type='error' id='{request}'><error type='cancel'>\
                      <service-unavailable xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></iq>"
                 );
-                self.answer(id, Step::Request, &xml);
+                self.answer(id, ServerStep::Request, &xml);
             }
         }
     }
@@ -211,9 +212,9 @@ impl Host {
              <jid>{user}@{DOMAIN}/{}</jid></bind></iq>",
             escape(&resource)
         );
-        if self.answer(id, Step::Bind, &xml) {
+        if self.answer(id, ServerStep::Bind, &xml) {
             self.begin(id, user, resource);
-            if self.script.old_session != OldSession::Required {
+            if self.script.old_session != LegacySessionOffer::Required {
                 self.truth.logins += 1;
             }
         }
@@ -242,7 +243,7 @@ impl Host {
                 format!("<iq type='result' id='{request}'/>")
             }
         };
-        self.answer(id, Step::Register, &xml);
+        self.answer(id, ServerStep::Register, &xml);
     }
 
     fn roster(&self, id: usize) -> String {
@@ -263,10 +264,10 @@ impl Host {
                 let resume = matches!(attr(element, "resume").as_deref(), Some("true" | "1"));
                 let key = format!("sm-{user}-{id}");
                 let more = if resume { format!(" id='{key}' resume='true'") } else { String::new() };
-                if self.answer(id, Step::Enabled, &format!("<enabled xmlns='urn:xmpp:sm:3'{more}/>"))
+                if self.answer(id, ServerStep::Enabled, &format!("<enabled xmlns='urn:xmpp:sm:3'{more}/>"))
                     && let Some(session) = self.sessions.get_mut(&user)
                 {
-                    session.management = Some(Management::new(resume.then_some(key)));
+                    session.management = Some(ServerStreamManagement::new(resume.then_some(key)));
                 }
             }
             "resume" => self.resume(id, &user, element, h.unwrap_or(0)),
@@ -301,7 +302,7 @@ impl Host {
             self.truth.wrong.push(format!("{user} resumes with {h}, which was not sent"));
         }
         let resumed = format!("<resumed xmlns='urn:xmpp:sm:3' previd='{previous}' h='{}'/>", sm.received);
-        if self.answer(id, Step::Resumed, &resumed) {
+        if self.answer(id, ServerStep::Resumed, &resumed) {
             self.take_over(id, user);
         }
     }

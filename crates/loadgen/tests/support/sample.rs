@@ -5,14 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use throng_loadgen::measure::Histogram;
+use throng_loadgen::measure::TimingHistogram;
 use throng_loadgen::report::model::{
-    About, CounterTotal, PhaseRun, Run, Second, ServerSample, TimingTotal, Totals, WorkerRun,
+    CounterTotal, PhaseRun, RunInfo, RunRecord, RunTotals, SecondReport, ServerSample, TimingTotal, WorkerRun,
 };
 
 /// What to make up.
 #[derive(Clone, Debug)]
-pub(crate) struct Sample {
+pub(crate) struct SampleRun {
     /// Name of the plan.
     pub(crate) plan: String,
     /// Name of the server.
@@ -27,7 +27,7 @@ pub(crate) struct Sample {
     pub(crate) trouble: bool,
 }
 
-impl Default for Sample {
+impl Default for SampleRun {
     fn default() -> Self {
         Self {
             plan: "tigase-500k".to_owned(),
@@ -40,9 +40,9 @@ impl Default for Sample {
     }
 }
 
-struct Random(u64);
+struct SampleRng(u64);
 
-impl Random {
+impl SampleRng {
     /// Between 0 and 1.
     fn next(&mut self) -> f64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -57,21 +57,28 @@ impl Random {
 }
 
 #[derive(Default)]
-struct Sums {
-    histograms: BTreeMap<String, Histogram>,
+struct SampleTotals {
+    histograms: BTreeMap<String, TimingHistogram>,
     means: BTreeMap<String, BTreeMap<u32, (f64, u64)>>,
     rates: BTreeMap<String, u64>,
     counters: BTreeMap<String, CounterTotal>,
     errors: BTreeMap<String, CounterTotal>,
 }
 
-impl Sums {
-    fn time(&mut self, second: &mut Second, random: &mut Random, name: &str, count: u64, typical_us: f64) {
+impl SampleTotals {
+    fn time(
+        &mut self,
+        second: &mut SecondReport,
+        random: &mut SampleRng,
+        name: &str,
+        count: u64,
+        typical_us: f64,
+    ) {
         if count == 0 {
             return;
         }
         // Enough to have percentiles, few enough for hours.
-        let mut histogram = Histogram::new();
+        let mut histogram = TimingHistogram::new();
         (0..count.min(120)).for_each(|_| histogram.record(random.time(typical_us)));
         let summary = histogram.summary();
         self.histograms.entry(name.to_owned()).or_default().add(&histogram.to_sparse());
@@ -83,7 +90,7 @@ impl Sums {
         second.timings.insert(name.to_owned(), summary);
     }
 
-    fn count(&mut self, second: &mut Second, name: &str, count: u64) {
+    fn count(&mut self, second: &mut SecondReport, name: &str, count: u64) {
         let total = self.counters.entry(name.to_owned()).or_default();
         total.total += count;
         total.highest_rate = total.highest_rate.max(count as f64);
@@ -92,7 +99,7 @@ impl Sums {
         }
     }
 
-    fn error(&mut self, second: &mut Second, kind: &str, count: u64) {
+    fn error(&mut self, second: &mut SecondReport, kind: &str, count: u64) {
         if count > 0 {
             let total = self.errors.entry(kind.to_owned()).or_default();
             total.total += count;
@@ -101,7 +108,7 @@ impl Sums {
         }
     }
 
-    fn totals(mut self, run: &Run) -> Totals {
+    fn totals(mut self, run: &RunRecord) -> RunTotals {
         let length = f64::from(run.seconds.len().max(1) as u32);
         for total in self.counters.values_mut().chain(self.errors.values_mut()) {
             total.mean_rate = total.total as f64 / length;
@@ -125,16 +132,16 @@ impl Sums {
             (name.clone(), total)
         });
         let timings = timings.collect();
-        Totals { counters: self.counters, gauges, timings, errors: self.errors, ..Totals::default() }
+        RunTotals { counters: self.counters, gauges, timings, errors: self.errors, ..RunTotals::default() }
     }
 }
 
 /// Makes up a run.
-pub(crate) fn run(sample: &Sample) -> Run {
-    let mut random = Random(sample.seconds.into());
-    let mut sums = Sums::default();
+pub(crate) fn run(sample: &SampleRun) -> RunRecord {
+    let mut random = SampleRng(sample.seconds.into());
+    let mut sums = SampleTotals::default();
     let length = f64::from(sample.seconds);
-    let mut run = Run { format: 1, ..Run::default() };
+    let mut run = RunRecord { format: 1, ..RunRecord::default() };
     let mut scraped: Vec<(String, Vec<(u32, f64)>)> = [
         "throng_sessions",
         "throng_stanzas_total{kind=\"message\"}",
@@ -156,12 +163,12 @@ pub(crate) fn run(sample: &Sample) -> Run {
             0.0
         } as u64;
         let slow = sample.slowness * (1.0 + filled) * if trouble { 300.0 } else { 1.0 };
-        let mut second = Second {
+        let mut second = SecondReport {
             at,
             generator_cpu: 0.1 + 0.5 * filled + 0.1 * random.next(),
             busiest_cpu: if trouble { 0.97 } else { 0.1 + 0.4 * filled },
             generator_rss: 20_000_000 + 900 * users as u64,
-            ..Second::default()
+            ..SecondReport::default()
         };
         let s = &mut second;
         for (name, share) in [
@@ -230,7 +237,7 @@ pub(crate) fn run(sample: &Sample) -> Run {
         }
         run.seconds.push(second);
     }
-    run.about = About {
+    run.about = RunInfo {
         plan: sample.plan.clone(),
         title: "One login every 5 ms; presence, messages to users online, a looped script".to_owned(),
         target: "127.0.0.1:5222".to_owned(),
@@ -248,7 +255,7 @@ pub(crate) fn run(sample: &Sample) -> Run {
         cores: 2,
         memory: 25_000_000_000,
         end: "finished".to_owned(),
-        ..About::default()
+        ..RunInfo::default()
     };
     run.phases = [("arrival", 0.0), ("steady", 0.4), ("departure", 0.94)]
         .map(|(name, part)| PhaseRun { name: name.to_owned(), from: (part * length) as u32 })

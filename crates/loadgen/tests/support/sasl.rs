@@ -10,7 +10,7 @@ const ROUNDS: u32 = 4_096;
 const SALT: &[u8] = b"0123456789abcdef";
 
 /// An exchange between the first message and the last.
-pub(crate) struct Scram {
+pub(crate) struct ScramServer {
     pub(crate) user: String,
     bare: String,
     first: String,
@@ -19,8 +19,8 @@ pub(crate) struct Scram {
 }
 
 /// What a server does with what came.
-pub(crate) enum Outcome {
-    Challenge(Scram, String),
+pub(crate) enum SaslOutcome {
+    Challenge(ScramServer, String),
     Success(String, String),
     Failure(&'static str),
 }
@@ -33,50 +33,50 @@ pub(crate) fn password(user: &str) -> String {
     format!("p{}", user.trim_start_matches('u'))
 }
 
-pub(crate) fn plain(message: &[u8], known: impl Fn(&str) -> bool) -> Outcome {
+pub(crate) fn plain(message: &[u8], known: impl Fn(&str) -> bool) -> SaslOutcome {
     let fields: Vec<&[u8]> = message.split(|byte| *byte == 0).collect();
-    let [_, user, given] = fields.as_slice() else { return Outcome::Failure("malformed-request") };
+    let [_, user, given] = fields.as_slice() else { return SaslOutcome::Failure("malformed-request") };
     let user = String::from_utf8_lossy(user).into_owned();
     if known(&user) && password(&user).as_bytes() == *given {
-        Outcome::Success(user, String::new())
+        SaslOutcome::Success(user, String::new())
     } else {
-        Outcome::Failure("not-authorized")
+        SaslOutcome::Failure("not-authorized")
     }
 }
 
-pub(crate) fn scram_first(message: &[u8], known: impl Fn(&str) -> bool) -> Outcome {
+pub(crate) fn scram_first(message: &[u8], known: impl Fn(&str) -> bool) -> SaslOutcome {
     let message = String::from_utf8_lossy(message).into_owned();
     let mut parts = message.splitn(3, ',');
     let (Some(flag), Some(authzid), Some(bare)) = (parts.next(), parts.next(), parts.next()) else {
-        return Outcome::Failure("malformed-request");
+        return SaslOutcome::Failure("malformed-request");
     };
     let field = |name: &str| bare.split(',').find_map(|field| field.strip_prefix(name));
     let (Some(user), Some(nonce)) = (field("n="), field("r=")) else {
-        return Outcome::Failure("malformed-request");
+        return SaslOutcome::Failure("malformed-request");
     };
     if !matches!(flag, "n" | "y") || !known(user) {
-        return Outcome::Failure("not-authorized");
+        return SaslOutcome::Failure("not-authorized");
     }
     let nonce = format!("{nonce}server{}", nonce.len());
     let first = format!("r={nonce},s={},i={ROUNDS}", STANDARD.encode(SALT));
-    let scram = Scram {
+    let scram = ScramServer {
         user: user.to_owned(),
         bare: bare.to_owned(),
         first: first.clone(),
         gs2: format!("{flag},{authzid},"),
         nonce,
     };
-    Outcome::Challenge(scram, first)
+    SaslOutcome::Challenge(scram, first)
 }
 
-pub(crate) fn scram_final(scram: &Scram, message: &[u8], wrong_signature: bool) -> Outcome {
+pub(crate) fn scram_final(scram: &ScramServer, message: &[u8], wrong_signature: bool) -> SaslOutcome {
     let message = String::from_utf8_lossy(message).into_owned();
     let Some((without_proof, proof)) = message.split_once(",p=") else {
-        return Outcome::Failure("malformed-request");
+        return SaslOutcome::Failure("malformed-request");
     };
     let expected = format!("c={},r={}", STANDARD.encode(&scram.gs2), scram.nonce);
     if without_proof != expected {
-        return Outcome::Failure("malformed-request");
+        return SaslOutcome::Failure("malformed-request");
     }
     let mut salted = [0_u8; 20];
     let rounds = NonZeroU32::new(ROUNDS).unwrap_or(NonZeroU32::MIN);
@@ -91,11 +91,11 @@ pub(crate) fn scram_final(scram: &Scram, message: &[u8], wrong_signature: bool) 
     let signature = mac(stored.as_ref(), auth.as_bytes());
     let right: Vec<u8> = client_key.iter().zip(&signature).map(|(key, sign)| key ^ sign).collect();
     if decode(proof) != right {
-        return Outcome::Failure("not-authorized");
+        return SaslOutcome::Failure("not-authorized");
     }
     let mut verifier = mac(&mac(&salted, b"Server Key"), auth.as_bytes());
     if wrong_signature {
         verifier[0] ^= 1;
     }
-    Outcome::Success(scram.user.clone(), format!("v={}", STANDARD.encode(verifier)))
+    SaslOutcome::Success(scram.user.clone(), format!("v={}", STANDARD.encode(verifier)))
 }

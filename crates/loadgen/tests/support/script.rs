@@ -1,13 +1,13 @@
 //! What a scripted server does wrong and when, and what it counted.
 //!
-//! Trap: `Truth` counts what was put on the wire, also to a peer that will never read it.
+//! Trap: `ServerCounts` counts what was put on the wire, also to a peer that will never read it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// What the server answers or passes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Step {
+pub(crate) enum ServerStep {
     /// A new connection, before anything is read.
     Accept,
     /// A stream header and features.
@@ -48,7 +48,7 @@ pub(crate) enum Step {
 
 /// What the server does at a step.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Act {
+pub(crate) enum ServerAction {
     /// What it should.
     #[default]
     Well,
@@ -77,12 +77,12 @@ pub(crate) enum Act {
     /// Stanzas: under the prefix `x` that the stream header declares for the content namespace.
     Prefixed,
     /// Ends the connection.
-    Close(How),
+    Close(CloseMode),
 }
 
 /// How a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum CloseMode {
     /// FIN without a word.
     Fin,
     /// RST.
@@ -93,9 +93,9 @@ pub(crate) enum How {
 
 /// What the server does by itself.
 #[derive(Clone, Debug)]
-pub(crate) enum Deed {
+pub(crate) enum ServerEvent {
     /// Ends the connections of these users.
-    Close(Range<u32>, How),
+    Close(Range<u32>, CloseMode),
     /// Sends this to these users.
     Send(Range<u32>, String),
     /// Sends these bytes to these users; they are in no count of stanzas.
@@ -109,19 +109,19 @@ pub(crate) enum Deed {
 }
 
 /// A condition on the truth and the time.
-pub(crate) type When = Box<dyn FnMut(&Truth, u64) -> bool + Send>;
+pub(crate) type TriggerCondition = Box<dyn FnMut(&ServerCounts, u64) -> bool + Send>;
 
 /// Something that happens once, when a condition on the truth holds.
-pub(crate) struct Moment {
+pub(crate) struct ScriptedEvent {
     /// The condition; the number is microseconds since the first login.
-    pub(crate) when: When,
+    pub(crate) when: TriggerCondition,
     /// What happens.
-    pub(crate) deed: Deed,
+    pub(crate) deed: ServerEvent,
 }
 
 /// Protection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Tls {
+pub(crate) enum ScriptTls {
     #[default]
     None,
     Starttls,
@@ -130,7 +130,7 @@ pub(crate) enum Tls {
 
 /// RFC 3921 sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum OldSession {
+pub(crate) enum LegacySessionOffer {
     #[default]
     Absent,
     Optional,
@@ -139,7 +139,7 @@ pub(crate) enum OldSession {
 
 /// Who sees presence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum PresenceVisibility {
     /// Its sender only.
     #[default]
     BySelf,
@@ -149,7 +149,7 @@ pub(crate) enum Seen {
 
 /// What becomes of messages to users who are not there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Absent {
+pub(crate) enum OfflinePolicy {
     /// They wait.
     #[default]
     Store,
@@ -160,61 +160,65 @@ pub(crate) enum Absent {
 }
 
 /// Gives the act for the n-th (from 0) time that a step comes.
-pub(crate) type Acts = Box<dyn FnMut(Step, u64) -> Act + Send>;
+pub(crate) type ActionScript = Box<dyn FnMut(ServerStep, u64) -> ServerAction + Send>;
 
 /// How the server is and what it does wrong.
-pub(crate) struct Script {
-    pub(crate) tls: Tls,
+pub(crate) struct ServerScript {
+    pub(crate) tls: ScriptTls,
     pub(crate) mechanisms: Vec<&'static str>,
-    pub(crate) old_session: OldSession,
+    pub(crate) old_session: LegacySessionOffer,
     /// Contacts in the roster of user i: i + 1, i + 2 … and one of another domain.
     pub(crate) contacts: u32,
-    pub(crate) seen: Seen,
-    pub(crate) absent: Absent,
+    pub(crate) seen: PresenceVisibility,
+    pub(crate) absent: OfflinePolicy,
     /// Accounts that exist: `u0` … with passwords `p0` …
     pub(crate) accounts: u32,
     /// Signs its part of SCRAM wrongly.
     pub(crate) wrong_signature: bool,
-    pub(crate) act: Acts,
-    pub(crate) moments: Vec<Moment>,
+    pub(crate) act: ActionScript,
+    pub(crate) moments: Vec<ScriptedEvent>,
     /// SO_RCVBUF of connections.
     pub(crate) receive_buffer: Option<usize>,
 }
 
-impl Default for Script {
+impl Default for ServerScript {
     fn default() -> Self {
         Self {
-            tls: Tls::None,
+            tls: ScriptTls::None,
             mechanisms: vec!["PLAIN"],
-            old_session: OldSession::Absent,
+            old_session: LegacySessionOffer::Absent,
             contacts: 0,
-            seen: Seen::BySelf,
-            absent: Absent::Store,
+            seen: PresenceVisibility::BySelf,
+            absent: OfflinePolicy::Store,
             accounts: 1_000,
             wrong_signature: false,
-            act: Box::new(|_, _| Act::Well),
+            act: Box::new(|_, _| ServerAction::Well),
             moments: Vec::new(),
             receive_buffer: None,
         }
     }
 }
 
-impl Script {
+impl ServerScript {
     /// A server that only does this wrong.
-    pub(crate) fn acting(act: impl FnMut(Step, u64) -> Act + Send + 'static) -> Self {
+    pub(crate) fn acting(act: impl FnMut(ServerStep, u64) -> ServerAction + Send + 'static) -> Self {
         Self { act: Box::new(act), ..Self::default() }
     }
 
     /// As it is, and when the condition holds the deed is done.
-    pub(crate) fn once(mut self, when: impl FnMut(&Truth, u64) -> bool + Send + 'static, deed: Deed) -> Self {
-        self.moments.push(Moment { when: Box::new(when), deed });
+    pub(crate) fn once(
+        mut self,
+        when: impl FnMut(&ServerCounts, u64) -> bool + Send + 'static,
+        deed: ServerEvent,
+    ) -> Self {
+        self.moments.push(ScriptedEvent { when: Box::new(when), deed });
         self
     }
 }
 
 /// What the server saw and did.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Truth {
+pub(crate) struct ServerCounts {
     pub(crate) connections: u64,
     /// Connections that are open at the moment.
     pub(crate) open: u64,
@@ -283,7 +287,7 @@ pub(crate) struct Truth {
     pub(crate) busy: bool,
 }
 
-impl Truth {
+impl ServerCounts {
     /// Users who have said that they are done.
     pub(crate) fn done(&self) -> usize {
         self.bodies.iter().filter(|word| *word == "done").count()

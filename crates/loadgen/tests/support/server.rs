@@ -16,26 +16,28 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 
-use super::sasl::Scram;
-use super::script::{Act, Deed, How, Script, Step, Tls, Truth};
-use super::sessions::Session;
-use super::text::{self, Piece, attr, cut, elements, is_stanza};
-use super::wire::Wire;
+use super::sasl::ScramServer;
+use super::script::{
+    CloseMode, ScriptTls, ServerAction, ServerCounts, ServerEvent, ServerScript, ServerStep,
+};
+use super::sessions::ServerSession;
+use super::text::{self, StreamPiece, attr, cut, elements, is_stanza};
+use super::wire::CountedStream;
 
 /// The domain of the server.
 pub(crate) const DOMAIN: &str = "load.test";
 
 /// A running server; dropping it ends it.
-pub(crate) struct Server {
+pub(crate) struct ScriptedServer {
     pub(crate) address: SocketAddr,
-    truth: Arc<Mutex<Truth>>,
+    truth: Arc<Mutex<ServerCounts>>,
     stop: Arc<AtomicBool>,
     turns: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Server {
-    pub(crate) fn start(script: Script) -> Self {
+impl ScriptedServer {
+    pub(crate) fn start(script: ServerScript) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         listener.set_nonblocking(true).expect("a socket can be made non-blocking");
         if let Some(bytes) = script.receive_buffer {
@@ -43,8 +45,8 @@ impl Server {
                 .expect("SO_RCVBUF can be set");
         }
         let address = listener.local_addr().expect("a bound socket has an address");
-        let (truth, stop) = (Arc::<Mutex<Truth>>::default(), Arc::<AtomicBool>::default());
-        let mut host = Host::new(script, listener);
+        let (truth, stop) = (Arc::<Mutex<ServerCounts>>::default(), Arc::<AtomicBool>::default());
+        let mut host = ScriptedServerState::new(script, listener);
         let turns = Arc::<AtomicU64>::default();
         let (shared, stopped, counted) = (Arc::clone(&truth), Arc::clone(&stop), Arc::clone(&turns));
         let thread = std::thread::spawn(move || {
@@ -58,12 +60,12 @@ impl Server {
     }
 
     /// What it has counted so far, as it was a moment ago.
-    pub(crate) fn glance(&self) -> Truth {
+    pub(crate) fn glance(&self) -> ServerCounts {
         self.truth.lock().clone()
     }
 
     /// What it has counted of all that has come by now.
-    pub(crate) fn truth(&self) -> Truth {
+    pub(crate) fn truth(&self) -> ServerCounts {
         // The turn that is under way may have read before; the next one reads everything.
         let next = self.turns.load(Ordering::Acquire) + 2;
         while self.turns.load(Ordering::Acquire) < next
@@ -75,7 +77,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ScriptedServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take()
@@ -88,12 +90,12 @@ impl Drop for Server {
 }
 
 /// A connection.
-pub(crate) struct Conn {
-    pub(crate) wire: Wire,
+pub(crate) struct ScriptedConnection {
+    pub(crate) wire: CountedStream,
     input: Vec<u8>,
     pub(crate) open: bool,
     pub(crate) secure: bool,
-    pub(crate) scram: Option<Scram>,
+    pub(crate) scram: Option<ScramServer>,
     /// Local part, once authenticated.
     pub(crate) user: Option<String>,
     /// Nothing that comes is looked at any more.
@@ -106,24 +108,24 @@ pub(crate) struct Conn {
 }
 
 /// Something for later.
-enum Later {
+enum DelayedOutput {
     Answer(usize, String),
     Bytes(usize, Vec<u8>),
     Forward(String, String),
 }
 
 /// The state of the server.
-pub(crate) struct Host {
-    pub(crate) script: Script,
+pub(crate) struct ScriptedServerState {
+    pub(crate) script: ServerScript,
     listener: TcpListener,
     pub(crate) tls: Option<Arc<ServerConfig>>,
-    pub(crate) conns: BTreeMap<usize, Conn>,
+    pub(crate) conns: BTreeMap<usize, ScriptedConnection>,
     next: usize,
-    later: BTreeMap<(u64, u64), Later>,
+    later: BTreeMap<(u64, u64), DelayedOutput>,
     order: u64,
-    counts: BTreeMap<Step, u64>,
-    pub(crate) truth: Truth,
-    pub(crate) sessions: BTreeMap<String, Session>,
+    counts: BTreeMap<ServerStep, u64>,
+    pub(crate) truth: ServerCounts,
+    pub(crate) sessions: BTreeMap<String, ServerSession>,
     pub(crate) stored: BTreeMap<String, Vec<String>>,
     pub(crate) held: BTreeMap<(String, String), String>,
     pub(crate) created: BTreeSet<String>,
@@ -131,9 +133,9 @@ pub(crate) struct Host {
     first_login: u64,
 }
 
-impl Host {
-    fn new(script: Script, listener: TcpListener) -> Self {
-        let tls = (script.tls != Tls::None).then(server_config);
+impl ScriptedServerState {
+    fn new(script: ServerScript, listener: TcpListener) -> Self {
+        let tls = (script.tls != ScriptTls::None).then(server_config);
         Self {
             script,
             listener,
@@ -143,7 +145,7 @@ impl Host {
             later: BTreeMap::new(),
             order: 0,
             counts: BTreeMap::new(),
-            truth: Truth::default(),
+            truth: ServerCounts::default(),
             sessions: BTreeMap::new(),
             stored: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -170,7 +172,7 @@ impl Host {
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         if ready[0] {
             while let Ok((stream, _)) = self.listener.accept() {
-                self.accept(Wire::new(stream));
+                self.accept(CountedStream::new(stream));
             }
         }
         for (id, _) in ids.iter().zip(&ready[1..]).filter(|(_, ready)| **ready) {
@@ -181,9 +183,9 @@ impl Host {
             && entry.key().0 <= now
         {
             match entry.remove() {
-                Later::Answer(conn, xml) => self.put(conn, &xml),
-                Later::Bytes(conn, bytes) => self.bytes(conn, &bytes),
-                Later::Forward(to, xml) => self.forward(&to, &xml),
+                DelayedOutput::Answer(conn, xml) => self.put(conn, &xml),
+                DelayedOutput::Bytes(conn, bytes) => self.bytes(conn, &bytes),
+                DelayedOutput::Forward(to, xml) => self.forward(&to, &xml),
             }
         }
         self.moments();
@@ -195,8 +197,8 @@ impl Host {
         self.truth.available = self.sessions.values().filter(|session| session.available).count() as u64;
     }
 
-    fn accept(&mut self, mut wire: Wire) {
-        if self.script.tls == Tls::Direct
+    fn accept(&mut self, mut wire: CountedStream) {
+        if self.script.tls == ScriptTls::Direct
             && let Some(config) = &self.tls
         {
             wire.start_tls(config);
@@ -204,11 +206,11 @@ impl Host {
         self.truth.connections += 1;
         let id = self.next;
         self.next += 1;
-        let conn = Conn {
+        let conn = ScriptedConnection {
             wire,
             input: Vec::new(),
             open: false,
-            secure: self.script.tls == Tls::Direct,
+            secure: self.script.tls == ScriptTls::Direct,
             scram: None,
             user: None,
             deaf: false,
@@ -217,10 +219,10 @@ impl Host {
             finished: false,
         };
         self.conns.insert(id, conn);
-        match self.act(Step::Accept) {
-            Act::Close(how) => self.close(id, how),
-            Act::Bytes(bytes) => self.bytes(id, &bytes),
-            Act::Nothing => {
+        match self.act(ServerStep::Accept) {
+            ServerAction::Close(how) => self.close(id, how),
+            ServerAction::Bytes(bytes) => self.bytes(id, &bytes),
+            ServerAction::Nothing => {
                 self.conns.entry(id).and_modify(|conn| conn.deaf = true);
             }
             _ => {}
@@ -238,21 +240,21 @@ impl Host {
         loop {
             let Some(conn) = self.conns.get_mut(&id) else { return };
             if conn.deaf {
-                if let Some(Piece::Element(element)) = cut(&mut conn.input, true) {
+                if let Some(StreamPiece::Element(element)) = cut(&mut conn.input, true) {
                     self.discard(&element);
                     continue;
                 }
                 break;
             }
             match cut(&mut conn.input, conn.open) {
-                Some(Piece::Header(_)) => self.header(id),
-                Some(Piece::Element(element)) => {
+                Some(StreamPiece::Header(_)) => self.header(id),
+                Some(StreamPiece::Element(element)) => {
                     if is_stanza(&element) {
                         self.truth.stanzas_in += 1;
                     }
                     self.element(id, &element);
                 }
-                Some(Piece::End) => self.end_of_stream(id),
+                Some(StreamPiece::End) => self.end_of_stream(id),
                 None => break,
             }
         }
@@ -279,7 +281,7 @@ impl Host {
     fn end_of_stream(&mut self, id: usize) {
         self.truth.ended += 1;
         self.leave(id);
-        self.answer(id, Step::End, "</stream:stream>");
+        self.answer(id, ServerStep::End, "</stream:stream>");
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.deaf = true;
             conn.ending = true;
@@ -310,38 +312,38 @@ impl Host {
     }
 
     /// What the script wants at this step.
-    pub(crate) fn act(&mut self, step: Step) -> Act {
+    pub(crate) fn act(&mut self, step: ServerStep) -> ServerAction {
         let count = self.counts.entry(step).or_default();
         *count += 1;
         (self.script.act)(step, *count - 1)
     }
 
     /// Answers on a connection, if the script lets it. True if the right answer goes out, now or later.
-    pub(crate) fn answer(&mut self, id: usize, step: Step, xml: &str) -> bool {
+    pub(crate) fn answer(&mut self, id: usize, step: ServerStep, xml: &str) -> bool {
         match self.act(step) {
-            Act::Well | Act::Hold | Act::Refuse => self.put(id, xml),
-            Act::Late(ms) => self.later(ms, Later::Answer(id, xml.to_owned())),
-            Act::Nothing => return false,
-            Act::Instead(other) => {
+            ServerAction::Well | ServerAction::Hold | ServerAction::Refuse => self.put(id, xml),
+            ServerAction::Late(ms) => self.later(ms, DelayedOutput::Answer(id, xml.to_owned())),
+            ServerAction::Nothing => return false,
+            ServerAction::Instead(other) => {
                 self.put(id, &other);
                 return false;
             }
-            Act::Bytes(bytes) => {
+            ServerAction::Bytes(bytes) => {
                 self.bytes(id, &bytes);
                 return false;
             }
-            Act::After(before) => self.put(id, &format!("{before}{xml}")),
-            Act::Then(more) => self.put(id, &format!("{xml}{more}")),
-            Act::Pieces(size) => {
+            ServerAction::After(before) => self.put(id, &format!("{before}{xml}")),
+            ServerAction::Then(more) => self.put(id, &format!("{xml}{more}")),
+            ServerAction::Pieces(size) => {
                 self.count(xml);
                 for (at, piece) in xml.as_bytes().chunks(size).enumerate() {
-                    self.later(at as u64 + 1, Later::Bytes(id, piece.to_vec()));
+                    self.later(at as u64 + 1, DelayedOutput::Bytes(id, piece.to_vec()));
                 }
             }
-            Act::Twice => self.put(id, &format!("{xml}{xml}")),
-            Act::Renamed => self.put(id, &renamed(xml)),
-            Act::Prefixed => self.put(id, &prefixed(xml)),
-            Act::Close(how) => {
+            ServerAction::Twice => self.put(id, &format!("{xml}{xml}")),
+            ServerAction::Renamed => self.put(id, &renamed(xml)),
+            ServerAction::Prefixed => self.put(id, &prefixed(xml)),
+            ServerAction::Close(how) => {
                 self.close(id, how);
                 return false;
             }
@@ -351,10 +353,10 @@ impl Host {
 
     /// Forwards to a user after a while.
     pub(crate) fn forward_later(&mut self, ms: u64, to: &str, stanza: String) {
-        self.later(ms, Later::Forward(to.to_owned(), stanza));
+        self.later(ms, DelayedOutput::Forward(to.to_owned(), stanza));
     }
 
-    fn later(&mut self, ms: u64, what: Later) {
+    fn later(&mut self, ms: u64, what: DelayedOutput) {
         self.order += 1;
         self.later.insert((now_us() + ms * 1_000, self.order), what);
     }
@@ -389,8 +391,8 @@ impl Host {
     }
 
     /// Ends a connection from this side.
-    pub(crate) fn close(&mut self, id: usize, how: How) {
-        if let How::Error(condition) = how {
+    pub(crate) fn close(&mut self, id: usize, how: CloseMode) {
+        if let CloseMode::Error(condition) = how {
             let error = format!(
                 "<stream:error><{condition} xmlns='urn:ietf:params:xml:ns:xmpp-streams'/></stream:error></stream:stream>"
             );
@@ -402,7 +404,7 @@ impl Host {
         self.detach(id);
         // What was sent before is there before the end is.
         self.flush();
-        if how == How::Reset {
+        if how == CloseMode::Reset {
             if let Some(conn) = self.conns.remove(&id) {
                 conn.wire.reset();
             }
@@ -434,25 +436,27 @@ impl Host {
         }
     }
 
-    fn perform(&mut self, deed: Deed) {
+    fn perform(&mut self, deed: ServerEvent) {
         let conns = |users: std::ops::Range<u32>| -> Vec<usize> {
             users.filter_map(|user| self.sessions.get(&format!("u{user}"))?.conn).collect()
         };
         match deed {
-            Deed::Close(users, how) => conns(users).into_iter().for_each(|id| self.close(id, how)),
-            Deed::Send(users, xml) => conns(users).into_iter().for_each(|id| self.put(id, &xml)),
-            Deed::SendBytes(users, bytes) => conns(users).into_iter().for_each(|id| self.bytes(id, &bytes)),
-            Deed::StopReading(users) => {
+            ServerEvent::Close(users, how) => conns(users).into_iter().for_each(|id| self.close(id, how)),
+            ServerEvent::Send(users, xml) => conns(users).into_iter().for_each(|id| self.put(id, &xml)),
+            ServerEvent::SendBytes(users, bytes) => {
+                conns(users).into_iter().for_each(|id| self.bytes(id, &bytes))
+            }
+            ServerEvent::StopReading(users) => {
                 for id in conns(users) {
                     self.conns.entry(id).and_modify(|conn| conn.paused = true);
                 }
             }
-            Deed::ReadOn(users) => {
+            ServerEvent::ReadOn(users) => {
                 for id in conns(users) {
                     self.conns.entry(id).and_modify(|conn| conn.paused = false);
                 }
             }
-            Deed::Stall(ms) => {
+            ServerEvent::Stall(ms) => {
                 self.flush();
                 std::thread::sleep(std::time::Duration::from_millis(ms));
             }

@@ -2,23 +2,23 @@
 
 use std::collections::VecDeque;
 
-use super::script::{Absent, Act, Seen, Step};
-use super::server::{DOMAIN, Host, prefixed, renamed};
+use super::script::{OfflinePolicy, PresenceVisibility, ServerAction, ServerStep};
+use super::server::{DOMAIN, ScriptedServerState, prefixed, renamed};
 use super::text::{attr, bare, child_text, elements, escape, is_stanza, with_child, with_from};
 
 /// A bound user.
-pub(crate) struct Session {
+pub(crate) struct ServerSession {
     /// `None`: the connection was lost and may be resumed.
     pub(crate) conn: Option<usize>,
     pub(crate) resource: String,
     pub(crate) available: bool,
     /// Its newest available presence, with `from`.
     presence: String,
-    pub(crate) management: Option<Management>,
+    pub(crate) management: Option<ServerStreamManagement>,
 }
 
 /// XEP-0198 for a session.
-pub(crate) struct Management {
+pub(crate) struct ServerStreamManagement {
     /// What it is resumed with; `None`: it cannot be.
     pub(crate) key: Option<String>,
     pub(crate) received: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Management {
     acknowledged: u32,
 }
 
-impl Management {
+impl ServerStreamManagement {
     pub(crate) fn new(key: Option<String>) -> Self {
         Self { key, received: 0, queue: VecDeque::new(), acknowledged: 0 }
     }
@@ -48,10 +48,15 @@ fn number(user: &str) -> Option<u32> {
     user.strip_prefix('u')?.parse().ok()
 }
 
-impl Host {
+impl ScriptedServerState {
     pub(crate) fn begin(&mut self, id: usize, user: String, resource: String) {
-        let session =
-            Session { conn: Some(id), resource, available: false, presence: String::new(), management: None };
+        let session = ServerSession {
+            conn: Some(id),
+            resource,
+            available: false,
+            presence: String::new(),
+            management: None,
+        };
         self.sessions.insert(user, session);
     }
 
@@ -71,7 +76,7 @@ impl Host {
             let available = self.sessions.get(&user).is_some_and(|session| session.available);
             let from = self.full(&user);
             self.sessions.remove(&user);
-            if available && self.script.seen == Seen::ByAll {
+            if available && self.script.seen == PresenceVisibility::ByAll {
                 self.broadcast(
                     &user,
                     &format!("<presence type='unavailable' from='{}'/>", escape(&from)),
@@ -155,12 +160,12 @@ impl Host {
             Some("unavailable") => false,
             _ => return,
         };
-        let all = self.script.seen == Seen::ByAll;
+        let all = self.script.seen == PresenceVisibility::ByAll;
         let Some(session) = self.sessions.get_mut(&user) else { return };
         let first = available && !session.available;
         session.available = available;
         session.presence = stamped.clone();
-        if available && self.answer(id, Step::Reflection, &stamped) {
+        if available && self.answer(id, ServerStep::Reflection, &stamped) {
             self.truth.reflections += 1;
             self.truth.presences_out += 1;
         }
@@ -193,9 +198,9 @@ impl Host {
 
     fn broadcast(&mut self, user: &str, presence: &str, available: bool) {
         for other in self.others(user) {
-            let presence = match self.act(Step::Presence) {
-                Act::Nothing => continue,
-                Act::Prefixed => prefixed(presence),
+            let presence = match self.act(ServerStep::Presence) {
+                ServerAction::Nothing => continue,
+                ServerAction::Prefixed => prefixed(presence),
                 _ => presence.to_owned(),
             };
             self.truth.broadcasts += u64::from(available);
@@ -231,22 +236,22 @@ impl Host {
             return self.refuse(&user, message);
         }
         let pair = (user.clone(), recipient.clone());
-        match self.act(Step::Message) {
-            Act::Nothing => self.truth.dropped += 1,
-            Act::Refuse => self.refuse(&user, message),
-            Act::Late(ms) => self.forward_later(ms, &recipient, stamped),
-            Act::Hold => {
+        match self.act(ServerStep::Message) {
+            ServerAction::Nothing => self.truth.dropped += 1,
+            ServerAction::Refuse => self.refuse(&user, message),
+            ServerAction::Late(ms) => self.forward_later(ms, &recipient, stamped),
+            ServerAction::Hold => {
                 self.held.insert(pair, stamped);
                 return;
             }
-            Act::Twice => {
+            ServerAction::Twice => {
                 self.forward(&recipient, &stamped);
                 self.truth.duplicated += 1;
                 self.send(&recipient, &stamped);
             }
-            Act::Renamed => self.forward(&recipient, &renamed(&stamped)),
-            Act::Prefixed => self.forward(&recipient, &prefixed(&stamped)),
-            Act::After(before) => {
+            ServerAction::Renamed => self.forward(&recipient, &renamed(&stamped)),
+            ServerAction::Prefixed => self.forward(&recipient, &prefixed(&stamped)),
+            ServerAction::After(before) => {
                 self.send(&recipient, &before);
                 self.forward(&recipient, &stamped);
             }
@@ -265,12 +270,12 @@ impl Host {
             return self.send(to, stanza);
         }
         match self.script.absent {
-            Absent::Store => {
+            OfflinePolicy::Store => {
                 self.truth.stored += 1;
                 self.stored.entry(to.to_owned()).or_default().push(stanza.to_owned());
             }
-            Absent::Drop => self.truth.dropped += 1,
-            Absent::Refuse => {
+            OfflinePolicy::Drop => self.truth.dropped += 1,
+            OfflinePolicy::Refuse => {
                 let from = attr(stanza, "from").unwrap_or_default();
                 let sender = from.split('@').next().unwrap_or_default().to_owned();
                 let without = stanza.replacen(&format!(" from='{}'", escape(&from)), "", 1);
@@ -308,7 +313,7 @@ impl Host {
                 escape(&attr(iq, "id").unwrap_or_default()),
                 escape(to)
             );
-            self.answer(id, Step::Request, &error);
+            self.answer(id, ServerStep::Request, &error);
         }
     }
 }

@@ -5,7 +5,7 @@
 
 /// What stood at the beginning of the input.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum StreamPiece {
     /// A stream header.
     Header(String),
     /// A whole element.
@@ -15,7 +15,7 @@ pub(crate) enum Piece {
 }
 
 /// Takes the first piece out of `input`, if it is complete. `open`: a stream header has come before.
-pub(crate) fn cut(input: &mut Vec<u8>, open: bool) -> Option<Piece> {
+pub(crate) fn cut(input: &mut Vec<u8>, open: bool) -> Option<StreamPiece> {
     let blank = input.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
     input.drain(..blank);
     if input.starts_with(b"<?") {
@@ -26,20 +26,20 @@ pub(crate) fn cut(input: &mut Vec<u8>, open: bool) -> Option<Piece> {
     let end = tag_end(input, 0)?;
     if input.starts_with(b"</") {
         input.drain(..end);
-        return Some(Piece::End);
+        return Some(StreamPiece::End);
     }
     if input.starts_with(b"<stream:stream") && !open {
-        return Some(Piece::Header(take(input, end)));
+        return Some(StreamPiece::Header(take(input, end)));
     }
     let end = element_end(input)?;
-    Some(Piece::Element(take(input, end)))
+    Some(StreamPiece::Element(take(input, end)))
 }
 
 /// Elements that stand side by side in `xml`.
 pub(crate) fn elements(xml: &str) -> Vec<String> {
     let mut input = xml.as_bytes().to_vec();
     std::iter::from_fn(|| match cut(&mut input, true) {
-        Some(Piece::Element(element)) => Some(element),
+        Some(StreamPiece::Element(element)) => Some(element),
         _ => None,
     })
     .collect()

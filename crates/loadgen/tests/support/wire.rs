@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustls::{ServerConfig, ServerConnection};
 
-pub(crate) struct Wire {
+pub(crate) struct CountedStream {
     stream: TcpStream,
     tls: Option<Box<ServerConnection>>,
     /// Bytes for the kernel.
@@ -16,7 +16,7 @@ pub(crate) struct Wire {
     pub(crate) sent: u64,
 }
 
-impl Wire {
+impl CountedStream {
     pub(crate) fn new(stream: TcpStream) -> Self {
         stream.set_nonblocking(true).expect("a socket can be made non-blocking");
         stream.set_nodelay(true).expect("a socket has TCP_NODELAY");
@@ -116,7 +116,7 @@ impl Wire {
     }
 }
 
-impl AsFd for Wire {
+impl AsFd for CountedStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }

@@ -3,18 +3,19 @@
 use std::collections::BTreeSet;
 
 use loadgen::measure::Counter;
-use loadgen::plan::{Ack, Destination, Piece, Step as Do, Text};
+use loadgen::plan::{AckMode, Destination, PlanStep as Do, TemplatePart, TextTemplate};
 
 use crate::messages::agree;
+use crate::support::driver::{RunOutcome, run, until};
 use crate::support::each;
 use crate::support::plans::{acked, done, login, message, online, plan, stay, then, times};
-use crate::support::port::{Outcome, run, until};
-use crate::support::script::{Script, Truth};
-use crate::support::server::Server;
+use crate::support::script::{ServerCounts, ServerScript};
+use crate::support::server::ScriptedServer;
 
 /// `users` of twice as many accounts are online, have a roster of three contacts, and send `count` messages each.
-fn sent(users: u32, count: u32, to: Destination) -> (Outcome, Truth) {
-    let server = Server::start(Script { contacts: 3, accounts: 2 * users, ..Script::default() });
+fn sent(users: u32, count: u32, to: Destination) -> (RunOutcome, ServerCounts) {
+    let server =
+        ScriptedServer::start(ServerScript { contacts: 3, accounts: 2 * users, ..ServerScript::default() });
     let steps = then(vec![login(), Do::Roster], online().into_iter().skip(1));
     let mut plan = plan(&server, 2 * users, then(steps, then(vec![times(count, vec![message(to)])], done())));
     plan.phases[0].max_users = Some(users);
@@ -33,9 +34,9 @@ fn to_one(users: u32, count: u32, to: Destination, expected: impl Fn(u32) -> u32
 }
 
 #[test]
-fn by_rule() {
-    let literal = |text: &str| Piece::Literal(text.to_owned());
-    let own = Text(vec![literal("u"), Piece::Number, literal("@load.test")]);
+fn rule_based_destinations_reach_the_computed_user() {
+    let literal = |text: &str| TemplatePart::Literal(text.to_owned());
+    let own = TextTemplate(vec![literal("u"), TemplatePart::Number, literal("@load.test")]);
     type Rule = fn(u32) -> u32;
     let rules: [(Destination, Rule); 6] = [
         (Destination::Ring(3), |user| (user + 3) % 20),
@@ -53,7 +54,7 @@ fn at_random_and_among_contacts() {
     fn distance(from: u32, to: u32) -> u32 {
         (to + 20 - from) % 20
     }
-    type Check = fn(&Outcome, &Truth);
+    type Check = fn(&RunOutcome, &ServerCounts);
     let kinds: [(Destination, Check); 5] = [
         (Destination::Online, |outcome, truth| {
             assert!(truth.pairs.keys().all(|(from, to)| from != to && *to < 10), "{:?}", truth.pairs);
@@ -95,7 +96,7 @@ fn each_account_once() {
 
 #[test]
 fn the_same_again() {
-    let server = Server::start(Script::default());
+    let server = ScriptedServer::start(ServerScript::default());
     let steps = then(
         online(),
         [message(Destination::Online), times(4, vec![message(Destination::Previous)]), stay()],
@@ -109,7 +110,7 @@ fn the_same_again() {
 
 #[test]
 fn addresses_in_words() {
-    let somebody = Destination::Jid(Text::literal("somebody@other.test"));
+    let somebody = Destination::Jid(TextTemplate::literal("somebody@other.test"));
     each([somebody, Destination::Server], |to| {
         let (outcome, truth) = sent(10, 3, to);
         assert_eq!((truth.messages, truth.elsewhere, outcome.count(Counter::MessagesElsewhere)), (0, 30, 30));
@@ -118,8 +119,8 @@ fn addresses_in_words() {
 
 #[test]
 fn nobody_to_send_to_is_an_error_and_no_message() {
-    let server = Server::start(Script::default());
-    let steps = vec![login(), acked(Destination::Online, Ack::Delivery), message(Destination::Previous)];
+    let server = ScriptedServer::start(ServerScript::default());
+    let steps = vec![login(), acked(Destination::Online, AckMode::Delivery), message(Destination::Previous)];
     let outcome = run(plan(&server, 1, steps), &server);
     let truth = server.truth();
     agree(&outcome, &truth);

@@ -1,25 +1,27 @@
 //! Servers that send what is no XMPP, XMPP in odd pieces, XMPP of odd shapes, or that do not read.
 
 use loadgen::measure::{Counter, Gauge, Timing};
-use loadgen::plan::{Ack, Body, Destination, MessageKind, Step as Do};
+use loadgen::plan::{AckMode, Destination, MessageBody, MessageKind, PlanStep as Do};
 
 use crate::messages::agree;
+use crate::support::driver::{RunOutcome, TestRunConfig, run, run_with, until};
 use crate::support::plans::{done, every, login, meanwhile, message, online, plan, stay, then, times};
-use crate::support::port::{Course, Outcome, run, run_with, until};
-use crate::support::script::{Act, Deed, Script, Seen, Step, Truth};
-use crate::support::server::Server;
+use crate::support::script::{
+    PresenceVisibility, ServerAction, ServerCounts, ServerEvent, ServerScript, ServerStep,
+};
+use crate::support::server::ScriptedServer;
 
 /// Ten users are online, and the first of them are sent these bytes, each something else.
-fn sent(bytes: &[Vec<u8>], when: fn(&Truth) -> bool) -> Outcome {
-    let mut script = Script::default();
+fn sent(bytes: &[Vec<u8>], when: fn(&ServerCounts) -> bool) -> RunOutcome {
+    let mut script = ServerScript::default();
     for (user, bytes) in (0..).zip(bytes) {
-        script =
-            script.once(|truth, _| truth.available == 10, Deed::SendBytes(user..user + 1, bytes.clone()));
+        script = script
+            .once(|truth, _| truth.available == 10, ServerEvent::SendBytes(user..user + 1, bytes.clone()));
     }
-    let server = Server::start(script);
+    let server = ScriptedServer::start(script);
     let mut plan = plan(&server, 10, then(online(), [stay()]));
     plan.options.drain_ms = 300;
-    run_with(plan, &server, Course::alone().until(when))
+    run_with(plan, &server, TestRunConfig::alone().until(when))
 }
 
 #[test]
@@ -76,14 +78,14 @@ fn elements_have_a_limit_that_rosters_of_thousands_stay_below() {
 
 #[test]
 fn garbage_in_a_login_is_a_failed_login() {
-    let script = Script::acting(|step, n| {
-        if step == Step::Features && n < 4 {
-            Act::Bytes(b"HTTP/1.1 400 Bad\r\n\r\n".to_vec())
+    let script = ServerScript::acting(|step, n| {
+        if step == ServerStep::Features && n < 4 {
+            ServerAction::Bytes(b"HTTP/1.1 400 Bad\r\n\r\n".to_vec())
         } else {
-            Act::Well
+            ServerAction::Well
         }
     });
-    let server = Server::start(script);
+    let server = ScriptedServer::start(script);
     let mut plan = plan(&server, 10, vec![login()]);
     plan.options.keep_going = true;
     plan.options.drain_ms = 0;
@@ -99,20 +101,24 @@ fn garbage_in_a_login_is_a_failed_login() {
 
 #[test]
 fn pieces_and_packets_make_no_difference() {
-    let script = Script {
+    let script = ServerScript {
         contacts: 20,
         mechanisms: vec!["SCRAM-SHA-1"],
-        ..Script::acting(|step, n| match step {
-            Step::Features | Step::Challenge | Step::Success | Step::Bind | Step::Reflection => {
-                Act::Pieces(17 + n as usize % 7)
-            }
-            Step::Roster => Act::Pieces(97),
+        ..ServerScript::acting(|step, n| match step {
+            ServerStep::Features
+            | ServerStep::Challenge
+            | ServerStep::Success
+            | ServerStep::Bind
+            | ServerStep::Reflection => ServerAction::Pieces(17 + n as usize % 7),
+            ServerStep::Roster => ServerAction::Pieces(97),
             // A stranger's message stands before each numbered one in the same packet.
-            Step::Message => Act::After("<message from='x@other.test'><body>hi</body></message>".to_owned()),
-            _ => Act::Well,
+            ServerStep::Message => {
+                ServerAction::After("<message from='x@other.test'><body>hi</body></message>".to_owned())
+            }
+            _ => ServerAction::Well,
         })
     };
-    let server = Server::start(script);
+    let server = ScriptedServer::start(script);
     let steps = then(vec![login(), Do::Roster], online().into_iter().skip(1));
     let steps = then(steps, [times(10, vec![message(Destination::Partner)]), stay()]);
     let outcome = until(plan(&server, 10, steps), &server, |truth| truth.messages == 100);
@@ -125,14 +131,18 @@ fn pieces_and_packets_make_no_difference() {
 
 #[test]
 fn stanzas_may_lean_on_prefixes_of_the_stream() {
-    let script = Script {
-        seen: Seen::ByAll,
-        ..Script::acting(|step, n| match step {
-            Step::Message | Step::Reflection | Step::Presence | Step::Ping if n % 2 == 0 => Act::Prefixed,
-            _ => Act::Well,
+    let script = ServerScript {
+        seen: PresenceVisibility::ByAll,
+        ..ServerScript::acting(|step, n| match step {
+            ServerStep::Message | ServerStep::Reflection | ServerStep::Presence | ServerStep::Ping
+                if n % 2 == 0 =>
+            {
+                ServerAction::Prefixed
+            }
+            _ => ServerAction::Well,
         })
     };
-    let server = Server::start(script);
+    let server = ScriptedServer::start(script);
     let steps =
         then(online(), [Do::Ping { to: None }, times(10, vec![message(Destination::Partner)]), stay()]);
     let outcome = until(plan(&server, 10, steps), &server, |truth| truth.messages == 100);
@@ -145,8 +155,10 @@ fn stanzas_may_lean_on_prefixes_of_the_stream() {
 /// A server that makes its own ids makes everything look lost, and the run shows messages of nobody.
 #[test]
 fn ids_that_were_replaced_are_seen_as_foreign_messages() {
-    let script = Script::acting(|step, _| if step == Step::Message { Act::Renamed } else { Act::Well });
-    let server = Server::start(script);
+    let script = ServerScript::acting(|step, _| {
+        if step == ServerStep::Message { ServerAction::Renamed } else { ServerAction::Well }
+    });
+    let server = ScriptedServer::start(script);
     let steps = then(online(), [times(5, vec![message(Destination::Partner)]), stay()]);
     let outcome = until(plan(&server, 10, steps), &server, |truth| truth.messages == 50);
     assert_eq!((outcome.count(Counter::MessagesSent), outcome.count(Counter::MessagesDelivered)), (50, 0));
@@ -157,16 +169,16 @@ fn ids_that_were_replaced_are_seen_as_foreign_messages() {
 #[test]
 fn a_server_that_does_not_read_makes_the_rest_be_left_out() {
     const SIZE: u64 = 8_192;
-    let script = Script { receive_buffer: Some(4_096), ..Script::default() };
+    let script = ServerScript { receive_buffer: Some(4_096), ..ServerScript::default() };
     let script = script
-        .once(|truth, _| truth.available == 4, Deed::StopReading(0..2))
-        .once(|truth, _| truth.done() == 2, Deed::ReadOn(0..2));
-    let server = Server::start(script);
+        .once(|truth, _| truth.available == 4, ServerEvent::StopReading(0..2))
+        .once(|truth, _| truth.done() == 2, ServerEvent::ReadOn(0..2));
+    let server = ScriptedServer::start(script);
     let large = Do::Message {
         to: Destination::Partner,
-        body: Body::Size(SIZE as u32),
+        body: MessageBody::Size(SIZE as u32),
         kind: MessageKind::Chat,
-        ack: Ack::None,
+        ack: AckMode::None,
     };
     let mut plan =
         plan(&server, 4, then(then(online(), [meanwhile(900.0, vec![every(4.0, large)])]), done()));

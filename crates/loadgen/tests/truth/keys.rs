@@ -1,18 +1,19 @@
 //! SCRAM's keys: derived once for each account beside the engine, told apart from the server's times, and ahead of the run
 //! where the salts are known.
 
-use loadgen::control::message::Salt;
+use loadgen::control::message::AccountSalt;
 use loadgen::measure::{Counter, Timing};
-use loadgen::plan::Step as Do;
+use loadgen::plan::PlanStep as Do;
 
+use crate::support::driver::{RunOutcome, TestRunConfig, run_with};
 use crate::support::plans::{login, plan};
-use crate::support::port::{Course, Outcome, run_with};
-use crate::support::script::Script;
-use crate::support::server::Server;
+use crate::support::script::ServerScript;
+use crate::support::server::ScriptedServer;
 
 /// Ten users, each with a password of its own, log in twice.
-fn twice(course: Course) -> Outcome {
-    let server = Server::start(Script { mechanisms: vec!["SCRAM-SHA-1"], ..Script::default() });
+fn twice(course: TestRunConfig) -> RunOutcome {
+    let server =
+        ScriptedServer::start(ServerScript { mechanisms: vec!["SCRAM-SHA-1"], ..ServerScript::default() });
     let steps = vec![Do::Repeat {
         times: Some(2),
         counter: None,
@@ -25,13 +26,13 @@ fn twice(course: Course) -> Outcome {
     outcome
 }
 
-fn salts(outcome: &Outcome) -> Vec<Salt> {
+fn salts(outcome: &RunOutcome) -> Vec<AccountSalt> {
     outcome.finals.iter().flat_map(|last| last.salts.clone()).collect()
 }
 
 #[test]
 fn each_key_is_derived_once_and_the_wait_for_it_is_a_time_of_its_own() {
-    let outcome = twice(Course::alone());
+    let outcome = twice(TestRunConfig::alone());
     assert_eq!((outcome.count(Counter::KeysDerived), outcome.count(Counter::KeysAhead)), (10, 0));
     assert!(outcome.count(Counter::KeysCpu) > 0);
     assert_eq!(outcome.timing(Timing::Derive).count, 10);
@@ -41,15 +42,15 @@ fn each_key_is_derived_once_and_the_wait_for_it_is_a_time_of_its_own() {
 
 #[test]
 fn salts_of_an_earlier_run_are_derived_before_the_start() {
-    let first = twice(Course { learn: true, ..Course::alone() });
+    let first = twice(TestRunConfig { learn: true, ..TestRunConfig::alone() });
     let known = salts(&first);
     assert_eq!(known.len(), 10);
-    let again = twice(Course { learn: true, salts: known.clone(), ..Course::alone() });
+    let again = twice(TestRunConfig { learn: true, salts: known.clone(), ..TestRunConfig::alone() });
     assert_eq!((again.count(Counter::KeysDerived), again.count(Counter::KeysAhead)), (10, 10));
     assert_eq!(again.timing(Timing::Derive).count, 0, "no login waits for a key");
     assert_eq!(salts(&again).len(), 10, "what was known is kept");
     // A salt that is another one by now costs a derivation in vain and no login.
-    let stale = known.into_iter().map(|salt| Salt { salt: vec![7; 16], ..salt }).collect();
-    let again = twice(Course { salts: stale, ..Course::alone() });
+    let stale = known.into_iter().map(|salt| AccountSalt { salt: vec![7; 16], ..salt }).collect();
+    let again = twice(TestRunConfig { salts: stale, ..TestRunConfig::alone() });
     assert_eq!((again.count(Counter::KeysDerived), again.count(Counter::KeysAhead)), (20, 10));
 }

@@ -2,18 +2,20 @@
 
 use std::net::TcpListener;
 
-use loadgen::measure::{Counter, Gauge, Summary, Timing};
-use loadgen::plan::{AccountSource, Ack, Plan, Security, Step as Do};
+use loadgen::measure::{Counter, Gauge, Timing, TimingSummary};
+use loadgen::plan::{AccountSource, AckMode, LoadPlan, PlanStep as Do, TransportSecurity};
 
 use crate::messages::agree;
+use crate::support::driver::{RunOutcome, run};
 use crate::support::each;
 use crate::support::plans::{login, online, plan, text, then};
-use crate::support::port::{Outcome, run};
-use crate::support::script::{Act, How, OldSession, Script, Step, Tls, Truth};
-use crate::support::server::Server;
+use crate::support::script::{
+    CloseMode, LegacySessionOffer, ScriptTls, ServerAction, ServerCounts, ServerScript, ServerStep,
+};
+use crate::support::server::ScriptedServer;
 
 /// So many values, none shorter than this.
-pub(crate) fn slow(summary: Summary, count: u64, ms: u64) {
+pub(crate) fn slow(summary: TimingSummary, count: u64, ms: u64) {
     assert_eq!(summary.count, count);
     // A histogram gives the lower end of a bucket of a thousandth.
     assert!(summary.min >= ms * 998, "{summary:?} for {ms} ms");
@@ -23,26 +25,26 @@ pub(crate) fn slow(summary: Summary, count: u64, ms: u64) {
 
 #[test]
 fn each_step_of_a_slow_server_is_measured_as_its_own() {
-    let script = Script {
+    let script = ServerScript {
         mechanisms: vec!["PLAIN", "SCRAM-SHA-1"],
-        old_session: OldSession::Required,
-        ..Script::acting(|step, _| {
-            Act::Late(match step {
-                Step::Features => 20,
-                Step::Challenge => 30,
-                Step::Success => 40,
-                Step::Bind => 50,
-                Step::Session => 60,
-                Step::Roster => 70,
-                Step::RosterSet => 80,
-                Step::Reflection => 90,
-                Step::Ping => 100,
-                Step::Enabled => 110,
-                _ => return Act::Well,
+        old_session: LegacySessionOffer::Required,
+        ..ServerScript::acting(|step, _| {
+            ServerAction::Late(match step {
+                ServerStep::Features => 20,
+                ServerStep::Challenge => 30,
+                ServerStep::Success => 40,
+                ServerStep::Bind => 50,
+                ServerStep::Session => 60,
+                ServerStep::Roster => 70,
+                ServerStep::RosterSet => 80,
+                ServerStep::Reflection => 90,
+                ServerStep::Ping => 100,
+                ServerStep::Enabled => 110,
+                _ => return ServerAction::Well,
             })
         })
     };
-    let server = Server::start(script);
+    let server = ScriptedServer::start(script);
     let change = Do::RosterSet {
         change: loadgen::plan::RosterChange::Set,
         to: loadgen::plan::Destination::Partner,
@@ -75,8 +77,8 @@ fn each_step_of_a_slow_server_is_measured_as_its_own() {
 }
 
 /// Ten users log in; what the server does wrong is done to some of them.
-fn logins(script: Script, change: impl FnOnce(&mut Plan)) -> (Outcome, Truth) {
-    let server = Server::start(script);
+fn logins(script: ServerScript, change: impl FnOnce(&mut LoadPlan)) -> (RunOutcome, ServerCounts) {
+    let server = ScriptedServer::start(script);
     let mut plan = plan(&server, 10, vec![login()]);
     plan.options.keep_going = true;
     // Nothing under way has to be waited for when a connection was broken.
@@ -87,7 +89,7 @@ fn logins(script: Script, change: impl FnOnce(&mut Plan)) -> (Outcome, Truth) {
 }
 
 /// So many failed, all for this reason.
-fn failed(outcome: &Outcome, truth: &Truth, count: u64, kind: &str) {
+fn failed(outcome: &RunOutcome, truth: &ServerCounts, count: u64, kind: &str) {
     assert_eq!(outcome.error(kind), count, "{kind} in {:?}", outcome.errors);
     assert_eq!(outcome.count(Counter::LoginErrors), count);
     assert_eq!(outcome.count(Counter::Logins), 10 - count);
@@ -100,7 +102,7 @@ fn failed(outcome: &Outcome, truth: &Truth, count: u64, kind: &str) {
 
 #[test]
 fn the_first_login_that_fails_ends_the_run_with_the_reason() {
-    let script = Script { accounts: 0, ..Script::default() };
+    let script = ServerScript { accounts: 0, ..ServerScript::default() };
     let (outcome, truth) = logins(script, |plan| {
         plan.options.keep_going = false;
         plan.phases[0].batch = 1;
@@ -116,7 +118,7 @@ fn the_first_login_that_fails_ends_the_run_with_the_reason() {
 #[test]
 fn wrong_passwords_fail_and_the_others_go_on() {
     each(["PLAIN", "SCRAM-SHA-1"], |mechanism| {
-        let script = Script { mechanisms: vec![mechanism], ..Script::default() };
+        let script = ServerScript { mechanisms: vec![mechanism], ..ServerScript::default() };
         let (outcome, truth) = logins(script, |plan| {
             let password = |user: u32| if user % 3 == 1 { "wrong".to_owned() } else { format!("p{user}") };
             let rows = (0..10).map(|user| (format!("u{user}"), password(user))).collect();
@@ -130,7 +132,8 @@ fn wrong_passwords_fail_and_the_others_go_on() {
 
 #[test]
 fn a_server_that_does_not_know_the_password_either_is_not_believed() {
-    let script = Script { mechanisms: vec!["SCRAM-SHA-1"], wrong_signature: true, ..Script::default() };
+    let script =
+        ServerScript { mechanisms: vec!["SCRAM-SHA-1"], wrong_signature: true, ..ServerScript::default() };
     let (outcome, truth) = logins(script, |_| {});
     assert_eq!((outcome.error("login:sasl"), outcome.count(Counter::LoginErrors)), (10, 10));
     assert_eq!((outcome.count(Counter::Logins), truth.logins, truth.scram), (0, 0, 10));
@@ -138,7 +141,7 @@ fn a_server_that_does_not_know_the_password_either_is_not_believed() {
 
 #[test]
 fn the_strongest_mechanism_is_taken_unless_the_plan_wants_another() {
-    let both = || Script { mechanisms: vec!["PLAIN", "SCRAM-SHA-1"], ..Script::default() };
+    let both = || ServerScript { mechanisms: vec!["PLAIN", "SCRAM-SHA-1"], ..ServerScript::default() };
     let (outcome, truth) = logins(both(), |_| {});
     failed(&outcome, &truth, 0, "");
     assert_eq!((truth.scram, truth.plain), (10, 0));
@@ -157,9 +160,13 @@ fn the_strongest_mechanism_is_taken_unless_the_plan_wants_another() {
 #[test]
 fn sessions_are_opened_where_they_are_asked_for() {
     each(
-        [(OldSession::Absent, 0), (OldSession::Optional, 0), (OldSession::Required, 10)],
+        [
+            (LegacySessionOffer::Absent, 0),
+            (LegacySessionOffer::Optional, 0),
+            (LegacySessionOffer::Required, 10),
+        ],
         |(old_session, opened)| {
-            let (outcome, truth) = logins(Script { old_session, ..Script::default() }, |_| {});
+            let (outcome, truth) = logins(ServerScript { old_session, ..ServerScript::default() }, |_| {});
             failed(&outcome, &truth, 0, "");
             assert_eq!((truth.sessions_opened, outcome.timing(Timing::OpenSession).count), (opened, opened));
         },
@@ -168,32 +175,35 @@ fn sessions_are_opened_where_they_are_asked_for() {
 
 #[test]
 fn a_connection_that_ends_in_a_login_is_a_failed_login_of_its_kind() {
-    let (step, how) = (Step::Success, How::Fin);
+    let (step, how) = (ServerStep::Success, CloseMode::Fin);
     let cases = [
-        (Step::Features, How::Fin, "login:closed"),
-        (Step::Features, How::Reset, "login:closed"),
+        (ServerStep::Features, CloseMode::Fin, "login:closed"),
+        (ServerStep::Features, CloseMode::Reset, "login:closed"),
         (step, how, "login:authentication"),
-        (Step::Success, How::Reset, "login:authentication"),
-        (Step::Bind, How::Fin, "login:closed"),
-        (Step::Bind, How::Error("policy-violation"), "login:stream-error"),
+        (ServerStep::Success, CloseMode::Reset, "login:authentication"),
+        (ServerStep::Bind, CloseMode::Fin, "login:closed"),
+        (ServerStep::Bind, CloseMode::Error("policy-violation"), "login:stream-error"),
     ];
     each(cases, |(at, how, kind)| {
         // The first to come here are hit, at whichever of the two streams.
-        let script =
-            Script::acting(move |step, n| if step == at && n < 4 { Act::Close(how) } else { Act::Well });
+        let script = ServerScript::acting(move |step, n| {
+            if step == at && n < 4 { ServerAction::Close(how) } else { ServerAction::Well }
+        });
         let (outcome, truth) = logins(script, |_| {});
         failed(&outcome, &truth, 4, kind);
         assert_eq!(
             outcome.error("stream:policy-violation"),
-            if how == How::Error("policy-violation") { 4 } else { 0 }
+            if how == CloseMode::Error("policy-violation") { 4 } else { 0 }
         );
     });
 }
 
 #[test]
 fn logins_without_an_answer_time_out() {
-    each([Step::Features, Step::Success, Step::Bind], |step| {
-        let script = Script::acting(move |at, n| if at == step && n < 3 { Act::Nothing } else { Act::Well });
+    each([ServerStep::Features, ServerStep::Success, ServerStep::Bind], |step| {
+        let script = ServerScript::acting(move |at, n| {
+            if at == step && n < 3 { ServerAction::Nothing } else { ServerAction::Well }
+        });
         let (outcome, truth) = logins(script, |plan| plan.options.answer_timeout_ms = 300);
         failed(&outcome, &truth, 3, "login:timeout");
         assert_eq!(outcome.count(Counter::Timeouts), 3);
@@ -203,7 +213,7 @@ fn logins_without_an_answer_time_out() {
 #[test]
 fn a_port_where_nobody_listens_is_tried_as_often_as_the_plan_says() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (outcome, truth) = logins(Script::default(), |plan| {
+    let (outcome, truth) = logins(ServerScript::default(), |plan| {
         plan.target.addresses = vec![free];
         plan.options.retries = 2;
         plan.options.retry_ms = 20;
@@ -220,7 +230,7 @@ fn a_connection_that_does_not_come_about_times_out() {
     rustix::net::listen(&listener, 0).unwrap();
     let address = listener.local_addr().unwrap();
     let first = std::net::TcpStream::connect(address).unwrap();
-    let (outcome, _) = logins(Script::default(), |plan| {
+    let (outcome, _) = logins(ServerScript::default(), |plan| {
         plan.target.addresses = vec![address];
         plan.options.connect_timeout_ms = 200;
         plan.options.answer_timeout_ms = 200;
@@ -233,9 +243,16 @@ fn a_connection_that_does_not_come_about_times_out() {
 #[test]
 fn both_kinds_of_tls_are_timed() {
     each(
-        [(Tls::Starttls, Security::Starttls, 3), (Tls::Direct, Security::Direct, 2)],
+        [
+            (ScriptTls::Starttls, TransportSecurity::Starttls, 3),
+            (ScriptTls::Direct, TransportSecurity::Direct, 2),
+        ],
         |(tls, security, streams)| {
-            let server = Server::start(Script { tls, mechanisms: vec!["SCRAM-SHA-1"], ..Script::default() });
+            let server = ScriptedServer::start(ServerScript {
+                tls,
+                mechanisms: vec!["SCRAM-SHA-1"],
+                ..ServerScript::default()
+            });
             let mut plan = plan(&server, 10, online());
             plan.target.security = security;
             plan.target.tls.resume = true;
@@ -256,10 +273,10 @@ fn both_kinds_of_tls_are_timed() {
 #[test]
 fn without_a_word_about_security_starttls_is_used_where_it_is_offered() {
     for (tls, streams, used) in
-        [(Tls::Starttls, 3, "STARTTLS, TLSv1.3, PLAIN"), (Tls::None, 2, "no TLS, PLAIN")]
+        [(ScriptTls::Starttls, 3, "STARTTLS, TLSv1.3, PLAIN"), (ScriptTls::None, 2, "no TLS, PLAIN")]
     {
-        let script = Script { tls, ..Script::default() };
-        let (outcome, truth) = logins(script, |plan| plan.target.security = Security::Auto);
+        let script = ServerScript { tls, ..ServerScript::default() };
+        let (outcome, truth) = logins(script, |plan| plan.target.security = TransportSecurity::Auto);
         assert_eq!((outcome.count(Counter::Logins), truth.logins), (10, 10), "{:?}", outcome.errors);
         assert_eq!(outcome.timing(Timing::Features).count, 10 * streams);
         assert_eq!(outcome.used.iter().collect::<Vec<_>>(), [(&used.to_owned(), &10)]);
@@ -268,9 +285,9 @@ fn without_a_word_about_security_starttls_is_used_where_it_is_offered() {
 
 #[test]
 fn a_session_with_a_starttls_of_its_own_is_not_helped() {
-    let script = Script { tls: Tls::Starttls, ..Script::default() };
+    let script = ServerScript { tls: ScriptTls::Starttls, ..ServerScript::default() };
     let (outcome, truth) = logins(script, |plan| {
-        plan.target.security = Security::Auto;
+        plan.target.security = TransportSecurity::Auto;
         let authenticate = Do::Authenticate { mechanisms: Vec::new(), credentials: None };
         plan.sessions[0].steps = vec![Do::Connect, Do::StartTls, authenticate, Do::Bind { resource: None }];
     });
@@ -281,14 +298,14 @@ fn a_session_with_a_starttls_of_its_own_is_not_helped() {
 #[test]
 fn a_failed_login_says_what_was_tried_and_what_the_server_offered() {
     let first = |script, security| {
-        let (outcome, _) = logins(script, |plan: &mut Plan| {
+        let (outcome, _) = logins(script, |plan: &mut LoadPlan| {
             plan.target.security = security;
             plan.options.keep_going = false;
         });
         outcome.refused.expect("the run ends with a reason")
     };
-    let required = || Script { tls: Tls::Starttls, ..Script::default() };
-    let plain = first(required(), Security::None);
+    let required = || ServerScript { tls: ScriptTls::Starttls, ..ServerScript::default() };
+    let plain = first(required(), TransportSecurity::None);
     for part in [
         "tried: no TLS (security none)",
         "the server offered: STARTTLS, no SASL mechanism",
@@ -296,11 +313,12 @@ fn a_failed_login_says_what_was_tried_and_what_the_server_offered() {
     ] {
         assert!(plain.contains(part), "no {part:?} in {plain}");
     }
-    let absent = first(Script::default(), Security::Starttls);
+    let absent = first(ServerScript::default(), TransportSecurity::Starttls);
     for part in ["does not offer STARTTLS", "the server offered: PLAIN", "--security none"] {
         assert!(absent.contains(part), "no {part:?} in {absent}");
     }
-    let direct = first(Script { tls: Tls::Direct, ..Script::default() }, Security::Auto);
+    let direct =
+        first(ServerScript { tls: ScriptTls::Direct, ..ServerScript::default() }, TransportSecurity::Auto);
     for part in ["tried: no TLS (security auto)", "offered nothing before that", "--security direct"] {
         assert!(direct.contains(part), "no {part:?} in {direct}");
     }
@@ -308,15 +326,18 @@ fn a_failed_login_says_what_was_tried_and_what_the_server_offered() {
 
 #[test]
 fn tls_that_is_not_offered_or_not_spoken_is_a_failed_login() {
-    let starttls = |plan: &mut Plan| plan.target.security = Security::Starttls;
-    let (outcome, truth) = logins(Script::default(), starttls);
+    let starttls = |plan: &mut LoadPlan| plan.target.security = TransportSecurity::Starttls;
+    let (outcome, truth) = logins(ServerScript::default(), starttls);
     assert_eq!((outcome.error("login:no-starttls"), truth.logins), (10, 0));
     // Direct TLS meets a server that speaks plain.
-    let script =
-        Script::acting(
-            |step, _| if step == Step::Accept { Act::Bytes(b"<hello/>".to_vec()) } else { Act::Well },
-        );
-    let (outcome, truth) = logins(script, |plan| plan.target.security = Security::Direct);
+    let script = ServerScript::acting(|step, _| {
+        if step == ServerStep::Accept {
+            ServerAction::Bytes(b"<hello/>".to_vec())
+        } else {
+            ServerAction::Well
+        }
+    });
+    let (outcome, truth) = logins(script, |plan| plan.target.security = TransportSecurity::Direct);
     assert_eq!((outcome.error("login:tls"), truth.logins), (10, 0), "{:?}", outcome.errors);
 }
 
@@ -325,16 +346,18 @@ fn tls_that_is_not_offered_or_not_spoken_is_a_failed_login() {
 fn plain_text_behind_proceed_ends_the_login() {
     let injected =
         "<stream:features><mechanisms xmlns='urn:ietf:params:xml:ns:xmpp-sasl'/></stream:features>";
-    let script = Script {
-        tls: Tls::Starttls,
-        ..Script::acting(
-            move |step, _| {
-                if step == Step::Starttls { Act::Then(injected.to_owned()) } else { Act::Well }
-            },
-        )
+    let script = ServerScript {
+        tls: ScriptTls::Starttls,
+        ..ServerScript::acting(move |step, _| {
+            if step == ServerStep::Starttls {
+                ServerAction::Then(injected.to_owned())
+            } else {
+                ServerAction::Well
+            }
+        })
     };
     let (outcome, truth) = logins(script, |plan| {
-        plan.target.security = Security::Starttls;
+        plan.target.security = TransportSecurity::Starttls;
     });
     assert_eq!(
         (outcome.error("login:tls"), outcome.count(Counter::LoginErrors)),
@@ -347,7 +370,7 @@ fn plain_text_behind_proceed_ends_the_login() {
 
 #[test]
 fn accounts_are_created_and_removed() {
-    let script = Script { accounts: 4, ..Script::default() };
+    let script = ServerScript { accounts: 4, ..ServerScript::default() };
     let (outcome, truth) = logins(script, |plan| {
         plan.sessions[0].steps = vec![
             Do::Connect,
@@ -364,17 +387,17 @@ fn accounts_are_created_and_removed() {
 
 #[test]
 fn anonymous_users_take_the_names_they_are_given() {
-    let script = Script { mechanisms: vec!["ANONYMOUS"], ..Script::default() };
+    let script = ServerScript { mechanisms: vec!["ANONYMOUS"], ..ServerScript::default() };
     let (outcome, truth) = logins(script, |plan| {
         plan.accounts.source = AccountSource::Anonymous { count: 10 };
-        let xml = loadgen::plan::Text(vec![
-            loadgen::plan::Piece::Literal(
+        let xml = loadgen::plan::TextTemplate(vec![
+            loadgen::plan::TemplatePart::Literal(
                 "<iq type='get' id='say'><say xmlns='urn:test:say'><word>".to_owned(),
             ),
-            loadgen::plan::Piece::Jid,
-            loadgen::plan::Piece::Literal("</word></say></iq>".to_owned()),
+            loadgen::plan::TemplatePart::Jid,
+            loadgen::plan::TemplatePart::Literal("</word></say></iq>".to_owned()),
         ]);
-        let say = Do::Raw { xml, ack: Ack::Any, checks: Default::default() };
+        let say = Do::Raw { xml, ack: AckMode::Any, checks: Default::default() };
         plan.sessions[0].steps = vec![login(), say];
     });
     failed(&outcome, &truth, 0, "");
@@ -391,14 +414,16 @@ fn rfc_6120_where_xep_0078_is_not_offered_its_login_is_one_of_sasl() {
     let legacy = "<query xmlns='jabber:iq:auth'><username>u</username></query>";
     let fields = Do::Raw {
         xml: text(&format!("<iq type='get' id='f'>{legacy}</iq>")),
-        ack: Ack::Any,
+        ack: AckMode::Any,
         checks: Default::default(),
     };
-    let (outcome, truth) =
-        logins(Script { mechanisms: vec!["SCRAM-SHA-1", "PLAIN"], ..Script::default() }, |plan| {
+    let (outcome, truth) = logins(
+        ServerScript { mechanisms: vec!["SCRAM-SHA-1", "PLAIN"], ..ServerScript::default() },
+        |plan| {
             let login = Do::LegacyAuthenticate { resource: text("r"), credentials: None };
             plan.sessions[0].steps = vec![Do::Connect, fields, login, Do::Ping { to: None }, Do::Disconnect];
-        });
+        },
+    );
     failed(&outcome, &truth, 0, "");
     assert_eq!((truth.plain, truth.scram), (10, 0), "the password in the clear, as the step has it");
     assert_eq!((outcome.timing(Timing::Bind).count, outcome.timing(Timing::Ping).count), (10, 10));

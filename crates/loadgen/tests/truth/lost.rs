@@ -1,24 +1,29 @@
 //! Sessions that end in other ways than planned, and those that stream management (XEP-0198) brings back.
 
 use loadgen::measure::{Counter, Gauge, Timing};
-use loadgen::plan::{Destination, Step as Do};
+use loadgen::plan::{Destination, PlanStep as Do};
 
 use crate::messages::agree;
+use crate::support::driver::{run, until};
 use crate::support::each;
 use crate::support::plans::{
     available, done, every, login, meanwhile, message, online, plan, reflected, stay, then,
 };
-use crate::support::port::{run, until};
-use crate::support::script::{Act, Deed, How, Script, Step};
-use crate::support::server::Server;
+use crate::support::script::{CloseMode, ServerAction, ServerEvent, ServerScript, ServerStep};
+use crate::support::server::ScriptedServer;
 
 #[test]
 fn sessions_lost_are_exactly_those_that_the_server_ended() {
     each(
-        [(How::Fin, "lost:closed"), (How::Reset, "lost:reset"), (How::Error("conflict"), "lost:closed")],
+        [
+            (CloseMode::Fin, "lost:closed"),
+            (CloseMode::Reset, "lost:reset"),
+            (CloseMode::Error("conflict"), "lost:closed"),
+        ],
         |(how, kind)| {
-            let script = Script::default().once(|truth, _| truth.available == 20, Deed::Close(3..10, how));
-            let server = Server::start(script);
+            let script = ServerScript::default()
+                .once(|truth, _| truth.available == 20, ServerEvent::Close(3..10, how));
+            let server = ScriptedServer::start(script);
             let outcome = until(plan(&server, 20, then(online(), [stay()])), &server, |truth| {
                 truth.closed == 7 && truth.open == 13
             });
@@ -30,7 +35,10 @@ fn sessions_lost_are_exactly_those_that_the_server_ended() {
                 "{:?}",
                 outcome.errors
             );
-            assert_eq!(outcome.error("stream:conflict"), if how == How::Error("conflict") { 7 } else { 0 });
+            assert_eq!(
+                outcome.error("stream:conflict"),
+                if how == CloseMode::Error("conflict") { 7 } else { 0 }
+            );
             assert_eq!((outcome.count(Counter::Logins), outcome.count(Counter::LoginErrors)), (20, 0));
             assert_eq!((outcome.count(Counter::UsersFinished), truth.ended), (13, 13));
             assert_eq!(outcome.timing(Timing::Session).count, 13);
@@ -46,8 +54,9 @@ fn sessions_lost_are_exactly_those_that_the_server_ended() {
 
 #[test]
 fn messages_to_users_who_were_cut_off_wait_and_are_not_lost() {
-    let script = Script::default().once(|truth, _| truth.forwarded > 100, Deed::Close(5..10, How::Fin));
-    let server = Server::start(script);
+    let script = ServerScript::default()
+        .once(|truth, _| truth.forwarded > 100, ServerEvent::Close(5..10, CloseMode::Fin));
+    let server = ScriptedServer::start(script);
     let busy = meanwhile(600.0, vec![every(20.0, message(Destination::Ring(1)))]);
     let outcome =
         until(plan(&server, 20, then(then(online(), [busy]), done())), &server, |truth| truth.done() >= 15);
@@ -65,7 +74,7 @@ fn messages_to_users_who_were_cut_off_wait_and_are_not_lost() {
 
 #[test]
 fn what_the_plan_cuts_is_not_a_lost_session() {
-    let server = Server::start(Script::default());
+    let server = ScriptedServer::start(ServerScript::default());
     let steps = vec![login(), Do::Cut, login(), Do::Disconnect, login()];
     let outcome = run(plan(&server, 10, steps), &server);
     let truth = server.truth();
@@ -82,11 +91,11 @@ fn managed(resume: bool) -> Vec<Do> {
 
 #[test]
 fn a_stream_that_is_resumed_loses_nothing() {
-    each([How::Fin, How::Reset], |how| {
-        let script = Script::default()
-            .once(|truth, _| truth.forwarded > 100, Deed::Close(4..9, how))
-            .once(|truth, _| truth.forwarded > 300 && truth.resumed == 5, Deed::Close(7..12, how));
-        let server = Server::start(script);
+    each([CloseMode::Fin, CloseMode::Reset], |how| {
+        let script = ServerScript::default()
+            .once(|truth, _| truth.forwarded > 100, ServerEvent::Close(4..9, how))
+            .once(|truth, _| truth.forwarded > 300 && truth.resumed == 5, ServerEvent::Close(7..12, how));
+        let server = ScriptedServer::start(script);
         let busy = meanwhile(700.0, vec![every(20.0, message(Destination::Online))]);
         let outcome = until(plan(&server, 20, then(then(managed(true), [busy]), done())), &server, |truth| {
             truth.done() == 20 && truth.resumed == 10
@@ -116,12 +125,12 @@ fn a_stream_that_is_resumed_loses_nothing() {
 #[test]
 fn a_stream_that_cannot_be_resumed_is_a_lost_session() {
     let no = "<failed xmlns='urn:xmpp:sm:3'/>";
-    let script = Script::acting(
-        move |step, _| {
-            if step == Step::Resumed { Act::Instead(no.to_owned()) } else { Act::Well }
-        },
+    let script = ServerScript::acting(move |step, _| {
+        if step == ServerStep::Resumed { ServerAction::Instead(no.to_owned()) } else { ServerAction::Well }
+    });
+    let server = ScriptedServer::start(
+        script.once(|truth, _| truth.available == 20, ServerEvent::Close(0..6, CloseMode::Fin)),
     );
-    let server = Server::start(script.once(|truth, _| truth.available == 20, Deed::Close(0..6, How::Fin)));
     let outcome = until(plan(&server, 20, then(managed(true), [stay()])), &server, |truth| {
         truth.connections == 26 && truth.open == 14
     });
@@ -132,8 +141,9 @@ fn a_stream_that_cannot_be_resumed_is_a_lost_session() {
 
 #[test]
 fn without_resumption_a_managed_stream_is_lost_like_any_other() {
-    let script = Script::default().once(|truth, _| truth.available == 20, Deed::Close(0..6, How::Fin));
-    let server = Server::start(script);
+    let script = ServerScript::default()
+        .once(|truth, _| truth.available == 20, ServerEvent::Close(0..6, CloseMode::Fin));
+    let server = ScriptedServer::start(script);
     let outcome = until(plan(&server, 20, then(managed(false), [stay()])), &server, |truth| {
         truth.closed == 6 && truth.open == 14
     });
@@ -144,13 +154,14 @@ fn without_resumption_a_managed_stream_is_lost_like_any_other() {
 #[test]
 fn a_server_that_refuses_management_is_gone_on_with() {
     let no = "<failed xmlns='urn:xmpp:sm:3'/>";
-    let script =
-        Script::acting(
-            move |step, n| {
-                if step == Step::Enabled && n < 4 { Act::Instead(no.to_owned()) } else { Act::Well }
-            },
-        );
-    let server = Server::start(script);
+    let script = ServerScript::acting(move |step, n| {
+        if step == ServerStep::Enabled && n < 4 {
+            ServerAction::Instead(no.to_owned())
+        } else {
+            ServerAction::Well
+        }
+    });
+    let server = ScriptedServer::start(script);
     let outcome = run(plan(&server, 10, managed(true)), &server);
     agree(&outcome, &server.truth());
     assert_eq!((outcome.error("sm:refused"), outcome.timing(Timing::SmEnable).count), (4, 6));
@@ -159,14 +170,14 @@ fn a_server_that_refuses_management_is_gone_on_with() {
 
 #[test]
 fn answers_that_never_come_are_missing_and_the_session_goes_on() {
-    let script = Script::acting(|step, n| {
-        if (step == Step::Roster && n < 3) || (step == Step::Ping && n < 2) {
-            Act::Nothing
+    let script = ServerScript::acting(|step, n| {
+        if (step == ServerStep::Roster && n < 3) || (step == ServerStep::Ping && n < 2) {
+            ServerAction::Nothing
         } else {
-            Act::Well
+            ServerAction::Well
         }
     });
-    let server = Server::start(script);
+    let server = ScriptedServer::start(script);
     let mut plan = plan(&server, 10, vec![login(), Do::Roster, Do::Ping { to: None }]);
     plan.options.answer_timeout_ms = 300;
     let outcome = run(plan, &server);
@@ -181,10 +192,16 @@ fn answers_that_never_come_are_missing_and_the_session_goes_on() {
 #[test]
 fn a_resumption_that_fails_at_the_login_is_a_lost_session() {
     let no = "<failure xmlns='urn:ietf:params:xml:ns:xmpp-sasl'><temporary-auth-failure/></failure>";
-    let script = Script::acting(move |step, n| {
-        if step == Step::Success && n >= 20 { Act::Instead(no.to_owned()) } else { Act::Well }
+    let script = ServerScript::acting(move |step, n| {
+        if step == ServerStep::Success && n >= 20 {
+            ServerAction::Instead(no.to_owned())
+        } else {
+            ServerAction::Well
+        }
     });
-    let server = Server::start(script.once(|truth, _| truth.available == 20, Deed::Close(0..6, How::Fin)));
+    let server = ScriptedServer::start(
+        script.once(|truth, _| truth.available == 20, ServerEvent::Close(0..6, CloseMode::Fin)),
+    );
     let outcome = until(plan(&server, 20, then(managed(true), [stay()])), &server, |truth| {
         truth.connections == 26 && truth.open == 14
     });
@@ -200,7 +217,7 @@ fn a_resumption_that_fails_at_the_login_is_a_lost_session() {
 
 #[test]
 fn a_run_that_is_stopped_ends_in_order() {
-    let server = Server::start(Script::default());
+    let server = ScriptedServer::start(ServerScript::default());
     let bounce = Do::Bounce { in_flight: 1, duration_ms: None, size: 20 };
     let outcome = until(plan(&server, 10, then(online(), [bounce])), &server, |truth| truth.messages > 50);
     agree(&outcome, &server.truth());

@@ -1,16 +1,16 @@
 //! The account of messages: sent, delivered, lost, duplicated, reordered, refused, waiting, delayed.
 
 use loadgen::measure::{Counter, Gauge, Timing};
-use loadgen::plan::{Ack, Destination};
+use loadgen::plan::{AckMode, Destination};
 
+use crate::support::driver::{RunOutcome, until};
 use crate::support::each;
 use crate::support::plans::{acked, done, message, online, plan, say, stay, then, times};
-use crate::support::port::{Outcome, until};
-use crate::support::script::{Absent, Act, Script, Step, Truth};
-use crate::support::server::Server;
+use crate::support::script::{OfflinePolicy, ServerAction, ServerCounts, ServerScript, ServerStep};
+use crate::support::server::ScriptedServer;
 
 /// What both sides must agree on whatever happens to messages.
-pub(crate) fn agree(outcome: &Outcome, truth: &Truth) {
+pub(crate) fn agree(outcome: &RunOutcome, truth: &ServerCounts) {
     agree_on_stanzas(outcome, truth);
     let pairs = [
         (Counter::Connections, truth.connections),
@@ -23,7 +23,7 @@ pub(crate) fn agree(outcome: &Outcome, truth: &Truth) {
 }
 
 /// The same without what is below stanzas.
-pub(crate) fn agree_on_stanzas(outcome: &Outcome, truth: &Truth) {
+pub(crate) fn agree_on_stanzas(outcome: &RunOutcome, truth: &ServerCounts) {
     assert_eq!(truth.wrong, Vec::<String>::new());
     let pairs = [
         (Counter::Logins, truth.logins),
@@ -53,8 +53,8 @@ pub(crate) fn agree_on_stanzas(outcome: &Outcome, truth: &Truth) {
     }
 }
 
-fn exchange(script: Script, users: u32, count: u32) -> (Outcome, Truth) {
-    let server = Server::start(script);
+fn exchange(script: ServerScript, users: u32, count: u32) -> (RunOutcome, ServerCounts) {
+    let server = ScriptedServer::start(script);
     let steps = then(online(), [times(count, vec![message(Destination::Partner)])]);
     let outcome = until(plan(&server, users, then(steps, done())), &server, |truth| {
         truth.done() as u64 == truth.logins && truth.done() > 0
@@ -67,7 +67,7 @@ fn exchange(script: Script, users: u32, count: u32) -> (Outcome, Truth) {
 
 #[test]
 fn a_good_server_loses_nothing() {
-    let (outcome, truth) = exchange(Script::default(), 20, 50);
+    let (outcome, truth) = exchange(ServerScript::default(), 20, 50);
     assert_eq!((truth.forwarded, outcome.lost, outcome.waiting), (1_000, 0, 0));
     assert_eq!(outcome.count(Counter::MessagesToOnline), 1_000);
     assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
@@ -75,21 +75,18 @@ fn a_good_server_loses_nothing() {
 
 #[test]
 fn each_message_that_a_server_mistreats_is_counted_for_what_it_is() {
-    type Expected = fn(&Truth) -> [u64; 4];
-    let cases: [(u32, u32, u64, Act, Expected); 4] = [
-        (20, 50, 7, Act::Nothing, |truth| [truth.dropped, 143, 0, 0]),
-        (20, 50, 9, Act::Twice, |truth| [0, 0, truth.duplicated, 112]),
-        (2, 100, 10, Act::Hold, |truth| [truth.held, truth.held, truth.swapped + truth.held, 20]),
-        (20, 20, 4, Act::Refuse, |truth| [0, 0, truth.refused, 100]),
+    type Expected = fn(&ServerCounts) -> [u64; 4];
+    let cases: [(u32, u32, u64, ServerAction, Expected); 4] = [
+        (20, 50, 7, ServerAction::Nothing, |truth| [truth.dropped, 143, 0, 0]),
+        (20, 50, 9, ServerAction::Twice, |truth| [0, 0, truth.duplicated, 112]),
+        (2, 100, 10, ServerAction::Hold, |truth| [truth.held, truth.held, truth.swapped + truth.held, 20]),
+        (20, 20, 4, ServerAction::Refuse, |truth| [0, 0, truth.refused, 100]),
     ];
     each(cases, |(users, count, every, act, expected)| {
         let wrong = act.clone();
-        let script =
-            Script::acting(
-                move |step, n| {
-                    if step == Step::Message && n % every == 0 { wrong.clone() } else { Act::Well }
-                },
-            );
+        let script = ServerScript::acting(move |step, n| {
+            if step == ServerStep::Message && n % every == 0 { wrong.clone() } else { ServerAction::Well }
+        });
         let (outcome, truth) = exchange(script, users, count);
         // Dropped ones (and held ones without a next one) are lost, and nothing else is; `exchange` has compared the rest.
         let [dropped, lost, mistreated, times] = expected(&truth);
@@ -101,8 +98,8 @@ fn each_message_that_a_server_mistreats_is_counted_for_what_it_is() {
 /// Whether a server keeps them or throws them away cannot be seen from outside, and neither is a loss.
 #[test]
 fn messages_for_users_who_are_not_there_wait() {
-    each([Absent::Store, Absent::Drop], |absent| {
-        let server = Server::start(Script { absent, ..Script::default() });
+    each([OfflinePolicy::Store, OfflinePolicy::Drop], |absent| {
+        let server = ScriptedServer::start(ServerScript { absent, ..ServerScript::default() });
         // Users 0 to 9 log in; all twenty accounts are addressed.
         let mut plan = plan(&server, 20, then(online(), [message(Destination::Ring(10)), stay()]));
         plan.phases[0].max_users = Some(10);
@@ -117,8 +114,9 @@ fn messages_for_users_who_are_not_there_wait() {
 
 #[test]
 fn messages_for_users_who_are_not_there_can_come_back() {
-    let server = Server::start(Script { absent: Absent::Refuse, ..Script::default() });
-    let mut plan = plan(&server, 20, then(online(), [acked(Destination::Offline, Ack::None), stay()]));
+    let server =
+        ScriptedServer::start(ServerScript { absent: OfflinePolicy::Refuse, ..ServerScript::default() });
+    let mut plan = plan(&server, 20, then(online(), [acked(Destination::Offline, AckMode::None), stay()]));
     plan.phases[0].max_users = Some(10);
     let outcome = until(plan, &server, |truth| truth.messages == 10);
     let truth = server.truth();
@@ -129,14 +127,14 @@ fn messages_for_users_who_are_not_there_can_come_back() {
 
 #[test]
 fn who_waits_for_a_delivery_goes_on_when_it_is_there_or_refused() {
-    let script = Script::acting(|step, n| match (step, n % 4) {
-        (Step::Message, 1) => Act::Refuse,
-        (Step::Message, 2) => Act::Late(50),
-        _ => Act::Well,
+    let script = ServerScript::acting(|step, n| match (step, n % 4) {
+        (ServerStep::Message, 1) => ServerAction::Refuse,
+        (ServerStep::Message, 2) => ServerAction::Late(50),
+        _ => ServerAction::Well,
     });
-    let server = Server::start(script);
+    let server = ScriptedServer::start(script);
     let steps =
-        then(online(), [times(8, vec![acked(Destination::Partner, Ack::Delivery)]), say("done"), stay()]);
+        then(online(), [times(8, vec![acked(Destination::Partner, AckMode::Delivery)]), say("done"), stay()]);
     let outcome = until(plan(&server, 10, steps), &server, |truth| truth.done() == 10);
     let truth = server.truth();
     assert_eq!((truth.messages, truth.refused, truth.forwarded), (80, 20, 60));

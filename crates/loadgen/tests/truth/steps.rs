@@ -1,25 +1,31 @@
 //! What sessions do between login and end: loops, variables, conditions, transactions, barriers, and activities at their
 //! own rhythm. The words that users say to the server are what the server heard, in order.
 
-use loadgen::measure::{Counter, Gauge, Summary, Timing};
+use loadgen::measure::{Counter, Gauge, Timing, TimingSummary};
 use loadgen::plan::{
-    Ack, Checks, Compare, Condition, Destination, Match, MatchAction, Pattern, Piece, Plan, Step as Do,
-    Table, Text, Time, Value,
+    AckMode, ComparisonOperator, DataTable, Destination, LoadPlan, MatchAction, PlanStep as Do,
+    ResponseChecks, ResponseMatch, StanzaPattern, TemplatePart, TextTemplate, TimeSpan, VariableCondition,
+    VariableValue,
 };
 
 use crate::login::slow;
 use crate::messages::agree;
+use crate::support::driver::{RunOutcome, run, until};
 use crate::support::each;
 use crate::support::plans::{
     barrier, every, login, meanwhile, message, online, plan, say, say_with, stay, text, then, think, times,
     wait_for,
 };
-use crate::support::port::{Outcome, run, until};
-use crate::support::script::{Act, Deed, Script, Step, Truth};
-use crate::support::server::Server;
+use crate::support::script::{ServerAction, ServerCounts, ServerEvent, ServerScript, ServerStep};
+use crate::support::server::ScriptedServer;
 
-fn did(script: Script, users: u32, steps: Vec<Do>, change: impl FnOnce(&mut Plan)) -> (Outcome, Truth) {
-    let server = Server::start(script);
+fn did(
+    script: ServerScript,
+    users: u32,
+    steps: Vec<Do>,
+    change: impl FnOnce(&mut LoadPlan),
+) -> (RunOutcome, ServerCounts) {
+    let server = ScriptedServer::start(script);
     let mut plan = plan(&server, users, then(vec![login()], steps));
     change(&mut plan);
     let outcome = run(plan, &server);
@@ -30,18 +36,18 @@ fn did(script: Script, users: u32, steps: Vec<Do>, change: impl FnOnce(&mut Plan
 
 /// One user's words.
 fn said(steps: Vec<Do>) -> Vec<String> {
-    let (outcome, truth) = did(Script::default(), 1, steps, |_| {});
+    let (outcome, truth) = did(ServerScript::default(), 1, steps, |_| {});
     assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
     assert_eq!(outcome.count(Counter::UsersFinished), 1);
     truth.bodies
 }
 
-fn set(name: &str, value: Value) -> Do {
+fn set(name: &str, value: VariableValue) -> Do {
     Do::Set(vec![(name.to_owned(), value)])
 }
 
-fn is(variable: &str, compare: Compare, value: &str) -> Condition {
-    Condition { variable: variable.to_owned(), compare, value: text(value) }
+fn is(variable: &str, compare: ComparisonOperator, value: &str) -> VariableCondition {
+    VariableCondition { variable: variable.to_owned(), compare, value: text(value) }
 }
 
 #[test]
@@ -72,37 +78,37 @@ fn conditions_are_checked_before_or_after() {
             steps: vec![Do::If { condition: is("n", compare, value), steps: vec![say("$n$")] }],
         };
         let again = Do::While {
-            condition: is("x", Compare::Less, "2"),
+            condition: is("x", ComparisonOperator::Less, "2"),
             after,
             max,
-            steps: vec![say("turn $x$"), set("x", Value::Text(text("9")))],
+            steps: vec![say("turn $x$"), set("x", VariableValue::Text(text("9")))],
         };
-        said(vec![grow, set("x", Value::Text(text("2"))), again, say("end")])
+        said(vec![grow, set("x", VariableValue::Text(text("2"))), again, say("end")])
     };
-    assert_eq!(count(false, 5, Compare::Greater, "8"), ["9", "10", "end"]);
-    assert_eq!(count(true, 5, Compare::LessOrEqual, "2"), ["1", "2", "turn 2", "end"]);
-    assert_eq!(count(true, 5, Compare::Equal, "10"), ["10", "turn 2", "end"]);
+    assert_eq!(count(false, 5, ComparisonOperator::Greater, "8"), ["9", "10", "end"]);
+    assert_eq!(count(true, 5, ComparisonOperator::LessOrEqual, "2"), ["1", "2", "turn 2", "end"]);
+    assert_eq!(count(true, 5, ComparisonOperator::Equal, "10"), ["10", "turn 2", "end"]);
     assert_eq!(
-        count(false, 5, Compare::NotEqual, "x"),
+        count(false, 5, ComparisonOperator::NotEqual, "x"),
         ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "end"]
     );
-    assert_eq!(count(false, 5, Compare::GreaterOrEqual, "10"), ["10", "end"]);
+    assert_eq!(count(false, 5, ComparisonOperator::GreaterOrEqual, "10"), ["10", "end"]);
     // A condition that always holds ends at its limit.
     let for_ever = Do::While {
-        condition: is("y", Compare::Equal, "1"),
+        condition: is("y", ComparisonOperator::Equal, "1"),
         after: false,
         max: 4,
         steps: vec![say("again")],
     };
     assert_eq!(
-        said(vec![set("y", Value::Text(text("1"))), for_ever, say("end")]),
+        said(vec![set("y", VariableValue::Text(text("1"))), for_ever, say("end")]),
         ["again", "again", "again", "again", "end"]
     );
 }
 
 #[test]
 fn what_an_answer_holds_can_be_kept_and_walked_through() {
-    let checks = Checks {
+    let checks = ResponseChecks {
         matches: Vec::new(),
         captures: vec![
             ("all".to_owned(), "([A-Z]+)".to_owned()),
@@ -115,42 +121,44 @@ fn what_an_answer_holds_can_be_kept_and_walked_through() {
         said(vec![say_with("RED GREEN BLUE", checks), walk, say("$type$")]),
         ["RED GREEN BLUE", "got RED", "got GREEN", "got BLUE", "r"]
     );
-    let none =
-        Checks { matches: Vec::new(), captures: vec![("none".to_owned(), "(nothing like it)".to_owned())] };
+    let none = ResponseChecks {
+        matches: Vec::new(),
+        captures: vec![("none".to_owned(), "(nothing like it)".to_owned())],
+    };
     let walk = Do::ForEach { variable: "one".to_owned(), list: "none".to_owned(), steps: vec![say("never")] };
     assert_eq!(said(vec![say_with("x", none), walk, say("end")]), ["x", "end"]);
 }
 
 #[test]
 fn variables_come_from_everywhere() {
-    let row = |column| Value::Row { table: 0, column, random: false };
+    let row = |column| VariableValue::Row { table: 0, column, random: false };
     let steps = vec![
         Do::Set(vec![("a".to_owned(), row(0)), ("b".to_owned(), row(1))]),
-        set("own", Value::OwnRow { table: 0, column: 1 }),
-        set("number", Value::RandomNumber(5, 7)),
-        set("letters", Value::RandomString(12)),
+        set("own", VariableValue::OwnRow { table: 0, column: 1 }),
+        set("number", VariableValue::RandomNumber(5, 7)),
+        set("letters", VariableValue::RandomString(12)),
         say("$a$ $b$ $own$|$number$|$letters$"),
         Do::Raw {
-            xml: Text(vec![
-                Piece::Literal("<iq type='get' id='1'><say xmlns='urn:test:say'><word>".to_owned()),
-                Piece::User,
-                Piece::Literal(" ".to_owned()),
-                Piece::Number,
-                Piece::Literal(" ".to_owned()),
-                Piece::Password,
-                Piece::Literal(" ".to_owned()),
-                Piece::Domain,
-                Piece::Literal(" ".to_owned()),
-                Piece::Unique,
-                Piece::Literal("</word></say></iq>".to_owned()),
+            xml: TextTemplate(vec![
+                TemplatePart::Literal("<iq type='get' id='1'><say xmlns='urn:test:say'><word>".to_owned()),
+                TemplatePart::User,
+                TemplatePart::Literal(" ".to_owned()),
+                TemplatePart::Number,
+                TemplatePart::Literal(" ".to_owned()),
+                TemplatePart::Password,
+                TemplatePart::Literal(" ".to_owned()),
+                TemplatePart::Domain,
+                TemplatePart::Literal(" ".to_owned()),
+                TemplatePart::Unique,
+                TemplatePart::Literal("</word></say></iq>".to_owned()),
             ]),
-            ack: Ack::Any,
-            checks: Checks::default(),
+            ack: AckMode::Any,
+            checks: ResponseChecks::default(),
         },
     ];
-    let (outcome, truth) = did(Script::default(), 6, steps, |plan| {
+    let (outcome, truth) = did(ServerScript::default(), 6, steps, |plan| {
         let rows = (0..6).map(|line| vec![format!("a{line}"), format!("b{line}")]).collect();
-        plan.options.tables = vec![Table { name: "t".to_owned(), rows }];
+        plan.options.tables = vec![DataTable { name: "t".to_owned(), rows }];
     });
     assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
     let (mut words, mut users): (Vec<String>, Vec<String>) =
@@ -173,17 +181,27 @@ fn variables_come_from_everywhere() {
     assert_eq!(unique.len(), 6);
 }
 
-fn check(regex: &str, when: bool, action: MatchAction, max: u32) -> Checks {
-    let check =
-        Match { regex: regex.to_owned(), when, action, max, pause_ms: 10, name: Some("seen".to_owned()) };
-    Checks { matches: vec![check], captures: Vec::new() }
+fn check(regex: &str, when: bool, action: MatchAction, max: u32) -> ResponseChecks {
+    let check = ResponseMatch {
+        regex: regex.to_owned(),
+        when,
+        action,
+        max,
+        pause_ms: 10,
+        name: Some("seen".to_owned()),
+    };
+    ResponseChecks { matches: vec![check], captures: Vec::new() }
 }
 
 /// The first three answers say that it is not ready yet.
-fn not_ready() -> Script {
-    Script::acting(|step, n| {
+fn not_ready() -> ServerScript {
+    ServerScript::acting(|step, n| {
         let wait = "<iq type='result' id='say'><wait xmlns='urn:test:say'/></iq>";
-        if step == Step::Request && n < 3 { Act::Instead(wait.to_owned()) } else { Act::Well }
+        if step == ServerStep::Request && n < 3 {
+            ServerAction::Instead(wait.to_owned())
+        } else {
+            ServerAction::Well
+        }
     })
 }
 
@@ -224,17 +242,17 @@ fn a_match_can_end_begin_again_or_only_count() {
 #[test]
 fn the_plan_can_abort_the_session_or_the_run() {
     let (outcome, truth) =
-        did(Script::default(), 5, vec![say("x"), Do::Abort { run: false }, say("never")], |_| {});
+        did(ServerScript::default(), 5, vec![say("x"), Do::Abort { run: false }, say("never")], |_| {});
     assert_eq!((truth.bodies.len(), outcome.refused), (5, None));
     let (outcome, truth) =
-        did(Script::default(), 5, vec![think(50.0), Do::Abort { run: true }, say("never")], |_| {});
+        did(ServerScript::default(), 5, vec![think(50.0), Do::Abort { run: true }, say("never")], |_| {});
     assert!(outcome.refused.is_some() && truth.bodies.is_empty());
 }
 
 #[test]
 fn nobody_passes_a_barrier_before_all_are_there() {
     let steps = vec![say("before"), barrier(), say("after")];
-    let (outcome, truth) = did(Script::default(), 20, steps, |plan| {
+    let (outcome, truth) = did(ServerScript::default(), 20, steps, |plan| {
         plan.phases[0].batch = 5;
         plan.phases[0].rate = 50.0;
         plan.options.hold_ms = None;
@@ -247,10 +265,10 @@ fn nobody_passes_a_barrier_before_all_are_there() {
 
 #[test]
 fn transactions_hold_what_stands_in_them() {
-    let script = Script::acting(|step, _| match step {
-        Step::Ping => Act::Late(40),
-        Step::Request => Act::Late(25),
-        _ => Act::Well,
+    let script = ServerScript::acting(|step, _| match step {
+        ServerStep::Ping => ServerAction::Late(40),
+        ServerStep::Request => ServerAction::Late(25),
+        _ => ServerAction::Well,
     });
     let ping = || Do::Ping { to: None };
     let steps = vec![
@@ -270,16 +288,22 @@ fn transactions_hold_what_stands_in_them() {
 
 #[test]
 fn pauses_are_as_long_as_they_should_be() {
-    let steps =
-        vec![think(50.0), Do::Think(Time::Uniform(30.0, 40.0)), Do::Think(Time::Exponential(5.0)), say("x")];
-    let (outcome, _) = did(Script::default(), 5, steps, |_| {});
+    let steps = vec![
+        think(50.0),
+        Do::Think(TimeSpan::Uniform(30.0, 40.0)),
+        Do::Think(TimeSpan::Exponential(5.0)),
+        say("x"),
+    ];
+    let (outcome, _) = did(ServerScript::default(), 5, steps, |_| {});
     slow(outcome.timing(Timing::Session), 5, 80);
 }
 
 #[test]
 fn activities_have_their_own_rhythm() {
-    let script = Script::acting(|step, _| if step == Step::Ping { Act::Late(150) } else { Act::Well });
-    let server = Server::start(script);
+    let script = ServerScript::acting(|step, _| {
+        if step == ServerStep::Ping { ServerAction::Late(150) } else { ServerAction::Well }
+    });
+    let server = ScriptedServer::start(script);
     let activities = vec![
         every(50.0, message(Destination::Partner)),
         every(100.0, Do::Ping { to: None }),
@@ -304,7 +328,7 @@ fn activities_have_their_own_rhythm() {
 
 #[test]
 fn messages_go_to_and_fro() {
-    let server = Server::start(Script::default());
+    let server = ScriptedServer::start(ServerScript::default());
     let bounce = Do::Bounce { in_flight: 2, duration_ms: None, size: 100 };
     let outcome = until(plan(&server, 10, then(online(), [bounce])), &server, |truth| truth.messages > 300);
     let truth = server.truth();
@@ -316,9 +340,11 @@ fn messages_go_to_and_fro() {
 
 #[test]
 fn answers_can_be_left_for_later() {
-    let script = Script::acting(|step, _| if step == Step::Ping { Act::Late(100) } else { Act::Well });
+    let script = ServerScript::acting(|step, _| {
+        if step == ServerStep::Ping { ServerAction::Late(100) } else { ServerAction::Well }
+    });
     let ping = Do::NoWait(Box::new(Do::Ping { to: None }));
-    let server = Server::start(script);
+    let server = ScriptedServer::start(script);
     let steps = then(vec![login()], [times(5, vec![ping]), say("x"), stay()]);
     let outcome =
         until(plan(&server, 5, steps), &server, |truth| truth.pings == 25 && truth.bodies.len() == 5);
@@ -331,21 +357,25 @@ fn answers_can_be_left_for_later() {
 
 #[test]
 fn users_ping_one_another() {
-    let server = Server::start(Script::default());
+    let server = ScriptedServer::start(ServerScript::default());
     let ping = Do::Ping { to: Some(Destination::Partner) };
     let outcome = run(plan(&server, 10, then(online(), [ping, barrier()])), &server);
     agree(&outcome, &server.truth());
-    let Summary { count, .. } = outcome.timing(Timing::PingUser);
+    let TimingSummary { count, .. } = outcome.timing(Timing::PingUser);
     assert_eq!((count, outcome.timing(Timing::Ping).count, outcome.errors.len()), (10, 0, 0));
 }
 
 #[test]
 fn what_is_waited_for_is_found_or_missed() {
     let hello = "<message from='load.test' type='headline'><body>Hello 42</body><x xmlns='urn:x'/></message>";
-    let script = Script::acting(move |step, _| {
-        if step == Step::Request { Act::Then(format!("<presence from='x@y'/>{hello}")) } else { Act::Well }
+    let script = ServerScript::acting(move |step, _| {
+        if step == ServerStep::Request {
+            ServerAction::Then(format!("<presence from='x@y'/>{hello}"))
+        } else {
+            ServerAction::Well
+        }
     });
-    let stanza = |name: Option<&str>, kind: Option<&str>, namespace: Option<&str>| Pattern::Stanza {
+    let stanza = |name: Option<&str>, kind: Option<&str>, namespace: Option<&str>| StanzaPattern::Stanza {
         name: name.map(str::to_owned),
         kind: kind.map(str::to_owned),
         namespace: namespace.map(str::to_owned),
@@ -355,22 +385,26 @@ fn what_is_waited_for_is_found_or_missed() {
         stanza(Some("message"), None, None),
         stanza(None, Some("headline"), None),
         stanza(None, None, Some("urn:x")),
-        Pattern::Contains(text("Hello")),
-        Pattern::Regex("Hel+o [0-9]+".to_owned()),
+        StanzaPattern::Contains(text("Hello")),
+        StanzaPattern::Regex("Hel+o [0-9]+".to_owned()),
     ];
     let steps = found.into_iter().flat_map(wait).collect();
     let (outcome, _) = did(script, 1, steps, |_| {});
     assert_eq!((outcome.count(Counter::Timeouts), outcome.count(Counter::UsersFinished)), (0, 1));
-    let (outcome, truth) = did(Script::default(), 3, vec![wait_for("message", 100), say("end")], |_| {});
+    let (outcome, truth) =
+        did(ServerScript::default(), 3, vec![wait_for("message", 100), say("end")], |_| {});
     assert_eq!((outcome.count(Counter::Timeouts), outcome.error("timeout"), truth.bodies.len()), (3, 3, 3));
 }
 
 #[test]
 fn a_user_can_go_to_another_server() {
-    let second = Server::start(Script::default());
-    let there = Do::ChangeTarget { addresses: vec![second.address], security: loadgen::plan::Security::None };
+    let second = ScriptedServer::start(ServerScript::default());
+    let there = Do::ChangeTarget {
+        addresses: vec![second.address],
+        security: loadgen::plan::TransportSecurity::None,
+    };
     let steps = vec![say("here"), Do::Disconnect, there, login(), say("there")];
-    let (outcome, truth) = did(Script::default(), 5, steps, |_| {});
+    let (outcome, truth) = did(ServerScript::default(), 5, steps, |_| {});
     let other = second.truth();
     assert_eq!((truth.logins, other.logins, outcome.count(Counter::Logins)), (5, 5, 10));
     assert_eq!((truth.bodies, other.bodies), (vec!["here".to_owned(); 5], vec!["there".to_owned(); 5]));
@@ -380,9 +414,9 @@ fn a_user_can_go_to_another_server() {
 fn subscriptions_are_accepted_where_the_plan_says_so() {
     let ask = "<presence type='subscribe' from='u7@load.test'/>";
     each([false, true], |accept| {
-        let script =
-            Script::default().once(|truth, _| truth.available == 5, Deed::Send(0..5, ask.to_owned()));
-        let server = Server::start(script);
+        let script = ServerScript::default()
+            .once(|truth, _| truth.available == 5, ServerEvent::Send(0..5, ask.to_owned()));
+        let server = ScriptedServer::start(script);
         let mut plan = plan(&server, 5, then(online(), [stay()]));
         plan.sessions[0].accept_subscriptions = accept;
         let outcome = until(plan, &server, |truth| truth.deeds == 1 && !truth.busy);
@@ -393,7 +427,7 @@ fn subscriptions_are_accepted_where_the_plan_says_so() {
 
 #[test]
 fn more_users_than_accounts_are_counted() {
-    let (outcome, truth) = did(Script::default(), 5, vec![barrier(), say("x")], |plan| {
+    let (outcome, truth) = did(ServerScript::default(), 5, vec![barrier(), say("x")], |plan| {
         plan.phases[0].max_users = Some(8);
         plan.phases[0].batch = 8;
     });

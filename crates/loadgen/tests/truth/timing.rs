@@ -1,22 +1,22 @@
 //! What is slow: the server's delays are lower bounds of what is measured, and nothing that was due is left out.
 
 use loadgen::measure::{Counter, Gauge, Timing};
-use loadgen::plan::{Destination, PresenceKind, Step as Do};
+use loadgen::plan::{Destination, PlanStep as Do, PresenceKind};
 
 use crate::login::slow;
 use crate::messages::agree;
+use crate::support::driver::{run, until};
 use crate::support::plans::{
     barrier, done, every, login, meanwhile, message, online, plan, stay, text, then, times,
 };
-use crate::support::port::{run, until};
-use crate::support::script::{Act, Deed, Script, Seen, Step};
-use crate::support::server::Server;
+use crate::support::script::{PresenceVisibility, ServerAction, ServerEvent, ServerScript, ServerStep};
+use crate::support::server::ScriptedServer;
 
 /// The mistake of closed-loop generators: they wait with the server and see one slow answer where a hundred were due.
 #[test]
 fn a_server_that_stands_still_for_a_second_delays_all_that_was_due_in_it() {
-    let script = Script::default().once(|_, since| since > 300_000, Deed::Stall(1_000));
-    let server = Server::start(script);
+    let script = ServerScript::default().once(|_, since| since > 300_000, ServerEvent::Stall(1_000));
+    let server = ScriptedServer::start(script);
     let busy = meanwhile(2_000.0, vec![every(10.0, message(Destination::Partner))]);
     let outcome =
         until(plan(&server, 2, then(then(online(), [busy]), done())), &server, |truth| truth.done() == 2);
@@ -36,12 +36,12 @@ fn a_server_that_stands_still_for_a_second_delays_all_that_was_due_in_it() {
 
 #[test]
 fn delivery_takes_as_long_as_the_server_needs() {
-    let script = Script::acting(|step, n| match step {
-        Step::Message if n % 10 == 0 => Act::Late(400),
-        Step::Message => Act::Late(100),
-        _ => Act::Well,
+    let script = ServerScript::acting(|step, n| match step {
+        ServerStep::Message if n % 10 == 0 => ServerAction::Late(400),
+        ServerStep::Message => ServerAction::Late(100),
+        _ => ServerAction::Well,
     });
-    let server = Server::start(script);
+    let server = ScriptedServer::start(script);
     let steps = then(online(), [times(20, vec![message(Destination::Myself)]), stay()]);
     let outcome = until(plan(&server, 10, steps), &server, |truth| truth.messages == 200);
     let truth = server.truth();
@@ -55,9 +55,10 @@ fn delivery_takes_as_long_as_the_server_needs() {
 
 #[test]
 fn answers_beyond_the_limit_are_not_acceptable() {
-    let script =
-        Script::acting(|step, n| if step == Step::Ping && n < 3 { Act::Late(1_700) } else { Act::Well });
-    let server = Server::start(script);
+    let script = ServerScript::acting(|step, n| {
+        if step == ServerStep::Ping && n < 3 { ServerAction::Late(1_700) } else { ServerAction::Well }
+    });
+    let server = ScriptedServer::start(script);
     let mut plan = plan(&server, 10, then(online(), [Do::Ping { to: None }, stay()]));
     plan.options.acceptable_ms = 1_500;
     let outcome = until(plan, &server, |truth| truth.pings == 10 && truth.iq_answers == 20);
@@ -72,11 +73,13 @@ fn answers_beyond_the_limit_are_not_acceptable() {
 #[test]
 fn presence_is_measured_at_those_who_were_there() {
     // Of each two users one sees the other come: 45 of the first 45, which are not passed on.
-    let script = Script {
-        seen: Seen::ByAll,
-        ..Script::acting(|step, n| if step == Step::Presence && n < 45 { Act::Nothing } else { Act::Well })
+    let script = ServerScript {
+        seen: PresenceVisibility::ByAll,
+        ..ServerScript::acting(|step, n| {
+            if step == ServerStep::Presence && n < 45 { ServerAction::Nothing } else { ServerAction::Well }
+        })
     };
-    let server = Server::start(script);
+    let server = ScriptedServer::start(script);
     let change = Do::Presence {
         kind: PresenceKind::Available,
         to: None,
@@ -96,7 +99,7 @@ fn presence_is_measured_at_those_who_were_there() {
 #[test]
 fn messages_that_waited_are_measured_apart() {
     // The odd users come only after the even ones have sent them something.
-    let server = Server::start(Script::default());
+    let server = ScriptedServer::start(ServerScript::default());
     let mut plan = plan(&server, 10, then(vec![login()], [crate::support::plans::available(), stay()]));
     plan.sessions[0].steps.insert(2, message(Destination::Partner));
     plan.phases[0].batch = 1;
@@ -114,8 +117,9 @@ fn the_server_is_asked_and_answered_in_the_middle_of_everything() {
     let ask = "<iq type='get' id='a&amp;1' from='load.test'><ping xmlns='urn:xmpp:ping'/></iq>\
         <iq type=\"set\" id=\"b\"><query xmlns='jabber:iq:roster'><item jid='x@load.test'/></query></iq>\
         <iq type='get' id='c'><query xmlns='jabber:iq:version'/></iq>";
-    let script = Script::default().once(|truth, _| truth.available == 10, Deed::Send(0..10, ask.to_owned()));
-    let server = Server::start(script);
+    let script = ServerScript::default()
+        .once(|truth, _| truth.available == 10, ServerEvent::Send(0..10, ask.to_owned()));
+    let server = ScriptedServer::start(script);
     let outcome = until(plan(&server, 10, then(online(), [stay()])), &server, |truth| {
         truth.iqs_answered + truth.iqs_refused == 30
     });
@@ -127,8 +131,10 @@ fn the_server_is_asked_and_answered_in_the_middle_of_everything() {
 
 #[test]
 fn users_arrive_by_the_clock_however_slow_the_logins_are() {
-    let script = Script::acting(|step, _| if step == Step::Success { Act::Late(900) } else { Act::Well });
-    let server = Server::start(script);
+    let script = ServerScript::acting(|step, _| {
+        if step == ServerStep::Success { ServerAction::Late(900) } else { ServerAction::Well }
+    });
+    let server = ScriptedServer::start(script);
     let mut plan = plan(&server, 60, vec![login(), barrier()]);
     plan.phases[0].batch = 1;
     plan.phases[0].rate = 100.0;
@@ -146,7 +152,7 @@ fn users_arrive_by_the_clock_however_slow_the_logins_are() {
 
 #[test]
 fn without_stamps_messages_are_sent_and_not_followed() {
-    let server = Server::start(Script::default());
+    let server = ScriptedServer::start(ServerScript::default());
     let mut plan = plan(&server, 10, then(online(), [times(5, vec![message(Destination::Partner)]), stay()]));
     plan.options.stamps = false;
     let outcome = until(plan, &server, |truth| truth.elsewhere == 50);

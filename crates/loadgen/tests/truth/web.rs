@@ -1,32 +1,45 @@
 //! BOSH and WebSocket: the same account as over TCP, whatever a gateway does with connections and answers.
 
 use loadgen::measure::{Counter, Timing};
-use loadgen::plan::{Ack, Destination, Plan, Security, Step as Do, Transport};
+use loadgen::plan::{AckMode, Destination, LoadPlan, PlanStep as Do, StreamTransport, TransportSecurity};
 
 use crate::messages::agree_on_stanzas;
+use crate::support::driver::{RunOutcome, run, until};
 use crate::support::each;
-use crate::support::gateway::{Gateway, Manners, Seen};
+use crate::support::gateway::{Gateway, GatewayCounts, GatewayFaults};
 use crate::support::plans::{acked, done, login, online, plan, then, times};
-use crate::support::port::{Outcome, run, until};
-use crate::support::script::{OldSession, Script, Truth};
-use crate::support::server::Server;
+use crate::support::script::{LegacySessionOffer, ServerCounts, ServerScript};
+use crate::support::server::ScriptedServer;
 
-const BOTH: [Transport; 2] = [Transport::Bosh, Transport::WebSocket];
+const BOTH: [StreamTransport; 2] = [StreamTransport::Bosh, StreamTransport::WebSocket];
 
 /// A plan for the gateway in front of a server.
-fn through(mut plan: Plan, gateway: &Gateway, transport: Transport, manners: Manners) -> Plan {
+fn through(
+    mut plan: LoadPlan,
+    gateway: &Gateway,
+    transport: StreamTransport,
+    manners: GatewayFaults,
+) -> LoadPlan {
     plan.target.addresses = vec![gateway.address];
     plan.target.web.transport = transport;
-    plan.target.security = if manners.tls { Security::Direct } else { Security::None };
+    plan.target.security = if manners.tls { TransportSecurity::Direct } else { TransportSecurity::None };
     plan
 }
 
 /// Everybody sends so many messages to a partner.
-fn exchange(transport: Transport, manners: Manners, users: u32, count: u32) -> (Outcome, Truth, Seen) {
-    let server = Server::start(Script { mechanisms: vec!["PLAIN", "SCRAM-SHA-1"], ..Script::default() });
+fn exchange(
+    transport: StreamTransport,
+    manners: GatewayFaults,
+    users: u32,
+    count: u32,
+) -> (RunOutcome, ServerCounts, GatewayCounts) {
+    let server = ScriptedServer::start(ServerScript {
+        mechanisms: vec!["PLAIN", "SCRAM-SHA-1"],
+        ..ServerScript::default()
+    });
     let gateway = Gateway::start(server.address, manners);
     // One after the other, or they would all go in one request.
-    let steps = then(online(), [times(count, vec![acked(Destination::Partner, Ack::Delivery)])]);
+    let steps = then(online(), [times(count, vec![acked(Destination::Partner, AckMode::Delivery)])]);
     let plan = through(plan(&server, users, then(steps, done())), &gateway, transport, manners);
     let outcome = until(plan, &server, |truth| truth.done() as u64 == truth.logins && truth.done() > 0);
     assert_eq!(outcome.refused, None);
@@ -44,7 +57,8 @@ fn exchange(transport: Transport, manners: Manners, users: u32, count: u32) -> (
 fn a_good_server_loses_nothing_over_either() {
     each(BOTH, |transport| {
         each([false, true], |tls| {
-            let (outcome, _, seen) = exchange(transport, Manners { tls, ..Manners::default() }, 10, 20);
+            let (outcome, _, seen) =
+                exchange(transport, GatewayFaults { tls, ..GatewayFaults::default() }, 10, 20);
             assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
             assert_eq!(outcome.count(Counter::SessionsLost), 0);
             assert_eq!(outcome.timing(Timing::Initiate).count, 10);
@@ -52,7 +66,7 @@ fn a_good_server_loses_nothing_over_either() {
             assert_eq!(outcome.timing(Timing::Connect).count, 10);
             assert_eq!(outcome.timing(Timing::Tls).count, if tls { 10 } else { 0 });
             assert_eq!(outcome.timing(Timing::Login).count, 10);
-            if transport == Transport::Bosh {
+            if transport == StreamTransport::Bosh {
                 assert_eq!((seen.created, seen.terminated, seen.repeated), (10, 10, 0));
                 assert_eq!(outcome.count(Counter::HttpRequests), seen.requests);
                 assert_eq!(outcome.count(Counter::HttpPolls), seen.empty);
@@ -66,10 +80,10 @@ fn a_good_server_loses_nothing_over_either() {
 
 #[test]
 fn a_login_over_bosh_needs_one_socket() {
-    let server = Server::start(Script::default());
-    let gateway = Gateway::start(server.address, Manners::default());
+    let server = ScriptedServer::start(ServerScript::default());
+    let gateway = Gateway::start(server.address, GatewayFaults::default());
     let plan = plan(&server, 10, then(vec![login(), Do::Roster], [crate::support::plans::available()]));
-    let outcome = run(through(plan, &gateway, Transport::Bosh, Manners::default()), &server);
+    let outcome = run(through(plan, &gateway, StreamTransport::Bosh, GatewayFaults::default()), &server);
     assert_eq!(outcome.count(Counter::Logins), 10);
     let seen = gateway.seen();
     assert_eq!((seen.created, seen.terminated), (10, 10));
@@ -77,16 +91,16 @@ fn a_login_over_bosh_needs_one_socket() {
 
 #[test]
 fn gateways_with_bad_habits_lose_nothing() {
-    let bosh = |manners| (Transport::Bosh, manners);
-    let well = Manners::default();
+    let bosh = |manners| (StreamTransport::Bosh, manners);
+    let well = GatewayFaults::default();
     let cases = [
-        bosh(Manners { chunked: true, ..well }),
-        bosh(Manners { features_later: true, ..well }),
-        bosh(Manners { close_every: Some(3), ..well }),
-        bosh(Manners { close_every: Some(1), chunked: true, ..well }),
-        bosh(Manners { swap: 4, ..well }),
-        (Transport::WebSocket, Manners { fragments: true, ..well }),
-        (Transport::WebSocket, Manners { fragments: true, tls: true, ..well }),
+        bosh(GatewayFaults { chunked: true, ..well }),
+        bosh(GatewayFaults { features_later: true, ..well }),
+        bosh(GatewayFaults { close_every: Some(3), ..well }),
+        bosh(GatewayFaults { close_every: Some(1), chunked: true, ..well }),
+        bosh(GatewayFaults { swap: 4, ..well }),
+        (StreamTransport::WebSocket, GatewayFaults { fragments: true, ..well }),
+        (StreamTransport::WebSocket, GatewayFaults { fragments: true, tls: true, ..well }),
     ];
     each(cases, |(transport, manners)| {
         let (outcome, _, seen) = exchange(transport, manners, 6, 15);
@@ -98,8 +112,12 @@ fn gateways_with_bad_habits_lose_nothing() {
 #[test]
 fn requests_whose_connection_breaks_are_sent_again_with_their_number() {
     // A connection that breaks before there is a session is not made again; the 13th request comes later.
-    let (outcome, _, seen) =
-        exchange(Transport::Bosh, Manners { break_every: Some(13), ..Manners::default() }, 2, 40);
+    let (outcome, _, seen) = exchange(
+        StreamTransport::Bosh,
+        GatewayFaults { break_every: Some(13), ..GatewayFaults::default() },
+        2,
+        40,
+    );
     assert!(seen.repeated > 3, "{seen:?}");
     assert_eq!(outcome.count(Counter::HttpAgain), seen.repeated);
     assert_eq!(outcome.error("bosh:broken-connection"), seen.repeated);
@@ -109,11 +127,11 @@ fn requests_whose_connection_breaks_are_sent_again_with_their_number() {
 #[test]
 fn sessions_that_a_server_forgets_are_lost_and_said_why() {
     each([true, false], |by_status| {
-        let manners = Manners { forget_every: Some((57, by_status)), ..Manners::default() };
-        let server = Server::start(Script::default());
+        let manners = GatewayFaults { forget_every: Some((57, by_status)), ..GatewayFaults::default() };
+        let server = ScriptedServer::start(ServerScript::default());
         let gateway = Gateway::start(server.address, manners);
         let steps = then(vec![login()], [times(60, vec![Do::Ping { to: None }])]);
-        let plan = through(plan(&server, 4, steps), &gateway, Transport::Bosh, manners);
+        let plan = through(plan(&server, 4, steps), &gateway, StreamTransport::Bosh, manners);
         let outcome = run(plan, &server);
         assert!(outcome.error("bosh:item-not-found") >= 1, "{:?}", outcome.errors);
         assert_eq!(outcome.count(Counter::SessionsLost), outcome.error("bosh:item-not-found"));
@@ -124,11 +142,15 @@ fn sessions_that_a_server_forgets_are_lost_and_said_why() {
 #[test]
 fn steps_have_their_lengths_and_failures() {
     each(BOTH, |transport| {
-        let server =
-            Server::start(Script { old_session: OldSession::Required, contacts: 3, ..Script::default() });
-        let gateway = Gateway::start(server.address, Manners::default());
+        let server = ScriptedServer::start(ServerScript {
+            old_session: LegacySessionOffer::Required,
+            contacts: 3,
+            ..ServerScript::default()
+        });
+        let gateway = Gateway::start(server.address, GatewayFaults::default());
         let steps = then(vec![login(), Do::Roster], online().into_iter().skip(1));
-        let outcome = run(through(plan(&server, 5, steps), &gateway, transport, Manners::default()), &server);
+        let outcome =
+            run(through(plan(&server, 5, steps), &gateway, transport, GatewayFaults::default()), &server);
         for (counter, least) in [
             (Counter::InitiateBytes, 100),
             (Counter::AuthenticateBytes, 50),
@@ -150,7 +172,7 @@ fn steps_have_their_lengths_and_failures() {
         if let loadgen::plan::AccountSource::Pattern { password, .. } = &mut wrong.accounts.source {
             "wrong".clone_into(password);
         }
-        let outcome = run(through(wrong, &gateway, transport, Manners::default()), &server);
+        let outcome = run(through(wrong, &gateway, transport, GatewayFaults::default()), &server);
         assert_eq!((outcome.count(Counter::AuthenticateErrors), outcome.count(Counter::LoginErrors)), (3, 3));
     });
 }
@@ -159,7 +181,7 @@ fn steps_have_their_lengths_and_failures() {
 fn a_server_that_does_not_speak_it_is_named_at_the_first_login() {
     // The scripted server itself speaks no HTTP.
     each(BOTH, |transport| {
-        let server = Server::start(Script::default());
+        let server = ScriptedServer::start(ServerScript::default());
         let mut one = plan(&server, 1, vec![login()]);
         one.target.web.transport = transport;
         one.options.answer_timeout_ms = 500;
@@ -169,10 +191,10 @@ fn a_server_that_does_not_speak_it_is_named_at_the_first_login() {
             outcome.refused.is_some_and(|why| why.starts_with("the first login, of u0@load.test, failed"))
         );
     });
-    let server = Server::start(Script::default());
-    let manners = Manners { refuse_upgrade: true, ..Manners::default() };
+    let server = ScriptedServer::start(ServerScript::default());
+    let manners = GatewayFaults { refuse_upgrade: true, ..GatewayFaults::default() };
     let gateway = Gateway::start(server.address, manners);
-    let one = through(plan(&server, 1, vec![login()]), &gateway, Transport::WebSocket, manners);
+    let one = through(plan(&server, 1, vec![login()]), &gateway, StreamTransport::WebSocket, manners);
     let refused = run(one, &server).refused.unwrap_or_default();
     assert!(refused.contains("the WebSocket key is wrong"), "{refused}");
 }

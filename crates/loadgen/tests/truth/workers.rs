@@ -1,21 +1,21 @@
 //! Two workers in one run: messages between their users, and echoes where their clocks differ.
 
 use loadgen::measure::{Counter, Timing};
-use loadgen::plan::{Ack, Destination, Step as Do};
+use loadgen::plan::{AckMode, Destination, PlanStep as Do};
 
 use crate::messages::agree;
+use crate::support::driver::{RunOutcome, TestRunConfig, run_with};
 use crate::support::plans::{
     acked, available, barrier, every, login, meanwhile, message, online, plan, reflected, say, stay, then,
     think, times, wait_for,
 };
-use crate::support::port::{Course, Outcome, run_with};
-use crate::support::script::{Act, Deed, Script, Step, Truth};
-use crate::support::server::Server;
+use crate::support::script::{ServerAction, ServerCounts, ServerEvent, ServerScript, ServerStep};
+use crate::support::server::ScriptedServer;
 
 /// The server tells everybody when all twenty are there; a barrier of the plan is for one worker.
-fn all_at_once(script: Script) -> Script {
+fn all_at_once(script: ServerScript) -> ServerScript {
     let go = "<message from='load.test'><body>go</body></message>";
-    script.once(|truth, _| truth.available == 20, Deed::Send(0..20, go.to_owned()))
+    script.once(|truth, _| truth.available == 20, ServerEvent::Send(0..20, go.to_owned()))
 }
 
 fn ready() -> Vec<Do> {
@@ -23,13 +23,13 @@ fn ready() -> Vec<Do> {
 }
 
 /// Twenty users of two workers, a thousand messages, all between the workers.
-fn between(script: Script, clocks: [u16; 2]) -> (Outcome, Truth) {
-    let server = Server::start(all_at_once(script));
+fn between(script: ServerScript, clocks: [u16; 2]) -> (RunOutcome, ServerCounts) {
+    let server = ScriptedServer::start(all_at_once(script));
     let steps = then(ready(), [times(50, vec![message(Destination::Ring(1))]), stay()]);
     let outcome = run_with(
         plan(&server, 20, steps),
         &server,
-        Course::two(clocks).until(|truth| truth.messages == 1_000 && !truth.busy),
+        TestRunConfig::two(clocks).until(|truth| truth.messages == 1_000 && !truth.busy),
     );
     let truth = server.truth();
     assert_eq!((truth.messages, truth.wrong.len()), (1_000, 0));
@@ -39,7 +39,7 @@ fn between(script: Script, clocks: [u16; 2]) -> (Outcome, Truth) {
 
 #[test]
 fn what_one_worker_sends_the_other_accounts_for() {
-    let (outcome, truth) = between(Script::default(), [0, 0]);
+    let (outcome, truth) = between(ServerScript::default(), [0, 0]);
     agree(&outcome, &truth);
     assert_eq!((outcome.lost, outcome.waiting, truth.echoes), (0, 0, 0));
     let arrived: u32 = outcome.finals[0].arrived.iter().map(|(_, count)| count).sum();
@@ -54,11 +54,11 @@ fn what_one_worker_sends_the_other_accounts_for() {
 
 #[test]
 fn mistakes_between_workers_are_counted_once() {
-    let script = Script::acting(|step, n| match (step, n % 20) {
-        (Step::Message, 3) => Act::Nothing,
-        (Step::Message, 5) => Act::Twice,
-        (Step::Message, 9) => Act::Refuse,
-        _ => Act::Well,
+    let script = ServerScript::acting(|step, n| match (step, n % 20) {
+        (ServerStep::Message, 3) => ServerAction::Nothing,
+        (ServerStep::Message, 5) => ServerAction::Twice,
+        (ServerStep::Message, 9) => ServerAction::Refuse,
+        _ => ServerAction::Well,
     });
     let (outcome, truth) = between(script, [0, 0]);
     agree(&outcome, &truth);
@@ -68,8 +68,9 @@ fn mistakes_between_workers_are_counted_once() {
 
 #[test]
 fn where_clocks_differ_an_echo_tells_the_time() {
-    let slow = |step, _| if step == Step::Message { Act::Late(50) } else { Act::Well };
-    let (outcome, truth) = between(Script::acting(slow), [0, 1]);
+    let slow =
+        |step, _| if step == ServerStep::Message { ServerAction::Late(50) } else { ServerAction::Well };
+    let (outcome, truth) = between(ServerScript::acting(slow), [0, 1]);
     assert_eq!((truth.forwarded, truth.echoes), (1_000, 1_000));
     assert_eq!((outcome.count(Counter::MessagesDelivered), outcome.lost + outcome.waiting), (1_000, 0));
     // One way cannot be told, so it is not.
@@ -80,11 +81,11 @@ fn where_clocks_differ_an_echo_tells_the_time() {
 
 #[test]
 fn users_of_the_other_worker_can_be_waited_for_and_found() {
-    let server = Server::start(Script::default());
+    let server = ScriptedServer::start(ServerScript::default());
     let steps = then(
         online(),
         [
-            times(5, vec![acked(Destination::Ring(1), Ack::Delivery)]),
+            times(5, vec![acked(Destination::Ring(1), AckMode::Delivery)]),
             think(1_500.0),
             barrier(),
             meanwhile(300.0, vec![every(5.0, message(Destination::Online))]),
@@ -92,8 +93,11 @@ fn users_of_the_other_worker_can_be_waited_for_and_found() {
             stay(),
         ],
     );
-    let outcome =
-        run_with(plan(&server, 20, steps), &server, Course::two([0, 0]).until(|truth| truth.done() == 20));
+    let outcome = run_with(
+        plan(&server, 20, steps),
+        &server,
+        TestRunConfig::two([0, 0]).until(|truth| truth.done() == 20),
+    );
     let truth = server.truth();
     // Those who came before the other worker's users waited for the store as well.
     assert_eq!((outcome.count(Counter::Timeouts), truth.echoes), (0, 100));

@@ -5,14 +5,14 @@
 use std::fmt::Write as _;
 use std::io;
 
-use throng_loadgen::plan::Arguments;
+use throng_loadgen::plan::PlanOverrides;
 use throng_loadgen::tsung;
 
 use super::{read_text, text_of};
 
 /// Every sentence that comes back.
 fn sentences(text: &str) -> String {
-    match read_text(text, &Arguments::default()) {
+    match read_text(text, &PlanOverrides::default()) {
         Ok(_) => "accepted".to_owned(),
         Err(mistakes) => mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
     }
@@ -52,7 +52,7 @@ fn files_that_name_each_other_end() {
         read += 1;
         Ok("<x>\n&a;</x>".to_owned())
     };
-    let mistakes = tsung::read(text, "x", &Arguments::default(), &mut files).unwrap_err();
+    let mistakes = tsung::read(text, "x", &PlanOverrides::default(), &mut files).unwrap_err();
     assert_eq!(mistakes[0].to_string(), "line 2: a.xml: a.xml: more than 4 files within files");
     assert_eq!(read, 4);
 }
@@ -84,7 +84,7 @@ fn ten_megabytes_are_read_to_the_end() {
     assert_eq!(said.lines().count(), 101);
     assert!(said.ends_with("mistakes more"), "{}", said.lines().last().unwrap());
     let good = text.replace("size=\"-1\"", "size=\"1\"");
-    let (plan, _) = read_text(&good, &Arguments::default()).unwrap();
+    let (plan, _) = read_text(&good, &PlanOverrides::default()).unwrap();
     assert!(plan.sessions[0].steps.len() > 100_000);
 }
 

@@ -5,9 +5,9 @@
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
-use throng_loadgen::plan::{Options, Plan};
+use throng_loadgen::plan::{LoadPlan, PlanOptions};
 
-pub(super) fn of(plan: &Plan) -> String {
+pub(super) fn of(plan: &LoadPlan) -> String {
     let mut out = String::new();
     let mut value = serde_json::to_value(plan).unwrap();
     let target = value["target"].as_object_mut().unwrap();
@@ -22,7 +22,7 @@ pub(super) fn of(plan: &Plan) -> String {
             let _ = writeln!(out, "{key} {}", short(item));
         }
     }
-    let usual = serde_json::to_value(Options::default()).unwrap();
+    let usual = serde_json::to_value(PlanOptions::default()).unwrap();
     for (key, option) in value["options"].as_object().unwrap() {
         if *option != usual[key] {
             let _ = writeln!(out, "option {key} {}", short(option));

@@ -1,6 +1,6 @@
 //! BOSH: streams over HTTP requests that wait for an answer. XEP-0124 1.11.2, XEP-0206 1.4, remarks of XEP-0286.
 //!
-//! Whoever serves HTTP hands each request's body to [`Sessions::exchange`] and sends the [`Answer`] that comes out of the
+//! Whoever serves HTTP hands each request's body to [`BoshSessionTable::handle_request`] and sends the [`BoshResponse`] that comes out of the
 //! [`Exchange`]. A session is one [`crate::Stream`] for the layers above; it is started by the [`Start`] that the table
 //! was made with, and after that the stream's task and the requests meet in the session's lock.
 //!
@@ -18,31 +18,31 @@
 //!
 //! Left out: multiple streams in a session (section 16), script syntax, `charsets`, `route`; `accept`, since only whole
 //! HTTP requests are known to be small. Trap: a request that is held owns no buffer, and a session has no timer:
-//! whoever adds a wait adds it to [`Sessions::sweep`].
+//! whoever adds a wait adds it to [`BoshSessionTable::sweep`].
 
-mod answer;
-mod exchange;
-mod keys;
-mod parts;
+mod key_sequence;
+mod pending_response;
 mod request;
+mod response;
 mod session;
+mod session_table;
+mod session_types;
 mod state;
 pub(crate) mod stream;
-mod table;
 
-use crate::facts::SharedPort;
+use crate::connection_info::SharedListenerConfig;
 use crate::stream::Stream;
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 
-pub use exchange::Exchange;
-pub use stream::Bosh;
-pub use table::Sessions;
+pub use pending_response::PendingResponse;
+pub use session_table::BoshSessionTable;
+pub use stream::BoshStream;
 
 /// What the operator may set. Seconds are whole seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct BoshSettings {
     /// Longest time in seconds that a request is held; what the client asks for beyond is cut.
     pub max_wait_seconds: u32,
     /// Seconds without a request after which a session ends; twice this and `polling_seconds` for sessions that poll.
@@ -63,9 +63,9 @@ pub struct Settings {
     pub requests_per_second: u32,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for BoshSettings {
+    fn default() -> BoshSettings {
+        BoshSettings {
             max_wait_seconds: 60,
             max_inactivity_seconds: 60,
             max_pause_seconds: 120,
@@ -80,15 +80,15 @@ impl Default for Settings {
 }
 
 /// Starts the stream of a new session; false: it is not let in. Called without a lock.
-pub type Start = Box<dyn Fn(Stream) -> bool + Send + Sync>;
+pub type StreamStarter = Box<dyn Fn(Stream) -> bool + Send + Sync>;
 
 /// Where a request came from.
 #[derive(Clone, Debug)]
-pub struct Origin {
+pub struct RequestSource {
     /// Who is really at the other end; behind a trusted proxy the proxy's client.
     pub peer: SocketAddr,
     /// The listener.
-    pub port: SharedPort,
+    pub listener: SharedListenerConfig,
     /// The connection is encrypted, or a trusted proxy says that its client's is.
     pub secure: bool,
 }
@@ -99,68 +99,68 @@ pub struct Origin {
 /// served from. Send it with `X-Content-Type-Options: nosniff` and `Content-Security-Policy: sandbox`, so that no browser
 /// ever runs it as a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct BoshResponse {
     /// HTTP status: 200 but for clients that do not say which version of BOSH they speak (section 17.1), and where
     /// `close` is set.
     pub status: u16,
     /// The whole `<body/>`.
-    pub body: Body,
-    /// `Content-Type` that the session asked for; none: [`Answer::CONTENT`].
-    pub content: Option<Arc<str>>,
+    pub body: BoshBody,
+    /// `Content-Type` that the session asked for; none: [`BoshResponse::CONTENT`].
+    pub content_type: Option<Arc<str>>,
     /// The connection is to be closed without an answer (section 19.1: a request of an encrypted session that comes
     /// unencrypted). Where that is not possible, the status is to be sent.
     pub close: bool,
 }
 
-impl Answer {
+impl BoshResponse {
     /// `Content-Type` of answers unless the client asked for another one.
-    pub const CONTENT: &str = "text/xml; charset=utf-8";
+    pub const DEFAULT_CONTENT_TYPE: &str = "text/xml; charset=utf-8";
 }
 
 /// The bytes of an answer; cloning copies nothing, and the usual empty body owns nothing.
 #[derive(Clone, Debug)]
-pub struct Body(Bytes);
+pub struct BoshBody(BodyBytes);
 
 #[derive(Clone, Debug)]
-enum Bytes {
+enum BodyBytes {
     Fixed(&'static [u8]),
     Shared(Arc<[u8]>),
 }
 
-impl From<&[u8]> for Body {
-    fn from(bytes: &[u8]) -> Body {
-        Body(Bytes::Shared(bytes.into()))
+impl From<&[u8]> for BoshBody {
+    fn from(bytes: &[u8]) -> BoshBody {
+        BoshBody(BodyBytes::Shared(bytes.into()))
     }
 }
 
-impl Deref for Body {
+impl Deref for BoshBody {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Bytes::Fixed(bytes) => bytes,
-            Bytes::Shared(bytes) => bytes,
+            BodyBytes::Fixed(bytes) => bytes,
+            BodyBytes::Shared(bytes) => bytes,
         }
     }
 }
 
-impl AsRef<[u8]> for Body {
+impl AsRef<[u8]> for BoshBody {
     fn as_ref(&self) -> &[u8] {
         self
     }
 }
 
-impl PartialEq for Body {
-    fn eq(&self, other: &Body) -> bool {
+impl PartialEq for BoshBody {
+    fn eq(&self, other: &BoshBody) -> bool {
         self[..] == other[..]
     }
 }
 
-impl Eq for Body {}
+impl Eq for BoshBody {}
 
 /// Why sessions ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum End {
+pub(crate) enum TerminationReason {
     /// The client ended it.
     Client,
     /// The stream ended it: an error of the stream, a shutdown, another connection has the session.
@@ -177,7 +177,7 @@ pub(crate) enum End {
     Shutdown,
 }
 
-impl End {
+impl TerminationReason {
     /// The words used in metrics, in the order of the numbers.
     const NAMES: [&'static str; 7] =
         ["client", "server", "inactivity", "policy", "sequence", "bad-request", "shutdown"];
@@ -185,7 +185,7 @@ impl End {
 
 /// Figures of a table; all but the first two count since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct BoshCounts {
     /// Sessions now.
     pub sessions: u64,
     /// Requests that are waiting for an answer now.
@@ -197,17 +197,17 @@ pub struct Counts {
     /// Requests of any kind.
     pub requests: u64,
     /// Requests that had been received before.
-    pub replays: u64,
+    pub retransmits: u64,
     /// Requests that came before one with a lower id.
     pub reordered: u64,
     /// Requests for sessions that do not exist.
-    pub unknown: u64,
-    ended: [u64; End::NAMES.len()],
+    pub unknown_session: u64,
+    ended: [u64; TerminationReason::NAMES.len()],
 }
 
-impl Counts {
+impl BoshCounts {
     /// Sessions that have ended, by reason.
     pub fn ended(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        End::NAMES.into_iter().zip(self.ended)
+        TerminationReason::NAMES.into_iter().zip(self.ended)
     }
 }

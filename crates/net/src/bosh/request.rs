@@ -10,35 +10,35 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use xml::{Attr, Limits, Ns, Reader, Scan, Scanner, Scope, Start};
+use xml::{Attr, Limits, NamespaceContext, Ns, Reader, ScanOutcome, Scanner, StartTag};
 
 /// Largest request id (section 14.1): 2^53 - 1.
 pub(super) const MAX_RID: u64 = 9_007_199_254_740_991;
 /// Bytes of what is repeated to the client as `Content-Type`.
-const CONTENT: usize = 128;
+const MAX_CONTENT_TYPE_BYTES: usize = 128;
 /// Bytes of an XML declaration.
-const DECLARATION: usize = 256;
+const MAX_DECLARATION_BYTES: usize = 256;
 
 /// What is wrong with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Bad {
+pub(super) enum BoshRequestError {
     /// It is not BOSH, or not XML.
-    Form,
+    Malformed,
     /// It is more than is allowed.
-    Limit,
+    TooLarge,
 }
 
-impl From<xml::Error> for Bad {
-    fn from(error: xml::Error) -> Bad {
+impl From<xml::Error> for BoshRequestError {
+    fn from(error: xml::Error) -> BoshRequestError {
         match error.kind() {
-            xml::ErrorKind::PolicyViolation => Bad::Limit,
-            _ => Bad::Form,
+            xml::StreamErrorKind::PolicyViolation => BoshRequestError::TooLarge,
+            _ => BoshRequestError::Malformed,
         }
     }
 }
 
 /// A request. Numbers that make no sense are `bad`.
-pub(super) struct Request<'a> {
+pub(super) struct BoshRequest<'a> {
     /// The session; the inner option is empty when no session can have this identifier.
     pub(super) sid: Option<Option<u128>>,
     pub(super) rid: Option<u64>,
@@ -48,22 +48,26 @@ pub(super) struct Request<'a> {
     pub(super) newkey: Option<&'a str>,
     pub(super) terminate: bool,
     pub(super) restart: bool,
-    /// The payloads as items (see [`push`]); a restart has none.
-    pub(super) items: Result<Vec<u8>, Bad>,
-    tag: Start<'a>,
+    /// The payloads as items (see [`push_item`]); a restart has none.
+    pub(super) items: Result<Vec<u8>, BoshRequestError>,
+    tag: StartTag<'a>,
 }
 
-impl<'a> Request<'a> {
+impl<'a> BoshRequest<'a> {
     /// Reads a whole body. What is wrong with the payloads is told in `items`, so that the session can be found. They may
     /// take `most` bytes once they are written without the wrapper's prefixes.
-    pub(super) fn read(body: &'a [u8], limits: &Limits, most: usize) -> Result<Request<'a>, Bad> {
-        let start = declaration(body)?;
-        let end = tag_end(body, start).ok_or(Bad::Form)?;
+    pub(super) fn read(
+        body: &'a [u8],
+        limits: &Limits,
+        most: usize,
+    ) -> Result<BoshRequest<'a>, BoshRequestError> {
+        let start = skip_declaration(body)?;
+        let end = tag_end(body, start).ok_or(BoshRequestError::Malformed)?;
         let tag = Reader::open_tag(&body[start..end], limits)?;
         if !tag.is("body", Ns::HttpBind) {
-            return Err(Bad::Form);
+            return Err(BoshRequestError::Malformed);
         }
-        let mut request = Request {
+        let mut request = BoshRequest {
             sid: None,
             rid: None,
             ack: None,
@@ -78,15 +82,16 @@ impl<'a> Request<'a> {
         let mut sound = true;
         for attr in request.tag.attrs() {
             if attr.prefix.is_some() {
-                request.restart |= attr.ns.id == Some(Ns::XBosh) && attr.name == "restart" && truth(attr.raw);
+                request.restart |=
+                    attr.ns.id == Some(Ns::XBosh) && attr.name == "restart" && parse_boolean(attr.raw);
                 continue;
             }
             match attr.name {
-                "sid" => request.sid = Some(sid(attr.raw)),
-                "rid" => request.rid = number(attr.raw).filter(|rid| (1..=MAX_RID).contains(rid)),
-                "ack" => request.ack = number(attr.raw),
+                "sid" => request.sid = Some(parse_sid(attr.raw)),
+                "rid" => request.rid = parse_number(attr.raw).filter(|rid| (1..=MAX_RID).contains(rid)),
+                "ack" => request.ack = parse_number(attr.raw),
                 "pause" => {
-                    let pause = number(attr.raw).map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+                    let pause = parse_number(attr.raw).map(|n| u32::try_from(n).unwrap_or(u32::MAX));
                     sound &= pause.is_some();
                     request.pause = pause;
                 }
@@ -98,11 +103,15 @@ impl<'a> Request<'a> {
         }
         let rest = &body[end..];
         request.items = if !sound {
-            Err(Bad::Form)
+            Err(BoshRequestError::Malformed)
         } else if request.tag.empty {
-            if spaces(rest) == rest.len() { Ok(Vec::new()) } else { Err(Bad::Form) }
+            if leading_whitespace(rest) == rest.len() {
+                Ok(Vec::new())
+            } else {
+                Err(BoshRequestError::Malformed)
+            }
         } else {
-            items(rest, &request.tag, limits, most)
+            parse_items(rest, &request.tag, limits, most)
         };
         if request.restart && request.items.is_ok() {
             // XEP-0206 section 5: what a restart carries is not for the old stream and not for the new one.
@@ -128,10 +137,10 @@ impl<'a> Request<'a> {
     }
 
     /// A number of the session request: outside what the client wrote, inside whether it is one.
-    pub(super) fn count(&self, name: &str) -> Result<Option<u64>, Bad> {
+    pub(super) fn number_attr(&self, name: &str) -> Result<Option<u64>, BoshRequestError> {
         match self.attr(name) {
             None => Ok(None),
-            Some(attr) => number(attr.raw).map(Some).ok_or(Bad::Form),
+            Some(attr) => parse_number(attr.raw).map(Some).ok_or(BoshRequestError::Malformed),
         }
     }
 
@@ -140,21 +149,21 @@ impl<'a> Request<'a> {
     }
 
     /// `Content-Type` of all answers, if it can stand in a header.
-    pub(super) fn content(&self) -> Result<Option<Arc<str>>, Bad> {
+    pub(super) fn content_type(&self) -> Result<Option<Arc<str>>, BoshRequestError> {
         let Some(attr) = self.attr("content") else { return Ok(None) };
         let value = attr.value();
-        if value == super::Answer::CONTENT || value.is_empty() {
+        if value == super::BoshResponse::DEFAULT_CONTENT_TYPE || value.is_empty() {
             return Ok(None);
         }
         let printable = value.bytes().all(|b| matches!(b, b' '..=b'~'));
-        if !printable || value.len() > CONTENT || !value.contains('/') {
-            return Err(Bad::Form);
+        if !printable || value.len() > MAX_CONTENT_TYPE_BYTES || !value.contains('/') {
+            return Err(BoshRequestError::Malformed);
         }
         Ok(Some(value.as_ref().into()))
     }
 
     /// The start tag of the stream that the client would open over TCP. `to` where the request names none.
-    pub(super) fn header(&self, to: Option<&str>) -> Vec<u8> {
+    pub(super) fn stream_header(&self, to: Option<&str>) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);
         out.extend_from_slice(
             b"<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'",
@@ -185,7 +194,7 @@ impl<'a> Request<'a> {
 
 /// What an item is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Item {
+pub(super) enum PayloadItem {
     /// The start tag of a stream.
     Open,
     /// An element.
@@ -195,11 +204,11 @@ pub(super) enum Item {
 }
 
 /// Bytes in front of an item: its length, and what it is in the two highest bits.
-pub(super) const ITEM: usize = 4;
+pub(super) const ITEM_HEADER_BYTES: usize = 4;
 
 /// Adds an item to those that the stream has not read. False, and nothing is added, if it has 2^30 bytes or more, which no body
 /// may have.
-pub(super) fn push(items: &mut Vec<u8>, item: Item, bytes: &[u8]) -> bool {
+pub(super) fn push_item(items: &mut Vec<u8>, item: PayloadItem, bytes: &[u8]) -> bool {
     let Some(length) = u32::try_from(bytes.len()).ok().filter(|length| length >> 30 == 0) else {
         return false;
     };
@@ -209,13 +218,13 @@ pub(super) fn push(items: &mut Vec<u8>, item: Item, bytes: &[u8]) -> bool {
     true
 }
 
-/// The first item and its length; its bytes follow [`ITEM`] others.
-pub(super) fn first(items: &[u8]) -> Option<(Item, usize)> {
+/// The first item and its length; its bytes follow [`ITEM_HEADER_BYTES`] others.
+pub(super) fn first_item(items: &[u8]) -> Option<(PayloadItem, usize)> {
     let word = u32::from_le_bytes(*items.first_chunk()?);
     let item = match word >> 30 {
-        0 => Item::Open,
-        1 => Item::Element,
-        _ => Item::Close,
+        0 => PayloadItem::Open,
+        1 => PayloadItem::Element,
+        _ => PayloadItem::Close,
     };
     Some((item, (word & 0x3fff_ffff) as usize))
 }
@@ -224,7 +233,12 @@ pub(super) fn first(items: &[u8]) -> Option<(Item, usize)> {
 ///
 /// The pitfall: a prefix of the wrapper may stand for kilobytes of namespace, and a body has room for ten thousands of
 /// elements that use it. So it is the sum that is bounded, and each element by what is left of it.
-fn items(rest: &[u8], tag: &Start<'_>, limits: &Limits, most: usize) -> Result<Vec<u8>, Bad> {
+fn parse_items(
+    rest: &[u8],
+    tag: &StartTag<'_>,
+    limits: &Limits,
+    most: usize,
+) -> Result<Vec<u8>, BoshRequestError> {
     // Each element has its own limit where it is read, which depends on who the client is by then.
     let limits = Limits { element_bytes: u32::MAX >> 2, ..*limits };
     let mut scanner = Scanner::fragment();
@@ -233,27 +247,29 @@ fn items(rest: &[u8], tag: &Start<'_>, limits: &Limits, most: usize) -> Result<V
     let mut portable = Vec::new();
     let mut at = 0;
     loop {
-        at += spaces(&rest[at..]);
+        at += leading_whitespace(&rest[at..]);
         let here = &rest[at..];
         if let Some(end) = here.strip_prefix(b"</") {
-            return if closes(end, tag) { Ok(out) } else { Err(Bad::Form) };
+            return if is_wrapper_end(end, tag) { Ok(out) } else { Err(BoshRequestError::Malformed) };
         }
-        let Scan::Element { start, end } = scanner.scan(here, &limits)? else { return Err(Bad::Form) };
+        let ScanOutcome::Element { start, end } = scanner.scan(here, &limits)? else {
+            return Err(BoshRequestError::Malformed);
+        };
         let element = &here[start..end];
         if out.is_empty() {
             out.reserve_exact(rest.len() - at);
-            if leans(tag) {
+            if needs_wrapper_namespaces(tag) {
                 scope = Some(inner_scope(tag, &limits)?);
             }
         }
         let fits = match &scope {
-            None => push(&mut out, Item::Element, element),
+            None => push_item(&mut out, PayloadItem::Element, element),
             Some(scope) => {
-                let left = most.saturating_sub(out.len() + ITEM);
+                let left = most.saturating_sub(out.len() + ITEM_HEADER_BYTES);
                 let limits = Limits { element_bytes: u32::try_from(left).unwrap_or(u32::MAX >> 2), ..limits };
                 portable.clear();
                 xml::normalise(element, scope, &limits, &mut portable)?;
-                push(&mut out, Item::Element, &portable)
+                push_item(&mut out, PayloadItem::Element, &portable)
             }
         };
         if !fits {
@@ -264,7 +280,7 @@ fn items(rest: &[u8], tag: &Start<'_>, limits: &Limits, most: usize) -> Result<V
 }
 
 /// Whether payloads may mean something else without their wrapper.
-fn leans(tag: &Start<'_>) -> bool {
+fn needs_wrapper_namespaces(tag: &StartTag<'_>) -> bool {
     tag.prefix.is_some()
         || tag.declarations().any(|d| match d.prefix {
             None => false,
@@ -273,7 +289,7 @@ fn leans(tag: &Start<'_>) -> bool {
 }
 
 /// The namespaces that a wrapper puts in force for its payloads, with `jabber:client` for its own.
-fn inner_scope(tag: &Start<'_>, limits: &Limits) -> Result<Scope, Bad> {
+fn inner_scope(tag: &StartTag<'_>, limits: &Limits) -> Result<NamespaceContext, BoshRequestError> {
     let mut text = b"<s".to_vec();
     let mut put = |prefix: Option<&str>, value: &str| {
         text.extend_from_slice(b" xmlns");
@@ -295,30 +311,30 @@ fn inner_scope(tag: &Start<'_>, limits: &Limits) -> Result<Scope, Bad> {
     let default = default.filter(|ns| ns != Ns::HttpBind.as_str());
     put(None, default.as_deref().unwrap_or(Ns::Client.as_str()));
     text.push(b'>');
-    Ok(Scope::from_open_tag(&text, limits)?)
+    Ok(NamespaceContext::from_open_tag(&text, limits)?)
 }
 
 /// Whether these bytes, behind `</`, end the wrapper and the document.
-fn closes(bytes: &[u8], tag: &Start<'_>) -> bool {
+fn is_wrapper_end(bytes: &[u8], tag: &StartTag<'_>) -> bool {
     let prefix = tag.prefix.unwrap_or_default().as_bytes();
     let name = match bytes.strip_prefix(prefix) {
         Some(rest) if !prefix.is_empty() => rest.strip_prefix(b":"),
         other => other,
     };
     let Some(rest) = name.and_then(|rest| rest.strip_prefix(tag.name.as_bytes())) else { return false };
-    let rest = &rest[spaces(rest)..];
-    rest.strip_prefix(b">").is_some_and(|rest| spaces(rest) == rest.len())
+    let rest = &rest[leading_whitespace(rest)..];
+    rest.strip_prefix(b">").is_some_and(|rest| leading_whitespace(rest) == rest.len())
 }
 
 /// Where the document element begins: behind white space or an XML declaration.
-fn declaration(body: &[u8]) -> Result<usize, Bad> {
+fn skip_declaration(body: &[u8]) -> Result<usize, BoshRequestError> {
     if let Some(rest) = body.strip_prefix(b"<?xml") {
-        let window = &rest[..rest.len().min(DECLARATION)];
-        let end = window.windows(2).position(|pair| pair == b"?>").ok_or(Bad::Form)?;
+        let window = &rest[..rest.len().min(MAX_DECLARATION_BYTES)];
+        let end = window.windows(2).position(|pair| pair == b"?>").ok_or(BoshRequestError::Malformed)?;
         let after = b"<?xml".len() + end + 2;
-        return Ok(after + spaces(&body[after..]));
+        return Ok(after + leading_whitespace(&body[after..]));
     }
-    Ok(spaces(body))
+    Ok(leading_whitespace(body))
 }
 
 /// Behind the `>` of the tag that begins at `start`.
@@ -335,23 +351,23 @@ pub(super) fn tag_end(bytes: &[u8], start: usize) -> Option<usize> {
     None
 }
 
-pub(super) fn spaces(bytes: &[u8]) -> usize {
+pub(super) fn leading_whitespace(bytes: &[u8]) -> usize {
     bytes.iter().position(|b| !matches!(b, b' ' | b'\t' | b'\r' | b'\n')).unwrap_or(bytes.len())
 }
 
-fn number(raw: &str) -> Option<u64> {
+fn parse_number(raw: &str) -> Option<u64> {
     if raw.is_empty() || raw.len() > 19 || !raw.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
     raw.parse().ok()
 }
 
-fn truth(raw: &str) -> bool {
+fn parse_boolean(raw: &str) -> bool {
     matches!(raw, "true" | "1")
 }
 
 /// Reads 32 hexadecimal digits.
-fn sid(raw: &str) -> Option<u128> {
+fn parse_sid(raw: &str) -> Option<u128> {
     let valid = raw.len() == 32 && raw.bytes().all(|b| b.is_ascii_hexdigit());
     if valid { u128::from_str_radix(raw, 16).ok() } else { None }
 }

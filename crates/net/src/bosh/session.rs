@@ -3,11 +3,11 @@
 //! Left out: the rules themselves, which are in `state`. Trap: nobody is woken, and the table is not touched, while the
 //! lock is held.
 
-use super::answer::{self, Condition, Cut};
-use super::parts::{Agreed, Read, Reply, Swept, Wakes};
-use super::request::Request;
-use super::state::State;
-use super::{Answer, Body, End, Exchange, Origin, Sessions};
+use super::request::BoshRequest;
+use super::response::{self, Condition, ExtractedElements};
+use super::session_types::{BoshRequestOutcome, PayloadRead, SessionParams, SweepOutcome, WakeList};
+use super::state::BoshState;
+use super::{BoshBody, BoshResponse, BoshSessionTable, PendingResponse, RequestSource, TerminationReason};
 use base::clock::{Clock, Millis};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,222 +15,237 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 /// What all sessions of a table share.
-pub(super) struct Common {
+pub(super) struct TableShared {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) created: AtomicU64,
     pub(super) refused: AtomicU64,
     pub(super) requests: AtomicU64,
-    pub(super) replays: AtomicU64,
+    pub(super) retransmits: AtomicU64,
     pub(super) reordered: AtomicU64,
-    pub(super) unknown: AtomicU64,
-    pub(super) ended: [AtomicU64; End::NAMES.len()],
+    pub(super) unknown_session: AtomicU64,
+    pub(super) ended: [AtomicU64; TerminationReason::NAMES.len()],
 }
 
-impl Common {
-    pub(super) fn new(clock: Arc<dyn Clock>) -> Common {
+impl TableShared {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> TableShared {
         let zero = AtomicU64::default;
-        Common {
+        TableShared {
             clock,
             created: zero(),
             refused: zero(),
             requests: zero(),
-            replays: zero(),
+            retransmits: zero(),
             reordered: zero(),
-            unknown: zero(),
+            unknown_session: zero(),
             ended: Default::default(),
         }
     }
 
-    fn end(&self, end: End) {
+    fn count_end(&self, end: TerminationReason) {
         self.ended[end as usize].fetch_add(1, Relaxed);
     }
 }
 
 /// A session.
-pub(crate) struct Session {
-    pub(super) agreed: Agreed,
+pub(crate) struct BoshSession {
+    pub(super) params: SessionParams,
     /// Whom it counts for.
-    pub(super) address: u64,
-    common: Arc<Common>,
-    home: Weak<Sessions>,
+    pub(super) address_key: u64,
+    common: Arc<TableShared>,
+    table: Weak<BoshSessionTable>,
     /// When the sweep has something to do, in milliseconds.
     due: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<BoshState>,
 }
 
-impl Session {
+impl BoshSession {
     pub(super) fn new(
-        agreed: Agreed,
+        agreed: SessionParams,
         address: u64,
-        common: Arc<Common>,
-        home: Weak<Sessions>,
-        state: State,
-    ) -> Session {
-        let due = AtomicU64::new(state.due(&agreed).0);
-        Session { agreed, address, common, home, due, state: Mutex::new(state) }
+        common: Arc<TableShared>,
+        home: Weak<BoshSessionTable>,
+        state: BoshState,
+    ) -> BoshSession {
+        let due = AtomicU64::new(state.next_deadline(&agreed).0);
+        BoshSession {
+            params: agreed,
+            address_key: address,
+            common,
+            table: home,
+            due,
+            state: Mutex::new(state),
+        }
     }
 
     /// Works on the state, then wakes whom it concerns.
-    fn with<R>(&self, work: impl FnOnce(&mut State, &Agreed, Millis, &mut Wakes) -> R) -> R {
+    fn with_state<R>(
+        &self,
+        work: impl FnOnce(&mut BoshState, &SessionParams, Millis, &mut WakeList) -> R,
+    ) -> R {
         let now = self.common.clock.now();
-        let mut wakes = Wakes::default();
+        let mut wakes = WakeList::default();
         let mut state = self.state.lock();
-        let before = state.is_gone();
-        let result = work(&mut state, &self.agreed, now, &mut wakes);
-        let gone = !before && state.is_gone();
-        self.due.store(state.due(&self.agreed).0, Relaxed);
+        let before = state.is_finished();
+        let result = work(&mut state, &self.params, now, &mut wakes);
+        let gone = !before && state.is_finished();
+        self.due.store(state.next_deadline(&self.params).0, Relaxed);
         drop(state);
         wakes.wake();
-        if gone && let Some(home) = self.home.upgrade() {
+        if gone && let Some(home) = self.table.upgrade() {
             home.remove(self);
         }
         result
     }
 
     fn legacy(&self) -> bool {
-        self.agreed.version.is_none()
+        self.params.version.is_none()
     }
 
-    fn answer(&self, status: u16, body: Body) -> Answer {
-        Answer { status, body, content: self.agreed.content.clone(), close: false }
+    fn answer(&self, status: u16, body: BoshBody) -> BoshResponse {
+        BoshResponse { status, body, content_type: self.params.content_type.clone(), close: false }
     }
 
     /// Takes a request with the identifier of this session.
-    pub(super) fn exchange(self: &Arc<Self>, origin: &Origin, request: Request<'_>) -> Exchange {
-        if self.agreed.secure && !origin.secure {
+    pub(super) fn handle_request(
+        self: &Arc<Self>,
+        origin: &RequestSource,
+        request: BoshRequest<'_>,
+    ) -> PendingResponse {
+        if self.params.secure && !origin.secure {
             // Section 19.1: the session goes on, or anybody could end it.
             let body = Condition::PolicyViolation.body();
-            return Exchange::ready(Answer { close: true, ..self.answer(403, body) });
+            return PendingResponse::ready(BoshResponse { close: true, ..self.answer(403, body) });
         }
         let was_open;
         let reply;
-        (was_open, reply) = self
-            .with(|state, agreed, now, wakes| (state.is_open(), state.request(agreed, request, now, wakes)));
+        (was_open, reply) = self.with_state(|state, agreed, now, wakes| {
+            (state.is_open(), state.request(agreed, request, now, wakes))
+        });
         match reply {
-            Reply::Wait(ticket) => Exchange::wait(self.clone(), ticket),
-            Reply::Early(ticket) => {
+            BoshRequestOutcome::Held(ticket) => PendingResponse::wait(self.clone(), ticket),
+            BoshRequestOutcome::OutOfOrder(ticket) => {
                 self.common.reordered.fetch_add(1, Relaxed);
-                Exchange::wait(self.clone(), ticket)
+                PendingResponse::wait(self.clone(), ticket)
             }
-            Reply::Repeat(ticket) => {
-                self.common.replays.fetch_add(1, Relaxed);
-                Exchange::wait(self.clone(), ticket)
+            BoshRequestOutcome::Retransmitted(ticket) => {
+                self.common.retransmits.fetch_add(1, Relaxed);
+                PendingResponse::wait(self.clone(), ticket)
             }
-            Reply::Again(body) => {
-                self.common.replays.fetch_add(1, Relaxed);
-                Exchange::ready(self.answer(200, body))
+            BoshRequestOutcome::AlreadyAnswered(body) => {
+                self.common.retransmits.fetch_add(1, Relaxed);
+                PendingResponse::ready(self.answer(200, body))
             }
-            Reply::Last(body) => Exchange::ready(self.answer(200, body)),
-            Reply::Gone => {
-                self.common.unknown.fetch_add(1, Relaxed);
+            BoshRequestOutcome::FinalBody(body) => PendingResponse::ready(self.answer(200, body)),
+            BoshRequestOutcome::SessionGone => {
+                self.common.unknown_session.fetch_add(1, Relaxed);
                 self.refusal(Condition::ItemNotFound)
             }
-            Reply::Failed(end) => {
+            BoshRequestOutcome::Failed(end) => {
                 if was_open {
-                    self.common.end(end);
+                    self.common.count_end(end);
                 }
                 self.refusal(match end {
-                    End::Policy => Condition::PolicyViolation,
-                    End::BadRequest => Condition::BadRequest,
-                    End::Shutdown => Condition::SystemShutdown,
+                    TerminationReason::Policy => Condition::PolicyViolation,
+                    TerminationReason::BadRequest => Condition::BadRequest,
+                    TerminationReason::Shutdown => Condition::SystemShutdown,
                     _ => Condition::ItemNotFound,
                 })
             }
         }
     }
 
-    fn refusal(&self, condition: Condition) -> Exchange {
-        Exchange::ready(self.answer(condition.status(self.legacy()), condition.body()))
+    fn refusal(&self, condition: Condition) -> PendingResponse {
+        PendingResponse::ready(self.answer(condition.status(self.legacy()), condition.body()))
     }
 
     /// The answer of a request, if there is one.
-    pub(super) fn poll(&self, ticket: u32, waker: &Waker) -> Option<Answer> {
+    pub(super) fn poll(&self, ticket: u32, waker: &Waker) -> Option<BoshResponse> {
         let body = self.state.lock().poll(ticket, waker)?;
         Some(self.answer(200, body))
     }
 
     /// The connection of a request broke.
-    pub(super) fn forget(&self, ticket: u32) {
-        self.with(|state, _, now, _| state.forget(ticket, now));
+    pub(super) fn request_dropped(&self, ticket: u32) {
+        self.with_state(|state, _, now, _| state.request_dropped(ticket, now));
     }
 
     /// The time of its next alarm.
-    pub(super) fn due(&self) -> Millis {
+    pub(super) fn next_deadline(&self) -> Millis {
         Millis(self.due.load(Relaxed))
     }
 
     pub(super) fn sweep(&self) {
-        let ended = self.with(|state, agreed, now, wakes| {
+        let ended = self.with_state(|state, agreed, now, wakes| {
             let was_open = state.is_open();
-            state.sweep(agreed, now, wakes) == Swept::Dead && was_open
+            state.sweep(agreed, now, wakes) == SweepOutcome::TimedOut && was_open
         });
         if ended {
-            self.common.end(End::Inactivity);
+            self.common.count_end(TerminationReason::Inactivity);
         }
     }
 
     /// Ends the session from outside; its stream finds that its client is gone.
-    pub(super) fn end(&self, end: End) {
-        let ended = self.with(|state, _, _, wakes| {
+    pub(super) fn end(&self, end: TerminationReason) {
+        let ended = self.with_state(|state, _, _, wakes| {
             let was_open = state.is_open();
-            if !state.is_gone() {
+            if !state.is_finished() {
                 state.fail(end, wakes);
             }
             was_open
         });
         if ended {
-            self.common.end(end);
+            self.common.count_end(end);
         }
     }
 
     /// Requests that wait.
-    pub(super) fn waiting(&self) -> usize {
-        self.state.lock().waiting()
+    pub(super) fn waiting_requests(&self) -> usize {
+        self.state.lock().waiting_requests()
     }
 
     /// What the stream may read next.
-    pub(super) fn read(&self, waker: &Waker) -> Read {
+    pub(super) fn read(&self, waker: &Waker) -> PayloadRead {
         self.state.lock().read(waker)
     }
 
     /// Whether a request waits for what the stream has to say. If not, the next one wakes it.
-    pub(super) fn ready(&self, waker: Option<&Waker>) -> bool {
-        self.state.lock().ready(waker)
+    pub(super) fn has_waiting_request(&self, waker: Option<&Waker>) -> bool {
+        self.state.lock().has_waiting_request(waker)
     }
 
     /// The stream has nothing to say for now.
-    pub(super) fn settle(&self) {
-        self.with(|state, agreed, now, wakes| state.settle(agreed, now, wakes));
+    pub(super) fn answer_excess_requests(&self) {
+        self.with_state(|state, agreed, now, wakes| state.answer_excess_requests(agreed, now, wakes));
     }
 
     /// Says this to the client, if a request waits. Then the stream has nothing more for now.
-    pub(super) fn deliver(&self, cut: &Cut, payload: &[u8]) -> bool {
-        self.with(|state, agreed, now, wakes| {
+    pub(super) fn deliver(&self, cut: &ExtractedElements, payload: &[u8]) -> bool {
+        self.with_state(|state, agreed, now, wakes| {
             let done = state.deliver(agreed, cut, payload, now, wakes);
-            state.settle(agreed, now, wakes);
+            state.answer_excess_requests(agreed, now, wakes);
             done
         })
     }
 
     /// The stream is over; this is the last that it says.
-    pub(super) fn finish(&self, cut: &Cut, payload: &[u8], asked: bool) {
-        let ended = self.with(|state, agreed, now, wakes| {
+    pub(super) fn finish(&self, cut: &ExtractedElements, payload: &[u8], asked: bool) {
+        let ended = self.with_state(|state, agreed, now, wakes| {
             let was_open = state.is_open();
             state.finish(agreed, cut, payload, now, wakes);
             was_open
         });
         if ended {
-            self.common.end(if asked { End::Client } else { End::Server });
+            self.common.count_end(if asked { TerminationReason::Client } else { TerminationReason::Server });
         }
     }
 }
 
 /// A refusal of a request without a session.
-pub(super) fn refusal(condition: Condition, legacy: bool) -> Exchange {
-    Exchange::ready(Answer {
+pub(super) fn refusal(condition: Condition, legacy: bool) -> PendingResponse {
+    PendingResponse::ready(BoshResponse {
         status: condition.status(legacy),
-        body: answer::Condition::body(condition),
-        content: None,
+        body: response::Condition::body(condition),
+        content_type: None,
         close: false,
     })
 }

@@ -4,115 +4,126 @@
 //! that comes too soon is *early* and waits for those before it. What was answered is *cached*, for a client whose
 //! connection broke. Requests are always answered in the order of their ids.
 //!
-//! Left out: who wakes whom is collected in [`Wakes`] and done without the lock.
+//! Left out: who wakes whom is collected in [`WakeList`] and done without the lock.
 //! Trap: a request whose connection broke is still held, but nothing may be put into its answer while there is a choice:
-//! the client may never come for it. [`State::ready`] and [`State::deliver`] only count requests that are alive.
+//! the client may never come for it. [`BoshState::has_waiting_request`] and [`BoshState::deliver`] only count requests that are alive.
+//!
+//! Long because every rule reads and changes the same state.
 
-use super::answer::{self, Condition, Cut, EMPTY, Head, RECOVERABLE};
-use super::keys::Keys;
-use super::parts::{Agreed, CROWDED, Cached, Early, Given, Held, Over, Read, Reply, Rest, Swept, Wakes};
-use super::request::{self, Bad, Item, MAX_RID, Request};
-use super::{Body, End};
+use super::key_sequence::KeySequence;
+use super::request::{self, BoshRequest, BoshRequestError, MAX_RID, PayloadItem};
+use super::response::{self, BodyAttributes, Condition, EMPTY, ExtractedElements, RECOVERABLE};
+use super::session_types::{
+    BoshRequestOutcome, CachedResponse, EXCESS_REQUEST_MILLIS, HeldRequest, OutOfOrderRequest, PayloadRead,
+    ReadyResponse, RequestControl, SessionParams, SweepOutcome, Termination, WakeList,
+};
+use super::{BoshBody, TerminationReason};
 use base::clock::Millis;
-use base::limit::Meter;
+use base::token_bucket::TokenBucket;
 use std::task::Waker;
 
 /// An answer that is missed is reported when it was sent so long ago, in milliseconds; it may still be under way before.
-const REPORT: u64 = 1000;
+const REPORT_AFTER_MILLIS: u64 = 1000;
 
 /// A session.
-pub(super) struct State {
+pub(super) struct BoshState {
     /// Highest id accepted.
-    last: u64,
-    held: Vec<Held>,
-    early: Vec<Early>,
-    given: Vec<Given>,
-    cache: Vec<Cached>,
+    last_rid: u64,
+    held: Vec<HeldRequest>,
+    out_of_order: Vec<OutOfOrderRequest>,
+    ready: Vec<ReadyResponse>,
+    cache: Vec<CachedResponse>,
     inbox: Vec<u8>,
-    task: Option<Waker>,
+    stream_waker: Option<Waker>,
     /// The stream wants to say something and found no request.
-    starved: bool,
+    output_blocked: bool,
     /// The session request was answered.
-    greeted: bool,
+    creation_answered: bool,
     /// The latest request was empty.
-    empty: bool,
+    last_request_empty: bool,
     /// So was its answer.
-    blank: bool,
+    last_answer_empty: bool,
     ticket: u32,
     /// Seconds of a pause, while there is one.
     pause: Option<u32>,
     /// The latest moment at which a request was answered or broke.
-    quiet: Millis,
+    last_activity: Millis,
     /// When the latest new request came.
-    arrived: Millis,
+    last_request_at: Millis,
     /// It was empty and too soon, and was forgiven.
-    forgiven: bool,
+    early_poll_forgiven: bool,
     /// An answer that the client seems not to have.
-    missed: Option<u64>,
-    meter: Meter,
-    keys: Option<Box<Keys>>,
-    over: Over,
+    missed_answer: Option<u64>,
+    meter: TokenBucket,
+    keys: Option<Box<KeySequence>>,
+    termination: Termination,
 }
 
-impl State {
+impl BoshState {
     /// A session whose first request has this id, and its items for the stream. That request waits as number 0.
-    pub(super) fn new(rid: u64, items: Vec<u8>, keys: Option<Keys>, meter: Meter, now: Millis) -> State {
-        State {
-            last: rid,
-            held: vec![Held { rid, ticket: 0, since: now, waker: None, live: true }],
-            early: Vec::new(),
-            given: Vec::new(),
+    pub(super) fn new(
+        rid: u64,
+        items: Vec<u8>,
+        keys: Option<KeySequence>,
+        meter: TokenBucket,
+        now: Millis,
+    ) -> BoshState {
+        BoshState {
+            last_rid: rid,
+            held: vec![HeldRequest { rid, ticket: 0, since: now, waker: None, connected: true }],
+            out_of_order: Vec::new(),
+            ready: Vec::new(),
             cache: Vec::new(),
             inbox: items,
-            task: None,
-            starved: false,
-            greeted: false,
-            empty: false,
-            blank: false,
+            stream_waker: None,
+            output_blocked: false,
+            creation_answered: false,
+            last_request_empty: false,
+            last_answer_empty: false,
             ticket: 0,
             pause: None,
-            quiet: now,
-            arrived: now,
-            forgiven: false,
-            missed: None,
+            last_activity: now,
+            last_request_at: now,
+            early_poll_forgiven: false,
+            missed_answer: None,
             meter,
             keys: keys.map(Box::new),
-            over: Over::Open,
+            termination: Termination::Running,
         }
     }
 
-    fn live(&self) -> bool {
-        self.held.iter().any(|held| held.live) || self.early.iter().any(|early| early.live)
+    fn has_live_request(&self) -> bool {
+        self.held.iter().any(|held| held.connected) || self.out_of_order.iter().any(|early| early.connected)
     }
 
     /// Requests that wait for an answer.
-    pub(super) fn waiting(&self) -> usize {
-        self.held.iter().filter(|held| held.live).count()
-            + self.early.iter().filter(|early| early.live).count()
+    pub(super) fn waiting_requests(&self) -> usize {
+        self.held.iter().filter(|held| held.connected).count()
+            + self.out_of_order.iter().filter(|early| early.connected).count()
     }
 
-    fn wake_task(&mut self, wakes: &mut Wakes) {
-        self.starved = false;
-        wakes.add(self.task.clone());
+    fn wake_task(&mut self, wakes: &mut WakeList) {
+        self.output_blocked = false;
+        wakes.add(self.stream_waker.clone());
     }
 
-    /// When [`State::sweep`] has something to do.
-    pub(super) fn due(&self, agreed: &Agreed) -> Millis {
+    /// When [`BoshState::sweep`] has something to do.
+    pub(super) fn next_deadline(&self, agreed: &SessionParams) -> Millis {
         let mut due = Millis::NEVER;
         if let Some(held) = self.held.first() {
-            due = due.min(held.since.plus(agreed.patience()));
+            due = due.min(held.since.plus(agreed.hold_millis()));
         }
-        if self.held.len() > agreed.most()
+        if self.held.len() > agreed.max_unanswered()
             && let Some(held) = self.held.last()
         {
-            due = due.min(held.since.plus(CROWDED));
+            due = due.min(held.since.plus(EXCESS_REQUEST_MILLIS));
         }
-        for early in &self.early {
-            due = due.min(early.since.plus(agreed.patience()));
+        for early in &self.out_of_order {
+            due = due.min(early.since.plus(agreed.hold_millis()));
         }
-        if !self.live() {
+        if !self.has_live_request() {
             let seconds = self.pause.unwrap_or(agreed.inactivity);
-            due = due.min(self.quiet.plus(u64::from(seconds) * 1000));
+            due = due.min(self.last_activity.plus(u64::from(seconds) * 1000));
         }
         due
     }
@@ -120,121 +131,147 @@ impl State {
     /// Takes a request for this session.
     pub(super) fn request(
         &mut self,
-        agreed: &Agreed,
-        mut request: Request<'_>,
+        agreed: &SessionParams,
+        mut request: BoshRequest<'_>,
         now: Millis,
-        wakes: &mut Wakes,
-    ) -> Reply {
-        if self.is_gone() {
-            return Reply::Gone;
+        wakes: &mut WakeList,
+    ) -> BoshRequestOutcome {
+        if self.is_finished() {
+            return BoshRequestOutcome::SessionGone;
         }
-        if !self.meter.take(1, now) {
-            return self.fail(End::Policy, wakes);
+        if !self.meter.try_take(1, now) {
+            return self.fail(TerminationReason::Policy, wakes);
         }
-        let Some(rid) = request.rid else { return self.fail(End::BadRequest, wakes) };
-        if rid <= self.last || self.early.iter().any(|early| early.rid == rid) {
+        let Some(rid) = request.rid else { return self.fail(TerminationReason::BadRequest, wakes) };
+        if rid <= self.last_rid || self.out_of_order.iter().any(|early| early.rid == rid) {
             return self.replay(rid, request.key, now, wakes);
         }
-        if let Over::Ended(last) = &mut self.over {
-            return last.take().map_or(Reply::Gone, Reply::Last);
+        if let Termination::StreamEnded(last) = &mut self.termination {
+            return last.take().map_or(BoshRequestOutcome::SessionGone, BoshRequestOutcome::FinalBody);
         }
         let requests =
             usize::from(agreed.requests) + usize::from(request.pause.is_some() || request.terminate);
-        if rid - self.last > requests as u64 {
-            return self.fail(End::Sequence, wakes);
+        if rid - self.last_rid > requests as u64 {
+            return self.fail(TerminationReason::Sequence, wakes);
         }
         if self.overactive(agreed, &request, rid, requests, now) {
-            return self.fail(End::Policy, wakes);
+            return self.fail(TerminationReason::Policy, wakes);
         }
         let empty = request.is_empty();
-        let rest = Rest { ack: request.ack, pause: request.pause, empty: empty && !request.terminate };
+        let rest =
+            RequestControl { ack: request.ack, pause: request.pause, empty: empty && !request.terminate };
         let mut items = match std::mem::replace(&mut request.items, Ok(Vec::new())) {
-            Ok(items) if self.unread() + items.len() > agreed.unread => {
-                return self.fail(End::Policy, wakes);
+            Ok(items) if self.unread_bytes() + items.len() > agreed.max_unread_bytes => {
+                return self.fail(TerminationReason::Policy, wakes);
             }
             Ok(items) => items,
-            Err(Bad::Form) => return self.fail(End::BadRequest, wakes),
-            Err(Bad::Limit) => return self.fail(End::Policy, wakes),
+            Err(BoshRequestError::Malformed) => return self.fail(TerminationReason::BadRequest, wakes),
+            Err(BoshRequestError::TooLarge) => return self.fail(TerminationReason::Policy, wakes),
         };
         if request.restart {
-            request::push(&mut items, Item::Open, &request.header(agreed.to.as_deref()));
+            request::push_item(&mut items, PayloadItem::Open, &request.stream_header(agreed.to.as_deref()));
         }
         if request.terminate {
-            request::push(&mut items, Item::Close, b"");
+            request::push_item(&mut items, PayloadItem::Close, b"");
         }
-        self.arrived = now;
-        self.empty = rest.empty;
-        self.blank = false;
+        self.last_request_at = now;
+        self.last_request_empty = rest.empty;
+        self.last_answer_empty = false;
         self.pause = None;
         self.ticket = self.ticket.wrapping_add(1);
         let ticket = self.ticket;
-        if rid != self.last + 1 {
+        if rid != self.last_rid + 1 {
             let own = |text: Option<&str>| text.map(Into::into);
             let (key, newkey) = (own(request.key), own(request.newkey));
-            let early = Early { rid, ticket, since: now, waker: None, live: true, items, rest, key, newkey };
-            self.early.push(early);
-            return Reply::Early(ticket);
+            let early = OutOfOrderRequest {
+                rid,
+                ticket,
+                since: now,
+                waker: None,
+                connected: true,
+                items,
+                control: rest,
+                key,
+                newkey,
+            };
+            self.out_of_order.push(early);
+            return BoshRequestOutcome::OutOfOrder(ticket);
         }
-        if !self.proven(agreed, rid, request.key, request.newkey) {
-            return self.fail(End::Sequence, wakes);
+        if !self.is_key_valid(agreed, rid, request.key, request.newkey) {
+            return self.fail(TerminationReason::Sequence, wakes);
         }
-        let held = Held { rid, ticket, since: now, waker: None, live: true };
+        let held = HeldRequest { rid, ticket, since: now, waker: None, connected: true };
         self.accept(agreed, held, items, rest, now, wakes);
-        while let Some(at) = self.early.iter().position(|early| early.rid == self.last + 1) {
-            let mut early = self.early.remove(at);
+        while let Some(at) = self.out_of_order.iter().position(|early| early.rid == self.last_rid + 1) {
+            let mut early = self.out_of_order.remove(at);
             let (key, newkey) = (early.key.take(), early.newkey.take());
-            if !self.proven(agreed, early.rid, key.as_deref(), newkey.as_deref()) {
+            if !self.is_key_valid(agreed, early.rid, key.as_deref(), newkey.as_deref()) {
                 // It has its place among those that are told.
-                self.early.push(early);
-                return self.fail(End::Sequence, wakes);
+                self.out_of_order.push(early);
+                return self.fail(TerminationReason::Sequence, wakes);
             }
-            let Early { rid, ticket, since, waker, live, items, rest, .. } = early;
-            self.accept(agreed, Held { rid, ticket, since, waker, live }, items, rest, now, wakes);
+            let OutOfOrderRequest {
+                rid, ticket, since, waker, connected: live, items, control: rest, ..
+            } = early;
+            self.accept(
+                agreed,
+                HeldRequest { rid, ticket, since, waker, connected: live },
+                items,
+                rest,
+                now,
+                wakes,
+            );
         }
-        if self.starved || !self.inbox.is_empty() {
+        if self.output_blocked || !self.inbox.is_empty() {
             self.wake_task(wakes);
         } else {
-            self.settle(agreed, now, wakes);
+            self.answer_excess_requests(agreed, now, wakes);
         }
-        Reply::Wait(ticket)
+        BoshRequestOutcome::Held(ticket)
     }
 
-    fn unread(&self) -> usize {
-        self.inbox.len() + self.early.iter().map(|early| early.items.len()).sum::<usize>()
+    fn unread_bytes(&self) -> usize {
+        self.inbox.len() + self.out_of_order.iter().map(|early| early.items.len()).sum::<usize>()
     }
 
     /// Sections 11 and 12: too many requests at a time, or empty ones too soon. One that is too soon while another one is
     /// held is forgiven: a page that was loaded again sends it before anybody knows that the old page is gone.
     fn overactive(
         &mut self,
-        agreed: &Agreed,
-        request: &Request<'_>,
+        agreed: &SessionParams,
+        request: &BoshRequest<'_>,
         rid: u64,
         requests: usize,
         now: Millis,
     ) -> bool {
-        if self.held.len() + self.early.len() + 1 > requests {
+        if self.held.len() + self.out_of_order.len() + 1 > requests {
             return true;
         }
-        let soon = now.since(self.arrived) < u64::from(agreed.polling) * 1000;
-        let forgiven = std::mem::take(&mut self.forgiven);
+        let soon = now.since(self.last_request_at) < u64::from(agreed.polling) * 1000;
+        let forgiven = std::mem::take(&mut self.early_poll_forgiven);
         if !soon || !request.is_empty() || request.pause.is_some() || request.terminate {
             return false;
         }
-        if agreed.polls() {
-            return self.empty && self.blank && self.held.is_empty();
+        if agreed.is_polling() {
+            return self.last_request_empty && self.last_answer_empty && self.held.is_empty();
         }
         // One that a newer request has overtaken was made when nothing was held; only the last one may be at fault.
-        if self.early.iter().any(|early| early.rid > rid) {
+        if self.out_of_order.iter().any(|early| early.rid > rid) {
             return false;
         }
         // One whose connection broke is none that the client is still waiting for.
-        self.forgiven = self.waiting() + 1 == usize::from(agreed.requests);
-        self.forgiven && forgiven
+        self.early_poll_forgiven = self.waiting_requests() + 1 == usize::from(agreed.requests);
+        self.early_poll_forgiven && forgiven
     }
 
     /// Section 15: whether the key of the next request is the right one, where there are keys.
-    fn proven(&mut self, agreed: &Agreed, rid: u64, key: Option<&str>, newkey: Option<&str>) -> bool {
+    fn is_key_valid(
+        &mut self,
+        agreed: &SessionParams,
+        rid: u64,
+        key: Option<&str>,
+        newkey: Option<&str>,
+    ) -> bool {
         let keep = usize::from(agreed.requests) + 1;
         self.keys.as_mut().is_none_or(|keys| keys.accept(rid, key, newkey, keep))
     }
@@ -242,15 +279,15 @@ impl State {
     /// The next request in order.
     fn accept(
         &mut self,
-        agreed: &Agreed,
-        held: Held,
+        agreed: &SessionParams,
+        held: HeldRequest,
         items: Vec<u8>,
-        rest: Rest,
+        rest: RequestControl,
         now: Millis,
-        wakes: &mut Wakes,
+        wakes: &mut WakeList,
     ) {
         let rid = held.rid;
-        self.last = rid;
+        self.last_rid = rid;
         self.held.push(held);
         if self.inbox.is_empty() {
             self.inbox = items;
@@ -265,11 +302,11 @@ impl State {
         {
             // Section 10: everything is answered at once, and without payloads.
             while !self.held.is_empty() {
-                self.answer_blank(agreed, now, wakes);
+                self.answer_oldest_empty(agreed, now, wakes);
             }
             self.pause = Some(pause);
-        } else if let Some(missed) = self.missed.take() {
-            self.report(agreed, missed, now, wakes);
+        } else if let Some(missed) = self.missed_answer.take() {
+            self.report_missed(agreed, missed, now, wakes);
         }
     }
 
@@ -279,148 +316,177 @@ impl State {
         let ack = ack.unwrap_or(rid - 1);
         self.cache.retain(|cached| cached.rid > ack);
         let missed = self.cache.iter().find(|cached| cached.rid == ack + 1);
-        self.missed = missed.filter(|cached| now.since(cached.at) >= REPORT).map(|cached| cached.rid);
+        self.missed_answer =
+            missed.filter(|cached| now.since(cached.at) >= REPORT_AFTER_MILLIS).map(|cached| cached.rid);
     }
 
-    fn report(&mut self, agreed: &Agreed, rid: u64, now: Millis, wakes: &mut Wakes) {
+    fn report_missed(&mut self, agreed: &SessionParams, rid: u64, now: Millis, wakes: &mut WakeList) {
         let Some(at) = self.cache.iter().find(|cached| cached.rid == rid).map(|cached| cached.at) else {
             return;
         };
         let Some(held) = self.held.first() else { return };
-        let head = Head { report: Some((rid, now.since(at))), ..self.head(agreed, held.rid) };
-        let body = answer::body(&head, b"");
-        self.answer(agreed, body, true, now, wakes);
+        let head =
+            BodyAttributes { report: Some((rid, now.since(at))), ..self.body_attributes(agreed, held.rid) };
+        let body = response::write_body(&head, b"");
+        self.answer_oldest(agreed, body, true, now, wakes);
     }
 
     /// Section 14.3: a request that was received before.
-    fn replay(&mut self, rid: u64, key: Option<&str>, now: Millis, wakes: &mut Wakes) -> Reply {
+    fn replay(
+        &mut self,
+        rid: u64,
+        key: Option<&str>,
+        now: Millis,
+        wakes: &mut WakeList,
+    ) -> BoshRequestOutcome {
         self.ticket = self.ticket.wrapping_add(1);
         let ticket = self.ticket;
-        if let Some(early) = self.early.iter_mut().find(|early| early.rid == rid) {
+        if let Some(early) = self.out_of_order.iter_mut().find(|early| early.rid == rid) {
             if early.key.as_deref() != key {
-                return self.fail(End::Sequence, wakes);
+                return self.fail(TerminationReason::Sequence, wakes);
             }
             let before = std::mem::replace(&mut early.ticket, ticket);
-            (early.since, early.live) = (now, true);
+            (early.since, early.connected) = (now, true);
             let waker = early.waker.take();
-            self.give(before, RECOVERABLE, waker, wakes);
-            return Reply::Repeat(ticket);
+            self.hand_out(before, RECOVERABLE, waker, wakes);
+            return BoshRequestOutcome::Retransmitted(ticket);
         }
-        if self.keys.as_ref().is_some_and(|keys| !keys.repeats(rid, key)) {
-            return self.fail(End::Sequence, wakes);
+        if self.keys.as_ref().is_some_and(|keys| !keys.is_repeat(rid, key)) {
+            return self.fail(TerminationReason::Sequence, wakes);
         }
         if let Some(held) = self.held.iter_mut().find(|held| held.rid == rid) {
             let before = std::mem::replace(&mut held.ticket, ticket);
-            let was_live = std::mem::replace(&mut held.live, true);
+            let was_live = std::mem::replace(&mut held.connected, true);
             held.since = now;
             let waker = held.waker.take();
             if was_live {
-                self.give(before, RECOVERABLE, waker, wakes);
+                self.hand_out(before, RECOVERABLE, waker, wakes);
             }
-            if self.starved {
+            if self.output_blocked {
                 self.wake_task(wakes);
             }
-            return Reply::Repeat(ticket);
+            return BoshRequestOutcome::Retransmitted(ticket);
         }
         match self.cache.iter().find(|cached| cached.rid == rid) {
             Some(cached) => {
-                self.quiet = now;
-                Reply::Again(cached.body.clone())
+                self.last_activity = now;
+                BoshRequestOutcome::AlreadyAnswered(cached.body.clone())
             }
-            None => match &mut self.over {
-                Over::Ended(last @ Some(_)) => last.take().map_or(Reply::Gone, Reply::Last),
-                _ => self.fail(End::Sequence, wakes),
+            None => match &mut self.termination {
+                Termination::StreamEnded(last @ Some(_)) => {
+                    last.take().map_or(BoshRequestOutcome::SessionGone, BoshRequestOutcome::FinalBody)
+                }
+                _ => self.fail(TerminationReason::Sequence, wakes),
             },
         }
     }
 
     /// Hands an answer to whoever holds a ticket.
-    fn give(&mut self, ticket: u32, body: Body, waker: Option<Waker>, wakes: &mut Wakes) {
-        self.given.push(Given { ticket, body });
+    fn hand_out(&mut self, ticket: u32, body: BoshBody, waker: Option<Waker>, wakes: &mut WakeList) {
+        self.ready.push(ReadyResponse { ticket, body });
         wakes.add(waker);
     }
 
-    fn head(&self, agreed: &Agreed, rid: u64) -> Head<'static> {
-        Head {
-            created: (!self.greeted).then(|| agreed.created(rid)),
-            ack: (agreed.acks && self.last != rid).then_some(self.last),
-            ..Head::default()
+    fn body_attributes(&self, agreed: &SessionParams, rid: u64) -> BodyAttributes<'static> {
+        BodyAttributes {
+            created: (!self.creation_answered).then(|| agreed.creation_attributes(rid)),
+            ack: (agreed.acks && self.last_rid != rid).then_some(self.last_rid),
+            ..BodyAttributes::default()
         }
     }
 
     /// Answers the oldest request.
-    fn answer(&mut self, agreed: &Agreed, body: Body, blank: bool, now: Millis, wakes: &mut Wakes) {
+    fn answer_oldest(
+        &mut self,
+        agreed: &SessionParams,
+        body: BoshBody,
+        blank: bool,
+        now: Millis,
+        wakes: &mut WakeList,
+    ) {
         if self.held.is_empty() {
             return;
         }
         let held = self.held.remove(0);
-        self.greeted = true;
-        self.blank |= blank && held.rid == self.last;
-        if held.live {
-            self.quiet = now;
+        self.creation_answered = true;
+        self.last_answer_empty |= blank && held.rid == self.last_rid;
+        if held.connected {
+            self.last_activity = now;
         }
         if self.cache.len() >= usize::from(agreed.requests) {
             self.cache.remove(0);
         }
-        self.cache.push(Cached { rid: held.rid, at: now, body: body.clone() });
-        if held.live {
-            self.give(held.ticket, body, held.waker, wakes);
+        self.cache.push(CachedResponse { rid: held.rid, at: now, body: body.clone() });
+        if held.connected {
+            self.hand_out(held.ticket, body, held.waker, wakes);
         }
     }
 
-    fn answer_blank(&mut self, agreed: &Agreed, now: Millis, wakes: &mut Wakes) {
+    fn answer_oldest_empty(&mut self, agreed: &SessionParams, now: Millis, wakes: &mut WakeList) {
         let Some(held) = self.held.first() else { return };
-        let head = self.head(agreed, held.rid);
-        let body =
-            if head.created.is_none() && head.ack.is_none() { EMPTY } else { answer::body(&head, b"") };
-        self.answer(agreed, body, true, now, wakes);
+        let head = self.body_attributes(agreed, held.rid);
+        let body = if head.created.is_none() && head.ack.is_none() {
+            EMPTY
+        } else {
+            response::write_body(&head, b"")
+        };
+        self.answer_oldest(agreed, body, true, now, wakes);
     }
 
     /// Answers the requests that are more than may be held, once the stream has seen all that came with them.
-    pub(super) fn settle(&mut self, agreed: &Agreed, now: Millis, wakes: &mut Wakes) {
-        if self.inbox.is_empty() && matches!(self.over, Over::Open) {
-            while self.held.len() > agreed.most() {
-                self.answer_blank(agreed, now, wakes);
+    pub(super) fn answer_excess_requests(
+        &mut self,
+        agreed: &SessionParams,
+        now: Millis,
+        wakes: &mut WakeList,
+    ) {
+        if self.inbox.is_empty() && matches!(self.termination, Termination::Running) {
+            while self.held.len() > agreed.max_unanswered() {
+                self.answer_oldest_empty(agreed, now, wakes);
             }
         }
     }
 
     /// The session ends because of a request or of silence. What was accepted before is still for the stream to read.
-    pub(super) fn fail(&mut self, end: End, wakes: &mut Wakes) -> Reply {
-        let others = if end == End::Shutdown { Condition::SystemShutdown } else { Condition::OtherRequest };
-        for held in std::mem::take(&mut self.held).into_iter().filter(|held| held.live) {
-            self.give(held.ticket, others.body(), held.waker, wakes);
+    pub(super) fn fail(&mut self, end: TerminationReason, wakes: &mut WakeList) -> BoshRequestOutcome {
+        let others = if end == TerminationReason::Shutdown {
+            Condition::SystemShutdown
+        } else {
+            Condition::OtherRequest
+        };
+        for held in std::mem::take(&mut self.held).into_iter().filter(|held| held.connected) {
+            self.hand_out(held.ticket, others.body(), held.waker, wakes);
         }
-        for early in std::mem::take(&mut self.early).into_iter().filter(|early| early.live) {
-            self.give(early.ticket, others.body(), early.waker, wakes);
+        for early in std::mem::take(&mut self.out_of_order).into_iter().filter(|early| early.connected) {
+            self.hand_out(early.ticket, others.body(), early.waker, wakes);
         }
         self.cache = Vec::new();
-        self.over = Over::Lost;
-        wakes.add(self.task.take());
-        Reply::Failed(end)
+        self.termination = Termination::Failed;
+        wakes.add(self.stream_waker.take());
+        BoshRequestOutcome::Failed(end)
     }
 
     /// Whether the session is of no use to anybody.
-    pub(super) fn is_gone(&self) -> bool {
-        matches!(self.over, Over::Lost | Over::Ended(None))
+    pub(super) fn is_finished(&self) -> bool {
+        matches!(self.termination, Termination::Failed | Termination::StreamEnded(None))
     }
 
     /// Whether the stream goes on.
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.over, Over::Open)
+        matches!(self.termination, Termination::Running)
     }
 
     /// An answer for the request with this ticket. Without one the waker is kept.
-    pub(super) fn poll(&mut self, ticket: u32, waker: &Waker) -> Option<Body> {
-        if let Some(at) = self.given.iter().position(|given| given.ticket == ticket) {
-            let given = self.given.swap_remove(at);
-            if self.given.is_empty() {
-                self.given = Vec::new();
+    pub(super) fn poll(&mut self, ticket: u32, waker: &Waker) -> Option<BoshBody> {
+        if let Some(at) = self.ready.iter().position(|given| given.ticket == ticket) {
+            let given = self.ready.swap_remove(at);
+            if self.ready.is_empty() {
+                self.ready = Vec::new();
             }
             return Some(given.body);
         }
         let held = self.held.iter_mut().map(|held| (held.ticket, &mut held.waker));
-        let early = self.early.iter_mut().map(|early| (early.ticket, &mut early.waker));
+        let early = self.out_of_order.iter_mut().map(|early| (early.ticket, &mut early.waker));
         let Some((_, place)) = held.chain(early).find(|(found, _)| *found == ticket) else {
             return Some(Condition::ItemNotFound.body());
         };
@@ -431,108 +497,113 @@ impl State {
     }
 
     /// The connection of the request with this ticket broke, or its answer was sent.
-    pub(super) fn forget(&mut self, ticket: u32, now: Millis) {
-        self.given.retain(|given| given.ticket != ticket);
+    pub(super) fn request_dropped(&mut self, ticket: u32, now: Millis) {
+        self.ready.retain(|given| given.ticket != ticket);
         let held = self.held.iter_mut().find(|held| held.ticket == ticket);
         if let Some(held) = held {
-            (held.live, held.waker) = (false, None);
-            self.quiet = now;
-        } else if let Some(early) = self.early.iter_mut().find(|early| early.ticket == ticket) {
-            (early.live, early.waker) = (false, None);
-            self.quiet = now;
+            (held.connected, held.waker) = (false, None);
+            self.last_activity = now;
+        } else if let Some(early) = self.out_of_order.iter_mut().find(|early| early.ticket == ticket) {
+            (early.connected, early.waker) = (false, None);
+            self.last_activity = now;
         }
     }
 
     /// What time asks for.
-    pub(super) fn sweep(&mut self, agreed: &Agreed, now: Millis, wakes: &mut Wakes) -> Swept {
-        let late = |since: Millis| since.plus(agreed.patience()) <= now;
+    pub(super) fn sweep(
+        &mut self,
+        agreed: &SessionParams,
+        now: Millis,
+        wakes: &mut WakeList,
+    ) -> SweepOutcome {
+        let late = |since: Millis| since.plus(agreed.hold_millis()) <= now;
         while self.held.first().is_some_and(|held| late(held.since)) {
-            self.answer_blank(agreed, now, wakes);
+            self.answer_oldest_empty(agreed, now, wakes);
         }
-        if self.held.last().is_some_and(|held| held.since.plus(CROWDED) <= now) {
-            while self.held.len() > agreed.most() {
-                self.answer_blank(agreed, now, wakes);
+        if self.held.last().is_some_and(|held| held.since.plus(EXCESS_REQUEST_MILLIS) <= now) {
+            while self.held.len() > agreed.max_unanswered() {
+                self.answer_oldest_empty(agreed, now, wakes);
             }
         }
-        while let Some(at) = self.early.iter().position(|early| late(early.since)) {
+        while let Some(at) = self.out_of_order.iter().position(|early| late(early.since)) {
             // Those before it never came; the client is to send all of them again.
-            let early = self.early.remove(at);
-            if early.live {
-                self.quiet = now;
-                self.give(early.ticket, RECOVERABLE, early.waker, wakes);
+            let early = self.out_of_order.remove(at);
+            if early.connected {
+                self.last_activity = now;
+                self.hand_out(early.ticket, RECOVERABLE, early.waker, wakes);
             }
         }
         let seconds = self.pause.unwrap_or(agreed.inactivity);
-        if !self.live() && self.quiet.plus(u64::from(seconds) * 1000) <= now {
+        if !self.has_live_request() && self.last_activity.plus(u64::from(seconds) * 1000) <= now {
             if self.is_open() {
-                self.fail(End::Inactivity, wakes);
+                self.fail(TerminationReason::Inactivity, wakes);
             } else {
-                self.over = Over::Ended(None);
+                self.termination = Termination::StreamEnded(None);
             }
-            return Swept::Dead;
+            return SweepOutcome::TimedOut;
         }
-        Swept::Lives
+        SweepOutcome::Alive
     }
 
     /// The stream reads.
-    pub(super) fn read(&mut self, waker: &Waker) -> Read {
+    pub(super) fn read(&mut self, waker: &Waker) -> PayloadRead {
         if !self.inbox.is_empty() {
-            return Read::Items(std::mem::take(&mut self.inbox));
+            return PayloadRead::Items(std::mem::take(&mut self.inbox));
         }
         if !self.is_open() {
-            return Read::End;
+            return PayloadRead::End;
         }
         self.register(waker);
-        Read::Nothing
+        PayloadRead::Nothing
     }
 
     fn register(&mut self, waker: &Waker) {
-        if !self.task.as_ref().is_some_and(|old| old.will_wake(waker)) {
-            self.task = Some(waker.clone());
+        if !self.stream_waker.as_ref().is_some_and(|old| old.will_wake(waker)) {
+            self.stream_waker = Some(waker.clone());
         }
     }
 
     /// Whether somebody waits for what the stream has to say. If not, the next request wakes the stream.
-    pub(super) fn ready(&mut self, waker: Option<&Waker>) -> bool {
-        let ready = self.is_open() && self.held.iter().any(|held| held.live);
+    pub(super) fn has_waiting_request(&mut self, waker: Option<&Waker>) -> bool {
+        let ready = self.is_open() && self.held.iter().any(|held| held.connected);
         if let Some(waker) = waker {
             self.register(waker);
         }
-        self.starved = !ready;
+        self.output_blocked = !ready;
         ready
     }
 
     /// Puts elements into the answer of the oldest request that is alive. False: there is none.
     pub(super) fn deliver(
         &mut self,
-        agreed: &Agreed,
-        cut: &Cut,
+        agreed: &SessionParams,
+        cut: &ExtractedElements,
         payload: &[u8],
         now: Millis,
-        wakes: &mut Wakes,
+        wakes: &mut WakeList,
     ) -> bool {
-        if !self.is_open() || !self.skip_broken(agreed, now, wakes) {
+        if !self.is_open() || !self.answer_broken(agreed, now, wakes) {
             return false;
         }
         let Some(held) = self.held.first() else { return false };
-        let mut head = self.head(agreed, held.rid);
-        head.prefixed = cut.prefixed;
+        let mut head = self.body_attributes(agreed, held.rid);
+        head.uses_stream_prefix = cut.uses_stream_prefix;
         if let Some(created) = &mut head.created {
             created.opened = cut.opened.as_ref();
         }
         let blank = payload.is_empty() && head.created.is_none();
-        let body = if blank && head.ack.is_none() { EMPTY } else { answer::body(&head, payload) };
-        self.answer(agreed, body, blank, now, wakes);
+        let body = if blank && head.ack.is_none() { EMPTY } else { response::write_body(&head, payload) };
+        self.answer_oldest(agreed, body, blank, now, wakes);
         true
     }
 
     /// Answers what is broken before the first request that is alive, if there is one.
-    fn skip_broken(&mut self, agreed: &Agreed, now: Millis, wakes: &mut Wakes) -> bool {
-        if !self.held.iter().any(|held| held.live) {
+    fn answer_broken(&mut self, agreed: &SessionParams, now: Millis, wakes: &mut WakeList) -> bool {
+        if !self.held.iter().any(|held| held.connected) {
             return false;
         }
-        while self.held.first().is_some_and(|held| !held.live) {
-            self.answer_blank(agreed, now, wakes);
+        while self.held.first().is_some_and(|held| !held.connected) {
+            self.answer_oldest_empty(agreed, now, wakes);
         }
         true
     }
@@ -540,40 +611,44 @@ impl State {
     /// The stream ends with these words. Section 13: they go to the oldest request, all others are answered.
     pub(super) fn finish(
         &mut self,
-        agreed: &Agreed,
-        cut: &Cut,
+        agreed: &SessionParams,
+        cut: &ExtractedElements,
         payload: &[u8],
         now: Millis,
-        wakes: &mut Wakes,
+        wakes: &mut WakeList,
     ) {
         if !self.is_open() {
             return;
         }
         let condition = match cut {
-            Cut { closed: false, .. } => Some(Condition::RemoteConnectionFailed),
+            ExtractedElements { closed: false, .. } => Some(Condition::RemoteConnectionFailed),
             cut => cut.error,
         };
-        let head = Head { terminate: Some(condition), prefixed: cut.prefixed, ..Head::default() };
-        let body = answer::body(&head, payload);
-        self.task = None;
+        let head = BodyAttributes {
+            terminate: Some(condition),
+            uses_stream_prefix: cut.uses_stream_prefix,
+            ..BodyAttributes::default()
+        };
+        let body = response::write_body(&head, payload);
+        self.stream_waker = None;
         self.inbox = Vec::new();
-        if !self.skip_broken(agreed, now, wakes) {
+        if !self.answer_broken(agreed, now, wakes) {
             self.held = Vec::new();
-            self.over = Over::Ended(Some(body));
+            self.termination = Termination::StreamEnded(Some(body));
             return;
         }
-        self.answer(agreed, body, false, now, wakes);
+        self.answer_oldest(agreed, body, false, now, wakes);
         while !self.held.is_empty() {
-            self.answer(agreed, EMPTY, true, now, wakes);
+            self.answer_oldest(agreed, EMPTY, true, now, wakes);
         }
-        for early in std::mem::take(&mut self.early).into_iter().filter(|early| early.live) {
-            self.give(early.ticket, EMPTY, early.waker, wakes);
+        for early in std::mem::take(&mut self.out_of_order).into_iter().filter(|early| early.connected) {
+            self.hand_out(early.ticket, EMPTY, early.waker, wakes);
         }
-        self.over = Over::Ended(None);
+        self.termination = Termination::StreamEnded(None);
     }
 }
 
 /// Whether an id may begin a session: there must be others after it.
-pub(super) fn may_begin(rid: u64) -> bool {
+pub(super) fn is_valid_first_rid(rid: u64) -> bool {
     rid < MAX_RID
 }

@@ -7,11 +7,11 @@
 //! hexadecimal digits, CRLF; nothing else ends a line.
 
 /// Bytes of extensions and trailers of one body before it is given up.
-const EXTRA_BYTES: u16 = 1024;
+const MAX_EXTRA_BYTES: u16 = 1024;
 
 /// Why a body was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BodyFault {
+pub(crate) enum BodyError {
     /// Its chunks have no proper form.
     Malformed,
     /// It is longer than allowed.
@@ -20,17 +20,17 @@ pub(crate) enum BodyFault {
 
 /// How the end of a body is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Decoder {
+pub(crate) enum BodyDecoder {
     /// So many bytes are missing.
     Length(u64),
     /// Chunks.
-    Chunked(Chunk),
+    Chunked(ChunkDecoder),
 }
 
 /// Where in the chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Chunk {
-    place: Place,
+pub(crate) struct ChunkDecoder {
+    state: ChunkState,
     /// Bytes of this chunk that are missing; while the size is read, its value.
     size: u32,
     /// Bytes of extensions and trailers so far.
@@ -38,7 +38,7 @@ pub(crate) struct Chunk {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ChunkState {
     /// The size; so many digits were read.
     Size(u8),
     Extension,
@@ -54,17 +54,20 @@ enum Place {
     Done,
 }
 
-impl Decoder {
-    pub(crate) fn length(length: u64) -> Decoder {
-        Decoder::Length(length)
+impl BodyDecoder {
+    pub(crate) fn length(length: u64) -> BodyDecoder {
+        BodyDecoder::Length(length)
     }
 
-    pub(crate) fn chunked() -> Decoder {
-        Decoder::Chunked(Chunk { place: Place::Size(0), size: 0, extra: 0 })
+    pub(crate) fn chunked() -> BodyDecoder {
+        BodyDecoder::Chunked(ChunkDecoder { state: ChunkState::Size(0), size: 0, extra: 0 })
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        matches!(self, Decoder::Length(0) | Decoder::Chunked(Chunk { place: Place::Done, .. }))
+        matches!(
+            self,
+            BodyDecoder::Length(0) | BodyDecoder::Chunked(ChunkDecoder { state: ChunkState::Done, .. })
+        )
     }
 
     /// Moves what belongs to the body into `body`, which may have `limit` bytes. How many bytes of the input are done
@@ -74,80 +77,88 @@ impl Decoder {
         input: &[u8],
         body: &mut Vec<u8>,
         limit: usize,
-    ) -> Result<usize, BodyFault> {
+    ) -> Result<usize, BodyError> {
         match self {
-            Decoder::Length(missing) => {
+            BodyDecoder::Length(missing) => {
                 let count = usize::try_from(*missing).unwrap_or(usize::MAX).min(input.len());
                 append(body, input.get(..count).unwrap_or_default(), limit)?;
                 *missing -= count as u64;
                 Ok(count)
             }
-            Decoder::Chunked(chunk) => chunk.feed(input, body, limit),
+            BodyDecoder::Chunked(chunk) => chunk.feed(input, body, limit),
         }
     }
 }
 
-fn append(body: &mut Vec<u8>, bytes: &[u8], limit: usize) -> Result<(), BodyFault> {
+fn append(body: &mut Vec<u8>, bytes: &[u8], limit: usize) -> Result<(), BodyError> {
     if body.len() + bytes.len() > limit {
-        return Err(BodyFault::TooLong);
+        return Err(BodyError::TooLong);
     }
     body.extend_from_slice(bytes);
     Ok(())
 }
 
-impl Chunk {
-    fn feed(&mut self, input: &[u8], body: &mut Vec<u8>, limit: usize) -> Result<usize, BodyFault> {
+impl ChunkDecoder {
+    fn feed(&mut self, input: &[u8], body: &mut Vec<u8>, limit: usize) -> Result<usize, BodyError> {
         let mut at = 0;
         while let Some(&byte) = input.get(at)
-            && self.place != Place::Done
+            && self.state != ChunkState::Done
         {
-            if self.place == Place::Data {
+            if self.state == ChunkState::Data {
                 let count = u32::try_from(input.len() - at).map_or(self.size, |rest| rest.min(self.size));
                 let data = input.get(at..).and_then(|rest| rest.get(..count as usize)).unwrap_or_default();
                 append(body, data, limit)?;
                 self.size -= count;
                 at += count as usize;
                 if self.size == 0 {
-                    self.place = Place::DataCr;
+                    self.state = ChunkState::DataCr;
                 }
                 continue;
             }
-            self.place = self.step(byte)?;
+            self.state = self.step(byte)?;
             at += 1;
-            if self.place == Place::Data && body.len() + self.size as usize > limit {
-                return Err(BodyFault::TooLong);
+            if self.state == ChunkState::Data && body.len() + self.size as usize > limit {
+                return Err(BodyError::TooLong);
             }
         }
         Ok(at)
     }
 
-    fn step(&mut self, byte: u8) -> Result<Place, BodyFault> {
-        let malformed = Err(BodyFault::Malformed);
-        match (self.place, byte) {
-            (Place::Size(digits), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+    fn step(&mut self, byte: u8) -> Result<ChunkState, BodyError> {
+        let malformed = Err(BodyError::Malformed);
+        match (self.state, byte) {
+            (ChunkState::Size(digits), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
                 // Eight digits are a u32; leading zeros beyond that are a game.
                 if digits == 8 {
-                    return Err(BodyFault::TooLong);
+                    return Err(BodyError::TooLong);
                 }
                 let digit = char::from(byte).to_digit(16).unwrap_or(0);
                 self.size = self.size << 4 | digit;
-                Ok(Place::Size(digits + 1))
+                Ok(ChunkState::Size(digits + 1))
             }
-            (Place::Size(1..), b'\r') | (Place::Extension, b'\r') => Ok(Place::SizeEnd),
-            (Place::Size(1..), b';') => Ok(Place::Extension),
-            (Place::SizeEnd, b'\n') => Ok(if self.size == 0 { Place::Trailer } else { Place::Data }),
-            (Place::DataCr, b'\r') => Ok(Place::DataLf),
-            (Place::DataLf, b'\n') => Ok(Place::Size(0)),
-            (Place::Trailer, b'\r') => Ok(Place::LastLf),
-            (Place::InTrailer, b'\r') => Ok(Place::TrailerEnd),
-            (Place::TrailerEnd, b'\n') => Ok(Place::Trailer),
-            (Place::LastLf, b'\n') => Ok(Place::Done),
-            (Place::Extension | Place::Trailer | Place::InTrailer, byte) if byte >= b' ' || byte == b'\t' => {
+            (ChunkState::Size(1..), b'\r') | (ChunkState::Extension, b'\r') => Ok(ChunkState::SizeEnd),
+            (ChunkState::Size(1..), b';') => Ok(ChunkState::Extension),
+            (ChunkState::SizeEnd, b'\n') => {
+                Ok(if self.size == 0 { ChunkState::Trailer } else { ChunkState::Data })
+            }
+            (ChunkState::DataCr, b'\r') => Ok(ChunkState::DataLf),
+            (ChunkState::DataLf, b'\n') => Ok(ChunkState::Size(0)),
+            (ChunkState::Trailer, b'\r') => Ok(ChunkState::LastLf),
+            (ChunkState::InTrailer, b'\r') => Ok(ChunkState::TrailerEnd),
+            (ChunkState::TrailerEnd, b'\n') => Ok(ChunkState::Trailer),
+            (ChunkState::LastLf, b'\n') => Ok(ChunkState::Done),
+            (ChunkState::Extension | ChunkState::Trailer | ChunkState::InTrailer, byte)
+                if byte >= b' ' || byte == b'\t' =>
+            {
                 self.extra += 1;
-                if self.extra > EXTRA_BYTES {
+                if self.extra > MAX_EXTRA_BYTES {
                     return malformed;
                 }
-                Ok(if self.place == Place::Extension { Place::Extension } else { Place::InTrailer })
+                Ok(if self.state == ChunkState::Extension {
+                    ChunkState::Extension
+                } else {
+                    ChunkState::InTrailer
+                })
             }
             _ => malformed,
         }
@@ -159,8 +170,8 @@ mod tests {
     use super::*;
 
     /// The body and how much of the input was taken, fed in pieces of `size`.
-    fn chunks(input: &[u8], size: usize) -> Result<(Vec<u8>, usize, bool), BodyFault> {
-        let (mut decoder, mut body, mut taken) = (Decoder::chunked(), Vec::new(), 0);
+    fn chunks(input: &[u8], size: usize) -> Result<(Vec<u8>, usize, bool), BodyError> {
+        let (mut decoder, mut body, mut taken) = (BodyDecoder::chunked(), Vec::new(), 0);
         for piece in input.chunks(size) {
             taken += decoder.feed(piece, &mut body, 100)?;
         }
@@ -180,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_have_one_form() {
+    fn malformed_chunks_are_refused() {
         for text in [
             "\r\n",
             " 1\r\na\r\n0\r\n\r\n",
@@ -198,28 +209,28 @@ mod tests {
             "1;a\nb\r\n",
             ";\r\n",
         ] {
-            assert_eq!(chunks(text.as_bytes(), 1), Err(BodyFault::Malformed), "{text:?}");
+            assert_eq!(chunks(text.as_bytes(), 1), Err(BodyError::Malformed), "{text:?}");
         }
     }
 
     #[test]
     fn a_long_body_is_given_up_before_it_is_read() {
-        assert_eq!(chunks(b"65\r\n", 1), Err(BodyFault::TooLong), "101 bytes");
-        assert_eq!(chunks(b"000000001\r\n", 1), Err(BodyFault::TooLong));
-        assert_eq!(chunks(b"ffffffff\r\n", 1), Err(BodyFault::TooLong));
+        assert_eq!(chunks(b"65\r\n", 1), Err(BodyError::TooLong), "101 bytes");
+        assert_eq!(chunks(b"000000001\r\n", 1), Err(BodyError::TooLong));
+        assert_eq!(chunks(b"ffffffff\r\n", 1), Err(BodyError::TooLong));
         let many = b"1\r\na\r\n".repeat(101);
-        assert_eq!(chunks(&many, 7), Err(BodyFault::TooLong));
+        assert_eq!(chunks(&many, 7), Err(BodyError::TooLong));
         let extension = [b"1;".as_slice(), &[b'x'; 2000]].concat();
-        assert_eq!(chunks(&extension, 7), Err(BodyFault::Malformed));
+        assert_eq!(chunks(&extension, 7), Err(BodyError::Malformed));
         let trailer = [b"0\r\n".as_slice(), &b"a: b\r\n".repeat(400)].concat();
-        assert_eq!(chunks(&trailer, 7), Err(BodyFault::Malformed));
-        let (mut decoder, mut body) = (Decoder::length(101), Vec::new());
-        assert_eq!(decoder.feed(&[b'x'; 101], &mut body, 100), Err(BodyFault::TooLong));
+        assert_eq!(chunks(&trailer, 7), Err(BodyError::Malformed));
+        let (mut decoder, mut body) = (BodyDecoder::length(101), Vec::new());
+        assert_eq!(decoder.feed(&[b'x'; 101], &mut body, 100), Err(BodyError::TooLong));
     }
 
     #[test]
     fn a_known_length_takes_no_byte_more() {
-        let (mut decoder, mut body) = (Decoder::length(5), Vec::new());
+        let (mut decoder, mut body) = (BodyDecoder::length(5), Vec::new());
         assert_eq!(decoder.feed(b"abc", &mut body, 100), Ok(3));
         assert!(!decoder.is_done());
         assert_eq!(decoder.feed(b"deGET", &mut body, 100), Ok(2));

@@ -4,23 +4,25 @@
 //! connection reads on: a request that a client sends behind it on the same connection counts at once, and the end of the
 //! connection is noticed. Answers leave in the order of the requests.
 //!
-//! Left out: HTTP/2 and all other paths, see [`Site::other`].
+//! Left out: HTTP/2 and all other paths, see [`HttpHandler::passthrough`].
 //! The trap: a half-closed connection (a client that says that it will send nothing more) counts as broken, as with most
 //! servers: a client that is gone looks the same.
+//!
+//! Long because a connection is one state machine: reading, answering and closing depend on one another.
 
-use super::alarms::{Alarm, NEVER};
-use super::body::{BodyFault, Decoder};
-use super::forwarded::Remote;
-use super::head::{self, Length, Manners, Method, Refusal, Request, Start};
-use super::look::{Found, NEEDS_TLS, look, spoilt};
+use super::body::{BodyDecoder, BodyError};
+use super::classify::{NEEDS_TLS, RequestKind, bad_body, classify};
+use super::deadlines::{Deadline, NEVER};
+use super::forwarded::RemoteClient;
+use super::handler::HttpHandler;
+use super::head::{self, BodyLength, HeadScan, HttpMethod, HttpRejection, HttpRequest, ResponseOptions};
 use super::origins::Cors;
-use super::reply;
-use super::site::Site;
-use crate::bosh::{Answer, Origin};
-use crate::gate::Pass;
+use super::response;
+use crate::bosh::{BoshResponse, RequestSource};
+use crate::connection_limits::ConnectionPermit;
 use crate::scratch::{Scratch, with_scratch};
 use crate::stream::Stream;
-use crate::websocket::Accepted;
+use crate::websocket::AcceptedHandshake;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
@@ -29,66 +31,66 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 /// Requests of one connection that may wait for their answers at a time.
-const PIPELINED: usize = 4;
+const MAX_PIPELINED: usize = 4;
 /// Steps of one poll before other tasks get their turn.
-const FAIR: usize = 64;
+const MAX_STEPS_PER_POLL: usize = 64;
 /// Seconds for the end of a connection: what it still sends is thrown away, or a reset could overtake the answer.
-const FAREWELL_SECONDS: u32 = 2;
+const LINGER_SECONDS: u32 = 2;
 /// Bytes that are thrown away at the end.
-const DISCARD_BYTES: usize = 1 << 20;
+const MAX_DISCARD_BYTES: usize = 1 << 20;
 
 /// A connection of an HTTP listener.
-pub struct Connection<S: Site> {
+pub struct HttpConnection<S: HttpHandler> {
     /// Taken away when the connection becomes something else.
     stream: Option<Stream>,
-    pass: Option<Pass>,
-    site: Arc<S>,
-    alarm: Alarm,
+    permit: Option<ConnectionPermit>,
+    handler: Arc<S>,
+    deadline: Deadline,
     /// The request that is answered next.
-    front: Option<Turn<S::Exchange>>,
+    current: Option<QueuedResponse<S::ResponseFuture>>,
     /// Requests behind it.
     #[allow(
         clippy::box_collection,
         reason = "absent from nearly all connections, which then pay 8 bytes and not 32"
     )]
-    behind: Option<Box<VecDeque<Turn<S::Exchange>>>>,
+    queued: Option<Box<VecDeque<QueuedResponse<S::ResponseFuture>>>>,
     /// A request whose body is on its way.
-    partial: Option<Box<Partial>>,
+    partial: Option<Box<PartialRequest>>,
     /// Unread bytes that were looked at already.
-    seen: usize,
+    scanned: usize,
     /// Bytes that were thrown away at the end; while writing is blocked, what was unsent.
-    measure: usize,
+    progress: usize,
     /// What the deadline is for.
-    due: Due,
+    deadline_kind: DeadlineKind,
     phase: Phase,
     /// Something is next that has to wait until all answers are out.
     stalled: bool,
 }
 
 /// A request in its place.
-enum Turn<E> {
-    Held(E, Manners),
-    Said(Vec<u8>, Keep),
+enum QueuedResponse<E> {
+    Pending(E, ResponseOptions),
+    Ready(Vec<u8>, KeepAlive),
 }
 
 /// Whether the connection stays.
-type Keep = bool;
+type KeepAlive = bool;
 
 /// A request whose body is not there yet.
-struct Partial {
-    request: Request,
-    decoder: Decoder,
+struct PartialRequest {
+    request: HttpRequest,
+    decoder: BodyDecoder,
     body: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Due {
+enum DeadlineKind {
     Nothing,
     Head,
     Body,
     Idle,
     Write,
-    Farewell,
+    Linger,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -103,31 +105,31 @@ enum Phase {
     Shut,
 }
 
-enum Step {
+enum ConnectionStep {
     Again,
     Sleep,
-    Over,
+    Done,
 }
 
-impl<S: Site> Connection<S> {
+impl<S: HttpHandler> HttpConnection<S> {
     /// A connection that was just accepted.
-    pub fn new(mut stream: Stream, pass: Pass, site: Arc<S>) -> Connection<S> {
+    pub fn new(mut stream: Stream, pass: ConnectionPermit, site: Arc<S>) -> HttpConnection<S> {
         stream.set_raw();
-        let http = site.http();
-        http.tally.connections.fetch_add(1, Relaxed);
-        let alarm = http.alarms.add();
-        alarm.set(http.clock.seconds().saturating_add(http.settings().header_timeout_seconds));
-        Connection {
+        let http = site.shared();
+        http.counters.connections.fetch_add(1, Relaxed);
+        let alarm = http.deadlines.add();
+        alarm.set(http.clock.now_seconds().saturating_add(http.settings().header_timeout_seconds));
+        HttpConnection {
             stream: Some(stream),
-            pass: Some(pass),
-            site,
-            alarm,
-            front: None,
-            behind: None,
+            permit: Some(pass),
+            handler: site,
+            deadline: alarm,
+            current: None,
+            queued: None,
             partial: None,
-            seen: 0,
-            measure: 0,
-            due: Due::Head,
+            scanned: 0,
+            progress: 0,
+            deadline_kind: DeadlineKind::Head,
             phase: Phase::New,
             stalled: false,
         }
@@ -135,247 +137,265 @@ impl<S: Site> Connection<S> {
 
     /// True when it owns no buffer.
     #[cfg(test)]
-    pub(super) fn is_quiet(&self) -> bool {
-        self.stream.as_ref().is_some_and(Stream::is_idle) && self.partial.is_none() && self.behind.is_none()
+    pub(super) fn owns_no_buffer(&self) -> bool {
+        self.stream.as_ref().is_some_and(Stream::is_idle) && self.partial.is_none() && self.queued.is_none()
     }
 
-    fn step(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> Step {
-        let now = self.site.http().clock.seconds();
-        let Some(stream) = &mut self.stream else { return Step::Over };
+    fn step(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> ConnectionStep {
+        let now = self.handler.shared().clock.now_seconds();
+        let Some(stream) = &mut self.stream else { return ConnectionStep::Done };
         if matches!(self.phase, Phase::Shutting | Phase::Shut) {
-            return self.farewell(now, cx, lent);
+            return self.linger(now, cx, lent);
         }
         match stream.poll_flush(cx, lent) {
-            Poll::Ready(Err(_)) => return Step::Over,
+            Poll::Ready(Err(_)) => return ConnectionStep::Done,
             Poll::Pending => {
                 let unsent = stream.unsent();
                 // A slow reader is not a dead one.
-                if self.due != Due::Write || unsent < self.measure {
-                    self.due = Due::Nothing;
-                    self.measure = unsent;
-                    self.wait(Due::Write, now);
-                } else if self.alarm.is_due(now) {
-                    self.site.http().tally.late.fetch_add(1, Relaxed);
-                    return Step::Over;
+                if self.deadline_kind != DeadlineKind::Write || unsent < self.progress {
+                    self.deadline_kind = DeadlineKind::Nothing;
+                    self.progress = unsent;
+                    self.set_deadline(DeadlineKind::Write, now);
+                } else if self.deadline.has_elapsed(now) {
+                    self.handler.shared().counters.timeouts.fetch_add(1, Relaxed);
+                    return ConnectionStep::Done;
                 }
-                return Step::Sleep;
+                return ConnectionStep::Sleep;
             }
-            Poll::Ready(Ok(())) if self.due == Due::Write => self.wait(Due::Nothing, now),
+            Poll::Ready(Ok(())) if self.deadline_kind == DeadlineKind::Write => {
+                self.set_deadline(DeadlineKind::Nothing, now)
+            }
             Poll::Ready(Ok(())) => {}
         }
-        if self.answer(cx, lent) {
-            return Step::Again;
+        if self.queue_next_response(cx, lent) {
+            return ConnectionStep::Again;
         }
-        if self.front.is_none() {
-            let quiet = self.partial.is_none() && self.seen == 0;
-            if self.phase == Phase::Last || (quiet && self.site.http().is_draining()) {
-                self.measure = 0;
+        if self.current.is_none() {
+            let quiet = self.partial.is_none() && self.scanned == 0;
+            if self.phase == Phase::Last || (quiet && self.handler.shared().is_draining()) {
+                self.progress = 0;
                 self.phase = Phase::Shutting;
-                self.wait(Due::Farewell, now);
-                return Step::Again;
+                self.set_deadline(DeadlineKind::Linger, now);
+                return ConnectionStep::Again;
             }
             if std::mem::take(&mut self.stalled) {
-                self.seen = 0;
+                self.scanned = 0;
             }
         }
         self.read(now, cx, lent)
     }
 
     /// Sets the deadline, unless it is set for the same already.
-    fn wait(&mut self, due: Due, now: u32) {
-        if self.due == due {
+    fn set_deadline(&mut self, due: DeadlineKind, now: u32) {
+        if self.deadline_kind == due {
             return;
         }
-        self.due = due;
-        let settings = self.site.http().settings();
+        self.deadline_kind = due;
+        let settings = self.handler.shared().settings();
         let seconds = match due {
-            Due::Nothing => return self.alarm.set(NEVER),
-            Due::Head => settings.header_timeout_seconds,
-            Due::Body => settings.body_timeout_seconds,
-            Due::Idle => settings.idle_timeout_seconds,
-            Due::Write => settings.write_stall_timeout_seconds,
-            Due::Farewell => FAREWELL_SECONDS,
+            DeadlineKind::Nothing => return self.deadline.set(NEVER),
+            DeadlineKind::Head => settings.header_timeout_seconds,
+            DeadlineKind::Body => settings.body_timeout_seconds,
+            DeadlineKind::Idle => settings.idle_timeout_seconds,
+            DeadlineKind::Write => settings.write_stall_timeout_seconds,
+            DeadlineKind::Linger => LINGER_SECONDS,
         };
-        self.alarm.set(now.saturating_add(seconds));
+        self.deadline.set(now.saturating_add(seconds));
     }
 
     /// Queues the next answer, if there is one.
-    fn answer(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> bool {
+    fn queue_next_response(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> bool {
         let Some(stream) = &mut self.stream else { return false };
-        let answer = match &mut self.front {
+        let answer = match &mut self.current {
             None => return false,
-            Some(Turn::Said(..)) => None,
-            Some(Turn::Held(exchange, _)) => match Pin::new(exchange).poll(cx) {
+            Some(QueuedResponse::Ready(..)) => None,
+            Some(QueuedResponse::Pending(exchange, _)) => match Pin::new(exchange).poll(cx) {
                 Poll::Pending => return false,
                 Poll::Ready(answer) => Some(answer),
             },
         };
-        let next = self.behind.as_mut().and_then(|behind| behind.pop_front());
+        let next = self.queued.as_mut().and_then(|behind| behind.pop_front());
         if next.is_none() {
-            self.behind = None;
+            self.queued = None;
         }
-        let keep = match (std::mem::replace(&mut self.front, next), answer) {
-            (Some(Turn::Said(bytes, keep)), _) => {
+        let keep = match (std::mem::replace(&mut self.current, next), answer) {
+            (Some(QueuedResponse::Ready(bytes, keep)), _) => {
                 stream.queue(&bytes, lent);
                 keep
             }
-            (Some(Turn::Held(_, mut manners)), Some(answer)) => {
+            (Some(QueuedResponse::Pending(_, mut manners)), Some(answer)) => {
                 if answer.close {
                     // Without a word; what else is under way broke with it.
-                    (self.front, self.behind) = (None, None);
+                    (self.current, self.queued) = (None, None);
                 } else {
-                    let http = self.site.http();
-                    manners.keep &= self.phase != Phase::Last && !http.is_draining();
-                    let content = answer.content.as_deref().unwrap_or(Answer::CONTENT);
+                    let http = self.handler.shared();
+                    manners.keep_alive &= self.phase != Phase::Last && !http.is_draining();
+                    let content =
+                        answer.content_type.as_deref().unwrap_or(BoshResponse::DEFAULT_CONTENT_TYPE);
                     let mut out = Vec::with_capacity(512 + answer.body.len());
-                    reply::write(&mut out, &*http.clock, answer.status, content, &answer.body, &manners, &[]);
+                    response::write_response(
+                        &mut out,
+                        &*http.clock,
+                        answer.status,
+                        content,
+                        &answer.body,
+                        &manners,
+                        &[],
+                    );
                     stream.queue(&out, lent);
                 }
-                manners.keep && !answer.close
+                manners.keep_alive && !answer.close
             }
             _ => true,
         };
         if !keep {
-            (self.front, self.behind) = (None, None);
+            (self.current, self.queued) = (None, None);
             self.phase = Phase::Last;
         }
         true
     }
 
     /// Puts a request in its place.
-    fn push(&mut self, turn: Turn<S::Exchange>) {
+    fn enqueue(&mut self, turn: QueuedResponse<S::ResponseFuture>) {
         let keep = match &turn {
-            Turn::Held(_, manners) => manners.keep,
-            Turn::Said(_, keep) => *keep,
+            QueuedResponse::Pending(_, manners) => manners.keep_alive,
+            QueuedResponse::Ready(_, keep) => *keep,
         };
         self.phase = if keep { Phase::Open } else { Phase::Last };
-        if self.front.is_none() {
-            self.front = Some(turn);
+        if self.current.is_none() {
+            self.current = Some(turn);
         } else {
-            self.behind.get_or_insert_default().push_back(turn);
+            self.queued.get_or_insert_default().push_back(turn);
         }
     }
 
-    fn read(&mut self, now: u32, cx: &mut Context<'_>, lent: &mut Scratch) -> Step {
-        let Some(stream) = &mut self.stream else { return Step::Over };
-        let waiting = self.front.iter().len() + self.behind.as_ref().map_or(0, |behind| behind.len());
-        let bytes = match stream.poll_bytes(cx, lent, self.seen) {
-            Poll::Pending => return self.rest(now, lent),
-            Poll::Ready(Err(_)) => return Step::Over,
-            Poll::Ready(Ok(bytes)) if bytes.len() <= self.seen => return Step::Over,
+    fn read(&mut self, now: u32, cx: &mut Context<'_>, lent: &mut Scratch) -> ConnectionStep {
+        let Some(stream) = &mut self.stream else { return ConnectionStep::Done };
+        let waiting = self.current.iter().len() + self.queued.as_ref().map_or(0, |behind| behind.len());
+        let bytes = match stream.poll_bytes(cx, lent, self.scanned) {
+            Poll::Pending => return self.wait_for_input(now, lent),
+            Poll::Ready(Err(_)) => return ConnectionStep::Done,
+            Poll::Ready(Ok(bytes)) if bytes.len() <= self.scanned => return ConnectionStep::Done,
             Poll::Ready(Ok(bytes)) => bytes,
         };
-        if self.stalled || self.phase == Phase::Last || waiting >= PIPELINED {
+        if self.stalled || self.phase == Phase::Last || waiting >= MAX_PIPELINED {
             // It is looked at when its turn comes; until then only the end of the connection matters.
-            self.seen = bytes.len();
+            self.scanned = bytes.len();
             self.stalled = true;
-            return Step::Again;
+            return ConnectionStep::Again;
         }
-        let settings = self.site.http().settings();
-        let limit = settings.bosh.unwrap_or(0);
+        let settings = self.handler.shared().settings();
+        let limit = settings.bosh_body_bytes.unwrap_or(0);
         if let Some(partial) = &mut self.partial {
             let taken = partial.decoder.feed(bytes, &mut partial.body, limit);
             let done = partial.decoder.is_done();
             match taken {
                 Ok(count) => stream.consume(count, lent),
-                Err(fault) => return self.refuse(spoilt(fault), lent),
+                Err(fault) => return self.reject(bad_body(fault), lent),
             }
-            self.seen = 0;
+            self.scanned = 0;
             if done && let Some(partial) = self.partial.take() {
-                let exchange = exchange(&*self.site, stream, &partial.request.remote, &partial.body);
-                self.push(Turn::Held(exchange, partial.request.manners));
-                self.wait(Due::Nothing, now);
+                let exchange =
+                    handle_bosh_body(&*self.handler, stream, &partial.request.remote, &partial.body);
+                self.enqueue(QueuedResponse::Pending(exchange, partial.request.response_options));
+                self.set_deadline(DeadlineKind::Nothing, now);
             }
-            return Step::Again;
+            return ConnectionStep::Again;
         }
-        let end = match head::start(bytes, self.seen) {
-            Err(refusal) => return self.refuse(refusal, lent),
-            Ok(Start::More { skip: 0 }) => {
-                self.seen = bytes.len();
-                return Step::Again;
+        let end = match head::scan_head(bytes, self.scanned) {
+            Err(refusal) => return self.reject(refusal, lent),
+            Ok(HeadScan::More { skip: 0 }) => {
+                self.scanned = bytes.len();
+                return ConnectionStep::Again;
             }
-            Ok(Start::More { skip }) => {
+            Ok(HeadScan::More { skip }) => {
                 stream.consume(skip, lent);
-                self.seen = 0;
-                return Step::Again;
+                self.scanned = 0;
+                return ConnectionStep::Again;
             }
-            Ok(Start::Http2) => 0,
-            Ok(Start::Head(end)) => end,
+            Ok(HeadScan::Http2) => 0,
+            Ok(HeadScan::Head(end)) => end,
         };
         let found = match bytes.get(..end).filter(|head| !head.is_empty()) {
-            None => Ok(Found::Other),
-            Some(head) => look(head, &settings, stream),
+            None => Ok(RequestKind::Passthrough),
+            Some(head) => classify(head, &settings, stream),
         };
         match found {
-            Err(refusal) => self.refuse(refusal, lent),
-            Ok(Found::Bosh(request)) => self.bosh(request, limit, now, lent),
+            Err(refusal) => self.reject(refusal, lent),
+            Ok(RequestKind::Bosh(request)) => self.bosh_request(request, limit, now, lent),
             // The rest has to wait until the connection is ours alone.
             Ok(_) if waiting > 0 => {
-                self.seen = bytes.len();
+                self.scanned = bytes.len();
                 self.stalled = true;
-                Step::Again
+                ConnectionStep::Again
             }
-            Ok(Found::Other) => self.hand_over(lent),
-            Ok(Found::Upgrade(request, accepted)) => self.upgrade(&request, *accepted, lent),
-            Ok(Found::Rejected(request, rejected)) => {
+            Ok(RequestKind::Passthrough) => self.hand_over(lent),
+            Ok(RequestKind::WebSocket(request, accepted)) => self.upgrade(&request, *accepted, lent),
+            Ok(RequestKind::Rejected(request, rejected)) => {
                 let mut more = Vec::new();
                 if let Some((name, value)) = rejected.header() {
                     more.push((name, value));
                 }
-                self.tell(&request.manners, rejected.status, rejected.reason, &more, lent)
+                self.reject_with(&request.response_options, rejected.status, rejected.reason, &more, lent)
             }
         }
     }
 
     /// There is nothing to read: until when?
-    fn rest(&mut self, now: u32, lent: &mut Scratch) -> Step {
-        let http = self.site.http();
+    fn wait_for_input(&mut self, now: u32, lent: &mut Scratch) -> ConnectionStep {
+        let http = self.handler.shared();
         let due = if self.partial.is_some() {
-            Due::Body
-        } else if self.front.is_some() {
+            DeadlineKind::Body
+        } else if self.current.is_some() {
             // A head that began behind a held request is bounded in bytes, and by the request.
-            Due::Nothing
-        } else if self.seen > 0 || self.phase == Phase::New {
-            Due::Head
+            DeadlineKind::Nothing
+        } else if self.scanned > 0 || self.phase == Phase::New {
+            DeadlineKind::Head
         } else {
-            Due::Idle
+            DeadlineKind::Idle
         };
-        if self.due != due {
-            self.wait(due, now);
-            return Step::Sleep;
+        if self.deadline_kind != due {
+            self.set_deadline(due, now);
+            return ConnectionStep::Sleep;
         }
-        if !self.alarm.is_due(now) {
-            return Step::Sleep;
+        if !self.deadline.has_elapsed(now) {
+            return ConnectionStep::Sleep;
         }
-        if due == Due::Idle {
+        if due == DeadlineKind::Idle {
             self.phase = Phase::Last;
-            return Step::Again;
+            return ConnectionStep::Again;
         }
-        http.tally.late.fetch_add(1, Relaxed);
-        if due == Due::Head && self.seen == 0 {
+        http.counters.timeouts.fetch_add(1, Relaxed);
+        if due == DeadlineKind::Head && self.scanned == 0 {
             // Not a byte came: nobody is there to be told.
-            return Step::Over;
+            return ConnectionStep::Done;
         }
-        self.refuse(Refusal { status: 408, why: "the request took too long" }, lent)
+        self.reject(HttpRejection { status: 408, reason: "the request took too long" }, lent)
     }
 
-    fn bosh(&mut self, request: Request, limit: usize, now: u32, lent: &mut Scratch) -> Step {
-        self.pass.iter_mut().for_each(Pass::authenticated);
-        let http = self.site.http();
-        http.tally.requests.fetch_add(1, Relaxed);
-        if request.method != Method::Post {
-            return self.aside(request, lent);
+    fn bosh_request(
+        &mut self,
+        request: HttpRequest,
+        limit: usize,
+        now: u32,
+        lent: &mut Scratch,
+    ) -> ConnectionStep {
+        self.permit.iter_mut().for_each(ConnectionPermit::mark_authenticated);
+        let http = self.handler.shared();
+        http.counters.requests.fetch_add(1, Relaxed);
+        if request.method != HttpMethod::Post {
+            return self.non_post_request(request, lent);
         }
-        if self.site.needs_tls() && !request.remote.secure {
-            return self.refuse(NEEDS_TLS, lent);
+        if self.handler.needs_tls() && !request.remote.secure {
+            return self.reject(NEEDS_TLS, lent);
         }
-        if matches!(request.length, Length::Known(length) if length > limit as u64) {
-            return self.refuse(spoilt(BodyFault::TooLong), lent);
+        if matches!(request.length, BodyLength::Known(length) if length > limit as u64) {
+            return self.reject(bad_body(BodyError::TooLong), lent);
         }
-        let Some(stream) = &mut self.stream else { return Step::Over };
-        stream.consume(request.bytes, lent);
-        self.seen = 0;
-        if let Length::Known(length) = request.length {
+        let Some(stream) = &mut self.stream else { return ConnectionStep::Done };
+        stream.consume(request.head_bytes, lent);
+        self.scanned = 0;
+        if let BodyLength::Known(length) = request.length {
             // Asked again for what is behind the head: it is usually there already.
             // Below the limit, which was asked before.
             let length = usize::try_from(length).unwrap_or(usize::MAX);
@@ -384,112 +404,136 @@ impl<S: Site> Connection<S> {
                 _ => stream.unread(lent).get(..length),
             };
             if let Some(body) = rest {
-                let exchange = exchange(&*self.site, stream, &request.remote, body);
+                let exchange = handle_bosh_body(&*self.handler, stream, &request.remote, body);
                 stream.consume(length, lent);
-                self.push(Turn::Held(exchange, request.manners));
-                self.wait(Due::Nothing, now);
-                return Step::Again;
+                self.enqueue(QueuedResponse::Pending(exchange, request.response_options));
+                self.set_deadline(DeadlineKind::Nothing, now);
+                return ConnectionStep::Again;
             }
         }
-        if request.expects && self.front.is_none() && stream.unread(lent).is_empty() {
+        if request.expects_continue && self.current.is_none() && stream.unread(lent).is_empty() {
             stream.queue(b"HTTP/1.1 100 Continue\r\n\r\n", lent);
         }
         let decoder = match request.length {
-            Length::Known(length) => Decoder::length(length),
-            Length::Chunked => Decoder::chunked(),
+            BodyLength::Known(length) => BodyDecoder::length(length),
+            BodyLength::Chunked => BodyDecoder::chunked(),
         };
-        self.partial = Some(Box::new(Partial { request, decoder, body: Vec::new() }));
-        self.wait(Due::Body, now);
-        Step::Again
+        self.partial = Some(Box::new(PartialRequest { request, decoder, body: Vec::new() }));
+        self.set_deadline(DeadlineKind::Body, now);
+        ConnectionStep::Again
     }
 
     /// Requests to the path of BOSH that are none of BOSH.
-    fn aside(&mut self, mut request: Request, lent: &mut Scratch) -> Step {
-        let Some(stream) = &mut self.stream else { return Step::Over };
-        stream.consume(request.bytes, lent);
-        self.seen = 0;
+    fn non_post_request(&mut self, mut request: HttpRequest, lent: &mut Scratch) -> ConnectionStep {
+        let Some(stream) = &mut self.stream else { return ConnectionStep::Done };
+        stream.consume(request.head_bytes, lent);
+        self.scanned = 0;
         // A body that nobody wants is not read.
-        request.manners.keep &= request.length == Length::Known(0) && !self.site.http().is_draining();
-        let manners = &request.manners;
-        let clock = &*self.site.http().clock;
+        request.response_options.keep_alive &=
+            request.length == BodyLength::Known(0) && !self.handler.shared().is_draining();
+        let manners = &request.response_options;
+        let clock = &*self.handler.shared().clock;
         let mut out = Vec::with_capacity(512);
         match request.method {
-            Method::Options => reply::preflight(&mut out, clock, manners),
-            Method::Get | Method::Head => {
-                reply::write(&mut out, clock, 200, reply::TEXT, super::BOSH_PAGE.as_bytes(), manners, &[]);
+            HttpMethod::Options => response::write_preflight(&mut out, clock, manners),
+            HttpMethod::Get | HttpMethod::Head => {
+                response::write_response(
+                    &mut out,
+                    clock,
+                    200,
+                    response::TEXT_PLAIN,
+                    super::BOSH_PAGE.as_bytes(),
+                    manners,
+                    &[],
+                );
             }
             _ => {
                 let allow = [("Allow", "POST, GET, HEAD, OPTIONS")];
-                reply::write(&mut out, clock, 405, reply::TEXT, b"BOSH is POST.\n", manners, &allow);
+                response::write_response(
+                    &mut out,
+                    clock,
+                    405,
+                    response::TEXT_PLAIN,
+                    b"BOSH is POST.\n",
+                    manners,
+                    &allow,
+                );
             }
         }
-        self.push(Turn::Said(out, request.manners.keep));
-        Step::Again
+        self.enqueue(QueuedResponse::Ready(out, request.response_options.keep_alive));
+        ConnectionStep::Again
     }
 
-    fn upgrade(&mut self, request: &Request, accepted: Accepted, lent: &mut Scratch) -> Step {
-        let site = self.site.clone();
-        site.http().tally.requests.fetch_add(1, Relaxed);
+    fn upgrade(
+        &mut self,
+        request: &HttpRequest,
+        accepted: AcceptedHandshake,
+        lent: &mut Scratch,
+    ) -> ConnectionStep {
+        let site = self.handler.clone();
+        site.shared().counters.requests.fetch_add(1, Relaxed);
         if site.needs_tls() && !request.remote.secure {
-            return self.refuse(NEEDS_TLS, lent);
+            return self.reject(NEEDS_TLS, lent);
         }
-        let Some(pass) = site.enter(&request.remote) else {
-            return self.refuse(Refusal { status: 503, why: "there is no room for another session" }, lent);
+        let Some(pass) = site.acquire_permit(&request.remote) else {
+            return self
+                .reject(HttpRejection { status: 503, reason: "there is no room for another session" }, lent);
         };
-        let Some(mut stream) = self.stream.take() else { return Step::Over };
-        stream.consume(request.bytes, lent);
+        let Some(mut stream) = self.stream.take() else { return ConnectionStep::Done };
+        stream.consume(request.head_bytes, lent);
         let mut out = Vec::with_capacity(256);
         accepted.write(&mut out);
         stream.queue(&out, lent);
         stream.set_websocket(accepted);
-        stream.behind_proxy(request.remote.peer, request.remote.secure);
-        if stream.park(lent).is_ok() {
-            site.http().tally.upgraded.fetch_add(1, Relaxed);
+        stream.set_proxied_client(request.remote.peer, request.remote.secure);
+        if stream.release_buffers(lent).is_ok() {
+            site.shared().counters.upgraded.fetch_add(1, Relaxed);
             site.websocket(stream, pass);
         }
-        Step::Over
+        ConnectionStep::Done
     }
 
-    fn hand_over(&mut self, lent: &mut Scratch) -> Step {
-        let (Some(mut stream), Some(mut pass)) = (self.stream.take(), self.pass.take()) else {
-            return Step::Over;
+    fn hand_over(&mut self, lent: &mut Scratch) -> ConnectionStep {
+        let (Some(mut stream), Some(mut pass)) = (self.stream.take(), self.permit.take()) else {
+            return ConnectionStep::Done;
         };
-        pass.authenticated();
-        if stream.park(lent).is_ok() {
-            self.site.http().tally.handed_over.fetch_add(1, Relaxed);
-            self.site.other(stream, pass);
+        pass.mark_authenticated();
+        if stream.release_buffers(lent).is_ok() {
+            self.handler.shared().counters.handed_over.fetch_add(1, Relaxed);
+            self.handler.passthrough(stream, pass);
         }
-        Step::Over
+        ConnectionStep::Done
     }
 
     /// Says why a request is not taken, and that the connection ends.
-    fn refuse(&mut self, refusal: Refusal, lent: &mut Scratch) -> Step {
-        let cors = Cors::Silent;
-        let manners = Manners { cors, gzip: false, keep: false, old: false, bare: false };
-        self.tell(&manners, refusal.status, refusal.why, &[], lent)
+    fn reject(&mut self, refusal: HttpRejection, lent: &mut Scratch) -> ConnectionStep {
+        let cors = Cors::NoHeader;
+        let manners =
+            ResponseOptions { cors, gzip: false, keep_alive: false, http_1_0: false, head_only: false };
+        self.reject_with(&manners, refusal.status, refusal.reason, &[], lent)
     }
 
-    fn tell(
+    fn reject_with(
         &mut self,
-        manners: &Manners,
+        manners: &ResponseOptions,
         status: u16,
         why: &str,
         more: &[(&str, &str)],
         lent: &mut Scratch,
-    ) -> Step {
-        let http = self.site.http();
-        http.tally.refused.fetch_add(1, Relaxed);
-        if self.front.is_some() {
+    ) -> ConnectionStep {
+        let http = self.handler.shared();
+        http.counters.refused.fetch_add(1, Relaxed);
+        if self.current.is_some() {
             // Its answer would overtake others, and they are not to be had any more.
-            return Step::Over;
+            return ConnectionStep::Done;
         }
-        let manners = Manners { keep: false, gzip: false, ..manners.clone() };
+        let manners = ResponseOptions { keep_alive: false, gzip: false, ..manners.clone() };
         let mut out = Vec::with_capacity(256);
-        reply::write(
+        response::write_response(
             &mut out,
             &*http.clock,
             status,
-            reply::TEXT,
+            response::TEXT_PLAIN,
             format!("{why}\n").as_bytes(),
             &manners,
             more,
@@ -499,72 +543,81 @@ impl<S: Site> Connection<S> {
         }
         self.partial = None;
         self.phase = Phase::Last;
-        Step::Again
+        ConnectionStep::Again
     }
 
     /// The last answer is out: ends our direction and waits for the other one.
-    fn farewell(&mut self, now: u32, cx: &mut Context<'_>, lent: &mut Scratch) -> Step {
-        let Some(stream) = &mut self.stream else { return Step::Over };
+    fn linger(&mut self, now: u32, cx: &mut Context<'_>, lent: &mut Scratch) -> ConnectionStep {
+        let Some(stream) = &mut self.stream else { return ConnectionStep::Done };
         if self.phase == Phase::Shutting {
             match stream.poll_shutdown(cx, lent) {
                 Poll::Ready(Ok(())) => self.phase = Phase::Shut,
-                Poll::Ready(Err(_)) => return Step::Over,
+                Poll::Ready(Err(_)) => return ConnectionStep::Done,
                 Poll::Pending => {}
             }
         }
-        if self.alarm.is_due(now) {
-            return Step::Over;
+        if self.deadline.has_elapsed(now) {
+            return ConnectionStep::Done;
         }
         while self.phase == Phase::Shut {
             match stream.poll_discard(cx, lent) {
-                Poll::Ready(Ok(0) | Err(_)) => return Step::Over,
-                Poll::Ready(Ok(count)) => self.measure += count,
+                Poll::Ready(Ok(0) | Err(_)) => return ConnectionStep::Done,
+                Poll::Ready(Ok(count)) => self.progress += count,
                 Poll::Pending => break,
             }
-            if self.measure > DISCARD_BYTES {
-                return Step::Over;
+            if self.progress > MAX_DISCARD_BYTES {
+                return ConnectionStep::Done;
             }
         }
-        Step::Sleep
+        ConnectionStep::Sleep
     }
 }
 
-impl<S: Site> Future for Connection<S> {
+impl<S: HttpHandler> Future for HttpConnection<S> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        this.alarm.register(cx);
+        this.deadline.register(cx);
         with_scratch(|lent| {
-            for _ in 0..FAIR {
+            for _ in 0..MAX_STEPS_PER_POLL {
                 match this.step(cx, lent) {
-                    Step::Again => {}
-                    Step::Over => return Poll::Ready(()),
-                    Step::Sleep => return this.park(lent),
+                    ConnectionStep::Again => {}
+                    ConnectionStep::Done => return Poll::Ready(()),
+                    ConnectionStep::Sleep => return this.release_buffers(lent),
                 }
             }
             cx.waker().wake_by_ref();
-            this.park(lent)
+            this.release_buffers(lent)
         })
     }
 }
 
-impl<S: Site> Connection<S> {
-    fn park(&mut self, lent: &mut Scratch) -> Poll<()> {
-        match self.stream.as_mut().map(|stream| stream.park(lent)) {
+impl<S: HttpHandler> HttpConnection<S> {
+    fn release_buffers(&mut self, lent: &mut Scratch) -> Poll<()> {
+        match self.stream.as_mut().map(|stream| stream.release_buffers(lent)) {
             Some(Ok(())) => Poll::Pending,
             _ => Poll::Ready(()),
         }
     }
 }
 
-impl<S: Site> Drop for Connection<S> {
+impl<S: HttpHandler> Drop for HttpConnection<S> {
     fn drop(&mut self) {
-        self.site.http().tally.connections.fetch_sub(1, Relaxed);
+        self.handler.shared().counters.connections.fetch_sub(1, Relaxed);
     }
 }
 
-fn exchange<S: Site>(site: &S, stream: &Stream, remote: &Remote, body: &[u8]) -> S::Exchange {
-    let origin = Origin { peer: remote.peer, port: stream.port().clone(), secure: remote.secure };
-    site.exchange(origin, body)
+fn handle_bosh_body<S: HttpHandler>(
+    site: &S,
+    stream: &Stream,
+    remote: &RemoteClient,
+    body: &[u8],
+) -> S::ResponseFuture {
+    let origin = RequestSource {
+        peer: remote.peer,
+        listener: stream.listener_config().clone(),
+        secure: remote.secure,
+    };
+    site.bosh_request(origin, body)
 }

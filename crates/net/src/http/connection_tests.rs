@@ -1,22 +1,22 @@
 //! What a connection does with requests, good and bad, cut anywhere, early and late.
 
-use super::harness::{Run, parts};
+use super::harness::{ConnectionHarness, parts};
 use super::*;
-use crate::bosh::{Answer, Origin};
-use crate::gate::Pass;
-use crate::http::{AddressHeader, Proxies, SchemeHeader};
+use crate::bosh::{BoshResponse, RequestSource};
+use crate::connection_limits::ConnectionPermit;
+use crate::http::{AddressHeader, SchemeHeader, TrustedProxies};
 use crate::stream::Stream;
 use std::pin::Pin;
 use std::task::{Context, Waker};
 
 #[test]
 fn a_request_is_held_without_a_buffer_and_answered() {
-    let mut run = Run::new();
+    let mut run = ConnectionHarness::new();
     run.post("<body rid='1'/>");
     assert_eq!(run.bodies(), ["<body rid='1'/>"]);
     assert_eq!(run.read(), "");
     assert!(run.owns_nothing());
-    run.pass(500);
+    run.advance(500);
     assert!(!run.is_over(), "how long a request is held is not for the connection to say");
     run.answer(0, "<body/>");
     let text = run.read();
@@ -26,8 +26,8 @@ fn a_request_is_held_without_a_buffer_and_answered() {
     run.post("<body rid='2'/>");
     run.answer(1, "<body>2</body>");
     assert_eq!(parts(&run.read()), (200, "<body>2</body>"));
-    assert_eq!(run.site.http.counts().requests, 2);
-    let origin = run.site.asked.lock()[0].origin.clone();
+    assert_eq!(run.handler.http.counts().requests, 2);
+    let origin = run.handler.requests.lock()[0].origin.clone();
     assert_eq!((origin.peer.to_string().as_str(), origin.secure), ("192.0.2.1:4711", false));
 }
 
@@ -37,19 +37,19 @@ fn a_request_is_the_same_at_every_cut() {
                 POST /http-bind HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n\
                 7\r\n<body r\r\n8\r\nid='2'/>\r\n0\r\n\r\n";
     for cut in 1..text.len() {
-        let mut run = Run::new();
+        let mut run = ConnectionHarness::new();
         run.send(&text[..cut]);
         run.send(&text[cut..]);
         assert_eq!(run.bodies(), ["<body rid='1'/>", "<body rid='2'/>"], "cut at {cut}");
     }
-    let mut run = Run::new();
+    let mut run = ConnectionHarness::new();
     text.bytes().for_each(|byte| run.send([byte]));
     assert_eq!(run.bodies(), ["<body rid='1'/>", "<body rid='2'/>"]);
 }
 
 #[test]
 fn requests_behind_a_held_one_count_at_once_and_answers_keep_their_order() {
-    let mut run = Run::new();
+    let mut run = ConnectionHarness::new();
     run.post("<body rid='1'/>");
     run.post("<body rid='2'/>");
     run.send("OPTIONS /bosh HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -73,89 +73,89 @@ fn requests_behind_a_held_one_count_at_once_and_answers_keep_their_order() {
 
 #[test]
 fn a_broken_connection_drops_what_it_held() {
-    let mut run = Run::new();
+    let mut run = ConnectionHarness::new();
     run.post("<body rid='1'/>");
     run.pipe.close();
-    run.go();
+    run.poll_until_idle();
     assert!(run.is_over());
-    assert!(run.site.asked.lock()[0].is_gone());
-    assert_eq!(run.site.gate.counts().connections, 0);
-    assert_eq!(run.site.http.counts().connections, 0);
+    assert!(run.handler.requests.lock()[0].is_gone());
+    assert_eq!(run.handler.limiter.counts().connections, 0);
+    assert_eq!(run.handler.http.counts().connections, 0);
 }
 
 #[test]
-fn slow_heads_and_slow_bodies_end() {
-    let mut run = Run::new();
-    run.pass(11);
+fn slow_heads_and_slow_bodies_time_out() {
+    let mut run = ConnectionHarness::new();
+    run.advance(11);
     assert!(run.is_over(), "nobody said a word");
 
-    let mut run = Run::new();
+    let mut run = ConnectionHarness::new();
     let head = "POST /bosh HTTP/1.1\r\nHost: x\r\nX: ";
     for byte in head.bytes().take(11) {
         run.send([byte]);
-        run.pass(1);
+        run.advance(1);
     }
     let text = run.read();
     assert_eq!(parts(&text).0, 408);
-    assert!(text.ends_with('#') && run.site.asked.lock().is_empty());
-    run.pass(3);
+    assert!(text.ends_with('#') && run.handler.requests.lock().is_empty());
+    run.advance(3);
     assert!(run.is_over());
 
-    let mut run = Run::new();
+    let mut run = ConnectionHarness::new();
     run.send("POST /bosh HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n");
     for _ in 0..31 {
         run.send("x");
-        run.pass(1);
+        run.advance(1);
     }
     assert_eq!(parts(&run.read()).0, 408);
-    assert!(run.site.asked.lock().is_empty());
-    assert_eq!(run.site.http.counts().late, 1);
+    assert!(run.handler.requests.lock().is_empty());
+    assert_eq!(run.handler.http.counts().timeouts, 1);
 
-    let mut run = Run::new();
+    let mut run = ConnectionHarness::new();
     run.post("<body/>");
     run.answer(0, "<body/>");
     run.read();
-    run.pass(60);
+    run.advance(60);
     assert!(!run.is_over());
-    run.pass(20);
+    run.advance(20);
     assert!(run.read().ends_with('#'), "a connection without a request ends in silence");
 }
 
 #[test]
-fn a_client_that_does_not_read_ends() {
-    let mut run = Run::new();
+fn a_client_that_does_not_read_is_disconnected() {
+    let mut run = ConnectionHarness::new();
     run.post("<body/>");
     run.answer(0, &"x".repeat(100_000));
-    run.go();
-    run.pass(20);
+    run.poll_until_idle();
+    run.advance(20);
     let mut buffer = [0; 1000];
     let _ = run.pipe.poll_read(&mut Context::from_waker(Waker::noop()), &mut buffer);
-    run.go();
-    run.pass(20);
+    run.poll_until_idle();
+    run.advance(20);
     assert!(!run.is_over(), "it took something in between");
-    run.pass(31);
+    run.advance(31);
     assert!(run.is_over());
 }
 
 #[test]
-fn bodies_end_at_their_limit() {
-    let settings = || Settings { bosh: Some(100), ..Settings::default() };
+fn a_body_above_the_limit_is_refused() {
+    let settings = || HttpSettings { bosh_body_bytes: Some(100), ..HttpSettings::default() };
     for text in [
         "Content-Length: 101\r\n\r\n".to_owned(),
         "Content-Length: 999999999999\r\n\r\n".to_owned(),
         "Transfer-Encoding: chunked\r\n\r\n65\r\n".to_owned(),
         format!("Transfer-Encoding: chunked\r\n\r\n{}", "1\r\nx\r\n".repeat(101)),
     ] {
-        let mut run = Run::with(settings(), |_| {});
+        let mut run = ConnectionHarness::with(settings(), |_| {});
         run.send(format!("POST /bosh HTTP/1.1\r\nHost: x\r\n{text}"));
         let answer = run.read();
         assert_eq!(parts(&answer).0, 413, "{text}");
-        assert!(answer.contains("Connection: close") && run.site.asked.lock().is_empty());
+        assert!(answer.contains("Connection: close") && run.handler.requests.lock().is_empty());
     }
-    let mut run = Run::with(settings(), |_| {});
+    let mut run = ConnectionHarness::with(settings(), |_| {});
     run.post(&"x".repeat(100));
     assert_eq!(run.bodies().len(), 1);
-    let mut run = Run::new();
+    let mut run = ConnectionHarness::new();
     let large = "x".repeat(250_000);
     run.post(&large);
     assert_eq!(run.bodies(), [large]);
@@ -174,26 +174,26 @@ fn what_is_malformed_is_refused_and_nothing_behind_it_is_read() {
         ("\x16\x03\x01\x02", 400),
         ("POST /bosh HTTP/1.1\r\nHost: x\r\nExpect: miracles\r\n\r\n", 417),
     ] {
-        let mut run = Run::new();
+        let mut run = ConnectionHarness::new();
         run.send(format!("{text}POST /bosh HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"));
         let answer = run.read();
         assert_eq!(parts(&answer).0, status, "{text:?}");
         assert!(answer.contains("Connection: close") && answer.ends_with('#'), "{answer}");
         assert_eq!(answer.matches("HTTP/1.1").count(), 1);
-        assert!(run.site.asked.lock().is_empty());
-        assert_eq!(run.site.http.counts().refused, 1);
+        assert!(run.handler.requests.lock().is_empty());
+        assert_eq!(run.handler.http.counts().refused, 1);
     }
-    let mut run = Run::new();
+    let mut run = ConnectionHarness::new();
     run.send(format!("POST /bosh HTTP/1.1\r\nHost: x\r\n{}\r\n", "X: y\r\n".repeat(64)));
     assert_eq!(parts(&run.read()).0, 431);
-    let mut run = Run::new();
+    let mut run = ConnectionHarness::new();
     run.send(format!("POST /bosh HTTP/1.1\r\nHost: x\r\nX: {}", "y".repeat(17_000)));
     assert_eq!(parts(&run.read()).0, 431);
 }
 
 #[test]
-fn a_client_that_asks_first_is_told_to_go_on() {
-    let mut run = Run::new();
+fn expect_100_continue_is_answered() {
+    let mut run = ConnectionHarness::new();
     run.send("POST /bosh HTTP/1.1\r\nHost: x\r\nContent-Length: 7\r\nExpect: 100-continue\r\n\r\n");
     assert_eq!(run.read(), "HTTP/1.1 100 Continue\r\n\r\n");
     run.send("<body/>");
@@ -202,13 +202,13 @@ fn a_client_that_asks_first_is_told_to_go_on() {
 }
 
 #[test]
-fn old_clients_and_those_that_say_so_get_one_answer() {
+fn http_1_0_and_connection_close_end_after_one_response() {
     for (head, stays) in [
         ("POST /bosh HTTP/1.0\r\n", false),
         ("POST /bosh HTTP/1.0\r\nConnection: keep-alive\r\n", true),
         ("POST /bosh HTTP/1.1\r\nHost: x\r\nConnection: close\r\n", false),
     ] {
-        let mut run = Run::new();
+        let mut run = ConnectionHarness::new();
         run.send(format!("{head}Content-Length: 7\r\n\r\n<body/>"));
         run.answer(0, "<body/>");
         let text = run.read();
@@ -220,7 +220,7 @@ fn old_clients_and_those_that_say_so_get_one_answer() {
 
 #[test]
 fn the_path_of_bosh_answers_browsers() {
-    let mut run = Run::new();
+    let mut run = ConnectionHarness::new();
     run.send("OPTIONS /bosh HTTP/1.1\r\nHost: x\r\nOrigin: https://a.org\r\nAccess-Control-Request-Method: POST\r\n\r\n");
     let text = run.read();
     assert_eq!(parts(&text), (204, ""));
@@ -242,13 +242,13 @@ fn the_path_of_bosh_answers_browsers() {
 
 #[test]
 fn pages_of_other_origins_are_kept_out_if_so_configured() {
-    let mut origins = Origins::These(Vec::new());
+    let mut origins = AllowedOrigins::Listed(Vec::new());
     origins.add("https://chat.example.org").unwrap();
-    let settings = Settings { allowed_origins: origins, ..Settings::default() };
+    let settings = HttpSettings { allowed_origins: origins, ..HttpSettings::default() };
     let ask = |origin: &str| {
-        let mut run = Run::with(settings.clone(), |_| {});
+        let mut run = ConnectionHarness::with(settings.clone(), |_| {});
         run.send(format!("POST /bosh HTTP/1.1\r\nHost: x.org\r\n{origin}Content-Length: 0\r\n\r\n"));
-        if !run.site.asked.lock().is_empty() {
+        if !run.handler.requests.lock().is_empty() {
             run.answer(0, "<body/>");
         }
         run.read()
@@ -263,7 +263,7 @@ fn pages_of_other_origins_are_kept_out_if_so_configured() {
 }
 
 #[test]
-fn other_paths_and_http_2_are_handed_on_whole() {
+fn other_paths_and_http_2_are_handed_over_whole() {
     for text in [
         "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0",
@@ -271,28 +271,28 @@ fn other_paths_and_http_2_are_handed_on_whole() {
         "POST /bosh/.. HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc",
         "GET /%62osh HTTP/1.1\r\nHost: x\r\n\r\n",
     ] {
-        let mut run = Run::new();
+        let mut run = ConnectionHarness::new();
         run.send(text);
         assert!(run.is_over());
-        let mut bytes = Bytes::new(run.site.others.lock().pop().unwrap());
+        let mut bytes = StreamIo::new(run.handler.others.lock().pop().unwrap());
         let mut buffer = [0; 500];
         let mut room = tokio::io::ReadBuf::new(&mut buffer);
         let mut cx = Context::from_waker(Waker::noop());
         assert!(tokio::io::AsyncRead::poll_read(Pin::new(&mut bytes), &mut cx, &mut room).is_ready());
         assert_eq!(room.filled(), text.as_bytes());
     }
-    let mut run = Run::new();
+    let mut run = ConnectionHarness::new();
     run.post("<body/>");
     run.send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(!run.is_over(), "the held request comes first");
     run.answer(0, "<body/>");
     assert_eq!(parts(&run.read()).0, 200);
-    assert_eq!(run.site.others.lock().len(), 1);
-    let settings = Settings { bosh: None, websocket: None, ..Settings::default() };
+    assert_eq!(run.handler.others.lock().len(), 1);
+    let settings = HttpSettings { bosh_body_bytes: None, websocket: None, ..HttpSettings::default() };
     for path in ["/bosh", "/ws"] {
-        let mut run = Run::with(settings.clone(), |_| {});
+        let mut run = ConnectionHarness::with(settings.clone(), |_| {});
         run.send(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
-        assert_eq!(run.site.others.lock().len(), 1, "what is off is no path of ours");
+        assert_eq!(run.handler.others.lock().len(), 1, "what is off is no path of ours");
     }
 }
 
@@ -300,36 +300,36 @@ const UPGRADE: &str = "GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConn
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n";
 
 #[test]
-fn a_websocket_leaves_with_its_answer() {
-    let mut run = Run::new();
+fn a_websocket_is_detached_with_its_101_response_queued() {
+    let mut run = ConnectionHarness::new();
     run.send(format!("{UPGRADE}Sec-WebSocket-Protocol: xmpp\r\n\r\n"));
     assert!(run.is_over());
-    let mut stream = run.site.websockets.lock().pop().unwrap();
+    let mut stream = run.handler.websockets.lock().pop().unwrap();
     let mut cx = Context::from_waker(Waker::noop());
     assert!(crate::with_scratch(|lent| stream.poll_flush(&mut cx, lent)).is_ready());
     let text = run.read();
     assert!(text.starts_with("HTTP/1.1 101 ") && text.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{text}");
-    assert_eq!(stream.facts().peer.to_string(), "192.0.2.1:4711");
-    assert_eq!(run.site.http.counts().upgraded, 1);
+    assert_eq!(stream.info().peer.to_string(), "192.0.2.1:4711");
+    assert_eq!(run.handler.http.counts().upgraded, 1);
 }
 
 #[test]
-fn a_websocket_that_may_not_be_is_told_why() {
-    let mut run = Run::new();
+fn a_refused_websocket_gets_the_reason() {
+    let mut run = ConnectionHarness::new();
     run.send(format!("{UPGRADE}\r\n"));
     let text = run.read();
     assert_eq!(parts(&text).0, 400);
     assert!(text.contains("subprotocol xmpp"), "{text}");
-    let mut run = Run::new();
+    let mut run = ConnectionHarness::new();
     let old = UPGRADE.replace("Version: 13", "Version: 8");
     run.send(format!("{old}Sec-WebSocket-Protocol: xmpp\r\n\r\n"));
     let text = run.read();
     assert_eq!(parts(&text).0, 426);
     assert!(text.contains("Sec-WebSocket-Version: 13"));
-    let mut run = Run::with(Settings::default(), |site| site.full = true);
+    let mut run = ConnectionHarness::with(HttpSettings::default(), |site| site.full = true);
     run.send(format!("{UPGRADE}Sec-WebSocket-Protocol: xmpp\r\n\r\n"));
     assert_eq!(parts(&run.read()).0, 503);
-    let mut run = Run::new();
+    let mut run = ConnectionHarness::new();
     run.send(format!("{UPGRADE}Sec-WebSocket-Protocol: xmpp\r\nContent-Length: 1\r\n\r\nx"));
     assert_eq!(parts(&run.read()).0, 400);
 }
@@ -339,50 +339,52 @@ fn sessions_may_have_to_be_encrypted_and_a_trusted_proxy_may_say_that_they_are()
     let mut trusted = crate::Networks::NONE;
     trusted.add("192.0.2.1").unwrap();
     let (address, scheme) = (Some(AddressHeader::XForwardedFor), Some(SchemeHeader::XForwardedProto));
-    let settings = Settings { proxies: Proxies { trusted, address, scheme }, ..Settings::default() };
-    let ask = |settings: &Settings, head: &str| {
-        let mut run = Run::with(settings.clone(), |site| site.tls = true);
+    let settings =
+        HttpSettings { proxies: TrustedProxies { trusted, address, scheme }, ..HttpSettings::default() };
+    let ask = |settings: &HttpSettings, head: &str| {
+        let mut run = ConnectionHarness::with(settings.clone(), |site| site.tls = true);
         run.send(format!("{head}X-Forwarded-For: 203.0.113.7\r\nX-Forwarded-Proto: https\r\n\r\n"));
         run
     };
     let post = "POST /bosh HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n";
     let upgrade = format!("{UPGRADE}Sec-WebSocket-Protocol: xmpp\r\n");
-    assert_eq!(parts(&ask(&Settings::default(), post).read()).0, 403);
-    assert_eq!(parts(&ask(&Settings::default(), &upgrade).read()).0, 403);
+    assert_eq!(parts(&ask(&HttpSettings::default(), post).read()).0, 403);
+    assert_eq!(parts(&ask(&HttpSettings::default(), &upgrade).read()).0, 403);
     let run = ask(&settings, post);
-    let asked = run.site.asked.lock();
+    let asked = run.handler.requests.lock();
     assert_eq!((asked[0].origin.peer.to_string().as_str(), asked[0].origin.secure), ("203.0.113.7:0", true));
     let run = ask(&settings, &upgrade);
-    let websockets = run.site.websockets.lock();
-    let facts = websockets[0].facts();
+    let websockets = run.handler.websockets.lock();
+    let facts = websockets[0].info();
     assert_eq!((facts.peer.to_string().as_str(), facts.secure), ("203.0.113.7:0", true));
 }
 
 #[test]
-fn an_answer_may_be_silence() {
-    let mut run = Run::new();
+fn a_response_may_be_a_close_without_bytes() {
+    let mut run = ConnectionHarness::new();
     run.post("<body/>");
     run.post("<body/>");
-    run.site.asked.lock()[0].say(Answer {
+    run.handler.requests.lock()[0].respond(BoshResponse {
         status: 400,
         body: (&b"x"[..]).into(),
-        content: None,
+        content_type: None,
         close: true,
     });
     assert_eq!(run.read(), "#");
-    assert!(run.site.asked.lock()[1].is_gone());
+    assert!(run.handler.requests.lock()[1].is_gone());
 }
 
 #[test]
 fn a_draining_node_answers_what_it_holds_and_closes() {
-    let (mut idle, mut fresh, mut held) = (Run::new(), Run::new(), Run::new());
+    let (mut idle, mut fresh, mut held) =
+        (ConnectionHarness::new(), ConnectionHarness::new(), ConnectionHarness::new());
     idle.post("<body/>");
     idle.answer(0, "<body/>");
     idle.read();
     held.post("<body/>");
     for run in [&mut idle, &mut fresh, &mut held] {
-        run.site.http.drain();
-        run.go();
+        run.handler.http.drain();
+        run.poll_until_idle();
     }
     assert_eq!((idle.read().as_str(), fresh.read().as_str()), ("#", "#"));
     assert_eq!(held.read(), "");
@@ -395,8 +397,8 @@ fn a_draining_node_answers_what_it_holds_and_closes() {
 }
 
 #[test]
-fn compressed_answers_are_told_as_such() {
-    let mut run = Run::new();
+fn compressed_responses_carry_content_encoding() {
+    let mut run = ConnectionHarness::new();
     run.send("POST /bosh HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip, deflate\r\nContent-Length: 0\r\n\r\n");
     run.answer(0, &"<message/>".repeat(500));
     let text = run.read();
@@ -405,24 +407,24 @@ fn compressed_answers_are_told_as_such() {
 
 #[test]
 fn a_connection_fits_its_budget() {
-    let size = size_of::<Connection<crate::bosh::Sessions>>();
+    let size = size_of::<HttpConnection<crate::bosh::BoshSessionTable>>();
     assert!(size <= 384, "{size}");
 }
 
-impl Site for crate::bosh::Sessions {
-    type Exchange = crate::bosh::Exchange;
-    fn http(&self) -> &Http {
+impl HttpHandler for crate::bosh::BoshSessionTable {
+    type ResponseFuture = crate::bosh::PendingResponse;
+    fn shared(&self) -> &HttpShared {
         unreachable!("only its size is asked for")
     }
     fn needs_tls(&self) -> bool {
         false
     }
-    fn exchange(&self, _: Origin, _: &[u8]) -> crate::bosh::Exchange {
+    fn bosh_request(&self, _: RequestSource, _: &[u8]) -> crate::bosh::PendingResponse {
         unreachable!("only its size is asked for")
     }
-    fn enter(&self, _: &Remote) -> Option<Pass> {
+    fn acquire_permit(&self, _: &RemoteClient) -> Option<ConnectionPermit> {
         None
     }
-    fn websocket(&self, _: Stream, _: Pass) {}
-    fn other(&self, _: Stream, _: Pass) {}
+    fn websocket(&self, _: Stream, _: ConnectionPermit) {}
+    fn passthrough(&self, _: Stream, _: ConnectionPermit) {}
 }

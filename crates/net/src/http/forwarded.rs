@@ -18,11 +18,11 @@ use crate::networks::Networks;
 use std::net::{IpAddr, SocketAddr};
 
 /// Headers that proxies add. None of them is ever sent by a client that talks to this server directly.
-const OF_PROXIES: [&str; 5] = ["forwarded", "x-forwarded-for", "x-forwarded-proto", "x-real-ip", "via"];
+const PROXY_HEADERS: [&str; 5] = ["forwarded", "x-forwarded-for", "x-forwarded-proto", "x-real-ip", "via"];
 
 /// The client that sent a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remote {
+pub struct RemoteClient {
     /// The client's address.
     pub peer: SocketAddr,
     /// Its side is encrypted.
@@ -49,7 +49,7 @@ pub enum SchemeHeader {
 
 /// Reverse proxies and the headers that they set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proxies {
+pub struct TrustedProxies {
     /// Addresses that may speak for clients: with these headers, or with the PROXY protocol.
     pub trusted: Networks,
     /// The header with the client's address; none: the proxy is the client.
@@ -60,19 +60,19 @@ pub struct Proxies {
 
 /// The named header breaks its grammar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed;
+pub struct MalformedForwarded;
 
-impl Malformed {
+impl MalformedForwarded {
     /// One sentence for the client.
-    pub const WHY: &'static str = "the header Forwarded is malformed";
+    pub const REASON: &'static str = "the header Forwarded is malformed";
 }
 
-impl Proxies {
+impl TrustedProxies {
     /// No proxy is trusted.
-    pub const NONE: Proxies = Proxies { trusted: Networks::NONE, address: None, scheme: None };
+    pub const NONE: TrustedProxies = TrustedProxies { trusted: Networks::NONE, address: None, scheme: None };
 
     /// Whether a header of requests is read at all.
-    pub fn read_headers(&self) -> bool {
+    pub fn reads_headers(&self) -> bool {
         !self.trusted.is_empty() && (self.address.is_some() || self.scheme.is_some())
     }
 
@@ -82,10 +82,10 @@ impl Proxies {
     /// The named header cannot be read, and its sender is trusted.
     pub fn client<'a>(
         &self,
-        direct: Remote,
+        direct: RemoteClient,
         headers: impl Iterator<Item = (&'a str, &'a [u8])> + Clone,
-    ) -> Result<Remote, Malformed> {
-        if !self.read_headers() || !self.trusted.contains(direct.peer.ip()) {
+    ) -> Result<RemoteClient, MalformedForwarded> {
+        if !self.reads_headers() || !self.trusted.contains(direct.peer.ip()) {
             return Ok(direct);
         }
         let all = |wanted: &'static str| {
@@ -103,14 +103,14 @@ impl Proxies {
                     if !self.trusted.contains(remote.peer.ip()) {
                         break;
                     }
-                    let Some(peer) = std::str::from_utf8(hop).ok().and_then(address) else { break };
+                    let Some(peer) = std::str::from_utf8(hop).ok().and_then(parse_address) else { break };
                     remote.peer = peer;
                 }
             }
             Some(AddressHeader::Forwarded) => {
                 let mut elements = Vec::new();
                 for value in all("forwarded") {
-                    elements.extend(forwarded(value).ok_or(Malformed)?);
+                    elements.extend(parse_forwarded(value).ok_or(MalformedForwarded)?);
                 }
                 for element in elements.into_iter().rev() {
                     if !self.trusted.contains(remote.peer.ip()) {
@@ -119,7 +119,7 @@ impl Proxies {
                     if self.scheme == Some(SchemeHeader::Forwarded) {
                         remote.secure = element.proto.is_some_and(is_secure);
                     }
-                    let Some(peer) = element.client.and_then(address) else { break };
+                    let Some(peer) = element.client.and_then(parse_address) else { break };
                     remote.peer = peer;
                 }
             }
@@ -136,7 +136,7 @@ impl Proxies {
 
 /// Whether a request has passed a proxy, whatever it says about its client. A request over loopback that has is not local.
 pub fn has_passed_a_proxy<'a>(mut names: impl Iterator<Item = &'a str>) -> bool {
-    names.any(|name| OF_PROXIES.iter().any(|known| name.eq_ignore_ascii_case(known)))
+    names.any(|name| PROXY_HEADERS.iter().any(|known| name.eq_ignore_ascii_case(known)))
 }
 
 fn is_secure(proto: &str) -> bool {
@@ -145,19 +145,19 @@ fn is_secure(proto: &str) -> bool {
 
 /// What one proxy wrote into `Forwarded`.
 #[derive(Default)]
-struct Element<'a> {
+struct ForwardedElement<'a> {
     client: Option<&'a str>,
     proto: Option<&'a str>,
 }
 
 /// The elements of one line of `Forwarded` (RFC 7239 section 4); none: it is malformed. Colons and brackets outside of
 /// quotes are taken, since some proxies forget the quotes of an address with a port.
-fn forwarded(value: &[u8]) -> Option<Vec<Element<'_>>> {
+fn parse_forwarded(value: &[u8]) -> Option<Vec<ForwardedElement<'_>>> {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     let bare = |byte: u8| token(byte) || b":[]".contains(&byte);
     let text = std::str::from_utf8(value).ok()?;
     let mut elements = Vec::new();
-    let mut element = Element::default();
+    let mut element = ForwardedElement::default();
     let mut rest = text;
     loop {
         rest = rest.trim_start_matches([' ', '\t']);
@@ -201,7 +201,7 @@ fn forwarded(value: &[u8]) -> Option<Vec<Element<'_>>> {
 }
 
 /// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`. Without a port it is 0.
-fn address(text: &str) -> Option<SocketAddr> {
+fn parse_address(text: &str) -> Option<SocketAddr> {
     if let Ok(ip) = text.parse::<IpAddr>() {
         return Some(SocketAddr::new(ip.to_canonical(), 0));
     }
@@ -225,17 +225,17 @@ mod tests {
         from: &str,
         (address, scheme): (Option<AddressHeader>, Option<SchemeHeader>),
         headers: &[(&str, &[u8])],
-    ) -> Result<(String, bool), Malformed> {
+    ) -> Result<(String, bool), MalformedForwarded> {
         let mut trusted = Networks::NONE;
         trusted.add("127.0.0.0/8").unwrap();
         trusted.add("10.0.0.0/8").unwrap();
-        let proxies = Proxies { trusted, address, scheme };
-        let here = Remote { peer: from.parse().unwrap(), secure: false };
+        let proxies = TrustedProxies { trusted, address, scheme };
+        let here = RemoteClient { peer: from.parse().unwrap(), secure: false };
         let found = proxies.client(here, headers.iter().copied())?;
         Ok((found.peer.to_string(), found.secure))
     }
 
-    fn is(peer: &str, secure: bool) -> Result<(String, bool), Malformed> {
+    fn is(peer: &str, secure: bool) -> Result<(String, bool), MalformedForwarded> {
         Ok((peer.to_owned(), secure))
     }
 
@@ -246,8 +246,8 @@ mod tests {
         for named in [XFF, RFC7239] {
             assert_eq!(remote("198.51.100.1:7", named, &headers), is("198.51.100.1:7", false));
         }
-        let nobody = Remote { peer: "127.0.0.1:7".parse().unwrap(), secure: false };
-        assert_eq!(Proxies::NONE.client(nobody, headers.into_iter()), Ok(nobody));
+        let nobody = RemoteClient { peer: "127.0.0.1:7".parse().unwrap(), secure: false };
+        assert_eq!(TrustedProxies::NONE.client(nobody, headers.into_iter()), Ok(nobody));
     }
 
     #[test]
@@ -324,8 +324,8 @@ mod tests {
             of("for=\"192.0.2.1, 192.0.2.2\";host=\"a;b,c\\\"\", for=10.0.0.2"),
             is("10.0.0.2:0", false)
         );
-        let secure = Remote { peer: "10.0.0.1:7".parse().unwrap(), secure: true };
-        let mut proxies = Proxies { address: RFC7239.0, scheme: RFC7239.1, ..Proxies::NONE };
+        let secure = RemoteClient { peer: "10.0.0.1:7".parse().unwrap(), secure: true };
+        let mut proxies = TrustedProxies { address: RFC7239.0, scheme: RFC7239.1, ..TrustedProxies::NONE };
         proxies.trusted.add("10.0.0.0/8").unwrap();
         let found = proxies.client(secure, [("forwarded", b"for=192.0.2.1" as &[u8])].into_iter()).unwrap();
         assert!(!found.secure, "TLS between the proxies is not TLS of the client");
@@ -345,11 +345,11 @@ mod tests {
             "for=\"1.2.3.4\"5",
             "for=(1.2.3.4)",
         ] {
-            assert_eq!(of(value), Err(Malformed), "{value}");
+            assert_eq!(of(value), Err(MalformedForwarded), "{value}");
         }
         assert_eq!(
             remote("127.0.0.1:7", RFC7239, &[("Forwarded", b"for=\xff, for=192.0.2.1")]),
-            Err(Malformed)
+            Err(MalformedForwarded)
         );
         assert_eq!(of("for=203.0.113.9;x=\", \", for=192.0.2.1"), is("192.0.2.1:0", false));
     }

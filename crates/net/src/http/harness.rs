@@ -3,9 +3,9 @@
 //! The trap: nothing runs by itself; every method that sends, reads or lets time pass polls until nobody wakes the task.
 
 use super::*;
-use crate::bosh::{Answer, Origin};
-use crate::facts::{Kind, Port};
-use crate::gate::{Gate, Pass};
+use crate::bosh::{BoshResponse, RequestSource};
+use crate::connection_info::{ListenerConfig, ListenerKind};
+use crate::connection_limits::{ConnectionLimiter, ConnectionPermit};
 use crate::stream::Stream;
 use crate::stream::memory::Pipe;
 use base::clock::ManualClock;
@@ -17,24 +17,29 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// A request as the site got it.
-pub(super) struct Asked {
+pub(super) struct ReceivedRequest {
     pub(super) body: String,
-    pub(super) origin: Origin,
-    slot: Arc<Mutex<Slot>>,
+    pub(super) origin: RequestSource,
+    slot: Arc<Mutex<ResponseSlot>>,
 }
 
 #[derive(Default)]
-pub(super) struct Slot {
-    answer: Option<Answer>,
+pub(super) struct ResponseSlot {
+    answer: Option<BoshResponse>,
     waker: Option<Waker>,
     gone: bool,
 }
 
-impl Asked {
+impl ReceivedRequest {
     pub(super) fn answer(&self, text: &str) {
-        self.say(Answer { status: 200, body: text.as_bytes().into(), content: None, close: false });
+        self.respond(BoshResponse {
+            status: 200,
+            body: text.as_bytes().into(),
+            content_type: None,
+            close: false,
+        });
     }
-    pub(super) fn say(&self, answer: Answer) {
+    pub(super) fn respond(&self, answer: BoshResponse) {
         let mut slot = self.slot.lock();
         slot.answer = Some(answer);
         slot.waker.take().into_iter().for_each(Waker::wake);
@@ -44,11 +49,11 @@ impl Asked {
     }
 }
 
-pub(super) struct Held(Arc<Mutex<Slot>>);
+pub(super) struct ManualResponse(Arc<Mutex<ResponseSlot>>);
 
-impl Future for Held {
-    type Output = Answer;
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
+impl Future for ManualResponse {
+    type Output = BoshResponse;
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<BoshResponse> {
         let mut slot = self.0.lock();
         match slot.answer.take() {
             Some(answer) => Poll::Ready(answer),
@@ -60,43 +65,43 @@ impl Future for Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for ManualResponse {
     fn drop(&mut self) {
         self.0.lock().gone = true;
     }
 }
 
-pub(super) struct Fake {
-    pub(super) http: Arc<Http>,
-    pub(super) gate: Gate,
+pub(super) struct FakeHandler {
+    pub(super) http: Arc<HttpShared>,
+    pub(super) limiter: ConnectionLimiter,
     pub(super) tls: bool,
     pub(super) full: bool,
-    pub(super) asked: Mutex<Vec<Asked>>,
+    pub(super) requests: Mutex<Vec<ReceivedRequest>>,
     pub(super) websockets: Mutex<Vec<Stream>>,
     pub(super) others: Mutex<Vec<Stream>>,
 }
 
-impl Site for Fake {
-    type Exchange = Held;
-    fn http(&self) -> &Http {
+impl HttpHandler for FakeHandler {
+    type ResponseFuture = ManualResponse;
+    fn shared(&self) -> &HttpShared {
         &self.http
     }
     fn needs_tls(&self) -> bool {
         self.tls
     }
-    fn exchange(&self, origin: Origin, body: &[u8]) -> Held {
-        let slot = Arc::new(Mutex::new(Slot::default()));
+    fn bosh_request(&self, origin: RequestSource, body: &[u8]) -> ManualResponse {
+        let slot = Arc::new(Mutex::new(ResponseSlot::default()));
         let body = String::from_utf8_lossy(body).into_owned();
-        self.asked.lock().push(Asked { body, origin, slot: slot.clone() });
-        Held(slot)
+        self.requests.lock().push(ReceivedRequest { body, origin, slot: slot.clone() });
+        ManualResponse(slot)
     }
-    fn enter(&self, remote: &Remote) -> Option<Pass> {
-        if self.full { None } else { self.gate.enter(remote.peer.ip()).ok() }
+    fn acquire_permit(&self, remote: &RemoteClient) -> Option<ConnectionPermit> {
+        if self.full { None } else { self.limiter.try_acquire(remote.peer.ip()).ok() }
     }
-    fn websocket(&self, stream: Stream, _pass: Pass) {
+    fn websocket(&self, stream: Stream, _pass: ConnectionPermit) {
         self.websockets.lock().push(stream);
     }
-    fn other(&self, stream: Stream, _pass: Pass) {
+    fn passthrough(&self, stream: Stream, _pass: ConnectionPermit) {
         self.others.lock().push(stream);
     }
 }
@@ -109,46 +114,46 @@ impl Wake for Woken {
     }
 }
 
-pub(super) struct Run {
-    pub(super) connection: Option<Connection<Fake>>,
+pub(super) struct ConnectionHarness {
+    pub(super) connection: Option<HttpConnection<FakeHandler>>,
     pub(super) pipe: Pipe,
-    pub(super) site: Arc<Fake>,
+    pub(super) handler: Arc<FakeHandler>,
     clock: Arc<ManualClock>,
     woken: Arc<Woken>,
 }
 
-impl Run {
-    pub(super) fn new() -> Run {
-        Run::with(Settings::default(), |_| {})
+impl ConnectionHarness {
+    pub(super) fn new() -> ConnectionHarness {
+        ConnectionHarness::with(HttpSettings::default(), |_| {})
     }
 
-    pub(super) fn with(settings: Settings, change: impl FnOnce(&mut Fake)) -> Run {
+    pub(super) fn with(settings: HttpSettings, change: impl FnOnce(&mut FakeHandler)) -> ConnectionHarness {
         let clock = Arc::new(ManualClock::new());
         clock.advance(1_000_000);
-        let http = Http::new(settings, clock.clone());
-        let mut site = Fake {
+        let http = HttpShared::new(settings, clock.clone());
+        let mut site = FakeHandler {
             http,
-            gate: Gate::default(),
+            limiter: ConnectionLimiter::default(),
             tls: false,
             full: false,
-            asked: Mutex::default(),
+            requests: Mutex::default(),
             websockets: Mutex::default(),
             others: Mutex::default(),
         };
         change(&mut site);
         let site = Arc::new(site);
-        let port = Arc::new(Port::new(Kind::Http, "127.0.0.1:5280".parse().unwrap()));
-        let (stream, pipe) = Stream::memory_from(port, 20_000, "192.0.2.1:4711".parse().unwrap());
-        let pass = site.gate.enter("192.0.2.1".parse().unwrap()).unwrap();
-        let connection = Some(Connection::new(stream, pass, site.clone()));
-        let mut run = Run { connection, pipe, site, clock, woken: Arc::default() };
+        let port = Arc::new(ListenerConfig::new(ListenerKind::Http, "127.0.0.1:5280".parse().unwrap()));
+        let (stream, pipe) = Stream::memory_with_peer(port, 20_000, "192.0.2.1:4711".parse().unwrap());
+        let pass = site.limiter.try_acquire("192.0.2.1".parse().unwrap()).unwrap();
+        let connection = Some(HttpConnection::new(stream, pass, site.clone()));
+        let mut run = ConnectionHarness { connection, pipe, handler: site, clock, woken: Arc::default() };
         run.woken.0.store(true, SeqCst);
-        run.go();
+        run.poll_until_idle();
         run
     }
 
     /// Polls for as long as somebody wakes the task.
-    pub(super) fn go(&mut self) {
+    pub(super) fn poll_until_idle(&mut self) {
         let waker = Waker::from(self.woken.clone());
         while self.woken.0.swap(false, SeqCst) {
             let Some(connection) = &mut self.connection else { return };
@@ -166,7 +171,7 @@ impl Run {
                 Poll::Ready(Err(_)) => return,
                 Poll::Pending => {}
             }
-            self.go();
+            self.poll_until_idle();
         }
     }
 
@@ -175,7 +180,7 @@ impl Run {
         let mut text = String::new();
         let mut buffer = [0; 5000];
         loop {
-            self.go();
+            self.poll_until_idle();
             match self.pipe.poll_read(&mut Context::from_waker(Waker::noop()), &mut buffer) {
                 Poll::Ready(0) => return text + "#",
                 Poll::Ready(count) => text += &String::from_utf8_lossy(&buffer[..count]),
@@ -189,19 +194,19 @@ impl Run {
     }
 
     pub(super) fn bodies(&self) -> Vec<String> {
-        self.site.asked.lock().iter().map(|asked| asked.body.clone()).collect()
+        self.handler.requests.lock().iter().map(|asked| asked.body.clone()).collect()
     }
 
     pub(super) fn answer(&mut self, at: usize, text: &str) {
-        self.site.asked.lock()[at].answer(text);
+        self.handler.requests.lock()[at].answer(text);
     }
 
     /// Time passes, a second at a time.
-    pub(super) fn pass(&mut self, seconds: u32) {
+    pub(super) fn advance(&mut self, seconds: u32) {
         for _ in 0..seconds {
             self.clock.advance(1000);
-            self.site.http.sweep();
-            self.go();
+            self.handler.http.sweep();
+            self.poll_until_idle();
         }
     }
 
@@ -211,7 +216,7 @@ impl Run {
 
     pub(super) fn owns_nothing(&self) -> bool {
         let connection = self.connection.as_ref().unwrap();
-        connection.is_quiet()
+        connection.owns_no_buffer()
     }
 }
 

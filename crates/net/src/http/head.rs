@@ -8,13 +8,13 @@
 //! them by himself.
 //! The trap: paths are compared as they are written. `//bosh`, `/bosh/..` and `/%62osh` are other paths, and stay that.
 
-use super::forwarded::{Malformed, Proxies, Remote};
-use super::origins::{Cors, Origins};
+use super::forwarded::{MalformedForwarded, RemoteClient, TrustedProxies};
+use super::origins::{AllowedOrigins, Cors};
 
 /// The longest head, in bytes.
-pub(crate) const HEAD_BYTES: usize = 16 * 1024;
+pub(crate) const MAX_HEAD_BYTES: usize = 16 * 1024;
 /// Most fields of a head.
-const FIELDS: usize = 64;
+const MAX_FIELDS: usize = 64;
 
 /// What a path is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,20 +41,20 @@ impl Route {
 
 /// Why a request is refused. Its connection ends with the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct HttpRejection {
     pub(crate) status: u16,
-    pub(crate) why: &'static str,
+    pub(crate) reason: &'static str,
 }
 
-const fn refusal(status: u16, why: &'static str) -> Refusal {
-    Refusal { status, why }
+const fn rejection(status: u16, why: &'static str) -> HttpRejection {
+    HttpRejection { status, reason: why }
 }
 
-pub(crate) const TOO_LARGE: Refusal = refusal(431, "the head of the request is too large");
+pub(crate) const TOO_LARGE: HttpRejection = rejection(431, "the head of the request is too large");
 
 /// A method, as far as anybody here cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Method {
+pub(crate) enum HttpMethod {
     Get,
     Head,
     Post,
@@ -64,44 +64,44 @@ pub(crate) enum Method {
 
 /// How a body is delimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Length {
+pub(crate) enum BodyLength {
     Known(u64),
     Chunked,
 }
 
 /// What of a head is needed once it is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct HttpRequest {
     pub(crate) route: Route,
-    pub(crate) method: Method,
-    pub(crate) length: Length,
+    pub(crate) method: HttpMethod,
+    pub(crate) length: BodyLength,
     /// The body comes only after a `100 Continue`.
-    pub(crate) expects: bool,
-    pub(crate) remote: Remote,
-    pub(crate) manners: Manners,
+    pub(crate) expects_continue: bool,
+    pub(crate) remote: RemoteClient,
+    pub(crate) response_options: ResponseOptions,
     /// Bytes of the head.
-    pub(crate) bytes: usize,
+    pub(crate) head_bytes: usize,
 }
 
 /// How an answer is to be worded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Manners {
+pub(crate) struct ResponseOptions {
     pub(crate) cors: Cors,
     pub(crate) gzip: bool,
     /// Another request may follow.
-    pub(crate) keep: bool,
+    pub(crate) keep_alive: bool,
     /// HTTP/1.0 has to be told that the connection stays.
-    pub(crate) old: bool,
+    pub(crate) http_1_0: bool,
     /// Without its body (HEAD).
-    pub(crate) bare: bool,
+    pub(crate) head_only: bool,
 }
 
 /// A head and the fields in it.
-pub(crate) struct Fields<'a, 'b> {
+pub(crate) struct RequestFields<'a, 'b> {
     pub(crate) request: httparse::Request<'a, 'b>,
 }
 
-impl<'a> Fields<'a, '_> {
+impl<'a> RequestFields<'a, '_> {
     /// All fields, names in any case.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + Clone {
         self.request.headers.iter().map(|header| (header.name, header.value))
@@ -119,23 +119,23 @@ impl<'a> Fields<'a, '_> {
     }
 
     /// Whether a field that is a list has this word.
-    fn lists(&self, name: &'static str, word: &str) -> bool {
+    fn list_contains(&self, name: &'static str, word: &str) -> bool {
         let words = self.all(name).flat_map(|value| value.split(|byte| *byte == b','));
         words.into_iter().any(|value| value.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
     }
 }
 
 /// What decides about a request besides the request.
-pub(crate) struct Rules<'a> {
-    pub(crate) origins: &'a Origins,
-    pub(crate) proxies: &'a Proxies,
+pub(crate) struct RequestPolicy<'a> {
+    pub(crate) origins: &'a AllowedOrigins,
+    pub(crate) proxies: &'a TrustedProxies,
     pub(crate) gzip: bool,
     pub(crate) bosh: bool,
     pub(crate) websocket: bool,
 }
 
 /// What the first bytes are.
-pub(crate) enum Start {
+pub(crate) enum HeadScan {
     /// Not enough yet. Empty lines in front of a request are to be dropped (RFC 9112 section 2.2).
     More { skip: usize },
     /// The preface of HTTP/2 (RFC 9113 section 3.4).
@@ -145,65 +145,65 @@ pub(crate) enum Start {
 }
 
 /// Looks for the end of a head. `seen` bytes were looked at before.
-pub(crate) fn start(bytes: &[u8], seen: usize) -> Result<Start, Refusal> {
+pub(crate) fn scan_head(bytes: &[u8], seen: usize) -> Result<HeadScan, HttpRejection> {
     let skip = bytes.chunks(2).take_while(|pair| *pair == b"\r\n").count() * 2;
     if skip > 0 {
-        return Ok(Start::More { skip });
+        return Ok(HeadScan::More { skip });
     }
     match bytes.first() {
-        None => return Ok(Start::More { skip: 0 }),
+        None => return Ok(HeadScan::More { skip: 0 }),
         // Whoever speaks TLS or noise to this port need not be waited for.
         Some(byte) if !byte.is_ascii_uppercase() && !byte.is_ascii_lowercase() && *byte != b'\r' => {
-            return Err(refusal(400, "this is not HTTP"));
+            return Err(rejection(400, "this is not HTTP"));
         }
         Some(_) => {}
     }
     let preface = b"PRI * HTTP/2.0\r\n";
     if bytes.starts_with(preface) {
-        return Ok(Start::Http2);
+        return Ok(HeadScan::Http2);
     }
     let from = seen.saturating_sub(3);
     let fresh = bytes.get(from..).unwrap_or_default();
     let end = fresh.windows(4).position(|window| window == b"\r\n\r\n").map(|at| from + at + 4);
     match end {
-        Some(end) if end <= HEAD_BYTES => Ok(Start::Head(end)),
+        Some(end) if end <= MAX_HEAD_BYTES => Ok(HeadScan::Head(end)),
         Some(_) => Err(TOO_LARGE),
-        None if bytes.len() >= HEAD_BYTES => Err(TOO_LARGE),
-        None => Ok(Start::More { skip: 0 }),
+        None if bytes.len() >= MAX_HEAD_BYTES => Err(TOO_LARGE),
+        None => Ok(HeadScan::More { skip: 0 }),
     }
 }
 
 /// Reads a whole head. `handle` gets the fields while they are there; what is not for BOSH or WebSocket is `None`.
-pub(crate) fn read<T>(
+pub(crate) fn parse_head<T>(
     head: &[u8],
-    rules: &Rules<'_>,
-    remote: Remote,
-    handle: impl FnOnce(Request, &Fields<'_, '_>) -> T,
-) -> Result<Option<T>, Refusal> {
-    let mut storage = [httparse::EMPTY_HEADER; FIELDS];
+    rules: &RequestPolicy<'_>,
+    remote: RemoteClient,
+    handle: impl FnOnce(HttpRequest, &RequestFields<'_, '_>) -> T,
+) -> Result<Option<T>, HttpRejection> {
+    let mut storage = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut request = httparse::Request::new(&mut storage);
     match request.parse(head) {
         Ok(httparse::Status::Complete(bytes)) if bytes == head.len() => {}
         Err(httparse::Error::TooManyHeaders) => return Err(TOO_LARGE),
-        _ => return Err(refusal(400, "the head of the request is malformed")),
+        _ => return Err(rejection(400, "the head of the request is malformed")),
     }
     let bare = head.windows(2).any(|pair| pair[1] == b'\n' && pair[0] != b'\r');
     if bare {
-        return Err(refusal(400, "a line of the head does not end with CRLF"));
+        return Err(rejection(400, "a line of the head does not end with CRLF"));
     }
-    let fields = Fields { request };
-    let (target, path) = target(fields.request.path.unwrap_or_default());
+    let fields = RequestFields { request };
+    let (target, path) = split_target(fields.request.path.unwrap_or_default());
     let route = match Route::of(path) {
         Route::Bosh if rules.bosh => Route::Bosh,
         Route::WebSocket if rules.websocket => Route::WebSocket,
         _ => return Ok(None),
     };
-    let request = judge(&fields, rules, remote, route, target, head.len())?;
+    let request = interpret(&fields, rules, remote, route, target, head.len())?;
     Ok(Some(handle(request, &fields)))
 }
 
 /// The authority and the path of a request's target: `/path` or `http://authority/path` (RFC 9112 section 3.2).
-fn target(target: &str) -> (Option<&str>, &str) {
+fn split_target(target: &str) -> (Option<&str>, &str) {
     let Some(rest) = target.strip_prefix("http://").or_else(|| target.strip_prefix("https://")) else {
         return (None, target);
     };
@@ -212,74 +212,93 @@ fn target(target: &str) -> (Option<&str>, &str) {
     (Some(authority), path)
 }
 
-fn judge(
-    fields: &Fields<'_, '_>,
-    rules: &Rules<'_>,
-    remote: Remote,
+fn interpret(
+    fields: &RequestFields<'_, '_>,
+    rules: &RequestPolicy<'_>,
+    remote: RemoteClient,
     route: Route,
     authority: Option<&str>,
     bytes: usize,
-) -> Result<Request, Refusal> {
+) -> Result<HttpRequest, HttpRejection> {
     let old = fields.request.version == Some(0);
     let hosts = fields.all("host").count();
     if hosts > 1 || (hosts == 0 && !old) {
-        return Err(refusal(400, "a request has one Host"));
+        return Err(rejection(400, "a request has one Host"));
     }
-    let length = length(fields, old)?;
+    let length = body_length(fields, old)?;
     let expects = match fields.get("expect") {
         None if fields.all("expect").next().is_none() => false,
         Some(value) if value.eq_ignore_ascii_case("100-continue") => !old,
-        _ => return Err(refusal(417, "the only expectation is 100-continue")),
+        _ => return Err(rejection(417, "the only expectation is 100-continue")),
     };
     let coded = fields.all("content-encoding").any(|value| !value.eq_ignore_ascii_case(b"identity"));
     if coded {
-        return Err(refusal(415, "the body of a request is not compressed"));
+        return Err(rejection(415, "the body of a request is not compressed"));
     }
     let method = match fields.request.method.unwrap_or_default() {
-        "GET" => Method::Get,
-        "HEAD" => Method::Head,
-        "POST" => Method::Post,
-        "OPTIONS" => Method::Options,
-        _ => Method::Other,
+        "GET" => HttpMethod::Get,
+        "HEAD" => HttpMethod::Head,
+        "POST" => HttpMethod::Post,
+        "OPTIONS" => HttpMethod::Options,
+        _ => HttpMethod::Other,
     };
     let host = authority.or_else(|| fields.get("host"));
     let origin = fields.get("origin");
     let doubled = origin.is_none() && fields.all("origin").next().is_some();
-    let cors = if doubled { None } else { rules.origins.judge(origin, host) };
+    let cors = if doubled { None } else { rules.origins.cors(origin, host) };
     let Some(cors) = cors else {
-        return Err(refusal(403, "pages of this origin may not use this server"));
+        return Err(rejection(403, "pages of this origin may not use this server"));
     };
-    let keep =
-        if old { fields.lists("connection", "keep-alive") } else { !fields.lists("connection", "close") };
+    let keep = if old {
+        fields.list_contains("connection", "keep-alive")
+    } else {
+        !fields.list_contains("connection", "close")
+    };
     let gzip = rules.gzip && fields.all("accept-encoding").any(accepts_gzip);
-    let manners = Manners { cors, gzip, keep, old, bare: method == Method::Head };
-    let remote =
-        rules.proxies.client(remote, fields.iter()).map_err(|Malformed| refusal(400, Malformed::WHY))?;
-    Ok(Request { route, method, length, expects, remote, manners, bytes })
+    let manners = ResponseOptions {
+        cors,
+        gzip,
+        keep_alive: keep,
+        http_1_0: old,
+        head_only: method == HttpMethod::Head,
+    };
+    let remote = rules
+        .proxies
+        .client(remote, fields.iter())
+        .map_err(|MalformedForwarded| rejection(400, MalformedForwarded::REASON))?;
+    Ok(HttpRequest {
+        route,
+        method,
+        length,
+        expects_continue: expects,
+        remote,
+        response_options: manners,
+        head_bytes: bytes,
+    })
 }
 
 /// RFC 9112 section 6.3, without the leniency.
-fn length(fields: &Fields<'_, '_>, old: bool) -> Result<Length, Refusal> {
+fn body_length(fields: &RequestFields<'_, '_>, old: bool) -> Result<BodyLength, HttpRejection> {
     let mut lengths = fields.all("content-length");
     let known = match (lengths.next(), lengths.next()) {
         (None, _) => None,
         (Some(text), None) => Some(text),
-        (Some(_), Some(_)) => return Err(refusal(400, "a body has one length")),
+        (Some(_), Some(_)) => return Err(rejection(400, "a body has one length")),
     };
     let mut codings = fields.all("transfer-encoding");
     match (codings.next(), codings.next()) {
         (None, _) => {}
         (Some(_), _) if known.is_some() => {
-            return Err(refusal(400, "a body has a length or chunks, not both"));
+            return Err(rejection(400, "a body has a length or chunks, not both"));
         }
-        (Some(_), _) if old => return Err(refusal(400, "HTTP/1.0 has no chunks")),
-        (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => return Ok(Length::Chunked),
-        _ => return Err(refusal(501, "the only transfer coding is chunked")),
+        (Some(_), _) if old => return Err(rejection(400, "HTTP/1.0 has no chunks")),
+        (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => return Ok(BodyLength::Chunked),
+        _ => return Err(rejection(501, "the only transfer coding is chunked")),
     }
-    let Some(text) = known else { return Ok(Length::Known(0)) };
+    let Some(text) = known else { return Ok(BodyLength::Known(0)) };
     let digits = !text.is_empty() && text.len() <= 18 && text.iter().all(u8::is_ascii_digit);
     let value = std::str::from_utf8(text).ok().filter(|_| digits).and_then(|text| text.parse().ok());
-    value.map(Length::Known).ok_or(refusal(400, "the length of the body is not a number"))
+    value.map(BodyLength::Known).ok_or(rejection(400, "the length of the body is not a number"))
 }
 
 /// Whether one `Accept-Encoding` (RFC 9110 section 12.5.3) takes gzip.
@@ -297,23 +316,28 @@ pub(crate) fn accepts_gzip(value: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    const RULES: Rules<'_> =
-        Rules { origins: &Origins::Any, proxies: &Proxies::NONE, gzip: true, bosh: true, websocket: true };
+    const RULES: RequestPolicy<'_> = RequestPolicy {
+        origins: &AllowedOrigins::Any,
+        proxies: &TrustedProxies::NONE,
+        gzip: true,
+        bosh: true,
+        websocket: true,
+    };
 
-    fn from() -> Remote {
-        Remote { peer: "192.0.2.1:1".parse().unwrap(), secure: false }
+    fn from() -> RemoteClient {
+        RemoteClient { peer: "192.0.2.1:1".parse().unwrap(), secure: false }
     }
 
-    fn parse(head: &str) -> Result<Option<Request>, u16> {
-        let end = match start(head.as_bytes(), 0).map_err(|refusal| refusal.status)? {
-            Start::Head(end) => end,
-            Start::Http2 | Start::More { .. } => return Ok(None),
+    fn parse(head: &str) -> Result<Option<HttpRequest>, u16> {
+        let end = match scan_head(head.as_bytes(), 0).map_err(|refusal| refusal.status)? {
+            HeadScan::Head(end) => end,
+            HeadScan::Http2 | HeadScan::More { .. } => return Ok(None),
         };
-        let read = read(&head.as_bytes()[..end], &RULES, from(), |request, _| request);
+        let read = parse_head(&head.as_bytes()[..end], &RULES, from(), |request, _| request);
         read.map_err(|refusal| refusal.status)
     }
 
-    fn post(more: &str) -> Result<Option<Request>, u16> {
+    fn post(more: &str) -> Result<Option<HttpRequest>, u16> {
         parse(&format!("POST /bosh HTTP/1.1\r\nHost: example.org\r\n{more}\r\n"))
     }
 
@@ -326,8 +350,9 @@ mod tests {
         );
         let request = request.unwrap().unwrap();
         assert_eq!(request.route, Route::Bosh);
-        assert_eq!((request.method, request.length), (Method::Post, Length::Known(483)));
-        let Manners { gzip, keep, old, bare, .. } = request.manners;
+        assert_eq!((request.method, request.length), (HttpMethod::Post, BodyLength::Known(483)));
+        let ResponseOptions { gzip, keep_alive: keep, http_1_0: old, head_only: bare, .. } =
+            request.response_options;
         assert_eq!([gzip, keep, old, bare], [true, true, false, false]);
     }
 
@@ -399,22 +424,22 @@ mod tests {
         assert_eq!(parse("POST /bosh HTTP/1.1\r\n\r\n").map(|_| ()), Err(400), "no Host");
         assert_eq!(parse("POST /bosh HTTP/1.1\r\nHost: x\r\n\n").map(|_| ()), Ok(()), "not finished");
         let chunked = post("Transfer-Encoding: Chunked\r\n").unwrap().unwrap();
-        assert_eq!(chunked.length, Length::Chunked);
+        assert_eq!(chunked.length, BodyLength::Chunked);
     }
 
     #[test]
     fn floods_of_fields_are_refused() {
-        let many = "X: y\r\n".repeat(FIELDS);
+        let many = "X: y\r\n".repeat(MAX_FIELDS);
         assert_eq!(post(&many).map(|_| ()), Err(431));
-        assert!(post(&"X: y\r\n".repeat(FIELDS - 1)).is_ok());
-        assert_eq!(post(&format!("X: {}\r\n", "y".repeat(HEAD_BYTES))).map(|_| ()), Err(431));
-        let endless = format!("POST /bosh HTTP/1.1\r\nX: {}", "y".repeat(HEAD_BYTES));
-        assert_eq!(start(endless.as_bytes(), 0).map(|_| ()).unwrap_err().status, 431);
+        assert!(post(&"X: y\r\n".repeat(MAX_FIELDS - 1)).is_ok());
+        assert_eq!(post(&format!("X: {}\r\n", "y".repeat(MAX_HEAD_BYTES))).map(|_| ()), Err(431));
+        let endless = format!("POST /bosh HTTP/1.1\r\nX: {}", "y".repeat(MAX_HEAD_BYTES));
+        assert_eq!(scan_head(endless.as_bytes(), 0).map(|_| ()).unwrap_err().status, 431);
     }
 
     #[test]
     fn connections_stay_or_end_as_the_version_says() {
-        let keep = |head: &str| parse(head).unwrap().unwrap().manners.keep;
+        let keep = |head: &str| parse(head).unwrap().unwrap().response_options.keep_alive;
         assert!(keep("POST /bosh HTTP/1.1\r\nHost: x\r\n\r\n"));
         assert!(!keep("POST /bosh HTTP/1.1\r\nHost: x\r\nConnection: foo, Close\r\n\r\n"));
         assert!(!keep("POST /bosh HTTP/1.0\r\n\r\n"));
@@ -435,11 +460,11 @@ mod tests {
     fn the_end_of_a_head_is_found_at_every_cut() {
         let head = b"GET /ws HTTP/1.1\r\nHost: x\r\n\r\n";
         for cut in 1..head.len() {
-            assert!(matches!(start(&head[..cut], 0), Ok(Start::More { skip: 0 })), "{cut}");
-            assert!(matches!(start(head, cut), Ok(Start::Head(end)) if end == head.len()), "{cut}");
+            assert!(matches!(scan_head(&head[..cut], 0), Ok(HeadScan::More { skip: 0 })), "{cut}");
+            assert!(matches!(scan_head(head, cut), Ok(HeadScan::Head(end)) if end == head.len()), "{cut}");
         }
-        assert!(matches!(start(b"\r\n\r\nGET", 0), Ok(Start::More { skip: 4 })));
-        assert!(matches!(start(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0), Ok(Start::Http2)));
-        assert_eq!(start(b"\x16\x03\x01", 0).err().unwrap().status, 400, "TLS on a plain port");
+        assert!(matches!(scan_head(b"\r\n\r\nGET", 0), Ok(HeadScan::More { skip: 4 })));
+        assert!(matches!(scan_head(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0), Ok(HeadScan::Http2)));
+        assert_eq!(scan_head(b"\x16\x03\x01", 0).err().unwrap().status, 400, "TLS on a plain port");
     }
 }

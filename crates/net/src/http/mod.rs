@@ -1,8 +1,8 @@
 //! HTTP/1.1 for BOSH and WebSocket: RFC 9110, RFC 9112, over any [`Stream`]; everything else is handed on.
 //!
-//! A [`Connection`] is one future for a connection of a listener. It owns no buffer while it waits, so a BOSH session with its
+//! A [`HttpConnection`] is one future for a connection of a listener. It owns no buffer while it waits, so a BOSH session with its
 //! held request costs little more than its socket. What it does not know itself (other paths, HTTP/2) it gives away with
-//! every byte that was read: [`Site::other`] puts [`Bytes`] under a library of HTTP.
+//! every byte that was read: [`HttpHandler::passthrough`] puts [`Bytes`] under a library of HTTP.
 //!
 //! | File | What |
 //! | --- | --- |
@@ -19,28 +19,30 @@
 //! The trap: what comes in here may come through the library too, on a connection that began with a page. Whoever changes a
 //! rule changes it for both.
 
-mod alarms;
+mod async_io;
 mod body;
-mod bytes;
+mod classify;
 mod connection;
 #[cfg(test)]
 mod connection_tests;
+mod deadlines;
 mod forwarded;
+mod handler;
 #[cfg(test)]
 mod harness;
 mod head;
-mod look;
 mod origins;
-mod reply;
-mod site;
+mod response;
 
-pub use bytes::Bytes;
-pub use connection::Connection;
-pub use forwarded::{AddressHeader, Malformed, Proxies, Remote, SchemeHeader, has_passed_a_proxy};
+pub use async_io::StreamIo;
+pub use connection::HttpConnection;
+pub use forwarded::{
+    AddressHeader, MalformedForwarded, RemoteClient, SchemeHeader, TrustedProxies, has_passed_a_proxy,
+};
+pub use handler::{HttpCounts, HttpHandler, HttpSettings, HttpShared};
 pub use head::Route;
-pub use origins::{Forbidden, Origins};
-pub use reply::{GUARDS, GZIP_BYTES, PREFLIGHT, gzip};
-pub use site::{Http, HttpCounts, Settings, Site};
+pub use origins::{AllowedOrigins, ForbiddenOrigin};
+pub use response::{MIN_GZIP_BYTES, PREFLIGHT_HEADERS, SECURITY_HEADERS, gzip};
 
 /// What a browser sees at the path of BOSH.
 pub const BOSH_PAGE: &str =

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// One direction.
 #[derive(Default)]
-struct Lane {
+struct PipeDirection {
     bytes: VecDeque<u8>,
     capacity: usize,
     /// The writing end said that it is done.
@@ -25,7 +25,7 @@ struct Lane {
     writer: Option<Waker>,
 }
 
-impl Lane {
+impl PipeDirection {
     fn wake(&mut self) {
         self.reader.take().into_iter().chain(self.writer.take()).for_each(Waker::wake);
     }
@@ -33,7 +33,7 @@ impl Lane {
 
 /// One end of a pipe. Dropping it is like closing a socket.
 pub struct Pipe {
-    lanes: Arc<[Mutex<Lane>; 2]>,
+    lanes: Arc<[Mutex<PipeDirection>; 2]>,
     /// The lane that this end reads; it writes the other one.
     reads: usize,
 }
@@ -41,16 +41,16 @@ pub struct Pipe {
 impl Pipe {
     /// Two ends that are connected. Each direction holds at most `capacity` bytes that nobody has read yet.
     pub fn pair(capacity: usize) -> (Pipe, Pipe) {
-        let lane = || Mutex::new(Lane { capacity: capacity.max(1), ..Lane::default() });
+        let lane = || Mutex::new(PipeDirection { capacity: capacity.max(1), ..PipeDirection::default() });
         let lanes = Arc::new([lane(), lane()]);
         (Pipe { lanes: lanes.clone(), reads: 0 }, Pipe { lanes, reads: 1 })
     }
 
-    fn incoming(&self) -> &Mutex<Lane> {
+    fn incoming(&self) -> &Mutex<PipeDirection> {
         &self.lanes[self.reads & 1]
     }
 
-    fn outgoing(&self) -> &Mutex<Lane> {
+    fn outgoing(&self) -> &Mutex<PipeDirection> {
         &self.lanes[(self.reads + 1) & 1]
     }
 

@@ -16,57 +16,57 @@
 //!
 //! Left out: validation of elements (the boundaries are sure, the inside is not; `xml::Reader` checks it), deadlines
 //! (the layer above sweeps), reading in another task than writing.
-//! Trap: forgetting [`Stream::park`] before the task yields. Nothing leaks, but the stream is ended when its bytes were
-//! overwritten ([`NetError::Unparked`]).
+//! Trap: forgetting [`Stream::release_buffers`] before the task yields. Nothing leaks, but the stream is ended when its bytes were
+//! overwritten ([`NetError::BuffersNotReleased`]).
 
+pub(crate) mod byte_stream;
+pub(crate) mod document_stream;
 mod framing;
 pub(crate) mod memory;
 mod plain;
-pub(crate) mod shared;
 mod tls;
-pub(crate) mod wire;
 
-use crate::bosh::Bosh;
+use crate::bosh::BoshStream;
+use crate::connection_info::{ConnectionInfo, SharedListenerConfig, Transport};
 use crate::error::NetError;
-use crate::facts::{Facts, SharedPort, Transport};
 use crate::scratch::Scratch;
-use crate::tls::{ChannelBinding, ClientCertificate, Config, TlsFacts};
-use crate::websocket::Accepted;
+use crate::tls::{ChannelBinding, ClientCertificate, TlsConfig, TlsInfo};
+use crate::websocket::AcceptedHandshake;
+use byte_stream::{AnyByteStream, Duplex};
+use document_stream::{DocumentStream, ScanEvent};
 use framing::Framing;
 use memory::Pipe;
-use plain::Plain;
-use shared::{Found, Shared};
+use plain::PlainStream;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::task::{Context, Poll};
-use tls::Tls;
+use tls::TlsStream;
 use tokio::net::TcpStream;
-use wire::{AnyWire, Duplex};
 
 /// What arrived. The bytes are borrowed from the lent buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum StreamEvent<'a> {
     /// The start tag of the stream element, raw.
     Open(&'a [u8]),
     /// One complete first-level element, raw. Its end is certain; its inside is not checked yet.
     Element(&'a [u8]),
-    /// The peer closed its stream (`</stream:stream>`). Only [`Event::Eof`] can follow.
+    /// The peer closed its stream (`</stream:stream>`). Only [`StreamEvent::Eof`] can follow.
     Close,
-    /// The peer will send nothing more. Without an [`Event::Close`] before it the stream was cut.
+    /// The peer will send nothing more. Without an [`StreamEvent::Close`] before it the stream was cut.
     Eof,
 }
 
 /// An XMPP stream. The variants are the list of transports. WebSocket is a framing of any of them that carries bytes.
 pub enum Stream {
     /// Plain TCP.
-    Tcp(Plain<TcpStream>),
+    Tcp(PlainStream<TcpStream>),
     /// TLS over TCP, or over memory in tests.
-    Tls(Box<Tls>),
+    Tls(Box<TlsStream>),
     /// A pipe inside the process.
-    Memory(Box<Plain<Pipe>>),
+    Memory(Box<PlainStream<Pipe>>),
     /// Bytes that somebody else brings.
-    Other(Box<Plain<Box<dyn Duplex>>>),
+    Other(Box<PlainStream<Box<dyn Duplex>>>),
     /// Requests over HTTP.
-    Bosh(Box<Bosh>),
+    Bosh(Box<BoshStream>),
 }
 
 macro_rules! each {
@@ -83,45 +83,45 @@ macro_rules! each {
 
 impl Stream {
     /// A stream over an accepted socket. Must be called inside the runtime that will poll it.
-    pub fn tcp(socket: TcpStream, peer: SocketAddr, port: SharedPort) -> Stream {
-        Stream::Tcp(Plain::new(socket, port, peer))
+    pub fn tcp(socket: TcpStream, peer: SocketAddr, port: SharedListenerConfig) -> Stream {
+        Stream::Tcp(PlainStream::new(socket, port, peer))
     }
 
-    /// A stream that starts with a TLS handshake (XEP-0368). Its events begin after it; [`Facts::secure`] tells.
+    /// A stream that starts with a TLS handshake (XEP-0368). Its events begin after it; [`ConnectionInfo::secure`] tells.
     ///
     /// # Errors
-    /// [`NetError::Tls`] when the configuration cannot be used.
+    /// [`NetError::TlsStream`] when the configuration cannot be used.
     pub fn tls(
         socket: TcpStream,
         peer: SocketAddr,
-        port: SharedPort,
-        config: &Config,
+        port: SharedListenerConfig,
+        config: &TlsConfig,
     ) -> Result<Stream, NetError> {
         let config = config.for_kind(port.kind);
-        let tls = Tls::new(config, None, AnyWire::Tcp(socket), Shared::new(port, peer))?;
+        let tls = TlsStream::new(config, None, AnyByteStream::Tcp(socket), DocumentStream::new(port, peer))?;
         Ok(Stream::Tls(Box::new(tls)))
     }
 
     /// A stream over a pipe, and the other end. Each direction holds at most `capacity` unread bytes.
-    pub fn memory(port: SharedPort, capacity: usize) -> (Stream, Pipe) {
-        Stream::memory_from(port, capacity, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+    pub fn memory(port: SharedListenerConfig, capacity: usize) -> (Stream, Pipe) {
+        Stream::memory_with_peer(port, capacity, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
     }
 
     /// The same from somewhere else, for tests of what depends on that.
-    pub fn memory_from(port: SharedPort, capacity: usize, peer: SocketAddr) -> (Stream, Pipe) {
+    pub fn memory_with_peer(port: SharedListenerConfig, capacity: usize, peer: SocketAddr) -> (Stream, Pipe) {
         let (here, there) = Pipe::pair(capacity);
-        (Stream::Memory(Box::new(Plain::new(here, port, peer))), there)
+        (Stream::Memory(Box::new(PlainStream::new(here, port, peer))), there)
     }
 
     /// A stream over bytes that somebody else brings, such as an upgraded HTTP connection. `secure` of its facts is what
-    /// [`Stream::behind_proxy`] says.
-    pub fn over(wire: Box<dyn Duplex>, peer: SocketAddr, port: SharedPort) -> Stream {
-        Stream::Other(Box::new(Plain::new(wire, port, peer)))
+    /// [`Stream::set_proxied_client`] says.
+    pub fn from_duplex(wire: Box<dyn Duplex>, peer: SocketAddr, port: SharedListenerConfig) -> Stream {
+        Stream::Other(Box::new(PlainStream::new(wire, port, peer)))
     }
 
     /// Who is really at the other end, and whether that side is encrypted, as a trusted proxy tells.
-    pub fn behind_proxy(&mut self, peer: SocketAddr, secure: bool) {
-        each!(self, stream => stream.shared.behind_proxy(peer, secure));
+    pub fn set_proxied_client(&mut self, peer: SocketAddr, secure: bool) {
+        each!(self, stream => stream.shared.set_proxied_client(peer, secure));
     }
 
     /// From now on the bytes are read with [`Stream::poll_bytes`] and mean something else than XML: HTTP.
@@ -132,7 +132,7 @@ impl Stream {
     /// From now on the bytes are a WebSocket (RFC 6455) that carries the stream (RFC 7395). To be called when the answer
     /// that accepts it is queued, or was written by somebody else: what is queued so far leaves as it is, and bytes that
     /// were read and not consumed are the first frames.
-    pub fn set_websocket(&mut self, accepted: Accepted) {
+    pub fn set_websocket(&mut self, accepted: AcceptedHandshake) {
         each!(self, stream => stream.shared.set_websocket(accepted));
     }
 
@@ -158,19 +158,19 @@ impl Stream {
     /// The first so many of the bytes that [`Stream::poll_bytes`] told are done with. To be called before anything else
     /// happens to the stream.
     pub fn consume(&mut self, count: usize, lent: &mut Scratch) {
-        if each!(self, stream => stream.shared.holds()) {
+        if each!(self, stream => stream.shared.holds_buffers()) {
             lent.input.consume(count);
         }
     }
 
     /// What was read and not consumed, as long as nothing else has happened to the stream.
     pub(crate) fn unread<'a>(&self, lent: &'a Scratch) -> &'a [u8] {
-        if each!(self, stream => stream.shared.holds()) { lent.input.data() } else { &[] }
+        if each!(self, stream => stream.shared.holds_buffers()) { lent.input.data() } else { &[] }
     }
 
     /// The listener's facts, to be shared.
-    pub fn port(&self) -> &SharedPort {
-        each!(self, stream => &stream.shared.port)
+    pub fn listener_config(&self) -> &SharedListenerConfig {
+        each!(self, stream => &stream.shared.listener)
     }
 
     /// The next event: from what is buffered, else from one read after another until there is one. `Pending` when the
@@ -180,15 +180,15 @@ impl Stream {
         &mut self,
         cx: &mut Context<'_>,
         lent: &'a mut Scratch,
-    ) -> Poll<Result<Event<'a>, NetError>> {
+    ) -> Poll<Result<StreamEvent<'a>, NetError>> {
         let polled = each!(self, stream => stream.poll_event(cx, lent));
         // Control frames of a WebSocket are answered here: nobody above knows of them. Events are in the buffers still.
-        if matches!(polled, Poll::Pending | Poll::Ready(Ok(Found::Eof)))
+        if matches!(polled, Poll::Pending | Poll::Ready(Ok(ScanEvent::Eof)))
             && each!(self, stream => stream.shared.is_urgent())
         {
             // An error comes back with the next call.
             if self.poll_flush(cx, lent).is_ready() {
-                each!(self, stream => stream.shared.calm());
+                each!(self, stream => stream.shared.clear_urgent());
             }
         }
         let found = match polled {
@@ -198,13 +198,13 @@ impl Stream {
         };
         let lent = &*lent;
         Poll::Ready(Ok(match found {
-            Found::Open(start, end) => Event::Open(lent.input.slice(start, end)),
-            Found::Element(start, end) => Event::Element(lent.input.slice(start, end)),
-            Found::Text(true) => Event::Open(&lent.text),
-            Found::Text(false) => Event::Element(&lent.text),
-            Found::Close => Event::Close,
+            ScanEvent::Open(start, end) => StreamEvent::Open(lent.input.slice(start, end)),
+            ScanEvent::Element(start, end) => StreamEvent::Element(lent.input.slice(start, end)),
+            ScanEvent::Rewritten(true) => StreamEvent::Open(&lent.text),
+            ScanEvent::Rewritten(false) => StreamEvent::Element(&lent.text),
+            ScanEvent::Close => StreamEvent::Close,
             // Raw bytes are asked for with `poll_bytes`; here they are none of our business.
-            Found::Eof | Found::Raw => Event::Eof,
+            ScanEvent::Eof | ScanEvent::Raw => StreamEvent::Eof,
         }))
     }
 
@@ -212,9 +212,9 @@ impl Stream {
     /// nothing when nothing is left.
     ///
     /// # Errors
-    /// [`NetError::Unparked`] when it was forgotten earlier and the bytes are gone.
-    pub fn park(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
-        each!(self, stream => stream.park(lent))
+    /// [`NetError::BuffersNotReleased`] when it was forgotten earlier and the bytes are gone.
+    pub fn release_buffers(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
+        each!(self, stream => stream.release_buffers(lent))
     }
 
     /// Appends to the output. Nothing is written before the flush. When more than the port's `unsent_bytes` would
@@ -230,7 +230,7 @@ impl Stream {
     }
 
     /// Flushes, says farewell where the transport has one (close_notify), and ends the outgoing direction. The peer's
-    /// end still arrives as [`Event::Eof`].
+    /// end still arrives as [`StreamEvent::Eof`].
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> Poll<Result<(), NetError>> {
         each!(self, stream => stream.poll_shutdown(cx, lent))
     }
@@ -252,9 +252,9 @@ impl Stream {
     /// Whether what is queued now could leave soon. False where the peer has to ask for it first, with BOSH: then the
     /// task is woken when it does, and until then the layer above should keep what it has, because what is queued is
     /// lost if the peer never comes.
-    pub fn takes_output(&mut self) -> bool {
+    pub fn accepts_output(&mut self) -> bool {
         match self {
-            Stream::Bosh(stream) => stream.takes_output(),
+            Stream::Bosh(stream) => stream.accepts_output(),
             _ => true,
         }
     }
@@ -270,13 +270,13 @@ impl Stream {
     }
 
     /// What is known about the transport.
-    pub fn facts(&self) -> Facts<'_> {
+    pub fn info(&self) -> ConnectionInfo<'_> {
         match self {
-            Stream::Tcp(stream) => stream.shared.facts(Transport::Tcp, false),
-            Stream::Tls(stream) => stream.facts(),
-            Stream::Memory(stream) => stream.shared.facts(Transport::Memory, false),
-            Stream::Other(stream) => stream.shared.facts(Transport::Tcp, false),
-            Stream::Bosh(stream) => stream.facts(),
+            Stream::Tcp(stream) => stream.shared.info(Transport::Tcp, false),
+            Stream::Tls(stream) => stream.info(),
+            Stream::Memory(stream) => stream.shared.info(Transport::Memory, false),
+            Stream::Other(stream) => stream.shared.info(Transport::Tcp, false),
+            Stream::Bosh(stream) => stream.info(),
         }
     }
 
@@ -285,37 +285,39 @@ impl Stream {
     /// A new document follows.
     ///
     /// # Errors
-    /// [`NetError::AlreadyEncrypted`]; [`NetError::Injected`] when bytes came behind `<starttls/>`, after which the
-    /// stream must be dropped; [`NetError::Tls`] when the configuration cannot be used.
+    /// [`NetError::AlreadyEncrypted`]; [`NetError::PlaintextAfterStartTls`] when bytes came behind `<starttls/>`, after which the
+    /// stream must be dropped; [`NetError::TlsStream`] when the configuration cannot be used.
     pub fn start_tls(
         &mut self,
-        config: &Config,
+        config: &TlsConfig,
         domain: Option<&str>,
         lent: &mut Scratch,
     ) -> Result<(), NetError> {
         let leftover = match self {
-            Stream::Tcp(stream) => stream.shared.has_leftover(lent),
-            Stream::Memory(stream) => stream.shared.has_leftover(lent),
+            Stream::Tcp(stream) => stream.shared.has_unread_input(lent),
+            Stream::Memory(stream) => stream.shared.has_unread_input(lent),
             Stream::Tls(_) | Stream::Other(_) | Stream::Bosh(_) => return Err(NetError::AlreadyEncrypted),
         };
-        if !self.facts().transport.has_starttls() {
+        if !self.info().transport.has_starttls() {
             return Err(NetError::AlreadyEncrypted);
         }
         if leftover {
-            return Err(NetError::Injected);
+            return Err(NetError::PlaintextAfterStartTls);
         }
-        self.park(lent)?;
-        let config = config.for_kind(self.facts().port.kind);
+        self.release_buffers(lent)?;
+        let config = config.for_kind(self.info().listener.kind);
         // A stand-in while the parts change hands; nobody holds its other end.
-        let stand_in =
-            Plain { wire: Pipe::pair(1).0, shared: Shared::like(each!(self, stream => &stream.shared)) };
+        let stand_in = PlainStream {
+            io: Pipe::pair(1).0,
+            shared: DocumentStream::empty_like(each!(self, stream => &stream.shared)),
+        };
         let (wire, mut shared) = match std::mem::replace(self, Stream::Memory(Box::new(stand_in))) {
-            Stream::Tcp(stream) => (AnyWire::Tcp(stream.wire), stream.shared),
-            Stream::Memory(stream) => (AnyWire::Memory(stream.wire), stream.shared),
+            Stream::Tcp(stream) => (AnyByteStream::Tcp(stream.io), stream.shared),
+            Stream::Memory(stream) => (AnyByteStream::Memory(stream.io), stream.shared),
             Stream::Tls(_) | Stream::Other(_) | Stream::Bosh(_) => return Err(NetError::AlreadyEncrypted),
         };
         shared.restart();
-        *self = Stream::Tls(Box::new(Tls::new(config, domain, wire, shared)?));
+        *self = Stream::Tls(Box::new(TlsStream::new(config, domain, wire, shared)?));
         Ok(())
     }
 
@@ -338,9 +340,9 @@ impl Stream {
     }
 
     /// Version and cipher suite, once they are known.
-    pub fn tls_facts(&self) -> Option<TlsFacts<'_>> {
+    pub fn tls_info(&self) -> Option<TlsInfo<'_>> {
         match self {
-            Stream::Tls(stream) => stream.session.tls_facts(),
+            Stream::Tls(stream) => stream.session.tls_info(),
             Stream::Tcp(_) | Stream::Memory(_) | Stream::Other(_) | Stream::Bosh(_) => None,
         }
     }
@@ -370,7 +372,7 @@ mod tests {
 
     #[test]
     fn an_idle_stream_is_small() {
-        assert!(size_of::<Plain<TcpStream>>() <= 192, "{}", size_of::<Plain<TcpStream>>());
+        assert!(size_of::<PlainStream<TcpStream>>() <= 192, "{}", size_of::<PlainStream<TcpStream>>());
         assert!(size_of::<Stream>() <= 192, "{}", size_of::<Stream>());
     }
 }

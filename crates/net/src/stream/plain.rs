@@ -4,55 +4,55 @@
 //! Trap: an idle stream must own no buffer. Everything that reads or queues holds the scratch, and lets go of it as
 //! soon as nothing of this stream is left there.
 
+use crate::connection_info::SharedListenerConfig;
 use crate::error::NetError;
-use crate::facts::SharedPort;
-use crate::scratch::{READ_BYTES, Scratch};
-use crate::stream::shared::{Found, Shared, poll_drain};
-use crate::stream::wire::Wire;
+use crate::scratch::{READ_BUFFER_BYTES, Scratch};
+use crate::stream::byte_stream::ByteStream;
+use crate::stream::document_stream::{DocumentStream, ScanEvent, poll_drain};
 use std::net::SocketAddr;
 use std::task::{Context, Poll, ready};
 
 /// A plaintext peer.
-pub struct Plain<W> {
-    pub(crate) wire: W,
-    pub(crate) shared: Shared,
+pub struct PlainStream<W> {
+    pub(crate) io: W,
+    pub(crate) shared: DocumentStream,
 }
 
 #[allow(private_bounds, reason = "the trait is how this crate's peers share code; nobody else implements it")]
-impl<W: Wire> Plain<W> {
-    pub(crate) fn new(wire: W, port: SharedPort, peer: SocketAddr) -> Plain<W> {
-        Plain { wire, shared: Shared::new(port, peer) }
+impl<W: ByteStream> PlainStream<W> {
+    pub(crate) fn new(wire: W, port: SharedListenerConfig, peer: SocketAddr) -> PlainStream<W> {
+        PlainStream { io: wire, shared: DocumentStream::new(port, peer) }
     }
 
     pub(crate) fn poll_event(
         &mut self,
         cx: &mut Context<'_>,
         lent: &mut Scratch,
-    ) -> Poll<Result<Found, NetError>> {
+    ) -> Poll<Result<ScanEvent, NetError>> {
         self.shared.check_input()?;
-        self.shared.hold(lent)?;
+        self.shared.acquire_buffers(lent)?;
         loop {
             if let Some(found) = self.shared.scan(lent)? {
                 return Poll::Ready(Ok(found));
             }
             if self.shared.is_ended() {
-                return Poll::Ready(Ok(Found::Eof));
+                return Poll::Ready(Ok(ScanEvent::Eof));
             }
             let limit = self.shared.input_limit();
             let Scratch { input, pool, .. } = &mut *lent;
-            let room = input.room(limit, pool);
+            let room = input.spare_capacity(limit, pool);
             if room.is_empty() {
                 return Poll::Ready(Err(self.shared.fail(NetError::TooLong, lent)));
             }
-            match self.wire.poll_read(cx, room) {
+            match self.io.poll_read(cx, room) {
                 Poll::Pending => {
                     if !self.shared.has_queued() {
-                        self.shared.release(lent);
+                        self.shared.release_buffers(lent);
                     }
                     return Poll::Pending;
                 }
-                Poll::Ready(Ok(0)) => self.shared.ended(),
-                Poll::Ready(Ok(count)) => lent.input.filled(count),
+                Poll::Ready(Ok(0)) => self.shared.set_ended(),
+                Poll::Ready(Ok(count)) => lent.input.commit(count),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(self.shared.fail(error.into(), lent))),
             }
         }
@@ -64,18 +64,18 @@ impl<W: Wire> Plain<W> {
         cx: &mut Context<'_>,
         lent: &mut Scratch,
     ) -> Poll<Result<usize, NetError>> {
-        self.shared.hold(lent)?;
+        self.shared.acquire_buffers(lent)?;
         let Scratch { input, pool, .. } = &mut *lent;
         input.clear(pool);
-        let read = self.wire.poll_read(cx, input.room(READ_BYTES, pool));
+        let read = self.io.poll_read(cx, input.spare_capacity(READ_BUFFER_BYTES, pool));
         if !self.shared.has_queued() {
-            self.shared.release(lent);
+            self.shared.release_buffers(lent);
         }
         read.map_err(NetError::from)
     }
 
     pub(crate) fn queue(&mut self, bytes: &[u8], lent: &mut Scratch) {
-        if self.shared.hold(lent).is_ok() {
+        if self.shared.acquire_buffers(lent).is_ok() {
             self.shared.queue(bytes, lent);
         }
     }
@@ -88,7 +88,7 @@ impl<W: Wire> Plain<W> {
         self.shared.check_output()?;
         let queued = self.shared.has_queued();
         if queued {
-            self.shared.hold(lent)?;
+            self.shared.acquire_buffers(lent)?;
             self.shared.encode(lent)?;
         } else if self.shared.unsent.is_none() {
             return Poll::Ready(Ok(()));
@@ -97,21 +97,21 @@ impl<W: Wire> Plain<W> {
         let mut nothing = Vec::new();
         let Scratch { output, pool, .. } = &mut *lent;
         let fresh = if queued { output } else { &mut nothing };
-        let done = poll_drain(&mut self.wire, cx, &mut self.shared.unsent, fresh, pool);
+        let done = poll_drain(&mut self.io, cx, &mut self.shared.unsent, fresh, pool);
         if queued {
-            self.shared.queue_is_out(lent);
+            self.shared.finish_queued(lent);
         }
         done
     }
 
-    pub(crate) fn park(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
-        if self.shared.holds() {
-            self.shared.hold(lent)?;
+    pub(crate) fn release_buffers(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
+        if self.shared.holds_buffers() {
+            self.shared.acquire_buffers(lent)?;
             if self.shared.has_queued() {
                 self.shared.encode(lent)?;
                 self.shared.stash_queued(lent);
             }
-            self.shared.release(lent);
+            self.shared.release_buffers(lent);
         }
         Ok(())
     }
@@ -121,13 +121,13 @@ impl<W: Wire> Plain<W> {
         cx: &mut Context<'_>,
         lent: &mut Scratch,
     ) -> Poll<Result<(), NetError>> {
-        if self.shared.has_farewell() && !self.shared.is_shut() {
-            self.shared.hold(lent)?;
-            self.shared.farewell(lent)?;
+        if self.shared.has_closing_frame() && !self.shared.is_write_closed() {
+            self.shared.acquire_buffers(lent)?;
+            self.shared.queue_closing_frame(lent)?;
         }
-        self.shared.shut();
+        self.shared.set_write_closed();
         ready!(self.poll_flush(cx, lent))?;
-        self.wire.poll_shutdown(cx).map_err(NetError::from)
+        self.io.poll_shutdown(cx).map_err(NetError::from)
     }
 
     pub(crate) fn is_idle(&self) -> bool {

@@ -7,86 +7,94 @@
 //! Trap: what waits in `unsent` is encrypted already and goes first. During the handshake nothing can be said; what is
 //! queued then is dropped.
 
+use crate::buffer_pool::BufferBlock;
+use crate::connection_info::{ConnectionInfo, Transport};
 use crate::error::NetError;
-use crate::facts::{Facts, Transport};
-use crate::pool::Block;
-use crate::scratch::{READ_BYTES, Scratch};
-use crate::stream::shared::{Found, Shared, poll_drain};
-use crate::stream::wire::{AnyWire, Wire};
-use crate::tls::records::{Job, Session, Turned};
+use crate::scratch::{READ_BUFFER_BYTES, Scratch};
+use crate::stream::byte_stream::{AnyByteStream, ByteStream};
+use crate::stream::document_stream::{DocumentStream, ScanEvent, poll_drain};
+use crate::tls::unbuffered::{DriveGoal, DriveOutcome, TlsSession};
 use rustls::ServerConfig;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// Most bytes of an unfinished handshake; they cost memory for a stranger. Client certificates with their chain fit.
-const HANDSHAKE_BYTES: usize = 32_768;
+const MAX_HANDSHAKE_BYTES: usize = 32_768;
 
 /// A peer behind TLS.
-pub struct Tls {
-    wire: AnyWire,
-    pub(crate) shared: Shared,
-    pub(crate) session: Session,
+pub struct TlsStream {
+    io: AnyByteStream,
+    pub(crate) shared: DocumentStream,
+    pub(crate) session: TlsSession,
     /// Records that have no end yet.
-    records: Option<Box<Block>>,
+    unfinished_records: Option<Box<BufferBlock>>,
 }
 
-impl Tls {
+impl TlsStream {
     pub(crate) fn new(
         config: Arc<ServerConfig>,
         domain: Option<&str>,
-        wire: AnyWire,
-        shared: Shared,
-    ) -> Result<Tls, NetError> {
-        Ok(Tls { wire, shared, session: Session::new(config, domain)?, records: None })
+        wire: AnyByteStream,
+        shared: DocumentStream,
+    ) -> Result<TlsStream, NetError> {
+        Ok(TlsStream {
+            io: wire,
+            shared,
+            session: TlsSession::new(config, domain)?,
+            unfinished_records: None,
+        })
     }
 
-    pub(crate) fn facts(&self) -> Facts<'_> {
-        self.shared.facts(Transport::Tls, self.session.is_secure())
+    pub(crate) fn info(&self) -> ConnectionInfo<'_> {
+        self.shared.info(Transport::Tls, self.session.is_secure())
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.records.is_none() && self.shared.is_idle()
+        self.unfinished_records.is_none() && self.shared.is_idle()
     }
 
-    fn hold(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
-        if self.shared.hold(lent)?
-            && let Some(block) = self.records.take()
+    fn acquire_buffers(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
+        if self.shared.acquire_buffers(lent)?
+            && let Some(block) = self.unfinished_records.take()
         {
-            lent.records.load(block, &mut lent.pool);
+            lent.records.restore_block(block, &mut lent.pool);
         }
         Ok(())
     }
 
-    fn release(&mut self, lent: &mut Scratch) {
+    fn stash_and_release(&mut self, lent: &mut Scratch) {
         // Only what the holding owns: `park` checked it, or this very call took it.
-        self.records = lent.records.stash(&mut lent.pool);
-        self.shared.release(lent);
+        self.unfinished_records = lent.records.take_block(&mut lent.pool);
+        self.shared.release_buffers(lent);
     }
 
     pub(crate) fn poll_event(
         &mut self,
         cx: &mut Context<'_>,
         lent: &mut Scratch,
-    ) -> Poll<Result<Found, NetError>> {
+    ) -> Poll<Result<ScanEvent, NetError>> {
         self.shared.check_input()?;
-        self.hold(lent)?;
+        self.acquire_buffers(lent)?;
         loop {
             if let Some(found) = self.shared.scan(lent)? {
                 return Poll::Ready(Ok(found));
             }
             if self.shared.is_ended() {
-                return Poll::Ready(Ok(Found::Eof));
+                return Poll::Ready(Ok(ScanEvent::Eof));
             }
-            let decrypted =
-                if lent.records.is_empty() { Ok(Turned::default()) } else { self.turn(Job::Read, lent) };
+            let decrypted = if lent.records.is_empty() {
+                Ok(DriveOutcome::default())
+            } else {
+                self.drive(DriveGoal::Read, lent)
+            };
             if decrypted.is_err() {
                 self.session.encode_alert(lent);
             }
-            if !lent.sealed.is_empty() || self.shared.unsent.is_some() {
-                let Scratch { sealed, pool, .. } = &mut *lent;
+            if !lent.encrypted.is_empty() || self.shared.unsent.is_some() {
+                let Scratch { encrypted: sealed, pool, .. } = &mut *lent;
                 // Pending is fine: the answer is stashed and this task is woken when it can go out.
                 if let Poll::Ready(Err(error)) =
-                    poll_drain(&mut self.wire, cx, &mut self.shared.unsent, sealed, pool)
+                    poll_drain(&mut self.io, cx, &mut self.shared.unsent, sealed, pool)
                     && decrypted.is_ok()
                 {
                     return Poll::Ready(Err(self.shared.fail(error, lent)));
@@ -94,24 +102,26 @@ impl Tls {
             }
             match decrypted {
                 Err(error) => return Poll::Ready(Err(self.shared.fail(error, lent))),
-                Ok(Turned { plaintext: false, closed: false }) => {}
+                Ok(DriveOutcome { plaintext: false, closed: false }) => {}
                 Ok(_) => continue,
             }
             let Scratch { records, pool, .. } = &mut *lent;
-            let room =
-                records.room(if self.session.is_secure() { READ_BYTES } else { HANDSHAKE_BYTES }, pool);
+            let room = records.spare_capacity(
+                if self.session.is_secure() { READ_BUFFER_BYTES } else { MAX_HANDSHAKE_BYTES },
+                pool,
+            );
             if room.is_empty() {
                 return Poll::Ready(Err(self.shared.fail(NetError::TooLong, lent)));
             }
-            match self.wire.poll_read(cx, room) {
+            match self.io.poll_read(cx, room) {
                 Poll::Pending => {
                     if !self.shared.has_queued() {
-                        self.release(lent);
+                        self.stash_and_release(lent);
                     }
                     return Poll::Pending;
                 }
-                Poll::Ready(Ok(0)) => self.shared.ended(),
-                Poll::Ready(Ok(count)) => lent.records.filled(count),
+                Poll::Ready(Ok(0)) => self.shared.set_ended(),
+                Poll::Ready(Ok(count)) => lent.records.commit(count),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(self.shared.fail(error.into(), lent))),
             }
         }
@@ -123,38 +133,42 @@ impl Tls {
         cx: &mut Context<'_>,
         lent: &mut Scratch,
     ) -> Poll<Result<usize, NetError>> {
-        self.hold(lent)?;
+        self.acquire_buffers(lent)?;
         let Scratch { input, records, pool, .. } = &mut *lent;
         input.clear(pool);
         records.clear(pool);
-        let read = self.wire.poll_read(cx, records.room(READ_BYTES, pool));
+        let read = self.io.poll_read(cx, records.spare_capacity(READ_BUFFER_BYTES, pool));
         if !self.shared.has_queued() {
-            self.release(lent);
+            self.stash_and_release(lent);
         }
         read.map_err(NetError::from)
     }
 
-    fn turn(&mut self, job: Job, lent: &mut Scratch) -> Result<Turned, NetError> {
-        let turned = self.session.turn(job, lent)?;
+    fn drive(&mut self, job: DriveGoal, lent: &mut Scratch) -> Result<DriveOutcome, NetError> {
+        let turned = self.session.drive(job, lent)?;
         if turned.closed {
-            self.shared.ended();
+            self.shared.set_ended();
         }
         Ok(turned)
     }
 
     pub(crate) fn queue(&mut self, bytes: &[u8], lent: &mut Scratch) {
-        if self.hold(lent).is_ok() {
+        if self.acquire_buffers(lent).is_ok() {
             self.shared.queue(bytes, lent);
         }
     }
 
     /// Moves the output into records.
-    fn seal(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
+    fn encrypt_queued(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
         if self.shared.has_queued() {
-            self.hold(lent)?;
+            self.acquire_buffers(lent)?;
             self.shared.encode(lent)?;
-            let sealed = if self.session.is_secure() { self.turn(Job::Seal, lent).map(drop) } else { Ok(()) };
-            self.shared.unqueue(lent);
+            let sealed = if self.session.is_secure() {
+                self.drive(DriveGoal::Encrypt, lent).map(drop)
+            } else {
+                Ok(())
+            };
+            self.shared.discard_queued(lent);
             sealed?;
         }
         Ok(())
@@ -169,23 +183,23 @@ impl Tls {
         if !self.shared.has_queued() && self.shared.unsent.is_none() {
             return Poll::Ready(Ok(()));
         }
-        self.hold(lent)?;
-        self.seal(lent)?;
-        let Scratch { sealed, pool, .. } = &mut *lent;
-        let done = poll_drain(&mut self.wire, cx, &mut self.shared.unsent, sealed, pool);
+        self.acquire_buffers(lent)?;
+        self.encrypt_queued(lent)?;
+        let Scratch { encrypted: sealed, pool, .. } = &mut *lent;
+        let done = poll_drain(&mut self.io, cx, &mut self.shared.unsent, sealed, pool);
         if lent.input.is_empty() && lent.records.is_empty() {
-            self.release(lent);
+            self.stash_and_release(lent);
         }
         done
     }
 
-    pub(crate) fn park(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
-        if self.shared.holds() {
-            self.hold(lent)?;
-            self.seal(lent)?;
-            Shared::stash_unsent(&mut self.shared.unsent, &lent.sealed, &mut lent.pool);
-            lent.sealed.clear();
-            self.release(lent);
+    pub(crate) fn release_buffers(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
+        if self.shared.holds_buffers() {
+            self.acquire_buffers(lent)?;
+            self.encrypt_queued(lent)?;
+            DocumentStream::stash_unsent(&mut self.shared.unsent, &lent.encrypted, &mut lent.pool);
+            lent.encrypted.clear();
+            self.stash_and_release(lent);
         }
         Ok(())
     }
@@ -195,19 +209,19 @@ impl Tls {
         cx: &mut Context<'_>,
         lent: &mut Scratch,
     ) -> Poll<Result<(), NetError>> {
-        if !self.shared.is_shut() {
-            self.hold(lent)?;
-            self.shared.farewell(lent)?;
-            self.seal(lent)?;
-            self.shared.shut();
+        if !self.shared.is_write_closed() {
+            self.acquire_buffers(lent)?;
+            self.shared.queue_closing_frame(lent)?;
+            self.encrypt_queued(lent)?;
+            self.shared.set_write_closed();
             // A connection that failed has said its alert; it has no farewell.
             if self.session.is_secure() {
-                let _ = self.turn(Job::Farewell, lent);
+                let _ = self.drive(DriveGoal::CloseNotify, lent);
             }
-            self.park(lent)?;
+            self.release_buffers(lent)?;
         }
         let Scratch { pool, .. } = &mut *lent;
-        ready!(poll_drain(&mut self.wire, cx, &mut self.shared.unsent, &mut Vec::new(), pool))?;
-        self.wire.poll_shutdown(cx).map_err(NetError::from)
+        ready!(poll_drain(&mut self.io, cx, &mut self.shared.unsent, &mut Vec::new(), pool))?;
+        self.io.poll_shutdown(cx).map_err(NetError::from)
     }
 }

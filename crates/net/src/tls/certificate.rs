@@ -23,17 +23,17 @@ const DNS_SRV: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.8.
 
 /// The names in a certificate, as they stand there.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Names {
+pub(crate) struct CertificateNames {
     pub(crate) dns: Vec<String>,
     /// Without the `_service.` in front.
     pub(crate) srv: Vec<String>,
     pub(crate) xmpp: Vec<String>,
-    pub(crate) mail: Vec<String>,
+    pub(crate) emails: Vec<String>,
 }
 
 /// Reads the subject alternative names.
-pub(crate) fn names(parsed: &Parsed) -> Names {
-    let mut names = Names::default();
+pub(crate) fn names(parsed: &Parsed) -> CertificateNames {
+    let mut names = CertificateNames::default();
     let Ok(Some((_, SubjectAltName(found)))) = parsed.tbs_certificate().get_extension::<SubjectAltName>()
     else {
         return names;
@@ -41,7 +41,7 @@ pub(crate) fn names(parsed: &Parsed) -> Names {
     for name in &found {
         match name {
             GeneralName::DnsName(name) => names.dns.push(name.as_str().to_owned()),
-            GeneralName::Rfc822Name(name) => names.mail.push(name.as_str().to_owned()),
+            GeneralName::Rfc822Name(name) => names.emails.push(name.as_str().to_owned()),
             GeneralName::OtherName(other) => {
                 let value = AnyRef::from(&other.value);
                 if other.type_id == XMPP_ADDR
@@ -68,7 +68,7 @@ pub(crate) fn parse(der: &[u8]) -> Result<Parsed, String> {
 
 /// RFC 5929 §4.1: the hash of the certificate with the hash function of its signature; MD5 and SHA-1 become SHA-256.
 /// None where the signature has no one hash function (Ed25519) or one that is not known here.
-fn server_end_point(parsed: &Parsed, der: &[u8]) -> Option<Box<[u8]>> {
+fn tls_server_end_point(parsed: &Parsed, der: &[u8]) -> Option<Box<[u8]>> {
     let algorithm = parsed.signature_algorithm();
     let mut oid = algorithm.oid.to_string();
     if oid == "1.2.840.113549.1.1.10" {
@@ -103,9 +103,9 @@ fn pss_hash(parameters: &[u8]) -> Option<ObjectIdentifier> {
 
 /// A certificate that the server can present.
 #[derive(Debug)]
-pub(crate) struct Certificate {
+pub(crate) struct ServerCertificate {
     pub(crate) key: Arc<CertifiedKey>,
-    pub(crate) names: Names,
+    pub(crate) names: CertificateNames,
     pub(crate) end_point: Option<Box<[u8]>>,
     /// Of the whole certificate, by which people compare it.
     pub(crate) sha256: Box<[u8]>,
@@ -115,9 +115,9 @@ pub(crate) struct Certificate {
     pub(crate) not_after: u64,
 }
 
-impl Certificate {
+impl ServerCertificate {
     /// Reads a chain and its key from PEM files. The error names the file and the mend.
-    pub(crate) fn load(certificate: &Path, key: &Path) -> Result<Certificate, String> {
+    pub(crate) fn load(certificate: &Path, key: &Path) -> Result<ServerCertificate, String> {
         let at = certificate.display();
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(certificate)
             .and_then(Iterator::collect)
@@ -126,7 +126,7 @@ impl Certificate {
             return Err(format!("certificate {at}: there is no CERTIFICATE block in it"));
         };
         let parsed = parse(leaf).map_err(|error| format!("certificate {at}: {error}"))?;
-        let (names, end_point) = (names(&parsed), server_end_point(&parsed, leaf));
+        let (names, end_point) = (names(&parsed), tls_server_end_point(&parsed, leaf));
         let sha256 = digest::digest(&digest::SHA256, leaf).as_ref().into();
         let validity = parsed.tbs_certificate().validity();
         let not_before = validity.not_before.to_unix_duration().as_secs();
@@ -142,12 +142,12 @@ impl Certificate {
             Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
             Err(_) => return Err(format!("key {shown}: it does not belong to certificate {at}")),
         }
-        Ok(Certificate { key: Arc::new(key), names, end_point, sha256, not_before, not_after })
+        Ok(ServerCertificate { key: Arc::new(key), names, end_point, sha256, not_before, not_after })
     }
 
     /// All names that a client may ask for.
     pub(crate) fn domains(&self) -> impl Iterator<Item = &str> {
-        let Names { dns, srv, xmpp, .. } = &self.names;
+        let CertificateNames { dns, srv, xmpp, .. } = &self.names;
         dns.iter().chain(srv).chain(xmpp).map(String::as_str)
     }
 }
@@ -180,16 +180,16 @@ mod tests {
     fn the_end_point_uses_the_hash_of_the_signature() {
         let (parsed, der) = made(&rcgen::PKCS_ECDSA_P256_SHA256);
         assert_eq!(
-            server_end_point(&parsed, &der).as_deref(),
+            tls_server_end_point(&parsed, &der).as_deref(),
             Some(digest::digest(&digest::SHA256, &der).as_ref())
         );
         let (parsed, der) = made(&rcgen::PKCS_ECDSA_P384_SHA384);
         assert_eq!(
-            server_end_point(&parsed, &der).as_deref(),
+            tls_server_end_point(&parsed, &der).as_deref(),
             Some(digest::digest(&digest::SHA384, &der).as_ref())
         );
         let (parsed, der) = made(&rcgen::PKCS_ED25519);
-        assert_eq!(server_end_point(&parsed, &der), None, "RFC 5929 leaves it undefined");
+        assert_eq!(tls_server_end_point(&parsed, &der), None, "RFC 5929 leaves it undefined");
     }
 
     #[test]
@@ -223,7 +223,7 @@ mod tests {
             let mut der = der.clone();
             der[at] ^= 0x55;
             if let Ok(parsed) = parse(&der) {
-                let _ = (names(&parsed), server_end_point(&parsed, &der));
+                let _ = (names(&parsed), tls_server_end_point(&parsed, &der));
             }
         }
     }

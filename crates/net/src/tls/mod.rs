@@ -2,15 +2,15 @@
 //! §13.7, XEP-0368, XEP-0178, RFC 5929, RFC 9266).
 //!
 //! The stream over it is `stream/tls.rs`. Left out: outgoing connections (server to server), OCSP and CRLs.
-//! Trap: nothing in here is asked per stanza, but [`Config::for_kind`] is per connection, so it only clones a pointer.
+//! Trap: nothing in here is asked per stanza, but [`TlsConfig::for_kind`] is per connection, so it only clones a pointer.
 
 pub(crate) mod certificate;
-mod clients;
+mod client_certificate;
 mod config;
-pub(crate) mod records;
+pub(crate) mod handshake_capture;
 mod self_signed;
-pub(crate) mod told;
+pub(crate) mod unbuffered;
 
-pub use clients::ClientCertificate;
-pub use config::{Config, Files, Reload, Settings, Shown};
-pub use records::{ChannelBinding, TlsFacts};
+pub use client_certificate::ClientCertificate;
+pub use config::{CertificateFiles, CertificateSummary, TlsConfig, TlsReloadOutcome, TlsSettings};
+pub use unbuffered::{ChannelBinding, TlsInfo};

@@ -1,13 +1,13 @@
 //! A self-signed certificate for a server that has none yet: made once, kept, renewed in time.
 //!
 //! ECDSA P-256, all domains as subject alternative names, valid for 13 months, which is the most that Apple's clients take
-//! (398 days). It is made again [`MARGIN`] before it expires, when a domain is missing in it, and when an earlier version
+//! (398 days). It is made again [`RENEWAL_SECONDS`] before it expires, when a domain is missing in it, and when an earlier version
 //! made it without an end. The key stays the same as long as it can be read, so a client that trusts the key notices nothing.
 //! Subject and issuer are the same name, which says what it is. Left out: ACME.
 //!
 //! Trap: the key must never be readable by others, not even for a moment, so the file is created with mode 0600.
 
-use crate::tls::certificate::Certificate;
+use crate::tls::certificate::ServerCertificate;
 use rcgen::string::Ia5String;
 use rcgen::{
     CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, OtherNameValue, SanType, SerialNumber,
@@ -19,53 +19,60 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const CERTIFICATE: &str = "self-signed-cert.pem";
-const KEY: &str = "self-signed-key.pem";
+const CERTIFICATE_FILE: &str = "self-signed-cert.pem";
+const KEY_FILE: &str = "self-signed-key.pem";
 /// What the subject says, and with it the issuer.
 const ORGANIZATION: &str = "Throng self-signed certificate";
 
 const DAY: u64 = 86_400;
 /// Seconds that a certificate is valid: 13 months.
-const VALID: u64 = 396 * DAY;
+const VALIDITY_SECONDS: u64 = 396 * DAY;
 /// Seconds before now at which it begins, for clients whose clock is behind.
-const BEFORE: u64 = DAY;
+const BACKDATE_SECONDS: u64 = DAY;
 /// Seconds before its end at which it is made again.
-const MARGIN: u64 = 30 * DAY;
+const RENEWAL_SECONDS: u64 = 30 * DAY;
 /// Longest common name, RFC 5280 appendix A.1.
-const COMMON_NAME: usize = 64;
+const MAX_COMMON_NAME: usize = 64;
 
 /// Where the certificate is kept.
-pub(crate) fn file(directory: &Path) -> PathBuf {
-    directory.join(CERTIFICATE)
+pub(crate) fn certificate_path(directory: &Path) -> PathBuf {
+    directory.join(CERTIFICATE_FILE)
 }
 
 /// The kept certificate if it is still good, else a new one. `now` is in seconds since 1970.
-pub(crate) fn load_or_make(directory: &Path, domains: &[String], now: u64) -> Result<Certificate, String> {
-    if let Some(kept) = kept(directory, domains, now) {
+pub(crate) fn load_or_create(
+    directory: &Path,
+    domains: &[String],
+    now: u64,
+) -> Result<ServerCertificate, String> {
+    if let Some(kept) = load_existing(directory, domains, now) {
         return Ok(kept);
     }
-    make(directory, domains, now).map_err(|reason| {
+    create(directory, domains, now).map_err(|reason| {
         format!("cannot make a self-signed certificate in {}: {reason}", directory.display())
     })?;
-    Certificate::load(&file(directory), &directory.join(KEY))
+    ServerCertificate::load(&certificate_path(directory), &directory.join(KEY_FILE))
 }
 
 /// The kept certificate if it is still good.
-pub(crate) fn kept(directory: &Path, domains: &[String], now: u64) -> Option<Certificate> {
-    let kept = Certificate::load(&file(directory), &directory.join(KEY)).ok()?;
-    let named =
-        |domain: &String| kept.domains().any(|name| name == domain || Some(name) == ascii(domain).as_deref());
-    (domains.iter().all(named) && !is_due(&kept, now)).then_some(kept)
+pub(crate) fn load_existing(directory: &Path, domains: &[String], now: u64) -> Option<ServerCertificate> {
+    let kept = ServerCertificate::load(&certificate_path(directory), &directory.join(KEY_FILE)).ok()?;
+    let named = |domain: &String| {
+        kept.domains().any(|name| name == domain || Some(name) == to_ascii_domain(domain).as_deref())
+    };
+    (domains.iter().all(named) && !needs_renewal(&kept, now)).then_some(kept)
 }
 
 /// Whether a self-signed certificate should be made again.
-pub(crate) fn is_due(certificate: &Certificate, now: u64) -> bool {
+pub(crate) fn needs_renewal(certificate: &ServerCertificate, now: u64) -> bool {
     let (from, until) = (certificate.not_before, certificate.not_after);
-    now < from || now.saturating_add(MARGIN) >= until || until.saturating_sub(from) > VALID
+    now < from
+        || now.saturating_add(RENEWAL_SECONDS) >= until
+        || until.saturating_sub(from) > VALIDITY_SECONDS
 }
 
-fn make(directory: &Path, domains: &[String], now: u64) -> Result<(), Box<dyn std::error::Error>> {
-    let earlier = fs::read_to_string(directory.join(KEY)).ok();
+fn create(directory: &Path, domains: &[String], now: u64) -> Result<(), Box<dyn std::error::Error>> {
+    let earlier = fs::read_to_string(directory.join(KEY_FILE)).ok();
     let key = match earlier.and_then(|pem| KeyPair::from_pem(&pem).ok()) {
         Some(key) => key,
         None => KeyPair::generate()?,
@@ -73,15 +80,15 @@ fn make(directory: &Path, domains: &[String], now: u64) -> Result<(), Box<dyn st
     let certificate = params(domains, now)?.self_signed(&key)?;
     fs::create_dir_all(directory)?;
     // The key first: a crash in between leaves a pair that does not match, and the next start makes a new one.
-    replace(directory, KEY, &key.serialize_pem(), 0o600)?;
-    replace(directory, CERTIFICATE, &certificate.pem(), 0o644)?;
+    replace_atomically(directory, KEY_FILE, &key.serialize_pem(), 0o600)?;
+    replace_atomically(directory, CERTIFICATE_FILE, &certificate.pem(), 0o644)?;
     Ok(())
 }
 
 fn params(domains: &[String], now: u64) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::default();
     let mut name = rcgen::DistinguishedName::new();
-    if let Some(first) = domains.first().filter(|first| first.chars().count() <= COMMON_NAME) {
+    if let Some(first) = domains.first().filter(|first| first.chars().count() <= MAX_COMMON_NAME) {
         name.push(DnType::CommonName, first.as_str());
     }
     name.push(DnType::OrganizationName, ORGANIZATION);
@@ -90,8 +97,8 @@ fn params(domains: &[String], now: u64) -> Result<CertificateParams, rcgen::Erro
         params.subject_alt_names.extend(names(domain)?);
     }
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    params.not_before = epoch + Duration::from_secs(now.saturating_sub(BEFORE));
-    params.not_after = params.not_before + Duration::from_secs(VALID);
+    params.not_before = epoch + Duration::from_secs(now.saturating_sub(BACKDATE_SECONDS));
+    params.not_after = params.not_before + Duration::from_secs(VALIDITY_SECONDS);
     // Random: the same key signs again at a renewal, and browsers refuse one number for two certificates.
     let mut serial = base::id::random_bytes::<16>();
     serial[0] &= 0x7f;
@@ -111,7 +118,7 @@ fn names(domain: &str) -> Result<Vec<SanType>, rcgen::Error> {
     if let Ok(ip) = bare.parse::<IpAddr>() {
         return Ok(vec![SanType::IpAddress(ip), address()]);
     }
-    Ok(match ascii(domain) {
+    Ok(match to_ascii_domain(domain) {
         Some(name) if name == domain => vec![SanType::DnsName(Ia5String::try_from(name)?)],
         Some(name) => vec![SanType::DnsName(Ia5String::try_from(name)?), address()],
         None => vec![address()],
@@ -119,12 +126,12 @@ fn names(domain: &str) -> Result<Vec<SanType>, rcgen::Error> {
 }
 
 /// A domain as DNS writes it.
-fn ascii(domain: &str) -> Option<String> {
+fn to_ascii_domain(domain: &str) -> Option<String> {
     idna::domain_to_ascii(domain).ok().filter(|name| !name.is_empty())
 }
 
 /// Writes a file that is either the old one or the new one, whole and with its mode, at any moment.
-fn replace(directory: &Path, name: &str, text: &str, mode: u32) -> std::io::Result<()> {
+fn replace_atomically(directory: &Path, name: &str, text: &str, mode: u32) -> std::io::Result<()> {
     let draft = directory.join(format!(".{name}.new"));
     match fs::remove_file(&draft) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),

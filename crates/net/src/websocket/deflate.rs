@@ -10,11 +10,11 @@ use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, 
 use std::cell::RefCell;
 
 /// Shorter messages are not worth it: deflate's own overhead eats the gain.
-pub(crate) const WORTH: usize = 128;
+pub(crate) const MIN_DEFLATE_BYTES: usize = 128;
 /// What ends a flushed block, and is left away (section 7.2.1).
-const TAIL: [u8; 4] = [0, 0, 0xFF, 0xFF];
+const FLUSH_TAIL: [u8; 4] = [0, 0, 0xFF, 0xFF];
 /// Room that is made at a time.
-const STEP: usize = 4096;
+const GROWTH_BYTES: usize = 4096;
 
 thread_local! {
     static COMPRESS: RefCell<Option<Compress>> = const { RefCell::new(None) };
@@ -23,11 +23,11 @@ thread_local! {
 
 /// Why a message cannot be decompressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum InflateError {
     /// It would be longer than allowed.
     TooLarge,
     /// It is not deflate.
-    Garbage,
+    Malformed,
 }
 
 /// Appends the parts, compressed as one message. `false`, and nothing appended, when that failed.
@@ -40,55 +40,55 @@ pub(crate) fn deflate(parts: [&[u8]; 3], out: &mut Vec<u8>) -> bool {
         while let Some(mut part) = parts.next() {
             let flush = if parts.peek().is_none() { FlushCompress::Sync } else { FlushCompress::None };
             loop {
-                out.reserve(STEP);
+                out.reserve(GROWTH_BYTES);
                 let before = state.total_in();
                 if state.compress_vec(part, out, flush).is_err() {
                     return false;
                 }
-                part = part.get(progress(before, state.total_in())..).unwrap_or_default();
+                part = part.get(bytes_processed(before, state.total_in())..).unwrap_or_default();
                 // Room that was not used shows that nothing is left to come out.
                 if part.is_empty() && out.len() < out.capacity() {
                     break;
                 }
             }
         }
-        out.get(begin..).is_some_and(|made| made.ends_with(&TAIL))
+        out.get(begin..).is_some_and(|made| made.ends_with(&FLUSH_TAIL))
     });
-    out.truncate(if done { out.len() - TAIL.len() } else { begin });
+    out.truncate(if done { out.len() - FLUSH_TAIL.len() } else { begin });
     done
 }
 
 /// How many bytes of a slice were taken in between two counts.
-fn progress(before: u64, after: u64) -> usize {
+fn bytes_processed(before: u64, after: u64) -> usize {
     usize::try_from(after.saturating_sub(before)).unwrap_or(usize::MAX)
 }
 
 /// Puts the decompressed message into `out` (cleared first), at most `limit` bytes.
-pub(crate) fn inflate(message: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), Fault> {
+pub(crate) fn inflate(message: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), InflateError> {
     out.clear();
     DECOMPRESS.with_borrow_mut(|slot| {
         let state = slot.get_or_insert_with(|| Decompress::new(false));
         state.reset(false);
-        for mut part in [message, &TAIL[..]] {
+        for mut part in [message, &FLUSH_TAIL[..]] {
             loop {
                 if out.len() > limit {
-                    return Err(Fault::TooLarge);
+                    return Err(InflateError::TooLarge);
                 }
-                out.reserve(STEP.min(limit + 1 - out.len()));
+                out.reserve(GROWTH_BYTES.min(limit + 1 - out.len()));
                 let (taken, made) = (state.total_in(), out.len());
                 let status = state.decompress_vec(part, out, FlushDecompress::None);
-                let taken = progress(taken, state.total_in());
+                let taken = bytes_processed(taken, state.total_in());
                 part = part.get(taken..).unwrap_or_default();
                 match status {
                     // A last block, which section 7.2.3.4 allows; the empty block behind it does not count.
                     Ok(Status::StreamEnd) if out.len() <= limit => return Ok(()),
                     Ok(_) if part.is_empty() && out.len() < out.capacity() => break,
                     Ok(_) if taken > 0 || out.len() > made => {}
-                    _ => return Err(Fault::Garbage),
+                    _ => return Err(InflateError::Malformed),
                 }
             }
         }
-        if out.len() > limit { Err(Fault::TooLarge) } else { Ok(()) }
+        if out.len() > limit { Err(InflateError::TooLarge) } else { Ok(()) }
     })
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn inflate(message: &[u8], limit: usize, out: &mut Vec<u8>) -> Result
 mod tests {
     use super::*;
 
-    fn inflated(message: &[u8]) -> Result<String, Fault> {
+    fn inflated(message: &[u8]) -> Result<String, InflateError> {
         let mut out = Vec::new();
         inflate(message, 100_000, &mut out).map(|()| String::from_utf8(out).unwrap())
     }
@@ -134,9 +134,9 @@ mod tests {
         assert!(deflate([&zeros, b"", b""], &mut bomb));
         assert!(bomb.len() < 100_000);
         let mut out = Vec::new();
-        assert_eq!(inflate(&bomb, 50_000, &mut out), Err(Fault::TooLarge));
+        assert_eq!(inflate(&bomb, 50_000, &mut out), Err(InflateError::TooLarge));
         assert!(out.capacity() < 200_000, "{}", out.capacity());
-        assert_eq!(inflated(b"\xff\xff\xff"), Err(Fault::Garbage));
+        assert_eq!(inflated(b"\xff\xff\xff"), Err(InflateError::Malformed));
         assert_eq!(inflated(b"").unwrap(), "");
     }
 }

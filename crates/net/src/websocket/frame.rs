@@ -7,7 +7,7 @@
 use crate::websocket::Violation;
 
 /// Most payload of a control frame (section 5.5).
-pub(crate) const CONTROL_BYTES: usize = 125;
+pub(crate) const MAX_CONTROL_BYTES: usize = 125;
 /// Continues a message.
 pub(crate) const CONTINUATION: u8 = 0;
 /// A message of text.
@@ -30,9 +30,9 @@ const MASKED: u8 = 0x80;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// The last frame of its message.
-    pub(crate) last: bool,
+    pub(crate) fin: bool,
     /// The message is compressed.
-    pub(crate) deflated: bool,
+    pub(crate) compressed: bool,
     pub(crate) opcode: u8,
     pub(crate) key: [u8; 4],
     /// Bytes of the payload.
@@ -67,7 +67,7 @@ impl Header {
             return Err(Violation::protocol("a frame of a client is masked"));
         }
         let short = second & 0x7F;
-        if control && usize::from(short) > CONTROL_BYTES {
+        if control && usize::from(short) > MAX_CONTROL_BYTES {
             return Err(Violation::protocol("a control frame is longer than 125 bytes"));
         }
         let extended = match short {
@@ -92,12 +92,12 @@ impl Header {
             return Err(Violation::protocol("the length is not in its shortest form"));
         }
         let key = key.try_into().unwrap_or_default();
-        Ok(Some(Header { last, deflated, opcode, key, length, size }))
+        Ok(Some(Header { fin: last, compressed: deflated, opcode, key, length, size }))
     }
 }
 
-/// Takes the mask off, or puts it on. The key has to be turned for what follows: see [`turned`].
-pub(crate) fn mask(bytes: &mut [u8], key: [u8; 4]) {
+/// Takes the mask off, or puts it on. The key has to be turned for what follows: see [`rotate_key`].
+pub(crate) fn apply_mask(bytes: &mut [u8], key: [u8; 4]) {
     let [a, b, c, d] = key;
     let wide = [a, b, c, d, a, b, c, d];
     let mut words = bytes.chunks_exact_mut(8);
@@ -112,13 +112,13 @@ pub(crate) fn mask(bytes: &mut [u8], key: [u8; 4]) {
 }
 
 /// The key as it is for what comes `count` bytes later.
-pub(crate) fn turned(mut key: [u8; 4], count: usize) -> [u8; 4] {
+pub(crate) fn rotate_key(mut key: [u8; 4], count: usize) -> [u8; 4] {
     key.rotate_left(count % 4);
     key
 }
 
 /// Appends the header of an unfragmented frame from the server, which has no mask (section 5.1).
-pub(crate) fn header(opcode: u8, deflated: bool, length: usize, out: &mut Vec<u8>) {
+pub(crate) fn write_header(opcode: u8, deflated: bool, length: usize, out: &mut Vec<u8>) {
     out.push(FIN | if deflated { RSV1 } else { 0 } | opcode);
     match (u8::try_from(length), u16::try_from(length)) {
         (Ok(short @ 0..=125), _) => out.push(short),
@@ -134,7 +134,7 @@ pub(crate) fn header(opcode: u8, deflated: bool, length: usize, out: &mut Vec<u8
 }
 
 /// What a `Close` says: its code, if it has one (sections 5.5.1 and 7.4).
-pub(crate) fn close_code(payload: &[u8]) -> Result<Option<u16>, Violation> {
+pub(crate) fn parse_close_code(payload: &[u8]) -> Result<Option<u16>, Violation> {
     let Some((code, reason)) = payload.split_first_chunk() else {
         return if payload.is_empty() {
             Ok(None)
@@ -169,11 +169,11 @@ mod tests {
     fn examples_of_section_5_7() {
         let mut frame = [0x81, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
         let header = read(&frame[..6]);
-        assert_eq!((header.last, header.opcode, header.length, header.size), (true, TEXT, 5, 6));
-        mask(&mut frame[6..], header.key);
+        assert_eq!((header.fin, header.opcode, header.length, header.size), (true, TEXT, 5, 6));
+        apply_mask(&mut frame[6..], header.key);
         assert_eq!(&frame[6..], b"Hello");
         let header = read(&[0x01, 0x83, 1, 2, 3, 4]);
-        assert_eq!((header.last, header.opcode, header.length), (false, TEXT, 3));
+        assert_eq!((header.fin, header.opcode, header.length), (false, TEXT, 3));
         assert_eq!(read(&[0x89, 0x85, 1, 2, 3, 4]).opcode, PING);
         assert_eq!(read(&[0x81, 0xFE, 1, 0, 1, 2, 3, 4]).length, 256);
         assert_eq!(read(&[0x81, 0xFF, 0, 0, 0, 0, 0, 1, 0, 0, 1, 2, 3, 4]).length, 65_536);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     fn header_of(length: usize, out: &mut Vec<u8>) {
-        super::header(TEXT, false, length, out);
+        super::write_header(TEXT, false, length, out);
     }
 
     #[test]
@@ -214,25 +214,25 @@ mod tests {
         let key = [9, 8, 7, 6];
         let plain: Vec<u8> = (0..100).collect();
         let mut whole = plain.clone();
-        mask(&mut whole, key);
+        apply_mask(&mut whole, key);
         assert!(whole.iter().zip(&plain).zip(key.iter().cycle()).all(|((a, b), key)| a ^ b == *key));
         for cut in 0..plain.len() {
             let mut pieces = whole.clone();
             let (first, second) = pieces.split_at_mut(cut);
-            mask(first, key);
-            mask(second, turned(key, cut));
+            apply_mask(first, key);
+            apply_mask(second, rotate_key(key, cut));
             assert_eq!(pieces, plain, "cut at {cut}");
         }
     }
 
     #[test]
     fn a_close_has_a_code_that_may_be_sent_or_none() {
-        assert_eq!(close_code(b""), Ok(None));
-        assert_eq!(close_code(&[3, 232]), Ok(Some(1000)));
-        assert_eq!(close_code(b"\x0f\xa0bye"), Ok(Some(4000)));
+        assert_eq!(parse_close_code(b""), Ok(None));
+        assert_eq!(parse_close_code(&[3, 232]), Ok(Some(1000)));
+        assert_eq!(parse_close_code(b"\x0f\xa0bye"), Ok(Some(4000)));
         for bad in [&[3][..], &[3, 236], &[3, 237], &[3, 238], &[3, 247], &[0, 0], &[0x13, 0x88]] {
-            assert_eq!(close_code(bad).unwrap_err().code, 1002, "{bad:?}");
+            assert_eq!(parse_close_code(bad).unwrap_err().code, 1002, "{bad:?}");
         }
-        assert_eq!(close_code(b"\x03\xe8\xff").unwrap_err().code, 1007);
+        assert_eq!(parse_close_code(b"\x03\xe8\xff").unwrap_err().code, 1007);
     }
 }

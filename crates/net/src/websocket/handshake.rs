@@ -1,7 +1,7 @@
 //! The opening handshake: RFC 6455 section 4.2, RFC 8441 section 5 (HTTP/2), RFC 7395 section 3.1 (the subprotocol `xmpp`),
 //! RFC 7692 section 7.1 (what compression may be agreed on).
 //!
-//! A pure function from a request to an answer. It reads headers only; the path and `Origin` are the caller's.
+//! A pure function from a request to an answer. It reads headers only; the path and `RequestSource` are the caller's.
 //! Left out: compression windows below 32 kB, which the deflate in use cannot be told to keep; such an offer is declined.
 //!
 //! The trap: headers may come several times and each may be a list. A token is looked for in all of them.
@@ -17,11 +17,11 @@ const SUBPROTOCOL: &str = "xmpp";
 /// The version of RFC 6455.
 const VERSION: &str = "13";
 /// The extension of RFC 7692.
-const DEFLATE: &str = "permessage-deflate";
+const PERMESSAGE_DEFLATE: &str = "permessage-deflate";
 
 /// What an operator may set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct WebSocketSettings {
     /// Most bytes of one message, after decompression. The port's limit of an element applies too, the smaller one counts.
     pub message_bytes: u32,
     /// Whether compression is agreed on with clients that offer it (RFC 7692). Off by default: each message costs processor
@@ -32,9 +32,9 @@ pub struct Settings {
     pub see_other_uri: Option<String>,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for WebSocketSettings {
+    fn default() -> WebSocketSettings {
+        WebSocketSettings {
             message_bytes: xml::Limits::DEFAULT.element_bytes,
             compression: false,
             see_other_uri: None,
@@ -44,7 +44,7 @@ impl Default for Settings {
 
 /// The version of HTTP that a request came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+pub enum HttpVersion {
     /// HTTP/1.0, in which nothing can be upgraded.
     Http10,
     /// HTTP/1.1: `GET` with `Upgrade`.
@@ -59,30 +59,30 @@ pub struct Handshake<'a, H> {
     /// `GET`, or `CONNECT` in HTTP/2.
     pub method: &'a str,
     /// Of the request.
-    pub version: Version,
+    pub version: HttpVersion,
     /// Names, in any case, and values of its headers.
     pub headers: H,
 }
 
 /// A request that may become a WebSocket, and what to answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Accepted {
+pub struct AcceptedHandshake {
     /// The value of `Sec-WebSocket-Accept`; none in HTTP/2.
-    key: Option<String>,
+    accept_key: Option<String>,
     extensions: Option<&'static str>,
-    pub(crate) settings: Settings,
+    pub(crate) settings: WebSocketSettings,
 }
 
 /// Why a request cannot become a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rejected {
+pub struct RejectedHandshake {
     /// The status of the answer: 400, 405, 426 or 505.
     pub status: u16,
     /// One sentence, for the body of the answer.
     pub reason: &'static str,
 }
 
-impl Rejected {
+impl RejectedHandshake {
     /// A header that belongs to the answer, name and value (RFC 6455 section 4.4, RFC 9110 sections 10.2.1 and 15.5.22).
     pub fn header(&self) -> Option<(&'static str, &'static str)> {
         match self.status {
@@ -93,23 +93,26 @@ impl Rejected {
     }
 }
 
-const fn no<T>(status: u16, reason: &'static str) -> Result<T, Rejected> {
-    Err(Rejected { status, reason })
+const fn reject<T>(status: u16, reason: &'static str) -> Result<T, RejectedHandshake> {
+    Err(RejectedHandshake { status, reason })
 }
 
 /// Judges a request (RFC 6455 section 4.2.1, RFC 7395 section 3.1).
 ///
 /// # Errors
-/// [`Rejected`]: not a WebSocket handshake, another version of it, or one that does not offer the subprotocol `xmpp`.
-pub fn accept<'a, H>(request: Handshake<'_, H>, settings: &Settings) -> Result<Accepted, Rejected>
+/// [`RejectedHandshake`]: not a WebSocket handshake, another version of it, or one that does not offer the subprotocol `xmpp`.
+pub fn accept<'a, H>(
+    request: Handshake<'_, H>,
+    settings: &WebSocketSettings,
+) -> Result<AcceptedHandshake, RejectedHandshake>
 where
     H: IntoIterator<Item = (&'a str, &'a [u8])>,
 {
     let upgrades = match (request.version, request.method) {
-        (Version::Http10, _) => return no(505, "a WebSocket needs HTTP/1.1."),
-        (Version::Http11, "GET") => true,
-        (Version::Http2, "CONNECT") => false,
-        _ => return no(405, "a WebSocket begins with GET, in HTTP/2 with CONNECT."),
+        (HttpVersion::Http10, _) => return reject(505, "a WebSocket needs HTTP/1.1."),
+        (HttpVersion::Http11, "GET") => true,
+        (HttpVersion::Http2, "CONNECT") => false,
+        _ => return reject(405, "a WebSocket begins with GET, in HTTP/2 with CONNECT."),
     };
     let (mut upgrade, mut connection, mut subprotocol) = (false, false, false);
     let mut host = 0;
@@ -118,9 +121,9 @@ where
     for (name, value) in request.headers {
         let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
         if is("Upgrade") {
-            upgrade |= tokens(value).any(|token| token.eq_ignore_ascii_case(b"websocket"));
+            upgrade |= list_members(value).any(|token| token.eq_ignore_ascii_case(b"websocket"));
         } else if is("Connection") {
-            connection |= tokens(value).any(|token| token.eq_ignore_ascii_case(b"upgrade"));
+            connection |= list_members(value).any(|token| token.eq_ignore_ascii_case(b"upgrade"));
         } else if is("Host") {
             host += 1;
         } else if is("Sec-WebSocket-Key") {
@@ -129,39 +132,39 @@ where
             doubled |= version.replace(value.trim_ascii()).is_some();
         } else if is("Sec-WebSocket-Protocol") {
             // Names of subprotocols are compared as they are (RFC 6455 section 4.1, item 10).
-            subprotocol |= tokens(value).any(|token| token == SUBPROTOCOL.as_bytes());
+            subprotocol |= list_members(value).any(|token| token == SUBPROTOCOL.as_bytes());
         } else if is("Sec-WebSocket-Extensions") {
-            let Some(found) = offer(value) else {
-                return no(400, "Sec-WebSocket-Extensions is malformed.");
+            let Some(found) = negotiate_deflate(value) else {
+                return reject(400, "Sec-WebSocket-Extensions is malformed.");
             };
             deflate = deflate.or(found);
         }
     }
     if doubled {
-        return no(400, "a header of the handshake came twice.");
+        return reject(400, "a header of the handshake came twice.");
     }
     if upgrades && !(upgrade && connection) {
-        return no(400, "this is no WebSocket handshake: Upgrade and Connection do not ask for one.");
+        return reject(400, "this is no WebSocket handshake: Upgrade and Connection do not ask for one.");
     }
     if upgrades && host != 1 {
-        return no(400, "a request has exactly one Host.");
+        return reject(400, "a request has exactly one Host.");
     }
     if version != Some(VERSION.as_bytes()) {
-        return no(426, "this server speaks version 13 of WebSocket.");
+        return reject(426, "this server speaks version 13 of WebSocket.");
     }
     let key = match key {
         _ if !upgrades => None,
-        Some(key) if BASE64.decode(key).is_ok_and(|nonce| nonce.len() == 16) => Some(proof(key)),
-        _ => return no(400, "Sec-WebSocket-Key is not 16 bytes in base64."),
+        Some(key) if BASE64.decode(key).is_ok_and(|nonce| nonce.len() == 16) => Some(accept_key(key)),
+        _ => return reject(400, "Sec-WebSocket-Key is not 16 bytes in base64."),
     };
     if !subprotocol {
-        return no(400, "this WebSocket speaks the subprotocol xmpp; the client did not offer it.");
+        return reject(400, "this WebSocket speaks the subprotocol xmpp; the client did not offer it.");
     }
     let extensions = deflate.filter(|_| settings.compression);
-    Ok(Accepted { key, extensions, settings: settings.clone() })
+    Ok(AcceptedHandshake { accept_key: key, extensions, settings: settings.clone() })
 }
 
-impl Accepted {
+impl AcceptedHandshake {
     /// Writes the answer of HTTP/1.1, with the empty line behind it. The stream is to be turned when it is queued, so that
     /// nothing else gets in between.
     pub fn write(&self, out: &mut Vec<u8>) {
@@ -177,10 +180,10 @@ impl Accepted {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Headers of the answer besides `Upgrade` and `Connection`, for an HTTP library; names in lower case. The status is 101
+    /// Headers of the answer besides `Upgrade` and `HttpConnection`, for an HTTP library; names in lower case. The status is 101
     /// in HTTP/1.1 and 200 in HTTP/2.
     pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let key = self.key.as_deref().map(|key| ("sec-websocket-accept", key));
+        let key = self.accept_key.as_deref().map(|key| ("sec-websocket-accept", key));
         let extensions = self.extensions.map(|value| ("sec-websocket-extensions", value));
         key.into_iter().chain([("sec-websocket-protocol", SUBPROTOCOL)]).chain(extensions)
     }
@@ -192,7 +195,7 @@ impl Accepted {
 }
 
 /// `Sec-WebSocket-Accept` (RFC 6455 section 4.2.2, item 5.4).
-fn proof(key: &[u8]) -> String {
+fn accept_key(key: &[u8]) -> String {
     let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
     context.update(key);
     context.update(GUID);
@@ -200,14 +203,14 @@ fn proof(key: &[u8]) -> String {
 }
 
 /// The members of a comma-separated list, empty ones left out (RFC 9110 section 5.6.1).
-fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn list_members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|token| !token.is_empty())
 }
 
 /// Reads one `Sec-WebSocket-Extensions`: the answer to the first offer of compression that can be taken, if there is one.
 /// `None` if the header is malformed, which fails the handshake (RFC 6455 section 9.1).
 #[allow(clippy::option_option, reason = "malformed is another thing than nothing to take")]
-fn offer(value: &[u8]) -> Option<Option<&'static str>> {
+fn negotiate_deflate(value: &[u8]) -> Option<Option<&'static str>> {
     let value = std::str::from_utf8(value).ok()?;
     let mut taken = None;
     // No parameter that is registered has a comma in a quoted value.
@@ -220,7 +223,7 @@ fn offer(value: &[u8]) -> Option<Option<&'static str>> {
         if !is_token(name) {
             return None;
         }
-        let mut params = Params::default();
+        let mut params = DeflateParams::default();
         for part in parts {
             let (name, value) = match part.split_once('=') {
                 Some((name, value)) => (name.trim(), Some(unquoted(value.trim())?)),
@@ -231,7 +234,7 @@ fn offer(value: &[u8]) -> Option<Option<&'static str>> {
             }
             params.take(name, value);
         }
-        if name.eq_ignore_ascii_case(DEFLATE) && taken.is_none() {
+        if name.eq_ignore_ascii_case(PERMESSAGE_DEFLATE) && taken.is_none() {
             taken = params.answer();
         }
     }
@@ -240,7 +243,7 @@ fn offer(value: &[u8]) -> Option<Option<&'static str>> {
 
 /// Parameters of one offer of compression (RFC 7692 section 7.1).
 #[derive(Default)]
-struct Params {
+struct DeflateParams {
     seen: u8,
     /// A parameter that is unknown, doubled, out of range, or cannot be met: the offer is declined.
     declined: bool,
@@ -249,7 +252,7 @@ struct Params {
 /// The server's window has a maximum, which can only be the one that deflate has anyway.
 const SERVER_BITS: u8 = 4;
 
-impl Params {
+impl DeflateParams {
     fn take(&mut self, name: &str, value: Option<&str>) {
         let bits = |value: &str| matches!(value, "8" | "9" | "10" | "11" | "12" | "13" | "14" | "15");
         let (flag, good) = match (name, value) {

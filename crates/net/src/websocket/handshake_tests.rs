@@ -13,25 +13,28 @@ const HEADERS: [(&str, &str); 7] = [
 ];
 
 fn judge(
-    version: Version,
+    version: HttpVersion,
     method: &str,
     headers: &[(&str, &str)],
     compression: bool,
-) -> Result<Accepted, Rejected> {
+) -> Result<AcceptedHandshake, RejectedHandshake> {
     let headers = headers.iter().map(|(name, value)| (*name, value.as_bytes()));
-    accept(Handshake { method, version, headers }, &Settings { compression, ..Settings::default() })
+    accept(
+        Handshake { method, version, headers },
+        &WebSocketSettings { compression, ..WebSocketSettings::default() },
+    )
 }
 
 /// The example with one header replaced, or left out.
-fn with(name: &str, value: Option<&str>) -> Result<Accepted, Rejected> {
+fn with(name: &str, value: Option<&str>) -> Result<AcceptedHandshake, RejectedHandshake> {
     let mut headers: Vec<_> = HEADERS.into_iter().filter(|(other, _)| *other != name).collect();
     headers.extend(value.map(|value| (name, value)));
-    judge(Version::Http11, "GET", &headers, false)
+    judge(HttpVersion::Http11, "GET", &headers, false)
 }
 
 #[test]
 fn example_of_rfc_7395_section_3_1() {
-    let accepted = judge(Version::Http11, "GET", &HEADERS, false).unwrap();
+    let accepted = judge(HttpVersion::Http11, "GET", &HEADERS, false).unwrap();
     let mut out = Vec::new();
     accepted.write(&mut out);
     assert_eq!(
@@ -50,9 +53,9 @@ fn http_2_has_neither_key_nor_upgrade() {
         ("sec-websocket-version", "13"),
         ("origin", "http://www.example.com"),
     ];
-    let accepted = judge(Version::Http2, "CONNECT", &headers, false).unwrap();
+    let accepted = judge(HttpVersion::Http2, "CONNECT", &headers, false).unwrap();
     assert_eq!(accepted.headers().collect::<Vec<_>>(), [("sec-websocket-protocol", "xmpp")]);
-    assert_eq!(judge(Version::Http2, "GET", &HEADERS, false).unwrap_err().status, 405);
+    assert_eq!(judge(HttpVersion::Http2, "GET", &HEADERS, false).unwrap_err().status, 405);
 }
 
 #[test]
@@ -92,17 +95,20 @@ fn each_condition_of_the_handshake_counts() {
         assert_eq!(with(name, value).unwrap_err().status, status, "{name}: {value:?}");
     }
     let twice = [&HEADERS[..], &[("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")]].concat();
-    assert_eq!(judge(Version::Http11, "GET", &twice, false).unwrap_err().status, 400);
-    assert_eq!(judge(Version::Http11, "POST", &HEADERS, false).unwrap_err().status, 405);
-    assert_eq!(judge(Version::Http10, "GET", &HEADERS, false).unwrap_err().status, 505);
+    assert_eq!(judge(HttpVersion::Http11, "GET", &twice, false).unwrap_err().status, 400);
+    assert_eq!(judge(HttpVersion::Http11, "POST", &HEADERS, false).unwrap_err().status, 405);
+    assert_eq!(judge(HttpVersion::Http10, "GET", &HEADERS, false).unwrap_err().status, 505);
     let other = with("Sec-WebSocket-Version", Some("8")).unwrap_err();
     assert_eq!(other.header(), Some(("Sec-WebSocket-Version", "13")), "RFC 6455 section 4.4");
 }
 
 fn deflate(value: &str) -> Option<&'static str> {
     let headers = [&HEADERS[..], &[("Sec-WebSocket-Extensions", value)]].concat();
-    assert!(!judge(Version::Http11, "GET", &headers, false).unwrap().is_compressed(), "it is off by default");
-    judge(Version::Http11, "GET", &headers, true).unwrap().extensions
+    assert!(
+        !judge(HttpVersion::Http11, "GET", &headers, false).unwrap().is_compressed(),
+        "it is off by default"
+    );
+    judge(HttpVersion::Http11, "GET", &headers, true).unwrap().extensions
 }
 
 /// RFC 7692 sections 7.1 and 7.1.3.

@@ -11,18 +11,18 @@
 //! the same way. A message of nothing but white space is ignored, although section 3.8 forbids clients to send one.
 //!
 //! Left out: judging the inside of elements, which `xml::Reader` does for all transports.
-//! The trap: after an error nothing here may be asked again; `Shared` sees to that.
+//! The trap: after an error nothing here may be asked again; `DocumentStream` sees to that.
 
 use crate::error::NetError;
-use crate::scratch::Input;
+use crate::scratch::InputBuffer;
 use crate::websocket::deflate::{self, inflate};
-use crate::websocket::frame::{self, CLOSE, CONTINUATION, CONTROL_BYTES, Header, PING, TEXT};
-use crate::websocket::{Violation, tag};
+use crate::websocket::frame::{self, CLOSE, CONTINUATION, Header, MAX_CONTROL_BYTES, PING, TEXT};
+use crate::websocket::{Violation, start_tag};
 use std::ops::Range;
-use xml::{Event, Limits, Reader, Scan, Scanner, Scope};
+use xml::{Event, Limits, NamespaceContext, Reader, ScanOutcome, Scanner};
 
 /// What comes next in the input.
-pub(crate) enum Step {
+pub(crate) enum InboundEvent {
     /// More bytes are needed.
     More,
     /// The stream's start tag, which is in the lent text.
@@ -32,32 +32,32 @@ pub(crate) enum Step {
     /// `<close/>`
     Close,
     /// A ping, to be answered with the same bytes.
-    Ping([u8; CONTROL_BYTES], u8),
+    Ping([u8; MAX_CONTROL_BYTES], u8),
     /// The peer's closing handshake, with its code.
-    Closed(Option<u16>),
+    CloseFrame(Option<u16>),
 }
 
 /// What ends the stream, and the code to close with.
-pub(crate) struct Fault {
+pub(crate) struct InboundError {
     pub(crate) error: NetError,
     pub(crate) code: u16,
 }
 
-impl From<Violation> for Fault {
-    fn from(violation: Violation) -> Fault {
-        Fault { code: violation.code, error: NetError::WebSocket(violation) }
+impl From<Violation> for InboundError {
+    fn from(violation: Violation) -> InboundError {
+        InboundError { code: violation.code, error: NetError::WebSocket(violation) }
     }
 }
 
-impl From<xml::Error> for Fault {
-    fn from(error: xml::Error) -> Fault {
+impl From<xml::Error> for InboundError {
+    fn from(error: xml::Error) -> InboundError {
         let code = match error {
             xml::Error::TooLarge => 1009,
             xml::Error::BadUtf8 => 1007,
             // It is XML's fault, not WebSocket's: the stream error says more than a code can.
             _ => 1000,
         };
-        Fault { code, error: NetError::Xml(error) }
+        InboundError { code, error: NetError::Xml(error) }
     }
 }
 
@@ -83,16 +83,16 @@ pub(crate) struct Inbound {
     /// Payload of the frame that is still to come.
     remaining: u32,
     /// Bytes of the message so far.
-    ready: u32,
+    message_bytes: u32,
     /// Dead bytes behind it.
-    gap: u32,
+    dead_bytes: u32,
     /// The mask, turned to the next byte.
     key: [u8; 4],
-    state: u8,
+    flags: u8,
 }
 
 /// What a whole message is.
-enum Judged {
+enum MessageContent {
     Nothing,
     Open(Vec<u8>),
     Element(Range<usize>),
@@ -102,46 +102,46 @@ enum Judged {
 impl Inbound {
     pub(crate) fn new(limit: u32, compression: bool) -> Inbound {
         let state = if compression { COMPRESSION } else { 0 };
-        Inbound { limit, remaining: 0, ready: 0, gap: 0, key: [0; 4], state }
+        Inbound { limit, remaining: 0, message_bytes: 0, dead_bytes: 0, key: [0; 4], flags: state }
     }
 
-    fn is(&self, state: u8) -> bool {
-        self.state & state != 0
+    fn has_flag(&self, state: u8) -> bool {
+        self.flags & state != 0
     }
 
     /// A new stream follows (RFC 7395 section 3.7).
     pub(crate) fn restart(&mut self) {
-        self.state &= !(OPENED | CLOSED);
+        self.flags &= !(OPENED | CLOSED);
     }
 
     /// Looks at what has arrived. To be asked until it wants more.
     pub(crate) fn step(
         &mut self,
-        input: &mut Input,
+        input: &mut InputBuffer,
         text: &mut Vec<u8>,
         limits: &Limits,
-    ) -> Result<Step, Fault> {
+    ) -> Result<InboundEvent, InboundError> {
         loop {
-            if self.is(FRAME) {
+            if self.has_flag(FRAME) {
                 self.take_payload(input);
                 if self.remaining > 0 {
                     self.close_gap(input);
-                    return Ok(Step::More);
+                    return Ok(InboundEvent::More);
                 }
-                self.state &= !FRAME;
-                if self.is(LAST) {
+                self.flags &= !FRAME;
+                if self.has_flag(LAST) {
                     if let Some(step) = self.take_message(input, text, limits)? {
                         return Ok(step);
                     }
                     continue;
                 }
             }
-            let done = self.ready as usize + self.gap as usize;
+            let done = self.message_bytes as usize + self.dead_bytes as usize;
             let raw = input.data().get(done..).unwrap_or_default();
             let header = Header::read(raw)?;
             let Some(header) = header else {
                 self.close_gap(input);
-                return Ok(Step::More);
+                return Ok(InboundEvent::More);
             };
             if header.opcode < CLOSE {
                 self.begin_frame(&header, limits)?;
@@ -154,15 +154,15 @@ impl Inbound {
             let end = header.size + usize::from(length);
             let Some(sent) = raw.get(header.size..end) else {
                 self.close_gap(input);
-                return Ok(Step::More);
+                return Ok(InboundEvent::More);
             };
-            let mut bytes = [0; CONTROL_BYTES];
+            let mut bytes = [0; MAX_CONTROL_BYTES];
             let payload = bytes.get_mut(..sent.len()).unwrap_or_default();
             payload.copy_from_slice(sent);
-            frame::mask(payload, header.key);
+            frame::apply_mask(payload, header.key);
             let step = match header.opcode {
-                CLOSE => Some(Step::Closed(frame::close_code(payload)?)),
-                PING => Some(Step::Ping(bytes, length)),
+                CLOSE => Some(InboundEvent::CloseFrame(frame::parse_close_code(payload)?)),
+                PING => Some(InboundEvent::Ping(bytes, length)),
                 // A pong that nobody asked for is fine (RFC 6455 section 5.5.3).
                 _ => None,
             };
@@ -174,18 +174,18 @@ impl Inbound {
     }
 
     /// Passes over bytes that are of no use any more, behind the message so far.
-    fn skip(&mut self, count: usize, input: &mut Input) {
-        if self.ready == 0 {
+    fn skip(&mut self, count: usize, input: &mut InputBuffer) {
+        if self.message_bytes == 0 {
             input.consume(count);
         } else {
             // Below the size of a buffer; a read is at most 64 kB.
-            self.gap = self.gap.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+            self.dead_bytes = self.dead_bytes.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
         }
     }
 
     /// The header of a data frame: does it fit what came before, and the limit?
-    fn begin_frame(&mut self, header: &Header, limits: &Limits) -> Result<(), Fault> {
-        match (header.opcode == CONTINUATION, self.is(MESSAGE)) {
+    fn begin_frame(&mut self, header: &Header, limits: &Limits) -> Result<(), InboundError> {
+        match (header.opcode == CONTINUATION, self.has_flag(MESSAGE)) {
             (true, false) => {
                 return Err(Violation::protocol("a continuation without a message").into());
             }
@@ -195,144 +195,146 @@ impl Inbound {
             _ => {}
         }
         debug_assert!(matches!(header.opcode, CONTINUATION | TEXT), "others were refused");
-        if header.deflated && !self.is(COMPRESSION) {
+        if header.compressed && !self.has_flag(COMPRESSION) {
             return Err(Violation::protocol("compression was not agreed on").into());
         }
-        let room = self.limit.min(limits.element_bytes) - self.ready.min(self.limit);
+        let room = self.limit.min(limits.element_bytes) - self.message_bytes.min(self.limit);
         let length = u32::try_from(header.length).ok().filter(|length| *length <= room);
         self.remaining = length.ok_or(xml::Error::TooLarge)?;
         self.key = header.key;
-        self.state = self.state & !LAST | FRAME | MESSAGE;
-        self.state |= if header.last { LAST } else { 0 } | if header.deflated { DEFLATED } else { 0 };
+        self.flags = self.flags & !LAST | FRAME | MESSAGE;
+        self.flags |= if header.fin { LAST } else { 0 } | if header.compressed { DEFLATED } else { 0 };
         Ok(())
     }
 
     /// Unmasks what has arrived of a payload, and moves it to the message so far.
-    fn take_payload(&mut self, input: &mut Input) {
-        let (to, from) = (self.ready as usize, (self.ready + self.gap) as usize);
+    fn take_payload(&mut self, input: &mut InputBuffer) {
+        let (to, from) = (self.message_bytes as usize, (self.message_bytes + self.dead_bytes) as usize);
         let data = input.data_mut();
         let arrived = u32::try_from(data.len().saturating_sub(from)).unwrap_or(u32::MAX).min(self.remaining);
         let count = arrived as usize;
-        if self.gap > 0 {
+        if self.dead_bytes > 0 {
             data.copy_within(from..from + count, to);
         }
-        frame::mask(data.get_mut(to..to + count).unwrap_or_default(), self.key);
-        self.key = frame::turned(self.key, count);
-        self.ready += arrived;
+        frame::apply_mask(data.get_mut(to..to + count).unwrap_or_default(), self.key);
+        self.key = frame::rotate_key(self.key, count);
+        self.message_bytes += arrived;
         self.remaining -= arrived;
     }
 
-    fn close_gap(&mut self, input: &mut Input) {
-        input.cut(self.ready as usize, self.gap as usize);
-        self.gap = 0;
+    fn close_gap(&mut self, input: &mut InputBuffer) {
+        input.remove(self.message_bytes as usize, self.dead_bytes as usize);
+        self.dead_bytes = 0;
     }
 
     /// A message is whole: what is it? It is consumed, but its bytes stay where they are until more is read.
     fn take_message(
         &mut self,
-        input: &mut Input,
+        input: &mut InputBuffer,
         text: &mut Vec<u8>,
         limits: &Limits,
-    ) -> Result<Option<Step>, Fault> {
-        let length = self.ready as usize;
-        let inflated = self.is(DEFLATED);
+    ) -> Result<Option<InboundEvent>, InboundError> {
+        let length = self.message_bytes as usize;
+        let inflated = self.has_flag(DEFLATED);
         let at = if inflated { 0 } else { input.position() };
-        let judged = if self.is(CLOSED) {
-            Judged::Nothing
+        let judged = if self.has_flag(CLOSED) {
+            MessageContent::Nothing
         } else if inflated {
             let limit = self.limit.min(limits.element_bytes) as usize;
             inflate(input.data().get(..length).unwrap_or_default(), limit, text).map_err(
                 |fault| match fault {
-                    deflate::Fault::TooLarge => Fault::from(xml::Error::TooLarge),
-                    deflate::Fault::Garbage => {
+                    deflate::InflateError::TooLarge => InboundError::from(xml::Error::TooLarge),
+                    deflate::InflateError::Malformed => {
                         Violation::new(1007, "the compressed message is garbage").into()
                     }
                 },
             )?;
-            self.judge(text, limits)?
+            self.parse_message(text, limits)?
         } else {
-            self.judge(input.data_mut().get_mut(..length).unwrap_or_default(), limits)?
+            self.parse_message(input.data_mut().get_mut(..length).unwrap_or_default(), limits)?
         };
-        input.consume(length + self.gap as usize);
-        (self.ready, self.gap) = (0, 0);
-        self.state &= !(MESSAGE | DEFLATED | LAST);
+        input.consume(length + self.dead_bytes as usize);
+        (self.message_bytes, self.dead_bytes) = (0, 0);
+        self.flags &= !(MESSAGE | DEFLATED | LAST);
         Ok(match judged {
-            Judged::Nothing => None,
-            Judged::Open(tag) => {
-                self.state |= OPENED;
+            MessageContent::Nothing => None,
+            MessageContent::Open(tag) => {
+                self.flags |= OPENED;
                 text.clear();
                 text.extend_from_slice(&tag);
-                Some(Step::Open)
+                Some(InboundEvent::Open)
             }
-            Judged::Element(range) => {
-                Some(Step::Element { start: at + range.start, end: at + range.end, inflated })
+            MessageContent::Element(range) => {
+                Some(InboundEvent::Element { start: at + range.start, end: at + range.end, inflated })
             }
-            Judged::Close => {
-                self.state |= CLOSED;
-                Some(Step::Close)
+            MessageContent::Close => {
+                self.flags |= CLOSED;
+                Some(InboundEvent::Close)
             }
         })
     }
 
     /// One message, one document, one element (RFC 7395 section 3.3.3).
-    fn judge(&self, message: &mut [u8], limits: &Limits) -> Result<Judged, Fault> {
+    fn parse_message(&self, message: &mut [u8], limits: &Limits) -> Result<MessageContent, InboundError> {
         if std::str::from_utf8(message).is_err() {
             return Err(xml::Error::BadUtf8.into());
         }
         if message.trim_ascii().is_empty() {
-            return Ok(Judged::Nothing);
+            return Ok(MessageContent::Nothing);
         }
         if message.first() != Some(&b'<') {
             return Err(xml::Error::NotWellFormed("a message begins with <").into());
         }
-        let (start, end) = match Scanner::message().scan(message, limits)? {
-            Scan::Element { start, end } => (start, end),
+        let (start, end) = match Scanner::standalone().scan(message, limits)? {
+            ScanOutcome::Element { start, end } => (start, end),
             _ => return Err(xml::Error::NotWellFormed("a message without a whole element").into()),
         };
         if !message.get(end..).unwrap_or_default().trim_ascii().is_empty() {
             return Err(xml::Error::NotWellFormed("a message is one element and nothing else").into());
         }
         let element = message.get(start..end).unwrap_or_default();
-        let name = element.get(1..tag::name_end(element)).unwrap_or_default();
+        let name = element.get(1..start_tag::name_end(element)).unwrap_or_default();
         let local = name.rsplit(|&byte| byte == b':').next().unwrap_or_default();
-        if !self.is(OPENED) {
+        if !self.has_flag(OPENED) {
             return match local {
-                b"open" => Ok(Judged::Open(open(element, limits)?)),
+                b"open" => Ok(MessageContent::Open(stream_start_tag(element, limits)?)),
                 // Before it was opened there is nothing to close but the connection.
-                b"close" if framed(element, limits)? => Ok(Judged::Close),
+                b"close" if is_framing_element(element, limits)? => Ok(MessageContent::Close),
                 _ => Err(xml::Error::InvalidXml("the first message is not <open/>").into()),
             };
         }
         match local {
-            b"open" if framed(element, limits)? => {
+            b"open" if is_framing_element(element, limits)? => {
                 return Err(xml::Error::InvalidXml("a second <open/> without a restart").into());
             }
-            b"close" if framed(element, limits)? => return Ok(Judged::Close),
+            b"close" if is_framing_element(element, limits)? => return Ok(MessageContent::Close),
             _ => {}
         }
-        let Some(cut) = tag::redundant(element) else { return Ok(Judged::Element(start..end)) };
+        let Some(cut) = start_tag::redundant_declaration(element) else {
+            return Ok(MessageContent::Element(start..end));
+        };
         // What stands before the declaration is shorter than what stands behind it.
         message.copy_within(start..start + cut.start, start + cut.len());
-        Ok(Judged::Element(start + cut.len()..end))
+        Ok(MessageContent::Element(start + cut.len()..end))
     }
 }
 
 fn start_tag(element: &[u8]) -> &[u8] {
-    tag::attributes(element).tag_end().and_then(|end| element.get(..end)).unwrap_or(element)
+    start_tag::attributes(element).tag_end().and_then(|end| element.get(..end)).unwrap_or(element)
 }
 
 /// Whether an element is in the namespace of `<open/>` and `<close/>`.
-fn framed(element: &[u8], limits: &Limits) -> Result<bool, xml::Error> {
-    let framed = Reader::open_tag(start_tag(element), limits)?.ns.name() == tag::FRAMING;
+fn is_framing_element(element: &[u8], limits: &Limits) -> Result<bool, xml::Error> {
+    let framed = Reader::open_tag(start_tag(element), limits)?.ns.name() == start_tag::FRAMING;
     if framed {
-        empty(element, limits)?;
+        require_empty(element, limits)?;
     }
     Ok(framed)
 }
 
 /// `<open/>` and `<close/>` have no content (RFC 7395 appendix A). Nobody behind this would judge it.
-fn empty(element: &[u8], limits: &Limits) -> Result<(), xml::Error> {
-    let scope = Scope::none();
+fn require_empty(element: &[u8], limits: &Limits) -> Result<(), xml::Error> {
+    let scope = NamespaceContext::empty();
     let mut reader = Reader::new(element, &scope, limits)?;
     let mut elements = 0_usize;
     while let Some(event) = reader.next()? {
@@ -353,12 +355,12 @@ fn empty(element: &[u8], limits: &Limits) -> Result<(), xml::Error> {
 
 /// The start tag that TCP would have brought (RFC 7395 section 3.3.2: the same attributes with the same meaning). In a wrong
 /// namespace it becomes one that is refused with `invalid-namespace`, as section 3.3.2 wants.
-fn open(element: &[u8], limits: &Limits) -> Result<Vec<u8>, xml::Error> {
+fn stream_start_tag(element: &[u8], limits: &Limits) -> Result<Vec<u8>, xml::Error> {
     let start = Reader::open_tag(start_tag(element), limits)?;
     let ns = start.ns.name();
     // What is in another element is its namespace's business.
-    if ns == tag::FRAMING {
-        empty(element, limits)?;
+    if ns == start_tag::FRAMING {
+        require_empty(element, limits)?;
     }
     let mut out = Vec::with_capacity(element.len() + 96);
     out.extend_from_slice(b"<stream:stream");
@@ -378,7 +380,7 @@ fn open(element: &[u8], limits: &Limits) -> Result<Vec<u8>, xml::Error> {
         out.push(b'\'');
     }
     out.extend_from_slice(b" xmlns='");
-    if ns == tag::FRAMING {
+    if ns == start_tag::FRAMING {
         out.extend_from_slice(b"jabber:client");
     } else {
         xml::escape::attr(&ns, &mut out);

@@ -12,21 +12,23 @@
 //! Left out: pings of our own. Browsers show a page neither pings nor their answers; the engine's idle probe asks all
 //! transports alike (RFC 7395 section 3.8 names both ways). Pings of the peer are answered.
 //!
-//! The trap: nothing here looks at `Origin`. Whoever serves HTTP knows which pages may speak to it.
+//! The trap: nothing here looks at `RequestSource`. Whoever serves HTTP knows which pages may speak to it.
 
 mod deflate;
 mod frame;
 mod handshake;
 mod inbound;
 mod outbound;
-mod tag;
+mod start_tag;
 
-pub use handshake::{Accepted, Handshake, Rejected, Settings, Version, accept};
+pub use handshake::{
+    AcceptedHandshake, Handshake, HttpVersion, RejectedHandshake, WebSocketSettings, accept,
+};
 
 use crate::error::NetError;
 use crate::scratch::Scratch;
-use crate::stream::shared::Found;
-use inbound::{Fault, Inbound, Step};
+use crate::stream::document_stream::ScanEvent;
+use inbound::{Inbound, InboundError, InboundEvent};
 use outbound::Outbound;
 use xml::Limits;
 
@@ -60,59 +62,63 @@ pub(crate) struct WebSocket {
     inbound: Inbound,
     outbound: Outbound,
     /// Where the client is sent instead.
-    see_other: Option<Box<str>>,
+    see_other_uri: Option<Box<str>>,
 }
 
 impl WebSocket {
     /// `queued` bytes of the output are no text: the answer to the handshake.
-    pub(crate) fn new(accepted: Accepted, queued: u32) -> WebSocket {
+    pub(crate) fn new(accepted: AcceptedHandshake, queued: u32) -> WebSocket {
         let compression = accepted.is_compressed();
         let settings = accepted.settings;
         WebSocket {
             inbound: Inbound::new(settings.message_bytes, compression),
             outbound: Outbound::new(compression, queued),
-            see_other: settings.see_other_uri.map(String::into_boxed_str),
+            see_other_uri: settings.see_other_uri.map(String::into_boxed_str),
         }
     }
 
     /// The next thing in the lent input, which the stream holds. Answers to control frames go to the lent output.
-    pub(crate) fn scan(&mut self, lent: &mut Scratch, limits: &Limits) -> Result<Option<Found>, NetError> {
+    pub(crate) fn scan(
+        &mut self,
+        lent: &mut Scratch,
+        limits: &Limits,
+    ) -> Result<Option<ScanEvent>, NetError> {
         loop {
             let step = match self.inbound.step(&mut lent.input, &mut lent.text, limits) {
                 Ok(step) => step,
-                Err(Fault { error, code }) => {
+                Err(InboundError { error, code }) => {
                     self.outbound.set_code(code);
                     return Err(error);
                 }
             };
             return Ok(Some(match step {
-                Step::More => return Ok(None),
-                Step::Ping(bytes, length) => {
+                InboundEvent::More => return Ok(None),
+                InboundEvent::Ping(bytes, length) => {
                     self.encode(lent)?;
                     let payload = bytes.get(..usize::from(length)).unwrap_or_default();
                     self.outbound.pong(payload, &mut lent.output);
                     continue;
                 }
-                Step::Open if self.see_other.is_some() => {
+                InboundEvent::Open if self.see_other_uri.is_some() => {
                     self.encode(lent)?;
-                    let uri = self.see_other.as_deref().unwrap_or_default();
+                    let uri = self.see_other_uri.as_deref().unwrap_or_default();
                     Outbound::see_other(uri, &mut lent.output);
                     self.outbound.close(None, &mut lent.output);
-                    Found::Eof
+                    ScanEvent::Eof
                 }
-                Step::Open => Found::Text(true),
-                Step::Element { inflated: true, start, end } => {
+                InboundEvent::Open => ScanEvent::Rewritten(true),
+                InboundEvent::Element { inflated: true, start, end } => {
                     lent.text.truncate(end);
                     lent.text.drain(..start);
-                    Found::Text(false)
+                    ScanEvent::Rewritten(false)
                 }
-                Step::Element { start, end, .. } => Found::Element(start, end),
-                Step::Close => Found::Close,
-                Step::Closed(code) => {
+                InboundEvent::Element { start, end, .. } => ScanEvent::Element(start, end),
+                InboundEvent::Close => ScanEvent::Close,
+                InboundEvent::CloseFrame(code) => {
                     // Section 5.5.1: the answer has the code that came; without one it has that of a normal end.
                     self.encode(lent)?;
                     self.outbound.close(code, &mut lent.output);
-                    Found::Eof
+                    ScanEvent::Eof
                 }
             }));
         }
@@ -124,7 +130,7 @@ impl WebSocket {
     }
 
     /// Says the closing handshake behind what is queued.
-    pub(crate) fn farewell(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
+    pub(crate) fn queue_close(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
         self.encode(lent)?;
         self.outbound.close(None, &mut lent.output);
         Ok(())
@@ -141,8 +147,8 @@ impl WebSocket {
     }
 
     /// It does no more.
-    pub(crate) fn calm(&mut self) {
-        self.outbound.calm();
+    pub(crate) fn clear_urgent(&mut self) {
+        self.outbound.clear_urgent();
     }
 
     /// Queued bytes that are not in the lent output.

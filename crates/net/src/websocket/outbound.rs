@@ -9,19 +9,19 @@
 //! else waits in the lent output, where a part of it may be frames already.
 
 use crate::scratch;
-use crate::websocket::deflate::{WORTH, deflate};
+use crate::websocket::deflate::{MIN_DEFLATE_BYTES, deflate};
 use crate::websocket::frame::{self, CLOSE, PONG, TEXT};
-use crate::websocket::tag;
+use crate::websocket::start_tag;
 use std::cell::RefCell;
-use xml::{Limits, Scan, Scanner};
+use xml::{Limits, ScanOutcome, Scanner};
 
 const CLOSE_TAG: &[u8] = b"</stream:stream>";
 const HEADER: &[u8] = b"<stream:stream";
 const DECLARATION: &[u8] = b"<?xml";
-const DEFAULT: &[u8] = b" xmlns='jabber:client'";
-const STREAM: &[u8] = b" xmlns:stream='http://etherx.jabber.org/streams'";
+const DEFAULT_NAMESPACE: &[u8] = b" xmlns='jabber:client'";
+const STREAM_NAMESPACE: &[u8] = b" xmlns:stream='http://etherx.jabber.org/streams'";
 /// What the server says is as long and as deep as it is; a stanza that was let in may have been wrapped several times.
-const LIMITS: Limits = Limits { element_bytes: u32::MAX, depth: u8::MAX, ..Limits::DEFAULT };
+const OUTPUT_LIMITS: Limits = Limits { element_bytes: u32::MAX, depth: u8::MAX, ..Limits::DEFAULT };
 
 thread_local! {
     static DEFLATED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -30,7 +30,7 @@ thread_local! {
 /// The writing half.
 pub(crate) struct Outbound {
     /// Text of an element whose end has not come.
-    tail: Vec<u8>,
+    unfinished: Vec<u8>,
     /// Bytes of the output that are frames.
     framed: u32,
     /// Where the last pong is, if nothing came behind it; 0 for none.
@@ -47,12 +47,20 @@ pub(crate) struct Outbound {
 impl Outbound {
     /// `framed` bytes of the output are no text.
     pub(crate) fn new(compression: bool, framed: u32) -> Outbound {
-        Outbound { tail: Vec::new(), framed, pong: 0, code: 1000, compression, ended: false, urgent: false }
+        Outbound {
+            unfinished: Vec::new(),
+            framed,
+            pong: 0,
+            code: 1000,
+            compression,
+            ended: false,
+            urgent: false,
+        }
     }
 
     /// Text that waits outside of the output.
     pub(crate) fn waiting(&self) -> usize {
-        self.tail.len()
+        self.unfinished.len()
     }
 
     /// Whether something should leave although nobody asked for it.
@@ -75,7 +83,7 @@ impl Outbound {
     }
 
     /// Nothing waits any more.
-    pub(crate) fn calm(&mut self) {
+    pub(crate) fn clear_urgent(&mut self) {
         self.urgent = false;
     }
 
@@ -92,19 +100,19 @@ impl Outbound {
         self.pong = 0;
         spare.clear();
         let fresh = output.get(framed..).unwrap_or_default();
-        let done = if self.tail.is_empty() {
-            let used = self.cut(fresh, spare);
+        let done = if self.unfinished.is_empty() {
+            let used = self.frame_complete(fresh, spare);
             if let Ok(used) = used {
-                self.tail = fresh.get(used..).unwrap_or_default().to_vec();
+                self.unfinished = fresh.get(used..).unwrap_or_default().to_vec();
             }
             used
         } else {
-            let mut whole = std::mem::take(&mut self.tail);
+            let mut whole = std::mem::take(&mut self.unfinished);
             whole.extend_from_slice(fresh);
-            let used = self.cut(&whole, spare);
+            let used = self.frame_complete(&whole, spare);
             if let Ok(used) = used {
                 whole.drain(..used);
-                self.tail = whole;
+                self.unfinished = whole;
             }
             used
         };
@@ -115,7 +123,7 @@ impl Outbound {
             output.extend_from_slice(spare);
         }
         // The port's limit of what may wait is a u32.
-        self.framed = scratch::length(output);
+        self.framed = scratch::len_u32(output);
         done.map(drop)
     }
 
@@ -127,10 +135,10 @@ impl Outbound {
         if self.pong != 0 {
             output.truncate(self.pong as usize - 1);
         }
-        self.pong = scratch::length(output).saturating_add(1);
-        frame::header(PONG, false, payload.len(), output);
+        self.pong = scratch::len_u32(output).saturating_add(1);
+        frame::write_header(PONG, false, payload.len(), output);
         output.extend_from_slice(payload);
-        self.framed = scratch::length(output);
+        self.framed = scratch::len_u32(output);
         self.urgent = true;
     }
 
@@ -139,24 +147,24 @@ impl Outbound {
         if self.ended {
             return;
         }
-        frame::header(CLOSE, false, 2, output);
+        frame::write_header(CLOSE, false, 2, output);
         output.extend_from_slice(&code.unwrap_or(self.code).to_be_bytes());
-        self.framed = scratch::length(output);
+        self.framed = scratch::len_u32(output);
         (self.ended, self.urgent) = (true, true);
-        self.tail = Vec::new();
+        self.unfinished = Vec::new();
     }
 
     /// Says where the client should go instead (RFC 7395 section 3.6.1).
     pub(crate) fn see_other(uri: &str, output: &mut Vec<u8>) {
-        let mut text = format!("<close xmlns='{}' see-other-uri='", tag::FRAMING).into_bytes();
+        let mut text = format!("<close xmlns='{}' see-other-uri='", start_tag::FRAMING).into_bytes();
         xml::escape::attr(uri, &mut text);
         text.extend_from_slice(b"'/>");
-        frame::header(TEXT, false, text.len(), output);
+        frame::write_header(TEXT, false, text.len(), output);
         output.extend_from_slice(&text);
     }
 
     /// Writes frames for all that is whole, and answers how many bytes of the text that was.
-    fn cut(&mut self, text: &[u8], out: &mut Vec<u8>) -> Result<usize, xml::Error> {
+    fn frame_complete(&mut self, text: &[u8], out: &mut Vec<u8>) -> Result<usize, xml::Error> {
         let mut at = 0;
         loop {
             let rest = text.get(at..).unwrap_or_default();
@@ -176,15 +184,15 @@ impl Outbound {
                 let Some(end) = rest.windows(2).position(|pair| pair == b"?>") else { return Ok(at) };
                 at += end + 2;
             } else if rest.starts_with(CLOSE_TAG) {
-                self.message([b"<close xmlns='", tag::FRAMING.as_bytes(), b"'/>"], out);
+                self.message([b"<close xmlns='", start_tag::FRAMING.as_bytes(), b"'/>"], out);
                 at += CLOSE_TAG.len();
-            } else if tag::name_end(rest) == HEADER.len() && rest.starts_with(HEADER) {
-                let Some(end) = tag::attributes(rest).tag_end() else { return Ok(at) };
+            } else if start_tag::name_end(rest) == HEADER.len() && rest.starts_with(HEADER) {
+                let Some(end) = start_tag::attributes(rest).tag_end() else { return Ok(at) };
                 self.open(rest, out);
                 at += end;
             } else {
-                match Scanner::fragment().scan(rest, &LIMITS)? {
-                    Scan::Element { start, end } => {
+                match Scanner::fragment().scan(rest, &OUTPUT_LIMITS)? {
+                    ScanOutcome::Element { start, end } => {
                         self.element(rest.get(start..end).unwrap_or_default(), out);
                         at += end;
                     }
@@ -197,7 +205,7 @@ impl Outbound {
     /// `<stream:stream …>` as `<open …/>`: the same attributes, and the one declaration that it needs.
     fn open(&mut self, header: &[u8], out: &mut Vec<u8>) {
         let mut attributes = Vec::with_capacity(256);
-        for attribute in tag::attributes(header) {
+        for attribute in start_tag::attributes(header) {
             if attribute.name != b"xmlns" && !attribute.name.starts_with(b"xmlns:") {
                 attributes.extend_from_slice(header.get(attribute.whole).unwrap_or_default());
             }
@@ -208,20 +216,20 @@ impl Outbound {
 
     /// One element, with the declarations that the stream header makes on TCP (RFC 7395 section 3.3.3).
     fn element(&mut self, element: &[u8], out: &mut Vec<u8>) {
-        let name_end = tag::name_end(element);
+        let name_end = start_tag::name_end(element);
         let (name, rest) = element.split_at(name_end);
         let (wanted, declaration) = if name.starts_with(b"<stream:") {
-            self.note(element);
-            (&b"xmlns:stream"[..], STREAM)
+            self.note_stream_error(element);
+            (&b"xmlns:stream"[..], STREAM_NAMESPACE)
         } else {
-            (&b"xmlns"[..], DEFAULT)
+            (&b"xmlns"[..], DEFAULT_NAMESPACE)
         };
-        let declared = tag::attributes(element).any(|attribute| attribute.name == wanted);
+        let declared = start_tag::attributes(element).any(|attribute| attribute.name == wanted);
         self.message([name, if declared { b"" } else { declaration }, rest], out);
     }
 
     /// A stream error decides the code to close with (RFC 6455 section 7.4.1), unless the fault was WebSocket's.
-    fn note(&mut self, element: &[u8]) {
+    fn note_stream_error(&mut self, element: &[u8]) {
         if self.code == 1000 && element.starts_with(b"<stream:error") {
             let says = |name: &[u8]| element.windows(name.len()).any(|window| window == name);
             self.code = if says(b"<system-shutdown ") {
@@ -239,22 +247,22 @@ impl Outbound {
     /// One message in one frame.
     fn message(&mut self, parts: [&[u8]; 3], out: &mut Vec<u8>) {
         let length = parts.iter().map(|part| part.len()).sum();
-        if self.compression && length >= WORTH {
+        if self.compression && length >= MIN_DEFLATE_BYTES {
             let done = DEFLATED.with_borrow_mut(|made| {
                 made.clear();
                 let good = deflate(parts, made) && made.len() < length;
                 if good {
-                    frame::header(TEXT, true, made.len(), out);
+                    frame::write_header(TEXT, true, made.len(), out);
                     out.extend_from_slice(made);
                 }
-                scratch::empty(made);
+                scratch::clear_and_shrink(made);
                 good
             });
             if done {
                 return;
             }
         }
-        frame::header(TEXT, false, length, out);
+        frame::write_header(TEXT, false, length, out);
         parts.iter().for_each(|part| out.extend_from_slice(part));
     }
 }

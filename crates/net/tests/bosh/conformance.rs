@@ -1,37 +1,37 @@
 //! What the suite of all transports asks (`tests/conformance.rs`), in the terms of BOSH, where bytes cannot be cut and the
 //! client has no half of a connection.
 
-use crate::world::*;
+use crate::harness::*;
 use throng_net::{NetError, with_scratch};
 
 #[test]
 fn many_elements_come_out_of_one_body() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let mut open = world.open();
     let text: String = (0..500).map(|n| format!("<m n='{n}'/>")).collect();
     let _post = open.post(&text);
-    let expect: Vec<Got> = (0..500).map(|n| element(&format!("<m n='{n}'/>"))).collect();
-    assert_eq!(open.server.turn(), expect);
+    let expect: Vec<BoshServerEvent> = (0..500).map(|n| element(&format!("<m n='{n}'/>"))).collect();
+    assert_eq!(open.server.drain_events(), expect);
     assert!(open.server.stream.is_idle());
 }
 
 #[test]
 fn elements_larger_than_the_read_buffer_arrive_and_leave() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let mut open = world.open();
     open.server.stream.set_authenticated();
     let long = format!("<message><body>{}</body></message>", "0123456789abcdef".repeat(15_000));
     let mut post = open.post(&long);
-    assert_eq!(open.server.turn(), [element(&long)]);
-    open.server.say(&long);
+    assert_eq!(open.server.drain_events(), [element(&long)]);
+    open.server.send(&long);
     assert!(post.text().contains(&"0123456789abcdef".repeat(15_000)));
     assert!(open.server.stream.is_idle());
 }
 
 #[test]
 fn streams_share_the_buffers_without_mixing() {
-    let world = World::new();
-    let mut all: Vec<Open<'_>> = (0..4).map(|_| world.open()).collect();
+    let world = BoshHarness::new();
+    let mut all: Vec<OpenSession<'_>> = (0..4).map(|_| world.open()).collect();
     for round in 0..3 {
         let mut posts = Vec::new();
         for (n, open) in all.iter_mut().enumerate() {
@@ -58,23 +58,23 @@ fn streams_share_the_buffers_without_mixing() {
 }
 
 #[test]
-fn a_stream_that_was_not_parked_is_ended_not_mixed() {
-    let world = World::new();
+fn a_stream_that_kept_its_buffers_over_a_yield_is_ended_not_mixed() {
+    let world = BoshHarness::new();
     let (mut one, mut other) = (world.open(), world.open());
     let _post = one.post("<secret/><secret/>");
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     with_scratch(|lent| assert!(one.server.stream.poll_event(&mut cx, lent).is_ready()));
     let _post = other.post("<m/>");
-    assert_eq!(other.server.turn(), [element("<m/>")]);
+    assert_eq!(other.server.drain_events(), [element("<m/>")]);
     with_scratch(|lent| {
         let event = one.server.stream.poll_event(&mut cx, lent);
-        assert!(matches!(event, std::task::Poll::Ready(Err(NetError::Unparked))));
+        assert!(matches!(event, std::task::Poll::Ready(Err(NetError::BuffersNotReleased))));
     });
 }
 
 #[test]
-fn more_than_may_wait_ends_the_stream() {
-    let world = World::new();
+fn output_above_the_limit_ends_the_stream() {
+    let world = BoshHarness::new();
     let mut open = world.open_with("wait='60' hold='1' ver='1.6'");
     let stanza = "<message><body>0123456789</body></message>".repeat(1000);
     let error = loop {
@@ -84,14 +84,14 @@ fn more_than_may_wait_ends_the_stream() {
         }
         assert!(open.server.stream.unsent() <= 4_194_304 + 100_000);
     };
-    assert!(matches!(error, NetError::Unsent(_)), "{error}");
+    assert!(matches!(error, NetError::OutputLimit(_)), "{error}");
 }
 
 #[test]
 fn tls_cannot_begin_inside() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let open = world.open();
-    assert!(!open.server.stream.facts().transport.has_starttls());
+    assert!(!open.server.stream.info().transport.has_starttls());
     assert!(open.server.stream.channel_binding().exporter.is_none());
-    assert!(open.server.stream.tls_facts().is_none() && open.server.stream.client_certificate().is_none());
+    assert!(open.server.stream.tls_info().is_none() && open.server.stream.client_certificate().is_none());
 }

@@ -1,13 +1,13 @@
 //! The examples of XEP-0124 and XEP-0206, in their order.
 
-use crate::world::*;
+use crate::harness::*;
 
 const EMPTY: &str = "<body xmlns='http://jabber.org/protocol/httpbind'/>";
 
 /// XEP-0124 examples 1 to 3, XEP-0206 examples 1 and 2.
 #[test]
 fn a_session_is_requested_and_made() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let mut post = world.post(
         "<body content='text/xml; charset=utf-8'
       from='user@example.com'
@@ -25,15 +25,15 @@ fn a_session_is_requested_and_made() {
     );
     assert!(post.waits(), "the stream has not said anything yet");
     let mut server = world.server();
-    let [Got::Open(tag)] = &server.turn()[..] else { panic!("no header") };
+    let [BoshServerEvent::Open(tag)] = &server.drain_events()[..] else { panic!("no header") };
     assert_eq!(
         tag,
         "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' to='example.com' \
          from='user@example.com' version='1.0' xml:lang='en'>"
     );
-    server.say(WELCOME);
+    server.send(WELCOME);
     let answer = post.answer();
-    assert_eq!((answer.status, answer.content, answer.close), (200, None, false));
+    assert_eq!((answer.status, answer.content_type, answer.close), (200, None, false));
     let text = post.text();
     let sid = value(&text, "sid").unwrap();
     assert!(sid.len() == 32 && sid.bytes().all(|b| b.is_ascii_hexdigit()));
@@ -66,17 +66,17 @@ fn a_session_is_requested_and_made() {
 /// XEP-0206 example 3: features that come later than the answer to the session request.
 #[test]
 fn features_may_come_in_a_later_answer() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let mut first =
         world.post(&format!("<body to='example.com' wait='5' hold='1' ver='1.6' rid='7' xmlns='{NS}'/>"));
-    world.pass(5);
+    world.advance(5);
     let created = first.text();
     let sid = value(&created, "sid").unwrap().to_owned();
     assert_eq!((value(&created, "from"), payload(&created)), (None, ""));
     let mut second = world.post(&format!("<body rid='8' sid='{sid}' xmlns='{NS}'/>"));
     let mut server = world.server();
-    server.turn();
-    server.say(WELCOME);
+    server.drain_events();
+    server.send(WELCOME);
     let text = second.text();
     assert!(payload(&text).starts_with("<stream:features>"));
     assert_eq!(value(&text, "xmlns:stream"), Some("http://etherx.jabber.org/streams"));
@@ -86,7 +86,7 @@ fn features_may_come_in_a_later_answer() {
 /// XEP-0124 example 4, 5 and 6: payloads both ways, and an empty answer.
 #[test]
 fn payloads_travel_both_ways() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let mut open = world.open();
     let mut post = open.post(
         "
@@ -101,7 +101,7 @@ fn payloads_travel_both_ways() {
 ",
     );
     assert!(open.held().waits(), "the stream has not looked at it yet");
-    let got = open.server.turn();
+    let got = open.server.drain_events();
     assert_eq!(
         got,
         [
@@ -118,7 +118,7 @@ fn payloads_travel_both_ways() {
     assert_eq!(open.held().text(), EMPTY, "one request is held, the older one is answered");
     assert!(post.waits());
     open.server.queue("<message from='contact@example.com' to='user@example.com'><body>Good morning to you!</body></message>");
-    open.server.say("<json xmlns='http://json.org/'>[]</json>");
+    open.server.send("<json xmlns='http://json.org/'>[]</json>");
     assert_eq!(
         post.text(),
         "<body xmlns='http://jabber.org/protocol/httpbind'><message xmlns='jabber:client' \
@@ -130,21 +130,21 @@ fn payloads_travel_both_ways() {
 /// XEP-0124 example 8: a request acknowledgement; example 9 and 10: the client's, and a report.
 #[test]
 fn acknowledgements_go_both_ways() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let mut open = world.open_with("wait='60' hold='1' ver='1.6' ack='1'");
     assert_eq!(value(&open.created, "ack"), Some(&*RID.to_string()));
     let mut first = open.post("");
     let mut second = open.post("<message/>");
-    open.server.turn();
+    open.server.drain_events();
     let text = first.text();
     assert_eq!(text, format!("<body ack='{}' xmlns='{NS}'/>", RID + 2), "the second one was received");
-    open.server.say("<message/>");
+    open.server.send("<message/>");
     assert_eq!(value(&second.text(), "ack"), None, "nothing but this request was received");
     world.clock.advance(852);
     let mut soon = open.post_with(&format!("ack='{}'", RID + 1), "");
     assert!(soon.waits(), "the answer may still be under way");
     world.clock.advance(1000);
-    open.server.say("<presence/>");
+    open.server.send("<presence/>");
     soon.text();
     let mut late = open.post_with(&format!("ack='{}'", RID + 1), "");
     assert_eq!(
@@ -157,22 +157,22 @@ fn acknowledgements_go_both_ways() {
 /// XEP-0124 example 11: a pause.
 #[test]
 fn a_pause_answers_everything_at_once() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let mut open = world.open();
     let mut pause = open.post_with("pause='60'", "");
     assert_eq!(open.held().text(), EMPTY);
     assert_eq!(pause.text(), EMPTY);
-    world.pass(59);
-    assert!(open.lives());
-    world.pass(2);
-    assert!(!open.lives());
-    assert_eq!(open.server.turn(), [Got::Eof]);
+    world.advance(59);
+    assert!(open.is_alive());
+    world.advance(2);
+    assert!(!open.is_alive());
+    assert_eq!(open.server.drain_events(), [BoshServerEvent::Eof]);
 }
 
 /// XEP-0124 example 12: too many simultaneous requests.
 #[test]
 fn too_many_requests_at_a_time_end_the_session() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let mut open = world.open();
     let mut second = open.post("<message/>");
     let mut third = open.post("<message/>");
@@ -183,13 +183,17 @@ fn too_many_requests_at_a_time_end_the_session() {
     for other in [open.held(), &mut second] {
         assert_eq!(terminated(&other.text()), "other-request");
     }
-    assert_eq!(open.server.turn(), [element("<message/>"), Got::Eof], "the second one was in order");
+    assert_eq!(
+        open.server.drain_events(),
+        [element("<message/>"), BoshServerEvent::Eof],
+        "the second one was in order"
+    );
 }
 
 /// XEP-0124 example 13: empty requests too soon after one another.
 #[test]
 fn empty_requests_too_soon_end_the_session() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let mut open = world.open();
     world.clock.advance(1999);
     let mut again = open.post("");
@@ -210,7 +214,7 @@ fn empty_requests_too_soon_end_the_session() {
 /// XEP-0124 example 14: polling too soon.
 #[test]
 fn polling_too_soon_ends_the_session() {
-    let world = World::new();
+    let world = BoshHarness::new();
     for attributes in ["wait='0' hold='1' ver='1.6'", "wait='60' hold='0' ver='1.6'"] {
         let mut open = world.open_with(attributes);
         assert_eq!(value(&open.created, "inactivity"), Some("122"));
@@ -225,52 +229,59 @@ fn polling_too_soon_ends_the_session() {
 /// XEP-0124 examples 15 and 16: the client ends the session.
 #[test]
 fn the_client_ends_the_session() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let mut open = world.open();
     let mut last = open.post_with("type='terminate'", "<presence type='unavailable' xmlns='jabber:client'/>");
     let got = open.server.read();
-    assert_eq!(got, [element("<presence type='unavailable' xmlns='jabber:client'/>"), Got::Close, Got::Eof]);
+    assert_eq!(
+        got,
+        [
+            element("<presence type='unavailable' xmlns='jabber:client'/>"),
+            BoshServerEvent::Close,
+            BoshServerEvent::Eof
+        ]
+    );
     open.server.queue("</stream:stream>");
     open.server.shutdown();
     assert_eq!(open.held().text(), "<body type='terminate' xmlns='http://jabber.org/protocol/httpbind'/>");
     assert_eq!(last.text(), EMPTY);
-    assert!(!open.lives());
+    assert!(!open.is_alive());
     assert!(world.sessions.counts().ended().any(|ended| ended == ("client", 1)));
 }
 
 /// XEP-0124 example 17: a request id above the window.
 #[test]
 fn an_id_above_the_window_ends_the_session() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let open = world.open();
     let mut far = open.post_rid(open.rid + 3, "", "");
     assert_eq!(
         far.text(),
         "<body type='terminate' condition='item-not-found' xmlns='http://jabber.org/protocol/httpbind'/>"
     );
-    assert!(!open.lives());
+    assert!(!open.is_alive());
 }
 
 /// XEP-0124 example 18: an answer that is no longer kept.
 #[test]
 fn an_answer_that_is_forgotten_ends_the_session() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let mut open = world.open();
     for _ in 0..3 {
-        open.server.say("<message/>");
+        open.server.send("<message/>");
         open.held().text();
         open.held = Some(open.post(""));
     }
     assert_eq!(payload(&open.post_rid(open.rid - 1, "", "").text()), "<message xmlns='jabber:client'/>");
     assert_eq!(payload(&open.post_rid(open.rid - 2, "", "").text()), "<message xmlns='jabber:client'/>");
     assert_eq!(terminated(&open.post_rid(open.rid - 3, "", "").text()), "item-not-found");
-    assert!(!open.lives());
+    assert!(!open.is_alive());
 }
 
 /// XEP-0124 examples 19 to 23: keys.
 #[test]
 fn keys_are_followed_and_switched() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let mut open =
         world.open_with("wait='60' hold='1' ver='1.6' newkey='ca393b51b682f61f98e7877d61146407f3d0a770'");
     let mut first = open.post_with("key='bfb06a6f113cd6fd3838ab9d300fdb4fe3da2f7d'", "");
@@ -278,31 +289,31 @@ fn keys_are_followed_and_switched() {
         "key='6f825e81f4532b2c5fa2d12457d8a1f22e8f838e' newkey='113f58a37245ec9637266cf2fb6e48bfeaf7964e'",
         "<message to='contact@example.com' xmlns='jabber:client'><body>I said \"Hi!\"</body></message>",
     );
-    assert_eq!(open.server.turn().len(), 1);
+    assert_eq!(open.server.drain_events().len(), 1);
     assert_eq!(first.text(), EMPTY);
     assert!(second.waits());
     // Example 22.
     let mut wrong = open.post_with("key='6f825e81f4532b2c5fa2d12457d8a1f22e8f838e'", "<message/>");
     assert_eq!(terminated(&wrong.text()), "item-not-found");
-    assert_eq!(open.server.turn(), [Got::Eof], "the element was not processed");
+    assert_eq!(open.server.drain_events(), [BoshServerEvent::Eof], "the element was not processed");
 }
 
 /// XEP-0124 example 31: an error that the client can recover from, when a request is sent again.
 #[test]
 fn a_request_that_is_sent_again_takes_the_place_of_the_first() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let mut open = world.open();
     let mut again = open.post_rid(open.rid, "", "");
     assert_eq!(open.held().text(), "<body type='error' xmlns='http://jabber.org/protocol/httpbind'/>");
-    open.server.say("<message/>");
+    open.server.send("<message/>");
     assert_eq!(payload(&again.text()), "<message xmlns='jabber:client'/>");
-    assert_eq!(world.sessions.counts().replays, 1);
+    assert_eq!(world.sessions.counts().retransmits, 1);
 }
 
 /// XEP-0124 example 28, XEP-0206 section 6: an error of the stream.
 #[test]
 fn an_error_of_the_stream_ends_the_session() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let mut open = world.open();
     open.server.queue(
         "<message from='contact@example.com' to='user@example.com'><body>I said \"Hi!\"</body></message>\
@@ -323,10 +334,10 @@ fn an_error_of_the_stream_ends_the_session() {
 /// XEP-0124 table 3: a domain that is not served.
 #[test]
 fn an_unknown_host_has_a_condition_of_its_own() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let mut post = world.post(&format!("<body to='nowhere.example' rid='7' ver='1.6' xmlns='{NS}'/>"));
     let mut server = world.server();
-    server.turn();
+    server.drain_events();
     server.queue(
         "<?xml version='1.0'?><stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' \
          id='1' from='example.com' version='1.0' xml:lang='en'><stream:error><host-unknown \
@@ -339,12 +350,12 @@ fn an_unknown_host_has_a_condition_of_its_own() {
 /// XEP-0206 examples 4 to 11: SASL, the restart, and a resource.
 #[test]
 fn a_login_restarts_the_stream() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let mut open = world.open_with("wait='60' hold='1' ver='1.6'");
     let auth = "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='SCRAM-SHA-1'>biws</auth>";
     let mut post = open.post(auth);
     assert_eq!(open.server.read(), [element(auth)]);
-    open.server.say("<challenge xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>cj1v</challenge>");
+    open.server.send("<challenge xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>cj1v</challenge>");
     assert_eq!(
         post.text(),
         "<body xmlns='http://jabber.org/protocol/httpbind'>\
@@ -362,8 +373,12 @@ fn a_login_restarts_the_stream() {
     );
     let expect = "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' to='example.com' \
                   version='1.0' xml:lang='en'>";
-    assert_eq!(open.server.read(), [Got::Open(expect.into())], "what came with the restart is ignored");
-    open.server.say(
+    assert_eq!(
+        open.server.read(),
+        [BoshServerEvent::Open(expect.into())],
+        "what came with the restart is ignored"
+    );
+    open.server.send(
         "<?xml version='1.0'?><stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' \
          id='2' from='example.com' version='1.0' xml:lang='en'><stream:features><bind \
          xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></stream:features>",
@@ -375,6 +390,6 @@ fn a_login_restarts_the_stream() {
     );
     let mut post = open.post("<iq id='bind_1' type='set' xmlns='jabber:client'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>");
     assert_eq!(open.server.read().len(), 1);
-    open.server.say("<iq id='bind_1' type='result'/>");
+    open.server.send("<iq id='bind_1' type='result'/>");
     assert_eq!(payload(&post.text()), "<iq xmlns='jabber:client' id='bind_1' type='result'/>");
 }

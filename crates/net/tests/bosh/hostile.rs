@@ -1,14 +1,14 @@
 //! Bad input: what is refused, with which condition, and that nobody else notices.
 
-use crate::world::*;
+use crate::harness::*;
 use std::net::SocketAddr;
-use throng_net::bosh::Origin;
+use throng_net::bosh::RequestSource;
 
 /// A neighbour that must not be disturbed.
-fn undisturbed(neighbour: &mut Open<'_>) {
+fn undisturbed(neighbour: &mut OpenSession<'_>) {
     let mut post = neighbour.post("<message id='n'/>");
-    assert_eq!(neighbour.server.turn(), [element("<message id='n'/>")]);
-    neighbour.server.say("<presence/>");
+    assert_eq!(neighbour.server.drain_events(), [element("<message id='n'/>")]);
+    neighbour.server.send("<presence/>");
     let held = neighbour.held.as_mut().map(|held| held.text());
     assert!(held.is_some_and(|text| text == format!("<body xmlns='{NS}'/>")));
     assert_eq!(payload(&post.text()), "<presence xmlns='jabber:client'/>");
@@ -17,7 +17,7 @@ fn undisturbed(neighbour: &mut Open<'_>) {
 
 #[test]
 fn what_is_no_body_is_a_bad_request() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let mut neighbour = world.open();
     for body in [
         "",
@@ -67,7 +67,7 @@ fn what_is_no_body_is_a_bad_request() {
 
 #[test]
 fn payloads_that_are_no_elements_end_the_session_unread() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let mut neighbour = world.open();
     for bad in ["text", "<a", "<a>", "</a>", "<a/>x", "<!-- -->", "<a><!-- --></a>", "<a><?x?></a>", "&amp;"]
     {
@@ -75,14 +75,14 @@ fn payloads_that_are_no_elements_end_the_session_unread() {
         let mut post = open.post(&format!("<message/>{bad}"));
         assert_eq!(terminated(&post.text()), "bad-request", "{bad}");
         assert_eq!(terminated(&open.held().text()), "other-request");
-        assert_eq!(open.server.turn(), [Got::Eof]);
+        assert_eq!(open.server.drain_events(), [BoshServerEvent::Eof]);
     }
     undisturbed(&mut neighbour);
 }
 
 #[test]
 fn a_huge_body_is_refused_and_costs_its_sender_nothing_else() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let mut open = world.open();
     let huge = format!("<message>{}</message>", "x".repeat(300_000));
     let mut post = open.post(&huge);
@@ -94,7 +94,7 @@ fn a_huge_body_is_refused_and_costs_its_sender_nothing_else() {
 
 #[test]
 fn deep_nesting_ends_the_session() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let mut open = world.open();
     let deep = "<a>".repeat(70) + &"</a>".repeat(70);
     assert_eq!(terminated(&open.post(&deep).text()), "policy-violation");
@@ -102,7 +102,7 @@ fn deep_nesting_ends_the_session() {
 
 #[test]
 fn forged_sessions_are_not_found() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let mut open = world.open();
     let sid = open.sid.clone();
     let last = char::from_digit(u32::from_str_radix(&sid[31..], 16).unwrap() ^ 2, 16).unwrap();
@@ -114,13 +114,13 @@ fn forged_sessions_are_not_found() {
         let mut post = world.post(&format!("<body rid='{}' sid='{forged}' xmlns='{NS}'/>", open.rid + 1));
         assert_eq!(terminated(&post.text()), "item-not-found", "{forged}");
     }
-    assert_eq!(world.sessions.counts().unknown, 8);
+    assert_eq!(world.sessions.counts().unknown_session, 8);
     undisturbed(&mut open);
 }
 
 #[test]
-fn a_flood_of_ids_ends_only_its_own_session() {
-    let world = World::new();
+fn a_flood_of_request_ids_ends_only_its_own_session() {
+    let world = BoshHarness::new();
     let mut neighbour = world.open();
     for far in [3, 4, 1000, u64::from(u32::MAX), 9_007_199_254_740_991 - RID - 1] {
         let open = world.open();
@@ -137,7 +137,7 @@ fn a_flood_of_ids_ends_only_its_own_session() {
 
 #[test]
 fn a_flood_of_requests_is_limited() {
-    let world = World::with(|s| s.requests_per_second = 10);
+    let world = BoshHarness::with(|s| s.requests_per_second = 10);
     let mut neighbour = world.open();
     let open = world.open();
     let mut posts = Vec::new();
@@ -165,7 +165,7 @@ fn a_flood_of_requests_is_limited() {
 
 #[test]
 fn a_stream_that_does_not_read_bounds_its_client() {
-    let world = World::with(|s| s.body_bytes = 10_000);
+    let world = BoshHarness::with(|s| s.body_bytes = 10_000);
     let mut open = world.open();
     let long = format!("<message>{}</message>", "x".repeat(9000));
     let mut sent = 0;
@@ -173,7 +173,7 @@ fn a_stream_that_does_not_read_bounds_its_client() {
         let mut post = open.post(&long);
         sent += 1;
         // The sweep answers what is one too many, so that the client goes on.
-        world.pass(1);
+        world.advance(1);
         (post.poll() && post.text().contains("terminate")).then(|| post.text())
     });
     assert_eq!(terminated(&end.unwrap()), "policy-violation");
@@ -182,12 +182,13 @@ fn a_stream_that_does_not_read_bounds_its_client() {
 
 #[test]
 fn sessions_are_limited_in_total_and_by_address() {
-    let world = World::with(|s| (s.sessions, s.sessions_per_address) = (3, 2));
-    let from = |text: &str| Origin { peer: SocketAddr::new(text.parse().unwrap(), 1), ..world.origin() };
+    let world = BoshHarness::with(|s| (s.sessions, s.sessions_per_address) = (3, 2));
+    let from =
+        |text: &str| RequestSource { peer: SocketAddr::new(text.parse().unwrap(), 1), ..world.origin() };
     let body = format!("<body to='example.com' rid='7' ver='1.6' xmlns='{NS}'/>");
     let ask = |text: &str| world.post_from(from(text), body.as_bytes());
     let mut first = [ask("192.0.2.1"), ask("::ffff:192.0.2.1")];
-    assert!(first.iter_mut().all(Post::waits));
+    assert!(first.iter_mut().all(PostedRequest::waits));
     assert_eq!(terminated(&ask("192.0.2.1").text()), "policy-violation");
     let mut other = ask("2001:db8::1");
     assert!(other.waits());
@@ -200,7 +201,7 @@ fn sessions_are_limited_in_total_and_by_address() {
 
 #[test]
 fn keys_are_asked_for_again_when_a_request_is_sent_again() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let key = "key='bfb06a6f113cd6fd3838ab9d300fdb4fe3da2f7d'";
     let newkey = "wait='60' hold='1' ver='1.6' newkey='ca393b51b682f61f98e7877d61146407f3d0a770'";
     for (attributes, right) in
@@ -217,25 +218,29 @@ fn keys_are_asked_for_again_when_a_request_is_sent_again() {
     let rid = open.rid;
     let mut second = open.post_rid(rid + 2, "key='6f825e81f4532b2c5fa2d12457d8a1f22e8f838e'", "<iq/>");
     let mut first = open.post_rid(rid + 1, key, "<message/>");
-    assert_eq!(open.server.turn(), [element("<message/>"), element("<iq/>")]);
+    assert_eq!(open.server.drain_events(), [element("<message/>"), element("<iq/>")]);
     assert!(first.poll() && second.waits());
     let mut open = world.open_with(newkey);
     let mut second = open.post_rid(rid + 2, key, "<iq/>");
     assert_eq!(terminated(&open.post_rid(rid + 1, key, "<message/>").text()), "item-not-found");
     assert_eq!(terminated(&second.text()), "other-request");
-    assert_eq!(open.server.turn(), [element("<message/>"), Got::Eof], "the one with the right key");
+    assert_eq!(
+        open.server.drain_events(),
+        [element("<message/>"), BoshServerEvent::Eof],
+        "the one with the right key"
+    );
 }
 
 #[test]
 fn what_a_client_writes_cannot_leave_its_attribute() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let _post = world.post(&format!(
         "<body to='a&apos; from=&quot;x' xml:lang='e&lt;n' from=\"o'b@c\" xmpp:version='1.0&apos;' rid='7' xmlns='{NS}' \
          xmlns:xmpp='urn:xmpp:xbosh'/>"
     ));
     let mut server = world.server();
-    let [Got::Open(tag)] = &server.turn()[..] else { panic!("no header") };
-    let opening = stanza::stream::Opening::read(tag.as_bytes(), &xml::Limits::DEFAULT);
+    let [BoshServerEvent::Open(tag)] = &server.drain_events()[..] else { panic!("no header") };
+    let opening = stanza::stream::StreamHeader::read(tag.as_bytes(), &xml::Limits::DEFAULT);
     assert!(opening.is_err(), "the version is none");
     let start = xml::Reader::open_tag(tag.as_bytes(), &xml::Limits::DEFAULT).unwrap();
     assert_eq!(start.attr("to").unwrap().value(), "a' from=\"x");

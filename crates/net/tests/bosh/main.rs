@@ -4,8 +4,8 @@
 
 mod conformance;
 mod examples;
+mod harness;
 mod hostile;
 mod memory;
 mod property;
-mod rules;
-mod world;
+mod session_rules;

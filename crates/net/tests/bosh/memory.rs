@@ -1,6 +1,6 @@
 //! What an idle session with its held request costs here, in bytes asked of the allocator.
 
-use crate::world::*;
+use crate::harness::*;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -44,12 +44,12 @@ const IDLE: isize = 1536;
 
 #[test]
 fn an_idle_session_with_its_request_is_small() {
-    let world = World::new();
-    let mut warm: Vec<Open<'_>> = (0..64).map(|_| world.open()).collect();
+    let world = BoshHarness::new();
+    let mut warm: Vec<OpenSession<'_>> = (0..64).map(|_| world.open()).collect();
     const SESSIONS: usize = 1000;
     let before = LIVE.get();
-    let mut idle: Vec<Open<'_>> = Vec::with_capacity(SESSIONS);
-    let list = (SESSIONS * size_of::<Open<'_>>()) as isize;
+    let mut idle: Vec<OpenSession<'_>> = Vec::with_capacity(SESSIONS);
+    let list = (SESSIONS * size_of::<OpenSession<'_>>()) as isize;
     for _ in 0..SESSIONS {
         let mut open = world.open();
         open.created = String::new();
@@ -57,7 +57,7 @@ fn an_idle_session_with_its_request_is_small() {
     }
     // Long enough for the answers of the login to leave the cache.
     for _ in 0..3 {
-        world.pass(60);
+        world.advance(60);
         for open in idle.iter_mut().chain(&mut warm) {
             open.held().text();
             open.held = Some(open.post(""));
@@ -73,7 +73,7 @@ fn an_idle_session_with_its_request_is_small() {
 /// A wrapper's prefix with a namespace of some kilobytes, used by as many elements as fit: written out, 266 kB are 105 MB.
 #[test]
 fn a_long_prefix_of_the_wrapper_costs_what_a_session_may_hold_and_no_more() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let most = 2 * world.sessions.settings().body_bytes;
     for namespace in [16, 2_400, 60_000] {
         let open = format!(
@@ -100,7 +100,7 @@ fn a_long_prefix_of_the_wrapper_costs_what_a_session_may_hold_and_no_more() {
 
 #[test]
 fn a_message_costs_few_allocations() {
-    let world = World::new();
+    let world = BoshHarness::new();
     let mut open = world.open();
     let bodies: Vec<String> =
         (1..=64).map(|n| open.body(open.rid + n, "", "<message to='a@b'><body>x</body></message>")).collect();
@@ -122,10 +122,15 @@ fn a_message_costs_few_allocations() {
 }
 
 /// One request with a message, which is answered with another one.
-fn round(world: &World, open: &mut Open<'_>, mut held: Post, body: &str) -> Post {
+fn round(
+    world: &BoshHarness,
+    open: &mut OpenSession<'_>,
+    mut held: PostedRequest,
+    body: &str,
+) -> PostedRequest {
     let post = world.post_from(world.origin(), body.as_bytes());
     open.server.read();
-    open.server.say("<message to='c@d'><body>y</body></message>");
+    open.server.send("<message to='c@d'><body>y</body></message>");
     assert!(held.poll());
     post
 }
@@ -137,7 +142,7 @@ fn round(world: &World, open: &mut Open<'_>, mut held: Post, body: &str) -> Post
 fn speed_of_a_request() {
     use base::clock::{Clock, SystemClock};
     const ROUNDS: u64 = 200_000;
-    let world = World::with(|s| (s.requests_per_second, s.polling_seconds) = (0, 0));
+    let world = BoshHarness::with(|s| (s.requests_per_second, s.polling_seconds) = (0, 0));
     let clock = SystemClock::new();
     let mut open = world.open();
     let text = "<message to='romeo@example.com/orchard' id='1234567' type='chat'><body>Wherefore art thou?</body></message>";
@@ -147,7 +152,7 @@ fn speed_of_a_request() {
     for body in &bodies {
         let post = world.post_from(world.origin(), body.as_bytes());
         open.server.read();
-        open.server.say(text);
+        open.server.send(text);
         assert!(held.poll());
         held = post;
     }

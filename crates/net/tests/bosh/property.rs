@@ -1,6 +1,6 @@
 //! Requests in any order, lost, doubled and resent; output at any time: nothing is lost, doubled or reordered.
 
-use crate::world::*;
+use crate::harness::*;
 
 #[path = "../../fuzz/bosh_body.rs"]
 mod bosh_body;
@@ -43,12 +43,12 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// A client that does what the specification says, on a bad network.
 struct Client<'w> {
-    open: Open<'w>,
+    open: OpenSession<'w>,
     hold: u64,
     /// Requests on their way, by id.
     travelling: Vec<u64>,
     /// Requests that wait at the server.
-    waiting: Vec<(u64, Post)>,
+    waiting: Vec<(u64, PostedRequest)>,
     /// Answers that came before one with a lower id.
     answers: Vec<(u64, String)>,
     /// Id of the next answer that counts.
@@ -131,24 +131,25 @@ impl<'w> Client<'w> {
             }
             Step::Turn(say) => {
                 for got in self.open.server.read() {
-                    let Got::Element(text) = got else { panic!("{got:?}") };
+                    let BoshServerEvent::Element(text) = got else { panic!("{got:?}") };
                     self.read.push_back(text);
                 }
-                if say && self.open.server.stream.takes_output() {
+                if say && self.open.server.stream.accepts_output() {
                     self.said += 1;
                     self.open.server.queue(&format!("<presence id='{}'/>", self.said));
                 }
                 self.open.server.flush().unwrap();
             }
-            Step::Pass(seconds) => self.open.world.pass(seconds),
+            Step::Pass(seconds) => self.open.world.advance(seconds),
             _ => {}
         }
     }
 }
 
 fn check(steps: &[Step], hold: u64, ack: bool) {
-    let world =
-        World::with(|s| (s.polling_seconds, s.max_inactivity_seconds, s.requests_per_second) = (0, 3600, 0));
+    let world = BoshHarness::with(|s| {
+        (s.polling_seconds, s.max_inactivity_seconds, s.requests_per_second) = (0, 3600, 0)
+    });
     let ack = if ack { "ack='1'" } else { "" };
     let open = world.open_with(&format!("wait='60' hold='{hold}' ver='1.6' {ack}"));
     let mut client = Client {
@@ -174,7 +175,7 @@ fn check(steps: &[Step], hold: u64, ack: bool) {
         }
     }
     for _ in 0..4 {
-        world.pass(61);
+        world.advance(61);
         for step in [Step::Turn(false), Step::Receive(0), Step::Arrive(0), Step::Arrive(0), Step::Receive(0)]
         {
             client.run(step);

@@ -5,14 +5,14 @@
 //! The trap: a header is only known when it is whole, so it leaves in one piece. The test kit has this file too, by its path:
 //! this crate's tests cannot use the test kit, which stands above.
 
-use super::net::websocket::{Accepted, Handshake, Settings, Version, accept};
+use super::net::websocket::{AcceptedHandshake, Handshake, HttpVersion, WebSocketSettings, accept};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use xml::{Limits, Scan, Scanner};
+use xml::{Limits, ScanOutcome, Scanner};
 
 const FRAMING: &str = "urn:ietf:params:xml:ns:xmpp-framing";
 
@@ -22,7 +22,7 @@ thread_local! {
 }
 
 /// What the server agrees on with a client that offers everything.
-pub fn accepted(settings: &Settings) -> Accepted {
+pub fn accepted(settings: &WebSocketSettings) -> AcceptedHandshake {
     let headers = [
         ("Host", "example.org"),
         ("Upgrade", "websocket"),
@@ -33,7 +33,7 @@ pub fn accepted(settings: &Settings) -> Accepted {
         ("Sec-WebSocket-Extensions", "permessage-deflate; client_max_window_bits"),
     ];
     let headers = headers.map(|(name, value)| (name, value.as_bytes()));
-    accept(Handshake { method: "GET", version: Version::Http11, headers }, settings).unwrap()
+    accept(Handshake { method: "GET", version: HttpVersion::Http11, headers }, settings).unwrap()
 }
 
 /// A frame of a client.
@@ -129,7 +129,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Framed<I> {
                 self.scanner.restart();
             }
             match self.scanner.scan(&self.text, &Limits::DEFAULT) {
-                Ok(Scan::More { skip }) => {
+                Ok(ScanOutcome::More { skip }) => {
                     let space = self.text[..skip].iter().all(u8::is_ascii_whitespace);
                     if skip > 0 && space && self.text.len() == skip {
                         let space = std::mem::take(&mut self.text);
@@ -148,7 +148,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Framed<I> {
                     }
                     return;
                 }
-                Ok(Scan::Open { start, end }) => {
+                Ok(ScanOutcome::Open { start, end }) => {
                     let tag = String::from_utf8(self.text[start..end].to_vec()).unwrap();
                     let open = tag
                         .replace("<stream:stream", &format!("<open xmlns='{FRAMING}'"))
@@ -159,12 +159,12 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Framed<I> {
                     self.message(if good { &open } else { &tag }.as_bytes());
                     self.text.drain(..end);
                 }
-                Ok(Scan::Element { start, end }) => {
+                Ok(ScanOutcome::Element { start, end }) => {
                     assert_eq!(start, 0, "white space was skipped before");
                     let element: Vec<u8> = self.text.drain(..end).collect();
                     self.message(&element);
                 }
-                Ok(Scan::Close { end }) => {
+                Ok(ScanOutcome::Close { end }) => {
                     self.message(format!("<close xmlns='{FRAMING}'/>").as_bytes());
                     self.text.drain(..end);
                     self.scanner.restart();

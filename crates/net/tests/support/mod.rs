@@ -9,62 +9,64 @@ use std::task::Poll;
 pub mod tls;
 pub mod websocket;
 
-use throng_net::{Event, Kind, NetError, Port, SharedPort, Stream, with_scratch};
+use throng_net::{
+    ListenerConfig, ListenerKind, NetError, SharedListenerConfig, Stream, StreamEvent, with_scratch,
+};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// An event with its bytes copied out, as a session would.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Got {
+pub enum OwnedEvent {
     Open(String),
     Element(String),
     Close,
     Eof,
 }
 
-impl From<Event<'_>> for Got {
-    fn from(event: Event<'_>) -> Got {
+impl From<StreamEvent<'_>> for OwnedEvent {
+    fn from(event: StreamEvent<'_>) -> OwnedEvent {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         match event {
-            Event::Open(bytes) => Got::Open(text(bytes)),
-            Event::Element(bytes) => Got::Element(text(bytes)),
-            Event::Close => Got::Close,
-            Event::Eof => Got::Eof,
+            StreamEvent::Open(bytes) => OwnedEvent::Open(text(bytes)),
+            StreamEvent::Element(bytes) => OwnedEvent::Element(text(bytes)),
+            StreamEvent::Close => OwnedEvent::Close,
+            StreamEvent::Eof => OwnedEvent::Eof,
         }
     }
 }
 
-pub fn element(text: &str) -> Got {
-    Got::Element(text.to_owned())
+pub fn element(text: &str) -> OwnedEvent {
+    OwnedEvent::Element(text.to_owned())
 }
 
-pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+pub trait TestIo: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> TestIo for T {}
 
-pub struct Pair {
+pub struct StreamPair {
     pub server: Stream,
-    pub client: Box<dyn Io>,
+    pub client: Box<dyn TestIo>,
 }
 
 pub fn any_address() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-pub fn port(change: impl FnOnce(&mut Port)) -> SharedPort {
-    let mut port = Port::new(Kind::C2s, any_address());
+pub fn port(change: impl FnOnce(&mut ListenerConfig)) -> SharedListenerConfig {
+    let mut port = ListenerConfig::new(ListenerKind::C2s, any_address());
     change(&mut port);
     Arc::new(port)
 }
 
 /// The next event; parks before it yields, as a session task does.
-pub async fn next(stream: &mut Stream) -> Result<Got, NetError> {
+pub async fn next(stream: &mut Stream) -> Result<OwnedEvent, NetError> {
     poll_fn(|cx| {
         with_scratch(|lent| {
             let got = match stream.poll_event(cx, lent) {
-                Poll::Ready(Ok(event)) => Poll::Ready(Ok(Got::from(event))),
+                Poll::Ready(Ok(event)) => Poll::Ready(Ok(OwnedEvent::from(event))),
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                 Poll::Pending => Poll::Pending,
             };
-            stream.park(lent)?;
+            stream.release_buffers(lent)?;
             got
         })
     })
@@ -72,14 +74,14 @@ pub async fn next(stream: &mut Stream) -> Result<Got, NetError> {
 }
 
 /// Polls for an event once: `None` when the peer is silent.
-pub async fn now(stream: &mut Stream) -> Option<Result<Got, NetError>> {
+pub async fn now(stream: &mut Stream) -> Option<Result<OwnedEvent, NetError>> {
     poll_fn(|cx| {
         with_scratch(|lent| {
             let got = match stream.poll_event(cx, lent) {
-                Poll::Ready(event) => Some(event.map(Got::from)),
+                Poll::Ready(event) => Some(event.map(OwnedEvent::from)),
                 Poll::Pending => None,
             };
-            stream.park(lent).unwrap();
+            stream.release_buffers(lent).unwrap();
             Poll::Ready(got)
         })
     })
@@ -89,12 +91,12 @@ pub async fn now(stream: &mut Stream) -> Option<Result<Got, NetError>> {
 pub async fn send(stream: &mut Stream, bytes: &[u8]) -> Result<(), NetError> {
     with_scratch(|lent| {
         stream.queue(bytes, lent);
-        stream.park(lent)
+        stream.release_buffers(lent)
     })?;
     poll_fn(|cx| {
         with_scratch(|lent| {
             let done = stream.poll_flush(cx, lent);
-            stream.park(lent)?;
+            stream.release_buffers(lent)?;
             done
         })
     })
@@ -105,7 +107,7 @@ pub async fn shutdown(stream: &mut Stream) -> Result<(), NetError> {
     poll_fn(|cx| {
         with_scratch(|lent| {
             let done = stream.poll_shutdown(cx, lent);
-            stream.park(lent)?;
+            stream.release_buffers(lent)?;
             done
         })
     })
@@ -140,13 +142,13 @@ pub async fn tcp_pair() -> (tokio::net::TcpStream, tokio::net::TcpStream) {
     (server, client)
 }
 
-pub async fn tcp(port: SharedPort) -> Pair {
+pub async fn tcp(port: SharedListenerConfig) -> StreamPair {
     let (server, client) = tcp_pair().await;
     let peer = server.peer_addr().unwrap();
-    Pair { server: Stream::tcp(server, peer, port), client: Box::new(client) }
+    StreamPair { server: Stream::tcp(server, peer, port), client: Box::new(client) }
 }
 
-pub async fn memory(port: SharedPort) -> Pair {
+pub async fn memory(port: SharedListenerConfig) -> StreamPair {
     let (server, client) = Stream::memory(port, 16_384);
-    Pair { server, client: Box::new(client) }
+    StreamPair { server, client: Box::new(client) }
 }

@@ -7,31 +7,31 @@ use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme, SupportedProt
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use throng_net::tls::{Config, Files, Settings};
+use throng_net::tls::{CertificateFiles, TlsConfig, TlsSettings};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 /// A directory that goes away with the test.
-pub struct Dir(pub PathBuf);
+pub struct CertificateDir(pub PathBuf);
 
-impl Dir {
-    pub fn new() -> Dir {
+impl CertificateDir {
+    pub fn new() -> CertificateDir {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("throng-net-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
-        Dir(path)
+        CertificateDir(path)
     }
 
     /// A certificate for these names, as files.
-    pub fn certificate(&self, file: &str, domains: &[&str]) -> Files {
+    pub fn certificate(&self, file: &str, domains: &[&str]) -> CertificateFiles {
         let names: Vec<String> = domains.iter().map(|name| (*name).to_owned()).collect();
         let made = rcgen::generate_simple_self_signed(names).unwrap();
         self.write(file, &made.cert.pem(), &made.signing_key.serialize_pem())
     }
 
-    pub fn write(&self, file: &str, certificate: &str, key: &str) -> Files {
-        let files = Files {
+    pub fn write(&self, file: &str, certificate: &str, key: &str) -> CertificateFiles {
+        let files = CertificateFiles {
             certificate: self.0.join(format!("{file}.pem")),
             key: self.0.join(format!("{file}.key")),
         };
@@ -41,7 +41,7 @@ impl Dir {
     }
 }
 
-impl Drop for Dir {
+impl Drop for CertificateDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -51,14 +51,18 @@ pub fn domains(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-pub fn self_signed(directory: &Path, names: &[&str]) -> Settings {
-    Settings { domains: domains(names), self_signed: directory.to_owned(), ..Settings::default() }
+pub fn self_signed(directory: &Path, names: &[&str]) -> TlsSettings {
+    TlsSettings {
+        domains: domains(names),
+        self_signed_directory: directory.to_owned(),
+        ..TlsSettings::default()
+    }
 }
 
 /// One configuration for all tests that do not care; making keys takes time.
-pub static CONFIG: LazyLock<Config> = LazyLock::new(|| {
-    let directory = Dir::new();
-    Config::load(self_signed(&directory.0, &["example.org"])).unwrap()
+pub static CONFIG: LazyLock<TlsConfig> = LazyLock::new(|| {
+    let directory = CertificateDir::new();
+    TlsConfig::load(self_signed(&directory.0, &["example.org"])).unwrap()
 });
 
 /// Trusts every certificate; the tests look at it themselves. Not the one of `testkit`, which stands on this crate.
@@ -104,7 +108,7 @@ impl ServerCertVerifier for TrustAll {
 
 /// What a test client does differently.
 #[derive(Default)]
-pub struct Client {
+pub struct RustlsTestClient {
     pub version: Option<&'static SupportedProtocolVersion>,
     pub alpn: &'static [&'static str],
     pub name: Option<&'static str>,
@@ -117,7 +121,7 @@ pub struct Client {
     pub fragment: Option<usize>,
 }
 
-impl Client {
+impl RustlsTestClient {
     pub fn config(self) -> ClientConfig {
         let provider = Arc::new(self.provider.unwrap_or_else(rustls::crypto::ring::default_provider));
         let versions = self.version.map_or_else(|| rustls::ALL_VERSIONS.to_vec(), |version| vec![version]);
@@ -153,10 +157,10 @@ pub async fn handshake(server: &mut Stream) -> Result<(), NetError> {
             let polled = match server.poll_event(cx, lent) {
                 Poll::Ready(Ok(event)) => panic!("{event:?} before the end of the handshake"),
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-                Poll::Pending if server.facts().secure => Poll::Ready(Ok(())),
+                Poll::Pending if server.info().secure => Poll::Ready(Ok(())),
                 Poll::Pending => Poll::Pending,
             };
-            server.park(lent)?;
+            server.release_buffers(lent)?;
             polled
         })
     })
@@ -165,9 +169,9 @@ pub async fn handshake(server: &mut Stream) -> Result<(), NetError> {
 
 /// A direct TLS connection over TCP.
 pub async fn connect(
-    config: &Config,
-    kind: Kind,
-    client: Client,
+    config: &TlsConfig,
+    kind: ListenerKind,
+    client: RustlsTestClient,
 ) -> (Stream, Result<(), NetError>, std::io::Result<TlsStream<tokio::net::TcpStream>>) {
     let (server, io) = tcp_pair().await;
     let peer = server.peer_addr().unwrap();
@@ -178,21 +182,21 @@ pub async fn connect(
 }
 
 /// TLS 1.3 from the first byte over TCP.
-pub async fn tls(port: SharedPort) -> Pair {
+pub async fn tls(port: SharedListenerConfig) -> StreamPair {
     let (server, io) = tcp_pair().await;
     let peer = server.peer_addr().unwrap();
     let mut server = Stream::tls(server, peer, port, &CONFIG).unwrap();
-    let (done, client) = tokio::join!(handshake(&mut server), Client::default().connect(io));
+    let (done, client) = tokio::join!(handshake(&mut server), RustlsTestClient::default().connect(io));
     done.unwrap();
-    Pair { server, client: Box::new(client.unwrap()) }
+    StreamPair { server, client: Box::new(client.unwrap()) }
 }
 
 /// TLS 1.2 by STARTTLS over memory.
-pub async fn starttls12(port: SharedPort) -> Pair {
+pub async fn starttls12(port: SharedListenerConfig) -> StreamPair {
     let (mut server, io) = Stream::memory(port, 16_384);
     with_scratch(|lent| server.start_tls(&CONFIG, None, lent)).unwrap();
-    let client = Client { version: Some(&rustls::version::TLS12), ..Client::default() };
+    let client = RustlsTestClient { version: Some(&rustls::version::TLS12), ..RustlsTestClient::default() };
     let (done, client) = tokio::join!(handshake(&mut server), client.connect(io));
     done.unwrap();
-    Pair { server, client: Box::new(client.unwrap()) }
+    StreamPair { server, client: Box::new(client.unwrap()) }
 }

@@ -4,7 +4,7 @@
 
 use base::Secret;
 use libfuzzer_sys::fuzz_target;
-use sasl::{Binding, Credentials, Decoy, Exchange, Mechanism, Step};
+use sasl::{ChannelBindingData, Credentials, Decoy, Exchange, ExchangeStep, Mechanism};
 use std::sync::LazyLock;
 
 static WORLD: LazyLock<(Credentials, Decoy)> = LazyLock::new(|| {
@@ -16,7 +16,7 @@ fuzz_target!(|data: &[u8]| {
     let [which, conditions, messages @ ..] = data else { return };
     let mechanism = Mechanism::ALL[usize::from(*which) % Mechanism::ALL.len()];
     let (stored, decoy) = &*WORLD;
-    let binding = Binding {
+    let binding = ChannelBindingData {
         exporter: (conditions & 1 != 0).then(|| vec![7; 32]),
         server_end_point: (conditions & 2 != 0).then(|| vec![9; 32]),
     };
@@ -25,24 +25,26 @@ fuzz_target!(|data: &[u8]| {
     let mut step = if conditions & 8 != 0 { exchange.step(None) } else { exchange.step(messages.next()) };
     loop {
         step = match step {
-            Step::NeedCredentials { username } => {
+            ExchangeStep::NeedCredentials { username } => {
                 exchange.credentials(Some(stored).filter(|_| conditions & 16 != 0), decoy, &username)
             }
-            Step::NeedPasswordCheck { password, .. } => {
+            ExchangeStep::NeedPasswordCheck { password, .. } => {
                 let right = password.expose_str().is_ok_and(|password| stored.verify_password(password));
                 exchange.password_checked(right)
             }
-            Step::NeedCertificate { authzid } => exchange.certificate(Ok(authzid.unwrap_or_default())),
-            Step::Challenge(_) => match messages.next() {
+            ExchangeStep::NeedCertificate { authzid } => {
+                exchange.certificate(Ok(authzid.unwrap_or_default()))
+            }
+            ExchangeStep::Challenge(_) => match messages.next() {
                 Some(message) => exchange.step(Some(message)),
                 None => return,
             },
-            Step::Done { .. } => {
+            ExchangeStep::Done { .. } => {
                 assert!(matches!(mechanism, Mechanism::External | Mechanism::Anonymous));
                 return;
             }
-            Step::Failed(_) => {
-                assert!(exchange.is_over() && exchange.reason().is_some());
+            ExchangeStep::Failed(_) => {
+                assert!(exchange.is_finished() && exchange.reason().is_some());
                 return;
             }
         };

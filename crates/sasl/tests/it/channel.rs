@@ -1,8 +1,8 @@
 //! tls-server-end-point over certificates made with OpenSSL (all from `openssl req -x509`); the hashes were computed
 //! with coreutils.
 
-use sasl::Binding;
-use sasl::binding::server_end_point;
+use sasl::ChannelBindingData;
+use sasl::channel_binding::server_end_point;
 use throng_sasl as sasl;
 
 fn hex(data: Option<Vec<u8>>) -> String {
@@ -58,16 +58,16 @@ fn what_is_no_certificate_has_no_binding() {
 
 #[test]
 fn only_what_the_stream_has_is_listed_strongest_first() {
-    let types = |binding: &Binding| binding.types().collect::<Vec<_>>();
-    let both = Binding { exporter: Some(vec![1]), server_end_point: Some(vec![2]) };
+    let types = |binding: &ChannelBindingData| binding.types().collect::<Vec<_>>();
+    let both = ChannelBindingData { exporter: Some(vec![1]), server_end_point: Some(vec![2]) };
     assert_eq!(types(&both), ["tls-exporter", "tls-server-end-point"]);
     assert_eq!(
         (both.get("tls-exporter"), both.get("tls-server-end-point")),
         (Some(&[1][..]), Some(&[2][..]))
     );
-    let one = Binding { exporter: None, ..both };
+    let one = ChannelBindingData { exporter: None, ..both };
     assert_eq!(types(&one), ["tls-server-end-point"]);
-    assert!(!one.is_empty() && Binding::default().is_empty());
+    assert!(!one.is_empty() && ChannelBindingData::default().is_empty());
     assert_eq!((one.get("tls-exporter"), one.get("tls-unique"), one.get("")), (None, None, None));
-    assert!(types(&Binding::default()).is_empty());
+    assert!(types(&ChannelBindingData::default()).is_empty());
 }

@@ -71,13 +71,13 @@ proptest! {
         mechanism in mechanisms(),
         messages in vec(proptest::option::of(vec(any::<u8>(), 0..80)), 0..4),
     ) {
-        let world = World::new();
+        let world = SaslFixture::new();
         let mut exchange = world.exchange(mechanism);
         for message in &messages {
             let step = exchange.step(message.as_deref());
             let step = world.answer(&mut exchange, step);
             if !matches!(mechanism, Mechanism::Anonymous | Mechanism::External) {
-                let done = matches!(step, Step::Done { .. });
+                let done = matches!(step, ExchangeStep::Done { .. });
                 prop_assert!(!done, "{mechanism}: {messages:?}");
             }
         }
@@ -91,28 +91,28 @@ proptest! {
         first_changes in vec(mutation(), 0..3),
         last_changes in vec(mutation(), 0..3),
     ) {
-        let world = World::new();
+        let world = SaslFixture::new();
         let mut client = user(gs2);
-        let mut exchange = world.exchange(Mechanism::scram(Hash::Sha256, plus));
-        let first = mutate(client.first(), &first_changes);
-        let first_same = first == client.first();
+        let mut exchange = world.exchange(Mechanism::scram(ScramHash::Sha256, plus));
+        let first = mutate(client.client_first(), &first_changes);
+        let first_same = first == client.client_first();
         let step = exchange.step(Some(&first));
-        if let Step::Challenge(challenge) = world.answer(&mut exchange, step)
-            && let Ok(honest) = client.last(&challenge, None)
+        if let ExchangeStep::Challenge(challenge) = world.answer(&mut exchange, step)
+            && let Ok(honest) = client.client_final(&challenge, None)
         {
             let last = mutate(honest.clone(), &last_changes);
-            let done = matches!(exchange.step(Some(&last)), Step::Done { .. });
+            let done = matches!(exchange.step(Some(&last)), ExchangeStep::Done { .. });
             prop_assert!(!done || (first_same && last == honest), "{:?} {:?}", String::from_utf8_lossy(&first), String::from_utf8_lossy(&last));
         }
     }
 
     #[test]
     fn changed_plain_messages_log_in_only_with_the_password(changes in vec(mutation(), 1..4)) {
-        let world = World::new();
+        let world = SaslFixture::new();
         let message = mutate(client::plain(None, "user", "pencil"), &changes);
         let mut exchange = world.exchange(Mechanism::Plain);
         let step = exchange.step(Some(&message));
-        if let Step::Done { username, .. } = world.answer(&mut exchange, step) {
+        if let ExchangeStep::Done { username, .. } = world.answer(&mut exchange, step) {
             let password = String::from_utf8(message).unwrap().rsplit_once('\0').unwrap().1.to_owned();
             prop_assert_eq!(username, "user");
             prop_assert_eq!(sasl::prepare(&password).unwrap(), "pencil");
@@ -122,21 +122,21 @@ proptest! {
     #[test]
     fn random_blobs_and_certificates_never_panic(bytes in vec(any::<u8>(), 0..400), changes in vec(mutation(), 1..4)) {
         drop(Credentials::decode(&bytes));
-        drop(sasl::binding::server_end_point(&bytes));
-        let changed = mutate(World::new().stored.encode(), &changes);
+        drop(sasl::channel_binding::server_end_point(&bytes));
+        let changed = mutate(SaslFixture::new().stored.encode(), &changes);
         if let Ok(read) = Credentials::decode(&changed) {
             prop_assert_eq!(read.encode(), changed, "one blob, one meaning");
         }
-        drop(sasl::binding::server_end_point(&mutate(include_bytes!("certificates/pss-sha384.der").to_vec(), &changes)));
+        drop(sasl::channel_binding::server_end_point(&mutate(include_bytes!("certificates/pss-sha384.der").to_vec(), &changes)));
     }
 
     #[test]
     fn random_text_never_panics(text in any::<String>()) {
-        drop(sasl::text::response(&text));
+        drop(sasl::encoding::decode_response(&text));
         if let Ok(prepared) = sasl::prepare(&text) {
             prop_assert!(!prepared.bytes().any(|byte| byte.is_ascii_control()));
         }
-        drop(user(Gs2::None).last(text.as_bytes(), None));
+        drop(user(Gs2::None).client_final(text.as_bytes(), None));
         drop(user(Gs2::None).verify(text.as_bytes()));
     }
 }

@@ -3,15 +3,15 @@
 use super::*;
 use sasl::client;
 
-fn done(username: &str, authzid: Option<&str>) -> Step {
-    Step::Done { username: username.into(), authzid: authzid.map(str::to_owned), additional: None }
+fn done(username: &str, authzid: Option<&str>) -> ExchangeStep {
+    ExchangeStep::Done { username: username.into(), authzid: authzid.map(str::to_owned), additional: None }
 }
 
 #[test]
 fn every_scram_mechanism_with_every_honest_flag() {
-    let mut world = World::new();
-    let end_point = bound(sasl::binding::TLS_SERVER_END_POINT, &[9; 32]);
-    for hash in Hash::ALL {
+    let mut world = SaslFixture::new();
+    let end_point = bound(sasl::channel_binding::TLS_SERVER_END_POINT, &[9; 32]);
+    for hash in ScramHash::ALL {
         for (gs2, offered_plus) in [
             (exporter(), true),
             (end_point.clone(), true),
@@ -20,9 +20,9 @@ fn every_scram_mechanism_with_every_honest_flag() {
             (Gs2::NotOffered, false),
         ] {
             world.offered_plus = offered_plus;
-            let mut client = Scram::new(hash, gs2.clone(), "user", "pencil");
+            let mut client = ScramClient::new(hash, gs2.clone(), "user", "pencil");
             let ended = world.scram(client.mechanism(), &mut client);
-            let Step::Done { username, authzid: None, additional: Some(proof) } = ended.step else {
+            let ExchangeStep::Done { username, authzid: None, additional: Some(proof) } = ended.step else {
                 panic!("{hash:?} {gs2:?}: {ended:?}")
             };
             assert_eq!((username.as_str(), ended.reason), ("user", None));
@@ -33,11 +33,11 @@ fn every_scram_mechanism_with_every_honest_flag() {
 
 #[test]
 fn an_authzid_is_handed_over_unescaped() {
-    let world = World::new();
+    let world = SaslFixture::new();
     for gs2 in [Gs2::None, exporter()] {
         let mut client = user(gs2).with_authzid("a,b=c@example.org");
         match world.scram(client.mechanism(), &mut client).step {
-            Step::Done { authzid, .. } => assert_eq!(authzid.as_deref(), Some("a,b=c@example.org")),
+            ExchangeStep::Done { authzid, .. } => assert_eq!(authzid.as_deref(), Some("a,b=c@example.org")),
             other => panic!("{other:?}"),
         }
     }
@@ -45,20 +45,20 @@ fn an_authzid_is_handed_over_unescaped() {
 
 #[test]
 fn a_missing_initial_response_is_asked_for() {
-    let world = World::new();
+    let world = SaslFixture::new();
     let mut client = user(Gs2::None);
     for (mechanism, message) in [
-        (Mechanism::ScramSha256, client.first()),
+        (Mechanism::ScramSha256, client.client_first()),
         (Mechanism::Plain, client::plain(None, "user", "pencil")),
         (Mechanism::External, client::external(None)),
     ] {
         let mut exchange = world.exchange(mechanism);
-        assert_eq!(exchange.step(None), Step::Challenge(vec![]), "{mechanism}");
+        assert_eq!(exchange.step(None), ExchangeStep::Challenge(vec![]), "{mechanism}");
         let step = exchange.step(Some(&message));
         match world.answer(&mut exchange, step) {
-            Step::Challenge(challenge) => {
-                let last = client.last(&challenge, None).unwrap();
-                assert!(matches!(exchange.step(Some(&last)), Step::Done { .. }));
+            ExchangeStep::Challenge(challenge) => {
+                let last = client.client_final(&challenge, None).unwrap();
+                assert!(matches!(exchange.step(Some(&last)), ExchangeStep::Done { .. }));
             }
             step => assert_eq!(step, done("user", None), "{mechanism}"),
         }
@@ -66,13 +66,13 @@ fn a_missing_initial_response_is_asked_for() {
 }
 
 #[test]
-fn plain_external_and_anonymous() {
-    let world = World::new();
+fn plain_external_and_anonymous_log_in() {
+    let world = SaslFixture::new();
     let run = |mechanism, message: Option<Vec<u8>>| {
         let mut exchange = world.exchange(mechanism);
         let step = exchange.step(message.as_deref());
         let step = world.answer(&mut exchange, step);
-        assert!(exchange.is_over());
+        assert!(exchange.is_finished());
         step
     };
     assert_eq!(run(Mechanism::Plain, Some(client::plain(None, "user", "pencil"))), done("user", None));
@@ -89,12 +89,12 @@ fn plain_external_and_anonymous() {
 /// RFC 4013: the two spellings are one password and one name.
 #[test]
 fn spellings_that_saslprep_unites_log_in() {
-    let world = World {
+    let world = SaslFixture {
         stored: Credentials::derive("I\u{ad}X \u{a0}\u{2168}", ITERATIONS, b"salt").unwrap(),
-        ..World::new()
+        ..SaslFixture::new()
     };
-    let mut client = Scram::new(Hash::Sha1, Gs2::None, "u\u{ad}ser", "IX  IX");
-    assert!(matches!(world.scram(client.mechanism(), &mut client).step, Step::Done { .. }));
+    let mut client = ScramClient::new(ScramHash::Sha1, Gs2::None, "u\u{ad}ser", "IX  IX");
+    assert!(matches!(world.scram(client.mechanism(), &mut client).step, ExchangeStep::Done { .. }));
     let mut exchange = world.exchange(Mechanism::Plain);
     let step = exchange.step(Some(&client::plain(None, "\u{ff55}ser", "IX \u{3000}IX")));
     assert_eq!(world.answer(&mut exchange, step), done("user", None));
@@ -102,38 +102,38 @@ fn spellings_that_saslprep_unites_log_in() {
 
 #[test]
 fn unknown_extensions_are_ignored_and_signed() {
-    let world = World::new();
+    let world = SaslFixture::new();
     let mut exchange = world.exchange(Mechanism::ScramSha256);
     let step = exchange.step(Some(b"n,,n=user,r=clientnonce,x=y=z,Z=\xc3\xa9"));
-    assert!(matches!(world.answer(&mut exchange, step), Step::Challenge(_)));
+    assert!(matches!(world.answer(&mut exchange, step), ExchangeStep::Challenge(_)));
     // An extension put in on the way breaks the proof.
     let tampered = world.scram_with(Mechanism::ScramSha256, &mut user(Gs2::None), |last| {
         last.replace(",p=", ",x=1,p=").into_bytes()
     });
-    assert_eq!(tampered, failed(Reason::InvalidProof));
+    assert_eq!(tampered, failed(FailureReason::InvalidProof));
 }
 
 #[test]
 fn the_cache_saves_the_derivation_and_keeps_passwords_apart() {
-    let world = World::new();
-    let mut cache = Cache::default();
-    let login = |cache: &mut Cache, hash: Hash, password: &str| {
-        let mut client = Scram::new(hash, Gs2::None, "user", password);
+    let world = SaslFixture::new();
+    let mut cache = DerivedKeyCache::default();
+    let login = |cache: &mut DerivedKeyCache, hash: ScramHash, password: &str| {
+        let mut client = ScramClient::new(hash, Gs2::None, "user", password);
         let mut exchange = world.exchange(client.mechanism());
-        let step = exchange.step(Some(&client.first()));
-        let Step::Challenge(challenge) = world.answer(&mut exchange, step) else { panic!() };
-        let last = client.last(&challenge, Some(cache)).unwrap();
-        matches!(exchange.step(Some(&last)), Step::Done { .. })
+        let step = exchange.step(Some(&client.client_first()));
+        let ExchangeStep::Challenge(challenge) = world.answer(&mut exchange, step) else { panic!() };
+        let last = client.client_final(&challenge, Some(cache)).unwrap();
+        matches!(exchange.step(Some(&last)), ExchangeStep::Done { .. })
     };
-    assert!((0..3).all(|_| login(&mut cache, Hash::Sha256, "pencil")));
+    assert!((0..3).all(|_| login(&mut cache, ScramHash::Sha256, "pencil")));
     assert_eq!(cache.len(), 1);
-    assert!(!login(&mut cache, Hash::Sha256, "pencil2"));
-    assert!(login(&mut cache, Hash::Sha1, "pencil"));
+    assert!(!login(&mut cache, ScramHash::Sha256, "pencil2"));
+    assert!(login(&mut cache, ScramHash::Sha1, "pencil"));
     assert_eq!((cache.len(), cache.is_empty()), (3, false));
-    for at in 0..2 * Cache::CAPACITY {
-        login(&mut cache, Hash::Sha1, &at.to_string());
+    for at in 0..2 * DerivedKeyCache::CAPACITY {
+        login(&mut cache, ScramHash::Sha1, &at.to_string());
     }
-    assert!(cache.len() <= Cache::CAPACITY);
+    assert!(cache.len() <= DerivedKeyCache::CAPACITY);
 }
 
 #[test]
@@ -155,11 +155,11 @@ fn the_client_refuses_servers_that_cheat() {
         ("m=1,r=abcdef,s=c2FsdA==,i=1", Some(Extension)),
         ("r=abcdef,s=c2FsdA==,i=1,m=1", Some(Extension)),
     ] {
-        assert_eq!(fresh().last(challenge.as_bytes(), None).err(), error, "{challenge}");
+        assert_eq!(fresh().client_final(challenge.as_bytes(), None).err(), error, "{challenge}");
     }
     let mut client = fresh();
     assert_eq!(client.verify(b"v=AAAA"), Err(Signature), "before the final message");
-    client.last(b"r=abcdef,s=c2FsdA==,i=1", None).unwrap();
+    client.client_final(b"r=abcdef,s=c2FsdA==,i=1", None).unwrap();
     assert_eq!(client.verify(b"v=AAAA"), Err(Signature));
     assert_eq!(client.verify(b"x"), Err(Malformed));
     assert_eq!(client.verify(b"e=other-error"), Err(Server("other-error".into())));

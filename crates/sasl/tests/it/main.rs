@@ -11,35 +11,38 @@ mod tokens;
 mod vectors;
 
 use base::Secret;
-use sasl::client::{Cache, Gs2, Scram};
-use sasl::{Binding, Credentials, Decoy, Exchange, Failure, Hash, Mechanism, Reason, Step};
+use sasl::client::{DerivedKeyCache, Gs2, ScramClient};
+use sasl::{
+    ChannelBindingData, Credentials, Decoy, Exchange, ExchangeStep, Failure, FailureReason, Mechanism,
+    ScramHash,
+};
 use throng_sasl as sasl;
 
 /// Enough for a test; what PBKDF2 is worth is not tested here.
 const ITERATIONS: u32 = 2;
 
 /// An account and its server.
-struct World {
+struct SaslFixture {
     stored: Credentials,
     decoy: Decoy,
-    binding: Binding,
+    binding: ChannelBindingData,
     offered_plus: bool,
 }
 
 /// How a login ended.
 #[derive(Debug, PartialEq, Eq)]
-struct Ended {
-    step: Step,
-    reason: Option<Reason>,
+struct ExchangeResult {
+    step: ExchangeStep,
+    reason: Option<FailureReason>,
 }
 
-impl World {
+impl SaslFixture {
     /// The account `user` with the password `pencil`, on a stream with both bindings.
-    fn new() -> World {
-        World {
+    fn new() -> SaslFixture {
+        SaslFixture {
             stored: Credentials::derive("pencil", ITERATIONS, b"0123456789abcdef").unwrap(),
             decoy: Decoy::new(&Secret::new(*b"server secret"), ITERATIONS),
-            binding: Binding { exporter: Some(vec![7; 32]), server_end_point: Some(vec![9; 32]) },
+            binding: ChannelBindingData { exporter: Some(vec![7; 32]), server_end_point: Some(vec![9; 32]) },
             offered_plus: true,
         }
     }
@@ -49,19 +52,19 @@ impl World {
     }
 
     /// What `c2s` does with one step: looks up accounts and passwords.
-    fn answer(&self, exchange: &mut Exchange, step: Step) -> Step {
+    fn answer(&self, exchange: &mut Exchange, step: ExchangeStep) -> ExchangeStep {
         match step {
-            Step::NeedCredentials { username } => {
+            ExchangeStep::NeedCredentials { username } => {
                 let found = Some(&self.stored).filter(|_| username == "user");
                 exchange.credentials(found, &self.decoy, &format!("{username}@example.org"))
             }
-            Step::NeedPasswordCheck { username, password } => {
+            ExchangeStep::NeedPasswordCheck { username, password } => {
                 let password = password.expose_str().unwrap();
                 let decoy = self.decoy.credentials(&username);
                 let credentials = if username == "user" { &self.stored } else { &decoy };
                 exchange.password_checked(credentials.verify_password(password))
             }
-            Step::NeedCertificate { authzid } => exchange.certificate(match authzid.as_deref() {
+            ExchangeStep::NeedCertificate { authzid } => exchange.certificate(match authzid.as_deref() {
                 None | Some("user@example.org") => Ok("user".to_owned()),
                 Some(_) => Err(Failure::InvalidAuthzid),
             }),
@@ -73,27 +76,30 @@ impl World {
     fn scram_with(
         &self,
         mechanism: Mechanism,
-        client: &mut Scram,
+        client: &mut ScramClient,
         tamper: impl FnOnce(String) -> Vec<u8>,
-    ) -> Ended {
+    ) -> ExchangeResult {
         let mut exchange = self.exchange(mechanism);
-        let step = exchange.step(Some(&client.first()));
+        let step = exchange.step(Some(&client.client_first()));
         let mut step = self.answer(&mut exchange, step);
-        if let Step::Challenge(challenge) = &step {
-            let last = client.last(challenge, None).unwrap();
+        if let ExchangeStep::Challenge(challenge) = &step {
+            let last = client.client_final(challenge, None).unwrap();
             step = exchange.step(Some(&tamper(String::from_utf8(last).unwrap())));
         }
-        assert!(exchange.is_over() && matches!(step, Step::Done { .. } | Step::Failed(_)), "{step:?}");
-        Ended { step, reason: exchange.reason() }
+        assert!(
+            exchange.is_finished() && matches!(step, ExchangeStep::Done { .. } | ExchangeStep::Failed(_)),
+            "{step:?}"
+        );
+        ExchangeResult { step, reason: exchange.reason() }
     }
 
-    fn scram(&self, mechanism: Mechanism, client: &mut Scram) -> Ended {
+    fn scram(&self, mechanism: Mechanism, client: &mut ScramClient) -> ExchangeResult {
         self.scram_with(mechanism, client, String::into_bytes)
     }
 }
 
-fn failed(reason: Reason) -> Ended {
-    Ended { step: Step::Failed(reason.failure()), reason: Some(reason) }
+fn failed(reason: FailureReason) -> ExchangeResult {
+    ExchangeResult { step: ExchangeStep::Failed(reason.failure()), reason: Some(reason) }
 }
 
 fn bound(name: &str, data: &[u8]) -> Gs2 {
@@ -101,9 +107,9 @@ fn bound(name: &str, data: &[u8]) -> Gs2 {
 }
 
 fn exporter() -> Gs2 {
-    bound(sasl::binding::TLS_EXPORTER, &[7; 32])
+    bound(sasl::channel_binding::TLS_EXPORTER, &[7; 32])
 }
 
-fn user(gs2: Gs2) -> Scram {
-    Scram::new(Hash::Sha256, gs2, "user", "pencil")
+fn user(gs2: Gs2) -> ScramClient {
+    ScramClient::new(ScramHash::Sha256, gs2, "user", "pencil")
 }

@@ -1,14 +1,14 @@
 //! The blob of credentials: what goes in comes out, and damage is noticed.
 
 use super::*;
-use sasl::{CredentialsError, DEFAULT_ITERATIONS, Keys, MAX_ITERATIONS, SALT_BYTES};
+use sasl::{CredentialsError, DEFAULT_ITERATIONS, MAX_ITERATIONS, SALT_BYTES, ScramKeys};
 
 #[test]
 fn what_is_encoded_comes_back() {
-    let all = World::new().stored;
+    let all = SaslFixture::new().stored;
     assert_eq!(all.encode().len(), 300, "as the module says");
     for drop in 0..8 {
-        let keep = |bit: u8, keys: &Option<Keys>| keys.clone().filter(|_| drop & bit == 0);
+        let keep = |bit: u8, keys: &Option<ScramKeys>| keys.clone().filter(|_| drop & bit == 0);
         let some = Credentials {
             sha1: keep(1, &all.sha1),
             sha256: keep(2, &all.sha256),
@@ -22,7 +22,7 @@ fn what_is_encoded_comes_back() {
 #[test]
 fn version_1_stays_as_it_is() {
     let credentials =
-        Credentials::derive_for(&[Hash::Sha1], "pencil", 4096, b"A%\xc2G\xe4:\xb1\xe9<m\xffv").unwrap();
+        Credentials::derive_for(&[ScramHash::Sha1], "pencil", 4096, b"A%\xc2G\xe4:\xb1\xe9<m\xffv").unwrap();
     let hex: String = credentials.encode().iter().map(|byte| format!("{byte:02x}")).collect();
     // StoredKey and ServerKey of the example in RFC 5802 section 5.
     assert_eq!(
@@ -36,7 +36,7 @@ fn version_1_stays_as_it_is() {
 
 #[test]
 fn damage_is_noticed() {
-    let good = World::new().stored.encode();
+    let good = SaslFixture::new().stored.encode();
     for len in 0..good.len() {
         assert_eq!(Credentials::decode(&good[..len]), Err(CredentialsError::Corrupt), "cut at {len}");
     }
@@ -57,8 +57,8 @@ fn damage_is_noticed() {
 
 #[test]
 fn passwords_are_verified_with_whatever_hash_there_is() {
-    let all = World::new().stored;
-    for hash in Hash::ALL {
+    let all = SaslFixture::new().stored;
+    for hash in ScramHash::ALL {
         let one = Credentials::derive_for(&[hash], "pencil", ITERATIONS, b"salt").unwrap();
         assert!(one.verify_password("pencil") && !one.verify_password("Pencil"));
     }
@@ -71,7 +71,8 @@ fn passwords_are_verified_with_whatever_hash_there_is() {
 
 #[test]
 fn a_blob_with_one_foreign_key_fits_no_password() {
-    let derive = |password| Credentials::derive_for(&[Hash::Sha256], password, ITERATIONS, b"salt").unwrap();
+    let derive =
+        |password| Credentials::derive_for(&[ScramHash::Sha256], password, ITERATIONS, b"salt").unwrap();
     let foreign = derive("other").sha256.unwrap();
     let mut stored = derive("pencil");
     stored.sha256.as_mut().unwrap().stored_key = foreign.stored_key;
@@ -91,7 +92,7 @@ fn a_decoy_fits_no_password_and_survives_storage() {
     assert!(!decoy.verify_password("") && !decoy.verify_password("pencil"));
     assert_eq!(Credentials::decode(&decoy.encode()), Ok(decoy));
     for iterations in [0, u32::MAX] {
-        let keys = Decoy::new(&Secret::new(*b"s"), iterations).keys(Hash::Sha1, "a");
+        let keys = Decoy::new(&Secret::new(*b"s"), iterations).keys(ScramHash::Sha1, "a");
         assert!((1..=MAX_ITERATIONS).contains(&keys.iterations.get()));
     }
 }
@@ -99,7 +100,7 @@ fn a_decoy_fits_no_password_and_survives_storage() {
 #[test]
 fn what_cannot_be_stored_is_refused() {
     let derive = |password: &str, iterations, salt: &[u8]| {
-        Credentials::derive_for(&[Hash::Sha256], password, iterations, salt).map(drop)
+        Credentials::derive_for(&[ScramHash::Sha256], password, iterations, salt).map(drop)
     };
     assert_eq!(derive("p", 1, b"s"), Ok(()));
     assert_eq!(derive("p", 1, &[0; 255]), Ok(()));
@@ -118,6 +119,6 @@ fn new_credentials_have_their_own_salt_and_show_nothing() {
     assert_ne!(one.sha1.as_ref().unwrap().salt, Credentials::create("pencil").unwrap().sha1.unwrap().salt);
     let keys = one.sha512.as_ref().unwrap();
     assert_eq!((keys.salt.len(), keys.iterations.get()), (SALT_BYTES, DEFAULT_ITERATIONS));
-    let shown = format!("{:?}", Keys { salt: [1].into(), ..keys.clone() });
+    let shown = format!("{:?}", ScramKeys { salt: [1].into(), ..keys.clone() });
     assert_eq!(shown, "Keys { salt: [1], iterations: 10000, stored_key: ***, server_key: *** }");
 }

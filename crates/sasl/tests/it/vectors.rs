@@ -88,23 +88,29 @@ fn server_and_client_say_exactly_what_the_vectors_say() {
         let stored = Credentials::derive_for(&[hash], password, 4096, &salt).unwrap();
         let decoy = Decoy::new(&Secret::new(*b"x"), 4096);
         let binding = match &vector.gs2 {
-            Gs2::Bound { data, .. } => Binding { exporter: Some(data.clone()), server_end_point: None },
-            _ => Binding::default(),
+            Gs2::Bound { data, .. } => {
+                ChannelBindingData { exporter: Some(data.clone()), server_end_point: None }
+            }
+            _ => ChannelBindingData::default(),
         };
-        let mut client = Scram::new(hash, vector.gs2.clone(), username, password).with_nonce(client_nonce);
+        let mut client =
+            ScramClient::new(hash, vector.gs2.clone(), username, password).with_nonce(client_nonce);
         assert_eq!(client.mechanism(), vector.mechanism);
 
         let mut exchange =
             Exchange::new(vector.mechanism, !binding.is_empty(), binding, server_nonce.to_owned());
-        assert_eq!(String::from_utf8(client.first()).unwrap(), vector.first);
+        assert_eq!(String::from_utf8(client.client_first()).unwrap(), vector.first);
         let step = exchange.step(Some(vector.first.as_bytes()));
-        assert_eq!(step, Step::NeedCredentials { username: username.into() });
+        assert_eq!(step, ExchangeStep::NeedCredentials { username: username.into() });
         let step = exchange.credentials(Some(&stored), &decoy, username);
-        assert_eq!(step, Step::Challenge(vector.challenge.into()));
-        let last = client.last(vector.challenge.as_bytes(), None).unwrap();
+        assert_eq!(step, ExchangeStep::Challenge(vector.challenge.into()));
+        let last = client.client_final(vector.challenge.as_bytes(), None).unwrap();
         assert_eq!(String::from_utf8(last).unwrap(), vector.last);
-        let done =
-            Step::Done { username: username.into(), authzid: None, additional: Some(vector.success.into()) };
+        let done = ExchangeStep::Done {
+            username: username.into(),
+            authzid: None,
+            additional: Some(vector.success.into()),
+        };
         assert_eq!(exchange.step(Some(vector.last.as_bytes())), done);
         assert_eq!(client.verify(vector.success.as_bytes()), Ok(()));
     }
@@ -115,23 +121,29 @@ fn server_and_client_say_exactly_what_the_vectors_say() {
 fn the_example_of_downgrade_protection() {
     let nonce = "12C4CD5C-E38E-4A98-8F6D-15C38F51CCC6a09117a6-ac50-4f2f-93f1-93799c2bddf6";
     let salt = STANDARD.decode("QSXCR+Q6sek8bf92").unwrap();
-    let stored = Credentials::derive_for(&[Hash::Sha1], "pencil", 4096, &salt).unwrap();
+    let stored = Credentials::derive_for(&[ScramHash::Sha1], "pencil", 4096, &salt).unwrap();
     let decoy = Decoy::new(&Secret::new(*b"x"), 4096);
     let data = b"THIS IS FAKE CB DATA".to_vec();
-    let binding = Binding { exporter: Some(data), server_end_point: Some(vec![1]) };
+    let binding = ChannelBindingData { exporter: Some(data), server_end_point: Some(vec![1]) };
     let offered = [Mechanism::ScramSha1, Mechanism::ScramSha1Plus].into_iter().collect();
-    let mut exchange =
-        Exchange::new(Mechanism::ScramSha1Plus, true, binding, nonce[36..].to_owned()).protected(offered);
+    let mut exchange = Exchange::new(Mechanism::ScramSha1Plus, true, binding, nonce[36..].to_owned())
+        .with_downgrade_protection(offered);
     let first = format!("p=tls-exporter,,n=user,r={}", &nonce[..36]);
-    assert_eq!(exchange.step(Some(first.as_bytes())), Step::NeedCredentials { username: "user".into() });
+    assert_eq!(
+        exchange.step(Some(first.as_bytes())),
+        ExchangeStep::NeedCredentials { username: "user".into() }
+    );
     let challenge = format!("r={nonce},s=QSXCR+Q6sek8bf92,i=4096,h=G6k/rBLDqgOhRRaCuuatSDFkJ08=");
-    assert_eq!(exchange.credentials(Some(&stored), &decoy, "user"), Step::Challenge(challenge.into_bytes()));
+    assert_eq!(
+        exchange.credentials(Some(&stored), &decoy, "user"),
+        ExchangeStep::Challenge(challenge.into_bytes())
+    );
     let last = format!(
         "c=cD10bHMtZXhwb3J0ZXIsLFRISVMgSVMgRkFLRSBDQiBEQVRB,r={nonce},\
          x=19C6532F-1CF4-4A27-A18D-DC9CEA41BBB3,p=M/SIDjT+dfcxUh89jZEypRvFxB4="
     );
     let additional = Some(b"v=MQrMPvv7yv4x4Cq4W4Ih25EqS2c=".to_vec());
-    let done = Step::Done { username: "user".into(), authzid: None, additional };
+    let done = ExchangeStep::Done { username: "user".into(), authzid: None, additional };
     assert_eq!(exchange.step(Some(last.as_bytes())), done);
 }
 
@@ -139,16 +151,16 @@ fn the_example_of_downgrade_protection() {
 #[test]
 fn an_upgrade_makes_the_keys_that_the_password_would_have_made() {
     let salt = STANDARD.decode("QV9TWENSWFE2c2VrOGJmX1o=").unwrap();
-    let salted = sasl::client::salted_password(Hash::Sha256, "pencil", &salt, 4096).unwrap();
-    let mut stored = Credentials::derive_for(&[Hash::Sha1], "pencil", 4096, b"another salt").unwrap();
-    assert!(stored.add_salted(Hash::Sha256, &salt, 4096, &salted));
-    let derived = Credentials::derive_for(&[Hash::Sha256], "pencil", 4096, &salt).unwrap();
+    let salted = sasl::client::salted_password(ScramHash::Sha256, "pencil", &salt, 4096).unwrap();
+    let mut stored = Credentials::derive_for(&[ScramHash::Sha1], "pencil", 4096, b"another salt").unwrap();
+    assert!(stored.add_salted(ScramHash::Sha256, &salt, 4096, &salted));
+    let derived = Credentials::derive_for(&[ScramHash::Sha256], "pencil", 4096, &salt).unwrap();
     assert_eq!(stored.sha256, derived.sha256);
     assert!(stored.sha1.is_some() && stored.verify_password("pencil"));
     for (salt, iterations, salted) in
         [(&salt[..], 0, &salted[..]), (&[], 4096, &salted), (&salt, 4096, &salted[1..])]
     {
-        assert!(!stored.add_salted(Hash::Sha512, salt, iterations, salted));
+        assert!(!stored.add_salted(ScramHash::Sha512, salt, iterations, salted));
     }
     assert!(stored.sha512.is_none());
 }

@@ -4,19 +4,19 @@
 //! limits are known.
 
 use net::Networks;
-use net::http::{AddressHeader, Origins, SchemeHeader, Settings};
-use throng_core::Limits;
+use net::http::{AddressHeader, AllowedOrigins, HttpSettings, SchemeHeader};
+use throng_core::NodeLimits;
 
-use super::reader::{Faults, Section};
+use super::reader::{ConfigErrors, ConfigSection};
 
 /// Bytes of a BOSH body around its stanzas.
-const WRAPPER: usize = 4096;
+const BODY_OVERHEAD_BYTES: usize = 4096;
 /// Milliseconds: less than what a person sees, and a fourth fewer requests of a client with 24 contacts.
-const PRESENCE_DELAY: u32 = 500;
+const DEFAULT_PRESENCE_DELAY_MS: u32 = 500;
 
 /// What all HTTP listeners share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Http {
+pub(crate) struct HttpConfig {
     /// Where the world finds this node: scheme, host and port, no slash at the end.
     pub(crate) public_url: Option<String>,
     /// Connections of one listener at a time.
@@ -25,17 +25,17 @@ pub(crate) struct Http {
     pub(crate) connections_per_address: u32,
     /// Addresses besides this machine's that may read `/metrics`.
     pub(crate) metrics_allow: Networks,
-    pub(crate) settings: Settings,
-    pub(crate) bosh: net::bosh::Settings,
+    pub(crate) settings: HttpSettings,
+    pub(crate) bosh: net::bosh::BoshSettings,
     /// Milliseconds that presence of contacts waits for others at most before a request of BOSH is answered.
     pub(crate) presence_delay: u32,
 }
 
-pub(super) fn http(mut section: Section, limits: &Limits) -> Http {
-    let public_url = section.text("public_url").and_then(|url| public(&url, &section));
-    let mut settings = Settings::default();
+pub(super) fn http(mut section: ConfigSection, limits: &NodeLimits) -> HttpConfig {
+    let public_url = section.text("public_url").and_then(|url| parse_public_url(&url, &section));
+    let mut settings = HttpSettings::default();
     if let Some(list) = section.texts("allowed_origins") {
-        settings.allowed_origins = Origins::These(Vec::new());
+        settings.allowed_origins = AllowedOrigins::Listed(Vec::new());
         for (number, origin) in list.into_iter().enumerate() {
             if let Err(fault) = settings.allowed_origins.add(&origin) {
                 section.fault_at("allowed_origins", number, format!("[http] allowed_origins: {fault}"));
@@ -53,18 +53,18 @@ pub(super) fn http(mut section: Section, limits: &Limits) -> Http {
             section.fault_at("metrics_allow", number, format!("[http] metrics_allow: {fault}"));
         }
     }
-    settings.proxies.address = named(&mut section, "client_address_header", |name| match name {
+    settings.proxies.address = proxy_header(&mut section, "client_address_header", |name| match name {
         "x-forwarded-for" => Some(AddressHeader::XForwardedFor),
         "forwarded" => Some(AddressHeader::Forwarded),
         _ => None,
     });
-    settings.proxies.scheme = named(&mut section, "client_scheme_header", |name| match name {
+    settings.proxies.scheme = proxy_header(&mut section, "client_scheme_header", |name| match name {
         "x-forwarded-proto" => Some(SchemeHeader::XForwardedProto),
         "forwarded" => Some(SchemeHeader::Forwarded),
         _ => None,
     });
     settings.gzip = section.bool("gzip").unwrap_or(settings.gzip);
-    let seconds = |section: &mut Section, key, now: &mut u32| {
+    let seconds = |section: &mut ConfigSection, key, now: &mut u32| {
         if let Some(value) = section.int(key, 1, 3600) {
             *now = value as u32;
         }
@@ -76,10 +76,10 @@ pub(super) fn http(mut section: Section, limits: &Limits) -> Http {
     let connections = section.int("connections", 1, 10_000_000).unwrap_or(100_000) as u32;
     let per_address = section.int("connections_per_address", 1, 10_000_000).unwrap_or(100_000);
     let (on, bosh, presence_delay) = bosh(section.section("bosh"), limits);
-    settings.bosh = on.then_some(bosh.body_bytes);
+    settings.bosh_body_bytes = on.then_some(bosh.body_bytes);
     settings.websocket = websocket(section.section("websocket"), limits);
     section.finish();
-    Http {
+    HttpConfig {
         public_url,
         connections,
         connections_per_address: per_address as u32,
@@ -91,7 +91,11 @@ pub(super) fn http(mut section: Section, limits: &Limits) -> Http {
 }
 
 /// A header of a reverse proxy.
-fn named<T>(section: &mut Section, key: &'static str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
+fn proxy_header<T>(
+    section: &mut ConfigSection,
+    key: &'static str,
+    read: impl Fn(&str) -> Option<T>,
+) -> Option<T> {
     let name = section.text(key)?;
     let header = read(&name.to_ascii_lowercase());
     if header.is_none() {
@@ -102,7 +106,7 @@ fn named<T>(section: &mut Section, key: &'static str, read: impl Fn(&str) -> Opt
 }
 
 /// A base such as `https://xmpp.example.org`.
-fn public(url: &str, section: &Section) -> Option<String> {
+fn parse_public_url(url: &str, section: &ConfigSection) -> Option<String> {
     // XEP-0156 section 3.2: clients take nothing without TLS.
     let rest = url.strip_prefix("https://");
     let good = rest.map(|rest| rest.trim_end_matches('/')).filter(|rest| {
@@ -119,11 +123,11 @@ fn public(url: &str, section: &Section) -> Option<String> {
     Some(url.trim_end_matches('/').to_owned())
 }
 
-fn bosh(mut section: Section, limits: &Limits) -> (bool, net::bosh::Settings, u32) {
+fn bosh(mut section: ConfigSection, limits: &NodeLimits) -> (bool, net::bosh::BoshSettings, u32) {
     let on = section.bool("enabled").unwrap_or(true);
-    let mut bosh = net::bosh::Settings {
-        body_bytes: limits.stanza_bytes as usize + WRAPPER,
-        ..net::bosh::Settings::default()
+    let mut bosh = net::bosh::BoshSettings {
+        body_bytes: limits.stanza_bytes as usize + BODY_OVERHEAD_BYTES,
+        ..net::bosh::BoshSettings::default()
     };
     macro_rules! take {
         ($($name:ident: $low:literal ..= $high:literal),* $(,)?) => {$(
@@ -143,14 +147,15 @@ fn bosh(mut section: Section, limits: &Limits) -> (bool, net::bosh::Settings, u3
         sessions_per_address: 0..=10_000_000,
         requests_per_second: 0..=1_000_000,
     }
-    let delay = section.int("presence_delay_ms", 0, 10_000).map_or(PRESENCE_DELAY, |millis| millis as u32);
+    let delay =
+        section.int("presence_delay_ms", 0, 10_000).map_or(DEFAULT_PRESENCE_DELAY_MS, |millis| millis as u32);
     section.finish();
     (on, bosh, delay)
 }
 
-fn websocket(mut section: Section, limits: &Limits) -> Option<net::websocket::Settings> {
+fn websocket(mut section: ConfigSection, limits: &NodeLimits) -> Option<net::websocket::WebSocketSettings> {
     let on = section.bool("enabled").unwrap_or(true);
-    let usual = net::websocket::Settings::default();
+    let usual = net::websocket::WebSocketSettings::default();
     let message_bytes = section.int("message_bytes", 10_000, 16_777_216).map(|bytes| bytes as u32);
     let compression = section.bool("compression").unwrap_or(usual.compression);
     let see_other_uri = section.text("see_other_uri");
@@ -164,12 +169,12 @@ fn websocket(mut section: Section, limits: &Limits) -> Option<net::websocket::Se
     }
     section.finish();
     let message_bytes = message_bytes.unwrap_or(limits.stanza_bytes);
-    on.then_some(net::websocket::Settings { message_bytes, compression, see_other_uri })
+    on.then_some(net::websocket::WebSocketSettings { message_bytes, compression, see_other_uri })
 }
 
 /// Mistakes that only all sections together have.
-pub(super) fn agree(http: &Http, listen: &[super::Listen], faults: &Faults) {
-    let net::http::Proxies { trusted, address, scheme } = &http.settings.proxies;
+pub(super) fn check_consistency(http: &HttpConfig, listen: &[super::ListenConfig], faults: &ConfigErrors) {
+    let net::http::TrustedProxies { trusted, address, scheme } = &http.settings.proxies;
     if trusted.is_empty() && (address.is_some() || scheme.is_some()) {
         faults.add(
             "[http] client_address_header and client_scheme_header count only from trusted proxies, and \

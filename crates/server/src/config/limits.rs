@@ -1,8 +1,8 @@
 //! `[limits]`: every limit of the engine, with the range that makes sense.
 
-use throng_core::Limits;
+use throng_core::NodeLimits;
 
-use super::reader::Section;
+use super::reader::ConfigSection;
 
 /// Each limit with its range.
 macro_rules! each {
@@ -68,11 +68,11 @@ macro_rules! each_rate {
     };
 }
 
-pub(super) fn limits(mut section: Section) -> Limits {
-    let mut limits = Limits::with_rates();
+pub(super) fn limits(mut section: ConfigSection) -> NodeLimits {
+    let mut limits = NodeLimits::with_rates();
     macro_rules! written {
         ($($number:literal, $rate:ident: $burst:ident),* $(,)?) => {$(
-            if section.mentions(stringify!($rate)) {
+            if section.is_written(stringify!($rate)) {
                 // The default burst belongs to the default rate.
                 limits.$burst = 0;
                 limits.rates_on_loopback[$number] = true;
@@ -93,7 +93,7 @@ pub(super) fn limits(mut section: Section) -> Limits {
 }
 
 /// The names of the limits that differ.
-pub(crate) fn changed(old: &Limits, new: &Limits) -> Vec<&'static str> {
+pub(crate) fn changed_limits(old: &NodeLimits, new: &NodeLimits) -> Vec<&'static str> {
     let mut names = Vec::new();
     macro_rules! compare {
         ($($name:ident: $low:literal ..= $high:literal),* $(,)?) => {$(

@@ -3,16 +3,16 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use net::Kind;
+use net::ListenerKind;
 use sasl::MechanismSet;
-use streams::{Auth, TlsPolicy};
+use streams::{AuthPolicy, TlsPolicy};
 
-use super::reader::Section;
+use super::reader::ConfigSection;
 
 /// One listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Listen {
-    pub(crate) kind: Kind,
+pub(crate) struct ListenConfig {
+    pub(crate) kind: ListenerKind,
     pub(crate) address: SocketAddr,
     pub(crate) tls: TlsPolicy,
     pub(crate) allow_plain_without_tls: bool,
@@ -20,74 +20,79 @@ pub(crate) struct Listen {
     pub(crate) proxy_protocol: bool,
 }
 
-impl Listen {
+impl ListenConfig {
     /// Whether it is for HTTP.
     pub(crate) fn is_http(&self) -> bool {
-        matches!(self.kind, Kind::Http | Kind::Https)
+        matches!(self.kind, ListenerKind::Http | ListenerKind::Https)
     }
 }
 
 /// Certificate and key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tls {
-    pub(crate) certificates: Vec<net::tls::Files>,
+pub(crate) struct TlsFiles {
+    pub(crate) certificates: Vec<net::tls::CertificateFiles>,
     pub(crate) client_authorities: Option<PathBuf>,
 }
 
 /// Every mechanism but ANONYMOUS.
-pub(super) fn default_auth() -> Auth {
+pub(super) fn default_auth() -> AuthPolicy {
     let mechanisms = sasl::Mechanism::ALL.into_iter().fold(MechanismSet::EMPTY, MechanismSet::with);
-    Auth { mechanisms, allow_anonymous: false }
+    AuthPolicy { mechanisms, allow_anonymous: false }
 }
 
 /// `mechanisms` and `allow_anonymous` of a section, over what holds without them.
-pub(super) fn auth(section: &mut Section, otherwise: Auth) -> Auth {
+pub(super) fn auth(section: &mut ConfigSection, otherwise: AuthPolicy) -> AuthPolicy {
     let allow_anonymous = section.bool("allow_anonymous").unwrap_or(otherwise.allow_anonymous);
-    let Some(names) = section.texts("mechanisms") else { return Auth { allow_anonymous, ..otherwise } };
+    let Some(names) = section.texts("mechanisms") else { return AuthPolicy { allow_anonymous, ..otherwise } };
     let mut mechanisms = MechanismSet::EMPTY;
     for (number, name) in names.into_iter().enumerate() {
         match sasl::Mechanism::from_name(&name) {
             Some(mechanism) => mechanisms = mechanisms.with(mechanism),
             None => {
-                let near = features::registry::nearest(&name, sasl::Mechanism::ALL.iter().map(|m| m.name()));
+                let near =
+                    features::registry::did_you_mean(&name, sasl::Mechanism::ALL.iter().map(|m| m.name()));
                 let place = section.place("mechanisms");
                 let fault = format!("\"{name}\" in {place} is not known{near}");
                 section.fault_at("mechanisms", number, fault);
             }
         }
     }
-    Auth { mechanisms, allow_anonymous }
+    AuthPolicy { mechanisms, allow_anonymous }
 }
 
-pub(super) fn listeners(root: &mut Section) -> Vec<Listen> {
-    let at = |kind, address| Listen {
+pub(super) fn listeners(root: &mut ConfigSection) -> Vec<ListenConfig> {
+    let at = |kind, address| ListenConfig {
         kind,
         address,
-        tls: usual(kind, address),
+        tls: default_tls_policy(kind, address),
         allow_plain_without_tls: false,
         proxy_protocol: false,
     };
     let Some(list) = root.sections("listen") else {
         return vec![
-            at(Kind::C2s, SocketAddr::from(([0, 0, 0, 0], 5222))),
-            at(Kind::C2sTls, SocketAddr::from(([0, 0, 0, 0], 5223))),
-            at(Kind::Http, SocketAddr::from(([127, 0, 0, 1], 5280))),
+            at(ListenerKind::C2s, SocketAddr::from(([0, 0, 0, 0], 5222))),
+            at(ListenerKind::C2sTls, SocketAddr::from(([0, 0, 0, 0], 5223))),
+            at(ListenerKind::Http, SocketAddr::from(([127, 0, 0, 1], 5280))),
         ];
     };
     list.into_iter().filter_map(listener).collect()
 }
 
 /// The TLS policy of a listener that names none. Nobody listens between a browser and HTTP on this very machine.
-fn usual(kind: Kind, address: SocketAddr) -> TlsPolicy {
-    if kind == Kind::Http && address.ip().is_loopback() { TlsPolicy::Optional } else { TlsPolicy::Required }
+fn default_tls_policy(kind: ListenerKind, address: SocketAddr) -> TlsPolicy {
+    if kind == ListenerKind::Http && address.ip().is_loopback() {
+        TlsPolicy::Optional
+    } else {
+        TlsPolicy::Required
+    }
 }
 
-fn listener(mut section: Section) -> Option<Listen> {
+fn listener(mut section: ConfigSection) -> Option<ListenConfig> {
     let kind = match section.text("kind").as_deref() {
-        Some("c2s") => Some(Kind::C2s),
-        Some("c2s-tls") => Some(Kind::C2sTls),
-        Some("http") => Some(Kind::Http),
-        Some("https") => Some(Kind::Https),
+        Some("c2s") => Some(ListenerKind::C2s),
+        Some("c2s-tls") => Some(ListenerKind::C2sTls),
+        Some("http") => Some(ListenerKind::Http),
+        Some("https") => Some(ListenerKind::Https),
         Some(other @ ("s2s" | "component")) => {
             section.fault(
                 "kind",
@@ -116,10 +121,10 @@ fn listener(mut section: Section) -> Option<Listen> {
     let words = [TlsPolicy::Required, TlsPolicy::Optional, TlsPolicy::Off];
     let written = section.choice("tls", &["required", "optional", "off"]).map(|n| words[n]);
     match (kind, written) {
-        (Some(Kind::C2sTls), Some(TlsPolicy::Off)) => {
+        (Some(ListenerKind::C2sTls), Some(TlsPolicy::Off)) => {
             section.fault("tls", "a c2s-tls listener has TLS always; use kind = \"c2s\" for one without");
         }
-        (Some(Kind::Https), Some(TlsPolicy::Off | TlsPolicy::Optional)) => {
+        (Some(ListenerKind::Https), Some(TlsPolicy::Off | TlsPolicy::Optional)) => {
             section.fault("tls", "an https listener has TLS always; use kind = \"http\" for one without");
         }
         _ => {}
@@ -128,16 +133,17 @@ fn listener(mut section: Section) -> Option<Listen> {
     let proxy_protocol = section.bool("proxy_protocol").unwrap_or(false);
     section.finish();
     let (kind, address) = (kind?, parsed?);
-    let tls = written.unwrap_or_else(|| usual(kind, address));
-    Some(Listen { kind, address, tls, allow_plain_without_tls, proxy_protocol })
+    let tls = written.unwrap_or_else(|| default_tls_policy(kind, address));
+    Some(ListenConfig { kind, address, tls, allow_plain_without_tls, proxy_protocol })
 }
 
-pub(super) fn tls(mut section: Section) -> Tls {
+pub(super) fn tls(mut section: ConfigSection) -> TlsFiles {
     let mut certificates = Vec::new();
     for mut one in section.sections("certificates").unwrap_or_default() {
         match (one.text("certificate"), one.text("key")) {
             (Some(certificate), Some(key)) => {
-                certificates.push(net::tls::Files { certificate: certificate.into(), key: key.into() });
+                certificates
+                    .push(net::tls::CertificateFiles { certificate: certificate.into(), key: key.into() });
             }
             _ => one.faults.at(&one.here(), "[[tls.certificates]] needs both certificate and key"),
         }
@@ -145,5 +151,5 @@ pub(super) fn tls(mut section: Section) -> Tls {
     }
     let client_authorities = section.text("client_authorities").map(PathBuf::from);
     section.finish();
-    Tls { certificates, client_authorities }
+    TlsFiles { certificates, client_authorities }
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use features::registry::ModuleConfig;
-use streams::Auth;
-use throng_core::feature::Value;
+use streams::AuthPolicy;
+use throng_core::feature::OptionValue;
 
-use super::reader::{Faults, Section};
-use super::source::Path;
+use super::reader::{ConfigErrors, ConfigSection};
+use super::source::KeyPath;
 
 /// What the configuration says of modules, by name.
 pub(crate) type Modules = BTreeMap<String, ModuleConfig>;
@@ -18,17 +18,21 @@ pub(crate) struct HostConfig {
     /// Over those of all hosts; see [`merge`].
     pub(crate) modules: Modules,
     /// Complete.
-    pub(crate) auth: Auth,
+    pub(crate) auth: AuthPolicy,
 }
 
 /// The settings of single hosts.
-pub(super) fn hosts(root: &mut Section, served: &[String], auth: Auth) -> BTreeMap<String, HostConfig> {
+pub(super) fn hosts(
+    root: &mut ConfigSection,
+    served: &[String],
+    auth: AuthPolicy,
+) -> BTreeMap<String, HostConfig> {
     let mut hosts = BTreeMap::new();
     for (written, mut section) in root.named("host") {
         let (faults, path) = (section.faults.clone(), section.here());
         let name = jid::Jid::parse(&written).map_or_else(|_| written.clone(), |jid| jid.to_string());
         if !served.contains(&name) {
-            let near = features::registry::nearest(&name, served.iter().map(String::as_str));
+            let near = features::registry::did_you_mean(&name, served.iter().map(String::as_str));
             let mend = if near.is_empty() { "; add it there".to_owned() } else { near };
             faults.at(&path, format!("[host.\"{written}\"] is not one of hosts{mend}"));
         }
@@ -44,15 +48,15 @@ pub(super) fn hosts(root: &mut Section, served: &[String], auth: Auth) -> BTreeM
     hosts
 }
 
-pub(super) fn modules(section: &mut Section) -> Modules {
+pub(super) fn modules(section: &mut ConfigSection) -> Modules {
     let mut modules = Modules::new();
     let (faults, place, path) = (section.faults.clone(), section.place("modules"), section.path("modules"));
     let of = place.strip_suffix(" modules").map(|domain| format!("{domain} ")).unwrap_or_default();
     for (name, value) in section.section("modules").into_entries() {
         let path = path.then(name.as_str());
-        let Some(config) = module(&name, value, &place, &path, &faults) else { continue };
+        let Some(config) = parse_module(&name, value, &place, &path, &faults) else { continue };
         // One at a time, and one option at a time, so that each mistake is named where it stands.
-        for (path, part) in parts(&config, &path) {
+        for (path, part) in single_option_configs(&config, &path) {
             if let Err(error) = features::registry::enable(&Modules::from([(name.clone(), part)])) {
                 faults.at(&path, format!("{of}{error}"));
                 if !features::registry::ALL.iter().any(|feature| feature.name == name) {
@@ -66,10 +70,10 @@ pub(super) fn modules(section: &mut Section) -> Modules {
 }
 
 /// What is checked by itself, with its place.
-fn parts(config: &ModuleConfig, path: &Path) -> Vec<(Path, ModuleConfig)> {
+fn single_option_configs(config: &ModuleConfig, path: &KeyPath) -> Vec<(KeyPath, ModuleConfig)> {
     match config {
         ModuleConfig::Options(options) if !options.is_empty() => {
-            let part = |(key, value): (&String, &Value)| {
+            let part = |(key, value): (&String, &OptionValue)| {
                 let one = BTreeMap::from([(key.clone(), value.clone())]);
                 (path.then(key.as_str()), ModuleConfig::Options(one))
             };
@@ -79,7 +83,13 @@ fn parts(config: &ModuleConfig, path: &Path) -> Vec<(Path, ModuleConfig)> {
     }
 }
 
-fn module(name: &str, value: toml::Value, place: &str, path: &Path, faults: &Faults) -> Option<ModuleConfig> {
+fn parse_module(
+    name: &str,
+    value: toml::Value,
+    place: &str,
+    path: &KeyPath,
+    faults: &ConfigErrors,
+) -> Option<ModuleConfig> {
     let table = match value {
         toml::Value::Boolean(on) => return Some(ModuleConfig::Switch(on)),
         toml::Value::Table(table) => table,
@@ -91,15 +101,15 @@ fn module(name: &str, value: toml::Value, place: &str, path: &Path, faults: &Fau
     let mut options = BTreeMap::new();
     for (key, value) in table {
         let value = match value {
-            toml::Value::Boolean(b) => Some(Value::Bool(b)),
-            toml::Value::Integer(n) => Some(Value::Int(n)),
-            toml::Value::String(s) => Some(Value::Text(s.into())),
+            toml::Value::Boolean(b) => Some(OptionValue::Bool(b)),
+            toml::Value::Integer(n) => Some(OptionValue::Int(n)),
+            toml::Value::String(s) => Some(OptionValue::Text(s.into())),
             toml::Value::Array(list) => {
                 let texts = list.into_iter().map(|text| match text {
                     toml::Value::String(text) => Some(text),
                     _ => None,
                 });
-                texts.collect::<Option<Vec<_>>>().map(Value::Texts)
+                texts.collect::<Option<Vec<_>>>().map(OptionValue::Texts)
             }
             _ => None,
         };
@@ -126,7 +136,7 @@ pub(super) fn merge(all: &Modules, own: &Modules) -> Modules {
                 ModuleConfig::Options(options)
             }
             (Some(ModuleConfig::Options(mut options)), ModuleConfig::Switch(on)) => {
-                options.insert("enabled".to_owned(), Value::Bool(on));
+                options.insert("enabled".to_owned(), OptionValue::Bool(on));
                 ModuleConfig::Options(options)
             }
             (_, own) => own,

@@ -1,7 +1,7 @@
 //! Takes a TOML table apart key by key, so that what is left over can be named with a suggestion.
 //!
 //! Mistakes are collected, not returned: a person wants to see all of them at once, each with its line and column. A wrong
-//! value counts as absent, so that reading goes on; nobody may use the outcome unless [`Faults::settle`] agrees.
+//! value counts as absent, so that reading goes on; nobody may use the outcome unless [`ConfigErrors::check`] agrees.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,55 +9,57 @@ use std::rc::Rc;
 use anyhow::{Result, bail};
 use toml::{Table, Value};
 
-use super::source::{Path, Place, Source};
+use super::source::{ConfigSource, KeyPath, SourceLocation};
 
 /// Mistakes found so far, each one sentence with its mend.
 #[derive(Clone, Default)]
-pub(super) struct Faults(Rc<Found>);
+pub(super) struct ConfigErrors(Rc<ConfigErrorsInner>);
 
 #[derive(Default)]
-struct Found {
-    list: RefCell<Vec<(Option<Place>, String)>>,
-    source: Source,
+struct ConfigErrorsInner {
+    list: RefCell<Vec<(Option<SourceLocation>, String)>>,
+    source: ConfigSource,
 }
 
-impl Faults {
+impl ConfigErrors {
     /// None so far, but for what is no TOML.
-    pub(super) fn new(mut source: Source) -> Faults {
-        let list = RefCell::new(std::mem::take(&mut source.broken));
-        Faults(Rc::new(Found { list, source }))
+    pub(super) fn new(mut source: ConfigSource) -> ConfigErrors {
+        let list = RefCell::new(std::mem::take(&mut source.syntax_errors));
+        ConfigErrors(Rc::new(ConfigErrorsInner { list, source }))
     }
     /// Notes a mistake that has no place.
     pub(super) fn add(&self, fault: impl Into<String>) {
         self.0.list.borrow_mut().push((None, fault.into()));
     }
     /// Notes a mistake of a key.
-    pub(super) fn at(&self, path: &Path, fault: impl Into<String>) {
-        let place = self.0.source.place(path).cloned();
+    pub(super) fn at(&self, path: &KeyPath, fault: impl Into<String>) {
+        let place = self.0.source.location(path).cloned();
         self.0.list.borrow_mut().push((place, fault.into()));
     }
     /// Keeps what is good; notes what is not.
-    pub(super) fn note<T>(&self, path: &Path, result: Result<T>) -> Option<T> {
+    pub(super) fn record_error<T>(&self, path: &KeyPath, result: Result<T>) -> Option<T> {
         result.map_err(|error| self.at(path, format!("{error:#}"))).ok()
     }
     /// All of them, or that there are none.
-    pub(super) fn settle(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let mut faults = self.0.list.take();
         if faults.is_empty() {
             return Ok(());
         }
         // As they stand in the file; what has no place comes last.
         faults.sort_by(|(a, _), (b, _)| (a.is_none(), a).cmp(&(b.is_none(), b)));
-        let say = |(place, text): (Option<Place>, String)| self.0.source.say(place.as_ref(), &text);
-        Err(Mistakes(faults.into_iter().map(say).collect()).into())
+        let say = |(place, text): (Option<SourceLocation>, String)| {
+            self.0.source.with_location(place.as_ref(), &text)
+        };
+        Err(ConfigError(faults.into_iter().map(say).collect()).into())
     }
 }
 
 /// Everything that is wrong with a configuration.
 #[derive(Debug)]
-pub(crate) struct Mistakes(pub(crate) Vec<String>);
+pub(crate) struct ConfigError(pub(crate) Vec<String>);
 
-impl std::fmt::Display for Mistakes {
+impl std::fmt::Display for ConfigError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0.as_slice() {
             [one] => f.write_str(one),
@@ -66,31 +68,31 @@ impl std::fmt::Display for Mistakes {
     }
 }
 
-impl std::error::Error for Mistakes {}
+impl std::error::Error for ConfigError {}
 
 /// A table being read.
-pub(super) struct Section {
+pub(super) struct ConfigSection {
     name: String,
-    path: Path,
+    path: KeyPath,
     table: Table,
-    asked: Vec<&'static str>,
-    pub(super) faults: Faults,
+    known_keys: Vec<&'static str>,
+    pub(super) faults: ConfigErrors,
 }
 
-impl Section {
+impl ConfigSection {
     /// The whole of a configuration.
-    pub(super) fn root(table: Table, faults: &Faults) -> Section {
-        Section::new("", Path::default(), table, faults)
+    pub(super) fn root(table: Table, faults: &ConfigErrors) -> ConfigSection {
+        ConfigSection::new("", KeyPath::default(), table, faults)
     }
-    fn new(name: &str, path: Path, table: Table, faults: &Faults) -> Section {
-        Section { name: name.to_owned(), path, table, asked: Vec::new(), faults: faults.clone() }
+    fn new(name: &str, path: KeyPath, table: Table, faults: &ConfigErrors) -> ConfigSection {
+        ConfigSection { name: name.to_owned(), path, table, known_keys: Vec::new(), faults: faults.clone() }
     }
     /// Where a key of this section stands.
-    pub(super) fn path(&self, key: &str) -> Path {
+    pub(super) fn path(&self, key: &str) -> KeyPath {
         self.path.then(key)
     }
     /// Where this section stands.
-    pub(super) fn here(&self) -> Path {
+    pub(super) fn here(&self) -> KeyPath {
         self.path.clone()
     }
     /// Notes a mistake of one key.
@@ -105,14 +107,14 @@ impl Section {
     pub(super) fn place(&self, key: &str) -> String {
         if self.name.is_empty() { key.to_owned() } else { format!("[{}] {key}", self.name) }
     }
-    fn inner(&self, key: &str) -> String {
+    fn qualified_name(&self, key: &str) -> String {
         if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
     }
     fn take(&mut self, key: &'static str) -> Option<Value> {
-        self.asked.push(key);
+        self.known_keys.push(key);
         self.table.remove(key)
     }
-    fn wrong<T>(&self, key: &str, expected: &str) -> Option<T> {
+    fn wrong_type<T>(&self, key: &str, expected: &str) -> Option<T> {
         self.fault(key, format!("{} must be {expected}", self.place(key)));
         None
     }
@@ -120,13 +122,13 @@ impl Section {
         self.take(key).is_some()
     }
     /// Whether a key is written. It is still to be read.
-    pub(super) fn mentions(&self, key: &str) -> bool {
+    pub(super) fn is_written(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
     pub(super) fn text(&mut self, key: &'static str) -> Option<String> {
         match self.take(key)? {
             Value::String(text) => Some(text),
-            _ => self.wrong(key, "text in quotes"),
+            _ => self.wrong_type(key, "text in quotes"),
         }
     }
     pub(super) fn texts(&mut self, key: &'static str) -> Option<Vec<String>> {
@@ -136,18 +138,18 @@ impl Section {
             }
             _ => None,
         };
-        list.or_else(|| self.wrong(key, "a list of texts"))
+        list.or_else(|| self.wrong_type(key, "a list of texts"))
     }
     pub(super) fn bool(&mut self, key: &'static str) -> Option<bool> {
         match self.take(key)? {
             Value::Boolean(value) => Some(value),
-            _ => self.wrong(key, "true or false"),
+            _ => self.wrong_type(key, "true or false"),
         }
     }
     pub(super) fn int(&mut self, key: &'static str, low: i64, high: i64) -> Option<i64> {
         match self.take(key)? {
             Value::Integer(n) if (low..=high).contains(&n) => Some(n),
-            _ => self.wrong(key, &format!("a whole number between {low} and {high}")),
+            _ => self.wrong_type(key, &format!("a whole number between {low} and {high}")),
         }
     }
     /// One of a few words, by its place in the list.
@@ -161,39 +163,41 @@ impl Section {
         }
         found
     }
-    pub(super) fn section(&mut self, key: &'static str) -> Section {
-        let name = self.inner(key);
+    pub(super) fn section(&mut self, key: &'static str) -> ConfigSection {
+        let name = self.qualified_name(key);
         // Perhaps another key was meant, such as `hosts`.
-        let near = features::registry::nearest(key, self.asked.iter().copied());
+        let near = features::registry::did_you_mean(key, self.known_keys.iter().copied());
         let table = match self.take(key) {
             None => Table::new(),
             Some(Value::Table(table)) => table,
-            Some(_) => self.wrong(key, &format!("a section: [{name}]{near}")).unwrap_or_default(),
+            Some(_) => self.wrong_type(key, &format!("a section: [{name}]{near}")).unwrap_or_default(),
         };
-        Section::new(&name, self.path(key), table, &self.faults)
+        ConfigSection::new(&name, self.path(key), table, &self.faults)
     }
     /// Sections whose names are up to the writer: `[key."name"]`.
-    pub(super) fn named(&mut self, key: &'static str) -> Vec<(String, Section)> {
+    pub(super) fn named(&mut self, key: &'static str) -> Vec<(String, ConfigSection)> {
         let section = self.section(key);
         let mut named = Vec::new();
         for (name, value) in section.table {
             let (place, path) = (format!("{}.\"{name}\"", section.name), section.path.then(name.as_str()));
             match value {
-                Value::Table(table) => named.push((name, Section::new(&place, path, table, &self.faults))),
+                Value::Table(table) => {
+                    named.push((name, ConfigSection::new(&place, path, table, &self.faults)))
+                }
                 _ => self.faults.at(&path, format!("[{}] {name} must be a section: [{place}]", section.name)),
             }
         }
         named
     }
-    pub(super) fn sections(&mut self, key: &'static str) -> Option<Vec<Section>> {
-        let name = self.inner(key);
+    pub(super) fn sections(&mut self, key: &'static str) -> Option<Vec<ConfigSection>> {
+        let name = self.qualified_name(key);
         let expected = format!("sections: [[{name}]]");
-        let Value::Array(list) = self.take(key)? else { return self.wrong(key, &expected) };
+        let Value::Array(list) = self.take(key)? else { return self.wrong_type(key, &expected) };
         let mut sections = Vec::new();
         for (number, value) in list.into_iter().enumerate() {
-            let Value::Table(table) = value else { return self.wrong(key, &expected) };
+            let Value::Table(table) = value else { return self.wrong_type(key, &expected) };
             let path = self.path(key).then(number.to_string());
-            sections.push(Section::new(&name, path, table, &self.faults));
+            sections.push(ConfigSection::new(&name, path, table, &self.faults));
         }
         Some(sections)
     }
@@ -204,11 +208,11 @@ impl Section {
     pub(super) fn finish(self) {
         for key in self.table.keys() {
             let place = if self.name.is_empty() { String::new() } else { format!(" in [{}]", self.name) };
-            let near = features::registry::nearest(key, self.asked.iter().copied());
+            let near = features::registry::did_you_mean(key, self.known_keys.iter().copied());
             self.fault(
                 key,
                 if near.is_empty() {
-                    format!("unknown key \"{key}\"{place}; known are {}", self.asked.join(", "))
+                    format!("unknown key \"{key}\"{place}; known are {}", self.known_keys.join(", "))
                 } else {
                     format!("unknown key \"{key}\"{place}{near}")
                 },
@@ -220,7 +224,7 @@ impl Section {
 /// Puts `THRONG__SECTION__KEY=value` into the table.
 pub(super) fn overlay(
     table: &mut Table,
-    source: &mut Source,
+    source: &mut ConfigSource,
     vars: impl Iterator<Item = (String, String)>,
 ) -> Result<()> {
     for (name, text) in vars {
@@ -235,7 +239,7 @@ pub(super) fn overlay(
             };
             at = inner;
         }
-        source.variable(path.iter().map(String::as_str).collect(), &name);
+        source.mark_as_environment(path.iter().map(String::as_str).collect(), &name);
         let value = format!("x = {text}").parse::<Table>().ok().and_then(|mut t| t.remove("x"));
         at.insert(key.clone(), value.unwrap_or(Value::String(text)));
     }
@@ -247,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_overrides() {
+    fn environment_variables_override_keys_of_the_file() {
         let mut table: Table = "[limits]\nstanza_bytes = 1".parse().unwrap();
         let vars = [
             ("THRONG__LIMITS__STANZA_BYTES", "20000"),
@@ -257,7 +261,7 @@ mod tests {
         ];
         overlay(
             &mut table,
-            &mut Source::default(),
+            &mut ConfigSource::default(),
             vars.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())),
         )
         .unwrap();

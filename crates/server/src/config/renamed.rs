@@ -7,7 +7,7 @@
 
 use toml::{Table, Value};
 
-use super::source::{Path, Source};
+use super::source::{ConfigSource, KeyPath};
 
 /// Where the value of a renamed key belongs.
 #[derive(Clone, Copy, Debug)]
@@ -86,10 +86,10 @@ const RENAMED: &[(&str, &str, Now)] = &[
 ];
 
 /// Reports every old name and moves its value to where it belongs.
-pub(super) fn refuse(table: &mut Table, source: &mut Source) {
+pub(super) fn refuse(table: &mut Table, source: &mut ConfigSource) {
     for (section, old, now) in RENAMED {
         let parts: Vec<&str> = section.split('.').filter(|part| !part.is_empty()).collect();
-        let mut found = |name: &str, table: &mut Table, path: &Path| {
+        let mut found = |name: &str, table: &mut Table, path: &KeyPath| {
             let Some(value) = table.remove(*old) else { return };
             let from = path.then(*old);
             let written = if name.is_empty() { (*old).to_owned() } else { format!("[{name}] {old}") };
@@ -97,16 +97,16 @@ pub(super) fn refuse(table: &mut Table, source: &mut Source) {
                 Key(new) => format!("{written} has been renamed to {new}"),
                 Section(new) => format!("{written} has moved to {new}"),
             };
-            source.broken.push((source.place_within(&from).cloned(), fault));
+            source.syntax_errors.push((source.place_within(&from).cloned(), fault));
             if let Key(new) = now {
                 source.rename(&from, &path.then(*new));
                 table.entry(*new).or_insert(value);
             }
         };
-        each(table, "", &parts, &Path::default(), &mut found);
+        each(table, "", &parts, &KeyPath::default(), &mut found);
         if matches!(parts.first(), Some(&("auth" | "modules"))) {
             let of_hosts: Vec<&str> = ["host", ANY].into_iter().chain(parts).collect();
-            each(table, "", &of_hosts, &Path::default(), &mut found);
+            each(table, "", &of_hosts, &KeyPath::default(), &mut found);
         }
     }
 }
@@ -119,8 +119,8 @@ fn each(
     table: &mut Table,
     name: &str,
     parts: &[&str],
-    path: &Path,
-    found: &mut dyn FnMut(&str, &mut Table, &Path),
+    path: &KeyPath,
+    found: &mut dyn FnMut(&str, &mut Table, &KeyPath),
 ) {
     let Some((first, rest)) = parts.split_first() else { return found(name, table, path) };
     for (key, value) in table.iter_mut().filter(|(key, _)| *first == ANY || key == first) {
@@ -144,8 +144,8 @@ fn each(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
-    use crate::config::reader::{Mistakes, overlay};
+    use crate::config::NodeConfig;
+    use crate::config::reader::{ConfigError, overlay};
 
     /// The mistakes of a file with one key.
     fn mistakes(section: &str, key: &str) -> Vec<String> {
@@ -156,12 +156,13 @@ mod tests {
         };
         // A section stands where a section is expected, so that it is entered.
         let value = if key == "domain" { "{ }" } else { "1" };
-        let (table, mut source) = Source::read(&format!("{head}{key} = {value}\n"), Some("f".to_owned()));
+        let (table, mut source) =
+            ConfigSource::read(&format!("{head}{key} = {value}\n"), Some("f".to_owned()));
         of(table, &mut source)
     }
-    fn of(table: Table, source: &mut Source) -> Vec<String> {
-        let error = Config::from_table(table, std::mem::take(source)).unwrap_err();
-        error.downcast::<Mistakes>().unwrap().0
+    fn of(table: Table, source: &mut ConfigSource) -> Vec<String> {
+        let error = NodeConfig::from_table(table, std::mem::take(source)).unwrap_err();
+        error.downcast::<ConfigError>().unwrap().0
     }
     fn sentence(section: &str, old: &str, now: Now) -> String {
         let written = if section.is_empty() { old.to_owned() } else { format!("[{section}] {old}") };
@@ -195,7 +196,7 @@ mod tests {
             let path: Vec<&str> = section.split('.').chain([*old]).filter(|part| !part.is_empty()).collect();
             let name = format!("THRONG__{}", path.join("__").to_uppercase());
             let value = if *old == "domain" { "{ }" } else { "1" };
-            let (mut table, mut source) = Source::read("", None);
+            let (mut table, mut source) = ConfigSource::read("", None);
             overlay(&mut table, &mut source, [(name.clone(), value.to_owned())].into_iter()).unwrap();
             let expected = format!("{name}: {}", sentence(section, old, *now));
             let found = of(table, &mut source);
@@ -206,7 +207,7 @@ mod tests {
     #[test]
     fn mistakes_under_an_old_name_are_found_in_the_same_run() {
         let text = "[modules.fast]\nclients = 0\n[http.bosh]\nmax_wait = 0\n";
-        let (table, mut source) = Source::read(text, None);
+        let (table, mut source) = ConfigSource::read(text, None);
         let found = of(table, &mut source).join("\n");
         for part in [
             "[modules] fast has been renamed to fast_tokens",

@@ -2,7 +2,7 @@
 //!
 //! A file with syntax errors is read as far as it goes, so that all that is wrong with it is said in one round.
 //!
-//! The trap: a key is found again by its path ([`Path`]). Elements of lists have their number as one part of it.
+//! The trap: a key is found again by its path ([`KeyPath`]). Elements of lists have their number as one part of it.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use toml::{Spanned, Table, Value};
 
 /// Where something was written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Place {
+pub(crate) enum SourceLocation {
     /// Line and column, counted from 1; columns are characters.
     At(usize, usize),
     /// A variable of the environment.
@@ -20,101 +20,101 @@ pub(crate) enum Place {
 
 /// The way to a value: names of sections, keys, and numbers in lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Path(Vec<String>);
+pub(crate) struct KeyPath(Vec<String>);
 
-impl Path {
+impl KeyPath {
     /// The path of what is below.
-    pub(crate) fn then(&self, part: impl Into<String>) -> Path {
+    pub(crate) fn then(&self, part: impl Into<String>) -> KeyPath {
         let mut parts = self.0.clone();
         parts.push(part.into());
-        Path(parts)
+        KeyPath(parts)
     }
 }
 
-impl<T: Into<String>> FromIterator<T> for Path {
-    fn from_iter<I: IntoIterator<Item = T>>(parts: I) -> Path {
-        Path(parts.into_iter().map(Into::into).collect())
+impl<T: Into<String>> FromIterator<T> for KeyPath {
+    fn from_iter<I: IntoIterator<Item = T>>(parts: I) -> KeyPath {
+        KeyPath(parts.into_iter().map(Into::into).collect())
     }
 }
 
 /// What was written where.
 #[derive(Debug, Default)]
-pub(crate) struct Source {
+pub(crate) struct ConfigSource {
     /// The file's name, for people.
     pub(crate) name: Option<String>,
-    places: HashMap<Path, Place>,
+    locations: HashMap<KeyPath, SourceLocation>,
     /// Syntax errors, which leave out what stands at them.
-    pub(crate) broken: Vec<(Option<Place>, String)>,
+    pub(crate) syntax_errors: Vec<(Option<SourceLocation>, String)>,
 }
 
-impl Source {
+impl ConfigSource {
     /// Reads a text as far as it is TOML.
-    pub(crate) fn read(text: &str, name: Option<String>) -> (Table, Source) {
+    pub(crate) fn read(text: &str, name: Option<String>) -> (Table, ConfigSource) {
         let (read, errors) = DeTable::parse_recoverable(text);
-        let mut source = Source { name, ..Source::default() };
+        let mut source = ConfigSource { name, ..ConfigSource::default() };
         for error in errors {
-            let place = error.span().map(|span| place(text, span.start));
+            let place = error.span().map(|span| location_at(text, span.start));
             // One of a line: what the parser says next about it follows from the first.
             if place.is_none()
                 || !source
-                    .broken
+                    .syntax_errors
                     .iter()
-                    .any(|(known, _)| known.as_ref().map(line) == place.as_ref().map(line))
+                    .any(|(known, _)| known.as_ref().map(line_of) == place.as_ref().map(line_of))
             {
                 let message = error.message().replace('\n', ", ");
-                source.broken.push((place, format!("not valid TOML: {message}")));
+                source.syntax_errors.push((place, format!("not valid TOML: {message}")));
             }
         }
-        let table = source.table(text, read.get_ref(), &Path::default());
+        let table = source.table(text, read.get_ref(), &KeyPath::default());
         (table, source)
     }
 
     /// Where a key stands: its own place, or that of the section that should have it.
-    pub(crate) fn place(&self, path: &Path) -> Option<&Place> {
-        (0..=path.0.len()).rev().find_map(|len| self.places.get(&Path(path.0.get(..len)?.to_vec())))
+    pub(crate) fn location(&self, path: &KeyPath) -> Option<&SourceLocation> {
+        (0..=path.0.len()).rev().find_map(|len| self.locations.get(&KeyPath(path.0.get(..len)?.to_vec())))
     }
 
     /// Where a key stands, or the first key below it.
-    pub(crate) fn place_within(&self, path: &Path) -> Option<&Place> {
-        let below = |(one, _): &(&Path, &Place)| one.0.starts_with(&path.0);
-        self.places.get(path).or_else(|| self.places.iter().filter(below).map(|(_, place)| place).min())
+    pub(crate) fn place_within(&self, path: &KeyPath) -> Option<&SourceLocation> {
+        let below = |(one, _): &(&KeyPath, &SourceLocation)| one.0.starts_with(&path.0);
+        self.locations.get(path).or_else(|| self.locations.iter().filter(below).map(|(_, place)| place).min())
     }
 
     /// Notes that what stands at one path, and everything below it, is read at another one.
-    pub(crate) fn rename(&mut self, from: &Path, to: &Path) {
-        let moved: Vec<(Path, Place)> = self
-            .places
+    pub(crate) fn rename(&mut self, from: &KeyPath, to: &KeyPath) {
+        let moved: Vec<(KeyPath, SourceLocation)> = self
+            .locations
             .iter()
             .filter_map(|(path, place)| {
                 let rest = path.0.strip_prefix(from.0.as_slice())?;
-                Some((Path([to.0.as_slice(), rest].concat()), place.clone()))
+                Some((KeyPath([to.0.as_slice(), rest].concat()), place.clone()))
             })
             .collect();
         for (path, place) in moved {
-            self.places.entry(path).or_insert(place);
+            self.locations.entry(path).or_insert(place);
         }
     }
 
     /// Notes that a key is from the environment, whatever the file has.
-    pub(crate) fn variable(&mut self, path: Path, name: &str) {
-        self.places.insert(path, Place::Variable(name.to_owned()));
+    pub(crate) fn mark_as_environment(&mut self, path: KeyPath, name: &str) {
+        self.locations.insert(path, SourceLocation::Variable(name.to_owned()));
     }
 
     /// A sentence about a place.
-    pub(crate) fn say(&self, place: Option<&Place>, text: &str) -> String {
+    pub(crate) fn with_location(&self, place: Option<&SourceLocation>, text: &str) -> String {
         match (place, &self.name) {
-            (Some(Place::At(line, column)), Some(name)) => format!("{name}:{line}:{column}: {text}"),
-            (Some(Place::Variable(name)), _) => format!("{name}: {text}"),
+            (Some(SourceLocation::At(line, column)), Some(name)) => format!("{name}:{line}:{column}: {text}"),
+            (Some(SourceLocation::Variable(name)), _) => format!("{name}: {text}"),
             (None, Some(name)) => format!("{name}: {text}"),
-            (Some(Place::At(..)) | None, None) => text.to_owned(),
+            (Some(SourceLocation::At(..)) | None, None) => text.to_owned(),
         }
     }
 
-    fn table(&mut self, text: &str, read: &DeTable<'_>, path: &Path) -> Table {
+    fn table(&mut self, text: &str, read: &DeTable<'_>, path: &KeyPath) -> Table {
         let mut table = Table::new();
         for (key, value) in read {
             let path = path.then(key.get_ref().as_ref());
-            self.places.insert(path.clone(), place(text, key.span().start));
+            self.locations.insert(path.clone(), location_at(text, key.span().start));
             if let Some(value) = self.value(text, value, &path) {
                 table.insert(key.get_ref().clone().into_owned(), value);
             }
@@ -123,7 +123,7 @@ impl Source {
     }
 
     /// Nothing for a number that TOML has and a program has not.
-    fn value(&mut self, text: &str, read: &Spanned<DeValue<'_>>, path: &Path) -> Option<Value> {
+    fn value(&mut self, text: &str, read: &Spanned<DeValue<'_>>, path: &KeyPath) -> Option<Value> {
         Some(match read.get_ref() {
             DeValue::String(string) => Value::String(string.clone().into_owned()),
             DeValue::Boolean(on) => Value::Boolean(*on),
@@ -132,8 +132,8 @@ impl Source {
             DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
                 Ok(number) => Value::Integer(number),
                 Err(_) => {
-                    let place = place(text, read.span().start);
-                    self.broken.push((Some(place), format!("the number {number} is too large")));
+                    let place = location_at(text, read.span().start);
+                    self.syntax_errors.push((Some(place), format!("the number {number} is too large")));
                     return None;
                 }
             },
@@ -141,7 +141,7 @@ impl Source {
                 let mut values = Vec::new();
                 for (number, value) in list.iter().enumerate() {
                     let path = path.then(number.to_string());
-                    self.places.insert(path.clone(), place(text, value.span().start));
+                    self.locations.insert(path.clone(), location_at(text, value.span().start));
                     values.extend(self.value(text, value, &path));
                 }
                 Value::Array(values)
@@ -152,17 +152,17 @@ impl Source {
 }
 
 /// The line and the column of a byte.
-fn place(text: &str, at: usize) -> Place {
+fn location_at(text: &str, at: usize) -> SourceLocation {
     let before = text.get(..at).unwrap_or(text);
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-    Place::At(line, column)
+    SourceLocation::At(line, column)
 }
 
-fn line(place: &Place) -> Option<usize> {
+fn line_of(place: &SourceLocation) -> Option<usize> {
     match place {
-        Place::At(line, _) => Some(*line),
-        Place::Variable(_) => None,
+        SourceLocation::At(line, _) => Some(*line),
+        SourceLocation::Variable(_) => None,
     }
 }
 
@@ -170,16 +170,16 @@ fn line(place: &Place) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn path(text: &str) -> Path {
+    fn path(text: &str) -> KeyPath {
         text.split('/').collect()
     }
 
     #[test]
     fn keys_sections_and_elements_are_found_by_line_and_column() {
         let text = "a = 1\n[b]\n  '\u{fc}' = [\n  1,\n  2 ]\n[[c]]\nx = 1\n[[c]]\ny.z = 2\n";
-        let (table, source) = Source::read(text, None);
+        let (table, source) = ConfigSource::read(text, None);
         assert_eq!(table, text.parse::<Table>().unwrap());
-        assert!(source.broken.is_empty());
+        assert!(source.syntax_errors.is_empty());
         for (key, line, column) in [
             ("a", 1, 1),
             ("b", 2, 2),
@@ -189,37 +189,37 @@ mod tests {
             ("c/1/y/z", 9, 3),
             ("c/1/y/z/more", 9, 3),
         ] {
-            assert_eq!(source.place(&path(key)), Some(&Place::At(line, column)), "{key}");
+            assert_eq!(source.location(&path(key)), Some(&SourceLocation::At(line, column)), "{key}");
         }
-        assert_eq!(source.place(&path("none")), None);
+        assert_eq!(source.location(&path("none")), None);
     }
 
     #[test]
     fn all_syntax_errors_are_found_and_the_rest_is_read() {
         let (table, source) =
-            Source::read("a = = 1\nb = 2\nc = \"open\nd = 4\na = 3\n", Some("f".to_owned()));
+            ConfigSource::read("a = = 1\nb = 2\nc = \"open\nd = 4\na = 3\n", Some("f".to_owned()));
         assert_eq!((table.get("b"), table.get("d")), (Some(&Value::Integer(2)), Some(&Value::Integer(4))));
         let lines: Vec<usize> = source
-            .broken
+            .syntax_errors
             .iter()
             .filter_map(|(place, _)| match place {
-                Some(Place::At(line, _)) => Some(*line),
+                Some(SourceLocation::At(line, _)) => Some(*line),
                 _ => None,
             })
             .collect();
-        assert!(lines.contains(&1) && lines.contains(&3), "{:?}", source.broken);
+        assert!(lines.contains(&1) && lines.contains(&3), "{:?}", source.syntax_errors);
     }
 
     #[test]
     fn any_text_is_read_without_a_panic() {
         let text = "a = [1, { b = \"x\" }]\n[c.\"d.e\"]\nf = 1979-05-27T07:32:00Z\ng = 0x1_F\nh = 1e3\n";
         for cut in (0..=text.len()).filter(|cut| text.is_char_boundary(*cut)) {
-            drop(Source::read(&text[..cut], None));
-            drop(Source::read(&text[cut..], None));
+            drop(ConfigSource::read(&text[..cut], None));
+            drop(ConfigSource::read(&text[cut..], None));
         }
-        let (table, _) = Source::read(text, None);
+        let (table, _) = ConfigSource::read(text, None);
         assert_eq!(table, text.parse::<Table>().unwrap());
-        let (_, source) = Source::read("n = 99999999999999999999", None);
-        assert_eq!(source.broken.len(), 1, "{:?}", source.broken);
+        let (_, source) = ConfigSource::read("n = 99999999999999999999", None);
+        assert_eq!(source.syntax_errors.len(), 1, "{:?}", source.syntax_errors);
     }
 }

@@ -2,25 +2,25 @@
 use features::registry::ModuleConfig;
 use sasl::Mechanism;
 use streams::TlsPolicy;
-use throng_core::feature::Value;
+use throng_core::feature::OptionValue;
 
 use super::*;
 
-fn read(text: &str) -> Result<Config> {
-    Config::from_text(text)
+fn read(text: &str) -> Result<NodeConfig> {
+    NodeConfig::from_text(text)
 }
 /// A folder of its own for the test.
-fn folder_of_its_own() -> PathBuf {
+fn temporary_data_dir() -> PathBuf {
     let folder = std::env::temp_dir().join(format!("throng-{}-config", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     folder
 }
-fn wrong(text: &str) -> String {
+fn errors(text: &str) -> String {
     format!("{:#}", read(text).unwrap_err())
 }
 
 #[test]
-fn nothing_is_a_configuration() {
+fn an_empty_file_gives_the_defaults() {
     let config = read("").unwrap();
     assert_eq!(config.hosts, ["localhost"]);
     assert_eq!(config.admins, ["admin@localhost"]);
@@ -37,38 +37,38 @@ fn nothing_is_a_configuration() {
 }
 
 #[test]
-fn mistakes_are_named_with_their_mend() {
-    assert_eq!(wrong("hhosts = [\"a\"]"), "unknown key \"hhosts\"; did you mean \"hosts\"?");
+fn errors_name_the_fix() {
+    assert_eq!(errors("hhosts = [\"a\"]"), "unknown key \"hhosts\"; did you mean \"hosts\"?");
     assert_eq!(
-        wrong("[limits]\nstanza_byte = 3"),
+        errors("[limits]\nstanza_byte = 3"),
         "unknown key \"stanza_byte\" in [limits]; did you mean \"stanza_bytes\"?"
     );
-    assert!(wrong("hosts = [\"a b\", \"c\"]").contains("\"a b\" in hosts is not a domain"));
-    assert!(wrong("[limits]\nstanza_bytes = 3").contains("between 10000 and 16777216"));
-    assert!(wrong("hosts = 3").contains("list of texts"));
-    assert!(wrong("[[listen]]\nkind = \"c2s\"").contains("needs an address"));
-    assert!(wrong("[[listen]]\nkind = \"irc\"\naddress = \"0.0.0.0:1\"").contains("not \"irc\""));
-    assert!(wrong("[[tls.certificates]]\ncertificate = \"a\"").contains("both"));
-    assert!(wrong("[cluster]\nnode = \"a\"").contains("single node"));
+    assert!(errors("hosts = [\"a b\", \"c\"]").contains("\"a b\" in hosts is not a domain"));
+    assert!(errors("[limits]\nstanza_bytes = 3").contains("between 10000 and 16777216"));
+    assert!(errors("hosts = 3").contains("list of texts"));
+    assert!(errors("[[listen]]\nkind = \"c2s\"").contains("needs an address"));
+    assert!(errors("[[listen]]\nkind = \"irc\"\naddress = \"0.0.0.0:1\"").contains("not \"irc\""));
+    assert!(errors("[[tls.certificates]]\ncertificate = \"a\"").contains("both"));
+    assert!(errors("[cluster]\nnode = \"a\"").contains("single node"));
     assert_eq!(
-        wrong("[auth]\nmechanisms = [\"SCRAM-SHA1\"]"),
+        errors("[auth]\nmechanisms = [\"SCRAM-SHA1\"]"),
         "\"SCRAM-SHA1\" in [auth] mechanisms is not known; did you mean \"SCRAM-SHA-1\"?"
     );
     assert_eq!(
-        wrong("[[listen]]\nkind = \"c2s\"\naddress = \"0.0.0.0:1\"\ntls = \"maybe\""),
+        errors("[[listen]]\nkind = \"c2s\"\naddress = \"0.0.0.0:1\"\ntls = \"maybe\""),
         "[listen] tls is required, optional or off, not \"maybe\""
     );
-    assert!(wrong("[log]\nlevel = \"=loud\"").contains("[log] level"));
+    assert!(errors("[log]\nlevel = \"=loud\"").contains("[log] level"));
 }
 
 #[test]
-fn all_mistakes_are_named_at_once() {
+fn all_errors_are_reported_at_once() {
     let error = read(
         "hostz = 3\nadmins = [\"nobody\"]\n[limits]\nidle_ping_seconds = 1\nspeed = 4\n[modules]\nofline = true\n\
          [modules.ping]\ntime = 3\n[host.localhost.modules]\nentity_time = 4\n",
     )
     .unwrap_err();
-    let mistakes = error.downcast_ref::<reader::Mistakes>().expect("a list");
+    let mistakes = error.downcast_ref::<reader::ConfigError>().expect("a list");
     let text = mistakes.0.join("\n");
     for part in [
         "unknown key \"hostz\"",
@@ -86,8 +86,8 @@ fn all_mistakes_are_named_at_once() {
 }
 
 #[test]
-fn each_mistake_is_named_with_its_line_and_column() {
-    let folder = folder_of_its_own();
+fn each_error_has_its_line_and_column() {
+    let folder = temporary_data_dir();
     let file = folder.join("wrong.toml");
     std::fs::write(
         &file,
@@ -96,9 +96,9 @@ fn each_mistake_is_named_with_its_line_and_column() {
          [modules.offline]\nmax_messages = \"x\"\nlimits = 3\n[limits]\nstanza_bytes = 3\nspeed = = 4\n",
     )
     .unwrap();
-    let error = Config::load(Some(&file)).unwrap_err();
+    let error = NodeConfig::load(Some(&file)).unwrap_err();
     std::fs::remove_dir_all(&folder).unwrap();
-    let mistakes = error.downcast_ref::<reader::Mistakes>().expect("a list");
+    let mistakes = error.downcast_ref::<reader::ConfigError>().expect("a list");
     let name = format!("{}:", file.display());
     let found: Vec<&str> =
         mistakes.0.iter().map(|line| line.strip_prefix(&name).expect("the file")).collect();
@@ -120,13 +120,13 @@ fn each_mistake_is_named_with_its_line_and_column() {
 }
 
 #[test]
-fn a_mistake_in_the_environment_names_its_variable() {
-    let (mut table, mut source) = source::Source::read("[limits]\nstanza_bytes = 100000\n", None);
+fn an_error_in_the_environment_names_its_variable() {
+    let (mut table, mut source) = source::ConfigSource::read("[limits]\nstanza_bytes = 100000\n", None);
     let vars = [("THRONG__LIMITS__STANZA_BYTES", "3"), ("THRONG__LOG__LEVL", "info")];
     let vars = vars.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     reader::overlay(&mut table, &mut source, vars).unwrap();
-    let error = Config::from_table(table, source).unwrap_err();
-    let mistakes = error.downcast_ref::<reader::Mistakes>().expect("a list");
+    let error = NodeConfig::from_table(table, source).unwrap_err();
+    let mistakes = error.downcast_ref::<reader::ConfigError>().expect("a list");
     assert!(
         mistakes.0[0].starts_with("THRONG__LIMITS__STANZA_BYTES: [limits] stanza_bytes must be"),
         "{mistakes}"
@@ -163,7 +163,8 @@ fn a_domain_has_its_own_modules_and_logins() {
     let own = config.modules_of("b.org");
     assert_eq!(own["entity_time"], ModuleConfig::Switch(true));
     assert_eq!(own["ping"], ModuleConfig::Switch(false));
-    let options = [("max_messages".to_owned(), Value::Int(9)), ("expiry_days".to_owned(), Value::Int(7))];
+    let options =
+        [("max_messages".to_owned(), OptionValue::Int(9)), ("expiry_days".to_owned(), OptionValue::Int(7))];
     assert_eq!(own["offline"], ModuleConfig::Options(options.into()));
     let policy = config.policy(&config.listen[0]);
     let (a, b) = (policy.auth(Some("a.org")), policy.auth(Some("b.org")));
@@ -174,31 +175,31 @@ fn a_domain_has_its_own_modules_and_logins() {
 }
 
 #[test]
-fn a_domain_that_is_not_served_and_keys_that_no_domain_has_are_mistakes() {
+fn an_unserved_domain_and_unknown_domain_keys_are_errors() {
     assert_eq!(
-        wrong("hosts = [\"example.net\"]\n[host.\"example.ney\"]\n"),
+        errors("hosts = [\"example.net\"]\n[host.\"example.ney\"]\n"),
         "[host.\"example.ney\"] is not one of hosts; did you mean \"example.net\"?"
     );
     assert_eq!(
-        wrong("hosts = [\"example.net\"]\n[host.\"elsewhere.org\"]\n"),
+        errors("hosts = [\"example.net\"]\n[host.\"elsewhere.org\"]\n"),
         "[host.\"elsewhere.org\"] is not one of hosts; add it there"
     );
     assert_eq!(
-        wrong("[host.localhost]\nmodulse = 3"),
+        errors("[host.localhost]\nmodulse = 3"),
         "unknown key \"modulse\" in [host.\"localhost\"]; did you mean \"modules\"?"
     );
     assert_eq!(
-        wrong("[host.localhost.auth]\nscram_iterations = 5000"),
+        errors("[host.localhost.auth]\nscram_iterations = 5000"),
         "unknown key \"scram_iterations\" in [host.\"localhost\".auth]; known are allow_anonymous, mechanisms"
     );
     assert_eq!(
-        wrong("[host.localhost.modules]\nofline = true"),
+        errors("[host.localhost.modules]\nofline = true"),
         "[host.\"localhost\"] unknown module \"ofline\" under [modules]; did you mean \"offline\"?"
     );
-    let twice = wrong("hosts = [\"a.org\"]\n[host.\"a.org\"]\n[host.\"A.org\"]\n");
+    let twice = errors("hosts = [\"a.org\"]\n[host.\"a.org\"]\n[host.\"A.org\"]\n");
     assert!(twice.ends_with("is there twice, written in two ways"), "{twice}");
-    assert_eq!(wrong("host = [\"a\"]"), "host must be a section: [host]; did you mean \"hosts\"?");
-    assert_eq!(wrong("[host]\nlocalhost = 3"), "[host] localhost must be a section: [host.\"localhost\"]");
+    assert_eq!(errors("host = [\"a\"]"), "host must be a section: [host]; did you mean \"hosts\"?");
+    assert_eq!(errors("[host]\nlocalhost = 3"), "[host] localhost must be a section: [host.\"localhost\"]");
 }
 
 #[test]
@@ -206,17 +207,19 @@ fn a_domains_switch_keeps_the_options_and_a_table_switches_on() {
     let all = read("[modules.offline]\nenabled = false\nmax_messages = 5\n").unwrap().modules;
     let own = |text: &str| read(text).unwrap().modules;
     let merged = modules::merge(&all, &own("[modules]\noffline = true"));
-    let options = [("max_messages".to_owned(), Value::Int(5)), ("enabled".to_owned(), Value::Bool(true))];
+    let options =
+        [("max_messages".to_owned(), OptionValue::Int(5)), ("enabled".to_owned(), OptionValue::Bool(true))];
     assert_eq!(merged["offline"], ModuleConfig::Options(options.into()));
     let merged = modules::merge(&all, &own("[modules.offline]\nexpiry_days = 2"));
-    let options = [("max_messages".to_owned(), Value::Int(5)), ("expiry_days".to_owned(), Value::Int(2))];
+    let options =
+        [("max_messages".to_owned(), OptionValue::Int(5)), ("expiry_days".to_owned(), OptionValue::Int(2))];
     assert_eq!(merged["offline"], ModuleConfig::Options(options.into()));
 }
 
 #[test]
 fn rates_have_defaults_that_leave_loopback_alone_and_written_ones_hold_for_all() {
     let limits = read("").unwrap().limits;
-    assert_eq!(limits, throng_core::Limits::with_rates());
+    assert_eq!(limits, throng_core::NodeLimits::with_rates());
     assert!(limits.stanzas_per_second > 0 && limits.new_connections_per_second > 0);
     let limits = read("[limits]\nbytes_per_second = 1000\nnew_connections_per_second = 0\n").unwrap().limits;
     assert_eq!((limits.bytes_per_second, limits.bytes_burst), (1000, 0), "the burst of ten seconds");
@@ -225,7 +228,7 @@ fn rates_have_defaults_that_leave_loopback_alone_and_written_ones_hold_for_all()
 }
 
 #[test]
-fn http_is_read_whole() {
+fn every_http_key_is_read() {
     let config = read(
         "[limits]\nstanza_bytes = 100000\n\
          [http]\npublic_url = 'https://xmpp.example.org:5443/'\nallowed_origins = ['https://chat.example.org']\n\
@@ -242,44 +245,48 @@ fn http_is_read_whole() {
     assert_eq!(http.settings.proxies.address, Some(net::http::AddressHeader::XForwardedFor));
     assert_eq!(http.settings.proxies.scheme, Some(net::http::SchemeHeader::XForwardedProto));
     assert!(http.metrics_allow.contains("192.0.2.9".parse().unwrap()));
-    assert!(!http.settings.allowed_origins.allow(Some("https://evil.example"), None));
+    assert!(!http.settings.allowed_origins.allows(Some("https://evil.example"), None));
     assert_eq!(
         (http.bosh.max_wait_seconds, http.bosh.max_hold, http.settings.idle_timeout_seconds),
         (30, 1, 20)
     );
-    assert_eq!(http.settings.bosh, Some(104_096), "room for the longest stanza");
+    assert_eq!(http.settings.bosh_body_bytes, Some(104_096), "room for the longest stanza");
     assert_eq!(http.settings.websocket.as_ref().map(|w| w.message_bytes), Some(20_000));
     assert!(config.listen[0].proxy_protocol && config.listen[0].is_http());
     assert_eq!(config.listen[1].tls, TlsPolicy::Required, "not on loopback");
     let off = read("[http.bosh]\nenabled = false\n[http.websocket]\nenabled = false").unwrap();
-    assert!(off.http.settings.bosh.is_none() && off.http.settings.websocket.is_none());
+    assert!(off.http.settings.bosh_body_bytes.is_none() && off.http.settings.websocket.is_none());
 }
 
 #[test]
-fn mistakes_of_http_are_named() {
+fn http_errors_are_reported() {
     assert!(
-        wrong("[http]\nallowed_origins = ['chat.example.org']")
+        errors("[http]\nallowed_origins = ['chat.example.org']")
             .contains("\"chat.example.org\" is not an origin")
     );
     let proxies = "[http]\ntrusted_proxies = ['127.0.0.1']\n";
-    assert!(wrong(proxies).contains("client_address_header = \"X-Forwarded-For\""));
+    assert!(errors(proxies).contains("client_address_header = \"X-Forwarded-For\""));
     assert!(
-        wrong(&format!("{proxies}client_address_header = 'X-Real-IP'"))
+        errors(&format!("{proxies}client_address_header = 'X-Real-IP'"))
             .contains("is \"X-Forwarded-For\" or \"Forwarded\", not \"X-Real-IP\"")
     );
-    assert!(wrong("[http]\nclient_address_header = 'Forwarded'").contains("trusted_proxies names none"));
+    assert!(errors("[http]\nclient_address_header = 'Forwarded'").contains("trusted_proxies names none"));
     let mixed =
         format!("{proxies}client_address_header = 'X-Forwarded-For'\nclient_scheme_header = 'Forwarded'");
-    assert!(wrong(&mixed).contains("needs client_address_header = \"Forwarded\""));
-    assert!(wrong("[http]\nmetrics_allow = ['prometheus']").contains("[http] metrics_allow: \"prometheus\""));
-    assert!(wrong("[http]\ntrusted_proxies = ['10.0.0.0/99']").contains("\"10.0.0.0/99\" is not an address"));
+    assert!(errors(&mixed).contains("needs client_address_header = \"Forwarded\""));
     assert!(
-        wrong("[http]\npublic_url = 'xmpp.example.org'").contains("such as \"https://xmpp.example.org\"")
+        errors("[http]\nmetrics_allow = ['prometheus']").contains("[http] metrics_allow: \"prometheus\"")
     );
-    assert!(wrong("[http.bosh]\nmax_wait_seconds = 0").contains("between 1 and 600"));
-    assert!(wrong("[http.bosh]\nwait = 60").contains("unknown key \"wait\" in [http.bosh]"));
-    assert!(wrong("[http.websocket]\nsee_other_uri = 'https://a'").contains("wss://"));
+    assert!(
+        errors("[http]\ntrusted_proxies = ['10.0.0.0/99']").contains("\"10.0.0.0/99\" is not an address")
+    );
+    assert!(
+        errors("[http]\npublic_url = 'xmpp.example.org'").contains("such as \"https://xmpp.example.org\"")
+    );
+    assert!(errors("[http.bosh]\nmax_wait_seconds = 0").contains("between 1 and 600"));
+    assert!(errors("[http.bosh]\nwait = 60").contains("unknown key \"wait\" in [http.bosh]"));
+    assert!(errors("[http.websocket]\nsee_other_uri = 'https://a'").contains("wss://"));
     let listen = "[[listen]]\nkind = 'https'\naddress = '127.0.0.1:1'\n";
-    assert!(wrong(&format!("{listen}tls = 'off'")).contains("an https listener has TLS always"));
-    assert!(wrong(&format!("{listen}proxy_protocol = true")).contains("names nobody who may send it"));
+    assert!(errors(&format!("{listen}tls = 'off'")).contains("an https listener has TLS always"));
+    assert!(errors(&format!("{listen}proxy_protocol = true")).contains("names nobody who may send it"));
 }

@@ -1,12 +1,12 @@
 //! The log: structured lines on standard error, as text or JSON, and the last of them in memory for the console. No secret
 //! is ever a field.
 
-mod line;
+mod line_format;
 
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use api::log::{Line, Ring};
+use api::log::{LogBuffer, LogLine};
 use base::clock::{Clock, SystemClock};
 use base::printable::printable;
 use tracing::field::{Field, Visit};
@@ -16,7 +16,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{self, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::config::Log;
+use crate::config::LogConfig;
 
 /// The words that are a level by themselves.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
@@ -26,7 +26,7 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// A single unknown word would be the name of a target, and let nothing through: more likely it is a slip.
 pub(crate) fn filter(level: &str) -> Result<Targets> {
     let expected = || {
-        let near = features::registry::nearest(level, LEVELS.into_iter());
+        let near = features::registry::did_you_mean(level, LEVELS.into_iter());
         format!("[log] level \"{level}\" is not one of {}{near}", LEVELS.join(", "))
     };
     let word = level.bytes().all(|b| b.is_ascii_alphanumeric());
@@ -37,13 +37,13 @@ pub(crate) fn filter(level: &str) -> Result<Targets> {
 }
 
 /// A log that runs.
-pub(crate) struct Level {
+pub(crate) struct LogHandle {
     set: Box<dyn Fn(Targets) + Send + Sync>,
     /// Its last lines.
-    pub(crate) ring: Arc<Ring>,
+    pub(crate) ring: Arc<LogBuffer>,
 }
 
-impl Level {
+impl LogHandle {
     /// From now on this is let through.
     pub(crate) fn set(&self, filter: Targets) {
         (self.set)(filter);
@@ -51,35 +51,37 @@ impl Level {
 }
 
 /// Starts the log.
-pub(crate) fn start(log: &Log) -> Result<Level> {
+pub(crate) fn start(log: &LogConfig) -> Result<LogHandle> {
     let (filter, handle) = tracing_subscriber::reload::Layer::new(filter(&log.level)?);
-    let ring = Arc::new(Ring::default());
-    let kept = Kept { ring: ring.clone(), clock: SystemClock::new() };
+    let ring = Arc::new(LogBuffer::default());
+    let kept = RingLayer { ring: ring.clone(), clock: SystemClock::new() };
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let registry = tracing_subscriber::registry().with(filter).with(kept);
     // A second start (tests) keeps the first log.
-    let _ = registry.with(lines.with_ansi(false).event_format(line::Format { json: log.json })).try_init();
-    Ok(Level { set: Box::new(move |filter| drop(handle.reload(filter))), ring })
+    let _ = registry
+        .with(lines.with_ansi(false).event_format(line_format::LineFormat { json: log.json }))
+        .try_init();
+    Ok(LogHandle { set: Box::new(move |filter| drop(handle.reload(filter))), ring })
 }
 
 /// Keeps the last lines in memory, for the console.
-struct Kept {
-    ring: Arc<Ring>,
+struct RingLayer {
+    ring: Arc<LogBuffer>,
     clock: SystemClock,
 }
 
-impl<S: Subscriber> Layer<S> for Kept {
+impl<S: Subscriber> Layer<S> for RingLayer {
     fn on_event(&self, event: &Event<'_>, _: layer::Context<'_, S>) {
         let level = match *event.metadata().level() {
-            tracing::Level::ERROR => api::log::Level::Error,
-            tracing::Level::WARN => api::log::Level::Warn,
-            tracing::Level::INFO => api::log::Level::Info,
-            tracing::Level::DEBUG => api::log::Level::Debug,
-            _ => api::log::Level::Trace,
+            tracing::Level::ERROR => api::log::LogLevel::Error,
+            tracing::Level::WARN => api::log::LogLevel::Warn,
+            tracing::Level::INFO => api::log::LogLevel::Info,
+            tracing::Level::DEBUG => api::log::LogLevel::Debug,
+            _ => api::log::LogLevel::Trace,
         };
-        let mut texts = Texts::default();
+        let mut texts = FieldTexts::default();
         event.record(&mut texts);
-        self.ring.push(Line {
+        self.ring.push(LogLine {
             number: 0,
             time: self.clock.unix_millis(),
             level,
@@ -92,12 +94,12 @@ impl<S: Subscriber> Layer<S> for Kept {
 
 /// The fields of an event as texts.
 #[derive(Default)]
-struct Texts {
+struct FieldTexts {
     message: String,
     fields: Vec<(String, String)>,
 }
 
-impl Texts {
+impl FieldTexts {
     fn take(&mut self, field: &Field, text: String) {
         if field.name() == "message" {
             self.message = text;
@@ -107,12 +109,12 @@ impl Texts {
     }
 }
 
-impl Visit for Texts {
+impl Visit for FieldTexts {
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.take(field, printable(value, line::most(field)).into_owned());
+        self.take(field, printable(value, line_format::max_bytes(field)).into_owned());
     }
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        self.take(field, line::shown(value, line::most(field)));
+        self.take(field, line_format::debug_escaped(value, line_format::max_bytes(field)));
     }
 }
 
@@ -121,17 +123,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_kept_with_their_fields_and_without_secrets() {
-        let ring = Arc::new(Ring::default());
-        let kept = Kept { ring: ring.clone(), clock: SystemClock::new() };
+    fn recent_lines_keep_their_fields_and_hide_secrets() {
+        let ring = Arc::new(LogBuffer::default());
+        let kept = RingLayer { ring: ring.clone(), clock: SystemClock::new() };
         let subscriber = tracing_subscriber::registry().with(filter("info").unwrap()).with(kept);
         tracing::subscriber::with_default(subscriber, || {
             tracing::warn!(user = "romeo@example.net", tries = 3, password = "hunter2", "a login failed");
             tracing::debug!("not let through");
         });
-        let (lines, next) = ring.read(None, api::log::Level::Trace, 10);
+        let (lines, next) = ring.read(None, api::log::LogLevel::Trace, 10);
         assert_eq!((lines.len(), next), (1, 1));
-        assert_eq!((lines[0].level, lines[0].message.as_str()), (api::log::Level::Warn, "a login failed"));
+        assert_eq!((lines[0].level, lines[0].message.as_str()), (api::log::LogLevel::Warn, "a login failed"));
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let fields = [pair("user", "romeo@example.net"), pair("tries", "3"), pair("password", "…")];
         assert_eq!(lines[0].fields, fields);

@@ -6,9 +6,9 @@
 //! Each listener has a gate of its own for HTTP connections, so that operators get in by another door when clients have taken
 //! everything; a session passes the gate of XMPP besides, by its real address.
 //!
-//! The trap: [`Web`] is made before the doors are, since a reload must know both; without doors nothing is let in.
+//! The trap: [`HttpFrontend`] is made before the doors are, since a reload must know both; without doors nothing is let in.
 
-mod library;
+mod hyper_server;
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,70 +17,75 @@ use std::time::Duration;
 
 use axum::Router;
 use base::clock::Clock;
-use net::bosh::{Exchange, Origin, Sessions};
-use net::http::{Connection as Http1, Http, Remote, Site};
-use net::{Accepted, Gate, Networks, Pass, Stream, proxy_protocol};
+use net::bosh::{BoshSessionTable, PendingResponse, RequestSource};
+use net::http::{HttpConnection as Http1, HttpHandler, HttpShared, RemoteClient};
+use net::{AcceptedConnection, ConnectionLimiter, ConnectionPermit, Networks, Stream, proxy_protocol};
 use parking_lot::RwLock;
-use streams::{Connection, TlsPolicy};
+use streams::{C2sConnection, TlsPolicy};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::config;
-use crate::reload::Door;
+use crate::reload::ListenerState;
 
 /// Time for the header of a proxy, which sends it at once.
-const PROXY_PATIENCE: Duration = Duration::from_secs(5);
+const PROXY_HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What all HTTP listeners share.
-pub(crate) struct Web {
-    pub(crate) http: Arc<Http>,
-    pub(crate) bosh: Arc<Sessions>,
+pub(crate) struct HttpFrontend {
+    pub(crate) http: Arc<HttpShared>,
+    pub(crate) bosh: Arc<BoshSessionTable>,
     public_url: RwLock<Option<String>>,
     /// Addresses that may read `/metrics`.
     metrics_allow: RwLock<Networks>,
     /// Of XMPP.
-    pub(crate) gate: Gate,
-    doors: OnceLock<Vec<Arc<Door>>>,
+    pub(crate) xmpp_limiter: ConnectionLimiter,
+    listeners: OnceLock<Vec<Arc<ListenerState>>>,
     router: OnceLock<Router>,
     runtime: Handle,
     stop: watch::Sender<bool>,
     /// Connections that the library serves.
-    pages: AtomicUsize,
+    hyper_connections: AtomicUsize,
 }
 
-impl Web {
+impl HttpFrontend {
     /// Before the node listens.
-    pub(crate) fn new(config: &config::Http, clock: Arc<dyn Clock>, gate: Gate, runtime: Handle) -> Arc<Web> {
-        Arc::new_cyclic(|web: &Weak<Web>| {
+    pub(crate) fn new(
+        config: &config::HttpConfig,
+        clock: Arc<dyn Clock>,
+        gate: ConnectionLimiter,
+        runtime: Handle,
+    ) -> Arc<HttpFrontend> {
+        Arc::new_cyclic(|web: &Weak<HttpFrontend>| {
             let web = web.clone();
-            let start = move |stream| web.upgrade().is_some_and(|web| web.begin(stream));
-            Web {
-                http: Http::new(config.settings.clone(), clock.clone()),
-                bosh: Sessions::new(config.bosh, clock, Box::new(start)),
+            let start = move |stream| web.upgrade().is_some_and(|web| web.start_bosh_stream(stream));
+            HttpFrontend {
+                http: HttpShared::new(config.settings.clone(), clock.clone()),
+                bosh: BoshSessionTable::new(config.bosh, clock, Box::new(start)),
                 public_url: RwLock::new(config.public_url.clone()),
                 metrics_allow: RwLock::new(config.metrics_allow.clone()),
-                gate,
-                doors: OnceLock::new(),
+                xmpp_limiter: gate,
+                listeners: OnceLock::new(),
                 router: OnceLock::new(),
                 runtime,
                 stop: watch::Sender::new(false),
-                pages: AtomicUsize::new(0),
+                hyper_connections: AtomicUsize::new(0),
             }
         })
     }
 
     /// Says which doors there are, and who answers for other paths. Counts once.
-    pub(crate) fn open(&self, doors: Vec<Arc<Door>>, router: Router) {
-        let _ = self.doors.set(doors);
+    pub(crate) fn set_listeners(&self, doors: Vec<Arc<ListenerState>>, router: Router) {
+        let _ = self.listeners.set(doors);
         let _ = self.router.set(router);
     }
 
     /// Takes another configuration.
-    pub(crate) fn change(&self, config: &config::Http) {
-        self.http.change(config.settings.clone());
+    pub(crate) fn reconfigure(&self, config: &config::HttpConfig) {
+        self.http.set_settings(config.settings.clone());
         self.public_url.write().clone_from(&config.public_url);
         self.metrics_allow.write().clone_from(&config.metrics_allow);
-        self.bosh.change(config.bosh);
+        self.bosh.set_settings(config.bosh);
     }
 
     /// Once a second.
@@ -97,12 +102,12 @@ impl Web {
 
     /// Whether somebody still waits for an answer.
     pub(crate) fn is_busy(&self) -> bool {
-        self.bosh.counts().held > 0 || self.http.counts().connections > 0 || self.pages() > 0
+        self.bosh.counts().held > 0 || self.http.counts().connections > 0 || self.hyper_connections() > 0
     }
 
     /// Connections that the library serves.
-    pub(crate) fn pages(&self) -> usize {
-        self.pages.load(Ordering::Relaxed)
+    pub(crate) fn hyper_connections(&self) -> usize {
+        self.hyper_connections.load(Ordering::Relaxed)
     }
 
     /// Whether an address that is not this machine's may read `/metrics`.
@@ -120,7 +125,7 @@ impl Web {
         };
         let settings = self.http.settings();
         let mut links = Vec::new();
-        if settings.bosh.is_some() {
+        if settings.bosh_body_bytes.is_some() {
             links.push(("urn:xmpp:alt-connections:xbosh", format!("{base}/bosh")));
         }
         // https becomes wss, http becomes ws.
@@ -133,71 +138,80 @@ impl Web {
     }
 
     /// Starts the stream of a BOSH session.
-    fn begin(&self, stream: Stream) -> bool {
-        let local = stream.port().local;
-        let door = self.doors.get().into_iter().flatten().find(|door| door.port.get().local == local);
+    fn start_bosh_stream(&self, stream: Stream) -> bool {
+        let local = stream.listener_config().local_address;
+        let door = self
+            .listeners
+            .get()
+            .into_iter()
+            .flatten()
+            .find(|door| door.listener_config.get().local_address == local);
         let Some(door) = door else { return false };
-        let Some(pass) = self.enter(&stream) else { return false };
-        self.runtime.spawn(Connection::new(stream, pass, door.service()));
+        let Some(pass) = self.admit_stream(&stream) else { return false };
+        self.runtime.spawn(C2sConnection::new(stream, pass, door.service()));
         true
     }
 
-    fn enter(&self, stream: &Stream) -> Option<Pass> {
-        self.admit(stream.facts().peer.ip())
+    fn admit_stream(&self, stream: &Stream) -> Option<ConnectionPermit> {
+        self.admit(stream.info().peer.ip())
     }
 
-    fn admit(&self, peer: IpAddr) -> Option<Pass> {
-        if self.http.is_draining() || !self.gate.has_room() {
+    fn admit(&self, peer: IpAddr) -> Option<ConnectionPermit> {
+        if self.http.is_draining() || !self.xmpp_limiter.has_capacity() {
             return None;
         }
-        self.gate.enter(peer).ok()
+        self.xmpp_limiter.try_acquire(peer).ok()
     }
 }
 
 /// One HTTP listener.
-pub(crate) struct Place {
-    pub(crate) web: Arc<Web>,
-    pub(crate) door: Arc<Door>,
+pub(crate) struct HttpListenerHandler {
+    pub(crate) web: Arc<HttpFrontend>,
+    pub(crate) listener: Arc<ListenerState>,
 }
 
-impl Place {
+impl HttpListenerHandler {
     /// Serves a connection from its first byte.
-    pub(crate) fn serve(self: &Arc<Self>, stream: Stream, pass: Pass) {
+    pub(crate) fn serve(self: &Arc<Self>, stream: Stream, pass: ConnectionPermit) {
         self.web.runtime.spawn(Http1::new(stream, pass, self.clone()));
     }
 }
 
-impl Site for Place {
-    type Exchange = Exchange;
+impl HttpHandler for HttpListenerHandler {
+    type ResponseFuture = PendingResponse;
 
-    fn http(&self) -> &Http {
+    fn shared(&self) -> &HttpShared {
         &self.web.http
     }
 
     fn needs_tls(&self) -> bool {
-        self.door.service().policy.tls == TlsPolicy::Required
+        self.listener.service().policy.tls == TlsPolicy::Required
     }
 
-    fn exchange(&self, origin: Origin, body: &[u8]) -> Exchange {
-        self.web.bosh.exchange(origin, body)
+    fn bosh_request(&self, origin: RequestSource, body: &[u8]) -> PendingResponse {
+        self.web.bosh.handle_request(origin, body)
     }
 
-    fn enter(&self, remote: &Remote) -> Option<Pass> {
+    fn acquire_permit(&self, remote: &RemoteClient) -> Option<ConnectionPermit> {
         self.web.admit(remote.peer.ip())
     }
 
-    fn websocket(&self, stream: Stream, pass: Pass) {
-        self.web.runtime.spawn(Connection::new(stream, pass, self.door.service()));
+    fn websocket(&self, stream: Stream, pass: ConnectionPermit) {
+        self.web.runtime.spawn(C2sConnection::new(stream, pass, self.listener.service()));
     }
 
-    fn other(&self, stream: Stream, pass: Pass) {
-        let place = Place { web: self.web.clone(), door: self.door.clone() };
-        self.web.runtime.spawn(library::serve(Arc::new(place), stream, pass));
+    fn passthrough(&self, stream: Stream, pass: ConnectionPermit) {
+        let place = HttpListenerHandler { web: self.web.clone(), listener: self.listener.clone() };
+        self.web.runtime.spawn(hyper_server::serve(Arc::new(place), stream, pass));
     }
 }
 
 /// Makes a stream of a connection that a proxy makes for a client. None: it is of no use.
-pub(crate) async fn introduce(accepted: Accepted, door: &Door, http: &Http) -> Option<(Stream, Pass)> {
+pub(crate) async fn accept_proxied(
+    accepted: AcceptedConnection,
+    door: &ListenerState,
+    http: &HttpShared,
+) -> Option<(Stream, ConnectionPermit)> {
     let mut accepted = accepted;
     let mut encrypted = false;
     let from = accepted.peer;
@@ -205,12 +219,12 @@ pub(crate) async fn introduce(accepted: Accepted, door: &Door, http: &Http) -> O
         tracing::info!(peer = %from, "refused: only [http] trusted_proxies may connect where proxy_protocol is on");
         return None;
     }
-    let read = proxy_protocol::read(&mut accepted.socket);
-    match tokio::time::timeout(PROXY_PATIENCE, read).await {
-        Ok(Ok(proxy_protocol::Announced::Client { peer, secure })) => {
+    let read = proxy_protocol::read_header(&mut accepted.socket);
+    match tokio::time::timeout(PROXY_HEADER_TIMEOUT, read).await {
+        Ok(Ok(proxy_protocol::ProxyHeader::Proxied { peer, secure })) => {
             (accepted.peer, encrypted) = (peer, secure)
         }
-        Ok(Ok(proxy_protocol::Announced::Itself)) => {}
+        Ok(Ok(proxy_protocol::ProxyHeader::Local)) => {}
         Ok(Err(error)) => {
             tracing::debug!(peer = %from, %error, "a proxy sent no proper PROXY header");
             return None;
@@ -218,17 +232,20 @@ pub(crate) async fn introduce(accepted: Accepted, door: &Door, http: &Http) -> O
         Err(_) => return None,
     }
     // The gate counts the refusal.
-    accepted.pass.identify(accepted.peer.ip()).ok()?;
+    accepted.permit.set_client_address(accepted.peer.ip()).ok()?;
     let peer = accepted.peer;
-    let (mut stream, pass) = stream(accepted, door)?;
+    let (mut stream, pass) = into_stream(accepted, door)?;
     if encrypted {
-        stream.behind_proxy(peer, true);
+        stream.set_proxied_client(peer, true);
     }
     Some((stream, pass))
 }
 
 /// Makes a stream of an accepted connection.
-pub(crate) fn stream(accepted: Accepted, door: &Door) -> Option<(Stream, Pass)> {
+pub(crate) fn into_stream(
+    accepted: AcceptedConnection,
+    door: &ListenerState,
+) -> Option<(Stream, ConnectionPermit)> {
     let made = accepted.into_stream(door.service().tls.as_deref());
     made.map_err(|error| tracing::warn!(%error, "a connection could not be served")).ok()
 }

@@ -7,7 +7,7 @@ pub fn write(writer: &mut Writer<'_>, from: &str, stamp_millis: u64) {
     writer.start("delay");
     writer.ns(Ns::Delay);
     writer.attr("from", from);
-    writer.attr("stamp", &super::time::utc(stamp_millis, true));
+    writer.attr("stamp", &super::datetime::format_utc(stamp_millis, true));
     writer.end();
 }
 

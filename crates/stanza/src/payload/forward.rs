@@ -9,24 +9,24 @@
 
 use xml::Ns;
 
-use crate::head::{Child, Head, Short, Span, halves};
-use crate::kind::{Kind, MessageType};
+use crate::head::{Child, Head, ShortSpan, Span, halves};
+use crate::kind::{MessageType, StanzaKind};
 
 /// Which way the original went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum CarbonDirection {
     /// The account sent it (XEP-0280 section 8).
     Sent,
     /// The account received it (XEP-0280 section 7).
     Received,
 }
 
-impl Way {
+impl CarbonDirection {
     /// The name of the element.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Way::Sent => "sent",
-            Way::Received => "received",
+            CarbonDirection::Sent => "sent",
+            CarbonDirection::Received => "received",
         }
     }
 }
@@ -35,8 +35,14 @@ const FORWARDED: &[u8] = b"<forwarded xmlns='urn:xmpp:forward:0'>";
 
 /// Writes the copy of a message for the account `owner` (its bare address) to `out` (cleared first) and returns its
 /// head. `to` is left open. `None` if the original is no message, or longer than a head can tell.
-pub fn copy(bytes: &[u8], head: &Head, way: Way, owner: &str, out: &mut Vec<u8>) -> Option<Head> {
-    let Kind::Message(ty) = head.kind else { return None };
+pub fn carbon_copy(
+    bytes: &[u8],
+    head: &Head,
+    way: CarbonDirection,
+    owner: &str,
+    out: &mut Vec<u8>,
+) -> Option<Head> {
+    let StanzaKind::Message(ty) = head.kind else { return None };
     let name = b"<message";
     out.clear();
     out.reserve(bytes.len() + owner.len() + 256);
@@ -45,10 +51,10 @@ pub fn copy(bytes: &[u8], head: &Head, way: Way, owner: &str, out: &mut Vec<u8>)
     out.extend_from_slice(b" from='");
     let from = out.len();
     xml::escape::attr(owner, out);
-    let from = Short::new(from..out.len())?;
+    let from = ShortSpan::new(from..out.len())?;
     out.push(b'\'');
-    let from_attr = Short::new(from_attr..out.len())?;
-    if let Some(ty) = type_of(ty) {
+    let from_attr = ShortSpan::new(from_attr..out.len())?;
+    if let Some(ty) = carbon_type(ty) {
         out.extend_from_slice(b" type='");
         out.extend_from_slice(ty.as_bytes());
         out.push(b'\'');
@@ -61,9 +67,9 @@ pub fn copy(bytes: &[u8], head: &Head, way: Way, owner: &str, out: &mut Vec<u8>)
     out.extend_from_slice(way.as_bytes());
     out.extend_from_slice(b" xmlns='urn:xmpp:carbons:2'>");
     out.extend_from_slice(FORWARDED);
-    let (tag, rest) = bytes.split_at(head.insert_at());
+    let (tag, rest) = bytes.split_at(head.attr_insert_offset());
     out.extend_from_slice(tag);
-    if !declares_default(&bytes[head.insert_at()..usize::from(head.tag_end)]) {
+    if !declares_default(&bytes[head.attr_insert_offset()..usize::from(head.tag_end)]) {
         out.extend_from_slice(b" xmlns='jabber:client'");
     }
     out.extend_from_slice(rest);
@@ -76,18 +82,18 @@ pub fn copy(bytes: &[u8], head: &Head, way: Way, owner: &str, out: &mut Vec<u8>)
         span: Span::new(start..out.len())?,
     };
     out.extend_from_slice(b"</message>");
-    let mut copy = Head::blank(head.kind);
+    let mut copy = Head::with_kind(head.kind);
     copy.payloads = halves(Ns::Carbons2.bit());
-    copy.first = Some(first);
+    copy.first_child = Some(first);
     (copy.from, copy.from_attr) = (from, from_attr);
     copy.name_end = u16::try_from(name.len()).ok()?;
     copy.tag_end = tag_end;
-    copy.children = 1;
+    copy.child_count = 1;
     Some(copy)
 }
 
 /// XEP-0280 section 7: the copy keeps the type of the original.
-const fn type_of(ty: MessageType) -> Option<&'static str> {
+const fn carbon_type(ty: MessageType) -> Option<&'static str> {
     Some(match ty {
         MessageType::Normal => return None,
         MessageType::Chat => "chat",
@@ -117,13 +123,13 @@ fn declares_default(mut rest: &[u8]) -> bool {
 mod tests {
     use super::*;
     use crate::head::Element;
-    use xml::{Limits, Scope};
+    use xml::{Limits, NamespaceContext};
 
-    fn check(text: &str, way: Way, expect: &str) {
-        let (scope, limits) = (Scope::client(), Limits::default());
+    fn check(text: &str, way: CarbonDirection, expect: &str) {
+        let (scope, limits) = (NamespaceContext::client(), Limits::default());
         let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &limits) else { panic!() };
         let mut out = b"old".to_vec();
-        let built = copy(text.as_bytes(), &head, way, "o'brien@example.com", &mut out).unwrap();
+        let built = carbon_copy(text.as_bytes(), &head, way, "o'brien@example.com", &mut out).unwrap();
         assert_eq!(std::str::from_utf8(&out).unwrap(), expect);
         let read = Element::read(&out, &scope, &limits);
         let Ok(Element::Stanza(fresh)) = read else { panic!("{read:?}") };
@@ -134,14 +140,14 @@ mod tests {
     fn the_original_is_inside_and_only_its_namespace_is_added() {
         check(
             "<message from='a@b/c' to='o&apos;brien@example.com' id='1' type='chat'><body>x</body></message>",
-            Way::Sent,
+            CarbonDirection::Sent,
             "<message from='o&apos;brien@example.com' type='chat'><sent xmlns='urn:xmpp:carbons:2'>\
              <forwarded xmlns='urn:xmpp:forward:0'><message xmlns='jabber:client' from='a@b/c' \
              to='o&apos;brien@example.com' id='1' type='chat'><body>x</body></message></forwarded></sent></message>",
         );
         check(
             "<message/>",
-            Way::Received,
+            CarbonDirection::Received,
             "<message from='o&apos;brien@example.com'><received xmlns='urn:xmpp:carbons:2'>\
              <forwarded xmlns='urn:xmpp:forward:0'><message xmlns='jabber:client'/></forwarded></received></message>",
         );
@@ -156,7 +162,7 @@ mod tests {
         ] {
             check(
                 &format!("<message{attributes}><body>x</body></message>"),
-                Way::Received,
+                CarbonDirection::Received,
                 &format!(
                     "<message from='o&apos;brien@example.com'><received xmlns='urn:xmpp:carbons:2'>\
                      <forwarded xmlns='urn:xmpp:forward:0'><message{attributes}><body>x</body></message></forwarded>\
@@ -171,10 +177,11 @@ mod tests {
 
     #[test]
     fn nothing_but_messages_is_copied() {
-        let Ok(Element::Stanza(head)) = Element::read(b"<presence/>", &Scope::client(), &Limits::default())
+        let Ok(Element::Stanza(head)) =
+            Element::read(b"<presence/>", &NamespaceContext::client(), &Limits::default())
         else {
             panic!()
         };
-        assert!(copy(b"<presence/>", &head, Way::Sent, "a@b", &mut Vec::new()).is_none());
+        assert!(carbon_copy(b"<presence/>", &head, CarbonDirection::Sent, "a@b", &mut Vec::new()).is_none());
     }
 }

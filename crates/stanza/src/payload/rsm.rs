@@ -1,20 +1,20 @@
 //! Result set management: XEP-0059 1.0, section 2: which part of a list is wanted, and which part is given.
 //!
-//! Left out: the lists themselves; a feature maps [`Place`] onto its storage.
+//! Left out: the lists themselves; a feature maps [`PagePosition`] onto its storage.
 //!
 //! The trap: an empty `<before/>` asks for the last page, and `<max>0</max>` for the count alone. A `max` above what the
 //! server gives is no mistake; the page is just shorter.
 
-use xml::{Node, Ns, Writer};
+use xml::{Ns, TreeNode, Writer};
 
 use crate::{StanzaCondition, StanzaError};
 
 /// The longest id of an item that is read, in bytes; no server gave a longer one out.
-pub const ID_BYTES: usize = 1024;
+pub const MAX_ID_BYTES: usize = 1024;
 
 /// Where the page begins or ends.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub enum Place {
+pub enum PagePosition {
     /// At the beginning.
     #[default]
     First,
@@ -30,39 +30,39 @@ pub enum Place {
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Request {
+pub struct RsmRequest {
     /// The most items on the page; `None` leaves it to the server.
     pub max: Option<u32>,
     /// Where.
-    pub place: Place,
+    pub position: PagePosition,
 }
 
 /// What is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Answer<'a> {
+pub struct RsmResponse<'a> {
     /// Ids of the first and the last item of the page; `None` for an empty page.
-    pub ends: Option<(&'a str, &'a str)>,
+    pub first_and_last: Option<(&'a str, &'a str)>,
     /// The number of the first item, from 0, if it is known.
     pub index: Option<u64>,
     /// Items of the whole list, if it is known; may be about right.
     pub count: Option<u64>,
 }
 
-impl Request {
+impl RsmRequest {
     /// Reads the `<set/>` among the children of `parent`; `None` if there is none.
     ///
     /// # Errors
-    /// `bad-request`: a number that is none, an id of more than [`ID_BYTES`], more than one place.
-    pub fn of(parent: Node<'_>) -> Result<Option<Request>, StanzaError> {
-        parent.child("set", Ns::Rsm).map(Request::read).transpose()
+    /// `bad-request`: a number that is none, an id of more than [`MAX_ID_BYTES`], more than one place.
+    pub fn from_parent(parent: TreeNode<'_>) -> Result<Option<RsmRequest>, StanzaError> {
+        parent.child("set", Ns::Rsm).map(RsmRequest::read).transpose()
     }
 
     /// Reads `<set/>`.
     ///
     /// # Errors
-    /// As [`Request::of`].
-    pub fn read(set: Node<'_>) -> Result<Request, StanzaError> {
-        let mut request = Request::default();
+    /// As [`RsmRequest::from_parent`].
+    pub fn read(set: TreeNode<'_>) -> Result<RsmRequest, StanzaError> {
+        let mut request = RsmRequest::default();
         let mut places = 0;
         for child in set.child_elements().filter(|c| c.ns() == Some(Ns::Rsm)) {
             let text = child.text();
@@ -71,48 +71,48 @@ impl Request {
                     request.max = Some(number(&text)?);
                     continue;
                 }
-                "after" if text.is_empty() => Place::First,
-                "after" => Place::After(id(&text)?),
-                "before" if text.is_empty() => Place::Last,
-                "before" => Place::Before(id(&text)?),
-                "index" => Place::Index(number(&text)?),
+                "after" if text.is_empty() => PagePosition::First,
+                "after" => PagePosition::After(id(&text)?),
+                "before" if text.is_empty() => PagePosition::Last,
+                "before" => PagePosition::Before(id(&text)?),
+                "index" => PagePosition::Index(number(&text)?),
                 _ => continue,
             };
             places += 1;
-            request.place = place;
+            request.position = place;
         }
         if places > 1 {
-            return Err(bad("a page has one place: after, before or index"));
+            return Err(bad_request("a page has one place: after, before or index"));
         }
         Ok(request)
     }
 
     /// Items on the page: what was asked for, but at most `most`.
-    pub fn limit(&self, most: u32) -> u32 {
+    pub fn page_size(&self, most: u32) -> u32 {
         self.max.unwrap_or(most).min(most)
     }
 }
 
-impl Answer<'_> {
+impl RsmResponse<'_> {
     /// Writes `<set/>`.
     pub fn write(&self, w: &mut Writer<'_>) {
         w.start_ns("set", Ns::Rsm);
-        if let Some((first, last)) = self.ends {
+        if let Some((first, last)) = self.first_and_last {
             w.start("first");
             if let Some(index) = self.index {
                 w.attr("index", &index.to_string());
             }
             w.text(first).end();
-            w.leaf("last", last);
+            w.text_element("last", last);
         }
         if let Some(count) = self.count {
-            w.leaf("count", &count.to_string());
+            w.text_element("count", &count.to_string());
         }
         w.end();
     }
 }
 
-fn bad(text: &'static str) -> StanzaError {
+fn bad_request(text: &'static str) -> StanzaError {
     StanzaError::new(StanzaCondition::BadRequest).text(text)
 }
 
@@ -120,14 +120,14 @@ fn bad(text: &'static str) -> StanzaError {
 fn number(text: &str) -> Result<u32, StanzaError> {
     let text = text.trim();
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(bad("a number of a result set is not a number"));
+        return Err(bad_request("a number of a result set is not a number"));
     }
     Ok(text.parse().unwrap_or(u32::MAX))
 }
 
 fn id(text: &str) -> Result<String, StanzaError> {
-    if text.len() > ID_BYTES {
-        return Err(bad("the id of an item is too long"));
+    if text.len() > MAX_ID_BYTES {
+        return Err(bad_request("the id of an item is too long"));
     }
     Ok(text.to_owned())
 }
@@ -135,46 +135,49 @@ fn id(text: &str) -> Result<String, StanzaError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use xml::{Limits, Scope, Tree};
+    use xml::{Limits, NamespaceContext, Tree};
 
-    fn read(inner: &str) -> Result<Request, StanzaError> {
+    fn read(inner: &str) -> Result<RsmRequest, StanzaError> {
         let text =
             format!("<query xmlns='u:v'><set xmlns='http://jabber.org/protocol/rsm'>{inner}</set></query>");
-        let scope = Scope::client();
+        let scope = NamespaceContext::client();
         let tree = Tree::parse(text.as_bytes(), &scope, &Limits::DEFAULT).unwrap();
-        Request::of(tree.root()).map(Option::unwrap)
+        RsmRequest::from_parent(tree.root()).map(Option::unwrap)
     }
 
     #[test]
     fn requests_of_sections_2_1_to_2_7() {
-        let ten = |place| Request { max: Some(10), place };
+        let ten = |place| RsmRequest { max: Some(10), position: place };
         for (inner, request) in [
-            ("", Request::default()),
-            ("<max>10</max>", ten(Place::First)),
+            ("", RsmRequest::default()),
+            ("<max>10</max>", ten(PagePosition::First)),
             (
                 "<max>10</max><after>peterpan@neverland.lit</after>",
-                ten(Place::After("peterpan@neverland.lit".into())),
+                ten(PagePosition::After("peterpan@neverland.lit".into())),
             ),
             (
                 "<max>10</max><before>peter@pixyland.org</before>",
-                ten(Place::Before("peter@pixyland.org".into())),
+                ten(PagePosition::Before("peter@pixyland.org".into())),
             ),
-            ("<max>10</max><before/>", ten(Place::Last)),
-            ("<max>10</max><after/>", ten(Place::First)),
-            ("<index>371</index><max>10</max>", ten(Place::Index(371))),
-            ("<max> 0 </max>", Request { max: Some(0), place: Place::First }),
-            ("<max>99999999999999999999</max>", Request { max: Some(u32::MAX), place: Place::First }),
-            ("<max xmlns='u:x'>x</max>", Request::default()),
+            ("<max>10</max><before/>", ten(PagePosition::Last)),
+            ("<max>10</max><after/>", ten(PagePosition::First)),
+            ("<index>371</index><max>10</max>", ten(PagePosition::Index(371))),
+            ("<max> 0 </max>", RsmRequest { max: Some(0), position: PagePosition::First }),
+            (
+                "<max>99999999999999999999</max>",
+                RsmRequest { max: Some(u32::MAX), position: PagePosition::First },
+            ),
+            ("<max xmlns='u:x'>x</max>", RsmRequest::default()),
         ] {
             assert_eq!(read(inner).unwrap(), request, "{inner}");
         }
-        assert_eq!(ten(Place::First).limit(5), 5);
-        assert_eq!(Request::default().limit(50), 50);
+        assert_eq!(ten(PagePosition::First).page_size(5), 5);
+        assert_eq!(RsmRequest::default().page_size(50), 50);
     }
 
     #[test]
     fn nonsense_is_a_bad_request() {
-        let long = format!("<after>{}</after>", "x".repeat(ID_BYTES + 1));
+        let long = format!("<after>{}</after>", "x".repeat(MAX_ID_BYTES + 1));
         for inner in [
             "<max/>",
             "<max>-1</max>",
@@ -189,18 +192,18 @@ mod tests {
 
     #[test]
     fn answers_name_the_ends_of_the_page() {
-        let written = |answer: Answer<'_>| {
+        let written = |answer: RsmResponse<'_>| {
             let mut out = Vec::new();
             answer.write(&mut Writer::new(&mut out));
             String::from_utf8(out).unwrap()
         };
         assert_eq!(
-            written(Answer { ends: Some(("a<b", "c")), index: Some(10), count: Some(800) }),
+            written(RsmResponse { first_and_last: Some(("a<b", "c")), index: Some(10), count: Some(800) }),
             "<set xmlns='http://jabber.org/protocol/rsm'><first index='10'>a&lt;b</first><last>c</last>\
              <count>800</count></set>"
         );
         assert_eq!(
-            written(Answer { count: Some(790), ..Answer::default() }),
+            written(RsmResponse { count: Some(790), ..RsmResponse::default() }),
             "<set xmlns='http://jabber.org/protocol/rsm'><count>790</count></set>"
         );
     }

@@ -1,10 +1,10 @@
 //! What differs between databases: the text of some statements, and how values travel.
 //!
-//! Tables write each statement once, with `?` for values, and ask a [`Dialect`] for the pieces that differ. [`Conn`]
+//! Tables write each statement once, with `?` for values, and ask a [`Dialect`] for the pieces that differ. [`DbConnection`]
 //! carries statements and rows; it is an enum, so that tables need no type parameters.
 //!
 //! The trap for the next person: statements are prepared and cached by their text. Anything of varying length goes through
-//! [`Sizes`], so that there are few texts.
+//! [`SizedStatement`], so that there are few texts.
 mod pool;
 pub(crate) mod sqlite;
 
@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
-use store::{ErrorKind, StoreError};
+use store::{StoreError, StoreErrorKind};
 
-use crate::fault;
-use crate::kit::Kit;
-pub(crate) use pool::Pool;
-pub use pool::PoolFigures;
-use pool::{Home, Line};
+use crate::context::SqlContext;
+use crate::error;
+pub(crate) use pool::ConnectionPool;
+pub use pool::PoolStats;
+use pool::{ConnectionLease, RawConnection};
 
 /// The pieces of SQL that differ. The defaults are what SQLite and PostgreSQL share.
 pub(crate) trait Dialect: Send + Sync {
@@ -29,13 +29,13 @@ pub(crate) trait Dialect: Send + Sync {
     }
 
     /// Begins a transaction that is going to write.
-    fn begin(&self) -> &'static str;
+    fn begin_write(&self) -> &'static str;
 
     /// Lists the tables of this database.
-    fn tables(&self) -> &'static str;
+    fn list_tables(&self) -> &'static str;
 
     /// Appended to a `SELECT` whose rows are about to be changed.
-    fn lock_rows(&self) -> &'static str {
+    fn for_update(&self) -> &'static str {
         ""
     }
 
@@ -43,7 +43,7 @@ pub(crate) trait Dialect: Send + Sync {
     fn hex(&self, bytes: &str) -> String;
 
     /// An expression for this many bytes of zero.
-    fn zeros(&self, bytes: usize) -> String;
+    fn zero_bytes(&self, bytes: usize) -> String;
 
     /// An aggregate that joins texts by line feeds, in any order.
     fn join_lines(&self, text: &str) -> String;
@@ -63,34 +63,34 @@ pub(crate) trait Dialect: Send + Sync {
 }
 
 fn plain_insert(table: &str, columns: &[&str], rows: usize) -> String {
-    let row = format!("({})", marks(columns.len()));
+    let row = format!("({})", placeholders(columns.len()));
     format!("INSERT INTO {table} ({}) VALUES {}", columns.join(", "), vec![row; rows].join(", "))
 }
 
 /// `n` marks for values, with commas.
-pub(crate) fn marks(n: usize) -> String {
+pub(crate) fn placeholders(n: usize) -> String {
     vec!["?"; n].join(", ")
 }
 
 /// One statement in a few lengths, the powers of two.
-pub(crate) struct Sizes([(usize, String); 9]);
+pub(crate) struct SizedStatement([(usize, String); 9]);
 
-impl Sizes {
+impl SizedStatement {
     /// The longest length.
-    pub(crate) const MOST: usize = 256;
+    pub(crate) const MAX: usize = 256;
 
-    pub(crate) fn new(text: impl Fn(usize) -> String) -> Sizes {
-        Sizes(std::array::from_fn(|power| (1 << power, text(1 << power))))
+    pub(crate) fn new(text: impl Fn(usize) -> String) -> SizedStatement {
+        SizedStatement(std::array::from_fn(|power| (1 << power, text(1 << power))))
     }
 
     /// The shortest that takes `n` values; the caller repeats the last value to fill it. `n` is at most [`Self::MOST`].
-    pub(crate) fn holding(&self, n: usize) -> (usize, &str) {
+    pub(crate) fn at_least(&self, n: usize) -> (usize, &str) {
         let found = self.0.iter().find(|(size, _)| *size >= n).unwrap_or(&self.0[8]);
         (found.0, &found.1)
     }
 
     /// The longest that `n` values fill. `n` is at least 1.
-    pub(crate) fn within(&self, n: usize) -> (usize, &str) {
+    pub(crate) fn at_most(&self, n: usize) -> (usize, &str) {
         let found = self.0.iter().rev().find(|(size, _)| *size <= n).unwrap_or(&self.0[0]);
         (found.0, &found.1)
     }
@@ -111,13 +111,13 @@ impl Arg<'_> {
         Arg::Int(i64::try_from(number).unwrap_or(i64::MAX))
     }
 
-    pub(crate) fn maybe_number(number: Option<u64>) -> Arg<'static> {
+    pub(crate) fn optional_number(number: Option<u64>) -> Arg<'static> {
         number.map_or(Arg::Null, Arg::number)
     }
 }
 
 impl<'a> Arg<'a> {
-    pub(crate) fn maybe_bytes(bytes: Option<&'a [u8]>) -> Arg<'a> {
+    pub(crate) fn optional_bytes(bytes: Option<&'a [u8]>) -> Arg<'a> {
         bytes.map_or(Arg::Null, Arg::Bytes)
     }
 }
@@ -126,141 +126,153 @@ impl<'a> Arg<'a> {
 /// Steps that statements of one call may take together: instructions of SQLite's machine, some fifty for a row that is read.
 /// A count and no time, so that the same search always ends the same way.
 #[derive(Clone)]
-pub(crate) struct Steps(Arc<AtomicI64>);
+pub(crate) struct StepBudget(Arc<AtomicI64>);
 
-impl Steps {
-    pub(crate) fn new(most: i64) -> Steps {
-        Steps(Arc::new(AtomicI64::new(most)))
+impl StepBudget {
+    pub(crate) fn new(most: i64) -> StepBudget {
+        StepBudget(Arc::new(AtomicI64::new(most)))
     }
 
     /// Takes some; false when none were left.
-    fn take(&self, some: i32) -> bool {
+    fn consume(&self, some: i32) -> bool {
         self.0.fetch_sub(i64::from(some), Ordering::Relaxed) > 0
     }
 }
 
-pub(crate) struct Conn {
-    line: Option<Line>,
+pub(crate) struct DbConnection {
+    raw: Option<RawConnection>,
     /// A statement is under way, or was cut off. Such a connection does not go back.
     busy: bool,
-    home: Home,
-    pub(crate) kit: Arc<Kit>,
+    lease: ConnectionLease,
+    pub(crate) context: Arc<SqlContext>,
 }
 
-impl Drop for Conn {
+impl Drop for DbConnection {
     fn drop(&mut self) {
-        if let Some(line) = self.line.take().filter(|_| !self.busy) {
-            self.home.take_back(line);
+        if let Some(line) = self.raw.take().filter(|_| !self.busy) {
+            self.lease.give_back(line);
         }
     }
 }
 
-impl Conn {
-    fn new(line: Line, home: Home, kit: Arc<Kit>) -> Conn {
-        Conn { line: Some(line), busy: false, home, kit }
+impl DbConnection {
+    fn new(line: RawConnection, home: ConnectionLease, kit: Arc<SqlContext>) -> DbConnection {
+        DbConnection { raw: Some(line), busy: false, lease: home, context: kit }
     }
 
     /// The connection for one statement, which is counted.
-    fn begin(&mut self) -> Result<&mut Line, StoreError> {
-        self.kit.round_trips.fetch_add(1, Ordering::Relaxed);
+    fn begin_statement(&mut self) -> Result<&mut RawConnection, StoreError> {
+        self.context.round_trips.fetch_add(1, Ordering::Relaxed);
         self.busy = true;
-        self.line.as_mut().ok_or_else(fault::unavailable)
+        self.raw.as_mut().ok_or_else(error::unavailable)
     }
 
-    fn end<T>(&mut self, result: Result<T, sqlx::Error>) -> Result<T, StoreError> {
-        let result = result.map_err(fault::classify);
-        self.busy = result.as_ref().is_err_and(|error| error.kind == ErrorKind::Unavailable);
+    fn end_statement<T>(&mut self, result: Result<T, sqlx::Error>) -> Result<T, StoreError> {
+        let result = result.map_err(error::from_sqlx);
+        self.busy = result.as_ref().is_err_and(|error| error.kind == StoreErrorKind::Unavailable);
         result
     }
 
     /// Runs a statement for its effect; answers how many rows it touched.
-    pub(crate) async fn run(&mut self, sql: &str, args: &[Arg<'_>]) -> Result<u64, StoreError> {
-        let result = match self.begin()? {
-            Line::Sqlite(line) => sqlite::run(line, sql, args).await,
+    pub(crate) async fn execute(&mut self, sql: &str, args: &[Arg<'_>]) -> Result<u64, StoreError> {
+        let result = match self.begin_statement()? {
+            RawConnection::Sqlite(line) => sqlite::execute(line, sql, args).await,
         };
-        self.end(result)
+        self.end_statement(result)
     }
 
     /// Runs a statement for its rows.
-    pub(crate) async fn rows(&mut self, sql: &str, args: &[Arg<'_>]) -> Result<Vec<Row>, StoreError> {
-        let result = match self.begin()? {
-            Line::Sqlite(line) => sqlite::rows(line, sql, args).await,
+    pub(crate) async fn fetch_all(&mut self, sql: &str, args: &[Arg<'_>]) -> Result<Vec<SqlRow>, StoreError> {
+        let result = match self.begin_statement()? {
+            RawConnection::Sqlite(line) => sqlite::fetch_all(line, sql, args).await,
         };
-        self.end(result).map(|rows| rows.into_iter().map(Row::Sqlite).collect())
+        self.end_statement(result).map(|rows| rows.into_iter().map(SqlRow::Sqlite).collect())
     }
 
     /// Runs a statement for its rows, as long as steps are left; `TooBroad` when they are used up.
-    pub(crate) async fn rows_within(
+    pub(crate) async fn fetch_all_within(
         &mut self,
-        steps: &Steps,
+        steps: &StepBudget,
         sql: &str,
         args: &[Arg<'_>],
-    ) -> Result<Vec<Row>, StoreError> {
-        let result = match self.begin()? {
-            Line::Sqlite(line) => sqlite::rows_within(line, steps, sql, args).await,
+    ) -> Result<Vec<SqlRow>, StoreError> {
+        let result = match self.begin_statement()? {
+            RawConnection::Sqlite(line) => sqlite::fetch_all_within(line, steps, sql, args).await,
         };
-        self.end(result).map(|rows| rows.into_iter().map(Row::Sqlite).collect())
+        self.end_statement(result).map(|rows| rows.into_iter().map(SqlRow::Sqlite).collect())
     }
 
     /// Runs a statement for its first row.
-    pub(crate) async fn row(&mut self, sql: &str, args: &[Arg<'_>]) -> Result<Option<Row>, StoreError> {
-        Ok(self.rows(sql, args).await?.into_iter().next())
+    pub(crate) async fn fetch_optional(
+        &mut self,
+        sql: &str,
+        args: &[Arg<'_>],
+    ) -> Result<Option<SqlRow>, StoreError> {
+        Ok(self.fetch_all(sql, args).await?.into_iter().next())
     }
 
     /// Runs a statement with a list of values, as often as its longest length asks.
-    pub(crate) async fn rows_in(&mut self, sql: &Sizes, list: &[Arg<'_>]) -> Result<Vec<Row>, StoreError> {
+    pub(crate) async fn fetch_in(
+        &mut self,
+        sql: &SizedStatement,
+        list: &[Arg<'_>],
+    ) -> Result<Vec<SqlRow>, StoreError> {
         let mut all = Vec::new();
-        for part in list.chunks(Sizes::MOST) {
-            let (size, text) = sql.holding(part.len());
-            all.append(&mut self.rows(text, &padded(part, size)).await?);
+        for part in list.chunks(SizedStatement::MAX) {
+            let (size, text) = sql.at_least(part.len());
+            all.append(&mut self.fetch_all(text, &pad_with_last(part, size)).await?);
         }
         Ok(all)
     }
 
     /// The same for the effect.
-    pub(crate) async fn run_in(&mut self, sql: &Sizes, list: &[Arg<'_>]) -> Result<u64, StoreError> {
+    pub(crate) async fn execute_in(
+        &mut self,
+        sql: &SizedStatement,
+        list: &[Arg<'_>],
+    ) -> Result<u64, StoreError> {
         let mut touched = 0;
-        for part in list.chunks(Sizes::MOST) {
-            let (size, text) = sql.holding(part.len());
-            touched += self.run(text, &padded(part, size)).await?;
+        for part in list.chunks(SizedStatement::MAX) {
+            let (size, text) = sql.at_least(part.len());
+            touched += self.execute(text, &pad_with_last(part, size)).await?;
         }
         Ok(touched)
     }
 
     /// Runs a statement that takes `width` values a row over any number of rows.
-    pub(crate) async fn run_rows(
+    pub(crate) async fn execute_rows(
         &mut self,
-        sql: &Sizes,
+        sql: &SizedStatement,
         width: usize,
         values: &[Arg<'_>],
     ) -> Result<u64, StoreError> {
         let (mut touched, mut rest) = (0, values);
         while !rest.is_empty() {
-            let (size, text) = sql.within(rest.len() / width);
+            let (size, text) = sql.at_most(rest.len() / width);
             let (now, later) = rest.split_at(size * width);
-            touched += self.run(text, now).await?;
+            touched += self.execute(text, now).await?;
             rest = later;
         }
         Ok(touched)
     }
 
     /// Runs a file of statements without values.
-    pub(crate) async fn script(&mut self, sql: &str) -> Result<(), StoreError> {
-        let result = match self.begin()? {
-            Line::Sqlite(line) => sqlite::script(line, sql).await,
+    pub(crate) async fn execute_script(&mut self, sql: &str) -> Result<(), StoreError> {
+        let result = match self.begin_statement()? {
+            RawConnection::Sqlite(line) => sqlite::execute_script(line, sql).await,
         };
-        self.end(result)
+        self.end_statement(result)
     }
 
     /// The names of all tables.
-    pub(crate) async fn tables(&mut self) -> Result<Vec<String>, StoreError> {
-        let rows = self.rows(self.kit.clone().dialect.tables(), &[]).await?;
+    pub(crate) async fn list_tables(&mut self) -> Result<Vec<String>, StoreError> {
+        let rows = self.fetch_all(self.context.clone().dialect.list_tables(), &[]).await?;
         rows.iter().map(|row| row.text(0).map(str::to_owned)).collect()
     }
 
     /// A statement that is not worth keeping, in this database's words.
     pub(crate) fn sql(&self, text: &str) -> String {
-        self.kit.dialect.sql(text)
+        self.context.dialect.sql(text)
     }
 
     /// Closes the connection instead of returning it to its pool.
@@ -269,7 +281,7 @@ impl Conn {
     }
 }
 
-fn padded<'a>(part: &[Arg<'a>], size: usize) -> Vec<Arg<'a>> {
+fn pad_with_last<'a>(part: &[Arg<'a>], size: usize) -> Vec<Arg<'a>> {
     let mut args = part.to_vec();
     if let Some(last) = part.last() {
         args.resize(size, *last);
@@ -278,41 +290,41 @@ fn padded<'a>(part: &[Arg<'a>], size: usize) -> Vec<Arg<'a>> {
 }
 
 /// A row as it came. Columns are counted from 0.
-pub(crate) enum Row {
+pub(crate) enum SqlRow {
     Sqlite(SqliteRow),
 }
 
-impl Row {
+impl SqlRow {
     pub(crate) fn number(&self, column: usize) -> Result<u64, StoreError> {
-        self.maybe_number(column)?.ok_or_else(|| absent(column))
+        self.optional_number(column)?.ok_or_else(|| null_column(column))
     }
 
-    pub(crate) fn maybe_number(&self, column: usize) -> Result<Option<u64>, StoreError> {
-        let Row::Sqlite(row) = self;
-        let number: Option<i64> = row.try_get_unchecked(column).map_err(fault::classify)?;
-        let wrong = || StoreError::new(ErrorKind::Corrupt, "the database holds a negative number");
+    pub(crate) fn optional_number(&self, column: usize) -> Result<Option<u64>, StoreError> {
+        let SqlRow::Sqlite(row) = self;
+        let number: Option<i64> = row.try_get_unchecked(column).map_err(error::from_sqlx)?;
+        let wrong = || StoreError::new(StoreErrorKind::Corrupt, "the database holds a negative number");
         number.map(|number| u64::try_from(number).map_err(|_| wrong())).transpose()
     }
 
     pub(crate) fn text(&self, column: usize) -> Result<&str, StoreError> {
-        self.maybe_text(column)?.ok_or_else(|| absent(column))
+        self.optional_text(column)?.ok_or_else(|| null_column(column))
     }
 
-    pub(crate) fn maybe_text(&self, column: usize) -> Result<Option<&str>, StoreError> {
-        let Row::Sqlite(row) = self;
-        row.try_get_unchecked(column).map_err(fault::classify)
+    pub(crate) fn optional_text(&self, column: usize) -> Result<Option<&str>, StoreError> {
+        let SqlRow::Sqlite(row) = self;
+        row.try_get_unchecked(column).map_err(error::from_sqlx)
     }
 
     pub(crate) fn bytes(&self, column: usize) -> Result<&[u8], StoreError> {
-        self.maybe_bytes(column)?.ok_or_else(|| absent(column))
+        self.optional_bytes(column)?.ok_or_else(|| null_column(column))
     }
 
-    pub(crate) fn maybe_bytes(&self, column: usize) -> Result<Option<&[u8]>, StoreError> {
-        let Row::Sqlite(row) = self;
-        row.try_get_unchecked(column).map_err(fault::classify)
+    pub(crate) fn optional_bytes(&self, column: usize) -> Result<Option<&[u8]>, StoreError> {
+        let SqlRow::Sqlite(row) = self;
+        row.try_get_unchecked(column).map_err(error::from_sqlx)
     }
 }
 
-fn absent(column: usize) -> StoreError {
-    StoreError::new(ErrorKind::Corrupt, format!("the database left column {column} empty"))
+fn null_column(column: usize) -> StoreError {
+    StoreError::new(StoreErrorKind::Corrupt, format!("the database left column {column} empty"))
 }

@@ -9,23 +9,23 @@ use sqlx::sqlite::{
     SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteRow, SqliteSynchronous,
 };
 use sqlx::{Arguments, ConnectOptions};
-use store::{ErrorKind, StoreError};
+use store::{StoreError, StoreErrorKind};
 
-use super::pool::Open;
-use super::{Arg, Dialect, Pool, Steps};
-use crate::Options;
+use super::pool::RawConnectOptions;
+use super::{Arg, ConnectionPool, Dialect, StepBudget};
+use crate::DatabaseOptions;
 
 /// Rows that the connection's thread may be ahead of their reader, so that it is not woken for each.
-const ROWS_AHEAD: usize = 512;
+const ROW_BUFFER_SIZE: usize = 512;
 
 pub(crate) struct SqliteDialect;
 
 impl Dialect for SqliteDialect {
-    fn begin(&self) -> &'static str {
+    fn begin_write(&self) -> &'static str {
         "BEGIN IMMEDIATE"
     }
 
-    fn tables(&self) -> &'static str {
+    fn list_tables(&self) -> &'static str {
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
     }
 
@@ -33,7 +33,7 @@ impl Dialect for SqliteDialect {
         format!("hex({bytes})")
     }
 
-    fn zeros(&self, bytes: usize) -> String {
+    fn zero_bytes(&self, bytes: usize) -> String {
         format!("zeroblob({bytes})")
     }
 
@@ -44,14 +44,14 @@ impl Dialect for SqliteDialect {
 
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum PoolPurpose {
     Write,
     Read,
 }
 
 /// The path in `sqlite:PATH`, `sqlite://PATH` or `sqlite:///PATH`, without parameters.
 pub(crate) fn path(url: &str) -> Result<PathBuf, StoreError> {
-    let setup = |message: String| StoreError::new(ErrorKind::Setup, message);
+    let setup = |message: String| StoreError::new(StoreErrorKind::Setup, message);
     let path = url.strip_prefix("sqlite:").unwrap_or(url);
     let path = path.strip_prefix("//").unwrap_or(path);
     if path.is_empty() || path.contains(":memory:") {
@@ -66,9 +66,9 @@ pub(crate) fn path(url: &str) -> Result<PathBuf, StoreError> {
 }
 
 /// Says in one sentence why a file cannot be a database, and makes it if it is not there and may be made.
-pub(crate) fn prepare(path: &Path, create: bool) -> Result<(), StoreError> {
+pub(crate) fn ensure_usable(path: &Path, create: bool) -> Result<(), StoreError> {
     let shown = path.display();
-    let setup = |message: String| StoreError::new(ErrorKind::Setup, message);
+    let setup = |message: String| StoreError::new(StoreErrorKind::Setup, message);
     // An empty file is what a start that failed leaves.
     let is_there = std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
     if !create && !is_there {
@@ -86,39 +86,39 @@ pub(crate) fn prepare(path: &Path, create: bool) -> Result<(), StoreError> {
     // The file holds credentials; the journal beside it takes over its permissions.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut open, 0o600);
-    open.open(path)
-        .map(drop)
-        .map_err(|error| setup(format!("the database {shown} cannot be opened for writing")).because(error))
+    open.open(path).map(drop).map_err(|error| {
+        setup(format!("the database {shown} cannot be opened for writing")).with_source(error)
+    })
 }
 
 /// A pool that opens its connections when they are asked for.
 pub(crate) fn pool(
     path: &Path,
-    options: &Options,
-    (purpose, name): (Use, &'static str),
+    options: &DatabaseOptions,
+    (purpose, name): (PoolPurpose, &'static str),
     size: u32,
     cache_bytes: u64,
-) -> Pool {
+) -> ConnectionPool {
     let mut connect = SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(false)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
-        .busy_timeout(options.lock_wait)
+        .busy_timeout(options.busy_timeout)
         .foreign_keys(false)
-        .row_buffer_size(ROWS_AHEAD)
+        .row_buffer_size(ROW_BUFFER_SIZE)
         // All statements of this crate in all their lengths.
         .statement_cache_capacity(256)
         // A negative number means kibibytes.
         .pragma("cache_size", format!("-{}", (cache_bytes / 1024).max(64)))
         .disable_statement_logging();
-    if purpose == Use::Write {
+    if purpose == PoolPurpose::Write {
         // The journal shrinks to this after a burst.
         connect = connect.pragma("journal_size_limit", (64u64 << 20).to_string());
     } else {
         connect = connect.pragma("query_only", "1");
     }
-    Pool::new(Open::Sqlite(connect), name, size)
+    ConnectionPool::new(RawConnectOptions::Sqlite(connect), name, size)
 }
 
 fn bind(args: &[Arg<'_>]) -> Result<SqliteArguments<'static>, sqlx::Error> {
@@ -135,7 +135,7 @@ fn bind(args: &[Arg<'_>]) -> Result<SqliteArguments<'static>, sqlx::Error> {
     Ok(bound)
 }
 
-pub(super) async fn run(
+pub(super) async fn execute(
     line: &mut SqliteConnection,
     sql: &str,
     args: &[Arg<'_>],
@@ -144,7 +144,7 @@ pub(super) async fn run(
     Ok(done.rows_affected())
 }
 
-pub(super) async fn rows(
+pub(super) async fn fetch_all(
     line: &mut SqliteConnection,
     sql: &str,
     args: &[Arg<'_>],
@@ -153,20 +153,20 @@ pub(super) async fn rows(
 }
 
 /// The same, interrupted when no steps are left. A statement whose future is dropped is interrupted as well, some time later.
-pub(super) async fn rows_within(
+pub(super) async fn fetch_all_within(
     line: &mut SqliteConnection,
-    steps: &Steps,
+    steps: &StepBudget,
     sql: &str,
     args: &[Arg<'_>],
 ) -> Result<Vec<SqliteRow>, sqlx::Error> {
     const AT_ONCE: i32 = 10_000;
     let left = steps.clone();
-    line.lock_handle().await?.set_progress_handler(AT_ONCE, move || left.take(AT_ONCE));
-    let result = rows(line, sql, args).await;
+    line.lock_handle().await?.set_progress_handler(AT_ONCE, move || left.consume(AT_ONCE));
+    let result = fetch_all(line, sql, args).await;
     line.lock_handle().await?.remove_progress_handler();
     result
 }
 
-pub(super) async fn script(line: &mut SqliteConnection, sql: &str) -> Result<(), sqlx::Error> {
+pub(super) async fn execute_script(line: &mut SqliteConnection, sql: &str) -> Result<(), sqlx::Error> {
     sqlx::raw_sql(sql).execute(line).await.map(drop)
 }

@@ -3,27 +3,27 @@ use std::collections::HashSet;
 
 use jid::{Jid, JidRef};
 use store::{
-    Account, Accounts, AddressId, Created, ErrorKind, Fut, NewAccount, Page, Removed, RosterItem, Slice,
-    StoreError,
+    AccountRecord, Accounts, AddressId, CreateOutcome, NewAccount, Page, Paged, RemovedAccount, RosterItem,
+    StoreError, StoreErrorKind, StoreFuture,
 };
 
-use super::{address, addresses, bare, id, logins};
+use super::{address, address_dictionary, bare, id, logins};
 use crate::SqlStores;
-use crate::dialect::{Arg, Conn, Dialect, Row, Sizes, marks};
-use crate::fault::corrupt;
+use crate::dialect::{Arg, DbConnection, Dialect, SizedStatement, SqlRow, placeholders};
+use crate::error::corrupt;
 
 /// Accounts in one transaction of a bulk creation; about 30 ms.
-const CHUNK: usize = 4096;
+const ROWS_PER_TRANSACTION: usize = 4096;
 
-pub(crate) struct Texts {
-    insert: Sizes,
-    pub(super) present: Sizes,
+pub(crate) struct AccountStatements {
+    insert: SizedStatement,
+    pub(super) present: SizedStatement,
     show: String,
     list: String,
     count: String,
     roster: String,
     remove: [String; 8],
-    names: Sizes,
+    names: SizedStatement,
     remove_name: String,
     owner: String,
     set_credentials: String,
@@ -36,8 +36,8 @@ pub(crate) struct Texts {
 const COLUMNS: [&str; 7] =
     ["id", "domain", "created_at", "disabled", "roster_version", "credentials", "revision"];
 
-impl Texts {
-    pub(crate) fn new(d: &dyn Dialect) -> Texts {
+impl AccountStatements {
+    pub(crate) fn new(d: &dyn Dialect) -> AccountStatements {
         let shown =
             "SELECT c.id, a.jid, c.disabled, c.created_at FROM account c JOIN address a ON a.id = c.id";
         let set = |column: &str| {
@@ -45,9 +45,11 @@ impl Texts {
                 "UPDATE account SET {column} = ? WHERE id = (SELECT id FROM address WHERE jid = ?)"
             ))
         };
-        Texts {
-            insert: Sizes::new(|n| d.insert_new("account", &COLUMNS, n)),
-            present: Sizes::new(|n| d.sql(&format!("SELECT id FROM account WHERE id IN ({})", marks(n)))),
+        AccountStatements {
+            insert: SizedStatement::new(|n| d.insert_new("account", &COLUMNS, n)),
+            present: SizedStatement::new(|n| {
+                d.sql(&format!("SELECT id FROM account WHERE id IN ({})", placeholders(n)))
+            }),
             show: d.sql(&format!("{shown} WHERE a.jid = ?")),
             list: d.sql(&format!(
                 "{shown} WHERE c.domain = (SELECT id FROM address WHERE jid = ?) AND c.id > ? \
@@ -69,11 +71,11 @@ impl Texts {
                 d.sql("DELETE FROM last_seen WHERE owner = ?"),
                 d.sql("DELETE FROM account WHERE id = ?"),
             ],
-            names: Sizes::new(|n| d.insert_new("username", &["domain", "name", "id"], n)),
+            names: SizedStatement::new(|n| d.insert_new("username", &["domain", "name", "id"], n)),
             remove_name: d.sql("DELETE FROM username WHERE domain = ? AND name = ? AND id = ?"),
             owner: d.sql(&format!(
                 "SELECT c.id, c.domain FROM address a JOIN account c ON c.id = a.id WHERE a.jid = ?{}",
-                d.lock_rows()
+                d.for_update()
             )),
             // A changed password ends what was got with the old one.
             set_credentials: set("tokens = NULL, revision = revision + 1, credentials"),
@@ -97,7 +99,7 @@ impl Texts {
     pub(crate) fn all(&self) -> Vec<&str> {
         let mut all: Vec<&str> = self.remove.iter().map(String::as_str).collect();
         all.extend([
-            self.present.holding(2).1,
+            self.present.at_least(2).1,
             &self.show,
             &self.list,
             &self.count,
@@ -114,14 +116,17 @@ impl Texts {
     }
 }
 
-async fn create_chunk(conn: &mut Conn, accounts: &[NewAccount]) -> Result<Vec<Created>, StoreError> {
-    let kit = conn.kit.clone();
+async fn create_chunk(
+    conn: &mut DbConnection,
+    accounts: &[NewAccount],
+) -> Result<Vec<CreateOutcome>, StoreError> {
+    let kit = conn.context.clone();
     let now = kit.clock.unix_millis();
     // Domains first, so that an account's domain has a number even when it is the very first address.
     let mut names: Vec<&str> = accounts.iter().map(|new| new.jid.domain()).collect();
     names.dedup();
     names.extend(accounts.iter().map(|new| new.jid.bare().as_str()));
-    let numbers = addresses::intern(conn, &names).await?;
+    let numbers = address_dictionary::intern(conn, &names).await?;
     let number =
         |name: &str| numbers.get(name).copied().ok_or_else(|| corrupt("the database forgot an address"));
 
@@ -129,7 +134,7 @@ async fn create_chunk(conn: &mut Conn, accounts: &[NewAccount]) -> Result<Vec<Cr
         accounts.iter().map(|new| number(new.jid.bare().as_str())).collect();
     let ids = ids?;
     let args: Vec<Arg<'_>> = ids.iter().map(|id| Arg::number(id.get().into())).collect();
-    let rows = conn.rows_in(&kit.accounts.present, &args).await?;
+    let rows = conn.fetch_in(&kit.accounts.present, &args).await?;
     let present: Result<HashSet<AddressId>, StoreError> = rows.iter().map(|row| id(row.number(0)?)).collect();
     let mut present = present?;
 
@@ -140,10 +145,10 @@ async fn create_chunk(conn: &mut Conn, accounts: &[NewAccount]) -> Result<Vec<Cr
     let revision = store::logins::first_revision();
     for (new, id) in accounts.iter().zip(ids) {
         if !present.insert(id) {
-            answers.push(Created::Exists(id));
+            answers.push(CreateOutcome::Exists(id));
             continue;
         }
-        answers.push(Created::New(id));
+        answers.push(CreateOutcome::New(id));
         let (id, domain) =
             (Arg::number(id.get().into()), Arg::number(number(new.jid.domain())?.get().into()));
         users.extend([domain, Arg::Text(new.jid.local().unwrap_or_default()), id]);
@@ -152,20 +157,20 @@ async fn create_chunk(conn: &mut Conn, accounts: &[NewAccount]) -> Result<Vec<Cr
             domain,
             Arg::number(now),
             Arg::Int(0),
-            Arg::number(store::accounts::first_number(now)),
+            Arg::number(store::accounts::first_sequence_number(now)),
             Arg::Bytes(&new.credentials),
             Arg::number(revision),
         ]);
     }
-    conn.run_rows(&kit.accounts.insert, COLUMNS.len(), &values).await?;
-    conn.run_rows(&kit.accounts.names, 3, &users).await?;
+    conn.execute_rows(&kit.accounts.insert, COLUMNS.len(), &values).await?;
+    conn.execute_rows(&kit.accounts.names, 3, &users).await?;
     Ok(answers)
 }
 
 /// The numbers of an account and of its domain, if there is such an account. Inside the writer's transaction.
-pub(super) async fn owner(conn: &mut Conn, name: &str) -> Result<Option<(u64, u64)>, StoreError> {
-    let kit = conn.kit.clone();
-    let row = conn.row(&kit.accounts.owner, &[Arg::Text(name)]).await?;
+pub(super) async fn owner(conn: &mut DbConnection, name: &str) -> Result<Option<(u64, u64)>, StoreError> {
+    let kit = conn.context.clone();
+    let row = conn.fetch_optional(&kit.accounts.owner, &[Arg::Text(name)]).await?;
     row.map(|row| Ok((row.number(0)?, row.number(1)?))).transpose()
 }
 
@@ -174,23 +179,25 @@ pub(super) fn user_of(name: &str) -> &str {
     name.split_once('@').map_or("", |(user, _)| user)
 }
 
-async fn remove(conn: &mut Conn, name: &str) -> Result<Option<Removed>, StoreError> {
-    let kit = conn.kit.clone();
-    let Some(row) = conn.row(&kit.accounts.roster, &[Arg::Text(name)]).await? else { return Ok(None) };
+async fn remove(conn: &mut DbConnection, name: &str) -> Result<Option<RemovedAccount>, StoreError> {
+    let kit = conn.context.clone();
+    let Some(row) = conn.fetch_optional(&kit.accounts.roster, &[Arg::Text(name)]).await? else {
+        return Ok(None);
+    };
     let id = id(row.number(0)?)?;
-    let mut contacts = logins::roster(row.maybe_text(1)?)?;
-    contacts.retain(RosterItem::to_cancel);
+    let mut contacts = logins::roster(row.optional_text(1)?)?;
+    contacts.retain(RosterItem::has_subscription_or_request);
     let number = Arg::number(id.get().into());
     for sql in &kit.accounts.remove {
-        conn.run(sql, &[number]).await?;
+        conn.execute(sql, &[number]).await?;
     }
     let args = [Arg::number(row.number(2)?), Arg::Text(user_of(name)), number];
-    conn.run(&kit.accounts.remove_name, &args).await?;
-    Ok(Some(Removed { id, contacts }))
+    conn.execute(&kit.accounts.remove_name, &args).await?;
+    Ok(Some(RemovedAccount { id, contacts }))
 }
 
-fn shown(row: &Row) -> Result<Account, StoreError> {
-    Ok(Account {
+fn shown(row: &SqlRow) -> Result<AccountRecord, StoreError> {
+    Ok(AccountRecord {
         id: id(row.number(0)?)?,
         jid: address(row.text(1)?)?,
         disabled: row.number(2)? != 0,
@@ -200,158 +207,168 @@ fn shown(row: &Row) -> Result<Account, StoreError> {
 
 impl SqlStores {
     /// Runs one update with a value and the account's address; answers whether there was such an account.
-    fn update(&self, name: Box<str>, value: Option<Vec<u8>>, flag: bool) -> Fut<'_, bool> {
+    fn update(&self, name: Box<str>, value: Option<Vec<u8>>, flag: bool) -> StoreFuture<'_, bool> {
         self.writer.call(
             value.as_ref().map_or(0, Vec::len) + 64,
             Box::new(move |conn| {
                 Box::pin(async move {
-                    let kit = conn.kit.clone();
+                    let kit = conn.context.clone();
                     let (sql, arg) = match &value {
                         Some(bytes) => (&kit.accounts.set_credentials, Arg::Bytes(bytes)),
                         None => (&kit.accounts.set_disabled, Arg::Int(i64::from(flag))),
                     };
-                    Ok(conn.run(sql, &[arg, Arg::Text(&name)]).await? > 0)
+                    Ok(conn.execute(sql, &[arg, Arg::Text(&name)]).await? > 0)
                 })
             }),
         )
     }
 
-    fn shown(&self, name: Box<str>) -> Fut<'_, Option<Account>> {
+    fn shown(&self, name: Box<str>) -> StoreFuture<'_, Option<AccountRecord>> {
         self.read(Box::new(move |conn| {
             Box::pin(async move {
-                let kit = conn.kit.clone();
-                let row = conn.row(&kit.accounts.show, &[Arg::Text(&name)]).await?;
+                let kit = conn.context.clone();
+                let row = conn.fetch_optional(&kit.accounts.show, &[Arg::Text(&name)]).await?;
                 row.as_ref().map(shown).transpose()
             })
         }))
     }
 
-    fn page(&self, domain: &str, page: Page, sql: fn(&Texts) -> &String) -> Fut<'_, Slice<Account>> {
+    fn page(
+        &self,
+        domain: &str,
+        page: Page,
+        sql: fn(&AccountStatements) -> &String,
+    ) -> StoreFuture<'_, Paged<AccountRecord>> {
         let domain = domain.to_owned();
         self.read(Box::new(move |conn| {
             Box::pin(async move {
-                let kit = conn.kit.clone();
+                let kit = conn.context.clone();
                 let limit = u64::from(page.limit) + 1;
                 let args = [Arg::Text(&domain), Arg::number(page.after), Arg::number(limit)];
-                let rows = conn.rows(sql(&kit.accounts), &args).await?;
-                let items: Result<Vec<Account>, StoreError> = rows.iter().map(shown).collect();
-                Ok(Slice::cut(items?, page, |account| u64::from(account.id.get())))
+                let rows = conn.fetch_all(sql(&kit.accounts), &args).await?;
+                let items: Result<Vec<AccountRecord>, StoreError> = rows.iter().map(shown).collect();
+                Ok(Paged::from_rows(items?, page, |account| u64::from(account.id.get())))
             })
         }))
     }
 
-    fn number_of(&self, domain: &str, sql: fn(&Texts) -> &String) -> Fut<'_, u64> {
+    fn count_accounts(&self, domain: &str, sql: fn(&AccountStatements) -> &String) -> StoreFuture<'_, u64> {
         let domain = domain.to_owned();
         self.read(Box::new(move |conn| {
             Box::pin(async move {
-                let kit = conn.kit.clone();
-                let row = conn.row(sql(&kit.accounts), &[Arg::Text(&domain)]).await?;
+                let kit = conn.context.clone();
+                let row = conn.fetch_optional(sql(&kit.accounts), &[Arg::Text(&domain)]).await?;
                 row.map_or(Ok(0), |row| row.number(0))
             })
         }))
     }
 
-    fn create_some(&self, accounts: Vec<NewAccount>) -> Fut<'_, Vec<Created>> {
+    fn create_chunks(&self, accounts: Vec<NewAccount>) -> StoreFuture<'_, Vec<CreateOutcome>> {
         let bytes = accounts.len() * 256;
-        let created: Fut<'_, Vec<Created>> = self
+        let created: StoreFuture<'_, Vec<CreateOutcome>> = self
             .writer
             .call(bytes, Box::new(move |conn| Box::pin(async move { create_chunk(conn, &accounts).await })));
         Box::pin(async move {
             let created = created.await?;
             // A session of an account of the same name may have ended after that was removed.
-            let new = |created: &Created| match created {
-                Created::New(id) => Some(*id),
-                Created::Exists(_) => None,
+            let new = |created: &CreateOutcome| match created {
+                CreateOutcome::New(id) => Some(*id),
+                CreateOutcome::Exists(_) => None,
             };
-            self.seen.forget(created.iter().filter_map(new));
+            self.last_seen_writer.discard(created.iter().filter_map(new));
             Ok(created)
         })
     }
 }
 
 impl Accounts for SqlStores {
-    fn create(&self, account: &Jid, credentials: &[u8]) -> Fut<'_, AddressId> {
+    fn create(&self, account: &Jid, credentials: &[u8]) -> StoreFuture<'_, AddressId> {
         let jid = account.as_ref().bare().to_jid();
-        let created = self.create_some(vec![NewAccount { jid, credentials: credentials.into() }]);
+        let created = self.create_chunks(vec![NewAccount { jid, credentials: credentials.into() }]);
         Box::pin(async move {
             match created.await?.first() {
-                Some(Created::New(id)) => Ok(*id),
-                Some(Created::Exists(_)) => {
-                    Err(StoreError::new(ErrorKind::AlreadyExists, "the account exists already"))
+                Some(CreateOutcome::New(id)) => Ok(*id),
+                Some(CreateOutcome::Exists(_)) => {
+                    Err(StoreError::new(StoreErrorKind::AlreadyExists, "the account exists already"))
                 }
                 None => Err(corrupt("the database forgot an account")),
             }
         })
     }
 
-    fn create_bulk(&self, accounts: Vec<NewAccount>) -> Fut<'_, Vec<Created>> {
+    fn create_bulk(&self, accounts: Vec<NewAccount>) -> StoreFuture<'_, Vec<CreateOutcome>> {
         Box::pin(async move {
             let mut answers = Vec::with_capacity(accounts.len());
             let mut accounts = accounts.into_iter();
             loop {
-                let chunk: Vec<NewAccount> = accounts.by_ref().take(CHUNK).collect();
+                let chunk: Vec<NewAccount> = accounts.by_ref().take(ROWS_PER_TRANSACTION).collect();
                 if chunk.is_empty() {
                     return Ok(answers);
                 }
-                answers.append(&mut self.create_some(chunk).await?);
+                answers.append(&mut self.create_chunks(chunk).await?);
             }
         })
     }
 
-    fn remove(&self, account: JidRef<'_>) -> Fut<'_, Option<Removed>> {
+    fn remove(&self, account: JidRef<'_>) -> StoreFuture<'_, Option<RemovedAccount>> {
         let name = bare(account);
-        let removed: Fut<'_, Option<Removed>> =
+        let removed: StoreFuture<'_, Option<RemovedAccount>> =
             self.writer.call(64, Box::new(move |conn| Box::pin(async move { remove(conn, &name).await })));
         Box::pin(async move {
             let removed = removed.await?;
-            self.seen.forget(removed.as_ref().map(|removed| removed.id));
+            self.last_seen_writer.discard(removed.as_ref().map(|removed| removed.id));
             Ok(removed)
         })
     }
 
-    fn set_credentials(&self, account: JidRef<'_>, credentials: &[u8]) -> Fut<'_, bool> {
+    fn set_credentials(&self, account: JidRef<'_>, credentials: &[u8]) -> StoreFuture<'_, bool> {
         self.update(bare(account), Some(credentials.to_vec()), false)
     }
 
-    fn set_disabled(&self, account: JidRef<'_>, disabled: bool) -> Fut<'_, bool> {
+    fn set_disabled(&self, account: JidRef<'_>, disabled: bool) -> StoreFuture<'_, bool> {
         self.update(bare(account), None, disabled)
     }
 
-    fn show(&self, account: JidRef<'_>) -> Fut<'_, Option<Account>> {
+    fn get(&self, account: JidRef<'_>) -> StoreFuture<'_, Option<AccountRecord>> {
         self.shown(bare(account))
     }
 
-    fn upgrade_credentials(&self, account: JidRef<'_>, expected: &[u8], credentials: &[u8]) -> Fut<'_, bool> {
+    fn upgrade_credentials(
+        &self,
+        account: JidRef<'_>,
+        expected: &[u8],
+        credentials: &[u8],
+    ) -> StoreFuture<'_, bool> {
         let (name, expected, new) = (bare(account), expected.to_vec(), credentials.to_vec());
         self.writer.call(
             expected.len() + new.len() + 64,
             Box::new(move |conn| {
                 Box::pin(async move {
-                    let kit = conn.kit.clone();
+                    let kit = conn.context.clone();
                     let args = [Arg::Bytes(&new), Arg::Text(&name), Arg::Bytes(&expected)];
-                    Ok(conn.run(&kit.accounts.upgrade, &args).await? > 0)
+                    Ok(conn.execute(&kit.accounts.upgrade, &args).await? > 0)
                 })
             }),
         )
     }
 
-    fn list(&self, domain: &str, page: Page) -> Fut<'_, Slice<Account>> {
+    fn list(&self, domain: &str, page: Page) -> StoreFuture<'_, Paged<AccountRecord>> {
         self.page(domain, page, |texts| &texts.list)
     }
 
-    fn count(&self, domain: &str) -> Fut<'_, u64> {
-        self.number_of(domain, |texts| &texts.count)
+    fn count(&self, domain: &str) -> StoreFuture<'_, u64> {
+        self.count_accounts(domain, |texts| &texts.count)
     }
 
-    fn list_disabled(&self, domain: &str, page: Page) -> Fut<'_, Slice<Account>> {
+    fn list_disabled(&self, domain: &str, page: Page) -> StoreFuture<'_, Paged<AccountRecord>> {
         self.page(domain, page, |texts| &texts.list_disabled)
     }
 
-    fn count_disabled(&self, domain: &str) -> Fut<'_, u64> {
-        self.number_of(domain, |texts| &texts.count_disabled)
+    fn count_disabled(&self, domain: &str) -> StoreFuture<'_, u64> {
+        self.count_accounts(domain, |texts| &texts.count_disabled)
     }
 
-    fn exists(&self, account: JidRef<'_>) -> Fut<'_, bool> {
+    fn exists(&self, account: JidRef<'_>) -> StoreFuture<'_, bool> {
         let shown = self.shown(bare(account));
         Box::pin(async move { Ok(shown.await?.is_some()) })
     }

@@ -1,24 +1,24 @@
 //! Blocklists, a column of the account.
 use jid::{Jid, JidRef};
-use store::blocklists::{apply, decode, encode};
-use store::{BlocklistOutcome, Blocklists, Fut, StoreError, Unblock};
+use store::blocklists::{apply_update, decode, encode};
+use store::{BlocklistOutcome, Blocklists, StoreError, StoreFuture, Unblock};
 
 use super::bare;
 use crate::SqlStores;
-use crate::dialect::{Arg, Conn, Dialect};
+use crate::dialect::{Arg, DbConnection, Dialect};
 
-pub(crate) struct Texts {
+pub(crate) struct BlocklistStatements {
     get: String,
     get_to_change: String,
     put: String,
 }
 
-impl Texts {
-    pub(crate) fn new(d: &dyn Dialect) -> Texts {
+impl BlocklistStatements {
+    pub(crate) fn new(d: &dyn Dialect) -> BlocklistStatements {
         let get = "SELECT c.id, c.blocklist FROM address a JOIN account c ON c.id = a.id WHERE a.jid = ?";
-        Texts {
+        BlocklistStatements {
             get: d.sql(get),
-            get_to_change: d.sql(&format!("{get}{}", d.lock_rows())),
+            get_to_change: d.sql(&format!("{get}{}", d.for_update())),
             put: d.sql("UPDATE account SET blocklist = ? WHERE id = ?"),
         }
     }
@@ -29,51 +29,51 @@ impl Texts {
     }
 }
 
-async fn change(
-    conn: &mut Conn,
+async fn update(
+    conn: &mut DbConnection,
     name: &str,
     add: Vec<Jid>,
     remove: &Unblock,
     limit: u32,
 ) -> Result<BlocklistOutcome, StoreError> {
-    let kit = conn.kit.clone();
-    let row = conn.row(&kit.blocklists.get_to_change, &[Arg::Text(name)]).await?;
+    let kit = conn.context.clone();
+    let row = conn.fetch_optional(&kit.blocklists.get_to_change, &[Arg::Text(name)]).await?;
     let Some(row) = row else { return Ok(BlocklistOutcome::NoAccount) };
-    let list = decode(row.maybe_bytes(1)?.unwrap_or_default())?;
-    let Some(change) = apply(list, add, remove, limit) else { return Ok(BlocklistOutcome::Full) };
+    let list = decode(row.optional_bytes(1)?.unwrap_or_default())?;
+    let Some(change) = apply_update(list, add, remove, limit) else { return Ok(BlocklistOutcome::Full) };
     if !change.added.is_empty() || !change.removed.is_empty() {
         let bytes = encode(&change.list);
-        let args = [Arg::maybe_bytes((!bytes.is_empty()).then_some(&bytes)), Arg::number(row.number(0)?)];
-        conn.run(&kit.blocklists.put, &args).await?;
+        let args = [Arg::optional_bytes((!bytes.is_empty()).then_some(&bytes)), Arg::number(row.number(0)?)];
+        conn.execute(&kit.blocklists.put, &args).await?;
     }
     Ok(BlocklistOutcome::Changed(change))
 }
 
 impl Blocklists for SqlStores {
-    fn blocklist(&self, owner: JidRef<'_>) -> Fut<'_, Vec<Jid>> {
+    fn blocklist(&self, owner: JidRef<'_>) -> StoreFuture<'_, Vec<Jid>> {
         let name = bare(owner);
         self.read(Box::new(move |conn| {
             Box::pin(async move {
-                let kit = conn.kit.clone();
-                let row = conn.row(&kit.blocklists.get, &[Arg::Text(&name)]).await?;
+                let kit = conn.context.clone();
+                let row = conn.fetch_optional(&kit.blocklists.get, &[Arg::Text(&name)]).await?;
                 let Some(row) = row else { return Ok(Vec::new()) };
-                decode(row.maybe_bytes(1)?.unwrap_or_default())
+                decode(row.optional_bytes(1)?.unwrap_or_default())
             })
         }))
     }
 
-    fn change_blocklist(
+    fn update_blocklist(
         &self,
         owner: JidRef<'_>,
         add: Vec<Jid>,
         remove: Unblock,
         limit: u32,
-    ) -> Fut<'_, BlocklistOutcome> {
+    ) -> StoreFuture<'_, BlocklistOutcome> {
         let name = bare(owner);
         let bytes = 512 + add.iter().map(|jid| jid.as_str().len()).sum::<usize>();
         self.writer.call(
             bytes,
-            Box::new(move |conn| Box::pin(async move { change(conn, &name, add, &remove, limit).await })),
+            Box::new(move |conn| Box::pin(async move { update(conn, &name, add, &remove, limit).await })),
         )
     }
 }

@@ -1,24 +1,24 @@
 //! When accounts were last there: one narrow row each, written in groups by [`crate::seen`].
 use jid::JidRef;
-use store::{AddressId, Fut, LastSeen, Seen, StoreError};
+use store::{AddressId, LastActivity, LastSeen, StoreError, StoreFuture};
 
 use super::{bare, id};
 use crate::SqlStores;
-use crate::dialect::{Arg, Conn, Dialect, Sizes};
+use crate::dialect::{Arg, DbConnection, Dialect, SizedStatement};
 
-pub(crate) struct Texts {
+pub(crate) struct LastSeenStatements {
     get: String,
-    put: Sizes,
+    put: SizedStatement,
 }
 
-impl Texts {
-    pub(crate) fn new(d: &dyn Dialect) -> Texts {
-        Texts {
+impl LastSeenStatements {
+    pub(crate) fn new(d: &dyn Dialect) -> LastSeenStatements {
+        LastSeenStatements {
             get: d.sql(
                 "SELECT c.id, s.at, s.status FROM address a JOIN account c ON c.id = a.id \
                  LEFT JOIN last_seen s ON s.owner = c.id WHERE a.jid = ?",
             ),
-            put: Sizes::new(|n| d.upsert("last_seen", &["owner"], &["at", "status"], n)),
+            put: SizedStatement::new(|n| d.upsert("last_seen", &["owner"], &["at", "status"], n)),
         }
     }
 
@@ -29,10 +29,13 @@ impl Texts {
 }
 
 /// Writes many; those without an account are left out. Inside the writer's transaction.
-pub(crate) async fn put(conn: &mut Conn, seen: &[(AddressId, Seen)]) -> Result<(), StoreError> {
-    let kit = conn.kit.clone();
+pub(crate) async fn put(
+    conn: &mut DbConnection,
+    seen: &[(AddressId, LastActivity)],
+) -> Result<(), StoreError> {
+    let kit = conn.context.clone();
     let ids: Vec<Arg<'_>> = seen.iter().map(|(owner, _)| Arg::number(owner.get().into())).collect();
-    let rows = conn.rows_in(&kit.accounts.present, &ids).await?;
+    let rows = conn.fetch_in(&kit.accounts.present, &ids).await?;
     let present: Result<std::collections::HashSet<AddressId>, StoreError> =
         rows.iter().map(|row| id(row.number(0)?)).collect();
     let present = present?;
@@ -44,19 +47,19 @@ pub(crate) async fn put(conn: &mut Conn, seen: &[(AddressId, Seen)]) -> Result<(
             [Arg::number(owner.get().into()), Arg::number(seen.at), status]
         })
         .collect();
-    conn.run_rows(&kit.last_seen.put, 3, &args).await.map(drop)
+    conn.execute_rows(&kit.last_seen.put, 3, &args).await.map(drop)
 }
 
 impl SqlStores {
-    fn seen_on_disk(&self, name: Box<str>) -> Fut<'_, Option<(AddressId, Option<Seen>)>> {
+    fn seen_on_disk(&self, name: Box<str>) -> StoreFuture<'_, Option<(AddressId, Option<LastActivity>)>> {
         self.read(Box::new(move |conn| {
             Box::pin(async move {
-                let kit = conn.kit.clone();
-                let Some(row) = conn.row(&kit.last_seen.get, &[Arg::Text(&name)]).await? else {
+                let kit = conn.context.clone();
+                let Some(row) = conn.fetch_optional(&kit.last_seen.get, &[Arg::Text(&name)]).await? else {
                     return Ok(None);
                 };
-                let status = row.maybe_text(2)?.map(str::to_owned);
-                let seen = row.maybe_number(1)?.map(|at| Seen { at, status });
+                let status = row.optional_text(2)?.map(str::to_owned);
+                let seen = row.optional_number(1)?.map(|at| LastActivity { at, status });
                 Ok(Some((id(row.number(0)?)?, seen)))
             })
         }))
@@ -64,21 +67,21 @@ impl SqlStores {
 }
 
 impl LastSeen for SqlStores {
-    fn set(&self, owner: AddressId, seen: Seen) {
-        self.seen.set(owner, seen.settled());
+    fn set(&self, owner: AddressId, seen: LastActivity) {
+        self.last_seen_writer.set(owner, seen.with_truncated_status());
     }
 
-    fn get(&self, owner: JidRef<'_>) -> Fut<'_, Option<Seen>> {
+    fn get(&self, owner: JidRef<'_>) -> StoreFuture<'_, Option<LastActivity>> {
         let name = bare(owner);
         Box::pin(async move {
             loop {
-                let round = self.seen.rounds();
+                let round = self.last_seen_writer.flush_count();
                 let Some((id, on_disk)) = self.seen_on_disk(name.clone()).await? else { return Ok(None) };
-                if let Some(seen) = self.seen.get(id) {
+                if let Some(seen) = self.last_seen_writer.get(id) {
                     return Ok(Some(seen));
                 }
                 // Otherwise it may have been written, and forgotten here, between the two looks.
-                if self.seen.rounds() == round {
+                if self.last_seen_writer.flush_count() == round {
                     return Ok(on_disk);
                 }
             }

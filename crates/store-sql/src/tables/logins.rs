@@ -20,25 +20,25 @@
 //! text that many logins share; it is read apart.
 use jid::JidRef;
 use store::logins::LOWEST_REVISION;
-use store::roster::LARGE_BYTES;
+use store::roster::LARGE_ROSTER_BYTES;
 use store::{
-    AddressId, ErrorKind, Fut, Login, LoginAttempt, Logins, ProofFn, Roster as _, RosterItem, Secrets,
-    StoreError, Subscription,
+    AccountSecrets, AddressId, Login, LoginAttempt, Logins, ProofFn, Roster as _, RosterItem, StoreError,
+    StoreErrorKind, StoreFuture, Subscription,
 };
 
 use super::{address, id};
 use crate::SqlStores;
-use crate::dialect::{Arg, Conn, Dialect, Sizes, marks};
-use crate::fault::{self, corrupt};
-use crate::label;
+use crate::dialect::{Arg, DbConnection, Dialect, SizedStatement, placeholders};
+use crate::error::{self, corrupt};
+use crate::roster_label;
 
-pub(crate) struct Texts {
-    secrets: Sizes,
-    login: Sizes,
+pub(crate) struct LoginStatements {
+    secrets: SizedStatement,
+    login: SizedStatement,
 }
 
 /// The length of new accounts' credentials.
-const DECOY_BYTES: usize = 300;
+const DECOY_CREDENTIAL_BYTES: usize = 300;
 
 const LINE_FEED: &str = "char(10)";
 
@@ -60,19 +60,19 @@ pub(super) fn roster_weight(owner: &str) -> String {
     format!(
         "(SELECT coalesce(sum({} + coalesce(octet_length(w.label), 0) + coalesce(octet_length(w.request), 0)), 0) \
          FROM roster w WHERE w.owner = {owner})",
-        store::roster::ENTRY_BYTES
+        store::roster::ENTRY_OVERHEAD_BYTES
     )
 }
 
-impl Texts {
-    pub(crate) fn new(d: &dyn Dialect) -> Texts {
-        Texts {
-            secrets: Sizes::new(|n| {
+impl LoginStatements {
+    pub(crate) fn new(d: &dyn Dialect) -> LoginStatements {
+        LoginStatements {
+            secrets: SizedStatement::new(|n| {
                 // An address without an account has a row like the others and the work of one. No account has the number 0.
                 let head = format!(
                     "found.jid || ' ' || coalesce(c.id, 0) || ' ' || coalesce(c.revision, {LOWEST_REVISION}) || ' ' || \
                      coalesce(c.disabled, 0) || ' ' || {} || ' ' || {}",
-                    d.hex(&format!("coalesce(c.credentials, {})", d.zeros(DECOY_BYTES))),
+                    d.hex(&format!("coalesce(c.credentials, {})", d.zero_bytes(DECOY_CREDENTIAL_BYTES))),
                     d.hex("c.tokens")
                 );
                 d.sql(&format!(
@@ -82,7 +82,7 @@ impl Texts {
                     d.join_lines(&head)
                 ))
             }),
-            login: Sizes::new(|n| {
+            login: SizedStatement::new(|n| {
                 let head = format!(
                     "c.id || ' ' || c.revision || ' ' || c.disabled || ' ' || c.roster_version || ' ' || coalesce(i.waiting, 0) || ' ' || {} \
                      || ' ' || {}",
@@ -91,21 +91,21 @@ impl Texts {
                 );
                 let lines = roster_lines(d, "c.id");
                 let block = format!(
-                    "{head} || CASE WHEN {} > {LARGE_BYTES} THEN ' 1' || {LINE_FEED} \
+                    "{head} || CASE WHEN {} > {LARGE_ROSTER_BYTES} THEN ' 1' || {LINE_FEED} \
                      ELSE ' 0' || {LINE_FEED} || coalesce({lines} || {LINE_FEED}, '') END",
                     roster_weight("c.id")
                 );
                 d.sql(&format!(
                     "SELECT {} FROM account c LEFT JOIN inbox i ON i.owner = c.id WHERE c.id IN ({})",
                     d.join_lines(&block),
-                    marks(n)
+                    placeholders(n)
                 ))
             }),
         }
     }
 
     #[cfg(test)]
-    pub(crate) fn all_secrets(&self) -> &Sizes {
+    pub(crate) fn all_secrets(&self) -> &SizedStatement {
         &self.secrets
     }
 
@@ -113,101 +113,106 @@ impl Texts {
     pub(crate) fn all(&self) -> Vec<&str> {
         [&self.secrets, &self.login]
             .iter()
-            .flat_map(|sizes| [sizes.holding(1).1, sizes.holding(64).1])
+            .flat_map(|sizes| [sizes.at_least(1).1, sizes.at_least(64).1])
             .collect()
     }
 }
 
 /// What was found, or why this one account cannot be read.
-pub(crate) type Found<K, T> = Vec<(K, Result<T, StoreError>)>;
+pub(crate) type LoginResults<K, T> = Vec<(K, Result<T, StoreError>)>;
 
 /// An account and the revision of the credentials that were proved.
 pub(crate) type ProvedAccount = (AddressId, u64);
 
 /// What is read of an account for a login, but its roster when that is large.
 #[derive(Clone)]
-pub(crate) struct Block {
+pub(crate) struct LoginRow {
     pub(crate) login: Login,
     /// The roster is still to be read.
     pub(crate) large: bool,
 }
 
-/// What proves who the clients are, with one statement; there are at most [`Sizes::MOST`] accounts.
+/// What proves who the clients are, with one statement; there are at most [`SizedStatement::MOST`] accounts.
 pub(crate) async fn secrets(
-    conn: &mut Conn,
+    conn: &mut DbConnection,
     accounts: &[&str],
-) -> Result<Found<Box<str>, Option<Secrets>>, StoreError> {
+) -> Result<LoginResults<Box<str>, Option<AccountSecrets>>, StoreError> {
     let mut names: Vec<Arg<'_>> = accounts.iter().map(|name| Arg::Text(name)).collect();
-    let kit = conn.kit.clone();
-    let (size, text) = kit.logins.secrets.holding(names.len());
+    let kit = conn.context.clone();
+    let (size, text) = kit.logins.secrets.at_least(names.len());
     // What is joined with nothing has no line.
     names.resize(size, Arg::Null);
     let mut found = Vec::with_capacity(accounts.len());
-    for row in &conn.rows(text, &names).await? {
-        let Some(text) = row.maybe_text(0)? else { continue };
+    for row in &conn.fetch_all(text, &names).await? {
+        let Some(text) = row.optional_text(0)? else { continue };
         for line in text.split('\n') {
-            let (name, line) = line.split_once(' ').ok_or_else(wrong_account)?;
-            found.push((name.into(), secrets_of(line)));
+            let (name, line) = line.split_once(' ').ok_or_else(corrupt_account)?;
+            found.push((name.into(), parse_secrets(line)));
         }
     }
     Ok(found)
 }
 
-/// What sessions begin with, with one statement; there are at most [`Sizes::MOST`] accounts. Only what has the credentials
+/// What sessions begin with, with one statement; there are at most [`SizedStatement::MOST`] accounts. Only what has the credentials
 /// that were asked for answers the question.
 pub(crate) async fn logins(
-    conn: &mut Conn,
+    conn: &mut DbConnection,
     accounts: &[ProvedAccount],
-) -> Result<Found<ProvedAccount, Option<Block>>, StoreError> {
+) -> Result<LoginResults<ProvedAccount, Option<LoginRow>>, StoreError> {
     let ids: Vec<Arg<'_>> = accounts.iter().map(|(id, _)| Arg::number(id.get().into())).collect();
-    let kit = conn.kit.clone();
-    let rows = conn.rows_in(&kit.logins.login, &ids).await?;
+    let kit = conn.context.clone();
+    let rows = conn.fetch_in(&kit.logins.login, &ids).await?;
     let mut found = Vec::with_capacity(accounts.len());
     for row in &rows {
-        let Some(text) = row.maybe_text(0)? else { continue };
+        let Some(text) = row.optional_text(0)? else { continue };
         for block in text.split("\n\n") {
             let (head, lines) = block.split_once('\n').unwrap_or((block, ""));
             let mut parts = head.splitn(3, ' ');
-            let (account, revision) = (number(&mut parts)?, number(&mut parts)?);
-            let head = parts.next().ok_or_else(wrong_account)?;
-            found.push(((id(account)?, revision), login(head, lines).map(Some)));
+            let (account, revision) = (parse_number(&mut parts)?, parse_number(&mut parts)?);
+            let head = parts.next().ok_or_else(corrupt_account)?;
+            found.push(((id(account)?, revision), parse_login(head, lines).map(Some)));
         }
     }
     Ok(found)
 }
 
-fn wrong_account() -> StoreError {
+fn corrupt_account() -> StoreError {
     corrupt("the database holds a wrong account")
 }
 
-fn number<'a>(parts: &mut impl Iterator<Item = &'a str>) -> Result<u64, StoreError> {
-    parts.next().and_then(|part| part.parse::<u64>().ok()).ok_or_else(wrong_account)
+fn parse_number<'a>(parts: &mut impl Iterator<Item = &'a str>) -> Result<u64, StoreError> {
+    parts.next().and_then(|part| part.parse::<u64>().ok()).ok_or_else(corrupt_account)
 }
 
-fn bytes<'a>(parts: &mut impl Iterator<Item = &'a str>) -> Result<Vec<u8>, StoreError> {
-    parts.next().and_then(label::unhex).ok_or_else(wrong_account)
+fn parse_hex<'a>(parts: &mut impl Iterator<Item = &'a str>) -> Result<Vec<u8>, StoreError> {
+    parts.next().and_then(roster_label::decode_hex).ok_or_else(corrupt_account)
 }
 
-fn secrets_of(line: &str) -> Result<Option<Secrets>, StoreError> {
+fn parse_secrets(line: &str) -> Result<Option<AccountSecrets>, StoreError> {
     let parts = &mut line.split(' ');
-    let (account, revision, disabled) = (number(parts)?, number(parts)?, number(parts)? != 0);
-    let (credentials, tokens) = (bytes(parts)?, bytes(parts)?);
+    let (account, revision, disabled) =
+        (parse_number(parts)?, parse_number(parts)?, parse_number(parts)? != 0);
+    let (credentials, tokens) = (parse_hex(parts)?, parse_hex(parts)?);
     Ok(match account {
         0 => None,
-        account => Some(Secrets { id: id(account)?, revision, credentials, disabled, tokens }),
+        account => Some(AccountSecrets { id: id(account)?, revision, credentials, disabled, tokens }),
     })
 }
 
-fn login(head: &str, lines: &str) -> Result<Block, StoreError> {
+fn parse_login(head: &str, lines: &str) -> Result<LoginRow, StoreError> {
     let parts = &mut head.split(' ');
-    let (disabled, roster_version, waiting) = (number(parts)? != 0, number(parts)?, number(parts)?);
-    let (blocklist, photo) = (bytes(parts)?, bytes(parts)?);
-    let large = number(parts)? != 0;
-    let photo = if photo.is_empty() { None } else { Some(photo.try_into().map_err(|_| wrong_account())?) };
+    let (disabled, roster_version, waiting) =
+        (parse_number(parts)? != 0, parse_number(parts)?, parse_number(parts)?);
+    let (blocklist, photo) = (parse_hex(parts)?, parse_hex(parts)?);
+    let large = parse_number(parts)? != 0;
+    let photo = if photo.is_empty() { None } else { Some(photo.try_into().map_err(|_| corrupt_account())?) };
     let lines = lines.strip_suffix('\n').unwrap_or(lines);
     let roster = roster((!lines.is_empty()).then_some(lines))?;
     let offline = u32::try_from(waiting).unwrap_or(u32::MAX);
-    Ok(Block { login: Login { disabled, roster, roster_version, offline, blocklist, photo }, large })
+    Ok(LoginRow {
+        login: Login { disabled, roster, roster_version, offline_messages: offline, blocklist, photo },
+        large,
+    })
 }
 
 /// A roster out of its lines, ordered by contact.
@@ -216,23 +221,25 @@ pub(super) fn roster(lines: Option<&str>) -> Result<Vec<RosterItem>, StoreError>
     let count = lines.bytes().filter(|byte| *byte == b'\n').count() + 1;
     let mut items = Vec::with_capacity(count);
     for line in lines.split('\n') {
-        items.push(item(line)?.ok_or_else(|| corrupt("the database holds a wrong roster entry"))?);
+        items.push(
+            parse_roster_item(line)?.ok_or_else(|| corrupt("the database holds a wrong roster entry"))?,
+        );
     }
     items.sort_unstable_by_key(|item: &RosterItem| item.contact);
     Ok(items)
 }
 
-fn item(line: &str) -> Result<Option<RosterItem>, StoreError> {
+fn parse_roster_item(line: &str) -> Result<Option<RosterItem>, StoreError> {
     let mut parts = line.splitn(5, ' ');
     let mut part = || parts.next().unwrap_or_default();
     let (Ok(contact), Ok(bits)) = (part().parse(), part().parse()) else { return Ok(None) };
     let Some(subscription) = Subscription::from_bits(bits) else { return Ok(None) };
     let (label, request) = (part(), part());
-    let labels = label::unhex(label).and_then(|label| label::decode(&label));
+    let labels = roster_label::decode_hex(label).and_then(|label| roster_label::decode(&label));
     let Some((name, groups)) = labels else { return Ok(None) };
     let request = match request {
         "" => None,
-        some => match label::unhex(some) {
+        some => match roster_label::decode_hex(some) {
             None => return Ok(None),
             some => some,
         },
@@ -242,19 +249,19 @@ fn item(line: &str) -> Result<Option<RosterItem>, StoreError> {
 }
 
 impl Logins for SqlStores {
-    fn secrets(&self, account: JidRef<'_>) -> Fut<'_, Option<Secrets>> {
-        self.lanes.secrets(account.bare().as_str())
+    fn secrets(&self, account: JidRef<'_>) -> StoreFuture<'_, Option<AccountSecrets>> {
+        self.login_batcher.secrets(account.bare().as_str())
     }
 
-    fn login(&self, account: AddressId, revision: u64) -> Fut<'_, Option<Login>> {
+    fn login(&self, account: AddressId, revision: u64) -> StoreFuture<'_, Option<Login>> {
         Box::pin(async move {
-            let block = self.lanes.login((account, revision)).await?;
+            let block = self.login_batcher.login((account, revision)).await?;
             self.whole(account, block).await
         })
     }
 
-    fn prove(&self, account: JidRef<'_>, proof: ProofFn) -> Fut<'_, Option<LoginAttempt>> {
-        let answer = self.lanes.prove(account.bare().as_str(), proof);
+    fn prove(&self, account: JidRef<'_>, proof: ProofFn) -> StoreFuture<'_, Option<LoginAttempt>> {
+        let answer = self.login_batcher.prove(account.bare().as_str(), proof);
         Box::pin(async move {
             let Some((secrets, block)) = answer.await? else { return Ok(None) };
             let login = match block {
@@ -269,13 +276,13 @@ impl Logins for SqlStores {
 
 impl SqlStores {
     /// A login with its roster, which is read apart when it is large.
-    async fn whole(&self, account: AddressId, block: Option<Block>) -> Result<Option<Login>, StoreError> {
-        let Some(Block { mut login, large }) = block else { return Ok(None) };
+    async fn whole(&self, account: AddressId, block: Option<LoginRow>) -> Result<Option<Login>, StoreError> {
+        let Some(LoginRow { mut login, large }) = block else { return Ok(None) };
         if large {
             // By itself, and few at a time: many in one statement would be many times the memory.
-            let _place = self.large.acquire().await.map_err(|_| fault::unavailable())?;
+            let _place = self.large_roster_permits.acquire().await.map_err(|_| error::unavailable())?;
             let roster = match self.get(account).await {
-                Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
+                Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
                 roster => roster?,
             };
             (login.roster, login.roster_version) = (roster.items, roster.version);

@@ -1,21 +1,21 @@
 //! One file per need: its statements and its trait.
+pub(crate) mod account_kv;
 pub(crate) mod accounts;
-pub(crate) mod addresses;
+pub(crate) mod address_dictionary;
 pub(crate) mod blocklists;
-pub(crate) mod directory;
 pub(crate) mod last_seen;
 pub(crate) mod logins;
 pub(crate) mod offline;
-pub(crate) mod private;
 pub(crate) mod roster;
-pub(crate) mod settings;
+pub(crate) mod server_kv;
 pub(crate) mod tokens;
+pub(crate) mod user_search;
 pub(crate) mod vcards;
 
 use jid::{Jid, JidRef};
-use store::{AddressId, ErrorKind, StoreError};
+use store::{AddressId, StoreError, StoreErrorKind};
 
-use crate::fault::corrupt;
+use crate::error::corrupt;
 
 /// A number of the dictionary that came from the database.
 fn id(number: u64) -> Result<AddressId, StoreError> {
@@ -23,7 +23,7 @@ fn id(number: u64) -> Result<AddressId, StoreError> {
         .ok()
         .and_then(AddressId::new)
         .filter(|id| *id != AddressId::UNASSIGNED)
-        .ok_or_else(|| StoreError::new(ErrorKind::TooLarge, "the address dictionary is full"))
+        .ok_or_else(|| StoreError::new(StoreErrorKind::TooLarge, "the address dictionary is full"))
 }
 
 /// An address that came from the database, where only normalised ones go.

@@ -6,17 +6,18 @@
 use std::collections::{BTreeMap, HashMap};
 
 use store::{
-    AddressId, Appended, Fut, Held, Offline, OfflineMessage, Page, Quota, Slice, StoreError, Waiting,
+    AddressId, AppendOutcome, Offline, OfflineMessage, Page, Paged, Quota, QuotaUsage, StoreError,
+    StoreFuture, StoredMessage,
 };
 
 use super::id;
 use crate::SqlStores;
-use crate::dialect::{Arg, Conn, Dialect, Sizes, marks};
+use crate::dialect::{Arg, DbConnection, Dialect, SizedStatement, placeholders};
 
-pub(crate) struct Texts {
-    counters: Sizes,
-    insert: Sizes,
-    count_up: Sizes,
+pub(crate) struct OfflineStatements {
+    counters: SizedStatement,
+    insert: SizedStatement,
+    count_up: SizedStatement,
     expire_owner: String,
     expired_of_owner: String,
     of_sender: String,
@@ -26,24 +27,24 @@ pub(crate) struct Texts {
     count_down: String,
     count: String,
     expired: String,
-    remove: Sizes,
+    remove: SizedStatement,
 }
 
-impl Texts {
-    pub(crate) fn new(d: &dyn Dialect) -> Texts {
+impl OfflineStatements {
+    pub(crate) fn new(d: &dyn Dialect) -> OfflineStatements {
         let insert =
             |n| d.insert_new("offline", &["owner", "seq", "stored_at", "expires", "sender", "stanza"], n);
-        Texts {
-            counters: Sizes::new(|n| {
+        OfflineStatements {
+            counters: SizedStatement::new(|n| {
                 d.sql(&format!(
                     "SELECT c.id, c.created_at, i.last_seq, i.waiting, i.bytes FROM account c \
                      LEFT JOIN inbox i ON i.owner = c.id WHERE c.id IN ({}){}",
-                    marks(n),
-                    d.lock_rows()
+                    placeholders(n),
+                    d.for_update()
                 ))
             }),
-            insert: Sizes::new(insert),
-            count_up: Sizes::new(|n| d.upsert("inbox", &["owner"], &["last_seq", "waiting", "bytes"], n)),
+            insert: SizedStatement::new(insert),
+            count_up: SizedStatement::new(|n| d.upsert("inbox", &["owner"], &["last_seq", "waiting", "bytes"], n)),
             expire_owner: d.sql("DELETE FROM offline WHERE owner = ? AND expires <= ?"),
             expired_of_owner: d.sql(
                 "SELECT coalesce(sum(length(stanza)), 0) FROM offline WHERE owner = ? AND expires <= ?",
@@ -64,7 +65,7 @@ impl Texts {
             count_down: d.sql("UPDATE inbox SET waiting = waiting - ?, bytes = bytes - ? WHERE owner = ?"),
             count: d.sql("SELECT waiting FROM inbox WHERE owner = ?"),
             expired: d.sql("SELECT owner, seq, length(stanza) FROM offline WHERE expires <= ? ORDER BY expires LIMIT ?"),
-            remove: Sizes::new(|n| {
+            remove: SizedStatement::new(|n| {
                 let one = "(owner = ? AND seq = ?)";
                 d.sql(&format!("DELETE FROM offline WHERE {}", vec![one; n].join(" OR ")))
             }),
@@ -74,7 +75,7 @@ impl Texts {
     #[cfg(test)]
     pub(crate) fn all(&self) -> Vec<&str> {
         vec![
-            self.counters.holding(2).1,
+            self.counters.at_least(2).1,
             &self.expire_owner,
             &self.expired_of_owner,
             &self.of_sender,
@@ -84,61 +85,61 @@ impl Texts {
             &self.count_down,
             &self.count,
             &self.expired,
-            self.remove.holding(2).1,
+            self.remove.at_least(2).1,
         ]
     }
 }
 
-struct Counter {
+struct InboxCounter {
     last_seq: u64,
-    held: Held,
+    usage: QuotaUsage,
     touched: bool,
     swept: bool,
 }
 
 /// Appends for many callers; one answer list for each. Inside the writer's transaction.
 pub(crate) async fn append(
-    conn: &mut Conn,
+    conn: &mut DbConnection,
     batches: Vec<(Vec<OfflineMessage>, Quota)>,
-) -> Result<Vec<Vec<Appended>>, StoreError> {
-    let kit = conn.kit.clone();
+) -> Result<Vec<Vec<AppendOutcome>>, StoreError> {
+    let kit = conn.context.clone();
     let mut counters = counters(conn, &batches).await?;
     let mut answers = Vec::with_capacity(batches.len());
     let mut rows: Vec<(u64, &OfflineMessage)> = Vec::new();
     // What senders have waiting of whom that had to be known, with what this transaction adds.
-    let mut senders: HashMap<(AddressId, u64), Held> = HashMap::new();
+    let mut senders: HashMap<(AddressId, u64), QuotaUsage> = HashMap::new();
     for (messages, quota) in &batches {
         let mut done = Vec::with_capacity(messages.len());
         for message in messages {
             let Some(counter) = counters.get_mut(&message.owner) else {
-                done.push(Appended::NoAccount);
+                done.push(AppendOutcome::NoAccount);
                 continue;
             };
             let size = message.stanza.len() as u64;
-            if !quota.has_room(counter.held, size) && !counter.swept {
+            if !quota.has_room(counter.usage, size) && !counter.swept {
                 let args = [Arg::number(message.owner.get().into()), Arg::number(message.stored_at)];
-                let bytes = conn.row(&kit.offline.expired_of_owner, &args).await?;
+                let bytes = conn.fetch_optional(&kit.offline.expired_of_owner, &args).await?;
                 let bytes = bytes.map_or(Ok(0), |row| row.number(0))?;
-                let gone = conn.run(&kit.offline.expire_owner, &args).await?;
-                counter.held.messages = counter.held.messages.saturating_sub(gone);
-                counter.held.bytes = counter.held.bytes.saturating_sub(bytes);
+                let gone = conn.execute(&kit.offline.expire_owner, &args).await?;
+                counter.usage.messages = counter.usage.messages.saturating_sub(gone);
+                counter.usage.bytes = counter.usage.bytes.saturating_sub(bytes);
                 counter.touched |= gone > 0;
                 counter.swept = true;
             }
-            if !quota.has_room(counter.held, size) {
-                done.push(Appended::Full);
+            if !quota.has_room(counter.usage, size) {
+                done.push(AppendOutcome::Full);
                 continue;
             }
             let sender = (message.owner, message.sender);
-            if quota.asks_for_sender(message.sender, counter.held, size) {
+            if quota.needs_sender_usage(message.sender, counter.usage, size) {
                 let held = match senders.get(&sender) {
                     Some(held) => *held,
                     None => {
                         let args = [message.owner.get().into(), message.sender].map(Arg::number);
-                        let row = conn.row(&kit.offline.of_sender, &args).await?;
-                        let mut held = Held::default();
+                        let row = conn.fetch_optional(&kit.offline.of_sender, &args).await?;
+                        let mut held = QuotaUsage::default();
                         if let Some(row) = row {
-                            held = Held { messages: row.number(0)?, bytes: row.number(1)? };
+                            held = QuotaUsage { messages: row.number(0)?, bytes: row.number(1)? };
                         }
                         // Those of this transaction are not written yet.
                         for (_, row) in rows.iter().filter(|(_, row)| (row.owner, row.sender) == sender) {
@@ -149,7 +150,7 @@ pub(crate) async fn append(
                     }
                 };
                 if !quota.sender_has_room(held, size) {
-                    done.push(Appended::SenderFull);
+                    done.push(AppendOutcome::SenderFull);
                     continue;
                 }
             }
@@ -157,10 +158,10 @@ pub(crate) async fn append(
                 held.add(size);
             }
             counter.last_seq += 1;
-            counter.held.add(size);
+            counter.usage.add(size);
             counter.touched = true;
             rows.push((counter.last_seq, message));
-            done.push(Appended::Stored { seq: counter.last_seq });
+            done.push(AppendOutcome::Stored { seq: counter.last_seq });
         }
         answers.push(done);
     }
@@ -170,40 +171,41 @@ pub(crate) async fn append(
             Arg::number(message.owner.get().into()),
             Arg::number(seq),
             Arg::number(message.stored_at),
-            Arg::maybe_number(message.expires),
+            Arg::optional_number(message.expires),
             Arg::number(message.sender),
             Arg::Bytes(&message.stanza),
         ]);
     }
-    conn.run_rows(&kit.offline.insert, 6, &values).await?;
+    conn.execute_rows(&kit.offline.insert, 6, &values).await?;
     let touched = counters.iter().filter(|(_, counter)| counter.touched);
     let values: Vec<Arg<'_>> = touched
         .flat_map(|(owner, counter)| {
-            [owner.get().into(), counter.last_seq, counter.held.messages, counter.held.bytes].map(Arg::number)
+            [owner.get().into(), counter.last_seq, counter.usage.messages, counter.usage.bytes]
+                .map(Arg::number)
         })
         .collect();
-    conn.run_rows(&kit.offline.count_up, 4, &values).await?;
+    conn.execute_rows(&kit.offline.count_up, 4, &values).await?;
     Ok(answers)
 }
 
 async fn counters(
-    conn: &mut Conn,
+    conn: &mut DbConnection,
     batches: &[(Vec<OfflineMessage>, Quota)],
-) -> Result<BTreeMap<AddressId, Counter>, StoreError> {
+) -> Result<BTreeMap<AddressId, InboxCounter>, StoreError> {
     let mut owners: Vec<AddressId> =
         batches.iter().flat_map(|(messages, _)| messages.iter().map(|message| message.owner)).collect();
     owners.sort_unstable();
     owners.dedup();
     let args: Vec<Arg<'_>> = owners.iter().map(|owner| Arg::number(owner.get().into())).collect();
-    let kit = conn.kit.clone();
+    let kit = conn.context.clone();
     let mut counters = BTreeMap::new();
-    for row in conn.rows_in(&kit.offline.counters, &args).await? {
-        let first = store::accounts::first_number(row.number(1)?);
-        let counter = Counter {
-            last_seq: row.maybe_number(2)?.unwrap_or(first),
-            held: Held {
-                messages: row.maybe_number(3)?.unwrap_or(0),
-                bytes: row.maybe_number(4)?.unwrap_or(0),
+    for row in conn.fetch_in(&kit.offline.counters, &args).await? {
+        let first = store::accounts::first_sequence_number(row.number(1)?);
+        let counter = InboxCounter {
+            last_seq: row.optional_number(2)?.unwrap_or(first),
+            usage: QuotaUsage {
+                messages: row.optional_number(3)?.unwrap_or(0),
+                bytes: row.optional_number(4)?.unwrap_or(0),
             },
             touched: false,
             swept: false,
@@ -214,10 +216,10 @@ async fn counters(
 }
 
 /// Lowers the counter after rows were removed.
-async fn count_down(conn: &mut Conn, owner: u64, gone: Held) -> Result<(), StoreError> {
-    let kit = conn.kit.clone();
+async fn count_down(conn: &mut DbConnection, owner: u64, gone: QuotaUsage) -> Result<(), StoreError> {
+    let kit = conn.context.clone();
     let args = [gone.messages, gone.bytes, owner].map(Arg::number);
-    conn.run(&kit.offline.count_down, &args).await.map(drop)
+    conn.execute(&kit.offline.count_down, &args).await.map(drop)
 }
 
 fn small(number: u64) -> u32 {
@@ -225,78 +227,78 @@ fn small(number: u64) -> u32 {
 }
 
 impl Offline for SqlStores {
-    fn append(&self, messages: Vec<OfflineMessage>, quota: Quota) -> Fut<'_, Vec<Appended>> {
+    fn append(&self, messages: Vec<OfflineMessage>, quota: Quota) -> StoreFuture<'_, Vec<AppendOutcome>> {
         if messages.is_empty() {
             return Box::pin(std::future::ready(Ok(Vec::new())));
         }
         self.writer.append(messages, quota)
     }
 
-    fn fetch(&self, owner: AddressId, page: Page, now: u64) -> Fut<'_, Slice<Waiting>> {
+    fn fetch(&self, owner: AddressId, page: Page, now: u64) -> StoreFuture<'_, Paged<StoredMessage>> {
         self.read(Box::new(move |conn| {
             Box::pin(async move {
-                let kit = conn.kit.clone();
+                let kit = conn.context.clone();
                 let limit = u64::from(page.limit) + 1;
                 let args = [u64::from(owner.get()), page.after, now, limit].map(Arg::number);
-                let rows = conn.rows(&kit.offline.fetch, &args).await?;
-                let items: Result<Vec<Waiting>, StoreError> = rows
+                let rows = conn.fetch_all(&kit.offline.fetch, &args).await?;
+                let items: Result<Vec<StoredMessage>, StoreError> = rows
                     .iter()
                     .map(|row| {
-                        Ok(Waiting {
+                        Ok(StoredMessage {
                             seq: row.number(0)?,
                             stored_at: row.number(1)?,
-                            expires: row.maybe_number(2)?,
+                            expires: row.optional_number(2)?,
                             stanza: row.bytes(3)?.to_vec(),
                         })
                     })
                     .collect();
-                Ok(Slice::cut(items?, page, |waiting| waiting.seq))
+                Ok(Paged::from_rows(items?, page, |waiting| waiting.seq))
             })
         }))
     }
 
-    fn remove_through(&self, owner: AddressId, seq: u64) -> Fut<'_, u32> {
+    fn remove_through(&self, owner: AddressId, seq: u64) -> StoreFuture<'_, u32> {
         self.writer.call(
             64,
             Box::new(move |conn| {
                 Box::pin(async move {
-                    let kit = conn.kit.clone();
+                    let kit = conn.context.clone();
                     let args = [Arg::number(owner.get().into()), Arg::number(seq)];
                     let [owner, seq] = [owner.get().into(), seq];
                     // First, while the rows can be counted.
-                    conn.run(&kit.offline.count_through, &[seq, owner].map(Arg::number)).await?;
-                    let gone = conn.run(&kit.offline.remove_through, &args).await?;
+                    conn.execute(&kit.offline.count_through, &[seq, owner].map(Arg::number)).await?;
+                    let gone = conn.execute(&kit.offline.remove_through, &args).await?;
                     Ok(small(gone))
                 })
             }),
         )
     }
 
-    fn count(&self, owner: AddressId) -> Fut<'_, u32> {
+    fn count(&self, owner: AddressId) -> StoreFuture<'_, u32> {
         self.read(Box::new(move |conn| {
             Box::pin(async move {
-                let kit = conn.kit.clone();
-                let row = conn.row(&kit.offline.count, &[Arg::number(owner.get().into())]).await?;
+                let kit = conn.context.clone();
+                let row = conn.fetch_optional(&kit.offline.count, &[Arg::number(owner.get().into())]).await?;
                 Ok(small(row.map_or(Ok(0), |row| row.number(0))?))
             })
         }))
     }
 
-    fn expire(&self, now: u64, limit: u32) -> Fut<'_, u32> {
+    fn expire(&self, now: u64, limit: u32) -> StoreFuture<'_, u32> {
         self.writer.call(
             64,
             Box::new(move |conn| {
                 Box::pin(async move {
-                    let kit = conn.kit.clone();
+                    let kit = conn.context.clone();
                     let args = [Arg::number(now), Arg::number(limit.into())];
-                    let mut gone: HashMap<u64, Held> = HashMap::new();
+                    let mut gone: HashMap<u64, QuotaUsage> = HashMap::new();
                     let mut keys = Vec::new();
-                    for row in conn.rows(&kit.offline.expired, &args).await? {
+                    for row in conn.fetch_all(&kit.offline.expired, &args).await? {
                         let (owner, seq) = (row.number(0)?, row.number(1)?);
                         gone.entry(owner).or_default().add(row.number(2)?);
                         keys.extend([Arg::number(owner), Arg::number(seq)]);
                     }
-                    conn.run_rows(&kit.offline.remove, 2, &keys).await?;
+                    conn.execute_rows(&kit.offline.remove, 2, &keys).await?;
                     for (owner, gone) in &gone {
                         count_down(conn, *owner, *gone).await?;
                     }

@@ -1,22 +1,22 @@
 //! Tokens, a column of the account. What empties it with the password is in `accounts`.
 use jid::JidRef;
-use store::{Fut, StoreError, Tokens, TokensFn};
+use store::{LoginTokens, StoreError, StoreFuture, TokensUpdateFn};
 
 use super::bare;
 use crate::SqlStores;
-use crate::dialect::{Arg, Conn, Dialect};
+use crate::dialect::{Arg, DbConnection, Dialect};
 
-pub(crate) struct Texts {
+pub(crate) struct TokenStatements {
     get: String,
     put: String,
 }
 
-impl Texts {
-    pub(crate) fn new(d: &dyn Dialect) -> Texts {
-        Texts {
+impl TokenStatements {
+    pub(crate) fn new(d: &dyn Dialect) -> TokenStatements {
+        TokenStatements {
             get: d.sql(&format!(
                 "SELECT c.id, c.tokens FROM address a JOIN account c ON c.id = a.id WHERE a.jid = ?{}",
-                d.lock_rows()
+                d.for_update()
             )),
             put: d.sql("UPDATE account SET tokens = ? WHERE id = ?"),
         }
@@ -28,24 +28,24 @@ impl Texts {
     }
 }
 
-async fn change(conn: &mut Conn, name: &str, change: TokensFn) -> Result<bool, StoreError> {
-    let kit = conn.kit.clone();
-    let row = conn.row(&kit.tokens.get, &[Arg::Text(name)]).await?;
+async fn update(conn: &mut DbConnection, name: &str, change: TokensUpdateFn) -> Result<bool, StoreError> {
+    let kit = conn.context.clone();
+    let row = conn.fetch_optional(&kit.tokens.get, &[Arg::Text(name)]).await?;
     let Some(row) = row else { return Ok(false) };
-    let before = row.maybe_bytes(1)?.unwrap_or_default();
-    if let Some(after) = store::tokens::decide(change, before)?
+    let before = row.optional_bytes(1)?.unwrap_or_default();
+    if let Some(after) = store::tokens::run_update(change, before)?
         && after != before
     {
-        let args = [Arg::maybe_bytes((!after.is_empty()).then_some(&after)), Arg::number(row.number(0)?)];
-        conn.run(&kit.tokens.put, &args).await?;
+        let args = [Arg::optional_bytes((!after.is_empty()).then_some(&after)), Arg::number(row.number(0)?)];
+        conn.execute(&kit.tokens.put, &args).await?;
     }
     Ok(true)
 }
 
-impl Tokens for SqlStores {
-    fn change_tokens(&self, owner: JidRef<'_>, decision: TokensFn) -> Fut<'_, bool> {
+impl LoginTokens for SqlStores {
+    fn update_tokens(&self, owner: JidRef<'_>, decision: TokensUpdateFn) -> StoreFuture<'_, bool> {
         let name = bare(owner);
         self.writer
-            .call(512, Box::new(move |conn| Box::pin(async move { change(conn, &name, decision).await })))
+            .call(512, Box::new(move |conn| Box::pin(async move { update(conn, &name, decision).await })))
     }
 }

@@ -1,13 +1,13 @@
 //! vCards, and the table that the directory searches.
 use jid::JidRef;
-use store::directory::keys;
-use store::{Fut, PhotoHash, Searchable, StoreError, Vcards};
+use store::user_search::account_search_keys;
+use store::{PhotoHash, SearchableProfile, StoreError, StoreFuture, Vcards};
 
 use super::{accounts, bare};
 use crate::SqlStores;
-use crate::dialect::{Arg, Conn, Dialect};
+use crate::dialect::{Arg, DbConnection, Dialect};
 
-pub(crate) struct Texts {
+pub(crate) struct VcardStatements {
     get: String,
     put: String,
     put_profile: String,
@@ -16,8 +16,8 @@ pub(crate) struct Texts {
     photo: String,
 }
 
-impl Texts {
-    pub(crate) fn new(d: &dyn Dialect) -> Texts {
+impl VcardStatements {
+    pub(crate) fn new(d: &dyn Dialect) -> VcardStatements {
         let columns = [
             "domain",
             "username",
@@ -32,7 +32,7 @@ impl Texts {
             "nick",
             "email",
         ];
-        Texts {
+        VcardStatements {
             get: d.sql("SELECT v.card FROM address a JOIN vcard v ON v.owner = a.id WHERE a.jid = ?"),
             put: d.upsert("vcard", &["owner"], &["card"], 1),
             put_profile: d.upsert("profile", &["owner"], &columns, 1),
@@ -49,43 +49,43 @@ impl Texts {
 }
 
 async fn put(
-    conn: &mut Conn,
+    conn: &mut DbConnection,
     name: &str,
     vcard: Option<&[u8]>,
-    shown: &Searchable,
+    shown: &SearchableProfile,
     photo: Option<PhotoHash>,
 ) -> Result<bool, StoreError> {
-    let kit = conn.kit.clone();
+    let kit = conn.context.clone();
     let Some((owner, domain)) = accounts::owner(conn, name).await? else { return Ok(false) };
     let owner = Arg::number(owner);
     match vcard {
-        Some(card) => conn.run(&kit.vcards.put, &[owner, Arg::Bytes(card)]).await?,
-        None => conn.run(&kit.vcards.remove, &[owner]).await?,
+        Some(card) => conn.execute(&kit.vcards.put, &[owner, Arg::Bytes(card)]).await?,
+        None => conn.execute(&kit.vcards.remove, &[owner]).await?,
     };
     let hash = match &photo {
         Some(hash) if vcard.is_some() => Arg::Bytes(hash),
         _ => Arg::Null,
     };
-    conn.run(&kit.vcards.photo, &[hash, owner]).await?;
+    conn.execute(&kit.vcards.photo, &[hash, owner]).await?;
     if vcard.is_none() || shown.is_empty() {
-        conn.run(&kit.vcards.remove_profile, &[owner]).await?;
+        conn.execute(&kit.vcards.remove_profile, &[owner]).await?;
         return Ok(true);
     }
-    let keys = keys(accounts::user_of(name), shown);
+    let keys = account_search_keys(accounts::user_of(name), shown);
     let texts = [&shown.name, &shown.first, &shown.last, &shown.nick, &shown.email];
     let mut args = vec![owner, Arg::number(domain)];
     args.extend(keys.iter().chain(texts).map(|text| Arg::Text(text)));
-    conn.run(&kit.vcards.put_profile, &args).await?;
+    conn.execute(&kit.vcards.put_profile, &args).await?;
     Ok(true)
 }
 
 impl Vcards for SqlStores {
-    fn get(&self, owner: JidRef<'_>) -> Fut<'_, Option<Vec<u8>>> {
+    fn get(&self, owner: JidRef<'_>) -> StoreFuture<'_, Option<Vec<u8>>> {
         let name = bare(owner);
         self.read(Box::new(move |conn| {
             Box::pin(async move {
-                let kit = conn.kit.clone();
-                let row = conn.row(&kit.vcards.get, &[Arg::Text(&name)]).await?;
+                let kit = conn.context.clone();
+                let row = conn.fetch_optional(&kit.vcards.get, &[Arg::Text(&name)]).await?;
                 row.map(|row| row.bytes(0).map(<[u8]>::to_vec)).transpose()
             })
         }))
@@ -95,13 +95,13 @@ impl Vcards for SqlStores {
         &self,
         owner: JidRef<'_>,
         vcard: Option<Vec<u8>>,
-        searchable: Searchable,
+        searchable: SearchableProfile,
         photo: Option<PhotoHash>,
-    ) -> Fut<'_, bool> {
-        if let Err(error) = store::vcards::check(vcard.as_deref()) {
+    ) -> StoreFuture<'_, bool> {
+        if let Err(error) = store::vcards::check_size(vcard.as_deref()) {
             return Box::pin(std::future::ready(Err(error)));
         }
-        let (name, shown) = (bare(owner), searchable.settled());
+        let (name, shown) = (bare(owner), searchable.truncated());
         self.writer.call(
             vcard.as_ref().map_or(0, Vec::len) + 1024,
             Box::new(move |conn| {

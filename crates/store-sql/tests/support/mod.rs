@@ -7,30 +7,30 @@ use std::sync::Arc;
 use base::{BoxFuture, Clock, ManualClock, Spawner};
 use store::StoreError;
 use store::conformance::{Backend, Case, Fixture};
-use throng_store_sql::{Options, SqlStores};
+use throng_store_sql::{DatabaseOptions, SqlStores};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 /// Spawns on a tokio runtime.
-pub struct Tokio(pub Handle);
+pub struct SqliteTestSpawner(pub Handle);
 
-impl Spawner for Tokio {
+impl Spawner for SqliteTestSpawner {
     fn spawn(&self, _what: &'static str, task: BoxFuture<'static, ()>) {
         drop(self.0.spawn(task));
     }
 
-    fn blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
+    fn spawn_blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
         drop(self.0.spawn_blocking(job));
     }
 }
 
 /// A directory that goes when the value does.
-pub struct Directory(pub PathBuf);
+pub struct TempDir(pub PathBuf);
 
-impl Directory {
-    pub fn new() -> Directory {
+impl TempDir {
+    pub fn new() -> TempDir {
         let path = std::env::temp_dir().join(format!("throng-store-{}", base::id::random_id()));
         std::fs::create_dir(&path).unwrap();
-        Directory(path)
+        TempDir(path)
     }
 
     pub fn file(&self) -> PathBuf {
@@ -38,7 +38,7 @@ impl Directory {
     }
 }
 
-impl Drop for Directory {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -48,28 +48,29 @@ pub fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-pub async fn open(file: &Path, options: &Options) -> Result<Arc<SqlStores>, StoreError> {
+pub async fn open(file: &Path, options: &DatabaseOptions) -> Result<Arc<SqlStores>, StoreError> {
     open_at(file, options, Arc::new(ManualClock::new())).await
 }
 
 pub async fn open_at(
     file: &Path,
-    options: &Options,
+    options: &DatabaseOptions,
     clock: Arc<dyn Clock>,
 ) -> Result<Arc<SqlStores>, StoreError> {
     let url = format!("sqlite:{}", file.display());
-    SqlStores::open(&url, options, clock, &Tokio(Handle::current())).await
+    SqlStores::open(&url, options, clock, &SqliteTestSpawner(Handle::current())).await
 }
 
 /// A fresh SQLite database for each case.
-pub struct Sqlite;
+pub struct SqliteBackend;
 
-impl Backend for Sqlite {
+impl Backend for SqliteBackend {
     fn run(case: Case) {
-        let directory = Directory::new();
+        let directory = TempDir::new();
         runtime().block_on(async {
             let clock = Arc::new(ManualClock::new());
-            let database = open_at(&directory.file(), &Options::default(), clock.clone()).await.unwrap();
+            let database =
+                open_at(&directory.file(), &DatabaseOptions::default(), clock.clone()).await.unwrap();
             case(Fixture { stores: database.stores(), clock }).await;
             database.close().await;
         });

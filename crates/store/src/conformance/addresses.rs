@@ -1,19 +1,19 @@
-//! Cases for [`crate::Addresses`].
-use super::{Fixture, account, all, jid};
+//! Cases for [`crate::AddressDictionary`].
+use super::{Fixture, account, jid, join_all};
 use crate::AddressId;
 
 pub async fn numbers_stay(f: Fixture) {
     let addresses = &f.stores.addresses;
-    let ann = addresses.number(&jid("ann@example.org")).await.unwrap();
-    let bob = addresses.number(&jid("bob@example.org")).await.unwrap();
+    let ann = addresses.intern(&jid("ann@example.org")).await.unwrap();
+    let bob = addresses.intern(&jid("bob@example.org")).await.unwrap();
     assert_ne!(ann, bob);
-    assert_eq!(addresses.number(&jid("ann@example.org")).await.unwrap(), ann);
+    assert_eq!(addresses.intern(&jid("ann@example.org")).await.unwrap(), ann);
     assert_eq!(addresses.find(&jid("bob@example.org")).await.unwrap(), Some(bob));
 }
 
 pub async fn resources_do_not_count(f: Fixture) {
     let addresses = &f.stores.addresses;
-    let id = addresses.number(&jid("ann@example.org/desk")).await.unwrap();
+    let id = addresses.intern(&jid("ann@example.org/desk")).await.unwrap();
     assert_eq!(addresses.find(&jid("ann@example.org/phone")).await.unwrap(), Some(id));
     assert_eq!(addresses.resolve(&[id]).await.unwrap(), [(id, jid("ann@example.org"))]);
 }
@@ -38,7 +38,7 @@ pub async fn resolves_what_is_known(f: Fixture) {
         "日本@例え.jp",
         "𐐨@example.org",
     ] {
-        expected.push((addresses.number(&jid(text)).await.unwrap(), jid(text)));
+        expected.push((addresses.intern(&jid(text)).await.unwrap(), jid(text)));
     }
     let mut ids: Vec<AddressId> = expected.iter().map(|(id, _)| *id).collect();
     ids.push(AddressId::new(1_000_000).unwrap());
@@ -52,7 +52,7 @@ pub async fn resolves_what_is_known(f: Fixture) {
 
 pub async fn many_ask_for_the_same_number(f: Fixture) {
     let asked: Vec<_> = (0..50).map(|n| jid(&format!("user{}@example.org", n % 5))).collect();
-    let numbers = all(asked.iter().map(|jid| f.stores.addresses.number(jid)).collect()).await;
+    let numbers = join_all(asked.iter().map(|jid| f.stores.addresses.intern(jid)).collect()).await;
     let mut numbers: Vec<AddressId> = numbers.into_iter().map(Result::unwrap).collect();
     for n in 5..50 {
         assert_eq!(numbers[n], numbers[n % 5]);
@@ -64,32 +64,32 @@ pub async fn many_ask_for_the_same_number(f: Fixture) {
 
 pub async fn many_numbers_come_in_the_order_of_the_input(f: Fixture) {
     let addresses = &f.stores.addresses;
-    let known = addresses.number(&jid("user7@example.org")).await.unwrap();
+    let known = addresses.intern(&jid("user7@example.org")).await.unwrap();
     let mut asked: Vec<_> = (0..600).rev().map(|n| jid(&format!("user{n}@example.org"))).collect();
     asked.push(jid("user7@example.org/desk"));
-    let numbers = addresses.numbers(&asked).await.unwrap();
+    let numbers = addresses.intern_many(&asked).await.unwrap();
     assert_eq!((numbers.len(), numbers[592], numbers[600]), (601, known, known));
-    assert_eq!(addresses.numbers(&asked).await.unwrap(), numbers);
+    assert_eq!(addresses.intern_many(&asked).await.unwrap(), numbers);
     for at in [0, 300, 599] {
         assert_eq!(addresses.find(&asked[at]).await.unwrap(), Some(numbers[at]));
     }
-    assert_eq!(addresses.numbers(&[]).await.unwrap(), []);
+    assert_eq!(addresses.intern_many(&[]).await.unwrap(), []);
 }
 
 pub async fn numbers_of_removed_accounts_stay(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     f.stores.accounts.remove(jid("ann@example.org").as_ref()).await.unwrap().unwrap();
-    let later = f.stores.addresses.number(&jid("bob@example.org")).await.unwrap();
+    let later = f.stores.addresses.intern(&jid("bob@example.org")).await.unwrap();
     assert_ne!(later, ann, "a number is never used again");
-    assert_eq!(f.stores.addresses.number(&jid("ann@example.org")).await.unwrap(), ann);
+    assert_eq!(f.stores.addresses.intern(&jid("ann@example.org")).await.unwrap(), ann);
 }
 
 pub async fn resolves_more_than_one_statement_takes(f: Fixture) {
     let mut ids = Vec::new();
     for n in 0..300 {
-        ids.push(f.stores.addresses.number(&jid(&format!("u{n}@example.org"))));
+        ids.push(f.stores.addresses.intern(&jid(&format!("u{n}@example.org"))));
     }
-    let ids: Vec<AddressId> = all(ids).await.into_iter().map(Result::unwrap).collect();
+    let ids: Vec<AddressId> = join_all(ids).await.into_iter().map(Result::unwrap).collect();
     for count in [1, 2, 8, 9, 64, 65, 255, 256, 257, 300] {
         let mut got: Vec<AddressId> =
             f.stores.addresses.resolve(&ids[..count]).await.unwrap().into_iter().map(|(id, _)| id).collect();

@@ -1,8 +1,8 @@
 //! Cases for [`crate::Blocklists`].
 use jid::Jid;
 
-use super::{Fixture, account, all, jid};
-use crate::blocklists::{LIST_BYTES, decode};
+use super::{Fixture, account, jid, join_all};
+use crate::blocklists::{MAX_BLOCKLIST_BYTES, decode};
 use crate::{BlocklistChange, BlocklistOutcome, Stores, Unblock};
 
 fn none() -> Unblock {
@@ -15,7 +15,7 @@ fn jids(texts: &[&str]) -> Vec<Jid> {
 
 async fn change(stores: &Stores, add: &[&str], remove: Unblock, limit: u32) -> BlocklistOutcome {
     let ann = jid("ann@example.org");
-    stores.blocklists.change_blocklist(ann.as_ref(), jids(add), remove, limit).await.unwrap()
+    stores.blocklists.update_blocklist(ann.as_ref(), jids(add), remove, limit).await.unwrap()
 }
 
 async fn changed(stores: &Stores, add: &[&str], remove: Unblock) -> BlocklistChange {
@@ -83,8 +83,8 @@ pub async fn bytes_are_limited(f: Fixture) {
     let ann = jid("ann@example.org");
     account(&f.stores, "ann").await;
     let long: Vec<Jid> = (0..80).map(|n| jid(&format!("a@b/{}{n}", "x".repeat(1000)))).collect();
-    assert!(long.iter().map(|jid| jid.as_str().len()).sum::<usize>() > LIST_BYTES);
-    let add = |add: &[Jid]| f.stores.blocklists.change_blocklist(ann.as_ref(), add.to_vec(), none(), 1000);
+    assert!(long.iter().map(|jid| jid.as_str().len()).sum::<usize>() > MAX_BLOCKLIST_BYTES);
+    let add = |add: &[Jid]| f.stores.blocklists.update_blocklist(ann.as_ref(), add.to_vec(), none(), 1000);
     assert_eq!(add(&long).await.unwrap(), BlocklistOutcome::Full);
     assert!(matches!(add(&long[..60]).await.unwrap(), BlocklistOutcome::Changed(_)));
     assert_eq!(add(&long[60..]).await.unwrap(), BlocklistOutcome::Full);
@@ -94,11 +94,11 @@ pub async fn bytes_are_limited(f: Fixture) {
 pub async fn nothing_for_a_missing_account(f: Fixture) {
     let bob = jid("bob@example.org");
     assert!(f.stores.blocklists.blocklist(bob.as_ref()).await.unwrap().is_empty());
-    let outcome = f.stores.blocklists.change_blocklist(bob.as_ref(), jids(&["a"]), none(), 9).await.unwrap();
+    let outcome = f.stores.blocklists.update_blocklist(bob.as_ref(), jids(&["a"]), none(), 9).await.unwrap();
     assert_eq!(outcome, BlocklistOutcome::NoAccount);
     // Not even when its address has a number.
-    f.stores.addresses.number(&bob).await.unwrap();
-    let outcome = f.stores.blocklists.change_blocklist(bob.as_ref(), jids(&["a"]), none(), 9).await.unwrap();
+    f.stores.addresses.intern(&bob).await.unwrap();
+    let outcome = f.stores.blocklists.update_blocklist(bob.as_ref(), jids(&["a"]), none(), 9).await.unwrap();
     assert_eq!(outcome, BlocklistOutcome::NoAccount);
 }
 
@@ -119,9 +119,9 @@ pub async fn many_writers_lose_nothing(f: Fixture) {
     account(&f.stores, "bob").await;
     let add = |n: usize| {
         let add = vec![jid(&format!("u{}@example.com", n % 40))];
-        f.stores.blocklists.change_blocklist(ann.as_ref(), add, none(), 30)
+        f.stores.blocklists.update_blocklist(ann.as_ref(), add, none(), 30)
     };
-    let outcomes = all((0..80).map(add).collect()).await;
+    let outcomes = join_all((0..80).map(add).collect()).await;
     let mut added = 0;
     for outcome in outcomes {
         if let BlocklistOutcome::Changed(change) = outcome.unwrap() {

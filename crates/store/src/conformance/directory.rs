@@ -1,7 +1,9 @@
-//! Cases for [`crate::Directory`].
+//! Cases for [`crate::UserSearch`].
 use super::{Fixture, UNUSUAL, account, jid};
-use crate::directory::{COUNT_MOST, PAGE_MOST, fold};
-use crate::{ErrorKind, Found, NewAccount, Query, SearchPage, Searchable, Seek, Stores};
+use crate::user_search::{MAX_COUNT, MAX_PAGE_SIZE, search_key};
+use crate::{
+    NewAccount, SearchPageRequest, SearchableProfile, Seek, StoreErrorKind, Stores, UserQuery, UserSearchPage,
+};
 
 const DOMAIN: &str = "example.org";
 
@@ -9,17 +11,17 @@ fn term(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
-fn any(text: &str) -> Query {
-    Query { any: term(text), ..Query::default() }
+fn any(text: &str) -> UserQuery {
+    UserQuery { any: term(text), ..UserQuery::default() }
 }
 
-fn user(text: &str) -> Query {
-    Query { user: term(text), ..Query::default() }
+fn user(text: &str) -> UserQuery {
+    UserQuery { user: term(text), ..UserQuery::default() }
 }
 
 async fn card(stores: &Stores, name: &str, [full, first, last, nick, email]: [&str; 5]) {
     account(stores, name).await;
-    let shown = Searchable {
+    let shown = SearchableProfile {
         name: full.into(),
         first: first.into(),
         last: last.into(),
@@ -31,7 +33,7 @@ async fn card(stores: &Stores, name: &str, [full, first, last, nick, email]: [&s
 }
 
 /// Some people, and some without a card.
-async fn people(stores: &Stores) {
+async fn create_people(stores: &Stores) {
     card(stores, "romeo", ["Romeo Montague", "Romeo", "Montague", "Romy", "romeo@verona.example"]).await;
     card(stores, "juliet", ["Juliet Capulet", "Juliet", "Capulet", "JuliC", "juliet@verona.example"]).await;
     card(stores, "tybalt", ["Tybalt Capulet", "Tybalt", "Capulet", "ty", "tybalt@verona.example"]).await;
@@ -40,47 +42,47 @@ async fn people(stores: &Stores) {
         account(stores, name).await;
     }
     stores.accounts.create(&jid("romeo@example.com"), b"").await.unwrap();
-    stores.addresses.number(&jid("rome@example.org")).await.unwrap();
+    stores.addresses.intern(&jid("rome@example.org")).await.unwrap();
 }
 
-async fn search(stores: &Stores, query: &Query, seek: Seek, limit: u32) -> Found {
-    stores.directory.search(DOMAIN, query, SearchPage { seek, limit }).await.unwrap()
+async fn search(stores: &Stores, query: &UserQuery, seek: Seek, limit: u32) -> UserSearchPage {
+    stores.user_search.search(DOMAIN, query, SearchPageRequest { seek, limit }).await.unwrap()
 }
 
-fn names(found: &Found) -> Vec<&str> {
+fn names(found: &UserSearchPage) -> Vec<&str> {
     found.users.iter().map(|user| user.jid.local().unwrap()).collect()
 }
 
-async fn all_of(stores: &Stores, query: &Query) -> Vec<String> {
+async fn all_of(stores: &Stores, query: &UserQuery) -> Vec<String> {
     let found = search(stores, query, Seek::First, 1000).await;
     assert!(!found.more);
-    assert_eq!(stores.directory.count(DOMAIN, query).await.unwrap(), found.users.len() as u64);
+    assert_eq!(stores.user_search.count(DOMAIN, query).await.unwrap(), found.users.len() as u64);
     names(&found).into_iter().map(str::to_owned).collect()
 }
 
 pub async fn prefixes_of_each_field(f: Fixture) {
-    people(&f.stores).await;
-    let q = Query::default;
-    let cases: Vec<(Query, &[&str])> = vec![
+    create_people(&f.stores).await;
+    let q = UserQuery::default;
+    let cases: Vec<(UserQuery, &[&str])> = vec![
         (q(), &["benvolio", "juliet", "romeo", "rosaline", "ty", "tybalt", "tyrant"]),
         (user("ro"), &["romeo", "rosaline"]),
         (user("ROMEO"), &["romeo"]),
         (user("omeo"), &[]),
-        (Query { last: term("capulet"), ..q() }, &["juliet", "tybalt"]),
-        (Query { last: term("Cap"), first: term("j"), ..q() }, &["juliet"]),
-        (Query { name: term("  juliet   cap "), ..q() }, &["juliet"]),
-        (Query { nick: term("juliC"), ..q() }, &["juliet"]),
-        (Query { email: term("romeo@verona"), ..q() }, &["romeo"]),
-        (Query { email: term("romeo@verona.example.net"), ..q() }, &[]),
-        (Query { user: term("t"), last: term("c"), ..q() }, &["tybalt"]),
-        (Query { user: term("ty"), name: term("z"), ..q() }, &["ty"]),
-        (Query { user: term("ty"), name: term("tybalt c"), ..q() }, &["tybalt"]),
+        (UserQuery { last: term("capulet"), ..q() }, &["juliet", "tybalt"]),
+        (UserQuery { last: term("Cap"), first: term("j"), ..q() }, &["juliet"]),
+        (UserQuery { name: term("  juliet   cap "), ..q() }, &["juliet"]),
+        (UserQuery { nick: term("juliC"), ..q() }, &["juliet"]),
+        (UserQuery { email: term("romeo@verona"), ..q() }, &["romeo"]),
+        (UserQuery { email: term("romeo@verona.example.net"), ..q() }, &[]),
+        (UserQuery { user: term("t"), last: term("c"), ..q() }, &["tybalt"]),
+        (UserQuery { user: term("ty"), name: term("z"), ..q() }, &["ty"]),
+        (UserQuery { user: term("ty"), name: term("tybalt c"), ..q() }, &["tybalt"]),
         (any("ty"), &["tybalt", "ty", "tyrant"]),
         (any("ro"), &["romeo", "rosaline"]),
         (any("capulet"), &["juliet", "tybalt"]),
-        (Query { any: term("cap"), user: term("j"), ..q() }, &["juliet"]),
+        (UserQuery { any: term("cap"), user: term("j"), ..q() }, &["juliet"]),
         (
-            Query { any: term(" "), user: term(""), ..q() },
+            UserQuery { any: term(" "), user: term(""), ..q() },
             &["benvolio", "juliet", "romeo", "rosaline", "ty", "tybalt", "tyrant"],
         ),
     ];
@@ -91,25 +93,25 @@ pub async fn prefixes_of_each_field(f: Fixture) {
     assert_eq!(shown.jid, jid("romeo@example.org"));
     assert_eq!((shown.shown.nick.as_str(), shown.shown.email.as_str()), ("Romy", "romeo@verona.example"));
     let bare = search(&f.stores, &user("benvolio"), Seek::First, 5).await.users.remove(0);
-    assert_eq!(bare.shown, Searchable::default());
+    assert_eq!(bare.shown, SearchableProfile::default());
 }
 
 pub async fn domains_do_not_mix(f: Fixture) {
-    people(&f.stores).await;
-    let page = || SearchPage { seek: Seek::First, limit: 9 };
-    let found = f.stores.directory.search("example.com", &any("romeo"), page()).await.unwrap();
+    create_people(&f.stores).await;
+    let page = || SearchPageRequest { seek: Seek::First, limit: 9 };
+    let found = f.stores.user_search.search("example.com", &any("romeo"), page()).await.unwrap();
     assert_eq!(found.users.iter().map(|user| user.jid.as_str()).collect::<Vec<_>>(), ["romeo@example.com"]);
-    let none = f.stores.directory.search("example.net", &Query::default(), page()).await.unwrap();
-    assert_eq!(none, Found { users: vec![], more: false });
-    assert_eq!(f.stores.directory.count("example.net", &any("a")).await.unwrap(), 0);
+    let none = f.stores.user_search.search("example.net", &UserQuery::default(), page()).await.unwrap();
+    assert_eq!(none, UserSearchPage { users: vec![], more: false });
+    assert_eq!(f.stores.user_search.count("example.net", &any("a")).await.unwrap(), 0);
 }
 
 pub async fn wildcards_are_plain_text(f: Fixture) {
-    people(&f.stores).await;
+    create_people(&f.stores).await;
     for text in ["%", "_", "*", "r%", "r_meo", "r*", "?", "[a-z]", "' OR 1=1 --", "\\", "ro%o", "*meo"] {
         assert!(all_of(&f.stores, &any(text)).await.is_empty(), "{text}");
         assert!(all_of(&f.stores, &user(text)).await.is_empty(), "{text}");
-        let query = Query { name: term(text), last: term(text), ..Query::default() };
+        let query = UserQuery { name: term(text), last: term(text), ..UserQuery::default() };
         assert!(all_of(&f.stores, &query).await.is_empty(), "{text}");
     }
     card(&f.stores, "odd", ["100%_*\\ sure", "", "", "", ""]).await;
@@ -142,7 +144,7 @@ pub async fn case_folds_and_accents_count(f: Fixture) {
         ("ecole", ""),
     ];
     for (text, expected) in cases {
-        let query = Query { name: term(text), ..Query::default() };
+        let query = UserQuery { name: term(text), ..UserQuery::default() };
         let found = all_of(&f.stores, &query).await;
         assert_eq!(found.first().map_or("", String::as_str), expected, "{text:?}");
         assert!(found.len() <= 1, "{text:?}");
@@ -154,17 +156,18 @@ pub async fn unusual_texts_are_found(f: Fixture) {
         card(&f.stores, &format!("u{n}"), ["", "", text, "", ""]).await;
     }
     for (n, text) in UNUSUAL.iter().enumerate() {
-        let query = Query { last: term(text), ..Query::default() };
+        let query = UserQuery { last: term(text), ..UserQuery::default() };
         let found = all_of(&f.stores, &query).await;
         let name = format!("u{n}");
         assert!(found.contains(&name), "{text:?}");
-        let expected = UNUSUAL.iter().filter(|other| fold(other).starts_with(&fold(text))).count();
+        let expected =
+            UNUSUAL.iter().filter(|other| search_key(other).starts_with(&search_key(text))).count();
         assert_eq!(found.len(), expected, "{text:?}");
     }
 }
 
 /// All pages in one direction, each page ascending.
-async fn walk(stores: &Stores, query: &Query, limit: u32, back: bool) -> Vec<Vec<String>> {
+async fn collect_pages(stores: &Stores, query: &UserQuery, limit: u32, back: bool) -> Vec<Vec<String>> {
     let mut pages = Vec::new();
     let mut seek = if back { Seek::Last } else { Seek::First };
     loop {
@@ -187,10 +190,10 @@ pub async fn pages_at_every_boundary(f: Fixture) {
     }
     account(&f.stores, "smith").await;
     let queries = [
-        Query::default(),
+        UserQuery::default(),
         user("sm"),
-        Query { last: term("smith"), ..Query::default() },
-        Query { last: term("smith"), nick: term("sm"), ..Query::default() },
+        UserQuery { last: term("smith"), ..UserQuery::default() },
+        UserQuery { last: term("smith"), nick: term("sm"), ..UserQuery::default() },
         any("sm"),
         any("smith"),
     ];
@@ -198,10 +201,10 @@ pub async fn pages_at_every_boundary(f: Fixture) {
         let expected = all_of(&f.stores, query).await;
         assert!(expected.len() >= 7, "{query:?}");
         for limit in 1..=9 {
-            let forward = walk(&f.stores, query, limit, false).await;
+            let forward = collect_pages(&f.stores, query, limit, false).await;
             assert_eq!(forward.concat(), expected, "{query:?} limit {limit}");
             assert_eq!(forward.len(), expected.len().div_ceil(limit as usize), "no empty page at the end");
-            let mut back = walk(&f.stores, query, limit, true).await;
+            let mut back = collect_pages(&f.stores, query, limit, true).await;
             back.reverse();
             assert_eq!(back.concat(), expected, "{query:?} back, limit {limit}");
             assert_eq!(back.len(), forward.len());
@@ -212,7 +215,7 @@ pub async fn pages_at_every_boundary(f: Fixture) {
             assert_eq!(names(&found), expected.get(index..end).unwrap_or_default(), "{query:?} from {index}");
             assert_eq!(found.more, end < expected.len() && index < expected.len());
             if let Some(first) = found.users.first() {
-                let at = f.stores.directory.index(DOMAIN, query, &first.cursor).await.unwrap();
+                let at = f.stores.user_search.index(DOMAIN, query, &first.cursor).await.unwrap();
                 assert_eq!(at, index as u64, "{query:?}");
             }
         }
@@ -221,14 +224,17 @@ pub async fn pages_at_every_boundary(f: Fixture) {
         let far = search(&f.stores, query, Seek::Index(u32::MAX), 3).await;
         assert_eq!((far.users.len(), far.more), (0, false));
     }
-    assert_eq!(search(&f.stores, &any("zzz"), Seek::First, 0).await, Found { users: vec![], more: false });
+    assert_eq!(
+        search(&f.stores, &any("zzz"), Seek::First, 0).await,
+        UserSearchPage { users: vec![], more: false }
+    );
 }
 
 pub async fn pages_do_not_shift_when_users_go(f: Fixture) {
     for n in 0..6 {
         card(&f.stores, &format!("u{n}"), ["Same", "", "", "", ""]).await;
     }
-    for query in [user("u"), Query { name: term("same"), ..Query::default() }, any("same")] {
+    for query in [user("u"), UserQuery { name: term("same"), ..UserQuery::default() }, any("same")] {
         let first = search(&f.stores, &query, Seek::First, 2).await;
         let last = first.users.last().unwrap().clone();
         f.stores.accounts.remove(last.jid.as_ref()).await.unwrap();
@@ -241,19 +247,19 @@ pub async fn pages_do_not_shift_when_users_go(f: Fixture) {
 }
 
 pub async fn wrong_cursors_are_not_found(f: Fixture) {
-    people(&f.stores).await;
+    create_people(&f.stores).await;
     for cursor in ["", "x", "romeo@example.org", "0 x", "-1 x", "99999999999999999999 x"] {
         for seek in [Seek::After(cursor.into()), Seek::Before(cursor.into())] {
-            let page = SearchPage { seek, limit: 5 };
-            let error = f.stores.directory.search(DOMAIN, &any("r"), page).await.unwrap_err();
-            assert_eq!(error.kind, ErrorKind::NotFound, "{cursor:?}");
+            let page = SearchPageRequest { seek, limit: 5 };
+            let error = f.stores.user_search.search(DOMAIN, &any("r"), page).await.unwrap_err();
+            assert_eq!(error.kind, StoreErrorKind::NotFound, "{cursor:?}");
         }
-        let error = f.stores.directory.index(DOMAIN, &any("r"), cursor).await.unwrap_err();
-        assert_eq!(error.kind, ErrorKind::NotFound, "{cursor:?}");
+        let error = f.stores.user_search.index(DOMAIN, &any("r"), cursor).await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::NotFound, "{cursor:?}");
     }
     // One of another query is only a place.
     for cursor in ["1 ", "4294967294 \u{10ffff}\u{10ffff}", "7 %"] {
-        for query in [Query::default(), any("r")] {
+        for query in [UserQuery::default(), any("r")] {
             let after = search(&f.stores, &query, Seek::After(cursor.into()), 100).await.users.len();
             let before = search(&f.stores, &query, Seek::Before(cursor.into()), 100).await.users.len();
             assert_eq!(after + before, all_of(&f.stores, &query).await.len(), "{cursor:?}");
@@ -262,10 +268,10 @@ pub async fn wrong_cursors_are_not_found(f: Fixture) {
 }
 
 pub async fn removed_accounts_are_not_found(f: Fixture) {
-    people(&f.stores).await;
+    create_people(&f.stores).await;
     let romeo = jid("romeo@example.org");
     f.stores.accounts.remove(romeo.as_ref()).await.unwrap();
-    for query in [user("romeo"), any("romeo"), Query { last: term("montague"), ..Query::default() }] {
+    for query in [user("romeo"), any("romeo"), UserQuery { last: term("montague"), ..UserQuery::default() }] {
         assert!(all_of(&f.stores, &query).await.is_empty(), "{query:?}");
     }
     account(&f.stores, "romeo").await;
@@ -274,22 +280,22 @@ pub async fn removed_accounts_are_not_found(f: Fixture) {
 }
 
 pub async fn counts_and_pages_are_capped(f: Fixture) {
-    let most = COUNT_MOST as usize;
+    let most = MAX_COUNT as usize;
     let new = (0..most + 5)
         .map(|n| NewAccount { jid: jid(&format!("user{n:06}@example.org")), credentials: [0u8; 1].into() });
     f.stores.accounts.create_bulk(new.collect()).await.unwrap();
-    for query in [Query::default(), user("user"), any("u")] {
-        assert_eq!(f.stores.directory.count(DOMAIN, &query).await.unwrap(), COUNT_MOST);
+    for query in [UserQuery::default(), user("user"), any("u")] {
+        assert_eq!(f.stores.user_search.count(DOMAIN, &query).await.unwrap(), MAX_COUNT);
         let page = search(&f.stores, &query, Seek::First, u32::MAX).await;
-        assert_eq!((page.users.len(), page.more), (PAGE_MOST as usize, true));
+        assert_eq!((page.users.len(), page.more), (MAX_PAGE_SIZE as usize, true));
         let last = search(&f.stores, &query, Seek::Last, 1).await;
         assert_eq!(names(&last), [format!("user{:06}", most + 4)]);
-        let index = f.stores.directory.index(DOMAIN, &query, &last.users[0].cursor).await.unwrap();
-        assert_eq!(index, COUNT_MOST);
+        let index = f.stores.user_search.index(DOMAIN, &query, &last.users[0].cursor).await.unwrap();
+        assert_eq!(index, MAX_COUNT);
         let far = search(&f.stores, &query, Seek::Index(9_999), 2).await;
         assert_eq!(names(&far), ["user009999", "user010000"]);
         let beyond = search(&f.stores, &query, Seek::Index(10_000), 2).await;
         assert_eq!((beyond.users.len(), beyond.more), (0, false));
     }
-    assert_eq!(f.stores.directory.count(DOMAIN, &user("user00012")).await.unwrap(), 10);
+    assert_eq!(f.stores.user_search.count(DOMAIN, &user("user00012")).await.unwrap(), 10);
 }

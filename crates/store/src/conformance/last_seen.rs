@@ -1,12 +1,12 @@
 //! Cases for [`crate::LastSeen`].
 use super::{Fixture, UNUSUAL, account, jid};
-use crate::{AddressId, Seen, Stores};
+use crate::{AddressId, LastActivity, Stores};
 
-fn seen(at: u64, status: &str) -> Seen {
-    Seen { at, status: Some(status.to_owned()) }
+fn seen(at: u64, status: &str) -> LastActivity {
+    LastActivity { at, status: Some(status.to_owned()) }
 }
 
-async fn get(stores: &Stores, name: &str) -> Option<Seen> {
+async fn get(stores: &Stores, name: &str) -> Option<LastActivity> {
     stores.last_seen.get(jid(&format!("{name}@example.org")).as_ref()).await.unwrap()
 }
 
@@ -16,8 +16,8 @@ pub async fn the_last_one_counts(f: Fixture) {
     assert_eq!(get(&f.stores, "ann").await, None);
     f.stores.last_seen.set(ann, seen(5, "gone"));
     assert_eq!(get(&f.stores, "ann").await, Some(seen(5, "gone")), "at once");
-    f.stores.last_seen.set(ann, Seen { at: 7, status: None });
-    assert_eq!(get(&f.stores, "ann").await, Some(Seen { at: 7, status: None }));
+    f.stores.last_seen.set(ann, LastActivity { at: 7, status: None });
+    assert_eq!(get(&f.stores, "ann").await, Some(LastActivity { at: 7, status: None }));
     f.stores.last_seen.set(ann, seen(6, "the clock was set back"));
     assert_eq!(get(&f.stores, "ann").await.unwrap().at, 6);
     assert_eq!(get(&f.stores, "bob").await, None);
@@ -25,7 +25,7 @@ pub async fn the_last_one_counts(f: Fixture) {
 
 pub async fn missing_accounts_are_nothing(f: Fixture) {
     f.stores.last_seen.set(AddressId::UNASSIGNED, seen(1, "guest"));
-    let ann = f.stores.addresses.number(&jid("ann@example.org")).await.unwrap();
+    let ann = f.stores.addresses.intern(&jid("ann@example.org")).await.unwrap();
     f.stores.last_seen.set(ann, seen(1, "no account"));
     assert_eq!(get(&f.stores, "ann").await, None);
     account(&f.stores, "ann").await;
@@ -48,7 +48,7 @@ pub async fn a_storm_of_logouts(f: Fixture) {
     let ids = f.stores.accounts.create_bulk(new.collect()).await.unwrap();
     for round in 0..3 {
         for (n, id) in ids.iter().enumerate() {
-            f.stores.last_seen.set(id.id(), Seen { at: round * 10_000 + n as u64, status: None });
+            f.stores.last_seen.set(id.id(), LastActivity { at: round * 10_000 + n as u64, status: None });
         }
     }
     for (n, name) in names.iter().enumerate().step_by(97) {

@@ -2,13 +2,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{Fixture, account, all, entry, jid, login, read_login};
-use crate::{AddressId, BulkItem, BulkRoster, Change, ErrorKind, OfflineMessage, ProofFn, Subscription};
+use super::{Fixture, account, entry, jid, join_all, login, read_login};
+use crate::{
+    AddressId, BulkItem, BulkRoster, OfflineMessage, ProofFn, RosterUpdate, StoreErrorKind, Subscription,
+};
 
 pub async fn unknown_account_is_nothing(f: Fixture) {
     assert_eq!(f.stores.logins.secrets(jid("ann@example.org").as_ref()).await.unwrap(), None);
     // An address that has a number is not yet an account.
-    f.stores.addresses.number(&jid("ann@example.org")).await.unwrap();
+    f.stores.addresses.intern(&jid("ann@example.org")).await.unwrap();
     assert_eq!(f.stores.logins.secrets(jid("ann@example.org").as_ref()).await.unwrap(), None);
 }
 
@@ -21,18 +23,18 @@ pub async fn brings_everything(f: Fixture) {
         let item = entry(&contact, Subscription(bits));
         let request = (bits & 8 != 0).then(|| b"<presence/>".to_vec());
         let item = crate::RosterItem { request, ..item };
-        let put = Box::new(move |_| Change::Put(item));
-        versions.push(f.stores.roster.change(ann, &contact, put).await.unwrap().version);
+        let put = Box::new(move |_| RosterUpdate::Put(item));
+        versions.push(f.stores.roster.update(ann, &contact, put).await.unwrap().version);
     }
     let message =
         OfflineMessage { owner: ann, sender: 0, stored_at: 5, expires: None, stanza: b"<message/>".to_vec() };
-    f.stores.offline.append(vec![message.clone(), message], crate::Quota::of_messages(10)).await.unwrap();
+    f.stores.offline.append(vec![message.clone(), message], crate::Quota::messages_only(10)).await.unwrap();
 
     let secrets = f.stores.logins.secrets(jid("ann@example.org/desk").as_ref()).await.unwrap().unwrap();
     assert_eq!((secrets.id, &secrets.credentials[..], secrets.disabled), (ann, &b"ann"[..], false));
     let login = login(&f.stores, &jid("ann@example.org")).await;
     assert!(!login.disabled);
-    assert_eq!(login.offline, 2);
+    assert_eq!(login.offline_messages, 2);
     assert_eq!(login.roster_version, versions[2]);
     let snapshot = f.stores.roster.get(ann).await.unwrap();
     assert_eq!(login.roster, snapshot.items, "a login sees what a roster get sees");
@@ -49,13 +51,13 @@ pub async fn sees_every_write(f: Fixture) {
         f.stores.accounts.set_disabled(name.as_ref(), round % 2 == 0).await.unwrap();
         let message =
             OfflineMessage { owner: ann, sender: 0, stored_at: 5, expires: None, stanza: vec![round] };
-        f.stores.offline.append(vec![message], crate::Quota::of_messages(100)).await.unwrap();
+        f.stores.offline.append(vec![message], crate::Quota::messages_only(100)).await.unwrap();
         let login = f.stores.logins.secrets(name.as_ref()).await.unwrap().unwrap();
         assert_eq!(login.credentials, [round]);
         assert_eq!(login.disabled, round % 2 == 0);
         let login = super::login(&f.stores, &name).await;
         assert_eq!(login.disabled, round % 2 == 0);
-        assert_eq!(login.offline, u32::from(round) + 1);
+        assert_eq!(login.offline_messages, u32::from(round) + 1);
     }
     f.stores.accounts.remove(name.as_ref()).await.unwrap();
     assert_eq!(f.stores.logins.secrets(name.as_ref()).await.unwrap(), None);
@@ -65,7 +67,7 @@ pub async fn large_rosters_come_whole(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let mut items = Vec::new();
     for n in 0..1500 {
-        let contact = f.stores.addresses.number(&jid(&format!("contact{n}@example.com"))).await.unwrap();
+        let contact = f.stores.addresses.intern(&jid(&format!("contact{n}@example.com"))).await.unwrap();
         let subscription = Subscription::BOTH | Subscription::IN_ROSTER;
         let (name, groups) =
             (Some(format!("Contact {n}")), vec!["Friends".to_owned(), format!("g{}", n % 7)]);
@@ -86,19 +88,19 @@ pub async fn rosters_beyond_reason_are_not_read(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let mut items = Vec::new();
     for n in 0..70 {
-        let contact = f.stores.addresses.number(&jid(&format!("contact{n}@example.com"))).await.unwrap();
+        let contact = f.stores.addresses.intern(&jid(&format!("contact{n}@example.com"))).await.unwrap();
         let name = Some("x".repeat(1 << 20));
         items.push(BulkItem { contact, name, groups: vec![], subscription: Subscription::IN_ROSTER });
     }
     f.stores.roster.put_bulk(vec![BulkRoster { owner: ann, items }]).await.unwrap();
     let name = jid("ann@example.org");
-    assert_eq!(read_login(&f.stores, &name).await.unwrap_err().kind, ErrorKind::TooLarge);
-    assert_eq!(f.stores.roster.get(ann).await.unwrap_err().kind, ErrorKind::TooLarge);
+    assert_eq!(read_login(&f.stores, &name).await.unwrap_err().kind, StoreErrorKind::TooLarge);
+    assert_eq!(f.stores.roster.get(ann).await.unwrap_err().kind, StoreErrorKind::TooLarge);
     assert_eq!(f.stores.roster.size(ann).await.unwrap().contacts, 70);
     // It can still be made smaller, one entry at a time.
     for n in 0..10 {
         let contact = jid(&format!("contact{n}@example.com"));
-        f.stores.roster.change(ann, &contact, Box::new(|_| Change::Delete)).await.unwrap();
+        f.stores.roster.update(ann, &contact, Box::new(|_| RosterUpdate::Delete)).await.unwrap();
     }
     assert_eq!(login(&f.stores, &name).await.roster.len(), 60);
 }
@@ -106,16 +108,16 @@ pub async fn rosters_beyond_reason_are_not_read(f: Fixture) {
 pub async fn what_proves_a_client_is_apart_from_what_a_session_needs(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let name = jid("ann@example.org");
-    assert!(f.stores.tokens.change_tokens(name.as_ref(), Box::new(|_| Some(b"t".to_vec()))).await.unwrap());
+    assert!(f.stores.tokens.update_tokens(name.as_ref(), Box::new(|_| Some(b"t".to_vec()))).await.unwrap());
     let secrets = f.stores.logins.secrets(name.as_ref()).await.unwrap().unwrap();
     assert_eq!((secrets.id, &secrets.tokens[..]), (ann, &b"t"[..]));
     // A number without an account, and both questions at once.
-    let ghost = f.stores.addresses.number(&jid("ghost@example.org")).await.unwrap();
+    let ghost = f.stores.addresses.intern(&jid("ghost@example.org")).await.unwrap();
     let revision = secrets.revision;
     assert_eq!(f.stores.logins.login(ghost, revision).await.unwrap(), None);
     let one = |n: u32| f.stores.logins.login(if n.is_multiple_of(2) { ann } else { ghost }, revision);
-    let logins = all((0..100).map(one).collect());
-    let secrets = all((0..100).map(|_| f.stores.logins.secrets(name.as_ref())).collect());
+    let logins = join_all((0..100).map(one).collect());
+    let secrets = join_all((0..100).map(|_| f.stores.logins.secrets(name.as_ref())).collect());
     for (n, login) in logins.await.into_iter().enumerate() {
         assert_eq!(login.unwrap().is_some(), n % 2 == 0);
     }
@@ -135,7 +137,7 @@ pub async fn only_the_credentials_that_were_proved_log_in(f: Fixture) {
     assert!(accounts.upgrade_credentials(name.as_ref(), b"ann", b"better").await.unwrap());
     accounts.set_disabled(name.as_ref(), true).await.unwrap();
     accounts.set_disabled(name.as_ref(), false).await.unwrap();
-    assert!(f.stores.tokens.change_tokens(name.as_ref(), Box::new(|_| Some(b"t".to_vec()))).await.unwrap());
+    assert!(f.stores.tokens.update_tokens(name.as_ref(), Box::new(|_| Some(b"t".to_vec()))).await.unwrap());
     assert_eq!(revision().await, first);
 
     accounts.set_credentials(name.as_ref(), b"other").await.unwrap();
@@ -154,7 +156,7 @@ pub async fn only_the_credentials_that_were_proved_log_in(f: Fixture) {
     assert!(!reads(first).await && !reads(second).await && !reads(third).await && reads(anew).await);
 
     // All in one statement.
-    let logins = all([third, anew, first, anew].map(|r| f.stores.logins.login(ann, r)).into()).await;
+    let logins = join_all([third, anew, first, anew].map(|r| f.stores.logins.login(ann, r)).into()).await;
     let found: Vec<bool> = logins.into_iter().map(|login| login.unwrap().is_some()).collect();
     assert_eq!(found, [false, true, false, true]);
 }
@@ -185,8 +187,8 @@ pub async fn a_proof_stands_between_secrets_and_login(f: Fixture) {
     assert_eq!(asked.load(Ordering::Relaxed), 3, "a proof is judged for nobody, too");
 
     // With other logins between them.
-    let attempts = all((0..90).map(prove).collect());
-    let others = all((0..30).map(|_| f.stores.logins.secrets(names[0].as_ref())).collect());
+    let attempts = join_all((0..90).map(prove).collect());
+    let others = join_all((0..30).map(|_| f.stores.logins.secrets(names[0].as_ref())).collect());
     for (n, attempt) in attempts.await.into_iter().enumerate() {
         let login = attempt.unwrap().map(|attempt| attempt.login.map(|login| login.unwrap().is_some()));
         assert_eq!(login, [Some(Some(true)), Some(None), None][n % 3]);
@@ -207,10 +209,10 @@ pub async fn a_proof_that_panics_fails_alone(f: Fixture) {
         let proof = if n == 7 { Box::new(|_: Option<&_>| panic!("a test")) } else { proof_of(ann, &asked) };
         f.stores.logins.prove(name.as_ref(), proof)
     });
-    for (n, attempt) in all(attempts.collect()).await.into_iter().enumerate() {
+    for (n, attempt) in join_all(attempts.collect()).await.into_iter().enumerate() {
         match attempt {
             Ok(attempt) => assert!(n != 7 && attempt.unwrap().login.is_some()),
-            Err(error) => assert_eq!((n, error.kind), (7, ErrorKind::Internal)),
+            Err(error) => assert_eq!((n, error.kind), (7, StoreErrorKind::Internal)),
         }
     }
 }
@@ -222,7 +224,7 @@ pub async fn many_at_once_get_their_own(f: Fixture) {
         names.push(jid(&format!("user{n}@example.org")));
         names.push(jid(&format!("nobody{n}@example.org")));
     }
-    let got = all(names.iter().map(|name| f.stores.logins.secrets(name.as_ref())).collect()).await;
+    let got = join_all(names.iter().map(|name| f.stores.logins.secrets(name.as_ref())).collect()).await;
     for (name, got) in names.iter().zip(got) {
         let expected = name.local().filter(|local| local.starts_with("user"));
         let got = got.unwrap().map(|login| String::from_utf8(login.credentials).unwrap());
@@ -233,7 +235,7 @@ pub async fn many_at_once_get_their_own(f: Fixture) {
 pub async fn the_same_account_many_times_at_once(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let name = jid("ann@example.org");
-    let got = all((0..50).map(|_| f.stores.logins.secrets(name.as_ref())).collect()).await;
+    let got = join_all((0..50).map(|_| f.stores.logins.secrets(name.as_ref())).collect()).await;
     assert!(got.into_iter().all(|login| login.unwrap().unwrap().id == ann));
 }
 

@@ -65,7 +65,7 @@ pub fn block_on_ready<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Runs futures side by side; the results are in their order.
-pub async fn all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
+pub async fn join_all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
     let mut futures: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
     std::future::poll_fn(move |cx| {
         let mut waiting = false;
@@ -237,9 +237,9 @@ mod tests {
     use super::*;
 
     /// The suite itself, on memory.
-    pub(super) struct Memory;
+    pub(super) struct MemoryBackend;
 
-    impl Backend for Memory {
+    impl Backend for MemoryBackend {
         fn run(case: Case) {
             let clock = Arc::new(ManualClock::default());
             let stores = crate::memory::stores(clock.clone());
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn every_case_is_stamped() {
+    fn every_case_is_in_the_suite() {
         let suite = include_str!("mod.rs");
         for (need, text) in [
             ("accounts", include_str!("accounts.rs")),
@@ -271,5 +271,5 @@ mod tests {
         }
     }
 
-    conformance_suite!(crate::conformance::tests::Memory);
+    conformance_suite!(crate::conformance::tests::MemoryBackend);
 }

@@ -1,6 +1,6 @@
 //! Cases for [`crate::Offline`].
-use super::{Fixture, account, all, jid};
-use crate::{AddressId, Appended, OfflineMessage, Page, Quota, Slice, Stores, Waiting};
+use super::{Fixture, account, jid, join_all};
+use crate::{AddressId, AppendOutcome, OfflineMessage, Page, Paged, Quota, StoredMessage, Stores};
 
 fn message(owner: AddressId, text: &str) -> OfflineMessage {
     OfflineMessage { owner, sender: 0, stored_at: 100, expires: None, stanza: text.as_bytes().to_vec() }
@@ -10,8 +10,8 @@ fn expiring(owner: AddressId, text: &str, expires: u64) -> OfflineMessage {
     OfflineMessage { expires: Some(expires), ..message(owner, text) }
 }
 
-async fn append(stores: &Stores, message: OfflineMessage, limit: u32) -> Appended {
-    stores.offline.append(vec![message], Quota::of_messages(limit)).await.unwrap()[0]
+async fn append(stores: &Stores, message: OfflineMessage, limit: u32) -> AppendOutcome {
+    stores.offline.append(vec![message], Quota::messages_only(limit)).await.unwrap()[0]
 }
 
 async fn texts(stores: &Stores, owner: AddressId, now: u64) -> Vec<String> {
@@ -19,9 +19,9 @@ async fn texts(stores: &Stores, owner: AddressId, now: u64) -> Vec<String> {
     all.items.into_iter().map(|waiting| String::from_utf8(waiting.stanza).unwrap()).collect()
 }
 
-fn seq(appended: Appended) -> u64 {
+fn seq(appended: AppendOutcome) -> u64 {
     match appended {
-        Appended::Stored { seq } => seq,
+        AppendOutcome::Stored { seq } => seq,
         other => panic!("{other:?}"),
     }
 }
@@ -29,17 +29,17 @@ fn seq(appended: Appended) -> u64 {
 pub async fn comes_back_in_order(f: Fixture) {
     let (ann, bob) = (account(&f.stores, "ann").await, account(&f.stores, "bob").await);
     let input = vec![message(ann, "1"), message(bob, "other"), expiring(ann, "2", 500), message(ann, "3")];
-    let answers = f.stores.offline.append(input, Quota::of_messages(10)).await.unwrap();
+    let answers = f.stores.offline.append(input, Quota::messages_only(10)).await.unwrap();
     assert_eq!(answers.len(), 4);
     let got = f.stores.offline.fetch(ann, Page::first(10), 0).await.unwrap();
-    let waiting = |at: usize, expires, text: &str| Waiting {
+    let waiting = |at: usize, expires, text: &str| StoredMessage {
         seq: seq(answers[at]),
         stored_at: 100,
         expires,
         stanza: text.as_bytes().to_vec(),
     };
     let items = vec![waiting(0, None, "1"), waiting(2, Some(500), "2"), waiting(3, None, "3")];
-    assert_eq!(got, Slice { items, next: None });
+    assert_eq!(got, Paged { items, next: None });
     assert_eq!(f.stores.offline.count(ann).await.unwrap(), 3);
     assert_eq!(texts(&f.stores, bob, 0).await, ["other"]);
 }
@@ -58,13 +58,13 @@ pub async fn numbers_are_never_used_again(f: Fixture) {
 
 pub async fn limit_answers_full(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
-    let answers = f.stores.offline.append(vec![message(ann, "x"); 5], Quota::of_messages(3)).await.unwrap();
-    assert_eq!(answers.iter().filter(|answer| **answer == Appended::Full).count(), 2);
-    assert_eq!(answers[3..], [Appended::Full, Appended::Full]);
-    assert_eq!(append(&f.stores, message(ann, "y"), 3).await, Appended::Full);
+    let answers = f.stores.offline.append(vec![message(ann, "x"); 5], Quota::messages_only(3)).await.unwrap();
+    assert_eq!(answers.iter().filter(|answer| **answer == AppendOutcome::Full).count(), 2);
+    assert_eq!(answers[3..], [AppendOutcome::Full, AppendOutcome::Full]);
+    assert_eq!(append(&f.stores, message(ann, "y"), 3).await, AppendOutcome::Full);
     assert_eq!(f.stores.offline.count(ann).await.unwrap(), 3);
     seq(append(&f.stores, message(ann, "y"), 4).await);
-    assert_eq!(append(&f.stores, message(ann, "z"), 0).await, Appended::Full);
+    assert_eq!(append(&f.stores, message(ann, "z"), 0).await, AppendOutcome::Full);
     let first = f.stores.offline.fetch(ann, Page::first(1), 0).await.unwrap().items[0].seq;
     f.stores.offline.remove_through(ann, first).await.unwrap();
     seq(append(&f.stores, message(ann, "room again"), 4).await);
@@ -74,8 +74,8 @@ pub async fn limit_counts_each_account_alone(f: Fixture) {
     let (ann, bob) = (account(&f.stores, "ann").await, account(&f.stores, "bob").await);
     let input =
         vec![message(ann, "1"), message(ann, "2"), message(bob, "3"), message(ann, "4"), message(bob, "5")];
-    let answers = f.stores.offline.append(input, Quota::of_messages(2)).await.unwrap();
-    let full: Vec<bool> = answers.iter().map(|answer| *answer == Appended::Full).collect();
+    let answers = f.stores.offline.append(input, Quota::messages_only(2)).await.unwrap();
+    let full: Vec<bool> = answers.iter().map(|answer| *answer == AppendOutcome::Full).collect();
     assert_eq!(full, [false, false, false, true, false]);
 }
 
@@ -85,16 +85,16 @@ pub async fn bytes_are_limited_as_well(f: Fixture) {
     let sized = |owner, size: usize| OfflineMessage { stanza: vec![b'x'; size], ..message(owner, "") };
     let input = vec![sized(ann, 60), sized(ann, 41), sized(bob, 100), sized(ann, 40), sized(bob, 1)];
     let answers = f.stores.offline.append(input, quota).await.unwrap();
-    let full: Vec<bool> = answers.iter().map(|answer| *answer == Appended::Full).collect();
+    let full: Vec<bool> = answers.iter().map(|answer| *answer == AppendOutcome::Full).collect();
     assert_eq!(full, [false, true, false, false, true]);
     let one = |owner, size| f.stores.offline.append(vec![sized(owner, size)], quota);
-    assert_eq!(one(ann, 1).await.unwrap(), [Appended::Full], "counted over calls");
+    assert_eq!(one(ann, 1).await.unwrap(), [AppendOutcome::Full], "counted over calls");
     // What is removed makes room, and no more than that.
     assert_eq!(f.stores.offline.remove_through(ann, seq(answers[0])).await.unwrap(), 1);
-    assert_eq!(one(ann, 61).await.unwrap(), [Appended::Full]);
+    assert_eq!(one(ann, 61).await.unwrap(), [AppendOutcome::Full]);
     seq(one(ann, 60).await.unwrap()[0]);
     assert_eq!(f.stores.offline.remove_through(bob, u64::MAX).await.unwrap(), 1);
-    assert_eq!(one(bob, 101).await.unwrap(), [Appended::Full]);
+    assert_eq!(one(bob, 101).await.unwrap(), [AppendOutcome::Full]);
     seq(one(bob, 100).await.unwrap()[0]);
 }
 
@@ -110,11 +110,11 @@ pub async fn expired_bytes_make_room(f: Fixture) {
     let one = |size, at, expires| f.stores.offline.append(vec![sized(size, at, expires)], quota);
     seq(one(60, 100, Some(150)).await.unwrap()[0]);
     seq(one(40, 100, Some(300)).await.unwrap()[0]);
-    assert_eq!(one(60, 149, None).await.unwrap(), [Appended::Full]);
+    assert_eq!(one(60, 149, None).await.unwrap(), [AppendOutcome::Full]);
     seq(one(60, 150, None).await.unwrap()[0]);
-    assert_eq!(one(1, 150, None).await.unwrap(), [Appended::Full]);
+    assert_eq!(one(1, 150, None).await.unwrap(), [AppendOutcome::Full]);
     assert_eq!(f.stores.offline.expire(300, 10).await.unwrap(), 1);
-    assert_eq!(one(41, 150, None).await.unwrap(), [Appended::Full]);
+    assert_eq!(one(41, 150, None).await.unwrap(), [AppendOutcome::Full]);
     seq(one(40, 150, None).await.unwrap()[0]);
 }
 
@@ -126,36 +126,37 @@ pub async fn one_sender_has_a_share(f: Fixture) {
         stanza: vec![b'x'; size],
         ..message(owner, "")
     };
-    let stored =
-        |answers: &[Appended]| answers.iter().filter(|a| matches!(a, Appended::Stored { .. })).count();
+    let stored = |answers: &[AppendOutcome]| {
+        answers.iter().filter(|a| matches!(a, AppendOutcome::Stored { .. })).count()
+    };
     let of =
         |owner, sender, size, count| f.stores.offline.append(vec![from(owner, sender, size); count], quota);
     let answers = of(ann, 7, 1, 8).await.unwrap();
     assert_eq!(stored(&answers), 5, "half of the messages");
-    assert_eq!(answers[5..], [Appended::SenderFull; 3]);
-    assert_eq!(of(ann, 7, 1, 1).await.unwrap(), [Appended::SenderFull], "counted over calls");
+    assert_eq!(answers[5..], [AppendOutcome::SenderFull; 3]);
+    assert_eq!(of(ann, 7, 1, 1).await.unwrap(), [AppendOutcome::SenderFull], "counted over calls");
     assert_eq!(stored(&of(bob, 7, 1, 1).await.unwrap()), 1, "for each account alone");
     assert_eq!(stored(&of(ann, i64::MAX as u64, 1, 3).await.unwrap()), 3, "others have theirs");
     assert_eq!(stored(&of(ann, 0, 1, 3).await.unwrap()), 2, "whom no share binds fills the rest");
-    assert_eq!(of(ann, 8, 1, 1).await.unwrap(), [Appended::Full]);
+    assert_eq!(of(ann, 8, 1, 1).await.unwrap(), [AppendOutcome::Full]);
     f.stores.offline.remove_through(ann, u64::MAX).await.unwrap();
     // Half of the bytes; the first message of a sender goes in whatever its size.
     let mixed = vec![from(ann, 7, 400), from(ann, 7, 101), from(ann, 7, 100), from(ann, 8, 500)];
     let answers = f.stores.offline.append(mixed, quota).await.unwrap();
-    assert!(answers[1] == Appended::SenderFull && stored(&answers) == 3, "{answers:?}");
-    assert_eq!(of(ann, 9, 1, 1).await.unwrap(), [Appended::Full]);
+    assert!(answers[1] == AppendOutcome::SenderFull && stored(&answers) == 3, "{answers:?}");
+    assert_eq!(of(ann, 9, 1, 1).await.unwrap(), [AppendOutcome::Full]);
     assert_eq!(stored(&of(bob, 10, 800, 1).await.unwrap()), 1);
-    assert_eq!(of(bob, 10, 1, 1).await.unwrap(), [Appended::SenderFull]);
+    assert_eq!(of(bob, 10, 1, 1).await.unwrap(), [AppendOutcome::SenderFull]);
 }
 
 pub async fn expired_messages_make_room(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let input = vec![expiring(ann, "old", 150), expiring(ann, "later", 300), message(ann, "kept")];
-    f.stores.offline.append(input, Quota::of_messages(3)).await.unwrap();
+    f.stores.offline.append(input, Quota::messages_only(3)).await.unwrap();
     let at = |stored_at| OfflineMessage { stored_at, ..message(ann, "new") };
-    assert_eq!(append(&f.stores, at(149), 3).await, Appended::Full);
+    assert_eq!(append(&f.stores, at(149), 3).await, AppendOutcome::Full);
     seq(append(&f.stores, at(150), 3).await);
-    assert_eq!(append(&f.stores, at(150), 3).await, Appended::Full);
+    assert_eq!(append(&f.stores, at(150), 3).await, AppendOutcome::Full);
     assert_eq!(texts(&f.stores, ann, 150).await, ["later", "kept", "new"]);
     assert_eq!(f.stores.offline.count(ann).await.unwrap(), 3);
 }
@@ -163,7 +164,7 @@ pub async fn expired_messages_make_room(f: Fixture) {
 pub async fn fetch_leaves_expired_out(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let input = vec![expiring(ann, "a", 200), message(ann, "b"), expiring(ann, "c", 300)];
-    f.stores.offline.append(input, Quota::of_messages(10)).await.unwrap();
+    f.stores.offline.append(input, Quota::messages_only(10)).await.unwrap();
     assert_eq!(texts(&f.stores, ann, 199).await, ["a", "b", "c"]);
     assert_eq!(texts(&f.stores, ann, 200).await, ["b", "c"]);
     assert_eq!(texts(&f.stores, ann, 300).await, ["b"]);
@@ -192,7 +193,7 @@ pub async fn expire_sweeps_up_to_its_limit(f: Fixture) {
 pub async fn pages_at_every_boundary(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let input = (0..7).map(|n| message(ann, &n.to_string())).collect();
-    f.stores.offline.append(input, Quota::of_messages(100)).await.unwrap();
+    f.stores.offline.append(input, Quota::messages_only(100)).await.unwrap();
     for limit in 1..=8u32 {
         let (mut after, mut got, mut pages) = (0, Vec::new(), 0);
         loop {
@@ -209,13 +210,13 @@ pub async fn pages_at_every_boundary(f: Fixture) {
         assert_eq!(pages, 7u32.div_ceil(limit));
     }
     let far = f.stores.offline.fetch(ann, Page::after(u64::MAX, 5), 0).await.unwrap();
-    assert_eq!(far, Slice { items: vec![], next: None });
+    assert_eq!(far, Paged { items: vec![], next: None });
 }
 
 pub async fn remove_through_can_be_repeated(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let input = (0..4).map(|n| message(ann, &n.to_string())).collect();
-    let answers = f.stores.offline.append(input, Quota::of_messages(100)).await.unwrap();
+    let answers = f.stores.offline.append(input, Quota::messages_only(100)).await.unwrap();
     let through = seq(answers[1]);
     assert_eq!(f.stores.offline.remove_through(ann, through).await.unwrap(), 2);
     append(&f.stores, message(ann, "late"), 100).await;
@@ -228,14 +229,14 @@ pub async fn remove_through_can_be_repeated(f: Fixture) {
 
 pub async fn without_account_nothing_is_kept(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
-    let ghost = f.stores.addresses.number(&jid("ghost@example.org")).await.unwrap();
+    let ghost = f.stores.addresses.intern(&jid("ghost@example.org")).await.unwrap();
     let answers = f
         .stores
         .offline
-        .append(vec![message(ghost, "x"), message(ann, "y")], Quota::of_messages(10))
+        .append(vec![message(ghost, "x"), message(ann, "y")], Quota::messages_only(10))
         .await
         .unwrap();
-    assert_eq!(answers[0], Appended::NoAccount);
+    assert_eq!(answers[0], AppendOutcome::NoAccount);
     seq(answers[1]);
     assert_eq!(f.stores.offline.count(ghost).await.unwrap(), 0);
     assert_eq!(f.stores.offline.fetch(ghost, Page::first(5), 0).await.unwrap().items, []);
@@ -248,9 +249,9 @@ pub async fn many_writers_lose_nothing(f: Fixture) {
     let appends = (0..200).map(|n| {
         let input =
             vec![message(owners[n % 3], &format!("{n}a")), message(owners[(n + 1) % 3], &format!("{n}b"))];
-        f.stores.offline.append(input, Quota::of_messages(1000))
+        f.stores.offline.append(input, Quota::messages_only(1000))
     });
-    let answers = all(appends.collect()).await;
+    let answers = join_all(appends.collect()).await;
     assert!(answers.iter().all(|answer| answer.as_ref().unwrap().len() == 2));
     let mut got = Vec::new();
     for owner in owners {
@@ -287,5 +288,5 @@ pub async fn later_incarnation_numbers_are_higher(f: Fixture) {
 }
 
 pub async fn nothing_to_append(f: Fixture) {
-    assert_eq!(f.stores.offline.append(vec![], Quota::of_messages(10)).await.unwrap(), []);
+    assert_eq!(f.stores.offline.append(vec![], Quota::messages_only(10)).await.unwrap(), []);
 }

@@ -1,17 +1,17 @@
-//! Cases for [`crate::Private`].
-use super::{Fixture, UNUSUAL, account, all, jid};
-use crate::private::KEY_BYTES;
-use crate::{ErrorKind, PrivateLimits, PutOutcome, Stores};
+//! Cases for [`crate::AccountKv`].
+use super::{Fixture, UNUSUAL, account, jid, join_all};
+use crate::account_kv::MAX_KEY_BYTES;
+use crate::{AccountKvLimits, PutOutcome, StoreErrorKind, Stores};
 
-const ROOM: PrivateLimits = PrivateLimits { entries: 1000, bytes: 1_000_000 };
+const ROOM: AccountKvLimits = AccountKvLimits { entries: 1000, bytes: 1_000_000 };
 
-async fn put(stores: &Stores, values: &[(&str, &[u8])], limits: PrivateLimits) -> PutOutcome {
+async fn put(stores: &Stores, values: &[(&str, &[u8])], limits: AccountKvLimits) -> PutOutcome {
     let values = values.iter().map(|(key, value)| ((*key).to_owned(), value.to_vec())).collect();
-    stores.private.put(jid("ann@example.org").as_ref(), values, limits).await.unwrap()
+    stores.account_kv.put(jid("ann@example.org").as_ref(), values, limits).await.unwrap()
 }
 
 async fn get(stores: &Stores, key: &str) -> Option<Vec<u8>> {
-    stores.private.get(jid("ann@example.org/desk").as_ref(), key).await.unwrap()
+    stores.account_kv.get(jid("ann@example.org/desk").as_ref(), key).await.unwrap()
 }
 
 pub async fn put_get_replace_remove(f: Fixture) {
@@ -25,25 +25,25 @@ pub async fn put_get_replace_remove(f: Fixture) {
     assert_eq!(get(&f.stores, "k").await.as_deref(), Some(&b"3"[..]));
     assert_eq!(put(&f.stores, &[], ROOM).await, PutOutcome::Done);
     let (ann, bob) = (jid("ann@example.org"), jid("bob@example.org"));
-    assert_eq!(f.stores.private.get(bob.as_ref(), "k").await.unwrap(), None);
-    assert!(!f.stores.private.remove(bob.as_ref(), "k").await.unwrap());
-    assert!(f.stores.private.remove(ann.as_ref(), "k").await.unwrap());
-    assert!(!f.stores.private.remove(ann.as_ref(), "k").await.unwrap());
+    assert_eq!(f.stores.account_kv.get(bob.as_ref(), "k").await.unwrap(), None);
+    assert!(!f.stores.account_kv.remove(bob.as_ref(), "k").await.unwrap());
+    assert!(f.stores.account_kv.remove(ann.as_ref(), "k").await.unwrap());
+    assert!(!f.stores.account_kv.remove(ann.as_ref(), "k").await.unwrap());
     assert_eq!(get(&f.stores, "k").await, None);
     assert!(get(&f.stores, "l").await.is_some());
 }
 
 pub async fn missing_account_keeps_nothing(f: Fixture) {
     assert_eq!(put(&f.stores, &[("k", b"1")], ROOM).await, PutOutcome::NoAccount);
-    f.stores.addresses.number(&jid("ann@example.org")).await.unwrap();
+    f.stores.addresses.intern(&jid("ann@example.org")).await.unwrap();
     assert_eq!(put(&f.stores, &[("k", b"1")], ROOM).await, PutOutcome::NoAccount);
     assert_eq!(get(&f.stores, "k").await, None);
-    assert!(!f.stores.private.remove(jid("ann@example.org").as_ref(), "k").await.unwrap());
+    assert!(!f.stores.account_kv.remove(jid("ann@example.org").as_ref(), "k").await.unwrap());
 }
 
 pub async fn limits_are_enforced(f: Fixture) {
     account(&f.stores, "ann").await;
-    let limits = PrivateLimits { entries: 2, bytes: 20 };
+    let limits = AccountKvLimits { entries: 2, bytes: 20 };
     assert_eq!(put(&f.stores, &[("a", b"12345"), ("b", b"12345")], limits).await, PutOutcome::Done);
     assert_eq!(put(&f.stores, &[("c", b"")], limits).await, PutOutcome::Full, "a third key");
     assert_eq!(
@@ -54,15 +54,15 @@ pub async fn limits_are_enforced(f: Fixture) {
     assert_eq!(put(&f.stores, &[("b", b"12345678901234")], limits).await, PutOutcome::Full);
     assert_eq!(put(&f.stores, &[("a", b""), ("c", b"")], limits).await, PutOutcome::Full);
     assert_eq!(get(&f.stores, "a").await.as_deref(), Some(&b"12345"[..]), "all or none");
-    let lower = PrivateLimits { entries: 1, bytes: 5 };
+    let lower = AccountKvLimits { entries: 1, bytes: 5 };
     assert_eq!(put(&f.stores, &[("b", b"1")], lower).await, PutOutcome::Done, "what shrinks is welcome");
     assert_eq!(put(&f.stores, &[("b", b"12")], lower).await, PutOutcome::Full);
     assert_eq!(
-        put(&f.stores, &[("€", b"")], PrivateLimits { entries: 9, bytes: 10 }).await,
+        put(&f.stores, &[("€", b"")], AccountKvLimits { entries: 9, bytes: 10 }).await,
         PutOutcome::Full
     );
     assert_eq!(
-        put(&f.stores, &[("€", b"")], PrivateLimits { entries: 9, bytes: 11 }).await,
+        put(&f.stores, &[("€", b"")], AccountKvLimits { entries: 9, bytes: 11 }).await,
         PutOutcome::Done,
         "keys count in bytes"
     );
@@ -70,11 +70,11 @@ pub async fn limits_are_enforced(f: Fixture) {
 
 pub async fn long_keys_are_refused(f: Fixture) {
     account(&f.stores, "ann").await;
-    let key = "k".repeat(KEY_BYTES);
+    let key = "k".repeat(MAX_KEY_BYTES);
     assert_eq!(put(&f.stores, &[(&key, b"1")], ROOM).await, PutOutcome::Done);
     let values = vec![(format!("{key}k"), vec![])];
-    let error = f.stores.private.put(jid("ann@example.org").as_ref(), values, ROOM).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::TooLarge);
+    let error = f.stores.account_kv.put(jid("ann@example.org").as_ref(), values, ROOM).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::TooLarge);
     assert_eq!(get(&f.stores, &format!("{key}k")).await, None);
 }
 
@@ -87,17 +87,17 @@ pub async fn unusual_keys_are_different(f: Fixture) {
     }
     let ann = jid("ann@example.org");
     for key in UNUSUAL {
-        assert!(f.stores.private.remove(ann.as_ref(), key).await.unwrap(), "{key:?}");
+        assert!(f.stores.account_kv.remove(ann.as_ref(), key).await.unwrap(), "{key:?}");
     }
 }
 
 pub async fn many_writers_stay_within_the_limits(f: Fixture) {
     account(&f.stores, "ann").await;
-    let limits = PrivateLimits { entries: 10, bytes: 1000 };
+    let limits = AccountKvLimits { entries: 10, bytes: 1000 };
     let ann = jid("ann@example.org");
-    let puts =
-        (0..50).map(|n| f.stores.private.put(ann.as_ref(), vec![(format!("k{n:02}"), vec![1; 7])], limits));
-    let outcomes = all(puts.collect()).await;
+    let puts = (0..50)
+        .map(|n| f.stores.account_kv.put(ann.as_ref(), vec![(format!("k{n:02}"), vec![1; 7])], limits));
+    let outcomes = join_all(puts.collect()).await;
     let done = outcomes.into_iter().filter(|outcome| *outcome.as_ref().unwrap() == PutOutcome::Done).count();
     assert_eq!(done, 10);
 }

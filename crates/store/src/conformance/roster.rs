@@ -4,14 +4,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use jid::Jid;
 
-use super::{Fixture, UNUSUAL, account, all, entry, jid};
-use crate::{AddressId, BulkItem, BulkRoster, Change, Changed, ErrorKind, RosterItem, Stores, Subscription};
+use super::{Fixture, UNUSUAL, account, entry, jid, join_all};
+use crate::{
+    AddressId, BulkItem, BulkRoster, RosterItem, RosterUpdate, RosterUpdateOutcome, StoreErrorKind, Stores,
+    Subscription,
+};
 
 const BOTH: Subscription = Subscription(32 | 3);
 
-async fn put(stores: &Stores, owner: AddressId, item: RosterItem) -> Changed {
+async fn put(stores: &Stores, owner: AddressId, item: RosterItem) -> RosterUpdateOutcome {
     let contact = item.jid.clone();
-    stores.roster.change(owner, &contact, Box::new(move |_| Change::Put(item))).await.unwrap()
+    stores.roster.update(owner, &contact, Box::new(move |_| RosterUpdate::Put(item))).await.unwrap()
 }
 
 /// The entry by every way to read it, which agree.
@@ -47,7 +50,7 @@ pub async fn one_contact_is_read_without_the_others(f: Fixture) {
     assert_eq!(one(&f.stores, ann, &nobody).await, None);
     f.stores.accounts.remove(name.as_ref()).await.unwrap();
     assert_eq!(state(&name, &bob).await, Subscription::NONE);
-    assert_eq!(f.stores.roster.entry(ann, &bob).await.unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!(f.stores.roster.entry(ann, &bob).await.unwrap_err().kind, StoreErrorKind::NotFound);
 }
 
 pub async fn the_size_follows_every_change(f: Fixture) {
@@ -70,13 +73,13 @@ pub async fn the_size_follows_every_change(f: Fixture) {
     assert_eq!((second.contacts, second.requests), (2, 1));
     assert!((15..65).contains(&(second.bytes - first.bytes)), "the stanza is not counted");
     put(&f.stores, ann, entry(&bob, BOTH)).await;
-    let gone = Box::new(|_| Change::Delete);
-    f.stores.roster.change(ann, &dan, gone).await.unwrap();
+    let gone = Box::new(|_| RosterUpdate::Delete);
+    f.stores.roster.update(ann, &dan, gone).await.unwrap();
     let third = size().await;
     assert_eq!((third.contacts, third.requests), (1, 0));
     assert!(third.bytes < 65, "{third:?}");
-    let ghost = f.stores.addresses.number(&jid("ghost@example.org")).await.unwrap();
-    assert_eq!(f.stores.roster.size(ghost).await.unwrap_err().kind, ErrorKind::NotFound);
+    let ghost = f.stores.addresses.intern(&jid("ghost@example.org")).await.unwrap();
+    assert_eq!(f.stores.roster.size(ghost).await.unwrap_err().kind, StoreErrorKind::NotFound);
 }
 
 pub async fn put_then_get(f: Fixture) {
@@ -97,18 +100,18 @@ pub async fn put_then_get(f: Fixture) {
 }
 
 pub async fn unknown_owner_is_not_found(f: Fixture) {
-    let ghost = f.stores.addresses.number(&jid("ghost@example.org")).await.unwrap();
+    let ghost = f.stores.addresses.intern(&jid("ghost@example.org")).await.unwrap();
     let bob = jid("bob@example.com");
     let called = Arc::new(AtomicU32::new(0));
     let counter = called.clone();
     let change = Box::new(move |_| {
         counter.fetch_add(1, Ordering::SeqCst);
-        Change::Put(entry(&jid("bob@example.com"), BOTH))
+        RosterUpdate::Put(entry(&jid("bob@example.com"), BOTH))
     });
-    let error = f.stores.roster.change(ghost, &bob, change).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::NotFound);
+    let error = f.stores.roster.update(ghost, &bob, change).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::NotFound);
     assert_eq!(called.load(Ordering::SeqCst), 0);
-    assert_eq!(f.stores.roster.get(ghost).await.unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!(f.stores.roster.get(ghost).await.unwrap_err().kind, StoreErrorKind::NotFound);
     assert_eq!(f.stores.addresses.find(&bob).await.unwrap(), None);
 }
 
@@ -116,12 +119,12 @@ pub async fn keep_changes_nothing(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let bob = jid("bob@example.com");
     let first = put(&f.stores, ann, entry(&bob, BOTH)).await;
-    let kept = f.stores.roster.change(ann, &bob, Box::new(|_| Change::Keep)).await.unwrap();
+    let kept = f.stores.roster.update(ann, &bob, Box::new(|_| RosterUpdate::Keep)).await.unwrap();
     assert_eq!((&kept.before, &kept.after, kept.version), (&first.after, &first.after, first.version));
     let same = put(&f.stores, ann, entry(&bob, BOTH)).await;
     assert_eq!((&same.before, &same.after, same.version), (&first.after, &first.after, first.version));
     let none =
-        f.stores.roster.change(ann, &jid("eve@example.com"), Box::new(|_| Change::Keep)).await.unwrap();
+        f.stores.roster.update(ann, &jid("eve@example.com"), Box::new(|_| RosterUpdate::Keep)).await.unwrap();
     assert_eq!((none.before, none.after, none.version), (None, None, first.version));
 }
 
@@ -129,10 +132,10 @@ pub async fn delete_then_again(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let bob = jid("bob@example.com");
     let first = put(&f.stores, ann, entry(&bob, BOTH)).await;
-    let deleted = f.stores.roster.change(ann, &bob, Box::new(|_| Change::Delete)).await.unwrap();
+    let deleted = f.stores.roster.update(ann, &bob, Box::new(|_| RosterUpdate::Delete)).await.unwrap();
     assert_eq!((&deleted.before, &deleted.after), (&first.after, &None));
     assert!(deleted.version > first.version);
-    let again = f.stores.roster.change(ann, &bob, Box::new(|_| Change::Delete)).await.unwrap();
+    let again = f.stores.roster.update(ann, &bob, Box::new(|_| RosterUpdate::Delete)).await.unwrap();
     assert_eq!((again.before, again.after, again.version), (None, None, deleted.version));
     let back = put(&f.stores, ann, entry(&bob, BOTH)).await;
     assert!(back.version > deleted.version);
@@ -147,9 +150,9 @@ pub async fn closure_sees_what_is_there(f: Fixture) {
         let mut item = item.unwrap();
         assert_eq!(item.jid, jid("bob@example.com"));
         item.subscription = item.subscription.with(Subscription::FROM);
-        Change::Put(item)
+        RosterUpdate::Put(item)
     });
-    let changed = f.stores.roster.change(ann, &bob, change).await.unwrap();
+    let changed = f.stores.roster.update(ann, &bob, change).await.unwrap();
     assert_eq!(changed.after.unwrap().subscription, BOTH);
 }
 
@@ -248,10 +251,10 @@ pub async fn many_writers_on_one_roster(f: Fixture) {
     let contacts: Vec<Jid> = (0..100).map(|n| jid(&format!("c{n}@example.com"))).collect();
     let changes = contacts.iter().map(|contact| {
         let item = entry(contact, BOTH);
-        f.stores.roster.change(ann, contact, Box::new(move |_| Change::Put(item)))
+        f.stores.roster.update(ann, contact, Box::new(move |_| RosterUpdate::Put(item)))
     });
     let mut versions: Vec<u64> =
-        all(changes.collect()).await.into_iter().map(|c| c.unwrap().version).collect();
+        join_all(changes.collect()).await.into_iter().map(|c| c.unwrap().version).collect();
     versions.sort_unstable();
     versions.dedup();
     assert_eq!(versions.len(), 100, "no version is given twice");
@@ -264,17 +267,17 @@ pub async fn many_writers_on_one_entry(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let bob = jid("bob@example.com");
     let changes = (0..100).map(|n: u32| {
-        f.stores.roster.change(
+        f.stores.roster.update(
             ann,
             &bob,
             Box::new(move |item| {
                 let mut item = item.unwrap_or_else(|| entry(&jid("bob@example.com"), BOTH));
                 item.groups.push(n.to_string());
-                Change::Put(item)
+                RosterUpdate::Put(item)
             }),
         )
     });
-    for changed in all(changes.collect()).await {
+    for changed in join_all(changes.collect()).await {
         changed.unwrap();
     }
     let mut groups = one(&f.stores, ann, &bob).await.unwrap().groups;
@@ -288,20 +291,21 @@ pub async fn a_panic_changes_nothing(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let bob = jid("bob@example.com");
     let first = put(&f.stores, ann, entry(&bob, BOTH)).await;
-    let panics = || -> crate::ChangeFn { Box::new(|_| std::panic::resume_unwind(Box::new("on purpose"))) };
+    let panics =
+        || -> crate::RosterUpdateFn { Box::new(|_| std::panic::resume_unwind(Box::new("on purpose"))) };
     // Beside others, which must not notice.
     let others = (0..5).map(|n| (n, jid(&format!("c{n}@example.com")))).collect::<Vec<_>>();
     let changes = others.iter().map(|(n, contact)| match n {
-        2 => f.stores.roster.change(ann, &bob, panics()),
+        2 => f.stores.roster.update(ann, &bob, panics()),
         _ => {
             let item = entry(contact, BOTH);
-            f.stores.roster.change(ann, contact, Box::new(move |_| Change::Put(item)))
+            f.stores.roster.update(ann, contact, Box::new(move |_| RosterUpdate::Put(item)))
         }
     });
-    let results = all(changes.collect()).await;
+    let results = join_all(changes.collect()).await;
     for (n, result) in results.into_iter().enumerate() {
         match (n, result) {
-            (2, Err(error)) => assert_eq!(error.kind, ErrorKind::Internal),
+            (2, Err(error)) => assert_eq!(error.kind, StoreErrorKind::Internal),
             (2, Ok(changed)) => panic!("{changed:?}"),
             (_, result) => drop(result.unwrap()),
         }
@@ -316,7 +320,7 @@ fn bulk(contact: AddressId, bits: u8) -> BulkItem {
 
 pub async fn bulk_puts_and_replaces(f: Fixture) {
     let (ann, eve) = (account(&f.stores, "ann").await, account(&f.stores, "eve").await);
-    let bob = f.stores.addresses.number(&jid("bob@example.com")).await.unwrap();
+    let bob = f.stores.addresses.intern(&jid("bob@example.com")).await.unwrap();
     put(&f.stores, ann, entry(&jid("dan@example.com"), BOTH)).await;
     let before = f.stores.roster.get(ann).await.unwrap().version;
     let labelled = BulkItem { name: Some("Bob".into()), groups: vec!["G".into()], ..bulk(bob, 35) };
@@ -344,7 +348,7 @@ pub async fn bulk_puts_and_replaces(f: Fixture) {
 
 pub async fn bulk_skips_what_is_unknown(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
-    let ghost = f.stores.addresses.number(&jid("ghost@example.org")).await.unwrap();
+    let ghost = f.stores.addresses.intern(&jid("ghost@example.org")).await.unwrap();
     let nobody = AddressId::new(4_000_000).unwrap();
     let input = vec![
         BulkRoster { owner: ghost, items: vec![bulk(ann, 35)] },
@@ -361,12 +365,14 @@ pub async fn bulk_larger_than_a_chunk(f: Fixture) {
     for n in 0..40 {
         owners.push(account(&f.stores, &format!("u{n}")).await);
     }
-    let contacts = all((0..500)
-        .map(|n| {
-            let stores = f.stores.clone();
-            async move { stores.addresses.number(&jid(&format!("c{n}@example.com"))).await.unwrap() }
-        })
-        .collect())
+    let contacts = join_all(
+        (0..500)
+            .map(|n| {
+                let stores = f.stores.clone();
+                async move { stores.addresses.intern(&jid(&format!("c{n}@example.com"))).await.unwrap() }
+            })
+            .collect(),
+    )
     .await;
     let rosters = owners.iter().map(|owner| {
         let items = contacts.iter().map(|contact| bulk(*contact, 35)).collect();
@@ -394,8 +400,10 @@ pub async fn every_state_comes_back(f: Fixture) {
 pub async fn unkept_contact_gets_no_number(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let eve = jid("eve@example.com");
-    for change in [Change::Keep, Change::Delete, Change::Put(entry(&eve, Subscription::NONE))] {
-        f.stores.roster.change(ann, &eve, Box::new(move |_| change)).await.unwrap();
+    for change in
+        [RosterUpdate::Keep, RosterUpdate::Delete, RosterUpdate::Put(entry(&eve, Subscription::NONE))]
+    {
+        f.stores.roster.update(ann, &eve, Box::new(move |_| change)).await.unwrap();
     }
     assert_eq!(f.stores.addresses.find(&eve).await.unwrap(), None, "strangers must not fill the dictionary");
 }
@@ -405,7 +413,7 @@ pub async fn rosters_do_not_mix(f: Fixture) {
     let bob = jid("bob@example.com");
     put(&f.stores, ann, entry(&bob, BOTH)).await;
     put(&f.stores, eve, entry(&bob, Subscription::PENDING_IN)).await;
-    f.stores.roster.change(eve, &bob, Box::new(|_| Change::Delete)).await.unwrap();
+    f.stores.roster.update(eve, &bob, Box::new(|_| RosterUpdate::Delete)).await.unwrap();
     assert_eq!(one(&f.stores, ann, &bob).await.unwrap().subscription, BOTH);
     assert_eq!(f.stores.roster.get(eve).await.unwrap().items, []);
 }
@@ -415,6 +423,7 @@ pub async fn resources_of_contacts_do_not_count(f: Fixture) {
     let full = jid("bob@example.com/desk");
     let changed = put(&f.stores, ann, entry(&full, BOTH)).await;
     assert_eq!(changed.after.unwrap().jid, jid("bob@example.com"));
-    let change = f.stores.roster.change(ann, &jid("bob@example.com/phone"), Box::new(|_| Change::Delete));
+    let change =
+        f.stores.roster.update(ann, &jid("bob@example.com/phone"), Box::new(|_| RosterUpdate::Delete));
     assert!(change.await.unwrap().before.is_some());
 }

@@ -1,10 +1,10 @@
-//! Cases for [`crate::Settings`].
-use super::{Fixture, UNUSUAL, all};
-use crate::ErrorKind;
-use crate::settings::{KEY_BYTES, VALUE_BYTES};
+//! Cases for [`crate::ServerKv`].
+use super::{Fixture, UNUSUAL, join_all};
+use crate::StoreErrorKind;
+use crate::server_kv::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
 pub async fn put_get_replace(f: Fixture) {
-    let settings = &f.stores.settings;
+    let settings = &f.stores.server_kv;
     assert_eq!(settings.get("salt").await.unwrap(), None);
     for value in [&b"one"[..], b"", b"\0\xff\0"] {
         settings.put("salt", value).await.unwrap();
@@ -13,7 +13,7 @@ pub async fn put_get_replace(f: Fixture) {
 }
 
 pub async fn first_value_wins(f: Fixture) {
-    let settings = &f.stores.settings;
+    let settings = &f.stores.server_kv;
     assert_eq!(settings.put_if_absent("salt", b"first").await.unwrap(), b"first");
     assert_eq!(settings.put_if_absent("salt", b"second").await.unwrap(), b"first");
     assert_eq!(settings.get("salt").await.unwrap().as_deref(), Some(&b"first"[..]));
@@ -21,30 +21,31 @@ pub async fn first_value_wins(f: Fixture) {
 
 pub async fn many_first_writers_agree(f: Fixture) {
     let values: Vec<[u8; 1]> = (0..50u8).map(|n| [n]).collect();
-    let got = all(values.iter().map(|value| f.stores.settings.put_if_absent("salt", value)).collect()).await;
+    let got =
+        join_all(values.iter().map(|value| f.stores.server_kv.put_if_absent("salt", value)).collect()).await;
     let first = got[0].as_ref().unwrap();
     assert!(got.iter().all(|value| value.as_ref().unwrap() == first));
 }
 
 pub async fn keys_are_compared_by_bytes(f: Fixture) {
     for key in UNUSUAL {
-        f.stores.settings.put(key, key.as_bytes()).await.unwrap();
+        f.stores.server_kv.put(key, key.as_bytes()).await.unwrap();
     }
     for key in UNUSUAL {
-        let value = f.stores.settings.get(key).await.unwrap();
+        let value = f.stores.server_kv.get(key).await.unwrap();
         assert_eq!(value.as_deref(), Some(key.as_bytes()), "{key:?}");
     }
 }
 
 pub async fn limits_are_enforced(f: Fixture) {
-    let settings = &f.stores.settings;
-    settings.put(&"k".repeat(KEY_BYTES), &vec![1; VALUE_BYTES]).await.unwrap();
+    let settings = &f.stores.server_kv;
+    settings.put(&"k".repeat(MAX_KEY_BYTES), &vec![1; MAX_VALUE_BYTES]).await.unwrap();
     assert_eq!(
-        settings.get(&"k".repeat(KEY_BYTES)).await.unwrap().map(|value| value.len()),
-        Some(VALUE_BYTES)
+        settings.get(&"k".repeat(MAX_KEY_BYTES)).await.unwrap().map(|value| value.len()),
+        Some(MAX_VALUE_BYTES)
     );
-    let too_large = |error: crate::StoreError| assert_eq!(error.kind, ErrorKind::TooLarge);
-    too_large(settings.put(&"k".repeat(KEY_BYTES + 1), b"").await.unwrap_err());
-    too_large(settings.put("k", &vec![1; VALUE_BYTES + 1]).await.unwrap_err());
-    too_large(settings.put_if_absent("k", &vec![1; VALUE_BYTES + 1]).await.unwrap_err());
+    let too_large = |error: crate::StoreError| assert_eq!(error.kind, StoreErrorKind::TooLarge);
+    too_large(settings.put(&"k".repeat(MAX_KEY_BYTES + 1), b"").await.unwrap_err());
+    too_large(settings.put("k", &vec![1; MAX_VALUE_BYTES + 1]).await.unwrap_err());
+    too_large(settings.put_if_absent("k", &vec![1; MAX_VALUE_BYTES + 1]).await.unwrap_err());
 }

@@ -1,15 +1,15 @@
-//! Cases for [`crate::Tokens`] and for what credentials do to them.
+//! Cases for [`crate::LoginTokens`] and for what credentials do to them.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Fixture, account, all, jid};
-use crate::tokens::TOKENS_BYTES;
-use crate::{ErrorKind, Stores};
+use super::{Fixture, account, jid, join_all};
+use crate::tokens::MAX_TOKENS_BYTES;
+use crate::{StoreErrorKind, Stores};
 
 async fn put(stores: &Stores, bytes: &[u8]) {
     let bytes = bytes.to_vec();
     let ann = jid("ann@example.org");
-    assert!(stores.tokens.change_tokens(ann.as_ref(), Box::new(|_| Some(bytes))).await.unwrap());
+    assert!(stores.tokens.update_tokens(ann.as_ref(), Box::new(|_| Some(bytes))).await.unwrap());
 }
 
 async fn tokens(stores: &Stores) -> Vec<u8> {
@@ -25,10 +25,10 @@ pub async fn closure_sees_what_is_there(f: Fixture) {
             assert_eq!(before.len(), usize::from(round));
             Some([before, &[round]].concat())
         };
-        assert!(f.stores.tokens.change_tokens(ann.as_ref(), Box::new(change)).await.unwrap());
+        assert!(f.stores.tokens.update_tokens(ann.as_ref(), Box::new(change)).await.unwrap());
     }
     assert_eq!(tokens(&f.stores).await, [0, 1, 2]);
-    let kept = f.stores.tokens.change_tokens(ann.as_ref(), Box::new(|_| None)).await.unwrap();
+    let kept = f.stores.tokens.update_tokens(ann.as_ref(), Box::new(|_| None)).await.unwrap();
     assert!(kept, "there is such an account");
     assert_eq!(tokens(&f.stores).await, [0, 1, 2]);
     put(&f.stores, b"").await;
@@ -43,7 +43,7 @@ pub async fn missing_account_asks_nobody(f: Fixture) {
         Some(vec![1])
     };
     let found =
-        f.stores.tokens.change_tokens(jid("ann@example.org").as_ref(), Box::new(change)).await.unwrap();
+        f.stores.tokens.update_tokens(jid("ann@example.org").as_ref(), Box::new(change)).await.unwrap();
     assert!(!found);
     assert_eq!(called.load(Ordering::Relaxed), 0);
 }
@@ -61,9 +61,9 @@ pub async fn one_of_many_uses_a_token_up(f: Fixture) {
                 b"used".to_vec()
             })
         };
-        f.stores.tokens.change_tokens(ann.as_ref(), Box::new(take))
+        f.stores.tokens.update_tokens(ann.as_ref(), Box::new(take))
     });
-    assert!(all(tries.collect()).await.into_iter().all(|found| found.unwrap()));
+    assert!(join_all(tries.collect()).await.into_iter().all(|found| found.unwrap()));
     assert_eq!(won.load(Ordering::Relaxed), 1);
     assert_eq!(tokens(&f.stores).await, b"used");
 }
@@ -72,21 +72,21 @@ pub async fn a_panic_changes_nothing(f: Fixture) {
     account(&f.stores, "ann").await;
     put(&f.stores, b"kept").await;
     let ann = jid("ann@example.org");
-    let error = f.stores.tokens.change_tokens(ann.as_ref(), Box::new(|_| panic!("on purpose"))).await;
-    assert_eq!(error.unwrap_err().kind, ErrorKind::Internal);
+    let error = f.stores.tokens.update_tokens(ann.as_ref(), Box::new(|_| panic!("on purpose"))).await;
+    assert_eq!(error.unwrap_err().kind, StoreErrorKind::Internal);
     assert_eq!(tokens(&f.stores).await, b"kept");
 }
 
 pub async fn bytes_come_back_and_are_limited(f: Fixture) {
     account(&f.stores, "ann").await;
-    for bytes in [vec![0], (0..=255).collect(), vec![b' '; 10], vec![0xff; TOKENS_BYTES]] {
+    for bytes in [vec![0], (0..=255).collect(), vec![b' '; 10], vec![0xff; MAX_TOKENS_BYTES]] {
         put(&f.stores, &bytes).await;
         assert_eq!(tokens(&f.stores).await, bytes);
     }
-    let large = Box::new(|_: &[u8]| Some(vec![1; TOKENS_BYTES + 1]));
-    let error = f.stores.tokens.change_tokens(jid("ann@example.org").as_ref(), large).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::TooLarge);
-    assert_eq!(tokens(&f.stores).await.len(), TOKENS_BYTES, "nothing was changed");
+    let large = Box::new(|_: &[u8]| Some(vec![1; MAX_TOKENS_BYTES + 1]));
+    let error = f.stores.tokens.update_tokens(jid("ann@example.org").as_ref(), large).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::TooLarge);
+    assert_eq!(tokens(&f.stores).await.len(), MAX_TOKENS_BYTES, "nothing was changed");
 }
 
 pub async fn a_changed_password_ends_tokens(f: Fixture) {

@@ -1,10 +1,10 @@
 //! Cases for [`crate::Vcards`].
 use super::{Fixture, account, jid};
-use crate::vcards::{TEXT_CHARS, VCARD_BYTES};
-use crate::{ErrorKind, Query, SearchPage, Searchable, Seek, Stores};
+use crate::vcards::{MAX_SEARCHABLE_CHARS, MAX_VCARD_BYTES};
+use crate::{SearchPageRequest, SearchableProfile, Seek, StoreErrorKind, Stores, UserQuery};
 
 async fn put(stores: &Stores, vcard: Option<&[u8]>, name: &str) -> bool {
-    let searchable = Searchable { name: name.into(), ..Searchable::default() };
+    let searchable = SearchableProfile { name: name.into(), ..SearchableProfile::default() };
     stores
         .vcards
         .put(jid("ann@example.org").as_ref(), vcard.map(<[u8]>::to_vec), searchable, None)
@@ -18,9 +18,9 @@ async fn get(stores: &Stores) -> Option<Vec<u8>> {
 
 /// The shown names of who is found by the beginning of a name.
 async fn named(stores: &Stores, name: &str) -> Vec<String> {
-    let query = Query { name: Some(name.into()), ..Query::default() };
-    let page = SearchPage { seek: Seek::First, limit: 10 };
-    let found = stores.directory.search("example.org", &query, page).await.unwrap();
+    let query = UserQuery { name: Some(name.into()), ..UserQuery::default() };
+    let page = SearchPageRequest { seek: Seek::First, limit: 10 };
+    let found = stores.user_search.search("example.org", &query, page).await.unwrap();
     found.users.into_iter().map(|user| user.shown.name).collect()
 }
 
@@ -45,7 +45,7 @@ pub async fn put_get_replace_remove(f: Fixture) {
 
 pub async fn missing_account_keeps_nothing(f: Fixture) {
     assert!(!put(&f.stores, Some(b"x"), "Ann").await);
-    f.stores.addresses.number(&jid("ann@example.org")).await.unwrap();
+    f.stores.addresses.intern(&jid("ann@example.org")).await.unwrap();
     assert!(!put(&f.stores, Some(b"x"), "Ann").await);
     assert_eq!(get(&f.stores).await, None);
     account(&f.stores, "ann").await;
@@ -63,13 +63,13 @@ pub async fn a_card_without_texts_is_not_found(f: Fixture) {
 
 pub async fn large_cards_are_refused(f: Fixture) {
     account(&f.stores, "ann").await;
-    let large = vec![b'x'; VCARD_BYTES];
+    let large = vec![b'x'; MAX_VCARD_BYTES];
     assert!(put(&f.stores, Some(&large), "Ann").await);
-    assert_eq!(get(&f.stores).await.unwrap().len(), VCARD_BYTES);
-    let more = Some(vec![b'x'; VCARD_BYTES + 1]);
+    assert_eq!(get(&f.stores).await.unwrap().len(), MAX_VCARD_BYTES);
+    let more = Some(vec![b'x'; MAX_VCARD_BYTES + 1]);
     let refused =
-        f.stores.vcards.put(jid("ann@example.org").as_ref(), more, Searchable::default(), None).await;
-    assert_eq!(refused.unwrap_err().kind, ErrorKind::TooLarge);
+        f.stores.vcards.put(jid("ann@example.org").as_ref(), more, SearchableProfile::default(), None).await;
+    assert_eq!(refused.unwrap_err().kind, StoreErrorKind::TooLarge);
     assert_eq!(named(&f.stores, "a").await, ["Ann"], "nothing was changed");
 }
 
@@ -80,10 +80,12 @@ pub async fn the_photos_hash_comes_with_the_login(f: Fixture) {
     assert_eq!(photo().await, None);
     for hash in [Some([7; 20]), Some([0; 20]), None, Some([255; 20])] {
         let card = Some(b"x".to_vec());
-        assert!(f.stores.vcards.put(ann.as_ref(), card, Searchable::default(), hash).await.unwrap());
+        assert!(f.stores.vcards.put(ann.as_ref(), card, SearchableProfile::default(), hash).await.unwrap());
         assert_eq!(photo().await, hash);
     }
-    assert!(f.stores.vcards.put(ann.as_ref(), None, Searchable::default(), Some([1; 20])).await.unwrap());
+    assert!(
+        f.stores.vcards.put(ann.as_ref(), None, SearchableProfile::default(), Some([1; 20])).await.unwrap()
+    );
     assert_eq!(photo().await, None, "it goes with the card");
 }
 
@@ -91,5 +93,5 @@ pub async fn long_texts_are_cut(f: Fixture) {
     account(&f.stores, "ann").await;
     put(&f.stores, Some(b"x"), &"日".repeat(100_000)).await;
     let names = named(&f.stores, &"日".repeat(1000)).await;
-    assert_eq!(names, ["日".repeat(TEXT_CHARS)]);
+    assert_eq!(names, ["日".repeat(MAX_SEARCHABLE_CHARS)]);
 }

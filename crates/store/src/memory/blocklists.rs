@@ -1,26 +1,26 @@
 //! Blocklists in memory.
 use jid::{Jid, JidRef};
 
-use super::{Memory, ready};
-use crate::blocklists::{apply, decode, encode};
-use crate::{BlocklistOutcome, Blocklists, Fut, Unblock};
+use super::{MemoryStore, ready};
+use crate::blocklists::{apply_update, decode, encode};
+use crate::{BlocklistOutcome, Blocklists, StoreFuture, Unblock};
 
-impl Blocklists for Memory {
-    fn blocklist(&self, owner: JidRef<'_>) -> Fut<'_, Vec<Jid>> {
+impl Blocklists for MemoryStore {
+    fn blocklist(&self, owner: JidRef<'_>) -> StoreFuture<'_, Vec<Jid>> {
         let state = self.state.lock();
         ready(state.account(owner).map_or_else(|| Ok(Vec::new()), |(_, entry)| decode(&entry.blocklist)))
     }
 
-    fn change_blocklist(
+    fn update_blocklist(
         &self,
         owner: JidRef<'_>,
         add: Vec<Jid>,
         remove: Unblock,
         limit: u32,
-    ) -> Fut<'_, BlocklistOutcome> {
+    ) -> StoreFuture<'_, BlocklistOutcome> {
         let mut state = self.state.lock();
         let Some(entry) = state.account_mut(owner) else { return ready(Ok(BlocklistOutcome::NoAccount)) };
-        ready(decode(&entry.blocklist).map(|list| match apply(list, add, &remove, limit) {
+        ready(decode(&entry.blocklist).map(|list| match apply_update(list, add, &remove, limit) {
             None => BlocklistOutcome::Full,
             Some(change) => {
                 entry.blocklist = encode(&change.list);

@@ -1,17 +1,17 @@
 //! When accounts were last there, in memory.
 use jid::JidRef;
 
-use super::{Memory, ready};
-use crate::{AddressId, Fut, LastSeen, Seen};
+use super::{MemoryStore, ready};
+use crate::{AddressId, LastActivity, LastSeen, StoreFuture};
 
-impl LastSeen for Memory {
-    fn set(&self, owner: AddressId, seen: Seen) {
+impl LastSeen for MemoryStore {
+    fn set(&self, owner: AddressId, seen: LastActivity) {
         if let Some(entry) = self.state.lock().accounts.get_mut(&owner) {
-            entry.seen = Some(seen.settled());
+            entry.seen = Some(seen.with_truncated_status());
         }
     }
 
-    fn get(&self, owner: JidRef<'_>) -> Fut<'_, Option<Seen>> {
+    fn get(&self, owner: JidRef<'_>) -> StoreFuture<'_, Option<LastActivity>> {
         let state = self.state.lock();
         ready(Ok(state.account(owner).and_then(|(_, entry)| entry.seen.clone())))
     }

@@ -1,13 +1,13 @@
 //! Logins from memory.
 use jid::JidRef;
 
-use super::{Memory, State, ready};
+use super::{MemoryState, MemoryStore, ready};
 use crate::logins::judge;
-use crate::{AddressId, Fut, Login, LoginAttempt, Logins, ProofFn, Secrets, StoreError};
+use crate::{AccountSecrets, AddressId, Login, LoginAttempt, Logins, ProofFn, StoreError, StoreFuture};
 
-impl State {
-    fn secrets(&self, account: JidRef<'_>) -> Option<Secrets> {
-        self.account(account).map(|(id, entry)| Secrets {
+impl MemoryState {
+    fn secrets(&self, account: JidRef<'_>) -> Option<AccountSecrets> {
+        self.account(account).map(|(id, entry)| AccountSecrets {
             id,
             revision: entry.revision,
             credentials: entry.credentials.to_vec(),
@@ -23,23 +23,23 @@ impl State {
             disabled: entry.disabled,
             roster: super::roster::whole(entry)?,
             roster_version: entry.version,
-            offline: u32::try_from(entry.offline.len()).unwrap_or(u32::MAX),
+            offline_messages: u32::try_from(entry.offline.len()).unwrap_or(u32::MAX),
             blocklist: entry.blocklist.clone(),
             photo: entry.photo,
         }))
     }
 }
 
-impl Logins for Memory {
-    fn secrets(&self, account: JidRef<'_>) -> Fut<'_, Option<Secrets>> {
+impl Logins for MemoryStore {
+    fn secrets(&self, account: JidRef<'_>) -> StoreFuture<'_, Option<AccountSecrets>> {
         ready(Ok(self.state.lock().secrets(account)))
     }
 
-    fn login(&self, account: AddressId, revision: u64) -> Fut<'_, Option<Login>> {
+    fn login(&self, account: AddressId, revision: u64) -> StoreFuture<'_, Option<Login>> {
         ready(self.state.lock().login(account, revision))
     }
 
-    fn prove(&self, account: JidRef<'_>, proof: ProofFn) -> Fut<'_, Option<LoginAttempt>> {
+    fn prove(&self, account: JidRef<'_>, proof: ProofFn) -> StoreFuture<'_, Option<LoginAttempt>> {
         let secrets = self.state.lock().secrets(account);
         // Without the lock: a proof may take its time.
         let right = match judge(proof, secrets.as_ref()) {

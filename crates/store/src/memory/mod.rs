@@ -4,17 +4,17 @@
 //! how much is kept.
 //!
 //! The trap for the next person: the closures of changes run under the lock.
+mod account_kv;
 mod accounts;
-mod addresses;
+mod address_dictionary;
 mod blocklists;
-mod directory;
 mod last_seen;
 mod logins;
 mod offline;
-mod private;
 mod roster;
-mod settings;
+mod server_kv;
 mod tokens;
+mod user_search;
 mod vcards;
 
 use std::collections::{BTreeMap, HashMap};
@@ -25,30 +25,31 @@ use jid::{Jid, JidRef};
 use parking_lot::Mutex;
 
 use crate::{
-    AddressId, ErrorKind, Fut, PhotoHash, RosterItem, Searchable, Seen, StoreError, Stores, Waiting,
+    AddressId, LastActivity, PhotoHash, RosterItem, SearchableProfile, StoreError, StoreErrorKind,
+    StoreFuture, StoredMessage, Stores,
 };
 
 /// All needs, kept in memory.
-pub struct Memory {
-    state: Mutex<State>,
+pub struct MemoryStore {
+    state: Mutex<MemoryState>,
     clock: Arc<dyn Clock>,
 }
 
 /// A new, empty memory backend as a bundle.
 pub fn stores(clock: Arc<dyn Clock>) -> Stores {
-    Stores::of(Arc::new(Memory::new(clock)))
+    Stores::from_backend(Arc::new(MemoryStore::new(clock)))
 }
 
 #[derive(Default)]
-struct State {
+struct MemoryState {
     ids: HashMap<Jid, AddressId>,
     /// The address of number n stands at n - 1.
     addresses: Vec<Jid>,
-    accounts: BTreeMap<AddressId, Entry>,
-    settings: HashMap<Box<str>, Vec<u8>>,
+    accounts: BTreeMap<AddressId, AccountEntry>,
+    server_kv: HashMap<Box<str>, Vec<u8>>,
 }
 
-struct Entry {
+struct AccountEntry {
     created_at: u64,
     disabled: bool,
     revision: u64,
@@ -56,31 +57,31 @@ struct Entry {
     roster: BTreeMap<AddressId, RosterItem>,
     version: u64,
     /// With the number of the sender.
-    offline: BTreeMap<u64, (u64, Waiting)>,
+    offline: BTreeMap<u64, (u64, StoredMessage)>,
     last_seq: u64,
     blocklist: Vec<u8>,
     tokens: Vec<u8>,
-    private: BTreeMap<String, Vec<u8>>,
+    kv: BTreeMap<String, Vec<u8>>,
     vcard: Option<Vec<u8>>,
     photo: Option<PhotoHash>,
-    searchable: Searchable,
-    seen: Option<Seen>,
+    searchable: SearchableProfile,
+    seen: Option<LastActivity>,
 }
 
-impl Memory {
+impl MemoryStore {
     /// Empty. The clock stamps new accounts.
-    pub fn new(clock: Arc<dyn Clock>) -> Memory {
-        Memory { state: Mutex::new(State::default()), clock }
+    pub fn new(clock: Arc<dyn Clock>) -> MemoryStore {
+        MemoryStore { state: Mutex::new(MemoryState::default()), clock }
     }
 }
 
-impl State {
-    fn find(&self, address: JidRef<'_>) -> Option<AddressId> {
+impl MemoryState {
+    fn find_id(&self, address: JidRef<'_>) -> Option<AddressId> {
         self.ids.get(address.bare().as_str()).copied()
     }
 
-    fn number(&mut self, address: JidRef<'_>) -> Result<AddressId, StoreError> {
-        if let Some(id) = self.find(address) {
+    fn intern(&mut self, address: JidRef<'_>) -> Result<AddressId, StoreError> {
+        if let Some(id) = self.find_id(address) {
             return Ok(id);
         }
         let bare = address.bare().to_jid();
@@ -88,7 +89,7 @@ impl State {
             .ok()
             .and_then(AddressId::new)
             .filter(|id| *id != AddressId::UNASSIGNED)
-            .ok_or_else(|| StoreError::new(ErrorKind::TooLarge, "the address dictionary is full"))?;
+            .ok_or_else(|| StoreError::new(StoreErrorKind::TooLarge, "the address dictionary is full"))?;
         self.addresses.push(bare.clone());
         self.ids.insert(bare, id);
         Ok(id)
@@ -98,22 +99,22 @@ impl State {
         self.addresses.get(id.get() as usize - 1)
     }
 
-    fn account(&self, account: JidRef<'_>) -> Option<(AddressId, &Entry)> {
-        let id = self.find(account)?;
+    fn account(&self, account: JidRef<'_>) -> Option<(AddressId, &AccountEntry)> {
+        let id = self.find_id(account)?;
         self.accounts.get(&id).map(|entry| (id, entry))
     }
 
-    fn account_mut(&mut self, account: JidRef<'_>) -> Option<&mut Entry> {
-        let id = self.find(account)?;
+    fn account_mut(&mut self, account: JidRef<'_>) -> Option<&mut AccountEntry> {
+        let id = self.find_id(account)?;
         self.accounts.get_mut(&id)
     }
 }
 
 /// An answer that is there already.
-fn ready<'a, T: Send + 'a>(answer: Result<T, StoreError>) -> Fut<'a, T> {
+fn ready<'a, T: Send + 'a>(answer: Result<T, StoreError>) -> StoreFuture<'a, T> {
     Box::pin(std::future::ready(answer))
 }
 
 fn no_account() -> StoreError {
-    StoreError::new(ErrorKind::NotFound, "there is no such account")
+    StoreError::new(StoreErrorKind::NotFound, "there is no such account")
 }

@@ -1,14 +1,14 @@
 //! Tokens in memory.
 use jid::JidRef;
 
-use super::{Memory, ready};
-use crate::{Fut, Tokens, TokensFn};
+use super::{MemoryStore, ready};
+use crate::{LoginTokens, StoreFuture, TokensUpdateFn};
 
-impl Tokens for Memory {
-    fn change_tokens(&self, owner: JidRef<'_>, change: TokensFn) -> Fut<'_, bool> {
+impl LoginTokens for MemoryStore {
+    fn update_tokens(&self, owner: JidRef<'_>, change: TokensUpdateFn) -> StoreFuture<'_, bool> {
         let mut state = self.state.lock();
         let Some(entry) = state.account_mut(owner) else { return ready(Ok(false)) };
-        ready(crate::tokens::decide(change, &entry.tokens).map(|after| {
+        ready(crate::tokens::run_update(change, &entry.tokens).map(|after| {
             if let Some(after) = after {
                 entry.tokens = after;
             }

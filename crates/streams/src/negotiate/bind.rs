@@ -1,58 +1,63 @@
 //! Resource binding: RFC 6120 section 7.
 
 use ::sasl::Failure;
-use stanza::{Element, ErrorType, IqType, Kind, StanzaCondition, StanzaError, StreamCondition, StreamError};
-use throng_core::fault::Fault;
+use stanza::{
+    Element, ErrorType, IqType, StanzaCondition, StanzaError, StanzaKind, StreamCondition, StreamError,
+};
+use throng_core::server_error::ServerError;
 use throng_core::{Admission, Principal};
 use xml::{Ns, Tree, Writer};
 
-use super::{Did, Ready, Taken};
-use crate::c2s::{Connection, Phase};
-use crate::sm;
+use super::{LoginStepResult, NegotiationOutcome, NegotiationResult};
+use crate::c2s::{C2sConnection, ConnectionPhase};
+use crate::stream_management;
 
-impl Connection {
+impl C2sConnection {
     /// A stanza before a resource is bound: nothing but the request for one. `principal`: what was read from the store for
     /// this request. It is not kept when the request is refused: a client that never binds must not hold a roster.
-    pub(super) fn bind(&mut self, bytes: &[u8], principal: Option<Principal>) -> Taken {
-        let limits = self.service.node.limits().negotiation();
+    pub(super) fn bind(&mut self, bytes: &[u8], principal: Option<Principal>) -> NegotiationResult {
+        let limits = self.context.node.limits().negotiation();
         let scope = self.scope.clone();
         let mut portable = Vec::new();
         let (head, bytes) = match Element::read(bytes, &scope, &limits)? {
             Element::Stanza(head) => (head, bytes),
-            Element::NotPortable => {
+            Element::NotSelfContained => {
                 xml::normalise(bytes, &scope, &limits, &mut portable)?;
-                match Element::read(&portable, &xml::Scope::client(), &limits)? {
+                match Element::read(&portable, &xml::NamespaceContext::client(), &limits)? {
                     Element::Stanza(head) => (head, portable.as_slice()),
                     _ => return Err(StreamCondition::UnsupportedStanzaType.into()),
                 }
             }
             _ => return Err(StreamCondition::UnsupportedStanzaType.into()),
         };
-        let is_bind = head.first.is_some_and(|f| f.ns == Some(Ns::Bind) && f.name.str(bytes) == "bind");
-        if head.kind != Kind::Iq(IqType::Set) || !is_bind {
+        let is_bind = head.first_child.is_some_and(|f| f.ns == Some(Ns::Bind) && f.name.str(bytes) == "bind");
+        if head.kind != StanzaKind::Iq(IqType::Set) || !is_bind {
             // RFC 6120 section 7.1: stanzas need a resource first.
             return Err(StreamError::new(StreamCondition::NotAuthorized)
                 .text("bind a resource before you send stanzas"));
         }
-        let refuse =
-            |error: &StanzaError| Ok(Did::Said(error.reply(bytes, &head, None, None).unwrap_or_default()));
+        let refuse = |error: &StanzaError| {
+            Ok(NegotiationOutcome::Reply(error.reply(bytes, &head, None, None).unwrap_or_default()))
+        };
         let Some(id) = head.raw_id(bytes) else {
             return refuse(&StanzaError::new(StanzaCondition::BadRequest).text("an iq needs an id"));
         };
-        let client = xml::Scope::client();
+        let client = xml::NamespaceContext::client();
         let tree = Tree::parse(bytes, &client, &limits)?;
         let wanted = tree.root().child("bind", Ns::Bind).and_then(|b| b.child("resource", Ns::Bind));
         let wanted = wanted.map(|r| r.text().into_owned());
-        let node = self.service.node.clone();
-        let link = self.link.clone();
-        let Phase::Negotiating(state) = &mut self.phase else { return Ok(Did::Waits) };
+        let node = self.context.node.clone();
+        let link = self.outbox.clone();
+        let ConnectionPhase::Negotiating(state) = &mut self.phase else {
+            return Ok(NegotiationOutcome::Pending);
+        };
         let Some(principal) = principal else {
             let Some(identity) = &state.identity else { return Err(StreamCondition::NotAuthorized.into()) };
-            if let Err(error) = node.may_bind(identity.jid.as_ref(), wanted.as_deref()) {
+            if let Err(error) = node.check_bind(identity.jid.as_ref(), wanted.as_deref()) {
                 return refuse(&error);
             }
-            state.binding = bytes.to_vec();
-            return self.load();
+            state.pending_bind = bytes.to_vec();
+            return self.load_principal();
         };
         match node.bind(principal, wanted.as_deref(), &link) {
             Err(error) => refuse(&error),
@@ -60,27 +65,28 @@ impl Connection {
                 let mut out = Vec::with_capacity(192);
                 let mut w = Writer::new(&mut out);
                 w.start("iq").attr("type", "result").attr_raw("id", id);
-                w.start("bind").ns(Ns::Bind).leaf("jid", session.full().as_str()).end().end();
-                Ok(Did::Bound(session, out))
+                w.start("bind").ns(Ns::Bind).text_element("jid", session.full().as_str()).end().end();
+                Ok(NegotiationOutcome::Bound(session, out))
             }
         }
     }
 
     /// Reads what a session begins with, now that the client has proved who it is and wants one.
-    pub(super) fn load(&mut self) -> Taken {
-        let node = self.service.node.clone();
-        let Some(state) = self.state() else { return Ok(Did::Waits) };
+    pub(super) fn load_principal(&mut self) -> NegotiationResult {
+        let node = self.context.node.clone();
+        let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
         let Some(identity) = state.identity.clone() else {
             return Err(StreamCondition::NotAuthorized.into());
         };
-        state.work = Some(Box::pin(async move { Ready::Loaded(node.load(identity).await) }));
-        Ok(Did::Waits)
+        state.pending_step =
+            Some(Box::pin(async move { LoginStepResult::Loaded(node.load_principal(identity).await) }));
+        Ok(NegotiationOutcome::Pending)
     }
 
     /// The store has answered.
-    pub(super) fn loaded(&mut self, done: Result<Admission, Fault>) -> Taken {
-        let Some(state) = self.state() else { return Ok(Did::Waits) };
-        let waiting = std::mem::take(&mut state.binding);
+    pub(super) fn on_principal_loaded(&mut self, done: Result<Admission, ServerError>) -> NegotiationResult {
+        let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
+        let waiting = std::mem::take(&mut state.pending_bind);
         match done {
             Ok(Admission::Granted(principal)) if waiting.is_empty() => self.bind_inline(*principal),
             Ok(Admission::Granted(principal)) => self.bind(&waiting, Some(*principal)),
@@ -103,42 +109,49 @@ impl Connection {
                     // Success is due; the client may bind as in RFC 6120 when the store is back.
                     return self.begin_session(None);
                 }
-                let client = xml::Scope::client();
-                let limits = self.service.node.limits().negotiation();
+                let client = xml::NamespaceContext::client();
+                let limits = self.context.node.limits().negotiation();
                 let Ok(Element::Stanza(head)) = Element::read(&waiting, &client, &limits) else {
                     return Err(StreamCondition::InternalServerError.into());
                 };
                 let error = StanzaError::new(StanzaCondition::InternalServerError)
                     .kind(ErrorType::Wait)
                     .text("the account cannot be read; try again later");
-                Ok(Did::Said(error.reply(&waiting, &head, None, None).unwrap_or_default()))
+                Ok(NegotiationOutcome::Reply(error.reply(&waiting, &head, None, None).unwrap_or_default()))
             }
         }
     }
 
     /// Instead of binding a resource the client goes on with a lost stream: XEP-0198 section 5.
-    pub(super) fn resume(&mut self, bytes: &[u8]) -> Taken {
-        let limits = self.service.node.limits().negotiation();
+    pub(super) fn resume(&mut self, bytes: &[u8]) -> NegotiationResult {
+        let limits = self.context.node.limits().negotiation();
         let tree = Tree::parse(bytes, &self.scope, &limits)?;
-        let Phase::Negotiating(state) = &mut self.phase else { return Ok(Did::Waits) };
+        let ConnectionPhase::Negotiating(state) = &mut self.phase else {
+            return Ok(NegotiationOutcome::Pending);
+        };
         let Some(identity) = &state.identity else {
             return Err(StreamCondition::NotAuthorized.into());
         };
         let account = identity.jid.as_ref();
-        let resumed = sm::resume(&self.service.node, &identity.host, account, tree.root());
-        state.work = Some(Box::pin(async move { Ready::Resume(resumed.await) }));
-        Ok(Did::Waits)
+        let resumed = stream_management::resume(&self.context.node, &identity.host, account, tree.root());
+        state.pending_step = Some(Box::pin(async move { LoginStepResult::Resume(resumed.await) }));
+        Ok(NegotiationOutcome::Pending)
     }
 
     /// The old stream has let go of its session, or there was none.
-    pub(super) fn resume_ready(&mut self, answer: sm::Answer) -> Taken {
-        if self.state().is_some_and(|state| state.request.is_some()) {
-            return self.resumed_sasl2(answer);
+    pub(super) fn on_resume_outcome(
+        &mut self,
+        answer: stream_management::ResumeOutcome,
+    ) -> NegotiationResult {
+        if self.negotiation().is_some_and(|state| state.sasl2_request.is_some()) {
+            return self.on_resume_outcome_sasl2(answer);
         }
         match answer {
-            sm::Answer::Resumed(session, bytes) => Ok(Did::Resumed(session, bytes)),
-            sm::Answer::Failed(bytes) => Ok(Did::Said(bytes)),
-            sm::Answer::Ended(error) => Err(error),
+            stream_management::ResumeOutcome::Resumed(session, bytes) => {
+                Ok(NegotiationOutcome::Resumed(session, bytes))
+            }
+            stream_management::ResumeOutcome::Failed(bytes) => Ok(NegotiationOutcome::Reply(bytes)),
+            stream_management::ResumeOutcome::Ended(error) => Err(error),
         }
     }
 }

@@ -17,12 +17,12 @@ use std::sync::Arc;
 
 use ::sasl::ClientId;
 use stanza::{StreamCondition, StreamError};
-use throng_core::nonza::InlineCtx;
+use throng_core::stream_elements::Bind2InlineCtx;
 use throng_core::{Host, Principal, Session};
-use xml::{Ns, Scope, Tree, Writer};
+use xml::{NamespaceContext, Ns, Tree, Writer};
 
-use crate::c2s::{Connection, Phase};
-use crate::sm;
+use crate::c2s::{C2sConnection, ConnectionPhase};
+use crate::stream_management;
 
 /// The module's name in the configuration.
 pub(super) const MODULE: &str = "bind2";
@@ -35,7 +35,7 @@ pub(crate) struct BindRequest {
 }
 
 impl BindRequest {
-    pub(super) fn read(bind: xml::Node<'_>) -> BindRequest {
+    pub(super) fn read(bind: xml::TreeNode<'_>) -> BindRequest {
         let tag = bind.child("tag", Ns::Bind2).map(|tag| tag.text().trim().to_owned());
         let mut inline: Vec<(Ns, String, Vec<u8>)> = Vec::new();
         for child in bind.child_elements() {
@@ -43,7 +43,7 @@ impl BindRequest {
             if inline.iter().any(|(n, name, _)| *n == ns && name == child.name()) {
                 continue;
             }
-            if let Some(bytes) = alone(child) {
+            if let Some(bytes) = standalone_element(child) {
                 inline.push((ns, child.name().to_owned(), bytes));
             }
         }
@@ -52,8 +52,8 @@ impl BindRequest {
 }
 
 /// An element as handlers get it: by itself. One that leans on prefixes from outside would lose them, and is left out.
-pub(super) fn alone(element: xml::Node<'_>) -> Option<Vec<u8>> {
-    let scope = Scope::client();
+pub(super) fn standalone_element(element: xml::TreeNode<'_>) -> Option<Vec<u8>> {
+    let scope = NamespaceContext::client();
     let tree = Tree::parse(element.raw(), &scope, &xml::Limits::CEILING).ok()?;
     element.ns().filter(|ns| tree.root().is(element.name(), *ns))?;
     Some(element.raw().to_vec())
@@ -65,8 +65,8 @@ pub(super) fn feature(w: &mut Writer<'_>, host: &Host) {
         return;
     }
     w.start("bind").ns(Ns::Bind2);
-    let managed = host.management.is_some().then_some(Ns::Sm3);
-    let mut vars = host.elements.inline_namespaces().chain(managed).peekable();
+    let managed = host.stream_management.is_some().then_some(Ns::Sm3);
+    let mut vars = host.elements.bind2_inline_namespaces().chain(managed).peekable();
     if vars.peek().is_some() {
         w.start("inline");
         for var in vars {
@@ -77,7 +77,7 @@ pub(super) fn feature(w: &mut Writer<'_>, host: &Host) {
     w.end();
 }
 
-impl Connection {
+impl C2sConnection {
     /// Section 4.2: binds, does what was asked for along with it, and writes `<bound/>`.
     pub(super) fn bind2(
         &mut self,
@@ -86,13 +86,13 @@ impl Connection {
         user_agent: Option<&str>,
         answer: &mut Vec<u8>,
     ) -> Option<Arc<Session>> {
-        let service = self.service.clone();
+        let service = self.context.clone();
         let node = &service.node;
-        let link = self.link.clone();
-        let Phase::Negotiating(state) = &mut self.phase else { return None };
+        let link = self.outbox.clone();
+        let ConnectionPhase::Negotiating(state) = &mut self.phase else { return None };
         state.host.as_ref().filter(|host| host.options(MODULE).is_some())?;
         let name = match user_agent {
-            Some(id) => ClientId::new(id).name(&service.tokens, principal.jid.as_str()),
+            Some(id) => ClientId::new(id).display_name(&service.token_key, principal.jid.as_str()),
             None => base::id::random_id(),
         };
         let longest = usize::from(node.limits().resourcepart_bytes);
@@ -115,7 +115,7 @@ impl Connection {
                 let same = old.resource() == name || old.resource().ends_with(&suffix);
                 if same && old.resource() != session.resource() {
                     let error = StreamError::new(StreamCondition::Conflict);
-                    old.link.close(error.text("this client has connected anew"));
+                    old.outbox.close(error.text("this client has connected anew"));
                     node.end_session(&old);
                 }
             }
@@ -123,12 +123,12 @@ impl Connection {
         let mut inner = Vec::new();
         for (ns, name, bytes) in &request.inline {
             if matches!((ns, name.as_str()), (Ns::Sm3 | Ns::Sm2, "enable"))
-                && session.account.host().management.is_some()
-                && let Ok(tree) = Tree::parse(bytes, &Scope::client(), &xml::Limits::CEILING)
+                && session.account.host().stream_management.is_some()
+                && let Ok(tree) = Tree::parse(bytes, &NamespaceContext::client(), &xml::Limits::CEILING)
             {
-                inner.extend(sm::enable(&session, tree.root()));
-            } else if let Some(handler) = session.account.host().elements.inline(*ns, name) {
-                handler(&mut InlineCtx { node, session: &session, bytes, answer: &mut inner });
+                inner.extend(stream_management::enable(&session, tree.root()));
+            } else if let Some(handler) = session.account.host().elements.bind2_inline(*ns, name) {
+                handler(&mut Bind2InlineCtx { node, session: &session, bytes, answer: &mut inner });
             }
         }
         Writer::new(answer).start("bound").ns(Ns::Bind2).raw(&inner).end();

@@ -1,28 +1,28 @@
 //! Stream features: RFC 6120 section 4.3.2, XEP-0388 1.0.4 section 3.1, XEP-0440 1.0.0 (channel binding types), XEP-0509
 //! 0.2.0 section 2.1 (a name for the whole).
 
-use sasl::{Binding, Mechanism, MechanismSet};
+use sasl::{ChannelBindingData, Mechanism, MechanismSet};
 use throng_core::Host;
 use xml::{Ns, Writer};
 
 use super::sasl2::IAP;
-use super::{bind2, fast, sasl2, upgrade};
-use crate::c2s::{Connection, Phase};
-use crate::service::{Auth, TlsPolicy};
+use super::{bind2, fast_tokens, sasl2, scram_upgrade};
+use crate::c2s::{C2sConnection, ConnectionPhase};
+use crate::context::{AuthPolicy, TlsPolicy};
 
-impl Connection {
+impl C2sConnection {
     /// Writes what may be negotiated now.
-    pub(super) fn features(&mut self, out: &mut Vec<u8>) {
-        let secure = self.stream.facts().secure;
-        let policy = &self.service.policy;
+    pub(super) fn write_stream_features(&mut self, out: &mut Vec<u8>) {
+        let secure = self.stream.info().secure;
+        let policy = &self.context.policy;
         let tls = self.may_start_tls();
         let required = tls && policy.tls == TlsPolicy::Required;
-        let binding = self.binding();
+        let binding = self.channel_binding();
         let offered = if required { MechanismSet::EMPTY } else { self.mechanisms(secure, &binding) };
-        let Phase::Negotiating(state) = &mut self.phase else { return };
+        let ConnectionPhase::Negotiating(state) = &mut self.phase else { return };
         if state.authenticated {
             let own = state.host.as_ref().map(|h| h.stream_features.clone()).unwrap_or_default();
-            stanza::stream::features(out, |w| {
+            stanza::stream::write_features(out, |w| {
                 w.start("bind").ns(Ns::Bind).end();
                 // RFC 6121 appendix E: for clients that still ask, marked as having no effect.
                 w.start("session").ns(Ns::Session).start("optional").end().end();
@@ -33,11 +33,13 @@ impl Connection {
         state.offered = offered;
         // XEP-0388 section 4: only after TLS, or where something else encrypts.
         let protected = secure || policy.allow_plain_without_tls;
-        state.offered2 = if protected && state.offers(sasl2::MODULE) { offered } else { MechanismSet::EMPTY };
-        let host = state.host.clone().filter(|_| !state.offered2.is_empty());
+        state.offered_sasl2 =
+            if protected && state.offers(sasl2::MODULE) { offered } else { MechanismSet::EMPTY };
+        let host = state.host.clone().filter(|_| !state.offered_sasl2.is_empty());
         let begin = out.len();
-        let early = if required { None } else { state.host.as_ref().map(|h| h.early_features.clone()) };
-        stanza::stream::features(out, |w| {
+        let early =
+            if required { None } else { state.host.as_ref().map(|h| h.pre_auth_stream_features.clone()) };
+        stanza::stream::write_features(out, |w| {
             if tls {
                 w.start("starttls").ns(Ns::Tls);
                 if required {
@@ -61,57 +63,57 @@ impl Connection {
             w.raw(&early.unwrap_or_default());
         });
         if host.is_some() {
-            name(out, begin, &mut state.config_version);
+            write_features_version(out, begin, &mut state.config_version);
         }
     }
 
     /// Whether STARTTLS is offered.
     pub(super) fn may_start_tls(&self) -> bool {
-        let facts = self.stream.facts();
+        let facts = self.stream.info();
         !facts.secure
             && facts.transport.has_starttls()
-            && self.service.tls.is_some()
-            && self.service.policy.tls != TlsPolicy::Off
+            && self.context.tls.is_some()
+            && self.context.policy.tls != TlsPolicy::Off
     }
 
     /// Whether TLS is demanded, is not there, and cannot be had on this stream: a client that came by plain HTTP.
-    pub(super) fn lacks_tls(&self) -> bool {
-        let facts = self.stream.facts();
-        let required = self.service.tls.is_some() && self.service.policy.tls == TlsPolicy::Required;
+    pub(super) fn requires_unavailable_tls(&self) -> bool {
+        let facts = self.stream.info();
+        let required = self.context.tls.is_some() && self.context.policy.tls == TlsPolicy::Required;
         required && !facts.secure && !facts.transport.has_starttls()
     }
 
     /// What would be offered if the stream had TLS, which it may get (section 6.5.4).
-    pub(super) fn after_tls(&self) -> MechanismSet {
+    pub(super) fn mechanisms_after_tls(&self) -> MechanismSet {
         if !self.may_start_tls() {
             return MechanismSet::EMPTY;
         }
-        let auth = self.auth();
+        let auth = self.auth_policy();
         if auth.allow_anonymous { auth.mechanisms.with(Mechanism::Anonymous) } else { auth.mechanisms }
     }
 
     /// How clients of the domain that this stream is for may log in.
-    fn auth(&self) -> Auth {
+    fn auth_policy(&self) -> AuthPolicy {
         let host = match &self.phase {
-            Phase::Negotiating(state) => state.host.as_ref(),
+            ConnectionPhase::Negotiating(state) => state.host.as_ref(),
             _ => None,
         };
-        self.service.policy.auth(host.map(|host| host.domain()))
+        self.context.policy.auth(host.map(|host| host.domain()))
     }
 
     /// What this stream can be bound to.
-    pub(super) fn binding(&self) -> Binding {
+    pub(super) fn channel_binding(&self) -> ChannelBindingData {
         let found = self.stream.channel_binding();
-        Binding {
+        ChannelBindingData {
             exporter: found.exporter.map(|e| e.to_vec()),
             server_end_point: found.server_end_point.map(<[u8]>::to_vec),
         }
     }
 
-    fn mechanisms(&self, secure: bool, binding: &Binding) -> MechanismSet {
-        let policy = &self.service.policy;
+    fn mechanisms(&self, secure: bool, binding: &ChannelBindingData) -> MechanismSet {
+        let policy = &self.context.policy;
         let mut set = MechanismSet::EMPTY;
-        let auth = self.auth();
+        let auth = self.auth_policy();
         for mechanism in auth.mechanisms.iter() {
             let offer = match mechanism {
                 Mechanism::Plain => secure || policy.allow_plain_without_tls,
@@ -130,33 +132,33 @@ impl Connection {
 }
 
 /// XEP-0388: the mechanisms, and what may be asked for along with one.
-fn authentication(w: &mut Writer<'_>, offered: MechanismSet, host: &Host, binding: &Binding) {
+fn authentication(w: &mut Writer<'_>, offered: MechanismSet, host: &Host, binding: &ChannelBindingData) {
     let mut inline = Vec::with_capacity(320);
     let mut inner = Writer::new(&mut inline);
-    if host.management.is_some() {
-        inner.empty("sm", Ns::Sm3);
+    if host.stream_management.is_some() {
+        inner.empty_element("sm", Ns::Sm3);
     }
     bind2::feature(&mut inner, host);
-    fast::feature(&mut inner, host, binding);
+    fast_tokens::feature(&mut inner, host, binding);
     w.start("authentication").ns(Ns::Sasl2);
     for mechanism in offered.iter() {
-        w.leaf("mechanism", mechanism.name());
+        w.text_element("mechanism", mechanism.name());
     }
     if !inline.is_empty() {
         w.start("inline").raw(&inline).end();
     }
-    if host.options(upgrade::MODULE).is_some() {
-        upgrade::features(w, offered);
+    if host.options(scram_upgrade::MODULE).is_some() {
+        scram_upgrade::features(w, offered);
     }
     w.end();
 }
 
 /// XEP-0509: the features that begin at `begin` get a name, a hash of them all. A client that knows it may ask for a login
 /// before it has seen them again.
-fn name(out: &mut Vec<u8>, begin: usize, version: &mut String) {
+fn write_features_version(out: &mut Vec<u8>, begin: usize, version: &mut String) {
     const END: &[u8] = b"</stream:features>";
     let Some(rest) = out[begin..].strip_suffix(END) else { return };
-    *version = sasl::text::digest(rest);
+    *version = sasl::encoding::short_digest(rest);
     let keep = out.len() - END.len();
     out.truncate(keep);
     Writer::new(out).start("config-version").xmlns(IAP).attr("scheme", "opaque").attr("value", version).end();
@@ -166,7 +168,7 @@ fn name(out: &mut Vec<u8>, begin: usize, version: &mut String) {
 fn mechanisms(w: &mut Writer<'_>, offered: MechanismSet) {
     w.start("mechanisms").ns(Ns::Sasl);
     for mechanism in offered.iter() {
-        w.leaf("mechanism", mechanism.name());
+        w.text_element("mechanism", mechanism.name());
     }
     w.end();
 }

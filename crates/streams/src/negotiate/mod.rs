@@ -9,14 +9,14 @@
 
 mod bind;
 mod bind2;
-mod early;
-mod fast;
+mod fast_tokens;
 mod features;
-mod login;
-mod open;
+mod pre_auth_iq;
 mod sasl;
 mod sasl2;
-mod upgrade;
+mod sasl_result;
+mod scram_upgrade;
+mod stream_header;
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -25,24 +25,24 @@ use ::sasl::{Credentials, Exchange, MechanismSet};
 use base::Secret;
 use base::spawn::BoxFuture;
 use jid::Jid;
-use net::{Event, Scratch, Transport};
+use net::{Scratch, StreamEvent, Transport};
 use stanza::{StreamCondition, StreamError};
-use throng_core::fault::Fault;
-use throng_core::guard::AttemptKeys;
+use throng_core::login_throttle::AttemptKeys;
+use throng_core::server_error::ServerError;
 use throng_core::session::flags;
-use throng_core::{Admission, Found, Host, Identity};
+use throng_core::{Admission, Host, LoginIdentity, LoginRecord};
 use xml::{Ns, Reader};
 
-use crate::c2s::{Connection, Next, Phase};
-use crate::service::Service;
-use crate::sm;
+use crate::c2s::{C2sConnection, ConnectionPhase, PhaseOutcome};
+use crate::context::C2sContext;
+use crate::stream_management;
 
 /// Bytes of answers that may wait for a peer that has no resource yet.
-const ANSWERS: usize = 8 * 1024;
+const MAX_UNSENT_BYTES: usize = 8 * 1024;
 
 /// What is expected next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum NegotiationStage {
     /// A stream header.
     Header,
     /// STARTTLS or SASL.
@@ -53,38 +53,38 @@ pub(crate) enum Stage {
 
 /// In which words a login is spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Profile {
+pub(crate) enum SaslProfile {
     /// Those of RFC 6120.
     Rfc6120,
     /// Those of XEP-0388.
     Sasl2,
 }
 
-impl Profile {
+impl SaslProfile {
     const fn ns(self) -> Ns {
         match self {
-            Profile::Rfc6120 => Ns::Sasl,
-            Profile::Sasl2 => Ns::Sasl2,
+            SaslProfile::Rfc6120 => Ns::Sasl,
+            SaslProfile::Sasl2 => Ns::Sasl2,
         }
     }
 }
 
 /// State of negotiation.
 pub(crate) struct Negotiation {
-    pub(crate) stage: Stage,
+    pub(crate) stage: NegotiationStage,
     /// Whether our header of the current document is out.
-    pub(crate) opened: bool,
+    pub(crate) header_sent: bool,
     pub(crate) host: Option<Arc<Host>>,
     pub(crate) lang: String,
     pub(crate) attempts: u8,
     pub(crate) exchange: Option<Exchange>,
-    pub(crate) profile: Profile,
+    pub(crate) profile: SaslProfile,
     /// Mechanisms offered on this document.
     pub(crate) offered: MechanismSet,
     /// The same in XEP-0388; empty where it is not offered.
-    pub(crate) offered2: MechanismSet,
+    pub(crate) offered_sasl2: MechanismSet,
     /// What XEP-0388 asked for, until success or failure.
-    pub(crate) request: Option<Box<sasl2::Request>>,
+    pub(crate) sasl2_request: Option<Box<sasl2::Sasl2Request>>,
     /// What the features of this document are called (XEP-0509).
     pub(crate) config_version: String,
     /// Whom the stream header names; a hint.
@@ -92,55 +92,55 @@ pub(crate) struct Negotiation {
     /// Name of the mechanism that succeeded.
     pub(crate) mechanism: &'static str,
     /// The address that the client claims, normalised; the user name itself where it cannot be one.
-    pub(crate) claimed: String,
+    pub(crate) claimed_address: String,
     /// Where the failures of that claim are counted.
     pub(crate) keys: Option<AttemptKeys>,
     /// The account, until its secret is proved.
-    pub(crate) found: Option<Found>,
+    pub(crate) login_record: Option<LoginRecord>,
     /// Who has proved who it is.
-    pub(crate) identity: Option<Identity>,
+    pub(crate) identity: Option<LoginIdentity>,
     /// The request for a resource that waits for what a session begins with. That is read when a resource is wanted, and
     /// never kept here.
-    pub(crate) binding: Vec<u8>,
+    pub(crate) pending_bind: Vec<u8>,
     /// What the login waits for.
-    pub(crate) work: Option<BoxFuture<'static, Ready>>,
+    pub(crate) pending_step: Option<BoxFuture<'static, LoginStepResult>>,
     /// Additional data with success, while the account is looked up.
     pub(crate) additional: Option<Vec<u8>>,
     pub(crate) authenticated: bool,
     /// Requests before authentication so far.
-    pub(crate) early: u8,
+    pub(crate) pre_auth_requests: u8,
     deadline: u32,
     /// When the connection came, in microseconds of the clock.
-    pub(crate) since: u64,
+    pub(crate) connected_at: u64,
 }
 
 impl Negotiation {
     pub(crate) fn new(deadline: u32, since: u64) -> Negotiation {
         Negotiation {
-            stage: Stage::Header,
-            opened: false,
+            stage: NegotiationStage::Header,
+            header_sent: false,
             host: None,
             lang: "en".to_owned(),
             attempts: 0,
             exchange: None,
-            profile: Profile::Rfc6120,
+            profile: SaslProfile::Rfc6120,
             offered: MechanismSet::EMPTY,
-            offered2: MechanismSet::EMPTY,
-            request: None,
+            offered_sasl2: MechanismSet::EMPTY,
+            sasl2_request: None,
             config_version: String::new(),
             from: None,
             mechanism: "none",
-            claimed: String::new(),
+            claimed_address: String::new(),
             keys: None,
-            found: None,
+            login_record: None,
             identity: None,
-            binding: Vec::new(),
-            work: None,
+            pending_bind: Vec::new(),
+            pending_step: None,
             additional: None,
             authenticated: false,
-            early: 0,
+            pre_auth_requests: 0,
             deadline,
-            since,
+            connected_at: since,
         }
     }
 
@@ -148,20 +148,20 @@ impl Negotiation {
     fn forget_plaintext(&mut self) {
         *self = Negotiation {
             attempts: self.attempts,
-            early: self.early,
+            pre_auth_requests: self.pre_auth_requests,
             stage: self.stage,
-            ..Negotiation::new(self.deadline, self.since)
+            ..Negotiation::new(self.deadline, self.connected_at)
         };
     }
 
     /// An attempt is over, or another one begins.
     fn forget_login(&mut self) {
         self.exchange = None;
-        self.request = None;
-        self.found = None;
+        self.sasl2_request = None;
+        self.login_record = None;
         self.identity = None;
         self.additional = None;
-        self.claimed.clear();
+        self.claimed_address.clear();
         self.keys = None;
         self.mechanism = "none";
     }
@@ -172,62 +172,62 @@ impl Negotiation {
     }
 
     /// Whether a login is under way.
-    fn busy(&self) -> bool {
-        self.exchange.is_some() || self.request.is_some()
+    fn is_busy(&self) -> bool {
+        self.exchange.is_some() || self.sasl2_request.is_some()
     }
 
     /// RFC 6120 section 4.9.1.2: an error before our header needs the header first.
-    pub(crate) fn open_for_error(&self, service: &Service, out: &mut Vec<u8>) {
-        if !self.opened {
+    pub(crate) fn open_for_error(&self, service: &C2sContext, out: &mut Vec<u8>) {
+        if !self.header_sent {
             let from = self.host.as_ref().map_or(service.default_domain.as_str(), |h| h.domain());
-            stanza::stream::header(out, from, None, &base::id::random_id(), &self.lang);
+            stanza::stream::write_header(out, from, None, &base::id::random_id(), &self.lang);
         }
     }
 }
 
 /// What an element led to.
-pub(crate) enum Did {
+pub(crate) enum NegotiationOutcome {
     /// Bytes to send.
-    Said(Vec<u8>),
+    Reply(Vec<u8>),
     /// Bytes to send in the clear, then TLS.
-    Proceed(Vec<u8>),
+    StartTls(Vec<u8>),
     /// Bytes to send, then the end of the stream without an error.
-    Farewell(Vec<u8>),
+    ReplyAndEnd(Vec<u8>),
     /// Bytes to send; a new document follows.
-    Restart(Vec<u8>),
+    RestartStream(Vec<u8>),
     /// Something is being waited for.
-    Waits,
+    Pending,
     /// A resource is bound; the answer to the client.
     Bound(Arc<throng_core::Session>, Vec<u8>),
     /// A session goes on; the answer to the client.
     Resumed(Arc<throng_core::Session>, Vec<u8>),
 }
 
-pub(crate) type Taken = Result<Did, StreamError>;
+pub(crate) type NegotiationResult = Result<NegotiationOutcome, StreamError>;
 
-impl Connection {
-    pub(crate) fn negotiate(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> Next {
-        let Phase::Negotiating(state) = &mut self.phase else { return Next::Again };
-        if self.link.register(cx) {
-            return Next::End(self.link.wish());
+impl C2sConnection {
+    pub(crate) fn negotiate(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> PhaseOutcome {
+        let ConnectionPhase::Negotiating(state) = &mut self.phase else { return PhaseOutcome::Again };
+        if self.outbox.register_waker(cx) {
+            return PhaseOutcome::EndStream(self.outbox.close_reason());
         }
-        if self.link.rang() && self.service.node.seconds() >= state.deadline {
+        if self.outbox.deadline_elapsed() && self.context.node.seconds() >= state.deadline {
             // A handshake that never came is not worth an XML answer inside TLS; the transport decides.
-            return Next::End(Some(
+            return PhaseOutcome::EndStream(Some(
                 StreamError::new(StreamCondition::ConnectionTimeout).text("negotiation took too long"),
             ));
         }
         loop {
-            if let Phase::Negotiating(state) = &mut self.phase
-                && let Some(work) = &mut state.work
+            if let ConnectionPhase::Negotiating(state) = &mut self.phase
+                && let Some(work) = &mut state.pending_step
             {
                 match work.as_mut().poll(cx) {
                     // What is queued leaves together with the answer that the client waits for.
-                    Poll::Pending => return Next::Sleep,
+                    Poll::Pending => return PhaseOutcome::Sleep,
                     Poll::Ready(done) => {
-                        state.work = None;
-                        let did = self.login_ready(done);
-                        if let Some(next) = self.act(did, lent) {
+                        state.pending_step = None;
+                        let did = self.on_login_step(done);
+                        if let Some(next) = self.apply_outcome(did, lent) {
                             return next;
                         }
                         // One wait may lead to another.
@@ -236,102 +236,109 @@ impl Connection {
                 }
             }
             // A stranger's answers must leave before it may ask for more.
-            if self.stream.unsent() > ANSWERS {
+            if self.stream.unsent() > MAX_UNSENT_BYTES {
                 match self.stream.poll_flush(cx, lent) {
                     Poll::Ready(Ok(())) => {}
-                    Poll::Ready(Err(error)) => return self.failed(error),
-                    Poll::Pending => return Next::Sleep,
+                    Poll::Ready(Err(error)) => return self.on_transport_error(error),
+                    Poll::Pending => return PhaseOutcome::Sleep,
                 }
             }
             let event = match self.stream.poll_event(cx, lent) {
                 Poll::Pending => break,
-                Poll::Ready(Err(error)) => return self.failed(error),
+                Poll::Ready(Err(error)) => return self.on_transport_error(error),
                 Poll::Ready(Ok(event)) => event,
             };
             let did = match event {
-                Event::Open(tag) => {
+                StreamEvent::Open(tag) => {
                     let tag = tag.to_vec();
-                    self.header(&tag)
+                    self.on_stream_header(&tag)
                 }
-                Event::Element(bytes) => {
+                StreamEvent::Element(bytes) => {
                     let bytes = bytes.to_vec();
-                    self.element(&bytes)
+                    self.on_element(&bytes)
                 }
-                Event::Close => return Next::End(None),
-                Event::Eof => return Next::Gone,
+                StreamEvent::Close => return PhaseOutcome::EndStream(None),
+                StreamEvent::Eof => return PhaseOutcome::TransportClosed,
             };
-            if let Some(next) = self.act(did, lent) {
+            if let Some(next) = self.apply_outcome(did, lent) {
                 return next;
             }
         }
         match self.stream.poll_flush(cx, lent) {
-            Poll::Ready(Err(error)) => self.failed(error),
-            _ => Next::Sleep,
+            Poll::Ready(Err(error)) => self.on_transport_error(error),
+            _ => PhaseOutcome::Sleep,
         }
     }
 
     /// Carries out what an element led to; `Some` if the phase ends.
-    fn act(&mut self, taken: Taken, lent: &mut Scratch) -> Option<Next> {
+    fn apply_outcome(&mut self, taken: NegotiationResult, lent: &mut Scratch) -> Option<PhaseOutcome> {
         match taken {
-            Err(error) => return Some(Next::End(Some(error))),
-            Ok(Did::Waits) => {}
-            Ok(Did::Said(bytes)) => self.stream.queue(&bytes, lent),
-            Ok(Did::Farewell(bytes)) => {
-                self.last_words = Some(bytes);
-                return Some(Next::End(None));
+            Err(error) => return Some(PhaseOutcome::EndStream(Some(error))),
+            Ok(NegotiationOutcome::Pending) => {}
+            Ok(NegotiationOutcome::Reply(bytes)) => self.stream.queue(&bytes, lent),
+            Ok(NegotiationOutcome::ReplyAndEnd(bytes)) => {
+                self.final_element = Some(bytes);
+                return Some(PhaseOutcome::EndStream(None));
             }
-            Ok(Did::Restart(bytes)) => {
+            Ok(NegotiationOutcome::RestartStream(bytes)) => {
                 self.stream.queue(&bytes, lent);
                 self.stream.restart();
                 self.expect_header();
             }
-            Ok(Did::Proceed(bytes)) => {
+            Ok(NegotiationOutcome::StartTls(bytes)) => {
                 self.stream.queue(&bytes, lent);
                 let domain = match &self.phase {
-                    Phase::Negotiating(state) => state.host.as_ref().map(|h| h.domain().to_owned()),
+                    ConnectionPhase::Negotiating(state) => state.host.as_ref().map(|h| h.domain().to_owned()),
                     _ => None,
                 };
-                let tls = self.service.tls.clone()?;
+                let tls = self.context.tls.clone()?;
                 if let Err(error) = self.stream.start_tls(&tls, domain.as_deref(), lent) {
-                    tracing::debug!(peer = %self.stream.facts().peer, %error, "STARTTLS failed");
-                    return Some(Next::Gone);
+                    tracing::debug!(peer = %self.stream.info().peer, %error, "STARTTLS failed");
+                    return Some(PhaseOutcome::TransportClosed);
                 }
                 self.expect_header();
-                if let Phase::Negotiating(state) = &mut self.phase {
+                if let ConnectionPhase::Negotiating(state) = &mut self.phase {
                     state.forget_plaintext();
                 }
             }
-            Ok(Did::Bound(session, bytes)) => {
-                self.note_opened(&session, false);
-                self.tell_stream(&session);
+            Ok(NegotiationOutcome::Bound(session, bytes)) => {
+                self.log_session_start(&session, false);
+                self.set_stream_flags(&session);
                 self.stream.queue(&bytes, lent);
-                self.bound(session);
-                return Some(Next::Again);
+                self.on_bound(session);
+                return Some(PhaseOutcome::Again);
             }
-            Ok(Did::Resumed(session, bytes)) => {
-                self.note_opened(&session, true);
-                self.tell_stream(&session);
+            Ok(NegotiationOutcome::Resumed(session, bytes)) => {
+                self.log_session_start(&session, true);
+                self.set_stream_flags(&session);
                 self.stream.queue(&bytes, lent);
-                self.adopt(session);
-                return Some(Next::Again);
+                self.attach_session(session);
+                return Some(PhaseOutcome::Again);
             }
         }
         None
     }
 
-    fn note_opened(&self, session: &throng_core::Session, resumed: bool) {
-        let Phase::Negotiating(state) = &self.phase else { return };
-        let (node, facts) = (&self.service.node, self.stream.facts());
+    fn log_session_start(&self, session: &throng_core::Session, resumed: bool) {
+        let ConnectionPhase::Negotiating(state) = &self.phase else { return };
+        let (node, facts) = (&self.context.node, self.stream.info());
         let transport = facts.transport.name();
-        node.login_log.opened(node.seconds(), session, state.mechanism, transport, facts.peer, resumed);
+        node.session_log.session_opened(
+            node.seconds(),
+            session,
+            state.mechanism,
+            transport,
+            facts.peer,
+            resumed,
+        );
     }
 
     /// Features that take secrets ask whether the stream is encrypted, and what is dear to answer gathers presence; a resumed
     /// session has another stream.
-    fn tell_stream(&self, session: &throng_core::Session) {
-        let facts = self.stream.facts();
+    fn set_stream_flags(&self, session: &throng_core::Session) {
+        let facts = self.stream.info();
         for (bit, set) in
-            [(flags::SECURE, facts.secure), (flags::GATHERS, facts.transport == Transport::Bosh)]
+            [(flags::SECURE, facts.secure), (flags::BATCHES_PRESENCE, facts.transport == Transport::Bosh)]
         {
             if set {
                 session.flags.set(bit);
@@ -342,15 +349,15 @@ impl Connection {
     }
 
     fn expect_header(&mut self) {
-        if let Phase::Negotiating(state) = &mut self.phase {
-            state.stage = Stage::Header;
-            state.opened = false;
+        if let ConnectionPhase::Negotiating(state) = &mut self.phase {
+            state.stage = NegotiationStage::Header;
+            state.header_sent = false;
         }
     }
 
     /// One complete element before a resource is bound.
-    fn element(&mut self, bytes: &[u8]) -> Taken {
-        let limits = self.service.node.limits().negotiation();
+    fn on_element(&mut self, bytes: &[u8]) -> NegotiationResult {
+        let limits = self.context.node.limits().negotiation();
         let mut reader = Reader::new(bytes, &self.scope, &limits)?;
         let root = match reader.next()? {
             Some(xml::Event::Start(start)) => start,
@@ -358,58 +365,62 @@ impl Connection {
         };
         let (ns, ns_text, name) = (root.ns.id, root.ns.text.to_owned(), root.name.to_owned());
         while reader.next()?.is_some() {}
-        let Phase::Negotiating(state) = &mut self.phase else { return Ok(Did::Waits) };
+        let ConnectionPhase::Negotiating(state) = &mut self.phase else {
+            return Ok(NegotiationOutcome::Pending);
+        };
         let profile = match ns {
-            Some(Ns::Sasl) => Some(Profile::Rfc6120),
-            Some(Ns::Sasl2) => Some(Profile::Sasl2),
+            Some(Ns::Sasl) => Some(SaslProfile::Rfc6120),
+            Some(Ns::Sasl2) => Some(SaslProfile::Sasl2),
             _ => None,
         };
         // XEP-0388 section 3.4: nothing else may come during an exchange; and two profiles are two exchanges.
-        let strict = profile.is_some() || state.profile == Profile::Sasl2;
-        if state.busy() && strict && profile != Some(state.profile) {
+        let strict = profile.is_some() || state.profile == SaslProfile::Sasl2;
+        if state.is_busy() && strict && profile != Some(state.profile) {
             return Err(StreamError::new(StreamCondition::PolicyViolation).text("one login at a time"));
         }
         match (state.stage, ns) {
-            (Stage::Authentication, Some(Ns::Tls)) => self.starttls(&name),
-            (Stage::Authentication, Some(Ns::Sasl)) => self.sasl(&name, bytes),
-            (Stage::Authentication, Some(Ns::Sasl2)) if state.offers(sasl2::MODULE) => {
+            (NegotiationStage::Authentication, Some(Ns::Tls)) => self.starttls(&name),
+            (NegotiationStage::Authentication, Some(Ns::Sasl)) => self.sasl(&name, bytes),
+            (NegotiationStage::Authentication, Some(Ns::Sasl2)) if state.offers(sasl2::MODULE) => {
                 self.sasl2(&name, bytes)
             }
-            (Stage::Resource, Some(Ns::Client)) => self.bind(bytes, None),
-            (Stage::Resource, Some(Ns::Sm3 | Ns::Sm2)) if name == "resume" => self.resume(bytes),
+            (NegotiationStage::Resource, Some(Ns::Client)) => self.bind(bytes, None),
+            (NegotiationStage::Resource, Some(Ns::Sm3 | Ns::Sm2)) if name == "resume" => self.resume(bytes),
             // XEP-0198 section 3: neither before authentication nor, but for resuming, before binding.
-            (Stage::Authentication | Stage::Resource, Some(ns @ (Ns::Sm3 | Ns::Sm2))) => {
-                Ok(Did::Said(sm::unexpected(ns)))
-            }
+            (
+                NegotiationStage::Authentication | NegotiationStage::Resource,
+                Some(ns @ (Ns::Sm3 | Ns::Sm2)),
+            ) => Ok(NegotiationOutcome::Reply(stream_management::unexpected(ns))),
             (stage, Some(Ns::Client)) if matches!(name.as_str(), "message" | "presence" | "iq") => {
-                if stage == Stage::Authentication
-                    && let Some(taken) = self.early(bytes)
+                if stage == NegotiationStage::Authentication
+                    && let Some(taken) = self.on_pre_auth_iq(bytes)
                 {
                     return taken;
                 }
                 // RFC 6120 section 4.9.3.12: nothing is handled before authentication.
                 Err(StreamError::new(StreamCondition::NotAuthorized).text("log in before you send stanzas"))
             }
-            (Stage::Resource, Some(Ns::Sasl | Ns::Sasl2)) => {
+            (NegotiationStage::Resource, Some(Ns::Sasl | Ns::Sasl2)) => {
                 Err(StreamError::new(StreamCondition::PolicyViolation)
                     .text("this stream is authenticated already"))
             }
-            _ => crate::pump::unknown(ns, &ns_text, &name).map(|()| Did::Farewell(Vec::new())),
+            _ => crate::session_io::unknown_element(ns, &ns_text, &name)
+                .map(|()| NegotiationOutcome::ReplyAndEnd(Vec::new())),
         }
     }
 
     /// RFC 6120 section 5.4.2.
-    fn starttls(&mut self, name: &str) -> Taken {
+    fn starttls(&mut self, name: &str) -> NegotiationResult {
         const FAILURE: &[u8] = b"<failure xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>";
         let possible = self.may_start_tls();
         match name {
-            "starttls" if possible => {
-                Ok(Did::Proceed(b"<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>".to_vec()))
-            }
+            "starttls" if possible => Ok(NegotiationOutcome::StartTls(
+                b"<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>".to_vec(),
+            )),
             "starttls" => {
-                tracing::debug!(peer = %self.stream.facts().peer, "STARTTLS was asked for where it is not offered");
+                tracing::debug!(peer = %self.stream.info().peer, "STARTTLS was asked for where it is not offered");
                 // 5.4.2.2: failure, then the end of the stream and of the connection.
-                Ok(Did::Farewell(FAILURE.to_vec()))
+                Ok(NegotiationOutcome::ReplyAndEnd(FAILURE.to_vec()))
             }
             _ => Err(StreamCondition::UnsupportedStanzaType.into()),
         }
@@ -417,29 +428,29 @@ impl Connection {
 }
 
 /// A slow step of a login came back.
-pub(crate) enum Ready {
+pub(crate) enum LoginStepResult {
     /// The account, for a challenge.
-    Credentials(Result<Option<Found>, Fault>),
+    Credentials(Result<Option<LoginRecord>, ServerError>),
     /// The account and whether the password is right.
-    Password(Result<(Option<Found>, bool), Fault>),
+    Password(Result<(Option<LoginRecord>, bool), ServerError>),
     /// The account, after a certificate proved who it is.
-    Account(Result<Option<Found>, Fault>),
+    Account(Result<Option<LoginRecord>, ServerError>),
     /// The account, and whether its token was proved.
-    Token(Result<fast::Answered, Fault>),
+    Token(Result<fast_tokens::Answered, ServerError>),
     /// What the session begins with.
-    Loaded(Result<Admission, Fault>),
+    Loaded(Result<Admission, ServerError>),
     /// What became of a change of tokens.
-    TokensChanged(Result<fast::Changed, Fault>),
+    TokensUpdated(Result<fast_tokens::TokenUpdateOutcome, ServerError>),
     /// Whether better keys are stored.
-    Upgraded(Result<bool, Fault>),
+    Upgraded(Result<bool, ServerError>),
     /// A session to be resumed.
-    Resume(sm::Answer),
+    Resume(stream_management::ResumeOutcome),
     /// The answer to a request before authentication.
-    Early(Vec<u8>),
+    PreAuthReply(Vec<u8>),
 }
 
 /// A password that a client has sent.
-pub(crate) struct Tried {
+pub(crate) struct PasswordAttempt {
     /// The account that it claims, normalised.
     pub(crate) account: String,
     pub(crate) keys: AttemptKeys,
@@ -448,19 +459,19 @@ pub(crate) struct Tried {
 
 /// Checks a password against what is stored, away from the routing threads.
 pub(crate) fn check_password(
-    service: &Arc<Service>,
-    found: Option<Found>,
-    tried: Tried,
-) -> BoxFuture<'static, (Option<Found>, bool)> {
+    service: &Arc<C2sContext>,
+    found: Option<LoginRecord>,
+    tried: PasswordAttempt,
+) -> BoxFuture<'static, (Option<LoginRecord>, bool)> {
     let (node, decoy) = (service.node.clone(), service.decoy.clone());
     let (tell, told) = tokio::sync::oneshot::channel();
-    service.node.spawner.blocking(
+    service.node.spawner.spawn_blocking(
         "password",
         Box::new(move || {
-            let Tried { account, keys, password } = tried;
+            let PasswordAttempt { account, keys, password } = tried;
             // Others may have failed while this one waited for a thread. It would get no answer then (`may_answer`), so
             // guesses in parallel cost no more derivations than are answered, but for those under way.
-            if node.guard.check(&node.limits(), node.seconds(), &keys).is_err() {
+            if node.login_throttle.check(&node.limits(), node.seconds(), &keys).is_err() {
                 let _ = tell.send((found, false));
                 return;
             }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-async fn bound(wire: &Wire, more: &str) -> (Client, Seen) {
+async fn bound(wire: &TestServer, more: &str) -> (StreamClient, ReceivedElement) {
     let (mut client, _) = encrypted(wire).await;
     client.send(plain("juliet", PASSWORD, more)).await;
     let (success, features) = succeeds(&mut client).await;
@@ -23,7 +23,7 @@ async fn section_4_2_success_names_the_resource_and_the_session_is_there() {
     let id = jid.strip_prefix("juliet@example.com/AwesomeXMPP/").unwrap();
     assert_eq!(id.len(), 16);
     assert!(client.sync().await.is_empty());
-    let account = wire.node.table.find(wire.address("juliet").as_ref()).unwrap();
+    let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
     assert!(account.session(&format!("AwesomeXMPP/{id}")).is_some());
     // RFC 6120 section 7.1: the stream has its resource.
     assert!(client.bind("another").await.is_err());
@@ -36,13 +36,13 @@ async fn section_4_2_1_a_client_keeps_its_resource_and_ends_its_old_session() {
     let (_second, again) = bound(&wire, &format!("{PHONE}{BIND}")).await;
     assert_eq!(identity(&success), identity(&again));
     assert!(!success.has("d4565fa7"), "the id is nobody's business");
-    first.ends_with(StreamCondition::Conflict).await;
+    first.expect_stream_error(StreamCondition::Conflict).await;
     // With another tag it has another resource, but is the same client.
     let (mut third, updated) = bound(&wire, &format!("{PHONE}{}", bind("<tag>Awesome 2</tag>"))).await;
     let (old, new) = (identity(&again), identity(&updated));
     assert_ne!(old, new);
     assert_eq!(old.rsplit('/').next(), new.rsplit('/').next());
-    let account = wire.node.table.find(wire.address("juliet").as_ref()).unwrap();
+    let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
     assert_eq!(account.sessions().len(), 1);
     // Another client is another client.
     let other = PHONE.replace("d4565fa7", "e4565fa7");
@@ -58,7 +58,7 @@ async fn without_an_id_each_session_is_new() {
     let (_one, a) = bound(&wire, BIND).await;
     let (_two, b) = bound(&wire, BIND).await;
     assert_ne!(identity(&a), identity(&b));
-    assert_eq!(wire.node.table.find(wire.address("juliet").as_ref()).unwrap().sessions().len(), 2);
+    assert_eq!(wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap().sessions().len(), 2);
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn tags_that_make_no_resource_are_left_out() {
         let (mut client, _) = encrypted(&wire).await;
         client.send(plain("juliet", PASSWORD, &bind(tag))).await;
         if tag.contains('\u{fffe}') {
-            client.ends_with(StreamCondition::NotWellFormed).await;
+            client.expect_stream_error(StreamCondition::NotWellFormed).await;
             continue;
         }
         let (success, _) = succeeds(&mut client).await;
@@ -99,7 +99,7 @@ async fn section_4_2_features_are_enabled_and_answer() {
         "{}",
         success.0
     );
-    let account = wire.node.table.find(wire.address("juliet").as_ref()).unwrap();
+    let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
     assert!(account.sessions()[0].flags.has(throng_core::session::flags::INTERESTED));
     // One that leans on a prefix from outside is not handed on.
     let (mut client, _) = encrypted(&wire).await;
@@ -109,7 +109,7 @@ async fn section_4_2_features_are_enabled_and_answer() {
 }
 
 #[tokio::test]
-async fn no_room_for_another_resource() {
+async fn without_room_for_another_resource_the_login_succeeds_unbound() {
     let wire = juliet(|setup| setup.limits.sessions_per_account = 1).await;
     let (mut first, _) = bound(&wire, BIND).await;
     let (mut second, _) = encrypted(&wire).await;

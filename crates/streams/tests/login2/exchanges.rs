@@ -3,12 +3,12 @@
 use super::*;
 
 #[tokio::test]
-async fn section_3_1_what_is_offered() {
+async fn section_3_1_the_offered_mechanisms_and_inline_features() {
     let wire = node().await;
     let mut client = wire.connect();
     let (_, features) = client.open().await;
     assert!(!features.has("urn:xmpp:sasl:2"), "section 4: only under TLS");
-    client.start_tls(&TlsClient::default()).await;
+    client.start_tls(&TlsClientSettings::default()).await;
     let (_, features) = client.open().await;
     let start = features.0.find("<authentication").unwrap();
     let end = features.0.find("</authentication>").unwrap();
@@ -32,14 +32,14 @@ async fn section_3_1_what_is_offered() {
 }
 
 #[tokio::test]
-async fn what_is_offered_does_not_depend_on_who_asks() {
+async fn offered_mechanisms_do_not_depend_on_the_account() {
     let wire = node().await;
     let mut seen = Vec::new();
     for from in ["", "from='juliet@example.com'", "from='nobody@example.com'"] {
         let mut client = wire.connect();
         client.open().await;
-        client.start_tls(&TlsClient::default()).await;
-        let header = testkit::wire::OPEN.replace("to=", &format!("{from} to="));
+        client.start_tls(&TlsClientSettings::default()).await;
+        let header = testkit::server::STREAM_HEADER.replace("to=", &format!("{from} to="));
         seen.push(client.open_with(&header).await.1);
     }
     assert_eq!(seen[0], seen[1]);
@@ -47,7 +47,7 @@ async fn what_is_offered_does_not_depend_on_who_asks() {
 }
 
 #[tokio::test]
-async fn a_module_that_is_off_is_not_there() {
+async fn a_disabled_module_is_not_offered() {
     let wire = juliet(|setup| setup.features = vec![]).await;
     let (mut client, features) = encrypted(&wire).await;
     assert!(!features.has("urn:xmpp:sasl:2") && !features.has("urn:xmpp:iap:0"));
@@ -99,18 +99,18 @@ async fn xep_0474_both_profiles_say_what_they_offered() {
     // Without TLS there is no XEP-0388, and no list of bindings.
     let mut client = wire.connect();
     client.open().await;
-    let mut careful = Scram::new(Hash::Sha256, Gs2::None, "juliet", PASSWORD)
-        .expecting(&["SCRAM-SHA-1", "SCRAM-SHA-256", "SCRAM-SHA-512"], None);
-    client.auth(Mechanism::ScramSha256, &careful.first()).await;
+    let mut careful = ScramClient::new(ScramHash::Sha256, Gs2::None, "juliet", PASSWORD)
+        .require_offer(&["SCRAM-SHA-1", "SCRAM-SHA-256", "SCRAM-SHA-512"], None);
+    client.auth(Mechanism::ScramSha256, &careful.client_first()).await;
     let challenge = client.element().await;
-    careful.last(&text::response(&challenge.text()).unwrap(), None).unwrap();
+    careful.client_final(&encoding::decode_response(&challenge.text()).unwrap(), None).unwrap();
     // Somebody on the way has taken the strong ones away.
     let (mut client, _) = encrypted(&wire).await;
-    let mut fooled = Scram::new(Hash::Sha1, Gs2::None, "juliet", PASSWORD)
-        .expecting(&["SCRAM-SHA-1", "PLAIN"], Some(&["tls-exporter", "tls-server-end-point"]));
-    client.send(authenticate("SCRAM-SHA-1", &fooled.first(), "")).await;
+    let mut fooled = ScramClient::new(ScramHash::Sha1, Gs2::None, "juliet", PASSWORD)
+        .require_offer(&["SCRAM-SHA-1", "PLAIN"], Some(&["tls-exporter", "tls-server-end-point"]));
+    client.send(authenticate("SCRAM-SHA-1", &fooled.client_first(), "")).await;
     let challenge = client.element().await;
-    let noticed = fooled.last(&text::sasl2(&challenge.text()).unwrap(), None);
+    let noticed = fooled.client_final(&encoding::decode_sasl2(&challenge.text()).unwrap(), None);
     assert_eq!(noticed, Err(sasl::client::ClientError::Downgrade));
 }
 
@@ -152,11 +152,11 @@ async fn too_many_failures_end_the_stream() {
     for _ in 0..limit {
         assert_eq!(fails(&mut client, &plain("juliet", "wrong", "")).await, "not-authorized");
     }
-    client.ends_with(StreamCondition::PolicyViolation).await;
+    client.expect_stream_error(StreamCondition::PolicyViolation).await;
 }
 
 #[tokio::test]
-async fn section_5_5_abort() {
+async fn section_5_5_an_aborted_exchange_fails_with_aborted() {
     let wire = node().await;
     let (mut client, features) = encrypted(&wire).await;
     client.send(format!("<authenticate {SASL2} mechanism='PLAIN'/>")).await;
@@ -167,7 +167,7 @@ async fn section_5_5_abort() {
 }
 
 #[tokio::test]
-async fn without_tls_it_is_said_that_tls_is_needed() {
+async fn without_tls_a_login_fails_with_encryption_required() {
     let wire = node().await;
     let mut client = wire.connect();
     client.open().await;
@@ -179,7 +179,7 @@ async fn without_tls_it_is_said_that_tls_is_needed() {
 }
 
 #[tokio::test]
-async fn replies_to_no_exchange() {
+async fn a_response_without_an_exchange_fails() {
     let wire = node().await;
     let (mut client, _) = encrypted(&wire).await;
     for element in ["response", "next", "task-data"] {
@@ -197,7 +197,7 @@ async fn replies_to_no_exchange() {
 async fn section_3_4_nothing_else_during_an_exchange() {
     const SASL: &str = "xmlns='urn:ietf:params:xml:ns:xmpp-sasl'";
     let wire = node().await;
-    let first = Scram::new(Hash::Sha1, Gs2::None, "juliet", PASSWORD).first();
+    let first = ScramClient::new(ScramHash::Sha1, Gs2::None, "juliet", PASSWORD).client_first();
     let begin = authenticate("SCRAM-SHA-1", &first, "");
     for other in [
         begin.clone(),
@@ -245,8 +245,8 @@ async fn section_5_4_the_authorization_string_is_the_from_of_the_stream() {
     ] {
         let mut client = wire.connect();
         client.open().await;
-        client.start_tls(&TlsClient::default()).await;
-        client.open_with(&testkit::wire::OPEN.replace("to=", &format!("from='{from}' to="))).await;
+        client.start_tls(&TlsClientSettings::default()).await;
+        client.open_with(&testkit::server::STREAM_HEADER.replace("to=", &format!("from='{from}' to="))).await;
         let initial = sasl::client::plain(Some(authzid), "juliet", PASSWORD);
         client.send(authenticate("PLAIN", &initial, "")).await;
         if good {
@@ -258,10 +258,10 @@ async fn section_5_4_the_authorization_string_is_the_from_of_the_stream() {
 }
 
 #[tokio::test]
-async fn section_3_1_a_from_of_another_domain() {
+async fn section_3_1_a_from_of_another_domain_is_invalid_from() {
     let wire = node().await;
     let mut client = wire.connect();
-    let header = testkit::wire::OPEN.replace("to=", "from='juliet@example.org' to=");
+    let header = testkit::server::STREAM_HEADER.replace("to=", "from='juliet@example.org' to=");
     ends(&mut client, &header, StreamCondition::InvalidFrom).await;
 }
 
@@ -281,22 +281,25 @@ async fn guests_have_a_bare_address_and_may_bind() {
 }
 
 #[tokio::test]
-async fn a_disabled_account_learns_it_behind_its_password() {
+async fn account_disabled_is_reported_only_after_the_right_password() {
     let wire = node().await;
     wire.stores.accounts.set_disabled(wire.address("juliet").as_ref(), true).await.unwrap();
     let (mut client, _) = encrypted(&wire).await;
     assert_eq!(fails(&mut client, &plain("juliet", "wrong", BIND)).await, "not-authorized");
     assert_eq!(fails(&mut client, &plain("juliet", PASSWORD, BIND)).await, "account-disabled");
-    assert!(wire.node.table.find(wire.address("juliet").as_ref()).is_none(), "section 3.6.2: nothing inline");
+    assert!(
+        wire.node.routing_table.find(wire.address("juliet").as_ref()).is_none(),
+        "section 3.6.2: nothing inline"
+    );
 }
 
 #[tokio::test]
-async fn the_store_is_away() {
+async fn a_store_failure_is_temporary_auth_failure() {
     let wire = node().await;
     let (mut client, _) = encrypted(&wire).await;
-    wire.fail_store(true);
+    wire.set_store_failing(true);
     assert_eq!(fails(&mut client, &plain("juliet", PASSWORD, BIND)).await, "temporary-auth-failure");
-    wire.fail_store(false);
+    wire.set_store_failing(false);
     client.send(plain("juliet", PASSWORD, BIND)).await;
     succeeds(&mut client).await;
 }

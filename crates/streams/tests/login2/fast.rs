@@ -9,20 +9,20 @@ fn want(mechanism: HtMechanism) -> String {
     format!("{PHONE}<request-token xmlns='urn:xmpp:fast:0' mechanism='{}'/>", mechanism.name())
 }
 
-fn token(success: &Seen) -> Option<String> {
+fn token(success: &ReceivedElement) -> Option<String> {
     let (_, rest) = success.0.split_once("<token xmlns='urn:xmpp:fast:0'")?;
     let (_, rest) = rest.split_once(" token='")?;
     Some(rest.split('\'').next().unwrap().to_owned())
 }
 
 /// Logs in with the password and gets a token.
-pub(super) async fn issue(wire: &Wire, mechanism: HtMechanism) -> String {
+pub(super) async fn issue(wire: &TestServer, mechanism: HtMechanism) -> String {
     let (mut client, _) = encrypted(wire).await;
     client.send(plain("juliet", PASSWORD, &want(mechanism))).await;
     token(&succeeds(&mut client).await.0).expect("a token")
 }
 
-fn proof(client: &Client, user: &str, mechanism: HtMechanism, token: &str) -> Vec<u8> {
+fn proof(client: &StreamClient, user: &str, mechanism: HtMechanism, token: &str) -> Vec<u8> {
     let data = match mechanism {
         HtMechanism::Exporter => client.binding("tls-exporter"),
         HtMechanism::EndPoint => client.binding("tls-server-end-point"),
@@ -31,14 +31,19 @@ fn proof(client: &Client, user: &str, mechanism: HtMechanism, token: &str) -> Ve
     sasl::client::hashed_token(user, token, data)
 }
 
-pub(super) async fn use_token(client: &mut Client, mechanism: HtMechanism, token: &str, more: &str) {
+pub(super) async fn use_token(client: &mut StreamClient, mechanism: HtMechanism, token: &str, more: &str) {
     let proof = proof(client, "juliet", mechanism, token);
     let fast = if more.contains("<fast") { "" } else { "<fast xmlns='urn:xmpp:fast:0'/>" };
     client.send(authenticate(mechanism.name(), &proof, &format!("{PHONE}{fast}{more}"))).await;
 }
 
 /// A login with a token; what success says, or the condition.
-async fn login(wire: &Wire, mechanism: HtMechanism, token: &str, more: &str) -> Result<Seen, String> {
+async fn login(
+    wire: &TestServer,
+    mechanism: HtMechanism,
+    token: &str,
+    more: &str,
+) -> Result<ReceivedElement, String> {
     let (mut client, _) = encrypted(wire).await;
     use_token(&mut client, mechanism, token, more).await;
     let answer = client.element().await;
@@ -53,7 +58,7 @@ async fn a_reconnect_is_one_flight_one_answer_one_look_up_and_no_write() {
         login(&wire, mechanism, &token, BIND).await.unwrap();
         let mut client = wire.connect();
         client.open().await;
-        client.start_tls(&TlsClient::default()).await;
+        client.start_tls(&TlsClientSettings::default()).await;
         wire.store_calls();
         client.restart();
         let request = authenticate(
@@ -61,24 +66,24 @@ async fn a_reconnect_is_one_flight_one_answer_one_look_up_and_no_write() {
             &proof(&client, "juliet", mechanism, &token),
             &format!("{PHONE}<fast xmlns='urn:xmpp:fast:0'/>{BIND}"),
         );
-        client.send(format!("{}{request}", testkit::wire::OPEN)).await;
+        client.send(format!("{}{request}", testkit::server::STREAM_HEADER)).await;
         client.header().await;
         assert_eq!(client.element().await.name(), "features");
         let (success, _) = succeeds(&mut client).await;
         assert!(identity(&success).contains("/AwesomeXMPP/") && token_is_absent(&success));
         // The server proves that it has the token, too.
-        let data = text::sasl2(&success.all("additional-data").concat()).unwrap();
+        let data = encoding::decode_sasl2(&success.all("additional-data").concat()).unwrap();
         let bound_to = match mechanism {
             HtMechanism::Exporter => client.binding("tls-exporter").to_vec(),
             HtMechanism::EndPoint => client.binding("tls-server-end-point").to_vec(),
             HtMechanism::Unbound => vec![],
         };
-        assert_eq!(data, sasl::ht::responder(&token, &bound_to).expose());
+        assert_eq!(data, sasl::hashed_token::responder_proof(&token, &bound_to).expose());
         assert_eq!(wire.store_calls(), ["logins.secrets", "logins.login"], "{mechanism:?}");
     }
 }
 
-fn token_is_absent(success: &Seen) -> bool {
+fn token_is_absent(success: &ReceivedElement) -> bool {
     token(success).is_none()
 }
 
@@ -116,7 +121,7 @@ async fn scram_gets_a_token_as_well() {
 }
 
 #[tokio::test]
-async fn token_replay() {
+async fn a_replayed_token_is_refused() {
     let wire = node().await;
     let token = issue(&wire, HtMechanism::Exporter).await;
     let (mut client, _) = encrypted(&wire).await;
@@ -143,7 +148,7 @@ async fn token_replay() {
 #[tokio::test]
 async fn section_3_4_a_token_is_bound_to_mechanism_client_and_account() {
     let wire = node().await;
-    wire.user("romeo").await;
+    wire.create_user("romeo").await;
     let token = issue(&wire, HtMechanism::Exporter).await;
     for mechanism in [HtMechanism::EndPoint, HtMechanism::Unbound] {
         assert_eq!(login(&wire, mechanism, &token, "").await.unwrap_err(), "not-authorized");
@@ -164,7 +169,7 @@ async fn section_3_4_a_token_is_bound_to_mechanism_client_and_account() {
 }
 
 #[tokio::test]
-async fn requests_that_are_not_fit() {
+async fn unsuitable_token_requests_are_refused() {
     let wire = juliet(|setup| setup.limits.auth_attempts = 10).await;
     let token = issue(&wire, HtMechanism::Unbound).await;
     let (mut client, _) = encrypted(&wire).await;
@@ -186,7 +191,7 @@ async fn requests_that_are_not_fit() {
         assert_eq!(fails(&mut client, &request).await, condition, "{request}");
     }
     // RFC 6120 knows nothing of these mechanisms.
-    let text = text::challenge(&proof);
+    let text = encoding::encode_challenge(&proof);
     client
         .send(format!("<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='{none}'>{text}</auth>"))
         .await;
@@ -201,7 +206,7 @@ async fn requests_that_are_not_fit() {
 }
 
 #[tokio::test]
-async fn section_3_5_rotation() {
+async fn section_3_5_a_used_token_is_rotated() {
     let wire = node().await;
     let first = issue(&wire, HtMechanism::Exporter).await;
     wire.clock.advance(DAY - 1000);
@@ -221,7 +226,7 @@ async fn section_3_5_rotation() {
 }
 
 #[tokio::test]
-async fn tokens_expire_and_say_so_to_their_owner_only() {
+async fn an_expired_token_is_reported_to_its_owner_only() {
     let wire = node().await;
     let token = issue(&wire, HtMechanism::Exporter).await;
     wire.clock.advance(21 * DAY);
@@ -230,7 +235,7 @@ async fn tokens_expire_and_say_so_to_their_owner_only() {
 }
 
 #[tokio::test]
-async fn section_3_6_invalidation() {
+async fn section_3_6_a_client_invalidates_its_token() {
     let wire = node().await;
     for value in ["true", "1"] {
         let token = issue(&wire, HtMechanism::Exporter).await;
@@ -250,7 +255,7 @@ async fn section_3_6_invalidation() {
     let (mut client, _) = encrypted(&wire).await;
     let proof = proof(&client, "juliet", HtMechanism::Unbound, &token_2);
     let out = format!("{PHONE}<fast xmlns='urn:xmpp:fast:0' invalidate='true'/>");
-    wire.fail_store(true);
+    wire.set_store_failing(true);
     client.send(authenticate("HT-SHA-256-NONE", &proof, &out)).await;
     assert_eq!(failure(&mut client).await, "temporary-auth-failure");
 }
@@ -264,16 +269,16 @@ async fn a_new_password_and_a_removed_account_end_all_tokens() {
     wire.stores.accounts.set_credentials(juliet.as_ref(), &new).await.unwrap();
     assert_eq!(login(&wire, HtMechanism::Exporter, &token, "").await.unwrap_err(), "not-authorized");
     wire.stores.accounts.remove(juliet.as_ref()).await.unwrap();
-    wire.user("juliet").await;
+    wire.create_user("juliet").await;
     let token = issue(&wire, HtMechanism::Exporter).await;
     wire.stores.accounts.remove(juliet.as_ref()).await.unwrap();
     assert_eq!(login(&wire, HtMechanism::Exporter, &token, "").await.unwrap_err(), "not-authorized");
-    wire.user("juliet").await;
+    wire.create_user("juliet").await;
     assert_eq!(login(&wire, HtMechanism::Exporter, &token, "").await.unwrap_err(), "not-authorized");
 }
 
 #[tokio::test]
-async fn a_disabled_account_has_no_use_of_its_token() {
+async fn a_disabled_account_cannot_log_in_with_its_token() {
     let wire = node().await;
     let token = issue(&wire, HtMechanism::Exporter).await;
     wire.stores.accounts.set_disabled(wire.address("juliet").as_ref(), true).await.unwrap();
@@ -294,13 +299,13 @@ async fn clients_with_tokens_are_bounded() {
     }
     assert_eq!(login(&wire, HtMechanism::Unbound, &first, "").await.unwrap_err(), "not-authorized");
     let found = wire.stores.logins.secrets(wire.address("juliet").as_ref()).await.unwrap().unwrap();
-    assert_eq!(sasl::Tokens::decode(&found.tokens).unwrap().clients(), 3);
+    assert_eq!(sasl::FastTokens::decode(&found.tokens).unwrap().clients(), 3);
 }
 
 #[tokio::test]
 async fn a_token_does_not_become_a_password() {
     let wire = node().await;
-    let stored = sasl::Credentials::derive_for(&[Hash::Sha1], PASSWORD, 64, b"salt").unwrap().encode();
+    let stored = sasl::Credentials::derive_for(&[ScramHash::Sha1], PASSWORD, 64, b"salt").unwrap().encode();
     wire.stores.accounts.set_credentials(wire.address("juliet").as_ref(), &stored).await.unwrap();
     let token = issue(&wire, HtMechanism::Exporter).await;
     let upgrade = "<upgrade xmlns='urn:xmpp:sasl:upgrade:0'>UPGR-SCRAM-SHA-256</upgrade>";
@@ -312,15 +317,15 @@ async fn a_token_does_not_become_a_password() {
 async fn the_store_is_away_before_and_after_the_proof() {
     let wire = node().await;
     let token_1 = issue(&wire, HtMechanism::Exporter).await;
-    wire.fail_store(true);
+    wire.set_store_failing(true);
     assert_eq!(
         login(&wire, HtMechanism::Exporter, &token_1, "").await.unwrap_err(),
         "temporary-auth-failure"
     );
-    wire.fail_store(false);
+    wire.set_store_failing(false);
     // Damaged tokens are none, and are replaced.
     let juliet = wire.address("juliet");
-    wire.stores.tokens.change_tokens(juliet.as_ref(), Box::new(|_| Some(vec![9, 9, 9]))).await.unwrap();
+    wire.stores.tokens.update_tokens(juliet.as_ref(), Box::new(|_| Some(vec![9, 9, 9]))).await.unwrap();
     assert_eq!(login(&wire, HtMechanism::Exporter, &token_1, "").await.unwrap_err(), "not-authorized");
     let token_2 = issue(&wire, HtMechanism::Exporter).await;
     login(&wire, HtMechanism::Exporter, &token_2, "").await.unwrap();

@@ -4,7 +4,7 @@ use super::*;
 
 const THERE: &str = "192.0.2.1";
 
-async fn limited_node() -> Wire {
+async fn limited_node() -> TestServer {
     let wire = juliet(|setup| {
         setup.limits.auth_attempts = 10;
         setup.limits.login_failures_per_address_and_account = 3;
@@ -13,11 +13,11 @@ async fn limited_node() -> Wire {
         setup.limits.login_failures_per_account = 6;
     })
     .await;
-    wire.user("romeo").await;
+    wire.create_user("romeo").await;
     wire
 }
 
-async fn attempt(wire: &Wire, peer: &str, user: &str, password: &str) -> Result<(), String> {
+async fn attempt(wire: &TestServer, peer: &str, user: &str, password: &str) -> Result<(), String> {
     let mut client = wire.connect_from(peer);
     shaken(&mut client).await;
     client.send(plain(user, password, "")).await;
@@ -25,12 +25,12 @@ async fn attempt(wire: &Wire, peer: &str, user: &str, password: &str) -> Result<
     if answer.name() == "success" { Ok(()) } else { Err(answer.condition().unwrap()) }
 }
 
-fn refused(wire: &Wire, reason: &'static str) -> u64 {
+fn refused(wire: &TestServer, reason: &'static str) -> u64 {
     wire.node.metrics.logins_throttled.get([reason])
 }
 
 #[tokio::test]
-async fn one_account_from_one_address() {
+async fn guesses_at_one_account_from_one_address_are_limited() {
     let wire = limited_node().await;
     for _ in 0..3 {
         assert_eq!(attempt(&wire, THERE, "juliet", "wrong").await.unwrap_err(), "not-authorized");
@@ -63,7 +63,7 @@ async fn an_account_that_does_not_exist_is_limited_like_one_that_does() {
 }
 
 #[tokio::test]
-async fn guessing_across_accounts_from_one_address() {
+async fn guesses_across_accounts_from_one_address_are_limited() {
     let wire = limited_node().await;
     attempt(&wire, THERE, "romeo", PASSWORD).await.unwrap();
     let mut tried = 0;
@@ -79,7 +79,7 @@ async fn guessing_across_accounts_from_one_address() {
 }
 
 #[tokio::test]
-async fn one_account_from_many_addresses() {
+async fn guesses_at_one_account_from_many_addresses_are_limited() {
     let wire = limited_node().await;
     attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap();
     for n in 0..6 {
@@ -116,7 +116,7 @@ async fn scram_and_the_old_profile_are_counted_together_with_the_new() {
 }
 
 #[tokio::test]
-async fn guesses_at_tokens_do_not_shut_the_password_out_elsewhere() {
+async fn failed_token_logins_do_not_block_the_password_from_other_addresses() {
     let wire = limited_node().await;
     let fast = format!("{PHONE}<fast xmlns='urn:xmpp:fast:0'/>");
     for n in 0..10 {
@@ -130,7 +130,7 @@ async fn guesses_at_tokens_do_not_shut_the_password_out_elsewhere() {
 }
 
 #[tokio::test]
-async fn guesses_at_the_password_do_not_shut_a_token_out_behind_the_same_address() {
+async fn failed_password_logins_do_not_block_tokens_from_the_same_address() {
     let wire = limited_node().await;
     let ask = format!("{PHONE}<request-token xmlns='urn:xmpp:fast:0' mechanism='HT-SHA-256-NONE'/>");
     let mut client = wire.connect_from(THERE);
@@ -159,15 +159,21 @@ async fn unknown_accounts_pretend_to_have_the_iterations_of_new_ones() {
     for user in ["juliet", "nobody"] {
         let mut client = wire.connect();
         client.open().await;
-        client.auth(Mechanism::ScramSha256, &Scram::new(Hash::Sha256, Gs2::None, user, "x").first()).await;
-        let challenge = String::from_utf8(text::response(&client.element().await.text()).unwrap()).unwrap();
+        client
+            .auth(
+                Mechanism::ScramSha256,
+                &ScramClient::new(ScramHash::Sha256, Gs2::None, user, "x").client_first(),
+            )
+            .await;
+        let challenge =
+            String::from_utf8(encoding::decode_response(&client.element().await.text()).unwrap()).unwrap();
         iterations.push(challenge.split(",i=").nth(1).unwrap().to_owned());
     }
     assert_eq!(iterations[0], iterations[1]);
 }
 
 /// What the clients are told, in the order in which they were connected.
-async fn answers(clients: &mut [Client]) -> Vec<String> {
+async fn answers(clients: &mut [StreamClient]) -> Vec<String> {
     let mut answers = Vec::new();
     for client in clients {
         let answer = client.element().await;
@@ -188,16 +194,16 @@ fn guess(n: usize) -> &'static str {
 }
 
 #[tokio::test]
-async fn of_scram_exchanges_in_parallel_only_as_many_as_the_limit_are_answered() {
+async fn parallel_scram_exchanges_beyond_the_limit_are_refused() {
     let wire = limited_node().await;
     let (mut clients, mut proofs) = (Vec::new(), Vec::new());
     for n in 0..PARALLEL {
         let mut client = wire.connect_from(THERE);
         client.open().await;
-        let mut scram = Scram::new(Hash::Sha1, Gs2::None, "juliet", guess(n));
-        client.auth(Mechanism::ScramSha1, &scram.first()).await;
-        let challenge = text::response(&client.element().await.text()).unwrap();
-        proofs.push(text::challenge(&scram.last(&challenge, None).unwrap()));
+        let mut scram = ScramClient::new(ScramHash::Sha1, Gs2::None, "juliet", guess(n));
+        client.auth(Mechanism::ScramSha1, &scram.client_first()).await;
+        let challenge = encoding::decode_response(&client.element().await.text()).unwrap();
+        proofs.push(encoding::encode_challenge(&scram.client_final(&challenge, None).unwrap()));
         clients.push(client);
     }
     for (client, proof) in clients.iter_mut().zip(proofs) {
@@ -211,7 +217,7 @@ async fn of_scram_exchanges_in_parallel_only_as_many_as_the_limit_are_answered()
 }
 
 #[tokio::test]
-async fn of_plain_passwords_in_parallel_only_as_many_as_the_limit_are_answered() {
+async fn parallel_plain_logins_beyond_the_limit_are_refused() {
     let wire = limited_node().await;
     for sasl2 in [true, false] {
         let mut clients = Vec::new();
@@ -235,7 +241,7 @@ async fn of_plain_passwords_in_parallel_only_as_many_as_the_limit_are_answered()
 }
 
 #[tokio::test]
-async fn of_tokens_in_parallel_only_as_many_as_the_limit_are_answered() {
+async fn parallel_token_logins_beyond_the_limit_are_refused() {
     let wire = limited_node().await;
     let fast = format!("{PHONE}<fast xmlns='urn:xmpp:fast:0'/>");
     let mut clients = Vec::new();
@@ -254,11 +260,11 @@ async fn of_tokens_in_parallel_only_as_many_as_the_limit_are_answered() {
 }
 
 #[tokio::test]
-async fn right_passwords_in_parallel_from_one_address_are_all_let_in() {
+async fn parallel_logins_with_the_right_password_from_one_address_all_succeed() {
     let wire = limited_node().await;
     let mut clients = Vec::new();
     for n in 0..PARALLEL {
-        wire.user(&format!("user{n}")).await;
+        wire.create_user(&format!("user{n}")).await;
         let mut client = wire.connect_from(THERE);
         shaken(&mut client).await;
         clients.push(client);
@@ -271,12 +277,17 @@ async fn right_passwords_in_parallel_from_one_address_are_all_let_in() {
 }
 
 #[tokio::test]
-async fn an_exchange_that_is_broken_off_has_learnt_nothing_and_is_not_counted() {
+async fn an_aborted_exchange_reveals_nothing_and_is_not_counted() {
     let wire = limited_node().await;
     for _ in 0..PARALLEL {
         let mut client = wire.connect_from(THERE);
         client.open().await;
-        client.auth(Mechanism::ScramSha1, &Scram::new(Hash::Sha1, Gs2::None, "juliet", "x").first()).await;
+        client
+            .auth(
+                Mechanism::ScramSha1,
+                &ScramClient::new(ScramHash::Sha1, Gs2::None, "juliet", "x").client_first(),
+            )
+            .await;
         assert_eq!(client.element().await.name(), "challenge");
     }
     attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap();

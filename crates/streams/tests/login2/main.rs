@@ -11,12 +11,14 @@ mod pipelining;
 mod revoked;
 mod upgrades;
 
-use sasl::client::{Gs2, Scram};
-use sasl::{Hash, Mechanism, text};
+use sasl::client::{Gs2, ScramClient};
+use sasl::{Mechanism, ScramHash, encoding};
 use stanza::StreamCondition;
-use testkit::wire::{Client, PASSWORD, Seen, Setup, TlsClient, Wire};
-use throng_core::feature::{Feature, Kind, OptionSpec, Value};
-use throng_core::nonza::InlineCtx;
+use testkit::server::{
+    PASSWORD, ReceivedElement, StreamClient, TestServer, TestServerConfig, TlsClientSettings,
+};
+use throng_core::feature::{Feature, OptionKind, OptionSpec, OptionValue};
+use throng_core::stream_elements::Bind2InlineCtx;
 use xml::Ns;
 
 const SASL2: &str = "xmlns='urn:xmpp:sasl:2'";
@@ -25,7 +27,7 @@ const PHONE: &str = "<user-agent id='d4565fa7-4d72-4749-b3d3-740edbf87770'><soft
 const BIND: &str = "<bind xmlns='urn:xmpp:bind:0'><tag>AwesomeXMPP</tag></bind>";
 
 const fn hours(key: &'static str, default: i64) -> OptionSpec {
-    OptionSpec { key, kind: Kind::Int(0, i64::MAX), default: Value::Int(default), doc: "." }
+    OptionSpec { key, kind: OptionKind::Int(0, i64::MAX), default: OptionValue::Int(default), doc: "." }
 }
 
 static OPTIONS: &[OptionSpec] =
@@ -40,41 +42,45 @@ static MODULES: [Feature; 4] = [
 static COPIES: Feature = Feature {
     name: "copies",
     build: |builder| {
-        builder.inline(Ns::Carbons2, "enable", |ctx: &mut InlineCtx<'_>| {
+        builder.bind2_inline(Ns::Carbons2, "enable", |ctx: &mut Bind2InlineCtx<'_>| {
             ctx.session.flags.set(throng_core::session::flags::INTERESTED);
         });
-        builder.inline(Ns::Csi, "inactive", |ctx: &mut InlineCtx<'_>| ctx.answer.extend(ctx.bytes));
+        builder
+            .bind2_inline(Ns::Csi, "inactive", |ctx: &mut Bind2InlineCtx<'_>| ctx.answer.extend(ctx.bytes));
     },
     ..Feature::EMPTY
 };
 
 /// A node with everything on, and juliet.
-async fn juliet(change: impl FnOnce(&mut Setup)) -> Wire {
-    let mut setup = Setup { features: MODULES.iter().chain([&COPIES]).collect(), ..Setup::default() };
+async fn juliet(change: impl FnOnce(&mut TestServerConfig)) -> TestServer {
+    let mut setup = TestServerConfig {
+        features: MODULES.iter().chain([&COPIES]).collect(),
+        ..TestServerConfig::default()
+    };
     change(&mut setup);
     let wire = setup.start();
-    wire.user("juliet").await;
+    wire.create_user("juliet").await;
     wire
 }
 
-async fn node() -> Wire {
+async fn node() -> TestServer {
     juliet(|_| {}).await
 }
 
 /// A stream under TLS, with its features.
-async fn encrypted(wire: &Wire) -> (Client, Seen) {
+async fn encrypted(wire: &TestServer) -> (StreamClient, ReceivedElement) {
     let mut client = wire.connect();
     shaken(&mut client).await.map_or_else(|| panic!("no features"), |features| (client, features))
 }
 
-async fn shaken(client: &mut Client) -> Option<Seen> {
+async fn shaken(client: &mut StreamClient) -> Option<ReceivedElement> {
     client.open().await;
-    client.start_tls(&TlsClient::default()).await;
+    client.start_tls(&TlsClientSettings::default()).await;
     Some(client.open().await.1)
 }
 
 fn authenticate(mechanism: &str, initial: &[u8], more: &str) -> String {
-    let initial = text::challenge(initial);
+    let initial = encoding::encode_challenge(initial);
     format!(
         "<authenticate {SASL2} mechanism='{mechanism}'><initial-response>{initial}</initial-response>{more}</authenticate>"
     )
@@ -85,7 +91,7 @@ fn plain(user: &str, password: &str, more: &str) -> String {
 }
 
 /// What `<success/>` says, and the features behind it.
-async fn succeeds(client: &mut Client) -> (Seen, Seen) {
+async fn succeeds(client: &mut StreamClient) -> (ReceivedElement, ReceivedElement) {
     let success = client.element().await;
     assert_eq!(success.name(), "success", "{}", success.0);
     let features = client.element().await;
@@ -94,12 +100,12 @@ async fn succeeds(client: &mut Client) -> (Seen, Seen) {
 }
 
 /// The condition of a failure in the words of XEP-0388.
-async fn fails(client: &mut Client, element: &str) -> String {
+async fn fails(client: &mut StreamClient, element: &str) -> String {
     client.send(element).await;
     failure(client).await
 }
 
-async fn failure(client: &mut Client) -> String {
+async fn failure(client: &mut StreamClient) -> String {
     let failure = client.element().await;
     assert_eq!(failure.name(), "failure", "{}", failure.0);
     let condition = failure.condition().unwrap();
@@ -111,13 +117,18 @@ async fn failure(client: &mut Client) -> String {
     condition
 }
 
-async fn ends(client: &mut Client, element: &str, condition: StreamCondition) {
+async fn ends(client: &mut StreamClient, element: &str, condition: StreamCondition) {
     client.send(element).await;
-    client.ends_with(condition).await;
+    client.expect_stream_error(condition).await;
 }
 
 /// SCRAM with everything a careful client checks.
-async fn scram(client: &mut Client, mechanism: Mechanism, features: &Seen, more: &str) -> Seen {
+async fn scram(
+    client: &mut StreamClient,
+    mechanism: Mechanism,
+    features: &ReceivedElement,
+    more: &str,
+) -> ReceivedElement {
     let gs2 = if mechanism.is_plus() {
         Gs2::Bound { name: "tls-exporter".into(), data: client.binding("tls-exporter").to_vec() }
     } else {
@@ -125,21 +136,21 @@ async fn scram(client: &mut Client, mechanism: Mechanism, features: &Seen, more:
     };
     let offered = offered(features);
     let offered: Vec<&str> = offered.iter().map(String::as_str).collect();
-    let mut scram = Scram::new(mechanism.hash().unwrap(), gs2, "juliet", PASSWORD)
-        .expecting(&offered, Some(&["tls-exporter", "tls-server-end-point"]));
-    client.send(authenticate(mechanism.name(), &scram.first(), more)).await;
+    let mut scram = ScramClient::new(mechanism.hash().unwrap(), gs2, "juliet", PASSWORD)
+        .require_offer(&offered, Some(&["tls-exporter", "tls-server-end-point"]));
+    client.send(authenticate(mechanism.name(), &scram.client_first(), more)).await;
     let challenge = client.element().await;
     assert!(challenge.name() == "challenge" && challenge.has(SASL2), "{}", challenge.0);
-    let last = scram.last(&text::sasl2(&challenge.text()).unwrap(), None).unwrap();
-    client.send(format!("<response {SASL2}>{}</response>", text::challenge(&last))).await;
+    let last = scram.client_final(&encoding::decode_sasl2(&challenge.text()).unwrap(), None).unwrap();
+    client.send(format!("<response {SASL2}>{}</response>", encoding::encode_challenge(&last))).await;
     let answer = client.element().await;
     let proof = answer.all("additional-data").concat();
-    scram.verify(&text::sasl2(&proof).unwrap()).unwrap();
+    scram.verify(&encoding::decode_sasl2(&proof).unwrap()).unwrap();
     answer
 }
 
 /// The mechanisms of `<authentication/>`, without those of FAST.
-fn offered(features: &Seen) -> Vec<String> {
+fn offered(features: &ReceivedElement) -> Vec<String> {
     let start = features.0.find("<authentication").unwrap();
     let end = features.0[start..].find("<inline").map_or(features.0.len(), |at| start + at);
     let list = &features.0[start..end];
@@ -147,6 +158,6 @@ fn offered(features: &Seen) -> Vec<String> {
 }
 
 /// The full address, or the bare one.
-fn identity(success: &Seen) -> String {
+fn identity(success: &ReceivedElement) -> String {
     success.all("authorization-identifier").concat()
 }

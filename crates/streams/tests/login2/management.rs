@@ -1,18 +1,19 @@
 //! XEP-0198 (1.6.3) section 9: enabling along with Bind 2, resuming along with SASL2.
 
 use super::*;
-use throng_core::session::Management;
+use throng_core::session::StreamManagementConfig;
 
 static MANAGEMENT: Feature = Feature {
     name: "management",
     build: |builder| {
-        let management = Management { resume_seconds: 300, unacked_bytes: 65_536, location: String::new() };
-        builder.management(management, |_, _, _| None);
+        let management =
+            StreamManagementConfig { resume_seconds: 300, unacked_bytes: 65_536, location: String::new() };
+        builder.stream_management(management, |_, _, _| None);
     },
     ..Feature::EMPTY
 };
 
-async fn managed() -> Wire {
+async fn managed() -> TestServer {
     juliet(|setup| setup.features.push(&MANAGEMENT)).await
 }
 
@@ -20,7 +21,7 @@ const ENABLE: &str =
     "<bind xmlns='urn:xmpp:bind:0'><tag>Awesome</tag><enable xmlns='urn:xmpp:sm:3' resume='true'/></bind>";
 
 /// Logs in with stream management; the client, its address and the id to resume.
-async fn enabled(wire: &Wire) -> (Client, String, String) {
+async fn enabled(wire: &TestServer) -> (StreamClient, String, String) {
     let (mut client, _) = encrypted(wire).await;
     client.send(plain("juliet", PASSWORD, ENABLE)).await;
     let (success, _) = succeeds(&mut client).await;
@@ -35,7 +36,7 @@ fn resume(id: &str, h: u32) -> String {
 }
 
 #[tokio::test]
-async fn section_9_both_are_offered() {
+async fn section_9_inline_resume_and_enable_are_offered() {
     let wire = managed().await;
     let (_, features) = encrypted(&wire).await;
     assert!(
@@ -47,13 +48,13 @@ async fn section_9_both_are_offered() {
 }
 
 #[tokio::test]
-async fn section_9_2_a_lost_stream_goes_on_with_one_request() {
+async fn section_9_2_a_lost_stream_is_resumed_with_one_request() {
     let wire = managed().await;
-    wire.user("romeo").await;
+    wire.create_user("romeo").await;
     let (mut client, jid, id) = enabled(&wire).await;
     assert!(client.sync().await.iter().all(|seen| seen.name() == "r"));
     drop(client);
-    testkit::wire::settle().await;
+    testkit::server::run_until_idle().await;
     let mut romeo = wire.login("romeo", "orchard").await;
     romeo
         .send(format!("<message to='{jid}' type='chat' id='m1'><body>Art thou there?</body></message>"))
@@ -72,14 +73,14 @@ async fn section_9_2_a_lost_stream_goes_on_with_one_request() {
         heard = client.element().await;
     }
     assert!(heard.name() == "message" && heard.attr("id").as_deref() == Some("m1"), "{}", heard.0);
-    let account = wire.node.table.find(wire.address("juliet").as_ref()).unwrap();
+    let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
     assert_eq!(account.sessions().len(), 1);
 }
 
 #[tokio::test]
-async fn section_9_2_what_cannot_be_resumed_is_bound() {
+async fn section_9_2_a_failed_resume_falls_back_to_bind() {
     let wire = managed().await;
-    wire.user("romeo").await;
+    wire.create_user("romeo").await;
     let (mut old, _, id) = enabled(&wire).await;
     // Romeo has got hold of juliet's id: it is nothing to him.
     for (user, id) in [("romeo", id.as_str()), ("juliet", "0123"), ("juliet", "")] {
@@ -101,7 +102,7 @@ async fn section_9_2_what_cannot_be_resumed_is_bound() {
 }
 
 #[tokio::test]
-async fn a_token_resumes_too() {
+async fn a_token_login_resumes_a_stream() {
     let wire = managed().await;
     let (mut client, _) = encrypted(&wire).await;
     let token = "<request-token xmlns='urn:xmpp:fast:0' mechanism='HT-SHA-256-NONE'/>";
@@ -113,7 +114,7 @@ async fn a_token_resumes_too() {
     };
     let (id, token) = (find("id"), find("token"));
     drop(client);
-    testkit::wire::settle().await;
+    testkit::server::run_until_idle().await;
     let (mut client, _) = encrypted(&wire).await;
     let proof = sasl::client::hashed_token("juliet", &token, &[]);
     let more = format!("{PHONE}<fast xmlns='urn:xmpp:fast:0'/>{}", resume(&id, 0));

@@ -3,7 +3,7 @@
 use super::*;
 use sasl::HtMechanism;
 
-fn version(features: &Seen) -> String {
+fn version(features: &ReceivedElement) -> String {
     let (_, rest) =
         features.0.split_once("<config-version xmlns='urn:xmpp:iap:0' scheme='opaque' value='").unwrap();
     rest.split('\'').next().unwrap().to_owned()
@@ -58,7 +58,7 @@ async fn everything_in_one_flight_in_pieces_of_every_size() {
         &format!("{PHONE}<fast xmlns='urn:xmpp:fast:0'/>{BIND}"),
     );
     let last = "<iq type='get' id='1'><nothing xmlns='urn:example:nothing'/></iq>";
-    let flight = format!("{}{login}{last}", testkit::wire::OPEN);
+    let flight = format!("{}{login}{last}", testkit::server::STREAM_HEADER);
     let sizes = (1..40).chain([100, 500, flight.len()]);
     for size in sizes {
         let mut client = wire.connect();
@@ -82,7 +82,7 @@ async fn a_pipelined_login_with_a_password_that_is_wrong_is_answered_in_order() 
     client
         .send(format!(
             "{}{}{}",
-            testkit::wire::OPEN,
+            testkit::server::STREAM_HEADER,
             plain("juliet", "wrong", BIND),
             plain("juliet", PASSWORD, BIND)
         ))
@@ -98,20 +98,20 @@ async fn a_pipelined_login_with_a_password_that_is_wrong_is_answered_in_order() 
 async fn a_reconnect_over_direct_tls_is_one_flight_behind_the_handshake() {
     let wire = node().await;
     let mut client = wire.connect_direct().await;
-    client.handshake(&TlsClient::default()).await.unwrap();
+    client.handshake(&TlsClientSettings::default()).await.unwrap();
     let request = format!("{PHONE}<request-token xmlns='urn:xmpp:fast:0' mechanism='HT-SHA-256-EXPR'/>");
-    client.send(format!("{}{}", testkit::wire::OPEN, plain("juliet", PASSWORD, &request))).await;
+    client.send(format!("{}{}", testkit::server::STREAM_HEADER, plain("juliet", PASSWORD, &request))).await;
     client.header().await;
     client.element().await;
     let (success, _) = succeeds(&mut client).await;
     let (_, token) = success.0.split_once(" token='").unwrap();
     let token = token.split('\'').next().unwrap();
     let mut client = wire.connect_direct().await;
-    client.handshake(&TlsClient::default()).await.unwrap();
+    client.handshake(&TlsClientSettings::default()).await.unwrap();
     let proof = sasl::client::hashed_token("juliet", token, client.binding("tls-exporter"));
     let login =
         authenticate("HT-SHA-256-EXPR", &proof, &format!("{PHONE}<fast xmlns='urn:xmpp:fast:0'/>{BIND}"));
-    client.send(format!("{}{login}", testkit::wire::OPEN)).await;
+    client.send(format!("{}{login}", testkit::server::STREAM_HEADER)).await;
     client.header().await;
     assert_eq!(client.element().await.name(), "features");
     assert!(identity(&succeeds(&mut client).await.0).contains("/AwesomeXMPP/"));

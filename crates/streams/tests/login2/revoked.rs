@@ -3,13 +3,13 @@
 use std::task::{Context, Poll, Waker};
 
 use sasl::HtMechanism;
-use store::{Fut, StoreError, Stores};
+use store::{StoreError, StoreFuture, Stores};
 
 use super::fast::{issue, use_token};
 use super::*;
 
 /// The memory store answers at once.
-fn now<T>(mut call: Fut<'_, T>) -> Result<T, StoreError> {
+fn now<T>(mut call: StoreFuture<'_, T>) -> Result<T, StoreError> {
     match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,
         Poll::Pending => panic!("the memory store waits"),
@@ -64,7 +64,7 @@ async fn inline_binding_fails_where_the_account_changed_since_the_proof() {
             }
             assert_eq!(failure(&mut client).await, condition, "{what}, token: {token}");
             assert_eq!(wire.store_calls(), ["logins.secrets", "logins.login"], "{what}, token: {token}");
-            assert!(wire.node.table.find(juliet.as_ref()).is_none(), "{what}: no session");
+            assert!(wire.node.routing_table.find(juliet.as_ref()).is_none(), "{what}: no session");
             // The stream goes on, and not as an authenticated one.
             ends(&mut client, "<message to='juliet@example.com'/>", StreamCondition::NotAuthorized).await;
         }

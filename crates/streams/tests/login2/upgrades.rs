@@ -7,20 +7,20 @@ const WANT_256: &str = "<upgrade xmlns='urn:xmpp:sasl:upgrade:0'>UPGR-SCRAM-SHA-
 const WANT_512: &str = "<upgrade xmlns='urn:xmpp:sasl:upgrade:0'>UPGR-SCRAM-SHA-512</upgrade>";
 
 /// Juliet comes from a server that knew SHA-1 only.
-async fn imported() -> Wire {
+async fn imported() -> TestServer {
     let wire = node().await;
-    let stored = Credentials::derive_for(&[Hash::Sha1], PASSWORD, 64, b"salt").unwrap().encode();
+    let stored = Credentials::derive_for(&[ScramHash::Sha1], PASSWORD, 64, b"salt").unwrap().encode();
     wire.stores.accounts.set_credentials(wire.address("juliet").as_ref(), &stored).await.unwrap();
     wire
 }
 
-async fn stored(wire: &Wire) -> Credentials {
+async fn stored(wire: &TestServer) -> Credentials {
     let login = wire.stores.logins.secrets(wire.address("juliet").as_ref()).await.unwrap().unwrap();
     Credentials::decode(&login.credentials).unwrap()
 }
 
 /// Begins the task and answers with the salt's element.
-async fn salt(client: &mut Client, task: &str) -> Seen {
+async fn salt(client: &mut StreamClient, task: &str) -> ReceivedElement {
     client.send(format!("<next {SASL2} task='{task}'/>")).await;
     let data = client.element().await;
     assert!(
@@ -31,25 +31,25 @@ async fn salt(client: &mut Client, task: &str) -> Seen {
     data
 }
 
-fn hash(task: &Seen, hash: Hash, password: &str) -> String {
-    let salt = text::sasl2(&task.all("salt").concat()).unwrap();
+fn hash(task: &ReceivedElement, hash: ScramHash, password: &str) -> String {
+    let salt = encoding::decode_sasl2(&task.all("salt").concat()).unwrap();
     assert_eq!(salt.len(), 16);
     let salted = sasl::client::salted_password(hash, password, &salt, 64).unwrap();
     format!(
         "<task-data {SASL2}><hash xmlns='urn:xmpp:scram-upgrade:0'>\n {}\n</hash></task-data>",
-        text::challenge(&salted)
+        encoding::encode_challenge(&salted)
     )
 }
 
 #[tokio::test]
-async fn section_3_the_example() {
+async fn section_3_the_example_upgrades_the_keys() {
     let wire = imported().await;
     let (mut client, features) = encrypted(&wire).await;
     let task = scram(&mut client, Mechanism::ScramSha1Plus, &features, WANT_256).await;
     assert_eq!((task.name().as_str(), task.all("task")), ("continue", vec!["UPGR-SCRAM-SHA-256".to_owned()]));
     let data = salt(&mut client, "UPGR-SCRAM-SHA-256").await;
     wire.store_calls();
-    client.send(hash(&data, Hash::Sha256, PASSWORD)).await;
+    client.send(hash(&data, ScramHash::Sha256, PASSWORD)).await;
     client.expect("<success xmlns='urn:xmpp:sasl:2'><authorization-identifier>juliet@example.com</authorization-identifier></success>").await;
     assert_eq!(client.element().await.name(), "features");
     assert_eq!(wire.store_calls(), ["accounts.upgrade_credentials"]);
@@ -74,7 +74,7 @@ async fn section_2_2_several_tasks_one_after_the_other_then_everything_inline() 
         assert!(task.name() == "continue" && !task.has("authorization-identifier") && !task.has("<token"));
         let name = task.all("task").concat();
         let data = salt(&mut client, &name).await;
-        let wanted = if name.ends_with("512") { Hash::Sha512 } else { Hash::Sha256 };
+        let wanted = if name.ends_with("512") { ScramHash::Sha512 } else { ScramHash::Sha256 };
         client.send(hash(&data, wanted, PASSWORD)).await;
     }
     let (success, _) = succeeds(&mut client).await;
@@ -88,7 +88,7 @@ async fn section_2_2_several_tasks_one_after_the_other_then_everything_inline() 
 }
 
 #[tokio::test]
-async fn tasks_that_go_wrong() {
+async fn a_wrong_upgrade_task_fails_with_its_condition() {
     let wire = imported().await;
     let begin = plain("juliet", PASSWORD, &format!("{WANT_256}{BIND}"));
     for (before_salt, element, condition) in [
@@ -142,9 +142,9 @@ async fn a_password_changed_meanwhile_is_not_overwritten() {
     client.send(plain("juliet", PASSWORD, &format!("{WANT_256}{WANT_512}"))).await;
     let name = client.element().await.all("task").concat();
     let data = salt(&mut client, &name).await;
-    let new = Credentials::derive_for(&[Hash::Sha1], "new password", 64, b"salt").unwrap();
+    let new = Credentials::derive_for(&[ScramHash::Sha1], "new password", 64, b"salt").unwrap();
     wire.stores.accounts.set_credentials(wire.address("juliet").as_ref(), &new.encode()).await.unwrap();
-    let wanted = if name.ends_with("512") { Hash::Sha512 } else { Hash::Sha256 };
+    let wanted = if name.ends_with("512") { ScramHash::Sha512 } else { ScramHash::Sha256 };
     client.send(hash(&data, wanted, PASSWORD)).await;
     succeeds(&mut client).await;
     assert_eq!(stored(&wire).await, new);

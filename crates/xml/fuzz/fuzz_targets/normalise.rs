@@ -2,20 +2,20 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use xml::{Limits, Ns, Reader, Scope, normalise};
+use xml::{Limits, NamespaceContext, Ns, Reader, normalise};
 
 fuzz_target!(|data: &[u8]| {
     let limits = Limits::DEFAULT;
     let mut out = Vec::new();
-    if normalise(data, &Scope::client(), &limits, &mut out).is_err() {
+    if normalise(data, &NamespaceContext::client(), &limits, &mut out).is_err() {
         assert!(out.is_empty());
         return;
     }
     assert!(out.len() <= limits.element_bytes as usize);
-    let plain = Scope::only(Ns::Client);
+    let plain = NamespaceContext::with_default(Ns::Client);
     let mut reader = Reader::new(&out, &plain, &limits).expect("good characters");
     while reader.next().expect("well-formed").is_some() {}
-    assert!(reader.portable());
+    assert!(reader.is_self_contained());
     let mut again = Vec::new();
     normalise(&out, &plain, &limits, &mut again).expect("normalises again");
     assert_eq!(again, out);

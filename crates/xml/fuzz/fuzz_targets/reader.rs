@@ -3,9 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use xml::{Error, Event, Limits, Reader, Scan, Scanner, Scope, Tree};
+use xml::{Error, Event, Limits, NamespaceContext, Reader, ScanOutcome, Scanner, Tree};
 
-fn read(data: &[u8], scope: &Scope) -> Result<usize, Error> {
+fn read(data: &[u8], scope: &NamespaceContext) -> Result<usize, Error> {
     let limits = Limits::DEFAULT;
     let mut reader = Reader::new(data, scope, &limits)?;
     let (mut nodes, mut depth, mut position) = (0, 0, 0);
@@ -37,14 +37,14 @@ fn read(data: &[u8], scope: &Scope) -> Result<usize, Error> {
 
 fuzz_target!(|data: &[u8]| {
     let limits = Limits::DEFAULT;
-    let scope = Scope::client();
+    let scope = NamespaceContext::client();
     let nodes = read(data, &scope);
-    assert_eq!(Tree::parse(data, &scope, &limits).map(|tree| tree.nodes()), nodes);
+    assert_eq!(Tree::parse(data, &scope, &limits).map(|tree| tree.node_count()), nodes);
     if nodes.is_ok() {
         let found = Scanner::fragment().scan(data, &limits);
-        assert_eq!(found, Ok(Scan::Element { start: 0, end: data.len() }));
+        assert_eq!(found, Ok(ScanOutcome::Element { start: 0, end: data.len() }));
     }
-    if let Ok(scope) = Scope::from_open_tag(data, &limits) {
+    if let Ok(scope) = NamespaceContext::from_open_tag(data, &limits) {
         assert!(scope.default_namespace().text.len() <= data.len().max(64));
     }
 });

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use xml::{Error, Limits, Scan, Scanner};
+use xml::{Error, Limits, ScanOutcome, Scanner};
 
 const LIMITS: Limits = Limits { element_bytes: 512, depth: 5, ..Limits::DEFAULT };
 
@@ -14,19 +14,19 @@ fn boundaries(stream: &[u8], step: usize) -> (Vec<(usize, usize)>, Option<Error>
     let (mut from, mut fed) = (0, 0);
     loop {
         match scanner.scan(&stream[from..fed], &LIMITS) {
-            Ok(Scan::More { skip }) => {
+            Ok(ScanOutcome::More { skip }) => {
                 from += skip;
                 if fed == stream.len() {
                     return (found, None);
                 }
                 fed = (fed + step).min(stream.len());
             }
-            Ok(Scan::Open { start, end } | Scan::Element { start, end }) => {
+            Ok(ScanOutcome::Open { start, end } | ScanOutcome::Element { start, end }) => {
                 assert!(start < end && stream[from + start] == b'<' && stream[from + end - 1] == b'>');
                 found.push((from + start, from + end));
                 from += end;
             }
-            Ok(Scan::Close { end }) => {
+            Ok(ScanOutcome::Close { end }) => {
                 // Where it starts is not told: white space before it may have been skipped or not.
                 found.push((0, from + end));
                 from += end;

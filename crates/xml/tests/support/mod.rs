@@ -7,7 +7,7 @@
 
 pub mod generate;
 
-use throng_xml::{Error, Event, Limits, Reader, Scan, Scanner, Scope};
+use throng_xml::{Error, Event, Limits, NamespaceContext, Reader, ScanOutcome, Scanner};
 
 /// SplitMix64: small, seeded, the same everywhere.
 pub struct Random(pub u64);
@@ -36,12 +36,12 @@ impl Random {
 
 /// What a stream means, in one comparable form. Text is joined, attributes are sorted, empty namespaces are `{}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Content {
+pub struct ParsedContent {
     pub lines: Vec<String>,
     text: String,
 }
 
-impl Content {
+impl ParsedContent {
     pub fn start(&mut self, ns: &str, name: &str, mut attrs: Vec<(String, String, String)>) {
         self.flush();
         attrs.sort();
@@ -65,7 +65,12 @@ impl Content {
 }
 
 /// Adds the content of one element.
-pub fn read_into(content: &mut Content, bytes: &[u8], scope: &Scope, limits: &Limits) -> Result<(), Error> {
+pub fn read_into(
+    content: &mut ParsedContent,
+    bytes: &[u8],
+    scope: &NamespaceContext,
+    limits: &Limits,
+) -> Result<(), Error> {
     let mut reader = Reader::new(bytes, scope, limits)?;
     while let Some(event) = reader.next()? {
         match event {
@@ -78,7 +83,7 @@ pub fn read_into(content: &mut Content, bytes: &[u8], scope: &Scope, limits: &Li
     Ok(())
 }
 
-fn attributes(start: &throng_xml::Start<'_>) -> Vec<(String, String, String)> {
+fn attributes(start: &throng_xml::StartTag<'_>) -> Vec<(String, String, String)> {
     start.attrs().map(|a| (a.ns.name().into_owned(), a.name.to_owned(), a.value().into_owned())).collect()
 }
 
@@ -87,32 +92,32 @@ pub fn read_stream(
     input: &[u8],
     limits: &Limits,
     mut piece: impl FnMut() -> usize,
-) -> Result<Option<Content>, Error> {
+) -> Result<Option<ParsedContent>, Error> {
     let mut scanner = Scanner::new();
-    let mut scope = Scope::none();
-    let mut content = Content::default();
+    let mut scope = NamespaceContext::empty();
+    let mut content = ParsedContent::default();
     let (mut from, mut fed, mut closed) = (0, 0, false);
     loop {
         match scanner.scan(&input[from..fed], limits)? {
-            Scan::More { skip } => {
+            ScanOutcome::More { skip } => {
                 from += skip;
                 if fed == input.len() {
                     return Ok(closed.then_some(content));
                 }
                 fed = (fed + piece().max(1)).min(input.len());
             }
-            Scan::Open { start, end } => {
+            ScanOutcome::Open { start, end } => {
                 let tag = &input[from + start..from + end];
                 let open = Reader::open_tag(tag, limits)?;
                 content.start(&open.ns.name(), open.name, attributes(&open));
-                scope = Scope::from_open_tag(tag, limits)?;
+                scope = NamespaceContext::from_open_tag(tag, limits)?;
                 from += end;
             }
-            Scan::Element { start, end } => {
+            ScanOutcome::Element { start, end } => {
                 read_into(&mut content, &input[from + start..from + end], &scope, limits)?;
                 from += end;
             }
-            Scan::Close { end } => {
+            ScanOutcome::Close { end } => {
                 content.end();
                 closed = true;
                 from += end;

@@ -129,7 +129,7 @@ pub(crate) fn tls_config(direct: bool) -> Result<Arc<ClientConfig>> {
     let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(testkit::tls::Anybody(provider)))
+        .with_custom_certificate_verifier(Arc::new(testkit::tls::AcceptAnyCertificate(provider)))
         .with_no_client_auth();
     config.resumption = rustls::client::Resumption::disabled();
     if direct {

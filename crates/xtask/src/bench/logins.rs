@@ -17,16 +17,16 @@ use anyhow::{Context as _, Result};
 use super::clock::now;
 use super::driver::Driver;
 use super::negotiate::Security;
-use super::process::Cpu;
-use super::report::{Report, median, note};
+use super::process::CpuMeter;
+use super::report::{BenchReport, median, print_progress};
 use super::scram::Mechanism;
-use super::target::{Need, Options, Target};
+use super::server_under_test::{BenchOptions, ServerRequirements, ServerUnderTest};
 
 /// The flags of `bench login`.
 #[derive(clap::Args, Clone)]
-pub(crate) struct Args {
+pub(crate) struct LoginBenchArgs {
     #[command(flatten)]
-    pub(crate) options: Options,
+    pub(crate) options: BenchOptions,
     /// Logins of a wave with 64 at a time; a quarter of it one at a time.
     #[arg(long, default_value_t = 2_000)]
     wave: usize,
@@ -41,9 +41,9 @@ pub(crate) struct Args {
     mechanisms: Vec<Mechanism>,
 }
 
-impl Args {
+impl LoginBenchArgs {
     /// The usual sizes, for `bench all`.
-    pub(crate) fn usual(options: &Options) -> Self {
+    pub(crate) fn usual(options: &BenchOptions) -> Self {
         Self {
             options: options.clone(),
             wave: 2_000,
@@ -55,55 +55,59 @@ impl Args {
 }
 
 /// Milliseconds of server CPU a login, at most.
-pub(crate) const BUDGET: f64 = 0.20;
+pub(crate) const LOGIN_CPU_BUDGET_MS: f64 = 0.20;
 /// The same for a reconnect with a token.
-const FAST_BUDGET: f64 = 0.12;
+const FAST_CPU_BUDGET_MS: f64 = 0.12;
 /// What PLAIN may cost in key derivations.
-const PLAIN_BUDGET: f64 = 1.1;
+const PLAIN_DERIVATIONS_BUDGET: f64 = 1.1;
 
 /// A wave's figures: milliseconds of CPU a login, logins a second, milliseconds of CPU a close.
-pub(crate) struct Wave {
-    pub(crate) login: f64,
-    pub(crate) rate: f64,
-    close: f64,
+pub(crate) struct LoginWave {
+    pub(crate) cpu_ms_per_login: f64,
+    pub(crate) logins_per_second: f64,
+    cpu_ms_per_close: f64,
 }
 
-pub(crate) struct Bench {
+pub(crate) struct LoginBench {
     pub(crate) driver: Driver,
-    pub(crate) cpu: Cpu,
+    pub(crate) cpu: CpuMeter,
     next: usize,
     accounts: usize,
 }
 
-impl Bench {
-    pub(crate) fn new(target: &Target, accounts: usize) -> Result<Self> {
+impl LoginBench {
+    pub(crate) fn new(target: &ServerUnderTest, accounts: usize) -> Result<Self> {
         let mut driver = target.driver()?;
         driver.profile.available = false;
         Ok(Self { driver, cpu: target.cpu()?, next: 0, accounts })
     }
 
-    pub(crate) fn wave(&mut self, size: usize, at_once: usize) -> Result<Wave> {
+    pub(crate) fn wave(&mut self, size: usize, at_once: usize) -> Result<LoginWave> {
         // Tokens are for the first accounts.
         if self.next + size > self.accounts || self.driver.profile.mechanism == Mechanism::Fast {
             self.next = 0;
         }
         let size = size.min(self.accounts);
-        self.cpu.lap()?;
+        self.cpu.elapsed()?;
         let begun = now();
         self.driver.login(self.next as u64, size, at_once)?;
         let seconds = begun.elapsed().as_secs_f64();
-        let login = self.cpu.lap()? as f64 / 1e6 / size as f64;
+        let login = self.cpu.elapsed()? as f64 / 1e6 / size as f64;
         self.driver.close_all()?;
         // What the server does after the last close belongs to the close.
         std::thread::sleep(Duration::from_millis(100));
-        let close = self.cpu.lap()? as f64 / 1e6 / size as f64;
+        let close = self.cpu.elapsed()? as f64 / 1e6 / size as f64;
         self.next += size;
-        Ok(Wave { login, rate: size as f64 / seconds, close })
+        Ok(LoginWave {
+            cpu_ms_per_login: login,
+            logins_per_second: size as f64 / seconds,
+            cpu_ms_per_close: close,
+        })
     }
 }
 
 /// Milliseconds of this thread's CPU for one key derivation.
-fn derivation(mechanism: Mechanism, iterations: NonZeroU32) -> Result<f64> {
+fn key_derivation_ms(mechanism: Mechanism, iterations: NonZeroU32) -> Result<f64> {
     let used = || -> Result<f64> {
         let text = fs::read_to_string("/proc/thread-self/schedstat")?;
         let nanos: f64 = text.split_whitespace().next().context("schedstat is empty")?.parse()?;
@@ -119,14 +123,15 @@ fn derivation(mechanism: Mechanism, iterations: NonZeroU32) -> Result<f64> {
 }
 
 /// Measures and reports.
-pub(crate) fn run(args: &Args, report: &mut Report) -> Result<()> {
+pub(crate) fn run(args: &LoginBenchArgs, report: &mut BenchReport) -> Result<()> {
     let options = &args.options;
     let wave = if options.quick { args.wave / 4 } else { args.wave }.max(4);
-    let need = Need { accounts: args.accounts, contacts: 3, security: Security::None };
-    let server = Target::server(options, &need)?;
-    let relay = Target::relay(options)?;
-    let mut floor = Bench::new(&relay, args.accounts)?;
-    let mut side = Bench::new(&server, args.accounts)?;
+    let need =
+        ServerRequirements { accounts: args.accounts, contacts_per_account: 3, security: Security::None };
+    let server = ServerUnderTest::server(options, &need)?;
+    let relay = ServerUnderTest::relay(options)?;
+    let mut floor = LoginBench::new(&relay, args.accounts)?;
+    let mut side = LoginBench::new(&server, args.accounts)?;
     let mechanisms = &args.mechanisms;
     for &mechanism in mechanisms.iter().filter(|mechanism| **mechanism != Mechanism::Plain) {
         // Fills the caches, the client's derived keys among them, and learns the iteration count.
@@ -138,7 +143,7 @@ pub(crate) fn run(args: &Args, report: &mut Report) -> Result<()> {
             side.wave(wave, 64)?;
         }
     }
-    let mut waves: HashMap<(Option<Mechanism>, usize), Vec<Wave>> = HashMap::new();
+    let mut waves: HashMap<(Option<Mechanism>, usize), Vec<LoginWave>> = HashMap::new();
     let (mut plain_ratio, mut derived) = (Vec::new(), Vec::new());
     for round in 0..options.rounds(5) {
         for at_once in [1, 64] {
@@ -149,45 +154,47 @@ pub(crate) fn run(args: &Args, report: &mut Report) -> Result<()> {
                 // A key derivation costs as much as many logins.
                 let size = if mechanism == Mechanism::Plain { size / 4 } else { size };
                 let wave = side.wave(size.max(1), at_once)?;
-                note(&format!(
+                print_progress(&format!(
                     "round {round}, {} {at_once} at a time: {:.3} ms",
                     mechanism.name(),
-                    wave.login
+                    wave.cpu_ms_per_login
                 ));
                 if mechanism == Mechanism::Plain && at_once == 64 {
                     let iterations = side.driver.secrets.iterations.get(&args.plain_kdf).copied();
-                    let alone =
-                        derivation(args.plain_kdf, iterations.context("no SCRAM challenge was seen")?)?;
-                    plain_ratio.push(wave.login / alone);
+                    let alone = key_derivation_ms(
+                        args.plain_kdf,
+                        iterations.context("no SCRAM challenge was seen")?,
+                    )?;
+                    plain_ratio.push(wave.cpu_ms_per_login / alone);
                     derived.push(alone);
                 }
                 waves.entry((Some(mechanism), at_once)).or_default().push(wave);
             }
         }
     }
-    let middle = |waves: &[Wave], pick: fn(&Wave) -> f64| median(waves.iter().map(pick).collect());
+    let middle = |waves: &[LoginWave], pick: fn(&LoginWave) -> f64| median(waves.iter().map(pick).collect());
     for at_once in [1, 64] {
         let relay = &waves[&(None, at_once)];
-        report.info(format!("login.relay.{at_once}.cpu"), middle(relay, |w| w.login), "ms/login");
-        report.info(format!("login.relay.{at_once}.rate"), middle(relay, |w| w.rate), "login/s");
+        report.info(format!("login.relay.{at_once}.cpu"), middle(relay, |w| w.cpu_ms_per_login), "ms/login");
+        report.info(format!("login.relay.{at_once}.rate"), middle(relay, |w| w.logins_per_second), "login/s");
         for &mechanism in mechanisms {
             let waves = &waves[&(Some(mechanism), at_once)];
             let name = format!("login.{}.{at_once}", mechanism.name().to_lowercase());
-            let cpu = middle(waves, |w| w.login);
+            let cpu = middle(waves, |w| w.cpu_ms_per_login);
             match mechanism {
                 Mechanism::Plain => report.info(format!("{name}.cpu"), cpu, "ms/login"),
-                Mechanism::Fast => report.judge(format!("{name}.cpu"), cpu, "ms/login", FAST_BUDGET),
-                _ => report.judge(format!("{name}.cpu"), cpu, "ms/login", BUDGET),
+                Mechanism::Fast => report.check(format!("{name}.cpu"), cpu, "ms/login", FAST_CPU_BUDGET_MS),
+                _ => report.check(format!("{name}.cpu"), cpu, "ms/login", LOGIN_CPU_BUDGET_MS),
             }
-            report.info(format!("{name}.rate"), middle(waves, |w| w.rate), "login/s");
-            report.info(format!("{name}.close"), middle(waves, |w| w.close), "ms/close");
+            report.info(format!("{name}.rate"), middle(waves, |w| w.logins_per_second), "login/s");
+            report.info(format!("{name}.close"), middle(waves, |w| w.cpu_ms_per_close), "ms/close");
         }
     }
     if !derived.is_empty() {
         let iterations = side.driver.secrets.iterations.get(&args.plain_kdf).map_or(0, |count| count.get());
         report.info("login.plain.iterations", f64::from(iterations), "rounds");
         report.info("login.plain.derivation", median(derived), "ms");
-        report.judge("login.plain.ratio", median(plain_ratio), "x", PLAIN_BUDGET);
+        report.check("login.plain.ratio", median(plain_ratio), "x", PLAIN_DERIVATIONS_BUDGET);
     }
     Ok(())
 }

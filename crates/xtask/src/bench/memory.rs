@@ -14,15 +14,15 @@ use anyhow::{Result, bail, ensure};
 use super::clock::now;
 use super::driver::Driver;
 use super::negotiate::Security;
-use super::report::{Report, note};
+use super::report::{BenchReport, print_progress};
 use super::scram::Mechanism;
-use super::target::{Need, Options, Target};
+use super::server_under_test::{BenchOptions, ServerRequirements, ServerUnderTest};
 
 /// The flags of `bench memory`.
 #[derive(clap::Args, Clone)]
-pub(crate) struct Args {
+pub(crate) struct MemoryBenchArgs {
     #[command(flatten)]
-    pub(crate) options: Options,
+    pub(crate) options: BenchOptions,
     /// Sessions at the end; a third of them at the first reading.
     #[arg(long, default_value_t = 15_000)]
     sessions: usize,
@@ -40,9 +40,9 @@ pub(crate) struct Args {
     one_wave: bool,
 }
 
-impl Args {
+impl MemoryBenchArgs {
     /// The usual sizes, for `bench all`.
-    pub(crate) fn usual(options: &Options) -> Self {
+    pub(crate) fn usual(options: &BenchOptions) -> Self {
         Self {
             options: options.clone(),
             sessions: 15_000,
@@ -55,7 +55,7 @@ impl Args {
 }
 
 /// The growth by the second wave, in per cent.
-const GROWTH: f64 = 5.0;
+const GROWTH_BUDGET_PERCENT: f64 = 5.0;
 
 /// Bytes of memory a session, at most.
 fn budget(security: Security) -> f64 {
@@ -68,33 +68,41 @@ fn roster_budget(contacts: usize) -> f64 {
 }
 
 /// Measures and reports.
-pub(crate) fn run(args: &Args, report: &mut Report) -> Result<()> {
+pub(crate) fn run(args: &MemoryBenchArgs, report: &mut BenchReport) -> Result<()> {
     let single = args.roster.is_some() || args.tls.is_some() || args.options.target.is_some();
     if single {
         let (contacts, security) = (args.roster.unwrap_or(3), args.tls.unwrap_or(Security::None));
-        variant(args, contacts, security, report)?;
+        measure_variant(args, contacts, security, report)?;
         return Ok(());
     }
-    let base = variant(args, 3, Security::None, report)?;
+    let base = measure_variant(args, 3, Security::None, report)?;
     for contacts in [50, 150] {
-        let slope = variant(args, contacts, Security::None, report)?;
-        report.judge(
+        let slope = measure_variant(args, contacts, Security::None, report)?;
+        report.check(
             format!("memory.roster-{contacts}.more"),
             slope - base,
             "B/session",
             roster_budget(contacts),
         );
     }
-    variant(args, 3, Security::Direct, report)?;
+    measure_variant(args, 3, Security::Direct, report)?;
     Ok(())
 }
 
 /// One server with accounts of `contacts` contacts. Returns bytes a session.
-fn variant(args: &Args, contacts: usize, security: Security, report: &mut Report) -> Result<f64> {
+fn measure_variant(
+    args: &MemoryBenchArgs,
+    contacts: usize,
+    security: Security,
+    report: &mut BenchReport,
+) -> Result<f64> {
     let options = &args.options;
     let sessions = if options.quick { args.sessions / 5 } else { args.sessions };
     ensure!(sessions >= 30, "with {sessions} sessions the slope means nothing");
-    let target = Target::server(options, &Need { accounts: sessions, contacts, security })?;
+    let target = ServerUnderTest::server(
+        options,
+        &ServerRequirements { accounts: sessions, contacts_per_account: contacts, security },
+    )?;
     let mut driver = target.driver()?;
     driver.profile.mechanism = args.mechanism;
     let name = match security {
@@ -102,7 +110,7 @@ fn variant(args: &Args, contacts: usize, security: Security, report: &mut Report
         Security::Starttls => format!("memory.starttls.roster-{contacts}"),
         Security::Direct => format!("memory.tls.roster-{contacts}"),
     };
-    let idle = settled(&target, &mut driver)?;
+    let idle = wait_for_stable_memory(&target, &mut driver)?;
     report.info(format!("{name}.idle-server"), idle / 1e6, "MB");
     let third = sessions / 3;
     let mut readings = Vec::new();
@@ -110,15 +118,15 @@ fn variant(args: &Args, contacts: usize, security: Security, report: &mut Report
         let count = if step == 2 { sessions - 2 * third } else { third };
         let begun = now();
         driver.login((step * third) as u64, count, 64)?;
-        note(&format!("{name}: {:.0} logins/s", count as f64 / begun.elapsed().as_secs_f64()));
-        let reading = settled(&target, &mut driver)?;
+        print_progress(&format!("{name}: {:.0} logins/s", count as f64 / begun.elapsed().as_secs_f64()));
+        let reading = wait_for_stable_memory(&target, &mut driver)?;
         let have = step * third + count;
         report.info(format!("{name}.at-{have}"), reading / 1e6, "MB");
         readings.push(reading);
     }
     let slope = (readings[2] - readings[0]) / (sessions - third) as f64;
     if contacts <= 3 {
-        report.judge(format!("{name}.session"), slope, "B/session", budget(security));
+        report.check(format!("{name}.session"), slope, "B/session", budget(security));
     } else {
         report.info(format!("{name}.session"), slope, "B/session");
     }
@@ -127,24 +135,24 @@ fn variant(args: &Args, contacts: usize, security: Security, report: &mut Report
         return Ok(slope);
     }
     driver.close_all()?;
-    let empty = settled(&target, &mut driver)?;
+    let empty = wait_for_stable_memory(&target, &mut driver)?;
     report.info(format!("{name}.after-close"), empty / 1e6, "MB");
     driver.login(0, sessions, 64)?;
-    let again = settled(&target, &mut driver)?;
+    let again = wait_for_stable_memory(&target, &mut driver)?;
     report.info(format!("{name}.second-wave"), again / 1e6, "MB");
-    report.judge(format!("{name}.growth"), (again / readings[2] - 1.0) * 100.0, "%", GROWTH);
+    report.check(format!("{name}.growth"), (again / readings[2] - 1.0) * 100.0, "%", GROWTH_BUDGET_PERCENT);
     driver.close_all()?;
     Ok(slope)
 }
 
 /// Resident bytes when the server is idle and its memory no longer moves.
-pub(super) fn settled(target: &Target, driver: &mut Driver) -> Result<f64> {
+pub(super) fn wait_for_stable_memory(target: &ServerUnderTest, driver: &mut Driver) -> Result<f64> {
     const STEP: Duration = Duration::from_millis(500);
     let mut cpu = target.cpu()?;
     let (begun, mut last, mut quiet) = (now(), 0_u64, 0);
     loop {
         driver.run_until(now() + STEP, |_, _, _| {})?;
-        let (used, resident) = (cpu.lap()?, target.resident()?);
+        let (used, resident) = (cpu.elapsed()?, target.resident()?);
         let busy = used as f64 > STEP.as_nanos() as f64 * 0.02;
         // Three readings in a row within 0.1 % (a server's timers may touch a page).
         let moved = resident.abs_diff(last) > (resident / 1_000).max(65_536);

@@ -27,52 +27,53 @@ mod report;
 mod resume;
 mod route;
 mod scram;
+mod server_under_test;
 mod split;
 mod talk;
-mod target;
 
-use report::{Report, note, out};
+use report::{BenchReport, print_progress, print_result};
 
 /// The flags of `cargo xtask bench`.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct BenchArgs {
     #[command(subcommand)]
-    bench: Bench,
+    bench: BenchCommand,
 }
 
 #[derive(Subcommand)]
-enum Bench {
+enum BenchCommand {
     /// CPU and latency of a routed message.
-    Route(route::Args),
+    Route(route::RouteBenchArgs),
     /// CPU of a login.
-    Login(logins::Args),
+    Login(logins::LoginBenchArgs),
     /// CPU of a storm of resumed streams.
-    Resume(resume::Args),
+    Resume(resume::ResumeBenchArgs),
     /// Memory of an idle session.
-    Memory(memory::Args),
+    Memory(memory::MemoryBenchArgs),
     /// CPU of a presence delivered.
-    Presence(presence::Args),
+    Presence(presence::PresenceBenchArgs),
     /// Throng beside ejabberd and Prosody: memory, logins, messages, presence.
-    Peers(peers::compare::Args),
+    Peers(peers::compare::ComparisonArgs),
     /// The load generator beside Tsung 1.7, with the same scenario against ejabberd.
-    Load(peers::load::Args),
+    Load(peers::load::LoadBenchArgs),
     /// Throng beside ejabberd and Prosody over BOSH, in the published test of it.
-    Bosh(peers::bosh::Args),
+    Bosh(peers::bosh::BoshBenchArgs),
     /// Memory and CPU of the load generator itself.
-    Generator(peers::generator::Args),
+    Generator(peers::generator::GeneratorBenchArgs),
     /// Everything with shorter intervals; prints a Markdown table.
-    All(target::Options),
+    All(server_under_test::BenchOptions),
 }
 
 /// Runs a bench. Exit code 1 when a budget is missed, 2 when the bench could not be run.
-pub(crate) fn run(args: &Args) -> ExitCode {
+pub(crate) fn run(args: &BenchArgs) -> ExitCode {
     // Its clients are programs of their own.
-    let foreign = matches!(args.bench, Bench::Load(_) | Bench::Generator(_) | Bench::Bosh(_));
-    let result = if is_dist() || foreign { measure(&args.bench) } else { optimised() };
+    let foreign =
+        matches!(args.bench, BenchCommand::Load(_) | BenchCommand::Generator(_) | BenchCommand::Bosh(_));
+    let result = if is_dist() || foreign { run_bench(&args.bench) } else { rerun_optimised() };
     match result {
         Ok(code) => code,
         Err(error) => {
-            note(&format!("the bench failed: {error:#}"));
+            print_progress(&format!("the bench failed: {error:#}"));
             ExitCode::from(2)
         }
     }
@@ -88,8 +89,8 @@ fn is_dist() -> bool {
 }
 
 /// Builds the server and says where it is: this program is in the same folder, or in one beside it.
-fn server() -> Result<PathBuf> {
-    note("building the server (profile dist)");
+fn build_server() -> Result<PathBuf> {
+    print_progress("building the server (profile dist)");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let build = ["build", "--profile", PROFILE, "--quiet", "--package", "throng-server"];
     let status = Command::new(cargo).args(build).current_dir(crate::tidy::root()).status()?;
@@ -101,7 +102,7 @@ fn server() -> Result<PathBuf> {
 }
 
 /// Starts the same command again, optimised.
-fn optimised() -> Result<ExitCode> {
+fn rerun_optimised() -> Result<ExitCode> {
     use std::os::unix::process::CommandExt as _;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -111,35 +112,37 @@ fn optimised() -> Result<ExitCode> {
     Err(command.exec()).context("cargo cannot be started")
 }
 
-fn measure(bench: &Bench) -> Result<ExitCode> {
+fn run_bench(bench: &BenchCommand) -> Result<ExitCode> {
     process::end_children_on_signals()?;
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let load = load.split_whitespace().next().unwrap_or("?");
-    note(&format!("{cores} cores, load {load} before the run; figures on a busy machine are worth less"));
-    let mut report = Report::new(matches!(bench, Bench::All(_)));
+    print_progress(&format!(
+        "{cores} cores, load {load} before the run; figures on a busy machine are worth less"
+    ));
+    let mut report = BenchReport::new(matches!(bench, BenchCommand::All(_)));
     match bench {
-        Bench::Route(args) => route::run(args, &mut report)?,
-        Bench::Login(args) => logins::run(args, &mut report)?,
-        Bench::Resume(args) => resume::run(args, &mut report)?,
-        Bench::Memory(args) => memory::run(args, &mut report)?,
-        Bench::Presence(args) => presence::run(args, &mut report)?,
-        Bench::Peers(args) => return peers::compare::run(args),
-        Bench::Bosh(args) => peers::bosh::run(args, &mut report)?,
-        Bench::Load(args) => peers::load::run(args, &mut report)?,
-        Bench::Generator(args) => peers::generator::run(args, &mut report)?,
-        Bench::All(options) => {
+        BenchCommand::Route(args) => route::run(args, &mut report)?,
+        BenchCommand::Login(args) => logins::run(args, &mut report)?,
+        BenchCommand::Resume(args) => resume::run(args, &mut report)?,
+        BenchCommand::Memory(args) => memory::run(args, &mut report)?,
+        BenchCommand::Presence(args) => presence::run(args, &mut report)?,
+        BenchCommand::Peers(args) => return peers::compare::run(args),
+        BenchCommand::Bosh(args) => peers::bosh::run(args, &mut report)?,
+        BenchCommand::Load(args) => peers::load::run(args, &mut report)?,
+        BenchCommand::Generator(args) => peers::generator::run(args, &mut report)?,
+        BenchCommand::All(options) => {
             let mut options = options.clone();
             options.rounds = Some(options.rounds(3));
             options.seconds = options.seconds.or((!options.quick).then_some(2.0));
             // A part that cannot be measured must not take the others' figures with it.
             let parts = [
-                ("route", route::run(&route::Args::usual(&options), &mut report)),
-                ("login", logins::run(&logins::Args::usual(&options), &mut report)),
-                ("presence", presence::run(&presence::Args::usual(&options), &mut report)),
-                ("memory", memory::run(&memory::Args::usual(&options), &mut report)),
+                ("route", route::run(&route::RouteBenchArgs::usual(&options), &mut report)),
+                ("login", logins::run(&logins::LoginBenchArgs::usual(&options), &mut report)),
+                ("presence", presence::run(&presence::PresenceBenchArgs::usual(&options), &mut report)),
+                ("memory", memory::run(&memory::MemoryBenchArgs::usual(&options), &mut report)),
             ];
-            out(report.markdown().trim_end());
+            print_result(report.markdown().trim_end());
             let failed = parts.into_iter().filter_map(|(part, result)| Some((part, result.err()?)));
             let failed: Vec<String> = failed.map(|(part, error)| format!("{part}: {error:#}")).collect();
             ensure!(failed.is_empty(), "{}", failed.join("; "));
@@ -147,7 +150,7 @@ fn measure(bench: &Bench) -> Result<ExitCode> {
     }
     let misses = report.misses();
     if misses > 0 {
-        note(&format!("{misses} figures miss their budget"));
+        print_progress(&format!("{misses} figures miss their budget"));
     }
     Ok(if misses == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

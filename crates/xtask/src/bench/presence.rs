@@ -13,44 +13,44 @@ use memchr::memmem;
 use super::clock::now;
 use super::driver::Driver;
 use super::negotiate::Security;
-use super::process::Cpu;
-use super::report::{Report, median, note};
+use super::process::CpuMeter;
+use super::report::{BenchReport, median, print_progress};
+use super::server_under_test::{BenchOptions, ServerRequirements, ServerUnderTest};
 use super::talk::unhex;
-use super::target::{Need, Options, Target};
 
 /// The flags of `bench presence`.
 #[derive(clap::Args, Clone)]
-pub(crate) struct Args {
+pub(crate) struct PresenceBenchArgs {
     #[command(flatten)]
-    pub(crate) options: Options,
+    pub(crate) options: BenchOptions,
     /// Online contacts of the one.
     #[arg(long, default_value_t = 150)]
     contacts: usize,
 }
 
-impl Args {
+impl PresenceBenchArgs {
     /// The usual sizes, for `bench all`.
-    pub(crate) fn usual(options: &Options) -> Self {
+    pub(crate) fn usual(options: &BenchOptions) -> Self {
         Self { options: options.clone(), contacts: 150 }
     }
 }
 
-const BUDGET: f64 = 1.5;
+const RATIO_BUDGET: f64 = 1.5;
 const STATUS: &[u8] = b"<status>";
 
 /// Measures and reports.
-pub(crate) fn run(args: &Args, report: &mut Report) -> Result<()> {
+pub(crate) fn run(args: &PresenceBenchArgs, report: &mut BenchReport) -> Result<()> {
     let options = &args.options;
     let accounts = args.contacts + 1;
-    let need = Need { accounts, contacts: args.contacts, security: Security::None };
-    let server = Target::server(options, &need)?;
-    let relay = Target::relay(options)?;
+    let need = ServerRequirements { accounts, contacts_per_account: args.contacts, security: Security::None };
+    let server = ServerUnderTest::server(options, &need)?;
+    let relay = ServerUnderTest::relay(options)?;
     let (mut floor, mut side) = (relay.driver()?, server.driver()?);
     floor.login(0, accounts, 16)?;
     side.login(0, accounts, 16)?;
     side.quiet(Duration::from_secs(1), Duration::from_secs(60))?;
     let (mut floor_cpu, mut side_cpu) = (relay.cpu()?, server.cpu()?);
-    let mut toggles = Toggles { contacts: args.contacts, count: 0, sample: Vec::new() };
+    let mut toggles = PresenceToggles { contacts: args.contacts, count: 0, sample: Vec::new() };
     let length = options.interval(3.0);
     // Warms up and takes the bytes that a contact sees.
     let plain = |state: u64, stamp: &str| {
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args, report: &mut Report) -> Result<()> {
     for round in 0..options.rounds(5) {
         let low = toggles.run(&mut floor, &mut floor_cpu, length, seen)?;
         let high = toggles.run(&mut side, &mut side_cpu, length, plain)?;
-        note(&format!("round {round}: relay {low:.2}, server {high:.2} us a presence"));
+        print_progress(&format!("round {round}: relay {low:.2}, server {high:.2} us a presence"));
         under.push(low);
         over.push(high);
         ratios.push(high / low);
@@ -78,27 +78,27 @@ pub(crate) fn run(args: &Args, report: &mut Report) -> Result<()> {
     report.info("presence.bytes", sample.len() as f64, "B");
     report.info("presence.relay.cpu", median(under), "us/presence");
     report.info("presence.server.cpu", median(over), "us/presence");
-    report.judge("presence.ratio", median(ratios), "x", BUDGET);
+    report.check("presence.ratio", median(ratios), "x", RATIO_BUDGET);
     floor.close_all()?;
     side.close_all()
 }
 
-struct Toggles {
+struct PresenceToggles {
     contacts: usize,
     count: u64,
     /// The newest presence as a contact saw it.
     sample: Vec<u8>,
 }
 
-impl Toggles {
+impl PresenceToggles {
     /// Toggles slot 0 for `length`. Returns microseconds of the server's CPU a presence delivered to a contact.
-    fn run<F>(&mut self, driver: &mut Driver, cpu: &mut Cpu, length: Duration, bytes: F) -> Result<f64>
+    fn run<F>(&mut self, driver: &mut Driver, cpu: &mut CpuMeter, length: Duration, bytes: F) -> Result<f64>
     where
         F: Fn(u64, &str) -> Vec<u8>,
     {
         let begun = now();
         let mut toggles = 0_u64;
-        cpu.lap()?;
+        cpu.elapsed()?;
         while begun.elapsed() < length {
             self.count += 1;
             let stamp = format!("{:016x}", self.count);
@@ -121,7 +121,7 @@ impl Toggles {
             }
             toggles += 1;
         }
-        Ok(cpu.lap()? as f64 / 1e3 / (toggles * self.contacts as u64) as f64)
+        Ok(cpu.elapsed()? as f64 / 1e3 / (toggles * self.contacts as u64) as f64)
     }
 }
 

@@ -18,14 +18,14 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::clock::now;
-use super::peers::tree::pids;
-use super::report::note;
+use super::peers::process_tree::pids;
+use super::report::print_progress;
 
 /// Children and data folders to remove when a signal ends the bench.
-static CLEANUP: Mutex<(Vec<u32>, Vec<PathBuf>)> = Mutex::new((Vec::new(), Vec::new()));
+static CLEANUP_ON_SIGNAL: Mutex<(Vec<u32>, Vec<PathBuf>)> = Mutex::new((Vec::new(), Vec::new()));
 
 /// How long a child may take to end after SIGTERM.
-const ENDING: Duration = Duration::from_secs(12);
+const TERMINATION_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// Ends the children when the bench is told to end. Call once.
 pub(crate) fn end_children_on_signals() -> Result<()> {
@@ -45,9 +45,9 @@ pub(crate) fn end_children_on_signals() -> Result<()> {
         if !told {
             return;
         }
-        let (children, folders) = std::mem::take(&mut *CLEANUP.lock());
+        let (children, folders) = std::mem::take(&mut *CLEANUP_ON_SIGNAL.lock());
         for id in children {
-            send(id, Signal::KILL);
+            send_signal(id, Signal::KILL);
         }
         for folder in folders {
             // A process that is still ending may put a file there once more.
@@ -63,7 +63,7 @@ pub(crate) fn end_children_on_signals() -> Result<()> {
     Ok(())
 }
 
-fn send(id: u32, signal: Signal) {
+fn send_signal(id: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(id).ok().and_then(Pid::from_raw) {
         // It may be gone already.
         let _ = kill_process(pid, signal);
@@ -71,16 +71,16 @@ fn send(id: u32, signal: Signal) {
 }
 
 /// A child process that ends with this guard.
-pub(crate) struct Guarded(Child);
+pub(crate) struct ChildGuard(Child);
 
-impl Guarded {
+impl ChildGuard {
     /// Starts the command with its output in `log`; its standard input stays open as long as this process lives.
     pub(crate) fn start(command: &Command, log: &Path) -> Result<Self> {
         let log = File::create(log)?;
-        let mut command = with_parent(command);
+        let mut command = killed_with_parent(command);
         command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().with_context(|| format!("{command:?} cannot be started"))?;
-        CLEANUP.lock().0.push(child.id());
+        CLEANUP_ON_SIGNAL.lock().0.push(child.id());
         Ok(Self(child))
     }
 
@@ -101,7 +101,7 @@ impl Guarded {
     }
 
     /// Fails when the process has ended.
-    pub(crate) fn check(&mut self) -> Result<()> {
+    pub(crate) fn check_running(&mut self) -> Result<()> {
         match self.0.try_wait()? {
             Some(status) => bail!("process {} ended by itself: {status}", self.id()),
             None => Ok(()),
@@ -110,7 +110,7 @@ impl Guarded {
 }
 
 /// The same command, told to end with its parent. The process's id stays that of the command, because `setpriv` only replaces itself.
-fn with_parent(command: &Command) -> Command {
+fn killed_with_parent(command: &Command) -> Command {
     let setpriv = Path::new("/usr/bin/setpriv");
     let mut wrapped = if setpriv.exists() {
         let mut wrapped = Command::new(setpriv);
@@ -128,17 +128,17 @@ fn with_parent(command: &Command) -> Command {
     wrapped
 }
 
-impl Drop for Guarded {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         let id = self.id();
         if matches!(self.0.try_wait(), Ok(None)) {
-            send(id, Signal::TERM);
+            send_signal(id, Signal::TERM);
             let asked = now();
             while matches!(self.0.try_wait(), Ok(None)) {
-                if asked.elapsed() > ENDING {
-                    note(&format!(
+                if asked.elapsed() > TERMINATION_TIMEOUT {
+                    print_progress(&format!(
                         "process {id} did not end within {} s of SIGTERM: killed",
-                        ENDING.as_secs()
+                        TERMINATION_TIMEOUT.as_secs()
                     ));
                     let _ = self.0.kill();
                     let _ = self.0.wait();
@@ -147,17 +147,17 @@ impl Drop for Guarded {
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
-        CLEANUP.lock().0.retain(|child| *child != id);
+        CLEANUP_ON_SIGNAL.lock().0.retain(|child| *child != id);
     }
 }
 
 /// A folder under the system's temporary folder that is removed with this guard.
-pub(crate) struct Folder {
+pub(crate) struct BenchFolder {
     path: PathBuf,
     keep: bool,
 }
 
-impl Folder {
+impl BenchFolder {
     /// Makes an empty folder.
     pub(crate) fn new(keep: bool) -> Result<Self> {
         let base = std::env::temp_dir();
@@ -167,7 +167,7 @@ impl Folder {
             .context("no name is free in the temporary folder")?;
         fs::create_dir_all(&path).with_context(|| format!("{} cannot be made", path.display()))?;
         if !keep {
-            CLEANUP.lock().1.push(path.clone());
+            CLEANUP_ON_SIGNAL.lock().1.push(path.clone());
         }
         Ok(Self { path, keep })
     }
@@ -178,19 +178,19 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for BenchFolder {
     fn drop(&mut self) {
         if self.keep {
-            note(&format!("kept {}", self.path.display()));
+            print_progress(&format!("kept {}", self.path.display()));
         } else {
             let _ = fs::remove_dir_all(&self.path);
-            CLEANUP.lock().1.retain(|path| *path != self.path);
+            CLEANUP_ON_SIGNAL.lock().1.retain(|path| *path != self.path);
         }
     }
 }
 
 /// Reads the CPU time of a process and its descendants as it grows.
-pub(crate) struct Cpu {
+pub(crate) struct CpuMeter {
     root: u32,
     /// Nanoseconds by process and thread.
     threads: HashMap<(u32, u32), u64>,
@@ -199,7 +199,7 @@ pub(crate) struct Cpu {
     last: (u64, u64),
 }
 
-impl Cpu {
+impl CpuMeter {
     /// Begins to watch a process.
     pub(crate) fn watch(root: u32) -> Result<Self> {
         let mut cpu = Self { root, threads: HashMap::new(), processes: HashMap::new(), last: (0, 0) };
@@ -238,7 +238,7 @@ impl Cpu {
     }
 
     /// Nanoseconds of CPU since the last call (or since `watch`).
-    pub(crate) fn lap(&mut self) -> Result<u64> {
+    pub(crate) fn elapsed(&mut self) -> Result<u64> {
         let next = self.read()?;
         let fine = next.0.saturating_sub(self.last.0);
         let coarse = next.1.saturating_sub(self.last.1);
@@ -249,7 +249,7 @@ impl Cpu {
 }
 
 /// Resident memory of a process and its descendants in bytes (`Rss` of `/proc/PID/smaps_rollup`; shared pages count in each).
-pub(crate) fn resident(root: u32) -> Result<u64> {
+pub(crate) fn resident_bytes(root: u32) -> Result<u64> {
     let one = |id: u32| -> Result<u64> {
         let text = fs::read_to_string(format!("/proc/{id}/smaps_rollup"))
             .with_context(|| format!("the memory of process {id} cannot be read"))?;
@@ -265,11 +265,11 @@ pub(crate) fn resident(root: u32) -> Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cpu, resident};
+    use super::{CpuMeter, resident_bytes};
 
     #[test]
     fn own_cpu_and_memory_are_seen() {
-        let mut cpu = Cpu::watch(std::process::id()).unwrap();
+        let mut cpu = CpuMeter::watch(std::process::id()).unwrap();
         let mut sum = 0_u64;
         let mut lap = 0;
         // Until some CPU is seen: the kernel counts a running thread at its next tick.
@@ -277,9 +277,9 @@ mod tests {
             for i in 0..10_000_000_u64 {
                 sum = sum.wrapping_mul(31).wrapping_add(std::hint::black_box(i));
             }
-            lap = cpu.lap().unwrap();
+            lap = cpu.elapsed().unwrap();
         }
         assert!(std::hint::black_box(sum) != 1);
-        assert!(resident(std::process::id()).unwrap() > 500_000);
+        assert!(resident_bytes(std::process::id()).unwrap() > 500_000);
     }
 }

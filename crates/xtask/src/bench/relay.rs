@@ -18,26 +18,26 @@ use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 
-use super::report::note;
+use super::report::print_progress;
 
 /// The flags of `xtask relay`.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct RelayArgs {
     /// Where to listen, HOST:PORT.
     #[arg(long)]
     listen: String,
 }
 
-type Peer = Arc<Mutex<OwnedWriteHalf>>;
-type Peers = Arc<RwLock<HashMap<Vec<u8>, Peer>>>;
+type RelayPeer = Arc<Mutex<OwnedWriteHalf>>;
+type RelayPeers = Arc<RwLock<HashMap<Vec<u8>, RelayPeer>>>;
 
 /// The largest message; a longer one ends the connection.
-const LARGEST: usize = 65_536;
+const MAX_MESSAGE_BYTES: usize = 65_536;
 /// A task's buffer to begin with.
-const BUFFER: usize = 4_096;
+const INITIAL_BUFFER_BYTES: usize = 4_096;
 
 /// Runs the relay until its standard input closes.
-pub(crate) fn run(args: &Args) -> ExitCode {
+pub(crate) fn run(args: &RelayArgs) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_io().build();
     let result = runtime.and_then(|runtime| {
         runtime.block_on(async {
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            note(&format!("relay on {}: {error}", args.listen));
+            print_progress(&format!("relay on {}: {error}", args.listen));
             ExitCode::FAILURE
         }
     }
@@ -65,7 +65,7 @@ async fn closed_stdin() {
 
 async fn accept(listen: &str) -> std::io::Result<()> {
     let listener = TcpListener::bind(listen).await?;
-    let peers = Peers::default();
+    let peers = RelayPeers::default();
     loop {
         let (stream, _) = listener.accept().await?;
         let peers = Arc::clone(&peers);
@@ -81,19 +81,19 @@ async fn accept(listen: &str) -> std::io::Result<()> {
     }
 }
 
-async fn serve(stream: TcpStream, peers: &Peers, name: &mut Option<Vec<u8>>) -> std::io::Result<()> {
+async fn serve(stream: TcpStream, peers: &RelayPeers, name: &mut Option<Vec<u8>>) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let (mut reader, writer) = stream.into_split();
-    let writer: Peer = Arc::new(Mutex::new(writer));
-    let mut buffer = vec![0; BUFFER];
+    let writer: RelayPeer = Arc::new(Mutex::new(writer));
+    let mut buffer = vec![0; INITIAL_BUFFER_BYTES];
     let mut filled = 0;
-    let mut crowd: Option<Vec<Peer>> = None;
+    let mut crowd: Option<Vec<RelayPeer>> = None;
     let message_end = memmem::Finder::new(b"</message>");
     let presence_end = memmem::Finder::new(b"</presence>");
     let to = memmem::Finder::new(b"to='");
     loop {
         if filled == buffer.len() {
-            if filled >= LARGEST {
+            if filled >= MAX_MESSAGE_BYTES {
                 return Ok(());
             }
             buffer.resize(filled * 2, 0);
@@ -118,7 +118,7 @@ async fn serve(stream: TcpStream, peers: &Peers, name: &mut Option<Vec<u8>>) -> 
                 let Some(end) = presence_end.find(rest) else { break };
                 let bytes = &rest[..end + b"</presence>".len()];
                 // The crowd is taken once: the same sockets each time, as the server's contacts are.
-                let crowd = crowd.get_or_insert_with(|| others(peers, name.as_deref()));
+                let crowd = crowd.get_or_insert_with(|| other_peers(peers, name.as_deref()));
                 for peer in crowd.iter() {
                     peer.lock().await.write_all(bytes).await?;
                 }
@@ -138,7 +138,7 @@ async fn serve(stream: TcpStream, peers: &Peers, name: &mut Option<Vec<u8>>) -> 
     }
 }
 
-fn others(peers: &Peers, own: Option<&[u8]>) -> Vec<Peer> {
+fn other_peers(peers: &RelayPeers, own: Option<&[u8]>) -> Vec<RelayPeer> {
     let peers = peers.read();
     peers.iter().filter(|(name, _)| Some(name.as_slice()) != own).map(|(_, peer)| Arc::clone(peer)).collect()
 }

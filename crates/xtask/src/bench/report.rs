@@ -5,14 +5,14 @@
 use std::fmt::Write as _;
 
 /// One measured figure.
-struct Figure {
+struct Measurement {
     name: String,
     value: f64,
     unit: &'static str,
     budget: Option<f64>,
 }
 
-impl Figure {
+impl Measurement {
     /// Name, value, unit, budget, ratio and verdict as they are printed.
     fn cells(&self) -> [String; 6] {
         let (budget, ratio, verdict) = match self.budget {
@@ -21,16 +21,16 @@ impl Figure {
                 // Nothing out of nothing is as much as may be.
                 let ratio = if kept && budget == 0.0 { 1.0 } else { self.value / budget };
                 let ratio = format!("{ratio:.2}");
-                (number(budget), ratio, if kept { "ok" } else { "MISS" })
+                (format_value(budget), ratio, if kept { "ok" } else { "MISS" })
             }
             None => ("-".into(), "-".into(), "-"),
         };
-        [self.name.clone(), number(self.value), self.unit.into(), budget, ratio, verdict.into()]
+        [self.name.clone(), format_value(self.value), self.unit.into(), budget, ratio, verdict.into()]
     }
 }
 
 /// Four significant digits below 1000, whole numbers above.
-fn number(value: f64) -> String {
+fn format_value(value: f64) -> String {
     match value.abs() {
         v if v >= 1000.0 => format!("{value:.0}"),
         v if v >= 10.0 => format!("{value:.2}"),
@@ -40,34 +40,34 @@ fn number(value: f64) -> String {
 
 /// The figures of a run, in the order in which they were measured.
 #[derive(Default)]
-pub(crate) struct Report {
-    figures: Vec<Figure>,
-    quiet: bool,
+pub(crate) struct BenchReport {
+    figures: Vec<Measurement>,
+    print_at_end: bool,
 }
 
-impl Report {
+impl BenchReport {
     /// A report that prints each figure as it comes, or only at the end (`quiet`).
     pub(crate) fn new(quiet: bool) -> Self {
-        Self { figures: Vec::new(), quiet }
+        Self { figures: Vec::new(), print_at_end: quiet }
     }
 
     /// Adds a figure that has no budget.
     pub(crate) fn info(&mut self, name: impl Into<String>, value: f64, unit: &'static str) {
-        self.push(Figure { name: name.into(), value, unit, budget: None });
+        self.push(Measurement { name: name.into(), value, unit, budget: None });
     }
 
     /// Adds a figure that must be at most `budget`.
-    pub(crate) fn judge(&mut self, name: impl Into<String>, value: f64, unit: &'static str, budget: f64) {
-        self.push(Figure { name: name.into(), value, unit, budget: Some(budget) });
+    pub(crate) fn check(&mut self, name: impl Into<String>, value: f64, unit: &'static str, budget: f64) {
+        self.push(Measurement { name: name.into(), value, unit, budget: Some(budget) });
     }
 
-    fn push(&mut self, figure: Figure) {
+    fn push(&mut self, figure: Measurement) {
         let [name, value, unit, budget, ratio, verdict] = figure.cells();
         let line = format!("{name:<36} {value:>10} {unit:<11} {budget:>8} {ratio:>6} {verdict}");
-        if self.quiet {
-            note(&line);
+        if self.print_at_end {
+            print_progress(&line);
         } else {
-            out(&line);
+            print_result(&line);
         }
         self.figures.push(figure);
     }
@@ -90,13 +90,13 @@ impl Report {
 
 /// Prints a line of the result.
 #[allow(clippy::print_stdout, reason = "the program's output; every bench prints through here")]
-pub(crate) fn out(line: &str) {
+pub(crate) fn print_result(line: &str) {
     println!("{line}");
 }
 
 /// Prints a line about the progress, beside the result.
 #[allow(clippy::print_stderr, reason = "the program's progress; every bench prints through here")]
-pub(crate) fn note(line: &str) {
+pub(crate) fn print_progress(line: &str) {
     eprintln!("# {line}");
 }
 
@@ -113,13 +113,13 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Report, median};
+    use super::{BenchReport, median};
 
     #[test]
     fn a_figure_above_its_budget_is_a_miss() {
-        let mut report = Report::new(true);
-        report.judge("a", 1.5, "x", 1.5);
-        report.judge("b", 1.6, "x", 1.5);
+        let mut report = BenchReport::new(true);
+        report.check("a", 1.5, "x", 1.5);
+        report.check("b", 1.6, "x", 1.5);
         report.info("c", 9.0, "ms");
         assert_eq!(report.misses(), 1);
         let table = report.markdown();

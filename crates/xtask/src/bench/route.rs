@@ -16,16 +16,16 @@ use anyhow::{Result, ensure};
 use super::driver::Driver;
 use super::hist::Hist;
 use super::negotiate::Security;
-use super::process::Cpu;
-use super::report::{Report, median, note};
+use super::process::CpuMeter;
+use super::report::{BenchReport, median, print_progress};
+use super::server_under_test::{BenchOptions, ServerRequirements, ServerUnderTest};
 use super::talk::{Chat, Pace, Sample};
-use super::target::{Need, Options, Target};
 
 /// The flags of `bench route`.
 #[derive(clap::Args, Clone)]
-pub(crate) struct Args {
+pub(crate) struct RouteBenchArgs {
     #[command(flatten)]
-    pub(crate) options: Options,
+    pub(crate) options: BenchOptions,
     /// Pairs of the dense part.
     #[arg(long, default_value_t = 100)]
     pairs: usize,
@@ -37,28 +37,28 @@ pub(crate) struct Args {
     steady_only: bool,
 }
 
-impl Args {
+impl RouteBenchArgs {
     /// The usual sizes, for `bench all`.
-    pub(crate) fn usual(options: &Options) -> Self {
+    pub(crate) fn usual(options: &BenchOptions) -> Self {
         Self { options: options.clone(), pairs: 100, connections: 10_000, steady_only: false }
     }
 }
 
 /// Seconds between two messages of one connection in the steady part.
-const PERIOD: f64 = 5.0;
+const STEADY_PERIOD_SECONDS: f64 = 5.0;
 /// Messages that a sender hands over at once at half of the best rate: that rate came from senders with several in flight.
 const BURST: u32 = 8;
-const FLYING: [usize; 3] = [1, 8, 32];
+const IN_FLIGHT: [usize; 3] = [1, 8, 32];
 
 /// One side of the comparison, connected.
-struct Side {
+struct ConnectedSide {
     driver: Driver,
     chat: Chat,
-    cpu: Cpu,
+    cpu: CpuMeter,
 }
 
-impl Side {
-    fn connect(target: &Target, connections: usize) -> Result<Self> {
+impl ConnectedSide {
+    fn connect(target: &ServerUnderTest, connections: usize) -> Result<Self> {
         let mut driver = target.driver()?;
         driver.login(0, connections, 64)?;
         driver.quiet(Duration::from_millis(500), Duration::from_secs(60))?;
@@ -89,67 +89,75 @@ impl Series {
 }
 
 /// Relay and server over the rounds.
-struct Versus {
+struct RelayAndServer {
     relay: Series,
     server: Series,
 }
 
-impl Versus {
+impl RelayAndServer {
     fn new() -> Self {
         Self { relay: Series::new(), server: Series::new() }
     }
 
-    fn report(&self, report: &mut Report, case: &str, budget: f64) {
+    fn report(&self, report: &mut BenchReport, case: &str, budget: f64) {
         let ratios = self.server.cpu.iter().zip(&self.relay.cpu).map(|(server, relay)| server / relay);
         report.info(format!("route.{case}.relay.cpu"), median(self.relay.cpu.clone()), "us/message");
         report.info(format!("route.{case}.server.cpu"), median(self.server.cpu.clone()), "us/message");
-        report.judge(format!("route.{case}.ratio"), median(ratios.collect()), "x", budget);
+        report.check(format!("route.{case}.ratio"), median(ratios.collect()), "x", budget);
         report.info(format!("route.{case}.relay.rate"), median(self.relay.rate.clone()), "message/s");
         report.info(format!("route.{case}.server.rate"), median(self.server.rate.clone()), "message/s");
     }
 }
 
 /// Reports percentiles; the 99th against `budget` in milliseconds when there is one.
-fn latency(report: &mut Report, name: &str, series: &Series, budget: Option<f64>) {
+fn report_latency(report: &mut BenchReport, name: &str, series: &Series, budget: Option<f64>) {
     report.info(format!("{name}.p50"), series.latency.percentile_ms(0.5), "ms");
     let p99 = series.latency.percentile_ms(0.99);
     match budget {
-        Some(budget) => report.judge(format!("{name}.p99"), p99, "ms", budget),
+        Some(budget) => report.check(format!("{name}.p99"), p99, "ms", budget),
         None => report.info(format!("{name}.p99"), p99, "ms"),
     }
     report.info(format!("{name}.max"), series.latency.max_ms(), "ms");
 }
 
 /// Measures and reports.
-pub(crate) fn run(args: &Args, report: &mut Report) -> Result<()> {
+pub(crate) fn run(args: &RouteBenchArgs, report: &mut BenchReport) -> Result<()> {
     ensure!(
         args.pairs > 0 && args.connections.is_multiple_of(2),
         "pairs must be some, connections an even number"
     );
     let options = &args.options;
     let accounts = args.connections.max(2 * args.pairs);
-    let server = Target::server(options, &Need { accounts, contacts: 3, security: Security::None })?;
-    let relay = Target::relay(options)?;
+    let server = ServerUnderTest::server(
+        options,
+        &ServerRequirements { accounts, contacts_per_account: 3, security: Security::None },
+    )?;
+    let relay = ServerUnderTest::relay(options)?;
     if !args.steady_only {
-        dense(args, &relay, &server, report)?;
+        measure_dense(args, &relay, &server, report)?;
     }
     if args.connections > 0 {
-        steady(args, &relay, &server, report)?;
+        measure_steady(args, &relay, &server, report)?;
     }
     Ok(())
 }
 
-fn dense(args: &Args, relay: &Target, server: &Target, report: &mut Report) -> Result<()> {
+fn measure_dense(
+    args: &RouteBenchArgs,
+    relay: &ServerUnderTest,
+    server: &ServerUnderTest,
+    report: &mut BenchReport,
+) -> Result<()> {
     let options = &args.options;
-    let mut floor = Side::connect(relay, 2 * args.pairs)?;
-    let mut side = Side::connect(server, 2 * args.pairs)?;
+    let mut floor = ConnectedSide::connect(relay, 2 * args.pairs)?;
+    let mut side = ConnectedSide::connect(server, 2 * args.pairs)?;
     let length = options.interval(3.0);
-    let mut cases = FLYING.map(|_| Versus::new());
+    let mut cases = IN_FLIGHT.map(|_| RelayAndServer::new());
     for round in 0..options.rounds(5) {
-        for (case, flying) in cases.iter_mut().zip(FLYING) {
+        for (case, flying) in cases.iter_mut().zip(IN_FLIGHT) {
             let under = floor.chat.closed(&mut floor.driver, &mut floor.cpu, flying, length)?;
             let over = side.chat.closed(&mut side.driver, &mut side.cpu, flying, length)?;
-            note(&format!(
+            print_progress(&format!(
                 "round {round}, {flying} in flight: relay {:.2}, server {:.2} us/message",
                 under.cpu, over.cpu
             ));
@@ -157,16 +165,16 @@ fn dense(args: &Args, relay: &Target, server: &Target, report: &mut Report) -> R
             case.server.add(&over);
         }
     }
-    for (case, flying) in cases.iter().zip(FLYING) {
+    for (case, flying) in cases.iter().zip(IN_FLIGHT) {
         let budget = if flying == 1 { 2.0 } else { 1.5 };
         case.report(report, &format!("{flying}-in-flight"), budget);
-        latency(report, &format!("route.{flying}-in-flight.server"), &case.server, None);
+        report_latency(report, &format!("route.{flying}-in-flight.server"), &case.server, None);
     }
-    let best = |pick: fn(&Versus) -> &Series| {
+    let best = |pick: fn(&RelayAndServer) -> &Series| {
         cases.iter().map(|case| median(pick(case).rate.clone())).fold(0.0, f64::max)
     };
     let halves = [best(|case| &case.relay) / 2.0, best(|case| &case.server) / 2.0];
-    let mut half = Versus::new();
+    let mut half = RelayAndServer::new();
     for _ in 0..options.rounds(3) {
         for ((side, rate), series) in
             [&mut floor, &mut side].into_iter().zip(halves).zip([&mut half.relay, &mut half.server])
@@ -177,7 +185,7 @@ fn dense(args: &Args, relay: &Target, server: &Target, report: &mut Report) -> R
     }
     report.info("route.half-rate.relay.p99", half.relay.latency.percentile_ms(0.99), "ms");
     report.info("route.half-rate.server.rate", median(half.server.rate.clone()), "message/s");
-    latency(report, "route.half-rate.server", &half.server, Some(2.0));
+    report_latency(report, "route.half-rate.server", &half.server, Some(2.0));
     report.info("route.half-rate.client-late.p99", half.server.late.percentile_ms(0.99), "ms");
     // The rate above is what two cores can do when the client takes one of them, so the client is late there as
     // well. At half of what single messages reach, it is not.
@@ -188,32 +196,39 @@ fn dense(args: &Args, relay: &Target, server: &Target, report: &mut Report) -> R
         single.add(&side.chat.open(&mut side.driver, &mut side.cpu, pace, length / 4, length)?);
     }
     report.info("route.half-single.server.rate", median(single.rate.clone()), "message/s");
-    latency(report, "route.half-single.server", &single, Some(2.0));
+    report_latency(report, "route.half-single.server", &single, Some(2.0));
     report.info("route.half-single.client-late.p99", single.late.percentile_ms(0.99), "ms");
     floor.driver.close_all()?;
     side.driver.close_all()
 }
 
-fn steady(args: &Args, relay: &Target, server: &Target, report: &mut Report) -> Result<()> {
+fn measure_steady(
+    args: &RouteBenchArgs,
+    relay: &ServerUnderTest,
+    server: &ServerUnderTest,
+    report: &mut BenchReport,
+) -> Result<()> {
     let options = &args.options;
-    let pace = Pace { rate: args.connections as f64 / PERIOD, both: true, burst: 1 };
+    let pace = Pace { rate: args.connections as f64 / STEADY_PERIOD_SECONDS, both: true, burst: 1 };
     // One period of warming up: every connection has spoken once.
-    let (warm, length) =
-        (Duration::from_secs_f64(PERIOD), options.interval(20.0).max(Duration::from_secs_f64(PERIOD)));
-    let mut versus = Versus::new();
+    let (warm, length) = (
+        Duration::from_secs_f64(STEADY_PERIOD_SECONDS),
+        options.interval(20.0).max(Duration::from_secs_f64(STEADY_PERIOD_SECONDS)),
+    );
+    let mut versus = RelayAndServer::new();
     for round in 0..options.rounds(3) {
         // One after the other: both together would need more files than a process may open.
         for (target, series) in [(relay, &mut versus.relay), (server, &mut versus.server)] {
-            let mut side = Side::connect(target, args.connections)?;
+            let mut side = ConnectedSide::connect(target, args.connections)?;
             let sample = side.chat.open(&mut side.driver, &mut side.cpu, pace, warm, length)?;
-            note(&format!("round {round}, steady: {:.2} us/message", sample.cpu));
+            print_progress(&format!("round {round}, steady: {:.2} us/message", sample.cpu));
             series.add(&sample);
             side.driver.close_all()?;
         }
     }
     versus.report(report, "steady", 2.0);
     report.info("route.steady.relay.p99", versus.relay.latency.percentile_ms(0.99), "ms");
-    latency(report, "route.steady.server", &versus.server, Some(0.43));
+    report_latency(report, "route.steady.server", &versus.server, Some(0.43));
     report.info("route.steady.client-late.p99", versus.server.late.percentile_ms(0.99), "ms");
     Ok(())
 }

@@ -13,7 +13,7 @@ use memchr::memmem;
 use super::clock::now;
 use super::driver::{Driver, Outs};
 use super::hist::Hist;
-use super::process::Cpu;
+use super::process::CpuMeter;
 
 /// The size of a message between addresses of usual length, in bytes.
 const SIZE: usize = 265;
@@ -147,15 +147,15 @@ impl Chat {
     }
 
     /// Forgets what was measured and begins an interval.
-    fn begin(&mut self, cpu: &mut Cpu) -> Result<Instant> {
+    fn begin(&mut self, cpu: &mut CpuMeter) -> Result<Instant> {
         self.sample = Sample { cpu: 0.0, rate: 0.0, latency: Hist::new(), late: Hist::new() };
         self.delivered = 0;
-        cpu.lap()?;
+        cpu.elapsed()?;
         Ok(now())
     }
 
-    fn end(&mut self, cpu: &mut Cpu, begun: Instant) -> Result<Sample> {
-        let (seconds, used) = (begun.elapsed().as_secs_f64(), cpu.lap()?);
+    fn end(&mut self, cpu: &mut CpuMeter, begun: Instant) -> Result<Sample> {
+        let (seconds, used) = (begun.elapsed().as_secs_f64(), cpu.elapsed()?);
         self.check()?;
         ensure!(self.delivered > 0, "no message was delivered");
         let empty = Sample { cpu: 0.0, rate: 0.0, latency: Hist::new(), late: Hist::new() };
@@ -184,7 +184,7 @@ impl Chat {
     pub(crate) fn closed(
         &mut self,
         driver: &mut Driver,
-        cpu: &mut Cpu,
+        cpu: &mut CpuMeter,
         flying: usize,
         length: Duration,
     ) -> Result<Sample> {
@@ -214,7 +214,7 @@ impl Chat {
     pub(crate) fn open(
         &mut self,
         driver: &mut Driver,
-        cpu: &mut Cpu,
+        cpu: &mut CpuMeter,
         pace: Pace,
         warm: Duration,
         length: Duration,

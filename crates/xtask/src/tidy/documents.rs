@@ -6,12 +6,12 @@
 use std::collections::BTreeSet;
 
 use super::Finding;
-use super::tree::File;
+use super::files::SourceFile;
 
 const CONFIG: &str = "crates/server/src/config";
-const EXPLAINED: &str = "docs/config.md";
+const CONFIG_DOCUMENT: &str = "docs/config.md";
 /// How a key is asked for.
-const ASKING: [&str; 9] = [
+const KEY_READERS: [&str; 9] = [
     ".text(\"",
     ".texts(\"",
     ".int(\"",
@@ -24,18 +24,19 @@ const ASKING: [&str; 9] = [
 ];
 
 /// What the rules say about all documents.
-pub(crate) fn check(files: &[File]) -> Vec<Finding> {
+pub(crate) fn check(files: &[SourceFile]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let paths: BTreeSet<&str> = files.iter().map(|f| f.path.as_str()).collect();
     for file in files.iter().filter(|f| f.path.ends_with(".md")) {
-        findings.extend(links(file, &paths));
+        findings.extend(broken_links(file, &paths));
     }
-    let explained = files.iter().find(|f| f.path == EXPLAINED).map(|f| f.text.as_str()).unwrap_or_default();
-    let asks = |f: &&File| f.path.starts_with(CONFIG) && !f.path.ends_with("tests.rs");
+    let explained =
+        files.iter().find(|f| f.path == CONFIG_DOCUMENT).map(|f| f.text.as_str()).unwrap_or_default();
+    let asks = |f: &&SourceFile| f.path.starts_with(CONFIG) && !f.path.ends_with("tests.rs");
     for config in files.iter().filter(asks) {
         for key in keys(&config.text) {
             if !explained.contains(&format!("`{key}`")) && !explained.contains(&format!("[{key}]")) {
-                findings.push(Finding::new(EXPLAINED, format!("does not explain the key `{key}`")));
+                findings.push(Finding::new(CONFIG_DOCUMENT, format!("does not explain the key `{key}`")));
             }
         }
     }
@@ -46,7 +47,7 @@ pub(crate) fn check(files: &[File]) -> Vec<Finding> {
 fn keys(config: &str) -> BTreeSet<String> {
     let code = config.split("#[cfg(test)]").next().unwrap_or_default();
     let mut keys = BTreeSet::new();
-    for asking in ASKING {
+    for asking in KEY_READERS {
         for (at, _) in code.match_indices(asking) {
             let rest = &code[at + asking.len()..];
             keys.extend(rest.split('"').next().map(str::to_owned));
@@ -61,7 +62,7 @@ fn keys(config: &str) -> BTreeSet<String> {
     keys
 }
 
-fn links(file: &File, paths: &BTreeSet<&str>) -> Vec<Finding> {
+fn broken_links(file: &SourceFile, paths: &BTreeSet<&str>) -> Vec<Finding> {
     let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut findings = Vec::new();
     for (number, line) in file.text.lines().enumerate() {
@@ -100,15 +101,15 @@ fn resolve(folder: &str, target: &str) -> String {
 mod tests {
     use super::*;
 
-    fn file(path: &str, text: &str) -> File {
-        File { path: path.to_owned(), text: text.to_owned() }
+    fn file(path: &str, text: &str) -> SourceFile {
+        SourceFile { path: path.to_owned(), text: text.to_owned() }
     }
-    fn texts(files: &[File]) -> Vec<String> {
+    fn texts(files: &[SourceFile]) -> Vec<String> {
         check(files).iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn links_lead_somewhere() {
+    fn broken_links_are_reported() {
         let there = file("docs/a.md", "[b](b.md#x) [c](../c.rs) [w](https://example.org) [f](../docs)");
         assert_eq!(texts(&[there, file("docs/b.md", ""), file("c.rs", "")]), [""; 0]);
         let gone = file("docs/a.md", "\n[b](b.md)");
@@ -116,11 +117,11 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_explained() {
+    fn an_undocumented_key_is_reported() {
         let code = "let a = root.texts(\"hosts\")?;\ntake! {\n    idle_ping_seconds: 5..=86_400,\n}\n\
                     #[cfg(test)]\nroot.text(\"no_key\")";
         let config = file(CONFIG, code);
-        let found = texts(&[config, file(EXPLAINED, "`hosts`")]);
+        let found = texts(&[config, file(CONFIG_DOCUMENT, "`hosts`")]);
         assert_eq!(found, ["docs/config.md: does not explain the key `idle_ping_seconds`"]);
     }
 }

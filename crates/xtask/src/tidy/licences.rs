@@ -44,32 +44,32 @@ fn allowed(expression: &str) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut at = 0;
-    either(&words, &mut at) && at == words.len()
+    or_expression(&words, &mut at) && at == words.len()
 }
 
-fn either(words: &[&str], at: &mut usize) -> bool {
-    let mut good = both(words, at);
+fn or_expression(words: &[&str], at: &mut usize) -> bool {
+    let mut good = and_expression(words, at);
     while words.get(*at) == Some(&"OR") {
         *at += 1;
-        good |= both(words, at);
+        good |= and_expression(words, at);
     }
     good
 }
 
-fn both(words: &[&str], at: &mut usize) -> bool {
-    let mut good = one(words, at);
+fn and_expression(words: &[&str], at: &mut usize) -> bool {
+    let mut good = licence_term(words, at);
     while words.get(*at) == Some(&"AND") {
         *at += 1;
-        good &= one(words, at);
+        good &= licence_term(words, at);
     }
     good
 }
 
-fn one(words: &[&str], at: &mut usize) -> bool {
+fn licence_term(words: &[&str], at: &mut usize) -> bool {
     let Some(word) = words.get(*at) else { return false };
     *at += 1;
     if *word == "(" {
-        let good = either(words, at);
+        let good = or_expression(words, at);
         let closed = words.get(*at) == Some(&")");
         *at += 1;
         return good && closed;
@@ -84,11 +84,11 @@ fn one(words: &[&str], at: &mut usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::packages::made_up;
+    use super::super::packages::test_packages;
     use super::*;
 
     #[test]
-    fn expressions_are_understood() {
+    fn spdx_expressions_are_evaluated() {
         for good in [
             "MIT",
             "MIT OR Apache-2.0",
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_package_without_licence_is_found() {
-        let mut packages = made_up(&["a:", "b:"]);
+        let mut packages = test_packages(&["a:", "b:"]);
         packages.all.get_mut("a").unwrap().licence = None;
         packages.all.get_mut("b").unwrap().licence = Some("AGPL-3.0-only".to_owned());
         assert_eq!(check(&packages).len(), 2);

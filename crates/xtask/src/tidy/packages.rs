@@ -114,7 +114,7 @@ fn array(value: &Value) -> &[Value] {
 
 /// For the tests of the rules: packages from lines `name: normal normal | dev dev`.
 #[cfg(test)]
-pub(crate) fn made_up(lines: &[&str]) -> Packages {
+pub(crate) fn test_packages(lines: &[&str]) -> Packages {
     let mut packages = Packages::default();
     for line in lines {
         let (name, uses) = line.split_once(':').unwrap();
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_is_read() {
+    fn cargo_metadata_is_parsed() {
         let json = r#"{
             "workspace_members": ["a"],
             "packages": [
@@ -165,8 +165,8 @@ mod tests {
     }
 
     #[test]
-    fn the_closure_names_who_brings_a_package() {
-        let packages = made_up(&["throng-a: b", "b: c", "c:", "d:"]);
+    fn the_closure_names_the_crate_that_brings_a_package() {
+        let packages = test_packages(&["throng-a: b", "b: c", "c:", "d:"]);
         let closure = packages.closure("throng-a");
         assert_eq!(closure.len(), 2);
         assert_eq!(closure["c"], "b");

@@ -4,7 +4,7 @@
 //! has none. It is shown once, when it is made.
 //!
 //! Left out: several nodes that change the list at once. The trap: all changes on a running node must go through its one
-//! [`Tokens`], which keeps the list in memory.
+//! [`ApiTokens`], which keeps the list in memory.
 
 mod routes;
 
@@ -15,25 +15,25 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
-use store::Settings;
-use throng_core::command::{CommandError, Why};
+use store::ServerKv;
+use throng_core::command::{CommandError, CommandErrorKind};
 
 use super::Scopes;
-use super::sessions::hash;
+use super::sessions::hash_secret;
 
 /// Tokens at a time; all of them must fit one setting.
-pub const MOST: usize = 100;
+pub const MAX_TOKENS: usize = 100;
 /// What every token begins with, so that it is known when it turns up where it should not.
 pub const PREFIX: &str = "throng_";
 /// Characters of a name.
-const NAME: usize = 64;
+const MAX_NAME_CHARS: usize = 64;
 pub(crate) use routes::{operations, schemas};
 
 const KEY: &str = "api-tokens";
 
 /// A token as it is kept.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
-struct Kept {
+struct StoredToken {
     name: String,
     scopes: Vec<String>,
     /// Seconds since 1970.
@@ -47,7 +47,7 @@ struct Kept {
 
 /// What is known of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Token {
+pub struct ApiToken {
     /// Its name, unique.
     pub name: String,
     /// What it is for.
@@ -58,13 +58,13 @@ pub struct Token {
     pub expires: Option<u64>,
 }
 
-impl Token {
-    fn of(kept: &Kept) -> Token {
+impl ApiToken {
+    fn from_stored(kept: &StoredToken) -> ApiToken {
         // A scope that this version does not know gives nothing.
-        let known = kept.scopes.iter().filter_map(|name| throng_core::command::Scope::named(name));
-        Token {
+        let known = kept.scopes.iter().filter_map(|name| throng_core::command::TokenScope::from_name(name));
+        ApiToken {
             name: kept.name.clone(),
-            scopes: Scopes::of(known),
+            scopes: Scopes::from_scopes(known),
             created: kept.created,
             expires: kept.expires,
         }
@@ -72,28 +72,28 @@ impl Token {
 }
 
 /// All tokens.
-pub struct Tokens {
-    settings: Arc<dyn Settings>,
-    list: RwLock<Option<Arc<Vec<Kept>>>>,
+pub struct ApiTokens {
+    settings: Arc<dyn ServerKv>,
+    list: RwLock<Option<Arc<Vec<StoredToken>>>>,
     changing: AtomicBool,
 }
 
 /// A change that is under way.
-struct Change<'a>(&'a AtomicBool);
+struct ChangeGuard<'a>(&'a AtomicBool);
 
-impl Drop for Change<'_> {
+impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
 }
 
-impl Tokens {
+impl ApiTokens {
     /// Those in this store. They are read when they are first needed.
-    pub fn new(settings: Arc<dyn Settings>) -> Tokens {
-        Tokens { settings, list: RwLock::new(None), changing: AtomicBool::new(false) }
+    pub fn new(settings: Arc<dyn ServerKv>) -> ApiTokens {
+        ApiTokens { settings, list: RwLock::new(None), changing: AtomicBool::new(false) }
     }
 
-    async fn kept(&self) -> Result<Arc<Vec<Kept>>, CommandError> {
+    async fn stored(&self) -> Result<Arc<Vec<StoredToken>>, CommandError> {
         if let Some(list) = self.list.read().clone() {
             return Ok(list);
         }
@@ -108,16 +108,17 @@ impl Tokens {
         Ok(self.list.write().get_or_insert(list).clone())
     }
 
-    fn begin(&self) -> Result<Change<'_>, CommandError> {
+    fn begin_change(&self) -> Result<ChangeGuard<'_>, CommandError> {
         match self.changing.swap(true, Ordering::AcqRel) {
-            false => Ok(Change(&self.changing)),
-            true => {
-                Err(CommandError::new(Why::Unavailable, "another change of tokens is under way; try again"))
-            }
+            false => Ok(ChangeGuard(&self.changing)),
+            true => Err(CommandError::new(
+                CommandErrorKind::Unavailable,
+                "another change of tokens is under way; try again",
+            )),
         }
     }
 
-    async fn save(&self, list: Vec<Kept>) -> Result<(), CommandError> {
+    async fn save(&self, list: Vec<StoredToken>) -> Result<(), CommandError> {
         let bytes = serde_json::to_vec(&list).map_err(|_| CommandError::internal())?;
         self.settings.put(KEY, &bytes).await?;
         *self.list.write() = Some(Arc::new(list));
@@ -128,15 +129,16 @@ impl Tokens {
     ///
     /// # Errors
     /// When the store does not answer.
-    pub async fn find(&self, secret: &[u8], now: u64) -> Result<Option<Token>, CommandError> {
+    pub async fn find(&self, secret: &[u8], now: u64) -> Result<Option<ApiToken>, CommandError> {
         let Some(random) = secret.strip_prefix(PREFIX.as_bytes()).filter(|r| r.len() == 43) else {
             return Ok(None);
         };
-        let hash = URL_SAFE_NO_PAD.encode(hash(random));
-        let list = self.kept().await?;
-        let same = |kept: &&Kept| base::secret::constant_time_eq(kept.hash.as_bytes(), hash.as_bytes());
-        let holds = |kept: &&Kept| kept.expires.is_none_or(|end| now / 1000 < end);
-        Ok(list.iter().find(same).filter(holds).map(Token::of))
+        let hash = URL_SAFE_NO_PAD.encode(hash_secret(random));
+        let list = self.stored().await?;
+        let same =
+            |kept: &&StoredToken| base::secret::constant_time_eq(kept.hash.as_bytes(), hash.as_bytes());
+        let holds = |kept: &&StoredToken| kept.expires.is_none_or(|end| now / 1000 < end);
+        Ok(list.iter().find(same).filter(holds).map(ApiToken::from_stored))
     }
 
     /// Makes a token; its secret, which is told this once.
@@ -149,11 +151,13 @@ impl Tokens {
         scopes: Scopes,
         created: u64,
         expires: Option<u64>,
-    ) -> Result<(String, Token), CommandError> {
-        let wrong = |text: String| Err(CommandError::new(Why::NotAcceptable, text));
+    ) -> Result<(String, ApiToken), CommandError> {
+        let wrong = |text: String| Err(CommandError::new(CommandErrorKind::NotAcceptable, text));
         let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        if name.is_empty() || name.len() > NAME || !name.chars().all(plain) {
-            return wrong(format!("a name has 1 to {NAME} letters, digits, dots, hyphens and underscores"));
+        if name.is_empty() || name.len() > MAX_NAME_CHARS || !name.chars().all(plain) {
+            return wrong(format!(
+                "a name has 1 to {MAX_NAME_CHARS} letters, digits, dots, hyphens and underscores"
+            ));
         }
         if scopes == Scopes::NONE {
             return wrong("a token needs at least one scope".to_owned());
@@ -161,24 +165,27 @@ impl Tokens {
         if expires.is_some_and(|end| end <= created) {
             return wrong("the token would have expired already".to_owned());
         }
-        let _change = self.begin()?;
-        let mut list = self.kept().await?.as_ref().clone();
+        let _change = self.begin_change()?;
+        let mut list = self.stored().await?.as_ref().clone();
         list.retain(|kept| kept.expires.is_none_or(|end| created < end));
         if list.iter().any(|kept| kept.name == name) {
-            return Err(CommandError::new(Why::Conflict, format!("there is a token \"{name}\" already")));
+            return Err(CommandError::new(
+                CommandErrorKind::Conflict,
+                format!("there is a token \"{name}\" already"),
+            ));
         }
-        if list.len() >= MOST {
-            return wrong(format!("there are {MOST} tokens already; remove one"));
+        if list.len() >= MAX_TOKENS {
+            return wrong(format!("there are {MAX_TOKENS} tokens already; remove one"));
         }
         let random = URL_SAFE_NO_PAD.encode(base::id::random_bytes::<32>());
-        let kept = Kept {
+        let kept = StoredToken {
             name: name.to_owned(),
             scopes: scopes.names().into_iter().map(str::to_owned).collect(),
             created,
             expires,
-            hash: URL_SAFE_NO_PAD.encode(hash(random.as_bytes())),
+            hash: URL_SAFE_NO_PAD.encode(hash_secret(random.as_bytes())),
         };
-        let token = Token::of(&kept);
+        let token = ApiToken::from_stored(&kept);
         list.push(kept);
         self.save(list).await?;
         Ok((format!("{PREFIX}{random}"), token))
@@ -188,8 +195,8 @@ impl Tokens {
     ///
     /// # Errors
     /// When the store does not answer.
-    pub async fn list(&self) -> Result<Vec<Token>, CommandError> {
-        Ok(self.kept().await?.iter().map(Token::of).collect())
+    pub async fn list(&self) -> Result<Vec<ApiToken>, CommandError> {
+        Ok(self.stored().await?.iter().map(ApiToken::from_stored).collect())
     }
 
     /// Removes one by its name; it is of no use from now on.
@@ -197,13 +204,16 @@ impl Tokens {
     /// # Errors
     /// `item-not-found` if there is none.
     pub async fn remove(&self, name: &str) -> Result<(), CommandError> {
-        let _change = self.begin()?;
-        let mut list = self.kept().await?.as_ref().clone();
+        let _change = self.begin_change()?;
+        let mut list = self.stored().await?.as_ref().clone();
         let before = list.len();
         list.retain(|kept| kept.name != name);
         if list.len() == before {
-            let name: String = name.chars().take(NAME).collect();
-            return Err(CommandError::new(Why::NotFound, format!("there is no token \"{name}\"")));
+            let name: String = name.chars().take(MAX_NAME_CHARS).collect();
+            return Err(CommandError::new(
+                CommandErrorKind::NotFound,
+                format!("there is no token \"{name}\""),
+            ));
         }
         self.save(list).await
     }
@@ -213,17 +223,17 @@ impl Tokens {
 mod tests {
     use super::*;
     use base::ManualClock;
-    use throng_core::command::Scope;
+    use throng_core::command::TokenScope;
 
-    fn tokens() -> (Tokens, Arc<dyn Settings>) {
-        let settings = store::memory::stores(Arc::new(ManualClock::new())).settings;
-        (Tokens::new(settings.clone()), settings)
+    fn tokens() -> (ApiTokens, Arc<dyn ServerKv>) {
+        let settings = store::memory::stores(Arc::new(ManualClock::new())).server_kv;
+        (ApiTokens::new(settings.clone()), settings)
     }
 
     #[tokio::test]
-    async fn a_token_is_told_once_and_kept_as_a_hash() {
+    async fn a_token_is_shown_once_and_stored_as_a_hash() {
         let (tokens, settings) = tokens();
-        let scopes = Scopes::of([Scope::Read, Scope::Accounts]);
+        let scopes = Scopes::from_scopes([TokenScope::Read, TokenScope::Accounts]);
         let (secret, token) = tokens.add("backup", scopes, 100, Some(200)).await.unwrap();
         assert!(secret.starts_with("throng_") && secret.len() == 50);
         assert_eq!(tokens.find(secret.as_bytes(), 199_999).await.unwrap(), Some(token.clone()));
@@ -231,19 +241,19 @@ mod tests {
         let kept = String::from_utf8(settings.get(KEY).await.unwrap().unwrap()).unwrap();
         assert!(!kept.contains(&secret[7..]), "{kept}");
         // After a restart it is still there.
-        let again = Tokens::new(settings);
+        let again = ApiTokens::new(settings);
         assert_eq!(again.list().await.unwrap(), [token]);
         assert!(again.find(secret.as_bytes(), 0).await.unwrap().is_some());
         again.remove("backup").await.unwrap();
         assert_eq!(again.find(secret.as_bytes(), 0).await.unwrap(), None);
-        assert_eq!(again.remove("backup").await.unwrap_err().why, Why::NotFound);
+        assert_eq!(again.remove("backup").await.unwrap_err().kind, CommandErrorKind::NotFound);
     }
 
     #[tokio::test]
     async fn forged_tokens_find_nothing() {
         let (tokens, _) = tokens();
         let (secret, _) = tokens.add("a", Scopes::ALL, 0, None).await.unwrap();
-        let kept = tokens.kept().await.unwrap()[0].hash.clone();
+        let kept = tokens.stored().await.unwrap()[0].hash.clone();
         let long = "throng_".to_owned() + &"A".repeat(100_000);
         for forged in ["", "throng_", &secret[..49], &secret[7..], &format!("throng_{kept}"), &long] {
             assert_eq!(tokens.find(forged.as_bytes(), 0).await.unwrap(), None, "{forged:.60}");
@@ -251,23 +261,35 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_are_plain_and_there_is_an_end_to_them() {
+    async fn names_are_plain_and_tokens_are_limited() {
         let (tokens, settings) = tokens();
-        let read = Scopes::of([Scope::Read]);
+        let read = Scopes::from_scopes([TokenScope::Read]);
         for bad in ["", "a b", "a\nb", "ä", &"x".repeat(65)] {
-            assert_eq!(tokens.add(bad, read, 0, None).await.unwrap_err().why, Why::NotAcceptable);
+            assert_eq!(
+                tokens.add(bad, read, 0, None).await.unwrap_err().kind,
+                CommandErrorKind::NotAcceptable
+            );
         }
-        assert_eq!(tokens.add("a", Scopes::NONE, 0, None).await.unwrap_err().why, Why::NotAcceptable);
-        assert_eq!(tokens.add("a", read, 9, Some(9)).await.unwrap_err().why, Why::NotAcceptable);
-        let all = Scopes::of(Scope::ALL);
-        for n in 0..MOST {
+        assert_eq!(
+            tokens.add("a", Scopes::NONE, 0, None).await.unwrap_err().kind,
+            CommandErrorKind::NotAcceptable
+        );
+        assert_eq!(
+            tokens.add("a", read, 9, Some(9)).await.unwrap_err().kind,
+            CommandErrorKind::NotAcceptable
+        );
+        let all = Scopes::from_scopes(TokenScope::ALL);
+        for n in 0..MAX_TOKENS {
             let name = format!("{n:0>64}");
             tokens.add(&name, all, 0, Some(10)).await.unwrap();
         }
-        assert!(settings.get(KEY).await.unwrap().unwrap().len() < store::settings::VALUE_BYTES);
-        assert_eq!(tokens.add("more", read, 0, None).await.unwrap_err().why, Why::NotAcceptable);
+        assert!(settings.get(KEY).await.unwrap().unwrap().len() < store::server_kv::MAX_VALUE_BYTES);
+        assert_eq!(
+            tokens.add("more", read, 0, None).await.unwrap_err().kind,
+            CommandErrorKind::NotAcceptable
+        );
         // Those that have expired make room.
         tokens.add("more", read, 10, None).await.unwrap();
-        assert_eq!(tokens.add("more", read, 10, None).await.unwrap_err().why, Why::Conflict);
+        assert_eq!(tokens.add("more", read, 10, None).await.unwrap_err().kind, CommandErrorKind::Conflict);
     }
 }

@@ -7,29 +7,29 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use throng_core::command::{CommandError, Scope};
+use throng_core::command::{CommandError, TokenScope};
 
-use super::Token;
-use crate::auth::{Caller, Scopes};
-use crate::extract::{Json, Named};
-use crate::operation::{Access, Gives, Operation, Takes};
+use super::ApiToken;
+use crate::auth::{ApiCaller, Scopes};
+use crate::extract::{Json, PathParam};
+use crate::operation::{Access, ApiOperation, RequestBody, ResponseBody};
 use crate::{Api, Problem};
 
 /// The operations of this file.
-pub(crate) fn operations() -> Vec<Operation> {
-    let may = Access::May(Scope::Admin);
+pub(crate) fn operations() -> Vec<ApiOperation> {
+    let may = Access::Scoped(TokenScope::Admin);
     vec![
-        Operation::new(Method::GET, "/tokens", "listTokens", may, list)
+        ApiOperation::new(Method::GET, "/tokens", "listTokens", may, list)
             .summary("All tokens, without their secrets.")
-            .gives(200, Gives::Json("Tokens"), "The tokens."),
-        Operation::new(Method::POST, "/tokens", "addToken", may, add)
+            .response(200, ResponseBody::Json("Tokens"), "The tokens."),
+        ApiOperation::new(Method::POST, "/tokens", "addToken", may, add)
             .summary("Makes a token. Its secret is in this answer and never shown again.")
-            .takes(Takes::Json("NewToken"))
-            .gives(201, Gives::Json("MadeToken"), "The token with its secret.")
+            .request_body(RequestBody::Json("NewToken"))
+            .response(201, ResponseBody::Json("MadeToken"), "The token with its secret.")
             .problems(&[409, 422]),
-        Operation::new(Method::DELETE, "/tokens/{name}", "deleteToken", may, remove)
+        ApiOperation::new(Method::DELETE, "/tokens/{name}", "deleteToken", may, remove)
             .summary("Removes a token; it is of no use from then on.")
-            .gives(204, Gives::Nothing, "It is gone.")
+            .response(204, ResponseBody::Nothing, "It is gone.")
             .problems(&[404]),
     ]
 }
@@ -85,7 +85,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
     ]
 }
 
-fn about(token: &Token) -> Value {
+fn token_json(token: &ApiToken) -> Value {
     json!({
         "name": token.name,
         "scopes": token.scopes.names(),
@@ -95,41 +95,45 @@ fn about(token: &Token) -> Value {
 }
 
 async fn list(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
-    let items: Vec<Value> = api.tokens.list().await?.iter().map(about).collect();
+    let items: Vec<Value> = api.tokens.list().await?.iter().map(token_json).collect();
     Ok(axum::Json(json!({ "items": items })).into_response())
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct New {
+struct NewToken {
     name: String,
     scopes: Vec<String>,
     expires: Option<u64>,
 }
 
-async fn add(State(api): State<Arc<Api>>, caller: Caller, Json(new): Json<New>) -> Result<Response, Problem> {
-    let scopes = Scopes::read(new.scopes.iter().map(String::as_str))
+async fn add(
+    State(api): State<Arc<Api>>,
+    caller: ApiCaller,
+    Json(new): Json<NewToken>,
+) -> Result<Response, Problem> {
+    let scopes = Scopes::parse(new.scopes.iter().map(String::as_str))
         .map_err(|name| Problem::invalid(format!("there is no scope \"{name}\"")))?;
     let now = api.node.clock.unix_millis() / 1000;
     let made = api.tokens.add(&new.name, scopes, now, new.expires).await;
-    note(&api, &caller, "token add", &new.name, made.as_ref().err());
+    audit(&api, &caller, "token add", &new.name, made.as_ref().err());
     let (secret, token) = made?;
-    let mut value = about(&token);
+    let mut value = token_json(&token);
     value["token"] = json!(secret);
     Ok((StatusCode::CREATED, axum::Json(value)).into_response())
 }
 
 async fn remove(
     State(api): State<Arc<Api>>,
-    caller: Caller,
-    Named(name): Named,
+    caller: ApiCaller,
+    PathParam(name): PathParam,
 ) -> Result<StatusCode, Problem> {
     let removed = api.tokens.remove(&name).await;
-    note(&api, &caller, "token remove", &name, removed.as_ref().err());
+    audit(&api, &caller, "token remove", &name, removed.as_ref().err());
     removed?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn note(api: &Api, caller: &Caller, what: &str, on: &str, error: Option<&CommandError>) {
-    api.node.audit(&caller.as_command(), what, on, error.map_or("done", |e| e.condition().as_str()));
+fn audit(api: &Api, caller: &ApiCaller, what: &str, on: &str, error: Option<&CommandError>) {
+    api.node.audit(&caller.to_command_caller(), what, on, error.map_or("done", |e| e.condition().as_str()));
 }

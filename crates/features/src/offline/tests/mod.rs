@@ -1,33 +1,33 @@
 //! The examples of XEP-0160, and every order in which storing, delivering, coming and going can meet.
-mod bench;
-mod random;
+mod harness;
+mod random_schedules;
 mod reload;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use testkit::assert_same;
-use throng_core::{Effect, Effects, Frame, Limits};
+use throng_core::{Effect, Effects, NodeLimits, SharedStanza};
 
-use self::bench::{Bench, waits};
+use self::harness::{OfflineHarness, is_pending};
 
 const ERROR: &str = "urn:ietf:params:xml:ns:xmpp-stanzas";
 
 #[test]
-fn section_2_process_flow() {
-    let bench = Bench::new();
+fn section_2_a_message_is_stored_and_delivered_with_a_delay() {
+    let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");
     bench.clock.set_unix_millis(1_031_699_305_000);
-    let later = bench.begin(
+    let later = bench.ingest(
         &romeo,
         "<message to='juliet@capulet.com'><body>O blessed, blessed night! I am afeard.</body></message>",
     );
-    bench.finish(later);
-    assert_eq!(bench.recv(&romeo), [""; 0]);
+    bench.complete(later);
+    assert_eq!(bench.receive(&romeo), [""; 0]);
     assert_eq!(bench.stored("juliet"), 1);
     bench.clock.advance(60_000);
     let juliet = bench.online("juliet");
     assert_same(
-        &bench.recv(&juliet),
+        &bench.receive(&juliet),
         &["<message from='romeo@capulet.com/balcony' to='juliet@capulet.com'>\
            <body>O blessed, blessed night! I am afeard.</body>\
            <delay xmlns='urn:xmpp:delay' from='capulet.com' stamp='2002-09-10T23:08:25.000Z'/></message>"],
@@ -40,17 +40,17 @@ fn section_2_process_flow() {
 
 #[test]
 fn many_messages_keep_their_order() {
-    let bench = Bench::new();
+    let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");
     let sent: Vec<String> = (0..200).map(|n| n.to_string()).collect();
     for n in &sent {
-        let later = bench.say(&romeo, "juliet@capulet.com", n);
-        bench.finish(later);
+        let later = bench.send_chat(&romeo, "juliet@capulet.com", n);
+        bench.complete(later);
     }
     let juliet = bench.online("juliet");
     let mut got = Vec::new();
     for _ in 0..10 {
-        got.extend(bench.bodies(&juliet));
+        got.extend(bench.receive_bodies(&juliet));
     }
     assert_eq!(got, sent);
     assert_eq!(bench.stored("juliet"), 0);
@@ -58,16 +58,16 @@ fn many_messages_keep_their_order() {
 
 #[test]
 fn bytes_are_limited_and_one_sender_has_a_share() {
-    let bench = Bench::with(&[("max_bytes", 65_536), ("max_messages", 40)], Limits::default());
+    let bench = OfflineHarness::with(&[("max_bytes", 65_536), ("max_messages", 40)], NodeLimits::default());
     let (romeo, nurse) = (bench.online("romeo"), bench.online("nurse"));
     let say = |client: &_, size: usize| {
         let text = "x".repeat(size);
-        let later = bench.begin(
+        let later = bench.ingest(
             client,
             &format!("<message to='juliet@capulet.com' type='chat'><body>{text}</body></message>"),
         );
-        bench.finish(later);
-        bench.recv(client).concat()
+        bench.complete(later);
+        bench.receive(client).concat()
     };
     // Half of the bytes, with what the server adds.
     assert_eq!((say(&romeo, 20_000), say(&romeo, 10_000)), (String::new(), String::new()));
@@ -77,7 +77,7 @@ fn bytes_are_limited_and_one_sender_has_a_share() {
     // Another sender has room; beyond all bytes nobody has.
     assert_eq!(say(&nurse, 30_000), "");
     let juliet = bench.online("juliet");
-    assert_eq!(bench.bodies(&juliet).len(), 3);
+    assert_eq!(bench.receive_bodies(&juliet).len(), 3);
     bench.offline(&juliet);
     // Half of the messages.
     let refused = (0..40).filter(|_| !say(&romeo, 1).is_empty()).count();
@@ -92,8 +92,8 @@ fn bytes_are_limited_and_one_sender_has_a_share() {
 }
 
 #[test]
-fn section_3_types_that_are_not_kept() {
-    let bench = Bench::new();
+fn section_3_only_chat_and_normal_messages_are_stored() {
+    let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");
     for (ty, children, bounces) in [
         ("headline", "<body>x</body>", false),
@@ -103,9 +103,9 @@ fn section_3_types_that_are_not_kept() {
         ("chat", "<body>x</body><no-store xmlns='urn:xmpp:hints'/>", true),
     ] {
         let later = bench
-            .begin(&romeo, &format!("<message to='juliet@capulet.com' type='{ty}'>{children}</message>"));
-        bench.finish(later);
-        let answer = bench.recv(&romeo);
+            .ingest(&romeo, &format!("<message to='juliet@capulet.com' type='{ty}'>{children}</message>"));
+        bench.complete(later);
+        let answer = bench.receive(&romeo);
         assert_eq!(answer.len(), usize::from(bounces), "{ty}: {answer:?}");
         assert!(answer.iter().all(|a| a.contains(&format!("<service-unavailable xmlns='{ERROR}'/>"))));
     }
@@ -113,69 +113,70 @@ fn section_3_types_that_are_not_kept() {
 }
 
 #[test]
-fn section_2_step_3_a_full_store_and_a_missing_account_are_told() {
-    let bench = Bench::with(&[("max_messages", 2), ("sender_percent", 100)], Limits::default());
+fn section_2_step_3_a_full_store_and_a_missing_account_are_refused() {
+    let bench = OfflineHarness::with(&[("max_messages", 2), ("sender_percent", 100)], NodeLimits::default());
     let romeo = bench.online("romeo");
     for n in 0..3 {
-        let later = bench.say(&romeo, "juliet@capulet.com", &n.to_string());
-        bench.finish(later);
-        let answer = bench.recv(&romeo);
+        let later = bench.send_chat(&romeo, "juliet@capulet.com", &n.to_string());
+        bench.complete(later);
+        let answer = bench.receive(&romeo);
         assert_eq!(answer.len(), usize::from(n == 2));
         assert!(answer.iter().all(|a| a.contains("<error type='cancel'><service-unavailable ")));
     }
-    let later = bench.say(&romeo, "tybalt@capulet.com", "x");
-    bench.finish(later);
-    assert!(bench.recv(&romeo)[0].contains("<error type='cancel'><service-unavailable "));
+    let later = bench.send_chat(&romeo, "tybalt@capulet.com", "x");
+    bench.complete(later);
+    assert!(bench.receive(&romeo)[0].contains("<error type='cancel'><service-unavailable "));
 }
 
 #[test]
 fn expired_messages_are_not_delivered() {
-    let bench = Bench::with(&[("expiry_days", 7)], Limits::default());
+    let bench = OfflineHarness::with(&[("expiry_days", 7)], NodeLimits::default());
     let romeo = bench.online("romeo");
-    let later = bench.say(&romeo, "juliet@capulet.com", "old");
-    bench.finish(later);
+    let later = bench.send_chat(&romeo, "juliet@capulet.com", "old");
+    bench.complete(later);
     bench.clock.advance(3 * 86_400_000);
-    let later = bench.say(&romeo, "juliet@capulet.com", "new");
-    bench.finish(later);
+    let later = bench.send_chat(&romeo, "juliet@capulet.com", "new");
+    bench.complete(later);
     bench.clock.advance(5 * 86_400_000);
     let juliet = bench.online("juliet");
-    assert_eq!(bench.bodies(&juliet), ["new"]);
+    assert_eq!(bench.receive_bodies(&juliet), ["new"]);
 }
 
 #[test]
 fn a_negative_priority_gets_nothing_and_asks_nothing() {
-    let bench = Bench::new();
+    let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");
     let juliet = bench.connect("juliet");
     bench.available(&juliet, -1);
-    let later = bench.say(&romeo, "juliet@capulet.com", "1");
-    bench.finish(later);
-    assert_eq!(bench.bodies(&juliet), [""; 0]);
+    let later = bench.send_chat(&romeo, "juliet@capulet.com", "1");
+    bench.complete(later);
+    assert_eq!(bench.receive_bodies(&juliet), [""; 0]);
     bench.gate.calls();
     bench.available(&juliet, -2);
-    bench.steps();
+    bench.run_until_idle();
     assert_eq!(bench.gate.calls(), [""; 0]);
     bench.available(&juliet, 5);
-    bench.steps();
-    assert_eq!(bench.bodies(&juliet), ["1"]);
+    bench.run_until_idle();
+    assert_eq!(bench.receive_bodies(&juliet), ["1"]);
     // Nothing waits any more: the store is not asked again.
     bench.gate.calls();
     bench.available(&juliet, 6);
-    bench.steps();
+    bench.run_until_idle();
     assert_eq!(bench.gate.calls(), [""; 0]);
 }
 
 #[test]
 fn a_guest_has_no_store() {
-    let bench = Bench::new();
+    let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");
-    let guest = bench.node.guest(bench.node.host("capulet.com").unwrap()).unwrap();
-    let principal = store::conformance::block_on_ready(bench.node.load(guest)).unwrap().granted().unwrap();
+    let guest = bench.node.anonymous_identity(bench.node.host("capulet.com").unwrap()).unwrap();
+    let principal =
+        store::conformance::block_on_ready(bench.node.load_principal(guest)).unwrap().granted().unwrap();
     let to = principal.jid.as_str().to_owned();
     let guest = bench.bind(principal, "x");
-    let later = bench.say(&romeo, &to, "x");
-    bench.finish(later);
-    assert!(bench.recv(&romeo)[0].contains("<service-unavailable "));
+    let later = bench.send_chat(&romeo, &to, "x");
+    bench.complete(later);
+    assert!(bench.receive(&romeo)[0].contains("<service-unavailable "));
     bench.available(&guest, 0);
     assert_eq!(bench.gate.calls(), [""; 0]);
 }
@@ -183,20 +184,20 @@ fn a_guest_has_no_store() {
 #[test]
 fn who_comes_while_a_message_is_written_gets_it_and_newer_ones_stay_behind() {
     for gate in ["append", "appended"] {
-        let bench = Bench::new();
+        let bench = OfflineHarness::new();
         let (romeo, nurse) = (bench.online("romeo"), bench.online("nurse"));
-        bench.gate.shut(gate);
-        let mut first = bench.say(&romeo, "juliet@capulet.com", "1");
-        bench.steps();
-        assert!(waits(&mut first), "the sender is told nothing before it is on disk");
+        bench.gate.close(gate);
+        let mut first = bench.send_chat(&romeo, "juliet@capulet.com", "1");
+        bench.run_until_idle();
+        assert!(is_pending(&mut first), "the sender is told nothing before it is on disk");
         let juliet = bench.online("juliet");
         // The sender's connection breaks and comes back: its stream waits no longer, its message is on its way.
         drop(first);
-        let second = bench.say(&nurse, "juliet@capulet.com", "2");
+        let second = bench.send_chat(&nurse, "juliet@capulet.com", "2");
         bench.gate.open(gate);
-        bench.finish(second);
-        let mut got = bench.bodies(&juliet);
-        got.extend(bench.bodies(&juliet));
+        bench.complete(second);
+        let mut got = bench.receive_bodies(&juliet);
+        got.extend(bench.receive_bodies(&juliet));
         assert_eq!(got, ["1", "2"], "{gate}");
         assert!(!bench.flushing(&juliet));
         assert_eq!(bench.stored("juliet"), 0);
@@ -205,32 +206,32 @@ fn who_comes_while_a_message_is_written_gets_it_and_newer_ones_stay_behind() {
 
 #[test]
 fn a_login_that_counted_before_the_write_and_binds_after_it_gets_the_message() {
-    let bench = Bench::new();
+    let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");
-    let principal = bench.look_up("juliet");
-    assert_eq!(principal.offline, 0);
-    let later = bench.say(&romeo, "juliet@capulet.com", "1");
-    bench.finish(later);
+    let principal = bench.read_login("juliet");
+    assert_eq!(principal.offline_messages, 0);
+    let later = bench.send_chat(&romeo, "juliet@capulet.com", "1");
+    bench.complete(later);
     let juliet = bench.bind(principal, "balcony");
     bench.available(&juliet, 0);
-    bench.steps();
-    assert_eq!(bench.bodies(&juliet), ["1"]);
+    bench.run_until_idle();
+    assert_eq!(bench.receive_bodies(&juliet), ["1"]);
 }
 
 #[test]
 fn newer_messages_stay_behind_from_the_moment_at_which_the_resource_can_take_them() {
-    let bench = Bench::new();
+    let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");
-    let first = bench.say(&romeo, "juliet@capulet.com", "1");
-    bench.finish(first);
+    let first = bench.send_chat(&romeo, "juliet@capulet.com", "1");
+    bench.complete(first);
     let juliet = bench.connect("juliet");
     // What follows from her presence comes a moment later: here, after a message that another task sends.
-    juliet.appear(Frame::read(b"<presence/>").unwrap(), 0);
-    let second = bench.say(&romeo, "juliet@capulet.com", "2");
+    juliet.set_available(SharedStanza::parse(b"<presence/>").unwrap(), 0);
+    let second = bench.send_chat(&romeo, "juliet@capulet.com", "2");
     bench.node.perform(Effects(vec![Effect::Available(juliet.clone())]));
-    bench.finish(second);
-    let mut got = bench.bodies(&juliet);
-    got.extend(bench.bodies(&juliet));
+    bench.complete(second);
+    let mut got = bench.receive_bodies(&juliet);
+    got.extend(bench.receive_bodies(&juliet));
     assert_eq!(got, ["1", "2"]);
     assert!(!bench.flushing(&juliet));
 }
@@ -238,103 +239,103 @@ fn newer_messages_stay_behind_from_the_moment_at_which_the_resource_can_take_the
 #[test]
 fn newer_messages_stay_behind_those_that_are_being_delivered() {
     for gate in ["fetch", "fetched", "remove"] {
-        let bench = Bench::new();
+        let bench = OfflineHarness::new();
         let (romeo, nurse) = (bench.online("romeo"), bench.online("nurse"));
-        let later = bench.say(&romeo, "juliet@capulet.com", "1");
-        bench.finish(later);
-        bench.gate.shut(gate);
+        let later = bench.send_chat(&romeo, "juliet@capulet.com", "1");
+        bench.complete(later);
+        bench.gate.close(gate);
         let juliet = bench.online("juliet");
         // With the last page in the queue the order is kept by the queue.
         assert_eq!(bench.flushing(&juliet), gate != "remove", "{gate}");
-        let mut got = bench.bodies(&juliet);
-        let mut second = bench.say(&romeo, "juliet@capulet.com", "2");
-        let mut third = bench.say(&nurse, "juliet@capulet.com", "3");
-        bench.steps();
+        let mut got = bench.receive_bodies(&juliet);
+        let mut second = bench.send_chat(&romeo, "juliet@capulet.com", "2");
+        let mut third = bench.send_chat(&nurse, "juliet@capulet.com", "3");
+        bench.run_until_idle();
         // They are written while the store is read.
-        assert!(!waits(&mut second) && !waits(&mut third), "{gate}");
+        assert!(!is_pending(&mut second) && !is_pending(&mut third), "{gate}");
         bench.gate.open(gate);
-        bench.steps();
+        bench.run_until_idle();
         for _ in 0..3 {
-            got.extend(bench.bodies(&juliet));
+            got.extend(bench.receive_bodies(&juliet));
         }
         assert_eq!(got, ["1", "2", "3"], "{gate}");
         assert!(!bench.flushing(&juliet));
-        let fourth = bench.say(&romeo, "juliet@capulet.com", "4");
+        let fourth = bench.send_chat(&romeo, "juliet@capulet.com", "4");
         assert!(fourth.is_none(), "past the store again");
-        assert_eq!(bench.bodies(&juliet), ["4"]);
+        assert_eq!(bench.receive_bodies(&juliet), ["4"]);
         assert_eq!(bench.stored("juliet"), 0);
     }
 }
 
 #[test]
 fn what_waits_to_be_written_goes_straight_into_the_queue_behind_the_last_page() {
-    let bench = Bench::new();
+    let bench = OfflineHarness::new();
     let (romeo, nurse) = (bench.online("romeo"), bench.online("nurse"));
-    let later = bench.say(&romeo, "juliet@capulet.com", "1");
-    bench.finish(later);
+    let later = bench.send_chat(&romeo, "juliet@capulet.com", "1");
+    bench.complete(later);
     bench.gate.calls();
-    bench.gate.shut("fetched");
+    bench.gate.close("fetched");
     let juliet = bench.online("juliet");
     // One is being written, two wait for that.
-    bench.gate.shut("append");
-    let mut senders = vec![bench.say(&romeo, "juliet@capulet.com", "2")];
-    bench.steps();
-    bench.arrive("friar", "juliet@capulet.com", "3");
-    senders.push(bench.say(&nurse, "juliet@capulet.com", "4"));
+    bench.gate.close("append");
+    let mut senders = vec![bench.send_chat(&romeo, "juliet@capulet.com", "2")];
+    bench.run_until_idle();
+    bench.deliver_from_remote("friar", "juliet@capulet.com", "3");
+    senders.push(bench.send_chat(&nurse, "juliet@capulet.com", "4"));
     bench.gate.open("fetched");
-    bench.steps();
-    assert!(senders.iter_mut().all(waits));
+    bench.run_until_idle();
+    assert!(senders.iter_mut().all(is_pending));
     assert!(bench.flushing(&juliet));
     bench.gate.open("append");
-    bench.steps();
-    assert!(!senders.iter_mut().any(waits), "all senders go on");
+    bench.run_until_idle();
+    assert!(!senders.iter_mut().any(is_pending), "all senders go on");
     assert!(!bench.flushing(&juliet));
     // Nothing was taken by the connection yet.
     let calls = bench.gate.calls();
     assert_eq!(calls.iter().filter(|c| **c == "append").count(), 1, "{calls:?}");
     assert!(!calls.contains(&"remove"));
-    assert_eq!(bench.bodies(&juliet), ["1", "2", "3", "4"]);
+    assert_eq!(bench.receive_bodies(&juliet), ["1", "2", "3", "4"]);
     assert_eq!(bench.stored("juliet"), 0);
 }
 
 #[test]
 fn a_delivery_ends_under_continuous_traffic_from_many() {
     for managed in [false, true] {
-        let bench = Bench::new();
+        let bench = OfflineHarness::new();
         let names = ["romeo", "nurse"];
         let mut senders: Vec<_> = names.iter().map(|name| (bench.online(name), None, 0)).collect();
         for n in 0..200 {
-            let later = bench.say(&senders[0].0, "juliet@capulet.com", &format!("old {n}"));
-            bench.finish(later);
+            let later = bench.send_chat(&senders[0].0, "juliet@capulet.com", &format!("old {n}"));
+            bench.complete(later);
         }
         bench.gate.calls();
         let juliet = bench.connect("juliet");
         if managed {
-            bench.manage(&juliet);
+            bench.enable_stream_management(&juliet);
         }
         bench.available(&juliet, 0);
         let (mut got, mut friar, mut direct) = (Vec::new(), 0, 0);
         for round in 0..300_u32 {
             for (at, (session, later, sent)) in senders.iter_mut().enumerate() {
-                if !waits(later) {
-                    *later = bench.say(session, "juliet@capulet.com", &format!("{} {sent}", names[at]));
+                if !is_pending(later) {
+                    *later = bench.send_chat(session, "juliet@capulet.com", &format!("{} {sent}", names[at]));
                     *sent += 1;
                     direct += u32::from(later.is_none());
                 }
             }
-            bench.arrive("friar", "juliet@capulet.com", &format!("friar {friar}"));
+            bench.deliver_from_remote("friar", "juliet@capulet.com", &format!("friar {friar}"));
             friar += 1;
             bench.tasks.step();
-            got.extend(bench.taken(&juliet));
+            got.extend(bench.take_queued_bodies(&juliet));
             if managed && round % 3 == 0 {
                 bench.acknowledge(&juliet, got.len());
             }
         }
         bench.acknowledge(&juliet, got.len());
-        bench.steps();
-        got.extend(bench.bodies(&juliet));
+        bench.run_until_idle();
+        got.extend(bench.receive_bodies(&juliet));
         bench.acknowledge(&juliet, got.len());
-        bench.steps();
+        bench.run_until_idle();
         assert!(!bench.flushing(&juliet));
         assert!(direct > 500, "{direct} past the store");
         let writes = bench.gate.calls().iter().filter(|c| **c == "append").count();
@@ -352,81 +353,81 @@ fn a_delivery_ends_under_continuous_traffic_from_many() {
 
 #[test]
 fn what_was_not_acknowledged_stays_in_the_store_and_comes_again() {
-    let bench = Bench::new();
+    let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");
     for n in 1..=5 {
-        let later = bench.say(&romeo, "juliet@capulet.com", &n.to_string());
-        bench.finish(later);
+        let later = bench.send_chat(&romeo, "juliet@capulet.com", &n.to_string());
+        bench.complete(later);
     }
     let juliet = bench.connect("juliet");
-    bench.manage(&juliet);
+    bench.enable_stream_management(&juliet);
     bench.available(&juliet, 0);
-    bench.steps();
-    assert_eq!(bench.bodies(&juliet), ["1", "2", "3", "4", "5"]);
+    bench.run_until_idle();
+    assert_eq!(bench.receive_bodies(&juliet), ["1", "2", "3", "4", "5"]);
     assert_eq!(bench.stored("juliet"), 5, "taken is not enough");
     bench.acknowledge(&juliet, 2);
-    bench.steps();
+    bench.run_until_idle();
     assert_eq!(bench.stored("juliet"), 3);
     // Past the store, behind the others.
-    assert!(bench.say(&romeo, "juliet@capulet.com", "6").is_none());
-    assert_eq!(bench.bodies(&juliet), ["6"]);
+    assert!(bench.send_chat(&romeo, "juliet@capulet.com", "6").is_none());
+    assert_eq!(bench.receive_bodies(&juliet), ["6"]);
     bench.offline(&juliet);
-    bench.steps();
+    bench.run_until_idle();
     assert_eq!(bench.stored("juliet"), 4, "the three once, and the new one behind them");
     let juliet = bench.online("juliet");
-    assert_eq!(bench.bodies(&juliet), ["3", "4", "5", "6"]);
-    bench.steps();
+    assert_eq!(bench.receive_bodies(&juliet), ["3", "4", "5", "6"]);
+    bench.run_until_idle();
     assert_eq!(bench.stored("juliet"), 0);
     assert_eq!(bench.node.metrics.offline_delivered.get(), 6);
 }
 
 #[test]
 fn another_resource_gets_what_the_first_did_not_acknowledge_before_anything_newer() {
-    let bench = Bench::new();
+    let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");
     for n in 1..=3 {
-        let later = bench.say(&romeo, "juliet@capulet.com", &n.to_string());
-        bench.finish(later);
+        let later = bench.send_chat(&romeo, "juliet@capulet.com", &n.to_string());
+        bench.complete(later);
     }
     let phone = bench.connect("juliet");
-    bench.manage(&phone);
+    bench.enable_stream_management(&phone);
     bench.available(&phone, 0);
-    bench.steps();
-    bench.bodies(&phone);
+    bench.run_until_idle();
+    bench.receive_bodies(&phone);
     bench.acknowledge(&phone, 1);
-    let laptop = bench.bind(bench.look_up("juliet"), "laptop");
+    let laptop = bench.bind(bench.read_login("juliet"), "laptop");
     bench.available(&laptop, 0);
-    bench.steps();
-    assert_eq!(bench.bodies(&laptop), [""; 0], "the phone has them");
+    bench.run_until_idle();
+    assert_eq!(bench.receive_bodies(&laptop), [""; 0], "the phone has them");
     bench.offline(&phone);
-    let later = bench.say(&romeo, "juliet@capulet.com", "4");
-    bench.finish(later);
-    let mut got = bench.bodies(&laptop);
-    got.extend(bench.bodies(&laptop));
+    let later = bench.send_chat(&romeo, "juliet@capulet.com", "4");
+    bench.complete(later);
+    let mut got = bench.receive_bodies(&laptop);
+    got.extend(bench.receive_bodies(&laptop));
     assert_eq!(got, ["2", "3", "4"]);
-    bench.steps();
+    bench.run_until_idle();
     assert_eq!(bench.stored("juliet"), 0);
 }
 
 #[test]
 fn a_connection_lost_during_delivery_loses_nothing_and_changes_no_order() {
-    let bench = Bench::new();
+    let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");
     for n in 0..70 {
-        let later = bench.say(&romeo, "juliet@capulet.com", &n.to_string());
-        bench.finish(later);
+        let later = bench.send_chat(&romeo, "juliet@capulet.com", &n.to_string());
+        bench.complete(later);
     }
     // The first page is in the queue when the connection goes.
     let juliet = bench.online("juliet");
     bench.offline(&juliet);
-    bench.steps();
+    bench.run_until_idle();
     assert_eq!(bench.stored("juliet"), 70, "neither lost nor stored twice");
-    let later = bench.say(&romeo, "juliet@capulet.com", "70");
-    bench.finish(later);
+    let later = bench.send_chat(&romeo, "juliet@capulet.com", "70");
+    bench.complete(later);
     let juliet = bench.online("juliet");
-    let mut got = bench.bodies(&juliet);
+    let mut got = bench.receive_bodies(&juliet);
     for _ in 0..3 {
-        got.extend(bench.bodies(&juliet));
+        got.extend(bench.receive_bodies(&juliet));
     }
     let want: Vec<String> = (0..=70).map(|n| n.to_string()).collect();
     assert_eq!(got, want);
@@ -435,19 +436,19 @@ fn a_connection_lost_during_delivery_loses_nothing_and_changes_no_order() {
 
 #[test]
 fn a_receiver_that_reads_slowly_gets_all_in_order() {
-    let limits = Limits { queue_message_bytes: 1000, ..Limits::default() };
-    let bench = Bench::with(&[], limits);
+    let limits = NodeLimits { queue_message_bytes: 1000, ..NodeLimits::default() };
+    let bench = OfflineHarness::with(&[], limits);
     let romeo = bench.online("romeo");
     let juliet = bench.online("juliet");
     let want: Vec<String> = (0..50).map(|n| n.to_string()).collect();
     for n in &want {
-        let later = bench.say(&romeo, "juliet@capulet.com", n);
-        bench.finish(later);
+        let later = bench.send_chat(&romeo, "juliet@capulet.com", n);
+        bench.complete(later);
     }
     assert!(bench.stored("juliet") > 30, "the queue was full, the rest went into the store");
     let mut got = Vec::new();
     for _ in 0..60 {
-        got.extend(bench.bodies(&juliet));
+        got.extend(bench.receive_bodies(&juliet));
     }
     assert_eq!(got, want);
     assert!(!bench.flushing(&juliet));
@@ -455,43 +456,43 @@ fn a_receiver_that_reads_slowly_gets_all_in_order() {
 
 #[test]
 fn what_follows_a_message_that_found_the_queue_full_stays_behind_it() {
-    let bench = Bench::with(&[], Limits { queue_message_bytes: 1000, ..Limits::default() });
+    let bench = OfflineHarness::with(&[], NodeLimits { queue_message_bytes: 1000, ..NodeLimits::default() });
     let juliet = bench.online("juliet");
-    bench.gate.shut("append");
+    bench.gate.close("append");
     for n in 0..5 {
-        bench.arrive("friar", "juliet@capulet.com", &n.to_string());
+        bench.deliver_from_remote("friar", "juliet@capulet.com", &n.to_string());
     }
-    let mut got = bench.bodies(&juliet);
+    let mut got = bench.receive_bodies(&juliet);
     assert!(got.len() < 5, "the queue was full");
-    bench.arrive("friar", "juliet@capulet.com", "5");
+    bench.deliver_from_remote("friar", "juliet@capulet.com", "5");
     bench.gate.open("append");
     for _ in 0..5 {
-        got.extend(bench.bodies(&juliet));
+        got.extend(bench.receive_bodies(&juliet));
     }
     assert_eq!(got, ["0", "1", "2", "3", "4", "5"]);
 }
 
 #[test]
-fn a_panic_in_the_store_is_told_and_leaves_nothing_locked() {
-    let bench = Bench::new();
+fn a_panic_in_the_store_fails_the_message_and_leaves_nothing_locked() {
+    let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");
-    bench.gate.shut("panic");
-    let later = bench.say(&romeo, "juliet@capulet.com", "1");
+    bench.gate.close("panic");
+    let later = bench.send_chat(&romeo, "juliet@capulet.com", "1");
     assert!(catch_unwind(AssertUnwindSafe(|| bench.tasks.step())).is_err());
     bench.gate.open("panic");
-    bench.finish(later);
-    assert!(bench.recv(&romeo)[0].contains("<internal-server-error "));
-    let later = bench.say(&romeo, "juliet@capulet.com", "2");
-    bench.finish(later);
+    bench.complete(later);
+    assert!(bench.receive(&romeo)[0].contains("<internal-server-error "));
+    let later = bench.send_chat(&romeo, "juliet@capulet.com", "2");
+    bench.complete(later);
 
     let juliet = bench.connect("juliet");
-    bench.gate.shut("panic");
+    bench.gate.close("panic");
     bench.available(&juliet, 0);
     assert!(bench.flushing(&juliet));
     assert!(catch_unwind(AssertUnwindSafe(|| bench.tasks.step())).is_err());
     assert!(!bench.flushing(&juliet));
     bench.gate.open("panic");
     bench.available(&juliet, 0);
-    bench.steps();
-    assert_eq!(bench.bodies(&juliet), ["2"]);
+    bench.run_until_idle();
+    assert_eq!(bench.receive_bodies(&juliet), ["2"]);
 }

@@ -2,12 +2,12 @@
 //!
 //! The names are those of the examples: Juliet of example.com and Romeo of example.net.
 
-mod agreement;
 mod presence;
 mod roster;
 mod subscription;
+mod two_users_model;
 
-use testkit::{Client, Engine};
+use testkit::{NodeClient, TestNode};
 use throng_core::feature::Feature;
 
 /// The three features, in registry order.
@@ -18,15 +18,15 @@ const JULIET: &str = "juliet@example.com";
 const ROMEO: &str = "romeo@example.net";
 
 /// Juliet and Romeo have accounts and do not know one another.
-fn strangers() -> Engine {
-    let engine = Engine::new(&FEATURES);
-    engine.user(JULIET);
-    engine.user(ROMEO);
+fn two_unrelated_users() -> TestNode {
+    let engine = TestNode::new(&FEATURES);
+    engine.create_user(JULIET);
+    engine.create_user(ROMEO);
     engine
 }
 
 /// Connects, asks for the roster, becomes available, and forgets what came of it.
-fn online(engine: &Engine, name: &str, resource: &str) -> Client {
+fn online(engine: &TestNode, name: &str, resource: &str) -> NodeClient {
     let client = engine.connect(name, resource);
     client.send("<iq id='r' type='get'><query xmlns='jabber:iq:roster'/></iq>");
     client.send("<presence/>");
@@ -35,7 +35,7 @@ fn online(engine: &Engine, name: &str, resource: &str) -> Client {
 }
 
 /// Everything random or counted becomes `*`, so that stanzas can be compared: ids of pushes, versions, stamps.
-fn plain(stanzas: Vec<String>) -> Vec<String> {
+fn without_random_parts(stanzas: Vec<String>) -> Vec<String> {
     stanzas
         .into_iter()
         .map(|stanza| {

@@ -1,32 +1,32 @@
 //! Section 4.
 use store::Subscription;
-use testkit::{Client, Engine, assert_same};
-use throng_core::Limits;
+use testkit::{NodeClient, TestNode, assert_same};
+use throng_core::NodeLimits;
 
-use super::{FEATURES, JULIET, ROMEO, error, is, online, strangers};
+use super::{FEATURES, JULIET, ROMEO, error, is, online, two_unrelated_users};
 
 /// Juliet's contacts of the examples (section 4.1): Romeo and Benvolio both ways, Mercutio only sees her.
-fn verona() -> Engine {
-    let engine = strangers();
+fn verona() -> TestNode {
+    let engine = two_unrelated_users();
     for name in ["mercutio@example.com", "benvolio@example.net"] {
-        engine.user(name);
+        engine.create_user(name);
     }
     engine.befriend(JULIET, ROMEO);
     engine.befriend(JULIET, "benvolio@example.net");
-    engine.contact(JULIET, "mercutio@example.com", Subscription::FROM | Subscription::IN_ROSTER);
-    engine.contact("mercutio@example.com", JULIET, Subscription::TO | Subscription::IN_ROSTER);
+    engine.add_contact(JULIET, "mercutio@example.com", Subscription::FROM | Subscription::IN_ROSTER);
+    engine.add_contact("mercutio@example.com", JULIET, Subscription::TO | Subscription::IN_ROSTER);
     engine
 }
 
 fn from_balcony(to: &str, inner: &str) -> String {
     format!("<presence from='juliet@example.com/balcony' to='{to}'>{inner}</presence>")
 }
-fn forget(clients: &[&Client]) {
+fn drain(clients: &[&NodeClient]) {
     for client in clients {
         client.recv();
     }
 }
-fn nobody_heard(clients: &[&Client]) {
+fn assert_nothing_received(clients: &[&NodeClient]) {
     for client in clients {
         let heard = client.recv();
         assert!(heard.is_empty(), "{}: {heard:?}", client.full());
@@ -40,7 +40,7 @@ fn section_4_2_initial_presence_reaches_subscribers_and_the_own_resources() {
     let mercutio = online(&engine, "mercutio@example.com", "x");
     let silent = engine.connect("benvolio@example.net", "not-available");
     let chamber = online(&engine, JULIET, "chamber");
-    forget(&[&romeo[0], &romeo[1], &mercutio]);
+    drain(&[&romeo[0], &romeo[1], &mercutio]);
     let balcony = engine.connect(JULIET, "balcony");
     balcony.send("<presence/>");
     for client in &romeo {
@@ -58,7 +58,7 @@ fn section_4_2_initial_presence_reaches_subscribers_and_the_own_resources() {
             "<presence from='romeo@example.net/resource2' to='juliet@example.com'/>".into(),
         ],
     );
-    nobody_heard(&[&silent]);
+    assert_nothing_received(&[&silent]);
 }
 
 #[test]
@@ -75,14 +75,14 @@ fn a_login_makes_no_call_to_the_store() {
 }
 
 #[test]
-fn section_4_3_2_who_has_not_approved_is_not_shown() {
-    let engine = strangers();
+fn section_4_3_2_contacts_that_have_not_approved_are_not_shown() {
+    let engine = two_unrelated_users();
     // The two rosters disagree; the contact's own decides.
-    engine.contact(ROMEO, JULIET, Subscription::TO | Subscription::IN_ROSTER);
+    engine.add_contact(ROMEO, JULIET, Subscription::TO | Subscription::IN_ROSTER);
     online(&engine, JULIET, "balcony");
     let romeo = engine.connect(ROMEO, "orchard");
     assert_same(
-        &romeo.ask("<presence/>"),
+        &romeo.request("<presence/>"),
         &["<presence from='romeo@example.net/orchard' to='romeo@example.net'/>"],
     );
 }
@@ -97,7 +97,7 @@ fn section_4_3_2_probes_of_an_account_with_resources() {
     let romeo = engine.connect(ROMEO, "orchard");
     // Not by its server but by the client: answered all the same.
     assert_same(
-        &romeo.ask("<presence id='probe1' to='juliet@example.com' type='probe'/>"),
+        &romeo.request("<presence id='probe1' to='juliet@example.com' type='probe'/>"),
         &[
             "<presence from='juliet@example.com/chamber' id='pres1' to='romeo@example.net/orchard'>
              <show>dnd</show><status>busy!</status></presence>",
@@ -107,11 +107,11 @@ fn section_4_3_2_probes_of_an_account_with_resources() {
     );
     // A full address: mere availability of that resource.
     assert_same(
-        &romeo.ask("<presence id='p' to='juliet@example.com/balcony' type='probe'/>"),
+        &romeo.request("<presence id='p' to='juliet@example.com/balcony' type='probe'/>"),
         &["<presence from='juliet@example.com/balcony' to='romeo@example.net/orchard'/>"],
     );
     assert_same(
-        &romeo.ask("<presence id='p' to='juliet@example.com/garden' type='probe'/>"),
+        &romeo.request("<presence id='p' to='juliet@example.com/garden' type='probe'/>"),
         &[
             "<presence from='juliet@example.com/garden' id='p' to='romeo@example.net/orchard' type='unavailable'/>",
         ],
@@ -122,38 +122,39 @@ fn section_4_3_2_probes_of_an_account_with_resources() {
 fn section_4_3_2_a_prober_without_a_session_is_not_taken_for_one_without_a_subscription() {
     let engine = verona();
     let juliet = online(&engine, JULIET, "balcony");
-    engine.user("tybalt@example.com");
-    engine.contact("tybalt@example.com", JULIET, Subscription::TO | Subscription::IN_ROSTER);
+    engine.create_user("tybalt@example.com");
+    engine.add_contact("tybalt@example.com", JULIET, Subscription::TO | Subscription::IN_ROSTER);
     for prober in [ROMEO, "tybalt@example.com"] {
         let from = jid::parse(&format!("{prober}/gone")).unwrap().as_ref().to_jid();
         let to = jid::parse(JULIET).unwrap().as_ref().to_jid();
         let probe = format!("<presence from='{prober}/gone' to='{JULIET}' type='probe'/>");
         let mut effects = throng_core::Effects::default();
-        effects.route(throng_core::Frame::read(probe.as_bytes()), from, to);
+        effects.route(throng_core::SharedStanza::parse(probe.as_bytes()), from, to);
         engine.node.perform(effects);
-        engine.run();
+        engine.run_tasks();
     }
-    let sees = |user: &str| engine.stored(user, JULIET).unwrap().subscription.has(Subscription::TO);
+    let sees =
+        |user: &str| engine.stored_roster_item(user, JULIET).unwrap().subscription.contains(Subscription::TO);
     assert!(sees(ROMEO), "the store knows of the subscription");
     assert!(!sees("tybalt@example.com"), "the store knows of none");
-    nobody_heard(&[&juliet]);
+    assert_nothing_received(&[&juliet]);
 }
 
 #[test]
 fn section_4_3_2_probes_without_resources_or_without_approval() {
     let engine = verona();
-    engine.user("tybalt@example.com");
+    engine.create_user("tybalt@example.com");
     let romeo = engine.connect(ROMEO, "orchard");
     assert_same(
-        &romeo.ask("<presence id='probe2' to='juliet@example.com' type='probe'/>"),
+        &romeo.request("<presence id='probe2' to='juliet@example.com' type='probe'/>"),
         &[
             "<presence from='juliet@example.com' id='probe2' to='romeo@example.net/orchard' type='unavailable'/>",
         ],
     );
     // Tybalt believes that he is subscribed: the answer puts that right.
-    engine.contact("tybalt@example.com", JULIET, Subscription::TO | Subscription::IN_ROSTER);
+    engine.add_contact("tybalt@example.com", JULIET, Subscription::TO | Subscription::IN_ROSTER);
     let tybalt = online(&engine, "tybalt@example.com", "x");
-    let probe = |to: &str| tybalt.ask(&format!("<presence id='p' to='{to}' type='probe'/>"));
+    let probe = |to: &str| tybalt.request(&format!("<presence id='p' to='{to}' type='probe'/>"));
     let healed = probe(JULIET);
     assert_same(
         &healed[..1],
@@ -161,11 +162,11 @@ fn section_4_3_2_probes_without_resources_or_without_approval() {
     );
     assert!(healed[1].contains("subscription='none'"), "{healed:?}");
     let juliet = online(&engine, JULIET, "balcony");
-    engine.contact("tybalt@example.com", JULIET, Subscription::TO | Subscription::IN_ROSTER);
+    engine.add_contact("tybalt@example.com", JULIET, Subscription::TO | Subscription::IN_ROSTER);
     assert_eq!(probe("juliet@example.com/balcony").len(), 2);
     // A stranger hears nothing, whether or not there is such an account.
     assert!(probe(JULIET).is_empty() && probe("nobody@example.com").is_empty());
-    nobody_heard(&[&juliet]);
+    assert_nothing_received(&[&juliet]);
 }
 
 #[test]
@@ -173,21 +174,21 @@ fn section_4_3_2_a_subscription_is_one_way() {
     let engine = verona();
     let (mercutio, juliet) =
         (online(&engine, "mercutio@example.com", "x"), online(&engine, JULIET, "balcony"));
-    forget(&[&mercutio]);
+    drain(&[&mercutio]);
     assert_same(
-        &mercutio.ask("<presence to='juliet@example.com' type='probe'/>"),
+        &mercutio.request("<presence to='juliet@example.com' type='probe'/>"),
         &["<presence from='juliet@example.com/balcony' to='mercutio@example.com/x'/>"],
     );
     let probe = "<presence to='mercutio@example.com' type='probe'/>";
-    assert!(juliet.ask(probe).is_empty());
+    assert!(juliet.request(probe).is_empty());
     // The same while the other is not there.
     mercutio.close();
-    forget(&[&juliet]);
-    assert!(juliet.ask(probe).is_empty());
+    drain(&[&juliet]);
+    assert!(juliet.request(probe).is_empty());
     juliet.close();
     let mercutio = engine.connect("mercutio@example.com", "x");
     assert_same(
-        &mercutio.ask("<presence id='1' to='juliet@example.com' type='probe'/>"),
+        &mercutio.request("<presence id='1' to='juliet@example.com' type='probe'/>"),
         &["<presence from='juliet@example.com' id='1' to='mercutio@example.com/x' type='unavailable'/>"],
     );
 }
@@ -197,7 +198,7 @@ fn section_4_4_later_presence_goes_to_subscribers_only() {
     let engine = verona();
     let (romeo, mercutio) = (online(&engine, ROMEO, "x"), online(&engine, "mercutio@example.com", "x"));
     let (balcony, chamber) = (online(&engine, JULIET, "balcony"), online(&engine, JULIET, "chamber"));
-    forget(&[&romeo, &mercutio, &balcony]);
+    drain(&[&romeo, &mercutio, &balcony]);
     balcony.send("<presence><show>away</show></presence>");
     let away = "<show>away</show>";
     assert_same(&romeo.recv(), &[from_balcony(ROMEO, away)]);
@@ -206,7 +207,7 @@ fn section_4_4_later_presence_goes_to_subscribers_only() {
     assert_same(&balcony.recv(), &[from_balcony(JULIET, away)]);
     // Mercutio sees her, she does not see him.
     mercutio.send("<presence><show>dnd</show></presence>");
-    nobody_heard(&[&balcony, &chamber, &romeo]);
+    assert_nothing_received(&[&balcony, &chamber, &romeo]);
 }
 
 #[test]
@@ -214,7 +215,7 @@ fn section_4_5_unavailable_presence_and_a_new_session() {
     let engine = verona();
     let romeo = online(&engine, ROMEO, "x");
     let (balcony, chamber) = (online(&engine, JULIET, "balcony"), online(&engine, JULIET, "chamber"));
-    forget(&[&romeo, &balcony]);
+    drain(&[&romeo, &balcony]);
     balcony.send("<presence type='unavailable'><status>going on vacation</status></presence>");
     let gone = |to: &str| {
         format!(
@@ -226,17 +227,17 @@ fn section_4_5_unavailable_presence_and_a_new_session() {
     assert_same(&balcony.recv(), &[gone(JULIET)]);
     assert!(!balcony.session.is_available());
     chamber.send("<presence><show>xa</show></presence>");
-    nobody_heard(&[&balcony]);
+    assert_nothing_received(&[&balcony]);
     romeo.recv();
     // The session goes on, so the stream's end tells nobody anything new.
     balcony.close();
-    nobody_heard(&[&romeo]);
+    assert_nothing_received(&[&romeo]);
     // 4.5.2, implementation note: available again is initial presence.
     let balcony = engine.connect(JULIET, "balcony");
     balcony.send("<presence type='unavailable'/>");
-    nobody_heard(&[&romeo]);
+    assert_nothing_received(&[&romeo]);
     balcony.recv();
-    assert_eq!(balcony.ask("<presence/>").len(), 3);
+    assert_eq!(balcony.request("<presence/>").len(), 3);
     assert_same(&romeo.recv(), &[from_balcony(ROMEO, "")]);
 }
 
@@ -245,7 +246,7 @@ fn section_4_5_2_a_lost_stream_is_announced() {
     let engine = verona();
     let (romeo, chamber) = (online(&engine, ROMEO, "x"), online(&engine, JULIET, "chamber"));
     let balcony = online(&engine, JULIET, "balcony");
-    forget(&[&romeo, &chamber]);
+    drain(&[&romeo, &chamber]);
     balcony.close();
     let gone =
         |to: &str| format!("<presence from='juliet@example.com/balcony' to='{to}' type='unavailable'/>");
@@ -276,7 +277,7 @@ fn a_displaced_session_is_announced_before_its_successor() {
 #[test]
 fn section_4_6_3_directed_presence_ends_with_the_resource() {
     let engine = verona();
-    engine.user("nurse@example.com");
+    engine.create_user("nurse@example.com");
     let (romeo, nurse) = (online(&engine, ROMEO, "x"), online(&engine, "nurse@example.com", "kitchen"));
     let juliet = online(&engine, JULIET, "balcony");
     romeo.recv();
@@ -289,7 +290,7 @@ fn section_4_6_3_directed_presence_ends_with_the_resource() {
         ],
     );
     juliet.send("<presence><show>away</show></presence>");
-    nobody_heard(&[&nurse]);
+    assert_nothing_received(&[&nurse]);
     // Case 1: to a subscriber; it stays one recipient of the broadcast.
     juliet.send("<presence id='d2' to='romeo@example.net'/>");
     romeo.recv();
@@ -302,7 +303,7 @@ fn section_4_6_3_directed_presence_ends_with_the_resource() {
     );
     assert_eq!(romeo.recv().len(), 1);
     juliet.close();
-    nobody_heard(&[&nurse, &romeo]);
+    assert_nothing_received(&[&nurse, &romeo]);
 }
 
 #[test]
@@ -321,30 +322,30 @@ fn section_4_6_3_case_3_directed_presence_without_availability() {
 
 #[test]
 fn section_4_6_1_either_side_may_end_directed_presence() {
-    let engine = strangers();
+    let engine = two_unrelated_users();
     let (romeo, juliet) = (online(&engine, ROMEO, "x"), online(&engine, JULIET, "balcony"));
     juliet.send("<presence to='romeo@example.net/x'/>");
     juliet.send("<presence to='romeo@example.net/x' type='unavailable'/>");
     assert_eq!(romeo.recv().len(), 2);
-    assert!(juliet.session.with(|state| state.directed.is_none()));
+    assert!(juliet.session.with(|state| state.directed_presence.is_none()));
     juliet.send("<presence to='romeo@example.net/x'/>");
     romeo.send("<presence to='juliet@example.com/balcony' type='unavailable'/>");
-    assert!(juliet.session.with(|state| state.directed.is_none()));
+    assert!(juliet.session.with(|state| state.directed_presence.is_none()));
     romeo.recv();
     juliet.close();
-    nobody_heard(&[&romeo]);
+    assert_nothing_received(&[&romeo]);
 }
 
 #[test]
-fn section_4_6_6_who_was_told_directly_may_ask_about_that_resource() {
-    let engine = strangers();
+fn section_4_6_6_a_recipient_of_directed_presence_may_probe_that_resource() {
+    let engine = two_unrelated_users();
     let romeo = online(&engine, ROMEO, "x");
     let (juliet, _chamber) = (online(&engine, JULIET, "balcony"), online(&engine, JULIET, "chamber"));
     juliet.send("<presence to='romeo@example.net/x'><show>chat</show></presence>");
     romeo.recv();
     let here = "<presence from='juliet@example.com/balcony' to='romeo@example.net/x'/>";
-    assert_same(&romeo.ask("<presence id='p' to='juliet@example.com/balcony' type='probe'/>"), &[here]);
-    assert!(romeo.ask("<presence id='p' to='juliet@example.com/chamber' type='probe'/>").is_empty());
+    assert_same(&romeo.request("<presence id='p' to='juliet@example.com/balcony' type='probe'/>"), &[here]);
+    assert!(romeo.request("<presence id='p' to='juliet@example.com/chamber' type='probe'/>").is_empty());
 }
 
 #[test]
@@ -358,23 +359,25 @@ fn section_4_6_1_a_subscription_that_ends_takes_precedence() {
 }
 
 #[test]
-fn what_may_not_be_sent() {
-    let engine =
-        Engine::with_limits(&FEATURES, Limits { directed_presence_entities: 1, ..Limits::default() });
-    engine.user(JULIET);
+fn invalid_presence_is_refused() {
+    let engine = TestNode::with_limits(
+        &FEATURES,
+        NodeLimits { directed_presence_entities: 1, ..NodeLimits::default() },
+    );
+    engine.create_user(JULIET);
     let juliet = engine.connect(JULIET, "balcony");
     let long = format!("<presence><status>{}</status></presence>", "x".repeat(5000));
-    assert_eq!(error(&juliet.ask(&long)), is("modify", "policy-violation"));
+    assert_eq!(error(&juliet.request(&long)), is("modify", "policy-violation"));
     assert_eq!(
-        error(&juliet.ask("<presence><priority>200</priority></presence>")),
+        error(&juliet.request("<presence><priority>200</priority></presence>")),
         is("modify", "bad-request")
     );
-    assert_eq!(error(&juliet.ask("<presence type='away'/>")), is("modify", "bad-request"));
+    assert_eq!(error(&juliet.request("<presence type='away'/>")), is("modify", "bad-request"));
     assert!(!juliet.session.is_available());
     juliet.send("<presence to='a@example.net'/>");
     juliet.send("<presence to='a@example.net'/>");
-    assert_eq!(error(&juliet.ask("<presence to='b@example.net'/>")), is("wait", "resource-constraint"));
-    assert!(juliet.ask("<presence type='probe'/>").is_empty(), "4.3: a probe is no reason for an error");
+    assert_eq!(error(&juliet.request("<presence to='b@example.net'/>")), is("wait", "resource-constraint"));
+    assert!(juliet.request("<presence type='probe'/>").is_empty(), "4.3: a probe is no reason for an error");
 }
 
 #[test]
@@ -385,9 +388,9 @@ fn the_frame_of_a_broadcast_is_shared() {
     let kept = juliet.session.with(|state| state.presence.clone()).unwrap();
     let mut batches = Vec::new();
     for client in &romeo {
-        let mut batch = throng_core::session::Batch::new();
+        let mut batch = throng_core::session::QueuedBatch::new();
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-        client.session.link.take(&mut cx, &mut batch);
+        client.session.outbox.dequeue_all(&mut cx, &mut batch);
         batches.extend(batch);
     }
     let same = batches.iter().filter(|item| std::ptr::eq(item.frame.bytes(), kept.bytes())).count();

@@ -1,9 +1,11 @@
 //! Section 2.
 use store::Subscription;
-use testkit::{Engine, assert_same};
-use throng_core::Limits;
+use testkit::{TestNode, assert_same};
+use throng_core::NodeLimits;
 
-use super::{FEATURES, JULIET, ROMEO, error, is, online, plain, push, strangers, without_id};
+use super::{
+    FEATURES, JULIET, ROMEO, error, is, online, push, two_unrelated_users, without_id, without_random_parts,
+};
 
 const GET: &str = "<iq id='hu2bac18' type='get'><query xmlns='jabber:iq:roster'/></iq>";
 
@@ -21,18 +23,18 @@ fn version(stanza: &str) -> String {
 }
 #[test]
 fn section_2_2_the_login_brings_the_roster() {
-    let engine = strangers();
-    engine.entry(JULIET, ROMEO, |item| {
+    let engine = two_unrelated_users();
+    engine.edit_roster_item(JULIET, ROMEO, |item| {
         item.subscription = Subscription::BOTH | Subscription::IN_ROSTER;
         item.name = Some("Romeo".into());
         item.groups = vec!["Friends".into()];
     });
-    engine.contact(JULIET, "mercutio@example.com", Subscription::FROM | Subscription::IN_ROSTER);
-    engine.contact(JULIET, "stranger@example.org", Subscription::PENDING_IN);
+    engine.add_contact(JULIET, "mercutio@example.com", Subscription::FROM | Subscription::IN_ROSTER);
+    engine.add_contact(JULIET, "stranger@example.org", Subscription::PENDING_IN);
     let juliet = engine.connect(JULIET, "balcony");
     engine.store_calls();
     assert_same(
-        &plain(juliet.ask(GET)),
+        &without_random_parts(juliet.request(GET)),
         &[result(
             "hu2bac18",
             "<item jid='romeo@example.net' name='Romeo' subscription='both'><group>Friends</group></item>
@@ -40,28 +42,28 @@ fn section_2_2_the_login_brings_the_roster() {
         )],
     );
     assert!(engine.store_calls().is_empty(), "the login read it already");
-    assert_eq!(juliet.ask(GET).len(), 1);
+    assert_eq!(juliet.request(GET).len(), 1);
     assert_eq!(engine.store_calls(), ["roster.get"], "the second time it is read anew");
 }
 
 #[test]
 fn section_2_1_4_an_empty_roster_is_an_empty_query() {
-    let engine = strangers();
+    let engine = two_unrelated_users();
     let juliet = engine.connect(JULIET, "balcony");
-    assert_same(&plain(juliet.ask(GET)), &[result("hu2bac18", "")]);
+    assert_same(&without_random_parts(juliet.request(GET)), &[result("hu2bac18", "")]);
 }
 
 #[test]
 fn section_2_1_3_a_get_holds_no_item() {
-    let engine = strangers();
+    let engine = two_unrelated_users();
     let juliet = engine.connect(JULIET, "balcony");
     let wrong = "<iq id='1' type='get'><query xmlns='jabber:iq:roster'><item jid='a@b'/></query></iq>";
-    assert_eq!(error(&juliet.ask(wrong)), is("modify", "bad-request"));
+    assert_eq!(error(&juliet.request(wrong)), is("modify", "bad-request"));
 }
 
 #[test]
 fn section_2_3_adding_an_item_reaches_interested_resources_only() {
-    let engine = strangers();
+    let engine = two_unrelated_users();
     let balcony = online(&engine, JULIET, "balcony");
     let chamber = online(&engine, JULIET, "chamber");
     let garden = engine.connect(JULIET, "garden");
@@ -70,49 +72,50 @@ fn section_2_3_adding_an_item_reaches_interested_resources_only() {
     let pushed =
         "<item jid='nurse@example.com' name='Nurse' subscription='none'><group>Servants</group></item>";
     assert_same(
-        &plain(balcony.ask(&set("ph1xaz53", item))),
+        &without_random_parts(balcony.request(&set("ph1xaz53", item))),
         &[
             push("juliet@example.com/balcony", pushed),
             "<iq id='ph1xaz53' to='juliet@example.com/balcony' type='result'/>".into(),
         ],
     );
-    assert_same(&plain(chamber.recv()), &[push("juliet@example.com/chamber", pushed)]);
+    assert_same(&without_random_parts(chamber.recv()), &[push("juliet@example.com/chamber", pushed)]);
     assert!(garden.recv().is_empty(), "it never asked for the roster");
-    assert!(garden.ask(GET)[0].contains("Nurse"));
+    assert!(garden.request(GET)[0].contains("Nurse"));
 }
 
 #[test]
 fn a_roster_is_limited_in_bytes_and_may_always_become_smaller() {
-    let engine = Engine::with_limits(&FEATURES, Limits { roster_bytes: 2_000, ..Limits::default() });
-    engine.user(JULIET);
+    let engine =
+        TestNode::with_limits(&FEATURES, NodeLimits { roster_bytes: 2_000, ..NodeLimits::default() });
+    engine.create_user(JULIET);
     let juliet = engine.connect(JULIET, "balcony");
     let put = |jid: &str, bytes: usize| {
-        juliet.ask(&set("e", &format!("<item jid='{jid}@example.com' name='{}'/>", "x".repeat(bytes))))
+        juliet.request(&set("e", &format!("<item jid='{jid}@example.com' name='{}'/>", "x".repeat(bytes))))
     };
     let full = |answer: Vec<String>| assert_eq!(error(&answer), is("modify", "policy-violation"));
     let done = |answer: Vec<String>| assert!(answer[0].contains("type='result'"), "{answer:?}");
     done(put("nurse", 900));
     done(put("tybalt", 900));
     full(put("mother", 200));
-    assert!(engine.stored(JULIET, "mother@example.com").is_none());
+    assert!(engine.stored_roster_item(JULIET, "mother@example.com").is_none());
     // An entry that is there may change within the room that is left, and shrink whatever the limit is.
     done(put("nurse", 1_020));
     full(put("tybalt", 1_020));
-    let limits = Limits { roster_bytes: 500, ..Limits::default() };
+    let limits = NodeLimits { roster_bytes: 500, ..NodeLimits::default() };
     engine.node.set_limits(limits);
     done(put("nurse", 800));
-    full(juliet.ask("<presence id='s' type='subscribe' to='mother@example.com'/>"));
+    full(juliet.request("<presence id='s' type='subscribe' to='mother@example.com'/>"));
     done(put("nurse", 1));
     done(put("tybalt", 1));
     done(put("mother", 200));
 }
 
 #[test]
-fn section_2_3_3_errors() {
-    let engine = Engine::with_limits(&FEATURES, Limits { roster_items: 2, ..Limits::default() });
-    engine.user(JULIET);
+fn section_2_3_3_invalid_items_are_refused() {
+    let engine = TestNode::with_limits(&FEATURES, NodeLimits { roster_items: 2, ..NodeLimits::default() });
+    engine.create_user(JULIET);
     let juliet = engine.connect(JULIET, "balcony");
-    let ask = |item: &str| error(&juliet.ask(&set("e", item)));
+    let ask = |item: &str| error(&juliet.request(&set("e", item)));
     let nurse = |inner: &str| format!("<item jid='nurse@example.com'>{inner}</item>");
     assert_eq!(
         ask("<item jid='nurse@example.com'/><item jid='mother@example.com'/>"),
@@ -131,28 +134,30 @@ fn section_2_3_3_errors() {
     assert_eq!(ask("<item jid='juliet@example.com'/>"), is("cancel", "not-allowed"));
     assert_eq!(ask("<item jid='nobody@example.com' subscription='remove'/>"), is("modify", "item-not-found"));
     for name in ["nurse", "mother"] {
-        juliet.ask(&set("ok", &format!("<item jid='{name}@example.com'/>")));
+        juliet.request(&set("ok", &format!("<item jid='{name}@example.com'/>")));
     }
     assert_eq!(ask("<item jid='one@example.com'/>"), is("modify", "policy-violation"), "the roster is full");
-    assert!(juliet.ask(&set("ok", "<item jid='nurse@example.com' name='N'/>"))[0].contains("type='result'"));
+    assert!(
+        juliet.request(&set("ok", "<item jid='nurse@example.com' name='N'/>"))[0].contains("type='result'")
+    );
 }
 
 #[test]
 fn section_2_3_3_the_roster_of_somebody_else_is_forbidden() {
-    let engine = strangers();
+    let engine = two_unrelated_users();
     let juliet = engine.connect(JULIET, "balcony");
     let item = "<query xmlns='jabber:iq:roster'><item jid='nurse@example.com'/></query>";
-    let got = juliet.ask(&format!("<iq id='ix7s53v2' to='romeo@example.net' type='set'>{item}</iq>"));
+    let got = juliet.request(&format!("<iq id='ix7s53v2' to='romeo@example.net' type='set'>{item}</iq>"));
     assert_eq!(error(&got), is("auth", "forbidden"));
     let get = "<iq id='1' to='romeo@example.net' type='get'><query xmlns='jabber:iq:roster'/></iq>";
-    assert_eq!(error(&juliet.ask(get)), is("auth", "forbidden"));
-    assert!(engine.stored(ROMEO, "nurse@example.com").is_none());
+    assert_eq!(error(&juliet.request(get)), is("auth", "forbidden"));
+    assert!(engine.stored_roster_item(ROMEO, "nurse@example.com").is_none());
 }
 
 #[test]
 fn section_2_4_an_update_replaces_the_item_and_keeps_the_subscription() {
-    let engine = strangers();
-    engine.entry(JULIET, ROMEO, |item| {
+    let engine = two_unrelated_users();
+    engine.edit_roster_item(JULIET, ROMEO, |item| {
         item.subscription = Subscription::TO | Subscription::IN_ROSTER;
         item.name = Some("Romeo".into());
         item.groups = vec!["Friends".into()];
@@ -160,19 +165,21 @@ fn section_2_4_an_update_replaces_the_item_and_keeps_the_subscription() {
     let juliet = online(&engine, JULIET, "balcony");
     let wrong = "<item jid='romeo@example.net' name='' subscription='both' ask='subscribe' approved='true'/>";
     assert_same(
-        &plain(juliet.ask(&set("1", wrong)))[..1],
+        &without_random_parts(juliet.request(&set("1", wrong)))[..1],
         &[push("juliet@example.com/balcony", "<item jid='romeo@example.net' subscription='to'/>")],
     );
 }
 
 #[test]
 fn section_2_5_removing_ends_both_subscriptions() {
-    let engine = strangers();
+    let engine = two_unrelated_users();
     engine.befriend(JULIET, ROMEO);
     let juliet = online(&engine, JULIET, "balcony");
     let romeo = online(&engine, ROMEO, "orchard");
     juliet.recv();
-    let got = plain(juliet.ask(&set("hm4hs97y", "<item jid='romeo@example.net' subscription='remove'/>")));
+    let got = without_random_parts(
+        juliet.request(&set("hm4hs97y", "<item jid='romeo@example.net' subscription='remove'/>")),
+    );
     assert_same(
         &got,
         &[
@@ -186,7 +193,7 @@ fn section_2_5_removing_ends_both_subscriptions() {
         push("romeo@example.net/orchard", &format!("<item jid='juliet@example.com' subscription='{state}'/>"))
     };
     assert_same(
-        &plain(heard),
+        &without_random_parts(heard),
         &[
             "<presence from='juliet@example.com' to='romeo@example.net' type='unsubscribe'/>".into(),
             pushed("to").replace(" id='*'", ""),
@@ -195,43 +202,43 @@ fn section_2_5_removing_ends_both_subscriptions() {
             pushed("none").replace(" id='*'", ""),
         ],
     );
-    assert!(engine.stored(JULIET, ROMEO).is_none());
+    assert!(engine.stored_roster_item(JULIET, ROMEO).is_none());
     juliet.send("<presence><show>away</show></presence>");
     assert!(romeo.recv().is_empty(), "no presence after the end");
 }
 
 #[test]
 fn section_2_5_an_unanswered_request_outlives_the_item() {
-    let engine = strangers();
+    let engine = two_unrelated_users();
     let juliet = online(&engine, JULIET, "balcony");
     let romeo = online(&engine, ROMEO, "orchard");
     juliet.send(&set("1", "<item jid='romeo@example.net'/>"));
     romeo.send("<presence to='juliet@example.com' type='subscribe'/>");
     juliet.send(&set("2", "<item jid='romeo@example.net' subscription='remove'/>"));
     juliet.recv();
-    let stored = engine.stored(JULIET, ROMEO).unwrap();
+    let stored = engine.stored_roster_item(JULIET, ROMEO).unwrap();
     assert_eq!(stored.subscription, Subscription::PENDING_IN);
     assert!(online_presence(&juliet).contains("type='subscribe'"));
 }
 
 /// Goes and comes back.
-fn online_presence(client: &testkit::Client) -> String {
+fn online_presence(client: &testkit::NodeClient) -> String {
     client.send("<presence type='unavailable'/>");
     client.recv();
-    client.ask("<presence/>").join("")
+    client.request("<presence/>").join("")
 }
 
 #[test]
-fn section_2_6_versions() {
-    let engine = strangers();
+fn section_2_6_only_a_changed_roster_is_sent_again() {
+    let engine = two_unrelated_users();
     let first = online(&engine, JULIET, "chamber");
-    let ask = |client: &testkit::Client, ver: &str| {
-        client.ask(&format!("<iq id='v' type='get'><query xmlns='jabber:iq:roster' ver='{ver}'/></iq>"))
+    let ask = |client: &testkit::NodeClient, ver: &str| {
+        client.request(&format!("<iq id='v' type='get'><query xmlns='jabber:iq:roster' ver='{ver}'/></iq>"))
     };
     let whole = ask(&first, "");
     let old = version(&whole[0]);
     assert_same(&ask(&first, &old), &["<iq id='v' to='juliet@example.com/chamber' type='result'/>"]);
-    let pushed = first.ask(&set("1", "<item jid='nurse@example.com'/>"));
+    let pushed = first.request(&set("1", "<item jid='nurse@example.com'/>"));
     let new = version(&pushed[0]);
     assert_ne!(old, new, "a push names the version that it leads to");
     let second = engine.connect(JULIET, "balcony");
@@ -246,36 +253,39 @@ fn section_2_6_versions() {
 
 #[test]
 fn a_failing_store_is_an_error_and_changes_nothing() {
-    let engine = strangers();
+    let engine = two_unrelated_users();
     let juliet = online(&engine, JULIET, "balcony");
-    engine.fail_store(true);
-    assert_eq!(error(&juliet.ask(GET)), is("wait", "resource-constraint"));
+    engine.set_store_failing(true);
+    assert_eq!(error(&juliet.request(GET)), is("wait", "resource-constraint"));
     assert_eq!(
-        error(&juliet.ask(&set("1", "<item jid='nurse@example.com'/>"))),
+        error(&juliet.request(&set("1", "<item jid='nurse@example.com'/>"))),
         is("wait", "resource-constraint")
     );
-    engine.fail_store(false);
-    assert!(engine.stored(JULIET, "nurse@example.com").is_none());
+    engine.set_store_failing(false);
+    assert!(engine.stored_roster_item(JULIET, "nurse@example.com").is_none());
 }
 
 #[test]
 fn an_anonymous_user_has_an_empty_roster_that_stays_empty() {
-    let engine = strangers();
+    let engine = two_unrelated_users();
     let guest = engine.connect_anonymous("guest", "x");
     engine.store_calls();
-    let got = guest.ask(GET);
+    let got = guest.request(GET);
     assert!(got[0].contains("type='result'") && !got[0].contains("<item"), "{got:?}");
-    assert_eq!(error(&guest.ask(&set("1", "<item jid='nurse@example.com'/>"))), is("cancel", "not-allowed"));
     assert_eq!(
-        error(&guest.ask("<presence to='romeo@example.net' type='subscribe'/>")),
+        error(&guest.request(&set("1", "<item jid='nurse@example.com'/>"))),
+        is("cancel", "not-allowed")
+    );
+    assert_eq!(
+        error(&guest.request("<presence to='romeo@example.net' type='subscribe'/>")),
         is("cancel", "not-allowed")
     );
     assert!(engine.store_calls().is_empty(), "the store knows nothing of it");
 }
 
 #[test]
-fn the_roster_of_the_login_is_given_up_when_the_resource_becomes_available() {
-    let engine = strangers();
+fn the_roster_read_at_login_is_released_when_the_resource_becomes_available() {
+    let engine = two_unrelated_users();
     let juliet = engine.connect(JULIET, "balcony");
     assert!(juliet.session.account.with(|state| state.prefetched().is_some()));
     juliet.send("<presence/>");
@@ -283,19 +293,19 @@ fn the_roster_of_the_login_is_given_up_when_the_resource_becomes_available() {
 }
 
 #[test]
-fn changes_that_are_told_in_the_wrong_order_leave_no_old_view() {
-    let engine = strangers();
+fn changes_reported_out_of_order_leave_no_stale_view() {
+    let engine = two_unrelated_users();
     let juliet = online(&engine, JULIET, "balcony");
-    engine.contact(JULIET, ROMEO, Subscription::BOTH | Subscription::IN_ROSTER);
-    let old = engine.stored(JULIET, ROMEO).unwrap();
-    engine.contact(JULIET, ROMEO, Subscription::IN_ROSTER);
+    engine.add_contact(JULIET, ROMEO, Subscription::BOTH | Subscription::IN_ROSTER);
+    let old = engine.stored_roster_item(JULIET, ROMEO).unwrap();
+    engine.add_contact(JULIET, ROMEO, Subscription::IN_ROSTER);
     let account = &juliet.session.account;
     let (owner, contact) = (account.jid.as_ref(), jid::Jid::parse(ROMEO).unwrap());
     let version = account.with(|state| state.roster_version);
-    let (hash, id) = (engine.node.table.hash(contact.as_ref()), old.contact);
-    let late = store::Changed { before: None, after: Some(old), version: version - 1 };
+    let (hash, id) = (engine.node.routing_table.hash(contact.as_ref()), old.contact);
+    let late = store::RosterUpdateOutcome { before: None, after: Some(old), version: version - 1 };
     assert!(!engine.node.roster_changed(owner, contact.as_ref(), &late));
-    engine.run();
+    engine.run_tasks();
     assert_eq!(
         account.with(|state| state.find(hash, id)),
         Subscription::IN_ROSTER,

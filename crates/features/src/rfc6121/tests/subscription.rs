@@ -1,10 +1,12 @@
 //! Section 3.
 use store::Subscription;
-use testkit::{Engine, assert_same};
-use throng_core::feature::{Options, Value};
-use throng_core::{Enabled, Limits};
+use testkit::{TestNode, assert_same};
+use throng_core::feature::{FeatureOptions, OptionValue};
+use throng_core::{EnabledFeature, NodeLimits};
 
-use super::{FEATURES, JULIET, ROMEO, error, is, online, plain, push, strangers, without_id};
+use super::{
+    FEATURES, JULIET, ROMEO, error, is, online, push, two_unrelated_users, without_id, without_random_parts,
+};
 
 const SUBSCRIBE: &str = "<presence id='xk3h1v69' to='juliet@example.com' type='subscribe'/>";
 const SUBSCRIBED: &str = "<presence id='h4v1c4kj' to='romeo@example.net' type='subscribed'/>";
@@ -22,13 +24,13 @@ fn juliet_item(attrs: &str) -> String {
 fn romeo_item(attrs: &str) -> String {
     format!("<item jid='romeo@example.net' {attrs}/>")
 }
-fn state(engine: &Engine, owner: &str, contact: &str) -> Subscription {
-    engine.stored(owner, contact).map(|item| item.subscription).unwrap_or_default()
+fn state(engine: &TestNode, owner: &str, contact: &str) -> Subscription {
+    engine.stored_roster_item(owner, contact).map(|item| item.subscription).unwrap_or_default()
 }
 
 #[test]
 fn section_3_1_request_and_approval() {
-    let engine = strangers();
+    let engine = two_unrelated_users();
     let (foo, bar) = (online(&engine, ROMEO, "foo"), online(&engine, ROMEO, "bar"));
     let (balcony, chamber) = (online(&engine, JULIET, "balcony"), online(&engine, JULIET, "chamber"));
     foo.recv();
@@ -36,8 +38,8 @@ fn section_3_1_request_and_approval() {
     // 3.1.2 and 3.1.3
     foo.send(SUBSCRIBE);
     let asked = juliet_item("subscription='none' ask='subscribe'");
-    assert_same(&plain(foo.recv()), &[push("romeo@example.net/foo", &asked)]);
-    assert_same(&plain(bar.recv()), &[push("romeo@example.net/bar", &asked)]);
+    assert_same(&without_random_parts(foo.recv()), &[push("romeo@example.net/foo", &asked)]);
+    assert_same(&without_random_parts(bar.recv()), &[push("romeo@example.net/bar", &asked)]);
     for juliet in [&balcony, &chamber] {
         assert_same(&juliet.recv(), &[from_romeo("xk3h1v69", "subscribe")]);
     }
@@ -48,12 +50,12 @@ fn section_3_1_request_and_approval() {
     // 3.1.5
     balcony.send(SUBSCRIBED);
     let granted = romeo_item("subscription='from'");
-    assert_same(&plain(balcony.recv()), &[push("juliet@example.com/balcony", &granted)]);
-    assert_same(&plain(chamber.recv()), &[push("juliet@example.com/chamber", &granted)]);
+    assert_same(&without_random_parts(balcony.recv()), &[push("juliet@example.com/balcony", &granted)]);
+    assert_same(&without_random_parts(chamber.recv()), &[push("juliet@example.com/chamber", &granted)]);
     // 3.1.6
     for (romeo, resource) in [(&foo, "foo"), (&bar, "bar")] {
         assert_same(
-            &plain(romeo.recv()),
+            &without_random_parts(romeo.recv()),
             &[
                 from_juliet("h4v1c4kj", "subscribed"),
                 push(&format!("romeo@example.net/{resource}"), &juliet_item("subscription='to'")),
@@ -74,7 +76,7 @@ fn section_3_1_request_and_approval() {
 
 #[test]
 fn section_3_1_becomes_mutual_the_other_way_round() {
-    let engine = strangers();
+    let engine = two_unrelated_users();
     let (romeo, juliet) = (online(&engine, ROMEO, "orchard"), online(&engine, JULIET, "balcony"));
     romeo.send(SUBSCRIBE);
     juliet.send(SUBSCRIBED);
@@ -82,7 +84,7 @@ fn section_3_1_becomes_mutual_the_other_way_round() {
     romeo.send("<presence to='juliet@example.com' type='subscribed'/>");
     let both = Subscription::BOTH | Subscription::IN_ROSTER;
     assert_eq!((state(&engine, ROMEO, JULIET), state(&engine, JULIET, ROMEO)), (both, both));
-    let last = plain(juliet.recv());
+    let last = without_random_parts(juliet.recv());
     assert_same(
         &last[last.len() - 2..],
         &[
@@ -94,7 +96,7 @@ fn section_3_1_becomes_mutual_the_other_way_round() {
 
 #[test]
 fn section_3_1_3_a_request_waits_until_it_is_answered() {
-    let engine = strangers();
+    let engine = two_unrelated_users();
     let romeo = online(&engine, ROMEO, "orchard");
     romeo.send(
         "<presence id='1' to='juliet@example.com/balcony' type='subscribe'>
@@ -108,13 +110,13 @@ fn section_3_1_3_a_request_waits_until_it_is_answered() {
     // The roster of the login still has it.
     let juliet = engine.connect(JULIET, "balcony");
     engine.store_calls();
-    assert_same(&plain(juliet.ask("<presence/>")), &[own, request]);
+    assert_same(&without_random_parts(juliet.request("<presence/>")), &[own, request]);
     assert!(engine.store_calls().is_empty());
     // A new priority is no new presence session.
-    assert_eq!(juliet.ask("<presence><priority>5</priority></presence>").len(), 1);
+    assert_eq!(juliet.request("<presence><priority>5</priority></presence>").len(), 1);
     juliet.send("<presence type='unavailable'/>");
     juliet.recv();
-    assert_same(&plain(juliet.ask("<presence/>")), &[own, request]);
+    assert_same(&without_random_parts(juliet.request("<presence/>")), &[own, request]);
     assert_eq!(engine.store_calls(), ["roster.get"], "only because a request is open");
     juliet.close();
     // Without extended content nobody is in the roster; denied, it does not come back.
@@ -122,22 +124,22 @@ fn section_3_1_3_a_request_waits_until_it_is_answered() {
     juliet.send("<presence/>");
     assert_eq!(juliet.recv().len(), 2);
     juliet.send("<presence id='tb2m1b59' to='romeo@example.net' type='unsubscribed'/>");
-    assert_eq!(engine.stored(JULIET, ROMEO), None);
+    assert_eq!(engine.stored_roster_item(JULIET, ROMEO), None);
     juliet.send("<presence type='unavailable'/>");
     juliet.recv();
-    assert_same(&juliet.ask("<presence/>"), &[own]);
+    assert_same(&juliet.request("<presence/>"), &[own]);
 }
 
 #[test]
-fn section_3_1_4_denial() {
-    let engine = strangers();
+fn section_3_1_4_a_denial_ends_the_request() {
+    let engine = two_unrelated_users();
     let (romeo, juliet) = (online(&engine, ROMEO, "orchard"), online(&engine, JULIET, "balcony"));
     romeo.send(SUBSCRIBE);
     romeo.recv();
     juliet.send("<presence id='tb2m1b59' to='romeo@example.net' type='unsubscribed'/>");
-    assert_same(&plain(juliet.recv()), &[from_romeo("xk3h1v69", "subscribe")]);
+    assert_same(&without_random_parts(juliet.recv()), &[from_romeo("xk3h1v69", "subscribe")]);
     assert_same(
-        &plain(romeo.recv()),
+        &without_random_parts(romeo.recv()),
         &[
             from_juliet("tb2m1b59", "unsubscribed"),
             push("romeo@example.net/orchard", &juliet_item("subscription='none'")),
@@ -146,14 +148,14 @@ fn section_3_1_4_denial() {
 }
 
 #[test]
-fn section_3_1_3_who_is_subscribed_already_is_answered_by_the_server() {
-    let engine = strangers();
-    engine.contact(JULIET, ROMEO, Subscription::FROM | Subscription::IN_ROSTER);
+fn section_3_1_3_a_request_of_an_existing_subscriber_is_answered_by_the_server() {
+    let engine = two_unrelated_users();
+    engine.add_contact(JULIET, ROMEO, Subscription::FROM | Subscription::IN_ROSTER);
     let (juliet, romeo) = (online(&engine, JULIET, "balcony"), online(&engine, ROMEO, "orchard"));
     romeo.send(SUBSCRIBE);
     assert!(juliet.recv().is_empty());
     assert_same(
-        &plain(romeo.recv()),
+        &without_random_parts(romeo.recv()),
         &[
             push("romeo@example.net/orchard", &juliet_item("subscription='none' ask='subscribe'")),
             from_juliet("xk3h1v69", "subscribed"),
@@ -164,28 +166,28 @@ fn section_3_1_3_who_is_subscribed_already_is_answered_by_the_server() {
 }
 
 #[test]
-fn section_3_1_6_an_approval_that_nobody_asked_for_is_ignored() {
-    let engine = strangers();
-    engine.contact(JULIET, ROMEO, Subscription::PENDING_IN);
+fn section_3_1_6_an_unrequested_approval_is_ignored() {
+    let engine = two_unrelated_users();
+    engine.add_contact(JULIET, ROMEO, Subscription::PENDING_IN);
     let (romeo, juliet) = (online(&engine, ROMEO, "orchard"), online(&engine, JULIET, "balcony"));
     juliet.send(SUBSCRIBED);
     let heard = romeo.recv();
     assert!(heard.iter().all(|s| !s.contains("type='")), "{heard:?}");
-    assert_eq!(engine.stored(ROMEO, JULIET), None);
+    assert_eq!(engine.stored_roster_item(ROMEO, JULIET), None);
 }
 
 #[test]
-fn section_3_2_cancelling() {
-    let engine = strangers();
-    engine.contact(JULIET, ROMEO, Subscription::FROM | Subscription::IN_ROSTER);
-    engine.contact(ROMEO, JULIET, Subscription::TO | Subscription::IN_ROSTER);
+fn section_3_2_unsubscribed_cancels_a_subscription() {
+    let engine = two_unrelated_users();
+    engine.add_contact(JULIET, ROMEO, Subscription::FROM | Subscription::IN_ROSTER);
+    engine.add_contact(ROMEO, JULIET, Subscription::TO | Subscription::IN_ROSTER);
     let romeo = online(&engine, ROMEO, "foo");
     let (balcony, chamber) = (online(&engine, JULIET, "balcony"), online(&engine, JULIET, "chamber"));
     balcony.recv();
     romeo.recv();
     balcony.send("<presence id='ij5b1v7g' to='romeo@example.net' type='unsubscribed'/>");
     assert_same(
-        &plain(romeo.recv()),
+        &without_random_parts(romeo.recv()),
         &[
             "<presence from='juliet@example.com/balcony' to='romeo@example.net' type='unavailable'/>".into(),
             "<presence from='juliet@example.com/chamber' to='romeo@example.net' type='unavailable'/>".into(),
@@ -195,7 +197,7 @@ fn section_3_2_cancelling() {
     );
     for (juliet, resource) in [(&balcony, "balcony"), (&chamber, "chamber")] {
         let to = format!("juliet@example.com/{resource}");
-        assert_same(&plain(juliet.recv()), &[push(&to, &romeo_item("subscription='none'"))]);
+        assert_same(&without_random_parts(juliet.recv()), &[push(&to, &romeo_item("subscription='none'"))]);
     }
     // 3.2.2 rule 1: with nothing to cancel nothing is sent.
     balcony.send("<presence to='romeo@example.net' type='unsubscribed'/>");
@@ -203,10 +205,10 @@ fn section_3_2_cancelling() {
 }
 
 #[test]
-fn section_3_3_unsubscribing() {
-    let engine = strangers();
-    engine.contact(JULIET, ROMEO, Subscription::FROM | Subscription::IN_ROSTER);
-    engine.contact(ROMEO, JULIET, Subscription::TO | Subscription::IN_ROSTER);
+fn section_3_3_unsubscribe_ends_a_subscription() {
+    let engine = two_unrelated_users();
+    engine.add_contact(JULIET, ROMEO, Subscription::FROM | Subscription::IN_ROSTER);
+    engine.add_contact(ROMEO, JULIET, Subscription::TO | Subscription::IN_ROSTER);
     let romeo = online(&engine, ROMEO, "foo");
     let (balcony, chamber) = (online(&engine, JULIET, "balcony"), online(&engine, JULIET, "chamber"));
     balcony.recv();
@@ -215,12 +217,12 @@ fn section_3_3_unsubscribing() {
     for (juliet, resource) in [(&balcony, "balcony"), (&chamber, "chamber")] {
         let to = format!("juliet@example.com/{resource}");
         assert_same(
-            &plain(juliet.recv()),
+            &without_random_parts(juliet.recv()),
             &[from_romeo("ul4bs71n", "unsubscribe"), push(&to, &romeo_item("subscription='none'"))],
         );
     }
     assert_same(
-        &plain(romeo.recv()),
+        &without_random_parts(romeo.recv()),
         &[
             push("romeo@example.net/foo", &juliet_item("subscription='none'")),
             "<presence from='juliet@example.com/balcony' to='romeo@example.net' type='unavailable'/>".into(),
@@ -233,27 +235,30 @@ fn section_3_3_unsubscribing() {
 }
 
 #[test]
-fn section_3_3_3_taking_a_request_back() {
-    let engine = strangers();
+fn section_3_3_3_unsubscribe_withdraws_a_request() {
+    let engine = two_unrelated_users();
     let (romeo, juliet) = (online(&engine, ROMEO, "orchard"), online(&engine, JULIET, "balcony"));
     romeo.send(SUBSCRIBE);
     romeo.send("<presence id='2' to='juliet@example.com' type='unsubscribe'/>");
     assert_same(&juliet.recv(), &[from_romeo("xk3h1v69", "subscribe"), from_romeo("2", "unsubscribe")]);
-    assert_eq!(engine.stored(JULIET, ROMEO), None);
+    assert_eq!(engine.stored_roster_item(JULIET, ROMEO), None);
 }
 
 #[test]
 fn section_3_4_pre_approval() {
-    let engine = strangers();
+    let engine = two_unrelated_users();
     let (romeo, juliet) = (online(&engine, ROMEO, "bar"), online(&engine, JULIET, "balcony"));
     romeo.send("<presence id='pg81vx64' to='juliet@example.com' type='subscribed'/>");
     let item = juliet_item("approved='true' subscription='none'");
-    assert_same(&plain(romeo.recv()), &[push("romeo@example.net/bar", &item)]);
+    assert_same(&without_random_parts(romeo.recv()), &[push("romeo@example.net/bar", &item)]);
     assert!(juliet.recv().is_empty(), "it is not routed");
     juliet.send("<presence id='s1' to='romeo@example.net' type='subscribe'/>");
-    assert_same(&plain(romeo.recv()), &[push("romeo@example.net/bar", &juliet_item("subscription='from'"))]);
     assert_same(
-        &plain(juliet.recv()),
+        &without_random_parts(romeo.recv()),
+        &[push("romeo@example.net/bar", &juliet_item("subscription='from'"))],
+    );
+    assert_same(
+        &without_random_parts(juliet.recv()),
         &[
             push("juliet@example.com/balcony", &romeo_item("subscription='none' ask='subscribe'")),
             from_romeo("s1", "subscribed"),
@@ -265,18 +270,21 @@ fn section_3_4_pre_approval() {
 
 #[test]
 fn section_3_4_cancelling_a_pre_approval_tells_nobody_else() {
-    let engine = strangers();
+    let engine = two_unrelated_users();
     let (romeo, juliet) = (online(&engine, ROMEO, "bar"), online(&engine, JULIET, "balcony"));
     romeo.send("<presence to='juliet@example.com' type='subscribed'/>");
     romeo.recv();
     romeo.send("<presence to='juliet@example.com' type='unsubscribed'/>");
-    assert_same(&plain(romeo.recv()), &[push("romeo@example.net/bar", &juliet_item("subscription='none'"))]);
+    assert_same(
+        &without_random_parts(romeo.recv()),
+        &[push("romeo@example.net/bar", &juliet_item("subscription='none'"))],
+    );
     assert!(juliet.recv().is_empty());
 }
 
 #[test]
 fn an_offline_account_keeps_its_side_in_step() {
-    let engine = strangers();
+    let engine = two_unrelated_users();
     engine.befriend(JULIET, ROMEO);
     let romeo = online(&engine, ROMEO, "orchard");
     romeo.send("<presence to='juliet@example.com' type='unsubscribe'/>");
@@ -287,7 +295,7 @@ fn an_offline_account_keeps_its_side_in_step() {
 
 #[test]
 fn section_8_5_1_an_account_that_does_not_exist_is_silent() {
-    let engine = strangers();
+    let engine = two_unrelated_users();
     let romeo = online(&engine, ROMEO, "orchard");
     for ty in ["subscribe", "unsubscribe", "subscribed", "unsubscribed"] {
         romeo.send(&format!("<presence id='1' to='nobody@example.com' type='{ty}'/>"));
@@ -301,37 +309,39 @@ fn section_8_5_1_an_account_that_does_not_exist_is_silent() {
 
 #[test]
 fn section_3_1_2_a_server_that_cannot_be_found_is_an_error() {
-    let engine = strangers();
+    let engine = two_unrelated_users();
     let romeo = online(&engine, ROMEO, "orchard");
-    let got = romeo.ask("<presence id='xk3h1v69' to='juliet@elsewhere.example' type='subscribe'/>");
+    let got = romeo.request("<presence id='xk3h1v69' to='juliet@elsewhere.example' type='subscribe'/>");
     assert_eq!(error(&got[1..]), is("cancel", "remote-server-not-found"));
     assert!(got[1].contains("to='romeo@example.net'") && got[1].contains("id='xk3h1v69'"), "{got:?}");
 }
 
 #[test]
-fn oneself_nobody_and_too_many() {
-    let engine = Engine::with_limits(&FEATURES, Limits { roster_items: 1, ..Limits::default() });
-    engine.user(ROMEO);
+fn subscriptions_to_oneself_without_address_or_above_the_limit_have_no_effect() {
+    let engine = TestNode::with_limits(&FEATURES, NodeLimits { roster_items: 1, ..NodeLimits::default() });
+    engine.create_user(ROMEO);
     let romeo = online(&engine, ROMEO, "orchard");
-    assert!(romeo.ask("<presence to='romeo@example.net/x' type='subscribe'/>").is_empty());
-    assert_eq!(engine.stored(ROMEO, ROMEO), None);
-    assert_eq!(error(&romeo.ask("<presence type='subscribe'/>")), is("modify", "bad-request"));
+    assert!(romeo.request("<presence to='romeo@example.net/x' type='subscribe'/>").is_empty());
+    assert_eq!(engine.stored_roster_item(ROMEO, ROMEO), None);
+    assert_eq!(error(&romeo.request("<presence type='subscribe'/>")), is("modify", "bad-request"));
     romeo.send(SUBSCRIBE);
     romeo.recv();
     assert_eq!(
-        error(&romeo.ask("<presence to='a@example.com' type='subscribe'/>")),
+        error(&romeo.request("<presence to='a@example.com' type='subscribe'/>")),
         is("modify", "policy-violation")
     );
     assert_eq!(
-        error(&romeo.ask("<presence to='a@example.com' type='subscribed'/>")),
+        error(&romeo.request("<presence to='a@example.com' type='subscribed'/>")),
         is("modify", "policy-violation")
     );
-    assert!(romeo.ask("<presence to='juliet@example.com' type='unsubscribe'/>")[0].contains("type='set'"));
+    assert!(
+        romeo.request("<presence to='juliet@example.com' type='unsubscribe'/>")[0].contains("type='set'")
+    );
 }
 
 #[test]
 fn a_large_request_is_kept_without_its_children() {
-    let engine = strangers();
+    let engine = two_unrelated_users();
     let romeo = online(&engine, ROMEO, "orchard");
     let long = "x".repeat(5000);
     romeo.send(&format!(
@@ -339,7 +349,7 @@ fn a_large_request_is_kept_without_its_children() {
     ));
     let juliet = engine.connect(JULIET, "balcony");
     assert_same(
-        &plain(juliet.ask("<presence/>"))[1..],
+        &without_random_parts(juliet.request("<presence/>"))[1..],
         &["<presence from='romeo@example.net' id='1' to='juliet@example.com' type='subscribe'>
            <delay xmlns='urn:xmpp:delay' from='example.com' stamp='*'/></presence>"],
     );
@@ -347,31 +357,31 @@ fn a_large_request_is_kept_without_its_children() {
 
 #[test]
 fn a_request_with_a_large_id_is_kept_without_it() {
-    let engine = strangers();
+    let engine = two_unrelated_users();
     let romeo = online(&engine, ROMEO, "orchard");
     romeo.send(&format!("<presence id='{}' to='juliet@example.com' type='subscribe'/>", "x".repeat(5000)));
-    let request = engine.stored(JULIET, ROMEO).unwrap().request.unwrap();
+    let request = engine.stored_roster_item(JULIET, ROMEO).unwrap().request.unwrap();
     assert!(request.len() < 300, "{}", String::from_utf8_lossy(&request));
 }
 
 #[test]
 fn open_requests_are_limited() {
-    let enabled: Vec<Enabled> = FEATURES
+    let enabled: Vec<EnabledFeature> = FEATURES
         .iter()
         .map(|feature| {
-            let mut options = Options::defaults(feature.options);
-            let _ = options.set(feature.options, "max_pending_requests", Value::Int(2));
-            Enabled { feature, options }
+            let mut options = FeatureOptions::defaults(feature.options);
+            let _ = options.set(feature.options, "max_pending_requests", OptionValue::Int(2));
+            EnabledFeature { feature, options }
         })
         .collect();
-    let engine = Engine::start(&enabled, Limits::default());
-    engine.user(JULIET);
+    let engine = TestNode::start(&enabled, NodeLimits::default());
+    engine.create_user(JULIET);
     for (n, online_now) in [(1, false), (2, true), (3, true), (4, false)] {
         let juliet = online_now.then(|| online(&engine, JULIET, "balcony"));
         let name = format!("suitor{n}@example.net");
-        engine.user(&name);
+        engine.create_user(&name);
         online(&engine, &name, "x").send(SUBSCRIBE);
-        assert_eq!(engine.stored(JULIET, &name).is_some(), n <= 2, "{name}");
+        assert_eq!(engine.stored_roster_item(JULIET, &name).is_some(), n <= 2, "{name}");
         if let Some(juliet) = juliet {
             juliet.close();
         }
@@ -379,30 +389,30 @@ fn open_requests_are_limited() {
 }
 
 #[test]
-fn a_failing_store_is_told_to_the_sender() {
-    let engine = strangers();
+fn a_failing_store_is_an_error_to_the_sender() {
+    let engine = two_unrelated_users();
     let romeo = online(&engine, ROMEO, "orchard");
-    engine.fail_store(true);
-    assert_eq!(error(&romeo.ask(SUBSCRIBE)), is("wait", "resource-constraint"));
-    engine.fail_store(false);
-    assert_eq!(engine.stored(ROMEO, JULIET), None);
+    engine.set_store_failing(true);
+    assert_eq!(error(&romeo.request(SUBSCRIBE)), is("wait", "resource-constraint"));
+    engine.set_store_failing(false);
+    assert_eq!(engine.stored_roster_item(ROMEO, JULIET), None);
 }
 
 #[test]
-fn a_removed_account_leaves_nobody_waiting() {
-    let engine = strangers();
-    engine.user("nurse@example.com");
+fn a_removed_account_leaves_no_pending_requests() {
+    let engine = two_unrelated_users();
+    engine.create_user("nurse@example.com");
     engine.befriend(JULIET, ROMEO);
     let romeo = online(&engine, ROMEO, "orchard");
     let juliet = online(&engine, JULIET, "balcony");
     juliet.send("<presence to='nurse@example.com' type='subscribe'/>");
     romeo.recv();
     let owner = juliet.session.account.clone();
-    let removed = engine.wait(engine.stores.accounts.remove(owner.jid.as_ref())).unwrap().unwrap();
+    let removed = engine.block_on(engine.stores.accounts.remove(owner.jid.as_ref())).unwrap().unwrap();
     engine.node.account_removed(&owner.host, owner.jid.as_ref(), &removed.contacts);
-    engine.run();
-    let heard: Vec<String> = plain(romeo.recv()).iter().map(|s| without_id(s)).collect();
+    engine.run_tasks();
+    let heard: Vec<String> = without_random_parts(romeo.recv()).iter().map(|s| without_id(s)).collect();
     assert!(heard[0].contains("type='unavailable'"), "{heard:?}");
     assert_eq!(state(&engine, ROMEO, JULIET), Subscription::IN_ROSTER);
-    assert_eq!(engine.stored("nurse@example.com", JULIET), None, "the request is taken back");
+    assert_eq!(engine.stored_roster_item("nurse@example.com", JULIET), None, "the request is taken back");
 }

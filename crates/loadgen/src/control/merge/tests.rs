@@ -3,20 +3,28 @@
 use super::*;
 use crate::report::model::WorkerRun;
 
-fn merger(workers: usize) -> Merger {
-    let run = Run { workers: vec![WorkerRun::default(); workers], ..Run::default() };
-    Merger::new(run, vec!["buy".to_owned()], vec!["rise".to_owned(), "stay".to_owned()])
+fn merger(workers: usize) -> SnapshotMerger {
+    let run = RunRecord { workers: vec![WorkerRun::default(); workers], ..RunRecord::default() };
+    SnapshotMerger::new(run, vec!["buy".to_owned()], vec!["rise".to_owned(), "stay".to_owned()])
 }
 
-fn snapshot(second: u32, users: i64, sent: u64, times: &[u64]) -> Snapshot {
+fn snapshot(second: u32, users: i64, sent: u64, times: &[u64]) -> WorkerSnapshot {
     let mut counters = vec![0; Counter::ALL.len()];
     counters[Counter::MessagesSent as usize] = sent;
     let mut gauges = vec![0; Gauge::ALL.len()];
     gauges[Gauge::Users as usize] = users;
-    let mut histogram = Histogram::new();
+    let mut histogram = TimingHistogram::new();
     times.iter().for_each(|us| histogram.record(*us));
     let timings = vec![(Timing::Message.into(), histogram.to_sparse())];
-    Snapshot { second, counters, gauges, timings, cpu_us: 100_000, rss: 1_000, ..Snapshot::default() }
+    WorkerSnapshot {
+        second,
+        counters,
+        gauges,
+        timings,
+        cpu_us: 100_000,
+        rss: 1_000,
+        ..WorkerSnapshot::default()
+    }
 }
 
 #[test]
@@ -67,7 +75,7 @@ fn a_worker_that_left_has_no_users_any_more() {
         merger.add(0, snapshot(second, 10, 1, &[]));
         merger.add(1, snapshot(second.min(1), 5, 1, &[]));
     }
-    merger.leave(1, 2);
+    merger.worker_left(1, 2);
     merger.refresh(3.0);
     let users: Vec<i64> = merger.run.seconds.iter().map(|s| s.gauges["users"]).collect();
     assert_eq!(users, [15, 15, 10]);
@@ -116,13 +124,13 @@ fn means_of_ten_seconds_are_exact() {
 #[test]
 fn joined_sparse_forms_are_one_histogram() {
     let values: Vec<u64> = (0..3_000_u64).map(|n| n * n % 9_000_001).collect();
-    let mut joined = Sparse::default();
+    let mut joined = SparseHistogram::default();
     for part in values.chunks(700) {
-        let mut histogram = Histogram::new();
+        let mut histogram = TimingHistogram::new();
         part.iter().for_each(|us| histogram.record(*us));
         join(&mut joined, histogram.to_sparse());
     }
-    let mut all = Histogram::new();
+    let mut all = TimingHistogram::new();
     values.iter().for_each(|us| all.record(*us));
     assert_eq!(joined.buckets, all.to_sparse().buckets);
     assert!(joined.buckets.windows(2).all(|pair| pair[0].0 < pair[1].0));
@@ -131,11 +139,11 @@ fn joined_sparse_forms_are_one_histogram() {
 #[test]
 fn phases_begin_when_the_first_worker_is_there() {
     let mut merger = merger(2);
-    merger.add(0, Snapshot { second: 0, phase: 0, ..Snapshot::default() });
-    merger.add(1, Snapshot { second: 4, phase: 1, ..Snapshot::default() });
-    merger.add(0, Snapshot { second: 5, phase: 1, ..Snapshot::default() });
+    merger.add(0, WorkerSnapshot { second: 0, phase: 0, ..WorkerSnapshot::default() });
+    merger.add(1, WorkerSnapshot { second: 4, phase: 1, ..WorkerSnapshot::default() });
+    merger.add(0, WorkerSnapshot { second: 5, phase: 1, ..WorkerSnapshot::default() });
     // A phase that the plan does not have is the worker's mistake.
-    merger.add(0, Snapshot { second: 6, phase: 9, ..Snapshot::default() });
+    merger.add(0, WorkerSnapshot { second: 6, phase: 9, ..WorkerSnapshot::default() });
     let phases: Vec<_> = merger.run.phases.iter().map(|p| (p.name.as_str(), p.from)).collect();
     assert_eq!(phases, [("rise", 0), ("stay", 4)]);
 }
@@ -148,7 +156,7 @@ fn numbers_that_nobody_knows_end_nothing() {
     strange.counters.push(7);
     strange.gauges.clear();
     merger.add(0, strange);
-    merger.add(9, Snapshot::default());
+    merger.add(9, WorkerSnapshot::default());
     merger.refresh(1.0);
     assert!(merger.run.seconds[0].timings.contains_key("tr:?"));
 }

@@ -6,15 +6,15 @@
 //!
 //! Trap: plans come from Tsung scenarios too. What only a TOML file can get wrong is found while it is read.
 
-mod machine;
+mod machine_limits;
 mod steps;
 #[cfg(test)]
 mod tests;
 mod workers;
 
-use super::mistake::nearest;
-use super::{AccountSource, Mistake, Plan, Security, Step, Subject, Time};
-pub use workers::{Workers, workers_needed};
+use super::error::nearest;
+use super::{AccountSource, LoadPlan, PlanError, PlanStep, ThresholdSubject, TimeSpan, TransportSecurity};
+pub use workers::{WorkerEstimate, workers_needed};
 
 /// The mechanisms that this generator speaks, by their registered names.
 pub const MECHANISMS: &[&str] = &[
@@ -31,7 +31,7 @@ pub const MECHANISMS: &[&str] = &[
 
 /// What the machine of a run has.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Facts {
+pub struct MachineCapacity {
     /// Files that one process may have open (the hard limit, which workers raise theirs to).
     pub files: u64,
     /// Hardware threads.
@@ -45,7 +45,7 @@ pub struct Facts {
 }
 
 /// Everything that is known to go wrong; empty if the run may begin.
-pub fn check(plan: &Plan, facts: &Facts) -> Vec<Mistake> {
+pub fn check(plan: &LoadPlan, facts: &MachineCapacity) -> Vec<PlanError> {
     let mut mistakes = Vec::new();
     target(plan, &mut mistakes);
     accounts(plan, &mut mistakes);
@@ -56,77 +56,79 @@ pub fn check(plan: &Plan, facts: &Facts) -> Vec<Mistake> {
     }
     end(plan, &mut mistakes);
     thresholds(plan, &mut mistakes);
-    machine::check(plan, facts, &mut mistakes);
+    machine_limits::check(plan, facts, &mut mistakes);
     mistakes
 }
 
-fn target(plan: &Plan, mistakes: &mut Vec<Mistake>) {
+fn target(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
     let target = &plan.target;
     if target.addresses.is_empty() {
-        mistakes.push(Mistake::of_plan("there is no server to connect to; give --target HOST:PORT"));
+        mistakes.push(PlanError::of_plan("there is no server to connect to; give --target HOST:PORT"));
     }
     if target.domain.is_empty() {
-        mistakes.push(Mistake::of_plan("there is no XMPP domain; give --domain, such as --domain localhost"));
+        mistakes
+            .push(PlanError::of_plan("there is no XMPP domain; give --domain, such as --domain localhost"));
     }
     for source in &target.sources {
         if !target.addresses.iter().any(|a| a.is_ipv4() == source.is_ipv4()) && !target.addresses.is_empty() {
             let mistake = format!(
                 "the source address {source} cannot reach any of the targets, which are of the other IP version; give sources of the same version"
             );
-            mistakes.push(Mistake::of_plan(mistake));
+            mistakes.push(PlanError::of_plan(mistake));
             break;
         }
     }
     if target.web.transport.is_web() {
-        let mut starttls = target.security == Security::Starttls;
-        visit(plan, &mut |step| starttls |= matches!(step, Step::StartTls));
+        let mut starttls = target.security == TransportSecurity::Starttls;
+        visit(plan, &mut |step| starttls |= matches!(step, PlanStep::StartTls));
         if starttls {
-            mistakes.push(Mistake::of_plan(
+            mistakes.push(PlanError::of_plan(
                 "BOSH and WebSocket have no STARTTLS; give --security direct, or a --target with https or wss",
             ));
         }
         if target.web.sockets.is_some_and(|most| most < plan.options.connections) {
-            mistakes.push(Mistake::of_plan(
+            mistakes.push(PlanError::of_plan(
                 "each user of BOSH needs a socket at least; give --sockets as many as there are connections, or more",
             ));
         }
     }
     match (&target.tls.certificate_pem, &target.tls.key_pem) {
         (Some(_), None) => {
-            mistakes.push(Mistake::of_plan("the client certificate has no key; give --key too"))
+            mistakes.push(PlanError::of_plan("the client certificate has no key; give --key too"))
         }
         (None, Some(_)) => {
-            mistakes.push(Mistake::of_plan("the client key has no certificate; give --cert too"));
+            mistakes.push(PlanError::of_plan("the client key has no certificate; give --cert too"));
         }
         _ => {}
     }
 }
 
-fn accounts(plan: &Plan, mistakes: &mut Vec<Mistake>) {
+fn accounts(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
     let (count, connections) = (plan.accounts.count(), plan.options.connections);
     if count < connections {
         let mend = match plan.accounts.source {
             AccountSource::List(_) => format!("add lines to the list, or give --connections {count}"),
             _ => format!("give --count {connections}, or --connections {count}"),
         };
-        mistakes.push(Mistake::of_plan(format!(
+        mistakes.push(PlanError::of_plan(format!(
             "{connections} connections need as many accounts and there are {count}; {mend}"
         )));
     }
 }
 
-fn arrivals(plan: &Plan, mistakes: &mut Vec<Mistake>) {
+fn arrivals(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
     if plan.sessions.is_empty() {
-        mistakes.push(Mistake::of_plan("the plan has no session, so nobody would do anything; add one"));
+        mistakes.push(PlanError::of_plan("the plan has no session, so nobody would do anything; add one"));
         return;
     }
     if plan.phases.is_empty() && plan.starts.is_empty() {
-        mistakes.push(Mistake::of_plan("the plan has no phase, so nobody arrives; add one with a rate"));
+        mistakes.push(PlanError::of_plan("the plan has no phase, so nobody arrives; add one with a rate"));
     }
     let weight: f64 = plan.sessions.iter().map(|session| session.weight).sum();
     let arriving = plan.phases.iter().filter(|phase| phase.rate > 0.0);
     if arriving.clone().any(|phase| phase.weights.is_none()) && weight <= 0.0 {
-        mistakes.push(Mistake::of_plan("all sessions have the weight 0; give at least one a weight above 0"));
+        mistakes
+            .push(PlanError::of_plan("all sessions have the weight 0; give at least one a weight above 0"));
     }
     for phase in arriving {
         if phase
@@ -134,7 +136,7 @@ fn arrivals(plan: &Plan, mistakes: &mut Vec<Mistake>) {
             .as_ref()
             .is_some_and(|weights| weights.len() != plan.sessions.len() || weights.iter().sum::<f64>() <= 0.0)
         {
-            mistakes.push(Mistake::at(
+            mistakes.push(PlanError::at(
                 format!("phase \"{}\"", phase.name),
                 "has no session with a weight above 0; give at least one a weight",
             ));
@@ -142,53 +144,55 @@ fn arrivals(plan: &Plan, mistakes: &mut Vec<Mistake>) {
     }
     for phase in &plan.phases {
         if phase.duration_ms.is_none() && (phase.max_users.is_none() || phase.rate <= 0.0) {
-            mistakes.push(Mistake::at(
+            mistakes.push(PlanError::at(
                 format!("phase \"{}\"", phase.name),
                 "would never end; give it a duration, or a rate and a number of users",
             ));
         }
     }
     if plan.starts.iter().any(|start| usize::from(start.session) >= plan.sessions.len()) {
-        mistakes.push(Mistake::of_plan(
+        mistakes.push(PlanError::of_plan(
             "a single user starts with a session that is not there; name one that is",
         ));
     }
 }
 
 /// A run that nothing would end.
-fn end(plan: &Plan, mistakes: &mut Vec<Mistake>) {
+fn end(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
     if plan.options.hold_ms.is_some() || plan.options.duration_ms.is_some() {
         return;
     }
     if let Some(session) = plan.sessions.iter().find(|session| session.steps.iter().any(endless)) {
-        mistakes.push(Mistake::at(
+        mistakes.push(PlanError::at(
             format!("session \"{}\"", session.name),
             "goes on until the run ends, and nothing ends the run; give --hold or --duration, such as --hold 1m",
         ));
     }
 }
 
-fn endless(step: &Step) -> bool {
+fn endless(step: &PlanStep) -> bool {
     match step {
-        Step::Meanwhile { duration: None, .. }
-        | Step::Bounce { duration_ms: None, .. }
-        | Step::Repeat { times: None, .. } => true,
-        Step::Repeat { steps, .. }
-        | Step::While { steps, .. }
-        | Step::If { steps, .. }
-        | Step::ForEach { steps, .. }
-        | Step::Transaction { steps, .. } => steps.iter().any(endless),
+        PlanStep::Meanwhile { duration: None, .. }
+        | PlanStep::Bounce { duration_ms: None, .. }
+        | PlanStep::Repeat { times: None, .. } => true,
+        PlanStep::Repeat { steps, .. }
+        | PlanStep::While { steps, .. }
+        | PlanStep::If { steps, .. }
+        | PlanStep::ForEach { steps, .. }
+        | PlanStep::Transaction { steps, .. } => steps.iter().any(endless),
         _ => false,
     }
 }
 
-fn mechanisms(plan: &Plan, mistakes: &mut Vec<Mistake>) {
+fn mechanisms(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
     let mut lists: Vec<&[String]> = Vec::new();
-    let mut has_tls = plan.target.security != Security::None;
+    let mut has_tls = plan.target.security != TransportSecurity::None;
     visit(plan, &mut |step| match step {
-        Step::Login { mechanisms, .. } | Step::Authenticate { mechanisms, .. } => lists.push(mechanisms),
-        Step::StartTls => has_tls = true,
-        Step::ChangeTarget { security, .. } => has_tls |= *security != Security::None,
+        PlanStep::Login { mechanisms, .. } | PlanStep::Authenticate { mechanisms, .. } => {
+            lists.push(mechanisms)
+        }
+        PlanStep::StartTls => has_tls = true,
+        PlanStep::ChangeTarget { security, .. } => has_tls |= *security != TransportSecurity::None,
         _ => {}
     });
     lists.sort_unstable();
@@ -200,39 +204,39 @@ fn mechanisms(plan: &Plan, mistakes: &mut Vec<Mistake>) {
     for name in unknown {
         let near = nearest(&name.to_ascii_uppercase(), MECHANISMS.iter().copied());
         let mend = if near.is_empty() { format!("; known are {}", MECHANISMS.join(", ")) } else { near };
-        mistakes.push(Mistake::of_plan(format!("unknown SASL mechanism \"{name}\"{mend}")));
+        mistakes.push(PlanError::of_plan(format!("unknown SASL mechanism \"{name}\"{mend}")));
     }
     if lists.iter().any(|list| list.iter().any(|m| m == "EXTERNAL"))
         && plan.target.tls.certificate_pem.is_none()
     {
         mistakes
-            .push(Mistake::of_plan("EXTERNAL needs a client certificate; give --cert FILE and --key FILE"));
+            .push(PlanError::of_plan("EXTERNAL needs a client certificate; give --cert FILE and --key FILE"));
     }
     let bound = |name: &String| name == "EXTERNAL" || name.ends_with("-PLUS");
     if let Some(list) = lists.iter().find(|list| !list.is_empty() && list.iter().all(bound))
         && !has_tls
     {
-        mistakes.push(Mistake::of_plan(format!(
+        mistakes.push(PlanError::of_plan(format!(
             "{} needs TLS; give --security starttls or --security direct",
             list.join(", ")
         )));
     }
     let anonymous = matches!(plan.accounts.source, AccountSource::Anonymous { .. });
     if anonymous && lists.iter().any(|list| !list.is_empty() && !list.iter().any(|m| m == "ANONYMOUS")) {
-        mistakes.push(Mistake::of_plan(
+        mistakes.push(PlanError::of_plan(
             "anonymous users can log in with ANONYMOUS only; give --mechanism ANONYMOUS, or accounts",
         ));
     }
 }
 
 /// A threshold on a transaction that the plan does not have would never be met.
-fn thresholds(plan: &Plan, mistakes: &mut Vec<Mistake>) {
+fn thresholds(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
     for threshold in &plan.options.fail_on {
-        let Subject::Timing(name) = &threshold.subject else { continue };
+        let ThresholdSubject::Timing(name) = &threshold.subject else { continue };
         let Some(name) = name.strip_prefix("tr:") else { continue };
         if !plan.transactions.iter().any(|known| known == name) {
             let near = nearest(name, plan.transactions.iter().map(String::as_str));
-            mistakes.push(Mistake::of_plan(format!(
+            mistakes.push(PlanError::of_plan(format!(
                 "\"{}\": the plan has no transaction \"{name}\"{near}",
                 threshold.text
             )));
@@ -241,36 +245,36 @@ fn thresholds(plan: &Plan, mistakes: &mut Vec<Mistake>) {
 }
 
 /// Calls `each` for every step of the plan, inner ones too.
-fn visit<'a>(plan: &'a Plan, each: &mut impl FnMut(&'a Step)) {
+fn visit<'a>(plan: &'a LoadPlan, each: &mut impl FnMut(&'a PlanStep)) {
     for session in &plan.sessions {
         visit_steps(&session.steps, each);
     }
 }
 
-fn visit_steps<'a>(steps: &'a [Step], each: &mut impl FnMut(&'a Step)) {
+fn visit_steps<'a>(steps: &'a [PlanStep], each: &mut impl FnMut(&'a PlanStep)) {
     for step in steps {
         each(step);
         match step {
-            Step::Repeat { steps, .. }
-            | Step::While { steps, .. }
-            | Step::If { steps, .. }
-            | Step::ForEach { steps, .. }
-            | Step::Transaction { steps, .. } => visit_steps(steps, each),
-            Step::Meanwhile { activities, .. } => {
+            PlanStep::Repeat { steps, .. }
+            | PlanStep::While { steps, .. }
+            | PlanStep::If { steps, .. }
+            | PlanStep::ForEach { steps, .. }
+            | PlanStep::Transaction { steps, .. } => visit_steps(steps, each),
+            PlanStep::Meanwhile { activities, .. } => {
                 for activity in activities {
                     visit_steps(std::slice::from_ref(&activity.step), each);
                 }
             }
-            Step::NoWait(step) => visit_steps(std::slice::from_ref(step), each),
+            PlanStep::NoWait(step) => visit_steps(std::slice::from_ref(step), each),
             _ => {}
         }
     }
 }
 
 /// The mean of a span, in milliseconds.
-fn mean(time: Time) -> f64 {
+fn mean(time: TimeSpan) -> f64 {
     match time {
-        Time::Fixed(ms) | Time::Exponential(ms) => ms,
-        Time::Uniform(from, to) => f64::midpoint(from, to),
+        TimeSpan::Fixed(ms) | TimeSpan::Exponential(ms) => ms,
+        TimeSpan::Uniform(from, to) => f64::midpoint(from, to),
     }
 }

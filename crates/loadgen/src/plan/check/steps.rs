@@ -3,59 +3,63 @@
 //! Reads like a user who is lucky: what stands inside `if` and loops counts as done. So what is found is wrong for every
 //! user; what only some would stumble over is not found.
 
-use super::super::mistake::nearest;
+use super::super::error::nearest;
 use super::super::{
-    AccountSource, Body, Condition, Destination, Mistake, Piece, Plan, Session, Step, Text, Value,
+    AccountSource, Destination, LoadPlan, MessageBody, PlanError, PlanStep, TemplatePart, TextTemplate,
+    UserSession, VariableCondition, VariableValue,
 };
 
 /// How far a user has come.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
-enum Stage {
+enum SessionStage {
     Away,
     Connected,
     Authenticated,
     Bound,
 }
 
-struct Walk<'a> {
-    plan: &'a Plan,
-    session: &'a Session,
-    stage: Stage,
+struct SessionCheck<'a> {
+    plan: &'a LoadPlan,
+    session: &'a UserSession,
+    stage: SessionStage,
     has_roster: bool,
     variables: Vec<&'a str>,
-    mistakes: &'a mut Vec<Mistake>,
+    mistakes: &'a mut Vec<PlanError>,
 }
 
-pub(super) fn check(plan: &Plan, session: &Session, mistakes: &mut Vec<Mistake>) {
+pub(super) fn check(plan: &LoadPlan, session: &UserSession, mistakes: &mut Vec<PlanError>) {
     if session.steps.is_empty() {
         let key = format!("session \"{}\"", session.name);
-        mistakes.push(Mistake::at(key, "has no steps; give it at least a login"));
+        mistakes.push(PlanError::at(key, "has no steps; give it at least a login"));
         return;
     }
     let mut variables = Vec::new();
     collect(&session.steps, &mut variables);
-    let mut walk = Walk { plan, session, stage: Stage::Away, has_roster: false, variables, mistakes };
+    let mut walk =
+        SessionCheck { plan, session, stage: SessionStage::Away, has_roster: false, variables, mistakes };
     walk.steps(&session.steps, "");
 }
 
 /// Every variable that is set anywhere in the session.
-fn collect<'a>(steps: &'a [Step], variables: &mut Vec<&'a str>) {
+fn collect<'a>(steps: &'a [PlanStep], variables: &mut Vec<&'a str>) {
     super::visit_steps(steps, &mut |step| match step {
-        Step::Set(list) => variables.extend(list.iter().map(|(name, _)| name.as_str())),
-        Step::Raw { checks, .. } => variables.extend(checks.captures.iter().map(|(name, _)| name.as_str())),
-        Step::Repeat { counter: Some(name), .. } => variables.push(name),
-        Step::ForEach { variable, .. } => variables.push(variable),
+        PlanStep::Set(list) => variables.extend(list.iter().map(|(name, _)| name.as_str())),
+        PlanStep::Raw { checks, .. } => {
+            variables.extend(checks.captures.iter().map(|(name, _)| name.as_str()))
+        }
+        PlanStep::Repeat { counter: Some(name), .. } => variables.push(name),
+        PlanStep::ForEach { variable, .. } => variables.push(variable),
         _ => {}
     });
 }
 
-impl<'a> Walk<'a> {
+impl<'a> SessionCheck<'a> {
     fn wrong(&mut self, place: &str, text: impl Into<String>) {
         let key = format!("session \"{}\", step {place}", self.session.name);
-        self.mistakes.push(Mistake::at(key, text));
+        self.mistakes.push(PlanError::at(key, text));
     }
 
-    fn steps(&mut self, steps: &'a [Step], above: &str) {
+    fn steps(&mut self, steps: &'a [PlanStep], above: &str) {
         for (i, step) in steps.iter().enumerate() {
             let place = format!("{above}{}", i + 1);
             self.step(step, &place);
@@ -63,61 +67,64 @@ impl<'a> Walk<'a> {
     }
 
     /// Notes that a step comes too early, once for each session: what follows would be wrong for the same reason.
-    fn need(&mut self, stage: Stage, what: &str, place: &str) {
+    fn need(&mut self, stage: SessionStage, what: &str, place: &str) {
         if self.stage >= stage {
             return;
         }
         let (before, mend) = match stage {
-            Stage::Bound | Stage::Authenticated => ("the login", "put \"login\" before it"),
+            SessionStage::Bound | SessionStage::Authenticated => ("the login", "put \"login\" before it"),
             _ => ("the connection", "put \"connect\" or \"login\" before it"),
         };
         self.wrong(place, format!("{what} comes before {before}; {mend}"));
         self.stage = stage;
     }
 
-    fn step(&mut self, step: &'a Step, place: &str) {
+    fn step(&mut self, step: &'a PlanStep, place: &str) {
         match step {
-            Step::Connect if self.stage == Stage::Away => self.stage = Stage::Connected,
-            Step::StartTls => self.need(Stage::Connected, "starttls", place),
-            Step::Register => self.need(Stage::Connected, "register", place),
-            Step::Unregister => self.need(Stage::Bound, "unregister", place),
-            Step::Authenticate { credentials, .. } => {
-                self.need(Stage::Connected, "authenticate", place);
+            PlanStep::Connect if self.stage == SessionStage::Away => self.stage = SessionStage::Connected,
+            PlanStep::StartTls => self.need(SessionStage::Connected, "starttls", place),
+            PlanStep::Register => self.need(SessionStage::Connected, "register", place),
+            PlanStep::Unregister => self.need(SessionStage::Bound, "unregister", place),
+            PlanStep::Authenticate { credentials, .. } => {
+                self.need(SessionStage::Connected, "authenticate", place);
                 self.credentials(credentials.as_ref(), place);
-                self.stage = self.stage.max_of(Stage::Authenticated);
+                self.stage = self.stage.max_of(SessionStage::Authenticated);
             }
-            Step::LegacyAuthenticate { credentials, resource } => {
-                self.need(Stage::Connected, "legacy_authenticate", place);
+            PlanStep::LegacyAuthenticate { credentials, resource } => {
+                self.need(SessionStage::Connected, "legacy_authenticate", place);
                 self.credentials(credentials.as_ref(), place);
                 self.text(resource, place);
-                self.stage = Stage::Bound;
+                self.stage = SessionStage::Bound;
             }
-            Step::Bind { resource } => {
-                self.need(Stage::Authenticated, "bind", place);
+            PlanStep::Bind { resource } => {
+                self.need(SessionStage::Authenticated, "bind", place);
                 self.maybe(resource.as_ref(), place);
-                self.stage = Stage::Bound;
+                self.stage = SessionStage::Bound;
             }
-            Step::Login { resource, .. } => {
-                if self.stage >= Stage::Authenticated {
+            PlanStep::Login { resource, .. } => {
+                if self.stage >= SessionStage::Authenticated {
                     self.wrong(
                         place,
                         "login comes while the user is logged in; put \"disconnect\" before it",
                     );
                 }
                 self.maybe(resource.as_ref(), place);
-                self.stage = Stage::Bound;
+                self.stage = SessionStage::Bound;
             }
-            Step::Disconnect | Step::Cut => {
-                self.stage = Stage::Away;
+            PlanStep::Disconnect | PlanStep::Cut => {
+                self.stage = SessionStage::Away;
                 self.has_roster = false;
             }
-            Step::Think(_) | Step::Barrier { .. } | Step::Abort { .. } | Step::ChangeTarget { .. } => {}
-            Step::Connect => {}
+            PlanStep::Think(_)
+            | PlanStep::Barrier { .. }
+            | PlanStep::Abort { .. }
+            | PlanStep::ChangeTarget { .. } => {}
+            PlanStep::Connect => {}
             _ => self.stanza(step, place),
         }
     }
 
-    fn credentials(&mut self, credentials: Option<&'a (Text, Text)>, place: &str) {
+    fn credentials(&mut self, credentials: Option<&'a (TextTemplate, TextTemplate)>, place: &str) {
         if let Some((user, password)) = credentials {
             self.text(user, place);
             self.text(password, place);
@@ -125,69 +132,69 @@ impl<'a> Walk<'a> {
     }
 
     /// Steps on a stream, and those that hold others.
-    fn stanza(&mut self, step: &'a Step, place: &str) {
+    fn stanza(&mut self, step: &'a PlanStep, place: &str) {
         match step {
-            Step::OpenSession => self.need(Stage::Bound, "session", place),
-            Step::StreamManagement { .. } => self.need(Stage::Bound, "stream_management", place),
-            Step::Roster => {
-                self.need(Stage::Bound, "roster", place);
+            PlanStep::OpenSession => self.need(SessionStage::Bound, "session", place),
+            PlanStep::StreamManagement { .. } => self.need(SessionStage::Bound, "stream_management", place),
+            PlanStep::Roster => {
+                self.need(SessionStage::Bound, "roster", place);
                 self.has_roster = true;
             }
-            Step::RosterSet { to, name, group, .. } => {
-                self.need(Stage::Bound, "roster_set", place);
+            PlanStep::RosterSet { to, name, group, .. } => {
+                self.need(SessionStage::Bound, "roster_set", place);
                 self.destination(to, place);
                 self.maybe(name.as_ref(), place);
                 self.maybe(group.as_ref(), place);
             }
-            Step::Presence { to, show, status, .. } => {
-                self.need(Stage::Bound, "presence", place);
+            PlanStep::Presence { to, show, status, .. } => {
+                self.need(SessionStage::Bound, "presence", place);
                 if let Some(to) = to {
                     self.destination(to, place);
                 }
                 self.maybe(show.as_ref(), place);
                 self.maybe(status.as_ref(), place);
             }
-            Step::Message { to, body, .. } => {
-                self.need(Stage::Bound, "message", place);
+            PlanStep::Message { to, body, .. } => {
+                self.need(SessionStage::Bound, "message", place);
                 self.destination(to, place);
-                if let Body::Text(text) = body {
+                if let MessageBody::Text(text) = body {
                     self.text(text, place);
                 }
             }
-            Step::Ping { to } => {
-                self.need(Stage::Bound, "ping", place);
+            PlanStep::Ping { to } => {
+                self.need(SessionStage::Bound, "ping", place);
                 if let Some(to) = to {
                     self.destination(to, place);
                 }
             }
-            Step::Raw { xml, .. } => {
-                self.need(Stage::Connected, "raw", place);
+            PlanStep::Raw { xml, .. } => {
+                self.need(SessionStage::Connected, "raw", place);
                 self.text(xml, place);
             }
-            Step::NoWait(step) => self.step(step, place),
-            Step::WaitFor { .. } => self.need(Stage::Connected, "wait_for", place),
-            Step::Meanwhile { activities, .. } => {
+            PlanStep::NoWait(step) => self.step(step, place),
+            PlanStep::WaitFor { .. } => self.need(SessionStage::Connected, "wait_for", place),
+            PlanStep::Meanwhile { activities, .. } => {
                 for (i, activity) in activities.iter().enumerate() {
                     self.step(&activity.step, &format!("{place}.{}", i + 1));
                 }
             }
-            Step::Bounce { .. } => self.bounce(place),
-            Step::Set(list) => self.set(list, place),
+            PlanStep::Bounce { .. } => self.bounce(place),
+            PlanStep::Set(list) => self.set(list, place),
             _ => self.holder(step, place),
         }
     }
 
-    fn holder(&mut self, step: &'a Step, place: &str) {
+    fn holder(&mut self, step: &'a PlanStep, place: &str) {
         let steps = match step {
-            Step::While { condition, steps, .. } | Step::If { condition, steps } => {
+            PlanStep::While { condition, steps, .. } | PlanStep::If { condition, steps } => {
                 self.condition(condition, place);
                 steps
             }
-            Step::ForEach { list, steps, .. } => {
+            PlanStep::ForEach { list, steps, .. } => {
                 self.variable(list, place);
                 steps
             }
-            Step::Transaction { index, steps } => {
+            PlanStep::Transaction { index, steps } => {
                 if usize::from(*index) >= self.plan.transactions.len() {
                     self.wrong(
                         place,
@@ -196,14 +203,14 @@ impl<'a> Walk<'a> {
                 }
                 steps
             }
-            Step::Repeat { steps, .. } => steps,
+            PlanStep::Repeat { steps, .. } => steps,
             _ => return,
         };
         self.steps(steps, &format!("{place}."));
     }
 
     fn bounce(&mut self, place: &str) {
-        self.need(Stage::Bound, "bounce", place);
+        self.need(SessionStage::Bound, "bounce", place);
         let count = self.plan.accounts.count();
         if self.anonymous() {
             self.wrong(place, "bounce needs users with names; give accounts that are not anonymous");
@@ -223,14 +230,16 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn set(&mut self, list: &'a [(String, Value)], place: &str) {
+    fn set(&mut self, list: &'a [(String, VariableValue)], place: &str) {
         for (name, value) in list {
             let (table, column) = match value {
-                Value::Text(text) => {
+                VariableValue::Text(text) => {
                     self.text(text, place);
                     continue;
                 }
-                Value::Row { table, column, .. } | Value::OwnRow { table, column } => (*table, *column),
+                VariableValue::Row { table, column, .. } | VariableValue::OwnRow { table, column } => {
+                    (*table, *column)
+                }
                 _ => continue,
             };
             let Some(table) = self.plan.options.tables.get(usize::from(table)) else {
@@ -247,7 +256,7 @@ impl<'a> Walk<'a> {
                 );
                 self.wrong(place, text);
             }
-            if matches!(value, Value::OwnRow { .. })
+            if matches!(value, VariableValue::OwnRow { .. })
                 && (table.rows.len() as u64) < u64::from(self.plan.options.connections)
             {
                 let text = format!(
@@ -281,20 +290,20 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn condition(&mut self, condition: &'a Condition, place: &str) {
+    fn condition(&mut self, condition: &'a VariableCondition, place: &str) {
         self.variable(&condition.variable, place);
         self.text(&condition.value, place);
     }
 
-    fn maybe(&mut self, text: Option<&'a Text>, place: &str) {
+    fn maybe(&mut self, text: Option<&'a TextTemplate>, place: &str) {
         if let Some(text) = text {
             self.text(text, place);
         }
     }
 
-    fn text(&mut self, text: &'a Text, place: &str) {
+    fn text(&mut self, text: &'a TextTemplate, place: &str) {
         for piece in &text.0 {
-            if let Piece::Variable(name) = piece {
+            if let TemplatePart::Variable(name) = piece {
                 self.variable(name, place);
             }
         }
@@ -311,7 +320,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-impl Stage {
+impl SessionStage {
     fn max_of(self, other: Self) -> Self {
         if self >= other { self } else { other }
     }

@@ -1,11 +1,11 @@
 //! Every mistake that is found before the first connection, with its sentence, and the number of workers.
 
 use super::*;
-use crate::plan::{Arguments, named, read_toml, workloads};
+use crate::plan::{PlanOverrides, named, read_toml, workloads};
 
 /// A machine that has enough of everything.
-fn large() -> Facts {
-    Facts {
+fn large() -> MachineCapacity {
+    MachineCapacity {
         files: 1_000_000,
         cores: 64,
         memory: 1_000_000_000_000,
@@ -15,24 +15,30 @@ fn large() -> Facts {
 }
 
 /// The machine that the figures of this project come from.
-fn small() -> Facts {
-    Facts { files: 20_000, cores: 2, memory: 20_000_000_000, ports: (32_768, 60_999), server_here: true }
+fn small() -> MachineCapacity {
+    MachineCapacity {
+        files: 20_000,
+        cores: 2,
+        memory: 20_000_000_000,
+        ports: (32_768, 60_999),
+        server_here: true,
+    }
 }
 
 /// A plan that was read without mistakes.
-fn plan_with(text: &str, arguments: &Arguments) -> Plan {
+fn plan_with(text: &str, arguments: &PlanOverrides) -> LoadPlan {
     read_toml(text, "test", arguments).unwrap_or_else(|m| panic!("{}", m[0]))
 }
 
-fn plan(lines: &str, steps: &str) -> Plan {
+fn plan(lines: &str, steps: &str) -> LoadPlan {
     let text = format!(
         "connections = 10\n[options]\nhold = \"1s\"\n{lines}\n[[phase]]\nrate = 1\nusers = \"connections\"\n[[session]]\nname = \"s\"\nsteps = [{steps}]"
     );
-    plan_with(&text, &Arguments::default())
+    plan_with(&text, &PlanOverrides::default())
 }
 
-fn sentences(plan: &Plan, facts: &Facts) -> Vec<String> {
-    check(plan, facts).iter().map(Mistake::to_string).collect()
+fn sentences(plan: &LoadPlan, facts: &MachineCapacity) -> Vec<String> {
+    check(plan, facts).iter().map(PlanError::to_string).collect()
 }
 
 /// The sentences for steps, without their session.
@@ -49,7 +55,7 @@ fn of_plain(steps: &str) -> String {
 #[test]
 fn every_workload_can_be_run_on_a_large_machine() {
     for workload in workloads() {
-        let (mut plan, _) = named(workload.name, &Arguments::default()).unwrap();
+        let (mut plan, _) = named(workload.name, &PlanOverrides::default()).unwrap();
         plan.target.sources = crate::plan::sources("127.0.0.2-127.0.0.60").unwrap();
         assert_eq!(sentences(&plan, &large()), Vec::<String>::new(), "{}", workload.name);
     }
@@ -64,7 +70,7 @@ fn every_workload_can_be_run_with_19_000_connections_on_a_small_machine() {
             "openfire-bosh" => 9_500,
             _ => 19_000,
         };
-        let arguments = Arguments { connections: Some(connections), ..Arguments::default() };
+        let arguments = PlanOverrides { connections: Some(connections), ..PlanOverrides::default() };
         let (plan, _) = named(workload.name, &arguments).unwrap();
         assert_eq!(sentences(&plan, &small()), Vec::<String>::new(), "{}", workload.name);
         assert_eq!(workers_needed(&plan, &small()).count, 1, "{}", workload.name);
@@ -72,7 +78,7 @@ fn every_workload_can_be_run_with_19_000_connections_on_a_small_machine() {
 }
 
 #[test]
-fn the_order_of_steps() {
+fn steps_before_their_prerequisite_are_mistakes() {
     assert_eq!(of_steps(r#""login", "roster", "presence", { message = "contact" }"#), "");
     assert_eq!(of_steps(r#""connect", "register", "authenticate", "bind", "presence""#), "");
     assert_eq!(of_steps(r#""connect", { legacy_authenticate = "r" }, "presence""#), "");
@@ -131,7 +137,7 @@ fn the_order_of_steps() {
 }
 
 #[test]
-fn variables_that_nobody_sets() {
+fn variables_that_are_never_set_are_mistakes() {
     assert_eq!(
         of_steps(r#""login", { set = { word = "x" } }, { message = { to = "online", text = "{var:wrd}" } }"#),
         "step 3: the variable \"wrd\" is never set; did you mean \"word\"?"
@@ -180,13 +186,13 @@ fn tables() {
 }
 
 #[test]
-fn pairs() {
+fn bounce_needs_an_even_number_of_accounts() {
     let odd = plan("[accounts]\ncount = 11", r#""login", "bounce""#);
     assert_eq!(
         sentences(&odd, &large()),
         ["session \"s\", step 2: bounce needs pairs of accounts and 11 are odd; give --count 12"]
     );
-    let arguments = Arguments { connections: Some(1), ..Arguments::default() };
+    let arguments = PlanOverrides { connections: Some(1), ..PlanOverrides::default() };
     let (plan, _) = named("flood", &arguments).unwrap();
     assert_eq!(
         sentences(&plan, &large()),
@@ -269,7 +275,7 @@ fn accounts_for_all() {
         sentences(&plan("[accounts]\ncount = 4", "\"login\""), &large()),
         ["10 connections need as many accounts and there are 4; give --count 10, or --connections 4"]
     );
-    let mut arguments = Arguments::default();
+    let mut arguments = PlanOverrides::default();
     arguments.accounts.csv = Some("a,b\nc,d".to_owned());
     arguments.connections = Some(3);
     let text = "[[phase]]\nrate = 1\nusers = 3\n[[session]]\nsteps = [\"login\"]";
@@ -302,7 +308,7 @@ fn arrivals() {
     );
     plan.phases.clear();
     assert_eq!(sentences(&plan, &large()), ["the plan has no phase, so nobody arrives; add one with a rate"]);
-    plan.starts.push(crate::plan::Start { at_ms: 0, session: 1 });
+    plan.starts.push(crate::plan::UserStart { at_ms: 0, session: 1 });
     assert_eq!(
         sentences(&plan, &large()),
         ["a single user starts with a session that is not there; name one that is"]
@@ -344,13 +350,13 @@ fn runs_that_nothing_ends() {
     }
 }
 
-fn sized(connections: u32) -> Plan {
-    let arguments = Arguments { connections: Some(connections), ..Arguments::default() };
+fn sized(connections: u32) -> LoadPlan {
+    let arguments = PlanOverrides { connections: Some(connections), ..PlanOverrides::default() };
     named("idle", &arguments).unwrap().0
 }
 
 #[test]
-fn ports() {
+fn too_few_local_ports_is_a_mistake() {
     let mut plan = sized(100_000);
     assert_eq!(
         sentences(&plan, &small()),
@@ -371,28 +377,28 @@ fn ports() {
 }
 
 #[test]
-fn memory() {
-    let facts = Facts { memory: 100_000_000, ..small() };
+fn too_little_memory_is_a_mistake() {
+    let facts = MachineCapacity { memory: 100_000_000, ..small() };
     assert_eq!(sentences(&sized(10_000), &facts), Vec::<String>::new());
-    let sentence = |plan: &Plan| sentences(plan, &facts).join("\n");
+    let sentence = |plan: &LoadPlan| sentences(plan, &facts).join("\n");
     let mut plan = sized(20_000);
     assert_eq!(
         sentence(&plan),
         "20000 connections need about 184 MB of memory and 100 MB are free; at most 10850 fit here: give fewer --connections, or let more machines join"
     );
-    plan.target.security = Security::Direct;
+    plan.target.security = TransportSecurity::Direct;
     assert!(sentence(&plan).starts_with("20000 connections need about 256 MB"), "{}", sentence(&plan));
 }
 
 #[test]
-fn files() {
+fn too_few_open_files_is_a_mistake() {
     assert_eq!(
-        sentences(&sized(10), &Facts { files: 64, ..small() }),
+        sentences(&sized(10), &MachineCapacity { files: 64, ..small() }),
         [
             "a process may open only 64 files here, too few for a worker; raise the limit with: ulimit -n 20000"
         ]
     );
-    let few = Facts { files: 1_024, memory: u64::MAX, ..large() };
+    let few = MachineCapacity { files: 1_024, memory: u64::MAX, ..large() };
     let mut plan = sized(1_000_000);
     plan.target.sources = crate::plan::sources("127.0.0.2-127.0.0.60").unwrap();
     assert_eq!(
@@ -405,7 +411,7 @@ fn files() {
 
 #[test]
 fn workers() {
-    let workers = |plan: &Plan, facts: &Facts| {
+    let workers = |plan: &LoadPlan, facts: &MachineCapacity| {
         let workers = workers_needed(plan, facts);
         (workers.count, workers.reason)
     };
@@ -415,18 +421,18 @@ fn workers() {
         (2, "2 processes for 19001 connections, 19000 in each at most".to_owned())
     );
     assert_eq!(
-        workers(&sized(5_000), &Facts { files: 1_100, ..small() }),
+        workers(&sized(5_000), &MachineCapacity { files: 1_100, ..small() }),
         (5, "5 processes for 5000 connections, 1000 in each by the limit of open files".to_owned())
     );
-    let (flood, _) = named("flood", &Arguments::default()).unwrap();
+    let (flood, _) = named("flood", &PlanOverrides::default()).unwrap();
     assert_eq!(workers(&flood, &small()).0, 1);
-    let eight = Facts { cores: 8, ..large() };
+    let eight = MachineCapacity { cores: 8, ..large() };
     assert_eq!(
         workers(&flood, &eight),
         (8, "8 processes, since a closed loop takes all the CPU it can get".to_owned())
     );
-    assert_eq!(workers(&flood, &Facts { server_here: true, ..eight.clone() }).0, 4);
-    let busy = Arguments { time_scale: 100.0, ..Arguments::default() };
+    assert_eq!(workers(&flood, &MachineCapacity { server_here: true, ..eight.clone() }).0, 4);
+    let busy = PlanOverrides { time_scale: 100.0, ..PlanOverrides::default() };
     let (steady, _) = named("steady", &busy).unwrap();
     assert_eq!(
         workers(&steady, &eight),

@@ -3,9 +3,9 @@
 //! The work is estimated from the plan: logins and stanzas a second, at the cost that the generator is held to. Presence
 //! that a server multiplies is not in the plan and not in the estimate; a worker that is late says so during the run.
 
-use super::super::{Plan, Security, Step, Transport};
-use super::machine::{OTHER_FILES, sockets};
-use super::{Facts, mean};
+use super::super::{LoadPlan, PlanStep, StreamTransport, TransportSecurity};
+use super::machine_limits::{OTHER_FILES, sockets};
+use super::{MachineCapacity, mean};
 
 /// Connections of one worker at most.
 pub(super) const MOST_EACH: u64 = 19_000;
@@ -21,7 +21,7 @@ const FULL: f64 = 0.6;
 
 /// How many worker processes, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Workers {
+pub struct WorkerEstimate {
     /// At least 1.
     pub count: u16,
     /// One sentence for the reader.
@@ -29,12 +29,12 @@ pub struct Workers {
 }
 
 /// Connections that fit in one worker.
-pub(super) fn each_worker(facts: &Facts) -> u64 {
+pub(super) fn each_worker(facts: &MachineCapacity) -> u64 {
     facts.files.saturating_sub(OTHER_FILES).clamp(1, MOST_EACH)
 }
 
 /// How many workers this machine needs for the plan.
-pub fn workers_needed(plan: &Plan, facts: &Facts) -> Workers {
+pub fn workers_needed(plan: &LoadPlan, facts: &MachineCapacity) -> WorkerEstimate {
     let connections = u64::from(plan.options.connections);
     let each = each_worker(facts);
     // Two sockets of a user are not split between workers.
@@ -58,18 +58,18 @@ pub fn workers_needed(plan: &Plan, facts: &Facts) -> Workers {
     } else {
         format!("{count} {plural} for {connections} connections")
     };
-    Workers { count: u16::try_from(count).unwrap_or(u16::MAX), reason }
+    WorkerEstimate { count: u16::try_from(count).unwrap_or(u16::MAX), reason }
 }
 
 /// What a plan asks of the generator in its fullest second.
-struct Work {
+struct PeakLoad {
     logins: f64,
     stanzas: f64,
     cores: f64,
     closed_loop: bool,
 }
 
-fn work(plan: &Plan) -> Work {
+fn work(plan: &LoadPlan) -> PeakLoad {
     let logins = plan.phases.iter().map(|phase| phase.rate).fold(0.0, f64::max);
     let total: f64 = plan.sessions.iter().map(|session| session.weight).sum();
     let mut stanzas = 0.0;
@@ -80,30 +80,31 @@ fn work(plan: &Plan) -> Work {
         stanzas += share * rate * f64::from(plan.options.connections);
         closed_loop |= closed;
     }
-    let plain = matches!(plan.target.security, Security::None | Security::Auto);
+    let plain = matches!(plan.target.security, TransportSecurity::None | TransportSecurity::Auto);
     let login_ms = if plain { LOGIN_MS } else { TLS_LOGIN_MS };
-    let message_ms = if plan.target.web.transport == Transport::Bosh { BOSH_MESSAGE_MS } else { MESSAGE_MS };
+    let message_ms =
+        if plan.target.web.transport == StreamTransport::Bosh { BOSH_MESSAGE_MS } else { MESSAGE_MS };
     let mut cores = (logins * login_ms + stanzas * message_ms) / 1_000.0;
     if closed_loop {
         cores = f64::INFINITY;
     }
-    Work { logins, stanzas, cores, closed_loop }
+    PeakLoad { logins, stanzas, cores, closed_loop }
 }
 
 /// Stanzas a second of the busiest step, and whether one is a closed loop.
-fn fullest(steps: &[Step]) -> (f64, bool) {
+fn fullest(steps: &[PlanStep]) -> (f64, bool) {
     let mut best = (0.0_f64, false);
     for step in steps {
         let (rate, closed) = match step {
-            Step::Meanwhile { activities, .. } => {
+            PlanStep::Meanwhile { activities, .. } => {
                 (activities.iter().map(|a| 1_000.0 / mean(a.every).max(0.001)).sum(), false)
             }
-            Step::Bounce { .. } => (0.0, true),
-            Step::Repeat { steps, .. }
-            | Step::While { steps, .. }
-            | Step::If { steps, .. }
-            | Step::ForEach { steps, .. }
-            | Step::Transaction { steps, .. } => fullest(steps),
+            PlanStep::Bounce { .. } => (0.0, true),
+            PlanStep::Repeat { steps, .. }
+            | PlanStep::While { steps, .. }
+            | PlanStep::If { steps, .. }
+            | PlanStep::ForEach { steps, .. }
+            | PlanStep::Transaction { steps, .. } => fullest(steps),
             _ => (0.0, false),
         };
         best = (best.0.max(rate), best.1 || closed);

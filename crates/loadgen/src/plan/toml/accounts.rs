@@ -3,8 +3,8 @@
 //! Left out: whether the server does hold it; the first login tells. Trap: with a stride the server needs more accounts
 //! than there are users, since the ring of the rosters goes through all of them.
 
-use super::super::{AccountSource, Accounts, Arguments, csv};
-use super::reader::Section;
+use super::super::{AccountSource, PlanOverrides, TestAccounts, csv};
+use super::reader::TomlSection;
 
 /// What the server must hold before the run: `throng account bulk` makes it on Throng.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// What `[accounts]` says.
-struct Given {
+struct AccountsSection {
     prefix: String,
     first: u64,
     count: u32,
@@ -61,10 +61,10 @@ struct Given {
 
 /// Reads both sections.
 pub(super) fn read(
-    s: &Section<'_>,
+    s: &TomlSection<'_>,
     domain: &str,
-    arguments: &Arguments,
-) -> Option<(Accounts, Option<Preparation>)> {
+    arguments: &PlanOverrides,
+) -> Option<(TestAccounts, Option<Preparation>)> {
     let given = given(s, domain, arguments);
     let prepare = s.get("prepare").and_then(|n| n.section());
     let wanted = prepare.as_ref().and_then(|p| p.get("accounts")).and_then(|n| n.amount());
@@ -73,7 +73,7 @@ pub(super) fn read(
     if let Some(prepare) = prepare {
         prepare.finish();
     }
-    let Given { prefix, first, count, stride, password, list, anonymous, domain } = given;
+    let AccountsSection { prefix, first, count, stride, password, list, anonymous, domain } = given;
     let source = match list {
         _ if anonymous => AccountSource::Anonymous { count },
         Some(rows) if rows.is_empty() => {
@@ -97,12 +97,12 @@ pub(super) fn read(
         let accounts = wanted.map_or(used, |n| used.max(u64::from(n))).max(u64::from(roster) + 1);
         Preparation { prefix, first, accounts, password, domain: domain.clone(), roster }
     });
-    Some((Accounts { source, domain }, preparation))
+    Some((TestAccounts { source, domain }, preparation))
 }
 
-fn given(s: &Section<'_>, domain: &str, arguments: &Arguments) -> Given {
+fn given(s: &TomlSection<'_>, domain: &str, arguments: &PlanOverrides) -> AccountsSection {
     let connections = s.context.connections;
-    let mut given = Given {
+    let mut given = AccountsSection {
         prefix: "u".to_owned(),
         first: 0,
         count: connections,
@@ -149,7 +149,7 @@ fn given(s: &Section<'_>, domain: &str, arguments: &Arguments) -> Given {
 }
 
 /// Names and passwords. A first line of `user,password` or `name,password` is a heading.
-fn rows(s: &Section<'_>, text: &str) -> Vec<(String, String)> {
+fn rows(s: &TomlSection<'_>, text: &str) -> Vec<(String, String)> {
     let mut list = Vec::new();
     for (i, mut row) in csv::rows(text).into_iter().enumerate() {
         if i == 0

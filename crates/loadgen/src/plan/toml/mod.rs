@@ -16,27 +16,30 @@ use std::path::PathBuf;
 
 use ::toml::de::DeTable;
 
-use super::mistake::nearest;
+use super::error::nearest;
 use super::{
-    Arguments, Mistake, Options, Phase, Plan, Security, Session, Start, Table, Target, Threshold, Transport,
-    Web, csv, endpoint, overrides, scale,
+    ArrivalPhase, DataTable, HttpBinding, LoadPlan, PlanError, PlanOptions, PlanOverrides, PlanTarget,
+    StreamTransport, Threshold, TransportSecurity, UserSession, UserStart, csv, endpoint, overrides, scale,
 };
 pub use accounts::Preparation;
-use reader::{Context, Node, Section};
+use reader::{TomlContext, TomlNode, TomlSection};
 pub use values::{addresses, sources};
 
 /// Words for the protection of connections.
-pub(crate) const SECURITIES: &[(&str, Security)] = &[
-    ("auto", Security::Auto),
-    ("none", Security::None),
-    ("plain", Security::None),
-    ("starttls", Security::Starttls),
-    ("direct", Security::Direct),
-    ("tls", Security::Direct),
+pub(crate) const SECURITIES: &[(&str, TransportSecurity)] = &[
+    ("auto", TransportSecurity::Auto),
+    ("none", TransportSecurity::None),
+    ("plain", TransportSecurity::None),
+    ("starttls", TransportSecurity::Starttls),
+    ("direct", TransportSecurity::Direct),
+    ("tls", TransportSecurity::Direct),
 ];
 /// Words for what carries a stream.
-const TRANSPORTS: &[(&str, Transport)] =
-    &[("tcp", Transport::Tcp), ("bosh", Transport::Bosh), ("websocket", Transport::WebSocket)];
+const TRANSPORTS: &[(&str, StreamTransport)] = &[
+    ("tcp", StreamTransport::Tcp),
+    ("bosh", StreamTransport::Bosh),
+    ("websocket", StreamTransport::WebSocket),
+];
 /// Where the HTTP server is if nobody says it.
 const USUAL_WEB_ADDRESS: &str = "127.0.0.1:5280";
 /// Where the server is if nobody says it.
@@ -45,7 +48,7 @@ const USUAL_ADDRESS: &str = "127.0.0.1:5222";
 const USUAL_CONNECTIONS: u32 = 1_000;
 
 /// Reads a plan. All mistakes at once, in the order of their lines.
-pub fn read_toml(text: &str, name: &str, arguments: &Arguments) -> Result<Plan, Vec<Mistake>> {
+pub fn read_toml(text: &str, name: &str, arguments: &PlanOverrides) -> Result<LoadPlan, Vec<PlanError>> {
     read_toml_with_preparation(text, name, arguments).map(|(plan, _)| plan)
 }
 
@@ -54,9 +57,9 @@ pub fn read_toml(text: &str, name: &str, arguments: &Arguments) -> Result<Plan, 
 pub fn read_toml_with_preparation(
     text: &str,
     name: &str,
-    arguments: &Arguments,
-) -> Result<(Plan, Option<Preparation>), Vec<Mistake>> {
-    let mut context = Context::new(text);
+    arguments: &PlanOverrides,
+) -> Result<(LoadPlan, Option<Preparation>), Vec<PlanError>> {
+    let mut context = TomlContext::new(text);
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         for error in &errors {
@@ -69,7 +72,7 @@ pub fn read_toml_with_preparation(
         return Err(context.mistakes());
     }
     prepare_context(&mut context, &document, arguments);
-    let section = Section::new(&context, "", 0, document.get_ref());
+    let section = TomlSection::new(&context, "", 0, document.get_ref());
     let read = plan(section, name, arguments);
     let mistakes = context.mistakes();
     match read {
@@ -84,12 +87,12 @@ pub fn read_toml_with_preparation(
 
 /// What later parts refer to by word: the number of connections and the tables.
 fn prepare_context(
-    context: &mut Context<'_>,
+    context: &mut TomlContext<'_>,
     document: &::toml::Spanned<DeTable<'_>>,
-    arguments: &Arguments,
+    arguments: &PlanOverrides,
 ) {
     let (file, tables) = {
-        let section = Section::new(context, "", 0, document.get_ref());
+        let section = TomlSection::new(context, "", 0, document.get_ref());
         let file = section.get("connections").and_then(|n| n.whole(1, i64::from(u32::MAX))).map(|n| n as u32);
         (file, tables(&section, arguments))
     };
@@ -103,7 +106,11 @@ fn prepare_context(
     context.tables = tables;
 }
 
-fn plan(section: Section<'_>, name: &str, arguments: &Arguments) -> Option<(Plan, Option<Preparation>)> {
+fn plan(
+    section: TomlSection<'_>,
+    name: &str,
+    arguments: &PlanOverrides,
+) -> Option<(LoadPlan, Option<Preparation>)> {
     let s = &section;
     // Read before; asked for again so that they are known keys.
     let own = s.get("connections").and_then(|n| n.whole(1, i64::from(u32::MAX)));
@@ -126,7 +133,7 @@ fn plan(section: Section<'_>, name: &str, arguments: &Arguments) -> Option<(Plan
     let transactions = s.context.transactions.borrow().clone();
     section.finish();
     let (accounts, preparation) = read?;
-    let plan = Plan {
+    let plan = LoadPlan {
         name: name.to_owned(),
         title,
         target,
@@ -156,14 +163,14 @@ fn title_of(title: &str, own: Option<i64>, connections: u32) -> String {
     )
 }
 
-fn target(s: &Section<'_>, arguments: &Arguments) -> Target {
-    let mut target = Target {
+fn target(s: &TomlSection<'_>, arguments: &PlanOverrides) -> PlanTarget {
+    let mut target = PlanTarget {
         addresses: Vec::new(),
         domain: "localhost".to_owned(),
-        security: Security::Auto,
-        tls: super::Tls::default(),
+        security: TransportSecurity::Auto,
+        tls: super::PlanTls::default(),
         sources: Vec::new(),
-        web: Web::default(),
+        web: HttpBinding::default(),
     };
     if let Some(section) = s.get("target").and_then(|n| n.section()) {
         if let Some(node) = section.get("address") {
@@ -190,7 +197,7 @@ fn target(s: &Section<'_>, arguments: &Arguments) -> Target {
         web(&section, &mut target, arguments);
         match section.get("security").and_then(|n| n.word(SECURITIES)) {
             // What a URL says is not negotiated.
-            Some(Security::Auto) if target.web.transport.is_web() => {}
+            Some(TransportSecurity::Auto) if target.web.transport.is_web() => {}
             Some(security) => target.security = security,
             None => {}
         }
@@ -212,7 +219,7 @@ fn target(s: &Section<'_>, arguments: &Arguments) -> Target {
 }
 
 /// `url`, or `transport` and `path`.
-fn web(section: &Section<'_>, target: &mut Target, arguments: &Arguments) {
+fn web(section: &TomlSection<'_>, target: &mut PlanTarget, arguments: &PlanOverrides) {
     if let Some(node) = section.get("url") {
         if section.get("address").is_some()
             || section.get("transport").is_some()
@@ -253,7 +260,7 @@ fn web(section: &Section<'_>, target: &mut Target, arguments: &Arguments) {
 }
 
 /// `[bosh]`.
-fn bosh(s: &Section<'_>, web: &mut Web) {
+fn bosh(s: &TomlSection<'_>, web: &mut HttpBinding) {
     let Some(section) = s.get("bosh").and_then(|n| n.section()) else { return };
     if let Some(ms) = section.get("wait").and_then(|n| n.span_ms()) {
         web.wait_s = u32::try_from(ms.div_ceil(1_000)).unwrap_or(u32::MAX);
@@ -264,7 +271,7 @@ fn bosh(s: &Section<'_>, web: &mut Web) {
 }
 
 /// Content of a file that the plan names.
-fn file(node: &Node<'_>, arguments: &Arguments) -> Option<String> {
+fn file(node: &TomlNode<'_>, arguments: &PlanOverrides) -> Option<String> {
     let name = node.text()?;
     let path = match &arguments.directory {
         Some(directory) => directory.join(name),
@@ -276,7 +283,7 @@ fn file(node: &Node<'_>, arguments: &Arguments) -> Option<String> {
     }
 }
 
-fn sessions(s: &Section<'_>) -> Vec<Session> {
+fn sessions(s: &TomlSection<'_>) -> Vec<UserSession> {
     let Some(node) = s.get("session") else {
         s.context.wrong_nowhere(
             "the plan has no [[session]], so nobody would do anything; add one with steps = [\"login\"]",
@@ -294,16 +301,16 @@ fn sessions(s: &Section<'_>) -> Vec<Session> {
             Some(node) => steps::steps(&node, 0),
             None => Vec::new(),
         };
-        if sessions.iter().any(|other: &Session| other.name == name) {
+        if sessions.iter().any(|other: &UserSession| other.name == name) {
             node.wrong(format!("there are two sessions named \"{name}\"; give each its own name"));
         }
         section.finish();
-        sessions.push(Session { name, weight, accept_subscriptions, steps });
+        sessions.push(UserSession { name, weight, accept_subscriptions, steps });
     }
     sessions
 }
 
-fn phases(s: &Section<'_>, sessions: &[&str]) -> Vec<Phase> {
+fn phases(s: &TomlSection<'_>, sessions: &[&str]) -> Vec<ArrivalPhase> {
     let mut phases = Vec::new();
     let Some(node) = s.get("phase") else { return phases };
     for node in node.list().unwrap_or_default() {
@@ -326,13 +333,22 @@ fn phases(s: &Section<'_>, sessions: &[&str]) -> Vec<Phase> {
         let max_users = users.and_then(|n| n.amount());
         section.finish();
         let rate = rate.unwrap_or(0.0);
-        phases.push(Phase { name, duration_ms, rate, batch, poisson, max_users, weights, wait_all_end });
+        phases.push(ArrivalPhase {
+            name,
+            duration_ms,
+            rate,
+            batch,
+            poisson,
+            max_users,
+            weights,
+            wait_all_end,
+        });
     }
     phases
 }
 
 /// `rate` in users a second, or `every`, the distance from one arrival (or batch) to the next; 0 without both.
-fn rate(section: &Section<'_>, batch: u32) -> Option<f64> {
+fn rate(section: &TomlSection<'_>, batch: u32) -> Option<f64> {
     let rate = section.get("rate");
     let every = section.get("every");
     match (rate, every) {
@@ -347,7 +363,7 @@ fn rate(section: &Section<'_>, batch: u32) -> Option<f64> {
     }
 }
 
-fn weights(node: &Node<'_>, sessions: &[&str]) -> Option<Vec<f64>> {
+fn weights(node: &TomlNode<'_>, sessions: &[&str]) -> Option<Vec<f64>> {
     let mut weights = vec![0.0; sessions.len()];
     for (name, _, node) in node.section()?.entries() {
         match sessions.iter().position(|known| known == name) {
@@ -361,7 +377,7 @@ fn weights(node: &Node<'_>, sessions: &[&str]) -> Option<Vec<f64>> {
     Some(weights)
 }
 
-fn starts(s: &Section<'_>, sessions: &[&str]) -> Vec<Start> {
+fn starts(s: &TomlSection<'_>, sessions: &[&str]) -> Vec<UserStart> {
     let mut starts = Vec::new();
     let Some(node) = s.get("start") else { return starts };
     for node in node.list().unwrap_or_default() {
@@ -382,14 +398,14 @@ fn starts(s: &Section<'_>, sessions: &[&str]) -> Vec<Start> {
         section.finish();
         if let (Some(at_ms), Some(session)) = (at_ms, session) {
             let session = u16::try_from(session).unwrap_or(u16::MAX);
-            starts.extend((0..users).map(|_| Start { at_ms, session }));
+            starts.extend((0..users).map(|_| UserStart { at_ms, session }));
         }
     }
     starts
 }
 
-fn options(s: &Section<'_>) -> Options {
-    let mut options = Options::default();
+fn options(s: &TomlSection<'_>) -> PlanOptions {
+    let mut options = PlanOptions::default();
     let Some(section) = s.get("options").and_then(|n| n.section()) else { return options };
     let span = |key| section.get(key).and_then(|n| n.span_ms());
     let truth = |key| section.get(key).and_then(|n| n.truth());
@@ -420,20 +436,20 @@ fn options(s: &Section<'_>) -> Options {
 }
 
 /// `[tables]`: a file name, or rows, for each name.
-fn tables(s: &Section<'_>, arguments: &Arguments) -> Vec<Table> {
+fn tables(s: &TomlSection<'_>, arguments: &PlanOverrides) -> Vec<DataTable> {
     let Some(section) = s.get("tables").and_then(|n| n.section()) else { return Vec::new() };
     let mut tables = Vec::new();
     for (name, _, node) in section.entries() {
         let rows = if node.is_text() {
             file(node, arguments).map(|text| csv::rows(&text))
         } else {
-            node.list().map(|rows| rows.iter().filter_map(Node::texts).collect())
+            node.list().map(|rows| rows.iter().filter_map(TomlNode::texts).collect())
         };
         let Some(rows) = rows else { continue };
         if rows.is_empty() {
             node.wrong(format!("the table \"{name}\" has no lines"));
         }
-        tables.push(Table { name: (*name).to_owned(), rows });
+        tables.push(DataTable { name: (*name).to_owned(), rows });
     }
     tables
 }

@@ -1,29 +1,29 @@
 //! Takes a TOML document apart value by value, and keeps every mistake with its line and its key.
 //!
 //! Nothing here returns early on a mistake: it is noted, `None` is returned, and reading goes on, so that a user sees all
-//! mistakes of a file at once. Trap: a plan that was read is good only if [`Context::mistakes`] is empty afterwards.
+//! mistakes of a file at once. Trap: a plan that was read is good only if [`TomlContext::mistakes`] is empty afterwards.
 
 use std::cell::RefCell;
 
 use ::toml::Spanned;
 use ::toml::de::{DeTable, DeValue};
 
-use super::super::Table;
-use super::super::mistake::{Mistake, nearest};
+use super::super::DataTable;
+use super::super::error::{PlanError, nearest};
 
 /// What is shared while one document is read.
-pub(super) struct Context<'t> {
+pub(super) struct TomlContext<'t> {
     text: &'t str,
-    mistakes: RefCell<Vec<Mistake>>,
+    mistakes: RefCell<Vec<PlanError>>,
     /// What the word `connections` stands for.
     pub(super) connections: u32,
     /// Names of transactions so far.
     pub(super) transactions: RefCell<Vec<String>>,
     /// Tables, in the order of their numbers.
-    pub(super) tables: Vec<Table>,
+    pub(super) tables: Vec<DataTable>,
 }
 
-impl<'t> Context<'t> {
+impl<'t> TomlContext<'t> {
     pub(super) fn new(text: &'t str) -> Self {
         Self {
             text,
@@ -38,7 +38,7 @@ impl<'t> Context<'t> {
     pub(super) fn wrong(&self, at: usize, key: &str, text: impl Into<String>) {
         let before = self.text.as_bytes().get(..at).unwrap_or_default();
         let line = 1 + before.iter().filter(|b| **b == b'\n').count();
-        self.mistakes.borrow_mut().push(Mistake {
+        self.mistakes.borrow_mut().push(PlanError {
             line: u32::try_from(line).ok(),
             key: key.to_owned(),
             text: text.into(),
@@ -47,11 +47,11 @@ impl<'t> Context<'t> {
 
     /// Notes a mistake that no line is to blame for.
     pub(super) fn wrong_nowhere(&self, text: impl Into<String>) {
-        self.mistakes.borrow_mut().push(Mistake::of_plan(text));
+        self.mistakes.borrow_mut().push(PlanError::of_plan(text));
     }
 
     /// All mistakes, in the order of their lines; those without one at the end.
-    pub(super) fn mistakes(&self) -> Vec<Mistake> {
+    pub(super) fn mistakes(&self) -> Vec<PlanError> {
         let mut list = self.mistakes.borrow().clone();
         list.sort_by_key(|m| m.line.unwrap_or(u32::MAX));
         list
@@ -60,14 +60,14 @@ impl<'t> Context<'t> {
 
 /// A value with its place.
 #[derive(Clone)]
-pub(super) struct Node<'a> {
-    pub(super) context: &'a Context<'a>,
+pub(super) struct TomlNode<'a> {
+    pub(super) context: &'a TomlContext<'a>,
     pub(super) path: String,
     at: usize,
     value: &'a DeValue<'a>,
 }
 
-impl<'a> Node<'a> {
+impl<'a> TomlNode<'a> {
     /// Notes a mistake here.
     pub(super) fn wrong(&self, text: impl Into<String>) {
         self.context.wrong(self.at, &self.path, text);
@@ -146,9 +146,9 @@ impl<'a> Node<'a> {
         }
     }
 
-    pub(super) fn list(&self) -> Option<Vec<Node<'a>>> {
+    pub(super) fn list(&self) -> Option<Vec<TomlNode<'a>>> {
         let DeValue::Array(list) = self.value else { return self.none("must be a list: [ … ]") };
-        let nodes = list.iter().enumerate().map(|(i, value)| Node {
+        let nodes = list.iter().enumerate().map(|(i, value)| TomlNode {
             context: self.context,
             path: format!("{}[{i}]", self.path),
             at: value.span().start,
@@ -176,17 +176,17 @@ impl<'a> Node<'a> {
         self.none(format!("\"{text}\" is none of {}{near}", all.join(", ")))
     }
 
-    pub(super) fn section(&self) -> Option<Section<'a>> {
+    pub(super) fn section(&self) -> Option<TomlSection<'a>> {
         let DeValue::Table(table) = self.value else { return self.none("must be a table: { … }") };
-        Some(Section::new(self.context, &self.path, self.at, table))
+        Some(TomlSection::new(self.context, &self.path, self.at, table))
     }
 
     /// The value's table; or a table in which the value has the key `short`.
-    pub(super) fn section_or(&self, short: &'static str) -> Section<'a> {
+    pub(super) fn section_or(&self, short: &'static str) -> TomlSection<'a> {
         if let DeValue::Table(table) = self.value {
-            return Section::new(self.context, &self.path, self.at, table);
+            return TomlSection::new(self.context, &self.path, self.at, table);
         }
-        Section {
+        TomlSection {
             context: self.context,
             path: self.path.clone(),
             at: self.at,
@@ -197,23 +197,23 @@ impl<'a> Node<'a> {
 }
 
 /// A table being read.
-pub(super) struct Section<'a> {
-    pub(super) context: &'a Context<'a>,
+pub(super) struct TomlSection<'a> {
+    pub(super) context: &'a TomlContext<'a>,
     pub(super) path: String,
     at: usize,
-    entries: Vec<(&'a str, usize, Node<'a>)>,
+    entries: Vec<(&'a str, usize, TomlNode<'a>)>,
     asked: RefCell<Vec<&'static str>>,
 }
 
-impl<'a> Section<'a> {
-    pub(super) fn new(context: &'a Context<'a>, path: &str, at: usize, table: &'a DeTable<'a>) -> Self {
+impl<'a> TomlSection<'a> {
+    pub(super) fn new(context: &'a TomlContext<'a>, path: &str, at: usize, table: &'a DeTable<'a>) -> Self {
         let dot = if path.is_empty() { "" } else { "." };
         let mut entries: Vec<_> = table
             .iter()
             .map(|(key, value): (&'a Spanned<_>, &'a Spanned<_>)| {
                 let name: &'a str = key.get_ref();
                 let path = format!("{path}{dot}{name}");
-                let node = Node { context, path, at: value.span().start, value: value.get_ref() };
+                let node = TomlNode { context, path, at: value.span().start, value: value.get_ref() };
                 (name, key.span().start, node)
             })
             .collect();
@@ -222,7 +222,7 @@ impl<'a> Section<'a> {
     }
 
     /// A table without keys.
-    pub(super) fn empty(context: &'a Context<'a>, path: &str, at: usize) -> Self {
+    pub(super) fn empty(context: &'a TomlContext<'a>, path: &str, at: usize) -> Self {
         Self { context, path: path.to_owned(), at, entries: Vec::new(), asked: RefCell::default() }
     }
 
@@ -231,13 +231,13 @@ impl<'a> Section<'a> {
         self.context.wrong(self.at, &self.path, text);
     }
 
-    pub(super) fn get(&self, key: &'static str) -> Option<Node<'a>> {
+    pub(super) fn get(&self, key: &'static str) -> Option<TomlNode<'a>> {
         self.asked.borrow_mut().push(key);
         self.entries.iter().find(|entry| entry.0 == key).map(|entry| entry.2.clone())
     }
 
     /// A key that must be there.
-    pub(super) fn need(&self, key: &'static str, example: &str) -> Option<Node<'a>> {
+    pub(super) fn need(&self, key: &'static str, example: &str) -> Option<TomlNode<'a>> {
         let found = self.get(key);
         if found.is_none() {
             self.wrong(format!("needs \"{key}\", such as {example}"));
@@ -246,7 +246,7 @@ impl<'a> Section<'a> {
     }
 
     /// All entries in the order of the file, as keys that are the user's own.
-    pub(super) fn entries(&self) -> &[(&'a str, usize, Node<'a>)] {
+    pub(super) fn entries(&self) -> &[(&'a str, usize, TomlNode<'a>)] {
         &self.entries
     }
 

@@ -5,9 +5,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 
-use super::super::mistake::nearest;
-use super::super::{Destination, Piece, Text, Time};
-use super::reader::Node;
+use super::super::error::nearest;
+use super::super::{Destination, TemplatePart, TextTemplate, TimeSpan};
+use super::reader::TomlNode;
 
 /// Most source addresses that one range may name; more is a slip of the pen.
 const MOST_SOURCES: u32 = 65_536;
@@ -38,20 +38,20 @@ pub(super) fn span(text: &str) -> Option<f64> {
 }
 
 /// A span, or `"5s..10s"` (evenly between) or `"~5s"` (exponential with this mean).
-pub(super) fn time(text: &str) -> Option<Time> {
+pub(super) fn time(text: &str) -> Option<TimeSpan> {
     if let Some(mean) = text.trim().strip_prefix('~') {
-        return span(mean).map(Time::Exponential);
+        return span(mean).map(TimeSpan::Exponential);
     }
-    let Some((from, to)) = text.split_once("..") else { return span(text).map(Time::Fixed) };
+    let Some((from, to)) = text.split_once("..") else { return span(text).map(TimeSpan::Fixed) };
     let (from, to) = (span(from)?, span(to)?);
-    (from <= to).then_some(Time::Uniform(from, to))
+    (from <= to).then_some(TimeSpan::Uniform(from, to))
 }
 
 const SPAN_FORM: &str =
     "must be a time such as \"250ms\", \"5s\", \"1m30s\", \"2h\" or \"connections * 100ms\"";
 const TIME_FORM: &str = "must be a time such as \"5s\" or \"1m30s\", between two such as \"5s..10s\", or random around one such as \"~5s\"";
 
-impl Node<'_> {
+impl TomlNode<'_> {
     /// A fixed span in whole milliseconds.
     pub(super) fn span_ms(&self) -> Option<u64> {
         self.span_exact().map(|ms| ms.round() as u64)
@@ -72,7 +72,7 @@ impl Node<'_> {
     }
 
     /// A span, perhaps random.
-    pub(super) fn time(&self) -> Option<Time> {
+    pub(super) fn time(&self) -> Option<TimeSpan> {
         if !self.is_text() {
             return self.none(TIME_FORM);
         }
@@ -96,7 +96,7 @@ impl Node<'_> {
     }
 
     /// Text with placeholders.
-    pub(super) fn template(&self) -> Option<Text> {
+    pub(super) fn template(&self) -> Option<TextTemplate> {
         let text = self.text()?;
         match template(text) {
             Ok(text) => Some(text),
@@ -128,19 +128,19 @@ fn amount(text: &str, connections: u32) -> Option<u32> {
 }
 
 /// The placeholders and what they stand for.
-const PLACEHOLDERS: &[(&str, Piece)] = &[
-    ("user", Piece::User),
-    ("n", Piece::Number),
-    ("password", Piece::Password),
-    ("domain", Piece::Domain),
-    ("jid", Piece::Jid),
-    ("unique", Piece::Unique),
-    ("to", Piece::Destination),
+const PLACEHOLDERS: &[(&str, TemplatePart)] = &[
+    ("user", TemplatePart::User),
+    ("n", TemplatePart::Number),
+    ("password", TemplatePart::Password),
+    ("domain", TemplatePart::Domain),
+    ("jid", TemplatePart::Jid),
+    ("unique", TemplatePart::Unique),
+    ("to", TemplatePart::Destination),
 ];
 
 /// Text with `{user}`, `{n}`, `{password}`, `{domain}`, `{jid}`, `{unique}`, `{to}` and `{var:NAME}`; `{{` and `}}` are
 /// braces.
-pub(super) fn template(text: &str) -> Result<Text, String> {
+pub(super) fn template(text: &str) -> Result<TextTemplate, String> {
     let mut pieces = Vec::new();
     let mut literal = String::new();
     let mut rest = text;
@@ -159,7 +159,7 @@ pub(super) fn template(text: &str) -> Result<Text, String> {
             return Err("has a \"{\" without its \"}\"; a brace itself is written twice: \"{{\"".to_owned());
         };
         let piece = if let Some(variable) = name.strip_prefix("var:").filter(|v| !v.is_empty()) {
-            Piece::Variable(variable.to_owned())
+            TemplatePart::Variable(variable.to_owned())
         } else if let Some((_, piece)) = PLACEHOLDERS.iter().find(|(known, _)| *known == name) {
             piece.clone()
         } else {
@@ -172,16 +172,16 @@ pub(super) fn template(text: &str) -> Result<Text, String> {
             return Err(format!("has the unknown placeholder \"{{{name}}}\"{mend}"));
         };
         if !literal.is_empty() {
-            pieces.push(Piece::Literal(std::mem::take(&mut literal)));
+            pieces.push(TemplatePart::Literal(std::mem::take(&mut literal)));
         }
         pieces.push(piece);
         rest = after;
     }
     literal.push_str(rest);
     if !literal.is_empty() {
-        pieces.push(Piece::Literal(literal));
+        pieces.push(TemplatePart::Literal(literal));
     }
-    Ok(Text(pieces))
+    Ok(TextTemplate(pieces))
 }
 
 /// The words for destinations; the rest are addresses.
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans() {
+    fn time_spans_are_parsed() {
         let cases = [
             ("250ms", 250.0),
             ("5s", 5_000.0),
@@ -318,10 +318,10 @@ mod tests {
     }
 
     #[test]
-    fn times() {
-        assert_eq!(time("5s"), Some(Time::Fixed(5_000.0)));
-        assert_eq!(time("~5s"), Some(Time::Exponential(5_000.0)));
-        assert_eq!(time("5s..10s"), Some(Time::Uniform(5_000.0, 10_000.0)));
+    fn fixed_and_random_times_are_parsed() {
+        assert_eq!(time("5s"), Some(TimeSpan::Fixed(5_000.0)));
+        assert_eq!(time("~5s"), Some(TimeSpan::Exponential(5_000.0)));
+        assert_eq!(time("5s..10s"), Some(TimeSpan::Uniform(5_000.0, 10_000.0)));
         for text in ["10s..5s", "~", "5s..", "~5s..6s"] {
             assert_eq!(time(text), None, "{text}");
         }
@@ -342,28 +342,28 @@ mod tests {
     }
 
     #[test]
-    fn placeholders() {
+    fn placeholders_become_template_parts() {
         let text = template("<a to='{domain}' x='{var:x}'>{{{user}}}</a>").unwrap();
         assert_eq!(
             text,
-            Text(vec![
-                Piece::Literal("<a to='".into()),
-                Piece::Domain,
-                Piece::Literal("' x='".into()),
-                Piece::Variable("x".into()),
-                Piece::Literal("'>{".into()),
-                Piece::User,
-                Piece::Literal("}</a>".into()),
+            TextTemplate(vec![
+                TemplatePart::Literal("<a to='".into()),
+                TemplatePart::Domain,
+                TemplatePart::Literal("' x='".into()),
+                TemplatePart::Variable("x".into()),
+                TemplatePart::Literal("'>{".into()),
+                TemplatePart::User,
+                TemplatePart::Literal("}</a>".into()),
             ])
         );
-        assert_eq!(template("").unwrap(), Text(vec![]));
+        assert_eq!(template("").unwrap(), TextTemplate(vec![]));
     }
 
     #[test]
-    fn destinations() {
+    fn destination_words_are_parsed() {
         assert_eq!(destination("ring+1"), Ok(Destination::Ring(1)));
         assert_eq!(destination("ring-25"), Ok(Destination::Ring(-25)));
-        assert_eq!(destination("a@b"), Ok(Destination::Jid(Text::literal("a@b"))));
+        assert_eq!(destination("a@b"), Ok(Destination::Jid(TextTemplate::literal("a@b"))));
         for text in ["ring", "ring+0", "ring++1", "ringx"] {
             assert!(destination(text).unwrap_err().contains("no place in the ring"), "{text}");
         }

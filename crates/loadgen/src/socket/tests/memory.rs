@@ -89,14 +89,14 @@ fn holder() {
     let Some(how) = input() else { return };
     let address = input().unwrap().parse().unwrap();
     let shared = client(|options| options.resumption = how != "tls-full");
-    let mut scratch = Scratch::new();
+    let mut scratch = WorkerBuffers::new();
     let mut held = Vec::with_capacity(WARM_UP + CONNECTIONS);
     let (mut before, mut cpu) = (0, 0);
     for turn in 0..WARM_UP + CONNECTIONS {
         if turn == WARM_UP {
             (before, cpu) = (resident(), crate::clock::cpu_us());
         }
-        let socket = Socket::connect(address, None, &Options::default()).unwrap();
+        let socket = Socket::connect(address, None, &SocketOptions::default()).unwrap();
         let mut peer = Client::new(socket, scratch);
         wait(&peer.socket, PollFlags::OUT);
         if how != "plain" {

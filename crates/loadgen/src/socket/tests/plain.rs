@@ -23,13 +23,13 @@ fn bytes_go_both_ways_and_are_counted() {
     client.send(b"hello").unwrap();
     assert_eq!(client.read_bytes(6), b"answer");
     assert_eq!(client.read_end().unwrap(), ReadEnd::Closed);
-    assert_eq!(client.scratch.wire(), Wire { sent: 5, received: 6 });
+    assert_eq!(client.scratch.wire(), WireBytes { sent: 5, received: 6 });
     assert!(!client.socket.is_secure());
     assert_eq!(client.socket.facts(), None);
     assert_eq!(client.socket.tls_exporter(), None);
     assert_eq!(client.socket.server_end_point(), None);
     assert_eq!(client.socket.held(), 0);
-    let nothing = Written { taken: 0, blocked: false };
+    let nothing = WriteOutcome { taken: 0, blocked: false };
     assert_eq!(client.socket.close_notify(&mut client.scratch).unwrap(), nothing);
     assert_eq!(server.join().unwrap(), *b"hello");
 }
@@ -40,7 +40,7 @@ fn nothing_to_read_is_no_error() {
     let mut client = Client::connect(address);
     let held = server.join().unwrap();
     let read = client.socket.read(&mut client.scratch, |_| panic!("there is nothing")).unwrap();
-    assert_eq!(read, Read { bytes: 0, end: ReadEnd::Blocked, established: false, blocked: false });
+    assert_eq!(read, ReadOutcome { bytes: 0, end: ReadEnd::Blocked, established: false, blocked: false });
     drop(held);
 }
 
@@ -48,7 +48,7 @@ fn nothing_to_read_is_no_error() {
 fn a_refused_port_is_told() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     // Loopback may refuse at once or at EPOLLOUT.
-    let error = match Socket::connect(free, None, &Options::default()) {
+    let error = match Socket::connect(free, None, &SocketOptions::default()) {
         Err(error) => error,
         Ok(socket) => {
             wait(&socket, PollFlags::OUT);
@@ -64,7 +64,8 @@ fn the_source_address_is_as_asked() {
         [listener.accept().unwrap().1, listener.accept().unwrap().1, listener.accept().unwrap().1]
     });
     let connect = |source: &str| {
-        let socket = Socket::connect(address, Some(source.parse().unwrap()), &Options::default()).unwrap();
+        let socket =
+            Socket::connect(address, Some(source.parse().unwrap()), &SocketOptions::default()).unwrap();
         wait(&socket, PollFlags::OUT);
         socket.connect_result().unwrap();
         socket
@@ -81,7 +82,7 @@ fn the_source_address_is_as_asked() {
     assert_eq!(seen[0].ip().to_string(), "127.0.0.7");
     assert_eq!(seen[2], format!("127.0.0.9:{port}").parse().unwrap());
     let elsewhere = Some("192.0.2.1:0".parse().unwrap());
-    let error = Socket::connect(address, elsewhere, &Options::default()).unwrap_err();
+    let error = Socket::connect(address, elsewhere, &SocketOptions::default()).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
 }
 
@@ -97,13 +98,13 @@ fn a_megabyte_each_way_past_a_slow_reader() {
         stream.write_all(&pattern(SIZE)).unwrap();
         got
     });
-    let options = Options { receive_buffer: Some(8_192), send_buffer: Some(8_192) };
+    let options = SocketOptions { receive_buffer: Some(8_192), send_buffer: Some(8_192) };
     let mut client = Client::connect_with(address, &options);
     client.send(b"!").unwrap();
     client.send(&pattern(SIZE)).unwrap();
     assert!(client.read_bytes(SIZE) == pattern(SIZE));
     assert!(server.join().unwrap() == pattern(SIZE));
-    assert_eq!(client.scratch.wire(), Wire { sent: 1 + SIZE as u64, received: SIZE as u64 });
+    assert_eq!(client.scratch.wire(), WireBytes { sent: 1 + SIZE as u64, received: SIZE as u64 });
 }
 
 #[test]

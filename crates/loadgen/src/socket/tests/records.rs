@@ -1,32 +1,33 @@
-//! The records of TLS 1.3 as no well-behaved server sends them. The peer is another [`Records`] with the keys exchanged;
+//! The records of TLS 1.3 as no well-behaved server sends them. The peer is another [`RecordLayer`] with the keys exchanged;
 //! that rustls understands them too is shown in `tls.rs`.
 
 use super::*;
-use crate::socket::records::{Fault, Opened, Records, TEXT};
-use crate::socket::scratch::Sealed;
-use crate::socket::secrets::Secret;
+use crate::socket::records::{OpenedRecords, RecordError, RecordLayer, TEXT};
+use crate::socket::scratch::SealedBuffer;
+use crate::socket::secrets::TrafficSecret;
 use rustls::{AlertDescription, CipherSuite, Error};
 
 const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
 
 struct Pair {
-    here: Records,
-    there: Records,
+    here: RecordLayer,
+    there: RecordLayer,
 }
 
 impl Pair {
     fn new() -> Pair {
-        let secret = |byte| Secret::new(&[byte; 48]).unwrap();
+        let secret = |byte| TrafficSecret::new(&[byte; 48]).unwrap();
         let make = |ours, theirs| {
-            Records::new(CipherSuite::TLS13_AES_256_GCM_SHA384, secret(ours), secret(theirs), None).unwrap()
+            RecordLayer::new(CipherSuite::TLS13_AES_256_GCM_SHA384, secret(ours), secret(theirs), None)
+                .unwrap()
         };
         Pair { here: make(1, 2), there: make(2, 1) }
     }
 
     /// Records from there, one for each part.
     fn seal(&mut self, parts: &[(u8, &[u8])]) -> Vec<u8> {
-        let mut scratch = Scratch::new();
+        let mut scratch = WorkerBuffers::new();
         for (kind, data) in parts {
             assert!(self.there.seal(*kind, data, &mut scratch.sealed));
         }
@@ -34,12 +35,16 @@ impl Pair {
     }
 
     /// Opens them here; what was said in answer is opened there.
-    fn open(&mut self, mut records: Vec<u8>) -> (Result<Opened, Fault>, Vec<u8>, Result<Opened, Fault>) {
-        let (mut got, mut scratch) = (Vec::new(), Scratch::new());
+    fn open(
+        &mut self,
+        mut records: Vec<u8>,
+    ) -> (Result<OpenedRecords, RecordError>, Vec<u8>, Result<OpenedRecords, RecordError>) {
+        let (mut got, mut scratch) = (Vec::new(), WorkerBuffers::new());
         let result =
             self.here.open(&mut records, &mut scratch.sealed, &mut |data| got.extend_from_slice(data));
         let mut answer = scratch.sealed.bytes().to_vec();
-        let heard = self.there.open(&mut answer, &mut Scratch::new().sealed, &mut |_| panic!("no text"));
+        let heard =
+            self.there.open(&mut answer, &mut WorkerBuffers::new().sealed, &mut |_| panic!("no text"));
         (result, got, heard)
     }
 
@@ -56,8 +61,12 @@ impl Pair {
 
 #[test]
 fn an_established_connection_is_small() {
-    assert!(size_of::<Records>() <= 256, "{}", size_of::<Records>());
-    assert!(size_of::<crate::socket::tls::Tls>() <= 480, "{}", size_of::<crate::socket::tls::Tls>());
+    assert!(size_of::<RecordLayer>() <= 256, "{}", size_of::<RecordLayer>());
+    assert!(
+        size_of::<crate::socket::tls::TlsConnection>() <= 480,
+        "{}",
+        size_of::<crate::socket::tls::TlsConnection>()
+    );
 }
 
 #[test]
@@ -172,15 +181,16 @@ fn keys_change_when_told_and_are_changed_when_asked() {
     for (asked, turn) in [(0, b"0"), (1, b"1"), (1, b"2"), (0, b"3")] {
         let mut records = pair.seal(&[(TEXT, turn), (HANDSHAKE, &[24, 0, 0, 1, asked])]);
         // The other side of a key update that one has sent is what is done for one that came.
-        pair.there.turn_own_keys().unwrap();
+        pair.there.update_own_keys().unwrap();
         records.extend(pair.seal(&[(TEXT, b"after")]));
         let (result, got, heard) = pair.open(records);
         assert!(result.is_ok() && heard.is_ok());
         assert_eq!(got, [&turn[..], b"after"].concat());
-        let mut scratch = Scratch::new();
+        let mut scratch = WorkerBuffers::new();
         assert!(pair.here.seal(TEXT, b"back", &mut scratch.sealed));
         let (mut back, mut got) = (scratch.sealed.bytes().to_vec(), Vec::<u8>::new());
-        let opened = pair.there.open(&mut back, &mut Scratch::new().sealed, &mut |data| got.extend(data));
+        let opened =
+            pair.there.open(&mut back, &mut WorkerBuffers::new().sealed, &mut |data| got.extend(data));
         assert!(opened.is_ok() && got == b"back", "turn {turn:?}");
     }
 }
@@ -203,8 +213,8 @@ fn alerts_are_ends_or_errors() {
 #[test]
 fn a_record_that_does_not_fit_makes_room_once() {
     let mut pair = Pair::new();
-    let mut scratch = Scratch::new();
-    let sealed: &mut Sealed = &mut scratch.sealed;
+    let mut scratch = WorkerBuffers::new();
+    let sealed: &mut SealedBuffer = &mut scratch.sealed;
     for _ in 0..5 {
         assert!(pair.there.seal(TEXT, &[b'y'; 16_384], sealed));
     }
@@ -218,12 +228,12 @@ fn a_record_that_does_not_fit_makes_room_once() {
 fn cost_of_a_record() {
     const TIMES: u64 = 200_000;
     let mut pair = Pair::new();
-    let mut scratch = Scratch::new();
+    let mut scratch = WorkerBuffers::new();
     for size in [100, 300, 16_384] {
         let (data, mut bytes) = (pattern(size), 0);
         let begun = crate::clock::cpu_us();
         for _ in 0..TIMES {
-            let Scratch { input, sealed, .. } = &mut scratch;
+            let WorkerBuffers { input, sealed, .. } = &mut scratch;
             sealed.clear();
             assert!(pair.there.seal(TEXT, &data, sealed));
             let length = sealed.bytes().len();

@@ -182,7 +182,7 @@ fn a_megabyte_each_way_past_a_slow_reader() {
         stream.flush().unwrap();
         got
     });
-    let options = Options { receive_buffer: Some(8_192), send_buffer: Some(8_192) };
+    let options = SocketOptions { receive_buffer: Some(8_192), send_buffer: Some(8_192) };
     let mut peer = Client::connect_with(address, &options).with_tls(&client(|_| {}), NAME, false);
     peer.handshake().unwrap();
     let data = pattern(SIZE);
@@ -192,7 +192,7 @@ fn a_megabyte_each_way_past_a_slow_reader() {
     for _ in 0..3 {
         // It takes no more than it has kept, however often it is asked.
         let again = peer.socket.write(&data[first.taken..], &mut peer.scratch).unwrap();
-        assert_eq!(again, Written { taken: 0, blocked: true });
+        assert_eq!(again, WriteOutcome { taken: 0, blocked: true });
     }
     assert!(peer.socket.held() < 17_000, "{} bytes", peer.socket.held());
     TcpStream::connect(address).unwrap().write_all(b"!").unwrap();
@@ -470,12 +470,12 @@ fn a_handshake_with_a_wrong_bit_does_no_harm() {
     });
     let mut refused = 0;
     while !server.is_finished() {
-        let Ok(socket) = Socket::connect(address, None, &Options::default()) else { break };
+        let Ok(socket) = Socket::connect(address, None, &SocketOptions::default()) else { break };
         wait(&socket, PollFlags::OUT);
         if socket.connect_result().is_err() {
             break;
         }
-        let mut peer = Client::new(socket, Scratch::new()).with_tls(&shared, NAME, false);
+        let mut peer = Client::new(socket, WorkerBuffers::new()).with_tls(&shared, NAME, false);
         refused += usize::from(peer.read_end().is_err());
     }
     let turns = server.join().unwrap();

@@ -7,7 +7,7 @@ use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
 
 /// What a handshake with this trust and name comes to.
-fn attempt(made: &Made, trust: Trust, name: &str) -> io::Result<()> {
+fn attempt(made: &Made, trust: ServerTrust, name: &str) -> io::Result<()> {
     let config = server_config(made);
     let (address, server) = serve(move |listener| {
         let (mut stream, _) = listener.accept().unwrap();
@@ -28,22 +28,22 @@ fn trust_is_as_the_options_say() {
     let (stranger, _) = signed(NAME);
     let own_pem = own.identity.certificates.clone();
     let good = [
-        (&own, Trust::Any, NAME),
-        (&own, Trust::Any, "other.test"),
-        (&own, Trust::Any, "127.0.0.1"),
-        (&own, Trust::Pem(own_pem.clone()), NAME),
-        (&leaf, Trust::Pem(authority.clone()), NAME),
-        (&leaf, Trust::Pem([own_pem.clone(), authority.clone()].concat()), NAME),
+        (&own, ServerTrust::Any, NAME),
+        (&own, ServerTrust::Any, "other.test"),
+        (&own, ServerTrust::Any, "127.0.0.1"),
+        (&own, ServerTrust::Pem(own_pem.clone()), NAME),
+        (&leaf, ServerTrust::Pem(authority.clone()), NAME),
+        (&leaf, ServerTrust::Pem([own_pem.clone(), authority.clone()].concat()), NAME),
     ];
     for (made, trust, name) in good {
         attempt(made, trust.clone(), name).unwrap_or_else(|error| panic!("{name} {trust:?}: {error}"));
     }
     let bad = [
-        (&own, Trust::Pem(own_pem.clone()), "other.test"),
-        (&own, Trust::Pem(authority.clone()), NAME),
-        (&leaf, Trust::Pem(authority), "other.test"),
-        (&leaf, Trust::Pem(stranger), NAME),
-        (&leaf, Trust::Pem(own_pem), NAME),
+        (&own, ServerTrust::Pem(own_pem.clone()), "other.test"),
+        (&own, ServerTrust::Pem(authority.clone()), NAME),
+        (&leaf, ServerTrust::Pem(authority), "other.test"),
+        (&leaf, ServerTrust::Pem(stranger), NAME),
+        (&leaf, ServerTrust::Pem(own_pem), NAME),
     ];
     for (made, trust, name) in bad {
         let error = attempt(made, trust, name).unwrap_err();
@@ -60,19 +60,19 @@ fn options_that_make_no_sense_are_refused() {
     let refused = |change: &dyn Fn(&mut TlsOptions)| {
         let mut options = TlsOptions::default();
         change(&mut options);
-        let error = TlsClient::new(&options).unwrap_err();
+        let error = SharedTlsClient::new(&options).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
     };
     refused(&|options| (options.tls12, options.tls13) = (false, false));
-    refused(&|options| options.trust = Trust::Pem(b"no PEM".to_vec()));
-    refused(&|options| options.trust = Trust::Pem(made.identity.key.clone()));
+    refused(&|options| options.trust = ServerTrust::Pem(b"no PEM".to_vec()));
+    refused(&|options| options.trust = ServerTrust::Pem(made.identity.key.clone()));
     refused(&|options| {
         let key = made.identity.certificates.clone();
-        options.identity = Some(Identity { key, ..made.identity.clone() });
+        options.identity = Some(ClientCertificatePem { key, ..made.identity.clone() });
     });
     refused(&|options| {
         let key = other.identity.key.clone();
-        options.identity = Some(Identity { key, ..made.identity.clone() });
+        options.identity = Some(ClientCertificatePem { key, ..made.identity.clone() });
     });
     let (address, server) = serve(|listener| drop(listener.accept().unwrap()));
     let mut peer = Client::connect(address);

@@ -1,22 +1,22 @@
 //! Data forms: XEP-0004 2.13.2 sections 3 (protocol) and 4 (validation), field standardisation XEP-0068 1.3 (`FORM_TYPE`).
 //!
-//! A [`Form`] is read from a tree and written with the writer; [`Form::accept`] holds a submission against the form that
+//! A [`DataForm`] is read from a tree and written with the writer; [`DataForm::validate`] holds a submission against the form that
 //! was shown. Left out: data types beyond those of XEP-0004 (XEP-0122) and media (XEP-0221).
 //!
 //! The trap: a submission's fields often come without a type, and nothing in one is to be trusted before `accept` has
 //! seen it: options, counts and addresses are only checked there.
 
-mod accept;
 mod read;
+mod validation;
 
-pub use accept::FormError;
+pub use validation::FormError;
 
 use xml::{Ns, Writer};
 
 /// Fields that one form may have, those of its items included; a form with more is refused.
-pub const MOST_FIELDS: usize = 1024;
+pub const MAX_FIELDS: usize = 1024;
 /// Values and options that one form may have in all; a form with more is refused.
-pub const MOST_VALUES: usize = 8192;
+pub const MAX_VALUES: usize = 8192;
 /// The name of the field that says what the fields mean (XEP-0068).
 pub const FORM_TYPE: &str = "FORM_TYPE";
 
@@ -35,7 +35,7 @@ pub enum FormKind {
 
 /// The type of a field (section 3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FieldKind {
+pub enum FormFieldType {
     /// Yes or no.
     Boolean,
     /// Text to read.
@@ -60,7 +60,7 @@ pub enum FieldKind {
 
 /// One of the options of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct FormOption {
     /// For people; may be empty.
     pub label: String,
     /// For machines.
@@ -69,11 +69,11 @@ pub struct Choice {
 
 /// A field.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Field {
+pub struct FormField {
     /// Its name; empty only for fixed text.
     pub var: String,
     /// Its type, when it is written out. Without one, or with one that is unknown, it is one line of text.
-    pub kind: Option<FieldKind>,
+    pub kind: Option<FormFieldType>,
     /// Its name for people; may be empty.
     pub label: String,
     /// More for people; may be empty.
@@ -83,12 +83,12 @@ pub struct Field {
     /// Its values.
     pub values: Vec<String>,
     /// What may be chosen, for lists.
-    pub options: Vec<Choice>,
+    pub options: Vec<FormOption>,
 }
 
 /// A form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Form {
+pub struct DataForm {
     /// What it is for.
     pub kind: FormKind,
     /// One line; may be empty.
@@ -96,11 +96,11 @@ pub struct Form {
     /// What to do with it.
     pub instructions: Vec<String>,
     /// Its fields, `FORM_TYPE` included.
-    pub fields: Vec<Field>,
+    pub fields: Vec<FormField>,
     /// The columns of a table (section 3.4).
-    pub reported: Vec<Field>,
+    pub reported: Vec<FormField>,
     /// The rows of a table.
-    pub items: Vec<Vec<Field>>,
+    pub items: Vec<Vec<FormField>>,
 }
 
 impl FormKind {
@@ -114,63 +114,69 @@ impl FormKind {
         }
     }
     /// Reads what is written.
-    pub fn of(text: &str) -> Option<FormKind> {
+    pub fn from_name(text: &str) -> Option<FormKind> {
         [FormKind::Form, FormKind::Submit, FormKind::Cancel, FormKind::Result]
             .into_iter()
             .find(|kind| kind.as_str() == text)
     }
 }
 
-impl FieldKind {
-    const ALL: [FieldKind; 10] = [
-        FieldKind::Boolean,
-        FieldKind::Fixed,
-        FieldKind::Hidden,
-        FieldKind::JidMulti,
-        FieldKind::JidSingle,
-        FieldKind::ListMulti,
-        FieldKind::ListSingle,
-        FieldKind::TextMulti,
-        FieldKind::TextPrivate,
-        FieldKind::TextSingle,
+impl FormFieldType {
+    const ALL: [FormFieldType; 10] = [
+        FormFieldType::Boolean,
+        FormFieldType::Fixed,
+        FormFieldType::Hidden,
+        FormFieldType::JidMulti,
+        FormFieldType::JidSingle,
+        FormFieldType::ListMulti,
+        FormFieldType::ListSingle,
+        FormFieldType::TextMulti,
+        FormFieldType::TextPrivate,
+        FormFieldType::TextSingle,
     ];
 
     /// As written.
     pub const fn as_str(self) -> &'static str {
         match self {
-            FieldKind::Boolean => "boolean",
-            FieldKind::Fixed => "fixed",
-            FieldKind::Hidden => "hidden",
-            FieldKind::JidMulti => "jid-multi",
-            FieldKind::JidSingle => "jid-single",
-            FieldKind::ListMulti => "list-multi",
-            FieldKind::ListSingle => "list-single",
-            FieldKind::TextMulti => "text-multi",
-            FieldKind::TextPrivate => "text-private",
-            FieldKind::TextSingle => "text-single",
+            FormFieldType::Boolean => "boolean",
+            FormFieldType::Fixed => "fixed",
+            FormFieldType::Hidden => "hidden",
+            FormFieldType::JidMulti => "jid-multi",
+            FormFieldType::JidSingle => "jid-single",
+            FormFieldType::ListMulti => "list-multi",
+            FormFieldType::ListSingle => "list-single",
+            FormFieldType::TextMulti => "text-multi",
+            FormFieldType::TextPrivate => "text-private",
+            FormFieldType::TextSingle => "text-single",
         }
     }
     /// Reads what is written; an unknown type is one line of text.
-    pub fn of(text: &str) -> FieldKind {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text).unwrap_or(FieldKind::TextSingle)
+    pub fn from_name(text: &str) -> FormFieldType {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text).unwrap_or(FormFieldType::TextSingle)
     }
     /// Whether a field of this type may have several values.
     pub const fn is_multi(self) -> bool {
-        matches!(self, FieldKind::JidMulti | FieldKind::ListMulti | FieldKind::TextMulti | FieldKind::Hidden)
+        matches!(
+            self,
+            FormFieldType::JidMulti
+                | FormFieldType::ListMulti
+                | FormFieldType::TextMulti
+                | FormFieldType::Hidden
+        )
     }
 }
 
-impl Choice {
+impl FormOption {
     /// An option with a name for people.
-    pub fn new(label: impl Into<String>, value: impl Into<String>) -> Choice {
-        Choice { label: label.into(), value: value.into() }
+    pub fn new(label: impl Into<String>, value: impl Into<String>) -> FormOption {
+        FormOption { label: label.into(), value: value.into() }
     }
 }
 
-impl Field {
+impl FormField {
     /// A field with neither label nor value.
-    pub fn new(kind: FieldKind, var: impl Into<String>) -> Field {
-        Field {
+    pub fn new(kind: FormFieldType, var: impl Into<String>) -> FormField {
+        FormField {
             var: var.into(),
             kind: Some(kind),
             label: String::new(),
@@ -181,56 +187,56 @@ impl Field {
         }
     }
     /// Name and value without a type, as in results.
-    pub fn cell(var: impl Into<String>, value: impl Into<String>) -> Field {
-        Field { kind: None, ..Field::new(FieldKind::TextSingle, var).value(value) }
+    pub fn cell(var: impl Into<String>, value: impl Into<String>) -> FormField {
+        FormField { kind: None, ..FormField::new(FormFieldType::TextSingle, var).value(value) }
     }
     /// Text to read.
-    pub fn fixed(text: impl Into<String>) -> Field {
-        Field::new(FieldKind::Fixed, "").value(text)
+    pub fn fixed(text: impl Into<String>) -> FormField {
+        FormField::new(FormFieldType::Fixed, "").value(text)
     }
     /// A switch with its present state.
-    pub fn boolean(var: impl Into<String>, on: bool) -> Field {
-        Field::new(FieldKind::Boolean, var).value(if on { "1" } else { "0" })
+    pub fn boolean(var: impl Into<String>, on: bool) -> FormField {
+        FormField::new(FormFieldType::Boolean, var).value(if on { "1" } else { "0" })
     }
     /// Names it for people.
     #[must_use]
-    pub fn label(mut self, label: impl Into<String>) -> Field {
+    pub fn label(mut self, label: impl Into<String>) -> FormField {
         self.label = label.into();
         self
     }
     /// Describes it for people.
     #[must_use]
-    pub fn desc(mut self, desc: impl Into<String>) -> Field {
+    pub fn desc(mut self, desc: impl Into<String>) -> FormField {
         self.desc = desc.into();
         self
     }
     /// It must be filled in.
     #[must_use]
-    pub fn required(mut self) -> Field {
+    pub fn required(mut self) -> FormField {
         self.required = true;
         self
     }
     /// Adds a value.
     #[must_use]
-    pub fn value(mut self, value: impl Into<String>) -> Field {
+    pub fn value(mut self, value: impl Into<String>) -> FormField {
         self.values.push(value.into());
         self
     }
     /// Adds values.
     #[must_use]
-    pub fn values(mut self, values: impl IntoIterator<Item = impl Into<String>>) -> Field {
+    pub fn values(mut self, values: impl IntoIterator<Item = impl Into<String>>) -> FormField {
         self.values.extend(values.into_iter().map(Into::into));
         self
     }
     /// Adds an option.
     #[must_use]
-    pub fn option(mut self, label: impl Into<String>, value: impl Into<String>) -> Field {
-        self.options.push(Choice::new(label, value));
+    pub fn option(mut self, label: impl Into<String>, value: impl Into<String>) -> FormField {
+        self.options.push(FormOption::new(label, value));
         self
     }
     /// The type that counts.
-    pub fn kind(&self) -> FieldKind {
-        self.kind.unwrap_or(FieldKind::TextSingle)
+    pub fn kind(&self) -> FormFieldType {
+        self.kind.unwrap_or(FormFieldType::TextSingle)
     }
 
     /// Writes `<field/>`.
@@ -239,34 +245,34 @@ impl Field {
         if !self.var.is_empty() {
             w.attr("var", &self.var);
         }
-        w.attr_opt("type", self.kind.map(FieldKind::as_str));
+        w.attr_opt("type", self.kind.map(FormFieldType::as_str));
         if !self.label.is_empty() {
             w.attr("label", &self.label);
         }
         if !self.desc.is_empty() {
-            w.leaf("desc", &self.desc);
+            w.text_element("desc", &self.desc);
         }
         if self.required {
             w.start("required").end();
         }
         for value in &self.values {
-            w.leaf("value", value);
+            w.text_element("value", value);
         }
         for option in &self.options {
             w.start("option");
             if !option.label.is_empty() {
                 w.attr("label", &option.label);
             }
-            w.leaf("value", &option.value).end();
+            w.text_element("value", &option.value).end();
         }
         w.end();
     }
 }
 
-impl Form {
+impl DataForm {
     /// An empty form.
-    pub fn new(kind: FormKind) -> Form {
-        Form {
+    pub fn new(kind: FormKind) -> DataForm {
+        DataForm {
             kind,
             title: String::new(),
             instructions: Vec::new(),
@@ -276,36 +282,41 @@ impl Form {
         }
     }
     /// A form of a known type (XEP-0068): begins with the hidden field `FORM_TYPE`.
-    pub fn typed(kind: FormKind, form_type: impl Into<String>) -> Form {
-        Form::new(kind).field(Field::new(FieldKind::Hidden, FORM_TYPE).value(form_type))
+    pub fn typed(kind: FormKind, form_type: impl Into<String>) -> DataForm {
+        DataForm::new(kind).field(FormField::new(FormFieldType::Hidden, FORM_TYPE).value(form_type))
     }
     /// Gives it a title.
     #[must_use]
-    pub fn title(mut self, title: impl Into<String>) -> Form {
+    pub fn title(mut self, title: impl Into<String>) -> DataForm {
         self.title = title.into();
         self
     }
     /// Adds a line of instructions.
     #[must_use]
-    pub fn instructions(mut self, text: impl Into<String>) -> Form {
+    pub fn instructions(mut self, text: impl Into<String>) -> DataForm {
         self.instructions.push(text.into());
         self
     }
     /// Adds a field.
     #[must_use]
-    pub fn field(mut self, field: Field) -> Form {
+    pub fn field(mut self, field: FormField) -> DataForm {
         self.fields.push(field);
         self
     }
     /// Adds a column.
     #[must_use]
-    pub fn column(mut self, kind: FieldKind, var: impl Into<String>, label: impl Into<String>) -> Form {
-        self.reported.push(Field::new(kind, var).label(label));
+    pub fn column(
+        mut self,
+        kind: FormFieldType,
+        var: impl Into<String>,
+        label: impl Into<String>,
+    ) -> DataForm {
+        self.reported.push(FormField::new(kind, var).label(label));
         self
     }
     /// Adds a row.
     #[must_use]
-    pub fn item(mut self, fields: Vec<Field>) -> Form {
+    pub fn item(mut self, fields: Vec<FormField>) -> DataForm {
         self.items.push(fields);
         self
     }
@@ -315,7 +326,7 @@ impl Form {
         self.value(FORM_TYPE)
     }
     /// The field of this name.
-    pub fn get(&self, var: &str) -> Option<&Field> {
+    pub fn get(&self, var: &str) -> Option<&FormField> {
         self.fields.iter().find(|field| field.var == var)
     }
     /// The first value of a field.
@@ -339,10 +350,10 @@ impl Form {
     pub fn write(&self, w: &mut Writer<'_>) {
         w.start_ns("x", Ns::DataForms).attr("type", self.kind.as_str());
         if !self.title.is_empty() {
-            w.leaf("title", &self.title);
+            w.text_element("title", &self.title);
         }
         for line in &self.instructions {
-            w.leaf("instructions", line);
+            w.text_element("instructions", line);
         }
         for field in &self.fields {
             field.write(w);

@@ -1,8 +1,8 @@
 //! Reading a form from a tree.
 
-use xml::{Node, Ns};
+use xml::{Ns, TreeNode};
 
-use super::{Choice, Field, FieldKind, Form, FormError, FormKind, MOST_FIELDS, MOST_VALUES};
+use super::{DataForm, FormError, FormField, FormFieldType, FormKind, FormOption, MAX_FIELDS, MAX_VALUES};
 
 /// What one form may still have.
 struct Budget {
@@ -10,18 +10,18 @@ struct Budget {
     values: usize,
 }
 
-impl Form {
+impl DataForm {
     /// Reads `<x xmlns='jabber:x:data'/>`. Unknown elements are skipped; the order of `<reported/>` and `<item/>` does not
     /// count (section 3.4).
     ///
     /// # Errors
-    /// One sentence: an unknown type, a field without a name or named twice, more than [`MOST_FIELDS`] or [`MOST_VALUES`].
-    pub fn read(x: Node<'_>) -> Result<Form, FormError> {
+    /// One sentence: an unknown type, a field without a name or named twice, more than [`MAX_FIELDS`] or [`MAX_VALUES`].
+    pub fn read(x: TreeNode<'_>) -> Result<DataForm, FormError> {
         let kind = x.attr("type").ok_or_else(|| FormError::new("a form needs a type"))?;
-        let kind = FormKind::of(&kind)
+        let kind = FormKind::from_name(&kind)
             .ok_or_else(|| FormError::new("a form is of type form, submit, cancel or result"))?;
-        let mut form = Form::new(kind);
-        let mut budget = Budget { fields: MOST_FIELDS, values: MOST_VALUES };
+        let mut form = DataForm::new(kind);
+        let mut budget = Budget { fields: MAX_FIELDS, values: MAX_VALUES };
         for child in x.child_elements().filter(|c| c.ns() == Some(Ns::DataForms)) {
             match child.name() {
                 "title" => form.title = child.text().into_owned(),
@@ -44,7 +44,7 @@ impl Form {
     }
 }
 
-fn fields(parent: Node<'_>, budget: &mut Budget) -> Result<Vec<Field>, FormError> {
+fn fields(parent: TreeNode<'_>, budget: &mut Budget) -> Result<Vec<FormField>, FormError> {
     let mut fields = Vec::new();
     for child in parent.child_elements().filter(|c| c.is("field", Ns::DataForms)) {
         fields.push(field(child, budget)?);
@@ -53,14 +53,14 @@ fn fields(parent: Node<'_>, budget: &mut Budget) -> Result<Vec<Field>, FormError
     Ok(fields)
 }
 
-fn field(node: Node<'_>, budget: &mut Budget) -> Result<Field, FormError> {
+fn field(node: TreeNode<'_>, budget: &mut Budget) -> Result<FormField, FormError> {
     budget.field()?;
-    let kind = node.attr("type").map(|kind| FieldKind::of(&kind));
+    let kind = node.attr("type").map(|kind| FormFieldType::from_name(&kind));
     let var = node.attr("var").unwrap_or_default().into_owned();
-    if var.is_empty() && kind != Some(FieldKind::Fixed) {
+    if var.is_empty() && kind != Some(FormFieldType::Fixed) {
         return Err(FormError::new("a field needs a name"));
     }
-    let mut field = Field::new(FieldKind::TextSingle, var);
+    let mut field = FormField::new(FormFieldType::TextSingle, var);
     field.kind = kind;
     field.label = node.attr("label").unwrap_or_default().into_owned();
     for child in node.child_elements().filter(|c| c.ns() == Some(Ns::DataForms)) {
@@ -77,7 +77,7 @@ fn field(node: Node<'_>, budget: &mut Budget) -> Result<Field, FormError> {
                 let value =
                     value.ok_or_else(|| FormError::of(&field.var, "has an option without a value"))?;
                 let label = child.attr("label").unwrap_or_default();
-                field.options.push(Choice::new(label, value.text()));
+                field.options.push(FormOption::new(label, value.text()));
             }
             _ => {}
         }
@@ -86,7 +86,7 @@ fn field(node: Node<'_>, budget: &mut Budget) -> Result<Field, FormError> {
 }
 
 /// A name stands for one field.
-fn unique(fields: &[Field]) -> Result<(), FormError> {
+fn unique(fields: &[FormField]) -> Result<(), FormError> {
     let mut names: Vec<&str> = fields.iter().map(|f| f.var.as_str()).filter(|v| !v.is_empty()).collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {

@@ -2,41 +2,46 @@
 
 use super::*;
 use crate::{ErrorType, StanzaCondition, StanzaError};
-use xml::{Limits, Scope, Tree};
+use xml::{Limits, NamespaceContext, Tree};
 
-fn read(text: &str) -> Result<Form, FormError> {
-    let scope = Scope::client();
+fn read(text: &str) -> Result<DataForm, FormError> {
+    let scope = NamespaceContext::client();
     let tree = Tree::parse(text.as_bytes(), &scope, &Limits::DEFAULT).unwrap();
-    Form::read(tree.root())
+    DataForm::read(tree.root())
 }
-fn written(form: &Form) -> String {
+fn written(form: &DataForm) -> String {
     let mut out = Vec::new();
     form.write(&mut Writer::new(&mut out));
     String::from_utf8(out).unwrap()
 }
-fn submit(fields: &str) -> Form {
+fn submit(fields: &str) -> DataForm {
     read(&format!("<x xmlns='jabber:x:data' type='submit'>{fields}</x>")).unwrap()
 }
 
 /// Example 2 of XEP-0004, a little shorter, with every type.
-fn bot() -> Form {
-    Form::typed(FormKind::Form, "jabber:bot")
+fn bot() -> DataForm {
+    DataForm::typed(FormKind::Form, "jabber:bot")
         .title("Bot Configuration")
         .instructions("Fill out this form to configure your new bot!")
-        .field(Field::fixed("Section 1: Bot Info"))
-        .field(Field::new(FieldKind::TextSingle, "botname").label("The name of your bot").required())
-        .field(Field::new(FieldKind::TextMulti, "description").label("Helpful description"))
-        .field(Field::boolean("public", false).label("Public bot?").desc("Seen by all"))
-        .field(Field::new(FieldKind::TextPrivate, "password"))
+        .field(FormField::fixed("Section 1: Bot Info"))
+        .field(FormField::new(FormFieldType::TextSingle, "botname").label("The name of your bot").required())
+        .field(FormField::new(FormFieldType::TextMulti, "description").label("Helpful description"))
+        .field(FormField::boolean("public", false).label("Public bot?").desc("Seen by all"))
+        .field(FormField::new(FormFieldType::TextPrivate, "password"))
         .field(
-            Field::new(FieldKind::ListMulti, "features")
+            FormField::new(FormFieldType::ListMulti, "features")
                 .option("Contests", "contests")
                 .option("News", "news")
                 .value("news"),
         )
-        .field(Field::new(FieldKind::ListSingle, "maxsubs").value("20").option("10", "10").option("20", "20"))
-        .field(Field::new(FieldKind::JidMulti, "invitelist"))
-        .field(Field::new(FieldKind::JidSingle, "owner"))
+        .field(
+            FormField::new(FormFieldType::ListSingle, "maxsubs")
+                .value("20")
+                .option("10", "10")
+                .option("20", "20"),
+        )
+        .field(FormField::new(FormFieldType::JidMulti, "invitelist"))
+        .field(FormField::new(FormFieldType::JidSingle, "owner"))
 }
 
 #[test]
@@ -60,11 +65,11 @@ fn what_is_written_is_read_again() {
 
 #[test]
 fn section_3_4_a_table_has_columns_and_rows() {
-    let table = Form::typed(FormKind::Result, "jabber:iq:search")
-        .column(FieldKind::JidSingle, "jid", "Address")
-        .column(FieldKind::TextSingle, "first", "Given Name")
-        .item(vec![Field::cell("jid", "benvolio@example.com"), Field::cell("first", "B & B")])
-        .item(vec![Field::cell("jid", "romeo@example.com"), Field::cell("first", "")]);
+    let table = DataForm::typed(FormKind::Result, "jabber:iq:search")
+        .column(FormFieldType::JidSingle, "jid", "Address")
+        .column(FormFieldType::TextSingle, "first", "Given Name")
+        .item(vec![FormField::cell("jid", "benvolio@example.com"), FormField::cell("first", "B & B")])
+        .item(vec![FormField::cell("jid", "romeo@example.com"), FormField::cell("first", "")]);
     let text = written(&table);
     assert!(
         text.ends_with(
@@ -89,7 +94,7 @@ fn a_submission_is_held_against_the_form() {
          <field var='invitelist'><value>Juliet@Example.ORG</value><value>juliet@example.org</value></field>\
          <field var='unknown' type='boolean'><value>perhaps</value></field>",
     );
-    let form = bot().accept(&sent).unwrap();
+    let form = bot().validate(&sent).unwrap();
     assert_eq!(form.form_type(), Some("jabber:bot"), "an absent type means the form that was shown");
     assert_eq!(form.value("botname"), Some("The Jabber Bot"));
     assert_eq!(form.text("description"), "a\n\nb");
@@ -104,7 +109,7 @@ fn a_submission_is_held_against_the_form() {
 }
 
 #[test]
-fn wrong_submissions_are_told_in_one_sentence() {
+fn invalid_submissions_get_a_one_sentence_error() {
     let name = "<field var='botname'><value>x</value></field>";
     for (fields, text) in [
         (String::new(), "the field \"botname\" must be filled in"),
@@ -130,12 +135,12 @@ fn wrong_submissions_are_told_in_one_sentence() {
             "the form must be of the type jabber:bot",
         ),
     ] {
-        assert_eq!(bot().accept(&submit(&fields)).unwrap_err().as_str(), text);
+        assert_eq!(bot().validate(&submit(&fields)).unwrap_err().as_str(), text);
     }
     let error: StanzaError = FormError::new("no").into();
     assert_eq!((error.condition, error.kind), (StanzaCondition::NotAcceptable, ErrorType::Modify));
-    let cancelled = Form::new(FormKind::Cancel);
-    assert_eq!(bot().accept(&cancelled).unwrap_err().as_str(), "the form must be of type submit");
+    let cancelled = DataForm::new(FormKind::Cancel);
+    assert_eq!(bot().validate(&cancelled).unwrap_err().as_str(), "the form must be of type submit");
 }
 
 #[test]
@@ -154,15 +159,15 @@ fn bad_forms_are_refused() {
         (many(1, "<field/>"), "a field needs a name"),
         (many(2, "<field var='v'/>"), "the field \"v\" is there twice"),
         (many(1, "<field var='v'><option/></field>"), "the field \"v\" has an option without a value"),
-        (many(MOST_FIELDS + 1, "<field var='#'/>"), "the form has too many fields"),
-        (many(MOST_FIELDS + 1, "<item/>"), "the form has too many fields"),
-        (values(MOST_VALUES + 1), "the form has too many values"),
-        (many(MOST_VALUES + 1, "<instructions/>"), "the form has too many values"),
+        (many(MAX_FIELDS + 1, "<field var='#'/>"), "the form has too many fields"),
+        (many(MAX_FIELDS + 1, "<item/>"), "the form has too many fields"),
+        (values(MAX_VALUES + 1), "the form has too many values"),
+        (many(MAX_VALUES + 1, "<instructions/>"), "the form has too many values"),
     ] {
         assert_eq!(read(&text).unwrap_err().as_str(), sentence);
     }
-    assert_eq!(read(&many(MOST_FIELDS, "<field var='#'/>")).unwrap().fields.len(), MOST_FIELDS);
-    assert!(read(&values(MOST_VALUES)).is_ok());
+    assert_eq!(read(&many(MAX_FIELDS, "<field var='#'/>")).unwrap().fields.len(), MAX_FIELDS);
+    assert!(read(&values(MAX_VALUES)).is_ok());
     let long = "x".repeat(10_000);
     let error = read(&many(2, &format!("<field var='{long}'/>"))).unwrap_err();
     assert!(error.as_str().len() < 128, "a name is not repeated at any length");
@@ -175,7 +180,7 @@ fn unknown_types_are_text_and_foreign_elements_are_skipped() {
          <value>red</value><validate xmlns='http://jabber.org/protocol/xdata-validate'/></field></x>",
     )
     .unwrap();
-    assert_eq!((form.items.len(), form.fields[0].kind()), (0, FieldKind::TextSingle));
+    assert_eq!((form.items.len(), form.fields[0].kind()), (0, FormFieldType::TextSingle));
     assert_eq!(form.value("v"), Some("red"));
     assert_eq!(form.value("w"), None);
     assert_eq!(form.bool("v"), None);

@@ -19,22 +19,24 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use super::super::process::Guarded;
-use super::super::report::{Report, note, out};
-use super::{Peer, Running, Wanted, command, folder, fresh, tail, throng, up};
+use super::super::process::ChildGuard;
+use super::super::report::{BenchReport, print_progress, print_result};
+use super::{
+    PeerOptions, PeerServer, RunningPeer, command, empty_folder, log_tail, peer_folder, start_peer, throng,
+};
 
 /// Contacts of each account, as published.
 const CONTACTS: usize = 24;
 /// What Throng is held to: bytes of an idle session, microseconds of CPU a message, and milliseconds.
-const MEMORY: f64 = 8_000.0;
-const CPU: f64 = 150.0;
-const DELIVERY_P99: f64 = 3.0;
-const DELIVERY_MOST: f64 = 100.0;
-const LOGIN_P99: f64 = 20.0;
+const MEMORY_BUDGET_BYTES: f64 = 8_000.0;
+const CPU_BUDGET_US: f64 = 150.0;
+const DELIVERY_P99_BUDGET_MS: f64 = 3.0;
+const DELIVERY_MAX_BUDGET_MS: f64 = 100.0;
+const LOGIN_P99_BUDGET_MS: f64 = 20.0;
 
 /// Flags of `cargo xtask bench bosh`.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct BoshBenchArgs {
     /// Users. Default: 10 000, or 1 000 with --quick.
     #[arg(long)]
     users: Option<usize>,
@@ -58,15 +60,15 @@ pub(crate) struct Args {
     contacts: usize,
     /// These servers only.
     #[arg(long, value_enum, value_delimiter = ',')]
-    only: Vec<Peer>,
+    only: Vec<PeerServer>,
     /// 1 000 users for a minute: to see that it works, and how the servers compare when none is at its limit.
     #[arg(long)]
     quick: bool,
 }
 
 /// What was measured of one server.
-struct Column {
-    peer: Peer,
+struct ServerResults {
+    peer: PeerServer,
     /// Bytes.
     memory: f64,
     /// Microseconds.
@@ -84,23 +86,26 @@ struct Column {
     failed_logins: f64,
     lost_messages: f64,
     /// Milliseconds, 99th percentile.
-    lateness: f64,
+    scheduling_lag_p99_ms: f64,
     /// Percent of the machine's time that its host gave to others, from start to end of the run.
     stolen: f64,
 }
 
 /// Measures, prints the table and judges Throng.
-pub(crate) fn run(args: &Args, report: &mut Report) -> Result<()> {
+pub(crate) fn run(args: &BoshBenchArgs, report: &mut BenchReport) -> Result<()> {
     let wants = |peer| args.only.is_empty() || args.only.contains(&peer);
-    let peers: Vec<Peer> =
-        [Peer::Throng, Peer::Ejabberd, Peer::Prosody].into_iter().filter(|it| wants(*it)).collect();
-    let packages: Vec<&str> = peers.iter().filter(|it| **it != Peer::Throng).map(|it| it.name()).collect();
+    let peers: Vec<PeerServer> = [PeerServer::Throng, PeerServer::Ejabberd, PeerServer::Prosody]
+        .into_iter()
+        .filter(|it| wants(*it))
+        .collect();
+    let packages: Vec<&str> =
+        peers.iter().filter(|it| **it != PeerServer::Throng).map(|it| it.name()).collect();
     if !packages.is_empty() {
         command::setup(&packages).context("ejabberd and Prosody are needed from Debian's packages")?;
     }
     let users = args.users.unwrap_or(if args.quick { 1_000 } else { 10_000 });
     ensure!(users >= 100, "--users {users} are too few");
-    let bench = Bench {
+    let bench = BoshBench {
         program: throng::program(args.server.as_deref())?,
         users,
         contacts: args.contacts,
@@ -115,26 +120,26 @@ pub(crate) fn run(args: &Args, report: &mut Report) -> Result<()> {
         match bench.measure(peer) {
             Ok(column) => columns.push(column),
             Err(error) => {
-                note(&format!("{}: {error:#}", peer.name()));
+                print_progress(&format!("{}: {error:#}", peer.name()));
                 failed.push(format!("{}: {error:#}", peer.name()));
             }
         }
     }
-    out(bench.table(&columns).trim_end());
-    if let Some(ours) = columns.iter().find(|column| column.peer == Peer::Throng) {
-        report.judge("bosh: memory, idle", ours.memory, "B/session", MEMORY);
-        report.judge("bosh: CPU a message", ours.cpu, "us", CPU);
-        report.judge("bosh: delivery p99", ours.delivery[1], "ms", DELIVERY_P99);
-        report.judge("bosh: delivery, longest", ours.delivery[2], "ms", DELIVERY_MOST);
-        report.judge("bosh: login p99", ours.login[1], "ms", LOGIN_P99);
-        report.judge("bosh: sessions lost", ours.lost_sessions + ours.failed_logins, "", 0.0);
-        report.judge("bosh: messages lost", ours.lost_messages, "", 0.0);
+    print_result(bench.table(&columns).trim_end());
+    if let Some(ours) = columns.iter().find(|column| column.peer == PeerServer::Throng) {
+        report.check("bosh: memory, idle", ours.memory, "B/session", MEMORY_BUDGET_BYTES);
+        report.check("bosh: CPU a message", ours.cpu, "us", CPU_BUDGET_US);
+        report.check("bosh: delivery p99", ours.delivery[1], "ms", DELIVERY_P99_BUDGET_MS);
+        report.check("bosh: delivery, longest", ours.delivery[2], "ms", DELIVERY_MAX_BUDGET_MS);
+        report.check("bosh: login p99", ours.login[1], "ms", LOGIN_P99_BUDGET_MS);
+        report.check("bosh: sessions lost", ours.lost_sessions + ours.failed_logins, "", 0.0);
+        report.check("bosh: messages lost", ours.lost_messages, "", 0.0);
     }
     ensure!(failed.is_empty(), "{}", failed.join("; "));
     Ok(())
 }
 
-struct Bench {
+struct BoshBench {
     program: PathBuf,
     users: usize,
     contacts: usize,
@@ -144,29 +149,30 @@ struct Bench {
     workers: usize,
 }
 
-impl Bench {
-    fn start(&self, peer: Peer) -> Result<Running> {
-        let wanted = Wanted {
+impl BoshBench {
+    fn start(&self, peer: PeerServer) -> Result<RunningPeer> {
+        let wanted = PeerOptions {
             web: true,
             server: Some(self.program.clone()),
-            ..Wanted::new(self.users, self.contacts)
+            ..PeerOptions::new(self.users, self.contacts)
         };
-        up(peer, &wanted)
+        start_peer(peer, &wanted)
     }
 
-    fn measure(&self, peer: Peer) -> Result<Column> {
+    fn measure(&self, peer: PeerServer) -> Result<ServerResults> {
         let server = self.start(peer)?;
         let memory = self.memory(peer, &server).with_context(|| format!("memory of {}", peer.name()));
         server.kill();
         let memory = memory?;
-        note(&format!("{}: {memory:.0} bytes an idle session", peer.name()));
+        print_progress(&format!("{}: {memory:.0} bytes an idle session", peer.name()));
         let server = self.start(peer)?;
-        let before = ticks();
+        let before = machine_ticks();
         let run = self.load(peer, &server, "openfire-bosh", &self.traffic());
-        let (all, stolen) = (ticks().0 - before.0, ticks().1 - before.1);
+        let (all, stolen) = (machine_ticks().0 - before.0, machine_ticks().1 - before.1);
         server.kill();
-        let column = Column { stolen: 100.0 * stolen / all.max(1.0), ..column(peer, memory, &run?)? };
-        note(&format!(
+        let column =
+            ServerResults { stolen: 100.0 * stolen / all.max(1.0), ..column_of(peer, memory, &run?)? };
+        print_progress(&format!(
             "{}: {:.0} us a message, delivery p99 {:.2} ms",
             peer.name(),
             column.cpu,
@@ -180,9 +186,9 @@ impl Bench {
     }
 
     /// Bytes that an idle session adds.
-    fn memory(&self, peer: Peer, server: &Running) -> Result<f64> {
+    fn memory(&self, peer: PeerServer, server: &RunningPeer) -> Result<f64> {
         let few = self.users / 4;
-        let plan = folder("bosh")?.join("idle.toml");
+        let plan = peer_folder("bosh")?.join("idle.toml");
         let rate = self.rate;
         let rest = self.users - few;
         let text = format!(
@@ -213,9 +219,9 @@ impl Bench {
     }
 
     /// One run; answers its JSON.
-    fn load(&self, peer: Peer, server: &Running, plan: &str, flags: &[String]) -> Result<Value> {
-        let folder = folder("bosh")?.join(peer.name());
-        fresh(&folder)?;
+    fn load(&self, peer: PeerServer, server: &RunningPeer, plan: &str, flags: &[String]) -> Result<Value> {
+        let folder = peer_folder("bosh")?.join(peer.name());
+        empty_folder(&folder)?;
         let log = folder.join("load.log");
         let mut load = Command::new(&self.program);
         load.args(["load", plan, "--target", &format!("http://{}/http-bind", server.web())])
@@ -225,14 +231,14 @@ impl Bench {
             .arg(folder.join("run"))
             .args(flags);
         // Sessions that were lost make it end with another status; what it wrote says it better.
-        let status = Guarded::start(&load, &log)?.wait()?;
+        let status = ChildGuard::start(&load, &log)?.wait()?;
         let file = folder.join("run/run.json");
         let text = std::fs::read_to_string(&file)
-            .with_context(|| format!("`throng load` ended with {status}: {}", tail(&log)))?;
+            .with_context(|| format!("`throng load` ended with {status}: {}", log_tail(&log)))?;
         Ok(serde_json::from_str(&text)?)
     }
 
-    fn table(&self, columns: &[Column]) -> String {
+    fn table(&self, columns: &[ServerResults]) -> String {
         let names: Vec<&str> = columns.iter().map(|column| column.peer.name()).collect();
         let mut text = format!(
             "{} users over BOSH, {} arrivals a second, {} contacts, {} s with all; {} sockets at most\n\n| | {} | goal |\n| --- |{} --- |\n",
@@ -244,7 +250,7 @@ impl Bench {
             names.join(" | "),
             " ---: |".repeat(names.len())
         );
-        let mut row = |what: &str, digits: usize, goal: &str, value: &dyn Fn(&Column) -> f64| {
+        let mut row = |what: &str, digits: usize, goal: &str, value: &dyn Fn(&ServerResults) -> f64| {
             let cells: Vec<String> =
                 columns.iter().map(|column| format!("{:.digits$}", value(column))).collect();
             text.push_str(&format!("| {what} | {} | {goal} |\n", cells.join(" | ")));
@@ -264,14 +270,14 @@ impl Bench {
         row("logins failed", 0, "0", &|column| column.failed_logins);
         row("sessions lost", 0, "0", &|column| column.lost_sessions);
         row("messages lost", 0, "0", &|column| column.lost_messages);
-        row("the generator late by, p99, ms", 2, "–", &|column| column.lateness);
+        row("the generator late by, p99, ms", 2, "–", &|column| column.scheduling_lag_p99_ms);
         row("stolen from the machine, %", 1, "–", &|column| column.stolen);
         text
     }
 }
 
 /// What a run says of the time with everybody.
-fn column(peer: Peer, memory: f64, run: &Value) -> Result<Column> {
+fn column_of(peer: PeerServer, memory: f64, run: &Value) -> Result<ServerResults> {
     let total = |name: &str| run["totals"]["counters"][name]["total"].as_f64().unwrap_or_default();
     let seconds = run["seconds"].as_array().context("the run has no seconds")?;
     let of = |second: &Value, name: &str| second["counters"][name].as_f64().unwrap_or_default();
@@ -299,7 +305,7 @@ fn column(peer: Peer, memory: f64, run: &Value) -> Result<Column> {
         run["totals"]["timings"][timing]["summary"][name].as_f64().unwrap_or(f64::NAN) / 1e3
     };
     let messages = rate("messages_delivered");
-    Ok(Column {
+    Ok(ServerResults {
         peer,
         memory,
         cpu: cores * 1e6 / messages,
@@ -313,14 +319,14 @@ fn column(peer: Peer, memory: f64, run: &Value) -> Result<Column> {
         lost_sessions: total("sessions_lost"),
         failed_logins: total("login_errors"),
         lost_messages: total("messages_lost"),
-        lateness: timing("lateness", "p99"),
+        scheduling_lag_p99_ms: timing("lateness", "p99"),
         stolen: 0.0,
     })
 }
 
 /// Time of all cores since the start of the machine, and how much of it a virtual machine was not let run though it had
 /// to: clock ticks.
-fn ticks() -> (f64, f64) {
+fn machine_ticks() -> (f64, f64) {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = text.lines().next().unwrap_or_default();
     let fields: Vec<f64> =
@@ -332,11 +338,11 @@ fn ticks() -> (f64, f64) {
 mod tests {
     use serde_json::json;
 
-    use super::super::Peer;
-    use super::column;
+    use super::super::PeerServer;
+    use super::column_of;
 
     #[test]
-    fn what_counts_is_the_time_with_everybody() {
+    fn only_the_time_with_all_users_online_is_counted() {
         let second = |at: u32, started: u32, sent: u32| {
             json!({ "at": at, "counters": {
                 "users_started": started, "messages_sent": sent, "messages_delivered": sent, "presence_received": 2 * sent,
@@ -352,7 +358,7 @@ mod tests {
                 "timings": { "login": { "summary": { "mean": 1_000.0, "p99": 4_000.0 } } },
             },
         });
-        let column = column(Peer::Throng, 5_000.0, &run).unwrap();
+        let column = column_of(PeerServer::Throng, 5_000.0, &run).unwrap();
         assert!((column.messages - 100.0).abs() < 1e-9 && (column.presence - 200.0).abs() < 1e-9);
         assert!((column.cores - 0.2).abs() < 1e-9 && (column.cpu - 2_000.0).abs() < 1e-6);
         assert_eq!((column.delivery, column.login), ([0.5, 2.0, 9.0], [1.0, 4.0]));

@@ -13,40 +13,40 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::Subcommand;
 
-use super::super::report::{note, out};
-use super::{Peer, Wanted, recipe, up};
+use super::super::report::{print_progress, print_result};
+use super::{PeerOptions, PeerServer, peers_file, start_peer};
 
 /// The flags of `cargo xtask peers`.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct PeersArgs {
     #[command(subcommand)]
-    what: What,
+    what: PeersCommand,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum PeersCommand {
     /// Install from Debian what is missing: ejabberd, Prosody, Tsung, Chromium and the tools for lossy networks.
     Setup,
     /// Start a server with fresh accounts and keep it until Ctrl-C.
     Up {
         /// The server.
         #[arg(value_enum)]
-        peer: Peer,
+        peer: PeerServer,
         #[command(flatten)]
-        wanted: Wanted,
+        wanted: PeerOptions,
     },
 }
 
 /// Carries a command out. Exit code 2 when it could not be.
-pub(crate) fn run(args: &Args) -> ExitCode {
+pub(crate) fn run(args: &PeersArgs) -> ExitCode {
     let result = match &args.what {
-        What::Setup => setup(&[]),
-        What::Up { peer, wanted } => keep(*peer, wanted),
+        PeersCommand::Setup => setup(&[]),
+        PeersCommand::Up { peer, wanted } => run_until_signal(*peer, wanted),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            note(&format!("xtask peers: {error:#}"));
+            print_progress(&format!("xtask peers: {error:#}"));
             ExitCode::from(2)
         }
     }
@@ -54,21 +54,21 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 /// Installs what is missing of these packages; of all that `setup.sh` knows when there are none.
 pub(super) fn setup(packages: &[&str]) -> Result<()> {
-    let status = Command::new("sh").arg(recipe("setup.sh")).args(packages).status()?;
+    let status = Command::new("sh").arg(peers_file("setup.sh")).args(packages).status()?;
     ensure!(status.success(), "setup.sh ended with {status}");
     Ok(())
 }
 
-fn keep(peer: Peer, wanted: &Wanted) -> Result<()> {
+fn run_until_signal(peer: PeerServer, wanted: &PeerOptions) -> Result<()> {
     let ready = Arc::new(AtomicBool::new(false));
     let told = signals(Arc::clone(&ready))?;
-    let mut server = up(peer, wanted)?;
+    let mut server = start_peer(peer, wanted)?;
     ready.store(true, Ordering::SeqCst);
     let pids: Vec<String> = server.pids().iter().map(u32::to_string).collect();
-    out(&format!("port {}", server.address().port()));
-    out(&format!("pid {}", server.id()));
-    out(&format!("pids {}", pids.join(" ")));
-    note("Ctrl-C ends it");
+    print_result(&format!("port {}", server.address().port()));
+    print_result(&format!("pid {}", server.id()));
+    print_result(&format!("pids {}", pids.join(" ")));
+    print_progress("Ctrl-C ends it");
     while told.recv_timeout(Duration::from_secs(1)).is_err() {
         server.check()?;
     }

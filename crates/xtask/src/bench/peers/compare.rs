@@ -27,21 +27,21 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::super::clock::now;
 use super::super::driver::Driver;
-use super::super::logins::Bench as Logins;
-use super::super::memory::settled;
+use super::super::logins::LoginBench as Logins;
+use super::super::memory::wait_for_stable_memory;
 use super::super::negotiate::{Profile, Security};
-use super::super::process::Cpu;
-use super::super::report::{note, out};
+use super::super::process::CpuMeter;
+use super::super::report::{print_progress, print_result};
 use super::super::scram::Mechanism;
+use super::super::server_under_test::ServerUnderTest;
 use super::super::talk::{Chat, Pace};
-use super::super::target::Target;
-use super::broadcasts::Broadcasts;
-use super::table::{Expected, Row, markdown};
-use super::{DOMAIN, Form, Peer, Running, Wanted, command, throng, up};
+use super::presence_broadcasts::PresenceBroadcasts;
+use super::table::{ComparisonRow, ExpectedFactor, markdown};
+use super::{DOMAIN, ModuleSet, PeerOptions, PeerServer, RunningPeer, command, start_peer, throng};
 
 /// Flags of `cargo xtask bench peers`.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ComparisonArgs {
     /// Throng's program; without it `cargo build --profile dist` makes it.
     #[arg(long, value_name = "PATH")]
     server: Option<PathBuf>,
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     sessions: usize,
     /// Measure these only.
     #[arg(long, value_enum, value_delimiter = ',')]
-    part: Vec<Part>,
+    part: Vec<ComparisonPart>,
     /// Prosody with its default, the incremental collector. Less memory, more CPU.
     #[arg(long)]
     incremental: bool,
@@ -60,7 +60,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Part {
+enum ComparisonPart {
     Memory,
     Login,
     Message,
@@ -68,119 +68,130 @@ enum Part {
 }
 
 /// The columns of the table, Throng first.
-const SERVERS: [(Peer, Form); 5] = [
-    (Peer::Throng, Form::Stock),
-    (Peer::Ejabberd, Form::Stock),
-    (Peer::Ejabberd, Form::Lean),
-    (Peer::Prosody, Form::Stock),
-    (Peer::Prosody, Form::Lean),
+const SERVERS: [(PeerServer, ModuleSet); 5] = [
+    (PeerServer::Throng, ModuleSet::Stock),
+    (PeerServer::Ejabberd, ModuleSet::Stock),
+    (PeerServer::Ejabberd, ModuleSet::Lean),
+    (PeerServer::Prosody, ModuleSet::Stock),
+    (PeerServer::Prosody, ModuleSet::Lean),
 ];
 const COLUMNS: usize = SERVERS.len();
-const ALL: &[usize] = &[1, 2, 3, 4];
-const STOCK: &[usize] = &[1, 3];
+const ALL_PEERS: &[usize] = &[1, 2, 3, 4];
+const STOCK_PEERS: &[usize] = &[1, 3];
 
 /// What the comparison has to show.
-const MEMORY: f64 = 10.0;
-const FLOOD: f64 = 10.0;
-const STEADY: f64 = 4.0;
+const MEMORY_FACTOR: f64 = 10.0;
+const FLOOD_FACTOR: f64 = 10.0;
+const STEADY_FACTOR: f64 = 4.0;
 
 /// Contacts of the accounts with contacts.
-const CONTACTS: usize = 50;
+const CONTACTS_PER_ACCOUNT: usize = 50;
 /// Logins at a time.
-const AT_ONCE: usize = 64;
+const CONCURRENT_LOGINS: usize = 64;
 /// Pairs and messages in flight of the flood.
 const PAIRS: usize = 100;
-const FLYING: usize = 8;
+const IN_FLIGHT: usize = 8;
 /// Users of the steady part; each sends one message a second.
-const USERS: usize = 1_000;
+const STEADY_USERS: usize = 1_000;
 const PASSWORD: &str = "secret";
 
 /// Measures, prints the table and says whether all that is expected is met.
-pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+pub(crate) fn run(args: &ComparisonArgs) -> Result<ExitCode> {
     let begun = now();
     command::setup(&["ejabberd", "prosody"])
         .context("ejabberd and Prosody are needed from Debian's packages")?;
     let accounts = if args.quick { args.sessions / 4 } else { args.sessions };
-    ensure!(accounts >= USERS, "--sessions {} are too few: at least {USERS} are needed", args.sessions);
+    ensure!(
+        accounts >= STEADY_USERS,
+        "--sessions {} are too few: at least {STEADY_USERS} are needed",
+        args.sessions
+    );
     let program = throng::program(args.server.as_deref())?;
-    let bench = Bench { program, accounts, incremental: args.incremental, quick: args.quick };
+    let bench = ComparisonBench { program, accounts, incremental: args.incremental, quick: args.quick };
     let wants = |part| args.part.is_empty() || args.part.contains(&part);
-    let mut found = Found::default();
-    if wants(Part::Memory) {
-        for contacts in [0, CONTACTS] {
+    let mut found = ComparisonResults::default();
+    if wants(ComparisonPart::Memory) {
+        for contacts in [0, CONTACTS_PER_ACCOUNT] {
             found.add(bench.memory(contacts));
         }
     }
-    if wants(Part::Login) || wants(Part::Message) {
-        found.with(bench.start_all(0), |found, servers| {
-            if wants(Part::Login) {
+    if wants(ComparisonPart::Login) || wants(ComparisonPart::Message) {
+        found.with_servers(bench.start_all(0), |found, servers| {
+            if wants(ComparisonPart::Login) {
                 found.add(bench.logins(servers, 0));
             }
-            if wants(Part::Message) {
+            if wants(ComparisonPart::Message) {
                 found.add(bench.flood(servers));
                 found.add(bench.steady(servers));
             }
         });
     }
-    if wants(Part::Login) || wants(Part::Presence) {
-        found.with(bench.start_all(CONTACTS), |found, servers| {
-            if wants(Part::Login) {
-                found.add(bench.logins(servers, CONTACTS));
+    if wants(ComparisonPart::Login) || wants(ComparisonPart::Presence) {
+        found.with_servers(bench.start_all(CONTACTS_PER_ACCOUNT), |found, servers| {
+            if wants(ComparisonPart::Login) {
+                found.add(bench.logins(servers, CONTACTS_PER_ACCOUNT));
             }
-            if wants(Part::Presence) {
+            if wants(ComparisonPart::Presence) {
                 found.add(bench.presence(servers));
             }
         });
     }
     let names: Vec<String> = SERVERS.iter().map(|(peer, form)| name(*peer, *form)).collect();
     let (table, misses) = markdown(&names, &found.rows);
-    out(table.trim_end());
-    note(&format!("{:.0} s; {misses} rows are below what is expected", begun.elapsed().as_secs_f64()));
-    ensure!(found.failed.is_empty(), "{}", found.failed.join("; "));
+    print_result(table.trim_end());
+    print_progress(&format!(
+        "{:.0} s; {misses} rows are below what is expected",
+        begun.elapsed().as_secs_f64()
+    ));
+    ensure!(found.failures.is_empty(), "{}", found.failures.join("; "));
     Ok(if misses == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What was measured, and what could not be: one part must not take the others' figures with it.
 #[derive(Default)]
-struct Found {
-    rows: Vec<Row>,
-    failed: Vec<String>,
+struct ComparisonResults {
+    rows: Vec<ComparisonRow>,
+    failures: Vec<String>,
 }
 
-impl Found {
-    fn add(&mut self, row: Result<Row>) {
+impl ComparisonResults {
+    fn add(&mut self, row: Result<ComparisonRow>) {
         match row {
             Ok(row) => self.rows.push(row),
             Err(error) => self.fail(&error),
         }
     }
 
-    fn with(&mut self, servers: Result<Vec<Server>>, measure: impl FnOnce(&mut Self, &[Server])) {
+    fn with_servers(
+        &mut self,
+        servers: Result<Vec<StartedServer>>,
+        measure: impl FnOnce(&mut Self, &[StartedServer]),
+    ) {
         match servers {
             Ok(servers) => {
                 measure(self, &servers);
-                servers.into_iter().for_each(Server::kill);
+                servers.into_iter().for_each(StartedServer::kill);
             }
             Err(error) => self.fail(&error),
         }
     }
 
     fn fail(&mut self, error: &anyhow::Error) {
-        note(&format!("{error:#}"));
-        self.failed.push(format!("{error:#}"));
+        print_progress(&format!("{error:#}"));
+        self.failures.push(format!("{error:#}"));
     }
 }
 
-fn name(peer: Peer, form: Form) -> String {
+fn name(peer: PeerServer, form: ModuleSet) -> String {
     let peer = match peer {
-        Peer::Throng => return "Throng".to_owned(),
-        Peer::Ejabberd => "ejabberd",
-        Peer::Prosody => "Prosody",
+        PeerServer::Throng => return "Throng".to_owned(),
+        PeerServer::Ejabberd => "ejabberd",
+        PeerServer::Prosody => "Prosody",
     };
-    format!("{peer}, {}", if form == Form::Lean { "lean" } else { "stock" })
+    format!("{peer}, {}", if form == ModuleSet::Lean { "lean" } else { "stock" })
 }
 
-struct Bench {
+struct ComparisonBench {
     program: PathBuf,
     accounts: usize,
     incremental: bool,
@@ -188,31 +199,31 @@ struct Bench {
 }
 
 /// A server that runs.
-struct Server {
+struct StartedServer {
     name: String,
-    running: Running,
-    target: Target,
+    running: RunningPeer,
+    target: ServerUnderTest,
 }
 
-impl Server {
+impl StartedServer {
     fn kill(self) {
         self.running.kill();
     }
 }
 
 /// Clients of one server.
-struct Side<'a> {
+struct ConnectedClients<'a> {
     name: &'a str,
     driver: Driver,
-    cpu: Cpu,
+    cpu: CpuMeter,
 }
 
-impl<'a> Side<'a> {
+impl<'a> ConnectedClients<'a> {
     /// The first `count` accounts, online.
-    fn connect(server: &'a Server, count: usize) -> Result<Self> {
+    fn connect(server: &'a StartedServer, count: usize) -> Result<Self> {
         let connect = || -> Result<Driver> {
             let mut driver = server.target.driver()?;
-            driver.login(0, count, AT_ONCE)?;
+            driver.login(0, count, CONCURRENT_LOGINS)?;
             driver.quiet(Duration::from_millis(500), Duration::from_secs(60))?;
             Ok(driver)
         };
@@ -221,7 +232,7 @@ impl<'a> Side<'a> {
     }
 }
 
-impl Bench {
+impl ComparisonBench {
     fn rounds(&self) -> usize {
         if self.quick { 1 } else { 3 }
     }
@@ -230,14 +241,14 @@ impl Bench {
         Duration::from_secs_f64(if self.quick { usual / 3.0 } else { usual })
     }
 
-    fn start(&self, peer: Peer, form: Form, contacts: usize) -> Result<Server> {
-        let wanted = Wanted {
+    fn start(&self, peer: PeerServer, form: ModuleSet, contacts: usize) -> Result<StartedServer> {
+        let wanted = PeerOptions {
             form,
             incremental: self.incremental,
             server: Some(self.program.clone()),
-            ..Wanted::new(self.accounts, contacts)
+            ..PeerOptions::new(self.accounts, contacts)
         };
-        let running = up(peer, &wanted)?;
+        let running = start_peer(peer, &wanted)?;
         let profile = Profile {
             domain: DOMAIN.to_owned(),
             prefix: wanted.prefix,
@@ -247,38 +258,38 @@ impl Bench {
             relay: false,
             managed: false,
         };
-        let target = Target::running(running.id(), running.address(), profile, PASSWORD);
-        Ok(Server { name: name(peer, form), running, target })
+        let target = ServerUnderTest::running(running.id(), running.address(), profile, PASSWORD);
+        Ok(StartedServer { name: name(peer, form), running, target })
     }
 
-    fn start_all(&self, contacts: usize) -> Result<Vec<Server>> {
+    fn start_all(&self, contacts: usize) -> Result<Vec<StartedServer>> {
         SERVERS.iter().map(|(peer, form)| self.start(*peer, *form, contacts)).collect()
     }
 
     /// Bytes of resident memory that a session adds.
-    fn memory(&self, contacts: usize) -> Result<Row> {
-        let expected = Expected { times: MEMORY, columns: ALL, of: "all" };
+    fn memory(&self, contacts: usize) -> Result<ComparisonRow> {
+        let expected = ExpectedFactor { min_factor: MEMORY_FACTOR, columns: ALL_PEERS, columns_name: "all" };
         let what = format!("memory of an idle session, {contacts} contacts, B");
-        let mut row = Row::new(what, COLUMNS, Some(expected));
+        let mut row = ComparisonRow::new(what, COLUMNS, Some(expected));
         for (column, (peer, form)) in SERVERS.iter().enumerate() {
             let server = self.start(*peer, *form, contacts)?;
             let slope = self.slope(&server).with_context(|| format!("memory of {}", server.name))?;
-            note(&format!("{}, {contacts} contacts: {slope:.0} bytes a session", server.name));
+            print_progress(&format!("{}, {contacts} contacts: {slope:.0} bytes a session", server.name));
             row.push(column, slope);
             server.kill();
         }
         Ok(row)
     }
 
-    fn slope(&self, server: &Server) -> Result<f64> {
+    fn slope(&self, server: &StartedServer) -> Result<f64> {
         let mut driver = server.target.driver()?;
         let few = self.accounts / 4;
-        let empty = settled(&server.target, &mut driver)?;
-        driver.login(0, few, AT_ONCE)?;
-        let less = settled(&server.target, &mut driver)?;
-        driver.login(few as u64, self.accounts - few, AT_ONCE)?;
-        let more = settled(&server.target, &mut driver)?;
-        note(&format!(
+        let empty = wait_for_stable_memory(&server.target, &mut driver)?;
+        driver.login(0, few, CONCURRENT_LOGINS)?;
+        let less = wait_for_stable_memory(&server.target, &mut driver)?;
+        driver.login(few as u64, self.accounts - few, CONCURRENT_LOGINS)?;
+        let more = wait_for_stable_memory(&server.target, &mut driver)?;
+        print_progress(&format!(
             "{}: {:.1} MB empty, {:.1} MB with {few}, {:.1} MB with {} sessions",
             server.name,
             empty / 1e6,
@@ -290,22 +301,26 @@ impl Bench {
     }
 
     /// Milliseconds of CPU a login.
-    fn logins(&self, servers: &[Server], contacts: usize) -> Result<Row> {
-        let mut row = Row::new(format!("CPU of a login, {contacts} contacts, ms"), COLUMNS, None);
+    fn logins(&self, servers: &[StartedServer], contacts: usize) -> Result<ComparisonRow> {
+        let mut row = ComparisonRow::new(format!("CPU of a login, {contacts} contacts, ms"), COLUMNS, None);
         let size = if self.quick { 300 } else { 1_000 };
         let mut waves = Vec::new();
         for server in servers {
             let mut logins = Logins::new(&server.target, self.accounts)?;
             // Caches, and the clients' derived keys.
-            logins.wave(size / 2, AT_ONCE).with_context(|| format!("logins of {}", server.name))?;
+            logins.wave(size / 2, CONCURRENT_LOGINS).with_context(|| format!("logins of {}", server.name))?;
             waves.push((server, logins));
         }
         for round in 0..self.rounds() {
             for (column, (server, logins)) in waves.iter_mut().enumerate() {
-                let wave =
-                    logins.wave(size, AT_ONCE).with_context(|| format!("logins of {}", server.name))?;
-                let (cost, rate) = (wave.login, wave.rate);
-                note(&format!("round {round}, {}: {cost:.3} ms a login, {rate:.0} a second", server.name));
+                let wave = logins
+                    .wave(size, CONCURRENT_LOGINS)
+                    .with_context(|| format!("logins of {}", server.name))?;
+                let (cost, rate) = (wave.cpu_ms_per_login, wave.logins_per_second);
+                print_progress(&format!(
+                    "round {round}, {}: {cost:.3} ms a login, {rate:.0} a second",
+                    server.name
+                ));
                 row.push(column, cost);
             }
         }
@@ -313,18 +328,22 @@ impl Bench {
     }
 
     /// Microseconds of CPU a message, as fast as they go.
-    fn flood(&self, servers: &[Server]) -> Result<Row> {
-        let expected = Expected { times: FLOOD, columns: STOCK, of: "stock" };
-        let mut row = Row::new("CPU of a chat message, flood, µs", COLUMNS, Some(expected));
+    fn flood(&self, servers: &[StartedServer]) -> Result<ComparisonRow> {
+        let expected =
+            ExpectedFactor { min_factor: FLOOD_FACTOR, columns: STOCK_PEERS, columns_name: "stock" };
+        let mut row = ComparisonRow::new("CPU of a chat message, flood, µs", COLUMNS, Some(expected));
         let mut sides = sides(servers, 2 * PAIRS)?;
         let mut chats: Vec<Chat> = sides.iter().map(|side| Chat::new(&side.driver)).collect();
         for round in 0..self.rounds() {
             for (column, (side, chat)) in sides.iter_mut().zip(&mut chats).enumerate() {
                 let sample = chat
-                    .closed(&mut side.driver, &mut side.cpu, FLYING, self.seconds(2.0))
+                    .closed(&mut side.driver, &mut side.cpu, IN_FLIGHT, self.seconds(2.0))
                     .with_context(|| format!("flood of {}", side.name))?;
                 let (cost, rate) = (sample.cpu, sample.rate);
-                note(&format!("round {round}, {}: {cost:.2} us a message, {rate:.0} a second", side.name));
+                print_progress(&format!(
+                    "round {round}, {}: {cost:.2} us a message, {rate:.0} a second",
+                    side.name
+                ));
                 row.push(column, cost);
             }
         }
@@ -333,13 +352,14 @@ impl Bench {
     }
 
     /// Microseconds of CPU a message at a rate that all can keep.
-    fn steady(&self, servers: &[Server]) -> Result<Row> {
-        let expected = Expected { times: STEADY, columns: STOCK, of: "stock" };
-        let what = format!("CPU of a chat message, {USERS} a second of {USERS} users, µs");
-        let mut row = Row::new(what, COLUMNS, Some(expected));
-        let mut sides = sides(servers, USERS)?;
+    fn steady(&self, servers: &[StartedServer]) -> Result<ComparisonRow> {
+        let expected =
+            ExpectedFactor { min_factor: STEADY_FACTOR, columns: STOCK_PEERS, columns_name: "stock" };
+        let what = format!("CPU of a chat message, {STEADY_USERS} a second of {STEADY_USERS} users, µs");
+        let mut row = ComparisonRow::new(what, COLUMNS, Some(expected));
+        let mut sides = sides(servers, STEADY_USERS)?;
         let mut chats: Vec<Chat> = sides.iter().map(|side| Chat::new(&side.driver)).collect();
-        let pace = Pace { rate: USERS as f64, both: true, burst: 1 };
+        let pace = Pace { rate: STEADY_USERS as f64, both: true, burst: 1 };
         // Wake-ups differ more from one moment to the next than anything else that is measured here.
         let rounds = if self.quick { 1 } else { 5 };
         for round in 0..rounds {
@@ -349,7 +369,7 @@ impl Bench {
                     .open(&mut side.driver, &mut side.cpu, pace, warm, self.seconds(4.0))
                     .with_context(|| format!("steady rate of {}", side.name))?;
                 let (cost, share) = (sample.cpu, sample.cpu * sample.rate / 1e4);
-                note(&format!(
+                print_progress(&format!(
                     "round {round}, {}: {cost:.1} us a message, {share:.1} % of a core",
                     side.name
                 ));
@@ -361,16 +381,21 @@ impl Bench {
     }
 
     /// Microseconds of CPU a presence that a contact gets.
-    fn presence(&self, servers: &[Server]) -> Result<Row> {
-        let mut row = Row::new(format!("CPU of a presence to one of {CONTACTS} contacts, µs"), COLUMNS, None);
-        let mut sides = sides(servers, Broadcasts::connections(CONTACTS))?;
-        let mut loads: Vec<Broadcasts> = sides.iter().map(|_| Broadcasts::new(CONTACTS)).collect();
+    fn presence(&self, servers: &[StartedServer]) -> Result<ComparisonRow> {
+        let mut row = ComparisonRow::new(
+            format!("CPU of a presence to one of {CONTACTS_PER_ACCOUNT} contacts, µs"),
+            COLUMNS,
+            None,
+        );
+        let mut sides = sides(servers, PresenceBroadcasts::connections(CONTACTS_PER_ACCOUNT))?;
+        let mut loads: Vec<PresenceBroadcasts> =
+            sides.iter().map(|_| PresenceBroadcasts::new(CONTACTS_PER_ACCOUNT)).collect();
         for round in 0..self.rounds() {
             for (column, (side, load)) in sides.iter_mut().zip(&mut loads).enumerate() {
                 let cost = load
                     .run(&mut side.driver, &mut side.cpu, self.seconds(2.0))
                     .with_context(|| format!("presence of {}", side.name))?;
-                note(&format!("round {round}, {}: {cost:.2} us a presence", side.name));
+                print_progress(&format!("round {round}, {}: {cost:.2} us a presence", side.name));
                 row.push(column, cost);
             }
         }
@@ -379,11 +404,11 @@ impl Bench {
     }
 }
 
-fn sides(servers: &[Server], count: usize) -> Result<Vec<Side<'_>>> {
-    servers.iter().map(|server| Side::connect(server, count)).collect()
+fn sides(servers: &[StartedServer], count: usize) -> Result<Vec<ConnectedClients<'_>>> {
+    servers.iter().map(|server| ConnectedClients::connect(server, count)).collect()
 }
 
-fn close(sides: Vec<Side<'_>>) -> Result<()> {
+fn close(sides: Vec<ConnectedClients<'_>>) -> Result<()> {
     for mut side in sides {
         side.driver.close_all().with_context(|| format!("clients of {}", side.name))?;
     }

@@ -21,8 +21,11 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use rustix::process::{Resource, getrlimit};
 
-use super::super::report::note;
-use super::{DOMAIN, Form, Passwords, Peer, Wanted, finish, fresh, installed, recipe};
+use super::super::report::print_progress;
+use super::{
+    DOMAIN, ModuleSet, PasswordStorage, PeerOptions, PeerServer, check_installed, empty_folder, peers_file,
+    run_to_end,
+};
 
 /// How ejabberd keeps its tables, in the form in which it writes the file itself (`ejabberd_mnesia:dump_schema/0`).
 const SCHEMA: &str = "\
@@ -50,14 +53,14 @@ fn version(libraries: &Path) -> Option<String> {
 }
 
 /// Writes configuration and accounts, and answers the command that runs the server.
-pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Result<Command> {
-    installed("erl")?;
+pub(super) fn prepare(wanted: &PeerOptions, folder: &Path, address: SocketAddr) -> Result<Command> {
+    check_installed("erl")?;
     let libraries = applications()?;
     let config = folder.join("ejabberd.yml");
     fs::write(&config, configuration(wanted, address)?)?;
-    let shared = super::folder(Peer::Ejabberd.name())?;
+    let shared = super::peer_folder(PeerServer::Ejabberd.name())?;
     let prepared = shared.join("prepared").join(format!("{}x{}", wanted.accounts, wanted.roster));
-    let fill = fs::read_to_string(recipe("fill.erl"))?;
+    let fill = fs::read_to_string(peers_file("fill.erl"))?;
     let stamp = format!(
         "{:?} {} {} {} {}\n{SCHEMA}{fill}",
         version(&libraries),
@@ -68,13 +71,13 @@ pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Re
     );
     let stamped = prepared.join("stamp");
     if fs::read_to_string(&stamped).ok().as_deref() != Some(&stamp) {
-        note("ejabberd: writing the accounts");
-        fresh(&prepared)?;
+        print_progress("ejabberd: writing the accounts");
+        empty_folder(&prepared)?;
         let mut compile = Command::new("erlc");
-        compile.arg("-o").arg(folder).arg(recipe("fill.erl"));
-        finish(&compile, &folder.join("erlc.log"), "erlc")?;
+        compile.arg("-o").arg(folder).arg(peers_file("fill.erl"));
+        run_to_end(&compile, &folder.join("erlc.log"), "erlc")?;
         let data = prepared.join("mnesia");
-        fresh(&data)?;
+        empty_folder(&data)?;
         fs::write(data.join("ejabberd.schema"), SCHEMA)?;
         let mut command = erlang(&libraries, folder, &config, &data);
         command
@@ -87,22 +90,22 @@ pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Re
             .env("FILL_PREFIX", &wanted.prefix)
             .env("FILL_PASSWORD", &wanted.password)
             .env("FILL_FORMAT", format(wanted.passwords));
-        finish(&command, &folder.join("fill.log"), "writing the accounts of ejabberd")?;
+        run_to_end(&command, &folder.join("fill.log"), "writing the accounts of ejabberd")?;
         fs::write(&stamped, stamp)?;
     }
     let data = folder.join("run");
-    fresh(&data)?;
+    empty_folder(&data)?;
     copy(&prepared.join("mnesia"), &data)?;
     let mut serve = erlang(&libraries, folder, &config, &data);
     serve.args(["-s", "ejabberd"]);
     Ok(serve)
 }
 
-fn format(passwords: Passwords) -> &'static str {
+fn format(passwords: PasswordStorage) -> &'static str {
     match passwords {
-        Passwords::Scram => "scram",
-        Passwords::Plain => "plain",
-        Passwords::Numbered => "numbered",
+        PasswordStorage::Scram => "scram",
+        PasswordStorage::Plain => "plain",
+        PasswordStorage::Numbered => "numbered",
     }
 }
 
@@ -123,14 +126,14 @@ fn erlang(libraries: &Path, folder: &Path, config: &Path, data: &Path) -> Comman
     command
 }
 
-fn configuration(wanted: &Wanted, address: SocketAddr) -> Result<String> {
+fn configuration(wanted: &PeerOptions, address: SocketAddr) -> Result<String> {
     let modules = match wanted.form {
-        Form::Usual => ["caps", "disco", "offline", "ping", "roster", "time", "version"].as_slice(),
-        Form::Lean => &["disco", "ping", "roster"],
-        Form::Stock => &[],
+        ModuleSet::Usual => ["caps", "disco", "offline", "ping", "roster", "time", "version"].as_slice(),
+        ModuleSet::Lean => &["disco", "ping", "roster"],
+        ModuleSet::Stock => &[],
     };
     let modules = if modules.is_empty() {
-        fs::read_to_string(recipe("ejabberd-stock.yml"))?
+        fs::read_to_string(peers_file("ejabberd-stock.yml"))?
     } else {
         let bosh = if wanted.web { "  mod_bosh: {}\n" } else { "" };
         let lines: String = modules.iter().map(|module| format!("  mod_{module}: {{}}\n")).collect();
@@ -151,7 +154,7 @@ fn configuration(wanted: &Wanted, address: SocketAddr) -> Result<String> {
             format!(
                 "  -\n    port: {}\n    ip: \"{}\"\n    module: ejabberd_http\n    backlog: 4096\n    request_handlers:\n\
                  \x20     /http-bind: mod_bosh\n      /xmpp-websocket: ejabberd_http_ws\n",
-                super::web(address).port(),
+                super::web_address(address).port(),
                 address.ip()
             )
         } else {
@@ -161,7 +164,7 @@ fn configuration(wanted: &Wanted, address: SocketAddr) -> Result<String> {
         cache = wanted.accounts.max(50) * 20,
         port = address.port(),
         ip = address.ip(),
-        format = if wanted.passwords == Passwords::Scram { "scram" } else { "plain" },
+        format = if wanted.passwords == PasswordStorage::Scram { "scram" } else { "plain" },
     ))
 }
 

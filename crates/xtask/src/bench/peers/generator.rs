@@ -13,20 +13,20 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use super::super::process::Guarded;
-use super::super::report::{Report, note};
-use super::{Peer, Running, Wanted, folder, tail, throng, up};
+use super::super::process::ChildGuard;
+use super::super::report::{BenchReport, print_progress};
+use super::{PeerOptions, PeerServer, RunningPeer, log_tail, peer_folder, start_peer, throng};
 
 /// Resident bytes of a connection, at most.
-const PLAIN: f64 = 1_000.0;
-const TLS: f64 = 4_500.0;
+const PLAIN_BYTES_BUDGET: f64 = 1_000.0;
+const TLS_BYTES_BUDGET: f64 = 4_500.0;
 /// Milliseconds of CPU a login and microseconds a message, at most.
-const LOGIN: f64 = 0.15;
-const MESSAGE: f64 = 10.0;
+const LOGIN_CPU_BUDGET_MS: f64 = 0.15;
+const MESSAGE_CPU_BUDGET_US: f64 = 10.0;
 
 /// Flags of `cargo xtask bench generator`.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct GeneratorBenchArgs {
     /// Connections of the larger run; the smaller has a third.
     #[arg(long, default_value_t = 15_000)]
     connections: usize,
@@ -41,25 +41,27 @@ pub(crate) struct Args {
     server: Option<PathBuf>,
 }
 
-struct Bench {
+struct GeneratorBench {
     program: PathBuf,
-    server: Running,
+    server: RunningPeer,
     turn: u32,
 }
 
 /// Measures and judges.
-pub(crate) fn run(args: &Args, report: &mut Report) -> Result<()> {
+pub(crate) fn run(args: &GeneratorBenchArgs, report: &mut BenchReport) -> Result<()> {
     let program = throng::program(args.server.as_deref())?;
-    let wanted = Wanted {
+    let wanted = PeerOptions {
         port: args.port,
         server: Some(program.clone()),
         offer_tls: true,
-        ..Wanted::new(args.most.max(args.connections) + 1, 0)
+        ..PeerOptions::new(args.most.max(args.connections) + 1, 0)
     };
-    let mut bench = Bench { server: up(Peer::Throng, &wanted)?, program, turn: 0 };
-    for (what, tls, budget) in [("plain", "none", PLAIN), ("TLS 1.3", "starttls", TLS)] {
+    let mut bench = GeneratorBench { server: start_peer(PeerServer::Throng, &wanted)?, program, turn: 0 };
+    for (what, tls, budget) in
+        [("plain", "none", PLAIN_BYTES_BUDGET), ("TLS 1.3", "starttls", TLS_BYTES_BUDGET)]
+    {
         let slope = bench.slope(args.connections, tls)?;
-        report.judge(format!("generator: memory, {what}"), slope, "B/connection", budget);
+        report.check(format!("generator: memory, {what}"), slope, "B/connection", budget);
     }
     let all = bench.load("idle", args.most, &["--rate", "1000", "--hold", "3s"])?;
     let workers = all["workers"].as_array().map_or(0, Vec::len);
@@ -71,33 +73,39 @@ pub(crate) fn run(args: &Args, report: &mut Report) -> Result<()> {
     );
     report.info("generator: online in one process", online, "users");
     // As fast as the server takes them; at 1 000 a second each step is a wake-up of its own, which is the kernel's cost.
-    for (rate, budget) in [("6000", Some(LOGIN)), ("1000", None)] {
+    for (rate, budget) in [("6000", Some(LOGIN_CPU_BUDGET_MS)), ("1000", None)] {
         let storm = bench.load("login-storm", 12_000, &["--mechanism", "SCRAM-SHA-1", "--rate", rate])?;
-        let logins = total(&storm, "logins");
+        let logins = counter_total(&storm, "logins");
         ensure!(logins >= 12_000.0, "only {logins} of 12 000 logins");
-        let (name, cost) = (format!("generator: SCRAM-SHA-1 login, {rate}/s"), cpu(&storm) * 1e3 / logins);
+        let (name, cost) =
+            (format!("generator: SCRAM-SHA-1 login, {rate}/s"), cpu_seconds(&storm) * 1e3 / logins);
         match budget {
-            Some(budget) => report.judge(name, cost, "ms CPU", budget),
+            Some(budget) => report.check(name, cost, "ms CPU", budget),
             None => report.info(name, cost, "ms CPU"),
         }
     }
     for in_flight in ["1", "8"] {
         let flood = bench.load("flood", 200, &["--in-flight", in_flight, "--hold", "10s"])?;
-        let (cost, rate) = busy(&flood)?;
-        report.judge(format!("generator: message, {in_flight} in flight"), cost, "µs CPU", MESSAGE);
+        let (cost, rate) = cpu_per_message(&flood)?;
+        report.check(
+            format!("generator: message, {in_flight} in flight"),
+            cost,
+            "µs CPU",
+            MESSAGE_CPU_BUDGET_US,
+        );
         report.info(format!("generator: messages, {in_flight} in flight"), rate, "a second");
     }
     Ok(())
 }
 
-impl Bench {
+impl GeneratorBench {
     /// Bytes that a connection adds to the worker.
     fn slope(&mut self, connections: usize, tls: &str) -> Result<f64> {
         let mut at = Vec::new();
         for count in [connections / 3, connections] {
             let flags = ["--security", tls, "--rate", "1000", "--hold", "6s"];
             let run = self.load("idle", count, &flags)?;
-            at.push((count as f64, quiet(&run, count as f64)?));
+            at.push((count as f64, idle_memory(&run, count as f64)?));
         }
         let [(few, less), (many, more)] = at[..] else { return Ok(f64::NAN) };
         Ok((more - less) / (many - few))
@@ -107,9 +115,9 @@ impl Bench {
     fn load(&mut self, workload: &str, connections: usize, flags: &[&str]) -> Result<Value> {
         self.server.check()?;
         self.turn += 1;
-        let dir = folder("generator")?.join(format!("{workload}-{}", self.turn));
+        let dir = peer_folder("generator")?.join(format!("{workload}-{}", self.turn));
         let _ = std::fs::remove_dir_all(&dir);
-        let log = folder("generator")?.join("load.log");
+        let log = peer_folder("generator")?.join("load.log");
         let mut load = Command::new(&self.program);
         let first = 2 + self.turn * 8 % 200;
         load.args(["load", workload, "--target", &self.server.address().to_string()])
@@ -117,20 +125,20 @@ impl Bench {
             .arg(&dir)
             .args(["--source", &format!("127.0.0.{first}-127.0.0.{}", first + 7)])
             .args(flags);
-        note(&format!("{workload} with {connections} connections {}", flags.join(" ")));
-        let status = Guarded::start(&load, &log)?.wait()?;
-        ensure!(status.success(), "throng load {workload} ended with {status}: {}", tail(&log));
+        print_progress(&format!("{workload} with {connections} connections {}", flags.join(" ")));
+        let status = ChildGuard::start(&load, &log)?.wait()?;
+        ensure!(status.success(), "throng load {workload} ended with {status}: {}", log_tail(&log));
         let text = std::fs::read_to_string(dir.join("run.json"))?;
         Ok(serde_json::from_str(&text)?)
     }
 }
 
-fn total(run: &Value, counter: &str) -> f64 {
+fn counter_total(run: &Value, counter: &str) -> f64 {
     run["totals"]["counters"][counter]["total"].as_f64().unwrap_or(0.0)
 }
 
 /// Seconds of CPU of all workers.
-fn cpu(run: &Value) -> f64 {
+fn cpu_seconds(run: &Value) -> f64 {
     run["workers"].as_array().into_iter().flatten().filter_map(|worker| worker["cpu"].as_f64()).sum()
 }
 
@@ -139,7 +147,7 @@ fn seconds(run: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// Median of the workers' resident memory in the seconds in which all are online and nobody does anything.
-fn quiet(run: &Value, online: f64) -> Result<f64> {
+fn idle_memory(run: &Value, online: f64) -> Result<f64> {
     let idle = |second: &&Value| {
         second["gauges"]["online"].as_f64() == Some(online) && second["counters"]["stanzas_sent"].is_null()
     };
@@ -150,7 +158,7 @@ fn quiet(run: &Value, online: f64) -> Result<f64> {
 }
 
 /// Microseconds of CPU a message in the seconds of the flood, and messages a second.
-fn busy(run: &Value) -> Result<(f64, f64)> {
+fn cpu_per_message(run: &Value) -> Result<(f64, f64)> {
     let delivered = |second: &Value| second["counters"]["messages_delivered"].as_f64().unwrap_or(0.0);
     let highest = seconds(run).map(delivered).fold(0.0, f64::max);
     // The first and the last second of the flood are not whole ones.

@@ -17,17 +17,20 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 
 use super::super::clock::now;
-use super::super::process::Guarded;
-use super::super::report::{Report, note, out};
-use super::tree::{Tree, Usage};
-use super::{Passwords, Peer, Wanted, command, folder, fresh, recipe, tail, throng, tsung, up};
+use super::super::process::ChildGuard;
+use super::super::report::{BenchReport, print_progress, print_result};
+use super::process_tree::{ProcessTree, TreeUsage};
+use super::{
+    PasswordStorage, PeerOptions, PeerServer, command, empty_folder, log_tail, peer_folder, peers_file,
+    start_peer, throng, tsung,
+};
 
 /// Between two readings of CPU and memory.
-const STEP: Duration = Duration::from_millis(500);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Flags of `cargo xtask bench load`.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct LoadBenchArgs {
     /// Users, each of whom logs in once. With few of them memory is what the programs need without users.
     #[arg(long, default_value_t = 8000)]
     users: usize,
@@ -64,23 +67,23 @@ impl Generator {
 }
 
 /// What a run cost.
-struct Cost {
+struct RunCost {
     seconds: f64,
     /// CPU of the generator.
     cpu: f64,
     /// CPU of the server meanwhile.
     server_cpu: f64,
     /// The generator's memory: highest, and before the first user came.
-    peak: Usage,
-    idle: Usage,
+    peak: TreeUsage,
+    idle: TreeUsage,
     /// Bytes over the loopback interface.
     bytes: f64,
-    work: Work,
+    work: WorkDone,
 }
 
 /// What a generator says that it did.
 #[derive(Default)]
-struct Work {
+struct WorkDone {
     users: f64,
     logins: f64,
     messages: f64,
@@ -88,7 +91,7 @@ struct Work {
 }
 
 /// Runs both generators and judges the ratios.
-pub(crate) fn run(args: &Args, report: &mut Report) -> Result<()> {
+pub(crate) fn run(args: &LoadBenchArgs, report: &mut BenchReport) -> Result<()> {
     command::setup(&["ejabberd", "tsung"])?;
     ensure!(
         args.users > 0 && args.rate > 0 && args.messages > 0,
@@ -100,23 +103,23 @@ pub(crate) fn run(args: &Args, report: &mut Report) -> Result<()> {
             costs.push((generator, measure(args, generator)?));
         }
     }
-    out(&table(args, &costs));
+    print_result(&table(args, &costs));
     if let [(_, theirs), (_, ours)] = &costs[..] {
-        report.judge("load: CPU, part of Tsung's", ours.cpu / theirs.cpu, "", 1.0 / 5.0);
+        report.check("load: CPU, part of Tsung's", ours.cpu / theirs.cpu, "", 1.0 / 5.0);
         let part = ours.peak.pss as f64 / theirs.peak.pss as f64;
-        report.judge("load: memory, part of Tsung's", part, "", 1.0 / 20.0);
+        report.check("load: memory, part of Tsung's", part, "", 1.0 / 20.0);
     }
     Ok(())
 }
 
-fn measure(args: &Args, generator: Generator) -> Result<Cost> {
+fn measure(args: &LoadBenchArgs, generator: Generator) -> Result<RunCost> {
     // Tsung counts from 1.
-    let wanted = Wanted { passwords: Passwords::Numbered, ..Wanted::new(args.users + 1, 0) };
-    let mut server = up(Peer::Ejabberd, &wanted)?;
-    let folder = folder("load")?.join(generator.name().replace(' ', "-"));
-    fresh(&folder)?;
+    let wanted = PeerOptions { passwords: PasswordStorage::Numbered, ..PeerOptions::new(args.users + 1, 0) };
+    let mut server = start_peer(PeerServer::Ejabberd, &wanted)?;
+    let folder = peer_folder("load")?.join(generator.name().replace(' ', "-"));
+    empty_folder(&folder)?;
     let scenario = folder.join("scenario.xml");
-    fs::write(&scenario, fill(args, server.address().port())?)?;
+    fs::write(&scenario, fill_scenario(args, server.address().port())?)?;
     let command = match generator {
         Generator::Tsung => tsung::command(&scenario, &folder)?,
         Generator::Throng => {
@@ -127,18 +130,18 @@ fn measure(args: &Args, generator: Generator) -> Result<Cost> {
         }
     };
     let log = folder.join("generator.log");
-    let mut servers = Tree::new(server.id());
-    let (server_before, bytes_before) = (servers.read().cpu, loopback());
+    let mut servers = ProcessTree::new(server.id());
+    let (server_before, bytes_before) = (servers.sample().cpu, loopback_bytes());
     let started = now();
-    let mut child = Guarded::start(&command, &log)?;
-    let mut tree = Tree::new(child.id());
-    let mut peak = Usage::default();
+    let mut child = ChildGuard::start(&command, &log)?;
+    let mut tree = ProcessTree::new(child.id());
+    let mut peak = TreeUsage::default();
     let mut idle = None;
-    let mut last = Usage::default();
+    let mut last = TreeUsage::default();
     loop {
-        std::thread::sleep(STEP);
+        std::thread::sleep(SAMPLE_INTERVAL);
         server.check()?;
-        let usage = tree.read();
+        let usage = tree.sample();
         if usage.processes == 0 {
             break;
         }
@@ -150,16 +153,16 @@ fn measure(args: &Args, generator: Generator) -> Result<Cost> {
         if started.elapsed() < Duration::from_secs(1) {
             idle = Some(usage);
         }
-        if child.check().is_err() {
+        if child.check_running().is_err() {
             break;
         }
     }
     let seconds = started.elapsed().as_secs_f64();
     let status = child.wait()?;
-    ensure!(status.success(), "{} ended with {status}: {}", generator.name(), tail(&log));
+    ensure!(status.success(), "{} ended with {status}: {}", generator.name(), log_tail(&log));
     let work = match generator {
-        Generator::Tsung => by_tsung(&folder)?,
-        Generator::Throng => by_throng(&folder)?,
+        Generator::Tsung => tsung_work(&folder)?,
+        Generator::Throng => throng_work(&folder)?,
     };
     ensure!(
         work.users >= args.users as f64 * 0.99,
@@ -168,27 +171,27 @@ fn measure(args: &Args, generator: Generator) -> Result<Cost> {
         work.users,
         args.users
     );
-    Ok(Cost {
+    Ok(RunCost {
         work,
         seconds,
         cpu: last.cpu.as_secs_f64(),
-        server_cpu: servers.read().cpu.saturating_sub(server_before).as_secs_f64(),
+        server_cpu: servers.sample().cpu.saturating_sub(server_before).as_secs_f64(),
         peak,
         idle: idle.unwrap_or_default(),
-        bytes: loopback() - bytes_before,
+        bytes: loopback_bytes() - bytes_before,
     })
 }
 
 /// What Tsung's log says. It names errors and does not count messages: they are what waits for no answer, without the two stream headers,
 /// the presence and the end of each user.
-fn by_tsung(folder: &Path) -> Result<Work> {
+fn tsung_work(folder: &Path) -> Result<WorkDone> {
     let totals = tsung::totals(folder)?;
     let get = |name: &str| totals.get(name).copied().unwrap_or_default();
     let errors = totals.iter().filter(|(name, _)| name.starts_with("error"));
     for (name, count) in errors.clone() {
-        note(&format!("tsung: {name} {count}"));
+        print_progress(&format!("tsung: {name} {count}"));
     }
-    Ok(Work {
+    Ok(WorkDone {
         users: get("users_count"),
         logins: get("tr_bind"),
         messages: get("request_noack") - 4.0 * get("users_count"),
@@ -197,16 +200,16 @@ fn by_tsung(folder: &Path) -> Result<Work> {
 }
 
 /// What our report says.
-fn by_throng(folder: &Path) -> Result<Work> {
+fn throng_work(folder: &Path) -> Result<WorkDone> {
     let text = fs::read_to_string(folder.join("run/run.json")).context("`throng load` left no report")?;
     let report: serde_json::Value = serde_json::from_str(&text)?;
     let total = |value: &serde_json::Value| value["total"].as_f64().unwrap_or_default();
     let counter = |name: &str| total(&report["totals"]["counters"][name]);
     let errors = report["totals"]["errors"].as_object();
     for (name, count) in errors.into_iter().flatten() {
-        note(&format!("throng load: {name} {}", total(count)));
+        print_progress(&format!("throng load: {name} {}", total(count)));
     }
-    Ok(Work {
+    Ok(WorkDone {
         users: counter("users_started"),
         logins: counter("logins"),
         messages: counter("messages_sent"),
@@ -215,8 +218,8 @@ fn by_throng(folder: &Path) -> Result<Work> {
 }
 
 /// The scenario with the numbers of this run.
-fn fill(args: &Args, port: u16) -> Result<String> {
-    let text = fs::read_to_string(recipe("tsung-chat.xml"))?;
+fn fill_scenario(args: &LoadBenchArgs, port: u16) -> Result<String> {
+    let text = fs::read_to_string(peers_file("tsung-chat.xml"))?;
     // Arrivals are random in Tsung: the phase is longer than it would have to be, and the number of users ends it.
     let arrival = args.users.div_ceil(args.rate) * 6 / 5 + 2;
     let values = [
@@ -231,15 +234,15 @@ fn fill(args: &Args, port: u16) -> Result<String> {
 }
 
 /// Bytes that went over `lo` (each is sent once and received once there; sent ones are counted).
-fn loopback() -> f64 {
+fn loopback_bytes() -> f64 {
     let text = fs::read_to_string("/sys/class/net/lo/statistics/tx_bytes").unwrap_or_default();
     text.trim().parse().unwrap_or_default()
 }
 
-fn table(args: &Args, costs: &[(Generator, Cost)]) -> String {
+fn table(args: &LoadBenchArgs, costs: &[(Generator, RunCost)]) -> String {
     let users = args.users as f64;
     let mut rows: Vec<(&str, Vec<f64>)> = Vec::new();
-    let mut row = |name, value: &dyn Fn(&Cost) -> f64| {
+    let mut row = |name, value: &dyn Fn(&RunCost) -> f64| {
         rows.push((name, costs.iter().map(|(_, cost)| value(cost)).collect()));
     };
     row("users", &|cost| cost.work.users);

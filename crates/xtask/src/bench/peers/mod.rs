@@ -1,7 +1,7 @@
 //! Other servers beside Throng, started the same way with the same accounts: ejabberd and Prosody as Debian packages them.
 //!
 //! `peers/setup.sh` installs them. Each server has its own port, its data under `target/peers/NAME`, the domain `localhost`, no TLS (SCRAM-SHA-1 and
-//! PLAIN over plain TCP), no rate limits, and the modules of its [`Form`].
+//! PLAIN over plain TCP), no rate limits, and the modules of its [`ModuleSet`].
 //! The stores are those that each server brings: SQLite, Mnesia, files. Passwords are SCRAM keys of 4096 rounds.
 //!
 //! Accounts are `u0`, `u1`, …, one password for all, with the mutual ring roster of [`ring`]. After each start one of them logs in
@@ -19,34 +19,34 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::clock::now;
-use super::process::Guarded;
-use super::report::note;
+use super::process::ChildGuard;
+use super::report::print_progress;
 
 pub(crate) mod bosh;
-mod broadcasts;
 pub(crate) mod command;
 pub(crate) mod compare;
 mod ejabberd;
 pub(crate) mod generator;
 pub(crate) mod load;
-mod probe;
+mod login_check;
+mod presence_broadcasts;
+pub(crate) mod process_tree;
 mod prosody;
 pub(crate) mod reports;
-mod ring;
+mod ring_roster;
 mod table;
 mod throng;
-pub(crate) mod tree;
 mod tsung;
 
 /// The domain that every server serves.
 pub(crate) const DOMAIN: &str = "localhost";
 
 /// How long a server may take until it answers: ejabberd rebuilds the index of a million contacts first.
-const STARTING: Duration = Duration::from_secs(180);
+const START_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A server to start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(crate) enum Peer {
+pub(crate) enum PeerServer {
     /// Ours.
     Throng,
     /// ejabberd of Debian.
@@ -55,7 +55,7 @@ pub(crate) enum Peer {
     Prosody,
 }
 
-impl Peer {
+impl PeerServer {
     /// The name, also of its folder.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ impl Peer {
     }
 
     /// The port that it gets when none is asked for: the forms of a server can run beside one another.
-    fn port(self, form: Form) -> u16 {
+    fn port(self, form: ModuleSet) -> u16 {
         let first = match self {
             Self::Throng => 5622,
             Self::Ejabberd => 5322,
@@ -78,7 +78,7 @@ impl Peer {
 
 /// Which modules a server runs with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(crate) enum Form {
+pub(crate) enum ModuleSet {
     /// Roster, presence, messages, offline messages, disco, ping, time and version; Throng: what is on without a configuration.
     Usual,
     /// All that Debian's packages switch on; Throng: every module.
@@ -87,7 +87,7 @@ pub(crate) enum Form {
     Lean,
 }
 
-impl Form {
+impl ModuleSet {
     /// What is put behind the server's name, also of its folder.
     fn suffix(self) -> &'static str {
         match self {
@@ -100,7 +100,7 @@ impl Form {
 
 /// How a server keeps passwords.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(crate) enum Passwords {
+pub(crate) enum PasswordStorage {
     /// As keys of SCRAM-SHA-1: PLAIN costs the server a key derivation.
     Scram,
     /// Readable: PLAIN is a comparison. For measuring generators; Throng has no such thing.
@@ -111,7 +111,7 @@ pub(crate) enum Passwords {
 
 /// What a server is started with.
 #[derive(clap::Args, Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct PeerOptions {
     /// Accounts, numbered from 0.
     #[arg(long, default_value_t = 1000)]
     pub(crate) accounts: usize,
@@ -128,11 +128,11 @@ pub(crate) struct Wanted {
     #[arg(long, default_value = "secret")]
     pub(crate) password: String,
     /// The modules.
-    #[arg(long, value_enum, default_value_t = Form::Usual)]
-    pub(crate) form: Form,
+    #[arg(long, value_enum, default_value_t = ModuleSet::Usual)]
+    pub(crate) form: ModuleSet,
     /// How the server keeps passwords.
-    #[arg(long, value_enum, default_value_t = Passwords::Scram)]
-    pub(crate) passwords: Passwords,
+    #[arg(long, value_enum, default_value_t = PasswordStorage::Scram)]
+    pub(crate) passwords: PasswordStorage,
     /// Throng's program; without it `cargo build --profile dist` makes it.
     #[arg(long, value_name = "PATH")]
     pub(crate) server: Option<PathBuf>,
@@ -147,7 +147,7 @@ pub(crate) struct Wanted {
     pub(crate) offer_tls: bool,
 }
 
-impl Wanted {
+impl PeerOptions {
     /// So many accounts `u0`, `u1`, … with so many contacts each, as the flags have them when none is given.
     pub(crate) fn new(accounts: usize, roster: usize) -> Self {
         Self {
@@ -156,8 +156,8 @@ impl Wanted {
             port: None,
             prefix: "u".into(),
             password: "secret".into(),
-            form: Form::Usual,
-            passwords: Passwords::Scram,
+            form: ModuleSet::Usual,
+            passwords: PasswordStorage::Scram,
             server: None,
             incremental: false,
             web: false,
@@ -171,8 +171,8 @@ impl Wanted {
 
     fn secret(&self, number: usize) -> String {
         match self.passwords {
-            Passwords::Numbered => format!("{}{number}", self.password),
-            Passwords::Scram | Passwords::Plain => self.password.clone(),
+            PasswordStorage::Numbered => format!("{}{number}", self.password),
+            PasswordStorage::Scram | PasswordStorage::Plain => self.password.clone(),
         }
     }
 
@@ -189,22 +189,22 @@ impl Wanted {
 }
 
 /// How far above the port of its streams a server's HTTP is.
-const WEB: u16 = 1000;
+const WEB_PORT_OFFSET: u16 = 1000;
 
 /// Where BOSH and WebSocket are, beside an address for streams.
-fn web(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip(), address.port() + WEB)
+fn web_address(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip(), address.port() + WEB_PORT_OFFSET)
 }
 
 /// A server that runs and has its accounts. It ends in order with this value.
-pub(crate) struct Running {
-    child: Guarded,
+pub(crate) struct RunningPeer {
+    child: ChildGuard,
     name: String,
     address: SocketAddr,
     log: PathBuf,
 }
 
-impl Running {
+impl RunningPeer {
     /// Where clients connect.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
@@ -212,7 +212,7 @@ impl Running {
 
     /// Where its HTTP is, if it was wanted.
     pub(crate) fn web(&self) -> SocketAddr {
-        web(self.address)
+        web_address(self.address)
     }
 
     /// The main process.
@@ -222,13 +222,13 @@ impl Running {
 
     /// All processes of the server, the main one first.
     pub(crate) fn pids(&self) -> Vec<u32> {
-        tree::pids(self.child.id())
+        process_tree::pids(self.child.id())
     }
 
     /// Fails when the server has ended by itself, with the end of its log.
     pub(crate) fn check(&mut self) -> Result<()> {
         let log = &self.log;
-        self.child.check().with_context(|| format!("{}; its log ends:\n{}", self.name, tail(log)))
+        self.child.check_running().with_context(|| format!("{}; its log ends:\n{}", self.name, log_tail(log)))
     }
 
     /// Ends the server at once (SIGKILL): with thousands of sessions an orderly end takes long, and its data are not used again.
@@ -238,52 +238,52 @@ impl Running {
 }
 
 /// Starts a server with the accounts wanted and waits until one of them can log in.
-pub(crate) fn up(peer: Peer, wanted: &Wanted) -> Result<Running> {
+pub(crate) fn start_peer(peer: PeerServer, wanted: &PeerOptions) -> Result<RunningPeer> {
     wanted.check()?;
     raise_file_limit();
     let address = SocketAddr::from(([127, 0, 0, 1], wanted.port.unwrap_or(peer.port(wanted.form))));
     let name = format!("{}{}", peer.name(), wanted.form.suffix());
     let bound = TcpListener::bind(address);
     drop(bound.with_context(|| format!("{address} is not free, and {name} is to listen there"))?);
-    let folder = folder(&name)?;
+    let folder = peer_folder(&name)?;
     let started = now();
     let log = folder.join("start.log");
     let command = match peer {
-        Peer::Throng => throng::prepare(wanted, &folder, address)?,
-        Peer::Ejabberd => ejabberd::prepare(wanted, &folder, address)?,
-        Peer::Prosody => prosody::prepare(wanted, &folder, address)?,
+        PeerServer::Throng => throng::prepare(wanted, &folder, address)?,
+        PeerServer::Ejabberd => ejabberd::prepare(wanted, &folder, address)?,
+        PeerServer::Prosody => prosody::prepare(wanted, &folder, address)?,
     };
     let prepared = started.elapsed();
-    let mut child = Guarded::start(&command, &log)?;
+    let mut child = ChildGuard::start(&command, &log)?;
     let waiting = now();
     while TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_err() {
-        let ended = child.check().err().map(|error| error.to_string());
-        if ended.is_some() || waiting.elapsed() > STARTING {
+        let ended = child.check_running().err().map(|error| error.to_string());
+        if ended.is_some() || waiting.elapsed() > START_TIMEOUT {
             let why = ended.unwrap_or_else(|| format!("it does not listen on {address}"));
-            bail!("{name} did not come up: {why}; its log ends:\n{}", tail(&log));
+            bail!("{name} did not come up: {why}; its log ends:\n{}", log_tail(&log));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     let number = wanted.accounts / 2;
-    let expected = ring::neighbours(number, wanted.accounts, wanted.roster).len();
-    let contacts = probe::contacts(address, DOMAIN, &wanted.user(number), &wanted.secret(number))
+    let expected = ring_roster::neighbours(number, wanted.accounts, wanted.roster).len();
+    let contacts = login_check::contacts(address, DOMAIN, &wanted.user(number), &wanted.secret(number))
         .with_context(|| format!("{name} started but is of no use"))?;
     ensure!(
         contacts == expected,
         "{name} has {contacts} contacts of {} and not {expected}",
         wanted.user(number)
     );
-    note(&format!(
+    print_progress(&format!(
         "{name}: {} accounts with {expected} contacts each on {address}; data in {:.1} s, start in {:.1} s",
         wanted.accounts,
         prepared.as_secs_f64(),
         waiting.elapsed().as_secs_f64()
     ));
-    Ok(Running { child, name, address, log })
+    Ok(RunningPeer { child, name, address, log })
 }
 
 /// The folder of a server or tool: `target/peers/NAME`, absolute.
-fn folder(name: &str) -> Result<PathBuf> {
+fn peer_folder(name: &str) -> Result<PathBuf> {
     let root = crate::tidy::root();
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let folder = target.join("peers").join(name);
@@ -292,12 +292,12 @@ fn folder(name: &str) -> Result<PathBuf> {
 }
 
 /// A file beside `peers/setup.sh`.
-fn recipe(name: &str) -> PathBuf {
+fn peers_file(name: &str) -> PathBuf {
     crate::tidy::root().join("crates/xtask/peers").join(name)
 }
 
 /// Empties a folder, or makes it.
-fn fresh(folder: &Path) -> Result<()> {
+fn empty_folder(folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("{} cannot be emptied", folder.display()))?;
     }
@@ -305,14 +305,14 @@ fn fresh(folder: &Path) -> Result<()> {
 }
 
 /// Runs a command to its end; its output goes to `log`.
-fn finish(command: &Command, log: &Path, what: &str) -> Result<()> {
-    let status = Guarded::start(command, log)?.wait()?;
-    ensure!(status.success(), "{what} failed with {status}: {}", tail(log));
+fn run_to_end(command: &Command, log: &Path, what: &str) -> Result<()> {
+    let status = ChildGuard::start(command, log)?.wait()?;
+    ensure!(status.success(), "{what} failed with {status}: {}", log_tail(log));
     Ok(())
 }
 
 /// Fails when a program is not installed, with the mend.
-fn installed(program: &str) -> Result<()> {
+fn check_installed(program: &str) -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     ensure!(
         std::env::split_paths(&path).any(|folder| folder.join(program).is_file()),
@@ -329,7 +329,7 @@ fn raise_file_limit() {
 }
 
 /// The last lines of a log.
-fn tail(log: &Path) -> String {
+fn log_tail(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(8)..].join("\n")

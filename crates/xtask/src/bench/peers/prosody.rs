@@ -23,8 +23,8 @@ use anyhow::{Context as _, Result};
 use ring::{digest, hmac};
 
 use super::super::scram::Mechanism;
-use super::ring::neighbours;
-use super::{DOMAIN, Form, Passwords, Wanted, fresh, installed};
+use super::ring_roster::neighbours;
+use super::{DOMAIN, ModuleSet, PasswordStorage, PeerOptions, check_installed, empty_folder};
 
 /// The same number of rounds as the other servers have; Prosody's own is 10 000.
 const ROUNDS: NonZeroU32 = NonZeroU32::new(4096).unwrap();
@@ -61,8 +61,8 @@ const STOCK: &[&str] = &[
 const SALT: &str = "6a2ad3f2-6f0e-4bd0-8f5b-3a8f5c1f7a10";
 
 /// Writes configuration and accounts, and answers the command that runs the server.
-pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Result<Command> {
-    installed("prosody")?;
+pub(super) fn prepare(wanted: &PeerOptions, folder: &Path, address: SocketAddr) -> Result<Command> {
+    check_installed("prosody")?;
     let data = folder.join(format!("{}x{}", wanted.accounts, wanted.roster));
     write(wanted, &data)?;
     let config = folder.join("prosody.cfg.lua");
@@ -75,7 +75,7 @@ pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Re
 /// Writes the files of all accounts, or of those that an earlier run changed.
 ///
 /// Tens of thousands of small files take seconds on an idle disk and minutes on a busy one, hence only what is missing or newer than `stamp`.
-fn write(wanted: &Wanted, data: &Path) -> Result<()> {
+fn write(wanted: &PeerOptions, data: &Path) -> Result<()> {
     let stamp = data.join("stamp");
     let holds = format!("{} {} {:?} 1", wanted.prefix, wanted.password, wanted.passwords);
     let written = fs::read_to_string(&stamp).is_ok_and(|text| text == holds);
@@ -90,7 +90,7 @@ fn write(wanted: &Wanted, data: &Path) -> Result<()> {
             }
         }
     } else {
-        fresh(data)?;
+        empty_folder(data)?;
     }
     let (accounts, rosters) = (domain.join("accounts"), domain.join("roster"));
     fs::create_dir_all(&accounts)?;
@@ -105,8 +105,8 @@ fn write(wanted: &Wanted, data: &Path) -> Result<()> {
         let (account, contacts) = (accounts.join(&name), rosters.join(&name));
         if stale(&account) {
             let text = match wanted.passwords {
-                Passwords::Scram => keys.clone(),
-                Passwords::Plain | Passwords::Numbered => {
+                PasswordStorage::Scram => keys.clone(),
+                PasswordStorage::Plain | PasswordStorage::Numbered => {
                     format!("return {{\n\t[\"password\"] = \"{}\";\n}};\n", wanted.secret(number))
                 }
             };
@@ -123,7 +123,7 @@ fn write(wanted: &Wanted, data: &Path) -> Result<()> {
 }
 
 /// The file of an account with hashed passwords, the same for all.
-fn keys(wanted: &Wanted) -> String {
+fn keys(wanted: &PeerOptions) -> String {
     let algorithm = hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY;
     let salted = Mechanism::Sha1.derive(&wanted.password, SALT.as_bytes(), ROUNDS);
     let salted = hmac::Key::new(algorithm, &salted);
@@ -145,7 +145,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// The roster of an account; `[false]` holds what is no contact.
-fn roster(wanted: &Wanted, number: usize) -> String {
+fn roster(wanted: &PeerOptions, number: usize) -> String {
     let mut text =
         String::from("return {\n\t[false] = {\n\t\t[\"version\"] = 1;\n\t\t[\"pending\"] = {};\n\t};\n");
     for contact in neighbours(number, wanted.accounts, wanted.roster) {
@@ -159,24 +159,24 @@ fn roster(wanted: &Wanted, number: usize) -> String {
     text
 }
 
-fn configuration(wanted: &Wanted, folder: &Path, data: &Path, address: SocketAddr) -> Result<String> {
+fn configuration(wanted: &PeerOptions, folder: &Path, data: &Path, address: SocketAddr) -> Result<String> {
     let certificates = folder.join("certs");
     fs::create_dir_all(&certificates)?;
     let authentication = match wanted.passwords {
-        Passwords::Scram => "internal_hashed",
-        Passwords::Plain | Passwords::Numbered => "internal_plain",
+        PasswordStorage::Scram => "internal_hashed",
+        PasswordStorage::Plain | PasswordStorage::Numbered => "internal_plain",
     };
     // Offline messages, server-to-server and clients' streams are on unless switched off.
     let (modules, off): (&[&str], &[&str]) = match wanted.form {
-        Form::Usual => (&["disco", "ping", "roster", "saslauth", "time", "version"], &["s2s", "tls"]),
-        Form::Lean => (&["disco", "ping", "roster", "saslauth"], &["offline", "s2s", "tls"]),
-        Form::Stock => (STOCK, &[]),
+        ModuleSet::Usual => (&["disco", "ping", "roster", "saslauth", "time", "version"], &["s2s", "tls"]),
+        ModuleSet::Lean => (&["disco", "ping", "roster", "saslauth"], &["offline", "s2s", "tls"]),
+        ModuleSet::Stock => (STOCK, &[]),
     };
     let web = if wanted.web {
         format!(
             "http_ports = {{ {} }}\nhttps_ports = {{ }}\nhttp_interfaces = {{ \"{}\" }}\nhttp_default_host = \"{DOMAIN}\"\n\
              consider_bosh_secure = true\nconsider_websocket_secure = true\nbosh_max_inactivity = 30\n",
-            super::web(address).port(),
+            super::web_address(address).port(),
             address.ip()
         )
     } else {

@@ -15,9 +15,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-use super::super::process::Guarded;
-use super::super::report::note;
-use super::{Peer, Wanted, command, folder, tail, throng, up};
+use super::super::process::ChildGuard;
+use super::super::report::print_progress;
+use super::{PeerOptions, PeerServer, command, log_tail, peer_folder, start_peer, throng};
 
 /// The workloads, the contacts that they want of each account, and flags of their own.
 const WORKLOADS: [(&str, usize, &[&str]); 9] = [
@@ -32,13 +32,13 @@ const WORKLOADS: [(&str, usize, &[&str]); 9] = [
     ("tigase-500k", 0, &[]),
     ("tigase-300k-roster50", 50, &[]),
 ];
-const PEERS: [Peer; 3] = [Peer::Throng, Peer::Ejabberd, Peer::Prosody];
+const PEERS: [PeerServer; 3] = [PeerServer::Throng, PeerServer::Ejabberd, PeerServer::Prosody];
 /// Of so many seconds one is kept.
-const KEPT: u64 = 5;
+const KEEP_EVERY_NTH_SECOND: u64 = 5;
 
 /// Flags of `cargo xtask reports`.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ReportsArgs {
     /// Connections of each run: the limit of open files of one server process is 20 000.
     #[arg(long, default_value_t = 19_000)]
     connections: usize,
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     workload: Vec<String>,
     /// One server only; may be given several times.
     #[arg(long, value_enum)]
-    peer: Vec<Peer>,
+    peer: Vec<PeerServer>,
     /// Leave out runs that are kept already.
     #[arg(long)]
     missing: bool,
@@ -66,17 +66,17 @@ pub(crate) struct Args {
 }
 
 /// Carries the runs out. Exit code 2 when one could not be.
-pub(crate) fn run(args: &Args) -> ExitCode {
-    match all(args) {
+pub(crate) fn run(args: &ReportsArgs) -> ExitCode {
+    match run_all(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            note(&format!("xtask reports: {error:#}"));
+            print_progress(&format!("xtask reports: {error:#}"));
             ExitCode::from(2)
         }
     }
 }
 
-fn all(args: &Args) -> Result<()> {
+fn run_all(args: &ReportsArgs) -> Result<()> {
     command::setup(&[])?;
     let program = throng::program(args.server.as_deref())?;
     let kept = crate::tidy::root().join("docs/reports");
@@ -95,9 +95,9 @@ fn all(args: &Args) -> Result<()> {
                 continue;
             }
             turn += 1;
-            let dir = one(args, &program, (workload, roster, flags), peer, turn)
+            let dir = run_one(args, &program, (workload, roster, flags), peer, turn)
                 .with_context(|| format!("{workload} against {}", peer.name()))?;
-            thin(&dir.join("run.json"), &file)?;
+            reduce_report(&dir.join("run.json"), &file)?;
             picture(&dir.join("report.html"), &file.with_extension("png"))?;
         }
     }
@@ -115,28 +115,31 @@ fn rosters(program: &Path, kept: &Path) -> Result<()> {
     if runs.len() < 2 {
         return Ok(());
     }
-    let page = folder("reports")?.join("rosters.html");
+    let page = peer_folder("reports")?.join("rosters.html");
     let mut compare = Command::new(program);
     compare.args(["load", "compare"]).args(&runs).arg("--html").arg(&page);
-    let log = folder("reports")?.join("rosters.log");
-    let status = Guarded::start(&compare, &log)?.wait()?;
-    ensure!(status.success(), "throng load compare ended with {status}: {}", tail(&log));
+    let log = peer_folder("reports")?.join("rosters.log");
+    let status = ChildGuard::start(&compare, &log)?.wait()?;
+    ensure!(status.success(), "throng load compare ended with {status}: {}", log_tail(&log));
     picture(&page, &kept.join("rosters.png"))
 }
 
 /// One run; answers its folder.
-fn one(
-    args: &Args,
+fn run_one(
+    args: &ReportsArgs,
     program: &Path,
     (workload, roster, flags): (&str, usize, &[&str]),
-    peer: Peer,
+    peer: PeerServer,
     turn: u32,
 ) -> Result<PathBuf> {
     let port = args.port.map(|port| port + peer as u16);
-    let wanted =
-        Wanted { port, server: Some(program.to_path_buf()), ..Wanted::new(args.connections + 1, roster) };
-    let mut server = up(peer, &wanted)?;
-    let dir = folder("reports")?.join(format!("{workload}-{}", peer.name()));
+    let wanted = PeerOptions {
+        port,
+        server: Some(program.to_path_buf()),
+        ..PeerOptions::new(args.connections + 1, roster)
+    };
+    let mut server = start_peer(peer, &wanted)?;
+    let dir = peer_folder("reports")?.join(format!("{workload}-{}", peer.name()));
     let _ = fs::remove_dir_all(&dir);
     let first = 2 + turn * 4 % 240;
     let mut load = Command::new(program);
@@ -151,28 +154,28 @@ fn one(
     for pid in server.pids() {
         load.args(["--pid", &pid.to_string()]);
     }
-    let log = folder("reports")?.join(format!("{workload}-{}.log", peer.name()));
-    note(&format!("{workload} against {}", peer.name()));
-    let mut child = Guarded::start(&load, &log)?;
+    let log = peer_folder("reports")?.join(format!("{workload}-{}.log", peer.name()));
+    print_progress(&format!("{workload} against {}", peer.name()));
+    let mut child = ChildGuard::start(&load, &log)?;
     loop {
         std::thread::sleep(Duration::from_millis(500));
         server.check()?;
-        if let Err(error) = child.check() {
+        if let Err(error) = child.check_running() {
             // It has ended; whether well is seen by what it left.
             if dir.join("run.json").exists() {
                 break;
             }
-            bail!("throng load: {error}; its log ends:\n{}", tail(&log));
+            bail!("throng load: {error}; its log ends:\n{}", log_tail(&log));
         }
     }
-    note(&tail(&log));
+    print_progress(&log_tail(&log));
     Ok(dir)
 }
 
 /// Keeps one second of five, and no histograms.
-fn thin(from: &Path, to: &Path) -> Result<()> {
+fn reduce_report(from: &Path, to: &Path) -> Result<()> {
     let mut run: Value = serde_json::from_str(&fs::read_to_string(from)?)?;
-    let keep = |entry: &Value| entry["at"].as_u64().is_none_or(|at| at.is_multiple_of(KEPT));
+    let keep = |entry: &Value| entry["at"].as_u64().is_none_or(|at| at.is_multiple_of(KEEP_EVERY_NTH_SECOND));
     for series in ["seconds", "server"] {
         if let Some(entries) = run[series].as_array_mut() {
             entries.retain(keep);
@@ -183,7 +186,7 @@ fn thin(from: &Path, to: &Path) -> Result<()> {
             timing["histogram"]["buckets"] = Value::Array(Vec::new());
         }
     }
-    round(&mut run);
+    round_numbers(&mut run);
     // Paths of this machine say nothing to a reader elsewhere.
     run["about"]["command"] = Value::from("");
     let mut text = String::from("{\n");
@@ -197,21 +200,21 @@ fn thin(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Three decimals are more than was measured.
-fn round(value: &mut Value) {
+fn round_numbers(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {
             let rounded = (number.as_f64().unwrap_or(0.0) * 1_000.0).round() / 1_000.0;
             *value = Value::from(rounded);
         }
-        Value::Array(entries) => entries.iter_mut().for_each(round),
-        Value::Object(fields) => fields.values_mut().for_each(round),
+        Value::Array(entries) => entries.iter_mut().for_each(round_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(round_numbers),
         _ => {}
     }
 }
 
 /// The upper part of a page, where its key figures and first charts are.
 pub(super) fn picture(page: &Path, to: &Path) -> Result<()> {
-    let profile = folder("chromium")?;
+    let profile = peer_folder("chromium")?;
     let mut chromium = Command::new("chromium");
     chromium
         .args([
@@ -224,19 +227,19 @@ pub(super) fn picture(page: &Path, to: &Path) -> Result<()> {
         .arg(format!("--user-data-dir={}", profile.display()))
         .arg(format!("--screenshot={}", to.display()))
         .arg(format!("file://{}", page.canonicalize()?.display()));
-    let log = folder("reports")?.join("chromium.log");
-    let status = Guarded::start(&chromium, &log)?.wait()?;
-    ensure!(status.success() && to.exists(), "chromium made no picture: {}", tail(&log));
+    let log = peer_folder("reports")?.join("chromium.log");
+    let status = ChildGuard::start(&chromium, &log)?.wait()?;
+    ensure!(status.success() && to.exists(), "chromium made no picture: {}", log_tail(&log));
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::thin;
+    use super::reduce_report;
     use serde_json::{Value, json};
 
     #[test]
-    fn what_is_kept_is_small_and_still_a_run() {
+    fn a_reduced_report_is_small_and_still_readable() {
         let dir = std::env::temp_dir().join(format!("throng-reports-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let (from, to) = (dir.join("run.json"), dir.join("kept.json"));
@@ -247,7 +250,7 @@ mod tests {
             "totals": { "timings": { "login": { "summary": { "p99": 7 }, "histogram": { "buckets": [[1, 2]] } } } },
         });
         std::fs::write(&from, run.to_string()).unwrap();
-        thin(&from, &to).unwrap();
+        reduce_report(&from, &to).unwrap();
         let kept: Value = serde_json::from_str(&std::fs::read_to_string(&to).unwrap()).unwrap();
         let seconds: Vec<_> =
             kept["seconds"].as_array().unwrap().iter().map(|s| s["at"].as_u64().unwrap()).collect();

@@ -7,26 +7,26 @@ use std::fmt::Write as _;
 use super::super::report::median;
 
 /// What is expected of some of the columns: at least so many times the first.
-pub(super) struct Expected {
-    pub(super) times: f64,
+pub(super) struct ExpectedFactor {
+    pub(super) min_factor: f64,
     /// The columns, the first is 0.
     pub(super) columns: &'static [usize],
     /// How they are called.
-    pub(super) of: &'static str,
+    pub(super) columns_name: &'static str,
 }
 
 /// One figure of all servers.
-pub(super) struct Row {
-    what: String,
+pub(super) struct ComparisonRow {
+    title: String,
     /// By column and round; all columns have the same rounds.
     values: Vec<Vec<f64>>,
-    expected: Option<Expected>,
+    expected: Option<ExpectedFactor>,
 }
 
-impl Row {
+impl ComparisonRow {
     /// A row without values.
-    pub(super) fn new(what: impl Into<String>, columns: usize, expected: Option<Expected>) -> Self {
-        Self { what: what.into(), values: vec![Vec::new(); columns], expected }
+    pub(super) fn new(what: impl Into<String>, columns: usize, expected: Option<ExpectedFactor>) -> Self {
+        Self { title: what.into(), values: vec![Vec::new(); columns], expected }
     }
 
     /// Adds the next round's value of a column.
@@ -42,12 +42,19 @@ impl Row {
     /// The columns that are below what is expected; nothing when nothing is.
     fn missed(&self) -> Option<Vec<usize>> {
         let expected = self.expected.as_ref()?;
-        Some(expected.columns.iter().copied().filter(|column| self.ratio(*column) < expected.times).collect())
+        Some(
+            expected
+                .columns
+                .iter()
+                .copied()
+                .filter(|column| self.ratio(*column) < expected.min_factor)
+                .collect(),
+        )
     }
 }
 
 /// The table in Markdown, and how many rows are below what is expected.
-pub(super) fn markdown(names: &[String], rows: &[Row]) -> (String, usize) {
+pub(super) fn markdown(names: &[String], rows: &[ComparisonRow]) -> (String, usize) {
     let mut text = format!(
         "| | {} | expected | met |\n| --- |{} --- | --- |\n",
         names.join(" | "),
@@ -55,7 +62,7 @@ pub(super) fn markdown(names: &[String], rows: &[Row]) -> (String, usize) {
     );
     let mut misses = 0;
     for row in rows {
-        let _ = write!(text, "| {} |", row.what);
+        let _ = write!(text, "| {} |", row.title);
         for (column, values) in row.values.iter().enumerate() {
             let value = number(median(values.clone()));
             let _ = match column {
@@ -72,7 +79,7 @@ pub(super) fn markdown(names: &[String], rows: &[Row]) -> (String, usize) {
                     let missed: Vec<&str> = missed.iter().map(|column| names[*column].as_str()).collect();
                     format!("**no**: {}", missed.join(", "))
                 };
-                (format!("≥ {} ×, {}", number(expected.times), expected.of), met)
+                (format!("≥ {} ×, {}", number(expected.min_factor), expected.columns_name), met)
             }
             _ => ("–".to_owned(), "–".to_owned()),
         };
@@ -94,11 +101,11 @@ fn number(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Expected, Row, markdown, number};
+    use super::{ComparisonRow, ExpectedFactor, markdown, number};
 
-    fn row(first: &[f64], second: &[f64]) -> Row {
-        let expected = Expected { times: 4.0, columns: &[1], of: "all" };
-        let mut row = Row::new("message, µs", 2, Some(expected));
+    fn row(first: &[f64], second: &[f64]) -> ComparisonRow {
+        let expected = ExpectedFactor { min_factor: 4.0, columns: &[1], columns_name: "all" };
+        let mut row = ComparisonRow::new("message, µs", 2, Some(expected));
         for (column, values) in [first, second].into_iter().enumerate() {
             values.iter().for_each(|value| row.push(column, *value));
         }
@@ -106,9 +113,9 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_what_is_met_and_who_missed() {
+    fn a_row_shows_the_expected_factor_and_the_peers_below_it() {
         let names = ["Throng".to_owned(), "other".to_owned()];
-        let rows = [row(&[2.0], &[8.0]), row(&[2.0], &[7.9]), Row::new("login, ms", 2, None)];
+        let rows = [row(&[2.0], &[8.0]), row(&[2.0], &[7.9]), ComparisonRow::new("login, ms", 2, None)];
         let (text, misses) = markdown(&names, &rows);
         assert_eq!(misses, 1);
         assert!(text.contains("| message, µs | 2 | 8 (4 ×) | ≥ 4 ×, all | yes |"), "{text}");

@@ -10,18 +10,18 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{DOMAIN, Form, Passwords, Wanted, finish, fresh};
+use super::{DOMAIN, ModuleSet, PasswordStorage, PeerOptions, empty_folder, run_to_end};
 
 /// Writes configuration and accounts, and answers the command that runs the server.
-pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Result<Command> {
+pub(super) fn prepare(wanted: &PeerOptions, folder: &Path, address: SocketAddr) -> Result<Command> {
     ensure!(
-        wanted.passwords == Passwords::Scram,
+        wanted.passwords == PasswordStorage::Scram,
         "Throng keeps no readable passwords: leave --passwords out"
     );
-    ensure!(wanted.form != Form::Lean, "Throng is not measured in a lean form");
+    ensure!(wanted.form != ModuleSet::Lean, "Throng is not measured in a lean form");
     let program = program(wanted.server.as_deref())?;
     let data = folder.join("run");
-    fresh(&data)?;
+    empty_folder(&data)?;
     let config = folder.join("throng.toml");
     let mut text = format!(
         "hosts = [\"{DOMAIN}\"]\ndata_dir = \"{data}\"\n\n\
@@ -35,10 +35,10 @@ pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Re
         text.push_str(&format!(
             "\n[[listen]]\nkind = \"http\"\naddress = \"{}\"\n\n\
              [http.bosh]\nmax_inactivity_seconds = 30\n",
-            super::web(address)
+            super::web_address(address)
         ));
     }
-    if wanted.form == Form::Stock {
+    if wanted.form == ModuleSet::Stock {
         text.push_str("\n[modules]\n");
         for feature in features::registry::ALL.iter().filter(|feature| !feature.default_on) {
             text.push_str(&format!("{} = true\n", feature.name));
@@ -50,7 +50,7 @@ pub(super) fn prepare(wanted: &Wanted, folder: &Path, address: SocketAddr) -> Re
         .args(["--count", &wanted.accounts.to_string(), "--password", &wanted.password])
         .args(["--roster", &format!("ring:{}", wanted.roster), "--config"])
         .arg(&config);
-    finish(&bulk, &folder.join("bulk.log"), "`throng account bulk`")?;
+    run_to_end(&bulk, &folder.join("bulk.log"), "`throng account bulk`")?;
     let mut serve = Command::new(&program);
     serve.arg("serve").arg("--config").arg(&config);
     Ok(serve)
@@ -61,5 +61,5 @@ pub(super) fn program(given: Option<&Path>) -> Result<PathBuf> {
     if let Some(path) = given {
         return path.canonicalize().with_context(|| format!("there is no program {}", path.display()));
     }
-    crate::bench::server()
+    crate::bench::build_server()
 }

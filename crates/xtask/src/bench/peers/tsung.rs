@@ -15,7 +15,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use super::installed;
+use super::check_installed;
 
 /// The folder below which Debian keeps Tsung, by machine.
 fn library() -> Result<PathBuf> {
@@ -27,7 +27,7 @@ fn library() -> Result<PathBuf> {
 
 /// The command that runs a scenario; logs go below `folder`.
 pub(super) fn command(scenario: &Path, folder: &Path) -> Result<Command> {
-    installed("erl")?;
+    check_installed("erl")?;
     let library = library()?;
     let mut command = Command::new("erl");
     command

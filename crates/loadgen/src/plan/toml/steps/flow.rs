@@ -1,42 +1,44 @@
 //! Steps that hold others, and those that set what others use: loops, conditions, rhythms, transactions, variables.
 
-use super::super::super::mistake::nearest;
-use super::super::super::{Ack, Activity, Compare, Condition, Step, Text, Time, Value};
-use super::super::reader::{Node, Section};
+use super::super::super::error::nearest;
+use super::super::super::{
+    AckMode, Activity, ComparisonOperator, PlanStep, TextTemplate, TimeSpan, VariableCondition, VariableValue,
+};
+use super::super::reader::{TomlNode, TomlSection};
 use super::super::values::addresses;
 use super::{MOST_ACTIVITIES, inner, value, whole};
 
-pub(super) fn repeat(s: &Section<'_>, depth: usize) -> Option<Step> {
+pub(super) fn repeat(s: &TomlSection<'_>, depth: usize) -> Option<PlanStep> {
     let times = s.get("times").and_then(|n| n.whole(1, i64::from(u32::MAX))).map(|n| n as u32);
     let counter = s.get("counter").and_then(|n| n.text().map(str::to_owned));
     let first = whole(s, "first", 1, i64::MIN, i64::MAX);
     let increment = whole(s, "by", 1, i64::MIN, i64::MAX);
-    Some(Step::Repeat { times, counter, first, increment, steps: inner(s, depth) })
+    Some(PlanStep::Repeat { times, counter, first, increment, steps: inner(s, depth) })
 }
 
-pub(super) fn repeat_while(s: &Section<'_>, depth: usize, until: bool) -> Option<Step> {
+pub(super) fn repeat_while(s: &TomlSection<'_>, depth: usize, until: bool) -> Option<PlanStep> {
     let condition = condition(s).map(|c| if until { opposite(c) } else { c });
     let after = s.get("check").and_then(|n| n.word(&[("before", false), ("after", true)]));
     let max = whole(s, "max", 1_000_000, 1, i64::from(u32::MAX)) as u32;
     let steps = inner(s, depth);
-    Some(Step::While { condition: condition?, after: after.unwrap_or(until), max, steps })
+    Some(PlanStep::While { condition: condition?, after: after.unwrap_or(until), max, steps })
 }
 
-pub(super) fn condition(s: &Section<'_>) -> Option<Condition> {
+pub(super) fn condition(s: &TomlSection<'_>) -> Option<VariableCondition> {
     let variable = s.need("variable", "variable = \"x\"").and_then(|n| n.text().map(str::to_owned));
     let forms = [
-        ("equals", Compare::Equal),
-        ("not", Compare::NotEqual),
-        ("below", Compare::Less),
-        ("at_most", Compare::LessOrEqual),
-        ("above", Compare::Greater),
-        ("at_least", Compare::GreaterOrEqual),
+        ("equals", ComparisonOperator::Equal),
+        ("not", ComparisonOperator::NotEqual),
+        ("below", ComparisonOperator::Less),
+        ("at_most", ComparisonOperator::LessOrEqual),
+        ("above", ComparisonOperator::Greater),
+        ("at_least", ComparisonOperator::GreaterOrEqual),
     ];
     let mut found = Vec::new();
     for (key, compare) in forms {
         if let Some(node) = s.get(key) {
             let value = match node.integer() {
-                Some(number) => Some(Text::literal(number.to_string())),
+                Some(number) => Some(TextTemplate::literal(number.to_string())),
                 None => node.template(),
             };
             found.push((compare, value));
@@ -47,29 +49,29 @@ pub(super) fn condition(s: &Section<'_>) -> Option<Condition> {
         return None;
     }
     let (compare, value) = found.pop()?;
-    Some(Condition { variable: variable?, compare, value: value? })
+    Some(VariableCondition { variable: variable?, compare, value: value? })
 }
 
-fn opposite(condition: Condition) -> Condition {
+fn opposite(condition: VariableCondition) -> VariableCondition {
     let compare = match condition.compare {
-        Compare::Equal => Compare::NotEqual,
-        Compare::NotEqual => Compare::Equal,
-        Compare::Less => Compare::GreaterOrEqual,
-        Compare::GreaterOrEqual => Compare::Less,
-        Compare::Greater => Compare::LessOrEqual,
-        Compare::LessOrEqual => Compare::Greater,
+        ComparisonOperator::Equal => ComparisonOperator::NotEqual,
+        ComparisonOperator::NotEqual => ComparisonOperator::Equal,
+        ComparisonOperator::Less => ComparisonOperator::GreaterOrEqual,
+        ComparisonOperator::GreaterOrEqual => ComparisonOperator::Less,
+        ComparisonOperator::Greater => ComparisonOperator::LessOrEqual,
+        ComparisonOperator::LessOrEqual => ComparisonOperator::Greater,
     };
-    Condition { compare, ..condition }
+    VariableCondition { compare, ..condition }
 }
 
-pub(super) fn for_each(s: &Section<'_>, depth: usize) -> Option<Step> {
+pub(super) fn for_each(s: &TomlSection<'_>, depth: usize) -> Option<PlanStep> {
     let variable = s.need("variable", "variable = \"x\"").and_then(|n| n.text().map(str::to_owned));
     let list = s.need("in", "in = \"names\"").and_then(|n| n.text().map(str::to_owned));
     let steps = inner(s, depth);
-    Some(Step::ForEach { variable: variable?, list: list?, steps })
+    Some(PlanStep::ForEach { variable: variable?, list: list?, steps })
 }
 
-pub(super) fn meanwhile(s: &Section<'_>, depth: usize) -> Option<Step> {
+pub(super) fn meanwhile(s: &TomlSection<'_>, depth: usize) -> Option<PlanStep> {
     let duration = s.get("for").and_then(|n| n.time());
     let node = s.need("do", "do = [{ every = \"5s\", message = { to = \"online\" } }]")?;
     let list = node.list()?;
@@ -82,15 +84,15 @@ pub(super) fn meanwhile(s: &Section<'_>, depth: usize) -> Option<Step> {
         return node.none(format!("has {} things to do; at most {MOST_ACTIVITIES} fit", list.len()));
     }
     let activities = list.iter().filter_map(|node| activity(node, depth)).collect();
-    Some(Step::Meanwhile { duration, activities })
+    Some(PlanStep::Meanwhile { duration, activities })
 }
 
-fn activity(node: &Node<'_>, depth: usize) -> Option<Activity> {
+fn activity(node: &TomlNode<'_>, depth: usize) -> Option<Activity> {
     let section = node.section()?;
     let every = section.need("every", "every = \"5s\"").and_then(|n| {
         let every = n.time()?;
         let longest = match every {
-            Time::Fixed(ms) | Time::Exponential(ms) | Time::Uniform(_, ms) => ms,
+            TimeSpan::Fixed(ms) | TimeSpan::Exponential(ms) | TimeSpan::Uniform(_, ms) => ms,
         };
         if longest > 0.0 { Some(every) } else { n.none("must be more than 0") }
     });
@@ -99,19 +101,19 @@ fn activity(node: &Node<'_>, depth: usize) -> Option<Activity> {
         return node.none("needs \"every\" and one of message, presence, ping, raw and roster");
     };
     let step = if *name == "roster" && inside.truth_quiet() == Some(true) {
-        Some(Step::Roster)
+        Some(PlanStep::Roster)
     } else if *name == "ping" && inside.truth_quiet() == Some(true) {
-        Some(Step::Ping { to: None })
+        Some(PlanStep::Ping { to: None })
     } else {
         value(name, inside, depth)
     };
     match step? {
-        step @ (Step::Message { ack: Ack::None, .. }
-        | Step::Presence { .. }
-        | Step::Ping { .. }
-        | Step::Raw { ack: Ack::None, .. }
-        | Step::Roster) => Some(Activity { every: every?, step }),
-        Step::Message { .. } | Step::Raw { .. } => {
+        step @ (PlanStep::Message { ack: AckMode::None, .. }
+        | PlanStep::Presence { .. }
+        | PlanStep::Ping { .. }
+        | PlanStep::Raw { ack: AckMode::None, .. }
+        | PlanStep::Roster) => Some(Activity { every: every?, step }),
+        PlanStep::Message { .. } | PlanStep::Raw { .. } => {
             inside.none("cannot wait inside \"meanwhile\", where things are due by the clock; take \"wait\" out")
         }
         _ => inside.none(format!(
@@ -120,7 +122,7 @@ fn activity(node: &Node<'_>, depth: usize) -> Option<Activity> {
     }
 }
 
-pub(super) fn transaction(s: &Section<'_>, depth: usize) -> Option<Step> {
+pub(super) fn transaction(s: &TomlSection<'_>, depth: usize) -> Option<PlanStep> {
     let name = s.need("name", "name = \"search\"").and_then(|n| n.text());
     let steps = inner(s, depth);
     let name = name?;
@@ -129,10 +131,10 @@ pub(super) fn transaction(s: &Section<'_>, depth: usize) -> Option<Step> {
         names.push(name.to_owned());
         names.len() - 1
     });
-    Some(Step::Transaction { index: u16::try_from(index).ok()?, steps })
+    Some(PlanStep::Transaction { index: u16::try_from(index).ok()?, steps })
 }
 
-pub(super) fn set(node: &Node<'_>) -> Option<Step> {
+pub(super) fn set(node: &TomlNode<'_>) -> Option<PlanStep> {
     let section = node.section()?;
     let mut list = Vec::new();
     for (name, _, node) in section.entries() {
@@ -141,23 +143,23 @@ pub(super) fn set(node: &Node<'_>) -> Option<Step> {
     if section.entries().is_empty() {
         return node.none("needs variables, such as set = { x = \"{n}\" }");
     }
-    Some(Step::Set(list))
+    Some(PlanStep::Set(list))
 }
 
-fn set_value(node: &Node<'_>) -> Option<Value> {
+fn set_value(node: &TomlNode<'_>) -> Option<VariableValue> {
     if let Some(number) = node.integer() {
-        return Some(Value::Text(Text::literal(number.to_string())));
+        return Some(VariableValue::Text(TextTemplate::literal(number.to_string())));
     }
     if !node.is_table() {
-        return node.template().map(Value::Text);
+        return node.template().map(VariableValue::Text);
     }
     let section = node.section()?;
     let value = if let Some(letters) = section.get("random_string") {
-        letters.whole(1, 65_536).map(|n| Value::RandomString(n as u32))
+        letters.whole(1, 65_536).map(|n| VariableValue::RandomString(n as u32))
     } else if let Some(range) = section.get("random_number") {
-        let numbers: Vec<i64> = range.list()?.iter().filter_map(Node::integer).collect();
+        let numbers: Vec<i64> = range.list()?.iter().filter_map(TomlNode::integer).collect();
         match numbers.as_slice() {
-            [low, high] if low <= high => Some(Value::RandomNumber(*low, *high)),
+            [low, high] if low <= high => Some(VariableValue::RandomNumber(*low, *high)),
             _ => range.none("must be the smallest and the largest number, such as [1, 6]"),
         }
     } else if let Some(table) = section.get("table") {
@@ -169,7 +171,7 @@ fn set_value(node: &Node<'_>) -> Option<Value> {
     value
 }
 
-fn row(section: &Section<'_>, table: &Node<'_>) -> Option<Value> {
+fn row(section: &TomlSection<'_>, table: &TomlNode<'_>) -> Option<VariableValue> {
     let column = whole(section, "column", 0, 0, 65_535);
     let lines = [("next", (false, false)), ("random", (true, false)), ("own", (false, true))];
     let (random, own) = section.get("line").and_then(|n| n.word(&lines)).unwrap_or_default();
@@ -187,10 +189,14 @@ fn row(section: &Section<'_>, table: &Node<'_>) -> Option<Value> {
         ));
     }
     let (table, column) = (u16::try_from(index).ok()?, u16::try_from(column).ok()?);
-    Some(if own { Value::OwnRow { table, column } } else { Value::Row { table, column, random } })
+    Some(if own {
+        VariableValue::OwnRow { table, column }
+    } else {
+        VariableValue::Row { table, column, random }
+    })
 }
 
-pub(super) fn change_target(s: &Section<'_>) -> Option<Step> {
+pub(super) fn change_target(s: &TomlSection<'_>) -> Option<PlanStep> {
     let security = s.get("security").and_then(|n| n.word(super::super::SECURITIES)).unwrap_or_default();
     let node = s.need("address", "address = \"127.0.0.1:5223\"")?;
     let mut list = Vec::new();
@@ -200,5 +206,5 @@ pub(super) fn change_target(s: &Section<'_>) -> Option<Step> {
             Err(what) => node.wrong(what),
         }
     }
-    Some(Step::ChangeTarget { addresses: list, security })
+    Some(PlanStep::ChangeTarget { addresses: list, security })
 }

@@ -6,9 +6,9 @@
 mod flow;
 mod send;
 
-use super::super::mistake::nearest;
-use super::super::{RosterChange, Step};
-use super::reader::{Node, Section};
+use super::super::error::nearest;
+use super::super::{PlanStep, RosterChange};
+use super::reader::{TomlNode, TomlSection};
 use flow::{change_target, condition, for_each, meanwhile, repeat, repeat_while, set, transaction};
 use send::{
     authenticate, legacy_authenticate, mechanisms, message, presence, raw, roster_change, unless_waiting,
@@ -60,7 +60,7 @@ const DEEPEST: usize = 16;
 const LARGEST_BODY: i64 = 16 * 1024 * 1024;
 
 /// Reads a list of steps.
-pub(super) fn steps(node: &Node<'_>, depth: usize) -> Vec<Step> {
+pub(super) fn steps(node: &TomlNode<'_>, depth: usize) -> Vec<PlanStep> {
     let Some(list) = node.list() else { return Vec::new() };
     if depth > DEEPEST {
         node.wrong(format!("is nested more than {DEEPEST} deep; use fewer steps inside steps"));
@@ -69,10 +69,10 @@ pub(super) fn steps(node: &Node<'_>, depth: usize) -> Vec<Step> {
     list.iter().filter_map(|node| one(node, depth)).collect()
 }
 
-fn one(node: &Node<'_>, depth: usize) -> Option<Step> {
+fn one(node: &TomlNode<'_>, depth: usize) -> Option<PlanStep> {
     if node.is_text() {
         let name = node.text()?;
-        return read(name, Section::empty(node.context, &node.path, node.offset()), depth);
+        return read(name, TomlSection::empty(node.context, &node.path, node.offset()), depth);
     }
     if !node.is_table() {
         return node.none("must be a step such as \"roster\" or { think = \"5s\" }");
@@ -93,7 +93,7 @@ fn one(node: &Node<'_>, depth: usize) -> Option<Step> {
 }
 
 /// Reads the step `name` from its value.
-fn value(name: &str, inside: &Node<'_>, depth: usize) -> Option<Step> {
+fn value(name: &str, inside: &TomlNode<'_>, depth: usize) -> Option<PlanStep> {
     let short = match name {
         "login" | "authenticate" => "mechanisms",
         "bind" | "legacy_authenticate" => "resource",
@@ -115,41 +115,41 @@ fn value(name: &str, inside: &Node<'_>, depth: usize) -> Option<Step> {
     read(name, inside.section_or(short), depth)
 }
 
-fn read(name: &str, section: Section<'_>, depth: usize) -> Option<Step> {
+fn read(name: &str, section: TomlSection<'_>, depth: usize) -> Option<PlanStep> {
     let s = &section;
     let step = match name {
-        "login" => Some(Step::Login {
+        "login" => Some(PlanStep::Login {
             mechanisms: mechanisms(s),
             resource: s.get("resource").and_then(|n| n.template()),
         }),
-        "connect" => Some(Step::Connect),
-        "starttls" => Some(Step::StartTls),
-        "register" => Some(Step::Register),
-        "unregister" => Some(Step::Unregister),
+        "connect" => Some(PlanStep::Connect),
+        "starttls" => Some(PlanStep::StartTls),
+        "register" => Some(PlanStep::Register),
+        "unregister" => Some(PlanStep::Unregister),
         "authenticate" => Some(authenticate(s)),
-        "bind" => Some(Step::Bind { resource: s.get("resource").and_then(|n| n.template()) }),
-        "session" => Some(Step::OpenSession),
-        "stream_management" => Some(Step::StreamManagement { resume: truth(s, "resume", false) }),
+        "bind" => Some(PlanStep::Bind { resource: s.get("resource").and_then(|n| n.template()) }),
+        "session" => Some(PlanStep::OpenSession),
+        "stream_management" => Some(PlanStep::StreamManagement { resume: truth(s, "resume", false) }),
         "legacy_authenticate" => legacy_authenticate(s),
-        "roster" => Some(unless_waiting(s, Step::Roster)),
+        "roster" => Some(unless_waiting(s, PlanStep::Roster)),
         "roster_set" => roster_change(s, RosterChange::Set),
         "roster_remove" => roster_change(s, RosterChange::Remove),
         "presence" => Some(presence(s)),
         "message" => message(s),
-        "ping" => Some(unless_waiting(s, Step::Ping { to: s.get("to").and_then(|n| n.destination()) })),
+        "ping" => Some(unless_waiting(s, PlanStep::Ping { to: s.get("to").and_then(|n| n.destination()) })),
         "raw" => raw(s),
         "wait_for" => wait_for(s),
-        "think" => s.need("for", "think = \"5s\"").and_then(|n| n.time()).map(Step::Think),
+        "think" => s.need("for", "think = \"5s\"").and_then(|n| n.time()).map(PlanStep::Think),
         "repeat" => repeat(s, depth),
         "while" => repeat_while(s, depth, false),
         "until" => repeat_while(s, depth, true),
         "if" => {
             let (condition, steps) = (condition(s), inner(s, depth));
-            condition.map(|condition| Step::If { condition, steps })
+            condition.map(|condition| PlanStep::If { condition, steps })
         }
         "for_each" => for_each(s, depth),
         "meanwhile" => meanwhile(s, depth),
-        "bounce" => Some(Step::Bounce {
+        "bounce" => Some(PlanStep::Bounce {
             in_flight: whole(s, "in_flight", 1, 1, 1_000) as u32,
             duration_ms: s.get("for").and_then(|n| n.span_ms()),
             size: whole(s, "size", 100, 0, LARGEST_BODY) as u32,
@@ -161,14 +161,14 @@ fn read(name: &str, section: Section<'_>, depth: usize) -> Option<Step> {
         }
         "barrier" => {
             let timeout_ms = s.get("timeout").and_then(|n| n.span_ms()).unwrap_or(60_000);
-            Some(Step::Barrier { timeout_ms, users: s.get("users").and_then(|n| n.amount()) })
+            Some(PlanStep::Barrier { timeout_ms, users: s.get("users").and_then(|n| n.amount()) })
         }
         "change_target" => change_target(s),
-        "disconnect" => Some(Step::Disconnect),
-        "cut" => Some(Step::Cut),
+        "disconnect" => Some(PlanStep::Disconnect),
+        "cut" => Some(PlanStep::Cut),
         "abort" => {
             let run = s.get("what").and_then(|n| n.word(&[("session", false), ("run", true)]));
-            Some(Step::Abort { run: run.unwrap_or(false) })
+            Some(PlanStep::Abort { run: run.unwrap_or(false) })
         }
         _ => {
             let near = nearest(name, NAMES.iter().copied());
@@ -181,15 +181,15 @@ fn read(name: &str, section: Section<'_>, depth: usize) -> Option<Step> {
     step
 }
 
-fn truth(s: &Section<'_>, key: &'static str, default: bool) -> bool {
+fn truth(s: &TomlSection<'_>, key: &'static str, default: bool) -> bool {
     s.get(key).and_then(|n| n.truth()).unwrap_or(default)
 }
 
-fn whole(s: &Section<'_>, key: &'static str, default: i64, low: i64, high: i64) -> i64 {
+fn whole(s: &TomlSection<'_>, key: &'static str, default: i64, low: i64, high: i64) -> i64 {
     s.get(key).and_then(|n| n.whole(low, high)).unwrap_or(default)
 }
 
-fn inner(s: &Section<'_>, depth: usize) -> Vec<Step> {
+fn inner(s: &TomlSection<'_>, depth: usize) -> Vec<PlanStep> {
     let Some(node) = s.need("steps", "steps = [\"ping\"]") else { return Vec::new() };
     let list = steps(&node, depth + 1);
     if node.list_is_empty() {

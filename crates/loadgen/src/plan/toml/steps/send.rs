@@ -1,31 +1,32 @@
 //! Steps that send something or wait for something: logins, rosters, presence, messages, raw stanzas.
 
 use super::super::super::{
-    Ack, Body, Checks, Match, MatchAction, MessageKind, Pattern, PresenceKind, RosterChange, Step, Text,
+    AckMode, MatchAction, MessageBody, MessageKind, PlanStep, PresenceKind, ResponseChecks, ResponseMatch,
+    RosterChange, StanzaPattern, TextTemplate,
 };
-use super::super::reader::Section;
+use super::super::reader::TomlSection;
 use super::{LARGEST_BODY, whole};
 
 /// IQs wait for their answers unless `wait = "none"` says otherwise.
-pub(super) fn unless_waiting(s: &Section<'_>, step: Step) -> Step {
+pub(super) fn unless_waiting(s: &TomlSection<'_>, step: PlanStep) -> PlanStep {
     match s.get("wait").and_then(|n| n.word(&[("answer", true), ("none", false)])) {
-        Some(false) => Step::NoWait(Box::new(step)),
+        Some(false) => PlanStep::NoWait(Box::new(step)),
         _ => step,
     }
 }
 
-pub(super) fn authenticate(s: &Section<'_>) -> Step {
-    Step::Authenticate { mechanisms: mechanisms(s), credentials: credentials(s) }
+pub(super) fn authenticate(s: &TomlSection<'_>) -> PlanStep {
+    PlanStep::Authenticate { mechanisms: mechanisms(s), credentials: credentials(s) }
 }
 
-pub(super) fn legacy_authenticate(s: &Section<'_>) -> Option<Step> {
+pub(super) fn legacy_authenticate(s: &TomlSection<'_>) -> Option<PlanStep> {
     let credentials = credentials(s);
     let resource = s.need("resource", "resource = \"load\"").and_then(|n| n.template());
-    Some(Step::LegacyAuthenticate { resource: resource?, credentials })
+    Some(PlanStep::LegacyAuthenticate { resource: resource?, credentials })
 }
 
 /// `user` and `password`, if they are not those of the account.
-fn credentials(s: &Section<'_>) -> Option<(Text, Text)> {
+fn credentials(s: &TomlSection<'_>) -> Option<(TextTemplate, TextTemplate)> {
     let user = s.get("user").and_then(|n| n.template());
     let password = s.get("password").and_then(|n| n.template());
     match (user, password) {
@@ -38,21 +39,21 @@ fn credentials(s: &Section<'_>) -> Option<(Text, Text)> {
     }
 }
 
-pub(super) fn mechanisms(s: &Section<'_>) -> Vec<String> {
+pub(super) fn mechanisms(s: &TomlSection<'_>) -> Vec<String> {
     s.get("mechanisms").and_then(|n| n.texts()).unwrap_or_default()
 }
 
-pub(super) fn roster_change(s: &Section<'_>, change: RosterChange) -> Option<Step> {
+pub(super) fn roster_change(s: &TomlSection<'_>, change: RosterChange) -> Option<PlanStep> {
     let to = s.need("to", "to = \"ring+1\"").and_then(|n| n.destination());
     let text = |key| s.get(key).and_then(|n| n.template());
     let (name, group) = match change {
         RosterChange::Set => (text("name"), text("group")),
         RosterChange::Remove => (None, None),
     };
-    Some(unless_waiting(s, Step::RosterSet { change, to: to?, name, group }))
+    Some(unless_waiting(s, PlanStep::RosterSet { change, to: to?, name, group }))
 }
 
-pub(super) fn presence(s: &Section<'_>) -> Step {
+pub(super) fn presence(s: &TomlSection<'_>) -> PlanStep {
     let kinds = [
         ("available", PresenceKind::Available),
         ("unavailable", PresenceKind::Unavailable),
@@ -67,10 +68,10 @@ pub(super) fn presence(s: &Section<'_>) -> Step {
         s.wrong("of this kind needs \"to\", such as to = \"ring+1\"");
     }
     let show = s.get("show").and_then(|n| n.template());
-    Step::Presence { kind, to, show, status: s.get("status").and_then(|n| n.template()) }
+    PlanStep::Presence { kind, to, show, status: s.get("status").and_then(|n| n.template()) }
 }
 
-pub(super) fn message(s: &Section<'_>) -> Option<Step> {
+pub(super) fn message(s: &TomlSection<'_>) -> Option<PlanStep> {
     let to = s.need("to", "to = \"online\"").and_then(|n| n.destination());
     let kinds =
         [("chat", MessageKind::Chat), ("normal", MessageKind::Normal), ("headline", MessageKind::Headline)];
@@ -82,36 +83,36 @@ pub(super) fn message(s: &Section<'_>) -> Option<Step> {
         text.wrong("cannot stand beside \"size\"; keep one of the two");
     }
     let body = match text {
-        Some(text) => Body::Text(text.template()?),
-        None => Body::Size(size.and_then(|n| n.whole(0, LARGEST_BODY)).unwrap_or(100) as u32),
+        Some(text) => MessageBody::Text(text.template()?),
+        None => MessageBody::Size(size.and_then(|n| n.whole(0, LARGEST_BODY)).unwrap_or(100) as u32),
     };
-    Some(Step::Message { to: to?, body, kind, ack })
+    Some(PlanStep::Message { to: to?, body, kind, ack })
 }
 
-fn ack(s: &Section<'_>) -> Ack {
-    let Some(node) = s.get("wait") else { return Ack::None };
+fn ack(s: &TomlSection<'_>) -> AckMode {
+    let Some(node) = s.get("wait") else { return AckMode::None };
     if node.is_table() {
         let pattern = node.section().and_then(|section| {
             let pattern = pattern(&section);
             section.finish();
             pattern
         });
-        return pattern.map_or(Ack::None, Ack::Match);
+        return pattern.map_or(AckMode::None, AckMode::Match);
     }
     let words = [("none", 0), ("any", 1), ("answer", 2), ("delivery", 3), ("all", 4)];
     match node.word(&words) {
-        Some(1) => Ack::Any,
-        Some(2) => Ack::Answer,
-        Some(3) => Ack::Delivery,
-        Some(4) => Ack::All,
-        _ => Ack::None,
+        Some(1) => AckMode::Any,
+        Some(2) => AckMode::Answer,
+        Some(3) => AckMode::Delivery,
+        Some(4) => AckMode::All,
+        _ => AckMode::None,
     }
 }
 
-pub(super) fn raw(s: &Section<'_>) -> Option<Step> {
+pub(super) fn raw(s: &TomlSection<'_>) -> Option<PlanStep> {
     let xml = s.need("xml", "xml = \"<presence/>\"").and_then(|n| n.template());
     let ack = ack(s);
-    let mut checks = Checks::default();
+    let mut checks = ResponseChecks::default();
     for node in s.get("check").and_then(|n| n.list()).unwrap_or_default() {
         checks.matches.extend(node.section().and_then(check));
     }
@@ -120,13 +121,13 @@ pub(super) fn raw(s: &Section<'_>) -> Option<Step> {
             checks.captures.extend(node.text().map(|regex| ((*variable).to_owned(), regex.to_owned())));
         }
     }
-    if ack == Ack::None && (!checks.matches.is_empty() || !checks.captures.is_empty()) {
+    if ack == AckMode::None && (!checks.matches.is_empty() || !checks.captures.is_empty()) {
         s.wrong("checks an answer and does not wait for one; add wait = \"answer\" or wait = \"any\"");
     }
-    Some(Step::Raw { xml: xml?, ack, checks })
+    Some(PlanStep::Raw { xml: xml?, ack, checks })
 }
 
-fn check(s: Section<'_>) -> Option<Match> {
+fn check(s: TomlSection<'_>) -> Option<ResponseMatch> {
     let regex = s.need("regex", "regex = \"type='error'\"").and_then(|n| n.text().map(str::to_owned));
     let when = s.get("when").and_then(|n| n.word(&[("found", true), ("missing", false)])).unwrap_or(true);
     let actions = [
@@ -142,20 +143,20 @@ fn check(s: Section<'_>) -> Option<Match> {
     let pause_ms = s.get("pause").and_then(|n| n.span_ms()).unwrap_or(0);
     let name = s.get("name").and_then(|n| n.text().map(str::to_owned));
     s.finish();
-    Some(Match { regex: regex?, when, action: action?, max, pause_ms, name })
+    Some(ResponseMatch { regex: regex?, when, action: action?, max, pause_ms, name })
 }
 
 /// `stanza`, `type` and `namespace`; or `contains`; or `regex`.
-fn pattern(s: &Section<'_>) -> Option<Pattern> {
+fn pattern(s: &TomlSection<'_>) -> Option<StanzaPattern> {
     let contains = s.get("contains");
     let regex = s.get("regex");
     let text = |key| s.get(key).and_then(|n| n.text().map(str::to_owned));
     let (name, kind, namespace) = (text("stanza"), text("type"), text("namespace"));
     let stanza = name.is_some() || kind.is_some() || namespace.is_some();
     match (contains, regex, stanza) {
-        (Some(text), None, false) => text.template().map(Pattern::Contains),
-        (None, Some(regex), false) => regex.text().map(|r| Pattern::Regex(r.to_owned())),
-        (None, None, true) => Some(Pattern::Stanza { name, kind, namespace }),
+        (Some(text), None, false) => text.template().map(StanzaPattern::Contains),
+        (None, Some(regex), false) => regex.text().map(|r| StanzaPattern::Regex(r.to_owned())),
+        (None, None, true) => Some(StanzaPattern::Stanza { name, kind, namespace }),
         _ => {
             s.wrong(
                 "needs what to look for: \"stanza\" (with \"type\" and \"namespace\"), or \"contains\", or \"regex\"",
@@ -165,7 +166,7 @@ fn pattern(s: &Section<'_>) -> Option<Pattern> {
     }
 }
 
-pub(super) fn wait_for(s: &Section<'_>) -> Option<Step> {
+pub(super) fn wait_for(s: &TomlSection<'_>) -> Option<PlanStep> {
     let timeout_ms = s.get("timeout").and_then(|n| n.span_ms()).unwrap_or(60_000);
-    Some(Step::WaitFor { what: pattern(s)?, timeout_ms })
+    Some(PlanStep::WaitFor { what: pattern(s)?, timeout_ms })
 }

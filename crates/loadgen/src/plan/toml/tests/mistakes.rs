@@ -3,15 +3,15 @@
 use super::*;
 
 /// The sentences for a text.
-fn mistakes(text: &str, arguments: &Arguments) -> Vec<String> {
+fn mistakes(text: &str, arguments: &PlanOverrides) -> Vec<String> {
     match read_toml(text, "test", arguments) {
         Ok(_) => Vec::new(),
-        Err(mistakes) => mistakes.iter().map(Mistake::to_string).collect(),
+        Err(mistakes) => mistakes.iter().map(PlanError::to_string).collect(),
     }
 }
 
 fn of(text: &str) -> Vec<String> {
-    mistakes(text, &Arguments::default())
+    mistakes(text, &PlanOverrides::default())
 }
 
 /// The sentences for lines before a phase and a session that are right.
@@ -338,17 +338,17 @@ fn more_things_at_once_than_a_user_can_hold() {
 #[test]
 fn the_command_line() {
     let text = format!("{PHASE}{SESSION}");
-    let wrong = |arguments: Arguments| mistakes(&text, &arguments).join("\n");
+    let wrong = |arguments: PlanOverrides| mistakes(&text, &arguments).join("\n");
     assert_eq!(
-        wrong(Arguments { connections: Some(0), ..Arguments::default() }),
+        wrong(PlanOverrides { connections: Some(0), ..PlanOverrides::default() }),
         "--connections must be at least 1"
     );
     assert_eq!(
-        wrong(Arguments { time_scale: 0.0, ..Arguments::default() }),
+        wrong(PlanOverrides { time_scale: 0.0, ..PlanOverrides::default() }),
         "--time-scale must be more than 0; 2 is twice as fast, 0.5 half as fast"
     );
-    let with = |change: &dyn Fn(&mut crate::plan::AccountArguments)| {
-        let mut arguments = Arguments::default();
+    let with = |change: &dyn Fn(&mut crate::plan::AccountOverrides)| {
+        let mut arguments = PlanOverrides::default();
         change(&mut arguments.accounts);
         wrong(arguments)
     };

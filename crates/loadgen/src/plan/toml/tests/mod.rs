@@ -4,16 +4,16 @@ mod mistakes;
 mod steps;
 
 use super::*;
-use crate::plan::{AccountSource, Accounts, Piece, Step, Text, Time};
+use crate::plan::{AccountSource, PlanStep, TemplatePart, TestAccounts, TextTemplate, TimeSpan};
 
 /// Reads a plan that must be right.
-fn read(text: &str) -> Plan {
-    read_with(text, &Arguments::default())
+fn read(text: &str) -> LoadPlan {
+    read_with(text, &PlanOverrides::default())
 }
 
-fn read_with(text: &str, arguments: &Arguments) -> Plan {
+fn read_with(text: &str, arguments: &PlanOverrides) -> LoadPlan {
     read_toml(text, "test", arguments).unwrap_or_else(|mistakes| {
-        let lines: Vec<String> = mistakes.iter().map(Mistake::to_string).collect();
+        let lines: Vec<String> = mistakes.iter().map(PlanError::to_string).collect();
         panic!("{}\n{text}", lines.join("\n"))
     })
 }
@@ -28,11 +28,11 @@ fn the_smallest_plan() {
     assert_eq!(plan.title, "test");
     assert_eq!(plan.target.addresses, ["127.0.0.1:5222".parse().unwrap()]);
     assert_eq!(plan.target.domain, "localhost");
-    assert_eq!(plan.target.security, Security::Auto);
+    assert_eq!(plan.target.security, TransportSecurity::Auto);
     let (prefix, password) = ("u".to_owned(), "secret".to_owned());
     let source = AccountSource::Pattern { prefix, first: 0, count: 1_000, stride: 1, password };
-    assert_eq!(plan.accounts, Accounts { source, domain: "localhost".to_owned() });
-    assert_eq!(plan.options, Options::default());
+    assert_eq!(plan.accounts, TestAccounts { source, domain: "localhost".to_owned() });
+    assert_eq!(plan.options, PlanOptions::default());
     let [phase] = plan.phases.as_slice() else { panic!("one phase") };
     assert_eq!(
         (phase.name.as_str(), phase.rate, phase.batch, phase.max_users),
@@ -44,7 +44,7 @@ fn the_smallest_plan() {
         (session.name.as_str(), session.weight, session.accept_subscriptions),
         ("session", 1.0, false)
     );
-    assert_eq!(session.steps, [Step::Login { mechanisms: vec![], resource: None }]);
+    assert_eq!(session.steps, [PlanStep::Login { mechanisms: vec![], resource: None }]);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn every_key_outside_of_steps() {
     assert_eq!(plan.title, "All of it");
     assert_eq!(plan.target.addresses.len(), 2);
     assert_eq!(plan.target.domain, "example.org");
-    assert_eq!(plan.target.security, Security::Starttls);
+    assert_eq!(plan.target.security, TransportSecurity::Starttls);
     assert!(plan.target.tls.resume && plan.target.tls.only_tls12);
     assert_eq!(plan.target.sources.len(), 2);
     let (prefix, password) = ("user".to_owned(), "pw{n}".to_owned());
@@ -137,7 +137,7 @@ fn every_key_outside_of_steps() {
         AccountSource::Pattern { prefix, first: 7, count: 80, stride: 3, password }
     );
     assert_eq!(plan.accounts.domain, "users.example.org");
-    let options = Options {
+    let options = PlanOptions {
         connections: 40,
         duration_ms: Some(600_000),
         hold_ms: Some(60_000),
@@ -155,13 +155,13 @@ fn every_key_outside_of_steps() {
         fail_on: ["p99(message) > 50ms", "count(errors) > 0"]
             .map(|text| crate::plan::Threshold::parse(text).unwrap())
             .to_vec(),
-        tables: vec![Table {
+        tables: vec![DataTable {
             name: "words".to_owned(),
             rows: vec![vec!["a".to_owned(), "b".to_owned()], vec!["c".to_owned(), "d".to_owned()]],
         }],
     };
     assert_eq!(plan.options, options);
-    let ramp = Phase {
+    let ramp = ArrivalPhase {
         name: "ramp".to_owned(),
         duration_ms: None,
         rate: 5.0,
@@ -175,7 +175,7 @@ fn every_key_outside_of_steps() {
     assert_eq!((plan.phases[1].duration_ms, plan.phases[1].rate), (Some(30_000), 2.5));
     assert!(plan.phases[1].wait_all_end);
     assert_eq!((plan.phases[2].name.as_str(), plan.phases[2].rate), ("phase 3", 0.0));
-    assert_eq!(plan.starts, vec![Start { at_ms: 5_000, session: 1 }; 2]);
+    assert_eq!(plan.starts, vec![UserStart { at_ms: 5_000, session: 1 }; 2]);
     assert_eq!((plan.sessions[0].weight, plan.sessions[0].accept_subscriptions), (0.25, true));
 }
 
@@ -189,7 +189,8 @@ fn files_are_read_beside_the_plan() {
     let text = format!(
         "connections = 2\n[target]\nca = \"ca.pem\"\n[accounts]\nfile = \"users.csv\"\n[tables]\nwords = \"words.csv\"\n{PHASE}{SESSION}"
     );
-    let plan = read_with(&text, &Arguments { directory: Some(directory.clone()), ..Arguments::default() });
+    let plan =
+        read_with(&text, &PlanOverrides { directory: Some(directory.clone()), ..PlanOverrides::default() });
     std::fs::remove_dir_all(&directory).unwrap();
     let rows = [("alice", "a1"), ("bob", "b2")].map(|(a, b)| (a.to_owned(), b.to_owned()));
     assert_eq!(plan.accounts.source, AccountSource::List(rows.to_vec()));
@@ -225,23 +226,23 @@ fn the_command_line_wins() {
     );
     // Keys after a section belong to it, so the top ones must come first.
     let text = text.replacen("connections = 5", "", 1);
-    let arguments = Arguments {
+    let arguments = PlanOverrides {
         connections: Some(50),
         time_scale: 2.0,
         duration_ms: Some(7_000),
         hold_ms: Some(8_000),
         arrival_rate: Some(3.0),
-        message_every: Some(Time::Fixed(100.0)),
+        message_every: Some(TimeSpan::Fixed(100.0)),
         message_size: Some(77),
         in_flight: Some(4),
         addresses: vec!["127.0.0.9:1".parse().unwrap()],
         endpoint: None,
         sockets: Some(90),
         domain: Some("c.example".to_owned()),
-        security: Some(Security::Starttls),
-        tls: Some(crate::plan::Tls { resume: true, ..crate::plan::Tls::default() }),
+        security: Some(TransportSecurity::Starttls),
+        tls: Some(crate::plan::PlanTls { resume: true, ..crate::plan::PlanTls::default() }),
         sources: vec!["127.0.0.8".parse().unwrap()],
-        accounts: crate::plan::AccountArguments {
+        accounts: crate::plan::AccountOverrides {
             prefix: Some("y".to_owned()),
             first: Some(100),
             count: Some(60),
@@ -265,7 +266,7 @@ fn the_command_line_wins() {
     assert_eq!(plan.target.addresses, arguments.addresses);
     assert_eq!((&plan.target.sources, plan.target.web.sockets), (&arguments.sources, Some(90)));
     assert_eq!((plan.target.domain.as_str(), plan.accounts.domain.as_str()), ("c.example", "c.example"));
-    assert_eq!(plan.target.security, Security::Starttls);
+    assert_eq!(plan.target.security, TransportSecurity::Starttls);
     assert!(plan.target.tls.resume && plan.target.tls.only_tls12, "TLS of both is put together");
     let (prefix, password) = ("y".to_owned(), "pw".to_owned());
     assert_eq!(
@@ -274,24 +275,30 @@ fn the_command_line_wins() {
     );
     assert_eq!((plan.options.seed, plan.options.acceptable_ms, plan.options.keep_going), (3, 250, true));
     let steps = &plan.sessions[0].steps;
-    assert_eq!(steps[1..5], [Step::Connect, Step::StartTls, Step::Register, Step::Disconnect]);
-    let login = Step::Login { mechanisms: vec!["SCRAM-SHA-1".to_owned()], resource: None };
-    assert_eq!(steps[5], Step::Transaction { index: 0, steps: vec![login] });
+    assert_eq!(
+        steps[1..5],
+        [PlanStep::Connect, PlanStep::StartTls, PlanStep::Register, PlanStep::Disconnect]
+    );
+    let login = PlanStep::Login { mechanisms: vec!["SCRAM-SHA-1".to_owned()], resource: None };
+    assert_eq!(steps[5], PlanStep::Transaction { index: 0, steps: vec![login] });
     let sizes = steps.iter().filter_map(|s| match s {
-        Step::Message { body, .. } => Some(body.clone()),
+        PlanStep::Message { body, .. } => Some(body.clone()),
         _ => None,
     });
     let sizes: Vec<_> = sizes.collect();
-    assert_eq!(sizes, [crate::plan::Body::Size(77), crate::plan::Body::Text(Text::literal("hi"))]);
-    let Step::Meanwhile { activities, .. } = &steps[8] else { panic!("{:?}", steps[8]) };
-    assert_eq!(activities[0].every, Time::Fixed(100.0));
-    assert_eq!(activities[1].every, Time::Fixed(4_000.0));
-    assert_eq!(steps[9], Step::Bounce { in_flight: 4, duration_ms: None, size: 77 });
+    assert_eq!(
+        sizes,
+        [crate::plan::MessageBody::Size(77), crate::plan::MessageBody::Text(TextTemplate::literal("hi"))]
+    );
+    let PlanStep::Meanwhile { activities, .. } = &steps[8] else { panic!("{:?}", steps[8]) };
+    assert_eq!(activities[0].every, TimeSpan::Fixed(100.0));
+    assert_eq!(activities[1].every, TimeSpan::Fixed(4_000.0));
+    assert_eq!(steps[9], PlanStep::Bounce { in_flight: 4, duration_ms: None, size: 77 });
 }
 
 #[test]
 fn accounts_from_the_command_line_as_a_list() {
-    let mut arguments = Arguments { connections: Some(1), ..Arguments::default() };
+    let mut arguments = PlanOverrides { connections: Some(1), ..PlanOverrides::default() };
     arguments.accounts.csv = Some("alice;a,1".to_owned());
     let text = format!("[accounts]\nfile = \"not there.csv\"\n{PHASE}{SESSION}");
     let plan = read_with(&text, &arguments);
@@ -310,7 +317,7 @@ fn anonymous_users() {
 fn what_must_be_prepared() {
     let preparation = |text: &str| {
         let text = format!("{text}\n{PHASE}{SESSION}");
-        read_toml_with_preparation(&text, "test", &Arguments::default()).unwrap().1.unwrap()
+        read_toml_with_preparation(&text, "test", &PlanOverrides::default()).unwrap().1.unwrap()
     };
     assert_eq!(
         preparation("").command().unwrap(),
@@ -331,20 +338,20 @@ fn what_must_be_prepared() {
 
 #[test]
 fn a_plan_goes_through_json_unharmed() {
-    let arguments = Arguments { time_scale: 3.0, ..Arguments::default() };
+    let arguments = PlanOverrides { time_scale: 3.0, ..PlanOverrides::default() };
     for workload in crate::plan::workloads() {
         let (plan, _) = crate::plan::named(workload.name, &arguments).unwrap();
         let json = serde_json::to_string(&plan).unwrap();
-        assert_eq!(serde_json::from_str::<Plan>(&json).unwrap(), plan, "{}", workload.name);
+        assert_eq!(serde_json::from_str::<LoadPlan>(&json).unwrap(), plan, "{}", workload.name);
     }
     let plan = read(&format!("{PHASE}[[session]]\nsteps = [{}]", steps::EVERY_STEP.join(",\n")));
     let json = serde_json::to_string(&plan).unwrap();
-    assert_eq!(serde_json::from_str::<Plan>(&json).unwrap(), plan);
+    assert_eq!(serde_json::from_str::<LoadPlan>(&json).unwrap(), plan);
 }
 
 /// Text of one piece.
-fn piece(piece: Piece) -> Text {
-    Text(vec![piece])
+fn piece(piece: TemplatePart) -> TextTemplate {
+    TextTemplate(vec![piece])
 }
 
 /// The reference for users.
@@ -391,7 +398,7 @@ fn every_key_is_in_the_reference() {
     ];
     for section in sections {
         let text = format!("{section}\nqqqqqqqqqqqqqqqqqqqq = 1\n");
-        let mistakes = read_toml(&text, "test", &Arguments::default()).unwrap_err();
+        let mistakes = read_toml(&text, "test", &PlanOverrides::default()).unwrap_err();
         let known =
             mistakes.iter().find_map(|m| m.text.split_once("; known are ")).expect("a list of keys").1;
         for key in known.split(", ") {
@@ -414,7 +421,7 @@ fn every_workload_is_in_the_reference() {
 #[test]
 fn a_title_says_how_many_connections_there_are_and_not_only_how_many_were_published() {
     let title = |connections| {
-        let arguments = Arguments { connections, ..Arguments::default() };
+        let arguments = PlanOverrides { connections, ..PlanOverrides::default() };
         crate::plan::named("tigase-roster-10", &arguments).unwrap().0.title
     };
     assert_eq!(title(None), "100 000 connections, 10 contacts each (Tigase 2010)");
@@ -429,15 +436,18 @@ fn auto_leaves_the_word_to_the_url_where_there_is_no_starttls() {
     let session = "[[phase]]\nrate = 1\nusers = 1\n[[session]]\nsteps = [\"login\"]\n";
     let plan = |target: &str, security| {
         let text = format!("[target]\n{target}\n{session}");
-        read_toml(&text, "test", &Arguments { security, ..Arguments::default() }).unwrap().target.security
+        read_toml(&text, "test", &PlanOverrides { security, ..PlanOverrides::default() })
+            .unwrap()
+            .target
+            .security
     };
     for (target, security, expected) in [
-        ("url = \"https://127.0.0.1/b\"", Some(Security::Auto), Security::Direct),
-        ("url = \"https://127.0.0.1/b\"\nsecurity = \"auto\"", None, Security::Direct),
-        ("url = \"ws://127.0.0.1/b\"", Some(Security::Auto), Security::None),
-        ("transport = \"bosh\"", None, Security::None),
-        ("security = \"direct\"", Some(Security::Auto), Security::Auto),
-        ("address = \"127.0.0.1\"", None, Security::Auto),
+        ("url = \"https://127.0.0.1/b\"", Some(TransportSecurity::Auto), TransportSecurity::Direct),
+        ("url = \"https://127.0.0.1/b\"\nsecurity = \"auto\"", None, TransportSecurity::Direct),
+        ("url = \"ws://127.0.0.1/b\"", Some(TransportSecurity::Auto), TransportSecurity::None),
+        ("transport = \"bosh\"", None, TransportSecurity::None),
+        ("security = \"direct\"", Some(TransportSecurity::Auto), TransportSecurity::Auto),
+        ("address = \"127.0.0.1\"", None, TransportSecurity::Auto),
     ] {
         assert_eq!(plan(target, security), expected, "{target}");
     }

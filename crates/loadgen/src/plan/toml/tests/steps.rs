@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::plan::{
-    Ack, Activity, Body, Checks, Compare, Condition, Destination, Match, MatchAction, MessageKind, Pattern,
-    PresenceKind, RosterChange, Value,
+    AckMode, Activity, ComparisonOperator, Destination, MatchAction, MessageBody, MessageKind, PresenceKind,
+    ResponseChecks, ResponseMatch, RosterChange, StanzaPattern, VariableCondition, VariableValue,
 };
 
 /// Reads one step.
-fn one(step: &str) -> Step {
+fn one(step: &str) -> PlanStep {
     let mut plan = read(&format!(
         "connections = 40\n[tables]\nnames = [[\"a\", \"b\"]]\n{PHASE}[[session]]\nsteps = [{step}]"
     ));
@@ -15,12 +15,12 @@ fn one(step: &str) -> Step {
     plan.sessions[0].steps.remove(0)
 }
 
-fn text(text: &str) -> Option<Text> {
-    Some(Text::literal(text))
+fn text(text: &str) -> Option<TextTemplate> {
+    Some(TextTemplate::literal(text))
 }
 
-fn message(to: Destination, body: Body) -> Step {
-    Step::Message { to, body, kind: MessageKind::Chat, ack: Ack::None }
+fn message(to: Destination, body: MessageBody) -> PlanStep {
+    PlanStep::Message { to, body, kind: MessageKind::Chat, ack: AckMode::None }
 }
 
 /// All forms, for the tests that need one of each.
@@ -59,53 +59,56 @@ pub(super) const EVERY_STEP: &[&str] = &[
 
 #[test]
 fn logging_in() {
-    assert_eq!(one(r#""login""#), Step::Login { mechanisms: vec![], resource: None });
-    assert_eq!(one(r#"{ login = {} }"#), Step::Login { mechanisms: vec![], resource: None });
+    assert_eq!(one(r#""login""#), PlanStep::Login { mechanisms: vec![], resource: None });
+    assert_eq!(one(r#"{ login = {} }"#), PlanStep::Login { mechanisms: vec![], resource: None });
     let plain = vec!["PLAIN".to_owned()];
-    assert_eq!(one(r#"{ login = "PLAIN" }"#), Step::Login { mechanisms: plain.clone(), resource: None });
+    assert_eq!(one(r#"{ login = "PLAIN" }"#), PlanStep::Login { mechanisms: plain.clone(), resource: None });
     assert_eq!(
         one(r#"{ login = { mechanisms = ["PLAIN"], resource = "r{n}" } }"#),
-        Step::Login {
+        PlanStep::Login {
             mechanisms: plain,
-            resource: Some(Text(vec![Piece::Literal("r".into()), Piece::Number]))
+            resource: Some(TextTemplate(vec![TemplatePart::Literal("r".into()), TemplatePart::Number]))
         }
     );
-    assert_eq!(one(r#""connect""#), Step::Connect);
-    assert_eq!(one(r#""starttls""#), Step::StartTls);
-    assert_eq!(one(r#""register""#), Step::Register);
-    assert_eq!(one(r#""unregister""#), Step::Unregister);
-    assert_eq!(one(r#""authenticate""#), Step::Authenticate { mechanisms: vec![], credentials: None });
-    let credentials = Some((piece(Piece::Variable("x".into())), piece(Piece::Password)));
+    assert_eq!(one(r#""connect""#), PlanStep::Connect);
+    assert_eq!(one(r#""starttls""#), PlanStep::StartTls);
+    assert_eq!(one(r#""register""#), PlanStep::Register);
+    assert_eq!(one(r#""unregister""#), PlanStep::Unregister);
+    assert_eq!(one(r#""authenticate""#), PlanStep::Authenticate { mechanisms: vec![], credentials: None });
+    let credentials = Some((piece(TemplatePart::Variable("x".into())), piece(TemplatePart::Password)));
     assert_eq!(
         one(r#"{ authenticate = { user = "{var:x}", password = "{password}" } }"#),
-        Step::Authenticate { mechanisms: vec![], credentials: credentials.clone() }
+        PlanStep::Authenticate { mechanisms: vec![], credentials: credentials.clone() }
     );
     assert_eq!(
         one(r#"{ legacy_authenticate = { resource = "r", user = "{var:x}", password = "{password}" } }"#),
-        Step::LegacyAuthenticate { resource: Text::literal("r"), credentials }
+        PlanStep::LegacyAuthenticate { resource: TextTemplate::literal("r"), credentials }
     );
-    assert_eq!(one(r#""bind""#), Step::Bind { resource: None });
-    assert_eq!(one(r#"{ bind = "r" }"#), Step::Bind { resource: text("r") });
-    assert_eq!(one(r#""session""#), Step::OpenSession);
-    assert_eq!(one(r#""stream_management""#), Step::StreamManagement { resume: false });
-    assert_eq!(one(r#"{ stream_management = { resume = true } }"#), Step::StreamManagement { resume: true });
+    assert_eq!(one(r#""bind""#), PlanStep::Bind { resource: None });
+    assert_eq!(one(r#"{ bind = "r" }"#), PlanStep::Bind { resource: text("r") });
+    assert_eq!(one(r#""session""#), PlanStep::OpenSession);
+    assert_eq!(one(r#""stream_management""#), PlanStep::StreamManagement { resume: false });
+    assert_eq!(
+        one(r#"{ stream_management = { resume = true } }"#),
+        PlanStep::StreamManagement { resume: true }
+    );
 }
 
 #[test]
 fn rosters_and_presence() {
-    assert_eq!(one(r#""roster""#), Step::Roster);
-    assert_eq!(one(r#"{ roster = { wait = "none" } }"#), Step::NoWait(Box::new(Step::Roster)));
+    assert_eq!(one(r#""roster""#), PlanStep::Roster);
+    assert_eq!(one(r#"{ roster = { wait = "none" } }"#), PlanStep::NoWait(Box::new(PlanStep::Roster)));
     let (change, to) = (RosterChange::Set, Destination::Ring(1));
     assert_eq!(
         one(r#"{ roster_set = { to = "ring+1", name = "n", group = "g" } }"#),
-        Step::RosterSet { change, to: to.clone(), name: text("n"), group: text("g") }
+        PlanStep::RosterSet { change, to: to.clone(), name: text("n"), group: text("g") }
     );
     let change = RosterChange::Remove;
     assert_eq!(
         one(r#"{ roster_remove = "ring+1" }"#),
-        Step::RosterSet { change, to, name: None, group: None }
+        PlanStep::RosterSet { change, to, name: None, group: None }
     );
-    let presence = |kind, to, show, status| Step::Presence { kind, to, show, status };
+    let presence = |kind, to, show, status| PlanStep::Presence { kind, to, show, status };
     assert_eq!(one(r#""presence""#), presence(PresenceKind::Available, None, None, None));
     assert_eq!(one(r#"{ presence = "unavailable" }"#), presence(PresenceKind::Unavailable, None, None, None));
     assert_eq!(
@@ -139,46 +142,53 @@ fn messages_to_everybody() {
         ("partner", Destination::Partner),
         ("self", Destination::Myself),
         ("server", Destination::Server),
-        ("a@b.example", Destination::Jid(Text::literal("a@b.example"))),
-        ("{var:friend}", Destination::Jid(piece(Piece::Variable("friend".into())))),
+        ("a@b.example", Destination::Jid(TextTemplate::literal("a@b.example"))),
+        ("{var:friend}", Destination::Jid(piece(TemplatePart::Variable("friend".into())))),
     ] {
-        assert_eq!(one(&format!("{{ message = \"{word}\" }}")), message(to, Body::Size(100)));
+        assert_eq!(one(&format!("{{ message = \"{word}\" }}")), message(to, MessageBody::Size(100)));
     }
     let to = Destination::Online;
-    assert_eq!(one(r#"{ message = { to = "online", size = 0 } }"#), message(to.clone(), Body::Size(0)));
-    let hi = Text(vec![Piece::Literal("hi ".into()), Piece::Destination]);
+    assert_eq!(
+        one(r#"{ message = { to = "online", size = 0 } }"#),
+        message(to.clone(), MessageBody::Size(0))
+    );
+    let hi = TextTemplate(vec![TemplatePart::Literal("hi ".into()), TemplatePart::Destination]);
     assert_eq!(
         one(r#"{ message = { to = "online", text = "hi {to}" } }"#),
-        message(to.clone(), Body::Text(hi))
+        message(to.clone(), MessageBody::Text(hi))
     );
-    let contains = Pattern::Contains(Text::literal("x"));
+    let contains = StanzaPattern::Contains(TextTemplate::literal("x"));
     for (wait, ack) in [
-        (r#""none""#, Ack::None),
-        (r#""any""#, Ack::Any),
-        (r#""answer""#, Ack::Answer),
-        (r#""delivery""#, Ack::Delivery),
-        (r#""all""#, Ack::All),
-        (r#"{ contains = "x" }"#, Ack::Match(contains)),
+        (r#""none""#, AckMode::None),
+        (r#""any""#, AckMode::Any),
+        (r#""answer""#, AckMode::Answer),
+        (r#""delivery""#, AckMode::Delivery),
+        (r#""all""#, AckMode::All),
+        (r#"{ contains = "x" }"#, AckMode::Match(contains)),
     ] {
         let step = one(&format!("{{ message = {{ to = \"online\", kind = \"headline\", wait = {wait} }} }}"));
-        let expected =
-            Step::Message { to: to.clone(), body: Body::Size(100), kind: MessageKind::Headline, ack };
+        let expected = PlanStep::Message {
+            to: to.clone(),
+            body: MessageBody::Size(100),
+            kind: MessageKind::Headline,
+            ack,
+        };
         assert_eq!(step, expected);
     }
 }
 
 #[test]
 fn requests_and_waiting() {
-    assert_eq!(one(r#""ping""#), Step::Ping { to: None });
-    let ping = Step::Ping { to: Some(Destination::Partner) };
+    assert_eq!(one(r#""ping""#), PlanStep::Ping { to: None });
+    let ping = PlanStep::Ping { to: Some(Destination::Partner) };
     assert_eq!(one(r#"{ ping = "partner" }"#), ping);
-    assert_eq!(one(r#"{ ping = { to = "partner", wait = "none" } }"#), Step::NoWait(Box::new(ping)));
-    let xml = Text::literal("<a/>");
-    let raw = Step::Raw { xml: xml.clone(), ack: Ack::None, checks: Checks::default() };
+    assert_eq!(one(r#"{ ping = { to = "partner", wait = "none" } }"#), PlanStep::NoWait(Box::new(ping)));
+    let xml = TextTemplate::literal("<a/>");
+    let raw = PlanStep::Raw { xml: xml.clone(), ack: AckMode::None, checks: ResponseChecks::default() };
     assert_eq!(one(r#"{ raw = "<a/>" }"#), raw);
-    let checks = Checks {
+    let checks = ResponseChecks {
         matches: vec![
-            Match {
+            ResponseMatch {
                 regex: "no".to_owned(),
                 when: false,
                 action: MatchAction::Loop,
@@ -186,7 +196,7 @@ fn requests_and_waiting() {
                 pause_ms: 500,
                 name: Some("again".to_owned()),
             },
-            Match {
+            ResponseMatch {
                 regex: "e".to_owned(),
                 when: true,
                 action: MatchAction::Abort,
@@ -201,8 +211,8 @@ fn requests_and_waiting() {
             { regex = "no", when = "missing", then = "loop", max = 3, pause = "500ms", name = "again" },
             { regex = "e", then = "abort" },
         ] } }"#);
-    assert_eq!(step, Step::Raw { xml, ack: Ack::Any, checks });
-    let stanza = |name: Option<&str>, kind: Option<&str>, namespace: Option<&str>| Pattern::Stanza {
+    assert_eq!(step, PlanStep::Raw { xml, ack: AckMode::Any, checks });
+    let stanza = |name: Option<&str>, kind: Option<&str>, namespace: Option<&str>| StanzaPattern::Stanza {
         name: name.map(str::to_owned),
         kind: kind.map(str::to_owned),
         namespace: namespace.map(str::to_owned),
@@ -211,45 +221,49 @@ fn requests_and_waiting() {
         (r#""message""#, stanza(Some("message"), None, None)),
         (r#"{ stanza = "iq", type = "set" }"#, stanza(Some("iq"), Some("set"), None)),
         (r#"{ namespace = "urn:x" }"#, stanza(None, None, Some("urn:x"))),
-        (r#"{ contains = "{user}" }"#, Pattern::Contains(piece(Piece::User))),
-        (r#"{ regex = "a.*" }"#, Pattern::Regex("a.*".to_owned())),
+        (r#"{ contains = "{user}" }"#, StanzaPattern::Contains(piece(TemplatePart::User))),
+        (r#"{ regex = "a.*" }"#, StanzaPattern::Regex("a.*".to_owned())),
     ] {
-        assert_eq!(one(&format!("{{ wait_for = {form} }}")), Step::WaitFor { what, timeout_ms: 60_000 });
+        assert_eq!(one(&format!("{{ wait_for = {form} }}")), PlanStep::WaitFor { what, timeout_ms: 60_000 });
     }
     let what = stanza(Some("presence"), None, None);
     let step = one(r#"{ wait_for = { stanza = "presence", timeout = "3s" } }"#);
-    assert_eq!(step, Step::WaitFor { what, timeout_ms: 3_000 });
+    assert_eq!(step, PlanStep::WaitFor { what, timeout_ms: 3_000 });
 }
 
 #[test]
 fn pauses_loops_and_conditions() {
-    assert_eq!(one(r#"{ think = "5s" }"#), Step::Think(Time::Fixed(5_000.0)));
-    assert_eq!(one(r#"{ think = { for = "~5s" } }"#), Step::Think(Time::Exponential(5_000.0)));
-    let ping = || vec![Step::Ping { to: None }];
+    assert_eq!(one(r#"{ think = "5s" }"#), PlanStep::Think(TimeSpan::Fixed(5_000.0)));
+    assert_eq!(one(r#"{ think = { for = "~5s" } }"#), PlanStep::Think(TimeSpan::Exponential(5_000.0)));
+    let ping = || vec![PlanStep::Ping { to: None }];
     let (counter, steps) = (None, ping());
     assert_eq!(
         one(r#"{ repeat = { steps = ["ping"] } }"#),
-        Step::Repeat { times: None, counter, first: 1, increment: 1, steps }
+        PlanStep::Repeat { times: None, counter, first: 1, increment: 1, steps }
     );
     let (counter, steps) = (Some("i".to_owned()), ping());
     assert_eq!(
         one(r#"{ repeat = { times = 3, counter = "i", first = -2, by = 5, steps = ["ping"] } }"#),
-        Step::Repeat { times: Some(3), counter, first: -2, increment: 5, steps }
+        PlanStep::Repeat { times: Some(3), counter, first: -2, increment: 5, steps }
     );
     for (word, compare, opposite) in [
-        ("equals", Compare::Equal, Compare::NotEqual),
-        ("not", Compare::NotEqual, Compare::Equal),
-        ("below", Compare::Less, Compare::GreaterOrEqual),
-        ("at_most", Compare::LessOrEqual, Compare::Greater),
-        ("above", Compare::Greater, Compare::LessOrEqual),
-        ("at_least", Compare::GreaterOrEqual, Compare::Less),
+        ("equals", ComparisonOperator::Equal, ComparisonOperator::NotEqual),
+        ("not", ComparisonOperator::NotEqual, ComparisonOperator::Equal),
+        ("below", ComparisonOperator::Less, ComparisonOperator::GreaterOrEqual),
+        ("at_most", ComparisonOperator::LessOrEqual, ComparisonOperator::Greater),
+        ("above", ComparisonOperator::Greater, ComparisonOperator::LessOrEqual),
+        ("at_least", ComparisonOperator::GreaterOrEqual, ComparisonOperator::Less),
     ] {
-        let condition = |compare| Condition { variable: "x".to_owned(), compare, value: Text::literal("3") };
+        let condition = |compare| VariableCondition {
+            variable: "x".to_owned(),
+            compare,
+            value: TextTemplate::literal("3"),
+        };
         let form = |name: &str, more: &str| {
             one(&format!("{{ {name} = {{ variable = \"x\", {word} = 3, {more} steps = [\"ping\"] }} }}"))
         };
-        assert_eq!(form("if", ""), Step::If { condition: condition(compare), steps: ping() });
-        let repeat = |condition, after, max| Step::While { condition, after, max, steps: ping() };
+        assert_eq!(form("if", ""), PlanStep::If { condition: condition(compare), steps: ping() });
+        let repeat = |condition, after, max| PlanStep::While { condition, after, max, steps: ping() };
         assert_eq!(form("while", ""), repeat(condition(compare), false, 1_000_000));
         assert_eq!(form("until", "max = 7, "), repeat(condition(opposite), true, 7));
         assert_eq!(form("while", "check = \"after\", "), repeat(condition(compare), true, 1_000_000));
@@ -257,21 +271,21 @@ fn pauses_loops_and_conditions() {
     let (variable, list, steps) = ("v".to_owned(), "l".to_owned(), ping());
     assert_eq!(
         one(r#"{ for_each = { variable = "v", in = "l", steps = ["ping"] } }"#),
-        Step::ForEach { variable, list, steps }
+        PlanStep::ForEach { variable, list, steps }
     );
-    assert_eq!(one(r#"{ barrier = {} }"#), Step::Barrier { timeout_ms: 60_000, users: None });
+    assert_eq!(one(r#"{ barrier = {} }"#), PlanStep::Barrier { timeout_ms: 60_000, users: None });
     assert_eq!(
         one(r#"{ barrier = { users = "connections", timeout = "connections * 10ms" } }"#),
-        Step::Barrier { timeout_ms: 400, users: Some(40) }
+        PlanStep::Barrier { timeout_ms: 400, users: Some(40) }
     );
-    assert_eq!(one(r#""disconnect""#), Step::Disconnect);
-    assert_eq!(one(r#""cut""#), Step::Cut);
-    assert_eq!(one(r#""abort""#), Step::Abort { run: false });
-    assert_eq!(one(r#"{ abort = "run" }"#), Step::Abort { run: true });
+    assert_eq!(one(r#""disconnect""#), PlanStep::Disconnect);
+    assert_eq!(one(r#""cut""#), PlanStep::Cut);
+    assert_eq!(one(r#""abort""#), PlanStep::Abort { run: false });
+    assert_eq!(one(r#"{ abort = "run" }"#), PlanStep::Abort { run: true });
     let addresses = vec!["127.0.0.1:5223".parse().unwrap()];
     assert_eq!(
         one(r#"{ change_target = { address = "127.0.0.1:5223", security = "direct" } }"#),
-        Step::ChangeTarget { addresses, security: Security::Direct }
+        PlanStep::ChangeTarget { addresses, security: TransportSecurity::Direct }
     );
 }
 
@@ -288,25 +302,29 @@ fn things_at_their_own_rhythm() {
             { every = "1m", roster = true },
             { every = "1m", roster = {} },
         ] } }"#);
-    let raw = Step::Raw { xml: Text::literal("<a/>"), ack: Ack::None, checks: Checks::default() };
+    let raw = PlanStep::Raw {
+        xml: TextTemplate::literal("<a/>"),
+        ack: AckMode::None,
+        checks: ResponseChecks::default(),
+    };
     let activities = vec![
-        every(Time::Fixed(5_000.0), message(Destination::Online, Body::Size(100))),
+        every(TimeSpan::Fixed(5_000.0), message(Destination::Online, MessageBody::Size(100))),
         every(
-            Time::Uniform(10_000.0, 20_000.0),
-            Step::Presence { kind: available, to: None, show: None, status },
+            TimeSpan::Uniform(10_000.0, 20_000.0),
+            PlanStep::Presence { kind: available, to: None, show: None, status },
         ),
-        every(Time::Exponential(60_000.0), Step::Ping { to: None }),
-        every(Time::Fixed(60_000.0), Step::Ping { to: Some(Destination::Partner) }),
-        every(Time::Fixed(60_000.0), raw),
-        every(Time::Fixed(60_000.0), Step::Roster),
-        every(Time::Fixed(60_000.0), Step::Roster),
+        every(TimeSpan::Exponential(60_000.0), PlanStep::Ping { to: None }),
+        every(TimeSpan::Fixed(60_000.0), PlanStep::Ping { to: Some(Destination::Partner) }),
+        every(TimeSpan::Fixed(60_000.0), raw),
+        every(TimeSpan::Fixed(60_000.0), PlanStep::Roster),
+        every(TimeSpan::Fixed(60_000.0), PlanStep::Roster),
     ];
-    assert_eq!(step, Step::Meanwhile { duration: Some(Time::Fixed(1_200_000.0)), activities });
-    assert_eq!(one(r#""bounce""#), Step::Bounce { in_flight: 1, duration_ms: None, size: 100 });
-    assert_eq!(one(r#"{ bounce = 8 }"#), Step::Bounce { in_flight: 8, duration_ms: None, size: 100 });
+    assert_eq!(step, PlanStep::Meanwhile { duration: Some(TimeSpan::Fixed(1_200_000.0)), activities });
+    assert_eq!(one(r#""bounce""#), PlanStep::Bounce { in_flight: 1, duration_ms: None, size: 100 });
+    assert_eq!(one(r#"{ bounce = 8 }"#), PlanStep::Bounce { in_flight: 8, duration_ms: None, size: 100 });
     assert_eq!(
         one(r#"{ bounce = { in_flight = 8, for = "30s", size = 5 } }"#),
-        Step::Bounce { in_flight: 8, duration_ms: Some(30_000), size: 5 }
+        PlanStep::Bounce { in_flight: 8, duration_ms: Some(30_000), size: 5 }
     );
 }
 
@@ -325,13 +343,13 @@ fn transactions_are_numbered_by_their_names() {
     let mut names = plan.transactions.clone();
     names.sort_unstable();
     assert_eq!(names, ["inner", "outer"]);
-    let name = |step: &Step| match step {
-        Step::Transaction { index, .. } => plan.transactions[usize::from(*index)].clone(),
+    let name = |step: &PlanStep| match step {
+        PlanStep::Transaction { index, .. } => plan.transactions[usize::from(*index)].clone(),
         other => panic!("{other:?}"),
     };
     let steps = &plan.sessions[0].steps;
     assert_eq!((name(&steps[0]).as_str(), name(&steps[1]).as_str()), ("outer", "outer"));
-    let Step::Transaction { steps: inner, .. } = &steps[0] else { panic!("a transaction") };
+    let PlanStep::Transaction { steps: inner, .. } = &steps[0] else { panic!("a transaction") };
     assert_eq!(name(&inner[0]), "inner");
 }
 
@@ -343,13 +361,13 @@ fn variables() {
             own = { table = "names", column = 1, line = "own" },
         } }"#);
     let expected = [
-        ("z", Value::Text(piece(Piece::Number))),
-        ("a", Value::Text(Text::literal("5"))),
-        ("s", Value::RandomString(8)),
-        ("r", Value::RandomNumber(-1, 6)),
-        ("next", Value::Row { table: 0, column: 0, random: false }),
-        ("any", Value::Row { table: 0, column: 1, random: true }),
-        ("own", Value::OwnRow { table: 0, column: 1 }),
+        ("z", VariableValue::Text(piece(TemplatePart::Number))),
+        ("a", VariableValue::Text(TextTemplate::literal("5"))),
+        ("s", VariableValue::RandomString(8)),
+        ("r", VariableValue::RandomNumber(-1, 6)),
+        ("next", VariableValue::Row { table: 0, column: 0, random: false }),
+        ("any", VariableValue::Row { table: 0, column: 1, random: true }),
+        ("own", VariableValue::OwnRow { table: 0, column: 1 }),
     ];
-    assert_eq!(step, Step::Set(expected.map(|(name, value)| (name.to_owned(), value)).to_vec()));
+    assert_eq!(step, PlanStep::Set(expected.map(|(name, value)| (name.to_owned(), value)).to_vec()));
 }

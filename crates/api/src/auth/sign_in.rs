@@ -1,0 +1,169 @@
+//! Signing in with an administrator's password.
+//!
+//! The password is compared with the stored keys of SCRAM (RFC 5802 section 3), so nothing but those is needed. Failures
+//! count in the same tables as those of XMPP logins ([`throng_core::guard`]), so that no door is a way around the limits of
+//! another. An account that does not exist takes as long as one that does, and is answered alike.
+//!
+//! Left out: a second factor. The trap: looking up before counting, or counting only for accounts that exist, would tell
+//! who has an account.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::http::StatusCode;
+use base::Secret;
+use jid::Jid;
+use throng_core::command;
+use throng_core::login_throttle::LoginLimit;
+
+use super::sessions::{ConsoleSession, hash_secret};
+use crate::{Api, Problem, RequestPeer};
+
+/// Passwords that are compared at a time; each costs milliseconds of a processor.
+const MAX_CONCURRENT: usize = 8;
+/// Bytes of an address or a password that are looked at.
+const MAX_FIELD_BYTES: usize = 3_071;
+
+/// What signing in keeps.
+#[derive(Default)]
+pub(crate) struct SignInLimiter {
+    in_flight: AtomicUsize,
+    /// Keys of nobody, for accounts that do not exist.
+    decoy: OnceLock<Vec<u8>>,
+}
+
+/// One of the passwords that are compared at this moment.
+struct SignInPermit<'a>(&'a AtomicUsize);
+
+impl Drop for SignInPermit<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl SignInLimiter {
+    fn try_acquire(&self) -> Option<SignInPermit<'_>> {
+        let before = self.in_flight.fetch_add(1, Ordering::AcqRel);
+        let place = SignInPermit(&self.in_flight);
+        (before < MAX_CONCURRENT).then_some(place)
+    }
+}
+
+fn bad_credentials() -> Problem {
+    Problem::unauthorized("the address or the password is wrong")
+}
+
+/// Checks an administrator's password and begins a session; the cookie and what is known of the session.
+pub(crate) async fn sign_in(
+    api: &Arc<Api>,
+    peer: RequestPeer,
+    address: &str,
+    password: Secret,
+) -> Result<(String, ConsoleSession), Problem> {
+    let node = &api.node;
+    if address.len() > MAX_FIELD_BYTES || password.len() > MAX_FIELD_BYTES {
+        return Err(Problem::invalid("the address or the password is longer than allowed"));
+    }
+    let jid = resolve_account(api, address);
+    let claimed = jid.as_ref().map_or(address, Jid::as_str);
+    let limited = |limited: LoginLimit| {
+        let reason = limited.as_str();
+        node.session_log.login_failed(node.seconds(), peer.address, "", "policy-violation", "limited");
+        node.metrics.logins_throttled.inc([reason]);
+        Problem::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "policy-violation",
+            "too many attempts have failed; try again later",
+        )
+    };
+    let attempt = node.login_throttle.keys(peer.address, claimed, false);
+    node.login_throttle.check(&node.limits(), node.seconds(), &attempt).map_err(limited)?;
+    let doorkeeper = &api.auth.sign_in_limiter;
+    let Some(place) = doorkeeper.try_acquire() else {
+        return Err(Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "resource-constraint",
+            "too many people sign in at once; try again",
+        ));
+    };
+    let found = match &jid {
+        Some(jid) => node.stores.logins.secrets(jid.as_ref()).await?,
+        None => None,
+    };
+    let stored = match &found {
+        Some(found) => found.credentials.clone(),
+        None => decoy_credentials(api).await?,
+    };
+    let keys = hash_secret(&stored);
+    let right = node.passwords.verify(stored, password).await && found.is_some();
+    drop(place);
+    // Of many attempts in parallel only as many as the limit are answered.
+    node.login_throttle.check_and_record(&node.limits(), node.seconds(), &attempt, right).map_err(limited)?;
+    let Some((jid, found)) = jid.as_ref().zip(found).filter(|_| right) else {
+        audit(api, peer, jid.as_ref(), "not-authorized");
+        return Err(bad_credentials());
+    };
+    // From here on the password is known to be right, so the truth may be told.
+    if found.disabled || !node.is_admin(jid.as_ref()) {
+        audit(api, peer, Some(jid), "forbidden");
+        let why =
+            if found.disabled { "this account is disabled" } else { "this account is no administrator's" };
+        return Err(Problem::forbidden(why));
+    }
+    audit(api, peer, Some(jid), "done");
+    Ok(api.auth.sessions.create(jid.clone(), keys, node.clock.now()))
+}
+
+/// Into the audit log, if it is about an administrator; otherwise strangers could wash everything else out of it.
+fn audit(api: &Api, peer: RequestPeer, jid: Option<&Jid>, outcome: &'static str) {
+    let from = peer.address.to_string();
+    match jid.filter(|jid| api.node.is_admin(jid.as_ref())) {
+        Some(jid) => {
+            let caller = command::Caller {
+                identity: command::CallerIdentity::Account(jid.clone()),
+                interface: "http",
+                from,
+            };
+            api.node.audit(&caller, "sign-in", "", outcome);
+        }
+        None => api.node.session_log.login_failed(api.node.seconds(), peer.address, "", outcome, "console"),
+    }
+}
+
+/// Whether a session still stands for what it stood for when it began.
+pub(crate) async fn is_still_valid(api: &Arc<Api>, session: &ConsoleSession) -> Result<bool, Problem> {
+    if !api.node.is_admin(session.jid.as_ref()) {
+        return Ok(false);
+    }
+    let Some(keys) = session.recheck else { return Ok(true) };
+    let found = api.node.stores.logins.secrets(session.jid.as_ref()).await?;
+    let same = found.is_some_and(|found| !found.disabled && hash_secret(&found.credentials) == keys);
+    if same {
+        api.auth.sessions.mark_checked(&session.id, api.node.clock.now());
+    }
+    Ok(same)
+}
+
+/// The account that is meant; a name alone is one of the default domain.
+fn resolve_account(api: &Api, address: &str) -> Option<Jid> {
+    let address = address.trim();
+    let jid = if address.contains('@') {
+        Jid::parse(address).ok()?
+    } else {
+        Jid::from_parts(Some(address), &api.process.default_domain(), None).ok()?
+    };
+    let whole = jid.local().is_some() && jid.resource().is_none() && api.node.host(jid.domain()).is_some();
+    whole.then_some(jid)
+}
+
+/// Keys that no password opens, as dear to compare as real ones.
+async fn decoy_credentials(api: &Api) -> Result<Vec<u8>, Problem> {
+    let decoy = &api.auth.sign_in_limiter.decoy;
+    if let Some(keys) = decoy.get() {
+        return Ok(keys.clone());
+    }
+    let keys = api.node.passwords.derive(Secret::new(base::id::random_id())).await;
+    let keys = keys.map_err(|_| Problem::internal())?;
+    Ok(decoy.get_or_init(|| keys).clone())
+}

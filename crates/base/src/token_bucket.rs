@@ -1,0 +1,214 @@
+//! [`TokenBucket`]: a token bucket as 24 bytes of plain data, for rates of stanzas, bytes, logins and connections.
+//!
+//! It has no timer and no clock: whoever asks brings the time. Arithmetic is in whole thousandths of a token,
+//! so nothing is lost however often it is asked.
+//!
+//! Trap: an amount above the burst passes once the bucket is full and leaves a debt. Otherwise one large
+//! stanza would wait for ever; the mean rate is kept all the same.
+
+use crate::clock::Millis;
+
+/// A token bucket: `rate` tokens a second flow in, at most `burst` are held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenBucket {
+    rate: u32,
+    burst: u32,
+    /// Thousandths of a token at `at`; negative is debt.
+    level: i64,
+    at: Millis,
+}
+
+impl TokenBucket {
+    /// A full bucket. `rate_per_s` is tokens a second, `burst` the most that is held. With a rate of zero
+    /// nothing flows in; with a burst of zero nothing but zero ever passes.
+    #[must_use]
+    pub const fn new(rate_per_s: u32, burst: u32) -> TokenBucket {
+        TokenBucket { rate: rate_per_s, burst, level: burst as i64 * 1000, at: Millis::ZERO }
+    }
+
+    /// A meter that lets everything pass.
+    #[must_use]
+    pub const fn unlimited() -> TokenBucket {
+        TokenBucket::new(u32::MAX, u32::MAX)
+    }
+
+    /// Whether this is [`TokenBucket::unlimited`].
+    #[must_use]
+    pub const fn is_unlimited(&self) -> bool {
+        self.rate == u32::MAX && self.burst == u32::MAX
+    }
+
+    /// Takes `n` tokens if they are there. Above the burst: takes them if the bucket is full (module trap).
+    pub fn try_take(&mut self, n: u32, now: Millis) -> bool {
+        if self.is_unlimited() || n == 0 {
+            return true;
+        }
+        self.refill(now);
+        if self.burst == 0 || self.level < self.needed(n) {
+            return false;
+        }
+        self.level -= i64::from(n) * 1000;
+        true
+    }
+
+    /// Takes `n` tokens whether they are there or not: for what has already happened (bytes read). The debt
+    /// is what [`TokenBucket::millis_until`] then reports.
+    pub fn charge(&mut self, n: u32, now: Millis) {
+        if !self.is_unlimited() {
+            self.refill(now);
+            self.level = self.level.saturating_sub(i64::from(n) * 1000);
+        }
+    }
+
+    /// Milliseconds from `now` until [`TokenBucket::try_take`] of `n` would pass; zero if it would now, `u64::MAX` if
+    /// never. After [`TokenBucket::charge`], ask with `n` = 0: the time until the debt is paid.
+    #[must_use]
+    pub fn millis_until(&self, n: u32, now: Millis) -> u64 {
+        if self.is_unlimited() {
+            return 0;
+        }
+        let mut then = *self;
+        then.refill(now);
+        if n > 0 && self.burst == 0 {
+            return u64::MAX;
+        }
+        let missing = then.needed(n).saturating_sub(then.level);
+        match u64::try_from(missing) {
+            Err(_) | Ok(0) => 0,
+            Ok(_) if self.rate == 0 => u64::MAX,
+            Ok(missing) => missing.div_ceil(u64::from(self.rate)),
+        }
+    }
+
+    /// Whole tokens held at `now`; zero in debt.
+    #[must_use]
+    pub fn available(&self, now: Millis) -> u32 {
+        let mut then = *self;
+        then.refill(now);
+        u32::try_from(then.level / 1000).unwrap_or(if then.level < 0 { 0 } else { u32::MAX })
+    }
+
+    /// Milliseconds from `now` until it is full; zero if it is.
+    #[must_use]
+    pub fn full_ms(&self, now: Millis) -> u64 {
+        self.millis_until(self.burst, now)
+    }
+
+    /// Goes on where an earlier one stands at `now`: holds no more than that, debts included.
+    pub fn carry(&mut self, earlier: &TokenBucket, now: Millis) {
+        if !self.is_unlimited() && !earlier.is_unlimited() {
+            let mut earlier = *earlier;
+            earlier.refill(now);
+            self.refill(now);
+            self.level = self.level.min(earlier.level);
+        }
+    }
+
+    /// Thousandths that must be held for `n` to pass.
+    fn needed(&self, n: u32) -> i64 {
+        i64::from(n.min(self.burst)) * 1000
+    }
+
+    /// Lets in what has come since the last look. `rate` per second is `rate` thousandths per millisecond.
+    fn refill(&mut self, now: Millis) {
+        let ms = i64::try_from(now.since(self.at)).unwrap_or(i64::MAX);
+        let full = i64::from(self.burst) * 1000;
+        self.level = self.level.saturating_add(ms.saturating_mul(i64::from(self.rate))).min(full);
+        self.at = self.at.max(now);
+    }
+}
+
+const _: () = assert!(size_of::<TokenBucket>() <= 24);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_burst_passes_at_once_and_then_the_rate() {
+        let mut meter = TokenBucket::new(10, 3);
+        assert!((0..3).all(|_| meter.try_take(1, Millis(0))));
+        assert!(!meter.try_take(1, Millis(99)));
+        assert_eq!(meter.millis_until(1, Millis(99)), 1);
+        assert!(meter.try_take(1, Millis(100)));
+        assert_eq!(meter.millis_until(2, Millis(100)), 200);
+    }
+
+    #[test]
+    fn frequent_queries_lose_no_tokens() {
+        let mut meter = TokenBucket::new(7, 1);
+        let passed = (0..100_000).filter(|ms| meter.try_take(1, Millis(*ms))).count();
+        assert!((667..=701).contains(&passed), "{passed} in 100 s at 7 a second");
+    }
+
+    #[test]
+    fn a_full_bucket_stays_at_its_burst() {
+        let mut meter = TokenBucket::new(1000, 5);
+        assert_eq!(meter.available(Millis(1_000_000)), 5);
+        assert!(meter.try_take(5, Millis(1_000_000)));
+        assert!(!meter.try_take(1, Millis(1_000_000)));
+    }
+
+    #[test]
+    fn more_than_the_burst_passes_when_full_and_leaves_a_debt() {
+        let mut meter = TokenBucket::new(10, 10);
+        assert!(meter.try_take(25, Millis(0)));
+        assert_eq!(meter.available(Millis(0)), 0);
+        assert_eq!(meter.millis_until(1, Millis(0)), 1600);
+        assert!(!meter.try_take(1, Millis(1599)));
+        assert!(meter.try_take(1, Millis(1600)));
+    }
+
+    #[test]
+    fn a_charge_is_paid_off_over_time() {
+        let mut meter = TokenBucket::new(1000, 100);
+        meter.charge(600, Millis(0));
+        assert_eq!(meter.millis_until(0, Millis(0)), 500);
+        assert_eq!(meter.millis_until(0, Millis(500)), 0);
+    }
+
+    #[test]
+    fn what_an_earlier_meter_has_spent_is_not_there_again() {
+        let mut earlier = TokenBucket::new(10, 100);
+        earlier.charge(130, Millis(0));
+        let mut later = TokenBucket::new(10, 100);
+        later.carry(&earlier, Millis(1000));
+        assert_eq!((later.millis_until(0, Millis(1000)), later.full_ms(Millis(1000))), (2000, 12_000));
+        // It takes nothing from one that has spent more, and nothing from a smaller burst that is full.
+        later.carry(&TokenBucket::new(10, 100), Millis(1000));
+        assert_eq!(later.millis_until(0, Millis(1000)), 2000);
+        let mut wider = TokenBucket::new(10, 500);
+        wider.carry(&earlier, Millis(13_000));
+        assert_eq!((earlier.full_ms(Millis(13_000)), wider.available(Millis(13_000))), (0, 100));
+        let mut unlimited = TokenBucket::unlimited();
+        unlimited.carry(&earlier, Millis(0));
+        later.carry(&unlimited, Millis(13_000));
+        assert_eq!((unlimited, later.full_ms(Millis(13_000))), (TokenBucket::unlimited(), 0));
+    }
+
+    #[test]
+    fn extreme_rates_and_times_do_not_overflow() {
+        let mut meter = TokenBucket::unlimited();
+        assert!((0..10).all(|_| meter.try_take(u32::MAX, Millis(0))));
+        assert_eq!(meter.millis_until(u32::MAX, Millis(0)), 0);
+        let mut still = TokenBucket::new(0, 1);
+        assert!(still.try_take(1, Millis(0)));
+        assert_eq!(still.millis_until(1, Millis(1)), u64::MAX);
+        assert!(!still.try_take(1, Millis::NEVER));
+        let mut shut = TokenBucket::new(5, 0);
+        assert!(!shut.try_take(1, Millis(9)) && shut.try_take(0, Millis(9)));
+        assert_eq!(shut.millis_until(1, Millis(9)), u64::MAX);
+        let mut wide = TokenBucket::new(u32::MAX, 1);
+        wide.charge(u32::MAX, Millis(0));
+        assert_eq!(wide.millis_until(1, Millis::NEVER), 0);
+        assert!(wide.try_take(1, Millis::NEVER));
+    }
+
+    #[test]
+    fn time_that_goes_back_gives_nothing() {
+        let mut meter = TokenBucket::new(1000, 10);
+        assert!(meter.try_take(10, Millis(1000)));
+        assert!(!meter.try_take(1, Millis(500)));
+        assert_eq!(meter.available(Millis(1000)), 0);
+    }
+}

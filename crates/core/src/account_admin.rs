@@ -1,0 +1,167 @@
+//! What changes accounts: creating and removing them, shutting and opening them, changing passwords. Every door that does
+//! one of these goes through here, so that what has to happen besides happens always: hooks run, sessions end.
+//!
+//! The trap: whoever wrote the store and forgets the rest leaves a user of a removed or shut account connected.
+
+use std::sync::Arc;
+
+use base::Secret;
+use jid::{Jid, JidRef};
+use stanza::{StreamCondition, StreamError};
+use store::{AddressId, StoreError, StoreErrorKind};
+
+use crate::command::{CommandError, CommandErrorKind};
+use crate::hooks::{ChainResult, CreatedCtx, InterestProbe};
+use crate::host::Host;
+use crate::node::Node;
+use crate::router::RoutingWork;
+
+/// Why an account could not be changed.
+#[derive(Debug)]
+pub enum AccountError {
+    /// It is there already.
+    Exists,
+    /// It is not there.
+    NotFound,
+    /// The domain is not served here.
+    UnknownDomain,
+    /// The password cannot be one; one sentence.
+    InvalidPassword(String),
+    /// The store failed.
+    Store(StoreError),
+}
+
+impl From<StoreError> for AccountError {
+    fn from(error: StoreError) -> AccountError {
+        match error.kind {
+            StoreErrorKind::AlreadyExists => AccountError::Exists,
+            StoreErrorKind::NotFound => AccountError::NotFound,
+            _ => AccountError::Store(error),
+        }
+    }
+}
+
+impl AccountError {
+    /// As the answer of a command about this account.
+    pub fn into_command_error(self, jid: &Jid) -> CommandError {
+        match self {
+            AccountError::Exists => {
+                CommandError::new(CommandErrorKind::Conflict, format!("{jid} exists already"))
+            }
+            AccountError::NotFound => CommandError::no_account(jid),
+            AccountError::UnknownDomain => CommandError::new(
+                CommandErrorKind::NotAcceptable,
+                format!("{} is not served here", jid.domain()),
+            ),
+            AccountError::InvalidPassword(text) => CommandError::new(CommandErrorKind::NotAcceptable, text),
+            AccountError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl Node {
+    /// Creates an account; the `created` chain runs.
+    ///
+    /// # Errors
+    /// See [`AccountError`].
+    pub async fn create_account(
+        self: &Arc<Self>,
+        jid: &Jid,
+        password: Secret,
+    ) -> Result<AddressId, AccountError> {
+        let host = self.host(jid.domain()).ok_or(AccountError::UnknownDomain)?;
+        // Asked first: deriving keys costs as much as a hundred look-ups.
+        if self.stores.accounts.exists(jid.as_ref()).await? {
+            return Err(AccountError::Exists);
+        }
+        let keys = self.passwords.derive(password).await.map_err(AccountError::InvalidPassword)?;
+        let id = self.stores.accounts.create(jid, &keys).await?;
+        self.account_created(&host, jid.as_ref());
+        Ok(id)
+    }
+
+    /// Removes an account with all its data, ends its sessions with `not-authorized` and tells its contacts.
+    ///
+    /// # Errors
+    /// See [`AccountError`].
+    pub async fn remove_account(self: &Arc<Self>, jid: JidRef<'_>) -> Result<(), AccountError> {
+        let jid = jid.bare().to_jid();
+        let host = self.host(jid.domain()).ok_or(AccountError::UnknownDomain)?;
+        let removed = self.stores.accounts.remove(jid.as_ref()).await?.ok_or(AccountError::NotFound)?;
+        self.account_removed(&host, jid.as_ref(), &removed.contacts);
+        Ok(())
+    }
+
+    /// Shuts or opens an account. Sessions of one that is shut end.
+    ///
+    /// # Errors
+    /// See [`AccountError`].
+    pub async fn set_account_disabled(
+        self: &Arc<Self>,
+        jid: &Jid,
+        disabled: bool,
+    ) -> Result<(), AccountError> {
+        self.host(jid.domain()).ok_or(AccountError::UnknownDomain)?;
+        if !self.stores.accounts.set_disabled(jid.as_ref(), disabled).await? {
+            return Err(AccountError::NotFound);
+        }
+        if disabled {
+            self.end_sessions(jid.as_ref(), &not_authorized("the account was disabled"));
+        }
+        Ok(())
+    }
+
+    /// Changes a password. Sessions stay; tokens for quick logins go.
+    ///
+    /// # Errors
+    /// See [`AccountError`].
+    pub async fn change_password(
+        self: &Arc<Self>,
+        jid: JidRef<'_>,
+        password: Secret,
+    ) -> Result<(), AccountError> {
+        let jid = jid.bare().to_jid();
+        self.host(jid.domain()).ok_or(AccountError::UnknownDomain)?;
+        let keys = self.passwords.derive(password).await.map_err(AccountError::InvalidPassword)?;
+        match self.stores.accounts.set_credentials(jid.as_ref(), &keys).await? {
+            true => Ok(()),
+            false => Err(AccountError::NotFound),
+        }
+    }
+
+    /// Ends the session with this address, or all of the account if it is bare; tells how many there were.
+    pub fn end_sessions(self: &Arc<Self>, jid: JidRef<'_>, why: &StreamError) -> usize {
+        let Some(account) = self.routing_table.find(jid) else { return 0 };
+        let mut ended = 0;
+        for session in account.sessions() {
+            if jid.resource().is_none_or(|r| r == session.resource()) {
+                session.outbox.close(why.clone());
+                self.end_session(&session);
+                ended += 1;
+            }
+        }
+        ended
+    }
+
+    /// Tells features of a new account.
+    pub fn account_created(self: &Arc<Self>, host: &Arc<Host>, jid: JidRef<'_>) {
+        let mut work = RoutingWork::default();
+        let mut ctx = CreatedCtx { node: self, host, jid, effects: &mut work.effects };
+        if let ChainResult::Wait { later, .. } = host.hooks.created.run(&mut ctx, &InterestProbe::EVENT, 0) {
+            let node = self.clone();
+            self.spawner.spawn(
+                "created",
+                Box::pin(async move {
+                    let outcome = later.await;
+                    node.perform(outcome.effects);
+                }),
+            );
+        }
+        self.run_effects_spawned(work);
+    }
+}
+
+/// `not-authorized` with a sentence (RFC 6120 section 4.9.3.12).
+fn not_authorized(text: &'static str) -> StreamError {
+    StreamError::new(StreamCondition::NotAuthorized).text(text)
+}

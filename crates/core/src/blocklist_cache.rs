@@ -1,0 +1,224 @@
+//! Who has blocked whom: one way to change a list, and what is known of the lists of accounts that are not connected.
+//!
+//! A connected account has its list with it ([`crate::Account::blocks`]). For the others the store has to be asked, and
+//! a message to somebody who is away must not cost that each time; so what was asked is kept, within [`MAX_ENTRIES`] and
+//! [`MAX_BYTES`].
+//!
+//! Left out: other nodes of a cluster, which do not learn of a change here.
+//!
+//! The trap: [`Node::update_blocklist`] is the only way to change a list. Whoever writes the store directly leaves
+//! sessions and what is kept here with the old one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cluster::AddressHasher;
+use jid::{Jid, JidRef};
+use parking_lot::Mutex;
+use store::{BlocklistOutcome, StoreError, Unblock};
+
+use crate::account::Account;
+use crate::blocklist::Blocklist;
+use crate::node::Node;
+
+/// Accounts of which the list is known, at most.
+pub const MAX_ENTRIES: usize = 65_536;
+/// Bytes of known lists, at most.
+pub const MAX_BYTES: usize = 16 * 1024 * 1024;
+const SHARDS: usize = 16;
+/// A view is set anew this often at most when changes of one account overtake one another.
+const MAX_RELOADS: usize = 4;
+
+/// What is known of accounts that are not connected.
+pub(crate) struct BlocklistCache {
+    hasher: AddressHasher,
+    shards: [Mutex<Shard>; SHARDS],
+    /// Bumped by each change, in stripes: what was read before a change must not be kept after it.
+    changes: [AtomicU32; 256],
+}
+
+#[derive(Default)]
+struct Shard {
+    /// By bare address; `None` is the list of nearly everybody.
+    lists: HashMap<Box<str>, Option<Arc<Blocklist>>>,
+    bytes: usize,
+}
+
+impl BlocklistCache {
+    pub(crate) fn new(hasher: AddressHasher) -> BlocklistCache {
+        BlocklistCache { hasher, shards: Default::default(), changes: [const { AtomicU32::new(0) }; 256] }
+    }
+    fn shard(&self, owner: JidRef<'_>) -> &Mutex<Shard> {
+        &self.shards[(self.hasher.hash(owner) >> 52) as usize % SHARDS]
+    }
+    fn change_count(&self, owner: JidRef<'_>) -> &AtomicU32 {
+        &self.changes[(self.hasher.hash(owner) >> 28) as usize % 256]
+    }
+    fn get(&self, owner: JidRef<'_>) -> Option<Option<Arc<Blocklist>>> {
+        self.shard(owner).lock().lists.get(owner.bare().as_str()).cloned()
+    }
+    /// Keeps what was read, unless it changed meanwhile.
+    fn insert(&self, owner: JidRef<'_>, list: Option<Arc<Blocklist>>, before: u32) {
+        let size = list.as_ref().map_or(0, |list| list.bytes());
+        let mut shard = self.shard(owner).lock();
+        if self.change_count(owner).load(Ordering::Acquire) != before {
+            return;
+        }
+        // Rarely, and cheaper than to remember who was asked about last.
+        if shard.lists.len() >= MAX_ENTRIES / SHARDS || shard.bytes + size > MAX_BYTES / SHARDS {
+            *shard = Shard::default();
+        }
+        shard.bytes += size;
+        let old = shard.lists.insert(owner.bare().as_str().into(), list);
+        shard.bytes -= old.flatten().map_or(0, |list| list.bytes());
+    }
+    /// A change is durable; returns how many there were by now.
+    fn record_change(&self, owner: JidRef<'_>) -> u32 {
+        let mut shard = self.shard(owner).lock();
+        let count = self.change_count(owner).fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        if let Some(old) = shard.lists.remove(owner.bare().as_str()) {
+            shard.bytes -= old.map_or(0, |list| list.bytes());
+        }
+        count
+    }
+}
+
+impl Node {
+    /// Whether the account `owner` has blocked this address; `None` if the store has to be asked.
+    pub fn has_blocked(&self, owner: JidRef<'_>, other: JidRef<'_>) -> Option<bool> {
+        let list = self.blocklist_cache.get(owner)?;
+        Some(list.is_some_and(|list| list.matches(other)))
+    }
+
+    /// The same, from the store.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn load_has_blocked(&self, owner: JidRef<'_>, other: JidRef<'_>) -> Result<bool, StoreError> {
+        let before = self.blocklist_cache.change_count(owner).load(Ordering::Acquire);
+        let list = self.stores.blocklists.blocklist(owner.bare()).await?;
+        let list = Blocklist::new(&list).map(Arc::new);
+        let covers = list.as_ref().is_some_and(|list| list.matches(other));
+        self.blocklist_cache.insert(owner, list, before);
+        Ok(covers)
+    }
+
+    /// Changes the list of an account, in the store and wherever the engine has it; as
+    /// [`store::Blocklists::update_blocklist`].
+    ///
+    /// # Errors
+    /// When the store does not answer; nothing was changed then.
+    pub async fn update_blocklist(
+        self: &Arc<Self>,
+        owner: &Jid,
+        add: Vec<Jid>,
+        remove: Unblock,
+        limit: u32,
+    ) -> Result<BlocklistOutcome, StoreError> {
+        let changes = self.blocklist_cache.change_count(owner.as_ref());
+        let before = changes.load(Ordering::Acquire);
+        let outcome = self.stores.blocklists.update_blocklist(owner.as_ref(), add, remove, limit).await?;
+        let BlocklistOutcome::Changed(change) = &outcome else { return Ok(outcome) };
+        let mut seen = self.blocklist_cache.record_change(owner.as_ref());
+        // Before the account is looked for: a login that read the old list either is found here, or finds this.
+        self.advance_roster_epoch(owner.as_ref());
+        let Some(account) = self.routing_table.find(owner.as_ref()) else { return Ok(outcome) };
+        // Two changes at once may be answered in either order. Whoever was not alone asks the store what came out.
+        let mut list = (seen == before.wrapping_add(1)).then(|| change.list.clone());
+        for round in 1..=MAX_RELOADS {
+            let now = match list.take() {
+                Some(list) => list,
+                None => match self.stores.blocklists.blocklist(owner.as_ref()).await {
+                    Ok(list) => list,
+                    Err(_) => change.list.clone(),
+                },
+            };
+            if set_if_unchanged(&account, &now, changes, (round < MAX_RELOADS).then_some(seen)) {
+                break;
+            }
+            seen = changes.load(Ordering::Acquire);
+        }
+        Ok(outcome)
+    }
+
+    /// Reads the list of a connected account again, which its login may have read too early.
+    pub(crate) fn reload_blocklist(self: &Arc<Self>, account: Arc<Account>) {
+        let node = self.clone();
+        self.spawner.spawn(
+            "blocklist reload",
+            Box::pin(async move {
+                let changes = node.blocklist_cache.change_count(account.jid.as_ref());
+                let before = changes.load(Ordering::Acquire);
+                match node.stores.blocklists.blocklist(account.jid.as_ref()).await {
+                    // If it changed meanwhile, who changed it has set it.
+                    Ok(list) => drop(set_if_unchanged(&account, &list, changes, Some(before))),
+                    Err(error) => tracing::warn!(%error, "a blocklist could not be read again"),
+                }
+            }),
+        );
+    }
+
+    /// An account is gone; another of its name begins with an empty list.
+    pub(crate) fn forget_blocklist(&self, owner: JidRef<'_>) {
+        self.blocklist_cache.record_change(owner);
+    }
+}
+
+/// Sets the view of a connected account; not if there have been other changes than `seen`, whose task sets it then.
+fn set_if_unchanged(account: &Account, list: &[Jid], changes: &AtomicU32, seen: Option<u32>) -> bool {
+    account.with(|state| {
+        let last = seen.is_none_or(|seen| changes.load(Ordering::Acquire) == seen);
+        if last {
+            account.set_blocked(state, list);
+        }
+        last
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn jid(text: &str) -> Jid {
+        Jid::parse(text).unwrap()
+    }
+    fn list(text: &str) -> Option<Arc<Blocklist>> {
+        Blocklist::new(&[jid(text)]).map(Arc::new)
+    }
+
+    #[test]
+    fn a_cached_blocklist_is_valid_until_it_changes() {
+        let known = BlocklistCache::new(AddressHasher::new([1; 16]));
+        let (a, b) = (jid("a@x/res"), jid("b@x"));
+        assert!(known.get(a.as_ref()).is_none());
+        known.insert(a.as_ref(), None, 0);
+        known.insert(b.as_ref(), list("c@x"), 0);
+        assert!(known.get(jid("a@x").as_ref()).is_some_and(|list| list.is_none()));
+        assert!(known.get(b.as_ref()).flatten().unwrap().matches(jid("c@x/y").as_ref()));
+        let count = known.record_change(b.as_ref());
+        assert!(known.get(b.as_ref()).is_none() && known.shards.iter().all(|s| s.lock().bytes == 0));
+        // Read before the change: too late.
+        known.insert(b.as_ref(), list("c@x"), count - 1);
+        assert!(known.get(b.as_ref()).is_none());
+        known.insert(b.as_ref(), list("c@x"), count);
+        known.insert(b.as_ref(), list("c@x"), count);
+        assert!(known.get(b.as_ref()).is_some());
+    }
+
+    #[test]
+    fn the_cache_stays_bounded_under_many_accounts_or_long_lists() {
+        let known = BlocklistCache::new(AddressHasher::new([1; 16]));
+        for n in 0..2 * MAX_ENTRIES {
+            known.insert(jid(&format!("user{n}@x")).as_ref(), None, 0);
+        }
+        let count = |known: &BlocklistCache| known.shards.iter().map(|s| s.lock().lists.len()).sum::<usize>();
+        assert!(count(&known) <= MAX_ENTRIES && count(&known) > MAX_ENTRIES / 4, "{}", count(&known));
+        let long: Vec<Jid> = (0..1000).map(|n| jid(&format!("{n}@{}", "x".repeat(50)))).collect();
+        let long = Blocklist::new(&long).map(Arc::new);
+        for n in 0..2000 {
+            known.insert(jid(&format!("user{n}@y")).as_ref(), long.clone(), 0);
+            assert!(known.shards.iter().map(|s| s.lock().bytes).sum::<usize>() <= MAX_BYTES);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! State of features that outlives the hosts: a reload builds new handlers, and what they share with the old ones is
+//! found here.
+//!
+//! A handler's closure is made anew with each host. Whatever a feature keeps between two stanzas outside of sessions and
+//! accounts (queues of recipients, caches, meters) is asked for with [`crate::feature::FeatureBuilder::kept`]: the first host
+//! of a domain makes it, all later ones get the same. It stays when its module is switched off or its domain removed,
+//! since tasks may still work on it, and is there when they come back.
+//!
+//! The trap: options must not go into such a state, for it is older than they are, and a host that is being built may
+//! be thrown away. Keep them in the closure and hand them over with each call.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::domain_counters::{self, DomainCounters};
+
+type Key = (Box<str>, &'static str, TypeId);
+
+/// State by domain, feature and type. Clones are the same. At most one entry for each of these, so it is bounded by
+/// the domains that were ever served.
+#[derive(Clone, Default)]
+pub struct FeatureState(Arc<Mutex<HashMap<Key, Arc<dyn Any + Send + Sync>>>>, Arc<Mutex<CountersByDomain>>);
+
+/// Counters by domain, and those of the domains that came too late for their own.
+#[derive(Default)]
+struct CountersByDomain {
+    own: HashMap<Box<str>, Arc<DomainCounters>>,
+    shared: Option<Arc<DomainCounters>>,
+}
+
+impl FeatureState {
+    /// The state of this type, made if there is none.
+    pub(crate) fn get_or_create<T: Send + Sync + 'static>(
+        &self,
+        domain: &str,
+        owner: &'static str,
+        make: impl FnOnce() -> T,
+    ) -> Arc<T> {
+        let mut all = self.0.lock();
+        let key = (domain.into(), owner, TypeId::of::<T>());
+        if let Some(found) = all.get(&key).cloned().and_then(|any| any.downcast::<T>().ok()) {
+            return found;
+        }
+        let made = Arc::new(make());
+        all.insert(key, made.clone());
+        made
+    }
+
+    /// The counters of a domain; after [`traffic::MOST`] domains those that the others share.
+    pub(crate) fn domain_counters(&self, domain: &str) -> Arc<DomainCounters> {
+        let mut all = self.1.lock();
+        if let Some(own) = all.own.get(domain) {
+            return own.clone();
+        }
+        if all.own.len() >= domain_counters::MAX_DOMAINS {
+            return all.shared.get_or_insert_with(|| Arc::new(DomainCounters::shared())).clone();
+        }
+        let own = Arc::<DomainCounters>::default();
+        all.own.insert(domain.into(), own.clone());
+        own
+    }
+}
+
+impl std::fmt::Debug for FeatureState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Kept({})", self.0.lock().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn counters_of_domains_are_kept_and_bounded() {
+        let kept = FeatureState::default();
+        let first = kept.domain_counters("d0.org");
+        let all: Vec<_> = (0..domain_counters::MAX_DOMAINS + 2)
+            .map(|n| kept.domain_counters(&format!("d{n}.org")))
+            .collect();
+        assert!(Arc::ptr_eq(&first, &all[0]));
+        assert!(!Arc::ptr_eq(&all[0], &all[1]));
+        assert!(
+            Arc::ptr_eq(&all[domain_counters::MAX_DOMAINS], &all[domain_counters::MAX_DOMAINS + 1]),
+            "the rest share one set"
+        );
+        assert!(Arc::ptr_eq(&all[1], &kept.clone().domain_counters("d1.org")), "a reload finds them again");
+    }
+
+    #[test]
+    fn a_state_is_made_once_for_each_domain_feature_and_type() {
+        let kept = FeatureState::default();
+        kept.get_or_create("a.org", "offline", || AtomicU32::new(1)).store(7, Ordering::Relaxed);
+        let again = kept.clone().get_or_create("a.org", "offline", || AtomicU32::new(1));
+        assert_eq!(again.load(Ordering::Relaxed), 7);
+        for (domain, owner) in [("b.org", "offline"), ("a.org", "caps")] {
+            let other = kept.get_or_create(domain, owner, || AtomicU32::new(1));
+            assert_eq!(other.load(Ordering::Relaxed), 1, "{domain} {owner}");
+        }
+        assert_eq!(*kept.get_or_create("a.org", "offline", || 5_u8), 5);
+    }
+}

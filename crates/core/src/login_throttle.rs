@@ -1,0 +1,473 @@
+//! Guessing of passwords: failed logins are counted by address, by account and by both together (RFC 6120 section 13.12:
+//! limits against password guessing are the implementation's).
+//!
+//! Four limits, all within `login_window_seconds` from the first failure on:
+//!
+//! * one address, one account: [`NodeLimits::login_failures_per_address_and_account`], for passwords and for tokens apart;
+//! * one address, all accounts: [`NodeLimits::login_failures_per_address`];
+//! * one address, *how many* accounts: [`NodeLimits::login_accounts_per_address`], against one guess for each account;
+//! * one account, all addresses: [`NodeLimits::login_failures_per_account`], against many addresses.
+//!
+//! Who is over one of the last three gets the same refusal whether the secret was right or wrong, or the limit would be
+//! none: the right guess must look like a wrong one. That would shut out neighbours behind the same address, and the owner of the account
+//! that is attacked. So whoever has logged in to an account from an address before is only subject
+//! to the first limit. Tokens (XEP-0484) cannot be guessed: for them, too, only the first limit holds, and it counts tokens
+//! alone. So wrong passwords from behind the same address do not shut out a client with a token. They do shut out the
+//! password of that account, from that address, until the window is over. Loopback counts as no address: there may be a
+//! proxy that hides everybody.
+//!
+//! What is limited is what a client learns. So every answer about a secret, right or wrong, is first asked for with
+//! [`LoginThrottle::check_and_record`], which compares and counts in one step: of any number of attempts in parallel, at most the limit are
+//! answered, and the rest learn nothing, not even the one with the right password. [`LoginThrottle::check`] at the beginning of an
+//! attempt only saves the work. Nothing is reserved in between. So nothing can leak, an exchange that is broken off has
+//! learnt nothing and costs nothing, and any number of users may log in through one address at the same time.
+//!
+//! An account that does not exist is counted like one that does.
+//!
+//! Memory is fixed: 0.5 MB for failures (none before the first) and 0.25 MB for who has logged in. In a full set the
+//! place of the fewest failures is taken, so that one who guesses a lot is not forgotten over many who mistyped.
+//!
+//! Left out: other nodes of a cluster; each counts for itself. The trap: counters forget everything at once when the
+//! window is over, so twice the limit may pass in the two halves of a window.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+
+use parking_lot::Mutex;
+
+use crate::limits::NodeLimits;
+
+/// Places that a key may be in.
+const ASSOCIATIVITY: usize = 4;
+/// Sets of the table of failures.
+const FAILURE_SETS: usize = 4_096;
+/// Sets of the table of who has logged in.
+const KNOWN_SETS: usize = 8_192;
+
+/// Which limit was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoginLimit {
+    /// This account from this address.
+    Pair,
+    /// This address.
+    Address,
+    /// Too many accounts from this address.
+    Accounts,
+    /// This account from everywhere.
+    Account,
+}
+
+impl LoginLimit {
+    /// For logs and counters.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            LoginLimit::Pair => "address-and-account",
+            LoginLimit::Address => "address",
+            LoginLimit::Accounts => "accounts-of-address",
+            LoginLimit::Account => "account",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct FailureEntry {
+    /// 0: free.
+    key: u64,
+    /// Second of the first failure.
+    since: u32,
+    count: u32,
+    /// Which of 128 groups of accounts were tried; for addresses.
+    accounts: u128,
+}
+
+#[derive(Default)]
+struct Tables {
+    failures: Vec<FailureEntry>,
+    /// Half a hash and the second of the login.
+    known: Vec<(u32, u32)>,
+}
+
+/// Counts failed logins.
+pub struct LoginThrottle {
+    /// Secret, so that nobody can aim at a place of the tables.
+    hasher: RandomState,
+    tables: Mutex<Tables>,
+}
+
+/// Where the failures of one attempt are counted. Hashed once, for [`LoginThrottle::check`] at its beginning and [`LoginThrottle::check_and_record`] at
+/// its end.
+#[derive(Clone, Copy, Debug)]
+pub struct AttemptKeys {
+    /// None for loopback.
+    address: Option<u64>,
+    account: u64,
+    pair: u64,
+    /// Where failures of the pair are counted: apart for tokens.
+    failures: u64,
+    token: bool,
+}
+
+impl LoginThrottle {
+    /// An empty one.
+    #[must_use]
+    pub fn new() -> LoginThrottle {
+        LoginThrottle { hasher: RandomState::new(), tables: Mutex::new(Tables::default()) }
+    }
+
+    /// The keys of an attempt to log in from `peer` to `account` (a normalised address). `token`: with something that cannot
+    /// be guessed.
+    #[must_use]
+    pub fn keys(&self, peer: IpAddr, account: &str, token: bool) -> AttemptKeys {
+        let origin = base::network_number(peer);
+        let pair = self.hasher.hash_one((3u8, origin, account)) | 1;
+        AttemptKeys {
+            address: (!peer.is_loopback()).then(|| self.hasher.hash_one((1u8, origin)) | 1),
+            account: self.hasher.hash_one((2u8, account)) | 1,
+            pair,
+            failures: if token { self.hasher.hash_one((4u8, origin, account)) | 1 } else { pair },
+            token,
+        }
+    }
+
+    /// Whether an attempt may begin at second `now`.
+    ///
+    /// # Errors
+    /// The limit that was reached.
+    pub fn check(&self, limits: &NodeLimits, now: u32, keys: &AttemptKeys) -> Result<(), LoginLimit> {
+        self.tables.lock().check(limits, now, keys)
+    }
+
+    /// Asks whether the client may be answered if its secret was `right`; counts the answer in the same step.
+    ///
+    /// A wrong password, and an account that does not exist, count as a failure. A wrong token does not count against
+    /// the account, nor against its password from this address: it is no guess at that. After a right secret, this account is judged apart from others at this
+    /// address.
+    ///
+    /// # Errors
+    /// The limit that was reached. Nothing is counted then, and the answer must be the same for a right and a wrong secret.
+    pub fn check_and_record(
+        &self,
+        limits: &NodeLimits,
+        now: u32,
+        keys: &AttemptKeys,
+        right: bool,
+    ) -> Result<(), LoginLimit> {
+        let mut tables = self.tables.lock();
+        tables.check(limits, now, keys)?;
+        if right {
+            tables.record_success(now, keys);
+        } else {
+            tables.record_failure(limits.login_window_seconds, now, keys);
+        }
+        Ok(())
+    }
+}
+
+impl Default for LoginThrottle {
+    fn default() -> LoginThrottle {
+        LoginThrottle::new()
+    }
+}
+
+impl Tables {
+    fn check(&self, limits: &NodeLimits, now: u32, keys: &AttemptKeys) -> Result<(), LoginLimit> {
+        let window = limits.login_window_seconds;
+        let of = |key: u64| self.failures(key, now, window).unwrap_or_default();
+        if of(keys.failures).count >= limits.login_failures_per_address_and_account {
+            return Err(LoginLimit::Pair);
+        }
+        if keys.token || self.is_known(keys.pair) {
+            return Ok(());
+        }
+        if let Some(key) = keys.address {
+            let address = of(key);
+            if address.count >= limits.login_failures_per_address {
+                return Err(LoginLimit::Address);
+            }
+            if estimate_distinct(address.accounts) >= limits.login_accounts_per_address {
+                return Err(LoginLimit::Accounts);
+            }
+        }
+        if of(keys.account).count >= limits.login_failures_per_account {
+            return Err(LoginLimit::Account);
+        }
+        Ok(())
+    }
+    fn record_failure(&mut self, window: u32, now: u32, keys: &AttemptKeys) {
+        if self.failures.is_empty() {
+            self.failures = vec![FailureEntry::default(); FAILURE_SETS * ASSOCIATIVITY];
+        }
+        let account = (!keys.token).then_some(keys.account);
+        for key in [Some(keys.failures), account, keys.address].into_iter().flatten() {
+            let entry = self.entry(key, now, window);
+            entry.count = entry.count.saturating_add(1);
+            if Some(key) == keys.address {
+                entry.accounts |= 1 << (keys.account >> 57);
+            }
+        }
+    }
+    fn record_success(&mut self, now: u32, keys: &AttemptKeys) {
+        if self.known.is_empty() {
+            self.known = vec![(0, 0); KNOWN_SETS * ASSOCIATIVITY];
+        }
+        self.record_known(keys.pair, now);
+        if let Some(entry) = self.find(keys.failures) {
+            *entry = FailureEntry::default();
+        }
+    }
+    fn set(&self, key: u64) -> std::ops::Range<usize> {
+        let start = (key >> 32) as usize % FAILURE_SETS * ASSOCIATIVITY;
+        start..start + ASSOCIATIVITY
+    }
+    fn failures(&self, key: u64, now: u32, window: u32) -> Option<FailureEntry> {
+        let set = self.failures.get(self.set(key))?;
+        set.iter().find(|f| f.key == key && !f.is_over(now, window)).copied()
+    }
+    fn find(&mut self, key: u64) -> Option<&mut FailureEntry> {
+        let set = self.set(key);
+        self.failures.get_mut(set)?.iter_mut().find(|f| f.key == key)
+    }
+    /// The entry of a key, begun anew if it is not there or its window is over. The table must not be empty.
+    fn entry(&mut self, key: u64, now: u32, window: u32) -> &mut FailureEntry {
+        let set = self.set(key);
+        let slots = &self.failures[set.clone()];
+        let at = slots.iter().position(|f| f.key == key).unwrap_or_else(|| {
+            let cost = |f: &FailureEntry| if f.is_over(now, window) { (0, 0) } else { (f.count, f.since) };
+            (0..ASSOCIATIVITY).min_by_key(|at| cost(&slots[*at])).unwrap_or_default()
+        });
+        let entry = &mut self.failures[set.start + at];
+        if entry.key != key || entry.is_over(now, window) {
+            *entry = FailureEntry { key, since: now, count: 0, accounts: 0 };
+        }
+        entry
+    }
+    #[allow(clippy::cast_possible_truncation, reason = "the low half of a hash")]
+    fn known_set(key: u64) -> (std::ops::Range<usize>, u32) {
+        let start = (key >> 32) as usize % KNOWN_SETS * ASSOCIATIVITY;
+        // The low half has its last bit set, so it is never 0.
+        (start..start + ASSOCIATIVITY, key as u32)
+    }
+    fn is_known(&self, key: u64) -> bool {
+        let (set, tag) = Tables::known_set(key);
+        self.known.get(set).is_some_and(|set| set.iter().any(|k| k.0 == tag))
+    }
+    fn record_known(&mut self, key: u64, now: u32) {
+        let (set, tag) = Tables::known_set(key);
+        let Some(set) = self.known.get_mut(set) else { return };
+        // The same again, else the one that was there longest ago.
+        let place = set.iter_mut().min_by_key(|k| (k.0 != tag, k.1));
+        if let Some(place) = place {
+            *place = (tag, now);
+        }
+    }
+}
+
+impl FailureEntry {
+    const fn is_over(&self, now: u32, window: u32) -> bool {
+        self.key == 0 || now.saturating_sub(self.since) >= window
+    }
+}
+
+/// About how many different accounts fell into these 128 groups (linear counting).
+#[allow(clippy::cast_possible_truncation, reason = "at most 128 times the logarithm of 128")]
+fn estimate_distinct(groups: u128) -> u32 {
+    let free = 128 - groups.count_ones();
+    if free == 0 {
+        return u32::MAX;
+    }
+    (128.0 * (128.0 / f64::from(free)).ln()).round() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: &str = "192.0.2.1";
+
+    struct World {
+        guard: LoginThrottle,
+        limits: NodeLimits,
+        now: u32,
+    }
+
+    impl World {
+        fn new() -> World {
+            let limits = NodeLimits {
+                login_window_seconds: 600,
+                login_failures_per_address_and_account: 3,
+                login_failures_per_address: 10,
+                login_accounts_per_address: 5,
+                login_failures_per_account: 8,
+                ..NodeLimits::default()
+            };
+            World { guard: LoginThrottle::new(), limits, now: 100 }
+        }
+        fn keys(&self, peer: &str, account: &str, token: bool) -> AttemptKeys {
+            self.guard.keys(peer.parse().unwrap(), account, token)
+        }
+        fn check(&self, peer: &str, account: &str) -> Result<(), LoginLimit> {
+            self.guard.check(&self.limits, self.now, &self.keys(peer, account, false))
+        }
+        fn fail(&self, peer: &str, account: &str) -> Result<(), LoginLimit> {
+            self.admit(peer, account, false)
+        }
+        fn admit(&self, peer: &str, account: &str, right: bool) -> Result<(), LoginLimit> {
+            self.guard.check_and_record(&self.limits, self.now, &self.keys(peer, account, false), right)
+        }
+        fn succeed(&self, peer: &str, account: &str) {
+            self.admit(peer, account, true).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_pair_is_limited_until_the_window_is_over() {
+        let mut w = World::new();
+        for _ in 0..3 {
+            w.fail(HERE, "juliet@x").unwrap();
+        }
+        assert_eq!(w.check(HERE, "juliet@x"), Err(LoginLimit::Pair));
+        assert_eq!(w.check("192.0.2.2", "juliet@x"), Ok(()), "elsewhere it goes on");
+        assert_eq!(w.check(HERE, "romeo@x"), Ok(()));
+        w.now += 599;
+        assert_eq!(w.check(HERE, "juliet@x"), Err(LoginLimit::Pair));
+        w.now += 1;
+        assert_eq!(w.check(HERE, "juliet@x"), Ok(()));
+    }
+
+    #[test]
+    fn parallel_attempts_beyond_the_limit_are_refused() {
+        // RFC 6120 section 13.12. All were let in before any of them was answered.
+        for right in [0, 2, 3, 299] {
+            let w = World::new();
+            for _ in 0..300 {
+                w.check(HERE, "juliet@x").unwrap();
+            }
+            let answers: Vec<_> = (0..300).map(|n| w.admit(HERE, "juliet@x", n == right)).collect();
+            let wrong =
+                answers.iter().enumerate().filter(|(n, answer)| *n != right && answer.is_ok()).count();
+            assert_eq!(answers[right].is_ok(), right < 3, "the right password is no way around the limit");
+            // Whoever has logged in begins anew, for that account and from there only.
+            assert_eq!(wrong, if right < 3 { right + 3 } else { 3 });
+        }
+    }
+
+    #[test]
+    fn users_behind_one_address_log_in_at_the_same_time() {
+        let w = World::new();
+        for n in 0..15_000 {
+            w.check(HERE, &format!("user{n}@x")).unwrap();
+        }
+        for n in 0..15_000 {
+            w.admit(HERE, &format!("user{n}@x"), true).unwrap();
+        }
+    }
+
+    #[test]
+    fn success_clears_the_pair_but_not_the_address() {
+        let w = World::new();
+        w.fail(HERE, "mallory@x").unwrap();
+        w.fail(HERE, "mallory@x").unwrap();
+        w.succeed(HERE, "mallory@x");
+        w.fail(HERE, "mallory@x").unwrap();
+        w.fail(HERE, "mallory@x").unwrap();
+        assert_eq!(w.check(HERE, "mallory@x"), Ok(()));
+        // Mallory's own logins do not make room for more guesses at others.
+        for account in ["a@x", "b@x"] {
+            for _ in 0..3 {
+                w.fail(HERE, account).unwrap();
+            }
+            w.succeed(HERE, "mallory@x");
+        }
+        assert_eq!(w.check(HERE, "c@x"), Err(LoginLimit::Address));
+    }
+
+    #[test]
+    fn guessing_across_accounts_is_limited_and_known_neighbours_still_log_in() {
+        let w = World::new();
+        w.succeed(HERE, "neighbour@x");
+        let tried = (0..100).take_while(|n| w.fail(HERE, &format!("user{n}@x")).is_ok()).count();
+        assert!((4..=8).contains(&tried), "{tried} accounts where 5 are allowed");
+        assert_eq!(w.check(HERE, "another@x"), Err(LoginLimit::Accounts));
+        assert_eq!(w.check(HERE, "neighbour@x"), Ok(()));
+        assert_eq!(w.check("192.0.2.2", "another@x"), Ok(()));
+        let token = w.guard.check(&w.limits, w.now, &w.keys(HERE, "another@x", true));
+        assert_eq!(token, Ok(()));
+    }
+
+    #[test]
+    fn password_and_token_failures_are_counted_separately() {
+        let admit = |w: &World, token, right| {
+            w.guard.check_and_record(&w.limits, w.now, &w.keys(HERE, "juliet@x", token), right)
+        };
+        for guessed in [false, true] {
+            let w = World::new();
+            for _ in 0..3 {
+                admit(&w, guessed, false).unwrap();
+            }
+            assert_eq!(admit(&w, guessed, true), Err(LoginLimit::Pair));
+            assert_eq!(admit(&w, !guessed, true), Ok(()));
+            // The right one of the other kind is no way around the limit.
+            assert_eq!(admit(&w, guessed, true), Err(LoginLimit::Pair));
+        }
+    }
+
+    #[test]
+    fn an_attack_from_everywhere_does_not_lock_the_owner_out() {
+        let w = World::new();
+        w.succeed("198.51.100.7", "juliet@x");
+        let tried = (0..100).take_while(|n| w.fail(&format!("192.0.2.{n}"), "juliet@x").is_ok()).count();
+        assert_eq!(tried, 8);
+        assert_eq!(w.check("203.0.113.9", "juliet@x"), Err(LoginLimit::Account));
+        assert_eq!(w.check("198.51.100.7", "juliet@x"), Ok(()));
+    }
+
+    #[test]
+    fn one_ipv6_prefix_counts_as_one_address_and_loopback_is_exempt() {
+        let mut w = World::new();
+        w.limits.login_accounts_per_address = 100;
+        for n in 0..10 {
+            w.fail(&format!("2001:db8:1:2::{n:x}"), &format!("user{n}@x")).unwrap();
+        }
+        assert_eq!(w.check("2001:db8:1:2:ffff::1", "juliet@x"), Err(LoginLimit::Address));
+        assert_eq!(w.check("2001:db8:1:3::1", "juliet@x"), Ok(()));
+        for n in 0..50 {
+            w.fail("127.0.0.1", &format!("user{n}@y")).unwrap();
+        }
+        assert_eq!(w.check("127.0.0.1", "juliet@x"), Ok(()));
+    }
+
+    #[test]
+    fn a_flood_of_addresses_uses_no_more_memory_and_does_not_evict_the_worst_offender() {
+        let w = World::new();
+        for _ in 0..3 {
+            w.fail(HERE, "juliet@x").unwrap();
+        }
+        for n in 0..200_000u32 {
+            let peer = IpAddr::from((0x0a00_0000 + n).to_be_bytes());
+            let keys = w.guard.keys(peer, &format!("user{n}@x"), false);
+            let _ = w.guard.check_and_record(&w.limits, w.now, &keys, false);
+            let _ = w.guard.check_and_record(&w.limits, w.now, &keys, true);
+        }
+        let tables = w.guard.tables.lock();
+        assert_eq!(
+            (tables.failures.len(), tables.known.len()),
+            (FAILURE_SETS * ASSOCIATIVITY, KNOWN_SETS * ASSOCIATIVITY)
+        );
+        drop(tables);
+        assert_eq!(w.check(HERE, "juliet@x"), Err(LoginLimit::Pair));
+    }
+
+    #[test]
+    fn the_estimate_of_distinct_accounts_is_accurate_enough() {
+        let guard = LoginThrottle::new();
+        for many in [1u32, 5, 20, 60, 100] {
+            let groups = (0..many).fold(0u128, |g, n| {
+                g | 1 << (guard.keys(HERE.parse().unwrap(), &n.to_string(), false).account >> 57)
+            });
+            let counted = estimate_distinct(groups);
+            assert!(counted * 10 >= many * 5 && counted <= many * 2 + 2, "{counted} for {many}");
+        }
+        assert_eq!((estimate_distinct(0), estimate_distinct(u128::MAX)), (0, u32::MAX));
+    }
+}

@@ -1,0 +1,217 @@
+//! Counts by label, and histograms, in the form that the registry prints.
+//!
+//! `prometheus-client` has families and histograms of its own. Its families cannot be read but as text, and its histograms
+//! have a lock each; the console and `throng top` want the same numbers as `/metrics`, so both are kept here.
+//!
+//! The trap: label values are `'static` on purpose. What a client sends must never become one, or a client could fill the
+//! memory and the operator's database with series.
+
+use std::collections::BTreeMap;
+use std::fmt::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::count::{Counter, Histogram};
+use parking_lot::RwLock;
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Atomic;
+
+/// A counter in stripes, for [`prometheus_client::metrics::counter::Counter`].
+#[derive(Debug, Default)]
+pub struct StripedAtomic(Counter);
+
+impl Atomic<u64> for StripedAtomic {
+    /// The number before is not known; returns 0.
+    fn inc(&self) -> u64 {
+        self.inc_by(1)
+    }
+    fn inc_by(&self, n: u64) -> u64 {
+        self.0.add(n);
+        0
+    }
+    fn get(&self) -> u64 {
+        self.0.get()
+    }
+}
+
+/// A count that is raised with every stanza.
+pub type StripedCounter = prometheus_client::metrics::counter::Counter<u64, StripedAtomic>;
+
+/// Counts by `N` labels. Clones are the same counts.
+#[derive(Clone, Debug)]
+pub struct CountFamily<const N: usize> {
+    labels: [&'static str; N],
+    gauge: bool,
+    counts: Arc<RwLock<BTreeMap<[&'static str; N], AtomicU64>>>,
+}
+
+impl<const N: usize> CountFamily<N> {
+    /// Counts that only grow. Those of `known` are printed as zero from the start, so that their first rise is seen.
+    pub fn counter(labels: [&'static str; N], known: &[[&'static str; N]]) -> CountFamily<N> {
+        let counts = known.iter().map(|values| (*values, AtomicU64::new(0))).collect();
+        CountFamily { labels, gauge: false, counts: Arc::new(RwLock::new(counts)) }
+    }
+    /// Numbers that rise and fall.
+    pub fn gauge(labels: [&'static str; N], known: &[[&'static str; N]]) -> CountFamily<N> {
+        CountFamily { gauge: true, ..CountFamily::counter(labels, known) }
+    }
+    /// Counts one.
+    pub fn inc(&self, values: [&'static str; N]) {
+        self.add(values, 1);
+    }
+    /// Counts several.
+    pub fn add(&self, values: [&'static str; N], n: u64) {
+        if let Some(count) = self.counts.read().get(&values) {
+            count.fetch_add(n, Ordering::Relaxed);
+            return;
+        }
+        self.counts.write().entry(values).or_default().fetch_add(n, Ordering::Relaxed);
+    }
+    /// Takes one away, of a gauge.
+    pub fn dec(&self, values: [&'static str; N]) {
+        self.add(values, u64::MAX);
+    }
+    /// The count of these labels.
+    pub fn get(&self, values: [&'static str; N]) -> u64 {
+        self.counts.read().get(&values).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+    /// The sum of all.
+    pub fn sum(&self) -> u64 {
+        self.counts.read().values().fold(0, |sum, count| sum.wrapping_add(count.load(Ordering::Relaxed)))
+    }
+    /// All counts, in the order of their labels.
+    pub fn all(&self) -> Vec<([&'static str; N], u64)> {
+        let counts = self.counts.read();
+        counts.iter().map(|(values, count)| (*values, count.load(Ordering::Relaxed))).collect()
+    }
+}
+
+impl<const N: usize> EncodeMetric for CountFamily<N> {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), Error> {
+        for (values, count) in self.all() {
+            let labels: Vec<(&str, &str)> = self.labels.into_iter().zip(values).collect();
+            let mut one = encoder.encode_family(&labels)?;
+            if self.gauge {
+                one.encode_gauge(&count)?;
+            } else {
+                one.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+            }
+        }
+        Ok(())
+    }
+    fn metric_type(&self) -> MetricType {
+        if self.gauge { MetricType::Gauge } else { MetricType::Counter }
+    }
+}
+
+/// Histograms by one label, or one without a label.
+#[derive(Clone, Debug)]
+pub struct HistogramFamily {
+    label: &'static str,
+    parts: Vec<(&'static str, Arc<Histogram>)>,
+    /// What one step of the histogram is in the unit that is printed.
+    scale: f64,
+}
+
+/// A microsecond in seconds.
+pub const MICROSECOND: f64 = 1e-6;
+
+impl HistogramFamily {
+    /// A single histogram.
+    pub fn one(histogram: &Arc<Histogram>, scale: f64) -> HistogramFamily {
+        HistogramFamily { label: "", parts: vec![("", histogram.clone())], scale }
+    }
+    /// Histograms by the values of a label.
+    pub fn by(
+        label: &'static str,
+        parts: Vec<(&'static str, Arc<Histogram>)>,
+        scale: f64,
+    ) -> HistogramFamily {
+        HistogramFamily { label, parts, scale }
+    }
+    fn write(&self, encoder: &mut MetricEncoder<'_>, histogram: &Histogram) -> Result<(), Error> {
+        let seen = histogram.snapshot();
+        let bounds = seen.bounds.iter().map(|bound| round_to_decimal(*bound as f64 * self.scale));
+        let buckets: Vec<(f64, u64)> =
+            bounds.chain([f64::INFINITY]).zip(seen.counts.iter().copied()).collect();
+        let sum = round_to_decimal(seen.sum as f64 * self.scale);
+        encoder.encode_histogram::<NoLabelSet>(sum, seen.count(), &buckets, None)
+    }
+}
+
+/// Without the dust of binary fractions: 0.0001 and not 0.00009999999999999999.
+fn round_to_decimal(value: f64) -> f64 {
+    (value * 1e9).round() / 1e9
+}
+
+impl EncodeMetric for HistogramFamily {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), Error> {
+        for (value, histogram) in &self.parts {
+            if self.label.is_empty() {
+                self.write(&mut encoder, histogram)?;
+            } else {
+                let labels = [(self.label, *value)];
+                self.write(&mut encoder.encode_family(&labels)?, histogram)?;
+            }
+        }
+        Ok(())
+    }
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::count::LATENCY_BUCKETS_MICROS;
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::{Registry, Unit};
+
+    fn text(registry: &Registry) -> String {
+        let mut text = String::new();
+        encode(&mut text, registry).unwrap();
+        text
+    }
+
+    #[test]
+    fn labels_are_counted_and_known_ones_are_printed_from_the_start() {
+        let tally = CountFamily::counter(["mechanism", "reason"], &[["PLAIN", "not-authorized"]]);
+        let mut registry = Registry::default();
+        registry.register("failures", "Failed logins", tally.clone());
+        assert!(
+            text(&registry).contains("failures_total{mechanism=\"PLAIN\",reason=\"not-authorized\"} 0\n")
+        );
+        tally.inc(["EXTERNAL", "aborted"]);
+        tally.add(["PLAIN", "not-authorized"], 3);
+        assert!(text(&registry).contains("failures_total{mechanism=\"EXTERNAL\",reason=\"aborted\"} 1\n"));
+        assert_eq!((tally.sum(), tally.get(["PLAIN", "not-authorized"])), (4, 3));
+        let gauge = CountFamily::gauge(["transport"], &[]);
+        registry.register("sessions", "Sessions", gauge.clone());
+        gauge.add(["tcp"], 2);
+        gauge.dec(["tcp"]);
+        assert!(text(&registry).contains("# TYPE sessions gauge\nsessions{transport=\"tcp\"} 1\n"));
+    }
+
+    #[test]
+    fn a_histogram_is_printed_in_seconds_with_all_buckets() {
+        let histogram = Arc::new(Histogram::new(LATENCY_BUCKETS_MICROS));
+        [70, 90, 20_000_000].into_iter().for_each(|micros| histogram.record(micros));
+        let mut registry = Registry::default();
+        let by = HistogramFamily::by("class", vec![("message", histogram)], MICROSECOND);
+        registry.register_with_unit("delivery", "Delivery", Unit::Seconds, by);
+        let text = text(&registry);
+        for line in [
+            "# TYPE delivery_seconds histogram",
+            "# UNIT delivery_seconds seconds",
+            "delivery_seconds_bucket{le=\"0.00005\",class=\"message\"} 0",
+            "delivery_seconds_bucket{le=\"0.0001\",class=\"message\"} 2",
+            "delivery_seconds_bucket{le=\"10.0\",class=\"message\"} 2",
+            "delivery_seconds_bucket{le=\"+Inf\",class=\"message\"} 3",
+            "delivery_seconds_count{class=\"message\"} 3",
+        ] {
+            assert!(text.contains(&format!("{line}\n")), "{line} is missing:\n{text}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Answers to IQ requests that the server itself handles: RFC 6120 section 8.2.3.
+
+use std::sync::Arc;
+
+use jid::{Jid, JidRef};
+use stanza::{Head, StanzaCondition, StanzaError};
+
+use super::{Continuation, ResumedChain, RoutingWork};
+use crate::effect::Effects;
+use crate::host::Host;
+use crate::iq::{IqAnswer, IqFlow, IqRequest, IqTarget};
+use crate::node::Node;
+use crate::session::{Session, ToRewrite};
+use crate::shared_stanza::SharedStanza;
+
+/// Where an answer goes.
+pub(crate) struct IqReplyTarget {
+    /// The requester, when it is a session of this node and wrote the request itself.
+    session: Option<Arc<Session>>,
+    /// The requester.
+    to: Jid,
+    /// What the request had as `to`.
+    from: Option<Jid>,
+    /// The raw id of the request.
+    id: String,
+    /// The request, for an error that quotes it.
+    request: Option<(Head, Vec<u8>)>,
+}
+
+/// A request on its way to its handler.
+pub(crate) struct RoutedIq<'a> {
+    pub(crate) host: &'a Arc<Host>,
+    pub(crate) target: IqTarget,
+    pub(crate) session: Option<&'a Arc<Session>>,
+    pub(crate) from: JidRef<'a>,
+    pub(crate) to: Option<JidRef<'a>>,
+    pub(crate) head: &'a Head,
+    pub(crate) bytes: &'a [u8],
+}
+
+impl Node {
+    /// Looks the handler up and lets it answer.
+    pub(crate) fn dispatch_iq(self: &Arc<Self>, request: &RoutedIq<'_>, work: &mut RoutingWork) {
+        let RoutedIq { host, target, session, from, to, head, bytes } = *request;
+        let flow = match host.iq.find(target, head, bytes) {
+            None => IqFlow::error(StanzaCondition::ServiceUnavailable),
+            Some(handler) => {
+                let mut effects = Effects::default();
+                let mut iq =
+                    IqRequest { node: self, host, session, from, to, head, bytes, effects: &mut effects };
+                let flow = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| handler.answer(&mut iq)));
+                work.effects.0.append(&mut effects.0);
+                flow.unwrap_or_else(|_| {
+                    tracing::error!(?target, "a request handler panicked");
+                    IqFlow::error(StanzaCondition::InternalServerError)
+                })
+            }
+        };
+        match flow {
+            IqFlow::Reply(answer) => self.apply_iq_answer(request, answer, work),
+            IqFlow::Wait(later) => {
+                let reply = IqReplyTarget {
+                    session: session.cloned(),
+                    to: from.to_jid(),
+                    from: to.map(|t| t.to_jid()),
+                    id: head.raw_id(bytes).unwrap_or_default().to_owned(),
+                    request: Some((*head, bytes.to_vec())),
+                };
+                work.pending.push(Box::pin(async move {
+                    let (answer, effects) = later.await;
+                    ResumedChain { effects, continuation: Continuation::Reply { reply, answer } }
+                }));
+            }
+        }
+    }
+
+    fn apply_iq_answer(self: &Arc<Self>, request: &RoutedIq<'_>, answer: IqAnswer, work: &mut RoutingWork) {
+        // Effects come first: a roster push, then the result.
+        self.perform_now(work);
+        let id = request.head.raw_id(request.bytes).unwrap_or_default();
+        let from = request.to.map(|t| t.as_str());
+        let bytes = match answer {
+            Ok(payload) => Some(build_iq_result(from, request.from.as_str(), id, &payload)),
+            Err(error) => error.reply(request.bytes, request.head, from, Some(request.from.as_str())),
+        };
+        let Some(frame) = build_iq_reply(bytes, (request.head, request.bytes), from, request.from.as_str())
+        else {
+            return;
+        };
+        match request.session {
+            Some(session) => self.push(session, frame, ToRewrite::None, work),
+            None => self.route(frame, request.to.unwrap_or(request.host.jid.as_ref()), request.from, work),
+        }
+    }
+
+    /// Sends an answer that had to be waited for.
+    pub(crate) fn send_iq_reply(
+        self: &Arc<Self>,
+        reply: IqReplyTarget,
+        answer: IqAnswer,
+        work: &mut RoutingWork,
+    ) {
+        let from = reply.from.as_ref().map(|f| f.as_ref().as_str());
+        let to = reply.to.as_ref();
+        let bytes = match answer {
+            Ok(payload) => Some(build_iq_result(from, to.as_str(), &reply.id, &payload)),
+            Err(error) => reply
+                .request
+                .as_ref()
+                .and_then(|(head, bytes)| error.reply(bytes, head, from, Some(to.as_str()))),
+        };
+        let request = reply.request.as_ref().map(|(head, bytes)| (head, bytes.as_slice()));
+        let Some(frame) = request.and_then(|request| build_iq_reply(bytes, request, from, to.as_str()))
+        else {
+            return;
+        };
+        match &reply.session {
+            Some(session) => self.push(session, frame, ToRewrite::None, work),
+            None => {
+                let from = reply.from.as_ref().unwrap_or(&reply.to).as_ref();
+                self.route(frame, from, to, work);
+            }
+        }
+    }
+
+    /// A stanza for the domain itself (RFC 6120 section 10.5.1 and 10.5.2).
+    pub(crate) fn handle_server_stanza(
+        self: &Arc<Self>,
+        frame: &SharedStanza,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        work: &mut RoutingWork,
+    ) {
+        if !frame.kind().is_request() {
+            if matches!(frame.kind(), stanza::StanzaKind::Message(t) if t != stanza::MessageType::Error) {
+                let error = StanzaError::new(StanzaCondition::ServiceUnavailable);
+                self.bounce(frame, from, to, &error, work);
+            }
+            return;
+        }
+        let Some(host) = self.host(to.domain()) else { return };
+        let request = RoutedIq {
+            host: &host,
+            target: IqTarget::Server,
+            session: None,
+            from,
+            to: Some(to),
+            head: frame.head(),
+            bytes: frame.bytes(),
+        };
+        self.dispatch_iq(&request, work);
+    }
+}
+
+/// The answer as a frame. A request is always answered (RFC 6120 section 8.2.3): where the answer cannot be read, with the error
+/// that says so.
+fn build_iq_reply(
+    answer: Option<Vec<u8>>,
+    (head, bytes): (&Head, &[u8]),
+    from: Option<&str>,
+    to: &str,
+) -> Option<SharedStanza> {
+    let answer = answer?;
+    SharedStanza::parse(&answer).or_else(|| {
+        let error = StanzaError::new(StanzaCondition::InternalServerError).without_request();
+        error.reply(bytes, head, from, Some(to)).and_then(|bytes| SharedStanza::parse(&bytes))
+    })
+}
+
+fn build_iq_result(from: Option<&str>, to: &str, raw_id: &str, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(96 + to.len() + payload.len());
+    out.extend_from_slice(b"<iq type='result'");
+    if let Some(from) = from {
+        out.extend_from_slice(b" from='");
+        xml::escape::attr(from, &mut out);
+        out.push(b'\'');
+    }
+    out.extend_from_slice(b" to='");
+    xml::escape::attr(to, &mut out);
+    // As it was written, in the quotes that it allows.
+    out.extend_from_slice(b"' id");
+    xml::escape::raw_attr_value(raw_id, &mut out);
+    if payload.is_empty() {
+        out.extend_from_slice(b"/>");
+    } else {
+        out.push(b'>');
+        out.extend_from_slice(payload);
+        out.extend_from_slice(b"</iq>");
+    }
+    out
+}

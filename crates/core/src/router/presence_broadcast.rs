@@ -1,0 +1,84 @@
+//! Presence to many: one frame, one queue entry each. RFC 6121 sections 4.2.2 and 4.4.2.
+//!
+//! The frame carries no `to`; each receiver's own bare address is put in while its queue is written. So a
+//! presence for 150 contacts is one allocation and 150 pointers.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use store::Subscription;
+
+use super::RoutingWork;
+use crate::account::{Account, Contact};
+use crate::node::Node;
+use crate::session::{QueuedStanza, ToRewrite};
+use crate::shared_stanza::SharedStanza;
+
+thread_local! {
+    static CONTACTS: RefCell<Vec<Contact>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Node {
+    /// Sends a presence to every available resource of every contact with one of the subscription bits.
+    pub(crate) fn broadcast(
+        self: &Arc<Self>,
+        account: &Arc<Account>,
+        frame: &SharedStanza,
+        to: Subscription,
+        _work: &mut RoutingWork,
+    ) {
+        let mut contacts = CONTACTS.take();
+        contacts.clear();
+        account.with(|state| {
+            contacts.extend(state.contacts().iter().filter(|c| c.subscription.0 & to.0 != 0));
+        });
+        let sessions: u64 =
+            contacts.iter().map(|contact| self.send_to_contact(account, contact, frame)).sum();
+        self.metrics.fanout.record(sessions);
+        CONTACTS.set(contacts);
+    }
+
+    /// Returns how many sessions it went to.
+    fn send_to_contact(self: &Arc<Self>, sender: &Account, contact: &Contact, frame: &SharedStanza) -> u64 {
+        let Some(account) = self.routing_table.find_by_id(contact.hash, contact.id) else { return 0 };
+        let blocked = sender.blocked();
+        let hidden = |jid: jid::JidRef<'_>| blocked.as_ref().is_some_and(|list| list.matches(jid));
+        if hidden(account.jid.as_ref()) || account.blocks(sender.jid.as_ref()) {
+            return 0;
+        }
+        let mut sessions = 0;
+        for session in account.sessions() {
+            if session.is_available() && !hidden(session.full()) {
+                // A queue that is full sheds its oldest presence; a closed one needs none.
+                let item = QueuedStanza::new(frame.clone(), ToRewrite::Bare);
+                sessions += u64::from(self.try_push(&session, item).is_ok());
+            }
+        }
+        sessions
+    }
+
+    /// Calls `f` with the last presence of every available resource of each contact that this account may see:
+    /// what probes to local contacts would bring (RFC 6121 section 4.3).
+    pub fn for_each_contact_presence(&self, account: &Arc<Account>, mut f: impl FnMut(&SharedStanza)) {
+        let contacts: Vec<Contact> = account.with(|state| {
+            state.contacts().iter().copied().filter(|c| c.subscription.contains(Subscription::TO)).collect()
+        });
+        for contact in contacts {
+            let Some(other) = self.routing_table.find_by_id(contact.hash, contact.id) else { continue };
+            // The contact's own roster decides, not ours.
+            if !other.subscription(account).contains(Subscription::FROM) {
+                continue;
+            }
+            if account.blocks(other.jid.as_ref()) || other.blocks(account.jid.as_ref()) {
+                continue;
+            }
+            other.for_each_session(|session| {
+                session.with(|state| {
+                    if let Some(presence) = &state.presence {
+                        f(presence);
+                    }
+                });
+            });
+        }
+    }
+}

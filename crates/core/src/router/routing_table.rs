@@ -1,0 +1,158 @@
+//! The routing table: which accounts have a resource connected here.
+//!
+//! Sharded by the keyed hash of the bare address. An entry is one shared pointer; sessions hang at the account.
+//! The same 64-bit hash stands in roster views and in the cluster's directory.
+//!
+//! # Pitfalls
+//! A hash only finds candidates: every look-up compares the address or its number as well.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cluster::AddressHasher;
+use hashbrown::HashTable;
+use jid::JidRef;
+use parking_lot::RwLock;
+use store::AddressId;
+
+use crate::account::Account;
+use crate::session::Session;
+
+const SHARDS: usize = 64;
+
+/// Which accounts have a resource connected here.
+pub struct RoutingTable {
+    hasher: AddressHasher,
+    shards: Box<[RwLock<HashTable<Arc<Account>>>]>,
+    sessions: AtomicUsize,
+}
+
+impl RoutingTable {
+    /// An empty table. `hasher` has the secret of the deployment.
+    #[must_use]
+    pub fn new(hasher: AddressHasher) -> RoutingTable {
+        let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
+        RoutingTable { hasher, shards, sessions: AtomicUsize::new(0) }
+    }
+
+    /// The keyed hash of a bare address; the resource is ignored. The same on all nodes.
+    #[must_use]
+    pub fn hash(&self, jid: JidRef<'_>) -> u64 {
+        self.hasher.hash(jid)
+    }
+
+    /// The account with this bare address (the resource is ignored), if it is connected here.
+    pub fn find(&self, jid: JidRef<'_>) -> Option<Arc<Account>> {
+        let bare = jid.bare();
+        let hash = self.hash(bare);
+        self.shard(hash).read().find(hash, |a| a.jid.as_ref().as_str() == bare.as_str()).cloned()
+    }
+
+    /// The account with this number, if it is connected here.
+    pub fn find_by_id(&self, hash: u64, id: AddressId) -> Option<Arc<Account>> {
+        self.shard(hash).read().find(hash, |a| a.id == id).cloned()
+    }
+
+    /// Number of sessions.
+    pub fn sessions(&self) -> usize {
+        self.sessions.load(Ordering::Relaxed)
+    }
+
+    /// How many parts the table has, for work over all accounts that has to give way in between.
+    pub fn shard_count(&self) -> usize {
+        self.shards.len()
+    }
+    /// The part in which an account with this address stands.
+    pub fn shard_index(&self, jid: JidRef<'_>) -> usize {
+        Self::shard_of(self.hash(jid))
+    }
+    fn shard_of(hash: u64) -> usize {
+        (hash >> 40) as usize % SHARDS
+    }
+    /// Accounts of one part for which `keep` is true, in the order of their addresses and after this one; for pages.
+    pub fn page_of_shard(
+        &self,
+        part: usize,
+        after: Option<JidRef<'_>>,
+        keep: impl Fn(&Account) -> bool,
+    ) -> Vec<Arc<Account>> {
+        let after = after.map(|jid| jid.bare()).filter(|jid| self.shard_index(*jid) == part);
+        let mut found: Vec<Arc<Account>> = Vec::new();
+        self.for_each_in_shard(part, |account| {
+            if after.is_none_or(|after| account.jid.as_str() > after.as_str()) && keep(account) {
+                found.push(account.clone());
+            }
+        });
+        found.sort_unstable_by(|a, b| a.jid.as_str().cmp(b.jid.as_str()));
+        found
+    }
+    /// Calls `f` for every account of one part; it is locked meanwhile, so nothing slow.
+    pub fn for_each_in_shard(&self, part: usize, mut f: impl FnMut(&Arc<Account>)) {
+        if let Some(shard) = self.shards.get(part) {
+            shard.read().iter().for_each(&mut f);
+        }
+    }
+
+    /// Number of accounts with a session.
+    pub fn accounts(&self) -> usize {
+        self.shards.iter().map(|s| s.read().len()).sum()
+    }
+
+    /// Finds or makes the account and lets `bind` add a session, in one step against other binds and unbinds.
+    pub(crate) fn bind<T>(
+        &self,
+        jid: JidRef<'_>,
+        make: impl FnOnce() -> Arc<Account>,
+        bind: impl FnOnce(&Arc<Account>, bool) -> Result<Arc<Session>, T>,
+    ) -> Result<Arc<Session>, T> {
+        let hash = self.hash(jid);
+        let mut shard = self.shard(hash).write();
+        let found = shard.find(hash, |a| a.jid.as_ref().as_str() == jid.bare().as_str()).cloned();
+        let (account, fresh) = match found {
+            Some(account) => (account, false),
+            None => (make(), true),
+        };
+        let session = bind(&account, fresh)?;
+        if fresh {
+            shard.insert_unique(hash, account, |a| a.hash);
+        }
+        self.sessions.fetch_add(1, Ordering::Relaxed);
+        Ok(session)
+    }
+
+    /// Removes a session, and the account with the last one. True if the account went.
+    pub(crate) fn unbind(&self, session: &Arc<Session>) -> bool {
+        let account = &session.account;
+        let mut shard = self.shard(account.hash).write();
+        let (removed, empty) = account.with(|state| {
+            let before = state.sessions.len();
+            state.sessions.retain(|s| !Arc::ptr_eq(s, session));
+            (state.sessions.len() < before, state.sessions.is_empty())
+        });
+        if removed {
+            self.sessions.fetch_sub(1, Ordering::Relaxed);
+        }
+        if empty && let Ok(entry) = shard.find_entry(account.hash, |a| Arc::ptr_eq(a, account)) {
+            entry.remove();
+            if shard.capacity() > 64 && shard.len() * 8 < shard.capacity() {
+                shard.shrink_to_fit(|a| a.hash);
+            }
+            return true;
+        }
+        false
+    }
+
+    /// Calls `f` for every account; the shard is locked meanwhile, so nothing slow.
+    pub fn for_each(&self, mut f: impl FnMut(&Arc<Account>)) {
+        for shard in &self.shards {
+            for account in shard.read().iter() {
+                f(account);
+            }
+        }
+    }
+
+    fn shard(&self, hash: u64) -> &RwLock<HashTable<Arc<Account>>> {
+        // The table inside uses the low and the highest bits; take some from between.
+        &self.shards[Self::shard_of(hash)]
+    }
+}

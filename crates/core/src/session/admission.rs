@@ -1,0 +1,819 @@
+//! What goes into a queue that has little room, and what goes out of it for that.
+//!
+//! Others may fill a queue that is not theirs only up to a point, so that nobody is cut off by somebody else:
+//!
+//! - One sender (a bare address) has a share of each class, `limits.queue_sender_percent`, and a budget in all queues that
+//!   wait ([`super::budget`]). Beyond it messages go to the store or back, requests back, and the sender's own oldest
+//!   presence makes room for its newest.
+//! - Answers that the session did not ask for ([`super::outstanding`]) go before anything else of their class. An answer
+//!   that it asked for stays its sender's: whoever answers chooses when and how much.
+//! - The last quarter of control is for what the session asked for and what its server says. Answers of others make room
+//!   for the server. Only what the server and the account itself send can close the stream, and only at the limit of the
+//!   queue: others can fill a budget.
+//! - When presence is full, the sender who pushes makes room, then those with most, then the oldest. A large presence
+//!   does not take the place of many small ones. What goes of those with most is a limit on its sender; when the oldest goes,
+//!   the client misses something. Its stream cannot be resumed then (XEP-0198 section 5), and ends if it has no connection.
+//!   That takes more senders than a sixteenth of the queue, each with little, has room for.
+//! - A session with a connection and an empty queue takes any stanza. No budget counts it.
+//!
+//! All of this is on the cold side of [`Inner::needs_admission_check`]. The trap: [`Item`] keeps what is needed to add up a sender's part
+//! beside the pointer to the frame; reading every frame with the link locked would let a sender hold up the recipient.
+
+use hashbrown::HashMap;
+use stanza::{IqType, StanzaKind, StreamCondition, StreamError};
+
+use super::backlog::{AdmissionContext, BacklogEntry, ExceededLimit, SENDER_EXEMPT, UNCOUNTED_QUEUE_BYTES};
+use super::outbox::{Inner, QueuedStanza, class_index};
+use crate::limits::NodeLimits;
+use crate::shared_stanza::{QueueClass, SharedStanza};
+
+/// What one sender has of presence in a queue is little up to this, or to a sixteenth of the queue.
+const SMALL_PRESENCE_BYTES: u32 = 4096;
+
+/// The class of a frame, and whether it is an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rank {
+    Control,
+    /// A result or an error that the session did not ask for, unless it is the server's.
+    UnsolicitedResponse,
+    /// One that it asked for.
+    RequestedResponse,
+    Message,
+    Presence,
+}
+
+impl Rank {
+    pub(super) fn of(frame: &SharedStanza) -> Rank {
+        match frame.class() {
+            QueueClass::Message => Rank::Message,
+            QueueClass::Presence => Rank::Presence,
+            QueueClass::Control if frame.is_requested() => Rank::RequestedResponse,
+            QueueClass::Control if is_iq_response(frame.kind()) => Rank::UnsolicitedResponse,
+            QueueClass::Control => Rank::Control,
+        }
+    }
+    pub(super) fn class(self) -> QueueClass {
+        match self {
+            Rank::Control | Rank::UnsolicitedResponse | Rank::RequestedResponse => QueueClass::Control,
+            Rank::Message => QueueClass::Message,
+            Rank::Presence => QueueClass::Presence,
+        }
+    }
+}
+
+/// Whether it answers a request.
+pub(crate) fn is_iq_response(kind: StanzaKind) -> bool {
+    matches!(kind, StanzaKind::Iq(IqType::Result | IqType::Error))
+}
+
+/// What became of an item at a queue with little room.
+pub(super) enum Admission {
+    /// It may go in; so many of its class went for it.
+    Admitted(u32),
+    /// The same, and presence of senders who have little in the queue is among them. A stream that is resumed must deliver
+    /// everything (XEP-0198 section 5), so this one cannot be.
+    Lossy(u32),
+    /// It may not.
+    Rejected(ExceededLimit),
+    /// It has to, and cannot: the stream is to be closed.
+    CloseStream,
+}
+
+/// Why a session without a connection ends that [`Entry::Lossy`] was said of.
+pub(super) fn lost_presence() -> StreamError {
+    StreamError::new(StreamCondition::ResourceConstraint)
+        .text("presence was lost while there was no connection")
+}
+
+impl NodeLimits {
+    fn queue_bytes(&self, class: QueueClass) -> u32 {
+        match class {
+            QueueClass::Control => self.queue_control_bytes,
+            QueueClass::Message => self.queue_message_bytes,
+            QueueClass::Presence => self.queue_presence_bytes,
+        }
+    }
+    /// What one sender may fill of a queue.
+    fn sender_share_bytes(&self, class: QueueClass) -> u32 {
+        let share = u64::from(self.queue_bytes(class)) * u64::from(self.queue_sender_percent) / 100;
+        u32::try_from(share).unwrap_or(u32::MAX)
+    }
+}
+
+impl Inner {
+    /// Whether a frame of this size needs a closer look before it goes into the queue: [`Inner::admit`].
+    pub(super) fn needs_admission_check(&self, class: QueueClass, size: u32, limits: &NodeLimits) -> bool {
+        let bytes = self.bytes[class_index(class)];
+        bytes > 0 && bytes + size > limits.sender_share_bytes(class)
+            || self.bytes.iter().sum::<u32>() + size > UNCOUNTED_QUEUE_BYTES
+            || self.backlog_entry().is_some()
+            || self.is_detached()
+    }
+
+    /// Whether there is no connection.
+    fn is_detached(&self) -> bool {
+        self.management.as_deref().is_some_and(|ack| !ack.has_connection())
+    }
+
+    /// Decides about an item, and makes room for it. What goes in is entered in the ledger.
+    #[cold]
+    pub(super) fn admit(&mut self, item: &mut QueuedStanza, room: &AdmissionContext<'_>) -> Admission {
+        let detached = self.is_detached();
+        if self.queue.is_empty() && !detached {
+            // The connection takes it at once. Whoever waits for an empty queue must not be refused when it is empty.
+            self.stop_counting();
+            return Admission::Admitted(0);
+        }
+        item.resolve_sender(room.backlog.map(|(_, owner)| owner));
+        let (size, sender, class, limits) = (item.size(), item.sender, item.rank.class(), room.limits);
+        let own = sender == SENDER_EXEMPT;
+        let foreign = !own && !room.bypass_budgets;
+        let (mut shed, mut lossy) = (0, false);
+
+        let share = limits.sender_share_bytes(class);
+        if foreign && self.exceeds_limit(class, size, share) {
+            let held = self.sum_bytes(room, |i| i.rank.class() == class && i.sender == sender);
+            if held + size > share {
+                let more = held + size - share;
+                let Some(count) = self.make_room_in_share(more, item, share, room) else {
+                    return Admission::Rejected(ExceededLimit::SenderShare);
+                };
+                shed += count;
+            }
+        }
+
+        let limit = limits.queue_bytes(class);
+        let reserved = foreign && class == QueueClass::Control && item.rank != Rank::RequestedResponse;
+        let limit = if reserved { limit - limit / 4 } else { limit };
+        if self.exceeds_limit(class, size, limit) {
+            let more = self.bytes[class_index(class)] + size - limit;
+            match item.rank {
+                Rank::Message => return Admission::Rejected(ExceededLimit::Queue),
+                Rank::Presence => match self.make_room_for_presence(more, item, foreign, room) {
+                    Some((count, little)) => (shed, lossy) = (shed + count, little),
+                    None => return Admission::Rejected(ExceededLimit::Queue),
+                },
+                Rank::UnsolicitedResponse if foreign => return Admission::Rejected(ExceededLimit::Queue),
+                Rank::Control | Rank::UnsolicitedResponse | Rank::RequestedResponse => {
+                    shed += self.drop_responses(more, Rank::UnsolicitedResponse, room);
+                    if own && self.exceeds_limit(class, size, limit) {
+                        let more = self.bytes[class_index(class)] + size - limit;
+                        shed += self.drop_responses(more, Rank::RequestedResponse, room);
+                    }
+                    if self.exceeds_limit(class, size, limit) {
+                        return if own {
+                            Admission::CloseStream
+                        } else {
+                            Admission::Rejected(ExceededLimit::Queue)
+                        };
+                    }
+                }
+            }
+        }
+
+        let counts = detached
+            || self.backlog_entry().is_some()
+            || self.bytes.iter().sum::<u32>() + size > UNCOUNTED_QUEUE_BYTES;
+        let open = |shed, lossy| if lossy { Admission::Lossy(shed) } else { Admission::Admitted(shed) };
+        if !counts || !self.ensure_backlog_entry(room) {
+            return open(shed, lossy);
+        }
+        let over = self.backlog_entry().and_then(|charge| charge.exceeded_budget(sender, size, limits));
+        if let Some(full) = over.filter(|_| !room.bypass_budgets) {
+            match self.make_room_in_budget(full, item, detached, room) {
+                Some((count, little)) => (shed, lossy) = (shed + count, lossy | little),
+                None => {
+                    // What was dropped for it is dropped all the same.
+                    if let Some(ack) = self.management.as_deref_mut().filter(|_| lossy) {
+                        ack.set_lossy();
+                    }
+                    return Admission::Rejected(full);
+                }
+            }
+        }
+        if let Some(charge) = self.backlog_entry() {
+            charge.add(item);
+        }
+        open(shed, lossy)
+    }
+
+    /// Makes room for an item within its sender's share, out of what the same sender has in the queue. None if there is no
+    /// room then either; nothing was removed in that case.
+    fn make_room_in_share(
+        &mut self,
+        more: u32,
+        item: &QueuedStanza,
+        share: u32,
+        room: &AdmissionContext<'_>,
+    ) -> Option<u32> {
+        let sender = item.sender;
+        let rank = match item.rank {
+            Rank::Presence => Rank::Presence,
+            Rank::RequestedResponse => Rank::UnsolicitedResponse,
+            _ => return None,
+        };
+        let own = |i: &QueuedStanza| i.rank == rank && i.sender == sender;
+        (item.size() <= share && self.sum_bytes(room, own) >= more).then(|| self.drop_oldest(more, own).0)
+    }
+
+    /// Makes room for a presence: what its sender has there goes first, then what those have who have most, then the oldest.
+    /// How many, and whether there are some of those who have little among them. None if it is itself one of those who would have
+    /// most; nothing was removed in that case.
+    fn make_room_for_presence(
+        &mut self,
+        more: u32,
+        item: &QueuedStanza,
+        foreign: bool,
+        room: &AdmissionContext<'_>,
+    ) -> Option<(u32, bool)> {
+        let (sender, size) = (item.sender, item.size());
+        let little = (room.limits.queue_bytes(QueueClass::Presence) / 16).max(SMALL_PRESENCE_BYTES);
+        let mut held = HashMap::<u32, u32>::new();
+        self.sum_bytes(room, |i| {
+            if i.rank == Rank::Presence {
+                *held.entry(i.sender).or_default() += i.weight();
+            }
+            false
+        });
+        let total: u32 = held.values().sum();
+        let own = if foreign { held.remove(&sender).unwrap_or_default() } else { 0 };
+        held.retain(|other, held| *other > SENDER_EXEMPT && *held > little.max(size));
+        let enough = own + held.values().sum::<u32>() >= more;
+        if total < more || foreign && size > little && !enough {
+            return None;
+        }
+        let (mut count, mut freed) = (0, 0);
+        let mut remove = |inner: &mut Inner, which: &dyn Fn(&QueuedStanza) -> bool| {
+            if freed < more {
+                let (removed, bytes) =
+                    inner.drop_oldest(more - freed, |i| i.rank == Rank::Presence && which(i));
+                (count, freed) = (count + removed, freed + bytes);
+            }
+        };
+        if own > 0 {
+            remove(self, &|i| i.sender == sender);
+        }
+        let mut most: Vec<(u32, u32)> = held.into_iter().map(|(other, held)| (held, other)).collect();
+        most.sort_unstable();
+        for (_, other) in most.into_iter().rev() {
+            remove(self, &|i| i.sender == other);
+        }
+        let before = self.queue.len();
+        remove(self, &|_| true);
+        Some((count, self.queue.len() < before))
+    }
+
+    /// Makes room for an item in a budget. None if it has to stay out.
+    fn make_room_in_budget(
+        &mut self,
+        full: ExceededLimit,
+        item: &QueuedStanza,
+        detached: bool,
+        room: &AdmissionContext<'_>,
+    ) -> Option<(u32, bool)> {
+        let (size, sender) = (item.size(), item.sender);
+        let counted = |i: &QueuedStanza| full != ExceededLimit::SenderBudget || i.sender == sender;
+        match item.rank {
+            // Others may have filled the budget; below the floor that must not end a session that can be resumed.
+            Rank::Presence
+                if full != ExceededLimit::SenderBudget
+                    && detached
+                    && self.bytes[class_index(QueueClass::Presence)] + size <= UNCOUNTED_QUEUE_BYTES =>
+            {
+                Some((0, false))
+            }
+            Rank::Presence if full != ExceededLimit::SenderBudget => {
+                self.make_room_for_presence(size, item, sender > SENDER_EXEMPT, room)
+            }
+            Rank::Presence => {
+                let own = |i: &QueuedStanza| i.rank == Rank::Presence && i.sender == sender;
+                (self.sum_bytes(room, own) >= size).then(|| (self.drop_oldest(size, own).0, false))
+            }
+            Rank::Control | Rank::UnsolicitedResponse | Rank::RequestedResponse
+                if sender == SENDER_EXEMPT =>
+            {
+                let shed = self.drop_responses(size, Rank::UnsolicitedResponse, room);
+                // A client that is there has its own limit for what it asks for. For one that is not, budgets that others
+                // may have filled bind only above the floor.
+                let over =
+                    self.backlog_entry().and_then(|charge| charge.exceeded_budget(sender, size, room.limits));
+                if over.is_some() && detached {
+                    let own =
+                        |i: &QueuedStanza| i.rank.class() == QueueClass::Control && i.sender == SENDER_EXEMPT;
+                    if self.sum_bytes(room, own) + size > UNCOUNTED_QUEUE_BYTES {
+                        return None;
+                    }
+                }
+                Some((shed, false))
+            }
+            Rank::RequestedResponse => {
+                let unasked = |i: &QueuedStanza| {
+                    i.rank == Rank::UnsolicitedResponse && i.sender > SENDER_EXEMPT && counted(i)
+                };
+                (self.sum_bytes(room, unasked) >= size).then(|| (self.drop_oldest(size, unasked).0, false))
+            }
+            _ => None,
+        }
+    }
+
+    /// One stanza always fits, however large: its size was checked when it arrived.
+    fn exceeds_limit(&self, class: QueueClass, size: u32, limit: u32) -> bool {
+        let bytes = self.bytes[class_index(class)];
+        bytes > 0 && bytes + size > limit
+    }
+
+    /// Bytes of these in the queue, whose senders are known then; rounded up for each item.
+    fn sum_bytes(
+        &mut self,
+        room: &AdmissionContext<'_>,
+        mut which: impl FnMut(&QueuedStanza) -> bool,
+    ) -> u32 {
+        let owner = room.backlog.map(|(_, owner)| owner);
+        let mut held = 0;
+        for item in &mut self.queue {
+            item.resolve_sender(owner);
+            if which(item) {
+                held += item.weight();
+            }
+        }
+        held
+    }
+
+    /// Removes the oldest of these until so many bytes are free; how many, and how many bytes.
+    fn drop_oldest(&mut self, bytes: u32, which: impl Fn(&QueuedStanza) -> bool) -> (u32, u32) {
+        let (mut count, mut freed) = (0, 0);
+        let Inner { queue, bytes: counts, rare, .. } = self;
+        let charge = rare.as_deref().and_then(|rare| rare.backlog_entry.as_ref());
+        queue.retain(|item| {
+            if freed >= bytes || !which(item) {
+                return true;
+            }
+            let size = item.size();
+            counts[class_index(item.rank.class())] -= size;
+            if let Some(charge) = charge {
+                charge.sub(item);
+            }
+            (count, freed) = (count + 1, freed + size);
+            false
+        });
+        (count, freed)
+    }
+
+    /// The same for answers of others that the session did not ask for, or for those that it did ask for.
+    fn drop_responses(&mut self, bytes: u32, rank: Rank, room: &AdmissionContext<'_>) -> u32 {
+        let owner = room.backlog.map(|(_, owner)| owner);
+        self.queue.iter_mut().filter(|item| item.rank == rank).for_each(|item| item.resolve_sender(owner));
+        self.drop_oldest(bytes, |item| item.rank == rank && item.sender > SENDER_EXEMPT).0
+    }
+
+    pub(super) fn backlog_entry(&self) -> Option<&BacklogEntry> {
+        self.rare.as_deref()?.backlog_entry.as_ref()
+    }
+
+    /// From here on the queue is in the ledger. False if there is none.
+    pub(super) fn ensure_backlog_entry(&mut self, room: &AdmissionContext<'_>) -> bool {
+        if self.backlog_entry().is_some() {
+            return true;
+        }
+        let Some((ledger, owner)) = room.backlog else { return false };
+        let charge = BacklogEntry::new(ledger, owner);
+        for item in &mut self.queue {
+            item.resolve_sender(Some(owner));
+            charge.add(item);
+        }
+        self.rare().backlog_entry = Some(charge);
+        true
+    }
+
+    /// What the peer of a detached session has not acknowledged.
+    pub(super) fn count_unacked(&mut self, bytes: u32) {
+        if let Some(charge) = self.rare.as_deref_mut().and_then(|rare| rare.backlog_entry.as_mut()) {
+            charge.set_unacked(bytes);
+        }
+    }
+
+    /// These left the queue.
+    pub(super) fn count_removed(&self, items: &[QueuedStanza]) {
+        let Some(charge) = self.backlog_entry() else { return };
+        // Whatever was not in the queue is not in the ledger: stanzas that are written once more.
+        items
+            .iter()
+            .filter(|item| item.sender != super::backlog::SENDER_UNKNOWN)
+            .for_each(|item| charge.sub(item));
+    }
+
+    /// A queue that was emptied by its connection counts no more.
+    pub(super) fn stop_counting(&mut self) {
+        if self.queue.is_empty() && self.backlog_entry().is_some() && !self.is_detached() {
+            self.release_backlog_entry();
+        }
+    }
+
+    /// Gives back all that is entered for this link.
+    pub(super) fn release_backlog_entry(&mut self) {
+        let Some(rare) = self.rare.as_deref_mut() else { return };
+        let Some(mut charge) = rare.backlog_entry.take() else { return };
+        charge.set_unacked(0);
+        self.queue.iter().for_each(|item| charge.sub(item));
+        self.drop_empty_rare();
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.release_backlog_entry();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::{Context, Waker};
+
+    use jid::Jid;
+
+    use super::*;
+    use crate::session::{
+        Backlog, Outbox, PushOutcome, QueuedBatch, StreamManagementTerms, ToRewrite, Urgency,
+    };
+
+    struct Queue {
+        link: Outbox,
+        owner: Jid,
+        ledger: Arc<Backlog>,
+        limits: NodeLimits,
+    }
+
+    impl Queue {
+        fn new(owner: &str, ledger: &Arc<Backlog>, limits: NodeLimits) -> Queue {
+            Queue { link: Outbox::new(), owner: Jid::parse(owner).unwrap(), ledger: ledger.clone(), limits }
+        }
+        fn room(&self) -> AdmissionContext<'_> {
+            AdmissionContext {
+                limits: &self.limits,
+                backlog: Some((&self.ledger, self.owner.as_ref())),
+                bypass_budgets: false,
+            }
+        }
+        fn push(&self, text: &str) -> PushOutcome {
+            let frame = SharedStanza::parse(text.as_bytes()).unwrap();
+            self.link.push_accounted(QueuedStanza::new(frame, ToRewrite::None), Urgency::Now, &self.room())
+        }
+        fn push_asked(&self, text: &str) -> PushOutcome {
+            let frame = SharedStanza::parse(text.as_bytes()).unwrap();
+            frame.mark_requested();
+            self.link.push_accounted(QueuedStanza::new(frame, ToRewrite::None), Urgency::Now, &self.room())
+        }
+        fn detach(&self) -> bool {
+            let terms = StreamManagementTerms { resume_seconds: 60, unacked_bytes: 1 << 20, sm2: false };
+            self.link.enable_management(terms, [1; 16]);
+            self.link.detach(0, Some(&self.room()))
+        }
+        fn ids(&self) -> String {
+            let mut out = QueuedBatch::new();
+            self.link.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut out);
+            let ids = out.iter().map(|i| i.frame.head().id(i.frame.bytes()).unwrap().into_owned());
+            ids.collect::<Vec<_>>().join(" ")
+        }
+    }
+
+    /// Room for nine stanzas of up to 222 bytes in each class.
+    fn small() -> NodeLimits {
+        NodeLimits {
+            queue_message_bytes: 2000,
+            queue_presence_bytes: 2000,
+            queue_control_bytes: 2000,
+            ..NodeLimits::default()
+        }
+    }
+    fn queue() -> Queue {
+        Queue::new("juliet@example.com", &Arc::default(), small())
+    }
+    fn result(from: &str, id: u32) -> String {
+        format!("<iq type='result' from='{from}' id='{id}'/>")
+    }
+
+    #[test]
+    fn unsolicited_responses_are_dropped_before_requested_ones() {
+        let queue = queue();
+        for (stranger, pushed) in [("a@x/1", 5), ("b@x/1", 3), ("c@x/1", 0)] {
+            let taken =
+                (0..100).filter(|id| queue.push(&result(stranger, *id)) == PushOutcome::Queued).count();
+            assert_eq!(taken, pushed, "half of it each, and the last quarter for nobody: {stranger}");
+        }
+        // The server's answers, pushes of its own, and an answer that it did ask for: all of them go in.
+        let mut shed = 0;
+        for id in 0..11 {
+            let pushed = match id % 3 {
+                0 => queue.push(&result("example.com", id)),
+                1 => queue.push(&result("juliet@example.com", id)),
+                _ => queue.push_asked(&result("a@x/1", id)),
+            };
+            match pushed {
+                PushOutcome::Queued => {}
+                PushOutcome::DroppedOlder(count) => shed += count,
+                other => panic!("{id}: {other:?}"),
+            }
+        }
+        assert_eq!((shed, queue.link.close_reason()), (8, None));
+        assert_eq!(queue.ids(), "0 1 2 3 4 5 6 7 8 9 10");
+    }
+
+    #[test]
+    fn only_traffic_that_the_session_caused_closes_it() {
+        let queue = queue();
+        let request = |from: &str| format!("<iq type='get' from='{from}' id='1'><x xmlns='u:x'/></iq>");
+        for n in 0..1000 {
+            let full = queue.push(&request(&format!("s{n}@x/1")));
+            assert!(
+                matches!(full, PushOutcome::Queued | PushOutcome::LimitReached(ExceededLimit::Queue)),
+                "{full:?}"
+            );
+            let subscribe = format!("<presence type='subscribe' from='s{n}@x'/>");
+            assert!(matches!(
+                queue.push(&subscribe),
+                PushOutcome::Queued | PushOutcome::LimitReached(ExceededLimit::Queue)
+            ));
+        }
+        assert_eq!(queue.push(&result("example.com", 1)), PushOutcome::Queued);
+        while queue.push(&result("example.com", 1)) == PushOutcome::Queued {}
+        assert_eq!(queue.link.close_reason().unwrap().condition, StreamCondition::ResourceConstraint);
+    }
+
+    #[test]
+    fn one_sender_has_a_share_of_messages_and_presence() {
+        let queue = queue();
+        let message = |from: &str| queue.push(&format!("<message from='{from}' id='m'/>"));
+        let taken = (0..100).filter(|n| message(&format!("a@x/{n}")) == PushOutcome::Queued).count();
+        assert_eq!((taken, message("a@x/1")), (6, PushOutcome::LimitReached(ExceededLimit::SenderShare)));
+        assert_eq!(message("b@x/1"), PushOutcome::Queued);
+        // Oneself and one's server fill what there is.
+        while message("juliet@example.com/other") == PushOutcome::Queued {}
+        assert_eq!(message("example.com"), PushOutcome::LimitReached(ExceededLimit::Queue));
+        queue.ids();
+        // Of presence the sender's own oldest goes, and nobody else's.
+        let presence = |from: &str, id: u32| queue.push(&format!("<presence from='{from}' id='{id}'/>"));
+        assert_eq!(presence("b@x/1", 0), PushOutcome::Queued);
+        for id in 10..30 {
+            let expected = if id < 15 { PushOutcome::Queued } else { PushOutcome::DroppedOlder(1) };
+            assert_eq!(presence(&format!("a@x/{id}"), id), expected, "{id}");
+        }
+        assert_eq!(queue.ids(), "0 25 26 27 28 29");
+    }
+
+    #[test]
+    fn the_backlog_of_detached_sessions_is_counted_by_sender_account_and_node() {
+        let limits = NodeLimits {
+            backlog_bytes: 6_000,
+            backlog_bytes_per_account: 3_000,
+            backlog_bytes_per_sender: 1_500,
+            ..NodeLimits::default()
+        };
+        let ledger = Arc::new(Backlog::default());
+        let queues: Vec<Queue> = ["a@x", "a@x", "b@x", "c@x", "d@x", "e@x"]
+            .map(|owner| Queue::new(owner, &ledger, limits.clone()))
+            .into();
+        assert!(queues.iter().all(Queue::detach));
+        assert_eq!(ledger.bytes(), 0, "a session with nothing costs nothing");
+        let fill = |queue: &Queue, sender: &str| {
+            let mut full = None;
+            while full.is_none() {
+                full = match queue.push(&format!("<message from='{sender}' id='m'/>")) {
+                    PushOutcome::LimitReached(full) => Some(full),
+                    _ => None,
+                };
+            }
+            full
+        };
+        assert_eq!(fill(&queues[0], "s@x/1"), Some(ExceededLimit::SenderBudget));
+        assert!((1_300..=1_500).contains(&ledger.bytes()));
+        assert_eq!(fill(&queues[2], "s@x/2"), Some(ExceededLimit::SenderBudget), "in all queues together");
+        assert_eq!(fill(&queues[1], "t@x/1"), Some(ExceededLimit::SenderBudget));
+        // The account's own waits for the account.
+        assert_eq!(fill(&queues[1], "a@x/3"), Some(ExceededLimit::AccountBudget));
+        for queue in &queues[3..5] {
+            fill(queue, "example.org");
+        }
+        for sender in ["u@x", "v@x", "w@x"] {
+            fill(&queues[5], sender);
+        }
+        assert_eq!(fill(&queues[5], "y@x"), Some(ExceededLimit::NodeBudget));
+        assert!((5_500..=6_000).contains(&ledger.bytes()), "{}", ledger.bytes());
+        // Presence passes up to the floor, since a session that loses it ends; answers end there.
+        assert_eq!(queues[5].push("<presence from='y@x/1' id='1'/>"), PushOutcome::Queued);
+        assert!(matches!(
+            queues[5].push(&result("y@x/1", 1)),
+            PushOutcome::LimitReached(ExceededLimit::NodeBudget)
+        ));
+        // The server's own has nowhere to go, and others filled the budget: up to the floor it passes.
+        assert_eq!(queues[1].push(&result("a@x", 1)), PushOutcome::Queued);
+        // Resumed and read, or ended: nothing stays in the ledger.
+        queues[0].link.request_takeover(&[1; 16], 0, 1).unwrap();
+        assert!(queues[0].link.hand_over());
+        let _ = queues[0].link.poll_takeover(&mut Context::from_waker(Waker::noop()), 1);
+        queues[0].ids();
+        for queue in &queues[1..4] {
+            queue.link.close_and_drain();
+        }
+        drop(queues);
+        assert_eq!(ledger.bytes(), 0);
+    }
+
+    #[test]
+    fn unacked_stanzas_count_while_the_session_is_detached() {
+        let limits = NodeLimits { backlog_bytes_per_account: 100_000, ..NodeLimits::default() };
+        let ledger = Arc::new(Backlog::default());
+        let [one, other] = [(); 2].map(|()| Queue::new("a@x", &ledger, limits.clone()));
+        let text = format!("<message from='b@x/1' id='m'><body>{}</body></message>", "x".repeat(20_000));
+        for queue in [&one, &other] {
+            queue.link.enable_management(
+                StreamManagementTerms { resume_seconds: 60, unacked_bytes: 1 << 20, sm2: false },
+                [1; 16],
+            );
+            for _ in 0..4 {
+                assert_eq!(queue.push(&text), PushOutcome::Queued);
+                queue.ids();
+            }
+        }
+        assert_eq!(ledger.bytes(), 0, "their connections bound them");
+        let waiting = one.link.unacked_bytes();
+        assert!(one.detach());
+        assert_eq!(ledger.bytes(), u64::from(waiting));
+        assert!(!other.detach(), "no room for a second one: it ends, and its messages go on");
+        assert_eq!(ledger.bytes(), u64::from(waiting));
+        assert_eq!((one.link.close_and_drain().len(), other.link.close_and_drain().len()), (4, 4));
+        assert_eq!(ledger.bytes(), 0);
+    }
+
+    #[test]
+    fn a_queue_that_grows_counts_until_it_is_read() {
+        let ledger = Arc::new(Backlog::default());
+        let queue = Queue::new("a@x", &ledger, NodeLimits::default());
+        let text = format!("<message from='b@x/1' id='m'><body>{}</body></message>", "x".repeat(1000));
+        let mut sizes = std::collections::BTreeSet::new();
+        for _ in 0..100 {
+            assert_eq!(queue.push(&text), PushOutcome::Queued);
+            sizes.insert(ledger.bytes() > 0);
+            assert!(ledger.bytes() == 0 || ledger.bytes() == u64::from(queue.link.queued_bytes()));
+        }
+        assert_eq!(sizes.len(), 2);
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut part = QueuedBatch::new();
+        queue.link.dequeue(&mut cx, &mut part, 50_000, 0);
+        assert_eq!(ledger.bytes(), u64::from(queue.link.queued_bytes()));
+        queue.ids();
+        assert_eq!(ledger.bytes(), 0);
+        assert!(queue.link.inner.lock().rare.is_none(), "and leaves nothing behind");
+    }
+
+    /// A stanza of about this size.
+    fn large(start: &str, name: &str, size: usize) -> String {
+        format!("<{start}><x xmlns='u:x'>{}</x></{name}>", "x".repeat(size))
+    }
+
+    #[test]
+    fn an_empty_queue_with_a_connection_takes_any_stanza_and_no_budget_counts_it() {
+        let limits = NodeLimits {
+            backlog_bytes: 1_000,
+            backlog_bytes_per_account: 1_000,
+            backlog_bytes_per_sender: 1_000,
+            ..NodeLimits::default()
+        };
+        let ledger = Arc::new(Backlog::default());
+        let queue = Queue::new("juliet@example.com", &ledger, limits);
+        let message = large("message from='romeo@example.com/1' id='m'", "message", 100_000);
+        for _ in 0..3 {
+            assert_eq!(queue.push(&message), PushOutcome::Queued);
+            assert_eq!(ledger.bytes(), 0);
+            assert_eq!(queue.push(&message), PushOutcome::LimitReached(ExceededLimit::SenderBudget));
+            assert_eq!(queue.ids(), "m");
+            assert_eq!(ledger.bytes(), 0);
+            assert!(queue.link.inner.lock().rare.is_none(), "a refusal leaves nothing behind");
+        }
+    }
+
+    #[test]
+    fn requested_responses_count_against_their_sender_and_do_not_close_the_stream() {
+        for detached in [true, false] {
+            let queue = Queue::new("juliet@example.com", &Arc::default(), NodeLimits::default());
+            assert!(!detached || queue.detach());
+            let answer = large("iq type='result' from='eve@x/1' id='1'", "iq", 262_000);
+            let taken = (0..8).filter(|_| queue.push_asked(&answer) == PushOutcome::Queued).count();
+            assert_eq!(taken, 3, "half of the queue");
+            assert_eq!(queue.push_asked(&answer), PushOutcome::LimitReached(ExceededLimit::SenderShare));
+            for n in 0..8 {
+                let answer = large(&format!("iq type='result' from='e{n}@x/1' id='2'"), "iq", 262_000);
+                assert!(matches!(
+                    queue.push_asked(&answer),
+                    PushOutcome::Queued | PushOutcome::LimitReached(ExceededLimit::Queue)
+                ));
+            }
+            // What the server says has room for all that.
+            let own = large("iq type='result' from='example.com' id='own'", "iq", 200_000);
+            for _ in 0..5 {
+                let pushed = queue.push(&own);
+                assert!(matches!(pushed, PushOutcome::Queued | PushOutcome::DroppedOlder(_)), "{pushed:?}");
+            }
+            assert_eq!(queue.link.close_reason(), None);
+        }
+    }
+
+    #[test]
+    fn a_full_budget_of_the_node_ends_no_session() {
+        let limits = NodeLimits { backlog_bytes: 10_000, ..NodeLimits::default() };
+        let ledger = Arc::new(Backlog::default());
+        let [others, lost] = ["a@x", "juliet@example.com"].map(|o| Queue::new(o, &ledger, limits.clone()));
+        assert!(others.detach());
+        let small = large("message from='b@x/1' id='m'", "message", 500);
+        while others.push(&small) == PushOutcome::Queued {}
+        assert_eq!(others.push(&small), PushOutcome::LimitReached(ExceededLimit::NodeBudget));
+        // It loses its connection with something queued, and is kept.
+        assert_eq!(lost.push(&small), PushOutcome::Queued);
+        assert!(lost.detach());
+        let own = large("iq type='result' from='example.com' id='own'", "iq", 1_000);
+        let taken = (0..100).filter(|_| lost.push(&own) == PushOutcome::Queued).count();
+        assert!((50..65).contains(&taken), "{taken}");
+        assert_eq!(
+            (lost.push(&own), lost.link.close_reason()),
+            (PushOutcome::LimitReached(ExceededLimit::NodeBudget), None)
+        );
+        assert_eq!(
+            lost.push(&small),
+            PushOutcome::LimitReached(ExceededLimit::NodeBudget),
+            "what others send is refused from the start"
+        );
+    }
+
+    #[test]
+    fn a_large_presence_does_not_take_the_place_of_many_small_ones() {
+        let queue = Queue::new("juliet@example.com", &Arc::default(), NodeLimits::default());
+        assert!(queue.detach());
+        let presence = |from: &str, size: usize| {
+            queue.push(&large(&format!("presence from='{from}@x/1' id='{from}'"), "presence", size))
+        };
+        for n in 0..200 {
+            assert_eq!(presence(&format!("f{n}"), 500), PushOutcome::Queued);
+        }
+        assert_eq!(presence("eve", 200_000), PushOutcome::LimitReached(ExceededLimit::SenderShare));
+        assert_eq!(presence("eve", 110_000), PushOutcome::Queued);
+        assert_eq!(presence("mallory", 110_000), PushOutcome::LimitReached(ExceededLimit::Queue));
+        // Who has most makes room for those who have little.
+        assert_eq!(presence("g", 10_000), PushOutcome::Queued);
+        assert_eq!(presence("h", 10_000), PushOutcome::DroppedOlder(1));
+        let ids = queue.link.close_and_drain().into_iter().map(|left| {
+            let frame = &left.item.frame;
+            frame.head().id(frame.bytes()).unwrap().into_owned()
+        });
+        let ids: Vec<String> = ids.collect();
+        assert_eq!((ids.len(), ids.iter().filter(|id| id.starts_with('f')).count()), (202, 200));
+        assert!(!ids.iter().any(|id| id == "eve"));
+    }
+
+    #[test]
+    fn xep_0198_section_5_a_stream_whose_presence_was_dropped_cannot_be_resumed() {
+        let presence = |queue: &Queue, from: u32, size| {
+            queue.push(&large(&format!("presence from='f{from}@x/1' id='{from}'"), "presence", size))
+        };
+        // Of one with much, his own goes: nobody else misses anything.
+        let queue = Queue::new("juliet@example.com", &Arc::default(), NodeLimits::default());
+        assert!(queue.detach());
+        for _ in 0..100 {
+            presence(&queue, 1, 20_000);
+        }
+        assert_eq!((presence(&queue, 2, 500), queue.link.close_reason()), (PushOutcome::Queued, None));
+        queue.link.request_takeover(&[1; 16], 0, 1).expect("it can be resumed");
+        // Of many with little each, the oldest goes, which the client would miss.
+        for detached in [true, false] {
+            let queue = Queue::new("juliet@example.com", &Arc::default(), NodeLimits::default());
+            if detached {
+                assert!(queue.detach());
+            } else {
+                queue.link.enable_management(
+                    StreamManagementTerms { resume_seconds: 60, unacked_bytes: 1 << 20, sm2: false },
+                    [1; 16],
+                );
+            }
+            let kept = (0..1000).take_while(|n| presence(&queue, *n, 10_000) == PushOutcome::Queued).count();
+            assert!(kept > 16, "{kept}");
+            let wish = queue.link.close_reason().map(|wish| wish.condition);
+            assert_eq!(
+                wish,
+                detached.then_some(StreamCondition::ResourceConstraint),
+                "one that is there goes on"
+            );
+            assert!(queue.link.request_takeover(&[1; 16], 0, 1).is_err());
+            assert!(!queue.link.detach(0, Some(&queue.room())));
+        }
+    }
+
+    #[test]
+    fn presence_below_the_floor_is_not_lost_to_a_budget_that_others_filled() {
+        let limits = NodeLimits { backlog_bytes: 1, backlog_bytes_per_account: 1, ..NodeLimits::default() };
+        let queue = Queue::new("juliet@example.com", &Arc::default(), limits);
+        assert!(queue.detach());
+        for n in 0..50 {
+            assert_eq!(queue.push(&format!("<presence from='f{n}@x/1' id='{n}'/>")), PushOutcome::Queued);
+        }
+        assert_eq!(queue.link.close_reason(), None);
+    }
+}

@@ -1,0 +1,197 @@
+//! All connections of a node, and the sweep that rings their alarms once a second.
+//!
+//! One sweep over plain numbers replaces a timer in each session: a timer costs a hundred bytes and a wake-up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use stanza::StreamError;
+
+use super::Outbox;
+use super::outbox::NEXT_ID;
+
+const SHARDS: usize = 16;
+
+/// Moments that are remembered, for all numbers of links together.
+const MAX_CREATION_TIMES: usize = 4_096;
+
+/// When links were made. Their numbers only grow, so the number at each sweep says it for all of them, and a link needs no
+/// field for it. The table thins out towards the past, so that a moment is known to a 64th of its age.
+#[derive(Default)]
+struct CreationTimes(Vec<(u64, u32)>);
+
+impl CreationTimes {
+    /// All links below `next` were made before `now`.
+    fn record(&mut self, next: u64, now: u32) {
+        if self.0.last().is_some_and(|(before, _)| *before == next) {
+            return;
+        }
+        if self.0.len() >= MAX_CREATION_TIMES {
+            self.thin(now);
+        }
+        self.0.push((next, now));
+    }
+    /// Leaves out what makes no difference of more than a 64th of its age.
+    fn thin(&mut self, now: u32) {
+        let old = std::mem::take(&mut self.0);
+        for (at, moment) in old.iter().enumerate() {
+            let before = self.0.last().map_or(0, |(_, second)| *second);
+            let close = old.get(at + 1).is_some_and(|(_, next)| next - before <= (now - next) / 64);
+            if !close {
+                self.0.push(*moment);
+            }
+        }
+    }
+    /// The second in which a link was made; `now` if there was no sweep since.
+    fn created_at(&self, id: u64, now: u32) -> u32 {
+        let place = self.0.partition_point(|(next, _)| *next <= id);
+        self.0.get(place).map_or(now, |(_, second)| *second)
+    }
+}
+
+/// All connections of a node.
+#[derive(Default)]
+pub struct OutboxRegistry {
+    creation_times: Mutex<CreationTimes>,
+    shards: [Mutex<HashMap<u64, Arc<Outbox>, IdHashBuilder>>; SHARDS],
+    count: AtomicUsize,
+    /// Bytes in the queues of each shard by class, as they were last seen.
+    queued_bytes: [[AtomicU64; 3]; SHARDS],
+    next_shard: AtomicUsize,
+}
+
+/// With more connections their queues are looked at by turns.
+const MEASURE_ALL_BELOW: usize = 20_000;
+
+type IdHashBuilder = std::hash::BuildHasherDefault<IdHasher>;
+
+/// Link numbers are sequential: multiplying spreads them.
+#[derive(Default)]
+struct IdHasher(u64);
+impl std::hash::Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for b in bytes {
+            self.write_u64(u64::from(*b));
+        }
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.0 = (self.0 ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+    }
+}
+
+impl OutboxRegistry {
+    /// Adds a connection.
+    pub fn add(&self, link: Arc<Outbox>) {
+        let old = self.shard(link.id).lock().insert(link.id, link);
+        if old.is_none() {
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    /// Removes a connection.
+    pub fn remove(&self, link: &Outbox) {
+        let mut shard = self.shard(link.id).lock();
+        if shard.remove(&link.id).is_some() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+        // A wave of logouts gives its table back.
+        if shard.capacity() > 64 && shard.len() * 8 < shard.capacity() {
+            shard.shrink_to_fit();
+        }
+    }
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Bytes in all queues. Locks every connection once: for who asks, not for every second.
+    pub fn queued_bytes(&self) -> u64 {
+        let of = |shard: &Mutex<HashMap<u64, Arc<Outbox>, IdHashBuilder>>| {
+            shard.lock().values().map(|link| u64::from(link.queued_bytes())).sum::<u64>()
+        };
+        self.shards.iter().map(of).sum()
+    }
+    /// Second of the node's clock at which a connection was made.
+    pub fn created_at(&self, link: &Outbox, now: u32) -> u32 {
+        self.creation_times.lock().created_at(link.id, now)
+    }
+    /// Looks into the queues again; to be called now and then. Every queue is locked once while there are few connections; with
+    /// many, a sixteenth of them at a time.
+    pub fn measure_queues(&self) {
+        let turn = self.next_shard.fetch_add(1, Ordering::Relaxed) % SHARDS;
+        let all = self.len() <= MEASURE_ALL_BELOW;
+        for (part, (shard, figures)) in self.shards.iter().zip(&self.queued_bytes).enumerate() {
+            if all || part == turn {
+                let mut sum = [0_u64; 3];
+                for link in shard.lock().values() {
+                    sum.iter_mut()
+                        .zip(link.queued_bytes_by_class())
+                        .for_each(|(sum, bytes)| *sum += u64::from(bytes));
+                }
+                figures.iter().zip(sum).for_each(|(figure, sum)| figure.store(sum, Ordering::Relaxed));
+            }
+        }
+    }
+    /// Bytes in all queues by class (control, messages, presence), as [`OutboxRegistry::measure_queues`] saw them last.
+    pub fn measured_bytes(&self) -> [u64; 3] {
+        [0, 1, 2].map(|class| self.queued_bytes.iter().map(|part| part[class].load(Ordering::Relaxed)).sum())
+    }
+    /// Rings every alarm that is due.
+    pub fn check_deadlines(&self, now: u32) {
+        self.creation_times.lock().record(NEXT_ID.load(Ordering::Relaxed), now);
+        for shard in &self.shards {
+            for link in shard.lock().values() {
+                link.check_deadline(now);
+            }
+        }
+    }
+    /// Asks every connection to end.
+    pub fn close_all(&self, why: &StreamError) {
+        for shard in &self.shards {
+            for link in shard.lock().values() {
+                link.close(why.clone());
+            }
+        }
+    }
+    #[allow(clippy::cast_possible_truncation, reason = "the low bits choose as well")]
+    fn shard(&self, id: u64) -> &Mutex<HashMap<u64, Arc<Outbox>, IdHashBuilder>> {
+        &self.shards[id as usize % SHARDS]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_creation_time_follows_from_the_id() {
+        let mut births = CreationTimes::default();
+        assert_eq!(births.created_at(1, 7), 7);
+        births.record(1, 10);
+        births.record(4, 11); // 1, 2 and 3 are new
+        births.record(4, 12);
+        births.record(5, 13);
+        assert_eq!([1, 2, 3, 4, 5].map(|id| births.created_at(id, 20)), [11, 11, 11, 13, 20]);
+    }
+
+    #[test]
+    fn the_table_of_creation_times_is_bounded_and_accurate_to_a_64th() {
+        let mut births = CreationTimes::default();
+        for second in 1..=100_000u32 {
+            births.record(u64::from(second) * 3, second);
+        }
+        assert!(births.0.len() <= MAX_CREATION_TIMES);
+        for made in [1u32, 10, 1_000, 50_000, 99_000, 99_999] {
+            let found = births.created_at(u64::from(made) * 3 - 1, 100_000);
+            let (age, error) = (100_000 - made, found.abs_diff(made));
+            assert!(error <= age / 32 + 1, "{found} for {made}");
+        }
+    }
+}

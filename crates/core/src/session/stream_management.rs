@@ -1,0 +1,741 @@
+//! Acknowledgement on a link: what was sent and not acknowledged, what was handled, and the hand-over of the line.
+//!
+//! XEP-0198 1.6.3 sections 4 and 5, without its syntax, which `streams` speaks. [`StreamManagement`] is absent until it is enabled.
+//! What leaves the queue is kept here until the peer has acknowledged it; when that is more than the limit, nothing more
+//! leaves the queue, and the queue's own limits do the rest.
+//!
+//! A line that may be resumed has one holder at a time: a connection, or the task that waits for another one
+//! (*dormant*). Who wants the line says so ([`Outbox::request_takeover`]) and wakes the holder. The holder finishes the stanza that is
+//! under way and lets go ([`Outbox::hand_over`]), which wakes the claimant; it finds nobody in the way and is the holder
+//! from then on ([`Outbox::poll_takeover`]).
+//!
+//! The trap: between `release` and the successful `poll_claim` nobody holds the line. Whoever gives up its claim then
+//! must see to the session: [`Outbox::cancel_takeover`] says so.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+use super::backlog::{AdmissionContext, SENDER_EXEMPT, UNCOUNTED_QUEUE_BYTES};
+use super::outbox::{
+    Inner, Outbox, QueuedBatch, QueuedStanza, TAKEOVER_REQUESTED, ToRewrite, class_index, notify_tracker,
+    wake_task,
+};
+use crate::shared_stanza::{QueueClass, SharedStanza};
+
+/// Stanzas without an acknowledgement after which one is asked for, also if none of them is worth it.
+const REQUEST_ACK_STANZAS: usize = 20;
+/// The same in bytes.
+const REQUEST_ACK_BYTES: u32 = 16 * 1024;
+/// Seconds until a peer is asked again whose answer acknowledged nothing new. Asking at once would ask as fast as the
+/// connection carries question and answer.
+pub const ACK_RETRY_SECONDS: u32 = 10;
+/// Room in the list of unacknowledged stanzas that is kept while it is empty.
+const RETAINED_CAPACITY: usize = 16;
+/// Bytes of a token.
+pub const TOKEN_BYTES: usize = 16;
+
+/// What a host allows of acknowledgement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamManagementConfig {
+    /// Seconds for which a lost stream may be resumed; 0 is never.
+    pub resume_seconds: u32,
+    /// Bytes of unacknowledged stanzas beyond which nothing more is sent.
+    pub unacked_bytes: u32,
+    /// Where clients should come back to: `host`, `host:port`; empty says nothing.
+    pub location: String,
+}
+
+/// What one stream was allowed when it enabled acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamManagementTerms {
+    /// Seconds for which the stream may be resumed; 0 is never.
+    pub resume_seconds: u32,
+    /// Bytes of unacknowledged stanzas beyond which nothing more is sent.
+    pub unacked_bytes: u32,
+    /// The older of the two namespaces is spoken.
+    pub sm2: bool,
+}
+
+/// An acknowledgement of more than was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HandledCountTooHigh {
+    /// What the peer says it has handled.
+    pub h: u32,
+    /// What was sent.
+    pub sent: u32,
+}
+
+/// Why a line cannot be claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeoverError {
+    /// The token is not that of this line, or it cannot be resumed.
+    UnknownToken,
+    /// The peer says it has handled more than was sent.
+    TooHigh(HandledCountTooHigh),
+}
+
+/// A stanza that a line still held when it died.
+#[derive(Clone, Debug)]
+pub struct UndeliveredStanza {
+    /// The stanza.
+    pub item: QueuedStanza,
+    /// Second of the node's clock at which it was written to the peer, which did not acknowledge it.
+    pub sent_at: Option<u32>,
+}
+
+struct UnackedStanza {
+    frame: SharedStanza,
+    sent_at: u32,
+    to_rewrite: ToRewrite,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    Connection,
+    Detached,
+    Nobody,
+}
+
+struct Claimant {
+    id: u64,
+    waker: Option<Waker>,
+}
+
+/// Counters and unacknowledged stanzas of one line.
+pub(super) struct StreamManagement {
+    token: [u8; TOKEN_BYTES],
+    terms: StreamManagementTerms,
+    /// Stanzas written, acknowledged by the peer, and handled for the peer; all wrap.
+    sent: u32,
+    acked: u32,
+    handled: u32,
+    /// Of `unacked`.
+    unacked_bytes: u32,
+    unacked: VecDeque<UnackedStanza>,
+    /// So many from the end of `unacked` are to be written again.
+    to_resend: u32,
+    /// Second at which an acknowledgement was asked for that has not come.
+    ack_requested_at: Option<u32>,
+    /// Something that is worth asking for was sent since the last time.
+    wants_ack: bool,
+    /// The last answer acknowledged nothing new: the peer is still busy with what it has. It is asked again for what is
+    /// sent after that, or after [`ACK_RETRY_SECONDS`].
+    stalled: bool,
+    holder: Holder,
+    /// Something for the peer was dropped from the queue: it cannot get everything any more, so the line cannot be resumed
+    /// (XEP-0198 section 5).
+    lossy: bool,
+    claimant: Option<Box<Claimant>>,
+}
+
+impl StreamManagement {
+    /// Moves what may be written now into `into`. The same rules as for [`Outbox::dequeue`]; true if there is more.
+    pub(super) fn take_sendable(
+        &mut self,
+        queue: &mut QueuedBatch,
+        counts: &mut [u32; 3],
+        into: &mut QueuedBatch,
+        bytes: u32,
+        now: u32,
+    ) -> bool {
+        let mut sum = 0_u32;
+        while self.to_resend > 0 {
+            let sent = &self.unacked[self.unacked.len() - self.to_resend as usize];
+            let item = QueuedStanza::new(sent.frame.clone(), sent.to_rewrite);
+            let size = item.size();
+            if sum > 0 && sum + size > bytes {
+                return true;
+            }
+            sum += size;
+            into.push(item);
+            self.to_resend -= 1;
+            self.wants_ack = true;
+        }
+        let mut count = 0;
+        for item in queue.iter() {
+            let size = item.size();
+            if self.unacked_bytes >= self.terms.unacked_bytes || sum > 0 && sum + size > bytes {
+                break;
+            }
+            let class = item.frame.class();
+            counts[class_index(class)] -= size;
+            sum += size;
+            count += 1;
+            self.unacked_bytes += size;
+            self.sent = self.sent.wrapping_add(1);
+            self.wants_ack |= class != QueueClass::Presence;
+            self.unacked.push_back(UnackedStanza {
+                frame: item.frame.clone(),
+                sent_at: now,
+                to_rewrite: item.to_rewrite,
+            });
+        }
+        into.extend(queue.drain(..count));
+        if queue.is_empty() {
+            queue.shrink_to_fit();
+        }
+        !queue.is_empty() && self.unacked_bytes < self.terms.unacked_bytes
+    }
+
+    /// Whether an acknowledgement is to be asked for now; it counts as asked for then.
+    pub(super) fn start_ack_request(&mut self, now: u32) -> bool {
+        let ask = self.ack_requested_at.is_none()
+            && !self.unacked.is_empty()
+            && (self.wants_ack
+                || !self.stalled
+                    && (self.unacked.len() >= REQUEST_ACK_STANZAS
+                        || self.unacked_bytes >= REQUEST_ACK_BYTES));
+        if ask {
+            self.ack_requested_at = Some(now);
+            self.wants_ack = false;
+            self.stalled = false;
+        }
+        ask
+    }
+
+    /// How many more than before the peer has handled. A count below the last one is no news, and no mistake that could
+    /// lose anything.
+    fn newly_handled(&self, h: u32) -> Result<u32, HandledCountTooHigh> {
+        let count = h.wrapping_sub(self.acked);
+        match count {
+            _ if count <= self.sent.wrapping_sub(self.acked) => Ok(count),
+            _ if h < self.acked && self.acked - h < 1 << 31 => Ok(0),
+            _ => Err(HandledCountTooHigh { h, sent: self.sent }),
+        }
+    }
+
+    /// What the peer has got is forgotten; returns the highest number of the store among it.
+    fn acknowledge(&mut self, h: u32) -> Result<Option<u64>, HandledCountTooHigh> {
+        let count = self.newly_handled(h)?;
+        let mut stored = None;
+        for _ in 0..count {
+            let Some(sent) = self.unacked.pop_front() else { break };
+            self.unacked_bytes -= sent.size();
+            sent.frame.mark_delivered();
+            stored = sent.frame.stored().or(stored);
+        }
+        self.acked = self.acked.wrapping_add(count);
+        self.ack_requested_at = None;
+        self.stalled = count == 0 && !self.unacked.is_empty();
+        self.to_resend = self.to_resend.min(u32::try_from(self.unacked.len()).unwrap_or(u32::MAX));
+        if self.unacked.is_empty() {
+            self.wants_ack = false;
+            if self.unacked.capacity() > RETAINED_CAPACITY {
+                self.unacked = VecDeque::new();
+            }
+        }
+        Ok(stored)
+    }
+
+    fn token_matches(&self, token: &[u8]) -> bool {
+        self.terms.resume_seconds > 0 && !self.lossy && base::secret::constant_time_eq(&self.token, token)
+    }
+
+    /// Everything that was not acknowledged, oldest first.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = UndeliveredStanza> + '_ {
+        self.unacked_bytes = 0;
+        self.to_resend = 0;
+        self.unacked.drain(..).map(|sent| UndeliveredStanza {
+            item: QueuedStanza::new(sent.frame, sent.to_rewrite),
+            sent_at: Some(sent.sent_at),
+        })
+    }
+    /// Who waits for a line that will not come any more.
+    pub(super) fn take_claimant_waker(&mut self) -> Option<Waker> {
+        self.claimant.as_mut()?.waker.take()
+    }
+    /// Whether nobody would notice a wish to close.
+    pub(super) fn has_connection(&self) -> bool {
+        self.holder == Holder::Connection
+    }
+    /// What was dropped from the queue cannot be delivered. True if there is no connection, so that the session must end.
+    pub(super) fn set_lossy(&mut self) -> bool {
+        self.lossy = true;
+        !self.has_connection()
+    }
+    pub(super) fn is_unowned(&self) -> bool {
+        self.holder == Holder::Nobody
+    }
+}
+
+impl UnackedStanza {
+    fn size(&self) -> u32 {
+        super::outbox::queued_size(&self.frame)
+    }
+}
+
+impl Outbox {
+    /// Begins to count and to keep what is sent. The token by which the line can be claimed, made up by the caller, is
+    /// of no use if [`StreamManagementTerms::resume_seconds`] is 0. False if it was enabled before.
+    pub fn enable_management(&self, terms: StreamManagementTerms, token: [u8; TOKEN_BYTES]) -> bool {
+        let mut inner = self.inner.lock();
+        if inner.management.is_some() || inner.closed {
+            return false;
+        }
+        inner.management = Some(Box::new(StreamManagement {
+            token,
+            terms,
+            sent: 0,
+            acked: 0,
+            handled: 0,
+            unacked_bytes: 0,
+            unacked: VecDeque::new(),
+            to_resend: 0,
+            ack_requested_at: None,
+            wants_ack: false,
+            stalled: false,
+            holder: Holder::Connection,
+            lossy: false,
+            claimant: None,
+        }));
+        true
+    }
+
+    fn with_management<T>(&self, f: impl FnOnce(&mut StreamManagement) -> T) -> Option<T> {
+        self.inner.lock().management.as_deref_mut().map(f)
+    }
+
+    /// The terms, if acknowledgement is enabled.
+    pub fn management_terms(&self) -> Option<StreamManagementTerms> {
+        self.with_management(|ack| ack.terms)
+    }
+    /// Counts a stanza of the peer as handled: it is where it must survive.
+    pub fn count_handled(&self) {
+        self.with_management(|ack| ack.handled = ack.handled.wrapping_add(1));
+    }
+    /// Stanzas of the peer that were handled, modulo 2^32.
+    pub fn handled_count(&self) -> u32 {
+        self.with_management(|ack| ack.handled).unwrap_or_default()
+    }
+    /// Second at which the peer was asked for an acknowledgement that has not come.
+    pub fn ack_requested_at(&self) -> Option<u32> {
+        self.with_management(|ack| ack.ack_requested_at).flatten()
+    }
+    /// Only now the peer can have got the request for an acknowledgement.
+    pub fn restart_ack_timer(&self, now: u32) {
+        self.with_management(|ack| ack.ack_requested_at = ack.ack_requested_at.map(|_| now));
+    }
+    /// Whether the last answer acknowledged nothing new of what is outstanding; see [`Outbox::retry_ack_request`].
+    pub fn is_ack_stalled(&self) -> bool {
+        self.with_management(|ack| ack.stalled && ack.ack_requested_at.is_none()).unwrap_or_default()
+    }
+    /// A peer whose last answer acknowledged nothing new may be asked again.
+    pub fn retry_ack_request(&self) {
+        self.with_management(|ack| ack.wants_ack |= std::mem::take(&mut ack.stalled));
+    }
+    /// Bytes of what was sent and not acknowledged.
+    pub fn unacked_bytes(&self) -> u32 {
+        self.with_management(|ack| ack.unacked_bytes).unwrap_or_default()
+    }
+    /// Whether the line waits for another connection.
+    pub fn is_detached(&self) -> bool {
+        self.with_management(|ack| ack.holder == Holder::Detached).unwrap_or_default()
+    }
+
+    /// The peer has handled `h` stanzas.
+    ///
+    /// # Errors
+    /// If these are more than were sent.
+    pub fn acknowledge(&self, h: u32) -> Result<(), HandledCountTooHigh> {
+        let mut inner = self.inner.lock();
+        let Some(ack) = &mut inner.management else { return Ok(()) };
+        let stored = ack.acknowledge(h)?;
+        notify_tracker(inner, stored);
+        Ok(())
+    }
+
+    /// The connection is gone without a farewell. True if the line may be resumed: it is dormant until the alarm rings. Not if
+    /// presence was dropped from its queue, and not
+    /// if what it holds is above the floor of [`UNCOUNTED_QUEUE_BYTES`] and has no room in a budget.
+    pub fn detach(&self, now: u32, room: Option<&AdmissionContext<'_>>) -> bool {
+        let mut inner = self.inner.lock();
+        if inner.closed || inner.draining || inner.close_reason.is_some() {
+            return false;
+        }
+        let Some(ack) =
+            inner.management.as_deref_mut().filter(|ack| ack.terms.resume_seconds > 0 && !ack.lossy)
+        else {
+            return false;
+        };
+        let unacked = ack.unacked_bytes;
+        let held = unacked + inner.bytes.iter().sum::<u32>();
+        if let Some(room) = room
+            && held > 0
+            && inner.ensure_backlog_entry(room)
+        {
+            inner.count_unacked(0);
+            let over = inner
+                .backlog_entry()
+                .and_then(|charge| charge.exceeded_budget(SENDER_EXEMPT, unacked, room.limits));
+            if over.is_some() && held > UNCOUNTED_QUEUE_BYTES {
+                return false;
+            }
+            inner.count_unacked(unacked);
+        }
+        let Some(ack) = inner.management.as_deref_mut() else { return false };
+        ack.holder = Holder::Detached;
+        ack.ack_requested_at = None;
+        self.discard_sample();
+        let deadline = now.saturating_add(ack.terms.resume_seconds);
+        inner.waker = None;
+        self.set_deadline(deadline);
+        true
+    }
+
+    /// Wants the line for the connection `who`, whose peer has handled `h` stanzas. A claim replaces an earlier one.
+    ///
+    /// # Errors
+    /// If the token is wrong, or `h` cannot be right. Nothing has changed then.
+    pub fn request_takeover(&self, token: &[u8], h: u32, who: u64) -> Result<(), TakeoverError> {
+        let mut inner = self.inner.lock();
+        if inner.closed || inner.draining || inner.close_reason.is_some() {
+            return Err(TakeoverError::UnknownToken);
+        }
+        let ack = inner
+            .management
+            .as_deref_mut()
+            .filter(|ack| ack.token_matches(token))
+            .ok_or(TakeoverError::UnknownToken)?;
+        ack.newly_handled(h).map_err(TakeoverError::TooHigh)?;
+        let earlier = ack.claimant.replace(Box::new(Claimant { id: who, waker: None }));
+        self.signals.fetch_or(TAKEOVER_REQUESTED, Ordering::Release);
+        wake_task(inner);
+        if let Some(waker) = earlier.and_then(|c| c.waker) {
+            waker.wake();
+        }
+        Ok(())
+    }
+
+    /// True when the line is the caller's; false if it never will be.
+    pub fn poll_takeover(&self, cx: &mut Context<'_>, who: u64) -> Poll<bool> {
+        let mut inner = self.inner.lock();
+        let dead = inner.closed || inner.draining || inner.close_reason.is_some();
+        let Some(ack) = inner.management.as_deref_mut() else { return Poll::Ready(false) };
+        let Some(claimant) = ack.claimant.as_deref_mut().filter(|c| c.id == who) else {
+            return Poll::Ready(false);
+        };
+        if dead {
+            return Poll::Ready(false);
+        }
+        if ack.holder != Holder::Nobody {
+            claimant.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        ack.holder = Holder::Connection;
+        ack.claimant = None;
+        inner.count_unacked(0);
+        inner.stop_counting();
+        Poll::Ready(true)
+    }
+
+    /// Takes a claim back. True if nobody holds the line any more: the caller must see to it.
+    pub fn cancel_takeover(&self, who: u64) -> bool {
+        let free = self.with_management(|ack| {
+            if ack.claimant.as_ref().is_some_and(|c| c.id == who) {
+                ack.claimant = None;
+                return ack.holder == Holder::Nobody;
+            }
+            false
+        });
+        free.unwrap_or_default()
+    }
+
+    /// Whether another connection wants the line.
+    pub fn takeover_requested(&self) -> bool {
+        self.signals.load(Ordering::Acquire) & TAKEOVER_REQUESTED != 0
+    }
+
+    /// Lets go of the line. False if nobody wants it any more: it stays the caller's.
+    pub fn hand_over(&self) -> bool {
+        let mut inner = self.inner.lock();
+        self.signals.fetch_and(!TAKEOVER_REQUESTED, Ordering::AcqRel);
+        let Some(ack) = inner.management.as_deref_mut() else { return false };
+        let Some(claimant) = &mut ack.claimant else { return false };
+        ack.holder = Holder::Nobody;
+        let waker = claimant.waker.take();
+        inner.waker = None;
+        drop(inner);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        true
+    }
+
+    /// Goes on where another connection stopped: the peer has handled `h` stanzas, what is behind them is written again.
+    /// Returns what was handled of the peer's.
+    ///
+    /// # Errors
+    /// If the peer's count cannot be right.
+    pub fn resume(&self, h: u32) -> Result<u32, HandledCountTooHigh> {
+        let mut inner = self.inner.lock();
+        let Some(ack) = inner.management.as_deref_mut() else {
+            return Err(HandledCountTooHigh { h, sent: 0 });
+        };
+        let stored = ack.acknowledge(h)?;
+        ack.to_resend = u32::try_from(ack.unacked.len()).unwrap_or(u32::MAX);
+        ack.stalled = false;
+        let handled = ack.handled;
+        notify_tracker(inner, stored);
+        Ok(handled)
+    }
+
+    /// Token and count of a line that could be resumed until now, for [`EndedStreams`].
+    pub fn resumption_record(&self) -> Option<([u8; TOKEN_BYTES], u32)> {
+        self.with_management(|ack| (ack.terms.resume_seconds > 0).then_some((ack.token, ack.handled)))
+            .flatten()
+    }
+
+    /// Takes what the peer may still read before the end: all but messages, which go on elsewhere.
+    pub fn take_non_messages(&self, into: &mut QueuedBatch) {
+        let mut inner = self.inner.lock();
+        let Inner { queue, bytes, rare, .. } = &mut *inner;
+        let charge = rare.as_deref().and_then(|rare| rare.backlog_entry.as_ref());
+        queue.retain(|item| {
+            let class = item.frame.class();
+            if class == QueueClass::Message {
+                return true;
+            }
+            bytes[class_index(class)] -= item.size();
+            if let Some(charge) = charge {
+                charge.sub(item);
+            }
+            into.push(item.clone());
+            false
+        });
+    }
+}
+
+/// What was handled on lines that are dead, for clients that come too late (section 5: `<failed h=''/>`).
+///
+/// A fixed number of places; a newer one takes the place of an older. Absent until the first line dies.
+#[derive(Default)]
+pub struct EndedStreams(Mutex<Vec<Option<EndedStream>>>);
+
+struct EndedStream {
+    account: u64,
+    token: [u8; TOKEN_BYTES],
+    handled: u32,
+}
+
+/// Places, a power of two.
+const MAX_ENDED_STREAMS: usize = 4096;
+
+impl EndedStreams {
+    fn slot(token: &[u8]) -> usize {
+        token.iter().take(2).fold(0, |at, byte| at << 8 | usize::from(*byte)) % MAX_ENDED_STREAMS
+    }
+    /// Keeps the count of a line of the account with this hash.
+    pub fn insert(&self, account: u64, token: [u8; TOKEN_BYTES], handled: u32) {
+        let mut places = self.0.lock();
+        if places.is_empty() {
+            places.resize_with(MAX_ENDED_STREAMS, || None);
+        }
+        places[Self::slot(&token)] = Some(EndedStream { account, token, handled });
+    }
+    /// The count, if it is known and was the same account's.
+    pub fn get(&self, account: u64, token: &[u8]) -> Option<u32> {
+        let places = self.0.lock();
+        let epitaph = places.get(Self::slot(token))?.as_ref()?;
+        let right = epitaph.account == account && base::secret::constant_time_eq(&epitaph.token, token);
+        right.then_some(epitaph.handled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::NodeLimits;
+    use crate::session::{DequeueOutcome, Urgency};
+
+    const TERMS: StreamManagementTerms =
+        StreamManagementTerms { resume_seconds: 60, unacked_bytes: 400, sm2: false };
+
+    fn link(terms: StreamManagementTerms) -> Outbox {
+        let link = Outbox::new();
+        assert!(
+            link.enable_management(terms, [7; TOKEN_BYTES])
+                && !link.enable_management(terms, [8; TOKEN_BYTES])
+        );
+        link
+    }
+    fn push(link: &Outbox, text: &str) {
+        link.push(
+            QueuedStanza::new(SharedStanza::parse(text.as_bytes()).unwrap(), ToRewrite::None),
+            Urgency::Now,
+            &NodeLimits::default(),
+        );
+    }
+    fn cx() -> Context<'static> {
+        Context::from_waker(Waker::noop())
+    }
+    fn take(link: &Outbox, now: u32) -> (usize, DequeueOutcome) {
+        let mut batch = QueuedBatch::new();
+        let taken = link.dequeue(&mut cx(), &mut batch, u32::MAX, now);
+        (batch.len(), taken)
+    }
+
+    #[test]
+    fn stream_management_state_fits_128_bytes() {
+        assert!(size_of::<StreamManagement>() <= 128, "{}", size_of::<StreamManagement>());
+    }
+
+    #[test]
+    fn unacked_stanzas_stop_the_queue_and_one_acknowledgement_is_requested() {
+        let link = link(TERMS);
+        for id in 0..6 {
+            push(&link, &format!("<message id='{id}'/>"));
+        }
+        let all = link.queued_bytes();
+        let (count, taken) = take(&link, 5);
+        assert!(count == 3 && !taken.more && taken.request_ack, "{count} {taken:?}");
+        assert_eq!((link.unacked_bytes() + link.queued_bytes(), link.ack_requested_at()), (all, Some(5)));
+        assert_eq!(take(&link, 6), (0, DequeueOutcome { closing: false, more: false, request_ack: false }));
+        link.acknowledge(2).unwrap();
+        let (count, taken) = take(&link, 7);
+        assert!(count == 2 && taken.request_ack);
+        link.acknowledge(5).unwrap();
+        assert_eq!((link.unacked_bytes(), link.ack_requested_at()), (0, None));
+        assert_eq!(take(&link, 8).0, 1);
+        assert_eq!(link.acknowledge(7), Err(HandledCountTooHigh { h: 7, sent: 6 }));
+        // The count has not changed; nothing can be taken back.
+        link.acknowledge(6).unwrap();
+        link.acknowledge(5).unwrap();
+        assert_eq!(link.acknowledge(7), Err(HandledCountTooHigh { h: 7, sent: 6 }));
+    }
+
+    #[test]
+    fn an_acknowledgement_without_progress_delays_the_next_request() {
+        let link = link(StreamManagementTerms { unacked_bytes: 100_000, ..TERMS });
+        push(&link, &format!("<message><body>{}</body></message>", "x".repeat(REQUEST_ACK_BYTES as usize)));
+        let (count, taken) = take(&link, 1);
+        assert!(count == 1 && taken.request_ack);
+        for _ in 0..1000 {
+            link.acknowledge(0).unwrap();
+            assert!(!take(&link, 1).1.request_ack && link.is_ack_stalled());
+        }
+        // What is sent after that is worth a question, but one only.
+        push(&link, "<message/>");
+        assert!(take(&link, 2).1.request_ack);
+        link.acknowledge(0).unwrap();
+        assert!(!take(&link, 2).1.request_ack);
+        // The alarm lets it be asked once.
+        link.retry_ack_request();
+        assert!(take(&link, 12).1.request_ack && !link.is_ack_stalled() && !take(&link, 12).1.request_ack);
+        // Progress asks for the rest.
+        link.acknowledge(0).unwrap();
+        link.acknowledge(1).unwrap();
+        assert!(!link.is_ack_stalled());
+        link.acknowledge(2).unwrap();
+        assert!(!take(&link, 13).1.request_ack && !link.is_ack_stalled());
+        link.retry_ack_request();
+        assert!(!take(&link, 13).1.request_ack);
+    }
+
+    #[test]
+    fn much_presence_alone_triggers_an_acknowledgement_request() {
+        let link = link(StreamManagementTerms { unacked_bytes: 100_000, ..TERMS });
+        for n in 1..=REQUEST_ACK_STANZAS {
+            push(&link, "<presence/>");
+            assert_eq!(take(&link, 1).1.request_ack, n == REQUEST_ACK_STANZAS, "{n}");
+        }
+        link.acknowledge(REQUEST_ACK_STANZAS as u32).unwrap();
+        push(&link, "<iq type='result' id='1'/>");
+        assert!(take(&link, 1).1.request_ack);
+    }
+
+    #[test]
+    fn section_4_counters_wrap_at_2_to_the_32() {
+        let link = link(StreamManagementTerms { unacked_bytes: 100_000, ..TERMS });
+        link.with_management(|ack| {
+            (ack.sent, ack.acked, ack.handled) = (u32::MAX - 1, u32::MAX - 1, u32::MAX)
+        });
+        for _ in 0..3 {
+            push(&link, "<message/>");
+        }
+        assert_eq!(take(&link, 0).0, 3);
+        assert_eq!(link.acknowledge(2), Err(HandledCountTooHigh { h: 2, sent: 1 }));
+        link.acknowledge(0).unwrap();
+        assert!(link.unacked_bytes() > 0);
+        link.acknowledge(1).unwrap();
+        assert_eq!(link.unacked_bytes(), 0);
+        link.count_handled();
+        assert_eq!(link.handled_count(), 0);
+    }
+
+    #[test]
+    fn a_takeover_succeeds_once_and_resends_unacked_stanzas() {
+        let link = link(StreamManagementTerms { unacked_bytes: 100_000, ..TERMS });
+        for id in 0..3 {
+            push(&link, &format!("<message id='{id}'/>"));
+        }
+        take(&link, 0);
+        assert_eq!(link.request_takeover(&[8; TOKEN_BYTES], 1, 1), Err(TakeoverError::UnknownToken));
+        assert_eq!(
+            link.request_takeover(&[7; TOKEN_BYTES], 4, 1),
+            Err(TakeoverError::TooHigh(HandledCountTooHigh { h: 4, sent: 3 }))
+        );
+        assert!(!link.takeover_requested());
+        link.request_takeover(&[7; TOKEN_BYTES], 1, 1).unwrap();
+        link.request_takeover(&[7; TOKEN_BYTES], 1, 2).unwrap();
+        assert!(link.takeover_requested());
+        assert_eq!(link.poll_takeover(&mut cx(), 1), Poll::Ready(false), "replaced");
+        assert_eq!(link.poll_takeover(&mut cx(), 2), Poll::Pending);
+        assert!(link.hand_over() && !link.takeover_requested());
+        assert!(!link.cancel_takeover(1), "it was not the last who wanted it");
+        assert_eq!(link.poll_takeover(&mut cx(), 2), Poll::Ready(true));
+        push(&link, "<message id='3'/>");
+        assert_eq!(link.resume(1), Ok(0));
+        let mut batch = QueuedBatch::new();
+        assert!(link.dequeue(&mut cx(), &mut batch, u32::MAX, 0).request_ack);
+        let ids: Vec<_> =
+            batch.iter().map(|i| i.frame.head().id(i.frame.bytes()).unwrap().into_owned()).collect();
+        assert_eq!(ids, ["1", "2", "3"]);
+    }
+
+    #[test]
+    fn an_outbox_handed_over_to_a_cancelled_takeover_has_no_owner() {
+        let link = link(TERMS);
+        link.request_takeover(&[7; TOKEN_BYTES], 0, 1).unwrap();
+        assert!(link.hand_over());
+        assert!(link.cancel_takeover(1), "the caller must see to it");
+        assert!(link.detach(5, None) && link.is_detached());
+        assert_eq!(link.deadline(), 65);
+        // Whoever wants it while it is being closed is told so.
+        link.request_takeover(&[7; TOKEN_BYTES], 0, 2).unwrap();
+        link.close(stanza::StreamCondition::Conflict.into());
+        assert_eq!(link.poll_takeover(&mut cx(), 2), Poll::Ready(false));
+        assert!(!link.detach(6, None));
+        assert_eq!(link.request_takeover(&[7; TOKEN_BYTES], 0, 3), Err(TakeoverError::UnknownToken));
+    }
+
+    #[test]
+    fn a_closed_outbox_returns_all_in_order_and_its_count_is_kept() {
+        let link = link(TERMS);
+        for id in 0..6 {
+            push(&link, &format!("<message id='{id}'/>"));
+        }
+        take(&link, 9);
+        link.count_handled();
+        let (token, handled) = link.resumption_record().unwrap();
+        let left = link.drain_for_close();
+        let sent: Vec<_> = left.iter().map(|l| l.sent_at).collect();
+        assert_eq!(sent, [Some(9), Some(9), Some(9), None, None, None]);
+        // What comes while it fades comes out the next time.
+        push(&link, "<message id='6'/>");
+        assert_eq!((link.drain_for_close().len(), link.drain_for_close().len()), (1, 0));
+        assert_eq!(take(&link, 9).0, 0);
+        let remembered = EndedStreams::default();
+        assert_eq!(remembered.get(1, &token), None);
+        remembered.insert(1, token, handled);
+        assert_eq!((remembered.get(1, &token), remembered.get(2, &token)), (Some(1), None));
+        for n in 0..10_000_u32 {
+            let mut token = [0; TOKEN_BYTES];
+            token[..4].copy_from_slice(&n.to_be_bytes());
+            remembered.insert(1, token, n);
+        }
+        assert_eq!(remembered.0.lock().len(), MAX_ENDED_STREAMS);
+    }
+}

@@ -1,0 +1,140 @@
+//! Asking connections for what only their tasks know: address, transport, silence.
+//!
+//! A session keeps none of this, since hardly anybody ever asks; the connection's task has it all. So whoever shows a page
+//! of sessions rings their links ([`Outbox::request_info`]), and each task answers when it runs next.
+//!
+//! The trap: a task may be ending and never answer. [`Node::sweep`] rings once more after a second, and gives up after
+//! [`TIMEOUT_SECONDS`]; whoever waits must live with an answer that is missing.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+use crate::node::Node;
+use crate::session::{Outbox, Session};
+
+/// Seconds after which an answer counts as missing.
+pub const TIMEOUT_SECONDS: u32 = 3;
+/// Connections that are being asked, of a node.
+const MAX_PENDING: usize = 4_096;
+
+/// What a connection says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// How the bytes travel: `tcp`, `tls`, `websocket`, `bosh`.
+    pub transport: String,
+    /// Nobody on the way can read the stream, as far as is known.
+    pub secure: bool,
+    /// Seconds since something came from the client; nothing where that is not known at this moment.
+    pub idle_seconds: Option<u32>,
+}
+
+/// Those who are asked, by the number of their link.
+#[derive(Default)]
+pub struct SessionInfoRequests(Mutex<HashMap<u64, Vec<PendingInfoRequest>>>);
+
+struct PendingInfoRequest {
+    batch: Arc<InfoRequestBatch>,
+    index: usize,
+    since: u32,
+    link: Arc<Outbox>,
+}
+
+#[derive(Default)]
+struct InfoRequestBatch(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    answers: Vec<Option<SessionInfo>>,
+    missing: usize,
+    waker: Option<Waker>,
+}
+
+impl InfoRequestBatch {
+    fn answer(&self, place: usize, facts: Option<SessionInfo>) {
+        let mut state = self.0.lock();
+        if let Some(answer) = state.answers.get_mut(place) {
+            *answer = facts;
+        }
+        state.missing = state.missing.saturating_sub(1);
+        if state.missing == 0
+            && let Some(waker) = state.waker.take()
+        {
+            waker.wake();
+        }
+    }
+}
+
+/// The answers, when all are there or given up, in the order of the sessions.
+pub struct SessionInfoFuture(Arc<InfoRequestBatch>);
+
+impl Future for SessionInfoFuture {
+    type Output = Vec<Option<SessionInfo>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Vec<Option<SessionInfo>>> {
+        let mut state = self.0.0.lock();
+        if state.missing == 0 {
+            return Poll::Ready(std::mem::take(&mut state.answers));
+        }
+        state.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Node {
+    /// Asks the connections of these sessions. Those that have none, and those beyond the limit of the node, are not asked.
+    pub fn request_session_info(&self, sessions: &[Arc<Session>]) -> SessionInfoFuture {
+        let round = Arc::new(InfoRequestBatch::default());
+        round.0.lock().answers = vec![None; sessions.len()];
+        let now = self.seconds();
+        let mut links = Vec::with_capacity(sessions.len());
+        {
+            let mut all = self.session_info_requests.0.lock();
+            for (place, session) in sessions.iter().enumerate() {
+                let link = &session.outbox;
+                if all.len() >= MAX_PENDING || session.is_ended() || link.is_detached() {
+                    continue;
+                }
+                round.0.lock().missing += 1;
+                let waiting =
+                    PendingInfoRequest { batch: round.clone(), index: place, since: now, link: link.clone() };
+                all.entry(link.id).or_default().push(waiting);
+                links.push(link.clone());
+            }
+        }
+        links.iter().for_each(|link| link.request_info());
+        SessionInfoFuture(round)
+    }
+
+    /// A connection's task answers; nothing if it has no connection.
+    pub fn answer_session_info(&self, link: &Outbox, facts: Option<SessionInfo>) {
+        let asked = self.session_info_requests.0.lock().remove(&link.id);
+        for waiting in asked.into_iter().flatten() {
+            waiting.batch.answer(waiting.index, facts.clone());
+        }
+    }
+
+    /// Rings again, and gives up.
+    pub(crate) fn expire_session_info_requests(&self, now: u32) {
+        let mut all = self.session_info_requests.0.lock();
+        if all.is_empty() {
+            return;
+        }
+        let (mut late, mut ring) = (Vec::new(), Vec::new());
+        all.retain(|_, list| {
+            late.extend(list.extract_if(.., |w| now.saturating_sub(w.since) >= TIMEOUT_SECONDS));
+            ring.extend(list.first().map(|w| w.link.clone()));
+            !list.is_empty()
+        });
+        drop(all);
+        ring.iter().for_each(|link| link.request_info());
+        late.iter().for_each(|w| w.batch.answer(w.index, None));
+    }
+}

@@ -1,0 +1,262 @@
+//! Lines of the log about people: logins, ends of sessions, and failed logins.
+//!
+//! All have the target `throng::sessions`, so that `[log] level = "info,throng::sessions=warn"` silences them and nothing else; a
+//! silenced line costs a comparison. A login and an end are a line each, up to [`LINES_PER_SECOND`] a second; what a storm of reconnects or
+//! a load generator brings beyond that is counted, and the counts are one line a minute. Failed logins are gathered by
+//! address: the first one is written at once, those of the following minute are one line with their number.
+//!
+//! The trap: a client chooses what it calls itself, and people type passwords into the field for the name. So only accounts
+//! that exist are named; what is printed is escaped where the log is written (`server/src/logs/line_format.rs`).
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use parking_lot::Mutex;
+use tracing::Level;
+
+use crate::session::Session;
+
+/// The target of these lines.
+pub const TARGET: &str = "throng::sessions";
+/// Lines about logins and ends in a second.
+const LINES_PER_SECOND: u32 = 50;
+/// Seconds over which failures of one address are gathered.
+const FAILURE_WINDOW_SECONDS: u32 = 60;
+/// Addresses whose failures are gathered apart. Those of others are counted together.
+const MAX_ADDRESSES: usize = 1_024;
+
+/// Failed logins of one address.
+#[derive(Debug, PartialEq, Eq)]
+struct FailedLogins {
+    /// None: addresses beyond [`MAX_ADDRESSES`].
+    peer: Option<IpAddr>,
+    count: u64,
+    /// The account of the last one, if it exists.
+    account: String,
+    condition: &'static str,
+    reason: &'static str,
+}
+
+struct FailureWindow {
+    since: u32,
+    failed: FailedLogins,
+}
+
+#[derive(Default)]
+struct Failures {
+    addresses: HashMap<IpAddr, FailureWindow>,
+    others: Option<FailureWindow>,
+}
+
+impl Failures {
+    /// Counts one; what is to be written at once.
+    fn add(&mut self, now: u32, failed: FailedLogins) -> Option<FailedLogins> {
+        let entry = match failed.peer {
+            Some(peer) if self.addresses.len() < MAX_ADDRESSES || self.addresses.contains_key(&peer) => {
+                match self.addresses.entry(peer) {
+                    std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
+                    std::collections::hash_map::Entry::Vacant(entry) => {
+                        let none = FailedLogins { count: 0, account: String::new(), ..failed };
+                        entry.insert(FailureWindow { since: now, failed: none });
+                        return Some(failed);
+                    }
+                }
+            }
+            _ => {
+                let none = FailedLogins { peer: None, count: 0, account: String::new(), ..failed };
+                self.others.get_or_insert(FailureWindow { since: now, failed: none })
+            }
+        };
+        entry.failed.count += failed.count;
+        entry.failed.account = failed.account;
+        (entry.failed.condition, entry.failed.reason) = (failed.condition, failed.reason);
+        None
+    }
+
+    /// What is to be written now. An address without failures in its window is forgotten.
+    fn due(&mut self, now: u32) -> Vec<FailedLogins> {
+        let mut due = Vec::new();
+        let mut keep = |gathered: &mut FailureWindow| {
+            if now.saturating_sub(gathered.since) < FAILURE_WINDOW_SECONDS {
+                return true;
+            }
+            if gathered.failed.count == 0 {
+                return false;
+            }
+            let next = FailedLogins { count: 0, account: String::new(), ..gathered.failed };
+            due.push(std::mem::replace(&mut gathered.failed, next));
+            gathered.since = now;
+            true
+        };
+        self.addresses.retain(|_, gathered| keep(gathered));
+        if !self.others.as_mut().is_none_or(keep) {
+            self.others = None;
+        }
+        due
+    }
+}
+
+/// Lines that may still be written in this second, and how many were not.
+#[derive(Default)]
+struct LineBudget {
+    second: u32,
+    written: u32,
+    /// Logins and ends since the last account of them.
+    skipped: [u64; 2],
+    since: u32,
+}
+
+impl LineBudget {
+    fn take(&mut self, now: u32, what: usize) -> bool {
+        if self.second != now {
+            (self.second, self.written) = (now, 0);
+        }
+        if self.written < LINES_PER_SECOND {
+            self.written += 1;
+            return true;
+        }
+        if self.skipped == [0, 0] {
+            self.since = now;
+        }
+        self.skipped[what] += 1;
+        false
+    }
+
+    fn due(&mut self, now: u32) -> Option<[u64; 2]> {
+        let due = self.skipped != [0, 0] && now.saturating_sub(self.since) >= FAILURE_WINDOW_SECONDS;
+        due.then(|| std::mem::take(&mut self.skipped))
+    }
+}
+
+/// What is gathered for the log.
+#[derive(Default)]
+pub struct SessionLog {
+    failures: Mutex<Failures>,
+    budget: Mutex<LineBudget>,
+}
+
+impl SessionLog {
+    /// A session began, or goes on over another connection.
+    pub fn session_opened(
+        &self,
+        now: u32,
+        session: &Session,
+        mechanism: &'static str,
+        transport: &'static str,
+        peer: SocketAddr,
+        resumed: bool,
+    ) {
+        if tracing::enabled!(target: TARGET, Level::INFO) && self.budget.lock().take(now, 0) {
+            let what = if resumed { "session resumed" } else { "logged in" };
+            tracing::info!(target: TARGET, jid = %session.jid, mechanism, transport, %peer, "{what}");
+        }
+    }
+
+    /// A session is over, `seconds` after it began.
+    pub fn session_ended(&self, now: u32, session: &Session, reason: &str, seconds: u32) {
+        if tracing::enabled!(target: TARGET, Level::INFO) && self.budget.lock().take(now, 1) {
+            tracing::info!(target: TARGET, jid = %session.jid, reason, seconds, "session ended");
+        }
+    }
+
+    /// A login failed. `account`: empty if there is none.
+    pub fn login_failed(
+        &self,
+        now: u32,
+        peer: IpAddr,
+        account: &str,
+        condition: &'static str,
+        reason: &'static str,
+    ) {
+        if !tracing::enabled!(target: TARGET, Level::INFO) {
+            return;
+        }
+        let account = account.to_owned();
+        let failed = FailedLogins { peer: Some(base::network(peer)), count: 1, account, condition, reason };
+        let first = self.failures.lock().add(now, failed);
+        write_failures(first);
+    }
+
+    /// To be called once a second.
+    pub(crate) fn sweep(&self, now: u32) {
+        let due = self.failures.lock().due(now);
+        write_failures(due);
+        let skipped = self.budget.lock().due(now);
+        if let Some([logins, ends]) = skipped {
+            tracing::info!(target: TARGET, logins, ends, "further logins and session ends, not logged individually");
+        }
+    }
+}
+
+fn write_failures(lines: impl IntoIterator<Item = FailedLogins>) {
+    for FailedLogins { peer, count, account, condition, reason } in lines {
+        let peer = match peer {
+            Some(IpAddr::V6(peer)) => format!("{peer}/64"),
+            Some(peer) => peer.to_string(),
+            None => "other addresses".to_owned(),
+        };
+        tracing::info!(target: TARGET, peer, count, user = account, condition, reason, "login failed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(peer: &str) -> FailedLogins {
+        FailedLogins {
+            peer: Some(base::network(peer.parse().unwrap())),
+            count: 1,
+            account: "juliet@example.com".to_owned(),
+            condition: "not-authorized",
+            reason: "invalid-proof",
+        }
+    }
+
+    #[test]
+    fn failures_of_an_address_are_a_line_at_once_and_then_one_a_minute() {
+        let mut failures = Failures::default();
+        assert_eq!(failures.add(100, failed("192.0.2.1")).unwrap().count, 1);
+        for second in 100..159 {
+            assert_eq!(failures.add(second, failed("192.0.2.1")), None);
+            assert_eq!(failures.due(second), []);
+        }
+        assert!(failures.add(120, failed("192.0.2.2")).is_some(), "another address has its own");
+        let due = failures.due(160);
+        assert_eq!((due.len(), due[0].count, due[0].account.as_str()), (1, 59, "juliet@example.com"));
+        assert_eq!(failures.add(170, failed("192.0.2.1")), None);
+        assert_eq!(failures.due(220).iter().map(|failed| failed.count).collect::<Vec<_>>(), [1]);
+        assert_eq!(failures.due(280), []);
+        assert!(failures.addresses.is_empty(), "who is quiet is forgotten");
+    }
+
+    #[test]
+    fn a_flood_of_addresses_is_one_line() {
+        let mut failures = Failures::default();
+        let at_once = (0..100_000u32)
+            .filter(|n| failures.add(5, failed(&IpAddr::from(n.to_be_bytes()).to_string())).is_some())
+            .count();
+        assert_eq!((at_once, failures.addresses.len()), (MAX_ADDRESSES, MAX_ADDRESSES));
+        let due = failures.due(65);
+        assert_eq!((due.len(), due[0].peer, due[0].count), (1, None, 100_000 - MAX_ADDRESSES as u64));
+    }
+
+    #[test]
+    fn addresses_of_one_ipv6_prefix_are_grouped() {
+        let mut failures = Failures::default();
+        assert!(failures.add(1, failed("2001:db8:1:2::1")).is_some());
+        assert!(failures.add(1, failed("2001:db8:1:2:ffff::9")).is_none());
+        assert!(failures.add(1, failed("::ffff:192.0.2.1")).is_some());
+        assert!(failures.add(1, failed("192.0.2.1")).is_none());
+    }
+
+    #[test]
+    fn a_storm_of_logins_is_counted_instead_of_written() {
+        let mut budget = LineBudget::default();
+        let written = (0..1_000).filter(|_| budget.take(7, 0)).count();
+        assert_eq!(written, LINES_PER_SECOND as usize);
+        assert!(budget.take(8, 1), "the next second has room again");
+        assert_eq!((budget.due(8), budget.due(67)), (None, Some([1_000 - u64::from(LINES_PER_SECOND), 0])));
+        assert_eq!(budget.due(500), None);
+    }
+}

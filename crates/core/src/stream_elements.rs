@@ -1,0 +1,130 @@
+//! Elements on a stream that are no stanzas (XEP-0360: *nonzas*), and elements inside others' requests: tables like that
+//! of IQs, with one owner for each name.
+//!
+//! Three tables, all of a host: nonzas of a bound stream; what a client may ask for along with binding (XEP-0386); and
+//! requests before authentication (XEP-0077).
+//!
+//! Left out: stream management, which is the stream's own business. The trap: handlers run on the stanza path; the same
+//! rules as for hooks hold.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use stanza::{Head, StreamError};
+use xml::Ns;
+
+use crate::effect::Effects;
+use crate::host::Host;
+use crate::iq::IqFlow;
+use crate::node::Node;
+use crate::session::Session;
+
+/// A nonza from a bound session.
+pub struct NonzaCtx<'a> {
+    /// The node.
+    pub node: &'a Arc<Node>,
+    /// The session.
+    pub session: &'a Arc<Session>,
+    /// The whole element.
+    pub bytes: &'a [u8],
+    /// What is to be done.
+    pub effects: &'a mut Effects,
+}
+
+/// Takes a nonza. An error ends the stream.
+pub type NonzaHandler = fn(&mut NonzaCtx<'_>) -> Result<(), StreamError>;
+
+/// Something to be done as part of binding.
+pub struct Bind2InlineCtx<'a> {
+    /// The node.
+    pub node: &'a Arc<Node>,
+    /// The session, just bound; nothing has been sent to it.
+    pub session: &'a Arc<Session>,
+    /// The element.
+    pub bytes: &'a [u8],
+    /// What goes into `<bound/>`.
+    pub answer: &'a mut Vec<u8>,
+}
+
+/// Does something as part of binding. What it cannot do it leaves out of the answer.
+pub type Bind2InlineHandler = fn(&mut Bind2InlineCtx<'_>);
+
+/// A request before authentication.
+pub struct PreAuthRequest<'a> {
+    /// The node.
+    pub node: &'a Arc<Node>,
+    /// The host that the stream is for.
+    pub host: &'a Arc<Host>,
+    /// Where the client connects from.
+    pub peer: IpAddr,
+    /// Whether the stream is encrypted.
+    pub secure: bool,
+    /// Positions and facts.
+    pub head: &'a Head,
+    /// The whole stanza.
+    pub bytes: &'a [u8],
+}
+
+/// Answers a request before authentication.
+pub trait PreAuthHandler: Send + Sync {
+    /// Answers. Must not block. Effects of a waiting answer are performed before it is sent.
+    fn answer(&self, request: &PreAuthRequest<'_>) -> IqFlow;
+}
+
+impl<F> PreAuthHandler for F
+where
+    F: Fn(&PreAuthRequest<'_>) -> IqFlow + Send + Sync,
+{
+    fn answer(&self, request: &PreAuthRequest<'_>) -> IqFlow {
+        self(request)
+    }
+}
+
+/// The three tables of a host; few entries, so a list each.
+#[derive(Default)]
+pub struct StreamElements {
+    pub(crate) nonzas: Vec<(Ns, &'static str, NonzaHandler)>,
+    pub(crate) bind2_inline: Vec<(Ns, &'static str, Bind2InlineHandler)>,
+    pub(crate) pre_auth: Vec<(Ns, &'static str, Arc<dyn PreAuthHandler>)>,
+}
+
+impl StreamElements {
+    /// The handler of a nonza.
+    pub fn nonza(&self, ns: Ns, name: &str) -> Option<NonzaHandler> {
+        self.nonzas.iter().find(|n| n.0 == ns && n.1 == name).map(|n| n.2)
+    }
+    /// The handler of an element inside a request to bind.
+    pub fn bind2_inline(&self, ns: Ns, name: &str) -> Option<Bind2InlineHandler> {
+        self.bind2_inline.iter().find(|n| n.0 == ns && n.1 == name).map(|n| n.2)
+    }
+    /// Namespaces that may stand inside a request to bind, in registry order, each once.
+    pub fn bind2_inline_namespaces(&self) -> impl Iterator<Item = Ns> + '_ {
+        let mut seen = xml::NsSet(0);
+        self.bind2_inline.iter().filter_map(move |n| {
+            let new = seen.0 & n.0.bit() == 0;
+            seen.0 |= n.0.bit();
+            new.then_some(n.0)
+        })
+    }
+    /// The handler of a request before authentication: namespace and name of its payload, of type get or set.
+    pub fn pre_auth(&self, ns: Ns, name: &str) -> Option<&Arc<dyn PreAuthHandler>> {
+        self.pre_auth.iter().find(|n| n.0 == ns && n.1 == name).map(|n| &n.2)
+    }
+}
+
+impl Node {
+    /// Takes a nonza of a bound session. `None` if nobody knows it.
+    pub fn nonza(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        ns: Ns,
+        name: &str,
+        bytes: &[u8],
+    ) -> Option<Result<(), StreamError>> {
+        let handler = session.account.host().elements.nonza(ns, name)?;
+        let mut effects = Effects::default();
+        let done = handler(&mut NonzaCtx { node: self, session, bytes, effects: &mut effects });
+        self.perform(effects);
+        Some(done)
+    }
+}

@@ -1,0 +1,122 @@
+//! Names that look like somebody else's.
+//!
+//! Done: accounts are registered under spellings of a name that is taken: other case, full width, characters that vanish or
+//! that normalisation folds, right-to-left overrides, white space, the domain in another case, with a trailing dot, in
+//! punycode; then the spellings are used to log in and to send.
+//!
+//! Rule: RFC 7622 sections 3.2 and 3.3, RFC 8265; RFC 6120 section 13.13; name confusion gave away accounts at Spotify (2013)
+//! and at Openfire by room names (OF-2190).
+//!
+//! Right: a spelling is refused, or is the same account; there is never a second account whose name prepares to the first's.
+
+use testkit::server::{PASSWORD, TestServerConfig};
+use throng_core::feature::OptionValue;
+
+use crate::support::ClientTransport;
+
+#[tokio::test]
+async fn a_name_that_is_taken_is_taken_in_every_spelling() {
+    let options = vec![
+        ("registration", "open", OptionValue::Bool(true)),
+        ("registration", "allow_without_tls", OptionValue::Bool(true)),
+        ("registration", "accounts_per_hour_per_address", OptionValue::Int(100_000)),
+    ];
+    let wire = TestServerConfig { options, ..ClientTransport::Tcp.setup() }.start();
+    wire.create_user("juliet").await;
+    wire.create_user("stra\u{df}e").await;
+    wire.create_user("k\u{e9}vin").await;
+    for name in [
+        "Juliet",
+        "JULIET",
+        "\u{ff4a}uliet",
+        "\u{24d9}uliet",
+        "jul\u{ad}iet",
+        "jul\u{200b}iet",
+        "jul\u{200d}iet",
+        "jul\u{2060}iet",
+        "\u{202e}juliet",
+        "juliet\u{202c}",
+        "\u{feff}juliet",
+        "juliet ",
+        " juliet",
+        "juliet\u{a0}",
+        "juliet\u{3000}",
+        "ju\tliet",
+        "juliet\n",
+        "juliet@example.com",
+        "juliet/x",
+        "\u{1d4bf}uliet",
+        "\u{2c7c}uliet",
+        "ju\u{2113}iet",
+        "ke\u{301}vin",
+        "KE\u{301}VIN",
+        "\u{212a}\u{e9}vin",
+        "stra\u{1e9e}e",
+        "",
+        "\u{0}",
+        "a\u{378}",
+        "\u{e000}",
+        "juliet\u{034f}",
+        "ⅉuliet",
+        "juliet\u{fe0f}",
+    ] {
+        let mut client = wire.connect_from(&format!("10.0.{}.1", name.len()));
+        client.open().await;
+        let escaped = name.replace('\0', "");
+        client
+            .send(format!(
+                "<iq type='set' id='r'><query xmlns='jabber:iq:register'><username>{escaped}</username><password>C4lliope+co</password></query></iq>"
+            ))
+            .await;
+        let answer = client.element().await;
+        if answer.attr("type").as_deref() == Some("error") {
+            continue;
+        }
+        // Taken: then it is another account by the rules of addresses, and does not prepare to the first.
+        let made = jid::Jid::from_parts(Some(name), "example.com", None).expect("an address");
+        assert!(
+            !["juliet@example.com", "kévin@example.com", "straße@example.com"].contains(&made.as_str()),
+            "{name:?}"
+        );
+        panic!("{name:?} was registered as {made}");
+    }
+    // The password of the one who holds the name is still the only one.
+    let mut client = wire.connect();
+    client.open().await;
+    assert!(client.authenticate(sasl::Mechanism::ScramSha1, "JULIET", "C4lliope+co").await.is_err());
+    client.authenticate(sasl::Mechanism::ScramSha1, "JULIET", PASSWORD).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_domain_is_the_same_in_every_spelling_or_none() {
+    let wire = ClientTransport::Tcp.start();
+    for user in ["romeo", "juliet"] {
+        wire.create_user(user).await;
+    }
+    let mut romeo = wire.login("romeo", "x").await;
+    let mut juliet = wire.login("juliet", "x").await;
+    for (domain, ours) in [
+        ("EXAMPLE.com", true),
+        ("example.com.", true),
+        ("ex\u{ff41}mple.com", true),
+        ("example\u{3002}com", true),
+        ("example.com..", false),
+        ("exa\u{43c}ple.com", false),
+        ("example.com\u{2024}", false),
+        ("xn--example.com", false),
+        (".example.com", false),
+        ("example.com:5222", false),
+        ("[example.com]", false),
+    ] {
+        romeo
+            .send(format!(
+                "<message to='juliet@{domain}/x' type='headline' id='{domain}'><body>x</body></message>"
+            ))
+            .await;
+        for answer in romeo.sync().await {
+            assert_eq!(answer.attr("type").as_deref(), Some("error"), "{domain}: {}", answer.0);
+        }
+        let came = juliet.sync().await.len();
+        assert!(came == 1 && ours || came == 0, "{domain}: {came}");
+    }
+}

@@ -1,0 +1,128 @@
+//! Messages that fill a session without a connection.
+//!
+//! Done: somebody who is in nobody's roster sends messages to the full addresses of sessions that lost their connection and
+//! wait to be resumed (XEP-0198), first to fill one and then to hold as much memory as there are such sessions.
+//!
+//! Rule: XEP-0198 section 5 lets a server keep what a session did not get, and sets no bound; ejabberd's `max_ack_queue` and
+//! Prosody's `smacks_max_queue_size` do, and end the session, which is what the attacker wants.
+//!
+//! Right: one sender has a share of a queue and a budget for all of them; what is beyond goes to the store, the session can be
+//! resumed, and the client gets everything once and in order.
+
+use testkit::server::{StreamClient, TestServer, run_until_idle};
+
+use crate::support::{enable_resumption, resume, start_wire};
+
+const NS: &str = "xmlns='urn:xmpp:sm:3'";
+
+/// Logs in and loses the connection; the identifier to resume with.
+async fn detached(wire: &TestServer, user: &str, resource: &str) -> String {
+    let mut client = wire.login(user, resource).await;
+    client.send("<presence/>").await;
+    client.sync().await;
+    let id = enable_resumption(&mut client).await;
+    drop(client);
+    run_until_idle().await;
+    id
+}
+
+async fn fill(stranger: &mut StreamClient, to: &str, count: u32) {
+    let body = "x".repeat(20_000);
+    for n in 0..count {
+        stranger.send(format!("<message to='{to}' type='chat' id='{n}'><body>{body}</body></message>")).await;
+    }
+    assert_eq!(stranger.sync().await, [], "all of it is accepted");
+}
+
+#[tokio::test]
+async fn a_detached_session_filled_by_others_is_resumed_in_order() {
+    let wire = start_wire();
+    for user in ["juliet", "nurse", "stranger"] {
+        wire.create_user(user).await;
+    }
+    let id = detached(&wire, "juliet", "balcony").await;
+    let mut stranger = wire.login("stranger", "street").await;
+    let mut nurse = wire.login("nurse", "room").await;
+    // More than a queue has room for, and less than an offline store.
+    fill(&mut stranger, "juliet@example.com/balcony", 60).await;
+    nurse.send("<message to='juliet@example.com' type='chat' id='nurse'><body>Madam!</body></message>").await;
+    nurse.sync().await;
+    let half = u64::from(wire.node.limits().queue_message_bytes) / 2;
+    assert!(wire.node.backlog.bytes() <= half + 1024, "{}", wire.node.backlog.bytes());
+    assert_eq!(wire.node.routing_table.sessions(), 3);
+    let (mut juliet, answer) = resume(&wire, "juliet", &id).await;
+    assert_eq!(answer.name(), "resumed");
+    let (mut ids, mut handled) = (Vec::new(), 0);
+    while ids.len() < 61 {
+        let seen = juliet.element().await;
+        match seen.name().as_str() {
+            "message" => {
+                handled += 1;
+                ids.push(seen.attr("id").expect("an id"));
+            }
+            "r" => juliet.send(format!("<a {NS} h='{handled}'/>")).await,
+            other => panic!("{other}"),
+        }
+    }
+    let expected: Vec<String> = (0..60).map(|n| n.to_string()).chain(["nurse".to_owned()]).collect();
+    assert_eq!(ids, expected);
+    juliet.send(format!("<a {NS} h='{handled}'/>")).await;
+    run_until_idle().await;
+    assert_eq!(wire.node.backlog.bytes(), 0);
+}
+
+#[tokio::test]
+async fn one_sender_is_limited_over_all_detached_sessions() {
+    const SESSIONS: u32 = 40;
+    let wire = start_wire();
+    wire.create_user("stranger").await;
+    let mut stranger = wire.login("stranger", "street").await;
+    for n in 0..SESSIONS {
+        let user = format!("victim{n}");
+        wire.create_user(&user).await;
+        detached(&wire, &user, "phone").await;
+        fill(&mut stranger, &format!("{user}@example.com/phone"), 26).await;
+    }
+    let limits = wire.node.limits().clone();
+    let waiting = wire.node.backlog.bytes();
+    let most = u64::from(limits.backlog_bytes_per_sender);
+    assert!(waiting <= most && waiting > most / 2, "{waiting}");
+    assert_eq!(wire.node.routing_table.sessions(), SESSIONS as usize + 1);
+    wire.advance(301).await;
+    run_until_idle().await;
+    assert_eq!((wire.node.backlog.bytes(), wire.node.routing_table.sessions()), (0, 1));
+}
+
+#[tokio::test]
+async fn an_account_is_limited_over_all_its_detached_sessions() {
+    let wire = start_wire();
+    for user in ["juliet", "stranger"] {
+        wire.create_user(user).await;
+    }
+    let mut accomplices = Vec::new();
+    for n in 0..8 {
+        let user = format!("accomplice{n}");
+        wire.create_user(&user).await;
+        accomplices.push(wire.login(&user, "x").await);
+    }
+    for n in 0..8 {
+        let resource = format!("phone{n}");
+        detached(&wire, "juliet", &resource).await;
+        // Answers: there is no store that takes them.
+        let answer = format!(
+            "<iq type='result' id='1' to='juliet@example.com/{resource}'><x xmlns='u:x'>{}</x></iq>",
+            "x".repeat(20_000)
+        );
+        for accomplice in &mut accomplices {
+            for _ in 0..20 {
+                accomplice.send(&answer).await;
+            }
+            assert_eq!(accomplice.sync().await, []);
+        }
+    }
+    // Presence passes up to a floor in each session: a session that loses it could not be resumed.
+    let floors = 8 * u64::from(throng_core::session::backlog::UNCOUNTED_QUEUE_BYTES);
+    let most = u64::from(wire.node.limits().backlog_bytes_per_account) + floors;
+    let waiting = wire.node.backlog.bytes();
+    assert!(waiting <= most && waiting > most / 2, "{waiting}");
+}

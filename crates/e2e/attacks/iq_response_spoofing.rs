@@ -1,0 +1,107 @@
+//! Answers to questions that somebody else was asked.
+//!
+//! Done: an unrelated user answers the server's ping to a silent client; answers a request between two others before the one who
+//! was asked; sends results that nobody asked for, with guessed identifiers; answers with the server's address in `from`.
+//!
+//! Rule: RFC 6120 section 8.1.2.1 and 8.2.3; XEP-0199 section 7. Smack took a roster from whoever sent it
+//! (CVE-2014-0364).
+//!
+//! Right: an answer counts from the one who was asked only, always carries the address of its real sender, and is never
+//! itself answered.
+
+use testkit::server::run_until_idle;
+
+use crate::support::{ask, friends, pair, read_until_end, start_wire};
+
+#[tokio::test]
+async fn a_silent_client_is_not_kept_alive_by_others() {
+    let wire = start_wire();
+    let (mut mallory, mut victim) = pair(&wire).await;
+    let limits = wire.node.limits();
+    // The client who answers stays awake.
+    for _ in 0..limits.idle_ping_seconds.div_ceil(30) {
+        mallory.sync().await;
+        wire.advance(30).await;
+    }
+    mallory.sync().await;
+    let question = victim.element().await;
+    assert!(question.has("urn:xmpp:ping"), "{}", question.0);
+    let id = question.attr("id").unwrap();
+    for from in ["", "from='juliet@example.com/balcony'", "from='juliet@example.com'", "from='example.com'"] {
+        let mut stranger = wire.login("romeo", "other").await;
+        for to in ["to='juliet@example.com/balcony'", "to='example.com'", "to='juliet@example.com'", ""] {
+            let _ = stranger.try_send(format!("<iq type='result' {from} {to} id='{id}'/>")).await;
+        }
+        run_until_idle().await;
+    }
+    for _ in 0..=limits.ping_timeout_seconds.div_ceil(20) {
+        mallory.sync().await;
+        wire.advance(20).await;
+    }
+    let seen = read_until_end(&mut victim).await;
+    assert!(seen.iter().any(|one| one.has("connection-timeout")), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_response_carries_the_address_of_its_real_sender() {
+    let wire = start_wire();
+    let (mut romeo, mut juliet) = friends(&wire).await;
+    wire.create_user("mallory").await;
+    let mut mallory = wire.login("mallory", "x").await;
+    romeo.send("<iq type='get' id='secret-1' to='juliet@example.com/balcony'><query xmlns='jabber:iq:version'/></iq>").await;
+    run_until_idle().await;
+    let reply = |id: &str| {
+        format!(
+            "<iq type='result' id='{id}' to='romeo@example.com/orchard'><query xmlns='jabber:iq:version'><name>evil</name></query></iq>"
+        )
+    };
+    mallory.send(reply("secret-1")).await;
+    mallory.send("<iq type='error' id='secret-1' to='romeo@example.com/orchard'><error type='cancel'><item-not-found xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></iq>").await;
+    assert_eq!(mallory.sync().await, [], "an answer is not answered");
+    for seen in romeo.sync().await {
+        assert_eq!(seen.attr("from").as_deref(), Some("mallory@example.com/x"), "{}", seen.0);
+    }
+    let asked = juliet.sync().await;
+    assert_eq!(asked.len(), 1, "{asked:?}");
+    juliet.send(reply("secret-1").replace("evil", "good")).await;
+    juliet.sync().await;
+    let seen = romeo.sync().await;
+    assert!(
+        seen.len() == 1
+            && seen[0].has("good")
+            && seen[0].attr("from").as_deref() == Some("juliet@example.com/balcony")
+    );
+}
+
+#[tokio::test]
+async fn unsolicited_responses_have_no_effect() {
+    let wire = start_wire();
+    let (mut romeo, mut juliet) = pair(&wire).await;
+    for to in [
+        "",
+        "to='example.com'",
+        "to='romeo@example.com'",
+        "to='nobody@example.com'",
+        "to='juliet@example.com'",
+        "to='juliet@example.com/gone'",
+    ] {
+        for payload in [
+            "",
+            "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'><jid>juliet@example.com/x</jid></bind>",
+            "<query xmlns='jabber:iq:roster'><item jid='a@b'/></query>",
+        ] {
+            romeo.send(format!("<iq type='result' {to} id='x'>{payload}</iq>")).await;
+            romeo.send(format!("<iq type='error' {to} id='x'>{payload}<error type='cancel'><gone xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></iq>")).await;
+            romeo.send(format!("<message type='error' {to} id='x'><error type='cancel'><gone xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></message>")).await;
+            romeo.send(format!("<presence type='error' {to} id='x'/>")).await;
+        }
+    }
+    let seen = romeo.sync().await;
+    assert!(
+        seen.iter().all(|one| one.attr("from").is_some_and(|from| from.starts_with("romeo@"))),
+        "{seen:?}"
+    );
+    assert!(juliet.sync().await.iter().all(|one| one.attr("type").as_deref() == Some("error")));
+    let roster = ask(&mut romeo, "r", "<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>").await;
+    assert!(!roster.has("<item"), "{}", roster.0);
+}

@@ -1,0 +1,87 @@
+//! Messages that fill the offline store of somebody who is away.
+//!
+//! Done: somebody who is in nobody's roster leaves large and small messages for an account without a resource, until nothing
+//! more is taken.
+//!
+//! Rule: XEP-0160 section 2 has messages refused when the store is full, and section 5 lets a server limit what it keeps; a
+//! limit of messages alone lets one sender keep some hundred megabytes for each account, and the messages of others out.
+//!
+//! Right: what waits is limited in bytes as well, one sender has a share of it and is refused beyond as if it were full, and
+//! the messages of others are kept and delivered. A large message is delivered also when all budgets for what waits are full.
+
+use testkit::server::TestServerConfig;
+
+use crate::support::{ClientTransport, start_wire};
+
+#[tokio::test]
+async fn one_sender_is_limited_to_its_share_of_the_offline_store() {
+    let wire = start_wire();
+    for user in ["juliet", "nurse", "stranger"] {
+        wire.create_user(user).await;
+    }
+    let (mut stranger, mut nurse) = (wire.login("stranger", "1").await, wire.login("nurse", "1").await);
+    let mut kept = 0;
+    let mut refused = 0;
+    for size in [100_000, 10] {
+        let body = "x".repeat(size);
+        for _ in 0..600 {
+            stranger
+                .send(format!("<message to='juliet@example.com' type='chat'><body>{body}</body></message>"))
+                .await;
+            let answers = stranger.sync().await;
+            match answers.first() {
+                None => kept += size,
+                Some(error) => {
+                    assert_eq!(error.condition().as_deref(), Some("service-unavailable"));
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(kept <= 5 << 20 && kept > 4 << 20 && refused > 600, "{kept} {refused}");
+    nurse.send("<message to='juliet@example.com' type='chat' id='nurse'><body>Madam!</body></message>").await;
+    assert_eq!(nurse.sync().await, []);
+    let mut juliet = wire.login("juliet", "balcony").await;
+    juliet.send("<presence/>").await;
+    loop {
+        let seen = juliet.element().await;
+        if seen.name() == "message" && seen.attr("id").as_deref() == Some("nurse") {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_large_message_reaches_its_recipient_while_the_budgets_are_full() {
+    let limits = throng_core::NodeLimits {
+        backlog_bytes: 1_000,
+        backlog_bytes_per_account: 1_000,
+        backlog_bytes_per_sender: 1_000,
+        ..throng_core::NodeLimits::default()
+    };
+    let wire = TestServerConfig { limits, ..ClientTransport::Tcp.setup() }.start();
+    for user in ["juliet", "stranger"] {
+        wire.create_user(user).await;
+    }
+    let mut stranger = wire.login("stranger", "1").await;
+    let body = "x".repeat(100_000);
+    for n in 0..5 {
+        stranger
+            .send(format!(
+                "<message to='juliet@example.com' type='chat' id='{n}'><body>{body}</body></message>"
+            ))
+            .await;
+    }
+    assert_eq!(stranger.sync().await, []);
+    let mut juliet = wire.login("juliet", "balcony").await;
+    juliet.send("<presence/>").await;
+    let mut ids = Vec::new();
+    while ids.len() < 5 {
+        let seen = juliet.element().await;
+        if seen.name() == "message" {
+            ids.push(seen.attr("id").expect("an id"));
+        }
+    }
+    assert_eq!(ids, ["0", "1", "2", "3", "4"]);
+    assert_eq!(wire.node.backlog.bytes(), 0);
+}

@@ -1,0 +1,85 @@
+//! Hundreds of guesses at one password at the same time.
+//!
+//! Done: 300 exchanges are begun before any of them is finished; then all proofs, passwords or tokens are sent, 299 of them wrong
+//! and the last one right, with SCRAM, PLAIN (both profiles) and FAST.
+//!
+//! Rule: RFC 6120 section 13.12 leaves limits on guesses to the server; `limits.login_failures_per_address_and_account` is this one's. A limit
+//! that is compared when an attempt begins and counted when it ends is none for attempts in parallel.
+//!
+//! Right: as many guesses as the limit are answered, whatever their number and mechanism; all others learn nothing, the right one
+//! included. When the window is over, the user logs in.
+
+use sasl::client::{Gs2, ScramClient, hashed_token, plain};
+use sasl::{Mechanism, ScramHash, encoding};
+use testkit::server::{PASSWORD, StreamClient, TestServer};
+
+use crate::support::ClientTransport;
+
+const GUESSES: usize = 300;
+const SASL2: &str = "xmlns='urn:xmpp:sasl:2'";
+
+fn guess(n: usize) -> &'static str {
+    if n + 1 == GUESSES { PASSWORD } else { "wrong" }
+}
+
+fn authenticate(mechanism: &str, initial: &[u8]) -> String {
+    format!(
+        "<authenticate {SASL2} mechanism='{mechanism}'><initial-response>{}</initial-response>\
+         <user-agent id='d4565fa7-4d72-4749-b3d3-740edbf87770'/><fast xmlns='urn:xmpp:fast:0'/></authenticate>",
+        encoding::encode_challenge(initial)
+    )
+}
+
+/// Streams that are open, and what each of them sends last.
+async fn prepared(wire: &TestServer, way: &str) -> (Vec<StreamClient>, Vec<String>) {
+    let (mut clients, mut last) = (Vec::new(), Vec::new());
+    for n in 0..GUESSES {
+        let mut client = wire.connect();
+        client.open().await;
+        last.push(match way {
+            "SCRAM" => {
+                let mut scram = ScramClient::new(ScramHash::Sha256, Gs2::None, "juliet", guess(n));
+                client.auth(Mechanism::ScramSha256, &scram.client_first()).await;
+                let challenge = encoding::decode_response(&client.element().await.text()).unwrap();
+                let proof = encoding::encode_challenge(&scram.client_final(&challenge, None).unwrap());
+                format!("<response xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>{proof}</response>")
+            }
+            "PLAIN" => format!(
+                "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>{}</auth>",
+                encoding::encode_challenge(&plain(None, "juliet", guess(n)))
+            ),
+            "PLAIN of SASL2" => authenticate("PLAIN", &plain(None, "juliet", guess(n))),
+            _ => authenticate("HT-SHA-256-NONE", &hashed_token("juliet", guess(n), &[])),
+        });
+        clients.push(client);
+    }
+    (clients, last)
+}
+
+#[tokio::test]
+async fn parallel_password_guesses_are_limited_like_sequential_ones() {
+    let mut setup = ClientTransport::Tcp.setup();
+    setup.policy.allow_plain_without_tls = true;
+    let wire = setup.start();
+    wire.create_user("juliet").await;
+    let limit = wire.node.limits().login_failures_per_address_and_account as usize;
+    for way in ["SCRAM", "PLAIN", "PLAIN of SASL2", "FAST"] {
+        let (mut clients, last) = prepared(&wire, way).await;
+        for (client, last) in clients.iter_mut().zip(&last) {
+            client.send(last).await;
+        }
+        let mut answered = 0;
+        for client in &mut clients {
+            let answer = client.element().await;
+            match answer.condition().as_deref() {
+                Some("not-authorized") => answered += 1,
+                Some("temporary-auth-failure") => {}
+                _ => panic!("{way}: {}", answer.0),
+            }
+        }
+        assert_eq!(answered, limit, "{way}");
+        drop(clients);
+        wire.advance(wire.node.limits().login_window_seconds).await;
+        wire.login("juliet", "balcony").await;
+    }
+}

@@ -1,0 +1,69 @@
+//! The password and the account of another user.
+//!
+//! Done: a user sends registration requests that name another user, another domain, a full address, the administrator; to
+//! another's address; removes another's account; registers a name that is taken, before and after a login, also while
+//! logged in.
+//!
+//! Rule: XEP-0077 sections 3.2, 3.3 and 11; CVE-2015-7707 (Openfire: administrator by one's own request).
+//!
+//! Right: every one is refused, and all passwords are what they were.
+
+use sasl::Mechanism;
+use testkit::server::{PASSWORD, TestServerConfig, TlsClientSettings};
+use throng_core::feature::OptionValue;
+
+use crate::support::{ClientTransport, ask};
+
+#[tokio::test]
+async fn only_the_owner_changes_password_and_account() {
+    let options = vec![("registration", "open", OptionValue::Bool(true))];
+    let wire = TestServerConfig {
+        domains: vec!["example.com", "other.example"],
+        options,
+        ..ClientTransport::Tcp.setup()
+    }
+    .start();
+    for user in ["mallory", "juliet", "boss", "mallory@other.example"] {
+        wire.create_user(user).await;
+    }
+    wire.node.set_admins([wire.address("boss")]);
+    let mut mallory = wire.connect();
+    mallory.open().await;
+    mallory.start_tls(&TlsClientSettings::default()).await;
+    mallory.open().await;
+    let query = |inner: &str| format!("<query xmlns='jabber:iq:register'>{inner}</query>");
+    let fields = |name: &str| query(&format!("<username>{name}</username><password>C4lliope+co</password>"));
+    for name in ["juliet", "JULIET", "boss", "juliet@example.com", "jul&#105;et"] {
+        mallory.send(format!("<iq type='set' id='r'>{}</iq>", fields(name))).await;
+        let answer = mallory.element().await;
+        assert_eq!(answer.attr("type").as_deref(), Some("error"), "{name}: {}", answer.0);
+    }
+    mallory.finish_login(Mechanism::ScramSha256, "mallory", "x").await;
+    for (to, inner) in [
+        ("", fields("juliet")),
+        ("", fields("boss")),
+        ("", fields("juliet@example.com")),
+        ("", fields("mallory@other.example")),
+        ("", fields("mallory@example.com/x")),
+        ("", fields("new")),
+        ("to='juliet@example.com'", fields("juliet")),
+        ("to='juliet@example.com'", fields("mallory")),
+        ("to='juliet@example.com'", query("<remove/>")),
+        ("to='example.com'", fields("juliet")),
+        ("to='other.example'", fields("mallory")),
+        ("to='other.example'", fields("new")),
+        ("to='other.example'", query("<remove/>")),
+        ("", query("<remove/><username>juliet</username>")),
+    ] {
+        let answer = ask(&mut mallory, "r", &format!("<iq type='set' {to} id='r'>{inner}</iq>")).await;
+        assert_eq!(answer.attr("type").as_deref(), Some("error"), "{to} {inner}: {}", answer.0);
+        // Section 3.3. Another's address has nothing to do with registration, and answers as to any other request.
+        assert!(to.contains('@') || !answer.has("C4lliope"), "a password comes back: {}", answer.0);
+    }
+    for user in ["mallory", "juliet", "boss"] {
+        let mut client = wire.connect();
+        client.open().await;
+        client.authenticate(Mechanism::ScramSha1, user, PASSWORD).await.expect(user);
+    }
+    assert!(!wire.stores.accounts.exists(wire.address("new").as_ref()).await.unwrap());
+}

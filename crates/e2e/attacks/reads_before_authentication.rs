@@ -1,0 +1,74 @@
+//! Logins that never prove anything, to an account that has much.
+//!
+//! Done: 40 first messages of SCRAM, of PLAIN and of FAST, from clients that do not know the password, for a user with a large
+//! roster, a blocklist and waiting messages; for one who has nothing, for one who is disabled, and for nobody.
+//!
+//! Rule: RFC 6120 section 13.12 (what may be learnt before authentication) and 13.11 (denial of service): nothing of an account may be
+//! read, and no memory be spent on it, before a client has proved that it is its own. Time must not tell either.
+//!
+//! Right: one question to the store for each attempt, for what the proof needs and nothing else, the same for all four; roster,
+//! blocklist and counts are read after the proof, once.
+
+use sasl::client::{Gs2, ScramClient, hashed_token, plain};
+use sasl::{Mechanism, ScramHash, encoding};
+
+use crate::support::{ClientTransport, user_with_large_roster};
+
+const USERS: [&str; 4] = ["rich", "poor", "barred", "nobody"];
+const ATTEMPTS: usize = 40;
+
+#[tokio::test]
+async fn only_the_credentials_are_read_before_authentication() {
+    let mut setup = ClientTransport::Tcp.setup();
+    setup.policy.allow_plain_without_tls = true;
+    // Whoever is over a limit does not even get to the store.
+    setup.limits.login_failures_per_address_and_account = 1_000_000;
+    setup.limits.login_failures_per_account = 1_000_000;
+    let wire = setup.start();
+    user_with_large_roster(&wire, "rich").await;
+    wire.create_user("poor").await;
+    wire.create_user("barred").await;
+    wire.stores.accounts.set_disabled(wire.address("barred").as_ref(), true).await.unwrap();
+
+    for way in ["SCRAM", "PLAIN", "FAST", "FAST with a resource"] {
+        let mut seen = Vec::new();
+        for user in USERS {
+            let mut clients = Vec::new();
+            wire.store_calls();
+            for _ in 0..ATTEMPTS {
+                let mut client = wire.connect();
+                client.open().await;
+                match way {
+                    "SCRAM" => {
+                        let first =
+                            ScramClient::new(ScramHash::Sha1, Gs2::None, user, "guess").client_first();
+                        client.auth(Mechanism::ScramSha1, &first).await;
+                    }
+                    "PLAIN" => client.auth(Mechanism::Plain, &plain(None, user, "guess")).await,
+                    _ => {
+                        let bind = if way == "FAST" { "" } else { "<bind xmlns='urn:xmpp:bind:0'/>" };
+                        let proof = encoding::encode_challenge(&hashed_token(user, "guess", &[]));
+                        client
+                            .send(format!(
+                                "<authenticate xmlns='urn:xmpp:sasl:2' mechanism='HT-SHA-256-NONE'>\
+                                 <initial-response>{proof}</initial-response>\
+                                 <user-agent id='d4565fa7-4d72-4749-b3d3-740edbf87770'/>\
+                                 <fast xmlns='urn:xmpp:fast:0'/>{bind}</authenticate>"
+                            ))
+                            .await;
+                    }
+                }
+                let answer = client.element().await;
+                assert_eq!(answer.name(), if way == "SCRAM" { "challenge" } else { "failure" });
+                clients.push(client);
+            }
+            seen.push(wire.store_calls());
+        }
+        for calls in &seen {
+            assert_eq!(*calls, ["logins.secrets"; ATTEMPTS], "{way}");
+        }
+    }
+    wire.store_calls();
+    wire.login("rich", "balcony").await;
+    assert_eq!(wire.store_calls(), ["logins.secrets", "logins.login"]);
+}

@@ -1,0 +1,85 @@
+//! The session of another user, by its identifier.
+//!
+//! Done: a user who has seen the identifier of another's session (XEP-0198) asks to resume it, on every kind of
+//! connection, while its owner is connected and when the connection is lost; then with one's own identifier and a count
+//! that lies.
+//!
+//! Rule: XEP-0198 sections 5 and 10 (a session is resumed by the authenticated owner only).
+//!
+//! Right: `item-not-found` for the thief, nothing of the session's queue is shown, and the owner resumes as if nothing
+//! had been.
+
+use sasl::Mechanism;
+use testkit::server::{PASSWORD, StreamClient, run_until_idle};
+
+use crate::support::{ClientTransport, pair};
+
+async fn resume(client: &mut StreamClient, id: &str) -> testkit::server::ReceivedElement {
+    client.send(format!("<resume xmlns='urn:xmpp:sm:3' h='0' previd='{id}'/>")).await;
+    client.element().await
+}
+
+#[tokio::test]
+async fn only_the_owner_resumes_a_session() {
+    for way in ClientTransport::ALL {
+        let wire = way.start();
+        let (mut romeo, mut juliet) = pair(&wire).await;
+        wire.create_user("mallory").await;
+        juliet.send("<presence/>").await;
+        juliet.sync().await;
+        juliet.send("<enable xmlns='urn:xmpp:sm:3' resume='true'/>").await;
+        let id = juliet.element().await.attr("id").expect("an identifier");
+        let mut thief = wire.connect();
+        let mut steal = async || {
+            thief = wire.connect();
+            thief.open().await;
+            thief.authenticate(Mechanism::ScramSha1, "mallory", PASSWORD).await.expect("a login");
+            thief.open().await;
+            let answer = resume(&mut thief, &id).await;
+            assert_eq!(answer.name(), "failed", "{way:?}: {}", answer.0);
+            assert_eq!(answer.condition().as_deref(), Some("item-not-found"), "{way:?}");
+            assert!(answer.attr("h").is_none(), "{way:?}: {}", answer.0);
+            thief.bind("x").await.expect("a session of one's own");
+            assert!(thief.jid.starts_with("mallory@"), "{way:?}: {}", thief.jid);
+            assert_eq!(thief.sync().await, [], "{way:?}");
+        };
+        steal().await;
+        // The connection is lost and a message waits in the session.
+        drop(juliet);
+        run_until_idle().await;
+        romeo.send("<message to='juliet@example.com' type='chat'><body>secret</body></message>").await;
+        romeo.sync().await;
+        steal().await;
+        let mut juliet = wire.connect();
+        juliet.open().await;
+        juliet.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.expect("a login");
+        juliet.open().await;
+        assert_eq!(resume(&mut juliet, &id).await.name(), "resumed", "{way:?}");
+        let mut all = String::new();
+        while !all.contains("secret") {
+            all += &juliet.element().await.0;
+        }
+    }
+}
+
+#[tokio::test]
+async fn malformed_resumption_ids_find_nothing() {
+    let wire = ClientTransport::Tcp.start();
+    wire.create_user("mallory").await;
+    for id in [
+        "",
+        "x",
+        "../../etc/passwd",
+        "balcony",
+        "juliet@example.com/balcony",
+        &"A".repeat(5_000),
+        "' or 1=1 --",
+    ] {
+        let mut client = wire.connect();
+        client.open().await;
+        client.authenticate(Mechanism::ScramSha1, "mallory", PASSWORD).await.expect("a login");
+        client.open().await;
+        let id = id.replace('\'', "&apos;");
+        assert_eq!(resume(&mut client, &id).await.condition().as_deref(), Some("item-not-found"), "{id}");
+    }
+}

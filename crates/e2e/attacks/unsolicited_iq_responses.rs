@@ -1,0 +1,89 @@
+//! Answers that nobody asked for.
+//!
+//! Done: somebody who is in nobody's roster sends thousands of IQ results and errors to the full address of a session that
+//! lost its connection, and to that of one that is slow to read, until their queues for answers are full.
+//!
+//! Rule: RFC 6120 section 8.2.3 has no answer without a request; RFC 6121 section 8.5.3.1 delivers results and errors to a
+//! full address whoever sends them. A server that ends a stream "because the client does not read what it asked for" ends
+//! it at anybody's wish.
+//!
+//! Right: what was not asked for goes first; the session stays, is resumed, and gets every answer that it did ask for.
+
+use testkit::server::{StreamClient, TestServer, run_until_idle};
+
+use crate::support::{ask, enable_resumption, friends, resume, start_wire};
+
+const NS: &str = "xmlns='urn:xmpp:sm:3'";
+
+/// Ten megabytes of answers.
+async fn flood(stranger: &mut StreamClient) {
+    let text = "x".repeat(10_000);
+    for n in 0..1000 {
+        let (kind, rest) = match n % 2 {
+            0 => ("result", String::new()),
+            _ => (
+                "error",
+                "<error type='cancel'><gone xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error>".to_owned(),
+            ),
+        };
+        stranger
+            .send(format!(
+                "<iq to='juliet@example.com/balcony' type='{kind}' id='{n}'><x xmlns='u:x'>{text}</x>{rest}</iq>"
+            ))
+            .await;
+    }
+    assert_eq!(stranger.sync().await, []);
+}
+
+async fn unsubscribed_sender(wire: &TestServer) -> StreamClient {
+    wire.create_user("stranger").await;
+    wire.login("stranger", "street").await
+}
+
+#[tokio::test]
+async fn a_detached_session_survives_and_receives_the_requested_response() {
+    let wire = start_wire();
+    let (mut romeo, mut juliet) = friends(&wire).await;
+    let mut stranger = unsubscribed_sender(&wire).await;
+    let id = enable_resumption(&mut juliet).await;
+    juliet.send("<iq to='romeo@example.com/orchard' type='get' id='asked'><q xmlns='u:q'/></iq>").await;
+    assert_eq!(romeo.element().await.attr("id").as_deref(), Some("asked"));
+    drop(juliet);
+    run_until_idle().await;
+    flood(&mut stranger).await;
+    let most = u64::from(wire.node.limits().queue_control_bytes) / 2;
+    assert!(wire.node.backlog.bytes() <= most, "{}", wire.node.backlog.bytes());
+    romeo.send("<iq to='juliet@example.com/balcony' type='result' id='asked'><q xmlns='u:q'/></iq>").await;
+    romeo.sync().await;
+    assert_eq!(wire.node.routing_table.sessions(), 3, "the session waits");
+    let (mut juliet, answer) = resume(&wire, "juliet", &id).await;
+    assert_eq!(answer.name(), "resumed");
+    let (mut handled, mut asked) = (0, false);
+    while !asked {
+        let seen = juliet.element().await;
+        match seen.name().as_str() {
+            "r" => juliet.send(format!("<a {NS} h='{handled}'/>")).await,
+            _ => {
+                handled += 1;
+                asked = seen.attr("id").as_deref() == Some("asked");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_slow_client_is_not_disconnected_by_unsolicited_responses() {
+    let wire = start_wire();
+    for user in ["juliet", "nurse"] {
+        wire.create_user(user).await;
+    }
+    let mut stranger = unsubscribed_sender(&wire).await;
+    let mut juliet = wire.connect_with(4096);
+    juliet.login("juliet", "balcony").await;
+    flood(&mut stranger).await;
+    // It reads again: there is an answer for its own request, and no stream error before.
+    let answer =
+        ask(&mut juliet, "own", "<iq type='get' id='own'><query xmlns='jabber:iq:roster'/></iq>").await;
+    assert_eq!(answer.attr("type").as_deref(), Some("result"));
+    assert_eq!(wire.node.routing_table.sessions(), 2);
+}

@@ -1,0 +1,262 @@
+//! Every command through its doors: XEP-0050 and HTTP here, on nodes that begin alike; the admin socket beside HTTP in
+//! `node.rs`, on one that runs. The same values must end in the same condition or the same note behind each door, and
+//! whoever may not use a command may not behind any of them.
+//!
+//! The trap: a new command fails this test until it has a line in [`VALID_VALUES`].
+
+use serde_json::{Map, Value, json};
+use testkit::NodeClient;
+use throng_api::auth::TokenScope;
+use throng_core::command::{Command, CommandField};
+
+use crate::common::{ADMIN, ApiFixture, api_request};
+use crate::world;
+
+type Values = &'static [(&'static str, &'static [&'static str])];
+
+/// For each command, in an order in which each can be carried out: values that do it, by name.
+pub(crate) const VALID_VALUES: &[(&str, Values)] = &[
+    (
+        "add-user",
+        &[("user", &["mercutio@example.com"]), ("password", &["Queen Mab"]), ("email", &["m@example.com"])],
+    ),
+    ("change-user-password", &[("user", &["mercutio@example.com"]), ("password", &["a plague"])]),
+    ("disable-user", &[("user", &["mercutio@example.com", "juliet@example.com"])]),
+    ("get-disabled-users-num", &[]),
+    ("get-disabled-users-list", &[]),
+    ("reenable-user", &[("user", &["mercutio@example.com", "juliet@example.com"])]),
+    ("get-user-roster", &[("user", &["mercutio@example.com"])]),
+    ("get-user-lastlogin", &[("user", &["mercutio@example.com", "romeo@example.com"])]),
+    ("user-stats", &[("user", &["romeo@example.com"])]),
+    ("get-registered-users-num", &[]),
+    ("get-registered-users-list", &[("max-items", &["25"])]),
+    ("get-online-users-num", &[]),
+    ("get-online-users-list", &[]),
+    ("get-active-users-num", &[]),
+    ("get-active-users", &[]),
+    ("get-idle-users-num", &[]),
+    ("get-idle-users", &[]),
+    ("announce", &[("text", &["Rebellious subjects,", "enemies to peace"])]),
+    ("set-motd", &[("text", &["Good morrow"])]),
+    ("edit-motd", &[("text", &["Good night"])]),
+    ("delete-motd", &[]),
+    ("set-welcome", &[("text", &["Welcome"])]),
+    ("delete-welcome", &[]),
+    ("end-user-session", &[("user", &["romeo@example.com"])]),
+    ("get-password-policy", &[]),
+    ("change-password-policy", &[("length", &["9"]), ("different", &["3"]), ("no-name", &["0"])]),
+    ("delete-user", &[("user", &["mercutio@example.com"])]),
+    ("edit-admin", &[("admin", &["admin@example.com", "juliet@example.com"])]),
+    ("restart", &[("delay", &["60"])]),
+    ("shutdown", &[("delay", &["90"]), ("text", &["Adieu"])]),
+];
+
+/// Values that are refused, whatever went before.
+pub(crate) const INVALID_VALUES: &[(&str, Values)] = &[
+    ("add-user", &[]),
+    ("add-user", &[("user", &["juliet@example.com"]), ("password", &["x"])]),
+    ("add-user", &[("user", &["a@elsewhere.example"]), ("password", &["x"])]),
+    ("add-user", &[("user", &["b@example.com/x"]), ("password", &["x"])]),
+    ("add-user", &[("user", &["b@example.com"]), ("password", &["x"]), ("password-verify", &["y"])]),
+    ("change-user-password", &[("user", &["nobody@example.com"]), ("password", &["x"])]),
+    ("delete-user", &[("user", &["nobody@example.com"])]),
+    ("disable-user", &[("user", &["juliet@example.com", "nobody@example.com"])]),
+    ("reenable-user", &[("user", &["not an address"])]),
+    ("end-user-session", &[("user", &["nobody@example.com"])]),
+    ("get-user-roster", &[]),
+    ("get-user-lastlogin", &[("user", &["nobody@example.com"])]),
+    ("user-stats", &[("user", &["a@example.com", "b@example.com"])]),
+    ("change-password-policy", &[("length", &["0"]), ("different", &["3"]), ("no-name", &["0"])]),
+    ("change-password-policy", &[("length", &["8"]), ("different", &["3"]), ("no-name", &["perhaps"])]),
+    ("edit-admin", &[("admin", &["nobody@example.com"])]),
+    ("restart", &[("delay", &["0"])]),
+    ("shutdown", &[("delay", &["soon"])]),
+    ("get-registered-users-list", &[("max-items", &["-1"])]),
+];
+
+/// How a use of a command ended: with the condition of its error, on a value (XMPP says that in a note, XEP-0050 section
+/// 3.3, and doors name fields by their own names), or with its note and the texts of its values.
+#[derive(Debug, PartialEq, Eq)]
+enum CommandResult {
+    Condition(String),
+    Value,
+    Done { note: String, texts: Vec<String> },
+}
+
+impl CommandResult {
+    fn of(condition: &str) -> CommandResult {
+        match condition {
+            "bad-request" | "not-acceptable" | "item-not-found" => CommandResult::Value,
+            other => CommandResult::Condition(other.to_owned()),
+        }
+    }
+}
+
+/// JSON for the fields of a command.
+pub(crate) fn body(values: Values) -> Value {
+    let members = values.iter().map(|(name, list)| {
+        let value = if list.len() == 1 { json!(list[0]) } else { json!(list) };
+        ((*name).to_owned(), value)
+    });
+    Value::Object(members.collect::<Map<_, _>>())
+}
+
+async fn http(world: &ApiFixture, secret: &str, name: &str, values: Values) -> CommandResult {
+    let line = format!("POST /api/v1/commands/{name}");
+    let answer = api_request(&line).bearer(secret).json(body(values)).send_to(world).await;
+    world.engine.run_tasks();
+    if answer.status != 200 {
+        return CommandResult::of(&answer.problem().1);
+    }
+    let mut json = answer.json();
+    let members = json.as_object_mut().unwrap();
+    let note = members.remove("note").and_then(|n| n.as_str().map(str::to_owned)).unwrap_or_default();
+    let mut texts = Vec::new();
+    members.values().for_each(|value| gather(value, &mut texts));
+    texts.sort();
+    CommandResult::Done { note, texts }
+}
+
+fn gather(value: &Value, out: &mut Vec<String>) {
+    match value {
+        Value::String(text) => out.push(text.clone()),
+        Value::Number(number) => out.push(number.to_string()),
+        Value::Bool(on) => out.push(u8::from(*on).to_string()),
+        Value::Array(list) => list.iter().for_each(|value| gather(value, out)),
+        Value::Object(map) => map.values().for_each(|value| gather(value, out)),
+        Value::Null => {}
+    }
+}
+
+fn var(command: &Command, name: &str) -> &'static str {
+    let field: Option<&CommandField> = command.input.iter().find(|field| field.name == name);
+    field.unwrap_or_else(|| panic!("{} has no field {name}", command.name)).var
+}
+
+fn xmpp(client: &NodeClient, command: &Command, values: Values) -> CommandResult {
+    let fields: String = values
+        .iter()
+        .map(|(name, list)| {
+            let list: String = list.iter().map(|value| format!("<value>{value}</value>")).collect();
+            format!("<field var='{}'>{list}</field>", var(command, name))
+        })
+        .collect();
+    // Without a field the form is empty all the same: it says that no more is asked for.
+    let form = match command.input.is_empty() {
+        true => String::new(),
+        false => format!("<x xmlns='jabber:x:data' type='submit'>{fields}</x>"),
+    };
+    let request = format!(
+        "<iq type='set' to='example.com' id='1'><command xmlns='http://jabber.org/protocol/commands' node='{}' \
+         action='execute'>{form}</command></iq>",
+        command.node
+    );
+    let answers = client.request(&request);
+    let answer = answers.iter().find(|a| a.starts_with("<iq")).unwrap_or_else(|| panic!("{answers:?}"));
+    if let Some((_, error)) = answer.split_once("<error ") {
+        let name = error.split('<').nth(1).unwrap();
+        return CommandResult::of(name.split([' ', '/', '>']).next().unwrap());
+    }
+    assert!(answer.contains("status='completed'"), "{} is not done: {answer}", command.name);
+    if answer.contains("<note type='error'>") {
+        return CommandResult::Value;
+    }
+    let between = |open: &str, close: &str| -> Vec<String> {
+        answer.split(open).skip(1).filter_map(|rest| rest.split(close).next()).map(unescape).collect()
+    };
+    let note = between("<note type='info'>", "</note>").pop().unwrap_or_default();
+    let mut texts: Vec<String> = answer
+        .split("<field ")
+        .skip(1)
+        .filter(|f| !f.starts_with("var='FORM_TYPE'"))
+        .flat_map(|f| {
+            f.split("</field>")
+                .next()
+                .unwrap()
+                .split("<value>")
+                .skip(1)
+                .map(|v| unescape(v.split("</value>").next().unwrap()))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    texts.sort();
+    CommandResult::Done { note, texts }
+}
+
+fn unescape(text: &str) -> String {
+    text.replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&quot;", "\"")
+        .replace("&apos;", "'")
+        .replace("&amp;", "&")
+}
+
+/// A node as both doors find it.
+async fn begin() -> (ApiFixture, NodeClient, NodeClient) {
+    let world = world().await;
+    for user in ["romeo", "juliet"] {
+        world.account(&format!("{user}@example.com"), "x").await;
+    }
+    let admin = world.engine.connect("admin", "door");
+    let romeo = world.engine.connect("romeo", "orchard");
+    (world, admin, romeo)
+}
+
+fn commands(world: &ApiFixture) -> Vec<&'static Command> {
+    world.engine.node.host("example.com").unwrap().commands.iter().map(|entry| entry.command).collect()
+}
+
+#[tokio::test]
+async fn every_command_has_the_same_result_over_xmpp_and_http() {
+    let (by_xmpp, admin, _romeo) = begin().await;
+    let (by_http, _admin, _juliet) = begin().await;
+    let password_or_prompt = by_http.token("admin", &[TokenScope::Admin]).await;
+    let all = commands(&by_xmpp);
+    let mut names: Vec<&str> = all.iter().map(|command| command.name).collect();
+    let mut told: Vec<&str> = VALID_VALUES.iter().map(|(name, _)| *name).collect();
+    names.sort_unstable();
+    told.sort_unstable();
+    assert_eq!(names, told, "each command has one line in GOOD");
+    let find = |name: &str| *all.iter().find(|command| command.name == name).unwrap();
+    for (name, values) in INVALID_VALUES.iter().chain(VALID_VALUES).chain(INVALID_VALUES) {
+        let one = xmpp(&admin, find(name), values);
+        let other = http(&by_http, &password_or_prompt, name, values).await;
+        match (&one, &other) {
+            // A table of a roster has its own form in XMPP.
+            (CommandResult::Done { note: a, .. }, CommandResult::Done { note: b, .. })
+                if *name == "get-user-roster" =>
+            {
+                assert_eq!(a, b)
+            }
+            _ => assert_eq!(one, other, "{name} {values:?}"),
+        }
+        let good = VALID_VALUES
+            .iter()
+            .any(|g| std::ptr::eq(g, &(*name, *values)) || (g.0 == *name && g.1 == *values));
+        assert_eq!(matches!(one, CommandResult::Done { .. }), good, "{name} {values:?} {one:?}");
+    }
+}
+
+#[tokio::test]
+async fn unauthorised_callers_are_refused_on_every_interface() {
+    let (world, _admin, romeo) = begin().await;
+    let reader = world.token("nothing", &[TokenScope::Messages]).await;
+    for command in commands(&world) {
+        let values = VALID_VALUES.iter().find(|(name, _)| *name == command.name).unwrap().1;
+        let by_xmpp = xmpp(&romeo, command, values);
+        assert_eq!(by_xmpp, CommandResult::Condition("forbidden".to_owned()), "{}", command.name);
+        if command.needs() != TokenScope::Messages {
+            let by_http = http(&world, &reader, command.name, values).await;
+            assert_eq!(by_http, CommandResult::Condition("forbidden".to_owned()), "{}", command.name);
+        }
+    }
+    assert!(romeo.session.is_available() || !romeo.session.is_ended());
+    // A user's password opens neither the console nor what an administrator could do with it.
+    assert_eq!(world.try_sign_in("romeo@example.com", "x").await.problem(), (403, "forbidden".to_owned()));
+    assert_eq!(world.engine.node.admins().iter().map(|a| a.as_str().to_owned()).collect::<Vec<_>>(), [ADMIN]);
+    let (log, _) = world.engine.node.audit.newest(500);
+    for door in ["xmpp", "http"] {
+        let denied = log.iter().filter(|e| e.interface == door && e.outcome == "forbidden").count();
+        assert!(denied >= 20, "{denied} through {door}");
+    }
+}

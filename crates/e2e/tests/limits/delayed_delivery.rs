@@ -1,0 +1,106 @@
+//! Stanzas at the limits for a client that has lost its connection (XEP-0198): they wait, and come when it resumes its stream,
+//! or go to another resource with the time at which they were sent (XEP-0203).
+//!
+//! Left out: other transports, where the same bytes leave as in `arrival`. The trap: what waits is bounded in bytes, so few large
+//! stanzas may wait at a time.
+
+use sasl::Mechanism;
+use testkit::server::{self, PASSWORD, ReceivedEvent, StreamClient};
+
+use crate::delivery::{LimitScenario, ReceivedElements, StanzaTransport, receive, short};
+use crate::stanza_shapes::{StanzaShape, shapes};
+
+/// Stanzas that wait together.
+const QUEUED_AT_A_TIME: usize = 3;
+
+#[tokio::test]
+async fn queued_stanzas_are_delivered_when_the_stream_is_resumed() {
+    Box::pin(every_shape_is_queued(true)).await;
+}
+
+#[tokio::test]
+async fn unresumed_stanzas_go_to_another_resource_with_a_delay_stamp() {
+    Box::pin(every_shape_is_queued(false)).await;
+}
+
+/// Everything up to the last of `messages`. More than some bytes are only sent when others were acknowledged.
+async fn acknowledged(client: &mut StreamClient, messages: usize) -> ReceivedElements {
+    let mut got = ReceivedElements { elements: Vec::new(), closed: false };
+    let mut stanzas = 0;
+    while got.with("<message").count() < messages {
+        let seen = client.element().await;
+        if seen.name() == "r" {
+            client.send(format!("<a xmlns='urn:xmpp:sm:3' h='{stanzas}'/>")).await;
+        } else if seen.name() != "resumed" {
+            stanzas += 1;
+            got.elements.push(seen.0);
+        }
+    }
+    got
+}
+
+async fn every_shape_is_queued(resumes: bool) {
+    const PAYLOAD: &str = "<body>x{}</body>";
+    let mut stage = LimitScenario::new(StanzaTransport::Tcp).await;
+    let allowed: Vec<_> = shapes().into_iter().filter(|shape| shape.is_allowed(PAYLOAD)).collect();
+    assert!(allowed.len() > 100, "{} shapes", allowed.len());
+    for (number, some) in allowed.chunks(QUEUED_AT_A_TIME).enumerate() {
+        let mut lost = stage.wire.login("juliet", "lost").await;
+        lost.send("<enable xmlns='urn:xmpp:sm:3' resume='true' max='60'/>").await;
+        let enabled = lost.element().await;
+        let previous = enabled.attr("id").expect("a stream that can be resumed");
+        drop(lost);
+        server::run_until_idle().await;
+        let ids: Vec<(String, &StanzaShape)> =
+            some.iter().enumerate().map(|(at, shape)| (format!("w{number}n{at}"), shape)).collect();
+        for (id, shape) in &ids {
+            let message = shape.write("message", "juliet@example.com/lost", id, "chat", PAYLOAD);
+            stage
+                .romeo
+                .send(message.unwrap_or_else(|| format!("<message id='{id}' to='juliet@example.com/lost'/>")))
+                .await;
+        }
+        let romeo = stage.receive(|s| &mut s.romeo).await;
+        assert!(!romeo.closed && romeo.with(" type='error'").next().is_none(), "{ids:?}");
+        // What the others get: copies, and what one sender may not leave with a lost session because it is too much. Who does
+        // not read while time passes loses the stream.
+        let mut at_once = ReceivedElements { elements: Vec::new(), closed: false };
+        stage.receive(LimitScenario::phone).await;
+        for which in [LimitScenario::juliet, LimitScenario::chamber] {
+            let heard = stage.receive(which).await;
+            at_once
+                .elements
+                .extend(heard.elements.into_iter().filter(|one| !one.contains("urn:xmpp:carbons:2")));
+        }
+        let waits = ids.iter().filter(|(id, _)| at_once.with(id).next().is_none()).count();
+        let heard = if resumes {
+            let mut again = stage.wire.connect();
+            again.open().await;
+            again.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.expect("a login");
+            again.open().await;
+            again.send(format!("<resume xmlns='urn:xmpp:sm:3' previd='{previous}' h='0'/>")).await;
+            let heard = acknowledged(&mut again, waits).await;
+            again.send("</stream:stream>").await;
+            while again.receive().await != ReceivedEvent::Eof {}
+            heard
+        } else {
+            // The time of the session is over, and a second later that is noticed.
+            stage.wire.advance(62).await;
+            receive(&mut stage.chamber).await
+        };
+        stage.check(&heard);
+        for (id, shape) in ids.iter().filter(|(id, _)| at_once.with(id).next().is_none()) {
+            let got: Vec<_> = heard.with(id).filter(|one| !one.contains("urn:xmpp:carbons:2")).collect();
+            let late = got.iter().all(|one| resumes || one.contains("urn:xmpp:delay"));
+            assert!(
+                got.len() == 1 && late,
+                "{} of {id} came: {shape:?} {}",
+                got.len(),
+                got.first().map(|one| short(one)).unwrap_or_default()
+            );
+        }
+        for which in [LimitScenario::phone, LimitScenario::juliet, LimitScenario::chamber] {
+            stage.receive(which).await;
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Each stanza of `stanza::shapes` on each of its ways: to a resource, to the other resources as a copy (XEP-0280), into the
+//! offline store and out of it (XEP-0160, XEP-0203), back as an error (RFC 6120 section 8.3), as a request and as presence,
+//! over TCP, WebSocket (RFC 7395) and BOSH (XEP-0124), with every feature. What arrives is read by expat; what does not is
+//! answered with a stanza error or ends the sender's stream with a stream error.
+//!
+//! Left out: the stanza's content, of which only its id is looked for.
+
+use features::registry::ALL;
+use testkit::expat::Expat;
+use testkit::server::{self, ReceivedEvent, StreamClient, TestServer, TestServerConfig};
+use throng_core::NodeLimits;
+
+use crate::stanza_shapes::{StanzaShape, shapes};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StanzaTransport {
+    Tcp,
+    WebSocket,
+    Bosh,
+}
+
+#[tokio::test]
+async fn stanzas_at_the_limits_arrive_or_are_refused_over_tcp() {
+    Box::pin(every_shape_arrives_or_is_refused(StanzaTransport::Tcp)).await;
+}
+
+#[tokio::test]
+async fn stanzas_at_the_limits_arrive_or_are_refused_over_websocket() {
+    Box::pin(every_shape_arrives_or_is_refused(StanzaTransport::WebSocket)).await;
+}
+
+#[tokio::test]
+async fn stanzas_at_the_limits_arrive_or_are_refused_over_bosh() {
+    Box::pin(every_shape_arrives_or_is_refused(StanzaTransport::Bosh)).await;
+}
+
+/// Who is on stage.
+pub(crate) struct LimitScenario {
+    way: StanzaTransport,
+    pub(crate) wire: TestServer,
+    expat: Expat,
+    pub(crate) romeo: StreamClient,
+    phone: StreamClient,
+    juliet: StreamClient,
+    pub(crate) chamber: StreamClient,
+}
+
+/// What a client heard, and whether its stream is over.
+pub(crate) struct ReceivedElements {
+    pub(crate) elements: Vec<String>,
+    pub(crate) closed: bool,
+}
+
+impl ReceivedElements {
+    /// Elements with this text.
+    pub(crate) fn with<'a>(&'a self, part: &'a str) -> impl Iterator<Item = &'a String> {
+        self.elements.iter().filter(move |one| one.contains(part))
+    }
+}
+
+async fn available(wire: &TestServer, user: &str, resource: &str) -> StreamClient {
+    let mut client = wire.login(user, resource).await;
+    client.send("<iq type='set' id='on'><enable xmlns='urn:xmpp:carbons:2'/></iq>").await;
+    client.send("<presence/>").await;
+    client.sync().await;
+    client
+}
+
+impl LimitScenario {
+    pub(crate) async fn new(way: StanzaTransport) -> LimitScenario {
+        // Time stands still, so no rate may end.
+        let limits = NodeLimits {
+            stanzas_per_second: 0,
+            bytes_per_second: 0,
+            presence_broadcasts_per_minute: 0,
+            directed_presence_per_minute: 0,
+            roster_changes_per_minute: 0,
+            ..NodeLimits::default()
+        };
+        let (websocket, bosh) = (way == StanzaTransport::WebSocket, way == StanzaTransport::Bosh);
+        let wire = TestServerConfig {
+            features: ALL.to_vec(),
+            websocket,
+            bosh,
+            limits,
+            ..TestServerConfig::default()
+        }
+        .start();
+        for user in ["romeo", "juliet", "nurse"] {
+            wire.create_user(user).await;
+        }
+        let _ = server::take_documents();
+        let romeo = available(&wire, "romeo", "orchard").await;
+        let phone = available(&wire, "romeo", "phone").await;
+        let juliet = available(&wire, "juliet", "balcony").await;
+        let chamber = available(&wire, "juliet", "chamber").await;
+        let mut stage = LimitScenario { way, wire, expat: Expat::start(), romeo, phone, juliet, chamber };
+        // Each sees the presence of the other, so that requests pass.
+        for (at, text) in [
+            (0, "<presence type='subscribe' to='juliet@example.com'/>"),
+            (1, "<presence type='subscribed' to='romeo@example.com'/>"),
+            (1, "<presence type='subscribe' to='romeo@example.com'/>"),
+            (0, "<presence type='subscribed' to='juliet@example.com'/>"),
+        ] {
+            let client = if at == 0 { &mut stage.romeo } else { &mut stage.juliet };
+            client.send(text).await;
+            client.sync().await;
+        }
+        for _ in 0..2 {
+            for client in [&mut stage.romeo, &mut stage.phone, &mut stage.juliet, &mut stage.chamber] {
+                client.sync().await;
+            }
+        }
+        stage
+    }
+
+    pub(crate) fn phone(&mut self) -> &mut StreamClient {
+        &mut self.phone
+    }
+    pub(crate) fn juliet(&mut self) -> &mut StreamClient {
+        &mut self.juliet
+    }
+    pub(crate) fn chamber(&mut self) -> &mut StreamClient {
+        &mut self.chamber
+    }
+
+    /// Reads everything that waits for a client with expat as well.
+    pub(crate) async fn receive(
+        &mut self,
+        which: fn(&mut LimitScenario) -> &mut StreamClient,
+    ) -> ReceivedElements {
+        let client = which(self);
+        let heard = receive(client).await;
+        self.check(&heard);
+        heard
+    }
+
+    pub(crate) fn check(&mut self, heard: &ReceivedElements) {
+        for one in &heard.elements {
+            let document = format!(
+                "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>{one}</stream:stream>"
+            );
+            let read = self.expat.read(document.as_bytes());
+            assert_eq!(read, Ok(()), "{:?}: {}", self.way, short(one));
+        }
+        for document in server::take_documents() {
+            let read = self.expat.read(document.as_bytes());
+            assert_eq!(read, Ok(()), "{:?}: {}", self.way, short(&document));
+        }
+    }
+}
+
+/// Everything up to the answer to a request, or to the end of the stream.
+pub(crate) async fn receive(client: &mut StreamClient) -> ReceivedElements {
+    let _ = client.try_send("<iq type='get' id='sync'><nothing xmlns='urn:example:nothing'/></iq>").await;
+    let mut all = Vec::new();
+    loop {
+        match client.receive().await {
+            ReceivedEvent::Element(seen) if seen.0.contains("id='sync'") => {
+                return ReceivedElements { elements: all, closed: false };
+            }
+            ReceivedEvent::Element(seen) => all.push(seen.0),
+            ReceivedEvent::Header(_) | ReceivedEvent::Close => {}
+            ReceivedEvent::Eof => return ReceivedElements { elements: all, closed: true },
+        }
+    }
+}
+
+pub(crate) fn short(text: &str) -> String {
+    if text.len() < 4000 {
+        return text.to_owned();
+    }
+    let (start, end) = (text.floor_char_boundary(2500), text.floor_char_boundary(text.len() - 1000));
+    format!("{} … {}", &text[..start], &text[end..])
+}
+
+/// A way that a stanza can go.
+struct StanzaRoute {
+    name: &'static str,
+    to: &'static str,
+    kind: &'static str,
+    /// With a place for everything else.
+    payload: &'static str,
+}
+
+const STANZA_ROUTES: [StanzaRoute; 7] = [
+    StanzaRoute {
+        name: "message",
+        to: "juliet@example.com/balcony",
+        kind: "chat",
+        payload: "<body>x{}</body>",
+    },
+    StanzaRoute { name: "message", to: "nurse@example.com", kind: "chat", payload: "<body>x{}</body>" },
+    StanzaRoute { name: "message", to: "nobody@example.com", kind: "chat", payload: "<body>x{}</body>" },
+    StanzaRoute {
+        name: "iq",
+        to: "juliet@example.com/balcony",
+        kind: "get",
+        payload: "<q xmlns='urn:q'>{}</q>",
+    },
+    StanzaRoute { name: "iq", to: "example.com", kind: "get", payload: "<q xmlns='urn:q'>{}</q>" },
+    StanzaRoute {
+        name: "iq",
+        to: "juliet@example.com/gone",
+        kind: "set",
+        payload: "<q xmlns='urn:q'>{}</q>",
+    },
+    StanzaRoute {
+        name: "presence",
+        to: "juliet@example.com/balcony",
+        kind: "",
+        payload: "<q xmlns='urn:q'>{}</q>",
+    },
+];
+
+async fn every_shape_arrives_or_is_refused(way: StanzaTransport) {
+    let mut stage = LimitScenario::new(way).await;
+    let (mut arrived, mut refused) = (0, 0);
+    for (number, shape) in shapes().into_iter().enumerate() {
+        let mut stored = Vec::new();
+        for (at, road) in STANZA_ROUTES.iter().enumerate() {
+            let id = format!("s{number}r{at}");
+            let Some(stanza) = shape.write(road.name, road.to, &id, road.kind, road.payload) else {
+                continue;
+            };
+            if send(&mut stage, &shape, road, &id, &stanza).await {
+                arrived += 1;
+                stored.extend((road.to == "nurse@example.com").then_some(id));
+            } else {
+                refused += 1;
+            }
+        }
+        if !stored.is_empty() {
+            stored_offline_and_delivered_at_login(&mut stage, &shape, &stored).await;
+        }
+    }
+    assert!(arrived > 500 && refused > 500, "{arrived} arrived, {refused} refused");
+}
+
+/// True if it was admitted; then everybody who should have it has it.
+async fn send(
+    stage: &mut LimitScenario,
+    shape: &StanzaShape,
+    road: &StanzaRoute,
+    id: &str,
+    stanza: &str,
+) -> bool {
+    let case = || format!("{:?} {shape:?} {} to {}: {}", stage.way, road.name, road.to, short(stanza));
+    let case = case();
+    let _ = stage.romeo.try_send(stanza).await;
+    let romeo = stage.receive(|s| &mut s.romeo).await;
+    let (juliet, chamber) =
+        (stage.receive(LimitScenario::juliet).await, stage.receive(LimitScenario::chamber).await);
+    let phone = stage.receive(LimitScenario::phone).await;
+    assert!(!juliet.closed && !chamber.closed && !phone.closed, "a bystander's stream is over: {case}");
+    if romeo.closed {
+        assert!(!shape.is_allowed(road.payload), "what is within the limits ended the stream: {case}");
+        assert!(
+            romeo.with("<policy-violation ").next().is_some() || stage.way == StanzaTransport::Bosh,
+            "no reason: {case}"
+        );
+        assert!(juliet.with(id).next().is_none(), "refused and delivered: {case}");
+        stage.romeo = available(&stage.wire, "romeo", "orchard").await;
+        stage.receive(|s| &mut s.romeo).await;
+        stage.receive(LimitScenario::phone).await;
+        stage.receive(LimitScenario::juliet).await;
+        stage.receive(LimitScenario::chamber).await;
+        return false;
+    }
+    assert!(shape.is_allowed(road.payload), "what is above a limit was admitted: {case}");
+    let error = romeo.with(id).any(|one| one.contains(" type='error'"));
+    match (road.name, road.to) {
+        ("message", "juliet@example.com/balcony") => {
+            assert!(!error && juliet.with(id).count() == 1, "not delivered: {case}");
+            let copy =
+                |heard: &ReceivedElements, way: &str| heard.with(id).filter(|one| one.contains(way)).count();
+            assert_eq!(copy(&chamber, "<received "), 1, "no copy for the recipient's other resource: {case}");
+            assert_eq!(copy(&phone, "<sent "), 1, "no copy for the sender's other resource: {case}");
+        }
+        ("message", "nurse@example.com") => assert!(!error, "not stored: {case}"),
+        ("message", _) => assert!(error, "neither delivered nor answered: {case}"),
+        ("iq", "juliet@example.com/balcony") => {
+            assert!(error || juliet.with(id).count() == 1, "neither delivered nor answered: {case}");
+        }
+        ("iq", _) => assert!(error, "a request without an answer: {case}"),
+        _ => assert!(error || juliet.with(id).count() == 1, "neither delivered nor answered: {case}"),
+    }
+    true
+}
+
+/// What was stored comes out with its time.
+async fn stored_offline_and_delivered_at_login(
+    stage: &mut LimitScenario,
+    shape: &StanzaShape,
+    ids: &[String],
+) {
+    let mut nurse = stage.wire.login("nurse", "room").await;
+    nurse.send("<presence/>").await;
+    let mut heard = receive(&mut nurse).await;
+    server::run_until_idle().await;
+    heard.elements.extend(receive(&mut nurse).await.elements);
+    stage.check(&heard);
+    for id in ids {
+        let got: Vec<_> = heard.with(id).collect();
+        let late = got.iter().all(|one| one.contains("urn:xmpp:delay"));
+        assert!(got.len() == 1 && late, "{:?} {shape:?}: {} came out of the store", stage.way, got.len());
+    }
+    nurse.send("</stream:stream>").await;
+    while nurse.receive().await != ReceivedEvent::Eof {}
+    // The store may forget what was taken.
+    server::run_until_idle().await;
+}

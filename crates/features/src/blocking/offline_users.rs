@@ -1,0 +1,81 @@
+//! The same rules for users who are not connected: XEP-0191 section 3.3.
+//!
+//! The trap: a message to somebody who is away must not cost a visit to the database each time. The node remembers what
+//! was asked ([`throng_core::blocklists`]).
+//!
+//! A connected account has its list in memory. Its blocklist is read all the same when a sender asks that may not see its
+//! presence, as it is for an absent account: otherwise the time of the first answer would tell who is connected.
+
+use std::sync::Arc;
+
+use jid::JidRef;
+use stanza::StanzaKind;
+use throng_core::hooks::{Flow, HandlerOutcome};
+use throng_core::server_error::store_error;
+use throng_core::visibility::Visibility;
+use throng_core::{Effects, Node};
+
+use super::{AUTO_ANSWERED, STORABLE, blocked_outcome, never_blocked};
+
+/// What becomes of a stanza for the account `to`, which is not connected.
+pub(super) fn filter(node: &Arc<Node>, kind: StanzaKind, from: JidRef<'_>, to: JidRef<'_>) -> Flow {
+    if never_blocked(to, from) {
+        return Flow::Next;
+    }
+    match node.has_blocked(to, from) {
+        Some(false) => Flow::Next,
+        Some(true) => Flow::Stop(blocked_outcome(kind)),
+        None => {
+            let (node, from, to) = (node.clone(), from.to_jid(), to.bare().to_jid());
+            Flow::Wait(Box::pin(async move {
+                match node.load_has_blocked(to.as_ref(), from.as_ref()).await {
+                    Ok(false) => HandlerOutcome::next(),
+                    Ok(true) => HandlerOutcome {
+                        flow: Flow::Stop(blocked_outcome(kind)),
+                        effects: Effects::default(),
+                    },
+                    Err(error) => HandlerOutcome::refused(store_error(error)),
+                }
+            }))
+        }
+    }
+}
+
+/// Lets a stanza for the connected account `to` pass, after the read that it would cost if the account were absent.
+pub(super) fn like_absent(node: &Arc<Node>, from: JidRef<'_>, to: JidRef<'_>) -> Flow {
+    if never_blocked(to, from)
+        || matches!(node.visibility(to, from), Visibility::Visible)
+        || node.has_blocked(to, from).is_some()
+    {
+        return Flow::Next;
+    }
+    ask(node, from, to, None)
+}
+
+/// Refuses a stanza of a blocked sender, after the same read.
+pub(super) fn refuse_like_absent(
+    node: &Arc<Node>,
+    kind: StanzaKind,
+    from: JidRef<'_>,
+    to: JidRef<'_>,
+) -> Flow {
+    let answered = AUTO_ANSWERED.union(STORABLE).contains(kind);
+    if !answered || node.has_blocked(to, from).is_some() {
+        return Flow::Stop(blocked_outcome(kind));
+    }
+    ask(node, from, to, Some(kind))
+}
+
+/// What memory has decided, once the store has answered: what it says was in memory first.
+fn ask(node: &Arc<Node>, from: JidRef<'_>, to: JidRef<'_>, refused: Option<StanzaKind>) -> Flow {
+    let (node, from, to) = (node.clone(), from.to_jid(), to.bare().to_jid());
+    Flow::Wait(Box::pin(async move {
+        match (node.load_has_blocked(to.as_ref(), from.as_ref()).await, refused) {
+            (Ok(_), None) => HandlerOutcome::next(),
+            (Ok(_), Some(kind)) => {
+                HandlerOutcome { flow: Flow::Stop(blocked_outcome(kind)), effects: Effects::default() }
+            }
+            (Err(error), _) => HandlerOutcome::refused(store_error(error)),
+        }
+    }))
+}

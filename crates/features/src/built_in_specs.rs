@@ -1,0 +1,120 @@
+//! Specifications that are implemented outside of modules: streams, TLS, authentication, addresses, routing. Nobody can
+//! switch them off. They stand beside the modules' own in `docs/xeps.md`, in `doap.xml` and in the compliance report.
+//!
+//! Left out: what is a module; its declaration names its specifications.
+//!
+//! The trap: one line for each specification and part that implements it, with the version that was read. Whoever
+//! changes that part changes the line; no test can see it.
+
+use throng_core::feature::Spec;
+
+/// A specification and the part of the server that implements it.
+#[derive(Clone, Copy, Debug)]
+pub struct BuiltInSpec {
+    /// The crate or the part, as in `docs/xeps.md`.
+    pub part: &'static str,
+    /// What it implements.
+    pub spec: Spec,
+}
+
+const fn built_in(
+    part: &'static str,
+    name: &'static str,
+    title: &'static str,
+    version: &'static str,
+    left_out: &'static str,
+) -> BuiltInSpec {
+    BuiltInSpec { part, spec: Spec { name, title, version, not_implemented: left_out } }
+}
+
+/// All of them, by part.
+pub static BUILT_IN: &[BuiltInSpec] = &[
+    built_in(
+        "streams",
+        "RFC 6120",
+        "XMPP: Core",
+        "",
+        "streams between servers; section 8.1.5: `xml:lang` of the stream on its stanzas",
+    ),
+    built_in("core", "RFC 6121", "XMPP: Instant Messaging and Presence", "", "section 10: other servers"),
+    built_in(
+        "core",
+        "XEP-0131",
+        "Stanza Headers and Internet Metadata",
+        "1.2",
+        "headers are passed on as they are; the server itself reads none",
+    ),
+    built_in("jid", "RFC 7622", "XMPP: Address Format", "", ""),
+    built_in("net", "RFC 7590", "Use of TLS in XMPP", "", "section 3.3: session resumption"),
+    built_in("net", "XEP-0368", "SRV records for XMPP over TLS", "1.1.0", "the records are the operator's"),
+    built_in(
+        "streams",
+        "XEP-0178",
+        "Best Practices for Use of SASL EXTERNAL with Certificates",
+        "1.2",
+        "section 3: servers",
+    ),
+    built_in("streams", "XEP-0440", "SASL Channel-Binding Type Capability", "1.0.0", ""),
+    built_in("streams", "XEP-0474", "SASL SCRAM Downgrade Protection", "0.5.0", ""),
+    built_in("sasl", "XEP-0175", "Best Practices for Use of SASL ANONYMOUS", "1.2", ""),
+    built_in("sasl", "RFC 4505", "Anonymous SASL Mechanism", "", ""),
+    built_in("sasl", "RFC 4616", "The PLAIN SASL Mechanism", "", ""),
+    built_in("sasl", "RFC 5802", "SCRAM SASL and GSS-API Mechanisms", "", "GSS-API; the error text `e=`"),
+    built_in("sasl", "RFC 7677", "SCRAM-SHA-256 and SCRAM-SHA-256-PLUS", "", ""),
+    built_in(
+        "stanza",
+        "XEP-0085",
+        "Chat State Notifications",
+        "2.1",
+        "passed on; not stored, and held for idle clients",
+    ),
+    built_in("stanza", "XEP-0184", "Message Delivery Receipts", "1.4.0", "passed on; held for idle clients"),
+    built_in("stanza", "XEP-0308", "Last Message Correction", "1.2.1", "passed on"),
+    built_in("stanza", "XEP-0333", "Displayed Markers", "1.0.0", "passed on; held for idle clients"),
+    built_in("stanza", "XEP-0380", "Explicit Message Encryption", "0.4.0", "passed on"),
+    built_in("stanza", "XEP-0461", "Message Replies", "0.2.1", "passed on"),
+    built_in("api", "XEP-0156", "Discovering Alternative XMPP Connection Methods", "1.4.0", ""),
+    built_in(
+        "net",
+        "XEP-0124",
+        "Bidirectional-streams Over Synchronous HTTP (BOSH)",
+        "1.11.2",
+        "section 16: several streams in a session; `charsets`, `accept`, `route`",
+    ),
+    built_in("net", "XEP-0206", "XMPP Over BOSH", "1.4", "SASL EXTERNAL by certificates of HTTP"),
+    built_in("net", "RFC 7395", "XMPP Subprotocol for WebSocket", "", ""),
+    built_in(
+        "net",
+        "RFC 6455",
+        "The WebSocket Protocol",
+        "",
+        "pings from the server; fragments to the client",
+    ),
+    built_in(
+        "net",
+        "RFC 7692",
+        "Compression Extensions for WebSocket",
+        "",
+        "context takeover; windows of the server below 32 kB",
+    ),
+    built_in("net", "RFC 8441", "Bootstrapping WebSockets with HTTP/2", "", ""),
+    built_in("net", "RFC 5929", "Channel Bindings for TLS", "", "`tls-unique`"),
+    built_in("net", "RFC 9266", "Channel Bindings for TLS 1.3", "", "TLS 1.2"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_is_complete_and_there_once() {
+        let mut seen = std::collections::BTreeSet::new();
+        for BuiltInSpec { part, spec } in BUILT_IN {
+            let rfc = spec.name.strip_prefix("RFC ").is_some_and(|n| n.parse::<u32>().is_ok());
+            assert!(rfc || spec.name.starts_with("XEP-") && spec.name.len() == 8, "{}", spec.name);
+            assert!(rfc == spec.version.is_empty(), "{}: XEPs have a version, RFCs none", spec.name);
+            assert!(!part.is_empty() && !spec.title.is_empty(), "{}", spec.name);
+            assert!(seen.insert((part, spec.name)), "{} twice in {part}", spec.name);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! What clients announce, and asking them for what it stands for: XEP-0115 1.6.0 sections 4 and 6.2, XEP-0390 0.3.2
+//! sections 5.4 and 5.5.
+//!
+//! An announcement is read in one pass, without a tree: every presence of many clients has one. Of both kinds the one of
+//! XEP-0390 counts, because it cannot be forged; of several hashes the strongest one that is known here. Hashes of other
+//! functions and announcements in the format of old (without `hash`) stand for nothing.
+//!
+//! The trap: a fingerprint holds the digest, not its text; base64 has several texts for one digest.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use throng_core::caps_cache::CapsLookup;
+use throng_core::limits::FRAME_LIMITS;
+use throng_core::server_iq::ServerIqReply;
+use throng_core::{Effects, Node, Session};
+use xml::{Event, NamespaceContext, Ns, Reader};
+
+use super::hash::CapsAlgorithm;
+use super::verification::verify;
+
+/// Which of the two specifications.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CapsVersion {
+    /// XEP-0115.
+    Xep0115,
+    /// XEP-0390.
+    Xep0390,
+}
+
+/// A hash that a client announced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CapsHash {
+    pub(super) version: CapsVersion,
+    pub(super) algorithm: CapsAlgorithm,
+    pub(super) digest: Vec<u8>,
+    /// The node under which its client answers for it.
+    pub(super) node: String,
+}
+
+static CLIENT: NamespaceContext = NamespaceContext::client();
+/// Longest node that is asked for, in bytes.
+const MAX_NODE_BYTES: usize = 512;
+
+/// Clients differ about padding.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
+
+impl CapsHash {
+    fn new(
+        scheme: CapsVersion,
+        algorithm: &str,
+        text: &str,
+        node: impl FnOnce() -> String,
+    ) -> Option<CapsHash> {
+        let algorithm = CapsAlgorithm::from_name(algorithm)?;
+        // XEP-0300 section 3.2 forbids SHA-1 where nothing of old asks for it.
+        if scheme == CapsVersion::Xep0390 && algorithm == CapsAlgorithm::Sha1 || text.len() > 128 {
+            return None;
+        }
+        let digest =
+            BASE64.decode(text.trim()).ok().filter(|digest| digest.len() == algorithm.digest_len())?;
+        let node = node();
+        (node.len() <= MAX_NODE_BYTES).then_some(CapsHash { version: scheme, algorithm, digest, node })
+    }
+
+    /// What the announcement in a stanza stands for.
+    pub(super) fn from_stanza(bytes: &[u8]) -> Option<CapsHash> {
+        let mut reader = Reader::new(bytes, &CLIENT, &FRAME_LIMITS).ok()?;
+        let mut best: Option<CapsHash> = None;
+        let (mut depth, mut inside, mut algo) = (0_u32, false, None);
+        let mut text = String::new();
+        while let Some(event) = reader.next().ok()? {
+            match event {
+                Event::Start(start) => {
+                    depth += 1;
+                    let attr = |name| start.attr(name).map(|a| a.value());
+                    match depth {
+                        2 => {
+                            inside = start.is("c", Ns::Caps2);
+                            if best.is_none() && start.is("c", Ns::Caps) {
+                                let (ver, node) =
+                                    (attr("ver").unwrap_or_default(), attr("node").unwrap_or_default());
+                                let hash = attr("hash").unwrap_or_default();
+                                best = CapsHash::new(CapsVersion::Xep0115, &hash, &ver, || {
+                                    format!("{node}#{ver}")
+                                });
+                            }
+                        }
+                        3 if inside && start.is("hash", Ns::Hashes2) => {
+                            algo = attr("algo").map(std::borrow::Cow::into_owned);
+                            text.clear();
+                        }
+                        _ => {}
+                    }
+                }
+                Event::Text(piece) if algo.is_some() && depth == 3 && text.len() <= 128 => {
+                    text.push_str(&piece.unescape());
+                }
+                Event::Text(_) => {}
+                Event::End => {
+                    if depth == 3
+                        && let Some(algo) = algo.take()
+                    {
+                        let text = text.trim();
+                        let node = || format!("{}#{algo}.{text}", Ns::Caps2.as_str());
+                        let new = CapsHash::new(CapsVersion::Xep0390, &algo, text, node);
+                        let strength = |p: &Option<CapsHash>| {
+                            p.as_ref().map(|p| (p.version == CapsVersion::Xep0390, p.algorithm.digest_len()))
+                        };
+                        if strength(&new) > strength(&best) {
+                            best = new;
+                        }
+                    }
+                    depth = depth.saturating_sub(1);
+                }
+            }
+        }
+        best
+    }
+
+    /// What the cache knows it by.
+    pub(super) fn cache_key(&self) -> String {
+        let scheme = if self.version == CapsVersion::Xep0115 { '1' } else { '2' };
+        let digest = base64::prelude::BASE64_STANDARD.encode(&self.digest);
+        format!("{scheme} {} {digest}", self.algorithm.name())
+    }
+}
+
+/// What software a client is: the node that it announces (XEP-0115 section 4), which is the address of its site.
+pub(super) fn software(session: &Session) -> Option<String> {
+    let presence = session.with(|state| state.presence.clone())?;
+    let mut reader = Reader::new(presence.bytes(), &CLIENT, &FRAME_LIMITS).ok()?;
+    let mut depth = 0_u32;
+    while let Some(event) = reader.next().ok()? {
+        match event {
+            Event::Start(start) => {
+                depth += 1;
+                if depth == 2 && start.is("c", Ns::Caps) {
+                    let node = start.attr("node")?.value().into_owned();
+                    return Some(node).filter(|node| !node.is_empty() && node.len() <= MAX_NODE_BYTES);
+                }
+            }
+            Event::End => depth = depth.saturating_sub(1),
+            Event::Text(_) => {}
+        }
+    }
+    None
+}
+
+/// A session announced what is in this stanza.
+pub(super) fn process_announcement(
+    node: &Arc<Node>,
+    session: &Arc<Session>,
+    bytes: &[u8],
+    effects: &mut Effects,
+) {
+    let Some(print) = CapsHash::from_stanza(bytes) else { return };
+    let key = print.cache_key();
+    if node.caps_cache.announce(session, &key, node.seconds()) == CapsLookup::Query {
+        let at = Some(print.node.clone());
+        query_client(node, session, Arc::new((key, print)), at, effects);
+    }
+}
+
+/// Asks one client, and the next one when its answer is not right.
+fn query_client(
+    node: &Arc<Node>,
+    session: &Arc<Session>,
+    print: Arc<(String, CapsHash)>,
+    at: Option<String>,
+    effects: &mut Effects,
+) {
+    let (asked, about) = (session.clone(), print.clone());
+    let then = Box::new(move |node: &Arc<Node>, reply: ServerIqReply<'_>, effects: &mut Effects| {
+        let told = match reply {
+            ServerIqReply::Result { bytes, .. } => verify(&about.1, bytes),
+            ServerIqReply::Error | ServerIqReply::NoReply => None,
+        };
+        match told {
+            Some(set) => node.caps_cache.insert_verified(&about.0, set),
+            None => {
+                tracing::debug!(client = %asked.jid, "a client did not answer for the hash that it announced");
+                if let Some(next) = node.caps_cache.query_failed(&about.0, &asked, node.seconds()) {
+                    // The node names the first client's software; the next one may have the same features in another.
+                    query_client(node, &next, about, None, effects);
+                }
+            }
+        }
+    });
+    let question = |w: &mut xml::Writer<'_>| {
+        w.start_ns("query", Ns::DiscoInfo).attr_opt("node", at.as_deref()).end();
+    };
+    if !node.send_iq_get(session, effects, question, then) {
+        node.caps_cache.abandon_query(&print.0);
+    }
+}

@@ -1,0 +1,66 @@
+//! One value from a task to a future: how the task that stores messages answers those who wait for it.
+//!
+//! The trap: an answer that never comes would hold a stream for ever; so dropping the [`Completer`] is an answer too.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+enum CompletionState<T> {
+    Pending(Option<Waker>),
+    Completed(T),
+    Abandoned,
+}
+
+/// The side that answers.
+pub(super) struct Completer<T>(Arc<Mutex<CompletionState<T>>>);
+
+/// The side that waits. `None` means that nobody will answer any more.
+pub(super) struct Completion<T>(Arc<Mutex<CompletionState<T>>>);
+
+/// Both sides.
+pub(super) fn completion_pair<T>() -> (Completer<T>, Completion<T>) {
+    let state = Arc::new(Mutex::new(CompletionState::Pending(None)));
+    (Completer(state.clone()), Completion(state))
+}
+
+impl<T> Completer<T> {
+    pub(super) fn complete(self, value: T) {
+        self.resolve(CompletionState::Completed(value));
+    }
+    fn resolve(&self, state: CompletionState<T>) {
+        let mut inner = self.0.lock();
+        if let CompletionState::Pending(waker) = &mut *inner {
+            let waker = waker.take();
+            *inner = state;
+            drop(inner);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+}
+
+impl<T> Drop for Completer<T> {
+    fn drop(&mut self) {
+        self.resolve(CompletionState::Abandoned);
+    }
+}
+
+impl<T> Future for Completion<T> {
+    type Output = Option<T>;
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        let mut inner = self.0.lock();
+        match std::mem::replace(&mut *inner, CompletionState::Abandoned) {
+            CompletionState::Pending(_) => {
+                *inner = CompletionState::Pending(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+            CompletionState::Completed(value) => Poll::Ready(Some(value)),
+            CompletionState::Abandoned => Poll::Ready(None),
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! A node over the memory store whose offline store waits where a test tells it to.
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use base::ManualClock;
+use base::spawn::BoxFuture;
+use cluster::{NodeId, SingleNode};
+use jid::Jid;
+use parking_lot::Mutex;
+use stanza::Element;
+use store::{
+    AddressId, AppendOutcome, Offline, OfflineMessage, Page, Paged, StoreFuture, StoredMessage, Stores,
+};
+use testkit::manual_spawner::ManualSpawner;
+use throng_core::feature::{FeatureOptions, OptionValue};
+use throng_core::metrics::Metrics;
+use throng_core::session::{QueuedBatch, StreamManagementTerms};
+use throng_core::{
+    Effect, Effects, EnabledFeature, Host, IngestOutcome, Node, NodeComponents, NodeLimits, Outbox,
+    Principal, Session, SharedStanza,
+};
+
+use super::super::FEATURE;
+
+/// The offline store behind gates, by the name of the call: `append` waits before the write, `appended` behind it.
+pub(super) struct GatedStore {
+    inner: Arc<dyn Offline>,
+    closed: Mutex<HashSet<&'static str>>,
+    calls: Mutex<Vec<&'static str>>,
+}
+
+impl GatedStore {
+    pub(super) fn close(&self, name: &'static str) {
+        self.closed.lock().insert(name);
+    }
+    pub(super) fn open(&self, name: &'static str) {
+        self.closed.lock().remove(name);
+    }
+    pub(super) fn calls(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.calls.lock())
+    }
+    async fn wait_open(&self, name: &'static str) {
+        self.calls.lock().push(name);
+        std::future::poll_fn(
+            |_| if self.closed.lock().contains(name) { Poll::Pending } else { Poll::Ready(()) },
+        )
+        .await;
+        assert!(!self.closed.lock().contains("panic"), "as the test wants it");
+    }
+}
+
+impl Offline for GatedStore {
+    fn append(
+        &self,
+        messages: Vec<OfflineMessage>,
+        quota: store::Quota,
+    ) -> StoreFuture<'_, Vec<AppendOutcome>> {
+        Box::pin(async move {
+            self.wait_open("append").await;
+            let answer = self.inner.append(messages, quota).await;
+            self.wait_open("appended").await;
+            answer
+        })
+    }
+    fn fetch(&self, owner: AddressId, page: Page, now: u64) -> StoreFuture<'_, Paged<StoredMessage>> {
+        Box::pin(async move {
+            self.wait_open("fetch").await;
+            let answer = self.inner.fetch(owner, page, now).await;
+            self.wait_open("fetched").await;
+            answer
+        })
+    }
+    fn remove_through(&self, owner: AddressId, seq: u64) -> StoreFuture<'_, u32> {
+        Box::pin(async move {
+            self.wait_open("remove").await;
+            self.inner.remove_through(owner, seq).await
+        })
+    }
+    fn count(&self, owner: AddressId) -> StoreFuture<'_, u32> {
+        self.inner.count(owner)
+    }
+    fn expire(&self, now: u64, limit: u32) -> StoreFuture<'_, u32> {
+        self.inner.expire(now, limit)
+    }
+}
+
+pub(super) struct OfflineHarness {
+    pub(super) node: Arc<Node>,
+    pub(super) gate: Arc<GatedStore>,
+    pub(super) tasks: Arc<ManualSpawner>,
+    pub(super) clock: Arc<ManualClock>,
+    feature_state: throng_core::feature_state::FeatureState,
+}
+
+impl OfflineHarness {
+    pub(super) fn new() -> OfflineHarness {
+        OfflineHarness::with(&[], NodeLimits::default())
+    }
+
+    pub(super) fn with(options: &[(&str, i64)], limits: NodeLimits) -> OfflineHarness {
+        let clock = Arc::new(ManualClock::new());
+        let mut stores: Stores = store::memory::stores(clock.clone());
+        let gate = Arc::new(GatedStore {
+            inner: stores.offline.clone(),
+            closed: Mutex::default(),
+            calls: Mutex::default(),
+        });
+        stores.offline = gate.clone();
+        let tasks = Arc::new(ManualSpawner::default());
+        let mut set = FeatureOptions::defaults(FEATURE.options);
+        for (key, value) in options {
+            set.set(FEATURE.options, key, OptionValue::Int(*value)).unwrap();
+        }
+        let enabled = [EnabledFeature { feature: &FEATURE, options: set }];
+        let kept = throng_core::feature_state::FeatureState::default();
+        let host = Host::build_with("capulet.com", &enabled, &limits, &kept).unwrap();
+        let node = Node::new(NodeComponents {
+            hosts: [("capulet.com".to_owned(), Arc::new(host))].into(),
+            stores,
+            cluster: Arc::new(SingleNode::new(NodeId::new("test").unwrap())),
+            clock: clock.clone(),
+            spawner: tasks.clone(),
+            metrics: Metrics::default(),
+            limits,
+            hasher: cluster::AddressHasher::new([1; 16]),
+            admins: vec![],
+            passwords: throng_core::passwords::PlainPasswords::shared(),
+            version: "test",
+        });
+        let bench = OfflineHarness { node, gate, tasks, clock, feature_state: kept };
+        for name in ["romeo", "juliet", "nurse"] {
+            let jid = Jid::parse(&format!("{name}@capulet.com")).unwrap();
+            bench.tasks.block_on(bench.node.stores.accounts.create(&jid, b"")).unwrap();
+        }
+        bench
+    }
+
+    /// What a reload does: the module with these options, or switched off.
+    pub(super) fn reload(&self, options: Option<&[(&str, i64)]>) {
+        let enabled = options.map(|options| {
+            let mut set = FeatureOptions::defaults(FEATURE.options);
+            for (key, value) in options {
+                set.set(FEATURE.options, key, OptionValue::Int(*value)).unwrap();
+            }
+            EnabledFeature { feature: &FEATURE, options: set }
+        });
+        let enabled: Vec<_> = enabled.into_iter().collect();
+        let host =
+            Host::build_with("capulet.com", &enabled, &self.node.limits(), &self.feature_state).unwrap();
+        self.node.set_hosts([("capulet.com".to_owned(), Arc::new(host))].into());
+    }
+
+    /// What a login reads.
+    pub(super) fn read_login(&self, name: &str) -> Principal {
+        let jid = Jid::parse(&format!("{name}@capulet.com")).unwrap();
+        let host = self.node.host("capulet.com").unwrap();
+        let found = self.tasks.block_on(self.node.load_credentials(host, jid)).unwrap().unwrap();
+        self.tasks.block_on(self.node.load_principal(found.identity)).unwrap().granted().unwrap()
+    }
+    pub(super) fn bind(&self, principal: Principal, resource: &str) -> Arc<Session> {
+        self.node.bind(principal, Some(resource), &Arc::new(Outbox::new())).unwrap()
+    }
+    pub(super) fn connect(&self, name: &str) -> Arc<Session> {
+        self.bind(self.read_login(name), "balcony")
+    }
+    /// What the presence feature does when a resource sends presence.
+    pub(super) fn available(&self, session: &Arc<Session>, priority: i8) {
+        session.set_available(SharedStanza::parse(b"<presence/>").unwrap(), priority);
+        self.node.perform(Effects(vec![Effect::Available(session.clone())]));
+    }
+    /// Connects and becomes available.
+    pub(super) fn online(&self, name: &str) -> Arc<Session> {
+        let session = self.connect(name);
+        self.available(&session, 0);
+        self.run_until_idle();
+        session
+    }
+    /// The connection is gone.
+    pub(super) fn offline(&self, session: &Arc<Session>) {
+        self.node.end_session(session);
+    }
+
+    /// Polls everything often enough that only what a gate holds is left.
+    pub(super) fn run_until_idle(&self) {
+        for _ in 0..20 {
+            self.tasks.step();
+        }
+    }
+    pub(super) fn ingest(&self, from: &Arc<Session>, text: &str) -> Option<BoxFuture<'static, ()>> {
+        let scope = xml::NamespaceContext::client();
+        let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &self.node.limits().stanza())
+        else {
+            panic!("not a stanza: {text}");
+        };
+        match self.node.ingest(from, text.as_bytes(), &head) {
+            IngestOutcome::Done => None,
+            IngestOutcome::Wait(later) => Some(later),
+            IngestOutcome::Fatal(error) => panic!("{error:?}"),
+        }
+    }
+    /// Sends a chat message; the future is what the sender's stream waits for.
+    pub(super) fn send_chat(
+        &self,
+        from: &Arc<Session>,
+        to: &str,
+        text: &str,
+    ) -> Option<BoxFuture<'static, ()>> {
+        self.ingest(from, &format!("<message to='{to}' type='chat'><body>{text}</body></message>"))
+    }
+    /// A chat message arrives from elsewhere; nobody waits for what becomes of it.
+    pub(super) fn deliver_from_remote(&self, name: &str, to: &str, text: &str) {
+        let from = Jid::parse(&format!("{name}@capulet.com/cell")).unwrap();
+        let stanza = format!("<message from='{from}' to='{to}' type='chat'><body>{text}</body></message>");
+        let (frame, to) = (SharedStanza::parse(stanza.as_bytes()).unwrap(), Jid::parse(to).unwrap());
+        self.node.perform(Effects(vec![Effect::Route { frame, from, to }]));
+    }
+    pub(super) fn complete(&self, later: Option<BoxFuture<'static, ()>>) {
+        if let Some(later) = later {
+            self.tasks.block_on(later);
+        }
+        self.run_until_idle();
+    }
+
+    /// The client acknowledges from now on (XEP-0198).
+    pub(super) fn enable_stream_management(&self, session: &Arc<Session>) {
+        let terms = StreamManagementTerms { resume_seconds: 60, unacked_bytes: 100_000, sm2: false };
+        assert!(session.outbox.enable_management(terms, [0; 16]));
+    }
+    /// It has got so many stanzas.
+    pub(super) fn acknowledge(&self, session: &Arc<Session>, count: usize) {
+        session.outbox.acknowledge(count as u32).unwrap();
+    }
+    /// The bodies of what arrived, without letting anything else happen.
+    pub(super) fn take_queued_bodies(&self, session: &Arc<Session>) -> Vec<String> {
+        let mut batch = QueuedBatch::new();
+        session.outbox.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut batch);
+        batch.iter().map(|i| body(std::str::from_utf8(i.frame.bytes()).unwrap())).collect()
+    }
+    pub(super) fn receive(&self, session: &Arc<Session>) -> Vec<String> {
+        let mut batch = QueuedBatch::new();
+        session.outbox.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut batch);
+        self.run_until_idle();
+        batch.iter().map(|i| String::from_utf8(i.frame.bytes().to_vec()).unwrap()).collect()
+    }
+    /// The bodies of what arrived.
+    pub(super) fn receive_bodies(&self, session: &Arc<Session>) -> Vec<String> {
+        self.receive(session).iter().map(|text| body(text)).collect()
+    }
+    /// How many messages are in the store.
+    pub(super) fn stored(&self, name: &str) -> u32 {
+        let jid = Jid::parse(&format!("{name}@capulet.com")).unwrap();
+        let id = self.tasks.block_on(self.node.stores.addresses.find(&jid)).unwrap().unwrap();
+        self.tasks.block_on(self.node.stores.offline.count(id)).unwrap()
+    }
+    /// Whether newer messages go behind those in the store.
+    pub(super) fn flushing(&self, session: &Arc<Session>) -> bool {
+        session.account.with(|state| state.flushing)
+    }
+}
+
+fn body(text: &str) -> String {
+    let (_, rest) = text.split_once("<body>").unwrap_or(("", text));
+    rest.split_once("</body>").map_or(rest, |(body, _)| body).to_owned()
+}
+
+/// Whether a future is still waiting.
+pub(super) fn is_pending(later: &mut Option<BoxFuture<'static, ()>>) -> bool {
+    let Some(future) = later else { return false };
+    let pending = future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
+    if !pending {
+        *later = None;
+    }
+    pending
+}

@@ -1,0 +1,136 @@
+//! Users on their stream: what is registered, another password (section 3.3), the end of the account (section 3.2).
+//!
+//! The trap: the stream that asks for its account's end ends with it, but the answer has to leave first. It is told to end
+//! and does so behind its answer; all other streams of the account end at once.
+
+use std::sync::Arc;
+
+use base::Secret;
+use jid::Jid;
+use stanza::{ErrorType, StanzaCondition, StanzaError};
+use throng_core::account_admin::AccountError;
+use throng_core::iq::{IqFlow, IqRequest};
+use throng_core::passwords::PasswordPolicy;
+use throng_core::server_error::store_error;
+use throng_core::session::flags;
+use throng_core::{Effects, Node, Session};
+use xml::Ns;
+
+use super::RegistrationRules;
+use super::form::{self, RegistrationRequest};
+use super::pre_auth::not_acceptable;
+use super::rate_limit::RegistrationLimiter;
+
+pub(super) fn answer(
+    rules: &Arc<RegistrationRules>,
+    counts: &Arc<RegistrationLimiter>,
+    request: &IqRequest<'_>,
+    set: bool,
+) -> Result<IqFlow, StanzaError> {
+    // Users of other domains, and resources of this one, have nothing to do with it.
+    let session = request.session.filter(|_| request.to.is_none_or(|to| to.resource().is_none()));
+    let session = session.ok_or(StanzaCondition::ServiceUnavailable)?;
+    if session.flags.has(flags::EPHEMERAL) {
+        return Err(StanzaCondition::RegistrationRequired.into());
+    }
+    let own = session.bare();
+    let name = own.local().unwrap_or_default();
+    if !set {
+        return Ok(IqFlow::Reply(Ok(form::registered_reply(name))));
+    }
+    let tree = request.tree()?;
+    let query = tree.root().child("query", Ns::Register).ok_or(StanzaCondition::BadRequest)?;
+    let wish = form::read(query)?;
+    let now = request.node.seconds();
+    let (node, session) = (request.node.clone(), session.clone());
+    match wish {
+        RegistrationRequest::Remove(_) if !rules.removal => Err(StanzaCondition::NotAllowed.into()),
+        RegistrationRequest::Remove(password) => {
+            if password.is_some() {
+                counts.count_password_check(session.account.id, now)?;
+            }
+            Ok(IqFlow::Wait(Box::pin(async move {
+                let done = remove_account(&node, &session, password).await;
+                (done.map(|()| Vec::new()).map_err(StanzaError::without_request), Effects::default())
+            })))
+        }
+        RegistrationRequest::Fields { .. } if !rules.password_change => {
+            Err(StanzaCondition::NotAllowed.into())
+        }
+        RegistrationRequest::Fields { .. }
+            if !rules.allow_without_tls && !session.flags.has(flags::SECURE) =>
+        {
+            Err(StanzaError::new(StanzaCondition::NotAuthorized)
+                .kind(ErrorType::Modify)
+                .text("passwords are changed on encrypted streams only"))
+        }
+        RegistrationRequest::Fields { username: Some(username), password: Some(password), old } => {
+            let meant = match username.contains('@') {
+                true => Jid::parse(&username).ok(),
+                false => Jid::from_parts(Some(&username), own.domain(), None).ok(),
+            };
+            if meant.is_none_or(|jid| jid.as_str() != own.as_str()) {
+                return Err(StanzaError::new(StanzaCondition::Forbidden).text("this is not your user name"));
+            }
+            counts.count_password_check(session.account.id, now)?;
+            Ok(IqFlow::Wait(Box::pin(async move {
+                let done = change_password(&node, &session, password, old).await;
+                (done.map(|()| Vec::new()).map_err(StanzaError::without_request), Effects::default())
+            })))
+        }
+        RegistrationRequest::Fields { .. } => Err(StanzaError::new(StanzaCondition::BadRequest)
+            .text("a user name and a password are needed; the password stays as it is")),
+    }
+}
+
+/// Whether the password is that of the account.
+async fn verify_password(node: &Node, session: &Session, password: Secret) -> Result<(), StanzaError> {
+    let login = node.stores.logins.secrets(session.bare()).await.map_err(store_error)?;
+    let wrong = || StanzaError::new(StanzaCondition::NotAuthorized).text("the password is wrong");
+    let stored = login.ok_or_else(wrong)?.credentials;
+    if node.passwords.verify(stored, password).await { Ok(()) } else { Err(wrong()) }
+}
+
+async fn change_password(
+    node: &Arc<Node>,
+    session: &Arc<Session>,
+    password: Secret,
+    old: Option<Secret>,
+) -> Result<(), StanzaError> {
+    let own = session.bare();
+    if let Some(old) = old {
+        verify_password(node, session, old).await?;
+    }
+    let policy = PasswordPolicy::load(&*node.stores.server_kv, own.domain()).await.map_err(store_error)?;
+    policy.check(own.local().unwrap_or_default(), &password).map_err(not_acceptable)?;
+    node.change_password(own, password).await.map_err(account_error)?;
+    tracing::info!(target: "throng::audit", who = %session.jid, interface = "registration", "password changed");
+    Ok(())
+}
+
+async fn remove_account(
+    node: &Arc<Node>,
+    session: &Arc<Session>,
+    password: Option<Secret>,
+) -> Result<(), StanzaError> {
+    if let Some(password) = password {
+        verify_password(node, session, password).await?;
+    }
+    let own = session.bare().to_jid();
+    let Some(host) = node.host(own.domain()) else { return Err(StanzaCondition::ServiceUnavailable.into()) };
+    let removed = node.stores.accounts.remove(own.as_ref()).await.map_err(store_error)?;
+    let removed = removed.ok_or(StanzaCondition::RegistrationRequired)?;
+    node.account_removed_by(&host, session, &removed.contacts);
+    tracing::info!(target: "throng::audit", who = %session.jid, interface = "registration", "account removed");
+    Ok(())
+}
+
+fn account_error(error: AccountError) -> StanzaError {
+    match error {
+        AccountError::InvalidPassword(text) => not_acceptable(text),
+        AccountError::Store(error) => store_error(error),
+        AccountError::NotFound | AccountError::Exists | AccountError::UnknownDomain => {
+            StanzaCondition::RegistrationRequired.into()
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Software Version: XEP-0092 1.1, section 2.
+//!
+//! Left out: asking others for theirs. The operating system is told only if the administrator wants it (section 5: it
+//! helps attackers).
+//!
+//! The trap: `os` names the kind of system the server was built for, never what it found out about the machine.
+
+use throng_core::feature::{
+    DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
+};
+use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
+use xml::Ns;
+
+/// Software Version.
+pub static FEATURE: Feature = Feature {
+    name: "software_version",
+    summary: "Tells name and version of the software.",
+    specs: &[Spec { name: "XEP-0092", title: "Software Version", version: "1.1", not_implemented: "" }],
+    disco: &[DiscoFeature::Server(Ns::Version.as_str())],
+    iq: &[KEY],
+    options: &[OptionSpec {
+        key: "show_os",
+        kind: OptionKind::Bool,
+        default: OptionValue::Bool(false),
+        doc: "Tell the operating system as well.",
+    }],
+    build,
+    ..Feature::EMPTY
+};
+
+const KEY: IqKey = IqKey::get(IqTarget::Server, Ns::Version, "query");
+
+fn build(builder: &mut FeatureBuilder<'_>) {
+    let show_os = builder.options.bool("show_os");
+    builder.iq(KEY, move |request: &mut IqRequest<'_>| {
+        IqFlow::result(|w| {
+            w.start_ns("query", Ns::Version)
+                .text_element("name", "Throng")
+                .text_element("version", request.node.version);
+            if show_os {
+                w.text_element("os", std::env::consts::OS);
+            }
+            w.end();
+        })
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::{TestNode, assert_same};
+    use throng_core::feature::FeatureOptions;
+    use throng_core::{EnabledFeature, NodeLimits};
+
+    fn ask(show_os: bool) -> Vec<String> {
+        let mut options = FeatureOptions::defaults(FEATURE.options);
+        options.set(FEATURE.options, "show_os", OptionValue::Bool(show_os)).unwrap();
+        let engine = TestNode::start(&[EnabledFeature { feature: &FEATURE, options }], NodeLimits::default());
+        engine.create_user("juliet");
+        engine
+            .connect("juliet", "balcony")
+            .request("<iq type='get' to='example.com' id='version_1'><query xmlns='jabber:iq:version'/></iq>")
+    }
+    fn answer(os: &str) -> String {
+        format!(
+            "<iq type='result' from='example.com' to='juliet@example.com/balcony' id='version_1'>\
+             <query xmlns='jabber:iq:version'><name>Throng</name><version>test</version>{os}</query></iq>"
+        )
+    }
+
+    #[test]
+    fn section_2_the_reply_has_name_and_version() {
+        assert_same(&ask(false), &[answer("")]);
+    }
+
+    #[test]
+    fn the_operating_system_is_reported_only_when_enabled() {
+        assert_same(&ask(true), &[answer(&format!("<os>{}</os>", std::env::consts::OS))]);
+    }
+}

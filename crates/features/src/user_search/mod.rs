@@ -1,0 +1,252 @@
+//! User Search: XEP-0055 1.3 sections 2 (the fields of old) and 3 (data forms), in pages of XEP-0059 1.0.
+//!
+//! The domain itself is the directory. A field that is filled in finds what begins with it, without regard to case; no
+//! character is a wildcard. The store reads an index in its order and stops after a page, so a search by one term costs what it
+//! shows, however many accounts there are. By several it passes over those that match the longest term only; what would read
+//! too many of them is refused with `not-acceptable`. Counts end at 10 000.
+//!
+//! Left out: words in the middle of a text.
+//!
+//! The trap: the ids of a result set are places in the order of one query; with another query they mean something else.
+
+mod fields;
+
+use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
+use stanza::payload::rsm::{PagePosition, RsmRequest, RsmResponse};
+use stanza::{StanzaCondition, StanzaError};
+use store::user_search::MAX_COUNT;
+use store::{
+    FoundUser, SearchPageRequest, Seek, StoreError, StoreErrorKind, Stores, UserQuery, UserSearchPage,
+};
+use throng_core::Effects;
+use throng_core::disco::DiscoIdentity;
+use throng_core::feature::{
+    DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
+};
+use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
+use throng_core::server_error::store_error;
+use throng_core::session::flags;
+use xml::{Ns, Writer};
+
+use fields::{FIELDS, LEGACY_FIELDS};
+
+/// User Search.
+pub static FEATURE: Feature = Feature {
+    name: "user_search",
+    summary: "Finds users by name, nickname and email address.",
+    specs: &[
+        Spec { name: "XEP-0055", title: "Jabber Search", version: "1.3", not_implemented: "" },
+        Spec { name: "XEP-0059", title: "Result Set Management", version: "1.0", not_implemented: "" },
+    ],
+    disco: &[DiscoFeature::Server(Ns::Search.as_str()), DiscoFeature::Server(Ns::Rsm.as_str())],
+    iq: &[FORM, SEARCH],
+    options: &[
+        OptionSpec {
+            key: "access",
+            kind: OptionKind::Text,
+            default: OptionValue::Text(std::borrow::Cow::Borrowed("users")),
+            doc: "Who may search: `users` with an account on the domain, `admins` only, or `all`, also guests and users of other servers.",
+        },
+        OptionSpec {
+            key: "max_results",
+            kind: OptionKind::Int(1, store::user_search::MAX_PAGE_SIZE as i64),
+            default: OptionValue::Int(50),
+            doc: "How many users one answer has at most; clients ask for further pages.",
+        },
+        OptionSpec {
+            key: "list_all",
+            kind: OptionKind::Bool,
+            default: OptionValue::Bool(false),
+            doc: "Answer a search without any term with all users, page by page; otherwise it is refused.",
+        },
+    ],
+    build,
+    ..Feature::EMPTY
+};
+
+const FORM: IqKey = IqKey::get(IqTarget::Server, Ns::Search, "query");
+const SEARCH: IqKey = IqKey::set(IqTarget::Server, Ns::Search, "query");
+
+/// Who may search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SearchAccess {
+    Users,
+    Admins,
+    All,
+}
+
+#[derive(Clone, Copy)]
+struct SearchRules {
+    who: SearchAccess,
+    results: u32,
+    list_all: bool,
+}
+
+fn build(builder: &mut FeatureBuilder<'_>) {
+    let who = match builder.options.text("access") {
+        "all" => SearchAccess::All,
+        "admins" => SearchAccess::Admins,
+        "users" => SearchAccess::Users,
+        other => {
+            tracing::error!(
+                who = other,
+                "modules.user_search: \"access\" is users, admins or all; users may search"
+            );
+            SearchAccess::Users
+        }
+    };
+    let rules = SearchRules {
+        who,
+        results: u32::try_from(builder.options.int("max_results")).unwrap_or(50),
+        list_all: builder.options.bool("list_all"),
+    };
+    builder.disco_identity(DiscoIdentity { category: "directory", kind: "user", name: "Users" });
+    builder.iq(FORM, move |r: &mut IqRequest<'_>| {
+        IqFlow::Reply(check_access(r, rules.who).map(|()| {
+            let mut out = Vec::with_capacity(1024);
+            fields::write_form(&mut Writer::new(&mut out));
+            out
+        }))
+    });
+    builder.iq(SEARCH, move |r: &mut IqRequest<'_>| search(r, rules).unwrap_or_else(IqFlow::error));
+}
+
+fn check_access(request: &IqRequest<'_>, who: SearchAccess) -> Result<(), StanzaError> {
+    let user = request.session.is_some_and(|session| !session.flags.has(flags::EPHEMERAL));
+    let may = match who {
+        SearchAccess::All => true,
+        SearchAccess::Users => user,
+        SearchAccess::Admins => user && request.node.is_admin(request.from),
+    };
+    if may {
+        return Ok(());
+    }
+    Err(StanzaError::new(StanzaCondition::Forbidden).text("the directory is not open to you"))
+}
+
+fn search(request: &IqRequest<'_>, rules: SearchRules) -> Result<IqFlow, StanzaError> {
+    check_access(request, rules.who)?;
+    let tree = request.tree()?;
+    let query = tree.root().child_elements().next().ok_or(StanzaCondition::BadRequest)?;
+    let form = query.child("x", Ns::DataForms);
+    let terms = match form {
+        Some(x) => fields::query_from_form(&fields::form().validate(&DataForm::read(x)?)?),
+        None => fields::query_from_elements(query),
+    };
+    if terms.plan() == UserQuery::default().plan() && !rules.list_all {
+        let text = "fill in at least one field to search";
+        return Err(StanzaError::new(StanzaCondition::NotAcceptable).text(text));
+    }
+    let pages = RsmRequest::from_parent(query)?;
+    let (stores, domain) = (request.node.stores.clone(), request.host.domain().to_owned());
+    let as_form = form.is_some();
+    Ok(IqFlow::Wait(Box::pin(async move {
+        let answer = match fetch_page(&stores, &domain, &terms, pages.as_ref(), rules.results).await {
+            Ok(page) => Ok(page.write(as_form)),
+            Err(error) if error.kind == StoreErrorKind::NotFound => {
+                Err(StanzaError::new(StanzaCondition::ItemNotFound)
+                    .text("there is no such place in the result"))
+            }
+            Err(error) if error.kind == StoreErrorKind::TooBroad => {
+                Err(StanzaError::new(StanzaCondition::NotAcceptable)
+                    .text("too many users match the longest term; give a longer one"))
+            }
+            Err(error) => Err(store_error(error)),
+        };
+        (answer, Effects::default())
+    })))
+}
+
+/// What is answered.
+#[derive(Default)]
+struct SearchReply {
+    users: Vec<FoundUser>,
+    /// Where the page is; only for those who asked for one.
+    result_set: Option<(Option<u64>, u64)>,
+}
+
+async fn fetch_page(
+    stores: &Stores,
+    domain: &str,
+    terms: &UserQuery,
+    pages: Option<&RsmRequest>,
+    most: u32,
+) -> Result<SearchReply, StoreError> {
+    let Some(pages) = pages else {
+        let page = SearchPageRequest { seek: Seek::First, limit: most };
+        return Ok(SearchReply {
+            users: stores.user_search.search(domain, terms, page).await?.users,
+            result_set: None,
+        });
+    };
+    let count = stores.user_search.count(domain, terms).await?;
+    let limit = pages.page_size(most);
+    if limit == 0 || count == 0 {
+        return Ok(SearchReply { users: Vec::new(), result_set: Some((None, count)) });
+    }
+    let seek = match &pages.position {
+        PagePosition::First => Seek::First,
+        PagePosition::After(id) => Seek::After(id.clone()),
+        PagePosition::Before(id) => Seek::Before(id.clone()),
+        PagePosition::Last => Seek::Last,
+        PagePosition::Index(index) => Seek::Index(*index),
+    };
+    let UserSearchPage { users, .. } =
+        stores.user_search.search(domain, terms, SearchPageRequest { seek, limit }).await?;
+    let index = match (&pages.position, users.first()) {
+        (_, None) => None,
+        (PagePosition::First, _) => Some(0),
+        (PagePosition::Index(index), _) => Some(u64::from(*index)),
+        (_, Some(first)) => {
+            let index = stores.user_search.index(domain, terms, &first.cursor).await?;
+            Some(index).filter(|index| *index < MAX_COUNT)
+        }
+    };
+    Ok(SearchReply { users, result_set: Some((index, count)) })
+}
+
+impl SearchReply {
+    fn write(&self, as_form: bool) -> Vec<u8> {
+        let mut out = Vec::with_capacity(128 + 160 * self.users.len());
+        let mut w = Writer::new(&mut out);
+        w.start_ns("query", Ns::Search);
+        // Section 2.1: an empty query when nothing matches; the same for an empty page.
+        if as_form && !self.users.is_empty() {
+            self.form().write(&mut w);
+        } else {
+            for user in &self.users {
+                w.start("item").attr("jid", user.jid.as_str());
+                for field in LEGACY_FIELDS {
+                    w.text_element(field.var, field.value(user));
+                }
+                w.end();
+            }
+        }
+        if let Some((index, count)) = self.result_set
+            && count > 0
+        {
+            let ends = self.users.first().zip(self.users.last());
+            let ends = ends.map(|(first, last)| (first.cursor.as_str(), last.cursor.as_str()));
+            RsmResponse { first_and_last: ends, index, count: Some(count) }.write(&mut w);
+        }
+        w.end();
+        out
+    }
+
+    fn form(&self) -> DataForm {
+        let mut form = DataForm::typed(FormKind::Result, Ns::Search.as_str());
+        form = form.column(FormFieldType::JidSingle, "jid", "Address");
+        for field in FIELDS {
+            form = form.column(FormFieldType::TextSingle, field.var, field.label);
+        }
+        for user in &self.users {
+            let mut cells = vec![FormField::cell("jid", user.jid.as_str())];
+            cells.extend(FIELDS.iter().map(|field| FormField::cell(field.var, field.value(user))));
+            form = form.item(cells);
+        }
+        form
+    }
+}
+
+#[cfg(test)]
+mod tests;

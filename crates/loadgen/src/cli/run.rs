@@ -1,0 +1,372 @@
+//! One run, and one worker.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::plan::ResolvedPlan;
+use super::{CommandFailure, OutputArgs, RunArgs, WorkerArgs, output, plan, reports};
+use crate::clock;
+use crate::control::controller::{self, LiveStatus, RunConfig, RunObserver, drive};
+use crate::control::handshake;
+use crate::control::interrupt::InterruptCounter;
+use crate::control::salts::SaltCache;
+use crate::control::worker;
+use crate::measure::Counter;
+use crate::plan::{ArrivalPhase, MachineCapacity, PlanError, Threshold, check, workers_needed};
+use crate::report;
+use crate::report::model::{self, RunInfo};
+use crate::server_monitor::{self, ServerMonitorConfig};
+
+/// `throng load <plan>`.
+pub(super) fn run(asked: &RunArgs) -> Result<(), CommandFailure> {
+    let given = plan::read(asked)?;
+    let setup = setup(asked, given)?;
+    let directory = directory(&asked.output, &setup.about.plan, clock::unix_seconds());
+    writable(&directory)?;
+    let interrupts = InterruptCounter::listen()?;
+    let book = setup.salts.clone();
+    let thresholds = setup.plan.options.fail_on.clone();
+    let run = execute_run(setup, asked, &interrupts)?;
+    save_salts(asked, book.as_ref());
+    let paths = report::write(&directory, &run)?;
+    let nothing = !run.totals.counters.contains_key(Counter::Logins.name()) && run.about.end != "finished";
+    if asked.output.json {
+        output::text(&report::json(&run)?);
+    } else {
+        // A table of zeros says less than the sentence that ends the run.
+        if !nothing {
+            output::text(&report::text(&run));
+        }
+        output::line(&format!("Report: {}", paths.html.display()));
+    }
+    failed(&thresholds, &run)
+}
+
+/// A run that failed is an error, whatever its report says.
+pub(super) fn failed(thresholds: &[Threshold], run: &model::RunRecord) -> Result<(), CommandFailure> {
+    match report::thresholds::failures(thresholds, run).as_slice() {
+        [] => Ok(()),
+        found => Err(CommandFailure::Run(anyhow::anyhow!(found.join("; ")))),
+    }
+}
+
+/// Does a run and shows it while it goes on.
+pub(super) fn execute_run(
+    setup: RunConfig,
+    asked: &RunArgs,
+    interrupts: &InterruptCounter,
+) -> Result<model::RunRecord, CommandFailure> {
+    let mut watch = LiveDisplay::new(&asked.output, &setup);
+    let thresholds = setup.plan.options.fail_on.clone();
+    let mut run = drive(setup, &mut watch, interrupts)?;
+    run.thresholds = report::thresholds::evaluate(&thresholds, &run);
+    watch.finish(&run);
+    Ok(run)
+}
+
+/// `throng load worker`.
+pub(super) fn worker(asked: &WorkerArgs) -> Result<(), CommandFailure> {
+    let mut sources = Vec::new();
+    for source in &asked.source {
+        sources.extend(
+            crate::plan::sources(source).map_err(|s| CommandFailure::usage(format!("--source: {s}")))?,
+        );
+    }
+    let patience = Duration::from_millis(asked.patience);
+    worker::run_worker(&asked.join, &asked.token, &asked.name, sources.clone(), patience)?;
+    while asked.stay
+        && worker::run_worker(&asked.join, &asked.token, &asked.name, sources.clone(), patience).is_ok()
+    {}
+    Ok(())
+}
+
+/// What this machine has.
+fn facts(given: &ResolvedPlan, host: &ServerMonitorConfig) -> MachineCapacity {
+    let loopback = given.plan.target.addresses.iter().any(|address| address.ip().is_loopback());
+    MachineCapacity {
+        files: handshake::raise_files(),
+        cores: handshake::cores(),
+        memory: server_monitor::memory_available(),
+        ports: server_monitor::ports(),
+        server_here: loopback || !host.pids.is_empty(),
+    }
+}
+
+/// Workers that stay for several runs need one token for all of them.
+pub(super) fn ensure_token(asked: &mut RunArgs) -> Result<(), CommandFailure> {
+    if asked.crew.listen.is_some() && asked.crew.token.is_none() {
+        let token = handshake::random_text()?;
+        output::error(&format!(
+            "Workers of other machines: throng load worker --stay --join … --token {token}"
+        ));
+        asked.crew.token = Some(token);
+    }
+    Ok(())
+}
+
+/// Everything that is known before the first connection.
+pub(super) fn setup(asked: &RunArgs, given: ResolvedPlan) -> Result<RunConfig, CommandFailure> {
+    let host = ServerMonitorConfig {
+        pids: asked.watch.pid.clone(),
+        children: asked.watch.children,
+        metrics: asked.watch.metrics.clone(),
+    };
+    let facts = facts(&given, &host);
+    let mistakes = check_plan(asked, &given);
+    if !mistakes.is_empty() {
+        let lines: Vec<String> = mistakes.iter().map(|mistake| format!("  {mistake}")).collect();
+        return Err(CommandFailure::usage(format!("this cannot be run here:\n{}", lines.join("\n"))));
+    }
+    host.check().map_err(CommandFailure::Usage)?;
+    if let Err(failure) = check_reachable(&given) {
+        match failure {
+            // Workers elsewhere may well reach what this machine does not.
+            CommandFailure::Usage(error)
+                if asked.crew.listen.is_some() && !given.plan.target.addresses.is_empty() =>
+            {
+                output::error(&format!("throng load: from here, {error}"));
+            }
+            failure => return Err(failure),
+        }
+    }
+    let listen = asked
+        .crew
+        .listen
+        .as_deref()
+        .map(controller::resolve_listen)
+        .transpose()
+        .map_err(CommandFailure::Usage)?;
+    let workers = match asked.crew.workers {
+        Some(0) if listen.is_none() => {
+            return Err(CommandFailure::usage(
+                "--workers 0 leaves nobody to do the work; add --listen or a worker",
+            ));
+        }
+        Some(count) => count,
+        None if listen.is_some() => 0,
+        None => workers_needed(&given.plan, &facts).count,
+    };
+    let about = run_info(asked, &given);
+    let salts = book(asked, &given)?;
+    Ok(RunConfig {
+        plan: given.plan,
+        about,
+        workers,
+        listen,
+        expect: if listen.is_some() { asked.crew.expect } else { 0 },
+        token: asked.crew.token.clone().unwrap_or_default(),
+        host,
+        salts,
+    })
+}
+
+/// The salts that are known of the plan's accounts; `None` where nobody asks for them.
+fn book(asked: &RunArgs, given: &ResolvedPlan) -> Result<Option<SaltCache>, CommandFailure> {
+    let Some(path) = &asked.crew.salts else { return Ok(None) };
+    let book = SaltCache::read(path).map_err(CommandFailure::Usage)?;
+    book.bind_to_domain(&given.plan.accounts.domain).map_err(CommandFailure::Usage)?;
+    Ok(Some(book))
+}
+
+/// Writes down what was learned. A file that cannot be written takes nothing from the run.
+pub(super) fn save_salts(asked: &RunArgs, book: Option<&SaltCache>) {
+    if let (Some(path), Some(book)) = (&asked.crew.salts, book)
+        && let Err(error) = book.write(path)
+    {
+        output::error(&format!("throng load: {error:#}"));
+    }
+}
+
+/// What is known to go wrong. With other machines in the run this one need not have it all.
+pub(super) fn check_plan(asked: &RunArgs, given: &ResolvedPlan) -> Vec<PlanError> {
+    if asked.crew.listen.is_some() {
+        return Vec::new();
+    }
+    let host = ServerMonitorConfig { pids: asked.watch.pid.clone(), ..ServerMonitorConfig::default() };
+    check(&given.plan, &facts(given, &host))
+}
+
+/// A server that is not there is found before a worker is started. Costs the server one connection for each address.
+fn check_reachable(given: &ResolvedPlan) -> Result<(), CommandFailure> {
+    for address in &given.plan.target.addresses {
+        if let Err(error) = std::net::TcpStream::connect_timeout(address, Duration::from_secs(5)) {
+            return Err(CommandFailure::Usage(anyhow::anyhow!(
+                "nobody answers at {address} ({error}); start the server or fix --target"
+            )));
+        }
+    }
+    if given.plan.target.addresses.is_empty() {
+        return Err(CommandFailure::usage("where is the server? Add --target HOST:PORT"));
+    }
+    Ok(())
+}
+
+fn run_info(asked: &RunArgs, given: &ResolvedPlan) -> RunInfo {
+    let plan = &given.plan;
+    RunInfo {
+        plan: plan.name.clone(),
+        title: plan.title.clone(),
+        target: given.target.clone(),
+        label: asked.output.label.clone().unwrap_or_else(|| given.target.clone()),
+        started: clock::unix_seconds(),
+        connections: plan.options.connections,
+        roster: given.preparation.as_ref().map(|wanted| wanted.roster),
+        security: plan.target.security.name().to_owned(),
+        time_scale: asked.shape.time_scale,
+        acceptable_ms: plan.options.acceptable_ms,
+        command: command_line(std::env::args()),
+        version: handshake::VERSION.to_owned(),
+        cores: handshake::cores(),
+        memory: server_monitor::memory_total(),
+        ..RunInfo::default()
+    }
+}
+
+/// The command line without secrets, for the report.
+fn command_line(arguments: impl Iterator<Item = String>) -> String {
+    let mut hidden = false;
+    let mut words: Vec<String> = Vec::new();
+    for (index, argument) in arguments.enumerate() {
+        let argument = if index == 0 { "throng".to_owned() } else { argument };
+        if std::mem::take(&mut hidden) {
+            words.push("…".to_owned());
+            continue;
+        }
+        hidden = matches!(argument.as_str(), "--password" | "--token");
+        match argument.split_once('=') {
+            Some((flag @ ("--password" | "--token"), _)) => words.push(format!("{flag}=…")),
+            _ if argument.contains(' ') => words.push(format!("'{argument}'")),
+            _ => words.push(argument),
+        }
+    }
+    words.join(" ")
+}
+
+/// Where the report goes.
+pub(super) fn directory(output: &OutputArgs, plan: &str, now: i64) -> PathBuf {
+    if let Some(out) = &output.out {
+        return out.clone();
+    }
+    let safe = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+    let name: String = plan.chars().map(safe).collect();
+    Path::new("load-runs").join(format!("{name}-{}", reports::timestamp(now)))
+}
+
+/// A run of an hour must not end at a directory that cannot be written.
+pub(super) fn writable(directory: &Path) -> Result<(), CommandFailure> {
+    std::fs::create_dir_all(directory).map_err(|error| {
+        let shown = directory.display();
+        CommandFailure::usage(format!(
+            "the directory {shown} cannot be made ({error}); choose another with --out"
+        ))
+    })
+}
+
+/// Shows the run while it goes on.
+struct LiveDisplay {
+    view: crate::view::LiveView,
+    quiet: bool,
+    /// The view redraws itself in place; a line in between would be drawn over.
+    in_place: bool,
+    drawn: bool,
+    json: bool,
+    phases: Vec<(String, Option<f64>)>,
+    live: crate::view::LiveContext,
+}
+
+/// Seconds that a phase takes, if that is known before.
+fn length(phase: &ArrivalPhase) -> Option<f64> {
+    let arriving = phase.max_users.filter(|_| phase.rate > 0.0).map(|users| f64::from(users) / phase.rate);
+    phase.duration_ms.map(|ms| ms as f64 / 1e3).or(arriving)
+}
+
+impl LiveDisplay {
+    fn new(output: &OutputArgs, setup: &RunConfig) -> Self {
+        let phases: Vec<_> =
+            setup.plan.phases.iter().map(|phase| (phase.name.clone(), length(phase))).collect();
+        let workers = usize::from(setup.workers) + usize::from(setup.expect);
+        let live = crate::view::LiveContext {
+            phases: phases.len(),
+            connections: setup.plan.options.connections,
+            workers,
+            workers_alive: workers,
+            expected: setup.plan.options.duration_ms.map(|ms| ms as f64 / 1e3),
+            ..crate::view::LiveContext::default()
+        };
+        Self {
+            view: crate::view::LiveView::new(output.plain, output.quiet),
+            quiet: output.quiet,
+            in_place: !output.plain && std::io::stdout().is_terminal(),
+            drawn: false,
+            json: output.json,
+            phases,
+            live,
+        }
+    }
+
+    fn finish(&mut self, run: &model::RunRecord) {
+        self.live.elapsed = run.about.length;
+        let _ = if self.json {
+            self.view.finish(&mut std::io::stderr().lock(), run, &self.live)
+        } else {
+            self.view.finish(&mut std::io::stdout().lock(), run, &self.live)
+        };
+    }
+}
+
+impl RunObserver for LiveDisplay {
+    fn line(&mut self, text: &str) {
+        if !(self.quiet || self.in_place && self.drawn) {
+            output::error(text);
+        }
+    }
+
+    fn update(&mut self, run: &model::RunRecord, now: &LiveStatus) {
+        let live = &mut self.live;
+        let phase = run.phases.len().saturating_sub(1);
+        live.phase = phase;
+        if let (Some((name, expected)), Some(began)) = (self.phases.get(phase), run.phases.last()) {
+            live.phase_name.clone_from(name);
+            live.phase_elapsed = (run.about.length - f64::from(began.from)).max(0.0);
+            live.phase_expected = *expected;
+        }
+        let last = phase + 1 == self.phases.len();
+        if last && live.phase_expected.is_some_and(|expected| live.phase_elapsed > expected + 1.0) {
+            live.phase_name = "holding".to_owned();
+            live.phase_expected = None;
+        }
+        if now.ending {
+            live.phase_name = "draining".to_owned();
+            live.phase_expected = None;
+        }
+        live.elapsed = run.about.length;
+        live.workers_alive = run.workers.iter().filter(|worker| worker.died.is_none()).count();
+        live.stopping = now.interrupted;
+        live.recent.clone_from(&now.recent);
+        self.drawn = true;
+        let _ = if self.json {
+            self.view.update(&mut std::io::stderr().lock(), run, live)
+        } else {
+            self.view.update(&mut std::io::stdout().lock(), run, live)
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_stay_out_of_the_report() {
+        let words = ["/usr/bin/throng", "load", "x", "--password", "s3", "--token=t0", "--label", "a b"];
+        let line = command_line(words.iter().map(|word| (*word).to_owned()));
+        assert_eq!(line, "throng load x --password … --token=… --label 'a b'");
+    }
+
+    #[test]
+    fn a_directory_for_each_run() {
+        let found = directory(&OutputArgs::default(), "a/b c", 1_700_000_000);
+        assert_eq!(found, Path::new("load-runs/a-b-c-2023-11-14-221320"));
+    }
+}

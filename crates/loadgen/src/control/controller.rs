@@ -1,0 +1,347 @@
+//! A run from the first worker to the last report: gathers workers, hands out the plan, drives the [`RunState`].
+//!
+//! One thread decides; threads for sockets, signals and samples tell it through one bounded queue.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::accept::{HandshakeOutcome, WorkerAcceptor};
+use super::handshake::{self, JoinedWorker};
+use super::interrupt::InterruptCounter;
+use super::local_workers::LocalWorkers;
+use super::merge::SnapshotMerger;
+use super::message::Assignment;
+use super::partition;
+use super::run_state::{RunSchedule, RunState};
+use super::salts::SaltCache;
+use super::worker_connection::{ControllerEvent, WorkerConnection};
+use crate::clock;
+use crate::measure::TimingSummary;
+use crate::plan::LoadPlan;
+use crate::report;
+use crate::report::model::{FORMAT, RunInfo, RunRecord, WorkerRun};
+use crate::server_monitor::{ServerMonitor, ServerMonitorConfig};
+
+/// Reports that wait for the deciding thread; behind them TCP makes workers wait.
+const EVENTS: usize = 1_024;
+/// Longest wait for workers of this machine.
+const LOCAL_US: u64 = 30_000_000;
+/// From the last worker that is ready to the first arrival.
+const START_IN_US: u64 = 500_000;
+/// Between two looks at figures.
+const TICK_US: u64 = 1_000_000;
+
+/// What a run needs besides the plan.
+pub(crate) struct RunConfig {
+    /// The plan; its sources are shared out among the workers.
+    pub(crate) plan: LoadPlan,
+    /// What the report says about the run.
+    pub(crate) about: RunInfo,
+    /// Workers to start on this machine.
+    pub(crate) workers: u16,
+    /// Where workers of other machines may join.
+    pub(crate) listen: Option<SocketAddr>,
+    /// How many of them are waited for.
+    pub(crate) expect: u16,
+    /// Known to all workers; empty: a random one.
+    pub(crate) token: String,
+    /// What is watched of the server.
+    pub(crate) host: ServerMonitorConfig,
+    /// Salts of earlier runs, and where those of this one go; `None`: nobody asks for them.
+    pub(crate) salts: Option<SaltCache>,
+}
+
+/// Who is told about the run while it goes on.
+pub(crate) trait RunObserver {
+    /// A line about the course: what is waited for, who came, who died.
+    fn line(&mut self, text: &str);
+    /// Once a second during the run.
+    fn update(&mut self, run: &RunRecord, now: &LiveStatus);
+}
+
+/// What is not in the run itself.
+#[derive(Default)]
+pub(crate) struct LiveStatus {
+    /// Nothing new is sent any more.
+    pub(crate) ending: bool,
+    /// The person asked for the end.
+    pub(crate) interrupted: bool,
+    /// The last ten seconds, by name of the timing.
+    pub(crate) recent: BTreeMap<String, TimingSummary>,
+}
+
+/// Does the run. An error means that it never began or that it failed without figures.
+pub(crate) fn drive(
+    mut setup: RunConfig,
+    watch: &mut dyn RunObserver,
+    interrupts: &InterruptCounter,
+) -> Result<RunRecord> {
+    let (events, inbox) = sync_channel(EVENTS);
+    let random = setup.token.is_empty();
+    if random {
+        setup.token = handshake::random_text()?;
+    }
+    let mut gate = WorkerAcceptor::open(setup.listen, setup.token.clone())?;
+    if let Some(address) = gate.public() {
+        // A token that was given is known to those who shall know it.
+        let token = if random { setup.token.as_str() } else { "…" };
+        watch.line(&format!(
+            "Waiting for {} of other machines: throng load worker --join {} --token {token}",
+            if setup.expect == 1 { "1 worker".to_owned() } else { format!("{} workers", setup.expect) },
+            shown(address)
+        ));
+    }
+    let mut local = LocalWorkers::start(setup.workers, gate.local()?, &setup.token, &events)?;
+    let wanted = usize::from(setup.workers) + usize::from(setup.expect);
+    let joined = gather(&mut gate, wanted, setup.expect == 0, &mut local, &inbox, watch, interrupts)?;
+    drop(gate);
+    let run = conduct(setup, joined, (events, inbox), watch, interrupts);
+    // Connections are closed by now, so workers end by themselves.
+    drop(local);
+    run
+}
+
+/// An address as others can use it; what listens everywhere is reached by this machine's name.
+fn shown(address: SocketAddr) -> String {
+    if !address.ip().is_unspecified() {
+        return address.to_string();
+    }
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{}:{}", name.trim(), address.port())
+}
+
+fn gather(
+    gate: &mut WorkerAcceptor,
+    wanted: usize,
+    only_local: bool,
+    local: &mut LocalWorkers,
+    inbox: &Receiver<ControllerEvent>,
+    watch: &mut dyn RunObserver,
+    interrupts: &InterruptCounter,
+) -> Result<Vec<JoinedWorker>> {
+    let mut joined: Vec<JoinedWorker> = Vec::new();
+    let began = clock::now_us();
+    let mut said = Vec::new();
+    loop {
+        for came in gate.poll() {
+            match came {
+                HandshakeOutcome::Worker(worker) if joined.len() < wanted => {
+                    if !only_local {
+                        let (have, who) = (joined.len() + 1, &worker.hello.name);
+                        watch.line(&format!("Worker {who} joined ({have} of {wanted})"));
+                    }
+                    joined.push(*worker);
+                }
+                // One too many; its connection ends here.
+                HandshakeOutcome::Worker(_) => {}
+                HandshakeOutcome::Stranger(from, why) => {
+                    watch.line(&format!("Somebody at {from} may not join: {why}"))
+                }
+            }
+        }
+        if joined.len() == wanted {
+            // Local ones first, then in the order of joining.
+            let own = handshake::machine();
+            joined.sort_by_key(|worker| worker.hello.machine != own);
+            return Ok(joined);
+        }
+        if interrupts.count() > 0 {
+            bail!("interrupted before all workers had joined");
+        }
+        while let Ok(event) = inbox.try_recv() {
+            if let ControllerEvent::Said(line) = event {
+                said.push(line);
+            }
+        }
+        if let Some((pid, status)) = local.try_wait() {
+            bail!("the worker of process {pid} ended at once ({status}): {}", said.join(" "));
+        }
+        if only_local && clock::now_us() - began > LOCAL_US {
+            bail!("the workers of this machine did not join within 30 s: {}", said.join(" "));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn describe(mut about: RunInfo, joined: &[JoinedWorker]) -> RunRecord {
+    about.started = clock::unix_seconds();
+    let worker = |joined: &JoinedWorker| WorkerRun {
+        name: joined.hello.name.clone(),
+        pid: joined.hello.pid,
+        ..WorkerRun::default()
+    };
+    RunRecord { format: FORMAT, about, workers: joined.iter().map(worker).collect(), ..RunRecord::default() }
+}
+
+/// From joined workers to the report.
+pub(crate) fn conduct(
+    setup: RunConfig,
+    joined: Vec<JoinedWorker>,
+    (events, inbox): (SyncSender<ControllerEvent>, Receiver<ControllerEvent>),
+    watch: &mut dyn RunObserver,
+    interrupts: &InterruptCounter,
+) -> Result<RunRecord> {
+    let RunConfig { mut plan, about, host, salts, .. } = setup;
+    let own = handshake::machine();
+    let hellos: Vec<_> = joined.iter().map(|worker| worker.hello.clone()).collect();
+    let owners = partition::owners(&hellos, plan.options.connections)?;
+    let clocks = partition::clocks(&own, &hellos);
+    let sources = partition::sources(&plan.target.sources, &own, &hellos);
+    // What is left in the plan would be taken by workers without their own.
+    plan.target.sources.clear();
+    let mut stamp = [0; 4];
+    ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut stamp)
+        .map_err(|_| anyhow::anyhow!("the system gives no random numbers"))?;
+
+    let phases = plan.phases.iter().map(|phase| phase.name.clone()).collect();
+    let merger = SnapshotMerger::new(describe(about, &joined), plan.transactions.clone(), phases);
+    let course = RunSchedule {
+        drain_us: plan.options.drain_ms * 1_000,
+        start_in_us: START_IN_US,
+        owners: owners.clone(),
+    };
+    let mut conductor = RunState::new(merger, course, clock::now_us());
+    let known = salts.as_ref().map(|book| book.for_accounts(&plan.accounts)).unwrap_or_default();
+    if !known.is_empty() {
+        watch.line(&format!("{} keys are derived before the start", known.len()));
+    }
+    let accounts = salts.is_some().then(|| plan.accounts.clone());
+    let mut members = Vec::new();
+    for ((number, worker), sources) in (0_u16..).zip(joined).zip(sources) {
+        let assignment = Assignment {
+            plan: plan.clone(),
+            worker: number,
+            owners: owners.clone(),
+            clocks: clocks.clone(),
+            run: u32::from_ne_bytes(stamp),
+            sources,
+            salts: known
+                .iter()
+                .filter(|salt| owners[salt.user as usize % owners.len()] == number)
+                .cloned()
+                .collect(),
+            learn: salts.is_some(),
+        };
+        members.push(WorkerConnection::new(number, worker, assignment, events.clone())?);
+    }
+    drop(plan);
+    course_of(&mut conductor, &mut members, &inbox, host, watch, interrupts);
+    for member in &mut members {
+        member.close();
+    }
+    if !conductor.started() {
+        let why = conductor.failed().unwrap_or("interrupted before the run began").to_owned();
+        bail!(why);
+    }
+    if let (Some(book), Some(accounts)) = (&salts, &accounts) {
+        book.insert(accounts, conductor.take_salts());
+    }
+    Ok(conductor.finish(clock::now_us()))
+}
+
+fn course_of(
+    conductor: &mut RunState,
+    members: &mut [WorkerConnection],
+    inbox: &Receiver<ControllerEvent>,
+    host: ServerMonitorConfig,
+    watch: &mut dyn RunObserver,
+    interrupts: &InterruptCounter,
+) {
+    let mut host = Some(host);
+    let mut sampler: Option<ServerMonitor> = None;
+    let mut next_tick = clock::now_us() + TICK_US;
+    let mut asked = 0;
+    let mut said = BTreeSet::new();
+    while !conductor.done() {
+        let wait = next_tick.saturating_sub(clock::now_us()).min(100_000);
+        match inbox.recv_timeout(Duration::from_micros(wait)) {
+            Ok(ControllerEvent::Report(worker, report)) => conductor.report(worker, report, clock::now_us()),
+            Ok(ControllerEvent::Lost(worker, why)) => conductor.worker_lost(worker, &why, clock::now_us()),
+            Ok(ControllerEvent::Said(line)) => conductor.merger.log(line),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+        }
+        let now = clock::now_us();
+        match interrupts.count() {
+            count if count == asked => {}
+            1 => {
+                watch.line("Ending the run in order; Ctrl-C again ends it at once");
+                conductor.interrupt(now);
+            }
+            _ => conductor.abort(now),
+        }
+        asked = interrupts.count();
+        send(conductor, members);
+        if let Some(start) = conductor.start_us()
+            && let Some(host) = host.take()
+        {
+            // The first tick falls into the middle of the second after the first, when its snapshots are there.
+            next_tick = start + TICK_US + TICK_US / 2;
+            sampler = ServerMonitor::start(host, start);
+        }
+        if now >= next_tick {
+            next_tick += TICK_US * (1 + (now - next_tick) / TICK_US);
+            conductor.tick(now);
+            send(conductor, members);
+            if let Some(sampler) = &sampler {
+                sampler.collect(&mut conductor.merger.run);
+            }
+            let moment = LiveStatus {
+                ending: conductor.is_stopping(),
+                interrupted: asked > 0,
+                recent: conductor.merger.recent(),
+            };
+            let started = conductor.started();
+            let run = conductor.refresh(now);
+            for warning in &run.warnings {
+                // Figures in a sentence change from second to second; its beginning does not.
+                let beginning: String = warning.chars().take(24).collect();
+                if said.insert(beginning) {
+                    watch.line(warning);
+                }
+            }
+            // A negotiated protection is told as soon as it is known, and not only in the report.
+            if let Some(used) = report::used(run)
+                && said.insert("Logins".to_owned())
+            {
+                watch.line(&format!("Logins: {used}"));
+            }
+            if started {
+                watch.update(run, &moment);
+            }
+        }
+    }
+    if let Some(sampler) = sampler {
+        sampler.finish(&mut conductor.merger.run);
+    }
+}
+
+/// Passes commands on. A worker that does not take them is lost, which makes further commands.
+fn send(conductor: &mut RunState, members: &mut [WorkerConnection]) {
+    loop {
+        let commands = conductor.take_commands();
+        if commands.is_empty() {
+            return;
+        }
+        for (worker, command) in commands {
+            if let Some(member) = members.get_mut(usize::from(worker))
+                && let Err(why) = member.send(command)
+            {
+                member.close();
+                conductor.worker_lost(worker, why, clock::now_us());
+            }
+        }
+    }
+}
+
+/// Where workers of other machines may join.
+pub(crate) fn resolve_listen(listen: &str) -> Result<SocketAddr> {
+    use std::net::ToSocketAddrs;
+    let mut addresses = listen
+        .to_socket_addrs()
+        .with_context(|| format!("--listen {listen} is no address; write HOST:PORT, such as 0.0.0.0:7777"))?;
+    addresses.next().with_context(|| format!("--listen {listen} has no address"))
+}

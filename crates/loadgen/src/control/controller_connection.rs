@@ -1,0 +1,119 @@
+//! The worker's end of the connection to its controller: never waits, keeps what does not fit yet.
+//!
+//! Trap: a controller that is gone or no longer reads must end the worker, or forgotten workers go on loading a server.
+//! So reading the end of the stream is an error here, and so is a full connection that did not move for half a minute.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::framing::{self, AFTER_AUTH, FrameDecoder};
+use super::handshake::{ControllerMessage, WorkerMessage};
+use super::message::{WorkerCommand, WorkerReport};
+use crate::clock;
+use crate::engine::ControllerPort;
+
+/// So long the controller may leave everything unread.
+const PATIENCE_US: u64 = 30_000_000;
+/// Bytes kept for a controller that does not read; a single report may be as long as a frame.
+const KEPT: usize = 2 * AFTER_AUTH;
+
+/// See the module.
+pub(crate) struct ControllerConnection {
+    stream: TcpStream,
+    inbox: FrameDecoder,
+    outbox: Vec<u8>,
+    /// Bytes of `outbox` that are out.
+    written: usize,
+    /// When the outbox last moved or was empty.
+    moved_us: u64,
+}
+
+impl ControllerConnection {
+    /// Over a connection that has its assignment.
+    pub(crate) fn new(stream: TcpStream) -> Result<Self> {
+        stream.set_nonblocking(true)?;
+        let moved_us = clock::now_us();
+        Ok(Self { stream, inbox: FrameDecoder::default(), outbox: Vec::new(), written: 0, moved_us })
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        while self.written < self.outbox.len() {
+            match self.stream.write(&self.outbox[self.written..]) {
+                Ok(0) => bail!("the controller is gone"),
+                Ok(n) => {
+                    self.written += n;
+                    self.moved_us = clock::now_us();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if clock::now_us().saturating_sub(self.moved_us) > PATIENCE_US {
+                        bail!("the controller reads nothing any more");
+                    }
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).context("the controller is gone"),
+            }
+        }
+        self.outbox.clear();
+        self.outbox.shrink_to(64 << 10);
+        self.written = 0;
+        self.moved_us = clock::now_us();
+        Ok(())
+    }
+
+    /// Writes the rest, waiting for it, and then for the controller to have read everything.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        self.stream.set_nonblocking(false)?;
+        self.stream.set_write_timeout(Some(Duration::from_micros(PATIENCE_US)))?;
+        self.stream.write_all(&self.outbox[self.written..]).context("the controller is gone")?;
+        self.stream.shutdown(Shutdown::Write)?;
+        // A close with unread commands would reset the connection under the last report.
+        let deadline = clock::now_us() + PATIENCE_US;
+        let mut rest = framing::DeadlineReader { stream: &self.stream, deadline };
+        let _ = io::copy(&mut rest, &mut io::sink());
+        Ok(())
+    }
+}
+
+impl ControllerPort for ControllerConnection {
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.stream.as_fd())
+    }
+
+    fn receive(&mut self) -> Result<Vec<WorkerCommand>> {
+        self.flush()?;
+        let mut buffer = [0; 16 << 10];
+        loop {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => bail!("the controller is gone"),
+                Ok(n) => self.inbox.push(&buffer[..n]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).context("the controller is gone"),
+            }
+        }
+        let mut commands = Vec::new();
+        while let Some(frame) = self.inbox.next()? {
+            match frame {
+                ControllerMessage::Command(command) => commands.push(command),
+                ControllerMessage::Ping(number) => {
+                    self.outbox.extend(framing::encode(&WorkerMessage::Pong(number))?)
+                }
+                ControllerMessage::Assignment(_) => bail!("the controller gave a second plan"),
+            }
+        }
+        Ok(commands)
+    }
+
+    fn send(&mut self, report: WorkerReport) -> Result<()> {
+        self.outbox.extend(framing::encode(&WorkerMessage::Report(report))?);
+        if self.outbox.len() - self.written > KEPT {
+            bail!("the controller reads too slowly");
+        }
+        self.flush()
+    }
+}

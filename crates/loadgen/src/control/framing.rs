@@ -1,0 +1,158 @@
+//! Frames between controller and workers: four bytes of length, big-endian, then JSON.
+//!
+//! Nothing is allocated for a length that was only announced: memory grows with the bytes that came.
+//! Trap: the limit before authentication is small on purpose; whoever can reach the port may write there.
+
+use std::io::{self, Read};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::clock;
+
+/// Longest frame in bytes before the other side is known.
+pub(crate) const BEFORE_AUTH: usize = 1_024;
+/// Longest frame in bytes between the two.
+pub(crate) const AFTER_AUTH: usize = 64 << 20;
+
+/// A value as a frame. A value longer than [`AFTER_AUTH`] is an error.
+pub(crate) fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; 4];
+    serde_json::to_writer(&mut bytes, value).context("a message of the run cannot be written as JSON")?;
+    let length = bytes.len() - 4;
+    if length > AFTER_AUTH {
+        bail!(
+            "a message of {length} bytes is too long for the connection between controller and workers; make the plan's lists of accounts shorter"
+        );
+    }
+    bytes[..4].copy_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
+    Ok(bytes)
+}
+
+/// Reads one frame; `None` if the other side closed between two frames.
+pub(crate) fn read<T: DeserializeOwned>(from: &mut impl Read, limit: usize) -> Result<Option<T>> {
+    let mut length = [0; 4];
+    let mut got = 0;
+    while got < 4 {
+        match from.read(&mut length[got..]) {
+            Ok(0) if got == 0 => return Ok(None),
+            Ok(0) => bail!("the connection ended within a frame"),
+            Ok(n) => got += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let length = announced(length, limit)?;
+    let mut bytes = Vec::new();
+    from.take(length as u64).read_to_end(&mut bytes)?;
+    if bytes.len() < length {
+        bail!("the connection ended within a frame");
+    }
+    parse(&bytes).map(Some)
+}
+
+fn announced(length: [u8; 4], limit: usize) -> Result<usize> {
+    let length = u32::from_be_bytes(length) as usize;
+    if length > limit {
+        bail!("a frame of {length} bytes is longer than the {limit} allowed here");
+    }
+    Ok(length)
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    serde_json::from_slice(bytes).context("a frame is not a message of this version")
+}
+
+/// Frames out of bytes as they come.
+#[derive(Debug, Default)]
+pub(crate) struct FrameDecoder {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl FrameDecoder {
+    /// Takes bytes in.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        if self.at > 0 {
+            self.bytes.drain(..self.at);
+            self.at = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame, if it is there.
+    pub(crate) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
+        let rest = &self.bytes[self.at..];
+        let Some((head, body)) = rest.split_first_chunk::<4>() else { return Ok(None) };
+        let length = announced(*head, AFTER_AUTH)?;
+        let Some(body) = body.get(..length) else { return Ok(None) };
+        let value = parse(body)?;
+        self.at += 4 + length;
+        if self.at == self.bytes.len() {
+            // A plan with a long list of accounts came through here once; that memory is not needed again.
+            *self = Self::default();
+        }
+        Ok(Some(value))
+    }
+}
+
+/// Reads from a blocking socket, in all not beyond a moment, however slowly the bytes drip.
+pub(crate) struct DeadlineReader<'a> {
+    /// The socket.
+    pub(crate) stream: &'a TcpStream,
+    /// In [`clock::now_us`].
+    pub(crate) deadline: u64,
+}
+
+impl Read for DeadlineReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.deadline.saturating_sub(clock::now_us());
+        if left == 0 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        // Zero would mean no limit.
+        self.stream.set_read_timeout(Some(Duration::from_micros(left.max(1_000))))?;
+        self.stream.read(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_survives_the_way_in_any_pieces() {
+        let value = vec!["one".to_owned(), "two".repeat(100)];
+        let bytes = encode(&value).unwrap();
+        assert_eq!(read::<Vec<String>>(&mut bytes.as_slice(), AFTER_AUTH).unwrap().unwrap(), value);
+        let mut decoder = FrameDecoder::default();
+        for byte in bytes.iter().chain(&bytes) {
+            decoder.push(std::slice::from_ref(byte));
+        }
+        assert_eq!(decoder.next::<Vec<String>>().unwrap().unwrap(), value);
+        assert_eq!(decoder.next::<Vec<String>>().unwrap().unwrap(), value);
+        assert!(decoder.next::<Vec<String>>().unwrap().is_none());
+    }
+
+    #[test]
+    fn lengths_beyond_the_limit_are_refused_before_their_bytes_come() {
+        let mut bytes = 1_025_u32.to_be_bytes().to_vec();
+        let error = read::<String>(&mut bytes.as_slice(), BEFORE_AUTH).unwrap_err();
+        assert_eq!(error.to_string(), "a frame of 1025 bytes is longer than the 1024 allowed here");
+        bytes = u32::MAX.to_be_bytes().to_vec();
+        let mut decoder = FrameDecoder::default();
+        decoder.push(&bytes);
+        assert!(decoder.next::<String>().is_err());
+    }
+
+    #[test]
+    fn an_end_between_frames_is_no_error_and_one_within_is() {
+        assert!(read::<String>(&mut [].as_slice(), 9).unwrap().is_none());
+        assert!(read::<String>(&mut [0, 0].as_slice(), 9).is_err());
+        assert!(read::<String>(&mut [0, 0, 0, 4, b'"'].as_slice(), 9).is_err());
+        assert!(read::<String>(&mut [0, 0, 0, 2, b'x', b'y'].as_slice(), 9).is_err());
+    }
+}

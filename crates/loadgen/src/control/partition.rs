@@ -1,0 +1,182 @@
+//! Who has which users: a table of owners by weight, clock domains, and source addresses.
+//!
+//! A user or arrival `i` belongs to worker `owners[i % owners.len()]`: no overlap, and no message is needed to know it.
+//! Trap: owners are interleaved, not in blocks, so that each worker's share arrives evenly over time.
+
+use std::net::IpAddr;
+
+use anyhow::{Result, bail};
+
+use super::handshake::WorkerHello;
+
+/// Length of the table where weights differ; shares are exact to one part of this.
+const SLOTS: usize = 240;
+/// Files that a worker needs besides its connections.
+const SPARE_FILES: u64 = 100;
+
+/// The table of owners for these workers and so many connections.
+pub(crate) fn owners(workers: &[WorkerHello], connections: u32) -> Result<Vec<u16>> {
+    let room: Vec<f64> = workers.iter().map(|w| w.files.saturating_sub(SPARE_FILES) as f64).collect();
+    let needed = f64::from(connections);
+    let all: f64 = room.iter().sum();
+    if all < needed {
+        bail!(
+            "{connections} connections are asked for and the {} workers may open {all:.0} in all; add workers (--workers, --listen) or raise their limit of open files (ulimit -n)",
+            workers.len()
+        );
+    }
+    let wish: Vec<f64> = workers
+        .iter()
+        .map(|w| {
+            let here = workers.iter().filter(|other| other.machine == w.machine).count();
+            // A worker is one thread; more of them than cores share the cores.
+            (f64::from(w.cores.max(1)) / here as f64).min(1.0)
+        })
+        .collect();
+    Ok(interleave(&fit(&wish, &room, needed)))
+}
+
+/// Shares by wish, none above its room, what is cut off going to the others.
+fn fit(wish: &[f64], room: &[f64], needed: f64) -> Vec<f64> {
+    let mut share = vec![0.0; wish.len()];
+    let mut full = vec![false; wish.len()];
+    let mut left = needed.max(1.0);
+    loop {
+        let open: f64 = wish.iter().zip(&full).filter(|(_, full)| !**full).map(|(w, _)| w).sum();
+        if open <= 0.0 {
+            return share;
+        }
+        let mut again = false;
+        for index in 0..wish.len() {
+            if !full[index] && left * wish[index] / open > room[index] {
+                share[index] = room[index];
+                full[index] = true;
+                again = true;
+            }
+        }
+        if again {
+            left =
+                needed.max(1.0) - share.iter().zip(&full).filter(|(_, f)| **f).map(|(s, _)| s).sum::<f64>();
+            continue;
+        }
+        for index in 0..wish.len() {
+            if !full[index] {
+                share[index] = left * wish[index] / open;
+            }
+        }
+        return share;
+    }
+}
+
+/// A table in which each number appears according to its share, as evenly as can be.
+fn interleave(share: &[f64]) -> Vec<u16> {
+    let equal = share.windows(2).all(|pair| (pair[0] - pair[1]).abs() < 1e-9);
+    let length = if equal { share.len() } else { SLOTS.max(4 * share.len()) };
+    let all: f64 = share.iter().sum();
+    let mut credit = vec![0.0; share.len()];
+    (0..length)
+        .map(|_| {
+            for (credit, share) in credit.iter_mut().zip(share) {
+                *credit += share / all;
+            }
+            let mut best = 0;
+            for (index, value) in credit.iter().enumerate() {
+                if *value > credit[best] + 1e-9 {
+                    best = index;
+                }
+            }
+            credit[best] -= 1.0;
+            best as u16
+        })
+        .collect()
+}
+
+/// The clock domain of each worker; 0 is the controller's own machine.
+pub(crate) fn clocks(own: &str, workers: &[WorkerHello]) -> Vec<u16> {
+    let mut machines = vec![own];
+    workers
+        .iter()
+        .map(|worker| {
+            let known = machines.iter().position(|m| *m == worker.machine);
+            known.unwrap_or_else(|| {
+                machines.push(&worker.machine);
+                machines.len() - 1
+            }) as u16
+        })
+        .collect()
+}
+
+/// Source addresses of each worker: its own if it brought some; otherwise its part of the plan's, if it runs here.
+pub(crate) fn sources(plan: &[IpAddr], own: &str, workers: &[WorkerHello]) -> Vec<Vec<IpAddr>> {
+    let takes = |w: &WorkerHello| w.machine == own && w.sources.is_empty();
+    let sharing = workers.iter().filter(|w| takes(w)).count();
+    let mut turn = 0;
+    workers
+        .iter()
+        .map(|worker| {
+            if !takes(worker) {
+                return worker.sources.clone();
+            }
+            let mine = turn;
+            turn += 1;
+            if plan.len() < sharing {
+                return plan.to_vec();
+            }
+            plan.iter().skip(mine).step_by(sharing).copied().collect()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(machine: &str, cores: u32, files: u64) -> WorkerHello {
+        WorkerHello { machine: machine.to_owned(), cores, files, ..WorkerHello::default() }
+    }
+
+    fn shares(owners: &[u16], workers: usize) -> Vec<usize> {
+        (0..workers).map(|w| owners.iter().filter(|o| usize::from(**o) == w).count()).collect()
+    }
+
+    #[test]
+    fn equal_workers_take_turns() {
+        let workers = vec![worker("a", 2, 20_000); 2];
+        assert_eq!(owners(&workers, 30_000).unwrap(), [0, 1]);
+        assert_eq!(owners(&workers[..1], 100).unwrap(), [0]);
+    }
+
+    #[test]
+    fn a_machine_with_more_cores_than_workers_takes_more() {
+        let workers = [worker("a", 1, 20_000), worker("a", 1, 20_000), worker("b", 8, 20_000)];
+        let owners = owners(&workers, 1_000).unwrap();
+        assert_eq!(shares(&owners, 3), [60, 60, 120]);
+        // Interleaved: within any four neighbours the third worker has two.
+        assert!(owners.windows(4).all(|w| w.iter().filter(|o| **o == 2).count() == 2));
+    }
+
+    #[test]
+    fn nobody_gets_more_than_it_may_open() {
+        let workers = [worker("a", 4, 1_100), worker("b", 4, 20_000)];
+        let owners = owners(&workers, 10_000).unwrap();
+        assert_eq!(shares(&owners, 2), [24, 216]);
+        let error = super::owners(&workers[..1], 10_000).unwrap_err().to_string();
+        assert!(error.contains("may open 1000 in all"), "{error}");
+    }
+
+    #[test]
+    fn clocks_are_by_machine() {
+        let workers = [worker("b", 1, 1), worker("own", 1, 1), worker("c", 1, 1), worker("b", 1, 1)];
+        assert_eq!(clocks("own", &workers), [1, 0, 2, 1]);
+    }
+
+    #[test]
+    fn source_addresses_are_shared_out_on_this_machine_only() {
+        let ip = |last| IpAddr::from([127, 0, 0, last]);
+        let mut workers = vec![worker("own", 1, 1), worker("far", 1, 1), worker("own", 1, 1)];
+        let plan = [ip(2), ip(3), ip(4)];
+        assert_eq!(sources(&plan, "own", &workers), [vec![ip(2), ip(4)], vec![], vec![ip(3)]]);
+        workers[1].sources = vec![ip(9)];
+        assert_eq!(sources(&plan[..1], "own", &workers), [vec![ip(2)], vec![ip(9)], vec![ip(2)]]);
+    }
+}

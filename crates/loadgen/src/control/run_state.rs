@@ -1,0 +1,462 @@
+//! The course of a run as a state machine without sockets: reports go in, commands come out.
+//!
+//! ```text
+//! joined ── all Ready ──► Start ── all Draining ──► nothing under way, or the drain's time is up ──► Close ── all Final ──► done
+//! ```
+//!
+//! A worker that dies in the run is told to the others, its users are counted, and the run goes on without it.
+//! Trap: a worker may drain long before the others; messages to its users still arrive, so it stays until `Close`.
+
+use super::merge::SnapshotMerger;
+use super::message::{AccountSalt, FinalReport, WorkerCommand, WorkerReport};
+use super::message_accounting;
+use super::warnings;
+use crate::measure::{Counter, Gauge, WorkerSnapshot};
+use crate::report::model::RunRecord;
+
+/// A worker that says nothing for so long counts as dead.
+const SILENCE_US: u64 = 30_000_000;
+/// So long after `Stop` or `Close` a worker may take beyond the plan's own drain.
+const PATIENCE_US: u64 = 30_000_000;
+/// Seconds that a worker's count may be ahead of the controller's.
+const AHEAD: u64 = 5;
+
+/// What of the plan matters to the course.
+#[derive(Clone, Debug)]
+pub(crate) struct RunSchedule {
+    /// Time for messages under way at the end.
+    pub(crate) drain_us: u64,
+    /// From the last `Ready` to the first arrival.
+    pub(crate) start_in_us: u64,
+    /// Table of owners, as the workers have it.
+    pub(crate) owners: Vec<u16>,
+}
+
+/// Where a worker is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WorkerPhase {
+    Joined,
+    Ready,
+    Running,
+    /// Since this second.
+    Draining(u32),
+    Finished,
+    Dead,
+}
+
+/// Where the run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RunPhase {
+    Gathering,
+    Running,
+    /// `Stop` was sent; workers must drain by then.
+    Stopping(u64),
+    /// All drain; `Close` comes at the latest then.
+    Draining(u64),
+    /// Workers must have sent their last report by then.
+    Closing(u64),
+    Done,
+}
+
+struct WorkerState {
+    at: WorkerPhase,
+    heard_us: u64,
+    last: Option<FinalReport>,
+}
+
+/// See the module.
+pub(crate) struct RunState {
+    /// What is known of the run.
+    pub(crate) merger: SnapshotMerger,
+    course: RunSchedule,
+    stage: RunPhase,
+    workers: Vec<WorkerState>,
+    start_us: u64,
+    end_us: Option<u64>,
+    commands: Vec<(u16, WorkerCommand)>,
+    /// Sentences of the course itself, before those that follow from the figures.
+    warnings: Vec<String>,
+    salts: Vec<AccountSalt>,
+    failed: Option<String>,
+    interrupted: bool,
+}
+
+impl RunState {
+    /// With all workers joined, in the order of their numbers.
+    pub(crate) fn new(merger: SnapshotMerger, course: RunSchedule, now: u64) -> Self {
+        let workers = merger
+            .run
+            .workers
+            .iter()
+            .map(|_| WorkerState { at: WorkerPhase::Joined, heard_us: now, last: None })
+            .collect();
+        Self {
+            merger,
+            course,
+            stage: RunPhase::Gathering,
+            workers,
+            start_us: 0,
+            end_us: None,
+            commands: Vec::new(),
+            warnings: Vec::new(),
+            salts: Vec::new(),
+            failed: None,
+            interrupted: false,
+        }
+    }
+
+    /// Commands that have come up, by worker.
+    pub(crate) fn take_commands(&mut self) -> Vec<(u16, WorkerCommand)> {
+        std::mem::take(&mut self.commands)
+    }
+
+    /// What the workers have learned of the server's salts.
+    pub(crate) fn take_salts(&mut self) -> Vec<AccountSalt> {
+        std::mem::take(&mut self.salts)
+    }
+
+    /// Nothing more comes.
+    pub(crate) fn done(&self) -> bool {
+        self.stage == RunPhase::Done
+    }
+
+    /// The run has begun.
+    pub(crate) fn started(&self) -> bool {
+        self.start_us > 0
+    }
+
+    /// The moment of the start, once it is known.
+    pub(crate) fn start_us(&self) -> Option<u64> {
+        self.started().then_some(self.start_us)
+    }
+
+    /// The run is on its way out.
+    pub(crate) fn is_stopping(&self) -> bool {
+        !matches!(self.stage, RunPhase::Gathering | RunPhase::Running)
+    }
+
+    /// The sentence that ended the run, if it failed.
+    pub(crate) fn failed(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
+    /// Second of the run.
+    pub(crate) fn second(&self, now: u64) -> u32 {
+        if !self.started() {
+            return 0;
+        }
+        u32::try_from(now.saturating_sub(self.start_us) / 1_000_000).unwrap_or(u32::MAX)
+    }
+
+    /// Length of the run so far, in seconds.
+    pub(crate) fn elapsed_seconds(&self, now: u64) -> f64 {
+        if !self.started() {
+            return 0.0;
+        }
+        self.end_us.unwrap_or(now).saturating_sub(self.start_us) as f64 / 1e6
+    }
+
+    fn live_workers(&self) -> impl Iterator<Item = u16> {
+        (0..self.workers.len()).filter(|w| self.workers[*w].at != WorkerPhase::Dead).map(|w| w as u16)
+    }
+
+    fn broadcast(&mut self, command: &WorkerCommand) {
+        let living: Vec<u16> = self.live_workers().collect();
+        let gone = |w: &u16| self.workers[usize::from(*w)].at != WorkerPhase::Finished;
+        self.commands.extend(living.into_iter().filter(gone).map(|w| (w, command.clone())));
+    }
+
+    fn name(&self, worker: u16) -> String {
+        let run = &self.merger.run.workers[usize::from(worker)];
+        format!("worker {worker} ({}, process {})", run.name, run.pid)
+    }
+
+    /// What a worker reports.
+    pub(crate) fn report(&mut self, worker: u16, report: WorkerReport, now: u64) {
+        let index = usize::from(worker);
+        match self.workers.get_mut(index) {
+            Some(state) if state.at != WorkerPhase::Dead => state.heard_us = now,
+            _ => return,
+        }
+        match report {
+            WorkerReport::Ready { rss } => {
+                self.merger.run.workers[index].rss_empty = rss;
+                if self.workers[index].at == WorkerPhase::Joined {
+                    self.workers[index].at = WorkerPhase::Ready;
+                }
+                self.start_run(now);
+            }
+            WorkerReport::Refused(sentence) => self.refuse(worker, sentence, now),
+            WorkerReport::Snapshot(snapshot) => self.snapshot(worker, *snapshot, now),
+            WorkerReport::Draining => {
+                if self.workers[index].at == WorkerPhase::Running {
+                    self.workers[index].at = WorkerPhase::Draining(self.second(now));
+                }
+            }
+            WorkerReport::Final(last) => self.final_report(worker, *last, now),
+        }
+        self.advance(now);
+    }
+
+    fn start_run(&mut self, now: u64) {
+        if self.stage != RunPhase::Gathering || self.workers.iter().any(|w| w.at != WorkerPhase::Ready) {
+            return;
+        }
+        self.stage = RunPhase::Running;
+        self.start_us = now + self.course.start_in_us;
+        for worker in &mut self.workers {
+            worker.at = WorkerPhase::Running;
+            worker.heard_us = self.start_us;
+        }
+        self.broadcast(&WorkerCommand::Start { in_us: self.course.start_in_us, at_us: self.start_us });
+    }
+
+    fn refuse(&mut self, worker: u16, sentence: String, now: u64) {
+        if self.stage == RunPhase::Gathering {
+            self.fail(sentence);
+            self.stage = RunPhase::Done;
+            return;
+        }
+        if self.workers[usize::from(worker)].at == WorkerPhase::Finished {
+            return;
+        }
+        // In the run: the first login failed, or the plan says so. Everybody ends in order.
+        let second = self.second(now);
+        self.workers[usize::from(worker)].at = WorkerPhase::Finished;
+        self.merger.worker_left(worker, second.saturating_add(1));
+        self.fail(sentence);
+        self.broadcast(&WorkerCommand::Gone(worker));
+        self.stop_all(now);
+    }
+
+    fn fail(&mut self, sentence: String) {
+        self.merger.log(format!("The run ends: {sentence}"));
+        self.failed.get_or_insert(sentence);
+    }
+
+    fn snapshot(&mut self, worker: u16, mut snapshot: WorkerSnapshot, now: u64) {
+        if !self.started() || u64::from(snapshot.second) > u64::from(self.second(now)) + AHEAD {
+            let why = format!("it reports second {}, which is not there yet", snapshot.second);
+            self.worker_lost(worker, &why, now);
+            return;
+        }
+        let changes = std::mem::take(&mut snapshot.online);
+        self.merger.add(worker, snapshot);
+        if !changes.is_empty() && !matches!(self.stage, RunPhase::Closing(_)) {
+            let others: Vec<u16> = self.live_workers().filter(|w| *w != worker).collect();
+            self.commands.extend(others.into_iter().map(|w| (w, WorkerCommand::Online(changes.clone()))));
+        }
+    }
+
+    fn final_report(&mut self, worker: u16, mut last: FinalReport, now: u64) {
+        let snapshot = std::mem::take(&mut last.snapshot);
+        self.salts.append(&mut last.salts);
+        self.snapshot(worker, snapshot, now);
+        let after = self.merger.newest(worker).unwrap_or(0).saturating_add(1);
+        let state = &mut self.workers[usize::from(worker)];
+        if state.at != WorkerPhase::Dead {
+            state.at = WorkerPhase::Finished;
+            state.last = Some(last);
+            self.merger.worker_left(worker, after);
+        }
+    }
+
+    /// The connection of a worker ended.
+    pub(crate) fn worker_lost(&mut self, worker: u16, why: &str, now: u64) {
+        let index = usize::from(worker);
+        match self.workers.get(index).map(|w| w.at) {
+            None | Some(WorkerPhase::Finished | WorkerPhase::Dead) => return,
+            Some(_) => {}
+        }
+        if self.stage == RunPhase::Gathering {
+            self.fail(format!("{} ended before the run began: {why}", self.name(worker)));
+            self.stage = RunPhase::Done;
+            return;
+        }
+        let users = u32::try_from(self.merger.gauge_of(index, Gauge::Users)).unwrap_or(0);
+        let online = u64::try_from(self.merger.gauge_of(index, Gauge::Online)).unwrap_or(0);
+        let second = self.second(now);
+        self.workers[index].at = WorkerPhase::Dead;
+        self.merger.run.workers[index].died = Some((second, users));
+        self.merger.worker_left(worker, second);
+        self.merger.count(Counter::SessionsLost, online, second);
+        let sentence = format!(
+            "{} died in second {second} ({why}); its {users} users are gone, {online} of them were online and count as lost sessions, and messages from and to its users are left out of the count of lost ones",
+            self.name(worker)
+        );
+        self.merger.log(sentence.clone());
+        self.warnings.push(sentence);
+        self.broadcast(&WorkerCommand::Gone(worker));
+        self.advance(now);
+    }
+
+    /// Ends the run in order.
+    pub(crate) fn interrupt(&mut self, now: u64) {
+        self.interrupted = true;
+        match self.stage {
+            RunPhase::Gathering => self.stage = RunPhase::Done,
+            _ => self.stop_all(now),
+        }
+        self.advance(now);
+    }
+
+    /// Ends the run at once, with what is known.
+    pub(crate) fn abort(&mut self, now: u64) {
+        self.interrupted = true;
+        let unheard = self.workers.iter().filter(|w| w.last.is_none()).count();
+        if unheard > 0 && self.started() {
+            self.warnings.push(format!(
+                "The run was cut short before {unheard} workers had sent their last report; lost messages are not known"
+            ));
+        }
+        self.end(now);
+    }
+
+    fn stop_all(&mut self, now: u64) {
+        if self.stage == RunPhase::Running {
+            self.stage = RunPhase::Stopping(now + self.course.drain_us + PATIENCE_US);
+            self.broadcast(&WorkerCommand::Stop);
+        }
+    }
+
+    fn end(&mut self, now: u64) {
+        self.end_us.get_or_insert(now);
+        self.stage = RunPhase::Done;
+    }
+
+    /// Time passes.
+    pub(crate) fn tick(&mut self, now: u64) {
+        if self.started() && self.stage != RunPhase::Done {
+            let silent = |w: &WorkerState| {
+                matches!(w.at, WorkerPhase::Running | WorkerPhase::Draining(_))
+                    && now.saturating_sub(w.heard_us) > SILENCE_US
+            };
+            let silent: Vec<u16> =
+                (0..self.workers.len()).filter(|i| silent(&self.workers[*i])).map(|i| i as u16).collect();
+            for worker in silent {
+                self.worker_lost(worker, "it said nothing for 30 s", now);
+            }
+        }
+        self.advance(now);
+    }
+
+    fn all(&self, is: impl Fn(&WorkerState) -> bool) -> bool {
+        self.workers.iter().filter(|w| w.at != WorkerPhase::Dead).all(is)
+    }
+
+    fn advance(&mut self, now: u64) {
+        if self.started() && self.workers.iter().all(|w| w.at == WorkerPhase::Dead) {
+            if self.stage != RunPhase::Done {
+                self.fail("no worker is left".to_owned());
+                self.end(now);
+            }
+            return;
+        }
+        if matches!(self.stage, RunPhase::Running | RunPhase::Stopping(_))
+            && self.all(|w| matches!(w.at, WorkerPhase::Draining(_) | WorkerPhase::Finished))
+        {
+            self.stage = RunPhase::Draining(now + self.course.drain_us);
+        }
+        if let RunPhase::Stopping(until) = self.stage
+            && now >= until
+        {
+            self.drop_where(|at| at == WorkerPhase::Running, "it did not stop", now);
+        }
+        if let RunPhase::Draining(until) = self.stage
+            && (now >= until || self.no_messages_in_flight())
+        {
+            self.stage = RunPhase::Closing(now + PATIENCE_US);
+            self.merger.run.about.closing = Some(self.second(now));
+            self.broadcast(&WorkerCommand::Close);
+        }
+        if let RunPhase::Closing(until) = self.stage {
+            if self.all(|w| w.at == WorkerPhase::Finished) {
+                self.end(now);
+            } else if now >= until {
+                self.drop_where(|at| at != WorkerPhase::Finished, "it did not send its last report", now);
+            }
+        }
+    }
+
+    fn drop_where(&mut self, is: impl Fn(WorkerPhase) -> bool, why: &str, now: u64) {
+        let late: Vec<u16> =
+            (0..self.workers.len()).filter(|i| is(self.workers[*i].at)).map(|i| i as u16).collect();
+        for worker in late {
+            self.worker_lost(worker, why, now);
+        }
+    }
+
+    /// Every worker has reported a whole second of draining, and by then all messages had arrived.
+    fn no_messages_in_flight(&self) -> bool {
+        let seen = self.workers.iter().enumerate().all(|(index, worker)| match worker.at {
+            WorkerPhase::Draining(since) => {
+                self.merger.newest(index as u16).is_some_and(|newest| newest > since)
+            }
+            _ => true,
+        });
+        seen && self.merger.gauge(Gauge::UnderWay) <= 0
+    }
+
+    /// Brings the figures up to date for the view.
+    pub(crate) fn refresh(&mut self, now: u64) -> &RunRecord {
+        let length = self.elapsed_seconds(now);
+        self.merger.refresh(length);
+        let run = &mut self.merger.run;
+        run.about.length = length;
+        run.warnings = self.warnings.clone();
+        let more = warnings::run_warnings(run);
+        run.warnings.extend(more);
+        run
+    }
+
+    /// The run, whole.
+    pub(crate) fn finish(mut self, now: u64) -> RunRecord {
+        if self.started() {
+            self.finish_accounting(now);
+        }
+        self.refresh(now);
+        let length = self.elapsed_seconds(now);
+        self.merger.run.about.end = match (self.failed, self.interrupted) {
+            (Some(sentence), _) => sentence,
+            (None, true) => "interrupted".to_owned(),
+            (None, false) => "finished".to_owned(),
+        };
+        self.merger.finish(length)
+    }
+
+    fn finish_accounting(&mut self, now: u64) {
+        let second = self.second(self.end_us.unwrap_or(now));
+        // Those that died, and those that ended the run with a reason, have given no account.
+        let absent: Vec<bool> = self.workers.iter().map(|w| w.last.is_none()).collect();
+        let finals: Vec<FinalReport> = self.workers.iter_mut().filter_map(|w| w.last.take()).collect();
+        let owners = &self.course.owners;
+        let owner = |user: u32| owners[user as usize % owners.len()];
+        let missing = message_accounting::missing(&finals, owner, |w| absent[usize::from(w)]);
+        if finals.is_empty() {
+            return;
+        }
+        self.merger.count(Counter::MessagesLost, missing.lost, second);
+        self.merger.count(Counter::MessagesWaiting, missing.waiting, second);
+        if missing.unknown + missing.gone > 0 {
+            self.warnings.push(format!(
+                "{} messages to users of workers that ended early are left out of the account, and so are {} that came from them",
+                missing.unknown, missing.gone
+            ));
+        }
+        if missing.surplus > 0 {
+            self.warnings.push(format!(
+                "{} messages arrived that nobody has sent, by the books; the count of lost messages may be too low by as many",
+                missing.surplus
+            ));
+        }
+        let unchecked: u64 = finals.iter().map(|f| f.unchecked_order).sum();
+        if unchecked > 0 {
+            self.warnings.push(format!(
+                "The order of messages was not watched for {unchecked} pairs of users, since too many were under way"
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,263 @@
+//! The account of numbered messages: how many were sent, arrived, came twice or out of order, exactly.
+//!
+//! Messages are numbered without gaps for each pair of workers. The receiver keeps a bit for each number, in chunks that
+//! are forgotten when they are full; so a duplicate is seen whenever it comes, and the memory is that of what is missing.
+//! Order is checked for each pair of users: the highest number that has arrived, kept only while a lower one may come.
+//! Losses are a difference that the controller computes at the end from the counts for each recipient.
+//!
+//! Trap: one number space for each pair of workers, not for each user: a message to a user of another worker must be
+//! numbered in that worker's space, or the chunks never fill.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+
+/// Numbers in one chunk.
+const CHUNK: u32 = 4_096;
+/// Pairs of users whose order is watched at most; beyond it they are forgotten and counted as unchecked.
+const MAX_PAIRS: usize = 1_000_000;
+
+enum Chunk {
+    Empty,
+    Some(Box<[u64; CHUNK as usize / 64]>, u32),
+    Full,
+}
+
+/// What arrived from one worker.
+#[derive(Default)]
+struct ReceivedNumbers {
+    /// Number of the first chunk in `chunks`; all before it are full.
+    low: u32,
+    chunks: VecDeque<Chunk>,
+    /// Highest number that has arrived, by sender and recipient.
+    pairs: HashMap<(u32, u32), u32>,
+    /// Size of `pairs` at which it is pruned again.
+    prune_at: usize,
+}
+
+/// What an arrival is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeliveryKind {
+    /// The first time, in order.
+    New,
+    /// The first time, but a later one of the same two users came before.
+    Late,
+    /// Has been here.
+    Duplicate,
+    /// A number that cannot be: not counted.
+    Absurd,
+}
+
+/// The account of one worker.
+pub(crate) struct DeliveryAccounting {
+    /// Next number for each worker.
+    next: Vec<u32>,
+    receipts: Vec<ReceivedNumbers>,
+    /// By recipient.
+    pub(crate) sent: UserCounts,
+    /// The part of `sent` whose recipient was not online.
+    pub(crate) sent_offline: UserCounts,
+    /// By recipient.
+    pub(crate) arrived: UserCounts,
+    /// The part of `arrived` that came from each worker, by recipient.
+    pub(crate) arrived_from: Vec<UserCounts>,
+    /// The part of `arrived` that waited in the server.
+    pub(crate) delayed: UserCounts,
+    /// By recipient.
+    pub(crate) refused: UserCounts,
+    /// Pairs that were forgotten.
+    pub(crate) unchecked: u64,
+}
+
+/// A number for each user, paged so that only what is used takes memory.
+pub(crate) struct UserCounts(Vec<Option<Box<[u32; 256]>>>);
+
+impl UserCounts {
+    fn new(accounts: u32) -> Self {
+        Self((0..accounts.div_ceil(256)).map(|_| None).collect())
+    }
+
+    /// Counts one more for `user`.
+    #[inline]
+    pub(crate) fn add(&mut self, user: u32) {
+        if let Some(page) = self.0.get_mut(user as usize / 256) {
+            page.get_or_insert_with(|| Box::new([0; 256]))[user as usize % 256] += 1;
+        }
+    }
+
+    /// Users with a count.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.0.iter().enumerate().filter_map(|(page, counts)| Some((page, counts.as_ref()?))).flat_map(
+            |(page, counts)| {
+                counts
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, count)| **count > 0)
+                    .map(move |(at, count)| ((page * 256 + at) as u32, *count))
+            },
+        )
+    }
+}
+
+impl DeliveryAccounting {
+    /// For a run of so many workers and accounts.
+    pub(crate) fn new(workers: usize, accounts: u32) -> Self {
+        Self {
+            next: vec![0; workers],
+            receipts: (0..workers).map(|_| ReceivedNumbers::default()).collect(),
+            sent: UserCounts::new(accounts),
+            sent_offline: UserCounts::new(accounts),
+            arrived: UserCounts::new(accounts),
+            arrived_from: (0..workers).map(|_| UserCounts::new(accounts)).collect(),
+            delayed: UserCounts::new(accounts),
+            refused: UserCounts::new(accounts),
+            unchecked: 0,
+        }
+    }
+
+    /// The number of a message that is sent to `recipient`, a user of `worker`.
+    pub(crate) fn number(&mut self, worker: u16, recipient: u32, online: bool) -> u32 {
+        self.sent.add(recipient);
+        if !online {
+            self.sent_offline.add(recipient);
+        }
+        let Some(next) = self.next.get_mut(usize::from(worker)) else { return 0 };
+        let number = *next;
+        *next = next.wrapping_add(1);
+        number
+    }
+
+    /// Notes that `number` of `worker` has arrived.
+    pub(crate) fn arrive(
+        &mut self,
+        worker: u16,
+        number: u32,
+        sender: u32,
+        recipient: u32,
+        delayed: bool,
+    ) -> DeliveryKind {
+        let Some(receipts) = self.receipts.get_mut(usize::from(worker)) else { return DeliveryKind::Absurd };
+        let arrival = receipts.note(number, sender, recipient, &mut self.unchecked);
+        if matches!(arrival, DeliveryKind::New | DeliveryKind::Late) {
+            self.arrived.add(recipient);
+            self.arrived_from[usize::from(worker)].add(recipient);
+            if delayed {
+                self.delayed.add(recipient);
+            }
+        }
+        arrival
+    }
+
+    /// Pairs of users that are watched at the moment.
+    #[cfg(test)]
+    fn watched(&self) -> usize {
+        self.receipts.iter().map(|receipts| receipts.pairs.len()).sum()
+    }
+}
+
+impl ReceivedNumbers {
+    fn note(&mut self, number: u32, sender: u32, recipient: u32, unchecked: &mut u64) -> DeliveryKind {
+        let chunk = number / CHUNK;
+        let Some(at) = chunk.checked_sub(self.low) else { return DeliveryKind::Duplicate };
+        // A server cannot be 16 million messages ahead of itself; somebody made this number up.
+        if at > 4_096 {
+            return DeliveryKind::Absurd;
+        }
+        while self.chunks.len() <= at as usize {
+            self.chunks.push_back(Chunk::Empty);
+        }
+        let slot = &mut self.chunks[at as usize];
+        if matches!(slot, Chunk::Empty) {
+            *slot = Chunk::Some(Box::new([0; CHUNK as usize / 64]), 0);
+        }
+        let Chunk::Some(bits, filled) = slot else { return DeliveryKind::Duplicate };
+        let (word, bit) = ((number % CHUNK / 64) as usize, 1_u64 << (number % 64));
+        if bits[word] & bit != 0 {
+            return DeliveryKind::Duplicate;
+        }
+        bits[word] |= bit;
+        *filled += 1;
+        if *filled == CHUNK {
+            *slot = Chunk::Full;
+            while matches!(self.chunks.front(), Some(Chunk::Full)) {
+                self.chunks.pop_front();
+                self.low += 1;
+            }
+        }
+        self.order(number, sender, recipient, unchecked)
+    }
+
+    fn order(&mut self, number: u32, sender: u32, recipient: u32, unchecked: &mut u64) -> DeliveryKind {
+        if self.pairs.len() >= self.prune_at.max(8_192) {
+            // Everything below has arrived, so nothing can come late after these.
+            let below = self.low * CHUNK;
+            self.pairs.retain(|_, last| *last >= below);
+            if self.pairs.len() >= MAX_PAIRS {
+                *unchecked += self.pairs.len() as u64;
+                self.pairs.clear();
+            }
+            self.pairs.shrink_to(8_192);
+            self.prune_at = 2 * self.pairs.len();
+        }
+        let last = self.pairs.entry((sender, recipient)).or_insert(number);
+        if number < *last {
+            return DeliveryKind::Late;
+        }
+        *last = number;
+        DeliveryKind::New
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DeliveryAccounting, DeliveryKind};
+
+    #[test]
+    fn every_kind_of_arrival() {
+        let mut tally = DeliveryAccounting::new(2, 10);
+        assert_eq!(
+            (tally.number(1, 7, true), tally.number(1, 8, false), tally.number(0, 1, true)),
+            (0, 1, 0)
+        );
+        assert_eq!(tally.arrive(1, 1, 3, 4, false), DeliveryKind::New);
+        assert_eq!(tally.arrive(1, 0, 3, 4, true), DeliveryKind::Late);
+        assert_eq!(tally.arrive(1, 0, 3, 4, false), DeliveryKind::Duplicate);
+        assert_eq!(tally.arrive(1, 2, 4, 3, false), DeliveryKind::New);
+        assert_eq!(tally.arrive(2, 0, 3, 4, false), DeliveryKind::Absurd);
+        assert_eq!(tally.arrive(1, u32::MAX, 3, 4, false), DeliveryKind::Absurd);
+        assert_eq!(tally.sent.iter().collect::<Vec<_>>(), [(1, 1), (7, 1), (8, 1)]);
+        assert_eq!(tally.sent_offline.iter().collect::<Vec<_>>(), [(8, 1)]);
+        assert_eq!(tally.arrived.iter().collect::<Vec<_>>(), [(3, 1), (4, 2)]);
+        assert_eq!(tally.delayed.iter().collect::<Vec<_>>(), [(4, 1)]);
+        assert_eq!(tally.arrived_from[1].iter().collect::<Vec<_>>(), [(3, 1), (4, 2)]);
+        assert_eq!(tally.arrived_from[0].iter().count(), 0);
+    }
+
+    #[test]
+    fn a_duplicate_is_seen_however_late_and_memory_is_that_of_what_is_missing() {
+        let mut tally = DeliveryAccounting::new(1, 1_000);
+        for number in 0..1_000_000_u32 {
+            // Each message is of another pair; number 500 000 is lost.
+            if number != 500_000 {
+                let (sender, recipient) = (number % 997, number % 991);
+                assert_eq!(tally.arrive(0, number, sender, recipient, false), DeliveryKind::New, "{number}");
+            }
+        }
+        assert_eq!(tally.arrive(0, 3, 3, 3, false), DeliveryKind::Duplicate);
+        assert_eq!(tally.arrive(0, 999_999, 3, 3, false), DeliveryKind::Duplicate);
+        assert_eq!(tally.receipts[0].low, 500_000 / super::CHUNK);
+        assert_eq!(tally.unchecked, 0);
+        // The lost one holds back the half behind it, in pairs as in chunks.
+        assert!(tally.watched() <= 1_000_000 - 500_000 + super::CHUNK as usize, "{}", tally.watched());
+        assert_eq!(tally.arrive(0, 500_000, 500_000 % 997, 500_000 % 991, false), DeliveryKind::New);
+    }
+
+    #[test]
+    fn order_is_that_of_two_users_not_of_all() {
+        let mut tally = DeliveryAccounting::new(1, 100);
+        for number in (0..20_000_u32).rev() {
+            // Delivered backwards, but each to somebody else.
+            assert_eq!(tally.arrive(0, number, number, number, false), DeliveryKind::New);
+        }
+    }
+}

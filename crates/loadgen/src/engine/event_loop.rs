@@ -1,0 +1,600 @@
+//! The loop of a worker: arrivals, timers, sockets, the controller's commands, and a snapshot each second.
+//!
+//! Trap: nothing in a turn may wait. Timers of one turn are bounded, so that thousands that are due at once do not keep
+//! sockets from being read.
+
+use std::collections::VecDeque;
+
+use anyhow::{Context as _, Result, bail};
+use rustix::event::{Timespec, epoll};
+
+use super::ControllerPort;
+use super::account_names::AccountNames;
+use super::arrivals::ArrivalSchedule;
+use super::bytecode::SessionProgram;
+use super::delivery_accounting::DeliveryAccounting;
+use super::key_derivation::{DerivationPool, threads};
+use super::online_users::OnlineUsers;
+use super::rng::Rng;
+use super::timers::UserTimers;
+use super::virtual_user::{
+    APPEARING, AVAILABLE, CLOSED, LOGGED_IN, NOBODY, PAUSED, SLOW, VirtualUser, WaitState,
+};
+use crate::clock::{cpu_us, now_us};
+use crate::control::message::{AccountSalt, Assignment, FinalReport, WorkerCommand, WorkerReport};
+use crate::measure::{Counter, Gauge, Timing, WorkerRecorder};
+use crate::plan::{LoadPlan, StreamTransport, TransportSecurity};
+use crate::sasl::ScramKeyCache;
+use crate::socket::{ClientCertificatePem, ServerTrust, SharedTlsClient, TlsOptions, WorkerBuffers};
+
+/// Timers and arrivals handled before sockets are looked at again.
+const BURST: usize = 256;
+/// Data of the epoll entry of the controller's connection.
+const PORT: u64 = u64::MAX;
+/// Data of the epoll entry of the threads that derive keys.
+const DERIVED: u64 = u64::MAX - 1;
+/// How long peers have to end their streams after ours, microseconds.
+const CLOSING: u64 = 10_000_000;
+
+/// How far the run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WorkerStage {
+    /// Waiting for the start.
+    Ready,
+    /// Users arrive and act.
+    Running,
+    /// Nothing is sent; messages may still arrive. Holds when it began.
+    Draining(u64),
+    /// Streams are being closed. Holds when it began.
+    Closing(u64),
+}
+
+/// A worker.
+pub(super) struct WorkerEngine {
+    pub(super) plan: &'static LoadPlan,
+    pub(super) assignment: Assignment,
+    pub(super) programs: Vec<SessionProgram>,
+    pub(super) names: AccountNames,
+    pub(super) users: Vec<VirtualUser>,
+    /// Slots without a user.
+    pub(super) free: Vec<u32>,
+    /// Own accounts without a session, the longest unused first.
+    pub(super) unused: VecDeque<u32>,
+    /// Slot of each account plus one; 0 has none.
+    pub(super) slots: Vec<u32>,
+    pub(super) epoll: rustix::fd::OwnedFd,
+    pub(super) scratch: WorkerBuffers,
+    /// What was read and not yet cut into elements.
+    pub(super) input: Vec<u8>,
+    pub(super) tls: Option<SharedTlsClient>,
+    pub(super) keys: ScramKeyCache,
+    pub(super) pool: DerivationPool,
+    /// Salts that the server has used, where they are wanted.
+    pub(super) salts: hashbrown::HashMap<u32, AccountSalt>,
+    /// Of each session: the engine asks for STARTTLS where it is offered.
+    pub(super) negotiating: Vec<bool>,
+    pub(super) timers: UserTimers,
+    pub(super) arrivals: ArrivalSchedule,
+    pub(super) record: WorkerRecorder,
+    pub(super) tally: DeliveryAccounting,
+    pub(super) online: OnlineUsers,
+    /// Own accounts that have been available, and those that have left since.
+    pub(super) seen: Vec<bool>,
+    pub(super) left: Vec<bool>,
+    /// Changes of this second, for the other workers.
+    pub(super) changes: Vec<(u32, bool)>,
+    /// Workers that died.
+    gone: Vec<u16>,
+    /// Users whose first presence is not yet reflected: slot, beginning of the session, when it was sent.
+    pub(super) appearing: VecDeque<(u32, u64, u64)>,
+    pub(super) rng: Rng,
+    /// Moment of the start on the clock.
+    pub(super) start: u64,
+    pub(super) stage: WorkerStage,
+    /// Slots with something to write.
+    pub(super) dirty: Vec<u32>,
+    /// Users at a barrier.
+    pub(super) waiting: usize,
+    /// How many it takes, if not all.
+    pub(super) wanted: Option<usize>,
+    pub(super) next_unique: u64,
+    pub(super) next_turn: usize,
+    /// Next line of each table.
+    pub(super) lines: Vec<usize>,
+    /// Next of `Destination::Unique`.
+    pub(super) next_account: u32,
+    /// Why the run must end.
+    pub(super) refusal: Option<String>,
+    ever_logged_in: bool,
+    second: u32,
+    cpu: u64,
+    wire: (u64, u64),
+    /// Sockets are open up to here; beyond it EMFILE would be certain.
+    pub(super) open: usize,
+    /// Sockets beyond which one of BOSH is closed as soon as it has no request.
+    pub(super) most_sockets: usize,
+    /// A request while it is written.
+    pub(super) request: Vec<u8>,
+    /// Bytes of what is being handled: an element, or the content of an HTTP answer.
+    pub(super) answer_bytes: usize,
+}
+
+impl WorkerEngine {
+    pub(super) fn new(mut assignment: Assignment) -> Result<Self> {
+        let mut plan = assignment.plan.clone();
+        if let (true, Some(first)) = (plan.target.web.host.is_empty(), plan.target.addresses.first()) {
+            plan.target.web.host = first.to_string();
+        }
+        let plan: &'static LoadPlan = Box::leak(Box::new(plan));
+        assignment.plan.sessions.clear();
+        if assignment.owners.is_empty() || plan.target.addresses.is_empty() {
+            bail!("the assignment has no workers or no target");
+        }
+        let accounts = plan.accounts.count();
+        let me = assignment.worker;
+        let own = |index: u32| assignment.owners[index as usize % assignment.owners.len()] == me;
+        let workers = assignment.owners.iter().copied().max().unwrap_or(0) as usize + 1;
+        let capacity = (0..plan.options.connections).filter(|index| own(*index)).count();
+        let share = |all: u32| {
+            (u64::from(all) * capacity as u64).div_ceil(u64::from(plan.options.connections.max(1)))
+        };
+        let most_sockets = plan.target.web.sockets.map_or(usize::MAX, |all| share(all) as usize);
+        let secure = plan.target.security != TransportSecurity::None
+            || plan.sessions.iter().any(|session| uses_tls(&session.steps));
+        let programs = plan
+            .sessions
+            .iter()
+            .map(|session| SessionProgram::new(session, plan.target.security))
+            .collect::<Result<_>>()?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot make an epoll")?;
+        Ok(Self {
+            names: AccountNames::new(&plan.accounts),
+            users: Vec::with_capacity(capacity),
+            free: Vec::new(),
+            unused: (0..accounts).filter(|index| own(*index)).collect(),
+            slots: vec![0; accounts as usize],
+            epoll,
+            scratch: WorkerBuffers::new(),
+            input: Vec::new(),
+            tls: if secure { Some(tls_client(plan)?) } else { None },
+            keys: ScramKeyCache::new(),
+            pool: DerivationPool::new(threads(&assignment))?,
+            salts: hashbrown::HashMap::new(),
+            negotiating: super::security::negotiating(&plan.sessions),
+            timers: UserTimers::default(),
+            arrivals: ArrivalSchedule::new(plan),
+            record: WorkerRecorder::new(plan.transactions.len()),
+            tally: DeliveryAccounting::new(workers, accounts),
+            online: OnlineUsers::new(accounts),
+            seen: vec![false; accounts as usize],
+            left: vec![false; accounts as usize],
+            changes: Vec::new(),
+            gone: Vec::new(),
+            appearing: VecDeque::new(),
+            rng: Rng::new(plan.options.seed.wrapping_mul(0x1_0001).wrapping_add(u64::from(me))),
+            start: 0,
+            stage: WorkerStage::Ready,
+            dirty: Vec::new(),
+            waiting: 0,
+            wanted: None,
+            next_unique: 0,
+            next_turn: usize::from(me),
+            lines: vec![0; plan.options.tables.len()],
+            next_account: 0,
+            refusal: None,
+            ever_logged_in: false,
+            second: 0,
+            cpu: cpu_us(),
+            wire: (0, 0),
+            open: 0,
+            most_sockets,
+            request: Vec::new(),
+            answer_bytes: 0,
+            programs,
+            plan,
+            assignment,
+        })
+    }
+
+    pub(super) fn owns(&self, index: u64) -> bool {
+        self.owner(index) == self.assignment.worker
+    }
+
+    pub(super) fn owner(&self, index: u64) -> u16 {
+        let owners = &self.assignment.owners;
+        owners[(index % owners.len() as u64) as usize]
+    }
+
+    /// Runs until the end.
+    pub(super) fn run(&mut self, port: &mut dyn ControllerPort) -> Result<()> {
+        if let Some(fd) = port.fd() {
+            epoll::add(&self.epoll, fd, epoll::EventData::new_u64(PORT), epoll::EventFlags::IN)?;
+        }
+        epoll::add(&self.epoll, self.pool.fd(), epoll::EventData::new_u64(DERIVED), epoll::EventFlags::IN)?;
+        let mut events = Vec::with_capacity(256);
+        let mut global = 0_u64;
+        loop {
+            let now = now_us();
+            self.run_due_events(now, &mut global);
+            if self.on_second(now, port)? {
+                return Ok(());
+            }
+            let until = self.next_at(now);
+            // The buffer is filled anew: spare capacity is what the call writes into.
+            events.clear();
+            let timeout = timespec(until.saturating_sub(now_us()));
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error).context("cannot wait for sockets"),
+            }
+            let turn = now_us();
+            let mut commands = false;
+            for event in &events {
+                match event.data.u64() {
+                    PORT => commands = true,
+                    DERIVED => self.derived(),
+                    data => self.event(data, event.flags),
+                }
+            }
+            if commands || port.fd().is_none() {
+                for command in port.receive()? {
+                    self.command(command);
+                }
+            }
+            if !events.is_empty() {
+                self.record.time(Timing::Turn, now_us() - turn);
+            }
+            if let Some(reason) = self.refusal.take() {
+                port.send(WorkerReport::Refused(reason))?;
+            }
+        }
+    }
+
+    /// Lets arrive who is due and wakes whose time has come.
+    fn run_due_events(&mut self, now: u64, global: &mut u64) {
+        if self.stage != WorkerStage::Running {
+            return;
+        }
+        let elapsed = now - self.start;
+        for _ in 0..BURST {
+            let Some(arrival) = self.arrivals.pop(elapsed) else { break };
+            let mine = self.owns(*global);
+            *global += 1;
+            if mine {
+                self.start_user(self.start + arrival.at, arrival.session, now);
+            }
+        }
+        for _ in 0..BURST {
+            let Some((due, slot, generation)) = self.timers.pop(now) else { break };
+            let user = &self.users[slot as usize];
+            if user.generation == generation && user.wait != WaitState::Free {
+                self.record.time(Timing::Lateness, now_us().saturating_sub(due));
+                self.timer_fired(slot, due);
+                self.flush();
+            }
+        }
+        if self.arrivals.awaits_users() && self.record.gauge(Gauge::Users) == 0 {
+            self.arrivals.resume(elapsed);
+        }
+        self.end_of_run(elapsed);
+    }
+
+    /// Notices that the plan is over.
+    fn end_of_run(&mut self, elapsed: u64) {
+        let options = &self.plan.options;
+        let over = options.duration_ms.is_some_and(|ms| elapsed >= ms * 1_000)
+            || self.arrivals.end().is_some_and(|end| match options.hold_ms {
+                Some(hold) => elapsed >= end + hold * 1_000,
+                None => elapsed >= end && self.record.gauge(Gauge::Users) == 0,
+            });
+        if over {
+            self.stage = WorkerStage::Draining(now_us());
+        }
+    }
+
+    fn next_at(&self, now: u64) -> u64 {
+        let mut next = self.start + (u64::from(self.second) + 1) * 1_000_000;
+        match self.stage {
+            WorkerStage::Ready if self.start == 0 => next = now + 1_000_000,
+            WorkerStage::Ready => next = self.start,
+            WorkerStage::Running => {
+                let arrival = self.arrivals.next_at().map(|at| self.start.saturating_add(at));
+                next = next.min(arrival.unwrap_or(u64::MAX)).min(self.timers.next().unwrap_or(u64::MAX));
+            }
+            WorkerStage::Draining(_) => {}
+            WorkerStage::Closing(since) => next = next.min(since + CLOSING).min(now + 50_000),
+        }
+        next
+    }
+
+    /// What happens once a second, and the changes of stage. True at the end of everything.
+    fn on_second(&mut self, now: u64, port: &mut dyn ControllerPort) -> Result<bool> {
+        match self.stage {
+            WorkerStage::Ready => {
+                if self.start != 0 && now >= self.start {
+                    self.stage = WorkerStage::Running;
+                    self.cpu = cpu_us();
+                }
+                return Ok(false);
+            }
+            WorkerStage::Draining(since) if since != 0 => {
+                port.send(WorkerReport::Draining)?;
+                self.stage = WorkerStage::Draining(0);
+            }
+            WorkerStage::Closing(since) if self.open == 0 || now >= since + CLOSING => {
+                let report = self.last_report();
+                port.send(WorkerReport::Final(Box::new(report)))?;
+                return Ok(true);
+            }
+            _ => {}
+        }
+        if now >= self.start + (u64::from(self.second) + 1) * 1_000_000 {
+            for slot in self.timers.expired(self.second + 1) {
+                self.response_timed_out(slot, now);
+                self.flush();
+            }
+            while let Some(&(slot, arrived, since)) = self.appearing.front() {
+                if now < since + 1_000_000 {
+                    break;
+                }
+                self.appearing.pop_front();
+                let user = &self.users[slot as usize];
+                // Not every server reflects the first presence.
+                if user.arrived == arrived && user.is(APPEARING) {
+                    self.mark_available(slot);
+                }
+            }
+            if self.plan.target.web.transport == StreamTransport::Bosh {
+                self.sweep_lines(now);
+                self.flush();
+            }
+            let snapshot = self.snapshot();
+            self.second = ((now - self.start) / 1_000_000) as u32;
+            port.send(WorkerReport::Snapshot(Box::new(snapshot)))?;
+        }
+        Ok(false)
+    }
+
+    fn snapshot(&mut self) -> crate::measure::WorkerSnapshot {
+        let wire = self.scratch.wire();
+        self.record.add(Counter::BytesOut, wire.sent - self.wire.0);
+        self.record.add(Counter::BytesIn, wire.received - self.wire.1);
+        self.wire = (wire.sent, wire.received);
+        let mut snapshot = self.record.take(self.second);
+        let cpu = cpu_us();
+        snapshot.cpu_us = cpu - self.cpu;
+        snapshot.keys_us = std::mem::take(&mut self.pool.cpu_us);
+        self.cpu = cpu;
+        snapshot.rss = crate::server_monitor::own_rss();
+        snapshot.phase = self.arrivals.phase() as u16;
+        snapshot.online = std::mem::take(&mut self.changes);
+        snapshot
+    }
+
+    fn last_report(&mut self) -> FinalReport {
+        let snapshot = self.snapshot();
+        let steady = (0_u32..)
+            .zip(self.seen.iter().zip(&self.left))
+            .filter(|(_, (seen, left))| **seen && !**left)
+            .map(|(user, _)| user)
+            .collect();
+        FinalReport {
+            snapshot,
+            sent: self.tally.sent.iter().collect(),
+            sent_offline: self.tally.sent_offline.iter().collect(),
+            arrived: self.tally.arrived.iter().collect(),
+            delayed: self.tally.delayed.iter().collect(),
+            refused: self.tally.refused.iter().collect(),
+            steady,
+            arrived_gone: self
+                .gone
+                .iter()
+                .filter_map(|worker| self.tally.arrived_from.get(usize::from(*worker)))
+                .flat_map(|counts| counts.iter())
+                .collect(),
+            unchecked_order: self.tally.unchecked,
+            salts: std::mem::take(&mut self.salts).into_values().collect(),
+        }
+    }
+
+    fn command(&mut self, command: WorkerCommand) {
+        match command {
+            WorkerCommand::Start { in_us, at_us } => {
+                let mine = self.assignment.clocks.get(usize::from(self.assignment.worker));
+                self.start = if mine == Some(&0) { at_us } else { now_us() + in_us };
+            }
+            WorkerCommand::Online(changes) => {
+                for (user, online) in changes {
+                    if !self.owns(u64::from(user)) {
+                        self.online.set(user, online);
+                    }
+                }
+            }
+            WorkerCommand::Stop => match self.stage {
+                // A run that has not begun has nothing to drain.
+                WorkerStage::Ready => {
+                    self.start = now_us();
+                    self.stage = WorkerStage::Draining(now_us());
+                }
+                WorkerStage::Running => self.stage = WorkerStage::Draining(now_us()),
+                _ => {}
+            },
+            WorkerCommand::Gone(worker) => {
+                self.gone.push(worker);
+                let owners = self.assignment.owners.clone();
+                self.online.remove_if(|user| owners[user as usize % owners.len()] == worker);
+            }
+            WorkerCommand::Close => {
+                if !matches!(self.stage, WorkerStage::Closing(_)) {
+                    self.stage = WorkerStage::Closing(now_us());
+                    self.close_all();
+                    // Saying goodbye to thousands takes a while by itself; the peers' time begins behind it.
+                    self.stage = WorkerStage::Closing(now_us());
+                }
+            }
+        }
+    }
+
+    /// The stream of every user is closed from this side.
+    fn close_all(&mut self) {
+        for slot in 0..self.users.len() as u32 {
+            let user = &self.users[slot as usize];
+            if user.wait == WaitState::Free || user.is(CLOSED) {
+                continue;
+            }
+            if user.is(LOGGED_IN) {
+                self.close_stream(slot);
+                self.flush();
+            } else {
+                self.release_slot(slot);
+            }
+        }
+    }
+
+    /// Somebody has logged in.
+    pub(super) fn logged_in(&mut self, slot: u32, now: u64) {
+        let used = self.protection(slot);
+        if !std::mem::replace(&mut self.ever_logged_in, true) {
+            let asked = self.security(slot).name();
+            self.record.log(|| format!("first login: {used} (security {asked})"));
+        }
+        self.record.used(&used);
+        let user = &mut self.users[slot as usize];
+        user.set(LOGGED_IN, true);
+        self.record.add(Counter::Logins, 1);
+        self.record.adjust_gauge(Gauge::Online, 1);
+        self.record.adjust_gauge(Gauge::Acceptable, i64::from(!user.is(SLOW)));
+        if let Some(login) = &user.login
+            && login.due != 0
+            && !user.is(PAUSED)
+        {
+            let took = now - login.due;
+            self.record.time(Timing::Login, took);
+            self.record_acceptable(slot, took);
+        }
+    }
+
+    /// A login has failed. The first one of a run ends it, since the others would fail too.
+    pub(super) fn login_failed(&mut self, slot: u32, kind: &str, detail: &str) {
+        let mut address = String::new();
+        self.names.bare(self.users[slot as usize].account, &mut address);
+        let detail = &format!("{detail}{}", self.describe_attempt(slot, kind));
+        self.record.error(kind);
+        if self.users[slot as usize].login.as_ref().is_some_and(|login| login.resuming) {
+            // It had logged in long ago: what is lost is the session.
+            self.record.add(Counter::SessionsLost, 1);
+            self.record.error("sm:not-resumed");
+            self.record.log(|| format!("the session of {address} was not resumed: {detail}"));
+            return self.end_session(slot);
+        }
+        self.record.add(Counter::LoginErrors, 1);
+        let step = match self.users[slot as usize].wait {
+            WaitState::Sasl => Counter::AuthenticateErrors,
+            WaitState::Answer(_) => Counter::BindErrors,
+            _ => Counter::InitiateErrors,
+        };
+        self.record.add(step, 1);
+        // A slow server may say so only when the time of the run is up.
+        let open = matches!(self.stage, WorkerStage::Running | WorkerStage::Draining(_));
+        if !self.ever_logged_in && !self.plan.options.keep_going && open {
+            self.refusal = Some(format!("the first login, of {address}, failed: {detail}"));
+            if self.stage == WorkerStage::Running {
+                self.stage = WorkerStage::Draining(now_us());
+            }
+        }
+        self.record.log(|| format!("login of {address} failed: {detail}"));
+        self.end_session(slot);
+    }
+
+    /// Whether an answer was acceptable.
+    pub(super) fn record_acceptable(&mut self, slot: u32, took_us: u64) {
+        let good = took_us <= self.plan.options.acceptable_ms * 1_000;
+        self.record.add(if good { Counter::Acceptable } else { Counter::Unacceptable }, 1);
+        let user = &mut self.users[slot as usize];
+        if user.is(SLOW) == good {
+            user.set(SLOW, !good);
+            if user.is(LOGGED_IN) {
+                self.record.adjust_gauge(Gauge::Acceptable, if good { 1 } else { -1 });
+            }
+        }
+    }
+
+    /// `slot` is available: others may choose it.
+    pub(super) fn mark_available(&mut self, slot: u32) {
+        let user = &mut self.users[slot as usize];
+        user.set(APPEARING, false);
+        if user.account == NOBODY || user.is(AVAILABLE) {
+            return;
+        }
+        user.set(AVAILABLE, true);
+        user.available_at = now_us();
+        let account = user.account;
+        self.seen[account as usize] = true;
+        if self.online.set(account, true) {
+            self.changes.push((account, true));
+        }
+    }
+
+    /// `slot` is not available any more.
+    pub(super) fn mark_unavailable(&mut self, slot: u32) {
+        let user = &mut self.users[slot as usize];
+        user.set(APPEARING, false);
+        if !user.is(AVAILABLE) {
+            return;
+        }
+        user.set(AVAILABLE, false);
+        let account = user.account;
+        if !matches!(self.stage, WorkerStage::Closing(_)) {
+            self.left[account as usize] = true;
+        }
+        if self.online.set(account, false) {
+            self.changes.push((account, false));
+        }
+    }
+}
+
+fn timespec(us: u64) -> Timespec {
+    Timespec { tv_sec: (us / 1_000_000) as i64, tv_nsec: (us % 1_000_000 * 1_000) as i64 }
+}
+
+fn uses_tls(steps: &[crate::plan::PlanStep]) -> bool {
+    use crate::plan::PlanStep;
+    steps.iter().any(|step| match step {
+        PlanStep::StartTls => true,
+        PlanStep::ChangeTarget { security, .. } => *security != TransportSecurity::None,
+        PlanStep::Repeat { steps, .. }
+        | PlanStep::While { steps, .. }
+        | PlanStep::If { steps, .. }
+        | PlanStep::ForEach { steps, .. }
+        | PlanStep::Transaction { steps, .. } => uses_tls(steps),
+        _ => false,
+    })
+}
+
+/// Some step asks for STARTTLS.
+pub(super) fn has_starttls(steps: &[crate::plan::PlanStep]) -> bool {
+    use crate::plan::PlanStep;
+    steps.iter().any(|step| match step {
+        PlanStep::StartTls => true,
+        PlanStep::Repeat { steps, .. }
+        | PlanStep::While { steps, .. }
+        | PlanStep::If { steps, .. }
+        | PlanStep::ForEach { steps, .. }
+        | PlanStep::Transaction { steps, .. } => has_starttls(steps),
+        _ => false,
+    })
+}
+
+fn tls_client(plan: &LoadPlan) -> Result<SharedTlsClient> {
+    let tls = &plan.target.tls;
+    let identity = tls.certificate_pem.as_ref().map(|certificates| ClientCertificatePem {
+        certificates: certificates.clone().into_bytes(),
+        key: tls.key_pem.clone().unwrap_or_default().into_bytes(),
+    });
+    let trust = match &tls.ca_pem {
+        Some(pem) => ServerTrust::Pem(pem.clone().into_bytes()),
+        None => ServerTrust::Any,
+    };
+    let options = TlsOptions { trust, identity, resumption: tls.resume, tls12: true, tls13: !tls.only_tls12 };
+    SharedTlsClient::new(&options).context("TLS cannot be set up")
+}

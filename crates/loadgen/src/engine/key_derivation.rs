@@ -1,0 +1,334 @@
+//! Keys for SCRAM, derived on threads of their own (RFC 5802 section 3, `Hi`), so that no user waits for another one's.
+//!
+//! Each account of a real server has its own salt, and its key costs a millisecond of CPU and more. The engine hands the
+//! derivation over, and the login goes on when the key is there. What it waited is a time of its own and no part of the
+//! server's times. Salts that an earlier run has learned are derived before the start.
+//!
+//! Left out: a guess of salts that no run has seen. Trap: a user may have gone, or have another connection, when its key
+//! comes; the key is kept all the same, since the next login needs it.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::event_loop::WorkerEngine;
+use super::virtual_user::WaitState;
+use crate::clock::{now_us, thread_cpu_us};
+use crate::control::message::{AccountSalt, Assignment};
+use crate::measure::{Counter, Timing};
+use crate::sasl::{DerivedKey, KeyDerivation, ScramKeyCache};
+
+/// How much later than the engine the threads get a core that both want.
+const NICE: i32 = 2;
+
+/// How many threads this worker may have: its share of the machine's cores, of which a server on it gets half.
+pub(super) fn threads(assignment: &Assignment) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let here = assignment.plan.target.addresses.iter().any(|address| address.ip().is_loopback());
+    let cores = if here { cores.div_ceil(2) } else { cores };
+    let clock = assignment.clocks.get(usize::from(assignment.worker));
+    let workers = assignment.clocks.iter().filter(|other| Some(*other) == clock).count();
+    (cores / workers.max(1)).max(1)
+}
+
+/// Who waits for a key: slot and epoch.
+type WaitingUser = (u32, u32);
+
+struct CompletedDerivation {
+    derived: DerivedKey,
+    cpu_us: u64,
+}
+
+/// What engine and threads share. Each user waits for one key at most, so all queues are bounded by the users.
+struct PoolState {
+    jobs: Mutex<DerivationQueue>,
+    more: Condvar,
+    done: Mutex<Vec<CompletedDerivation>>,
+    wake: OwnedFd,
+}
+
+#[derive(Default)]
+struct DerivationQueue {
+    queue: VecDeque<KeyDerivation>,
+    closed: bool,
+}
+
+/// The threads.
+pub(super) struct DerivationPool {
+    shared: Arc<PoolState>,
+    most: usize,
+    started: usize,
+    /// Who waits for which key: an import may have salted all accounts alike.
+    waiting: HashMap<[u8; 16], Vec<WaitingUser>>,
+    /// CPU of the derivations that were taken since the last snapshot.
+    pub(super) cpu_us: u64,
+}
+
+impl DerivationPool {
+    /// At most so many threads; none before the first derivation.
+    pub(super) fn new(most: usize) -> Result<Self> {
+        let wake =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("cannot make an eventfd")?;
+        let shared = PoolState { jobs: Mutex::default(), more: Condvar::new(), done: Mutex::default(), wake };
+        Ok(Self { shared: Arc::new(shared), most, started: 0, waiting: HashMap::new(), cpu_us: 0 })
+    }
+
+    /// Readable when keys are there.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.shared.wake.as_fd()
+    }
+
+    /// `user` waits for a key, which is derived once for all who do.
+    fn wait_for(&mut self, user: WaitingUser, derivation: KeyDerivation) {
+        match self.waiting.entry(derivation.place()) {
+            Entry::Occupied(mut others) => others.get_mut().push(user),
+            Entry::Vacant(first) => {
+                first.insert(vec![user]);
+                self.submit(derivation);
+            }
+        }
+    }
+
+    fn submit(&mut self, derivation: KeyDerivation) {
+        self.shared.jobs.lock().queue.push_back(derivation);
+        self.shared.more.notify_one();
+        if self.started < self.most {
+            self.started += 1;
+            let shared = self.shared.clone();
+            let begun = std::thread::Builder::new().name("keys".to_owned()).spawn(move || shared.work());
+            if begun.is_err() {
+                // The system has no more threads; those that are there do it.
+                self.started -= 1;
+                self.most = self.started;
+                if self.started == 0 {
+                    self.shared.work_once();
+                }
+            }
+        }
+    }
+
+    /// What has been derived by now.
+    fn take(&self) -> Vec<CompletedDerivation> {
+        let mut count = [0; 8];
+        // Nothing to read means that another call has taken it all.
+        let _ = rustix::io::read(&self.shared.wake, &mut count);
+        std::mem::take(&mut *self.shared.done.lock())
+    }
+}
+
+impl Drop for DerivationPool {
+    fn drop(&mut self) {
+        let mut jobs = self.shared.jobs.lock();
+        jobs.queue.clear();
+        jobs.closed = true;
+        drop(jobs);
+        self.shared.more.notify_all();
+    }
+}
+
+impl PoolState {
+    fn work(&self) {
+        // On Linux this is about the calling thread. The engine must be on time even where keys take all cores.
+        let _ = rustix::process::nice(NICE);
+        loop {
+            let mut jobs = self.jobs.lock();
+            let derivation = loop {
+                if jobs.closed {
+                    return;
+                }
+                match jobs.queue.pop_front() {
+                    Some(job) => break job,
+                    None => self.more.wait(&mut jobs),
+                }
+            };
+            drop(jobs);
+            self.derive(&derivation);
+        }
+    }
+
+    fn work_once(&self) {
+        let job = self.jobs.lock().queue.pop_front();
+        if let Some(derivation) = job {
+            self.derive(&derivation);
+        }
+    }
+
+    fn derive(&self, derivation: &KeyDerivation) {
+        let before = thread_cpu_us();
+        let derived = derivation.derive();
+        let cpu_us = thread_cpu_us().saturating_sub(before);
+        self.done.lock().push(CompletedDerivation { derived, cpu_us });
+        // It fails only when the counter is full, and then the engine is awake.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+}
+
+impl WorkerEngine {
+    /// Derives the keys of salts that an earlier run has learned. Waits: the run has not begun.
+    pub(super) fn derive_ahead(&mut self) {
+        let began = now_us();
+        let salts = std::mem::take(&mut self.assignment.salts);
+        let mut wanted = 0_u64;
+        // Half of the cache: what the run itself derives must not push them out.
+        for salt in salts.iter().take(ScramKeyCache::ENTRIES / 2) {
+            if salt.user >= self.plan.accounts.count() {
+                continue;
+            }
+            let password = self.names.password(salt.user);
+            let derivation = KeyDerivation::new(salt.hash, &password, &salt.salt, salt.iterations);
+            if let Some(derivation) = derivation {
+                self.pool.submit(derivation);
+                wanted += 1;
+            }
+        }
+        if self.assignment.learn {
+            self.salts = salts.into_iter().map(|salt| (salt.user, salt)).collect();
+        }
+        let mut there = 0;
+        while there < wanted {
+            let done = self.pool.take();
+            if done.is_empty() {
+                let mut fds = [rustix::event::PollFd::new(&self.pool, rustix::event::PollFlags::IN)];
+                // An interrupted wait is begun again.
+                let _ = rustix::event::poll(&mut fds, None);
+            }
+            for CompletedDerivation { derived, .. } in done {
+                self.keys.put(derived);
+                there += 1;
+            }
+        }
+        if wanted > 0 {
+            self.record.add(Counter::KeysDerived, wanted);
+            self.record.add(Counter::KeysAhead, wanted);
+            let took = (now_us() - began) as f64 / 1e6;
+            self.record.log(|| format!("{wanted} keys were derived before the start, in {took:.1} s"));
+        }
+    }
+
+    /// Hands a derivation over. The user waits, and no limit of the server's runs meanwhile.
+    pub(super) fn derive(&mut self, slot: u32, challenge: Vec<u8>, derivation: KeyDerivation) {
+        let now = now_us();
+        let user = &mut self.users[slot as usize];
+        let (account, epoch) = (user.account, user.epoch);
+        user.login().challenge = Some((challenge.into(), now));
+        self.timers.limit(slot, 0);
+        if self.assignment.learn {
+            let (hash, salt, iterations) = derivation.salt();
+            let salt = AccountSalt { user: account, hash, salt: salt.to_vec(), iterations };
+            self.salts.insert(account, salt);
+        }
+        self.pool.wait_for((slot, epoch), derivation);
+    }
+
+    /// Keys are there: the logins that waited for them go on.
+    pub(super) fn derived(&mut self) {
+        for CompletedDerivation { derived, cpu_us } in self.pool.take() {
+            let users = self.pool.waiting.remove(&derived.place()).unwrap_or_default();
+            self.keys.put(derived);
+            self.pool.cpu_us += cpu_us;
+            self.record.add(Counter::KeysDerived, 1);
+            self.record.add(Counter::KeysCpu, cpu_us);
+            for user in users {
+                self.key_is_there(user);
+            }
+        }
+    }
+
+    fn key_is_there(&mut self, (slot, epoch): WaitingUser) {
+        let now = now_us();
+        let Some(user) = self.users.get_mut(slot as usize) else { return };
+        if user.epoch != epoch || user.wait != WaitState::Sasl {
+            return;
+        }
+        let Some(login) = user.login.as_mut() else { return };
+        let Some((challenge, since)) = login.challenge.take() else { return };
+        // The server had no part in this: its times begin so much later.
+        let waited = now.saturating_sub(since);
+        login.since += waited;
+        if login.due != 0 {
+            login.due += waited;
+        }
+        self.record.time(Timing::Derive, waited);
+        self.answer_challenge(slot, &challenge);
+        self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
+        self.flush();
+    }
+}
+
+impl AsFd for DerivationPool {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sasl::ClientScramHash;
+
+    /// Waits until something is there.
+    fn next(pool: &DerivationPool) -> Vec<CompletedDerivation> {
+        loop {
+            let done = pool.take();
+            if !done.is_empty() {
+                return done;
+            }
+            let mut fds = [rustix::event::PollFd::new(pool, rustix::event::PollFlags::IN)];
+            rustix::event::poll(&mut fds, None).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_key_costs_the_thread_that_asks_for_it_nothing() {
+        let mut pool = DerivationPool::new(1).unwrap();
+        let before = thread_cpu_us();
+        pool.submit(KeyDerivation::new(ClientScramHash::Sha256, "secret", b"salt", 200_000).unwrap());
+        let done = next(&pool);
+        let own = thread_cpu_us() - before;
+        assert_eq!(done.len(), 1);
+        assert!(done[0].cpu_us > own, "{} us elsewhere and {own} us here", done[0].cpu_us);
+    }
+
+    #[test]
+    fn many_keys_come_from_few_threads_and_all_arrive() {
+        let mut pool = DerivationPool::new(2).unwrap();
+        for user in 0..100_u32 {
+            let salt = user.to_be_bytes();
+            pool.submit(KeyDerivation::new(ClientScramHash::Sha1, "secret", &salt, 1).unwrap());
+        }
+        assert_eq!(pool.started, 2);
+        let mut places = Vec::new();
+        while places.len() < 100 {
+            places.extend(next(&pool).into_iter().map(|done| done.derived.place()));
+        }
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), 100);
+    }
+
+    #[test]
+    fn users_with_one_salt_and_password_wait_for_one_derivation() {
+        let mut pool = DerivationPool::new(1).unwrap();
+        for user in 0..10 {
+            pool.wait_for(
+                (user, 0),
+                KeyDerivation::new(ClientScramHash::Sha1, "secret", b"salt", 1_000).unwrap(),
+            );
+        }
+        pool.wait_for((10, 0), KeyDerivation::new(ClientScramHash::Sha1, "secret", b"another", 1).unwrap());
+        let mut done = Vec::new();
+        while done.len() < 2 {
+            done.extend(next(&pool));
+        }
+        let mut waited: Vec<usize> =
+            done.iter().filter_map(|done| Some(pool.waiting.remove(&done.derived.place())?.len())).collect();
+        waited.sort_unstable();
+        assert_eq!((waited, pool.take().len()), (vec![1, 10], 0));
+    }
+}

@@ -1,0 +1,121 @@
+//! What the generator writes into the `id` of its stanzas, so that an arrival can be measured and counted.
+//!
+//! `T<run>-<worker>-<number>-<sender>-<due>`, all hexadecimal. `T` is a message, `D` one that wants an echo, `E` the echo,
+//! `F` an echo that only says that the message is there, `P` a presence. `due` is the sender's clock in microseconds. RFC 6120 section 8.1.3 has servers deliver the `id` as it is.
+//!
+//! Trap: a server that replaces ids makes every message look lost; the first delivery of a run would show it.
+
+/// What stands in an `id`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MessageId {
+    /// `T`, `D`, `E`, `F` or `P`.
+    pub(crate) class: u8,
+    /// The run.
+    pub(crate) run: u32,
+    /// The worker that sent it.
+    pub(crate) worker: u16,
+    /// Number between two workers.
+    pub(crate) number: u32,
+    /// The user who sent it.
+    pub(crate) sender: u32,
+    /// When it was due, microseconds of the sender's clock.
+    pub(crate) due: u64,
+}
+
+/// Appends `value` in hexadecimal.
+pub(crate) fn hex(value: u64, out: &mut Vec<u8>) {
+    let digits = (64 - value.leading_zeros()).div_ceil(4).max(1);
+    for digit in (0..digits).rev() {
+        out.push(b"0123456789abcdef"[(value >> (4 * digit)) as usize & 15]);
+    }
+}
+
+/// Reads hexadecimal up to `end`, at most 16 digits.
+pub(crate) fn unhex(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || text.len() > 16 {
+        return None;
+    }
+    let mut value = 0;
+    for byte in text {
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            _ => return None,
+        };
+        value = value << 4 | u64::from(digit);
+    }
+    Some(value)
+}
+
+impl MessageId {
+    /// Appends it.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        out.push(self.class);
+        let fields = [
+            u64::from(self.run),
+            u64::from(self.worker),
+            u64::from(self.number),
+            u64::from(self.sender),
+            self.due,
+        ];
+        for (index, field) in fields.into_iter().enumerate() {
+            if index > 0 {
+                out.push(b'-');
+            }
+            hex(field, out);
+        }
+    }
+
+    /// Reads an `id`; `None` if it is not one of this run.
+    pub(crate) fn read(id: &str, run: u32) -> Option<Self> {
+        let (class, rest) = id.as_bytes().split_first()?;
+        if !matches!(class, b'T' | b'D' | b'E' | b'F' | b'P') {
+            return None;
+        }
+        let mut fields = rest.split(|byte| *byte == b'-').map(unhex);
+        let mut next = || fields.next().flatten();
+        let stamp = Self {
+            class: *class,
+            run: u32::try_from(next()?).ok()?,
+            worker: u16::try_from(next()?).ok()?,
+            number: u32::try_from(next()?).ok()?,
+            sender: u32::try_from(next()?).ok()?,
+            due: next()?,
+        };
+        (stamp.run == run && fields.next().is_none()).then_some(stamp)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::MessageId;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let stamp =
+            MessageId { class: b'T', run: 0xABCD_1234, worker: 3, number: u32::MAX, sender: 0, due: 1 << 50 };
+        let mut id = Vec::new();
+        stamp.write(&mut id);
+        let id = String::from_utf8(id).unwrap();
+        assert_eq!(id, "Tabcd1234-3-ffffffff-0-4000000000000");
+        assert_eq!(MessageId::read(&id, 0xABCD_1234), Some(stamp));
+        assert_eq!(MessageId::read(&id, 1), None);
+    }
+
+    #[test]
+    fn other_ids_are_not_ours() {
+        for id in [
+            "",
+            "T",
+            "T1-2-3-4",
+            "T1-2-3-4-5-6",
+            "X1-2-3-4-5",
+            "T1-2-3-4-g",
+            "T1-20000-3-4-5",
+            "T1-2-3-4-11112222333344445",
+        ] {
+            assert_eq!(MessageId::read(id, 1), None, "{id}");
+        }
+        assert!(MessageId::read("P1-2-3-4-5", 1).is_some());
+    }
+}

@@ -1,0 +1,224 @@
+//! Stream management of a user's stream: XEP-0198 (1.6), acknowledgements both ways and resumption of a lost stream.
+//!
+//! Left out: `location`. Trap: `h` counts stanzas since `<enabled/>` and wraps at 2^32; what is kept for a resumption is
+//! bounded, and a stream that outgrew the bound cannot be resumed any more.
+
+use xml::Tree;
+
+use super::connection::LIMITS;
+use super::event_loop::WorkerEngine;
+use super::virtual_user::{LOGGED_IN, StreamManagementState, WaitState};
+use crate::clock::now_us;
+use crate::measure::{Counter, Timing};
+use crate::plan::TransportSecurity;
+
+/// Bytes of sent stanzas that are kept for a resumption; beyond it the stream cannot be resumed.
+const KEPT: usize = 256 << 10;
+/// Stanzas sent between two requests for an acknowledgement.
+const ASK_EVERY: u32 = 8;
+
+impl WorkerEngine {
+    /// A stream that was lost is being replaced: what comes next does not stand in the program.
+    pub(super) fn continue_resumption(&mut self, slot: u32) {
+        let features = &self.users[slot as usize].login().features;
+        let (starttls, mechanisms) = (features.starttls, !features.mechanisms.is_empty());
+        let secure = self.users[slot as usize].socket.as_ref().is_some_and(crate::socket::Socket::is_secure);
+        if starttls && !secure && self.security(slot) == TransportSecurity::Starttls {
+            self.ask_starttls(slot);
+        } else if mechanisms {
+            self.authenticate(slot, &[], None);
+        } else {
+            self.send_resume(slot);
+        }
+    }
+
+    /// Enables stream management.
+    pub(super) fn enable_management(&mut self, slot: u32, resume: bool) {
+        let user = &mut self.users[slot as usize];
+        user.extra().management =
+            Some(Box::new(StreamManagementState { lost_at: now_us(), ..StreamManagementState::default() }));
+        user.wait = WaitState::Enabled;
+        let enable: &[u8] = if resume {
+            b"<enable xmlns='urn:xmpp:sm:3' resume='true'/>"
+        } else {
+            b"<enable xmlns='urn:xmpp:sm:3'/>"
+        };
+        user.out.extend_from_slice(enable);
+        self.mark_dirty(slot);
+        self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
+    }
+
+    pub(super) fn management(&mut self, slot: u32, name: &str, bytes: &[u8]) {
+        let now = now_us();
+        let user = &mut self.users[slot as usize];
+        let scope = user.scope.clone();
+        let attribute = |name: &str| {
+            let tree = Tree::parse(bytes, &scope, &LIMITS).ok()?;
+            tree.root().attr(name).map(std::borrow::Cow::into_owned)
+        };
+        let wait = user.wait;
+        let Some(management) = user.extra.as_mut().and_then(|extra| extra.management.as_mut()) else {
+            return;
+        };
+        match name {
+            "r" => {
+                let answer = format!("<a xmlns='urn:xmpp:sm:3' h='{}'/>", management.received);
+                user.out.extend_from_slice(answer.as_bytes());
+                self.mark_dirty(slot);
+            }
+            "a" => {
+                if let Some(h) = attribute("h").and_then(|h| h.parse().ok()) {
+                    management.acknowledge(h);
+                }
+            }
+            "enabled" if wait == WaitState::Enabled => {
+                let resumable = attribute("resume").is_some_and(|value| value == "true" || value == "1");
+                management.id = attribute("id").filter(|_| resumable).map(Into::into);
+                management.enabled = true;
+                let since = management.lost_at;
+                self.record.time(Timing::SmEnable, now - since);
+                self.record_acceptable(slot, now - since);
+                self.resume_program(slot, now);
+            }
+            "resumed" if wait == WaitState::Resumed => {
+                if let Some(h) = attribute("h").and_then(|h| h.parse().ok()) {
+                    management.acknowledge(h);
+                }
+                let since = management.lost_at;
+                let again = management.kept.iter().map(|stanza| stanza.len()).sum();
+                let mut out = Vec::with_capacity(again);
+                management.kept.iter().for_each(|stanza| out.extend_from_slice(stanza));
+                let (wait, pc) = management.resume_wait.take().unwrap_or((WaitState::End, 0));
+                user.out.extend_from_slice(&out);
+                user.wait = wait;
+                user.pc = pc;
+                user.login = None;
+                user.set(LOGGED_IN, true);
+                self.record.time(Timing::SmResume, now - since);
+                self.record.add(Counter::SessionsResumed, 1);
+                self.record.adjust_gauge(crate::measure::Gauge::Online, 1);
+                let acceptable = !self.users[slot as usize].is(super::virtual_user::SLOW);
+                self.record.adjust_gauge(crate::measure::Gauge::Acceptable, i64::from(acceptable));
+                self.mark_dirty(slot);
+                self.mark_available(slot);
+                self.rearm(slot, now);
+            }
+            "failed" if wait == WaitState::Enabled => {
+                self.record.error("sm:refused");
+                self.users[slot as usize].extra().management = None;
+                self.resume_program(slot, now);
+            }
+            "failed" => {
+                self.record.error("sm:not-resumed");
+                self.record.add(Counter::SessionsLost, 1);
+                self.end_session(slot);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the lost stream of `slot` can be resumed.
+    pub(super) fn resumable(&self, slot: u32) -> bool {
+        self.may_act()
+            && self.users[slot as usize]
+                .extra
+                .as_ref()
+                .and_then(|extra| extra.management.as_ref())
+                .is_some_and(|management| management.id.is_some() && management.bytes <= KEPT)
+    }
+
+    /// The connection is lost; another one takes over.
+    pub(super) fn start_resumption(&mut self, slot: u32) {
+        let now = now_us();
+        let available = self.users[slot as usize].is(super::virtual_user::AVAILABLE);
+        self.drop_socket(slot);
+        let user = &mut self.users[slot as usize];
+        let (wait, pc) = (user.wait, user.pc);
+        // For others this user stays what it was: the server keeps what comes for it.
+        if available {
+            self.left[user.account as usize] = false;
+        }
+        if let Some(management) = &mut user.extra().management {
+            management.lost_at = now;
+            management.resume_wait.get_or_insert((wait, pc));
+        }
+        user.due = now;
+        user.login().resuming = true;
+        self.record.error("lost:resuming");
+        self.connect(slot);
+    }
+
+    fn send_resume(&mut self, slot: u32) {
+        let user = &mut self.users[slot as usize];
+        let Some(management) = user.extra.as_ref().and_then(|extra| extra.management.as_ref()) else {
+            return;
+        };
+        let mut resume = b"<resume xmlns='urn:xmpp:sm:3' previd='".to_vec();
+        xml::escape::attr(management.id.as_deref().unwrap_or_default(), &mut resume);
+        resume.extend_from_slice(format!("' h='{}'/>", management.received).as_bytes());
+        user.wait = WaitState::Resumed;
+        user.out.extend_from_slice(&resume);
+        self.mark_dirty(slot);
+    }
+
+    /// A stanza of `slot` has been put into its `out`, from `begin` on.
+    pub(super) fn track_sent_stanza(&mut self, slot: u32, begin: usize) {
+        let user = &mut self.users[slot as usize];
+        let Some(management) = user.extra.as_mut().and_then(|extra| extra.management.as_mut()) else {
+            return;
+        };
+        if !management.enabled {
+            return;
+        }
+        management.sent = management.sent.wrapping_add(1);
+        if management.id.is_some() {
+            let stanza: Box<[u8]> = user.out[begin.min(user.out.len())..].into();
+            management.bytes += stanza.len();
+            management.kept.push_back(stanza);
+            if management.bytes > KEPT {
+                management.id = None;
+                management.kept.clear();
+                self.record.error("sm:queue-full");
+            }
+        }
+        if management.sent % ASK_EVERY == 0 {
+            user.out.extend_from_slice(b"<r xmlns='urn:xmpp:sm:3'/>");
+        }
+    }
+}
+
+impl StreamManagementState {
+    fn acknowledge(&mut self, h: u32) {
+        let count = h.wrapping_sub(self.acknowledged);
+        // A server cannot acknowledge what was not sent.
+        if count > self.sent.wrapping_sub(self.acknowledged) {
+            return;
+        }
+        self.acknowledged = h;
+        for _ in 0..count {
+            if let Some(stanza) = self.kept.pop_front() {
+                self.bytes -= stanza.len();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::StreamManagementState;
+
+    /// XEP-0198 section 4: `h` wraps, and what was never sent cannot be acknowledged.
+    #[test]
+    fn acknowledgements_wrap_and_are_not_believed_blindly() {
+        let mut management =
+            StreamManagementState { sent: 1, acknowledged: u32::MAX, ..StreamManagementState::default() };
+        for stanza in ["a", "b"] {
+            management.kept.push_back(stanza.as_bytes().into());
+            management.bytes += 1;
+        }
+        management.acknowledge(5);
+        assert_eq!((management.acknowledged, management.kept.len()), (u32::MAX, 2));
+        management.acknowledge(0);
+        assert_eq!((management.acknowledged, management.kept.len(), management.bytes), (0, 1, 1));
+    }
+}

@@ -1,0 +1,65 @@
+//! Mistakes in a plan: each is one sentence that says where it is, what is wrong and how to mend it.
+
+use std::fmt;
+
+/// One mistake. `Display` gives the line that a user sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanError {
+    /// Line of the file, from 1; `None` where no line is to blame.
+    pub line: Option<u32>,
+    /// Path of the key, such as `session[0].steps[2].message`; empty where no key is to blame.
+    pub key: String,
+    /// What is wrong, and the mend.
+    pub text: String,
+}
+
+impl PlanError {
+    /// A mistake of the plan as a whole.
+    pub fn of_plan(text: impl Into<String>) -> Self {
+        Self { line: None, key: String::new(), text: text.into() }
+    }
+
+    /// A mistake of one part of the plan.
+    pub fn at(key: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { line: None, key: key.into(), text: text.into() }
+    }
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, "line {line}: ")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for PlanError {}
+
+/// `; did you mean "x"?`, or nothing if no name is near.
+pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    match names.into_iter().map(|n| (distance(name, n), n)).min() {
+        Some((d, near)) if d <= 1 + name.len() / 3 => format!("; did you mean \"{near}\"?"),
+        _ => String::new(),
+    }
+}
+
+/// Insertions, removals and replacements that lead from one name to the other (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row.first().copied().unwrap_or(0);
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+        for (j, y) in b.bytes().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}

@@ -1,0 +1,318 @@
+//! The server's side: processes by id, sockets of the machine, a page of metrics. One thread looks once a second.
+//!
+//! Left out: processes of other machines; there `/metrics` is all there is.
+//! Trap: proportional memory (PSS) makes the kernel walk all pages of the process, so it is read every ten seconds only.
+
+mod metrics;
+mod proc;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::clock;
+use crate::report::model::{RunRecord, ServerSample};
+use metrics::MetricsScrape;
+
+/// Series of a metrics page that are kept, in the order of the page.
+pub const MAX_SERIES: usize = 200;
+/// Seconds between two looks at PSS and at the list of children.
+const SELDOM: u32 = 10;
+/// Bytes of a metrics page.
+const PAGE: u64 = 8 << 20;
+/// Samples that wait for the controller.
+const SAMPLES: usize = 64;
+
+/// What is watched.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServerMonitorConfig {
+    /// Processes of the server.
+    pub pids: Vec<u32>,
+    /// Their children and children's children, too.
+    pub children: bool,
+    /// Pages of metrics in the text format of Prometheus.
+    pub metrics: Vec<String>,
+}
+
+impl ServerMonitorConfig {
+    /// Looks at everything once. An error is one sentence about what cannot be watched.
+    pub fn check(&self) -> Result<()> {
+        for pid in &self.pids {
+            if proc::stat(*pid).is_none() {
+                bail!("--pid {pid}: there is no such process; give the number that `pidof` or `ps` shows");
+            }
+        }
+        for url in &self.metrics {
+            fetch(url).with_context(|| {
+                format!("--metrics {url} cannot be read; give a page in the text format of Prometheus")
+            })?;
+        }
+        Ok(())
+    }
+
+    fn empty(&self) -> bool {
+        self.pids.is_empty() && self.metrics.is_empty()
+    }
+}
+
+/// What one look found.
+#[derive(Default)]
+struct MonitorSample {
+    at: u32,
+    server: Option<ServerSample>,
+    series: Vec<(String, f64)>,
+    said: Vec<String>,
+}
+
+/// The thread that looks.
+pub struct ServerMonitor {
+    looks: Receiver<MonitorSample>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ServerMonitor {
+    /// Starts looking, at the end of each second after `start_us`. `None` if there is nothing to watch.
+    pub fn start(host: ServerMonitorConfig, start_us: u64) -> Option<Self> {
+        if host.empty() {
+            return None;
+        }
+        let (tell, looks) = sync_channel(SAMPLES);
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || watch(host, start_us, &asked, &tell));
+        Some(Self { looks, stop, thread: Some(thread) })
+    }
+
+    /// Puts what was found since the last call into the run.
+    pub fn collect(&self, run: &mut RunRecord) {
+        for look in self.looks.try_iter() {
+            run.server.extend(look.server);
+            run.log.extend(look.said);
+            for (name, value) in look.series {
+                if let Some((_, values)) = run.scraped.iter_mut().find(|(known, _)| *known == name) {
+                    values.push((look.at, value));
+                } else if run.scraped.len() < MAX_SERIES {
+                    run.scraped.push((name, vec![(look.at, value)]));
+                }
+            }
+        }
+    }
+
+    /// Stops looking; series in which nothing happened are left out.
+    pub fn finish(mut self, run: &mut RunRecord) {
+        self.end();
+        self.collect(run);
+        run.scraped.retain(|(_, values)| values.iter().any(|(_, value)| *value != 0.0));
+    }
+
+    fn end(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for ServerMonitor {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// One connection for each look: the page may be served by who counts them.
+fn fetch(url: &str) -> Result<MetricsScrape> {
+    let request = ureq::get(url).config().timeout_global(Some(Duration::from_millis(900))).build();
+    let mut answer = request.call()?;
+    let text = answer.body_mut().with_config().limit(PAGE).read_to_string()?;
+    Ok(MetricsScrape::read(&text))
+}
+
+fn watch(host: ServerMonitorConfig, start_us: u64, stop: &AtomicBool, tell: &SyncSender<MonitorSample>) {
+    let mut processes = MonitoredProcesses::new(&host);
+    let mut pages: BTreeMap<String, (u64, MetricsScrape)> = BTreeMap::new();
+    // The first look is where rates begin.
+    processes.sample(0);
+    for at in 0.. {
+        let due = start_us + (u64::from(at) + 1) * 1_000_000;
+        loop {
+            let left = due.saturating_sub(clock::now_us());
+            if stop.load(Ordering::SeqCst) {
+                return;
+            }
+            if left == 0 {
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(left.min(50_000)));
+        }
+        // Seconds that were missed, behind a slow page, are not made up.
+        if clock::now_us() > due + 1_000_000 {
+            continue;
+        }
+        let mut look = MonitorSample { at, server: processes.sample(at), ..MonitorSample::default() };
+        for url in &host.metrics {
+            let asked = clock::now_us();
+            match fetch(url) {
+                Ok(page) => {
+                    if let Some((before, earlier)) = pages.get(url) {
+                        look.series.extend(page.since(earlier, (asked - before) as f64 / 1e6));
+                    }
+                    pages.insert(url.clone(), (asked, page));
+                }
+                Err(error) if at < SELDOM || at % 60 == 0 => {
+                    look.said.push(format!("second {at}: {url} cannot be read: {error:#}"));
+                }
+                Err(_) => {}
+            }
+        }
+        // A controller that is busy for a minute loses samples, not memory.
+        let _ = tell.try_send(look);
+    }
+}
+
+/// The processes and what they had used at the last look.
+struct MonitoredProcesses {
+    roots: Vec<u32>,
+    children: bool,
+    pids: Vec<u32>,
+    cpu: BTreeMap<u32, f64>,
+    looked_us: u64,
+    pss: u64,
+}
+
+impl MonitoredProcesses {
+    fn new(host: &ServerMonitorConfig) -> Self {
+        Self {
+            roots: host.pids.clone(),
+            children: host.children,
+            pids: host.pids.clone(),
+            cpu: BTreeMap::new(),
+            looked_us: 0,
+            pss: 0,
+        }
+    }
+
+    fn sample(&mut self, at: u32) -> Option<ServerSample> {
+        if self.roots.is_empty() {
+            return None;
+        }
+        let seldom = at.is_multiple_of(SELDOM);
+        if self.children && seldom {
+            self.pids = proc::descendants(&self.roots);
+        }
+        let now = clock::now_us();
+        let mut sample = ServerSample { at, sockets: proc::tcp_memory(), ..ServerSample::default() };
+        let mut used = 0.0;
+        let mut cpu = BTreeMap::new();
+        let mut pss = 0;
+        for &pid in &self.pids {
+            let Some(stat) = proc::stat(pid) else { continue };
+            // A process seen for the first time begins at what it has used.
+            used += stat.cpu - self.cpu.get(&pid).copied().unwrap_or(stat.cpu);
+            cpu.insert(pid, stat.cpu);
+            sample.rss += stat.rss;
+            sample.threads += stat.threads;
+            sample.files += proc::files(pid);
+            if seldom {
+                pss += proc::pss(pid);
+            }
+        }
+        if seldom {
+            self.pss = pss;
+        }
+        sample.pss = self.pss;
+        let seconds = now.saturating_sub(self.looked_us) as f64 / 1e6;
+        sample.cpu = if seconds > 0.0 { (used / seconds).max(0.0) } else { 0.0 };
+        self.cpu = cpu;
+        self.looked_us = now;
+        Some(sample)
+    }
+}
+
+/// Memory that may still be used, in bytes; 0 where it cannot be read.
+pub fn memory_available() -> u64 {
+    proc::memory("MemAvailable:")
+}
+
+/// Memory of this machine in bytes; 0 where it cannot be read.
+pub fn memory_total() -> u64 {
+    proc::memory("MemTotal:")
+}
+
+/// Resident memory of this process in bytes; 0 where it cannot be read.
+pub fn own_rss() -> u64 {
+    proc::stat(std::process::id()).map_or(0, |stat| stat.rss)
+}
+
+/// First and last local port that the kernel gives out.
+pub fn ports() -> (u16, u16) {
+    proc::ports()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_watched() {
+        let host = ServerMonitorConfig { pids: vec![std::process::id()], ..ServerMonitorConfig::default() };
+        host.check().unwrap();
+        let mut processes = MonitoredProcesses::new(&host);
+        processes.sample(0);
+        let sample = processes.sample(1).unwrap();
+        assert!(sample.rss > 100_000 && sample.threads >= 1 && sample.files >= 3, "{sample:?}");
+        let gone = ServerMonitorConfig { pids: vec![u32::MAX], ..ServerMonitorConfig::default() };
+        assert!(gone.check().unwrap_err().to_string().contains("no such process"));
+        assert!(memory_total() > memory_available() && memory_available() > 0);
+        assert!(ports().0 < ports().1);
+    }
+
+    #[test]
+    fn a_page_is_scraped_into_rates() {
+        use std::io::{Read, Write};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/metrics", listener.local_addr().unwrap());
+        let served = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 1_024];
+            let read = stream.read(&mut request).unwrap();
+            assert!(request[..read].starts_with(b"GET /metrics "));
+            let body = "# TYPE a_total counter\na_total 7\n";
+            write!(
+                stream,
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+                body.len()
+            )
+            .unwrap();
+        });
+        let page = fetch(&url).unwrap();
+        served.join().unwrap();
+        let earlier = MetricsScrape::read("# TYPE a_total counter\na_total 3\n");
+        assert_eq!(page.since(&earlier, 2.0), [("a_total/s".to_owned(), 2.0)]);
+        // Nobody listens there any more.
+        assert!(
+            ServerMonitorConfig { metrics: vec![url], ..ServerMonitorConfig::default() }.check().is_err()
+        );
+    }
+
+    #[test]
+    fn series_are_limited_and_silent_ones_left_out() {
+        let (tell, looks) = sync_channel(8);
+        let sampler = ServerMonitor { looks, stop: Arc::new(AtomicBool::new(false)), thread: None };
+        for at in 0..2 {
+            let series = (0..300).map(|n| (format!("s{n}"), f64::from(n % 2))).collect();
+            tell.try_send(MonitorSample { at, series, ..MonitorSample::default() }).unwrap();
+        }
+        let mut run = RunRecord::default();
+        sampler.collect(&mut run);
+        assert_eq!(run.scraped.len(), MAX_SERIES);
+        sampler.finish(&mut run);
+        assert_eq!(run.scraped.len(), MAX_SERIES / 2);
+        assert_eq!(run.scraped[0], ("s1".to_owned(), vec![(0, 1.0), (1, 1.0)]));
+    }
+}

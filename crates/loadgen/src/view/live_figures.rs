@@ -1,0 +1,131 @@
+//! What is looked up in a run under way: the newest whole second, percentiles of the last ten, totals.
+//!
+//! Trap: the newest entry of `run.seconds` may be a second that is not over (a worker died in it); it has no rates yet.
+
+use std::collections::BTreeMap;
+
+use super::LiveContext;
+use crate::measure::{Counter, Gauge, Timing, TimingSummary};
+use crate::report::model::{RunRecord, SecondReport, ServerSample};
+use crate::report::unit;
+
+/// Lateness at p99 beyond which latencies hold the generator's own queueing; the report says the same. Microseconds.
+pub(super) const LATE_US: u64 = 5_000;
+/// CPU of one worker beyond which it is the limit, in cores.
+pub(super) const BUSY: f64 = 0.9;
+
+/// A run as it is now.
+pub(super) struct LiveFigures<'a> {
+    pub(super) run: &'a RunRecord,
+    pub(super) live: &'a LiveContext,
+    /// The newest second that is over.
+    pub(super) second: Option<&'a SecondReport>,
+}
+
+impl<'a> LiveFigures<'a> {
+    pub(super) fn new(run: &'a RunRecord, live: &'a LiveContext) -> Self {
+        let over = |second: &&SecondReport| f64::from(second.at) + 1.0 <= live.elapsed;
+        let second = run.seconds.iter().rev().take(60).find(over).or(run.seconds.last());
+        Self { run, live, second }
+    }
+
+    /// Seconds since the end of the newest second, if workers are overdue with their reports.
+    pub(super) fn silent(&self) -> Option<f64> {
+        let end = self.second.map_or(0.0, |second| f64::from(second.at) + 1.0);
+        // A report comes half a second after its second, so the next one is not overdue before two and a half.
+        Some(self.live.elapsed - end).filter(|silent| *silent > 2.5)
+    }
+
+    /// In the newest second.
+    pub(super) fn rate(&self, counter: Counter) -> f64 {
+        self.second.and_then(|second| second.counters.get(counter.name())).copied().unwrap_or(0) as f64
+    }
+
+    /// Mean of the newest five seconds.
+    pub(super) fn mean_rate(&self, counter: Counter) -> f64 {
+        let Some(newest) = self.second else { return 0.0 };
+        let seconds = f64::from(newest.at).min(4.0) + 1.0;
+        let recent =
+            self.run.seconds.iter().rev().filter(|s| s.at <= newest.at).take_while(|s| s.at + 5 > newest.at);
+        recent.filter_map(|second| second.counters.get(counter.name())).sum::<u64>() as f64 / seconds
+    }
+
+    /// At the end of the newest second.
+    pub(super) fn gauge(&self, gauge: Gauge) -> u64 {
+        let value = self.second.and_then(|second| second.gauges.get(gauge.name())).copied();
+        u64::try_from(value.unwrap_or(0)).unwrap_or(0)
+    }
+
+    /// So far.
+    pub(super) fn total(&self, counter: Counter) -> u64 {
+        self.run.totals.counters.get(counter.name()).map_or(0, |total| total.total)
+    }
+
+    /// Percentiles of the last ten seconds; of one second, where nobody gathered ten.
+    pub(super) fn recent(&self, name: &str) -> Option<TimingSummary> {
+        let timings: Option<&BTreeMap<String, TimingSummary>> = if self.live.recent.is_empty() {
+            self.second.map(|s| &s.timings)
+        } else {
+            Some(&self.live.recent)
+        };
+        timings?.get(name).copied().filter(|summary| summary.count > 0)
+    }
+
+    /// The generator's own lateness at p99, in microseconds.
+    pub(super) fn lateness(&self) -> Option<u64> {
+        self.recent(Timing::Lateness.name()).map(|summary| summary.p99)
+    }
+
+    /// CPU of the busiest worker in the newest second, in cores.
+    pub(super) fn busiest(&self) -> f64 {
+        self.second.map_or(0.0, |second| second.busiest_cpu)
+    }
+
+    /// The newest sample of the server.
+    pub(super) fn server(&self) -> Option<ServerSample> {
+        self.run.server.last().copied()
+    }
+
+    /// Errors by kind, the most frequent first, and how many there are in all.
+    pub(super) fn errors(&self) -> (Vec<(&'a str, u64)>, u64) {
+        let errors = self.run.totals.errors.iter();
+        let mut kinds: Vec<_> =
+            errors.map(|(kind, e)| (kind.as_str(), e.total)).filter(|e| e.1 > 0).collect();
+        kinds.sort_by_key(|kind| std::cmp::Reverse(kind.1));
+        let all = kinds.iter().map(|kind| kind.1).sum();
+        (kinds, all)
+    }
+
+    /// What the view says of its own while it is so, whether or not the report will.
+    pub(super) fn limits(&self) -> Vec<String> {
+        let mut limits = Vec::new();
+        if let Some(late) = self.lateness().filter(|late| *late > LATE_US) {
+            let late = unit::time(late as f64);
+            limits.push(format!("The generator is late: {late} at p99 now; latencies hold its own queueing"));
+        }
+        if self.busiest() > BUSY {
+            let busy = unit::digits(self.busiest() * 100.0);
+            limits.push(format!("A worker uses {busy} % of its core; it may be the limit, not the server"));
+        }
+        if let Some(silent) = self.silent() {
+            limits.push(format!(
+                "No report from the workers for {} s; rates are older than that",
+                silent as u64
+            ));
+        }
+        limits
+    }
+
+    /// One value for each of the newest sixty seconds that are over.
+    pub(super) fn minute(&self, value: impl Fn(&SecondReport) -> Option<f64>) -> Vec<Option<f64>> {
+        let Some(newest) = self.second else { return Vec::new() };
+        let first = newest.at.saturating_sub(59);
+        let mut values = vec![None; (newest.at - first) as usize + 1];
+        for second in
+            self.run.seconds.iter().rev().filter(|s| s.at <= newest.at).take_while(|s| s.at >= first)
+        {
+            values[(second.at - first) as usize] = value(second);
+        }
+        values
+    }
+}

@@ -1,0 +1,349 @@
+//! Runs workers in threads, as a controller does, and adds up what they report.
+//!
+//! The run is closed when the server has nothing under way and both sides have counted the same stanzas, or when
+//! `drain_ms` of the plan has passed. Left out: frames and sockets between controller and worker.
+//! Trap: the lists of losses are computed here a second time, on purpose without the controller's code.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::time::Duration;
+
+use loadgen::clock::now_us;
+use loadgen::control::message::{AccountSalt, Assignment, FinalReport, WorkerCommand, WorkerReport};
+use loadgen::engine::{self, ControllerPort};
+use loadgen::measure::{Counter, Gauge, Timing, TimingHistogram, TimingId, TimingSummary, WorkerSnapshot};
+use loadgen::plan::LoadPlan;
+
+use super::script::ServerCounts;
+use super::server::ScriptedServer;
+
+/// Stamp of all runs.
+pub(crate) const RUN: u32 = 0xBEEF;
+/// No run of a test takes so long.
+const ENDLESS: u64 = 60_000_000;
+
+struct TestControllerPort {
+    worker: u16,
+    commands: Receiver<WorkerCommand>,
+    wake: UnixStream,
+    reports: SyncSender<(u16, WorkerReport)>,
+}
+
+impl ControllerPort for TestControllerPort {
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.wake.as_fd())
+    }
+
+    fn receive(&mut self) -> anyhow::Result<Vec<WorkerCommand>> {
+        let mut bytes = [0; 64];
+        while self.wake.read(&mut bytes).is_ok_and(|count| count > 0) {}
+        let mut all = Vec::new();
+        loop {
+            match self.commands.try_recv() {
+                Ok(command) => all.push(command),
+                Err(TryRecvError::Empty) => return Ok(all),
+                Err(TryRecvError::Disconnected) => anyhow::bail!("the controller is gone"),
+            }
+        }
+    }
+
+    fn send(&mut self, report: WorkerReport) -> anyhow::Result<()> {
+        Ok(self.reports.send((self.worker, report))?)
+    }
+}
+
+/// What a worker is told through.
+struct WorkerChannel {
+    commands: SyncSender<WorkerCommand>,
+    wake: UnixStream,
+}
+
+impl WorkerChannel {
+    fn tell(&mut self, command: WorkerCommand) {
+        // A worker that has ended hears nothing.
+        let _ = self.commands.send(command);
+        let _ = self.wake.write(&[0]);
+    }
+}
+
+/// How a run is shared and ended.
+#[derive(Clone)]
+pub(crate) struct TestRunConfig {
+    /// Workers by user, as in the assignment.
+    pub(crate) owners: Vec<u16>,
+    /// Clock domains of the workers.
+    pub(crate) clocks: Vec<u16>,
+    /// Salts that are known before.
+    pub(crate) salts: Vec<AccountSalt>,
+    /// Salts are wanted at the end.
+    pub(crate) learn: bool,
+    /// Stops the run when the server has come so far, or never.
+    pub(crate) stop_when: Option<fn(&ServerCounts) -> bool>,
+    /// The plan has no duration: when it is over, nothing is under way.
+    pub(crate) ends: bool,
+}
+
+impl TestRunConfig {
+    /// One worker.
+    pub(crate) fn alone() -> Self {
+        Self {
+            owners: vec![0],
+            clocks: vec![0],
+            salts: Vec::new(),
+            learn: false,
+            stop_when: None,
+            ends: false,
+        }
+    }
+
+    /// Stopped when the server has come so far.
+    pub(crate) fn until(mut self, when: fn(&ServerCounts) -> bool) -> Self {
+        self.stop_when = Some(when);
+        self
+    }
+
+    /// Two workers with every second user, with these clocks.
+    pub(crate) fn two(clocks: [u16; 2]) -> Self {
+        Self {
+            owners: vec![0, 1],
+            clocks: clocks.to_vec(),
+            salts: Vec::new(),
+            learn: false,
+            stop_when: None,
+            ends: false,
+        }
+    }
+}
+
+/// What a run measured, all workers together.
+#[derive(Default)]
+pub(crate) struct RunOutcome {
+    counters: Vec<u64>,
+    timings: BTreeMap<TimingId, TimingHistogram>,
+    /// Gauges at the end of each second, summed over workers as they reported.
+    gauges: BTreeMap<u16, Vec<i64>>,
+    pub(crate) highest: Vec<i64>,
+    pub(crate) errors: BTreeMap<String, u64>,
+    pub(crate) used: BTreeMap<String, u64>,
+    pub(crate) log: Vec<String>,
+    pub(crate) refused: Option<String>,
+    pub(crate) finals: Vec<FinalReport>,
+    pub(crate) snapshots: Vec<(u16, WorkerSnapshot)>,
+    /// From the start to the last report, microseconds.
+    pub(crate) took: u64,
+    /// Messages to users who stayed to the end, that did not arrive.
+    pub(crate) lost: u64,
+    /// The same for others.
+    pub(crate) waiting: u64,
+}
+
+impl RunOutcome {
+    pub(crate) fn count(&self, counter: Counter) -> u64 {
+        self.counters.get(counter as usize).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn timing(&self, timing: Timing) -> TimingSummary {
+        self.timings.get(&timing.into()).map(TimingHistogram::summary).unwrap_or_default()
+    }
+
+    /// How many values of a timing are at least so long; those within a thousandth below count too.
+    pub(crate) fn at_least(&self, timing: Timing, ms: u64) -> u64 {
+        let Some(histogram) = self.timings.get(&timing.into()) else { return 0 };
+        let buckets = histogram.to_sparse().buckets;
+        buckets.iter().filter(|(us, _)| *us >= ms * 1_000).map(|(_, count)| u64::from(*count)).sum()
+    }
+
+    pub(crate) fn transaction(&self, index: u16) -> TimingSummary {
+        self.timings.get(&TimingId::transaction(index)).map(TimingHistogram::summary).unwrap_or_default()
+    }
+
+    pub(crate) fn error(&self, kind: &str) -> u64 {
+        self.errors.get(kind).copied().unwrap_or(0)
+    }
+
+    /// A gauge as last reported, over all workers.
+    pub(crate) fn gauge(&self, gauge: Gauge) -> i64 {
+        self.gauges.values().map(|gauges| gauges[gauge as usize]).sum()
+    }
+
+    fn add(&mut self, worker: u16, snapshot: &WorkerSnapshot) {
+        self.counters.resize(Counter::ALL.len(), 0);
+        self.highest.resize(Gauge::ALL.len(), 0);
+        for (sum, count) in self.counters.iter_mut().zip(&snapshot.counters) {
+            *sum += count;
+        }
+        for (id, sparse) in &snapshot.timings {
+            self.timings.entry(*id).or_default().add(sparse);
+        }
+        for (kind, count) in &snapshot.used {
+            *self.used.entry(kind.clone()).or_default() += count;
+        }
+        for (kind, count) in &snapshot.errors {
+            *self.errors.entry(kind.clone()).or_default() += count;
+        }
+        self.gauges.insert(worker, snapshot.gauges.clone());
+        for gauge in Gauge::ALL {
+            let sum = self.gauge(*gauge);
+            let highest = &mut self.highest[*gauge as usize];
+            *highest = (*highest).max(sum);
+        }
+        self.log.extend(snapshot.log.iter().cloned());
+        self.snapshots.push((worker, snapshot.clone()));
+    }
+
+    /// What is missing, by recipient: sent, less arrived, less refused.
+    fn settle(&mut self) {
+        let mut missing: BTreeMap<u32, i64> = BTreeMap::new();
+        let mut steady = BTreeSet::new();
+        for last in &self.finals {
+            last.sent
+                .iter()
+                .for_each(|(user, count)| *missing.entry(*user).or_default() += i64::from(*count));
+            for (user, count) in last.arrived.iter().chain(&last.refused) {
+                *missing.entry(*user).or_default() -= i64::from(*count);
+            }
+            steady.extend(last.steady.iter().copied());
+        }
+        for (user, count) in missing {
+            let count = u64::try_from(count).unwrap_or_else(|_| panic!("user {user} has more than was sent"));
+            *(if steady.contains(&user) { &mut self.lost } else { &mut self.waiting }) += count;
+        }
+    }
+}
+
+/// Runs a plan with one worker.
+pub(crate) fn run(plan: LoadPlan, server: &ScriptedServer) -> RunOutcome {
+    run_with(plan, server, TestRunConfig::alone())
+}
+
+/// Runs a plan with one worker until the server has come so far.
+pub(crate) fn until(plan: LoadPlan, server: &ScriptedServer, when: fn(&ServerCounts) -> bool) -> RunOutcome {
+    run_with(plan, server, TestRunConfig::alone().until(when))
+}
+
+/// Runs a plan.
+pub(crate) fn run_with(plan: LoadPlan, server: &ScriptedServer, course: TestRunConfig) -> RunOutcome {
+    let course = TestRunConfig { ends: course.stop_when.is_none(), ..course };
+    let drain_us = plan.options.drain_ms * 1_000;
+    let (reports, inbox) = sync_channel(10_000);
+    let (mut lines, mut threads) = (Vec::new(), Vec::new());
+    for worker in 0..course.clocks.len() as u16 {
+        let (commands, receiver) = sync_channel(10_000);
+        let (wake, ear) = UnixStream::pair().expect("a pair of sockets can be made");
+        ear.set_nonblocking(true).expect("a socket can be made non-blocking");
+        let assignment = Assignment {
+            plan: plan.clone(),
+            worker,
+            owners: course.owners.clone(),
+            clocks: course.clocks.clone(),
+            run: RUN,
+            sources: Vec::new(),
+            salts: course.salts.clone(),
+            learn: course.learn,
+        };
+        let mut port = TestControllerPort { worker, commands: receiver, wake: ear, reports: reports.clone() };
+        threads.push(std::thread::spawn(move || engine::run(assignment, &mut port)));
+        lines.push(WorkerChannel { commands, wake });
+    }
+    drop(reports);
+    let outcome = conduct(&inbox, &mut lines, server, &course, drain_us);
+    drop(lines);
+    for thread in threads {
+        let ended = thread.join().expect("the engine does not panic");
+        assert!(ended.is_ok() || outcome.refused.is_some(), "{ended:?}");
+    }
+    outcome
+}
+
+fn conduct(
+    inbox: &Receiver<(u16, WorkerReport)>,
+    lines: &mut [WorkerChannel],
+    server: &ScriptedServer,
+    course: &TestRunConfig,
+    drain_us: u64,
+) -> RunOutcome {
+    let mut outcome = RunOutcome::default();
+    let (mut ready, mut draining, mut started) = (0, BTreeSet::new(), 0);
+    let mut fresh: BTreeSet<u16> = BTreeSet::new();
+    let (mut close_by, mut closing, mut stopped) = (u64::MAX, false, false);
+    let begun = now_us();
+    while outcome.finals.len() < lines.len() {
+        assert!(
+            now_us() - begun < ENDLESS,
+            "the run does not end: {:?} {:?}",
+            outcome.errors,
+            Counter::ALL
+                .iter()
+                .map(|counter| (counter.name(), outcome.count(*counter)))
+                .filter(|it| it.1 > 0)
+                .collect::<Vec<_>>()
+        );
+        match inbox.recv_timeout(Duration::from_millis(20)) {
+            Ok((_, WorkerReport::Ready { .. })) => {
+                ready += 1;
+                if ready == lines.len() {
+                    started = now_us();
+                    lines
+                        .iter_mut()
+                        .for_each(|line| line.tell(WorkerCommand::Start { in_us: 0, at_us: started }));
+                }
+            }
+            Ok((_, WorkerReport::Refused(reason))) => {
+                outcome.refused.get_or_insert(reason);
+                if started == 0 {
+                    return outcome;
+                }
+                lines.iter_mut().for_each(|line| line.tell(WorkerCommand::Stop));
+            }
+            Ok((worker, WorkerReport::Snapshot(snapshot))) => {
+                outcome.add(worker, &snapshot);
+                if draining.contains(&worker) {
+                    fresh.insert(worker);
+                }
+                for (other, line) in
+                    lines.iter_mut().enumerate().filter(|(other, _)| *other != usize::from(worker))
+                {
+                    if !snapshot.online.is_empty() {
+                        let _ = other;
+                        line.tell(WorkerCommand::Online(snapshot.online.clone()));
+                    }
+                }
+            }
+            Ok((worker, WorkerReport::Draining)) => {
+                draining.insert(worker);
+                if draining.len() == lines.len() {
+                    close_by = now_us() + drain_us;
+                }
+            }
+            Ok((worker, WorkerReport::Final(last))) => {
+                outcome.add(worker, &last.snapshot);
+                outcome.finals.push(*last);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        if !stopped && course.stop_when.is_some_and(|when| when(&server.glance())) {
+            stopped = true;
+            lines.iter_mut().for_each(|line| line.tell(WorkerCommand::Stop));
+        }
+        // A plan that ended by itself has no users left.
+        let alone = course.ends && draining.len() == lines.len();
+        let quiet = alone
+            || fresh.len() == lines.len() && {
+                let truth = server.glance();
+                !truth.busy
+                    && truth.stanzas_in + truth.discarded == outcome.count(Counter::StanzasOut)
+                    && truth.stanzas_out == outcome.count(Counter::StanzasIn)
+            };
+        if !closing && (quiet || now_us() >= close_by) {
+            closing = true;
+            lines.iter_mut().for_each(|line| line.tell(WorkerCommand::Close));
+        }
+    }
+    outcome.took = now_us() - started;
+    outcome.settle();
+    outcome
+}

@@ -1,0 +1,500 @@
+//! Counts connections and says no: in total, per address, how many may be unauthenticated (not yet authenticated), and how many
+//! may come from one address in a second.
+//!
+//! A [`ConnectionLimiter`] is shared by the listeners that share a budget. Every accepted connection holds a [`ConnectionPermit`], which counts
+//! until it is dropped. Refusals are counted by reason.
+//! Left out: failed logins (the layer above meters them) and lists of banned addresses.
+//! Trap: an IPv6 client has 2^64 addresses, so IPv6 is counted by /64; and all users behind one NAT are one address.
+
+use base::clock::{Clock, Millis, SystemClock};
+use base::network_number;
+use base::token_bucket::TokenBucket;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
+
+/// Limits of a [`ConnectionLimiter`]; 0 means no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// Connections at a time. A connection beyond it is closed at once.
+    pub connections: u32,
+    /// Connections at a time that have not authenticated. Beyond it nothing is accepted; clients wait in the kernel's
+    /// backlog, which paces a rush of logins instead of making it worse with reconnects.
+    pub unauthenticated: u32,
+    /// Connections at a time from one IPv4 address or one IPv6 /64. A connection beyond it is closed at once.
+    pub per_address: u32,
+    /// New connections in a second from one IPv4 address or one IPv6 /64. A connection beyond it is closed at once.
+    pub new_per_second: u32,
+    /// Of these, how many may come at once; at least those of a second.
+    pub new_burst: u32,
+    /// Whether the rate holds for loopback.
+    pub new_on_loopback: bool,
+}
+
+/// Why a connection was not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConnectionRefusal {
+    /// All connections are taken.
+    TotalLimit,
+    /// This address has its share.
+    AddressLimit,
+    /// From this address they come too fast.
+    AddressRate,
+}
+
+/// Figures of a [`ConnectionLimiter`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionCounts {
+    /// Connections now.
+    pub connections: u32,
+    /// Of these, not authenticated.
+    pub unauthenticated: u32,
+    /// Refused because all connections were taken, since the start.
+    pub refused_full: u64,
+    /// Refused because the address had its share, since the start.
+    pub refused_address: u64,
+    /// Refused because they came too fast from one address, since the start.
+    pub refused_rate: u64,
+    /// Times a listener paused accepting because of `unauthenticated`, since the start.
+    pub pauses: u64,
+}
+
+/// A budget of connections. Clones are the same gate.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionLimiter(Arc<LimiterState>);
+
+#[derive(Debug, Default)]
+struct LimiterState {
+    max_connections: AtomicU32,
+    max_unauthenticated: AtomicU32,
+    max_per_address: AtomicU32,
+    connections: AtomicU32,
+    unauthenticated: AtomicU32,
+    refused_full: AtomicU64,
+    refused_address: AtomicU64,
+    refused_rate: AtomicU64,
+    pauses: AtomicU64,
+    /// `new_per_second` is on: asked without the lock.
+    rate_limited: AtomicBool,
+    rate_limited_on_loopback: AtomicBool,
+    address_rates: Mutex<AddressRates>,
+    clock: OnceLock<SystemClock>,
+    addresses: Mutex<HashMap<u64, u32>>,
+    /// Listeners that wait for a unauthenticated connection to end; one entry each.
+    waiting: Mutex<Vec<Waker>>,
+    is_waiting: AtomicBool,
+}
+
+impl ConnectionLimiter {
+    /// A gate with these limits.
+    pub fn new(limits: ConnectionLimits) -> ConnectionLimiter {
+        let gate = ConnectionLimiter::default();
+        gate.set_limits(limits);
+        gate
+    }
+
+    /// Changes the limits. Who is in stays in.
+    pub fn set_limits(&self, limits: ConnectionLimits) {
+        self.0.max_connections.store(limits.connections, SeqCst);
+        self.0.max_unauthenticated.store(limits.unauthenticated, SeqCst);
+        self.0.max_per_address.store(limits.per_address, SeqCst);
+        self.0.rate_limited.store(limits.new_per_second != 0, SeqCst);
+        self.0.rate_limited_on_loopback.store(limits.new_on_loopback, SeqCst);
+        self.0.address_rates.lock().configure(limits.new_per_second, limits.new_burst);
+        self.0.wake();
+    }
+
+    /// Lets a new connection in, unauthenticated.
+    ///
+    /// # Errors
+    /// The limit that stands against it; the refusal is counted.
+    pub fn try_acquire(&self, peer: IpAddr) -> Result<ConnectionPermit, ConnectionRefusal> {
+        let inner = &self.0;
+        if inner.is_rate_limited(peer) {
+            let now = inner.clock.get_or_init(SystemClock::new).now();
+            return self.try_acquire_at(peer, now);
+        }
+        self.acquire_for(peer)
+    }
+
+    /// Lets a proxy's connection in, unauthenticated. It counts for nobody until [`ConnectionPermit::set_client_address`] says whose it is.
+    ///
+    /// # Errors
+    /// [`ConnectionRefusal::TotalLimit`]; the refusal is counted.
+    pub fn try_acquire_proxied(&self) -> Result<ConnectionPermit, ConnectionRefusal> {
+        let inner = &self.0;
+        let max = inner.max_connections.load(SeqCst);
+        if inner.connections.fetch_add(1, SeqCst) >= max && max != 0 {
+            inner.connections.fetch_sub(1, SeqCst);
+            inner.refused_full.fetch_add(1, SeqCst);
+            return Err(ConnectionRefusal::TotalLimit);
+        }
+        inner.unauthenticated.fetch_add(1, SeqCst);
+        Ok(ConnectionPermit { inner: inner.clone(), key: 0, counted: false, unauthenticated: true })
+    }
+
+    fn try_acquire_at(&self, peer: IpAddr, now: Millis) -> Result<ConnectionPermit, ConnectionRefusal> {
+        if self.0.address_rates.lock().try_take(network_number(peer), now) {
+            return self.acquire_for(peer);
+        }
+        self.0.refused_rate.fetch_add(1, SeqCst);
+        Err(ConnectionRefusal::AddressRate)
+    }
+
+    fn acquire_for(&self, peer: IpAddr) -> Result<ConnectionPermit, ConnectionRefusal> {
+        let mut pass = self.try_acquire_proxied()?;
+        pass.count_address(peer)?;
+        Ok(pass)
+    }
+
+    /// True when another unauthenticated connection may be accepted.
+    pub fn has_capacity(&self) -> bool {
+        self.0.has_capacity()
+    }
+
+    /// Ready when another unauthenticated connection may be accepted.
+    pub fn poll_capacity(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let inner = &self.0;
+        if inner.has_capacity() {
+            return Poll::Ready(());
+        }
+        let mut waiting = inner.waiting.lock();
+        if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+            waiting.push(cx.waker().clone());
+            inner.pauses.fetch_add(1, SeqCst);
+        }
+        inner.is_waiting.store(true, SeqCst);
+        drop(waiting);
+        // Whoever made room before the flag was up has not seen it.
+        if inner.has_capacity() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// The figures now.
+    pub fn counts(&self) -> ConnectionCounts {
+        ConnectionCounts {
+            connections: self.0.connections.load(SeqCst),
+            unauthenticated: self.0.unauthenticated.load(SeqCst),
+            refused_full: self.0.refused_full.load(SeqCst),
+            refused_address: self.0.refused_address.load(SeqCst),
+            refused_rate: self.0.refused_rate.load(SeqCst),
+            pauses: self.0.pauses.load(SeqCst),
+        }
+    }
+}
+
+impl LimiterState {
+    fn has_capacity(&self) -> bool {
+        let max = self.max_unauthenticated.load(SeqCst);
+        max == 0 || self.unauthenticated.load(SeqCst) < max
+    }
+
+    fn wake(&self) {
+        if self.is_waiting.swap(false, SeqCst) {
+            std::mem::take(&mut *self.waiting.lock()).into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+impl LimiterState {
+    /// Whether connections from there are counted by the second.
+    fn is_rate_limited(&self, peer: IpAddr) -> bool {
+        let local = peer.to_canonical().is_loopback();
+        self.rate_limited.load(SeqCst) && (!local || self.rate_limited_on_loopback.load(SeqCst))
+    }
+}
+
+/// Addresses with a bucket of their own at a time.
+const MAX_RATED_ADDRESSES: usize = 65_536;
+
+/// How fast connections come, by address. A bucket that is full again is as good as none, so it goes when the table is
+/// full; if that frees nothing, further addresses share one bucket.
+#[derive(Debug)]
+struct AddressRates {
+    rate: u32,
+    burst: u32,
+    meters: HashMap<u64, TokenBucket>,
+    overflow: TokenBucket,
+    last_sweep: Millis,
+}
+
+impl Default for AddressRates {
+    fn default() -> Self {
+        let (meters, strangers) = (HashMap::new(), TokenBucket::unlimited());
+        AddressRates { rate: 0, burst: 0, meters, overflow: strangers, last_sweep: Millis::ZERO }
+    }
+}
+
+impl AddressRates {
+    fn configure(&mut self, rate: u32, burst: u32) {
+        let burst = burst.max(rate);
+        if (self.rate, self.burst) != (rate, burst) {
+            let strangers = if rate == 0 { TokenBucket::unlimited() } else { TokenBucket::new(rate, burst) };
+            *self = AddressRates {
+                rate,
+                burst,
+                meters: HashMap::new(),
+                overflow: strangers,
+                last_sweep: self.last_sweep,
+            };
+        }
+    }
+
+    fn try_take(&mut self, key: u64, now: Millis) -> bool {
+        if self.rate == 0 {
+            return true;
+        }
+        if self.meters.len() >= MAX_RATED_ADDRESSES && !self.meters.contains_key(&key) {
+            // Not more often than once a second, or a flood of addresses would make each of them cost a sweep.
+            if now.since(self.last_sweep) >= 1000 {
+                self.last_sweep = now;
+                let burst = self.burst;
+                self.meters.retain(|_, meter| meter.available(now) < burst);
+                self.meters.shrink_to_fit();
+            }
+            if self.meters.len() >= MAX_RATED_ADDRESSES {
+                return self.overflow.try_take(1, now);
+            }
+        }
+        let fresh = TokenBucket::new(self.rate, self.burst);
+        self.meters.entry(key).or_insert(fresh).try_take(1, now)
+    }
+}
+
+/// One connection's place; it is free again when this is dropped.
+#[derive(Debug)]
+pub struct ConnectionPermit {
+    inner: Arc<LimiterState>,
+    key: u64,
+    /// The address is in the table. The limit may have been off when it came in.
+    counted: bool,
+    unauthenticated: bool,
+}
+
+impl ConnectionPermit {
+    /// Says whose connection this is, once its proxy has told.
+    ///
+    /// # Errors
+    /// The limit that stands against it; the refusal is counted, and the pass is to be dropped.
+    pub fn set_client_address(&mut self, peer: IpAddr) -> Result<(), ConnectionRefusal> {
+        if self.inner.is_rate_limited(peer) {
+            let now = self.inner.clock.get_or_init(SystemClock::new).now();
+            if !self.inner.address_rates.lock().try_take(network_number(peer), now) {
+                self.inner.refused_rate.fetch_add(1, SeqCst);
+                return Err(ConnectionRefusal::AddressRate);
+            }
+        }
+        self.count_address(peer)
+    }
+
+    fn count_address(&mut self, peer: IpAddr) -> Result<(), ConnectionRefusal> {
+        let max = self.inner.max_per_address.load(SeqCst);
+        if max == 0 || self.counted {
+            return Ok(());
+        }
+        let key = network_number(peer);
+        let mut addresses = self.inner.addresses.lock();
+        let count = addresses.entry(key).or_insert(0);
+        if *count >= max {
+            drop(addresses);
+            self.inner.refused_address.fetch_add(1, SeqCst);
+            return Err(ConnectionRefusal::AddressLimit);
+        }
+        *count += 1;
+        (self.key, self.counted) = (key, true);
+        Ok(())
+    }
+
+    /// The peer has authenticated: it no longer counts as unauthenticated. Only the first call matters.
+    pub fn mark_authenticated(&mut self) {
+        if std::mem::take(&mut self.unauthenticated) {
+            self.inner.unauthenticated.fetch_sub(1, SeqCst);
+            self.inner.wake();
+        }
+    }
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        self.mark_authenticated();
+        self.inner.connections.fetch_sub(1, SeqCst);
+        if self.counted {
+            let mut addresses = self.inner.addresses.lock();
+            if let Some(count) = addresses.get_mut(&self.key) {
+                *count -= 1;
+                if *count == 0 {
+                    addresses.remove(&self.key);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_comes_too_fast_is_refused_and_others_are_not() {
+        let gate = ConnectionLimiter::new(ConnectionLimits {
+            new_per_second: 2,
+            new_burst: 3,
+            ..ConnectionLimits::default()
+        });
+        let enter = |text: &str, ms: u64| gate.try_acquire_at(address(text), Millis(ms)).is_ok();
+        let all: Vec<bool> = (0..5).map(|_| enter("192.0.2.1", 1000)).collect();
+        assert_eq!(all, [true, true, true, false, false]);
+        assert!(enter("192.0.2.2", 1000));
+        assert!(enter("192.0.2.1", 1500));
+        assert!(!enter("192.0.2.1", 1500));
+        assert_eq!((gate.counts().refused_rate, gate.counts().connections), (3, 0));
+        gate.set_limits(ConnectionLimits { new_per_second: 5, ..ConnectionLimits::default() });
+        assert!(enter("192.0.2.1", 1500), "a changed rate begins anew");
+        gate.set_limits(ConnectionLimits::default());
+        assert!((0..100).all(|_| gate.try_acquire(address("192.0.2.1")).is_ok()));
+    }
+
+    #[test]
+    fn a_rate_may_leave_loopback_alone() {
+        let comes = |gate: &ConnectionLimiter, text: &str| {
+            (0..9).filter(|_| gate.try_acquire(address(text)).is_ok()).count()
+        };
+        for (new_on_loopback, passed) in [(false, 9), (true, 1)] {
+            let limits = ConnectionLimits {
+                new_per_second: 1,
+                new_burst: 1,
+                new_on_loopback,
+                ..ConnectionLimits::default()
+            };
+            for local in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
+                assert!(comes(&ConnectionLimiter::new(limits), local) >= passed, "{local}");
+                assert!(
+                    new_on_loopback || comes(&ConnectionLimiter::new(limits), "192.0.2.1") < 9,
+                    "others are counted"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_of_addresses_is_bounded_and_further_addresses_share_a_bucket() {
+        let mut arrivals = AddressRates::default();
+        arrivals.configure(1, 2);
+        for n in 0..MAX_RATED_ADDRESSES as u64 {
+            assert!(arrivals.try_take(n, Millis(1000)));
+        }
+        assert!(arrivals.try_take(u64::MAX, Millis(1000)));
+        assert!(arrivals.try_take(u64::MAX - 1, Millis(1000)));
+        assert!(!arrivals.try_take(u64::MAX - 2, Millis(1000)), "the third stranger");
+        assert!(arrivals.try_take(0, Millis(1000)), "who is known has a bucket");
+        assert_eq!(arrivals.meters.len(), MAX_RATED_ADDRESSES);
+        // Buckets that are full again are forgotten.
+        assert!(arrivals.try_take(u64::MAX, Millis(9000)));
+        assert_eq!(arrivals.meters.len(), 1);
+    }
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn each_limit_refuses_and_frees() {
+        let gate = ConnectionLimiter::new(ConnectionLimits {
+            connections: 3,
+            per_address: 2,
+            ..ConnectionLimits::default()
+        });
+        let first = gate.try_acquire(address("192.0.2.1")).unwrap();
+        let _second = gate.try_acquire(address("::ffff:192.0.2.1")).unwrap();
+        assert_eq!(gate.try_acquire(address("192.0.2.1")).unwrap_err(), ConnectionRefusal::AddressLimit);
+        let _third = gate.try_acquire(address("192.0.2.2")).unwrap();
+        assert_eq!(gate.try_acquire(address("192.0.2.3")).unwrap_err(), ConnectionRefusal::TotalLimit);
+        drop(first);
+        let _again = gate.try_acquire(address("192.0.2.1")).unwrap();
+        let counts = gate.counts();
+        assert_eq!((counts.connections, counts.refused_full, counts.refused_address), (3, 1, 1));
+    }
+
+    #[test]
+    fn a_proxied_connection_counts_for_its_client() {
+        let gate = ConnectionLimiter::new(ConnectionLimits {
+            connections: 3,
+            per_address: 1,
+            ..ConnectionLimits::default()
+        });
+        let mut first = gate.try_acquire_proxied().unwrap();
+        let mut second = gate.try_acquire_proxied().unwrap();
+        first.set_client_address(address("192.0.2.1")).unwrap();
+        assert_eq!(
+            second.set_client_address(address("192.0.2.1")).unwrap_err(),
+            ConnectionRefusal::AddressLimit
+        );
+        second.set_client_address(address("192.0.2.2")).unwrap();
+        let _third = gate.try_acquire_proxied().unwrap();
+        assert_eq!(gate.try_acquire_proxied().unwrap_err(), ConnectionRefusal::TotalLimit);
+        drop((first, second));
+        assert!(gate.0.addresses.lock().is_empty());
+        let gate =
+            ConnectionLimiter::new(ConnectionLimits { new_per_second: 1, ..ConnectionLimits::default() });
+        let enter = || gate.try_acquire_proxied().unwrap().set_client_address(address("192.0.2.1"));
+        assert_eq!((enter(), enter()), (Ok(()), Err(ConnectionRefusal::AddressRate)));
+    }
+
+    #[test]
+    fn ipv6_counts_by_network() {
+        let gate = ConnectionLimiter::new(ConnectionLimits { per_address: 1, ..ConnectionLimits::default() });
+        let _first = gate.try_acquire(address("2001:db8:1:2::1")).unwrap();
+        assert!(gate.try_acquire(address("2001:db8:1:2:ffff::2")).is_err());
+        assert!(gate.try_acquire(address("2001:db8:1:3::1")).is_ok());
+    }
+
+    #[test]
+    fn dropped_permits_leave_no_entry() {
+        let gate = ConnectionLimiter::new(ConnectionLimits { per_address: 5, ..ConnectionLimits::default() });
+        drop((0..100_u8).map(|n| gate.try_acquire(IpAddr::from([192, 0, 2, n]))).collect::<Vec<_>>());
+        assert!(gate.0.addresses.lock().is_empty());
+        assert_eq!(gate.counts(), ConnectionCounts::default());
+    }
+
+    #[test]
+    fn the_limit_per_address_may_change_while_connections_exist() {
+        let gate = ConnectionLimiter::new(ConnectionLimits::default());
+        let before = gate.try_acquire(address("192.0.2.1")).unwrap();
+        gate.set_limits(ConnectionLimits { per_address: 1, ..ConnectionLimits::default() });
+        let after = gate.try_acquire(address("192.0.2.1")).unwrap();
+        drop(before);
+        assert!(
+            gate.try_acquire(address("192.0.2.1")).is_err(),
+            "the uncounted one took the counted one's place"
+        );
+        drop(after);
+        assert!(gate.try_acquire(address("192.0.2.1")).is_ok());
+    }
+
+    #[test]
+    fn a_listener_at_the_unauthenticated_limit_waits_and_is_woken() {
+        use std::sync::atomic::AtomicU32;
+        struct Woken(AtomicU32);
+        impl std::task::Wake for Woken {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, SeqCst);
+            }
+        }
+        let woken = Arc::new(Woken(AtomicU32::new(0)));
+        let waker = Waker::from(woken.clone());
+        let mut cx = Context::from_waker(&waker);
+        let gate =
+            ConnectionLimiter::new(ConnectionLimits { unauthenticated: 1, ..ConnectionLimits::default() });
+        assert!(gate.poll_capacity(&mut cx).is_ready());
+        let mut pass = gate.try_acquire(address("192.0.2.1")).unwrap();
+        assert!(gate.poll_capacity(&mut cx).is_pending());
+        assert!(gate.poll_capacity(&mut cx).is_pending());
+        pass.mark_authenticated();
+        pass.mark_authenticated();
+        assert_eq!(woken.0.load(SeqCst), 1);
+        assert!(gate.poll_capacity(&mut cx).is_ready());
+        assert_eq!((gate.counts().connections, gate.counts().unauthenticated), (1, 0));
+    }
+}

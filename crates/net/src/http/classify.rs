@@ -1,0 +1,68 @@
+//! What a whole head asks for: BOSH, a WebSocket, or something that is not for us.
+//!
+//! Left out: bodies. The trap: a head is judged anew when its turn comes, so nothing may be counted here.
+
+use super::body::BodyError;
+use super::forwarded::RemoteClient;
+use super::handler::HttpSettings;
+use super::head::{self, BodyLength, HttpRejection, HttpRequest, RequestFields, RequestPolicy, Route};
+use crate::stream::Stream;
+use crate::websocket::{self, AcceptedHandshake, Handshake, HttpVersion, RejectedHandshake};
+
+/// What came of a whole head.
+pub(super) enum RequestKind {
+    /// Not for us.
+    Passthrough,
+    Bosh(HttpRequest),
+    WebSocket(HttpRequest, Box<AcceptedHandshake>),
+    Rejected(HttpRequest, RejectedHandshake),
+}
+
+pub(super) const NEEDS_TLS: HttpRejection =
+    HttpRejection { status: 403, reason: "sessions on this port have to be encrypted: use https or wss" };
+
+pub(super) fn bad_body(fault: BodyError) -> HttpRejection {
+    match fault {
+        BodyError::Malformed => HttpRejection { status: 400, reason: "the chunks of the body are malformed" },
+        BodyError::TooLong => HttpRejection { status: 413, reason: "the body is too long" },
+    }
+}
+
+/// Judges a whole head.
+pub(super) fn classify(
+    head: &[u8],
+    settings: &HttpSettings,
+    stream: &Stream,
+) -> Result<RequestKind, HttpRejection> {
+    let facts = stream.info();
+    let remote = RemoteClient { peer: facts.peer, secure: facts.secure };
+    let rules = RequestPolicy {
+        origins: &settings.allowed_origins,
+        proxies: &settings.proxies,
+        gzip: settings.gzip,
+        bosh: settings.bosh_body_bytes.is_some(),
+        websocket: settings.websocket.is_some(),
+    };
+    let found = head::parse_head(head, &rules, remote, |request, fields| match &settings.websocket {
+        Some(websocket) if request.route == Route::WebSocket => handshake(request, fields, websocket),
+        _ => Ok(RequestKind::Bosh(request)),
+    });
+    found?.unwrap_or(Ok(RequestKind::Passthrough))
+}
+
+fn handshake(
+    request: HttpRequest,
+    fields: &RequestFields<'_, '_>,
+    settings: &websocket::WebSocketSettings,
+) -> Result<RequestKind, HttpRejection> {
+    if request.length != BodyLength::Known(0) {
+        return Err(HttpRejection { status: 400, reason: "a WebSocket does not begin with a body" });
+    }
+    let method = fields.request.method.unwrap_or_default();
+    let version = if request.response_options.http_1_0 { HttpVersion::Http10 } else { HttpVersion::Http11 };
+    let asked = Handshake { method, version, headers: fields.iter() };
+    Ok(match websocket::accept(asked, settings) {
+        Ok(accepted) => RequestKind::WebSocket(request, Box::new(accepted)),
+        Err(rejected) => RequestKind::Rejected(request, rejected),
+    })
+}

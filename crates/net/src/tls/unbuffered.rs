@@ -1,0 +1,287 @@
+//! The place where rustls's *unbuffered* connection is driven: records in, records out, all in the lent buffers.
+//!
+//! The buffered connection of rustls keeps about 4 kB more per idle session. The unbuffered one is the less travelled
+//! part of rustls and may change, so nothing else in the crate touches it.
+//!
+//! Trap 1: rustls remembers positions inside the record buffer while a handshake message is incomplete, so unfinished
+//! records are stashed and loaded unchanged, and every call gets all of them, also the calls that only encrypt. With
+//! other bytes it panics.
+//! Trap 2: whatever it encoded must reach the wire before anything it encodes later: everything goes through
+//! `Scratch::encrypted`, in order.
+//! Trap 3: it allocates each record, decrypted or encrypted: one allocation and one copy per record, not per element.
+
+use crate::error::NetError;
+use crate::scratch::Scratch;
+use crate::tls::ClientCertificate;
+use crate::tls::certificate::ServerCertificate;
+use crate::tls::handshake_capture::{self, HandshakeCapture};
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic};
+use rustls::{ProtocolVersion, ServerConfig, SupportedCipherSuite};
+use std::sync::Arc;
+
+/// Largest plaintext of a record (RFC 8446 §5.1).
+const MAX_FRAGMENT_BYTES: usize = 16_384;
+/// More than any cipher suite adds to a record.
+const MAX_OVERHEAD_BYTES: usize = 128;
+
+/// Channel binding data of a stream (RFC 5056).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChannelBinding<'a> {
+    /// `tls-exporter` (RFC 9266); TLS 1.3 only.
+    pub exporter: Option<&'a [u8; 32]>,
+    /// `tls-server-end-point` (RFC 5929 §4).
+    pub server_end_point: Option<&'a [u8]>,
+}
+
+/// What was negotiated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlsInfo<'a> {
+    /// `TLSv1.2` or `TLSv1.3`.
+    pub version: &'static str,
+    /// The cipher suite's registered name.
+    pub cipher_suite: &'static str,
+    /// The name that the client asked for (SNI).
+    pub server_name: Option<&'a str>,
+    /// The protocol that was agreed on (ALPN), such as `h2`; none where the client offered none.
+    pub alpn_protocol: Option<&'a [u8]>,
+}
+
+/// What to do once rustls is ready to write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DriveGoal {
+    /// Nothing: decrypt until there is plaintext.
+    Read,
+    /// Encrypt the output.
+    Encrypt,
+    /// Say close_notify.
+    CloseNotify,
+}
+
+/// What came of a turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DriveOutcome {
+    /// Decrypted bytes were added to the input.
+    pub(crate) plaintext: bool,
+    /// The peer said close_notify.
+    pub(crate) closed: bool,
+}
+
+/// A TLS session and what its handshake showed.
+pub(crate) struct TlsSession {
+    connection: UnbufferedServerConnection,
+    /// Keeps an old generation of files alive until its last connection ends.
+    certificate: Option<Arc<ServerCertificate>>,
+    exporter: Option<[u8; 32]>,
+    client_certificate: Option<Box<ClientCertificate>>,
+    /// The certificate to show when the client names none. Given up after the handshake.
+    default_domain: Option<Box<str>>,
+    server_name: Option<Box<str>>,
+    secure: bool,
+    /// rustls reported an error. Its idea of the record buffer is undefined then, so it is not called again.
+    broken: bool,
+}
+
+impl TlsSession {
+    pub(crate) fn new(config: Arc<ServerConfig>, domain: Option<&str>) -> Result<TlsSession, NetError> {
+        Ok(TlsSession {
+            connection: UnbufferedServerConnection::new(config)?,
+            certificate: None,
+            exporter: None,
+            client_certificate: None,
+            default_domain: domain.map(Box::from),
+            server_name: None,
+            secure: false,
+            broken: false,
+        })
+    }
+
+    /// The handshake is done.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.secure
+    }
+
+    pub(crate) fn channel_binding(&self) -> ChannelBinding<'_> {
+        if !self.secure {
+            return ChannelBinding::default();
+        }
+        ChannelBinding {
+            exporter: self.exporter.as_ref(),
+            server_end_point: self
+                .certificate
+                .as_ref()
+                .and_then(|certificate| certificate.end_point.as_deref()),
+        }
+    }
+
+    /// Only after the handshake: before it the client has not proved that it has the key.
+    pub(crate) fn client_certificate(&self) -> Option<&ClientCertificate> {
+        self.client_certificate.as_deref().filter(|_| self.secure)
+    }
+
+    pub(crate) fn tls_info(&self) -> Option<TlsInfo<'_>> {
+        Some(TlsInfo {
+            version: match self.connection.protocol_version()? {
+                ProtocolVersion::TLSv1_3 => "TLSv1.3",
+                ProtocolVersion::TLSv1_2 => "TLSv1.2",
+                _ => "unknown",
+            },
+            cipher_suite: self.connection.negotiated_cipher_suite()?.suite().as_str().unwrap_or("unknown"),
+            server_name: self.server_name.as_deref(),
+            alpn_protocol: self.connection.alpn_protocol(),
+        })
+    }
+
+    /// Lets rustls work on the buffered records until the job is done.
+    pub(crate) fn drive(&mut self, job: DriveGoal, lent: &mut Scratch) -> Result<DriveOutcome, NetError> {
+        if self.broken {
+            return Err(NetError::Closed);
+        }
+        let turned = self.drive_unless_broken(job, lent);
+        self.broken = turned.is_err();
+        turned
+    }
+
+    fn drive_unless_broken(&mut self, job: DriveGoal, lent: &mut Scratch) -> Result<DriveOutcome, NetError> {
+        let mut turned = DriveOutcome::default();
+        loop {
+            let Scratch { records, input, output, encrypted: sealed, pool, .. } = &mut *lent;
+            let handshaking = !self.secure;
+            let mut told = None;
+            let UnbufferedStatus { mut discard, state } = if handshaking {
+                let (status, heard) = handshake_capture::capture(self.default_domain.take(), || {
+                    self.connection.process_tls_records(records.data_mut())
+                });
+                told = Some(heard);
+                status
+            } else {
+                self.connection.process_tls_records(records.data_mut())
+            };
+            let mut done = false;
+            match state {
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                    while let Some(record) = traffic.next_record() {
+                        let record = record?;
+                        input.append(record.payload, pool);
+                        discard += record.discard;
+                    }
+                    turned.plaintext = true;
+                    done = job == DriveGoal::Read;
+                }
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    append(sealed, MAX_OVERHEAD_BYTES, |into| encoded(data.encode(into)))?;
+                }
+                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
+                Ok(ConnectionState::WriteTraffic(mut traffic)) => {
+                    match job {
+                        DriveGoal::Read => {}
+                        DriveGoal::Encrypt => {
+                            for fragment in output.chunks(MAX_FRAGMENT_BYTES) {
+                                encrypt(&mut traffic, fragment, sealed)?;
+                            }
+                        }
+                        DriveGoal::CloseNotify => append(sealed, MAX_OVERHEAD_BYTES, |into| {
+                            traffic.queue_close_notify(into).map_err(|error| required_size(&error))
+                        })?,
+                    }
+                    done = true;
+                }
+                Ok(ConnectionState::PeerClosed) => turned.closed = true,
+                Ok(ConnectionState::BlockedHandshake | ConnectionState::Closed) => done = true,
+                // Early data is not configured; what rustls may add later is not asked for.
+                Ok(_) => return Err(NetError::Closed),
+                Err(error) => return Err(error.into()),
+            }
+            records.consume(discard);
+            if let Some(told) = told {
+                self.apply_capture(told);
+            }
+            if done {
+                return Ok(turned);
+            }
+        }
+    }
+
+    /// Keeps what one step of the handshake told.
+    fn apply_capture(&mut self, told: HandshakeCapture) {
+        self.default_domain = told.domain;
+        if told.certificate.is_some() {
+            self.certificate = told.certificate;
+            self.server_name = told.server_name;
+        }
+        if told.client.is_some() {
+            self.client_certificate = told.client;
+        }
+        if let (Some(secret), Some(SupportedCipherSuite::Tls13(suite))) =
+            (told.exporter_secret, self.connection.negotiated_cipher_suite())
+        {
+            self.exporter = handshake_capture::exporter(suite, &secret);
+        }
+        if !self.connection.is_handshaking() {
+            self.secure = true;
+            self.default_domain = None;
+        }
+    }
+
+    /// After an error rustls may have an alert to send. It hands out what it wants to send before it looks at input,
+    /// so the records are not shown to it again: with the wrong ones it would panic.
+    pub(crate) fn encode_alert(&mut self, lent: &mut Scratch) {
+        while self.connection.wants_write() {
+            let Ok(ConnectionState::EncodeTlsData(mut data)) =
+                self.connection.process_tls_records(&mut []).state
+            else {
+                return;
+            };
+            if append(&mut lent.encrypted, MAX_OVERHEAD_BYTES, |into| encoded(data.encode(into))).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// The size that is needed, if that was the fault.
+fn encoded(result: Result<usize, EncodeError>) -> Result<usize, Option<usize>> {
+    result.map_err(|error| match error {
+        EncodeError::InsufficientSize(need) => Some(need.required_size),
+        EncodeError::AlreadyEncoded => None,
+    })
+}
+
+fn required_size(error: &EncryptError) -> Option<usize> {
+    match error {
+        EncryptError::InsufficientSize(need) => Some(need.required_size),
+        EncryptError::EncryptExhausted => None,
+    }
+}
+
+fn encrypt<D>(
+    traffic: &mut WriteTraffic<'_, D>,
+    fragment: &[u8],
+    sealed: &mut Vec<u8>,
+) -> Result<(), NetError> {
+    let size = fragment.len() + MAX_OVERHEAD_BYTES;
+    append(sealed, size, |into| traffic.encrypt(fragment, into).map_err(|error| required_size(&error)))
+}
+
+/// Appends what `encode` writes. It gets `size` bytes, or as many as it says it needs.
+fn append(
+    sealed: &mut Vec<u8>,
+    size: usize,
+    mut encode: impl FnMut(&mut [u8]) -> Result<usize, Option<usize>>,
+) -> Result<(), NetError> {
+    let start = sealed.len();
+    let mut size = size;
+    for _ in 0..2 {
+        sealed.resize(start + size, 0);
+        match encode(sealed.get_mut(start..).unwrap_or_default()) {
+            Ok(count) => {
+                sealed.truncate(start + count);
+                return Ok(());
+            }
+            Err(Some(required)) => size = required,
+            Err(None) => break,
+        }
+    }
+    sealed.truncate(start);
+    Err(NetError::Closed)
+}

@@ -1,0 +1,115 @@
+//! Between SASL data and the character data of `<auth/>`, `<challenge/>`, `<response/>` and `<success/>`
+//! (RFC 6120 sections 6.4.2 to 6.4.6): base 64 of RFC 4648 section 4, with `=` for data of length zero.
+//!
+//! Left out: white space. RFC 6120 section 13.9.1 wants characters outside the alphabet refused.
+//!
+//! Trap: no text and `=` differ in `<auth/>` and `<success/>` (nothing, and nothing in it); they mean the same in
+//! a challenge or response.
+
+use crate::failure::Failure;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+/// Longest text that is decoded, in bytes; no message that this crate reads is longer.
+pub const MAX_TEXT: usize = 16_384;
+
+/// The initial response in `<auth/>`: `None` if there is none, empty if it is `=`.
+///
+/// # Errors
+/// [`Failure::IncorrectEncoding`] if it is not base 64, [`Failure::MalformedRequest`] above [`MAX_TEXT`].
+pub fn decode_initial_response(text: &str) -> Result<Option<Vec<u8>>, Failure> {
+    if text.is_empty() { Ok(None) } else { decode_response(text).map(Some) }
+}
+
+/// The data in `<response/>`.
+///
+/// # Errors
+/// As [`decode_initial_response`].
+pub fn decode_response(text: &str) -> Result<Vec<u8>, Failure> {
+    match text {
+        "" | "=" => Ok(Vec::new()),
+        _ if text.len() > MAX_TEXT => Err(Failure::MalformedRequest),
+        _ => STANDARD.decode(text).map_err(|_| Failure::IncorrectEncoding),
+    }
+}
+
+/// The data of an element of XEP-0388 (section 3.2): no `=` for nothing, an empty element is an empty string. White space
+/// around it is let pass, since the examples have it.
+///
+/// # Errors
+/// As [`decode_initial_response`].
+pub fn decode_sasl2(text: &str) -> Result<Vec<u8>, Failure> {
+    match text.trim_matches([' ', '\t', '\r', '\n']) {
+        text if text.len() > MAX_TEXT => Err(Failure::MalformedRequest),
+        text => STANDARD.decode(text).map_err(|_| Failure::IncorrectEncoding),
+    }
+}
+
+/// The text for `<challenge/>`; nothing for an empty challenge.
+#[must_use]
+pub fn encode_challenge(data: &[u8]) -> String {
+    STANDARD.encode(data)
+}
+
+/// The text for `<success/>`: nothing if there is no additional data, `=` if it is empty.
+#[must_use]
+pub fn encode_additional_data(data: Option<&[u8]>) -> String {
+    match data {
+        None => String::new(),
+        Some([]) => "=".to_owned(),
+        Some(data) => STANDARD.encode(data),
+    }
+}
+
+/// A short name for bytes: half a SHA-256 in base 64 (XEP-0509 section 2.3.1). Not for anything secret.
+#[must_use]
+pub fn short_digest(bytes: &[u8]) -> String {
+    STANDARD.encode(&crate::ScramHash::Sha256.digest(bytes).expose()[..16])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_and_emptiness_are_told_apart() {
+        assert_eq!(decode_initial_response(""), Ok(None));
+        assert_eq!(decode_initial_response("="), Ok(Some(vec![])));
+        assert_eq!(
+            decode_initial_response("AGp1bGlldAByMG0zMG15cjBtMzA=").unwrap().unwrap(),
+            b"\0juliet\0r0m30myr0m30"
+        );
+        assert_eq!(decode_response(""), Ok(vec![]));
+        assert_eq!(decode_response("="), Ok(vec![]));
+        assert_eq!(
+            (
+                encode_additional_data(None),
+                encode_additional_data(Some(b"")),
+                encode_additional_data(Some(b"v"))
+            ),
+            (String::new(), "=".into(), "dg==".into())
+        );
+        assert_eq!((encode_challenge(b""), encode_challenge(b"r")), (String::new(), "cg==".into()));
+    }
+
+    #[test]
+    fn xep_0388_has_no_equals_sign_for_nothing() {
+        assert_eq!(decode_sasl2(""), Ok(vec![]));
+        assert_eq!(decode_sasl2("\n    SSdtIGJvcmVkIG5vdy4=\n  ").unwrap(), b"I'm bored now.");
+        for wrong in ["=", "SSdt IGJv", "SSdt\nIGJv", "a"] {
+            assert_eq!(decode_sasl2(wrong), Err(Failure::IncorrectEncoding), "{wrong:?}");
+        }
+        assert_eq!(decode_sasl2(&"A".repeat(MAX_TEXT + 4)), Err(Failure::MalformedRequest));
+    }
+
+    #[test]
+    fn wrong_base64_is_an_incorrect_encoding() {
+        for wrong in
+            ["==", "a", "ab", "ab=", "abc", "ab c", "abcd\n", " abcd", "ab==cd==", "a-_b", "cf==", "é"]
+        {
+            assert_eq!(decode_response(wrong), Err(Failure::IncorrectEncoding), "{wrong:?}");
+        }
+        assert_eq!(decode_response(&"A".repeat(MAX_TEXT + 4)), Err(Failure::MalformedRequest));
+        assert_eq!(decode_response(&"A".repeat(MAX_TEXT)).unwrap().len(), MAX_TEXT / 4 * 3);
+    }
+}

@@ -1,0 +1,178 @@
+//! Puts a node together from its configuration.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, bail};
+use base::Secret;
+use base::clock::{Clock, SystemClock};
+use cluster::SingleNode;
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
+use store::instrumented::StoreMetrics;
+use store_sql::SqlStores;
+use streams::C2sContext;
+use throng_core::feature_state::FeatureState;
+use throng_core::metrics::Metrics;
+use throng_core::{Host, Hosts, Node};
+
+use crate::config::{ListenConfig, NodeConfig};
+use crate::passwords::ScramKeyDeriver;
+use crate::runtime::TokioSpawner;
+
+/// A node and what belongs to it.
+pub(crate) struct AssembledNode {
+    pub(crate) node: Arc<Node>,
+    pub(crate) database: Arc<SqlStores>,
+    /// What its operations cost.
+    pub(crate) store_metrics: Arc<StoreMetrics>,
+    pub(crate) keys: Arc<ScramKeyDeriver>,
+    /// What features keep over reloads.
+    pub(crate) kept: FeatureState,
+    pub(crate) registry: Arc<Mutex<Registry>>,
+    secret: Secret,
+}
+
+/// Opens the database of a configuration; `create` makes one where there is none.
+pub(crate) async fn open_database(
+    config: &NodeConfig,
+    tasks: &TokioSpawner,
+    create: bool,
+) -> Result<Arc<SqlStores>> {
+    let options = store_sql::DatabaseOptions {
+        create,
+        pool_size: config.pool_size,
+        ..store_sql::DatabaseOptions::default()
+    };
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    SqlStores::open(&config.storage_url, &options, clock, tasks).await.map_err(|e| anyhow!("{e}"))
+}
+
+/// Builds all hosts.
+pub(crate) fn build_hosts(config: &NodeConfig, kept: &FeatureState) -> Result<Hosts> {
+    let mut hosts = Hosts::new();
+    for domain in &config.hosts {
+        let enabled = features::registry::enable(&config.modules_of(domain)).map_err(|e| anyhow!("{e}"))?;
+        let host = Host::build_with(domain, &enabled, &config.limits, kept)?;
+        hosts.insert(host.domain().to_owned(), Arc::new(host));
+    }
+    Ok(hosts)
+}
+
+/// What the gate of the clients' listeners lets in.
+pub(crate) fn connection_limits(limits: &throng_core::NodeLimits) -> net::ConnectionLimits {
+    let rate = limits.new_connections_per_second;
+    let burst = limits.new_connections_burst;
+    net::ConnectionLimits {
+        connections: limits.connections,
+        unauthenticated: limits.unauthenticated_connections,
+        per_address: limits.connections_per_address,
+        new_per_second: rate,
+        new_on_loopback: limits.rates_on_loopback[5],
+        new_burst: if burst == 0 { rate.saturating_mul(10) } else { burst },
+    }
+}
+
+/// What a port lets its connections send.
+pub(crate) fn set_stanza_limits(port: &mut net::ListenerConfig, limits: &throng_core::NodeLimits) {
+    port.limits = limits.stanza();
+    port.unauthenticated_limits = limits.negotiation();
+}
+
+/// Loads certificates, or makes them.
+pub(crate) fn load_tls(config: &NodeConfig) -> Result<Option<Arc<net::tls::TlsConfig>>> {
+    let Some(settings) = tls_settings(config) else { return Ok(None) };
+    let tls = net::tls::TlsConfig::load(settings).context("[tls]")?;
+    for domain in tls.uncovered_domains() {
+        tracing::warn!(domain, "no certificate is good for this domain; clients will refuse to connect");
+    }
+    Ok(Some(Arc::new(tls)))
+}
+
+/// Where certificates are; nothing if no listener needs one.
+pub(crate) fn tls_settings(config: &NodeConfig) -> Option<net::tls::TlsSettings> {
+    let wanted =
+        config.listen.iter().any(|l| l.kind != net::ListenerKind::Http && l.tls != streams::TlsPolicy::Off);
+    wanted.then(|| net::tls::TlsSettings {
+        domains: config.hosts.clone(),
+        certificates: config.tls.certificates.clone(),
+        self_signed_directory: config.data_dir.join("tls"),
+        client_authorities: config.tls.client_authorities.clone(),
+        server_authorities: None,
+    })
+}
+
+/// Name of the setting with the key of login tokens and of the salts of unknown accounts.
+const SERVER_SECRET: &str = "server-secret";
+/// Name of the setting with the key of address hashes.
+const ADDRESS_HASH_KEY_SETTING: &str = "address-hash-key";
+
+/// Puts the node together.
+pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Result<AssembledNode> {
+    std::fs::create_dir_all(&config.data_dir)
+        .with_context(|| format!("the directory {} cannot be made", config.data_dir.display()))?;
+    let kept = FeatureState::default();
+    let hosts = build_hosts(config, &kept)?;
+    let keys = ScramKeyDeriver::new(config.scram_iterations);
+    let database = open_database(config, tasks, true).await?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let (stores, operations) = store::instrumented::instrument(database.stores(), clock.clone());
+    let fresh = base::id::random_bytes::<32>();
+    let secret = stores.server_kv.put_if_absent(SERVER_SECRET, &fresh).await.map_err(|e| anyhow!("{e}"))?;
+    let mut registry = Registry::default();
+    let metrics = Metrics::new(&mut registry);
+    let configured: Vec<jid::Jid> = config.admins.iter().filter_map(|a| jid::Jid::parse(a).ok()).collect();
+    let admins = features::administration::admins::effective_admins(&*stores.server_kv, &configured).await;
+    let admins = admins.map_err(|e| anyhow!("{e}"))?;
+    if admins != configured {
+        let list = admins.iter().map(jid::Jid::as_str).collect::<Vec<_>>().join(", ");
+        tracing::info!(admins = list, "the administrators are those of the command edit-admin");
+    }
+    let hasher = address_hasher(&stores).await?;
+    let node = Node::new(throng_core::NodeComponents {
+        hosts,
+        stores,
+        cluster: Arc::new(SingleNode::new(cluster::NodeId::new("node-1").context("a node name")?)),
+        clock,
+        spawner: Arc::new(tasks.clone()),
+        metrics,
+        limits: config.limits.clone(),
+        hasher,
+        admins,
+        passwords: keys.clone(),
+        version: env!("CARGO_PKG_VERSION"),
+    });
+    node.set_configured_admins(configured);
+    let (registry, secret) = (Arc::new(Mutex::new(registry)), Secret::new(secret));
+    Ok(AssembledNode { node, database, store_metrics: operations, keys, kept, registry, secret })
+}
+
+/// Reads the key of address hashes, and makes it at the first start. All nodes of one database share it.
+async fn address_hasher(stores: &store::Stores) -> Result<cluster::AddressHasher> {
+    let fresh = base::id::random_bytes::<16>();
+    let key =
+        stores.server_kv.put_if_absent(ADDRESS_HASH_KEY_SETTING, &fresh).await.map_err(|e| anyhow!("{e}"))?;
+    let Ok(key) = key.try_into() else {
+        bail!(
+            "the setting {ADDRESS_HASH_KEY_SETTING} in the database does not have 16 bytes; delete it, then the node makes another"
+        );
+    };
+    Ok(cluster::AddressHasher::new(key))
+}
+
+impl AssembledNode {
+    /// What the connections of one listener share.
+    pub(crate) fn service(
+        &self,
+        config: &NodeConfig,
+        listen: &ListenConfig,
+        tls: Option<Arc<net::tls::TlsConfig>>,
+    ) -> Arc<C2sContext> {
+        C2sContext::new(
+            self.node.clone(),
+            tls,
+            config.policy(listen),
+            &self.secret,
+            config.domain().to_owned(),
+        )
+    }
+}

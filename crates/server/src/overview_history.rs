@@ -1,0 +1,64 @@
+//! The overview's last hour on the disk, in `data_dir`: read at the start, written every minute and at the end.
+//!
+//! Written beside the old one and renamed, so a reader finds one or the other. Left out: making sure that it is on the disk;
+//! what a power failure leaves half is found by its checksum and passed over. The trap: it is a convenience, so nothing here
+//! may keep a node from starting or stopping.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use api::Api;
+use api::overview::persistence::MAX_FILE_BYTES;
+
+/// Seconds between two times that it is written.
+pub(crate) const SAVE_INTERVAL_SECONDS: u64 = 60;
+
+/// Where it is.
+pub(crate) fn history_path(data_dir: &Path) -> PathBuf {
+    data_dir.join("overview.history")
+}
+
+/// Takes in what an earlier process wrote.
+pub(crate) fn read(place: &Path, api: &Api) {
+    let found = match load(place) {
+        Ok(bytes) => api.restore_history(&bytes),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = found {
+        let file = place.display();
+        tracing::warn!(%error, %file, "the saved history of the overview cannot be read; it begins anew");
+    }
+}
+
+fn load(place: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = File::open(place)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    if read as u64 > MAX_FILE_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too large"));
+    }
+    Ok(bytes)
+}
+
+/// Writes it, on a thread that may wait for the disk.
+pub(crate) async fn write(place: &Path, api: &Arc<Api>) {
+    let (place, api) = (place.to_owned(), api.clone());
+    let work = tokio::task::spawn_blocking(move || {
+        let Some(bytes) = api.save_history()? else { return Ok(()) };
+        write_file(&place, &bytes)
+    });
+    if let Ok(Err(error)) = work.await {
+        tracing::warn!(%error, "the history of the overview cannot be saved");
+    }
+}
+
+fn write_file(place: &Path, bytes: &[u8]) -> io::Result<()> {
+    let fresh = place.with_extension("history.new");
+    let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&fresh)?;
+    file.write_all(bytes)?;
+    drop(file);
+    fs::rename(&fresh, place)
+}

@@ -1,0 +1,402 @@
+//! `throng serve`: the life of a node from its first line of log to its last.
+//!
+//! SIGHUP reloads (see `reload`). SIGTERM and SIGINT drain: listeners close, streams end with `system-shutdown`, what waits for the disk is
+//! written, and the process exits with 0 within [`DRAIN_TIMEOUT`].
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use net::{ConnectionLimiter, ConnectionPermit, Listener, ListenerKind, Stream};
+use stanza::{StreamCondition, StreamError};
+use streams::C2sConnection;
+use throng_core::Node;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::admin::{self, AdminHandler};
+use crate::api_process::ApiProcess;
+use crate::assemble::{self, AssembledNode};
+use crate::command_hint::command_hint;
+use crate::config::NodeConfig;
+use crate::reload::{self, ListenerState, RunningNode};
+use crate::runtime::{self, TokioSpawner};
+use crate::web::{self, HttpFrontend, HttpListenerHandler};
+use crate::{logs, output, overview_history, status};
+
+/// Longest time that streams get to end; the whole exit stays below 10 s.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(7);
+
+/// Runs a node until it is told to stop.
+pub(crate) fn serve(path: Option<&Path>) -> Result<()> {
+    let config = NodeConfig::load(path)?;
+    let level = logs::start(&config.log)?;
+    let runtime = runtime::start()?;
+    let result = runtime.block_on(run(path, config, level));
+    // What is still running has had its time.
+    runtime.shutdown_timeout(Duration::from_millis(500));
+    match result? {
+        ExitAction::Stop => Ok(()),
+        ExitAction::Restart => restart_process(),
+    }
+}
+
+/// What is to be after the end.
+enum ExitAction {
+    Stop,
+    Restart,
+}
+
+/// Puts the same command in the place of this one.
+fn restart_process() -> Result<()> {
+    use std::os::unix::process::CommandExt;
+    let program = std::env::current_exe().context("the program cannot be found again")?;
+    let error = std::process::Command::new(program).args(std::env::args_os().skip(1)).exec();
+    Err(error).context("the program cannot be started again")
+}
+
+async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) -> Result<ExitAction> {
+    let tasks = TokioSpawner(tokio::runtime::Handle::current());
+    let mut terminate = signal(SignalKind::terminate()).context("signals cannot be received")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("signals cannot be received")?;
+    let mut hangup = signal(SignalKind::hangup()).context("signals cannot be received")?;
+    let socket = config.socket();
+    if admin::connect(&socket).await.is_some() {
+        bail!("another node is running on {}; stop it or use another data_dir", config.data_dir.display());
+    }
+    let wired = assemble::assemble(&config, &tasks).await?;
+    let tls = assemble::load_tls(&config)?;
+    let seen = StartupNotes {
+        password: create_first_administrator(&config, &wired).await?,
+        admins_without_account: crate::accounts::admins_without_account(&config, &wired.node.stores).await,
+        certificates: tls.as_ref().map_or_else(Vec::new, |tls| tls.certificates()),
+    };
+
+    let gate = ConnectionLimiter::new(assemble::connection_limits(&config.limits));
+    let (mut places, mut listeners, mut ports) = (Vec::new(), Vec::new(), Vec::new());
+    for listen in &config.listen {
+        // Operators must get in by one door when clients have taken another.
+        let gate = if listen.is_http() {
+            ConnectionLimiter::new(reload::http_connection_limits(&config))
+        } else {
+            gate.clone()
+        };
+        let listener = Listener::bind(listen.kind, listen.address, gate.clone(), |port| {
+            assemble::set_stanza_limits(port, &config.limits);
+        })?;
+        let local = listener.config().local_address;
+        places.push(listener_line(listen.kind, local));
+        tracing::info!(kind = listen.kind.name(), address = %local, "listening");
+        ports.push((listen.clone(), listener.config_cell(), gate));
+        listeners.push(listener);
+    }
+    wired.node.presence_batcher.set_delay(config.http.presence_delay);
+    let web = HttpFrontend::new(&config.http, wired.node.clock.clone(), gate.clone(), tasks.0.clone());
+    let greeting = startup_banner(&config, &places, &seen);
+    let saved = overview_history::history_path(&config.data_dir);
+    let admin_stores = wired.node.stores.clone();
+    let running =
+        Arc::new(RunningNode::new(path.map(Into::into), config, wired, tls, ports, web.clone(), level));
+    let node = running.assembled.node.clone();
+    crate::metrics::register(&running);
+    let pages = Arc::new(ApiProcess { running: running.clone() });
+    let api = api::Api::new(node.clone(), pages);
+    overview_history::read(&saved, &api);
+    web.set_listeners(running.http_listeners.clone(), api::router(api.clone()));
+    let tokens = api.tokens.clone();
+    let mut accepting = Vec::new();
+    for listener in listeners {
+        let local = listener.config().local_address;
+        let all = running.xmpp_listeners.iter().chain(&running.http_listeners);
+        if let Some(door) = all.into_iter().find(|door| door.listener_config.get().local_address == local) {
+            accepting.push(tasks.0.spawn(accept_loop(listener, door.clone(), web.clone())));
+        }
+    }
+    let admin = Arc::new(AdminHandler {
+        stores: admin_stores,
+        domains: Vec::new(),
+        keys: running.assembled.keys.clone(),
+        tokens,
+        config: path.map(Into::into),
+        running: Some(running.clone()),
+    });
+    let admin_task = tasks.0.spawn(admin::serve(admin::bind(&socket)?, admin));
+    // Before the first question, so that what is known does not depend on who asks when.
+    refresh_disk_usage(&running).await;
+    let chores = [
+        tasks.0.spawn(run_periodic_tasks(running.clone(), api.clone(), saved.clone())),
+        tasks.0.spawn(measure_scheduler_lag(running.clone())),
+        tasks.0.spawn(recount_accounts(running.clone())),
+        tasks.0.spawn(watch_disk(running.clone())),
+        tasks.0.spawn(flush_presence_batches(node.clone())),
+    ];
+    running.ready.store(true, Ordering::Relaxed);
+    greeting.iter().for_each(|line| output::line(line));
+
+    let end = loop {
+        tokio::select! {
+            _ = terminate.recv() => break ExitAction::Stop,
+            _ = interrupt.recv() => break ExitAction::Stop,
+            wish = node.wait_for_shutdown() => break if wish.restart { ExitAction::Restart } else { ExitAction::Stop },
+            _ = hangup.recv() => {
+                tracing::info!("SIGHUP: the configuration is read again");
+                // Beside this loop: a stop must not wait for a reload.
+                let running = running.clone();
+                tasks.0.spawn(async move {
+                    match running.reload_in_background().await {
+                        Ok(report) => report.write_to_log(),
+                        Err(error) => tracing::error!("nothing was reloaded: {error:#}"),
+                    }
+                });
+            }
+        }
+    };
+    tracing::info!(sessions = node.routing_table.sessions(), "stopping");
+    running.ready.store(false, Ordering::Relaxed);
+    for task in &accepting {
+        task.abort();
+    }
+    drain(&running.assembled, &web).await;
+    admin_task.abort();
+    chores.iter().for_each(tokio::task::JoinHandle::abort);
+    overview_history::write(&saved, &api).await;
+    let _ = std::fs::remove_file(&socket);
+    running.assembled.database.close().await;
+    tracing::info!("stopped");
+    Ok(end)
+}
+
+async fn accept_loop(listener: Listener, door: Arc<ListenerState>, web: Arc<HttpFrontend>) {
+    let runtime = tokio::runtime::Handle::current();
+    let place = door
+        .listen
+        .is_http()
+        .then(|| Arc::new(HttpListenerHandler { web: web.clone(), listener: door.clone() }));
+    loop {
+        let accepted = listener.accept_proxied(|| door.is_proxied()).await;
+        if door.is_proxied() {
+            // Its header may take a while.
+            let (door, web, place, inner) = (door.clone(), web.clone(), place.clone(), runtime.clone());
+            runtime.spawn(async move {
+                if let Some((stream, pass)) = web::accept_proxied(accepted, &door, &web.http).await {
+                    serve_connection(stream, pass, &door, place.as_ref(), &inner);
+                }
+            });
+        } else if let Some((stream, pass)) = web::into_stream(accepted, &door) {
+            serve_connection(stream, pass, &door, place.as_ref(), &runtime);
+        }
+    }
+}
+
+/// Serves a connection, of HTTP or of XMPP.
+fn serve_connection(
+    stream: Stream,
+    pass: ConnectionPermit,
+    door: &ListenerState,
+    place: Option<&Arc<HttpListenerHandler>>,
+    runtime: &tokio::runtime::Handle,
+) {
+    match place {
+        Some(place) => place.serve(stream, pass),
+        None => {
+            runtime.spawn(C2sConnection::new(stream, pass, door.service()));
+        }
+    }
+}
+
+/// Counts accounts when there may be more or fewer, beside the chores: a million of them take a moment.
+async fn recount_accounts(running: Arc<RunningNode>) {
+    let mut tick = tokio::time::interval(Duration::from_secs(2));
+    loop {
+        tick.tick().await;
+        running.count_changed_accounts().await;
+    }
+}
+
+/// Looks every half minute what is left of the disk. A task of its own: a disk that hangs must not hold the chores.
+async fn watch_disk(running: Arc<RunningNode>) {
+    let mut tick = tokio::time::interval(Duration::from_secs(30));
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    tick.tick().await;
+    loop {
+        tick.tick().await;
+        refresh_disk_usage(&running).await;
+    }
+}
+
+async fn refresh_disk_usage(running: &Arc<RunningNode>) {
+    let disk = running.disk.clone();
+    let _ = tokio::task::spawn_blocking(move || disk.refresh()).await;
+}
+
+/// Lets presence go that has waited for long enough. Those that are due within a few milliseconds go together.
+async fn flush_presence_batches(node: Arc<Node>) {
+    const GRAIN: Duration = Duration::from_millis(5);
+    loop {
+        let due = std::future::poll_fn(|cx| node.presence_batcher.poll_due(cx)).await;
+        let wait = Duration::from_millis(due.since(node.clock.now())).max(GRAIN);
+        tokio::time::sleep(wait).await;
+        node.presence_batcher.flush_due(node.clock.now());
+    }
+}
+
+/// Measures how late a task is that is due ten times a second.
+async fn measure_scheduler_lag(running: Arc<RunningNode>) {
+    let mut tick = tokio::time::interval(Duration::from_millis(100));
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    loop {
+        let due = tick.tick().await;
+        running.lag.record_scheduler_lag(due.elapsed());
+    }
+}
+
+/// What happens by the clock: alarms every second, a point for the overview every two, certificates every five, the overview's
+/// history to the disk every minute, expiry every hour.
+async fn run_periodic_tasks(running: Arc<RunningNode>, api: Arc<api::Api>, saved: PathBuf) {
+    let node = running.assembled.node.clone();
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    for second in 0_u64.. {
+        let due = tick.tick().await;
+        running.lag.record_sweep_lag(due.elapsed());
+        node.sweep();
+        running.web.sweep();
+        if second % api::overview::INTERVAL == 0 {
+            api.sample();
+        }
+        if second % 5 == 4 {
+            reload_changed_certificates(&running).await;
+        }
+        if second % overview_history::SAVE_INTERVAL_SECONDS == overview_history::SAVE_INTERVAL_SECONDS - 1 {
+            overview_history::write(&saved, &api).await;
+        }
+        if second % 3600 == 3599 {
+            let now = node.clock.unix_millis();
+            match node.stores.offline.expire(now, 100_000).await {
+                Ok(count) => {
+                    node.metrics.offline_expired.inc_by(count.into());
+                    tracing::debug!(count, "stored messages expired");
+                }
+                Err(error) => tracing::warn!(%error, "stored messages could not be expired"),
+            }
+        }
+    }
+}
+
+/// Reads certificates again if their files changed.
+async fn reload_changed_certificates(running: &Arc<RunningNode>) {
+    let running = running.clone();
+    match tokio::task::spawn_blocking(move || running.refresh_certificates()).await {
+        Ok(net::tls::TlsReloadOutcome::Reloaded) => tracing::info!("certificates are loaded again"),
+        Ok(net::tls::TlsReloadOutcome::Rejected(reason)) => {
+            tracing::error!(reason, "the new certificates cannot be used; the old ones stay");
+        }
+        _ => {}
+    }
+}
+
+/// Ends all streams, and waits until they are gone or the time is up.
+async fn drain(wired: &AssembledNode, web: &HttpFrontend) {
+    let bye = StreamError::new(StreamCondition::SystemShutdown).text("the server stops");
+    let end = tokio::time::sleep(DRAIN_TIMEOUT);
+    tokio::pin!(end);
+    let mut tick = tokio::time::interval(Duration::from_millis(20));
+    let mut passed = 0_u32;
+    web.drain();
+    loop {
+        if wired.node.outboxes.is_empty() {
+            // Requests that are held for no stream.
+            web.bosh.close_all();
+            if !web.is_busy() {
+                return;
+            }
+        }
+        // Again each time: a connection may have come in between.
+        wired.node.outboxes.close_all(&bye);
+        tokio::select! {
+            _ = tick.tick() => {
+                passed += 1;
+                if passed.is_multiple_of(50) {
+                    wired.node.sweep();
+                    web.sweep();
+                }
+            }
+            () = &mut end => {
+                tracing::warn!(connections = wired.node.outboxes.len(), "some connections did not end in time");
+                return;
+            }
+        }
+    }
+}
+
+/// Without a configuration file and without accounts: makes the administrator and returns the password.
+async fn create_first_administrator(config: &NodeConfig, wired: &AssembledNode) -> Result<Option<String>> {
+    if config.path.is_some() {
+        return Ok(None);
+    }
+    let Some(admin) = config.admins.first() else { return Ok(None) };
+    let jid = jid::Jid::parse(admin).map_err(|e| anyhow!("{e}"))?;
+    let accounts = &wired.node.stores.accounts;
+    if accounts.count(jid.domain()).await.map_err(|e| anyhow!("{e}"))? > 0 {
+        return Ok(None);
+    }
+    let password = base::id::random_id();
+    let credentials = admin::derive_credentials(&*wired.node.passwords, password.clone()).await?;
+    accounts.create(&jid, &credentials).await.map_err(|e| anyhow!("{e}"))?;
+    Ok(Some(password))
+}
+
+fn listener_line(kind: ListenerKind, address: std::net::SocketAddr) -> String {
+    match kind {
+        ListenerKind::C2s => format!("clients        {address}"),
+        ListenerKind::C2sTls => format!("clients, TLS   {address}"),
+        ListenerKind::Https => format!("HTTPS          https://{address}/"),
+        _ => format!("HTTP           http://{address}/"),
+    }
+}
+
+/// Says where to go.
+fn startup_banner(config: &NodeConfig, places: &[String], seen: &StartupNotes) -> Vec<String> {
+    let mut lines = vec![format!("Throng {} serves {}", env!("CARGO_PKG_VERSION"), config.hosts.join(", "))];
+    lines.extend(places.iter().map(|place| format!("  {place}")));
+    for one in &seen.certificates {
+        lines.extend(describe_certificate(one).into_iter().map(|line| format!("  {line}")));
+    }
+    if let (Some(password), Some(admin)) = (&seen.password, config.admins.first()) {
+        lines.push(format!("  administrator  {admin}, password {password} (shown only this once)"));
+    }
+    let path = config.path.as_deref();
+    for admin in &seen.admins_without_account {
+        lines.push(format!("  administrator  {admin} has no account; add it with:"));
+        lines.push(format!("                 {}", command_hint(path, "account add", admin.as_str())));
+    }
+    let alice = format!("alice@{}", config.domain());
+    lines.push(format!("  add a user     {}", command_hint(path, "account add", &alice)));
+    lines.push("Stop with Ctrl-C.".to_owned());
+    lines
+}
+
+/// What a start found that the operator should know.
+#[derive(Default)]
+struct StartupNotes {
+    /// Of the administrator that it made.
+    password: Option<String>,
+    /// Administrators without an account.
+    admins_without_account: Vec<jid::Jid>,
+    certificates: Vec<net::tls::CertificateSummary>,
+}
+
+/// A certificate for a person: what it is, and how to trust it if nobody does yet.
+pub(crate) fn describe_certificate(one: &net::tls::CertificateSummary) -> Vec<String> {
+    let (names, until) = (one.names.join(", "), status::format_date(one.not_after));
+    let file = crate::accounts::absolute_path(&one.file);
+    if !one.is_self_signed {
+        return vec![format!("certificate    {file}, for {names}, until {until}")];
+    }
+    vec![
+        format!("certificate    self-signed, for {names}, until {until}"),
+        format!("  SHA-256      {}", one.sha256),
+        format!("  to trust it  compare this when a client asks, or give clients {file}"),
+    ]
+}

@@ -1,0 +1,114 @@
+//! Holding a submission against the form that was shown (section 4).
+
+use std::fmt;
+
+use super::{DataForm, FORM_TYPE, FormField, FormFieldType, FormKind, boolean};
+use crate::{ErrorType, StanzaCondition, StanzaError};
+
+/// The longest name of a field that is repeated to the one who sent it, in characters.
+const MAX_ECHOED_NAME_CHARS: usize = 64;
+
+/// What is wrong with a form, in one sentence for a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FormError(String);
+
+impl FormError {
+    /// A sentence.
+    pub fn new(text: impl Into<String>) -> FormError {
+        FormError(text.into())
+    }
+    /// A sentence about a field: `the field "x" is there twice`.
+    pub fn of(var: &str, what: &str) -> FormError {
+        let shown: String = var.chars().take(MAX_ECHOED_NAME_CHARS).collect();
+        FormError(format!("the field \"{shown}\" {what}"))
+    }
+    /// The sentence.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for FormError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for FormError {}
+
+/// `not-acceptable`, as section 4 says, to be tried again with other data.
+impl From<FormError> for StanzaError {
+    fn from(error: FormError) -> StanzaError {
+        StanzaError::new(StanzaCondition::NotAcceptable).kind(ErrorType::Modify).text(error.0)
+    }
+}
+
+impl DataForm {
+    /// Holds a submission against this form. What comes back has the fields of this form only, in its order, with its
+    /// types and with valid values: switches are `1` or `0`, addresses are normalised and there once. Fields that were not
+    /// submitted are absent (section 3.5: they keep their value); an empty single value is no value.
+    ///
+    /// # Errors
+    /// One sentence about the first thing that is wrong.
+    pub fn validate(&self, submitted: &DataForm) -> Result<DataForm, FormError> {
+        if submitted.kind != FormKind::Submit {
+            return Err(FormError::new("the form must be of type submit"));
+        }
+        if let (Some(ours), Some(theirs)) = (self.form_type(), submitted.form_type())
+            && ours != theirs
+        {
+            return Err(FormError::new(format!("the form must be of the type {ours}")));
+        }
+        let mut accepted = DataForm::new(FormKind::Submit);
+        for shown in self.fields.iter().filter(|f| f.kind() != FormFieldType::Fixed) {
+            let field = match submitted.get(&shown.var) {
+                // A client that leaves the form's type out means this form: there is no other here.
+                None if shown.var == FORM_TYPE => Some(shown.clone()),
+                None => None,
+                Some(field) => Some(validate_field(shown, field)?),
+            };
+            if shown.required && field.as_ref().is_none_or(|f| f.values.iter().all(String::is_empty)) {
+                return Err(FormError::of(&shown.var, "must be filled in"));
+            }
+            accepted.fields.extend(field);
+        }
+        Ok(accepted)
+    }
+}
+
+fn validate_field(shown: &FormField, field: &FormField) -> Result<FormField, FormError> {
+    let kind = shown.kind();
+    let wrong = |what: &str| Err(FormError::of(&shown.var, what));
+    if !kind.is_multi() && field.values.len() > 1 {
+        return wrong("takes one value only");
+    }
+    let mut values: Vec<String> = Vec::with_capacity(field.values.len());
+    // Section 3.5: an empty value and none are two ways to say the same, but an empty line is a line.
+    let given = field.values.iter().filter(|v| kind == FormFieldType::TextMulti || !v.is_empty());
+    for value in given {
+        values.push(match kind {
+            FormFieldType::Boolean => match boolean(value) {
+                Some(on) => if on { "1" } else { "0" }.to_owned(),
+                None => return wrong("must be true or false"),
+            },
+            FormFieldType::JidSingle | FormFieldType::JidMulti => match jid::Jid::parse(value) {
+                Ok(jid) => jid.to_string(),
+                Err(_) => return wrong("must be an address"),
+            },
+            FormFieldType::ListSingle | FormFieldType::ListMulti => {
+                if !shown.options.iter().any(|o| o.value == *value) {
+                    return wrong("has a value that is not one of its options");
+                }
+                value.clone()
+            }
+            _ => value.clone(),
+        });
+    }
+    if matches!(kind, FormFieldType::JidMulti | FormFieldType::ListMulti) {
+        let mut seen = std::collections::BTreeSet::new();
+        let fresh: Vec<bool> = values.iter().map(|value| seen.insert(value.as_str())).collect();
+        let mut fresh = fresh.into_iter();
+        values.retain(|_| fresh.next().unwrap_or(false));
+    }
+    Ok(FormField { kind: Some(kind), values, ..FormField::new(kind, shown.var.clone()) })
+}

@@ -1,0 +1,174 @@
+//! Last logouts on their way to the disk: the newest of each account, gathered for a second, then written in chunks
+//! that leave the writer free for others in between.
+//!
+//! The trap for the next person: an entry that is being written must still be found here, until its transaction is done.
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use base::Spawner;
+use parking_lot::Mutex;
+use store::last_seen::MAX_PENDING_ACCOUNTS;
+use store::{AddressId, LastActivity};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::tables::last_seen;
+use crate::writer::{DbTask, TransactionWriter};
+
+/// Entries in one transaction; a few milliseconds.
+const ROWS_PER_TRANSACTION: usize = 512;
+
+pub(crate) struct LastSeenWriter {
+    entries: Arc<PendingEntries>,
+    wake: mpsc::Sender<Signal>,
+}
+
+enum Signal {
+    /// The first entry waits.
+    Set,
+    Close(oneshot::Sender<()>),
+}
+
+#[derive(Default)]
+struct PendingEntries {
+    maps: Mutex<EntryMaps>,
+    flushes: AtomicU64,
+}
+
+#[derive(Default)]
+struct EntryMaps {
+    waiting: HashMap<AddressId, LastActivity>,
+    writing: HashMap<AddressId, LastActivity>,
+}
+
+impl LastSeenWriter {
+    pub(crate) fn start(
+        writer: Arc<TransactionWriter>,
+        spawner: &dyn Spawner,
+        gather: Duration,
+    ) -> LastSeenWriter {
+        let entries = Arc::new(PendingEntries::default());
+        // One `Set` for each time that nothing waited, and one `Close`.
+        let (wake, signals) = mpsc::channel(4);
+        spawner.spawn("store-seen", Box::pin(run(entries.clone(), writer, signals, gather)));
+        LastSeenWriter { entries, wake }
+    }
+
+    pub(crate) fn set(&self, owner: AddressId, seen: LastActivity) {
+        if owner == AddressId::UNASSIGNED {
+            return;
+        }
+        let first = {
+            let waiting = &mut self.entries.maps.lock().waiting;
+            if waiting.len() >= MAX_PENDING_ACCOUNTS && !waiting.contains_key(&owner) {
+                return;
+            }
+            waiting.insert(owner, seen);
+            waiting.len() == 1
+        };
+        if first {
+            // A full channel has another signal in it; a closed one means that the database is closed.
+            let _ = self.wake.try_send(Signal::Set);
+        }
+    }
+
+    /// The entry that is not on the disk yet.
+    pub(crate) fn get(&self, owner: AddressId) -> Option<LastActivity> {
+        let maps = self.entries.maps.lock();
+        maps.waiting.get(&owner).or_else(|| maps.writing.get(&owner)).cloned()
+    }
+
+    /// Rises each time that entries went from here to the disk.
+    pub(crate) fn flush_count(&self) -> u64 {
+        self.entries.flushes.load(Ordering::Acquire)
+    }
+
+    /// Drops what waits for these accounts, which are gone or new.
+    pub(crate) fn discard(&self, owners: impl IntoIterator<Item = AddressId>) {
+        let maps = &mut *self.entries.maps.lock();
+        if maps.waiting.is_empty() && maps.writing.is_empty() {
+            return;
+        }
+        for owner in owners {
+            maps.waiting.remove(&owner);
+            maps.writing.remove(&owner);
+        }
+    }
+
+    /// Writes what waits, then takes nothing more.
+    pub(crate) async fn close(&self) {
+        let (done, wait) = oneshot::channel();
+        if self.wake.send(Signal::Close(done)).await.is_ok() {
+            // An error means that the task is gone, which is what was asked for.
+            let _ = wait.await;
+        }
+    }
+}
+
+async fn run(
+    entries: Arc<PendingEntries>,
+    writer: Arc<TransactionWriter>,
+    mut signals: mpsc::Receiver<Signal>,
+    gather: Duration,
+) {
+    loop {
+        let mut closing = None;
+        let idle = entries.maps.lock().waiting.is_empty();
+        if idle {
+            match signals.recv().await {
+                Some(Signal::Set) => {}
+                Some(Signal::Close(done)) => closing = Some(Some(done)),
+                None => return,
+            }
+        }
+        while closing.is_none() {
+            match tokio::time::timeout(gather, signals.recv()).await {
+                Err(_) => break,
+                Ok(Some(Signal::Set)) => {}
+                Ok(Some(Signal::Close(done))) => closing = Some(Some(done)),
+                Ok(None) => closing = Some(None),
+            }
+        }
+        flush(&entries, &writer).await;
+        if let Some(done) = closing {
+            signals.close();
+            if let Some(done) = done {
+                let _ = done.send(());
+            }
+            return;
+        }
+    }
+}
+
+/// Writes everything that waits now. What cannot be written at the moment waits again.
+async fn flush(entries: &Arc<PendingEntries>, writer: &TransactionWriter) {
+    let mut all: Vec<(AddressId, LastActivity)> = {
+        let maps = &mut *entries.maps.lock();
+        maps.writing = std::mem::take(&mut maps.waiting);
+        maps.writing.iter().map(|(owner, seen)| (*owner, seen.clone())).collect()
+    };
+    // In the order of the table, so that a chunk touches few pages.
+    all.sort_unstable_by_key(|(owner, _)| *owner);
+    for chunk in all.chunks(ROWS_PER_TRANSACTION) {
+        let rows = {
+            let maps = entries.maps.lock();
+            // Without those that were forgotten meanwhile.
+            chunk.iter().filter(|(owner, _)| maps.writing.contains_key(owner)).cloned().collect::<Vec<_>>()
+        };
+        let bytes = rows.len() * 64;
+        let work: DbTask<()> =
+            Box::new(move |conn| Box::pin(async move { last_seen::put(conn, &rows).await }));
+        let done = writer.call(bytes, work).await;
+        let maps = &mut *entries.maps.lock();
+        for (owner, _) in chunk {
+            if let Some(seen) = maps.writing.remove(owner)
+                && done.as_ref().is_err_and(|error| error.retryable)
+                && maps.waiting.len() < MAX_PENDING_ACCOUNTS
+            {
+                maps.waiting.entry(*owner).or_insert(seen);
+            }
+        }
+        entries.flushes.fetch_add(1, Ordering::Release);
+    }
+}

@@ -1,0 +1,274 @@
+//! Logins, many to a statement: whoever is waiting is asked for together.
+//!
+//! A visit to SQLite's thread costs five times what the reading itself costs, so a task per lane takes all waiting logins
+//! and sends one statement for them. Nobody shares more than the visit: each login has its own answer and deadline.
+//!
+//! A proof that comes with its request is judged between the two statements, so that the rest needs no second turn: no
+//! second gathering, and no waking of the login's task in between.
+//!
+//! What a lane keeps from one turn to the next is room for that many requests, not what they were answered.
+//!
+//! The trap for the next person: two lanes make smaller groups and so cost more; more lanes help only when reads wait for
+//! a disk or a network.
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::Spawner;
+use store::logins::judge;
+use store::{AccountSecrets, ProofFn, StoreError, StoreFuture};
+use tokio::sync::{Mutex, mpsc, oneshot};
+
+use crate::batch_receiver::BatchReceiver;
+use crate::context::SqlContext;
+use crate::dialect::{ConnectionPool, DbConnection, SizedStatement};
+use crate::error;
+use crate::tables::logins::{self as tables, LoginRow, ProvedAccount};
+
+/// Logins in one statement; those that wait for their proof and those after it have a statement each.
+const MAX_BATCH: usize = 64;
+
+pub(crate) struct LoginBatcher {
+    queue: mpsc::Sender<BatchRequest>,
+    deadline: Duration,
+}
+
+/// A question about an account, and who waits for the answer.
+struct LoginRequest<K, R> {
+    account: K,
+    reply: R,
+}
+
+type ReplySender<T> = oneshot::Sender<Result<T, StoreError>>;
+
+/// Secrets, and what a session begins with if a proof was right.
+type JudgedProof = (AccountSecrets, Option<Result<Option<LoginRow>, StoreError>>);
+
+/// Who waits for secrets.
+enum BeforeProof {
+    Secrets(ReplySender<Option<AccountSecrets>>),
+    Proof(ProofFn, ReplySender<Option<JudgedProof>>),
+}
+
+/// Who waits for what a session begins with.
+enum AfterProof {
+    Login(ReplySender<Option<LoginRow>>),
+    Proof(AccountSecrets, ReplySender<Option<JudgedProof>>),
+}
+
+enum BatchRequest {
+    Before(LoginRequest<Box<str>, BeforeProof>),
+    After(LoginRequest<ProvedAccount, AfterProof>),
+    Close,
+}
+
+impl LoginBatcher {
+    pub(crate) fn start(
+        pool: ConnectionPool,
+        kit: Arc<SqlContext>,
+        spawner: &dyn Spawner,
+        options: &crate::DatabaseOptions,
+    ) -> LoginBatcher {
+        let (queue, waiting) = mpsc::channel(options.max_queued.max(1));
+        let waiting =
+            Arc::new(Mutex::new((waiting, BatchReceiver::new(options.login_batch_delay, MAX_BATCH))));
+        for _ in 0..options.login_connections.max(1) {
+            spawner.spawn("store-logins", Box::pin(run_batches(pool.clone(), kit.clone(), waiting.clone())));
+        }
+        LoginBatcher { queue, deadline: options.read_deadline }
+    }
+
+    /// Logins that wait.
+    pub(crate) fn queue_depth(&self) -> usize {
+        self.queue.max_capacity().saturating_sub(self.queue.capacity())
+    }
+
+    /// Answers what waits, then takes nothing more. The lanes let go of their connections soon after.
+    pub(crate) async fn close(&self) {
+        // An error means that the lanes are gone, which is what was asked for.
+        let _ = self.queue.send(BatchRequest::Close).await;
+    }
+
+    pub(crate) fn secrets(&self, account: &str) -> StoreFuture<'_, Option<AccountSecrets>> {
+        let (answer, wait) = oneshot::channel();
+        let reply = BeforeProof::Secrets(answer);
+        self.enqueue(BatchRequest::Before(LoginRequest { account: account.into(), reply }), wait)
+    }
+
+    pub(crate) fn login(&self, account: ProvedAccount) -> StoreFuture<'_, Option<LoginRow>> {
+        let (answer, wait) = oneshot::channel();
+        self.enqueue(BatchRequest::After(LoginRequest { account, reply: AfterProof::Login(answer) }), wait)
+    }
+
+    pub(crate) fn prove(&self, account: &str, proof: ProofFn) -> StoreFuture<'_, Option<JudgedProof>> {
+        let (answer, wait) = oneshot::channel();
+        let reply = BeforeProof::Proof(proof, answer);
+        self.enqueue(BatchRequest::Before(LoginRequest { account: account.into(), reply }), wait)
+    }
+
+    fn enqueue<T: Send + 'static>(
+        &self,
+        request: BatchRequest,
+        wait: oneshot::Receiver<Result<Option<T>, StoreError>>,
+    ) -> StoreFuture<'_, Option<T>> {
+        let queued = self.queue.try_send(request).map_err(|refused| match refused {
+            mpsc::error::TrySendError::Full(_) => error::overloaded(),
+            mpsc::error::TrySendError::Closed(_) => error::unavailable(),
+        });
+        let deadline = self.deadline;
+        Box::pin(async move {
+            queued?;
+            match tokio::time::timeout(deadline, wait).await {
+                Ok(answer) => answer.map_err(|_| error::unavailable())?,
+                Err(_) => Err(error::deadline_exceeded()),
+            }
+        })
+    }
+}
+
+impl BeforeProof {
+    fn is_closed(&self) -> bool {
+        match self {
+            BeforeProof::Secrets(answer) => answer.is_closed(),
+            BeforeProof::Proof(_, answer) => answer.is_closed(),
+        }
+    }
+
+    /// Answers, or judges the proof; if that is right, the rest is to be read.
+    fn found(
+        self,
+        found: Result<Option<AccountSecrets>, StoreError>,
+    ) -> Option<LoginRequest<ProvedAccount, AfterProof>> {
+        let (proof, answer) = match self {
+            BeforeProof::Secrets(answer) => {
+                let _ = answer.send(found);
+                return None;
+            }
+            BeforeProof::Proof(proof, answer) => (proof, answer),
+        };
+        // JudgedProof for nobody, too, so that the work does not tell who exists.
+        let judged = found.and_then(|secrets| judge(proof, secrets.as_ref()).map(|right| (secrets, right)));
+        let _ = match judged {
+            Ok((Some(secrets), true)) if !secrets.disabled => {
+                let account = (secrets.id, secrets.revision);
+                return Some(LoginRequest { account, reply: AfterProof::Proof(secrets, answer) });
+            }
+            Ok((secrets, _)) => answer.send(Ok(secrets.map(|secrets| (secrets, None)))),
+            Err(error) => answer.send(Err(error)),
+        };
+        None
+    }
+}
+
+impl AfterProof {
+    fn is_closed(&self) -> bool {
+        match self {
+            AfterProof::Login(answer) => answer.is_closed(),
+            AfterProof::Proof(_, answer) => answer.is_closed(),
+        }
+    }
+
+    fn found(self, found: Result<Option<LoginRow>, StoreError>) {
+        let _ = match self {
+            AfterProof::Login(answer) => answer.send(found).is_ok(),
+            AfterProof::Proof(secrets, answer) => answer.send(Ok(Some((secrets, Some(found))))).is_ok(),
+        };
+    }
+}
+
+async fn run_batches(
+    pool: ConnectionPool,
+    kit: Arc<SqlContext>,
+    waiting: Arc<Mutex<(mpsc::Receiver<BatchRequest>, BatchReceiver)>>,
+) {
+    let mut requests: Vec<BatchRequest> = Vec::with_capacity(MAX_BATCH);
+    let mut before: Vec<LoginRequest<Box<str>, BeforeProof>> = Vec::new();
+    let mut after: Vec<LoginRequest<ProvedAccount, AfterProof>> = Vec::new();
+    let mut held: Option<DbConnection> = None;
+    loop {
+        {
+            let mut waiting = waiting.lock().await;
+            let (queue, gather) = &mut *waiting;
+            if !gather.recv_batch(queue, &mut requests).await {
+                return;
+            }
+            for request in requests.drain(..) {
+                match request {
+                    BatchRequest::Before(ask) => before.push(ask),
+                    BatchRequest::After(ask) => after.push(ask),
+                    BatchRequest::Close => queue.close(),
+                }
+            }
+        }
+        before.retain(|ask| !ask.reply.is_closed());
+        // Each request is in one of the two, and a proof that is right moves it: both statements hold all that wait.
+        debug_assert!(before.len() + after.len() <= SizedStatement::MAX);
+        if !before.is_empty() {
+            let found = match connection(&mut held, &pool, &kit).await {
+                Ok(mut conn) => {
+                    let accounts: Vec<&str> = before.iter().map(|ask| ask.account.as_ref()).collect();
+                    let found = tables::secrets(&mut conn, &accounts).await;
+                    // After a failure the pool decides whether the connection is still good.
+                    held = found.is_ok().then_some(conn);
+                    found
+                }
+                Err(error) => Err(error),
+            };
+            send_results(&mut before, found, |reply, found| after.extend(reply.found(found)));
+        }
+        after.retain(|ask| !ask.reply.is_closed());
+        if !after.is_empty() {
+            let found = match connection(&mut held, &pool, &kit).await {
+                Ok(mut conn) => {
+                    let accounts: Vec<_> = after.iter().map(|ask| ask.account).collect();
+                    let found = tables::logins(&mut conn, &accounts).await;
+                    held = found.is_ok().then_some(conn);
+                    found
+                }
+                Err(error) => Err(error),
+            };
+            send_results(&mut after, found, AfterProof::found);
+        }
+    }
+}
+
+async fn connection(
+    held: &mut Option<DbConnection>,
+    pool: &ConnectionPool,
+    kit: &Arc<SqlContext>,
+) -> Result<DbConnection, StoreError> {
+    match held.take() {
+        Some(conn) => Ok(conn),
+        None => pool.acquire(kit).await,
+    }
+}
+
+fn send_results<K: Eq + Hash, R, T: Clone>(
+    asks: &mut Vec<LoginRequest<K, R>>,
+    found: Result<tables::LoginResults<K, Option<T>>, StoreError>,
+    mut answer: impl FnMut(R, Result<Option<T>, StoreError>),
+) {
+    let mut found: HashMap<K, Result<Option<T>, StoreError>> = match found {
+        Ok(found) => found.into_iter().collect(),
+        Err(error) => {
+            for ask in asks.drain(..) {
+                answer(ask.reply, Err(error::clone_error(&error)));
+            }
+            return;
+        }
+    };
+    while let Some(ask) = asks.pop() {
+        // The same account may be asked for twice; only the last asker may take the answer away.
+        let more = asks.iter().any(|other| other.account == ask.account);
+        let one = if more {
+            found.get(&ask.account).map(|found| match found {
+                Ok(found) => Ok(found.clone()),
+                Err(error) => Err(error::clone_error(error)),
+            })
+        } else {
+            found.remove(&ask.account)
+        };
+        answer(ask.reply, one.unwrap_or(Ok(None)));
+    }
+}

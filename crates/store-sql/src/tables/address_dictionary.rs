@@ -1,0 +1,126 @@
+//! The dictionary of bare addresses.
+//!
+//! Numbers come from the database's own counter. They are looked up first and inserted only if missing, because some
+//! databases use a number up even when the row is there already.
+use std::collections::HashMap;
+
+use jid::Jid;
+use store::{AddressDictionary, AddressId, StoreError, StoreFuture};
+
+use super::{address, bare, id};
+use crate::SqlStores;
+use crate::dialect::{Arg, DbConnection, Dialect, SizedStatement, placeholders};
+use crate::error::corrupt;
+use crate::writer::DbTask;
+
+pub(crate) struct AddressStatements {
+    find: SizedStatement,
+    insert: SizedStatement,
+    resolve: SizedStatement,
+}
+
+impl AddressStatements {
+    pub(crate) fn new(d: &dyn Dialect) -> AddressStatements {
+        AddressStatements {
+            find: SizedStatement::new(|n| {
+                d.sql(&format!("SELECT id, jid FROM address WHERE jid IN ({})", placeholders(n)))
+            }),
+            insert: SizedStatement::new(|n| d.insert_new("address", &["jid"], n)),
+            resolve: SizedStatement::new(|n| {
+                d.sql(&format!("SELECT id, jid FROM address WHERE id IN ({})", placeholders(n)))
+            }),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn all(&self) -> Vec<&str> {
+        vec![self.find.at_least(2).1, self.resolve.at_least(2).1]
+    }
+}
+
+/// Numbers of addresses that have one.
+pub(super) async fn find(
+    conn: &mut DbConnection,
+    names: &[&str],
+) -> Result<HashMap<Box<str>, AddressId>, StoreError> {
+    let args: Vec<Arg<'_>> = names.iter().copied().map(Arg::Text).collect();
+    let kit = conn.context.clone();
+    let rows = conn.fetch_in(&kit.addresses.find, &args).await?;
+    rows.iter().map(|row| Ok((row.text(1)?.into(), id(row.number(0)?)?))).collect()
+}
+
+/// Numbers of all these addresses, given now where there are none. Inside the writer's transaction.
+pub(super) async fn intern(
+    conn: &mut DbConnection,
+    names: &[&str],
+) -> Result<HashMap<Box<str>, AddressId>, StoreError> {
+    let mut known = find(conn, names).await?;
+    let mut missing: Vec<&str> = names.iter().copied().filter(|name| !known.contains_key(*name)).collect();
+    if missing.is_empty() {
+        return Ok(known);
+    }
+    // In the order of the input, so that numbers are, too; without doubles.
+    let mut seen = std::collections::HashSet::new();
+    missing.retain(|name| seen.insert(*name));
+    let args: Vec<Arg<'_>> = missing.iter().copied().map(Arg::Text).collect();
+    let kit = conn.context.clone();
+    conn.execute_rows(&kit.addresses.insert, 1, &args).await?;
+    known.extend(find(conn, &missing).await?);
+    Ok(known)
+}
+
+/// The number of one address, given now if there is none.
+pub(super) async fn intern_one(conn: &mut DbConnection, name: &str) -> Result<AddressId, StoreError> {
+    let known = intern(conn, &[name]).await?;
+    known.get(name).copied().ok_or_else(|| corrupt("the database forgot an address"))
+}
+
+impl AddressDictionary for SqlStores {
+    fn resolve(&self, ids: &[AddressId]) -> StoreFuture<'_, Vec<(AddressId, Jid)>> {
+        let ids = ids.to_vec();
+        self.read(Box::new(move |conn| {
+            Box::pin(async move {
+                let args: Vec<Arg<'_>> = ids.iter().map(|id| Arg::number(id.get().into())).collect();
+                let kit = conn.context.clone();
+                let rows = conn.fetch_in(&kit.addresses.resolve, &args).await?;
+                rows.iter().map(|row| Ok((id(row.number(0)?)?, address(row.text(1)?)?))).collect()
+            })
+        }))
+    }
+
+    fn intern(&self, address: &Jid) -> StoreFuture<'_, AddressId> {
+        let name = bare(address.as_ref());
+        let found = self.find(address);
+        Box::pin(async move {
+            match found.await? {
+                Some(id) => Ok(id),
+                None => {
+                    let write: DbTask<AddressId> =
+                        Box::new(move |conn| Box::pin(async move { intern_one(conn, &name).await }));
+                    self.writer.call(64, write).await
+                }
+            }
+        })
+    }
+
+    fn intern_many(&self, addresses: &[Jid]) -> StoreFuture<'_, Vec<AddressId>> {
+        let names: Vec<Box<str>> = addresses.iter().map(|address| bare(address.as_ref())).collect();
+        let bytes = names.iter().map(|name| name.len() + 16).sum();
+        let write: DbTask<Vec<AddressId>> = Box::new(move |conn| {
+            Box::pin(async move {
+                let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+                let known = intern(conn, &names).await?;
+                let lost = || corrupt("the database forgot an address");
+                names.iter().map(|name| known.get(*name).copied().ok_or_else(lost)).collect()
+            })
+        });
+        self.writer.call(bytes, write)
+    }
+
+    fn find(&self, address: &Jid) -> StoreFuture<'_, Option<AddressId>> {
+        let name = bare(address.as_ref());
+        self.read(Box::new(move |conn| {
+            Box::pin(async move { Ok(find(conn, &[&name]).await?.into_values().next()) })
+        }))
+    }
+}

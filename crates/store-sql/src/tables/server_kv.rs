@@ -1,0 +1,73 @@
+//! Small values of the server.
+use store::{ServerKv, StoreError, StoreFuture};
+
+use crate::SqlStores;
+use crate::dialect::{Arg, DbConnection, Dialect};
+use crate::error::corrupt;
+
+pub(crate) struct ServerKvStatements {
+    get: String,
+    put: String,
+    put_new: String,
+}
+
+impl ServerKvStatements {
+    pub(crate) fn new(d: &dyn Dialect) -> ServerKvStatements {
+        ServerKvStatements {
+            get: d.sql("SELECT value FROM setting WHERE name = ?"),
+            put: d.upsert("setting", &["name"], &["value"], 1),
+            put_new: d.insert_new("setting", &["name", "value"], 1),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn all(&self) -> Vec<&str> {
+        vec![&self.get]
+    }
+}
+
+async fn get(conn: &mut DbConnection, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+    let kit = conn.context.clone();
+    let row = conn.fetch_optional(&kit.server_kv.get, &[Arg::Text(key)]).await?;
+    row.map(|row| row.bytes(0).map(<[u8]>::to_vec)).transpose()
+}
+
+impl ServerKv for SqlStores {
+    fn get(&self, key: &str) -> StoreFuture<'_, Option<Vec<u8>>> {
+        let key = key.to_owned();
+        self.read(Box::new(move |conn| Box::pin(async move { get(conn, &key).await })))
+    }
+
+    fn put(&self, key: &str, value: &[u8]) -> StoreFuture<'_, ()> {
+        if let Err(error) = store::server_kv::check_sizes(key, value) {
+            return Box::pin(std::future::ready(Err(error)));
+        }
+        let (key, value) = (key.to_owned(), value.to_vec());
+        self.writer.call(
+            value.len(),
+            Box::new(move |conn| {
+                Box::pin(async move {
+                    let kit = conn.context.clone();
+                    conn.execute(&kit.server_kv.put, &[Arg::Text(&key), Arg::Bytes(&value)]).await.map(drop)
+                })
+            }),
+        )
+    }
+
+    fn put_if_absent(&self, key: &str, value: &[u8]) -> StoreFuture<'_, Vec<u8>> {
+        if let Err(error) = store::server_kv::check_sizes(key, value) {
+            return Box::pin(std::future::ready(Err(error)));
+        }
+        let (key, value) = (key.to_owned(), value.to_vec());
+        self.writer.call(
+            value.len(),
+            Box::new(move |conn| {
+                Box::pin(async move {
+                    let kit = conn.context.clone();
+                    conn.execute(&kit.server_kv.put_new, &[Arg::Text(&key), Arg::Bytes(&value)]).await?;
+                    get(conn, &key).await?.ok_or_else(|| corrupt("the database forgot a setting"))
+                })
+            }),
+        )
+    }
+}

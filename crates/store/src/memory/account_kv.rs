@@ -1,0 +1,44 @@
+//! Small values of accounts in memory.
+use std::collections::BTreeMap;
+
+use jid::JidRef;
+
+use super::{MemoryStore, ready};
+use crate::account_kv::{check_key_lengths, is_within_limits};
+use crate::{AccountKv, AccountKvLimits, PutOutcome, StoreFuture};
+
+fn kv_size(values: &BTreeMap<String, Vec<u8>>) -> (usize, usize) {
+    (values.len(), values.iter().map(|(key, value)| key.len() + value.len()).sum())
+}
+
+impl AccountKv for MemoryStore {
+    fn get(&self, owner: JidRef<'_>, key: &str) -> StoreFuture<'_, Option<Vec<u8>>> {
+        let state = self.state.lock();
+        ready(Ok(state.account(owner).and_then(|(_, entry)| entry.kv.get(key).cloned())))
+    }
+
+    fn put(
+        &self,
+        owner: JidRef<'_>,
+        values: Vec<(String, Vec<u8>)>,
+        limits: AccountKvLimits,
+    ) -> StoreFuture<'_, PutOutcome> {
+        if let Err(error) = check_key_lengths(&values) {
+            return ready(Err(error));
+        }
+        let mut state = self.state.lock();
+        let Some(entry) = state.account_mut(owner) else { return ready(Ok(PutOutcome::NoAccount)) };
+        let mut after = entry.kv.clone();
+        after.extend(values);
+        if !is_within_limits(kv_size(&entry.kv), kv_size(&after), limits) {
+            return ready(Ok(PutOutcome::Full));
+        }
+        entry.kv = after;
+        ready(Ok(PutOutcome::Done))
+    }
+
+    fn remove(&self, owner: JidRef<'_>, key: &str) -> StoreFuture<'_, bool> {
+        let mut state = self.state.lock();
+        ready(Ok(state.account_mut(owner).is_some_and(|entry| entry.kv.remove(key).is_some())))
+    }
+}

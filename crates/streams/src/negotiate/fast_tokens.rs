@@ -1,0 +1,308 @@
+//! Logins with tokens: XEP-0484 (0.2.0). What a token is, and what is kept of it, is in `sasl::tokens`.
+//!
+//! A client that has a token needs one message: `<authenticate/>` with the proof, sent together with the stream header. It
+//! costs the two look-ups of any login, in one visit to the store where it binds a resource at once, and no write, unless the token is used for the first time, is due for rotation, or is
+//! given back.
+//!
+//! **Replays.** There is no TLS early data here (`tls-0rtt` is not offered), so `count` is not kept. What was recorded of an
+//! EXPR login is worthless on any other connection. ENDP and NONE say the same bytes each time, which only TLS keeps
+//! secret; rotation ends their worth, and `<fast invalidate/>` at once.
+//!
+//! A request for a token of a mechanism that is not offered, or without the id of a user agent, is passed over: the login
+//! matters more.
+//!
+//! The trap: a token stands for a password, so it is given out only behind a whole login, and a changed password ends it:
+//! the store clears tokens together with `set_credentials`. A login that was under way at that moment may still be given
+//! one; whoever held the old password until then would have had a session as well.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ::sasl::fast_tokens::{FastToken, TokenChange, TokenProof, TokenVerification, VerifiedToken};
+use ::sasl::{ClientId, Failure, FastTokens, HtMechanism, hashed_token};
+use throng_core::login_throttle::AttemptKeys;
+use throng_core::server_error::ServerError;
+use throng_core::{Admission, Host, LoginRecord};
+use tokio::sync::oneshot;
+use xml::{Ns, Writer};
+
+use super::sasl_result::may_answer;
+use super::{LoginStepResult, NegotiationOutcome, NegotiationResult};
+use crate::c2s::C2sConnection;
+use crate::context::C2sContext;
+
+/// The module's name in the configuration.
+pub(super) const MODULE: &str = "fast_tokens";
+const HOUR: i64 = 3_600;
+
+/// `<fast/>` in a request.
+pub(crate) struct FastRequest {
+    /// The client logs out.
+    invalidate: bool,
+    verified_token: Option<VerifiedToken>,
+}
+
+impl FastRequest {
+    pub(super) fn read(fast: xml::TreeNode<'_>) -> FastRequest {
+        let invalidate = fast.attr("invalidate").is_some_and(|v| v == "true" || v == "1");
+        FastRequest { invalidate, verified_token: None }
+    }
+}
+
+/// The proof of a token, with everything that it is judged by but the account.
+struct Proof {
+    account: String,
+    client: ClientId,
+    mechanism: HtMechanism,
+    data: Vec<u8>,
+    proof: [u8; hashed_token::PROOF_BYTES],
+    now: u32,
+    keys: AttemptKeys,
+    service: Arc<C2sContext>,
+}
+
+impl Proof {
+    /// Judges it by the tokens that are stored; `None` for no account, which takes as long. The answer is none where a right
+    /// one must look like a wrong one because too many were tried; see [`throng_core::guard`].
+    fn judge(&self, tokens: Option<&[u8]>) -> Option<TokenVerification> {
+        let tokens = tokens.and_then(|tokens| FastTokens::decode(tokens).ok()).unwrap_or_default();
+        let Proof { account, client, mechanism, data, proof, .. } = self;
+        let claim = TokenProof { account, client: *client, mechanism: *mechanism, binding_data: data, proof };
+        let verdict = tokens.check(&self.service.token_key, &claim, self.now);
+        let right = matches!(verdict, TokenVerification::Valid(_));
+        (!right || may_answer(&self.service.node, &self.keys, true)).then_some(verdict)
+    }
+}
+
+/// What came of the proof of a token.
+pub(crate) struct Answered {
+    found: Option<LoginRecord>,
+    /// `None`: too many were tried.
+    verdict: Option<TokenVerification>,
+    /// What the session begins with, if it was read along with it.
+    loaded: Option<Result<Admission, ServerError>>,
+}
+
+/// What became of a change of tokens.
+pub(crate) enum TokenUpdateOutcome {
+    /// It is done.
+    Done,
+    /// The token that was used is gone; nothing was done.
+    TokenRemoved,
+}
+
+/// What may be used here: `<fast/>` for `<inline/>` of SASL2 (section 3.1).
+pub(super) fn feature(w: &mut Writer<'_>, host: &Host, binding: &::sasl::ChannelBindingData) {
+    if host.options(MODULE).is_none() {
+        return;
+    }
+    w.start("fast").ns(Ns::Fast);
+    for mechanism in offered(binding) {
+        w.text_element("mechanism", mechanism.name());
+    }
+    w.end();
+}
+
+fn offered(binding: &::sasl::ChannelBindingData) -> impl Iterator<Item = HtMechanism> + '_ {
+    HtMechanism::ALL.into_iter().filter(|m| m.binding_data(binding).is_some())
+}
+
+impl C2sConnection {
+    fn host_with_fast(&mut self) -> Option<Arc<Host>> {
+        let state = self.negotiation().filter(|s| !s.offered_sasl2.is_empty())?;
+        state.host.clone().filter(|host| host.options(MODULE).is_some())
+    }
+
+    /// Seconds since 1970.
+    fn unix_seconds(&self) -> u32 {
+        u32::try_from(self.context.node.clock.unix_millis() / 1000).unwrap_or(u32::MAX)
+    }
+
+    /// Section 3.4: the client proves a token.
+    pub(super) fn token_login(
+        &mut self,
+        mechanism: HtMechanism,
+        initial: Option<&[u8]>,
+    ) -> NegotiationResult {
+        let binding = self.channel_binding();
+        if self.host_with_fast().is_none() || mechanism.binding_data(&binding).is_none() {
+            return self.failed_login(Failure::InvalidMechanism, "mechanism");
+        }
+        let Some(request) = self.negotiation().and_then(|s| s.sasl2_request.as_ref()) else {
+            return Ok(NegotiationOutcome::Pending);
+        };
+        let (Some(_), Some(_), Some(initial)) = (&request.fast, &request.user_agent, initial) else {
+            return self.failed_login(Failure::MalformedRequest, "token without fast, user agent or proof");
+        };
+        let initial = match hashed_token::parse(initial) {
+            Ok(initial) => initial,
+            Err(reason) => return self.failed_login(reason.failure(), reason.as_str()),
+        };
+        if let Some(state) = self.negotiation() {
+            state.mechanism = mechanism.name();
+        }
+        let Some(known) = self.claim_account(initial.username, true) else { return self.throttled_login() };
+        let (service, now, at_once) = (self.context.clone(), self.unix_seconds(), self.binds_at_once());
+        let node = service.node.clone();
+        let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
+        let id = state.sasl2_request.as_ref().and_then(|request| request.user_agent.as_deref());
+        let (Some(id), Some(keys)) = (id, state.keys) else { return Ok(NegotiationOutcome::Pending) };
+        let proof = Proof {
+            client: ClientId::new(id),
+            account: state.claimed_address.clone(),
+            mechanism,
+            data: mechanism.binding_data(&binding).unwrap_or_default().to_vec(),
+            proof: initial.proof,
+            now,
+            keys,
+            service,
+        };
+        match known {
+            Some((host, jid)) => {
+                state.pending_step = Some(Box::pin(async move {
+                    if !at_once {
+                        let found = node.load_credentials(host, jid).await;
+                        return LoginStepResult::Token(found.map(|found| {
+                            let verdict = proof.judge(found.as_ref().map(|found| found.tokens.as_slice()));
+                            Answered { found, verdict, loaded: None }
+                        }));
+                    }
+                    let (tell, told) = oneshot::channel();
+                    let judge = move |tokens: Option<&[u8]>| {
+                        let verdict = proof.judge(tokens);
+                        let right = matches!(verdict, Some(TokenVerification::Valid(_)));
+                        // Nobody waits any more if the client is gone; then nothing more is read for it.
+                        tell.send(verdict).is_ok() && right
+                    };
+                    let done = node.prove(host, jid, judge).await;
+                    let verdict = told.await.unwrap_or_default();
+                    LoginStepResult::Token(done.map(|done| {
+                        let (found, loaded) = done.unzip();
+                        Answered { found, verdict, loaded: loaded.flatten() }
+                    }))
+                }));
+                Ok(NegotiationOutcome::Pending)
+            }
+            None => {
+                let verdict = proof.judge(None);
+                self.token_answered(Answered { found: None, verdict, loaded: None })
+            }
+        }
+    }
+
+    /// The store has answered, and the proof was judged.
+    pub(super) fn token_answered(&mut self, answered: Answered) -> NegotiationResult {
+        let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
+        let Some(request) = &mut state.sasl2_request else { return Ok(NegotiationOutcome::Pending) };
+        let Some(fast) = &mut request.fast else { return Ok(NegotiationOutcome::Pending) };
+        state.login_record = answered.found;
+        match answered.verdict {
+            None => self.throttled_login(),
+            Some(TokenVerification::Invalid) => self.failed_login(Failure::NotAuthorized, "token"),
+            Some(TokenVerification::Expired) => self.failed_login(Failure::CredentialsExpired, "token"),
+            Some(TokenVerification::Valid(right)) => {
+                state.additional = Some(right.proof.expose().to_vec());
+                fast.verified_token = Some(right);
+                request.loaded = answered.loaded;
+                self.admit()
+            }
+        }
+    }
+
+    /// After everything else of the login: gives out, makes current, or removes tokens where that is due.
+    pub(super) fn update_tokens(&mut self) -> NegotiationResult {
+        let now = self.unix_seconds();
+        let service = self.context.clone();
+        let binding = self.channel_binding();
+        let Some(host) = self.host_with_fast() else { return self.finish_sasl2() };
+        let hours = |key: &str| host.options(MODULE).map_or(0, |o| o.int(key)).saturating_mul(HOUR);
+        let seconds = |key: &str| u32::try_from(hours(key)).unwrap_or(u32::MAX);
+        let clients = host.options(MODULE).map_or(0, |o| o.int("max_clients_per_account"));
+        let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
+        let (Some(identity), Some(request)) = (&state.identity, &mut state.sasl2_request) else {
+            return self.finish_sasl2();
+        };
+        let client = request.user_agent.as_deref().map(ClientId::new);
+        let Some(client) = client.filter(|_| !identity.ephemeral) else { return self.finish_sasl2() };
+        let right = request.fast.as_ref().and_then(|f| f.verified_token.as_ref());
+        let invalidate = right.is_some() && request.fast.as_ref().is_some_and(|f| f.invalidate);
+        let wanted = request.request_token.filter(|wanted| offered(&binding).any(|m| m == *wanted));
+        // Section 3.5, and 3.6: no new token for who logs out.
+        let due =
+            right.filter(|r| !invalidate && now.saturating_sub(r.token.issued) >= seconds("rotate_hours"));
+        let issue = wanted.or(due.map(|r| r.token.mechanism));
+        let issue = issue.map(|mechanism| FastToken::issue(mechanism, now, seconds("lifetime_hours")));
+        if issue.is_none() && !invalidate && !right.is_some_and(|r| r.first_use) {
+            return self.finish_sasl2();
+        }
+        if let Some(slot) = &issue {
+            let text = service.token_key.token_text(identity.jid.as_str(), client, slot);
+            let expiry = stanza::payload::datetime::format_utc(u64::from(slot.expires) * 1000, false);
+            Writer::new(&mut request.token)
+                .start("token")
+                .ns(Ns::Fast)
+                .attr("expiry", &expiry)
+                .attr("token", &text)
+                .end();
+        }
+        let change = TokenChange {
+            client,
+            used_seed: right.map(|r| r.token.seed),
+            invalidate,
+            new_token: issue,
+            max_clients: usize::try_from(clients).unwrap_or(1),
+            now,
+        };
+        let owner = identity.jid.clone();
+        state.pending_step = Some(Box::pin(async move {
+            let gone = Arc::new(AtomicBool::new(false));
+            let tell = gone.clone();
+            let apply = move |before: &[u8]| {
+                // What cannot be read is worth nothing, and is replaced.
+                let mut tokens = FastTokens::decode(before).unwrap_or_default();
+                match tokens.apply(&change) {
+                    Ok(()) => Some(tokens.encode()),
+                    Err(_) => {
+                        tell.store(true, Ordering::Relaxed);
+                        None
+                    }
+                }
+            };
+            let done = service.node.stores.tokens.update_tokens(owner.as_ref(), Box::new(apply)).await;
+            LoginStepResult::TokensUpdated(match done {
+                Ok(true) if !gone.load(Ordering::Relaxed) => Ok(TokenUpdateOutcome::Done),
+                Ok(_) => Ok(TokenUpdateOutcome::TokenRemoved),
+                Err(error) => Err(error.into()),
+            })
+        }));
+        Ok(NegotiationOutcome::Pending)
+    }
+
+    /// The store has answered.
+    pub(super) fn on_tokens_updated(
+        &mut self,
+        done: Result<TokenUpdateOutcome, ServerError>,
+    ) -> NegotiationResult {
+        let Some(request) = self.negotiation().and_then(|s| s.sasl2_request.as_mut()) else {
+            return Ok(NegotiationOutcome::Pending);
+        };
+        let used = request.fast.as_ref();
+        match done {
+            Ok(TokenUpdateOutcome::Done) => self.finish_sasl2(),
+            // Removed between look-up and now: another login, or a new password (section 4.2).
+            Ok(TokenUpdateOutcome::TokenRemoved) if used.is_some_and(|f| f.verified_token.is_some()) => {
+                self.failed_login(Failure::CredentialsExpired, "token")
+            }
+            Ok(TokenUpdateOutcome::TokenRemoved) => self.failed_login(Failure::NotAuthorized, "no account"),
+            Err(fault) => {
+                tracing::warn!(cause = %fault.cause, "tokens could not be stored");
+                if used.is_some_and(|f| f.invalidate) {
+                    // It must not be said to be gone.
+                    return self.failed_login(Failure::TemporaryAuthFailure, "storage");
+                }
+                request.token.clear();
+                self.finish_sasl2()
+            }
+        }
+    }
+}

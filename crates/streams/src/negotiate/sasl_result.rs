@@ -1,0 +1,359 @@
+//! From a mechanism's step to an admitted account, for both profiles: RFC 6120 section 6 (see `sasl`) and XEP-0388 (see
+//! `sasl2`).
+//!
+//! The mechanisms are in the crate `sasl`; here are the accounts, the count of failures, and who may try at all
+//! (`throng_core::guard`).
+//!
+//! The trap: whatever is said before the proof must be the same for an account that does not exist. A refusal by the guard
+//! comes before the store is asked, and counts names, not accounts.
+
+use std::sync::Arc;
+
+use jid::Jid;
+use sasl::{Credentials, Exchange, ExchangeStep, Failure, Mechanism};
+use stanza::{StreamCondition, StreamError};
+use throng_core::login_throttle::AttemptKeys;
+use throng_core::{Host, LoginRecord, Node};
+use xml::{Ns, Writer};
+
+use super::{
+    LoginStepResult, Negotiation, NegotiationOutcome, NegotiationResult, PasswordAttempt, SaslProfile,
+    check_password,
+};
+use crate::c2s::{C2sConnection, ConnectionPhase};
+
+impl C2sConnection {
+    pub(super) fn negotiation(&mut self) -> Option<&mut Negotiation> {
+        match &mut self.phase {
+            ConnectionPhase::Negotiating(state) => Some(state),
+            _ => None,
+        }
+    }
+
+    /// Does what an exchange asks for.
+    pub(super) fn apply_sasl_step(&mut self, step: ExchangeStep) -> NegotiationResult {
+        match step {
+            ExchangeStep::Challenge(data) => self.challenge(&data),
+            ExchangeStep::NeedCredentials { username } => {
+                let Some(known) = self.claim_account(username, false) else { return self.throttled_login() };
+                let node = self.context.node.clone();
+                let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
+                match known {
+                    Some((host, jid)) => {
+                        state.pending_step = Some(Box::pin(async move {
+                            LoginStepResult::Credentials(node.load_credentials(host, jid).await)
+                        }));
+                        Ok(NegotiationOutcome::Pending)
+                    }
+                    None => self.on_login_step(LoginStepResult::Credentials(Ok(None))),
+                }
+            }
+            ExchangeStep::NeedPasswordCheck { username, password } => {
+                let Some(known) = self.claim_account(username, false) else { return self.throttled_login() };
+                let service = self.context.clone();
+                let keys = self.keys();
+                let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
+                let tried = PasswordAttempt { account: state.claimed_address.clone(), keys, password };
+                state.pending_step = Some(Box::pin(async move {
+                    let found = match known {
+                        Some((host, jid)) => match service.node.load_credentials(host, jid).await {
+                            Ok(found) => found,
+                            Err(fault) => return LoginStepResult::Password(Err(fault)),
+                        },
+                        None => None,
+                    };
+                    LoginStepResult::Password(Ok(check_password(&service, found, tried).await))
+                }));
+                Ok(NegotiationOutcome::Pending)
+            }
+            ExchangeStep::NeedCertificate { authzid } => {
+                let user = self.certified(authzid.as_deref());
+                let Some(exchange) = self.negotiation().and_then(|s| s.exchange.as_mut()) else {
+                    return Ok(NegotiationOutcome::Pending);
+                };
+                let step = exchange.certificate(user);
+                self.apply_sasl_step(step)
+            }
+            ExchangeStep::Done { username, authzid, additional } => {
+                self.on_proved(&username, authzid.as_deref(), additional)
+            }
+            ExchangeStep::Failed(failure) => {
+                let reason = self.negotiation().and_then(|s| s.exchange.as_ref()).and_then(Exchange::reason);
+                self.failed_login(failure, reason.map_or("failure", |r| r.as_str()))
+            }
+        }
+    }
+
+    fn challenge(&mut self, data: &[u8]) -> NegotiationResult {
+        let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
+        let ns = state.profile.ns();
+        let mut out = Vec::with_capacity(192);
+        Writer::new(&mut out).start("challenge").ns(ns).text(&sasl::encoding::encode_challenge(data)).end();
+        Ok(NegotiationOutcome::Reply(out))
+    }
+
+    /// Remembers whom the client claims to be, and whether that can be an account at all. Outer `None`: too many logins
+    /// have failed before this one.
+    pub(super) fn claim_account(
+        &mut self,
+        username: String,
+        token: bool,
+    ) -> Option<Option<(Arc<Host>, Jid)>> {
+        let peer = self.stream.info().peer.ip();
+        let node = self.context.node.clone();
+        let state = self.negotiation()?;
+        let known = account(state.host.as_ref(), &username);
+        state.claimed_address = known.as_ref().map_or(username, |(_, jid)| jid.to_string());
+        let keys = node.login_throttle.keys(peer, &state.claimed_address, token);
+        state.keys = Some(keys);
+        match node.login_throttle.check(&node.limits(), node.seconds(), &keys) {
+            Ok(()) => Some(known),
+            Err(limited) => {
+                node.metrics.logins_throttled.inc([limited.as_str()]);
+                None
+            }
+        }
+    }
+
+    /// Where the failures of this attempt are counted.
+    fn keys(&mut self) -> AttemptKeys {
+        let peer = self.stream.info().peer.ip();
+        let node = self.context.node.clone();
+        let keys = self.negotiation().and_then(|state| state.keys);
+        // An attempt that names no account.
+        keys.unwrap_or_else(|| node.login_throttle.keys(peer, "", false))
+    }
+
+    /// Whether the client may learn if its secret was `right`. Asked before anything that depends on that, since the right
+    /// secret must look like a wrong one when too many were tried; see [`throng_core::guard`].
+    pub(super) fn check_login_throttle(&mut self, right: bool) -> bool {
+        let keys = self.keys();
+        may_answer(&self.context.node, &keys, right)
+    }
+
+    /// RFC 6120 section 6.5.11: the condition that says nothing of the account and asks to come back later.
+    pub(super) fn throttled_login(&mut self) -> NegotiationResult {
+        self.failed_login(Failure::TemporaryAuthFailure, "limited")
+    }
+
+    /// A slow step came back.
+    pub(super) fn on_login_step(&mut self, done: LoginStepResult) -> NegotiationResult {
+        let service = self.context.clone();
+        let (decoy, decoy_text) = (&service.decoy, &service.decoy_credentials);
+        let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
+        match done {
+            LoginStepResult::Credentials(Err(fault))
+            | LoginStepResult::Password(Err(fault))
+            | LoginStepResult::Account(Err(fault))
+            | LoginStepResult::Token(Err(fault)) => {
+                tracing::warn!(cause = %fault.cause, "a login could not be looked up");
+                self.failed_login(Failure::TemporaryAuthFailure, "storage")
+            }
+            LoginStepResult::Credentials(Ok(found)) => {
+                // Read for nobody, too, so that the work does not tell who exists.
+                let text = found.as_ref().map_or(decoy_text, |found| &found.credentials);
+                let stored = Credentials::decode(text).ok().filter(|_| found.is_some());
+                state.login_record = found.map(|found| LoginRecord { tokens: Vec::new(), ..found });
+                let Some(exchange) = &mut state.exchange else { return Ok(NegotiationOutcome::Pending) };
+                let step = exchange.credentials(stored.as_ref(), decoy, &state.claimed_address);
+                self.apply_sasl_step(step)
+            }
+            LoginStepResult::Password(Ok((found, right))) => {
+                state.login_record = found;
+                let Some(exchange) = &mut state.exchange else { return Ok(NegotiationOutcome::Pending) };
+                let step = exchange.password_checked(right);
+                self.apply_sasl_step(step)
+            }
+            LoginStepResult::Account(Ok(found)) => match found {
+                Some(found) => {
+                    state.login_record = Some(found);
+                    self.admit()
+                }
+                None => self.failed_login(Failure::NotAuthorized, "no account"),
+            },
+            LoginStepResult::Token(Ok(answered)) => self.token_answered(answered),
+            LoginStepResult::Loaded(done) => self.on_principal_loaded(done),
+            LoginStepResult::PreAuthReply(bytes) => Ok(NegotiationOutcome::Reply(bytes)),
+            LoginStepResult::Resume(answer) => self.on_resume_outcome(answer),
+            LoginStepResult::TokensUpdated(done) => self.on_tokens_updated(done),
+            LoginStepResult::Upgraded(done) => self.on_upgraded(done),
+        }
+    }
+
+    /// The client has proved who it is.
+    fn on_proved(
+        &mut self,
+        username: &str,
+        authzid: Option<&str>,
+        additional: Option<Vec<u8>>,
+    ) -> NegotiationResult {
+        let node = self.context.node.clone();
+        let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
+        state.additional = additional;
+        let Some(host) = state.host.clone() else { return Ok(NegotiationOutcome::Pending) };
+        let mechanism = state.exchange.as_ref().map(Exchange::mechanism);
+        state.mechanism = mechanism.map_or("none", Mechanism::name);
+        if mechanism == Some(Mechanism::Anonymous) {
+            state.identity = node.anonymous_identity(host);
+            return self.success();
+        }
+        // A certificate is no secret that is guessed.
+        if mechanism != Some(Mechanism::External) && !self.check_login_throttle(true) {
+            return self.throttled_login();
+        }
+        let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
+        let Some((_, jid)) = account(Some(&host), username) else {
+            return self.failed_login(Failure::NotAuthorized, "no account");
+        };
+        // Acting for somebody else is not supported: the authorization identity is one's own address (6.3.8). XEP-0388
+        // section 3.3 also wants it to be the `from` of the stream.
+        let same = authzid.is_none_or(|a| jid::parse(a).is_ok_and(|p| p.as_ref().as_str() == jid.as_str()));
+        let told = authzid.is_none()
+            || state.profile == SaslProfile::Rfc6120
+            || state.from.as_ref().is_none_or(|from| from.bare().as_str() == jid.as_str());
+        if !same || !told {
+            return self.failed_login(Failure::InvalidAuthzid, "authzid");
+        }
+        if mechanism == Some(Mechanism::External) {
+            state.pending_step =
+                Some(Box::pin(
+                    async move { LoginStepResult::Account(node.load_credentials(host, jid).await) },
+                ));
+            return Ok(NegotiationOutcome::Pending);
+        }
+        self.admit()
+    }
+
+    /// The last checks before success.
+    pub(super) fn admit(&mut self) -> NegotiationResult {
+        let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
+        match state.login_record.take() {
+            Some(LoginRecord { disabled: true, .. }) => {
+                self.failed_login(Failure::AccountDisabled, "disabled")
+            }
+            Some(found) => {
+                if let Some(request) = &mut state.sasl2_request {
+                    request.credentials = found.credentials;
+                }
+                state.identity = Some(found.identity);
+                self.success()
+            }
+            None => self.failed_login(Failure::NotAuthorized, "no account"),
+        }
+    }
+
+    fn success(&mut self) -> NegotiationResult {
+        let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
+        state.exchange = None;
+        match state.profile {
+            SaslProfile::Rfc6120 => self.success_rfc6120(),
+            SaslProfile::Sasl2 => self.on_proved_sasl2(),
+        }
+    }
+
+    /// What follows from success in either profile.
+    pub(super) fn on_authenticated(&mut self) {
+        let Some(state) = self.negotiation() else { return };
+        let mechanism = state.mechanism;
+        state.authenticated = true;
+        self.context.node.metrics.logins.inc([mechanism]);
+        self.stream.set_authenticated();
+    }
+
+    /// RFC 6120 sections 6.4.5 and 6.5, XEP-0388 section 3.6.2. After too many the stream is closed.
+    pub(super) fn failed_login(&mut self, failure: Failure, reason: &'static str) -> NegotiationResult {
+        self.failed_login_with(failure, reason, &[])
+    }
+
+    /// The same with more elements in `<failure/>`.
+    pub(super) fn failed_login_with(
+        &mut self,
+        failure: Failure,
+        reason: &'static str,
+        more: &[u8],
+    ) -> NegotiationResult {
+        let (failure, reason) = match failure {
+            Failure::NotAuthorized if !self.check_login_throttle(false) => {
+                (Failure::TemporaryAuthFailure, "limited")
+            }
+            other => (other, reason),
+        };
+        let node = self.context.node.clone();
+        let limit = node.limits().auth_attempts;
+        let peer = self.stream.info().peer;
+        let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
+        let chosen = state.exchange.as_ref().map(|exchange| exchange.mechanism().name());
+        node.metrics.login_failures.inc([chosen.unwrap_or(state.mechanism), failure.condition()]);
+        let user = state.login_record.as_ref().map(|f| f.identity.jid.to_string()).unwrap_or_default();
+        state.forget_login();
+        // XEP-0509 section 2.2: "without prejudice".
+        if more.is_empty() {
+            node.session_log.login_failed(node.seconds(), peer.ip(), &user, failure.condition(), reason);
+            state.attempts = state.attempts.saturating_add(1);
+        }
+        let mut out = Vec::with_capacity(160);
+        let mut w = Writer::new(&mut out);
+        w.start("failure").ns(state.profile.ns());
+        match state.profile {
+            SaslProfile::Rfc6120 => w.start(failure.condition()).end(),
+            SaslProfile::Sasl2 => w.empty_element(failure.condition(), Ns::Sasl),
+        };
+        w.raw(more).end();
+        if state.attempts < limit {
+            return Ok(NegotiationOutcome::Reply(out));
+        }
+        self.final_element = Some(out);
+        Err(too_many_attempts())
+    }
+
+    /// Accounts of this host that the client's certificate names.
+    pub(super) fn certified_users(&self) -> Vec<Jid> {
+        let ConnectionPhase::Negotiating(state) = &self.phase else { return Vec::new() };
+        let (Some(certificate), Some(host)) = (self.stream.client_certificate(), &state.host) else {
+            return Vec::new();
+        };
+        let mut users: Vec<Jid> = Vec::new();
+        for jid in certificate.xmpp_addresses.iter().filter_map(|a| Jid::parse(a).ok()) {
+            let ours = jid.as_ref().is_bare() && jid.local().is_some() && jid.domain() == host.domain();
+            if ours && !users.contains(&jid) {
+                users.push(jid);
+            }
+        }
+        users
+    }
+
+    /// XEP-0178 section 2: which user the certificate stands for.
+    fn certified(&mut self, authzid: Option<&str>) -> Result<String, Failure> {
+        let users = self.certified_users();
+        let local = |jid: &Jid| jid.local().unwrap_or_default().to_owned();
+        match (authzid, users.as_slice()) {
+            (_, []) => Err(Failure::NotAuthorized),
+            (None, [only]) => Ok(local(only)),
+            (None, _) => Err(Failure::InvalidAuthzid),
+            (Some(wanted), users) => {
+                let wanted = Jid::parse(wanted).map_err(|_| Failure::InvalidAuthzid)?;
+                users.iter().find(|u| **u == wanted).map(local).ok_or(Failure::InvalidAuthzid)
+            }
+        }
+    }
+}
+
+/// See [`C2sConnection::check_login_throttle`].
+pub(super) fn may_answer(node: &Node, keys: &AttemptKeys, right: bool) -> bool {
+    let admitted = node.login_throttle.check_and_record(&node.limits(), node.seconds(), keys, right);
+    if let Err(limited) = admitted {
+        node.metrics.logins_throttled.inc([limited.as_str()]);
+    }
+    admitted.is_ok()
+}
+
+pub(super) fn too_many_attempts() -> StreamError {
+    StreamError::new(StreamCondition::PolicyViolation).text("too many failed logins on this stream")
+}
+
+/// The account that a user name stands for.
+fn account(host: Option<&Arc<Host>>, username: &str) -> Option<(Arc<Host>, Jid)> {
+    let host = host?;
+    let jid = Jid::from_parts(Some(username), host.domain(), None).ok()?;
+    Some((host.clone(), jid))
+}

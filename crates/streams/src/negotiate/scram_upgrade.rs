@@ -1,0 +1,153 @@
+//! Upgrades of stored keys: XEP-0480 (0.2.0), with the SCRAM tasks of its section 3.
+//!
+//! An account that was imported with keys for SCRAM-SHA-1 only cannot use more than that, and the server cannot make the
+//! other keys: they need the password. The client makes them after it has logged in. Tasks are offered for every SCRAM
+//! mechanism that is switched on, to everybody, so that nothing shows what an account has; what it has already is passed
+//! over in silence.
+//!
+//! Left out: the server making the keys itself where PLAIN has brought the password.
+//!
+//! The trap: nothing proves that the new keys belong to the password, so only a login that has just proved the password
+//! may set them. A token must not become a password, nor a certificate.
+
+use ::sasl::{Credentials, Failure, Mechanism, ScramHash};
+use throng_core::server_error::ServerError;
+use xml::{Ns, Writer};
+
+use super::{LoginStepResult, NegotiationOutcome, NegotiationResult};
+use crate::c2s::C2sConnection;
+
+/// The module's name in the configuration.
+pub(super) const MODULE: &str = "scram_upgrade";
+const PREFIX: &str = "UPGR-";
+
+/// A task that the client was given.
+pub(crate) struct UpgradeTask {
+    hash: ScramHash,
+    /// The salt that it was told; none before `<next/>`.
+    salt: Option<[u8; ::sasl::SALT_BYTES]>,
+}
+
+/// The hash of a task's name.
+pub(super) fn hash(task: &str) -> Option<ScramHash> {
+    let name = task.strip_prefix(PREFIX)?;
+    ScramHash::ALL.into_iter().find(|hash| hash.scram_name() == name)
+}
+
+fn task_name(hash: ScramHash) -> String {
+    format!("{PREFIX}{}", hash.scram_name())
+}
+
+/// Section 2.1: what may be asked for.
+pub(super) fn features(w: &mut Writer<'_>, offered: ::sasl::MechanismSet) {
+    for hash in ScramHash::ALL {
+        if offers(offered, hash) {
+            w.start("upgrade").ns(Ns::SaslUpgrade).text(&task_name(hash)).end();
+        }
+    }
+}
+
+fn offers(offered: ::sasl::MechanismSet, hash: ScramHash) -> bool {
+    [true, false].into_iter().any(|plus| offered.contains(Mechanism::scram(hash, plus)))
+}
+
+impl C2sConnection {
+    /// The first task of those that the client asked for and the account needs.
+    pub(super) fn first_task(&mut self) -> Option<NegotiationResult> {
+        let state = self.negotiation()?;
+        let on = state.host.as_ref().is_some_and(|host| host.options(MODULE).is_some());
+        let mechanism = Mechanism::from_name(state.mechanism);
+        let password = mechanism.is_some_and(|m| m.hash().is_some() || m == Mechanism::Plain);
+        let offered = state.offered_sasl2;
+        let request = state.sasl2_request.as_mut()?;
+        if !on || !password || request.upgrades.is_empty() {
+            return None;
+        }
+        let stored = Credentials::decode(&request.credentials).ok()?;
+        request.upgrades.retain(|hash| stored.keys(*hash).is_none() && offers(offered, *hash));
+        self.task()
+    }
+
+    /// The next task; section 2.2: one at a time.
+    fn task(&mut self) -> Option<NegotiationResult> {
+        let state = self.negotiation()?;
+        let request = state.sasl2_request.as_mut()?;
+        let hash = request.upgrades.pop()?;
+        request.task = Some(UpgradeTask { hash, salt: None });
+        let mut out = Vec::with_capacity(192);
+        let mut w = Writer::new(&mut out);
+        w.start("continue").ns(Ns::Sasl2);
+        if let Some(data) = state.additional.take() {
+            w.text_element("additional-data", &::sasl::encoding::encode_challenge(&data));
+        }
+        w.start("tasks").text_element("task", &task_name(hash)).end().end();
+        Some(Ok(NegotiationOutcome::Reply(out)))
+    }
+
+    /// `<next/>`: the client begins, and is told what to compute.
+    pub(super) fn next_task(&mut self, root: xml::TreeNode<'_>) -> NegotiationResult {
+        let iterations = self.context.policy.scram_iterations;
+        let named = root.attr("task").and_then(|name| hash(&name));
+        let Some(task) =
+            self.negotiation().and_then(|s| s.sasl2_request.as_mut()).and_then(|r| r.task.as_mut())
+        else {
+            return Ok(NegotiationOutcome::Pending);
+        };
+        if named != Some(task.hash) || task.salt.is_some() {
+            return self.failed_login(Failure::MalformedRequest, "task");
+        }
+        let salt = base::id::random_bytes::<{ ::sasl::SALT_BYTES }>();
+        task.salt = Some(salt);
+        let mut out = Vec::with_capacity(160);
+        let mut w = Writer::new(&mut out);
+        w.start("task-data").ns(Ns::Sasl2);
+        w.start("salt").ns(Ns::ScramUpgrade).attr("iterations", &iterations.to_string());
+        w.text(&::sasl::encoding::encode_challenge(&salt)).end().end();
+        Ok(NegotiationOutcome::Reply(out))
+    }
+
+    /// `<task-data/>`: what it computed. Stored only if nobody has changed the credentials meanwhile.
+    pub(super) fn task_data(&mut self, root: xml::TreeNode<'_>) -> NegotiationResult {
+        let iterations = self.context.policy.scram_iterations;
+        let node = self.context.node.clone();
+        let salted = root.child("hash", Ns::ScramUpgrade).map(|h| ::sasl::encoding::decode_sasl2(&h.text()));
+        let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
+        let jid = state.identity.as_ref().map(|i| i.jid.clone());
+        let Some(request) = state.sasl2_request.as_mut() else { return Ok(NegotiationOutcome::Pending) };
+        let salted = match salted {
+            Some(Ok(salted)) => salted,
+            Some(Err(failure)) => return self.failed_login(failure, "encoding"),
+            None => return self.failed_login(Failure::MalformedRequest, "task"),
+        };
+        let before = request.credentials.clone();
+        let (Some(UpgradeTask { hash, salt: Some(salt) }), Some(jid)) = (request.task.take(), jid) else {
+            return self.failed_login(Failure::MalformedRequest, "task");
+        };
+        let Ok(mut stored) = Credentials::decode(&before) else { return self.update_tokens() };
+        if !stored.add_salted(hash, &salt, iterations, &salted) {
+            return self.failed_login(Failure::MalformedRequest, "task");
+        }
+        let after = stored.encode();
+        request.credentials.clone_from(&after);
+        state.pending_step = Some(Box::pin(async move {
+            let done = node.stores.accounts.upgrade_credentials(jid.as_ref(), &before, &after).await;
+            LoginStepResult::Upgraded(done.map_err(ServerError::from))
+        }));
+        Ok(NegotiationOutcome::Pending)
+    }
+
+    /// The store has answered. The login is good whatever it says.
+    pub(super) fn on_upgraded(&mut self, done: Result<bool, ServerError>) -> NegotiationResult {
+        match done {
+            Ok(true) => {}
+            Ok(false) => {
+                // The password was changed by somebody: what the client would make next fits it no more.
+                if let Some(request) = self.negotiation().and_then(|s| s.sasl2_request.as_mut()) {
+                    request.upgrades.clear();
+                }
+            }
+            Err(fault) => tracing::warn!(cause = %fault.cause, "upgraded keys could not be stored"),
+        }
+        self.task().unwrap_or_else(|| self.update_tokens())
+    }
+}

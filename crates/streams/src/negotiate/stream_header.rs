@@ -1,0 +1,99 @@
+//! The stream header: RFC 6120 sections 4.2, 4.7 and 4.8.
+
+use stanza::stream::{StreamHeader, write_header};
+use stanza::{StreamCondition, StreamError};
+use xml::NamespaceContext;
+
+use super::{NegotiationOutcome, NegotiationResult, NegotiationStage};
+use crate::c2s::{C2sConnection, ConnectionPhase};
+
+/// Longest `xml:lang` that is repeated to the client.
+const MAX_LANG_BYTES: usize = 35;
+
+/// Whether a language tag (RFC 5646) is English or a kind of it.
+fn is_english(tag: &str) -> bool {
+    let mut parts = tag.split('-');
+    tag.len() <= MAX_LANG_BYTES
+        && parts.next().is_some_and(|p| p.eq_ignore_ascii_case("en"))
+        && parts.all(|p| matches!(p.len(), 1..=8) && p.bytes().all(|b| b.is_ascii_alphanumeric()))
+}
+
+impl C2sConnection {
+    /// Takes the client's header, answers with ours and the features.
+    pub(super) fn on_stream_header(&mut self, tag: &[u8]) -> NegotiationResult {
+        let limits = self.context.node.limits().negotiation();
+        let lacks_tls = self.requires_unavailable_tls();
+        let ConnectionPhase::Negotiating(state) = &mut self.phase else {
+            return Ok(NegotiationOutcome::Pending);
+        };
+        if state.header_sent {
+            return Err(StreamError::new(StreamCondition::BadFormat).text("a second stream header"));
+        }
+        let opening = StreamHeader::read(tag, &limits)?;
+        self.scope = NamespaceContext::from_open_tag(tag, &limits)?;
+        // 4.7.4: the client's language if our texts are in it, else ours.
+        state.lang = opening.lang.filter(|l| is_english(l)).unwrap_or_else(|| "en".to_owned());
+        let node = &self.context.node;
+        let host = match opening.to.as_deref() {
+            Some(to) => match jid::parse(to) {
+                Ok(parsed) if parsed.as_ref().is_domain() => node.host(parsed.as_ref().domain()),
+                Ok(_) => None,
+                Err(_) => {
+                    return Err(
+                        StreamError::new(StreamCondition::ImproperAddressing).text("to is not a domain")
+                    );
+                }
+            },
+            // 4.7.2: `to` is for servers of several domains to choose by; with one there is nothing to choose.
+            None if node.hosts().len() == 1 => node.host(&self.context.default_domain),
+            None => {
+                return Err(StreamError::new(StreamCondition::ImproperAddressing)
+                    .text("this server has several domains; name one in to"));
+            }
+        };
+        let Some(host) = host else {
+            return Err(StreamError::new(StreamCondition::HostUnknown)
+                .text(format!("{} is not served here", opening.to.unwrap_or_default())));
+        };
+        if let Some(before) = &state.host
+            && state.authenticated
+            && before.domain() != host.domain()
+        {
+            return Err(StreamError::new(StreamCondition::NotAuthorized)
+                .text("the domain changed after authentication"));
+        }
+        state.host = Some(host.clone());
+        // 4.7.5: no version means 0.9, which has no features and no SASL.
+        if opening.version.is_none_or(|(major, _)| major < 1) {
+            return Err(
+                StreamError::new(StreamCondition::UnsupportedVersion).text("only version 1.0 is spoken here")
+            );
+        }
+        if lacks_tls {
+            return Err(StreamError::new(StreamCondition::PolicyViolation)
+                .text("nothing is said here without TLS: use https or wss"));
+        }
+        let mut out = Vec::with_capacity(768);
+        // 4.7.2: the bare address of `from`. Nothing is believed of it; who it is shows in SASL.
+        let from = opening.from.as_deref().and_then(|f| jid::parse(f).ok());
+        // XEP-0388 section 3.1.
+        if from.as_ref().is_some_and(|f| f.as_ref().domain() != host.domain()) {
+            return Err(StreamError::new(StreamCondition::InvalidFrom)
+                .text("from is not of the domain that the stream is for"));
+        }
+        let to = from.as_ref().map(|f| f.as_ref().bare());
+        state.from = to.as_ref().map(|t| t.to_jid());
+        write_header(
+            &mut out,
+            host.domain(),
+            to.as_ref().map(|t| t.as_str()),
+            &base::id::random_id(),
+            &state.lang,
+        );
+        state.header_sent = true;
+        state.stage =
+            if state.authenticated { NegotiationStage::Resource } else { NegotiationStage::Authentication };
+        self.write_stream_features(&mut out);
+        Ok(NegotiationOutcome::Reply(out))
+    }
+}

@@ -1,0 +1,547 @@
+//! The pump of a bound stream: elements in, queue out. RFC 6120 sections 8 and 10.
+//!
+//! One poll reads what is there, then writes what is queued in as few system calls as possible; several stanzas
+//! that arrive together for the same receiver leave together. Reading stops while a stanza waits for the store
+//! (order), and while the peer does not read (memory).
+//!
+//! The trap: whatever leaves `write` with frames in the queue must know who wakes the task: the socket (it was not
+//! writable) or the task itself. The link wakes it only for what is new.
+
+use std::cell::RefCell;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use base::spawn::BoxFuture;
+use net::{Scratch, StreamEvent, Transport};
+use stanza::{Element, Head, IqType, StanzaCondition, StanzaError, StanzaKind, StreamCondition, StreamError};
+use throng_core::session::stream_management::ACK_RETRY_SECONDS;
+use throng_core::session::{DequeueOutcome, QueuedBatch, QueuedStanza, ToRewrite, flags};
+use throng_core::session_info::SessionInfo;
+use throng_core::{IngestOutcome, Node, Session, SharedStanza};
+use xml::{NamespaceContext, Ns, Tree};
+
+use crate::c2s::{C2sConnection, PhaseOutcome};
+use crate::stream_management;
+
+/// Elements read in one poll before other tasks get their turn.
+const MAX_ELEMENTS_PER_POLL: usize = 128;
+/// Output is filled up to here from the queue. What is unsent is less than twice this and one stanza.
+const OUTPUT_TARGET_BYTES: usize = 32 * 1024;
+/// Times that one poll fills the output before other tasks get their turn.
+const MAX_REFILLS_PER_POLL: usize = 16;
+
+thread_local! {
+    static BATCH: RefCell<QueuedBatch> = RefCell::new(QueuedBatch::new());
+}
+
+impl C2sConnection {
+    pub(crate) fn poll_bound(
+        &mut self,
+        session: &Arc<Session>,
+        cx: &mut Context<'_>,
+        lent: &mut Scratch,
+    ) -> PhaseOutcome {
+        let now = self.context.node.seconds();
+        if self.outbox.takeover_requested()
+            && let Some(next) = self.hand_over(session, cx)
+        {
+            return next;
+        }
+        if self.outbox.info_requested() {
+            let facts = self.session_info(session, now);
+            self.context.node.answer_session_info(&self.outbox, Some(facts));
+        }
+        if let Some(next) = self.on_deadline(session, now) {
+            return next;
+        }
+        if let Some(next) = self.read(session, now, cx, lent) {
+            return next;
+        }
+        self.write(session, now, cx, lent)
+    }
+
+    /// What this connection knows of itself. The alarm tells since when the peer is silent: it is set anew with whatever
+    /// is read.
+    fn session_info(&self, session: &Session, now: u32) -> SessionInfo {
+        let facts = self.stream.info();
+        let limits = self.context.node.limits();
+        let left = self.outbox.deadline().saturating_sub(now);
+        let waits = session.flags.has(flags::STREAM_MANAGEMENT)
+            && (self.outbox.ack_requested_at().is_some() || self.outbox.is_ack_stalled());
+        let silent = match (self.write_stalled_since, self.ping_sent) {
+            (0, true) => Some(
+                limits.idle_ping_seconds.saturating_add(limits.ping_timeout_seconds.saturating_sub(left)),
+            ),
+            (0, false) if !waits => Some(limits.idle_ping_seconds.saturating_sub(left)),
+            _ => None,
+        };
+        let transport = format!("{:?}", facts.transport).to_lowercase();
+        SessionInfo { peer: facts.peer, transport, secure: facts.secure, idle_seconds: silent }
+    }
+
+    /// Another connection wants the session: it gets it when the stanza that is under way is where it belongs. `None` if
+    /// it does not want it any more.
+    fn hand_over(&mut self, session: &Arc<Session>, cx: &mut Context<'_>) -> Option<PhaseOutcome> {
+        self.outbox.register_waker(cx);
+        match self.finish_stanza(session, cx) {
+            Poll::Pending => Some(PhaseOutcome::Sleep),
+            Poll::Ready(Err(error)) => Some(PhaseOutcome::EndStream(Some(error))),
+            Poll::Ready(Ok(())) => self.outbox.hand_over().then_some(PhaseOutcome::SessionTakenOver),
+        }
+    }
+
+    /// Waits for the stanza that is under way, and counts it.
+    fn finish_stanza(
+        &mut self,
+        session: &Arc<Session>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), StreamError>> {
+        let Some(waiting) = &mut self.pending_stanza else { return Poll::Ready(Ok(())) };
+        let done = match catch_panic(session, || waiting.as_mut().poll(cx)) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(())) => {
+                self.count_handled(session);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        self.pending_stanza = None;
+        Poll::Ready(done)
+    }
+
+    /// A stanza is where it must survive.
+    fn count_handled(&self, session: &Session) {
+        if session.flags.has(flags::STREAM_MANAGEMENT) {
+            self.outbox.count_handled();
+        }
+    }
+
+    /// Sets the alarm for silence: of everything, or of the acknowledgement that was asked for.
+    fn reset_idle_deadline(&self, session: &Session, now: u32) {
+        let limits = self.context.node.limits();
+        let mut deadline = now.saturating_add(limits.idle_ping_seconds);
+        if session.flags.has(flags::STREAM_MANAGEMENT) {
+            if let Some(asked) = self.outbox.ack_requested_at() {
+                deadline = deadline.min(asked.saturating_add(limits.ping_timeout_seconds));
+            } else if self.outbox.is_ack_stalled() {
+                deadline = deadline.min(now.saturating_add(ACK_RETRY_SECONDS));
+            }
+        }
+        self.outbox.set_deadline(deadline);
+    }
+
+    /// Reads until there is nothing more, or until a stanza has to wait.
+    fn read(
+        &mut self,
+        session: &Arc<Session>,
+        now: u32,
+        cx: &mut Context<'_>,
+        lent: &mut Scratch,
+    ) -> Option<PhaseOutcome> {
+        for count in 0.. {
+            match self.finish_stanza(session, cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Pending => return None,
+                Poll::Ready(Err(error)) => return Some(PhaseOutcome::EndStream(Some(error))),
+            }
+            // A peer that does not read is not read from either.
+            if self.write_stalled_since != 0 {
+                return None;
+            }
+            if self.is_throttled(now) {
+                return None;
+            }
+            if count == MAX_ELEMENTS_PER_POLL {
+                cx.waker().wake_by_ref();
+                return None;
+            }
+            let event = match self.stream.poll_event(cx, lent) {
+                Poll::Pending => return None,
+                Poll::Ready(Err(error)) => return Some(self.on_transport_error(error)),
+                Poll::Ready(Ok(event)) => event,
+            };
+            if count == 0 {
+                self.ping_sent = false;
+                self.reset_idle_deadline(session, now);
+                self.context.node.follow_rates(session, self.is_local());
+            }
+            let taken = match event {
+                StreamEvent::Element(bytes) => {
+                    let taken = catch_panic(session, || take_element(self, session, bytes));
+                    let bytes = bytes.len();
+                    self.charge_rate(session, bytes, now);
+                    taken.and_then(|taken| taken)
+                }
+                StreamEvent::Close => return Some(PhaseOutcome::EndStream(None)),
+                StreamEvent::Eof => return Some(PhaseOutcome::TransportClosed),
+                // RFC 6120 section 4.9.3.1: no second header without a restart.
+                StreamEvent::Open(_) => Err(StreamError::new(StreamCondition::BadFormat)),
+            };
+            match taken {
+                Ok(BoundElementOutcome::Done) => self.count_handled(session),
+                Ok(BoundElementOutcome::Wait(later)) => self.pending_stanza = Some(later),
+                Ok(BoundElementOutcome::Nonza) => {}
+                Ok(BoundElementOutcome::Acknowledged) => self.reset_idle_deadline(session, now),
+                Ok(BoundElementOutcome::Reply(answer)) => self.stream.queue(&answer, lent),
+                Ok(BoundElementOutcome::PeerError) => return Some(PhaseOutcome::EndStream(None)),
+                Err(error) => return Some(PhaseOutcome::EndStream(Some(error))),
+            }
+        }
+        None
+    }
+
+    /// Counts what was read against the limits of the session.
+    fn charge_rate(&mut self, session: &Session, bytes: usize, now: u32) {
+        if let Some((class, until)) = session.rates(|rates| rates.charge_bytes(bytes, now)).flatten() {
+            self.slowed = until;
+            self.context.node.metrics.count_rate_limited(class);
+        }
+    }
+
+    /// Whether the session has sent too much for now. The sweep wakes it when it is read from again.
+    fn is_throttled(&mut self, now: u32) -> bool {
+        let until = self.slowed;
+        if until == 0 {
+            return false;
+        }
+        let over = now >= until;
+        if over {
+            self.slowed = 0;
+        }
+        let idle = now.saturating_add(self.context.node.limits().idle_ping_seconds);
+        self.outbox.set_deadline(if over { idle } else { until });
+        !over
+    }
+
+    /// Writes what is queued.
+    fn write(
+        &mut self,
+        session: &Arc<Session>,
+        now: u32,
+        cx: &mut Context<'_>,
+        lent: &mut Scratch,
+    ) -> PhaseOutcome {
+        for _ in 0..MAX_REFILLS_PER_POLL {
+            let taken = if !self.stream.accepts_output() {
+                // Nobody waits for it; the queue keeps it, with the promises that the queue makes.
+                DequeueOutcome { closing: self.outbox.register_waker(cx), more: false, request_ack: false }
+            } else if self.stream.unsent() < OUTPUT_TARGET_BYTES {
+                self.refill_output(session, now, cx, lent)
+            } else {
+                DequeueOutcome { closing: self.outbox.register_waker(cx), more: true, request_ack: false }
+            };
+            let before = self.stream.unsent();
+            match self.stream.poll_flush(cx, lent) {
+                Poll::Ready(Ok(())) => {
+                    self.context.node.record_delivery(&self.outbox);
+                    if std::mem::take(&mut self.write_stalled_since) != 0 {
+                        self.outbox.restart_ack_timer(now);
+                        self.reset_idle_deadline(session, now);
+                        // There is room again: take what has piled up, and read on.
+                        return PhaseOutcome::Again;
+                    }
+                    if taken.more {
+                        continue;
+                    }
+                }
+                Poll::Ready(Err(error)) => return self.on_transport_error(error),
+                Poll::Pending => {
+                    // A slow peer is not a dead one: its time begins anew with everything that it takes.
+                    if self.write_stalled_since == 0 || self.stream.unsent() < before {
+                        self.write_stalled_since = now.max(1);
+                        let patience = self.context.node.limits().write_stall_timeout_seconds;
+                        self.outbox.set_deadline(now.saturating_add(patience));
+                    }
+                }
+            }
+            return if taken.closing {
+                PhaseOutcome::EndStream(self.outbox.close_reason())
+            } else {
+                PhaseOutcome::Sleep
+            };
+        }
+        cx.waker().wake_by_ref();
+        PhaseOutcome::Sleep
+    }
+
+    /// Moves a part of the queue into the output: with more than that unsent, the limits of the queue do the rest.
+    fn refill_output(
+        &mut self,
+        session: &Session,
+        now: u32,
+        cx: &mut Context<'_>,
+        lent: &mut Scratch,
+    ) -> DequeueOutcome {
+        BATCH.with_borrow_mut(|batch| {
+            let taken = self.outbox.dequeue(cx, batch, OUTPUT_TARGET_BYTES as u32, now);
+            for item in batch.drain(..) {
+                write_item(&mut self.stream, session, &item, lent);
+            }
+            if batch.spilled() {
+                // Taking swaps: the next queue would get this one's memory, and keep it while idle.
+                *batch = QueuedBatch::new();
+            }
+            if taken.request_ack
+                && let Some(terms) = self.outbox.management_terms()
+            {
+                self.stream.queue(stream_management::request(terms), lent);
+                let patience = self.context.node.limits().ping_timeout_seconds;
+                self.outbox.set_deadline(self.outbox.deadline().min(now.saturating_add(patience)));
+            }
+            taken
+        })
+    }
+
+    /// Before the stream ends, the peer gets what was meant for it (RFC 6120 section 4.4): answers to what it sent
+    /// before its closing tag, stanzas before an error. One that may be dead gets nothing; see `leftover`. One that
+    /// acknowledges will not do so any more, and gets no messages: they would arrive twice.
+    pub(crate) fn send_final_stanzas(&mut self, session: &Session, cx: &mut Context<'_>, lent: &mut Scratch) {
+        if session.flags.has(flags::STREAM_MANAGEMENT) {
+            let mut answers = QueuedBatch::new();
+            self.outbox.take_non_messages(&mut answers);
+            for item in answers.iter().filter(|_| self.write_stalled_since == 0 && !self.ping_sent) {
+                write_item(&mut self.stream, session, item, lent);
+            }
+            return;
+        }
+        let now = self.context.node.seconds();
+        while self.write_stalled_since == 0
+            && !self.ping_sent
+            && self.stream.unsent() < OUTPUT_TARGET_BYTES
+            && self.stream.accepts_output()
+        {
+            let more = self.refill_output(session, now, cx, lent).more;
+            if !more || !matches!(self.stream.poll_flush(cx, lent), Poll::Ready(Ok(()))) {
+                return;
+            }
+        }
+    }
+
+    /// What the sweep's alarm means for a bound stream: silence, or a peer that does not read.
+    fn on_deadline(&mut self, session: &Arc<Session>, now: u32) -> Option<PhaseOutcome> {
+        if !self.outbox.deadline_elapsed() {
+            return None;
+        }
+        let limits = self.context.node.limits();
+        if self.write_stalled_since != 0 {
+            if now.saturating_sub(self.write_stalled_since) >= limits.write_stall_timeout_seconds {
+                tracing::info!(jid = %session.jid, "closed: the client does not read");
+                return Some(PhaseOutcome::PeerUnresponsive(
+                    StreamError::new(StreamCondition::ResourceConstraint).text("the client does not read"),
+                ));
+            }
+            return None;
+        }
+        // Nothing was heard because nothing was read.
+        if now < self.outbox.deadline() || self.slowed != 0 {
+            return None;
+        }
+        if session.flags.has(flags::STREAM_MANAGEMENT)
+            && self
+                .outbox
+                .ack_requested_at()
+                .is_some_and(|asked| now.saturating_sub(asked) >= limits.ping_timeout_seconds)
+        {
+            return Some(PhaseOutcome::PeerUnresponsive(
+                StreamError::new(StreamCondition::ConnectionTimeout).text("no acknowledgement"),
+            ));
+        }
+        if self.outbox.is_ack_stalled() {
+            // The write that follows asks, and sets the alarm for the answer. It also is a question for a sign of life.
+            self.outbox.retry_ack_request();
+            self.outbox.set_deadline(now.saturating_add(limits.idle_ping_seconds));
+            return None;
+        }
+        // The roster that the login read is of no use any more if nobody asked for it by now.
+        session.account.with(|state| drop(state.take_prefetched()));
+        session.drop_full_rates(now);
+        if self.stream.info().transport == Transport::Bosh {
+            // Every request is a sign of life, and a session without one ends by itself (XEP-0124 section 10). A ping would
+            // only wake a radio (XEP-0286 section 4).
+            self.outbox.set_deadline(now.saturating_add(limits.idle_ping_seconds));
+            return None;
+        }
+        if self.ping_sent {
+            // RFC 6120 section 4.6.1.
+            return Some(PhaseOutcome::PeerUnresponsive(
+                StreamError::new(StreamCondition::ConnectionTimeout).text("no sign of life"),
+            ));
+        }
+        let probe = session.account.host().keep_alive_ping.and_then(|make| make(session));
+        let Some(frame) = probe else {
+            self.outbox.set_deadline(now.saturating_add(limits.idle_ping_seconds));
+            return None;
+        };
+        self.ping_sent = true;
+        self.outbox.set_deadline(now.saturating_add(limits.ping_timeout_seconds));
+        self.context.node.enqueue(session, frame, ToRewrite::None);
+        None
+    }
+}
+
+/// What became of an element.
+enum BoundElementOutcome {
+    /// The stanza is where it belongs.
+    Done,
+    /// No stanza, and nothing more to do.
+    Nonza,
+    /// An acknowledgement was taken.
+    Acknowledged,
+    /// No stanza; this is to be said.
+    Reply(Vec<u8>),
+    /// It will be, later; until then nothing is read.
+    Wait(BoxFuture<'static, ()>),
+    /// It was the client's stream error: the stream ends (RFC 6120 section 4.9.1.1).
+    PeerError,
+}
+
+static CLIENT: NamespaceContext = NamespaceContext::client();
+
+/// A fault of ours ends this stream (RFC 6120 section 4.9.3.8) and no other.
+fn catch_panic<T>(session: &Session, work: impl FnOnce() -> T) -> Result<T, StreamError> {
+    std::panic::catch_unwind(AssertUnwindSafe(work)).map_err(|_| {
+        tracing::error!(jid = %session.jid, "a stanza's handling panicked; the stream is closed");
+        StreamError::new(StreamCondition::InternalServerError)
+    })
+}
+
+/// Hands one element to the engine.
+fn take_element(
+    connection: &C2sConnection,
+    session: &Arc<Session>,
+    bytes: &[u8],
+) -> Result<BoundElementOutcome, StreamError> {
+    let limits = &connection.context.xml_limits;
+    let node = &connection.context.node;
+    match Element::read(bytes, &connection.scope, limits)? {
+        Element::Stanza(head) => take_stanza(connection, session, bytes, &head),
+        Element::NotSelfContained => {
+            let mut out = Vec::with_capacity(bytes.len() + 64);
+            xml::normalise(bytes, &connection.scope, limits, &mut out)?;
+            match Element::read(&out, &CLIENT, limits)? {
+                Element::Stanza(head) => take_stanza(connection, session, &out, &head),
+                Element::UnknownType(head) => Ok(reject_unknown_type(node, session, &out, &head)),
+                Element::Other { ns: Some(ns @ (Ns::Sm3 | Ns::Sm2)), name, .. } => {
+                    take_management(session, ns, name, &out, &CLIENT, limits)
+                }
+                _ => Err(StreamCondition::UnsupportedStanzaType.into()),
+            }
+        }
+        Element::UnknownType(head) => Ok(reject_unknown_type(node, session, bytes, &head)),
+        Element::Other { ns: Some(ns @ (Ns::Sm3 | Ns::Sm2)), name, .. } => {
+            take_management(session, ns, name, bytes, &connection.scope, limits)
+        }
+        Element::Other { ns, ns_text, name } => {
+            match ns.and_then(|ns| node.nonza(session, ns, name, bytes)) {
+                Some(done) => done.map(|()| BoundElementOutcome::Nonza),
+                None => unknown_element(ns, ns_text, name).map(|()| BoundElementOutcome::PeerError),
+            }
+        }
+    }
+}
+
+/// An element of stream management (XEP-0198) on a stream with a resource.
+fn take_management(
+    session: &Arc<Session>,
+    ns: Ns,
+    name: &str,
+    bytes: &[u8],
+    scope: &NamespaceContext,
+    limits: &xml::Limits,
+) -> Result<BoundElementOutcome, StreamError> {
+    let managed = session.flags.has(flags::STREAM_MANAGEMENT);
+    if session.account.host().stream_management.is_none() && !managed {
+        return unknown_element(Some(ns), ns.as_str(), name).map(|()| BoundElementOutcome::PeerError);
+    }
+    let tree = Tree::parse(bytes, scope, limits)?;
+    match name {
+        "r" if managed => Ok(BoundElementOutcome::Reply(stream_management::ack(session))),
+        "a" if managed => {
+            stream_management::acknowledge(session, tree.root()).map(|()| BoundElementOutcome::Acknowledged)
+        }
+        "enable" => Ok(BoundElementOutcome::Reply(stream_management::enable(session, tree.root()))),
+        // A resource is bound: too late (section 5). And nothing is counted before it is agreed on.
+        "resume" | "r" | "a" => Ok(BoundElementOutcome::Reply(stream_management::unexpected(ns))),
+        _ => unknown_element(Some(ns), ns.as_str(), name).map(|()| BoundElementOutcome::PeerError),
+    }
+}
+
+fn take_stanza(
+    connection: &C2sConnection,
+    session: &Arc<Session>,
+    bytes: &[u8],
+    head: &Head,
+) -> Result<BoundElementOutcome, StreamError> {
+    let node = &connection.context.node;
+    let counted = session.rates(|rates| rates.charge_stanza(head, bytes, node.seconds()));
+    if let Some(Err((class, error))) = counted {
+        node.metrics.count_rate_limited(class);
+        node.reject_stanza(session, bytes, head, &error);
+        return Ok(BoundElementOutcome::Done);
+    }
+    let binds =
+        head.kind == StanzaKind::Iq(IqType::Set) && head.first_child.is_some_and(|f| f.ns == Some(Ns::Bind));
+    if binds && head.to(bytes).is_none_or(|to| to == session.account.host().domain()) {
+        // RFC 6120 section 7.1: a stream has one resource.
+        let error = StanzaError::new(StanzaCondition::NotAllowed).text("this stream has its resource");
+        node.reject_stanza(session, bytes, head, &error);
+        return Ok(BoundElementOutcome::Done);
+    }
+    match node.ingest(session, bytes, head) {
+        IngestOutcome::Done => Ok(BoundElementOutcome::Done),
+        IngestOutcome::Wait(later) => Ok(BoundElementOutcome::Wait(later)),
+        IngestOutcome::Fatal(error) => Err(error),
+    }
+}
+
+/// A first-level element that is no stanza: `Ok` if it is the client's stream error.
+///
+/// # Errors
+/// Everything else ends the stream: RFC 6120 section 4.8.3 for stanzas of another content namespace, section 4.8.4
+/// for the rest.
+pub(crate) fn unknown_element(ns: Option<Ns>, ns_text: &str, name: &str) -> Result<(), StreamError> {
+    let text = format!("<{name}> in the namespace \"{ns_text}\" is not understood here");
+    match (ns, name) {
+        (Some(Ns::Stream), "error") => Ok(()),
+        (Some(Ns::Client), _) => Err(StreamError::new(StreamCondition::UnsupportedStanzaType).text(text)),
+        (_, "message" | "presence" | "iq") => {
+            Err(StreamError::new(StreamCondition::InvalidNamespace).text(text))
+        }
+        _ => Err(StreamError::new(StreamCondition::UnsupportedStanzaType).text(text)),
+    }
+}
+
+fn reject_unknown_type(
+    node: &Arc<Node>,
+    session: &Arc<Session>,
+    bytes: &[u8],
+    head: &Head,
+) -> BoundElementOutcome {
+    let error = StanzaError::new(StanzaCondition::BadRequest).text("this stanza has no such type");
+    node.reject_stanza(session, bytes, head, &error);
+    BoundElementOutcome::Done
+}
+
+/// Writes one queue entry, with the receiver's address where the sender left it open.
+fn write_item(stream: &mut net::Stream, session: &Session, item: &QueuedStanza, lent: &mut Scratch) {
+    let frame: &SharedStanza = &item.frame;
+    let to = match item.to_rewrite {
+        ToRewrite::None => return stream.queue(frame.bytes(), lent),
+        ToRewrite::Bare => session.bare(),
+        ToRewrite::Full => session.full(),
+    };
+    let (start, rest) = frame.bytes().split_at(frame.head().attr_insert_offset());
+    stream.queue(start, lent);
+    stream.queue(b" to='", lent);
+    let text = to.as_str();
+    if text.bytes().any(|b| matches!(b, b'\'' | b'&' | b'<' | b'>' | b'"' | b'\t' | b'\n' | b'\r')) {
+        let mut escaped = Vec::with_capacity(text.len() + 16);
+        xml::escape::attr(text, &mut escaped);
+        stream.queue(&escaped, lent);
+    } else {
+        stream.queue(text.as_bytes(), lent);
+    }
+    stream.queue(b"'", lent);
+    stream.queue(rest, lent);
+}

@@ -1,0 +1,270 @@
+//! Stream management: XEP-0198 1.6.3, the elements of it. Counting and keeping is the link's (`throng_core::session::ack`).
+//!
+//! `<enable/>` on a bound stream or along with Bind 2, `<r/>` and `<a/>` both ways, `<resume/>` instead of binding or along
+//! with SASL2. Both `urn:xmpp:sm:3` and the older `urn:xmpp:sm:2` are spoken; they differ in name only.
+//!
+//! The identifier of a stream is a random token and the resource. The account is the one that authenticated, so somebody
+//! else's identifier finds nothing, and there is no table of identifiers to fill.
+//!
+//! Left out: streams between servers; `<a/>` from the server without being asked, but for one before the stream ends.
+//!
+//! The trap: `<enabled/>` and `<resumed/>` go into the output at once, stanzas only through the queue. What is counted is
+//! what leaves the queue after that; nothing may write a stanza past it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::spawn::BoxFuture;
+use jid::JidRef;
+use stanza::{StanzaCondition, StreamCondition, StreamError};
+use throng_core::session::stream_management::{HandledCountTooHigh, TOKEN_BYTES, TakeoverError};
+use throng_core::session::{StreamManagementTerms, flags};
+use throng_core::{Host, Node, Session};
+use xml::{Ns, Writer};
+
+use crate::detached::DetachedSession;
+
+/// What is said so that the peer acknowledges.
+const REQUEST: [&[u8]; 2] = [b"<r xmlns='urn:xmpp:sm:3'/>", b"<r xmlns='urn:xmpp:sm:2'/>"];
+
+/// What became of a request to resume.
+pub(crate) enum ResumeOutcome {
+    /// The connection goes on with this session; `<resumed/>`.
+    Resumed(Arc<Session>, Vec<u8>),
+    /// `<failed/>`; a resource may be bound.
+    Failed(Vec<u8>),
+    /// The stream must end.
+    Ended(StreamError),
+}
+
+/// The namespace that an element is in.
+fn ns(old: bool) -> Ns {
+    if old { Ns::Sm2 } else { Ns::Sm3 }
+}
+
+fn is_old(element: &xml::TreeNode<'_>) -> bool {
+    element.ns() == Some(Ns::Sm2)
+}
+
+/// `<r/>`
+pub(crate) fn request(terms: StreamManagementTerms) -> &'static [u8] {
+    REQUEST[usize::from(terms.sm2)]
+}
+
+/// `<a/>` with what was handled so far; nothing if acknowledgement is not enabled.
+pub(crate) fn ack(session: &Session) -> Vec<u8> {
+    let Some(terms) = session.outbox.management_terms() else { return Vec::new() };
+    let mut out = Vec::with_capacity(48);
+    let mut w = Writer::new(&mut out);
+    w.start("a").ns(ns(terms.sm2)).attr("h", &session.outbox.handled_count().to_string()).end();
+    out
+}
+
+/// `<failed/>` (section 6), with what was handled of a stream that is over.
+pub(crate) fn failed(old: bool, condition: StanzaCondition, h: Option<u32>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(128);
+    let mut w = Writer::new(&mut out);
+    w.start("failed").ns(ns(old));
+    if let Some(h) = h {
+        w.attr("h", &h.to_string());
+    }
+    w.start(condition.as_str()).ns(Ns::Stanzas).end().end();
+    out
+}
+
+/// An element of stream management where it must not come (section 3): `<failed/>`.
+pub(crate) fn unexpected(namespace: Ns) -> Vec<u8> {
+    failed(namespace == Ns::Sm2, StanzaCondition::UnexpectedRequest, None)
+}
+
+/// Section 6: the peer acknowledges more than it was sent.
+pub(crate) fn too_high(error: HandledCountTooHigh) -> StreamError {
+    let HandledCountTooHigh { h, sent } = error;
+    StreamError::new(StreamCondition::UndefinedCondition)
+        .text(format!("you acknowledged {h} stanzas, but only {sent} were sent"))
+        .application_condition(format!(
+            "<handled-count-too-high xmlns='urn:xmpp:sm:3' h='{h}' send-count='{sent}'/>"
+        ))
+}
+
+fn number(element: &xml::TreeNode<'_>, name: &str) -> Option<u32> {
+    element.attr(name)?.trim().parse().ok()
+}
+
+fn is_true(element: &xml::TreeNode<'_>, name: &str) -> bool {
+    element.attr(name).is_some_and(|value| matches!(value.trim(), "true" | "1"))
+}
+
+/// Takes `<enable/>` for a session that is bound (section 3), also as part of binding (section 9.1). The answer must be
+/// written before anything of the session's queue is.
+pub(crate) fn enable(session: &Session, element: xml::TreeNode<'_>) -> Vec<u8> {
+    let old = is_old(&element);
+    let host = session.account.host();
+    let Some(management) = &host.stream_management else {
+        return failed(old, StanzaCondition::FeatureNotImplemented, None);
+    };
+    // Nobody can log in as the same guest again.
+    let resume =
+        management.resume_seconds > 0 && is_true(&element, "resume") && !session.flags.has(flags::EPHEMERAL);
+    let wanted = number(&element, "max").filter(|max| *max > 0);
+    let seconds = if resume { wanted.unwrap_or(u32::MAX).min(management.resume_seconds) } else { 0 };
+    let token = if resume { base::id::random_bytes::<TOKEN_BYTES>() } else { [0; TOKEN_BYTES] };
+    if !session.outbox.enable_management(
+        StreamManagementTerms { resume_seconds: seconds, unacked_bytes: management.unacked_bytes, sm2: old },
+        token,
+    ) {
+        return failed(old, StanzaCondition::UnexpectedRequest, None);
+    }
+    session.flags.set(flags::STREAM_MANAGEMENT);
+    let mut out = Vec::with_capacity(160);
+    let mut w = Writer::new(&mut out);
+    w.start("enabled").ns(ns(old));
+    if resume {
+        w.attr("id", &identifier(&token, session.resource())).attr("resume", "true");
+        w.attr("max", &seconds.to_string());
+        if !management.location.is_empty() {
+            w.attr("location", &management.location);
+        }
+    }
+    w.end();
+    out
+}
+
+/// Takes `<a/>` (section 4).
+///
+/// # Errors
+/// Without a number, or with one that is too high.
+pub(crate) fn acknowledge(session: &Session, element: xml::TreeNode<'_>) -> Result<(), StreamError> {
+    let h = number(&element, "h")
+        .ok_or_else(|| StreamError::new(StreamCondition::BadFormat).text("<a/> needs a number as h"))?;
+    session.outbox.acknowledge(h).map_err(too_high)
+}
+
+fn identifier(token: &[u8], resource: &str) -> String {
+    let mut id = String::with_capacity(2 * TOKEN_BYTES + 1 + resource.len());
+    for byte in token {
+        for half in [byte >> 4, byte & 15] {
+            id.push(char::from_digit(u32::from(half), 16).unwrap_or('0'));
+        }
+    }
+    id + ":" + resource
+}
+
+fn split(id: &str) -> Option<([u8; TOKEN_BYTES], &str)> {
+    let (hex, resource) = id.split_once(':')?;
+    let mut token = [0; TOKEN_BYTES];
+    if hex.len() != 2 * TOKEN_BYTES {
+        return None;
+    }
+    for (byte, pair) in token.iter_mut().zip(hex.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some((token, resource))
+}
+
+/// Takes `<resume/>` of the account that has authenticated (sections 5 and 9.2).
+///
+/// The future waits until whoever has the stream lets go of it; dropping it takes the wish back. The caller that gets
+/// [`ResumeOutcome::Resumed`] must go on with the session at once ([`crate::negotiate::NegotiationOutcome::Resumed`]).
+pub(crate) fn resume(
+    node: &Arc<Node>,
+    host: &Arc<Host>,
+    account: JidRef<'_>,
+    element: xml::TreeNode<'_>,
+) -> BoxFuture<'static, ResumeOutcome> {
+    let old = is_old(&element);
+    let done = |answer: Vec<u8>| -> BoxFuture<'static, ResumeOutcome> {
+        Box::pin(std::future::ready(ResumeOutcome::Failed(answer)))
+    };
+    if host.stream_management.as_ref().is_none_or(|m| m.resume_seconds == 0) {
+        return done(failed(old, StanzaCondition::FeatureNotImplemented, None));
+    }
+    let (Some(previd), Some(h)) = (element.attr("previd"), number(&element, "h")) else {
+        return done(failed(old, StanzaCondition::BadRequest, None));
+    };
+    let Some((token, resource)) = split(&previd) else {
+        return done(failed(old, StanzaCondition::ItemNotFound, None));
+    };
+    let hash = node.routing_table.hash(account);
+    let unknown = {
+        let node = node.clone();
+        move || failed(old, StanzaCondition::ItemNotFound, node.ended_streams.get(hash, &token))
+    };
+    let Some(session) = node.routing_table.find(account).and_then(|a| a.session(resource)) else {
+        return done(unknown());
+    };
+    let who = next_claim_id();
+    match session.outbox.request_takeover(&token, h, who) {
+        Ok(()) => {}
+        Err(TakeoverError::UnknownToken) => return done(unknown()),
+        Err(TakeoverError::TooHigh(error)) => {
+            return Box::pin(std::future::ready(ResumeOutcome::Ended(too_high(error))));
+        }
+    }
+    let previd = previd.into_owned();
+    let claim = TakeoverRequest { node: node.clone(), session, who, pending: true };
+    Box::pin(async move {
+        let mut claim = claim;
+        let (node, session) = (claim.node.clone(), claim.session.clone());
+        if !std::future::poll_fn(|cx| session.outbox.poll_takeover(cx, who)).await {
+            drop(claim);
+            return ResumeOutcome::Failed(unknown());
+        }
+        claim.pending = false;
+        match session.outbox.resume(h) {
+            Err(error) => {
+                DetachedSession::start(&node, &session, None);
+                ResumeOutcome::Ended(too_high(error))
+            }
+            Ok(handled) => {
+                node.metrics.sessions_resumed.inc();
+                // XEP-0352 section 4.2: a resumed stream is active.
+                session.flags.clear(flags::INACTIVE);
+                let mut out = Vec::with_capacity(128);
+                let mut w = Writer::new(&mut out);
+                w.start("resumed").ns(ns(old)).attr("previd", &previd);
+                w.attr("h", &handled.to_string()).end();
+                ResumeOutcome::Resumed(session, out)
+            }
+        }
+    })
+}
+
+fn next_claim_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A wish for a stream that somebody else still has.
+struct TakeoverRequest {
+    node: Arc<Node>,
+    session: Arc<Session>,
+    who: u64,
+    pending: bool,
+}
+
+impl Drop for TakeoverRequest {
+    /// The holder may have let go already.
+    fn drop(&mut self) {
+        if self.pending && self.session.outbox.cancel_takeover(self.who) {
+            DetachedSession::start(&self.node, &self.session, None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identifier_holds_token_and_resource() {
+        let token = [0, 1, 0xFE, 0xFF, 16, 32, 64, 128, 1, 2, 3, 4, 5, 6, 7, 8];
+        for resource in ["balcony", "a:b", "\u{e9}t\u{e9} 'x'", ""] {
+            let id = identifier(&token, resource);
+            assert_eq!(split(&id), Some((token, resource)), "{id}");
+        }
+        for wrong in ["", ":", "0001:x", "zz0102030405060708090a0b0c0d0e0f:x", "\u{e9}".repeat(40).as_str()] {
+            assert_eq!(split(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! A spawner that runs tasks when the test says so, in the order in which they were spawned.
+//!
+//! Left out: threads and timers. Everything that a test waits for must come from the memory store.
+use std::future::Future;
+use std::task::{Context, Poll, Waker};
+
+use base::spawn::{BoxFuture, Spawner};
+use parking_lot::Mutex;
+
+/// Rounds after which something that still waits is called stuck.
+const ROUNDS: usize = 1_000;
+
+/// Tasks that wait for [`Tasks::run`].
+#[derive(Default)]
+pub struct ManualSpawner(Mutex<Vec<BoxFuture<'static, ()>>>);
+
+impl Spawner for ManualSpawner {
+    fn spawn(&self, _what: &'static str, task: BoxFuture<'static, ()>) {
+        self.0.lock().push(task);
+    }
+    fn spawn_blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
+        job();
+    }
+}
+
+impl ManualSpawner {
+    /// Runs until every task is done.
+    ///
+    /// # Panics
+    /// If one never is.
+    pub fn run(&self) {
+        for _ in 0..ROUNDS {
+            if self.0.lock().is_empty() {
+                return;
+            }
+            self.step();
+        }
+        panic!("a task waits for ever");
+    }
+
+    /// Polls every task once.
+    pub fn step(&self) {
+        let tasks = std::mem::take(&mut *self.0.lock());
+        let mut cx = Context::from_waker(Waker::noop());
+        let left: Vec<_> = tasks
+            .into_iter()
+            .filter_map(|mut t| t.as_mut().poll(&mut cx).is_pending().then_some(t))
+            .collect();
+        self.0.lock().splice(0..0, left);
+    }
+
+    /// Drives one future to its end, and the tasks beside it.
+    ///
+    /// # Panics
+    /// If it never ends.
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        let mut future = std::pin::pin!(future);
+        let mut cx = Context::from_waker(Waker::noop());
+        for _ in 0..ROUNDS {
+            if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
+                return value;
+            }
+            self.step();
+        }
+        panic!("a future waits for ever");
+    }
+}

@@ -1,0 +1,120 @@
+//! The namespaces that a stream header puts in force for the elements of its stream (RFC 6120 section 4.8).
+//!
+//! Left out: `xml:lang` of the header, which is no namespace.
+//! Trap: a scope is not passed on with a stanza. A stanza that leans on one is not portable and must be normalised
+//! before it leaves its stream (section 4.8.4).
+
+use crate::{Error, Limits, Namespace, Ns, Reader};
+
+/// Default namespace and prefixes of a stream. Sixteen bytes inline for the usual headers, boxed extras for others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceContext {
+    /// Default namespace, when it is a known one.
+    default: Option<Ns>,
+    /// Is the prefix `stream` bound to the stream namespace?
+    stream: bool,
+    /// Everything else; the empty prefix is an unknown default namespace.
+    extra: Option<Box<Declarations>>,
+}
+
+/// Prefix of each, and its namespace name as written. The vector is boxed so that a usual scope is 16 bytes.
+type Declarations = Vec<(Box<str>, Box<str>)>;
+
+const _: () = assert!(size_of::<NamespaceContext>() <= 16);
+
+pub(crate) static EMPTY: NamespaceContext = NamespaceContext::empty();
+
+impl NamespaceContext {
+    /// Nothing in force but `xml`: a document that stands alone, such as a WebSocket message.
+    pub const fn empty() -> NamespaceContext {
+        NamespaceContext { default: None, stream: false, extra: None }
+    }
+
+    /// The usual client stream: default `jabber:client`, `stream` bound.
+    pub const fn client() -> NamespaceContext {
+        NamespaceContext { default: Some(Ns::Client), stream: true, extra: None }
+    }
+
+    /// The usual server stream without dialback: default `jabber:server`, `stream` bound.
+    pub const fn server() -> NamespaceContext {
+        NamespaceContext { default: Some(Ns::Server), stream: true, extra: None }
+    }
+
+    /// This default namespace and no prefix: a stanza that is stored or carried without its stream.
+    pub const fn with_default(default: Ns) -> NamespaceContext {
+        NamespaceContext { default: Some(default), stream: false, extra: None }
+    }
+
+    /// What the start tag of a stream declares. Allocates only for declarations other than a known default and the
+    /// usual `stream` prefix.
+    pub fn from_open_tag(bytes: &[u8], limits: &Limits) -> Result<NamespaceContext, Error> {
+        let start = Reader::open_tag(bytes, limits)?;
+        let mut scope = NamespaceContext::empty();
+        for declared in start.declarations() {
+            let prefix = if declared.prefix.is_some() { declared.name } else { "" };
+            let ns = Namespace::from_raw(declared.raw);
+            match (prefix, ns.id) {
+                ("", Some(known)) => scope.default = Some(known),
+                ("", None) if ns.is_none() => {}
+                ("stream", Some(Ns::Stream)) => scope.stream = true,
+                ("xml", _) => {}
+                _ => scope.extra.get_or_insert_default().push((prefix.into(), ns.text.into())),
+            }
+        }
+        Ok(scope)
+    }
+
+    /// The default namespace, if there is one.
+    pub fn default_namespace(&self) -> Namespace<'_> {
+        match self.default {
+            Some(ns) => Namespace::known(ns),
+            None => self.extra("").unwrap_or(Namespace::NONE),
+        }
+    }
+
+    /// The namespace that a prefix stands for. The empty prefix asks for the default namespace.
+    pub fn namespace(&self, prefix: &str) -> Option<Namespace<'_>> {
+        match prefix {
+            "" => Some(self.default_namespace()),
+            "stream" if self.stream => Some(Namespace::known(Ns::Stream)),
+            _ => self.extra(prefix),
+        }
+    }
+
+    fn extra(&self, prefix: &str) -> Option<Namespace<'_>> {
+        let (_, text) = self.extra.as_ref()?.iter().find(|(p, _)| **p == *prefix)?;
+        Some(Namespace { id: Ns::from_str(text), text })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scope(tag: &str) -> NamespaceContext {
+        NamespaceContext::from_open_tag(tag.as_bytes(), &Limits::DEFAULT).unwrap()
+    }
+
+    #[test]
+    fn usual_headers_need_no_heap() {
+        let tag =
+            "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' to='a'>";
+        assert_eq!(scope(tag), NamespaceContext::client());
+    }
+
+    #[test]
+    fn other_declarations_are_kept() {
+        let s =
+            scope("<s:stream xmlns='urn:x' xmlns:s='http://etherx.jabber.org/streams' xmlns:d='a&amp;b'>");
+        assert_eq!(s.default_namespace().text, "urn:x");
+        assert_eq!(s.namespace("s").unwrap().id, Some(Ns::Stream));
+        assert_eq!(s.namespace("d").unwrap().name(), "a&b");
+        assert_eq!(s.namespace("stream"), None);
+    }
+
+    #[test]
+    fn a_header_with_an_undeclared_prefix_has_its_own_error() {
+        let bad = NamespaceContext::from_open_tag(b"<stream:stream xmlns='jabber:client'>", &Limits::DEFAULT);
+        assert_eq!(bad, Err(Error::BadNamespacePrefix));
+    }
+}

@@ -1,0 +1,255 @@
+//! What is measured: a `throng` of our own with a fresh database, any XMPP server that runs already, or the relay.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::clock::now;
+use super::driver::Driver;
+use super::negotiate::{Profile, Security};
+use super::process::{BenchFolder, ChildGuard, CpuMeter, resident_bytes};
+use super::report::print_progress;
+use super::scram::Mechanism;
+
+/// The flags that every bench takes.
+#[derive(clap::Args, Clone)]
+pub(crate) struct BenchOptions {
+    /// The server's program; without it `cargo build --profile dist` makes it.
+    #[arg(long, value_name = "PATH", conflicts_with = "target")]
+    server: Option<PathBuf>,
+    /// Measure a server that runs already, HOST:PORT; its accounts must exist. Needs --pid.
+    #[arg(long, value_name = "HOST:PORT", requires = "pid")]
+    pub(crate) target: Option<SocketAddr>,
+    /// The process whose CPU and memory count.
+    #[arg(long, requires = "target")]
+    pid: Option<u32>,
+    /// The domain of the accounts.
+    #[arg(long, default_value = "localhost")]
+    domain: String,
+    /// Accounts are named by this and a number from 0.
+    #[arg(long, default_value = "u")]
+    prefix: String,
+    /// The password of all accounts.
+    #[arg(long, default_value = "secret")]
+    password: String,
+    /// TOML to put behind the configuration that the bench writes.
+    #[arg(long, value_name = "FILE")]
+    config_extra: Option<PathBuf>,
+    /// Keep the data folder with configuration, database and log.
+    #[arg(long)]
+    keep: bool,
+    /// Short runs: to see that it works, not to judge.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Rounds; the figures are medians over them.
+    #[arg(long)]
+    pub(crate) rounds: Option<usize>,
+    /// Seconds of each measured interval.
+    #[arg(long)]
+    pub(crate) seconds: Option<f64>,
+}
+
+impl BenchOptions {
+    /// The number of rounds, `usual` unless a flag says otherwise.
+    pub(crate) fn rounds(&self, usual: usize) -> usize {
+        self.rounds.unwrap_or(if self.quick { 1 } else { usual }).max(1)
+    }
+
+    /// The length of an interval, `usual` seconds unless a flag says otherwise.
+    pub(crate) fn interval(&self, usual: f64) -> Duration {
+        Duration::from_secs_f64(self.seconds.unwrap_or(if self.quick { usual / 4.0 } else { usual }).max(0.1))
+    }
+
+    /// The clients' profile against an XMPP server.
+    pub(crate) fn profile(&self) -> Profile {
+        Profile {
+            domain: self.domain.clone(),
+            prefix: self.prefix.clone(),
+            mechanism: Mechanism::Sha1,
+            security: Security::None,
+            available: true,
+            relay: false,
+            managed: false,
+        }
+    }
+}
+
+/// What a bench needs of its server.
+pub(crate) struct ServerRequirements {
+    /// Accounts, numbered from 0.
+    pub(crate) accounts: usize,
+    /// Contacts of each account.
+    pub(crate) contacts_per_account: usize,
+    /// How clients connect.
+    pub(crate) security: Security,
+}
+
+/// A server under measurement.
+pub(crate) struct ServerUnderTest {
+    /// Declared first: the process must end before its folder is removed.
+    child: Option<ChildGuard>,
+    _folder: Option<BenchFolder>,
+    id: u32,
+    address: SocketAddr,
+    profile: Profile,
+    password: String,
+}
+
+impl ServerUnderTest {
+    /// Starts our server with fresh accounts, or takes the one that the flags name.
+    pub(crate) fn server(options: &BenchOptions, need: &ServerRequirements) -> Result<Self> {
+        let mut profile = options.profile();
+        profile.security = need.security;
+        if let (Some(address), Some(id)) = (options.target, options.pid) {
+            return Ok(Self::running(id, address, profile, &options.password));
+        }
+        let program = server_program(options)?;
+        let folder = BenchFolder::new(options.keep)?;
+        let address = free_address()?;
+        let config = write_configuration(options, need, folder.path(), address)?;
+        let started = now();
+        let mut bulk = Command::new(&program);
+        let count = need.accounts.to_string();
+        bulk.args(["account", "bulk", "--create", "--domain", &options.domain, "--prefix", &options.prefix])
+            .args(["--from", "0", "--count", &count, "--password", &options.password])
+            .args(["--roster", &format!("ring:{}", need.contacts_per_account), "--config"])
+            .arg(&config);
+        let log = folder.path().join("bulk.log");
+        if !ChildGuard::start(&bulk, &log)?.wait()?.success() {
+            bail!("`account bulk` failed: {}", log_tail(&log));
+        }
+        print_progress(&format!(
+            "{} accounts with {} contacts each in {:.1} s",
+            need.accounts,
+            need.contacts_per_account,
+            started.elapsed().as_secs_f64()
+        ));
+        let log = folder.path().join("server.log");
+        let mut serve = Command::new(&program);
+        serve.arg("serve").arg("--config").arg(&config);
+        let child = ChildGuard::start(&serve, &log)?;
+        let target = Self {
+            id: child.id(),
+            child: Some(child),
+            _folder: Some(folder),
+            address,
+            profile,
+            password: options.password.clone(),
+        };
+        target.wait_until_listening(&log)
+    }
+
+    /// A server that runs already and ends without this value. All accounts have `password`.
+    pub(crate) fn running(id: u32, address: SocketAddr, profile: Profile, password: &str) -> Self {
+        Self { child: None, _folder: None, id, address, profile, password: password.to_owned() }
+    }
+
+    /// Starts the relay.
+    pub(crate) fn relay(options: &BenchOptions) -> Result<Self> {
+        let folder = BenchFolder::new(false)?;
+        let address = free_address()?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["relay", "--listen", &address.to_string()]);
+        let log = folder.path().join("relay.log");
+        let child = ChildGuard::start(&command, &log)?;
+        let mut profile = options.profile();
+        profile.relay = true;
+        let target = Self {
+            id: child.id(),
+            child: Some(child),
+            _folder: Some(folder),
+            address,
+            profile,
+            password: options.password.clone(),
+        };
+        target.wait_until_listening(&log)
+    }
+
+    fn wait_until_listening(mut self, log: &Path) -> Result<Self> {
+        let started = now();
+        loop {
+            if TcpStream::connect_timeout(&self.address, Duration::from_secs(1)).is_ok() {
+                return Ok(self);
+            }
+            let ended = self.child.as_mut().map_or(Ok(()), ChildGuard::check_running);
+            if ended.is_err() || started.elapsed() > Duration::from_secs(60) {
+                let why = ended.err().map_or_else(|| "it does not listen".into(), |error| error.to_string());
+                bail!(
+                    "the server on {} did not come up: {why}; its log ends:\n{}",
+                    self.address,
+                    log_tail(log)
+                );
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Clients for this server, none connected yet.
+    pub(crate) fn driver(&self) -> Result<Driver> {
+        Driver::new(self.address, self.profile.clone(), &self.password)
+    }
+
+    /// Begins to watch the server's CPU.
+    pub(crate) fn cpu(&self) -> Result<CpuMeter> {
+        CpuMeter::watch(self.id)
+    }
+
+    /// The server's resident memory in bytes.
+    pub(crate) fn resident(&self) -> Result<u64> {
+        resident_bytes(self.id)
+    }
+}
+
+/// The last lines of a log.
+fn log_tail(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(5)..].join("\n")
+}
+
+/// The server's program: the one given, or one that is built for this.
+fn server_program(options: &BenchOptions) -> Result<PathBuf> {
+    if let Some(path) = &options.server {
+        return path.canonicalize().with_context(|| format!("there is no program {}", path.display()));
+    }
+    super::build_server()
+}
+
+/// A free port of 127.0.0.1 below the ephemeral range, so that no client's source port takes it.
+fn free_address() -> Result<SocketAddr> {
+    (15_222..16_222)
+        .map(|port| SocketAddr::from(([127, 0, 0, 1], port)))
+        .find(|address| TcpListener::bind(address).is_ok())
+        .context("no port from 15222 to 16221 is free")
+}
+
+fn write_configuration(
+    options: &BenchOptions,
+    need: &ServerRequirements,
+    folder: &Path,
+    address: SocketAddr,
+) -> Result<PathBuf> {
+    let (kind, tls) = match need.security {
+        Security::None => ("c2s", "tls = \"off\"\nallow_plain_without_tls = true\n"),
+        Security::Starttls => ("c2s", "tls = \"required\"\n"),
+        Security::Direct => ("c2s-tls", ""),
+    };
+    let mut text = format!(
+        "hosts = [\"{domain}\"]\ndata_dir = \"{folder}\"\n\n\
+         [storage]\nurl = \"sqlite:{folder}/throng.db\"\n\n\
+         [[listen]]\nkind = \"{kind}\"\naddress = \"{address}\"\n{tls}",
+        domain = options.domain,
+        folder = folder.display(),
+    );
+    if let Some(extra) = &options.config_extra {
+        text.push('\n');
+        text.push_str(&fs::read_to_string(extra).with_context(|| extra.display().to_string())?);
+    }
+    let path = folder.join("throng.toml");
+    fs::write(&path, text)?;
+    Ok(path)
+}

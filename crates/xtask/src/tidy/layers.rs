@@ -1,0 +1,303 @@
+//! The floors: which crate may use which. `ARCHITECTURE.md` explains the table, this file enforces it.
+//!
+//! Tests may use more, from the engine's floor upwards: `testkit`, which drives the engine, and the contracts of
+//! floor 1, whose memory peers every engine in a test is built from. Nothing below the engine may.
+
+use std::collections::BTreeSet;
+
+use super::Finding;
+use super::files::SourceFile;
+use super::packages::Packages;
+
+/// One crate of the table.
+struct LayerRule {
+    /// The name without `throng-`.
+    name: &'static str,
+    /// Its floor; a crate uses lower floors only.
+    layer: u8,
+    /// The crates that it may use.
+    uses: &'static [&'static str],
+    /// Packages from outside that it must never carry, not even through another package.
+    never: &'static [&'static [&'static str]],
+}
+
+/// Runtimes, and what opens sockets.
+const SOCKETS: &[&str] =
+    &["async-std", "axum", "hyper", "mio", "reqwest", "rustls", "smol", "socket2", "tokio", "tokio-rustls"];
+/// Databases.
+const SQL: &[&str] = &["diesel", "libsqlite3-sys", "mysql", "postgres", "rusqlite", "sqlx", "tokio-postgres"];
+/// The cluster's engine.
+const CLUSTER_CLIENTS: &[&str] = &["async-nats", "nats"];
+/// Formats of configuration and commands, which belong to programs.
+const PROGRAM_PACKAGES: &[&str] = &["anyhow", "clap", "toml", "tracing-subscriber"];
+
+const NEVER_IN_VALUES: &[&[&str]] =
+    &[SOCKETS, SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES, &["tracing", "prometheus-client"]];
+const NEVER_IN_ENGINE: &[&[&str]] = &[SOCKETS, SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES];
+const ENGINE_PARTS: &[&str] = &["base", "jid", "xml", "stanza", "store", "cluster"];
+const BEHAVIOUR: &[&str] = &["base", "jid", "xml", "stanza", "store", "core"];
+
+/// Tools and tests stand above all that is shipped.
+const LAYER_RULES: &[LayerRule] = &[
+    LayerRule { name: "base", layer: 0, uses: &[], never: NEVER_IN_VALUES },
+    LayerRule { name: "jid", layer: 0, uses: &[], never: NEVER_IN_VALUES },
+    LayerRule { name: "xml", layer: 0, uses: &[], never: NEVER_IN_VALUES },
+    LayerRule { name: "stanza", layer: 0, uses: &["jid", "xml"], never: NEVER_IN_VALUES },
+    LayerRule { name: "sasl", layer: 0, uses: &["base"], never: NEVER_IN_VALUES },
+    LayerRule { name: "store", layer: 1, uses: &["base", "jid"], never: NEVER_IN_VALUES },
+    LayerRule { name: "cluster", layer: 1, uses: &["base", "jid"], never: NEVER_IN_VALUES },
+    LayerRule {
+        name: "net",
+        layer: 2,
+        uses: &["base", "xml", "stanza"],
+        never: &[SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES],
+    },
+    LayerRule {
+        name: "store-sql",
+        layer: 2,
+        uses: &["base", "jid", "store"],
+        never: &[CLUSTER_CLIENTS, PROGRAM_PACKAGES],
+    },
+    LayerRule {
+        name: "cluster-nats",
+        layer: 2,
+        uses: &["base", "jid", "cluster"],
+        never: &[SQL, PROGRAM_PACKAGES],
+    },
+    LayerRule { name: "core", layer: 3, uses: ENGINE_PARTS, never: NEVER_IN_ENGINE },
+    LayerRule {
+        name: "streams",
+        layer: 4,
+        uses: &["base", "jid", "xml", "stanza", "sasl", "net", "core"],
+        never: &[SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES],
+    },
+    LayerRule { name: "features", layer: 4, uses: BEHAVIOUR, never: NEVER_IN_ENGINE },
+    LayerRule { name: "muc", layer: 4, uses: BEHAVIOUR, never: NEVER_IN_ENGINE },
+    LayerRule { name: "pubsub", layer: 4, uses: BEHAVIOUR, never: NEVER_IN_ENGINE },
+    LayerRule {
+        name: "api",
+        layer: 5,
+        uses: &["base", "jid", "store", "core"],
+        never: &[SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES],
+    },
+    // A bug that client and server share must not hide itself, so it uses nothing of the server; the server's program
+    // uses it for one command.
+    LayerRule { name: "loadgen", layer: 5, uses: &["jid", "xml", "stanza"], never: &[] },
+    LayerRule {
+        name: "server",
+        layer: 6,
+        uses: &[
+            "base",
+            "jid",
+            "xml",
+            "stanza",
+            "sasl",
+            "store",
+            "cluster",
+            "net",
+            "store-sql",
+            "cluster-nats",
+            "core",
+            "streams",
+            "features",
+            "muc",
+            "pubsub",
+            "api",
+            "loadgen",
+        ],
+        never: &[],
+    },
+    // Never shipped. The registry is code, so only a program that links the features can write their documents; and
+    // plays are spoken by the testkit's actors, also against a server elsewhere.
+    LayerRule {
+        name: "xtask",
+        layer: 7,
+        uses: &["core", "features", "muc", "pubsub", "testkit"],
+        never: &[],
+    },
+    // No feature: the tests of a feature would link two copies of it.
+    LayerRule {
+        name: "testkit",
+        layer: 7,
+        uses: &["base", "jid", "xml", "stanza", "sasl", "store", "cluster", "net", "core", "streams"],
+        never: &[SQL, CLUSTER_CLIENTS],
+    },
+    LayerRule {
+        name: "e2e",
+        layer: 7,
+        uses: &[
+            "base",
+            "jid",
+            "xml",
+            "stanza",
+            "sasl",
+            "store",
+            "cluster",
+            "net",
+            "store-sql",
+            "cluster-nats",
+            "core",
+            "streams",
+            "features",
+            "muc",
+            "pubsub",
+            "api",
+            "loadgen",
+            "server",
+            "testkit",
+        ],
+        never: &[],
+    },
+];
+
+/// What tests may use besides, from the floor of the engine upwards.
+const IN_TESTS: &[&str] = &["testkit", "store", "cluster"];
+/// The floor of the engine.
+const ENGINE_LAYER: u8 = 3;
+const PREFIX: &str = "throng-";
+
+fn layer_rule(name: &str) -> Option<&'static LayerRule> {
+    LAYER_RULES.iter().find(|row| row.name == name)
+}
+
+/// What the table says about our crates.
+pub(crate) fn check(packages: &Packages) -> Vec<Finding> {
+    let ours: BTreeSet<&str> = packages.ours().map(|p| p.name.as_str()).collect();
+    let mut findings = Vec::new();
+    for package in packages.ours() {
+        let Some(row) = package.name.strip_prefix(PREFIX).and_then(layer_rule) else {
+            let text =
+                "has no row in xtask/src/tidy/layers.rs; say which floor it stands on and what it may use";
+            findings.push(Finding::new(&package.name, text));
+            continue;
+        };
+        let own = |names: &BTreeSet<String>| -> Vec<String> {
+            let names = names.iter().filter(|n| ours.contains(n.as_str()));
+            names.filter_map(|n| n.strip_prefix(PREFIX)).map(str::to_owned).collect()
+        };
+        for used in own(&package.normal) {
+            if !row.uses.contains(&used.as_str()) {
+                let text = format!(
+                    "must not use {used}; the table allows it {}",
+                    if row.uses.is_empty() { "none of our crates".to_owned() } else { row.uses.join(", ") }
+                );
+                findings.push(Finding::new(&package.name, text));
+            }
+        }
+        for used in own(&package.dev) {
+            let tests = row.layer >= ENGINE_LAYER && IN_TESTS.contains(&used.as_str());
+            if used != row.name && !tests && !row.uses.contains(&used.as_str()) {
+                let text = format!("must not use {used}, not even in tests; test that pair one floor up");
+                findings.push(Finding::new(&package.name, text));
+            }
+        }
+        let closure = packages.closure(&package.name);
+        for banned in row.never.iter().copied().flatten() {
+            if let Some(by) = closure.get(banned) {
+                let by = if *by == package.name { "directly".to_owned() } else { format!("through {by}") };
+                let text = format!("carries {banned} ({by}), which its floor must not know");
+                findings.push(Finding::new(&package.name, text));
+            }
+        }
+    }
+    findings
+}
+
+/// Every crate of the workspace has its row in `ARCHITECTURE.md`, so that the explanation keeps up with the table.
+pub(crate) fn check_documentation(files: &[SourceFile]) -> Vec<Finding> {
+    let text = files.iter().find(|f| f.path == "ARCHITECTURE.md").map_or("", |f| f.text.as_str());
+    let crates = files.iter().filter_map(|f| f.path.strip_prefix("crates/")?.strip_suffix("/Cargo.toml"));
+    crates
+        .filter(|name| !name.contains('/') && !text.contains(&format!("\n| `{name}` |")))
+        .map(|name| Finding::new("ARCHITECTURE.md", format!("has no row for the crate `{name}`")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::packages::test_packages;
+    use super::*;
+
+    fn messages(lines: &[&str]) -> Vec<String> {
+        check(&test_packages(lines)).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_table_itself_only_points_down() {
+        for row in LAYER_RULES {
+            for used in row.uses {
+                let below = super::layer_rule(used).unwrap();
+                // The two of floor 0 that others of floor 0 use, and the test crates among themselves.
+                let values = row.layer == 0 && matches!(*used, "base" | "jid" | "xml");
+                let tests = row.layer == 7 && *used == "testkit";
+                assert!(below.layer < row.layer || values || tests, "{} uses {used}", row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn allowed_edges_pass() {
+        assert_eq!(
+            messages(&[
+                "throng-base:",
+                "throng-jid:",
+                "throng-store: throng-base throng-jid parking_lot",
+                "throng-core: throng-base throng-store | throng-testkit",
+                "throng-testkit: throng-core",
+                "parking_lot:",
+            ]),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn a_forbidden_edge_is_refused() {
+        let found = messages(&["throng-core: throng-net", "throng-net:"]);
+        assert_eq!(
+            found,
+            ["throng-core: must not use net; the table allows it base, jid, xml, stanza, store, cluster"]
+        );
+        assert!(messages(&["throng-features: throng-muc", "throng-muc:"])[0].contains("must not use muc"));
+        assert!(messages(&["throng-loadgen: throng-base", "throng-base:"])[0].contains("must not use base"));
+        assert!(messages(&["throng-xml: throng-base", "throng-base:"])[0].contains("none of our crates"));
+    }
+
+    #[test]
+    fn test_dependencies_stay_within_the_layers() {
+        let found = messages(&["throng-store: | throng-testkit", "throng-testkit:"]);
+        assert!(found[0].contains("not even in tests"));
+        let found = messages(&[
+            "throng-streams: | throng-features throng-cluster",
+            "throng-features:",
+            "throng-cluster:",
+        ]);
+        assert_eq!(found.len(), 1, "{found:?}");
+    }
+
+    #[test]
+    fn foreign_packages_are_refused_also_when_another_brings_them() {
+        assert!(messages(&["throng-xml: tokio", "tokio:"])[0].contains("carries tokio (directly)"));
+        let found = messages(&["throng-core: http", "http: hyper", "hyper:"]);
+        assert!(found[0].contains("carries hyper (through http)"), "{found:?}");
+        assert!(messages(&["throng-features: throng-store", "throng-store: sqlx", "sqlx:"]).len() == 2);
+    }
+
+    #[test]
+    fn a_crate_without_a_row_is_refused() {
+        assert!(messages(&["throng-utils:"])[0].contains("has no row"));
+    }
+
+    #[test]
+    fn the_plan_names_every_crate() {
+        let file = |path: &str, text: &str| SourceFile { path: path.to_owned(), text: text.to_owned() };
+        let files = [
+            file("ARCHITECTURE.md", "# x\n| `base` | 0 |\n"),
+            file("crates/base/Cargo.toml", ""),
+            file("crates/jid/Cargo.toml", ""),
+            file("crates/jid/fuzz/Cargo.toml", ""),
+        ];
+        let found = check_documentation(&files);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].text.contains("`jid`"));
+    }
+}
