@@ -91,8 +91,8 @@ impl Node {
     }
 
     /// Both look-ups, with the judgement of `proof` in between, which gets the tokens or `None` for no account and must not
-    /// wait; see [`store::Logins::prove`]. The second answer is that of
-    /// [`Node::load_principal`], if the proof was right and the account is not disabled.
+    /// wait; see [`store::Logins::prove`]. The second answer is that of [`Node::load_principal`], if the proof was right and
+    /// the account is not disabled.
     ///
     /// # Errors
     /// When the store does not answer.

@@ -85,6 +85,15 @@ async fn load(stores: &Stores, accounts: usize) -> Vec<AddressId> {
     ids
 }
 
+/// How the two reads of a login are asked for.
+#[derive(Clone, Copy)]
+enum Reads {
+    /// One call after the other, as where the client answers a challenge in between.
+    Apart,
+    /// One call that judges the proof in between.
+    Proved,
+}
+
 /// `side` tasks, each logging in one account after the other, with a pause between if there is one.
 async fn logins(
     database: &Arc<SqlStores>,
@@ -92,6 +101,7 @@ async fn logins(
     side: usize,
     each: usize,
     pause: Option<Duration>,
+    reads: Reads,
 ) {
     let (wall, used, trips) = (Instant::now(), cpu(), database.round_trips());
     let tasks: Vec<_> = (0..side)
@@ -104,9 +114,18 @@ async fn logins(
                         .wrapping_mul(6_364_136_223_846_793_005)
                         .wrapping_add(1_442_695_040_888_963_407);
                     let name = user((random >> 33) as usize % accounts);
-                    let secrets = stores.logins.secrets(name.as_ref()).await.unwrap().unwrap();
-                    let login = stores.logins.login(secrets.id, secrets.revision).await.unwrap().unwrap();
-                    assert_eq!(login.roster.len(), 3);
+                    let login = match reads {
+                        Reads::Apart => {
+                            let secrets = stores.logins.secrets(name.as_ref()).await.unwrap().unwrap();
+                            stores.logins.login(secrets.id, secrets.revision).await.unwrap()
+                        }
+                        Reads::Proved => {
+                            let proof = Box::new(|secrets: Option<&store::AccountSecrets>| secrets.is_some());
+                            let attempt = stores.logins.prove(name.as_ref(), proof).await.unwrap().unwrap();
+                            attempt.login.unwrap().unwrap()
+                        }
+                    };
+                    assert_eq!(login.unwrap().roster.len(), 3);
                     if let Some(pause) = pause {
                         tokio::time::sleep(pause).await;
                     }
@@ -120,7 +139,11 @@ async fn logins(
     let (wall, used) = (wall.elapsed(), cpu() - used);
     let count = (side * each) as f64;
     println!(
-        "logins: {side} at once{}: {:.1} us CPU each, {:.0} a second ({:.0} per core), {:.2} statements each, {} MB resident",
+        "{}: {side} at once{}: {:.1} us CPU each, {:.0} a second ({:.0} per core), {:.2} statements each, {} MB resident",
+        match reads {
+            Reads::Apart => "logins",
+            Reads::Proved => "logins with their proof",
+        },
         pause.map_or(String::new(), |pause| format!(", pauses of {pause:?}")),
         used.as_secs_f64() * 1e6 / count,
         count / wall.as_secs_f64(),
@@ -255,14 +278,15 @@ fn main() {
 
         let database = support::open_at(&directory.file(), &DatabaseOptions::default(), clock).await.unwrap();
         if !only_searches() {
-            logins(&database, accounts, 1, 5000, None).await;
-            for side in [10, 100, 1000] {
-                logins(&database, accounts, side, 50_000 / side, None).await;
+            for side in [1, 10, 64, 1000] {
+                for reads in [Reads::Apart, Reads::Proved] {
+                    logins(&database, accounts, side, (50_000 / side).min(5000), None, reads).await;
+                }
             }
             for rate in [500u64, 2000, 5000, 10_000] {
                 let pause = Duration::from_millis(200);
                 let side = (rate / 5) as usize;
-                logins(&database, accounts, side, 15, Some(pause)).await;
+                logins(&database, accounts, side, 15, Some(pause), Reads::Apart).await;
             }
             for side in [1, 10, 100, 1000] {
                 messages(&database, &ids, side, (20_000 / side).min(500)).await;

@@ -86,9 +86,9 @@ pub trait Logins: Send + Sync {
     /// may be shared; the work does not depend on whether there is an account or on what else it has.
     fn secrets(&self, account: JidRef<'_>) -> StoreFuture<'_, Option<AccountSecrets>>;
 
-    /// What a session begins with, or nothing if the account is gone or has credentials of another revision. Only for clients that have proved who
-    /// they are. One database round trip, which may be shared; a large roster ([`crate::roster::is_large`]) takes another
-    /// and fails with `TooLarge` beyond [`crate::roster::ROSTER_BYTES`].
+    /// What a session begins with, or nothing if the account is gone or has credentials of another revision. Only for
+    /// clients that have proved who they are. One database round trip, which may be shared; a large roster
+    /// ([`crate::roster::is_large`]) takes another and fails with `TooLarge` beyond [`crate::roster::ROSTER_BYTES`].
     fn login(&self, account: AddressId, revision: u64) -> StoreFuture<'_, Option<Login>>;
 
     /// [`Logins::secrets`], and if `proof` finds that the client has proved who it is, [`Logins::login`] as well. Nothing
