@@ -2,7 +2,7 @@
 //!
 //! `agreement` compares its report with the counters of a node; `nets` runs it over wires that lose packets and with
 //! workers on machines of their own; `ends` stops it in the middle; `mistakes` shows what it finds before the first
-//! connection; `security` meets a listener that wants TLS; `page` opens its report in a browser. `node`, `run`, `relay` and `space` are what they share.
+//! connection; `security` meets a listener that wants TLS; `fast` logs in with tokens; `page` opens its report in a browser. `node`, `run`, `relay` and `space` are what they share.
 //!
 //! Left out: what a scripted server can show better (the generator's own tests), and how fast it is (`cargo xtask bench`).
 //!
@@ -18,6 +18,7 @@
 )]
 
 mod counter_agreement;
+mod fast;
 mod interruption;
 mod networks;
 mod node;

@@ -146,6 +146,7 @@ fn stage(
         max_users: Some(count),
         weights: None,
         wait_all_end: true,
+        concurrency: None,
     };
     let session = UserSession { name: name.to_owned(), weight: 1.0, accept_subscriptions: true, steps };
     LoadPlan {

@@ -280,6 +280,7 @@ fn course_of(
         {
             // The first tick falls into the middle of the second after the first, when its snapshots are there.
             next_tick = start + TICK_US + TICK_US / 2;
+            conductor.merger.run.about.started_monotonic = start;
             sampler = ServerMonitor::start(host, start);
         }
         if now >= next_tick {

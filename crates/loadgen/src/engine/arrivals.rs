@@ -32,6 +32,10 @@ pub(crate) struct ArrivalSchedule {
     end: Option<u64>,
     /// The phase is over and waits for its users to end.
     held: bool,
+    /// Another user of a phase with a bound on concurrency may arrive.
+    room: bool,
+    /// When the last user of such a phase arrived.
+    last: u64,
     /// Index in `starts`, which are sorted.
     start: usize,
     starts: Vec<ScheduledArrival>,
@@ -56,6 +60,8 @@ impl ArrivalSchedule {
             next: None,
             end: None,
             held: false,
+            room: true,
+            last: 0,
             start: 0,
             starts,
         };
@@ -86,11 +92,28 @@ impl ArrivalSchedule {
         }
     }
 
+    /// Users that may be between their arrival and their first pause, in the current phase.
+    pub(crate) fn concurrency(&self) -> Option<u32> {
+        self.plan.phases.get(self.phase)?.concurrency
+    }
+
+    /// Says whether another user may arrive in a phase with a bound on concurrency.
+    pub(crate) fn set_room(&mut self, room: bool) {
+        self.room = room;
+    }
+
+    fn is_full(&self) -> bool {
+        !self.room && self.concurrency().is_some()
+    }
+
     /// When somebody arrives next, or a phase ends.
     pub(crate) fn next_at(&self) -> Option<u64> {
         let start = self.starts.get(self.start).map(|start| start.at);
-        let arrival =
-            if self.held { None } else { self.next.map(|next| next.at).or_else(|| self.phase_end()) };
+        let arrival = if self.held || self.next.is_some() && self.is_full() {
+            None
+        } else {
+            self.next.map(|next| next.at).or_else(|| self.phase_end())
+        };
         match (start, arrival) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -111,12 +134,15 @@ impl ArrivalSchedule {
                 return None;
             }
             if let Some(next) = self.next {
-                if next.at > now {
+                if next.at > now || self.is_full() {
                     return None;
                 }
                 self.done += 1;
+                // Closed-loop arrivals are due when there is room.
+                let at = if self.concurrency().is_some() { now } else { next.at };
+                self.last = at;
                 self.prepare();
-                return Some(next);
+                return Some(ScheduledArrival { at, ..next });
             }
             let end = self.phase_end()?;
             if end > now {
@@ -143,6 +169,7 @@ impl ArrivalSchedule {
         let phase = self.plan.phases.get(self.phase)?;
         Some(match phase.duration_ms {
             Some(ms) => self.from + ms * 1_000,
+            None if phase.concurrency.is_some() => self.last.max(self.from),
             None => self.from + self.offset(phase, self.done.saturating_sub(1)),
         })
     }
@@ -166,13 +193,17 @@ impl ArrivalSchedule {
             return;
         };
         let full = phase.max_users.is_some_and(|most| self.done >= u64::from(most));
-        if phase.rate <= 0.0 || full || (phase.max_users.is_none() && phase.duration_ms.is_none()) {
+        if !phase.arrives() || full || (phase.max_users.is_none() && phase.duration_ms.is_none()) {
             return;
         }
         if phase.poisson && self.done.is_multiple_of(u64::from(phase.batch.max(1))) {
             self.waited += self.rng.exponential(f64::from(phase.batch.max(1)) / phase.rate);
         }
-        let offset = self.offset(phase, self.done);
+        let offset = if phase.concurrency.is_some() {
+            self.last.saturating_sub(self.from)
+        } else {
+            self.offset(phase, self.done)
+        };
         if phase.duration_ms.is_some_and(|ms| offset >= ms * 1_000) {
             return;
         }
@@ -214,6 +245,7 @@ mod tests {
             max_users: None,
             weights: None,
             wait_all_end: false,
+            concurrency: None,
         }
     }
 
@@ -298,6 +330,28 @@ mod tests {
         arrivals.resume(9_000_000);
         assert_eq!(all(&mut arrivals), [9_000_000]);
         assert_eq!(arrivals.end(), Some(9_000_000));
+    }
+
+    #[test]
+    fn users_of_a_phase_with_a_bound_on_concurrency_arrive_when_there_is_room() {
+        let first = ArrivalPhase { max_users: Some(3), concurrency: Some(2), ..phase(0.0) };
+        let pause = ArrivalPhase { duration_ms: Some(1_000), ..phase(0.0) };
+        let last = ArrivalPhase { max_users: Some(1), ..phase(1.0) };
+        let mut arrivals = ArrivalSchedule::new(plan(vec![first, pause, last], &[1.0]));
+        assert_eq!(arrivals.concurrency(), Some(2));
+        assert_eq!(arrivals.pop(10), Some(ScheduledArrival { at: 10, session: 0 }));
+        assert_eq!(arrivals.next_at(), Some(10), "there is room for another");
+        assert!(arrivals.pop(20).is_some());
+        arrivals.set_room(false);
+        assert_eq!((arrivals.next_at(), arrivals.pop(30)), (None, None));
+        arrivals.set_room(true);
+        assert_eq!(arrivals.pop(40), Some(ScheduledArrival { at: 40, session: 0 }));
+        arrivals.set_room(false);
+        // The pause counts from the last arrival.
+        assert_eq!(arrivals.next_at(), Some(40));
+        assert_eq!(arrivals.pop(50), None);
+        assert_eq!(arrivals.next_at(), Some(1_000_040));
+        assert_eq!(arrivals.pop(1_000_040), Some(ScheduledArrival { at: 1_000_040, session: 0 }));
     }
 
     #[test]

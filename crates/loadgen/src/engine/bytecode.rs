@@ -31,6 +31,13 @@ pub(crate) enum Instruction {
         /// Only where the login before it was one of SASL in the place of XEP-0078.
         unless_bound: bool,
     },
+    /// A login of SASL2, unless a token has done it together with the stream header.
+    FastLogin {
+        mechanisms: &'static [String],
+        manage: bool,
+    },
+    /// Connects again and resumes the stream.
+    Resume,
     Raw(Box<RawOp>),
     WaitFor {
         pattern: CompiledPattern,
@@ -170,6 +177,14 @@ impl SessionCompiler {
                 self.ops.push(Instruction::Authenticate { mechanisms, credentials: None });
                 self.ops.push(Instruction::Bind { resource: resource.as_ref(), unless_bound: false });
             }
+            PlanStep::FastLogin { mechanisms, manage } => {
+                self.ops.extend([Instruction::LoginBegin, Instruction::Connect]);
+                if self.security == TransportSecurity::Starttls {
+                    self.ops.push(Instruction::StartTls);
+                }
+                self.ops.push(Instruction::FastLogin { mechanisms, manage: *manage });
+            }
+            PlanStep::Resume => self.ops.push(Instruction::Resume),
             PlanStep::Raw { .. } => {
                 let raw = raw(step)?;
                 self.ops.extend(raw.map(|raw| Instruction::Raw(Box::new(raw))));
@@ -239,12 +254,19 @@ impl SessionCompiler {
     }
 
     fn note(&mut self, step: &PlanStep) {
-        let step = if let PlanStep::NoWait(inner) = step { inner } else { step };
-        use crate::plan::Destination::{Contact, OnlineContact};
+        let step = match step {
+            PlanStep::NoWait(inner) | PlanStep::Delivered { presence: inner, .. } => inner,
+            other => other,
+        };
+        use crate::plan::Destination::{Contact, Full, OnlineContact};
         let to = match step {
             PlanStep::Message { to, .. } | PlanStep::RosterSet { to, .. } => Some(to),
             PlanStep::Presence { to, .. } | PlanStep::Ping { to } => to.as_ref(),
             _ => None,
+        };
+        let to = match to {
+            Some(Full(to, _)) => Some(&**to),
+            to => to,
         };
         self.contacts |= matches!(to, Some(Contact | OnlineContact));
     }

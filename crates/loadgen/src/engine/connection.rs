@@ -13,8 +13,8 @@ use xml::{Limits, ScanOutcome};
 use super::bytecode::Instruction;
 use super::event_loop::{WorkerEngine, WorkerStage};
 use super::virtual_user::{
-    AVAILABLE, BLOCKED, CLOSED, CONNECTED, DIRTY, LOGGED_IN, MANAGEABLE, NOBODY, SLOW, UPGRADED, VirtualUser,
-    WaitState,
+    ARRIVING, AVAILABLE, BLOCKED, CLOSED, CONNECTED, DIRTY, LOGGED_IN, MANAGEABLE, NOBODY, SLOW, UPGRADED,
+    VirtualUser, WaitState,
 };
 use crate::clock::now_us;
 use crate::measure::{Counter, Gauge, Timing};
@@ -52,6 +52,10 @@ impl WorkerEngine {
         user.arrived = due;
         user.due = due;
         user.pc = 0;
+        if self.arrivals.concurrency().is_some() {
+            user.set(ARRIVING, true);
+            self.arriving += 1;
+        }
         self.advance(slot);
         self.flush();
     }
@@ -504,6 +508,7 @@ impl WorkerEngine {
         }
         let (account, arrived, generation, epoch) = (user.account, user.arrived, user.generation, user.epoch);
         let finished = user.is(CLOSED);
+        self.arriving -= u32::from(user.is(ARRIVING));
         *user = VirtualUser::new();
         user.generation = generation.wrapping_add(1);
         user.epoch = epoch.wrapping_add(1);
@@ -519,6 +524,15 @@ impl WorkerEngine {
             self.record.time(Timing::Session, now_us().saturating_sub(arrived));
         }
         self.pass_barrier();
+    }
+
+    /// A user that arrived in a phase with a bound on concurrency has come to its first pause.
+    pub(super) fn settled(&mut self, slot: u32) {
+        let user = &mut self.users[slot as usize];
+        if user.is(ARRIVING) {
+            user.set(ARRIVING, false);
+            self.arriving -= 1;
+        }
     }
 
     /// An answer must be there within `ms`.

@@ -43,6 +43,20 @@ impl WorkerEngine {
             }
             Destination::Partner => (Some(me ^ 1).filter(|partner| *partner < accounts), "no-partner"),
             Destination::Myself => (Some(me), ""),
+            Destination::Full(to, resource) => {
+                let resource = self.text(slot, resource);
+                return match self.destination(slot, to) {
+                    ResolvedDestination::User(user) => {
+                        let mut address = String::new();
+                        self.names.bare(user, &mut address);
+                        ResolvedDestination::Address(format!("{address}/{resource}"))
+                    }
+                    ResolvedDestination::Address(address) => {
+                        ResolvedDestination::Address(format!("{address}/{resource}"))
+                    }
+                    ResolvedDestination::Nobody => ResolvedDestination::Nobody,
+                };
+            }
             Destination::Server => return ResolvedDestination::Address(self.plan.target.domain.clone()),
             Destination::Jid(text) => {
                 let address = self.text(slot, text);

@@ -103,6 +103,10 @@ pub(super) struct WorkerEngine {
     pub(super) lines: Vec<usize>,
     /// Next of `Destination::Unique`.
     pub(super) next_account: u32,
+    /// Users between their arrival and their first pause, where a phase bounds their number.
+    pub(super) arriving: u32,
+    /// Tokens of XEP-0484 by account, from logins that requested one.
+    pub(super) tokens: hashbrown::HashMap<u32, super::fast::Token>,
     /// Why the run must end.
     pub(super) refusal: Option<String>,
     ever_logged_in: bool,
@@ -140,7 +144,7 @@ impl WorkerEngine {
         };
         let most_sockets = plan.target.web.sockets.map_or(usize::MAX, |all| share(all) as usize);
         let secure = plan.target.security != TransportSecurity::None
-            || plan.sessions.iter().any(|session| uses_tls(&session.steps));
+            || plan.sessions.iter().any(|session| super::security::uses_tls(&session.steps));
         let programs = plan
             .sessions
             .iter()
@@ -181,6 +185,8 @@ impl WorkerEngine {
             next_turn: usize::from(me),
             lines: vec![0; plan.options.tables.len()],
             next_account: 0,
+            arriving: 0,
+            tokens: hashbrown::HashMap::new(),
             refusal: None,
             ever_logged_in: false,
             second: 0,
@@ -257,6 +263,7 @@ impl WorkerEngine {
         }
         let elapsed = now - self.start;
         for _ in 0..BURST {
+            self.make_room(*global);
             let Some(arrival) = self.arrivals.pop(elapsed) else { break };
             let mine = self.owns(*global);
             *global += 1;
@@ -264,6 +271,7 @@ impl WorkerEngine {
                 self.start_user(self.start + arrival.at, arrival.session, now);
             }
         }
+        self.make_room(*global);
         for _ in 0..BURST {
             let Some((due, slot, generation)) = self.timers.pop(now) else { break };
             let user = &self.users[slot as usize];
@@ -277,6 +285,15 @@ impl WorkerEngine {
             self.arrivals.resume(elapsed);
         }
         self.end_of_run(elapsed);
+    }
+
+    /// Lets the next user arrive where a phase bounds the number of those that have not settled.
+    fn make_room(&mut self, global: u64) {
+        let Some(concurrency) = self.arrivals.concurrency() else { return };
+        let workers = u32::try_from(self.assignment.clocks.len()).unwrap_or(u32::MAX).max(1);
+        // ArrivalSchedule of other workers are passed over; each lets in its share, and at least one.
+        let share = concurrency.div_ceil(workers).max(1);
+        self.arrivals.set_room(!self.owns(global) || self.arriving < share);
     }
 
     /// Notices that the plan is over.
@@ -555,34 +572,6 @@ impl WorkerEngine {
 
 fn timespec(us: u64) -> Timespec {
     Timespec { tv_sec: (us / 1_000_000) as i64, tv_nsec: (us % 1_000_000 * 1_000) as i64 }
-}
-
-fn uses_tls(steps: &[crate::plan::PlanStep]) -> bool {
-    use crate::plan::PlanStep;
-    steps.iter().any(|step| match step {
-        PlanStep::StartTls => true,
-        PlanStep::ChangeTarget { security, .. } => *security != TransportSecurity::None,
-        PlanStep::Repeat { steps, .. }
-        | PlanStep::While { steps, .. }
-        | PlanStep::If { steps, .. }
-        | PlanStep::ForEach { steps, .. }
-        | PlanStep::Transaction { steps, .. } => uses_tls(steps),
-        _ => false,
-    })
-}
-
-/// Some step asks for STARTTLS.
-pub(super) fn has_starttls(steps: &[crate::plan::PlanStep]) -> bool {
-    use crate::plan::PlanStep;
-    steps.iter().any(|step| match step {
-        PlanStep::StartTls => true,
-        PlanStep::Repeat { steps, .. }
-        | PlanStep::While { steps, .. }
-        | PlanStep::If { steps, .. }
-        | PlanStep::ForEach { steps, .. }
-        | PlanStep::Transaction { steps, .. } => has_starttls(steps),
-        _ => false,
-    })
 }
 
 fn tls_client(plan: &LoadPlan) -> Result<SharedTlsClient> {

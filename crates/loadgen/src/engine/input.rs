@@ -16,7 +16,7 @@ use super::virtual_user::{APPEARING, AVAILABLE, WaitState};
 use super::writer::read_request_id;
 use crate::clock::now_us;
 use crate::measure::{Counter, Gauge, Timing};
-use crate::plan::{AckMode, Destination, MatchAction, MessageBody, MessageKind, PlanStep};
+use crate::plan::{AckMode, MatchAction, MessageBody, MessageKind, PlanStep};
 
 impl WorkerEngine {
     /// One complete element.
@@ -166,9 +166,12 @@ impl WorkerEngine {
         if user.wait != WaitState::Bounce || sender != user.account ^ 1 || !self.may_act() {
             return;
         }
-        if let Some(Instruction::Step(PlanStep::Bounce { size, .. })) = self.awaited_instruction(slot) {
-            let body = MessageBody::Size(*size);
-            self.send_message(slot, &Destination::Partner, &body, MessageKind::Chat, &AckMode::None, now);
+        if let Some(Instruction::Step(step)) = self.awaited_instruction(slot)
+            && let step @ &PlanStep::Bounce { size, .. } = *step
+            && let PlanStep::Bounce { to, .. } = step
+        {
+            let body = MessageBody::Size(size);
+            self.send_message(slot, to, &body, MessageKind::Chat, &AckMode::None, now);
         }
     }
 
@@ -182,9 +185,12 @@ impl WorkerEngine {
         }
         let stamp = head.raw_id(bytes).and_then(|id| MessageId::read(id, self.assignment.run));
         let Some(stamp) = stamp else { return };
-        let user = &self.users[slot as usize];
         let same_clock = self.assignment.clocks.get(usize::from(stamp.worker))
             == self.assignment.clocks.get(usize::from(self.assignment.worker));
+        if stamp.sender != self.users[slot as usize].account {
+            self.presence_delivered(stamp, now);
+        }
+        let user = &self.users[slot as usize];
         if stamp.sender == user.account {
             if user.is(APPEARING) {
                 self.mark_available(slot);
@@ -200,6 +206,27 @@ impl WorkerEngine {
         {
             // What was sent before this user was there is the answer to a probe, and no delivery.
             self.record.time(Timing::Presence, now.saturating_sub(stamp.due));
+        }
+    }
+
+    /// A presence of `stamp.sender` has reached another user: its sender goes on with the last delivery that it waits for.
+    fn presence_delivered(&mut self, stamp: MessageId, now: u64) {
+        if stamp.worker != self.assignment.worker {
+            return;
+        }
+        let Some(slot) = self.slots.get(stamp.sender as usize).and_then(|slot| slot.checked_sub(1)) else {
+            return;
+        };
+        let sender = &mut self.users[slot as usize];
+        match sender.wait {
+            // Deliveries of an earlier presence do not count.
+            WaitState::Deliveries(left) if sender.due == stamp.due => {
+                sender.wait = WaitState::Deliveries(left.saturating_sub(1));
+                if left <= 1 {
+                    self.resume_program(slot, now);
+                }
+            }
+            _ => {}
         }
     }
 

@@ -18,7 +18,7 @@ const TURN: usize = 256;
 const PARTING_MS: u64 = 10_000;
 
 /// What a step leads to.
-enum StepOutcome {
+pub(super) enum StepOutcome {
     /// The next step at once.
     Go,
     /// Something has to happen first; `wait` says what.
@@ -93,6 +93,12 @@ impl WorkerEngine {
                 self.bind(slot, *resource);
                 return StepOutcome::Block;
             }
+            Instruction::FastLogin { .. } if user.is(LOGGED_IN) => {}
+            Instruction::FastLogin { mechanisms, manage } => {
+                self.fast_login(slot, mechanisms, *manage);
+                return StepOutcome::Block;
+            }
+            Instruction::Resume => return self.resume(slot),
             Instruction::Raw(raw) => return self.raw(slot, raw),
             Instruction::WaitFor { timeout_ms, .. } => {
                 user.wait = WaitState::Match;
@@ -157,6 +163,7 @@ impl WorkerEngine {
                 extra.activities = next;
                 extra.until = until;
                 self.users[slot as usize].wait = WaitState::Meanwhile;
+                self.settled(slot);
                 self.rearm(slot, due);
                 return StepOutcome::Block;
             }
@@ -207,6 +214,7 @@ impl WorkerEngine {
             PlanStep::Think(time) => {
                 let pause = self.sample(*time);
                 self.users[slot as usize].set(PAUSED, true);
+                self.settled(slot);
                 self.sleep_from(slot, due, pause, WaitState::Pause);
                 return StepOutcome::Block;
             }
@@ -217,6 +225,14 @@ impl WorkerEngine {
             PlanStep::Presence { kind, to, show, status } => {
                 self.send_presence(slot, *kind, to.as_ref(), show.as_ref(), status.as_ref(), due);
                 return StepOutcome::Go;
+            }
+            PlanStep::Delivered { presence, users } => {
+                if let PlanStep::Presence { kind, to, show, status } = &**presence {
+                    self.send_presence(slot, *kind, to.as_ref(), show.as_ref(), status.as_ref(), due);
+                }
+                self.users[slot as usize].wait = WaitState::Deliveries(*users);
+                self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
+                return StepOutcome::Block;
             }
             PlanStep::Roster => Some(self.send_roster(slot, due)),
             PlanStep::Ping { to } => self.send_ping(slot, to.as_ref(), due),
@@ -261,9 +277,11 @@ impl WorkerEngine {
                 }
                 return StepOutcome::Block;
             }
-            PlanStep::Bounce { in_flight, duration_ms, size } => {
+            PlanStep::Bounce { in_flight, duration_ms, size, one_sided, to } => {
                 self.users[slot as usize].extra().until = duration_ms.map_or(u64::MAX, |ms| due + ms * 1_000);
-                self.start_bounce(slot, *in_flight, *size, due);
+                self.settled(slot);
+                let begins = !one_sided || self.users[slot as usize].account.is_multiple_of(2);
+                self.start_bounce(slot, if begins { *in_flight } else { 0 }, to, *size, due);
                 self.rearm(slot, due);
                 return StepOutcome::Block;
             }
@@ -274,7 +292,7 @@ impl WorkerEngine {
             PlanStep::Disconnect => return self.disconnect(slot),
             PlanStep::Cut => {
                 self.record.error("cut-by-plan");
-                self.drop_socket(slot);
+                self.cut(slot);
                 return StepOutcome::Go;
             }
             PlanStep::Abort { run } => {
@@ -291,6 +309,8 @@ impl WorkerEngine {
             | PlanStep::Authenticate { .. }
             | PlanStep::Bind { .. }
             | PlanStep::Login { .. }
+            | PlanStep::FastLogin { .. }
+            | PlanStep::Resume
             | PlanStep::Raw { .. }
             | PlanStep::WaitFor { .. }
             | PlanStep::Repeat { .. }
@@ -399,6 +419,7 @@ impl WorkerEngine {
 
     /// Waits until all users of this worker are here, or its share of `users`.
     fn barrier(&mut self, slot: u32, timeout_ms: u64, users: Option<u32>) -> StepOutcome {
+        self.settled(slot);
         self.users[slot as usize].wait = WaitState::Barrier;
         self.waiting += 1;
         self.wanted = users.map(|users| (0..users).filter(|user| self.owns(u64::from(*user))).count());
@@ -492,16 +513,18 @@ impl WorkerEngine {
                 if due > now || !self.users[slot as usize].is(LOGGED_IN) {
                     continue;
                 }
-                match (&activity.step, raws.get(index)) {
-                    (_, Some(Some(raw))) => self.send_raw(slot, raw),
-                    (PlanStep::Message { to, body, kind, ack }, _) => {
-                        self.send_message(slot, to, body, *kind, ack, due);
+                for _ in 0..activity.batch {
+                    match (&activity.step, raws.get(index)) {
+                        (_, Some(Some(raw))) => self.send_raw(slot, raw),
+                        (PlanStep::Message { to, body, kind, ack }, _) => {
+                            self.send_message(slot, to, body, *kind, ack, due);
+                        }
+                        (PlanStep::Presence { kind, to, show, status }, _) => {
+                            self.send_presence(slot, *kind, to.as_ref(), show.as_ref(), status.as_ref(), due);
+                        }
+                        (PlanStep::NoWait(inner), _) => self.send_without_waiting(slot, inner, due),
+                        (other, _) => self.send_without_waiting(slot, other, due),
                     }
-                    (PlanStep::Presence { kind, to, show, status }, _) => {
-                        self.send_presence(slot, *kind, to.as_ref(), show.as_ref(), status.as_ref(), due);
-                    }
-                    (PlanStep::NoWait(inner), _) => self.send_without_waiting(slot, inner, due),
-                    (other, _) => self.send_without_waiting(slot, other, due),
                 }
                 let next = due + self.sample(activity.every).max(1);
                 self.users[slot as usize].extra().activities[index] = next;

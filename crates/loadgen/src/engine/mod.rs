@@ -18,6 +18,7 @@ mod connection;
 mod delivery_accounting;
 mod destination;
 mod event_loop;
+mod fast;
 mod input;
 mod interpreter;
 mod key_derivation;

@@ -1,7 +1,7 @@
 //! Negotiation of a client's stream: RFC 6120 sections 4 to 7, RFC 3921 sessions, XEP-0077 (2.4) registration before login,
 //! XEP-0440 (0.4) channel binding types.
 //!
-//! Left out: SASL2 and what hangs on it. Trap: after STARTTLS nothing that was read in plain may be believed; a byte behind
+//! SASL2 and what hangs on it are in [`super::fast`]. Trap: after STARTTLS nothing that was read in plain may be believed; a byte behind
 //! `<proceed/>` ends the login.
 
 use base64::Engine as _;
@@ -47,6 +47,7 @@ impl WorkerEngine {
         user.out.extend_from_slice(end);
         self.mark_dirty(slot);
         self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
+        self.prove_token_at_once(slot);
     }
 
     /// The server's stream header.
@@ -71,6 +72,7 @@ impl WorkerEngine {
         };
         let login = user.login();
         let since = login.since;
+        login.sasl2 = false;
         login.features = features;
         let resuming = login.resuming;
         let manageable = login.features.management;
@@ -163,7 +165,11 @@ impl WorkerEngine {
     }
 
     /// Name and password of a user; empty for anonymous ones.
-    fn credentials(&mut self, slot: u32, given: Option<&(TextTemplate, TextTemplate)>) -> (String, String) {
+    pub(super) fn credentials(
+        &mut self,
+        slot: u32,
+        given: Option<&(TextTemplate, TextTemplate)>,
+    ) -> (String, String) {
         match given {
             Some((name, password)) => (self.text(slot, name), self.text(slot, password)),
             None => {
@@ -218,7 +224,7 @@ impl WorkerEngine {
         match (ns, name) {
             ("http://etherx.jabber.org/streams", "features") => self.features(slot, bytes),
             ("http://etherx.jabber.org/streams", "error") => self.stream_error(slot, bytes),
-            (SASL, "challenge" | "success" | "failure") => self.sasl(slot, name, bytes),
+            (SASL | super::fast::SASL2, "challenge" | "success" | "failure") => self.sasl(slot, name, bytes),
             ("urn:ietf:params:xml:ns:xmpp-tls", "proceed")
                 if self.users[slot as usize].wait == WaitState::Proceed =>
             {
@@ -257,7 +263,14 @@ impl WorkerEngine {
         if name == "failure" {
             let condition = tree.root().child_elements().next().map_or("unknown", |child| child.name());
             let kind = format!("login:{condition}");
+            if user.login().sasl2 {
+                // A token that is refused once is refused again.
+                self.tokens.remove(&user.account);
+            }
             return self.login_failed(slot, &kind, &format!("the server refuses the login: {condition}"));
+        }
+        if name == "success" && user.login().sasl2 {
+            return self.sasl2_success(slot, bytes);
         }
         let data = match from_base64(tree.root().text().trim()) {
             Ok(data) => data,
@@ -290,11 +303,15 @@ impl WorkerEngine {
     /// Answers a challenge whose key is there.
     pub(super) fn answer_challenge(&mut self, slot: u32, challenge: &[u8]) {
         let user = &mut self.users[slot as usize];
-        let Some(exchange) = user.login.as_mut().and_then(|login| login.exchange.as_mut()) else { return };
+        let Some(login) = user.login.as_mut() else { return };
+        let namespace = if login.sasl2 { super::fast::SASL2 } else { SASL };
+        let Some(exchange) = login.exchange.as_mut() else { return };
         match exchange.challenge(challenge, &mut self.keys) {
             Ok(answer) => {
                 let mut response = String::with_capacity(256);
-                response.push_str("<response xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>");
+                response.push_str("<response xmlns='");
+                response.push_str(namespace);
+                response.push_str("'>");
                 to_base64(&answer, "", &mut response);
                 response.push_str("</response>");
                 user.out.extend_from_slice(response.as_bytes());
@@ -451,7 +468,7 @@ impl WorkerEngine {
     }
 
     /// The stream can be used.
-    fn ready(&mut self, slot: u32, now: u64) {
+    pub(super) fn ready(&mut self, slot: u32, now: u64) {
         self.logged_in(slot, now);
         let user = &mut self.users[slot as usize];
         user.login = None;
@@ -482,6 +499,11 @@ fn read_features(bytes: &[u8], scope: &NamespaceContext) -> Result<ServerFeature
                     features.mechanisms.push(mechanism.text().trim().to_owned());
                 }
             }
+            (super::fast::SASL2, "authentication") => {
+                for mechanism in child.child_elements().filter(|inner| inner.name() == "mechanism") {
+                    features.sasl2.push(mechanism.text().trim().to_owned());
+                }
+            }
             ("http://jabber.org/features/iq-auth", "auth") => features.legacy = true,
             ("urn:xmpp:sasl-cb:0", "sasl-channel-binding") => {
                 let types = child
@@ -500,7 +522,7 @@ fn read_features(bytes: &[u8], scope: &NamespaceContext) -> Result<ServerFeature
 }
 
 /// A nonce for SCRAM: 18 random bytes in base64.
-fn nonce() -> String {
+pub(super) fn nonce() -> String {
     let mut bytes = [0_u8; 18];
     // The generator of the system does not fail; zeros would only make the login weaker, not wrong.
     let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut bytes);

@@ -8,7 +8,7 @@
 
 use super::event_loop::WorkerEngine;
 use super::virtual_user::WaitState;
-use crate::plan::{StreamTransport, TransportSecurity, UserSession};
+use crate::plan::{PlanStep, StreamTransport, TransportSecurity, UserSession};
 
 /// Kinds of failed logins that protection may be the cause of. A wrong password is not among them.
 const PROTECTION: [&str; 10] = [
@@ -26,7 +26,34 @@ const PROTECTION: [&str; 10] = [
 
 /// Which sessions leave STARTTLS to the engine: those without a step that asks for it.
 pub(super) fn negotiating(sessions: &[UserSession]) -> Vec<bool> {
-    sessions.iter().map(|session| !super::event_loop::has_starttls(&session.steps)).collect()
+    sessions.iter().map(|session| !has_starttls(&session.steps)).collect()
+}
+
+/// Some step asks for STARTTLS.
+fn has_starttls(steps: &[PlanStep]) -> bool {
+    steps.iter().any(|step| match step {
+        PlanStep::StartTls => true,
+        PlanStep::Repeat { steps, .. }
+        | PlanStep::While { steps, .. }
+        | PlanStep::If { steps, .. }
+        | PlanStep::ForEach { steps, .. }
+        | PlanStep::Transaction { steps, .. } => has_starttls(steps),
+        _ => false,
+    })
+}
+
+/// Some step may use TLS.
+pub(super) fn uses_tls(steps: &[PlanStep]) -> bool {
+    steps.iter().any(|step| match step {
+        PlanStep::StartTls => true,
+        PlanStep::ChangeTarget { security, .. } => *security != TransportSecurity::None,
+        PlanStep::Repeat { steps, .. }
+        | PlanStep::While { steps, .. }
+        | PlanStep::If { steps, .. }
+        | PlanStep::ForEach { steps, .. }
+        | PlanStep::Transaction { steps, .. } => uses_tls(steps),
+        _ => false,
+    })
 }
 
 impl WorkerEngine {

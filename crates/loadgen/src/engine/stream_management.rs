@@ -81,40 +81,82 @@ impl WorkerEngine {
                 self.resume_program(slot, now);
             }
             "resumed" if wait == WaitState::Resumed => {
-                if let Some(h) = attribute("h").and_then(|h| h.parse().ok()) {
-                    management.acknowledge(h);
-                }
-                let since = management.lost_at;
-                let again = management.kept.iter().map(|stanza| stanza.len()).sum();
-                let mut out = Vec::with_capacity(again);
-                management.kept.iter().for_each(|stanza| out.extend_from_slice(stanza));
-                let (wait, pc) = management.resume_wait.take().unwrap_or((WaitState::End, 0));
-                user.out.extend_from_slice(&out);
-                user.wait = wait;
-                user.pc = pc;
-                user.login = None;
-                user.set(LOGGED_IN, true);
-                self.record.time(Timing::SmResume, now - since);
-                self.record.add(Counter::SessionsResumed, 1);
-                self.record.adjust_gauge(crate::measure::Gauge::Online, 1);
-                let acceptable = !self.users[slot as usize].is(super::virtual_user::SLOW);
-                self.record.adjust_gauge(crate::measure::Gauge::Acceptable, i64::from(acceptable));
-                self.mark_dirty(slot);
-                self.mark_available(slot);
-                self.rearm(slot, now);
+                let h = attribute("h").and_then(|h| h.parse().ok());
+                self.resumed(slot, h, now);
             }
             "failed" if wait == WaitState::Enabled => {
                 self.record.error("sm:refused");
                 self.users[slot as usize].extra().management = None;
                 self.resume_program(slot, now);
             }
-            "failed" => {
-                self.record.error("sm:not-resumed");
-                self.record.add(Counter::SessionsLost, 1);
-                self.end_session(slot);
-            }
+            "failed" => self.not_resumed(slot),
             _ => {}
         }
+    }
+
+    /// The server has resumed the stream and has `h` of its stanzas.
+    pub(super) fn resumed(&mut self, slot: u32, h: Option<u32>, now: u64) {
+        let user = &mut self.users[slot as usize];
+        let Some(management) = user.extra.as_mut().and_then(|extra| extra.management.as_mut()) else {
+            return;
+        };
+        if let Some(h) = h {
+            management.acknowledge(h);
+        }
+        let since = management.lost_at;
+        let again = management.kept.iter().map(|stanza| stanza.len()).sum();
+        let mut out = Vec::with_capacity(again);
+        management.kept.iter().for_each(|stanza| out.extend_from_slice(stanza));
+        let (wait, pc) = management.resume_wait.take().unwrap_or((WaitState::End, 0));
+        user.out.extend_from_slice(&out);
+        user.wait = wait;
+        user.pc = pc;
+        user.login = None;
+        user.set(LOGGED_IN, true);
+        self.record.time(Timing::SmResume, now - since);
+        self.record.add(Counter::SessionsResumed, 1);
+        self.record.adjust_gauge(crate::measure::Gauge::Online, 1);
+        let acceptable = !self.users[slot as usize].is(super::virtual_user::SLOW);
+        self.record.adjust_gauge(crate::measure::Gauge::Acceptable, i64::from(acceptable));
+        self.mark_dirty(slot);
+        self.mark_available(slot);
+        self.rearm(slot, now);
+    }
+
+    /// The server has given the stream up.
+    pub(super) fn not_resumed(&mut self, slot: u32) {
+        self.record.error("sm:not-resumed");
+        self.record.add(Counter::SessionsLost, 1);
+        self.end_session(slot);
+    }
+
+    /// Drops the connection without a word. A stream that can be resumed is kept for the step `resume`.
+    pub(super) fn cut(&mut self, slot: u32) {
+        let user = &self.users[slot as usize];
+        let stays = user.is(super::virtual_user::AVAILABLE) && self.resumable(slot);
+        let account = user.account;
+        self.drop_socket(slot);
+        // For others this user stays what it was: the server keeps what comes for it.
+        if stays && account != super::virtual_user::NOBODY {
+            self.left[account as usize] = false;
+        }
+    }
+
+    /// Connects again and resumes the stream that was cut.
+    pub(super) fn resume(&mut self, slot: u32) -> super::interpreter::StepOutcome {
+        if self.users[slot as usize].is_open() || !self.resumable(slot) {
+            self.record.error("sm:not-resumable");
+            return super::interpreter::StepOutcome::Go;
+        }
+        let user = &mut self.users[slot as usize];
+        let (due, pc) = (user.due, user.pc);
+        if let Some(management) = &mut user.extra().management {
+            management.lost_at = due;
+            management.resume_wait = Some((WaitState::Pause, pc));
+        }
+        user.login().resuming = true;
+        self.connect(slot);
+        super::interpreter::StepOutcome::Block
     }
 
     /// Whether the lost stream of `slot` can be resumed.

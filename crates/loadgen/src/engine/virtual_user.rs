@@ -42,6 +42,8 @@ pub(crate) enum WaitState {
     Any,
     /// What the op before `pc` describes.
     Match,
+    /// So many deliveries of the presence that was due at `due`.
+    Deliveries(u32),
     /// The arrival of the message with this number at this worker's numbering (worker, number).
     Delivery(u16, u32),
     /// All users of the worker.
@@ -82,6 +84,9 @@ pub(crate) const CLOSED: u16 = 1 << 9;
 pub(crate) const MANAGEABLE: u16 = 1 << 10;
 /// The connection speaks WebSocket by now.
 pub(crate) const UPGRADED: u16 = 1 << 11;
+
+/// It has arrived in a phase with a bound on concurrency and has not come to its first pause.
+pub(crate) const ARRIVING: u16 = 1 << 12;
 
 /// A user.
 pub(crate) struct VirtualUser {
@@ -203,6 +208,8 @@ pub(crate) struct PendingLogin {
     pub(crate) resuming: bool,
     /// The challenge that waits for a key, and since when.
     pub(crate) challenge: Option<(Box<[u8]>, u64)>,
+    /// The exchange is one of SASL2.
+    pub(crate) sasl2: bool,
     /// The SASL mechanism that was chosen.
     pub(crate) mechanism: &'static str,
 }
@@ -216,6 +223,8 @@ pub(crate) struct ServerFeatures {
     pub(crate) mechanisms: Vec<String>,
     /// Types of channel binding (XEP-0440).
     pub(crate) bindings: Option<Vec<String>>,
+    /// Mechanisms of SASL2 (XEP-0388).
+    pub(crate) sasl2: Vec<String>,
     /// Logins of XEP-0078.
     pub(crate) legacy: bool,
     /// A session that is not marked as optional.

@@ -86,7 +86,7 @@ impl WorkerEngine {
     pub(super) fn send_message(
         &mut self,
         slot: u32,
-        to: &Destination,
+        destination: &Destination,
         body: &MessageBody,
         kind: MessageKind,
         ack: &AckMode,
@@ -95,7 +95,11 @@ impl WorkerEngine {
         if self.skip_if_blocked(slot) {
             return None;
         }
-        let to = self.destination(slot, to);
+        let (account, resource) = match destination {
+            Destination::Full(account, resource) => (&**account, Some(resource)),
+            account => (account, None),
+        };
+        let to = self.destination(slot, account);
         if matches!(to, ResolvedDestination::Nobody) {
             return None;
         }
@@ -109,6 +113,12 @@ impl WorkerEngine {
         let begin = self.users[slot as usize].out.len();
         self.users[slot as usize].out.extend_from_slice(b"<message to='");
         self.write_to(slot, &to);
+        if let Some(resource) = resource {
+            let resource = self.text(slot, resource);
+            let out = &mut self.users[slot as usize].out;
+            out.push(b'/');
+            xml::escape::attr(&resource, out);
+        }
         let number = match &to {
             ResolvedDestination::User(recipient) if self.plan.options.stamps => {
                 Some(self.stamp(slot, *recipient, ack, due))
@@ -371,17 +381,10 @@ impl WorkerEngine {
     }
 
     /// Starts messages to and fro.
-    pub(super) fn start_bounce(&mut self, slot: u32, in_flight: u32, size: u32, due: u64) {
+    pub(super) fn start_bounce(&mut self, slot: u32, in_flight: u32, to: &Destination, size: u32, due: u64) {
         self.users[slot as usize].wait = WaitState::Bounce;
         for _ in 0..in_flight {
-            self.send_message(
-                slot,
-                &Destination::Partner,
-                &MessageBody::Size(size),
-                MessageKind::Chat,
-                &AckMode::None,
-                due,
-            );
+            self.send_message(slot, to, &MessageBody::Size(size), MessageKind::Chat, &AckMode::None, due);
         }
     }
 

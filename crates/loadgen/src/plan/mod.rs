@@ -150,6 +150,16 @@ pub struct ArrivalPhase {
     pub weights: Option<Vec<f64>>,
     /// The next phase begins when all users of this one have ended.
     pub wait_all_end: bool,
+    /// Closed-loop arrivals in place of a rate: at most this many users between their arrival and their first pause.
+    #[serde(default)]
+    pub concurrency: Option<u32>,
+}
+
+impl ArrivalPhase {
+    /// Users arrive in it; otherwise it is a pause.
+    pub fn arrives(&self) -> bool {
+        self.rate > 0.0 || self.concurrency.is_some()
+    }
 }
 
 /// One user that starts at a given time.

@@ -68,7 +68,9 @@ pub(crate) fn apply(plan: &mut LoadPlan, arguments: &PlanOverrides) {
 fn over(steps: &mut [PlanStep], arguments: &PlanOverrides) {
     for step in steps {
         match step {
-            PlanStep::Login { mechanisms, .. } | PlanStep::Authenticate { mechanisms, .. }
+            PlanStep::Login { mechanisms, .. }
+            | PlanStep::FastLogin { mechanisms, .. }
+            | PlanStep::Authenticate { mechanisms, .. }
                 if !arguments.mechanisms.is_empty() =>
             {
                 mechanisms.clone_from(&arguments.mechanisms);
@@ -81,7 +83,7 @@ fn over(steps: &mut [PlanStep], arguments: &PlanOverrides) {
                 *size = arguments.message_size.unwrap_or(*size);
             }
             PlanStep::Meanwhile { activities, .. } => {
-                for Activity { every, step } in activities {
+                for Activity { every, step, .. } in activities {
                     if let (PlanStep::Message { .. }, Some(wanted)) = (&step, arguments.message_every) {
                         *every = wanted;
                     }
@@ -113,7 +115,7 @@ fn registered(steps: &mut Vec<PlanStep>, security: TransportSecurity) {
 
 fn contains_login(step: &PlanStep) -> bool {
     match step {
-        PlanStep::Login { .. } => true,
+        PlanStep::Login { .. } | PlanStep::FastLogin { .. } => true,
         PlanStep::Repeat { steps, .. }
         | PlanStep::While { steps, .. }
         | PlanStep::If { steps, .. }

@@ -52,6 +52,16 @@ pub enum PlanStep {
         /// As in `Bind`.
         resource: Option<TextTemplate>,
     },
+    /// A login with SASL2 (XEP-0388), resource binding inline (XEP-0386) and a token (XEP-0484): the first login of an
+    /// account requests a token, later ones prove it in the same flight as the stream header.
+    FastLogin {
+        /// As in `Authenticate`, for the login that has no token yet.
+        mechanisms: Vec<String>,
+        /// Enable stream management inline, with resumption.
+        manage: bool,
+    },
+    /// Replaces a connection that was cut and resumes its stream (XEP-0198 section 5).
+    Resume,
     /// XEP-0198: enables stream management; acknowledges and asks for acknowledgements from then on.
     StreamManagement {
         /// Ask for resumption, and resume when the connection is lost.
@@ -108,6 +118,13 @@ pub enum PlanStep {
     },
     /// Does a step without waiting for its answer, which is measured when it comes. One of: `Roster`, `RosterSet`, `Ping`.
     NoWait(Box<PlanStep>),
+    /// Sends a `Presence` and waits until it has been delivered to other users of the worker.
+    Delivered {
+        /// The presence.
+        presence: Box<PlanStep>,
+        /// How many deliveries.
+        users: u32,
+    },
     /// Waits until something arrives.
     WaitFor {
         /// What.
@@ -172,6 +189,10 @@ pub enum PlanStep {
         duration_ms: Option<u64>,
         /// Bytes of the body.
         size: u32,
+        /// Only the user with the even number begins: `in_flight` counts both directions together.
+        one_sided: bool,
+        /// `Partner`, or the same with a resource.
+        to: Destination,
     },
     /// Measures the steps together under a name.
     Transaction {
@@ -213,8 +234,16 @@ pub enum PlanStep {
 pub struct Activity {
     /// Distance from one to the next. The first comes after a random part of it, so that users are out of step.
     pub every: TimeSpan,
+    /// How many are sent at each occurrence.
+    #[serde(default = "once")]
+    pub batch: u32,
     /// One of: `Message`, `Presence`, `Ping`, `Raw` (sent without waiting for its answer), `Roster`.
     pub step: PlanStep,
+}
+
+/// A batch of an activity that does not name one.
+fn once() -> u32 {
+    1
 }
 
 /// A change of a roster.
@@ -285,6 +314,8 @@ pub enum Destination {
     Myself,
     /// The domain.
     Server,
+    /// The same with a resource, with variables: a full address.
+    Full(Box<Destination>, TextTemplate),
     /// An address, with variables.
     Jid(TextTemplate),
 }

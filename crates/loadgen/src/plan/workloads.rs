@@ -362,7 +362,7 @@ mod tests {
             assert_eq!(idle.as_slice(), [PlanStep::Think(minute)]);
             let [PlanStep::Meanwhile { duration, activities }] = busy.as_slice() else { panic!("{busy:?}") };
             assert_eq!(*duration, Some(minute));
-            let [Activity { every: TimeSpan::Fixed(every), step: PlanStep::Message { .. } }] =
+            let [Activity { every: TimeSpan::Fixed(every), step: PlanStep::Message { .. }, .. }] =
                 activities.as_slice()
             else {
                 panic!("{activities:?}");
@@ -424,7 +424,13 @@ mod tests {
         let (flood, _) = at("flood", None);
         assert_eq!(
             flood.sessions[0].steps.last(),
-            Some(&PlanStep::Bounce { in_flight: 8, duration_ms: None, size: 100 })
+            Some(&PlanStep::Bounce {
+                in_flight: 8,
+                duration_ms: None,
+                size: 100,
+                one_sided: false,
+                to: Destination::Partner
+            })
         );
         let (steady, _) = at("steady", None);
         let Some(PlanStep::Meanwhile { activities, .. }) = steady.sessions[0].steps.last() else {

@@ -71,6 +71,9 @@ pub struct RunInfo {
     pub label: String,
     /// Beginning, seconds since 1970.
     pub started: i64,
+    /// The same by the monotonic clock of the controller's machine, in microseconds: other programs of that machine align
+    /// what they measure with the seconds of the run.
+    pub started_monotonic: u64,
     /// Length of the run in seconds, the drain included.
     pub length: f64,
     /// Second in which all streams began to be closed.

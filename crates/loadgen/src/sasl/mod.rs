@@ -5,7 +5,7 @@
 //! the same salt costs a few HMACs and no key derivation. Nothing here knows XML: messages go in and come out as bytes,
 //! [`to_base64`] and [`from_base64`] wrap them. Written apart from the server's `sasl`: a shared mistake would hide itself.
 //!
-//! Left out: SASL2 and FAST (XEP-0388, XEP-0484), DIGEST-MD5, authorization identities other than as given.
+//! SASL2 and FAST (XEP-0388, XEP-0484) are in the engine. Left out: DIGEST-MD5, authorization identities other than as given.
 //!
 //! Trap: a server that makes a new salt for every login (ejabberd with plain-text passwords does) makes every login a full
 //! key derivation, 1 ms and more; then the client's CPU is the limit, and only PLAIN avoids it.

@@ -122,6 +122,7 @@ impl TsungReader<'_> {
             max_users,
             weights: changed.then_some(weights),
             wait_all_end,
+            concurrency: None,
         };
         Some((number, phase))
     }

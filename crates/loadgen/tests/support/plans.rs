@@ -50,6 +50,7 @@ pub(crate) fn arrivals(users: u32) -> ArrivalPhase {
         max_users: Some(users),
         weights: None,
         wait_all_end: false,
+        concurrency: None,
     }
 }
 
@@ -109,7 +110,7 @@ pub(crate) fn stay() -> PlanStep {
 }
 
 pub(crate) fn every(ms: f64, step: PlanStep) -> Activity {
-    Activity { every: TimeSpan::Fixed(ms), step }
+    Activity { every: TimeSpan::Fixed(ms), batch: 1, step }
 }
 
 /// So long.

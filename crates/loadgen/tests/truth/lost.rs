@@ -218,7 +218,13 @@ fn a_resumption_that_fails_at_the_login_is_a_lost_session() {
 #[test]
 fn a_run_that_is_stopped_ends_in_order() {
     let server = ScriptedServer::start(ServerScript::default());
-    let bounce = Do::Bounce { in_flight: 1, duration_ms: None, size: 20 };
+    let bounce = Do::Bounce {
+        in_flight: 1,
+        duration_ms: None,
+        size: 20,
+        one_sided: false,
+        to: loadgen::plan::Destination::Partner,
+    };
     let outcome = until(plan(&server, 10, then(online(), [bounce])), &server, |truth| truth.messages > 50);
     agree(&outcome, &server.truth());
     assert!(outcome.took < 20_000_000, "{}", outcome.took);

@@ -16,6 +16,7 @@ extern crate throng_loadgen as loadgen;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod closed_loop;
 mod destinations;
 mod garbled;
 mod keys;

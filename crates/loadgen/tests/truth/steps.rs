@@ -329,7 +329,13 @@ fn activities_have_their_own_rhythm() {
 #[test]
 fn messages_go_to_and_fro() {
     let server = ScriptedServer::start(ServerScript::default());
-    let bounce = Do::Bounce { in_flight: 2, duration_ms: None, size: 100 };
+    let bounce = Do::Bounce {
+        in_flight: 2,
+        duration_ms: None,
+        size: 100,
+        one_sided: false,
+        to: loadgen::plan::Destination::Partner,
+    };
     let outcome = until(plan(&server, 10, then(online(), [bounce])), &server, |truth| truth.messages > 300);
     let truth = server.truth();
     agree(&outcome, &truth);

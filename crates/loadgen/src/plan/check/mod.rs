@@ -125,7 +125,7 @@ fn arrivals(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
         mistakes.push(PlanError::of_plan("the plan has no phase, so nobody arrives; add one with a rate"));
     }
     let weight: f64 = plan.sessions.iter().map(|session| session.weight).sum();
-    let arriving = plan.phases.iter().filter(|phase| phase.rate > 0.0);
+    let arriving = plan.phases.iter().filter(|phase| phase.arrives());
     if arriving.clone().any(|phase| phase.weights.is_none()) && weight <= 0.0 {
         mistakes
             .push(PlanError::of_plan("all sessions have the weight 0; give at least one a weight above 0"));
@@ -143,7 +143,7 @@ fn arrivals(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
         }
     }
     for phase in &plan.phases {
-        if phase.duration_ms.is_none() && (phase.max_users.is_none() || phase.rate <= 0.0) {
+        if phase.duration_ms.is_none() && (phase.max_users.is_none() || !phase.arrives()) {
             mistakes.push(PlanError::at(
                 format!("phase \"{}\"", phase.name),
                 "would never end; give it a duration, or a rate and a number of users",
@@ -188,9 +188,9 @@ fn mechanisms(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
     let mut lists: Vec<&[String]> = Vec::new();
     let mut has_tls = plan.target.security != TransportSecurity::None;
     visit(plan, &mut |step| match step {
-        PlanStep::Login { mechanisms, .. } | PlanStep::Authenticate { mechanisms, .. } => {
-            lists.push(mechanisms)
-        }
+        PlanStep::Login { mechanisms, .. }
+        | PlanStep::FastLogin { mechanisms, .. }
+        | PlanStep::Authenticate { mechanisms, .. } => lists.push(mechanisms),
         PlanStep::StartTls => has_tls = true,
         PlanStep::ChangeTarget { security, .. } => has_tls |= *security != TransportSecurity::None,
         _ => {}
@@ -265,7 +265,9 @@ fn visit_steps<'a>(steps: &'a [PlanStep], each: &mut impl FnMut(&'a PlanStep)) {
                     visit_steps(std::slice::from_ref(&activity.step), each);
                 }
             }
-            PlanStep::NoWait(step) => visit_steps(std::slice::from_ref(step), each),
+            PlanStep::NoWait(step) | PlanStep::Delivered { presence: step, .. } => {
+                visit_steps(std::slice::from_ref(step), each)
+            }
             _ => {}
         }
     }

@@ -23,6 +23,8 @@ struct SessionCheck<'a> {
     session: &'a UserSession,
     stage: SessionStage,
     has_roster: bool,
+    /// Some step asks for streams that can be resumed.
+    manages: bool,
     variables: Vec<&'a str>,
     mistakes: &'a mut Vec<PlanError>,
 }
@@ -35,8 +37,22 @@ pub(super) fn check(plan: &LoadPlan, session: &UserSession, mistakes: &mut Vec<P
     }
     let mut variables = Vec::new();
     collect(&session.steps, &mut variables);
-    let mut walk =
-        SessionCheck { plan, session, stage: SessionStage::Away, has_roster: false, variables, mistakes };
+    let mut manages = false;
+    super::visit_steps(&session.steps, &mut |step| {
+        manages |= matches!(
+            step,
+            PlanStep::StreamManagement { resume: true } | PlanStep::FastLogin { manage: true, .. }
+        );
+    });
+    let mut walk = SessionCheck {
+        plan,
+        session,
+        stage: SessionStage::Away,
+        has_roster: false,
+        manages,
+        variables,
+        mistakes,
+    };
     walk.steps(&session.steps, "");
 }
 
@@ -111,6 +127,24 @@ impl<'a> SessionCheck<'a> {
                 self.maybe(resource.as_ref(), place);
                 self.stage = SessionStage::Bound;
             }
+            PlanStep::FastLogin { .. } => {
+                if self.stage >= SessionStage::Authenticated {
+                    self.wrong(
+                        place,
+                        "login comes while the user is logged in; put \"disconnect\" before it",
+                    );
+                }
+                self.stage = SessionStage::Bound;
+            }
+            PlanStep::Resume => {
+                if self.stage != SessionStage::Away || !self.manages {
+                    self.wrong(
+                        place,
+                        "resume needs a stream that can be resumed and was cut; put \"stream_management\" with resume = true and \"cut\" before it",
+                    );
+                }
+                self.stage = SessionStage::Bound;
+            }
             PlanStep::Disconnect | PlanStep::Cut => {
                 self.stage = SessionStage::Away;
                 self.has_roster = false;
@@ -171,7 +205,7 @@ impl<'a> SessionCheck<'a> {
                 self.need(SessionStage::Connected, "raw", place);
                 self.text(xml, place);
             }
-            PlanStep::NoWait(step) => self.step(step, place),
+            PlanStep::NoWait(step) | PlanStep::Delivered { presence: step, .. } => self.step(step, place),
             PlanStep::WaitFor { .. } => self.need(SessionStage::Connected, "wait_for", place),
             PlanStep::Meanwhile { activities, .. } => {
                 for (i, activity) in activities.iter().enumerate() {
@@ -279,6 +313,10 @@ impl<'a> SessionCheck<'a> {
             Destination::Contact | Destination::OnlineContact if !self.has_roster => {
                 self.wrong(place, "is for a contact and the roster is not fetched; put \"roster\" before it");
                 self.has_roster = true;
+            }
+            Destination::Full(to, text) => {
+                self.destination(to, place);
+                self.text(text, place);
             }
             Destination::Jid(text) => self.text(text, place),
             Destination::Server | Destination::Myself | Destination::Previous | Destination::LastContact => {}

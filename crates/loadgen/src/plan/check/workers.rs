@@ -96,9 +96,10 @@ fn fullest(steps: &[PlanStep]) -> (f64, bool) {
     let mut best = (0.0_f64, false);
     for step in steps {
         let (rate, closed) = match step {
-            PlanStep::Meanwhile { activities, .. } => {
-                (activities.iter().map(|a| 1_000.0 / mean(a.every).max(0.001)).sum(), false)
-            }
+            PlanStep::Meanwhile { activities, .. } => (
+                activities.iter().map(|a| f64::from(a.batch) * 1_000.0 / mean(a.every).max(0.001)).sum(),
+                false,
+            ),
             PlanStep::Bounce { .. } => (0.0, true),
             PlanStep::Repeat { steps, .. }
             | PlanStep::While { steps, .. }

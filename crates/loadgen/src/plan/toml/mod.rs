@@ -324,9 +324,10 @@ fn phases(s: &TomlSection<'_>, sessions: &[&str]) -> Vec<ArrivalPhase> {
         let poisson = section.get("poisson").and_then(|n| n.truth()).unwrap_or(false);
         let wait_all_end = section.get("wait_all_end").and_then(|n| n.truth()).unwrap_or(false);
         let weights = section.get("weights").and_then(|n| weights(&n, sessions));
+        let concurrency = concurrency(&section);
         if duration.is_none() && users.is_none() {
             node.wrong("would never end; give it a \"duration\" such as \"1m\", or \"users\" such as \"connections\"");
-        } else if duration.is_none() && rate == Some(0.0) {
+        } else if duration.is_none() && rate == Some(0.0) && concurrency.is_none() {
             node.wrong("has users and no rate, so they never arrive; give it a \"rate\" such as 100 (users a second)");
         }
         let duration_ms = duration.and_then(|n| n.span_ms());
@@ -342,9 +343,19 @@ fn phases(s: &TomlSection<'_>, sessions: &[&str]) -> Vec<ArrivalPhase> {
             max_users,
             weights,
             wait_all_end,
+            concurrency,
         });
     }
     phases
+}
+
+/// `concurrency`, the closed loop, which has no clock of its own.
+fn concurrency(section: &TomlSection<'_>) -> Option<u32> {
+    let node = section.get("concurrency")?;
+    if ["rate", "every", "batch", "poisson"].iter().any(|key| section.get(key).is_some()) {
+        return node.none("cannot stand beside \"rate\", \"every\", \"batch\" or \"poisson\": users arrive as others are done");
+    }
+    node.amount()
 }
 
 /// `rate` in users a second, or `every`, the distance from one arrival (or batch) to the next; 0 without both.

@@ -204,6 +204,14 @@ fn destination(text: &str) -> Result<Destination, String> {
     if let Some((_, destination)) = DESTINATIONS.iter().find(|(word, _)| *word == text) {
         return Ok(destination.clone());
     }
+    if let Some((word, resource)) = text.split_once('/')
+        && (word.starts_with("ring") || DESTINATIONS.iter().any(|(known, _)| *known == word))
+    {
+        if resource.is_empty() {
+            return Err(format!("\"{text}\" has no resource; write such as \"{word}/phone\""));
+        }
+        return Ok(Destination::Full(Box::new(destination(word)?), template(resource)?));
+    }
     if let Some(distance) = text.strip_prefix("ring") {
         let digits = distance.strip_prefix('+').unwrap_or(distance);
         let number = digits.parse::<i32>().ok().filter(|n| *n != 0 && !digits.starts_with('+'));

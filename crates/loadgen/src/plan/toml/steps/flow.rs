@@ -96,7 +96,9 @@ fn activity(node: &TomlNode<'_>, depth: usize) -> Option<Activity> {
         };
         if longest > 0.0 { Some(every) } else { n.none("must be more than 0") }
     });
-    let others: Vec<_> = section.entries().iter().filter(|entry| entry.0 != "every").collect();
+    let batch = whole(&section, "batch", 1, 1, 1_000) as u32;
+    let others: Vec<_> =
+        section.entries().iter().filter(|entry| entry.0 != "every" && entry.0 != "batch").collect();
     let [(name, _, inside)] = others.as_slice() else {
         return node.none("needs \"every\" and one of message, presence, ping, raw and roster");
     };
@@ -112,7 +114,7 @@ fn activity(node: &TomlNode<'_>, depth: usize) -> Option<Activity> {
         | PlanStep::Presence { .. }
         | PlanStep::Ping { .. }
         | PlanStep::Raw { ack: AckMode::None, .. }
-        | PlanStep::Roster) => Some(Activity { every: every?, step }),
+        | PlanStep::Roster) => Some(Activity { every: every?, batch, step }),
         PlanStep::Message { .. } | PlanStep::Raw { .. } => {
             inside.none("cannot wait inside \"meanwhile\", where things are due by the clock; take \"wait\" out")
         }

@@ -7,17 +7,17 @@ mod flow;
 mod send;
 
 use super::super::error::nearest;
-use super::super::{PlanStep, RosterChange};
+use super::super::{Destination, PlanStep, RosterChange};
 use super::reader::{TomlNode, TomlSection};
 use flow::{change_target, condition, for_each, meanwhile, repeat, repeat_while, set, transaction};
 use send::{
-    authenticate, legacy_authenticate, mechanisms, message, presence, raw, roster_change, unless_waiting,
-    wait_for,
+    authenticate, legacy_authenticate, login, message, presence, raw, roster_change, unless_waiting, wait_for,
 };
 
 /// The names of all steps.
 pub(super) const NAMES: &[&str] = &[
     "login",
+    "resume",
     "connect",
     "starttls",
     "register",
@@ -118,10 +118,8 @@ fn value(name: &str, inside: &TomlNode<'_>, depth: usize) -> Option<PlanStep> {
 fn read(name: &str, section: TomlSection<'_>, depth: usize) -> Option<PlanStep> {
     let s = &section;
     let step = match name {
-        "login" => Some(PlanStep::Login {
-            mechanisms: mechanisms(s),
-            resource: s.get("resource").and_then(|n| n.template()),
-        }),
+        "login" => login(s),
+        "resume" => Some(PlanStep::Resume),
         "connect" => Some(PlanStep::Connect),
         "starttls" => Some(PlanStep::StartTls),
         "register" => Some(PlanStep::Register),
@@ -153,6 +151,14 @@ fn read(name: &str, section: TomlSection<'_>, depth: usize) -> Option<PlanStep> 
             in_flight: whole(s, "in_flight", 1, 1, 1_000) as u32,
             duration_ms: s.get("for").and_then(|n| n.span_ms()),
             size: whole(s, "size", 100, 0, LARGEST_BODY) as u32,
+            one_sided: s
+                .get("start")
+                .and_then(|n| n.word(&[("both", false), ("even", true)]))
+                .unwrap_or(false),
+            to: match s.get("resource").and_then(|n| n.template()) {
+                Some(resource) => Destination::Full(Box::new(Destination::Partner), resource),
+                None => Destination::Partner,
+            },
         }),
         "transaction" => transaction(s, depth),
         "set" => {

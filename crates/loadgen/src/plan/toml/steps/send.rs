@@ -19,6 +19,27 @@ pub(super) fn authenticate(s: &TomlSection<'_>) -> PlanStep {
     PlanStep::Authenticate { mechanisms: mechanisms(s), credentials: credentials(s) }
 }
 
+/// `fast` and `stream_management` make it a login of SASL2.
+pub(super) fn login(s: &TomlSection<'_>) -> Option<PlanStep> {
+    let fast = s.get("fast").and_then(|n| n.truth()).unwrap_or(false);
+    let manage = s.get("stream_management");
+    let resource = s.get("resource");
+    if !fast {
+        if let Some(node) = manage {
+            node.wrong("belongs to a login with fast = true; elsewhere add the step \"stream_management\"");
+        }
+        return Some(PlanStep::Login {
+            mechanisms: mechanisms(s),
+            resource: resource.and_then(|n| n.template()),
+        });
+    }
+    if let Some(node) = resource {
+        node.wrong("cannot be chosen with fast = true, where the server makes it (XEP-0386); take it out");
+    }
+    let manage = manage.and_then(|n| n.truth()).unwrap_or(false);
+    Some(PlanStep::FastLogin { mechanisms: mechanisms(s), manage })
+}
+
 pub(super) fn legacy_authenticate(s: &TomlSection<'_>) -> Option<PlanStep> {
     let credentials = credentials(s);
     let resource = s.need("resource", "resource = \"load\"").and_then(|n| n.template());
@@ -68,7 +89,17 @@ pub(super) fn presence(s: &TomlSection<'_>) -> PlanStep {
         s.wrong("of this kind needs \"to\", such as to = \"ring+1\"");
     }
     let show = s.get("show").and_then(|n| n.template());
-    PlanStep::Presence { kind, to, show, status: s.get("status").and_then(|n| n.template()) }
+    let presence = PlanStep::Presence { kind, to, show, status: s.get("status").and_then(|n| n.template()) };
+    match s.get("deliveries").and_then(|n| n.whole(1, i64::from(u32::MAX))) {
+        Some(users) if kind == PresenceKind::Available => {
+            PlanStep::Delivered { presence: Box::new(presence), users: users as u32 }
+        }
+        Some(_) => {
+            s.wrong("of this kind is not measured; take \"deliveries\" out");
+            presence
+        }
+        None => presence,
+    }
 }
 
 pub(super) fn message(s: &TomlSection<'_>) -> Option<PlanStep> {

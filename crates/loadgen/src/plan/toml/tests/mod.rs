@@ -4,7 +4,7 @@ mod mistakes;
 mod steps;
 
 use super::*;
-use crate::plan::{AccountSource, PlanStep, TemplatePart, TestAccounts, TextTemplate, TimeSpan};
+use crate::plan::{AccountSource, Destination, PlanStep, TemplatePart, TestAccounts, TextTemplate, TimeSpan};
 
 /// Reads a plan that must be right.
 fn read(text: &str) -> LoadPlan {
@@ -170,6 +170,7 @@ fn every_key_outside_of_steps() {
         max_users: Some(20),
         weights: Some(vec![0.0, 3.0]),
         wait_all_end: false,
+        concurrency: None,
     };
     assert_eq!(plan.phases[0], ramp);
     assert_eq!((plan.phases[1].duration_ms, plan.phases[1].rate), (Some(30_000), 2.5));
@@ -293,7 +294,16 @@ fn the_command_line_wins() {
     let PlanStep::Meanwhile { activities, .. } = &steps[8] else { panic!("{:?}", steps[8]) };
     assert_eq!(activities[0].every, TimeSpan::Fixed(100.0));
     assert_eq!(activities[1].every, TimeSpan::Fixed(4_000.0));
-    assert_eq!(steps[9], PlanStep::Bounce { in_flight: 4, duration_ms: None, size: 77 });
+    assert_eq!(
+        steps[9],
+        PlanStep::Bounce {
+            in_flight: 4,
+            duration_ms: None,
+            size: 77,
+            one_sided: false,
+            to: Destination::Partner
+        }
+    );
 }
 
 #[test]

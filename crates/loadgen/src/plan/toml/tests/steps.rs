@@ -51,6 +51,7 @@ pub(super) const EVERY_STEP: &[&str] = &[
     r#"{ barrier = "1s" }"#,
     r#"{ change_target = "127.0.0.1:1" }"#,
     r#""cut""#,
+    r#""resume""#,
     r#"{ abort = "run" }"#,
     r#""unregister""#,
     r#"{ legacy_authenticate = "load" }"#,
@@ -291,7 +292,7 @@ fn pauses_loops_and_conditions() {
 
 #[test]
 fn things_at_their_own_rhythm() {
-    let every = |every, step| Activity { every, step };
+    let every = |every, step| Activity { every, batch: 1, step };
     let (available, status) = (PresenceKind::Available, text("s"));
     let step = one(r#"{ meanwhile = { for = "20m", do = [
             { every = "5s", message = { to = "online", size = 100 } },
@@ -320,12 +321,84 @@ fn things_at_their_own_rhythm() {
         every(TimeSpan::Fixed(60_000.0), PlanStep::Roster),
     ];
     assert_eq!(step, PlanStep::Meanwhile { duration: Some(TimeSpan::Fixed(1_200_000.0)), activities });
-    assert_eq!(one(r#""bounce""#), PlanStep::Bounce { in_flight: 1, duration_ms: None, size: 100 });
-    assert_eq!(one(r#"{ bounce = 8 }"#), PlanStep::Bounce { in_flight: 8, duration_ms: None, size: 100 });
+    assert_eq!(
+        one(r#""bounce""#),
+        PlanStep::Bounce {
+            in_flight: 1,
+            duration_ms: None,
+            size: 100,
+            one_sided: false,
+            to: Destination::Partner
+        }
+    );
+    assert_eq!(
+        one(r#"{ bounce = 8 }"#),
+        PlanStep::Bounce {
+            in_flight: 8,
+            duration_ms: None,
+            size: 100,
+            one_sided: false,
+            to: Destination::Partner
+        }
+    );
     assert_eq!(
         one(r#"{ bounce = { in_flight = 8, for = "30s", size = 5 } }"#),
-        PlanStep::Bounce { in_flight: 8, duration_ms: Some(30_000), size: 5 }
+        PlanStep::Bounce {
+            in_flight: 8,
+            duration_ms: Some(30_000),
+            size: 5,
+            one_sided: false,
+            to: Destination::Partner
+        }
     );
+}
+
+#[test]
+fn closed_loops_and_full_addresses() {
+    let plain = vec!["PLAIN".to_owned()];
+    assert_eq!(
+        one(r#"{ login = { fast = true, mechanisms = "PLAIN", stream_management = true } }"#),
+        PlanStep::FastLogin { mechanisms: plain, manage: true }
+    );
+    let presence = PlanStep::Presence { kind: PresenceKind::Available, to: None, show: None, status: None };
+    assert_eq!(
+        one(r#"{ presence = { deliveries = 3 } }"#),
+        PlanStep::Delivered { presence: Box::new(presence), users: 3 }
+    );
+    let full = |to: Destination| Destination::Full(Box::new(to), TextTemplate::literal("r"));
+    assert_eq!(
+        one(r#"{ bounce = { in_flight = 4, start = "even", resource = "r" } }"#),
+        PlanStep::Bounce {
+            in_flight: 4,
+            duration_ms: None,
+            size: 100,
+            one_sided: true,
+            to: full(Destination::Partner)
+        }
+    );
+    for (word, to) in [("partner/r", Destination::Partner), ("ring+1/r", Destination::Ring(1))] {
+        assert_eq!(one(&format!("{{ message = \"{word}\" }}")), message(full(to), MessageBody::Size(100)));
+    }
+    assert_eq!(
+        one(r#"{ message = "a@b.example/r" }"#),
+        message(Destination::Jid(TextTemplate::literal("a@b.example/r")), MessageBody::Size(100))
+    );
+    let step = one(r#"{ meanwhile = { do = [{ every = "2.5ms", batch = 8, message = "partner" }] } }"#);
+    let every = TimeSpan::Fixed(2.5);
+    let activity = Activity { every, batch: 8, step: message(Destination::Partner, MessageBody::Size(100)) };
+    assert_eq!(step, PlanStep::Meanwhile { duration: None, activities: vec![activity] });
+}
+
+#[test]
+fn arrivals_of_a_phase_can_be_a_closed_loop() {
+    let plan = read("[[phase]]\nconcurrency = 64\nusers = 100\n[[session]]\nsteps = [\"login\"]\n");
+    assert_eq!((plan.phases[0].concurrency, plan.phases[0].max_users), (Some(64), Some(100)));
+    let wrong = read_toml(
+        "[[phase]]\nconcurrency = 64\nrate = 5\nusers = 100\n[[session]]\nsteps = [\"login\"]\n",
+        "x",
+        &PlanOverrides::default(),
+    );
+    assert!(wrong.unwrap_err()[0].to_string().contains("cannot stand beside"));
 }
 
 #[test]
