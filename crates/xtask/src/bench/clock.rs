@@ -1,4 +1,4 @@
-//! The benches' clock. They measure real time, so the one call to the system's clock is here.
+//! Clock of the benches. They measure real time; the only call to the system's clock is here.
 
 use std::time::Instant;
 

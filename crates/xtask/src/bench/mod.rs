@@ -1,10 +1,13 @@
-//! `cargo xtask bench`: the server against its budgets, with its peer (a relay that parses nothing) in the same run.
+//! `cargo xtask bench`: a server against its budgets, beside a relay that parses nothing, in the same run.
 //!
-//! The server is a process of its own and only its CPU and memory count. The clients are light, in one thread of this program, and share no code with the server.
-//! Each bench's file says what it measures and what it does not. `--target` and `--pid` point the same benches at any XMPP server.
+//! The server is a process of its own and only its CPU and memory count. The clients are runs of `throng load`, each with a
+//! plan of the bench. Each bench's file says what it measures and what it does not. `--target` and `--pid` point the same
+//! benches at any XMPP server.
 //!
-//! Trap: relay and clients must be optimised or the floor is too high. Started unoptimised (as `cargo xtask` does), the program starts itself again,
-//! built with the profile `dist`.
+//! # Pitfalls
+//!
+//! Relay and clients must be optimised, or the clients are the limit. Started unoptimised (as `cargo xtask` does), the program
+//! starts itself again, built with the profile `dist`.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -12,13 +15,10 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, Result, ensure};
 use clap::Subcommand;
 
+mod clients;
 mod clock;
-mod driver;
-mod hist;
-mod link;
 mod logins;
 mod memory;
-mod negotiate;
 pub(crate) mod peers;
 mod presence;
 mod process;
@@ -26,10 +26,7 @@ pub(crate) mod relay;
 mod report;
 mod resume;
 mod route;
-mod scram;
 mod server_under_test;
-mod split;
-mod talk;
 
 use report::{BenchReport, print_progress, print_result};
 
@@ -66,7 +63,7 @@ enum BenchCommand {
 
 /// Runs a bench. Exit code 1 when a budget is missed, 2 when the bench could not be run.
 pub(crate) fn run(args: &BenchArgs) -> ExitCode {
-    // Its clients are programs of their own.
+    // These bring no code of this program.
     let foreign =
         matches!(args.bench, BenchCommand::Load(_) | BenchCommand::Generator(_) | BenchCommand::Bosh(_));
     let result = if is_dist() || foreign { run_bench(&args.bench) } else { rerun_optimised() };
@@ -79,25 +76,25 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
     }
 }
 
-/// The profile that benches are built with; it names its folder too.
+/// Profile of the benches, and name of its folder.
 const PROFILE: &str = "dist";
 
-/// Whether this program was built with it: relay and server are compared, so both have the same.
+/// Whether this program was built with that profile: relay and server are compared, so both must have the same.
 fn is_dist() -> bool {
     let own = std::env::current_exe().ok();
     own.is_some_and(|own| own.parent().is_some_and(|folder| folder.ends_with(PROFILE)))
 }
 
-/// Builds the server and says where it is: this program is in the same folder, or in one beside it.
+/// Builds the server and returns its path: this program is in the same folder, or in one beside it.
 fn build_server() -> Result<PathBuf> {
     print_progress("building the server (profile dist)");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let build = ["build", "--profile", PROFILE, "--quiet", "--package", "throng-server"];
     let status = Command::new(cargo).args(build).current_dir(crate::tidy::root()).status()?;
-    ensure!(status.success(), "the server could not be built; --server PATH takes one that is there");
+    ensure!(status.success(), "the server could not be built; --server PATH takes an existing one");
     let own = std::env::current_exe()?;
     let path = own.ancestors().nth(2).context("this program has no folder")?.join(PROFILE).join("throng");
-    ensure!(path.exists(), "{} is not there; --server PATH takes another", path.display());
+    ensure!(path.exists(), "{} does not exist; --server PATH takes another", path.display());
     Ok(path)
 }
 
@@ -118,7 +115,7 @@ fn run_bench(bench: &BenchCommand) -> Result<ExitCode> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let load = load.split_whitespace().next().unwrap_or("?");
     print_progress(&format!(
-        "{cores} cores, load {load} before the run; figures on a busy machine are worth less"
+        "{cores} cores, load {load} before the run; metrics of a busy machine are worth less"
     ));
     let mut report = BenchReport::new(matches!(bench, BenchCommand::All(_)));
     match bench {
@@ -134,8 +131,8 @@ fn run_bench(bench: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::All(options) => {
             let mut options = options.clone();
             options.rounds = Some(options.rounds(3));
-            options.seconds = options.seconds.or((!options.quick).then_some(2.0));
-            // A part that cannot be measured must not take the others' figures with it.
+            options.seconds = options.seconds.or((!options.quick).then_some(2));
+            // A part that cannot be measured must not lose the results of the others.
             let parts = [
                 ("route", route::run(&route::RouteBenchArgs::usual(&options), &mut report)),
                 ("login", logins::run(&logins::LoginBenchArgs::usual(&options), &mut report)),
@@ -150,7 +147,7 @@ fn run_bench(bench: &BenchCommand) -> Result<ExitCode> {
     }
     let misses = report.misses();
     if misses > 0 {
-        print_progress(&format!("{misses} figures miss their budget"));
+        print_progress(&format!("{misses} metrics miss their budget"));
     }
     Ok(if misses == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,22 +1,15 @@
-//! `bench presence`: what a presence delivered costs, when one user with 150 online contacts changes state.
+//! `bench presence`: cost of a presence delivered, when one user with 150 online contacts changes state.
 //!
-//! All are online; the one toggles between two states with a status text, the next when all contacts have the last.
-//! Beside it the relay: the same bytes that a contact got (`from`, `to` and all) written to as many sockets, asked for by one input.
+//! All are online; the one alternates between two states with a status text, the next when all contacts have the last.
+//! Beside it the relay: as many bytes as a contact receives (with `from` and `to`), written to as many sockets for one input.
 //!
 //! Not measured: probes and initial presence, several resources, contacts on other nodes, presence under load.
 
-use std::time::Duration;
+use anyhow::{Result, ensure};
 
-use anyhow::{Context as _, Result, bail};
-use memchr::memmem;
-
-use super::clock::now;
-use super::driver::Driver;
-use super::negotiate::Security;
-use super::process::CpuMeter;
+use super::clients::{BenchPlan, ClientOptions, ClientSecurity};
 use super::report::{BenchReport, median, print_progress};
 use super::server_under_test::{BenchOptions, ServerRequirements, ServerUnderTest};
-use super::talk::unhex;
 
 /// The flags of `bench presence`.
 #[derive(clap::Args, Clone)]
@@ -36,99 +29,95 @@ impl PresenceBenchArgs {
 }
 
 const RATIO_BUDGET: f64 = 1.5;
-const STATUS: &[u8] = b"<status>";
 
 /// Measures and reports.
 pub(crate) fn run(args: &PresenceBenchArgs, report: &mut BenchReport) -> Result<()> {
     let options = &args.options;
     let accounts = args.contacts + 1;
-    let need = ServerRequirements { accounts, contacts_per_account: args.contacts, security: Security::None };
+    let need =
+        ServerRequirements { accounts, contacts_per_account: args.contacts, security: ClientSecurity::None };
     let server = ServerUnderTest::server(options, &need)?;
     let relay = ServerUnderTest::relay(options)?;
-    let (mut floor, mut side) = (relay.driver()?, server.driver()?);
-    floor.login(0, accounts, 16)?;
-    side.login(0, accounts, 16)?;
-    side.quiet(Duration::from_secs(1), Duration::from_secs(60))?;
-    let (mut floor_cpu, mut side_cpu) = (relay.cpu()?, server.cpu()?);
-    let mut toggles = PresenceToggles { contacts: args.contacts, count: 0, sample: Vec::new() };
-    let length = options.interval(3.0);
-    // Warms up and takes the bytes that a contact sees.
-    let plain = |state: u64, stamp: &str| {
-        let show = if state.is_multiple_of(2) { "away" } else { "dnd" };
-        format!("<presence><show>{show}</show><status>{stamp} back soon</status></presence>").into_bytes()
-    };
-    toggles.run(&mut side, &mut side_cpu, length / 4, plain)?;
-    let sample = std::mem::take(&mut toggles.sample);
-    let at = memmem::find(&sample, STATUS).context("the contacts see no status")? + STATUS.len();
-    let seen = |_: u64, stamp: &str| {
-        let mut bytes = sample.clone();
-        bytes[at..at + stamp.len()].copy_from_slice(stamp.as_bytes());
-        bytes
-    };
-    toggles.run(&mut floor, &mut floor_cpu, length / 4, seen)?;
-    let (mut under, mut over, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let seconds = options.interval(3);
+    // The first account changes state: it is the neighbour of all others in a ring of so few.
+    let changes =
+        |clients| PresenceChanges { clients, before: 0, senders: 1, contacts: args.contacts, seconds };
+    let (mut low, mut high, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..options.rounds(5) {
-        let low = toggles.run(&mut floor, &mut floor_cpu, length, seen)?;
-        let high = toggles.run(&mut side, &mut side_cpu, length, plain)?;
-        print_progress(&format!("round {round}: relay {low:.2}, server {high:.2} us a presence"));
-        under.push(low);
-        over.push(high);
-        ratios.push(high / low);
+        let floor = changes(&relay.clients).cpu_us()?;
+        let measured = changes(&server.clients).cpu_us()?;
+        print_progress(&format!("round {round}: relay {floor:.2}, server {measured:.2} us per presence"));
+        low.push(floor);
+        high.push(measured);
+        ratios.push(measured / floor);
     }
-    report.info("presence.bytes", sample.len() as f64, "B");
-    report.info("presence.relay.cpu", median(under), "us/presence");
-    report.info("presence.server.cpu", median(over), "us/presence");
+    report.info("presence.relay.cpu", median(low), "us/presence");
+    report.info("presence.server.cpu", median(high), "us/presence");
     report.check("presence.ratio", median(ratios), "x", RATIO_BUDGET);
-    floor.close_all()?;
-    side.close_all()
+    Ok(())
 }
 
-struct PresenceToggles {
-    contacts: usize,
-    count: u64,
-    /// The newest presence as a contact saw it.
-    sample: Vec<u8>,
+/// Users who change state again and again, each as soon as all its contacts have the last change.
+pub(crate) struct PresenceChanges<'a> {
+    pub(crate) clients: &'a ClientOptions,
+    /// Connected accounts before those that change state, and as many after them beside one of several senders.
+    pub(crate) before: usize,
+    /// Accounts that change state.
+    pub(crate) senders: usize,
+    /// Online contacts of each.
+    pub(crate) contacts: usize,
+    /// Whole seconds that are measured.
+    pub(crate) seconds: u64,
 }
 
-impl PresenceToggles {
-    /// Toggles slot 0 for `length`. Returns microseconds of the server's CPU a presence delivered to a contact.
-    fn run<F>(&mut self, driver: &mut Driver, cpu: &mut CpuMeter, length: Duration, bytes: F) -> Result<f64>
-    where
-        F: Fn(u64, &str) -> Vec<u8>,
-    {
-        let begun = now();
-        let mut toggles = 0_u64;
-        cpu.elapsed()?;
-        while begun.elapsed() < length {
-            self.count += 1;
-            let stamp = format!("{:016x}", self.count);
-            driver.outs.to(0).extend_from_slice(&bytes(self.count, &stamp));
-            let (mut got, asked) = (0, now());
-            while got < self.contacts {
-                let (count, sample) = (self.count, &mut self.sample);
-                driver.turn(Some(Duration::from_secs(1)), |_, slot, element| {
-                    if slot != 0 && stamp_of(element) == Some(count) {
-                        got += 1;
-                        if got == 1 {
-                            sample.clear();
-                            sample.extend_from_slice(element);
-                        }
-                    }
-                })?;
-                if asked.elapsed() > Duration::from_secs(10) {
-                    bail!("a presence reached {got} of {} contacts", self.contacts);
-                }
+impl PresenceChanges<'_> {
+    /// Connected accounts: all contacts of the senders are among them.
+    pub(crate) fn connections(&self) -> usize {
+        if self.before == 0 { self.senders + self.contacts } else { 2 * self.before + self.senders }
+    }
+
+    /// Microseconds of the server's CPU for each presence delivered to a contact.
+    pub(crate) fn cpu_us(&self) -> Result<f64> {
+        let (connections, hold) = (self.connections(), format!("{}s", self.seconds + 4));
+        let run = self.clients.run(&BenchPlan { connections, first: 0, hold, body: self.body() })?;
+        let window = run.steady("timing:presence")?;
+        ensure!(window.count > 0, "no presence was delivered");
+        Ok(run.cpu_ns(&window.seconds)? / 1e3 / window.count as f64)
+    }
+
+    fn body(&self) -> String {
+        let login = self.clients.login(self.clients.usual_mechanism());
+        let all = "{ barrier = { users = \"connections\", timeout = \"2m\" } }";
+        let start = format!("{login}, \"roster\", \"presence\", {all}");
+        // The relay adds no addresses: the status makes up for them.
+        let addresses = format!(" from='u0@{0}/bench' to='u100@{0}/bench'", self.clients.domain).len();
+        let filling = if self.clients.relay { ".".repeat(addresses) } else { String::new() };
+        let change = |show: &str| {
+            format!(
+                "{{ presence = {{ show = \"{show}\", status = \"{{unique}} back soon{filling}\", \
+                 deliveries = {} }} }}",
+                self.contacts
+            )
+        };
+        let after = self.connections() - self.before - self.senders;
+        let phase = |users: usize, sender: u8| {
+            if users == 0 {
+                return String::new();
             }
-            toggles += 1;
-        }
-        Ok(cpu.elapsed()? as f64 / 1e3 / (toggles * self.contacts as u64) as f64)
+            format!(
+                "[[phase]]\nconcurrency = 16\nusers = {users}\nweights = {{ sender = {sender}, contact = {} }}\n\n",
+                1 - sender
+            )
+        };
+        format!(
+            "{}{}{}\
+             [[session]]\nname = \"sender\"\nsteps = [{start}, {{ think = \"2s\" }}, {{ repeat = {{ steps = [{}, {}] }} }}]\n\n\
+             [[session]]\nname = \"contact\"\nsteps = [{start}, {{ think = \"1000h\" }}]\n",
+            phase(self.before, 0),
+            phase(self.senders, 1),
+            phase(after, 0),
+            change("away"),
+            change("dnd"),
+        )
     }
-}
-
-pub(super) fn stamp_of(element: &[u8]) -> Option<u64> {
-    if !element.starts_with(b"<presence") {
-        return None;
-    }
-    let at = memmem::find(element, STATUS)? + STATUS.len();
-    unhex(element.get(at..at + 16)?)
 }

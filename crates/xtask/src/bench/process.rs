@@ -1,11 +1,12 @@
-//! Processes that a bench starts or watches: starting, ending, CPU and resident memory.
+//! Processes of a bench: start, end, CPU and resident memory.
 //!
-//! What is watched is a process with all that descend from it. CPU is the sum of `/proc/PID/task/*/schedstat` (nanoseconds). Threads that ended between two readings count as they were last seen;
-//! `/proc/PID/stat` (10 ms steps, ended threads included) is the check on it. Kernel work on the process's behalf is counted as the kernel
-//! accounts it: loopback delivery mostly falls to the sender.
+//! CPU and memory are those of a process with all its descendants. CPU is the sum of `/proc/PID/task/*/schedstat` (nanoseconds).
+//! Threads that ended between two readings count as they were last seen; `/proc/PID/stat` (10 ms steps, ended threads
+//! included) is the check on it. Kernel work for the process is counted as the kernel accounts it: loopback delivery mostly
+//! counts for the sender.
 //!
-//! Every child is in one list. It ends with its guard, with a panic, and with SIGINT, SIGTERM or SIGHUP; a killed bench (SIGKILL) takes its
-//! children along through `setpriv --pdeathsig`, where that program exists.
+//! Every child is in one list. It ends with its guard, with a panic, and with SIGINT, SIGTERM or SIGHUP; if the bench is
+//! killed (SIGKILL), its children end through `setpriv --pdeathsig`, where that program exists.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -24,15 +25,15 @@ use super::report::print_progress;
 /// Children and data folders to remove when a signal ends the bench.
 static CLEANUP_ON_SIGNAL: Mutex<(Vec<u32>, Vec<PathBuf>)> = Mutex::new((Vec::new(), Vec::new()));
 
-/// How long a child may take to end after SIGTERM.
+/// Time for a child to end after SIGTERM.
 const TERMINATION_TIMEOUT: Duration = Duration::from_secs(12);
 
-/// Ends the children when the bench is told to end. Call once.
+/// Ends the children when a signal ends the bench. Call once.
 pub(crate) fn end_children_on_signals() -> Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
-        let told = runtime.block_on(async {
+        let received = runtime.block_on(async {
             let kinds = (SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup());
             if let (Ok(mut int), Ok(mut term), Ok(mut hup)) =
                 (signal(kinds.0), signal(kinds.1), signal(kinds.2))
@@ -42,7 +43,7 @@ pub(crate) fn end_children_on_signals() -> Result<()> {
                 false
             }
         });
-        if !told {
+        if !received {
             return;
         }
         let (children, folders) = std::mem::take(&mut *CLEANUP_ON_SIGNAL.lock());
@@ -50,7 +51,7 @@ pub(crate) fn end_children_on_signals() -> Result<()> {
             send_signal(id, Signal::KILL);
         }
         for folder in folders {
-            // A process that is still ending may put a file there once more.
+            // A process that is still ending may create another file there.
             for _ in 0..40 {
                 if fs::remove_dir_all(&folder).is_ok() || !folder.exists() {
                     break;
@@ -65,7 +66,7 @@ pub(crate) fn end_children_on_signals() -> Result<()> {
 
 fn send_signal(id: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(id).ok().and_then(Pid::from_raw) {
-        // It may be gone already.
+        // It may have ended already.
         let _ = kill_process(pid, signal);
     }
 }
@@ -89,9 +90,14 @@ impl ChildGuard {
         self.0.id()
     }
 
-    /// Waits for the process to end by itself.
+    /// Waits for the process to end.
     pub(crate) fn wait(&mut self) -> Result<ExitStatus> {
         Ok(self.0.wait()?)
+    }
+
+    /// Asks the process to end in order (SIGINT).
+    pub(crate) fn interrupt(&self) {
+        send_signal(self.id(), Signal::INT);
     }
 
     /// Ends the process at once (SIGKILL) and waits for its end.
@@ -103,13 +109,20 @@ impl ChildGuard {
     /// Fails when the process has ended.
     pub(crate) fn check_running(&mut self) -> Result<()> {
         match self.0.try_wait()? {
-            Some(status) => bail!("process {} ended by itself: {status}", self.id()),
+            Some(status) => bail!("process {} ended unexpectedly: {status}", self.id()),
             None => Ok(()),
         }
     }
 }
 
-/// The same command, told to end with its parent. The process's id stays that of the command, because `setpriv` only replaces itself.
+/// The last lines of a log.
+pub(crate) fn log_tail(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(8)..].join("\n")
+}
+
+/// The same command, killed with its parent. The process id is that of the command, because `setpriv` replaces itself.
 fn killed_with_parent(command: &Command) -> Command {
     let setpriv = Path::new("/usr/bin/setpriv");
     let mut wrapped = if setpriv.exists() {
@@ -151,28 +164,28 @@ impl Drop for ChildGuard {
     }
 }
 
-/// A folder under the system's temporary folder that is removed with this guard.
+/// A folder below the system's temporary folder, removed with this guard.
 pub(crate) struct BenchFolder {
     path: PathBuf,
     keep: bool,
 }
 
 impl BenchFolder {
-    /// Makes an empty folder.
+    /// Creates an empty folder.
     pub(crate) fn new(keep: bool) -> Result<Self> {
         let base = std::env::temp_dir();
         let path = (0_u32..)
             .map(|turn| base.join(format!("throng-bench-{}-{turn}", std::process::id())))
             .find(|path| !path.exists())
             .context("no name is free in the temporary folder")?;
-        fs::create_dir_all(&path).with_context(|| format!("{} cannot be made", path.display()))?;
+        fs::create_dir_all(&path).with_context(|| format!("{} cannot be created", path.display()))?;
         if !keep {
             CLEANUP_ON_SIGNAL.lock().1.push(path.clone());
         }
         Ok(Self { path, keep })
     }
 
-    /// Where it is.
+    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -189,7 +202,7 @@ impl Drop for BenchFolder {
     }
 }
 
-/// Reads the CPU time of a process and its descendants as it grows.
+/// CPU time of a process and its descendants.
 pub(crate) struct CpuMeter {
     root: u32,
     /// Nanoseconds by process and thread.
@@ -200,7 +213,7 @@ pub(crate) struct CpuMeter {
 }
 
 impl CpuMeter {
-    /// Begins to watch a process.
+    /// Starts to watch a process.
     pub(crate) fn watch(root: u32) -> Result<Self> {
         let mut cpu = Self { root, threads: HashMap::new(), processes: HashMap::new(), last: (0, 0) };
         cpu.last = cpu.read()?;
@@ -210,13 +223,13 @@ impl CpuMeter {
     fn read(&mut self) -> Result<(u64, u64)> {
         for id in pids(self.root) {
             if self.read_one(id).is_none() && id == self.root {
-                bail!("process {id} is not there");
+                bail!("there is no process {id}");
             }
         }
         Ok((self.threads.values().sum(), self.processes.values().sum()))
     }
 
-    /// Nothing when the process is gone; what it used before stays counted.
+    /// `None` when the process has ended; its CPU until then stays counted.
     fn read_one(&mut self, id: u32) -> Option<()> {
         for task in fs::read_dir(format!("/proc/{id}/task")).ok()? {
             // A thread may end between the listing and the reading.
@@ -229,10 +242,10 @@ impl CpuMeter {
             }
         }
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        // Fields 14 and 15 (user and system time, in hundredths of a second); the name in field 2 may hold spaces.
-        let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
+        // Fields 14 and 15 (user and system time, in hundredths of a second); the name in field 2 may contain spaces.
+        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
         let ticks: u64 =
-            behind.split_whitespace().skip(11).take(2).filter_map(|f| f.parse::<u64>().ok()).sum();
+            fields.split_whitespace().skip(11).take(2).filter_map(|f| f.parse::<u64>().ok()).sum();
         self.processes.insert(id, ticks * 10_000_000);
         Some(())
     }
@@ -243,7 +256,7 @@ impl CpuMeter {
         let fine = next.0.saturating_sub(self.last.0);
         let coarse = next.1.saturating_sub(self.last.1);
         self.last = next;
-        // Short-lived threads are only in the coarse figure.
+        // Short-lived threads are only in the coarse value.
         Ok(if coarse > fine + 20_000_000 { coarse } else { fine })
     }
 }
@@ -268,7 +281,7 @@ mod tests {
     use super::{CpuMeter, resident_bytes};
 
     #[test]
-    fn own_cpu_and_memory_are_seen() {
+    fn cpu_and_memory_of_this_process_are_measured() {
         let mut cpu = CpuMeter::watch(std::process::id()).unwrap();
         let mut sum = 0_u64;
         let mut lap = 0;

@@ -1,10 +1,10 @@
-//! The figures of a run and how they are printed: one line a figure, `name value unit budget ratio ok|MISS`.
+//! Results of a bench and how they are printed: one line per metric, `name value unit budget ratio ok|MISS`.
 //!
-//! `ratio` is the value divided by its budget, so at most 1 is kept. A figure without a budget shows `-`.
+//! `ratio` is the value divided by its budget, so a budget is met up to 1. A metric without a budget shows `-`.
 
 use std::fmt::Write as _;
 
-/// One measured figure.
+/// One measured value.
 struct Measurement {
     name: String,
     value: f64,
@@ -18,7 +18,7 @@ impl Measurement {
         let (budget, ratio, verdict) = match self.budget {
             Some(budget) => {
                 let kept = self.value <= budget;
-                // Nothing out of nothing is as much as may be.
+                // 0 of 0 counts as within budget.
                 let ratio = if kept && budget == 0.0 { 1.0 } else { self.value / budget };
                 let ratio = format!("{ratio:.2}");
                 (format_value(budget), ratio, if kept { "ok" } else { "MISS" })
@@ -38,63 +38,63 @@ fn format_value(value: f64) -> String {
     }
 }
 
-/// The figures of a run, in the order in which they were measured.
+/// Results of a run, in the order in which they were measured.
 #[derive(Default)]
 pub(crate) struct BenchReport {
-    figures: Vec<Measurement>,
+    results: Vec<Measurement>,
     print_at_end: bool,
 }
 
 impl BenchReport {
-    /// A report that prints each figure as it comes, or only at the end (`quiet`).
+    /// A report that prints each value when it is added, or only at the end (`print_at_end`).
     pub(crate) fn new(quiet: bool) -> Self {
-        Self { figures: Vec::new(), print_at_end: quiet }
+        Self { results: Vec::new(), print_at_end: quiet }
     }
 
-    /// Adds a figure that has no budget.
+    /// Adds a value without a budget.
     pub(crate) fn info(&mut self, name: impl Into<String>, value: f64, unit: &'static str) {
         self.push(Measurement { name: name.into(), value, unit, budget: None });
     }
 
-    /// Adds a figure that must be at most `budget`.
+    /// Adds a value that must be at most `budget`.
     pub(crate) fn check(&mut self, name: impl Into<String>, value: f64, unit: &'static str, budget: f64) {
         self.push(Measurement { name: name.into(), value, unit, budget: Some(budget) });
     }
 
-    fn push(&mut self, figure: Measurement) {
-        let [name, value, unit, budget, ratio, verdict] = figure.cells();
+    fn push(&mut self, result: Measurement) {
+        let [name, value, unit, budget, ratio, verdict] = result.cells();
         let line = format!("{name:<36} {value:>10} {unit:<11} {budget:>8} {ratio:>6} {verdict}");
         if self.print_at_end {
             print_progress(&line);
         } else {
             print_result(&line);
         }
-        self.figures.push(figure);
+        self.results.push(result);
     }
 
-    /// How many figures miss their budget.
+    /// Number of values that miss their budget.
     pub(crate) fn misses(&self) -> usize {
-        self.figures.iter().filter(|f| f.budget.is_some_and(|budget| f.value > budget)).count()
+        self.results.iter().filter(|f| f.budget.is_some_and(|budget| f.value > budget)).count()
     }
 
-    /// The figures as a Markdown table.
+    /// The results as a Markdown table.
     pub(crate) fn markdown(&self) -> String {
-        let mut text = String::from("| figure | value | unit | budget | ratio | |\n");
+        let mut text = String::from("| metric | value | unit | budget | ratio | |\n");
         text.push_str("| --- | ---: | --- | ---: | ---: | --- |\n");
-        for figure in &self.figures {
-            let _ = writeln!(text, "| {} |", figure.cells().join(" | "));
+        for result in &self.results {
+            let _ = writeln!(text, "| {} |", result.cells().join(" | "));
         }
         text
     }
 }
 
-/// Prints a line of the result.
+/// Prints a line of the results.
 #[allow(clippy::print_stdout, reason = "the program's output; every bench prints through here")]
 pub(crate) fn print_result(line: &str) {
     println!("{line}");
 }
 
-/// Prints a line about the progress, beside the result.
+/// Prints a line of progress to standard error.
 #[allow(clippy::print_stderr, reason = "the program's progress; every bench prints through here")]
 pub(crate) fn print_progress(line: &str) {
     eprintln!("# {line}");
@@ -116,7 +116,7 @@ mod tests {
     use super::{BenchReport, median};
 
     #[test]
-    fn a_figure_above_its_budget_is_a_miss() {
+    fn a_value_above_its_budget_is_a_miss() {
         let mut report = BenchReport::new(true);
         report.check("a", 1.5, "x", 1.5);
         report.check("b", 1.6, "x", 1.5);

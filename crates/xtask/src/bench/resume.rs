@@ -1,20 +1,16 @@
-//! `bench resume`: what a storm of resumptions costs the server, all at once, as after a network that was cut.
+//! `bench resume`: cost of a storm of resumptions, all at once, as after a network outage.
 //!
 //! Clients log in with tokens (XEP-0484) and stream management (XEP-0198), lose their connections without a word, and
 //! all come back in the same moment: one flight with token and `<resume/>`, up to `<resumed/>`. Beside it the same storm
-//! of logins that bind anew. The CPU of a resumption is held against the budget of a login.
+//! of logins that bind a new session. The CPU of a resumption is held against the budget of a login.
 //!
 //! Not measured: TLS, stanzas that are sent again.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 
-use super::clock::now;
-use super::logins::{LOGIN_CPU_BUDGET_MS, LoginBench};
-use super::negotiate::Security;
+use super::clients::{BenchPlan, ClientSecurity};
+use super::logins::{FAST_LOGIN, LOGIN_CPU_BUDGET_MS};
 use super::report::{BenchReport, median, print_progress};
-use super::scram::Mechanism;
 use super::server_under_test::{BenchOptions, ServerRequirements, ServerUnderTest};
 
 /// The flags of `bench resume`.
@@ -31,37 +27,31 @@ pub(crate) struct ResumeBenchArgs {
 pub(crate) fn run(args: &ResumeBenchArgs, report: &mut BenchReport) -> Result<()> {
     let options = &args.options;
     let sessions = if options.quick { args.sessions / 10 } else { args.sessions }.max(10);
-    let need = ServerRequirements { accounts: sessions, contacts_per_account: 3, security: Security::None };
+    let need =
+        ServerRequirements { accounts: sessions, contacts_per_account: 3, security: ClientSecurity::None };
     let server = ServerUnderTest::server(options, &need)?;
-    let mut side = LoginBench::new(&server, sessions)?;
-    side.driver.profile.mechanism = Mechanism::Fast;
-    // One login that is given a token, and one that uses it first.
-    for _ in 0..2 {
-        side.wave(sessions, 64)?;
-    }
     let (mut resumed, mut bound, mut rates) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..options.rounds(3) {
-        let anew = side.wave(sessions, sessions)?;
-        side.driver.profile.managed = true;
-        side.driver.secrets.streams.clear();
-        side.driver.login(0, sessions, 64)?;
-        ensure!(side.driver.secrets.streams.len() == sessions, "the server does not let streams be resumed");
-        side.driver.abandon_all();
-        side.wait_until_idle()?;
-        let begun = now();
-        side.driver.login(0, sessions, sessions)?;
-        let seconds = begun.elapsed().as_secs_f64();
-        let cost = side.cpu_ms_per_item(sessions)?;
-        print_progress(&format!(
-            "round {round}: {cost:.3} ms a resumption, {:.3} ms a new session",
-            anew.cpu_ms_per_login
-        ));
+        let plan = BenchPlan { connections: sessions, first: 0, hold: "15s".into(), body: body() };
+        let run = server.clients.run(&plan)?;
+        let storms = run.bursts("sessions_resumed");
+        let logins = run.bursts("logins");
+        let (Some(storm), [.., anew, _]) = (storms.last(), logins.as_slice()) else {
+            anyhow::bail!("there was no storm: {} sessions were resumed", run.total("sessions_resumed"));
+        };
+        ensure!(
+            storm.count == sessions as u64 && anew.count == sessions as u64,
+            "{} sessions were resumed and {} bound anew, of {sessions}; the server was too slow",
+            storm.count,
+            anew.count
+        );
+        let cost = run.cpu_ns(&storm.seconds)? / 1e6 / sessions as f64;
+        let new = run.cpu_ns(&anew.seconds)? / 1e6 / sessions as f64;
+        print_progress(&format!("round {round}: {cost:.3} ms per resumption, {new:.3} ms per new session"));
         resumed.push(cost);
-        bound.push(anew.cpu_ms_per_login);
-        rates.push(sessions as f64 / seconds);
-        side.driver.close_all()?;
-        side.driver.profile.managed = false;
-        side.wait_until_idle()?;
+        bound.push(new);
+        // All are due at the same moment, so the last one took the whole storm.
+        rates.push(sessions as f64 * 1e3 / run.total_ms("sm_resume", "max"));
     }
     report.info("resume.sessions", sessions as f64, "at once");
     report.check("resume.cpu", median(resumed), "ms/resumption", LOGIN_CPU_BUDGET_MS);
@@ -70,20 +60,31 @@ pub(crate) fn run(args: &ResumeBenchArgs, report: &mut BenchReport) -> Result<()
     Ok(())
 }
 
-impl LoginBench {
-    /// Waits until the server has done what closed connections leave to do.
-    fn wait_until_idle(&mut self) -> Result<()> {
-        for _ in 0..100 {
-            self.cpu.elapsed()?;
-            std::thread::sleep(Duration::from_millis(200));
-            if self.cpu.elapsed()? < 10_000_000 {
-                return Ok(());
-            }
-        }
-        Ok(())
-    }
-    /// Milliseconds of CPU since the last lap, for each of so many.
-    fn cpu_ms_per_item(&mut self, count: usize) -> Result<f64> {
-        Ok(self.cpu.elapsed()? as f64 / 1e6 / count as f64)
-    }
+/// Two waves for the tokens, both of which write; a storm of new sessions; sessions that are cut and resumed in a storm.
+/// Silence separates them.
+fn body() -> String {
+    let phase = |concurrency: &str, session: &str| {
+        let weight = |name: &str| u8::from(name == session);
+        format!(
+            "[[phase]]\nconcurrency = {concurrency}\nusers = \"connections\"\nwait_all_end = {}\n\
+             weights = {{ visit = {}, anew = {}, resumed = {} }}\n\n[[phase]]\nduration = \"3s\"\n\n",
+            session != "resumed",
+            weight("visit"),
+            weight("anew"),
+            weight("resumed")
+        )
+    };
+    let all = "{ barrier = { users = \"connections\", timeout = \"2m\" } }";
+    format!(
+        "{}{}{}{}\
+         [[session]]\nname = \"visit\"\nsteps = [{FAST_LOGIN}, \"disconnect\"]\n\n\
+         [[session]]\nname = \"anew\"\nsteps = [{FAST_LOGIN}, {all}, {{ think = \"3s\" }}, \"disconnect\"]\n\n\
+         [[session]]\nname = \"resumed\"\nsteps = [\n  \
+         {{ login = {{ fast = true, mechanisms = \"SCRAM-SHA-1\", stream_management = true }} }},\n  {all},\n  \
+         \"cut\", {{ think = \"4s\" }}, \"resume\", {{ think = \"1000h\" }},\n]\n",
+        phase("64", "visit"),
+        phase("64", "visit"),
+        phase("\"connections\"", "anew"),
+        phase("64", "resumed"),
+    )
 }

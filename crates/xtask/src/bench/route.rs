@@ -1,25 +1,27 @@
-//! `bench route`: what a routed chat message costs the server, beside the relay in the same run.
+//! `bench route`: cost of a routed chat message, beside the relay in the same run.
 //!
-//! * 100 pairs with 1, 8 and 32 messages in flight each, closed loop: CPU a message, messages a second, one-way latency.
-//! * the same pairs at half of the best rate, open loop, 8 messages of a sender at once: one-way latency. Each side at half of its own rate.
-//! * the same at half of the rate with 1 in flight, each message by itself.
+//! * 100 pairs with 1, 8 and 32 messages in flight per pair, closed loop: CPU per message, messages per second, latency.
+//! * the same pairs at half of the best rate, open loop, 8 messages of a sender at once: latency. Each side at half of its
+//!   own rate.
+//! * the same at half of the rate with 1 in flight, each message alone.
 //! * steady: 10 000 connections with a message each every 5 s (2 000 a second), open loop.
 //!
-//! Relay and server take turns; figures are medians over the rounds and ratios are medians of each round's ratio, because machines are noisy.
-//! The client takes one core. All of it is loopback without TLS, between sessions of one node, with the recipient's full address.
+//! Relay and server take turns; results are medians over the rounds, and ratios are medians of each round's ratio, because
+//! machines are noisy. The clients take one core. All of it is loopback without TLS, between sessions of one node, with the
+//! recipient's full address.
+//!
 //! Not measured: offline storage, archives, messages to bare addresses, several resources, TLS, other nodes.
-
-use std::time::Duration;
+//!
+//! # Pitfalls
+//!
+//! Latency counts from the moment at which a message was due, so the lateness of the clients is part of it; their 99th
+//! percentile stands beside it. Near the best rate a client that shares cores with the server is late.
 
 use anyhow::{Result, ensure};
 
-use super::driver::Driver;
-use super::hist::Hist;
-use super::negotiate::Security;
-use super::process::CpuMeter;
+use super::clients::{BenchPlan, ClientOptions, ClientSecurity};
 use super::report::{BenchReport, median, print_progress};
 use super::server_under_test::{BenchOptions, ServerRequirements, ServerUnderTest};
-use super::talk::{Chat, Pace, Sample};
 
 /// The flags of `bench route`.
 #[derive(clap::Args, Clone)]
@@ -44,94 +46,126 @@ impl RouteBenchArgs {
     }
 }
 
+/// Bytes of a message's body; with its tags and both addresses a delivered message has some 265.
+const BODY_BYTES: usize = 135;
 /// Seconds between two messages of one connection in the steady part.
 const STEADY_PERIOD_SECONDS: f64 = 5.0;
-/// Messages that a sender hands over at once at half of the best rate: that rate came from senders with several in flight.
+/// Messages that a sender sends at once at half of the best rate: that rate came from senders with several in flight.
 const BURST: u32 = 8;
 const IN_FLIGHT: [usize; 3] = [1, 8, 32];
 
-/// One side of the comparison, connected.
-struct ConnectedSide {
-    driver: Driver,
-    chat: Chat,
-    cpu: CpuMeter,
+/// Measurements of one interval.
+pub(crate) struct ChatSample {
+    /// Microseconds of server CPU for each message delivered.
+    pub(crate) cpu_us: f64,
+    /// Messages delivered in a second.
+    pub(crate) rate: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+    max_ms: f64,
+    /// 99th percentile of how late the clients sent.
+    late_p99_ms: f64,
 }
 
-impl ConnectedSide {
-    fn connect(target: &ServerUnderTest, connections: usize) -> Result<Self> {
-        let mut driver = target.driver()?;
-        driver.login(0, connections, 64)?;
-        driver.quiet(Duration::from_millis(500), Duration::from_secs(60))?;
-        let chat = Chat::new(&driver);
-        Ok(Self { driver, chat, cpu: target.cpu()? })
+/// Chat between pairs of connections.
+pub(crate) struct PairChat<'a> {
+    pub(crate) clients: &'a ClientOptions,
+    pub(crate) connections: usize,
+    /// Whole seconds that are measured.
+    pub(crate) seconds: u64,
+}
+
+impl PairChat<'_> {
+    /// Keeps `in_flight` messages of each pair on the way.
+    pub(crate) fn closed(&self, in_flight: usize) -> Result<ChatSample> {
+        let step = format!(
+            "{{ bounce = {{ in_flight = {in_flight}, start = \"even\", size = {BODY_BYTES}, resource = \"bench\" }} }}"
+        );
+        self.measure(&step)
+    }
+
+    /// Sends `rate` messages a second, `burst` of a user at once, whatever is delivered.
+    pub(crate) fn open(&self, rate: f64, burst: u32) -> Result<ChatSample> {
+        let every_ms = self.connections as f64 * f64::from(burst) * 1e3 / rate;
+        let step = format!(
+            "{{ meanwhile = {{ do = [{{ every = \"{every_ms:.3}ms\", batch = {burst}, \
+             message = {{ to = \"partner/bench\", size = {BODY_BYTES} }} }}] }} }}"
+        );
+        self.measure(&step)
+    }
+
+    fn measure(&self, step: &str) -> Result<ChatSample> {
+        let login = self.clients.login(self.clients.usual_mechanism());
+        let body = format!(
+            "[[phase]]\nname = \"login\"\nconcurrency = 64\nusers = \"connections\"\n\n\
+             [[session]]\nname = \"chat\"\nsteps = [\n  {login},\n  \"roster\",\n  \"presence\",\n  \
+             {{ barrier = {{ users = \"connections\", timeout = \"2m\" }} }},\n  {step},\n]\n"
+        );
+        // The first and the last second are not whole ones.
+        let hold = format!("{}s", self.seconds + 3);
+        let run = self.clients.run(&BenchPlan { connections: self.connections, first: 0, hold, body })?;
+        let window = run.steady("messages_delivered")?;
+        Ok(ChatSample {
+            cpu_us: run.cpu_ns(&window.seconds)? / 1e3 / window.count as f64,
+            rate: window.rate(),
+            p50_ms: run.after_arrivals_ms("message", "p50"),
+            p99_ms: run.after_arrivals_ms("message", "p99"),
+            max_ms: run.after_arrivals_ms("message", "max"),
+            late_p99_ms: run.after_arrivals_ms("lateness", "p99"),
+        })
     }
 }
 
-/// The figures of one workload over the rounds.
-struct Series {
-    cpu: Vec<f64>,
-    rate: Vec<f64>,
-    latency: Hist,
-    late: Hist,
-}
+/// Samples of one workload over the rounds.
+#[derive(Default)]
+struct ChatSeries(Vec<ChatSample>);
 
-impl Series {
-    fn new() -> Self {
-        Self { cpu: Vec::new(), rate: Vec::new(), latency: Hist::new(), late: Hist::new() }
-    }
-
-    fn add(&mut self, sample: &Sample) {
-        self.cpu.push(sample.cpu);
-        self.rate.push(sample.rate);
-        self.latency.merge(&sample.latency);
-        self.late.merge(&sample.late);
+impl ChatSeries {
+    fn median(&self, pick: fn(&ChatSample) -> f64) -> f64 {
+        median(self.0.iter().map(pick).collect())
     }
 }
 
 /// Relay and server over the rounds.
+#[derive(Default)]
 struct RelayAndServer {
-    relay: Series,
-    server: Series,
+    relay: ChatSeries,
+    server: ChatSeries,
 }
 
 impl RelayAndServer {
-    fn new() -> Self {
-        Self { relay: Series::new(), server: Series::new() }
-    }
-
     fn report(&self, report: &mut BenchReport, case: &str, budget: f64) {
-        let ratios = self.server.cpu.iter().zip(&self.relay.cpu).map(|(server, relay)| server / relay);
-        report.info(format!("route.{case}.relay.cpu"), median(self.relay.cpu.clone()), "us/message");
-        report.info(format!("route.{case}.server.cpu"), median(self.server.cpu.clone()), "us/message");
+        let ratios =
+            self.server.0.iter().zip(&self.relay.0).map(|(server, relay)| server.cpu_us / relay.cpu_us);
+        report.info(format!("route.{case}.relay.cpu"), self.relay.median(|s| s.cpu_us), "us/message");
+        report.info(format!("route.{case}.server.cpu"), self.server.median(|s| s.cpu_us), "us/message");
         report.check(format!("route.{case}.ratio"), median(ratios.collect()), "x", budget);
-        report.info(format!("route.{case}.relay.rate"), median(self.relay.rate.clone()), "message/s");
-        report.info(format!("route.{case}.server.rate"), median(self.server.rate.clone()), "message/s");
+        report.info(format!("route.{case}.relay.rate"), self.relay.median(|s| s.rate), "message/s");
+        report.info(format!("route.{case}.server.rate"), self.server.median(|s| s.rate), "message/s");
     }
 }
 
 /// Reports percentiles; the 99th against `budget` in milliseconds when there is one.
-fn report_latency(report: &mut BenchReport, name: &str, series: &Series, budget: Option<f64>) {
-    report.info(format!("{name}.p50"), series.latency.percentile_ms(0.5), "ms");
-    let p99 = series.latency.percentile_ms(0.99);
+fn report_latency(report: &mut BenchReport, name: &str, series: &ChatSeries, budget: Option<f64>) {
+    report.info(format!("{name}.p50"), series.median(|s| s.p50_ms), "ms");
+    let p99 = series.median(|s| s.p99_ms);
     match budget {
         Some(budget) => report.check(format!("{name}.p99"), p99, "ms", budget),
         None => report.info(format!("{name}.p99"), p99, "ms"),
     }
-    report.info(format!("{name}.max"), series.latency.max_ms(), "ms");
+    report.info(format!("{name}.max"), series.0.iter().map(|s| s.max_ms).fold(0.0, f64::max), "ms");
 }
 
 /// Measures and reports.
 pub(crate) fn run(args: &RouteBenchArgs, report: &mut BenchReport) -> Result<()> {
     ensure!(
         args.pairs > 0 && args.connections.is_multiple_of(2),
-        "pairs must be some, connections an even number"
+        "--pairs must be at least 1, --connections an even number"
     );
     let options = &args.options;
     let accounts = args.connections.max(2 * args.pairs);
-    let server = ServerUnderTest::server(
-        options,
-        &ServerRequirements { accounts, contacts_per_account: 3, security: Security::None },
-    )?;
+    let need = ServerRequirements { accounts, contacts_per_account: 3, security: ClientSecurity::None };
+    let server = ServerUnderTest::server(options, &need)?;
     let relay = ServerUnderTest::relay(options)?;
     if !args.steady_only {
         measure_dense(args, &relay, &server, report)?;
@@ -149,57 +183,50 @@ fn measure_dense(
     report: &mut BenchReport,
 ) -> Result<()> {
     let options = &args.options;
-    let mut floor = ConnectedSide::connect(relay, 2 * args.pairs)?;
-    let mut side = ConnectedSide::connect(server, 2 * args.pairs)?;
-    let length = options.interval(3.0);
-    let mut cases = IN_FLIGHT.map(|_| RelayAndServer::new());
+    let (connections, seconds) = (2 * args.pairs, options.interval(3));
+    let relay = PairChat { clients: &relay.clients, connections, seconds };
+    let server = PairChat { clients: &server.clients, connections, seconds };
+    let mut cases = IN_FLIGHT.map(|_| RelayAndServer::default());
     for round in 0..options.rounds(5) {
-        for (case, flying) in cases.iter_mut().zip(IN_FLIGHT) {
-            let under = floor.chat.closed(&mut floor.driver, &mut floor.cpu, flying, length)?;
-            let over = side.chat.closed(&mut side.driver, &mut side.cpu, flying, length)?;
+        for (case, in_flight) in cases.iter_mut().zip(IN_FLIGHT) {
+            let (floor, measured) = (relay.closed(in_flight)?, server.closed(in_flight)?);
             print_progress(&format!(
-                "round {round}, {flying} in flight: relay {:.2}, server {:.2} us/message",
-                under.cpu, over.cpu
+                "round {round}, {in_flight} in flight: relay {:.2}, server {:.2} us/message",
+                floor.cpu_us, measured.cpu_us
             ));
-            case.relay.add(&under);
-            case.server.add(&over);
+            case.relay.0.push(floor);
+            case.server.0.push(measured);
         }
     }
-    for (case, flying) in cases.iter().zip(IN_FLIGHT) {
-        let budget = if flying == 1 { 2.0 } else { 1.5 };
-        case.report(report, &format!("{flying}-in-flight"), budget);
-        report_latency(report, &format!("route.{flying}-in-flight.server"), &case.server, None);
+    for (case, in_flight) in cases.iter().zip(IN_FLIGHT) {
+        let budget = if in_flight == 1 { 2.0 } else { 1.5 };
+        case.report(report, &format!("{in_flight}-in-flight"), budget);
+        report_latency(report, &format!("route.{in_flight}-in-flight.server"), &case.server, None);
     }
-    let best = |pick: fn(&RelayAndServer) -> &Series| {
-        cases.iter().map(|case| median(pick(case).rate.clone())).fold(0.0, f64::max)
+    let best = |pick: fn(&RelayAndServer) -> &ChatSeries| {
+        cases.iter().map(|case| pick(case).median(|s| s.rate)).fold(0.0, f64::max)
     };
     let halves = [best(|case| &case.relay) / 2.0, best(|case| &case.server) / 2.0];
-    let mut half = RelayAndServer::new();
+    let mut half = RelayAndServer::default();
     for _ in 0..options.rounds(3) {
-        for ((side, rate), series) in
-            [&mut floor, &mut side].into_iter().zip(halves).zip([&mut half.relay, &mut half.server])
-        {
-            let pace = Pace { rate, both: false, burst: BURST };
-            series.add(&side.chat.open(&mut side.driver, &mut side.cpu, pace, length / 4, length)?);
-        }
+        half.relay.0.push(relay.open(halves[0], BURST)?);
+        half.server.0.push(server.open(halves[1], BURST)?);
     }
-    report.info("route.half-rate.relay.p99", half.relay.latency.percentile_ms(0.99), "ms");
-    report.info("route.half-rate.server.rate", median(half.server.rate.clone()), "message/s");
+    report.info("route.half-rate.relay.p99", half.relay.median(|s| s.p99_ms), "ms");
+    report.info("route.half-rate.server.rate", half.server.median(|s| s.rate), "message/s");
     report_latency(report, "route.half-rate.server", &half.server, Some(2.0));
-    report.info("route.half-rate.client-late.p99", half.server.late.percentile_ms(0.99), "ms");
+    report.info("route.half-rate.client-late.p99", half.server.median(|s| s.late_p99_ms), "ms");
     // The rate above is what two cores can do when the client takes one of them, so the client is late there as
-    // well. At half of what single messages reach, it is not.
-    let rate = median(cases[0].server.rate.clone()) / 2.0;
-    let mut single = Series::new();
+    // well. At half of the rate of single messages, it is not.
+    let rate = cases[0].server.median(|s| s.rate) / 2.0;
+    let mut single = ChatSeries::default();
     for _ in 0..options.rounds(3) {
-        let pace = Pace { rate, both: false, burst: 1 };
-        single.add(&side.chat.open(&mut side.driver, &mut side.cpu, pace, length / 4, length)?);
+        single.0.push(server.open(rate, 1)?);
     }
-    report.info("route.half-single.server.rate", median(single.rate.clone()), "message/s");
+    report.info("route.half-single.server.rate", single.median(|s| s.rate), "message/s");
     report_latency(report, "route.half-single.server", &single, Some(2.0));
-    report.info("route.half-single.client-late.p99", single.late.percentile_ms(0.99), "ms");
-    floor.driver.close_all()?;
-    side.driver.close_all()
+    report.info("route.half-single.client-late.p99", single.median(|s| s.late_p99_ms), "ms");
+    Ok(())
 }
 
 fn measure_steady(
@@ -209,26 +236,22 @@ fn measure_steady(
     report: &mut BenchReport,
 ) -> Result<()> {
     let options = &args.options;
-    let pace = Pace { rate: args.connections as f64 / STEADY_PERIOD_SECONDS, both: true, burst: 1 };
-    // One period of warming up: every connection has spoken once.
-    let (warm, length) = (
-        Duration::from_secs_f64(STEADY_PERIOD_SECONDS),
-        options.interval(20.0).max(Duration::from_secs_f64(STEADY_PERIOD_SECONDS)),
-    );
-    let mut versus = RelayAndServer::new();
+    let rate = args.connections as f64 / STEADY_PERIOD_SECONDS;
+    // One period of warming up: every connection has sent once.
+    let seconds = options.interval(20).max(STEADY_PERIOD_SECONDS as u64) + STEADY_PERIOD_SECONDS as u64;
+    let mut both = RelayAndServer::default();
     for round in 0..options.rounds(3) {
         // One after the other: both together would need more files than a process may open.
-        for (target, series) in [(relay, &mut versus.relay), (server, &mut versus.server)] {
-            let mut side = ConnectedSide::connect(target, args.connections)?;
-            let sample = side.chat.open(&mut side.driver, &mut side.cpu, pace, warm, length)?;
-            print_progress(&format!("round {round}, steady: {:.2} us/message", sample.cpu));
-            series.add(&sample);
-            side.driver.close_all()?;
+        for (measured, series) in [(relay, &mut both.relay), (server, &mut both.server)] {
+            let chat = PairChat { clients: &measured.clients, connections: args.connections, seconds };
+            let sample = chat.open(rate, 1)?;
+            print_progress(&format!("round {round}, steady: {:.2} us/message", sample.cpu_us));
+            series.0.push(sample);
         }
     }
-    versus.report(report, "steady", 2.0);
-    report.info("route.steady.relay.p99", versus.relay.latency.percentile_ms(0.99), "ms");
-    report_latency(report, "route.steady.server", &versus.server, Some(0.43));
-    report.info("route.steady.client-late.p99", versus.server.late.percentile_ms(0.99), "ms");
+    both.report(report, "steady", 2.0);
+    report.info("route.steady.relay.p99", both.relay.median(|s| s.p99_ms), "ms");
+    report_latency(report, "route.steady.server", &both.server, Some(0.43));
+    report.info("route.steady.client-late.p99", both.server.median(|s| s.late_p99_ms), "ms");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What is measured: a `throng` of our own with a fresh database, any XMPP server that runs already, or the relay.
+//! Servers that a bench measures: a `throng` of its own with a fresh database, an XMPP server that runs already, or the relay.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,19 +8,20 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
+use super::clients::{ClientOptions, ClientSecurity};
 use super::clock::now;
-use super::driver::Driver;
-use super::negotiate::{Profile, Security};
-use super::process::{BenchFolder, ChildGuard, CpuMeter, resident_bytes};
+use super::process::{BenchFolder, ChildGuard, CpuMeter, log_tail, resident_bytes};
 use super::report::print_progress;
-use super::scram::Mechanism;
 
-/// The flags that every bench takes.
+/// The flags of every bench.
 #[derive(clap::Args, Clone)]
 pub(crate) struct BenchOptions {
     /// The server's program; without it `cargo build --profile dist` makes it.
     #[arg(long, value_name = "PATH", conflicts_with = "target")]
     server: Option<PathBuf>,
+    /// The program whose `throng load` makes the load. Default: that of the server, or with --target one that is built.
+    #[arg(long, value_name = "PATH")]
+    generator: Option<PathBuf>,
     /// Measure a server that runs already, HOST:PORT; its accounts must exist. Needs --pid.
     #[arg(long, value_name = "HOST:PORT", requires = "pid")]
     pub(crate) target: Option<SocketAddr>,
@@ -36,7 +37,7 @@ pub(crate) struct BenchOptions {
     /// The password of all accounts.
     #[arg(long, default_value = "secret")]
     password: String,
-    /// TOML to put behind the configuration that the bench writes.
+    /// TOML to append to the configuration that the bench writes.
     #[arg(long, value_name = "FILE")]
     config_extra: Option<PathBuf>,
     /// Keep the data folder with configuration, database and log.
@@ -45,12 +46,12 @@ pub(crate) struct BenchOptions {
     /// Short runs: to see that it works, not to judge.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Rounds; the figures are medians over them.
+    /// Rounds; the metrics are medians over them.
     #[arg(long)]
     pub(crate) rounds: Option<usize>,
-    /// Seconds of each measured interval.
+    /// Whole seconds of each measured interval.
     #[arg(long)]
-    pub(crate) seconds: Option<f64>,
+    pub(crate) seconds: Option<u64>,
 }
 
 impl BenchOptions {
@@ -59,53 +60,53 @@ impl BenchOptions {
         self.rounds.unwrap_or(if self.quick { 1 } else { usual }).max(1)
     }
 
-    /// The length of an interval, `usual` seconds unless a flag says otherwise.
-    pub(crate) fn interval(&self, usual: f64) -> Duration {
-        Duration::from_secs_f64(self.seconds.unwrap_or(if self.quick { usual / 4.0 } else { usual }).max(0.1))
+    /// The length of an interval in seconds, `usual` unless a flag says otherwise.
+    pub(crate) fn interval(&self, usual: u64) -> u64 {
+        self.seconds.unwrap_or(if self.quick { usual.div_ceil(4) } else { usual }).max(1)
     }
 
-    /// The clients' profile against an XMPP server.
-    pub(crate) fn profile(&self) -> Profile {
-        Profile {
+    fn clients(&self, pid: u32, address: SocketAddr, security: ClientSecurity) -> Result<ClientOptions> {
+        let generator = match (&self.generator, &self.server) {
+            (Some(path), _) | (None, Some(path)) => absolute(path)?,
+            (None, None) => super::build_server()?,
+        };
+        Ok(ClientOptions {
+            generator,
+            address,
+            pid,
             domain: self.domain.clone(),
             prefix: self.prefix.clone(),
-            mechanism: Mechanism::Sha1,
-            security: Security::None,
-            available: true,
+            password: self.password.clone(),
+            security,
             relay: false,
-            managed: false,
-        }
+        })
     }
 }
 
-/// What a bench needs of its server.
+/// Accounts and listener that a bench needs.
 pub(crate) struct ServerRequirements {
     /// Accounts, numbered from 0.
     pub(crate) accounts: usize,
     /// Contacts of each account.
     pub(crate) contacts_per_account: usize,
     /// How clients connect.
-    pub(crate) security: Security,
+    pub(crate) security: ClientSecurity,
 }
 
-/// A server under measurement.
+/// A server that is measured.
 pub(crate) struct ServerUnderTest {
     /// Declared first: the process must end before its folder is removed.
     child: Option<ChildGuard>,
     _folder: Option<BenchFolder>,
-    id: u32,
-    address: SocketAddr,
-    profile: Profile,
-    password: String,
+    /// What its clients must know.
+    pub(crate) clients: ClientOptions,
 }
 
 impl ServerUnderTest {
-    /// Starts our server with fresh accounts, or takes the one that the flags name.
+    /// Starts Throng with fresh accounts, or takes the server that the flags name.
     pub(crate) fn server(options: &BenchOptions, need: &ServerRequirements) -> Result<Self> {
-        let mut profile = options.profile();
-        profile.security = need.security;
-        if let (Some(address), Some(id)) = (options.target, options.pid) {
-            return Ok(Self::running(id, address, profile, &options.password));
+        if let (Some(address), Some(pid)) = (options.target, options.pid) {
+            return Ok(Self::running(options.clients(pid, address, need.security)?));
         }
         let program = server_program(options)?;
         let folder = BenchFolder::new(options.keep)?;
@@ -132,20 +133,13 @@ impl ServerUnderTest {
         let mut serve = Command::new(&program);
         serve.arg("serve").arg("--config").arg(&config);
         let child = ChildGuard::start(&serve, &log)?;
-        let target = Self {
-            id: child.id(),
-            child: Some(child),
-            _folder: Some(folder),
-            address,
-            profile,
-            password: options.password.clone(),
-        };
-        target.wait_until_listening(&log)
+        let clients = options.clients(child.id(), address, need.security)?;
+        Self { child: Some(child), _folder: Some(folder), clients }.wait_until_listening(&log)
     }
 
-    /// A server that runs already and ends without this value. All accounts have `password`.
-    pub(crate) fn running(id: u32, address: SocketAddr, profile: Profile, password: &str) -> Self {
-        Self { child: None, _folder: None, id, address, profile, password: password.to_owned() }
+    /// A server that runs already and ends without this value.
+    pub(crate) fn running(clients: ClientOptions) -> Self {
+        Self { child: None, _folder: None, clients }
     }
 
     /// Starts the relay.
@@ -156,31 +150,23 @@ impl ServerUnderTest {
         command.args(["relay", "--listen", &address.to_string()]);
         let log = folder.path().join("relay.log");
         let child = ChildGuard::start(&command, &log)?;
-        let mut profile = options.profile();
-        profile.relay = true;
-        let target = Self {
-            id: child.id(),
-            child: Some(child),
-            _folder: Some(folder),
-            address,
-            profile,
-            password: options.password.clone(),
-        };
-        target.wait_until_listening(&log)
+        let mut clients = options.clients(child.id(), address, ClientSecurity::None)?;
+        clients.relay = true;
+        Self { child: Some(child), _folder: Some(folder), clients }.wait_until_listening(&log)
     }
 
     fn wait_until_listening(mut self, log: &Path) -> Result<Self> {
         let started = now();
         loop {
-            if TcpStream::connect_timeout(&self.address, Duration::from_secs(1)).is_ok() {
+            if TcpStream::connect_timeout(&self.clients.address, Duration::from_secs(1)).is_ok() {
                 return Ok(self);
             }
             let ended = self.child.as_mut().map_or(Ok(()), ChildGuard::check_running);
             if ended.is_err() || started.elapsed() > Duration::from_secs(60) {
                 let why = ended.err().map_or_else(|| "it does not listen".into(), |error| error.to_string());
                 bail!(
-                    "the server on {} did not come up: {why}; its log ends:\n{}",
-                    self.address,
+                    "the server on {} did not start: {why}; its log ends:\n{}",
+                    self.clients.address,
                     log_tail(log)
                 );
             }
@@ -188,38 +174,27 @@ impl ServerUnderTest {
         }
     }
 
-    /// Clients for this server, none connected yet.
-    pub(crate) fn driver(&self) -> Result<Driver> {
-        Driver::new(self.address, self.profile.clone(), &self.password)
-    }
-
-    /// Begins to watch the server's CPU.
+    /// Starts to watch the server's CPU.
     pub(crate) fn cpu(&self) -> Result<CpuMeter> {
-        CpuMeter::watch(self.id)
+        CpuMeter::watch(self.clients.pid)
     }
 
     /// The server's resident memory in bytes.
     pub(crate) fn resident(&self) -> Result<u64> {
-        resident_bytes(self.id)
+        resident_bytes(self.clients.pid)
     }
 }
 
-/// The last lines of a log.
-fn log_tail(log: &Path) -> String {
-    let text = fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(5)..].join("\n")
+fn absolute(path: &Path) -> Result<PathBuf> {
+    path.canonicalize().with_context(|| format!("there is no program {}", path.display()))
 }
 
-/// The server's program: the one given, or one that is built for this.
+/// The server's program: the one given, or one that is built now.
 fn server_program(options: &BenchOptions) -> Result<PathBuf> {
-    if let Some(path) = &options.server {
-        return path.canonicalize().with_context(|| format!("there is no program {}", path.display()));
-    }
-    super::build_server()
+    options.server.as_deref().map_or_else(super::build_server, absolute)
 }
 
-/// A free port of 127.0.0.1 below the ephemeral range, so that no client's source port takes it.
+/// A free port of 127.0.0.1 below the ephemeral range, so that it is no client's source port.
 fn free_address() -> Result<SocketAddr> {
     (15_222..16_222)
         .map(|port| SocketAddr::from(([127, 0, 0, 1], port)))
@@ -234,9 +209,9 @@ fn write_configuration(
     address: SocketAddr,
 ) -> Result<PathBuf> {
     let (kind, tls) = match need.security {
-        Security::None => ("c2s", "tls = \"off\"\nallow_plain_without_tls = true\n"),
-        Security::Starttls => ("c2s", "tls = \"required\"\n"),
-        Security::Direct => ("c2s-tls", ""),
+        ClientSecurity::None => ("c2s", "tls = \"off\"\nallow_plain_without_tls = true\n"),
+        ClientSecurity::Starttls => ("c2s", "tls = \"required\"\n"),
+        ClientSecurity::Direct => ("c2s-tls", ""),
     };
     let mut text = format!(
         "hosts = [\"{domain}\"]\ndata_dir = \"{folder}\"\n\n\

@@ -1,17 +1,22 @@
 //! `cargo xtask bench bosh`: Throng beside ejabberd and Prosody in the published test of BOSH, by `throng load`.
 //!
-//! Each server alone and fresh, with 24 contacts for each account (`--contacts`), in the usual form, plain HTTP on loopback, the generator beside it:
+//! Each server alone and fresh, with 24 contacts per account (`--contacts`), the usual modules, plain HTTP on loopback and the
+//! generator on the same machine:
 //!
-//! * **Memory** of an idle session, with its held request: users log in, fetch their rosters and say that they are there. The slope of the
+//! * **Memory** of an idle session, with its held request: users log in, fetch their rosters and send presence. The slope of the
 //!   resident memory of all processes of the server between a quarter of the users and all.
 //! * **The load** of the workload `openfire-bosh` with faster arrivals (`--rate`): whole logins over all of the run; delivery of
-//!   messages and CPU from the moment when all are there to the end of the sending. CPU is that of all processes of the server for each message
+//!   messages and CPU from the moment when all are online to the end of the sending. CPU is that of all processes of the server for each message
 //!   delivered, with all requests and all presence that belong to it. Lost sessions and messages are counts.
 //!
 //! A user has two sockets at most; with `--sockets` the users share fewer, since a server may have 20 000 files only.
 //!
-//! Not measured: TLS, WebSocket. The trap: generator and server share the cores, and on a virtual machine with others. What the generator is late by stands in the table;
-//! a server that saturates makes its own figures worse, not the generator's.
+//! Not measured: TLS, WebSocket.
+//!
+//! # Pitfalls
+//!
+//! Generator and server share the cores, and a virtual machine shares them with others. The generator's lateness is in the
+//! table; a server that saturates worsens its own results, not the generator's.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -27,7 +32,7 @@ use super::{
 
 /// Contacts of each account, as published.
 const CONTACTS: usize = 24;
-/// What Throng is held to: bytes of an idle session, microseconds of CPU a message, and milliseconds.
+/// Budgets of Throng: bytes of an idle session, microseconds of CPU a message, and milliseconds.
 const MEMORY_BUDGET_BYTES: f64 = 8_000.0;
 const CPU_BUDGET_US: f64 = 150.0;
 const DELIVERY_P99_BUDGET_MS: f64 = 3.0;
@@ -61,24 +66,24 @@ pub(crate) struct BoshBenchArgs {
     /// These servers only.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<PeerServer>,
-    /// 1 000 users for a minute: to see that it works, and how the servers compare when none is at its limit.
+    /// 1 000 users for a minute: to see that it works, and to compare servers that are not at their limit.
     #[arg(long)]
     quick: bool,
 }
 
-/// What was measured of one server.
+/// Results of one server.
 struct ServerResults {
     peer: PeerServer,
     /// Bytes.
     memory: f64,
     /// Microseconds.
     cpu: f64,
-    /// Cores of the server meanwhile.
+    /// Cores of the server in that time.
     cores: f64,
     messages: f64,
     presence: f64,
     requests: f64,
-    /// Milliseconds: delivery p50, p99, most; login mean, p99.
+    /// Milliseconds: delivery p50, p99, max; login mean, p99.
     delivery: [f64; 3],
     login: [f64; 2],
     online: f64,
@@ -87,11 +92,11 @@ struct ServerResults {
     lost_messages: f64,
     /// Milliseconds, 99th percentile.
     scheduling_lag_p99_ms: f64,
-    /// Percent of the machine's time that its host gave to others, from start to end of the run.
+    /// Per cent of the machine's time that its host gave to others (steal), from start to end of the run.
     stolen: f64,
 }
 
-/// Measures, prints the table and judges Throng.
+/// Measures, prints the table and checks Throng's budgets.
 pub(crate) fn run(args: &BoshBenchArgs, report: &mut BenchReport) -> Result<()> {
     let wants = |peer| args.only.is_empty() || args.only.contains(&peer);
     let peers: Vec<PeerServer> = [PeerServer::Throng, PeerServer::Ejabberd, PeerServer::Prosody]
@@ -116,7 +121,7 @@ pub(crate) fn run(args: &BoshBenchArgs, report: &mut BenchReport) -> Result<()> 
     };
     let (mut columns, mut failed) = (Vec::new(), Vec::new());
     for peer in peers {
-        // One that cannot be measured must not take the others' figures with it.
+        // One that cannot be measured must not lose the results of the others.
         match bench.measure(peer) {
             Ok(column) => columns.push(column),
             Err(error) => {
@@ -185,7 +190,7 @@ impl BoshBench {
         ["--rate", &self.rate.to_string(), "--hold", &format!("{}s", self.hold)].map(str::to_owned).to_vec()
     }
 
-    /// Bytes that an idle session adds.
+    /// Bytes per idle session.
     fn memory(&self, peer: PeerServer, server: &RunningPeer) -> Result<f64> {
         let few = self.users / 4;
         let plan = peer_folder("bosh")?.join("idle.toml");
@@ -207,18 +212,18 @@ impl BoshBench {
             samples.iter().rev().find(|sample| sample["at"].as_u64().is_some_and(|at| at <= second))
         };
         let rss = |sample: Option<&Value>| sample.and_then(|sample| sample["rss"].as_f64());
-        // Goodbyes come behind the last second with everybody.
+        // Users leave after the last second with all of them.
         let online = run["totals"]["gauges"]["online"].as_f64().unwrap_or_default();
         ensure!(online >= self.users as f64 * 0.99, "{online} of {} users were online", self.users);
         let full = |second: &&Value| second["gauges"]["online"].as_f64() >= Some(online);
         let last = run["seconds"].as_array().into_iter().flatten().rev().find(full);
-        let last = last.and_then(|second| second["at"].as_u64()).context("nobody was online")?;
+        let last = last.and_then(|second| second["at"].as_u64()).context("no user was online")?;
         let (less, more) = (rss(at(second_phase.saturating_sub(1))), rss(at(last)));
         let (less, more) = less.zip(more).context("memory was not sampled")?;
         Ok((more - less) / rest as f64)
     }
 
-    /// One run; answers its JSON.
+    /// One run; returns its JSON.
     fn load(&self, peer: PeerServer, server: &RunningPeer, plan: &str, flags: &[String]) -> Result<Value> {
         let folder = peer_folder("bosh")?.join(peer.name());
         empty_folder(&folder)?;
@@ -230,7 +235,7 @@ impl BoshBench {
             .args(["--source", "127.0.0.2-127.0.0.9", "--keep-going", "--plain", "--quiet", "--out"])
             .arg(folder.join("run"))
             .args(flags);
-        // Sessions that were lost make it end with another status; what it wrote says it better.
+        // Lost sessions change its exit status; its report has the details.
         let status = ChildGuard::start(&load, &log)?.wait()?;
         let file = folder.join("run/run.json");
         let text = std::fs::read_to_string(&file)
@@ -276,7 +281,7 @@ impl BoshBench {
     }
 }
 
-/// What a run says of the time with everybody.
+/// Results of the time with all users online.
 fn column_of(peer: PeerServer, memory: f64, run: &Value) -> Result<ServerResults> {
     let total = |name: &str| run["totals"]["counters"][name]["total"].as_f64().unwrap_or_default();
     let seconds = run["seconds"].as_array().context("the run has no seconds")?;
@@ -324,8 +329,8 @@ fn column_of(peer: PeerServer, memory: f64, run: &Value) -> Result<ServerResults
     })
 }
 
-/// Time of all cores since the start of the machine, and how much of it a virtual machine was not let run though it had
-/// to: clock ticks.
+/// Time of all cores since the start of the machine, and the part of it that was stolen from a virtual machine, in clock
+/// ticks.
 fn machine_ticks() -> (f64, f64) {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = text.lines().next().unwrap_or_default();

@@ -1,6 +1,6 @@
-//! `cargo xtask peers`: a server with accounts and rosters for a person to measure by hand.
+//! `cargo xtask peers`: a server with accounts and rosters, to measure by hand.
 //!
-//! `up` keeps the server in the foreground; SIGINT, SIGTERM and SIGHUP end it in order. Data of earlier starts is replaced.
+//! `up` keeps the server in the foreground; SIGINT, SIGTERM and SIGHUP end it in order. Data of earlier starts are replaced.
 //! The lines that begin with `port`, `pid` and `pids` are for scripts.
 
 use std::io;
@@ -25,7 +25,7 @@ pub(crate) struct PeersArgs {
 
 #[derive(Subcommand)]
 enum PeersCommand {
-    /// Install from Debian what is missing: ejabberd, Prosody, Tsung, Chromium and the tools for lossy networks.
+    /// Install missing packages from Debian: ejabberd, Prosody, Tsung, Chromium and the tools for lossy networks.
     Setup,
     /// Start a server with fresh accounts and keep it until Ctrl-C.
     Up {
@@ -37,7 +37,7 @@ enum PeersCommand {
     },
 }
 
-/// Carries a command out. Exit code 2 when it could not be.
+/// Runs a command. Exit code 2 when it fails.
 pub(crate) fn run(args: &PeersArgs) -> ExitCode {
     let result = match &args.what {
         PeersCommand::Setup => setup(&[]),
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &PeersArgs) -> ExitCode {
     }
 }
 
-/// Installs what is missing of these packages; of all that `setup.sh` knows when there are none.
+/// Installs the missing ones of these packages; of all in `setup.sh` when there are none.
 pub(super) fn setup(packages: &[&str]) -> Result<()> {
     let status = Command::new("sh").arg(peers_file("setup.sh")).args(packages).status()?;
     ensure!(status.success(), "setup.sh ended with {status}");
@@ -61,7 +61,7 @@ pub(super) fn setup(packages: &[&str]) -> Result<()> {
 
 fn run_until_signal(peer: PeerServer, wanted: &PeerOptions) -> Result<()> {
     let ready = Arc::new(AtomicBool::new(false));
-    let told = signals(Arc::clone(&ready))?;
+    let ended = signals(Arc::clone(&ready))?;
     let mut server = start_peer(peer, wanted)?;
     ready.store(true, Ordering::SeqCst);
     let pids: Vec<String> = server.pids().iter().map(u32::to_string).collect();
@@ -69,18 +69,18 @@ fn run_until_signal(peer: PeerServer, wanted: &PeerOptions) -> Result<()> {
     print_result(&format!("pid {}", server.id()));
     print_result(&format!("pids {}", pids.join(" ")));
     print_progress("Ctrl-C ends it");
-    while told.recv_timeout(Duration::from_secs(1)).is_err() {
+    while ended.recv_timeout(Duration::from_secs(1)).is_err() {
         server.check()?;
     }
     Ok(())
 }
 
-/// Waits for a signal in a thread. Before the server is ready it ends the program at once, and what was started ends with it;
-/// afterwards the channel says it, and the server is ended in order.
+/// Waits for a signal in a thread. Before the server is ready it ends the program and its children immediately; afterwards
+/// it is sent through the channel, and the server ends in order.
 fn signals(ready: Arc<AtomicBool>) -> Result<Receiver<()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    let (tell, told) = sync_channel(1);
+    let (sender, receiver) = sync_channel(1);
     let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
     let streams: io::Result<Vec<_>> = runtime.block_on(async { kinds.into_iter().map(signal).collect() });
     let mut streams = streams?;
@@ -92,8 +92,8 @@ fn signals(ready: Arc<AtomicBool>) -> Result<Receiver<()>> {
         if !ready.load(Ordering::SeqCst) {
             std::process::exit(130);
         }
-        // The other end waits as long as the server lives.
-        let _ = tell.try_send(());
+        // The receiver waits while the server runs.
+        let _ = sender.try_send(());
     })?;
-    Ok(told)
+    Ok(receiver)
 }

@@ -1,17 +1,19 @@
-//! ejabberd (23.01 in Debian 12), started as `ejabberdctl foreground` starts it, but on a port and a folder of its own.
+//! ejabberd (23.01 in Debian 12), started as `ejabberdctl foreground` starts it, with its own port and folder.
 //!
-//! As its documentation has it for load: kernel poll, 250 000 processes (`+P`), as many ports as files are allowed (`+Q`), shaper `none`, a
+//! As its documentation recommends for load: kernel poll, 250 000 processes (`+P`), as many ports as files are allowed (`+Q`), shaper `none`, a
 //! queue of 10 000 packets a session, a long backlog, caches of 20 items an account, warnings only in the log, SCRAM passwords. Accounts
-//! and rosters are in Mnesia. By itself ejabberd keeps both tables on disk only, and a login then reads the disk once for each contact (3 ms of CPU at 50);
-//! `ejabberd.schema` moves them into memory with a copy on disk, at 0.9 kB a contact. The name of the node is left out: then no port
+//! and rosters are in Mnesia. By default ejabberd stores both tables on disk only, and a login then reads the disk once for each contact (3 ms of CPU at 50);
+//! `ejabberd.schema` moves them into memory with a copy on disk, at 0.9 kB a contact. The node has no name, so no port
 //! mapper is started.
 //!
-//! Filling a million contacts takes most of a minute, so the filled tables are kept in `prepared/` and copied for each start. Their
-//! `stamp` says what they hold; other accounts, another recipe or another ejabberd make them anew. All forms share them.
+//! Filling a million contacts takes most of a minute, so the filled tables are stored in `prepared/` and copied for each start. Their
+//! `stamp` names their content; with other accounts, another recipe or another ejabberd they are created again. All module sets share them.
 //!
-//! The stock form is that of the file that Debian's package installs (`peers/ejabberd-stock.yml`), its listeners and limits left out.
+//! The stock modules are those of the file that Debian's package installs (`peers/ejabberd-stock.yml`), without its listeners and limits.
 //!
-//! The trap: idle schedulers of Erlang spin before they sleep (`+sbwt`), which counts as CPU. It is left as it is by default.
+//! # Pitfalls
+//!
+//! Idle schedulers of Erlang spin before they sleep (`+sbwt`), which counts as CPU. The default is not changed.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -27,7 +29,7 @@ use super::{
     run_to_end,
 };
 
-/// How ejabberd keeps its tables, in the form in which it writes the file itself (`ejabberd_mnesia:dump_schema/0`).
+/// Storage of ejabberd's tables, in the format of its own file (`ejabberd_mnesia:dump_schema/0`).
 const SCHEMA: &str = "\
 passwd:
   storage_type: disc_copies
@@ -37,7 +39,7 @@ roster:
   local_content: false
 ";
 
-/// Where Debian puts Erlang's applications, by machine.
+/// Debian's folder of Erlang's applications, by architecture.
 fn applications() -> Result<PathBuf> {
     let folders = fs::read_dir("/usr/lib").context("there is no /usr/lib")?;
     folders
@@ -52,7 +54,7 @@ fn version(libraries: &Path) -> Option<String> {
     names.filter(|name| name.starts_with("ejabberd-")).max()
 }
 
-/// Writes configuration and accounts, and answers the command that runs the server.
+/// Writes configuration and accounts, and returns the command that runs the server.
 pub(super) fn prepare(wanted: &PeerOptions, folder: &Path, address: SocketAddr) -> Result<Command> {
     check_installed("erl")?;
     let libraries = applications()?;
@@ -149,7 +151,7 @@ fn configuration(wanted: &PeerOptions, address: SocketAddr) -> Result<String> {
          disable_sasl_mechanisms: [\"digest-md5\", \"X-OAUTH2\"]\n\
          default_db: mnesia\ncache_size: {cache}\n\
          {modules}",
-        // Its own inactivity is 30 s as well; messages for a session wait in it like in that of a stream.
+        // Its default inactivity is 30 s as well; messages for a session wait in it as in that of a stream.
         web = if wanted.web {
             format!(
                 "  -\n    port: {}\n    ip: \"{}\"\n    module: ejabberd_http\n    backlog: 4096\n    request_handlers:\n\
@@ -160,7 +162,7 @@ fn configuration(wanted: &PeerOptions, address: SocketAddr) -> Result<String> {
         } else {
             String::new()
         },
-        // The rule of its documentation: the users online, for rosters times 20.
+        // As documented: the number of online users, for rosters times 20.
         cache = wanted.accounts.max(50) * 20,
         port = address.port(),
         ip = address.ip(),
@@ -168,7 +170,7 @@ fn configuration(wanted: &PeerOptions, address: SocketAddr) -> Result<String> {
     ))
 }
 
-/// Copies a folder with what is in it.
+/// Copies a folder with its content.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     for entry in fs::read_dir(from).with_context(|| format!("{} cannot be read", from.display()))? {
         let entry = entry?;

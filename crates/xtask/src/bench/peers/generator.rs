@@ -1,11 +1,14 @@
-//! `cargo xtask bench generator`: what the load generator itself costs, in memory and CPU, against Throng on this machine.
+//! `cargo xtask bench generator`: memory and CPU of the load generator itself, against Throng on this machine.
 //!
-//! Memory is the slope of the workers' resident memory between two runs of the workload `idle`, read while nothing happens.
+//! Memory is the slope of the workers' resident memory between two runs of the workload `idle`, read while the users are idle.
 //! CPU of a login is that of the whole worker over `login-storm` (connect, SCRAM-SHA-1, bind, roster, first presence), CPU
 //! of a message that of the seconds of `flood` in which all users bounce messages, sent and received.
 //!
 //! Not measured: memory of the kernel for sockets, the controller (one process a run, whatever the number of users).
-//! The trap: generator and server share the cores; CPU time is still each one's own, but caches are not.
+//!
+//! # Pitfalls
+//!
+//! Generator and server share the cores; CPU time is counted separately, but caches are shared.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,10 +20,10 @@ use super::super::process::ChildGuard;
 use super::super::report::{BenchReport, print_progress};
 use super::{PeerOptions, PeerServer, RunningPeer, log_tail, peer_folder, start_peer, throng};
 
-/// Resident bytes of a connection, at most.
+/// Resident bytes per connection, at most.
 const PLAIN_BYTES_BUDGET: f64 = 1_000.0;
 const TLS_BYTES_BUDGET: f64 = 4_500.0;
-/// Milliseconds of CPU a login and microseconds a message, at most.
+/// Milliseconds of CPU per login and microseconds per message, at most.
 const LOGIN_CPU_BUDGET_MS: f64 = 0.15;
 const MESSAGE_CPU_BUDGET_US: f64 = 10.0;
 
@@ -30,7 +33,7 @@ pub(crate) struct GeneratorBenchArgs {
     /// Connections of the larger run; the smaller has a third.
     #[arg(long, default_value_t = 15_000)]
     connections: usize,
-    /// Connections of one process at most, opened in a run of their own.
+    /// Connections of one process at most, opened in a separate run.
     #[arg(long, default_value_t = 19_000)]
     most: usize,
     /// The server takes this port.
@@ -72,7 +75,7 @@ pub(crate) fn run(args: &GeneratorBenchArgs, report: &mut BenchReport) -> Result
         args.most
     );
     report.info("generator: online in one process", online, "users");
-    // As fast as the server takes them; at 1 000 a second each step is a wake-up of its own, which is the kernel's cost.
+    // As fast as the server takes them; at 1 000 a second each step is a separate wake-up, which is the kernel's cost.
     for (rate, budget) in [("6000", Some(LOGIN_CPU_BUDGET_MS)), ("1000", None)] {
         let storm = bench.load("login-storm", 12_000, &["--mechanism", "SCRAM-SHA-1", "--rate", rate])?;
         let logins = counter_total(&storm, "logins");
@@ -99,7 +102,7 @@ pub(crate) fn run(args: &GeneratorBenchArgs, report: &mut BenchReport) -> Result
 }
 
 impl GeneratorBench {
-    /// Bytes that a connection adds to the worker.
+    /// Bytes of the worker per connection.
     fn slope(&mut self, connections: usize, tls: &str) -> Result<f64> {
         let mut at = Vec::new();
         for count in [connections / 3, connections] {
@@ -111,7 +114,7 @@ impl GeneratorBench {
         Ok((more - less) / (many - few))
     }
 
-    /// One run; answers its JSON.
+    /// One run; returns its JSON.
     fn load(&mut self, workload: &str, connections: usize, flags: &[&str]) -> Result<Value> {
         self.server.check()?;
         self.turn += 1;
@@ -146,7 +149,7 @@ fn seconds(run: &Value) -> impl Iterator<Item = &Value> {
     run["seconds"].as_array().into_iter().flatten()
 }
 
-/// Median of the workers' resident memory in the seconds in which all are online and nobody does anything.
+/// Median of the workers' resident memory in the seconds in which all users are online and idle.
 fn idle_memory(run: &Value, online: f64) -> Result<f64> {
     let idle = |second: &&Value| {
         second["gauges"]["online"].as_f64() == Some(online) && second["counters"]["stanzas_sent"].is_null()
@@ -157,7 +160,7 @@ fn idle_memory(run: &Value, online: f64) -> Result<f64> {
     memory.get(memory.len() / 2).copied().context("there was no second in which all were online and idle")
 }
 
-/// Microseconds of CPU a message in the seconds of the flood, and messages a second.
+/// Microseconds of CPU per message in the seconds of the flood, and messages per second.
 fn cpu_per_message(run: &Value) -> Result<(f64, f64)> {
     let delivered = |second: &Value| second["counters"]["messages_delivered"].as_f64().unwrap_or(0.0);
     let highest = seconds(run).map(delivered).fold(0.0, f64::max);

@@ -1,13 +1,15 @@
-//! `cargo xtask bench load`: what a generator costs. Tsung 1.7 and `throng load` run the same scenario file against the same ejabberd.
+//! `cargo xtask bench load`: cost of a load generator. Tsung 1.7 and `throng load` run the same scenario file against the same ejabberd.
 //!
-//! ejabberd is neither's own. It is started anew for each generator, with readable passwords: a key derivation for each PLAIN
+//! ejabberd belongs to neither. It is started again for each generator, with readable passwords: a key derivation for each PLAIN
 //! login would make the server the limit. CPU is that of all processes of the generator from start to end, its report included; memory is read
-//! twice a second. That both did the same work is seen in their own counts and,
-//! without them, in the server's CPU and the bytes on the loopback interface (those of other programs are in it, too).
+//! twice a second. That both did the same work shows in their own counts and,
+//! independently, in the server's CPU and the bytes on the loopback interface (those of other programs are in it, too).
 //!
 //! Budgets: a fifth of Tsung's CPU, a twentieth of its memory.
 //!
-//! The trap: CPU is counted in steps of 10 ms for each process, so short runs say little.
+//! # Pitfalls
+//!
+//! CPU is counted in steps of 10 ms for each process, so short runs are imprecise.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,13 +27,13 @@ use super::{
     start_peer, throng, tsung,
 };
 
-/// Between two readings of CPU and memory.
+/// Time between two readings of CPU and memory.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Flags of `cargo xtask bench load`.
 #[derive(clap::Args)]
 pub(crate) struct LoadBenchArgs {
-    /// Users, each of whom logs in once. With few of them memory is what the programs need without users.
+    /// Users, each of whom logs in once. With few of them memory is that of the programs without users.
     #[arg(long, default_value_t = 8000)]
     users: usize,
     /// Arrivals a second.
@@ -66,14 +68,14 @@ impl Generator {
     }
 }
 
-/// What a run cost.
+/// Cost of a run.
 struct RunCost {
     seconds: f64,
     /// CPU of the generator.
     cpu: f64,
-    /// CPU of the server meanwhile.
+    /// CPU of the server in that time.
     server_cpu: f64,
-    /// The generator's memory: highest, and before the first user came.
+    /// The generator's memory: highest, and before the first user.
     peak: TreeUsage,
     idle: TreeUsage,
     /// Bytes over the loopback interface.
@@ -81,7 +83,7 @@ struct RunCost {
     work: WorkDone,
 }
 
-/// What a generator says that it did.
+/// Work as reported by a generator.
 #[derive(Default)]
 struct WorkDone {
     users: f64,
@@ -90,7 +92,7 @@ struct WorkDone {
     errors: f64,
 }
 
-/// Runs both generators and judges the ratios.
+/// Runs both generators and checks the ratios.
 pub(crate) fn run(args: &LoadBenchArgs, report: &mut BenchReport) -> Result<()> {
     command::setup(&["ejabberd", "tsung"])?;
     ensure!(
@@ -149,7 +151,7 @@ fn measure(args: &LoadBenchArgs, generator: Generator) -> Result<RunCost> {
         if usage.pss > peak.pss {
             peak = usage;
         }
-        // The first users are a second away with Tsung; ours begins at once, so that its first reading has some in it.
+        // Tsung's first users arrive after a second; ours arrive immediately, so its first reading includes some.
         if started.elapsed() < Duration::from_secs(1) {
             idle = Some(usage);
         }
@@ -182,8 +184,8 @@ fn measure(args: &LoadBenchArgs, generator: Generator) -> Result<RunCost> {
     })
 }
 
-/// What Tsung's log says. It names errors and does not count messages: they are what waits for no answer, without the two stream headers,
-/// the presence and the end of each user.
+/// Work from Tsung's log. It names errors and does not count messages: they are the requests without a response, less the
+/// two stream headers, the presence and the end of each user.
 fn tsung_work(folder: &Path) -> Result<WorkDone> {
     let totals = tsung::totals(folder)?;
     let get = |name: &str| totals.get(name).copied().unwrap_or_default();
@@ -199,7 +201,7 @@ fn tsung_work(folder: &Path) -> Result<WorkDone> {
     })
 }
 
-/// What our report says.
+/// Work from our report.
 fn throng_work(folder: &Path) -> Result<WorkDone> {
     let text = fs::read_to_string(folder.join("run/run.json")).context("`throng load` left no report")?;
     let report: serde_json::Value = serde_json::from_str(&text)?;
@@ -220,7 +222,7 @@ fn throng_work(folder: &Path) -> Result<WorkDone> {
 /// The scenario with the numbers of this run.
 fn fill_scenario(args: &LoadBenchArgs, port: u16) -> Result<String> {
     let text = fs::read_to_string(peers_file("tsung-chat.xml"))?;
-    // Arrivals are random in Tsung: the phase is longer than it would have to be, and the number of users ends it.
+    // Arrivals are random in Tsung: the phase is longer than necessary, and the number of users ends it.
     let arrival = args.users.div_ceil(args.rate) * 6 / 5 + 2;
     let values = [
         ("@PORT@", usize::from(port)),

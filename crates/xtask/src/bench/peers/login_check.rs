@@ -1,7 +1,7 @@
-//! One login against a server that was just started: does the account exist, and has it the contacts that it should have?
+//! Check of a server that was just started: one login, and the number of contacts of the account.
 //!
 //! PLAIN over plain TCP (RFC 6120, section 6; RFC 4616), bind (RFC 6120, section 7) and roster get (RFC 6121, section 2.1.3), blocking.
-//! Answers are not parsed but searched for their ends: it is enough to count items, and nothing that is measured comes through here.
+//! Answers are not parsed but searched for their ends: counting items is enough, and nothing that is measured uses this.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 /// Longest wait for one answer.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Logs in and answers how many contacts the roster has with subscription `both`.
+/// Logs in and returns how many contacts the roster has with subscription `both`.
 pub(super) fn contacts(to: SocketAddr, domain: &str, user: &str, password: &str) -> Result<usize> {
     let mut socket = TcpStream::connect_timeout(&to, LOGIN_TIMEOUT)?;
     socket.set_read_timeout(Some(LOGIN_TIMEOUT))?;
@@ -41,20 +41,20 @@ fn is_mutual(item: &str) -> bool {
     item.contains("subscription='both'") || item.contains("subscription=\"both\"")
 }
 
-/// Sends and reads until `end` is there.
+/// Sends and reads up to `end`.
 fn exchange(socket: &mut TcpStream, text: &str, end: &str) -> Result<String> {
     socket.write_all(text.as_bytes())?;
     let mut got = Vec::new();
     let mut buffer = [0; 16 * 1024];
     loop {
-        let read = socket.read(&mut buffer).with_context(|| format!("no {end} came"))?;
+        let read = socket.read(&mut buffer).with_context(|| format!("no {end} was received"))?;
         got.extend_from_slice(&buffer[..read]);
         let text = String::from_utf8_lossy(&got);
         if text.contains(end) {
             return Ok(text.into_owned());
         }
         if read == 0 || text.contains("<failure") || text.contains("<stream:error") {
-            bail!("instead of {end} came: {text}");
+            bail!("received instead of {end}: {text}");
         }
     }
 }

@@ -1,13 +1,15 @@
-//! Other servers beside Throng, started the same way with the same accounts: ejabberd and Prosody as Debian packages them.
+//! Servers beside Throng, started the same way with the same accounts: ejabberd and Prosody as Debian packages them.
 //!
 //! `peers/setup.sh` installs them. Each server has its own port, its data under `target/peers/NAME`, the domain `localhost`, no TLS (SCRAM-SHA-1 and
 //! PLAIN over plain TCP), no rate limits, and the modules of its [`ModuleSet`].
-//! The stores are those that each server brings: SQLite, Mnesia, files. Passwords are SCRAM keys of 4096 rounds.
+//! Each server uses its own store: SQLite, Mnesia, files. Passwords are SCRAM keys of 4096 rounds.
 //!
-//! Accounts are `u0`, `u1`, …, one password for all, with the mutual ring roster of [`ring`]. After each start one of them logs in
+//! Accounts are `u0`, `u1`, …, one password for all, with the mutual ring roster of [`ring_roster`]. After each start one of them logs in
 //! and its contacts are counted, so that a server without its rosters is never measured.
 //!
-//! The trap: figures of a peer are worth as much as its configuration. What is set and why is at the head of each server's file.
+//! # Pitfalls
+//!
+//! Results of a peer are worth as much as its configuration. The opening of each server's file says what is set and why.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -19,7 +21,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::clock::now;
-use super::process::ChildGuard;
+use super::process::{ChildGuard, log_tail};
 use super::report::print_progress;
 
 pub(crate) mod bosh;
@@ -29,7 +31,6 @@ mod ejabberd;
 pub(crate) mod generator;
 pub(crate) mod load;
 mod login_check;
-mod presence_broadcasts;
 pub(crate) mod process_tree;
 mod prosody;
 pub(crate) mod reports;
@@ -41,7 +42,7 @@ mod tsung;
 /// The domain that every server serves.
 pub(crate) const DOMAIN: &str = "localhost";
 
-/// How long a server may take until it answers: ejabberd rebuilds the index of a million contacts first.
+/// Time for a server to answer after its start: ejabberd rebuilds the index of a million contacts first.
 const START_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A server to start.
@@ -65,7 +66,7 @@ impl PeerServer {
         }
     }
 
-    /// The port that it gets when none is asked for: the forms of a server can run beside one another.
+    /// The default port: a server can run with several module sets at the same time.
     fn port(self, form: ModuleSet) -> u16 {
         let first = match self {
             Self::Throng => 5622,
@@ -79,16 +80,16 @@ impl PeerServer {
 /// Which modules a server runs with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum ModuleSet {
-    /// Roster, presence, messages, offline messages, disco, ping, time and version; Throng: what is on without a configuration.
+    /// Roster, presence, messages, offline messages, disco, ping, time and version; Throng: its defaults.
     Usual,
-    /// All that Debian's packages switch on; Throng: every module.
+    /// All modules that Debian's packages enable; Throng: every module.
     Stock,
-    /// Roster, presence and messages, with disco and ping; nothing is kept for those who are offline. Not for Throng.
+    /// Roster, presence and messages, with disco and ping; nothing is stored for offline users. Not for Throng.
     Lean,
 }
 
 impl ModuleSet {
-    /// What is put behind the server's name, also of its folder.
+    /// Suffix of the server's name, also of its folder.
     fn suffix(self) -> &'static str {
         match self {
             Self::Usual => "",
@@ -98,18 +99,18 @@ impl ModuleSet {
     }
 }
 
-/// How a server keeps passwords.
+/// How a server stores passwords.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum PasswordStorage {
     /// As keys of SCRAM-SHA-1: PLAIN costs the server a key derivation.
     Scram,
-    /// Readable: PLAIN is a comparison. For measuring generators; Throng has no such thing.
+    /// Readable: PLAIN is a comparison. For measuring generators; Throng does not support it.
     Plain,
-    /// Readable, and that of each account is followed by its number, as Tsung sends it.
+    /// Readable, and followed by the number of the account, as Tsung sends it.
     Numbered,
 }
 
-/// What a server is started with.
+/// Options of a server to start.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct PeerOptions {
     /// Accounts, numbered from 0.
@@ -118,7 +119,7 @@ pub(crate) struct PeerOptions {
     /// Contacts of each account: its nearest neighbours, mutual.
     #[arg(long, default_value_t = 0)]
     pub(crate) roster: usize,
-    /// The port on 127.0.0.1; each server has its own when none is given.
+    /// The port on 127.0.0.1; each server has its own by default.
     #[arg(long)]
     pub(crate) port: Option<u16>,
     /// Accounts are named by this and a number from 0.
@@ -130,16 +131,16 @@ pub(crate) struct PeerOptions {
     /// The modules.
     #[arg(long, value_enum, default_value_t = ModuleSet::Usual)]
     pub(crate) form: ModuleSet,
-    /// How the server keeps passwords.
+    /// How the server stores passwords.
     #[arg(long, value_enum, default_value_t = PasswordStorage::Scram)]
     pub(crate) passwords: PasswordStorage,
     /// Throng's program; without it `cargo build --profile dist` makes it.
     #[arg(long, value_name = "PATH")]
     pub(crate) server: Option<PathBuf>,
-    /// Prosody only: the incremental collector, its default, instead of the generational one. Less memory, more CPU.
+    /// Prosody only: the incremental collector, its default, instead of the generational one: less memory, more CPU.
     #[arg(long)]
     pub(crate) incremental: bool,
-    /// Speak BOSH (/http-bind) and WebSocket (/xmpp-websocket) too, on a port 1000 above.
+    /// Enable BOSH (/http-bind) and WebSocket (/xmpp-websocket) too, on a port 1000 above.
     #[arg(long)]
     pub(crate) web: bool,
     /// Offer STARTTLS; Throng only.
@@ -148,7 +149,7 @@ pub(crate) struct PeerOptions {
 }
 
 impl PeerOptions {
-    /// So many accounts `u0`, `u1`, … with so many contacts each, as the flags have them when none is given.
+    /// `accounts` accounts `u0`, `u1`, … with `roster` contacts each, and the defaults of the flags.
     pub(crate) fn new(accounts: usize, roster: usize) -> Self {
         Self {
             accounts,
@@ -179,24 +180,24 @@ impl PeerOptions {
     fn check(&self) -> Result<()> {
         ensure!(self.accounts > 0, "--accounts must be at least 1");
         ensure!(self.roster < self.accounts, "--roster {} needs more than {0} accounts", self.roster);
-        // They are written into files of Lua and Erlang as they are.
+        // They are written unescaped into files of Lua and Erlang.
         let plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric());
         ensure!(plain(&self.prefix), "--prefix must be letters and digits");
-        ensure!(self.prefix.bytes().all(|b| !b.is_ascii_uppercase()), "--prefix must be of small letters");
+        ensure!(self.prefix.bytes().all(|b| !b.is_ascii_uppercase()), "--prefix must be lower case");
         ensure!(plain(&self.password), "--password must be letters and digits");
         Ok(())
     }
 }
 
-/// How far above the port of its streams a server's HTTP is.
+/// Distance from a server's XMPP port to its HTTP port.
 const WEB_PORT_OFFSET: u16 = 1000;
 
-/// Where BOSH and WebSocket are, beside an address for streams.
+/// Address of BOSH and WebSocket for an address of streams.
 fn web_address(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port() + WEB_PORT_OFFSET)
 }
 
-/// A server that runs and has its accounts. It ends in order with this value.
+/// A running server with its accounts. It ends in order with this value.
 pub(crate) struct RunningPeer {
     child: ChildGuard,
     name: String,
@@ -205,12 +206,12 @@ pub(crate) struct RunningPeer {
 }
 
 impl RunningPeer {
-    /// Where clients connect.
+    /// Address for clients.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where its HTTP is, if it was wanted.
+    /// Address of its HTTP, if enabled.
     pub(crate) fn web(&self) -> SocketAddr {
         web_address(self.address)
     }
@@ -225,26 +226,26 @@ impl RunningPeer {
         process_tree::pids(self.child.id())
     }
 
-    /// Fails when the server has ended by itself, with the end of its log.
+    /// Fails when the server has ended, with the end of its log.
     pub(crate) fn check(&mut self) -> Result<()> {
         let log = &self.log;
         self.child.check_running().with_context(|| format!("{}; its log ends:\n{}", self.name, log_tail(log)))
     }
 
-    /// Ends the server at once (SIGKILL): with thousands of sessions an orderly end takes long, and its data are not used again.
+    /// Ends the server immediately (SIGKILL): with thousands of sessions an orderly end takes long, and its data are not used again.
     pub(crate) fn kill(self) {
         self.child.kill();
     }
 }
 
-/// Starts a server with the accounts wanted and waits until one of them can log in.
+/// Starts a server with its accounts and waits until one of them can log in.
 pub(crate) fn start_peer(peer: PeerServer, wanted: &PeerOptions) -> Result<RunningPeer> {
     wanted.check()?;
     raise_file_limit();
     let address = SocketAddr::from(([127, 0, 0, 1], wanted.port.unwrap_or(peer.port(wanted.form))));
     let name = format!("{}{}", peer.name(), wanted.form.suffix());
     let bound = TcpListener::bind(address);
-    drop(bound.with_context(|| format!("{address} is not free, and {name} is to listen there"))?);
+    drop(bound.with_context(|| format!("{address} is not free; {name} must listen there"))?);
     let folder = peer_folder(&name)?;
     let started = now();
     let log = folder.join("start.log");
@@ -260,17 +261,17 @@ pub(crate) fn start_peer(peer: PeerServer, wanted: &PeerOptions) -> Result<Runni
         let ended = child.check_running().err().map(|error| error.to_string());
         if ended.is_some() || waiting.elapsed() > START_TIMEOUT {
             let why = ended.unwrap_or_else(|| format!("it does not listen on {address}"));
-            bail!("{name} did not come up: {why}; its log ends:\n{}", log_tail(&log));
+            bail!("{name} did not start: {why}; its log ends:\n{}", log_tail(&log));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     let number = wanted.accounts / 2;
     let expected = ring_roster::neighbours(number, wanted.accounts, wanted.roster).len();
     let contacts = login_check::contacts(address, DOMAIN, &wanted.user(number), &wanted.secret(number))
-        .with_context(|| format!("{name} started but is of no use"))?;
+        .with_context(|| format!("{name} started but does not work"))?;
     ensure!(
         contacts == expected,
-        "{name} has {contacts} contacts of {} and not {expected}",
+        "{name} has {contacts} contacts of {}, not {expected}",
         wanted.user(number)
     );
     print_progress(&format!(
@@ -287,7 +288,7 @@ fn peer_folder(name: &str) -> Result<PathBuf> {
     let root = crate::tidy::root();
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let folder = target.join("peers").join(name);
-    fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+    fs::create_dir_all(&folder).with_context(|| format!("{} cannot be created", folder.display()))?;
     Ok(folder.canonicalize()?)
 }
 
@@ -296,22 +297,22 @@ fn peers_file(name: &str) -> PathBuf {
     crate::tidy::root().join("crates/xtask/peers").join(name)
 }
 
-/// Empties a folder, or makes it.
+/// Empties a folder, or creates it.
 fn empty_folder(folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("{} cannot be emptied", folder.display()))?;
     }
-    fs::create_dir_all(folder).with_context(|| format!("{} cannot be made", folder.display()))
+    fs::create_dir_all(folder).with_context(|| format!("{} cannot be created", folder.display()))
 }
 
-/// Runs a command to its end; its output goes to `log`.
+/// Runs a command to its end with its output in `log`.
 fn run_to_end(command: &Command, log: &Path, what: &str) -> Result<()> {
     let status = ChildGuard::start(command, log)?.wait()?;
     ensure!(status.success(), "{what} failed with {status}: {}", log_tail(log));
     Ok(())
 }
 
-/// Fails when a program is not installed, with the mend.
+/// Fails when a program is not installed.
 fn check_installed(program: &str) -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     ensure!(
@@ -324,13 +325,6 @@ fn check_installed(program: &str) -> Result<()> {
 /// Servers inherit the limit of open files; the soft limit is often 1024 and the hard one much higher.
 fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
-    // Refused at worst, and then the connections that are too many are.
+    // If it is refused, excess connections fail instead.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-}
-
-/// The last lines of a log.
-fn log_tail(log: &Path) -> String {
-    let text = fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    lines[lines.len().saturating_sub(8)..].join("\n")
 }

@@ -1,15 +1,17 @@
 //! CPU time and memory of a process with all its descendants, from `/proc` (proc(5)).
 //!
-//! Servers and generators come as trees: Erlang's helpers, a shell above the virtual machine, the workers of `throng load`. CPU is user and
-//! system time in steps of 10 ms; what a descendant used before it ended stays counted. Memory is `Rss` and `Pss` of `smaps_rollup`.
+//! Servers and generators are trees: Erlang's helpers, a shell above the virtual machine, the workers of `throng load`. CPU is user and
+//! system time in steps of 10 ms; CPU of descendants that ended stays counted. Memory is `Rss` and `Pss` of `smaps_rollup`.
 //!
-//! The trap: a process whose parent ended is adopted by init and is lost from the tree (`epmd` does that on purpose and is not counted).
+//! # Pitfalls
+//!
+//! A process whose parent ended is adopted by init and is no longer in the tree (`epmd` does that on purpose and is not counted).
 
 use std::collections::HashMap;
 use std::fs;
 use std::time::Duration;
 
-/// What a tree of processes uses now.
+/// Current resource usage of a tree of processes.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct TreeUsage {
     /// User and system time since the processes began.
@@ -18,11 +20,11 @@ pub(super) struct TreeUsage {
     pub(super) rss: u64,
     /// Resident bytes; a shared page is divided among its users.
     pub(super) pss: u64,
-    /// How many processes there are.
+    /// Number of processes.
     pub(super) processes: usize,
 }
 
-/// Watches one tree.
+/// CPU and memory of one tree.
 pub(super) struct ProcessTree {
     root: u32,
     /// CPU of each process as it was last seen, by id and start time: an id may be used again.
@@ -30,12 +32,12 @@ pub(super) struct ProcessTree {
 }
 
 impl ProcessTree {
-    /// Watches `root` and whatever descends from it.
+    /// Watches `root` and its descendants.
     pub(super) fn new(root: u32) -> Self {
         Self { root, seen: HashMap::new() }
     }
 
-    /// Reads the tree. Processes that ended since count with the CPU that they had.
+    /// Reads the tree. Processes that ended since then keep their CPU.
     pub(super) fn sample(&mut self) -> TreeUsage {
         let mut usage = TreeUsage::default();
         for process in tree_processes(self.root) {
@@ -111,7 +113,7 @@ mod tests {
     use super::{ProcessTree, pids};
 
     #[test]
-    fn descendants_are_seen_and_their_cpu_stays() {
+    fn descendants_are_counted_and_keep_their_cpu_after_their_end() {
         let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; read line";
         let mut child = Command::new("sh")
             .args(["-c", &format!("(echo ready; {script}); true")])

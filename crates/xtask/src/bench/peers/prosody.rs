@@ -1,14 +1,16 @@
-//! Prosody (0.12.3 in Debian 12), in the foreground on a port and a folder of its own.
+//! Prosody (0.12.3 in Debian 12), in the foreground with its own port and folder.
 //!
-//! As its documentation has it for load: the `epoll` backend, a long backlog, no `limits`, the generational collector of Lua 5.4, warnings
+//! As its documentation recommends for load: the `epoll` backend, a long backlog, no `limits`, the generational collector of Lua 5.4, warnings
 //! only in the log, `internal_hashed` passwords in `internal` storage. Its data files are small Lua programs (util.datamanager); they are
-//! written here as Prosody writes them, two a user, which takes seconds and not minutes.
+//! written here as Prosody writes them, two per user, which takes seconds instead of minutes.
 //!
-//! The stock form has the modules that the configuration of Debian's package names, `limits` without limits among them.
+//! The stock modules are those that the configuration of Debian's package names, `limits` without limits among them.
 //!
-//! Left out: server-to-server and TLS (`modules_disabled`); in the stock form their modules are loaded and have nothing to do.
+//! Not enabled: server-to-server and TLS (`modules_disabled`); with the stock modules they are loaded and idle.
 //!
-//! The trap: Prosody is one thread. Past one core its delays grow without end and its listen queue overflows, which clients see as
+//! # Pitfalls
+//!
+//! Prosody has one thread. Above one core its delays grow without bound and its listen queue overflows, which clients see as
 //! connections that never open.
 
 use std::ffi::OsString;
@@ -20,9 +22,8 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use ring::{digest, hmac};
+use ring::{digest, hmac, pbkdf2};
 
-use super::super::scram::Mechanism;
 use super::ring_roster::neighbours;
 use super::{DOMAIN, ModuleSet, PasswordStorage, PeerOptions, check_installed, empty_folder};
 
@@ -57,10 +58,10 @@ const STOCK: &[&str] = &[
     "admin_shell",
     "posix",
 ];
-/// Prosody's salts are UUIDs; one for all accounts, so that the key is derived once.
+/// Prosody's salts are UUIDs; all accounts share one, so that the key is derived once.
 const SALT: &str = "6a2ad3f2-6f0e-4bd0-8f5b-3a8f5c1f7a10";
 
-/// Writes configuration and accounts, and answers the command that runs the server.
+/// Writes configuration and accounts, and returns the command that runs the server.
 pub(super) fn prepare(wanted: &PeerOptions, folder: &Path, address: SocketAddr) -> Result<Command> {
     check_installed("prosody")?;
     let data = folder.join(format!("{}x{}", wanted.accounts, wanted.roster));
@@ -74,7 +75,7 @@ pub(super) fn prepare(wanted: &PeerOptions, folder: &Path, address: SocketAddr) 
 
 /// Writes the files of all accounts, or of those that an earlier run changed.
 ///
-/// Tens of thousands of small files take seconds on an idle disk and minutes on a busy one, hence only what is missing or newer than `stamp`.
+/// Tens of thousands of small files take seconds on an idle disk and minutes on a busy one, so only files that are missing or newer than `stamp` are written.
 fn write(wanted: &PeerOptions, data: &Path) -> Result<()> {
     let stamp = data.join("stamp");
     let holds = format!("{} {} {:?} 1", wanted.prefix, wanted.password, wanted.passwords);
@@ -125,7 +126,9 @@ fn write(wanted: &PeerOptions, data: &Path) -> Result<()> {
 /// The file of an account with hashed passwords, the same for all.
 fn keys(wanted: &PeerOptions) -> String {
     let algorithm = hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY;
-    let salted = Mechanism::Sha1.derive(&wanted.password, SALT.as_bytes(), ROUNDS);
+    let mut salted = [0; digest::SHA1_OUTPUT_LEN];
+    let (kdf, password) = (pbkdf2::PBKDF2_HMAC_SHA1, wanted.password.as_bytes());
+    pbkdf2::derive(kdf, ROUNDS, SALT.as_bytes(), password, &mut salted);
     let salted = hmac::Key::new(algorithm, &salted);
     let client = hmac::sign(&salted, b"Client Key");
     let stored = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, client.as_ref());
@@ -144,7 +147,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The roster of an account; `[false]` holds what is no contact.
+/// The roster of an account; `[false]` has everything else.
 fn roster(wanted: &PeerOptions, number: usize) -> String {
     let mut text =
         String::from("return {\n\t[false] = {\n\t\t[\"version\"] = 1;\n\t\t[\"pending\"] = {};\n\t};\n");

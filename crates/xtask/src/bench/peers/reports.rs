@@ -4,8 +4,11 @@
 //! workload's own shape. Kept under `docs/reports/` are a JSON with one second of five and without histograms, and a
 //! picture of the page by headless Chromium; the whole run stays under `target/peers/reports`.
 //!
-//! Left out: repetition. One run a server and workload; read them together with the noise that docs/performance.md tells.
-//! The trap: ports of closed connections rest for a minute, so runs come from different loopback addresses.
+//! Not included: repetition. One run per server and workload; docs/performance.md has the noise to expect.
+//!
+//! # Pitfalls
+//!
+//! Ports of closed connections stay in TIME_WAIT for a minute, so runs use different loopback addresses.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +22,7 @@ use super::super::process::ChildGuard;
 use super::super::report::print_progress;
 use super::{PeerOptions, PeerServer, command, log_tail, peer_folder, start_peer, throng};
 
-/// The workloads, the contacts that they want of each account, and flags of their own.
+/// The workloads, the contacts that they need per account, and their flags.
 const WORKLOADS: [(&str, usize, &[&str]); 9] = [
     ("tigase-roster-0", 0, &[]),
     ("tigase-roster-10", 10, &[]),
@@ -27,13 +30,13 @@ const WORKLOADS: [(&str, usize, &[&str]); 9] = [
     ("tigase-roster-30", 30, &[]),
     ("tigase-roster-40", 40, &[]),
     ("tigase-roster-50", 50, &[]),
-    // How fast its users arrived is not published; what was measured are the six waves of messages afterwards.
+    // How fast its users arrived is not published; the six waves of messages afterwards were measured.
     ("tigase-30k", 4, &["--rate", "400", "--hold", "75s"]),
     ("tigase-500k", 0, &[]),
     ("tigase-300k-roster50", 50, &[]),
 ];
 const PEERS: [PeerServer; 3] = [PeerServer::Throng, PeerServer::Ejabberd, PeerServer::Prosody];
-/// Of so many seconds one is kept.
+/// One second of this many is kept.
 const KEEP_EVERY_NTH_SECOND: u64 = 5;
 
 /// Flags of `cargo xtask reports`.
@@ -54,10 +57,10 @@ pub(crate) struct ReportsArgs {
     /// One server only; may be given several times.
     #[arg(long, value_enum)]
     peer: Vec<PeerServer>,
-    /// Leave out runs that are kept already.
+    /// Skip runs whose report exists.
     #[arg(long)]
     missing: bool,
-    /// The servers take this port and the two behind it; each has its own when none is given.
+    /// The servers use this port and the next two; by default each has its own.
     #[arg(long)]
     port: Option<u16>,
     /// Throng's program; without it `cargo build --profile dist` makes it.
@@ -65,7 +68,7 @@ pub(crate) struct ReportsArgs {
     server: Option<PathBuf>,
 }
 
-/// Carries the runs out. Exit code 2 when one could not be.
+/// Runs all. Exit code 2 when one fails.
 pub(crate) fn run(args: &ReportsArgs) -> ExitCode {
     match run_all(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -104,7 +107,7 @@ fn run_all(args: &ReportsArgs) -> Result<()> {
     rosters(&program, &kept)
 }
 
-/// The picture of what a contact costs on each server, from what is kept.
+/// The picture of the cost of a contact on each server, from the kept reports.
 fn rosters(program: &Path, kept: &Path) -> Result<()> {
     let runs: Vec<PathBuf> = WORKLOADS
         .iter()
@@ -124,7 +127,7 @@ fn rosters(program: &Path, kept: &Path) -> Result<()> {
     picture(&page, &kept.join("rosters.png"))
 }
 
-/// One run; answers its folder.
+/// One run; returns its folder.
 fn run_one(
     args: &ReportsArgs,
     program: &Path,
@@ -161,7 +164,7 @@ fn run_one(
         std::thread::sleep(Duration::from_millis(500));
         server.check()?;
         if let Err(error) = child.check_running() {
-            // It has ended; whether well is seen by what it left.
+            // It has ended; its report shows whether it succeeded.
             if dir.join("run.json").exists() {
                 break;
             }
@@ -187,10 +190,10 @@ fn reduce_report(from: &Path, to: &Path) -> Result<()> {
         }
     }
     round_numbers(&mut run);
-    // Paths of this machine say nothing to a reader elsewhere.
+    // Paths of this machine mean nothing elsewhere.
     run["about"]["command"] = Value::from("");
     let mut text = String::from("{\n");
-    let fields = run.as_object().context("the run is no object")?;
+    let fields = run.as_object().context("the run is not an object")?;
     for (index, (name, value)) in fields.iter().enumerate() {
         let comma = if index + 1 < fields.len() { "," } else { "" };
         text.push_str(&format!("\"{name}\": {value}{comma}\n"));
@@ -212,7 +215,7 @@ fn round_numbers(value: &mut Value) {
     }
 }
 
-/// The upper part of a page, where its key figures and first charts are.
+/// The upper part of a page, with its key metrics and first charts.
 pub(super) fn picture(page: &Path, to: &Path) -> Result<()> {
     let profile = peer_folder("chromium")?;
     let mut chromium = Command::new("chromium");
@@ -229,7 +232,7 @@ pub(super) fn picture(page: &Path, to: &Path) -> Result<()> {
         .arg(format!("file://{}", page.canonicalize()?.display()));
     let log = peer_folder("reports")?.join("chromium.log");
     let status = ChildGuard::start(&chromium, &log)?.wait()?;
-    ensure!(status.success() && to.exists(), "chromium made no picture: {}", log_tail(&log));
+    ensure!(status.success() && to.exists(), "chromium wrote no picture: {}", log_tail(&log));
     Ok(())
 }
 

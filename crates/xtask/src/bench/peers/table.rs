@@ -1,21 +1,21 @@
-//! The table of `bench peers`: a row for each figure, a column for each server, what each costs in terms of the first, and what is expected.
+//! The table of `bench peers`: a row per metric, a column per server, factors to the first column, and expected factors.
 //!
-//! A value is the median of its rounds. A ratio is the median of the ratios of each round, because a machine is not the same in all of them.
+//! A value is the median of its rounds. A ratio is the median of the ratios of each round, because the machine changes between rounds.
 
 use std::fmt::Write as _;
 
 use super::super::report::median;
 
-/// What is expected of some of the columns: at least so many times the first.
+/// Expected factor of some columns to the first, at least.
 pub(super) struct ExpectedFactor {
     pub(super) min_factor: f64,
-    /// The columns, the first is 0.
+    /// The columns, counted from 0.
     pub(super) columns: &'static [usize],
-    /// How they are called.
+    /// Their name.
     pub(super) columns_name: &'static str,
 }
 
-/// One figure of all servers.
+/// One metric of all servers.
 pub(super) struct ComparisonRow {
     title: String,
     /// By column and round; all columns have the same rounds.
@@ -34,12 +34,12 @@ impl ComparisonRow {
         self.values[column].push(value);
     }
 
-    /// How many times the first column's value a column has.
+    /// Factor of a column to the first.
     fn ratio(&self, column: usize) -> f64 {
         median(self.values[column].iter().zip(&self.values[0]).map(|(value, first)| value / first).collect())
     }
 
-    /// The columns that are below what is expected; nothing when nothing is.
+    /// The columns below their expectation.
     fn missed(&self) -> Option<Vec<usize>> {
         let expected = self.expected.as_ref()?;
         Some(
@@ -53,7 +53,7 @@ impl ComparisonRow {
     }
 }
 
-/// The table in Markdown, and how many rows are below what is expected.
+/// The table in Markdown, and the number of rows below their expectation.
 pub(super) fn markdown(names: &[String], rows: &[ComparisonRow]) -> (String, usize) {
     let mut text = format!(
         "| | {} | expected | met |\n| --- |{} --- | --- |\n",
@@ -88,7 +88,7 @@ pub(super) fn markdown(names: &[String], rows: &[ComparisonRow]) -> (String, usi
     (text, misses)
 }
 
-/// Three significant digits, whole numbers from 100 on; no zeros behind the point of a whole number.
+/// Three significant digits, whole numbers from 100 on; no zeros after the point of a whole number.
 fn number(value: f64) -> String {
     let text = match value.abs() {
         v if v >= 100.0 => return format!("{value:.0}"),

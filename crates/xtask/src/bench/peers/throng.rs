@@ -1,7 +1,7 @@
-//! Throng as a peer of itself: the same accounts and the same listener as the others get.
+//! Throng as one of the compared servers: the same accounts and the same listener as the others.
 //!
 //! SQLite, SCRAM keys of 4096 rounds (the least that is allowed, and what ejabberd uses), one plain listener. Nothing else differs from
-//! a configuration without a file; the stock form switches on the modules that are off by default as well.
+//! a configuration without a file; with the stock modules those that are off by default are enabled as well.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -12,13 +12,13 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::{DOMAIN, ModuleSet, PasswordStorage, PeerOptions, empty_folder, run_to_end};
 
-/// Writes configuration and accounts, and answers the command that runs the server.
+/// Writes configuration and accounts, and returns the command that runs the server.
 pub(super) fn prepare(wanted: &PeerOptions, folder: &Path, address: SocketAddr) -> Result<Command> {
     ensure!(
         wanted.passwords == PasswordStorage::Scram,
-        "Throng keeps no readable passwords: leave --passwords out"
+        "Throng stores no readable passwords: omit --passwords"
     );
-    ensure!(wanted.form != ModuleSet::Lean, "Throng is not measured in a lean form");
+    ensure!(wanted.form != ModuleSet::Lean, "Throng is not measured with lean modules");
     let program = program(wanted.server.as_deref())?;
     let data = folder.join("run");
     empty_folder(&data)?;
@@ -56,7 +56,7 @@ pub(super) fn prepare(wanted: &PeerOptions, folder: &Path, address: SocketAddr) 
     Ok(serve)
 }
 
-/// The program given, or one of this tree that is built for this.
+/// The given program, or one of this tree that is built now.
 pub(super) fn program(given: Option<&Path>) -> Result<PathBuf> {
     if let Some(path) = given {
         return path.canonicalize().with_context(|| format!("there is no program {}", path.display()));

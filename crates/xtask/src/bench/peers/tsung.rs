@@ -1,12 +1,14 @@
-//! Tsung 1.7 as Debian packages it: how it is started, and the totals of its log.
+//! Tsung 1.7 as Debian packages it: its start, and the totals of its log.
 //!
-//! Erlang is started with the arguments that the `tsung` script gives it, without the script: the process can then be ended by its id. All
+//! Erlang is started with the arguments that the `tsung` script gives it, without the script: so the process can be ended by its id. All
 //! users are in the controller's virtual machine (`use_controller_vm`), so neither ssh nor a second machine is needed, and the port mapper
 //! is replaced by a fixed port. The dashboard (`web_gui`) is off.
 //!
-//! Left out: Tsung's reports (`tsung_stats.pl`), whose cost is not counted.
+//! Not included: Tsung's reports (`tsung_stats.pl`), whose cost is not counted.
 //!
-//! The trap: "request" counts only what waits for an answer; all else is in "request_noack".
+//! # Pitfalls
+//!
+//! "request" counts only requests that wait for a response; all others are in "request_noack".
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,0 +1,442 @@
+//! Clients of the benches: runs of `throng load`, each a plan of its own, with the CPU of the server beside it.
+//!
+//! A run writes `run.json`, which has the counters of each second. The CPU of the server is sampled meanwhile by the same
+//! clock, so that it can be read off between any two moments of the run.
+//!
+//! # Pitfalls
+//!
+//! Samples are 100 ms apart and interpolated. A window that begins or ends in the middle of a change is wrong by up to that;
+//! plans leave a second of silence around what is measured, or drop the first and the last second of it.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+
+use super::process::{BenchFolder, ChildGuard, CpuMeter, log_tail};
+
+/// Security of the clients' connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum ClientSecurity {
+    /// Plain TCP.
+    None,
+    /// STARTTLS.
+    Starttls,
+    /// TLS from the first byte (XEP-0368).
+    Direct,
+}
+
+impl ClientSecurity {
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Starttls => "starttls",
+            Self::Direct => "direct",
+        }
+    }
+}
+
+/// What the clients of a server must know.
+#[derive(Clone)]
+pub(crate) struct ClientOptions {
+    /// The program whose `throng load` runs.
+    pub(crate) generator: PathBuf,
+    /// Address of the server.
+    pub(crate) address: SocketAddr,
+    /// Process of the server.
+    pub(crate) pid: u32,
+    /// The domain of the accounts.
+    pub(crate) domain: String,
+    /// Account names are this and a number.
+    pub(crate) prefix: String,
+    /// The password of all accounts.
+    pub(crate) password: String,
+    /// Plain TCP or TLS.
+    pub(crate) security: ClientSecurity,
+    /// The server is the relay, which knows PLAIN only.
+    pub(crate) relay: bool,
+}
+
+/// A plan for `throng load`.
+pub(crate) struct BenchPlan {
+    /// Connections, and accounts.
+    pub(crate) connections: usize,
+    /// Number of the first account.
+    pub(crate) first: usize,
+    /// How long to stay after the last arrival.
+    pub(crate) hold: String,
+    /// `[[phase]]` and `[[session]]`, as `docs/load-plans.md` has them.
+    pub(crate) body: String,
+}
+
+impl ClientOptions {
+    /// The mechanism of logins that are not measured.
+    pub(crate) fn usual_mechanism(&self) -> &'static str {
+        if self.relay { "PLAIN" } else { "SCRAM-SHA-1" }
+    }
+
+    /// The step of a login with `mechanism`, and the resource to which others send.
+    pub(crate) fn login(&self, mechanism: &str) -> String {
+        let mechanism = if self.relay { "PLAIN" } else { mechanism };
+        format!("{{ login = {{ mechanisms = [\"{mechanism}\"], resource = \"bench\" }} }}")
+    }
+
+    /// Starts a run of `plan`.
+    pub(crate) fn start(&self, plan: &BenchPlan) -> Result<LoadRun> {
+        let folder = BenchFolder::new(false)?;
+        let file = folder.path().join("bench.toml");
+        fs::write(&file, self.text(plan))?;
+        let mut load = Command::new(&self.generator);
+        load.arg("load").arg(&file).args(["--target", &self.address.to_string(), "--workers", "1"]);
+        load.args(["--quiet", "--plain", "--out"]).arg(folder.path().join("out"));
+        load.arg("--salts").arg(folder.path().join("salts.json"));
+        load.env("THRONG_LOAD_PASSWORD", &self.password);
+        if self.address.ip().is_loopback() && self.address.is_ipv4() {
+            // Ports of closed connections rest for a minute; several source addresses have enough of them.
+            load.args(["--source", "127.0.0.2-127.0.0.17"]);
+        }
+        let timeline = CpuTimeline::start(self.pid)?;
+        let child = ChildGuard::start(&load, &folder.path().join("load.log"))?;
+        Ok(LoadRun { child, folder, timeline })
+    }
+
+    /// Runs `plan` to its end.
+    pub(crate) fn run(&self, plan: &BenchPlan) -> Result<MeasuredRun> {
+        self.start(plan)?.finish()
+    }
+
+    fn text(&self, plan: &BenchPlan) -> String {
+        format!(
+            "connections = {connections}\n\n\
+             [target]\ndomain = \"{domain}\"\nsecurity = \"{security}\"\n\n\
+             [accounts]\nprefix = \"{prefix}\"\nfirst = {first}\n\n\
+             [options]\nhold = \"{hold}\"\ndrain = \"10s\"\n\n{body}",
+            connections = plan.connections,
+            domain = self.domain,
+            security = self.security.name(),
+            prefix = self.prefix,
+            first = plan.first,
+            hold = plan.hold,
+            body = plan.body,
+        )
+    }
+}
+
+/// A run that goes on. It ends with this value.
+pub(crate) struct LoadRun {
+    child: ChildGuard,
+    folder: BenchFolder,
+    timeline: CpuTimeline,
+}
+
+impl LoadRun {
+    /// Fails when the run has ended.
+    pub(crate) fn check_running(&mut self) -> Result<()> {
+        let log = self.folder.path().join("load.log");
+        self.child.check_running().with_context(|| format!("throng load; its log ends:\n{}", log_tail(&log)))
+    }
+
+    /// Ends the run in order, before its time, and reads what it measured.
+    pub(crate) fn stop(self) -> Result<MeasuredRun> {
+        self.child.interrupt();
+        self.finish()
+    }
+
+    /// Waits for the end of the run and reads what it measured.
+    pub(crate) fn finish(mut self) -> Result<MeasuredRun> {
+        let log = self.folder.path().join("load.log");
+        let status = self.child.wait()?;
+        // What the server does after the last close belongs to the close.
+        std::thread::sleep(Duration::from_millis(100));
+        let cpu = self.timeline.finish()?;
+        ensure!(status.success(), "throng load ended with {status}: {}", log_tail(&log));
+        let text = fs::read_to_string(self.folder.path().join("out/run.json"))
+            .context("throng load wrote no report")?;
+        let salts = fs::read_to_string(self.folder.path().join("salts.json")).unwrap_or_default();
+        let run = MeasuredRun {
+            report: serde_json::from_str(&text)?,
+            salts: serde_json::from_str(&salts).unwrap_or_default(),
+            cpu,
+        };
+        run.check()?;
+        Ok(run)
+    }
+}
+
+/// A run that has ended.
+pub(crate) struct MeasuredRun {
+    report: Value,
+    salts: Value,
+    cpu: Vec<CpuSample>,
+}
+
+impl MeasuredRun {
+    /// Metrics of a run with errors are worth nothing.
+    fn check(&self) -> Result<()> {
+        for counter in
+            ["login_errors", "sessions_lost", "messages_lost", "messages_refused", "timeouts", "skipped"]
+        {
+            let count = self.total(counter);
+            ensure!(count == 0, "{counter}: {count}; {}", self.report["totals"]["errors"]);
+        }
+        ensure!(
+            self.started() > 0,
+            "the generator does not report when it began; give a newer one with --generator"
+        );
+        Ok(())
+    }
+
+    /// A counter over the whole run.
+    pub(crate) fn total(&self, counter: &str) -> u64 {
+        self.report["totals"]["counters"][counter]["total"].as_u64().unwrap_or(0)
+    }
+
+    /// The highest value of a gauge.
+    pub(crate) fn highest(&self, gauge: &str) -> u64 {
+        self.report["totals"]["gauges"][gauge].as_u64().unwrap_or(0)
+    }
+
+    /// Milliseconds of a percentile (`p50`, `p99`, `max`, `mean`) of a timing after all users had arrived.
+    pub(crate) fn after_arrivals_ms(&self, timing: &str, statistic: &str) -> f64 {
+        self.report["totals"]["after_arrivals"][timing][statistic].as_f64().unwrap_or(0.0) / 1e3
+    }
+
+    /// Milliseconds of a statistic of a timing over the whole run.
+    pub(crate) fn total_ms(&self, timing: &str, statistic: &str) -> f64 {
+        self.report["totals"]["timings"][timing]["summary"][statistic].as_f64().unwrap_or(0.0) / 1e3
+    }
+
+    /// Iteration count of the SCRAM challenges.
+    pub(crate) fn scram_iterations(&self) -> Option<u32> {
+        let salts = self.salts["salts"].as_object()?;
+        u32::try_from(salts.values().next()?["iterations"].as_u64()?).ok()
+    }
+
+    /// Beginning of the run by the monotonic clock, microseconds.
+    fn started(&self) -> u64 {
+        self.report["about"]["started_monotonic"].as_u64().unwrap_or(0)
+    }
+
+    /// Count in each second, from the first.
+    fn by_second(&self, count: impl Fn(&Value) -> u64) -> Vec<u64> {
+        let mut counts = Vec::new();
+        for second in self.report["seconds"].as_array().into_iter().flatten() {
+            let at = second["at"].as_u64().and_then(|at| usize::try_from(at).ok()).unwrap_or(0);
+            counts.resize(counts.len().max(at + 1), 0);
+            counts[at] = count(second);
+        }
+        counts
+    }
+
+    /// Seconds of steady work: all whole seconds with more than half of the highest count, without the first and the last.
+    /// `count` is a counter, or `timing:NAME` for the number of its values.
+    pub(crate) fn steady(&self, count: &str) -> Result<Window> {
+        let counts = self.by_second(|second| count_of(second, count));
+        let range = busiest(&counts).with_context(|| {
+            format!("{count} in each second: {counts:?}; too few whole seconds, use longer ones (--seconds)")
+        })?;
+        Ok(Window { count: counts[range.clone()].iter().sum(), seconds: range })
+    }
+
+    /// Bursts of a counter: runs of seconds with a count, with silence before and after.
+    pub(crate) fn bursts(&self, counter: &str) -> Vec<Window> {
+        let counts = self.by_second(|second| count_of(second, counter));
+        bursts(&counts)
+    }
+
+    /// Nanoseconds of the server's CPU in whole seconds of the run.
+    pub(crate) fn cpu_ns(&self, seconds: &Range<usize>) -> Result<f64> {
+        let at = |second: usize| self.started() + second as u64 * 1_000_000;
+        Ok(cpu_at(&self.cpu, at(seconds.end))? - cpu_at(&self.cpu, at(seconds.start))?)
+    }
+
+    /// The second in which the streams began to be closed.
+    pub(crate) fn closing(&self) -> Result<usize> {
+        let closing = self.report["about"]["closing"].as_u64().context("the run has no end")?;
+        Ok(usize::try_from(closing)?)
+    }
+
+    /// Nanoseconds of the server's CPU from a second of the run to its end.
+    pub(crate) fn cpu_ns_from(&self, second: usize) -> Result<f64> {
+        let last = self.cpu.last().context("no CPU was sampled")?.used;
+        Ok(last as f64 - cpu_at(&self.cpu, self.started() + second as u64 * 1_000_000)?)
+    }
+}
+
+/// Whole seconds of a run and what was counted in them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    pub(crate) seconds: Range<usize>,
+    pub(crate) count: u64,
+}
+
+impl Window {
+    /// Counts in a second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.count as f64 / self.seconds.len().max(1) as f64
+    }
+}
+
+fn count_of(second: &Value, name: &str) -> u64 {
+    let value = match name.strip_prefix("timing:") {
+        Some(timing) => &second["timings"][timing]["count"],
+        None => &second["counters"][name],
+    };
+    value.as_u64().unwrap_or(0)
+}
+
+fn busiest(counts: &[u64]) -> Option<Range<usize>> {
+    let highest = counts.iter().max()?;
+    let is_busy = |count: &u64| *count * 2 > *highest;
+    let first = counts.iter().position(is_busy)?;
+    let last = counts.iter().rposition(is_busy)?;
+    (last >= first + 2).then(|| first + 1..last)
+}
+
+fn bursts(counts: &[u64]) -> Vec<Window> {
+    let mut found: Vec<Window> = Vec::new();
+    for (second, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+        match found.last_mut() {
+            Some(window) if window.seconds.end == second => {
+                window.seconds.end += 1;
+                window.count += count;
+            }
+            _ => found.push(Window { seconds: second..second + 1, count: *count }),
+        }
+    }
+    found
+}
+
+/// CPU that a process has used by a moment.
+#[derive(Clone, Copy)]
+struct CpuSample {
+    /// Microseconds of the monotonic clock.
+    at: u64,
+    /// Nanoseconds.
+    used: u64,
+}
+
+/// CPU used by a moment, interpolated between samples.
+fn cpu_at(samples: &[CpuSample], at: u64) -> Result<f64> {
+    let after = samples.partition_point(|sample| sample.at < at);
+    match (samples.get(after.wrapping_sub(1)), samples.get(after)) {
+        (Some(before), Some(after)) => {
+            let share = (at - before.at) as f64 / (after.at - before.at).max(1) as f64;
+            Ok(before.used as f64 + share * (after.used - before.used) as f64)
+        }
+        // A moment before the first sample or after the last is in the silence around the run.
+        (Some(only), None) | (None, Some(only)) => Ok(only.used as f64),
+        (None, None) => bail!("no CPU was sampled"),
+    }
+}
+
+/// Samples of a server's CPU, taken by a thread until the end.
+struct CpuTimeline {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<Vec<CpuSample>>>>,
+}
+
+/// Distance of the samples.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+
+impl CpuTimeline {
+    fn start(pid: u32) -> Result<Self> {
+        let mut meter = CpuMeter::watch(pid)?;
+        let stop = Arc::<AtomicBool>::default();
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new().name("cpu".into()).spawn(move || {
+            let mut samples = vec![CpuSample { at: monotonic_us(), used: 0 }];
+            let mut used = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                std::thread::sleep(SAMPLE_INTERVAL);
+                used += meter.elapsed()?;
+                samples.push(CpuSample { at: monotonic_us(), used });
+            }
+            used += meter.elapsed()?;
+            samples.push(CpuSample { at: monotonic_us(), used });
+            Ok(samples)
+        })?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+
+    fn finish(mut self) -> Result<Vec<CpuSample>> {
+        self.stop.store(true, Ordering::Relaxed);
+        let Some(thread) = self.thread.take() else { bail!("the CPU is no longer sampled") };
+        thread.join().map_err(|_| anyhow::anyhow!("the thread that samples the CPU failed"))?
+    }
+}
+
+impl Drop for CpuTimeline {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Microseconds of the clock that `throng load` reports its beginning by.
+fn monotonic_us() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000
+}
+
+/// Established TCP connections whose local end is `address`, of this machine.
+pub(crate) fn established(address: SocketAddr) -> usize {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(Path::new(path)));
+    tables.into_iter().flatten().map(|table| established_in(&table, address.port())).sum()
+}
+
+fn established_in(table: &str, port: u16) -> usize {
+    let local = format!(":{port:04X}");
+    let is_open = |line: &&str| {
+        let mut fields = line.split_whitespace().skip(1);
+        // Local address, remote address, state; 01 is ESTABLISHED.
+        fields.next().is_some_and(|field| field.ends_with(&local)) && fields.nth(1) == Some("01")
+    };
+    table.lines().filter(is_open).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CpuSample, Window, bursts, busiest, cpu_at, established_in};
+
+    #[test]
+    fn cpu_is_interpolated_between_samples_and_flat_outside() {
+        let samples = [(100, 0), (200, 1_000), (300, 1_000)].map(|(at, used)| CpuSample { at, used });
+        for (at, expected) in
+            [(0, 0.0), (100, 0.0), (150, 500.0), (200, 1_000.0), (250, 1_000.0), (900, 1_000.0)]
+        {
+            assert!((cpu_at(&samples, at).unwrap() - expected).abs() < 1e-9, "{at}");
+        }
+        assert!(cpu_at(&[], 5).is_err());
+    }
+
+    #[test]
+    fn steady_seconds_are_the_busy_ones_without_the_first_and_the_last() {
+        assert_eq!(busiest(&[0, 0, 40, 100, 98, 99, 60, 3]), Some(4..6));
+        assert_eq!(busiest(&[0, 100, 100]), None, "no whole second is left");
+        assert_eq!(busiest(&[]), None);
+    }
+
+    #[test]
+    fn bursts_are_separated_by_silence() {
+        let windows = bursts(&[3, 4, 0, 0, 5, 0]);
+        assert_eq!(windows, [Window { seconds: 0..2, count: 7 }, Window { seconds: 4..5, count: 5 }]);
+    }
+
+    #[test]
+    fn only_established_connections_of_the_port_count() {
+        let table = "  sl  local_address rem_address   st\n\
+            0: 0100007F:1466 00000000:0000 0A 0\n\
+            1: 0100007F:1466 0200007F:9C40 01 0\n\
+            2: 0200007F:9C40 0100007F:1466 01 0\n\
+            3: 0100007F:1466 0300007F:9C41 06 0\n";
+        assert_eq!(established_in(table, 0x1466), 1);
+    }
+}
