@@ -106,6 +106,8 @@ impl Node {
             return Err(AccountError::NotFound);
         }
         if disabled {
+            // A login that has read the account either is found here, or finds this.
+            self.advance_roster_epoch(jid.as_ref());
             self.end_sessions(jid.as_ref(), &not_authorized("the account was disabled"));
         }
         Ok(())

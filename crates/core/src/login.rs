@@ -10,11 +10,11 @@
 use std::sync::Arc;
 
 use jid::{Jid, JidRef};
-use stanza::{StanzaCondition, StanzaError};
-use store::{AccountSecrets, AddressId, Login, StoreError};
+use stanza::{StanzaCondition, StanzaError, StreamCondition, StreamError};
+use store::{AccountSecrets, AddressId, Login, PhotoHash, RosterItem, StoreError};
 
 use crate::host::Host;
-use crate::node::{Node, Principal};
+use crate::node::Node;
 use crate::server_error::ServerError;
 use crate::session::Session;
 
@@ -52,6 +52,33 @@ impl LoginRecord {
         let identity = LoginIdentity { host, jid, id, revision, ephemeral: false };
         LoginRecord { identity, credentials, tokens, disabled }
     }
+}
+
+/// Who authenticated on a stream, with what a session begins with; see [`crate::login`].
+#[derive(Debug)]
+pub struct Principal {
+    /// The host.
+    pub host: Arc<Host>,
+    /// The bare address.
+    pub jid: Jid,
+    /// Its number.
+    pub id: AddressId,
+    /// The roster.
+    pub roster: Vec<RosterItem>,
+    /// Its version.
+    pub roster_version: u64,
+    /// Messages in the offline store.
+    pub offline_messages: u32,
+    /// Hash of the photo that the account shows.
+    pub photo: Option<PhotoHash>,
+    /// Addresses that the account has blocked.
+    pub blocked: Vec<Jid>,
+    /// [`Node::epoch`] before the store was asked.
+    pub epoch: u32,
+    /// Of the credentials that were proved; see [`store::AccountSecrets::revision`].
+    pub revision: u64,
+    /// No account in the store: SASL ANONYMOUS.
+    pub ephemeral: bool,
 }
 
 /// An account after the proof.
@@ -142,6 +169,31 @@ impl Node {
         if full && !sessions.iter().any(gives_way) { Err(too_many_resources()) } else { Ok(()) }
     }
 
+    /// Reads again what a session has begun with, and ends it if there may be none any more: the account was removed or
+    /// disabled after it had been read, and before the session could be found.
+    pub(crate) fn repeat_login(self: &Arc<Self>, session: Arc<Session>, revision: u64) {
+        let node = self.clone();
+        self.spawner.spawn(
+            "login again",
+            Box::pin(async move {
+                let account = &session.account;
+                match node.stores.logins.login(account.id, revision).await {
+                    Ok(Some(login)) if !login.disabled => account.with(|state| {
+                        if login.roster_version >= state.roster_version {
+                            state.replace_roster(&node.routing_table, &login.roster, login.roster_version);
+                        }
+                    }),
+                    Ok(_) => {
+                        let error = StreamError::new(StreamCondition::NotAuthorized);
+                        session.outbox.close(error.text("the account was removed, disabled or changed"));
+                        node.end_session(&session);
+                    }
+                    Err(error) => tracing::warn!(%error, "an account could not be read again"),
+                }
+            }),
+        );
+    }
+
     /// The full address that binding `resource` makes. Without a name the resource is random.
     pub(crate) fn full_address(&self, bare: JidRef<'_>, resource: Option<&str>) -> Result<Jid, StanzaError> {
         let bad = |text: String| StanzaError::new(StanzaCondition::BadRequest).text(text);
@@ -165,7 +217,7 @@ impl Node {
 
 /// A user without anything stored.
 fn principal(identity: LoginIdentity, epoch: u32) -> Principal {
-    let LoginIdentity { host, jid, id, ephemeral, .. } = identity;
+    let LoginIdentity { host, jid, id, revision, ephemeral } = identity;
     Principal {
         host,
         jid,
@@ -176,6 +228,7 @@ fn principal(identity: LoginIdentity, epoch: u32) -> Principal {
         photo: None,
         blocked: Vec::new(),
         epoch,
+        revision,
         ephemeral,
     }
 }

@@ -11,7 +11,7 @@ use cluster::{AddressHasher, Cluster};
 use jid::{Jid, JidRef};
 use parking_lot::RwLock;
 use stanza::{StanzaCondition, StanzaError, StreamCondition, StreamError};
-use store::{AddressId, PhotoHash, RosterItem, RosterSnapshot, RosterUpdateOutcome, Stores, Subscription};
+use store::{RosterItem, RosterSnapshot, RosterUpdateOutcome, Stores, Subscription};
 
 use crate::account::Account;
 use crate::audit::Audit;
@@ -20,7 +20,7 @@ use crate::effect::Effects;
 use crate::hooks::{ChainResult, ClosingCtx, InterestProbe, OpenedCtx, RemovedCtx};
 use crate::host::{Host, Hosts};
 use crate::limits::NodeLimits;
-use crate::login::too_many_resources;
+use crate::login::{Principal, too_many_resources};
 use crate::login_throttle::LoginThrottle;
 use crate::metrics::Metrics;
 use crate::passwords::Passwords;
@@ -119,31 +119,6 @@ pub struct Node {
 const ROSTER_BITS: u32 = 0xFFFF;
 const ROSTER_STEP: u32 = 1;
 const MESSAGE_STEP: u32 = 1 << 16;
-
-/// Who authenticated on a stream, with what a session begins with; see [`crate::login`].
-#[derive(Debug)]
-pub struct Principal {
-    /// The host.
-    pub host: Arc<Host>,
-    /// The bare address.
-    pub jid: Jid,
-    /// Its number.
-    pub id: AddressId,
-    /// The roster.
-    pub roster: Vec<RosterItem>,
-    /// Its version.
-    pub roster_version: u64,
-    /// Messages in the offline store.
-    pub offline_messages: u32,
-    /// Hash of the photo that the account shows.
-    pub photo: Option<PhotoHash>,
-    /// Addresses that the account has blocked.
-    pub blocked: Vec<Jid>,
-    /// [`Node::epoch`] before the store was asked.
-    pub epoch: u32,
-    /// No account in the store: SASL ANONYMOUS.
-    pub ephemeral: bool,
-}
 
 impl Node {
     /// Puts a node together.
@@ -358,6 +333,7 @@ impl Node {
             photo,
             blocked,
             epoch,
+            revision,
             ephemeral,
         } = principal;
         let jid = self.full_address(bare.as_ref(), resource)?;
@@ -419,7 +395,7 @@ impl Node {
             );
             match bound {
                 Ok(session) => {
-                    self.on_session_bound(&session, stale);
+                    self.on_session_bound(&session, stale.then_some(revision));
                     return Ok(session);
                 }
                 Err(Some(error)) => return Err(error),
@@ -429,11 +405,12 @@ impl Node {
         Err(StanzaError::new(StanzaCondition::Conflict))
     }
 
-    fn on_session_bound(self: &Arc<Self>, session: &Arc<Session>, stale: bool) {
+    /// `stale`: the revision that was proved, where the login may have been overtaken by a write.
+    fn on_session_bound(self: &Arc<Self>, session: &Arc<Session>, stale: Option<u64>) {
         self.metrics.sessions_opened.inc();
         session.account.host().domain_counters.session_opened();
-        if stale && !session.flags.has(flags::EPHEMERAL) {
-            self.reload_roster(session.account.clone());
+        if let Some(revision) = stale.filter(|_| !session.flags.has(flags::EPHEMERAL)) {
+            self.repeat_login(session.clone(), revision);
             self.reload_blocklist(session.account.clone());
         }
         let mut work = RoutingWork::default();
@@ -562,6 +539,8 @@ impl Node {
         contacts: &[RosterItem],
         by: Option<&Arc<Session>>,
     ) {
+        // A login that has read the account either is found here, or finds this.
+        self.advance_roster_epoch(jid);
         if let Some(account) = self.routing_table.find(jid) {
             for session in account.sessions() {
                 session
@@ -572,7 +551,6 @@ impl Node {
                 }
             }
         }
-        self.advance_roster_epoch(jid);
         self.forget_blocklist(jid);
         let mut work = RoutingWork::default();
         let mut ctx = RemovedCtx { node: self, host, jid, contacts, effects: &mut work.effects };

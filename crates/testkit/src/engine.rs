@@ -155,6 +155,7 @@ impl TestNode {
             photo: None,
             blocked: Vec::new(),
             epoch: self.node.epoch(jid.as_ref()),
+            revision: 0,
             ephemeral: true,
             jid,
         };

@@ -2,6 +2,7 @@
 //!
 //! The names are those of the examples: Juliet of example.com and Romeo of example.net.
 
+mod logins;
 mod presence;
 mod roster;
 mod subscription;
