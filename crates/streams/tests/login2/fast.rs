@@ -214,7 +214,7 @@ async fn section_3_5_a_used_token_is_rotated() {
     wire.clock.advance(1000);
     wire.store_calls();
     let lost = token(&login(&wire, HtMechanism::Exporter, &first, "").await.unwrap()).expect("a newer one");
-    assert_eq!(wire.store_calls(), ["logins.secrets", "tokens.change_tokens"]);
+    assert_eq!(wire.store_calls(), ["logins.secrets", "tokens.update_tokens"]);
     // The connection broke before it arrived: the old one is still good, and there is another new one.
     let second = token(&login(&wire, HtMechanism::Exporter, &first, "").await.unwrap()).expect("a newer one");
     assert_ne!(lost, second);
