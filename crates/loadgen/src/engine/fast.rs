@@ -1,14 +1,14 @@
 //! Logins with SASL2 (XEP-0388 1.0), inline resource binding (XEP-0386 1.0) and tokens (XEP-0484 0.2, FAST).
 //!
-//! The first login of an account requests a token and takes the round trips of its mechanism. A later login proves the
-//! token in the same flight as the stream header, where the connection is protected as far as the plan asks for it.
-//! Stream management is enabled, and resumed, inline (XEP-0198 section 10).
+//! The first login of an account requests a token and takes the round trips of its mechanism. Later logins prove the token
+//! in the same flight as the stream header, once the connection has the security that the plan requires. Stream management
+//! is enabled and resumed inline (XEP-0198, section 10).
 //!
-//! Left out: channel binding of tokens (HT-SHA-256-EXPR and -ENDP), BOSH and WebSocket in one flight, tasks.
+//! Not implemented: channel binding of tokens (HT-SHA-256-EXPR and -ENDP), one flight over BOSH and WebSocket, tasks.
 //!
 //! # Pitfalls
-//! A token is kept for an account of this worker until the run ends, not for a session: the next user of the account
-//! continues with it.
+//!
+//! A token belongs to an account of this worker until the run ends, not to a session: the next user of the account uses it.
 
 use ring::hmac;
 use xml::{Tree, TreeNode};
@@ -36,21 +36,21 @@ impl Token {
         Self(hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes()))
     }
 
-    /// The name, a NUL and the client's proof.
+    /// The initial response: name, NUL and the client's proof.
     fn initial(&self, name: &str) -> Vec<u8> {
         let mut message = [name.as_bytes(), b"\0"].concat();
         message.extend_from_slice(hmac::sign(&self.0, b"Initiator").as_ref());
         message
     }
 
-    /// The server has proved that it knows the token.
+    /// Verifies the server's proof of the token.
     fn is_proved(&self, proof: &[u8]) -> bool {
         hmac::verify(&self.0, b"Responder", proof).is_ok()
     }
 }
 
 impl WorkerEngine {
-    /// Sends `<authenticate/>` behind the stream header if the user has a token and its program wants to log in with it.
+    /// Sends `<authenticate/>` right after the stream header if the account has a token and the next step logs in with it.
     pub(super) fn prove_token_at_once(&mut self, slot: u32) {
         let user = &self.users[slot as usize];
         let secure = user.socket.as_ref().is_some_and(crate::socket::Socket::is_secure);
@@ -67,7 +67,7 @@ impl WorkerEngine {
         self.prove_token(slot, manage);
     }
 
-    /// Logs in with the token of the account. False without one.
+    /// Logs in with the token of the account. Returns false without one.
     fn prove_token(&mut self, slot: u32, manage: bool) -> bool {
         let account = self.users[slot as usize].account;
         let Some(token) = self.tokens.get(&account) else { return false };
@@ -112,7 +112,7 @@ impl WorkerEngine {
         self.send_authenticate(slot, choice.mechanism.name(), &initial, manage, &request);
     }
 
-    /// Writes `<authenticate/>`. A stream that is being resumed asks for that in place of a resource.
+    /// Writes `<authenticate/>`, with `<resume/>` in place of `<bind/>` for a stream that was cut.
     fn send_authenticate(
         &mut self,
         slot: u32,
@@ -124,7 +124,7 @@ impl WorkerEngine {
         let user = &mut self.users[slot as usize];
         let mut text = format!("<authenticate xmlns='{SASL2}' mechanism='{mechanism}'><initial-response>");
         to_base64(initial, "=", &mut text);
-        // One client for each account (XEP-0388 section 2.4.1 wants a UUID).
+        // One client per account; XEP-0388, section 2.4.1 requires a UUID.
         text.push_str(&format!(
             "</initial-response><user-agent id='{:08x}-0000-4000-8000-000000000000'/>",
             user.account

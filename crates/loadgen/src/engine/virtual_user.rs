@@ -42,7 +42,7 @@ pub(crate) enum WaitState {
     Any,
     /// What the op before `pc` describes.
     Match,
-    /// So many deliveries of the presence that was due at `due`.
+    /// Remaining deliveries of the presence that the user sent last.
     Deliveries(u32),
     /// The arrival of the message with this number at this worker's numbering (worker, number).
     Delivery(u16, u32),

@@ -1,4 +1,4 @@
-//! Clients of the benches: runs of `throng load`, each a plan of its own, with the CPU of the server beside it.
+//! Clients of the benches: runs of `throng load` with a generated plan, and the CPU of the server during the run.
 //!
 //! A run writes `run.json`, which has the counters of each second. The CPU of the server is sampled meanwhile by the same
 //! clock, so that it can be read off between any two moments of the run.
@@ -6,7 +6,7 @@
 //! # Pitfalls
 //!
 //! Samples are 100 ms apart and interpolated. A window that begins or ends in the middle of a change is wrong by up to that;
-//! plans leave a second of silence around what is measured, or drop the first and the last second of it.
+//! plans leave an idle second before and after what is measured, or drop its first and its last second.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -44,7 +44,7 @@ impl ClientSecurity {
     }
 }
 
-/// What the clients of a server must know.
+/// Options of the clients of a server.
 #[derive(Clone)]
 pub(crate) struct ClientOptions {
     /// The program whose `throng load` runs.
@@ -179,7 +179,7 @@ pub(crate) struct MeasuredRun {
 }
 
 impl MeasuredRun {
-    /// Metrics of a run with errors are worth nothing.
+    /// Results of a run with errors are not used.
     fn check(&self) -> Result<()> {
         for counter in
             ["login_errors", "sessions_lost", "messages_lost", "messages_refused", "timeouts", "skipped"]

@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: a server against its budgets, beside a relay that parses nothing, in the same run.
 //!
-//! The server is a process of its own and only its CPU and memory count. The clients are runs of `throng load`, each with a
+//! The server is a separate process; only its CPU and memory count. The clients are runs of `throng load`, each with a
 //! plan of the bench. Each bench's file says what it measures and what it does not. `--target` and `--pid` point the same
 //! benches at any XMPP server.
 //!

@@ -2,12 +2,12 @@
 //!
 //! Clients log in as to any XMPP server and receive fixed bytes: stream header, PLAIN as the only mechanism, success for any
 //! password, the resource that they ask for, an empty result for every other request. Only the ends of elements are searched
-//! for. Every `…</message>` goes to the connection whose full address is its `to='…'`, each with a write of its own, and every
+//! for. Every `…</message>` goes to the connection whose full address is its `to='…'`, each with a separate write, and every
 //! `…</presence>` is written as it is to all other connections; a presence without content is dropped. There is no XML
 //! parser, no authentication, no storage, no flow control and no order between writers beyond the lock of a socket.
 //!
 //! It is meant to be naive: one task and one buffer per connection, `write_all` for each message. Coalescing reads and
-//! writes can beat it. It ends when its standard input closes, so that a killed bench leaves no relay behind.
+//! writes can beat it. It ends when its standard input closes, so that a killed bench leaves no relay running.
 //!
 //! # Pitfalls
 //!
@@ -84,7 +84,7 @@ async fn accept(listen: &str) -> std::io::Result<()> {
     loop {
         let (stream, _) = listener.accept().await?;
         let peers = Arc::clone(&peers);
-        #[allow(clippy::disallowed_methods, reason = "a program of its own; its runtime ends with it")]
+        #[allow(clippy::disallowed_methods, reason = "a separate program; its runtime ends with it")]
         tokio::spawn(async move {
             let mut login = RelayLogin::default();
             // A connection that ends or misbehaves is closed without a report.

@@ -1,4 +1,4 @@
-//! Servers that a bench measures: a `throng` of its own with a fresh database, an XMPP server that runs already, or the relay.
+//! Servers that a bench measures: a new `throng` with a fresh database, a running XMPP server, or the relay.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -98,7 +98,7 @@ pub(crate) struct ServerUnderTest {
     /// Declared first: the process must end before its folder is removed.
     child: Option<ChildGuard>,
     _folder: Option<BenchFolder>,
-    /// What its clients must know.
+    /// Options of its clients.
     pub(crate) clients: ClientOptions,
 }
 

@@ -349,7 +349,7 @@ fn phases(s: &TomlSection<'_>, sessions: &[&str]) -> Vec<ArrivalPhase> {
     phases
 }
 
-/// `concurrency`, the closed loop, which has no clock of its own.
+/// `concurrency`: closed-loop arrivals, which exclude everything that sets a rate.
 fn concurrency(section: &TomlSection<'_>) -> Option<u32> {
     let node = section.get("concurrency")?;
     if ["rate", "every", "batch", "poisson"].iter().any(|key| section.get(key).is_some()) {
