@@ -295,4 +295,37 @@ mod tests {
             assert_eq!(StanzaCondition::from_name(c.as_str()), Some(*c));
         }
     }
+
+    #[test]
+    fn rfc_6120_section_8_3_3_each_condition_has_the_type_that_is_recommended() {
+        let types = [
+            "bad-request modify",
+            "conflict cancel",
+            "feature-not-implemented cancel modify",
+            "forbidden auth",
+            "gone cancel",
+            "internal-server-error cancel",
+            "item-not-found cancel",
+            "jid-malformed modify",
+            "not-acceptable modify",
+            "not-allowed cancel",
+            "not-authorized auth",
+            "policy-violation modify wait",
+            "recipient-unavailable wait",
+            "redirect modify",
+            "registration-required auth",
+            "remote-server-not-found cancel",
+            "remote-server-timeout wait",
+            "resource-constraint wait",
+            "service-unavailable cancel",
+            "subscription-required auth",
+            "undefined-condition auth cancel continue modify wait",
+            "unexpected-request wait modify",
+        ];
+        for row in types {
+            let (name, types) = row.split_once(' ').unwrap();
+            let condition = StanzaCondition::from_name(name).unwrap();
+            assert!(types.split(' ').any(|one| one == condition.default_type().as_str()), "{row}");
+        }
+    }
 }

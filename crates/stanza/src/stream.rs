@@ -151,4 +151,14 @@ mod tests {
         );
         assert!(read(std::str::from_utf8(&out).unwrap().trim_start_matches("<?xml version='1.0'?>")).is_ok());
     }
+
+    #[test]
+    fn section_11_5_the_header_follows_a_declaration_without_standalone() {
+        let mut out = Vec::new();
+        write_header(&mut out, "im.example.com", None, "id", "en");
+        let text = String::from_utf8(out).unwrap();
+        let rest = text.strip_prefix("<?xml version='1.0'?>").unwrap();
+        // Section 11.6: no byte order mark either.
+        assert!(rest.starts_with("<stream:stream "), "{text}");
+    }
 }

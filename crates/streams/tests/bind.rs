@@ -101,6 +101,25 @@ async fn section_7_7_2_1_a_bad_resource_may_be_followed_by_a_good_one() {
 }
 
 #[tokio::test]
+async fn section_7_7_3_retries_are_limited() {
+    let wire = one().await;
+    let mut client = authenticated(&wire, "juliet").await;
+    for _ in 0..10 {
+        assert_eq!(client.bind("\u{E000}").await.unwrap_err().condition().as_deref(), Some("bad-request"));
+    }
+    assert_eq!(
+        client.bind("balcony").await.unwrap(),
+        "juliet@example.com/balcony",
+        "ten retries are allowed"
+    );
+    let mut client = authenticated(&wire, "juliet").await;
+    for _ in 0..11 {
+        assert_eq!(client.bind("\u{E000}").await.unwrap_err().condition().as_deref(), Some("bad-request"));
+    }
+    client.expect_stream_error(StreamCondition::PolicyViolation).await;
+}
+
+#[tokio::test]
 async fn section_8_3_3_6_a_store_that_fails_lets_the_client_bind_later() {
     let wire = one().await;
     let mut client = authenticated(&wire, "juliet").await;

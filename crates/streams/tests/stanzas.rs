@@ -211,6 +211,12 @@ async fn section_8_2_3_what_an_iq_must_have() {
         assert_eq!(error(&ask(&mut juliet, stanza).await), pair("bad-request", "modify"), "{stanza}");
     }
     assert_eq!(romeo.sync().await, []);
+    // A result is never answered, so one with two children is dropped.
+    juliet
+        .send("<iq id='1' type='result' to='romeo@example.com/orchard'><x xmlns='u:x'/><y xmlns='u:y'/></iq>")
+        .await;
+    assert_eq!(juliet.sync().await, []);
+    assert_eq!(romeo.sync().await, []);
     // A request that nobody understands, and one that somebody may.
     let answer = ask(&mut juliet, "<iq type='get' id='7'><x xmlns='u:x'/></iq>").await;
     assert_eq!(error(&answer), pair("service-unavailable", "cancel"));
@@ -336,4 +342,27 @@ async fn a_message_to_oneself_is_delivered() {
         ask(&mut juliet, "<message to='juliet@example.com/balcony' id='1'><body>x</body></message>").await;
     assert_eq!(seen.attr("from"), seen.attr("to"));
     run_until_idle().await;
+}
+
+#[tokio::test]
+async fn section_10_3_1_a_message_without_to_is_for_the_own_account() {
+    let (_wire, mut juliet, _romeo) = lovers().await;
+    // No resource has sent presence, so it comes back, with the address that it was for.
+    let answer = ask(&mut juliet, "<message id='1' type='chat'><body>x</body></message>").await;
+    assert_eq!(error(&answer), pair("service-unavailable", "cancel"));
+    assert_eq!(answer.attr("from").as_deref(), Some("juliet@example.com"));
+}
+
+#[tokio::test]
+async fn section_10_5_1_a_stanza_for_the_server_is_answered_or_dropped() {
+    let (_wire, mut juliet, mut romeo) = lovers().await;
+    for to in ["example.com", "example.com/resource"] {
+        let message = format!("<message to='{to}' id='1'><body>x</body></message>");
+        assert_eq!(error(&ask(&mut juliet, &message).await), pair("service-unavailable", "cancel"));
+        let request = format!("<iq to='{to}' type='get' id='2'><x xmlns='u:x'/></iq>");
+        assert_eq!(error(&ask(&mut juliet, &request).await), pair("service-unavailable", "cancel"));
+        juliet.send(format!("<presence to='{to}'/><message to='{to}' type='error'/>")).await;
+        assert_eq!(juliet.sync().await, [], "{to}");
+    }
+    assert_eq!(romeo.sync().await, []);
 }

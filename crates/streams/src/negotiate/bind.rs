@@ -12,6 +12,9 @@ use super::{LoginStepResult, NegotiationOutcome, NegotiationResult};
 use crate::c2s::{C2sConnection, ConnectionPhase};
 use crate::stream_management;
 
+/// Requests that may follow one that was refused (section 7.7.3 names 5 to 10).
+const RETRIES: u8 = 10;
+
 impl C2sConnection {
     /// A stanza before a resource is bound: nothing but the request for one. `principal`: what was read from the store for
     /// this request. It is not kept when the request is refused: a client that never binds must not hold a roster.
@@ -36,11 +39,10 @@ impl C2sConnection {
             return Err(StreamError::new(StreamCondition::NotAuthorized)
                 .text("bind a resource before you send stanzas"));
         }
-        let refuse = |error: &StanzaError| {
-            Ok(NegotiationOutcome::Reply(error.reply(bytes, &head, None, None).unwrap_or_default()))
-        };
+        let refusal = |error: &StanzaError| error.reply(bytes, &head, None, None).unwrap_or_default();
         let Some(id) = head.raw_id(bytes) else {
-            return refuse(&StanzaError::new(StanzaCondition::BadRequest).text("an iq needs an id"));
+            let error = StanzaError::new(StanzaCondition::BadRequest).text("an iq needs an id");
+            return self.refuse_resource(refusal(&error));
         };
         let client = xml::NamespaceContext::client();
         let tree = Tree::parse(bytes, &client, &limits)?;
@@ -54,13 +56,13 @@ impl C2sConnection {
         let Some(principal) = principal else {
             let Some(identity) = &state.identity else { return Err(StreamCondition::NotAuthorized.into()) };
             if let Err(error) = node.check_bind(identity.jid.as_ref(), wanted.as_deref()) {
-                return refuse(&error);
+                return self.refuse_resource(refusal(&error));
             }
             state.pending_bind = bytes.to_vec();
             return self.load_principal();
         };
         match node.bind(principal, wanted.as_deref(), &link) {
-            Err(error) => refuse(&error),
+            Err(error) => self.refuse_resource(refusal(&error)),
             Ok(session) => {
                 let mut out = Vec::with_capacity(192);
                 let mut w = Writer::new(&mut out);
@@ -69,6 +71,18 @@ impl C2sConnection {
                 Ok(NegotiationOutcome::Bound(session, out))
             }
         }
+    }
+
+    /// Section 7.7.3: the client may try again, but not without end.
+    fn refuse_resource(&mut self, answer: Vec<u8>) -> NegotiationResult {
+        let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
+        state.refused_resources = state.refused_resources.saturating_add(1);
+        if state.refused_resources <= RETRIES {
+            return Ok(NegotiationOutcome::Reply(answer));
+        }
+        self.last_words = Some(answer);
+        Err(StreamError::new(StreamCondition::PolicyViolation)
+            .text("too many requests for a resource were refused"))
     }
 
     /// Reads what a session begins with, now that the client has proved who it is and wants one.
@@ -117,7 +131,7 @@ impl C2sConnection {
                 let error = StanzaError::new(StanzaCondition::InternalServerError)
                     .kind(ErrorType::Wait)
                     .text("the account cannot be read; try again later");
-                Ok(NegotiationOutcome::Reply(error.reply(&waiting, &head, None, None).unwrap_or_default()))
+                self.refuse_resource(error.reply(&waiting, &head, None, None).unwrap_or_default())
             }
         }
     }

@@ -102,6 +102,8 @@ pub(crate) struct Negotiation {
     /// The request for a resource that waits for what a session begins with. That is read when a resource is wanted, and
     /// never kept here.
     pub(crate) pending_bind: Vec<u8>,
+    /// Requests for a resource that were refused.
+    pub(crate) refused_resources: u8,
     /// What the login waits for.
     pub(crate) pending_step: Option<BoxFuture<'static, LoginStepResult>>,
     /// Additional data with success, while the account is looked up.
@@ -135,6 +137,7 @@ impl Negotiation {
             login_record: None,
             identity: None,
             pending_bind: Vec::new(),
+            refused_resources: 0,
             pending_step: None,
             additional: None,
             authenticated: false,
