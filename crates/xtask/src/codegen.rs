@@ -13,12 +13,15 @@ pub(crate) struct CodegenArgs {
     /// Compare instead of writing; exit 1 when a file is stale.
     #[arg(long)]
     check: bool,
+    /// Folder with the sources of the specifications; their requirements are kept as they are without it.
+    #[arg(long, value_name = "FOLDER")]
+    specs: Option<PathBuf>,
 }
 
 /// Writes or compares; exit code 1 when a file is stale or cannot be written.
 #[allow(clippy::print_stdout, clippy::print_stderr, reason = "a program's answer")]
 pub(crate) fn run(args: &CodegenArgs) -> ExitCode {
-    match generated_files().and_then(|files| write_or_compare(files, args.check)) {
+    match generated_files(args).and_then(|files| write_or_compare(files, args.check)) {
         Ok(stale) if stale.is_empty() => ExitCode::SUCCESS,
         Ok(stale) => {
             for path in &stale {
@@ -38,7 +41,7 @@ pub(crate) fn run(args: &CodegenArgs) -> ExitCode {
 }
 
 /// Every generated file: its path from the root, and what is to be in it.
-fn generated_files() -> anyhow::Result<Vec<(String, String)>> {
+fn generated_files(args: &CodegenArgs) -> anyhow::Result<Vec<(String, String)>> {
     let hooks = features::docs::hooks()?;
     let docs = [
         ("xeps", features::docs::xeps()),
@@ -49,6 +52,8 @@ fn generated_files() -> anyhow::Result<Vec<(String, String)>> {
     let mut files: Vec<_> = docs.map(|(name, text)| (format!("docs/{name}.md"), text)).into();
     files.push(("docs/attacks.md".to_owned(), crate::attacks::attacks_page(&root())?));
     files.push(("doap.xml".to_owned(), features::doap::doap()));
+    let specs = args.specs.clone().unwrap_or_else(|| root().join("../shared/specs"));
+    files.extend(crate::compliance::files(&root(), Some(&specs).filter(|folder| folder.exists()))?);
     for (name, text) in features::docs::golden_files()? {
         files.push((format!("crates/features/golden/{name}"), text));
     }

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 mod attacks;
 mod bench;
 mod codegen;
+mod compliance;
 mod scenarios;
 mod tidy;
 

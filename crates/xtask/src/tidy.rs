@@ -10,12 +10,12 @@
 //! The trap: a rule is kept by its mend. A finding says where, what, and what to do instead.
 
 mod documents;
-mod files;
+pub(crate) mod files;
 mod forbidden_words;
 mod layers;
 mod licences;
 mod packages;
-mod rust_lexer;
+pub(crate) mod rust_lexer;
 mod source_files;
 
 use std::fmt;
@@ -42,7 +42,7 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    fn new(place: impl Into<String>, text: impl Into<String>) -> Finding {
+    pub(crate) fn new(place: impl Into<String>, text: impl Into<String>) -> Finding {
         Finding { place: place.into(), text: text.into() }
     }
 }
@@ -92,6 +92,7 @@ fn check(verbose: bool) -> Result<(Vec<Finding>, Vec<String>)> {
     }
     findings.extend(source_files::unused_exceptions(&files));
     findings.extend(documents::check(&files));
+    findings.extend(crate::compliance::check(&files)?);
 
     let packages = packages::Packages::parse(&metadata(&root)?)?;
     findings.extend(layers::check(&packages));

@@ -80,7 +80,7 @@ impl C2sConnection {
         if state.refused_resources <= RETRIES {
             return Ok(NegotiationOutcome::Reply(answer));
         }
-        self.last_words = Some(answer);
+        self.final_element = Some(answer);
         Err(StreamError::new(StreamCondition::PolicyViolation)
             .text("too many requests for a resource were refused"))
     }
