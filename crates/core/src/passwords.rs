@@ -108,6 +108,10 @@ impl PlainPasswords {
 mod tests {
     use super::*;
 
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-13.9.4
+    //= type=test
+    //# Although service provisioning is out of scope for this document, XMPP servers that allow password-based
+    //# authentication SHOULD enforce minimal criteria for password strength to help prevent dictionary attacks.
     #[test]
     fn a_policy_says_what_a_password_lacks() {
         let policy = PasswordPolicy::default();

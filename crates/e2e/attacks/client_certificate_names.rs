@@ -14,6 +14,10 @@ use testkit::server::{ClientAuthority, TestServerConfig, TlsClientSettings};
 
 use crate::support::ClientTransport;
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-13.7.2.2.1
+//= type=test
+//# the server MUST NOT use the represented JID (if any) as the validated identity of the client but instead MUST
+//# validate the identity of the client using other means in accordance with local service policies
 #[tokio::test]
 async fn only_an_exact_bare_address_is_an_identity() {
     let authority = ClientAuthority::new();
@@ -52,6 +56,13 @@ async fn only_an_exact_bare_address_is_an_identity() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-13.7.2.2.2
+//= type=test
+//# If the client certificate is certified by a Certificate Authority not known to the server, the server MUST
+//# proceed as under Case #1, Sub-Case #3.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-13.7.2.2.3
+//= type=test
+//# If the client certificate is self-signed, the server MUST proceed as under Case #1, Sub-Case #3.
 #[tokio::test]
 async fn a_certificate_of_an_untrusted_authority_is_refused() {
     let (ours, theirs) = (ClientAuthority::new(), ClientAuthority::new());

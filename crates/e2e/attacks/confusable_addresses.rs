@@ -14,6 +14,10 @@ use throng_core::feature::OptionValue;
 
 use crate::support::ClientTransport;
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-C
+//= type=test
+//# An XMPP server implementation or administrative function MUST ensure that any JID assigned during account
+//# provisioning
 #[tokio::test]
 async fn a_name_that_is_taken_is_taken_in_every_spelling() {
     let options = vec![

@@ -64,6 +64,14 @@ async fn nobody_grants_themselves_a_subscription() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-3.1.3
+//= type=test
+//# Above all, the contact's server MUST NOT automatically approve subscription requests on the contact's behalf --
+//# unless the contact has
+//= https://www.rfc-editor.org/rfc/rfc6121#section-3.1.3
+//= type=test
+//# Instead, if a subscription request requires approval then the contact's server MUST deliver that request to the
+//# contact's available resource(s) for approval or denial by the contact.
 #[tokio::test]
 async fn a_third_party_cannot_answer_a_subscription_request() {
     let wire = start_wire();

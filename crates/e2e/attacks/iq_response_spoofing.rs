@@ -73,6 +73,14 @@ async fn a_response_carries_the_address_of_its_real_sender() {
     );
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-10.3.3
+//= type=test
+//# If the IQ stanza is of type "error" or "result", the server MUST handle the error or result in accordance with
+//# the payload of the associated IQ stanza or type "get" or "set"
+//= https://www.rfc-editor.org/rfc/rfc6121#section-2.1.6
+//= type=test
+//# Implementation Note: There is no error case for client processing of roster pushes; if the server receives an IQ
+//# of type "error" in response to a roster push then it SHOULD ignore the error.
 #[tokio::test]
 async fn unsolicited_responses_have_no_effect() {
     let wire = start_wire();

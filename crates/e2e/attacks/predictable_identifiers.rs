@@ -40,6 +40,14 @@ fn attribute(text: &str, name: &str) -> String {
         .to_owned()
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-4.7.3
+//= type=test
+//# Security Warning: The stream ID MUST be both unpredictable and non-repeating because it can be security-critical
+//# when reused by an authentication mechanisms
+//= https://xmpp.org/extensions/xep-0198.html#resumption
+//= type=test
+//# The SM-ID MUST NOT be reused for simultaneous or subsequent sessions (but the server need not ensure that SM-IDs
+//# are unique for all time, only for as long as the server is continuously running).
 #[tokio::test]
 async fn stream_identifiers_are_unpredictable() {
     let wire = start_wire();

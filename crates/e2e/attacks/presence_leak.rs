@@ -25,6 +25,11 @@ fn of<'a>(seen: &'a [ReceivedElement], user: &str) -> Vec<&'a ReceivedElement> {
     seen.iter().filter(|one| one.attr("from").is_some_and(|from| from.starts_with(user))).collect()
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-11
+//= type=test
+//# When a server processes an outbound presence stanza with no type or of type "unavailable", it MUST follow the
+//# rules defined under Section 4 in order to ensure that such presence information is not sent to entities that are
+//# not authorized to know such information.
 #[tokio::test]
 async fn a_non_contact_receives_only_directed_presence_and_its_end() {
     for way in ClientTransport::ALL {
@@ -65,6 +70,32 @@ async fn a_cancelled_subscription_ends_at_once() {
     );
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-8.3.3.7
+//= type=test
+//# Security Warning: An application MUST NOT return this error if doing so would provide information about the
+//# intended recipient's network availability to an entity that is not authorized to know such information (for a
+//# more detailed discussion of presence authorization, refer to the discussion of presence subscriptions in
+//# [XMPP-IM]); instead it MUST return a <service-unavailable/> stanza error (Section 8.3.3.19).
+//= https://www.rfc-editor.org/rfc/rfc6120#section-8.3.3.19
+//= type=test
+//# Security Warning: An application MUST return a <service-unavailable/> stanza error (Section 8.3.3.19) instead of
+//# <item-not-found/>
+//= https://www.rfc-editor.org/rfc/rfc6120#section-13.10.2
+//= type=test
+//# Although presence is discussed more fully in [XMPP-IM], it is important to note that an XMPP server MUST NOT
+//# leak presence.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-13.10.2
+//= type=test
+//# To help prevent such a presence leak, a server MUST NOT return different stanza errors depending on whether a
+//# potential attacker sends XML stanzas to the entity's bare JID
+//= https://www.rfc-editor.org/rfc/rfc6121#section-11
+//= type=test
+//# the server MUST NOT reveal the user's presence if the sender is an entity that is not authorized to receive that
+//# information as determined by presence subscriptions
+//= https://www.rfc-editor.org/rfc/rfc6121#section-11
+//= type=test
+//# A user's server MUST NOT leak the user's network availability to entities who are not authorized to know the
+//# user's presence.
 #[tokio::test]
 async fn nobody_learns_whether_an_account_is_there_or_connected() {
     let wire = start_wire();

@@ -48,6 +48,14 @@ async fn end(
     client.element().await.name()
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-13.8.1
+//= type=test
+//# Even if TLS is used, implementations SHOULD also enforce channel binding as described under Section 13.9.4.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-13.9.4
+//= type=test
+//# To mitigate this attack, the parties SHOULD protect the channel using TLS before attempting SASL negotiation and
+//# either perform full certificate validation as described under Section 13.7.2.1 or use a SASL mechanism that
+//# provides channel bindings
 #[tokio::test]
 async fn a_removed_or_foreign_channel_binding_is_refused() {
     let wire = start_wire();

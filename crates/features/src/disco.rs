@@ -233,6 +233,10 @@ mod tests {
         <feature var='http://jabber.org/protocol/disco#items'/><feature var='urn:xmpp:ping'/></query>";
     const NO_ITEMS: &str = "<query xmlns='http://jabber.org/protocol/disco#items'/>";
 
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-8.1.2.1
+    //= type=test
+    //# When the server generates a stanza on its own behalf for delivery to the client from the server itself, the
+    //# stanza MUST include a 'from' attribute whose value is the bare JID
     #[test]
     fn section_3_1_the_server_reports_its_identity() {
         let engine = engine();
@@ -319,6 +323,24 @@ mod tests {
         assert_same(&ask(&nurse, to, "items"), &[reply(&nurse, from, NO_ITEMS)]);
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-8.3.3.7
+    //= type=test
+    //# Security Warning: An application MUST NOT return this error if doing so would provide information about the
+    //# intended recipient's network availability to an entity that is not authorized to know such information (for
+    //# a more detailed discussion of presence authorization, refer to the discussion of presence subscriptions in
+    //# [XMPP-IM]); instead it MUST return a <service-unavailable/> stanza error (Section 8.3.3.19).
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-8.3.3.19
+    //= type=test
+    //# Security Warning: An application MUST return a <service-unavailable/> stanza error (Section 8.3.3.19)
+    //# instead of <item-not-found/>
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-13.10.2
+    //= type=test
+    //# Although presence is discussed more fully in [XMPP-IM], it is important to note that an XMPP server MUST NOT
+    //# leak presence.
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-13.10.2
+    //= type=test
+    //# To help prevent such a presence leak, a server MUST NOT return different stanza errors depending on whether
+    //# a potential attacker sends XML stanzas to the entity's bare JID
     #[test]
     fn section_8_a_missing_account_looks_like_an_inaccessible_one() {
         let engine = engine();

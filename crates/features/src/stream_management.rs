@@ -106,6 +106,18 @@ mod tests {
         assert!(other.managed_stream_features.is_empty(), "what came with the login is not offered again");
     }
 
+    //= https://xmpp.org/extensions/xep-0198.html#acking
+    //= type=test
+    //# Before the session state is discarded, implementations SHOULD take alternative action regarding any
+    //# unhandled stanzas (i.e., stanzas sent after the most recent 'h' value received):
+    //= https://xmpp.org/extensions/xep-0198.html#acking
+    //= type=test
+    //# A server SHOULD treat unacknowledged stanzas in the same way that it would treat a stanza sent to an
+    //# unavailable resource
+    //= https://xmpp.org/extensions/xep-0198.html#acking
+    //= type=test
+    //# (Note that servers SHOULD add a delay element with the original (failed) delivery timestamp, as per
+    //# XEP-0203).
     #[test]
     fn section_4_unacknowledged_messages_are_redelivered_to_another_resource_with_a_delay() {
         let engine = TestNode::new(&[

@@ -103,6 +103,10 @@ fn mapped_separators_are_refused_not_cut_at() {
     refuse("user\u{ff20}example.com", FORBIDDEN_DOMAIN);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-9
+//= type=test
+//# in the 'from' and 'to' addresses of an XML stanza) MUST NOT be prepended with a Uniform Resource Identifier
+//# [URI] scheme.
 /// Section 3.3.1.
 #[test]
 fn excluded_characters_of_localparts_are_refused() {

@@ -336,6 +336,14 @@ impl Drop for ConnectionPermit {
 mod tests {
     use super::*;
 
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-13.12
+    //= type=test
+    //# A server implementation SHOULD enable a server administrator to limit the number of TCP connection attempts
+    //# that it will accept from a given IP address in a given time period.
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-13.12
+    //= type=test
+    //# If an entity attempts to connect but the maximum number of connection attempts has been reached, the
+    //# receiving server MUST NOT allow the new connection to proceed.
     #[test]
     fn an_address_that_comes_too_fast_is_refused_and_others_are_not() {
         let gate = ConnectionLimiter::new(ConnectionLimits {
@@ -399,6 +407,14 @@ mod tests {
         text.parse().unwrap()
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-13.12
+    //= type=test
+    //# A server implementation SHOULD enable a server administrator to limit the number of TCP connections that it
+    //# will accept from a given IP address at any one time.
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-13.12
+    //= type=test
+    //# If an entity attempts to connect but the maximum number of TCP connections has been reached, the receiving
+    //# server MUST NOT allow the new connection to proceed.
     #[test]
     fn each_limit_refuses_and_frees() {
         let gate = ConnectionLimiter::new(ConnectionLimits {

@@ -88,6 +88,14 @@ async fn an_address_can_be_bound_again_at_once() {
     Listener::bind(ListenerKind::C2s, address, gate, |_| {}).unwrap();
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-13.12
+//= type=test
+//# A server implementation SHOULD enable a server administrator to limit the number of TCP connections that it will
+//# accept from a given IP address at any one time.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-13.12
+//= type=test
+//# If an entity attempts to connect but the maximum number of TCP connections has been reached, the receiving
+//# server MUST NOT allow the new connection to proceed.
 #[tokio::test]
 async fn connections_beyond_the_limit_are_closed() {
     let (listener, gate) =

@@ -50,6 +50,9 @@ async fn both_ends_export_the_same_binding_on_tls_13() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-13.9.5
+//= type=test
+//# Because of known security vulnerabilities, XMPP servers and clients MUST NOT request, offer, or use SSL 2.0.
 #[tokio::test]
 async fn every_cipher_suite_works_and_binds() {
     for suite in rustls::crypto::ring::ALL_CIPHER_SUITES {
@@ -119,6 +122,13 @@ async fn alpn_is_for_xmpp_or_absent() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-5.4.3.1
+//= type=test
+//# When using any of the mandatory-to-implement (MTI) ciphersuites specified under Section 13.8, the receiving
+//# entity MUST present a certificate.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-13.7.1.2.1
+//= type=test
+//# Support for the DNS-ID identifier type [PKIX] is REQUIRED in XMPP client and server software implementations.
 #[tokio::test]
 async fn the_name_that_is_asked_for_chooses_the_certificate() {
     let directory = CertificateDir::new();
@@ -148,6 +158,10 @@ async fn the_name_that_is_asked_for_chooses_the_certificate() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-5.4.3.1
+//= type=test
+//# The receiving entity SHOULD choose which certificate to present based on the domainpart contained in the 'to'
+//# attribute of the initial stream header
 #[tokio::test]
 async fn the_stream_header_chooses_where_sni_does_not() {
     let directory = CertificateDir::new();
@@ -513,6 +527,11 @@ async fn without_authorities_no_client_certificate_is_requested() {
     assert_eq!(server.client_certificate(), None);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-4.4
+//= type=test
+//# to help prevent a truncation attack the party that is closing the stream MUST send a TLS close_notify alert and
+//# MUST receive a responding close_notify alert from the other party before terminating the underlying TCP
+//# connection
 #[tokio::test]
 async fn each_end_says_close_notify() {
     for version in [&TLS12, &TLS13] {

@@ -71,6 +71,10 @@ pub fn short_digest(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-6.4.6
+    //= type=test
+    //# If the receiving entity needs to send additional data of zero length, it MUST transmit the data as a single
+    //# equals sign character ("=").
     #[test]
     fn nothing_and_emptiness_are_told_apart() {
         assert_eq!(decode_initial_response(""), Ok(None));

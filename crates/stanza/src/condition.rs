@@ -287,6 +287,9 @@ impl StreamCondition {
 mod tests {
     use super::*;
 
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-8.3.2
+    //= type=test
+    //# The "defined-condition" MUST correspond to one of the stanza error conditions defined under Section 8.3.3.
     #[test]
     fn names_are_found_again() {
         assert_eq!(StanzaCondition::ALL.len(), 22);

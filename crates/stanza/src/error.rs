@@ -205,6 +205,10 @@ mod tests {
             .map(|b| String::from_utf8(b).unwrap())
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc6121#section-4.7.1
+    //= type=test
+    //# error -- An error has occurred regarding processing of a previously sent presence stanza; if the presence
+    //# stanza is of type "error", it MUST include an <error/> child element (refer to [XMPP-CORE]).
     #[test]
     fn replies_swap_addresses_and_keep_the_id() {
         assert_eq!(
@@ -228,6 +232,9 @@ mod tests {
         assert!(!reply.contains("p1") && reply.contains("<service-unavailable "), "{reply}");
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-8.3.1
+    //= type=test
+    //# Naturally, the entity MUST NOT include the original data if it not well-formed XML
     #[test]
     fn every_reply_to_what_was_admitted_can_be_read() {
         let scope = NamespaceContext::client();
@@ -251,6 +258,18 @@ mod tests {
         }
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-8.2.3
+    //= type=test
+    //# An entity that receives a stanza of type "result" or "error" MUST NOT respond to the stanza by sending a
+    //# further IQ response of type "result" or "error"
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-8.3.1
+    //= type=test
+    //# An entity that receives an error stanza MUST NOT respond to the stanza with a further error stanza; this
+    //# helps to prevent looping.
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-15
+    //= type=test
+    //# Feature: stanza-error-reply. Description: Do not reply to a stanza of type "error" with another stanza of
+    //# type "error". Section: Section 8.3. Roles: Client MUST, Server MUST.
     #[test]
     fn errors_and_results_are_never_answered() {
         assert!(reply("<message type='error'/>").is_none());
@@ -259,6 +278,13 @@ mod tests {
         assert!(reply("<message/>").is_some());
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-4.9.2
+    //= type=test
+    //# The "defined-condition" MUST correspond to one of the stream error conditions defined under Section 4.9.3.
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-4.9.2
+    //= type=test
+    //# MUST contain a child element corresponding to one of the defined stream error conditions; this element MUST
+    //# be qualified by the 'urn:ietf:params:xml:ns:xmpp-streams' namespace.
     #[test]
     fn stream_errors_name_the_condition() {
         let mut out = Vec::new();

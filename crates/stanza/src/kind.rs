@@ -183,6 +183,13 @@ impl StanzaKindSet {
 mod tests {
     use super::*;
 
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-15
+    //= type=test
+    //# Feature: stanza-attribute-type. Description: Support the common 'type' attribute for all stanza kinds.
+    //# Section: Section 8.1.4. Roles: Client MUST, Server MUST.
+    //= https://www.rfc-editor.org/rfc/rfc6121#section-5.2.2
+    //= type=test
+    //# it MUST consider the message to be of type "normal" (i.e., "normal" is the default).
     #[test]
     fn unknown_message_type_is_normal_and_unknown_iq_type_is_an_error() {
         assert_eq!(

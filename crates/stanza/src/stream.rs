@@ -152,6 +152,17 @@ mod tests {
         assert!(read(std::str::from_utf8(&out).unwrap().trim_start_matches("<?xml version='1.0'?>")).is_ok());
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-11.5
+    //= type=test
+    //# Before sending a stream header, an implementation SHOULD send an XML declaration (matching the "XMLDecl"
+    //# production from [XML]).
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-11.5
+    //= type=test
+    //# the standalone document declaration (matching the "SDDecl" production from [XML]) would have no meaning and
+    //# therefore MUST NOT be included in an XML declaration sent over an XML stream.
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-11.6
+    //= type=test
+    //# an implementation MUST NOT send a byte order mark ("BOM") at the beginning of the data stream.
     #[test]
     fn section_11_5_the_header_follows_a_declaration_without_standalone() {
         let mut out = Vec::new();

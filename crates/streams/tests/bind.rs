@@ -36,6 +36,10 @@ async fn section_7_1_stanzas_before_a_resource_end_the_stream() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-7.6.2.2
+//= type=test
+//# If the client is otherwise not allowed to bind a resource to the stream, the server MUST return a <not-allowed/>
+//# stanza error (Section 8.3.3.10).
 #[tokio::test]
 async fn section_7_1_a_stream_has_one_resource() {
     let wire = one().await;
@@ -74,6 +78,13 @@ async fn section_7_6_1_the_server_makes_a_resource() {
     assert_eq!(made.len(), 2);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-4.3.6
+//= type=test
+//# The resourcepart of the full JID (<localpart@domainpart/resourcepart>) MUST be the resource negotiated by the
+//# client and server during resource binding.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-7.7.1
+//= type=test
+//# The server SHOULD accept the client-submitted resourcepart.
 #[tokio::test]
 async fn section_7_7_1_the_client_names_a_resource() {
     let wire = one().await;
@@ -86,6 +97,10 @@ async fn section_7_7_1_the_client_names_a_resource() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-7.7.2.1
+//= type=test
+//# the server can return a <bad-request/> stanza error (Section 8.3.3.1) but SHOULD instead process the
+//# resourcepart so that it is in conformance.
 #[tokio::test]
 async fn section_7_7_2_1_a_bad_resource_may_be_followed_by_a_good_one() {
     let wire = one().await;
@@ -100,6 +115,14 @@ async fn section_7_7_2_1_a_bad_resource_may_be_followed_by_a_good_one() {
     assert_eq!(client.bind("balcony").await.unwrap(), "juliet@example.com/balcony");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-7.7.3
+//= type=test
+//# If an error occurs when a client submits a resourcepart, the server SHOULD allow a configurable but reasonable
+//# number of retries
+//= https://www.rfc-editor.org/rfc/rfc6120#section-7.7.3
+//= type=test
+//# After the client has reached the retry limit, the server MUST close the stream with a <policy-violation/> stream
+//# error (Section 4.9.3.14).
 #[tokio::test]
 async fn section_7_7_3_retries_are_limited() {
     let wire = one().await;
@@ -119,6 +142,10 @@ async fn section_7_7_3_retries_are_limited() {
     client.expect_stream_error(StreamCondition::PolicyViolation).await;
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-8.3.3.6
+//= type=test
+//# The server has experienced a misconfiguration or other internal error that prevents it from processing the
+//# stanza; the associated error type SHOULD be "cancel".
 #[tokio::test]
 async fn section_8_3_3_6_a_store_that_fails_lets_the_client_bind_later() {
     let wire = one().await;
@@ -134,6 +161,21 @@ async fn section_8_3_3_6_a_store_that_fails_lets_the_client_bind_later() {
     client.bind("balcony").await.unwrap();
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-7.1
+//= type=test
+//# Security Warning: A server SHOULD enable the administrator of an XMPP service to limit the number of connected
+//# resources in order to prevent certain denial-of-service attacks as described under Section 13.12.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-7.6.2.1
+//= type=test
+//# If the account has reached a limit on the number of simultaneous connected resources allowed, the server MUST
+//# return a <resource-constraint/> stanza error (Section 8.3.3.18).
+//= https://www.rfc-editor.org/rfc/rfc6120#section-13.12
+//= type=test
+//# A server implementation SHOULD enable a server administrator to limit the number of connected resources it will
+//# allow an account to bind at any one time.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-13.12
+//= type=test
+//# the receiving server MUST return a <resource-constraint/> stanza error (Section 8.3.3.18).
 #[tokio::test]
 async fn section_7_6_2_1_too_many_resources_fail_with_resource_constraint() {
     let limits = NodeLimits { sessions_per_account: 2, ..NodeLimits::default() };
@@ -154,6 +196,13 @@ async fn section_7_6_2_1_too_many_resources_fail_with_resource_constraint() {
     third.bind("c").await.unwrap();
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-7.5
+//= type=test
+//# A resourcepart MUST at a minimum be unique among the connected resources for that <localpart@domainpart>.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-7.7.2.2
+//= type=test
+//# the server MUST do one of the following (which of these the server does is a matter for implementation or local
+//# service policy
 #[tokio::test]
 async fn section_7_7_2_2_the_older_stream_of_a_resource_ends_with_conflict() {
     let wire = one().await;
@@ -164,6 +213,9 @@ async fn section_7_7_2_2_the_older_stream_of_a_resource_ends_with_conflict() {
     assert_eq!(wire.node.routing_table.sessions(), 1);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-4.3.6
+//= type=test
+//# The server MUST ensure that the resulting JID (including localpart
 #[tokio::test]
 async fn section_7_7_2_2_resources_are_compared_after_preparation() {
     let wire = one().await;

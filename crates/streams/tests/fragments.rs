@@ -49,6 +49,10 @@ async fn answers(client: &mut testkit::server::StreamClient) -> Vec<String> {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-8
+//= type=test
+//# Security Warning: A server MUST NOT process a partial stanza and MUST NOT attach meaning to the transmission
+//# timing of any part of a stanza (before receipt of the closing tag).
 #[tokio::test]
 async fn every_cut_into_two_means_the_same() {
     let wire = start().await;
@@ -122,6 +126,10 @@ async fn truncated(wire: &TestServer, bytes: &[u8], half_close: bool) {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-8
+//= type=test
+//# Security Warning: A server MUST NOT process a partial stanza and MUST NOT attach meaning to the transmission
+//# timing of any part of a stanza (before receipt of the closing tag).
 #[tokio::test]
 async fn a_connection_cut_at_any_byte_leaves_nothing() {
     let wire = start().await;

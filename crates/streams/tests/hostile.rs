@@ -210,6 +210,19 @@ async fn section_11_3_not_well_formed() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-11.6
+//= type=test
+//# Implementations MUST support the UTF-8 transformation of Universal Character Set [UCS2] characters, as needed
+//# for conformance with [CHARSETS] and as defined in [UTF-8].
+//= https://www.rfc-editor.org/rfc/rfc6120#section-11.6
+//= type=test
+//# Implementations MUST NOT attempt to use any other encoding.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-11.6
+//= type=test
+//# it MUST close the stream with a stream error, which SHOULD be <unsupported-encoding/>
+//= https://www.rfc-editor.org/rfc/rfc6120#section-12
+//= type=test
+//# As specified under Section 11.6, XML streams MUST be encoded in UTF-8.
 #[tokio::test]
 async fn section_11_6_not_utf_8_and_characters_that_xml_does_not_have() {
     let mut chat = Chat::start(|_| {}).await;
@@ -262,6 +275,14 @@ async fn section_11_6_not_utf_8_and_characters_that_xml_does_not_have() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-13.12
+//= type=test
+//# A server implementation SHOULD enable a server administrator to limit the size of stanzas it will accept from a
+//# connected client or peer server
+//= https://www.rfc-editor.org/rfc/rfc6120#section-13.12
+//= type=test
+//# If a connected resource or peer server sends a stanza that violates the upper limit, the receiving server MUST
+//# either return a <policy-violation/> stanza error (Section 8.3.3.12)
 /// Section 13.12: more than a limit allows. `policy-violation`, at the latest when twice the limit has come.
 #[tokio::test]
 async fn section_4_9_3_14_limits() {

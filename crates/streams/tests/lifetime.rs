@@ -109,6 +109,18 @@ async fn negotiation_has_a_limit_of_time_at_every_step() {
     nothing_left(&wire);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-4.6.4
+//= type=test
+//# At the time of writing, it is RECOMMENDED that any such check be performed not more than once every 5 minutes
+//# and that, ideally, such checks will be initiated by clients rather than servers.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-4.9.3.4
+//= type=test
+//# That behavior is no longer recommended; instead, the error SHOULD be used only if the connected client or peer
+//# server has not responded to data sent over the stream.
+//= https://xmpp.org/extensions/xep-0198.html#intro
+//= type=test
+//# To check TCP connectivity underneath a given stream, it is RECOMMENDED to use whitespace keepalives (see RFC
+//# 6120), XEP-0199, or TCP keepalives.
 #[tokio::test]
 async fn section_4_6_4_a_silent_client_is_pinged_and_then_closed() {
     let wire = start(|setup| setup.features = vec![&PROBE]).await;
@@ -167,6 +179,19 @@ async fn section_4_4_answers_leave_before_the_stream_closes() {
     juliet.expect_end().await;
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-4.9
+//= type=test
+//# The error child SHALL be sent by a compliant entity if it perceives that a stream-level error has occurred.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-4.9.1.1
+//= type=test
+//# Therefore, if an error occurs at the level of the stream, the entity that detects the error MUST send an
+//# <error/> element with an appropriate child element specifying the error condition and then immediately close the
+//# stream as described under Section 4.4.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-15
+//= type=test
+//# Feature: stream-error-generate. Description: Generate a stream error (followed by a closing stream tag and
+//# termination of the TCP connection) upon detecting a stream-related error condition. Section: Section 4.9. Roles:
+//# Client MUST, Server MUST.
 #[tokio::test]
 async fn section_4_9_1_1_answers_leave_before_an_error() {
     let wire = start(|_| {}).await;
@@ -181,6 +206,10 @@ async fn section_4_9_1_1_answers_leave_before_an_error() {
     juliet.expect_stream_error(StreamCondition::NotWellFormed).await;
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-4.4
+//= type=test
+//# If the parties are using either two streams over a single TCP connection or two streams over two TCP
+//# connections, the entity that sends the closing stream tag MUST behave as follows:
 #[tokio::test]
 async fn section_4_4_queued_messages_are_delivered_before_the_stream_ends() {
     let wire = start(|_| {}).await;
@@ -357,6 +386,9 @@ async fn a_connection_that_cannot_write_at_all_is_cut_after_a_moment() {
     drop(romeo);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-10.1
+//= type=test
+//# it MUST suspend processing of subsequent data until it has processed the request.
 #[tokio::test]
 async fn nothing_is_read_while_a_stanza_waits() {
     let wire = start(|setup| setup.features = vec![&SLOW]).await;

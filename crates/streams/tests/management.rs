@@ -111,6 +111,20 @@ fn number(seen: &ReceivedElement, name: &str) -> u32 {
     seen.attr(name).and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("no {name}: {}", seen.0))
 }
 
+//= https://xmpp.org/extensions/xep-0198.html#enable
+//= type=test
+//# Upon receiving the enable request, the server MUST reply with an <enabled/> element or a <failed/> element
+//# qualified by the 'urn:xmpp:sm:3' namespace.
+//= https://xmpp.org/extensions/xep-0198.html#enable
+//= type=test
+//# If the server allows session resumption, it MUST include a 'resume' attribute set to a value of "true" or "1".
+//= https://xmpp.org/extensions/xep-0198.html#resumption
+//= type=test
+//# If the server will allow the stream to be resumed, it MUST include a 'resume' attribute set to "true" or "1" on
+//# the <enabled/> element and MUST include an 'id' attribute that specifies an identifier for the stream.
+//= https://xmpp.org/extensions/xep-0198.html#resumption
+//= type=test
+//# The SM-ID SHOULD NOT be longer than 4000 bytes.
 #[tokio::test]
 async fn section_3_enabling_says_where_and_how_long() {
     let wire = start(|_| {}).await;
@@ -164,6 +178,10 @@ async fn the_order_of_negotiation_is_enforced() {
     client.expect_stream_error(StreamCondition::UnsupportedStanzaType).await;
 }
 
+//= https://xmpp.org/extensions/xep-0198.html#resumption
+//= type=test
+//# If the server does not support session resumption, it MUST return a <failed/> element, which SHOULD include an
+//# error condition of <feature-not-implemented/>.
 #[tokio::test]
 async fn resumption_and_the_module_can_be_switched_off() {
     let wire = start(|setup| setup.features = vec![&ONLY_ACKS]).await;
@@ -179,6 +197,24 @@ async fn resumption_and_the_module_can_be_switched_off() {
     juliet.expect_stream_error(StreamCondition::UnsupportedStanzaType).await;
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-4.9.2
+//= type=test
+//# MAY contain a child element for an application-specific error condition; this element MUST be qualified by an
+//# application-defined namespace, and its structure is defined by that namespace
+//= https://www.rfc-editor.org/rfc/rfc6120#section-4.9.3.21
+//= type=test
+//# The error condition is not one of those defined by the other conditions in this list; this error condition
+//# SHOULD NOT be used except in conjunction with an application-specific condition.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-4.9.4
+//= type=test
+//# The application-specific element SHOULD supplement or further qualify a defined element.
+//= https://xmpp.org/extensions/xep-0198.html#acking
+//= type=test
+//# An <a/> element MUST possess an 'h' attribute.
+//= https://xmpp.org/extensions/xep-0198.html#errors
+//= type=test
+//# the local entity SHOULD generate an undefined-condition stream error that includes a <handled-count-too-high/>
+//# element
 #[tokio::test]
 async fn section_6_a_count_that_is_too_high_or_none_ends_the_stream() {
     for (element, condition, more) in [
@@ -203,6 +239,15 @@ async fn section_6_a_count_that_is_too_high_or_none_ends_the_stream() {
     }
 }
 
+//= https://xmpp.org/extensions/xep-0198.html#acking
+//= type=test
+//# When an <r/> element ("request") is received, the recipient MUST acknowledge it by sending an <a/> element to
+//# the sender containing a value of 'h' that is equal to the number of stanzas handled by the recipient of the <r/>
+//# element.
+//= https://xmpp.org/extensions/xep-0198.html#acking
+//= type=test
+//# The response SHOULD be sent as soon as possible after receiving the <r/> element, and MUST NOT be withheld for
+//# any condition other than a timeout.
 #[tokio::test]
 async fn a_count_too_high_in_resume_ends_only_the_new_stream() {
     let wire = start(|_| {}).await;
@@ -217,6 +262,9 @@ async fn a_count_too_high_in_resume_ends_only_the_new_stream() {
     juliet.expect(&format!("<a {NS} h='1'/>")).await;
 }
 
+//= https://xmpp.org/extensions/xep-0198.html#resumption
+//= type=test
+//# it MUST return a <failed/> element, which SHOULD include an error condition of <item-not-found/>.
 #[tokio::test]
 async fn the_resumption_id_of_another_account_is_not_found() {
     let wire = start(|_| {}).await;
@@ -241,6 +289,20 @@ async fn the_resumption_id_of_another_account_is_not_found() {
     assert_eq!(resume(&mut own, &id, 0).await.attr("h").as_deref(), Some("0"));
 }
 
+//= https://xmpp.org/extensions/xep-0198.html#acking
+//= type=test
+//# When an <r/> element ("request") is received, the recipient MUST acknowledge it by sending an <a/> element to
+//# the sender containing a value of 'h' that is equal to the number of stanzas handled by the recipient of the <r/>
+//# element.
+//= https://xmpp.org/extensions/xep-0198.html#acking
+//= type=test
+//# The response SHOULD be sent as soon as possible after receiving the <r/> element, and MUST NOT be withheld for
+//# any condition other than a timeout.
+//= https://xmpp.org/extensions/xep-0198.html#resumption
+//= type=test
+//# If the server can resume the former stream, it MUST return a <resumed/> element, which MUST include a 'previd'
+//# attribute set to the SM-ID of the former stream and MUST also include an 'h' attribute set to the sequence
+//# number of the last handled stanza sent over the former stream from the client to the server
 #[tokio::test]
 async fn a_stanza_counts_as_handled_once_it_is_safe() {
     let wire = start(|_| {}).await;
@@ -261,6 +323,10 @@ async fn a_stanza_counts_as_handled_once_it_is_safe() {
     again.expect(&format!("<resumed {NS} previd='{id}' h='2'/>")).await;
 }
 
+//= https://xmpp.org/extensions/xep-0198.html#resumption
+//= type=test
+//# If the former stream is resumed and the server still has the stream for the previously-identified session open
+//# at this time, the server SHOULD send a 'conflict' stream error and close that stream.
 #[tokio::test]
 async fn a_live_stream_is_taken_over_after_its_pending_stanza() {
     let wire = start(|_| {}).await;
@@ -345,6 +411,11 @@ async fn a_session_goes_from_tcp_to_tls_and_back() {
     );
 }
 
+//= https://xmpp.org/extensions/xep-0198.html#closure
+//= type=test
+//# If the stream is not cleanly closed then the server SHOULD consider the stream to be unfinished (even if the
+//# client closes its TCP connection to the server) and SHOULD maintain the session on behalf of the client for a
+//# limited amount of time.
 #[tokio::test]
 async fn a_session_that_is_not_resumed_ends_at_its_timeout_and_with_the_node() {
     let wire = start(|_| {}).await;
@@ -708,6 +779,13 @@ async fn act(seed: u64, capacity: usize) {
     assert_eq!(seen, (0..juliet.sent).collect::<Vec<_>>(), "seed {seed}: what Juliet sent");
 }
 
+//= https://xmpp.org/extensions/xep-0198.html#resumption
+//= type=test
+//# except that after processing it MUST re-send to the peer any stanzas that are still marked as unhandled.
+//= https://xmpp.org/extensions/xep-0198.html#resumption
+//= type=test
+//# Both parties SHOULD retransmit any stanzas that were not handled during the previous session, based on the
+//# sequence number reported by the peer.
 #[tokio::test]
 async fn after_any_disconnect_each_side_receives_all_stanzas_once_in_order() {
     for seed in 0..100 {

@@ -60,6 +60,14 @@ fn pings(range: std::ops::Range<u32>) -> String {
     range.map(|n| format!("<iq type='get' id='{n}'><nothing xmlns='urn:example:nothing'/></iq>")).collect()
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-13.12
+//= type=test
+//# A server implementation SHOULD enable a server administrator to limit the number of XML stanzas that a connected
+//# client is allowed to send to distinct recipients within a given time period.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-13.12
+//= type=test
+//# If a connected client sends too many stanzas to distinct recipients in a given time period, the receiving server
+//# SHOULD NOT process the stanza and instead SHOULD return a <policy-violation/> stanza error
 #[tokio::test]
 async fn too_many_stanzas_are_read_later_in_order_and_none_is_lost() {
     let wire = wire(NodeLimits { stanzas_per_second: 5, stanzas_burst: 10, ..NodeLimits::default() }).await;
@@ -81,6 +89,10 @@ async fn too_many_stanzas_are_read_later_in_order_and_none_is_lost() {
     assert_eq!(got, (0..40).map(|n| n.to_string()).collect::<Vec<_>>());
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-13.12
+//= type=test
+//# A server implementation SHOULD enable a server administrator to limit the amount of bandwidth it will allow a
+//# connected client or peer server to use in a given time period.
 #[tokio::test]
 async fn too_many_bytes_are_read_later() {
     let wire =

@@ -40,6 +40,22 @@ async fn fails(client: &mut StreamClient, element: &str) -> String {
     failure.condition().unwrap()
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-6.3.3
+//= type=test
+//# Any entity that will act as a SASL client or a SASL server MUST maintain an ordered list of its preferred SASL
+//# mechanisms according to the client or server
+//= https://www.rfc-editor.org/rfc/rfc6120#section-6.4.1
+//= type=test
+//# The stream features SHOULD include an advertisement for support of SASL negotiation, i.e., a <mechanisms/>
+//# element qualified by the 'urn:ietf:params:xml:ns:xmpp-sasl' namespace.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-6.4.1
+//= type=test
+//# The <mechanisms/> element MUST contain one <mechanism/> child element for each authentication mechanism the
+//# receiving entity offers to the initiating entity.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-13.9.4
+//= type=test
+//# If a SASL mechanism provides a channel binding (e.g., this is true of [SCRAM]), then XMPP entities using that
+//# mechanism SHOULD prefer the channel binding variant (e.g., preferring "SCRAM-SHA-1-PLUS" over "SCRAM-SHA-1").
 #[tokio::test]
 async fn section_6_3_3_mechanisms_in_order_of_strength() {
     let wire = juliet(|_| {}).await;
@@ -95,6 +111,10 @@ async fn plus_binds_to_the_certificate_too() {
     client.scram(Mechanism::ScramSha256Plus, "tls-server-end-point", "juliet", PASSWORD).await.unwrap();
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-6.3.10
+//= type=test
+//# For the sake of protocol efficiency, it is REQUIRED for clients and servers to support these methods and
+//# RECOMMENDED to use them
 #[tokio::test]
 async fn section_6_4_2_no_initial_response() {
     let wire = juliet(|_| {}).await;
@@ -106,6 +126,10 @@ async fn section_6_4_2_no_initial_response() {
     assert_eq!(client.element().await.name(), "success");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-6.3.10
+//= type=test
+//# For the sake of protocol efficiency, it is REQUIRED for clients and servers to support these methods and
+//# RECOMMENDED to use them
 #[tokio::test]
 async fn section_6_4_2_a_zero_length_initial_response_is_an_equals_sign() {
     let wire = juliet(|setup| setup.policy.allow_anonymous = true).await;
@@ -122,6 +146,10 @@ async fn section_6_4_2_a_zero_length_initial_response_is_an_equals_sign() {
     );
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-6.4.2
+//= type=test
+//# the receiving entity MUST discard the ongoing handshake and MUST process a new handshake for the subsequently
+//# requested SASL mechanism.
 #[tokio::test]
 async fn section_6_4_2_another_auth_replaces_the_handshake_and_counts() {
     let wire = juliet(|_| {}).await;
@@ -144,6 +172,10 @@ async fn section_6_4_2_another_auth_replaces_the_handshake_and_counts() {
     client.expect_stream_error(StreamCondition::PolicyViolation).await;
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-6.4.4
+//= type=test
+//# Upon receiving an <abort/> element, the receiving entity MUST return a <failure/> element qualified by the
+//# 'urn:ietf:params:xml:ns:xmpp-sasl' namespace and containing an <aborted/> child element.
 #[tokio::test]
 async fn section_6_4_4_an_aborted_exchange_fails_with_aborted() {
     let wire = juliet(|_| {}).await;
@@ -155,6 +187,18 @@ async fn section_6_4_4_an_aborted_exchange_fails_with_aborted() {
     client.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-6.4.5
+//= type=test
+//# Where appropriate for the chosen SASL mechanism, the receiving entity SHOULD allow a configurable but reasonable
+//# number of retries
+//= https://www.rfc-editor.org/rfc/rfc6120#section-6.4.5
+//= type=test
+//# If the initiating entity exceeds the number of retries, the receiving entity MUST close the stream with a stream
+//# error, which SHOULD be <policy-violation/>
+//= https://www.rfc-editor.org/rfc/rfc6120#section-13.9.4
+//= type=test
+//# Because all password-based authentication mechanisms are susceptible to password guessing attacks, XMPP servers
+//# MUST limit the number of retries allowed during SASL authentication
 #[tokio::test]
 async fn section_6_4_5_retries_are_allowed_and_limited() {
     let wire = juliet(|_| {}).await;
@@ -290,6 +334,16 @@ async fn section_6_5_5_bad_base64_fails_with_incorrect_encoding() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-4.3.6
+//= type=test
+//# The client's bare JID (<localpart@domainpart>) MUST be the authorization identity (as defined by [SASL])
+//= https://www.rfc-editor.org/rfc/rfc6120#section-6.3.8
+//= type=test
+//# In the case of client-to-server communication, the value of an authorization identity MUST be a bare JID
+//# (<localpart@domainpart>) rather than a full JID (<localpart@domainpart/resourcepart>).
+//= https://www.rfc-editor.org/rfc/rfc6120#section-6.3.8
+//= type=test
+//# the receiving entity MUST return an <invalid-authzid/> SASL error as described under Section 6.5.6.
 #[tokio::test]
 async fn section_6_5_6_a_foreign_authzid_fails_with_invalid_authzid() {
     let wire = juliet(|_| {}).await;
@@ -308,6 +362,18 @@ async fn section_6_5_6_a_foreign_authzid_fails_with_invalid_authzid() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-6.4.5
+//= type=test
+//# The receiving entity reports failure of the handshake for this authentication mechanism by sending a <failure/>
+//# element qualified by the 'urn:ietf:params:xml:ns:xmpp-sasl' namespace (the particular cause of failure MUST be
+//# communicated in an appropriate child element of the <failure/> element as defined under Section 6.5).
+//= https://www.rfc-editor.org/rfc/rfc6120#section-6.5
+//= type=test
+//# The "defined-condition" MUST be one of the SASL-related error conditions defined in the following sections.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-15
+//= type=test
+//# Feature: sasl-errors. Description: Support SASL errors during the negotiation process. Section: Section 6.5.
+//# Roles: Client MUST, Server MUST.
 #[tokio::test]
 async fn section_6_5_7_an_unknown_mechanism_fails_with_invalid_mechanism() {
     let wire = juliet(|_| {}).await;
@@ -326,6 +392,13 @@ async fn section_6_5_7_an_unknown_mechanism_fails_with_invalid_mechanism() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-6.5
+//= type=test
+//# The "defined-condition" MUST be one of the SASL-related error conditions defined in the following sections.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-15
+//= type=test
+//# Feature: sasl-errors. Description: Support SASL errors during the negotiation process. Section: Section 6.5.
+//# Roles: Client MUST, Server MUST.
 #[tokio::test]
 async fn section_6_5_8_unexpected_elements_fail_with_malformed_request() {
     let wire = juliet(|setup| setup.limits.auth_attempts = 100).await;
@@ -345,6 +418,11 @@ async fn section_6_5_8_unexpected_elements_fail_with_malformed_request() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-6.4.5
+//= type=test
+//# The receiving entity reports failure of the handshake for this authentication mechanism by sending a <failure/>
+//# element qualified by the 'urn:ietf:params:xml:ns:xmpp-sasl' namespace (the particular cause of failure MUST be
+//# communicated in an appropriate child element of the <failure/> element as defined under Section 6.5).
 #[tokio::test]
 async fn section_6_5_10_unknown_accounts_are_indistinguishable() {
     let wire = juliet(|_| {}).await;
@@ -394,6 +472,16 @@ async fn section_6_5_11_temporary_failure_when_the_store_is_away() {
     client.finish_login(Mechanism::ScramSha1, "juliet", "balcony").await;
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-4.3.6
+//= type=test
+//# The client's bare JID (<localpart@domainpart>) MUST be the authorization identity (as defined by [SASL])
+//= https://www.rfc-editor.org/rfc/rfc6120#section-4.3.6
+//= type=test
+//# The server MUST ensure that the resulting JID (including localpart
+//= https://www.rfc-editor.org/rfc/rfc6120#section-C
+//= type=test
+//# An XMPP server implementation or administrative function MUST ensure that any JID assigned during account
+//# provisioning
 #[tokio::test]
 async fn names_and_passwords_are_prepared() {
     let wire = juliet(|_| {}).await;

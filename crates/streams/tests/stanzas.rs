@@ -119,6 +119,14 @@ async fn section_9_1_the_whole_walkthrough() {
     assert_eq!(wire.node.routing_table.sessions(), 1);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-3.1.2
+//= type=test
+//# Before processing the request, the user's server MUST check the syntax of the JID contained in the 'to'
+//# attribute (however, it is known that some existing implementations do not perform this check).
+//= https://www.rfc-editor.org/rfc/rfc6121#section-3.1.3
+//= type=test
+//# Before processing the inbound presence subscription request, the contact's server SHOULD check the syntax of the
+//# JID contained in the 'to' attribute.
 #[tokio::test]
 async fn section_8_1_1_1_to_a_malformed_address() {
     let (_wire, mut juliet, _romeo) = lovers().await;
@@ -176,6 +184,18 @@ async fn section_4_9_3_9_a_foreign_from_ends_the_stream() {
     assert_eq!(romeo.sync().await, [], "none of it arrived");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-8.1.3
+//= type=test
+//# If the generated stanza includes an 'id' attribute then it is REQUIRED for the response or error stanza to also
+//# include an 'id' attribute
+//= https://www.rfc-editor.org/rfc/rfc6120#section-8.2.3
+//= type=test
+//# The response MUST preserve the 'id' attribute of the request (or be empty if the generated stanza did not
+//# include an 'id' attribute).
+//= https://www.rfc-editor.org/rfc/rfc6120#section-15
+//= type=test
+//# Feature: stanza-attribute-id. Description: Support the common 'id' attribute for all stanza kinds. Section:
+//# Section 8.1.3. Roles: Client MUST, Server MUST.
 #[tokio::test]
 async fn section_8_1_3_ids_come_back_as_they_were() {
     let (_wire, mut juliet, _romeo) = lovers().await;
@@ -227,6 +247,26 @@ async fn section_8_2_3_what_an_iq_must_have() {
     assert_eq!(juliet.element().await.attr("type").as_deref(), Some("result"));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-8.2.3
+//= type=test
+//# An entity that receives a stanza of type "result" or "error" MUST NOT respond to the stanza by sending a further
+//# IQ response of type "result" or "error"
+//= https://www.rfc-editor.org/rfc/rfc6120#section-8.3.1
+//= type=test
+//# An entity that receives an error stanza MUST NOT respond to the stanza with a further error stanza; this helps
+//# to prevent looping.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-10.3.3
+//= type=test
+//# If the IQ stanza is of type "error" or "result", the server MUST handle the error or result in accordance with
+//# the payload of the associated IQ stanza or type "get" or "set"
+//= https://www.rfc-editor.org/rfc/rfc6120#section-15
+//= type=test
+//# Feature: stanza-error-reply. Description: Do not reply to a stanza of type "error" with another stanza of type
+//# "error". Section: Section 8.3. Roles: Client MUST, Server MUST.
+//= https://www.rfc-editor.org/rfc/rfc6121#section-2.1.6
+//= type=test
+//# Implementation Note: There is no error case for client processing of roster pushes; if the server receives an IQ
+//# of type "error" in response to a roster push then it SHOULD ignore the error.
 #[tokio::test]
 async fn section_8_3_1_an_error_is_never_answered() {
     let (_wire, mut juliet, _romeo) = lovers().await;
@@ -243,6 +283,27 @@ async fn section_8_3_1_an_error_is_never_answered() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-8.4
+//= type=test
+//# Routing entities (typically servers) SHOULD try to maintain prefixes when serializing XML stanzas for processing
+//= https://www.rfc-editor.org/rfc/rfc6120#section-8.4
+//= type=test
+//# If a recipient receives a stanza that contains an element or attribute it does not understand, it MUST NOT
+//# attempt to process that XML data and instead MUST proceed as follows.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-8.4
+//= type=test
+//# it MUST route the stanza unmodified to a remote server or deliver the stanza unmodified to a connected client
+//# associated with a local account.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-15
+//= type=test
+//# Feature: stanza-extension. Description: Correctly process XML data qualified by an unsupported XML namespace,
+//# where "correctly process" means to ignore that portion of the stanza in the case of a message or presence stanza
+//# and return an error in the case of an IQ stanza (for the intended recipient), and to route or deliver the stanza
+//# (for a routing entity such as a server). Section: Section 8.4. Roles: Client MUST, Server MUST.
+//= https://www.rfc-editor.org/rfc/rfc6121#section-5.2.5
+//= type=test
+//# The value of the <thread/> element is not human-readable and MUST be treated as opaque by entities; no semantic
+//# meaning can be derived from it, and only exact comparisons can be made against it.
 #[tokio::test]
 async fn section_8_4_unknown_attributes_and_children_are_passed_on() {
     let (_wire, mut juliet, mut romeo) = lovers().await;
@@ -281,6 +342,13 @@ async fn section_4_8_5_prefixes_of_the_header_do_not_leak() {
         .await;
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-4.8.4
+//= type=test
+//# However, an XMPP server MUST NOT route or deliver data received over an input stream if that data is
+//= https://www.rfc-editor.org/rfc/rfc6120#section-4.8.4
+//= type=test
+//# Upon receiving arbitrary first-level XML elements over an input stream, a server MUST either ignore the data or
+//# close the stream with a stream error
 #[tokio::test]
 async fn section_4_8_4_arbitrary_elements_end_the_stream() {
     let (wire, _, _) = lovers().await;
@@ -298,6 +366,14 @@ async fn section_4_8_4_arbitrary_elements_end_the_stream() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-10.1
+//= type=test
+//# An XMPP server MUST ensure in-order processing of the stanzas and other XML elements it receives over a given
+//# input stream from a connected client or remote server.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-10.1
+//= type=test
+//# The server MUST ensure that it delivers stanzas addressed to the intended recipient in the order it receives
+//# them over the input stream from the sending client
 #[tokio::test]
 async fn section_10_1_stanzas_are_delivered_in_order() {
     let (_wire, mut juliet, mut romeo) = lovers().await;
@@ -311,6 +387,16 @@ async fn section_10_1_stanzas_are_delivered_in_order() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-8.1
+//= type=test
+//# a server SHOULD return an error if the originating entity is in the user's roster
+//= https://www.rfc-editor.org/rfc/rfc6121#section-8.5.1
+//= type=test
+//# For an IQ stanza, the server MUST return a <service-unavailable/> stanza error to the sender.
+//= https://www.rfc-editor.org/rfc/rfc6121#section-8.5.1
+//= type=test
+//# For a message stanza, the server MUST either (a) silently ignore the message or (b) return a
+//# <service-unavailable/> stanza error to the sender.
 #[tokio::test]
 async fn section_10_5_stanzas_to_unknown_recipients_are_answered() {
     let (_wire, mut juliet, _romeo) = lovers().await;
@@ -344,6 +430,14 @@ async fn a_message_to_oneself_is_delivered() {
     run_until_idle().await;
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-10.3
+//= type=test
+//# If the stanza possesses no 'to' attribute, the server MUST handle it directly on behalf of the entity that sent
+//# it
+//= https://www.rfc-editor.org/rfc/rfc6120#section-10.3.1
+//= type=test
+//# If the server receives a message stanza with no 'to' attribute, it MUST treat the message as if the 'to' address
+//# were the bare JID <localpart@domainpart> of the sending entity.
 #[tokio::test]
 async fn section_10_3_1_a_message_without_to_is_for_the_own_account() {
     let (_wire, mut juliet, _romeo) = lovers().await;
@@ -353,6 +447,17 @@ async fn section_10_3_1_a_message_without_to_is_for_the_own_account() {
     assert_eq!(answer.attr("from").as_deref(), Some("juliet@example.com"));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-8.4
+//= type=test
+//# then depending on the XMPP application it MUST either ignore the entire stanza or return a stanza error
+//= https://www.rfc-editor.org/rfc/rfc6120#section-10.5.1
+//= type=test
+//# If the JID contained in the 'to' attribute is of the form <domainpart>, then the server MUST either (a) handle
+//# the stanza as appropriate for the stanza kind or
+//= https://www.rfc-editor.org/rfc/rfc6120#section-10.5.2
+//= type=test
+//# If the JID contained in the 'to' attribute is of the form <domainpart/resourcepart>, then the server MUST either
+//# (a) handle the stanza as appropriate for the stanza kind or
 #[tokio::test]
 async fn section_10_5_1_a_stanza_for_the_server_is_answered_or_dropped() {
     let (_wire, mut juliet, mut romeo) = lovers().await;

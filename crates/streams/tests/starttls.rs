@@ -30,6 +30,14 @@ async fn section_5_3_1_required_tls_is_the_only_feature() {
     );
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-6.3.4
+//= type=test
+//# it MUST NOT advertise that mechanism in its list of available SASL mechanisms before TLS negotiation has been
+//# completed.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-13.8.3
+//= type=test
+//# A server MUST NOT offer SASL PLAIN if the confidentiality and integrity of the stream are not protected via TLS
+//# or an equivalent security layer.
 #[tokio::test]
 async fn section_5_3_1_optional_tls_is_offered_with_mechanisms() {
     let wire = with(TlsPolicy::Optional);
@@ -91,6 +99,9 @@ async fn section_5_4_starttls_leads_to_an_encrypted_login() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-5.4.2.2
+//= type=test
+//# If the failure case occurs, the receiving entity MUST return a <failure/> element qualified by the 'urn:ietf
 #[tokio::test]
 async fn section_5_4_2_2_where_tls_is_not_offered_it_fails() {
     for wire in [
@@ -117,6 +128,14 @@ async fn section_5_4_2_2_a_second_starttls_fails() {
     client.expect_end().await;
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-5.3.1
+//= type=test
+//# the parties MUST consider TLS as mandatory-to-negotiate.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-15
+//= type=test
+//# Feature: tls-mtn. Description: Consider TLS as mandatory-to-negotiate if STARTTLS is the only feature advertised
+//# or if the STARTTLS feature advertisement includes an empty <required/> element. Section: Section 5.3.1. Roles:
+//# Client MUST, Server MUST.
 #[tokio::test]
 async fn section_5_3_4_other_elements_before_required_tls() {
     let wire = with(TlsPolicy::Required);
@@ -132,6 +151,16 @@ async fn section_5_3_4_other_elements_before_required_tls() {
     client.expect_stream_error(StreamCondition::NotAuthorized).await;
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-5.3.3
+//= type=test
+//# During STARTTLS negotiation, the entities MUST NOT send any whitespace as separators between XML elements
+//= https://www.rfc-editor.org/rfc/rfc6120#section-5.4.2.3
+//= type=test
+//# The receiving entity MUST consider the TLS negotiation to have begun immediately after sending the closing '>'
+//# character of the <proceed/> element to the initiating entity.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-5.4.3.1
+//= type=test
+//# The entities MUST NOT send any further XML data until the TLS negotiation is complete.
 #[tokio::test]
 async fn section_5_4_3_1_plaintext_after_starttls_is_never_trusted() {
     let wire = with(TlsPolicy::Required);
@@ -147,6 +176,13 @@ async fn section_5_4_3_1_plaintext_after_starttls_is_never_trusted() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-5.4.3.2
+//= type=test
+//# If the TLS negotiation results in failure, the receiving entity MUST terminate the TCP connection.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-5.4.3.2
+//= type=test
+//# The receiving entity MUST NOT send a closing </stream> tag before terminating the TCP connection (since the
+//# failure has occurred at the TLS layer, not the XMPP layer as described under Section 13.3).
 #[tokio::test]
 async fn section_5_4_3_2_a_failed_handshake_ends_without_a_closing_tag() {
     let wire = with(TlsPolicy::Required);
@@ -162,6 +198,14 @@ async fn section_5_4_3_2_a_failed_handshake_ends_without_a_closing_tag() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-5.3.4
+//= type=test
+//# If the initiating entity chooses to use TLS, STARTTLS negotiation MUST be completed before proceeding to SASL
+//# negotiation
+//= https://www.rfc-editor.org/rfc/rfc6120#section-5.4.3.3
+//= type=test
+//# The receiving entity MUST discard any information transmitted in layers above TCP that it obtained from the
+//# initiating entity in an insecure manner before TLS took effect
 #[tokio::test]
 async fn section_5_4_3_3_what_was_said_in_plaintext_is_forgotten() {
     let wire =

@@ -69,6 +69,9 @@ fn restricted_xml_is_refused_as_soon_as_it_is_seen() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-11.6
+//= type=test
+//# it MUST interpret that character as a zero width no-break space
 #[test]
 fn what_is_not_well_formed_is_refused() {
     for rest in [
@@ -203,6 +206,9 @@ fn bytes_that_are_no_characters_are_refused() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-11.5
+//= type=test
+//# the entity MUST either ignore the standalone document declaration or close the stream with a stream error
 #[test]
 fn other_encodings_and_versions_are_named() {
     for start in [

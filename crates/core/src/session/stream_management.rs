@@ -582,6 +582,10 @@ mod tests {
         assert!(size_of::<StreamManagement>() <= 128, "{}", size_of::<StreamManagement>());
     }
 
+    //= https://xmpp.org/extensions/xep-0198.html#acking
+    //= type=test
+    //# When a party receives an <a/> element, it SHOULD keep a record of the 'h' value returned as the sequence
+    //# number of the last handled outbound stanza for the current stream
     #[test]
     fn unacked_stanzas_stop_the_queue_and_one_acknowledgement_is_requested() {
         let link = link(TERMS);
@@ -646,6 +650,9 @@ mod tests {
         assert!(take(&link, 1).1.request_ack);
     }
 
+    //= https://xmpp.org/extensions/xep-0198.html#acking
+    //= type=test
+    //# the value of 'h' SHALL be reset from 2^32-1 back to zero (rather than being incremented to 2^32).
     #[test]
     fn section_4_counters_wrap_at_2_to_the_32() {
         let link = link(StreamManagementTerms { unacked_bytes: 100_000, ..TERMS });

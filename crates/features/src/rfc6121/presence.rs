@@ -395,6 +395,18 @@ mod tests {
         priority(frame.head(), frame.bytes()).map_err(|e| e.condition)
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc6121#section-4.7.2.3
+    //= type=test
+    //# The value MUST be an integer between -128 and +127.
+    //= https://www.rfc-editor.org/rfc/rfc6121#section-4.7.2.3
+    //= type=test
+    //# A presence stanza MUST NOT contain more than one <priority/> element.
+    //= https://www.rfc-editor.org/rfc/rfc6121#section-4.7.2.3
+    //= type=test
+    //# The <priority/> element MUST NOT contain mixed content (as defined in Section 3.2.2 of [XML]).
+    //= https://www.rfc-editor.org/rfc/rfc6121#section-4.7.2.3
+    //= type=test
+    //# If no priority is provided, the processing server or client MUST consider the priority to be zero ("0").
     #[test]
     fn section_4_7_2_3_priority() {
         assert_eq!(read("<presence/>"), Ok(0));

@@ -222,6 +222,10 @@ mod tests {
         );
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc6121#section-3.2.2
+    //= type=test
+    //# the contact's server SHOULD NOT route or deliver the presence stanza of type "unsubscribed" to the user and
+    //# MUST NOT send presence notifications of type "unavailable" to the user as described below.
     #[test]
     fn a_2_4_outbound_unsubscribed() {
         check(
@@ -242,6 +246,9 @@ mod tests {
         );
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc6121#section-A.3.1
+    //= type=test
+    //# [2] Server SHOULD auto-reply with "subscribed".
     #[test]
     fn a_3_1_inbound_subscribe() {
         let again = |state| (state, false, state, Some(Subscribed), PresenceUpdate::Available);
@@ -304,6 +311,23 @@ mod tests {
         );
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc6121#section-3.2.3
+    //= type=test
+    //# When the user's server receives the inbound subscription cancellation, it MUST first check if the contact is
+    //# in the user's roster with subscription='to' or subscription='both' (see Section A).
+    //= https://www.rfc-editor.org/rfc/rfc6121#section-3.2.3
+    //= type=test
+    //# then the user's server MUST silently ignore the unsubscribed notification by not delivering it to the user
+    //= https://www.rfc-editor.org/rfc/rfc6121#section-A.3.4
+    //= type=test
+    //# When the user's server receives a presence stanza of type "unsubscribed" for the user from the contact, if
+    //# there is a pending outbound request for access to the contact's presence information or if the user
+    //# currently is subscribed to the contact's presence information, then the user's server MUST change the
+    //# subscription state and MUST deliver the stanza to the user.
+    //= https://www.rfc-editor.org/rfc/rfc6121#section-A.3.4
+    //= type=test
+    //# Otherwise, the user's server MUST NOT change the subscription state and (because there is no state change)
+    //# SHOULD NOT deliver the stanza.
     #[test]
     fn a_3_4_inbound_unsubscribed() {
         check(
@@ -348,6 +372,14 @@ mod tests {
         assert_eq!((got.after, got.push), (NONE | approved, true), "a contact that was not in the roster");
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc6121#section-3.1.3
+    //= type=test
+    //# Security Warning: Until and unless the contact approves the subscription request as described under Section
+    //# 3.1.4, the contact's server MUST NOT add an item for the user to the contact's roster.
+    //= https://www.rfc-editor.org/rfc/rfc6121#section-A.1
+    //= type=test
+    //# if the user has created a roster item for the contact then the server MUST maintain that roster item and
+    //# also note the existence of the inbound presence subscription request
     #[test]
     fn a_request_alone_does_not_enter_the_roster() {
         let got = transition(Inbound, Subscribe, Subscription::NONE);

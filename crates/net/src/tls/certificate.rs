@@ -205,6 +205,10 @@ mod tests {
         }
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-13.7.1.2.1
+    //= type=test
+    //# Support for the DNS-ID identifier type [PKIX] is REQUIRED in XMPP client and server software
+    //# implementations.
     #[test]
     fn all_kinds_of_names_are_read() {
         let (parsed, _) = made(&rcgen::PKCS_ECDSA_P256_SHA256);

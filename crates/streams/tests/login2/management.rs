@@ -47,6 +47,19 @@ async fn section_9_inline_resume_and_enable_are_offered() {
     assert!(features.has("<feature var='urn:xmpp:sm:3'/></inline></bind>"));
 }
 
+//= https://xmpp.org/extensions/xep-0198.html#inline-resume
+//= type=test
+//# Note: If the client included a <resume/> element in its SASL2 <authenticate/> element, that MUST be processed
+//# first by the server.
+//= https://xmpp.org/extensions/xep-0198.html#inline-resume
+//= type=test
+//# If that resumption is successful, the server MUST skip resource binding (a resumed session already has a
+//# resource bound) and MUST entirely ignore the <bind/> request that might also be inlined in the <authenticate/>
+//# element.
+//= https://xmpp.org/extensions/xep-0198.html#inline-resume
+//= type=test
+//# the stream is considered re-established immediately after the <success/> element instead and stream features
+//# MUST NOT be sent in this case.
 #[tokio::test]
 async fn section_9_2_a_lost_stream_is_resumed_with_one_request() {
     let wire = managed().await;
@@ -77,6 +90,10 @@ async fn section_9_2_a_lost_stream_is_resumed_with_one_request() {
     assert_eq!(account.sessions().len(), 1);
 }
 
+//= https://xmpp.org/extensions/xep-0198.html#inline-resume
+//= type=test
+//# In this case, the server MUST include the <failed/> element defined by this specification in its SASL2
+//# <success/> response
 #[tokio::test]
 async fn section_9_2_a_failed_resume_falls_back_to_bind() {
     let wire = managed().await;

@@ -351,6 +351,10 @@ fn a_delivery_ends_under_continuous_traffic_from_many() {
     }
 }
 
+//= https://xmpp.org/extensions/xep-0198.html#acking
+//= type=test
+//# A server SHOULD treat unacknowledged stanzas in the same way that it would treat a stanza sent to an unavailable
+//# resource
 #[test]
 fn what_was_not_acknowledged_stays_in_the_store_and_comes_again() {
     let bench = OfflineHarness::new();

@@ -33,6 +33,10 @@ fn assert_nothing_received(clients: &[&NodeClient]) {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-10.3.2
+//= type=test
+//# If the server receives a presence stanza with no 'to' attribute, it MUST broadcast it to the entities that are
+//# subscribed to the sending entity's presence
 #[test]
 fn section_4_2_initial_presence_reaches_subscribers_and_the_own_resources() {
     let engine = verona();
@@ -74,6 +78,14 @@ fn a_login_makes_no_call_to_the_store() {
     assert!(engine.store_calls().is_empty());
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-11
+//= type=test
+//# the server MUST NOT reveal the user's presence if the sender is an entity that is not authorized to receive that
+//# information as determined by presence subscriptions
+//= https://www.rfc-editor.org/rfc/rfc6121#section-11
+//= type=test
+//# A user's server MUST NOT leak the user's network availability to entities who are not authorized to know the
+//# user's presence.
 #[test]
 fn section_4_3_2_contacts_that_have_not_approved_are_not_shown() {
     let engine = two_unrelated_users();
@@ -193,6 +205,23 @@ fn section_4_3_2_a_subscription_is_one_way() {
     );
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-4.4.2
+//= type=test
+//# Upon receiving a presence stanza expressing updated availability, the user's server MUST broadcast the full XML
+//# of that presence stanza to the contacts who are in the user's roster with a subscription type of "from" or
+//# "both".
+//= https://www.rfc-editor.org/rfc/rfc6121#section-4.4.2
+//= type=test
+//# The user's server MUST also send the presence stanza to all of the user's available resources (including the
+//# resource that generated the presence notification in the first place).
+//= https://www.rfc-editor.org/rfc/rfc6121#section-4.4.3
+//= type=test
+//# Upon receiving presence from the user, the contact's server MUST deliver the user's presence stanza to all of
+//# the contact's available resources.
+//= https://www.rfc-editor.org/rfc/rfc6121#section-8.5.2.1.2
+//= type=test
+//# In all cases, the server MUST NOT rewrite the 'to' attribute (i.e., it MUST leave it as <localpart@domainpart>
+//# rather than change it to <localpart@domainpart/resourcepart>).
 #[test]
 fn section_4_4_later_presence_goes_to_subscribers_only() {
     let engine = verona();
@@ -241,6 +270,18 @@ fn section_4_5_unavailable_presence_and_a_new_session() {
     assert_same(&romeo.recv(), &[from_balcony(ROMEO, "")]);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-4.5.2
+//= type=test
+//# The user's server MUST NOT depend on receiving unavailable presence from an available resource
+//= https://www.rfc-editor.org/rfc/rfc6121#section-4.5.2
+//= type=test
+//# If an available resource becomes unavailable for any reason (either gracefully or ungracefully), the user's
+//# server MUST broadcast unavailable presence to all contacts that are in the user's roster with a subscription
+//# type of "from" or "both".
+//= https://www.rfc-editor.org/rfc/rfc6121#section-4.5.2
+//= type=test
+//# If the server detects that the user has gone offline ungracefully, then the server MUST generate the unavailable
+//# presence broadcast on the user's behalf.
 #[test]
 fn section_4_5_2_a_lost_stream_is_announced() {
     let engine = verona();
@@ -274,6 +315,21 @@ fn a_displaced_session_is_announced_before_its_successor() {
     );
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-4.6.1
+//= type=test
+//# the user's server MUST treat the contact just as it would any normal subscriber as described under Section 3
+//= https://www.rfc-editor.org/rfc/rfc6121#section-4.6.3
+//= type=test
+//# When the user's server receives a directed presence stanza, it SHOULD process it according to the following
+//# rules.
+//= https://www.rfc-editor.org/rfc/rfc6121#section-4.6.3
+//= type=test
+//# the user's server MUST locally deliver or remotely route the full XML of that presence stanza but SHOULD NOT
+//# otherwise modify the contact's status regarding presence broadcast
+//= https://www.rfc-editor.org/rfc/rfc6121#section-4.6.3
+//= type=test
+//# the user's server MUST locally deliver or remotely route the full XML of that presence stanza to the entity but
+//# MUST NOT modify the contact's status regarding available presence broadcast
 #[test]
 fn section_4_6_3_directed_presence_ends_with_the_resource() {
     let engine = verona();
@@ -306,6 +362,9 @@ fn section_4_6_3_directed_presence_ends_with_the_resource() {
     assert_nothing_received(&[&nurse, &romeo]);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-4.6.3
+//= type=test
+//# the user's server MUST treat the entity to which the user sends directed presence as in case #2 above.
 #[test]
 fn section_4_6_3_case_3_directed_presence_without_availability() {
     let engine = verona();
@@ -320,6 +379,11 @@ fn section_4_6_3_case_3_directed_presence_without_availability() {
     );
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-4.6.1
+//= type=test
+//# The server MUST remove from the directed presence list (or its functional equivalent) any entity to which the
+//# user sends directed unavailable presence and SHOULD remove any entity that sends unavailable presence to the
+//# user.
 #[test]
 fn section_4_6_1_either_side_may_end_directed_presence() {
     let engine = two_unrelated_users();
@@ -336,6 +400,10 @@ fn section_4_6_1_either_side_may_end_directed_presence() {
     assert_nothing_received(&[&romeo]);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-4.6.6
+//= type=test
+//# If the probing entity does not have a subscription to the user's presence, then the server MUST check if the
+//# user has sent directed presence to the entity during its current session
 #[test]
 fn section_4_6_6_a_recipient_of_directed_presence_may_probe_that_resource() {
     let engine = two_unrelated_users();
@@ -348,6 +416,14 @@ fn section_4_6_6_a_recipient_of_directed_presence_may_probe_that_resource() {
     assert!(romeo.request("<presence id='p' to='juliet@example.com/chamber' type='probe'/>").is_empty());
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-4.6.1
+//= type=test
+//# Therefore, the acts of creating, modifying, or canceling a presence subscription MUST take precedence over the
+//# rules specified in the following subsections.
+//= https://www.rfc-editor.org/rfc/rfc6121#section-4.6.1
+//= type=test
+//# As another example, if the user then cancels the contact's subscription to the user's presence, the user's
+//# server MUST handle the cancellation just as it normally would as described under Section 3.2
 #[test]
 fn section_4_6_1_a_subscription_that_ends_takes_precedence() {
     let engine = verona();
@@ -358,6 +434,14 @@ fn section_4_6_1_a_subscription_that_ends_takes_precedence() {
     assert!(romeo.recv()[0].contains("type='unavailable'"));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-4.3
+//= type=test
+//# However, if a user's client generates an outbound presence probe then the user's server SHOULD route the probe
+//# (if the contact is at another server) or process the probe
+//= https://www.rfc-editor.org/rfc/rfc6121#section-4.7.1
+//= type=test
+//# If the value of the 'type' attribute is not one of the foregoing values, the recipient or an intermediate router
+//# SHOULD return a stanza error of <bad-request/>.
 #[test]
 fn invalid_presence_is_refused() {
     let engine = TestNode::with_limits(

@@ -21,6 +21,31 @@ fn version(stanza: &str) -> String {
     let at = stanza.find("ver='").unwrap() + 5;
     stanza[at..].split('\'').next().unwrap().to_owned()
 }
+//= https://www.rfc-editor.org/rfc/rfc6120#section-8.1.1.1
+//= type=test
+//# which MUST be the full JID of the client; however, if the stanza does not include a 'to' address then the client
+//# MUST treat it as if the 'to' address were included with a value of the client's full JID.
+//= https://www.rfc-editor.org/rfc/rfc6120#section-10.3.3
+//= type=test
+//# If the server receives an IQ stanza with no 'to' attribute, it MUST process the stanza on behalf of the account
+//# from which received the stanza, as follows:
+//= https://www.rfc-editor.org/rfc/rfc6120#section-10.3.3
+//= type=test
+//# the server MUST handle the stanza on behalf of the sending entity or return an appropriate error to the sending
+//# entity.
+//= https://www.rfc-editor.org/rfc/rfc6121#section-2
+//= type=test
+//# When the user adds items to the roster or modifies existing items, if an error does not occur then the server
+//# SHOULD store that data unmodified if at all possible and MUST return the data it has stored when an authorized
+//# client requests the roster.
+//= https://www.rfc-editor.org/rfc/rfc6121#section-2.1.2.3
+//= type=test
+//# The 'jid' attribute is REQUIRED whenever a client or server adds, updates, deletes, or returns a roster item.
+//= https://www.rfc-editor.org/rfc/rfc6121#section-12
+//= type=test
+//# Feature: roster-get. Description: Treat an IQ stanza of type "get" containing an empty <query/> element
+//# qualified by the 'jabber:iq:roster' namespace as a request to retrieve the roster information associated with an
+//# account on a server. Section: Section 2.1.3. Roles: Client MUST, Server MUST.
 #[test]
 fn section_2_2_the_login_brings_the_roster() {
     let engine = two_unrelated_users();
@@ -46,6 +71,10 @@ fn section_2_2_the_login_brings_the_roster() {
     assert_eq!(engine.store_calls(), ["roster.get"], "the second time it is read anew");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-2.1.4
+//= type=test
+//# If the roster exists but there are no contacts in the roster, then the server MUST return an IQ-result
+//# containing a child <query/> element that in turn contains no <item/> children
 #[test]
 fn section_2_1_4_an_empty_roster_is_an_empty_query() {
     let engine = two_unrelated_users();
@@ -53,6 +82,9 @@ fn section_2_1_4_an_empty_roster_is_an_empty_query() {
     assert_same(&without_random_parts(juliet.request(GET)), &[result("hu2bac18", "")]);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-2.1.3
+//= type=test
+//# where the <query/> element MUST NOT contain any <item/> child elements.
 #[test]
 fn section_2_1_3_a_get_holds_no_item() {
     let engine = two_unrelated_users();
@@ -61,6 +93,10 @@ fn section_2_1_3_a_get_holds_no_item() {
     assert_eq!(error(&juliet.request(wrong)), is("modify", "bad-request"));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-8.1.2.1
+//= type=test
+//# the stanza MUST either (a) not include a 'from' attribute or (b) include a 'from' attribute whose value is the
+//# account's bare JID
 #[test]
 fn section_2_3_adding_an_item_reaches_interested_resources_only() {
     let engine = two_unrelated_users();
@@ -142,6 +178,18 @@ fn section_2_3_3_invalid_items_are_refused() {
     );
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-2
+//= type=test
+//# Security Warning: Because the user's roster can contain confidential data, the server MUST restrict access to
+//# this data so that only authorized entities
+//= https://www.rfc-editor.org/rfc/rfc6121#section-2.1.5
+//= type=test
+//# Therefore, the entity that processes a roster set MUST verify that the sender of the roster set is authorized to
+//# update the roster, and if not return a <forbidden/> error.
+//= https://www.rfc-editor.org/rfc/rfc6121#section-2.3.3
+//= type=test
+//# The server MUST return a <forbidden/> stanza error to the client if the sender of the roster set is not
+//# authorized to update the roster
 #[test]
 fn section_2_3_3_the_roster_of_somebody_else_is_forbidden() {
     let engine = two_unrelated_users();
@@ -154,6 +202,19 @@ fn section_2_3_3_the_roster_of_somebody_else_is_forbidden() {
     assert!(engine.stored_roster_item(ROMEO, "nurse@example.com").is_none());
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-2.1.2.5
+//= type=test
+//# in a roster set the server MUST ignore all values of the 'subscription' attribute other than "remove".
+//= https://www.rfc-editor.org/rfc/rfc6121#section-2.1.5
+//= type=test
+//# The server MUST ignore any value of the 'subscription' attribute other than "remove" (see Section 2.1.2.5).
+//= https://www.rfc-editor.org/rfc/rfc6121#section-2.4.1
+//= type=test
+//# Because a roster item is atomic, the item MUST be updated exactly as provided in the roster set.
+//= https://www.rfc-editor.org/rfc/rfc6121#section-2.4.2
+//= type=test
+//# As with adding a roster item, if the roster item can be successfully processed then the server MUST update the
+//# item in the user's roster, send a roster push to all of the user's interested resources
 #[test]
 fn section_2_4_an_update_replaces_the_item_and_keeps_the_subscription() {
     let engine = two_unrelated_users();
@@ -170,6 +231,22 @@ fn section_2_4_an_update_replaces_the_item_and_keeps_the_subscription() {
     );
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-2.5.2
+//= type=test
+//# As with adding a roster item, if the server can successfully process the roster set then it MUST update the item
+//# in the user's roster, send a roster push to all of the user's interested resources
+//= https://www.rfc-editor.org/rfc/rfc6121#section-2.5.2
+//= type=test
+//# If the user has a presence subscription to the contact, then the user's server MUST send a presence stanza of
+//# type "unsubscribe" to the contact (in order to unsubscribe from the contact's presence).
+//= https://www.rfc-editor.org/rfc/rfc6121#section-2.5.2
+//= type=test
+//# If the contact has a presence subscription to the user, then the user's server MUST send a presence stanza of
+//# type "unsubscribed" to the contact
+//= https://www.rfc-editor.org/rfc/rfc6121#section-2.5.2
+//= type=test
+//# If the presence subscription is mutual, then the user's server MUST send both a presence stanza of type
+//# "unsubscribe" and a presence stanza of type "unsubscribed" to the contact.
 #[test]
 fn section_2_5_removing_ends_both_subscriptions() {
     let engine = two_unrelated_users();
@@ -207,6 +284,10 @@ fn section_2_5_removing_ends_both_subscriptions() {
     assert!(romeo.recv().is_empty(), "no presence after the end");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-3.1.1
+//= type=test
+//# A server MUST process a roster set and outbound presence subscription request in either order (i.e., in whatever
+//# order generated by the client).
 #[test]
 fn section_2_5_an_unanswered_request_outlives_the_item() {
     let engine = two_unrelated_users();
@@ -251,6 +332,10 @@ fn section_2_6_only_a_changed_roster_is_sent_again() {
     assert_eq!(version(&whole[0]), new);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-2.2
+//= type=test
+//# If the server cannot process the roster get, it MUST return an appropriate stanza error as described in
+//# [XMPP-CORE]
 #[test]
 fn a_failing_store_is_an_error_and_changes_nothing() {
     let engine = two_unrelated_users();
@@ -292,6 +377,9 @@ fn the_roster_read_at_login_is_released_when_the_resource_becomes_available() {
     assert!(juliet.session.account.with(|state| state.prefetched().is_none()));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-2.6.3
+//= type=test
+//# Roster pushes MUST occur in order of modification and the version contained in a roster push MUST be unique.
 #[test]
 fn changes_reported_out_of_order_leave_no_stale_view() {
     let engine = two_unrelated_users();

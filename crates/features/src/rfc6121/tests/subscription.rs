@@ -28,6 +28,14 @@ fn state(engine: &TestNode, owner: &str, contact: &str) -> Subscription {
     engine.stored_roster_item(owner, contact).map(|item| item.subscription).unwrap_or_default()
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-8.1.2.1
+//= type=test
+//# When a server receives an XML stanza from a connected client, the server MUST add a 'from' attribute to the
+//# stanza or override the 'from' attribute specified by the client
+//= https://www.rfc-editor.org/rfc/rfc6120#section-15
+//= type=test
+//# Feature: stanza-attribute-from-stamp. Description: Stamp or rewrite the 'from' address of all stanzas received
+//# from connected clients. Section: Section 8.1.2.1. Roles: Client N/A, Server MUST.
 #[test]
 fn section_3_1_request_and_approval() {
     let engine = two_unrelated_users();
@@ -130,6 +138,16 @@ fn section_3_1_3_a_request_waits_until_it_is_answered() {
     assert_same(&juliet.request("<presence/>"), &[own]);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-3
+//= type=test
+//# the server MUST stamp the outgoing presence stanza with the bare JID <localpart@domainpart> of the sending
+//# entity
+//= https://www.rfc-editor.org/rfc/rfc6121#section-12
+//= type=test
+//# Feature: presence-sub-cancel. Description: Treat an outbound presence stanza of type "unsubscribed" as the act
+//# of denying a subscription request received from another entity or canceling a subscription approval previously
+//# granted to another entity, and treat an inbound presence stanza of type "unsubscribed" as an subscription denial
+//# or cancellation from another entity. Section: Section 3.2. Roles: Client MUST, Server MUST.
 #[test]
 fn section_3_1_4_a_denial_ends_the_request() {
     let engine = two_unrelated_users();
@@ -147,6 +165,11 @@ fn section_3_1_4_a_denial_ends_the_request() {
     );
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-3.1.3
+//= type=test
+//# If the contact exists and the user already has a subscription to the contact's presence, then the contact's
+//# server MUST auto-reply on behalf of the contact by sending a presence stanza of type "subscribed" from the
+//# contact's bare JID to the user's bare JID.
 #[test]
 fn section_3_1_3_a_request_of_an_existing_subscriber_is_answered_by_the_server() {
     let engine = two_unrelated_users();
@@ -165,6 +188,14 @@ fn section_3_1_3_a_request_of_an_existing_subscriber_is_answered_by_the_server()
     );
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-3.1.6
+//= type=test
+//# When the user's server receives a subscription approval, it MUST first check if the contact is in the user's
+//# roster with subscription='none' or subscription='from' and the 'ask' flag set to "subscribe"
+//= https://www.rfc-editor.org/rfc/rfc6121#section-3.1.6
+//= type=test
+//# then the user's server MUST silently ignore the subscription approval notification by not delivering it to the
+//# user
 #[test]
 fn section_3_1_6_an_unrequested_approval_is_ignored() {
     let engine = two_unrelated_users();
@@ -234,6 +265,9 @@ fn section_3_3_unsubscribe_ends_a_subscription() {
     assert!(balcony.recv().is_empty());
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-3.3.3
+//= type=test
+//# then the contact's server MUST simply remove any record of the inbound presence subscription request
 #[test]
 fn section_3_3_3_unsubscribe_withdraws_a_request() {
     let engine = two_unrelated_users();
@@ -268,6 +302,10 @@ fn section_3_4_pre_approval() {
     );
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-3.2.2
+//= type=test
+//# the contact's server MUST remove the pre-approval and MUST NOT route or deliver the presence stanza of type
+//# "unsubscribed" to the user.
 #[test]
 fn section_3_4_cancelling_a_pre_approval_tells_nobody_else() {
     let engine = two_unrelated_users();
@@ -293,6 +331,13 @@ fn an_offline_account_keeps_its_side_in_step() {
     assert_eq!(state(&engine, JULIET, ROMEO), Subscription::IN_ROSTER);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6120#section-10.5.3.1
+//= type=test
+//# For a presence stanza, the server SHOULD ignore the stanza (or behave as described in [XMPP-IM]).
+//= https://www.rfc-editor.org/rfc/rfc6121#section-8.5.1
+//= type=test
+//# For a presence stanza of type "subscribe", "subscribed", "unsubscribe", or "unsubscribed", the server MUST
+//# silently ignore the stanza.
 #[test]
 fn section_8_5_1_an_account_that_does_not_exist_is_silent() {
     let engine = two_unrelated_users();
@@ -307,6 +352,9 @@ fn section_8_5_1_an_account_that_does_not_exist_is_silent() {
     assert!(romeo.recv().iter().all(|s| s.starts_with("<iq")));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-3.1.2
+//= type=test
+//# then the user's server MUST return an appropriate error stanza to the user.
 #[test]
 fn section_3_1_2_a_server_that_cannot_be_found_is_an_error() {
     let engine = two_unrelated_users();

@@ -98,6 +98,9 @@ impl ModelUser {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6121#section-2.6.3
+//= type=test
+//# Roster pushes MUST occur in order of modification and the version contained in a roster push MUST be unique.
 #[test]
 fn rosters_pushes_and_presence_always_agree() {
     for seed in 1..=8_u64 {
