@@ -1,7 +1,9 @@
-//! The switch of Bind 2: XEP-0386. The streams do it (`streams/src/negotiate/bind2.rs`), as part of `sasl2`.
+//! Module switch of Bind 2: XEP-0386. Declaration only; implemented as part of `sasl2` in
+//! `streams/src/negotiate/bind2.rs`.
 //!
-//! Left out: everything; see there. The trap: what may be asked for along with binding is registered by the features
-//! themselves (`Builder::bind2_inline`), not here.
+//! # Pitfalls
+//!
+//! Inline requests of binding are registered by the features themselves (`Builder::bind2_inline`), not here.
 
 use throng_core::feature::{Feature, Spec};
 

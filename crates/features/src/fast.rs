@@ -1,7 +1,9 @@
-//! The switch and the options of logins with tokens: XEP-0484. The streams do it (`streams/src/negotiate/fast_tokens.rs`), as part
-//! of `sasl2`.
+//! Module switch and options of Fast Authentication Streamlining Tokens (FAST): XEP-0484. Declaration only;
+//! implemented as part of `sasl2` in `streams/src/negotiate/fast_tokens.rs`.
 //!
-//! Left out: everything; see there. The trap: an option that is renamed here is asked for there.
+//! # Pitfalls
+//!
+//! The streams read the options by name, so an option that is renamed here must be renamed there.
 
 use throng_core::feature::{Feature, OptionKind, OptionSpec, OptionValue, Spec};
 

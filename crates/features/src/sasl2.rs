@@ -1,6 +1,9 @@
-//! The switch of SASL2: XEP-0388, XEP-0509. The streams do it (`streams/src/negotiate/sasl2.rs`).
+//! Module switch of the Extensible SASL Profile (SASL2): XEP-0388, XEP-0509. Declaration only; implemented in
+//! `streams/src/negotiate/sasl2.rs`.
 //!
-//! Left out: everything; see there. The trap: the name is what the streams ask the host for.
+//! # Pitfalls
+//!
+//! The streams look the module up by its name.
 
 use throng_core::feature::{Feature, Spec};
 

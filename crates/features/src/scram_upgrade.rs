@@ -1,7 +1,9 @@
-//! The switch of upgrades of stored keys: XEP-0480. The streams do it (`streams/src/negotiate/scram_upgrade.rs`), as part of
-//! `sasl2`.
+//! Module switch of SASL Upgrade Tasks, which upgrade stored keys: XEP-0480. Declaration only; implemented as part of
+//! `sasl2` in `streams/src/negotiate/scram_upgrade.rs`.
 //!
-//! Left out: everything; see there. The trap: the name is what the streams ask the host for.
+//! # Pitfalls
+//!
+//! The streams look the module up by its name.
 
 use throng_core::feature::{Feature, Spec};
 

@@ -1,4 +1,5 @@
-//! How commands look on the wire: forms from declarations, answers from outputs (XEP-0050 sections 4.1 to 4.3).
+//! Wire format of ad-hoc commands: forms from declarations, results from outputs (XEP-0050 1.3.0, sections 4.1 to
+//! 4.3).
 
 use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
 use throng_core::command::{self, Command, CommandOutput, OutputValue, RawArguments};
@@ -6,7 +7,7 @@ use xml::{Ns, Writer};
 
 use super::sessions::CommandSession;
 
-/// The language of everything that is said.
+/// Language of every text in forms and notes.
 const LANG: &str = "en";
 
 fn command_element(
@@ -28,8 +29,8 @@ pub(super) fn canceled(command: &Command, id: &str) -> Vec<u8> {
     command_element(command, id, "canceled", |_| {})
 }
 
-/// The form of a stage with the actions that are possible there. Values come from what was said before (section 2.4.2,
-/// *remembered*), from what is present, or are the defaults.
+/// The form of a stage with the actions that are possible there. Values come from earlier submissions (section 2.4.2,
+/// *remembered*), from the current state, or are the defaults.
 pub(super) fn stage_form(
     command: &'static Command,
     id: &str,
@@ -72,12 +73,12 @@ fn new_form(command: &Command, kind: FormKind) -> DataForm {
     }
 }
 
-/// Whether the command can be carried out without the stages behind this one.
+/// Whether the command can be executed without the stages after this one.
 pub(super) fn may_complete(command: &Command, stage: u8) -> bool {
     !command.input.iter().any(|f| f.stage > stage && f.required && f.default.is_empty())
 }
 
-/// A field to be filled in.
+/// An input field of a form.
 fn input_field(field: &command::CommandField, values: Vec<String>) -> FormField {
     let secret = matches!(field.kind, command::CommandFieldKind::Secret);
     let kind = match field.kind {
@@ -121,7 +122,7 @@ fn input_field(field: &command::CommandField, values: Vec<String>) -> FormField 
     asked
 }
 
-/// The last answer.
+/// The final result of a command.
 pub(super) fn completed(command: &Command, id: &str, output: &CommandOutput) -> Vec<u8> {
     command_element(command, id, "completed", |w| {
         if !output.values.is_empty() {
@@ -129,7 +130,7 @@ pub(super) fn completed(command: &Command, id: &str, output: &CommandOutput) -> 
             let mut inside = Vec::new();
             for (field, shown) in &output.values {
                 match (shown, field.kind) {
-                    // The specification says how it looks.
+                    // The layout comes from the specification of the command.
                     (OutputValue::Rows(_), _) if !output.xml.is_empty() => {
                         inside.extend_from_slice(&output.xml)
                     }
@@ -151,7 +152,7 @@ pub(super) fn completed(command: &Command, id: &str, output: &CommandOutput) -> 
     })
 }
 
-/// The last answer of a command that failed on a value (section 3.3).
+/// The final result of a command that failed because of a value (section 3.3).
 pub(super) fn failed(command: &Command, id: &str, why: &str) -> Vec<u8> {
     command_element(command, id, "completed", |w| {
         w.start("note").attr("type", "error").text(why).end();
@@ -181,7 +182,7 @@ fn result_field(field: &command::CommandField, shown: &OutputValue) -> FormField
     out
 }
 
-/// A table (XEP-0004 section 3.4); a cell with several values has a line for each.
+/// A table (XEP-0004, section 3.4). A cell with several values has a line for each.
 fn table(mut form: DataForm, columns: &[command::CommandField], rows: &[command::OutputRow]) -> DataForm {
     for column in columns {
         form = form.column(FormFieldType::TextSingle, column.var, column.label);
@@ -194,12 +195,12 @@ fn table(mut form: DataForm, columns: &[command::CommandField], rows: &[command:
     form
 }
 
-/// The values of a submitted form. One that was cancelled counts as submitted (section 3.5.1).
+/// Values of a submitted form. A cancelled form counts as submitted (section 3.5.1).
 pub(super) fn submitted_values(form: DataForm) -> RawArguments {
     RawArguments(form.fields.into_iter().map(|field| (field.var, field.values)).collect())
 }
 
-/// What was said before, with the values of this stage.
+/// Values of earlier stages, overridden by those of this stage.
 pub(super) fn merge_values(
     command: &'static Command,
     stage: u8,

@@ -1,19 +1,21 @@
-//! Ad-Hoc Commands: XEP-0050 1.3.0, the door to the host's commands for XMPP clients.
+//! Ad-Hoc Commands: XEP-0050 1.3.0, the interface of XMPP clients to the host's commands.
 //!
-//! The commands themselves are declared elsewhere ([`throng_core::command`]); their forms follow from the declarations
-//! (`form`), and what a client has said so far is kept for ten minutes (`sessions`). They are listed and carried out at the
-//! domain and at the bare address of whoever may use them. A command whose fields all fit one stage is done with the second
-//! request; a client that knows them may submit with the first.
+//! Commands are declared with [`throng_core::command`]. Their forms follow from the declarations (`form`), and the
+//! values that a client has submitted are stored for ten minutes (`sessions`). Commands are listed and executed at
+//! the domain and at the bare address of every user who may use them. A command whose fields all fit one stage
+//! completes with the second request; a client that knows the fields may submit them with the first.
 //!
-//! Left out: announcing commands by message (section 2.3); languages other than English, so `bad-locale` is never sent:
-//! clients send their stream's language with everything, and an English answer serves them better than none.
+//! A command that fails because of a value in its form still completes, with a note that gives the reason (section
+//! 3.3: "if a command completes but fails"). Stanza errors are for requests that violate this protocol (section 4.4,
+//! including a missing required field) and for the conditions of XEP-0133, section 5.
 //!
-//! A command that fails on a value of its form is completed all the same, with a note that says why (section 3.3: "if a
-//! command completes but fails"). Errors of stanzas are for requests that this protocol cannot take (section 4.4, a required
-//! field that is missing among them) and for the conditions of XEP-0133 section 5.
+//! Not implemented: announcing commands by message (section 2.3); languages other than English, so `bad-locale` is
+//! never sent: clients put their stream's language on everything, and an English answer serves them better than none.
 //!
-//! The trap: whoever sends a session id has proved nothing by it. It counts only together with the requester's full
-//! address, the address that was asked, and the node.
+//! # Pitfalls
+//!
+//! A session id proves nothing about its sender. It is valid only together with the requester's full address, the
+//! requested address and the node.
 
 mod form;
 mod sessions;
@@ -53,7 +55,7 @@ pub static FEATURE: Feature = Feature {
 
 const SERVER: IqKey = IqKey::set(IqTarget::Server, Ns::Commands, "command");
 const OWN_ACCOUNT: IqKey = IqKey::set(IqTarget::OwnAccount, Ns::Commands, "command");
-/// Nodes that XEP-0133 gives out.
+/// Prefix of the command nodes that XEP-0133 defines.
 const ADMIN: &str = "http://jabber.org/protocol/admin#";
 
 fn build(builder: &mut FeatureBuilder<'_>) {
@@ -67,7 +69,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     builder.disco_node(CommandNodes);
 }
 
-/// What the client wants (section 4.1).
+/// Requested action (section 4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Execute,
@@ -95,7 +97,7 @@ fn adhoc_error(condition: StanzaCondition, name: &'static str) -> StanzaError {
     StanzaError::new(condition).application_condition(Ns::Commands.as_str(), name)
 }
 
-/// A command's error; values that cannot be used have the specific condition of section 4.4.
+/// A command's error. Unusable values have the specific condition of section 4.4.
 fn command_error(error: &CommandError) -> StanzaError {
     match error.kind {
         CommandErrorKind::Invalid => {
@@ -105,7 +107,7 @@ fn command_error(error: &CommandError) -> StanzaError {
     }
 }
 
-/// Whether it is a value that the command failed on.
+/// Whether the command failed because of a value.
 fn is_value_error(error: &CommandError) -> bool {
     matches!(
         error.kind,
@@ -113,7 +115,7 @@ fn is_value_error(error: &CommandError) -> bool {
     )
 }
 
-/// A command under way, with all that an answer needs.
+/// A command in progress, with everything that a reply needs.
 struct CommandExecution {
     sessions: Arc<CommandSessions>,
     node: Arc<Node>,
@@ -135,14 +137,14 @@ fn answer(sessions: &Arc<CommandSessions>, request: &IqRequest<'_>) -> Result<Iq
         .ok_or_else(|| StanzaError::new(StanzaCondition::BadRequest).text("a command has a node"))?;
     let Some(entry) = request.host.commands.by_node(&name) else {
         return Err(StanzaError::new(match name.starts_with(ADMIN) {
-            // XEP-0133 section 5.
+            // XEP-0133, section 5.
             true => StanzaCondition::FeatureNotImplemented,
             false => StanzaCondition::ItemNotFound,
         }));
     };
     let caller = Caller::xmpp(request.from.to_jid());
     if !request.node.may_use(request.host, entry.command, &caller) {
-        // Carried out all the same: it is refused there, and logged.
+        // Run it anyway: it is refused there, and the refusal is logged.
         let refused = request.node.run_command(request.host, entry, caller, CommandInput::default());
         return Ok(IqFlow::Wait(Box::pin(async move {
             let error = refused.await.err().unwrap_or_else(CommandError::forbidden);
@@ -196,7 +198,7 @@ impl CommandExecution {
         }
     }
 
-    /// A later request (sections 2.4.2 and 2.4.3). What is refused leaves the session as it was.
+    /// A later request (sections 2.4.2 and 2.4.3). A refused request leaves the session unchanged.
     fn continue_session(
         self,
         action: Action,
@@ -250,7 +252,7 @@ impl CommandExecution {
         }
     }
 
-    /// Shows the form of a stage, with the values that are there.
+    /// Shows the form of a stage, with its current values.
     fn show_form(self, session: CommandSession) -> Result<IqFlow, StanzaError> {
         let Some(present) = self.entry.current_values.clone().filter(|_| session.given.0.is_empty()) else {
             let payload = form::stage_form(self.command(), &self.id, &session, &[]);
@@ -271,7 +273,8 @@ impl CommandExecution {
         })))
     }
 
-    /// All is said: carries the command out. If that fails for another reason than a value, the client may try again.
+    /// All values are present: executes the command. After a failure for any other reason than a value the client may
+    /// retry.
     fn execute(self, session: CommandSession) -> IqFlow {
         let input = match self.command().parse_input(&session.given, FieldNaming::Var) {
             Ok(input) => input,
@@ -303,7 +306,7 @@ impl CommandExecution {
     }
 }
 
-/// The list of commands, and each of them, as nodes of XEP-0030 (sections 2.1 and 2.2).
+/// The list of commands, and each command, as nodes of XEP-0030 (XEP-0050, sections 2.1 and 2.2).
 struct CommandNodes;
 
 impl CommandNodes {
@@ -313,7 +316,7 @@ impl CommandNodes {
     fn is_permitted(query: &DiscoQuery<'_>, command: &Command) -> bool {
         query.node.may_use(query.host, command, &Caller::xmpp(query.from.to_jid()))
     }
-    /// Others' accounts have no commands, and resources of the domain are nobody.
+    /// Other users' accounts have no commands, and neither have resources of the domain.
     fn is_own_target(query: &DiscoQuery<'_>) -> bool {
         query.target != IqTarget::Account && query.to.resource().is_none()
     }

@@ -1,10 +1,13 @@
-//! What clients have said so far: command sessions (XEP-0050 section 3.3), bounded in number and time.
+//! Command sessions: the values that clients have submitted so far (XEP-0050 1.3.0, section 3.3), bounded in number
+//! and time.
 //!
-//! An id carries a code over whom it was given to, so an id that was never given out and one that is over are told apart
-//! without remembering either.
+//! An id contains a keyed code over the requester and the command. So an id that was never issued and an expired one
+//! can be told apart without storing either.
 //!
-//! The trap: a session is taken out while its command runs and put back if it fails, so that one submission cannot be
-//! carried out twice.
+//! # Pitfalls
+//!
+//! A session is removed while its command runs and inserted again on failure, so that one submission cannot be
+//! executed twice.
 
 use std::collections::HashMap;
 
@@ -16,25 +19,25 @@ use throng_core::command::{Command, RawArguments};
 
 use super::adhoc_error;
 
-/// Sessions of a host.
+/// Limit of sessions per host.
 const MAX_SESSIONS: usize = 1024;
-/// Sessions of one account; a further one takes the place of the oldest.
+/// Limit of sessions per account; a further one replaces the oldest.
 const MAX_SESSIONS_PER_ACCOUNT: usize = 8;
-/// Seconds from the last request.
+/// Lifetime in seconds, counted from the last request.
 const SESSION_SECONDS: u32 = 600;
 
-/// Between whom a session is, and about what.
+/// Parties and command of a session.
 #[derive(Clone)]
 pub(super) struct SessionBinding {
     /// The requester's full address.
     pub(super) from: Jid,
-    /// The address that was asked.
+    /// The requested address.
     pub(super) to: Jid,
-    /// The command.
+    /// The command of the session.
     pub(super) command: &'static Command,
 }
 
-/// What was said so far.
+/// Values that were submitted so far.
 #[derive(Clone, Debug)]
 pub(super) struct CommandSession {
     pub(super) stage: u8,
@@ -59,7 +62,7 @@ impl CommandSessions {
         CommandSessions { key, by_id: Mutex::default() }
     }
 
-    /// A new id.
+    /// Creates an id.
     pub(super) fn new_id(&self, pair: &SessionBinding) -> String {
         let random = base::id::random_id();
         let code = self.mac(&random, pair);
@@ -72,10 +75,12 @@ impl CommandSessions {
         tag.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Takes the session of this id out.
+    /// Removes the session with this id and returns it.
     ///
     /// # Errors
-    /// `bad-sessionid` for an id that was never given to this requester for this, `session-expired` for one that is over.
+    ///
+    /// `bad-sessionid` for an id that was never issued to this requester for this command, `session-expired` for an
+    /// expired one.
     pub(super) fn take(
         &self,
         id: &str,
@@ -93,7 +98,7 @@ impl CommandSessions {
         }
     }
 
-    /// Keeps a session for its next request.
+    /// Stores a session for its next request.
     pub(super) fn insert(&self, id: &str, pair: &SessionBinding, session: CommandSession, now: u32) {
         let owner = pair.from.bare().to_jid();
         let mut kept = self.by_id.lock();

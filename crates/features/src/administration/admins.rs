@@ -1,10 +1,13 @@
-//! Who administrates: section 4.29, with what survives a restart.
+//! Administrators: XEP-0133 1.3.1, section 4.29, with the state that survives a restart.
 //!
-//! The configuration names administrators, and the command changes them. Of the two the newer counts: what the command made
-//! is kept together with the list that the configuration had then, and counts as long as the configuration still has that
-//! list. Whoever edits the file starts from the file again.
+//! The configuration names administrators, and the command changes them; the newer of the two is in effect. The
+//! command's list is stored together with the list that the configuration had at that time, and is valid as long as
+//! the configuration still has that list. An edit of the file therefore takes precedence again.
 //!
-//! The trap: whoever loads the configuration, at the start and with each reload, must ask [`effective_admins`] and not take its list.
+//! # Pitfalls
+//!
+//! Code that loads the configuration, at start and at each reload, must call [`effective_admins`] and not use its
+//! list.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +29,7 @@ const LIST: CommandField = CommandField::new("admin", "adminjids", "The admin li
     .required()
     .doc("All administrators; who is not named is none any more.");
 
-/// Section 4.29.
+/// Edit Admin List: XEP-0133, section 4.29.
 pub(super) static EDIT: Command = Command {
     name: "edit-admin",
     node: node!("edit-admin"),
@@ -46,7 +49,7 @@ pub(super) fn build(builder: &mut FeatureBuilder<'_>) {
     builder.command_with(&EDIT, present, |call| -> CommandFuture { Box::pin(edit(call)) });
 }
 
-/// What is kept: the configuration's list, and the one that the command made.
+/// Stored value: the configuration's list, and the list that the command made.
 struct AdminList {
     configured: BTreeSet<Jid>,
     effective: Vec<Jid>,
@@ -71,9 +74,10 @@ impl AdminList {
     }
 }
 
-/// The administrators that count when the configuration names these.
+/// The administrators in effect when the configuration names these.
 ///
 /// # Errors
+///
 /// When the store does not answer.
 pub async fn effective_admins(settings: &dyn ServerKv, configured: &[Jid]) -> Result<Vec<Jid>, StoreError> {
     let set: BTreeSet<Jid> = configured.iter().cloned().collect();
@@ -89,13 +93,13 @@ pub async fn effective_admins(settings: &dyn ServerKv, configured: &[Jid]) -> Re
 async fn edit(call: CommandCall) -> Result<CommandOutput, CommandError> {
     let (node, list) = (&call.node, call.input.jids(&LIST));
     for jid in list {
-        // One who is an administrator already may be of another server.
+        // An existing administrator may be of another server.
         if node.is_admin(jid.as_ref()) && jid.is_bare() {
             continue;
         }
         super::check_local_account(node, jid)?;
         if !node.stores.accounts.exists(jid.as_ref()).await? {
-            // Otherwise whoever registers that name would get the node.
+            // Otherwise the first user to register that name would control the node.
             return Err(CommandError::new(CommandErrorKind::NotFound, format!("there is no account {jid}")));
         }
     }

@@ -1,10 +1,12 @@
-//! Announcements to all online users: section 4.23.
+//! Announcements to all online users: XEP-0133 1.3.1, section 4.23.
 //!
-//! A headline (RFC 6121 section 5.2.2) from the domain: it is not kept for who is not there. One frame serves everybody; the
-//! recipient's address is put in while writing.
+//! An announcement is a headline (RFC 6121, section 5.2.2) from the domain and is not stored for users who are
+//! offline. All recipients share one stanza; the recipient's address is inserted while writing.
 //!
-//! The trap: a million queues are filled here. After each few hundred the task gives way, so that the connections that it
-//! woke write before more are woken, and everybody else's stanzas go on.
+//! # Pitfalls
+//!
+//! A million queues may be filled here. The task yields after every [`YIELD_EVERY`] accounts, so that the connections
+//! which it woke write before more are woken, and other stanzas are still routed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,15 +21,15 @@ use throng_core::{Account, Node, Session, SharedStanza};
 
 use super::{FORM_TYPE, node};
 
-/// Accounts in a row before others get their turn.
+/// Accounts that are processed before the task yields.
 const YIELD_EVERY: usize = 256;
-/// Announcements of a domain that may be on their way at a time.
+/// Limit of announcements of a domain in progress.
 const MAX_CONCURRENT: usize = 4;
 
 const TEXT: CommandField =
     CommandField::new("text", "announcement", "Announcement", CommandFieldKind::Lines).required();
 
-/// Section 4.23.
+/// Send Announcement to Online Users: XEP-0133, section 4.23.
 pub(super) static ANNOUNCE: Command = Command {
     name: "announce",
     node: node!("announce"),
@@ -39,11 +41,11 @@ pub(super) static ANNOUNCE: Command = Command {
     ..Command::EMPTY
 };
 
-/// Announcements on their way.
+/// Number of announcements in progress.
 #[derive(Default)]
 struct RunningAnnouncements(AtomicUsize);
 
-/// One of them; gives its place back.
+/// Permit for one announcement; released on drop.
 struct AnnouncementPermit(Arc<RunningAnnouncements>);
 
 impl Drop for AnnouncementPermit {
@@ -90,12 +92,12 @@ pub(super) fn headline(domain: &str, subject: &str, text: &str) -> Option<Shared
     })
 }
 
-/// Whether a headline may be put into the queue of this session (RFC 6121 section 8.5.2.1.1).
+/// Whether a headline may be queued for this session (RFC 6121, section 8.5.2.1.1).
 pub(super) fn accepts_headline(session: &Session) -> bool {
     session.priority().is_some_and(|priority| priority >= 0)
 }
 
-/// Sends to every resource that takes it.
+/// Sends to every resource that accepts headlines.
 pub(super) async fn broadcast(node: &Arc<Node>, domain: &str, frame: &SharedStanza) {
     for_each_online(node, domain, |account| {
         for session in account.sessions().iter().filter(|s| accepts_headline(s)) {
@@ -105,7 +107,7 @@ pub(super) async fn broadcast(node: &Arc<Node>, domain: &str, frame: &SharedStan
     .await;
 }
 
-/// Calls `f` for every connected account of a domain, and gives way in between.
+/// Calls `f` for every connected account of a domain, and yields in between.
 pub(super) async fn for_each_online(node: &Arc<Node>, domain: &str, mut f: impl FnMut(&Arc<Account>)) {
     for part in 0..node.routing_table.shard_count() {
         let mut accounts = Vec::new();

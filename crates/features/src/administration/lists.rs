@@ -1,11 +1,13 @@
-//! How many users there are, and which: sections 4.13 to 4.22.
+//! Counts and lists of users: XEP-0133 1.3.1, sections 4.13 to 4.22.
 //!
-//! A list is given in pages: `max_items` as in XEP-0133, and where the page begins. XEP-0133 leaves paging out, so the two
-//! fields for it are ours. Idle is a user all of whose clients have said that they are inactive (XEP-0352); active is any
-//! other who is online. Users without an account (SASL ANONYMOUS) are not counted.
+//! Lists are returned in pages: `max_items` as in XEP-0133, plus the start of the page. XEP-0133 has no paging, so
+//! the two fields for it are our own. A user is idle if all clients have reported that they are inactive (XEP-0352),
+//! and active if online otherwise. Users without an account (SASL ANONYMOUS) are not counted.
 //!
-//! The trap: the order of the online is that of the table's hashes, so that a page needs no memory of the one before; users
-//! who come and go in between neither repeat nor hide others.
+//! # Pitfalls
+//!
+//! Online users are ordered by the hashes of the table, so that a page needs no state of the previous one; users who
+//! connect or disconnect in between cause no repeated or missing entries.
 
 use jid::Jid;
 use store::{AddressId, Page};
@@ -19,7 +21,7 @@ use throng_core::session::flags;
 
 use super::{FORM_TYPE, node};
 
-/// Users on one page.
+/// Limit of users per page.
 const MAX_PAGE: u32 = 1_000;
 
 const MAX_ITEMS: CommandField = CommandField::new(
@@ -140,7 +142,7 @@ list!(
 list!(ACTIVE, ACTIVE_USERS, "get-active-users", "activeuserjids", "Get List of Active Users", "active users");
 list!(IDLE, IDLE_USERS, "get-idle-users", "idleuserjids", "Get List of Idle Users", "idle users");
 
-/// Which users.
+/// Filter of a count or a list.
 #[derive(Clone, Copy)]
 enum UserFilter {
     Registered,
@@ -172,7 +174,7 @@ pub(super) fn build(builder: &mut FeatureBuilder<'_>) {
 }
 
 impl UserFilter {
-    /// Whether a connected account is one of these.
+    /// Whether a connected account matches the filter.
     fn matches(self, account: &Account, domain: &str) -> bool {
         if account.id == AddressId::UNASSIGNED || account.jid.domain() != domain {
             return false;
@@ -202,7 +204,7 @@ async fn count_users(
     Ok(CommandOutput::done().with(field, OutputValue::Int(number)))
 }
 
-/// Counts part by part.
+/// Counts shard by shard.
 async fn count_online(call: &CommandCall, which: UserFilter) -> u64 {
     let mut number = 0;
     for part in 0..call.node.routing_table.shard_count() {
@@ -249,7 +251,7 @@ async fn list_users(
     Ok(output)
 }
 
-/// One page of the online, in the order of the table's parts and in each of them of addresses.
+/// One page of the online users, ordered by shard of the table and then by address.
 async fn online_page(
     call: &CommandCall,
     which: UserFilter,

@@ -1,15 +1,17 @@
-//! Service Administration: XEP-0133 1.3.1, as commands that every door offers.
+//! Service Administration: XEP-0133 1.3.1, as commands that every interface offers.
 //!
-//! Users ([`users`]), counts and lists ([`lists`]), announcements ([`announce`]), the message of the day ([`motd`]), the
-//! welcome message ([`welcome`]), who administrates ([`admins`]), the password policy ([`policy`]), the node's end
-//! ([`service`]).
+//! Users ([`users`]), counts and lists ([`lists`]), announcements ([`announce`]), the message of the day ([`motd`]),
+//! the welcome message ([`welcome`]), the administrators ([`admins`]), the password policy ([`policy`]), shutdown and
+//! restart of the node ([`service`]).
 //!
-//! Left out: retrieving a password (section 4.6, retracted: only keys are stored), black and white lists (sections 4.11
-//! and 4.12; a blocklist belongs to an account, a closed service to its firewall), and of a user's statistics the
-//! addresses and rates, which are not kept.
+//! Not implemented: retrieving a password (section 4.6, retracted: only keys are stored), black and white lists
+//! (sections 4.11 and 4.12; a blocklist belongs to an account, access to a closed service to its firewall), and the
+//! addresses and rates of a user's statistics, which are not recorded.
 //!
-//! The trap: a node may have a million users online. Whatever looks at all of them goes through the table part by part and
-//! gives way in between; see [`announce::everybody`].
+//! # Pitfalls
+//!
+//! A node may have a million users online. Code that visits all of them must iterate the table shard by shard and
+//! yield in between; see [`announce::for_each_online`].
 
 pub mod admins;
 mod announce;
@@ -79,10 +81,10 @@ static COMMANDS: &[&Command] = &[
     &service::SHUTDOWN,
 ];
 
-/// `FORM_TYPE` of every form (section 7.2).
+/// `FORM_TYPE` of every form (XEP-0133, section 7.2).
 const FORM_TYPE: &str = "http://jabber.org/protocol/admin";
 
-/// The node of a command of XEP-0133; its name is the part behind the `#`.
+/// The node of a command of XEP-0133; its name is the part after the `#`.
 macro_rules! node {
     ($name:literal) => {
         concat!("http://jabber.org/protocol/admin#", $name)
@@ -107,7 +109,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     service::build(builder);
 }
 
-/// Checks that an address is that of an account of this node, which need not exist.
+/// Checks that an address is that of an account of this node. The account need not exist.
 fn check_local_account(node: &Node, jid: &Jid) -> Result<(), CommandError> {
     let wrong = |text: String| Err(CommandError::new(CommandErrorKind::NotAcceptable, text));
     if jid.local().is_none() {
@@ -122,7 +124,7 @@ fn check_local_account(node: &Node, jid: &Jid) -> Result<(), CommandError> {
     }
 }
 
-/// Checks that all of these accounts exist, before anything is done to the first of them.
+/// Checks that all of these accounts exist, before the first of them is changed.
 async fn check_accounts_exist(call: &CommandCall, jids: &[Jid]) -> Result<(), CommandError> {
     for jid in jids {
         check_local_account(&call.node, jid)?;

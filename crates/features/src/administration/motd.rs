@@ -1,14 +1,16 @@
-//! The message of the day: sections 4.24 to 4.26. Sent at once to who is online, to everybody else when they next become
-//! available, and to each account once.
+//! Message of the day: XEP-0133 1.3.1, sections 4.24 to 4.26. Sent immediately to online users, to all others when
+//! they next become available, and to each account once.
 //!
-//! Who has seen it is a bit for each number of the address dictionary, in pieces of 32 kB among the node's settings: no row
-//! for a login, none for an account, and nothing to read when somebody comes. A piece begins with the time of its message,
-//! so the pieces of an older message count as empty and need no clearing. Pieces are written behind: after `kill -9` those
-//! who came in the last moment see the message again.
+//! A bit per id of the address dictionary records which accounts have seen it, in chunks of 32 kB among the node's
+//! settings: no row per login or account, and no read when a user becomes available. A chunk begins with the time of
+//! its message, so the chunks of an older message count as empty and need no clearing. Chunks are written
+//! asynchronously: after `kill -9` the most recent recipients see the message again.
 //!
-//! Left out: several nodes over one database, which would overwrite one another's pieces.
+//! Not implemented: several nodes over one database, which would overwrite one another's chunks.
 //!
-//! The trap: while there is no message, becoming available must cost one load; see [`DomainMotd::status`].
+//! # Pitfalls
+//!
+//! While there is no message, becoming available must cost one load; see [`DomainMotd::status`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,13 +30,13 @@ use throng_core::{Account, Effect, Effects, Host, Node, Session, SharedStanza};
 use super::announce::{accepts_headline, for_each_online, headline};
 use super::{FORM_TYPE, node};
 
-/// Numbers in one piece: 32 kB of bits, below the size of a setting.
+/// Account ids per chunk: 32 kB of bits, below the size limit of a setting.
 const CHUNK_ACCOUNTS: u32 = 1 << 18;
 
 const TEXT: CommandField =
     CommandField::new("text", "motd", "Message of the Day", CommandFieldKind::Lines).required();
 
-/// Section 4.24.
+/// Set Message of the Day: XEP-0133, section 4.24.
 pub(super) static SET: Command = Command {
     name: "set-motd",
     node: node!("set-motd"),
@@ -46,7 +48,7 @@ pub(super) static SET: Command = Command {
     ..Command::EMPTY
 };
 
-/// Section 4.25.
+/// Edit Message of the Day: XEP-0133, section 4.25.
 pub(super) static EDIT: Command = Command {
     name: "edit-motd",
     node: node!("edit-motd"),
@@ -58,7 +60,7 @@ pub(super) static EDIT: Command = Command {
     ..Command::EMPTY
 };
 
-/// Section 4.26.
+/// Delete Message of the Day: XEP-0133, section 4.26.
 pub(super) static DELETE: Command = Command {
     name: "delete-motd",
     node: node!("delete-motd"),
@@ -75,7 +77,7 @@ const PRESENT: u8 = 2;
 
 #[derive(Clone)]
 struct Motd {
-    /// When it was set, in milliseconds since 1970: tells messages apart.
+    /// When it was set, in milliseconds since 1970; identifies the message.
     set_at: u64,
     text: String,
     frame: SharedStanza,
@@ -94,10 +96,10 @@ struct MotdState {
     writing: bool,
 }
 
-/// The message of a domain.
+/// Message of the day of a domain.
 #[derive(Default)]
 struct DomainMotd {
-    /// One of the three above.
+    /// One of the three constants above.
     status: AtomicU8,
     state: Mutex<MotdState>,
 }
@@ -147,7 +149,7 @@ impl DomainMotd {
         format!("motd-seen:{domain}:{piece}")
     }
 
-    /// Reads message and pieces, unless somebody has.
+    /// Reads message and chunks once.
     async fn load(&self, node: &Arc<Node>, domain: &str) -> Result<(), StoreError> {
         if self.status.load(Ordering::Relaxed) != NOT_LOADED {
             return Ok(());
@@ -165,7 +167,7 @@ impl DomainMotd {
             }
         }
         let mut state = self.state.lock();
-        // Somebody may have set one, or have read it and shown it, meanwhile.
+        // Another task may have set or loaded a message, and sent it, meanwhile.
         if self.status.load(Ordering::Relaxed) == NOT_LOADED {
             self.status.store(if motd.is_some() { PRESENT } else { ABSENT }, Ordering::Relaxed);
             *state = MotdState { motd, seen, writing: state.writing };
@@ -189,7 +191,7 @@ impl DomainMotd {
         }
     }
 
-    /// Writes pieces that changed, unless that is going on.
+    /// Starts writing changed chunks, unless a writer is running.
     fn spawn_writer(self: &Arc<Self>, node: &Arc<Node>, domain: &str) {
         if std::mem::replace(&mut self.state.lock().writing, true) {
             return;
@@ -211,7 +213,7 @@ impl DomainMotd {
         );
     }
 
-    /// The next piece to be written; `None` ends the writing.
+    /// The next chunk to write; `None` ends the writer.
     fn next_dirty_chunk(&self) -> Option<(u32, Vec<u8>)> {
         let mut state = self.state.lock();
         let at = state.motd.as_ref().map(|motd| motd.set_at);
@@ -229,7 +231,7 @@ impl DomainMotd {
         }
     }
 
-    /// Pieces are read from the first on until one is missing, so those in front of it are made.
+    /// Chunks are read from the first on until one is missing, so missing chunks before this one are created.
     async fn write_seen(
         &self,
         settings: &dyn ServerKv,
@@ -272,7 +274,7 @@ impl DomainMotd {
         Ok(CommandOutput::with_note(format!("it is on its way to {}", super::pluralize(online, "user"))))
     }
 
-    /// Sends a message to the resource of highest priority, if it still is the message and was not seen.
+    /// Sends a message to the resource of highest priority, if it is still current and unseen.
     fn send_to_preferred(&self, node: &Arc<Node>, account: &Arc<Account>, motd: &Motd) {
         let best =
             account.sessions().into_iter().filter(|s| accepts_headline(s)).max_by_key(|s| s.priority());
@@ -289,7 +291,7 @@ impl DomainMotd {
     async fn edit(self: Arc<Self>, call: CommandCall) -> Result<CommandOutput, CommandError> {
         let domain = call.host.domain();
         self.load(&call.node, domain).await?;
-        // Where there is none, nobody has seen it: it is kept for those who come.
+        // Without an earlier message nobody has seen it: it stays unseen for users who become available.
         let before = self.state.lock().motd.as_ref().map(|motd| motd.set_at);
         let at = before.unwrap_or_else(|| call.node.clock.unix_millis());
         let motd = Motd::new(at, domain, &call.input.lines(&TEXT).join("\n"))?;
@@ -306,7 +308,7 @@ impl DomainMotd {
         let domain = call.host.domain();
         self.load(&call.node, domain).await?;
         if self.state.lock().motd.is_none() {
-            // What is wanted is so: not an error (section 4.26).
+            // The requested state already holds: not an error (section 4.26).
             return Ok(CommandOutput::with_note("there is no message of the day"));
         }
         call.node.stores.server_kv.put(&Self::key(domain), &[]).await?;
@@ -343,7 +345,7 @@ impl Motd {
 }
 
 impl MotdState {
-    /// Marks an account; true if it was not marked.
+    /// Marks an account as having seen the message; true if it was not marked.
     fn mark_seen(&mut self, id: AddressId) -> bool {
         let (number, at) = (id.0.get() / CHUNK_ACCOUNTS, (id.0.get() % CHUNK_ACCOUNTS) as usize);
         let piece = self.seen.entry(number).or_default();

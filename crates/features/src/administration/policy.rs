@@ -1,6 +1,6 @@
-//! The password policy of a domain. No command of XEP-0133 is about it, so nodes and fields are ours.
+//! Password policy of a domain. No command of XEP-0133 covers it, so nodes and fields are our own.
 //!
-//! It binds what users choose themselves: when they register and when they change their password (XEP-0077).
+//! It applies to passwords that users choose: on registration and on password change (XEP-0077).
 
 use std::sync::Arc;
 

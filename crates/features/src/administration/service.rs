@@ -1,7 +1,7 @@
-//! The node's end: sections 4.30 and 4.31.
+//! Restart and shutdown of the node: XEP-0133 1.3.1, sections 4.30 and 4.31.
 //!
-//! The wish is the engine's ([`Node::request_shutdown`]); the program ends the streams in order, and starts again where
-//! that was asked for. A later command takes the place of an earlier one.
+//! The commands only record the request ([`Node::request_shutdown`]); the program closes the streams in order, and
+//! restarts if requested. A later command replaces an earlier one.
 //!
 //! [`Node::request_shutdown`]: throng_core::Node::request_shutdown
 
@@ -14,7 +14,7 @@ use throng_core::feature::FeatureBuilder;
 use super::announce::{broadcast, headline};
 use super::{FORM_TYPE, node};
 
-/// Not at once: the answer has to leave before the streams end.
+/// A delay, because the reply has to be sent before the streams are closed.
 const DELAY: CommandField = CommandField::new(
     "delay",
     "delay",
@@ -36,7 +36,7 @@ const DELAY: CommandField = CommandField::new(
 .default("30");
 const TEXT: CommandField = CommandField::new("text", "announcement", "Announcement", CommandFieldKind::Lines);
 
-/// Section 4.30.
+/// Restart Service: XEP-0133, section 4.30.
 pub(super) static RESTART: Command = Command {
     name: "restart",
     node: node!("restart"),
@@ -48,7 +48,7 @@ pub(super) static RESTART: Command = Command {
     ..Command::EMPTY
 };
 
-/// Section 4.31.
+/// Shut Down Service: XEP-0133, section 4.31.
 pub(super) static SHUTDOWN: Command = Command {
     name: "shutdown",
     node: node!("shutdown"),

@@ -1,7 +1,10 @@
-//! Accounts one by one: sections 4.1 to 4.5 and 4.7 to 4.10.
+//! Commands on single accounts: XEP-0133 1.3.1, sections 4.1 to 4.5 and 4.7 to 4.10.
 //!
-//! Several accounts are checked before the first is touched, so that a wrong address does nothing. The trap: an account
-//! may go between the check and its turn; that counts as done.
+//! Several accounts are all checked before the first is changed, so that a wrong address has no effect.
+//!
+//! # Pitfalls
+//!
+//! An account may be removed between the check and its change; that counts as success.
 
 use jid::Jid;
 use stanza::payload::datetime::format_utc;
@@ -27,7 +30,7 @@ const GIVEN_NAME: CommandField =
     CommandField::new("given-name", "given_name", "Given name", CommandFieldKind::Text);
 const SURNAME: CommandField = CommandField::new("surname", "surname", "Family name", CommandFieldKind::Text);
 
-/// Section 4.1.
+/// Add User: XEP-0133, section 4.1.
 pub(super) static ADD: Command = Command {
     name: "add-user",
     node: node!("add-user"),
@@ -39,7 +42,7 @@ pub(super) static ADD: Command = Command {
     ..Command::EMPTY
 };
 
-/// Section 4.2.
+/// Delete User: XEP-0133, section 4.2.
 pub(super) static DELETE: Command = Command {
     name: "delete-user",
     node: node!("delete-user"),
@@ -51,7 +54,7 @@ pub(super) static DELETE: Command = Command {
     ..Command::EMPTY
 };
 
-/// Section 4.3.
+/// Disable User: XEP-0133, section 4.3.
 pub(super) static DISABLE: Command = Command {
     name: "disable-user",
     node: node!("disable-user"),
@@ -63,7 +66,7 @@ pub(super) static DISABLE: Command = Command {
     ..Command::EMPTY
 };
 
-/// Section 4.4.
+/// Re-Enable User: XEP-0133, section 4.4.
 pub(super) static REENABLE: Command = Command {
     name: "reenable-user",
     node: node!("reenable-user"),
@@ -84,7 +87,7 @@ const SESSIONS: CommandField = CommandField::new(
 .required()
 .doc("All sessions of an account, or with a resource that one session.");
 
-/// Section 4.5.
+/// End User Session: XEP-0133, section 4.5.
 pub(super) static END_SESSION: Command = Command {
     name: "end-user-session",
     node: node!("end-user-session"),
@@ -96,7 +99,7 @@ pub(super) static END_SESSION: Command = Command {
     ..Command::EMPTY
 };
 
-/// Section 4.7.
+/// Change User Password: XEP-0133, section 4.7.
 pub(super) static CHANGE_PASSWORD: Command = Command {
     name: "change-user-password",
     node: node!("change-user-password"),
@@ -120,7 +123,7 @@ static ACCOUNTS: CommandField =
 static CONTACTS: CommandField =
     CommandField::new("contacts", "contacts", "Contacts", CommandFieldKind::Table(COLUMNS));
 
-/// Section 4.8.
+/// Get User Roster: XEP-0133, section 4.8.
 pub(super) static ROSTER: Command = Command {
     name: "get-user-roster",
     node: node!("get-user-roster"),
@@ -138,7 +141,7 @@ static LAST: CommandField =
         "A time for each account, in the order of the accounts; the present one for who is online, or never.",
     );
 
-/// Section 4.9.
+/// Get User Last Login Time: XEP-0133, section 4.9.
 pub(super) static LAST_LOGIN: Command = Command {
     name: "get-user-lastlogin",
     node: node!("get-user-lastlogin"),
@@ -161,7 +164,7 @@ static CREATED: CommandField = CommandField::new("created", "x-created", "Create
 static DISABLED: CommandField =
     CommandField::new("disabled", "x-disabled", "Disabled", CommandFieldKind::Bool);
 
-/// Section 4.10.
+/// Get User Statistics: XEP-0133, section 4.10.
 pub(super) static STATISTICS: Command = Command {
     name: "user-stats",
     node: node!("user-stats"),
@@ -200,7 +203,7 @@ async fn add(call: CommandCall) -> Result<CommandOutput, CommandError> {
     Ok(CommandOutput::with_note(format!("{jid} was added")))
 }
 
-/// What is known of a new user, as its vCard (XEP-0054 section 2).
+/// Profile of a new user as a vCard (XEP-0054, section 2).
 fn new_user_vcard(call: &CommandCall) -> Option<(Vec<u8>, SearchableProfile)> {
     let text = |field: &CommandField| call.input.text(field).unwrap_or_default().to_owned();
     let (first, last, email) = (text(&GIVEN_NAME), text(&SURNAME), text(&EMAIL));
@@ -222,8 +225,8 @@ fn new_user_vcard(call: &CommandCall) -> Option<(Vec<u8>, SearchableProfile)> {
     Some((out, SearchableProfile { name, first, last, email, ..SearchableProfile::default() }))
 }
 
-/// Nobody takes the account away that they are using: the answer would never arrive, and the last administrator would be
-/// gone with one slip.
+/// Refuses commands on the caller's own account: the answer would never arrive, and one slip would remove the last
+/// administrator.
 fn refuse_own_account(call: &CommandCall, jids: &[Jid]) -> Result<(), CommandError> {
     match &call.caller.identity {
         CallerIdentity::Account(own) if jids.iter().any(|jid| jid.as_str() == own.bare().as_str()) => {

@@ -1,8 +1,11 @@
-//! The welcome message: sections 4.27 and 4.28. New users find it when they first log in.
+//! Welcome message for new users: XEP-0133 1.3.1, sections 4.27 and 4.28.
 //!
-//! It is sent when the account is created; the module `offline` keeps it until its user comes. Accounts that are created in
-//! bulk, or on a stopped node, have none. The trap: the text is read when it is needed, which is rarely, so no node holds an
-//! old one.
+//! It is sent when the account is created, and `offline` stores it until the first login. Accounts that are created
+//! in bulk, or on a stopped node, get none.
+//!
+//! # Pitfalls
+//!
+//! The text is read when it is needed, which is rare, so that no node caches an outdated one.
 
 use std::sync::Arc;
 
@@ -20,7 +23,7 @@ use super::{FORM_TYPE, node};
 const TEXT: CommandField =
     CommandField::new("text", "welcome", "Welcome Message", CommandFieldKind::Lines).required();
 
-/// Section 4.27.
+/// Set Welcome Message: XEP-0133, section 4.27.
 pub(super) static SET: Command = Command {
     name: "set-welcome",
     node: node!("set-welcome"),
@@ -32,7 +35,7 @@ pub(super) static SET: Command = Command {
     ..Command::EMPTY
 };
 
-/// Section 4.28.
+/// Delete Welcome Message: XEP-0133, section 4.28.
 pub(super) static DELETE: Command = Command {
     name: "delete-welcome",
     node: node!("delete-welcome"),
@@ -82,7 +85,7 @@ async fn current_values(node: Arc<Node>, domain: String) -> Result<CurrentValues
     Ok(vec![(TEXT.name, text.lines().map(str::to_owned).collect())])
 }
 
-/// Writes to a new user.
+/// Sends the welcome message to a new user.
 async fn greet(node: Arc<Node>, to: Jid) -> HandlerOutcome {
     let mut effects = Effects::default();
     match (load_text(&node, to.domain()).await, node.host(to.domain())) {
