@@ -1,23 +1,25 @@
-//! One HDR histogram (microseconds, three significant digits) and its forms for the wire and for the report.
+//! HDR histogram (microseconds, three significant digits) and its forms for the wire and the report.
 //!
-//! Trap: the sparse form keeps the lowest value of each bucket, so merging is exact at the histogram's own precision.
+//! # Pitfalls
+//!
+//! The sparse form keeps the lowest value of each bucket, so merging is exact at the precision of the histogram.
 
 use hdrhistogram::Histogram as Hdr;
 use serde::{Deserialize, Serialize};
 
-/// Longest time that is told apart: one hour. Longer ones count as this.
+/// Longest distinguishable time: one hour. Longer times are recorded as this.
 const LONGEST: u64 = 3_600_000_000;
 
-/// A histogram of microseconds.
+/// Histogram of microseconds.
 #[derive(Clone, Debug)]
 pub struct TimingHistogram {
     hdr: Hdr<u32>,
-    /// Sums of the exact values, for mean and deviation.
+    /// Sums of the exact values, for mean and standard deviation.
     sum: f64,
     squares: f64,
 }
 
-/// The filled buckets of a histogram: value and count, and the exact sums.
+/// Non-empty buckets of a histogram (value and count) and the exact sums.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SparseHistogram {
     /// Value (microseconds) and count, ascending.
@@ -28,10 +30,10 @@ pub struct SparseHistogram {
     pub squares: f64,
 }
 
-/// What is said of a histogram in a report. Microseconds.
+/// Statistics of a histogram for a report. Microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimingSummary {
-    /// How many.
+    /// Number of values.
     pub count: u64,
     /// Mean.
     pub mean: f64,
@@ -39,13 +41,13 @@ pub struct TimingSummary {
     pub deviation: f64,
     /// Lowest.
     pub min: u64,
-    /// Half are at most this.
+    /// 50th percentile.
     pub p50: u64,
-    /// 90 %.
+    /// 90th percentile.
     pub p90: u64,
-    /// 99 %.
+    /// 99th percentile.
     pub p99: u64,
-    /// 99.9 %.
+    /// 99.9th percentile.
     pub p999: u64,
     /// Highest.
     pub max: u64,
@@ -58,7 +60,7 @@ impl Default for TimingHistogram {
 }
 
 impl TimingHistogram {
-    /// An empty one. It grows with the largest value, not before.
+    /// Creates an empty histogram. Its memory grows only with the largest value.
     #[allow(clippy::expect_used, reason = "three digits and a maximum of 2 are within the library's limits")]
     pub fn new() -> Self {
         let mut hdr = Hdr::new_with_max(2_000, 3).expect("constant arguments");
@@ -70,7 +72,7 @@ impl TimingHistogram {
     #[inline]
     pub fn record(&mut self, us: u64) {
         let us = us.min(LONGEST);
-        // It grows by itself, so this fails for no value up to the longest.
+        // The histogram resizes itself, so this cannot fail up to the longest time.
         if self.hdr.record(us).is_err() {
             self.hdr.saturating_record(us);
         }
@@ -79,24 +81,24 @@ impl TimingHistogram {
         self.squares += value * value;
     }
 
-    /// How many values.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.hdr.len()
     }
 
-    /// Forgets the values, keeps the memory.
+    /// Clears the values and keeps the memory.
     pub fn reset(&mut self) {
         self.hdr.reset();
         self.sum = 0.0;
         self.squares = 0.0;
     }
 
-    /// The value that `quantile` (0 to 1) of all are at most.
+    /// Upper bound of the share `quantile` (0 to 1) of the values.
     pub fn quantile(&self, quantile: f64) -> u64 {
         self.hdr.value_at_quantile(quantile)
     }
 
-    /// The filled buckets.
+    /// Returns the non-empty buckets.
     pub fn to_sparse(&self) -> SparseHistogram {
         SparseHistogram {
             buckets: self
@@ -109,7 +111,7 @@ impl TimingHistogram {
         }
     }
 
-    /// Adds the values of another.
+    /// Adds the values of another histogram.
     pub fn add(&mut self, other: &SparseHistogram) {
         for &(value, count) in &other.buckets {
             if self.hdr.record_n(value.min(LONGEST), count).is_err() {
@@ -120,7 +122,7 @@ impl TimingHistogram {
         self.squares += other.squares;
     }
 
-    /// The figures for the report.
+    /// Returns the statistics for the report.
     pub fn summary(&self) -> TimingSummary {
         let count = self.count();
         if count == 0 {
@@ -157,7 +159,7 @@ mod tests {
         merged.add(&first.to_sparse());
         merged.add(&second.to_sparse());
         let (mut all, mut merged) = (all.summary(), merged.summary());
-        // Sums of floats depend on their order in the last digits.
+        // The last digits of float sums depend on their order.
         assert!((all.mean - merged.mean).abs() < 1e-3 && (all.deviation - merged.deviation).abs() < 1e-3);
         (all.mean, merged.mean, all.deviation, merged.deviation) = (0.0, 0.0, 0.0, 0.0);
         assert_eq!(all, merged);

@@ -1,8 +1,10 @@
-//! What is measured: timings as HDR histograms, counters, gauges and errors by kind, gathered each second.
+//! Measurements: timings as HDR histograms, counters, gauges and errors by kind, collected each second.
 //!
-//! A worker records into [`WorkerRecorder`] and takes a [`WorkerSnapshot`] each second; the controller merges snapshots of all workers.
-//! Timings are microseconds, from the moment something was *due* to the moment its answer was read from the socket.
-//! Left out: raw samples. The memory of a run grows with seconds and kinds of timings, never with users.
+//! A worker records into [`WorkerRecorder`] and takes a [`WorkerSnapshot`] each second; the controller merges snapshots
+//! of all workers. Timings are in microseconds, from the moment something was *due* to the moment its answer was read
+//! from the socket. The memory of a run grows with seconds and kinds of timings, never with users.
+//!
+//! Not implemented: raw samples.
 
 mod histogram;
 mod name;
@@ -14,22 +16,22 @@ use serde::{Deserialize, Serialize};
 pub use histogram::{SparseHistogram, TimingHistogram, TimingSummary};
 pub use name::{Counter, Gauge, Timing};
 
-/// A timing's number: a fixed [`Timing`], or one of the plan's transactions behind them.
+/// Number of a timing: a fixed [`Timing`], or a transaction of the plan after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TimingId(pub u16);
 
 impl TimingId {
-    /// The number of a transaction.
+    /// Id of a transaction.
     pub fn transaction(index: u16) -> Self {
         Self(Timing::ALL.len() as u16 + index)
     }
 
-    /// The transaction's index, if it is one.
+    /// Index of the transaction, if it is one.
     pub fn as_transaction(self) -> Option<u16> {
         self.0.checked_sub(Timing::ALL.len() as u16)
     }
 
-    /// Its name; transactions are `tr:<name>`.
+    /// Name; transactions are `tr:<name>`.
     pub fn name(self, transactions: &[String]) -> String {
         match self.as_transaction() {
             Some(index) => {
@@ -46,32 +48,32 @@ impl From<Timing> for TimingId {
     }
 }
 
-/// Kinds of errors that are kept apart; further ones are counted together as `other`.
+/// Maximum number of distinct error kinds; further ones are counted together as `other`.
 pub const MAX_ERROR_KINDS: usize = 64;
 
-/// What one worker measured in one second.
+/// Measurements of one worker in one second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerSnapshot {
-    /// Second of the run, from 0: what happened in `second .. second + 1`.
+    /// Second of the run, from 0; covers `second .. second + 1`.
     pub second: u32,
-    /// What was added to each [`Counter`] in this second, in their order.
+    /// Increments of each [`Counter`] in this second, in their order.
     pub counters: Vec<u64>,
-    /// Each [`Gauge`] at the end of the second, in their order.
+    /// Value of each [`Gauge`] at the end of the second, in their order.
     pub gauges: Vec<i64>,
     /// Histograms of this second.
     pub timings: Vec<(TimingId, SparseHistogram)>,
     /// Errors of this second by kind.
     pub errors: Vec<(String, u64)>,
-    /// Logins of this second by what protected them and the mechanism.
+    /// Logins of this second by protection and mechanism.
     #[serde(default)]
     pub used: Vec<(String, u64)>,
-    /// Users of this worker that came online or went offline in this second: index, and whether online.
+    /// Users of this worker that came online or went offline in this second: (index, online).
     pub online: Vec<(u32, bool)>,
-    /// Phase that the worker is in.
+    /// Current phase of the worker.
     pub phase: u16,
     /// CPU of the worker in this second, in microseconds.
     pub cpu_us: u64,
-    /// The part of it that threads for key derivation used.
+    /// The part of it used by threads for key derivation.
     #[serde(default)]
     pub keys_us: u64,
     /// Resident memory of the worker in bytes.
@@ -80,7 +82,7 @@ pub struct WorkerSnapshot {
     pub log: Vec<String>,
 }
 
-/// Records on the worker.
+/// Recorder of one worker.
 pub struct WorkerRecorder {
     counters: Vec<u64>,
     gauges: Vec<i64>,
@@ -91,7 +93,7 @@ pub struct WorkerRecorder {
 }
 
 impl WorkerRecorder {
-    /// For a plan with so many transactions.
+    /// Creates a recorder for a plan with this number of transactions.
     pub fn new(transactions: usize) -> Self {
         Self {
             counters: vec![0; Counter::ALL.len()],
@@ -117,7 +119,7 @@ impl WorkerRecorder {
         self.counters[counter as usize] += count;
     }
 
-    /// Moves a gauge.
+    /// Changes a gauge by `by`.
     #[inline]
     pub fn adjust_gauge(&mut self, gauge: Gauge, by: i64) {
         self.gauges[gauge as usize] += by;
@@ -128,7 +130,7 @@ impl WorkerRecorder {
         self.gauges[gauge as usize] = value;
     }
 
-    /// A gauge.
+    /// Current value of a gauge.
     pub fn gauge(&self, gauge: Gauge) -> i64 {
         self.gauges[gauge as usize]
     }
@@ -144,7 +146,7 @@ impl WorkerRecorder {
         }
     }
 
-    /// Counts a login by what protected it. The words are few: kinds of TLS times mechanisms.
+    /// Counts a login by its protection. There are few values: kinds of TLS times mechanisms.
     pub fn used(&mut self, protection: &str) {
         if let Some(count) = self.used.get_mut(protection) {
             *count += 1;
@@ -153,14 +155,14 @@ impl WorkerRecorder {
         }
     }
 
-    /// Writes to the log of the run, within its limit.
+    /// Adds a line to the log of the run, within its limit.
     pub fn log(&mut self, line: impl FnOnce() -> String) {
         if self.log.len() < 100 {
             self.log.push(line());
         }
     }
 
-    /// Takes what was recorded since the last call. Gauges stay.
+    /// Takes everything recorded since the last call. Gauges are kept.
     pub fn take(&mut self, second: u32) -> WorkerSnapshot {
         let mut timings = Vec::new();
         for (index, slot) in self.timings.iter_mut().enumerate() {

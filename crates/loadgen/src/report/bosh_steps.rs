@@ -1,27 +1,31 @@
-//! The table of the published test of BOSH: its seven steps with count, errors, mean, deviation and length.
+//! Step table of the published BOSH benchmark: count, errors, mean, deviation and length of its seven steps.
 //!
-//! The published tool counts from sending a request to having its answer; here a message counts from when it was due to
-//! its arrival at the other user, and presence to its reflection, since a request of BOSH is answered when there is
-//! something to say and not when it was done. Length is the mean of the bytes of the answer: the content of the HTTP
-//! answer, or the element over WebSocket.
+//! The published tool measures from sending a request to receiving its response. Here a message is measured from its
+//! due time to its arrival at the other user, and presence to its reflection, because a BOSH request is answered when
+//! there is data to send and not when it was processed. Length is the mean size of the answer in bytes: the body of the
+//! HTTP response, or the element over WebSocket.
 //!
-//! Left out: runs over TCP, which have the table of timings. Trap: errors of messages are those that came back and those
-//! that were lost, and the latter are known at the end of the run only.
+//! Not implemented: runs over TCP, which have the table of timings.
+//!
+//! # Pitfalls
+//!
+//! Message errors are the messages that bounced and those that were lost; the latter are known only at the end of the
+//! run.
 
 use serde::{Deserialize, Serialize};
 
 use super::model::RunRecord;
 use crate::measure::{Counter, Timing};
 
-/// One step. Times are microseconds.
+/// One step. Times are in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StepRow {
     /// `initiate`, `authenticate`, `bind`, `session`, `roster`, `presence` or `message`.
     pub name: String,
-    /// Answers in order.
+    /// Successful answers.
     pub count: u64,
-    /// What failed.
+    /// Failures.
     pub errors: u64,
     /// Mean.
     pub mean: f64,
@@ -29,15 +33,15 @@ pub struct StepRow {
     pub deviation: f64,
     /// Mean length of an answer in bytes.
     pub length: f64,
-    /// Half are at most this.
+    /// 50th percentile.
     pub p50: u64,
-    /// 90 %.
+    /// 90th percentile.
     pub p90: u64,
-    /// 99 %.
+    /// 99th percentile.
     pub p99: u64,
-    /// 99.9 %.
+    /// 99.9th percentile.
     pub p999: u64,
-    /// Highest.
+    /// Maximum.
     pub max: u64,
 }
 
@@ -51,7 +55,7 @@ const STEPS: [(&str, Timing, Counter, &[Counter]); 7] = [
     ("message", Timing::Message, Counter::MessageBytes, &[Counter::MessagesRefused, Counter::MessagesLost]),
 ];
 
-/// The table; empty for a run over TCP.
+/// Returns the table; empty for a run over TCP.
 pub fn steps(run: &RunRecord) -> Vec<StepRow> {
     let counted = |counter: Counter| run.totals.counters.get(counter.name()).map_or(0, |found| found.total);
     let begun =
@@ -81,7 +85,7 @@ pub fn steps(run: &RunRecord) -> Vec<StepRow> {
         .collect()
 }
 
-/// Whether a counter is a part of this table only.
+/// Whether a counter is shown only in this table.
 pub(super) fn is_part(name: &str) -> bool {
     STEPS.iter().any(|(_, _, bytes, errors)| {
         bytes.name() == name || (errors.len() == 1 && errors.iter().any(|counter| counter.name() == name))

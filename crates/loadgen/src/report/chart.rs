@@ -1,12 +1,14 @@
-//! One chart as inline SVG with its title, legend and caption around it.
+//! Inline SVG chart with its title, legend and caption.
 //!
-//! Colours are classes (`c0`… for kinds, `q0`… for percentiles) that the page's style sheet gives values to, so that one
-//! drawing serves light, dark and paper. Lines also differ by dash, and are named at their right ends.
+//! Colours are CSS classes (`c0`… for kinds, `q0`… for percentiles) that the style sheet of the page defines, so one
+//! drawing serves light, dark and print. Lines also differ by dash pattern and are labelled at their right ends.
 //!
-//! Left out: anything that needs a script. `data-` attributes carry the scales for the page's read-out.
+//! Not implemented: anything that needs a script. `data-` attributes carry the scales for the read-out of the page.
 //!
-//! Trap: the drawing has fixed units and is stretched to its place; small screens get larger letters by the style sheet,
-//! so the left margin has room for them.
+//! # Pitfalls
+//!
+//! The drawing has fixed units and is stretched to its box; the style sheet enlarges letters on small screens, so the
+//! left margin must leave room for them.
 
 use std::fmt::Write as _;
 
@@ -20,19 +22,19 @@ const HEIGHT: f64 = 256.0;
 const LEFT: f64 = 54.0;
 const TOP: f64 = 24.0;
 const BOTTOM: f64 = 22.0;
-/// Room for the names of the lines.
+/// Width reserved for the names of the lines.
 const NAMES: f64 = 68.0;
-/// Width of a letter, roughly, at the size of the style sheet.
+/// Approximate width of a letter at the size in the style sheet.
 const LETTER: f64 = 5.6;
 
-/// How a line is drawn.
+/// Style of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CurveStyle {
     /// One of several kinds.
     Kind(usize),
-    /// The same over a shade down to the axis.
+    /// Like `Kind`, shaded down to the axis.
     Area(usize),
-    /// Percentiles from 50 (0) to 99.9 (3).
+    /// Percentile from 50 (0) to 99.9 (3).
     Percentile(usize),
 }
 
@@ -48,9 +50,7 @@ impl CurveStyle {
 /// One line of a chart.
 #[derive(Clone, Debug)]
 pub(super) struct ChartCurve {
-    /// Its name.
     pub(super) name: String,
-    /// How it is drawn.
     pub(super) look: CurveStyle,
     /// Ascending by `x`.
     pub(super) points: Vec<CurvePoint>,
@@ -63,18 +63,18 @@ pub(super) struct ChartAxis {
     pub(super) from: f64,
     /// Right end.
     pub(super) to: f64,
-    /// Where there are ticks, and what they say.
+    /// Ticks with their labels.
     pub(super) ticks: Vec<(f64, String)>,
-    /// What is counted.
+    /// Unit of the axis.
     pub(super) title: String,
-    /// A line is interrupted where its points are further apart than this.
+    /// Largest distance between two points of an unbroken line.
     pub(super) gap: f64,
-    /// Values from here on do not count for the vertical axis: all streams are closed at once there.
+    /// Start of the shutdown: later values do not affect the vertical axis, since all streams are closed at once.
     pub(super) shutdown: f64,
 }
 
 impl ChartAxis {
-    /// Seconds of a run.
+    /// Axis for the seconds of a run.
     pub(super) fn time(length: f64, step: u32) -> Self {
         let length = length.max(1.0);
         let (ticks, title, show) = tick::seconds(length, 6);
@@ -94,27 +94,26 @@ impl ChartAxis {
 pub(super) struct Chart {
     /// Unique in the page; letters, digits and hyphens.
     pub(super) id: String,
-    /// Its title.
     pub(super) title: String,
-    /// Below it: what a reader must know.
+    /// Caption: what a reader must know.
     pub(super) note: String,
-    /// What the values are.
+    /// Unit of the values.
     pub(super) unit: DisplayUnit,
-    /// A logarithmic vertical axis.
+    /// Whether the vertical axis is logarithmic.
     pub(super) log: bool,
     /// The horizontal axis.
     pub(super) axis: ChartAxis,
-    /// The lines; those without points are left out.
+    /// Lines; those without points are not drawn.
     pub(super) lines: Vec<ChartCurve>,
-    /// Beginnings of phases.
+    /// Starts of the phases.
     pub(super) phases: Vec<(f64, String)>,
-    /// A limit to compare with.
+    /// Limit to compare with.
     pub(super) limit: Option<(f64, String)>,
-    /// A mark at each point, for few points.
+    /// Whether to mark each point, for charts with few points.
     pub(super) marks: bool,
 }
 
-/// The scales of a drawing.
+/// Scales of a drawing.
 struct ChartScale {
     low: f64,
     high: f64,
@@ -140,13 +139,13 @@ impl ChartScale {
     }
 }
 
-/// A coordinate with at most one decimal.
+/// Formats a coordinate with at most one decimal.
 fn at(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
 }
 
-/// A path through points. Points in the middle of a level stretch are left out.
+/// Path through points. Points inside a level stretch are omitted.
 fn path(points: &[(f64, f64)]) -> String {
     let mut path = String::new();
     let points: Vec<(String, String)> = points.iter().map(|p| (at(p.0), at(p.1))).collect();
@@ -160,7 +159,7 @@ fn path(points: &[(f64, f64)]) -> String {
     path
 }
 
-/// The points of a line before the shutdown; all of a line that has no others.
+/// Points of a line before the shutdown, or all of them if none precede it.
 fn before(line: &ChartCurve, shutdown: f64) -> impl Iterator<Item = &CurvePoint> {
     let running = line.points.iter().filter(move |point| point.x < shutdown).count();
     let until = if running > 0 { shutdown } else { f64::MAX };
@@ -168,7 +167,7 @@ fn before(line: &ChartCurve, shutdown: f64) -> impl Iterator<Item = &CurvePoint>
 }
 
 impl Chart {
-    /// Whether anything was measured.
+    /// Whether nothing was measured.
     pub(super) fn is_empty(&self) -> bool {
         self.lines.iter().all(|line| line.points.is_empty())
     }
@@ -182,7 +181,7 @@ impl Chart {
         self.used().flat_map(move |line| before(line, until).map(pick))
     }
 
-    /// The vertical ticks; the first and the last are the ends of the axis.
+    /// Vertical ticks; the first and the last are the ends of the axis.
     fn ticks(&self) -> Vec<f64> {
         let mut high = self.values(|p| p.high).fold(0.0, f64::max);
         let low = self
@@ -190,7 +189,7 @@ impl Chart {
             .filter(|v| *v > 0.0)
             .fold(f64::MAX, f64::min);
         if let Some((limit, _)) = self.limit {
-            // A limit far above everything would press the curves flat.
+            // A limit far above all values would flatten the curves.
             if high * 20.0 >= limit || !self.log {
                 high = high.max(limit);
             }
@@ -198,7 +197,7 @@ impl Chart {
         if self.log { tick::logarithmic(low.min(high), high) } else { tick::linear(high, 4) }
     }
 
-    /// The whole figure: heading, legend, drawing, caption.
+    /// Complete figure: heading, legend, drawing, caption.
     pub(super) fn figure(&self) -> String {
         let mut html = format!("<figure class=\"chart\"><h3>{}</h3>", escape(&self.title));
         html.push_str("<ul class=\"legend\">");
@@ -222,7 +221,7 @@ impl Chart {
         html
     }
 
-    /// The drawing; with a style sheet of its own it is a file by itself.
+    /// The drawing; with a style sheet of its own it is a standalone file.
     pub(super) fn svg(&self, style: Option<&str>) -> String {
         let ticks = self.ticks();
         let names = self.used().count() > 1;
@@ -275,7 +274,7 @@ impl Chart {
         svg
     }
 
-    /// The chart in words.
+    /// Text description of the chart.
     fn description(&self) -> String {
         let mut words: Vec<String> = Vec::new();
         for line in self.used() {
@@ -295,7 +294,7 @@ impl Chart {
     fn axes(&self, svg: &mut String, scale: &ChartScale, ticks: &[f64]) {
         let (right, floor) = (scale.right, HEIGHT - BOTTOM);
         let mut grid = String::new();
-        // Small screens have room for every other label.
+        // Small screens have room for every other label only.
         for (index, &tick) in ticks.iter().enumerate() {
             let y = scale.y(tick);
             let _ = write!(grid, "M{LEFT} {}H{right}", at(y));
@@ -322,7 +321,7 @@ impl Chart {
                 escape(text)
             );
         }
-        // The unit stands where a further tick would, or below the last one's place.
+        // The unit replaces the tick after the last one, or stands below the last one.
         let _ = write!(
             svg,
             "<path class=\"grid\" d=\"{grid}\"/><text class=\"u\" x=\"{}\" y=\"{}\">{}</text>",
@@ -394,7 +393,7 @@ impl Chart {
             let middle = place(|p| p.y);
             strokes.push_str(&path(&middle));
             if let [_] = middle.as_slice() {
-                // A point by itself: a stroke without length shows as a dot, its ends being round.
+                // An isolated point: a stroke of zero length renders as a dot because of its round caps.
                 strokes.push_str("h0");
             }
             if self.marks {
@@ -407,7 +406,7 @@ impl Chart {
             } else if stretch.iter().any(|p| p.low < p.y) {
                 let mut around = place(|p| p.high);
                 around.extend(place(|p| p.low).into_iter().rev());
-                // Highest seconds are the line itself there; a shade would only repeat it.
+                // Here the line already shows the maxima; a shade would repeat it.
                 if stretch.iter().any(|p| p.y < p.high) {
                     let _ = write!(shades, "{}Z", path(&around));
                 }
@@ -435,10 +434,10 @@ fn mark(look: CurveStyle, (x, y): (f64, f64)) -> String {
     }
 }
 
-/// Names at the right ends of the lines, moved apart where they would cover each other.
+/// Labels at the right ends of the lines, moved apart where they would overlap.
 fn name_lines(svg: &mut String, right: f64, mut ends: Vec<(f64, &ChartCurve)>) {
     const APART: f64 = 11.5;
-    // More names than fit would push each other out of the drawing; the legend has them all.
+    // More labels than fit would leave the drawing; the legend lists them all.
     ends.truncate(((HEIGHT - BOTTOM - TOP) / APART) as usize);
     ends.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut floor = f64::MIN;
@@ -487,7 +486,7 @@ mod tests {
         };
         assert_eq!(chart.ticks().last(), Some(&40.0));
         assert!(chart.description().contains("at most 40"), "{}", chart.description());
-        // A run of which nothing else is known shows what there is.
+        // A run with points only after the shutdown still shows them.
         chart.axis.shutdown = 0.0;
         assert!(chart.ticks().last().is_some_and(|top| *top >= 90_000.0));
     }

@@ -1,9 +1,12 @@
-//! Runs side by side: a table for the terminal, and a page with their curves in common charts.
+//! Comparison of runs: a table for the terminal, and a page with their curves in shared charts.
 //!
-//! The first run is what the others are compared with; ratios are theirs to its. Runs of workloads `tigase-roster-N` are
-//! also drawn against the size of the roster, one line for each server, since that is where the published server broke.
+//! The first run is the baseline of all ratios. Runs of workloads `tigase-roster-N` are also plotted against the size
+//! of the roster, one line per server, because the server in the published test failed at that.
 //!
-//! Trap: runs of different plans, scales or sizes can be put side by side, but say little; what differs is called out first.
+//! # Pitfalls
+//!
+//! Runs of different plans, scales or sizes can be compared, but the result means little; differences are reported
+//! first.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -21,23 +24,23 @@ use super::text::fit;
 use super::unit::{DisplayUnit, date, grouped, plain, ratio};
 use super::verdict::{late, verdict};
 
-/// Columns of a name and of a run in the table.
+/// Widths of the name column and of a run column.
 const NAME: usize = 34;
 const RUN: usize = 22;
-/// Runs whose curves are drawn over one another at most; more could not be told apart.
+/// Maximum number of runs with overlaid curves; more cannot be told apart.
 const MOST_CURVES: usize = 7;
 
-/// One row: what it is called, its unit, a value for each run.
+/// One row: name, unit, and a value for each run.
 struct RunComparisonRow {
     name: String,
     unit: DisplayUnit,
     values: Vec<Option<f64>>,
 }
 
-/// Figures of runs with their ratios to the first. What no run has is left out.
+/// Metrics of runs with their ratios to the first. Rows without any value are omitted.
 pub(super) fn text(runs: &[RunRecord]) -> String {
     let mut text = String::new();
-    // First of all: what makes the figures below hard to compare.
+    // Differences that make the metrics below hard to compare come first.
     for difference in differences(runs) {
         let _ = writeln!(text, "! {}", plain(&difference));
     }
@@ -61,11 +64,11 @@ pub(super) fn text(runs: &[RunRecord]) -> String {
     text.replace(['\u{a0}', '\u{202f}'], " ")
 }
 
-/// Of which runs a ratio to the first means something.
+/// Runs whose ratio to the first is meaningful.
 struct Ratios {
-    /// The same load.
+    /// Whether the load was the same.
     same: Vec<bool>,
-    /// The generator was on time in it and in the first.
+    /// Whether the generator was on time both in this run and in the first.
     on_time: Vec<bool>,
 }
 
@@ -83,7 +86,7 @@ impl Ratios {
         }
     }
 
-    /// Values with their ratios to the first, where those mean something.
+    /// Values with their ratios to the first where those are meaningful.
     fn cells(&self, row: &RunComparisonRow) -> Vec<String> {
         let first = row.values.first().copied().flatten();
         let cell = |(index, value): (usize, &Option<f64>)| {
@@ -100,15 +103,15 @@ impl Ratios {
     }
 }
 
-/// What a run was, for the question whether another one is the same load.
+/// Property of a run that decides whether another run had the same load.
 #[derive(Clone, Debug, PartialEq)]
 enum RunProperty {
     Word(String),
-    /// Equal within a fiftieth: users that were online at one time, which some servers lose a few of.
+    /// Equal within 2 %: peak of users online, of which some servers lose a few.
     About(f64),
-    /// Equal within a factor of two: servers write the same roster differently.
+    /// Equal within a factor of two: servers encode the same roster differently.
     Roughly(f64),
-    /// Not known, of a run that an older version wrote or that did not do it.
+    /// Unknown: the run was written by an older version or did not do this.
     Unknown,
 }
 
@@ -134,10 +137,10 @@ fn same(a: &RunProperty, b: &RunProperty) -> bool {
 
 type Pick = fn(&RunRecord) -> RunProperty;
 
-/// What two runs must have in common before a ratio of theirs means something.
+/// Properties that two runs must share for a ratio between them to be meaningful.
 const DIFFERENCES: [(&str, Pick); 7] = [
     ("their plan", |run| {
-        // The size of the roster has a line of its own.
+        // The roster size is a property of its own.
         RunProperty::Word(roster(run).map_or_else(|| run.about.plan.clone(), |_| "tigase-roster".to_owned()))
     }),
     ("the contacts of each user", |run| match run.about.roster.or_else(|| roster(run)) {
@@ -161,7 +164,7 @@ const DIFFERENCES: [(&str, Pick); 7] = [
     ("their security", security),
 ];
 
-/// What protected most of the connections; the mechanism belongs to it, since it costs more than TLS.
+/// Protection of most connections, with the mechanism, which costs more than TLS.
 fn security(run: &RunRecord) -> RunProperty {
     let most = run.totals.used.iter().max_by_key(|(_, count)| **count);
     most.map_or(RunProperty::Unknown, |(used, _)| RunProperty::Word(used.clone()))
@@ -228,7 +231,7 @@ fn rows(runs: &[RunRecord]) -> Vec<RunComparisonRow> {
     rows
 }
 
-/// What makes runs hard to compare, the gravest first.
+/// Differences that make runs hard to compare, the most serious first.
 fn differences(runs: &[RunRecord]) -> Vec<String> {
     let mut found = Vec::new();
     let mut without = false;
@@ -273,7 +276,7 @@ fn differences(runs: &[RunRecord]) -> Vec<String> {
     found
 }
 
-/// The page.
+/// The comparison as a page.
 pub(super) fn html(runs: &[RunRecord]) -> String {
     let roster = roster_charts(runs);
     let charts = if roster.is_empty() { curves(runs) } else { roster };
@@ -321,7 +324,7 @@ pub(super) fn html(runs: &[RunRecord]) -> String {
     frame("Load tests side by side", &body)
 }
 
-/// What charts show of a timing over the runs.
+/// Charts of a timing over the runs.
 const SHOWN: [(&str, &str); 4] = [
     ("login", "Whole login, p99"),
     ("presence", "Presence delivery, p99"),
@@ -329,12 +332,12 @@ const SHOWN: [(&str, &str); 4] = [
     ("roster", "Roster, p99"),
 ];
 
-/// The size of the roster in the name of a workload.
+/// Roster size in the name of a workload.
 fn roster(run: &RunRecord) -> Option<u32> {
     run.about.plan.strip_prefix("tigase-roster-")?.parse().ok()
 }
 
-/// p99 against the size of the roster, a line for each server. Empty unless two sizes at least are there.
+/// Charts of p99 against the size of the roster, one line per server. Empty with fewer than two sizes.
 pub(super) fn roster_charts(runs: &[RunRecord]) -> Vec<Chart> {
     let sizes: BTreeSet<u32> = runs.iter().filter_map(roster).collect();
     let (Some(first), Some(last)) = (sizes.first(), sizes.last()) else { return Vec::new() };
@@ -406,7 +409,7 @@ pub(super) fn roster_charts(runs: &[RunRecord]) -> Vec<Chart> {
     charts
 }
 
-/// Curves of all runs over the time of each.
+/// Charts of all runs over the time of each.
 fn curves(runs: &[RunRecord]) -> Vec<Chart> {
     let runs = &runs[..runs.len().min(MOST_CURVES)];
     let steps: Vec<SeriesBuckets> = runs.iter().map(|run| SeriesBuckets::new(run, MOST_STEPS)).collect();

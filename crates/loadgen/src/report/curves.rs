@@ -1,6 +1,8 @@
-//! Which charts the page of a run has.
+//! Selection of the charts on the page of a run.
 //!
-//! Trap: a chart without values is dropped here and named in one line, so a page of a small run stays short.
+//! # Pitfalls
+//!
+//! Charts without values are dropped and listed in one line, so that the page of a small run stays short.
 
 use crate::measure::{Counter, Gauge, Timing, TimingSummary};
 
@@ -11,20 +13,19 @@ use super::table::varies;
 use super::unit::{DisplayUnit, time};
 use super::verdict::{BUSY, LATE};
 
-/// Charts of scraped metrics at most; the JSON has the rest.
+/// Maximum number of charts of scraped metrics; the JSON has the rest.
 const MOST_METRICS: usize = 24;
-/// Lines in one of them at most.
+/// Maximum number of lines in one of these charts.
 const MOST_LABELS: usize = 6;
 
 /// A section of the page.
 pub(super) struct ChartSection {
-    /// Its title.
     pub(super) title: &'static str,
-    /// For links.
+    /// Anchor for links.
     pub(super) id: &'static str,
-    /// What it shows, those without values included.
+    /// Charts, including those without values.
     pub(super) charts: Vec<Chart>,
-    /// Shown only when it is opened.
+    /// Whether the section is collapsed initially.
     pub(super) folded: bool,
 }
 
@@ -34,7 +35,7 @@ struct ChartBuilder<'a> {
     length: f64,
 }
 
-/// A figure of a timing.
+/// Selects a statistic of a timing.
 type Figure = fn(&TimingSummary) -> f64;
 /// Name and values of a scraped metric.
 type Series<'a> = (&'a str, &'a [(u32, f64)]);
@@ -323,7 +324,7 @@ impl ChartBuilder<'_> {
         chart
     }
 
-    /// One chart for each name of a metric, its labels being the lines.
+    /// One chart per metric name, with one line per set of labels.
     fn metrics(&self) -> Vec<Chart> {
         let mut groups: Vec<(&str, Vec<Series<'_>>)> = Vec::new();
         for (name, values) in self.run.scraped.iter().filter(|(_, values)| varies(values)) {
@@ -368,7 +369,7 @@ impl ChartBuilder<'_> {
     }
 }
 
-/// What a counter grew by, per second. A counter that falls was started anew.
+/// Increase of a counter per second. A falling counter has been restarted.
 fn rates(values: &[(u32, f64)]) -> Vec<(u32, f64)> {
     let pairs = values.windows(2).filter(|pair| pair[1].0 > pair[0].0);
     pairs
@@ -395,7 +396,7 @@ fn distribution(run: &RunRecord) -> Chart {
         let mut points: Vec<CurvePoint> = Vec::new();
         let mut below = 0;
         for &(value, many) in buckets {
-            // The value is reached where those below it end, and holds to where those up to it end.
+            // A value spans the range of shares from the answers below it to the answers up to it.
             let from = place(below as f64 / count.max(1) as f64);
             below += u64::from(many);
             let share = below as f64 / count.max(1) as f64;

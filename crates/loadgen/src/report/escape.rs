@@ -1,10 +1,12 @@
-//! Text put into HTML and SVG. Names of plans, servers, phases and metrics come from files and from the network.
+//! Escaping of text in HTML and SVG. Names of plans, servers, phases and metrics come from files and the network.
 //!
-//! Trap: everything that is not a literal of this folder goes through [`escape`], in attributes too.
+//! # Pitfalls
+//!
+//! Everything in this folder that is not a literal must pass through [`escape`], attributes included.
 
 use std::borrow::Cow;
 
-/// The text as content of an element or of a quoted attribute. Characters that XML has no place for become U+FFFD.
+/// Escapes text for the content of an element or a quoted attribute. Characters that XML does not allow become U+FFFD.
 pub(super) fn escape(text: &str) -> Cow<'_, str> {
     let special =
         |c: char| matches!(c, '&' | '<' | '>' | '"' | '\'' | '\u{fffe}' | '\u{ffff}') || c.is_control();
@@ -27,7 +29,7 @@ pub(super) fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// At most so many characters, with an ellipsis where something is missing.
+/// Truncates to `most` characters, with an ellipsis if anything is cut.
 pub(super) fn shortened(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

@@ -1,9 +1,11 @@
-//! The files of a run: `run.json`, `report.html` and `summary.txt` in its directory, and reading the first one back.
+//! Files of a run: `run.json`, `report.html` and `summary.txt` in its directory, and reading `run.json` back.
 //!
-//! The JSON has one line for each second and each timing, so that `grep` and `diff` work on it, and numbers with at most
-//! four decimals: a ten-thousandth of a microsecond is noise.
+//! The JSON has one line per second and per timing, so that `grep` and `diff` work on it, and numbers with at most four
+//! decimals: a ten-thousandth of a microsecond is noise.
 //!
-//! Trap: a run that is read back equals the one written only to those decimals.
+//! # Pitfalls
+//!
+//! A run that is read back equals the written one only to those decimals.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,18 +16,18 @@ use serde_json::ser::Formatter;
 
 use super::model::{FORMAT, RunRecord};
 
-/// Where the files of a run are.
+/// Paths of the files of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportPaths {
-    /// All figures, for `throng load compare` and for programs.
+    /// All metrics, for `throng load compare` and for programs.
     pub json: PathBuf,
-    /// The page for the reader.
+    /// HTML report.
     pub html: PathBuf,
-    /// The short table.
+    /// Summary table.
     pub text: PathBuf,
 }
 
-/// Writes the files of a run into a directory, which is made if it is not there.
+/// Writes the files of a run into a directory, which is created if it is missing.
 ///
 /// # Errors
 /// One sentence that names the file.
@@ -44,10 +46,10 @@ pub fn write(dir: &Path, run: &RunRecord) -> Result<ReportPaths> {
     Ok(paths)
 }
 
-/// The run as JSON.
+/// Serializes a run as JSON.
 ///
 /// # Errors
-/// None that a run can cause; a full memory is not caught.
+/// None that a run can cause; running out of memory is not caught.
 pub fn json(run: &RunRecord) -> Result<String> {
     let mut bytes = Vec::new();
     run.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, LineFormatter::default()))
@@ -56,12 +58,12 @@ pub fn json(run: &RunRecord) -> Result<String> {
     String::from_utf8(bytes).context("JSON is UTF-8")
 }
 
-/// Reads a run: its `run.json`, or the directory that has one.
+/// Reads a run from its `run.json` or the directory that contains one.
 ///
 /// # Errors
 /// One sentence: no such file, no JSON, not a run, or written by a newer version.
 pub fn read(path: &Path) -> Result<RunRecord> {
-    /// Only this is looked at first: a newer file may differ in everything else.
+    /// Parsed first, because a newer file may differ in everything else.
     #[derive(serde::Deserialize)]
     struct Version {
         format: Option<u32>,
@@ -81,7 +83,7 @@ pub fn read(path: &Path) -> Result<RunRecord> {
     serde_json::from_str(&text).with_context(|| format!("{shown} is not a run of throng load"))
 }
 
-/// JSON with a line for each entry of the outer three levels, and rounded numbers.
+/// JSON formatter with one line per entry of the outer three levels and rounded numbers.
 #[derive(Default)]
 struct LineFormatter {
     depth: usize,
@@ -98,7 +100,7 @@ impl LineFormatter {
 
 impl Formatter for LineFormatter {
     fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
-        // Sums of squares pass 2^53, where nothing is left to round.
+        // Sums of squares exceed 2^53, where no decimals are left to round.
         let rounded = if value.abs() < 1e11 { (value * 1e4).round() / 1e4 } else { value };
         write!(writer, "{rounded}")
     }

@@ -1,10 +1,14 @@
-//! What is kept of a run: the model, its JSON, the page for the reader, the comparison of two.
+//! Report of a run: the model, its JSON, the HTML page, the comparison of runs.
 //!
-//! [`write`] makes the files of a run, [`read`] brings its JSON back. Everything else turns a [`model::Run`] into text:
-//! [`text`] for the terminal, [`html`] for the browser, [`verdict`] into one sentence, [`compare()`] several side by side.
+//! [`write`] creates the files of a run, [`read`] loads its JSON. Everything else turns a [`model::RunRecord`] into
+//! text: [`text`] for the terminal, [`html`] for the browser, [`verdict`] into one sentence, [`compare()`] several side
+//! by side.
 //!
-//! Left out: pictures as files; a browser prints the page. Trap: a run can come from a file that somebody else wrote, so
-//! no name and no number in it is trusted.
+//! Not implemented: image files; a browser prints the page.
+//!
+//! # Pitfalls
+//!
+//! A run can come from a file that somebody else wrote, so no name and no number in it is trusted.
 
 pub mod bosh_steps;
 mod chart;
@@ -27,17 +31,17 @@ pub use verdict::{RunVerdict, VerdictGrade, verdict};
 
 use model::RunRecord;
 
-/// A short table of the run for a terminal of 80 columns.
+/// Summary table of the run for a terminal of 80 columns.
 pub fn text(run: &RunRecord) -> String {
     text::text(run)
 }
 
-/// How the connections of a run were protected and how its users logged in; `None` without a login.
+/// Protection of the connections of a run and its login mechanisms; `None` without a login.
 pub fn used(run: &RunRecord) -> Option<String> {
     text::used(run)
 }
 
-/// The page of the run: complete HTML without anything from outside.
+/// HTML report of the run, complete without external resources.
 pub fn html(run: &RunRecord) -> String {
     page::html(run)
 }
@@ -47,7 +51,7 @@ pub fn compare(runs: &[RunRecord]) -> String {
     compare::text(runs)
 }
 
-/// Runs side by side as a page: their curves in common charts, or against the size of the roster where they differ in it.
+/// Runs side by side as a page: their curves in shared charts, or against the roster size where they differ in it.
 pub fn compare_html(runs: &[RunRecord]) -> String {
     compare::html(runs)
 }

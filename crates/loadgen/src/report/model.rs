@@ -1,10 +1,12 @@
-//! A run as it is kept: the JSON that `throng load` writes, the page shows and `throng load compare` reads.
+//! Data model of a finished run: the JSON that `throng load` writes, the page shows and `throng load compare` reads.
 //!
-//! Times are microseconds unless a name says otherwise. Names of counters, gauges and timings are those of
-//! [`crate::measure`]; transactions are `tr:<name>`. A reader of an older file finds missing fields empty.
+//! Times are in microseconds unless a name says otherwise. Names of counters, gauges and timings are those of
+//! [`crate::measure`]; transactions are `tr:<name>`. Fields missing in an older file are read as empty.
 //!
-//! Trap: `seconds` has one entry for each second with anything in it, in order; a second in which a worker was late is
-//! merged when it arrives, so figures of the last few seconds of a live run can still grow.
+//! # Pitfalls
+//!
+//! `seconds` has one entry, in order, for each second in which anything happened. A late report of a worker is merged
+//! when it arrives, so the values of the last few seconds of a live run can still grow.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::{SparseHistogram, TimingSummary};
 
-/// Version of this form; a reader refuses a higher one.
+/// Version of the format; a reader refuses a higher one.
 pub const FORMAT: u32 = 1;
 
 /// A whole run.
@@ -21,108 +23,106 @@ pub const FORMAT: u32 = 1;
 pub struct RunRecord {
     /// See [`FORMAT`].
     pub format: u32,
-    /// What was run, where.
+    /// Plan, target and machine of the run.
     pub about: RunInfo,
-    /// Phases with their beginnings.
+    /// Phases with their starts.
     pub phases: Vec<PhaseRun>,
-    /// What happened, second by second.
+    /// Events per second.
     pub seconds: Vec<SecondReport>,
-    /// The whole run.
+    /// Totals over the whole run.
     pub totals: RunTotals,
-    /// The steps of a run over BOSH or WebSocket, as the published test of BOSH has them.
+    /// Steps of a run over BOSH or WebSocket, as in the published BOSH benchmark.
     pub steps: Vec<super::bosh_steps::StepRow>,
-    /// Processes of the server, by sample.
+    /// Samples of the server's processes.
     pub server: Vec<ServerSample>,
-    /// Series from `/metrics` that were charted: name with labels, and (second, value).
+    /// Charted series from `/metrics`: name with labels, and (second, value).
     pub scraped: Vec<(String, Vec<(u32, f64)>)>,
-    /// The workers.
     pub workers: Vec<WorkerRun>,
-    /// What a reader must know before believing the figures: lateness, limits, dead workers. Whole sentences.
+    /// Reservations about the metrics: lateness, limits, dead workers. Whole sentences.
     pub warnings: Vec<String>,
-    /// What `fail_on` and `--fail-on` asked, and what came of it.
+    /// Conditions of `fail_on` and `--fail-on` with their results.
     pub thresholds: Vec<ThresholdRun>,
-    /// Lines of the run's log.
+    /// Log lines of the run.
     pub log: Vec<String>,
 }
 
-/// One condition on which a run fails.
+/// One condition that fails a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ThresholdRun {
-    /// As it was written.
+    /// Expression as written.
     pub expression: String,
-    /// What was measured, for the reader.
+    /// Measured value, formatted.
     pub measured: String,
-    /// The condition holds, so the run has failed.
+    /// Whether the condition held, so that the run failed.
     pub missed: bool,
 }
 
-/// What was run, where.
+/// Plan, target and machine of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunInfo {
     /// Name of the workload or file.
     pub plan: String,
-    /// One line about it.
+    /// One-line description.
     pub title: String,
     /// Address of the server.
     pub target: String,
-    /// Name of the server for charts: `--label`, or what XEP-0092 answered, or the address.
+    /// Name of the server for charts: `--label`, its response to XEP-0092, or the address.
     pub label: String,
-    /// Beginning, seconds since 1970.
+    /// Start, in seconds since 1970.
     pub started: i64,
-    /// The same by the monotonic clock of the controller's machine, in microseconds: other programs of that machine align
-    /// what they measure with the seconds of the run.
+    /// Start by the monotonic clock of the controller's machine, in microseconds, so that other programs there can
+    /// align their measurements with the seconds of the run.
     pub started_monotonic: u64,
     /// Length of the run in seconds, the drain included.
     pub length: f64,
     /// Second in which all streams began to be closed.
     pub closing: Option<u32>,
-    /// Connections asked for.
+    /// Connections requested.
     pub connections: u32,
-    /// Contacts of each account that the plan asks for; `None` where it does not say.
+    /// Contacts per account that the plan requires; `None` if unspecified.
     pub roster: Option<u32>,
-    /// Protection of the connections that was asked for: `auto`, `none`, `starttls` or `direct`.
+    /// Requested protection of the connections: `auto`, `none`, `starttls` or `direct`.
     pub security: String,
-    /// How many times faster than the plan says.
+    /// Speed-up factor relative to the plan.
     pub time_scale: f64,
-    /// Answers within this are acceptable, in milliseconds.
+    /// Largest acceptable response time, in milliseconds.
     pub acceptable_ms: u64,
-    /// The command line.
+    /// Command line.
     pub command: String,
     /// Version of the generator.
     pub version: String,
-    /// Machine of the controller: cores and memory in bytes.
+    /// Processor cores of the controller's machine.
     pub cores: u32,
-    /// See `cores`.
+    /// Memory of that machine in bytes.
     pub memory: u64,
-    /// How it ended: `finished`, `interrupted`, or a sentence.
+    /// End of the run: `finished`, `interrupted`, or a sentence.
     pub end: String,
 }
 
-/// A phase as it went.
+/// A phase that was run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PhaseRun {
-    /// Its name.
     pub name: String,
     /// First second.
     pub from: u32,
 }
 
-/// One second of all workers together.
+/// One second, over all workers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SecondReport {
     /// Second of the run.
     pub at: u32,
-    /// By name of the counter; zeros left out.
+    /// By name of the counter; zeros are omitted.
     pub counters: BTreeMap<String, u64>,
     /// By name of the gauge.
     pub gauges: BTreeMap<String, i64>,
     /// By name of the timing.
     pub timings: BTreeMap<String, TimingSummary>,
-    /// By kind.
+    /// Errors by kind.
     pub errors: BTreeMap<String, u64>,
     /// CPU of all workers in this second, in cores.
     pub generator_cpu: f64,
@@ -132,21 +132,21 @@ pub struct SecondReport {
     pub generator_rss: u64,
 }
 
-/// The whole run in figures.
+/// Totals of the whole run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunTotals {
     /// By name of the counter.
     pub counters: BTreeMap<String, CounterTotal>,
-    /// By name of the gauge: the highest value.
+    /// Maximum, by name of the gauge.
     pub gauges: BTreeMap<String, i64>,
     /// By name of the timing.
     pub timings: BTreeMap<String, TimingTotal>,
-    /// The same of the seconds in which all users had arrived: what a server does when nobody logs in.
+    /// Timings of the seconds after all users had arrived: the behaviour of a server without logins.
     pub after_arrivals: BTreeMap<String, TimingSummary>,
-    /// By kind.
+    /// Errors by kind.
     pub errors: BTreeMap<String, CounterTotal>,
-    /// Logins by what protected the connection and the mechanism, such as `STARTTLS, TLSv1.3, SCRAM-SHA-256`.
+    /// Logins by protection of the connection and mechanism, such as `STARTTLS, TLSv1.3, SCRAM-SHA-256`.
     pub used: BTreeMap<String, u64>,
 }
 
@@ -154,7 +154,7 @@ pub struct RunTotals {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CounterTotal {
-    /// In all.
+    /// Total.
     pub total: u64,
     /// Highest rate of one second.
     pub highest_rate: f64,
@@ -168,9 +168,9 @@ pub struct CounterTotal {
 pub struct TimingTotal {
     /// Percentiles and means.
     pub summary: TimingSummary,
-    /// Highest mean of 10 s (Tsung's column).
+    /// Highest mean over 10 s (Tsung's column).
     pub highest_10s: f64,
-    /// Lowest mean of 10 s.
+    /// Lowest mean over 10 s.
     pub lowest_10s: f64,
     /// Highest rate of one second.
     pub highest_rate: f64,
@@ -180,7 +180,7 @@ pub struct TimingTotal {
     pub histogram: SparseHistogram,
 }
 
-/// The server's side at one moment: sums over its processes.
+/// Sample of the server: sums over its processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerSample {
@@ -190,13 +190,13 @@ pub struct ServerSample {
     pub cpu: f64,
     /// Resident memory in bytes.
     pub rss: u64,
-    /// Proportional memory in bytes; 0 where it cannot be read.
+    /// Proportional memory (PSS) in bytes; 0 if it cannot be read.
     pub pss: u64,
     /// Threads.
     pub threads: u32,
-    /// Open files.
+    /// Open file descriptors.
     pub files: u32,
-    /// Memory of the machine's TCP sockets in bytes.
+    /// Memory of all TCP sockets of the machine in bytes.
     pub sockets: u64,
 }
 
@@ -206,16 +206,16 @@ pub struct ServerSample {
 pub struct WorkerRun {
     /// Address or `local`.
     pub name: String,
-    /// Its process.
+    /// Process id.
     pub pid: u32,
-    /// Users it had at most at one time.
+    /// Peak number of users.
     pub users: u32,
     /// CPU in seconds over the run.
     pub cpu: f64,
-    /// Highest resident memory in bytes.
+    /// Peak resident memory in bytes.
     pub rss: u64,
     /// Resident memory before the first user, in bytes.
     pub rss_empty: u64,
-    /// When it died, if it did: second of the run, and users that were lost with it.
+    /// Second of the run in which it died, if it did, and the number of users lost with it.
     pub died: Option<(u32, u32)>,
 }

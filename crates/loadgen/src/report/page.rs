@@ -1,9 +1,11 @@
-//! The page of a run: one HTML file that loads nothing, complete without a script.
+//! HTML report of a run: one file that loads nothing and is complete without a script.
 //!
-//! The content security policy forbids everything but the page's own style sheet and, by its hash, the script that shows
-//! the values under the pointer. The markup is also well-formed XML, so that a test can read it.
+//! The content security policy forbids everything except the style sheet of the page and, by its hash, the script that
+//! shows the values under the pointer. The markup is also well-formed XML, so that a test can parse it.
 //!
-//! Trap: the hash covers the script to the byte; it is computed here and never written down.
+//! # Pitfalls
+//!
+//! The hash covers every byte of the script; it is computed here and never written down.
 
 use std::fmt::Write as _;
 
@@ -22,7 +24,7 @@ use super::verdict::{VerdictGrade, verdict};
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// Everything around the content.
+/// Document around the content.
 pub(super) fn frame(title: &str, body: &str) -> String {
     let hash = base64::engine::general_purpose::STANDARD
         .encode(ring::digest::digest(&ring::digest::SHA256, SCRIPT.as_bytes()));
@@ -37,7 +39,7 @@ pub(super) fn frame(title: &str, body: &str) -> String {
     )
 }
 
-/// The page of a run.
+/// Complete page of a run.
 pub(super) fn html(run: &RunRecord) -> String {
     let tables = table::all(run);
     let sections = curves::sections(run);
@@ -65,7 +67,7 @@ pub(super) fn html(run: &RunRecord) -> String {
     frame(&format!("{} · {} · {}", run.about.plan, name(run), date(run.about.started)), &body)
 }
 
-/// The server's name for the reader.
+/// Display name of the server.
 pub(super) fn name(run: &RunRecord) -> &str {
     if run.about.label.is_empty() { &run.about.target } else { &run.about.label }
 }
@@ -137,7 +139,7 @@ fn header(body: &mut String, run: &RunRecord) {
     body.push_str("</dl></header>\n");
 }
 
-/// The figures that are asked for first: (title, figure, what is below it).
+/// Key metrics: (title, value, note below it).
 fn key_figures(run: &RunRecord) -> Vec<(String, String, String)> {
     let mut tiles = Vec::new();
     let most = |gauge: Gauge| run.totals.gauges.get(gauge.name()).copied().unwrap_or(0);
@@ -246,7 +248,7 @@ fn charts(body: &mut String, section: &curves::ChartSection) {
 }
 
 fn log(body: &mut String, run: &RunRecord) {
-    /// Lines of the log in the page at most.
+    /// Maximum number of log lines in the page.
     const MOST: usize = 200;
     if run.log.is_empty() {
         return;

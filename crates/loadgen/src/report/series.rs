@@ -1,15 +1,18 @@
-//! The curves of a run: values by second, brought down to the number of points that a chart can show.
+//! Curves of a run: values per second, reduced to the number of points that a chart can show.
 //!
-//! A run of hours has more seconds than a chart has pixels. Seconds are joined into steps of equal length; each step keeps
-//! its lowest and highest value beside its mean, so that no peak is lost. For latencies the line itself is the highest.
+//! A run of hours has more seconds than a chart has pixels. Seconds are grouped into steps of equal length; each step
+//! keeps its lowest and highest value beside its mean, so that no peak is lost. For latencies the line itself is the
+//! maximum.
 //!
-//! Trap: a second without an entry counts as zero for what is counted, and as unknown for everything else.
+//! # Pitfalls
+//!
+//! A second without an entry is zero for counters and unknown for everything else.
 
 use crate::measure::{Counter, Gauge, Timing, TimingSummary};
 
 use super::model::{RunRecord, SecondReport};
 
-/// Steps of a chart at most.
+/// Maximum number of steps in a chart.
 pub(super) const MOST_STEPS: u32 = 480;
 
 /// One step of a curve.
@@ -17,36 +20,36 @@ pub(super) const MOST_STEPS: u32 = 480;
 pub(super) struct CurvePoint {
     /// Middle of the step, in seconds of the run.
     pub(super) x: f64,
-    /// Lowest second of the step.
+    /// Lowest value of any second in the step.
     pub(super) low: f64,
-    /// What the line shows.
+    /// Value of the line.
     pub(super) y: f64,
-    /// Highest second of the step.
+    /// Highest value of any second in the step.
     pub(super) high: f64,
 }
 
-/// How the seconds of a run become steps.
+/// Grouping of the seconds of a run into steps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SeriesBuckets {
-    /// Seconds in a step.
+    /// Seconds per step.
     pub(super) width: u32,
-    /// One more than the last second of the run.
+    /// Last second of the run plus one.
     pub(super) end: u32,
 }
 
-/// What the line shows of a step.
+/// Aggregate of a step that the line shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BucketAggregate {
-    /// The mean of its seconds; seconds without a value are left out.
+    /// Mean of its seconds; seconds without a value are skipped.
     Mean,
-    /// The mean of its seconds; seconds without a value are zero.
+    /// Mean of its seconds; seconds without a value count as zero.
     MeanOfAll,
-    /// The highest.
+    /// Maximum.
     Highest,
 }
 
 impl SeriesBuckets {
-    /// For the whole run, with at most `most` steps.
+    /// Covers the whole run with at most `most` steps.
     pub(super) fn new(run: &RunRecord, most: u32) -> Self {
         let last = [
             run.seconds.iter().map(|s| s.at).max(),
@@ -59,7 +62,7 @@ impl SeriesBuckets {
         Self { width: width.unwrap_or(rough.div_ceil(60).saturating_mul(60)), end }
     }
 
-    /// The curve of values by second. Values need no order.
+    /// Curve of values per second, in any order.
     pub(super) fn curve(
         self,
         of: BucketAggregate,
@@ -106,7 +109,7 @@ impl SeriesBuckets {
         points
     }
 
-    /// What a counter added in each second.
+    /// Increase of a counter in each second.
     pub(super) fn counter(self, run: &RunRecord, counter: Counter) -> Vec<CurvePoint> {
         let values = run.seconds.iter().filter_map(|s| Some((s.at, *s.counters.get(counter.name())? as f64)));
         self.used(self.curve(BucketAggregate::MeanOfAll, values))
@@ -118,7 +121,7 @@ impl SeriesBuckets {
         self.used(self.curve(BucketAggregate::MeanOfAll, values))
     }
 
-    /// A gauge.
+    /// Values of a gauge.
     pub(super) fn gauge(self, run: &RunRecord, gauge: Gauge) -> Vec<CurvePoint> {
         self.curve(
             BucketAggregate::Mean,
@@ -126,7 +129,7 @@ impl SeriesBuckets {
         )
     }
 
-    /// A figure of a timing, the highest of each step.
+    /// One statistic of a timing, the maximum of each step.
     pub(super) fn timing(
         self,
         run: &RunRecord,
@@ -140,17 +143,17 @@ impl SeriesBuckets {
         self.curve(BucketAggregate::Highest, values)
     }
 
-    /// Something of each second.
+    /// One value of each second.
     pub(super) fn second(self, run: &RunRecord, pick: fn(&SecondReport) -> f64) -> Vec<CurvePoint> {
         self.curve(BucketAggregate::Mean, run.seconds.iter().map(|s| (s.at, pick(s))))
     }
 
-    /// A curve that is zero all the time was not measured.
+    /// Drops a curve that is always zero: it was not measured.
     fn used(self, points: Vec<CurvePoint>) -> Vec<CurvePoint> {
         if points.iter().any(|p| p.high > 0.0) { points } else { Vec::new() }
     }
 
-    /// How a step reads in a caption, if it is longer than a second.
+    /// Caption that explains steps longer than a second.
     pub(super) fn caption(self, of: BucketAggregate) -> String {
         match (self.width, of) {
             (1, _) => String::new(),
@@ -162,7 +165,7 @@ impl SeriesBuckets {
     }
 }
 
-/// The name of a timing for a reader; transactions by their own names.
+/// Title of a timing; transactions keep their own names.
 pub(super) fn timing_title(name: &str) -> String {
     match Timing::ALL.iter().find(|timing| timing.name() == name) {
         Some(timing) => timing.title().to_owned(),
@@ -170,24 +173,24 @@ pub(super) fn timing_title(name: &str) -> String {
     }
 }
 
-/// The name of a counter for a reader.
+/// Title of a counter.
 pub(super) fn counter_title(name: &str) -> String {
     Counter::ALL.iter().find(|c| c.name() == name).map_or(name, |c| c.title()).to_owned()
 }
 
-/// The name of a gauge for a reader.
+/// Title of a gauge.
 pub(super) fn gauge_title(name: &str) -> String {
     Gauge::ALL.iter().find(|g| g.name() == name).map_or(name, |g| g.title()).to_owned()
 }
 
-/// Names in the order in which the generator lists them; unknown ones behind, by name.
+/// Sorts names in the order of `known`; unknown ones follow.
 pub(super) fn ordered<'a>(names: impl Iterator<Item = &'a String>, known: &[&str]) -> Vec<&'a str> {
     let mut names: Vec<&str> = names.map(String::as_str).collect();
     names.sort_by_key(|name| known.iter().position(|k| k == name).unwrap_or(usize::MAX));
     names
 }
 
-/// Names of the timings that have something, transactions left out, in order.
+/// Names of the timings with values, in order, without transactions.
 pub(super) fn timings(run: &RunRecord) -> Vec<&str> {
     let known: Vec<&str> = Timing::ALL.iter().map(|t| t.name()).collect();
     let used =
@@ -195,7 +198,7 @@ pub(super) fn timings(run: &RunRecord) -> Vec<&str> {
     ordered(used.map(|(name, _)| name), &known)
 }
 
-/// Names of the transactions that have something.
+/// Names of the transactions with values.
 pub(super) fn transactions(run: &RunRecord) -> Vec<&str> {
     let used =
         run.totals.timings.iter().filter(|(name, total)| total.summary.count > 0 && name.starts_with("tr:"));

@@ -1,6 +1,8 @@
-//! Tables of the page: those that Tsung's readers know, with percentiles, and those about the server and the generator.
+//! Tables of the page: those of a Tsung report, extended by percentiles, and those of the server and the generator.
 //!
-//! Trap: a table scrolls within its box on a small screen, so the box must be reachable by keyboard.
+//! # Pitfalls
+//!
+//! A table scrolls inside its box on a small screen, so the box must be focusable by keyboard.
 
 use std::fmt::Write as _;
 
@@ -11,14 +13,14 @@ use super::model::{RunRecord, ServerSample};
 use super::series::{counter_title, gauge_title, ordered, timing_title, timings, transactions};
 use super::unit::{self, DisplayUnit, bytes, clock, digits, grouped, short, time};
 
-/// A table under construction. The first column names the row.
+/// HTML table under construction. The first column names the row.
 pub(super) struct HtmlTable {
     html: String,
     rows: usize,
 }
 
 impl HtmlTable {
-    /// With a caption and the titles of the columns.
+    /// Starts a table with a caption and column titles.
     pub(super) fn new(caption: &str, columns: &[&str]) -> Self {
         let caption = escape(caption);
         let mut html = format!(
@@ -32,7 +34,6 @@ impl HtmlTable {
         Self { html, rows: 0 }
     }
 
-    /// Adds a row.
     pub(super) fn row(&mut self, name: &str, cells: &[String]) {
         let _ = write!(self.html, "<tr><th scope=\"row\">{}</th>", escape(name));
         for cell in cells {
@@ -42,7 +43,7 @@ impl HtmlTable {
         self.rows += 1;
     }
 
-    /// The table, or nothing if it has no rows.
+    /// Returns the table, or an empty string without rows.
     pub(super) fn end(mut self) -> String {
         if self.rows == 0 {
             return String::new();
@@ -82,7 +83,7 @@ fn times(run: &RunRecord, caption: &str, names: &[&str]) -> String {
     table.end()
 }
 
-/// Timings of the seconds in which nobody arrived any more.
+/// Timings of the seconds after the last arrival.
 fn after_arrivals(run: &RunRecord) -> String {
     let columns = ["Timing", "Count", "Mean", "Deviation", "p50", "p90", "p99", "p99.9", "Max"];
     let mut table = HtmlTable::new("Response times after all users had arrived", &columns);
@@ -95,7 +96,7 @@ fn after_arrivals(run: &RunRecord) -> String {
     table.end()
 }
 
-/// All tables, in the order of their sections: (title, id, content).
+/// All tables in the order of their sections: (title, id, content).
 pub(super) fn all(run: &RunRecord) -> Vec<(&'static str, &'static str, String)> {
     let mut sections = vec![
         ("Thresholds", "thresholds", thresholds(run)),
@@ -118,7 +119,7 @@ pub(super) fn all(run: &RunRecord) -> Vec<(&'static str, &'static str, String)> 
     sections
 }
 
-/// The conditions on which the run fails.
+/// Thresholds of the run and whether they were missed.
 fn thresholds(run: &RunRecord) -> String {
     let mut table = HtmlTable::new("Conditions on which the run fails", &["Fails on", "Measured", "Result"]);
     for threshold in &run.thresholds {
@@ -128,7 +129,7 @@ fn thresholds(run: &RunRecord) -> String {
     table.end()
 }
 
-/// The table of the published test of BOSH, with percentiles.
+/// Step table of the published BOSH benchmark, with percentiles.
 fn steps(run: &RunRecord) -> String {
     let columns =
         ["Step", "Count", "Errors", "Mean", "Deviation", "Length", "p50", "p90", "p99", "p99.9", "Max"];
@@ -202,7 +203,7 @@ fn network(run: &RunRecord) -> String {
     table.end()
 }
 
-/// Highest and lowest mean of ten seconds in a row, and the mean of all.
+/// Highest and lowest mean of ten consecutive seconds, and the mean of all.
 pub(super) fn means(samples: &[ServerSample], pick: fn(&ServerSample) -> f64) -> Option<(f64, f64, f64)> {
     let mut sums: std::collections::BTreeMap<u32, (f64, u32)> = std::collections::BTreeMap::new();
     for sample in samples {
@@ -241,7 +242,7 @@ fn server(run: &RunRecord) -> String {
     table.end() + &constants(run)
 }
 
-/// Metrics that never changed have no curve.
+/// Metrics that never changed, which have no curve.
 fn constants(run: &RunRecord) -> String {
     let mut table = HtmlTable::new("Scraped metrics that stayed the same", &["Metric", "Value"]);
     for (name, values) in run.scraped.iter().filter(|(_, values)| !varies(values)).take(60) {
@@ -252,7 +253,7 @@ fn constants(run: &RunRecord) -> String {
     table.end()
 }
 
-/// Whether a series has anything to draw.
+/// Whether a series has more than one value.
 pub(super) fn varies(values: &[(u32, f64)]) -> bool {
     values.windows(2).any(|pair| pair[0].1 != pair[1].1)
 }

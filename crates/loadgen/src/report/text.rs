@@ -1,6 +1,10 @@
-//! The short table at the end of a run, for a terminal of 80 columns and for `summary.txt`.
+//! Summary table at the end of a run, for a terminal of 80 columns and for `summary.txt`.
 //!
-//! Left out: everything over time; the page has it. Trap: names are made safe for a terminal before they are written.
+//! Not implemented: values over time; the page has them.
+//!
+//! # Pitfalls
+//!
+//! Names must be sanitized for a terminal before they are written.
 
 use std::fmt::Write as _;
 
@@ -13,19 +17,19 @@ use super::table::means;
 use super::unit::{DisplayUnit, bytes, clock, date, digits, grouped, plain, span, time};
 use super::verdict::{VerdictGrade, total, verdict};
 
-/// Timings of which those after all arrivals are told apart.
+/// Timings that are also shown separately for the time after all arrivals.
 const DELIVERIES: [Timing; 2] = [Timing::Message, Timing::Presence];
-/// Columns of the table.
+/// Width of the table.
 const WIDTH: usize = 80;
 
-/// A name in so many columns.
+/// Fits a name into `columns` columns.
 pub(super) fn fit(text: &str, columns: usize) -> String {
     let text = super::escape::shortened(&plain(text), columns);
     let missing = columns.saturating_sub(text.chars().count());
     text + &" ".repeat(missing)
 }
 
-/// Text broken between words, continued with an indentation.
+/// Wraps text between words with hanging indentation.
 pub(super) fn wrapped(text: &str, first: &str, rest: &str) -> String {
     let mut lines = String::new();
     let mut line = first.to_owned();
@@ -51,7 +55,7 @@ pub(super) fn wrapped(text: &str, first: &str, rest: &str) -> String {
     lines + line.trim_end() + "\n"
 }
 
-/// The short table.
+/// Builds the summary table.
 pub(super) fn text(run: &RunRecord) -> String {
     let about = &run.about;
     let mut text = wrapped(&format!("{} against {}", about.plan, name(run)), "", "  ");
@@ -86,7 +90,7 @@ pub(super) fn text(run: &RunRecord) -> String {
     text.replace(['\u{a0}', '\u{202f}'], " ")
 }
 
-/// How connections were protected and users logged in, the most frequent first; `None` without a login.
+/// Protection of connections and login mechanisms, the most frequent first; `None` without a login.
 pub(super) fn used(run: &RunRecord) -> Option<String> {
     let mut kinds: Vec<(&String, &u64)> = run.totals.used.iter().collect();
     kinds.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
@@ -136,7 +140,7 @@ fn times(text: &mut String, run: &RunRecord) {
         std::iter::once(whole).chain(after.map(|after| ("… after arrivals".to_owned(), after)))
     });
     for (title, s) in rows {
-        // Without the blank before the unit, so that seven figures fit.
+        // Without the space before the unit, so that seven values fit.
         let cell = |us: f64| time(us).replace('\u{a0}', "");
         let _ = writeln!(
             text,
@@ -153,7 +157,7 @@ fn times(text: &mut String, run: &RunRecord) {
     }
 }
 
-/// The table of the published test of BOSH.
+/// Step table of the published BOSH benchmark.
 fn steps(text: &mut String, run: &RunRecord) {
     let steps = super::bosh_steps::steps(run);
     if steps.is_empty() {
@@ -300,7 +304,7 @@ fn machines(text: &mut String, run: &RunRecord) {
     }
 }
 
-/// What the generator's own key derivation cost; `None` where there was none.
+/// Cost of the generator's own key derivation; `None` without any.
 pub(super) fn keys(run: &RunRecord) -> Option<String> {
     let derived = total(run, Counter::KeysDerived);
     if derived == 0 {

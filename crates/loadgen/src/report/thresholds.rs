@@ -1,7 +1,11 @@
-//! Whether a run has failed: its thresholds ([`crate::plan::Threshold`]), failed logins, and how it ended.
+//! Pass or fail of a run: its thresholds ([`crate::plan::Threshold`]), failed logins, and how it ended.
 //!
-//! Left out: thresholds over a part of the run. Trap: a time that was never measured fails its threshold, since a check
-//! that passes because nothing happened would hide that nothing happened.
+//! Not implemented: thresholds on a part of the run.
+//!
+//! # Pitfalls
+//!
+//! A time that was never measured fails its threshold: a check that passes because nothing happened would hide exactly
+//! that.
 
 use crate::measure::{Counter, TimingSummary};
 use crate::plan::{PARTS, Statistic, Threshold, ThresholdSubject};
@@ -10,7 +14,7 @@ use super::model::{RunRecord, ThresholdRun};
 use super::unit::{digits, grouped, time};
 use super::verdict::{many, most_frequent, total};
 
-/// Compares a run with its thresholds.
+/// Evaluates the thresholds of a run.
 pub(crate) fn evaluate(thresholds: &[Threshold], run: &RunRecord) -> Vec<ThresholdRun> {
     thresholds.iter().map(|threshold| one(threshold, run)).collect()
 }
@@ -27,7 +31,7 @@ fn one(threshold: &Threshold, run: &RunRecord) -> ThresholdRun {
     }
 }
 
-/// The figure; `None` where there is no value to take it of.
+/// Measured value; `None` if there are no samples.
 fn measured(threshold: &Threshold, run: &RunRecord) -> Option<f64> {
     let count = match &threshold.subject {
         ThresholdSubject::Timing(name) => {
@@ -80,8 +84,8 @@ fn shown(threshold: &Threshold, measured: f64) -> String {
     .replace(['\u{a0}', '\u{202f}'], " ")
 }
 
-/// Why the run has failed, the gravest first; nothing for one that has not. Failed logins are a failure unless a threshold
-/// says how many may be.
+/// Reasons why the run failed, the most serious first; empty if it passed. Failed logins are a failure unless a
+/// threshold limits them.
 pub(crate) fn failures(thresholds: &[Threshold], run: &RunRecord) -> Vec<String> {
     let mut found = Vec::new();
     let frequent = most_frequent(run)

@@ -1,6 +1,8 @@
-//! Where an axis has its ticks: at numbers that people count in.
+//! Axis ticks at round numbers.
 //!
-//! Trap: an axis ends at a tick, so a chart's upper edge is the last entry here and not the largest value.
+//! # Pitfalls
+//!
+//! An axis ends at a tick, so the upper edge of a chart is the last entry here and not the largest value.
 
 /// Ticks from 0 to at least `max`, at steps of 1, 2 or 5 times a power of ten, about `wanted` of them.
 pub(super) fn linear(max: f64, wanted: usize) -> Vec<f64> {
@@ -12,7 +14,7 @@ pub(super) fn linear(max: f64, wanted: usize) -> Vec<f64> {
     (0..=count).map(|index| index as f64 * step).collect()
 }
 
-/// Ticks around `min ..= max` for a logarithmic axis: powers of ten, and 2 and 5 between them while there is room.
+/// Ticks around `min ..= max` for a logarithmic axis: powers of ten, and 2 and 5 in between if there is room.
 pub(super) fn logarithmic(min: f64, max: f64) -> Vec<f64> {
     let min = if min.is_finite() && min > 0.0 { min } else { 1.0 };
     let max = if max.is_finite() { max.max(min) } else { min };
@@ -22,13 +24,13 @@ pub(super) fn logarithmic(min: f64, max: f64) -> Vec<f64> {
     }
     let low = steps.iter().rposition(|s| *s <= min * 1.000_001).unwrap_or(0);
     let high = steps.iter().position(|s| *s >= max * 0.999_999).unwrap_or(steps.len() - 1);
-    // One value alone still needs an axis with two ends.
+    // A single value still needs an axis with two ends.
     let high = high.max(low + 1).min(steps.len() - 1);
     let (bottom, top) = (steps[low], steps[high]);
     let mut ticks = steps[low..=high].to_vec();
     let decade = |s: &f64| (s.log10() - s.log10().round()).abs() < 1e-6;
     if ticks.len() > 7 {
-        // The ends stay, whatever they are, unless they stand close to a power of ten.
+        // The end ticks stay, even if they are no powers of ten, unless they are close to one.
         let far = |s: &f64| {
             let distance = (s.log10() - s.log10().round()).abs();
             distance > 0.25
@@ -44,7 +46,7 @@ pub(super) fn logarithmic(min: f64, max: f64) -> Vec<f64> {
     ticks
 }
 
-/// Ticks in seconds from 0 to at most `length`, and how to write them.
+/// Ticks in seconds from 0 to at most `length`, with their unit and format.
 pub(super) fn seconds(length: f64, wanted: usize) -> (Vec<f64>, &'static str, fn(f64) -> String) {
     const STEPS: [f64; 20] = [
         1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1_200.0, 1_800.0, 3_600.0,

@@ -1,28 +1,31 @@
-//! Figures for people: a number, its unit chosen by size, three significant digits.
+//! Human-readable numbers: a unit chosen by magnitude and three significant digits.
 //!
-//! Times come in microseconds, memory in bytes (units of 1000), spans in seconds. A no-break space stands before the unit.
+//! Input is in microseconds for times, bytes for memory (units of 1000) and seconds for durations. A no-break space
+//! precedes the unit.
 //!
-//! Trap: shares are rounded towards "not quite": 99 999 of 100 000 must never read "100 %", nor 1 of them "0 %".
+//! # Pitfalls
+//!
+//! Shares must be rounded away from the extremes: 99 999 of 100 000 must never read "100 %", nor 1 of them "0 %".
 
-/// What the values of an axis or a column are.
+/// Unit of the values of an axis or a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DisplayUnit {
-    /// A plain number.
+    /// Plain number.
     Count,
-    /// Of something in a second.
+    /// Number per second.
     Rate,
     /// Microseconds.
     Time,
     /// Bytes.
     Bytes,
-    /// Bytes in a second.
+    /// Bytes per second.
     ByteRate,
     /// Processor cores.
     Cores,
 }
 
 impl DisplayUnit {
-    /// A value for a reader.
+    /// Formats a value with its unit.
     pub(crate) fn show(self, value: f64) -> String {
         match self {
             Self::Count => short(value),
@@ -34,7 +37,7 @@ impl DisplayUnit {
         }
     }
 
-    /// A value on an axis, whose title has the unit where it doesn't change along the axis.
+    /// Formats a value on an axis, whose title has the unit if it is the same along the axis.
     pub(super) fn tick(self, value: f64) -> String {
         match self {
             Self::Rate => short(value),
@@ -43,7 +46,7 @@ impl DisplayUnit {
         }
     }
 
-    /// Stands at the top of the axis.
+    /// Title at the top of the axis.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Count | Self::Time | Self::Bytes => "",
@@ -53,10 +56,10 @@ impl DisplayUnit {
     }
 }
 
-/// Three significant digits without needless zeros.
+/// Formats three significant digits without trailing zeros.
 pub(crate) fn digits(value: f64) -> String {
     let size = value.abs();
-    // The limits are where rounding would give a fourth digit.
+    // The thresholds are where rounding would yield a fourth digit.
     let text = match size {
         _ if size >= 99.95 => format!("{value:.0}"),
         _ if size >= 9.995 => format!("{value:.1}"),
@@ -66,7 +69,7 @@ pub(crate) fn digits(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// In steps of 1000, with the letter for the step.
+/// Scales by steps of 1000 and appends the letter of the step.
 fn scaled(value: f64, steps: &[(f64, &str)]) -> String {
     for &(size, unit) in steps {
         if value.abs() >= size * 0.9995 {
@@ -76,7 +79,7 @@ fn scaled(value: f64, steps: &[(f64, &str)]) -> String {
     digits(value)
 }
 
-/// A number, shortened from ten thousand on: 1234, 12.3 k, 4.5 M.
+/// Formats a number, abbreviated from ten thousand on: 1234, 12.3 k, 4.5 M.
 pub(crate) fn short(value: f64) -> String {
     if value.abs() < 9_999.5 {
         return if value.abs() < 99.95 { digits(value) } else { format!("{value:.0}") };
@@ -84,7 +87,7 @@ pub(crate) fn short(value: f64) -> String {
     scaled(value, &[(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")])
 }
 
-/// Bytes.
+/// Formats bytes.
 pub(crate) fn bytes(value: f64) -> String {
     if value.abs() < 999.5 {
         return format!("{}\u{a0}B", digits(value));
@@ -92,7 +95,7 @@ pub(crate) fn bytes(value: f64) -> String {
     scaled(value, &[(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")])
 }
 
-/// Microseconds.
+/// Formats microseconds.
 pub(crate) fn time(us: f64) -> String {
     match us.abs() {
         0.0 => "0".to_owned(),
@@ -104,7 +107,7 @@ pub(crate) fn time(us: f64) -> String {
     }
 }
 
-/// A whole number with its thousands apart.
+/// Formats an integer with its thousands grouped.
 pub(crate) fn grouped(value: u64) -> String {
     let digits = value.to_string();
     if digits.len() <= 4 {
@@ -120,7 +123,7 @@ pub(crate) fn grouped(value: u64) -> String {
     text
 }
 
-/// A share in per cent.
+/// Formats a share in per cent.
 pub(super) fn share(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "–".to_owned();
@@ -136,7 +139,7 @@ pub(super) fn share(part: u64, whole: u64) -> String {
     }
 }
 
-/// How many times `old` the `new` is.
+/// Formats the ratio of `new` to `old`.
 pub(super) fn ratio(old: f64, new: f64) -> String {
     if old == new {
         return "1.00".to_owned();
@@ -148,14 +151,14 @@ pub(super) fn ratio(old: f64, new: f64) -> String {
     if ratio >= 99.95 { format!("{ratio:.0}") } else { format!("{ratio:.2}") }
 }
 
-/// A span of seconds as a clock: 0:05, 12:34, 1:02:03.
+/// Formats a duration in seconds as a clock: 0:05, 12:34, 1:02:03.
 pub(crate) fn clock(seconds: f64) -> String {
     let all = if seconds.is_finite() { seconds.max(0.0).round() as u64 } else { 0 };
     let (hours, minutes, seconds) = (all / 3_600, all / 60 % 60, all % 60);
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
 }
 
-/// A span of seconds in words: 45 s, 12 min 34 s, 1 h 20 min.
+/// Formats a duration in seconds with units: 45 s, 12 min 34 s, 1 h 20 min.
 pub(super) fn span(seconds: f64) -> String {
     let all = if seconds.is_finite() { seconds.max(0.0).round() as u64 } else { 0 };
     let (hours, minutes, rest) = (all / 3_600, all / 60 % 60, all % 60);
@@ -168,10 +171,10 @@ pub(super) fn span(seconds: f64) -> String {
     }
 }
 
-/// Seconds since 1970 as a date and time of UTC.
+/// Formats seconds since 1970 as date and time in UTC.
 pub(super) fn date(unix: i64) -> String {
     let (days, second) = (unix.div_euclid(86_400), unix.rem_euclid(86_400));
-    // Days from 1 March of the year 0: leap days are then the last of their year.
+    // Days since 1 March of year 0, so that leap days come last in their year.
     let shifted = days.saturating_add(719_468);
     let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
     let year_of_era = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -183,7 +186,7 @@ pub(super) fn date(unix: i64) -> String {
     format!("{year:04}-{month:02}-{day_of_month:02} {:02}:{:02} UTC", second / 3_600, second / 60 % 60)
 }
 
-/// Text for a terminal: control characters, which could be commands to it, become visible.
+/// Sanitizes text for a terminal: control characters, which could be commands to it, become visible.
 pub(super) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

@@ -1,49 +1,51 @@
-//! Whether the figures of a run can be believed, and what they say, in one line and a few points.
+//! Verdict on a run: whether its metrics can be trusted and what they show, as one line and a few findings.
 //!
-//! The first question is about the generator: if it was late itself, times are partly its own. Then come lost messages,
-//! lost sessions, failed logins, and answers that were too late.
+//! The generator is judged first: if it was late itself, times are partly its own. Lost messages, lost sessions, failed
+//! logins, and late answers follow.
 //!
-//! Trap: the limits (5 ms of lateness at p99, 90 % of a core) are those that the run warns by; keep them the same.
+//! # Pitfalls
+//!
+//! The limits (5 ms of lateness at p99, 90 % of a core) must equal those of the warnings during the run.
 
 use crate::measure::{Counter, Timing, TimingSummary};
 
 use super::model::RunRecord;
 use super::unit::{grouped, plain, share, time};
 
-/// Lateness at p99 from which a generator is late, in microseconds.
+/// Lateness at p99 above which a generator is late, in microseconds.
 pub(super) const LATE: u64 = 5_000;
-/// CPU of one worker from which it is too busy, in cores.
+/// CPU of one worker above which it is too busy, in cores.
 pub(super) const BUSY: f64 = 0.9;
-/// Wait of logins for the generator's own keys at p99 from which the pace of logins is the generator's, in microseconds.
+/// Wait of logins for the generator's own keys at p99 above which the generator limits the login rate, in microseconds.
 const LATE_KEYS: u64 = 100_000;
-/// Seconds of that from which it counts; one alone is the start or a neighbour.
+/// Busy seconds from which the generator counts as busy; a single one is the start or a neighbour.
 const BUSY_SECONDS: u64 = 3;
-/// The share of answers that must be in time for a server to have kept up.
+/// Share of answers that must be in time for a server to have kept up.
 const ENOUGH: f64 = 0.99;
 
-/// How good or bad something is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VerdictGrade {
-    /// As it should be.
+    /// As expected.
     Good,
-    /// The figures need care.
+    /// The metrics need care.
     Doubtful,
-    /// Something broke.
+    /// A failure.
     Bad,
 }
 
-/// What is said of a run.
+/// Verdict on a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunVerdict {
-    /// The worst of the points.
+    /// Worst grade of the findings.
     pub grade: VerdictGrade,
     /// One sentence.
     pub line: String,
-    /// Single findings, each a sentence.
+    /// Findings, each a sentence.
     pub points: Vec<(VerdictGrade, String)>,
 }
 
-/// A counter's total.
+/// Total of a counter.
 pub(super) fn total(run: &RunRecord, counter: Counter) -> u64 {
     run.totals.counters.get(counter.name()).map_or(0, |c| c.total)
 }
@@ -53,7 +55,7 @@ pub(super) fn many(count: u64, one: &str, more: &str) -> String {
     format!("{} {}", grouped(count), if count == 1 { one } else { more })
 }
 
-/// Kinds that are counted as errors and say nothing bad of a server.
+/// Error kinds that do not indicate a fault of the server.
 const HARMLESS: [&str; 8] = [
     "register:exists",
     "nobody-online",
@@ -65,15 +67,15 @@ const HARMLESS: [&str; 8] = [
     "no-partner",
 ];
 
-/// The most frequent kind of error and how often it came.
+/// Most frequent kind of error and its count.
 pub(crate) fn most_frequent(run: &RunRecord) -> Option<(&str, u64)> {
     let kinds = run.totals.errors.iter().map(|(kind, count)| (kind.as_str(), count.total));
     let kinds = kinds.filter(|(kind, count)| *count > 0 && !HARMLESS.contains(kind));
-    // The first of those that came as often.
+    // On a tie, the first one.
     kinds.rev().max_by_key(|(_, count)| *count)
 }
 
-/// Why times of this run are partly the generator's own; `None` where it was on time.
+/// Reason why times of this run are partly the generator's own; `None` if it was on time.
 pub(super) fn late(run: &RunRecord) -> Option<String> {
     let p99 = |timing: Timing| run.totals.timings.get(timing.name()).map_or(0, |total| total.summary.p99);
     let lateness = p99(Timing::Lateness);
@@ -89,7 +91,7 @@ pub(super) fn late(run: &RunRecord) -> Option<String> {
     }
 }
 
-/// How long logins waited for the generator's own keys, where that set their pace: a hundredth of them at least, and long.
+/// Wait of logins for the generator's own keys, if it limited their rate: at least 1 % of logins, and above the limit.
 pub(crate) fn late_keys(run: &RunRecord) -> Option<TimingSummary> {
     let waits = run.totals.timings.get(Timing::Derive.name())?.summary;
     let logins = total(run, Counter::Logins) + total(run, Counter::LoginErrors);
@@ -124,7 +126,7 @@ pub fn verdict(run: &RunRecord) -> RunVerdict {
     RunVerdict { grade: if measured { grade } else { VerdictGrade::Doubtful }, line: line.to_owned(), points }
 }
 
-/// What a reader asks first: which error came most, and which threshold was missed.
+/// Findings that a reader wants first: the most frequent error and the missed thresholds.
 fn failures(run: &RunRecord, points: &mut Vec<(VerdictGrade, String)>) {
     if let Some((kind, count)) = most_frequent(run) {
         let first = run.seconds.iter().find(|second| second.errors.contains_key(kind));
@@ -207,7 +209,7 @@ fn server(run: &RunRecord, late_itself: bool, points: &mut Vec<(VerdictGrade, St
         let enough = good as f64 >= all as f64 * ENOUGH;
         let grade = match (enough, late_itself) {
             (true, _) => VerdictGrade::Good,
-            // What was late may have been late here.
+            // The delay may have been in the generator.
             (false, true) => VerdictGrade::Doubtful,
             (false, false) => VerdictGrade::Bad,
         };

@@ -1,22 +1,26 @@
-//! The text format of Prometheus (exposition format 0.0.4): names, labels, values, and which of them are counters.
+//! Parser of the Prometheus text format (exposition format 0.0.4): names, labels, values, and which are counters.
 //!
-//! Left out: buckets of histograms (their count and sum are kept), timestamps, exemplars.
-//! Trap: a label's value may hold spaces and braces, so a line is split behind the closing quote, not at the first space.
+//! Not implemented: buckets of histograms (their count and sum are kept), timestamps, exemplars.
+//!
+//! # Pitfalls
+//!
+//! The value of a label may contain spaces and braces, so a line is split after the closing quote, not at the first
+//! space.
 
 use std::collections::BTreeMap;
 
 /// Longest name with labels that is kept.
 const LONGEST: usize = 200;
 
-/// One reading of a page, in its order.
+/// One scrape of a page, in its order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct MetricsScrape {
-    /// Name with labels, value, and whether it only grows.
+    /// Name with labels, value, and whether it is a counter.
     values: Vec<(String, f64, bool)>,
 }
 
 impl MetricsScrape {
-    /// Reads a page; lines that are none of the format are left out.
+    /// Parses a page; malformed lines are skipped.
     pub(super) fn read(text: &str) -> Self {
         let mut kinds: BTreeMap<&str, &str> = BTreeMap::new();
         let mut values = Vec::new();
@@ -39,7 +43,7 @@ impl MetricsScrape {
             let grows = match kinds.get(name).copied().or_else(|| family("_total")) {
                 Some("counter") => true,
                 Some(_) => false,
-                // Parts of a histogram or summary, and names that say it themselves.
+                // Parts of a histogram or summary, and names with a telling suffix.
                 None => {
                     family("_count").or_else(|| family("_sum")).is_some_and(|kind| kind != "gauge")
                         || name.ends_with("_total")
@@ -50,7 +54,7 @@ impl MetricsScrape {
         Self { values }
     }
 
-    /// What to chart: counters as rates a second since an earlier reading, everything else as it is.
+    /// Values to chart: counters as rates per second since an earlier scrape, everything else as it is.
     pub(super) fn since(&self, earlier: &Self, seconds: f64) -> Vec<(String, f64)> {
         let before: BTreeMap<&str, f64> =
             earlier.values.iter().map(|(name, value, _)| (name.as_str(), *value)).collect();
@@ -59,7 +63,7 @@ impl MetricsScrape {
                 return Some((name.clone(), *value));
             }
             let grown = value - before.get(name.as_str())?;
-            // A counter that fell began again at zero.
+            // A counter that fell was reset to zero.
             let grown = if grown < 0.0 { *value } else { grown };
             (seconds > 0.0).then(|| (format!("{name}/s"), grown / seconds))
         };
@@ -67,7 +71,8 @@ impl MetricsScrape {
     }
 }
 
-/// Name with labels, and the value; `None` for empty and broken lines and values that cannot be charted.
+/// Splits a line into name with labels and value; `None` for empty and malformed lines and values that cannot be
+/// charted.
 fn split(line: &str) -> Option<(&str, f64)> {
     let end = match line.find('{') {
         Some(open) => {

@@ -1,7 +1,11 @@
-//! The server's side: processes by id, sockets of the machine, a page of metrics. One thread looks once a second.
+//! Monitor of the server under load: processes by id, sockets of the machine, metrics pages. One thread samples once a
+//! second.
 //!
-//! Left out: processes of other machines; there `/metrics` is all there is.
-//! Trap: proportional memory (PSS) makes the kernel walk all pages of the process, so it is read every ten seconds only.
+//! Not implemented: processes of other machines, for which `/metrics` is the only source.
+//!
+//! # Pitfalls
+//!
+//! Proportional memory (PSS) makes the kernel walk all pages of the process, so it is read only every ten seconds.
 
 mod metrics;
 mod proc;
@@ -19,28 +23,28 @@ use crate::clock;
 use crate::report::model::{RunRecord, ServerSample};
 use metrics::MetricsScrape;
 
-/// Series of a metrics page that are kept, in the order of the page.
+/// Maximum number of series kept of a metrics page, in the order of the page.
 pub const MAX_SERIES: usize = 200;
-/// Seconds between two looks at PSS and at the list of children.
+/// Seconds between two reads of PSS and of the list of children.
 const SELDOM: u32 = 10;
-/// Bytes of a metrics page.
+/// Maximum size of a metrics page in bytes.
 const PAGE: u64 = 8 << 20;
-/// Samples that wait for the controller.
+/// Samples queued for the controller.
 const SAMPLES: usize = 64;
 
-/// What is watched.
+/// Targets of the monitor.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerMonitorConfig {
     /// Processes of the server.
     pub pids: Vec<u32>,
-    /// Their children and children's children, too.
+    /// Whether to include their descendants.
     pub children: bool,
-    /// Pages of metrics in the text format of Prometheus.
+    /// URLs of metrics in the Prometheus text format.
     pub metrics: Vec<String>,
 }
 
 impl ServerMonitorConfig {
-    /// Looks at everything once. An error is one sentence about what cannot be watched.
+    /// Samples everything once. An error is one sentence that names what cannot be monitored.
     pub fn check(&self) -> Result<()> {
         for pid in &self.pids {
             if proc::stat(*pid).is_none() {
@@ -60,7 +64,7 @@ impl ServerMonitorConfig {
     }
 }
 
-/// What one look found.
+/// One sample.
 #[derive(Default)]
 struct MonitorSample {
     at: u32,
@@ -69,7 +73,7 @@ struct MonitorSample {
     said: Vec<String>,
 }
 
-/// The thread that looks.
+/// Handle of the sampling thread.
 pub struct ServerMonitor {
     looks: Receiver<MonitorSample>,
     stop: Arc<AtomicBool>,
@@ -77,7 +81,7 @@ pub struct ServerMonitor {
 }
 
 impl ServerMonitor {
-    /// Starts looking, at the end of each second after `start_us`. `None` if there is nothing to watch.
+    /// Starts sampling, at the end of each second after `start_us`. `None` if there is nothing to monitor.
     pub fn start(host: ServerMonitorConfig, start_us: u64) -> Option<Self> {
         if host.empty() {
             return None;
@@ -89,7 +93,7 @@ impl ServerMonitor {
         Some(Self { looks, stop, thread: Some(thread) })
     }
 
-    /// Puts what was found since the last call into the run.
+    /// Moves the samples since the last call into the run.
     pub fn collect(&self, run: &mut RunRecord) {
         for look in self.looks.try_iter() {
             run.server.extend(look.server);
@@ -104,7 +108,7 @@ impl ServerMonitor {
         }
     }
 
-    /// Stops looking; series in which nothing happened are left out.
+    /// Stops sampling; series that never changed are omitted.
     pub fn finish(mut self, run: &mut RunRecord) {
         self.end();
         self.collect(run);
@@ -125,7 +129,7 @@ impl Drop for ServerMonitor {
     }
 }
 
-/// One connection for each look: the page may be served by who counts them.
+/// Fetches a page over a connection of its own, since the page may come from the server whose connections are counted.
 fn fetch(url: &str) -> Result<MetricsScrape> {
     let request = ureq::get(url).config().timeout_global(Some(Duration::from_millis(900))).build();
     let mut answer = request.call()?;
@@ -136,7 +140,7 @@ fn fetch(url: &str) -> Result<MetricsScrape> {
 fn watch(host: ServerMonitorConfig, start_us: u64, stop: &AtomicBool, tell: &SyncSender<MonitorSample>) {
     let mut processes = MonitoredProcesses::new(&host);
     let mut pages: BTreeMap<String, (u64, MetricsScrape)> = BTreeMap::new();
-    // The first look is where rates begin.
+    // Rates start at the first sample.
     processes.sample(0);
     for at in 0.. {
         let due = start_us + (u64::from(at) + 1) * 1_000_000;
@@ -150,7 +154,7 @@ fn watch(host: ServerMonitorConfig, start_us: u64, stop: &AtomicBool, tell: &Syn
             }
             std::thread::sleep(Duration::from_micros(left.min(50_000)));
         }
-        // Seconds that were missed, behind a slow page, are not made up.
+        // Seconds missed because of a slow page are not made up for.
         if clock::now_us() > due + 1_000_000 {
             continue;
         }
@@ -170,12 +174,12 @@ fn watch(host: ServerMonitorConfig, start_us: u64, stop: &AtomicBool, tell: &Syn
                 Err(_) => {}
             }
         }
-        // A controller that is busy for a minute loses samples, not memory.
+        // If the controller is busy for a minute, samples are dropped instead of queued without bound.
         let _ = tell.try_send(look);
     }
 }
 
-/// The processes and what they had used at the last look.
+/// Monitored processes and their usage at the last sample.
 struct MonitoredProcesses {
     roots: Vec<u32>,
     children: bool,
@@ -212,7 +216,7 @@ impl MonitoredProcesses {
         let mut pss = 0;
         for &pid in &self.pids {
             let Some(stat) = proc::stat(pid) else { continue };
-            // A process seen for the first time begins at what it has used.
+            // The usage of a process seen for the first time starts at its current value.
             used += stat.cpu - self.cpu.get(&pid).copied().unwrap_or(stat.cpu);
             cpu.insert(pid, stat.cpu);
             sample.rss += stat.rss;
@@ -234,22 +238,22 @@ impl MonitoredProcesses {
     }
 }
 
-/// Memory that may still be used, in bytes; 0 where it cannot be read.
+/// Available memory in bytes; 0 if it cannot be read.
 pub fn memory_available() -> u64 {
     proc::memory("MemAvailable:")
 }
 
-/// Memory of this machine in bytes; 0 where it cannot be read.
+/// Memory of this machine in bytes; 0 if it cannot be read.
 pub fn memory_total() -> u64 {
     proc::memory("MemTotal:")
 }
 
-/// Resident memory of this process in bytes; 0 where it cannot be read.
+/// Resident memory of this process in bytes; 0 if it cannot be read.
 pub fn own_rss() -> u64 {
     proc::stat(std::process::id()).map_or(0, |stat| stat.rss)
 }
 
-/// First and last local port that the kernel gives out.
+/// First and last ephemeral port of the kernel.
 pub fn ports() -> (u16, u16) {
     proc::ports()
 }
@@ -294,7 +298,7 @@ mod tests {
         served.join().unwrap();
         let earlier = MetricsScrape::read("# TYPE a_total counter\na_total 3\n");
         assert_eq!(page.since(&earlier, 2.0), [("a_total/s".to_owned(), 2.0)]);
-        // Nobody listens there any more.
+        // The listener has been closed.
         assert!(
             ServerMonitorConfig { metrics: vec![url], ..ServerMonitorConfig::default() }.check().is_err()
         );

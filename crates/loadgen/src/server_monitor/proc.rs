@@ -1,16 +1,18 @@
-//! Figures of `/proc` (proc(5)): a process's CPU, memory, threads and files, and the machine's sockets.
+//! Reader of `/proc` (proc(5)): CPU, memory, threads and files of a process, and the sockets of the machine.
 //!
-//! Trap: the second field of `stat` is the program's name, which may hold spaces and parentheses; count fields behind
-//! the last closing one.
+//! # Pitfalls
+//!
+//! The second field of `stat` is the program name, which may contain spaces and parentheses; count fields after the
+//! last closing parenthesis.
 
 use std::collections::BTreeSet;
 
-/// What `stat` says about a process.
+/// Fields of `stat` of a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ProcessStat {
-    /// Its parent.
+    /// Parent process.
     pub(super) parent: u32,
-    /// Seconds of CPU used so far.
+    /// CPU time used so far, in seconds.
     pub(super) cpu: f64,
     /// Threads.
     pub(super) threads: u32,
@@ -18,7 +20,7 @@ pub(super) struct ProcessStat {
     pub(super) rss: u64,
 }
 
-/// `None` if there is no such process.
+/// Reads the fields; `None` if there is no such process.
 pub(super) fn stat(pid: u32) -> Option<ProcessStat> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_stat(&text, rustix::param::page_size() as u64, rustix::param::clock_ticks_per_second() as f64)
@@ -36,20 +38,20 @@ fn parse_stat(text: &str, page: u64, ticks: f64) -> Option<ProcessStat> {
     })
 }
 
-/// Proportional memory in bytes; 0 where it cannot be read, as for processes of other users.
+/// Proportional memory (PSS) in bytes; 0 if it cannot be read, as for processes of other users.
 pub(super) fn pss(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     kilobytes(&text, "Pss:")
 }
 
-/// Open files; 0 where they cannot be seen.
+/// Number of open files; 0 if they cannot be listed.
 pub(super) fn files(pid: u32) -> u32 {
-    // The kernel tells their number as the size of the directory since 6.2; counting works everywhere.
+    // The kernel reports their number as the size of the directory since 6.2; counting works everywhere.
     std::fs::read_dir(format!("/proc/{pid}/fd"))
         .map_or(0, |entries| u32::try_from(entries.count()).unwrap_or(u32::MAX))
 }
 
-/// These processes and all that descend from them.
+/// These processes and all their descendants.
 pub(super) fn descendants(roots: &[u32]) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -77,7 +79,7 @@ pub(super) fn tcp_memory() -> u64 {
     parse_sockstat(&text) * rustix::param::page_size() as u64
 }
 
-/// Pages.
+/// Result in pages.
 fn parse_sockstat(text: &str) -> u64 {
     let tcp = text.lines().find_map(|line| line.strip_prefix("TCP:"));
     let mut words = tcp.unwrap_or_default().split_ascii_whitespace();
@@ -85,7 +87,7 @@ fn parse_sockstat(text: &str) -> u64 {
     words.next().and_then(|pages| pages.parse().ok()).unwrap_or(0)
 }
 
-/// A line of `/proc/meminfo` in bytes.
+/// Reads a line of `/proc/meminfo`, in bytes.
 pub(super) fn memory(key: &str) -> u64 {
     kilobytes(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default(), key)
 }
@@ -96,7 +98,7 @@ fn kilobytes(text: &str, key: &str) -> u64 {
     number.unwrap_or(0) * 1_024
 }
 
-/// First and last local port; the kernel's defaults where they cannot be read.
+/// First and last ephemeral port; the defaults of the kernel if they cannot be read.
 pub(super) fn ports() -> (u16, u16) {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let mut numbers = text.split_ascii_whitespace().map(|number| number.parse::<u16>());

@@ -1,9 +1,11 @@
-//! The whole picture of a run under way, as lines that fit a terminal.
+//! Layout of the live view, as lines that fit a terminal.
 //!
-//! [`picture`] is a function of the run and the terminal only; moving the cursor is the caller's. Where there are too few
-//! columns, figures are left out by importance; where there are too few lines, whole lines are.
+//! [`picture`] depends on the run and the terminal only; the caller moves the cursor. With too few columns the least
+//! important values are omitted, with too few lines whole lines are.
 //!
-//! Trap: more lines than the terminal has cannot be redrawn, since the cursor does not go above the first.
+//! # Pitfalls
+//!
+//! More lines than the terminal has cannot be redrawn, because the cursor does not move above the first.
 
 use super::fields::{self, StatusField};
 use super::line::{StyledLine, TextStyle, columns, fit, safe, wrapped};
@@ -14,20 +16,19 @@ use crate::measure::{Counter, Gauge, Timing};
 use crate::report::model::{RunRecord, SecondReport};
 use crate::report::unit::{DisplayUnit, bytes, clock, digits, grouped, short, time};
 
-/// What the terminal can do.
+/// Capabilities of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TerminalCapabilities {
-    /// Columns.
     pub(super) width: usize,
-    /// Lines; the last one is left free for the cursor.
+    /// Lines; the last one stays free for the cursor.
     pub(super) height: usize,
-    /// Colours are wanted.
+    /// Whether colours are enabled.
     pub(super) colour: bool,
-    /// It shows more than ASCII.
+    /// Whether it shows more than ASCII.
     pub(super) unicode: bool,
 }
 
-/// Lines by importance: 0 stays longest.
+/// Lines with their importance: 0 is kept longest.
 #[derive(Default)]
 pub(super) struct PrioritizedLines(Vec<(u8, StyledLine)>);
 
@@ -50,7 +51,7 @@ impl PrioritizedLines {
     }
 }
 
-/// The picture; `ended` says that nothing will change any more.
+/// Builds the lines; `ended` means that nothing will change any more.
 pub(super) fn picture(
     run: &RunRecord,
     live: &LiveContext,
@@ -75,7 +76,7 @@ pub(super) fn picture(
     lines.extend(5, server(&figures, width));
     sparks(&mut lines, &figures, screen);
     if !ended {
-        // Then the table that follows has them all, in full.
+        // The summary that follows lists them all, in full.
         warnings(&mut lines, &figures, screen);
     }
     lines.push(1, hint(&figures, width, ended));
@@ -83,7 +84,7 @@ pub(super) fn picture(
     lines.iter().map(|line| line.render(width, screen.colour, screen.unicode)).collect()
 }
 
-/// A label of the first column.
+/// Label of the first column.
 pub(super) fn label(text: &str) -> String {
     format!("{text:<12}")
 }
@@ -122,7 +123,7 @@ fn progress(figures: &LiveFigures<'_>, width: usize) -> StyledLine {
         text += &format!(" / {}", clock(expected));
     }
     let room = width.saturating_sub(columns(&text) + 1).min(60);
-    // How far it is towards an end that nobody knows is not said.
+    // Without a known end there is no progress to show.
     let Some(share) = share.filter(|_| room >= 6) else { return StyledLine::of(TextStyle::Normal, &text) };
     let full = (share * room as f64).floor() as usize;
     StyledLine::of(TextStyle::Good, &"█".repeat(full))
@@ -179,7 +180,7 @@ fn counts(figures: &LiveFigures<'_>, width: usize) -> Vec<StyledLine> {
         bad(5, "refused", Counter::MessagesRefused),
         bad(2, "sessions lost", Counter::SessionsLost),
     ];
-    // Known at the end only; a zero before would be a claim.
+    // Known only at the end; a zero before that would be a claim.
     if figures.total(Counter::MessagesLost) > 0 {
         all.push(bad(0, "lost", Counter::MessagesLost));
     }
@@ -194,7 +195,7 @@ fn errors(lines: &mut PrioritizedLines, figures: &LiveFigures<'_>, width: usize)
         return;
     }
     let mut found = vec![StatusField::unwanted(0, "", all, format!("{} in all", grouped(all)))];
-    // A kind may hold what a server said; half a line is enough to tell it from others.
+    // A kind may contain text from the server; half a line suffices to identify it.
     let room = (width - columns(&head).min(width)).saturating_sub(20).clamp(8, 48);
     for (index, (kind, count)) in kinds.iter().take(4).enumerate() {
         found.push(StatusField::new(1 + index as u8, &fit(&safe(kind), room), grouped(*count)));
@@ -233,7 +234,7 @@ fn server(figures: &LiveFigures<'_>, width: usize) -> Vec<StyledLine> {
 }
 
 fn sparks(lines: &mut PrioritizedLines, figures: &LiveFigures<'_>, screen: TerminalCapabilities) {
-    // A second without deliveries is a zero, once there is something to be delivered.
+    // A second without deliveries counts as zero once messages have been sent.
     let any = figures.total(Counter::MessagesSent) > 0;
     let count =
         |s: &SecondReport| s.counters.get(Counter::MessagesDelivered.name()).copied().unwrap_or(0) as f64;
@@ -265,7 +266,7 @@ fn sparks(lines: &mut PrioritizedLines, figures: &LiveFigures<'_>, screen: Termi
 fn warnings(lines: &mut PrioritizedLines, figures: &LiveFigures<'_>, screen: TerminalCapabilities) {
     let (limits, all) = (figures.limits(), &figures.run.warnings);
     let older = all.len().saturating_sub(2);
-    // Two lines for each where they fit, besides the hint and the free line.
+    // Two lines for each if they fit, besides the hint and the free line.
     let free = screen.height.saturating_sub(lines.0.len() + 2);
     let most = if free >= 2 * (limits.len() + all.len() - older) + usize::from(older > 0) { 2 } else { 1 };
     let mut say = |keep: u8, text: &str| {

@@ -1,31 +1,33 @@
-//! Figures with their names, packed into as many lines as there may be; the least important are left out.
+//! Named values packed into a limited number of lines; the least important are omitted.
 //!
-//! Trap: what matters changes with the value: no duplicates are hardly news, one is. Give `keep` accordingly.
+//! # Pitfalls
+//!
+//! Importance depends on the value: zero duplicates are hardly news, one is. Choose `keep` accordingly.
 
 use super::line::{StyledLine, TextStyle, columns};
 
-/// One figure.
+/// One named value.
 pub(super) struct StatusField {
     name: String,
     value: String,
     style: TextStyle,
-    /// 0 stays longest.
+    /// Importance; 0 is kept longest.
     keep: u8,
 }
 
 impl StatusField {
-    /// A figure; `keep` 0 stays longest where there is little room.
+    /// Creates a field; `keep` 0 is kept longest where space is short.
     pub(super) fn new(keep: u8, name: &str, value: impl Into<String>) -> Self {
         Self { name: name.to_owned(), value: value.into(), style: TextStyle::Normal, keep }
     }
 
-    /// A count of something that should not be: bad and important unless it is zero.
+    /// Creates a field for an unwanted count: highlighted and important unless it is zero.
     pub(super) fn unwanted(keep: u8, name: &str, count: u64, value: impl Into<String>) -> Self {
         let field = Self::new(if count > 0 { 0 } else { keep }, name, value);
         Self { style: if count > 0 { TextStyle::Bad } else { TextStyle::Normal }, ..field }
     }
 
-    /// The same, beyond its limit.
+    /// Highlights the field if `bad`.
     pub(super) fn bad_if(self, bad: bool) -> Self {
         if bad { Self { style: TextStyle::Bad, keep: 0, ..self } } else { self }
     }
@@ -37,10 +39,10 @@ impl StatusField {
     }
 }
 
-/// Between two figures.
+/// Columns between two fields.
 const GAP: usize = 2;
 
-/// At most `most` lines of `width` columns, the first behind `label`, the others as far in.
+/// At most `most` lines of `width` columns, the first after `label`, the others indented equally.
 pub(super) fn lines(label: &str, mut fields: Vec<StatusField>, width: usize, most: usize) -> Vec<StyledLine> {
     let indent = columns(label);
     let room = width.saturating_sub(indent);
@@ -73,7 +75,7 @@ pub(super) fn lines(label: &str, mut fields: Vec<StatusField>, width: usize, mos
     lines
 }
 
-/// Which fields stand in which line.
+/// Distribution of the fields over lines.
 fn packed(fields: &[StatusField], room: usize) -> Vec<std::ops::Range<usize>> {
     let mut rows = Vec::new();
     let (mut first, mut used) = (0, 0);

@@ -1,18 +1,21 @@
-//! A line of the view: pieces of text with a style each, cut to columns and only then coloured.
+//! Styled line of the view: pieces of text, cut to columns and only then coloured.
 //!
-//! Names come from plan files, servers and other machines, so all text passes [`safe`]: no escape sequence, no control
-//! character and nothing that changes the direction or joins the character before it gets to the terminal.
-//! Left out: Unicode's width tables; what is wide is known by blocks, and marks that combine are left out of names.
+//! Names come from plan files, servers and other machines, so all text passes through [`safe`] before it reaches the
+//! terminal: it removes escape sequences, control characters, direction changes and combining characters.
 //!
-//! Trap: a line is measured in columns, not in characters; a wide character takes two.
+//! Not implemented: Unicode's width tables. Wide characters are recognized by block, and combining marks are dropped.
+//!
+//! # Pitfalls
+//!
+//! A line is measured in columns, not in characters; a wide character takes two.
 
-/// Colour is only an addition: whatever it says is in the text too.
+/// Style of a piece. Colour is only an addition: its meaning is in the text too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum TextStyle {
-    /// As the terminal has it.
+    /// Default style of the terminal.
     #[default]
     Normal,
-    /// What it is about.
+    /// Headings.
     Bold,
     /// Labels.
     Dim,
@@ -41,35 +44,35 @@ pub(super) struct StyledLine {
 }
 
 impl StyledLine {
-    /// With one piece.
+    /// Creates a line of one piece.
     pub(super) fn of(style: TextStyle, text: &str) -> Self {
         Self::default().and(style, text)
     }
 
-    /// With a further piece.
+    /// Appends a piece and returns the line.
     pub(super) fn and(mut self, style: TextStyle, text: &str) -> Self {
         self.add(style, text);
         self
     }
 
-    /// Adds a piece.
+    /// Appends a piece.
     pub(super) fn add(&mut self, style: TextStyle, text: &str) {
         self.pieces.push((style, safe(text)));
     }
 
-    /// Columns it takes.
+    /// Width in columns.
     pub(super) fn columns(&self) -> usize {
         self.pieces.iter().map(|(_, text)| columns(text)).sum()
     }
 
-    /// As text of at most `width` columns.
+    /// Renders at most `width` columns.
     pub(super) fn render(&self, width: usize, colour: bool, unicode: bool) -> String {
         let mut text = String::new();
         let mut room = width;
         let over = self.columns() > width;
         for (style, piece) in &self.pieces {
             let cut = over && columns(piece) >= room;
-            // The ellipsis also stands for pieces that follow one that just fits.
+            // The ellipsis also represents pieces after one that just fits.
             let shown = if cut { fit(&format!("{piece}…"), room) } else { piece.clone() };
             room -= columns(&shown);
             let shown = if unicode { shown } else { ascii(&shown) };
@@ -85,7 +88,7 @@ impl StyledLine {
                 break;
             }
         }
-        // Blanks at the end say nothing, and a style would have ended before them.
+        // Trailing blanks carry no information, and a style would have ended before them.
         if !colour {
             text.truncate(text.trim_end_matches(' ').len());
         }
@@ -93,7 +96,7 @@ impl StyledLine {
     }
 }
 
-/// Columns of a character on a terminal. Those that take none were left out by [`safe`].
+/// Width of a character in columns. Those of zero width were removed by [`safe`].
 fn wide(c: char) -> usize {
     let wide = matches!(u32::from(c),
         0x1100..=0x115f | 0x231a..=0x231b | 0x2e80..=0xa4cf | 0xa960..=0xa97f | 0xac00..=0xd7a3 | 0xf900..=0xfaff
@@ -101,12 +104,12 @@ fn wide(c: char) -> usize {
     1 + usize::from(wide)
 }
 
-/// Columns of a text that is safe.
+/// Width of a safe text in columns.
 pub(super) fn columns(text: &str) -> usize {
     text.chars().map(wide).sum()
 }
 
-/// At most so many columns, with an ellipsis where something is missing.
+/// Truncates to `width` columns, with an ellipsis if anything is cut.
 pub(super) fn fit(text: &str, width: usize) -> String {
     if columns(text) <= width {
         return text.to_owned();
@@ -124,8 +127,8 @@ pub(super) fn fit(text: &str, width: usize) -> String {
     short
 }
 
-/// Without anything that a terminal obeys: whole escape sequences go, not only their first character, so that their
-/// arguments don't stay as rubbish. Blanks of all kinds become one kind.
+/// Removes everything that a terminal interprets: whole escape sequences, so that no arguments are left as garbage. All
+/// kinds of white space become spaces.
 pub(super) fn safe(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
@@ -135,7 +138,7 @@ pub(super) fn safe(text: &str) -> String {
             '\x1b' | '\u{90}' | '\u{98}' | '\u{9b}' | '\u{9d}'..='\u{9f}' => {
                 let kind = if c == '\x1b' { rest.next() } else { Some(c) };
                 match kind {
-                    // CSI: arguments up to a letter or alike.
+                    // CSI: arguments up to a final byte.
                     Some('[' | '\u{9b}') => {
                         while let Some(c) = rest.next_if(|c| (' '..='~').contains(c)) {
                             if ('@'..='~').contains(&c) {
@@ -143,7 +146,7 @@ pub(super) fn safe(text: &str) -> String {
                             }
                         }
                     }
-                    // OSC, DCS and other strings: up to BEL or ST; without an end, all of the text.
+                    // OSC, DCS and other strings: up to BEL or ST; if unterminated, the rest of the text.
                     Some(']' | 'P' | 'X' | '^' | '_' | '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}') => {
                         while let Some(c) = rest.next() {
                             if matches!(c, '\x07' | '\u{9c}')
@@ -153,7 +156,7 @@ pub(super) fn safe(text: &str) -> String {
                             }
                         }
                     }
-                    // A charset and such: intermediate characters, then one.
+                    // Charset selection and the like: intermediate characters, then one final character.
                     Some(' '..='/') => {
                         while rest.next_if(|c| (' '..='/').contains(c)).is_some() {}
                         rest.next();
@@ -168,7 +171,7 @@ pub(super) fn safe(text: &str) -> String {
     clean
 }
 
-/// Takes no column of its own, or changes the direction of what follows.
+/// Whether a character has zero width or changes the direction of the following text.
 fn invisible(c: char) -> bool {
     matches!(u32::from(c),
         0xad | 0x300..=0x36f | 0x483..=0x489 | 0x591..=0x5c7 | 0x610..=0x61a | 0x61c | 0x64b..=0x65f | 0x180e
@@ -176,7 +179,7 @@ fn invisible(c: char) -> bool {
         | 0x20d0..=0x20ff | 0xfe00..=0xfe0f | 0xfe20..=0xfe2f | 0xfeff | 0xfff9..=0xfffb | 0xe0000..=0xe0fff)
 }
 
-/// For terminals without UTF-8: one character for each, so that columns stay where they are.
+/// Replaces each character by one of ASCII for terminals without UTF-8, so that columns are kept.
 pub(super) fn ascii(text: &str) -> String {
     let one = |c: char| match c {
         ' '..='~' => c,
@@ -193,7 +196,7 @@ pub(super) fn ascii(text: &str) -> String {
     text.chars().map(one).collect()
 }
 
-/// Breaks a sentence into at most `most` lines at blanks; what is missing is an ellipsis.
+/// Wraps a sentence to at most `most` lines at blanks; the rest becomes an ellipsis.
 pub(super) fn wrapped(text: &str, width: usize, most: usize) -> Vec<String> {
     let text = safe(text);
     let mut lines: Vec<String> = Vec::new();

@@ -1,6 +1,8 @@
-//! What is looked up in a run under way: the newest whole second, percentiles of the last ten, totals.
+//! Lookups in a run in progress: the last complete second, percentiles of the last ten, totals.
 //!
-//! Trap: the newest entry of `run.seconds` may be a second that is not over (a worker died in it); it has no rates yet.
+//! # Pitfalls
+//!
+//! The newest entry of `run.seconds` may be an incomplete second (a worker died in it); it has no rates yet.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +11,16 @@ use crate::measure::{Counter, Gauge, Timing, TimingSummary};
 use crate::report::model::{RunRecord, SecondReport, ServerSample};
 use crate::report::unit;
 
-/// Lateness at p99 beyond which latencies hold the generator's own queueing; the report says the same. Microseconds.
+/// Lateness at p99 above which latencies include the generator's own queueing, as in the report. Microseconds.
 pub(super) const LATE_US: u64 = 5_000;
-/// CPU of one worker beyond which it is the limit, in cores.
+/// CPU of one worker above which it is the bottleneck, in cores.
 pub(super) const BUSY: f64 = 0.9;
 
-/// A run as it is now.
+/// State of a run in progress.
 pub(super) struct LiveFigures<'a> {
     pub(super) run: &'a RunRecord,
     pub(super) live: &'a LiveContext,
-    /// The newest second that is over.
+    /// Last complete second.
     pub(super) second: Option<&'a SecondReport>,
 }
 
@@ -29,19 +31,19 @@ impl<'a> LiveFigures<'a> {
         Self { run, live, second }
     }
 
-    /// Seconds since the end of the newest second, if workers are overdue with their reports.
+    /// Seconds since the end of the last complete second, if reports of workers are overdue.
     pub(super) fn silent(&self) -> Option<f64> {
         let end = self.second.map_or(0.0, |second| f64::from(second.at) + 1.0);
-        // A report comes half a second after its second, so the next one is not overdue before two and a half.
+        // A report arrives half a second after its second, so the next one is not overdue before 2.5 s.
         Some(self.live.elapsed - end).filter(|silent| *silent > 2.5)
     }
 
-    /// In the newest second.
+    /// Rate in the last complete second.
     pub(super) fn rate(&self, counter: Counter) -> f64 {
         self.second.and_then(|second| second.counters.get(counter.name())).copied().unwrap_or(0) as f64
     }
 
-    /// Mean of the newest five seconds.
+    /// Mean rate over the last five seconds.
     pub(super) fn mean_rate(&self, counter: Counter) -> f64 {
         let Some(newest) = self.second else { return 0.0 };
         let seconds = f64::from(newest.at).min(4.0) + 1.0;
@@ -50,18 +52,18 @@ impl<'a> LiveFigures<'a> {
         recent.filter_map(|second| second.counters.get(counter.name())).sum::<u64>() as f64 / seconds
     }
 
-    /// At the end of the newest second.
+    /// Value at the end of the last complete second.
     pub(super) fn gauge(&self, gauge: Gauge) -> u64 {
         let value = self.second.and_then(|second| second.gauges.get(gauge.name())).copied();
         u64::try_from(value.unwrap_or(0)).unwrap_or(0)
     }
 
-    /// So far.
+    /// Total so far.
     pub(super) fn total(&self, counter: Counter) -> u64 {
         self.run.totals.counters.get(counter.name()).map_or(0, |total| total.total)
     }
 
-    /// Percentiles of the last ten seconds; of one second, where nobody gathered ten.
+    /// Percentiles of the last ten seconds; of one second if no merged histograms are given.
     pub(super) fn recent(&self, name: &str) -> Option<TimingSummary> {
         let timings: Option<&BTreeMap<String, TimingSummary>> = if self.live.recent.is_empty() {
             self.second.map(|s| &s.timings)
@@ -76,17 +78,17 @@ impl<'a> LiveFigures<'a> {
         self.recent(Timing::Lateness.name()).map(|summary| summary.p99)
     }
 
-    /// CPU of the busiest worker in the newest second, in cores.
+    /// CPU of the busiest worker in the last complete second, in cores.
     pub(super) fn busiest(&self) -> f64 {
         self.second.map_or(0.0, |second| second.busiest_cpu)
     }
 
-    /// The newest sample of the server.
+    /// Latest sample of the server.
     pub(super) fn server(&self) -> Option<ServerSample> {
         self.run.server.last().copied()
     }
 
-    /// Errors by kind, the most frequent first, and how many there are in all.
+    /// Errors by kind, the most frequent first, and their total.
     pub(super) fn errors(&self) -> (Vec<(&'a str, u64)>, u64) {
         let errors = self.run.totals.errors.iter();
         let mut kinds: Vec<_> =
@@ -96,7 +98,7 @@ impl<'a> LiveFigures<'a> {
         (kinds, all)
     }
 
-    /// What the view says of its own while it is so, whether or not the report will.
+    /// Warnings of the view while their condition holds, whether or not the report will have them.
     pub(super) fn limits(&self) -> Vec<String> {
         let mut limits = Vec::new();
         if let Some(late) = self.lateness().filter(|late| *late > LATE_US) {
@@ -116,7 +118,7 @@ impl<'a> LiveFigures<'a> {
         limits
     }
 
-    /// One value for each of the newest sixty seconds that are over.
+    /// One value for each of the last sixty complete seconds.
     pub(super) fn minute(&self, value: impl Fn(&SecondReport) -> Option<f64>) -> Vec<Option<f64>> {
         let Some(newest) = self.second else { return Vec::new() };
         let first = newest.at.saturating_sub(59);

@@ -1,16 +1,20 @@
-//! The person in front of it: live figures on a terminal, plain lines elsewhere.
+//! Live view of a run: metrics on a terminal, plain lines elsewhere.
 //!
-//! The caller calls [`LiveView::update`] once a second with the run so far and with what only it knows ([`Live`]), and
-//! [`LiveView::finish`] once. On a terminal the block is redrawn in place, without the alternate screen, so that the last
-//! state stays above the summary. Elsewhere one line is written every five seconds and at each change of the phase.
+//! The caller calls [`LiveView::update`] once a second with the run so far and the context that only it knows
+//! ([`LiveContext`]), and [`LiveView::finish`] once. On a terminal the block is redrawn in place, without the alternate
+//! screen, so that the last state stays above the summary. Elsewhere one line is written every five seconds and at each
+//! change of the phase.
 //!
-//! Left out: keys. Ctrl-C is the caller's; it sets [`Live::stopping`] and the view says what is waited for.
+//! Not implemented: keys. The caller handles Ctrl-C; it sets [`LiveContext::stopping`] and the view shows what the run
+//! is waiting for.
 //!
-//! Nothing of the terminal is changed for longer than a redraw, and the cursor always waits on the free line below the
-//! block, so a program that is killed leaves the terminal as it was.
+//! The terminal state is changed only during a redraw, and the cursor always rests on the free line below the block, so
+//! a killed program leaves the terminal intact.
 //!
-//! Traps: writes go to what the caller gives, but size and "is it a terminal" are those of standard output. Something
-//! that is typed or printed between two redraws moves the block: the caller keeps its own lines back meanwhile.
+//! # Pitfalls
+//!
+//! Writes go to the caller's writer, but the size and the terminal check are those of standard output. Anything typed
+//! or printed between two redraws shifts the block, so the caller holds its own lines back meanwhile.
 
 mod draw;
 mod fields;
@@ -32,42 +36,42 @@ use crate::report::model::RunRecord;
 use draw::TerminalCapabilities;
 use plain::PlainLog;
 
-/// What the view shows beside the run itself. Times are seconds.
+/// Context of the view beside the run itself. Times are in seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LiveContext {
     /// Index of the phase, from 0.
     pub phase: usize,
-    /// How many phases there are; 0 if nobody knows.
+    /// Number of phases; 0 if unknown.
     pub phases: usize,
-    /// Its name; also `waiting for workers`, `holding`, `draining`, where no phase is running.
+    /// Name of the phase, or `waiting for workers`, `holding`, `draining` when none is running.
     pub phase_name: String,
-    /// Since the phase began.
+    /// Time since the start of the phase.
     pub phase_elapsed: f64,
-    /// Length of the phase, if it is known.
+    /// Expected length of the phase, if known.
     pub phase_expected: Option<f64>,
-    /// Since the run began.
+    /// Time since the start of the run.
     pub elapsed: f64,
-    /// Length of the whole run, if it is known.
+    /// Expected length of the run, if known.
     pub expected: Option<f64>,
-    /// Connections asked for.
+    /// Connections requested.
     pub connections: u32,
-    /// Workers that have not died.
+    /// Live workers.
     pub workers_alive: usize,
-    /// Workers that the run began with.
+    /// Workers at the start of the run.
     pub workers: usize,
-    /// Histograms of the last 10 s, merged, by name of the timing. Empty: the view makes do with single seconds.
+    /// Merged histograms of the last 10 s by name of the timing. If empty, the view falls back to single seconds.
     pub recent: BTreeMap<String, TimingSummary>,
-    /// Ctrl-C was pressed: the run is ending in order.
+    /// Whether Ctrl-C was pressed and the run is shutting down in order.
     pub stopping: bool,
 }
 
-/// The view of a run under way.
+/// View of a run in progress.
 #[derive(Debug)]
 pub struct LiveView {
     mode: ViewMode,
-    /// Colours are wanted (`NO_COLOR`, <https://no-color.org>).
+    /// Whether colours are enabled (`NO_COLOR`, <https://no-color.org>).
     colour: bool,
-    /// The locale is one of UTF-8.
+    /// Whether the locale uses UTF-8.
     unicode: bool,
 }
 
@@ -75,13 +79,12 @@ pub struct LiveView {
 enum ViewMode {
     Quiet,
     Plain(PlainLog),
-    /// Redrawn in place: columns of each line that stands there now.
+    /// Redrawn in place: widths of the lines on the screen, in columns.
     Block(Vec<usize>),
 }
 
 impl LiveView {
-    /// Plain lines if `plain` or if standard output is no terminal (or one that calls itself dumb); nothing at all if
-    /// `quiet`.
+    /// Plain lines if `plain`, or if standard output is not a terminal (or is a dumb one); no output if `quiet`.
     pub fn new(plain: bool, quiet: bool) -> Self {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let terminal = io::stdout().is_terminal() && set("TERM").is_some_and(|term| term != "dumb");
@@ -94,7 +97,7 @@ impl LiveView {
         Self { mode, colour: colour(set("NO_COLOR").as_deref()), unicode: unicode(locale.as_deref()) }
     }
 
-    /// Shows the state; once a second.
+    /// Shows the state; call it once a second.
     ///
     /// # Errors
     /// Those of `out`.
@@ -131,7 +134,7 @@ impl LiveView {
                 let text = redraw(drawn, &lines, width);
                 let bare = |line: &String| line::columns(&line::safe(line));
                 *drawn = lines.iter().map(bare).collect();
-                // In one piece, so that no half picture is ever seen.
+                // A single write, so that no partial frame is visible.
                 out.write_all(text.as_bytes())?;
                 out.flush()
             }
@@ -139,26 +142,26 @@ impl LiveView {
     }
 }
 
-/// Draws `lines` where `drawn` stands; the cursor is below it before and after.
+/// Replaces `drawn` with `lines`; the cursor is below the block before and after.
 fn redraw(drawn: &[usize], lines: &[String], width: usize) -> String {
-    // A terminal that became narrower has broken lines that were wider.
+    // A terminal that became narrower has wrapped the wider lines.
     let above: usize = drawn.iter().map(|columns| columns.div_ceil(width.max(1)).max(1)).sum();
     let mut text = String::from("\r");
     if above > 0 {
         let _ = write!(text, "\x1b[{above}A");
     }
     for line in lines {
-        // Cleared first: behind a full line, clearing to its end would take its last character.
+        // Cleared first: after a full line, clearing to its end would erase its last character.
         text.push_str("\x1b[K");
         text.push_str(line);
         text.push_str("\r\n");
     }
-    // What is left of a higher picture, and a `^C` that the terminal has echoed.
+    // Clears the rest of a taller block, and a `^C` echoed by the terminal.
     text.push_str("\x1b[J");
     text
 }
 
-/// Columns and lines of the terminal; 80 and 24 where it does not say.
+/// Columns and lines of the terminal; 80 and 24 if unknown.
 fn size() -> (usize, usize) {
     let known = rustix::termios::tcgetwinsize(io::stdout()).ok();
     let or = |value: Option<u16>, otherwise: usize| match value {
@@ -168,12 +171,12 @@ fn size() -> (usize, usize) {
     (or(known.map(|size| size.ws_col), 80), or(known.map(|size| size.ws_row), 24))
 }
 
-/// Any value but none says that there shall be no colour.
+/// Any non-empty value of `NO_COLOR` disables colours.
 fn colour(no_color: Option<&str>) -> bool {
     no_color.is_none_or(str::is_empty)
 }
 
-/// A locale such as `en_GB.UTF-8`.
+/// Whether a locale such as `en_GB.UTF-8` uses UTF-8.
 fn unicode(locale: Option<&str>) -> bool {
     let locale = locale.unwrap_or_default().to_ascii_lowercase();
     locale.contains("utf-8") || locale.contains("utf8")

@@ -1,9 +1,11 @@
-//! Lines for logs and pipes: one every five seconds of the run, one at each change of the phase, one at the end.
+//! Plain output for logs and pipes: a line every five seconds of the run, at each change of the phase, and at the end.
 //!
-//! Figures are separated by two blanks and each stands behind its name, so that `grep` and `awk` find them; rates are
-//! means of the newest five seconds. A warning is a line of its own, once, although figures in it go on changing.
+//! Values are separated by two spaces and each follows its name, so that `grep` and `awk` find them; rates are means of
+//! the last five seconds. A warning is written once, on its own line, although the values in it keep changing.
 //!
-//! Trap: thousands are grouped by one blank from 10 000 on, so columns are separated by two blanks and not by one.
+//! # Pitfalls
+//!
+//! Thousands are grouped by one space from 10 000 on, so columns are separated by two spaces and not by one.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -17,10 +19,10 @@ use crate::report::unit::{digits, grouped, short, time};
 
 /// Seconds of the run between two lines.
 const EVERY: f64 = 5.0;
-/// Beginning of a warning in which figures tell one from another (which worker).
+/// Length of the start of a warning whose digits identify it (which worker); later ones are values that change.
 const BEGINNING: usize = 24;
 
-/// What has been said.
+/// State of what has been written.
 #[derive(Debug, Default)]
 pub(super) struct PlainLog {
     phase: Option<(usize, String)>,
@@ -29,7 +31,7 @@ pub(super) struct PlainLog {
 }
 
 impl PlainLog {
-    /// The lines that are due.
+    /// Returns the lines that are due.
     pub(super) fn update(&mut self, run: &RunRecord, live: &LiveContext) -> Vec<String> {
         let mut lines = self.warnings(run);
         let step = (live.elapsed.max(0.0) / EVERY) as u64;
@@ -42,7 +44,7 @@ impl PlainLog {
         lines
     }
 
-    /// The last lines.
+    /// Returns the last lines.
     pub(super) fn finish(&mut self, run: &RunRecord, live: &LiveContext) -> Vec<String> {
         let mut lines = self.warnings(run);
         lines.push(end(run, live));
@@ -67,7 +69,7 @@ impl PlainLog {
     }
 }
 
-/// Seconds of the run, aligned for the first hours.
+/// Formats the seconds of the run, aligned for the first hours.
 fn at(live: &LiveContext) -> String {
     format!("{:>5} s", live.elapsed.max(0.0) as u64)
 }
@@ -140,7 +142,7 @@ fn end(run: &RunRecord, live: &LiveContext) -> String {
     safe(&fields.join("  "))
 }
 
-/// Writes lines as far as the other end can show them.
+/// Writes lines in a form that the output can show.
 pub(super) fn write(out: &mut dyn Write, lines: &[String], unicode: bool) -> io::Result<()> {
     let mut text = String::new();
     for line in lines {

@@ -1,15 +1,19 @@
-//! A curve in one line: a value for each column, as bars of eight heights.
+//! Sparkline: one value per column, as bars of eight heights.
 //!
-//! Bars stand on zero and the highest of those shown is full, so heights of two curves cannot be compared; the figure
-//! beside the curve says what the height is. Left out: an axis.
+//! Bars start at zero and the highest shown one is full, so heights of two curves cannot be compared; the value beside
+//! the curve gives the scale.
 //!
-//! Trap: a second without a value (nobody reported, nothing was timed) is a blank and not the lowest bar.
+//! Not implemented: an axis.
+//!
+//! # Pitfalls
+//!
+//! A second without a value (no report, nothing timed) is a blank and not the lowest bar.
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// For terminals without UTF-8.
+/// Bars for terminals without UTF-8.
 const ASCII: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
 
-/// The last `width` values as bars, the newest at the right end.
+/// Draws the last `width` values as bars, the newest on the right.
 pub(super) fn line(values: &[Option<f64>], width: usize, unicode: bool) -> String {
     let shown = &values[values.len().saturating_sub(width)..];
     let known = |value: &Option<f64>| value.filter(|v| v.is_finite() && *v >= 0.0);

@@ -1,9 +1,11 @@
-//! The table of the view: how long things took in the last ten seconds, a row for each kind and each transaction.
+//! Table of the view: durations over the last ten seconds, one row per kind and transaction.
 //!
-//! Where there are too few columns, figures are left out by importance. A row stays when nothing of its kind has happened
-//! for ten seconds, so that rows don't come and go.
+//! With too few columns the least important values are omitted. A row stays when nothing of its kind has happened for
+//! ten seconds, so that rows do not appear and disappear.
 //!
-//! Trap: names of transactions come from plans; they are cut and made safe like all names.
+//! # Pitfalls
+//!
+//! Names of transactions come from plans; they are cut and sanitized like all names.
 
 use super::draw::{PrioritizedLines, label};
 use super::line::{StyledLine, TextStyle, columns, fit, safe};
@@ -11,7 +13,7 @@ use super::live_figures::LiveFigures;
 use crate::measure::Timing;
 use crate::report::unit::{grouped, time};
 
-/// Columns of the table, the most important first: name, position, value.
+/// Columns in order of importance: name, position, value.
 type Column = (&'static str, u8, fn(&crate::measure::TimingSummary) -> String);
 const COLUMNS: [Column; 5] = [
     ("p99", 3, |s| time(s.p99 as f64)),
@@ -20,12 +22,12 @@ const COLUMNS: [Column; 5] = [
     ("count", 0, |s| grouped(s.count)),
     ("p90", 2, |s| time(s.p90 as f64)),
 ];
-/// Columns of the terminal for each.
+/// Width of each column.
 const CELL: usize = 10;
-/// Least columns for a name.
+/// Minimum width of a name.
 const NAME: usize = 12;
 
-/// The rows for what has been timed so far, nothing before.
+/// Adds rows for everything timed so far; no table before the first value.
 pub(super) fn table(lines: &mut PrioritizedLines, figures: &LiveFigures<'_>, width: usize) {
     let mut rows: Vec<(u8, String, String)> = Vec::new();
     for (keep, timing, title) in [
@@ -37,7 +39,7 @@ pub(super) fn table(lines: &mut PrioritizedLines, figures: &LiveFigures<'_>, wid
     ] {
         rows.push((keep, timing.name().to_owned(), title.to_owned()));
     }
-    // Also those that had nothing in the last ten seconds, so that rows don't come and go.
+    // Includes those without values in the last ten seconds, so that rows do not come and go.
     let mut transactions: Vec<&String> =
         figures.run.totals.timings.keys().chain(figures.live.recent.keys()).collect();
     transactions.sort_unstable();

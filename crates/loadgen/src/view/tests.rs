@@ -1,4 +1,4 @@
-//! What the person sees: figures, widths, hostile names, and what redrawing does to a terminal.
+//! Tests of the rendered view: values, widths, hostile names, and redrawing on a terminal.
 
 use super::draw::{TerminalCapabilities, picture};
 use super::line::{ascii, columns, fit, safe, wrapped};
@@ -22,7 +22,7 @@ fn summary(count: u64, p50: u64) -> TimingSummary {
     }
 }
 
-/// A run of so many seconds with figures that a test can foresee: second `n` delivers `100 + n` messages.
+/// A run of `seconds` seconds with predictable values: second `n` delivers `100 + n` messages.
 fn run(seconds: u32) -> RunRecord {
     let mut run = RunRecord {
         about: RunInfo {
@@ -112,7 +112,7 @@ fn line<'a>(lines: &'a [String], beginning: &str) -> &'a str {
         .unwrap_or_else(|| panic!("{beginning} in {lines:#?}"))
 }
 
-/// What a terminal makes of bytes, as far as the view goes: its lines, and where the cursor is.
+/// Minimal terminal emulator: its lines and the cursor.
 struct Terminal {
     lines: Vec<String>,
     row: usize,
@@ -381,7 +381,7 @@ fn redrawing_covers_exactly_what_stood_there() {
         assert_eq!(terminal.lines[0], "$ throng load");
         assert_eq!(terminal.lines[1..terminal.lines.len() - 1], expected);
         assert_eq!((terminal.row, terminal.column), (1 + expected.len(), 0), "below the block");
-        // What the terminal echoes at Ctrl-C is gone with the next picture.
+        // The next redraw erases the `^C` that the terminal echoes.
         terminal.feed(b"^C");
         before = expected.len();
     }
