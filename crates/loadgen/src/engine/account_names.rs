@@ -8,12 +8,12 @@ use crate::plan::{AccountSource, TestAccounts};
 /// The accounts of a plan.
 pub(crate) struct AccountNames {
     accounts: &'static TestAccounts,
-    /// Only for lists.
+    /// Used for lists only.
     by_name: HashMap<&'static str, u32>,
 }
 
 impl AccountNames {
-    /// The accounts of a plan.
+    /// Indexes the accounts of a plan.
     pub(crate) fn new(accounts: &'static TestAccounts) -> Self {
         let by_name = match &accounts.source {
             AccountSource::List(rows) => {
@@ -24,7 +24,7 @@ impl AccountNames {
         Self { accounts, by_name }
     }
 
-    /// The domain of all.
+    /// Domain of all accounts.
     pub(crate) fn domain(&self) -> &'static str {
         &self.accounts.domain
     }
@@ -34,26 +34,26 @@ impl AccountNames {
         self.accounts.name_of(user, out);
     }
 
-    /// The number in the name of `user`.
+    /// Number in the name of `user`.
     pub(crate) fn number_of(&self, user: u32) -> u64 {
         self.accounts.number_of(user)
     }
 
-    /// Appends the bare address of `user`, not escaped.
+    /// Appends the bare JID of `user`, unescaped.
     pub(crate) fn bare(&self, user: u32, out: &mut String) {
         self.name(user, out);
         out.push('@');
         out.push_str(&self.accounts.domain);
     }
 
-    /// The password of `user`.
+    /// Password of `user`.
     pub(crate) fn password(&self, user: u32) -> String {
         let mut password = String::new();
         self.accounts.password_of(user, &mut password);
         password
     }
 
-    /// The number of an address, if it is one of these accounts.
+    /// Index of an address, if it is one of these accounts.
     pub(crate) fn index(&self, address: &str) -> Option<u32> {
         let parsed = JidRef::from_normalised(address)?;
         if parsed.domain() != self.accounts.domain {

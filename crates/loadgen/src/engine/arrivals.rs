@@ -1,8 +1,13 @@
-//! When users arrive: an open-loop schedule from the clock, whatever the server does.
+//! Arrival schedule of users: open-loop and driven by the clock, whatever the server does.
 //!
-//! Every worker walks the whole schedule with the same random numbers and takes the arrivals that are its own, so no
-//! message between workers is needed and two workers never differ. Left out: `wait_all_end` across workers; each waits for
-//! the users of its own. Trap: times are computed from the beginning of a phase, not added up, so that rounding does not drift.
+//! Every worker walks the whole schedule with the same random numbers and takes its own arrivals, so workers need no
+//! coordination and never disagree.
+//!
+//! Not implemented: `wait_all_end` across workers; each waits for its own users.
+//!
+//! # Pitfalls
+//!
+//! Times are computed from the start of a phase, not summed, so that rounding does not drift.
 
 use super::rng::Rng;
 use crate::plan::{ArrivalPhase, LoadPlan};
@@ -10,7 +15,7 @@ use crate::plan::{ArrivalPhase, LoadPlan};
 /// One arrival.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ScheduledArrival {
-    /// Microseconds after the beginning of the run.
+    /// Microseconds after the start of the run.
     pub(crate) at: u64,
     /// Index of the session.
     pub(crate) session: u16,
@@ -21,20 +26,20 @@ pub(crate) struct ArrivalSchedule {
     plan: &'static LoadPlan,
     rng: Rng,
     phase: usize,
-    /// Beginning of the phase, microseconds.
+    /// Start of the phase, in microseconds.
     from: u64,
     /// Arrivals of the phase so far.
     done: u64,
-    /// Sum of the random distances of the phase so far, seconds.
+    /// Sum of the random intervals of the phase so far, in seconds.
     waited: f64,
     next: Option<ScheduledArrival>,
     /// End of the last phase, once it is known.
     end: Option<u64>,
     /// The phase is over and waits for its users to end.
     held: bool,
-    /// Another user of a phase with a bound on concurrency may arrive.
+    /// The phase's concurrency limit admits another user.
     room: bool,
-    /// When the last user of such a phase arrived.
+    /// Arrival of the last user of such a phase.
     last: u64,
     /// Index in `starts`, which are sorted.
     start: usize,
@@ -79,12 +84,12 @@ impl ArrivalSchedule {
         if self.start < self.starts.len() { None } else { self.end }
     }
 
-    /// The phase is over but for its users (`wait_all_end`); [`resume`](Self::resume) goes on.
+    /// Whether the phase waits only for its users (`wait_all_end`); [`resume`](Self::resume) continues.
     pub(crate) fn awaits_users(&self) -> bool {
         self.held
     }
 
-    /// The users of the phase have ended at `now`: the next phase begins.
+    /// Starts the next phase: the users of this one have ended at `now`.
     pub(crate) fn resume(&mut self, now: u64) {
         if self.held {
             self.held = false;
@@ -92,12 +97,12 @@ impl ArrivalSchedule {
         }
     }
 
-    /// Users that may be between their arrival and their first pause, in the current phase.
+    /// Limit of users between their arrival and their first pause, in the current phase.
     pub(crate) fn concurrency(&self) -> Option<u32> {
         self.plan.phases.get(self.phase)?.concurrency
     }
 
-    /// Says whether another user may arrive in a phase with a bound on concurrency.
+    /// Sets whether another user may arrive in a phase with a concurrency limit.
     pub(crate) fn set_room(&mut self, room: bool) {
         self.room = room;
     }
@@ -106,7 +111,7 @@ impl ArrivalSchedule {
         !self.room && self.concurrency().is_some()
     }
 
-    /// When somebody arrives next, or a phase ends.
+    /// Time of the next arrival or end of a phase.
     pub(crate) fn next_at(&self) -> Option<u64> {
         let start = self.starts.get(self.start).map(|start| start.at);
         let arrival = if self.held || self.next.is_some() && self.is_full() {
@@ -120,7 +125,7 @@ impl ArrivalSchedule {
         }
     }
 
-    /// The next arrival that is due at `now`, all workers' arrivals in order. Call until `None`.
+    /// Takes the next arrival that is due at `now`, of any worker. Call until `None`.
     pub(crate) fn pop(&mut self, now: u64) -> Option<ScheduledArrival> {
         if let Some(start) = self.starts.get(self.start)
             && start.at <= now
@@ -164,7 +169,7 @@ impl ArrivalSchedule {
         self.prepare();
     }
 
-    /// End of the phase whose arrivals are all there.
+    /// End of a phase whose arrivals are complete.
     fn phase_end(&self) -> Option<u64> {
         let phase = self.plan.phases.get(self.phase)?;
         Some(match phase.duration_ms {
@@ -174,7 +179,7 @@ impl ArrivalSchedule {
         })
     }
 
-    /// Microseconds after the beginning of a phase at which its arrival `index` is due.
+    /// Microseconds from the start of a phase to its arrival `index`.
     fn offset(&self, phase: &ArrivalPhase, index: u64) -> u64 {
         if phase.rate <= 0.0 {
             return 0;

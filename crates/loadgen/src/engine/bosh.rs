@@ -1,15 +1,19 @@
-//! A user's stream over BOSH (XEP-0124 1.11, XEP-0206 1.4): two sockets at most, one request held by the server.
+//! A user's stream over BOSH (XEP-0124, version 1.11; XEP-0206, version 1.4): at most two sockets, one request held by
+//! the server.
 //!
-//! What is written waits in `out` of the user as XML and goes with the next request. A request is made when there is
-//! something to say, or when the server holds none; so a quiet user has one request with the server, that is its pause,
-//! and no buffer. Two requests at one time are needed only to say something while one is held; the server answers the
-//! older one then, and its socket has nothing to do until the next time.
+//! Output waits in the user's `out` as XML and goes with the next request. A request is made when there is output, or
+//! when the server holds none; an idle user thus has one request pending at the server and no buffer. Two simultaneous
+//! requests are needed only to send while one is held; the server then answers the older one, and its socket is idle
+//! until the next time.
 //!
-//! A request whose connection breaks is sent again on a new one with the same number (XEP-0124 section 14.3), and answers
-//! are taken in the order of their numbers, whichever socket is read first.
+//! A request whose connection breaks is sent again on a new one with the same number (XEP-0124, section 14.3), and
+//! answers are handled in the order of their numbers, whichever socket is read first.
 //!
-//! Left out: polling sessions (`hold` 0), `pause`, keys, acknowledgements. Trap: a user can end while its answer is handled,
-//! so the user is looked at again after every element.
+//! Not implemented: polling sessions (`hold` 0), `pause`, keys, acknowledgements.
+//!
+//! # Pitfalls
+//!
+//! A user can end while its answer is handled, so it is looked up again after every element.
 
 use std::io;
 
@@ -24,26 +28,26 @@ use crate::socket::{ReadEnd, Socket};
 use crate::web::bosh::{self, BodyKind, BodySession, SessionEnd};
 use crate::web::{http, qualify};
 
-/// Connections that may break in a row before the session counts as lost.
+/// Consecutive broken connections after which the session counts as lost.
 const PATIENCE: u8 = 3;
 
-/// A session.
+/// A BOSH session.
 #[derive(Default)]
 pub(crate) struct BoshConnection {
-    /// Empty until the server has named it.
+    /// Session id; empty until the server has assigned one.
     sid: Box<str>,
-    /// Number of the next request.
+    /// Request id (`rid`) of the next request.
     next: u64,
     lines: [BoshSocket; 2],
-    /// Which of the addresses it goes to.
+    /// Index of the target address.
     turn: usize,
-    /// Requests at one time.
+    /// Maximum number of simultaneous requests.
     requests: u8,
-    /// Connections that broke in a row.
+    /// Consecutive broken connections.
     failures: u8,
-    /// What the next request is for.
+    /// Purpose of the next request.
     wanted: BodyKind,
-    /// The end was asked for: nothing more is sent.
+    /// Termination has been requested: nothing more is sent.
     over: bool,
 }
 
@@ -51,46 +55,46 @@ pub(crate) struct BoshConnection {
 #[derive(Default)]
 struct BoshSocket {
     socket: Option<Socket>,
-    /// Of the request, what the kernel did not take.
+    /// Request bytes that the kernel did not accept.
     out: Vec<u8>,
-    /// An answer that is incomplete, or has to wait for an older one.
+    /// An answer that is incomplete, or waits for an older one.
     input: Vec<u8>,
-    /// Stanzas of the request, until it is answered.
+    /// Stanzas of the request, kept until it is answered.
     stanzas: Box<[u8]>,
-    /// Number of the request; 0: none.
+    /// Request id (`rid`); 0 if there is no request.
     rid: u64,
-    /// Second of the run since which it has, or has not, a request.
+    /// Second of the run since which the socket has had, or not had, a request.
     since: u32,
-    /// Counts sockets, so that an event of an earlier one is not taken for this one's.
+    /// Socket counter: prevents an event of an earlier socket from being taken for this one's.
     generation: u16,
     kind: BodyKind,
     connected: bool,
-    /// It takes requests: connected, and secure if it has to be.
+    /// The socket can carry requests: connected, and secured if required.
     ready: bool,
     blocked: bool,
-    /// The answer is complete in `input`.
+    /// `input` holds the complete answer.
     answered: bool,
 }
 
 const _: () = assert!(size_of::<BoshConnection>() <= 272);
 
 impl BoshConnection {
-    /// Whether the server has made the session.
+    /// Whether the server has created the session.
     pub(crate) fn is_created(&self) -> bool {
         !self.sid.is_empty()
     }
 
-    /// What TLS of one of the connections negotiated.
+    /// TLS parameters of one of the connections.
     pub(super) fn facts(&self) -> Option<crate::socket::NegotiatedTls> {
         self.lines.iter().find_map(|line| line.socket.as_ref()?.facts())
     }
 
-    /// The stream is to begin, or to begin again.
+    /// Requests a stream start or restart.
     pub(super) fn wants_stream(&mut self) {
         self.wanted = if self.is_created() { BodyKind::Restart } else { BodyKind::Create };
     }
 
-    /// The session is to end.
+    /// Requests the end of the session.
     pub(super) fn wants_end(&mut self) {
         self.wanted = BodyKind::Terminate;
     }
@@ -99,7 +103,7 @@ impl BoshConnection {
         self.lines.iter().filter(|line| line.rid != 0).count()
     }
 
-    /// Whether a request is to be made now; `empty`: there are no stanzas.
+    /// Whether a request should be made now; `empty` means that there are no stanzas.
     fn sends(&self, empty: bool) -> bool {
         let under_way = self.pending_requests();
         if self.over || under_way >= usize::from(self.requests).min(self.lines.len()) {
@@ -112,7 +116,7 @@ impl BoshConnection {
         }
     }
 
-    /// The line for the next request: one that is ready, else one that will be, else one without a socket.
+    /// Socket for the next request: a ready one, else one that is connecting, else an unused slot.
     fn free_line(&self) -> Option<usize> {
         let rank = |line: &BoshSocket| match (&line.socket, line.ready) {
             (Some(_), true) => 0,
@@ -136,9 +140,9 @@ impl WorkerEngine {
         (now_us().saturating_sub(self.start) / 1_000_000) as u32
     }
 
-    /// Begins a session with its first connection.
+    /// Starts a session with its first connection.
     pub(super) fn connect_bosh(&mut self, slot: u32, turn: usize) {
-        // Numbers begin anywhere and stay far below 2^53 (XEP-0124 section 7).
+        // The initial `rid` is random and stays far below 2^53 (XEP-0124, section 7).
         let next = 1 + (u64::from(self.rng.below(u32::MAX)) << 8);
         let user = &mut self.users[slot as usize];
         user.bosh = Some(Box::new(BoshConnection { next, turn, requests: 1, ..BoshConnection::default() }));
@@ -165,7 +169,7 @@ impl WorkerEngine {
         Ok(())
     }
 
-    /// Closes a socket; its request, if it has one, stays.
+    /// Closes a socket; its request, if any, is kept.
     fn close_line(&mut self, slot: u32, index: usize) {
         let Some(line) = self.web_line(slot, index) else { return };
         if !line.answered {
@@ -180,7 +184,7 @@ impl WorkerEngine {
         }
     }
 
-    /// The session is gone, with its sockets.
+    /// Drops the session and its sockets.
     pub(super) fn drop_bosh(&mut self, slot: u32) {
         if self.users[slot as usize].bosh.is_some() {
             self.close_line(slot, 0);
@@ -189,7 +193,7 @@ impl WorkerEngine {
         }
     }
 
-    /// Something happened on a socket of `slot`; which one is in `which`.
+    /// Handles an event on the socket of `slot` that `which` names.
     pub(super) fn line_event(&mut self, slot: u32, which: u64, flags: EventFlags) {
         let index = (which & 1) as usize;
         let Some(line) = self.web_line(slot, index) else { return };
@@ -244,7 +248,7 @@ impl WorkerEngine {
         }
     }
 
-    /// A socket takes requests from now on.
+    /// Marks a socket as ready for requests.
     fn line_ready(&mut self, slot: u32, index: usize) {
         let Some(line) = self.web_line(slot, index) else { return };
         line.ready = true;
@@ -263,7 +267,7 @@ impl WorkerEngine {
         }
     }
 
-    /// Asks for EPOLLOUT, or no longer does.
+    /// Requests EPOLLOUT or stops requesting it.
     fn watch_line(&mut self, slot: u32, index: usize, blocked: bool) {
         let Some(line) = self.users[slot as usize].bosh.as_mut().and_then(|bosh| bosh.lines.get_mut(index))
         else {
@@ -281,7 +285,7 @@ impl WorkerEngine {
         }
     }
 
-    /// Makes a request if one is to be made.
+    /// Makes a request if one is due.
     pub(super) fn flush_bosh(&mut self, slot: u32) {
         let second = self.second();
         let user = &mut self.users[slot as usize];
@@ -315,7 +319,7 @@ impl WorkerEngine {
         }
     }
 
-    /// Writes the request of a line that is ready.
+    /// Writes the request of a ready socket.
     fn send_line(&mut self, slot: u32, index: usize) {
         let web = &self.plan.target.web;
         let Some(bosh) = self.users[slot as usize].bosh.as_deref_mut() else { return };
@@ -323,7 +327,7 @@ impl WorkerEngine {
         request.clear();
         let line = &mut bosh.lines[index];
         let session = BodySession { sid: &bosh.sid, domain: &self.plan.target.domain, wait: web.wait_s };
-        // The body is written first, since its length stands in the head.
+        // The body is written first, since the head contains its length.
         bosh::write(line.kind, session, line.rid, &line.stanzas, &mut request);
         let body = request.len();
         http::post(web.path(), &web.host, body, &mut request);
@@ -340,7 +344,7 @@ impl WorkerEngine {
         self.wrote(slot, index, result);
     }
 
-    /// Writes what the kernel did not take.
+    /// Writes bytes that the kernel did not accept before.
     fn write_line(&mut self, slot: u32, index: usize) {
         let Some(line) = self.users[slot as usize].bosh.as_mut().and_then(|bosh| bosh.lines.get_mut(index))
         else {
@@ -374,7 +378,7 @@ impl WorkerEngine {
             };
             let generation = line.generation;
             let Some(socket) = &mut line.socket else { return };
-            // An incomplete answer grows where it is: copying it for each read would cost its square.
+            // An incomplete answer grows in place: copying it for each read would take quadratic time.
             let grows = !line.input.is_empty();
             let mut input = std::mem::take(if grows { &mut line.input } else { &mut self.input });
             let result = socket.read(&mut self.scratch, |data| input.extend_from_slice(data));
@@ -404,7 +408,7 @@ impl WorkerEngine {
                     line.input = input[taken..].to_vec();
                 }
             }
-            // A roster of thousands must not leave its buffer behind.
+            // The large buffer of a roster of thousands must not stay allocated.
             if !grows && input.capacity() <= 1 << 20 {
                 input.clear();
                 self.input = input;
@@ -422,7 +426,7 @@ impl WorkerEngine {
         }
     }
 
-    /// Takes an answer that had to wait for an older one.
+    /// Handles answers that had to wait for an older one.
     fn process_deferred_responses(&mut self, slot: u32) {
         let Some(bosh) = self.bosh(slot) else { return };
         let Some(index) = bosh.lines.iter().position(|line| line.answered) else { return };
@@ -442,12 +446,13 @@ impl WorkerEngine {
         }
     }
 
-    /// Handles the answer at the beginning of `input`, if it is complete and its turn; returns how many bytes it took.
+    /// Handles the answer at the start of `input`, if it is complete and next in order; returns the number of bytes
+    /// consumed.
     fn arrived(&mut self, slot: u32, index: usize, input: &[u8], ended: bool) -> usize {
         let Some(bosh) = self.bosh(slot) else { return input.len() };
         let (rid, kind) = (bosh.lines[index].rid, bosh.lines[index].kind);
         if rid == 0 {
-            // Nobody asked: some servers say why they close a connection that nobody uses.
+            // An unsolicited answer: some servers explain why they close an idle connection.
             self.close_line(slot, index);
             return input.len();
         }
@@ -519,7 +524,7 @@ impl WorkerEngine {
         length
     }
 
-    /// The server has ended the session.
+    /// Handles the end of the session by the server.
     fn session_over(&mut self, slot: u32, condition: &str) {
         let user = &self.users[slot as usize];
         if user.is(CLOSED) {
@@ -534,7 +539,7 @@ impl WorkerEngine {
         }
     }
 
-    /// A connection is gone. Its request is made again on another one.
+    /// Handles a lost connection. Its request is made again on another one.
     fn line_broken(&mut self, slot: u32, index: usize, error: Option<&io::Error>) {
         let Some(line) = self.web_line(slot, index) else { return };
         let waits = line.rid != 0 && !line.answered;
@@ -554,7 +559,7 @@ impl WorkerEngine {
         }
     }
 
-    /// Makes the request of a line again (XEP-0124 section 14.3).
+    /// Repeats the request of a socket (XEP-0124, section 14.3).
     fn resend_request(&mut self, slot: u32, index: usize, error: Option<&io::Error>) {
         let Some(bosh) = self.bosh(slot) else { return };
         bosh.failures += 1;
@@ -571,7 +576,7 @@ impl WorkerEngine {
         }
     }
 
-    /// Once a second: closes sockets that have had nothing to do for long, and gives up requests that nobody answers.
+    /// Once a second: closes sockets that have long been idle, and gives up unanswered requests.
     pub(super) fn sweep_lines(&mut self, now: u64) {
         let web = &self.plan.target.web;
         let second = (now.saturating_sub(self.start) / 1_000_000) as u32;
@@ -593,7 +598,7 @@ impl WorkerEngine {
     }
 }
 
-/// Data of the events of a line: never that of the controller's connection, since a generation has 16 bits.
+/// Epoll data of a socket: never equal to that of the controller's connection, since a generation has 16 bits.
 fn tag(slot: u32, index: usize, generation: u16) -> u64 {
     u64::from(slot) | (index as u64) << 32 | u64::from(generation) << 33
 }

@@ -1,7 +1,10 @@
-//! Sessions of a plan, flattened: steps that nest become jumps, expressions are compiled once for all users.
+//! Compiler from the sessions of a plan to flat programs: nested steps become jumps, expressions are compiled once for
+//! all users.
 //!
-//! Trap: what a loop or a transaction needs to remember is a frame of the user; every op that pushes one is matched by one
-//! that pops it, and an aborted session drops them all.
+//! # Pitfalls
+//!
+//! Loop and transaction state is a control frame of the user. Every instruction that pushes one is matched by one that
+//! pops it, and an aborted session drops them all.
 
 use anyhow::{Result, ensure};
 use regex_lite::Regex;
@@ -14,11 +17,11 @@ use crate::plan::{
 /// Position in a program.
 pub(crate) type Pc = u16;
 
-/// One thing to do.
+/// One instruction.
 pub(crate) enum Instruction {
-    /// Something without a structure of its own.
+    /// A step without nested steps.
     Step(&'static PlanStep),
-    /// The whole login is measured from here.
+    /// Start of the measurement of the whole login.
     LoginBegin,
     Connect,
     StartTls,
@@ -28,40 +31,40 @@ pub(crate) enum Instruction {
     },
     Bind {
         resource: Option<&'static TextTemplate>,
-        /// Only where the login before it was one of SASL in the place of XEP-0078.
+        /// Only after a login with SASL in place of XEP-0078.
         unless_bound: bool,
     },
-    /// A login of SASL2, unless a token has done it together with the stream header.
+    /// SASL2 login, unless a token has already done it together with the stream header.
     FastLogin {
         mechanisms: &'static [String],
         manage: bool,
     },
-    /// Connects again and resumes the stream.
+    /// Reconnects and resumes the stream.
     Resume,
     Raw(Box<RawOp>),
     WaitFor {
         pattern: CompiledPattern,
         timeout_ms: u64,
     },
-    /// Pushes a frame with the turns that are left.
+    /// Pushes a frame with the remaining iterations.
     LoopBegin {
         times: Option<u32>,
         first: i64,
         counter: Option<&'static str>,
         end: Pc,
     },
-    /// Goes to `begin` again if turns are left, pops otherwise.
+    /// Jumps to `begin` if iterations are left, pops otherwise.
     LoopEnd {
         begin: Pc,
         increment: i64,
         counter: Option<&'static str>,
     },
-    /// Goes to `exit` unless the condition holds.
+    /// Jumps to `exit` unless the condition holds.
     Unless {
         condition: &'static VariableCondition,
         exit: Pc,
     },
-    /// Pushes a frame; the variable gets the first value, or the loop is left out.
+    /// Pushes a frame and assigns the first value to the variable, or skips the loop.
     EachBegin {
         variable: &'static str,
         list: &'static str,
@@ -88,42 +91,42 @@ pub(crate) struct RawOp {
     pub(crate) wait: RawWait,
     pub(crate) matches: Vec<(Regex, &'static ResponseMatch)>,
     pub(crate) captures: Vec<(&'static str, Regex)>,
-    /// The text begins like a request, so its answer is measured as one.
+    /// The text starts like a request, so its response is measured as one.
     pub(crate) request: bool,
-    /// It asks for the fields of a login of XEP-0078 (section 3.1), which only some servers still know.
+    /// It requests the fields of an XEP-0078 login (section 3.1), which only some servers still support.
     pub(crate) legacy: bool,
 }
 
-/// What raw text waits for.
+/// Stanza that raw text waits for.
 pub(crate) enum RawWait {
     None,
     Any,
-    /// The answer with the `id` of what was sent; any stanza if that has none.
+    /// The response with the `id` of what was sent; any stanza if that has none.
     Answer,
     All,
     Match(CompiledPattern),
 }
 
-/// A pattern, ready to be used.
+/// A compiled pattern.
 pub(crate) enum CompiledPattern {
     Stanza { name: Option<&'static str>, kind: Option<&'static str>, namespace: Option<&'static str> },
     Contains(&'static TextTemplate),
     Regex(Regex),
 }
 
-/// A session, flattened.
+/// A compiled session.
 pub(crate) struct SessionProgram {
     pub(crate) ops: Vec<Instruction>,
     pub(crate) accept_subscriptions: bool,
-    /// Some step chooses from the contacts of the roster, so they are kept.
+    /// Some step chooses from the roster's contacts, so they are kept.
     pub(crate) contacts: bool,
 }
 
 impl SessionProgram {
-    /// Flattens a session.
+    /// Compiles a session.
     ///
     /// # Errors
-    /// A regular expression that is none, or more than 65 000 steps.
+    /// An invalid regular expression, or more than 65 000 steps.
     pub(crate) fn new(session: &'static UserSession, security: TransportSecurity) -> Result<Self> {
         let mut compiler = SessionCompiler { ops: Vec::new(), security, contacts: false };
         compiler.steps(&session.steps)?;
@@ -212,7 +215,7 @@ impl SessionCompiler {
                 }
                 let test = if *after { self.here() - 1 } else { begin + 1 };
                 self.ops.push(Instruction::LoopEnd { begin: begin + 1, increment: 1, counter: None });
-                // Whoever leaves by the condition pops the frame as well.
+                // An exit by the condition pops the frame as well.
                 let exit = self.here() + 1;
                 self.ops.push(Instruction::Jump(exit + 1));
                 self.ops.push(Instruction::LoopEnd { begin: Pc::MAX, increment: 0, counter: None });
@@ -271,7 +274,7 @@ impl SessionCompiler {
         self.contacts |= matches!(to, Some(Contact | OnlineContact));
     }
 
-    /// The loop that begins at `begin` ends here.
+    /// Ends the loop that starts at `begin`.
     fn leave(&mut self, begin: Pc) {
         let here = self.here();
         match &mut self.ops[usize::from(begin)] {

@@ -1,8 +1,10 @@
-//! A user's connection: connect, read, cut into elements, write, end. What BOSH does otherwise is in [`super::bosh`], what
-//! WebSocket does in [`super::websocket`].
+//! A user's connection: connect, read, split into elements, write, close. [`super::bosh`] and [`super::websocket`] hold
+//! what differs for these transports.
 //!
-//! Trap: a user can end in the middle of its own input (an error in an element ends it), so the slot is looked at again
-//! after every element.
+//! # Pitfalls
+//!
+//! A user can end in the middle of its own input (an error in an element ends it), so the slot is looked up again after
+//! every element.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,15 +23,15 @@ use crate::measure::{Counter, Gauge, Timing};
 use crate::plan::{PlanStep, StreamTransport, TransportSecurity};
 use crate::socket::{ReadEnd, Socket, SocketOptions};
 
-/// What one element may be: rosters of thousands of contacts come in one.
+/// Limits of one element: a roster of thousands of contacts is a single one.
 pub(super) const LIMITS: Limits = Limits { element_bytes: 17 << 20, ..Limits::CEILING };
-/// Bytes that wait for a socket before further things that are due are left out.
+/// Unsent bytes of a socket above which further due sends are skipped.
 pub(super) const FULL: usize = 64 << 10;
-/// How long a peer has to end its stream after ours, seconds.
+/// Time that a peer has to end its stream after ours, in seconds.
 const PATIENCE: u32 = 10;
 
 impl WorkerEngine {
-    /// A user arrives; `due` is when it should have.
+    /// Starts a user that was due to arrive at `due`.
     pub(super) fn start_user(&mut self, due: u64, session: u16, now: u64) {
         self.record.time(Timing::Lateness, now.saturating_sub(due));
         self.record.add(Counter::UsersStarted, 1);
@@ -60,7 +62,7 @@ impl WorkerEngine {
         self.flush();
     }
 
-    /// Begins to connect. What is measured counts from `due` of the user.
+    /// Starts to connect. Measurements count from the user's `due`.
     pub(super) fn connect(&mut self, slot: u32) {
         let turn = self.next_turn;
         self.next_turn += 1;
@@ -82,7 +84,7 @@ impl WorkerEngine {
         }
     }
 
-    /// Begins to connect a socket of `slot`. Its events come with `data`.
+    /// Starts to connect a socket of `slot`. Its events carry `data`.
     pub(super) fn open_socket(&mut self, slot: u32, turn: usize, data: u64) -> io::Result<Socket> {
         let addresses =
             match self.users[slot as usize].extra.as_ref().and_then(|extra| extra.target.as_deref()) {
@@ -95,7 +97,7 @@ impl WorkerEngine {
         } else {
             &self.assignment.sources
         };
-        // Neighbours in time get different sources, and each source all targets.
+        // Consecutive users get different sources, and each source all targets.
         let source = (!sources.is_empty()).then(|| SocketAddr::new(sources[turn % sources.len()], 0));
         let options = SocketOptions {
             receive_buffer: self.plan.options.receive_buffer.map(|bytes| bytes as usize),
@@ -130,7 +132,7 @@ impl WorkerEngine {
         self.login_failed(slot, "login:connect", &format!("cannot connect: {error}"));
     }
 
-    /// Something happened on a socket: `data` has the slot in its lower half, and what [`super::bosh`] wants in the upper.
+    /// Handles a socket event: the lower half of `data` is the slot, the upper half belongs to [`super::bosh`].
     pub(super) fn event(&mut self, data: u64, flags: EventFlags) {
         let slot = data as u32;
         let Some(user) = self.users.get(slot as usize) else { return };
@@ -173,7 +175,7 @@ impl WorkerEngine {
         }
     }
 
-    /// The connection carries bytes: the stream begins, behind the upgrade where WebSocket is spoken.
+    /// Starts the stream on an established connection, after the upgrade on WebSocket.
     fn begin_stream(&mut self, slot: u32) {
         if self.plan.target.web.transport == StreamTransport::WebSocket {
             self.upgrade(slot);
@@ -182,17 +184,17 @@ impl WorkerEngine {
         }
     }
 
-    /// What is offered by ALPN when TLS comes first.
+    /// ALPN protocols for direct TLS.
     pub(super) fn alpn(&self) -> &'static [u8] {
         if self.plan.target.web.transport.is_web() { b"http/1.1" } else { b"xmpp-client" }
     }
 
-    /// EPOLLOUT is not needed any more.
+    /// Stops requesting EPOLLOUT.
     fn unblock(&mut self, slot: u32) {
         self.watch(slot, false);
     }
 
-    /// Asks for EPOLLOUT, or no longer does.
+    /// Requests EPOLLOUT or stops requesting it.
     fn watch(&mut self, slot: u32, blocked: bool) {
         let user = &mut self.users[slot as usize];
         if user.is(BLOCKED) == blocked {
@@ -207,7 +209,7 @@ impl WorkerEngine {
         }
     }
 
-    /// Begins TLS; the handshake goes on with what is read.
+    /// Starts TLS; reads drive the handshake from here.
     pub(super) fn start_tls(&mut self, slot: u32, direct: bool) {
         let alpn = direct.then(|| self.alpn());
         let user = &mut self.users[slot as usize];
@@ -229,7 +231,7 @@ impl WorkerEngine {
             let user = &mut self.users[slot as usize];
             let Some(socket) = &mut user.socket else { return };
             let epoch = user.epoch;
-            // An incomplete element grows where it is: copying it for each read would cost its square.
+            // An incomplete element grows in place: copying it for each read would take quadratic time.
             let grows = !user.partial.is_empty();
             let mut input = std::mem::take(if grows { &mut user.partial } else { &mut self.input });
             let result = socket.read(&mut self.scratch, |data| input.extend_from_slice(data));
@@ -253,12 +255,12 @@ impl WorkerEngine {
                     user.partial = input[left..].to_vec();
                 }
             }
-            // A roster of thousands must not leave its buffer behind.
+            // The large buffer of a roster of thousands must not stay allocated.
             if !grows && input.capacity() <= 1 << 20 {
                 input.clear();
                 self.input = input;
             }
-            // The user may have gone, or have another connection by now.
+            // The user may be gone or have another connection.
             if !same {
                 return;
             }
@@ -303,7 +305,7 @@ impl WorkerEngine {
                     at += end;
                     self.answer_bytes = element.len();
                     self.element(slot, element);
-                    // RFC 6120 section 5.4.3.3: what stands behind <proceed/> was not protected.
+                    // RFC 6120, section 5.4.3.3: bytes after <proceed/> were not protected.
                     if self.users[slot as usize].wait == WaitState::Handshake && at < input.len() {
                         self.login_failed(
                             slot,
@@ -326,14 +328,14 @@ impl WorkerEngine {
         at
     }
 
-    /// The server sends what is no XML stream.
+    /// Handles input that is not a valid XML stream.
     pub(super) fn invalid_xml(&mut self, slot: u32, error: &xml::Error) {
         self.record.error("garbled");
         self.record.log(|| format!("what the server sent is not XMPP: {error}"));
         self.connection_closed(slot, None);
     }
 
-    /// Something was put into `out` of `slot`.
+    /// Marks `slot` for flushing because its `out` is not empty.
     pub(super) fn mark_dirty(&mut self, slot: u32) {
         let user = &mut self.users[slot as usize];
         if !user.is(DIRTY) {
@@ -342,7 +344,7 @@ impl WorkerEngine {
         }
     }
 
-    /// Writes what is there for everybody who has something.
+    /// Writes the pending output of all users.
     pub(super) fn flush(&mut self) {
         while let Some(slot) = self.dirty.pop() {
             let user = &mut self.users[slot as usize];
@@ -367,7 +369,7 @@ impl WorkerEngine {
                 user.framed = user.framed.saturating_sub(written.taken as u32);
                 let blocked = written.blocked || written.taken < whole;
                 if written.taken >= user.out.len() {
-                    // The buffer goes back to the allocator: a quiet user has none.
+                    // The buffer goes back to the allocator: an idle user has none.
                     user.out = Vec::new();
                 } else {
                     user.out.drain(..written.taken);
@@ -378,7 +380,7 @@ impl WorkerEngine {
         }
     }
 
-    /// The connection is gone, in order or not.
+    /// Handles a lost or closed connection.
     pub(super) fn connection_closed(&mut self, slot: u32, error: Option<&io::Error>) {
         let user = &mut self.users[slot as usize];
         if !user.is_open() {
@@ -387,7 +389,7 @@ impl WorkerEngine {
         if user.is(CLOSED) {
             let wait = user.wait;
             self.drop_socket(slot);
-            // Either the session is over, or it goes on with another connection.
+            // Either the session is over, or it continues with another connection.
             match wait {
                 WaitState::Closing => self.release_slot(slot),
                 WaitState::Parting => self.stream_closed(slot),
@@ -414,7 +416,7 @@ impl WorkerEngine {
         self.end_session(slot);
     }
 
-    /// Closes the socket without a word.
+    /// Closes the socket without ending the stream.
     pub(super) fn drop_socket(&mut self, slot: u32) {
         let user = &mut self.users[slot as usize];
         if !user.is_open() {
@@ -438,7 +440,7 @@ impl WorkerEngine {
         self.timers.limit(slot, 0);
     }
 
-    /// The stream of `slot` is over.
+    /// Records the end of the stream of `slot`.
     pub(super) fn offline(&mut self, slot: u32) {
         let user = &mut self.users[slot as usize];
         if user.is(LOGGED_IN) {
@@ -452,13 +454,13 @@ impl WorkerEngine {
         }
     }
 
-    /// Closes the stream in order. The session ends when the peer has closed too.
+    /// Closes the stream gracefully. The session ends when the peer has closed it too.
     pub(super) fn close_stream(&mut self, slot: u32) {
         let user = &mut self.users[slot as usize];
-        // A session of BOSH that is not there yet has no end.
+        // A BOSH session that is not created yet cannot be terminated.
         let unborn = user.bosh.as_ref().is_some_and(|bosh| !bosh.is_created());
         if !user.is_open() || !user.is(CONNECTED) || unborn {
-            // It has closed its stream before, and that was its plan.
+            // The plan closed the stream before.
             user.set(CLOSED, true);
             self.release_slot(slot);
             return;
@@ -482,7 +484,7 @@ impl WorkerEngine {
         self.mark_dirty(slot);
     }
 
-    /// The stream is closed on both sides and the session goes on.
+    /// Handles a stream that both sides have closed while the session continues.
     fn stream_closed(&mut self, slot: u32) {
         let user = &mut self.users[slot as usize];
         user.set(CLOSED, false);
@@ -490,13 +492,13 @@ impl WorkerEngine {
         self.resume_program(slot, now_us());
     }
 
-    /// The session ends here and now, whatever state its connection is in.
+    /// Ends the session immediately, whatever state its connection is in.
     pub(super) fn end_session(&mut self, slot: u32) {
         self.drop_socket(slot);
         self.release_slot(slot);
     }
 
-    /// The slot has no user any more.
+    /// Frees the slot.
     pub(super) fn release_slot(&mut self, slot: u32) {
         if self.users[slot as usize].wait == WaitState::Free {
             return;
@@ -526,7 +528,7 @@ impl WorkerEngine {
         self.pass_barrier();
     }
 
-    /// A user that arrived in a phase with a bound on concurrency has come to its first pause.
+    /// Records that a user of a phase with a concurrency limit has reached its first pause.
     pub(super) fn settled(&mut self, slot: u32) {
         let user = &mut self.users[slot as usize];
         if user.is(ARRIVING) {
@@ -535,14 +537,14 @@ impl WorkerEngine {
         }
     }
 
-    /// An answer must be there within `ms`.
+    /// Requires a response within `ms`.
     pub(super) fn set_response_timeout(&mut self, slot: u32, ms: u64) {
         let elapsed = now_us().saturating_sub(self.start) / 1_000;
         // Rounded up, and never 0, which means none.
         self.timers.limit(slot, ((elapsed + ms) / 1_000 + 1) as u32);
     }
 
-    /// The time for an answer is over.
+    /// Handles a response timeout.
     pub(super) fn response_timed_out(&mut self, slot: u32, now: u64) {
         let user = &self.users[slot as usize];
         match user.wait {
@@ -580,7 +582,7 @@ impl WorkerEngine {
                 let limit = self.plan.options.answer_timeout_ms * 1_000;
                 self.record_acceptable(slot, limit.max(self.plan.options.acceptable_ms * 1_000 + 1));
                 if self.users[slot as usize].wait == WaitState::Barrier {
-                    // Whoever is missing will not come: all go on together, not each at its own limit.
+                    // Missing users will not come: release all at once, not each at its own limit.
                     self.wanted = Some(0);
                     return self.pass_barrier();
                 }
@@ -589,7 +591,7 @@ impl WorkerEngine {
         }
     }
 
-    /// Users may act: the run is neither draining nor closing.
+    /// Whether users may act: the run is neither draining nor closing.
     pub(super) fn may_act(&self) -> bool {
         self.stage == WorkerStage::Running
     }

@@ -1,12 +1,14 @@
-//! The account of numbered messages: how many were sent, arrived, came twice or out of order, exactly.
+//! Delivery accounting of numbered messages: exact counts of sent, arrived, duplicated and reordered ones.
 //!
-//! Messages are numbered without gaps for each pair of workers. The receiver keeps a bit for each number, in chunks that
-//! are forgotten when they are full; so a duplicate is seen whenever it comes, and the memory is that of what is missing.
-//! Order is checked for each pair of users: the highest number that has arrived, kept only while a lower one may come.
-//! Losses are a difference that the controller computes at the end from the counts for each recipient.
+//! Messages are numbered without gaps for each pair of workers. The receiver keeps one bit per number, in chunks that
+//! are freed when full; a duplicate is thus always detected, and memory is proportional to what is missing. Order is
+//! checked per pair of users: the highest arrived number is kept only while a lower one may come. The controller
+//! computes losses at the end, from the counts for each recipient.
 //!
-//! Trap: one number space for each pair of workers, not for each user: a message to a user of another worker must be
-//! numbered in that worker's space, or the chunks never fill.
+//! # Pitfalls
+//!
+//! There is one number space per pair of workers, not per user: a message to a user of another worker must be numbered
+//! in that worker's space, or the chunks never fill.
 
 use std::collections::VecDeque;
 
@@ -14,7 +16,7 @@ use hashbrown::HashMap;
 
 /// Numbers in one chunk.
 const CHUNK: u32 = 4_096;
-/// Pairs of users whose order is watched at most; beyond it they are forgotten and counted as unchecked.
+/// Maximum number of user pairs whose order is tracked; beyond it they are dropped and counted as unchecked.
 const MAX_PAIRS: usize = 1_000_000;
 
 enum Chunk {
@@ -23,53 +25,53 @@ enum Chunk {
     Full,
 }
 
-/// What arrived from one worker.
+/// Numbers received from one worker.
 #[derive(Default)]
 struct ReceivedNumbers {
-    /// Number of the first chunk in `chunks`; all before it are full.
+    /// Index of the first chunk in `chunks`; all before it are full.
     low: u32,
     chunks: VecDeque<Chunk>,
-    /// Highest number that has arrived, by sender and recipient.
+    /// Highest arrived number, by sender and recipient.
     pairs: HashMap<(u32, u32), u32>,
     /// Size of `pairs` at which it is pruned again.
     prune_at: usize,
 }
 
-/// What an arrival is.
+/// Classification of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeliveryKind {
-    /// The first time, in order.
+    /// First arrival, in order.
     New,
-    /// The first time, but a later one of the same two users came before.
+    /// First arrival, but after a later message of the same pair.
     Late,
-    /// Has been here.
+    /// Arrived before.
     Duplicate,
-    /// A number that cannot be: not counted.
+    /// Impossible number; not counted.
     Absurd,
 }
 
-/// The account of one worker.
+/// Delivery accounting of one worker.
 pub(crate) struct DeliveryAccounting {
     /// Next number for each worker.
     next: Vec<u32>,
     receipts: Vec<ReceivedNumbers>,
-    /// By recipient.
+    /// Sent messages, by recipient.
     pub(crate) sent: UserCounts,
-    /// The part of `sent` whose recipient was not online.
+    /// Part of `sent` whose recipient was not online.
     pub(crate) sent_offline: UserCounts,
-    /// By recipient.
+    /// Arrived messages, by recipient.
     pub(crate) arrived: UserCounts,
-    /// The part of `arrived` that came from each worker, by recipient.
+    /// Part of `arrived` that came from each worker, by recipient.
     pub(crate) arrived_from: Vec<UserCounts>,
-    /// The part of `arrived` that waited in the server.
+    /// Part of `arrived` that the server had stored.
     pub(crate) delayed: UserCounts,
-    /// By recipient.
+    /// Bounced messages, by recipient.
     pub(crate) refused: UserCounts,
-    /// Pairs that were forgotten.
+    /// Dropped pairs.
     pub(crate) unchecked: u64,
 }
 
-/// A number for each user, paged so that only what is used takes memory.
+/// Counter per user, paged so that only used pages take memory.
 pub(crate) struct UserCounts(Vec<Option<Box<[u32; 256]>>>);
 
 impl UserCounts {
@@ -77,7 +79,7 @@ impl UserCounts {
         Self((0..accounts.div_ceil(256)).map(|_| None).collect())
     }
 
-    /// Counts one more for `user`.
+    /// Increments the count of `user`.
     #[inline]
     pub(crate) fn add(&mut self, user: u32) {
         if let Some(page) = self.0.get_mut(user as usize / 256) {
@@ -85,7 +87,7 @@ impl UserCounts {
         }
     }
 
-    /// Users with a count.
+    /// Users with a nonzero count.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.0.iter().enumerate().filter_map(|(page, counts)| Some((page, counts.as_ref()?))).flat_map(
             |(page, counts)| {
@@ -100,7 +102,7 @@ impl UserCounts {
 }
 
 impl DeliveryAccounting {
-    /// For a run of so many workers and accounts.
+    /// Accounting for a run of `workers` workers and `accounts` accounts.
     pub(crate) fn new(workers: usize, accounts: u32) -> Self {
         Self {
             next: vec![0; workers],
@@ -115,7 +117,7 @@ impl DeliveryAccounting {
         }
     }
 
-    /// The number of a message that is sent to `recipient`, a user of `worker`.
+    /// Assigns the number of a message to `recipient`, a user of `worker`.
     pub(crate) fn number(&mut self, worker: u16, recipient: u32, online: bool) -> u32 {
         self.sent.add(recipient);
         if !online {
@@ -127,7 +129,7 @@ impl DeliveryAccounting {
         number
     }
 
-    /// Notes that `number` of `worker` has arrived.
+    /// Records the arrival of `number` from `worker`.
     pub(crate) fn arrive(
         &mut self,
         worker: u16,
@@ -148,7 +150,7 @@ impl DeliveryAccounting {
         arrival
     }
 
-    /// Pairs of users that are watched at the moment.
+    /// Number of user pairs that are tracked.
     #[cfg(test)]
     fn watched(&self) -> usize {
         self.receipts.iter().map(|receipts| receipts.pairs.len()).sum()
@@ -159,7 +161,7 @@ impl ReceivedNumbers {
     fn note(&mut self, number: u32, sender: u32, recipient: u32, unchecked: &mut u64) -> DeliveryKind {
         let chunk = number / CHUNK;
         let Some(at) = chunk.checked_sub(self.low) else { return DeliveryKind::Duplicate };
-        // A server cannot be 16 million messages ahead of itself; somebody made this number up.
+        // A server cannot be 16 million messages ahead of itself; the number is forged.
         if at > 4_096 {
             return DeliveryKind::Absurd;
         }
@@ -247,7 +249,7 @@ mod tests {
         assert_eq!(tally.arrive(0, 999_999, 3, 3, false), DeliveryKind::Duplicate);
         assert_eq!(tally.receipts[0].low, 500_000 / super::CHUNK);
         assert_eq!(tally.unchecked, 0);
-        // The lost one holds back the half behind it, in pairs as in chunks.
+        // The lost message holds back the half after it, in pairs as in chunks.
         assert!(tally.watched() <= 1_000_000 - 500_000 + super::CHUNK as usize, "{}", tally.watched());
         assert_eq!(tally.arrive(0, 500_000, 500_000 % 997, 500_000 % 991, false), DeliveryKind::New);
     }
@@ -256,7 +258,7 @@ mod tests {
     fn order_is_that_of_two_users_not_of_all() {
         let mut tally = DeliveryAccounting::new(1, 100);
         for number in (0..20_000_u32).rev() {
-            // Delivered backwards, but each to somebody else.
+            // Delivered in reverse, but each to another recipient.
             assert_eq!(tally.arrive(0, number, number, number, false), DeliveryKind::New);
         }
     }

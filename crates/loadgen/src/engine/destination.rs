@@ -1,4 +1,4 @@
-//! Whom a step is for: a user by rule or at random, or any address.
+//! Destination of a step: a user chosen by rule or at random, or any address.
 
 use super::event_loop::WorkerEngine;
 use super::virtual_user::NOBODY;
@@ -6,7 +6,7 @@ use super::writer::ResolvedDestination;
 use crate::plan::Destination;
 
 impl WorkerEngine {
-    /// Chooses; counts an error when there is nobody.
+    /// Resolves a destination; counts an error if no user qualifies.
     pub(super) fn destination(&mut self, slot: u32, destination: &Destination) -> ResolvedDestination {
         let user = &self.users[slot as usize];
         let (me, accounts) = (user.account, self.plan.accounts.count());
@@ -31,7 +31,7 @@ impl WorkerEngine {
                 (user.contacts.get(self.rng.below(count) as usize).copied(), "no-contact")
             }
             Destination::OnlineContact => {
-                // A walk from a random place finds one if there is one, without a list of them.
+                // Searching from a random position needs no list of candidates.
                 let count = user.contacts.len();
                 let from = self.rng.below(count as u32) as usize;
                 let mut turn = user.contacts.iter().cycle().skip(from).take(count);
@@ -63,7 +63,7 @@ impl WorkerEngine {
                 return match self.names.index(&address) {
                     Some(user) => {
                         self.users[slot as usize].last = user;
-                        // A full address is meant as it is.
+                        // A full JID is used as it is.
                         if address.contains('/') {
                             ResolvedDestination::Address(address)
                         } else {

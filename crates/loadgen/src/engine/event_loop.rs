@@ -1,7 +1,9 @@
-//! The loop of a worker: arrivals, timers, sockets, the controller's commands, and a snapshot each second.
+//! Event loop of a worker: arrivals, timers, sockets, the controller's commands, and a snapshot each second.
 //!
-//! Trap: nothing in a turn may wait. Timers of one turn are bounded, so that thousands that are due at once do not keep
-//! sockets from being read.
+//! # Pitfalls
+//!
+//! Nothing in an iteration may block. The timers handled per iteration are bounded, so that thousands that are due at
+//! once do not starve the sockets.
 
 use std::collections::VecDeque;
 
@@ -27,99 +29,99 @@ use crate::plan::{LoadPlan, StreamTransport, TransportSecurity};
 use crate::sasl::ScramKeyCache;
 use crate::socket::{ClientCertificatePem, ServerTrust, SharedTlsClient, TlsOptions, WorkerBuffers};
 
-/// Timers and arrivals handled before sockets are looked at again.
+/// Timers and arrivals handled before sockets are polled again.
 const BURST: usize = 256;
-/// Data of the epoll entry of the controller's connection.
+/// Epoll data of the controller's connection.
 const PORT: u64 = u64::MAX;
-/// Data of the epoll entry of the threads that derive keys.
+/// Epoll data of the key derivation threads.
 const DERIVED: u64 = u64::MAX - 1;
-/// How long peers have to end their streams after ours, microseconds.
+/// Time that peers have to end their streams after ours, in microseconds.
 const CLOSING: u64 = 10_000_000;
 
-/// How far the run is.
+/// Phase of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WorkerStage {
     /// Waiting for the start.
     Ready,
     /// Users arrive and act.
     Running,
-    /// Nothing is sent; messages may still arrive. Holds when it began.
+    /// Nothing is sent; messages may still arrive. Holds the start of the phase.
     Draining(u64),
-    /// Streams are being closed. Holds when it began.
+    /// Streams are being closed. Holds the start of the phase.
     Closing(u64),
 }
 
-/// A worker.
+/// State of a worker.
 pub(super) struct WorkerEngine {
     pub(super) plan: &'static LoadPlan,
     pub(super) assignment: Assignment,
     pub(super) programs: Vec<SessionProgram>,
     pub(super) names: AccountNames,
     pub(super) users: Vec<VirtualUser>,
-    /// Slots without a user.
+    /// Free slots.
     pub(super) free: Vec<u32>,
-    /// Own accounts without a session, the longest unused first.
+    /// Own accounts without a session, least recently used first.
     pub(super) unused: VecDeque<u32>,
-    /// Slot of each account plus one; 0 has none.
+    /// Slot of each account plus one; 0 is none.
     pub(super) slots: Vec<u32>,
     pub(super) epoll: rustix::fd::OwnedFd,
     pub(super) scratch: WorkerBuffers,
-    /// What was read and not yet cut into elements.
+    /// Bytes read but not yet split into elements.
     pub(super) input: Vec<u8>,
     pub(super) tls: Option<SharedTlsClient>,
     pub(super) keys: ScramKeyCache,
     pub(super) pool: DerivationPool,
-    /// Salts that the server has used, where they are wanted.
+    /// Salts that the server used, if the controller wants them.
     pub(super) salts: hashbrown::HashMap<u32, AccountSalt>,
-    /// Of each session: the engine asks for STARTTLS where it is offered.
+    /// By session: the engine negotiates STARTTLS where it is offered.
     pub(super) negotiating: Vec<bool>,
     pub(super) timers: UserTimers,
     pub(super) arrivals: ArrivalSchedule,
     pub(super) record: WorkerRecorder,
     pub(super) tally: DeliveryAccounting,
     pub(super) online: OnlineUsers,
-    /// Own accounts that have been available, and those that have left since.
+    /// Own accounts that have been available (`seen`), and those that have left since.
     pub(super) seen: Vec<bool>,
     pub(super) left: Vec<bool>,
-    /// Changes of this second, for the other workers.
+    /// Availability changes of this second, for the other workers.
     pub(super) changes: Vec<(u32, bool)>,
     /// Workers that died.
     gone: Vec<u16>,
-    /// Users whose first presence is not yet reflected: slot, beginning of the session, when it was sent.
+    /// Users whose initial presence is not yet reflected: slot, start of the session, time of sending.
     pub(super) appearing: VecDeque<(u32, u64, u64)>,
     pub(super) rng: Rng,
-    /// Moment of the start on the clock.
+    /// Start of the run on the clock.
     pub(super) start: u64,
     pub(super) stage: WorkerStage,
-    /// Slots with something to write.
+    /// Slots with unwritten output.
     pub(super) dirty: Vec<u32>,
-    /// Users at a barrier.
+    /// Number of users at a barrier.
     pub(super) waiting: usize,
-    /// How many it takes, if not all.
+    /// Number of users that opens the barrier, if not all.
     pub(super) wanted: Option<usize>,
     pub(super) next_unique: u64,
     pub(super) next_turn: usize,
-    /// Next line of each table.
+    /// Next row of each table.
     pub(super) lines: Vec<usize>,
-    /// Next of `Destination::Unique`.
+    /// Next account of `Destination::Unique`.
     pub(super) next_account: u32,
-    /// Users between their arrival and their first pause, where a phase bounds their number.
+    /// Users between their arrival and their first pause, in a phase with a concurrency limit.
     pub(super) arriving: u32,
-    /// Tokens of XEP-0484 by account, from logins that requested one.
+    /// FAST tokens (XEP-0484) by account, from logins that requested one.
     pub(super) tokens: hashbrown::HashMap<u32, super::fast::Token>,
-    /// Why the run must end.
+    /// Reason for which the run must end.
     pub(super) refusal: Option<String>,
     ever_logged_in: bool,
     second: u32,
     cpu: u64,
     wire: (u64, u64),
-    /// Sockets are open up to here; beyond it EMFILE would be certain.
+    /// Number of open sockets.
     pub(super) open: usize,
-    /// Sockets beyond which one of BOSH is closed as soon as it has no request.
+    /// Socket count above which a BOSH socket is closed as soon as it has no request.
     pub(super) most_sockets: usize,
-    /// A request while it is written.
+    /// Buffer for the request that is being written.
     pub(super) request: Vec<u8>,
-    /// Bytes of what is being handled: an element, or the content of an HTTP answer.
+    /// Size of the element or HTTP response content that is being handled, in bytes.
     pub(super) answer_bytes: usize,
 }
 
@@ -211,7 +213,7 @@ impl WorkerEngine {
         owners[(index % owners.len() as u64) as usize]
     }
 
-    /// Runs until the end.
+    /// Runs the event loop until the end of the run.
     pub(super) fn run(&mut self, port: &mut dyn ControllerPort) -> Result<()> {
         if let Some(fd) = port.fd() {
             epoll::add(&self.epoll, fd, epoll::EventData::new_u64(PORT), epoll::EventFlags::IN)?;
@@ -226,7 +228,7 @@ impl WorkerEngine {
                 return Ok(());
             }
             let until = self.next_at(now);
-            // The buffer is filled anew: spare capacity is what the call writes into.
+            // `wait` writes into the spare capacity.
             events.clear();
             let timeout = timespec(until.saturating_sub(now_us()));
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout)) {
@@ -256,7 +258,7 @@ impl WorkerEngine {
         }
     }
 
-    /// Lets arrive who is due and wakes whose time has come.
+    /// Starts users that are due to arrive and fires due timers.
     fn run_due_events(&mut self, now: u64, global: &mut u64) {
         if self.stage != WorkerStage::Running {
             return;
@@ -287,16 +289,16 @@ impl WorkerEngine {
         self.end_of_run(elapsed);
     }
 
-    /// Lets the next user arrive where a phase bounds the number of those that have not settled.
+    /// Admits the next user if the phase's concurrency limit leaves room for it.
     fn make_room(&mut self, global: u64) {
         let Some(concurrency) = self.arrivals.concurrency() else { return };
         let workers = u32::try_from(self.assignment.clocks.len()).unwrap_or(u32::MAX).max(1);
-        // ArrivalSchedule of other workers are passed over; each lets in its share, and at least one.
+        // Arrivals of other workers are skipped; each worker admits its share, and at least one.
         let share = concurrency.div_ceil(workers).max(1);
         self.arrivals.set_room(!self.owns(global) || self.arriving < share);
     }
 
-    /// Notices that the plan is over.
+    /// Starts draining when the plan is over.
     fn end_of_run(&mut self, elapsed: u64) {
         let options = &self.plan.options;
         let over = options.duration_ms.is_some_and(|ms| elapsed >= ms * 1_000)
@@ -324,7 +326,7 @@ impl WorkerEngine {
         next
     }
 
-    /// What happens once a second, and the changes of stage. True at the end of everything.
+    /// Does the work of each second and the phase transitions. Returns true when the run has ended.
     fn on_second(&mut self, now: u64, port: &mut dyn ControllerPort) -> Result<bool> {
         match self.stage {
             WorkerStage::Ready => {
@@ -356,7 +358,7 @@ impl WorkerEngine {
                 }
                 self.appearing.pop_front();
                 let user = &self.users[slot as usize];
-                // Not every server reflects the first presence.
+                // Not every server reflects the initial presence.
                 if user.arrived == arrived && user.is(APPEARING) {
                     self.mark_available(slot);
                 }
@@ -445,14 +447,14 @@ impl WorkerEngine {
                 if !matches!(self.stage, WorkerStage::Closing(_)) {
                     self.stage = WorkerStage::Closing(now_us());
                     self.close_all();
-                    // Saying goodbye to thousands takes a while by itself; the peers' time begins behind it.
+                    // Closing thousands of streams takes a while; the peers' time begins afterwards.
                     self.stage = WorkerStage::Closing(now_us());
                 }
             }
         }
     }
 
-    /// The stream of every user is closed from this side.
+    /// Closes the stream of every user.
     fn close_all(&mut self) {
         for slot in 0..self.users.len() as u32 {
             let user = &self.users[slot as usize];
@@ -468,7 +470,7 @@ impl WorkerEngine {
         }
     }
 
-    /// Somebody has logged in.
+    /// Handles a completed login.
     pub(super) fn logged_in(&mut self, slot: u32, now: u64) {
         let used = self.protection(slot);
         if !std::mem::replace(&mut self.ever_logged_in, true) {
@@ -491,14 +493,14 @@ impl WorkerEngine {
         }
     }
 
-    /// A login has failed. The first one of a run ends it, since the others would fail too.
+    /// Handles a failed login. The first one of a run ends the run, since the others would fail too.
     pub(super) fn login_failed(&mut self, slot: u32, kind: &str, detail: &str) {
         let mut address = String::new();
         self.names.bare(self.users[slot as usize].account, &mut address);
         let detail = &format!("{detail}{}", self.describe_attempt(slot, kind));
         self.record.error(kind);
         if self.users[slot as usize].login.as_ref().is_some_and(|login| login.resuming) {
-            // It had logged in long ago: what is lost is the session.
+            // The user had logged in before, so a session is lost.
             self.record.add(Counter::SessionsLost, 1);
             self.record.error("sm:not-resumed");
             self.record.log(|| format!("the session of {address} was not resumed: {detail}"));
@@ -511,7 +513,7 @@ impl WorkerEngine {
             _ => Counter::InitiateErrors,
         };
         self.record.add(step, 1);
-        // A slow server may say so only when the time of the run is up.
+        // A slow server may report this only when the time of the run is up.
         let open = matches!(self.stage, WorkerStage::Running | WorkerStage::Draining(_));
         if !self.ever_logged_in && !self.plan.options.keep_going && open {
             self.refusal = Some(format!("the first login, of {address}, failed: {detail}"));
@@ -523,7 +525,7 @@ impl WorkerEngine {
         self.end_session(slot);
     }
 
-    /// Whether an answer was acceptable.
+    /// Records whether a response was acceptable.
     pub(super) fn record_acceptable(&mut self, slot: u32, took_us: u64) {
         let good = took_us <= self.plan.options.acceptable_ms * 1_000;
         self.record.add(if good { Counter::Acceptable } else { Counter::Unacceptable }, 1);
@@ -536,7 +538,7 @@ impl WorkerEngine {
         }
     }
 
-    /// `slot` is available: others may choose it.
+    /// Marks `slot` as available: destinations may choose it.
     pub(super) fn mark_available(&mut self, slot: u32) {
         let user = &mut self.users[slot as usize];
         user.set(APPEARING, false);
@@ -552,7 +554,7 @@ impl WorkerEngine {
         }
     }
 
-    /// `slot` is not available any more.
+    /// Marks `slot` as no longer available.
     pub(super) fn mark_unavailable(&mut self, slot: u32) {
         let user = &mut self.users[slot as usize];
         user.set(APPEARING, false);

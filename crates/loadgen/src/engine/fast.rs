@@ -1,14 +1,16 @@
-//! Logins with SASL2 (XEP-0388 1.0), inline resource binding (XEP-0386 1.0) and tokens (XEP-0484 0.2, FAST).
+//! Logins with SASL2 (XEP-0388, version 1.0), inline resource binding (XEP-0386, version 1.0) and FAST tokens
+//! (XEP-0484, version 0.2).
 //!
-//! The first login of an account requests a token and takes the round trips of its mechanism. Later logins prove the token
-//! in the same flight as the stream header, once the connection has the security that the plan requires. Stream management
-//! is enabled and resumed inline (XEP-0198, section 10).
+//! The first login of an account requests a token and takes the round trips of its mechanism. Later logins prove the
+//! token in the same flight as the stream header, once the connection has the security that the plan requires. Stream
+//! management is enabled and resumed inline (XEP-0198, section 10).
 //!
 //! Not implemented: channel binding of tokens (HT-SHA-256-EXPR and -ENDP), one flight over BOSH and WebSocket, tasks.
 //!
 //! # Pitfalls
 //!
-//! A token belongs to an account of this worker until the run ends, not to a session: the next user of the account uses it.
+//! A token belongs to an account of this worker until the run ends, not to a session: the next user of the account uses
+//! it.
 
 use ring::hmac;
 use xml::{Tree, TreeNode};
@@ -25,10 +27,10 @@ use crate::sasl::{ClientExchange, ClientMechanism, ScramChannelBinding, choose, 
 pub(super) const SASL2: &str = "urn:xmpp:sasl:2";
 const FAST: &str = "urn:xmpp:fast:0";
 const SM: &str = "urn:xmpp:sm:3";
-/// The mechanism of tokens without channel binding (draft-schmaus-kitten-sasl-ht-09).
+/// Token mechanism without channel binding (draft-schmaus-kitten-sasl-ht-09).
 const HT: &str = "HT-SHA-256-NONE";
 
-/// A token of an account.
+/// Token of an account.
 pub(super) struct Token(hmac::Key);
 
 impl Token {
@@ -50,7 +52,8 @@ impl Token {
 }
 
 impl WorkerEngine {
-    /// Sends `<authenticate/>` right after the stream header if the account has a token and the next step logs in with it.
+    /// Sends `<authenticate/>` right after the stream header if the account has a token and the next step logs in with
+    /// it.
     pub(super) fn prove_token_at_once(&mut self, slot: u32) {
         let user = &self.users[slot as usize];
         let secure = user.socket.as_ref().is_some_and(crate::socket::Socket::is_secure);
@@ -112,7 +115,7 @@ impl WorkerEngine {
         self.send_authenticate(slot, choice.mechanism.name(), &initial, manage, &request);
     }
 
-    /// Writes `<authenticate/>`, with `<resume/>` in place of `<bind/>` for a stream that was cut.
+    /// Writes `<authenticate/>`, with `<resume/>` instead of `<bind/>` for a stream that was cut.
     fn send_authenticate(
         &mut self,
         slot: u32,
@@ -156,7 +159,7 @@ impl WorkerEngine {
         self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
     }
 
-    /// `<success/>` of SASL2.
+    /// Handles `<success/>` of SASL2.
     pub(super) fn sasl2_success(&mut self, slot: u32, bytes: &[u8]) {
         let now = now_us();
         let scope = self.users[slot as usize].scope.clone();
@@ -221,7 +224,7 @@ fn child<'t>(node: TreeNode<'t>, ns: &str, name: &str) -> Option<TreeNode<'t>> {
 mod tests {
     use super::Token;
 
-    /// draft-schmaus-kitten-sasl-ht-09 section 3: the name, NUL, and an HMAC with the token as the key.
+    /// draft-schmaus-kitten-sasl-ht-09, section 3: the name, NUL, and an HMAC with the token as the key.
     #[test]
     fn a_token_proves_both_sides() {
         let token = Token::new("secret-token:fast-x");

@@ -1,7 +1,9 @@
-//! What arrives for a user: stanzas are counted, measured, answered where the protocol wants it, and matched against what the
+//! Received stanzas: counted, measured, answered where the protocol requires it, and matched against the event that the
 //! user waits for.
 //!
-//! Trap: the engine's programs are taken out while a user walks; input is never handled inside a walk.
+//! # Pitfalls
+//!
+//! The engine's programs are moved out while a user runs its program; input is never handled at that time.
 
 use stanza::kind::{IqType, MessageType, PresenceType, StanzaKind};
 use stanza::{Element, Head};
@@ -19,7 +21,7 @@ use crate::measure::{Counter, Gauge, Timing};
 use crate::plan::{AckMode, MatchAction, MessageBody, MessageKind, PlanStep};
 
 impl WorkerEngine {
-    /// One complete element.
+    /// Handles one complete element.
     pub(super) fn element(&mut self, slot: u32, bytes: &[u8]) {
         let scope = self.users[slot as usize].scope.clone();
         match Element::read(bytes, &scope, &LIMITS) {
@@ -50,7 +52,7 @@ impl WorkerEngine {
         {
             management.received = management.received.wrapping_add(1);
         }
-        // What this stanza leads to may wait for the next one; only who waits by now waits for this one.
+        // This stanza may start the wait for the next one; only a wait that began before it can be ended by it.
         let (wait, pc) = (user.wait, user.pc);
         match head.kind {
             StanzaKind::Message(kind) => self.message(slot, kind, bytes, head, now),
@@ -74,13 +76,13 @@ impl WorkerEngine {
             return;
         };
         if kind == MessageType::Error {
-            // It came back to its sender: the recipient will never have it.
+            // The message bounced to its sender: the recipient will never receive it.
             if !matches!(stamp.class, b'E' | b'F') {
                 self.record.add(Counter::MessagesRefused, 1);
                 self.record.adjust_gauge(Gauge::UnderWay, -1);
                 if let Some(recipient) = head.from(bytes).and_then(|from| self.names.index(&from)) {
                     self.tally.refused.add(recipient);
-                    // Who waits for its delivery waits for nothing.
+                    // The bounced message will not be delivered, so release a sender that waits for its delivery.
                     self.delivery_resolved(slot, recipient, stamp, now);
                 }
             }
@@ -118,7 +120,8 @@ impl WorkerEngine {
             self.record.add(Counter::MessagesDelayed, 1);
         }
         if stamp.class == b'D' && same_clock {
-            // One way has been measured here; the sender waits to hear that it arrived, even from the store.
+            // The one-way time has been measured here; the sender waits to learn of the arrival, even from offline
+            // storage.
             self.send_echo(slot, stamp, b'F');
         } else if stamp.class == b'D' && !delayed {
             self.send_echo(slot, stamp, b'E');
@@ -128,7 +131,7 @@ impl WorkerEngine {
         self.bounce(slot, stamp.sender, now);
     }
 
-    /// A message of `stamp.sender`, a user of this worker, has arrived.
+    /// Handles an arrived message of `stamp.sender`, a user of this worker.
     fn delivered(&mut self, stamp: MessageId, now: u64) {
         let Some(slot) = self.slots.get(stamp.sender as usize).and_then(|slot| slot.checked_sub(1)) else {
             return;
@@ -152,7 +155,7 @@ impl WorkerEngine {
         }
     }
 
-    /// It is known what became of a message to `recipient`: its sender goes on if it waits for just that.
+    /// Resumes the sender if it waits for this message, whose outcome is now known.
     fn delivery_resolved(&mut self, slot: u32, recipient: u32, stamp: MessageId, now: u64) {
         let worker = self.owner(u64::from(recipient));
         if self.users[slot as usize].wait == WaitState::Delivery(worker, stamp.number) {
@@ -204,12 +207,12 @@ impl WorkerEngine {
             && stamp.due >= user.available_at
             && !head.payloads().contains(Ns::Delay)
         {
-            // What was sent before this user was there is the answer to a probe, and no delivery.
+            // Presence sent before this user became available is the answer to a probe, not a delivery.
             self.record.time(Timing::Presence, now.saturating_sub(stamp.due));
         }
     }
 
-    /// A presence of `stamp.sender` has reached another user: its sender goes on with the last delivery that it waits for.
+    /// Handles a presence of `stamp.sender` that reached another user: the last awaited delivery resumes its sender.
     fn presence_delivered(&mut self, stamp: MessageId, now: u64) {
         if stamp.worker != self.assignment.worker {
             return;
@@ -245,7 +248,7 @@ impl WorkerEngine {
         self.sent_stanza(slot, begin, Counter::PresenceSent);
     }
 
-    /// RFC 6120 section 8.2.3: every request is answered.
+    /// Answers a request: RFC 6120, section 8.2.3 requires a response to every one.
     fn handle_request(&mut self, slot: u32, bytes: &[u8], head: &Head) {
         let Some(id) = head.raw_id(bytes) else { return };
         let known = head.payloads().contains(Ns::Ping) || head.payloads().contains(Ns::Roster);
@@ -253,7 +256,7 @@ impl WorkerEngine {
         let out = &mut self.users[slot as usize].out;
         let begin = out.len();
         out.extend_from_slice(if known { b"<iq type='result' id='" } else { b"<iq type='error' id='" });
-        // It stands between quotes of either kind; what it has been escaped for is not known.
+        // The id may have been quoted either way, so its escaping is unknown.
         let id = xml::escape::unescape(id).unwrap_or_default();
         xml::escape::attr(&id, out);
         if let Some(from) = from {
@@ -292,7 +295,7 @@ impl WorkerEngine {
             _ => Timing::Request,
         };
         let took = now.saturating_sub(due);
-        // An error is an answer as well: a server that does not know pings has answered.
+        // An error is a response too: a server that does not support pings has answered.
         self.record.time(timing, took);
         self.record_acceptable(slot, took);
         if class == b'R' {
@@ -310,7 +313,7 @@ impl WorkerEngine {
         }
     }
 
-    /// Keeps which of the contacts are users of this run.
+    /// Records which contacts are users of this run.
     fn learn_contacts(&mut self, slot: u32, bytes: &[u8]) {
         let user = &self.users[slot as usize];
         if !user.program(&self.programs).contacts {
@@ -325,7 +328,7 @@ impl WorkerEngine {
         self.users[slot as usize].contacts = contacts.into();
     }
 
-    /// Whether this is what the user waits for.
+    /// Whether the user waits for this stanza.
     fn is_awaited(&mut self, slot: u32, bytes: &[u8], head: &Head) -> bool {
         let pattern = match self.awaited_instruction(slot) {
             Some(Instruction::WaitFor { pattern, .. }) => pattern,
@@ -374,7 +377,7 @@ impl WorkerEngine {
                 .is_none_or(|namespace| root.child_elements().any(|child| child.ns_text() == namespace))
     }
 
-    /// What was waited for is here.
+    /// Handles the stanza that the user waited for.
     fn matched(&mut self, slot: u32, bytes: &[u8], head: &Head, now: u64) {
         let programs = std::mem::take(&mut self.programs);
         let user = &self.users[slot as usize];
@@ -421,7 +424,8 @@ impl WorkerEngine {
         }
     }
 
-    /// Keeps variables and applies conditions. Returns what else than going on is to be done, and the pause before it.
+    /// Sets variables and applies conditions. Returns the action other than continuing, if any, and the pause before
+    /// it.
     fn checks(&mut self, slot: u32, raw: &RawOp, bytes: &[u8]) -> Option<(MatchAction, u64)> {
         let text = std::str::from_utf8(bytes).unwrap_or_default();
         for (variable, regex) in &raw.captures {

@@ -1,8 +1,11 @@
-//! A user's walk through its program.
+//! Interpreter of a user's session program.
 //!
-//! `due` of a user is when its current step was due: a pause adds to it, an answer sets it. So what follows a pause is due
-//! by the clock even when the generator or the server is late. Trap: a step that waits must set `wait` before anything that
-//! can bring its answer.
+//! `due` of a user is the time at which its current step was due: a pause adds to it, a response sets it. A step after
+//! a pause is therefore due by the clock even when the generator or the server is late.
+//!
+//! # Pitfalls
+//!
+//! A step that waits must set `wait` before anything that can trigger its response.
 
 use super::bytecode::{Instruction, Pc, RawOp, RawWait, SessionProgram};
 use super::event_loop::WorkerEngine;
@@ -11,31 +14,31 @@ use crate::clock::now_us;
 use crate::measure::{Counter, TimingId};
 use crate::plan::{AckMode, PlanStep, TimeSpan};
 
-/// Steps that a user may do without waiting before others get their turn.
+/// Steps that a user may run without waiting before it yields to others.
 const TURN: usize = 256;
 
-/// How long a server has to confirm the end of a session of BOSH.
+/// Time that a server has to confirm the end of a BOSH session, in milliseconds.
 const PARTING_MS: u64 = 10_000;
 
-/// What a step leads to.
+/// Result of a step.
 pub(super) enum StepOutcome {
-    /// The next step at once.
+    /// Continue with the next step.
     Go,
-    /// Something has to happen first; `wait` says what.
+    /// Wait for the event in `wait`.
     Block,
 }
 
 impl WorkerEngine {
-    /// What was waited for has happened: the next step.
+    /// Resumes with the next step when the awaited event has happened.
     pub(super) fn resume_program(&mut self, slot: u32, now: u64) {
         self.timers.limit(slot, 0);
         self.users[slot as usize].due = now;
         self.advance(slot);
     }
 
-    /// Does steps until one has to wait.
+    /// Runs steps until one must wait.
     pub(super) fn advance(&mut self, slot: u32) {
-        // Taken out for the walk, so that ops can be borrowed while users change.
+        // Moved out, so that instructions can be borrowed while users change.
         let programs = std::mem::take(&mut self.programs);
         self.run_program(slot, &programs);
         self.programs = programs;
@@ -57,7 +60,7 @@ impl WorkerEngine {
                 return;
             }
         }
-        // A loop without a pause must not keep everybody else waiting.
+        // A loop without a pause must not starve the other users.
         self.sleep_from(slot, now_us(), 1_000, WaitState::Pause);
     }
 
@@ -154,7 +157,7 @@ impl WorkerEngine {
             Instruction::Meanwhile { duration, activities, .. } => {
                 let due = user.due;
                 let until = duration.map_or(u64::MAX, |time| due + self.sample(time));
-                // The first of each comes after a random part of its distance, so that users are out of step.
+                // Each activity starts after a random part of its interval, so that users are out of step.
                 let next = activities
                     .iter()
                     .map(|activity| due + (self.sample(activity.every) as f64 * self.rng.unit()) as u64)
@@ -267,7 +270,7 @@ impl WorkerEngine {
             }
             PlanStep::LegacyAuthenticate { resource, credentials } => {
                 if self.wants_sasl(slot) {
-                    // The password in the clear is the nearest to what the step does.
+                    // The plaintext password is the closest equivalent of this step.
                     let features = self.users[slot as usize].login.as_ref().map(|login| &login.features);
                     let plain = features.is_some_and(|f| f.mechanisms.iter().any(|name| name == "PLAIN"));
                     let wanted = if plain { vec!["PLAIN".to_owned()] } else { Vec::new() };
@@ -303,7 +306,7 @@ impl WorkerEngine {
                 self.close_stream(slot);
                 return StepOutcome::Block;
             }
-            // These have been flattened.
+            // The compiler has flattened these.
             PlanStep::Connect
             | PlanStep::StartTls
             | PlanStep::Authenticate { .. }
@@ -379,14 +382,14 @@ impl WorkerEngine {
         self.sent_stanza(slot, begin, counter);
     }
 
-    /// Closes the stream; the session goes on when the peer has closed it too.
+    /// Closes the stream; the session continues when the peer has closed it too.
     fn disconnect(&mut self, slot: u32) -> StepOutcome {
         let user = &mut self.users[slot as usize];
         if !user.is_open() {
             return StepOutcome::Go;
         }
         if user.bosh.as_ref().is_some_and(|bosh| bosh.is_created()) {
-            // A request has to be made for it, perhaps on another socket first.
+            // This takes a request, and perhaps another socket first.
             user.wait = WaitState::Parting;
             self.write_stream_end(slot);
             self.set_response_timeout(slot, PARTING_MS);
@@ -394,14 +397,14 @@ impl WorkerEngine {
         }
         self.write_stream_end(slot);
         self.flush();
-        // The peer's end is not waited for: the next step is due now.
+        // The peer's stream end is not awaited: the next step is due now.
         self.drop_socket(slot);
         self.users[slot as usize].set(CLOSED, false);
         self.users[slot as usize].login = None;
         StepOutcome::Go
     }
 
-    /// Sends a request whose answer is only measured.
+    /// Sends a request whose response is only measured.
     fn send_without_waiting(&mut self, slot: u32, step: &PlanStep, due: u64) {
         match step {
             PlanStep::Roster => {
@@ -417,7 +420,7 @@ impl WorkerEngine {
         }
     }
 
-    /// Waits until all users of this worker are here, or its share of `users`.
+    /// Waits at the barrier for all users of this worker, or for its share of `users`.
     fn barrier(&mut self, slot: u32, timeout_ms: u64, users: Option<u32>) -> StepOutcome {
         self.settled(slot);
         self.users[slot as usize].wait = WaitState::Barrier;
@@ -428,7 +431,7 @@ impl WorkerEngine {
         StepOutcome::Block
     }
 
-    /// Lets everybody pass if all are at the barrier.
+    /// Opens the barrier if all users are there.
     pub(super) fn pass_barrier(&mut self) {
         let users = self.record.gauge(crate::measure::Gauge::Users).max(0) as usize;
         if self.waiting == 0 || self.waiting < self.wanted.unwrap_or(users) {
@@ -439,14 +442,14 @@ impl WorkerEngine {
         for slot in 0..self.users.len() as u32 {
             let user = &mut self.users[slot as usize];
             if user.wait == WaitState::Barrier {
-                // Through a timer and not at once: the caller may be in the middle of a program.
+                // Through a timer: the caller may be in the middle of a program.
                 self.timers.limit(slot, 0);
                 self.sleep_from(slot, now, 0, WaitState::Pause);
             }
         }
     }
 
-    /// A span of time in microseconds.
+    /// Draws a time span, in microseconds.
     pub(super) fn sample(&mut self, time: TimeSpan) -> u64 {
         let ms = match time {
             TimeSpan::Fixed(ms) => ms,
@@ -456,7 +459,7 @@ impl WorkerEngine {
         (ms.max(0.0) * 1_000.0) as u64
     }
 
-    /// Wakes `slot` so long after `from`.
+    /// Sets the timer of `slot` to `us` microseconds after `from`.
     pub(super) fn sleep_from(&mut self, slot: u32, from: u64, us: u64, wait: WaitState) {
         let user = &mut self.users[slot as usize];
         user.wait = wait;
@@ -464,7 +467,7 @@ impl WorkerEngine {
         self.timers.wake(from.saturating_add(us), slot, user.generation);
     }
 
-    /// Sets the timer of a user with activities to what is due next.
+    /// Sets the timer of a user with activities to the earliest due one.
     pub(super) fn rearm(&mut self, slot: u32, now: u64) {
         let user = &mut self.users[slot as usize];
         match user.wait {
@@ -478,14 +481,14 @@ impl WorkerEngine {
                     self.timers.wake(next, slot, user.generation);
                 }
             }
-            // What was waited for when the connection was lost may never come.
+            // The event awaited when the connection was lost may never come.
             WaitState::Pause => self.sleep_from(slot, now, 0, WaitState::Pause),
             WaitState::End | WaitState::Free => {}
             _ => self.resume_program(slot, now),
         }
     }
 
-    /// The time of `slot` has come; it was due at `due`.
+    /// Handles the timer of `slot`, which was due at `due`.
     pub(super) fn timer_fired(&mut self, slot: u32, due: u64) {
         let user = &mut self.users[slot as usize];
         user.due = due;
@@ -501,7 +504,7 @@ impl WorkerEngine {
         }
     }
 
-    /// Does the activities that are due.
+    /// Runs the due activities.
     fn run_due_activities(&mut self, slot: u32, now: u64) {
         let programs = std::mem::take(&mut self.programs);
         let user = &self.users[slot as usize];
@@ -539,21 +542,21 @@ impl WorkerEngine {
         }
     }
 
-    /// The op that this user waits for; programs live as long as the engine and are never changed.
+    /// Instruction that this user waits at; programs are immutable and live as long as the engine.
     pub(super) fn awaited_instruction(&self, slot: u32) -> Option<&Instruction> {
         let user = &self.users[slot as usize];
         user.program(&self.programs).ops.get(usize::from(user.pc).wrapping_sub(1))
     }
 }
 
-/// The `id` of the first tag of some XML that was written by a person.
+/// The `id` of the first tag of hand-written XML.
 fn id_of(text: &str) -> Option<&str> {
     let tag = text.split('>').next()?;
     let mut at = 0;
     while let Some(found) = tag[at..].find("id=") {
         let value = &tag[at + found + 3..];
         let quote = value.chars().next().filter(|quote| matches!(quote, '\'' | '"'));
-        // `stanza-id=` or `myid=` are other attributes.
+        // `stanza-id=` and `myid=` are other attributes.
         let own = tag[..at + found].ends_with(char::is_whitespace);
         if let (Some(quote), true) = (quote, own) {
             return value[1..].split(quote).next();

@@ -1,11 +1,15 @@
-//! Keys for SCRAM, derived on threads of their own (RFC 5802 section 3, `Hi`), so that no user waits for another one's.
+//! SCRAM key derivation (RFC 5802, section 3, `Hi`) on separate threads, so that no user waits for another one's key.
 //!
-//! Each account of a real server has its own salt, and its key costs a millisecond of CPU and more. The engine hands the
-//! derivation over, and the login goes on when the key is there. What it waited is a time of its own and no part of the
-//! server's times. Salts that an earlier run has learned are derived before the start.
+//! Each account of a real server has its own salt, and deriving its key costs a millisecond of CPU or more. The engine
+//! hands the derivation over, and the login continues when the key is available. The wait is recorded separately and is
+//! not part of the server's response times. Salts learned by an earlier run are derived before the start.
 //!
-//! Left out: a guess of salts that no run has seen. Trap: a user may have gone, or have another connection, when its key
-//! comes; the key is kept all the same, since the next login needs it.
+//! Not implemented: prediction of salts that no run has seen.
+//!
+//! # Pitfalls
+//!
+//! A user may be gone, or have another connection, when its key arrives; the key is kept, since the next login needs
+//! it.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,10 +28,10 @@ use crate::control::message::{AccountSalt, Assignment};
 use crate::measure::{Counter, Timing};
 use crate::sasl::{DerivedKey, KeyDerivation, ScramKeyCache};
 
-/// How much later than the engine the threads get a core that both want.
+/// Niceness of the threads relative to the engine.
 const NICE: i32 = 2;
 
-/// How many threads this worker may have: its share of the machine's cores, of which a server on it gets half.
+/// Maximum number of threads of this worker: its share of the machine's cores, of which a local server gets half.
 pub(super) fn threads(assignment: &Assignment) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let here = assignment.plan.target.addresses.iter().any(|address| address.ip().is_loopback());
@@ -37,7 +41,7 @@ pub(super) fn threads(assignment: &Assignment) -> usize {
     (cores / workers.max(1)).max(1)
 }
 
-/// Who waits for a key: slot and epoch.
+/// User that waits for a key: slot and epoch.
 type WaitingUser = (u32, u32);
 
 struct CompletedDerivation {
@@ -45,7 +49,7 @@ struct CompletedDerivation {
     cpu_us: u64,
 }
 
-/// What engine and threads share. Each user waits for one key at most, so all queues are bounded by the users.
+/// State shared by engine and threads. Each user waits for at most one key, so all queues are bounded by the users.
 struct PoolState {
     jobs: Mutex<DerivationQueue>,
     more: Condvar,
@@ -59,19 +63,19 @@ struct DerivationQueue {
     closed: bool,
 }
 
-/// The threads.
+/// Pool of key derivation threads.
 pub(super) struct DerivationPool {
     shared: Arc<PoolState>,
     most: usize,
     started: usize,
-    /// Who waits for which key: an import may have salted all accounts alike.
+    /// Users that wait for each key; an import may have given all accounts the same salt.
     waiting: HashMap<[u8; 16], Vec<WaitingUser>>,
-    /// CPU of the derivations that were taken since the last snapshot.
+    /// CPU time of the derivations taken since the last snapshot, in microseconds.
     pub(super) cpu_us: u64,
 }
 
 impl DerivationPool {
-    /// At most so many threads; none before the first derivation.
+    /// Creates a pool of up to `most` threads; none is started before the first derivation.
     pub(super) fn new(most: usize) -> Result<Self> {
         let wake =
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("cannot make an eventfd")?;
@@ -79,12 +83,12 @@ impl DerivationPool {
         Ok(Self { shared: Arc::new(shared), most, started: 0, waiting: HashMap::new(), cpu_us: 0 })
     }
 
-    /// Readable when keys are there.
+    /// Descriptor that is readable when keys are available.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.shared.wake.as_fd()
     }
 
-    /// `user` waits for a key, which is derived once for all who do.
+    /// Makes `user` wait for a key, which is derived once for all its waiters.
     fn wait_for(&mut self, user: WaitingUser, derivation: KeyDerivation) {
         match self.waiting.entry(derivation.place()) {
             Entry::Occupied(mut others) => others.get_mut().push(user),
@@ -103,7 +107,7 @@ impl DerivationPool {
             let shared = self.shared.clone();
             let begun = std::thread::Builder::new().name("keys".to_owned()).spawn(move || shared.work());
             if begun.is_err() {
-                // The system has no more threads; those that are there do it.
+                // The system has no more threads; the existing ones continue.
                 self.started -= 1;
                 self.most = self.started;
                 if self.started == 0 {
@@ -113,10 +117,10 @@ impl DerivationPool {
         }
     }
 
-    /// What has been derived by now.
+    /// Takes the completed derivations.
     fn take(&self) -> Vec<CompletedDerivation> {
         let mut count = [0; 8];
-        // Nothing to read means that another call has taken it all.
+        // An empty counter means that another call has taken everything.
         let _ = rustix::io::read(&self.shared.wake, &mut count);
         std::mem::take(&mut *self.shared.done.lock())
     }
@@ -134,7 +138,8 @@ impl Drop for DerivationPool {
 
 impl PoolState {
     fn work(&self) {
-        // On Linux this is about the calling thread. The engine must be on time even where keys take all cores.
+        // On Linux this affects the calling thread only. The engine must be on time even when derivations use all
+        // cores.
         let _ = rustix::process::nice(NICE);
         loop {
             let mut jobs = self.jobs.lock();
@@ -170,12 +175,12 @@ impl PoolState {
 }
 
 impl WorkerEngine {
-    /// Derives the keys of salts that an earlier run has learned. Waits: the run has not begun.
+    /// Derives the keys of salts learned by an earlier run. Blocks, since the run has not begun.
     pub(super) fn derive_ahead(&mut self) {
         let began = now_us();
         let salts = std::mem::take(&mut self.assignment.salts);
         let mut wanted = 0_u64;
-        // Half of the cache: what the run itself derives must not push them out.
+        // Half of the cache: keys derived during the run must not evict them.
         for salt in salts.iter().take(ScramKeyCache::ENTRIES / 2) {
             if salt.user >= self.plan.accounts.count() {
                 continue;
@@ -195,7 +200,7 @@ impl WorkerEngine {
             let done = self.pool.take();
             if done.is_empty() {
                 let mut fds = [rustix::event::PollFd::new(&self.pool, rustix::event::PollFlags::IN)];
-                // An interrupted wait is begun again.
+                // An interrupted poll is retried.
                 let _ = rustix::event::poll(&mut fds, None);
             }
             for CompletedDerivation { derived, .. } in done {
@@ -211,7 +216,7 @@ impl WorkerEngine {
         }
     }
 
-    /// Hands a derivation over. The user waits, and no limit of the server's runs meanwhile.
+    /// Hands a derivation over. The user waits, and no response timeout of the server runs meanwhile.
     pub(super) fn derive(&mut self, slot: u32, challenge: Vec<u8>, derivation: KeyDerivation) {
         let now = now_us();
         let user = &mut self.users[slot as usize];
@@ -226,7 +231,7 @@ impl WorkerEngine {
         self.pool.wait_for((slot, epoch), derivation);
     }
 
-    /// Keys are there: the logins that waited for them go on.
+    /// Continues the logins whose keys are available.
     pub(super) fn derived(&mut self) {
         for CompletedDerivation { derived, cpu_us } in self.pool.take() {
             let users = self.pool.waiting.remove(&derived.place()).unwrap_or_default();
@@ -248,7 +253,7 @@ impl WorkerEngine {
         }
         let Some(login) = user.login.as_mut() else { return };
         let Some((challenge, since)) = login.challenge.take() else { return };
-        // The server had no part in this: its times begin so much later.
+        // This delay is not the server's: its times start later by the same amount.
         let waited = now.saturating_sub(since);
         login.since += waited;
         if login.due != 0 {
@@ -272,7 +277,7 @@ mod tests {
     use super::*;
     use crate::sasl::ClientScramHash;
 
-    /// Waits until something is there.
+    /// Waits for completed derivations.
     fn next(pool: &DerivationPool) -> Vec<CompletedDerivation> {
         loop {
             let done = pool.take();

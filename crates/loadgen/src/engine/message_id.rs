@@ -1,11 +1,14 @@
-//! What the generator writes into the `id` of its stanzas, so that an arrival can be measured and counted.
+//! Stanza `id` written by the generator, from which an arrival is measured and counted.
 //!
-//! `T<run>-<worker>-<number>-<sender>-<due>`, all hexadecimal. `T` is a message, `D` one that wants an echo, `E` the echo,
-//! `F` an echo that only says that the message is there, `P` a presence. `due` is the sender's clock in microseconds. RFC 6120 section 8.1.3 has servers deliver the `id` as it is.
+//! `T<run>-<worker>-<number>-<sender>-<due>`, all hexadecimal. `T` is a message, `D` one that requests an echo, `E` the
+//! echo, `F` an echo that only confirms the arrival, `P` a presence. `due` is the sender's clock in microseconds. RFC
+//! 6120, section 8.1.3 has servers deliver the `id` unchanged.
 //!
-//! Trap: a server that replaces ids makes every message look lost; the first delivery of a run would show it.
+//! # Pitfalls
+//!
+//! A server that replaces ids makes every message look lost; the first delivery of a run reveals it.
 
-/// What stands in an `id`.
+/// Content of an `id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MessageId {
     /// `T`, `D`, `E`, `F` or `P`.
@@ -14,11 +17,11 @@ pub(crate) struct MessageId {
     pub(crate) run: u32,
     /// The worker that sent it.
     pub(crate) worker: u16,
-    /// Number between two workers.
+    /// Number in the sequence between two workers.
     pub(crate) number: u32,
     /// The user who sent it.
     pub(crate) sender: u32,
-    /// When it was due, microseconds of the sender's clock.
+    /// Due time in microseconds of the sender's clock.
     pub(crate) due: u64,
 }
 
@@ -48,7 +51,7 @@ pub(crate) fn unhex(text: &[u8]) -> Option<u64> {
 }
 
 impl MessageId {
-    /// Appends it.
+    /// Appends the `id`.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         out.push(self.class);
         let fields = [
@@ -66,7 +69,7 @@ impl MessageId {
         }
     }
 
-    /// Reads an `id`; `None` if it is not one of this run.
+    /// Parses an `id`; `None` if it is not one of this run.
     pub(crate) fn read(id: &str, run: u32) -> Option<Self> {
         let (class, rest) = id.as_bytes().split_first()?;
         if !matches!(class, b'T' | b'D' | b'E' | b'F' | b'P') {

@@ -1,14 +1,17 @@
-//! The worker: one thread, one epoll, thousands of users.
+//! Worker of the load generator: one thread, one epoll instance, thousands of users.
 //!
-//! Users arrive and act by the clock ([`arrivals`], [`timers`]); each is a small state machine ([`user`]) that walks through
-//! its flattened session ([`program`], [`steps`]), negotiates its stream ([`negotiate`]) and takes what arrives ([`input`]).
-//! Its bytes go over one socket ([`connection`]), in frames on it ([`websocket`]), or over two with requests ([`bosh`]).
-//! Messages are numbered and accounted for exactly ([`timestamp`], [`tally`]).
+//! Users arrive and act by the clock ([`arrivals`], [`timers`]). Each is a small state machine ([`virtual_user`]) that
+//! runs its compiled session ([`bytecode`], [`interpreter`]), negotiates its stream ([`negotiate`]) and handles
+//! [`input`]. Its bytes go over one socket ([`connection`]), in frames on it ([`websocket`]), or over two in requests
+//! ([`bosh`]). Messages are numbered and accounted for exactly ([`message_id`], [`delivery_accounting`]). SCRAM keys
+//! are derived on separate threads ([`key_derivation`]).
 //!
-//! Keys for SCRAM are derived on threads of their own ([`derive`]).
+//! Not implemented: multi-threading; a second core is used by a second worker.
 //!
-//! Left out: other threads. A second core is used by a second worker. Trap: everything here shares one thread, so whatever takes
-//! long makes all users late; the loop's own turn is measured and reported for that reason.
+//! # Pitfalls
+//!
+//! All users share this thread, so any slow operation makes all of them late. The duration of each loop iteration is
+//! therefore measured and reported.
 
 mod account_names;
 mod arrivals;
@@ -40,17 +43,18 @@ use anyhow::Result;
 
 use crate::control::message::{Assignment, WorkerCommand, WorkerReport};
 
-/// What a worker talks to its controller through.
+/// Worker's side of the connection to its controller.
 pub trait ControllerPort {
-    /// What to wait on for commands.
+    /// Descriptor to poll for commands.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
-    /// The commands that are there; never waits. An error means that the controller is gone and the run ends.
+    /// Takes the pending commands without waiting. An error means that the controller is gone and the run ends.
     fn receive(&mut self) -> Result<Vec<WorkerCommand>>;
-    /// Sends a report; may keep it until the next call when the connection is full.
+    /// Sends a report; may buffer it until the next call when the connection is full.
     fn send(&mut self, report: WorkerReport) -> Result<()>;
 }
 
-/// Does the worker's part of a run, from `Ready` to `FinalReport`. The plan lives as long as the process afterwards.
+/// Runs the worker's part of a run, from `Ready` to `FinalReport`. The plan is leaked: it lives until the process
+/// exits.
 ///
 /// # Errors
 /// The controller is gone, or the plan cannot be run here; the latter has also been reported as `Refused`.

@@ -1,8 +1,11 @@
-//! Negotiation of a client's stream: RFC 6120 sections 4 to 7, RFC 3921 sessions, XEP-0077 (2.4) registration before login,
-//! XEP-0440 (0.4) channel binding types.
+//! Negotiation of a client's stream: RFC 6120, sections 4 to 7, RFC 3921 sessions, in-band registration before login
+//! (XEP-0077, version 2.4), channel binding types (XEP-0440, version 0.4).
 //!
-//! SASL2 and what hangs on it are in [`super::fast`]. Trap: after STARTTLS nothing that was read in plain may be believed; a byte behind
-//! `<proceed/>` ends the login.
+//! SASL2 and its extensions are in [`super::fast`].
+//!
+//! # Pitfalls
+//!
+//! After STARTTLS nothing that was read in plaintext may be trusted; a byte after `<proceed/>` ends the login.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -22,7 +25,7 @@ use crate::sasl::{
 
 const SASL: &str = "urn:ietf:params:xml:ns:xmpp-sasl";
 const SM: &str = "urn:xmpp:sm:3";
-/// What stands before and behind the domain in a stream header.
+/// Parts of a stream header before and after the domain.
 const HEADER: (&[u8], &[u8]) = (
     b"<?xml version='1.0'?><stream:stream to='",
     b"' version='1.0' xml:lang='en' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>",
@@ -50,7 +53,7 @@ impl WorkerEngine {
         self.prove_token_at_once(slot);
     }
 
-    /// The server's stream header.
+    /// Handles the server's stream header.
     pub(super) fn opened(&mut self, slot: u32, tag: &[u8]) {
         match NamespaceContext::from_open_tag(tag, &LIMITS) {
             Ok(scope) => self.users[slot as usize].scope = scope,
@@ -58,7 +61,7 @@ impl WorkerEngine {
         }
     }
 
-    /// Features have come.
+    /// Handles stream features.
     pub(super) fn features(&mut self, slot: u32, bytes: &[u8]) {
         let now = now_us();
         let user = &mut self.users[slot as usize];
@@ -78,7 +81,7 @@ impl WorkerEngine {
         let manageable = login.features.management;
         let offers_login = !login.features.mechanisms.is_empty();
         user.set(MANAGEABLE, manageable);
-        // The first features of a session that is made over HTTP are the answer to its creation.
+        // The first features of a session over HTTP are the response to its creation.
         let begins = self.plan.target.web.transport.is_web() && offers_login;
         self.record.time(if begins { Timing::Initiate } else { Timing::Features }, now - since);
         if begins {
@@ -94,7 +97,7 @@ impl WorkerEngine {
         self.resume_program(slot, now);
     }
 
-    /// Asks for TLS.
+    /// Requests STARTTLS.
     pub(super) fn ask_starttls(&mut self, slot: u32) {
         let user = &mut self.users[slot as usize];
         if !user.login().features.starttls {
@@ -105,7 +108,7 @@ impl WorkerEngine {
         self.mark_dirty(slot);
     }
 
-    /// Begins SASL with the strongest mechanism that is offered and wanted.
+    /// Starts SASL with the strongest mechanism that is offered and allowed.
     pub(super) fn authenticate(
         &mut self,
         slot: u32,
@@ -181,15 +184,15 @@ impl WorkerEngine {
         }
     }
 
-    /// The server has SASL and does not offer logins of XEP-0078, which are then not tried: before SASL it answers any
-    /// stanza with the end of the stream (RFC 6120 section 4.9.3.12).
+    /// Whether the server has SASL and does not offer XEP-0078 logins. These are then not tried: before SASL the server
+    /// ends the stream on any stanza (RFC 6120, section 4.9.3.12).
     pub(super) fn wants_sasl(&self, slot: u32) -> bool {
         let user = &self.users[slot as usize];
         let features = user.login.as_ref().map(|login| &login.features);
         !user.is(LOGGED_IN) && features.is_some_and(|f| !f.legacy && !f.mechanisms.is_empty())
     }
 
-    /// XEP-0078 (2.5) section 3.1 with the password in the clear, in one request.
+    /// Logs in with XEP-0078 (version 2.5), section 3.1, with the plaintext password, in one request.
     pub(super) fn authenticate_legacy(
         &mut self,
         slot: u32,
@@ -219,7 +222,7 @@ impl WorkerEngine {
         self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
     }
 
-    /// An element that is no stanza.
+    /// Handles an element that is not a stanza.
     pub(super) fn other(&mut self, slot: u32, ns: &str, name: &str, bytes: &[u8]) {
         match (ns, name) {
             ("http://etherx.jabber.org/streams", "features") => self.features(slot, bytes),
@@ -300,7 +303,7 @@ impl WorkerEngine {
         }
     }
 
-    /// Answers a challenge whose key is there.
+    /// Answers a challenge whose key is available.
     pub(super) fn answer_challenge(&mut self, slot: u32, challenge: &[u8]) {
         let user = &mut self.users[slot as usize];
         let Some(login) = user.login.as_mut() else { return };
@@ -321,7 +324,7 @@ impl WorkerEngine {
         }
     }
 
-    /// Asks for a resource.
+    /// Requests resource binding.
     pub(super) fn bind(&mut self, slot: u32, resource: Option<&TextTemplate>) {
         let resource = resource.map(|text| self.text(slot, text));
         let number = self.begin_request(slot);
@@ -382,7 +385,7 @@ impl WorkerEngine {
         self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
     }
 
-    /// The answer to a request of the negotiation: `B`, `L`, `S`, `G` or `U`.
+    /// Handles the response to a negotiation request: `B`, `L`, `S`, `G` or `U`.
     pub(super) fn negotiated(&mut self, slot: u32, class: u8, head: &Head, bytes: &[u8]) {
         let now = now_us();
         let good = head.kind == StanzaKind::Iq(IqType::Result);
@@ -423,7 +426,7 @@ impl WorkerEngine {
                     if good { None } else { Some(error_condition(bytes, &self.users[slot as usize].scope)) };
                 match condition.as_deref() {
                     None => self.record.time(Timing::Register, now.saturating_sub(due)),
-                    // Somebody has made it before: that is what was wanted.
+                    // The account exists, which is what was wanted.
                     Some("conflict") => self.record.error("register:exists"),
                     Some(condition) => {
                         let detail = format!("the server refuses to register: {condition}");
@@ -446,7 +449,7 @@ impl WorkerEngine {
         }
     }
 
-    /// Keeps the bound address. True when the server wants a session to be opened.
+    /// Stores the bound address. Returns true if the server requires a session to be opened.
     fn bound(&mut self, slot: u32, bytes: &[u8]) -> bool {
         let scope = self.users[slot as usize].scope.clone();
         let address = Tree::parse(bytes, &scope, &LIMITS).ok().and_then(|tree| {
@@ -467,7 +470,7 @@ impl WorkerEngine {
         user.login().features.session && !user.is(SESSION_OPEN)
     }
 
-    /// The stream can be used.
+    /// Handles the end of negotiation.
     pub(super) fn ready(&mut self, slot: u32, now: u64) {
         self.logged_in(slot, now);
         let user = &mut self.users[slot as usize];
@@ -477,7 +480,7 @@ impl WorkerEngine {
     }
 }
 
-/// The name of a stanza error's condition.
+/// Name of a stanza error's condition.
 pub(super) fn error_condition(bytes: &[u8], scope: &NamespaceContext) -> String {
     let condition = Tree::parse(bytes, scope, &LIMITS).ok().and_then(|tree| {
         let error = tree.root().child_elements().find(|child| child.name() == "error")?;
@@ -521,10 +524,10 @@ fn read_features(bytes: &[u8], scope: &NamespaceContext) -> Result<ServerFeature
     Ok(features)
 }
 
-/// A nonce for SCRAM: 18 random bytes in base64.
+/// SCRAM nonce: 18 random bytes in base64.
 pub(super) fn nonce() -> String {
     let mut bytes = [0_u8; 18];
-    // The generator of the system does not fail; zeros would only make the login weaker, not wrong.
+    // The system's generator does not fail; zeros would only make the login weaker, not wrong.
     let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut bytes);
     STANDARD_NO_PAD.encode(bytes)
 }

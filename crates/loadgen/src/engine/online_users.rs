@@ -1,11 +1,15 @@
-//! Who is online, of all users of the run: membership and a random pick, both in constant time.
+//! Set of the online users of the run: membership and a random pick, both in constant time.
 //!
-//! Left out: resources. Trap: users of other workers are known a second late at most; whoever sends to one that has just
-//! left sees a message that waits, not a lost one.
+//! Not implemented: resources.
+//!
+//! # Pitfalls
+//!
+//! Changes of other workers' users are known up to a second late; a message to a user that has just left is stored, not
+//! lost.
 
 use super::rng::Rng;
 
-/// The set. Eight bytes for each account.
+/// The set. Eight bytes per account.
 pub(crate) struct OnlineUsers {
     members: Vec<u32>,
     /// Position in `members` plus one; 0 is offline.
@@ -13,7 +17,7 @@ pub(crate) struct OnlineUsers {
 }
 
 impl OnlineUsers {
-    /// Nobody of `accounts` is online.
+    /// Creates an empty set for `accounts` accounts.
     pub(crate) fn new(accounts: u32) -> Self {
         Self { members: Vec::new(), places: vec![0; accounts as usize] }
     }
@@ -24,7 +28,7 @@ impl OnlineUsers {
         self.places.get(user as usize).is_some_and(|place| *place != 0)
     }
 
-    /// Notes a change; true if it was one.
+    /// Sets the state of `user`; true if it changed.
     pub(crate) fn set(&mut self, user: u32, online: bool) -> bool {
         let Some(place) = self.places.get_mut(user as usize) else { return false };
         if (*place != 0) == online {
@@ -44,7 +48,7 @@ impl OnlineUsers {
         true
     }
 
-    /// Takes out everybody for whom `gone` holds.
+    /// Removes all users for which `gone` holds.
     pub(crate) fn remove_if(&mut self, gone: impl Fn(u32) -> bool) {
         let leaving: Vec<u32> = self.members.iter().copied().filter(|user| gone(*user)).collect();
         for user in leaving {
@@ -52,18 +56,18 @@ impl OnlineUsers {
         }
     }
 
-    /// Somebody who is online, but not `me`.
+    /// Picks an online user other than `me`.
     pub(crate) fn pick(&self, me: u32, rng: &mut Rng) -> Option<u32> {
         let others = self.members.len() - usize::from(self.contains(me));
         if others == 0 {
             return None;
         }
-        // The last member stands in for the place of `me`, so that everybody is as likely.
+        // The last member stands in for the position of `me`, so that all are equally likely.
         let picked = self.members[rng.below(others as u32) as usize];
         if picked == me { self.members.last().copied() } else { Some(picked) }
     }
 
-    /// Somebody who is not online.
+    /// Picks a user that is not online.
     pub(crate) fn pick_offline(&self, rng: &mut Rng) -> Option<u32> {
         let accounts = self.places.len() as u32;
         if self.members.len() >= self.places.len() {
@@ -75,7 +79,7 @@ impl OnlineUsers {
                 return Some(user);
             }
         }
-        // Nearly all are online: walk from a random place.
+        // Nearly all are online: search from a random position.
         let from = rng.below(accounts);
         (0..accounts).map(|step| (from + step) % accounts).find(|user| !self.contains(*user))
     }

@@ -1,14 +1,17 @@
-//! Random numbers for destinations, pauses and arrivals: SplitMix64, the same sequence for the same seed.
+//! Pseudo-random numbers for destinations, pauses and arrivals: SplitMix64, the same sequence for the same seed.
 //!
-//! Left out: anything secret. Nonces come from the system's generator ([`crate::sasl`]).
-//! Trap: workers draw arrivals in lockstep from equal generators; a draw that only one worker makes must come from another.
+//! Not implemented: secrets. Nonces come from the system's generator ([`crate::sasl`]).
+//!
+//! # Pitfalls
+//!
+//! Workers draw arrivals in lockstep from equal generators; a draw that only one worker makes must come from another.
 
 /// A generator.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// The sequence of a seed.
+    /// Starts the sequence of a seed.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -23,7 +26,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`; 0 when that is 0.
+    /// A number below `end`; 0 if `end` is 0.
     #[inline]
     pub(crate) fn below(&mut self, end: u32) -> u32 {
         // Multiply and shift: the bias of 2^-32 does not matter here.
@@ -36,7 +39,7 @@ impl Rng {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// A number of an exponential distribution with this mean.
+    /// A number from an exponential distribution with this mean.
     pub(crate) fn exponential(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.unit()).ln()
     }

@@ -1,16 +1,20 @@
-//! How a connection is protected: what was asked for, what is negotiated, and what is said about it.
+//! Transport security of a connection: what was requested, what is negotiated, and how it is reported.
 //!
-//! RFC 6120 section 5 (STARTTLS) and XEP-0368 (TLS from the first byte). With [`TransportSecurity::Auto`] STARTTLS is used where the
-//! server offers it and no TLS where it does not; a session that has its own `starttls` step decides for itself.
+//! STARTTLS (RFC 6120, section 5) and direct TLS (XEP-0368). With [`TransportSecurity::Auto`] STARTTLS is used where
+//! the server offers it and no TLS where it does not; a session with its own `starttls` step decides for itself.
 //!
-//! Left out: finding the port by DNS (SRV). Trap: what was offered is only known once features have come, so every sentence
-//! about a failed login asks whether they have.
+//! Not implemented: DNS SRV lookup of the port.
+//!
+//! # Pitfalls
+//!
+//! The server's offer is known only once features have been received, so every message about a failed login checks
+//! that.
 
 use super::event_loop::WorkerEngine;
 use super::virtual_user::WaitState;
 use crate::plan::{PlanStep, StreamTransport, TransportSecurity, UserSession};
 
-/// Kinds of failed logins that protection may be the cause of. A wrong password is not among them.
+/// Kinds of login failures that transport security may cause. A wrong password is not among them.
 const PROTECTION: [&str; 10] = [
     "login:no-mechanism",
     "login:no-starttls",
@@ -24,12 +28,12 @@ const PROTECTION: [&str; 10] = [
     "login:mechanism-too-weak",
 ];
 
-/// Which sessions leave STARTTLS to the engine: those without a step that asks for it.
+/// Sessions that leave STARTTLS to the engine: those without a step for it.
 pub(super) fn negotiating(sessions: &[UserSession]) -> Vec<bool> {
     sessions.iter().map(|session| !has_starttls(&session.steps)).collect()
 }
 
-/// Some step asks for STARTTLS.
+/// Whether some step uses STARTTLS.
 fn has_starttls(steps: &[PlanStep]) -> bool {
     steps.iter().any(|step| match step {
         PlanStep::StartTls => true,
@@ -42,7 +46,7 @@ fn has_starttls(steps: &[PlanStep]) -> bool {
     })
 }
 
-/// Some step may use TLS.
+/// Whether some step may use TLS.
 pub(super) fn uses_tls(steps: &[PlanStep]) -> bool {
     steps.iter().any(|step| match step {
         PlanStep::StartTls => true,
@@ -57,7 +61,7 @@ pub(super) fn uses_tls(steps: &[PlanStep]) -> bool {
 }
 
 impl WorkerEngine {
-    /// Protection of this user's connection, as it was asked for.
+    /// Requested security of this user's connection.
     pub(super) fn security(&self, slot: u32) -> TransportSecurity {
         match self.users[slot as usize].extra.as_ref().and_then(|extra| extra.target.as_deref()) {
             Some((_, security)) => *security,
@@ -65,7 +69,7 @@ impl WorkerEngine {
         }
     }
 
-    /// The features that have come call for STARTTLS, although no step does.
+    /// Whether the received features call for STARTTLS although no step does.
     pub(super) fn needs_starttls(&self, slot: u32) -> bool {
         let user = &self.users[slot as usize];
         let offered = user.login.as_ref().is_some_and(|login| login.features.starttls);
@@ -75,7 +79,7 @@ impl WorkerEngine {
             && self.negotiating.get(usize::from(user.session)) == Some(&true)
     }
 
-    /// How the connection of `slot` is protected and how it logged in, for the report: `STARTTLS, TLSv1.3, SCRAM-SHA-256`.
+    /// Security and login mechanism of the connection of `slot`, for the report: `STARTTLS, TLSv1.3, SCRAM-SHA-256`.
     pub(super) fn protection(&self, slot: u32) -> String {
         let user = &self.users[slot as usize];
         let facts = match (&user.socket, &user.bosh) {
@@ -98,7 +102,8 @@ impl WorkerEngine {
         text
     }
 
-    /// What was tried with the connection of `slot` and what the server offered, for the sentence about a failed login.
+    /// Describes what was tried with the connection of `slot` and what the server offered, for the login failure
+    /// message.
     pub(super) fn describe_attempt(&self, slot: u32, kind: &str) -> String {
         let user = &self.users[slot as usize];
         let about = PROTECTION.contains(&kind);

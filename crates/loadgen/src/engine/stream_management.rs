@@ -1,7 +1,12 @@
-//! Stream management of a user's stream: XEP-0198 (1.6), acknowledgements both ways and resumption of a lost stream.
+//! Stream management of a user's stream (XEP-0198, version 1.6): acknowledgements both ways and resumption of a lost
+//! stream.
 //!
-//! Left out: `location`. Trap: `h` counts stanzas since `<enabled/>` and wraps at 2^32; what is kept for a resumption is
-//! bounded, and a stream that outgrew the bound cannot be resumed any more.
+//! Not implemented: `location`.
+//!
+//! # Pitfalls
+//!
+//! `h` counts stanzas since `<enabled/>` and wraps at 2^32. The stanzas kept for a resumption are bounded, and a stream
+//! that exceeded the bound can no longer be resumed.
 
 use xml::Tree;
 
@@ -12,13 +17,13 @@ use crate::clock::now_us;
 use crate::measure::{Counter, Timing};
 use crate::plan::TransportSecurity;
 
-/// Bytes of sent stanzas that are kept for a resumption; beyond it the stream cannot be resumed.
+/// Bytes of sent stanzas kept for a resumption; beyond it the stream cannot be resumed.
 const KEPT: usize = 256 << 10;
 /// Stanzas sent between two requests for an acknowledgement.
 const ASK_EVERY: u32 = 8;
 
 impl WorkerEngine {
-    /// A stream that was lost is being replaced: what comes next does not stand in the program.
+    /// Continues the resumption of a lost stream; these steps are not part of the program.
     pub(super) fn continue_resumption(&mut self, slot: u32) {
         let features = &self.users[slot as usize].login().features;
         let (starttls, mechanisms) = (features.starttls, !features.mechanisms.is_empty());
@@ -94,7 +99,7 @@ impl WorkerEngine {
         }
     }
 
-    /// The server has resumed the stream and has `h` of its stanzas.
+    /// Handles `<resumed/>`: the server has received `h` stanzas of the stream.
     pub(super) fn resumed(&mut self, slot: u32, h: Option<u32>, now: u64) {
         let user = &mut self.users[slot as usize];
         let Some(management) = user.extra.as_mut().and_then(|extra| extra.management.as_mut()) else {
@@ -123,26 +128,26 @@ impl WorkerEngine {
         self.rearm(slot, now);
     }
 
-    /// The server has given the stream up.
+    /// Handles a failed resumption.
     pub(super) fn not_resumed(&mut self, slot: u32) {
         self.record.error("sm:not-resumed");
         self.record.add(Counter::SessionsLost, 1);
         self.end_session(slot);
     }
 
-    /// Drops the connection without a word. A stream that can be resumed is kept for the step `resume`.
+    /// Drops the connection without ending the stream. A resumable stream is kept for the step `resume`.
     pub(super) fn cut(&mut self, slot: u32) {
         let user = &self.users[slot as usize];
         let stays = user.is(super::virtual_user::AVAILABLE) && self.resumable(slot);
         let account = user.account;
         self.drop_socket(slot);
-        // For others this user stays what it was: the server keeps what comes for it.
+        // For others this user's state is unchanged: the server queues its stanzas.
         if stays && account != super::virtual_user::NOBODY {
             self.left[account as usize] = false;
         }
     }
 
-    /// Connects again and resumes the stream that was cut.
+    /// Reconnects and resumes the stream that was cut.
     pub(super) fn resume(&mut self, slot: u32) -> super::interpreter::StepOutcome {
         if self.users[slot as usize].is_open() || !self.resumable(slot) {
             self.record.error("sm:not-resumable");
@@ -169,14 +174,14 @@ impl WorkerEngine {
                 .is_some_and(|management| management.id.is_some() && management.bytes <= KEPT)
     }
 
-    /// The connection is lost; another one takes over.
+    /// Starts to replace the lost connection.
     pub(super) fn start_resumption(&mut self, slot: u32) {
         let now = now_us();
         let available = self.users[slot as usize].is(super::virtual_user::AVAILABLE);
         self.drop_socket(slot);
         let user = &mut self.users[slot as usize];
         let (wait, pc) = (user.wait, user.pc);
-        // For others this user stays what it was: the server keeps what comes for it.
+        // For others this user's state is unchanged: the server queues its stanzas.
         if available {
             self.left[user.account as usize] = false;
         }
@@ -203,7 +208,7 @@ impl WorkerEngine {
         self.mark_dirty(slot);
     }
 
-    /// A stanza of `slot` has been put into its `out`, from `begin` on.
+    /// Tracks a stanza of `slot` that starts at `begin` in its `out`.
     pub(super) fn track_sent_stanza(&mut self, slot: u32, begin: usize) {
         let user = &mut self.users[slot as usize];
         let Some(management) = user.extra.as_mut().and_then(|extra| extra.management.as_mut()) else {
@@ -249,7 +254,7 @@ impl StreamManagementState {
 mod tests {
     use super::StreamManagementState;
 
-    /// XEP-0198 section 4: `h` wraps, and what was never sent cannot be acknowledged.
+    /// XEP-0198, section 4: `h` wraps, and what was never sent cannot be acknowledged.
     #[test]
     fn acknowledgements_wrap_and_are_not_believed_blindly() {
         let mut management =

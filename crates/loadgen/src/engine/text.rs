@@ -1,4 +1,4 @@
-//! Text with variables, and the variables themselves.
+//! Text templates and variables of a user.
 
 use std::fmt::Write as _;
 
@@ -6,11 +6,11 @@ use super::event_loop::WorkerEngine;
 use super::virtual_user::NOBODY;
 use crate::plan::{ComparisonOperator, TemplatePart, TextTemplate, VariableCondition, VariableValue};
 
-/// Between the values of a list variable.
+/// Separator of the values of a list variable.
 pub(super) const BETWEEN: char = '\u{1f}';
 
 impl WorkerEngine {
-    /// The text for this user.
+    /// Renders a template for this user.
     pub(super) fn text(&mut self, slot: u32, text: &TextTemplate) -> String {
         let mut out = String::new();
         for piece in &text.0 {
@@ -40,7 +40,7 @@ impl WorkerEngine {
         out
     }
 
-    /// The own full address, as far as it is known.
+    /// Appends the user's own full JID, as far as it is known.
     pub(super) fn own_address(&self, slot: u32, out: &mut String) {
         let user = &self.users[slot as usize];
         match user.extra.as_ref().and_then(|extra| extra.anonymous.as_ref()) {
@@ -70,9 +70,9 @@ impl WorkerEngine {
         }
     }
 
-    /// Does a `Set` step.
+    /// Runs a `Set` step.
     pub(super) fn set_variables(&mut self, slot: u32, values: &[(String, VariableValue)]) {
-        // Columns that are set together come from one line of each table.
+        // Columns set together come from one row of each table.
         let mut lines: Vec<(u16, usize)> = Vec::new();
         for (name, value) in values {
             let value = match value {
@@ -124,7 +124,7 @@ impl WorkerEngine {
         if random {
             return self.rng.below(rows as u32) as usize;
         }
-        // Workers take turns, so that two users never get the same line before all were given out.
+        // Workers take turns, so that two users never get the same row before all have been used.
         let workers = self.assignment.clocks.len().max(1);
         let line = (self.lines[index] * workers + usize::from(self.assignment.worker)) % rows;
         self.lines[index] += 1;

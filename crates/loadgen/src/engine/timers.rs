@@ -1,8 +1,11 @@
-//! When users are to be woken: a heap for what is due to the microsecond, a plain array for the time limits of answers.
+//! Timers of a worker: a heap for wake-ups with microsecond resolution, an array for response timeouts.
 //!
-//! Left out: cancelling. An entry of the heap that its user has outlived is recognised by its generation and dropped.
-//! Trap: limits are whole seconds and swept once a second, since nearly all of them are never reached; what is measured must
-//! be in the heap.
+//! Not implemented: cancelling. A heap entry that outlived its user is recognised by its generation and dropped.
+//!
+//! # Pitfalls
+//!
+//! Timeouts are whole seconds and swept once a second, since nearly all of them are never reached; what is measured
+//! must be in the heap.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,22 +14,22 @@ use std::collections::BinaryHeap;
 #[derive(Default)]
 pub(crate) struct UserTimers {
     heap: BinaryHeap<Reverse<(u64, u32, u32)>>,
-    /// Second by which an answer must be there, by slot; 0 is none.
+    /// Second of the response timeout, by slot; 0 is none.
     limits: Vec<u32>,
 }
 
 impl UserTimers {
-    /// Wakes `slot` at `due`, if its generation still is this one.
+    /// Wakes `slot` at `due`, if its generation is still this one.
     pub(crate) fn wake(&mut self, due: u64, slot: u32, generation: u32) {
         self.heap.push(Reverse((due, slot, generation)));
     }
 
-    /// When the next one is due.
+    /// Time of the earliest entry.
     pub(crate) fn next(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((due, ..))| *due)
     }
 
-    /// Takes the next one that is due at `now`.
+    /// Takes the next entry that is due at `now`.
     pub(crate) fn pop(&mut self, now: u64) -> Option<(u64, u32, u32)> {
         if self.next()? > now {
             return None;
@@ -34,7 +37,7 @@ impl UserTimers {
         self.heap.pop().map(|Reverse(entry)| entry)
     }
 
-    /// Sets the limit of `slot` to a second; 0 takes it away.
+    /// Sets the timeout of `slot` to a second; 0 clears it.
     pub(crate) fn limit(&mut self, slot: u32, second: u32) {
         let slot = slot as usize;
         if slot >= self.limits.len() {
@@ -46,7 +49,7 @@ impl UserTimers {
         self.limits[slot] = second;
     }
 
-    /// Slots whose limit is at or before `second`; their limits are taken away.
+    /// Takes the slots whose timeout is at or before `second`, and clears them.
     pub(crate) fn expired(&mut self, second: u32) -> Vec<u32> {
         let mut expired = Vec::new();
         for (slot, limit) in self.limits.iter_mut().enumerate() {

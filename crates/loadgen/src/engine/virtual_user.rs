@@ -1,7 +1,11 @@
-//! One simulated user: what exists once for each connection, and so is small.
+//! One virtual user: the state that exists once per connection, kept small.
 //!
-//! A quiet user owns no buffer. What only some plans or moments need (negotiation, loops, variables, stream management) is
-//! boxed and absent otherwise. Trap: the size is asserted; a field here costs itself times the number of connections.
+//! An idle user owns no buffer. State that only some plans or phases need (negotiation, loops, variables, stream
+//! management) is boxed and otherwise absent.
+//!
+//! # Pitfalls
+//!
+//! The size is asserted; a field here costs its size times the number of connections.
 
 use std::collections::VecDeque;
 
@@ -13,26 +17,26 @@ use crate::plan::TransportSecurity;
 use crate::sasl::ClientExchange;
 use crate::socket::Socket;
 
-/// What a user waits for.
+/// Event that a user waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitState {
-    /// The slot has no user.
+    /// None: the slot has no user.
     Free,
-    /// A time to pass, then the step at `pc`.
+    /// End of a pause, then the step at `pc`.
     Pause,
-    /// As `Pause`, and then the connection is tried again.
+    /// End of a pause, then another attempt to connect.
     Retry,
-    /// The TCP connection.
+    /// TCP connection established.
     Connected,
-    /// The TLS handshake.
+    /// TLS handshake completed.
     Handshake,
-    /// Features after a stream header.
+    /// Stream features after a stream header.
     Features,
     /// `<proceed/>`.
     Proceed,
     /// The next SASL element.
     Sasl,
-    /// An answer with this id number.
+    /// Response to the request with this number.
     Answer(u32),
     /// `<enabled/>`.
     Enabled,
@@ -40,100 +44,100 @@ pub(crate) enum WaitState {
     Resumed,
     /// Any stanza.
     Any,
-    /// What the op before `pc` describes.
+    /// Stanza that matches the instruction before `pc`.
     Match,
     /// Remaining deliveries of the presence that the user sent last.
     Deliveries(u32),
-    /// The arrival of the message with this number at this worker's numbering (worker, number).
+    /// Arrival of the message with this number in this worker's numbering (worker, number).
     Delivery(u16, u32),
-    /// All users of the worker.
+    /// Barrier: all users of the worker.
     Barrier,
-    /// The activities of the op before `pc`.
+    /// Activities of the instruction before `pc`.
     Meanwhile,
-    /// Messages to and fro.
+    /// Ping-pong of messages.
     Bounce,
-    /// The peer's end of the stream.
+    /// Stream end from the peer, after which the session ends.
     Closing,
-    /// The same, and then the next step.
+    /// Stream end from the peer, after which the next step runs.
     Parting,
-    /// The end of the run.
+    /// End of the run.
     End,
 }
 
-/// The stream is negotiated.
+/// The stream has been negotiated.
 pub(crate) const LOGGED_IN: u16 = 1;
 /// Initial presence has been sent; destinations may choose this user.
 pub(crate) const AVAILABLE: u16 = 1 << 1;
-/// The socket did not take everything; EPOLLOUT is asked for.
+/// The socket did not accept all bytes; EPOLLOUT is requested.
 pub(crate) const BLOCKED: u16 = 1 << 2;
-/// Something stands in `out` and the user is on the list of those to be written.
+/// `out` is not empty and the user is in the list of users to be flushed.
 pub(crate) const DIRTY: u16 = 1 << 3;
-/// The newest answer was not acceptable.
+/// The latest response was not acceptable.
 pub(crate) const SLOW: u16 = 1 << 4;
-/// A pause came between connect and bind, so the login as a whole means nothing.
+/// A pause came between connect and bind, so the duration of the login as a whole is meaningless.
 pub(crate) const PAUSED: u16 = 1 << 5;
 /// A session (RFC 3921) has been opened.
 pub(crate) const SESSION_OPEN: u16 = 1 << 6;
 /// TCP is connected.
 pub(crate) const CONNECTED: u16 = 1 << 7;
-/// The first presence of the session has been sent and its reflection is awaited.
+/// The initial presence has been sent and its reflection is awaited.
 pub(crate) const APPEARING: u16 = 1 << 8;
-/// The stream has been closed by this side.
+/// This side has closed the stream.
 pub(crate) const CLOSED: u16 = 1 << 9;
 /// The server offers stream management.
 pub(crate) const MANAGEABLE: u16 = 1 << 10;
-/// The connection speaks WebSocket by now.
+/// The connection has been upgraded to WebSocket.
 pub(crate) const UPGRADED: u16 = 1 << 11;
 
-/// It has arrived in a phase with a bound on concurrency and has not come to its first pause.
+/// The user arrived in a phase with a concurrency limit and has not reached its first pause.
 pub(crate) const ARRIVING: u16 = 1 << 12;
 
-/// A user.
+/// A virtual user.
 pub(crate) struct VirtualUser {
     pub(crate) socket: Option<Socket>,
-    /// In place of the socket, where BOSH is spoken.
+    /// Used instead of `socket` on BOSH.
     pub(crate) bosh: Option<Box<BoshConnection>>,
-    /// Not yet written, in plain.
+    /// Plaintext that is not yet written.
     pub(crate) out: Vec<u8>,
-    /// An incomplete element.
+    /// Incomplete XML element.
     pub(crate) partial: Vec<u8>,
     pub(crate) scanner: Scanner,
     pub(crate) scope: NamespaceContext,
     pub(crate) login: Option<Box<PendingLogin>>,
     pub(crate) extra: Option<Box<OptionalUserState>>,
-    /// Accounts among the contacts of the roster.
+    /// Roster contacts that are accounts of this run.
     pub(crate) contacts: Box<[u32]>,
     /// The bound resource.
     pub(crate) resource: Box<str>,
-    /// When the current step was due, microseconds of the clock.
+    /// Time at which the current step was due, in microseconds of the clock.
     pub(crate) due: u64,
-    /// When the session began.
+    /// Start of the session.
     pub(crate) arrived: u64,
-    /// When it became available.
+    /// Time at which the user became available.
     pub(crate) available_at: u64,
     pub(crate) wait: WaitState,
     pub(crate) account: u32,
     pub(crate) generation: u32,
-    /// Counts connections, so that input of an earlier one is not taken for the next one's.
+    /// Connection counter: prevents input of an earlier connection from being taken for the next one's.
     pub(crate) epoch: u32,
-    /// Number of the newest request.
+    /// Number of the latest request.
     pub(crate) request: u32,
-    /// Whom the last step was for.
+    /// Recipient of the last step.
     pub(crate) last: u32,
-    /// Whom the last message was for.
+    /// Recipient of the last message.
     pub(crate) last_message: u32,
-    /// Whom the last change of the roster was for.
+    /// Contact of the last roster change.
     pub(crate) last_contact: u32,
     pub(crate) pc: Pc,
     pub(crate) session: u16,
     pub(crate) flags: u16,
-    /// Bytes at the beginning of `out` that are frames of WebSocket already.
+    /// Bytes at the start of `out` that are already WebSocket frames.
     pub(crate) framed: u32,
 }
 
 const _: () = assert!(size_of::<VirtualUser>() <= 336);
 
-/// Nobody.
+/// No account.
 pub(crate) const NOBODY: u32 = u32::MAX;
 
 impl VirtualUser {
@@ -167,7 +171,7 @@ impl VirtualUser {
         }
     }
 
-    /// Whether there is a connection, or one is being made.
+    /// Whether there is a connection or a connection attempt.
     pub(crate) fn is_open(&self) -> bool {
         self.socket.is_some() || self.bosh.is_some()
     }
@@ -193,47 +197,47 @@ impl VirtualUser {
     }
 }
 
-/// What is only there while a stream is negotiated.
+/// State needed only during stream negotiation.
 #[derive(Default)]
 pub(crate) struct PendingLogin {
-    /// When the whole login was due; 0 when it is not measured.
+    /// Time at which the whole login was due; 0 if it is not measured.
     pub(crate) due: u64,
-    /// When the current request of the negotiation was sent.
+    /// Time at which the current negotiation request was sent.
     pub(crate) since: u64,
     pub(crate) exchange: Option<ClientExchange>,
     pub(crate) features: ServerFeatures,
-    /// Attempts to connect so far.
+    /// Connection attempts so far.
     pub(crate) attempts: u32,
-    /// The stream is being resumed (XEP-0198), so after SASL comes `<resume/>`.
+    /// The stream is being resumed (XEP-0198), so `<resume/>` follows SASL.
     pub(crate) resuming: bool,
-    /// The challenge that waits for a key, and since when.
+    /// Challenge that waits for a key, and since when.
     pub(crate) challenge: Option<(Box<[u8]>, u64)>,
-    /// The exchange is one of SASL2.
+    /// The exchange uses SASL2.
     pub(crate) sasl2: bool,
-    /// The SASL mechanism that was chosen.
+    /// Selected SASL mechanism.
     pub(crate) mechanism: &'static str,
 }
 
-/// What the server offers.
+/// Features offered by the server.
 #[derive(Default)]
 pub(crate) struct ServerFeatures {
-    /// They have come.
+    /// The features have been received.
     pub(crate) known: bool,
     pub(crate) starttls: bool,
     pub(crate) mechanisms: Vec<String>,
-    /// Types of channel binding (XEP-0440).
+    /// Channel binding types (XEP-0440).
     pub(crate) bindings: Option<Vec<String>>,
-    /// Mechanisms of SASL2 (XEP-0388).
+    /// SASL2 mechanisms (XEP-0388).
     pub(crate) sasl2: Vec<String>,
-    /// Logins of XEP-0078.
+    /// XEP-0078 logins.
     pub(crate) legacy: bool,
-    /// A session that is not marked as optional.
+    /// Session establishment that is not marked as optional.
     pub(crate) session: bool,
     /// Stream management.
     pub(crate) management: bool,
 }
 
-/// What only some plans need.
+/// State needed only by some plans.
 #[derive(Default)]
 pub(crate) struct OptionalUserState {
     pub(crate) frames: Vec<ControlFrame>,
@@ -242,15 +246,15 @@ pub(crate) struct OptionalUserState {
     /// End of `Meanwhile` or `Bounce`.
     pub(crate) until: u64,
     pub(crate) management: Option<Box<StreamManagementState>>,
-    /// Where `ChangeTarget` points.
+    /// Target set by `ChangeTarget`.
     pub(crate) target: Option<Box<(Vec<std::net::SocketAddr>, TransportSecurity)>>,
-    /// Local part that the server gave to an anonymous user.
+    /// Local part that the server assigned to an anonymous user.
     pub(crate) anonymous: Option<Box<str>>,
-    /// Repetitions of the current raw step by `match`.
+    /// Repetitions of the current raw step caused by `match`.
     pub(crate) repeats: u32,
-    /// Restarts of the session by `match`.
+    /// Restarts of the session caused by `match`.
     pub(crate) restarts: u32,
-    /// The `id` that the answer to the current raw step has.
+    /// Expected `id` of the response to the current raw step.
     pub(crate) awaited_id: Option<Box<str>>,
 }
 
@@ -259,33 +263,33 @@ const _: () = assert!(size_of::<OptionalUserState>() <= 136);
 /// A loop or a transaction in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ControlFrame {
-    /// Turns left; `u32::MAX` is for ever.
+    /// Iterations left; `u32::MAX` is infinite.
     pub(crate) left: u32,
-    /// The counter's value.
+    /// Value of the loop counter.
     pub(crate) value: i64,
-    /// When a transaction was due.
+    /// Time at which the transaction was due.
     pub(crate) since: u64,
 }
 
-/// Stream management (XEP-0198).
+/// Stream management state (XEP-0198).
 #[derive(Default)]
 pub(crate) struct StreamManagementState {
     /// Stanzas received since `<enabled/>`.
     pub(crate) received: u32,
-    /// Stanzas sent since then.
+    /// Stanzas sent since `<enabled/>`.
     pub(crate) sent: u32,
-    /// The server's newest count of them.
+    /// Latest `h` from the server.
     pub(crate) acknowledged: u32,
-    /// Sent and not acknowledged; kept only where the stream can be resumed.
+    /// Unacknowledged stanzas; kept only if the stream can be resumed.
     pub(crate) kept: VecDeque<Box<[u8]>>,
     /// Bytes in `kept`.
     pub(crate) bytes: usize,
-    /// What to resume with; `None` when the stream cannot be.
+    /// Resumption id; `None` if the stream cannot be resumed.
     pub(crate) id: Option<Box<str>>,
-    /// `<enabled/>` has come.
+    /// `<enabled/>` has been received.
     pub(crate) enabled: bool,
-    /// When the connection was lost that is being replaced.
+    /// Time at which the connection that is being replaced was lost.
     pub(crate) lost_at: u64,
-    /// Where the program stood.
+    /// Position in the program at that time.
     pub(crate) resume_wait: Option<(WaitState, Pc)>,
 }

@@ -1,10 +1,13 @@
-//! A user's stream over WebSocket (RFC 7395): the upgrade, elements into frames, frames into elements.
+//! A user's stream over WebSocket (RFC 7395): the upgrade, and conversion between elements and frames.
 //!
-//! What is written waits in `out` of the user as XML, and becomes frames when the socket takes bytes: so everything that
-//! writes need not know. The bytes in front that are frames already are counted in `framed`.
+//! Output waits in the user's `out` as XML and becomes frames when the socket accepts bytes, so that writers need not
+//! know the transport. `framed` counts the bytes at the front that are already frames.
 //!
-//! Left out: `see-other-uri`, pings of our own. Trap: `out` may end in the middle of an element that a plan sends raw;
-//! only whole elements become frames.
+//! Not implemented: `see-other-uri`, pings of our own.
+//!
+//! # Pitfalls
+//!
+//! `out` may end in the middle of an element that a plan sends raw; only complete elements become frames.
 
 use super::event_loop::WorkerEngine;
 use super::rng::Rng;
@@ -13,14 +16,14 @@ use crate::clock::now_us;
 use crate::web::websocket::WebSocketMessage;
 use crate::web::{http, qualify, websocket};
 
-/// What stands before and behind the domain in `<open/>` (RFC 7395 section 3.4).
+/// Parts of `<open/>` before and after the domain (RFC 7395, section 3.4).
 pub(super) const OPEN: (&[u8], &[u8]) =
     (b"<open xmlns='urn:ietf:params:xml:ns:xmpp-framing' to='", b"' version='1.0' xml:lang='en'/>");
-/// The end of a stream (RFC 7395 section 3.6).
+/// Stream end (RFC 7395, section 3.6).
 pub(super) const CLOSE: &[u8] = b"<close xmlns='urn:ietf:params:xml:ns:xmpp-framing'/>";
 
 impl WorkerEngine {
-    /// Asks for WebSocket on a new connection.
+    /// Requests the WebSocket upgrade of a new connection.
     pub(super) fn upgrade(&mut self, slot: u32) {
         let key = self.key(slot);
         let web = &self.plan.target.web;
@@ -32,7 +35,7 @@ impl WorkerEngine {
         self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
     }
 
-    /// The key of a connection. It is no secret (RFC 6455 section 10.3), so it need not be kept: it is made again.
+    /// Handshake key of a connection. It is no secret (RFC 6455, section 10.3) and is derived again rather than stored.
     fn key(&self, slot: u32) -> [u8; 16] {
         let user = &self.users[slot as usize];
         let mut rng = Rng::new(u64::from(slot) << 32 | u64::from(user.epoch) ^ self.start);
@@ -43,7 +46,7 @@ impl WorkerEngine {
         self.rng.below(u32::MAX).to_be_bytes()
     }
 
-    /// Handles what has come; returns where the rest begins.
+    /// Handles received frames; returns where the rest begins.
     pub(super) fn frames(&mut self, slot: u32, input: &mut Vec<u8>) -> usize {
         let mut at = 0;
         let epoch = self.users[slot as usize].epoch;
@@ -75,7 +78,7 @@ impl WorkerEngine {
                         let content = content.to_vec();
                         self.pong(slot, &content);
                     }
-                    // It may stand between the fragments of a message.
+                    // A control frame may come between the fragments of a message.
                     input.drain(at + from..at + to);
                 }
                 Err(why) => {
@@ -87,7 +90,7 @@ impl WorkerEngine {
         at
     }
 
-    /// The answer to the request for an upgrade, as far as it is there; returns how many bytes it took.
+    /// Handles the response to the upgrade request once it is complete; returns the number of bytes consumed.
     fn upgraded(&mut self, slot: u32, input: &[u8]) -> usize {
         let (status, head, length) = match http::answer(input, false) {
             Ok(Some(answer)) => (answer.status, &input[..answer.head], answer.length),
@@ -102,7 +105,7 @@ impl WorkerEngine {
             return input.len();
         }
         let user = &mut self.users[slot as usize];
-        // Everything that was written so far has been sent, or it would not have been answered.
+        // All earlier output has been sent, or there would be no response.
         user.set(UPGRADED, true);
         user.scope = xml::NamespaceContext::empty();
         let since = user.login().since;
@@ -111,14 +114,14 @@ impl WorkerEngine {
         length
     }
 
-    /// The server breaks a protocol below XMPP.
+    /// Handles a violation of a protocol below XMPP.
     pub(super) fn broken_protocol(&mut self, slot: u32, why: &str) {
         self.record.error("garbled");
         self.record.log(|| why.to_owned());
         self.connection_closed(slot, None);
     }
 
-    /// Answers a ping at once, in front of what is no frame yet.
+    /// Answers a ping at once, ahead of output that is not framed yet.
     fn pong(&mut self, slot: u32, content: &[u8]) {
         let mut frame = Vec::new();
         websocket::pong(content, self.mask(), &mut frame);
@@ -129,7 +132,7 @@ impl WorkerEngine {
         self.mark_dirty(slot);
     }
 
-    /// Makes frames of all whole elements in `out`.
+    /// Frames all complete elements in `out`.
     pub(super) fn frame(&mut self, slot: u32) {
         let framed = self.users[slot as usize].framed as usize;
         if framed >= self.users[slot as usize].out.len() {

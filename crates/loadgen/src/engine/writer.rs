@@ -1,6 +1,8 @@
-//! What users send, written as bytes.
+//! Serialisation of everything that users send.
 //!
-//! Trap: everything goes through [`WorkerEngine::sent_stanza`], which counts it and keeps it for stream management.
+//! # Pitfalls
+//!
+//! Everything goes through [`WorkerEngine::sent_stanza`], which counts it and keeps it for stream management.
 
 use std::fmt::Write as _;
 
@@ -11,10 +13,10 @@ use super::virtual_user::WaitState;
 use crate::measure::{Counter, Gauge};
 use crate::plan::{AckMode, Destination, MessageBody, MessageKind, PresenceKind, RosterChange, TextTemplate};
 
-/// Filling of bodies.
+/// Filler text of message bodies.
 const FILLING: &str = "The quick brown fox jumps over the lazy dog and keeps on running through the meadow. ";
 
-/// Appends the id of a request: its class, its number, when it was due.
+/// Appends the id of a request: its class, its number, its due time.
 pub(super) fn request_id(class: u8, number: u32, due: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'Q', class]);
     hex(u64::from(number), out);
@@ -22,7 +24,7 @@ pub(super) fn request_id(class: u8, number: u32, due: u64, out: &mut Vec<u8>) {
     hex(due, out);
 }
 
-/// Reads such an id.
+/// Parses such an id.
 pub(super) fn read_request_id(id: &str) -> Option<(u8, u32, u64)> {
     let rest = id.as_bytes().strip_prefix(b"Q")?;
     let (class, rest) = rest.split_first()?;
@@ -31,38 +33,38 @@ pub(super) fn read_request_id(id: &str) -> Option<(u8, u32, u64)> {
     Some((*class, number, unhex(&rest[dash + 1..])?))
 }
 
-/// Whom a step is for.
+/// Recipient of a step.
 pub(super) enum ResolvedDestination {
     /// A user of the run.
     User(u32),
     /// Any address.
     Address(String),
-    /// Nobody can be found; the error has been counted.
+    /// No user qualifies; the error has been counted.
     Nobody,
 }
 
 impl WorkerEngine {
-    /// A new request of `slot`.
+    /// Starts a new request of `slot`.
     pub(super) fn begin_request(&mut self, slot: u32) -> u32 {
         let user = &mut self.users[slot as usize];
         user.request = user.request.wrapping_add(1);
         user.request
     }
 
-    /// Counts something that was put into `out` before the stream is managed.
+    /// Counts something written to `out` before stream management applies.
     pub(super) fn sent(&mut self, slot: u32, counter: Counter) {
         self.record.add(counter, 1);
         self.record.add(Counter::StanzasOut, 1);
         self.mark_dirty(slot);
     }
 
-    /// Counts a stanza that stands in `out` from `begin` on.
+    /// Counts the stanza that starts at `begin` in `out`.
     pub(super) fn sent_stanza(&mut self, slot: u32, begin: usize, counter: Counter) {
         self.track_sent_stanza(slot, begin);
         self.sent(slot, counter);
     }
 
-    /// True, and counted, if the socket of `slot` has not taken what was due before.
+    /// Returns true, and counts it, if earlier output of `slot` is still unsent.
     pub(super) fn skip_if_blocked(&mut self, slot: u32) -> bool {
         let full = self.users[slot as usize].out.len() > FULL;
         if full {
@@ -149,7 +151,7 @@ impl WorkerEngine {
         number
     }
 
-    /// Numbers a message and writes its id behind the open quote of `to`.
+    /// Numbers a message and writes its id after the open quote of `to`.
     fn stamp(&mut self, slot: u32, recipient: u32, ack: &AckMode, due: u64) -> (u16, u32) {
         let owner = self.owner(u64::from(recipient));
         let online = self.online.contains(recipient);
@@ -160,7 +162,7 @@ impl WorkerEngine {
         }
         let me = self.assignment.worker;
         let clock = |worker: u16| self.assignment.clocks.get(usize::from(worker));
-        // An echo tells what a clock cannot: between machines, or when the sender waits for a user of another worker.
+        // An echo measures what clocks cannot: between machines, or when the sender waits for a user of another worker.
         let echo = clock(owner) != clock(me) || (matches!(ack, AckMode::Delivery) && owner != me);
         let user = &mut self.users[slot as usize];
         let stamp = MessageId {
@@ -247,7 +249,7 @@ impl WorkerEngine {
         }
     }
 
-    /// The first presence of a session is out: it counts as available once the server has reflected it.
+    /// Handles the sent initial presence: the user counts as available once the server has reflected it.
     fn appears(&mut self, slot: u32) {
         let user = &mut self.users[slot as usize];
         if user.is(super::virtual_user::AVAILABLE) || user.is(super::virtual_user::APPEARING) {
@@ -257,7 +259,7 @@ impl WorkerEngine {
         self.appearing.push_back((slot, user.arrived, crate::clock::now_us()));
     }
 
-    /// Asks for the roster.
+    /// Requests the roster.
     pub(super) fn send_roster(&mut self, slot: u32, due: u64) -> u32 {
         self.send_request(slot, b'R', due, None, |out| {
             out.extend_from_slice(b"<query xmlns='jabber:iq:roster'/>");
@@ -270,7 +272,7 @@ impl WorkerEngine {
             None | Some(Destination::Server) => None,
             Some(to) => match self.destination(slot, to) {
                 ResolvedDestination::Nobody => return None,
-                // A ping of a bare address is answered by its server; what is wanted is the client.
+                // The server answers a ping to a bare JID; the client is wanted.
                 ResolvedDestination::User(user) => Some(self.full_address(user)),
                 ResolvedDestination::Address(address) => Some(address),
             },
@@ -282,7 +284,7 @@ impl WorkerEngine {
         }))
     }
 
-    /// The full address of a user if this worker has it online, the bare one otherwise.
+    /// Full JID of a user if this worker has it online, its bare JID otherwise.
     fn full_address(&self, account: u32) -> String {
         let mut address = String::new();
         self.names.bare(account, &mut address);
@@ -380,7 +382,7 @@ impl WorkerEngine {
         self.mark_dirty(slot);
     }
 
-    /// Starts messages to and fro.
+    /// Starts a ping-pong of messages.
     pub(super) fn start_bounce(&mut self, slot: u32, in_flight: u32, to: &Destination, size: u32, due: u64) {
         self.users[slot as usize].wait = WaitState::Bounce;
         for _ in 0..in_flight {
@@ -388,7 +390,7 @@ impl WorkerEngine {
         }
     }
 
-    /// A number that nobody else in the run has.
+    /// Appends a number that is unique in the run.
     pub(super) fn unique(&mut self, out: &mut String) {
         let workers = self.assignment.clocks.len().max(1) as u64;
         let _ = write!(out, "{}", self.next_unique * workers + u64::from(self.assignment.worker));

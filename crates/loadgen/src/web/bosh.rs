@@ -1,8 +1,10 @@
-//! Bodies of BOSH: XEP-0124 (1.11) and XEP-0206 (1.4), as a client writes and reads them.
+//! BOSH bodies as a client writes and reads them: XEP-0124 (version 1.11) and XEP-0206 (version 1.4).
 //!
-//! Left out: keys (section 15), acknowledgements (section 9), several streams in one session, polling sessions.
-//! Trap: an error of a session may be said by the status of HTTP alone (section 17.1), by servers as well to clients that
-//! name a version.
+//! Not implemented: keys (section 15), acknowledgements (section 9), several streams in one session, polling sessions.
+//!
+//! # Pitfalls
+//!
+//! A session error may be reported by the HTTP status alone (section 17.1), even to clients that name a version.
 
 use std::io::Write as _;
 
@@ -10,32 +12,32 @@ use xml::{Limits, Reader, ScanOutcome, Scanner};
 
 const LIMITS: Limits = Limits { element_bytes: 17 << 20, ..Limits::CEILING };
 
-/// What a request is for.
+/// Purpose of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BodyKind {
-    /// Carries stanzas, or nothing and is held.
+    /// Carries stanzas, or is empty and held by the server.
     #[default]
     Plain,
-    /// Begins the session (section 7).
+    /// Creates the session (section 7).
     Create,
-    /// Begins the stream again after SASL (XEP-0206 section 5).
+    /// Restarts the stream after SASL (XEP-0206, section 5).
     Restart,
-    /// Ends the session (section 13).
+    /// Terminates the session (section 13).
     Terminate,
 }
 
-/// What a request says of its session.
+/// Session parameters of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct BodySession<'a> {
-    /// Empty before the session is there.
+    /// Session id; empty before the session is created.
     pub sid: &'a str,
     /// The XMPP domain.
     pub domain: &'a str,
-    /// Longest time in seconds that the server may hold a request.
+    /// Longest time that the server may hold a request, in seconds.
     pub wait: u32,
 }
 
-/// Appends a body with these stanzas, which have their namespaces.
+/// Appends a body with these stanzas, which already declare their namespaces.
 pub fn write(kind: BodyKind, session: BodySession<'_>, rid: u64, stanzas: &[u8], out: &mut Vec<u8>) {
     // Writing into a vector does not fail.
     let _ = write!(out, "<body xmlns='http://jabber.org/protocol/httpbind' rid='{rid}'");
@@ -76,19 +78,19 @@ fn attribute(name: &str, value: &str, out: &mut Vec<u8>) {
     out.push(b'\'');
 }
 
-/// A body that came.
+/// A received body.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HttpBody<'a> {
     /// The start tag, for [`created`] and [`over`].
     pub tag: &'a [u8],
-    /// Everything behind it, for [`stanzas`].
+    /// Everything after it, for [`stanzas`].
     rest: &'a [u8],
 }
 
-/// Reads a body.
+/// Parses a body.
 ///
 /// # Errors
-/// It is not one.
+/// It is not a BOSH body.
 pub fn read(content: &[u8]) -> Result<HttpBody<'_>, &'static str> {
     let wrong = "the answer is no body of BOSH";
     let begin = content.iter().position(|byte| *byte == b'<').ok_or(wrong)?;
@@ -107,7 +109,7 @@ pub fn read(content: &[u8]) -> Result<HttpBody<'_>, &'static str> {
     Ok(HttpBody { tag, rest: if tag.ends_with(b"/>") { b"" } else { rest } })
 }
 
-/// Behind the `>` of the start tag.
+/// Position after the `>` of the start tag.
 fn tag_end(content: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -120,10 +122,10 @@ fn tag_end(content: &[u8]) -> Option<usize> {
     }
 }
 
-/// Gives each stanza of a body to `each`, until it answers false.
+/// Passes each stanza of a body to `each`, until it returns false.
 ///
 /// # Errors
-/// The content is no XML.
+/// The content is not XML.
 pub fn stanzas(body: &HttpBody<'_>, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), xml::Error> {
     let mut scanner = Scanner::fragment();
     let mut rest = body.rest;
@@ -143,22 +145,22 @@ pub fn stanzas(body: &HttpBody<'_>, mut each: impl FnMut(&[u8]) -> bool) -> Resu
     Ok(())
 }
 
-/// What a server said of the session that it made.
+/// Session parameters from the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CreatedSession {
     /// Never empty.
     pub sid: Box<str>,
-    /// Requests that may be under way at one time.
+    /// Maximum number of simultaneous requests.
     pub requests: u8,
 }
 
-/// The session, in the answer to [`BodyKind::Create`]; `None` when there is none.
+/// Session parameters in the response to [`BodyKind::Create`]; `None` if there are none.
 pub fn created(body: &HttpBody<'_>) -> Option<CreatedSession> {
     let start = Reader::open_tag(body.tag, &LIMITS).ok()?;
     let value = |name: &str| start.attr(name).map(|attr| attr.value().into_owned());
     let sid = value("sid").filter(|sid| !sid.is_empty())?;
     let number = |name: &str| value(name).and_then(|value| value.parse::<u8>().ok());
-    // Section 7.2: at least one more than are held; absent, the hold says it.
+    // Section 7.2: at least one more than `hold`; derived from it when absent.
     let requests = number("requests").or_else(|| number("hold").map(|hold| hold.saturating_add(1)));
     Some(CreatedSession { sid: sid.into(), requests: requests.unwrap_or(2).max(1) })
 }
@@ -166,15 +168,15 @@ pub fn created(body: &HttpBody<'_>) -> Option<CreatedSession> {
 /// How a body ends its session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionEnd {
-    /// It does not.
+    /// Not at all.
     No,
-    /// `type='error'`: all requests without an answer are to be sent again (section 17.3).
+    /// `type='error'`: all unanswered requests must be sent again (section 17.3).
     Again,
-    /// `type='terminate'` with its condition; empty for an end in order (section 17.2).
+    /// `type='terminate'` with its condition; empty for a normal end (section 17.2).
     Over(String),
 }
 
-/// Whether a body ends the session.
+/// Determines whether a body ends the session.
 pub fn over(body: &HttpBody<'_>) -> SessionEnd {
     if memchr::memmem::find(body.tag, b"type=").is_none()
         && memchr::memmem::find(body.tag, b"type ").is_none()
@@ -191,7 +193,7 @@ pub fn over(body: &HttpBody<'_>) -> SessionEnd {
     }
 }
 
-/// The condition that a status of HTTP stands for (section 17.1); `None` for 200.
+/// Condition of an HTTP status (section 17.1); `None` for 200.
 pub fn condition(status: u16) -> Option<&'static str> {
     match status {
         200 => None,
@@ -238,7 +240,7 @@ mod tests {
         }
     }
 
-    /// XEP-0124 example 2 and XEP-0206 example 2.
+    /// XEP-0124, example 2 and XEP-0206, example 2.
     #[test]
     fn the_answer_to_a_creation() {
         let text = b"<?xml version='1.0'?>\n<body wait='60' inactivity='30' polling='5' requests='2' hold='1' ack='1573741820' \

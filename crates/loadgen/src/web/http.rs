@@ -1,36 +1,38 @@
-//! HTTP/1.1 as a client of BOSH and of a WebSocket upgrade needs it (RFC 9110, RFC 9112): requests, and answers found in bytes.
+//! HTTP/1.1 client for BOSH and the WebSocket upgrade (RFC 9110, RFC 9112): writes requests, finds responses in bytes.
 //!
-//! Left out: trailers (read over), continued header lines (RFC 9112 section 5.2 forbids to send them), content codings
-//! (none is asked for), answers to HEAD.
+//! Not implemented: trailers (skipped), folded header lines (RFC 9112, section 5.2 forbids sending them), content
+//! codings (none is requested), responses to HEAD.
 //!
-//! Trap: an answer without a length ends with its connection; [`answer`] must be told that the connection has ended.
+//! # Pitfalls
+//!
+//! A response without a length ends with its connection; [`answer`] must be told that the connection has ended.
 
 use std::borrow::Cow;
 use std::io::Write as _;
 
-/// Longest head of an answer in bytes.
+/// Longest response head, in bytes.
 const HEAD_BYTES: usize = 16 << 10;
-/// Longest content in bytes; a roster of thousands comes in one.
+/// Longest content in bytes; a roster of thousands comes in one response.
 const CONTENT_BYTES: usize = 16 << 20;
-/// Longest line in front of a chunk.
+/// Longest chunk-size line, in bytes.
 const CHUNK_LINE: usize = 256;
 
-/// A complete answer.
+/// A complete response.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HttpResponse<'a> {
     /// Status code.
     pub status: u16,
-    /// Bytes of the head with its empty line.
+    /// Length of the head with its empty line, in bytes.
     pub head: usize,
-    /// The content. Owned when it came in chunks.
+    /// Content. Owned if it was chunked.
     pub content: Cow<'a, [u8]>,
-    /// Bytes of the whole answer.
+    /// Length of the whole response, in bytes.
     pub length: usize,
     /// The server will close the connection.
     pub close: bool,
 }
 
-/// How long the content is.
+/// Length of the content.
 enum ContentLength {
     None,
     Bytes(usize),
@@ -38,7 +40,7 @@ enum ContentLength {
     UntilEnd,
 }
 
-/// Appends the head of a POST with so many bytes of content (RFC 9112 section 3).
+/// Appends the head of a POST with `content` bytes of content (RFC 9112, section 3).
 pub fn post(path: &str, host: &str, content: usize, out: &mut Vec<u8>) {
     // Writing into a vector does not fail.
     let _ = write!(
@@ -47,12 +49,12 @@ pub fn post(path: &str, host: &str, content: usize, out: &mut Vec<u8>) {
     );
 }
 
-/// Finds an answer at the beginning of `input`; `None`: it is not complete. `ended`: nothing more will come.
+/// Finds a response at the start of `input`; `None` if it is incomplete. `ended` means that nothing more will come.
 ///
-/// Interim answers (1xx but 101) are passed over.
+/// Interim responses (1xx except 101) are skipped.
 ///
 /// # Errors
-/// One sentence: what came is no HTTP/1.x, or longer than the limits.
+/// One sentence: the input is not HTTP/1.x, or exceeds the limits.
 pub fn answer(input: &[u8], ended: bool) -> Result<Option<HttpResponse<'_>>, &'static str> {
     let mut skipped = 0;
     loop {
@@ -147,7 +149,7 @@ fn status(line: &str) -> Result<(u16, bool), &'static str> {
     Ok((code, old))
 }
 
-/// Content in chunks (RFC 9112 section 7.1), and how many bytes it took.
+/// Chunked content (RFC 9112, section 7.1), and the number of bytes consumed.
 fn chunks(input: &[u8]) -> Result<Option<(Vec<u8>, usize)>, &'static str> {
     let wrong = "a chunk of an HTTP answer is broken";
     let mut content = Vec::new();
@@ -190,7 +192,7 @@ fn chunks(input: &[u8]) -> Result<Option<(Vec<u8>, usize)>, &'static str> {
     }
 }
 
-/// The value of a header in a head that [`answer`] has found.
+/// Value of a header in a head that [`answer`] has found.
 pub fn header<'a>(head: &'a [u8], wanted: &str) -> Option<&'a str> {
     let text = std::str::from_utf8(head).ok()?;
     let mut lines = text.split("\r\n").filter_map(|line| line.split_once(':'));

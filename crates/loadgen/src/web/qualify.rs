@@ -1,17 +1,21 @@
-//! Stanzas as documents of their own: the namespace that on TCP the stream gives them is written into each.
+//! Stanzas as standalone documents: each declares the namespace that it inherits from the stream on TCP.
 //!
-//! RFC 7395 section 3.3.3 and XEP-0206 (1.4) section 4 want it. Elements that declare a default namespace themselves go as
-//! they are. Left out: prefixes that a stream would have declared; the generator uses none.
+//! Required by RFC 7395, section 3.3.3 and XEP-0206 (version 1.4), section 4. Elements that declare a default namespace
+//! are unchanged.
 //!
-//! Trap: text that a plan sends raw may be no whole element, or no element at all. What is incomplete waits for its rest,
-//! what is wrong goes out as it is: a plan may want to see what a server makes of it.
+//! Not implemented: prefixes declared by the stream; the generator uses none.
+//!
+//! # Pitfalls
+//!
+//! Raw text of a plan may be an incomplete element or no element at all. Incomplete text waits for its rest; malformed
+//! text is sent as it is, since a plan may test how a server handles it.
 
 use xml::{Limits, ScanOutcome, Scanner};
 
 const LIMITS: Limits = Limits { element_bytes: 17 << 20, ..Limits::CEILING };
 
-/// Gives each whole element of `text` to `each`, in two parts: what stands before the declaration that is put in, and
-/// what behind it; both parts together are the element. Returns how many bytes are done with.
+/// Passes each complete element of `text` to `each` in two parts, before and after the point where the declaration is
+/// inserted. Returns the number of bytes consumed.
 pub fn elements(text: &[u8], mut each: impl FnMut(&[u8], &[u8])) -> usize {
     let mut scanner = Scanner::fragment();
     let mut at = 0;
@@ -33,10 +37,10 @@ pub fn elements(text: &[u8], mut each: impl FnMut(&[u8], &[u8])) -> usize {
     at
 }
 
-/// What is put between the two parts of an element.
+/// Declaration inserted between the two parts of an element.
 pub const DECLARATION: &[u8] = b" xmlns='jabber:client'";
 
-/// Appends the whole elements of `text` with their namespace; returns how many bytes are done with.
+/// Appends the complete elements of `text` with their namespace; returns the number of bytes consumed.
 pub fn append(text: &[u8], out: &mut Vec<u8>) -> usize {
     elements(text, |before, behind| join(before, behind, out))
 }
@@ -50,14 +54,14 @@ pub fn join(before: &[u8], behind: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Behind the name of an element that needs the declaration; the end of one that has a default namespace.
+/// Position after the name of an element that needs the declaration; the end of one that has a default namespace.
 fn place(element: &[u8]) -> usize {
     let name = element.iter().position(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b'/' | b'>'));
     let name = name.unwrap_or(element.len());
     if declares(&element[name..]) { element.len() } else { name }
 }
 
-/// Whether a start tag, from behind its name on, declares a default namespace.
+/// Whether the rest of a start tag after its name declares a default namespace.
 fn declares(mut tag: &[u8]) -> bool {
     loop {
         let blank = tag.iter().take_while(|byte| byte.is_ascii_whitespace()).count();

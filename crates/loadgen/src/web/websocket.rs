@@ -1,8 +1,12 @@
-//! WebSocket as an XMPP client speaks it: the handshake and frames of RFC 6455, the framing of RFC 7395.
+//! WebSocket client for XMPP: the handshake and frames of RFC 6455, the framing of RFC 7395.
 //!
-//! Left out: extensions (none is offered), binary messages (RFC 7395 section 3.2 forbids them), `see-other-uri`.
-//! Trap: what a client sends is masked with a new key for each frame (RFC 6455 section 5.3); the key need not be secret
-//! here, since no proxy stands between.
+//! Not implemented: extensions (none is offered), binary messages (RFC 7395, section 3.2 forbids them),
+//! `see-other-uri`.
+//!
+//! # Pitfalls
+//!
+//! Client frames are masked with a new key each (RFC 6455, section 5.3); the key need not be secret here, since there
+//! is no proxy in between.
 
 use std::borrow::Cow;
 use std::io::Write as _;
@@ -12,9 +16,9 @@ use base64::engine::general_purpose::STANDARD;
 
 /// Longest message in bytes; a roster of thousands comes in one.
 const MESSAGE_BYTES: usize = 16 << 20;
-/// Frames that one message may be cut into.
+/// Maximum number of fragments of a message.
 const FRAMES: usize = 4_096;
-/// RFC 6455 section 1.3.
+/// RFC 6455, section 1.3.
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 const CONTINUATION: u8 = 0;
@@ -23,20 +27,20 @@ const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
-/// What a server sent.
+/// A received message.
 #[derive(Debug, PartialEq, Eq)]
 pub enum WebSocketMessage<'a> {
-    /// A whole text message: one XML document. Owned when it came in fragments.
+    /// A complete text message: one XML document. Owned if it was fragmented.
     Text(Cow<'a, [u8]>),
-    /// To be answered with its content.
+    /// Ping; must be answered with the same content.
     Ping(&'a [u8]),
-    /// An answer to a ping; nobody asked.
+    /// Unsolicited pong.
     Pong,
-    /// The server closes, with this status code (1005: none given).
+    /// Close with this status code (1005 if none was given).
     Close(u16),
 }
 
-/// Appends the request for the upgrade (RFC 6455 section 4.1, RFC 7395 section 3.1). `key` is 16 random bytes.
+/// Appends the upgrade request (RFC 6455, section 4.1; RFC 7395, section 3.1). `key` is 16 random bytes.
 pub fn upgrade(path: &str, host: &str, key: [u8; 16], out: &mut Vec<u8>) {
     let key = STANDARD.encode(key);
     // Writing into a vector does not fail.
@@ -47,7 +51,7 @@ pub fn upgrade(path: &str, host: &str, key: [u8; 16], out: &mut Vec<u8>) {
     );
 }
 
-/// Whether the head of an answer switches to XMPP over WebSocket (RFC 6455 section 4.1, RFC 7395 section 3.1).
+/// Checks that a response head switches to XMPP over WebSocket (RFC 6455, section 4.1; RFC 7395, section 3.1).
 ///
 /// # Errors
 /// One sentence: what is wrong with it.
@@ -65,23 +69,23 @@ pub fn accepted(status: u16, head: &[u8], key: [u8; 16]) -> Result<(), String> {
     }
 }
 
-/// What the server must answer to a key.
+/// `Sec-WebSocket-Accept` value that the server must return for a key.
 fn accept_of(key: [u8; 16]) -> String {
     let text = format!("{}{GUID}", STANDARD.encode(key));
     STANDARD.encode(ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes()))
 }
 
-/// Appends a text message in one frame, from two or three parts that belong together.
+/// Appends a text message in one frame, from parts that are concatenated.
 pub fn text(parts: &[&[u8]], mask: [u8; 4], out: &mut Vec<u8>) {
     frame(TEXT, parts, mask, out);
 }
 
-/// Appends the answer to a ping; at most 125 bytes, as the ping has.
+/// Appends a pong; at most 125 bytes, like the ping.
 pub fn pong(content: &[u8], mask: [u8; 4], out: &mut Vec<u8>) {
     frame(PONG, &[content], mask, out);
 }
 
-/// Appends a close with a status code (RFC 6455 section 5.5.1).
+/// Appends a close with a status code (RFC 6455, section 5.5.1).
 pub fn close(code: u16, mask: [u8; 4], out: &mut Vec<u8>) {
     frame(CLOSE, &[&code.to_be_bytes()], mask, out);
 }
@@ -108,13 +112,13 @@ fn frame(opcode: u8, parts: &[&[u8]], mask: [u8; 4], out: &mut Vec<u8>) {
     }
 }
 
-/// Finds what a server sent at the beginning of `input`, and how many bytes it took; `None`: it is not complete.
+/// Finds a message at the start of `input`, and the number of bytes consumed; `None` if it is incomplete.
 ///
-/// A control frame between the fragments of a message comes first and leaves the message in place: its bytes must be
-/// taken out of `input` (the second number says where it begins), the rest is looked at again.
+/// A control frame between the fragments of a message is returned first and leaves the message in place: its bytes must
+/// be removed from `input` (the second number is their start), and the rest is parsed again.
 ///
 /// # Errors
-/// One sentence: what breaks the protocol.
+/// One sentence: the protocol violation.
 pub fn next(input: &[u8]) -> Result<Option<(WebSocketMessage<'_>, usize, usize)>, &'static str> {
     let mut at = 0;
     let mut message: Cow<'_, [u8]> = Cow::Borrowed(&[]);
@@ -154,7 +158,7 @@ struct FrameHead {
     length: usize,
 }
 
-/// The head of a frame (RFC 6455 section 5.2).
+/// Head of a frame (RFC 6455, section 5.2).
 fn header(input: &[u8]) -> Result<Option<FrameHead>, &'static str> {
     let Some(&[first, second]) = input.first_chunk() else { return Ok(None) };
     if first & 0x70 != 0 {
@@ -220,7 +224,7 @@ mod tests {
         assert!(accepted(404, head, key).unwrap_err().contains("404"));
     }
 
-    /// RFC 6455 section 5.7.
+    /// RFC 6455, section 5.7.
     #[test]
     fn the_examples_of_the_specification() {
         let mut out = Vec::new();
