@@ -1,4 +1,4 @@
-//! The floors: which crate may use which. `ARCHITECTURE.md` explains the table, this file enforces it.
+//! Layers: which crate may use which. `ARCHITECTURE.md` explains the table, this file enforces it.
 //!
 //! Tests may use more, from the engine's floor upwards: `testkit`, which drives the engine, and the contracts of
 //! floor 1, whose memory peers every engine in a test is built from. Nothing below the engine may.
@@ -13,7 +13,7 @@ use super::packages::Packages;
 struct LayerRule {
     /// The name without `throng-`.
     name: &'static str,
-    /// Its floor; a crate uses lower floors only.
+    /// Its layer; a crate uses lower layers only.
     layer: u8,
     /// The crates that it may use.
     uses: &'static [&'static str],

@@ -1,8 +1,8 @@
 //! `cargo xtask reports`: the published workloads against Throng, ejabberd and Prosody, and what is kept of each run.
 //!
 //! Each run starts its server anew with the accounts and rosters that the workload wants, and runs `throng load` with the
-//! workload's own shape. Kept under `docs/reports/` are a JSON with one second of five and without histograms, and a
-//! picture of the page by headless Chromium; the whole run stays under `target/peers/reports`.
+//! workload's own shape. The whole run stays under `target/peers/reports`; in its folder `summary` are a JSON with one
+//! second of five and without histograms, and a picture of the page by headless Chromium.
 //!
 //! Not included: repetition. One run per server and workload; docs/performance.md has the noise to expect.
 //!
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &ReportsArgs) -> ExitCode {
 fn run_all(args: &ReportsArgs) -> Result<()> {
     command::setup(&[])?;
     let program = throng::program(args.server.as_deref())?;
-    let kept = crate::tidy::root().join("docs/reports");
+    let kept = peer_folder("reports")?.join("summary");
     fs::create_dir_all(&kept)?;
     for name in &args.workload {
         ensure!(WORKLOADS.iter().any(|(known, ..)| known == name), "{name} is not among the workloads");
