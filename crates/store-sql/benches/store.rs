@@ -1,10 +1,9 @@
-//! What storage costs on SQLite: a bulk load, logins at several rates and several at once, offline messages, vCards and
+//! Storage benchmark on SQLite: a bulk load, logins at several rates and in parallel, offline messages, vCards and
 //! searches.
 //!
 //! `cargo bench -p throng-store-sql` prints one line each. CPU is that of the whole process, user and system, from
-//! `getrusage`; resident memory from `/proc`. `ACCOUNTS=200000` is the default,
-//! and `CARDS=20000`; `ONLY=search` leaves all but the accounts and
-//! the searches out.
+//! `getrusage`; resident memory from `/proc`. Defaults: `ACCOUNTS=200000` and `CARDS=20000`; `ONLY=search` runs only
+//! the account load and the searches.
 #![allow(unsafe_code, reason = "getrusage has no safe wrapper among our dependencies")]
 #![allow(
     clippy::disallowed_methods,
@@ -85,16 +84,16 @@ async fn load(stores: &Stores, accounts: usize) -> Vec<AddressId> {
     ids
 }
 
-/// How the two reads of a login are asked for.
+/// How the two reads of a login are sent.
 #[derive(Clone, Copy)]
 enum Reads {
-    /// One call after the other, as where the client answers a challenge in between.
+    /// One call after the other, as when the client answers a challenge in between.
     Apart,
-    /// One call that judges the proof in between.
+    /// One call that verifies the proof in between.
     Proved,
 }
 
-/// `side` tasks, each logging in one account after the other, with a pause between if there is one.
+/// `side` tasks, each logging in one account after the other, with an optional pause between.
 async fn logins(
     database: &Arc<SqlStores>,
     accounts: usize,

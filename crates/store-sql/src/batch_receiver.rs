@@ -1,8 +1,8 @@
-//! Taking many waiting requests at once from a bounded queue.
+//! Batched receiving from a bounded queue.
 //!
-//! A transaction, or a visit to the database's thread, costs the same for one request as for fifty. Under load requests
-//! are therefore given a moment to come together. A lone request is never held up: only when the last turn found company
-//! does the next one wait for some.
+//! A transaction, or a round trip to the database's thread, costs the same for one request as for fifty. Under load,
+//! requests are therefore collected for a moment. A lone request is never delayed: the receiver waits only if the
+//! previous batch contained more than one request.
 use std::time::Duration;
 
 use tokio::sync::mpsc::Receiver;
@@ -18,7 +18,7 @@ impl BatchReceiver {
         BatchReceiver { delay: wait, max_batch: most.max(1), last_was_shared: false }
     }
 
-    /// Fills `into` with at least one request. False when the queue is closed and empty.
+    /// Fills `into` with at least one request. Returns false when the queue is closed and empty.
     pub(crate) async fn recv_batch<T>(&mut self, queue: &mut Receiver<T>, into: &mut Vec<T>) -> bool {
         if queue.recv_many(into, self.max_batch).await == 0 {
             return false;
@@ -31,7 +31,7 @@ impl BatchReceiver {
         true
     }
 
-    /// Adds what is waiting right now.
+    /// Adds the requests that are queued already.
     pub(crate) fn drain_ready<T>(&self, queue: &mut Receiver<T>, into: &mut Vec<T>) {
         while into.len() < self.max_batch {
             match queue.try_recv() {

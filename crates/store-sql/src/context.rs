@@ -1,4 +1,4 @@
-//! What every connection carries: the dialect, the statements in its words, the clock and the counters.
+//! Context shared by all connections: dialect, statements, clock and counters.
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -14,13 +14,13 @@ use crate::tables::{
 pub(crate) struct SqlContext {
     pub(crate) dialect: Box<dyn Dialect>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Statements sent to the database, of any kind.
+    /// Statements of any kind sent to the database.
     pub(crate) round_trips: AtomicU64,
     /// Transactions committed by the writer.
     pub(crate) commits: AtomicU64,
-    /// Microseconds of the writer's transactions, from beginning to commit.
+    /// Duration of the writer's transactions from begin to commit, in microseconds.
     pub(crate) commit_time: Arc<Histogram>,
-    /// Requests that shared a transaction.
+    /// Requests per transaction.
     pub(crate) commit_size: Arc<Histogram>,
     pub(crate) accounts: accounts::AccountStatements,
     pub(crate) addresses: address_dictionary::AddressStatements,
@@ -68,7 +68,7 @@ mod tests {
     use crate::dialect::sqlite::SqliteDialect;
     use sqlx::Row;
 
-    /// What an unauthenticated client can make the database do: one row of one length, whatever there is.
+    /// Limits what an unauthenticated client can make the database do: one row of one length, whatever exists.
     #[test]
     fn secrets_of_an_unknown_account_are_as_long_as_those_of_an_account_with_a_large_roster() {
         let kit = SqlContext::new(Box::new(SqliteDialect), Arc::new(base::ManualClock::new()));
@@ -119,7 +119,7 @@ mod tests {
                 let rows = sqlx::query(&explain).fetch_all(&mut line).await.unwrap();
                 let plan: Vec<&str> = rows.iter().map(|row| row.get(3)).collect();
                 assert!(!plan.is_empty(), "{text}");
-                // Fetching in the order of the key needs no sorting either. What is counted comes from a key, too.
+                // Fetching in key order needs no sorting either. Counted rows come from a key, too.
                 let bad = plan.iter().any(|step| {
                     let listed = step.contains("CONSTANT ROW") || step.starts_with("SCAN found");
                     step.starts_with("SCAN") && !listed || step.contains("TEMP B-TREE FOR ORDER")

@@ -1,4 +1,4 @@
-//! The database's errors as storage errors, each with one sentence.
+//! Translation of database errors into storage errors, each with one sentence.
 //!
 //! Codes are those of <https://www.sqlite.org/rescode.html>; extended codes carry the primary one in their low byte.
 use store::{StoreError, StoreErrorKind};
@@ -29,7 +29,7 @@ fn sqlite_code(primary: Option<u32>) -> (StoreErrorKind, &'static str) {
     match primary {
         Some(5 | 6) => (StoreErrorKind::Conflict, "the database is locked by another program"),
         Some(8 | 3) => (StoreErrorKind::Setup, "the database may not be written to"),
-        // Nothing but the budget of a search interrupts a statement.
+        // Only the step budget of a search interrupts a statement.
         Some(9) => (StoreErrorKind::TooBroad, "the search would read more than one search may"),
         Some(10) => (StoreErrorKind::Unavailable, "the disk failed"),
         Some(13) => (StoreErrorKind::Unavailable, "the disk is full"),
@@ -42,7 +42,7 @@ fn sqlite_code(primary: Option<u32>) -> (StoreErrorKind, &'static str) {
     }
 }
 
-/// The same error for another caller of the same transaction.
+/// Clones the error for another caller of the same transaction.
 pub(crate) fn clone_error(error: &StoreError) -> StoreError {
     StoreError::new(error.kind, error.to_string())
 }

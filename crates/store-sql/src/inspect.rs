@@ -1,9 +1,11 @@
-//! Looks at a database without changing anything: no file is made, no schema brought up to date, no journal folded in.
+//! Read-only inspection of a database: no file is created, no schema migrated, no journal checkpointed.
 //!
-//! Left out: whether its pages are sound, which takes as long as reading all of it.
+//! Not implemented: an integrity check of the pages, which takes as long as reading the whole database.
 //!
-//! The trap: SQLite in WAL mode writes to two files beside the database also for those who only read. So it is opened as one that
-//! nobody changes (`immutable`), and what is still in the journal of a program that was killed is not seen.
+//! # Pitfalls
+//!
+//! SQLite in WAL mode writes two files beside the database even for readers. The database is therefore opened as
+//! `immutable`, and changes that are still in the journal of a killed program are not visible.
 use std::path::Path;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
@@ -13,26 +15,26 @@ use store::{StoreError, StoreErrorKind};
 use crate::dialect::{Dialect, sqlite};
 use crate::{error, migrate};
 
-/// What a look at a database found.
+/// Result of an inspection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatabaseState {
-    /// There is none; opening would make one.
+    /// There is no database; opening would create one.
     Missing,
-    /// All that is to be seen is in the journal of a program that was killed or is running.
+    /// Everything visible is in the journal of a program that was killed or is running.
     JournalOnly,
-    /// A database of this program. Opening would bring it from its schema to the newest.
+    /// A database of this program. Opening would migrate it from its schema to the newest.
     Schema {
-        /// The schema that it has.
+        /// Schema of the database.
         version: u64,
-        /// The schema that this program makes of it.
+        /// Newest schema of this program.
         newest: u64,
     },
 }
 
-/// Looks at the database of a storage address.
+/// Inspects the database of a storage address.
 ///
 /// # Errors
-/// `Setup` with one sentence where opening it would fail, as far as that can be seen.
+/// `Setup` with one sentence where opening it would fail, as far as an inspection can tell.
 pub async fn inspect(url: &str) -> Result<DatabaseState, StoreError> {
     let path = crate::database_path(url)?;
     let shown = format!("the database {}", path.display());
@@ -67,14 +69,14 @@ pub async fn inspect(url: &str) -> Result<DatabaseState, StoreError> {
     Ok(DatabaseState::Schema { version, newest })
 }
 
-/// Whether a program that was killed, or that is running, has left a journal.
+/// Whether a killed or running program has left a journal.
 fn has_journal(path: &Path) -> bool {
     let mut journal = path.as_os_str().to_owned();
     journal.push("-wal");
     std::fs::metadata(Path::new(&journal)).is_ok_and(|file| file.len() > 0)
 }
 
-/// The names of its tables, and the schema if it is one of ours.
+/// The names of the tables, and the schema version if it is a database of this program.
 async fn read_schema(path: &Path) -> Result<(Vec<String>, Option<u64>), sqlx::Error> {
     let options = SqliteConnectOptions::new()
         .filename(path)

@@ -1,7 +1,9 @@
-//! Last logouts on their way to the disk: the newest of each account, gathered for a second, then written in chunks
-//! that leave the writer free for others in between.
+//! Write-behind queue of last logouts: the newest per account, collected for a second, then written in chunks that
+//! leave the writer free for others in between.
 //!
-//! The trap for the next person: an entry that is being written must still be found here, until its transaction is done.
+//! # Pitfalls
+//!
+//! An entry that is being written must remain readable here until its transaction is done.
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +27,7 @@ pub(crate) struct LastSeenWriter {
 }
 
 enum Signal {
-    /// The first entry waits.
+    /// The first entry was queued.
     Set,
     Close(oneshot::Sender<()>),
 }
@@ -49,7 +51,7 @@ impl LastSeenWriter {
         gather: Duration,
     ) -> LastSeenWriter {
         let entries = Arc::new(PendingEntries::default());
-        // One `Set` for each time that nothing waited, and one `Close`.
+        // Room for one `Set` per time that the queue was empty, and one `Close`.
         let (wake, signals) = mpsc::channel(4);
         spawner.spawn("store-seen", Box::pin(run(entries.clone(), writer, signals, gather)));
         LastSeenWriter { entries, wake }
@@ -68,7 +70,7 @@ impl LastSeenWriter {
             waiting.len() == 1
         };
         if first {
-            // A full channel has another signal in it; a closed one means that the database is closed.
+            // A full channel already contains a signal; a closed one means that the database is closed.
             let _ = self.wake.try_send(Signal::Set);
         }
     }
@@ -84,7 +86,7 @@ impl LastSeenWriter {
         self.entries.flushes.load(Ordering::Acquire)
     }
 
-    /// Drops what waits for these accounts, which are gone or new.
+    /// Drops the pending entries of these accounts, which were removed or created.
     pub(crate) fn discard(&self, owners: impl IntoIterator<Item = AddressId>) {
         let maps = &mut *self.entries.maps.lock();
         if maps.waiting.is_empty() && maps.writing.is_empty() {
@@ -96,11 +98,11 @@ impl LastSeenWriter {
         }
     }
 
-    /// Writes what waits, then takes nothing more.
+    /// Writes the pending entries, then accepts no more.
     pub(crate) async fn close(&self) {
         let (done, wait) = oneshot::channel();
         if self.wake.send(Signal::Close(done)).await.is_ok() {
-            // An error means that the task is gone, which is what was asked for.
+            // An error means that the task has ended, which is the goal.
             let _ = wait.await;
         }
     }
@@ -141,7 +143,7 @@ async fn run(
     }
 }
 
-/// Writes everything that waits now. What cannot be written at the moment waits again.
+/// Writes all pending entries. Entries that cannot be written are queued again.
 async fn flush(entries: &Arc<PendingEntries>, writer: &TransactionWriter) {
     let mut all: Vec<(AddressId, LastActivity)> = {
         let maps = &mut *entries.maps.lock();
@@ -153,7 +155,7 @@ async fn flush(entries: &Arc<PendingEntries>, writer: &TransactionWriter) {
     for chunk in all.chunks(ROWS_PER_TRANSACTION) {
         let rows = {
             let maps = entries.maps.lock();
-            // Without those that were forgotten meanwhile.
+            // Without entries that were discarded meanwhile.
             chunk.iter().filter(|(owner, _)| maps.writing.contains_key(owner)).cloned().collect::<Vec<_>>()
         };
         let bytes = rows.len() * 64;

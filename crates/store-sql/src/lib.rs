@@ -1,14 +1,18 @@
-//! Storage in SQL databases: SQLite now, with one set of statements that PostgreSQL and MySQL will share.
+//! Storage in SQL databases: SQLite, with one set of statements that PostgreSQL and MySQL can share.
 //!
-//! Reads come from a pool; logins are grouped (`lane`); every write goes through one bounded queue and is answered when
-//! its transaction is on the disk (`writer`), but for times of logouts (`seen`). Reads have deadlines, and so has the waiting
-//! of a write for its turn. Left out: reading from replicas.
+//! Reads come from a pool; logins are batched (`login_batcher`); every write goes through one bounded queue and is
+//! answered when its transaction is on the disk (`writer`), except logout times (`last_seen_writer`). Reads have
+//! deadlines, and so has the time that a write waits for its turn.
 //!
-//! A new need is a file in `tables/` that implements its trait, its statements in `kit::SqlContext` and a migration. A new
-//! database is a file in `dialect/`, a variant in the enums there, and its migrations.
+//! A new kind of data is a file in `tables/` that implements its trait, its statements in `context::SqlContext` and a
+//! migration. A new database is a file in `dialect/`, a variant in the enums there, and its migrations.
 //!
-//! The trap for the next person: read connections refuse to write (`query_only`), so a statement that changes anything
-//! must be sent through the writer.
+//! Not implemented: reading from replicas.
+//!
+//! # Pitfalls
+//!
+//! Read connections refuse to write (`query_only`), so a statement that changes anything must be sent through the
+//! writer.
 mod batch_receiver;
 mod context;
 mod dialect;
@@ -59,19 +63,19 @@ pub fn database_path(url: &str) -> Result<PathBuf, StoreError> {
 /// Large rosters that are read for logins at a time, of at most [`store::roster::ROSTER_BYTES`] each.
 const CONCURRENT_LARGE_ROSTERS: usize = 2;
 
-/// Searches of the directory that run at a time. One search is bounded by its steps; without
-/// a bound on their number one account with many resources would keep every connection for reads busy.
+/// User searches that run at a time. One search is bounded by its steps; without a bound on their number one account
+/// with many resources would keep all read connections busy.
 const MAX_CONCURRENT_SEARCHES: u32 = 2;
 
-/// Searches that run or wait. More fail with `Overloaded` at once: they would wait longer than the deadline of reads.
+/// Searches that run or wait. More fail with `Overloaded` at once: they would wait longer than the read deadline.
 const MAX_QUEUED_SEARCHES: usize = 1_000;
 
-/// Searches at a time in a pool of this size: at least one connection is left to other reads where there are two.
+/// Concurrent searches for a pool of this size: at least one connection is left to other reads if there are two.
 fn concurrent_searches(pool_size: u32) -> usize {
     MAX_CONCURRENT_SEARCHES.min(pool_size.saturating_sub(1)).max(1) as usize
 }
 
-/// A database with all needs.
+/// A database that implements all storage traits.
 pub struct SqlStores {
     path: PathBuf,
     context: Arc<SqlContext>,
@@ -79,9 +83,9 @@ pub struct SqlStores {
     writer: Arc<TransactionWriter>,
     last_seen_writer: LastSeenWriter,
     login_batcher: LoginBatcher,
-    /// Large rosters that may be read at a time.
+    /// Permits for reading large rosters.
     large_roster_permits: Semaphore,
-    /// Searches of the directory that may run at a time.
+    /// Permits for user searches.
     search_permits: Semaphore,
     /// Searches that run or wait.
     searches_queued: AtomicUsize,
@@ -91,14 +95,14 @@ pub struct SqlStores {
 }
 
 impl SqlStores {
-    /// Opens a database, makes it if there is none and the options allow that, and brings its schema up to date.
+    /// Opens a database, creates it if it is missing and the options allow that, and migrates its schema.
     ///
-    /// `url` is `sqlite:PATH`. The tasks of the database run on `spawner`, which must be a tokio runtime's; they end with
-    /// [`SqlStores::close`] or when the value is dropped.
+    /// `url` is `sqlite:PATH`. The tasks of the database run on `spawner`, which must be a tokio runtime's; they end
+    /// with [`SqlStores::close`] or when the value is dropped.
     ///
     /// # Errors
-    /// `Setup` with one sentence when the address is wrong, the directory is missing, the file is no database or one of
-    /// another program, or its schema is newer than this program; `Conflict` when another program holds it locked.
+    /// `Setup` with one sentence when the address is wrong, the directory is missing, the file is no database or one
+    /// of another program, or its schema is newer than this program; `Conflict` when another program holds it locked.
     pub async fn open(
         url: &str,
         options: &DatabaseOptions,
@@ -108,7 +112,7 @@ impl SqlStores {
         let path = database_path(url)?;
         sqlite::ensure_usable(&path, options.create)?;
         let pool = |purpose, size, cache| sqlite::pool(&path, options, purpose, size, cache);
-        // Logins have one small hot set of pages; the writer and the readers see whatever comes.
+        // Logins have one small hot set of pages; the writer and the readers touch arbitrary pages.
         let writing = pool((PoolPurpose::Write, "write"), 1, options.cache_bytes);
         let reading = pool((PoolPurpose::Read, "read"), options.pool_size, options.cache_bytes);
         let logins = pool((PoolPurpose::Read, "login"), options.login_connections, options.cache_bytes);
@@ -148,27 +152,27 @@ impl SqlStores {
         }))
     }
 
-    /// The file that the database is in.
+    /// The database file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// All needs as the bundle that the server passes around.
+    /// All storage traits as the bundle that the server passes around.
     pub fn stores(self: &Arc<Self>) -> Stores {
         Stores::from_backend(self.clone())
     }
 
-    /// Statements sent to the database since it was opened, of any kind. A login counts at most two.
+    /// Statements of any kind sent to the database since it was opened. A login counts at most two.
     pub fn round_trips(&self) -> u64 {
         self.context.round_trips.load(Ordering::Relaxed)
     }
 
-    /// Transactions that the writer has committed; with many writers at once far fewer than requests.
+    /// Transactions that the writer has committed; under concurrent writes far fewer than requests.
     pub fn commits(&self) -> u64 {
         self.context.commits.load(Ordering::Relaxed)
     }
 
-    /// Waits and sizes, as they are now.
+    /// Current waiting times and queue sizes.
     pub fn stats(&self) -> DatabaseStats {
         let (writes_waiting, write_bytes) = self.writer.queue_depth();
         DatabaseStats {
@@ -182,12 +186,12 @@ impl SqlStores {
         }
     }
 
-    /// Finishes what waits to be written and closes all connections. Later calls fail with `Unavailable`.
+    /// Finishes pending writes and closes all connections. Later calls fail with `Unavailable`.
     pub async fn close(&self) {
         self.last_seen_writer.close().await;
         self.writer.close().await;
         self.login_batcher.close().await;
-        // The writing connection last: whoever closes last folds the journal into the file.
+        // The writing connection last: the last one to close checkpoints the journal into the file.
         for pool in self.pools.iter().rev() {
             pool.close().await;
         }
@@ -198,7 +202,7 @@ impl SqlStores {
         self.read_with_permit(None, work)
     }
 
-    /// Searches the directory: as [`Self::read`], few at a time. The deadline includes the waiting.
+    /// Runs a user search: like [`Self::read`], a few at a time. The deadline includes the wait.
     fn read_search<T: Send + 'static>(&self, work: DbTask<T>) -> StoreFuture<'_, T> {
         Box::pin(async move {
             let _place = QueueSlot::acquire(&self.searches_queued, MAX_QUEUED_SEARCHES)?;
@@ -206,7 +210,8 @@ impl SqlStores {
         })
     }
 
-    /// Reads on any free connection. A permit of `few` is taken first, so that whoever waits for one holds no connection.
+    /// Reads on any free connection. A permit of `few` is acquired first, so that a call waiting for one holds no
+    /// connection.
     fn read_with_permit<'a, T: Send + 'static>(
         &'a self,
         few: Option<&'a Semaphore>,
@@ -227,22 +232,22 @@ impl SqlStores {
     }
 }
 
-/// What a database says of itself besides its counters.
+/// Statistics of a database besides its counters.
 #[derive(Clone, Debug)]
 pub struct DatabaseStats {
-    /// Connections for writes, reads and logins.
+    /// Pools for writes, reads and logins.
     pub pools: [PoolStats; 3],
     /// Writes that wait for their transaction.
     pub writes_waiting: usize,
-    /// Bytes that they hold.
+    /// Bytes held by these writes.
     pub write_bytes: usize,
     /// Logins that wait for their statement.
     pub logins_waiting: usize,
     /// Other reads that wait or run.
     pub reads: usize,
-    /// Microseconds of transactions, from beginning to commit.
+    /// Duration of transactions from begin to commit, in microseconds.
     pub commit_time: Arc<Histogram>,
-    /// Requests that shared a transaction.
+    /// Requests per transaction.
     pub commit_size: Arc<Histogram>,
 }
 

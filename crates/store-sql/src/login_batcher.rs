@@ -1,15 +1,16 @@
-//! Logins, many to a statement: whoever is waiting is asked for together.
+//! Batching of logins: all waiting logins share a statement.
 //!
-//! A visit to SQLite's thread costs five times what the reading itself costs, so a task per lane takes all waiting logins
-//! and sends one statement for them. Nobody shares more than the visit: each login has its own answer and deadline.
+//! A round trip to SQLite's thread costs five times the read itself, so one task per lane collects all waiting logins
+//! and sends one statement for them. Only the round trip is shared: each login has its own answer and deadline.
 //!
-//! A proof that comes with its request is judged between the two statements, so that the rest needs no second turn: no
-//! second gathering, and no waking of the login's task in between.
+//! A proof that comes with its request is verified between the two statements, so that the rest needs no second turn:
+//! no second batching, and no waking of the login's task in between.
 //!
-//! What a lane keeps from one turn to the next is room for that many requests, not what they were answered.
+//! Between turns a lane retains capacity for that number of requests, not their answers.
 //!
-//! The trap for the next person: two lanes make smaller groups and so cost more; more lanes help only when reads wait for
-//! a disk or a network.
+//! # Pitfalls
+//!
+//! Two lanes make smaller batches and so cost more; more lanes help only when reads wait for a disk or a network.
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use crate::dialect::{ConnectionPool, DbConnection, SizedStatement};
 use crate::error;
 use crate::tables::logins::{self as tables, LoginRow, ProvedAccount};
 
-/// Logins in one statement; those that wait for their proof and those after it have a statement each.
+/// Logins per statement; those before and those after their proof have a statement each.
 const MAX_BATCH: usize = 64;
 
 pub(crate) struct LoginBatcher {
@@ -34,7 +35,7 @@ pub(crate) struct LoginBatcher {
     deadline: Duration,
 }
 
-/// A question about an account, and who waits for the answer.
+/// A query about an account, and its waiting caller.
 struct LoginRequest<K, R> {
     account: K,
     reply: R,
@@ -42,16 +43,16 @@ struct LoginRequest<K, R> {
 
 type ReplySender<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// Secrets, and what a session begins with if a proof was right.
+/// Secrets, and the session's initial data if the proof was right.
 type JudgedProof = (AccountSecrets, Option<Result<Option<LoginRow>, StoreError>>);
 
-/// Who waits for secrets.
+/// Caller waiting for secrets.
 enum BeforeProof {
     Secrets(ReplySender<Option<AccountSecrets>>),
     Proof(ProofFn, ReplySender<Option<JudgedProof>>),
 }
 
-/// Who waits for what a session begins with.
+/// Caller waiting for the session's initial data.
 enum AfterProof {
     Login(ReplySender<Option<LoginRow>>),
     Proof(AccountSecrets, ReplySender<Option<JudgedProof>>),
@@ -84,9 +85,9 @@ impl LoginBatcher {
         self.queue.max_capacity().saturating_sub(self.queue.capacity())
     }
 
-    /// Answers what waits, then takes nothing more. The lanes let go of their connections soon after.
+    /// Answers the waiting logins, then accepts no more. The lanes release their connections soon after.
     pub(crate) async fn close(&self) {
-        // An error means that the lanes are gone, which is what was asked for.
+        // An error means that the lanes have ended, which is the goal.
         let _ = self.queue.send(BatchRequest::Close).await;
     }
 
@@ -135,7 +136,7 @@ impl BeforeProof {
         }
     }
 
-    /// Answers, or judges the proof; if that is right, the rest is to be read.
+    /// Answers, or verifies the proof; if it is right, the rest must be read.
     fn found(
         self,
         found: Result<Option<AccountSecrets>, StoreError>,
@@ -147,7 +148,7 @@ impl BeforeProof {
             }
             BeforeProof::Proof(proof, answer) => (proof, answer),
         };
-        // JudgedProof for nobody, too, so that the work does not tell who exists.
+        // Verified for unknown accounts, too, so that the work does not reveal which accounts exist.
         let judged = found.and_then(|secrets| judge(proof, secrets.as_ref()).map(|right| (secrets, right)));
         let _ = match judged {
             Ok((Some(secrets), true)) if !secrets.disabled => {
@@ -202,7 +203,7 @@ async fn run_batches(
             }
         }
         before.retain(|ask| !ask.reply.is_closed());
-        // Each request is in one of the two, and a proof that is right moves it: both statements hold all that wait.
+        // Each request is in one of the two, and a right proof moves it: both statements hold all waiting requests.
         debug_assert!(before.len() + after.len() <= SizedStatement::MAX);
         if !before.is_empty() {
             let found = match connection(&mut held, &pool, &kit).await {
@@ -259,7 +260,7 @@ fn send_results<K: Eq + Hash, R, T: Clone>(
         }
     };
     while let Some(ask) = asks.pop() {
-        // The same account may be asked for twice; only the last asker may take the answer away.
+        // Several requests may be for the same account; only the last one may move the answer out.
         let more = asks.iter().any(|other| other.account == ask.account);
         let one = if more {
             found.get(&ask.account).map(|found| match found {

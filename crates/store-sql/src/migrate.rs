@@ -1,21 +1,23 @@
-//! The schema in numbered steps that only go forward.
+//! Schema migrations: numbered steps that only go forward.
 //!
-//! `migrations/<database>/NNNN_name.sql`, embedded in the program, each run once in its own transaction and noted in the
-//! table `throng_schema`. A file that was released is never edited. sqlx's own migrator is not used: it wants the files or
-//! a macro at compile time, and brings checksums that forbid mending a comment.
+//! `migrations/<database>/NNNN_name.sql`, embedded in the program, each run once in its own transaction and recorded
+//! in the table `throng_schema`. A released file is never edited. sqlx's own migrator is not used: it requires the
+//! files or a macro at compile time, and brings checksums that forbid fixing a comment.
 //!
-//! The trap for the next person: a database that is newer than the program is refused, not guessed at.
+//! # Pitfalls
+//!
+//! A database that is newer than the program is refused, since its schema is unknown.
 use store::{StoreError, StoreErrorKind};
 
 use crate::dialect::DbConnection;
 
-/// One step. Its number is its place, counted from 1.
+/// One migration. Its number is its position, counted from 1.
 pub(crate) struct Migration {
     pub(crate) name: &'static str,
     pub(crate) sql: &'static str,
 }
 
-/// The steps for SQLite.
+/// The migrations for SQLite.
 pub(crate) const SQLITE_MIGRATIONS: &[Migration] = &[
     Migration { name: "0001_start", sql: include_str!("../migrations/sqlite/0001_start.sql") },
     Migration { name: "0002_profiles", sql: include_str!("../migrations/sqlite/0002_profiles.sql") },
@@ -36,16 +38,16 @@ pub(crate) const SQLITE_MIGRATIONS: &[Migration] = &[
 const CREATE_SCHEMA_TABLE: &str =
     "CREATE TABLE throng_schema (version INTEGER PRIMARY KEY, name TEXT NOT NULL, at BIGINT NOT NULL)";
 
-/// The table in which the steps are noted; it tells whose database it is.
+/// The table that records the migrations; it identifies a database of this program.
 pub(crate) const SCHEMA_TABLE: &str = "throng_schema";
 
-/// That a database is of a newer program.
+/// Message for a database of a newer program.
 pub(crate) fn newer_schema_message(shown: &str, version: u64, steps: &[Migration]) -> String {
     let known = steps.len();
     format!("{shown} has schema {version}, but this program knows only up to {known}; use a newer throng")
 }
 
-/// A database in memory with the schema of [`SQLITE_MIGRATIONS`], for tests of plans and rows.
+/// An in-memory database with the schema of [`SQLITE_MIGRATIONS`], for tests of plans and rows.
 #[cfg(test)]
 pub(crate) async fn in_memory() -> sqlx::SqliteConnection {
     use sqlx::ConnectOptions as _;
@@ -57,7 +59,7 @@ pub(crate) async fn in_memory() -> sqlx::SqliteConnection {
     connection
 }
 
-/// Brings the schema up to date; `shown` is the database in messages.
+/// Migrates the schema to the newest version; `shown` names the database in messages.
 pub(crate) async fn migrate(
     conn: &mut DbConnection,
     steps: &[Migration],
@@ -89,7 +91,7 @@ pub(crate) async fn migrate(
         match done {
             Ok(()) => conn.execute("COMMIT", &[]).await?,
             Err(error) => {
-                // The first error is the one to tell.
+                // The first error is the one to report.
                 let _ = conn.execute("ROLLBACK", &[]).await;
                 return Err(StoreError::new(error.kind, format!("{shown}: step {} failed", step.name))
                     .with_source(error));

@@ -1,33 +1,33 @@
-//! What can be set about a database, with defaults that need no thought.
+//! Options of a database, with sensible defaults.
 use std::time::Duration;
 
-/// How a database is used.
+/// Options of a database.
 #[derive(Clone, Debug)]
 pub struct DatabaseOptions {
-    /// Whether to make a database where there is none.
+    /// Whether to create a missing database.
     pub create: bool,
-    /// Connections that read. They are opened when they are needed.
+    /// Connections that read. They are opened on demand.
     pub pool_size: u32,
     /// Connections that read logins. One is best unless reads wait for a disk or a network.
     pub login_connections: u32,
     /// A read that takes longer fails with `Timeout`.
     pub read_deadline: Duration,
-    /// A write that has waited longer for its turn fails with `Timeout`. One whose turn has come is waited for.
+    /// A write that has waited longer for its turn fails with `Timeout`. A write whose turn has come is waited for.
     pub write_deadline: Duration,
-    /// Requests that may wait, for writes, for logins and for other reads each. More fail with `Overloaded` at once. Room for
-    /// a storm of reconnects: a login that waits holds some hundred bytes.
+    /// Requests that may wait: a limit each for writes, logins and other reads. More fail with `Overloaded` at once.
+    /// Leaves room for a storm of reconnects: a waiting login holds some hundred bytes.
     pub max_queued: usize,
-    /// Bytes that waiting writes may hold together. More fail with `Overloaded` at once.
+    /// Bytes that waiting writes may hold in total. More fail with `Overloaded` at once.
     pub max_queued_bytes: usize,
-    /// How long a write waits for others to share its transaction, when there were others before.
+    /// How long a write waits for others to share its transaction, if there were others before.
     pub write_batch_delay: Duration,
-    /// How long a login waits for others to share its statement, when there were others before.
+    /// How long a login waits for others to share its statement, if there were others before.
     pub login_batch_delay: Duration,
-    /// How long times of logouts are gathered before they are written; as much is lost when the program is killed.
+    /// How long logout times are collected before they are written; that much is lost when the program is killed.
     pub last_seen_flush_interval: Duration,
     /// How long to wait for another program that has locked the database.
     pub busy_timeout: Duration,
-    /// Memory of each connection for pages of the database (SQLite only).
+    /// Page cache of each connection in bytes (SQLite only).
     pub cache_bytes: u64,
 }
 

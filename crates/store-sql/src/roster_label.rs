@@ -1,4 +1,4 @@
-//! Name and groups of a roster entry as one narrow column.
+//! Encoding of a roster entry's name and groups as one compact column.
 //!
 //! ```text
 //! label  = %x00 groups / %x01 text groups      first byte: whether there is a name
@@ -7,7 +7,7 @@
 //! ```
 //! An entry without name and groups has no label at all. Any text is allowed, also an empty one.
 
-/// Nothing for an entry without name and groups.
+/// Encodes a label; `None` for an entry without name and groups.
 pub(crate) fn encode(name: Option<&str>, groups: &[String]) -> Option<Vec<u8>> {
     if name.is_none() && groups.is_empty() {
         return None;
@@ -25,7 +25,7 @@ pub(crate) fn encode(name: Option<&str>, groups: &[String]) -> Option<Vec<u8>> {
     Some(label)
 }
 
-/// Nothing when the bytes make no sense.
+/// Decodes a label; `None` when the bytes are malformed.
 pub(crate) fn decode(label: &[u8]) -> Option<(Option<String>, Vec<String>)> {
     let (first, mut rest) = match label {
         [] => return Some((None, Vec::new())),
@@ -58,7 +58,7 @@ fn text(rest: &mut &[u8]) -> Option<String> {
     None
 }
 
-/// Bytes out of hexadecimal text.
+/// Decodes hexadecimal text.
 pub(crate) fn decode_hex(text: &str) -> Option<Vec<u8>> {
     const fn digits() -> [u8; 256] {
         let (mut digits, mut value) = ([255; 256], 0);
@@ -72,7 +72,7 @@ pub(crate) fn decode_hex(text: &str) -> Option<Vec<u8>> {
     const DIGITS: [u8; 256] = digits();
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     let mut bytes = Vec::with_capacity(pairs.len());
-    // 255 has bits that no digit has; looking once at the end is quicker than at each.
+    // 255 has bits that no digit has; checking once at the end is faster than at each digit.
     let mut seen = 0;
     for [high, low] in pairs {
         let (high, low) = (DIGITS[usize::from(*high)], DIGITS[usize::from(*low)]);

@@ -1,13 +1,17 @@
-//! The one writer: a bounded queue in front, a transaction for all that waits, an answer when it is on the disk.
+//! The only writer: a bounded queue, one transaction for all waiting requests, replies after the commit is on the
+//! disk.
 //!
-//! Each request runs in its own savepoint, so that one that fails takes nothing else with it; neighbouring appends of
-//! offline messages are merged and share one.
+//! Each request runs in its own savepoint, so that a failure affects no other request; adjacent appends of offline
+//! messages are merged and share one.
 //!
-//! A deadline cuts waiting only. Each request has a [`BeginClaim`] that is taken once: by the caller when the deadline passes,
-//! and then the request is skipped, or by the writer when it begins with it inside an open transaction, and then the
-//! caller waits for the answer however long it takes. So a write that failed was not kept, and can be repeated.
+//! A deadline applies to the wait only. Each request has a [`BeginClaim`] that is taken once: by the caller when the
+//! deadline passes, and then the request is skipped, or by the writer when it begins the request inside an open
+//! transaction, and then the caller waits for the answer however long it takes. So a failed write was not stored, and
+//! can be repeated.
 //!
-//! The trap for the next person: results are known before the commit but must not be answered before it.
+//! # Pitfalls
+//!
+//! Results are known before the commit but must not be sent before it.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -22,28 +26,28 @@ use crate::dialect::{ConnectionPool, DbConnection};
 use crate::error;
 use crate::tables::offline;
 
-/// What a request does with the connection.
+/// The work of a request on the connection.
 pub(crate) type DbTask<T> =
     Box<dyn for<'c> FnOnce(&'c mut DbConnection) -> BoxFuture<'c, Result<T, StoreError>> + Send>;
 
-/// Who decides on a request: its caller, who gives up, or the writer, who begins.
+/// Decides a race once: the caller gives up, or the writer begins.
 #[derive(Clone, Default)]
 struct BeginClaim(Arc<AtomicBool>);
 
 impl BeginClaim {
-    /// True for the first who asks.
+    /// True for the first call.
     fn claim(&self) -> bool {
         !self.0.swap(true, Ordering::AcqRel)
     }
 }
 
-/// The way back to the caller.
+/// Sends the result to the caller.
 struct ReplySender<T> {
     to: oneshot::Sender<Result<T, StoreError>>,
     claim: BeginClaim,
 }
 
-/// The caller's end of it.
+/// The caller's end.
 struct ReplyReceiver<T> {
     answer: oneshot::Receiver<Result<T, StoreError>>,
     claim: BeginClaim,
@@ -55,12 +59,12 @@ impl<T> ReplySender<T> {
         (ReplySender { to, claim: turn.clone() }, ReplyReceiver { answer, claim: turn })
     }
 
-    /// Whether nobody waits any more; a cheap look, to be followed by [`ReplySender::claim`].
+    /// Whether the caller has stopped waiting; a cheap check, to be followed by [`ReplySender::claim`].
     fn is_closed(&self) -> bool {
         self.to.is_closed()
     }
 
-    /// Whether the work is still wanted. After a yes the caller waits for the answer.
+    /// Whether the work is still wanted. If so, the caller waits for the answer.
     fn claim(&self) -> bool {
         !self.to.is_closed() && self.claim.claim()
     }
@@ -71,7 +75,7 @@ impl<T> ReplySender<T> {
     }
 }
 
-/// Requests in one transaction.
+/// Requests per transaction.
 const MAX_BATCH: usize = 256;
 
 pub(crate) struct TransactionWriter {
@@ -87,14 +91,14 @@ enum WriteRequest {
     Close(oneshot::Sender<()>),
 }
 
-/// Messages to be appended for one caller.
+/// Messages to append for one caller.
 pub(crate) struct AppendRequest {
     pub(crate) messages: Vec<OfflineMessage>,
     pub(crate) quota: store::Quota,
     answer: ReplySender<Vec<AppendOutcome>>,
 }
 
-/// Bytes that a waiting request holds; given back when it is done.
+/// Bytes held by a queued request; released when it is done.
 struct QueuedBytes(Arc<AtomicUsize>, usize);
 
 impl Drop for QueuedBytes {
@@ -124,7 +128,7 @@ impl TransactionWriter {
     fn reserve_bytes(&self, bytes: usize) -> Result<QueuedBytes, StoreError> {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let weight = QueuedBytes(self.bytes.clone(), bytes);
-        // A single request larger than the whole allowance still goes when nothing else waits.
+        // A single request larger than the whole limit is accepted when no other request waits.
         if before > 0 && before + bytes > self.max_bytes { Err(error::overloaded()) } else { Ok(weight) }
     }
 
@@ -169,39 +173,39 @@ impl TransactionWriter {
             let answer = match tokio::time::timeout(deadline, &mut answer).await {
                 Ok(answer) => answer,
                 Err(_) if turn.claim() => return Err(error::deadline_exceeded()),
-                // It has begun and may be kept, so the end must be known.
+                // It has begun and may be committed, so its result must be awaited.
                 Err(_) => answer.await,
             };
             answer.map_err(|_| error::unavailable())?
         })
     }
 
-    /// Requests that wait, and their bytes.
+    /// Waiting requests, and their bytes.
     pub(crate) fn queue_depth(&self) -> (usize, usize) {
         let requests = self.queue.max_capacity().saturating_sub(self.queue.capacity());
         (requests, self.bytes.load(Ordering::Relaxed))
     }
 
-    /// Writes what waits, then takes nothing more.
+    /// Writes the waiting requests, then accepts no more.
     pub(crate) async fn close(&self) {
         let (done, wait) = oneshot::channel();
         if self.queue.send(WriteRequest::Close(done)).await.is_ok() {
-            // An error means that the writer is gone, which is what was asked for.
+            // An error means that the writer has ended, which is the goal.
             let _ = wait.await;
         }
     }
 }
 
 trait WriteJob: Send {
-    /// Whether nobody waits for it any more.
+    /// Whether no caller waits for it any more.
     fn abandoned(&self) -> bool;
-    /// Takes its turn. False when nothing of it is wanted any more.
+    /// Claims the job. False when no part of it is wanted any more.
     fn claim(&mut self) -> bool;
     fn fail(self: Box<Self>, error: &StoreError);
     fn run<'c>(self: Box<Self>, conn: &'c mut DbConnection) -> BoxFuture<'c, Box<dyn PendingReply>>;
 }
 
-/// A result that waits for the commit.
+/// A result held back until the commit.
 trait PendingReply: Send {
     fn failed(&self) -> bool;
     fn complete(self: Box<Self>, fault: Option<&StoreError>);
@@ -252,7 +256,7 @@ impl<T: Send> PendingReply for CallResult<T> {
     }
 }
 
-/// Neighbouring appends as one job.
+/// Adjacent appends as one job.
 struct AppendJob(Vec<AppendRequest>);
 
 impl WriteJob for AppendJob {
@@ -347,7 +351,7 @@ async fn run(
             conn = commit_batch(conn, &pool, &kit, jobs, weights).await;
         }
         if let Some(done) = closing {
-            // Before the answer: the pool waits for its connection.
+            // Before the reply: the pool waits for its connection.
             drop(conn);
             queue.close();
             let _ = done.send(());
@@ -356,7 +360,7 @@ async fn run(
     }
 }
 
-/// Runs the jobs in one transaction and answers each of them; gives the connection back if it is still good.
+/// Runs the jobs in one transaction and answers each of them; returns the connection if it is still good.
 async fn commit_batch(
     held: Option<DbConnection>,
     pool: &ConnectionPool,
@@ -389,14 +393,14 @@ async fn commit_batch(
         Err(_) => match conn.execute("ROLLBACK", &[]).await {
             Ok(_) => Some(conn),
             Err(_) => {
-                // Nobody can say what state this connection is in; the next transaction gets another.
+                // The state of this connection is unknown; the next transaction gets another.
                 conn.discard();
                 None
             }
         },
     };
     let fault = outcome.err();
-    // Before the answers, so that a caller may use at once what it has freed.
+    // Before the replies, so that a caller can immediately use the space it has freed.
     drop(weights);
     for result in finished {
         result.complete(fault.as_ref());
@@ -429,7 +433,7 @@ async fn run_transaction(
     conn.execute("COMMIT", &[]).await.map(drop)
 }
 
-/// One job in its savepoint. Fails only when the whole transaction is lost.
+/// Runs one job in its savepoint. Fails only when the whole transaction is lost.
 async fn run_in_savepoint(
     conn: &mut DbConnection,
     job: Box<dyn WriteJob>,
@@ -440,7 +444,7 @@ async fn run_in_savepoint(
         let result = job.run(conn).await;
         let failed = result.failed();
         finished.push(result);
-        // Its own error is what the caller gets; this one only ends the transaction.
+        // The caller gets the job's own error; this one only ends the transaction.
         return if failed { Err(error::unavailable()) } else { Ok(()) };
     }
     if let Err(error) = conn.execute("SAVEPOINT request", &[]).await {

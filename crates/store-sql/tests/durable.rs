@@ -1,8 +1,8 @@
 //! An acknowledged write survives `SIGKILL`.
 //!
-//! The test starts this very program again as a child, which opens the database and writes until it is killed; it prints a
-//! line for each write that was acknowledged. Power cuts are not tested: that an answer waits for `fsync` is what
-//! `synchronous=FULL` promises.
+//! The test starts this very program again as a child, which opens the database and writes until it is killed; it
+//! prints a line for each acknowledged write. Power cuts are not tested: `synchronous=FULL` guarantees that an answer
+//! waits for `fsync`.
 
 mod support;
 
@@ -17,7 +17,7 @@ use throng_store_sql::DatabaseOptions;
 
 const FILE: &str = "THRONG_STORE_TEST_FILE";
 
-/// The child's part; does nothing in an ordinary run.
+/// The child process; does nothing in an ordinary run.
 #[test]
 fn child() {
     let Ok(file) = std::env::var(FILE) else { return };
@@ -30,7 +30,7 @@ fn child() {
             let mut item = RosterItem::new(contact.clone());
             item.subscription = Subscription::IN_ROSTER;
             let changing = stores.roster.update(ann, &contact, Box::new(|_| RosterUpdate::Put(item)));
-            // Several at once, so that the transaction is a shared one.
+            // Several at once, so that they share a transaction.
             let appends = (0..4).map(|n| {
                 let stanza = format!("{round}.{n}").into_bytes();
                 let message = OfflineMessage { owner: ann, sender: 0, stored_at: 1, expires: None, stanza };
@@ -68,7 +68,7 @@ fn acknowledged_writes_survive_a_kill() {
         }
     }
     child.kill().unwrap();
-    // What it managed to print before it died was acknowledged, too.
+    // Everything it managed to print before it died was acknowledged, too.
     acknowledged.extend(
         lines.map_while(Result::ok).filter_map(|line| Some(line.split_once("acknowledged ")?.1.to_owned())),
     );

@@ -1,4 +1,4 @@
-//! What callers are promised beside the results: statements, transactions, deadlines and bounded queues.
+//! Guarantees beyond the results: numbers of statements and transactions, deadlines and bounded queues.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +24,7 @@ use support::{TempDir, open, runtime};
 use throng_store_sql::DatabaseOptions;
 use tokio::runtime::Handle;
 
-/// Another program that holds the database for writing until it is told to let go.
+/// Another program that locks the database for writing until it is released.
 struct Holder(SqliteConnection);
 
 impl Holder {
@@ -44,7 +44,8 @@ fn message(owner: store::AddressId, text: &str) -> OfflineMessage {
     OfflineMessage { owner, sender: 0, stored_at: 1, expires: None, stanza: text.as_bytes().to_vec() }
 }
 
-/// Two terms: everybody matches the longer one and nobody the other, so a walk finds nothing and passes over everybody.
+/// Two terms: the longer one matches every account and the other none, so a scan finds nothing and skips every
+/// account.
 #[test]
 fn a_search_that_passes_over_too_many_ends_after_a_number_of_steps() {
     let directory = TempDir::new();
@@ -235,7 +236,7 @@ fn a_write_that_missed_its_turn_is_not_done_later() {
         let stores = database.stores();
         let ann = account(&stores, "ann").await;
         let holder = Holder::take(&directory.file()).await;
-        // The first one is stuck in the database, the others wait behind it; all miss their deadline.
+        // The first one is stuck in the database, the others wait after it; all miss their deadline.
         let first = stores.accounts.set_disabled(jid("ann@example.org").as_ref(), true);
         let mut calls = vec![first];
         calls.push(stores.accounts.set_credentials(jid("ann@example.org").as_ref(), b"late"));
@@ -249,14 +250,15 @@ fn a_write_that_missed_its_turn_is_not_done_later() {
             .unwrap_err();
         assert_eq!((error.kind, error.retryable), (StoreErrorKind::Timeout, true));
         holder.let_go().await;
-        // The first write that gets through shows that the writer has passed the others.
+        // The first write that succeeds shows that the writer has passed the others.
         while stores.server_kv.put("x", b"").await.is_err() {}
         assert_eq!(stores.offline.count(ann).await.unwrap(), 0);
         database.close().await;
     });
 }
 
-/// A change that stops the writer inside its transaction: the ear hears that it is there, the sender lets it go on.
+/// A change that stops the writer inside its transaction: the receiver reports that it is there, the sender lets it
+/// continue.
 fn stop(
     stores: &Stores,
     owner: AddressId,
@@ -270,12 +272,12 @@ fn stop(
     (stores.roster.update(owner, &jid("eve@example.com"), Box::new(decide)), ear, go)
 }
 
-/// Whether it is done now. A deadline counts from the first look.
+/// Whether it is done already. A deadline counts from the first poll.
 async fn look<T>(call: &mut StoreFuture<'_, T>) -> Poll<Result<T, StoreError>> {
     std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await
 }
 
-/// What a caller was told is what was done, also when the deadline passes while the transaction is open.
+/// The reported result is what was done, also when the deadline passes while the transaction is open.
 #[test]
 fn a_write_that_failed_was_not_kept_and_one_that_was_kept_did_not_fail() {
     let directory = TempDir::new();
@@ -285,14 +287,14 @@ fn a_write_that_failed_was_not_kept_and_one_that_was_kept_did_not_fail() {
         let database = open(&directory.file(), &options).await.unwrap();
         let stores = database.stores();
         let ann = account(&stores, "ann").await;
-        // While the first change holds the writer, a message, a second change and a late message queue up behind it.
+        // While the first change holds the writer, a message, a second change and a late message are queued after it.
         let (first, first_there, first_go) = stop(&stores, ann);
         first_there.recv().unwrap();
         let mut early = stores.offline.append(vec![message(ann, "early")], store::Quota::messages_only(10));
         let (second, second_there, second_go) = stop(&stores, ann);
         let mut late = stores.offline.append(vec![message(ann, "late")], store::Quota::messages_only(10));
         first_go.send(()).unwrap();
-        // Now the early message is written, but not committed, and the late one has not had its turn.
+        // At this point the early message is written, but not committed, and the late one has not had its turn.
         second_there.recv().unwrap();
         assert!(look(&mut early).await.is_pending() && look(&mut late).await.is_pending());
         tokio::time::sleep(deadline * 2).await;
@@ -310,8 +312,8 @@ fn a_write_that_failed_was_not_kept_and_one_that_was_kept_did_not_fail() {
     });
 }
 
-/// Many writes against a deadline that passes in the middle of things: whoever was told of success finds it once, whoever
-/// was told of failure does not find it.
+/// Many writes against a deadline that passes in the middle of the work: a write reported as successful is found
+/// once, a write reported as failed is not found.
 #[test]
 fn overload_leaves_nothing_in_doubt() {
     let directory = TempDir::new();
@@ -346,7 +348,7 @@ fn overload_leaves_nothing_in_doubt() {
                 }
             }
         }
-        // What was taken before the deadlines is done by now: the writer works in order.
+        // Every request accepted before the deadlines is done by then: the writer works in order.
         while stores.server_kv.put("x", b"").await.is_err() {}
         let waiting = stores.offline.fetch(ann, Page::first(u32::MAX), 0).await.unwrap().items;
         let mut kept: Vec<String> =
@@ -369,7 +371,7 @@ fn a_full_queue_refuses_at_once() {
         account(&stores, "ann").await;
         let holder = Holder::take(&directory.file()).await;
         let name = jid("ann@example.org");
-        // The queue is drained into the transaction that waits, and then it fills; none of these waits.
+        // The queue is drained into the waiting transaction, and then it fills; none of these waits.
         let mut calls: Vec<_> = Vec::new();
         let refused = loop {
             let mut call = stores.accounts.set_disabled(name.as_ref(), false);
@@ -409,7 +411,7 @@ fn queued_bytes_are_bounded() {
             "{refused:?}"
         );
         assert!(results[0].is_ok());
-        // All of it is given back, so that one larger than the allowance may go alone.
+        // All of it is released, so that a request larger than the limit may run alone.
         let huge = "x".repeat(150_000);
         stores.offline.append(vec![message(ann, &huge)], store::Quota::messages_only(100)).await.unwrap();
         database.close().await;
@@ -508,7 +510,7 @@ fn a_storm_of_logouts_is_few_writes() {
             }
         }
         assert_eq!(database.commits(), before, "nobody waited for the disk");
-        // What was removed meanwhile is not written.
+        // Entries of removed accounts are not written.
         stores.accounts.remove(names[7].as_ref()).await.unwrap();
         database.close().await;
         let commits = database.commits() - before;
@@ -522,7 +524,7 @@ fn a_storm_of_logouts_is_few_writes() {
             let expected = (n != 7).then(|| LastActivity { at: 4, status: Some("gone".into()) });
             assert_eq!(seen, expected, "an orderly end loses nothing");
         }
-        // Without an end, too, it goes to the disk after a moment.
+        // Without a close, too, it goes to the disk after a moment.
         stores.last_seen.set(ids[0].id(), LastActivity { at: 9, status: None });
         let mut line = SqliteConnectOptions::new().filename(directory.file()).connect().await.unwrap();
         let sql = format!("SELECT 1 FROM last_seen WHERE owner = {} AND at = 9", ids[0].id().get());

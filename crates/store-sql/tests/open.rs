@@ -1,7 +1,7 @@
-//! Opening: what is refused and in which words, and what every released schema becomes.
+//! Opening a database: refusals and their messages, and the migration of every released schema.
 //!
-//! A dump of each released schema lies in `tests/dumps` and is never changed. `golden/sqlite.sql` is the schema that this
-//! program makes; when a migration changes it, the failing test prints the new one to be put there.
+//! A dump of each released schema is in `tests/dumps` and is never changed. `golden/sqlite.sql` is the schema that
+//! this program creates; when a migration changes it, the failing test prints the new one to be stored there.
 
 #![allow(
     clippy::unwrap_used,
@@ -41,7 +41,7 @@ async fn schema(file: &Path) -> String {
     rows.iter().map(|row| format!("{};\n", row.get::<&str, _>(0))).collect::<Vec<_>>().join("\n")
 }
 
-/// What opening says, which must be one sentence.
+/// Kind and message of a refusal; the message must be one sentence.
 fn refused(directory: &TempDir, url: &str) -> (StoreErrorKind, String) {
     let options = DatabaseOptions { busy_timeout: Duration::ZERO, ..DatabaseOptions::default() };
     let url = url.replace("DIR", &directory.0.display().to_string());
@@ -131,7 +131,7 @@ fn inspecting_a_database_changes_nothing_and_reports_what_opening_would_do() {
     runtime().block_on(store.close());
     let DatabaseState::Schema { version, newest } = look().unwrap() else { panic!("a schema") };
     assert!(version == newest && version >= 2);
-    // With a journal, as a program that was killed leaves it.
+    // With a journal, as a killed program leaves it.
     let line = runtime().block_on(async {
         let mut line = connect(&directory.file()).await;
         let sql = "PRAGMA journal_mode = WAL; DELETE FROM throng_schema WHERE version > 1";
@@ -241,7 +241,8 @@ fn two_programs_may_open_a_fresh_database_at_once() {
     });
 }
 
-/// Every released schema, filled as each program of its time would have, becomes the golden one and keeps its contents.
+/// Every released schema, filled by a program of that version, is migrated to the golden one and retains its
+/// contents.
 #[test]
 fn every_released_schema_is_migrated() {
     const DUMPS: &[&str] = &[include_str!("dumps/sqlite_0001.sql")];
@@ -266,7 +267,7 @@ fn every_released_schema_is_migrated() {
             assert_eq!(ann.roster[1].request.as_deref(), Some(&b"<presence type='subscribe'/>"[..]));
             let waiting = stores.offline.fetch(secrets.id, Page::first(9), 0).await.unwrap().items;
             assert_eq!(waiting[1].stanza, b"<message><body>2</body></message>");
-            // What waited before is counted: two messages of 33 bytes.
+            // Messages stored before are counted: two messages of 33 bytes.
             let message = |size: usize| store::OfflineMessage {
                 owner: secrets.id,
                 sender: 0,
@@ -299,8 +300,8 @@ fn every_released_schema_is_migrated() {
     }
 }
 
-/// Makes the dump that [`every_released_schema_is_migrated`] reads, for the next released schema:
-/// `cargo test -p throng-store-sql --test open -- --ignored fill`, then dump the file that it names.
+/// Creates the dump that [`every_released_schema_is_migrated`] reads, for the next released schema: `cargo test -p
+/// throng-store-sql --test open -- --ignored fill`, then dump the file that it names.
 #[test]
 #[ignore = "run by hand when a schema is released"]
 fn fill() {

@@ -1,3 +1,3 @@
-//! The storage suite on SQLite.
+//! Storage conformance suite on SQLite.
 mod support;
 store::conformance_suite!(crate::support::SqliteBackend);

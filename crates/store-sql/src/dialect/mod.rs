@@ -1,10 +1,12 @@
-//! What differs between databases: the text of some statements, and how values travel.
+//! Database dialects: the SQL fragments that differ, and the encoding of values and rows.
 //!
-//! Tables write each statement once, with `?` for values, and ask a [`Dialect`] for the pieces that differ. [`DbConnection`]
-//! carries statements and rows; it is an enum, so that tables need no type parameters.
+//! Tables write each statement once, with `?` for values, and get the fragments that differ from a [`Dialect`].
+//! [`DbConnection`] carries statements and rows; it is an enum, so that tables need no type parameters.
 //!
-//! The trap for the next person: statements are prepared and cached by their text. Anything of varying length goes through
-//! [`SizedStatement`], so that there are few texts.
+//! # Pitfalls
+//!
+//! Statements are prepared and cached by their text. Lists of varying length must go through [`SizedStatement`] to
+//! keep the number of texts small.
 mod pool;
 pub(crate) mod sqlite;
 
@@ -21,39 +23,39 @@ pub(crate) use pool::ConnectionPool;
 pub use pool::PoolStats;
 use pool::{ConnectionLease, RawConnection};
 
-/// The pieces of SQL that differ. The defaults are what SQLite and PostgreSQL share.
+/// SQL fragments that differ. The defaults are shared by SQLite and PostgreSQL.
 pub(crate) trait Dialect: Send + Sync {
-    /// The statement as this database wants it; here `?` becomes what marks a value.
+    /// Translates the `?` placeholders into those of this database.
     fn sql(&self, text: &str) -> String {
         text.to_owned()
     }
 
-    /// Begins a transaction that is going to write.
+    /// Begins a transaction that will write.
     fn begin_write(&self) -> &'static str;
 
     /// Lists the tables of this database.
     fn list_tables(&self) -> &'static str;
 
-    /// Appended to a `SELECT` whose rows are about to be changed.
+    /// Suffix of a `SELECT` whose rows will be updated.
     fn for_update(&self) -> &'static str {
         ""
     }
 
-    /// An expression that writes bytes as hexadecimal text; absent bytes as an empty one.
+    /// Expression that encodes bytes as hexadecimal text; NULL becomes an empty text.
     fn hex(&self, bytes: &str) -> String;
 
-    /// An expression for this many bytes of zero.
+    /// Expression for this number of zero bytes.
     fn zero_bytes(&self, bytes: usize) -> String;
 
-    /// An aggregate that joins texts by line feeds, in any order.
+    /// Aggregate that joins texts with line feeds, in any order.
     fn join_lines(&self, text: &str) -> String;
 
-    /// Inserts rows, leaving those alone whose key is there.
+    /// Inserts rows and ignores those whose key exists.
     fn insert_new(&self, table: &str, columns: &[&str], rows: usize) -> String {
         self.sql(&format!("{} ON CONFLICT DO NOTHING", plain_insert(table, columns, rows)))
     }
 
-    /// Inserts rows, replacing all other columns of those whose key is there.
+    /// Inserts rows and replaces all other columns of those whose key exists.
     fn upsert(&self, table: &str, key: &[&str], others: &[&str], rows: usize) -> String {
         let columns: Vec<&str> = key.iter().chain(others).copied().collect();
         let set: Vec<String> = others.iter().map(|name| format!("{name} = excluded.{name}")).collect();
@@ -67,12 +69,12 @@ fn plain_insert(table: &str, columns: &[&str], rows: usize) -> String {
     format!("INSERT INTO {table} ({}) VALUES {}", columns.join(", "), vec![row; rows].join(", "))
 }
 
-/// `n` marks for values, with commas.
+/// `n` placeholders, separated by commas.
 pub(crate) fn placeholders(n: usize) -> String {
     vec!["?"; n].join(", ")
 }
 
-/// One statement in a few lengths, the powers of two.
+/// One statement in several lengths, the powers of two.
 pub(crate) struct SizedStatement([(usize, String); 9]);
 
 impl SizedStatement {
@@ -83,20 +85,21 @@ impl SizedStatement {
         SizedStatement(std::array::from_fn(|power| (1 << power, text(1 << power))))
     }
 
-    /// The shortest that takes `n` values; the caller repeats the last value to fill it. `n` is at most [`Self::MOST`].
+    /// The shortest length that holds `n` values; the caller pads by repeating the last value. `n` is at most
+    /// [`Self::MAX`].
     pub(crate) fn at_least(&self, n: usize) -> (usize, &str) {
         let found = self.0.iter().find(|(size, _)| *size >= n).unwrap_or(&self.0[8]);
         (found.0, &found.1)
     }
 
-    /// The longest that `n` values fill. `n` is at least 1.
+    /// The longest length that `n` values fill. `n` is at least 1.
     pub(crate) fn at_most(&self, n: usize) -> (usize, &str) {
         let found = self.0.iter().rev().find(|(size, _)| *size <= n).unwrap_or(&self.0[0]);
         (found.0, &found.1)
     }
 }
 
-/// A value on its way to the database.
+/// A value bound to a statement.
 #[derive(Clone, Copy)]
 pub(crate) enum Arg<'a> {
     Int(i64),
@@ -106,7 +109,7 @@ pub(crate) enum Arg<'a> {
 }
 
 impl Arg<'_> {
-    /// A number from this program; all are far below 2^63.
+    /// A number of this program; all are far below 2^63.
     pub(crate) fn number(number: u64) -> Arg<'static> {
         Arg::Int(i64::try_from(number).unwrap_or(i64::MAX))
     }
@@ -122,9 +125,8 @@ impl<'a> Arg<'a> {
     }
 }
 
-/// A connection with the statements of this database.
-/// Steps that statements of one call may take together: instructions of SQLite's machine, some fifty for a row that is read.
-/// A count and no time, so that the same search always ends the same way.
+/// Budget of steps for the statements of one call: instructions of SQLite's virtual machine, about fifty per row
+/// read. A count rather than a time, so that the same search always ends the same way.
 #[derive(Clone)]
 pub(crate) struct StepBudget(Arc<AtomicI64>);
 
@@ -133,7 +135,7 @@ impl StepBudget {
         StepBudget(Arc::new(AtomicI64::new(most)))
     }
 
-    /// Takes some; false when none were left.
+    /// Consumes steps; false when none were left.
     fn consume(&self, some: i32) -> bool {
         self.0.fetch_sub(i64::from(some), Ordering::Relaxed) > 0
     }
@@ -141,7 +143,7 @@ impl StepBudget {
 
 pub(crate) struct DbConnection {
     raw: Option<RawConnection>,
-    /// A statement is under way, or was cut off. Such a connection does not go back.
+    /// A statement is running or was cut off. Such a connection is not returned to its pool.
     busy: bool,
     lease: ConnectionLease,
     pub(crate) context: Arc<SqlContext>,
@@ -160,7 +162,7 @@ impl DbConnection {
         DbConnection { raw: Some(line), busy: false, lease: home, context: kit }
     }
 
-    /// The connection for one statement, which is counted.
+    /// Returns the connection for one statement and counts the statement.
     fn begin_statement(&mut self) -> Result<&mut RawConnection, StoreError> {
         self.context.round_trips.fetch_add(1, Ordering::Relaxed);
         self.busy = true;
@@ -173,7 +175,7 @@ impl DbConnection {
         result
     }
 
-    /// Runs a statement for its effect; answers how many rows it touched.
+    /// Runs a statement for its effect; returns the number of affected rows.
     pub(crate) async fn execute(&mut self, sql: &str, args: &[Arg<'_>]) -> Result<u64, StoreError> {
         let result = match self.begin_statement()? {
             RawConnection::Sqlite(line) => sqlite::execute(line, sql, args).await,
@@ -181,7 +183,7 @@ impl DbConnection {
         self.end_statement(result)
     }
 
-    /// Runs a statement for its rows.
+    /// Runs a statement and returns its rows.
     pub(crate) async fn fetch_all(&mut self, sql: &str, args: &[Arg<'_>]) -> Result<Vec<SqlRow>, StoreError> {
         let result = match self.begin_statement()? {
             RawConnection::Sqlite(line) => sqlite::fetch_all(line, sql, args).await,
@@ -189,7 +191,7 @@ impl DbConnection {
         self.end_statement(result).map(|rows| rows.into_iter().map(SqlRow::Sqlite).collect())
     }
 
-    /// Runs a statement for its rows, as long as steps are left; `TooBroad` when they are used up.
+    /// Runs a statement and returns its rows; fails with `TooBroad` when the budget is exhausted.
     pub(crate) async fn fetch_all_within(
         &mut self,
         steps: &StepBudget,
@@ -202,7 +204,7 @@ impl DbConnection {
         self.end_statement(result).map(|rows| rows.into_iter().map(SqlRow::Sqlite).collect())
     }
 
-    /// Runs a statement for its first row.
+    /// Runs a statement and returns its first row.
     pub(crate) async fn fetch_optional(
         &mut self,
         sql: &str,
@@ -211,7 +213,7 @@ impl DbConnection {
         Ok(self.fetch_all(sql, args).await?.into_iter().next())
     }
 
-    /// Runs a statement with a list of values, as often as its longest length asks.
+    /// Runs a statement with a list of values, in as many parts as its longest length requires.
     pub(crate) async fn fetch_in(
         &mut self,
         sql: &SizedStatement,
@@ -225,7 +227,7 @@ impl DbConnection {
         Ok(all)
     }
 
-    /// The same for the effect.
+    /// Like [`Self::fetch_in`], for the effect.
     pub(crate) async fn execute_in(
         &mut self,
         sql: &SizedStatement,
@@ -239,7 +241,7 @@ impl DbConnection {
         Ok(touched)
     }
 
-    /// Runs a statement that takes `width` values a row over any number of rows.
+    /// Runs a statement with `width` values per row, for any number of rows.
     pub(crate) async fn execute_rows(
         &mut self,
         sql: &SizedStatement,
@@ -256,7 +258,7 @@ impl DbConnection {
         Ok(touched)
     }
 
-    /// Runs a file of statements without values.
+    /// Runs a script of statements without values.
     pub(crate) async fn execute_script(&mut self, sql: &str) -> Result<(), StoreError> {
         let result = match self.begin_statement()? {
             RawConnection::Sqlite(line) => sqlite::execute_script(line, sql).await,
@@ -270,7 +272,7 @@ impl DbConnection {
         rows.iter().map(|row| row.text(0).map(str::to_owned)).collect()
     }
 
-    /// A statement that is not worth keeping, in this database's words.
+    /// Translates a statement that is not worth caching.
     pub(crate) fn sql(&self, text: &str) -> String {
         self.context.dialect.sql(text)
     }
@@ -289,7 +291,7 @@ fn pad_with_last<'a>(part: &[Arg<'a>], size: usize) -> Vec<Arg<'a>> {
     args
 }
 
-/// A row as it came. Columns are counted from 0.
+/// A row as fetched. Columns are counted from 0.
 pub(crate) enum SqlRow {
     Sqlite(SqliteRow),
 }

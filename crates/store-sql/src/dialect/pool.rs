@@ -1,10 +1,13 @@
-//! Connections that are open and idle, and how many there may be.
+//! Connection pool: idle connections and a limit on their number.
 //!
-//! Not sqlx's pool: that one sends a ping through the connection's thread each time a connection comes back, which doubles
-//! what a short statement costs. Here a connection goes back as it is, unless its statement was cut off by a deadline or it
-//! was lost; then it is closed. The one used last is taken first, so that few stay warm.
+//! sqlx's pool is not used: it pings through the connection's thread each time a connection is returned, which
+//! doubles the cost of a short statement. Here a connection is returned as it is, unless a deadline cut off its
+//! statement or it was lost; then it is closed. The most recently used connection is taken first, so that only a few
+//! stay warm.
 //!
-//! The trap for the next person: whoever holds a connection for good must let it go before [`ConnectionPool::close`].
+//! # Pitfalls
+//!
+//! A connection that is held permanently must be released before [`ConnectionPool::close`].
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -24,12 +27,12 @@ pub(super) enum RawConnection {
     Sqlite(SqliteConnection),
 }
 
-/// How to open one.
+/// How to open a connection.
 pub(super) enum RawConnectOptions {
     Sqlite(SqliteConnectOptions),
 }
 
-/// Where connections come from.
+/// A pool of connections.
 #[derive(Clone)]
 pub(crate) struct ConnectionPool(Arc<PoolInner>);
 
@@ -43,22 +46,22 @@ struct PoolInner {
     waiting: AtomicUsize,
 }
 
-/// What a pool says of itself.
+/// Statistics of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolStats {
     /// `write`, `read` or `login`.
     pub name: &'static str,
-    /// Connections that there may be.
+    /// Maximum number of connections.
     pub size: usize,
-    /// Of these, those in use.
+    /// Connections in use.
     pub in_use: usize,
-    /// Calls that wait for one.
+    /// Calls waiting for a connection.
     pub waiting: usize,
-    /// Microseconds that calls waited for one, including those that had not to.
+    /// Microseconds that calls waited for a connection, including calls that did not have to wait.
     pub wait: Arc<Histogram>,
 }
 
-/// Counts down when the waiting is over, however it ends.
+/// Decrements the number of waiting calls when dropped.
 struct WaitGuard<'a>(&'a AtomicUsize);
 
 impl<'a> WaitGuard<'a> {
@@ -74,7 +77,7 @@ impl Drop for WaitGuard<'_> {
     }
 }
 
-/// The right to one connection; brings it back.
+/// The right to one connection; returns the connection when dropped.
 pub(super) struct ConnectionLease {
     pool: Arc<PoolInner>,
     _permit: OwnedSemaphorePermit,
@@ -87,7 +90,7 @@ impl ConnectionLease {
 }
 
 impl ConnectionPool {
-    /// At most `size` connections, opened when they are asked for.
+    /// At most `size` connections, opened on demand.
     pub(super) fn new(open: RawConnectOptions, name: &'static str, size: u32) -> ConnectionPool {
         let size = size.max(1);
         let places = Arc::new(Semaphore::new(size as usize));
@@ -103,7 +106,7 @@ impl ConnectionPool {
         }))
     }
 
-    /// A connection, as soon as one is free. The caller has the deadline.
+    /// Waits for a free connection. The caller enforces the deadline.
     pub(crate) async fn acquire(&self, kit: &Arc<SqlContext>) -> Result<DbConnection, StoreError> {
         let asked = kit.clock.now_micros();
         let place = {
@@ -123,7 +126,7 @@ impl ConnectionPool {
         Ok(DbConnection::new(line, ConnectionLease { pool: self.0.clone(), _permit: place }, kit.clone()))
     }
 
-    /// What it says of itself.
+    /// Current statistics.
     pub(crate) fn stats(&self) -> PoolStats {
         let size = self.0.size as usize;
         PoolStats {
@@ -135,16 +138,16 @@ impl ConnectionPool {
         }
     }
 
-    /// Waits for all connections to come back and closes them; nobody gets one any more.
+    /// Waits until all connections are returned and closes them; later calls fail.
     pub(crate) async fn close(&self) {
-        // The places are given out in turn, so this gets them all once those who came before are done.
+        // Permits are granted in order, so this gets all of them once earlier callers are done.
         let all = self.0.permits.acquire_many(self.0.size).await;
         self.0.permits.close();
         drop(all);
         loop {
             let line = self.0.idle.lock().pop();
             match line {
-                // A connection that cannot say goodbye is gone all the same.
+                // A connection that fails to close cleanly is gone all the same.
                 Some(RawConnection::Sqlite(line)) => drop(line.close().await),
                 None => return,
             }

@@ -1,8 +1,10 @@
-//! SQLite: connections in WAL mode, and its pieces of SQL.
+//! SQLite: connections in WAL mode, and its SQL fragments.
 //!
-//! One connection writes with `synchronous=FULL`, so that a committed transaction is on the disk; the others only read.
-//! Left out: databases in memory (each connection would have its own) and memory-mapped reads, which count as resident
-//! memory and gained little.
+//! One connection writes with `synchronous=FULL`, so that a committed transaction is on the disk; the others only
+//! read.
+//!
+//! Not implemented: in-memory databases (each connection would have its own) and memory-mapped reads, which count as
+//! resident memory and gained little.
 use std::path::{Path, PathBuf};
 
 use sqlx::sqlite::{
@@ -15,7 +17,7 @@ use super::pool::RawConnectOptions;
 use super::{Arg, ConnectionPool, Dialect, StepBudget};
 use crate::DatabaseOptions;
 
-/// Rows that the connection's thread may be ahead of their reader, so that it is not woken for each.
+/// Rows that the connection's thread may buffer ahead of their reader, so that it is not woken for each.
 const ROW_BUFFER_SIZE: usize = 512;
 
 pub(crate) struct SqliteDialect;
@@ -42,7 +44,7 @@ impl Dialect for SqliteDialect {
     }
 }
 
-/// What a connection is for.
+/// Purpose of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PoolPurpose {
     Write,
@@ -65,11 +67,12 @@ pub(crate) fn path(url: &str) -> Result<PathBuf, StoreError> {
     Ok(PathBuf::from(path))
 }
 
-/// Says in one sentence why a file cannot be a database, and makes it if it is not there and may be made.
+/// Checks that a file can be a database, with one sentence otherwise, and creates it if it is missing and `create` is
+/// set.
 pub(crate) fn ensure_usable(path: &Path, create: bool) -> Result<(), StoreError> {
     let shown = path.display();
     let setup = |message: String| StoreError::new(StoreErrorKind::Setup, message);
-    // An empty file is what a start that failed leaves.
+    // A failed start leaves an empty file.
     let is_there = std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
     if !create && !is_there {
         return Err(setup(format!("there is no database {shown}")));
@@ -83,7 +86,7 @@ pub(crate) fn ensure_usable(path: &Path, create: bool) -> Result<(), StoreError>
     }
     let mut open = std::fs::OpenOptions::new();
     open.read(true).write(true).create(true).truncate(false);
-    // The file holds credentials; the journal beside it takes over its permissions.
+    // The file holds credentials; the journal beside it inherits its permissions.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut open, 0o600);
     open.open(path).map(drop).map_err(|error| {
@@ -91,7 +94,7 @@ pub(crate) fn ensure_usable(path: &Path, create: bool) -> Result<(), StoreError>
     })
 }
 
-/// A pool that opens its connections when they are asked for.
+/// A pool that opens its connections on demand.
 pub(crate) fn pool(
     path: &Path,
     options: &DatabaseOptions,
@@ -113,7 +116,7 @@ pub(crate) fn pool(
         .pragma("cache_size", format!("-{}", (cache_bytes / 1024).max(64)))
         .disable_statement_logging();
     if purpose == PoolPurpose::Write {
-        // The journal shrinks to this after a burst.
+        // The journal shrinks to this size after a burst.
         connect = connect.pragma("journal_size_limit", (64u64 << 20).to_string());
     } else {
         connect = connect.pragma("query_only", "1");
@@ -152,7 +155,8 @@ pub(super) async fn fetch_all(
     sqlx::query_with(sql, bind(args)?).fetch_all(line).await
 }
 
-/// The same, interrupted when no steps are left. A statement whose future is dropped is interrupted as well, some time later.
+/// Fetches all rows, interrupted when the budget is exhausted. A statement whose future is dropped is interrupted as
+/// well, some time later.
 pub(super) async fn fetch_all_within(
     line: &mut SqliteConnection,
     steps: &StepBudget,

@@ -1,4 +1,4 @@
-//! Small values of accounts, clustered by owner.
+//! Key-value pairs of accounts, clustered by owner.
 use std::collections::BTreeMap;
 
 use jid::JidRef;
@@ -90,7 +90,7 @@ impl AccountKv for SqlStores {
         }
         let name = bare(owner);
         let bytes = 64 + values.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
-        // Of two with the same key the later one stays.
+        // The later of two values with the same key is kept.
         let values: BTreeMap<String, Vec<u8>> = values.into_iter().collect();
         self.writer.call(
             bytes,

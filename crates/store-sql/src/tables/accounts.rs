@@ -1,4 +1,4 @@
-//! Accounts. Their key is the number of their address; the domain's number stands beside it for lists.
+//! Accounts, keyed by the number of their address; the domain's number is stored beside it for lists.
 use std::collections::HashSet;
 
 use jid::{Jid, JidRef};
@@ -12,7 +12,7 @@ use crate::SqlStores;
 use crate::dialect::{Arg, DbConnection, Dialect, SizedStatement, SqlRow, placeholders};
 use crate::error::corrupt;
 
-/// Accounts in one transaction of a bulk creation; about 30 ms.
+/// Accounts per transaction of a bulk creation; about 30 ms.
 const ROWS_PER_TRANSACTION: usize = 4096;
 
 pub(crate) struct AccountStatements {
@@ -77,7 +77,7 @@ impl AccountStatements {
                 "SELECT c.id, c.domain FROM address a JOIN account c ON c.id = a.id WHERE a.jid = ?{}",
                 d.for_update()
             )),
-            // A changed password ends what was got with the old one.
+            // A password change revokes the tokens issued under the old one.
             set_credentials: set("tokens = NULL, revision = revision + 1, credentials"),
             set_disabled: set("disabled"),
             upgrade: d.sql(
@@ -141,7 +141,7 @@ async fn create_chunk(
     let mut answers = Vec::with_capacity(accounts.len());
     let mut values = Vec::with_capacity(accounts.len() * COLUMNS.len());
     let mut users = Vec::with_capacity(accounts.len() * 3);
-    // One draw for all: each account has its own number, and so its own revisions.
+    // One random draw for all: each account has its own number, and so its own revisions.
     let revision = store::logins::first_revision();
     for (new, id) in accounts.iter().zip(ids) {
         if !present.insert(id) {
@@ -167,7 +167,7 @@ async fn create_chunk(
     Ok(answers)
 }
 
-/// The numbers of an account and of its domain, if there is such an account. Inside the writer's transaction.
+/// The numbers of an account and of its domain, if the account exists. Runs inside the writer's transaction.
 pub(super) async fn owner(conn: &mut DbConnection, name: &str) -> Result<Option<(u64, u64)>, StoreError> {
     let kit = conn.context.clone();
     let row = conn.fetch_optional(&kit.accounts.owner, &[Arg::Text(name)]).await?;
@@ -206,7 +206,7 @@ fn shown(row: &SqlRow) -> Result<AccountRecord, StoreError> {
 }
 
 impl SqlStores {
-    /// Runs one update with a value and the account's address; answers whether there was such an account.
+    /// Runs one update with a value and the account's address; returns whether the account exists.
     fn update(&self, name: Box<str>, value: Option<Vec<u8>>, flag: bool) -> StoreFuture<'_, bool> {
         self.writer.call(
             value.as_ref().map_or(0, Vec::len) + 64,
@@ -270,7 +270,7 @@ impl SqlStores {
             .call(bytes, Box::new(move |conn| Box::pin(async move { create_chunk(conn, &accounts).await })));
         Box::pin(async move {
             let created = created.await?;
-            // A session of an account of the same name may have ended after that was removed.
+            // A session may have ended after an account of the same name was removed.
             let new = |created: &CreateOutcome| match created {
                 CreateOutcome::New(id) => Some(*id),
                 CreateOutcome::Exists(_) => None,

@@ -1,7 +1,7 @@
-//! The dictionary of bare addresses.
+//! Dictionary of bare addresses.
 //!
 //! Numbers come from the database's own counter. They are looked up first and inserted only if missing, because some
-//! databases use a number up even when the row is there already.
+//! databases consume a number even when the row exists already.
 use std::collections::HashMap;
 
 use jid::Jid;
@@ -38,7 +38,7 @@ impl AddressStatements {
     }
 }
 
-/// Numbers of addresses that have one.
+/// Looks up the numbers of addresses that have one.
 pub(super) async fn find(
     conn: &mut DbConnection,
     names: &[&str],
@@ -49,7 +49,7 @@ pub(super) async fn find(
     rows.iter().map(|row| Ok((row.text(1)?.into(), id(row.number(0)?)?))).collect()
 }
 
-/// Numbers of all these addresses, given now where there are none. Inside the writer's transaction.
+/// Looks up the numbers of all these addresses and assigns missing ones. Runs inside the writer's transaction.
 pub(super) async fn intern(
     conn: &mut DbConnection,
     names: &[&str],
@@ -59,7 +59,7 @@ pub(super) async fn intern(
     if missing.is_empty() {
         return Ok(known);
     }
-    // In the order of the input, so that numbers are, too; without doubles.
+    // In the order of the input, so that numbers are, too; without duplicates.
     let mut seen = std::collections::HashSet::new();
     missing.retain(|name| seen.insert(*name));
     let args: Vec<Arg<'_>> = missing.iter().copied().map(Arg::Text).collect();
@@ -69,7 +69,7 @@ pub(super) async fn intern(
     Ok(known)
 }
 
-/// The number of one address, given now if there is none.
+/// Looks up the number of one address and assigns it if missing.
 pub(super) async fn intern_one(conn: &mut DbConnection, name: &str) -> Result<AddressId, StoreError> {
     let known = intern(conn, &[name]).await?;
     known.get(name).copied().ok_or_else(|| corrupt("the database forgot an address"))

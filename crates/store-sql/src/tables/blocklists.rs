@@ -1,4 +1,4 @@
-//! Blocklists, a column of the account.
+//! Blocklists, stored in a column of the account.
 use jid::{Jid, JidRef};
 use store::blocklists::{apply_update, decode, encode};
 use store::{BlocklistOutcome, Blocklists, StoreError, StoreFuture, Unblock};

@@ -1,4 +1,4 @@
-//! When accounts were last there: one narrow row each, written in groups by [`crate::seen`].
+//! Last logout of each account: one narrow row per account, written in batches by [`crate::last_seen_writer`].
 use jid::JidRef;
 use store::{AddressId, LastActivity, LastSeen, StoreError, StoreFuture};
 
@@ -28,7 +28,7 @@ impl LastSeenStatements {
     }
 }
 
-/// Writes many; those without an account are left out. Inside the writer's transaction.
+/// Writes many entries; those without an account are ignored. Runs inside the writer's transaction.
 pub(crate) async fn put(
     conn: &mut DbConnection,
     seen: &[(AddressId, LastActivity)],
@@ -80,7 +80,7 @@ impl LastSeen for SqlStores {
                 if let Some(seen) = self.last_seen_writer.get(id) {
                     return Ok(Some(seen));
                 }
-                // Otherwise it may have been written, and forgotten here, between the two looks.
+                // Otherwise it may have been written, and dropped here, between the two reads.
                 if self.last_seen_writer.flush_count() == round {
                     return Ok(on_disk);
                 }

@@ -1,8 +1,8 @@
-//! The two statements of every login, for many accounts at once, each with one text as its answer: what proves who the client
-//! is, and after the proof the roster and what else a session begins with.
+//! The two statements of every login, for many accounts at once, each with one text as its result: what proves the
+//! client's identity, and after the proof the roster and the other initial data of a session.
 //!
-//! A row is what costs most on the way out of SQLite's thread, for its reader is woken for each and each column is copied
-//! twice. So everything comes in a single one.
+//! Rows are the most expensive part on the way out of SQLite's thread, for its reader is woken for each and each
+//! column is copied twice. All accounts therefore share a single row.
 //!
 //! ```text
 //! secrets = secret *(LF secret)
@@ -15,9 +15,12 @@
 //! ```
 //! Bare addresses contain neither spaces nor line feeds, so nothing is escaped. Blocks and lines come in any order.
 //!
-//! Anybody may ask for secrets. An address without an account therefore costs what one with an account costs: the same
-//! look-ups, and a line of the usual length, which is read as the others are. The trap: a large roster has no place in the
-//! text that many logins share; it is read apart.
+//! Unauthenticated clients can request secrets. An address without an account therefore costs the same as one with an
+//! account: the same look-ups, and a line of the usual length, which is read like the others.
+//!
+//! # Pitfalls
+//!
+//! A large roster does not fit the text that many logins share; it is read separately.
 use jid::JidRef;
 use store::logins::LOWEST_REVISION;
 use store::roster::LARGE_ROSTER_BYTES;
@@ -37,12 +40,12 @@ pub(crate) struct LoginStatements {
     login: SizedStatement,
 }
 
-/// The length of new accounts' credentials.
+/// Length of the credentials of new accounts, in bytes.
 const DECOY_CREDENTIAL_BYTES: usize = 300;
 
 const LINE_FEED: &str = "char(10)";
 
-/// An expression that is the whole roster of `owner` as lines.
+/// Expression for the whole roster of `owner` as lines.
 pub(super) fn roster_lines(d: &dyn Dialect, owner: &str) -> String {
     let line = format!(
         "r.contact || ' ' || r.subscription || ' ' || {} || ' ' || {} || ' ' || j.jid",
@@ -55,7 +58,7 @@ pub(super) fn roster_lines(d: &dyn Dialect, owner: &str) -> String {
     )
 }
 
-/// An expression for what the roster of `owner` counts for; see [`store::roster::LARGE_BYTES`]. No text is read for it.
+/// Expression for the weight of the roster of `owner`; see [`store::roster::LARGE_BYTES`]. It reads no text.
 pub(super) fn roster_weight(owner: &str) -> String {
     format!(
         "(SELECT coalesce(sum({} + coalesce(octet_length(w.label), 0) + coalesce(octet_length(w.request), 0)), 0) \
@@ -68,7 +71,8 @@ impl LoginStatements {
     pub(crate) fn new(d: &dyn Dialect) -> LoginStatements {
         LoginStatements {
             secrets: SizedStatement::new(|n| {
-                // An address without an account has a row like the others and the work of one. No account has the number 0.
+                // An address without an account has a row like the others and the same work. No account has the
+                // number 0.
                 let head = format!(
                     "found.jid || ' ' || coalesce(c.id, 0) || ' ' || coalesce(c.revision, {LOWEST_REVISION}) || ' ' || \
                      coalesce(c.disabled, 0) || ' ' || {} || ' ' || {}",
@@ -118,21 +122,21 @@ impl LoginStatements {
     }
 }
 
-/// What was found, or why this one account cannot be read.
+/// Results per account: its data, or why this one account cannot be read.
 pub(crate) type LoginResults<K, T> = Vec<(K, Result<T, StoreError>)>;
 
-/// An account and the revision of the credentials that were proved.
+/// An account and the revision of the proved credentials.
 pub(crate) type ProvedAccount = (AddressId, u64);
 
-/// What is read of an account for a login, but its roster when that is large.
+/// The data of an account for a login, except a large roster.
 #[derive(Clone)]
 pub(crate) struct LoginRow {
     pub(crate) login: Login,
-    /// The roster is still to be read.
+    /// The roster must still be read.
     pub(crate) large: bool,
 }
 
-/// What proves who the clients are, with one statement; there are at most [`SizedStatement::MOST`] accounts.
+/// Reads the secrets of accounts with one statement; there are at most [`SizedStatement::MAX`] accounts.
 pub(crate) async fn secrets(
     conn: &mut DbConnection,
     accounts: &[&str],
@@ -140,7 +144,7 @@ pub(crate) async fn secrets(
     let mut names: Vec<Arg<'_>> = accounts.iter().map(|name| Arg::Text(name)).collect();
     let kit = conn.context.clone();
     let (size, text) = kit.logins.secrets.at_least(names.len());
-    // What is joined with nothing has no line.
+    // A join with NULL produces no line.
     names.resize(size, Arg::Null);
     let mut found = Vec::with_capacity(accounts.len());
     for row in &conn.fetch_all(text, &names).await? {
@@ -153,8 +157,8 @@ pub(crate) async fn secrets(
     Ok(found)
 }
 
-/// What sessions begin with, with one statement; there are at most [`SizedStatement::MOST`] accounts. Only what has the credentials
-/// that were asked for answers the question.
+/// Reads the initial data of sessions with one statement; there are at most [`SizedStatement::MAX`] accounts. Only an
+/// account that still has the proved credentials matches.
 pub(crate) async fn logins(
     conn: &mut DbConnection,
     accounts: &[ProvedAccount],
@@ -215,7 +219,7 @@ fn parse_login(head: &str, lines: &str) -> Result<LoginRow, StoreError> {
     })
 }
 
-/// A roster out of its lines, ordered by contact.
+/// Parses a roster from its lines, ordered by contact.
 pub(super) fn roster(lines: Option<&str>) -> Result<Vec<RosterItem>, StoreError> {
     let Some(lines) = lines else { return Ok(Vec::new()) };
     let count = lines.bytes().filter(|byte| *byte == b'\n').count() + 1;
@@ -275,11 +279,11 @@ impl Logins for SqlStores {
 }
 
 impl SqlStores {
-    /// A login with its roster, which is read apart when it is large.
+    /// Completes a login with its roster, which is read separately when it is large.
     async fn whole(&self, account: AddressId, block: Option<LoginRow>) -> Result<Option<Login>, StoreError> {
         let Some(LoginRow { mut login, large }) = block else { return Ok(None) };
         if large {
-            // By itself, and few at a time: many in one statement would be many times the memory.
+            // Separately, and a few at a time: many in one statement would need many times the memory.
             let _place = self.large_roster_permits.acquire().await.map_err(|_| error::unavailable())?;
             let roster = match self.get(account).await {
                 Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),

@@ -1,4 +1,4 @@
-//! One file per need: its statements and its trait.
+//! One file per storage trait: its statements and its implementation.
 pub(crate) mod account_kv;
 pub(crate) mod accounts;
 pub(crate) mod address_dictionary;
@@ -17,7 +17,7 @@ use store::{AddressId, StoreError, StoreErrorKind};
 
 use crate::error::corrupt;
 
-/// A number of the dictionary that came from the database.
+/// Converts a dictionary number read from the database.
 fn id(number: u64) -> Result<AddressId, StoreError> {
     u32::try_from(number)
         .ok()
@@ -26,12 +26,12 @@ fn id(number: u64) -> Result<AddressId, StoreError> {
         .ok_or_else(|| StoreError::new(StoreErrorKind::TooLarge, "the address dictionary is full"))
 }
 
-/// An address that came from the database, where only normalised ones go.
+/// Parses an address read from the database, which stores normalised ones only.
 fn address(text: &str) -> Result<Jid, StoreError> {
     Ok(JidRef::from_normalised(text).ok_or_else(|| corrupt("the database holds a wrong address"))?.to_jid())
 }
 
-/// The text of the bare address, owned for the trip to another task.
+/// The text of the bare address, owned so that it can move to another task.
 fn bare(account: JidRef<'_>) -> Box<str> {
     account.bare().as_str().into()
 }

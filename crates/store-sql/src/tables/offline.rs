@@ -1,8 +1,8 @@
-//! Messages that wait, and the narrow table that counts them.
+//! Offline messages, and the narrow table that counts them.
 //!
-//! Appends of many callers are merged by the writer: one look at the counters, one insert of many rows, one update of the
-//! counters. `inbox.waiting` and `inbox.bytes` are exact inside a transaction; they save counting rows that carry whole
-//! stanzas. What one sender has waiting is counted only for an account that holds more than one sender's share.
+//! Appends of many callers are merged by the writer: one read of the counters, one insert of many rows, one update of
+//! the counters. `inbox.waiting` and `inbox.bytes` are exact inside a transaction; they save counting rows that carry
+//! whole stanzas. The usage of one sender is counted only for an account that holds more than one sender's share.
 use std::collections::{BTreeMap, HashMap};
 
 use store::{
@@ -97,7 +97,7 @@ struct InboxCounter {
     swept: bool,
 }
 
-/// Appends for many callers; one answer list for each. Inside the writer's transaction.
+/// Appends for many callers; one list of results each. Runs inside the writer's transaction.
 pub(crate) async fn append(
     conn: &mut DbConnection,
     batches: Vec<(Vec<OfflineMessage>, Quota)>,
@@ -106,7 +106,7 @@ pub(crate) async fn append(
     let mut counters = counters(conn, &batches).await?;
     let mut answers = Vec::with_capacity(batches.len());
     let mut rows: Vec<(u64, &OfflineMessage)> = Vec::new();
-    // What senders have waiting of whom that had to be known, with what this transaction adds.
+    // Usage of the senders that had to be counted, including what this transaction adds.
     let mut senders: HashMap<(AddressId, u64), QuotaUsage> = HashMap::new();
     for (messages, quota) in &batches {
         let mut done = Vec::with_capacity(messages.len());
@@ -141,7 +141,7 @@ pub(crate) async fn append(
                         if let Some(row) = row {
                             held = QuotaUsage { messages: row.number(0)?, bytes: row.number(1)? };
                         }
-                        // Those of this transaction are not written yet.
+                        // Rows of this transaction are not written yet.
                         for (_, row) in rows.iter().filter(|(_, row)| (row.owner, row.sender) == sender) {
                             held.add(row.stanza.len() as u64);
                         }
@@ -215,7 +215,7 @@ async fn counters(
     Ok(counters)
 }
 
-/// Lowers the counter after rows were removed.
+/// Decrements the counters after rows were removed.
 async fn count_down(conn: &mut DbConnection, owner: u64, gone: QuotaUsage) -> Result<(), StoreError> {
     let kit = conn.context.clone();
     let args = [gone.messages, gone.bytes, owner].map(Arg::number);

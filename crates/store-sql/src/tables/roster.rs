@@ -1,7 +1,7 @@
 //! Rosters, clustered by owner.
 //!
-//! Reading and deciding on an entry happen in the writer's transaction, and there is one writer, so no entry changes
-//! between the two. Databases with several writers lock the account's row first ([`Dialect::for_update`]).
+//! An entry is read and decided on in the writer's transaction, and there is one writer, so no entry changes between
+//! the two. Databases with several writers lock the account's row first ([`Dialect::for_update`]).
 use std::collections::{BTreeMap, HashSet};
 
 use jid::{Jid, JidRef};
@@ -18,12 +18,12 @@ use crate::error::corrupt;
 use crate::roster_label;
 use crate::writer::DbTask;
 
-/// Entries in one transaction of a bulk load; about 30 ms.
+/// Entries per transaction of a bulk load; about 30 ms.
 const ROWS_PER_TRANSACTION: usize = 8192;
 
 pub(crate) struct RosterStatements {
     get: String,
-    /// For reading, and for changing what was read.
+    /// One statement for reading, one for a read that precedes an update.
     entry: [String; 2],
     subscription: String,
     size: String,
@@ -146,7 +146,7 @@ async fn change(
     };
     let after = match wanted {
         Some(item) => {
-            // An address that nothing refers to gets no number.
+            // An address without references is not assigned a number.
             let contact_id = match known {
                 Some(id) => id,
                 None => address_dictionary::intern_one(conn, contact.as_str()).await?,
@@ -184,7 +184,7 @@ async fn change(
 
 type EntryMap = BTreeMap<(AddressId, AddressId), BulkItem>;
 
-/// Which of these numbers are in the table that the statement asks.
+/// Returns those of the numbers that are in the table that the statement queries.
 async fn existing_entries(
     conn: &mut DbConnection,
     sql: &SizedStatement,

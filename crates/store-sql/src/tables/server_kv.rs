@@ -1,4 +1,4 @@
-//! Small values of the server.
+//! Key-value pairs of the server.
 use store::{ServerKv, StoreError, StoreFuture};
 
 use crate::SqlStores;

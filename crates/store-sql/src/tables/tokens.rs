@@ -1,4 +1,4 @@
-//! Tokens, a column of the account. What empties it with the password is in `accounts`.
+//! Tokens, stored in a column of the account. `accounts` clears it when the password changes.
 use jid::JidRef;
 use store::{LoginTokens, StoreError, StoreFuture, TokensUpdateFn};
 

@@ -1,7 +1,7 @@
-//! The directory: every query is one walk through one index, in its order, that stops after a page.
+//! User search: every query is one scan of one index, in its order, that stops after a page.
 //!
-//! User names come from `username`, which has all accounts; everything else from `profile`. A term for any field is six
-//! walks whose answers are merged; an account shows up only in the walk of its smallest matching key.
+//! User names come from `username`, which has all accounts; everything else from `profile`. A term for any field is
+//! six scans whose results are merged; an account appears only in the scan of its smallest matching key.
 //!
 //! ```text
 //! values = domain, key, id, key, id    exclusive lower and upper end of the walk
@@ -10,12 +10,14 @@
 //!          limit [, offset]
 //! ```
 //!
-//! A walk passes over accounts that match its own term and not the others. How far is bounded by a number of steps
-//! ([`MAX_SEARCH_STEPS`]); beyond it the search fails with `TooBroad`. Few searches run at a time, whoever asks for them
-//! ([`SqlStores::read_search`]), so that reads for sessions always find a connection.
+//! A scan skips accounts that match its own term but not the others. The number of accounts skipped is limited by a
+//! budget of steps ([`MAX_SEARCH_STEPS`]); beyond it the search fails with `TooBroad`. Few searches run at a time,
+//! across all callers ([`SqlStores::read_search`]), so that reads for sessions always find a connection.
 //!
-//! The trap for the next person: without the statistics of ANALYZE the planner takes the index that the order asks for.
-//! The test of the plans runs without them, and so must the server.
+//! # Pitfalls
+//!
+//! Without the statistics of ANALYZE the planner chooses the index that the order requires. The test of the plans
+//! runs without them, and so must the server.
 use store::user_search::{
     KeyRange, MAX_COUNT, MAX_PAGE_SIZE, SearchField, SearchPlan, decode_cursor, encode_cursor,
 };
@@ -28,11 +30,11 @@ use super::{address, id};
 use crate::SqlStores;
 use crate::dialect::{Arg, DbConnection, Dialect, SqlRow, StepBudget};
 
-/// Steps of one search or count: some eighty thousand rows, 0.1 s. Counting to its end for a term of any field takes two
-/// thirds of it at worst.
+/// Steps of one search or count: about eighty thousand rows, 0.1 s. A complete count for a term of any field takes
+/// two thirds of it at worst.
 const MAX_SEARCH_STEPS: i64 = 4_000_000;
 
-/// How a walk is asked for.
+/// Kind of a scan.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ScanKind {
     Up,
@@ -44,7 +46,7 @@ enum ScanKind {
 type StatementPerField = [String; 6];
 
 pub(crate) struct UserSearchStatements {
-    /// Up, down, count.
+    /// Ascending, descending, count.
     plain: [StatementPerField; 3],
     any: [StatementPerField; 3],
 }
@@ -66,7 +68,7 @@ fn statement(d: &dyn Dialect, leader: SearchField, any: bool, walk: ScanKind) ->
         SearchField::Email => "p.email_key",
     };
     let place = column(leader);
-    // Who has no vCard has no texts; and a column in a function tempts nobody to walk through its index instead.
+    // An account without a vCard has no texts; and wrapping a column in a function keeps the planner from its index.
     let key = |field: SearchField| format!("coalesce({}, '')", column(field));
     let mut sql = format!(
         "WHERE {domain} = (SELECT id FROM address WHERE jid = ?) \
@@ -114,7 +116,7 @@ impl UserSearchStatements {
 
 type IndexPosition = (String, u64);
 
-/// A row on its way to becoming a user.
+/// A row before its conversion into a user.
 struct SearchHit {
     position: IndexPosition,
     row: SqlRow,
@@ -135,8 +137,8 @@ impl SearchHit {
     }
 }
 
-/// The order of the walks for a term that any field may match. A walk passes over accounts whose place is in another one,
-/// and it need not go further than what was found so far; so those whose keys tend to be the smaller ones come first.
+/// Order of the scans for a term that any field may match. A scan skips accounts that belong to another one, and it
+/// need not go beyond the hits found so far; so fields whose keys tend to be smaller come first.
 const ANY_ORDER: [SearchField; 6] = [
     SearchField::User,
     SearchField::First,
@@ -146,7 +148,7 @@ const ANY_ORDER: [SearchField; 6] = [
     SearchField::Name,
 ];
 
-/// The walks of a plan: the leading field, and the keys that it walks through.
+/// The scans of a plan: the leading field, and the range of its keys.
 fn planned_scans(plan: &SearchPlan) -> Vec<(SearchField, &KeyRange)> {
     match &plan.any {
         None => vec![(plan.sort_field, &plan.fields[plan.sort_field as usize])],
@@ -159,12 +161,12 @@ struct SearchRun<'a> {
     conn: &'a mut DbConnection,
     domain: &'a str,
     plan: &'a SearchPlan,
-    /// What all statements of this search may take.
+    /// Budget for all statements of this search.
     steps: StepBudget,
 }
 
 impl SearchRun<'_> {
-    /// The values of a walk between two places; nothing when there is no room between them.
+    /// The values of a scan between two positions; `None` when the range is empty.
     fn values<'b>(
         plan: &'b SearchPlan,
         domain: &'b str,
@@ -198,7 +200,7 @@ impl SearchRun<'_> {
         Some(args)
     }
 
-    /// At most `limit` hits between two places, in the direction of the walk, after leaving `skip` out.
+    /// At most `limit` hits between two positions, in the direction of the scan, after skipping `skip`.
     async fn hits(
         &mut self,
         walk: ScanKind,
@@ -259,7 +261,7 @@ impl SearchRun<'_> {
         Ok(UserSearchPage { users: users?, more })
     }
 
-    /// The hits from this one on. Merged walks cannot be skipped through, so those are read page by page.
+    /// The hits from this index on. Merged scans cannot be skipped through, so those are read page by page.
     async fn from(&mut self, index: u32, limit: u32) -> Result<Vec<SearchHit>, StoreError> {
         if self.plan.any.is_none() {
             return self.hits(ScanKind::Up, None, None, limit, index).await;
@@ -277,7 +279,7 @@ impl SearchRun<'_> {
         self.hits(ScanKind::Up, after.as_ref(), None, limit, 0).await
     }
 
-    /// How many stand before this place.
+    /// Number of hits before this position.
     async fn count(&mut self, before: Option<&IndexPosition>) -> Result<u64, StoreError> {
         let kit = self.conn.context.clone();
         let (plan, domain) = (self.plan, self.domain);
@@ -355,7 +357,7 @@ mod tests {
     use sqlx::Row as _;
     use store::conformance::join_all;
 
-    /// Every walk, counting ones too, goes through the index of its own field and begins and ends where it is told to.
+    /// Every scan, including counts, uses the index of its own field and begins and ends at its bounds.
     #[test]
     fn every_walk_takes_the_index_of_its_field() {
         let texts = UserSearchStatements::new(&SqliteDialect);
@@ -403,7 +405,7 @@ mod tests {
             let url = format!("sqlite:{}", folder.join("throng.db").display());
             let tasks = HandleSpawner(tokio::runtime::Handle::current());
             let clock = std::sync::Arc::new(base::ManualClock::new());
-            // Nothing here is to be late, however slow the machine is.
+            // No call may miss its deadline here, however slow the machine is.
             let options = crate::DatabaseOptions {
                 read_deadline: std::time::Duration::MAX,
                 ..crate::DatabaseOptions::default()
@@ -433,7 +435,7 @@ mod tests {
             assert_eq!(stores.server_kv.get("x").await.unwrap(), None, "other reads go on");
 
             drop(running);
-            // In the order of their coming, which is the order of the permits.
+            // Polled in the order of arrival, which is the order of the permits.
             assert!(join_all(counts).await.into_iter().all(|found| found.unwrap() == 0));
             assert!(join_all(pages).await.into_iter().all(|found| found.unwrap().users.is_empty()));
             assert_eq!(database.search_permits.available_permits(), 2);

@@ -1,4 +1,4 @@
-//! vCards, and the table that the directory searches.
+//! vCards, and the table that user search reads.
 use jid::JidRef;
 use store::user_search::account_search_keys;
 use store::{PhotoHash, SearchableProfile, StoreError, StoreFuture, Vcards};

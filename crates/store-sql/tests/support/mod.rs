@@ -1,4 +1,4 @@
-//! A database in a directory of its own, and the runtime that its tasks need.
+//! Test support: a database in its own directory, and the runtime that its tasks need.
 #![allow(dead_code, unreachable_pub, reason = "shared by several test programs, each using a part")]
 #![allow(clippy::unwrap_used, reason = "clippy sees helpers outside of #[test] as ordinary code")]
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ impl Spawner for SqliteTestSpawner {
     }
 }
 
-/// A directory that goes when the value does.
+/// A directory that is removed when the value is dropped.
 pub struct TempDir(pub PathBuf);
 
 impl TempDir {
