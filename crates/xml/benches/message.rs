@@ -1,8 +1,12 @@
-//! What one chat message costs: finding it, checking it, reading its attributes; against quick-xml in the same run.
+//! Benchmark of one chat message: scanning, validating, reading its attributes; compared with quick-xml in the same run.
 //!
-//! Run with `cargo bench -p throng-xml`. Each figure is the best of many rounds, in nanoseconds for one message.
-//! Left out: statistics. The best round is the one that nothing disturbed, which is what a comparison needs.
-//! Trap: quick-xml here does less than our reader: it checks neither names, characters nor references unless asked.
+//! Run with `cargo bench -p throng-xml`. Each result is the best of many rounds, in nanoseconds per message.
+//!
+//! Not implemented: statistics. The best round is the least disturbed one, which is what a comparison needs.
+//!
+//! # Pitfalls
+//!
+//! quick-xml does less here than our reader: by default it validates neither names, characters nor references.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
 use std::hint::black_box;
@@ -134,7 +138,7 @@ fn measure(what: &str, job: impl FnMut() -> usize) {
     println!("{what:40} {best:8.1} ns");
 }
 
-/// Best time for one call, in nanoseconds.
+/// Best time per call, in nanoseconds.
 #[allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 fn time(mut job: impl FnMut() -> usize, calls: u32) -> f64 {
     assert!(job() > 0, "the job fails");

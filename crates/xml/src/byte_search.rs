@@ -1,13 +1,16 @@
-//! Searches for one or three bytes, made for the short stretches that stanzas consist of.
+//! Search for one or three bytes, optimised for the short runs of text in stanzas.
 //!
-//! Left out: vector instructions by hand; long stretches go to `memchr`, which has them.
-//! Trap: the arithmetic finds zero bytes in a word. Only the lowest hit is exact, so only that one may be used.
+//! Not implemented: hand-written vector instructions. Long runs go to `memchr`, which has them.
+//!
+//! # Pitfalls
+//!
+//! The arithmetic finds zero bytes in a word. Only the lowest hit is exact, so only that one may be used.
 
 use memchr::{memchr, memchr3};
 
 const LOW: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
-/// Words looked at before `memchr` is called, which costs as much as about three.
+/// Words examined before calling `memchr`, whose call costs as much as about three words.
 const WORDS: usize = 2;
 
 #[inline(always)]
@@ -20,7 +23,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..at + 8).and_then(|w| w.try_into().ok()).map(u64::from_le_bytes)
 }
 
-/// Offset of the first `needle` from `at` on.
+/// Offset of the first `needle` at or after `at`.
 #[inline(always)]
 pub(crate) fn find1(bytes: &[u8], mut at: usize, needle: u8) -> Option<usize> {
     for _ in 0..WORDS {
@@ -34,7 +37,7 @@ pub(crate) fn find1(bytes: &[u8], mut at: usize, needle: u8) -> Option<usize> {
     memchr(needle, bytes.get(at..)?).map(|i| at + i)
 }
 
-/// Offset of the first of three bytes from `at` on.
+/// Offset of the first of three bytes at or after `at`.
 #[inline(always)]
 pub(crate) fn find3(bytes: &[u8], mut at: usize, needles: [u8; 3]) -> Option<usize> {
     for _ in 0..WORDS {
@@ -54,7 +57,7 @@ mod tests {
 
     #[test]
     fn finds_what_a_plain_search_finds() {
-        // Neighbours of the needles in value are what word arithmetic confuses.
+        // Word arithmetic can confuse a needle with bytes of adjacent value.
         let mut text: Vec<u8> = (0..400u32).map(|i| (i * 7 % 13 + 55) as u8 ^ ((i % 3) as u8) << 7).collect();
         text.extend_from_slice(b"<;<=<>'\"&\x01\0\x80");
         for at in 0..=text.len() {

@@ -1,10 +1,13 @@
-//! What can be wrong with XML that a peer sent, and which RFC 6120 stream error says so (section 4.9.3).
+//! XML errors and the stream error condition of each (RFC 6120, section 4.9.3).
 //!
-//! Left out: the position of the fault. A stream ends with its first error, so nobody could mend it from there.
-//! Trap: limits are `policy-violation`, never `not-well-formed`; a peer that meets one has sent good XML. So has a peer whose
-//! names only the fifth edition of XML 1.0 allows: section 4.9.3.13 is about the rules of [XML], which is that edition.
+//! Not implemented: the position of an error. A stream ends with its first error, so no peer could use it.
+//!
+//! # Pitfalls
+//!
+//! Limits are `policy-violation`, never `not-well-formed`: a peer that exceeds one has sent valid XML. So has a peer whose
+//! names only the fifth edition of XML 1.0 allows, because section 4.9.3.13 refers to the rules of [XML], that edition.
 
-/// A construct that XML has and XMPP forbids (RFC 6120 section 11.1).
+/// A construct that XML has and XMPP forbids (RFC 6120, section 11.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Restriction {
     /// `<!-- … -->`
@@ -17,10 +20,10 @@ pub enum Restriction {
     Entity,
 }
 
-/// Why input was refused. Small and `Copy`; carries no text of the peer.
+/// The reason why input was rejected. Small and `Copy`; contains no text of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Error {
-    /// More bytes than [`Limits::element_bytes`](crate::Limits) without an end.
+    /// No end within [`Limits::element_bytes`](crate::Limits) bytes.
     #[error("the element is larger than allowed")]
     TooLarge,
     /// A start tag of more bytes than [`Limits::start_tag_bytes`](crate::Limits).
@@ -49,20 +52,20 @@ pub enum Error {
     /// A rule of Namespaces in XML 1.0 is broken; the text names the rule.
     #[error("not namespace-well-formed: {0}")]
     BadNamespace(&'static str),
-    /// A namespace name is no URI (Namespaces in XML 1.0 section 2.2). That breaks no rule of well-formedness.
+    /// A namespace name is not a URI (Namespaces in XML 1.0, section 2.2). That breaks no rule of well-formedness.
     #[error("a namespace name is no URI")]
     BadNamespaceName,
-    /// A name that XML 1.0 allows since its fifth edition only. RFC 6120 cites that edition, so such a name is well-formed; that
-    /// it is refused is a policy, for clients that know the fourth edition.
+    /// A name that only the fifth edition of XML 1.0 allows. RFC 6120 cites that edition, so such a name is well-formed;
+    /// rejecting it is a policy, for clients that implement the fourth edition.
     #[error("a name that only the fifth edition of XML 1.0 allows")]
     NameOfFifthEdition,
     /// The stream header itself uses a prefix that it does not declare.
     #[error("the prefix of the stream element is not declared")]
     BadNamespacePrefix,
-    /// The bytes are not UTF-8.
+    /// The bytes are not valid UTF-8.
     #[error("not UTF-8")]
     BadUtf8,
-    /// A character that XML 1.0 does not allow, literal or as a reference.
+    /// A character that XML 1.0 does not allow, literal or by reference.
     #[error("a character that XML does not allow")]
     BadCharacter,
     /// The declaration names another encoding, or the first bytes are UTF-16 or UTF-32.
@@ -73,15 +76,15 @@ pub enum Error {
     InvalidXml(&'static str),
 }
 
-/// The stream error condition that answers an [`Error`] (RFC 6120 section 4.9.3).
+/// The stream error condition for an [`Error`] (RFC 6120, section 4.9.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StreamErrorKind {
     /// `<not-well-formed/>`, section 4.9.3.13. Covers namespace-well-formedness (section 11.3).
     NotWellFormed,
     /// `<restricted-xml/>`, section 4.9.3.18.
     RestrictedXml,
-    /// `<policy-violation/>`, section 4.9.3.14: a limit of ours, a namespace name that is no URI, or a name that only the fifth
-    /// edition of XML 1.0 allows.
+    /// `<policy-violation/>`, section 4.9.3.14: a limit of this server, a namespace name that is not a URI, or a name that only
+    /// the fifth edition of XML 1.0 allows.
     PolicyViolation,
     /// `<bad-namespace-prefix/>`, section 4.9.3.2.
     BadNamespacePrefix,
@@ -92,7 +95,7 @@ pub enum StreamErrorKind {
 }
 
 impl Error {
-    /// The stream error condition to close with.
+    /// The stream error condition to close the stream with.
     pub const fn kind(self) -> StreamErrorKind {
         match self {
             Error::TooLarge
@@ -105,8 +108,8 @@ impl Error {
             | Error::NameOfFifthEdition => StreamErrorKind::PolicyViolation,
             Error::Restricted(_) => StreamErrorKind::RestrictedXml,
             // Section 11.3: data that is not namespace-well-formed ends the stream with not-well-formed.
-            // Section 11.6 and XML 1.0 section 4.3.3 make bytes that are not UTF-8 the same kind of fault:
-            // unsupported-encoding is for a peer that says or shows that it uses another encoding.
+            // Section 11.6 and XML 1.0, section 4.3.3, treat invalid UTF-8 the same way: unsupported-encoding is for a peer
+            // that declares or shows that it uses another encoding.
             Error::NotWellFormed(_) | Error::BadNamespace(_) | Error::BadUtf8 | Error::BadCharacter => {
                 StreamErrorKind::NotWellFormed
             }

@@ -1,8 +1,11 @@
-//! References and escapes: XML 1.0 sections 2.4, 2.11 (line ends), 3.3.3 (attribute values), 4.1 and 4.6.
+//! References and escapes: XML 1.0, sections 2.4, 2.11 (line ends), 3.3.3 (attribute values), 4.1 and 4.6.
 //!
-//! Left out: entities beyond the five predefined ones (RFC 6120 section 11.1).
-//! Trap: a literal carriage return or, in attributes, a line end or tab does not survive a reader, so both writers here
-//! turn them into references. Characters that XML cannot carry at all become U+FFFD.
+//! Not implemented: entities beyond the five predefined ones (RFC 6120, section 11.1).
+//!
+//! # Pitfalls
+//!
+//! A literal carriage return or, in attributes, a line end or tab does not survive a reader, so both escaping functions turn
+//! them into references. Characters that XML cannot represent become U+FFFD.
 
 use std::borrow::Cow;
 
@@ -17,13 +20,13 @@ pub fn text(text: &str, out: &mut Vec<u8>) {
     write(text, out, false);
 }
 
-/// Appends `value` as an attribute value, fit for either kind of quote; the quotes themselves are not written.
+/// Appends `value` as an attribute value, valid in either kind of quote; the quotes themselves are not written.
 pub fn attr(value: &str, out: &mut Vec<u8>) {
     write(value, out, true);
 }
 
-/// Appends `=` and a value in quotes, copied as it was written between quotes elsewhere. Such a value holds at most one kind of
-/// quote, so it needs no escaping and keeps its length.
+/// Appends `=` and a quoted value, copied verbatim from another attribute. Such a value contains at most one kind of quote,
+/// so it needs no escaping and keeps its length.
 pub fn raw_attr_value(raw: &str, out: &mut Vec<u8>) {
     let quote = if memchr(b'\'', raw.as_bytes()).is_some() { b'"' } else { b'\'' };
     out.extend_from_slice(&[b'=', quote]);
@@ -68,12 +71,12 @@ pub fn unescape(raw: &str) -> Result<Cow<'_, str>, Error> {
     expand(raw, false)
 }
 
-/// Expands the references in an attribute value and turns its literal white space into spaces.
+/// Expands the references in an attribute value and replaces its literal white space with spaces.
 pub fn unescape_attr(raw: &str) -> Result<Cow<'_, str>, Error> {
     expand(raw, true)
 }
 
-/// Normalises line ends only: what a CDATA section needs.
+/// Normalises line ends only, as a CDATA section requires.
 pub(crate) fn normalise_line_ends(raw: &str) -> Cow<'_, str> {
     if memchr(b'\r', raw.as_bytes()).is_none() {
         return Cow::Borrowed(raw);
@@ -97,7 +100,7 @@ fn expand(raw: &str, attribute: bool) -> Result<Cow<'_, str>, Error> {
     Ok(Cow::Owned(out))
 }
 
-/// The characters of an escaped text, one by one. Needs no memory, so the reader compares namespace names with it.
+/// Iterator over the characters of escaped text. Does not allocate, so the reader compares namespace names with it.
 pub(crate) struct UnescapedChars<'a> {
     raw: &'a str,
     at: usize,
@@ -139,7 +142,7 @@ impl Iterator for UnescapedChars<'_> {
     }
 }
 
-/// Reads the reference whose `&` is at `at`: its character and the offset behind its `;`.
+/// Parses the reference whose `&` is at `at`: its character and the offset after its `;`.
 pub(crate) fn reference(text: &str, at: usize) -> Result<(char, usize), Error> {
     let rest = text.get(at + 1..).unwrap_or_default();
     for (name, c) in [("amp;", '&'), ("lt;", '<'), ("gt;", '>'), ("quot;", '"'), ("apos;", '\'')] {
@@ -149,7 +152,7 @@ pub(crate) fn reference(text: &str, at: usize) -> Result<(char, usize), Error> {
     }
     let Some(number) = rest.strip_prefix('#') else {
         let end = name::ncname_end(rest, 0);
-        // A colon is a name character in XML 1.0, so `&a:b;` is an entity as well.
+        // A colon is a name character in XML 1.0, so `&a:b;` is an entity reference too.
         let entity = end > 0 && matches!(rest.as_bytes().get(end), Some(b';' | b':'));
         return Err(if entity { Error::Restricted(Restriction::Entity) } else { AMP });
     };
@@ -160,7 +163,7 @@ pub(crate) fn reference(text: &str, at: usize) -> Result<(char, usize), Error> {
     let mut value: u32 = 0;
     let mut length = 0;
     for digit in digits.chars().map_while(|c| c.to_digit(radix)) {
-        // Leading zeros may be many; the value saturates beyond the last code point.
+        // There may be many leading zeros; the value saturates beyond the last code point.
         value = value.saturating_mul(radix).saturating_add(digit);
         length += 1;
     }

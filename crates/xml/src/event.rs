@@ -1,8 +1,12 @@
-//! What a [`Reader`](crate::Reader) tells: tags, attributes, text, namespaces. All of it points into the element's bytes.
+//! Events of a [`Reader`](crate::Reader): tags, attributes, text, namespaces, all borrowed from the element's bytes.
 //!
-//! Sources: XML 1.0 sections 2.4, 2.7, 3.1 and 3.3.3; Namespaces in XML 1.0 section 6.
-//! Left out: anything that would need memory; attributes are read from the tag again when asked for.
-//! Trap: offsets count from the start of the bytes that the reader was given, not from the start of the tag.
+//! XML 1.0, sections 2.4, 2.7, 3.1 and 3.3.3; Namespaces in XML 1.0, section 6.
+//!
+//! Not implemented: anything that would need memory. Attributes are parsed from the tag on each access.
+//!
+//! # Pitfalls
+//!
+//! Offsets count from the start of the reader's bytes, not from the start of the tag.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,12 +18,12 @@ use crate::escape::{self, UnescapedChars};
 use crate::name::{self, QName};
 use crate::{MAX_ATTRIBUTE_PREFIXES, NamespaceContext, Ns};
 
-/// A namespace: its number, when it has one, and its name.
+/// A namespace: its number, if it is known, and its name.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Namespace<'a> {
     /// The number of a known namespace.
     pub id: Option<Ns>,
-    /// The name as written, so references in it are not expanded; for a known namespace the name itself. Empty: none.
+    /// The name as written, with references unexpanded; for a known namespace the name itself. Empty: none.
     pub text: &'a str,
 }
 
@@ -32,7 +36,7 @@ impl<'a> Namespace<'a> {
         Namespace { id: Some(ns), text: ns.as_str() }
     }
 
-    /// A namespace name as it is written in a declaration.
+    /// A namespace name as written in a declaration.
     pub(crate) fn from_raw(raw: &'a str) -> Namespace<'a> {
         if let Some(ns) = Ns::from_str(raw) {
             return Namespace::known(ns);
@@ -40,7 +44,7 @@ impl<'a> Namespace<'a> {
         if !needs_expansion(raw) {
             return Namespace { id: None, text: raw };
         }
-        // References and line ends could hide a known name from everybody but the receiving client.
+        // References and line ends could hide a known name from all but the receiving client.
         let mut room = [0; 96];
         let mut length = 0;
         for c in UnescapedChars::new(raw, true).flatten() {
@@ -56,7 +60,7 @@ impl<'a> Namespace<'a> {
         }
     }
 
-    /// Is there none?
+    /// Whether there is no namespace.
     pub const fn is_none(&self) -> bool {
         self.text.is_empty()
     }
@@ -92,33 +96,33 @@ impl PartialEq<Ns> for Namespace<'_> {
     }
 }
 
-/// One step of a [`Reader`](crate::Reader).
+/// One event of a [`Reader`](crate::Reader).
 #[derive(Clone, Debug)]
 pub enum Event<'a> {
     /// A start tag or an empty-element tag.
     Start(StartTag<'a>),
-    /// Character data or a CDATA section. Neighbours are not joined, and a section may be empty.
+    /// Character data or a CDATA section. Adjacent pieces are not joined, and a section may be empty.
     Text(Text<'a>),
-    /// The end of the innermost open element; comes for an empty-element tag too.
+    /// The end of the innermost open element; also returned for an empty-element tag.
     End,
 }
 
-/// A prefix on attributes, other than `xml` and `xmlns`, and where its namespace name is written.
+/// A prefix used by attributes, other than `xml` and `xmlns`, and the offset of its namespace name.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BoundPrefix {
     pub(crate) prefix_at: u32,
-    /// Offset behind the opening quote of the declaration's value; 0 when the stream header declares the prefix.
+    /// Offset after the opening quote of the declaration's value; 0 when the stream header declares the prefix.
     pub(crate) value_at: u32,
 }
 
-/// The value whose opening quote is just before `at`.
+/// The value whose opening quote is directly before `at`.
 pub(crate) fn quoted(text: &str, at: usize) -> &str {
     let rest = text.get(at..).unwrap_or_default();
     let quote = text.as_bytes().get(at.wrapping_sub(1)).copied().unwrap_or_default();
     memchr(quote, rest.as_bytes()).and_then(|end| rest.get(..end)).unwrap_or_default()
 }
 
-/// A start tag that passed every check.
+/// A validated start tag.
 #[derive(Clone, Debug)]
 pub struct StartTag<'a> {
     /// Local part of the name.
@@ -127,31 +131,31 @@ pub struct StartTag<'a> {
     pub prefix: Option<&'a str>,
     /// Namespace of the element.
     pub ns: Namespace<'a>,
-    /// Is it an empty-element tag, `<a/>`?
+    /// Whether it is an empty-element tag, `<a/>`.
     pub empty: bool,
-    /// Where the tag is, from `<` to behind `>`.
+    /// Range of the tag, from `<` up to and including `>`.
     pub tag: Range<usize>,
     pub(crate) text: &'a str,
     pub(crate) scope: &'a NamespaceContext,
     pub(crate) bound_prefixes: [BoundPrefix; MAX_ATTRIBUTE_PREFIXES],
     pub(crate) bound_count: u8,
-    /// No value needs expanding.
+    /// No value needs references expanded or white space normalised.
     pub(crate) plain: bool,
 }
 
 impl<'a> StartTag<'a> {
-    /// Is it the element of this name in this namespace?
+    /// Whether it has this name in this namespace.
     pub fn is(&self, name: &str, ns: Ns) -> bool {
         self.ns.id == Some(ns) && self.name == name
     }
 
-    /// The attributes in the order written, without namespace declarations.
+    /// The attributes in document order, without namespace declarations.
     pub fn attrs(&self) -> Attrs<'_, 'a> {
         self.iter(false)
     }
 
-    /// The namespace declarations in the order written. `name` is the prefix declared and `prefix` is `xmlns`; for the
-    /// default namespace `name` is `xmlns` and there is no prefix.
+    /// The namespace declarations in document order. `name` is the declared prefix and `prefix` is `xmlns`; for the default
+    /// namespace `name` is `xmlns` and there is no prefix.
     pub fn declarations(&self) -> Attrs<'_, 'a> {
         self.iter(true)
     }
@@ -160,7 +164,7 @@ impl<'a> StartTag<'a> {
         Attrs { start: self, at: self.name_end(), declarations }
     }
 
-    /// Offset behind the name.
+    /// Offset after the name.
     pub(crate) fn name_end(&self) -> usize {
         self.tag.start + 1 + self.prefix.map_or(0, |p| p.len() + 1) + self.name.len()
     }
@@ -170,7 +174,7 @@ impl<'a> StartTag<'a> {
         self.attrs().find(|a| a.prefix.is_none() && a.name == name)
     }
 
-    /// The value of `xml:lang` on this very element.
+    /// The value of `xml:lang` on this element itself.
     pub fn lang(&self) -> Option<Cow<'a, str>> {
         self.attrs().find(|a| a.name == "lang" && a.ns.id == Some(Ns::Xml)).map(|a| a.value())
     }
@@ -202,20 +206,20 @@ pub struct Attr<'a> {
     pub ns: Namespace<'a>,
     /// The value as written between the quotes.
     pub raw: &'a str,
-    /// Where the name begins, prefix included.
+    /// Offset of the name, prefix included.
     pub name_start: usize,
-    /// Where the value is, without the quotes.
+    /// Range of the value, without the quotes.
     pub value_range: Range<usize>,
     plain: bool,
 }
 
 impl<'a> Attr<'a> {
-    /// The value with references expanded and white space normalised. Allocates only when that changes something.
+    /// The value with references expanded and white space normalised. Allocates only if that changes it.
     pub fn value(&self) -> Cow<'a, str> {
         if self.plain {
             return Cow::Borrowed(self.raw);
         }
-        // The reader has checked every reference, so the fallback is never taken.
+        // The reader has validated every reference, so the fallback is never taken.
         escape::unescape_attr(self.raw).unwrap_or(Cow::Borrowed(self.raw))
     }
 }
@@ -229,7 +233,7 @@ pub struct Attrs<'s, 'a> {
 }
 
 impl Attrs<'_, '_> {
-    /// Goes on from this offset, which is behind an attribute.
+    /// Continues at this offset, which must be after an attribute.
     pub(crate) const fn resume_at(&mut self, at: usize) {
         self.at = at;
     }
@@ -262,7 +266,7 @@ impl<'a> Iterator for Attrs<'_, 'a> {
     }
 }
 
-/// The attribute at or behind `at`, in a tag that was checked: where its name begins, its name, where its value is.
+/// The first attribute at or after `at` in a validated tag: offset of its name, its name, range of its value.
 #[inline]
 fn attribute(text: &str, mut at: usize) -> Option<(usize, QName, usize, usize)> {
     let bytes = text.as_bytes();
@@ -281,7 +285,7 @@ fn attribute(text: &str, mut at: usize) -> Option<(usize, QName, usize, usize)> 
     Some((at, q, value_at, value_end))
 }
 
-/// The attributes, declarations included, behind `at` in a tag that was checked: where each begins, and its name.
+/// The attributes after `at` in a validated tag, declarations included: offset and name of each.
 pub(crate) fn attributes(text: &str, mut at: usize) -> impl Iterator<Item = (usize, QName)> {
     std::iter::from_fn(move || {
         let (name_at, q, _, value_end) = attribute(text, at)?;
@@ -300,22 +304,22 @@ pub struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    /// As written; of a CDATA section, what is between its brackets.
+    /// As written; for a CDATA section, the content of its brackets.
     pub const fn raw(&self) -> &'a str {
         self.raw
     }
 
-    /// Does it come from a CDATA section, so that [`raw`](Text::raw) is not escaped?
+    /// Whether it is a CDATA section, whose [`raw`](Text::raw) is not escaped.
     pub const fn is_cdata(&self) -> bool {
         self.cdata
     }
 
-    /// Where the raw text is.
+    /// Range of the raw text.
     pub const fn range(&self) -> Range<usize> {
         self.at..self.at + self.raw.len()
     }
 
-    /// The text itself. Allocates only when it has references or carriage returns.
+    /// The unescaped text. Allocates only if it contains references or carriage returns.
     pub fn unescape(&self) -> Cow<'a, str> {
         if self.plain {
             return Cow::Borrowed(self.raw);
@@ -323,7 +327,7 @@ impl<'a> Text<'a> {
         if self.cdata {
             return escape::normalise_line_ends(self.raw);
         }
-        // The reader has checked every reference, so the fallback is never taken.
+        // The reader has validated every reference, so the fallback is never taken.
         escape::unescape(self.raw).unwrap_or(Cow::Borrowed(self.raw))
     }
 }

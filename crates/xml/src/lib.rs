@@ -1,10 +1,14 @@
-//! XML for streams (RFC 6120 sections 4.8 and 11): find elements, judge them, read them, write them.
+//! XML for streams: finds the elements of a stream, validates, reads and writes them (RFC 6120, sections 4.8 and 11).
 //!
-//! The order of use: a [`Scanner`] finds where an element ends, a [`Reader`] checks it and tells what is in it,
-//! a [`Tree`] is built only when somebody wants to walk. Nothing here allocates but [`Tree`], [`normalise`], [`Writer`],
-//! a [`NamespaceContext`] for an unusual header, and values that hold references.
-//! Left out: DTDs and everything they bring, comments, processing instructions, encodings other than UTF-8: XMPP forbids
-//! them. Trap: an element is not known to be well-formed before its `Reader` has answered `None`.
+//! A [`Scanner`] finds the end of an element, a [`Reader`] validates and reads it, and a [`Tree`] is built only for random
+//! access. Only [`Tree`], [`normalise`], [`Writer`], a [`NamespaceContext`] for an unusual header, and values with references
+//! allocate.
+//!
+//! Not implemented: DTDs, comments, processing instructions, encodings other than UTF-8. XMPP forbids them.
+//!
+//! # Pitfalls
+//!
+//! An element is known to be well-formed only once its `Reader` has returned `None`.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 

@@ -1,38 +1,41 @@
-//! Bounds on what one element may cost. RFC 6120 section 13.12 asks for them; the figures are ours.
+//! Bounds on the cost of one element. RFC 6120, section 13.12, requires them; the values are this server's.
 //!
-//! A server adds to what it was sent: addresses, ids, times, an element around it. [`Limits::DEFAULT`] is what a peer may send
-//! and [`Limits::CEILING`] is what can be read; the difference is the room for such additions, so that whatever was admitted
-//! can be read again in each form that the server gives it.
+//! A server adds to what it received: addresses, ids, times, an element around it. [`Limits::DEFAULT`] bounds what a peer may
+//! send, [`Limits::CEILING`] what can be read. The difference leaves room for such additions, so that an admitted element can
+//! be read again in every form that the server gives it.
 //!
-//! Left out: rates and totals per stream, which belong to the transport.
-//! Trap: `depth` and `prefixes` have hard ceilings, because the reader keeps both in arrays on the stack. Limits of input
-//! must stay below the ceilings by what is added later.
+//! Not implemented: rates and totals per stream, which belong to the transport.
+//!
+//! # Pitfalls
+//!
+//! `depth` and `prefixes` have hard ceilings because the reader stores them in arrays on the stack. Limits of
+//! input must stay below the ceilings by the size of later additions.
 
-/// Open elements that a reader can hold; a larger [`Limits::depth`] counts as this.
+/// Maximum number of open elements in a reader; caps [`Limits::depth`].
 pub const MAX_DEPTH: u8 = 72;
-/// Namespace declarations in scope that a reader can hold; a larger [`Limits::prefixes`] counts as this.
+/// Maximum number of namespace declarations in scope in a reader; caps [`Limits::prefixes`].
 pub const MAX_PREFIXES: u16 = 40;
-/// Attributes in one tag that a reader can hold; a larger [`Limits::attributes`] counts as this.
+/// Maximum number of attributes per tag in a reader; caps [`Limits::attributes`].
 pub const MAX_ATTRIBUTES: u16 = 72;
-/// Different prefixes, other than `xml` and `xmlns`, on the attributes of one tag.
+/// Maximum number of distinct prefixes, other than `xml` and `xmlns`, on the attributes of one tag.
 pub const MAX_ATTRIBUTE_PREFIXES: usize = 4;
-/// Bytes of a namespace name as written, that is with its references unexpanded.
+/// Maximum length in bytes of a namespace name as written, with references unexpanded.
 pub const MAX_NAMESPACE_BYTES: usize = 1024;
 
 /// Bounds on one element. Exceeding one is `policy-violation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of one first-level element, from `<` to `>`. RFC 6120 section 13.12 demands at least 10 000.
+    /// Bytes of one first-level element, from `<` to `>`. RFC 6120, section 13.12, requires at least 10 000.
     pub element_bytes: u32,
     /// Open elements, the first-level one included; at most [`MAX_DEPTH`].
     pub depth: u8,
     /// Attributes of one element, namespace declarations included; at most [`MAX_ATTRIBUTES`].
     pub attributes: u16,
-    /// Namespace declarations in scope, those of the stream header not counted; at most [`MAX_PREFIXES`].
+    /// Namespace declarations in scope, those of the stream header excluded; at most [`MAX_PREFIXES`].
     pub prefixes: u16,
     /// Bytes of one qualified name.
     pub name_bytes: u16,
-    /// Bytes of the start tag of a first-level element. Those who keep positions in it keep them in 16 bits.
+    /// Bytes of the start tag of a first-level element. Positions in it are stored in 16 bits.
     pub start_tag_bytes: u16,
 }
 
@@ -47,7 +50,7 @@ impl Limits {
         start_tag_bytes: 32_768,
     };
 
-    /// The most that a reader can hold: for what was admitted within lower limits and written anew since.
+    /// The maximum that a reader supports: for elements admitted within lower limits and rewritten since.
     pub const CEILING: Limits = Limits {
         element_bytes: u32::MAX,
         depth: MAX_DEPTH,

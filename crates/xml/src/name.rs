@@ -1,7 +1,10 @@
-//! Characters and names: XML 1.0 sections 2.2 and 2.3, Namespaces in XML 1.0 sections 3 and 4.
+//! Characters and names: XML 1.0, sections 2.2 and 2.3; Namespaces in XML 1.0, sections 3 and 4.
 //!
-//! Left out: name characters that only the fifth edition has; see [`letters`].
-//! Trap: `name_end` works on bytes of text already known to be UTF-8; it must not meet other bytes.
+//! Not implemented: name characters that only the fifth edition allows; see [`name_chars`].
+//!
+//! # Pitfalls
+//!
+//! `name_end` requires bytes of text already validated as UTF-8.
 
 use crate::{Error, name_chars};
 
@@ -32,24 +35,24 @@ const fn classes() -> [u8; 256] {
 
 pub(crate) static CLASS: [u8; 256] = classes();
 
-/// The production S, one byte of it.
+/// One byte of the production S.
 #[inline]
 pub(crate) fn is_space(byte: u8) -> bool {
     CLASS[usize::from(byte)] & SPACE != 0
 }
 
-/// Can this byte stand in a namespace name? Unreserved, reserved and `%` (RFC 3986 section 2), and anything beyond ASCII.
+/// Whether this byte is allowed in a namespace name: unreserved, reserved and `%` (RFC 3986, section 2), or beyond ASCII.
 pub(crate) fn is_uri_byte(byte: u8) -> bool {
     CLASS[usize::from(byte)] & URI != 0
 }
 
-/// Can a name begin with this byte? Of a character beyond ASCII only the reader can say.
+/// Whether a name can begin with this byte. For characters beyond ASCII only the reader can decide.
 #[inline]
 pub(crate) fn is_name_start_byte(byte: u8) -> bool {
     CLASS[usize::from(byte)] & (START | HIGH) != 0
 }
 
-/// Can this byte follow the name in a start tag?
+/// Whether this byte can follow the name in a start tag.
 pub(crate) fn is_delimiter(byte: Option<&u8>) -> bool {
     byte.is_some_and(|&b| b == b'>' || b == b'/' || is_space(b))
 }
@@ -59,7 +62,7 @@ pub(crate) const fn is_char(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'..)
 }
 
-/// End of the NCName that begins at `at`; `at` itself when none begins there.
+/// End of the NCName that begins at `at`; `at` itself if none begins there.
 #[inline(always)]
 pub(crate) fn ncname_end(text: &str, at: usize) -> usize {
     let bytes = text.as_bytes();
@@ -99,7 +102,7 @@ fn ncname_end_high(text: &str, at: usize, mut first: bool) -> usize {
     text.len()
 }
 
-/// What is wrong with a name at a character beyond ASCII that this reader does not admit there.
+/// The error for a character beyond ASCII that this reader does not accept there.
 #[cold]
 fn beyond(text: &str, at: usize, first: bool) -> Error {
     match text.get(at..).and_then(|rest| rest.chars().next()) {
@@ -108,10 +111,10 @@ fn beyond(text: &str, at: usize, first: bool) -> Error {
     }
 }
 
-/// A qualified name: where its colon is and where it ends.
+/// A qualified name: offsets of its local part and its end.
 #[derive(Clone, Copy)]
 pub(crate) struct QName {
-    /// Offset of the local part; equal to the start when there is no prefix.
+    /// Offset of the local part; equal to the start if there is no prefix.
     pub(crate) local: usize,
     pub(crate) end: usize,
 }
@@ -144,7 +147,7 @@ pub(crate) fn qname(text: &str, at: usize, longest: usize) -> Result<QName, Erro
     Ok(QName { local, end })
 }
 
-/// Refuses the two code points of three-byte UTF-8 that are no Char: U+FFFE and U+FFFF. Call it when a byte 0xEF was met.
+/// Rejects U+FFFE and U+FFFF, the two three-byte code points that are not Char. Call it after a byte 0xEF.
 #[cold]
 pub(crate) fn contains_noncharacter(bytes: &[u8]) -> bool {
     bytes.windows(3).any(|w| w[0] == 0xEF && w[1] == 0xBF && w[2] >= 0xBE)

@@ -1,12 +1,15 @@
-//! Letters and other name characters beyond ASCII: XML 1.0 (fourth edition) Appendix B.
+//! Name characters beyond ASCII: XML 1.0 (fourth edition), Appendix B.
 //!
-//! The fifth edition allows more characters in names, and every name of the fourth edition is one of the fifth. Expat and the
-//! clients that are built on it know the fourth edition only and fail on any other name, so these tables are what both admit.
+//! The fifth edition allows every name of the fourth and more. Expat and the clients built on it implement only the fourth
+//! edition and fail on other names, so these tables are the intersection.
 //!
-//! Left out: characters beyond the Basic Multilingual Plane, of which the fourth edition allows none in names.
-//! The trap: `MORE` does not repeat what `START` has.
+//! Not implemented: characters beyond the Basic Multilingual Plane; the fourth edition allows none in names.
+//!
+//! # Pitfalls
+//!
+//! `MORE` does not repeat the contents of `START`.
 
-/// Letter, which is BaseChar and Ideographic: what a name may begin with. First and last of each range.
+/// Letter (BaseChar and Ideographic): characters that may start a name. First and last of each range.
 #[rustfmt::skip]
 static NAME_START_RANGES: [(u16, u16); 202] = [
     (0x00C0, 0x00D6), (0x00D8, 0x00F6), (0x00F8, 0x0131), (0x0134, 0x013E), (0x0141, 0x0148),
@@ -52,7 +55,7 @@ static NAME_START_RANGES: [(u16, u16); 202] = [
     (0x4E00, 0x9FA5), (0xAC00, 0xD7A3),
 ];
 
-/// CombiningChar, Digit and Extender: what a name may have behind its first character.
+/// CombiningChar, Digit and Extender: further characters allowed after the first.
 #[rustfmt::skip]
 static NAME_EXTRA_RANGES: [(u16, u16); 108] = [
     (0x00B7, 0x00B7), (0x02D0, 0x02D1), (0x0300, 0x0345), (0x0360, 0x0361), (0x0387, 0x0387),
@@ -79,12 +82,12 @@ static NAME_EXTRA_RANGES: [(u16, u16); 108] = [
     (0x3099, 0x309A), (0x309D, 0x309E), (0x30FC, 0x30FE),
 ];
 
-/// Letter, beyond ASCII.
+/// The production Letter, beyond ASCII.
 pub(crate) fn is_name_start_char(c: char) -> bool {
     is_in_ranges(&NAME_START_RANGES, c)
 }
 
-/// NameChar, beyond ASCII.
+/// The production NameChar, beyond ASCII.
 pub(crate) fn is_name_char(c: char) -> bool {
     is_in_ranges(&NAME_START_RANGES, c) || is_in_ranges(&NAME_EXTRA_RANGES, c)
 }
@@ -95,7 +98,7 @@ fn is_in_ranges(ranges: &[(u16, u16)], c: char) -> bool {
     ranges.get(at).is_some_and(|(first, _)| *first <= c)
 }
 
-/// Whether the fifth edition (productions 4 and 4a) has this character beyond ASCII in a name, or as its first one.
+/// Whether the fifth edition (productions 4 and 4a) allows this character beyond ASCII in a name, or at its start.
 pub(crate) const fn is_of_fifth_edition(c: char, first: bool) -> bool {
     let start = matches!(c,
         '\u{C0}'..='\u{D6}' | '\u{D8}'..='\u{F6}' | '\u{F8}'..='\u{2FF}' | '\u{370}'..='\u{37D}'

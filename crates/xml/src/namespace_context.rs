@@ -1,23 +1,26 @@
-//! The namespaces that a stream header puts in force for the elements of its stream (RFC 6120 section 4.8).
+//! Namespace declarations of a stream header, in scope for every element of the stream (RFC 6120, section 4.8).
 //!
-//! Left out: `xml:lang` of the header, which is no namespace.
-//! Trap: a scope is not passed on with a stanza. A stanza that leans on one is not portable and must be normalised
-//! before it leaves its stream (section 4.8.4).
+//! Not implemented: `xml:lang` of the header, which is not a namespace.
+//!
+//! # Pitfalls
+//!
+//! The context is not forwarded with a stanza. A stanza that depends on one must be normalised before it leaves its stream
+//! (section 4.8.4).
 
 use crate::{Error, Limits, Namespace, Ns, Reader};
 
-/// Default namespace and prefixes of a stream. Sixteen bytes inline for the usual headers, boxed extras for others.
+/// Default namespace and prefixes of a stream. Sixteen bytes inline for the usual headers, a box for others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceContext {
-    /// Default namespace, when it is a known one.
+    /// Default namespace, if it is a known one.
     default: Option<Ns>,
-    /// Is the prefix `stream` bound to the stream namespace?
+    /// Whether the prefix `stream` is bound to the stream namespace.
     stream: bool,
-    /// Everything else; the empty prefix is an unknown default namespace.
+    /// All other declarations; the empty prefix is an unknown default namespace.
     extra: Option<Box<Declarations>>,
 }
 
-/// Prefix of each, and its namespace name as written. The vector is boxed so that a usual scope is 16 bytes.
+/// Prefixes and namespace names as written. The vector is boxed so that the context is 16 bytes.
 type Declarations = Vec<(Box<str>, Box<str>)>;
 
 const _: () = assert!(size_of::<NamespaceContext>() <= 16);
@@ -25,7 +28,7 @@ const _: () = assert!(size_of::<NamespaceContext>() <= 16);
 pub(crate) static EMPTY: NamespaceContext = NamespaceContext::empty();
 
 impl NamespaceContext {
-    /// Nothing in force but `xml`: a document that stands alone, such as a WebSocket message.
+    /// No declaration but `xml`: for a standalone document such as a WebSocket message.
     pub const fn empty() -> NamespaceContext {
         NamespaceContext { default: None, stream: false, extra: None }
     }
@@ -40,13 +43,13 @@ impl NamespaceContext {
         NamespaceContext { default: Some(Ns::Server), stream: true, extra: None }
     }
 
-    /// This default namespace and no prefix: a stanza that is stored or carried without its stream.
+    /// This default namespace and no prefix: for a stanza stored or transferred without its stream.
     pub const fn with_default(default: Ns) -> NamespaceContext {
         NamespaceContext { default: Some(default), stream: false, extra: None }
     }
 
-    /// What the start tag of a stream declares. Allocates only for declarations other than a known default and the
-    /// usual `stream` prefix.
+    /// The declarations in the start tag of a stream. Allocates only for declarations other than a known default namespace and
+    /// the usual `stream` prefix.
     pub fn from_open_tag(bytes: &[u8], limits: &Limits) -> Result<NamespaceContext, Error> {
         let start = Reader::open_tag(bytes, limits)?;
         let mut scope = NamespaceContext::empty();
@@ -72,7 +75,7 @@ impl NamespaceContext {
         }
     }
 
-    /// The namespace that a prefix stands for. The empty prefix asks for the default namespace.
+    /// The namespace bound to a prefix. The empty prefix returns the default namespace.
     pub fn namespace(&self, prefix: &str) -> Option<Namespace<'_>> {
         match prefix {
             "" => Some(self.default_namespace()),

@@ -1,15 +1,18 @@
-//! Writes an element anew so that it carries every namespace declaration it uses (RFC 6120 section 4.8.4).
+//! Normalisation: rewrites an element so that it declares every namespace that it uses (RFC 6120, section 4.8.4).
 //!
-//! Left out: `xml:lang` of the stream header, which the router stamps.
-//! Trap: a namespace name declared once can be used by thousands of elements, and each of them then carries it. So the
-//! result is bounded by the same limit as an element, and a larger one is refused.
+//! Not implemented: `xml:lang` of the stream header, which the router adds.
+//!
+//! # Pitfalls
+//!
+//! A namespace name declared once can be used by thousands of elements, each of which then repeats it. The result is
+//! therefore bounded by the limit for an element, and a larger one is rejected.
 
 use crate::{Error, Event, Limits, MAX_DEPTH, Namespace, NamespaceContext, Ns, Reader, StartTag, escape};
 
 /// Appends the element in `bytes` to `out` in portable form: no prefixes on elements, every default namespace declared
 /// where it changes, every attribute prefix declared on its own element. A root in a content namespace (`jabber:client`,
-/// `jabber:server` or a component's) is written without declaration, for a reader whose default is `jabber:client`,
-/// and so is everything in that same namespace directly inside. On error `out` is as it was.
+/// `jabber:server` or a component's) is written without declaration, for a reader whose default is `jabber:client`; so are
+/// its direct children in the same namespace. On error `out` is unchanged.
 pub fn normalise(
     bytes: &[u8],
     scope: &NamespaceContext,
@@ -24,11 +27,11 @@ pub fn normalise(
     result
 }
 
-/// What is open in the output.
+/// An open element of the output.
 #[derive(Clone, Copy)]
 struct OpenElement<'a> {
     name: &'a str,
-    /// Is the name in the `xml` namespace, which can only be written with its prefix?
+    /// Whether the name is in the `xml` namespace, which can only be written with its prefix.
     xml: bool,
     /// Default namespace inside.
     default: Namespace<'a>,
@@ -42,7 +45,7 @@ fn write(bytes: &[u8], scope: &NamespaceContext, limits: &Limits, out: &mut Vec<
     let mut content = None;
     let mut open = false;
     while let Some(event) = reader.next()? {
-        // After a start the reader is one deeper; the level of the event is the number of elements around it.
+        // After a start tag the reader is one level deeper; the level of an event is the number of enclosing elements.
         let depth = reader.depth();
         match event {
             Event::Start(start) => {
@@ -60,7 +63,7 @@ fn write(bytes: &[u8], scope: &NamespaceContext, limits: &Limits, out: &mut Vec<
                 if text.is_cdata() {
                     escape::text(&text.unescape(), out);
                 } else {
-                    // A bare > may stand in text, but not behind a section that ended with ]] and is now text.
+                    // A bare > is allowed in text, but not after a section that ended with ]] and is text in the output.
                     for (i, piece) in text.raw().split('>').enumerate() {
                         out.extend_from_slice(if i > 0 { b"&gt;" } else { b"" });
                         out.extend_from_slice(piece.as_bytes());

@@ -1,18 +1,22 @@
-//! Namespaces that the server knows, as numbers, so that a set of them is one `u128`.
+//! Namespaces known to the server, numbered so that a set of them is one `u128`.
 //!
-//! Sources: RFC 6120, RFC 6121, RFC 7395 and the XEPs named beside the entries.
-//! Left out: namespaces that are only passed through; they stay text and need no number.
-//! Trap: a number is not stable between builds. Never store one, never send one to another node.
+//! RFC 6120, RFC 6121, RFC 7395 and the XEPs named at the entries.
+//!
+//! Not implemented: numbers for namespaces that are only routed; those stay text.
+//!
+//! # Pitfalls
+//!
+//! A number is not stable between builds. It must never be stored or sent to another node.
 
 macro_rules! namespaces {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// A namespace that the server knows. At most 128, so that [`NsSet`] is one `u128`.
+        /// A namespace known to the server. At most 128, so that [`NsSet`] is one `u128`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Ns { $($(#[$doc])* $name,)* }
 
         impl Ns {
-            /// Every known namespace, in the order of their numbers.
+            /// Every known namespace, in numerical order.
             pub const ALL: &'static [Ns] = &[$(Ns::$name),*];
             const TEXT: &'static [&'static str] = &[$($text),*];
         }
@@ -20,19 +24,19 @@ macro_rules! namespaces {
 }
 
 namespaces! {
-    /// Prefix `xml`, bound always.
+    /// Prefix `xml`, always bound.
     Xml = "http://www.w3.org/XML/1998/namespace",
-    /// Prefix `xmlns`, bound always, never declared.
+    /// Prefix `xmlns`, always bound, never declared.
     Xmlns = "http://www.w3.org/2000/xmlns/",
-    /// Content namespace of client streams (RFC 6120 section 4.8.2).
+    /// Content namespace of client streams (RFC 6120, section 4.8.2).
     Client = "jabber:client",
-    /// Content namespace of server streams (RFC 6120 section 4.8.2).
+    /// Content namespace of server streams (RFC 6120, section 4.8.2).
     Server = "jabber:server",
-    /// Content namespace of components (XEP-0114).
+    /// Content namespace of components that connect to the server (XEP-0114).
     ComponentAccept = "jabber:component:accept",
-    /// Content namespace of components that the server calls (XEP-0114).
+    /// Content namespace of components that the server connects to (XEP-0114).
     ComponentConnect = "jabber:component:connect",
-    /// Components of XEP-0225.
+    /// Component connections (XEP-0225).
     Component0 = "urn:xmpp:component:0",
     /// The stream element and its features.
     Stream = "http://etherx.jabber.org/streams",
@@ -102,7 +106,7 @@ namespaces! {
     Caps2 = "urn:xmpp:caps",
     /// XEP-0203.
     Delay = "urn:xmpp:delay",
-    /// XEP-0091, still read.
+    /// XEP-0091, legacy; only parsed.
     DelayLegacy = "jabber:x:delay",
     /// XEP-0199.
     Ping = "urn:xmpp:ping",
@@ -218,7 +222,7 @@ namespaces! {
     OccupantId = "urn:xmpp:occupant-id:0",
     /// XEP-0317.
     Hats = "urn:xmpp:hats:0",
-    /// XEP-0410 answers and other pings of oneself use XEP-0199; this is XEP-0486.
+    /// XEP-0486. (XEP-0410 needs no entry: self-pings use XEP-0199.)
     MucAvatars = "http://modules.prosody.im/mod_vcard_muc",
     /// XEP-0502.
     MucActivity = "urn:xmpp:muc-activity",
@@ -268,17 +272,17 @@ namespaces! {
     XhtmlIm = "http://jabber.org/protocol/xhtml-im",
     /// XEP-0300.
     Hashes2 = "urn:xmpp:hashes:2",
-    /// XEP-0157 and XEP-0128 forms need none; this is XEP-0485.
+    /// XEP-0485. (XEP-0157 and XEP-0128 forms need no entry.)
     ServerInfo = "urn:xmpp:serverinfo:0",
 }
 
 const _: () = assert!(Ns::ALL.len() <= 128, "NsSet has 128 bits");
 
-/// Slots of the table from text to number: a power of two, at least three times the entries.
+/// Slots of the hash table from name to number: a power of two, at least three times the number of entries.
 const SLOTS: usize = 512;
 const EMPTY: u8 = u8::MAX;
 
-/// Reads the length and four bytes near the end, where namespaces differ.
+/// Hashes the length and four bytes near the end, where namespaces differ.
 #[allow(clippy::cast_possible_truncation, reason = "a hash needs the low bits of a length only")]
 const fn slot(text: &[u8]) -> usize {
     let n = text.len();
@@ -308,7 +312,7 @@ const fn table() -> [u8; SLOTS] {
 static TABLE: [u8; SLOTS] = table();
 
 impl Ns {
-    /// The number of a namespace name, compared byte by byte (Namespaces in XML 1.0 section 2.3).
+    /// The number of a namespace name, compared byte by byte (Namespaces in XML 1.0, section 2.3).
     #[allow(clippy::should_implement_trait, reason = "an unknown namespace is no error, so not FromStr")]
     pub fn from_str(text: &str) -> Option<Ns> {
         let mut at = slot(text.as_bytes());
@@ -343,7 +347,7 @@ impl NsSet {
     /// The empty set.
     pub const NONE: NsSet = NsSet(0);
 
-    /// The set of these.
+    /// The set of these namespaces.
     pub const fn of(members: &[Ns]) -> NsSet {
         let mut bits = 0;
         let mut i = 0;
@@ -354,32 +358,32 @@ impl NsSet {
         NsSet(bits)
     }
 
-    /// Puts one in.
+    /// Adds a namespace.
     pub const fn insert(&mut self, ns: Ns) {
         self.0 |= ns.bit();
     }
 
-    /// Is this one in it?
+    /// Whether the set contains this namespace.
     pub const fn contains(self, ns: Ns) -> bool {
         self.0 & ns.bit() != 0
     }
 
-    /// Do the two share a member?
+    /// Whether the two sets share a member.
     pub const fn intersects(self, other: NsSet) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Members of either.
+    /// The union of both sets.
     pub const fn union(self, other: NsSet) -> NsSet {
         NsSet(self.0 | other.0)
     }
 
-    /// Is nothing in it?
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The members, in the order of their numbers.
+    /// The members in numerical order.
     pub fn iter(self) -> impl Iterator<Item = Ns> {
         Ns::ALL.iter().copied().filter(move |ns| self.contains(*ns))
     }

@@ -1,10 +1,13 @@
-//! Validating pull reader over one complete element: XML 1.0 (fourth edition), Namespaces in XML 1.0 (third edition), and
-//! the restrictions of RFC 6120 section 11.
+//! Validating pull reader for one complete element: XML 1.0 (fourth edition), Namespaces in XML 1.0 (third edition), and
+//! the restrictions of RFC 6120, section 11.
 //!
-//! Left out: finding the end of the element, which is the [`Scanner`](crate::Scanner)'s work.
-//! Trap: no heap. Open elements and declarations live in arrays whose sizes are the hard limits of `limit.rs`; the reader
-//! is about 900 bytes on the stack. Making, moving and copying it and its events was half of its price once: measure
-//! with `cargo bench -p throng-xml` before an event or the reader grows.
+//! Not implemented: finding the end of the element, which the [`Scanner`](crate::Scanner) does.
+//!
+//! # Pitfalls
+//!
+//! The reader does not allocate: open elements and declarations live in arrays sized by the hard limits of `limits.rs`, about
+//! 900 bytes on the stack. Moving and copying the reader and its events is a large part of its cost, so run
+//! `cargo bench -p throng-xml` before making either larger.
 
 use memchr::memchr;
 
@@ -23,12 +26,12 @@ const DUPLICATE: Error = Error::NotWellFormed("an attribute appears twice");
 /// A namespace declaration in force.
 #[derive(Clone, Copy, Default)]
 struct Declaration {
-    /// Offset of the prefix; of no meaning when its length is 0, which declares the default namespace.
+    /// Offset of the prefix; meaningless when its length is 0, which declares the default namespace.
     prefix_at: u32,
-    /// Offset behind the opening quote.
+    /// Offset after the opening quote.
     value_at: u32,
     prefix_len: u16,
-    /// Elements around the one that declares it.
+    /// Number of enclosing elements.
     depth: u8,
     id: Option<Ns>,
 }
@@ -37,13 +40,13 @@ struct Declaration {
 enum ReaderState {
     Before,
     Inside,
-    /// An empty-element tag was told, its end was not.
+    /// An empty-element tag was returned, its end was not.
     Empty,
     Done,
     Failed,
 }
 
-/// Reads exactly one complete element and checks it on the way. No heap.
+/// Reads and validates exactly one complete element. Does not allocate.
 pub struct Reader<'a> {
     text: &'a str,
     scope: &'a NamespaceContext,
@@ -53,9 +56,9 @@ pub struct Reader<'a> {
     decls: usize,
     state: ReaderState,
     portable: bool,
-    /// Is there a tab, line feed or carriage return anywhere, so that values need normalising?
+    /// Whether a tab, line feed or carriage return occurs anywhere, so that values need normalising.
     spaced: bool,
-    /// Where the names of the open elements begin.
+    /// Offsets of the names of the open elements.
     names: [u32; MAX_DEPTH as usize],
     decl: [Declaration; MAX_PREFIXES as usize],
 }
@@ -63,8 +66,8 @@ pub struct Reader<'a> {
 const _: () = assert!(size_of::<Reader<'_>>() <= 1024 && size_of::<Event<'_>>() <= 192);
 
 impl<'a> Reader<'a> {
-    /// A reader over `bytes`, which must be one element from `<` to its last `>`. Checks length, UTF-8 and characters at
-    /// once, everything else as it goes.
+    /// A reader over `bytes`, which must be one element from `<` to its last `>`. Checks length, UTF-8 and characters
+    /// immediately, everything else while reading.
     pub fn new(bytes: &'a [u8], scope: &'a NamespaceContext, limits: &Limits) -> Result<Reader<'a>, Error> {
         if bytes.len() > limits.element_bytes as usize {
             return Err(Error::TooLarge);
@@ -87,7 +90,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads the start tag of a stream, which is all that `bytes` may hold.
+    /// Reads the start tag of a stream; `bytes` must contain nothing else.
     pub fn open_tag(bytes: &'a [u8], limits: &Limits) -> Result<StartTag<'a>, Error> {
         let mut reader = Reader::new(bytes, &namespace_context::EMPTY, limits)?;
         if bytes.first() != Some(&b'<') {
@@ -99,14 +102,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next event, or `None` behind the element. Only then is the whole element known to be good. After an error
-    /// there is nothing but errors.
+    /// The next event, or `None` after the element; only then is the whole element known to be valid. After an error every
+    /// call fails.
     #[allow(
         clippy::should_implement_trait,
         reason = "an Iterator would yield Option<Result>, which reads worse here"
     )]
     pub fn next(&mut self) -> Result<Option<Event<'a>>, Error> {
-        // Whatever returns early leaves this behind. So no result is looked at, and none is copied.
+        // Early returns leave this state, so no result needs to be inspected or copied.
         let state = std::mem::replace(&mut self.state, ReaderState::Failed);
         let bytes = self.text.as_bytes();
         match state {
@@ -151,8 +154,8 @@ impl<'a> Reader<'a> {
         Ok(Some(event))
     }
 
-    /// Reads on to the end of the innermost open element, checking what it passes. Right after `StartTag` that is the
-    /// element which has just begun.
+    /// Reads to the end of the innermost open element and validates what it skips. Right after `StartTag` that is the element
+    /// just opened.
     pub fn skip(&mut self) -> Result<(), Error> {
         let outside = self.depth.saturating_sub(1);
         while self.depth > outside {
@@ -163,25 +166,25 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Elements that are open: 1 after the first `StartTag`, 0 after the last `End`.
+    /// Number of open elements: 1 after the first `StartTag`, 0 after the last `End`.
     pub const fn depth(&self) -> usize {
         self.depth
     }
 
-    /// Offset behind the last event.
+    /// Offset after the last event.
     pub const fn position(&self) -> usize {
         self.pos
     }
 
-    /// Does the element carry every declaration that it uses? True when the root has no prefix and every prefix was
-    /// declared inside; the default namespace and `xml` do not count. Meaningful once `next` answered `None`.
+    /// Whether the element declares every namespace that it uses: the root has no prefix and every prefix is declared inside.
+    /// The default namespace and `xml` do not count. Meaningful once `next` has returned `None`.
     pub const fn is_self_contained(&self) -> bool {
         self.portable
     }
 
     #[inline(always)]
     fn slice(&self, from: usize, to: usize) -> &'a str {
-        // Both ends are next to ASCII delimiters, so they are character boundaries.
+        // Both offsets are next to ASCII delimiters, so they are character boundaries.
         self.text.get(from..to).unwrap_or_default()
     }
 
@@ -203,7 +206,7 @@ impl<'a> Reader<'a> {
         while name::is_space(bytes[end - 1]) {
             end -= 1;
         }
-        // What follows the same bytes in the start tag shows whether its name ends there.
+        // The byte after these in the start tag shows whether its name ends there.
         if end == at || !open.starts_with(&bytes[at..end]) || !name::is_delimiter(open.get(end - at)) {
             return Err(MISMATCH);
         }
@@ -261,7 +264,7 @@ impl<'a> Reader<'a> {
         Ok(Text { raw: self.slice(at, i), at, cdata: true, plain: !self.spaced })
     }
 
-    /// Reads a start tag. Answers what `next` answers, so that the large `StartTag` is put together where it is returned.
+    /// Reads a start tag. Returns the result of `next`, so that the large `StartTag` is built in place.
     #[inline(always)]
     fn start_tag(&mut self, header: bool) -> Result<Option<Event<'a>>, Error> {
         let bytes = self.text.as_bytes();
@@ -302,7 +305,7 @@ impl<'a> Reader<'a> {
             if count >= most {
                 return Err(Error::TooManyAttributes);
             }
-            // Most tags have names that differ in length or first or last letter, and need no comparison.
+            // Most names differ in length or in first or last letter and need no comparison.
             let mark = mark(bytes[name_at], bytes[a.end - 1], a.end - name_at);
             if seen & mark != 0 && self.is_duplicate_attribute(q.end, name_at, a) {
                 return Err(DUPLICATE);
@@ -358,8 +361,8 @@ impl<'a> Reader<'a> {
         })))
     }
 
-    /// Does the name that begins at `name_at` stand between `from` and itself as well? Reads the attributes before it
-    /// again, which only names that look alike make necessary.
+    /// Whether the attribute name at `name_at` also occurs between `from` and itself. Reads the preceding attributes again,
+    /// which only names with the same mark require.
     #[cold]
     fn is_duplicate_attribute(&self, from: usize, name_at: usize, q: QName) -> bool {
         let name = &self.text.as_bytes()[name_at..q.end];
@@ -368,8 +371,8 @@ impl<'a> Reader<'a> {
             .any(|(at, q)| self.text.as_bytes().get(at..q.end) == Some(name))
     }
 
-    /// Checks the value that begins at `at`, behind its quote. Answers where its closing quote is, and whether it has
-    /// references.
+    /// Validates the value that begins at `at`, after its quote. Returns the offset of its closing quote and whether it
+    /// contains references.
     #[inline(always)]
     fn attribute_value(&self, at: usize) -> Result<(usize, bool), Error> {
         let bytes = self.text.as_bytes();
@@ -389,7 +392,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes a namespace declaration (Namespaces in XML 1.0 sections 2.2 and 3). An empty prefix declares the default.
+    /// Records a namespace declaration (Namespaces in XML 1.0, sections 2.2 and 3). An empty prefix declares the default.
     fn declare(&mut self, prefix_at: usize, prefix_end: usize, at: usize, end: usize) -> Result<(), Error> {
         const RESERVED: Error = Error::BadNamespace("a reserved prefix or namespace");
         if end - at > MAX_NAMESPACE_BYTES {
@@ -455,7 +458,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Resolves the prefixes of the attributes and compares their expanded names.
+    /// Resolves the prefixes of the attributes and rejects equal expanded names.
     #[cold]
     fn bind(&mut self, from: usize, bound: &mut [BoundPrefix; MAX_ATTRIBUTE_PREFIXES]) -> Result<u8, Error> {
         let mut seen = [("", Namespace::NONE); MAX_ATTRIBUTE_PREFIXES];
@@ -497,14 +500,14 @@ fn prefixed(text: &str, from: usize) -> impl Iterator<Item = (usize, &str, &str)
     })
 }
 
-/// One bit for the first and last byte and the length of a name.
+/// One bit derived from the first byte, last byte and length of a name.
 #[inline]
 const fn mark(first: u8, last: u8, length: usize) -> u64 {
     let mixed = (first as usize).wrapping_add(last as usize * 3).wrapping_add(length.wrapping_mul(11));
     1 << (mixed % 64)
 }
 
-/// Behind an attribute's name: passes `=` and the opening quote. Answers where the value begins.
+/// Skips `=` and the opening quote after an attribute's name. Returns the offset of the value.
 #[inline(always)]
 fn equals(bytes: &[u8], mut at: usize) -> Result<usize, Error> {
     if bytes.get(at) != Some(&b'=') {
@@ -525,24 +528,24 @@ fn equals(bytes: &[u8], mut at: usize) -> Result<usize, Error> {
     }
 }
 
-/// Whether a namespace name has the characters of a URI reference (RFC 3986 section 2) or characters beyond ASCII. Namespaces
-/// in XML 1.0 section 2.2 wants a URI reference. Expat joins a namespace name and a local name with a separator that its user
-/// chooses among the other characters (clients use a space, `}` or `|`), and it fails on a namespace name that has it.
+/// Whether a namespace name consists of URI characters (RFC 3986, section 2) and characters beyond ASCII. Namespaces in
+/// XML 1.0, section 2.2, requires a URI reference. Expat joins namespace and local name with a separator chosen by its user
+/// among the other characters (clients use a space, `}` or `|`), and fails on a namespace name that contains it.
 fn is_uri(raw: &str) -> bool {
     if !raw.contains('&') {
         return raw.bytes().all(name::is_uri_byte);
     }
-    // The reader has checked every reference.
+    // The reader has validated every reference.
     escape::UnescapedChars::new(raw, true).flatten().all(|c| u8::try_from(c).map_or(true, name::is_uri_byte))
 }
 
-/// The production Char over bytes that are UTF-8: no control characters but three, no U+FFFE and U+FFFF. Answers whether
-/// any of the three is there.
+/// Checks the production Char over UTF-8 bytes: no control characters but three, no U+FFFE and U+FFFF. Returns whether any
+/// of those three occurs.
 fn check_characters(bytes: &[u8]) -> Result<bool, Error> {
     let mut control = false;
     let mut space = false;
     let mut maybe = false;
-    // No early exit: so it compiles to a few vector instructions a line.
+    // No early exit, so that the loop compiles to a few vector instructions per cache line.
     for &b in bytes {
         let allowed = (b == b'\t') | (b == b'\n') | (b == b'\r');
         control |= (b < b' ') & !allowed;

@@ -1,56 +1,59 @@
-//! Finds where elements begin and end in a byte stream (RFC 6120 sections 4 and 11), without understanding them.
+//! Scanner for element boundaries in a byte stream (RFC 6120, sections 4 and 11).
 //!
-//! Left out: everything inside an element but its nesting. The [`Reader`](crate::Reader) judges names, attributes,
-//! references, characters and end tags of the element that was found, so an `Element` is not yet well-formed.
-//! Trap: the scanner owns no bytes. It remembers how far it looked into the *same* bytes, so the caller must pass
-//! the unfinished bytes again, unchanged, with more behind them, after dropping exactly `skip`.
+//! Not implemented: anything inside an element but its nesting. The [`Reader`](crate::Reader) validates names, attributes,
+//! references, characters and end tags, so an `Element` is not yet known to be well-formed.
+//!
+//! # Pitfalls
+//!
+//! The scanner owns no bytes. It remembers how far it has scanned the *same* bytes, so after dropping exactly `skip` bytes
+//! the caller must pass the remaining bytes again, unchanged, with more appended.
 
 use memchr::memchr;
 
 use crate::byte_search::{find1, find3};
 use crate::{Error, Limits, Restriction, name, narrowing};
 
-/// Longest qualified name of a stream element, in bytes; it is kept for the comparison with the end tag.
+/// Longest qualified name of a stream element, in bytes; it is stored for comparison with the end tag.
 const STREAM_NAME: usize = 40;
 /// Longest XML declaration and longest end tag of the stream, in bytes. Real ones have about 40 and 16.
 const DECLARATION: usize = 256;
 
 const NO_NAME: Error = Error::NotWellFormed("a name was expected");
 
-/// What was found. Offsets count from the start of the `input` of that call.
+/// Result of a scan. Offsets count from the start of the `input` of that call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanOutcome {
-    /// Nothing complete yet. Drop `skip` bytes, then call again with more behind the rest.
+    /// Nothing complete yet. Drop `skip` bytes, then call again with more bytes appended.
     More {
-        /// Bytes that are done with: white space between elements, or an XML declaration.
+        /// Bytes that can be dropped: white space between elements, or an XML declaration.
         skip: usize,
     },
     /// The start tag of the stream element. Consume `end` bytes.
     Open {
         /// Offset of `<`.
         start: usize,
-        /// Offset behind `>`.
+        /// Offset after `>`.
         end: usize,
     },
     /// A complete first-level element. Consume `end` bytes.
     Element {
         /// Offset of `<`.
         start: usize,
-        /// Offset behind the last `>`.
+        /// Offset after the last `>`.
         end: usize,
     },
     /// The end tag of the stream element. Consume `end` bytes.
     Close {
-        /// Offset behind `>`.
+        /// Offset after `>`.
         end: usize,
     },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScanState {
-    /// First byte of a document: the only place of an XML declaration.
+    /// First byte of a document: the only position of an XML declaration.
     Document,
-    /// Behind the declaration or white space: the stream element must come.
+    /// After the declaration or white space: the stream element must follow.
     Prolog,
     /// Between first-level elements.
     Between,
@@ -72,18 +75,18 @@ enum ScanState {
     Failed(Error),
 }
 
-/// Resumable finder of element boundaries. Plain data, at most 96 bytes, no heap.
+/// Resumable scanner for element boundaries. Plain data, at most 96 bytes, no heap.
 #[derive(Clone, Copy, Debug)]
 pub struct Scanner {
     state: ScanState,
-    /// Open elements, the stream element not counted.
+    /// Number of open elements, the stream element excluded.
     depth: u8,
-    /// Is the tag in progress the stream element's?
+    /// Whether the tag in progress is the stream element's.
     header: bool,
-    /// Elements without a stream around them?
+    /// Whether there is no stream element around the elements.
     fragment: bool,
     name_len: u8,
-    /// How far the unfinished input was looked at.
+    /// Bytes of the unfinished input already scanned.
     scanned: u32,
     name: [u8; STREAM_NAME],
 }
@@ -110,8 +113,8 @@ impl Scanner {
         }
     }
 
-    /// Expects elements at once, with no stream around them (stored stanzas, what the server itself wrote). They may be as
-    /// deep as [`Limits::depth`] says; its ceiling is the reader's.
+    /// Expects elements with no stream around them: stored stanzas, output of the server itself. Their depth may reach
+    /// [`Limits::depth`], whose ceiling is the reader's.
     pub const fn fragment() -> Scanner {
         let mut scanner = Scanner::new();
         scanner.state = ScanState::Between;
@@ -119,20 +122,20 @@ impl Scanner {
         scanner
     }
 
-    /// Expects one element, perhaps behind an XML declaration: a document that stands alone, such as a WebSocket message.
+    /// Expects one element, optionally after an XML declaration: a standalone document such as a WebSocket message.
     pub const fn standalone() -> Scanner {
         let mut scanner = Scanner::fragment();
         scanner.state = ScanState::Document;
         scanner
     }
 
-    /// Expects a new document, as after STARTTLS or SASL. Forgets everything, unfinished input included.
+    /// Expects a new document, as after STARTTLS or SASL. Discards all state, unfinished input included.
     pub fn restart(&mut self) {
         *self = if self.fragment { Scanner::fragment() } else { Scanner::new() };
     }
 
-    /// Looks for the next boundary. `input[0]` is the first byte not yet consumed. An error is final: the same one
-    /// comes back until [`restart`](Scanner::restart).
+    /// Scans for the next boundary. `input[0]` is the first byte not yet consumed. An error is final: it is returned until
+    /// [`restart`](Scanner::restart).
     pub fn scan(&mut self, input: &[u8], limits: &Limits) -> Result<ScanOutcome, Error> {
         let result = self.advance(input, limits);
         if let Err(error) = result {
@@ -193,10 +196,10 @@ impl Scanner {
         self.element(input, start, limits)
     }
 
-    /// Walks through one element, or the stream's start or end tag, that begins at `start`.
+    /// Scans one element, or the stream's start or end tag, that begins at `start`.
     fn element(&mut self, input: &[u8], start: usize, limits: &Limits) -> Result<ScanOutcome, Error> {
         let all = input.get(start..).unwrap_or_default();
-        // Look no further than the limit: then the answer does not depend on how the input was cut.
+        // Scan no further than the limit, so that the result does not depend on how the input was split.
         let mut i = self.scanned as usize;
         let mut at = self.state;
         let mut depth = usize::from(self.depth);
@@ -297,7 +300,7 @@ impl Scanner {
                         at = ScanState::Content;
                     }
                 }
-                // These never reach this loop.
+                // These states never reach this loop.
                 ScanState::Document
                 | ScanState::Prolog
                 | ScanState::Between
@@ -321,7 +324,7 @@ impl Scanner {
         ScanOutcome::Element { start, end: start + length }
     }
 
-    /// Keeps the name of the stream element for its end tag.
+    /// Stores the name of the stream element for its end tag.
     fn opened(&mut self, bytes: &[u8], end: usize, empty: bool) -> Result<(), Error> {
         if empty {
             return Err(Error::InvalidXml("the stream element is empty"));
@@ -349,7 +352,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// Reads the XML declaration, if there is one. Answers where it ends, or `None` for more input.
+    /// Reads the XML declaration, if there is one. Returns its end, or `None` for more input.
     fn document(&mut self, input: &[u8]) -> Result<Option<usize>, Error> {
         const OPENING: &[u8] = b"<?xml";
         match input {
@@ -384,7 +387,7 @@ fn spaces(bytes: &[u8]) -> usize {
     bytes.iter().position(|&b| !name::is_space(b)).unwrap_or(bytes.len())
 }
 
-/// XMLDecl without its first five bytes (XML 1.0 section 2.8, RFC 6120 sections 11.5 and 11.6).
+/// XMLDecl without its first five bytes (XML 1.0, section 2.8; RFC 6120, sections 11.5 and 11.6).
 fn declaration(bytes: &[u8]) -> Result<(), Error> {
     const BAD: Error = Error::NotWellFormed("a bad XML declaration");
     let mut rest = bytes.strip_suffix(b"?>").ok_or(BAD)?;
@@ -405,7 +408,7 @@ fn declaration(bytes: &[u8]) -> Result<(), Error> {
         Ok(Some(&after[..length]))
     };
     let version = next(b"version")?.ok_or(BAD)?;
-    // XML 1.0 fifth edition accepts any 1.x; RFC 6120 section 11.7 is about 1.0 only.
+    // XML 1.0 (fifth edition) accepts any 1.x; RFC 6120, section 11.7, covers 1.0 only.
     if version != b"1.0" {
         return Err(Error::InvalidXml("the version of XML is not 1.0"));
     }
@@ -419,7 +422,7 @@ fn declaration(bytes: &[u8]) -> Result<(), Error> {
     if spaces(rest) == rest.len() { Ok(()) } else { Err(BAD) }
 }
 
-/// What `<!` followed by this byte is.
+/// The error for `<!` followed by this byte.
 fn declaration_error(third: u8) -> Error {
     if third.is_ascii_uppercase() {
         Error::Restricted(Restriction::Doctype)
@@ -428,7 +431,7 @@ fn declaration_error(third: u8) -> Error {
     }
 }
 
-/// At `<!` in content: the offset behind `<![CDATA[`, or `None` for more input.
+/// At `<!` in content: the offset after `<![CDATA[`, or `None` for more input.
 #[cold]
 fn cdata(bytes: &[u8], at: usize) -> Result<Option<usize>, Error> {
     const OPENING: &[u8] = b"<![CDATA[";

@@ -1,8 +1,11 @@
-//! A flat tree over the bytes of one element, for those who walk instead of read.
+//! Flat read-only tree over the bytes of one element, for random access.
 //!
-//! Left out: changing it. A changed element is written anew with the [`Writer`](crate::Writer).
-//! Trap: one node costs 64 bytes, so a hostile element costs about twenty times its size for as long as the tree lives.
-//! Build a tree only of elements that somebody wants to look into.
+//! Not implemented: modification. A changed element is written with the [`Writer`](crate::Writer).
+//!
+//! # Pitfalls
+//!
+//! A node costs 64 bytes, so a hostile element costs about twenty times its size while the tree lives. Build a tree only of
+//! elements whose content is needed.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -27,9 +30,9 @@ struct NodeData<'a> {
     /// End of the start tag.
     tag_end: u32,
     end: u32,
-    /// Index behind the last descendant.
+    /// Index after the last descendant.
     next: u32,
-    /// Bytes of prefix and colon.
+    /// Length of prefix and colon in bytes.
     prefix_len: u16,
     kind: NodeKind,
 }
@@ -43,7 +46,7 @@ struct AttributePrefixes {
     bounds: u8,
 }
 
-/// One element as a flat vector of nodes in document order, pointing into its bytes.
+/// One element as a flat vector of nodes in document order, borrowed from its bytes.
 pub struct Tree<'a> {
     text: &'a str,
     scope: &'a NamespaceContext,
@@ -53,7 +56,7 @@ pub struct Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
-    /// Reads, and so checks, exactly one complete element.
+    /// Reads and validates exactly one complete element.
     pub fn parse(bytes: &'a [u8], scope: &'a NamespaceContext, limits: &Limits) -> Result<Tree<'a>, Error> {
         let mut reader = Reader::new(bytes, scope, limits)?;
         let mut items: Vec<NodeData<'a>> = Vec::with_capacity(8);
@@ -108,23 +111,23 @@ impl<'a> Tree<'a> {
         Ok(Tree { text, scope, nodes: items, prefixes, portable: reader.is_self_contained() })
     }
 
-    /// The element itself.
+    /// The root element.
     pub fn root(&self) -> TreeNode<'_> {
         TreeNode { tree: self, index: 0 }
     }
 
-    /// As [`Reader::is_self_contained`].
+    /// See [`Reader::is_self_contained`].
     pub const fn is_self_contained(&self) -> bool {
         self.portable
     }
 
-    /// Elements and pieces of text.
+    /// Number of elements and pieces of text.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
     }
 }
 
-/// An element of a tree, or a piece of its text.
+/// An element of a tree, or a piece of text.
 #[derive(Clone, Copy)]
 pub struct TreeNode<'t> {
     tree: &'t Tree<'t>,
@@ -133,11 +136,11 @@ pub struct TreeNode<'t> {
 
 impl<'t> TreeNode<'t> {
     fn item(&self) -> &'t NodeData<'t> {
-        // Indices are made here only, from the tree's own items.
+        // Indices are created only here, from the tree's own nodes.
         &self.tree.nodes[self.index]
     }
 
-    /// Is it an element?
+    /// Whether it is an element.
     pub fn is_element(&self) -> bool {
         matches!(self.item().kind, NodeKind::Element { .. })
     }
@@ -147,22 +150,22 @@ impl<'t> TreeNode<'t> {
         if self.is_element() { self.item().name } else { "" }
     }
 
-    /// Number of the namespace, when it is a known one.
+    /// Number of the namespace, if it is a known one.
     pub fn ns(&self) -> Option<Ns> {
         self.item().ns.id
     }
 
-    /// Name of the namespace as written; empty for none.
+    /// Namespace name as written; empty for none.
     pub fn ns_text(&self) -> &'t str {
         self.item().ns.text
     }
 
-    /// Namespace.
+    /// The namespace.
     pub fn namespace(&self) -> Namespace<'t> {
         self.item().ns
     }
 
-    /// Is it the element of this name in this namespace?
+    /// Whether it is the element of this name in this namespace.
     pub fn is(&self, name: &str, ns: Ns) -> bool {
         self.ns() == Some(ns) && self.name() == name
     }
@@ -198,11 +201,11 @@ impl<'t> TreeNode<'t> {
         Some(self.start_tag()?.attr(name)?.value())
     }
 
-    /// The attributes in the order written, without namespace declarations.
+    /// The attributes in document order, without namespace declarations.
     pub fn attrs(&self) -> impl Iterator<Item = Attr<'t>> + use<'t> {
         let start = self.start_tag();
         let mut at = None;
-        // The tag is read again from where the last attribute ended; the iterator owns its tag.
+        // Each call parses the tag from the end of the last attribute; the iterator owns its tag.
         std::iter::from_fn(move || {
             let start = start.as_ref()?;
             let mut attrs = start.attrs();
@@ -215,12 +218,12 @@ impl<'t> TreeNode<'t> {
         })
     }
 
-    /// The value of `xml:lang` on this very element.
+    /// The value of `xml:lang` on this element itself.
     pub fn lang(&self) -> Option<Cow<'t, str>> {
         self.start_tag()?.lang()
     }
 
-    /// Elements and text directly inside.
+    /// Child elements and text.
     pub fn children(&self) -> impl Iterator<Item = TreeNode<'t>> + use<'t> {
         let tree = self.tree;
         let end = self.item().next as usize;
@@ -235,17 +238,17 @@ impl<'t> TreeNode<'t> {
         })
     }
 
-    /// Elements directly inside.
+    /// Child elements.
     pub fn child_elements(&self) -> impl Iterator<Item = TreeNode<'t>> + use<'t> {
         self.children().filter(TreeNode::is_element)
     }
 
-    /// The first element of this name and namespace directly inside.
+    /// The first child element of this name and namespace.
     pub fn child(&self, name: &str, ns: Ns) -> Option<TreeNode<'t>> {
         self.child_elements().find(|c| c.is(name, ns))
     }
 
-    /// The text directly inside, references expanded; of a piece of text, its own. Allocates only when it must.
+    /// The text directly inside, references expanded; for a text node, its own. Allocates only if necessary.
     pub fn text(&self) -> Cow<'t, str> {
         let item = self.item();
         if let NodeKind::Text { cdata, plain } = item.kind {
@@ -260,7 +263,7 @@ impl<'t> TreeNode<'t> {
         text
     }
 
-    /// The bytes from `<` to the last `>`; of text, what is written, CDATA brackets left out.
+    /// The bytes from `<` to the last `>`; for text, the text as written without CDATA brackets.
     pub fn raw(&self) -> &'t [u8] {
         let item = self.item();
         if self.is_element() {
@@ -270,8 +273,8 @@ impl<'t> TreeNode<'t> {
         }
     }
 
-    /// The element as bytes that stand alone, for those who keep it without what is around it: what it leans on of the
-    /// elements around it is declared on itself. Allocates only when it must.
+    /// The element as a standalone document that can be stored without its context: namespaces inherited from enclosing elements
+    /// are declared on it. Allocates only if necessary.
     ///
     /// # Errors
     /// When the result would exceed the limits.
@@ -302,12 +305,12 @@ impl<'t> TreeNode<'t> {
             Tree::parse(bytes, &nothing, limits).is_ok_and(|t| t.root().ns_text() == node.ns_text())
         };
         if !is_same(&alone) {
-            // As written it holds at most one kind of quote; escaping it could make it longer than is allowed.
+            // The raw value contains at most one kind of quote; escaping it could make it longer than allowed.
             let mut declaration = b" xmlns".to_vec();
             escape::raw_attr_value(node.ns_text(), &mut declaration);
             let at = 1 + node.name().len();
             alone.splice(at..at, declaration);
-            // What cannot be read again is not given out: the caller stores it.
+            // The caller stores the result, so anything that cannot be read again must not be returned.
             if !is_same(&alone) {
                 return Err(Error::TooManyAttributes);
             }
@@ -315,7 +318,7 @@ impl<'t> TreeNode<'t> {
         Ok(Cow::Owned(alone))
     }
 
-    /// Where the node is in the bytes that were parsed.
+    /// Range of the node in the parsed bytes.
     pub fn range(&self) -> Range<usize> {
         self.item().at as usize..self.item().end as usize
     }

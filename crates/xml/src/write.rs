@@ -1,34 +1,38 @@
-//! Writes elements into a byte vector, escaped and balanced.
+//! XML writer: appends escaped, balanced elements to a byte vector (XML 1.0, sections 2.4 and 3.1).
 //!
-//! Sources: XML 1.0 sections 2.4 and 3.1. Attributes are quoted with `'`, as the RFCs' examples are.
-//! Left out: prefixes; every namespace is written as a default one (RFC 6120 section 4.8.4 needs no more).
-//! Trap: names and raw pieces are trusted. Text and values from anywhere go through `text` and `attr`.
+//! Attributes are quoted with `'`, like the examples of the RFCs.
+//!
+//! Not implemented: prefixes. Every namespace is written as a default one; RFC 6120, section 4.8.4, requires no more.
+//!
+//! # Pitfalls
+//!
+//! Names and raw bytes are trusted. Text and values from outside must go through `text` and `attr`.
 
 use crate::{Ns, escape};
 
-/// Names of open elements kept without heap.
+/// Names of open elements stored without heap.
 const INLINE: usize = 12;
 
-/// Appends XML to a vector that the caller owns. An element without content closes itself.
+/// Appends XML to a vector owned by the caller. An element without content becomes an empty-element tag.
 ///
-/// `start`, `attr`, `ns` and `xmlns` first, then `text`, `raw` and children, then `end`.
+/// Call order: `start`, `attr`, `ns` and `xmlns`, then `text`, `raw` and children, then `end`.
 pub struct Writer<'v> {
     out: &'v mut Vec<u8>,
     depth: usize,
-    /// Is the last start tag still without its `>`?
+    /// Whether the last start tag still lacks its `>`.
     open: bool,
-    /// Where the names of the open elements are in `out`.
+    /// Ranges of the open elements' names in `out`.
     names: [(usize, usize); INLINE],
     deeper: Vec<(usize, usize)>,
 }
 
 impl<'v> Writer<'v> {
-    /// Writes behind what `out` already holds.
+    /// Appends to what `out` already holds.
     pub fn new(out: &'v mut Vec<u8>) -> Writer<'v> {
         Writer { out, depth: 0, open: false, names: [(0, 0); INLINE], deeper: Vec::new() }
     }
 
-    /// Begins an element. `name` must be a valid name.
+    /// Starts an element. `name` must be a valid name.
     pub fn start(&mut self, name: &str) -> &mut Self {
         self.content();
         self.out.push(b'<');
@@ -43,12 +47,12 @@ impl<'v> Writer<'v> {
         self
     }
 
-    /// Begins an element in a namespace: `start` and `ns`.
+    /// Starts an element in a namespace: `start` and `ns`.
     pub fn start_ns(&mut self, name: &str, ns: Ns) -> &mut Self {
         self.start(name).ns(ns)
     }
 
-    /// Writes an attribute; only between `start` and the first content. `name` must be a valid name.
+    /// Writes an attribute; allowed only between `start` and the first content. `name` must be a valid name.
     pub fn attr(&mut self, name: &str, value: &str) -> &mut Self {
         debug_assert!(self.open, "an attribute behind content");
         self.out.push(b' ');
@@ -59,7 +63,7 @@ impl<'v> Writer<'v> {
         self
     }
 
-    /// Writes an attribute whose value is copied as it was written elsewhere; see [`escape::raw_value`].
+    /// Writes an attribute with a raw, already escaped value; see [`escape::raw_attr_value`].
     pub fn attr_raw(&mut self, name: &str, raw: &str) -> &mut Self {
         debug_assert!(self.open, "an attribute behind content");
         self.out.push(b' ');
@@ -68,7 +72,7 @@ impl<'v> Writer<'v> {
         self
     }
 
-    /// Writes an attribute when there is a value.
+    /// Writes an attribute if there is a value.
     pub fn attr_opt(&mut self, name: &str, value: Option<&str>) -> &mut Self {
         if let Some(value) = value {
             self.attr(name, value);
@@ -95,7 +99,7 @@ impl<'v> Writer<'v> {
         self
     }
 
-    /// Writes bytes as they are: whole elements or escaped text. Empty bytes write nothing.
+    /// Writes bytes verbatim: whole elements or escaped text. Empty bytes write nothing.
     pub fn raw(&mut self, bytes: &[u8]) -> &mut Self {
         if !bytes.is_empty() {
             self.content();
@@ -104,7 +108,7 @@ impl<'v> Writer<'v> {
         self
     }
 
-    /// Writes a whole element that holds only text.
+    /// Writes a whole element that contains only text.
     pub fn text_element(&mut self, name: &str, text: &str) -> &mut Self {
         self.start(name).text(text).end()
     }
@@ -114,7 +118,7 @@ impl<'v> Writer<'v> {
         self.start_ns(name, ns).end()
     }
 
-    /// Ends the innermost open element. Without one it does nothing, and that is a mistake of the caller.
+    /// Ends the innermost open element. Does nothing if none is open, which is a bug of the caller.
     pub fn end(&mut self) -> &mut Self {
         debug_assert!(self.depth > 0, "an end without a start");
         let Some(depth) = self.depth.checked_sub(1) else { return self };
@@ -141,7 +145,7 @@ impl<'v> Writer<'v> {
         }
     }
 
-    /// Elements that are open.
+    /// Number of open elements.
     pub const fn depth(&self) -> usize {
         self.depth
     }

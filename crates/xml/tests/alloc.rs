@@ -1,6 +1,8 @@
-//! Finding and reading a stanza allocates nothing.
+//! Test that scanning and reading a stanza does not allocate.
 //!
-//! Trap: the counter is the process's, so this file holds one test only.
+//! # Pitfalls
+//!
+//! The counter covers the whole process, so this file must contain only one test.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,16 +17,16 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
     unsafe_code,
     reason = "a global allocator cannot be written without it; it only counts and passes on"
 )]
-// SAFETY: every call goes to the system's allocator unchanged.
+// SAFETY: every call is forwarded to the system allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -44,7 +46,7 @@ fn scanning_and_reading_allocate_nothing() {
     let mut scanner = Scanner::new();
     let mut scope = NamespaceContext::empty();
     let (mut from, mut fed, mut events) = (0, 0, 0);
-    // In pieces of seven bytes, so that the scanner resumes everywhere.
+    // In chunks of seven bytes, so that the scanner resumes in every state.
     loop {
         match scanner.scan(&STREAM[from..fed], &limits) {
             Ok(ScanOutcome::More { skip }) => {

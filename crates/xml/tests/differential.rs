@@ -1,9 +1,12 @@
-//! A hundred thousand generated and spoiled streams: this crate, rxml and quick-xml must agree on what is good XML for a
-//! stream and on what it says.
+//! Differential test: on 100 000 generated and mutated streams this crate, rxml and quick-xml must agree on validity and
+//! content.
 //!
-//! rxml is strict, so it must agree both ways. quick-xml is lax by design: what it refuses must be refused here, and what
+//! rxml is strict, so it must agree both ways. quick-xml is lax by design: what it rejects must be rejected here, and what
 //! is accepted here it must read with the same content. Each known difference is a branch of `excused`, with its reason.
-//! Trap: an excuse is tied to our own error or to a fact of the input, never to "the oracle said no".
+//!
+//! # Pitfalls
+//!
+//! An excuse must depend on our own error or on the input, never on rejection by the oracle.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -26,11 +29,11 @@ fn ours(input: &[u8]) -> Result<Option<ParsedContent>, Error> {
     read_stream(input, &Limits::DEFAULT, || input.len())
 }
 
-/// Content of the whole document, and whether something other than white space stands between elements.
+/// Content of the whole document, and whether anything other than white space occurs between elements.
 fn by_rxml(input: &[u8]) -> Result<(ParsedContent, bool), String> {
     let options = rxml::Options { max_token_length: 1 << 20, ..Default::default() };
     let mut parser = rxml::Parser::with_options(options);
-    // It mistakes a carriage return that stands alone. To XML (section 2.11) it is a line feed, so it is given one.
+    // It mishandles a lone carriage return, which XML 1.0, section 2.11, reads as a line feed; so it gets a line feed.
     let mut input = input.to_vec();
     for i in 0..input.len() {
         if input[i] == b'\r' && input.get(i + 1) != Some(&b'\n') {
@@ -56,7 +59,7 @@ fn by_rxml(input: &[u8]) -> Result<(ParsedContent, bool), String> {
                 depth -= 1;
                 content.end();
             }
-            // Between elements white space means nothing, and anything else is no stream.
+            // White space between elements is ignored; anything else is not a stream.
             Some(rxml::Event::Text(_, text)) if depth == 1 => stray |= !text.is_empty() && !only_space(&text),
             Some(rxml::Event::Text(_, text)) => content.text(&text),
         }
@@ -77,7 +80,7 @@ fn by_quick(input: &str) -> Result<ParsedContent, String> {
     let mut depth = 0;
     let name = |ns: ResolveResult<'_>| match ns {
         ResolveResult::Unbound => Ok(String::new()),
-        // It keeps the declaration as written.
+        // It returns the declaration as written.
         ResolveResult::Bound(ns) => {
             throng_xml::escape::unescape_attr(ns.0).map(String::from).map_err(|e| e.to_string())
         }
@@ -155,7 +158,7 @@ fn compare(input: &[u8], ours: &Result<Option<ParsedContent>, Error>) -> Result<
     }
 }
 
-/// Whether there is a character in the input that the fifth edition of XML 1.0 allows in names and the fourth does not.
+/// Whether the input contains a character that the fifth edition of XML 1.0 allows in names and the fourth does not.
 fn fifth_edition(input: &[u8]) -> bool {
     std::str::from_utf8(input).is_ok_and(|text| {
         text.chars().any(|c| {
@@ -172,21 +175,21 @@ fn excused(
 ) -> bool {
     let has = |what: &str| input.windows(what.len()).any(|w| w == what.as_bytes());
     match (theirs, ours) {
-        // White space may stand before the first tag when there is no declaration (XML 1.0 section 2.8).
+        // It rejects white space before the first tag, which is allowed without a declaration (XML 1.0, section 2.8).
         (Err(_), Ok(_)) => input.first().is_some_and(u8::is_ascii_whitespace),
-        // It does not count an empty default namespace as an attribute when it looks for duplicates.
+        // It does not treat an empty default namespace as an attribute when checking for duplicates.
         (Ok(_), Err(Error::NotWellFormed("an attribute appears twice"))) => {
             has("xmlns=''") || has("xmlns=\"\"")
         }
-        // RFC 6120 section 4.4 speaks of white space between elements; a section is refused though it holds only that.
+        // RFC 6120, section 4.4, allows white space between elements; a CDATA section is rejected even if it holds only that.
         (Ok(_), Err(Error::NotWellFormed("a CDATA section between elements"))) => true,
-        // Namespaces in XML 1.0 section 3: nothing may be bound to the namespace of xmlns; rxml lets other prefixes.
+        // Namespaces in XML 1.0, section 3: no prefix may be bound to the namespace of xmlns; rxml allows it.
         (Ok(_), Err(Error::BadNamespace("a reserved prefix or namespace"))) => {
             has("http://www.w3.org/2000/xmlns/")
         }
-        // Namespaces in XML 1.0 section 2.2; rxml takes any text as the name of a namespace.
+        // Namespaces in XML 1.0, section 2.2; rxml accepts any text as a namespace name.
         (Ok(_), Err(Error::BadNamespaceName)) => true,
-        // It reads names of the fifth edition.
+        // It accepts names of the fifth edition.
         (Ok(_), Err(Error::NameOfFifthEdition)) => fifth_edition(input),
         _ => false,
     }

@@ -1,4 +1,4 @@
-//! Input that means harm ends with the right error, at once where it can be seen at once, and whole or byte by byte alike.
+//! Hostile input must fail with the right error, as early as possible, whether it arrives whole or byte by byte.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -38,7 +38,7 @@ fn refused_start(start: &[u8]) -> Error {
 #[test]
 fn restricted_xml_is_refused_as_soon_as_it_is_seen() {
     use Restriction::{Comment, Doctype, Entity, ProcessingInstruction};
-    // Nothing here is complete: the error must not wait for the end of anything.
+    // All of these are incomplete: the error must not wait for the end of a construct.
     for (rest, restriction) in [
         ("<!--", Comment),
         ("<!-", Comment),
@@ -148,9 +148,9 @@ fn what_is_not_namespace_well_formed_is_refused() {
     assert_eq!(refused_start(b"<stream:stream xmlns='jabber:client'>"), Error::BadNamespacePrefix);
 }
 
-/// RFC 6120 section 4.9.3.13 is for what breaks XML and its namespaces. Namespaces in XML 1.0 section 2.2 wants a URI
-/// reference and makes it no constraint of namespace-well-formedness, so the refusal is a policy (section 4.9.3.14). Expat
-/// fails on the character that joins the name with a local name.
+/// RFC 6120, section 4.9.3.13, covers violations of XML and its namespaces. Namespaces in XML 1.0, section 2.2, requires a
+/// URI reference but not as a constraint of namespace-well-formedness, so the rejection is a policy (section 4.9.3.14).
+/// Expat fails on the character that joins the namespace name with a local name.
 #[test]
 fn section_4_9_3_14_a_namespace_name_that_is_no_uri_is_against_the_policy() {
     for rest in [
@@ -244,7 +244,7 @@ fn limits_end_the_stream_before_memory_does() {
         error
     };
     let mega = "n".repeat(1 << 20);
-    // Unfinished, in every place where bytes can be piled up.
+    // Unfinished, in every construct that can grow without bound.
     assert_eq!(policy(&format!("<{mega}")), Error::TooLarge);
     assert_eq!(policy(&format!("<a {mega}")), Error::TooLarge);
     assert_eq!(policy(&format!("<a b='{mega}")), Error::TooLarge);
@@ -256,7 +256,7 @@ fn limits_end_the_stream_before_memory_does() {
     assert_eq!(policy(&format!("</{mega}")), Error::TooLarge);
     assert_eq!(policy(&format!("</stream:stream{}", " ".repeat(1000))), Error::TooLarge);
     assert_eq!(policy(&"<a>".repeat(100_000)), Error::TooDeep);
-    // Complete, but too much of something.
+    // Complete, but above a limit.
     let name = "n".repeat(300);
     assert_eq!(policy(&format!("<{name}/>")), Error::NameTooLong);
     assert_eq!(policy(&format!("<a {name}='1'/>")), Error::NameTooLong);
@@ -317,8 +317,8 @@ fn what_is_just_within_the_limits_is_accepted() {
     accepted(format!("<a>{}</a>", "x".repeat(Limits::DEFAULT.element_bytes as usize - 7)));
 }
 
-/// Expat and the clients built on it know the names of the fourth edition of XML 1.0 only. RFC 6120 cites the fifth, so such
-/// names are well-formed and refused by policy (section 4.9.3.14).
+/// Expat and the clients built on it accept only names of the fourth edition of XML 1.0. RFC 6120 cites the fifth, so such
+/// names are well-formed and rejected by policy (section 4.9.3.14).
 #[test]
 fn rfc_6120_4_9_3_14_names_that_only_the_fifth_edition_allows_are_a_policy_violation() {
     for name in [
@@ -419,7 +419,7 @@ fn a_caller_who_breaks_the_rules_gets_an_answer_and_no_panic() {
     let mut scanner = Scanner::fragment();
     let limits = Limits::DEFAULT;
     assert_eq!(scanner.scan(b"<abcdefghijklmnop x='", &limits), Ok(ScanOutcome::More { skip: 0 }));
-    // Fewer bytes than before, or others.
+    // Fewer bytes than before, or different ones.
     for input in [&b""[..], b"<", b"<a", b"zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz"] {
         let _ = scanner.scan(input, &limits);
     }
@@ -448,10 +448,10 @@ fn a_caller_who_breaks_the_rules_gets_an_answer_and_no_panic() {
     }
 }
 
-/// Work must stay in proportion to the input. Counted in the attributes that look alike, which have to be compared.
+/// Work must stay proportional to the input. Counts the attributes with equal marks, which must be compared.
 #[test]
 fn names_that_look_alike_are_told_apart() {
-    // Same length, same first and last letter: every one of them hits the filter.
+    // Same length, same first and last letter: all of them have the same mark.
     let attrs: String = (0..60).map(|i| format!(" a{i:02}z='{}'", "v".repeat(1000))).collect();
     let input = format!("<a{attrs}/>");
     let limits = Limits { element_bytes: 1 << 20, start_tag_bytes: u16::MAX, ..Limits::DEFAULT };

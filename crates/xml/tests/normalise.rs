@@ -1,4 +1,4 @@
-//! A normalised element says the same, needs nothing from its stream, and normalising it again changes nothing.
+//! Tests of normalisation: content is preserved, the result needs no stream context, and a second pass changes nothing.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -50,7 +50,7 @@ fn a_normalised_element_keeps_its_meaning_without_the_stream() {
         let mut again = Vec::new();
         normalise(&out, &plain, &limits, &mut again).unwrap();
         assert_eq!(again, out, "{}", shown());
-        // What is called portable must mean the same without its stream, as it is.
+        // An element reported as portable must have the same content without its stream.
         let carried = portable(&element, &header);
         if carried {
             assert_eq!(content(&element, &plain), Some(before), "{}", shown());

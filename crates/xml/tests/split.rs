@@ -1,4 +1,4 @@
-//! A stream means the same however its bytes arrive, and the beginning of a good stream is never an error.
+//! Tests that the content of a stream is independent of how it is split, and that no prefix of a valid stream is an error.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -12,7 +12,7 @@ use support::{Random, generate, read_stream};
 use throng_xml::{Limits, ScanOutcome, Scanner};
 
 fn limits() -> Limits {
-    // Small, so that generated streams meet them too.
+    // Small, so that generated streams exceed them too.
     Limits { element_bytes: 400, depth: 4, ..Limits::DEFAULT }
 }
 
@@ -68,7 +68,7 @@ fn a_truncated_stream_is_unfinished_and_no_error() {
     assert!(good > 100, "only {good} good streams");
 }
 
-/// The scanner is told of each byte once: a stream in one-byte pieces costs about as many steps as bytes.
+/// The scanner examines each byte once: a stream in one-byte pieces takes about as many steps as bytes.
 #[test]
 fn keepalives_and_finished_elements_leave_nothing_behind() {
     let mut scanner = Scanner::fragment();

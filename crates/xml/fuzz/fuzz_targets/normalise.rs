@@ -1,4 +1,4 @@
-//! The input is one element: what normalises is portable, bounded, and normalises to itself.
+//! Fuzz target for normalisation of one element: the result is portable, bounded, and unchanged by a second pass.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! The input is one element: reading it never panics, its offsets fit, and what is accepted is one element to the
-//! scanner as well.
+//! Fuzz target for the reader: reading one element never panics, its offsets are valid, and the scanner sees one element in
+//! whatever the reader accepts.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

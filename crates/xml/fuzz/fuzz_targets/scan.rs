@@ -1,6 +1,7 @@
-//! The first byte is a step, the rest a stream: fed in such steps or whole, the scanner must find the same.
+//! Fuzz target for the scanner: the first byte is a chunk size, the rest a stream, which must scan the same in chunks and
+//! whole.
 //!
-//! Left out: what the elements hold, which the target `reader` judges.
+//! Not implemented: the content of the elements, which the target `reader` covers.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -27,7 +28,7 @@ fn boundaries(stream: &[u8], step: usize) -> (Vec<(usize, usize)>, Option<Error>
                 from += end;
             }
             Ok(ScanOutcome::Close { end }) => {
-                // Where it starts is not told: white space before it may have been skipped or not.
+                // The start is not compared: white space before the element may have been skipped or not.
                 found.push((0, from + end));
                 from += end;
             }

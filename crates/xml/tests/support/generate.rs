@@ -1,4 +1,4 @@
-//! Documents by seed: streams with unusual but mostly legal XML, and ways to spoil them.
+//! Seeded generator of streams with unusual but mostly legal XML, and of mutations.
 
 use super::Random;
 
@@ -60,7 +60,7 @@ const HEADERS: &[&str] = &[
     "<s>",
 ];
 
-/// Pieces that break things when they are put in somewhere.
+/// Fragments that usually break a document when inserted.
 const SPOILS: &[&[u8]] = &[
     b"<",
     b">",
@@ -141,7 +141,7 @@ const SPOILS: &[&[u8]] = &[
     b"1",
 ];
 
-/// A stream: header, some elements, usually the end.
+/// A stream: header, some elements, usually the end tag.
 pub fn stream(random: &mut Random) -> Vec<u8> {
     let header = random.pick(HEADERS);
     let mut out = header.to_owned();
@@ -159,7 +159,7 @@ pub fn stream(random: &mut Random) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// One element. Prefixes are declared most of the time, so that documents are good most of the time.
+/// One element. Most prefixes are declared, so that most documents are valid.
 pub fn element(random: &mut Random, out: &mut String, depth: usize) {
     let mut name = String::new();
     let mut tag = String::new();
@@ -221,7 +221,7 @@ fn quoted(random: &mut Random, from: &[&str]) -> String {
     format!("{quote}{}{quote}", random.pick(from))
 }
 
-/// Spoils a document in one to three places.
+/// Mutates a document in one to three places.
 pub fn mutate(random: &mut Random, bytes: &mut Vec<u8>) {
     for _ in 0..=random.below(3) {
         if bytes.is_empty() {

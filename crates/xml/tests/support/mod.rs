@@ -1,7 +1,10 @@
-//! Shared by the tests of this crate: seeded documents, mutations, and the whole road from bytes to content.
+//! Test support: seeded documents, mutations, and the whole path from bytes to content.
 //!
-//! Left out: coverage guidance, which the fuzz targets have.
-//! Trap: every document follows from its seed. Printing the seed is printing the case.
+//! Not implemented: coverage guidance, which the fuzz targets have.
+//!
+//! # Pitfalls
+//!
+//! Every document follows from its seed, so a failing test only prints the seed.
 #![allow(unreachable_pub, reason = "a module of tests has no outside")]
 #![allow(dead_code, reason = "each test file uses another part of it")]
 
@@ -9,7 +12,7 @@ pub mod generate;
 
 use throng_xml::{Error, Event, Limits, NamespaceContext, Reader, ScanOutcome, Scanner};
 
-/// SplitMix64: small, seeded, the same everywhere.
+/// SplitMix64: small, seeded, the same on every platform.
 pub struct Random(pub u64);
 
 impl Random {
@@ -34,7 +37,7 @@ impl Random {
     }
 }
 
-/// What a stream means, in one comparable form. Text is joined, attributes are sorted, empty namespaces are `{}`.
+/// Content of a stream in comparable form. Text is joined, attributes are sorted, an empty namespace is `{}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParsedContent {
     pub lines: Vec<String>,
@@ -87,7 +90,7 @@ fn attributes(start: &throng_xml::StartTag<'_>) -> Vec<(String, String, String)>
     start.attrs().map(|a| (a.ns.name().into_owned(), a.name.to_owned(), a.value().into_owned())).collect()
 }
 
-/// Reads a whole stream, fed in pieces of the lengths that `piece` answers. `Ok(None)`: good so far, but unfinished.
+/// Reads a whole stream in chunks of the lengths that `piece` returns. `Ok(None)`: valid so far, but unfinished.
 pub fn read_stream(
     input: &[u8],
     limits: &Limits,
