@@ -1,19 +1,21 @@
-//! Specifications that are implemented outside of modules: streams, TLS, authentication, addresses, routing. Nobody can
-//! switch them off. They stand beside the modules' own in `docs/xeps.md`, in `doap.xml` and in the compliance report.
+//! Specifications that are implemented outside of modules: streams, TLS, authentication, addresses, routing. They
+//! cannot be switched off. `docs/xeps.md`, `doap.xml` and the compliance report list them with those of the modules.
 //!
-//! Left out: what is a module; its declaration names its specifications.
+//! Not implemented: specifications of modules; each module's declaration names its own.
 //!
-//! The trap: one line for each specification and part that implements it, with the version that was read. Whoever
-//! changes that part changes the line; no test can see it.
+//! # Pitfalls
+//!
+//! There is one line for each specification and part that implements it, with the version that was read. A change of
+//! that part must update the line; no test detects a missing update.
 
 use throng_core::feature::Spec;
 
 /// A specification and the part of the server that implements it.
 #[derive(Clone, Copy, Debug)]
 pub struct BuiltInSpec {
-    /// The crate or the part, as in `docs/xeps.md`.
+    /// Crate or part, as in `docs/xeps.md`.
     pub part: &'static str,
-    /// What it implements.
+    /// The implemented specification.
     pub spec: Spec,
 }
 
@@ -27,7 +29,7 @@ const fn built_in(
     BuiltInSpec { part, spec: Spec { name, title, version, not_implemented: left_out } }
 }
 
-/// All of them, by part.
+/// All built-in specifications, by part.
 pub static BUILT_IN: &[BuiltInSpec] = &[
     built_in(
         "streams",

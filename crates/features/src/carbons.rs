@@ -1,24 +1,27 @@
 //! Message Carbons: XEP-0280 1.0.1, with the wrapping of XEP-0297 1.0 and the hints of XEP-0334 1.0.0.
 //!
-//! A client that has switched them on gets a copy of every conversation of its account: what the account's other clients
-//! send (section 8), and what arrives and was delivered to others of them only (section 7). A copy goes straight into the
-//! queues; it takes no part in routing, so it is never copied, stored or bounced again (section 10.3).
+//! A client that enables carbons gets a copy of every conversation of its account: messages that the account's other
+//! clients send (section 8), and incoming messages that were delivered only to others of them (section 7). A copy is
+//! put directly into the session's queue; it is not routed, so it is never copied, stored or bounced again (section
+//! 10.3).
 //!
-//! What is copied is section 6.1 as it stands, which is why `urn:xmpp:carbons:rules:0` is announced; [`eligible`] is the
-//! table. Where the text leaves a choice:
+//! Messages are selected exactly as in section 6.1, which is why `urn:xmpp:carbons:rules:0` is announced;
+//! [`eligible`] is the table. Where the text leaves a choice:
 //!
-//! * `<no-copy/>` alone keeps a message from being copied as well (XEP-0334 section 4.3), except in errors.
-//! * An error counts as what it quotes. One that quotes nothing is copied: nobody can tell what it answers, and too much
-//!   is better than a message that looks as if it had arrived.
-//! * A message to the account's own address is copied once to each client, as received, and not to the one that sent it.
-//! * `<sent/>` and `<received/>` are written by the server only. A message of a user that has one, forged or passed on, is
-//!   refused with `forbidden`: the text leaves it to clients to see through it, and many did not (its section 11).
+//! * `<no-copy/>` alone also prevents copies (XEP-0334, section 4.3), except in errors.
+//! * An error is treated like the message that it quotes. One without a quote is copied: the original is unknown, and
+//!   an extra copy is better than a message that seems to have arrived.
+//! * A message to the account's own address is copied once to each client, as received, and not to its sender.
+//! * Only the server writes `<sent/>` and `<received/>`. A user's message that contains one, forged or forwarded, is
+//!   refused with `forbidden`: the text leaves detection to clients, and many failed at it (section 11).
 //!
-//! Left out: received copies of messages that nobody took (they are stored and delivered later), and of those that come
-//! out of the store; resources on other nodes of a cluster.
+//! Not implemented: received copies of messages that no session accepted (they are stored and delivered later), and
+//! of messages from the offline store; resources on other nodes of a cluster.
 //!
-//! The trap: handlers run only for accounts with [`flags::ACCOUNT_CARBONS`]. Whoever changes a session's flag must keep
-//! the account's right, under the account's lock.
+//! # Pitfalls
+//!
+//! Handlers run only for accounts with [`flags::ACCOUNT_CARBONS`]. Code that changes a session's flag must update the
+//! account's flag under the account's lock.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -89,7 +92,7 @@ fn build(b: &mut FeatureBuilder<'_>) {
     });
 }
 
-/// Sections 4, 5 and 10.1: as often as the client likes.
+/// Sections 4, 5 and 10.1: may be repeated any number of times.
 fn switch(request: &mut IqRequest<'_>, on: bool) -> IqFlow {
     let Some(session) = request.session else { return IqFlow::error(StanzaCondition::NotAllowed) };
     set_enabled(session, on);
@@ -107,7 +110,7 @@ fn set_enabled(session: &Arc<Session>, on: bool) {
     });
 }
 
-/// Keeps the account's flag right; `ending` does not count any more.
+/// Updates the account's flag; `ending` is not counted.
 fn refresh_account_flag(account: &Account, state: &mut AccountState, ending: Option<&Arc<Session>>) {
     let counts = |s: &Arc<Session>| s.flags.has(flags::CARBONS) && !ending.is_some_and(|e| Arc::ptr_eq(e, s));
     if state.sessions.iter().any(counts) {
@@ -117,7 +120,7 @@ fn refresh_account_flag(account: &Account, state: &mut AccountState, ending: Opt
     }
 }
 
-/// Nobody but the server writes copies. A message that cannot be read may be one.
+/// Refuses messages that contain copies: only the server writes them. An unreadable message may contain one.
 fn reject_forged(frame: &SharedStanza) -> Flow {
     let content = MessageTraits::of(frame.head(), frame.bytes());
     if content.contains(MessageTraits::UNREADABLE) {
@@ -132,11 +135,11 @@ fn reject_forged(frame: &SharedStanza) -> Flow {
     Flow::Stop(StopReason::Refused(error))
 }
 
-/// Section 8.
+/// Sent copies (section 8).
 fn copy_sent(ctx: &mut OutgoingCtx<'_>) -> Flow {
     let account = &ctx.session.account;
     let Some(to) = ctx.to else { return Flow::Next };
-    // To the account itself: the other side makes the copies, which knows who takes the message.
+    // Messages to the account itself are copied on the receiving side, which knows the recipient sessions.
     if to.bare() != account.jid.as_ref() {
         let without = std::slice::from_ref(ctx.session);
         send_copies(account, ctx.frame, CarbonDirection::Sent, to.resource().is_some(), without, ctx.effects);
@@ -144,7 +147,7 @@ fn copy_sent(ctx: &mut OutgoingCtx<'_>) -> Flow {
     Flow::Next
 }
 
-/// Section 7.
+/// Received copies (section 7).
 fn copy_received(ctx: &mut DeliveredCtx<'_>) -> Flow {
     let full = ctx.from.resource();
     let sender = match full {
@@ -163,7 +166,7 @@ fn copy_received(ctx: &mut DeliveredCtx<'_>) -> Flow {
     Flow::Next
 }
 
-/// Section 6.1. `full`: the other side, whom the message goes to or comes from, is a full address.
+/// Section 6.1. `full`: the address of the other party is a full address.
 fn eligible(frame: &SharedStanza, way: CarbonDirection, full: bool) -> bool {
     const NEVER: MessageTraits =
         MessageTraits::PRIVATE.union(MessageTraits::COPY).union(MessageTraits::UNREADABLE);
@@ -172,7 +175,7 @@ fn eligible(frame: &SharedStanza, way: CarbonDirection, full: bool) -> bool {
         .union(MessageTraits::STATE)
         .union(MessageTraits::MARKABLE)
         .union(MessageTraits::MARKER);
-    /// What chat messages hold besides. An error does not say of which type the original was.
+    /// Other content of chat messages. An error does not contain the type of the original.
     const QUOTED: MessageTraits = MessageTraits::BODY
         .union(MessageTraits::ENCRYPTED)
         .union(MessageTraits::CORRECTION)
@@ -191,12 +194,12 @@ fn eligible(frame: &SharedStanza, way: CarbonDirection, full: bool) -> bool {
         return true;
     }
     if content.contains(MessageTraits::ROOM) && full && ty != MessageType::Error {
-        // A private message of a room: the room itself sends it to all clients that have joined.
+        // A private message of a room: the room itself sends it to all joined clients.
         return way == CarbonDirection::Sent;
     }
     match ty {
         MessageType::Chat => true,
-        // Nothing but the error itself, or what the original held.
+        // Only the error itself, or the content of the original.
         MessageType::Error => frame.head().child_count <= 1 || content.intersects(MESSAGING.union(QUOTED)),
         MessageType::Normal => content.intersects(MESSAGING.union(MessageTraits::BODY)),
         _ => content.intersects(MESSAGING),
@@ -206,10 +209,10 @@ fn eligible(frame: &SharedStanza, way: CarbonDirection, full: bool) -> bool {
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
-/// Kept between messages; larger ones give their buffer back.
+/// Capacity in bytes that the buffer retains between messages; larger ones are freed.
 const MAX_RETAINED_BUFFER: usize = 64 * 1024;
 
-/// One copy for all who want it and are not in `without`. `full`: the other side has a full address.
+/// Sends one copy to all sessions with carbons that are not in `without`. `full`: the other party has a full address.
 fn send_copies(
     account: &Arc<Account>,
     frame: &SharedStanza,

@@ -1,22 +1,26 @@
-//! What only servers and rooms may say is taken out of what clients send.
+//! Removal of elements that only servers and rooms may send from clients' stanzas.
 //!
-//! Clients believe some elements for the entity that they name, and not for the sender of the stanza. So from what a user
-//! sends these are removed, from messages and presence of every type:
+//! Clients attribute some elements to the entity that they name, and not to the sender of the stanza. So these are
+//! removed from users' messages and presence of every type:
 //!
-//! - `<delay/>` (XEP-0203 2.0 section 5) and its forerunner in `jabber:x:delay` (XEP-0091 1.4) by a domain of this server, by the
-//!   account of the recipient, which its client takes for its server, or by what is no address. Other addresses may stand
-//!   there: the sender's own, as clients say so what they sent late, and those of entities that the sender quotes.
-//! - `<occupant-id/>` (XEP-0421 1.0.1 section 3): only a room says it.
-//! - `<result/>` of an archive (XEP-0313 1.1.3 section 5.1): only the archive says it, and an account's archive is its server.
-//! - the address `ofrom` (XEP-0033 1.2.1 section 4.1.6) of anybody but the sender: a room says who wrote to it. The other
-//!   addresses stay.
+//! - `<delay/>` (XEP-0203 2.0, section 5) and its legacy form in `jabber:x:delay` (XEP-0091 1.4) by a domain of this
+//!   server, by the account of the recipient, which its client treats as its server, or by an invalid address. Other
+//!   addresses are allowed: the sender's own, because clients mark messages that they sent late, and those of quoted
+//!   entities.
+//! - `<occupant-id/>` (XEP-0421 1.0.1, section 3): only a room sends it.
+//! - `<result/>` of an archive (XEP-0313 1.1.3, section 5.1): only the archive sends it, and an account's archive is
+//!   its server.
+//! - the address `ofrom` (XEP-0033 1.2.1, section 4.1.6) of anybody but the sender: a room uses it for the original
+//!   sender. Other addresses stay.
 //!
-//! Ids by this server are `stanza_id`'s, copies of messages are `carbons`'.
+//! Ids by this server are handled by `stanza_id`, copies of messages by `carbons`.
 //!
-//! Left out: what is inside `<forwarded/>` (XEP-0297 section 5), which is what its sender says and no more; hints
-//! (XEP-0334), which are for senders to give; what other servers send, since there are no streams to them.
+//! Not implemented: the contents of `<forwarded/>` (XEP-0297, section 5), which are only a claim of the sender; hints
+//! (XEP-0334), which senders may set; stanzas of other servers, since there are no streams to them.
 //!
-//! The trap: what this server says itself does not come this way; only the chain of sessions is asked.
+//! # Pitfalls
+//!
+//! Only the outgoing handlers of sessions run this filter; stanzas that the server creates bypass it.
 
 use std::ops::Range;
 
@@ -27,7 +31,7 @@ use throng_core::feature::{Feature, FeatureBuilder, Spec};
 use throng_core::hooks::{Flow, Interest, OutgoingCtx, Phase, StopReason};
 use xml::Ns;
 
-/// Claims that are not the client's to make.
+/// Removal of claims that clients may not make.
 pub static FEATURE: Feature = Feature {
     name: "anti_spoofing",
     summary: "Removes from what clients send what only servers and rooms may say: delays, occupants and archive results of others.",
@@ -49,7 +53,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
                 }
                 Flow::Next
             }
-            // What cannot be read may be forged.
+            // An unreadable stanza may be forged.
             Err(_) => {
                 let error =
                     StanzaError::new(StanzaCondition::NotAcceptable).text("the stanza cannot be read");
@@ -59,7 +63,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     });
 }
 
-/// Adds what of this child is removed.
+/// Adds the ranges of this child that must be removed.
 fn select_forged(
     child: &xml::TreeNode<'_>,
     node: &Node,
@@ -70,7 +74,7 @@ fn select_forged(
     if child.is("addresses", Ns::Addresses) {
         let (forged, rest): (Vec<_>, Vec<_>) =
             child.child_elements().partition(|a| claims_original_sender(a, own));
-        // The schema wants one address at least.
+        // The schema requires at least one address.
         if rest.is_empty() && !forged.is_empty() {
             gone.push(child.range());
         } else {
@@ -85,8 +89,9 @@ fn select_forged(
     }
 }
 
-/// Whether `from` is what the recipient's client takes for its server: a domain of this server, the recipient's own
-/// account, or no address at all. Presence without an address goes to many, so no other account of this server may stand in it.
+/// Whether the recipient's client treats `from` as its server: a domain of this server, the recipient's own account,
+/// or no valid address. Presence without `to` has many recipients, so no other account of this server may be named in
+/// it.
 fn is_own_server(child: &xml::TreeNode<'_>, node: &Node, own: JidRef<'_>, to: Option<JidRef<'_>>) -> bool {
     child.attr("from").is_some_and(|from| match jid::parse(&from) {
         Ok(from) => {
@@ -96,12 +101,12 @@ fn is_own_server(child: &xml::TreeNode<'_>, node: &Node, own: JidRef<'_>, to: Op
                 && account.as_str() != own.as_str()
                 && (from.local().is_none() || to.is_none_or(|to| to.bare().as_str() == account.as_str()))
         }
-        // No address, but clients may cut it to one: `example.com/` to `example.com`.
+        // Not an address, but clients may truncate it to one: `example.com/` to `example.com`.
         Err(_) => true,
     })
 }
 
-/// Whether this address says that somebody else has written the stanza.
+/// Whether this address claims another original sender.
 fn claims_original_sender(address: &xml::TreeNode<'_>, own: JidRef<'_>) -> bool {
     address.is("address", Ns::Addresses)
         && address.attr("type").as_deref() == Some("ofrom")
@@ -124,7 +129,7 @@ mod tests {
         (engine, romeo, juliet)
     }
 
-    /// What arrives of these children, in a message of each type and in presence.
+    /// The children that arrive, in a message of each type and in presence.
     fn arrives(children: &str) -> String {
         let (_engine, romeo, juliet) = engine();
         let mut seen = Vec::new();

@@ -1,13 +1,14 @@
 //! Client State Indication: XEP-0352 1.0.0.
 //!
-//! A client says that nobody looks at it. From then on what can wait stays in its queue and wakes neither the connection
-//! nor the radio behind it. It leaves, in order, with the first thing that matters, when the client sends anything, when
-//! the queue holds 64 kB, or when the client is active again (section 5.1: before what it sends next is answered). While
-//! it waits, a presence takes the place of the older one of the same sender, and a chat state that of the older one.
+//! A client reports that its user is not looking at it. From then on deferrable stanzas stay in its queue and wake
+//! neither the connection nor the device's radio. They are sent, in order, with the first important stanza, when the
+//! client sends anything, when the queue holds 64 kB, or when the client is active again (section 5.1: before its
+//! next stanza is answered). While it waits, a presence replaces the older one of the same sender, and a chat state
+//! likewise.
 //!
-//! What matters and what can wait, [`can_wait`] (`docs/messages.md` has it as a table):
+//! Deferrable stanzas, [`can_wait`] (`docs/messages.md` has the same table):
 //!
-//! | Can wait | Matters |
+//! | Deferrable | Important |
 //! | --- | --- |
 //! | presence, available and unavailable | subscriptions, errors, a client's own presence in a room (status 110) |
 //! | chat states, receipts, markers, reactions, retractions, alone or together | a body, a subject, anything encrypted, invitations, calls |
@@ -15,13 +16,15 @@
 //! | copies of such messages | copies of others, and of a marker that the user's other client sent: it clears the screen |
 //! | | every IQ |
 //!
-//! Prosody's `mod_csi_simple` holds back everything without a body, ejabberd's `mod_client_state` only presence, lone chat
-//! states and events. This is nearer to the latter: what the server does not understand is not delayed.
+//! Prosody's `mod_csi_simple` holds back everything without a body, ejabberd's `mod_client_state` only presence, lone
+//! chat states and events. This is nearer to the latter: stanzas that the server does not understand are not delayed.
 //!
-//! Left out: a time after which what waits leaves in any case; a choice for each user.
+//! Not implemented: a maximum delay; a choice for each user.
 //!
-//! The trap: nothing here may be lost. A message that waits is in the queue like any other, counts for its limits, and goes
-//! to the store or elsewhere if the connection breaks. Section 5.2: a resumed stream is active; whoever resumes one clears
+//! # Pitfalls
+//!
+//! Nothing may be lost here. A deferred message is in the queue like any other, counts towards its limits, and is
+//! stored or redirected if the connection breaks. Section 5.2: a resumed stream is active, so resumption must clear
 //! [`flags::INACTIVE`].
 
 use std::sync::Arc;
@@ -69,7 +72,7 @@ pub static FEATURE: Feature = Feature {
     ..Feature::EMPTY
 };
 
-/// What the operator lets wait.
+/// Stanza classes that the operator allows to be deferred.
 #[derive(Clone, Copy, Debug)]
 struct CsiRules {
     presence: bool,
@@ -103,7 +106,7 @@ fn build(b: &mut FeatureBuilder<'_>) {
     });
 }
 
-/// Section 4.2. There is no reply.
+/// Sets the state (section 4.2). There is no reply.
 fn set_active(session: &Arc<Session>, active: bool) {
     if active {
         session.flags.clear(flags::INACTIVE);
@@ -159,12 +162,12 @@ fn message_can_wait(ty: MessageType, content: MessageTraits, rules: CsiRules) ->
     }
 }
 
-/// XEP-0045: what a room says of the client itself, such as that it was thrown out.
+/// Presence of the client itself in a room (XEP-0045), such as its removal from the room.
 fn is_self_presence_in_room(frame: &SharedStanza) -> bool {
     if !frame.head().payloads().contains(Ns::MucUser) {
         return false;
     }
-    // Frames were checked when they were made; one that cannot be read does not wait.
+    // Stanzas were checked when they were built; an unreadable one is not deferred.
     let Ok(tree) = frame.tree() else { return true };
     tree.root().child("x", Ns::MucUser).is_some_and(|x| {
         x.child_elements()

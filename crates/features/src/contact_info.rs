@@ -1,8 +1,11 @@
-//! Contact addresses of the service: XEP-0157 1.1.1 section 3, as a form of XEP-0128 1.0.1 in the domain's information.
+//! Contact Addresses for XMPP Services: XEP-0157 1.1.1, section 3, as a form of XEP-0128 1.0.1 in the domain's disco
+//! information.
 //!
-//! Left out: RFC 2142's mailboxes, which are the operator's.
+//! Not implemented: RFC 2142's mailboxes, which are the operator's.
 //!
-//! The trap: the form is part of what the domain's capabilities are hashed from; addresses that change are another hash.
+//! # Pitfalls
+//!
+//! The form is part of the domain's capabilities hash; a change of addresses changes the hash.
 
 use throng_core::disco::DiscoForm;
 use throng_core::feature::{Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec};
@@ -67,7 +70,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     }
 }
 
-/// A scheme, a colon and something behind it, without blanks: what RFC 3986 section 3 asks of every URI.
+/// A scheme, a colon and a non-empty rest, without blanks: the requirement of RFC 3986, section 3 for every URI.
 fn is_uri(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once(':') else { return false };
     scheme.starts_with(|c: char| c.is_ascii_alphabetic())

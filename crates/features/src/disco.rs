@@ -1,13 +1,16 @@
 //! Service Discovery: XEP-0030 2.5.0, sections 3 (information) and 4 (items), for the domain and for accounts.
 //!
-//! What is answered comes from the declarations of the features that are on; see [`throng_core::disco`]. Another
-//! account's information is for those who may see its presence; its resources are its items. Everybody else is told
-//! what a missing account is told (section 8).
+//! Answers come from the declarations of the enabled features; see [`throng_core::disco`]. Another account's
+//! information is available to users who may see its presence, with its resources as items. All others get the same
+//! answer as for a missing account (section 8).
 //!
-//! Left out: publishing (section 5, deprecated); items of the domain, which come with the services that it offers.
+//! Not implemented: publishing (section 5, deprecated); items of the domain, which come with the services that it
+//! offers.
 //!
-//! The trap: *may see its presence* is the target's roster, never the asker's, and the target may be offline: then
-//! the store is asked.
+//! # Pitfalls
+//!
+//! Visibility of presence is decided by the target's roster, never the requester's, and the target may be offline:
+//! then the store is queried.
 
 use std::borrow::Cow;
 
@@ -87,14 +90,14 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     builder.iq(OTHER_ITEMS, |r: &mut IqRequest<'_>| IqFlow::Reply(other_items(r)));
 }
 
-/// What a feature says of a node of its own.
+/// Information of a node that a feature registers.
 fn node_info(request: &IqRequest<'_>, target: IqTarget) -> Option<IqAnswer> {
     let name = requested_node(request).ok()??;
     let found = ask_disco_nodes(request, target, &name, |node, query| node.info(query))?;
     Some(found.map(|found| query_element(Ns::DiscoInfo, Some(&name), |w| found.write(w))))
 }
 
-/// The items of a feature's node.
+/// Items of a node that a feature registers.
 fn node_items(request: &IqRequest<'_>, target: IqTarget) -> Option<IqAnswer> {
     let name = requested_node(request).ok()??;
     let found = ask_disco_nodes(request, target, &name, |node, query| node.items(query))?;
@@ -126,14 +129,14 @@ fn ask_disco_nodes<T>(
     })
 }
 
-/// The `node` of the request.
+/// The `node` attribute of the request.
 fn requested_node(request: &IqRequest<'_>) -> Result<Option<String>, StanzaError> {
     let tree = request.tree()?;
     let node = tree.root().child_elements().next().and_then(|query| query.attr("node"));
     Ok(node.map(Cow::into_owned))
 }
 
-/// Section 3.1; with a node section 3.2, which wants it mirrored.
+/// Section 3.1; with a node section 3.2, which requires it to be mirrored.
 fn info(info: &DiscoInfo, node: Option<&str>) -> IqAnswer {
     if node.is_some_and(|node| !info.alias_nodes.iter().any(|n| n == node)) {
         return Err(StanzaCondition::ItemNotFound.into());
@@ -161,7 +164,7 @@ fn query_element(ns: Ns, node: Option<&str>, content: impl FnOnce(&mut Writer<'_
     out
 }
 
-/// Section 8, rule 1: `service-unavailable` for those who may not see the account's presence.
+/// Section 8, rule 1: `service-unavailable` for users who may not see the account's presence.
 fn other_info(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
     if let Some(answer) = node_info(request, IqTarget::Account) {
         return Ok(IqFlow::Reply(answer));
@@ -186,8 +189,8 @@ fn other_info(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
     })))
 }
 
-/// Section 8, rule 2: nothing for those who may not see the account's presence. Without a connected resource there is
-/// nothing for anybody, so the store need not be asked.
+/// Section 8, rule 2: no items for users who may not see the account's presence. Without a connected resource there
+/// are no items for anybody, so the store need not be queried.
 fn other_items(request: &IqRequest<'_>) -> IqAnswer {
     if let Some(answer) = node_items(request, IqTarget::Account) {
         return answer;

@@ -1,9 +1,13 @@
-//! `doap.xml`: what this software is and what it implements, for machines. Description of a Project
-//! (<http://usefulinc.com/ns/doap#>) with the vocabulary of XEP-0453 0.1.2, DOAP usage in XMPP.
+//! Generator of `doap.xml`, the machine-readable description of this software and the specifications that it
+//! implements: Description of a Project (<http://usefulinc.com/ns/doap#>) with the vocabulary of XEP-0453 0.1.2, DOAP
+//! usage in XMPP.
 //!
-//! Left out: `xmpp:since`; it needs releases.
+//! Not implemented: `xmpp:since`; it needs releases.
 //!
-//! The trap: a specification appears once, whoever implements it. Parts that different modules leave out are joined.
+//! # Pitfalls
+//!
+//! A specification appears once, however many modules implement it. The parts that different modules do not implement
+//! are joined.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -29,7 +33,7 @@ const HEAD: &str = "<?xml version='1.0' encoding='UTF-8'?>
     <category rdf:resource='https://linkmauve.fr/ns/xmpp-doap#category-server'/>
 ";
 
-/// The file.
+/// Content of the file.
 pub fn doap() -> String {
     let mut out = HEAD.to_owned();
     let mut specs: BTreeMap<(bool, &str), (Spec, Vec<String>)> = BTreeMap::new();
@@ -78,7 +82,7 @@ fn extension(out: &mut String, spec: &Spec, notes: &[String]) {
 mod tests {
     use super::*;
 
-    /// Names and whether an element opens or closes: enough to see that the tree is closed.
+    /// Names, and whether an element opens or closes: enough to check that tags are balanced.
     fn balanced(text: &str) -> bool {
         let mut open = Vec::new();
         for tag in text.split('<').skip(1).filter(|t| !t.starts_with(['?', '!'])) {

@@ -1,9 +1,11 @@
-//! Documentation and golden files, written from the features' own declarations. `cargo xtask codegen` puts the texts
-//! into files, and with `--check` says which are stale.
+//! Generator of documentation and golden files from the features' declarations. `cargo xtask codegen` writes the
+//! files, and with `--check` lists stale ones.
 //!
-//! Left out: `muc` and `pubsub`.
+//! Not implemented: `muc` and `pubsub`.
 //!
-//! The trap: nothing here may depend on the machine or the time, or the files are stale everywhere else.
+//! # Pitfalls
+//!
+//! The output must not depend on the machine or the time, or the files are stale everywhere else.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,13 +20,13 @@ use crate::registry::{ALL, enable};
 const GENERATED: &str =
     "<!-- Written by `cargo xtask codegen` from the features' declarations; change those. -->\n";
 
-/// Everything that is implemented, with the module or the part of the server that does it.
+/// All implemented specifications, each with its module or part of the server.
 pub fn implemented() -> impl Iterator<Item = (&'static str, Spec)> {
     let modules = ALL.iter().flat_map(|f| f.specs.iter().map(move |s| (f.name, *s)));
     BUILT_IN.iter().map(|b| (b.part, b.spec)).chain(modules)
 }
 
-/// `docs/xeps.md`: each specification with its version, the module and what is left out, RFCs first, then by number.
+/// `docs/xeps.md`: each specification with its version, its module and its gaps; RFCs first, then by number.
 pub fn xeps() -> String {
     let mut rows: Vec<_> = implemented().collect();
     rows.sort_by_key(|(_, s)| (s.name.starts_with("XEP"), s.name));
@@ -132,10 +134,11 @@ pub fn commands() -> String {
     out
 }
 
-/// `docs/hooks.md`: which module sees what, in which order.
+/// `docs/hooks.md`: the handlers of each module, in order.
 ///
 /// # Errors
-/// When the registry makes no host.
+///
+/// When no host can be built from the registry.
 pub fn hooks() -> Result<String, HostError> {
     let mut out = format!(
         "{GENERATED}# Hooks\n\nThe handlers of a host with all modules, in the order in which they run. Inside a phase \
@@ -150,7 +153,8 @@ pub fn hooks() -> Result<String, HostError> {
 /// The golden files: name and content.
 ///
 /// # Errors
-/// When the registry makes no host.
+///
+/// When no host can be built from the registry.
 pub fn golden_files() -> Result<[(&'static str, String); 4], HostError> {
     let host = default_host()?;
     let features = String::from_utf8_lossy(&host.stream_features).replace("/><", "/>\n<");
@@ -162,7 +166,7 @@ pub fn golden_files() -> Result<[(&'static str, String); 4], HostError> {
     ])
 }
 
-/// A host with every module that is on by default, and its defaults.
+/// A host with every module that is enabled by default, with default options.
 fn default_host() -> Result<Host, HostError> {
     // The empty configuration has no unknown names.
     let enabled = enable(&BTreeMap::new()).unwrap_or_default();

@@ -1,9 +1,11 @@
-//! Entity Time: XEP-0202 2.0, section 2. The server tells its clock's time in UTC.
+//! Entity Time: XEP-0202 2.0, section 2. The server answers with its clock's time in UTC.
 //!
-//! Left out: an offset other than `Z`. Where the machine stands is nobody's business (section 6), and a service on
-//! several machines stands nowhere.
+//! Not implemented: an offset other than `Z`. The machine's location is private (section 6), and a service on several
+//! machines has none.
 //!
-//! The trap: `utc` and `tzo` come from the node's clock, never from the operating system, so that tests can hold it.
+//! # Pitfalls
+//!
+//! `utc` and `tzo` come from the node's clock, never from the operating system, so that tests can control it.
 
 use stanza::payload::datetime::format_utc;
 use throng_core::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};

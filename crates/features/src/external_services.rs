@@ -1,13 +1,17 @@
-//! External Service Discovery: XEP-0215 1.0.0 sections 3.1 (all services), 3.2 (some) and 3.3 (credentials).
+//! External Service Discovery: XEP-0215 1.0.0, sections 3.1 (all services), 3.2 (services of a type) and 3.3
+//! (credentials).
 //!
-//! The services are a list in the configuration. Where a secret is shared with a TURN server, each answer has fresh
-//! credentials that only work for a while, as draft-uberti-behave-turn-rest-00 section 2.2 makes them: the name is the
-//! second in which they end and a pseudonym of the user, the password is HMAC-SHA1 of the name under the secret. The
-//! pseudonym lets the TURN server count by user, and tells nobody on the way who that is.
+//! The services are a list in the configuration. With a secret that is shared with a TURN server, each answer
+//! contains fresh, expiring credentials as in draft-uberti-behave-turn-rest-00, section 2.2: the name consists of the
+//! expiry time in seconds and a pseudonym of the user, the password is HMAC-SHA1 of the name under the secret. The
+//! pseudonym lets the TURN server apply limits per user without revealing who that is.
 //!
-//! Left out: pushes (section 3.2), since services change with the configuration only; extended information (section 4).
+//! Not implemented: pushes (section 3.2), since services change with the configuration only; extended information
+//! (section 4).
 //!
-//! The trap: credentials are for users with an account here. Guests and users of other servers get nothing at all.
+//! # Pitfalls
+//!
+//! Credentials are for users with an account here. Guests and users of other servers get none.
 
 use base::Secret;
 use base64::Engine;
@@ -63,7 +67,7 @@ pub static FEATURE: Feature = Feature {
 const SERVICES: IqKey = IqKey::get(IqTarget::Server, Ns::ExtDisco2, "services");
 const CREDENTIALS: IqKey = IqKey::get(IqTarget::Server, Ns::ExtDisco2, "credentials");
 
-/// One line of the configuration.
+/// One entry of the configured list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Service {
     kind: String,
@@ -87,7 +91,7 @@ struct Credentials {
 }
 
 impl Service {
-    /// Reads `type:host[:port][?transport=udp|tcp]`, with an IPv6 address in brackets.
+    /// Parses `type:host[:port][?transport=udp|tcp]`, with an IPv6 address in brackets.
     fn parse(text: &str) -> Option<Service> {
         let (kind, rest) = text.split_once(':')?;
         let (place, transport) = match rest.split_once('?') {
@@ -114,7 +118,7 @@ impl Service {
         {
             return None;
         }
-        // RFC 7064 section 3.2 and RFC 7065 section 3.1.
+        // Default ports: RFC 7064, section 3.2 and RFC 7065, section 3.1.
         let usual = match kind {
             "stun" | "turn" => (Some(3478), Some("udp")),
             "stuns" | "turns" => (Some(5349), Some("tcp")),
@@ -150,7 +154,7 @@ impl CredentialKey {
     fn sign(&self, text: &str) -> String {
         BASE64_STANDARD.encode(hmac::sign(&self.0, text.as_bytes()))
     }
-    /// Credentials of a user, from the second `now` since 1970 on.
+    /// Credentials of a user, valid for `ttl` seconds from `now` (seconds since 1970).
     fn credentials(&self, user: JidRef<'_>, now: u64, ttl: u64) -> Credentials {
         let pseudonym = hmac::sign(&self.0, format!("user {user}").as_bytes());
         let pseudonym: String = pseudonym.as_ref().iter().take(8).map(|b| format!("{b:02x}")).collect();
@@ -171,8 +175,8 @@ fn build(builder: &mut FeatureBuilder<'_>) {
             ),
         }
     }
-    // TURN comes first: a client that takes the first service that it finds must not be left with STUN alone, and a TURN
-    // server answers STUN as well (RFC 8656 section 3). Beyond that the order of the configuration counts.
+    // TURN comes first: a client that uses the first service in the list must not get STUN alone, and a TURN server
+    // answers STUN as well (RFC 8656, section 3). Otherwise the order of the configuration is kept.
     services.sort_by_key(|service| !service.wants_credentials());
     let secret = Secret::from(builder.options.text("secret"));
     let key = (!secret.is_empty())
@@ -184,10 +188,11 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     builder.iq(CREDENTIALS, move |r: &mut IqRequest<'_>| IqFlow::Reply(answer_credentials(&other, r)));
 }
 
-/// Credentials for the asker, if there can be any.
+/// Credentials for the requester, if there can be any.
 ///
 /// # Errors
-/// `forbidden` for guests and strangers.
+///
+/// `forbidden` for guests and for users without an account here.
 fn credentials_for(
     known: &ServiceDirectory,
     request: &IqRequest<'_>,

@@ -1,13 +1,15 @@
-//! Last Activity: XEP-0012 2.0 sections 3 (offline users), 4 (online users) and 5 (the server).
+//! Last Activity: XEP-0012 2.0, sections 3 (offline users), 4 (online users) and 5 (the server).
 //!
-//! When the last session of an account ends, the time and the status text of its last unavailable presence go to the store,
-//! which gathers such writes. Running sessions are not touched. Who may see the account's presence may ask; everybody else
-//! is forbidden to, whether the account exists or not, and is not let through to a resource either (section 4).
+//! When the last session of an account ends, the time and the status text of its last unavailable presence are
+//! stored; the store batches such writes. Running sessions are not touched. Users who may see the account's presence
+//! may query it; all others get `forbidden`, whether the account exists or not, and cannot query a resource either
+//! (section 4).
 //!
-//! Left out: answering for a resource; a question to one is routed to it like any other.
+//! Not implemented: answering for a resource; a query to a resource is routed to it like any other.
 //!
-//! The trap: a session that ends takes its presence with it in the last phase of the closing chain; this feature has to
-//! look before.
+//! # Pitfalls
+//!
+//! A session's presence is removed in the last phase of the closing chain; this feature has to read it before that.
 
 use stanza::{IqType, PresenceType, StanzaCondition, StanzaError, StanzaKind, StanzaKindSet};
 use store::last_seen::MAX_STATUS_BYTES;
@@ -39,16 +41,16 @@ const SERVER: IqKey = IqKey::get(IqTarget::Server, Ns::LastActivity, "query");
 const OWN: IqKey = IqKey::get(IqTarget::OwnAccount, Ns::LastActivity, "query");
 const OTHER: IqKey = IqKey::get(IqTarget::Account, Ns::LastActivity, "query");
 
-/// The status text of the unavailable presence that the session sent last.
+/// Status text of the last unavailable presence that the session sent.
 struct UnavailableStatus(String);
 impl Extension for UnavailableStatus {}
 
 fn build(builder: &mut FeatureBuilder<'_>) {
-    // Section 5: since the node was started, which is when its clock was made.
+    // Section 5: uptime since the node was started, which is when its clock was created.
     builder.iq(SERVER, |r: &mut IqRequest<'_>| {
         IqFlow::Reply(Ok(answer(u64::from(r.node.clock.now_seconds()), None)))
     });
-    // Who asks for oneself is here.
+    // A requester who asks about the own account is online.
     builder.iq(OWN, |_: &mut IqRequest<'_>| IqFlow::Reply(Ok(answer(0, None))));
     builder.iq(OTHER, account_query);
     let get = StanzaKindSet::of(StanzaKind::Iq(IqType::Get));
@@ -70,7 +72,7 @@ fn forbidden() -> StanzaError {
     StanzaCondition::Forbidden.into()
 }
 
-/// Section 3.
+/// Query to an account (section 3).
 fn account_query(request: &mut IqRequest<'_>) -> IqFlow {
     let Some(owner) = request.to else { return IqFlow::error(forbidden()) };
     let question = match request.node.visibility(owner, request.from) {
@@ -88,7 +90,7 @@ fn account_query(request: &mut IqRequest<'_>) -> IqFlow {
                     let now = node.clock.unix_millis() / 1000;
                     Ok(answer(now.saturating_sub(seen.at), seen.status.as_deref()))
                 }
-                // The user has never been here.
+                // The user has never logged in.
                 None => Err(StanzaCondition::ItemNotFound.into()),
             })
         }
@@ -97,7 +99,7 @@ fn account_query(request: &mut IqRequest<'_>) -> IqFlow {
     }))
 }
 
-/// Section 4: a resource hears of the question only from those who may see its presence.
+/// Section 4: a resource receives queries only from users who may see its presence.
 fn filter_query(ctx: &mut IncomingCtx<'_>) -> Flow {
     if ctx.to.resource().is_none() {
         return Flow::Next;
@@ -107,7 +109,7 @@ fn filter_query(ctx: &mut IncomingCtx<'_>) -> Flow {
     }
     let question = match ctx.node.visibility(ctx.to, ctx.from) {
         Visibility::Visible => return Flow::Next,
-        // Also where nobody is connected: the answer must not tell that.
+        // Also for an account without a connection: the response must not reveal that.
         Visibility::NeedsCheck(question) => question,
     };
     Flow::Wait(Box::pin(async move {
@@ -119,7 +121,7 @@ fn filter_query(ctx: &mut IncomingCtx<'_>) -> Flow {
     }))
 }
 
-/// Keeps the status text of a broadcast until the session ends.
+/// Stores the status text of a broadcast until the session ends.
 fn remember_status(ctx: &mut OutgoingCtx<'_>) -> Flow {
     if ctx.to.is_some() {
         return Flow::Next;
@@ -146,7 +148,7 @@ fn closing(ctx: &mut ClosingCtx<'_>) -> Flow {
     }
     let status = session.with(|state| {
         let goodbye = state.extensions.remove::<UnavailableStatus>();
-        // Whoever came back after the goodbye and then fell off the line has said nothing.
+        // A session that became available again and then lost its connection has no status.
         goodbye.filter(|_| state.presence.is_none()).map(|goodbye| goodbye.0)
     });
     ctx.node

@@ -1,12 +1,14 @@
-//! Session establishment: RFC 3921 section 3, as RFC 6121 appendix E asks for.
+//! Session establishment: RFC 3921, section 3, as required by RFC 6121, appendix E.
 //!
-//! Since RFC 6121 a session begins with the resource. Older clients still ask for one and wait for the answer, so the
-//! request does nothing and succeeds. The stream feature with `<optional/>` is written by negotiation, next to `<bind/>`.
+//! Since RFC 6121 a session begins with resource binding. Older clients still request one and wait for the answer, so
+//! the request does nothing and succeeds. The stream feature with `<optional/>` is written by negotiation, next to
+//! `<bind/>`.
 //!
-//! Left out: everything else in RFC 3921, which RFC 6121 replaces.
+//! Not implemented: everything else in RFC 3921, which RFC 6121 replaces.
 //!
-//! The trap: RFC 3921's examples send the request to the domain, most clients send it without `to`,
-//! so both targets answer.
+//! # Pitfalls
+//!
+//! RFC 3921's examples send the request to the domain, but most clients send it without `to`, so both targets answer.
 
 use throng_core::feature::{Feature, FeatureBuilder, Spec};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};

@@ -1,11 +1,13 @@
-//! The features: what the server does beyond routing, one file or folder for each specification.
+//! Features of the server beyond routing, one file or folder for each specification.
 //!
-//! Start at [`registry`]. A feature is one constant, [`throng_core::feature::Feature`], that says everything the
-//! outside needs to know: specifications, requests, disco variables, options, and the function that registers its
-//! handlers. The smallest one to copy from is [`ping`].
+//! Start at [`registry`]. A feature is one constant, [`throng_core::feature::Feature`], with everything that other
+//! crates need: specifications, requests, disco variables, options, and the function that registers its handlers. The
+//! smallest one to copy from is [`ping`].
 //!
-//! The trap: a feature never uses another feature. What two of them share is a fact in a hook's context, or a
-//! declaration in `throng_core`.
+//! # Pitfalls
+//!
+//! A feature never uses another feature. They share data only through a hook's context, or through a declaration in
+//! `throng_core`.
 
 pub mod adhoc;
 pub mod administration;

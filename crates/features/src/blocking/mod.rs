@@ -1,28 +1,32 @@
-//! Blocking Command: XEP-0191 1.3, with the reports of XEP-0377 0.4.1 in it.
+//! Blocking Command: XEP-0191 1.3, with abuse reports: XEP-0377 0.4.1.
 //!
-//! The list belongs to the account and lasts. What a blocked address sends does not arrive (section 3.3): presence is
-//! ignored, messages of type chat and normal and requests are answered with `service-unavailable`, everything else is
-//! dropped. What the user sends there is refused with `not-acceptable` and `<blocked/>`. Both hold for users who are not
-//! connected as well; [`absent`] asks the node, which remembers. [`presence`] is what contacts see of a change.
+//! The blocklist belongs to the account and is persistent. Stanzas of a blocked address do not arrive (section 3.3):
+//! presence is ignored, messages of type chat and normal and requests are answered with `service-unavailable`,
+//! everything else is dropped. Stanzas of the user to a blocked address are refused with `not-acceptable` and
+//! `<blocked/>`. Both also hold for users who are not connected; `offline_users` uses the node's cache for them.
+//! `presence` implements the effects of a change that contacts see.
 //!
 //! Where the text leaves a choice:
 //!
-//! * A user's own account and the server itself are never locked out, whatever the list says (section 5: *an
-//!   implementation must not block communications from one of a user's resources to another*). Blocking one's own domain
-//!   keeps out its users, not its answers.
-//! * Messages of type groupchat and headline are dropped without an error: a room would take it for the end of an
-//!   occupant who only does not want to hear another one.
+//! * A user's own account and the server itself are never blocked, whatever the list contains (section 5: *an
+//!   implementation must not block communications from one of a user's resources to another*). Blocking one's own
+//!   domain blocks its users, not its answers.
+//! * Messages of type groupchat and headline are dropped without an error: a room would take an error for the
+//!   departure of an occupant who only blocks another one.
 //! * Subscriptions stay (section 4, *polite blocking*).
-//! * What waited in the store when its sender was blocked is thrown away when it comes out; a subscription request that
-//!   waits is shown again after unblocking.
-//! * A push holds what was asked for, also if nothing was new.
-//! * A report is logged with its reason and text, once for each address that was not blocked before; nobody else gets it.
+//! * Stored messages of a sender who was blocked later are discarded when they are fetched; a pending subscription
+//!   request is shown again after unblocking.
+//! * A push contains the requested addresses, even if none of them changed the list.
+//! * A report is logged with its reason and text, once for each address that was not blocked before, and is not
+//!   forwarded.
 //!
-//! Left out: contacts on other servers (they come with streams between servers); presence for entries of the form
+//! Not implemented: contacts on other servers (they need server-to-server streams); presence for entries of the form
 //! `domain/resource`.
 //!
-//! The trap: most handlers run only for accounts with [`flags::ACCOUNT_BLOCKS`], which the engine keeps right. Change
-//! lists through [`throng_core::Node::update_blocklist`] only.
+//! # Pitfalls
+//!
+//! Most handlers run only for accounts with [`flags::ACCOUNT_BLOCKS`], which the engine maintains. Change lists
+//! through [`throng_core::Node::update_blocklist`] only.
 
 mod offline_users;
 mod presence;
@@ -114,7 +118,7 @@ const fn message(ty: MessageType) -> StanzaKindSet {
     StanzaKindSet::of(StanzaKind::Message(ty))
 }
 
-/// What the server answers for somebody who is not connected.
+/// Stanza kinds that the server answers for a user who is not connected.
 const AUTO_ANSWERED: StanzaKindSet = presence(PresenceType::Probe)
     .union(presence(PresenceType::Subscribe))
     .union(presence(PresenceType::Subscribed))
@@ -122,16 +126,16 @@ const AUTO_ANSWERED: StanzaKindSet = presence(PresenceType::Probe)
     .union(presence(PresenceType::Unsubscribed))
     .union(StanzaKindSet::of(StanzaKind::Iq(IqType::Get)))
     .union(StanzaKindSet::of(StanzaKind::Iq(IqType::Set)));
-/// What may be stored for somebody who does not take it.
+/// Stanza kinds that may be stored when no resource accepts them.
 const STORABLE: StanzaKindSet = message(MessageType::Chat).union(message(MessageType::Normal));
-/// What reaches a session in other ways than through `incoming`: broadcasts, and what was stored. Errors are not among
-/// it, for they may be the server's own about an address that is blocked.
+/// Stanza kinds that reach a session without passing `incoming`: broadcasts and stored messages. Errors are excluded,
+/// because they may be the server's own about a blocked address.
 const BYPASSING_INCOMING: StanzaKindSet = STORABLE
     .union(presence(PresenceType::Available))
     .union(presence(PresenceType::Unavailable))
     .union(presence(PresenceType::Subscribe));
 
-/// Whether this address is never locked out: the account itself, and the server.
+/// Whether this address can never be blocked: the account itself, and the server.
 fn never_blocked(owner: JidRef<'_>, other: JidRef<'_>) -> bool {
     other.bare() == owner.bare() || other.local().is_none() && other.domain() == owner.domain()
 }
@@ -140,7 +144,7 @@ fn blocks(account: &Account, other: JidRef<'_>) -> bool {
     !never_blocked(account.jid.as_ref(), other) && account.blocks(other)
 }
 
-/// Section 3.3: what a blocked sender gets. Errors and results are never answered, which the engine knows.
+/// Reply to a blocked sender (section 3.3). The engine never answers errors and results.
 fn blocked_outcome(kind: StanzaKind) -> StopReason {
     match kind {
         StanzaKind::Message(MessageType::Chat | MessageType::Normal) | StanzaKind::Iq(_) => {
@@ -179,7 +183,7 @@ fn deliver(ctx: &mut DeliverCtx<'_>) -> Flow {
     if blocked { Flow::Stop(StopReason::Consumed) } else { Flow::Next }
 }
 
-/// Section 3.2. From here on it gets pushes.
+/// Section 3.2. The session receives pushes from here on.
 fn get(request: &mut IqRequest<'_>) -> IqFlow {
     let Some(session) = request.session else { return IqFlow::error(StanzaCondition::NotAllowed) };
     session.flags.set(flags::BLOCKLIST);
@@ -216,19 +220,19 @@ fn handle_change(request: &mut IqRequest<'_>, block: bool, limit: u32) -> IqFlow
     }))
 }
 
-/// What a client asks for.
+/// Contents of a `<block/>` or `<unblock/>` request.
 struct BlocklistRequest {
-    /// In the order of the request, each once; to unblock none means all.
+    /// In the order of the request, without duplicates; an empty list to unblock means all.
     jids: Vec<Jid>,
     reports: Vec<AbuseReport>,
 }
 
-/// XEP-0377 section 4.
+/// Abuse report of XEP-0377, section 4.
 struct AbuseReport {
     jid: Jid,
     reason: String,
     text: String,
-    /// Ids of messages.
+    /// Number of reported message ids.
     messages: usize,
 }
 
@@ -245,7 +249,7 @@ fn parse_request(tree: &xml::Tree<'_>, block: bool) -> Result<BlocklistRequest, 
         let jid = item.attr("jid").ok_or_else(|| bad("an item has no jid"))?;
         let jid = Jid::parse(&jid)
             .map_err(|error| StanzaError::new(StanzaCondition::JidMalformed).text(error.to_string()))?;
-        // As if it was not there if it is not right (XEP-0377 section 6).
+        // A malformed report is ignored (XEP-0377, section 6).
         if block
             && let Some(report) = item.child("report", Ns::Reporting)
             && let Some(reason) = report.attr("reason")

@@ -1,10 +1,13 @@
-//! The same rules for users who are not connected: XEP-0191 section 3.3.
+//! Blocking rules for users who are not connected: XEP-0191 1.3, section 3.3.
 //!
-//! The trap: a message to somebody who is away must not cost a visit to the database each time. The node remembers what
-//! was asked ([`throng_core::blocklists`]).
+//! A connected account has its list in memory. Its blocklist is still read when the request comes from a sender that
+//! may not see its presence, as it is for an absent account: otherwise the response time would reveal who is
+//! connected.
 //!
-//! A connected account has its list in memory. Its blocklist is read all the same when a sender asks that may not see its
-//! presence, as it is for an absent account: otherwise the time of the first answer would tell who is connected.
+//! # Pitfalls
+//!
+//! A message to an absent user must not cost a database query each time. The node caches earlier results
+//! ([`throng_core::blocklist_cache`]).
 
 use std::sync::Arc;
 
@@ -17,7 +20,7 @@ use throng_core::{Effects, Node};
 
 use super::{AUTO_ANSWERED, STORABLE, blocked_outcome, never_blocked};
 
-/// What becomes of a stanza for the account `to`, which is not connected.
+/// Filters a stanza for the account `to`, which is not connected.
 pub(super) fn filter(node: &Arc<Node>, kind: StanzaKind, from: JidRef<'_>, to: JidRef<'_>) -> Flow {
     if never_blocked(to, from) {
         return Flow::Next;
@@ -66,7 +69,7 @@ pub(super) fn refuse_like_absent(
     ask(node, from, to, Some(kind))
 }
 
-/// What memory has decided, once the store has answered: what it says was in memory first.
+/// Applies the decision that memory has made after the store has answered; the answer itself is not used.
 fn ask(node: &Arc<Node>, from: JidRef<'_>, to: JidRef<'_>, refused: Option<StanzaKind>) -> Flow {
     let (node, from, to) = (node.clone(), from.to_jid(), to.bare().to_jid());
     Flow::Wait(Box::pin(async move {

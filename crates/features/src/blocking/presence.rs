@@ -1,10 +1,12 @@
-//! What contacts see of a change: XEP-0191 sections 3.3 and 3.4.
+//! Presence that contacts and the user receive on a change of the blocklist: XEP-0191 1.3, sections 3.3 and 3.4.
 //!
-//! Who is blocked and may see the user's presence is told that the user has gone; whoever got presence directly as well.
-//! Who is unblocked is told what is true now, and the user gets the contact's presence, which was held back meanwhile (the
-//! text does not ask for that, but a client has no other way to learn of it).
+//! A newly blocked contact that may see the user's presence, or got directed presence, receives `unavailable`. A
+//! newly unblocked contact receives the current presence, and the user receives the contact's presence, which was
+//! withheld meanwhile (the text does not require that, but a client has no other way to learn it).
 //!
-//! The trap: what the user's own server sends here goes around the chain that refuses it to the user.
+//! # Pitfalls
+//!
+//! Stanzas that the user's own server sends here bypass the handlers that would refuse them to the user.
 
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use throng_core::{Account, Blocklist, Effect, Effects, Node, SharedStanza};
 
 use super::{blocks, never_blocked};
 
-/// To those who are blocked now.
+/// Sends `unavailable` to newly blocked contacts.
 pub(super) fn hide_presence(node: &Arc<Node>, account: &Arc<Account>, added: &[Jid], effects: &mut Effects) {
     let Some(list) = Blocklist::new(added) else { return };
     let contacts = affected_contacts(node, account, added, &list);
@@ -50,7 +52,7 @@ pub(super) fn hide_presence(node: &Arc<Node>, account: &Arc<Account>, added: &[J
     }
 }
 
-/// To and from those who are not blocked any more.
+/// Exchanges presence with newly unblocked contacts.
 pub(super) fn restore_presence(
     node: &Arc<Node>,
     account: &Arc<Account>,
@@ -85,14 +87,14 @@ pub(super) fn restore_presence(
     }
 }
 
-/// A connected contact that the change is about.
+/// A connected contact that the change affects.
 struct AffectedContact {
     account: Arc<Account>,
     /// Bare, or the one resource that the entry names.
     jid: Jid,
-    /// It may see our presence.
+    /// Whether it may see our presence.
     sees_us: bool,
-    /// We may see its presence.
+    /// Whether we may see its presence.
     visible_to_us: bool,
 }
 
@@ -133,6 +135,6 @@ fn readdressed(frame: &SharedStanza, from: JidRef<'_>, to: JidRef<'_>) -> Option
     let mut out = Vec::with_capacity(frame.bytes().len() + 64);
     let addresses = NewAddresses { from: Some(from.as_str()), to: Some(to.as_str()) };
     let head = rewrite_addresses(frame.bytes(), frame.head(), addresses, &mut out);
-    // What was admitted has room for two addresses.
+    // Admitted stanzas have room for two addresses.
     head.map_err(unreadable_stanza).ok().map(|head| SharedStanza::new(head, &out))
 }

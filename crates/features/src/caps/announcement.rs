@@ -1,11 +1,13 @@
-//! What clients announce, and asking them for what it stands for: XEP-0115 1.6.0 sections 4 and 6.2, XEP-0390 0.3.2
-//! sections 5.4 and 5.5.
+//! Capability announcements of clients, and the queries that resolve them: XEP-0115 1.6.0, sections 4 and 6.2;
+//! XEP-0390 0.3.2, sections 5.4 and 5.5.
 //!
-//! An announcement is read in one pass, without a tree: every presence of many clients has one. Of both kinds the one of
-//! XEP-0390 counts, because it cannot be forged; of several hashes the strongest one that is known here. Hashes of other
-//! functions and announcements in the format of old (without `hash`) stand for nothing.
+//! An announcement is parsed in one pass, without a tree, because every presence of many clients contains one. If
+//! both kinds are present, XEP-0390 is used, because it cannot be forged; of several hashes the strongest supported
+//! one is used. Hashes of unsupported functions and announcements in the legacy format (without `hash`) are ignored.
 //!
-//! The trap: a fingerprint holds the digest, not its text; base64 has several texts for one digest.
+//! # Pitfalls
+//!
+//! [`CapsHash`] stores the digest, not its text, because base64 has several texts for one digest.
 
 use std::sync::Arc;
 
@@ -21,7 +23,7 @@ use xml::{Event, NamespaceContext, Ns, Reader};
 use super::hash::CapsAlgorithm;
 use super::verification::verify;
 
-/// Which of the two specifications.
+/// Specification that an announcement follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CapsVersion {
     /// XEP-0115.
@@ -36,12 +38,12 @@ pub(super) struct CapsHash {
     pub(super) version: CapsVersion,
     pub(super) algorithm: CapsAlgorithm,
     pub(super) digest: Vec<u8>,
-    /// The node under which its client answers for it.
+    /// Node under which the client answers disco queries for it.
     pub(super) node: String,
 }
 
 static CLIENT: NamespaceContext = NamespaceContext::client();
-/// Longest node that is asked for, in bytes.
+/// Longest node that is queried, in bytes.
 const MAX_NODE_BYTES: usize = 512;
 
 /// Clients differ about padding.
@@ -60,7 +62,7 @@ impl CapsHash {
         node: impl FnOnce() -> String,
     ) -> Option<CapsHash> {
         let algorithm = CapsAlgorithm::from_name(algorithm)?;
-        // XEP-0300 section 3.2 forbids SHA-1 where nothing of old asks for it.
+        // XEP-0300, section 3.2 forbids SHA-1 except where a legacy protocol requires it.
         if scheme == CapsVersion::Xep0390 && algorithm == CapsAlgorithm::Sha1 || text.len() > 128 {
             return None;
         }
@@ -70,7 +72,7 @@ impl CapsHash {
         (node.len() <= MAX_NODE_BYTES).then_some(CapsHash { version: scheme, algorithm, digest, node })
     }
 
-    /// What the announcement in a stanza stands for.
+    /// Reads the announcement of a stanza.
     pub(super) fn from_stanza(bytes: &[u8]) -> Option<CapsHash> {
         let mut reader = Reader::new(bytes, &CLIENT, &FRAME_LIMITS).ok()?;
         let mut best: Option<CapsHash> = None;
@@ -125,7 +127,7 @@ impl CapsHash {
         best
     }
 
-    /// What the cache knows it by.
+    /// Key in the cache.
     pub(super) fn cache_key(&self) -> String {
         let scheme = if self.version == CapsVersion::Xep0115 { '1' } else { '2' };
         let digest = base64::prelude::BASE64_STANDARD.encode(&self.digest);
@@ -133,7 +135,7 @@ impl CapsHash {
     }
 }
 
-/// What software a client is: the node that it announces (XEP-0115 section 4), which is the address of its site.
+/// Software of a client: the node that it announces (XEP-0115, section 4), which is the address of its site.
 pub(super) fn software(session: &Session) -> Option<String> {
     let presence = session.with(|state| state.presence.clone())?;
     let mut reader = Reader::new(presence.bytes(), &CLIENT, &FRAME_LIMITS).ok()?;
@@ -154,7 +156,7 @@ pub(super) fn software(session: &Session) -> Option<String> {
     None
 }
 
-/// A session announced what is in this stanza.
+/// Processes the announcement of a session in this stanza.
 pub(super) fn process_announcement(
     node: &Arc<Node>,
     session: &Arc<Session>,
@@ -169,7 +171,7 @@ pub(super) fn process_announcement(
     }
 }
 
-/// Asks one client, and the next one when its answer is not right.
+/// Queries one client, and the next one if its reply is wrong.
 fn query_client(
     node: &Arc<Node>,
     session: &Arc<Session>,

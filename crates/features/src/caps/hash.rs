@@ -1,14 +1,16 @@
-//! What is hashed: XEP-0115 1.6.0 section 5.1, and XEP-0390 0.3.2 section 4.1.
+//! Hash inputs of capabilities: XEP-0115 1.6.0, section 5.1; XEP-0390 0.3.2, section 4.1.
 //!
-//! Both take the same three lists; their order does not matter. `str` compares bytes, which is the collation `i;octet` that
-//! both demand.
+//! Both take the same three lists, in any order. `str` compares bytes, which is the collation `i;octet` that both
+//! require.
 //!
-//! The trap: XEP-0115 separates with `<`, which may stand in the parts as well; so two different clients can have one
-//! hash. Whoever learns from others' answers has to refuse such parts first (see [`super::told`]).
+//! # Pitfalls
+//!
+//! XEP-0115 separates parts with `<`, which may also occur inside of parts, so two different clients can have the
+//! same hash. Code that caches clients' replies must reject such parts first (see `super::verification`).
 
 use ring::digest::{Algorithm as Ring, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA512, digest};
 
-/// An identity with all that is hashed of it. An absent language or name is empty.
+/// An identity with all hashed parts. An absent language or name is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HashedIdentity<'a> {
     /// Category.
@@ -17,7 +19,7 @@ pub struct HashedIdentity<'a> {
     pub kind: &'a str,
     /// `xml:lang`.
     pub lang: &'a str,
-    /// Name for people.
+    /// Human-readable name.
     pub name: &'a str,
 }
 
@@ -26,12 +28,12 @@ pub struct HashedIdentity<'a> {
 pub struct HashedForm<'a> {
     /// Value of the field `FORM_TYPE`.
     pub form_type: &'a str,
-    /// The other fields: name and values.
+    /// Name and values of the other fields.
     pub fields: Vec<(&'a str, Vec<&'a str>)>,
 }
 
 impl<'a> HashedForm<'a> {
-    /// A form of the domain.
+    /// Converts a form of the domain.
     pub fn from_disco(form: &'a throng_core::disco::DiscoForm) -> HashedForm<'a> {
         let fields = form.fields.iter();
         let fields = fields.map(|(var, values)| (var.as_str(), values.iter().map(String::as_str).collect()));
@@ -39,7 +41,7 @@ impl<'a> HashedForm<'a> {
     }
 }
 
-/// A hash function that is used here.
+/// A supported hash function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapsAlgorithm {
     /// SHA-1, which XEP-0115 makes mandatory.
@@ -51,13 +53,13 @@ pub enum CapsAlgorithm {
 }
 
 impl CapsAlgorithm {
-    /// By its name in XEP-0300.
+    /// Finds a function by its name in XEP-0300.
     pub fn from_name(name: &str) -> Option<CapsAlgorithm> {
         [CapsAlgorithm::Sha1, CapsAlgorithm::Sha256, CapsAlgorithm::Sha512]
             .into_iter()
             .find(|a| a.name() == name)
     }
-    /// Its name in XEP-0300.
+    /// Name in XEP-0300.
     pub const fn name(self) -> &'static str {
         match self {
             CapsAlgorithm::Sha1 => "sha-1",
@@ -72,17 +74,17 @@ impl CapsAlgorithm {
             CapsAlgorithm::Sha512 => &SHA512,
         }
     }
-    /// Bytes of a digest.
+    /// Length of a digest in bytes.
     pub fn digest_len(self) -> usize {
         self.ring().output_len()
     }
-    /// The digest.
+    /// Computes the digest.
     pub fn digest(self, input: &[u8]) -> Vec<u8> {
         digest(self.ring(), input).as_ref().to_vec()
     }
 }
 
-/// The input of XEP-0115.
+/// Hash input of XEP-0115.
 pub fn xep_0115_input(
     identities: &[HashedIdentity<'_>],
     features: &[&str],
@@ -115,7 +117,7 @@ pub fn xep_0115_input(
     s.into_bytes()
 }
 
-/// The input of XEP-0390. Its separators cannot stand in XML.
+/// Hash input of XEP-0390. Its separators cannot occur in XML.
 pub fn xep_0390_input(
     identities: &[HashedIdentity<'_>],
     features: &[&str],

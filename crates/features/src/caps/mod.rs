@@ -1,17 +1,20 @@
 //! Entity Capabilities: XEP-0115 1.6.0, and Entity Capabilities 2.0: XEP-0390 0.3.2.
 //!
-//! The server's own: the domain's disco information is hashed once, when the host is complete, and announced as stream
-//! features, so that clients which know a hash need not ask (XEP-0115 section 6.3, XEP-0390 section 5.2).
+//! The server's own capabilities: the domain's disco information is hashed once, when the host is complete, and
+//! announced as stream features, so that clients which know a hash need no query (XEP-0115, section 6.3; XEP-0390,
+//! section 5.2).
 //!
-//! The clients': what they announce in presence, or before their presence (XEP-0390 section 5.6), is looked up in
-//! [`throng_core::clients`]; a client is asked only for a hash that nobody has answered for yet ([`heard`]), and its answer is
-//! believed only if it is what the hash stands for ([`told`]).
+//! Clients' capabilities: the hashes that clients announce in presence, or before their presence (XEP-0390, section
+//! 5.6), are looked up in [`throng_core::caps_cache`]. A client is queried only for a hash that is not cached yet
+//! (`announcement`), and its reply is accepted only if it matches the hash (`verification`).
 //!
-//! Left out: caps optimization (XEP-0115 section 8.4, XEP-0390 section 6.3), answering for clients (section 6.4), SHA-3,
-//! and what clients announce in directed presence.
+//! Not implemented: caps optimization (XEP-0115, section 8.4; XEP-0390, section 6.3), answering for clients (section
+//! 6.4), SHA-3, and announcements in directed presence.
 //!
-//! The trap: what is hashed must be exactly what disco answers. Both read [`DiscoInfo`]; whoever adds something to the
-//! answer (a form of XEP-0128) adds it there and hands it to [`hash`].
+//! # Pitfalls
+//!
+//! The hashed data must be exactly what disco answers. Both read [`DiscoInfo`]; an addition to the answer (a form of
+//! XEP-0128) belongs there and must be passed to [`hash`].
 
 mod announcement;
 pub mod hash;
@@ -60,7 +63,7 @@ pub static FEATURE: Feature = Feature {
 
 const GRATUITOUS: IqKey = IqKey::set(IqTarget::Server, Ns::Caps2, "c");
 
-/// Names the software (XEP-0115 section 4 wants a URI). The project has no site to name; a UUID is nobody else's.
+/// Identifies the software (XEP-0115, section 4 requires a URI). The project has no site to name; a UUID is unique.
 const NODE: &str = "urn:uuid:3f6c1c1e-5b0a-4f0e-9d53-7468726f6e67";
 
 fn build(b: &mut FeatureBuilder<'_>) {

@@ -1,13 +1,15 @@
-//! What a client told about itself, held against the hash that it announced: XEP-0115 1.6.0 section 5.4 and XEP-0390 0.3.2
+//! Verification of a client's disco reply against its announced hash: XEP-0115 1.6.0, section 5.4; XEP-0390 0.3.2,
 //! section 4.4.
 //!
-//! A verified answer is believed of everybody with that hash, so it must not be possible to find another answer with the
-//! same hash. For XEP-0390 its separators see to that. XEP-0115's do not (section 9.3 there): features can be passed off
-//! as parts of identities or of forms, and so be hidden. Answers are therefore only taken when they could not have been
-//! cut otherwise: no `<` in any part, categories and types that look like none of the other parts, at least one identity,
-//! and no form but the one that clients have in use. What does not meet this is not believed of anybody.
+//! A verified reply is used for every client with that hash, so it must not be possible to construct another reply
+//! with the same hash. XEP-0390 ensures this with its separators, XEP-0115 does not (section 9.3 there): features can
+//! be disguised as parts of identities or of forms, and so be hidden. Replies are therefore accepted only if they are
+//! unambiguous: no `<` in any part, categories and types that do not look like any other part, at least one identity,
+//! and no form except the one that clients use. Other replies are rejected for every client.
 //!
-//! The trap: the language of an identity may be inherited from elements around it, and not all clients count it.
+//! # Pitfalls
+//!
+//! The language of an identity may be inherited from enclosing elements, and not all clients include it.
 
 use stanza::payload::data_form::{DataForm, FORM_TYPE, FormFieldType};
 use throng_core::caps_cache::FeatureSet;
@@ -16,9 +18,9 @@ use xml::{Ns, TreeNode};
 use super::announcement::{CapsHash, CapsVersion};
 use super::hash::{HashedForm, HashedIdentity, xep_0115_input, xep_0390_input};
 
-/// Bytes of an answer that is looked into.
+/// Longest reply that is parsed, in bytes.
 pub(super) const MAX_REPLY_BYTES: usize = 48 << 10;
-/// The form that clients describe themselves with (XEP-0232).
+/// The form with which clients describe themselves (XEP-0232).
 const SOFTWARE: &str = "urn:xmpp:dataforms:softwareinfo";
 const SOFTWARE_FIELDS: [&str; 6] = ["icon", "ip_version", "os", "os_version", "software", "software_version"];
 
@@ -29,7 +31,7 @@ struct DiscoInfoReply {
     forms: Vec<DataForm>,
 }
 
-/// The features, if the answer is what the fingerprint stands for.
+/// The features, if the reply matches the announced hash.
 pub(super) fn verify(print: &CapsHash, answer: &[u8]) -> Option<FeatureSet> {
     if answer.len() > MAX_REPLY_BYTES {
         return None;
@@ -71,12 +73,12 @@ impl DiscoInfoReply {
                     });
                     match scheme {
                         _ if typed => told.forms.push(form),
-                        // XEP-0115 section 5.4, rule 3.6: such a form is overlooked.
+                        // XEP-0115, section 5.4, rule 3.6: such a form is ignored.
                         CapsVersion::Xep0115 => {}
                         CapsVersion::Xep0390 => return None,
                     }
                 }
-                // XEP-0390 section 4.1, rule 1.
+                // XEP-0390, section 4.1, rule 1.
                 _ if scheme == CapsVersion::Xep0390 => return None,
                 _ => {}
             }
@@ -90,7 +92,7 @@ impl DiscoInfoReply {
         (sound && told.is_unique()).then_some(told)
     }
 
-    /// XEP-0115 section 5.4, rules 3.3 to 3.5: nothing is there twice.
+    /// XEP-0115, section 5.4, rules 3.3 to 3.5: no duplicates.
     fn is_unique(&self) -> bool {
         let types: Vec<_> = self.forms.iter().map(DataForm::form_type).collect();
         all_differ(self.identities.iter().collect())
@@ -98,7 +100,7 @@ impl DiscoInfoReply {
             && all_differ(types)
     }
 
-    /// Whether the parts could not be those of another client whose hash is the same.
+    /// Whether no other client's parts could have the same hash.
     fn is_unambiguous(&self) -> bool {
         let word = |text: &str| {
             !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
@@ -106,7 +108,7 @@ impl DiscoInfoReply {
         let identities = self.identities.iter().all(|[category, kind, lang, name]| {
             word(category) && word(kind) && (lang.is_empty() || word(lang)) && !name.contains('<')
         });
-        // An identity that is passed off as a feature has this shape.
+        // An identity disguised as a feature has this shape.
         let like_identity = |text: &str| {
             let mut parts = text.split('/');
             parts.next().is_some_and(word) && parts.next().is_some_and(word) && parts.count() >= 2
