@@ -1,4 +1,4 @@
-//! A running node: everything that sessions and features share.
+//! A running node: the state that all sessions and features share.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,93 +35,93 @@ use crate::session_info::SessionInfoRequests;
 use crate::session_log::SessionLog;
 use crate::shutdown::ShutdownSignal;
 
-/// What a node is made of.
+/// Parts from which a node is built.
 pub struct NodeComponents {
     /// Virtual hosts by domain.
     pub hosts: Hosts,
     /// Storage.
     pub stores: Stores,
-    /// The other nodes.
+    /// Connection to the other nodes.
     pub cluster: Arc<dyn Cluster>,
-    /// Time.
+    /// Clock.
     pub clock: Arc<dyn Clock>,
-    /// Tasks.
+    /// Spawner of tasks.
     pub spawner: Arc<dyn Spawner>,
-    /// Counters.
+    /// Metrics.
     pub metrics: Metrics,
     /// Limits.
     pub limits: NodeLimits,
-    /// Hashes addresses with a secret of the deployment, the same on all nodes.
+    /// Hashes addresses with a secret of the deployment that is the same on all nodes.
     pub hasher: AddressHasher,
-    /// Who may administrate, by bare address.
+    /// Bare addresses of the administrators.
     pub admins: Vec<Jid>,
-    /// Derives and checks stored keys.
+    /// Derives and verifies stored keys.
     pub passwords: Arc<dyn Passwords>,
-    /// Version of the software, for XEP-0092.
+    /// Software version, for XEP-0092.
     pub version: &'static str,
 }
 
 /// A running node.
 pub struct Node {
     hosts: RwLock<Hosts>,
-    /// Which accounts have a resource connected here.
+    /// Accounts that have a resource connected to this node.
     pub routing_table: RoutingTable,
     /// All connections.
     pub outboxes: OutboxRegistry,
-    /// Those of them whose presence waits a moment.
+    /// Connections whose presence is delayed in order to batch it.
     pub presence_batcher: PresenceBatcher,
-    /// What waits for clients that do not take it.
+    /// Bytes that wait for clients that do not read them.
     pub backlog: Arc<Backlog>,
-    /// What clients can do.
+    /// Capabilities of clients.
     pub caps_cache: CapsCache,
-    /// Questions to clients that wait for an answer.
+    /// IQ requests of the server to clients that await a response.
     pub pending_iqs: PendingIqs,
     /// Storage.
     pub stores: Stores,
-    /// The other nodes.
+    /// Connection to the other nodes.
     pub cluster: Arc<dyn Cluster>,
-    /// Time.
+    /// Clock.
     pub clock: Arc<dyn Clock>,
-    /// Tasks.
+    /// Spawner of tasks.
     pub spawner: Arc<dyn Spawner>,
-    /// Counters.
+    /// Metrics.
     pub metrics: Metrics,
     /// Counts failed logins.
     pub login_throttle: LoginThrottle,
-    /// What the log says of logins.
+    /// Log of logins and ended sessions.
     pub session_log: SessionLog,
-    /// Questions to connections about themselves.
+    /// Pending session info requests to connections.
     pub(crate) session_info_requests: SessionInfoRequests,
-    /// What was done to the node.
+    /// Audit log of administrative actions.
     pub audit: Audit,
     limits: ArcSwap<NodeLimits>,
     admins: RwLock<BTreeSet<Jid>>,
-    /// The administrators that the configuration names. A command may have taken one off the list in force; a change of the
-    /// file puts it back.
+    /// Administrators named in the configuration. A command may have removed one of them from `admins`; a
+    /// change of the file restores it.
     configured_admins: RwLock<BTreeSet<Jid>>,
-    /// Derives and checks stored keys.
+    /// Derives and verifies stored keys.
     pub passwords: Arc<dyn Passwords>,
-    /// Version of the software.
+    /// Software version.
     pub version: &'static str,
     pub(crate) shutdown_signal: ShutdownSignal,
     pub(crate) blocklist_cache: crate::blocklist_cache::BlocklistCache,
     now: AtomicU32,
-    /// Bumped by every roster write and every stored message for an account, in stripes: a login that was read
-    /// before and binds after such a write reads again.
+    /// Incremented by every roster write and every stored message of an account, in stripes: a login that read
+    /// its data before such a write and binds after it reads again.
     epochs: Box<[AtomicU32; 256]>,
-    /// What was handled on streams that cannot be resumed any more.
+    /// Handled counts of streams that can no longer be resumed.
     pub ended_streams: EndedStreams,
-    /// What accounts have spent of their rates.
+    /// Rates used by accounts.
     pub(crate) account_rates: AccountRates,
 }
 
-/// The part of an epoch that counts roster writes; its overflow costs one look into the offline store.
+/// Bits of an epoch that count roster writes; an overflow costs one query of the offline store.
 const ROSTER_BITS: u32 = 0xFFFF;
 const ROSTER_STEP: u32 = 1;
 const MESSAGE_STEP: u32 = 1 << 16;
 
 impl Node {
-    /// Puts a node together.
+    /// Builds a node.
     pub fn new(parts: NodeComponents) -> Arc<Node> {
         Arc::new(Node {
             hosts: RwLock::new(parts.hosts),
@@ -154,7 +154,7 @@ impl Node {
         })
     }
 
-    /// The host of a domain, if it is served here.
+    /// Host of a domain, if it is served here.
     pub fn host(&self, domain: &str) -> Option<Arc<Host>> {
         self.hosts.read().get(domain).cloned()
     }
@@ -165,11 +165,12 @@ impl Node {
     pub fn hosts(&self) -> Vec<Arc<Host>> {
         self.hosts.read().values().cloned().collect()
     }
-    /// Swaps all hosts. Connected accounts have the new one of their domain with their next stanza; chains that wait
-    /// go on with the one that they began with. Sessions of domains that are gone end with `host-gone` (RFC 6120
-    /// section 4.9.3.5); returns how many.
+    /// Replaces all hosts. A connected account uses the new host of its domain from its next stanza; pending
+    /// chains continue with the host they started with. Sessions of removed domains are closed with `host-gone`
+    /// (RFC 6120, section 4.9.3.5). Returns the number of closed sessions.
     ///
-    /// A host that was replaced cannot come back: build it anew, with the same [`crate::kept::FeatureState`].
+    /// A replaced host cannot be used again: build another one with the same
+    /// [`crate::feature_state::FeatureState`].
     pub fn set_hosts(self: &Arc<Self>, hosts: Hosts) -> usize {
         let gone = {
             let mut current = self.hosts.write();
@@ -197,25 +198,26 @@ impl Node {
         }
         ended.len()
     }
-    /// The limits as they are now; a reload swaps them. Do not keep what this returns.
+    /// Current limits. Do not store the result: a reload replaces it.
     pub fn limits(&self) -> arc_swap::Guard<Arc<NodeLimits>> {
         self.limits.load()
     }
-    /// Swaps all limits; what is under way keeps those that it began with.
+    /// Replaces all limits; operations in progress continue with those they started with.
     pub fn set_limits(&self, limits: NodeLimits) {
         self.limits.store(Arc::new(limits));
     }
-    /// Whether this (the resource is ignored) is the address of an administrator.
+    /// Whether this is the address of an administrator; the resource is ignored.
     pub fn is_admin(&self, jid: JidRef<'_>) -> bool {
         self.admins.read().iter().any(|admin| admin.as_str() == jid.bare().as_str())
     }
-    /// Whether this (the resource is ignored) is the address of an administrator, or one that the configuration names as
-    /// such. In-band registration refuses it, and a token without the scope `admin` cannot change it.
+    /// Whether this is the address of an administrator, or is named as one in the configuration; the resource
+    /// is ignored. In-band registration refuses such an address, and a token without the scope `admin` cannot
+    /// change its account.
     pub fn is_protected(&self, jid: JidRef<'_>) -> bool {
         let named = |list: &BTreeSet<Jid>| list.iter().any(|admin| admin.as_str() == jid.bare().as_str());
         self.is_admin(jid) || named(&self.configured_admins.read())
     }
-    /// Swaps the administrators that the configuration names. Addresses are bare.
+    /// Replaces the administrators named in the configuration. Addresses are bare.
     pub fn set_configured_admins(&self, admins: impl IntoIterator<Item = Jid>) {
         *self.configured_admins.write() = admins.into_iter().collect();
     }
@@ -223,15 +225,15 @@ impl Node {
     pub fn admins(&self) -> Vec<Jid> {
         self.admins.read().iter().cloned().collect()
     }
-    /// Swaps the administrators. Addresses are bare.
+    /// Replaces the administrators. Addresses are bare.
     pub fn set_admins(&self, admins: impl IntoIterator<Item = Jid>) {
         *self.admins.write() = admins.into_iter().collect();
     }
-    /// Seconds of the node's clock, as of the last sweep: cheap enough for every stanza.
+    /// Seconds of the node's clock at the last sweep: cheap enough for every stanza.
     pub fn seconds(&self) -> u32 {
         self.now.load(Ordering::Relaxed)
     }
-    /// To be called once a second: rings the alarms that are due and gives up on questions without an answer.
+    /// Must be called once a second: signals elapsed deadlines and expires unanswered requests.
     pub fn sweep(self: &Arc<Self>) {
         let now = self.clock.now_seconds();
         self.now.store(now, Ordering::Relaxed);
@@ -250,15 +252,15 @@ impl Node {
         &self.epochs[(self.routing_table.hash(jid) >> 20) as usize % 256]
     }
 
-    /// What a login reads has changed: one that is under way reads again.
+    /// Records a change of data that a login reads: logins in progress read it again.
     pub(crate) fn advance_roster_epoch(&self, jid: JidRef<'_>) {
         self.stripe(jid).fetch_add(ROSTER_STEP, Ordering::AcqRel);
     }
 
-    /// Tells the node that the store changed one contact of an account. Views of connected accounts follow.
+    /// Applies a change of one contact in the store to the view of a connected account.
     ///
-    /// Two changes that the store made at once may be told in the wrong order. The later caller gets false then:
-    /// what it holds may be outdated, and the view is read again.
+    /// Two concurrent changes may be reported in the wrong order. The later caller then receives false: its
+    /// data may be outdated, and the view is read again.
     pub fn roster_changed(
         self: &Arc<Self>,
         owner: JidRef<'_>,
@@ -275,13 +277,13 @@ impl Node {
         in_order
     }
 
-    /// Subscription bits that `account` has for the account with this bare address, which must be connected here: its
-    /// number is what the roster is asked for. Of any other address the answer is none; the store knows more.
+    /// Subscription bits that `account` has for the account with this bare address. None unless that account is
+    /// connected here, because the roster is searched by its id; the store has the full answer.
     pub fn subscription(&self, account: &Account, contact: JidRef<'_>) -> Subscription {
         self.routing_table.find(contact).map_or(Subscription::NONE, |contact| account.subscription(&contact))
     }
 
-    /// Reads the view of a connected account again.
+    /// Reads the roster view of a connected account again.
     fn reload_roster(self: &Arc<Self>, account: Arc<Account>) {
         let node = self.clone();
         self.spawner.spawn(
@@ -299,8 +301,8 @@ impl Node {
         );
     }
 
-    /// Tells the node that the store holds a new message for an account; returns the account if it is connected
-    /// here. A login that counted the messages before will look again when it becomes available.
+    /// Records that the store has a new message for an account; returns the account if it is connected here. A
+    /// login that counted the messages earlier queries the store again when it becomes available.
     pub fn message_stored(&self, owner: JidRef<'_>) -> Option<Arc<Account>> {
         self.stripe(owner).fetch_add(MESSAGE_STEP, Ordering::AcqRel);
         let account = self.routing_table.find(owner);
@@ -310,13 +312,14 @@ impl Node {
         account
     }
 
-    /// Binds a resource (RFC 6120 section 7). A connected resource of the same name is ended with `conflict`
-    /// (section 7.7.2.2, policy 1); without a name the server makes one.
+    /// Binds a resource (RFC 6120, section 7). A connected resource of the same name is closed with `conflict`
+    /// (section 7.7.2.2, policy 1). Without a name the server generates one.
     ///
-    /// An error drops `principal`: the next attempt loads it again, so that a client without a resource holds no roster.
+    /// An error drops `principal`: the next attempt loads it again, so that a client without a resource holds
+    /// no roster.
     ///
     /// # Errors
-    /// `resource-constraint` when the account has too many resources, `bad-request` for a bad name.
+    /// `resource-constraint` if the account has too many resources, `bad-request` for an invalid name.
     pub fn bind(
         self: &Arc<Self>,
         principal: Principal,
@@ -352,8 +355,8 @@ impl Node {
                 bare.as_ref(),
                 || Arc::new(Account::new(id, bare.clone(), host.clone(), &self.routing_table)),
                 |account, fresh| {
-                    // Read with the table locked: who writes and then looks here finds this session, or this
-                    // login finds the count changed.
+                    // Read while the table is locked: either the writer finds this session afterwards, or this
+                    // login sees the changed count.
                     let changed = self.epoch(bare.as_ref()) ^ epoch;
                     stale = changed & ROSTER_BITS != 0;
                     let session = account.with(|state| {
@@ -371,8 +374,8 @@ impl Node {
                             account.set_photo(state, photo);
                         }
                         state.may_have_offline_messages |= offline > 0 || changed & !ROSTER_BITS != 0;
-                        // A large roster is read again when the client asks for it; a client that never does must not
-                        // keep it here.
+                        // A large roster is read again when the client requests it. A client that never does
+                        // must not hold it in memory.
                         if !stale
                             && !large
                             && state.roster_version == roster_version
@@ -399,13 +402,13 @@ impl Node {
                     return Ok(session);
                 }
                 Err(Some(error)) => return Err(error),
-                Err(None) => {} // somebody bound the same resource in between
+                Err(None) => {} // another login bound the same resource meanwhile
             }
         }
         Err(StanzaError::new(StanzaCondition::Conflict))
     }
 
-    /// `stale`: the revision that was proved, where the login may have been overtaken by a write.
+    /// `stale`: the revision that was authenticated, if a write may have overtaken the login.
     fn on_session_bound(self: &Arc<Self>, session: &Arc<Session>, stale: Option<u64>) {
         self.metrics.sessions_opened.inc();
         session.account.host().domain_counters.session_opened();
@@ -417,13 +420,13 @@ impl Node {
         let mut ctx = OpenedCtx { node: self, session, effects: &mut work.effects };
         let _ = session.account.host().hooks.opened.run(&mut ctx, &InterestProbe::EVENT, 0);
         self.run_effects_spawned(work);
-        // The domain went between the stream header and now; whoever swapped the hosts has not seen this session.
+        // The domain was removed after the stream header, and `set_hosts` has not seen this session.
         if self.host(session.account.jid.domain()).is_none() {
             close_for_removed_host(session);
         }
     }
 
-    /// An account with as many sessions as it may have gives up the oldest that has no connection.
+    /// Ends the oldest detached session of an account that has reached its session limit.
     fn evict_detached_session(self: &Arc<Self>, bare: JidRef<'_>, limit: usize) {
         let Some(account) = self.routing_table.find(bare) else { return };
         let sessions = account.sessions();
@@ -434,7 +437,7 @@ impl Node {
         }
     }
 
-    /// The connection of a session is gone. True if it may be resumed; see [`Outbox::detach`].
+    /// Detaches a session whose connection was lost. True if it may be resumed; see [`Outbox::detach`].
     pub fn detach_session(&self, session: &Session) -> bool {
         self.keep_rates(session);
         let limits = self.limits();
@@ -446,7 +449,7 @@ impl Node {
         session.outbox.detach(self.seconds(), Some(&room))
     }
 
-    /// Ends a session because a newer one has its resource.
+    /// Ends a session whose resource was bound by a newer one.
     fn end_with_conflict(self: &Arc<Self>, session: &Arc<Session>) {
         session.outbox.close(
             StreamError::new(StreamCondition::Conflict)
@@ -455,11 +458,11 @@ impl Node {
         self.end_session(session);
     }
 
-    /// Ends a session: what is left in its queue goes on elsewhere, then the closing chain, then out of the table. Does
-    /// nothing the second time.
+    /// Ends a session: reroutes its queue, runs the closing chain, then removes it from the routing table. A
+    /// second call has no effect.
     ///
-    /// In this order, because the session takes what comes for it until its queue is empty: so nothing overtakes what
-    /// was in it.
+    /// The order matters: the session accepts stanzas until its queue is empty, so that none overtakes a queued
+    /// one.
     pub fn end_session(self: &Arc<Self>, session: &Arc<Session>) {
         if !session.end() {
             return;
@@ -490,16 +493,16 @@ impl Node {
             self.cluster.release(session.account.hash);
         }
         self.run_effects_spawned(work);
-        // What features kept for the session goes now, not when the last reference does.
+        // Feature state is freed now, not with the last reference to the session.
         session.with(|state| {
-            // Its connection may still read what it has begun with.
+            // The connection may still read the stanza it has started.
             let rates = state.rates.take();
             *state = crate::session::SessionState { rates, ..Default::default() };
         });
     }
 
-    /// Takes what a session still holds, unacknowledged stanzas first: messages go to other resources or to the store,
-    /// in order.
+    /// Reroutes the stanzas that a session still holds, unacknowledged ones first: messages go to other
+    /// resources or to the store, in order.
     fn reroute_pending(self: &Arc<Self>, session: &Arc<Session>) {
         if let Some((token, handled)) = session.outbox.resumption_record() {
             self.ended_streams.insert(session.account.hash, token, handled);
@@ -517,12 +520,13 @@ impl Node {
         }
     }
 
-    /// Tells features that an account is gone and ends its sessions.
+    /// Reports a removed account to features and ends its sessions.
     pub fn account_removed(self: &Arc<Self>, host: &Arc<Host>, jid: JidRef<'_>, contacts: &[RosterItem]) {
         self.run_removed(host, jid, contacts, None);
     }
 
-    /// The same where one of its sessions asked for it: that one ends by itself, behind the answer.
+    /// Like [`Node::account_removed`], for a removal requested by one of its sessions: that one is closed after
+    /// the response.
     pub fn account_removed_by(
         self: &Arc<Self>,
         host: &Arc<Host>,
@@ -539,7 +543,7 @@ impl Node {
         contacts: &[RosterItem],
         by: Option<&Arc<Session>>,
     ) {
-        // A login that has read the account either is found here, or finds this.
+        // A login that has read the account is either found here or sees the changed epoch.
         self.advance_roster_epoch(jid);
         if let Some(account) = self.routing_table.find(jid) {
             for session in account.sessions() {
@@ -558,13 +562,13 @@ impl Node {
         self.run_effects_spawned(work);
     }
 
-    /// Performs effects that belong to no stanza of a session.
+    /// Performs effects that do not belong to a stanza of a session.
     pub fn perform(self: &Arc<Self>, effects: Effects) {
         self.run_effects_spawned(RoutingWork { effects, ..RoutingWork::default() });
     }
 }
 
-/// The connection's task ends the session; it first says what is still in the queue.
+/// The connection's task ends the session after it has sent the queued stanzas.
 fn close_for_removed_host(session: &Session) {
     let text = format!("{} is not served here any more", session.account.jid.domain());
     session.outbox.close(StreamError::new(StreamCondition::HostGone).text(text));

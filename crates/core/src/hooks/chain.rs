@@ -1,4 +1,4 @@
-//! A frozen list of handlers for one point.
+//! The frozen chain of handlers of one hook point.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use stanza::{StanzaCondition, StanzaError};
 
 use super::{DeferredOutcome, Flow, Interest, InterestProbe, OnFailure, Phase, Point, StopReason};
 
-/// A handler for one point. A closure of the right type is one.
+/// Handler of one hook point, implemented by closures of the same signature.
 pub trait Handler<P: Point>: Send + Sync {
-    /// Sees one stanza or event. Must not block.
+    /// Handles one stanza or event. Must not block.
     fn call(&self, ctx: &mut P::Ctx<'_>) -> Flow;
 }
 
@@ -28,16 +28,16 @@ pub struct HandlerEntry<P: Point> {
     pub owner: &'static str,
     /// Its phase.
     pub phase: Phase,
-    /// What it wants to see.
+    /// The stanzas that it handles.
     pub interest: Interest,
     /// The handler.
     pub run: Arc<dyn Handler<P>>,
 }
 
-/// All handlers of one point in their final order.
+/// All handlers of one point in execution order.
 pub struct Chain<P: Point> {
     entries: Box<[HandlerEntry<P>]>,
-    /// Union of the kinds that anyone wants: a chain nobody listens to costs one AND.
+    /// Union of the kinds that any handler wants: a chain without interested handlers costs one AND.
     kinds: u32,
 }
 
@@ -47,40 +47,40 @@ impl<P: Point> Default for Chain<P> {
     }
 }
 
-/// How far a run came.
+/// Result of running a chain.
 pub enum ChainResult {
-    /// Every handler saw it.
+    /// All handlers ran.
     Done,
-    /// A handler ended the chain.
+    /// A handler stopped the chain.
     Stopped(StopReason),
-    /// A handler waits; go on at `next` when `later` is there.
+    /// A handler deferred its outcome; continue at `next` when `later` completes.
     Wait {
-        /// Index of the handler behind the waiting one.
+        /// Index of the handler after the waiting one.
         next: usize,
-        /// The slow answer.
+        /// The deferred outcome.
         later: DeferredOutcome,
     },
 }
 
 impl<P: Point> Chain<P> {
-    /// Freezes the handlers. They come in registry order; the sort by phase is stable.
+    /// Builds a chain. Entries are in registry order, which the stable sort by phase preserves.
     pub fn freeze(mut entries: Vec<HandlerEntry<P>>) -> Self {
         entries.sort_by_key(|e| e.phase);
         let kinds = entries.iter().fold(0, |all, e| all | e.interest.kinds.0);
         Chain { entries: entries.into(), kinds }
     }
 
-    /// Whether any handler could want a stanza of this kind.
+    /// Whether any handler may want a stanza of this kind.
     pub fn may_want(&self, kind: stanza::StanzaKind) -> bool {
         self.kinds & kind.bit() != 0
     }
 
-    /// Whether any handler wants this one.
+    /// Whether any handler wants this stanza.
     pub fn wants(&self, probe: &InterestProbe) -> bool {
         self.kinds & probe.kind != 0 && self.entries.iter().any(|entry| entry.interest.wants(probe))
     }
 
-    /// Runs the handlers from index `at` on. A panic is caught here, once a handler, and treated as the phase says.
+    /// Runs the handlers from index `at`. The panic of a handler is caught and treated as its phase defines.
     pub fn run(&self, ctx: &mut P::Ctx<'_>, probe: &InterestProbe, at: usize) -> ChainResult {
         if self.kinds & probe.kind == 0 {
             return ChainResult::Done;

@@ -1,50 +1,50 @@
-//! Declared interest: which stanzas a handler wants to see.
+//! Declared interest: the stanzas that a handler wants to see.
 
 use stanza::{Head, StanzaKindSet};
 use xml::{Ns, NsSet};
 
-/// What a handler wants to see. All three conditions must hold.
+/// Interest of a handler. All three conditions must hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Interest {
-    /// Kinds and types.
+    /// Stanza kinds and types.
     pub kinds: StanzaKindSet,
-    /// Any of these namespaces among the children; the empty set asks for nothing.
+    /// Any of these child namespaces; the empty set matches every stanza.
     pub payloads: NsSet,
     /// All of these session flags.
     pub flags: u64,
 }
 
-/// The same of one stanza.
+/// The properties of one stanza that are matched against an [`Interest`].
 #[derive(Clone, Copy, Debug)]
 pub struct InterestProbe {
-    /// The one bit of kind and type.
+    /// The bit of its kind and type.
     pub kind: u32,
-    /// Namespaces among the children.
+    /// Namespaces of its children.
     pub payloads: u128,
     /// Flags of the session concerned.
     pub flags: u64,
 }
 
 impl Interest {
-    /// Everything.
+    /// Every stanza.
     pub const ALL: Interest = Interest { kinds: StanzaKindSet::ALL, payloads: NsSet(0), flags: 0 };
-    /// Only these kinds.
+    /// Stanzas of these kinds.
     pub const fn kinds(kinds: StanzaKindSet) -> Interest {
         Interest { kinds, ..Interest::ALL }
     }
-    /// Only with a child in this namespace.
+    /// Restricts the interest to stanzas with a child in this namespace.
     #[must_use]
     pub const fn payload(mut self, ns: Ns) -> Interest {
         self.payloads.0 |= ns.bit();
         self
     }
-    /// Only for sessions with these flags.
+    /// Restricts the interest to sessions with these flags.
     #[must_use]
     pub const fn flags(mut self, flags: u64) -> Interest {
         self.flags |= flags;
         self
     }
-    /// Whether the stanza is of interest.
+    /// Whether the stanza matches.
     pub const fn wants(&self, probe: &InterestProbe) -> bool {
         self.kinds.0 & probe.kind != 0
             && (self.payloads.0 == 0 || self.payloads.0 & probe.payloads != 0)
@@ -57,7 +57,7 @@ impl InterestProbe {
     pub fn of(head: &Head, flags: u64) -> InterestProbe {
         InterestProbe { kind: head.kind.bit(), payloads: head.payloads().0, flags }
     }
-    /// The probe of an event that is no stanza.
+    /// The probe of an event, which matches every interest.
     pub const EVENT: InterestProbe = InterestProbe { kind: u32::MAX, payloads: u128::MAX, flags: u64::MAX };
 }
 

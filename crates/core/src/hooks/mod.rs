@@ -1,11 +1,13 @@
 //! Hook points: typed, in named phases, with declared interest.
 //!
-//! A feature that wants to see stanzas registers a handler for a [`Point`] in a [`Phase`] with an
-//! [`Interest`]. There are no priorities: inside a phase the position in the feature registry decides. Chains
-//! are built once for a host and frozen; running one costs two ANDs for each handler that is not interested.
+//! A feature registers a handler for a [`Point`] in a [`Phase`] with an [`Interest`]. There are no priorities:
+//! within a phase, the position in the feature registry decides. Chains are built once for each host and
+//! frozen; a handler that is not interested costs two ANDs.
 //!
-//! The trap: handlers on the stanza path are not async. Who needs the database returns [`Flow::Wait`]; the
-//! sender's stream stops reading until it is done, which is what keeps the order between two addresses.
+//! # Pitfalls
+//!
+//! Handlers on the stanza path are not async. A handler that needs the database returns [`Flow::Wait`]; the
+//! sender's stream is not read until it completes, which preserves the order between two addresses.
 
 mod chain;
 mod interest;
@@ -26,63 +28,63 @@ use stanza::StanzaError;
 
 use crate::effect::Effects;
 
-/// What a handler wants to happen with the stanza.
+/// Decision of a handler about the stanza.
 pub enum Flow {
-    /// Go on with the next handler.
+    /// Continue with the next handler.
     Next,
-    /// The chain ends here.
+    /// Stop the chain.
     Stop(StopReason),
-    /// The answer needs something slow. The chain goes on behind this handler when it is there.
+    /// The decision is deferred. The chain continues after this handler when the future completes.
     Wait(DeferredOutcome),
 }
 
-/// How a chain was ended.
+/// Why a chain was stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StopReason {
-    /// The handler took care of the stanza.
+    /// The handler consumed the stanza.
     Consumed,
-    /// The sender gets this error.
+    /// The sender receives this error.
     Refused(StanzaError),
 }
 
-/// A slow answer. It owns all it needs.
+/// A deferred decision. It owns all its data.
 pub type DeferredOutcome = BoxFuture<'static, HandlerOutcome>;
 
-/// The slow answer, when it is there. A future that waits again is a mistake of the handler and counts as `Next`.
+/// Result of a deferred decision. A future that waits again is a bug of the handler and counts as `Next`.
 pub struct HandlerOutcome {
-    /// Next or Stop.
+    /// `Next` or `Stop`.
     pub flow: Flow,
-    /// What is to be done besides.
+    /// Effects to perform.
     pub effects: Effects,
 }
 
 impl HandlerOutcome {
-    /// The handler took the stanza.
+    /// The handler consumed the stanza.
     pub fn consumed(effects: Effects) -> HandlerOutcome {
         HandlerOutcome { flow: Flow::Stop(StopReason::Consumed), effects }
     }
-    /// The sender gets an error.
+    /// The sender receives an error.
     pub fn refused(error: impl Into<StanzaError>) -> HandlerOutcome {
         HandlerOutcome { flow: Flow::Stop(StopReason::Refused(error.into())), effects: Effects::default() }
     }
-    /// The chain goes on.
+    /// The chain continues.
     pub fn next() -> HandlerOutcome {
         HandlerOutcome { flow: Flow::Next, effects: Effects::default() }
     }
 }
 
-/// All chains of a host. A field a point: no look-up, no strings.
+/// All chains of a host, one field for each point: no look-up, no strings.
 #[derive(Default)]
 pub struct Hooks {
-    /// From a local session, before routing.
+    /// Stanza from a local session, before routing.
     pub outgoing: Chain<Outgoing>,
-    /// For a local account, before resources are chosen.
+    /// Stanza for a local account, before resources are chosen.
     pub incoming: Chain<Incoming>,
-    /// For one session, before its queue.
+    /// Stanza for one session, before its queue.
     pub deliver: Chain<Deliver>,
-    /// Somebody took it.
+    /// At least one session accepted the stanza.
     pub delivered: Chain<Delivered>,
-    /// Nobody took it.
+    /// No session accepted the message.
     pub undelivered: Chain<Undelivered>,
     /// A resource was bound.
     pub opened: Chain<Opened>,
@@ -97,7 +99,7 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    /// The frozen order, a line a handler: `point phase owner`. Compared with a golden file.
+    /// The execution order, one handler a line: `point phase owner`. Compared with a golden file.
     pub fn order(&self) -> String {
         let mut out = String::new();
         self.outgoing.describe(&mut out);

@@ -1,23 +1,23 @@
-//! The closed set of phases: the order that other servers spell as integers.
+//! The closed set of handler phases, in place of integer priorities.
 
 /// Phases of a chain, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Adds permanent facts, such as a stanza-id.
+    /// Adds permanent data, such as a stanza-id.
     Stamp,
-    /// Refuses what is not allowed.
+    /// Refuses stanzas that are not allowed.
     Police,
     /// Changes the stanza or answers it.
     Rewrite,
-    /// Makes it durable.
+    /// Stores the stanza durably.
     Archive,
-    /// Sends copies elsewhere.
+    /// Sends copies to other sessions.
     Copy,
-    /// Tells others that it happened.
+    /// Notifies others.
     Notify,
 }
 
-/// What a panicking handler means for the stanza.
+/// Effect of a panicking handler on the stanza.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
     /// The stanza is refused with `internal-server-error`.

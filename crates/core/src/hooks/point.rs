@@ -1,7 +1,7 @@
-//! The hook points and what their handlers see.
+//! The hook points and the contexts of their handlers.
 //!
-//! Sender's and recipient's contexts are different types: a handler for the wrong side does not compile, and
-//! nothing of the sender's session can reach the recipient's side by accident.
+//! The contexts of sender and recipient are different types: a handler for the wrong side does not compile, and
+//! no data of the sender's session can reach the recipient's side by accident.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::node::Node;
 use crate::session::{Session, Urgency};
 use crate::shared_stanza::SharedStanza;
 
-/// A place where features may step in.
+/// A place at which features can register handlers.
 pub trait Point: 'static {
-    /// What a handler sees.
+    /// Context passed to a handler.
     type Ctx<'a>;
     /// The name, as in the golden file.
     const NAME: &'static str;
@@ -35,21 +35,21 @@ macro_rules! points {
 }
 
 points! {
-    /// From a local session, before routing: the sender's context.
+    /// Stanza from a local session, before routing: the sender's context.
     Outgoing = "outgoing" => OutgoingCtx;
-    /// For a local account, before resources are chosen: the recipient's context.
+    /// Stanza for a local account, before resources are chosen: the recipient's context.
     Incoming = "incoming" => IncomingCtx;
-    /// For one session, before its queue.
+    /// Stanza for one session, before its queue.
     Deliver = "deliver" => DeliverCtx;
-    /// At least one session of a local account took it.
+    /// At least one session of a local account accepted the stanza.
     Delivered = "delivered" => DeliveredCtx;
-    /// Nobody took it: offline storage, push, then the bounce.
+    /// No session accepted the message: offline storage, push, then the bounce.
     Undelivered = "undelivered" => UndeliveredCtx;
     /// A resource was bound.
     Opened = "opened" => OpenedCtx;
-    /// A resource became available or changed its priority; its presence is out already.
+    /// A resource became available or changed its priority; its presence has already been sent.
     Available = "available" => AvailableCtx;
-    /// A session ends; it is still in the table.
+    /// A session ends; it is still in the routing table.
     Closing = "closing" => ClosingCtx;
     /// An account was removed.
     Removed = "removed" => RemovedCtx;
@@ -63,16 +63,16 @@ pub struct OutgoingCtx<'a> {
     pub node: &'a Arc<Node>,
     /// The sender's session.
     pub session: &'a Arc<Session>,
-    /// The stanza as it will be routed: `from` is stamped.
+    /// The stanza as it will be routed: `from` has been set.
     pub frame: &'a mut SharedStanza,
-    /// Where it goes; none for presence broadcasts.
+    /// The recipient; none for presence broadcasts.
     pub to: Option<JidRef<'a>>,
-    /// What else is to be done.
+    /// Effects to perform.
     pub effects: &'a mut Effects,
 }
 
 impl OutgoingCtx<'_> {
-    /// Positions and facts of the stanza.
+    /// Positions and properties of the stanza.
     pub fn head(&self) -> &Head {
         self.frame.head()
     }
@@ -82,7 +82,7 @@ impl OutgoingCtx<'_> {
     }
 }
 
-/// A stanza arriving for an account of this host.
+/// A stanza that arrives for an account of this host.
 pub struct IncomingCtx<'a> {
     /// The node.
     pub node: &'a Arc<Node>,
@@ -96,7 +96,7 @@ pub struct IncomingCtx<'a> {
     pub from: JidRef<'a>,
     /// The recipient: bare or full.
     pub to: JidRef<'a>,
-    /// What else is to be done.
+    /// Effects to perform.
     pub effects: &'a mut Effects,
 }
 
@@ -108,12 +108,12 @@ pub struct DeliverCtx<'a> {
     pub session: &'a Arc<Session>,
     /// The stanza.
     pub frame: &'a SharedStanza,
-    /// Whether it may wait in the queue until something urgent comes.
+    /// Whether it may be delayed in the queue until an urgent stanza.
     pub urgency: &'a mut Urgency,
 }
 
-/// A stanza that is in the queue of every session in `taken`. Not told when it comes out of a queue whose connection is
-/// gone and goes elsewhere: it was told before.
+/// A stanza that is in the queue of every session in `accepted_by`. Not run again when the stanza leaves the
+/// queue of a lost connection and is redelivered.
 pub struct DeliveredCtx<'a> {
     /// The node.
     pub node: &'a Arc<Node>,
@@ -125,13 +125,13 @@ pub struct DeliveredCtx<'a> {
     pub from: JidRef<'a>,
     /// The recipient: bare or full.
     pub to: JidRef<'a>,
-    /// Who took it; never empty.
+    /// Sessions that accepted it; never empty.
     pub accepted_by: &'a [Arc<Session>],
-    /// What else is to be done.
+    /// Effects to perform.
     pub effects: &'a mut Effects,
 }
 
-/// A message that no resource took.
+/// A message that no resource accepted.
 pub struct UndeliveredCtx<'a> {
     /// The node.
     pub node: &'a Arc<Node>,
@@ -145,41 +145,41 @@ pub struct UndeliveredCtx<'a> {
     pub from: JidRef<'a>,
     /// The recipient: bare or full.
     pub to: JidRef<'a>,
-    /// What else is to be done.
+    /// Effects to perform.
     pub effects: &'a mut Effects,
 }
 
-/// A resource that was just bound.
+/// A resource that has just been bound.
 pub struct OpenedCtx<'a> {
     /// The node.
     pub node: &'a Arc<Node>,
     /// The new session.
     pub session: &'a Arc<Session>,
-    /// What else is to be done.
+    /// Effects to perform.
     pub effects: &'a mut Effects,
 }
 
-/// A resource whose presence counts from now on.
+/// A resource that has just become available or changed its priority.
 pub struct AvailableCtx<'a> {
     /// The node.
     pub node: &'a Arc<Node>,
     /// The session.
     pub session: &'a Arc<Session>,
-    /// What else is to be done.
+    /// Effects to perform.
     pub effects: &'a mut Effects,
 }
 
-/// A session about to end.
+/// A session that is about to end.
 pub struct ClosingCtx<'a> {
     /// The node.
     pub node: &'a Arc<Node>,
     /// The session.
     pub session: &'a Arc<Session>,
-    /// What else is to be done.
+    /// Effects to perform.
     pub effects: &'a mut Effects,
 }
 
-/// An account that is gone from the store.
+/// An account that was removed from the store.
 pub struct RemovedCtx<'a> {
     /// The node.
     pub node: &'a Arc<Node>,
@@ -187,13 +187,13 @@ pub struct RemovedCtx<'a> {
     pub host: &'a Arc<Host>,
     /// Its bare address.
     pub jid: JidRef<'a>,
-    /// The contacts that had a subscription either way, with their state.
+    /// Contacts with a subscription in either direction, with their state.
     pub contacts: &'a [store::RosterItem],
-    /// What else is to be done.
+    /// Effects to perform.
     pub effects: &'a mut Effects,
 }
 
-/// An account that is new in the store.
+/// An account that was created in the store.
 pub struct CreatedCtx<'a> {
     /// The node.
     pub node: &'a Arc<Node>,
@@ -201,6 +201,6 @@ pub struct CreatedCtx<'a> {
     pub host: &'a Arc<Host>,
     /// Its bare address.
     pub jid: JidRef<'a>,
-    /// What else is to be done.
+    /// Effects to perform.
     pub effects: &'a mut Effects,
 }

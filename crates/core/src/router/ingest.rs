@@ -1,4 +1,4 @@
-//! What a client sends: checks, stamp, chain, route. RFC 6120 sections 8.1, 8.2 and 10.3.
+//! Stanzas from clients: checks, addressing, outgoing chain, routing. RFC 6120, sections 8.1, 8.2 and 10.3.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -19,24 +19,24 @@ use crate::session::Session;
 use crate::session::delivery_sampling::LatencySample;
 use crate::shared_stanza::SharedStanza;
 
-/// What became of a stanza from a client.
+/// Result of handling a stanza from a client.
 pub enum IngestOutcome {
-    /// It is where it belongs.
+    /// The stanza was handled.
     Done,
-    /// The next stanza may be read when this is done.
+    /// The next stanza may be read when this future completes.
     Wait(BoxFuture<'static, ()>),
-    /// The stream is to be closed.
+    /// The stream must be closed.
     Fatal(StreamError),
 }
 
 thread_local! {
     static REWRITE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
-/// Kept between stanzas; larger ones give their buffer back.
+/// Buffer capacity that is retained between stanzas; a larger buffer is freed.
 const REWRITE_RETAINED_BYTES: usize = 64 * 1024;
 
 impl Node {
-    /// Takes one checked stanza of a bound session.
+    /// Handles one checked stanza of a bound session.
     pub fn ingest(self: &Arc<Self>, session: &Arc<Session>, bytes: &[u8], head: &Head) -> IngestOutcome {
         self.metrics.stanza_in(head.kind);
         session.account.host().domain_counters.stanza_in(head.kind);
@@ -51,7 +51,7 @@ impl Node {
         }
     }
 
-    /// Answers a stanza whose `type` does not exist for its kind.
+    /// Answers a stanza whose `type` is not defined for its kind.
     pub fn reject_stanza(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -77,7 +77,7 @@ impl Node {
             None => None,
             Some(Ok(jid)) => Some(jid),
             Some(Err(error)) => {
-                // RFC 6120 section 8.3.3.8; the bad address cannot stand in `from` of the answer.
+                // RFC 6120, section 8.3.3.8. The invalid address cannot be the `from` of the error.
                 let error = StanzaError::new(StanzaCondition::JidMalformed).text(error.to_string());
                 self.bounce_to_session(session, bytes, head, None, &error, work);
                 return Ok(());
@@ -87,12 +87,13 @@ impl Node {
         match head.kind {
             StanzaKind::Iq(_) => self.ingest_iq(session, bytes, head, to, work),
             StanzaKind::Message(_) => {
-                // RFC 6120 section 10.3.1: no `to` means the sender's own bare address.
+                // RFC 6120, section 10.3.1: without `to`, the recipient is the sender's bare address.
                 let to = to.unwrap_or(session.bare());
                 self.rewrite_and_route(session, bytes, head, (session.full(), Some(to)), work);
             }
             StanzaKind::Presence(t) => {
-                // Subscriptions are between accounts (RFC 6121 section 3.1.2 and its siblings).
+                // Subscriptions are between bare addresses (RFC 6121, section 3.1.2 and the sections that
+                // follow it).
                 let (from, to) = if t.is_subscription() {
                     (session.bare(), to.map(|t| t.bare()))
                 } else {
@@ -104,9 +105,10 @@ impl Node {
         Ok(())
     }
 
-    /// RFC 6120 section 8.1.2.1: a `from` of somebody else ends the stream (section 4.9.3.9). Any resource of the
-    /// sender's own account passes, and stamping puts the right one in its place: the server must add the `from` or
-    /// override the client's (rule 1). Clients write the resource that they would have bound after a resumption.
+    /// RFC 6120, section 8.1.2.1: a `from` of another account ends the stream (section 4.9.3.9). Any resource
+    /// of the sender's account is accepted and replaced with the right one: the server must add the `from` or
+    /// override the client's (rule 1). Clients write the resource that they would have bound after a
+    /// resumption.
     fn check_from(&self, session: &Arc<Session>, bytes: &[u8], head: &Head) -> Result<(), StreamError> {
         let Some(from) = head.from(bytes) else { return Ok(()) };
         let own = session.bare().as_str();
@@ -126,7 +128,7 @@ impl Node {
         work: &mut RoutingWork,
     ) {
         let request = head.kind.is_request();
-        // RFC 6120 section 8.2.3: an id always, exactly one child in a request, at most one in a result.
+        // RFC 6120, section 8.2.3: an id is required; a request has exactly one child, a result at most one.
         let bad = if head.raw_id(bytes).is_none() {
             Some("an iq needs an id")
         } else if request && head.child_count != 1 {
@@ -149,7 +151,8 @@ impl Node {
             Some(_) => None,
         };
         match target {
-            // Answered here, so neither stamped nor copied. The outgoing chain polices what leaves, not this.
+            // Handled here, thus neither rewritten nor copied. The outgoing chain polices stanzas that leave,
+            // not this one.
             Some(target) if request => {
                 self.metrics.routed(head.kind, RouteOutcome::Server);
                 let from = session.full();
@@ -158,7 +161,7 @@ impl Node {
                     work,
                 );
             }
-            // An answer to the server: the silence of the line is over, and perhaps a question has its answer.
+            // An IQ response to the server: reset the idle timer and match pending IQs.
             Some(_) => self.handle_iq_reply(session, head, bytes, &mut work.effects),
             None => {
                 if request && let (Some(to), Some(id)) = (to, head.id(bytes)) {
@@ -169,7 +172,7 @@ impl Node {
         }
     }
 
-    /// Writes the addresses and lets the stanza go its way; what has no room for them goes back.
+    /// Rewrites the addresses and runs the outgoing chain; a stanza that becomes too large is bounced.
     fn rewrite_and_route(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -185,7 +188,7 @@ impl Node {
     }
 }
 
-/// Writes the addresses and makes the frame: the one allocation of a stanza.
+/// Rewrites the addresses and creates the shared stanza: the only allocation of a stanza.
 fn rewrite_addresses(
     bytes: &[u8],
     head: &Head,

@@ -1,4 +1,4 @@
-//! Answers to IQ requests that the server itself handles: RFC 6120 section 8.2.3.
+//! Dispatch of IQ requests that the server handles, and their responses: RFC 6120, section 8.2.3.
 
 use std::sync::Arc;
 
@@ -13,21 +13,21 @@ use crate::node::Node;
 use crate::session::{Session, ToRewrite};
 use crate::shared_stanza::SharedStanza;
 
-/// Where an answer goes.
+/// Destination of a deferred response.
 pub(crate) struct IqReplyTarget {
-    /// The requester, when it is a session of this node and wrote the request itself.
+    /// The requesting session, if it is on this node and wrote the request itself.
     session: Option<Arc<Session>>,
-    /// The requester.
+    /// Address of the requester.
     to: Jid,
-    /// What the request had as `to`.
+    /// The `to` of the request.
     from: Option<Jid>,
     /// The raw id of the request.
     id: String,
-    /// The request, for an error that quotes it.
+    /// The request, for an error that includes it.
     request: Option<(Head, Vec<u8>)>,
 }
 
-/// A request on its way to its handler.
+/// An IQ request on its way to its handler.
 pub(crate) struct RoutedIq<'a> {
     pub(crate) host: &'a Arc<Host>,
     pub(crate) target: IqTarget,
@@ -39,7 +39,7 @@ pub(crate) struct RoutedIq<'a> {
 }
 
 impl Node {
-    /// Looks the handler up and lets it answer.
+    /// Finds the handler and runs it.
     pub(crate) fn dispatch_iq(self: &Arc<Self>, request: &RoutedIq<'_>, work: &mut RoutingWork) {
         let RoutedIq { host, target, session, from, to, head, bytes } = *request;
         let flow = match host.iq.find(target, head, bytes) {
@@ -75,7 +75,7 @@ impl Node {
     }
 
     fn apply_iq_answer(self: &Arc<Self>, request: &RoutedIq<'_>, answer: IqAnswer, work: &mut RoutingWork) {
-        // Effects come first: a roster push, then the result.
+        // Effects precede the response: a roster push comes before its result.
         self.perform_now(work);
         let id = request.head.raw_id(request.bytes).unwrap_or_default();
         let from = request.to.map(|t| t.as_str());
@@ -93,7 +93,7 @@ impl Node {
         }
     }
 
-    /// Sends an answer that had to be waited for.
+    /// Sends a deferred response.
     pub(crate) fn send_iq_reply(
         self: &Arc<Self>,
         reply: IqReplyTarget,
@@ -123,7 +123,7 @@ impl Node {
         }
     }
 
-    /// A stanza for the domain itself (RFC 6120 section 10.5.1 and 10.5.2).
+    /// Handles a stanza to the domain itself (RFC 6120, sections 10.5.1 and 10.5.2).
     pub(crate) fn handle_server_stanza(
         self: &Arc<Self>,
         frame: &SharedStanza,
@@ -152,8 +152,8 @@ impl Node {
     }
 }
 
-/// The answer as a frame. A request is always answered (RFC 6120 section 8.2.3): where the answer cannot be read, with the error
-/// that says so.
+/// Parses the response. A request is always answered (RFC 6120, section 8.2.3): if the response cannot be
+/// parsed, with an error.
 fn build_iq_reply(
     answer: Option<Vec<u8>>,
     (head, bytes): (&Head, &[u8]),
@@ -177,7 +177,7 @@ fn build_iq_result(from: Option<&str>, to: &str, raw_id: &str, payload: &[u8]) -
     }
     out.extend_from_slice(b" to='");
     xml::escape::attr(to, &mut out);
-    // As it was written, in the quotes that it allows.
+    // Copied as it was written, in the quotes that it permits.
     out.extend_from_slice(b"' id");
     xml::escape::raw_attr_value(raw_id, &mut out);
     if payload.is_empty() {

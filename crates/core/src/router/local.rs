@@ -1,4 +1,4 @@
-//! Delivery to local accounts: RFC 6121 section 8.5, by the decisions of [`super::rules`].
+//! Delivery to local accounts: RFC 6121, section 8.5, by the decisions of [`super::rules`].
 
 use std::sync::Arc;
 
@@ -24,15 +24,15 @@ use crate::session::stream_management::UndeliveredStanza;
 use crate::session::{AdmissionContext, PushOutcome, QueuedStanza, Session, ToRewrite, Urgency, flags};
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
-/// What a queue did not take.
+/// A stanza that a queue rejected.
 pub(crate) struct RejectedPush {
     pub(crate) item: QueuedStanza,
-    /// It had no room; otherwise the connection is gone.
+    /// The queue had no room; otherwise the connection is closed.
     pub(crate) full: bool,
 }
 
 impl Node {
-    /// Runs the recipient's chain from handler `at` on, then delivers.
+    /// Runs the recipient's chain from handler `at`, then delivers the stanza.
     pub(crate) fn incoming(
         self: &Arc<Self>,
         frame: SharedStanza,
@@ -44,7 +44,7 @@ impl Node {
         self.incoming_with_host(None, frame, from, to, at, work);
     }
 
-    /// The same with the host that the chain began with.
+    /// Like [`Node::incoming`], with the host with which the chain started.
     pub(super) fn incoming_with_host(
         self: &Arc<Self>,
         host: Option<&Arc<Host>>,
@@ -112,7 +112,7 @@ impl Node {
         }
     }
 
-    /// Delivers to the resources of an account, as if `except` were not there.
+    /// Delivers to the resources of an account, excluding `except`.
     fn deliver(
         self: &Arc<Self>,
         account: &Arc<Account>,
@@ -147,7 +147,8 @@ impl Node {
             Some(session) if kind.is_request() => may_see_presence(self, account, session, from),
             _ => false,
         };
-        // A full address whose resource is the only one that takes what is on its way out of the store.
+        // A full address of the only resource that receives messages, while stored messages are being delivered
+        // to it.
         let only = known.non_negative == 1 && exact.as_ref().is_some_and(|s| s.priority() >= Some(0));
         match rules::decide(kind, address_form(to), known) {
             DeliveryAction::Exact if flushing && only && is_stored_offline(kind) => {
@@ -164,7 +165,7 @@ impl Node {
                     self.deliver_to(&session, frame, from, to, work);
                 }
             }
-            // Older messages are still on their way out of the store: this one queues up behind them.
+            // Stored messages are still being delivered: this one must follow them.
             DeliveryAction::NonNegative if flushing && kind != StanzaKind::Message(MessageType::Headline) => {
                 self.undelivered(frame, from, to, 0, work);
             }
@@ -193,11 +194,11 @@ impl Node {
             };
         match item.frame.kind() {
             StanzaKind::Message(_) if self.has_connected_alternative(session) => {
-                // Another resource is there: nobody waits for this one to come back.
+                // Another resource is connected, so the message does not wait for this one to resume.
                 self.deliver(&session.account, item.frame, from, to.bare(), Some(session), work);
             }
             StanzaKind::Message(_) => self.undelivered(item.frame, from, to, 0, work),
-            // RFC 6120 section 8.2.3: a request gets an answer.
+            // RFC 6120, section 8.2.3: a request must be answered.
             kind if kind.is_request() => {
                 let condition = if full { QUEUE_FULL_CONDITION } else { StanzaCondition::ServiceUnavailable };
                 self.bounce(&item.frame, from, to, &StanzaError::new(condition), work);
@@ -206,7 +207,7 @@ impl Node {
         }
     }
 
-    /// Whether a session has no connection while another resource of its account takes messages.
+    /// Whether a session is detached while another resource of its account accepts messages.
     fn has_connected_alternative(&self, session: &Arc<Session>) -> bool {
         session.outbox.is_detached()
             && session.account.sessions().iter().any(|other| {
@@ -217,7 +218,7 @@ impl Node {
             })
     }
 
-    /// Runs the chain for what the sessions in `taken` took; all are of one account.
+    /// Runs the `delivered` chain for the sessions in `taken`; all belong to one account.
     fn run_delivered(
         self: &Arc<Self>,
         frame: &SharedStanza,
@@ -238,12 +239,13 @@ impl Node {
             effects: &mut work.effects,
         };
         if let ChainResult::Wait { .. } = account.host().hooks.delivered.run(&mut ctx, &probe, 0) {
-            // It is delivered; nothing can wait for anything any more.
+            // The stanza is already delivered, so a deferred outcome has no effect.
             tracing::error!("a handler of what was delivered waits; it is passed over");
         }
     }
 
-    /// Puts a message into the queue of every resource of non-negative priority; returns those that took it.
+    /// Puts a message into the queue of every resource with non-negative priority; returns those that accepted
+    /// it.
     pub fn deliver_to_non_negative(
         self: &Arc<Self>,
         account: &Account,
@@ -266,8 +268,8 @@ impl Node {
         sessions
     }
 
-    /// The same, but only if `first` takes it. Runs no chain but `deliver`: for messages that were on their way into the
-    /// store.
+    /// Like [`Node::deliver_to_non_negative`], but only if `first` accepts the message. Runs only the `deliver`
+    /// chain: for messages that were on their way to the store.
     pub fn deliver_if_first_accepts(
         self: &Arc<Self>,
         account: &Account,
@@ -279,7 +281,8 @@ impl Node {
         if !others.is_empty() {
             frame.add_recipients(others.len() + 1);
         }
-        // What waited on the desk takes the room that `Outbox::has_room_for` has found: part of it in the store would change the order.
+        // `first` bypasses budgets, because `Outbox::has_room_for` has found room for the whole batch: storing
+        // a part of it would change the order.
         let push = |session: &Arc<Session>| {
             let item = QueuedStanza::new(frame.clone(), ToRewrite::None);
             let taken = self.push_item(session, item, Arc::ptr_eq(session, first)).is_ok();
@@ -347,7 +350,7 @@ impl Node {
         }
     }
 
-    /// Runs the chain for messages that nobody took, then bounces.
+    /// Runs the `undelivered` chain for a message that no resource accepted, then bounces it.
     pub(crate) fn undelivered(
         self: &Arc<Self>,
         frame: SharedStanza,
@@ -359,7 +362,7 @@ impl Node {
         self.undelivered_with_host(None, frame, from, to, at, work);
     }
 
-    /// The same with the host that the chain began with.
+    /// Like [`Node::undelivered`], with the host with which the chain started.
     pub(super) fn undelivered_with_host(
         self: &Arc<Self>,
         host: Option<Arc<Host>>,
@@ -410,7 +413,7 @@ impl Node {
         }
     }
 
-    /// Puts a frame into a queue; gives it back when the queue is full or the connection gone.
+    /// Puts a stanza into a queue; returns it if the queue is full or the connection is closed.
     pub(crate) fn try_push(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -419,7 +422,7 @@ impl Node {
         self.push_item(session, item, false)
     }
 
-    /// The same; `forced` past shares and budgets, not past the limits of the queue.
+    /// Like [`Node::try_push`]; `forced` bypasses shares and budgets, but not the limits of the queue.
     pub(super) fn push_item(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -438,7 +441,7 @@ impl Node {
                 InterestProbe::of(item.frame.head(), session.flags.get() | session.account.flags.get());
             let mut ctx = DeliverCtx { node: self, session, frame: &item.frame, urgency: &mut urgency };
             match chain.run(&mut ctx, &probe, 0) {
-                // Nothing slow may happen in front of a queue; a handler that waits is passed over.
+                // Handlers of `deliver` must not defer; one that does is skipped.
                 ChainResult::Done | ChainResult::Wait { .. } => {}
                 ChainResult::Stopped(StopReason::Consumed | StopReason::Refused(_)) => return Ok(()),
             }
@@ -468,7 +471,8 @@ impl Node {
                 if class == QueueClass::Message || kind.is_request() {
                     return Err(RejectedPush { item, full: true });
                 }
-                // Presence, subscription requests (which the store has) and answers: nobody is told.
+                // Presence, subscription requests (which are stored) and responses: the sender receives no
+                // error.
                 let unsolicited = is_iq_response(kind) && !item.frame.is_requested();
                 let reason = if unsolicited { "unsolicited" } else { "queue-full" };
                 self.metrics.stanzas_dropped.inc([name, reason]);
@@ -481,7 +485,8 @@ impl Node {
         Ok(())
     }
 
-    /// A frame that a session will not get: messages go on, requests are answered with an error, the rest ends here.
+    /// Handles a stanza that a session will not receive: messages are rerouted, requests are answered with an
+    /// error, the rest is dropped.
     pub(crate) fn reroute_undelivered(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -490,13 +495,14 @@ impl Node {
     ) {
         let frame = &left.item.frame;
         let wanted = frame.class() == QueueClass::Message || frame.kind().is_request();
-        // What is stamped while it is written was made for this session, or for each of many: nobody else misses it.
+        // A stanza whose `to` is inserted at writing was made for this session, or for each of many: it is not
+        // rerouted.
         if !wanted || left.item.to_rewrite != ToRewrite::None {
             self.metrics.stanzas_dropped.inc([Metrics::class_name(frame.class()), "session-gone"]);
             return;
         }
         if frame.is_stored() {
-            // It still is in the store: what is behind it must not get ahead of it.
+            // It is still in the store: later messages must not overtake it.
             session.account.with(|state| {
                 let others = state.sessions.iter().any(|s| {
                     !Arc::ptr_eq(s, session) && !s.is_ended() && s.priority().is_some_and(|p| p >= 0)
@@ -506,7 +512,7 @@ impl Node {
             });
             return;
         }
-        // Unless another session has it, or will see to it.
+        // Unless another session has the message or will reroute it.
         if frame.release_copy() {
             work.redelivery = true;
             self.redeliver(session, left, work);
@@ -522,7 +528,8 @@ impl Node {
         let to = frame.head().to(bytes).and_then(|t| jid::Jid::parse(&t).ok());
         let to = to.unwrap_or_else(|| account.jid.clone());
         let (from, to) = (from.as_ref(), to.as_ref());
-        // What waited for a connection that did not come back is late as well; since when, nobody noted.
+        // Queued stanzas of a session that was never resumed also get a delay stamp, with the current time,
+        // because the queueing time is not recorded.
         let sent = sent.or_else(|| session.flags.has(flags::STREAM_MANAGEMENT).then(|| self.seconds()));
         if let Some(sent) = sent.filter(|_| frame.class() == QueueClass::Message)
             && let Some(late) = account.host().add_delay
@@ -531,19 +538,19 @@ impl Node {
             frame = late(&frame, account.host().domain(), self.clock.unix_millis().saturating_sub(ago))
                 .unwrap_or(frame);
         }
-        // The resource is gone: the rules decide as for one that is not there.
+        // The resource is gone: the rules for an absent resource apply.
         match rules::decide(kind, address_form(to), ResourceSummary::default()) {
             DeliveryAction::Undelivered => {
                 let others = account.sessions().iter().any(|s| !Arc::ptr_eq(s, session) && !s.is_ended());
                 if others {
-                    // The recipient's chain has seen it: a second run would stamp and copy it again.
+                    // The recipient's chain has run: a second run would add a stanza-id and copies again.
                     self.deliver(account, frame, from, to.bare(), Some(session), work);
                 } else {
                     self.undelivered(frame, from, to, 0, work);
                 }
             }
-            // A normal message to a full address bounces when the resource was never there; here it was
-            // accepted, so it is kept.
+            // The rules bounce a normal message to the full address of an absent resource; this one was
+            // accepted for a resource, so it is preserved.
             DeliveryAction::Bounce(_) if kind == StanzaKind::Message(MessageType::Normal) => {
                 self.undelivered(frame, from, to, 0, work);
             }
@@ -554,7 +561,7 @@ impl Node {
     }
 }
 
-/// The frame once more, if somebody wants to know who takes it.
+/// Copy of the stanza for the `delivered` chain, if a handler wants it.
 fn copy_for_delivered_chain(
     account: &Account,
     frame: &SharedStanza,
@@ -567,17 +574,17 @@ fn copy_for_delivered_chain(
     wanted.then(|| frame.clone())
 }
 
-/// Messages that stay behind others of their kind in the store.
+/// Whether messages of this kind must follow others of their kind in the store.
 fn is_stored_offline(kind: StanzaKind) -> bool {
     matches!(kind, StanzaKind::Message(MessageType::Chat | MessageType::Normal))
 }
 
-/// Whether the sender may know that the recipient's resource is there (RFC 6121 section 8.5.3.1).
+/// Whether the sender may see the presence of the recipient's resource (RFC 6121, section 8.5.3.1).
 fn may_see_presence(node: &Node, account: &Arc<Account>, session: &Arc<Session>, from: JidRef<'_>) -> bool {
     let bare = from.bare();
     bare.as_str() == account.jid.as_ref().as_str()
         || account.host().iq_without_subscription
-        // A host of this server may always ask.
+        // A host of this server may always send requests.
         || bare.local().is_none() && bare.as_str() == account.host().domain()
         || node.subscription(account, bare).contains(Subscription::FROM)
         || session.with(|state| {

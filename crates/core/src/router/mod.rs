@@ -1,9 +1,10 @@
-//! Routing: what a session sends goes in at [`Node::ingest`], what others receive comes out at a link.
+//! Routing of stanzas: from [`Node::ingest`], where a session's stanzas enter, to the outboxes of the
+//! recipients.
 //!
-//! RFC 6120 sections 8.1 and 10, RFC 6121 section 8.
+//! RFC 6120, sections 8.1 and 10; RFC 6121, section 8.
 //!
-//! Work that has to wait is collected as futures and handed to the caller, who runs them before it reads the
-//! next stanza of the same sender.
+//! Deferred work is collected as futures and returned to the caller, which awaits them before it reads the next
+//! stanza of the same sender.
 
 mod ingest;
 mod iq_dispatch;
@@ -33,28 +34,28 @@ pub use ingest::IngestOutcome;
 pub(crate) use iq_dispatch::IqReplyTarget;
 pub use remote::ClusterInbox;
 
-/// What is still to be done while a stanza is handled.
+/// Pending work of a stanza that is being handled.
 #[derive(Default)]
 pub(crate) struct RoutingWork {
     pub(crate) effects: Effects,
     pub(crate) pending: Vec<BoxFuture<'static, ResumedChain>>,
-    /// What is delivered now was delivered before; see [`crate::hooks::DeliveredCtx`].
+    /// This is a redelivery of a stanza that was delivered before; see [`crate::hooks::DeliveredCtx`].
     pub(crate) redelivery: bool,
 }
 
-/// A slow answer came back: what to do besides, and where to go on.
+/// Result of a deferred handler: its effects, and where to continue.
 pub(crate) struct ResumedChain {
     pub(crate) effects: Effects,
     pub(crate) continuation: Continuation,
 }
 
-/// A place in the chains of a host: a reload may swap hosts while a handler waits.
+/// Position in the chains of a host: a reload may replace hosts while a handler waits.
 pub(crate) struct ChainPosition {
     pub(crate) host: Arc<Host>,
     pub(crate) index: usize,
 }
 
-/// Where to go on.
+/// Where routing continues.
 pub(crate) enum Continuation {
     Outgoing { session: Arc<Session>, frame: SharedStanza, to: Option<Jid>, place: ChainPosition, flow: Flow },
     Incoming { frame: SharedStanza, from: Jid, to: Jid, place: ChainPosition, flow: Flow },
@@ -65,14 +66,14 @@ pub(crate) enum Continuation {
 }
 
 impl ResumedChain {
-    /// What has to come behind something that waits.
+    /// Effects and a continuation that must run after pending work.
     fn after_pending(effects: Effects, then: Continuation) -> BoxFuture<'static, ResumedChain> {
         Box::pin(std::future::ready(ResumedChain { effects, continuation: then }))
     }
 }
 
 impl Node {
-    /// Performs all effects; what has to wait comes back as one future.
+    /// Performs all effects; deferred work is returned as one future.
     pub(crate) fn run_effects(self: &Arc<Self>, mut work: RoutingWork) -> Option<BoxFuture<'static, ()>> {
         self.perform_now(&mut work);
         if work.pending.is_empty() {
@@ -92,7 +93,7 @@ impl Node {
                 } else {
                     work.pending.push(ResumedChain::after_pending(Effects::default(), resumed.continuation));
                 }
-                // What the resumed stanza waits for comes before anything that was behind it.
+                // Deferred work of the resumed stanza comes before work that was queued after it.
                 for later in work.pending.into_iter().rev() {
                     queue.push_front(later);
                 }
@@ -100,15 +101,15 @@ impl Node {
         }))
     }
 
-    /// The same for work that no session waits for.
+    /// Like [`Node::run_effects`], for work that no session awaits; deferred work is spawned.
     pub(crate) fn run_effects_spawned(self: &Arc<Self>, work: RoutingWork) {
         if let Some(rest) = self.run_effects(work) {
             self.spawner.spawn("routing", rest);
         }
     }
 
-    /// Performs effects in order. Behind a routed stanza that has to wait the rest waits as well: what one
-    /// handler sends to one recipient must arrive in that order.
+    /// Performs effects in order. If a routed stanza is deferred, so are all later effects: the stanzas of one
+    /// handler to one recipient must arrive in order.
     fn perform_now(self: &Arc<Self>, work: &mut RoutingWork) {
         while !work.effects.is_empty() {
             let mut effects = std::mem::take(&mut work.effects).0.into_iter();
@@ -206,11 +207,11 @@ impl Node {
         }
     }
 
-    /// Runs the chain for a resource that became available.
+    /// Runs the chain of a resource that became available.
     fn run_available(self: &Arc<Self>, session: Arc<Session>, place: ChainPosition, work: &mut RoutingWork) {
         let ChainPosition { host, index: at } = place;
         if !host.stores_offline_messages {
-            // A reload came in between: nobody else would clear it.
+            // A reload disabled offline storage meanwhile, so that no feature would clear the flag.
             session.account.with(|state| state.flushing = false);
         }
         let mut ctx = AvailableCtx { node: self, session: &session, effects: &mut work.effects };
@@ -226,12 +227,12 @@ impl Node {
         }
     }
 
-    /// Puts a stanza into the queue of one session; false if the queue is full or the connection gone.
+    /// Puts a stanza into the queue of one session; false if the queue is full or the connection is closed.
     pub fn enqueue(self: &Arc<Self>, session: &Arc<Session>, frame: SharedStanza, stamp: ToRewrite) -> bool {
         self.try_push(session, QueuedStanza::new(frame, stamp)).is_ok()
     }
 
-    /// The same, and past the shares and budgets of what others send; not past the limit of the queue.
+    /// Like [`Node::enqueue`], but bypasses the shares and budgets of senders; the limit of the queue applies.
     pub fn enqueue_forced(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -241,7 +242,7 @@ impl Node {
         self.push_item(session, QueuedStanza::new(frame, stamp), true).is_ok()
     }
 
-    /// Runs the sender's chain from handler `at` on, then routes.
+    /// Runs the sender's chain from handler `at`, then routes the stanza.
     pub(crate) fn outgoing(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -286,7 +287,7 @@ impl Node {
         }
         match to {
             Some(to) => self.route(frame, session.full(), to, work),
-            // Only presence has no recipient here, and the presence feature takes it.
+            // Only presence lacks a recipient here, and the presence feature consumes it.
             None => {
                 tracing::debug!(kind = ?frame.kind(), "a stanza without a recipient was not taken by any feature")
             }
@@ -306,7 +307,7 @@ impl Node {
         }
     }
 
-    /// Carries out what a chain on the recipient's side decided.
+    /// Applies the stop reason of a chain on the recipient's side.
     pub(crate) fn apply_stop(
         self: &Arc<Self>,
         frame: &SharedStanza,
@@ -320,7 +321,7 @@ impl Node {
         }
     }
 
-    /// Routes a stanza whose addresses are stamped.
+    /// Routes a stanza whose `from` and `to` have been rewritten.
     pub(crate) fn route(
         self: &Arc<Self>,
         frame: SharedStanza,
@@ -348,7 +349,7 @@ impl Node {
         self.serves_domain(domain)
     }
 
-    /// Sends an error back to where the stanza came from, unless none may be sent.
+    /// Returns an error to the sender of a stanza, unless errors are not allowed for it.
     pub(crate) fn bounce(
         self: &Arc<Self>,
         frame: &SharedStanza,
@@ -357,16 +358,18 @@ impl Node {
         error: &StanzaError,
         work: &mut RoutingWork,
     ) {
-        // Presence is never answered for a recipient: it would tell who exists (RFC 6121 section 8.5.1).
+        // Presence is never answered for a recipient: that would disclose which accounts exist (RFC 6121,
+        // section 8.5.1).
         let addresses = (Some(to.as_str()), from.as_str());
         if let Some(frame) = build_error_reply(frame.bytes(), frame.head(), addresses, error) {
             self.metrics.stanzas_bounced.inc([error.condition.as_str()]);
-            // An error never bounces again, so this ends.
+            // Ends here, because an error never bounces again.
             self.route(frame, to, from, work);
         }
     }
 
-    /// The same for the sender's own session, which may use what it wrote as `to`.
+    /// Like [`Node::bounce`], for the sender's own session; the error comes from the `to` that the client
+    /// wrote.
     pub(crate) fn bounce_to_session(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -384,7 +387,7 @@ impl Node {
         }
     }
 
-    /// Puts a frame into the queue of one session, behind the `deliver` chain.
+    /// Puts a stanza into the queue of one session, after the `deliver` chain.
     pub(crate) fn push(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -398,7 +401,8 @@ impl Node {
     }
 }
 
-/// The error that answers a stanza; `None` where none may be sent. Where it cannot be read with the original inside, without it.
+/// Error reply to a stanza; `None` if none is allowed. The original is omitted if the reply cannot be parsed
+/// with it.
 fn build_error_reply(
     bytes: &[u8],
     head: &stanza::Head,

@@ -1,7 +1,8 @@
-//! Presence to many: one frame, one queue entry each. RFC 6121 sections 4.2.2 and 4.4.2.
+//! Presence broadcast to contacts: one stanza, one queue entry for each session. RFC 6121, sections 4.2.2 and
+//! 4.4.2.
 //!
-//! The frame carries no `to`; each receiver's own bare address is put in while its queue is written. So a
-//! presence for 150 contacts is one allocation and 150 pointers.
+//! The stanza has no `to`; each receiver's bare address is inserted when its queue is written. Thus a presence
+//! for 150 contacts is one allocation and 150 pointers.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ thread_local! {
 }
 
 impl Node {
-    /// Sends a presence to every available resource of every contact with one of the subscription bits.
+    /// Sends presence to every available resource of each contact with one of the subscription bits.
     pub(crate) fn broadcast(
         self: &Arc<Self>,
         account: &Arc<Account>,
@@ -38,7 +39,7 @@ impl Node {
         CONTACTS.set(contacts);
     }
 
-    /// Returns how many sessions it went to.
+    /// Returns the number of sessions that accepted it.
     fn send_to_contact(self: &Arc<Self>, sender: &Account, contact: &Contact, frame: &SharedStanza) -> u64 {
         let Some(account) = self.routing_table.find_by_id(contact.hash, contact.id) else { return 0 };
         let blocked = sender.blocked();
@@ -49,7 +50,7 @@ impl Node {
         let mut sessions = 0;
         for session in account.sessions() {
             if session.is_available() && !hidden(session.full()) {
-                // A queue that is full sheds its oldest presence; a closed one needs none.
+                // A full queue drops its oldest presence; a closed one needs none.
                 let item = QueuedStanza::new(frame.clone(), ToRewrite::Bare);
                 sessions += u64::from(self.try_push(&session, item).is_ok());
             }
@@ -58,14 +59,14 @@ impl Node {
     }
 
     /// Calls `f` with the last presence of every available resource of each contact that this account may see:
-    /// what probes to local contacts would bring (RFC 6121 section 4.3).
+    /// the result of probes to local contacts (RFC 6121, section 4.3).
     pub fn for_each_contact_presence(&self, account: &Arc<Account>, mut f: impl FnMut(&SharedStanza)) {
         let contacts: Vec<Contact> = account.with(|state| {
             state.contacts().iter().copied().filter(|c| c.subscription.contains(Subscription::TO)).collect()
         });
         for contact in contacts {
             let Some(other) = self.routing_table.find_by_id(contact.hash, contact.id) else { continue };
-            // The contact's own roster decides, not ours.
+            // The contact's roster is authoritative, not that of this account.
             if !other.subscription(account).contains(Subscription::FROM) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Accounts whose sessions are on other nodes: one parcel a node, as the cluster locates them.
+//! Accounts whose sessions are on other nodes: one envelope for each node that the cluster locates.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use super::RoutingWork;
 use crate::node::Node;
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
-/// The kind of parcel that carries a stanza.
+/// The kind of envelope that carries a stanza.
 const KIND_STANZA: u8 = 1;
 
 impl Node {
-    /// Hands a stanza to the nodes that have sessions of the recipient. True if any took it.
+    /// Sends a stanza to the nodes that have sessions of the recipient. True if any accepted it.
     pub(crate) fn forward_to_cluster(&self, frame: &SharedStanza, to: JidRef<'_>) -> bool {
         let own = self.cluster.node();
         let class = match frame.class() {
@@ -30,7 +30,7 @@ impl Node {
         taken
     }
 
-    /// Whether a domain is among the hosts.
+    /// Whether a domain is one of the hosts.
     pub(crate) fn serves_domain(&self, domain: &str) -> bool {
         self.with_hosts(|hosts| hosts.contains_key(domain))
     }
@@ -40,7 +40,7 @@ fn other_nodes(place: &AddressLocation, own: NodeId) -> Vec<NodeId> {
     place.other_nodes(own).collect()
 }
 
-/// What arrives from other nodes.
+/// Receives envelopes from other nodes.
 #[derive(Debug)]
 pub struct ClusterInbox(pub Arc<Node>);
 

@@ -1,10 +1,11 @@
-//! The routing table: which accounts have a resource connected here.
+//! The routing table: accounts that have a resource connected to this node.
 //!
-//! Sharded by the keyed hash of the bare address. An entry is one shared pointer; sessions hang at the account.
-//! The same 64-bit hash stands in roster views and in the cluster's directory.
+//! Sharded by the keyed hash of the bare address. An entry is one shared pointer; an account owns its sessions.
+//! Roster views and the cluster's address directory use the same 64-bit hash.
 //!
 //! # Pitfalls
-//! A hash only finds candidates: every look-up compares the address or its number as well.
+//!
+//! A hash only finds candidates: every look-up must also compare the address or its id.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +21,7 @@ use crate::session::Session;
 
 const SHARDS: usize = 64;
 
-/// Which accounts have a resource connected here.
+/// Accounts that have a resource connected to this node.
 pub struct RoutingTable {
     hasher: AddressHasher,
     shards: Box<[RwLock<HashTable<Arc<Account>>>]>,
@@ -28,27 +29,27 @@ pub struct RoutingTable {
 }
 
 impl RoutingTable {
-    /// An empty table. `hasher` has the secret of the deployment.
+    /// An empty table. `hasher` holds the secret of the deployment.
     #[must_use]
     pub fn new(hasher: AddressHasher) -> RoutingTable {
         let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
         RoutingTable { hasher, shards, sessions: AtomicUsize::new(0) }
     }
 
-    /// The keyed hash of a bare address; the resource is ignored. The same on all nodes.
+    /// Keyed hash of a bare address, the same on all nodes; the resource is ignored.
     #[must_use]
     pub fn hash(&self, jid: JidRef<'_>) -> u64 {
         self.hasher.hash(jid)
     }
 
-    /// The account with this bare address (the resource is ignored), if it is connected here.
+    /// The account with this bare address, if it is connected here; the resource is ignored.
     pub fn find(&self, jid: JidRef<'_>) -> Option<Arc<Account>> {
         let bare = jid.bare();
         let hash = self.hash(bare);
         self.shard(hash).read().find(hash, |a| a.jid.as_ref().as_str() == bare.as_str()).cloned()
     }
 
-    /// The account with this number, if it is connected here.
+    /// The account with this id, if it is connected here.
     pub fn find_by_id(&self, hash: u64, id: AddressId) -> Option<Arc<Account>> {
         self.shard(hash).read().find(hash, |a| a.id == id).cloned()
     }
@@ -58,18 +59,18 @@ impl RoutingTable {
         self.sessions.load(Ordering::Relaxed)
     }
 
-    /// How many parts the table has, for work over all accounts that has to give way in between.
+    /// Number of shards, for work over all accounts that must yield between shards.
     pub fn shard_count(&self) -> usize {
         self.shards.len()
     }
-    /// The part in which an account with this address stands.
+    /// Shard of the account with this address.
     pub fn shard_index(&self, jid: JidRef<'_>) -> usize {
         Self::shard_of(self.hash(jid))
     }
     fn shard_of(hash: u64) -> usize {
         (hash >> 40) as usize % SHARDS
     }
-    /// Accounts of one part for which `keep` is true, in the order of their addresses and after this one; for pages.
+    /// Accounts of one shard that satisfy `keep`, sorted by address and starting after `after`; for paging.
     pub fn page_of_shard(
         &self,
         part: usize,
@@ -86,7 +87,7 @@ impl RoutingTable {
         found.sort_unstable_by(|a, b| a.jid.as_str().cmp(b.jid.as_str()));
         found
     }
-    /// Calls `f` for every account of one part; it is locked meanwhile, so nothing slow.
+    /// Calls `f` for every account of one shard, which is locked meanwhile: `f` must be fast.
     pub fn for_each_in_shard(&self, part: usize, mut f: impl FnMut(&Arc<Account>)) {
         if let Some(shard) = self.shards.get(part) {
             shard.read().iter().for_each(&mut f);
@@ -98,7 +99,7 @@ impl RoutingTable {
         self.shards.iter().map(|s| s.read().len()).sum()
     }
 
-    /// Finds or makes the account and lets `bind` add a session, in one step against other binds and unbinds.
+    /// Finds or creates the account and lets `bind` add a session, atomically with other binds and unbinds.
     pub(crate) fn bind<T>(
         &self,
         jid: JidRef<'_>,
@@ -120,7 +121,7 @@ impl RoutingTable {
         Ok(session)
     }
 
-    /// Removes a session, and the account with the last one. True if the account went.
+    /// Removes a session, and its account if that was the last one. True if the account was removed.
     pub(crate) fn unbind(&self, session: &Arc<Session>) -> bool {
         let account = &session.account;
         let mut shard = self.shard(account.hash).write();
@@ -142,7 +143,7 @@ impl RoutingTable {
         false
     }
 
-    /// Calls `f` for every account; the shard is locked meanwhile, so nothing slow.
+    /// Calls `f` for every account; its shard is locked meanwhile: `f` must be fast.
     pub fn for_each(&self, mut f: impl FnMut(&Arc<Account>)) {
         for shard in &self.shards {
             for account in shard.read().iter() {
@@ -152,7 +153,7 @@ impl RoutingTable {
     }
 
     fn shard(&self, hash: u64) -> &RwLock<HashTable<Arc<Account>>> {
-        // The table inside uses the low and the highest bits; take some from between.
+        // The inner table uses the low and the highest bits, so the shard uses some between them.
         &self.shards[Self::shard_of(hash)]
     }
 }

@@ -1,8 +1,8 @@
-//! Delivery rules for local accounts: RFC 6121 section 8.5, as one pure function.
+//! Delivery rules for local accounts: RFC 6121, section 8.5, as one pure function.
 //!
-//! Choices where the specification leaves one: a message to a bare address goes to all resources of
-//! non-negative priority (8.5.2.1.1 b); an undeliverable `normal` or `groupchat` message is bounced and a
-//! headline dropped (8.5.3.2.1). The table test below names the section of every rule.
+//! Choices where the specification permits several: a message to a bare address goes to all resources of
+//! non-negative priority (section 8.5.2.1.1 b); an undeliverable `normal` or `groupchat` message is bounced, and
+//! a headline is dropped (section 8.5.3.2.1). The table test below names the section of every rule.
 
 use stanza::{IqType, MessageType, PresenceType, StanzaCondition, StanzaKind};
 
@@ -15,7 +15,7 @@ pub enum AddressForm {
     Full,
 }
 
-/// What is known of the recipient's resources.
+/// The recipient's resources, as far as the rules need them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ResourceSummary {
     /// A connected resource has exactly this full address.
@@ -24,30 +24,31 @@ pub struct ResourceSummary {
     pub available: usize,
     /// Available resources with a priority of zero or more.
     pub non_negative: usize,
-    /// The sender may know of the recipient's presence (subscription or directed presence), or is the same account.
+    /// The sender may see the recipient's presence (subscription or directed presence), or belongs to the same
+    /// account.
     pub sender_trusted: bool,
 }
 
-/// What happens to the stanza.
+/// Action for a stanza.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryAction {
-    /// To the resource named in `to`.
+    /// Deliver to the resource named in `to`.
     Exact,
-    /// To all available resources with a priority of zero or more.
+    /// Deliver to all available resources with a priority of zero or more.
     NonNegative,
-    /// To all available resources.
+    /// Deliver to all available resources.
     Available,
-    /// To the `undelivered` chain, which stores or bounces.
+    /// Run the `undelivered` chain, which stores or bounces.
     Undelivered,
-    /// An error to the sender.
+    /// Return an error to the sender.
     Bounce(StanzaCondition),
-    /// Silence.
+    /// Drop silently.
     Drop,
-    /// The server answers for the account: IQ, subscriptions and probes.
+    /// The server handles it for the account: IQ requests, subscriptions and probes.
     Server,
 }
 
-/// Decides for one stanza (RFC 6121 section 8.5).
+/// Decides on one stanza (RFC 6121, section 8.5).
 pub fn decide(kind: StanzaKind, form: AddressForm, r: ResourceSummary) -> DeliveryAction {
     const UNAVAILABLE: DeliveryAction = DeliveryAction::Bounce(StanzaCondition::ServiceUnavailable);
     match kind {
@@ -80,12 +81,12 @@ pub fn decide(kind: StanzaKind, form: AddressForm, r: ResourceSummary) -> Delive
             _ => DeliveryAction::Drop,
         },
         StanzaKind::Presence(PresenceType::Subscribe | PresenceType::Probe) => DeliveryAction::Server,
-        // 8.5.3.2.2: the other three to a full address that is not there are ignored.
+        // Section 8.5.3.2.2: the other three are ignored when sent to the full address of an absent resource.
         StanzaKind::Presence(_) if form == AddressForm::Full && !r.exact_match => DeliveryAction::Drop,
         StanzaKind::Presence(_) => DeliveryAction::Server,
         StanzaKind::Iq(t) => match (form, t) {
             (AddressForm::Bare, IqType::Get | IqType::Set) => DeliveryAction::Server,
-            // A reply to a request of the server; nobody waits for it at a bare address.
+            // A response to a request of the server; none is expected at a bare address.
             (AddressForm::Bare, _) => DeliveryAction::Drop,
             (AddressForm::Full, IqType::Get | IqType::Set) if r.exact_match && r.sender_trusted => {
                 DeliveryAction::Exact
@@ -108,11 +109,11 @@ mod tests {
 
     const NONE: ResourceSummary =
         ResourceSummary { exact_match: false, available: 0, non_negative: 0, sender_trusted: false };
-    /// One available resource with a negative priority, not the one addressed.
+    /// One available resource with a negative priority, which is not the addressed one.
     const NEGATIVE: ResourceSummary = ResourceSummary { available: 1, ..NONE };
     const ONE: ResourceSummary = ResourceSummary { available: 1, non_negative: 1, ..NONE };
     const MORE: ResourceSummary = ResourceSummary { available: 3, non_negative: 2, ..NONE };
-    /// The addressed resource is there, and it is the only one.
+    /// The addressed resource is available and the only one.
     const EXACT: ResourceSummary =
         ResourceSummary { exact_match: true, available: 1, non_negative: 1, sender_trusted: false };
     const EXACT_NEGATIVE: ResourceSummary =

@@ -1,23 +1,28 @@
-//! What goes into a queue that has little room, and what goes out of it for that.
+//! Admission to a queue with little room: which stanzas are accepted, and which are dropped to make room.
 //!
-//! Others may fill a queue that is not theirs only up to a point, so that nobody is cut off by somebody else:
+//! Others may fill the queue of a session only up to a limit, so that nobody can disconnect another user:
 //!
-//! - One sender (a bare address) has a share of each class, `limits.queue_sender_percent`, and a budget in all queues that
-//!   wait ([`super::budget`]). Beyond it messages go to the store or back, requests back, and the sender's own oldest
-//!   presence makes room for its newest.
-//! - Answers that the session did not ask for ([`super::outstanding`]) go before anything else of their class. An answer
-//!   that it asked for stays its sender's: whoever answers chooses when and how much.
-//! - The last quarter of control is for what the session asked for and what its server says. Answers of others make room
-//!   for the server. Only what the server and the account itself send can close the stream, and only at the limit of the
-//!   queue: others can fill a budget.
-//! - When presence is full, the sender who pushes makes room, then those with most, then the oldest. A large presence
-//!   does not take the place of many small ones. What goes of those with most is a limit on its sender; when the oldest goes,
-//!   the client misses something. Its stream cannot be resumed then (XEP-0198 section 5), and ends if it has no connection.
-//!   That takes more senders than a sixteenth of the queue, each with little, has room for.
-//! - A session with a connection and an empty queue takes any stanza. No budget counts it.
+//! - One sender (a bare address) has a share of each class, `limits.queue_sender_percent`, and a budget over
+//!   all waiting queues ([`super::backlog`]). Beyond it, messages are stored or bounced, requests are bounced,
+//!   and the sender's oldest presence makes room for its newest.
+//! - Unsolicited responses ([`super::pending_requests`]) are dropped before anything else of their class. A
+//!   requested response still counts for its sender, because the sender chooses its size and time.
+//! - The last quarter of the control share is reserved for requested responses and the server's stanzas.
+//!   Responses of others make room for the server. Only stanzas of the server and of the account itself can
+//!   close the stream, and only at the limit of the queue, because others can fill a budget.
+//! - When the presence share is full, presence of the pushing sender is dropped first, then of the senders with
+//!   most, then the oldest. A large presence does not displace many small ones. Drops of the senders with most
+//!   only limit these senders. When the oldest is dropped, the client loses information: its stream can no
+//!   longer be resumed (XEP-0198, section 5), and it is closed if it has no connection. This takes more senders
+//!   with little presence each than a sixteenth of the queue has room for.
+//! - A session with a connection and an empty queue accepts any stanza, which no budget counts.
 //!
-//! All of this is on the cold side of [`Inner::needs_admission_check`]. The trap: [`Item`] keeps what is needed to add up a sender's part
-//! beside the pointer to the frame; reading every frame with the link locked would let a sender hold up the recipient.
+//! All of this is the slow path after [`Inner::needs_admission_check`].
+//!
+//! # Pitfalls
+//!
+//! [`QueuedStanza`] holds what is needed to sum up a sender's share beside the pointer to the stanza: reading
+//! every stanza with the outbox locked would let a sender block the recipient.
 
 use hashbrown::HashMap;
 use stanza::{IqType, StanzaKind, StreamCondition, StreamError};
@@ -27,16 +32,16 @@ use super::outbox::{Inner, QueuedStanza, class_index};
 use crate::limits::NodeLimits;
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
-/// What one sender has of presence in a queue is little up to this, or to a sixteenth of the queue.
+/// Presence of one sender counts as little up to this size, or up to a sixteenth of the queue.
 const SMALL_PRESENCE_BYTES: u32 = 4096;
 
-/// The class of a frame, and whether it is an answer.
+/// The class of a stanza, and whether it is a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rank {
     Control,
-    /// A result or an error that the session did not ask for, unless it is the server's.
+    /// A result or error that the session did not request, unless the server sent it.
     UnsolicitedResponse,
-    /// One that it asked for.
+    /// A result or error that the session requested.
     RequestedResponse,
     Message,
     Presence,
@@ -61,25 +66,25 @@ impl Rank {
     }
 }
 
-/// Whether it answers a request.
+/// Whether the stanza is an IQ response.
 pub(crate) fn is_iq_response(kind: StanzaKind) -> bool {
     matches!(kind, StanzaKind::Iq(IqType::Result | IqType::Error))
 }
 
-/// What became of an item at a queue with little room.
+/// Result of the admission check.
 pub(super) enum Admission {
-    /// It may go in; so many of its class went for it.
+    /// Admitted; this many stanzas of its class were dropped.
     Admitted(u32),
-    /// The same, and presence of senders who have little in the queue is among them. A stream that is resumed must deliver
-    /// everything (XEP-0198 section 5), so this one cannot be.
+    /// Like `Admitted`, but presence of senders with little in the queue was dropped. A resumed stream must
+    /// deliver everything (XEP-0198, section 5), so this one cannot be resumed.
     Lossy(u32),
-    /// It may not.
+    /// Not admitted.
     Rejected(ExceededLimit),
-    /// It has to, and cannot: the stream is to be closed.
+    /// A stanza that must not be lost has no room: the stream must be closed.
     CloseStream,
 }
 
-/// Why a session without a connection ends that [`Entry::Lossy`] was said of.
+/// Stream error for a detached session after [`Admission::Lossy`].
 pub(super) fn lost_presence() -> StreamError {
     StreamError::new(StreamCondition::ResourceConstraint)
         .text("presence was lost while there was no connection")
@@ -93,7 +98,7 @@ impl NodeLimits {
             QueueClass::Presence => self.queue_presence_bytes,
         }
     }
-    /// What one sender may fill of a queue.
+    /// Share of one sender in a queue, in bytes.
     fn sender_share_bytes(&self, class: QueueClass) -> u32 {
         let share = u64::from(self.queue_bytes(class)) * u64::from(self.queue_sender_percent) / 100;
         u32::try_from(share).unwrap_or(u32::MAX)
@@ -101,7 +106,7 @@ impl NodeLimits {
 }
 
 impl Inner {
-    /// Whether a frame of this size needs a closer look before it goes into the queue: [`Inner::admit`].
+    /// Whether a stanza of this size needs [`Inner::admit`] before it is queued.
     pub(super) fn needs_admission_check(&self, class: QueueClass, size: u32, limits: &NodeLimits) -> bool {
         let bytes = self.bytes[class_index(class)];
         bytes > 0 && bytes + size > limits.sender_share_bytes(class)
@@ -110,17 +115,18 @@ impl Inner {
             || self.is_detached()
     }
 
-    /// Whether there is no connection.
+    /// Whether the session has no connection.
     fn is_detached(&self) -> bool {
         self.management.as_deref().is_some_and(|ack| !ack.has_connection())
     }
 
-    /// Decides about an item, and makes room for it. What goes in is entered in the ledger.
+    /// Decides on an item and makes room for it. An admitted item is added to the backlog.
     #[cold]
     pub(super) fn admit(&mut self, item: &mut QueuedStanza, room: &AdmissionContext<'_>) -> Admission {
         let detached = self.is_detached();
         if self.queue.is_empty() && !detached {
-            // The connection takes it at once. Whoever waits for an empty queue must not be refused when it is empty.
+            // The connection dequeues it immediately. A sender that waits for an empty queue must not be
+            // rejected when it is empty.
             self.stop_counting();
             return Admission::Admitted(0);
         }
@@ -183,7 +189,7 @@ impl Inner {
             match self.make_room_in_budget(full, item, detached, room) {
                 Some((count, little)) => (shed, lossy) = (shed + count, lossy | little),
                 None => {
-                    // What was dropped for it is dropped all the same.
+                    // The drop stands even though the item is rejected.
                     if let Some(ack) = self.management.as_deref_mut().filter(|_| lossy) {
                         ack.set_lossy();
                     }
@@ -197,8 +203,8 @@ impl Inner {
         open(shed, lossy)
     }
 
-    /// Makes room for an item within its sender's share, out of what the same sender has in the queue. None if there is no
-    /// room then either; nothing was removed in that case.
+    /// Makes room for an item within its sender's share, from the sender's own queued items. None if that is
+    /// not enough; nothing was removed then.
     fn make_room_in_share(
         &mut self,
         more: u32,
@@ -216,9 +222,9 @@ impl Inner {
         (item.size() <= share && self.sum_bytes(room, own) >= more).then(|| self.drop_oldest(more, own).0)
     }
 
-    /// Makes room for a presence: what its sender has there goes first, then what those have who have most, then the oldest.
-    /// How many, and whether there are some of those who have little among them. None if it is itself one of those who would have
-    /// most; nothing was removed in that case.
+    /// Makes room for a presence: drops presence of its sender first, then of the senders with most, then the
+    /// oldest. Returns how many, and whether senders with little are among them. None if the sender itself
+    /// would be one of those with most; nothing was removed then.
     fn make_room_for_presence(
         &mut self,
         more: u32,
@@ -263,7 +269,7 @@ impl Inner {
         Some((count, self.queue.len() < before))
     }
 
-    /// Makes room for an item in a budget. None if it has to stay out.
+    /// Makes room for an item in a budget. None if it must be rejected.
     fn make_room_in_budget(
         &mut self,
         full: ExceededLimit,
@@ -274,7 +280,7 @@ impl Inner {
         let (size, sender) = (item.size(), item.sender);
         let counted = |i: &QueuedStanza| full != ExceededLimit::SenderBudget || i.sender == sender;
         match item.rank {
-            // Others may have filled the budget; below the floor that must not end a session that can be resumed.
+            // Others may have filled the budget; below the floor this must not end a resumable session.
             Rank::Presence
                 if full != ExceededLimit::SenderBudget
                     && detached
@@ -293,8 +299,8 @@ impl Inner {
                 if sender == SENDER_EXEMPT =>
             {
                 let shed = self.drop_responses(size, Rank::UnsolicitedResponse, room);
-                // A client that is there has its own limit for what it asks for. For one that is not, budgets that others
-                // may have filled bind only above the floor.
+                // A connected client has its own limit for what it requests. For a detached one, budgets that
+                // others may have filled apply only above the floor.
                 let over =
                     self.backlog_entry().and_then(|charge| charge.exceeded_budget(sender, size, room.limits));
                 if over.is_some() && detached {
@@ -316,13 +322,13 @@ impl Inner {
         }
     }
 
-    /// One stanza always fits, however large: its size was checked when it arrived.
+    /// A single stanza always fits, whatever its size: that was checked on arrival.
     fn exceeds_limit(&self, class: QueueClass, size: u32, limit: u32) -> bool {
         let bytes = self.bytes[class_index(class)];
         bytes > 0 && bytes + size > limit
     }
 
-    /// Bytes of these in the queue, whose senders are known then; rounded up for each item.
+    /// Bytes of the matching items, rounded up for each item; resolves their senders.
     fn sum_bytes(
         &mut self,
         room: &AdmissionContext<'_>,
@@ -339,7 +345,7 @@ impl Inner {
         held
     }
 
-    /// Removes the oldest of these until so many bytes are free; how many, and how many bytes.
+    /// Drops the oldest matching items until this many bytes are free; returns their number and bytes.
     fn drop_oldest(&mut self, bytes: u32, which: impl Fn(&QueuedStanza) -> bool) -> (u32, u32) {
         let (mut count, mut freed) = (0, 0);
         let Inner { queue, bytes: counts, rare, .. } = self;
@@ -359,7 +365,7 @@ impl Inner {
         (count, freed)
     }
 
-    /// The same for answers of others that the session did not ask for, or for those that it did ask for.
+    /// Like [`Inner::drop_oldest`], for responses of others of this rank: unsolicited or requested.
     fn drop_responses(&mut self, bytes: u32, rank: Rank, room: &AdmissionContext<'_>) -> u32 {
         let owner = room.backlog.map(|(_, owner)| owner);
         self.queue.iter_mut().filter(|item| item.rank == rank).for_each(|item| item.resolve_sender(owner));
@@ -370,7 +376,7 @@ impl Inner {
         self.rare.as_deref()?.backlog_entry.as_ref()
     }
 
-    /// From here on the queue is in the ledger. False if there is none.
+    /// Adds the queue to the backlog, if it is not there. False if there is no backlog.
     pub(super) fn ensure_backlog_entry(&mut self, room: &AdmissionContext<'_>) -> bool {
         if self.backlog_entry().is_some() {
             return true;
@@ -385,31 +391,31 @@ impl Inner {
         true
     }
 
-    /// What the peer of a detached session has not acknowledged.
+    /// Sets the unacknowledged bytes of a detached session.
     pub(super) fn count_unacked(&mut self, bytes: u32) {
         if let Some(charge) = self.rare.as_deref_mut().and_then(|rare| rare.backlog_entry.as_mut()) {
             charge.set_unacked(bytes);
         }
     }
 
-    /// These left the queue.
+    /// Subtracts items that left the queue.
     pub(super) fn count_removed(&self, items: &[QueuedStanza]) {
         let Some(charge) = self.backlog_entry() else { return };
-        // Whatever was not in the queue is not in the ledger: stanzas that are written once more.
+        // Stanzas that are sent again were not in the queue, so the backlog does not contain them.
         items
             .iter()
             .filter(|item| item.sender != super::backlog::SENDER_UNKNOWN)
             .for_each(|item| charge.sub(item));
     }
 
-    /// A queue that was emptied by its connection counts no more.
+    /// Stops counting a queue that its connection has emptied.
     pub(super) fn stop_counting(&mut self) {
         if self.queue.is_empty() && self.backlog_entry().is_some() && !self.is_detached() {
             self.release_backlog_entry();
         }
     }
 
-    /// Gives back all that is entered for this link.
+    /// Releases everything that is counted for this outbox.
     pub(super) fn release_backlog_entry(&mut self) {
         let Some(rare) = self.rare.as_deref_mut() else { return };
         let Some(mut charge) = rare.backlog_entry.take() else { return };
@@ -501,7 +507,7 @@ mod tests {
                 (0..100).filter(|id| queue.push(&result(stranger, *id)) == PushOutcome::Queued).count();
             assert_eq!(taken, pushed, "half of it each, and the last quarter for nobody: {stranger}");
         }
-        // The server's answers, pushes of its own, and an answer that it did ask for: all of them go in.
+        // Responses and pushes of the server and a requested response are all admitted.
         let mut shed = 0;
         for id in 0..11 {
             let pushed = match id % 3 {
@@ -547,11 +553,11 @@ mod tests {
         let taken = (0..100).filter(|n| message(&format!("a@x/{n}")) == PushOutcome::Queued).count();
         assert_eq!((taken, message("a@x/1")), (6, PushOutcome::LimitReached(ExceededLimit::SenderShare)));
         assert_eq!(message("b@x/1"), PushOutcome::Queued);
-        // Oneself and one's server fill what there is.
+        // The account itself and its server may fill the whole queue.
         while message("juliet@example.com/other") == PushOutcome::Queued {}
         assert_eq!(message("example.com"), PushOutcome::LimitReached(ExceededLimit::Queue));
         queue.ids();
-        // Of presence the sender's own oldest goes, and nobody else's.
+        // Of presence, only the sender's own oldest is dropped.
         let presence = |from: &str, id: u32| queue.push(&format!("<presence from='{from}' id='{id}'/>"));
         assert_eq!(presence("b@x/1", 0), PushOutcome::Queued);
         for id in 10..30 {
@@ -589,7 +595,7 @@ mod tests {
         assert!((1_300..=1_500).contains(&ledger.bytes()));
         assert_eq!(fill(&queues[2], "s@x/2"), Some(ExceededLimit::SenderBudget), "in all queues together");
         assert_eq!(fill(&queues[1], "t@x/1"), Some(ExceededLimit::SenderBudget));
-        // The account's own waits for the account.
+        // The account's own stanzas count for the account.
         assert_eq!(fill(&queues[1], "a@x/3"), Some(ExceededLimit::AccountBudget));
         for queue in &queues[3..5] {
             fill(queue, "example.org");
@@ -599,15 +605,15 @@ mod tests {
         }
         assert_eq!(fill(&queues[5], "y@x"), Some(ExceededLimit::NodeBudget));
         assert!((5_500..=6_000).contains(&ledger.bytes()), "{}", ledger.bytes());
-        // Presence passes up to the floor, since a session that loses it ends; answers end there.
+        // Presence is admitted up to the floor, because a session that loses it ends; responses are not.
         assert_eq!(queues[5].push("<presence from='y@x/1' id='1'/>"), PushOutcome::Queued);
         assert!(matches!(
             queues[5].push(&result("y@x/1", 1)),
             PushOutcome::LimitReached(ExceededLimit::NodeBudget)
         ));
-        // The server's own has nowhere to go, and others filled the budget: up to the floor it passes.
+        // The server's stanzas cannot be rerouted, and others filled the budget: they pass up to the floor.
         assert_eq!(queues[1].push(&result("a@x", 1)), PushOutcome::Queued);
-        // Resumed and read, or ended: nothing stays in the ledger.
+        // After a resumption or the end of a session, nothing remains in the backlog.
         queues[0].link.request_takeover(&[1; 16], 0, 1).unwrap();
         assert!(queues[0].link.hand_over());
         let _ = queues[0].link.poll_takeover(&mut Context::from_waker(Waker::noop()), 1);
@@ -708,7 +714,7 @@ mod tests {
                     PushOutcome::Queued | PushOutcome::LimitReached(ExceededLimit::Queue)
                 ));
             }
-            // What the server says has room for all that.
+            // The server's responses still have room.
             let own = large("iq type='result' from='example.com' id='own'", "iq", 200_000);
             for _ in 0..5 {
                 let pushed = queue.push(&own);
@@ -727,7 +733,7 @@ mod tests {
         let small = large("message from='b@x/1' id='m'", "message", 500);
         while others.push(&small) == PushOutcome::Queued {}
         assert_eq!(others.push(&small), PushOutcome::LimitReached(ExceededLimit::NodeBudget));
-        // It loses its connection with something queued, and is kept.
+        // The session loses its connection with a queued stanza and is preserved.
         assert_eq!(lost.push(&small), PushOutcome::Queued);
         assert!(lost.detach());
         let own = large("iq type='result' from='example.com' id='own'", "iq", 1_000);
@@ -757,7 +763,7 @@ mod tests {
         assert_eq!(presence("eve", 200_000), PushOutcome::LimitReached(ExceededLimit::SenderShare));
         assert_eq!(presence("eve", 110_000), PushOutcome::Queued);
         assert_eq!(presence("mallory", 110_000), PushOutcome::LimitReached(ExceededLimit::Queue));
-        // Who has most makes room for those who have little.
+        // Senders with most make room for senders with little.
         assert_eq!(presence("g", 10_000), PushOutcome::Queued);
         assert_eq!(presence("h", 10_000), PushOutcome::DroppedOlder(1));
         let ids = queue.link.close_and_drain().into_iter().map(|left| {
@@ -774,7 +780,7 @@ mod tests {
         let presence = |queue: &Queue, from: u32, size| {
             queue.push(&large(&format!("presence from='f{from}@x/1' id='{from}'"), "presence", size))
         };
-        // Of one with much, his own goes: nobody else misses anything.
+        // The presence of a sender with most is dropped, without loss for anybody else.
         let queue = Queue::new("juliet@example.com", &Arc::default(), NodeLimits::default());
         assert!(queue.detach());
         for _ in 0..100 {
@@ -782,7 +788,7 @@ mod tests {
         }
         assert_eq!((presence(&queue, 2, 500), queue.link.close_reason()), (PushOutcome::Queued, None));
         queue.link.request_takeover(&[1; 16], 0, 1).expect("it can be resumed");
-        // Of many with little each, the oldest goes, which the client would miss.
+        // With many senders with little each, the oldest is dropped, which the client would miss.
         for detached in [true, false] {
             let queue = Queue::new("juliet@example.com", &Arc::default(), NodeLimits::default());
             if detached {

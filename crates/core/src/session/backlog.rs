@@ -1,22 +1,29 @@
-//! What waits for clients that do not take it, counted by sender, by recipient's account and for the whole node.
+//! Backlog of clients that do not read: queued bytes by sender, by recipient account and for the whole node.
 //!
-//! A session's own queue has limits by class. They bound one session, and not what one account holds with many sessions
-//! or one sender causes in many. So whatever is in the queue of a session without a connection (XEP-0198 section 5),
-//! and in a queue of more than [`UNCOUNTED_QUEUE_BYTES`], is entered in the node's [`Backlog`], along with what such a session has
-//! not acknowledged. A session whose client keeps up is never entered, and pays for this with one comparison.
+//! The limits of a session's queue bound one session, but neither the total of an account with many sessions
+//! nor what one sender causes in many queues. So the queue of a detached session (XEP-0198, section 5), and any
+//! queue of more than [`UNCOUNTED_QUEUE_BYTES`], is counted in the node's [`Backlog`], together with the
+//! unacknowledged stanzas of a detached session. A session whose client keeps up is never counted, at the cost
+//! of one comparison.
 //!
-//! Others can fill the budgets of the node and of an account. So no budget ends a session over what is below the floor of
-//! [`UNCOUNTED_QUEUE_BYTES`]; the number of sessions bounds that.
+//! Others can fill the budgets of the node and of an account. So no budget ends a session with less than the
+//! floor of [`UNCOUNTED_QUEUE_BYTES`]; the number of sessions bounds the total of these.
 //!
-//! Senders and accounts are numbers of 32 bits: a hash of the bare address with a key that this process drew and nobody else
-//! has. The address is not compared after a hit: an entry adds up stanzas in the queues of many sessions, which are not locked
-//! here, and an address kept for each entry could be 2 kB, more than most stanzas that it would count. A number decides nothing but whose bytes are added up: never who may see or send what. The worst case is that two
-//! senders (with a chance of one in 2^32 for any two) share a budget, and their part of a queue, and each gets less of it: what is beyond goes to the
-//! store or back to its sender, as with any full budget. Nobody can choose with whom, as the key cannot be observed.
+//! Senders and accounts are numbers of 32 bits: a hash of the bare address with a random key of this process.
+//! The address is not compared after a match: an entry sums up stanzas in the queues of many sessions, which
+//! are not locked here, and an address of up to 2 kB in each entry would exceed most stanzas that it counts. A
+//! number only decides whose bytes are summed up, never who may see or send a stanza. In the worst case two
+//! senders (with a probability of 2^-32 for any two) share a budget and a share of a queue, and the excess is
+//! stored or bounced, as with any full budget. Nobody can choose a collision, because the key cannot be
+//! observed.
 //!
-//! Left out: unacknowledged stanzas of sessions with a connection, which `modules.stream_management.unacked_bytes` bounds,
-//! and the buffers of connections. The trap: every removal from a queue with a [`BacklogEntry`] must give back what was
-//! entered; only `Inner` removes anything (`shed.rs`, `link.rs`).
+//! Not implemented: unacknowledged stanzas of connected sessions, which
+//! `modules.stream_management.unacked_bytes` bounds, and the buffers of connections.
+//!
+//! # Pitfalls
+//!
+//! Every removal from a queue with a [`BacklogEntry`] must release its bytes; only `Inner` removes items
+//! (`admission.rs`, `outbox.rs`).
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,33 +38,33 @@ use super::outbox::QueuedStanza;
 use crate::limits::NodeLimits;
 use crate::shared_stanza::SharedStanza;
 
-/// Bytes in the queue of a session with a connection that no budget counts, and the floor below which a full budget
-/// neither ends a session that loses its connection nor keeps out presence and what the server says to it.
+/// Bytes in the queue of a connected session that no budget counts. Also the floor below which a full budget
+/// neither ends a session that loses its connection nor rejects presence and stanzas of the server.
 pub const UNCOUNTED_QUEUE_BYTES: u32 = 64 * 1024;
-/// The sender of an [`Item`] that has not been looked at.
+/// Sender of a [`QueuedStanza`] that has not been resolved.
 pub(super) const SENDER_UNKNOWN: u32 = 0;
-/// The sender of what no budget of senders counts: the server and the account itself. An answer that the session asked
-/// for is not exempt, because its sender chooses its size and its time.
+/// Sender of stanzas that no sender budget counts: the server and the account itself. A requested response is
+/// not exempt, because its sender chooses its size and time.
 pub(super) const SENDER_EXEMPT: u32 = 1;
 const SHARDS: usize = 16;
 
-/// Which limit keeps something out of a queue.
+/// The limit that rejected a stanza.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExceededLimit {
-    /// That of the queue, by class.
+    /// Limit of the queue, by class.
     Queue,
-    /// One sender's share of it.
+    /// One sender's share of the queue.
     SenderShare,
-    /// What one sender may have waiting in all queues.
+    /// One sender's budget over all queues.
     SenderBudget,
-    /// What may wait for all sessions of an account.
+    /// Budget of all sessions of an account.
     AccountBudget,
-    /// What may wait for all sessions of the node.
+    /// Budget of all sessions of the node.
     NodeBudget,
 }
 
 impl ExceededLimit {
-    /// For metrics.
+    /// Label value for metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             ExceededLimit::Queue => "queue",
@@ -69,14 +76,14 @@ impl ExceededLimit {
     }
 }
 
-/// Whose queue is filled, and within which limits.
+/// Recipient and limits of an admission check.
 #[derive(Clone, Copy)]
 pub struct AdmissionContext<'a> {
     /// The node's limits.
     pub limits: &'a NodeLimits,
-    /// The ledger, and the bare address of the recipient; nothing is counted without.
+    /// The backlog and the recipient's bare address; nothing is counted without it.
     pub backlog: Option<(&'a Arc<Backlog>, JidRef<'a>)>,
-    /// Shares and budgets keep nothing out: what waits elsewhere would cost as much.
+    /// Shares and budgets do not apply, because the stanza would cost as much elsewhere.
     pub bypass_budgets: bool,
 }
 
@@ -86,7 +93,7 @@ struct Shard {
     senders: HashMap<u32, u64>,
 }
 
-/// What waits for the clients of a node.
+/// Bytes that wait for the clients of a node.
 #[derive(Default)]
 pub struct Backlog {
     total: AtomicU64,
@@ -94,7 +101,7 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// Bytes that are entered.
+    /// Bytes that are counted.
     pub fn bytes(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
     }
@@ -103,7 +110,7 @@ impl Backlog {
         &self.shards[key as usize % SHARDS]
     }
 
-    /// The budget that has no room for so many bytes more. Two that ask at once may both find room.
+    /// The budget without room for this many more bytes. Two concurrent callers may both find room.
     pub(super) fn exceeded_budget(
         &self,
         account: u32,
@@ -157,8 +164,8 @@ impl Backlog {
     }
 }
 
-/// What one link has entered in the ledger: all of its queue, and what its peer has not acknowledged while it has no
-/// connection.
+/// Bytes that one outbox has counted in the backlog: its queue, and the unacknowledged bytes of a detached
+/// session.
 pub(super) struct BacklogEntry {
     backlog: Arc<Backlog>,
     account: u32,
@@ -177,15 +184,15 @@ impl BacklogEntry {
     ) -> Option<ExceededLimit> {
         self.backlog.exceeded_budget(self.account, sender, bytes, limits)
     }
-    /// Enters an item, whose sender is known.
+    /// Adds an item whose sender is resolved.
     pub(super) fn add(&self, item: &QueuedStanza) {
         self.backlog.add(self.account, item.sender, item.size());
     }
-    /// Gives back what an item that was entered counts.
+    /// Subtracts an item that was added.
     pub(super) fn sub(&self, item: &QueuedStanza) {
         self.backlog.sub(self.account, item.sender, item.size());
     }
-    /// So much is not acknowledged and counts.
+    /// Sets the unacknowledged bytes.
     pub(super) fn set_unacked(&mut self, bytes: u32) {
         self.backlog.sub(self.account, SENDER_EXEMPT, self.unacked);
         self.backlog.add(self.account, SENDER_EXEMPT, bytes);
@@ -194,7 +201,7 @@ impl BacklogEntry {
 }
 
 impl QueuedStanza {
-    /// Finds out who sent it, as far as budgets care.
+    /// Resolves the sender as far as budgets need it.
     pub(super) fn resolve_sender(&mut self, owner: Option<JidRef<'_>>) {
         if self.sender == SENDER_UNKNOWN {
             self.sender = sender_key(&self.frame, owner);
@@ -206,7 +213,7 @@ fn sender_key(frame: &SharedStanza, owner: Option<JidRef<'_>>) -> u32 {
     let Some(from) = frame.head().raw_from(frame.bytes()).filter(|_| !frame.is_server_error()) else {
         return SENDER_EXEMPT;
     };
-    // Neither localpart nor domain has characters that are escaped in an attribute.
+    // Neither localpart nor domainpart contains characters that are escaped in an attribute.
     let bare = from.split_once('/').map_or(from, |(bare, _)| bare);
     let own = owner.is_some_and(|owner| bare == owner.bare().as_str() || bare == owner.domain());
     if own { SENDER_EXEMPT } else { hash_key(bare) }

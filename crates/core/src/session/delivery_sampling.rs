@@ -1,15 +1,16 @@
-//! How long delivery takes, by samples: from the moment at which a stanza was read to the moment at which the recipient's
-//! connection has taken it.
+//! Sampled delivery latency: from reading a stanza to having written it to the recipient's connection.
 //!
-//! The first stanzas of each second are timed and every 64th after them, on each worker thread; of one stanza the first
-//! copy that goes into a queue without leave to wait ([`super::Urgency::DeferredOutcome`]). A stanza that is not timed costs a
-//! look at a thread's own variable; one that is costs two looks at the clock. The time sits in bits of the link that were
-//! free, so nobody's session is larger for it.
+//! On each worker thread, the first stanzas of each second are sampled, and every 64th after them. Of a sampled
+//! stanza, the first copy that is queued without permission to be delayed ([`super::Urgency::Now`]) counts. An
+//! unsampled stanza costs one read of a thread-local variable, a sampled one two reads of the clock. The time
+//! is stored in unused bits of the outbox, so that no session grows.
 //!
-//! Left out: stanzas whose handlers wait for the store; those waits are in the histograms of the store. A line without a
-//! connection is not timed either: how long a client is away is no property of the server.
+//! Not implemented: stanzas whose handlers wait for the store; the store's histograms contain those waits.
+//! Detached sessions are not sampled, because the absence of a client is not a property of the server.
 //!
-//! The trap: a queue has at most one sample at a time, and it is done when everything taken together with it was written.
+//! # Pitfalls
+//!
+//! A queue has at most one sample at a time, which ends when the whole batch dequeued with it was written.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -20,35 +21,35 @@ use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::shared_stanza::QueueClass;
 
-/// Timed for sure in each second.
+/// Number of stanzas that are always sampled in each second.
 const ALWAYS_SAMPLED: u32 = 16;
-/// Of those after the first, one in so many is timed.
+/// Of the stanzas after these, one in `EVERY` is sampled.
 const EVERY: u32 = 64;
 
 #[derive(Clone, Copy)]
 struct SamplerState {
     second: u32,
     count: u32,
-    /// Microseconds of the clock at which the stanza that is under way was read; 0 if it is not timed.
+    /// Clock time in microseconds at which the current stanza was read; 0 if it is not sampled.
     started: u64,
 }
 
-/// What is timed was taken out of the queue; it is not written yet.
+/// The sampled stanza was dequeued but is not yet written.
 const SAMPLE_DEQUEUED: u32 = 8;
-/// Where the class of what is timed stands: two bits.
+/// Shift of the class of the sample: two bits.
 const SAMPLE_CLASS_SHIFT: u32 = 4;
-/// Where the time stands at which it was read: microseconds that begin anew after 67 seconds, 0 for nothing.
+/// Shift of the time at which it was read: microseconds that wrap after 67 seconds; 0 for no sample.
 const SAMPLE_TIME_SHIFT: u32 = 6;
-/// Bits of that time.
+/// Mask of that time.
 const SAMPLE_TIME_MASK: u64 = (1 << (32 - SAMPLE_TIME_SHIFT)) - 1;
-/// All bits of what is timed.
+/// All bits of a sample.
 const SAMPLE_MASK: u32 = u32::MAX << 3;
 
 thread_local! {
     static SAMPLE: Cell<SamplerState> = const { Cell::new(SamplerState { second: 0, count: 0, started: 0 }) };
 }
 
-/// A stanza was read; to be dropped when everything that it sets off at once is done.
+/// Sample scope of a stanza that was read; must be dropped after its synchronous handling.
 pub(crate) struct LatencySample(());
 
 impl LatencySample {
@@ -72,7 +73,7 @@ impl Drop for LatencySample {
     }
 }
 
-/// When the stanza that is under way was read, if it is timed; only the first who asks gets it.
+/// Time at which the current stanza was read, if it is sampled; only for the first caller.
 fn take_sample_start() -> Option<u64> {
     let sample = SAMPLE.get();
     if sample.started == 0 {
@@ -83,15 +84,16 @@ fn take_sample_start() -> Option<u64> {
 }
 
 impl Outbox {
-    /// Whether something in the queue is timed.
+    /// Whether the queue contains a sample.
     pub(super) fn has_sample(&self) -> bool {
         self.signals.load(Ordering::Acquire) >> SAMPLE_TIME_SHIFT != 0
     }
-    /// It was taken out of the queue.
+    /// Marks the sample as dequeued.
     pub(super) fn mark_sample_dequeued(&self) {
         self.signals.fetch_or(SAMPLE_DEQUEUED, Ordering::Relaxed);
     }
-    /// Times the stanza that is under way on this thread, if it is a sample and nothing else in the queue is timed.
+    /// Starts a sample with the current stanza of this thread, if it is sampled and the queue has no other
+    /// sample.
     pub(super) fn start_sample(&self, class: QueueClass, connected: bool) {
         let Some(started) = take_sample_start() else { return };
         if connected && self.signals.load(Ordering::Relaxed) >> SAMPLE_TIME_SHIFT == 0 {
@@ -101,7 +103,7 @@ impl Outbox {
             self.signals.fetch_or(timed, Ordering::Release);
         }
     }
-    /// What was timed, if it was taken out of the queue: its class, and when it was read (see [`Outbox::elapsed_micros`]). Once.
+    /// Removes a dequeued sample: its class and the time at which it was read (see [`Outbox::elapsed_micros`]).
     fn dequeued_sample(&self) -> Option<(QueueClass, u64)> {
         if self.signals.load(Ordering::Relaxed) & SAMPLE_DEQUEUED == 0 {
             return None;
@@ -114,18 +116,19 @@ impl Outbox {
         };
         Some((class, u64::from(signals >> SAMPLE_TIME_SHIFT)))
     }
-    /// Microseconds from such a time to now; right up to a minute, and whoever does not read is closed before that.
+    /// Microseconds from such a time to now. Correct up to a minute; a client that does not read is closed
+    /// earlier.
     const fn elapsed_micros(started: u64, now: u64) -> u64 {
         now.wrapping_sub(started) & SAMPLE_TIME_MASK
     }
-    /// Forgets what is timed: the line has lost its connection.
+    /// Discards the sample, because the connection was lost.
     pub(super) fn discard_sample(&self) {
         self.signals.fetch_and(!SAMPLE_MASK, Ordering::Relaxed);
     }
 }
 
 impl Node {
-    /// To be called when everything that was taken out of a link's queue is written.
+    /// Must be called when everything that was dequeued from an outbox is written.
     pub fn record_delivery(&self, link: &Outbox) {
         if let Some((class, started)) = link.dequeued_sample() {
             let span = Outbox::elapsed_micros(started, self.clock.now_micros());

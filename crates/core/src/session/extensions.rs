@@ -1,11 +1,11 @@
-//! Boxed state of features: absent until used, so that it costs one pointer in every session.
+//! Boxed session state of features: absent until used, at the cost of one pointer in every session.
 
 use std::any::{Any, TypeId};
 
-/// State that a feature keeps in a session.
+/// State of a feature in a session.
 pub trait Extension: Any + Send {}
 
-/// The slots of one session. Eight bytes while nothing is in it.
+/// The extensions of one session. Eight bytes while empty.
 #[derive(Default)]
 #[allow(clippy::box_collection, reason = "8 bytes instead of 24 in every session")]
 pub struct Extensions(Option<Box<Vec<ExtensionEntry>>>);
@@ -13,17 +13,17 @@ pub struct Extensions(Option<Box<Vec<ExtensionEntry>>>);
 type ExtensionEntry = (TypeId, Box<dyn Any + Send>);
 
 impl Extensions {
-    /// The state of type `T`, if there is one.
+    /// The state of type `T`, if present.
     pub fn get<T: Extension>(&mut self) -> Option<&mut T> {
         let list = self.0.as_mut()?;
         list.iter_mut().find(|(id, _)| *id == TypeId::of::<T>())?.1.downcast_mut()
     }
-    /// Puts state in, in place of what was there.
+    /// Inserts state and replaces what was there.
     pub fn insert<T: Extension>(&mut self, value: T) {
         self.remove::<T>();
         self.0.get_or_insert_default().push((TypeId::of::<T>(), Box::new(value)));
     }
-    /// Takes state out.
+    /// Removes state.
     pub fn remove<T: Extension>(&mut self) -> Option<Box<T>> {
         let list = self.0.as_mut()?;
         let at = list.iter().position(|(id, _)| *id == TypeId::of::<T>())?;

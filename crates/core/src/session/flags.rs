@@ -1,43 +1,44 @@
-//! One bit a feature in every session and in every account.
+//! Feature flags: one bit for each feature in every session and in every account.
 //!
-//! Bits below 32 belong to sessions, those from 32 on to accounts; see [`crate::account::Account::flags`]. A chain on
-//! the sender's side sees both of the sender, one on the recipient's side those of the recipient's account.
+//! Bits below 32 belong to sessions, those from 32 on to accounts; see [`crate::account::Account::flags`]. A
+//! chain on the sender's side sees both of the sender, one on the recipient's side those of the recipient's
+//! account.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Bits of features. The numbers are given out here, so that two features never share one.
+/// Bits of features. They are assigned here, so that no two features share one.
 #[derive(Debug, Default)]
 pub struct Flags(AtomicU64);
 
-/// The client asked for its roster and gets pushes (RFC 6121 section 2.1.6: *interested resource*).
+/// The client requested its roster and receives pushes (RFC 6121, section 2.1.6: *interested resource*).
 pub const INTERESTED: u64 = 1 << 0;
 /// The session belongs to an anonymous user without an account in the store.
 pub const EPHEMERAL: u64 = 1 << 1;
-/// The client advertised that it understands roster versions (RFC 6121 section 2.6).
+/// The client advertised roster versioning (RFC 6121, section 2.6).
 pub const ROSTER_VERSIONS: u64 = 1 << 2;
-/// Waiting messages were asked for since the resource became available.
+/// Offline messages were requested since the resource became available.
 pub const OFFLINE_FETCHED: u64 = 1 << 3;
-/// Unanswered subscription requests were shown since the resource became available.
+/// Pending subscription requests were sent since the resource became available.
 pub const REQUESTS_SHOWN: u64 = 1 << 4;
-/// The client is idle: what can wait is held back (XEP-0352).
+/// The client is inactive: stanzas that are not urgent are delayed (XEP-0352).
 pub const INACTIVE: u64 = 1 << 5;
-/// The client gets copies of its account's messages (XEP-0280).
+/// The client receives copies of its account's messages (XEP-0280).
 pub const CARBONS: u64 = 1 << 6;
-/// Both sides of the stream count and acknowledge (XEP-0198).
+/// Both sides of the stream count and acknowledge stanzas (XEP-0198).
 pub const STREAM_MANAGEMENT: u64 = 1 << 7;
-/// The client asked for its blocklist and gets pushes (XEP-0191 section 3.2).
+/// The client requested its blocklist and receives pushes (XEP-0191, section 3.2).
 pub const BLOCKLIST: u64 = 1 << 8;
 /// The stream is encrypted.
 pub const SECURE: u64 = 1 << 9;
-/// The hash of a photo in the session's presence was put there by the server (XEP-0153).
+/// The server added the photo hash to the session's presence (XEP-0153).
 pub const PHOTO_ADDED: u64 = 1 << 10;
-/// Presence of contacts may wait a moment for others (see [`super::gather`]).
+/// Presence of contacts may be delayed to batch it (see [`super::presence_batching`]).
 pub const BATCHES_PRESENCE: u64 = 1 << 11;
 /// Of an account: one of its sessions has [`CARBONS`].
 pub const ACCOUNT_CARBONS: u64 = 1 << 32;
 /// Of an account: its blocklist is not empty.
 pub const ACCOUNT_BLOCKS: u64 = 1 << 33;
-/// Of an account: it shows a photo.
+/// Of an account: it has a photo.
 pub const ACCOUNT_PHOTO: u64 = 1 << 34;
 /// Bits that mean *since the resource became available*: cleared when it becomes unavailable.
 pub const SINCE_AVAILABLE: u64 = OFFLINE_FETCHED | REQUESTS_SHOWN;

@@ -1,7 +1,7 @@
-//! A bound resource: RFC 6120 section 7, with the state that RFC 6121 needs for it.
+//! A bound resource: RFC 6120, section 7, with the session state of RFC 6121.
 //!
-//! A session costs what `tests/sizes.rs` says and not a byte more for features that it does not use: a
-//! feature's state is one bit in [`Flags`] or a boxed slot that is absent until used.
+//! `tests/sizes.rs` limits the size of a session, and unused features add nothing to it: the state of a feature
+//! is one bit in [`Flags`] or a boxed extension that is absent until used.
 
 pub(crate) mod admission;
 pub mod backlog;
@@ -38,34 +38,34 @@ pub use stream_management::{StreamManagementConfig, StreamManagementTerms};
 
 /// A bound resource of a local account.
 pub struct Session {
-    /// The account behind it.
+    /// The account of the resource.
     pub account: Arc<Account>,
-    /// The line to its connection.
+    /// Outgoing queue of its connection.
     pub outbox: Arc<Outbox>,
     /// The full address.
     pub jid: Jid,
-    /// One bit a feature.
+    /// One bit for each feature.
     pub flags: Flags,
-    /// The number of what its client announced; fits where alignment leaves room.
+    /// Number of the capabilities that its client announced; placed in existing padding.
     pub(crate) caps_id: CapsId,
-    /// Priority of the presence in [`State`], and written with that; here because alignment leaves room.
+    /// Priority of the presence in [`SessionState`], written together with it; placed in existing padding.
     priority: AtomicI8,
     ended: AtomicBool,
     state: Mutex<SessionState>,
 }
 
-/// What changes during a session.
+/// Mutable state of a session.
 #[derive(Default)]
 pub struct SessionState {
-    /// The last presence that was broadcast; none while the resource is not available.
+    /// The presence that was last broadcast; none while the resource is unavailable.
     pub presence: Option<SharedStanza>,
-    /// Entities outside the subscriptions that were sent presence directly (RFC 6121 section 4.6).
-    /// A boxed vector, because most sessions have none and a thin pointer is a third of its size.
+    /// Entities without a subscription that were sent directed presence (RFC 6121, section 4.6). A boxed
+    /// vector, because most sessions have none and a thin pointer is a third of its size.
     #[allow(clippy::box_collection, reason = "8 bytes instead of 24 in every session")]
     pub directed_presence: Option<Box<Vec<Jid>>>,
     /// Boxed state of features.
     pub extensions: Extensions,
-    /// How fast the client may send.
+    /// Rate limits of the client.
     pub(crate) rates: Option<Box<SessionRates>>,
 }
 
@@ -95,14 +95,15 @@ impl Session {
     pub fn resource(&self) -> &str {
         self.full().resource().unwrap_or_default()
     }
-    /// Reads or changes the state. Nothing slow may happen inside.
+    /// Runs `f` on the locked state. `f` must be fast.
     pub fn with<T>(&self, f: impl FnOnce(&mut SessionState) -> T) -> T {
         f(&mut self.state.lock())
     }
-    /// Makes the resource available (RFC 6121 section 4.2), or changes its presence; tells whether it is the first one, and
-    /// the priority until now. Nothing if the session is over: it must not come back to life.
+    /// Makes the resource available (RFC 6121, section 4.2) or changes its presence; returns whether it was
+    /// unavailable before, and the earlier priority. `None` if the session has ended, so that it cannot become
+    /// available again.
     ///
-    /// What waits in the store goes first: from the same moment on newer messages line up behind it.
+    /// Stored messages are delivered first: newer messages follow them from this call on.
     pub fn set_available(&self, presence: SharedStanza, priority: i8) -> Option<(bool, i8)> {
         let keeps = self.account.host().stores_offline_messages;
         self.account.with(|account| {
@@ -115,7 +116,7 @@ impl Session {
                 self.priority.store(priority, Ordering::Relaxed);
                 Some(before)
             })?;
-            // Only if the handlers of `available` will hear of it, since they clear it.
+            // Only if the handlers of `available` will run, because they clear the flag.
             let changed = before != (false, priority);
             account.flushing |= keeps && changed && account.may_have_offline_messages && priority >= 0;
             Some(before)
@@ -130,15 +131,15 @@ impl Session {
         let state = self.state.lock();
         state.presence.as_ref().map(|_| self.priority.load(Ordering::Relaxed))
     }
-    /// Sets the priority of the presence in [`State`], which must be locked meanwhile: by [`Session::with_state`].
+    /// Sets the priority of the presence in [`SessionState`]; the caller must hold its lock.
     pub fn set_priority(&self, priority: i8) {
         self.priority.store(priority, Ordering::Relaxed);
     }
-    /// Whether the session is over.
+    /// Whether the session has ended.
     pub fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
-    /// Marks the session as over; true for the first who does.
+    /// Marks the session as ended; true for the first caller.
     pub(crate) fn end(&self) -> bool {
         !self.ended.swap(true, Ordering::AcqRel)
     }

@@ -1,16 +1,16 @@
-//! The line to one connection: its bounded queue, its alarm, and the wish to end it.
+//! Outgoing queue of one connection: bounded per class, with a deadline and a close request.
 //!
-//! A link exists from accept to close, with or without an account behind it. Everything that other tasks may
-//! do to a connection goes through here: put a stanza in the queue, ring the alarm, close.
+//! An outbox exists from accept to close, with or without a bound session. Other tasks reach a connection only
+//! through it: they queue a stanza, signal that the deadline elapsed, or close the stream.
 //!
-//! The queue is bounded in bytes, by class. When presence is full the oldest presence goes; when messages are
-//! full the sender is told so and stores the message; when control is full answers that nobody asked for go, and then the
-//! stream is closed, because a client that does not read its answers is beyond help. What others may fill of it, and what
-//! all queues together may hold, is decided in `shed.rs`.
+//! The queue is bounded in bytes, by class. When the presence share is full, the oldest presence is dropped.
+//! When the message share is full, the push fails and the sender stores the message. When the control share is
+//! full, unsolicited responses are dropped and then the stream is closed, because the client does not read its
+//! responses. `admission.rs` limits what other senders may fill and what all queues may hold together.
 //!
-//! A line dies in two steps. While it *fades* nothing leaves it to the peer, but frames still come in and are taken out
-//! by whoever buries it ([`Outbox::drain_for_close`]); only when that finds nothing the line is gone. So what was in the queue and
-//! what comes at the same moment go on in one order.
+//! An outbox closes in two steps. While it *drains*, nothing is sent to the peer, but stanzas are still
+//! accepted and are removed by the task that closes it ([`Outbox::drain_for_close`]). The outbox is closed when
+//! that call finds nothing. Thus queued stanzas and those that arrive meanwhile are rerouted in one order.
 //!
 //! Long because the queue, its deadline and the takeover of a resumption change together under one lock.
 
@@ -28,24 +28,24 @@ use super::stream_management::{StreamManagement, UndeliveredStanza};
 use crate::limits::NodeLimits;
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
-/// A frame in a queue.
+/// A stanza in a queue.
 #[derive(Clone, Debug)]
 pub struct QueuedStanza {
     /// The stanza.
     pub frame: SharedStanza,
-    /// Who sent it, for budgets; found out when it matters.
+    /// Key of the sender, for budgets; resolved when it is first needed.
     pub(super) sender: u32,
-    /// Its size in units of 16 bytes, as far as these go.
+    /// Size in units of 16 bytes, saturating.
     weight: u16,
-    /// What to put in while writing.
+    /// The `to` address to insert while writing.
     pub to_rewrite: ToRewrite,
     pub(super) rank: Rank,
 }
 
-/// The `to` that is put in while writing.
+/// The `to` address that is inserted while the stanza is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToRewrite {
-    /// The frame is written as it is.
+    /// The stanza is written unchanged.
     None,
     /// The receiver's bare address.
     Bare,
@@ -53,97 +53,100 @@ pub enum ToRewrite {
     Full,
 }
 
-/// Whether a frame may wait.
+/// Whether a stanza may be delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// The connection's task is woken.
+    /// Send immediately: wakes the connection's task.
     Now,
-    /// Like [`Urgency::DeferredOutcome`], but not for long: whoever pushes sees to it that [`Outbox::flush_delayed`] is called.
+    /// Like [`Urgency::Later`], but for a short time: the caller makes sure that [`Outbox::flush_delayed`] is
+    /// called.
     Soon,
-    /// It leaves with the next frame that is urgent, or when [`MAX_DELAYED_BYTES`] bytes have come together. A presence takes the
-    /// place of the older one from the same sender, and so does a message that says no more than how its sender is doing.
+    /// Sent with the next urgent stanza, or when [`MAX_DELAYED_BYTES`] are queued. A presence replaces the
+    /// queued one of the same sender; so does a message that contains only a chat state.
     Later,
 }
 
-/// Bytes that wait for something urgent at most.
+/// Upper limit in bytes for stanzas that wait for an urgent one.
 pub const MAX_DELAYED_BYTES: u32 = 64 * 1024;
 
-/// What became of a push.
+/// Result of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushOutcome {
-    /// It is in the queue.
+    /// The stanza was queued.
     Queued,
-    /// It is in the queue, and the first there that is to leave soon: this turn is for [`Outbox::flush_delayed`].
+    /// The stanza was queued and started a short delay; the number is the token for [`Outbox::flush_delayed`].
     StartedDelay(u8),
-    /// It is in the queue, and so many older ones of its class went for it: presence, or answers that nobody asked for.
+    /// The stanza was queued, and this many older ones of its class were dropped: presence or unsolicited
+    /// responses.
     DroppedOlder(u32),
-    /// There is no room: a message belongs into the store.
+    /// There is no room; a message should be stored.
     LimitReached(ExceededLimit),
-    /// The stream is gone or going.
+    /// The stream is closed or closing.
     Closed,
 }
 
-/// What [`Outbox::dequeue`] found.
+/// Result of [`Outbox::dequeue`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DequeueOutcome {
-    /// The stream is to be ended: see [`Outbox::close_reason`].
+    /// The stream must be closed: see [`Outbox::close_reason`].
     pub closing: bool,
-    /// There is more in the queue that may be taken.
+    /// More stanzas can be dequeued.
     pub more: bool,
-    /// The peer is to be asked for an acknowledgement.
+    /// An acknowledgement must be requested from the peer.
     pub request_ack: bool,
 }
 
-/// How far messages out of the store came; see [`Outbox::track_stored`].
+/// Delivery progress of stored messages; see [`Outbox::track_stored`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeliveryProgress {
-    /// All up to this number of the store were taken, and acknowledged if the peer acknowledges; 0 before the first.
+    /// Store number of the last message that was dequeued, and acknowledged if the peer acknowledges; 0 before
+    /// the first.
     pub delivered_through: u64,
     /// The queue is empty.
     pub queue_empty: bool,
-    /// The line is dead: nothing more will be taken.
+    /// The outbox is closed: nothing more will be dequeued.
     pub closed: bool,
 }
 
 impl QueuedStanza {
-    /// A stanza for a queue.
+    /// Wraps a stanza for a queue.
     pub fn new(frame: SharedStanza, stamp: ToRewrite) -> QueuedStanza {
         let weight = u16::try_from(queued_size(&frame).div_ceil(WEIGHT_UNIT)).unwrap_or(u16::MAX);
         let rank = Rank::of(&frame);
         QueuedStanza { frame, sender: super::backlog::SENDER_UNKNOWN, weight, to_rewrite: stamp, rank }
     }
-    /// What the frame counts in its queue, rounded up, without a look at the frame.
+    /// Size that the stanza counts in its queue, rounded up, without access to the stanza itself.
     pub(super) fn weight(&self) -> u32 {
         u32::from(self.weight) * WEIGHT_UNIT
     }
-    /// What the frame counts in its queue.
+    /// Size in bytes that the stanza counts in its queue.
     pub(super) fn size(&self) -> u32 {
         queued_size(&self.frame)
     }
 }
 
-/// What a frame counts in a queue.
+/// Size in bytes that a stanza counts in a queue.
 pub(super) fn queued_size(frame: &SharedStanza) -> u32 {
     u32::try_from(frame.bytes().len()).unwrap_or(u32::MAX).saturating_add(ITEM_OVERHEAD)
 }
 
-/// Items leave the queue in this form; two fit without an allocation.
+/// Batch of dequeued stanzas; two fit without an allocation.
 pub type QueuedBatch = SmallVec<[QueuedStanza; 2]>;
 
 pub(super) struct Inner {
     pub(super) queue: QueuedBatch,
     pub(super) bytes: [u32; 3],
     pub(super) waker: Option<Waker>,
-    /// Why the stream is to be closed; boxed, since nearly every stream ends by itself.
+    /// Why the stream must be closed; boxed, because most streams are closed by the client.
     pub(super) close_reason: Option<Box<StreamError>>,
     pub(super) closed: bool,
-    /// Nothing leaves any more but through [`Outbox::drain_for_close`].
+    /// Stanzas leave only through [`Outbox::drain_for_close`].
     pub(super) draining: bool,
-    /// Odd while something in the queue is to leave soon; another number each time. One byte, which is what was free.
+    /// Generation counter; odd while a delayed stanza is queued. One byte, to fit existing padding.
     delay_generation: u8,
-    /// Something in the queue went to other sessions, too.
+    /// A queued stanza was also sent to other sessions.
     has_shared: bool,
-    /// What hardly any link has; boxed for that.
+    /// State that few outboxes have; boxed for that reason.
     pub(super) rare: Option<Box<Rare>>,
     /// Absent until enabled.
     pub(super) management: Option<Box<StreamManagement>>,
@@ -151,9 +154,9 @@ pub(super) struct Inner {
 
 #[derive(Default)]
 pub(super) struct Rare {
-    /// Who watches stored messages.
+    /// Tracks the delivery of stored messages.
     tracker: Option<StoredMessageTracker>,
-    /// What is in the node's ledger.
+    /// This queue's entry in the node's backlog.
     pub(super) backlog_entry: Option<BacklogEntry>,
 }
 
@@ -163,35 +166,35 @@ struct StoredMessageTracker {
     waker: Option<Waker>,
 }
 
-/// The line to one connection.
+/// Outgoing queue of one connection.
 pub struct Outbox {
-    /// Number of the connection on this node, never used again.
+    /// Number of the connection on this node; never reused.
     pub id: u64,
-    /// Second (of the node's clock) at which the alarm rings.
+    /// Second of the node's clock at which the deadline elapses.
     deadline: AtomicU32,
-    /// Three signals, and behind them the one stanza in the queue whose delivery is timed (`timing.rs`).
+    /// Three signals, followed by the delivery sample of one queued stanza (`delivery_sampling.rs`).
     pub(super) signals: AtomicU32,
     pub(super) inner: Mutex<Inner>,
 }
 
-/// A signal: the alarm rang.
+/// Signal: the deadline elapsed.
 const DEADLINE_ELAPSED: u32 = 1;
-/// A signal: another connection wants the line.
+/// Signal: another connection requests the takeover.
 pub(super) const TAKEOVER_REQUESTED: u32 = 2;
-/// A signal: the connection is to say what it knows of itself.
+/// Signal: the connection must report its session info.
 const INFO_REQUESTED: u32 = 4;
 
-/// A batch above this size hands the buffer on, so that dense traffic does not allocate.
+/// Batches above this size swap the buffer, so that dense traffic does not allocate.
 const SMALL_BATCH: usize = 8;
-/// See [`Item::weight`].
+/// See [`QueuedStanza::weight`].
 const WEIGHT_UNIT: u32 = 16;
-/// Written behind each stanza's own bytes in the queue: pointer, head, allocation.
+/// Added to the bytes of each queued stanza: pointer, head, allocation.
 const ITEM_OVERHEAD: u32 = 128;
 const NO_DEADLINE: u32 = u32::MAX;
 pub(super) static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl Outbox {
-    /// A line with an empty queue and no alarm.
+    /// An empty queue without a deadline.
     pub fn new() -> Outbox {
         Outbox {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
@@ -212,12 +215,12 @@ impl Outbox {
         }
     }
 
-    /// Puts a frame into the queue and wakes the connection's task. No ledger counts it.
+    /// Queues a stanza and wakes the connection's task. The stanza is not counted in a backlog.
     pub fn push(&self, item: QueuedStanza, urgency: Urgency, limits: &NodeLimits) -> PushOutcome {
         self.push_accounted(item, urgency, &AdmissionContext { limits, backlog: None, bypass_budgets: false })
     }
 
-    /// The same for a queue of this account.
+    /// Like [`Outbox::push`], for a queue whose bytes are counted for its account.
     pub fn push_accounted(
         &self,
         mut item: QueuedStanza,
@@ -263,7 +266,7 @@ impl Outbox {
         inner.bytes[slot] += size;
         inner.queue.push(item);
         if urgency == Urgency::Now {
-            // Before the lock is free: whoever takes the frame must find its time.
+            // Before the lock is released: the task that dequeues the stanza must find its sample.
             self.start_sample(
                 class,
                 inner.management.as_deref().is_none_or(StreamManagement::has_connection),
@@ -274,7 +277,7 @@ impl Outbox {
             inner.delay_generation = inner.delay_generation.wrapping_add(3);
             begun = Some(inner.delay_generation);
         }
-        // Who is told what was shed is not told the turn.
+        // A push that drops stanzas reports the drop instead of the delay token, so the task is woken now.
         let untold = begun.is_some() && shed > 0;
         if urgency == Urgency::Now || untold || inner.bytes.iter().sum::<u32>() > MAX_DELAYED_BYTES {
             wake_task(inner);
@@ -291,14 +294,15 @@ impl Outbox {
         }
     }
 
-    /// Takes everything out of the queue (`into` must be empty) and registers the task for what comes next.
-    /// True if the stream is to be ended: see [`Outbox::close_reason`].
+    /// Dequeues everything (`into` must be empty) and registers the task for the next stanza. True if the
+    /// stream must be closed: see [`Outbox::close_reason`].
     pub fn dequeue_all(&self, cx: &mut Context<'_>, into: &mut QueuedBatch) -> bool {
         self.dequeue(cx, into, u32::MAX, 0).closing
     }
 
-    /// The same, but stops before more than `bytes` are taken; one frame is always taken. What stays is within the
-    /// limits of the queue, which a connection's own buffers need not be. `now` is the node's second.
+    /// Like [`Outbox::dequeue_all`], but stops before `bytes` are exceeded; at least one stanza is dequeued.
+    /// The rest stays subject to the limits of the queue, which do not cover a connection's own buffers. `now`
+    /// is the node's second.
     pub fn dequeue(
         &self,
         cx: &mut Context<'_>,
@@ -306,7 +310,7 @@ impl Outbox {
         bytes: u32,
         now: u32,
     ) -> DequeueOutcome {
-        // What is timed by now is in the queue by now.
+        // A stanza whose sample is visible here is already in the queue.
         let timed = self.has_sample();
         let taken = self.dequeue_locked(cx, into, bytes, now);
         if timed && !taken.more {
@@ -362,7 +366,7 @@ impl Outbox {
             std::mem::swap(&mut inner.queue, into);
             inner.bytes = [0; 3];
         } else {
-            // The last batch before a session falls quiet is a small one: it leaves no buffer behind.
+            // The last batch before a session becomes idle is small and leaves no buffer allocated.
             into.extend(inner.queue.drain(..));
             inner.queue.shrink_to_fit();
             inner.bytes = [0; 3];
@@ -381,17 +385,17 @@ impl Outbox {
         DequeueOutcome { closing: ending, more, request_ack: false }
     }
 
-    /// Begins to watch messages out of the store; what was watched before is forgotten. One watcher at a time.
+    /// Starts to track stored messages and replaces an earlier tracker. There is one tracker at a time.
     pub fn track_stored(&self) {
         self.inner.lock().rare().tracker = Some(StoredMessageTracker::default());
     }
-    /// Nobody watches any more.
+    /// Stops tracking stored messages.
     pub fn stop_tracking_stored(&self) {
         let mut inner = self.inner.lock();
         inner.rare().tracker = None;
         inner.drop_empty_rare();
     }
-    /// How far the stored messages came, and the task to wake when that changes.
+    /// Delivery progress of stored messages; registers the task to wake when it changes.
     pub fn delivery_progress(&self, cx: Option<&mut Context<'_>>) -> DeliveryProgress {
         let mut inner = self.inner.lock();
         let mut progress = DeliveryProgress {
@@ -406,7 +410,7 @@ impl Outbox {
         progress
     }
 
-    /// Registers the task without taking anything. True if the stream is to be ended.
+    /// Registers the task without dequeuing. True if the stream must be closed.
     pub fn register_waker(&self, cx: &mut Context<'_>) -> bool {
         let mut inner = self.inner.lock();
         if !inner.waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
@@ -415,14 +419,14 @@ impl Outbox {
         inner.close_reason.is_some()
     }
 
-    /// Asks the connection's task to end the stream with this error. The first wish counts.
+    /// Requests that the connection's task closes the stream with this error. The first request counts.
     pub fn close(&self, why: StreamError) {
         let mut inner = self.inner.lock();
         if inner.close_reason.is_some() || inner.closed {
             return;
         }
         inner.close_reason = Some(Box::new(why));
-        // Nobody holds the line: who is about to take it has to see to it.
+        // No task owns the outbox, so a task that waits for the takeover must handle the close.
         let heir = inner
             .management
             .as_deref_mut()
@@ -435,12 +439,12 @@ impl Outbox {
         }
     }
 
-    /// The wish to end the stream, for the connection's task.
+    /// The requested stream error, for the connection's task.
     pub fn close_reason(&self) -> Option<StreamError> {
         self.inner.lock().close_reason.as_deref().cloned()
     }
 
-    /// Wakes the connection's task for what waits; see [`Urgency::DeferredOutcome`].
+    /// Wakes the connection's task for delayed stanzas; see [`Urgency::Later`].
     pub fn flush(&self) {
         let inner = self.inner.lock();
         if !inner.queue.is_empty() {
@@ -448,7 +452,7 @@ impl Outbox {
         }
     }
 
-    /// What was to leave soon is to leave now, unless it did; see [`PushOutcome::StartedDelay`].
+    /// Ends the delay with this token, unless it has ended; see [`PushOutcome::StartedDelay`].
     pub fn flush_delayed(&self, turn: u8) {
         let mut inner = self.inner.lock();
         if inner.delay_generation == turn {
@@ -457,7 +461,7 @@ impl Outbox {
         }
     }
 
-    /// Marks the line as dead and returns what it still held: what was not acknowledged, then the queue.
+    /// Closes the outbox and returns what it held: unacknowledged stanzas, then the queue.
     pub fn close_and_drain(&self) -> Vec<UndeliveredStanza> {
         let mut inner = self.inner.lock();
         let left = inner.drain_undelivered();
@@ -465,8 +469,8 @@ impl Outbox {
         left
     }
 
-    /// The same in steps: while this returns something the line takes more in, which comes out the next time. Nothing
-    /// means that the line is dead.
+    /// Like [`Outbox::close_and_drain`], but in steps. After a non-empty result the outbox still accepts
+    /// stanzas, which the next call returns. An empty result means that the outbox is closed.
     pub fn drain_for_close(&self) -> Vec<UndeliveredStanza> {
         let mut inner = self.inner.lock();
         inner.draining = true;
@@ -477,37 +481,37 @@ impl Outbox {
         left
     }
 
-    /// Sets the alarm to a second of the node's clock.
+    /// Sets the deadline to a second of the node's clock.
     pub fn set_deadline(&self, second: u32) {
         self.deadline.store(second, Ordering::Relaxed);
     }
-    /// Second of the alarm.
+    /// Second of the deadline.
     pub fn deadline(&self) -> u32 {
         self.deadline.load(Ordering::Relaxed)
     }
-    /// Rings the alarm if it is due: called by the sweep.
+    /// Signals the deadline if it is due. Called by the sweep.
     pub fn check_deadline(&self, now: u32) {
         if self.deadline() <= now {
             self.signals.fetch_or(DEADLINE_ELAPSED, Ordering::Relaxed);
             wake_task(self.inner.lock());
         }
     }
-    /// Whether the alarm rang since the last call.
+    /// Whether the deadline elapsed since the last call.
     pub fn deadline_elapsed(&self) -> bool {
         self.signals.load(Ordering::Relaxed) & DEADLINE_ELAPSED != 0
             && self.signals.fetch_and(!DEADLINE_ELAPSED, Ordering::AcqRel) & DEADLINE_ELAPSED != 0
     }
-    /// Asks the connection's task for [`crate::inquiry::Facts`].
+    /// Requests the session info of the connection's task.
     pub(crate) fn request_info(&self) {
         self.signals.fetch_or(INFO_REQUESTED, Ordering::Release);
         wake_task(self.inner.lock());
     }
-    /// Whether that was asked since the last call.
+    /// Whether session info was requested since the last call.
     pub fn info_requested(&self) -> bool {
         self.signals.load(Ordering::Acquire) & INFO_REQUESTED != 0
             && self.signals.fetch_and(!INFO_REQUESTED, Ordering::AcqRel) & INFO_REQUESTED != 0
     }
-    /// Whether all of these messages fit into the queue as it is now.
+    /// Whether all of these messages fit into the queue in its present state.
     pub fn has_room_for<'a>(
         &self,
         messages: impl Iterator<Item = &'a SharedStanza>,
@@ -540,7 +544,7 @@ impl Inner {
     fn tracker(&mut self) -> Option<&mut StoredMessageTracker> {
         self.rare.as_deref_mut()?.tracker.as_mut()
     }
-    /// Keeps no box for nothing.
+    /// Frees the box when it is empty.
     pub(super) fn drop_empty_rare(&mut self) {
         self.rare = self.rare.take().filter(|rare| rare.tracker.is_some() || rare.backlog_entry.is_some());
     }
@@ -563,8 +567,8 @@ impl Inner {
             waker.wake();
         }
     }
-    /// Removes waiting presence of the sender of this one, or its waiting chat state: only the newest counts. Everything
-    /// else keeps its place.
+    /// Removes queued presence, or the queued chat state, of the same sender: only the newest counts. All other
+    /// stanzas keep their order.
     fn drop_superseded(&mut self, newer: &SharedStanza) {
         let class = newer.class();
         let counts = |frame: &SharedStanza| match frame.kind() {
@@ -594,7 +598,7 @@ impl Inner {
     }
 }
 
-/// A message that is a chat state and nothing else.
+/// Whether a message contains a chat state and nothing else.
 fn is_chat_state_only(frame: &SharedStanza) -> bool {
     let head = frame.head();
     !head.has_body
@@ -602,7 +606,7 @@ fn is_chat_state_only(frame: &SharedStanza) -> bool {
         && MessageTraits::of(head, frame.bytes()).is_standalone_chat_state()
 }
 
-/// Tells the watcher of stored messages how far they came.
+/// Reports progress to the tracker of stored messages.
 pub(super) fn notify_tracker(mut inner: parking_lot::MutexGuard<'_, Inner>, stored: Option<u64>) {
     let Some(watch) = inner.tracker() else { return };
     watch.delivered_through = stored.unwrap_or(watch.delivered_through);
@@ -629,7 +633,7 @@ pub(super) const fn class_index(class: QueueClass) -> usize {
     }
 }
 
-/// The condition for a sender whose message found a full queue and no store.
+/// Error condition for a message that found a full queue and was not stored.
 pub const QUEUE_FULL_CONDITION: StanzaCondition = StanzaCondition::ResourceConstraint;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! All connections of a node, and the sweep that rings their alarms once a second.
+//! Registry of all connections of a node, and the sweep that signals their deadlines once a second.
 //!
 //! One sweep over plain numbers replaces a timer in each session: a timer costs a hundred bytes and a wake-up.
 
@@ -14,16 +14,16 @@ use super::outbox::NEXT_ID;
 
 const SHARDS: usize = 16;
 
-/// Moments that are remembered, for all numbers of links together.
+/// Number of stored creation times, for the ids of all outboxes together.
 const MAX_CREATION_TIMES: usize = 4_096;
 
-/// When links were made. Their numbers only grow, so the number at each sweep says it for all of them, and a link needs no
-/// field for it. The table thins out towards the past, so that a moment is known to a 64th of its age.
+/// Creation times of outboxes. Ids only grow, so the next id at each sweep dates all of them, and an outbox
+/// needs no field for it. The table becomes sparser towards the past: a time is accurate to a 64th of its age.
 #[derive(Default)]
 struct CreationTimes(Vec<(u64, u32)>);
 
 impl CreationTimes {
-    /// All links below `next` were made before `now`.
+    /// Records that all outboxes with ids below `next` were created before `now`.
     fn record(&mut self, next: u64, now: u32) {
         if self.0.last().is_some_and(|(before, _)| *before == next) {
             return;
@@ -33,7 +33,7 @@ impl CreationTimes {
         }
         self.0.push((next, now));
     }
-    /// Leaves out what makes no difference of more than a 64th of its age.
+    /// Removes entries whose loss changes no time by more than a 64th of its age.
     fn thin(&mut self, now: u32) {
         let old = std::mem::take(&mut self.0);
         for (at, moment) in old.iter().enumerate() {
@@ -44,7 +44,7 @@ impl CreationTimes {
             }
         }
     }
-    /// The second in which a link was made; `now` if there was no sweep since.
+    /// Second in which an outbox was created; `now` if no sweep has run since.
     fn created_at(&self, id: u64, now: u32) -> u32 {
         let place = self.0.partition_point(|(next, _)| *next <= id);
         self.0.get(place).map_or(now, |(_, second)| *second)
@@ -57,17 +57,17 @@ pub struct OutboxRegistry {
     creation_times: Mutex<CreationTimes>,
     shards: [Mutex<HashMap<u64, Arc<Outbox>, IdHashBuilder>>; SHARDS],
     count: AtomicUsize,
-    /// Bytes in the queues of each shard by class, as they were last seen.
+    /// Bytes in the queues of each shard by class, as of the last measurement.
     queued_bytes: [[AtomicU64; 3]; SHARDS],
     next_shard: AtomicUsize,
 }
 
-/// With more connections their queues are looked at by turns.
+/// Above this number of connections, queues are measured in turns.
 const MEASURE_ALL_BELOW: usize = 20_000;
 
 type IdHashBuilder = std::hash::BuildHasherDefault<IdHasher>;
 
-/// Link numbers are sequential: multiplying spreads them.
+/// Outbox ids are sequential: multiplication spreads them.
 #[derive(Default)]
 struct IdHasher(u64);
 impl std::hash::Hasher for IdHasher {
@@ -98,32 +98,32 @@ impl OutboxRegistry {
         if shard.remove(&link.id).is_some() {
             self.count.fetch_sub(1, Ordering::Relaxed);
         }
-        // A wave of logouts gives its table back.
+        // After many logouts, the memory of the table is freed.
         if shard.capacity() > 64 && shard.len() * 8 < shard.capacity() {
             shard.shrink_to_fit();
         }
     }
-    /// How many there are.
+    /// Number of connections.
     pub fn len(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
-    /// Whether there are none.
+    /// Whether there are no connections.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Bytes in all queues. Locks every connection once: for who asks, not for every second.
+    /// Bytes in all queues. Locks every connection once: for requests, not for every second.
     pub fn queued_bytes(&self) -> u64 {
         let of = |shard: &Mutex<HashMap<u64, Arc<Outbox>, IdHashBuilder>>| {
             shard.lock().values().map(|link| u64::from(link.queued_bytes())).sum::<u64>()
         };
         self.shards.iter().map(of).sum()
     }
-    /// Second of the node's clock at which a connection was made.
+    /// Second of the node's clock at which a connection was accepted.
     pub fn created_at(&self, link: &Outbox, now: u32) -> u32 {
         self.creation_times.lock().created_at(link.id, now)
     }
-    /// Looks into the queues again; to be called now and then. Every queue is locked once while there are few connections; with
-    /// many, a sixteenth of them at a time.
+    /// Measures the queues; must be called regularly. Locks every queue once while there are few connections,
+    /// otherwise a sixteenth of them at a time.
     pub fn measure_queues(&self) {
         let turn = self.next_shard.fetch_add(1, Ordering::Relaxed) % SHARDS;
         let all = self.len() <= MEASURE_ALL_BELOW;
@@ -139,11 +139,12 @@ impl OutboxRegistry {
             }
         }
     }
-    /// Bytes in all queues by class (control, messages, presence), as [`OutboxRegistry::measure_queues`] saw them last.
+    /// Bytes in all queues by class (control, messages, presence), as of the last
+    /// [`OutboxRegistry::measure_queues`].
     pub fn measured_bytes(&self) -> [u64; 3] {
         [0, 1, 2].map(|class| self.queued_bytes.iter().map(|part| part[class].load(Ordering::Relaxed)).sum())
     }
-    /// Rings every alarm that is due.
+    /// Signals every deadline that is due.
     pub fn check_deadlines(&self, now: u32) {
         self.creation_times.lock().record(NEXT_ID.load(Ordering::Relaxed), now);
         for shard in &self.shards {
@@ -152,7 +153,7 @@ impl OutboxRegistry {
             }
         }
     }
-    /// Asks every connection to end.
+    /// Requests that every connection closes its stream.
     pub fn close_all(&self, why: &StreamError) {
         for shard in &self.shards {
             for link in shard.lock().values() {

@@ -1,17 +1,21 @@
-//! Requests of a session to others that wait for their answer: RFC 6120 section 8.2.3.
+//! IQ requests of a session to others that await a response: RFC 6120, section 8.2.3.
 //!
-//! So that an answer that nobody asked for can be told from one that the client waits for, when there is no room for both
-//! (`shed.rs`). Nothing is kept for a session without open requests.
+//! They distinguish requested from unsolicited responses when a queue has no room for both (`admission.rs`). A
+//! session without pending requests stores nothing.
 //!
-//! A request is a hash of recipient and id, of 64 bits with a key that this process drew and nobody else has. The text is not
-//! kept to compare: recipient and id may have 3 kB and 1 kB, which the client chooses, so [`MOST`] requests would be a megabyte a session
-//! instead of 2 kB. A hit decides only the order in which answers leave a full queue and whose they are there, never whether
-//! one is delivered or who may send it. The worst case, with a chance of 256 / 2^64 for an answer that nobody asked for, is that it counts as
-//! one that was: it stays its sender's, within the sender's share.
+//! A request is a 64-bit hash of recipient and id with a random key of this process. The text is not stored for
+//! comparison: recipient and id may have 3 kB and 1 kB, which the client chooses, so that
+//! [`MAX_PENDING_REQUESTS`] requests would take a megabyte for each session instead of 2 kB. A match only
+//! decides the order in which responses leave a full queue and for whom they count there, never whether one is
+//! delivered or who may send it. In the worst case, with a probability of 256 / 2^64, an unsolicited response
+//! counts as requested: it still counts for its sender, within the sender's share.
 //!
-//! Left out: time. A request that is never answered is forgotten behind [`MOST`] newer ones.
+//! Not implemented: expiry by time. A request that is never answered is dropped after [`MAX_PENDING_REQUESTS`]
+//! newer ones.
 //!
-//! The trap: an answer that is not found here is delivered like any other as long as there is room.
+//! # Pitfalls
+//!
+//! A response that is not found here is delivered like any other as long as there is room.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
@@ -20,7 +24,7 @@ use jid::JidRef;
 
 use super::{Extension, Session};
 
-/// Requests of one session that are remembered.
+/// Pending requests stored for one session.
 const MAX_PENDING_REQUESTS: usize = 256;
 
 struct PendingRequests(Vec<u64>);
@@ -33,7 +37,7 @@ fn request_key(peer: JidRef<'_>, id: &str) -> u64 {
 }
 
 impl Session {
-    /// The client has sent a request.
+    /// Records a request of the client.
     pub(crate) fn record_request(&self, to: JidRef<'_>, id: &str) {
         let key = request_key(to, id);
         self.with(|state| match state.extensions.get::<PendingRequests>() {
@@ -47,7 +51,7 @@ impl Session {
         });
     }
 
-    /// Whether the client waits for this answer; it does not any more.
+    /// Whether the client awaits this response; removes the request.
     pub(crate) fn take_pending_request(&self, from: JidRef<'_>, id: &str) -> bool {
         self.with(|state| {
             let Some(PendingRequests(open)) = state.extensions.get::<PendingRequests>() else { return false };

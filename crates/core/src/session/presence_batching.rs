@@ -1,17 +1,21 @@
-//! Presence that is gathered: what wakes a connection later, with others of its kind, for connections to which every
-//! answer is dear.
+//! Batching of presence for connections on which each answer is expensive.
 //!
-//! Over BOSH (XEP-0124) each answer costs the client a request, some seven hundred bytes of HTTP and, on a phone, a radio
-//! that wakes up (XEP-0286 section 4). Most answers to a client with a roster are presence of one contact. So presence of
-//! contacts waits for the node's delay at most, and leaves before that, in order, with whatever is urgent or with the
-//! answer to what the client sends. Only the newest presence of a sender stays meanwhile.
+//! Over BOSH (XEP-0124) each answer costs the client a request, about seven hundred bytes of HTTP and, on a
+//! phone, a radio wake-up (XEP-0286, section 4). Most answers to a client with a roster carry presence of one
+//! contact. So presence of contacts is delayed by at most the node's delay, and leaves earlier, in order, with
+//! any urgent stanza or with the answer to a stanza of the client. Only the newest presence of a sender is
+//! retained meanwhile.
 //!
-//! Never delayed are subscriptions and errors, presence of the user's own resources (it is the answer to the client's own),
-//! and that of rooms, on which clients wait while they join.
+//! Never delayed: subscriptions and errors, presence of the user's own resources (the response to the client's
+//! own presence), and presence of rooms, for which clients wait while they join.
 //!
-//! All delays are alike, so the line of those that wait is in order by itself: no timer and no allocation for a session.
+//! All delays have the same length, so the queue of waiting outboxes is always sorted: no timer and no
+//! allocation for each session.
 //!
-//! The trap: a line that was taken meanwhile, and waits again, is in here twice; the turn says which entry counts.
+//! # Pitfalls
+//!
+//! An outbox that was dequeued meanwhile and waits again is queued here twice; the token tells which entry is
+//! valid.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +30,7 @@ use xml::Ns;
 use super::{Outbox, Session, flags};
 use crate::shared_stanza::SharedStanza;
 
-/// The lines of a node that wait for their time.
+/// Outboxes of a node whose delayed presence waits to be sent.
 #[derive(Default)]
 pub struct PresenceBatcher {
     delay: AtomicU32,
@@ -36,17 +40,17 @@ pub struct PresenceBatcher {
 #[derive(Default)]
 struct Waiting {
     queue: VecDeque<(Millis, Arc<Outbox>, u8)>,
-    /// Who lets them go.
+    /// The task that flushes them.
     waker: Option<Waker>,
 }
 
 impl PresenceBatcher {
-    /// Milliseconds that presence waits at most; 0, as at first: it does not wait.
+    /// Sets the delay in milliseconds; 0, the initial value, disables batching.
     pub fn set_delay(&self, millis: u32) {
         self.delay.store(millis, Ordering::Relaxed);
     }
 
-    /// Whether this may wait in this session's queue.
+    /// Whether this stanza may be delayed in this session's queue.
     pub(crate) fn should_delay(&self, session: &Session, frame: &SharedStanza) -> bool {
         session.flags.has(flags::BATCHES_PRESENCE)
             && self.delay.load(Ordering::Relaxed) > 0
@@ -61,7 +65,7 @@ impl PresenceBatcher {
                 .is_some_and(|from| is_own_resource(from, session.bare().as_str()))
     }
 
-    /// This line waits from now on.
+    /// Schedules the flush of this outbox.
     pub(crate) fn schedule(&self, link: &Arc<Outbox>, turn: u8, now: Millis) {
         let due = now.plus(u64::from(self.delay.load(Ordering::Relaxed)));
         let mut waiting = self.waiting.lock();
@@ -71,7 +75,7 @@ impl PresenceBatcher {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// When the next one is due, as soon as one waits. One task may ask.
+    /// Time at which the next outbox is due; pending while none waits. For one task.
     pub fn poll_due(&self, cx: &Context<'_>) -> Poll<Millis> {
         let mut waiting = self.waiting.lock();
         match waiting.queue.front() {
@@ -83,7 +87,7 @@ impl PresenceBatcher {
         }
     }
 
-    /// Lets those go whose time has come.
+    /// Flushes the outboxes that are due.
     pub fn flush_due(&self, now: Millis) {
         loop {
             let mut waiting = self.waiting.lock();
@@ -102,11 +106,11 @@ impl PresenceBatcher {
     }
 }
 
-/// Whether `from`, as it stands in a stanza, is a resource of this account, or may be.
+/// Whether `from`, as written in a stanza, is or may be a resource of this account.
 fn is_own_resource(from: &str, bare: &str) -> bool {
     match from.strip_prefix(bare) {
         Some(rest) => rest.is_empty() || rest.starts_with('/'),
-        // Written with references: nobody's presence is worth a second look.
+        // Contains character references: not decoded, so it may be.
         None => from.contains('&'),
     }
 }
@@ -148,7 +152,7 @@ mod tests {
         let woken = || count.0.load(Ordering::Relaxed);
         let cx = Context::from_waker(Waker::noop());
         assert_eq!((take(&link, &waker), gather.poll_due(&cx)), (0, Poll::Pending));
-        // Two of one sender and one of another: three came, two stay, one wake-up.
+        // Two presences of one sender and one of another: two remain, with one wake-up.
         push(&gather, &link, "<presence from='a@b/c'/>", Urgency::Soon, 1_000);
         push(&gather, &link, "<presence from='a@b/c' type='unavailable'/>", Urgency::Soon, 1_100);
         push(&gather, &link, "<presence from='d@b/c'/>", Urgency::Soon, 1_200);
@@ -158,7 +162,7 @@ mod tests {
         gather.flush_due(Millis(1_500));
         assert_eq!((woken(), take(&link, &waker)), (1, 2));
         assert_eq!(gather.poll_due(&cx), Poll::Pending);
-        // A message takes along what waits; what comes after it has its own time.
+        // A message sends the waiting presence with it; a later presence has its own delay.
         push(&gather, &link, "<presence from='a@b/c'/>", Urgency::Soon, 2_000);
         push(&gather, &link, "<message from='a@b/c'/>", Urgency::Now, 2_100);
         assert_eq!((woken(), take(&link, &waker)), (2, 2));

@@ -1,21 +1,25 @@
-//! How fast one session may send: the limits of `stanzas_per_second` and its siblings. RFC 6120 section 13.12 (denial of
-//! service), RFC 6121 section 11 (floods of presence and of subscriptions).
+//! Rate limits of one session: `stanzas_per_second` and related limits. RFC 6120, section 13.12 (denial of
+//! service); RFC 6121, section 11 (floods of presence and subscriptions).
 //!
-//! Two answers. Stanzas and bytes are charged for after they were read; who is in debt is not read from until it is
-//! paid, so that the client's own connection slows it down and nothing is lost. Presence and roster changes cost others
-//! more than the sender: what is over their rate is refused, with the time after which to try again.
+//! There are two reactions. Stanzas and bytes are charged after they were read; a session in debt is not read
+//! until the debt is paid, so that its own connection slows it down and nothing is lost. Presence and roster
+//! changes cost others more than the sender: those above their rate are refused, with the time after which to
+//! retry.
 //!
-//! Each session has buckets of its own. They stay with a session that is resumed (XEP-0198 section 5), and what a session has
-//! spent when it loses its connection or ends is kept for its account ([`AccountRates`]): a session that begins while that
-//! is not refilled begins with as little. So reconnecting does not refill anything, and several clients of a user do not
-//! slow each other down.
+//! Each session has its own buckets. They stay with a resumed session (XEP-0198, section 5). What a session has
+//! spent when it ends or loses its connection is stored for its account ([`AccountRates`]): a session that
+//! starts before the refill starts with as little. So reconnecting does not refill a bucket, and several
+//! clients of a user do not slow each other down.
 //!
-//! Left out: logins (`negotiate`), connections (`net::Gate`), what others send to the session (its queue is bounded); accounts
-//! of SASL ANONYMOUS, which are new with each connection, so that connections are what limits them.
+//! Not implemented: logins (`negotiate`), connections (`net`), stanzas that others send to the session (its
+//! queue is bounded); accounts of SASL ANONYMOUS, which are new with each connection, so that the connection
+//! limits apply.
 //!
-//! The trap: time is that of the node's sweep, whole seconds, because the sweep is also what wakes a session that is not
-//! read from. What a second gives comes at once, so a burst below the rate would never let the rate be reached; see
-//! [`meter`].
+//! # Pitfalls
+//!
+//! Time is that of the node's sweep, in whole seconds, because the sweep also wakes throttled sessions. The
+//! refill of a second arrives in one step, so that with a burst below the rate the rate could never be reached;
+//! see [`meter`].
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -30,10 +34,10 @@ use super::{Session, flags};
 use crate::limits::NodeLimits;
 use crate::node::Node;
 
-/// The buckets of one session; absent while no limit is on.
+/// The buckets of one session; absent while no limit is set.
 #[derive(Clone)]
 pub struct SessionRates {
-    /// The limits that the buckets were made for.
+    /// The limits for which the buckets were made.
     configured_limits: [u32; 10],
     stanzas: TokenBucket,
     bytes: TokenBucket,
@@ -42,10 +46,10 @@ pub struct SessionRates {
     roster: TokenBucket,
 }
 
-/// What something costs in a bucket by the minute: the bucket flows by the second.
+/// Cost of an event in a bucket with a rate by the minute: buckets refill by the second.
 const PER_MINUTE_COST: u32 = 60;
 
-/// A bucket; one without a rate lets everything pass.
+/// A bucket; without a rate it admits everything.
 fn meter(rate: u32, burst: u32, cost: u32, default: u32) -> TokenBucket {
     if rate == 0 {
         return TokenBucket::unlimited();
@@ -99,10 +103,10 @@ impl SessionRates {
         }
     }
 
-    /// Counts a stanza. An error if its kind has used up its rate: it must not be carried out then.
+    /// Charges a stanza. An error means that its kind has exhausted its rate: it must not be executed.
     ///
     /// # Errors
-    /// The class, and what is said to the client.
+    /// The class, and the error for the client.
     pub fn charge_stanza(
         &mut self,
         head: &Head,
@@ -114,8 +118,8 @@ impl SessionRates {
             StanzaKind::Presence(PresenceType::Available) if head.to(bytes).is_none() => {
                 ("presence", "changes of presence", &mut self.broadcasts)
             }
-            // RFC 6121 sections 4.5 and 4.6: unavailable presence must be routed, to everybody or to one. It counts as a
-            // stanza like any other.
+            // RFC 6121, sections 4.5 and 4.6: unavailable presence must be routed, broadcast or directed. It
+            // only counts as a stanza.
             StanzaKind::Presence(PresenceType::Unavailable | PresenceType::Error) => return Ok(()),
             StanzaKind::Presence(t) if t.is_subscription() => ("roster", "subscriptions", &mut self.roster),
             StanzaKind::Presence(_) => ("directed", "directed presence", &mut self.directed),
@@ -132,13 +136,13 @@ impl SessionRates {
         Err((class, error.text(format!("too many {what}; try again in {seconds} s"))))
     }
 
-    /// Counts what was read; [`SessionRates::debt`] afterwards.
+    /// Charges bytes that were read; returns [`SessionRates::debt`].
     pub fn charge_bytes(&mut self, bytes: usize, now: u32) -> Option<(&'static str, u32)> {
         self.bytes.charge(u32::try_from(bytes).unwrap_or(u32::MAX), to_millis(now));
         self.debt(now)
     }
 
-    /// The class that is in debt, and the second until which nothing may be read for that.
+    /// The class in debt, and the second until which nothing may be read.
     pub fn debt(&self, now: u32) -> Option<(&'static str, u32)> {
         let (stanzas, bytes) =
             (self.stanzas.millis_until(0, to_millis(now)), self.bytes.millis_until(0, to_millis(now)));
@@ -157,7 +161,7 @@ impl SessionRates {
         now.saturating_add(seconds(wait.unwrap_or_default()))
     }
 
-    /// Holds no more than these.
+    /// Limits the buckets to the levels of an earlier session.
     fn carry(&mut self, earlier: &SessionRates, now: u32) {
         let own =
             [&mut self.stanzas, &mut self.bytes, &mut self.broadcasts, &mut self.directed, &mut self.roster];
@@ -172,12 +176,13 @@ fn seconds(ms: u64) -> u32 {
 }
 
 const SHARDS: usize = 16;
-/// Accounts that are remembered in a shard. In all about 4 MB with names of usual length.
+/// Accounts stored in a shard. About 4 MB in total with names of usual length.
 const ACCOUNTS: usize = 1_024;
 
-/// Buckets of accounts whose sessions ended or lost their connection before they were full again, by bare address.
+/// Buckets of accounts whose sessions ended or lost their connection before they were full again, by bare
+/// address.
 ///
-/// One that is full is forgotten. When there is no room, what would be full first is forgotten.
+/// Full buckets are removed. Without room, those that would be full first are removed.
 #[derive(Default)]
 pub struct AccountRates {
     hasher: RandomState,
@@ -187,7 +192,7 @@ pub struct AccountRates {
 #[derive(Default)]
 struct Shard {
     accounts: HashMap<Box<str>, Kept>,
-    /// Second of the last look for what is full.
+    /// Second at which full buckets were last removed.
     swept: u32,
 }
 
@@ -215,7 +220,7 @@ impl AccountRates {
         &self.shards[at]
     }
 
-    /// What a session of this account has left.
+    /// Stores the buckets of a session for its account.
     fn keep(&self, account: &str, mut rates: SessionRates, now: u32) {
         let full_at = rates.full_at(now);
         if full_at <= now {
@@ -245,12 +250,12 @@ impl AccountRates {
 }
 
 impl Session {
-    /// Charges the buckets, or asks them; `None` if the session has none.
+    /// Charges or reads the buckets; `None` if the session has none.
     pub fn rates<T>(&self, f: impl FnOnce(&mut SessionRates) -> T) -> Option<T> {
         self.with(|state| state.rates.as_deref_mut().map(f))
     }
 
-    /// Buckets that are full are made again when they are needed.
+    /// Removes full buckets, which are created again when needed.
     pub fn drop_full_rates(&self, now: u32) {
         self.with(|state| {
             if state.rates.as_deref().is_some_and(|rates| rates.full_at(now) <= now) {
@@ -261,7 +266,8 @@ impl Session {
 }
 
 impl Node {
-    /// Keeps the buckets of a session in step with the limits, which a reload may change. `local`: it comes from loopback.
+    /// Adjusts the buckets of a session to the limits, which a reload may change. `local`: it connects from
+    /// loopback.
     pub fn follow_rates(&self, session: &Session, local: bool) {
         let wanted = limit_values(&self.limits(), local);
         let on = wanted.iter().step_by(2).any(|rate| *rate != 0);
@@ -286,7 +292,7 @@ impl Node {
         });
     }
 
-    /// Remembers for the account what this session has spent.
+    /// Stores for the account what this session has spent.
     pub fn keep_rates(&self, session: &Session) {
         // The account of an anonymous user ends with its session.
         if !session.flags.has(flags::EPHEMERAL)
@@ -389,7 +395,7 @@ mod tests {
     #[test]
     fn the_default_rates_let_a_client_join_hundreds_of_rooms_and_slow_a_flood_down() {
         let mut rates = SessionRates::new(limit_values(&NodeLimits::with_rates(), false));
-        // A client that comes: roster, presence, 300 rooms, a page of history each.
+        // A client that logs in: roster, presence, 300 rooms, a page of history for each.
         for n in 0..600 {
             let text = if n % 2 == 0 {
                 "<presence to='a@b/c'/>"

@@ -1,16 +1,18 @@
-//! Acknowledgement on a link: what was sent and not acknowledged, what was handled, and the hand-over of the line.
+//! Stream management state of an outbox: unacknowledged stanzas, handled counts and session takeover.
 //!
-//! XEP-0198 1.6.3 sections 4 and 5, without its syntax, which `streams` speaks. [`StreamManagement`] is absent until it is enabled.
-//! What leaves the queue is kept here until the peer has acknowledged it; when that is more than the limit, nothing more
-//! leaves the queue, and the queue's own limits do the rest.
+//! XEP-0198 1.6.3, sections 4 and 5. The syntax is in the crate `streams`. [`StreamManagement`] is absent until
+//! it is enabled. Sent stanzas are retained here until the peer has acknowledged them. When they exceed the
+//! limit, nothing more is dequeued, and the limits of the queue apply.
 //!
-//! A line that may be resumed has one holder at a time: a connection, or the task that waits for another one
-//! (*dormant*). Who wants the line says so ([`Outbox::request_takeover`]) and wakes the holder. The holder finishes the stanza that is
-//! under way and lets go ([`Outbox::hand_over`]), which wakes the claimant; it finds nobody in the way and is the holder
-//! from then on ([`Outbox::poll_takeover`]).
+//! A resumable outbox has one owner at a time: a connection, or the task of a *detached* session. A new
+//! connection requests the takeover ([`Outbox::request_takeover`]), which wakes the owner. The owner finishes
+//! the current stanza and hands the outbox over ([`Outbox::hand_over`]), which wakes the claimant. The claimant
+//! then becomes the owner ([`Outbox::poll_takeover`]).
 //!
-//! The trap: between `release` and the successful `poll_claim` nobody holds the line. Whoever gives up its claim then
-//! must see to the session: [`Outbox::cancel_takeover`] says so.
+//! # Pitfalls
+//!
+//! Between `hand_over` and the successful `poll_takeover` the outbox has no owner. A claimant that gives up in
+//! that interval must end the session: [`Outbox::cancel_takeover`] returns true then.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -25,64 +27,64 @@ use super::outbox::{
 };
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
-/// Stanzas without an acknowledgement after which one is asked for, also if none of them is worth it.
+/// Number of unacknowledged stanzas that triggers a request, even if none of them would alone.
 const REQUEST_ACK_STANZAS: usize = 20;
-/// The same in bytes.
+/// The same limit in bytes.
 const REQUEST_ACK_BYTES: u32 = 16 * 1024;
-/// Seconds until a peer is asked again whose answer acknowledged nothing new. Asking at once would ask as fast as the
-/// connection carries question and answer.
+/// Seconds until the next request to a peer whose answer acknowledged nothing new. Without this delay, requests
+/// and answers would follow each other as fast as the connection permits.
 pub const ACK_RETRY_SECONDS: u32 = 10;
-/// Room in the list of unacknowledged stanzas that is kept while it is empty.
+/// Capacity of the list of unacknowledged stanzas that is retained while the list is empty.
 const RETAINED_CAPACITY: usize = 16;
-/// Bytes of a token.
+/// Length of a resumption token in bytes.
 pub const TOKEN_BYTES: usize = 16;
 
-/// What a host allows of acknowledgement.
+/// Stream management settings of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamManagementConfig {
-    /// Seconds for which a lost stream may be resumed; 0 is never.
+    /// Seconds for which a lost stream may be resumed; 0 disables resumption.
     pub resume_seconds: u32,
-    /// Bytes of unacknowledged stanzas beyond which nothing more is sent.
+    /// Limit in bytes of unacknowledged stanzas; nothing more is sent above it.
     pub unacked_bytes: u32,
-    /// Where clients should come back to: `host`, `host:port`; empty says nothing.
+    /// Address at which clients should resume: `host` or `host:port`; empty to omit it.
     pub location: String,
 }
 
-/// What one stream was allowed when it enabled acknowledgement.
+/// Terms of one stream, fixed when stream management was enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamManagementTerms {
-    /// Seconds for which the stream may be resumed; 0 is never.
+    /// Seconds for which the stream may be resumed; 0 disables resumption.
     pub resume_seconds: u32,
-    /// Bytes of unacknowledged stanzas beyond which nothing more is sent.
+    /// Limit in bytes of unacknowledged stanzas; nothing more is sent above it.
     pub unacked_bytes: u32,
-    /// The older of the two namespaces is spoken.
+    /// The stream uses the older of the two namespaces.
     pub sm2: bool,
 }
 
-/// An acknowledgement of more than was sent.
+/// Acknowledgement of more stanzas than were sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandledCountTooHigh {
-    /// What the peer says it has handled.
+    /// Count that the peer reported as handled.
     pub h: u32,
-    /// What was sent.
+    /// Count of stanzas sent.
     pub sent: u32,
 }
 
-/// Why a line cannot be claimed.
+/// Why an outbox cannot be taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeoverError {
-    /// The token is not that of this line, or it cannot be resumed.
+    /// The token does not belong to this outbox, or the outbox cannot be resumed.
     UnknownToken,
-    /// The peer says it has handled more than was sent.
+    /// The peer reported more handled stanzas than were sent.
     TooHigh(HandledCountTooHigh),
 }
 
-/// A stanza that a line still held when it died.
+/// A stanza that an outbox still held when it was closed.
 #[derive(Clone, Debug)]
 pub struct UndeliveredStanza {
     /// The stanza.
     pub item: QueuedStanza,
-    /// Second of the node's clock at which it was written to the peer, which did not acknowledge it.
+    /// Second of the node's clock at which it was sent without being acknowledged.
     pub sent_at: Option<u32>,
 }
 
@@ -104,35 +106,36 @@ struct Claimant {
     waker: Option<Waker>,
 }
 
-/// Counters and unacknowledged stanzas of one line.
+/// Counters and unacknowledged stanzas of one outbox.
 pub(super) struct StreamManagement {
     token: [u8; TOKEN_BYTES],
     terms: StreamManagementTerms,
-    /// Stanzas written, acknowledged by the peer, and handled for the peer; all wrap.
+    /// Stanzas sent, acknowledged by the peer, and handled for the peer; all three wrap.
     sent: u32,
     acked: u32,
     handled: u32,
-    /// Of `unacked`.
+    /// Bytes in `unacked`.
     unacked_bytes: u32,
     unacked: VecDeque<UnackedStanza>,
-    /// So many from the end of `unacked` are to be written again.
+    /// Number of stanzas at the end of `unacked` that must be sent again.
     to_resend: u32,
-    /// Second at which an acknowledgement was asked for that has not come.
+    /// Second of the pending acknowledgement request.
     ack_requested_at: Option<u32>,
-    /// Something that is worth asking for was sent since the last time.
+    /// A stanza that justifies a request was sent since the last one.
     wants_ack: bool,
-    /// The last answer acknowledged nothing new: the peer is still busy with what it has. It is asked again for what is
-    /// sent after that, or after [`ACK_RETRY_SECONDS`].
+    /// The last answer acknowledged nothing new: the peer is still busy. The next request follows the next
+    /// stanza, or [`ACK_RETRY_SECONDS`].
     stalled: bool,
     holder: Holder,
-    /// Something for the peer was dropped from the queue: it cannot get everything any more, so the line cannot be resumed
-    /// (XEP-0198 section 5).
+    /// A stanza was dropped from the queue: delivery is incomplete, so the stream cannot be resumed (XEP-0198,
+    /// section 5).
     lossy: bool,
     claimant: Option<Box<Claimant>>,
 }
 
 impl StreamManagement {
-    /// Moves what may be written now into `into`. The same rules as for [`Outbox::dequeue`]; true if there is more.
+    /// Moves the stanzas that may be sent now into `into`, by the rules of [`Outbox::dequeue`]; true if there
+    /// are more.
     pub(super) fn take_sendable(
         &mut self,
         queue: &mut QueuedBatch,
@@ -180,7 +183,7 @@ impl StreamManagement {
         !queue.is_empty() && self.unacked_bytes < self.terms.unacked_bytes
     }
 
-    /// Whether an acknowledgement is to be asked for now; it counts as asked for then.
+    /// Whether an acknowledgement must be requested now; if so, the request is recorded.
     pub(super) fn start_ack_request(&mut self, now: u32) -> bool {
         let ask = self.ack_requested_at.is_none()
             && !self.unacked.is_empty()
@@ -196,8 +199,8 @@ impl StreamManagement {
         ask
     }
 
-    /// How many more than before the peer has handled. A count below the last one is no news, and no mistake that could
-    /// lose anything.
+    /// Number of newly handled stanzas. A count below the last one is not an error and changes nothing, because
+    /// it cannot lose a stanza.
     fn newly_handled(&self, h: u32) -> Result<u32, HandledCountTooHigh> {
         let count = h.wrapping_sub(self.acked);
         match count {
@@ -207,7 +210,7 @@ impl StreamManagement {
         }
     }
 
-    /// What the peer has got is forgotten; returns the highest number of the store among it.
+    /// Releases acknowledged stanzas; returns the highest store number among them.
     fn acknowledge(&mut self, h: u32) -> Result<Option<u64>, HandledCountTooHigh> {
         let count = self.newly_handled(h)?;
         let mut stored = None;
@@ -234,7 +237,7 @@ impl StreamManagement {
         self.terms.resume_seconds > 0 && !self.lossy && base::secret::constant_time_eq(&self.token, token)
     }
 
-    /// Everything that was not acknowledged, oldest first.
+    /// All unacknowledged stanzas, oldest first.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = UndeliveredStanza> + '_ {
         self.unacked_bytes = 0;
         self.to_resend = 0;
@@ -243,15 +246,15 @@ impl StreamManagement {
             sent_at: Some(sent.sent_at),
         })
     }
-    /// Who waits for a line that will not come any more.
+    /// Waker of the claimant, for an outbox that can no longer be taken over.
     pub(super) fn take_claimant_waker(&mut self) -> Option<Waker> {
         self.claimant.as_mut()?.waker.take()
     }
-    /// Whether nobody would notice a wish to close.
+    /// Whether a connection owns the outbox and notices a close request.
     pub(super) fn has_connection(&self) -> bool {
         self.holder == Holder::Connection
     }
-    /// What was dropped from the queue cannot be delivered. True if there is no connection, so that the session must end.
+    /// Records that a stanza was dropped. True if there is no connection, so that the session must end.
     pub(super) fn set_lossy(&mut self) -> bool {
         self.lossy = true;
         !self.has_connection()
@@ -268,8 +271,9 @@ impl UnackedStanza {
 }
 
 impl Outbox {
-    /// Begins to count and to keep what is sent. The token by which the line can be claimed, made up by the caller, is
-    /// of no use if [`StreamManagementTerms::resume_seconds`] is 0. False if it was enabled before.
+    /// Enables stream management: stanzas are counted and retained from this point. The caller generates the
+    /// takeover token, which is unused if [`StreamManagementTerms::resume_seconds`] is 0. False if it was
+    /// enabled before or the outbox is closed.
     pub fn enable_management(&self, terms: StreamManagementTerms, token: [u8; TOKEN_BYTES]) -> bool {
         let mut inner = self.inner.lock();
         if inner.management.is_some() || inner.closed {
@@ -298,47 +302,47 @@ impl Outbox {
         self.inner.lock().management.as_deref_mut().map(f)
     }
 
-    /// The terms, if acknowledgement is enabled.
+    /// The terms, if stream management is enabled.
     pub fn management_terms(&self) -> Option<StreamManagementTerms> {
         self.with_management(|ack| ack.terms)
     }
-    /// Counts a stanza of the peer as handled: it is where it must survive.
+    /// Counts a stanza of the peer as handled, once it is safe.
     pub fn count_handled(&self) {
         self.with_management(|ack| ack.handled = ack.handled.wrapping_add(1));
     }
-    /// Stanzas of the peer that were handled, modulo 2^32.
+    /// Handled stanzas of the peer, modulo 2^32.
     pub fn handled_count(&self) -> u32 {
         self.with_management(|ack| ack.handled).unwrap_or_default()
     }
-    /// Second at which the peer was asked for an acknowledgement that has not come.
+    /// Second of the pending acknowledgement request.
     pub fn ack_requested_at(&self) -> Option<u32> {
         self.with_management(|ack| ack.ack_requested_at).flatten()
     }
-    /// Only now the peer can have got the request for an acknowledgement.
+    /// Restarts the timeout of the pending request, because the peer could not receive it before.
     pub fn restart_ack_timer(&self, now: u32) {
         self.with_management(|ack| ack.ack_requested_at = ack.ack_requested_at.map(|_| now));
     }
-    /// Whether the last answer acknowledged nothing new of what is outstanding; see [`Outbox::retry_ack_request`].
+    /// Whether the last answer acknowledged none of the outstanding stanzas; see [`Outbox::retry_ack_request`].
     pub fn is_ack_stalled(&self) -> bool {
         self.with_management(|ack| ack.stalled && ack.ack_requested_at.is_none()).unwrap_or_default()
     }
-    /// A peer whose last answer acknowledged nothing new may be asked again.
+    /// Permits another request to a peer whose last answer acknowledged nothing new.
     pub fn retry_ack_request(&self) {
         self.with_management(|ack| ack.wants_ack |= std::mem::take(&mut ack.stalled));
     }
-    /// Bytes of what was sent and not acknowledged.
+    /// Bytes of sent and unacknowledged stanzas.
     pub fn unacked_bytes(&self) -> u32 {
         self.with_management(|ack| ack.unacked_bytes).unwrap_or_default()
     }
-    /// Whether the line waits for another connection.
+    /// Whether the session is detached and waits for a resumption.
     pub fn is_detached(&self) -> bool {
         self.with_management(|ack| ack.holder == Holder::Detached).unwrap_or_default()
     }
 
-    /// The peer has handled `h` stanzas.
+    /// Records that the peer has handled `h` stanzas.
     ///
     /// # Errors
-    /// If these are more than were sent.
+    /// If `h` exceeds the number of stanzas sent.
     pub fn acknowledge(&self, h: u32) -> Result<(), HandledCountTooHigh> {
         let mut inner = self.inner.lock();
         let Some(ack) = &mut inner.management else { return Ok(()) };
@@ -347,9 +351,9 @@ impl Outbox {
         Ok(())
     }
 
-    /// The connection is gone without a farewell. True if the line may be resumed: it is dormant until the alarm rings. Not if
-    /// presence was dropped from its queue, and not
-    /// if what it holds is above the floor of [`UNCOUNTED_QUEUE_BYTES`] and has no room in a budget.
+    /// Detaches the outbox after its connection was lost. True if it may be resumed until the deadline. False
+    /// if presence was dropped from its queue, or if it holds more than the floor of [`UNCOUNTED_QUEUE_BYTES`]
+    /// and exceeds a budget.
     pub fn detach(&self, now: u32, room: Option<&AdmissionContext<'_>>) -> bool {
         let mut inner = self.inner.lock();
         if inner.closed || inner.draining || inner.close_reason.is_some() {
@@ -385,10 +389,11 @@ impl Outbox {
         true
     }
 
-    /// Wants the line for the connection `who`, whose peer has handled `h` stanzas. A claim replaces an earlier one.
+    /// Requests the takeover for connection `who`, whose peer has handled `h` stanzas. A request replaces an
+    /// earlier one.
     ///
     /// # Errors
-    /// If the token is wrong, or `h` cannot be right. Nothing has changed then.
+    /// If the token is wrong or `h` is impossible. Nothing has changed then.
     pub fn request_takeover(&self, token: &[u8], h: u32, who: u64) -> Result<(), TakeoverError> {
         let mut inner = self.inner.lock();
         if inner.closed || inner.draining || inner.close_reason.is_some() {
@@ -409,7 +414,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// True when the line is the caller's; false if it never will be.
+    /// True when the caller owns the outbox; false if it never will.
     pub fn poll_takeover(&self, cx: &mut Context<'_>, who: u64) -> Poll<bool> {
         let mut inner = self.inner.lock();
         let dead = inner.closed || inner.draining || inner.close_reason.is_some();
@@ -431,7 +436,7 @@ impl Outbox {
         Poll::Ready(true)
     }
 
-    /// Takes a claim back. True if nobody holds the line any more: the caller must see to it.
+    /// Withdraws a takeover request. True if the outbox has no owner: the caller must handle the session.
     pub fn cancel_takeover(&self, who: u64) -> bool {
         let free = self.with_management(|ack| {
             if ack.claimant.as_ref().is_some_and(|c| c.id == who) {
@@ -443,12 +448,12 @@ impl Outbox {
         free.unwrap_or_default()
     }
 
-    /// Whether another connection wants the line.
+    /// Whether another connection requests the takeover.
     pub fn takeover_requested(&self) -> bool {
         self.signals.load(Ordering::Acquire) & TAKEOVER_REQUESTED != 0
     }
 
-    /// Lets go of the line. False if nobody wants it any more: it stays the caller's.
+    /// Hands the outbox over. False if the request was withdrawn: the caller remains the owner.
     pub fn hand_over(&self) -> bool {
         let mut inner = self.inner.lock();
         self.signals.fetch_and(!TAKEOVER_REQUESTED, Ordering::AcqRel);
@@ -464,11 +469,11 @@ impl Outbox {
         true
     }
 
-    /// Goes on where another connection stopped: the peer has handled `h` stanzas, what is behind them is written again.
-    /// Returns what was handled of the peer's.
+    /// Resumes the stream: the peer has handled `h` stanzas; the ones after them are sent again. Returns the
+    /// number of the peer's stanzas that were handled.
     ///
     /// # Errors
-    /// If the peer's count cannot be right.
+    /// If the peer's count is impossible.
     pub fn resume(&self, h: u32) -> Result<u32, HandledCountTooHigh> {
         let mut inner = self.inner.lock();
         let Some(ack) = inner.management.as_deref_mut() else {
@@ -482,13 +487,13 @@ impl Outbox {
         Ok(handled)
     }
 
-    /// Token and count of a line that could be resumed until now, for [`EndedStreams`].
+    /// Token and handled count of a resumable outbox, for [`EndedStreams`].
     pub fn resumption_record(&self) -> Option<([u8; TOKEN_BYTES], u32)> {
         self.with_management(|ack| (ack.terms.resume_seconds > 0).then_some((ack.token, ack.handled)))
             .flatten()
     }
 
-    /// Takes what the peer may still read before the end: all but messages, which go on elsewhere.
+    /// Dequeues what the peer may still read before the close: everything except messages, which are rerouted.
     pub fn take_non_messages(&self, into: &mut QueuedBatch) {
         let mut inner = self.inner.lock();
         let Inner { queue, bytes, rare, .. } = &mut *inner;
@@ -508,9 +513,10 @@ impl Outbox {
     }
 }
 
-/// What was handled on lines that are dead, for clients that come too late (section 5: `<failed h=''/>`).
+/// Handled counts of closed outboxes, for clients that resume too late (section 5: `<failed h=''/>`).
 ///
-/// A fixed number of places; a newer one takes the place of an older. Absent until the first line dies.
+/// A table of fixed size; a newer entry replaces an older one in its slot. Not allocated until the first outbox
+/// closes.
 #[derive(Default)]
 pub struct EndedStreams(Mutex<Vec<Option<EndedStream>>>);
 
@@ -520,14 +526,14 @@ struct EndedStream {
     handled: u32,
 }
 
-/// Places, a power of two.
+/// Number of slots, a power of two.
 const MAX_ENDED_STREAMS: usize = 4096;
 
 impl EndedStreams {
     fn slot(token: &[u8]) -> usize {
         token.iter().take(2).fold(0, |at, byte| at << 8 | usize::from(*byte)) % MAX_ENDED_STREAMS
     }
-    /// Keeps the count of a line of the account with this hash.
+    /// Stores the count of an outbox of the account with this hash.
     pub fn insert(&self, account: u64, token: [u8; TOKEN_BYTES], handled: u32) {
         let mut places = self.0.lock();
         if places.is_empty() {
@@ -535,7 +541,7 @@ impl EndedStreams {
         }
         places[Self::slot(&token)] = Some(EndedStream { account, token, handled });
     }
-    /// The count, if it is known and was the same account's.
+    /// The count, if it is known and belongs to the same account.
     pub fn get(&self, account: u64, token: &[u8]) -> Option<u32> {
         let places = self.0.lock();
         let epitaph = places.get(Self::slot(token))?.as_ref()?;
@@ -604,7 +610,7 @@ mod tests {
         assert_eq!((link.unacked_bytes(), link.ack_requested_at()), (0, None));
         assert_eq!(take(&link, 8).0, 1);
         assert_eq!(link.acknowledge(7), Err(HandledCountTooHigh { h: 7, sent: 6 }));
-        // The count has not changed; nothing can be taken back.
+        // An acknowledgement cannot be withdrawn, so the count is unchanged.
         link.acknowledge(6).unwrap();
         link.acknowledge(5).unwrap();
         assert_eq!(link.acknowledge(7), Err(HandledCountTooHigh { h: 7, sent: 6 }));
@@ -620,15 +626,15 @@ mod tests {
             link.acknowledge(0).unwrap();
             assert!(!take(&link, 1).1.request_ack && link.is_ack_stalled());
         }
-        // What is sent after that is worth a question, but one only.
+        // A later stanza justifies one request, and no more.
         push(&link, "<message/>");
         assert!(take(&link, 2).1.request_ack);
         link.acknowledge(0).unwrap();
         assert!(!take(&link, 2).1.request_ack);
-        // The alarm lets it be asked once.
+        // The deadline permits one request.
         link.retry_ack_request();
         assert!(take(&link, 12).1.request_ack && !link.is_ack_stalled() && !take(&link, 12).1.request_ack);
-        // Progress asks for the rest.
+        // After progress, the rest is requested.
         link.acknowledge(0).unwrap();
         link.acknowledge(1).unwrap();
         assert!(!link.is_ack_stalled());
@@ -710,7 +716,7 @@ mod tests {
         assert!(link.cancel_takeover(1), "the caller must see to it");
         assert!(link.detach(5, None) && link.is_detached());
         assert_eq!(link.deadline(), 65);
-        // Whoever wants it while it is being closed is told so.
+        // A takeover request during the close is rejected.
         link.request_takeover(&[7; TOKEN_BYTES], 0, 2).unwrap();
         link.close(stanza::StreamCondition::Conflict.into());
         assert_eq!(link.poll_takeover(&mut cx(), 2), Poll::Ready(false));
@@ -730,7 +736,7 @@ mod tests {
         let left = link.drain_for_close();
         let sent: Vec<_> = left.iter().map(|l| l.sent_at).collect();
         assert_eq!(sent, [Some(9), Some(9), Some(9), None, None, None]);
-        // What comes while it fades comes out the next time.
+        // A stanza that arrives while the outbox drains is returned by the next call.
         push(&link, "<message id='6'/>");
         assert_eq!((link.drain_for_close().len(), link.drain_for_close().len()), (1, 0));
         assert_eq!(take(&link, 9).0, 0);
