@@ -1,8 +1,8 @@
-//! A connection of a client, from accept to close, as one future.
+//! One client-to-server connection, from accept to close, as a single future.
 //!
-//! RFC 6120 section 4. Three phases: negotiating (boxed, see `negotiate`), bound (see `pump`), closing (see
-//! `closing`). Each poll runs the phase until it has nothing to do; buffers are lent by the worker thread for the
-//! length of the poll.
+//! RFC 6120, section 4. The phases are negotiating (boxed, see `negotiate`), bound (see `session_io`) and closing (see
+//! `closing`). Each poll runs the current phase until it has nothing to do. Buffers are borrowed from the worker thread
+//! for the duration of the poll.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,25 +20,25 @@ use crate::context::C2sContext;
 use crate::detached::DetachedSession;
 use crate::negotiate::Negotiation;
 
-/// A connection of a client.
+/// A client-to-server connection.
 pub struct C2sConnection {
     pub(crate) stream: Stream,
     pub(crate) context: Arc<C2sContext>,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) phase: ConnectionPhase,
-    /// What the last stanza waits for; nothing more is read until it is done.
+    /// Pending handling of the last stanza; nothing more is read until it completes.
     pub(crate) pending_stanza: Option<BoxFuture<'static, ()>>,
     /// Namespaces of the client's stream header.
     pub(crate) scope: NamespaceContext,
-    /// Second since which the peer does not read; 0 while it does.
+    /// Second since which the peer has not accepted output; 0 while it does.
     pub(crate) write_stalled_since: u32,
-    /// Second until which nothing is read because the session sent too much; 0 while it did not.
+    /// Second until which reading is suspended because the session exceeded its rate; 0 if it is not throttled.
     pub(crate) slowed: u32,
-    /// A sign of life was asked for and has not come.
+    /// A keep-alive ping was sent and has no answer yet.
     pub(crate) ping_sent: bool,
-    /// Said before a stream error: a SASL or TLS failure.
+    /// Element sent before a stream error: a SASL or TLS failure.
     pub(crate) final_element: Option<Vec<u8>>,
-    /// The place at the gate; it counts until it is dropped.
+    /// Permit of the connection limiter; the connection counts until it is dropped.
     permit: ConnectionPermit,
 }
 
@@ -49,26 +49,26 @@ pub(crate) enum ConnectionPhase {
     Over,
 }
 
-/// What a phase wants next.
+/// What the connection does after a phase was polled.
 pub(crate) enum PhaseOutcome {
     /// Nothing to do until something wakes the task.
     Sleep,
-    /// Run the (perhaps new) phase again.
+    /// Poll the current phase, which may have changed, again.
     Again,
-    /// End the stream: with an error, or in answer to the peer's `</stream:stream>`.
+    /// End the stream with an error, or in reply to the peer's `</stream:stream>`.
     EndStream(Option<StreamError>),
-    /// End the connection without a word: TLS failed, and no stream is left to speak in (RFC 6120 section 5.4.3.2).
+    /// Close without sending anything: TLS failed, so no stream is left to send on (RFC 6120, section 5.4.3.2).
     CloseSilently,
-    /// The transport is gone.
+    /// The transport is closed.
     TransportClosed,
-    /// The peer does not react: the stream ends with this error, the session may be resumed.
+    /// The peer does not respond: the stream ends with this error, and the session may be resumed.
     PeerUnresponsive(StreamError),
-    /// Another connection has the session.
+    /// Another connection has taken over the session.
     SessionTakenOver,
 }
 
 impl C2sConnection {
-    /// A connection that was just accepted.
+    /// Creates the connection for an accepted stream.
     pub fn new(stream: Stream, pass: ConnectionPermit, service: Arc<C2sContext>) -> C2sConnection {
         let link = Arc::new(Outbox::new());
         let node = &service.node;
@@ -113,7 +113,7 @@ impl C2sConnection {
                     }
                 },
                 PhaseOutcome::EndStream(error) => self.end_stream(error, cx, lent),
-                // Whatever broke the encryption is no wish of the client.
+                // A broken TLS connection does not mean that the client wanted to end its session.
                 PhaseOutcome::CloseSilently => match self.detach_session() {
                     true => self.send_final(None, lent),
                     false => self.close_after_flush(CONNECTION_LOST),
@@ -136,7 +136,7 @@ impl C2sConnection {
         }
     }
 
-    /// Goes on with a session that another connection has let go of.
+    /// Attaches the connection to a session that another connection has handed over.
     pub(crate) fn attach_session(&mut self, session: Arc<Session>) {
         self.context.node.outboxes.remove(&self.outbox);
         let _ = self.outbox.close_and_drain();
@@ -144,14 +144,14 @@ impl C2sConnection {
         self.on_bound(session);
     }
 
-    /// Whether the client is on this machine.
+    /// Whether the client connects from this machine.
     pub(crate) fn is_local(&self) -> bool {
         self.stream.info().peer.ip().to_canonical().is_loopback()
     }
 
-    /// The stream has its session.
+    /// Enters the bound phase.
     pub(crate) fn on_bound(&mut self, session: Arc<Session>) {
-        // It no longer counts as unauthenticated.
+        // The connection no longer counts as unauthenticated.
         self.permit.mark_authenticated();
         let node = &self.context.node;
         if let ConnectionPhase::Negotiating(state) = &self.phase {
@@ -159,13 +159,13 @@ impl C2sConnection {
         }
         let now = node.seconds();
         self.outbox.set_deadline(now.saturating_add(node.limits().idle_ping_seconds));
-        // What was spent over an earlier connection is still spent.
+        // Rates charged on an earlier connection of the session still count.
         node.follow_rates(&session, self.is_local());
         self.slowed = session.rates(|rates| rates.debt(now)).flatten().map_or(0, |(_, until)| until);
         self.set_phase(ConnectionPhase::Bound(session));
     }
 
-    /// The next phase; sessions with a connection are counted by transport.
+    /// Sets the phase and counts attached sessions per transport.
     fn set_phase(&mut self, phase: ConnectionPhase) {
         let counts = |phase: &ConnectionPhase| matches!(phase, ConnectionPhase::Bound(_));
         let (before, after) = (counts(&self.phase), counts(&phase));
@@ -177,8 +177,8 @@ impl C2sConnection {
         self.phase = phase;
     }
 
-    /// The connection is of no use any more. True if its session waits for another one; this one has a line of its own
-    /// then.
+    /// Detaches the session when the connection has become unusable. True if the session can be resumed; the connection
+    /// then has an outbox without a session.
     fn detach_session(&mut self) -> bool {
         let ConnectionPhase::Bound(session) = &self.phase else { return false };
         if session.outbox.management_terms().is_none_or(|terms| terms.resume_seconds == 0)
@@ -192,7 +192,7 @@ impl C2sConnection {
         true
     }
 
-    /// Says the last words on a stream that has no session any more.
+    /// Sends the stream error and the closing tag on a stream without a session.
     fn send_final(&mut self, error: Option<&StreamError>, lent: &mut Scratch) {
         if let Some(error) = error {
             let mut out = Vec::with_capacity(128);
@@ -209,7 +209,7 @@ impl C2sConnection {
         error.write(out);
     }
 
-    /// Says the last words and waits for them to leave.
+    /// Ends the stream: sends what is pending, the error and the closing tag, then closes after the flush.
     fn end_stream(&mut self, error: Option<StreamError>, cx: &mut Context<'_>, lent: &mut Scratch) {
         let mut out = Vec::with_capacity(128);
         match &self.phase {
@@ -217,7 +217,7 @@ impl C2sConnection {
             ConnectionPhase::Bound(session) => {
                 let session = session.clone();
                 self.send_final_stanzas(&session, cx, lent);
-                // So that the client need not send again what has arrived.
+                // Acknowledged so that the client does not resend stanzas that were handled.
                 out.extend(crate::stream_management::ack(&session));
             }
             _ => {}
@@ -231,39 +231,39 @@ impl C2sConnection {
         self.close_after_flush(error.map_or("closed", |error| error.condition.as_str()));
     }
 
-    /// Nothing more will be said; what was said is to arrive.
+    /// Ends the session and closes the connection after the output is flushed.
     fn close_after_flush(&mut self, reason: &'static str) {
         self.drop_session(reason);
         self.set_phase(ConnectionPhase::Closing(Closing::new(&self.context, &self.outbox)));
     }
 
-    /// The transport is gone: nothing more can be said.
+    /// Ends the session of a connection whose transport is closed.
     fn abort(&mut self) {
         self.drop_session(CONNECTION_LOST);
         self.set_phase(ConnectionPhase::Over);
     }
 
-    /// The session is over as far as others can see. What was still in the queue goes on elsewhere.
+    /// Ends the session. Stanzas left in its outbox are rerouted.
     fn drop_session(&mut self, reason: &'static str) {
         if let Some(waiting) = self.pending_stanza.take() {
-            // The stanza was accepted while the stream was whole, so it gets where it belongs.
+            // The stanza was accepted on a working stream, so its handling completes.
             self.context.node.spawner.spawn("last stanza", waiting);
         }
         if let ConnectionPhase::Bound(session) = &self.phase {
             log_session_end(&self.context.node, session, reason);
             self.context.node.end_session(session);
-            // What was read after somebody else ended it was charged, too.
+            // Input read after another task ended the session was charged as well.
             self.context.node.keep_rates(session);
         }
         self.context.node.outboxes.remove(&self.outbox);
         let _ = self.outbox.close_and_drain();
     }
 
-    /// Translates a transport error into what is said to the peer.
+    /// Maps a transport error to the way the connection ends.
     pub(crate) fn on_transport_error(&self, error: NetError) -> PhaseOutcome {
         match error {
             NetError::Xml(error) => PhaseOutcome::EndStream(Some(error.into())),
-            // RFC 7395 section 3.4: stream errors are messages. The closing handshake will say the code.
+            // RFC 7395, section 3.4: stream errors are messages. The closing handshake reports the code.
             NetError::WebSocket(violation) => PhaseOutcome::EndStream(Some(
                 StreamError::new(StreamCondition::BadFormat).text(violation.reason),
             )),
@@ -272,7 +272,7 @@ impl C2sConnection {
             )),
             error => {
                 tracing::debug!(peer = %self.stream.info().peer, %error, "connection lost");
-                // The alert, if there is one, is to arrive.
+                // A TLS alert, if there is one, must still reach the peer.
                 if matches!(error, NetError::Tls(_)) {
                     PhaseOutcome::CloseSilently
                 } else {
@@ -283,14 +283,14 @@ impl C2sConnection {
     }
 }
 
-/// Into the log. Before the link leaves the list that knows when it was made.
+/// Logs the end of a session. Must run before its outbox leaves the registry, which knows when it was created.
 pub(crate) fn log_session_end(node: &Node, session: &Session, reason: &str) {
     let now = node.seconds();
     let since = node.outboxes.created_at(&session.outbox, now);
     node.session_log.session_ended(now, session, reason, now.saturating_sub(since));
 }
 
-/// Why a session ended whose connection broke and that nobody may resume.
+/// Reason of a session's end: its connection broke and the session cannot be resumed.
 const CONNECTION_LOST: &str = "connection lost";
 
 impl Future for C2sConnection {
@@ -302,7 +302,7 @@ impl Future for C2sConnection {
 }
 
 impl Drop for C2sConnection {
-    /// A task that is dropped (the runtime ends) leaves the engine in order all the same.
+    /// Ends the session also when the task is dropped at shutdown of the runtime.
     fn drop(&mut self) {
         if !matches!(self.phase, ConnectionPhase::Over | ConnectionPhase::Closing(_)) {
             self.drop_session("stopped");

@@ -1,10 +1,12 @@
-//! The end of a stream: RFC 6120 section 4.4.
+//! Closing of a stream: RFC 6120, section 4.4.
 //!
-//! The last words are flushed, the outgoing direction is closed, and what still arrives is read and thrown away
-//! for a moment: closing a socket with unread input makes the kernel reset the connection, and the peer may
-//! lose the words. (Linux lets it read them all the same; other systems do not.)
+//! Pending output is flushed and the outgoing direction closed. Input is then read and discarded for a moment: closing a
+//! socket with unread input makes the kernel reset the connection, and the peer may lose the final output. (Linux
+//! delivers it anyway; other systems do not.)
 //!
-//! The trap: the session is over by now. Nothing here may ask the engine for anything.
+//! # Pitfalls
+//!
+//! The session has ended by now. Nothing here may call the engine on its behalf.
 
 use std::task::{Context, Poll};
 
@@ -14,12 +16,12 @@ use throng_core::Outbox;
 use crate::c2s::{C2sConnection, ConnectionPhase, PhaseOutcome};
 use crate::context::C2sContext;
 
-/// Seconds for flushing and for the peer's own end.
+/// Seconds for the flush and for the peer to close its direction.
 const CLOSE_TIMEOUT_SECONDS: u32 = 3;
-/// Bytes that are thrown away before the connection is cut.
+/// Bytes of input to discard before the connection is closed.
 const MAX_DISCARDED_BYTES: usize = 1 << 20;
 
-/// How far the end has come.
+/// Progress of closing.
 pub(crate) struct Closing {
     deadline: u32,
     write_closed: bool,
@@ -30,7 +32,7 @@ impl Closing {
     pub(crate) fn new(service: &C2sContext, link: &std::sync::Arc<Outbox>) -> Closing {
         let deadline = service.node.seconds().saturating_add(CLOSE_TIMEOUT_SECONDS);
         link.set_deadline(deadline);
-        // Back into the sweep, which `forget` took it out of: only the alarm is wanted.
+        // Registered again after `drop_session` removed it: only the sweep's deadline is needed.
         service.node.outboxes.add(link.clone());
         Closing { deadline, write_closed: false, discarded: 0 }
     }

@@ -1,4 +1,4 @@
-//! What all connections of one listener share: the node, TLS settings, and what may be negotiated.
+//! State shared by all connections of one listener: the node, TLS settings and the negotiation policy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,45 +7,45 @@ use base::Secret;
 use sasl::{Decoy, MechanismSet, TokenKey};
 use throng_core::Node;
 
-/// Whether a plaintext stream must, may or cannot be encrypted (RFC 6120 section 5.3.1).
+/// STARTTLS policy of plaintext streams (RFC 6120, section 5.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsPolicy {
-    /// Nothing but STARTTLS is offered before it is done.
+    /// STARTTLS is the only feature offered until it is done.
     Required,
-    /// Offered, not demanded.
+    /// Offered but not required.
     Optional,
     /// Not offered.
     Off,
 }
 
-/// How clients may log in.
+/// Permitted ways to log in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuthPolicy {
-    /// Mechanisms that are switched on, besides ANONYMOUS.
+    /// Enabled mechanisms other than ANONYMOUS.
     pub mechanisms: MechanismSet,
-    /// SASL ANONYMOUS.
+    /// Whether SASL ANONYMOUS is enabled.
     pub allow_anonymous: bool,
 }
 
-/// What may be negotiated on a listener.
+/// Negotiation policy of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NegotiationPolicy {
-    /// STARTTLS.
+    /// STARTTLS policy.
     pub tls: TlsPolicy,
-    /// PLAIN without TLS: only where the listener says so.
+    /// Whether PLAIN is offered without TLS; only if the listener's configuration permits it.
     pub allow_plain_without_tls: bool,
-    /// SASL ANONYMOUS.
+    /// Whether SASL ANONYMOUS is enabled.
     pub allow_anonymous: bool,
-    /// Mechanisms that are switched on, besides ANONYMOUS.
+    /// Enabled mechanisms other than ANONYMOUS.
     pub mechanisms: MechanismSet,
-    /// Iterations of new keys. Accounts that do not exist pretend to have them.
+    /// Iterations of newly derived keys. Accounts that do not exist report the same number.
     pub scram_iterations: u32,
-    /// Domains whose clients log in otherwise.
+    /// Login policies of domains that differ from the listener's default.
     pub domains: BTreeMap<String, AuthPolicy>,
 }
 
 impl NegotiationPolicy {
-    /// How clients of this domain may log in; of the listener's default, if they have named none.
+    /// Login policy of `domain`; the listener's default if it is `None` or has no policy of its own.
     pub fn auth(&self, domain: Option<&str>) -> AuthPolicy {
         let own = domain.and_then(|domain| self.domains.get(domain));
         own.copied()
@@ -53,29 +53,29 @@ impl NegotiationPolicy {
     }
 }
 
-/// What all connections of one listener share.
+/// State shared by all connections of one listener.
 pub struct C2sContext {
-    /// The engine.
+    /// The node.
     pub node: Arc<Node>,
-    /// Certificates; none when no listener has TLS.
+    /// TLS configuration; `None` when no listener has TLS.
     pub tls: Option<Arc<net::tls::TlsConfig>>,
-    /// What may be negotiated.
+    /// Negotiation policy.
     pub policy: NegotiationPolicy,
-    /// Answers for accounts that do not exist.
+    /// Credentials for accounts that do not exist.
     pub decoy: Arc<Decoy>,
-    /// Stored credentials of nobody, of the usual length.
+    /// Encoded credentials of a non-existent account, of the usual length.
     pub decoy_credentials: Vec<u8>,
-    /// What tokens are made with (XEP-0484).
+    /// Key that FAST tokens are computed with (XEP-0484).
     pub token_key: TokenKey,
-    /// The default domain, for clients that name none.
+    /// Default domain, for clients that name none.
     pub default_domain: String,
-    /// The parser's limits after authentication and before.
+    /// Parser limits of bound streams.
     pub xml_limits: xml::Limits,
 }
 
 impl C2sContext {
-    /// Puts a service together. `secret` must stay the same over restarts, or the answers for accounts that do
-    /// not exist change and give them away, and every token is worth nothing.
+    /// Builds the context. `secret` must survive restarts: otherwise the decoys of accounts that do not exist change and
+    /// reveal them, and every token becomes invalid.
     pub fn new(
         node: Arc<Node>,
         tls: Option<Arc<net::tls::TlsConfig>>,

@@ -1,10 +1,15 @@
-//! A session whose connection is lost and that may be resumed: XEP-0198 1.6.3 sections 5 and 7.
+//! A detached session: its connection is lost and it may be resumed. XEP-0198 (1.6.3), sections 5 and 7.
 //!
-//! A small future in place of a connection. It waits for another connection that wants the session, for its time to be
-//! up, or for a wish to end it. The session stays bound and available meanwhile, and its queue goes on within its limits.
+//! A small future takes the place of the connection. It waits for a connection that resumes the session, for the
+//! resumption timeout, or for a request to close the session. The session stays bound and available, and its outbox
+//! continues within its limits.
 //!
-//! Left out: everything about elements, which is in `sm`. The trap: a stanza that was under way when the connection went
-//! was accepted; it is finished and counted before the session changes hands.
+//! Not implemented: the elements, which are in `stream_management`.
+//!
+//! # Pitfalls
+//!
+//! A stanza that was being handled when the connection broke was accepted. It is completed and counted before the session
+//! is handed over.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -19,13 +24,13 @@ use throng_core::{Node, Session};
 pub(crate) struct DetachedSession {
     node: Arc<Node>,
     session: Arc<Session>,
-    /// What the last stanza waits for.
+    /// Pending handling of the last stanza.
     pending_stanza: Option<BoxFuture<'static, ()>>,
     over: bool,
 }
 
 impl DetachedSession {
-    /// Takes a session over from a connection that is lost. If it cannot be resumed it ends here and now.
+    /// Takes over the session of a lost connection. False if it cannot be resumed and ends immediately.
     pub(crate) fn start(
         node: &Arc<Node>,
         session: &Arc<Session>,
@@ -51,7 +56,7 @@ impl DetachedSession {
             return;
         }
         if let Some(waiting) = self.pending_stanza.take() {
-            // The stanza was accepted while the stream was whole, so it gets where it belongs.
+            // The stanza was accepted on a working stream, so its handling completes.
             self.node.spawner.spawn("last stanza", waiting);
         }
         crate::c2s::log_session_end(&self.node, &self.session, reason);
@@ -66,7 +71,7 @@ impl Future for DetachedSession {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         let link = this.session.outbox.clone();
-        // Registered first: what happens from here on wakes the task again.
+        // Registered first, so that every later event wakes the task again.
         let closing = link.register_waker(cx);
         if let Some(waiting) = &mut this.pending_stanza {
             match std::panic::catch_unwind(AssertUnwindSafe(|| waiting.as_mut().poll(cx))) {
@@ -103,7 +108,7 @@ impl Future for DetachedSession {
 }
 
 impl Drop for DetachedSession {
-    /// A task that is dropped (the runtime ends) leaves the engine in order all the same.
+    /// Ends the session also when the task is dropped at shutdown of the runtime.
     fn drop(&mut self) {
         self.end("stopped");
     }

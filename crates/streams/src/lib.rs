@@ -1,15 +1,17 @@
-//! Streams of clients: negotiation, then the pump between a connection and the engine.
+//! Client-to-server streams: stream negotiation, then the I/O of a bound session.
 //!
-//! RFC 6120 sections 4 to 7. A [`c2s::C2sConnection`] is one future for the whole life of a connection; it owns no
-//! buffer while quiet, and what negotiation needs is boxed and dropped at bind. Knows no feature and no storage.
+//! RFC 6120, sections 4 to 7. A [`c2s::C2sConnection`] is one future for the whole life of a connection. It holds no
+//! buffers while idle, and its negotiation state is boxed and dropped at bind. It knows no feature and no storage.
 //!
-//! Left out: server-to-server streams, components; two SHOULDs of RFC 6120: stanzas do not get the
-//! `xml:lang` of their stream (section 8.1.5: it would move every position in every head, for an attribute that hardly
-//! any client reads), and the `from` of the header is not compared with who authenticates (section 6.4.6: nothing is
-//! ever believed of it). A failed login has no text beside its condition.
+//! Not implemented: server-to-server streams; components; two SHOULDs of RFC 6120. Stanzas do not get the `xml:lang` of
+//! their stream (section 8.1.5), since that would shift every offset in every stanza header for an attribute that
+//! hardly any client reads. The `from` of the stream header is not compared with the authenticated identity
+//! (section 6.4.6), since it is never trusted. A failed login has no text beside its condition.
 //!
-//! The trap: everything a connection may have to wait for is polled from one place, [`c2s::C2sConnection::poll`].
-//! Whoever adds a wait must also say who wakes the task: the socket, the link, or the sweep through the link.
+//! # Pitfalls
+//!
+//! Everything that a connection may wait for is polled in one place, [`c2s::C2sConnection::poll`]. A new wait also needs
+//! a source of wake-ups: the socket, the outbox, or the periodic sweep through the outbox.
 
 pub mod c2s;
 mod closing;

@@ -1,11 +1,13 @@
-//! The pump of a bound stream: elements in, queue out. RFC 6120 sections 8 and 10.
+//! I/O of a bound stream: elements from the client to the engine, the outbox to the client. RFC 6120, sections 8 and 10.
 //!
-//! One poll reads what is there, then writes what is queued in as few system calls as possible; several stanzas
-//! that arrive together for the same receiver leave together. Reading stops while a stanza waits for the store
-//! (order), and while the peer does not read (memory).
+//! One poll reads the available input, then writes the queued stanzas in as few system calls as possible; stanzas that
+//! arrive together for the same receiver leave together. Reading pauses while a stanza waits for the store (to keep the
+//! order) and while the peer does not read (to bound memory).
 //!
-//! The trap: whatever leaves `write` with frames in the queue must know who wakes the task: the socket (it was not
-//! writable) or the task itself. The link wakes it only for what is new.
+//! # Pitfalls
+//!
+//! Every return from `write` with stanzas left in the outbox needs a source of wake-ups: the socket, if it was not
+//! writable, or the task itself. The outbox wakes the task only for newly queued stanzas.
 
 use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
@@ -24,11 +26,11 @@ use xml::{NamespaceContext, Ns, Tree};
 use crate::c2s::{C2sConnection, PhaseOutcome};
 use crate::stream_management;
 
-/// Elements read in one poll before other tasks get their turn.
+/// Elements read in one poll before the task yields.
 const MAX_ELEMENTS_PER_POLL: usize = 128;
-/// Output is filled up to here from the queue. What is unsent is less than twice this and one stanza.
+/// Unsent output up to which it is refilled from the outbox. Unsent bytes stay below twice this plus one stanza.
 const OUTPUT_TARGET_BYTES: usize = 32 * 1024;
-/// Times that one poll fills the output before other tasks get their turn.
+/// Output refills in one poll before the task yields.
 const MAX_REFILLS_PER_POLL: usize = 16;
 
 thread_local! {
@@ -61,8 +63,7 @@ impl C2sConnection {
         self.write(session, now, cx, lent)
     }
 
-    /// What this connection knows of itself. The alarm tells since when the peer is silent: it is set anew with whatever
-    /// is read.
+    /// State of this connection for the API. The idle time follows from the deadline, which is reset by each read.
     fn session_info(&self, session: &Session, now: u32) -> SessionInfo {
         let facts = self.stream.info();
         let limits = self.context.node.limits();
@@ -80,8 +81,8 @@ impl C2sConnection {
         SessionInfo { peer: facts.peer, transport, secure: facts.secure, idle_seconds: silent }
     }
 
-    /// Another connection wants the session: it gets it when the stanza that is under way is where it belongs. `None` if
-    /// it does not want it any more.
+    /// Hands the session over to the connection that requested it, once the stanza being handled is complete. `None` if the
+    /// request was cancelled.
     fn hand_over(&mut self, session: &Arc<Session>, cx: &mut Context<'_>) -> Option<PhaseOutcome> {
         self.outbox.register_waker(cx);
         match self.finish_stanza(session, cx) {
@@ -91,7 +92,7 @@ impl C2sConnection {
         }
     }
 
-    /// Waits for the stanza that is under way, and counts it.
+    /// Waits for the stanza being handled, then counts it.
     fn finish_stanza(
         &mut self,
         session: &Arc<Session>,
@@ -110,14 +111,14 @@ impl C2sConnection {
         Poll::Ready(done)
     }
 
-    /// A stanza is where it must survive.
+    /// Counts a stanza that is stored or delivered as handled (XEP-0198).
     fn count_handled(&self, session: &Session) {
         if session.flags.has(flags::STREAM_MANAGEMENT) {
             self.outbox.count_handled();
         }
     }
 
-    /// Sets the alarm for silence: of everything, or of the acknowledgement that was asked for.
+    /// Sets the deadline for input, or for a requested acknowledgement if that is due earlier.
     fn reset_idle_deadline(&self, session: &Session, now: u32) {
         let limits = self.context.node.limits();
         let mut deadline = now.saturating_add(limits.idle_ping_seconds);
@@ -131,7 +132,7 @@ impl C2sConnection {
         self.outbox.set_deadline(deadline);
     }
 
-    /// Reads until there is nothing more, or until a stanza has to wait.
+    /// Reads until no input is left or a stanza has to wait.
     fn read(
         &mut self,
         session: &Arc<Session>,
@@ -145,7 +146,7 @@ impl C2sConnection {
                 Poll::Pending => return None,
                 Poll::Ready(Err(error)) => return Some(PhaseOutcome::EndStream(Some(error))),
             }
-            // A peer that does not read is not read from either.
+            // Input of a peer that does not accept output is not read.
             if self.write_stalled_since != 0 {
                 return None;
             }
@@ -175,7 +176,7 @@ impl C2sConnection {
                 }
                 StreamEvent::Close => return Some(PhaseOutcome::EndStream(None)),
                 StreamEvent::Eof => return Some(PhaseOutcome::TransportClosed),
-                // RFC 6120 section 4.9.3.1: no second header without a restart.
+                // RFC 6120, section 4.9.3.1: no second header without a restart.
                 StreamEvent::Open(_) => Err(StreamError::new(StreamCondition::BadFormat)),
             };
             match taken {
@@ -191,7 +192,7 @@ impl C2sConnection {
         None
     }
 
-    /// Counts what was read against the limits of the session.
+    /// Charges the bytes that were read to the session's rate limits.
     fn charge_rate(&mut self, session: &Session, bytes: usize, now: u32) {
         if let Some((class, until)) = session.rates(|rates| rates.charge_bytes(bytes, now)).flatten() {
             self.slowed = until;
@@ -199,7 +200,7 @@ impl C2sConnection {
         }
     }
 
-    /// Whether the session has sent too much for now. The sweep wakes it when it is read from again.
+    /// Whether the session is over its rate. The sweep wakes the task when reading may continue.
     fn is_throttled(&mut self, now: u32) -> bool {
         let until = self.slowed;
         if until == 0 {
@@ -214,7 +215,7 @@ impl C2sConnection {
         !over
     }
 
-    /// Writes what is queued.
+    /// Writes queued stanzas.
     fn write(
         &mut self,
         session: &Arc<Session>,
@@ -224,7 +225,7 @@ impl C2sConnection {
     ) -> PhaseOutcome {
         for _ in 0..MAX_REFILLS_PER_POLL {
             let taken = if !self.stream.accepts_output() {
-                // Nobody waits for it; the queue keeps it, with the promises that the queue makes.
+                // No request of the client is open for output; stanzas stay in the outbox under its guarantees.
                 DequeueOutcome { closing: self.outbox.register_waker(cx), more: false, request_ack: false }
             } else if self.stream.unsent() < OUTPUT_TARGET_BYTES {
                 self.refill_output(session, now, cx, lent)
@@ -238,7 +239,7 @@ impl C2sConnection {
                     if std::mem::take(&mut self.write_stalled_since) != 0 {
                         self.outbox.restart_ack_timer(now);
                         self.reset_idle_deadline(session, now);
-                        // There is room again: take what has piled up, and read on.
+                        // There is room again: write what was queued meanwhile and resume reading.
                         return PhaseOutcome::Again;
                     }
                     if taken.more {
@@ -247,7 +248,7 @@ impl C2sConnection {
                 }
                 Poll::Ready(Err(error)) => return self.on_transport_error(error),
                 Poll::Pending => {
-                    // A slow peer is not a dead one: its time begins anew with everything that it takes.
+                    // A slow peer is not a dead one: each byte that it accepts restarts the timeout.
                     if self.write_stalled_since == 0 || self.stream.unsent() < before {
                         self.write_stalled_since = now.max(1);
                         let patience = self.context.node.limits().write_stall_timeout_seconds;
@@ -265,7 +266,7 @@ impl C2sConnection {
         PhaseOutcome::Sleep
     }
 
-    /// Moves a part of the queue into the output: with more than that unsent, the limits of the queue do the rest.
+    /// Moves part of the outbox into the output; stanzas above that stay in the outbox and count against its limits.
     fn refill_output(
         &mut self,
         session: &Session,
@@ -279,7 +280,7 @@ impl C2sConnection {
                 write_item(&mut self.stream, session, &item, lent);
             }
             if batch.spilled() {
-                // Taking swaps: the next queue would get this one's memory, and keep it while idle.
+                // `dequeue` swaps the vectors: the outbox would get this one's heap memory and hold it while idle.
                 *batch = QueuedBatch::new();
             }
             if taken.request_ack
@@ -293,9 +294,9 @@ impl C2sConnection {
         })
     }
 
-    /// Before the stream ends, the peer gets what was meant for it (RFC 6120 section 4.4): answers to what it sent
-    /// before its closing tag, stanzas before an error. One that may be dead gets nothing; see `leftover`. One that
-    /// acknowledges will not do so any more, and gets no messages: they would arrive twice.
+    /// Writes queued stanzas before the stream ends (RFC 6120, section 4.4): replies to what the client sent before its
+    /// closing tag, and stanzas before an error. A peer that may be dead gets none; they are rerouted. A peer with stream
+    /// management gets no messages: it will not acknowledge them, so they would be delivered twice.
     pub(crate) fn send_final_stanzas(&mut self, session: &Session, cx: &mut Context<'_>, lent: &mut Scratch) {
         if session.flags.has(flags::STREAM_MANAGEMENT) {
             let mut answers = QueuedBatch::new();
@@ -318,7 +319,7 @@ impl C2sConnection {
         }
     }
 
-    /// What the sweep's alarm means for a bound stream: silence, or a peer that does not read.
+    /// Handles an elapsed deadline of a bound stream: an idle client, or a peer that does not read.
     fn on_deadline(&mut self, session: &Arc<Session>, now: u32) -> Option<PhaseOutcome> {
         if !self.outbox.deadline_elapsed() {
             return None;
@@ -333,7 +334,7 @@ impl C2sConnection {
             }
             return None;
         }
-        // Nothing was heard because nothing was read.
+        // While the session is throttled nothing is read, so silence means nothing.
         if now < self.outbox.deadline() || self.slowed != 0 {
             return None;
         }
@@ -348,22 +349,22 @@ impl C2sConnection {
             ));
         }
         if self.outbox.is_ack_stalled() {
-            // The write that follows asks, and sets the alarm for the answer. It also is a question for a sign of life.
+            // The following write sends `<r/>` and sets the deadline for the answer; it serves as a keep-alive ping, too.
             self.outbox.retry_ack_request();
             self.outbox.set_deadline(now.saturating_add(limits.idle_ping_seconds));
             return None;
         }
-        // The roster that the login read is of no use any more if nobody asked for it by now.
+        // A roster prefetched at login that was not requested by now will not be needed.
         session.account.with(|state| drop(state.take_prefetched()));
         session.drop_full_rates(now);
         if self.stream.info().transport == Transport::Bosh {
-            // Every request is a sign of life, and a session without one ends by itself (XEP-0124 section 10). A ping would
-            // only wake a radio (XEP-0286 section 4).
+            // Every HTTP request shows that the client is alive, and a session without requests expires (XEP-0124,
+            // section 10). A ping would only wake a radio (XEP-0286, section 4).
             self.outbox.set_deadline(now.saturating_add(limits.idle_ping_seconds));
             return None;
         }
         if self.ping_sent {
-            // RFC 6120 section 4.6.1.
+            // RFC 6120, section 4.6.1.
             return Some(PhaseOutcome::PeerUnresponsive(
                 StreamError::new(StreamCondition::ConnectionTimeout).text("no sign of life"),
             ));
@@ -380,25 +381,25 @@ impl C2sConnection {
     }
 }
 
-/// What became of an element.
+/// Result of handling an element of a bound stream.
 enum BoundElementOutcome {
-    /// The stanza is where it belongs.
+    /// The stanza was handled.
     Done,
-    /// No stanza, and nothing more to do.
+    /// A nonza that needs no further action.
     Nonza,
-    /// An acknowledgement was taken.
+    /// An acknowledgement was processed.
     Acknowledged,
-    /// No stanza; this is to be said.
+    /// A nonza with this reply.
     Reply(Vec<u8>),
-    /// It will be, later; until then nothing is read.
+    /// The stanza is handled when the future completes; nothing is read until then.
     Wait(BoxFuture<'static, ()>),
-    /// It was the client's stream error: the stream ends (RFC 6120 section 4.9.1.1).
+    /// The client sent a stream error: the stream ends (RFC 6120, section 4.9.1.1).
     PeerError,
 }
 
 static CLIENT: NamespaceContext = NamespaceContext::client();
 
-/// A fault of ours ends this stream (RFC 6120 section 4.9.3.8) and no other.
+/// Turns a panic into a stream error, so that it ends this stream (RFC 6120, section 4.9.3.8) and no other.
 fn catch_panic<T>(session: &Session, work: impl FnOnce() -> T) -> Result<T, StreamError> {
     std::panic::catch_unwind(AssertUnwindSafe(work)).map_err(|_| {
         tracing::error!(jid = %session.jid, "a stanza's handling panicked; the stream is closed");
@@ -406,7 +407,7 @@ fn catch_panic<T>(session: &Session, work: impl FnOnce() -> T) -> Result<T, Stre
     })
 }
 
-/// Hands one element to the engine.
+/// Passes one element to the engine.
 fn take_element(
     connection: &C2sConnection,
     session: &Arc<Session>,
@@ -441,7 +442,7 @@ fn take_element(
     }
 }
 
-/// An element of stream management (XEP-0198) on a stream with a resource.
+/// Handles an element of stream management (XEP-0198) on a bound stream.
 fn take_management(
     session: &Arc<Session>,
     ns: Ns,
@@ -461,7 +462,7 @@ fn take_management(
             stream_management::acknowledge(session, tree.root()).map(|()| BoundElementOutcome::Acknowledged)
         }
         "enable" => Ok(BoundElementOutcome::Reply(stream_management::enable(session, tree.root()))),
-        // A resource is bound: too late (section 5). And nothing is counted before it is agreed on.
+        // Resuming after binding is too late (section 5), and nothing is counted before stream management is enabled.
         "resume" | "r" | "a" => Ok(BoundElementOutcome::Reply(stream_management::unexpected(ns))),
         _ => unknown_element(Some(ns), ns.as_str(), name).map(|()| BoundElementOutcome::PeerError),
     }
@@ -483,7 +484,7 @@ fn take_stanza(
     let binds =
         head.kind == StanzaKind::Iq(IqType::Set) && head.first_child.is_some_and(|f| f.ns == Some(Ns::Bind));
     if binds && head.to(bytes).is_none_or(|to| to == session.account.host().domain()) {
-        // RFC 6120 section 7.1: a stream has one resource.
+        // RFC 6120, section 7.1: a stream has one resource.
         let error = StanzaError::new(StanzaCondition::NotAllowed).text("this stream has its resource");
         node.reject_stanza(session, bytes, head, &error);
         return Ok(BoundElementOutcome::Done);
@@ -495,10 +496,10 @@ fn take_stanza(
     }
 }
 
-/// A first-level element that is no stanza: `Ok` if it is the client's stream error.
+/// Handles a first-level element that is not a stanza: `Ok` if it is the client's stream error.
 ///
 /// # Errors
-/// Everything else ends the stream: RFC 6120 section 4.8.3 for stanzas of another content namespace, section 4.8.4
+/// Every other element ends the stream: RFC 6120, section 4.8.3 for stanzas of another content namespace, section 4.8.4
 /// for the rest.
 pub(crate) fn unknown_element(ns: Option<Ns>, ns_text: &str, name: &str) -> Result<(), StreamError> {
     let text = format!("<{name}> in the namespace \"{ns_text}\" is not understood here");
@@ -523,7 +524,7 @@ fn reject_unknown_type(
     BoundElementOutcome::Done
 }
 
-/// Writes one queue entry, with the receiver's address where the sender left it open.
+/// Writes one queued stanza, adding the recipient's address as `to` where the sender sent none.
 fn write_item(stream: &mut net::Stream, session: &Session, item: &QueuedStanza, lent: &mut Scratch) {
     let frame: &SharedStanza = &item.frame;
     let to = match item.to_rewrite {

@@ -1,15 +1,18 @@
-//! Stream management: XEP-0198 1.6.3, the elements of it. Counting and keeping is the link's (`throng_core::session::ack`).
+//! Elements of stream management: XEP-0198 (1.6.3). Counters and unacknowledged stanzas are in the outbox
+//! (`throng_core::session::stream_management`).
 //!
-//! `<enable/>` on a bound stream or along with Bind 2, `<r/>` and `<a/>` both ways, `<resume/>` instead of binding or along
-//! with SASL2. Both `urn:xmpp:sm:3` and the older `urn:xmpp:sm:2` are spoken; they differ in name only.
+//! `<enable/>` on a bound stream or within Bind 2, `<r/>` and `<a/>` in both directions, `<resume/>` in place of binding
+//! or within SASL2. Both `urn:xmpp:sm:3` and the older `urn:xmpp:sm:2` are supported; they differ in name only.
 //!
-//! The identifier of a stream is a random token and the resource. The account is the one that authenticated, so somebody
-//! else's identifier finds nothing, and there is no table of identifiers to fill.
+//! The identifier of a stream is a random token and the resource. The account is the authenticated one, so an identifier
+//! of another account matches nothing, and there is no table of identifiers that could be flooded.
 //!
-//! Left out: streams between servers; `<a/>` from the server without being asked, but for one before the stream ends.
+//! Not implemented: server-to-server streams; unsolicited `<a/>` from the server, except one before the stream ends.
 //!
-//! The trap: `<enabled/>` and `<resumed/>` go into the output at once, stanzas only through the queue. What is counted is
-//! what leaves the queue after that; nothing may write a stanza past it.
+//! # Pitfalls
+//!
+//! `<enabled/>` and `<resumed/>` are written to the output directly, stanzas only through the outbox. Stanzas are counted
+//! when they leave the outbox after that, so none may be written past it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,20 +27,20 @@ use xml::{Ns, Writer};
 
 use crate::detached::DetachedSession;
 
-/// What is said so that the peer acknowledges.
+/// `<r/>` by namespace.
 const REQUEST: [&[u8]; 2] = [b"<r xmlns='urn:xmpp:sm:3'/>", b"<r xmlns='urn:xmpp:sm:2'/>"];
 
-/// What became of a request to resume.
+/// Result of a request to resume.
 pub(crate) enum ResumeOutcome {
-    /// The connection goes on with this session; `<resumed/>`.
+    /// The connection continues this session; send `<resumed/>`.
     Resumed(Arc<Session>, Vec<u8>),
-    /// `<failed/>`; a resource may be bound.
+    /// Send `<failed/>`; the client may bind a resource.
     Failed(Vec<u8>),
     /// The stream must end.
     Ended(StreamError),
 }
 
-/// The namespace that an element is in.
+/// Namespace of the older or the current version.
 fn ns(old: bool) -> Ns {
     if old { Ns::Sm2 } else { Ns::Sm3 }
 }
@@ -51,7 +54,7 @@ pub(crate) fn request(terms: StreamManagementTerms) -> &'static [u8] {
     REQUEST[usize::from(terms.sm2)]
 }
 
-/// `<a/>` with what was handled so far; nothing if acknowledgement is not enabled.
+/// `<a/>` with the number of handled stanzas; empty if stream management is not enabled.
 pub(crate) fn ack(session: &Session) -> Vec<u8> {
     let Some(terms) = session.outbox.management_terms() else { return Vec::new() };
     let mut out = Vec::with_capacity(48);
@@ -60,7 +63,7 @@ pub(crate) fn ack(session: &Session) -> Vec<u8> {
     out
 }
 
-/// `<failed/>` (section 6), with what was handled of a stream that is over.
+/// `<failed/>` (section 6), with the number of handled stanzas of a stream that has ended.
 pub(crate) fn failed(old: bool, condition: StanzaCondition, h: Option<u32>) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     let mut w = Writer::new(&mut out);
@@ -72,12 +75,12 @@ pub(crate) fn failed(old: bool, condition: StanzaCondition, h: Option<u32>) -> V
     out
 }
 
-/// An element of stream management where it must not come (section 3): `<failed/>`.
+/// `<failed/>` for an element of stream management that is not allowed here (section 3).
 pub(crate) fn unexpected(namespace: Ns) -> Vec<u8> {
     failed(namespace == Ns::Sm2, StanzaCondition::UnexpectedRequest, None)
 }
 
-/// Section 6: the peer acknowledges more than it was sent.
+/// Stream error for a peer that acknowledges more stanzas than it was sent (section 6).
 pub(crate) fn too_high(error: HandledCountTooHigh) -> StreamError {
     let HandledCountTooHigh { h, sent } = error;
     StreamError::new(StreamCondition::UndefinedCondition)
@@ -95,15 +98,15 @@ fn is_true(element: &xml::TreeNode<'_>, name: &str) -> bool {
     element.attr(name).is_some_and(|value| matches!(value.trim(), "true" | "1"))
 }
 
-/// Takes `<enable/>` for a session that is bound (section 3), also as part of binding (section 9.1). The answer must be
-/// written before anything of the session's queue is.
+/// Handles `<enable/>` of a bound session (section 3), also within binding (section 9.1). The answer must be written
+/// before anything from the session's outbox.
 pub(crate) fn enable(session: &Session, element: xml::TreeNode<'_>) -> Vec<u8> {
     let old = is_old(&element);
     let host = session.account.host();
     let Some(management) = &host.stream_management else {
         return failed(old, StanzaCondition::FeatureNotImplemented, None);
     };
-    // Nobody can log in as the same guest again.
+    // An anonymous user cannot log in again to resume.
     let resume =
         management.resume_seconds > 0 && is_true(&element, "resume") && !session.flags.has(flags::EPHEMERAL);
     let wanted = number(&element, "max").filter(|max| *max > 0);
@@ -130,10 +133,10 @@ pub(crate) fn enable(session: &Session, element: xml::TreeNode<'_>) -> Vec<u8> {
     out
 }
 
-/// Takes `<a/>` (section 4).
+/// Handles `<a/>` (section 4).
 ///
 /// # Errors
-/// Without a number, or with one that is too high.
+/// If `h` is missing, not a number or too high.
 pub(crate) fn acknowledge(session: &Session, element: xml::TreeNode<'_>) -> Result<(), StreamError> {
     let h = number(&element, "h")
         .ok_or_else(|| StreamError::new(StreamCondition::BadFormat).text("<a/> needs a number as h"))?;
@@ -162,10 +165,11 @@ fn split(id: &str) -> Option<([u8; TOKEN_BYTES], &str)> {
     Some((token, resource))
 }
 
-/// Takes `<resume/>` of the account that has authenticated (sections 5 and 9.2).
+/// Handles `<resume/>` of an authenticated account (sections 5 and 9.2).
 ///
-/// The future waits until whoever has the stream lets go of it; dropping it takes the wish back. The caller that gets
-/// [`ResumeOutcome::Resumed`] must go on with the session at once ([`crate::negotiate::NegotiationOutcome::Resumed`]).
+/// The future waits until the holder of the session hands it over; dropping the future cancels the request. On
+/// [`ResumeOutcome::Resumed`] the caller must attach the session immediately
+/// ([`crate::negotiate::NegotiationOutcome::Resumed`]).
 pub(crate) fn resume(
     node: &Arc<Node>,
     host: &Arc<Host>,
@@ -218,7 +222,7 @@ pub(crate) fn resume(
             }
             Ok(handled) => {
                 node.metrics.sessions_resumed.inc();
-                // XEP-0352 section 4.2: a resumed stream is active.
+                // XEP-0352, section 4.2: a resumed stream is active.
                 session.flags.clear(flags::INACTIVE);
                 let mut out = Vec::with_capacity(128);
                 let mut w = Writer::new(&mut out);
@@ -235,7 +239,7 @@ fn next_claim_id() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A wish for a stream that somebody else still has.
+/// Pending request to take over a session that another connection holds.
 struct TakeoverRequest {
     node: Arc<Node>,
     session: Arc<Session>,
@@ -244,7 +248,7 @@ struct TakeoverRequest {
 }
 
 impl Drop for TakeoverRequest {
-    /// The holder may have let go already.
+    /// Cancels the request. If the session was already handed over, it is detached again.
     fn drop(&mut self) {
         if self.pending && self.session.outbox.cancel_takeover(self.who) {
             DetachedSession::start(&self.node, &self.session, None);

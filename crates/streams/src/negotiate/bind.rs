@@ -1,4 +1,4 @@
-//! Resource binding: RFC 6120 section 7.
+//! Resource binding during negotiation: RFC 6120, section 7. Also resumption in its place: XEP-0198, section 5.
 
 use ::sasl::Failure;
 use stanza::{
@@ -12,12 +12,12 @@ use super::{LoginStepResult, NegotiationOutcome, NegotiationResult};
 use crate::c2s::{C2sConnection, ConnectionPhase};
 use crate::stream_management;
 
-/// Requests that may follow one that was refused (section 7.7.3 names 5 to 10).
+/// Requests permitted after a refused one (section 7.7.3 recommends 5 to 10).
 const RETRIES: u8 = 10;
 
 impl C2sConnection {
-    /// A stanza before a resource is bound: nothing but the request for one. `principal`: what was read from the store for
-    /// this request. It is not kept when the request is refused: a client that never binds must not hold a roster.
+    /// Handles a stanza before a resource is bound; only a bind request is allowed. `principal` is the account data read for
+    /// this request. It is dropped when the request is refused: a client that never binds must not hold a roster.
     pub(super) fn bind(&mut self, bytes: &[u8], principal: Option<Principal>) -> NegotiationResult {
         let limits = self.context.node.limits().negotiation();
         let scope = self.scope.clone();
@@ -35,7 +35,7 @@ impl C2sConnection {
         };
         let is_bind = head.first_child.is_some_and(|f| f.ns == Some(Ns::Bind) && f.name.str(bytes) == "bind");
         if head.kind != StanzaKind::Iq(IqType::Set) || !is_bind {
-            // RFC 6120 section 7.1: stanzas need a resource first.
+            // RFC 6120, section 7.1: stanzas need a resource first.
             return Err(StreamError::new(StreamCondition::NotAuthorized)
                 .text("bind a resource before you send stanzas"));
         }
@@ -73,7 +73,7 @@ impl C2sConnection {
         }
     }
 
-    /// Section 7.7.3: the client may try again, but not without end.
+    /// Refuses a bind request (section 7.7.3): the client may retry, up to a limit.
     fn refuse_resource(&mut self, answer: Vec<u8>) -> NegotiationResult {
         let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
         state.refused_resources = state.refused_resources.saturating_add(1);
@@ -85,7 +85,7 @@ impl C2sConnection {
             .text("too many requests for a resource were refused"))
     }
 
-    /// Reads what a session begins with, now that the client has proved who it is and wants one.
+    /// Reads the data that a session starts with, for an authenticated client that requests a resource.
     pub(super) fn load_principal(&mut self) -> NegotiationResult {
         let node = self.context.node.clone();
         let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
@@ -97,21 +97,21 @@ impl C2sConnection {
         Ok(NegotiationOutcome::Pending)
     }
 
-    /// The store has answered.
+    /// Binds, or fails the login, once the session data is read.
     pub(super) fn on_principal_loaded(&mut self, done: Result<Admission, ServerError>) -> NegotiationResult {
         let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
         let waiting = std::mem::take(&mut state.pending_bind);
         match done {
             Ok(Admission::Granted(principal)) if waiting.is_empty() => self.bind_inline(*principal),
             Ok(Admission::Granted(principal)) => self.bind(&waiting, Some(*principal)),
-            // XEP-0388 section 3.6.2: success was not sent yet.
+            // XEP-0388, section 3.6.2: success was not sent yet.
             Ok(Admission::Disabled) if waiting.is_empty() => {
                 self.failed_login(Failure::AccountDisabled, "disabled")
             }
             Ok(Admission::Revoked) if waiting.is_empty() => {
                 self.failed_login(Failure::NotAuthorized, "account changed")
             }
-            // RFC 6120 has no way back from success but the end of the stream.
+            // After success, RFC 6120 can only refuse by ending the stream.
             Ok(Admission::Disabled) => {
                 Err(StreamError::new(StreamCondition::NotAuthorized).text("the account was disabled"))
             }
@@ -120,7 +120,7 @@ impl C2sConnection {
             Err(fault) => {
                 tracing::warn!(cause = %fault.cause, "a session could not be read from the store");
                 if waiting.is_empty() {
-                    // Success is due; the client may bind as in RFC 6120 when the store is back.
+                    // Success is due; the client may bind as in RFC 6120 when the store is available again.
                     return self.begin_session(None);
                 }
                 let client = xml::NamespaceContext::client();
@@ -136,7 +136,7 @@ impl C2sConnection {
         }
     }
 
-    /// Instead of binding a resource the client goes on with a lost stream: XEP-0198 section 5.
+    /// Handles `<resume/>` in place of a bind request: XEP-0198, section 5.
     pub(super) fn resume(&mut self, bytes: &[u8]) -> NegotiationResult {
         let limits = self.context.node.limits().negotiation();
         let tree = Tree::parse(bytes, &self.scope, &limits)?;
@@ -152,7 +152,7 @@ impl C2sConnection {
         Ok(NegotiationOutcome::Pending)
     }
 
-    /// The old stream has let go of its session, or there was none.
+    /// Handles the result of a request to resume.
     pub(super) fn on_resume_outcome(
         &mut self,
         answer: stream_management::ResumeOutcome,

@@ -1,17 +1,19 @@
-//! Bind 2: XEP-0386 (1.1.0), as part of SASL2.
+//! Bind 2: XEP-0386 (1.1.0), within SASL2.
 //!
-//! The resource is `tag/name` or `name` (section 4.2.1). The name is made from the user agent's id with the server's
-//! secret, so a client that tells its id gets the same resource each time, and nobody learns the id from it. A new
-//! session of the same client ends the one before.
+//! The resource is `tag/name` or `name` (section 4.2.1). The name is derived from the user agent's id with the server's
+//! secret, so a client that sends its id gets the same resource each time, and the resource does not reveal the id. A new
+//! session of the same client ends the previous one.
 //!
-//! What may stand inside the request are elements of features: the host's inline table says which
-//! (`throng_core::nonza`); and `<enable/>` of stream management.
+//! The request may contain elements of features, which the host's inline table lists (`throng_core::stream_elements`), and
+//! `<enable/>` of stream management.
 //!
-//! Left out: `<metadata/>` of the archive (XEP-0313), and for the same reason waiting messages are not cleared (section
-//! 4.2: they are in the archive) but delivered.
+//! Not implemented: `<metadata/>` of the archive (XEP-0313). For the same reason waiting messages are not cleared
+//! (section 4.2: they are in the archive) but delivered.
 //!
-//! The trap: the client is told of a resource that could not be bound by the bare address in `<success/>`, nothing else
-//! (there is no element for it); the features then offer binding as in RFC 6120.
+//! # Pitfalls
+//!
+//! A resource that could not be bound shows only in the bare address in `<success/>` (there is no element for it); the
+//! features then offer binding as in RFC 6120.
 
 use std::sync::Arc;
 
@@ -24,13 +26,13 @@ use xml::{NamespaceContext, Ns, Tree, Writer};
 use crate::c2s::{C2sConnection, ConnectionPhase};
 use crate::stream_management;
 
-/// The module's name in the configuration.
+/// Module name in the configuration.
 pub(super) const MODULE: &str = "bind2";
 
-/// `<bind/>`.
+/// Parsed `<bind/>`.
 pub(crate) struct BindRequest {
     tag: Option<String>,
-    /// What else it holds, each name of a namespace once.
+    /// Inline elements; each name in a namespace once.
     inline: Vec<(Ns, String, Vec<u8>)>,
 }
 
@@ -51,7 +53,7 @@ impl BindRequest {
     }
 }
 
-/// An element as handlers get it: by itself. One that leans on prefixes from outside would lose them, and is left out.
+/// A standalone copy of an element, as handlers expect it. `None` if it depends on namespace prefixes declared outside.
 pub(super) fn standalone_element(element: xml::TreeNode<'_>) -> Option<Vec<u8>> {
     let scope = NamespaceContext::client();
     let tree = Tree::parse(element.raw(), &scope, &xml::Limits::CEILING).ok()?;
@@ -59,7 +61,7 @@ pub(super) fn standalone_element(element: xml::TreeNode<'_>) -> Option<Vec<u8>> 
     Some(element.raw().to_vec())
 }
 
-/// What may be asked for: `<bind/>` for `<inline/>` of SASL2 (section 4.1).
+/// Writes `<bind/>` for `<inline/>` of SASL2 (section 4.1).
 pub(super) fn feature(w: &mut Writer<'_>, host: &Host) {
     if host.options(MODULE).is_none() {
         return;
@@ -78,7 +80,7 @@ pub(super) fn feature(w: &mut Writer<'_>, host: &Host) {
 }
 
 impl C2sConnection {
-    /// Section 4.2: binds, does what was asked for along with it, and writes `<bound/>`.
+    /// Binds, handles the inline requests and writes `<bound/>` (section 4.2).
     pub(super) fn bind2(
         &mut self,
         request: &BindRequest,
@@ -97,7 +99,7 @@ impl C2sConnection {
         };
         let longest = usize::from(node.limits().resourcepart_bytes);
         let tagged = request.tag.as_ref().map(|tag| format!("{tag}/{name}"));
-        // A tag that makes no resource is only a tag.
+        // A tag that makes no valid resource is ignored.
         let valid = |r: &String| r.len() <= longest && principal.jid.with_resource(r).is_ok();
         let resource = tagged.filter(valid).unwrap_or_else(|| name.clone());
         let jid = principal.jid.clone();
@@ -109,7 +111,7 @@ impl C2sConnection {
             }
         };
         if user_agent.is_some() {
-            // The same client with another tag has another resource, but is the same client.
+            // With another tag the same client has another resource.
             let suffix = format!("/{name}");
             for old in session.account.sessions() {
                 let same = old.resource() == name || old.resource().ends_with(&suffix);

@@ -1,19 +1,20 @@
-//! Logins with tokens: XEP-0484 (0.2.0). What a token is, and what is kept of it, is in `sasl::tokens`.
+//! FAST token logins: XEP-0484 (0.2.0). The tokens and their storage format are in `sasl::fast_tokens`.
 //!
-//! A client that has a token needs one message: `<authenticate/>` with the proof, sent together with the stream header. It
-//! costs the two look-ups of any login, in one visit to the store where it binds a resource at once, and no write, unless the token is used for the first time, is due for rotation, or is
-//! given back.
+//! A client with a token needs one message: `<authenticate/>` with the proof, sent together with the stream header. It
+//! costs the two look-ups of any login, in one store call where the client binds a resource directly. It writes only when
+//! the token is used for the first time, is due for rotation, or is invalidated.
 //!
-//! **Replays.** There is no TLS early data here (`tls-0rtt` is not offered), so `count` is not kept. What was recorded of an
-//! EXPR login is worthless on any other connection. ENDP and NONE say the same bytes each time, which only TLS keeps
-//! secret; rotation ends their worth, and `<fast invalidate/>` at once.
+//! **Replays.** TLS early data is not accepted (`tls-0rtt` is not offered), so `count` is not stored. A recorded EXPR login
+//! is worthless on any other connection. ENDP and NONE send the same bytes each time, which only TLS keeps secret;
+//! rotation invalidates them later, `<fast invalidate/>` immediately.
 //!
-//! A request for a token of a mechanism that is not offered, or without the id of a user agent, is passed over: the login
-//! matters more.
+//! A token request for a mechanism that is not offered, or without a user agent id, is ignored: the login matters more.
 //!
-//! The trap: a token stands for a password, so it is given out only behind a whole login, and a changed password ends it:
-//! the store clears tokens together with `set_credentials`. A login that was under way at that moment may still be given
-//! one; whoever held the old password until then would have had a session as well.
+//! # Pitfalls
+//!
+//! A token stands for a password, so it is issued only after a complete login, and a changed password ends it: the store
+//! clears tokens together with `set_credentials`. A login in progress at that moment may still be issued a token; a client
+//! with the old password would have got a session as well.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,11 +32,11 @@ use super::{LoginStepResult, NegotiationOutcome, NegotiationResult};
 use crate::c2s::C2sConnection;
 use crate::context::C2sContext;
 
-/// The module's name in the configuration.
+/// Module name in the configuration.
 pub(super) const MODULE: &str = "fast_tokens";
 const HOUR: i64 = 3_600;
 
-/// `<fast/>` in a request.
+/// Parsed `<fast/>` of a request.
 pub(crate) struct FastRequest {
     /// The client logs out.
     invalidate: bool,
@@ -49,7 +50,7 @@ impl FastRequest {
     }
 }
 
-/// The proof of a token, with everything that it is judged by but the account.
+/// The proof of a token and everything to verify it with, except the stored tokens.
 struct Proof {
     account: String,
     client: ClientId,
@@ -62,8 +63,8 @@ struct Proof {
 }
 
 impl Proof {
-    /// Judges it by the tokens that are stored; `None` for no account, which takes as long. The answer is none where a right
-    /// one must look like a wrong one because too many were tried; see [`throng_core::guard`].
+    /// Verifies the proof against the stored tokens; `None` for a missing account, which takes as long. Returns `None` where
+    /// a correct proof must look like a wrong one because of too many attempts; see [`throng_core::login_throttle`].
     fn judge(&self, tokens: Option<&[u8]>) -> Option<TokenVerification> {
         let tokens = tokens.and_then(|tokens| FastTokens::decode(tokens).ok()).unwrap_or_default();
         let Proof { account, client, mechanism, data, proof, .. } = self;
@@ -74,24 +75,24 @@ impl Proof {
     }
 }
 
-/// What came of the proof of a token.
+/// Result of verifying the proof of a token.
 pub(crate) struct Answered {
     found: Option<LoginRecord>,
-    /// `None`: too many were tried.
+    /// `None`: too many attempts.
     verdict: Option<TokenVerification>,
-    /// What the session begins with, if it was read along with it.
+    /// The data that a session starts with, if it was read together with the account.
     loaded: Option<Result<Admission, ServerError>>,
 }
 
-/// What became of a change of tokens.
+/// Result of updating the tokens of an account.
 pub(crate) enum TokenUpdateOutcome {
-    /// It is done.
+    /// The change is stored.
     Done,
-    /// The token that was used is gone; nothing was done.
+    /// The token that was used no longer exists; nothing was changed.
     TokenRemoved,
 }
 
-/// What may be used here: `<fast/>` for `<inline/>` of SASL2 (section 3.1).
+/// Writes `<fast/>` for `<inline/>` of SASL2 (section 3.1).
 pub(super) fn feature(w: &mut Writer<'_>, host: &Host, binding: &::sasl::ChannelBindingData) {
     if host.options(MODULE).is_none() {
         return;
@@ -118,7 +119,7 @@ impl C2sConnection {
         u32::try_from(self.context.node.clock.unix_millis() / 1000).unwrap_or(u32::MAX)
     }
 
-    /// Section 3.4: the client proves a token.
+    /// Handles a login with a token (section 3.4).
     pub(super) fn token_login(
         &mut self,
         mechanism: HtMechanism,
@@ -171,7 +172,7 @@ impl C2sConnection {
                     let judge = move |tokens: Option<&[u8]>| {
                         let verdict = proof.judge(tokens);
                         let right = matches!(verdict, Some(TokenVerification::Valid(_)));
-                        // Nobody waits any more if the client is gone; then nothing more is read for it.
+                        // If the client is gone the receiver is dropped, and no further data is read for it.
                         tell.send(verdict).is_ok() && right
                     };
                     let done = node.prove(host, jid, judge).await;
@@ -190,7 +191,7 @@ impl C2sConnection {
         }
     }
 
-    /// The store has answered, and the proof was judged.
+    /// Continues the login with the verified proof.
     pub(super) fn token_answered(&mut self, answered: Answered) -> NegotiationResult {
         let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
         let Some(request) = &mut state.sasl2_request else { return Ok(NegotiationOutcome::Pending) };
@@ -209,7 +210,7 @@ impl C2sConnection {
         }
     }
 
-    /// After everything else of the login: gives out, makes current, or removes tokens where that is due.
+    /// Issues, activates or removes tokens where due, after everything else of the login.
     pub(super) fn update_tokens(&mut self) -> NegotiationResult {
         let now = self.unix_seconds();
         let service = self.context.clone();
@@ -227,7 +228,7 @@ impl C2sConnection {
         let right = request.fast.as_ref().and_then(|f| f.verified_token.as_ref());
         let invalidate = right.is_some() && request.fast.as_ref().is_some_and(|f| f.invalidate);
         let wanted = request.request_token.filter(|wanted| offered(&binding).any(|m| m == *wanted));
-        // Section 3.5, and 3.6: no new token for who logs out.
+        // Section 3.5; section 3.6: no new token for a client that logs out.
         let due =
             right.filter(|r| !invalidate && now.saturating_sub(r.token.issued) >= seconds("rotate_hours"));
         let issue = wanted.or(due.map(|r| r.token.mechanism));
@@ -258,7 +259,7 @@ impl C2sConnection {
             let gone = Arc::new(AtomicBool::new(false));
             let tell = gone.clone();
             let apply = move |before: &[u8]| {
-                // What cannot be read is worth nothing, and is replaced.
+                // Unreadable tokens are worthless and are replaced.
                 let mut tokens = FastTokens::decode(before).unwrap_or_default();
                 match tokens.apply(&change) {
                     Ok(()) => Some(tokens.encode()),
@@ -278,7 +279,7 @@ impl C2sConnection {
         Ok(NegotiationOutcome::Pending)
     }
 
-    /// The store has answered.
+    /// Continues the login after the tokens were stored.
     pub(super) fn on_tokens_updated(
         &mut self,
         done: Result<TokenUpdateOutcome, ServerError>,
@@ -289,7 +290,7 @@ impl C2sConnection {
         let used = request.fast.as_ref();
         match done {
             Ok(TokenUpdateOutcome::Done) => self.finish_sasl2(),
-            // Removed between look-up and now: another login, or a new password (section 4.2).
+            // Removed since the look-up by another login or a new password (section 4.2).
             Ok(TokenUpdateOutcome::TokenRemoved) if used.is_some_and(|f| f.verified_token.is_some()) => {
                 self.failed_login(Failure::CredentialsExpired, "token")
             }
@@ -297,7 +298,7 @@ impl C2sConnection {
             Err(fault) => {
                 tracing::warn!(cause = %fault.cause, "tokens could not be stored");
                 if used.is_some_and(|f| f.invalidate) {
-                    // It must not be said to be gone.
+                    // The token must not be reported as removed.
                     return self.failed_login(Failure::TemporaryAuthFailure, "storage");
                 }
                 request.token.clear();

@@ -1,5 +1,5 @@
-//! Stream features: RFC 6120 section 4.3.2, XEP-0388 1.0.4 section 3.1, XEP-0440 1.0.0 (channel binding types), XEP-0509
-//! 0.2.0 section 2.1 (a name for the whole).
+//! Stream features: RFC 6120, section 4.3.2; XEP-0388 (1.0.4), section 3.1; XEP-0440 (1.0.0), channel binding types;
+//! XEP-0509 (0.2.0), section 2.1, version of the whole.
 
 use sasl::{ChannelBindingData, Mechanism, MechanismSet};
 use throng_core::Host;
@@ -11,7 +11,7 @@ use crate::c2s::{C2sConnection, ConnectionPhase};
 use crate::context::{AuthPolicy, TlsPolicy};
 
 impl C2sConnection {
-    /// Writes what may be negotiated now.
+    /// Writes `<stream:features/>` for the current state.
     pub(super) fn write_stream_features(&mut self, out: &mut Vec<u8>) {
         let secure = self.stream.info().secure;
         let policy = &self.context.policy;
@@ -24,14 +24,14 @@ impl C2sConnection {
             let own = state.host.as_ref().map(|h| h.stream_features.clone()).unwrap_or_default();
             stanza::stream::write_features(out, |w| {
                 w.start("bind").ns(Ns::Bind).end();
-                // RFC 6121 appendix E: for clients that still ask, marked as having no effect.
+                // RFC 6121, appendix E: for clients that still request it, marked as having no effect.
                 w.start("session").ns(Ns::Session).start("optional").end().end();
                 w.raw(&own);
             });
             return;
         }
         state.offered = offered;
-        // XEP-0388 section 4: only after TLS, or where something else encrypts.
+        // XEP-0388, section 4: only after TLS, or where something else encrypts.
         let protected = secure || policy.allow_plain_without_tls;
         state.offered_sasl2 =
             if protected && state.offers(sasl2::MODULE) { offered } else { MechanismSet::EMPTY };
@@ -76,14 +76,14 @@ impl C2sConnection {
             && self.context.policy.tls != TlsPolicy::Off
     }
 
-    /// Whether TLS is demanded, is not there, and cannot be had on this stream: a client that came by plain HTTP.
+    /// Whether TLS is required, missing, and unavailable on this stream: a client that came by plain HTTP.
     pub(super) fn requires_unavailable_tls(&self) -> bool {
         let facts = self.stream.info();
         let required = self.context.tls.is_some() && self.context.policy.tls == TlsPolicy::Required;
         required && !facts.secure && !facts.transport.has_starttls()
     }
 
-    /// What would be offered if the stream had TLS, which it may get (section 6.5.4).
+    /// Mechanisms that would be offered after STARTTLS, if that is available (section 6.5.4).
     pub(super) fn mechanisms_after_tls(&self) -> MechanismSet {
         if !self.may_start_tls() {
             return MechanismSet::EMPTY;
@@ -92,7 +92,7 @@ impl C2sConnection {
         if auth.allow_anonymous { auth.mechanisms.with(Mechanism::Anonymous) } else { auth.mechanisms }
     }
 
-    /// How clients of the domain that this stream is for may log in.
+    /// Login policy of the stream's domain.
     fn auth_policy(&self) -> AuthPolicy {
         let host = match &self.phase {
             ConnectionPhase::Negotiating(state) => state.host.as_ref(),
@@ -101,7 +101,7 @@ impl C2sConnection {
         self.context.policy.auth(host.map(|host| host.domain()))
     }
 
-    /// What this stream can be bound to.
+    /// Channel binding data of this stream.
     pub(super) fn channel_binding(&self) -> ChannelBindingData {
         let found = self.stream.channel_binding();
         ChannelBindingData {
@@ -117,7 +117,7 @@ impl C2sConnection {
         for mechanism in auth.mechanisms.iter() {
             let offer = match mechanism {
                 Mechanism::Plain => secure || policy.allow_plain_without_tls,
-                // 6.3.4: where it can be expected to succeed.
+                // Section 6.3.4: offered where it can be expected to succeed.
                 Mechanism::External => !self.certified_users().is_empty(),
                 Mechanism::Anonymous => false,
                 m if m.is_plus() => !binding.is_empty(),
@@ -131,7 +131,7 @@ impl C2sConnection {
     }
 }
 
-/// XEP-0388: the mechanisms, and what may be asked for along with one.
+/// Writes `<authentication/>` of XEP-0388: the mechanisms and the inline features.
 fn authentication(w: &mut Writer<'_>, offered: MechanismSet, host: &Host, binding: &ChannelBindingData) {
     let mut inline = Vec::with_capacity(320);
     let mut inner = Writer::new(&mut inline);
@@ -153,8 +153,8 @@ fn authentication(w: &mut Writer<'_>, offered: MechanismSet, host: &Host, bindin
     w.end();
 }
 
-/// XEP-0509: the features that begin at `begin` get a name, a hash of them all. A client that knows it may ask for a login
-/// before it has seen them again.
+/// Writes the version of the features that begin at `begin`, a hash of them all (XEP-0509). A client that knows it may
+/// log in before it has received them again.
 fn write_features_version(out: &mut Vec<u8>, begin: usize, version: &mut String) {
     const END: &[u8] = b"</stream:features>";
     let Some(rest) = out[begin..].strip_suffix(END) else { return };

@@ -1,11 +1,13 @@
-//! Negotiation of a client's stream: header, STARTTLS, SASL, bind. RFC 6120 sections 4.3, 5, 6 and 7; XEP-0388 and what
-//! goes with it has a file for each specification.
+//! Stream negotiation with a client: header, STARTTLS, SASL, resource binding. RFC 6120, sections 4.3, 5, 6 and 7.
+//! XEP-0388 and its companion specifications have one file each.
 //!
-//! The state is boxed and dropped at bind. Elements are copied out of the lent buffers here, which keeps the
-//! code plain; it runs a handful of times a login.
+//! The state is boxed and dropped at bind. Elements are copied out of the borrowed buffers, which keeps the code simple;
+//! it runs a handful of times per login.
 //!
-//! The trap: after `<proceed/>` and `<success/>` a new document begins. `Stream::restart` and `start_tls` discard
-//! what was known of the old one; bytes that came too early end the stream.
+//! # Pitfalls
+//!
+//! A new XML document begins after `<proceed/>` and `<success/>`. `Stream::restart` and `start_tls` discard the state of
+//! the old one; bytes that arrived too early end the stream.
 
 mod bind;
 mod bind2;
@@ -37,26 +39,26 @@ use crate::c2s::{C2sConnection, ConnectionPhase, PhaseOutcome};
 use crate::context::C2sContext;
 use crate::stream_management;
 
-/// Bytes of answers that may wait for a peer that has no resource yet.
+/// Unsent bytes above which a peer without a resource is not read.
 const MAX_UNSENT_BYTES: usize = 8 * 1024;
 
-/// What is expected next.
+/// What the client may send next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NegotiationStage {
     /// A stream header.
     Header,
-    /// STARTTLS or SASL.
+    /// STARTTLS or SASL elements.
     Authentication,
-    /// A resource.
+    /// A request to bind or resume.
     Resource,
 }
 
-/// In which words a login is spoken.
+/// SASL profile in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SaslProfile {
-    /// Those of RFC 6120.
+    /// RFC 6120, section 6.
     Rfc6120,
-    /// Those of XEP-0388.
+    /// XEP-0388.
     Sasl2,
 }
 
@@ -69,50 +71,50 @@ impl SaslProfile {
     }
 }
 
-/// State of negotiation.
+/// Negotiation state of a connection.
 pub(crate) struct Negotiation {
     pub(crate) stage: NegotiationStage,
-    /// Whether our header of the current document is out.
+    /// Whether our header of the current document was sent.
     pub(crate) header_sent: bool,
     pub(crate) host: Option<Arc<Host>>,
     pub(crate) lang: String,
     pub(crate) attempts: u8,
     pub(crate) exchange: Option<Exchange>,
     pub(crate) profile: SaslProfile,
-    /// Mechanisms offered on this document.
+    /// Mechanisms offered in the current document.
     pub(crate) offered: MechanismSet,
-    /// The same in XEP-0388; empty where it is not offered.
+    /// Mechanisms offered for XEP-0388; empty where SASL2 is not offered.
     pub(crate) offered_sasl2: MechanismSet,
-    /// What XEP-0388 asked for, until success or failure.
+    /// Content of the SASL2 request, until success or failure.
     pub(crate) sasl2_request: Option<Box<sasl2::Sasl2Request>>,
-    /// What the features of this document are called (XEP-0509).
+    /// Version of the current document's features (XEP-0509).
     pub(crate) config_version: String,
-    /// Whom the stream header names; a hint.
+    /// `from` of the stream header; a hint that is not trusted.
     pub(crate) from: Option<Jid>,
     /// Name of the mechanism that succeeded.
     pub(crate) mechanism: &'static str,
-    /// The address that the client claims, normalised; the user name itself where it cannot be one.
+    /// Address that the client claims, normalised; the user name where it is no valid address.
     pub(crate) claimed_address: String,
-    /// Where the failures of that claim are counted.
+    /// Keys under which failures of this claim are counted.
     pub(crate) keys: Option<AttemptKeys>,
-    /// The account, until its secret is proved.
+    /// Account record, until the client has proved its secret.
     pub(crate) login_record: Option<LoginRecord>,
-    /// Who has proved who it is.
+    /// Authenticated identity.
     pub(crate) identity: Option<LoginIdentity>,
-    /// The request for a resource that waits for what a session begins with. That is read when a resource is wanted, and
-    /// never kept here.
+    /// Bind request that waits for the account's session data. The data is read when a resource is requested and never
+    /// stored here.
     pub(crate) pending_bind: Vec<u8>,
-    /// Requests for a resource that were refused.
+    /// Number of refused bind requests.
     pub(crate) refused_resources: u8,
-    /// What the login waits for.
+    /// Pending step of the login.
     pub(crate) pending_step: Option<BoxFuture<'static, LoginStepResult>>,
-    /// Additional data with success, while the account is looked up.
+    /// Additional data of `<success/>`, held while the account is looked up.
     pub(crate) additional: Option<Vec<u8>>,
     pub(crate) authenticated: bool,
-    /// Requests before authentication so far.
+    /// Number of IQ requests before authentication.
     pub(crate) pre_auth_requests: u8,
     deadline: u32,
-    /// When the connection came, in microseconds of the clock.
+    /// Time of accept, in microseconds of the node's clock.
     pub(crate) connected_at: u64,
 }
 
@@ -147,7 +149,7 @@ impl Negotiation {
         }
     }
 
-    /// RFC 6120 section 5.4.3.3: what was learnt without TLS is forgotten. Failed attempts still count.
+    /// Discards what was learnt without TLS (RFC 6120, section 5.4.3.3). Failed attempts still count.
     fn forget_plaintext(&mut self) {
         *self = Negotiation {
             attempts: self.attempts,
@@ -157,7 +159,7 @@ impl Negotiation {
         };
     }
 
-    /// An attempt is over, or another one begins.
+    /// Clears the state of an attempt when it ends or another one begins.
     fn forget_login(&mut self) {
         self.exchange = None;
         self.sasl2_request = None;
@@ -169,17 +171,17 @@ impl Negotiation {
         self.mechanism = "none";
     }
 
-    /// Whether the host has this module on.
+    /// Whether the module is enabled on the host.
     fn offers(&self, module: &str) -> bool {
         self.host.as_ref().is_some_and(|host| host.options(module).is_some())
     }
 
-    /// Whether a login is under way.
+    /// Whether a login is in progress.
     fn is_busy(&self) -> bool {
         self.exchange.is_some() || self.sasl2_request.is_some()
     }
 
-    /// RFC 6120 section 4.9.1.2: an error before our header needs the header first.
+    /// Writes our header if it was not sent: an error needs it first (RFC 6120, section 4.9.1.2).
     pub(crate) fn open_for_error(&self, service: &C2sContext, out: &mut Vec<u8>) {
         if !self.header_sent {
             let from = self.host.as_ref().map_or(service.default_domain.as_str(), |h| h.domain());
@@ -188,21 +190,21 @@ impl Negotiation {
     }
 }
 
-/// What an element led to.
+/// Result of handling an element during negotiation.
 pub(crate) enum NegotiationOutcome {
-    /// Bytes to send.
+    /// Send these bytes.
     Reply(Vec<u8>),
-    /// Bytes to send in the clear, then TLS.
+    /// Send these bytes in plaintext, then start TLS.
     StartTls(Vec<u8>),
-    /// Bytes to send, then the end of the stream without an error.
+    /// Send these bytes, then end the stream without an error.
     ReplyAndEnd(Vec<u8>),
-    /// Bytes to send; a new document follows.
+    /// Send these bytes; a new document follows.
     RestartStream(Vec<u8>),
-    /// Something is being waited for.
+    /// An asynchronous step is pending.
     Pending,
-    /// A resource is bound; the answer to the client.
+    /// A resource is bound; send these bytes.
     Bound(Arc<throng_core::Session>, Vec<u8>),
-    /// A session goes on; the answer to the client.
+    /// A session is resumed; send these bytes.
     Resumed(Arc<throng_core::Session>, Vec<u8>),
 }
 
@@ -215,7 +217,7 @@ impl C2sConnection {
             return PhaseOutcome::EndStream(self.outbox.close_reason());
         }
         if self.outbox.deadline_elapsed() && self.context.node.seconds() >= state.deadline {
-            // A handshake that never came is not worth an XML answer inside TLS; the transport decides.
+            // A TLS handshake may still be incomplete; the transport decides whether the error can be sent.
             return PhaseOutcome::EndStream(Some(
                 StreamError::new(StreamCondition::ConnectionTimeout).text("negotiation took too long"),
             ));
@@ -225,7 +227,7 @@ impl C2sConnection {
                 && let Some(work) = &mut state.pending_step
             {
                 match work.as_mut().poll(cx) {
-                    // What is queued leaves together with the answer that the client waits for.
+                    // Queued output leaves together with the answer that the client waits for.
                     Poll::Pending => return PhaseOutcome::Sleep,
                     Poll::Ready(done) => {
                         state.pending_step = None;
@@ -233,12 +235,12 @@ impl C2sConnection {
                         if let Some(next) = self.apply_outcome(did, lent) {
                             return next;
                         }
-                        // One wait may lead to another.
+                        // One pending step may lead to another.
                         continue;
                     }
                 }
             }
-            // A stranger's answers must leave before it may ask for more.
+            // An unauthenticated client must receive its answers before it may send more requests.
             if self.stream.unsent() > MAX_UNSENT_BYTES {
                 match self.stream.poll_flush(cx, lent) {
                     Poll::Ready(Ok(())) => {}
@@ -273,7 +275,7 @@ impl C2sConnection {
         }
     }
 
-    /// Carries out what an element led to; `Some` if the phase ends.
+    /// Carries out the outcome of an element; `Some` if the phase ends.
     fn apply_outcome(&mut self, taken: NegotiationResult, lent: &mut Scratch) -> Option<PhaseOutcome> {
         match taken {
             Err(error) => return Some(PhaseOutcome::EndStream(Some(error))),
@@ -336,8 +338,8 @@ impl C2sConnection {
         );
     }
 
-    /// Features that take secrets ask whether the stream is encrypted, and what is dear to answer gathers presence; a resumed
-    /// session has another stream.
+    /// Sets the flags that depend on the transport: encryption, for features that accept secrets, and batching of presence,
+    /// for BOSH, where each answer is expensive. A resumed session has another stream.
     fn set_stream_flags(&self, session: &throng_core::Session) {
         let facts = self.stream.info();
         for (bit, set) in
@@ -358,7 +360,7 @@ impl C2sConnection {
         }
     }
 
-    /// One complete element before a resource is bound.
+    /// Handles one complete element before a resource is bound.
     fn on_element(&mut self, bytes: &[u8]) -> NegotiationResult {
         let limits = self.context.node.limits().negotiation();
         let mut reader = Reader::new(bytes, &self.scope, &limits)?;
@@ -376,7 +378,7 @@ impl C2sConnection {
             Some(Ns::Sasl2) => Some(SaslProfile::Sasl2),
             _ => None,
         };
-        // XEP-0388 section 3.4: nothing else may come during an exchange; and two profiles are two exchanges.
+        // XEP-0388, section 3.4: no other element during an exchange. A second profile would be a second exchange.
         let strict = profile.is_some() || state.profile == SaslProfile::Sasl2;
         if state.is_busy() && strict && profile != Some(state.profile) {
             return Err(StreamError::new(StreamCondition::PolicyViolation).text("one login at a time"));
@@ -389,7 +391,7 @@ impl C2sConnection {
             }
             (NegotiationStage::Resource, Some(Ns::Client)) => self.bind(bytes, None),
             (NegotiationStage::Resource, Some(Ns::Sm3 | Ns::Sm2)) if name == "resume" => self.resume(bytes),
-            // XEP-0198 section 3: neither before authentication nor, but for resuming, before binding.
+            // XEP-0198, section 3: not before authentication, and before binding only `<resume/>`.
             (
                 NegotiationStage::Authentication | NegotiationStage::Resource,
                 Some(ns @ (Ns::Sm3 | Ns::Sm2)),
@@ -400,7 +402,7 @@ impl C2sConnection {
                 {
                     return taken;
                 }
-                // RFC 6120 section 4.9.3.12: nothing is handled before authentication.
+                // RFC 6120, section 4.9.3.12: no stanzas before authentication.
                 Err(StreamError::new(StreamCondition::NotAuthorized).text("log in before you send stanzas"))
             }
             (NegotiationStage::Resource, Some(Ns::Sasl | Ns::Sasl2)) => {
@@ -412,7 +414,7 @@ impl C2sConnection {
         }
     }
 
-    /// RFC 6120 section 5.4.2.
+    /// Handles `<starttls/>` (RFC 6120, section 5.4.2).
     fn starttls(&mut self, name: &str) -> NegotiationResult {
         const FAILURE: &[u8] = b"<failure xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>";
         let possible = self.may_start_tls();
@@ -422,7 +424,7 @@ impl C2sConnection {
             )),
             "starttls" => {
                 tracing::debug!(peer = %self.stream.info().peer, "STARTTLS was asked for where it is not offered");
-                // 5.4.2.2: failure, then the end of the stream and of the connection.
+                // Section 5.4.2.2: failure, then the end of the stream and of the connection.
                 Ok(NegotiationOutcome::ReplyAndEnd(FAILURE.to_vec()))
             }
             _ => Err(StreamCondition::UnsupportedStanzaType.into()),
@@ -430,37 +432,37 @@ impl C2sConnection {
     }
 }
 
-/// A slow step of a login came back.
+/// Result of an asynchronous step of a login.
 pub(crate) enum LoginStepResult {
-    /// The account, for a challenge.
+    /// The account record, for a challenge.
     Credentials(Result<Option<LoginRecord>, ServerError>),
-    /// The account and whether the password is right.
+    /// The account record, and whether the password is correct.
     Password(Result<(Option<LoginRecord>, bool), ServerError>),
-    /// The account, after a certificate proved who it is.
+    /// The account record, after authentication with a certificate.
     Account(Result<Option<LoginRecord>, ServerError>),
-    /// The account, and whether its token was proved.
+    /// The account record, and the verification of its token.
     Token(Result<fast_tokens::Answered, ServerError>),
-    /// What the session begins with.
+    /// The data that a session starts with.
     Loaded(Result<Admission, ServerError>),
-    /// What became of a change of tokens.
+    /// The result of updating the tokens.
     TokensUpdated(Result<fast_tokens::TokenUpdateOutcome, ServerError>),
-    /// Whether better keys are stored.
+    /// Whether upgraded keys were stored.
     Upgraded(Result<bool, ServerError>),
-    /// A session to be resumed.
+    /// The result of a request to resume.
     Resume(stream_management::ResumeOutcome),
-    /// The answer to a request before authentication.
+    /// The reply to a request before authentication.
     PreAuthReply(Vec<u8>),
 }
 
-/// A password that a client has sent.
+/// A password to check.
 pub(crate) struct PasswordAttempt {
-    /// The account that it claims, normalised.
+    /// The claimed account, normalised.
     pub(crate) account: String,
     pub(crate) keys: AttemptKeys,
     pub(crate) password: Secret,
 }
 
-/// Checks a password against what is stored, away from the routing threads.
+/// Checks a password against the stored credentials, off the routing threads.
 pub(crate) fn check_password(
     service: &Arc<C2sContext>,
     found: Option<LoginRecord>,
@@ -472,15 +474,15 @@ pub(crate) fn check_password(
         "password",
         Box::new(move || {
             let PasswordAttempt { account, keys, password } = tried;
-            // Others may have failed while this one waited for a thread. It would get no answer then (`may_answer`), so
-            // guesses in parallel cost no more derivations than are answered, but for those under way.
+            // Other attempts may have failed while this one waited for a thread. It would then get no answer
+            // (`may_answer`), so parallel guesses cost no more derivations than are answered, except those in progress.
             if node.login_throttle.check(&node.limits(), node.seconds(), &keys).is_err() {
                 let _ = tell.send((found, false));
                 return;
             }
             let stored = found.as_ref().and_then(|f| Credentials::decode(&f.credentials).ok());
             let known = stored.is_some();
-            // The decoy costs the same, so that time does not tell who exists.
+            // The decoy costs the same, so that timing does not reveal whether the account exists.
             let credentials = stored.unwrap_or_else(|| decoy.credentials(&account));
             let right =
                 std::str::from_utf8(password.expose()).is_ok_and(|p| credentials.verify_password(p)) && known;

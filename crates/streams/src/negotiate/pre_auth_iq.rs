@@ -1,7 +1,12 @@
-//! Requests before authentication: what a feature answers to strangers (XEP-0077 section 3.1.1).
+//! IQ requests before authentication, answered by features (XEP-0077, section 3.1.1).
 //!
-//! The answer is waited for as a step of a login is, so a stranger has one request at a time under way. Left out: stanzas
-//! that are no request; they end the stream as before. The trap: whoever asks has proved nothing.
+//! The answer is awaited as a step of the login, so an unauthenticated client has one request at a time in progress.
+//!
+//! Not implemented: stanzas other than requests; they end the stream.
+//!
+//! # Pitfalls
+//!
+//! The client has proved nothing.
 
 use stanza::{Element, Head, IqType, StanzaCondition, StanzaError, StanzaKind};
 use throng_core::iq::{IqAnswer, IqFlow};
@@ -12,11 +17,11 @@ use super::{LoginStepResult, NegotiationOutcome, NegotiationResult};
 use crate::c2s::{C2sConnection, ConnectionPhase};
 use crate::context::TlsPolicy;
 
-/// Requests of one stream before it logs in.
+/// Requests permitted on one stream before login.
 const MAX_REQUESTS: u8 = 20;
 
 impl C2sConnection {
-    /// Answers a request that a feature of the host takes; `None` if nobody does.
+    /// Answers a request that a feature of the host handles; `None` if none does.
     pub(super) fn on_pre_auth_iq(&mut self, bytes: &[u8]) -> Option<NegotiationResult> {
         let node = self.context.node.clone();
         let facts = self.stream.info();
@@ -75,7 +80,7 @@ impl C2sConnection {
     }
 }
 
-/// A stranger has no address, so the answer has no `to`.
+/// Writes the reply. An unauthenticated client has no address, so it has no `to`.
 fn reply(answer: &IqAnswer, bytes: &[u8], head: &Head, domain: &str) -> Vec<u8> {
     match answer {
         Err(error) => error.reply(bytes, head, Some(domain), None).unwrap_or_default(),

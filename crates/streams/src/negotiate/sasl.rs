@@ -1,7 +1,7 @@
-//! SASL as RFC 6120 section 6 has it: `<auth/>`, `<response/>`, `<abort/>`, and a new stream after success.
+//! SASL profile of RFC 6120, section 6: `<auth/>`, `<response/>`, `<abort/>`, and a new stream after success.
 //!
-//! What happens in between is in `login`. XEP-0178 1.2 section 2 for certificates, XEP-0474 0.5.0 for the hash of what was
-//! offered.
+//! The steps in between are in `sasl_result`. XEP-0178 (1.2), section 2, for certificates; XEP-0474 (0.5.0) for the hash
+//! of the offered mechanisms.
 
 use sasl::{Exchange, Failure, Mechanism};
 use stanza::StreamCondition;
@@ -12,7 +12,7 @@ use super::{NegotiationOutcome, NegotiationResult, SaslProfile};
 use crate::c2s::C2sConnection;
 
 impl C2sConnection {
-    /// An element in the SASL namespace.
+    /// Handles an element in the SASL namespace.
     pub(super) fn sasl(&mut self, name: &str, bytes: &[u8]) -> NegotiationResult {
         let scope = self.scope.clone();
         let limits = self.context.node.limits().negotiation();
@@ -24,7 +24,7 @@ impl C2sConnection {
         let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
         match name {
             "auth" => {
-                // 6.4.2: a new attempt; an exchange that was under way is forgotten, but it counts.
+                // Section 6.4.2: a new attempt discards an exchange in progress, which counts as an attempt.
                 if state.exchange.is_some() {
                     state.attempts = state.attempts.saturating_add(1);
                     if state.attempts >= limit {
@@ -74,7 +74,7 @@ impl C2sConnection {
         }
     }
 
-    /// Section 6.4.6.
+    /// Sends `<success/>` (section 6.4.6).
     pub(super) fn success_rfc6120(&mut self) -> NegotiationResult {
         self.on_authenticated();
         let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };

@@ -1,16 +1,19 @@
-//! The Extensible SASL Profile: XEP-0388 (1.0.4), with Initial Authentication Pipelining: XEP-0509 (0.2.0).
+//! SASL2, the Extensible SASL Profile: XEP-0388 (1.0.4), with Initial Authentication Pipelining: XEP-0509 (0.2.0).
 //!
-//! One request names the mechanism and everything that the client wants besides: to go on with a lost stream (`sm`), a
-//! resource (`bind2`), a token (`fast`), better keys (`upgrade`). Success carries the results, the features follow at once, and the stream goes on as it is.
+//! One request names the mechanism and everything else that the client wants: to resume a stream (`stream_management`), a
+//! resource (`bind2`), a token (`fast_tokens`), upgraded keys (`scram_upgrade`). Success carries the results, the features
+//! follow immediately, and the stream continues without a restart.
 //!
-//! Offered only under TLS (section 4: MUST), or where the listener says that something else encrypts. White space around
-//! base 64 is let pass, since the examples have it. A `from` of the stream changes nothing that is offered, so nothing
-//! tells who exists.
+//! Offered only under TLS (section 4: MUST), or where the listener's configuration declares other encryption. White space
+//! around base 64 is accepted, since the examples have it. The `from` of the stream does not change what is offered, so the
+//! offer does not reveal which accounts exist.
 //!
-//! Left out: mandatory tasks such as a second factor; software and device of the user agent are read by nobody.
+//! Not implemented: mandatory tasks such as a second factor. Software and device of the user agent are ignored.
 //!
-//! The trap: during an exchange nothing but its own elements may come (section 3.4: MUST disconnect); `busy` is asked
-//! before any other element is looked at.
+//! # Pitfalls
+//!
+//! During an exchange no other element may come (section 3.4: MUST disconnect); `is_busy` is checked before any other
+//! element is handled.
 
 use ::sasl::{Exchange, Failure, HtMechanism, Mechanism, ScramHash};
 use stanza::{StreamCondition, StreamError};
@@ -26,39 +29,39 @@ use super::{LoginStepResult, NegotiationOutcome, NegotiationResult, NegotiationS
 use crate::c2s::C2sConnection;
 use crate::stream_management;
 
-/// The module's name in the configuration.
+/// Module name in the configuration.
 pub(super) const MODULE: &str = "sasl2";
 /// Namespace of XEP-0509.
 pub(super) const IAP: &str = "urn:xmpp:iap:0";
-/// Longest id of a user agent. It is a UUID (36), but nothing is lost by taking others.
+/// Longest user agent id in bytes. It should be a UUID (36 bytes), but others are harmless.
 const MAX_USER_AGENT_ID: usize = 128;
 
-/// What `<authenticate/>` asked for, and what has become of it so far.
+/// Content of `<authenticate/>`, and the results so far.
 #[derive(Default)]
 pub(crate) struct Sasl2Request {
-    /// The id of the client's installation.
+    /// Id of the client installation.
     pub(super) user_agent: Option<String>,
     pub(super) bind: Option<BindRequest>,
-    /// `<resume/>` of XEP-0198, until it is tried.
+    /// `<resume/>` of XEP-0198, until it is handled.
     resume: Option<Vec<u8>>,
-    /// `<failed/>` in answer to it.
+    /// `<failed/>` in answer to `<resume/>`.
     resume_failure: Vec<u8>,
     pub(super) fast: Option<FastRequest>,
-    /// A token is wanted, for this mechanism.
+    /// Mechanism for which a token is requested.
     pub(super) request_token: Option<HtMechanism>,
-    /// Keys that the client would make, each once.
+    /// Keys that the client offers to derive, each once.
     pub(super) upgrades: Vec<ScramHash>,
     pub(super) task: Option<UpgradeTask>,
-    /// What the account has of keys.
+    /// Encoded credentials of the account.
     pub(super) credentials: Vec<u8>,
-    /// What the session begins with, where it was read together with the proof.
+    /// The data that a session starts with, where it was read together with the proof.
     pub(super) loaded: Option<Result<Admission, ServerError>>,
     /// `<token/>`, ready to send.
     pub(super) token: Vec<u8>,
 }
 
 impl C2sConnection {
-    /// An element in the namespace of SASL2.
+    /// Handles an element in the namespace of SASL2.
     pub(super) fn sasl2(&mut self, name: &str, bytes: &[u8]) -> NegotiationResult {
         let scope = self.scope.clone();
         let limits = self.context.node.limits().negotiation();
@@ -98,14 +101,14 @@ impl C2sConnection {
         }
     }
 
-    /// Section 3.3.
+    /// Handles `<authenticate/>` (section 3.3).
     fn authenticate(&mut self, root: xml::TreeNode<'_>) -> NegotiationResult {
         let binding = self.channel_binding();
         let after_tls = self.mechanisms_after_tls();
         let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
         state.forget_login();
         state.profile = SaslProfile::Sasl2;
-        // XEP-0509 section 2.2: what the client believes to be offered is out of date.
+        // XEP-0509, section 2.2: the features that the client knows are outdated.
         let believed = root.child_elements().find(|c| c.name() == "config-version" && c.ns_text() == IAP);
         let believed = believed.map(|c| c.attr("value").unwrap_or_default().into_owned());
         if believed.is_some_and(|value| value != state.config_version) {
@@ -144,7 +147,7 @@ impl C2sConnection {
         self.apply_sasl_step(step)
     }
 
-    /// The client has proved who it is: what it asked for is done in the order in which the answers depend on each other.
+    /// Continues after authentication: requests are handled in the order in which their answers depend on each other.
     pub(super) fn on_proved_sasl2(&mut self) -> NegotiationResult {
         if let Some(task) = self.first_task() {
             return task;
@@ -152,7 +155,7 @@ impl C2sConnection {
         self.update_tokens()
     }
 
-    /// Section 3.6.1: everything that was asked for. XEP-0198 section 9.2: resuming comes first.
+    /// Completes the inline requests (section 3.6.1), resumption first (XEP-0198, section 9.2).
     pub(super) fn finish_sasl2(&mut self) -> NegotiationResult {
         let node = self.context.node.clone();
         let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
@@ -169,7 +172,7 @@ impl C2sConnection {
         self.load_if_bind_requested()
     }
 
-    /// What the session begins with is read only if one is wanted here.
+    /// Reads the data that a session starts with only if a resource is requested here.
     fn load_if_bind_requested(&mut self) -> NegotiationResult {
         if !self.wants_resource() {
             return self.begin_session(None);
@@ -181,34 +184,33 @@ impl C2sConnection {
         }
     }
 
-    /// Whether the request asks for a resource, and may.
+    /// Whether the request asks for a resource and Bind 2 is enabled.
     fn wants_resource(&mut self) -> bool {
         let Some(state) = self.negotiation() else { return false };
         let wanted = state.sasl2_request.as_ref().is_some_and(|request| request.bind.is_some());
         wanted && state.offers(super::bind2::MODULE)
     }
 
-    /// Whether a resource is bound as soon as the client has proved who it is. One that goes on with a lost stream mostly
-    /// needs none.
+    /// Whether a resource is bound directly after authentication. A client that resumes a stream usually needs none.
     pub(super) fn binds_at_once(&mut self) -> bool {
         let resumes =
             self.negotiation().and_then(|s| s.sasl2_request.as_ref()).is_some_and(|r| r.resume.is_some());
         !resumes && self.wants_resource()
     }
 
-    /// It was read.
+    /// Binds the requested resource with the session data that was read.
     pub(super) fn bind_inline(&mut self, principal: Principal) -> NegotiationResult {
         let bind = self.negotiation().and_then(|s| s.sasl2_request.as_mut()).and_then(|r| r.bind.take());
         self.begin_session(bind.map(|bind| (bind, principal)))
     }
 
-    /// The old stream has let go of its session, or there was none.
+    /// Handles the result of a request to resume.
     pub(super) fn on_resume_outcome_sasl2(
         &mut self,
         answer: stream_management::ResumeOutcome,
     ) -> NegotiationResult {
         match answer {
-            // Section 9.2: no binding and no features; the old stream goes on behind success.
+            // Section 9.2: no binding and no features; the resumed stream continues after success.
             stream_management::ResumeOutcome::Resumed(session, bytes) => {
                 self.on_authenticated();
                 let out = self.success_sasl2(session.full().as_str(), &bytes);
@@ -224,9 +226,9 @@ impl C2sConnection {
         }
     }
 
-    /// Binds, if that was asked for and can be done, and says so.
+    /// Sends success, with a bound resource if one was requested and can be bound.
     pub(super) fn begin_session(&mut self, bind: Option<(BindRequest, Principal)>) -> NegotiationResult {
-        // Not before: until success is sent the login may still fail.
+        // Not earlier: until success is sent the login may still fail.
         self.on_authenticated();
         let request = self.negotiation().and_then(|s| s.sasl2_request.as_mut());
         let user_agent = request.and_then(|request| request.user_agent.take());
@@ -256,7 +258,7 @@ impl C2sConnection {
 }
 
 impl C2sConnection {
-    /// `<success/>` with what was done along with the login. The request is answered by it.
+    /// `<success/>` with the results of the inline requests. Completes the request.
     fn success_sasl2(&mut self, identity: &str, results: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(1024);
         let Some(state) = self.negotiation() else { return out };
@@ -274,7 +276,7 @@ impl C2sConnection {
     }
 }
 
-/// Features of a stream that has its resource already, and perhaps stream management, too.
+/// Writes the features of a stream that has a resource, and possibly stream management.
 fn write_bound_features(session: &Session, out: &mut Vec<u8>) {
     let host = session.account.host();
     let managed = session.flags.has(flags::STREAM_MANAGEMENT);

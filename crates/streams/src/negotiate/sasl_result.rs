@@ -1,11 +1,13 @@
-//! From a mechanism's step to an admitted account, for both profiles: RFC 6120 section 6 (see `sasl`) and XEP-0388 (see
-//! `sasl2`).
+//! Login steps shared by both SASL profiles, from a mechanism's step to an admitted account: RFC 6120, section 6 (see
+//! `sasl`), and XEP-0388 (see `sasl2`).
 //!
-//! The mechanisms are in the crate `sasl`; here are the accounts, the count of failures, and who may try at all
-//! (`throng_core::guard`).
+//! The mechanisms are in the crate `sasl`; this file handles accounts and failure counts, with the limits on attempts of
+//! `throng_core::login_throttle`.
 //!
-//! The trap: whatever is said before the proof must be the same for an account that does not exist. A refusal by the guard
-//! comes before the store is asked, and counts names, not accounts.
+//! # Pitfalls
+//!
+//! Everything sent before the proof must be the same for an account that does not exist. The throttle refuses before the
+//! store is read, and it counts names, not accounts.
 
 use std::sync::Arc;
 
@@ -30,7 +32,7 @@ impl C2sConnection {
         }
     }
 
-    /// Does what an exchange asks for.
+    /// Carries out a step of the exchange.
     pub(super) fn apply_sasl_step(&mut self, step: ExchangeStep) -> NegotiationResult {
         match step {
             ExchangeStep::Challenge(data) => self.challenge(&data),
@@ -92,8 +94,8 @@ impl C2sConnection {
         Ok(NegotiationOutcome::Reply(out))
     }
 
-    /// Remembers whom the client claims to be, and whether that can be an account at all. Outer `None`: too many logins
-    /// have failed before this one.
+    /// Records the claimed account; inner `None` if it cannot be an account. Outer `None` if too many earlier logins have
+    /// failed.
     pub(super) fn claim_account(
         &mut self,
         username: String,
@@ -115,28 +117,28 @@ impl C2sConnection {
         }
     }
 
-    /// Where the failures of this attempt are counted.
+    /// Keys under which failures of this attempt are counted.
     fn keys(&mut self) -> AttemptKeys {
         let peer = self.stream.info().peer.ip();
         let node = self.context.node.clone();
         let keys = self.negotiation().and_then(|state| state.keys);
-        // An attempt that names no account.
+        // The attempt names no account.
         keys.unwrap_or_else(|| node.login_throttle.keys(peer, "", false))
     }
 
-    /// Whether the client may learn if its secret was `right`. Asked before anything that depends on that, since the right
-    /// secret must look like a wrong one when too many were tried; see [`throng_core::guard`].
+    /// Whether the client may learn if its secret was `right`. Must be called before anything that depends on that: after too
+    /// many attempts the right secret must look like a wrong one; see [`throng_core::login_throttle`].
     pub(super) fn check_login_throttle(&mut self, right: bool) -> bool {
         let keys = self.keys();
         may_answer(&self.context.node, &keys, right)
     }
 
-    /// RFC 6120 section 6.5.11: the condition that says nothing of the account and asks to come back later.
+    /// RFC 6120, section 6.5.11: the condition that reveals nothing about the account and means "try again later".
     pub(super) fn throttled_login(&mut self) -> NegotiationResult {
         self.failed_login(Failure::TemporaryAuthFailure, "limited")
     }
 
-    /// A slow step came back.
+    /// Continues the login with the result of an asynchronous step.
     pub(super) fn on_login_step(&mut self, done: LoginStepResult) -> NegotiationResult {
         let service = self.context.clone();
         let (decoy, decoy_text) = (&service.decoy, &service.decoy_credentials);
@@ -150,7 +152,7 @@ impl C2sConnection {
                 self.failed_login(Failure::TemporaryAuthFailure, "storage")
             }
             LoginStepResult::Credentials(Ok(found)) => {
-                // Read for nobody, too, so that the work does not tell who exists.
+                // Decoded for a missing account as well, so that the work does not reveal which accounts exist.
                 let text = found.as_ref().map_or(decoy_text, |found| &found.credentials);
                 let stored = Credentials::decode(text).ok().filter(|_| found.is_some());
                 state.login_record = found.map(|found| LoginRecord { tokens: Vec::new(), ..found });
@@ -180,7 +182,7 @@ impl C2sConnection {
         }
     }
 
-    /// The client has proved who it is.
+    /// Handles a proved identity.
     fn on_proved(
         &mut self,
         username: &str,
@@ -197,7 +199,7 @@ impl C2sConnection {
             state.identity = node.anonymous_identity(host);
             return self.success();
         }
-        // A certificate is no secret that is guessed.
+        // A certificate is not a secret that can be guessed.
         if mechanism != Some(Mechanism::External) && !self.check_login_throttle(true) {
             return self.throttled_login();
         }
@@ -205,8 +207,8 @@ impl C2sConnection {
         let Some((_, jid)) = account(Some(&host), username) else {
             return self.failed_login(Failure::NotAuthorized, "no account");
         };
-        // Acting for somebody else is not supported: the authorization identity is one's own address (6.3.8). XEP-0388
-        // section 3.3 also wants it to be the `from` of the stream.
+        // Acting for another user is not supported: the authorization identity is the user's own address (section 6.3.8).
+        // XEP-0388, section 3.3, also requires it to be the `from` of the stream.
         let same = authzid.is_none_or(|a| jid::parse(a).is_ok_and(|p| p.as_ref().as_str() == jid.as_str()));
         let told = authzid.is_none()
             || state.profile == SaslProfile::Rfc6120
@@ -224,7 +226,7 @@ impl C2sConnection {
         self.admit()
     }
 
-    /// The last checks before success.
+    /// Makes the last checks before success.
     pub(super) fn admit(&mut self) -> NegotiationResult {
         let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
         match state.login_record.take() {
@@ -251,7 +253,7 @@ impl C2sConnection {
         }
     }
 
-    /// What follows from success in either profile.
+    /// Marks the stream as authenticated, for either profile.
     pub(super) fn on_authenticated(&mut self) {
         let Some(state) = self.negotiation() else { return };
         let mechanism = state.mechanism;
@@ -260,12 +262,12 @@ impl C2sConnection {
         self.stream.set_authenticated();
     }
 
-    /// RFC 6120 sections 6.4.5 and 6.5, XEP-0388 section 3.6.2. After too many the stream is closed.
+    /// Sends a failure (RFC 6120, sections 6.4.5 and 6.5; XEP-0388, section 3.6.2). Too many failures close the stream.
     pub(super) fn failed_login(&mut self, failure: Failure, reason: &'static str) -> NegotiationResult {
         self.failed_login_with(failure, reason, &[])
     }
 
-    /// The same with more elements in `<failure/>`.
+    /// As [`C2sConnection::failed_login`], with further elements in `<failure/>`.
     pub(super) fn failed_login_with(
         &mut self,
         failure: Failure,
@@ -286,7 +288,7 @@ impl C2sConnection {
         node.metrics.login_failures.inc([chosen.unwrap_or(state.mechanism), failure.condition()]);
         let user = state.login_record.as_ref().map(|f| f.identity.jid.to_string()).unwrap_or_default();
         state.forget_login();
-        // XEP-0509 section 2.2: "without prejudice".
+        // XEP-0509, section 2.2: "without prejudice".
         if more.is_empty() {
             node.session_log.login_failed(node.seconds(), peer.ip(), &user, failure.condition(), reason);
             state.attempts = state.attempts.saturating_add(1);
@@ -322,7 +324,7 @@ impl C2sConnection {
         users
     }
 
-    /// XEP-0178 section 2: which user the certificate stands for.
+    /// Selects the user that the certificate stands for: XEP-0178, section 2.
     fn certified(&mut self, authzid: Option<&str>) -> Result<String, Failure> {
         let users = self.certified_users();
         let local = |jid: &Jid| jid.local().unwrap_or_default().to_owned();
@@ -351,7 +353,7 @@ pub(super) fn too_many_attempts() -> StreamError {
     StreamError::new(StreamCondition::PolicyViolation).text("too many failed logins on this stream")
 }
 
-/// The account that a user name stands for.
+/// Host and address of the account that a user name stands for.
 fn account(host: Option<&Arc<Host>>, username: &str) -> Option<(Arc<Host>, Jid)> {
     let host = host?;
     let jid = Jid::from_parts(Some(username), host.domain(), None).ok()?;

@@ -1,14 +1,15 @@
-//! Upgrades of stored keys: XEP-0480 (0.2.0), with the SCRAM tasks of its section 3.
+//! Upgrades of stored SCRAM keys: XEP-0480 (0.2.0), with the SCRAM tasks of its section 3.
 //!
-//! An account that was imported with keys for SCRAM-SHA-1 only cannot use more than that, and the server cannot make the
-//! other keys: they need the password. The client makes them after it has logged in. Tasks are offered for every SCRAM
-//! mechanism that is switched on, to everybody, so that nothing shows what an account has; what it has already is passed
-//! over in silence.
+//! An account imported with keys for SCRAM-SHA-1 only can use nothing stronger, and the server cannot derive the other keys
+//! without the password. The client derives them after login. Tasks are offered to all clients for every enabled SCRAM
+//! mechanism, so the offer does not reveal which keys an account has; requests for existing keys are silently skipped.
 //!
-//! Left out: the server making the keys itself where PLAIN has brought the password.
+//! Not implemented: deriving the keys on the server where PLAIN has sent the password.
 //!
-//! The trap: nothing proves that the new keys belong to the password, so only a login that has just proved the password
-//! may set them. A token must not become a password, nor a certificate.
+//! # Pitfalls
+//!
+//! Nothing proves that the new keys belong to the password, so only a login that has just proved the password may set
+//! them. A token must not become a password, nor a certificate.
 
 use ::sasl::{Credentials, Failure, Mechanism, ScramHash};
 use throng_core::server_error::ServerError;
@@ -17,18 +18,18 @@ use xml::{Ns, Writer};
 use super::{LoginStepResult, NegotiationOutcome, NegotiationResult};
 use crate::c2s::C2sConnection;
 
-/// The module's name in the configuration.
+/// Module name in the configuration.
 pub(super) const MODULE: &str = "scram_upgrade";
 const PREFIX: &str = "UPGR-";
 
-/// A task that the client was given.
+/// Task in progress.
 pub(crate) struct UpgradeTask {
     hash: ScramHash,
-    /// The salt that it was told; none before `<next/>`.
+    /// Salt that was sent to the client; `None` before `<next/>`.
     salt: Option<[u8; ::sasl::SALT_BYTES]>,
 }
 
-/// The hash of a task's name.
+/// Hash that a task name stands for.
 pub(super) fn hash(task: &str) -> Option<ScramHash> {
     let name = task.strip_prefix(PREFIX)?;
     ScramHash::ALL.into_iter().find(|hash| hash.scram_name() == name)
@@ -38,7 +39,7 @@ fn task_name(hash: ScramHash) -> String {
     format!("{PREFIX}{}", hash.scram_name())
 }
 
-/// Section 2.1: what may be asked for.
+/// Writes the offered upgrades (section 2.1).
 pub(super) fn features(w: &mut Writer<'_>, offered: ::sasl::MechanismSet) {
     for hash in ScramHash::ALL {
         if offers(offered, hash) {
@@ -52,7 +53,7 @@ fn offers(offered: ::sasl::MechanismSet, hash: ScramHash) -> bool {
 }
 
 impl C2sConnection {
-    /// The first task of those that the client asked for and the account needs.
+    /// Starts the first task that the client requested and the account needs.
     pub(super) fn first_task(&mut self) -> Option<NegotiationResult> {
         let state = self.negotiation()?;
         let on = state.host.as_ref().is_some_and(|host| host.options(MODULE).is_some());
@@ -68,7 +69,7 @@ impl C2sConnection {
         self.task()
     }
 
-    /// The next task; section 2.2: one at a time.
+    /// Starts the next task; one at a time (section 2.2).
     fn task(&mut self) -> Option<NegotiationResult> {
         let state = self.negotiation()?;
         let request = state.sasl2_request.as_mut()?;
@@ -84,7 +85,7 @@ impl C2sConnection {
         Some(Ok(NegotiationOutcome::Reply(out)))
     }
 
-    /// `<next/>`: the client begins, and is told what to compute.
+    /// Handles `<next/>`: sends salt and iterations.
     pub(super) fn next_task(&mut self, root: xml::TreeNode<'_>) -> NegotiationResult {
         let iterations = self.context.policy.scram_iterations;
         let named = root.attr("task").and_then(|name| hash(&name));
@@ -106,7 +107,7 @@ impl C2sConnection {
         Ok(NegotiationOutcome::Reply(out))
     }
 
-    /// `<task-data/>`: what it computed. Stored only if nobody has changed the credentials meanwhile.
+    /// Handles `<task-data/>`, the derived keys. They are stored only if the credentials have not changed meanwhile.
     pub(super) fn task_data(&mut self, root: xml::TreeNode<'_>) -> NegotiationResult {
         let iterations = self.context.policy.scram_iterations;
         let node = self.context.node.clone();
@@ -136,12 +137,12 @@ impl C2sConnection {
         Ok(NegotiationOutcome::Pending)
     }
 
-    /// The store has answered. The login is good whatever it says.
+    /// Continues after the keys were stored. A failure to store them does not fail the login.
     pub(super) fn on_upgraded(&mut self, done: Result<bool, ServerError>) -> NegotiationResult {
         match done {
             Ok(true) => {}
             Ok(false) => {
-                // The password was changed by somebody: what the client would make next fits it no more.
+                // The password was changed meanwhile: further keys from this client would not match it.
                 if let Some(request) = self.negotiation().and_then(|s| s.sasl2_request.as_mut()) {
                     request.upgrades.clear();
                 }

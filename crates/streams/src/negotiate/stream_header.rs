@@ -1,4 +1,4 @@
-//! The stream header: RFC 6120 sections 4.2, 4.7 and 4.8.
+//! Stream header of the client and of the server: RFC 6120, sections 4.2, 4.7 and 4.8.
 
 use stanza::stream::{StreamHeader, write_header};
 use stanza::{StreamCondition, StreamError};
@@ -7,10 +7,10 @@ use xml::NamespaceContext;
 use super::{NegotiationOutcome, NegotiationResult, NegotiationStage};
 use crate::c2s::{C2sConnection, ConnectionPhase};
 
-/// Longest `xml:lang` that is repeated to the client.
+/// Longest `xml:lang`, in bytes, that is echoed to the client.
 const MAX_LANG_BYTES: usize = 35;
 
-/// Whether a language tag (RFC 5646) is English or a kind of it.
+/// Whether a language tag (RFC 5646) is English or a variant of it.
 fn is_english(tag: &str) -> bool {
     let mut parts = tag.split('-');
     tag.len() <= MAX_LANG_BYTES
@@ -19,7 +19,7 @@ fn is_english(tag: &str) -> bool {
 }
 
 impl C2sConnection {
-    /// Takes the client's header, answers with ours and the features.
+    /// Handles the client's header and answers with ours and the features.
     pub(super) fn on_stream_header(&mut self, tag: &[u8]) -> NegotiationResult {
         let limits = self.context.node.limits().negotiation();
         let lacks_tls = self.requires_unavailable_tls();
@@ -31,7 +31,7 @@ impl C2sConnection {
         }
         let opening = StreamHeader::read(tag, &limits)?;
         self.scope = NamespaceContext::from_open_tag(tag, &limits)?;
-        // 4.7.4: the client's language if our texts are in it, else ours.
+        // Section 4.7.4: the client's language if our texts are in it, otherwise ours.
         state.lang = opening.lang.filter(|l| is_english(l)).unwrap_or_else(|| "en".to_owned());
         let node = &self.context.node;
         let host = match opening.to.as_deref() {
@@ -44,7 +44,7 @@ impl C2sConnection {
                     );
                 }
             },
-            // 4.7.2: `to` is for servers of several domains to choose by; with one there is nothing to choose.
+            // Section 4.7.2: `to` selects one of several domains; with a single domain it may be omitted.
             None if node.hosts().len() == 1 => node.host(&self.context.default_domain),
             None => {
                 return Err(StreamError::new(StreamCondition::ImproperAddressing)
@@ -63,7 +63,7 @@ impl C2sConnection {
                 .text("the domain changed after authentication"));
         }
         state.host = Some(host.clone());
-        // 4.7.5: no version means 0.9, which has no features and no SASL.
+        // Section 4.7.5: no version means 0.9, which has no features and no SASL.
         if opening.version.is_none_or(|(major, _)| major < 1) {
             return Err(
                 StreamError::new(StreamCondition::UnsupportedVersion).text("only version 1.0 is spoken here")
@@ -74,9 +74,9 @@ impl C2sConnection {
                 .text("nothing is said here without TLS: use https or wss"));
         }
         let mut out = Vec::with_capacity(768);
-        // 4.7.2: the bare address of `from`. Nothing is believed of it; who it is shows in SASL.
+        // Section 4.7.2: the bare address of `from`. It is not trusted; SASL establishes the identity.
         let from = opening.from.as_deref().and_then(|f| jid::parse(f).ok());
-        // XEP-0388 section 3.1.
+        // XEP-0388, section 3.1.
         if from.as_ref().is_some_and(|f| f.as_ref().domain() != host.domain()) {
             return Err(StreamError::new(StreamCondition::InvalidFrom)
                 .text("from is not of the domain that the stream is for"));
