@@ -1,10 +1,12 @@
-//! The command line of `throng load`: what is asked for, as clap reads it, and the way to who does it.
+//! Command line of `throng load`: the arguments as parsed by clap, and the dispatch of subcommands.
 //!
-//! The first word is a plan unless it is one of `worker`, `capacity`, `compare`, `prepare` and `report`; a file of that
-//! name is written `./worker`. Errors are one sentence that says how to fix it. Exit codes: 2 is wrong usage, 1 a run
-//! that failed, which is also one with failed logins or a missed threshold.
+//! The first argument is a plan unless it is one of `worker`, `capacity`, `compare`, `prepare` and `report`; a file of
+//! that name is written `./worker`. Errors are one sentence that says how to fix them. Exit code 2 means wrong usage, 1
+//! a failed run, which includes failed logins and missed thresholds.
 //!
-//! Trap: the password may come from the environment or a file, since arguments are open to everybody on the machine.
+//! # Pitfalls
+//!
+//! The password may come from the environment or a file, because arguments are visible to all users of the machine.
 
 mod capacity;
 mod output;
@@ -333,11 +335,11 @@ struct PrepareArgs {
     ring: Option<u32>,
 }
 
-/// Why a command ended badly.
+/// Failure of a command.
 enum CommandFailure {
-    /// What was asked for cannot be.
+    /// The request was invalid.
     Usage(anyhow::Error),
-    /// It was tried and failed.
+    /// The execution failed.
     Run(anyhow::Error),
 }
 
@@ -353,7 +355,7 @@ impl From<anyhow::Error> for CommandFailure {
     }
 }
 
-/// Does what was asked for.
+/// Executes a command.
 pub fn command(load: LoadCommand) -> ExitCode {
     let result = match load.word {
         Some(LoadSubcommand::Worker(worker)) => run::worker(&worker),

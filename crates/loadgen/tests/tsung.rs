@@ -1,9 +1,11 @@
-//! Tsung scenarios: each file of `tests/tsung` is read, and what comes out is compared with the `.txt` beside it, where the
-//! plan stands step by step, or every sentence of what is ignored and refused.
+//! Golden tests of the Tsung importer: each file of `tests/tsung` is read and compared with its `.txt`, which lists the
+//! plan step by step, or every message about ignored and refused parts.
 //!
-//! Left out: whether a server likes what the plan says; that is shown by runs.
+//! Not implemented: whether a server accepts what the plan sends; runs show that.
 //!
-//! Trap: a difference is written to a file in the target folder, to be read before it is taken over.
+//! # Pitfalls
+//!
+//! A difference is written to a file in the target folder; review it before it replaces the expected text.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what is wrong by failing")]
 
@@ -24,7 +26,7 @@ use std::path::{Path, PathBuf};
 use throng_loadgen::plan::{LoadPlan, MachineCapacity, PlanError, PlanOverrides, check};
 use throng_loadgen::tsung::{self, ImportNote};
 
-/// A machine that is large enough for everything.
+/// A machine with sufficient resources for everything.
 const MACHINE: MachineCapacity = MachineCapacity {
     files: 1 << 20,
     cores: 16,
@@ -41,7 +43,7 @@ fn text_of(name: &str) -> String {
     fs::read_to_string(folder().join(name)).unwrap()
 }
 
-/// Reads a scenario of the folder, whose files are there too.
+/// Reads a scenario of the folder, which also has the files it refers to.
 fn read(name: &str, arguments: &PlanOverrides) -> Result<(LoadPlan, Vec<ImportNote>), Vec<PlanError>> {
     read_text(&text_of(&format!("{name}.xml")), arguments)
 }
@@ -53,7 +55,7 @@ fn read_text(text: &str, arguments: &PlanOverrides) -> Result<(LoadPlan, Vec<Imp
     tsung::read(text, "scenario", arguments, &mut files)
 }
 
-/// Compares what a scenario becomes with the text beside it.
+/// Compares the imported scenario with the expected text.
 fn compare(name: &str, accepted: bool) {
     let result = read(name, &PlanOverrides::default());
     assert_eq!(result.is_ok(), accepted, "{name}: {result:#?}");

@@ -1,8 +1,11 @@
-//! `throng load capacity`: the largest number of users, arrivals or messages for which times stay within limits.
+//! `throng load capacity`: search for the largest number of users, arrivals or messages within latency limits.
 //!
-//! Each probe is a whole run with its report. A probe passes if the 99th percentiles of delivery and of login are within
-//! their limits, no message was lost, and errors are at most the share that is allowed.
-//! Trap: a probe that fails while the generator itself was late says nothing about the server; the search ends there.
+//! Each probe is a complete run with its report. A probe passes if the 99th percentiles of delivery and of login are
+//! within their limits, no message was lost, and errors do not exceed the allowed share.
+//!
+//! # Pitfalls
+//!
+//! A probe that fails while the generator itself was late proves nothing about the server; the search ends there.
 
 use std::path::Path;
 
@@ -21,14 +24,15 @@ use crate::report;
 use crate::report::model;
 use crate::report::verdict::{late_keys, most_frequent};
 
-/// How long a probe stays after its users have arrived, if neither flags nor plan end it earlier. Milliseconds.
+/// Time for which a probe continues after its users have arrived, unless flags or the plan end it earlier.
+/// Milliseconds.
 const STAY_MS: u64 = 30_000;
-/// Lateness of the generator at p99 beyond this share of a limit makes a failed probe unclear.
+/// Lateness of the generator at p99, as a share of a limit, above which a failed probe is inconclusive.
 const LATE_SHARE: f64 = 0.1;
-/// Share of a run's seconds in which a worker was busy that makes a failed probe unclear.
+/// Share of a run's seconds with a busy worker above which a failed probe is inconclusive.
 const BUSY_SHARE: f64 = 0.25;
 
-/// Errors of accounts that are not there, are closed, or have another password.
+/// Errors of accounts that do not exist, are disabled, or have another password.
 const ACCOUNTS: [&str; 6] = [
     "login:not-authorized",
     "login:account-disabled",
@@ -38,13 +42,13 @@ const ACCOUNTS: [&str; 6] = [
     "no-free-user",
 ];
 
-/// The figures of a probe.
+/// Results of a probe.
 #[derive(Clone, Debug, Default, Serialize)]
 struct ProbeResult {
-    /// Users, arrivals a second or messages a second.
+    /// Users, arrivals per second or messages per second.
     value: u64,
     good: bool,
-    /// Why it did not pass.
+    /// Reason why it failed.
     why: Option<String>,
     delivery_p99_ms: f64,
     login_p99_ms: f64,
@@ -56,22 +60,22 @@ struct ProbeResult {
     generator_late_p99_ms: f64,
 }
 
-/// What is written down.
+/// Contents of the report.
 #[derive(Serialize)]
 struct CapacityReport {
     plan: String,
     label: String,
     by: &'static str,
-    /// The largest value that passed.
+    /// Largest value that passed.
     capacity: Option<u64>,
-    /// How the search ended: one sentence.
+    /// Outcome of the search in one sentence.
     end: String,
     delivery_ms: f64,
     login_ms: f64,
     probes: Vec<ProbeResult>,
 }
 
-/// `throng load capacity`.
+/// Runs `throng load capacity`.
 pub(super) fn capacity(asked: &CapacityArgs) -> Result<(), CommandFailure> {
     let mut base = asked.run.clone();
     if base.shape.hold.is_none() && base.shape.duration.is_none() {
@@ -91,7 +95,7 @@ pub(super) fn capacity(asked: &CapacityArgs) -> Result<(), CommandFailure> {
     let directory = run::directory(&base.output, &format!("capacity-{name}"), clock::unix_seconds());
     run::writable(&directory)?;
     let interrupts = InterruptCounter::listen()?;
-    // What one probe learns of the server's salts spares the next one the same derivations under load.
+    // Salts learned in one probe spare the next one the same key derivations under load.
     let mut book = None;
     let mut probes = Vec::new();
     let mut label = String::new();
@@ -128,7 +132,7 @@ pub(super) fn capacity(asked: &CapacityArgs) -> Result<(), CommandFailure> {
     write_report(&found, asked, &directory)
 }
 
-/// The largest number of users that this machine can have, below `most`: the checks of a plan tell it without a run.
+/// Largest number of users up to `most` that this machine supports, according to the plan checks and without a run.
 fn highest(base: &RunArgs, most: u64) -> Result<u64, CommandFailure> {
     if base.crew.listen.is_some() {
         return Ok(most);
@@ -141,7 +145,7 @@ fn highest(base: &RunArgs, most: u64) -> Result<u64, CommandFailure> {
     };
     let (mut low, mut high) = (2, most.min(u64::from(u32::MAX)) + 1);
     if !possible(low)? {
-        // It is something else than the number; the first probe says what.
+        // The limit is not the number of users; the first probe reports it.
         return Ok(most);
     }
     while high - low > 1 {
@@ -186,13 +190,13 @@ fn run_one(
     let counted = |counter: Counter| run.totals.counters.contains_key(counter.name());
     match run.about.end.as_str() {
         "finished" | "interrupted" => Ok(run),
-        // Without a single login it is not the server's capacity that is missing.
+        // Without a single login the failure is not the server's capacity.
         failed if !counted(Counter::Logins) => Err(CommandFailure::Run(anyhow::anyhow!(failed.to_owned()))),
         _ => Ok(run),
     }
 }
 
-/// The figures of a run, and whether it is within the limits.
+/// Results of a run and whether it is within the limits.
 fn evaluate_probe(run: &model::RunRecord, value: u64, asked: &CapacityArgs) -> (ProbeResult, ProbeOutcome) {
     let total = |counter: Counter| run.totals.counters.get(counter.name()).map_or(0, |total| total.total);
     let p99 = |timing: Timing| {
@@ -221,7 +225,7 @@ fn evaluate_probe(run: &model::RunRecord, value: u64, asked: &CapacityArgs) -> (
         .map(|(kind, count)| format!("; most frequent error: {kind}, {count} times"))
         .unwrap_or_default();
     let missed = run.thresholds.iter().find(|threshold| threshold.missed);
-    // Failures first: what failed is not in the times.
+    // Failures come first, because the times exclude what failed.
     let why = if !matches!(run.about.end.as_str(), "finished" | "interrupted") {
         Some(format!("{}{often}", run.about.end))
     } else if errors as f64 > allowed {
@@ -273,7 +277,7 @@ fn line(probe: &ProbeResult, by: CapacityTarget) -> String {
     )
 }
 
-/// Why no more users than these can be tried: the first mistake of a plan with one more.
+/// Reason why no more users can be tried: the first error of a plan with one more.
 fn limit_reason(base: &RunArgs, by: CapacityTarget, most: u64) -> String {
     if by != CapacityTarget::Users || base.crew.listen.is_some() {
         return String::new();
@@ -393,7 +397,7 @@ mod tests {
         assert_eq!(outcome(&run(1, 1, &[logins, (Counter::MessagesLost, 1)])).1, "1 messages were lost");
         let failed = outcome(&run(1, 1, &[logins, (Counter::LoginErrors, 2)]));
         assert_eq!(failed, (ProbeOutcome::Bad, "2 connections, logins or answers failed".to_owned()));
-        // Accounts that are not there are neither a time nor the server's limit.
+        // Missing accounts are neither a latency nor the server's limit.
         let mut missing = run(5_000, 1, &[logins, (Counter::LoginErrors, 480)]);
         let total = CounterTotal { total: 480, ..CounterTotal::default() };
         missing.totals.errors.insert("login:not-authorized".to_owned(), total);

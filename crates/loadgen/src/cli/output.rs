@@ -1,21 +1,22 @@
-//! The only place of the load generator that prints: results to standard output, everything else to standard error.
+//! Output of the load generator, and its only place that prints: results to standard output, all else to standard
+//! error.
 
 use std::io::Write;
 
-/// A result.
+/// Prints a result.
 pub(super) fn text(text: &str) {
     let mut out = std::io::stdout().lock();
-    // A closed pipe (`| head`) is no reason to panic.
+    // A closed pipe (`| head`) must not panic.
     let _ = out.write_all(text.as_bytes());
     let _ = out.flush();
 }
 
-/// A result in one line.
+/// Prints a result of one line.
 pub(super) fn line(line: &str) {
     text(&format!("{line}\n"));
 }
 
-/// What went wrong, or what a person should know.
+/// Prints an error or a note.
 pub(super) fn error(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }

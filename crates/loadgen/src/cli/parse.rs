@@ -1,4 +1,4 @@
-//! Values of the command line: spans of time and kinds of protection.
+//! Value parsers of the command line: durations, fixed and random, and kinds of transport protection.
 
 use crate::plan::{SECURITIES, TimeSpan, TransportSecurity};
 
@@ -7,7 +7,7 @@ pub(super) fn duration_ms(text: &str) -> Result<u64, String> {
     span(text).map(|ms| ms.round() as u64)
 }
 
-/// A fixed span, or a random one: `2s..4s` (as in a plan) or `2s-4s` evenly, `~3s` exponentially.
+/// A fixed duration, or a random one: `2s..4s` (as in a plan) or `2s-4s` uniform, `~3s` exponential.
 pub(super) fn time(text: &str) -> Result<TimeSpan, String> {
     if let Some(mean) = text.strip_prefix('~') {
         return Ok(TimeSpan::Exponential(span(mean)?));
@@ -35,13 +35,13 @@ fn span(text: &str) -> Result<f64, String> {
     Ok(number * factor)
 }
 
-/// `auto`, `none`, `starttls`, `direct`, and the other words that a plan takes.
+/// Parses `auto`, `none`, `starttls`, `direct`, and the other words that a plan takes.
 pub(super) fn security(text: &str) -> Result<TransportSecurity, String> {
     let known = SECURITIES.iter().find(|(word, _)| *word == text);
     known.map(|(_, security)| *security).ok_or_else(|| "write auto, none, starttls or direct".to_owned())
 }
 
-/// The flag is called as the key of a plan is.
+/// Rejects `--tls`: the flag is named like the key of a plan.
 pub(super) fn renamed_security(text: &str) -> Result<TransportSecurity, String> {
     Err(format!("--tls was renamed; use --security {text}"))
 }

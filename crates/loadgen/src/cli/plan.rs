@@ -1,4 +1,4 @@
-//! From arguments to a plan: reads files, resolves names, hands over to who knows the format.
+//! Resolution of arguments to a plan: reads files, resolves names, and calls the parser of the format.
 
 use std::path::{Path, PathBuf};
 
@@ -8,16 +8,16 @@ use super::{CommandFailure, PlanArgs, RunArgs, output};
 use crate::plan::{self, AccountOverrides, LoadPlan, PlanError, PlanOverrides, PlanTls, Preparation};
 use crate::tsung;
 
-/// A plan and what belongs to it.
+/// A plan with its context.
 pub(super) struct ResolvedPlan {
     pub(super) plan: LoadPlan,
-    /// What the server must hold; `None` where the accounts are no pattern.
+    /// Accounts that the server must have; `None` if they do not follow a pattern.
     pub(super) preparation: Option<Preparation>,
-    /// The first `--target` as it was written, or the plan's first address.
+    /// The first `--target` as given, or the plan's first address.
     pub(super) target: String,
 }
 
-/// Reads the plan that is asked for. All mistakes are told at once.
+/// Reads the requested plan. Reports all errors at once.
 pub(super) fn read(run: &RunArgs) -> Result<ResolvedPlan, CommandFailure> {
     let Some(name) = &run.plan else {
         return Err(CommandFailure::usage(
@@ -73,7 +73,7 @@ fn plan_failure(name: &str, mistakes: &[PlanError]) -> CommandFailure {
     }
 }
 
-/// Whether a TOML plan names its domain. Broken TOML is somebody else's to tell.
+/// Whether a TOML plan names its domain. Invalid TOML is reported elsewhere.
 fn names_domain(text: &str) -> bool {
     text.parse::<toml::Table>().is_ok_and(|table| {
         let target = table.get("target").and_then(toml::Value::as_table);
@@ -81,14 +81,14 @@ fn names_domain(text: &str) -> bool {
     })
 }
 
-/// A server that is reached by a name usually serves the domain of that name.
+/// Defaults the domain to the host name of the target, which usually serves that domain.
 fn host_as_domain(shape: &PlanArgs, arguments: &mut PlanOverrides) {
     if arguments.domain.is_none() {
         arguments.domain = shape.target.first().and_then(|target| host(target));
     }
 }
 
-/// The host of `HOST:PORT` or of a URL, unless it is an address.
+/// Host of `HOST:PORT` or of a URL, unless it is an IP address.
 fn host(target: &str) -> Option<String> {
     let target =
         target.split_once("://").map_or(target, |(_, rest)| rest.split('/').next().unwrap_or_default());

@@ -1,12 +1,16 @@
-//! `throng load prepare`: the accounts and rosters of a plan, made in-band on any server that allows it.
+//! `throng load prepare`: in-band creation of a plan's accounts and rosters on any server that allows it.
 //!
-//! Accounts come by XEP-0077 (2.4) section 3.1, rosters by subscriptions (RFC 6121 section 3): everybody asks the nearest
-//! neighbours in a ring and accepts whoever asks. Three runs: register; ask and accept; accept what was asked after one had
-//! left, which closes the ring and makes up for a server that was slow. Left out: names, groups, removal of what an
-//! earlier plan has left.
+//! Accounts are registered by XEP-0077 (2.4), section 3.1; rosters are built by subscriptions (RFC 6121, section 3):
+//! every user requests its nearest neighbours in a ring and approves every request. There are three runs: register;
+//! request and approve; approve requests that arrived after a user had left, which closes the ring and makes up for a
+//! slow server.
 //!
-//! Trap: servers limit registrations by address and time, and it is off in most; then their own tools must do it, and on
-//! Throng `--print` gives the command.
+//! Not implemented: names, groups, removal of what an earlier plan left behind.
+//!
+//! # Pitfalls
+//!
+//! Servers limit registrations by address and time, and most have them disabled; then their own tools must create the
+//! accounts, and for Throng `--print` gives the command.
 
 use super::plan::ResolvedPlan;
 use super::run::{self, execute_run};
@@ -22,12 +26,12 @@ use crate::plan::{
 use crate::report;
 use crate::report::model;
 
-/// Accounts a second, unless `--rate` says otherwise.
+/// Accounts per second, unless `--rate` is given.
 const RATE: f64 = 100.0;
-/// How long a user stays for its neighbours to come and ask, beside the time in which they arrive. Milliseconds.
+/// Time for which a user waits for requests of its neighbours, beside the time in which they arrive. Milliseconds.
 const STAY_MS: f64 = 3_000.0;
 
-/// `throng load prepare`.
+/// Runs `throng load prepare`.
 pub(super) fn prepare(asked: &PrepareArgs) -> Result<(), CommandFailure> {
     let mut base = asked.run.clone();
     let given = plan::read(&base)?;
@@ -62,7 +66,7 @@ pub(super) fn prepare(asked: &PrepareArgs) -> Result<(), CommandFailure> {
         output::error(&format!("{}: {}", name, plan.title));
         let stage = ResolvedPlan { plan, preparation: None, target: given.target.clone() };
         let mut setup = run::setup(&base, stage)?;
-        // The third stage has the accounts of the second.
+        // The third stage has the same accounts as the second.
         let shared = setup.salts.get_or_insert_with(|| book.clone()).clone();
         let run = execute_run(setup, &base, &interrupts)?;
         run::save_salts(&base, Some(&shared));
@@ -87,11 +91,11 @@ fn summary(name: &str, run: &model::RunRecord) -> Result<(), CommandFailure> {
         total(Counter::Logins),
         total(Counter::PresenceSent)
     ));
-    // An account that was refused is one that the plan will miss.
+    // A refused account will be missing from the plan.
     run::failed(&[], run)
 }
 
-/// The command that does the same on Throng, in seconds.
+/// The equivalent command on Throng, which takes seconds.
 fn bulk(wanted: &Preparation, ring: u32) -> String {
     let Preparation { prefix, first, accounts, password, domain, .. } = wanted;
     let roster = if ring > 0 { format!(" --roster ring:{ring}") } else { String::new() };
@@ -103,7 +107,7 @@ fn bulk(wanted: &Preparation, ring: u32) -> String {
     )
 }
 
-/// As a shell takes it.
+/// Quotes an argument for a shell.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.@:".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
@@ -112,7 +116,7 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// What the plan wants to find on the server, which may be more than it uses.
+/// Accounts that the plan expects on the server, which may be more than it uses.
 fn accounts(given: &ResolvedPlan) -> TestAccounts {
     let Some(wanted) = &given.preparation else { return given.plan.accounts.clone() };
     TestAccounts {
@@ -127,7 +131,7 @@ fn accounts(given: &ResolvedPlan) -> TestAccounts {
     }
 }
 
-/// One session for each account, in the order of their numbers.
+/// A run with one session per account, in the order of their numbers.
 fn stage(
     plan: &LoadPlan,
     accounts: &TestAccounts,
@@ -161,7 +165,7 @@ fn stage(
         options: PlanOptions {
             connections: count.min(plan.options.connections.max(1_000)),
             drain_ms: 1_000,
-            // An account that is there already must not end the making of the others.
+            // An existing account must not stop the creation of the others.
             keep_going: true,
             seed: plan.options.seed,
             ..PlanOptions::default()
@@ -186,7 +190,7 @@ fn login() -> [PlanStep; 2] {
 
 fn subscribe(plan: &LoadPlan, accounts: &TestAccounts, rate: f64, around: u32) -> LoadPlan {
     let mut steps = login().to_vec();
-    // In a small ring the same neighbour is on both sides.
+    // In a small ring the same neighbour would be on both sides.
     let around = around.min(accounts.count().saturating_sub(1) / 2).max(1);
     for distance in 1..=i32::try_from(around).unwrap_or(i32::MAX) {
         for distance in [distance, -distance] {
@@ -198,7 +202,7 @@ fn subscribe(plan: &LoadPlan, accounts: &TestAccounts, rate: f64, around: u32) -
             });
         }
     }
-    // So long that the neighbours above have come, asked and been asked.
+    // Long enough for the higher neighbours to arrive, send their requests and receive ours.
     let arriving = f64::from(around) / rate * 1_000.0;
     steps.extend([PlanStep::Think(TimeSpan::Fixed(STAY_MS + 2.0 * arriving)), PlanStep::Disconnect]);
     let title = format!("{} contacts for each account, asked for and accepted", 2 * around);

@@ -1,4 +1,4 @@
-//! What needs no run: the list of workloads, the comparison of runs, a report written again.
+//! Subcommands that need no run: listing the workloads, comparing runs, writing a report again.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use super::{CommandFailure, output};
 use crate::{plan, report};
 
-/// `throng load --list`.
+/// Runs `throng load --list`.
 pub(super) fn list() -> Result<(), CommandFailure> {
     let workloads = plan::workloads();
     let width = workloads.iter().map(|workload| workload.name.len()).max().unwrap_or(0);
@@ -18,7 +18,7 @@ pub(super) fn list() -> Result<(), CommandFailure> {
     Ok(())
 }
 
-/// `throng load compare`.
+/// Runs `throng load compare`.
 pub(super) fn compare(paths: &[PathBuf], html: Option<&Path>) -> Result<(), CommandFailure> {
     let runs = paths.iter().map(|path| report::read(path)).collect::<Result<Vec<_>, _>>()?;
     output::text(&report::compare(&runs));
@@ -30,7 +30,7 @@ pub(super) fn compare(paths: &[PathBuf], html: Option<&Path>) -> Result<(), Comm
     Ok(())
 }
 
-/// `throng load report`.
+/// Runs `throng load report`.
 pub(super) fn report(path: &Path) -> Result<(), CommandFailure> {
     let run = report::read(path)?;
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
@@ -41,7 +41,7 @@ pub(super) fn report(path: &Path) -> Result<(), CommandFailure> {
     Ok(())
 }
 
-/// A moment (seconds since 1970) as a part of a file name, in UTC: `2026-11-22-093000`.
+/// A time (seconds since 1970) for a file name, in UTC: `2026-11-22-093000`.
 pub(super) fn timestamp(seconds: i64) -> String {
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // From days to a date: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days.

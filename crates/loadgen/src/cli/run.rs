@@ -1,4 +1,4 @@
-//! One run, and one worker.
+//! Execution of `throng load <plan>` and `throng load worker`: checks, run, live view and report.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::report;
 use crate::report::model::{self, RunInfo};
 use crate::server_monitor::{self, ServerMonitorConfig};
 
-/// `throng load <plan>`.
+/// Runs `throng load <plan>`.
 pub(super) fn run(asked: &RunArgs) -> Result<(), CommandFailure> {
     let given = plan::read(asked)?;
     let setup = setup(asked, given)?;
@@ -43,7 +43,7 @@ pub(super) fn run(asked: &RunArgs) -> Result<(), CommandFailure> {
     failed(&thresholds, &run)
 }
 
-/// A run that failed is an error, whatever its report says.
+/// Returns an error for a failed run, whatever its report says.
 pub(super) fn failed(thresholds: &[Threshold], run: &model::RunRecord) -> Result<(), CommandFailure> {
     match report::thresholds::failures(thresholds, run).as_slice() {
         [] => Ok(()),
@@ -51,7 +51,7 @@ pub(super) fn failed(thresholds: &[Threshold], run: &model::RunRecord) -> Result
     }
 }
 
-/// Does a run and shows it while it goes on.
+/// Executes a run and shows its progress.
 pub(super) fn execute_run(
     setup: RunConfig,
     asked: &RunArgs,
@@ -65,7 +65,7 @@ pub(super) fn execute_run(
     Ok(run)
 }
 
-/// `throng load worker`.
+/// Runs `throng load worker`.
 pub(super) fn worker(asked: &WorkerArgs) -> Result<(), CommandFailure> {
     let mut sources = Vec::new();
     for source in &asked.source {
@@ -81,7 +81,7 @@ pub(super) fn worker(asked: &WorkerArgs) -> Result<(), CommandFailure> {
     Ok(())
 }
 
-/// What this machine has.
+/// Capacity of this machine.
 fn facts(given: &ResolvedPlan, host: &ServerMonitorConfig) -> MachineCapacity {
     let loopback = given.plan.target.addresses.iter().any(|address| address.ip().is_loopback());
     MachineCapacity {
@@ -93,7 +93,7 @@ fn facts(given: &ResolvedPlan, host: &ServerMonitorConfig) -> MachineCapacity {
     }
 }
 
-/// Workers that stay for several runs need one token for all of them.
+/// Workers that stay for several runs need the same token for all of them.
 pub(super) fn ensure_token(asked: &mut RunArgs) -> Result<(), CommandFailure> {
     if asked.crew.listen.is_some() && asked.crew.token.is_none() {
         let token = handshake::random_text()?;
@@ -121,7 +121,7 @@ pub(super) fn setup(asked: &RunArgs, given: ResolvedPlan) -> Result<RunConfig, C
     host.check().map_err(CommandFailure::Usage)?;
     if let Err(failure) = check_reachable(&given) {
         match failure {
-            // Workers elsewhere may well reach what this machine does not.
+            // Workers on other machines may reach a target that this machine cannot.
             CommandFailure::Usage(error)
                 if asked.crew.listen.is_some() && !given.plan.target.addresses.is_empty() =>
             {
@@ -161,7 +161,7 @@ pub(super) fn setup(asked: &RunArgs, given: ResolvedPlan) -> Result<RunConfig, C
     })
 }
 
-/// The salts that are known of the plan's accounts; `None` where nobody asks for them.
+/// Known salts of the plan's accounts; `None` unless requested.
 fn book(asked: &RunArgs, given: &ResolvedPlan) -> Result<Option<SaltCache>, CommandFailure> {
     let Some(path) = &asked.crew.salts else { return Ok(None) };
     let book = SaltCache::read(path).map_err(CommandFailure::Usage)?;
@@ -169,7 +169,7 @@ fn book(asked: &RunArgs, given: &ResolvedPlan) -> Result<Option<SaltCache>, Comm
     Ok(Some(book))
 }
 
-/// Writes down what was learned. A file that cannot be written takes nothing from the run.
+/// Saves the salts that were learned. A failure to write them does not affect the run.
 pub(super) fn save_salts(asked: &RunArgs, book: Option<&SaltCache>) {
     if let (Some(path), Some(book)) = (&asked.crew.salts, book)
         && let Err(error) = book.write(path)
@@ -178,7 +178,7 @@ pub(super) fn save_salts(asked: &RunArgs, book: Option<&SaltCache>) {
     }
 }
 
-/// What is known to go wrong. With other machines in the run this one need not have it all.
+/// Errors of the plan that are known in advance. With workers on other machines this one need not have all resources.
 pub(super) fn check_plan(asked: &RunArgs, given: &ResolvedPlan) -> Vec<PlanError> {
     if asked.crew.listen.is_some() {
         return Vec::new();
@@ -187,7 +187,7 @@ pub(super) fn check_plan(asked: &RunArgs, given: &ResolvedPlan) -> Vec<PlanError
     check(&given.plan, &facts(given, &host))
 }
 
-/// A server that is not there is found before a worker is started. Costs the server one connection for each address.
+/// Finds an unreachable server before a worker is started, at the cost of one connection per address.
 fn check_reachable(given: &ResolvedPlan) -> Result<(), CommandFailure> {
     for address in &given.plan.target.addresses {
         if let Err(error) = std::net::TcpStream::connect_timeout(address, Duration::from_secs(5)) {
@@ -223,7 +223,7 @@ fn run_info(asked: &RunArgs, given: &ResolvedPlan) -> RunInfo {
     }
 }
 
-/// The command line without secrets, for the report.
+/// Command line without secrets, for the report.
 fn command_line(arguments: impl Iterator<Item = String>) -> String {
     let mut hidden = false;
     let mut words: Vec<String> = Vec::new();
@@ -243,7 +243,7 @@ fn command_line(arguments: impl Iterator<Item = String>) -> String {
     words.join(" ")
 }
 
-/// Where the report goes.
+/// Directory of the report.
 pub(super) fn directory(output: &OutputArgs, plan: &str, now: i64) -> PathBuf {
     if let Some(out) = &output.out {
         return out.clone();
@@ -253,7 +253,7 @@ pub(super) fn directory(output: &OutputArgs, plan: &str, now: i64) -> PathBuf {
     Path::new("load-runs").join(format!("{name}-{}", reports::timestamp(now)))
 }
 
-/// A run of an hour must not end at a directory that cannot be written.
+/// Fails early, so that a run of an hour does not end at an unwritable directory.
 pub(super) fn writable(directory: &Path) -> Result<(), CommandFailure> {
     std::fs::create_dir_all(directory).map_err(|error| {
         let shown = directory.display();
@@ -263,11 +263,11 @@ pub(super) fn writable(directory: &Path) -> Result<(), CommandFailure> {
     })
 }
 
-/// Shows the run while it goes on.
+/// Live display of a run.
 struct LiveDisplay {
     view: crate::view::LiveView,
     quiet: bool,
-    /// The view redraws itself in place; a line in between would be drawn over.
+    /// The view redraws in place and would overwrite lines printed in between.
     in_place: bool,
     drawn: bool,
     json: bool,
@@ -275,7 +275,7 @@ struct LiveDisplay {
     live: crate::view::LiveContext,
 }
 
-/// Seconds that a phase takes, if that is known before.
+/// Length of a phase in seconds, if known in advance.
 fn length(phase: &ArrivalPhase) -> Option<f64> {
     let arriving = phase.max_users.filter(|_| phase.rate > 0.0).map(|users| f64::from(users) / phase.rate);
     phase.duration_ms.map(|ms| ms as f64 / 1e3).or(arriving)

@@ -1,45 +1,47 @@
-//! The largest value that passes, by rising and bisecting. Pure: what a probe is, its caller knows.
+//! Search for the largest value that passes, by increasing and bisecting. Pure; the caller defines a probe.
 //!
-//! Trap: servers are not monotonous. A value that failed once is not tried again, so one bad second of the machine costs
+//! # Pitfalls
+//!
+//! Servers are not monotonic. A value that failed once is not tried again, so one bad second of the machine costs
 //! capacity; the caller prints every probe, and a second search shows how much.
 
-/// What came of a probe.
+/// Result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProbeOutcome {
     /// Within the limits.
     Good,
     /// Beyond a limit of the server.
     Bad,
-    /// Not within the limits, but the generator itself was late or full: nothing is known about the server.
+    /// Over a limit while the generator itself was late or saturated: inconclusive about the server.
     Unclear,
-    /// Accounts are missing: a larger value cannot be tried.
+    /// Accounts are missing: no larger value can be tried.
     Accounts,
 }
 
-/// How the search ended.
+/// Reason why the search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SearchEnd {
-    /// The next value up was bad.
+    /// The next higher value failed.
     Found,
-    /// Everything up to the largest value that may be tried was good.
+    /// The largest value allowed passed.
     Highest,
-    /// The generator was the limit.
+    /// The generator was the bottleneck.
     Generator,
-    /// Even the smallest value was bad.
+    /// Even the smallest value failed.
     Nothing,
-    /// There are no more accounts.
+    /// No more accounts are available.
     Accounts,
-    /// No more probes are allowed.
+    /// The number of probes is exhausted.
     Probes,
 }
 
-/// See the module.
+/// State of the search.
 #[derive(Clone, Debug)]
 pub(super) struct CapacitySearch {
     next: u64,
     least: u64,
     most: u64,
-    /// Good and bad may stay apart by this share of the good one.
+    /// Largest distance between the passing and the failing value, as a share of the former.
     precision: f64,
     probes: u32,
     good: Option<u64>,
@@ -48,24 +50,24 @@ pub(super) struct CapacitySearch {
 }
 
 impl CapacitySearch {
-    /// From `first`, never below `least` or above `most`, at most `probes` times.
+    /// Starts at `first`, never below `least` or above `most`, with at most `probes` probes.
     pub(super) fn new(first: u64, least: u64, most: u64, precision: f64, probes: u32) -> Self {
         let most = most.max(least);
         let next = first.clamp(least, most);
         Self { next, least, most, precision, probes, good: None, bad: None, end: None }
     }
 
-    /// What to try next; `None` at the end.
+    /// Next value to try; `None` at the end.
     pub(super) fn next(&self) -> Option<u64> {
         self.end.is_none().then_some(self.next)
     }
 
-    /// The largest good value, and how the search ended (so far: by its number of probes).
+    /// Largest passing value and the reason for the end (until then: the number of probes).
     pub(super) fn result(&self) -> (Option<u64>, SearchEnd) {
         (self.good, self.end.unwrap_or(SearchEnd::Probes))
     }
 
-    /// What came of the value that was next.
+    /// Records the result of the value returned by `next`.
     pub(super) fn record_outcome(&mut self, outcome: ProbeOutcome) {
         self.probes = self.probes.saturating_sub(1);
         match outcome {
@@ -141,7 +143,7 @@ mod tests {
             let (found, tried) = search(100, 100_000, 60, below(limit));
             let (Some(good), SearchEnd::Found) = found.result() else { panic!("{limit}: {tried:?}") };
             assert!(good <= limit && limit as f64 <= good as f64 * 1.05 + 1.0, "{limit}: {good} {tried:?}");
-            // Nothing is tried twice.
+            // No value is tried twice.
             let mut once = tried.clone();
             once.sort_unstable();
             once.dedup();

@@ -1,4 +1,4 @@
-//! The command line as people type it.
+//! Tests of the command line as users type it.
 
 use clap::{CommandFactory, Parser};
 
@@ -29,7 +29,7 @@ fn the_first_word_is_a_plan_unless_it_is_a_command() {
     assert_eq!(found.run.shape.connections, Some(500));
     let found = load("./worker").unwrap();
     assert_eq!(found.run.plan.as_deref(), Some("./worker"));
-    // Near to a command, and still a plan.
+    // Similar to a subcommand, but a plan.
     assert_eq!(load("workers").unwrap().run.plan.as_deref(), Some("workers"));
     let found = load("worker --join a:1 --token t").unwrap();
     assert!(

@@ -1,8 +1,13 @@
-//! Runs workers in threads, as a controller does, and adds up what they report.
+//! Test driver: runs workers in threads, as a controller does, and adds up their reports.
 //!
-//! The run is closed when the server has nothing under way and both sides have counted the same stanzas, or when
-//! `drain_ms` of the plan has passed. Left out: frames and sockets between controller and worker.
-//! Trap: the lists of losses are computed here a second time, on purpose without the controller's code.
+//! The run is closed when nothing is in flight at the server and both sides have counted the same stanzas, or after
+//! `drain_ms` of the plan.
+//!
+//! Not implemented: frames and sockets between controller and worker.
+//!
+//! # Pitfalls
+//!
+//! The lists of losses are computed here a second time, deliberately without the controller's code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -20,9 +25,9 @@ use loadgen::plan::LoadPlan;
 use super::script::ServerCounts;
 use super::server::ScriptedServer;
 
-/// Stamp of all runs.
+/// Run id of all runs.
 pub(crate) const RUN: u32 = 0xBEEF;
-/// No run of a test takes so long.
+/// Longer than any run of a test, in microseconds.
 const ENDLESS: u64 = 60_000_000;
 
 struct TestControllerPort {
@@ -55,7 +60,7 @@ impl ControllerPort for TestControllerPort {
     }
 }
 
-/// What a worker is told through.
+/// Command channel of a worker.
 struct WorkerChannel {
     commands: SyncSender<WorkerCommand>,
     wake: UnixStream,
@@ -63,31 +68,31 @@ struct WorkerChannel {
 
 impl WorkerChannel {
     fn tell(&mut self, command: WorkerCommand) {
-        // A worker that has ended hears nothing.
+        // A worker that has ended no longer receives commands.
         let _ = self.commands.send(command);
         let _ = self.wake.write(&[0]);
     }
 }
 
-/// How a run is shared and ended.
+/// Configuration of a run: its workers and its end.
 #[derive(Clone)]
 pub(crate) struct TestRunConfig {
-    /// Workers by user, as in the assignment.
+    /// Worker of each user, as in the assignment.
     pub(crate) owners: Vec<u16>,
-    /// Clock domains of the workers.
+    /// Clock domain of each worker.
     pub(crate) clocks: Vec<u16>,
-    /// Salts that are known before.
+    /// Salts known before the run.
     pub(crate) salts: Vec<AccountSalt>,
-    /// Salts are wanted at the end.
+    /// Whether salts are requested at the end.
     pub(crate) learn: bool,
-    /// Stops the run when the server has come so far, or never.
+    /// Stops the run when this holds for the server's counts; `None`: never.
     pub(crate) stop_when: Option<fn(&ServerCounts) -> bool>,
-    /// The plan has no duration: when it is over, nothing is under way.
+    /// Whether the plan ends without a duration, with nothing in flight.
     pub(crate) ends: bool,
 }
 
 impl TestRunConfig {
-    /// One worker.
+    /// A single worker.
     pub(crate) fn alone() -> Self {
         Self {
             owners: vec![0],
@@ -99,13 +104,13 @@ impl TestRunConfig {
         }
     }
 
-    /// Stopped when the server has come so far.
+    /// Stops the run when the condition holds.
     pub(crate) fn until(mut self, when: fn(&ServerCounts) -> bool) -> Self {
         self.stop_when = Some(when);
         self
     }
 
-    /// Two workers with every second user, with these clocks.
+    /// Two workers with alternating users and these clock domains.
     pub(crate) fn two(clocks: [u16; 2]) -> Self {
         Self {
             owners: vec![0, 1],
@@ -118,12 +123,12 @@ impl TestRunConfig {
     }
 }
 
-/// What a run measured, all workers together.
+/// Measurements of a run, over all workers.
 #[derive(Default)]
 pub(crate) struct RunOutcome {
     counters: Vec<u64>,
     timings: BTreeMap<TimingId, TimingHistogram>,
-    /// Gauges at the end of each second, summed over workers as they reported.
+    /// Gauges at the end of each second, summed over the workers that reported.
     gauges: BTreeMap<u16, Vec<i64>>,
     pub(crate) highest: Vec<i64>,
     pub(crate) errors: BTreeMap<String, u64>,
@@ -132,11 +137,11 @@ pub(crate) struct RunOutcome {
     pub(crate) refused: Option<String>,
     pub(crate) finals: Vec<FinalReport>,
     pub(crate) snapshots: Vec<(u16, WorkerSnapshot)>,
-    /// From the start to the last report, microseconds.
+    /// From the start to the last report, in microseconds.
     pub(crate) took: u64,
-    /// Messages to users who stayed to the end, that did not arrive.
+    /// Messages that did not reach users who stayed to the end.
     pub(crate) lost: u64,
-    /// The same for others.
+    /// Messages that did not reach other users.
     pub(crate) waiting: u64,
 }
 
@@ -149,7 +154,7 @@ impl RunOutcome {
         self.timings.get(&timing.into()).map(TimingHistogram::summary).unwrap_or_default()
     }
 
-    /// How many values of a timing are at least so long; those within a thousandth below count too.
+    /// Number of values of a timing that are at least `ms`, with a tolerance of a thousandth below.
     pub(crate) fn at_least(&self, timing: Timing, ms: u64) -> u64 {
         let Some(histogram) = self.timings.get(&timing.into()) else { return 0 };
         let buckets = histogram.to_sparse().buckets;
@@ -164,7 +169,7 @@ impl RunOutcome {
         self.errors.get(kind).copied().unwrap_or(0)
     }
 
-    /// A gauge as last reported, over all workers.
+    /// Last reported value of a gauge, over all workers.
     pub(crate) fn gauge(&self, gauge: Gauge) -> i64 {
         self.gauges.values().map(|gauges| gauges[gauge as usize]).sum()
     }
@@ -194,7 +199,7 @@ impl RunOutcome {
         self.snapshots.push((worker, snapshot.clone()));
     }
 
-    /// What is missing, by recipient: sent, less arrived, less refused.
+    /// Missing messages by recipient: sent, minus arrived, minus refused.
     fn settle(&mut self) {
         let mut missing: BTreeMap<u32, i64> = BTreeMap::new();
         let mut steady = BTreeSet::new();
@@ -219,12 +224,12 @@ pub(crate) fn run(plan: LoadPlan, server: &ScriptedServer) -> RunOutcome {
     run_with(plan, server, TestRunConfig::alone())
 }
 
-/// Runs a plan with one worker until the server has come so far.
+/// Runs a plan with one worker until the condition holds for the server's counts.
 pub(crate) fn until(plan: LoadPlan, server: &ScriptedServer, when: fn(&ServerCounts) -> bool) -> RunOutcome {
     run_with(plan, server, TestRunConfig::alone().until(when))
 }
 
-/// Runs a plan.
+/// Runs a plan with this configuration.
 pub(crate) fn run_with(plan: LoadPlan, server: &ScriptedServer, course: TestRunConfig) -> RunOutcome {
     let course = TestRunConfig { ends: course.stop_when.is_none(), ..course };
     let drain_us = plan.options.drain_ms * 1_000;
@@ -329,7 +334,7 @@ fn conduct(
             stopped = true;
             lines.iter_mut().for_each(|line| line.tell(WorkerCommand::Stop));
         }
-        // A plan that ended by itself has no users left.
+        // A plan that ended on its own has no users left.
         let alone = course.ends && draining.len() == lines.len();
         let quiet = alone
             || fresh.len() == lines.len() && {

@@ -1,8 +1,10 @@
-//! BOSH and WebSocket in front of the scripted server: one thread that turns requests and frames into streams of TCP.
+//! BOSH and WebSocket gateway in front of the scripted server: one thread that maps requests and frames to TCP streams.
 //!
-//! It is strict: whatever a client must not do is in [`Seen::wrong`]. What it does badly itself is in [`GatewayFaults`].
-//! Left out: every rule that a single well-behaved client cannot break. It shares no code with the generator. Longer than
-//! most files, since both transports share connections, sessions and the one thread; apart they would need a crowd of traits.
+//! It is strict: every violation by a client is listed in [`GatewayCounts::wrong`]. Its own faults are those of
+//! [`GatewayFaults`]. It shares no code with the generator. Longer than most files, because both transports share
+//! connections, sessions and the thread; split up they would need many traits.
+//!
+//! Not implemented: rules that a single well-behaved client cannot break.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -19,47 +21,47 @@ use super::server::{DOMAIN, server_config};
 use super::text::{StreamPiece, attr, cut, elements, name};
 use super::wire::CountedStream;
 
-/// What the gateway does otherwise than well.
+/// Deliberate faults of the gateway.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GatewayFaults {
     /// TLS from the first byte.
     pub(crate) tls: bool,
-    /// Content comes in chunks of three bytes.
+    /// Bodies are sent in chunks of three bytes.
     pub(crate) chunked: bool,
-    /// Every n-th answer closes its connection.
+    /// Every n-th response closes its connection.
     pub(crate) close_every: Option<u64>,
-    /// Every n-th request is done, and its connection reset in place of an answer.
+    /// Every n-th request is processed, and its connection reset instead of a response.
     pub(crate) break_every: Option<u64>,
-    /// Answers to the older of two requests come so many turns later.
+    /// The response to the older of two requests is delayed by this number of turns.
     pub(crate) swap: u32,
-    /// Features come with the second answer.
+    /// Features are sent with the second response.
     pub(crate) features_later: bool,
-    /// Every n-th request is answered as if its session was over: by status, or by a body.
+    /// Every n-th request is answered as if its session had ended: by status, or by a body.
     pub(crate) forget_every: Option<(u64, bool)>,
-    /// Messages of WebSocket come in fragments with pings between them.
+    /// WebSocket messages are sent in fragments with pings in between.
     pub(crate) fragments: bool,
-    /// The answer to the upgrade is wrong.
+    /// The response to the upgrade is wrong.
     pub(crate) refuse_upgrade: bool,
 }
 
-/// What it saw.
+/// Observations of the gateway.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GatewayCounts {
     pub(crate) wrong: Vec<String>,
     pub(crate) connections: u64,
     pub(crate) requests: u64,
     pub(crate) empty: u64,
-    /// Requests that came again with the number of one that was answered.
+    /// Requests repeated with the number of an answered one.
     pub(crate) repeated: u64,
     pub(crate) created: u64,
     pub(crate) terminated: u64,
-    /// Most sockets that carried requests of one session at one time.
+    /// Maximum number of simultaneous sockets with requests of one session.
     pub(crate) most_sockets: usize,
     pub(crate) pongs: u64,
     pub(crate) closes: u64,
 }
 
-/// A running gateway; dropping it ends it.
+/// A running gateway; dropping it stops it.
 pub(crate) struct Gateway {
     pub(crate) address: SocketAddr,
     seen: Arc<Mutex<GatewayCounts>>,
@@ -68,7 +70,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// In front of a scripted server.
+    /// Starts in front of a scripted server.
     pub(crate) fn start(behind: SocketAddr, manners: GatewayFaults) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         listener.set_nonblocking(true).expect("a socket can be made non-blocking");
@@ -96,7 +98,7 @@ impl Gateway {
         Self { address, seen, stop, thread: Some(thread) }
     }
 
-    /// What it has seen so far; nothing may be wrong.
+    /// Observations so far; panics on a violation.
     pub(crate) fn seen(&self) -> GatewayCounts {
         let seen = self.seen.lock().clone();
         assert_eq!(seen.wrong, Vec::<String>::new());
@@ -116,31 +118,31 @@ impl Drop for Gateway {
     }
 }
 
-/// A client's connection.
+/// Connection of a client.
 struct GatewayConnection {
     wire: CountedStream,
     input: Vec<u8>,
-    /// The session whose request is under way, with its number.
+    /// Session and number of the request in progress.
     busy: Option<(String, u64)>,
     /// Session of a WebSocket.
     upgraded: Option<String>,
     ending: bool,
 }
 
-/// A stream to the scripted server.
+/// Stream to the scripted server.
 struct GatewaySession {
     wire: CountedStream,
     input: Vec<u8>,
     open: bool,
     /// Elements for the client.
     out: Vec<String>,
-    /// The next number.
+    /// Next request number.
     rid: u64,
-    /// Requests that are held: number, connection, turns to wait before the answer.
+    /// Held requests: number, connection, turns until the response.
     held: BTreeMap<u64, (usize, u32)>,
-    /// Requests that overtook the one before: number, connection, body, stanzas.
+    /// Requests that overtook their predecessor: number, connection, body, stanzas.
     early: BTreeMap<u64, (usize, String, String)>,
-    /// The newest answers, by their numbers.
+    /// Latest responses by number.
     answered: BTreeMap<u64, String>,
     over: bool,
     /// Connection of a WebSocket.
@@ -257,7 +259,7 @@ impl GatewayState {
         (format!("s{}", self.next), session)
     }
 
-    /// A request of BOSH.
+    /// Handles a BOSH request.
     fn request(&mut self, id: usize, body: &str) {
         self.seen.requests += 1;
         if name(body) != "body"
@@ -302,12 +304,12 @@ impl GatewayState {
         let breaks = nth(self.manners.break_every, self.seen.requests);
         self.take(id, &sid, rid, body, &stanzas);
         if breaks && let Some(conn) = self.conns.remove(&id) {
-            // Its answer will be kept for when it comes again.
+            // The response is kept until the request is repeated.
             conn.wire.reset();
         }
     }
 
-    /// A request of a session that is there.
+    /// Handles a request of an existing session.
     fn take(&mut self, id: usize, sid: &str, rid: u64, body: &str, stanzas: &str) {
         let sockets: BTreeSet<usize> = self
             .conns
@@ -370,7 +372,7 @@ impl GatewayState {
         }
     }
 
-    /// What the scripted server says to a session.
+    /// Forwards data of the scripted server to a session.
     fn stream(&mut self, sid: &str) {
         let Some(session) = self.sessions.get_mut(sid) else { return };
         let alive = session.wire.read(&mut session.input);
@@ -385,7 +387,7 @@ impl GatewayState {
         session.over |= !alive;
     }
 
-    /// Answers what is to be answered.
+    /// Sends the responses that are due.
     fn deliver(&mut self, sid: &str) {
         let Some(session) = self.sessions.get_mut(sid) else { return };
         if let Some(socket) = session.socket {
@@ -406,7 +408,7 @@ impl GatewayState {
             held.1 = held.1.saturating_sub(1);
         }
         let replaced = session.held.len() > 1;
-        // The newest may be answered before an older one that waits for its turn.
+        // The newest may be answered before an older one that is delayed.
         let ready = session.held.iter().find(|(_, (_, wait))| *wait == 0).map(|(rid, held)| (*rid, held.0));
         let Some((rid, id)) = ready else { return };
         let oldest = session.held.keys().next() == Some(&rid);
@@ -422,7 +424,7 @@ impl GatewayState {
                 stanzas.push_str(&qualified(&element));
             }
         } else {
-            // What the older one brings must be older.
+            // The older response must carry the older elements.
             return;
         }
         session.held.remove(&rid);
@@ -532,7 +534,7 @@ impl GatewayState {
         true
     }
 
-    /// One message of a client: one document.
+    /// Handles one message of a client, which is one document.
     fn document(&mut self, sid: &str, text: &str) {
         if elements(text).len() != 1 || attr(text, "xmlns").is_none() {
             self.wrong(format!("no document of its own: {text}"));
@@ -551,7 +553,7 @@ impl GatewayState {
         }
     }
 
-    /// Sends one message of WebSocket.
+    /// Sends one WebSocket message.
     fn text(&mut self, id: usize, text: &str) {
         let fragments = self.manners.fragments;
         let Some(conn) = self.conns.get_mut(&id) else { return };
@@ -589,13 +591,13 @@ fn header(head: &str, wanted: &str) -> Option<String> {
     lines.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.to_owned())
 }
 
-/// What stands in a body.
+/// Content of a body.
 fn inner(body: &str) -> &str {
     let begin = body.find('>').map_or(body.len(), |at| at + 1);
     body[begin..].strip_suffix("</body>").unwrap_or_default()
 }
 
-/// An element with the namespaces that its stream gave it.
+/// An element with the namespace declarations of its stream.
 fn qualified(element: &str) -> String {
     let at = 1 + name(element).len();
     let declaration = if name(element).starts_with("stream:") {

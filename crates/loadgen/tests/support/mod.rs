@@ -1,7 +1,7 @@
-//! A scripted XMPP server and a driver of workers, to check what the load generator says against what happened.
+//! Scripted XMPP server and driver of workers, to check the load generator's measurements against what happened.
 //!
-//! [`server`] keeps its own account ([`script::ServerCounts`]) with code that shares nothing with the project; [`port`] runs
-//! workers in threads against it and adds up what they report; [`plans`] writes small plans; [`gateway`] speaks BOSH and
+//! [`server`] keeps its own counts ([`script::ServerCounts`]) with code independent of the project; [`driver`] runs
+//! workers in threads against it and adds up their reports; [`plans`] builds small plans; [`gateway`] speaks BOSH and
 //! WebSocket in front of the server.
 
 pub(crate) mod driver;
@@ -15,7 +15,7 @@ mod sessions;
 mod text;
 mod wire;
 
-/// Tries all cases at once: a run waits most of its time.
+/// Runs all cases in parallel, since a run mostly waits.
 pub(crate) fn each<T: Send>(cases: impl IntoIterator<Item = T>, attempt: impl Fn(T) + Sync) {
     let attempt = &attempt;
     std::thread::scope(|scope| {

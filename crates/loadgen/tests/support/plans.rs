@@ -1,4 +1,4 @@
-//! Small plans: so many users at once, who do some steps.
+//! Builders of small plans: a number of users that arrive at once and perform some steps.
 
 use loadgen::plan::{
     AccountSource, AckMode, Activity, ArrivalPhase, Destination, LoadPlan, MessageBody, MessageKind,
@@ -8,7 +8,7 @@ use loadgen::plan::{
 
 use super::server::{DOMAIN, ScriptedServer};
 
-/// All users arrive at once and do these steps; then the run waits for them to end.
+/// All users arrive at once and perform these steps; the run waits for them to end.
 pub(crate) fn plan(server: &ScriptedServer, users: u32, steps: Vec<PlanStep>) -> LoadPlan {
     LoadPlan {
         name: "truth".to_owned(),
@@ -39,7 +39,7 @@ pub(crate) fn plan(server: &ScriptedServer, users: u32, steps: Vec<PlanStep>) ->
     }
 }
 
-/// So many at once.
+/// A phase in which all users arrive at once.
 pub(crate) fn arrivals(users: u32) -> ArrivalPhase {
     ArrivalPhase {
         name: "all".to_owned(),
@@ -67,17 +67,17 @@ pub(crate) fn available() -> PlanStep {
     PlanStep::Presence { kind: PresenceKind::Available, to: None, show: None, status: None }
 }
 
-/// All users of the worker.
+/// Barrier for all users of the worker.
 pub(crate) fn barrier() -> PlanStep {
     PlanStep::Barrier { timeout_ms: 20_000, users: None }
 }
 
-/// Login, presence and its reflection, and then all together.
+/// Login, presence and its reflection, then a barrier.
 pub(crate) fn online() -> Vec<PlanStep> {
     vec![login(), available(), reflected(), barrier()]
 }
 
-/// Waits for a presence.
+/// Waits for the reflection of the user's presence.
 pub(crate) fn reflected() -> PlanStep {
     wait_for("presence", 10_000)
 }
@@ -113,12 +113,12 @@ pub(crate) fn every(ms: f64, step: PlanStep) -> Activity {
     Activity { every: TimeSpan::Fixed(ms), batch: 1, step }
 }
 
-/// So long.
+/// Performs the activities for `ms` milliseconds.
 pub(crate) fn meanwhile(ms: f64, activities: Vec<Activity>) -> PlanStep {
     PlanStep::Meanwhile { duration: Some(TimeSpan::Fixed(ms)), activities }
 }
 
-/// Literal text and variables between dollar signs: `a$x$b`.
+/// Parses literal text with variables between dollar signs: `a$x$b`.
 pub(crate) fn text(pattern: &str) -> TextTemplate {
     let pieces = pattern.split('$').enumerate().filter(|(_, piece)| !piece.is_empty());
     TextTemplate(
@@ -134,7 +134,7 @@ pub(crate) fn text(pattern: &str) -> TextTemplate {
     )
 }
 
-/// Says a word to the server, so that the server's truth has it; the answer has it again.
+/// Sends a word to the server, which records it and repeats it in its answer.
 pub(crate) fn say(word: &str) -> PlanStep {
     say_with(word, ResponseChecks::default())
 }
@@ -144,13 +144,13 @@ pub(crate) fn say_with(word: &str, checks: ResponseChecks) -> PlanStep {
     PlanStep::Raw { xml: text(&xml), ack: AckMode::Any, checks }
 }
 
-/// `steps`, then `more`.
+/// Concatenates `steps` and `more`.
 pub(crate) fn then(mut steps: Vec<PlanStep>, more: impl IntoIterator<Item = PlanStep>) -> Vec<PlanStep> {
     steps.extend(more);
     steps
 }
 
-/// The last thing before the user only waits: the server hears that it came so far.
+/// Final steps: the user reports to the server that it is done, then waits.
 pub(crate) fn done() -> Vec<PlanStep> {
     vec![say("done"), stay()]
 }

@@ -1,4 +1,4 @@
-//! Streams as a server sees them: RFC 6120 negotiation, binding, XEP-0077, XEP-0198, and who is asked what.
+//! Server side of streams: RFC 6120 negotiation, binding, XEP-0077, XEP-0198, and dispatch of requests.
 
 use super::sasl::{self, SaslOutcome};
 use super::script::{LegacySessionOffer, ScriptTls, ServerStep};
@@ -66,7 +66,7 @@ impl ScriptedServerState {
         let right =
             self.answer(id, ServerStep::Starttls, "<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>");
         if let (true, Some(conn), Some(config)) = (right, self.conns.get_mut(&id), &self.tls) {
-            // What waits in plain stays in front of what is encrypted from here on.
+            // Pending plain text precedes all data encrypted from here on.
             conn.wire.start_tls(config);
             conn.secure = true;
             conn.open = false;
@@ -79,7 +79,7 @@ impl ScriptedServerState {
             && (self.created.contains(user) || number.is_some_and(|number| number < self.script.accounts))
     }
 
-    /// True if this local part is an account.
+    /// Whether this local part is an account.
     pub(crate) fn is_account(&self, user: &str) -> bool {
         self.known(user)
     }

@@ -1,7 +1,11 @@
-//! A run that never took place: what reports are tested with, and looked at.
+//! Synthetic run for tests and previews of reports.
 //!
-//! Users arrive, stay and leave; the server is a little slower under load, and much slower in one stretch if asked for.
-//! Trap: the figures are made up with a small generator of pseudo-random numbers, so nothing here says anything of a server.
+//! Users arrive, stay and leave; the server is a little slower under load, and much slower during one period on
+//! request.
+//!
+//! # Pitfalls
+//!
+//! The values come from a small pseudo-random generator, so they say nothing about any server.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +14,7 @@ use throng_loadgen::report::model::{
     CounterTotal, PhaseRun, RunInfo, RunRecord, RunTotals, SecondReport, ServerSample, TimingTotal, WorkerRun,
 };
 
-/// What to make up.
+/// Parameters of the synthetic run.
 #[derive(Clone, Debug)]
 pub(crate) struct SampleRun {
     /// Name of the plan.
@@ -19,11 +23,12 @@ pub(crate) struct SampleRun {
     pub(crate) label: String,
     /// Length in seconds.
     pub(crate) seconds: u32,
-    /// Users at the top.
+    /// Peak number of users.
     pub(crate) users: u32,
-    /// All times are so many times longer.
+    /// Factor of all times.
     pub(crate) slowness: f64,
-    /// A stretch of trouble in the middle: slow answers, errors, lost messages, a late generator, a dead worker.
+    /// Whether there is a period of trouble in the middle: slow answers, errors, lost messages, a late generator, a
+    /// dead worker.
     pub(crate) trouble: bool,
 }
 
@@ -43,13 +48,13 @@ impl Default for SampleRun {
 struct SampleRng(u64);
 
 impl SampleRng {
-    /// Between 0 and 1.
+    /// Returns a number between 0 and 1.
     fn next(&mut self) -> f64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Times have long tails.
+    /// Returns a time from a long-tailed distribution.
     fn time(&mut self, typical_us: f64) -> u64 {
         let tail = if self.next() > 0.996 { 8.0 + self.next() * 12.0 } else { 1.0 };
         (typical_us * (0.6 - self.next().max(1e-9).ln() * 0.4) * tail) as u64
@@ -77,7 +82,7 @@ impl SampleTotals {
         if count == 0 {
             return;
         }
-        // Enough to have percentiles, few enough for hours.
+        // Enough values for percentiles, few enough for runs of hours.
         let mut histogram = TimingHistogram::new();
         (0..count.min(120)).for_each(|_| histogram.record(random.time(typical_us)));
         let summary = histogram.summary();
@@ -136,7 +141,7 @@ impl SampleTotals {
     }
 }
 
-/// Makes up a run.
+/// Generates a run.
 pub(crate) fn run(sample: &SampleRun) -> RunRecord {
     let mut random = SampleRng(sample.seconds.into());
     let mut sums = SampleTotals::default();

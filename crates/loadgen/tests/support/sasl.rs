@@ -1,4 +1,4 @@
-//! The server's side of PLAIN (RFC 4616) and SCRAM-SHA-1 (RFC 5802), computed on its own.
+//! Server side of PLAIN (RFC 4616) and SCRAM-SHA-1 (RFC 5802), implemented independently.
 
 use std::num::NonZeroU32;
 
@@ -9,7 +9,7 @@ use ring::{digest, hmac, pbkdf2};
 const ROUNDS: u32 = 4_096;
 const SALT: &[u8] = b"0123456789abcdef";
 
-/// An exchange between the first message and the last.
+/// A SCRAM exchange between its first and last message.
 pub(crate) struct ScramServer {
     pub(crate) user: String,
     bare: String,
@@ -18,7 +18,7 @@ pub(crate) struct ScramServer {
     nonce: String,
 }
 
-/// What a server does with what came.
+/// Result of a client's SASL message.
 pub(crate) enum SaslOutcome {
     Challenge(ScramServer, String),
     Success(String, String),

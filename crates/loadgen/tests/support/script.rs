@@ -1,125 +1,127 @@
-//! What a scripted server does wrong and when, and what it counted.
+//! Script of the test server: its faults, their timing, and its counts.
 //!
-//! Trap: `ServerCounts` counts what was put on the wire, also to a peer that will never read it.
+//! # Pitfalls
+//!
+//! `ServerCounts` counts everything written to the wire, also to a peer that will never read it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What the server answers or passes on.
+/// What the server sends: an answer or a forwarded stanza.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ServerStep {
-    /// A new connection, before anything is read.
+    /// Accepting a connection, before anything is read.
     Accept,
-    /// A stream header and features.
+    /// Stream header and features.
     Features,
     /// `<proceed/>`.
     Starttls,
-    /// A SASL challenge.
+    /// SASL challenge.
     Challenge,
     /// SASL success or failure.
     Success,
-    /// The answer to a bind request.
+    /// Answer to a bind request.
     Bind,
-    /// The answer to a session request.
+    /// Answer to a session request.
     Session,
-    /// The answer to XEP-0077.
+    /// Answer to XEP-0077.
     Register,
-    /// The roster.
+    /// Roster.
     Roster,
-    /// The answer to a roster change.
+    /// Answer to a roster change.
     RosterSet,
-    /// A presence to its own sender.
+    /// Presence reflected to its sender.
     Reflection,
-    /// A presence to others.
+    /// Presence sent to others.
     Presence,
-    /// A message to its recipient.
+    /// Message delivered to its recipient.
     Message,
-    /// The answer to a ping of the server.
+    /// Answer to a ping of the server.
     Ping,
-    /// The answer to any other request.
+    /// Answer to any other request.
     Request,
     /// `<enabled/>`.
     Enabled,
     /// `<resumed/>`.
     Resumed,
-    /// The end of the stream.
+    /// End of the stream.
     End,
 }
 
-/// What the server does at a step.
+/// Action of the server at a step.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum ServerAction {
-    /// What it should.
+    /// Correct behaviour.
     #[default]
     Well,
-    /// What it should, so many milliseconds later.
+    /// Correct, with a delay in milliseconds.
     Late(u64),
-    /// Nothing.
+    /// Sends nothing.
     Nothing,
-    /// This instead.
+    /// Sends this instead.
     Instead(String),
-    /// These bytes instead, perhaps not UTF-8.
+    /// Sends these bytes instead, possibly not UTF-8.
     Bytes(Vec<u8>),
-    /// What it should, behind this in the same packet.
+    /// Correct, preceded by this in the same packet.
     After(String),
-    /// What it should, and this behind it in the same packet.
+    /// Correct, followed by this in the same packet.
     Then(String),
-    /// What it should, in pieces of so many bytes.
+    /// Correct, in pieces of this number of bytes.
     Pieces(usize),
-    /// What it should, twice.
+    /// Correct, but twice.
     Twice,
-    /// Messages: after the next one of the same two users.
+    /// Messages: held until after the next one between the same two users.
     Hold,
-    /// Messages: back to the sender as an error.
+    /// Messages: bounced to the sender as an error.
     Refuse,
     /// Stanzas: with another `id`.
     Renamed,
-    /// Stanzas: under the prefix `x` that the stream header declares for the content namespace.
+    /// Stanzas: with the prefix `x`, which the stream header declares for the content namespace.
     Prefixed,
-    /// Ends the connection.
+    /// Closes the connection.
     Close(CloseMode),
 }
 
-/// How a connection ends.
+/// Way in which a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CloseMode {
-    /// FIN without a word.
+    /// FIN without an end of the stream.
     Fin,
     /// RST.
     Reset,
-    /// A stream error, the end of the stream, FIN.
+    /// Stream error, end of the stream, FIN.
     Error(&'static str),
 }
 
-/// What the server does by itself.
+/// Spontaneous action of the server.
 #[derive(Clone, Debug)]
 pub(crate) enum ServerEvent {
-    /// Ends the connections of these users.
+    /// Closes the connections of these users.
     Close(Range<u32>, CloseMode),
     /// Sends this to these users.
     Send(Range<u32>, String),
-    /// Sends these bytes to these users; they are in no count of stanzas.
+    /// Sends these bytes to these users, not counted as stanzas.
     SendBytes(Range<u32>, Vec<u8>),
-    /// Reads nothing more from these users.
+    /// Stops reading from these users.
     StopReading(Range<u32>),
-    /// Reads again.
+    /// Resumes reading.
     ReadOn(Range<u32>),
-    /// Stands still for so many milliseconds.
+    /// Stalls for this number of milliseconds.
     Stall(u64),
 }
 
-/// A condition on the truth and the time.
+/// Condition on the counts and the time.
 pub(crate) type TriggerCondition = Box<dyn FnMut(&ServerCounts, u64) -> bool + Send>;
 
-/// Something that happens once, when a condition on the truth holds.
+/// Action that is performed once, when a condition on the counts holds.
 pub(crate) struct ScriptedEvent {
-    /// The condition; the number is microseconds since the first login.
+    /// Condition; its number is microseconds since the first login.
     pub(crate) when: TriggerCondition,
-    /// What happens.
+    /// Action to perform.
     pub(crate) deed: ServerEvent,
 }
 
-/// Protection.
+/// Transport protection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ScriptTls {
     #[default]
@@ -128,7 +130,7 @@ pub(crate) enum ScriptTls {
     Direct,
 }
 
-/// RFC 3921 sessions.
+/// Offer of RFC 3921 sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum LegacySessionOffer {
     #[default]
@@ -137,32 +139,32 @@ pub(crate) enum LegacySessionOffer {
     Required,
 }
 
-/// Who sees presence.
+/// Recipients of presence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PresenceVisibility {
-    /// Its sender only.
+    /// The sender only.
     #[default]
     BySelf,
-    /// Everybody who is available.
+    /// All available users.
     ByAll,
 }
 
-/// What becomes of messages to users who are not there.
+/// Handling of messages to users who are not online.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OfflinePolicy {
-    /// They wait.
+    /// Stored.
     #[default]
     Store,
-    /// They come back.
+    /// Bounced.
     Refuse,
-    /// They are thrown away.
+    /// Discarded.
     Drop,
 }
 
-/// Gives the act for the n-th (from 0) time that a step comes.
+/// Returns the action for the n-th (from 0) occurrence of a step.
 pub(crate) type ActionScript = Box<dyn FnMut(ServerStep, u64) -> ServerAction + Send>;
 
-/// How the server is and what it does wrong.
+/// Configuration and faults of the server.
 pub(crate) struct ServerScript {
     pub(crate) tls: ScriptTls,
     pub(crate) mechanisms: Vec<&'static str>,
@@ -171,9 +173,9 @@ pub(crate) struct ServerScript {
     pub(crate) contacts: u32,
     pub(crate) seen: PresenceVisibility,
     pub(crate) absent: OfflinePolicy,
-    /// Accounts that exist: `u0` … with passwords `p0` …
+    /// Existing accounts: `u0` … with passwords `p0` …
     pub(crate) accounts: u32,
-    /// Signs its part of SCRAM wrongly.
+    /// Whether the SCRAM server signature is wrong.
     pub(crate) wrong_signature: bool,
     pub(crate) act: ActionScript,
     pub(crate) moments: Vec<ScriptedEvent>,
@@ -200,12 +202,12 @@ impl Default for ServerScript {
 }
 
 impl ServerScript {
-    /// A server that only does this wrong.
+    /// A server that deviates only by these actions.
     pub(crate) fn acting(act: impl FnMut(ServerStep, u64) -> ServerAction + Send + 'static) -> Self {
         Self { act: Box::new(act), ..Self::default() }
     }
 
-    /// As it is, and when the condition holds the deed is done.
+    /// Adds an action that is performed when the condition holds.
     pub(crate) fn once(
         mut self,
         when: impl FnMut(&ServerCounts, u64) -> bool + Send + 'static,
@@ -216,13 +218,13 @@ impl ServerScript {
     }
 }
 
-/// What the server saw and did.
+/// Counts of what the server received and did.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServerCounts {
     pub(crate) connections: u64,
-    /// Connections that are open at the moment.
+    /// Connections currently open.
     pub(crate) open: u64,
-    /// Moments that have come.
+    /// Scripted events that have occurred.
     pub(crate) deeds: u64,
     pub(crate) logins: u64,
     pub(crate) failed_logins: u64,
@@ -231,45 +233,45 @@ pub(crate) struct ServerCounts {
     pub(crate) sessions_opened: u64,
     pub(crate) registered: u64,
     pub(crate) removed: u64,
-    /// Users with a session and available at the moment.
+    /// Users currently available.
     pub(crate) available: u64,
-    /// Streams ended by the clients in order.
+    /// Streams closed cleanly by the clients.
     pub(crate) ended: u64,
-    /// Connections that this side ended, of users with a session.
+    /// Connections of users with a session that this side closed.
     pub(crate) closed: u64,
-    /// Messages from users to users; echoes apart.
+    /// Messages between users, without echoes.
     pub(crate) messages: u64,
     pub(crate) echoes: u64,
     /// Messages to other addresses.
     pub(crate) elsewhere: u64,
-    /// Messages to users that were written to their connections, each once.
+    /// Distinct messages to users that were written to their connections.
     pub(crate) forwarded: u64,
     pub(crate) dropped: u64,
     pub(crate) duplicated: u64,
     pub(crate) swapped: u64,
-    /// Held at the moment: no later one of the same two users has come yet.
+    /// Messages currently held until a later one of the same two users.
     pub(crate) held: u64,
     pub(crate) refused: u64,
     pub(crate) stored: u64,
     /// The part of `forwarded` that had been stored.
     pub(crate) fetched: u64,
     pub(crate) presences_in: u64,
-    /// To others and to the sender.
+    /// Presence stanzas to others and to the sender.
     pub(crate) presences_out: u64,
-    /// Available presences given to users who were available when it was sent, not the sender.
+    /// Available presence forwarded to users who were available when it was sent, without the sender.
     pub(crate) broadcasts: u64,
     pub(crate) reflections: u64,
     pub(crate) iqs_in: u64,
     pub(crate) iq_answers: u64,
     pub(crate) iq_errors: u64,
-    /// Answers to what the server asked by itself.
+    /// Answers to requests of the server.
     pub(crate) iqs_answered: u64,
     pub(crate) iqs_refused: u64,
     pub(crate) rosters: u64,
     pub(crate) roster_sets: u64,
     pub(crate) pings: u64,
     pub(crate) stanzas_in: u64,
-    /// Stanzas (in no other count) that came after their connection was ended from this side, and messages among them.
+    /// Stanzas (in no other count) received after this side closed their connection, and the messages among them.
     pub(crate) discarded: u64,
     pub(crate) discarded_messages: u64,
     pub(crate) stanzas_out: u64,
@@ -277,18 +279,18 @@ pub(crate) struct ServerCounts {
     pub(crate) bytes_out: u64,
     pub(crate) acks_asked: u64,
     pub(crate) resumed: u64,
-    /// Messages by sender and recipient (numbers of the accounts).
+    /// Messages by sender and recipient (account numbers).
     pub(crate) pairs: BTreeMap<(u32, u32), u64>,
     /// Bodies of messages to other addresses, in order.
     pub(crate) bodies: Vec<String>,
-    /// Everything that cannot be there: the client has made a mistake.
+    /// Violations by the client.
     pub(crate) wrong: Vec<String>,
-    /// Something is under way: bytes not written, answers not due yet.
+    /// Whether anything is in progress: unwritten bytes, answers not yet due.
     pub(crate) busy: bool,
 }
 
 impl ServerCounts {
-    /// Users who have said that they are done.
+    /// Users that have reported that they are done.
     pub(crate) fn done(&self) -> usize {
         self.bodies.iter().filter(|word| *word == "done").count()
     }

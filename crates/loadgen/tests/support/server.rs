@@ -1,7 +1,9 @@
-//! The scripted server: one thread that polls its connections, keeps their streams and does what the script says.
+//! Scripted server: one thread that polls its connections, keeps their streams and follows the script.
 //!
 //! The protocol is in [`super::protocol`], sessions and routing in [`super::sessions`].
-//! Left out: everything that no test asks for, namespaces above all: elements are known by how the generator writes them.
+//!
+//! Not implemented: everything that no test needs, namespaces above all: elements are recognized by the form in which
+//! the generator writes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
@@ -24,10 +26,10 @@ use super::sessions::ServerSession;
 use super::text::{self, StreamPiece, attr, cut, elements, is_stanza};
 use super::wire::CountedStream;
 
-/// The domain of the server.
+/// Domain of the server.
 pub(crate) const DOMAIN: &str = "load.test";
 
-/// A running server; dropping it ends it.
+/// A running server; dropping it stops it.
 pub(crate) struct ScriptedServer {
     pub(crate) address: SocketAddr,
     truth: Arc<Mutex<ServerCounts>>,
@@ -59,14 +61,14 @@ impl ScriptedServer {
         Self { address, truth, stop, turns, thread: Some(thread) }
     }
 
-    /// What it has counted so far, as it was a moment ago.
+    /// Counts as of the last turn.
     pub(crate) fn glance(&self) -> ServerCounts {
         self.truth.lock().clone()
     }
 
-    /// What it has counted of all that has come by now.
+    /// Counts that include all data received by now.
     pub(crate) fn truth(&self) -> ServerCounts {
-        // The turn that is under way may have read before; the next one reads everything.
+        // The current turn may have read earlier; the next one reads everything.
         let next = self.turns.load(Ordering::Acquire) + 2;
         while self.turns.load(Ordering::Acquire) < next
             && self.thread.as_ref().is_some_and(|it| !it.is_finished())
@@ -96,25 +98,25 @@ pub(crate) struct ScriptedConnection {
     pub(crate) open: bool,
     pub(crate) secure: bool,
     pub(crate) scram: Option<ScramServer>,
-    /// Local part, once authenticated.
+    /// Local part, after authentication.
     pub(crate) user: Option<String>,
-    /// Nothing that comes is looked at any more.
+    /// Input is discarded.
     deaf: bool,
-    /// Not even read.
+    /// Input is not even read.
     paused: bool,
-    /// Ends when everything is written.
+    /// Closes when everything is written.
     pub(crate) ending: bool,
     finished: bool,
 }
 
-/// Something for later.
+/// Output scheduled for later.
 enum DelayedOutput {
     Answer(usize, String),
     Bytes(usize, Vec<u8>),
     Forward(String, String),
 }
 
-/// The state of the server.
+/// State of the server.
 pub(crate) struct ScriptedServerState {
     pub(crate) script: ServerScript,
     listener: TcpListener,
@@ -263,7 +265,7 @@ impl ScriptedServerState {
         }
     }
 
-    /// Comes after the connection was ended from this side.
+    /// Counts an element received after this side closed the connection.
     fn discard(&mut self, element: &str) {
         self.truth.discarded += u64::from(is_stanza(element));
         if text::name(element) == "message" && attr(element, "id").is_some_and(|id| id.starts_with('T')) {
@@ -271,7 +273,7 @@ impl ScriptedServerState {
         }
     }
 
-    /// The stream begins again: nothing that was read belongs to the old one.
+    /// Restarts the stream: buffered input of the old one is discarded.
     pub(crate) fn restart(&mut self, id: usize) {
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.open = false;
@@ -288,11 +290,11 @@ impl ScriptedServerState {
         }
     }
 
-    /// The peer's side has ended.
+    /// The peer has closed its side.
     fn gone(&mut self, id: usize) {
         self.detach(id);
         if let Some(mut conn) = self.conns.remove(&id) {
-            // What the peer would still read if it only closed its sending side.
+            // Data that the peer would still read if it closed only its sending side.
             let before = conn.wire.sent;
             conn.wire.flush();
             self.truth.bytes_out += conn.wire.sent - before;
@@ -311,14 +313,14 @@ impl ScriptedServerState {
         }
     }
 
-    /// What the script wants at this step.
+    /// Action of the script at this step.
     pub(crate) fn act(&mut self, step: ServerStep) -> ServerAction {
         let count = self.counts.entry(step).or_default();
         *count += 1;
         (self.script.act)(step, *count - 1)
     }
 
-    /// Answers on a connection, if the script lets it. True if the right answer goes out, now or later.
+    /// Answers on a connection as scripted. True if the correct answer is sent, now or later.
     pub(crate) fn answer(&mut self, id: usize, step: ServerStep, xml: &str) -> bool {
         match self.act(step) {
             ServerAction::Well | ServerAction::Hold | ServerAction::Refuse => self.put(id, xml),
@@ -351,7 +353,7 @@ impl ScriptedServerState {
         true
     }
 
-    /// Forwards to a user after a while.
+    /// Forwards to a user after `ms` milliseconds.
     pub(crate) fn forward_later(&mut self, ms: u64, to: &str, stanza: String) {
         self.later(ms, DelayedOutput::Forward(to.to_owned(), stanza));
     }
@@ -361,7 +363,7 @@ impl ScriptedServerState {
         self.later.insert((now_us() + ms * 1_000, self.order), what);
     }
 
-    /// Writes elements to a connection, counted and kept for stream management.
+    /// Writes elements to a connection, with counting and stream management.
     pub(crate) fn put(&mut self, id: usize, xml: &str) {
         if !self.conns.contains_key(&id) {
             return;
@@ -390,7 +392,7 @@ impl ScriptedServerState {
         }
     }
 
-    /// Ends a connection from this side.
+    /// Closes a connection from this side.
     pub(crate) fn close(&mut self, id: usize, how: CloseMode) {
         if let CloseMode::Error(condition) = how {
             let error = format!(
@@ -402,7 +404,7 @@ impl ScriptedServerState {
             self.truth.closed += 1;
         }
         self.detach(id);
-        // What was sent before is there before the end is.
+        // Pending data goes out before the close.
         self.flush();
         if how == CloseMode::Reset {
             if let Some(conn) = self.conns.remove(&id) {
@@ -464,12 +466,12 @@ impl ScriptedServerState {
     }
 }
 
-/// With another `id`.
+/// Changes the `id`.
 pub(crate) fn renamed(stanza: &str) -> String {
     stanza.replacen(" id='", " id='other-", 1)
 }
 
-/// Under the prefix `x`.
+/// Adds the prefix `x`.
 pub(crate) fn prefixed(stanza: &str) -> String {
     let name = text::name(stanza);
     let rest = &stanza[1 + name.len()..];

@@ -1,4 +1,4 @@
-//! Who is there, and what goes to whom: presence, messages, requests between users, stream management's queues.
+//! Sessions and routing: presence, messages, requests between users, stream management queues.
 
 use std::collections::VecDeque;
 
@@ -8,18 +8,18 @@ use super::text::{attr, bare, child_text, elements, escape, is_stanza, with_chil
 
 /// A bound user.
 pub(crate) struct ServerSession {
-    /// `None`: the connection was lost and may be resumed.
+    /// `None`: the connection was lost and the session may be resumed.
     pub(crate) conn: Option<usize>,
     pub(crate) resource: String,
     pub(crate) available: bool,
-    /// Its newest available presence, with `from`.
+    /// Latest available presence, with `from`.
     presence: String,
     pub(crate) management: Option<ServerStreamManagement>,
 }
 
-/// XEP-0198 for a session.
+/// XEP-0198 state of a session.
 pub(crate) struct ServerStreamManagement {
-    /// What it is resumed with; `None`: it cannot be.
+    /// Resumption id; `None`: not resumable.
     pub(crate) key: Option<String>,
     pub(crate) received: u32,
     /// Sent and not acknowledged.
@@ -32,7 +32,7 @@ impl ServerStreamManagement {
         Self { key, received: 0, queue: VecDeque::new(), acknowledged: 0 }
     }
 
-    /// False if so much was never sent.
+    /// False if `h` exceeds what was sent.
     pub(crate) fn acknowledge(&mut self, h: u32) -> bool {
         let count = h.wrapping_sub(self.acknowledged) as usize;
         if count > self.queue.len() {
@@ -69,7 +69,7 @@ impl ScriptedServerState {
         format!("{user}@{DOMAIN}/{resource}")
     }
 
-    /// The session of a connection that is over in order.
+    /// Ends the session of a connection that was closed cleanly.
     pub(crate) fn leave(&mut self, id: usize) {
         let Some(user) = self.user(id) else { return };
         if self.sessions.get(&user).is_some_and(|session| session.conn == Some(id)) {
@@ -86,7 +86,7 @@ impl ScriptedServerState {
         }
     }
 
-    /// The connection is lost: its session waits to be resumed, or is over.
+    /// The connection is lost: the session becomes resumable or ends.
     pub(crate) fn detach(&mut self, id: usize) {
         let Some(user) = self.user(id) else { return };
         let Some(session) = self.sessions.get_mut(&user).filter(|session| session.conn == Some(id)) else {
@@ -109,7 +109,7 @@ impl ScriptedServerState {
         }
     }
 
-    /// A stanza has come on a connection.
+    /// Counts a stanza received on a connection.
     pub(crate) fn received(&mut self, id: usize) {
         let Some(user) = self.user(id) else { return };
         if let Some(sm) = self.sessions.get_mut(&user).and_then(|session| session.management.as_mut()) {
@@ -117,7 +117,7 @@ impl ScriptedServerState {
         }
     }
 
-    /// Keeps what is sent to a managed session.
+    /// Queues a stanza sent to a managed session.
     pub(crate) fn keep(&mut self, id: usize, xml: &str) {
         let Some(user) = self.user(id) else { return };
         if let Some(sm) = self.sessions.get_mut(&user).and_then(|session| session.management.as_mut()) {
@@ -125,7 +125,7 @@ impl ScriptedServerState {
         }
     }
 
-    /// Sends a stanza to a user who is there, or keeps it for the resumption.
+    /// Sends a stanza to an online user, or queues it for the resumption.
     fn send(&mut self, user: &str, stanza: &str) {
         let Some(session) = self.sessions.get_mut(user) else { return };
         match session.conn {
@@ -263,7 +263,7 @@ impl ScriptedServerState {
         }
     }
 
-    /// Brings a message to its recipient, or does what is done when nobody is there.
+    /// Forwards a message to its recipient, or applies the offline policy.
     pub(crate) fn forward(&mut self, to: &str, stanza: &str) {
         if self.sessions.get(to).is_some_and(|session| session.available) {
             self.truth.forwarded += 1;
@@ -298,7 +298,7 @@ impl ScriptedServerState {
         self.send(sender, &error);
     }
 
-    /// A request from one user to another, or its answer.
+    /// Forwards a request between users, or its answer.
     pub(crate) fn iq_to_user(&mut self, id: usize, to: &str, iq: &str, kind: &str) {
         let Some(user) = self.user(id) else { return };
         let recipient = to.split('@').next().unwrap_or_default();

@@ -1,20 +1,23 @@
-//! XML as far as a scripted server needs it: where an element ends, and the value of an attribute.
+//! Minimal XML scanner for the scripted server: ends of elements and values of attributes.
 //!
-//! Left out: comments, CDATA, processing instructions but the declaration. Trap: it believes its input; only the
-//! generator's own output and the plans of the tests go through it.
+//! Not implemented: comments, CDATA, processing instructions except the declaration.
+//!
+//! # Pitfalls
+//!
+//! Input is trusted; only output of the generator and plans of the tests may be passed.
 
-/// What stood at the beginning of the input.
+/// First piece of the input.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum StreamPiece {
     /// A stream header.
     Header(String),
-    /// A whole element.
+    /// A complete element.
     Element(String),
     /// The end of the stream.
     End,
 }
 
-/// Takes the first piece out of `input`, if it is complete. `open`: a stream header has come before.
+/// Removes the first complete piece from `input`. `open`: the stream header has been read.
 pub(crate) fn cut(input: &mut Vec<u8>, open: bool) -> Option<StreamPiece> {
     let blank = input.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
     input.drain(..blank);
@@ -35,7 +38,7 @@ pub(crate) fn cut(input: &mut Vec<u8>, open: bool) -> Option<StreamPiece> {
     Some(StreamPiece::Element(take(input, end)))
 }
 
-/// Elements that stand side by side in `xml`.
+/// Sibling elements in `xml`.
 pub(crate) fn elements(xml: &str) -> Vec<String> {
     let mut input = xml.as_bytes().to_vec();
     std::iter::from_fn(|| match cut(&mut input, true) {
@@ -49,7 +52,7 @@ fn take(input: &mut Vec<u8>, end: usize) -> String {
     String::from_utf8(input.drain(..end).collect()).expect("the generator writes UTF-8")
 }
 
-/// Behind the `>` of the tag that begins at or behind `from`.
+/// Position after the `>` of the tag that begins at or after `from`.
 fn tag_end(input: &[u8], from: usize) -> Option<usize> {
     let mut quote = None;
     for (at, &byte) in input.iter().enumerate().skip(from) {
@@ -80,7 +83,7 @@ fn element_end(input: &[u8]) -> Option<usize> {
     }
 }
 
-/// The name of an element, prefix and all.
+/// Name of an element, including its prefix.
 pub(crate) fn name(element: &str) -> &str {
     let end = element
         .find(|byte: char| byte.is_whitespace() || byte == '>' || byte == '/')
@@ -88,12 +91,12 @@ pub(crate) fn name(element: &str) -> &str {
     element[..end].trim_start_matches('<')
 }
 
-/// True for `message`, `presence` and `iq`.
+/// Whether it is `message`, `presence` or `iq`.
 pub(crate) fn is_stanza(element: &str) -> bool {
     matches!(name(element).rsplit(':').next(), Some("message" | "presence" | "iq"))
 }
 
-/// The value of an attribute of an element's own tag.
+/// Value of an attribute in the start tag of an element.
 pub(crate) fn attr(element: &str, name: &str) -> Option<String> {
     let tag = &element[..tag_end(element.as_bytes(), 0)?];
     for quote in ['\'', '"'] {
@@ -106,20 +109,20 @@ pub(crate) fn attr(element: &str, name: &str) -> Option<String> {
     None
 }
 
-/// The text of the first child with this name (as it is written, no namespaces).
+/// Text of the first child with this literal name, without regard to namespaces.
 pub(crate) fn child_text(element: &str, name: &str) -> Option<String> {
     let at = element.find(&format!("<{name}>"))? + name.len() + 2;
     let rest = &element[at..];
     Some(unescape(&rest[..rest.find('<')?]))
 }
 
-/// All text of an element without children.
+/// Text of an element without children.
 pub(crate) fn own_text(element: &str) -> &str {
     let Some(begin) = element.find('>') else { return "" };
     element[begin + 1..].split('<').next().unwrap_or_default()
 }
 
-/// For attributes and text.
+/// Escapes an attribute value or text.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -136,14 +139,14 @@ fn unescape(text: &str) -> String {
         .replace("&amp;", "&")
 }
 
-/// A stanza with `from`, whatever it had before.
+/// Sets `from` of a stanza.
 pub(crate) fn with_from(stanza: &str, from: &str) -> String {
     let end =
         stanza.find(|byte: char| byte.is_whitespace() || byte == '>' || byte == '/').unwrap_or(stanza.len());
     format!("{} from='{}'{}", &stanza[..end], escape(from), &stanza[end..])
 }
 
-/// A stanza with more children at its end.
+/// Appends children to a stanza.
 pub(crate) fn with_child(stanza: &str, child: &str) -> String {
     if let Some(tag) = stanza.strip_suffix("/>") {
         return format!("{tag}>{child}</{}>", name(stanza));

@@ -1,4 +1,4 @@
-//! One connection's bytes: counted, and encrypted if the script says so.
+//! Bytes of one connection: counted, and encrypted if scripted.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,7 +10,7 @@ use rustls::{ServerConfig, ServerConnection};
 pub(crate) struct CountedStream {
     stream: TcpStream,
     tls: Option<Box<ServerConnection>>,
-    /// Bytes for the kernel.
+    /// Bytes not yet accepted by the kernel.
     pending: Vec<u8>,
     pub(crate) received: u64,
     pub(crate) sent: u64,
@@ -28,7 +28,7 @@ impl CountedStream {
         self.tls = Some(Box::new(tls));
     }
 
-    /// Appends what has come in plain. False at the end, in order or not.
+    /// Appends received plain text. False at the end of the stream, clean or not.
     pub(crate) fn read(&mut self, plain: &mut Vec<u8>) -> bool {
         let mut buffer = vec![0; 64 << 10];
         loop {
@@ -49,7 +49,7 @@ impl CountedStream {
                 if tls.read_tls(&mut data).is_err() || tls.process_new_packets().is_err() {
                     return false;
                 }
-                // It ends with WouldBlock or with the peer's close_notify; both say that nothing is left.
+                // It ends with WouldBlock or the peer's close_notify; in both cases nothing is left.
                 let _ = tls.reader().read_to_end(plain);
             }
             self.encrypted();
@@ -64,7 +64,7 @@ impl CountedStream {
         }
     }
 
-    /// Queues plain bytes.
+    /// Queues plain text.
     pub(crate) fn write(&mut self, plain: &[u8]) {
         match &mut self.tls {
             Some(tls) => {
@@ -75,7 +75,7 @@ impl CountedStream {
         }
     }
 
-    /// Gives the kernel what it takes. False if the peer is gone.
+    /// Writes as much as the kernel accepts. False if the peer is gone.
     pub(crate) fn flush(&mut self) -> bool {
         let mut done = 0;
         let alive = loop {
@@ -98,18 +98,18 @@ impl CountedStream {
         !self.pending.is_empty()
     }
 
-    /// FIN, with close_notify before it.
+    /// Sends close_notify and FIN.
     pub(crate) fn finish(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
         }
         self.encrypted();
         self.flush();
-        // It fails when the peer has gone already.
+        // Fails if the peer has closed already.
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// RST.
+    /// Sends RST.
     pub(crate) fn reset(self) {
         let none = Some(std::time::Duration::ZERO);
         rustix::net::sockopt::set_socket_linger(&self.stream, none).expect("a socket has SO_LINGER");

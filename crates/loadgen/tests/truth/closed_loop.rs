@@ -1,5 +1,5 @@
-//! Closed loops: arrivals bounded by concurrency, presence that waits for its deliveries, batches of an activity, full
-//! addresses.
+//! Tests of closed loops: arrivals bounded by concurrency, presence that waits for its deliveries, batches of an
+//! activity, full addresses.
 
 use loadgen::measure::{Counter, Gauge, Timing};
 use loadgen::plan::{Destination, PlanStep as Do};
@@ -14,7 +14,7 @@ use crate::support::server::ScriptedServer;
 
 #[test]
 fn users_arrive_only_as_others_come_to_their_first_pause() {
-    // Each login takes 40 ms in the server, and one user is let in at a time.
+    // Each login takes 40 ms in the server, and one user is admitted at a time.
     let script = ServerScript::acting(|step, _| {
         if step == ServerStep::Bind { ServerAction::Late(40) } else { ServerAction::Well }
     });
@@ -26,7 +26,7 @@ fn users_arrive_only_as_others_come_to_their_first_pause() {
     agree(&outcome, &server.truth());
     assert_eq!((outcome.count(Counter::UsersStarted), outcome.count(Counter::UsersFinished)), (10, 10));
     let logins = outcome.timing(Timing::Login);
-    // Were two of them under way at a time, the whole would have taken less than ten logins.
+    // With two logins in parallel, the run would have taken less than ten logins in sequence.
     assert!(logins.count == 10 && outcome.took >= 10 * 40_000, "{logins:?} in {} µs", outcome.took);
 }
 
@@ -88,7 +88,7 @@ fn messages_to_full_addresses_are_counted_for_their_users() {
     let outcome = until(plan(&server, 4, steps), &server, |truth| truth.messages > 100);
     let truth = server.truth();
     agree(&outcome, &truth);
-    // Two pairs, of which one user each begins with two.
+    // Two pairs, in which one user each starts with two messages.
     assert!(outcome.highest[Gauge::UnderWay as usize] <= 4 + 4, "{:?}", outcome.highest);
     assert!(outcome.count(Counter::MessagesSent) > 100 && outcome.count(Counter::MessagesElsewhere) == 0);
 }

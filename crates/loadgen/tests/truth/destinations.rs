@@ -1,4 +1,4 @@
-//! Whom messages go to: every kind of destination, as the server saw it.
+//! Tests of message destinations: every kind, as received by the server.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ fn sent(users: u32, count: u32, to: Destination) -> (RunOutcome, ServerCounts) {
     (outcome, truth)
 }
 
-/// Each user's messages went to this one, as many from each.
+/// Asserts that each user sent all its messages to the same expected user.
 fn to_one(users: u32, count: u32, to: Destination, expected: impl Fn(u32) -> u32) {
     let (_, truth) = sent(users, count, to);
     let found: Vec<_> = truth.pairs.into_iter().collect();
@@ -76,7 +76,7 @@ fn at_random_and_among_contacts() {
         (Destination::OnlineContact, |outcome, truth| {
             let right = |from, to| (1..=3).contains(&distance(from, to)) && to < 10;
             assert!(truth.pairs.keys().all(|(from, to)| right(*from, *to)), "{:?}", truth.pairs);
-            // User 9 has the contacts 10 to 12, and none of them is online.
+            // User 9 has the contacts 10 to 12, none of which is online.
             assert_eq!((outcome.error("no-online-contact"), truth.messages), (50, 450));
         }),
     ];

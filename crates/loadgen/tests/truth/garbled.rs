@@ -1,4 +1,4 @@
-//! Servers that send what is no XMPP, XMPP in odd pieces, XMPP of odd shapes, or that do not read.
+//! Tests with servers that send non-XMPP data, oddly split or oddly formed XMPP, or that do not read.
 
 use loadgen::measure::{Counter, Gauge, Timing};
 use loadgen::plan::{AckMode, Destination, MessageBody, MessageKind, PlanStep as Do};
@@ -11,7 +11,7 @@ use crate::support::script::{
 };
 use crate::support::server::ScriptedServer;
 
-/// Ten users are online, and the first of them are sent these bytes, each something else.
+/// Ten users are online, and each of the first ones receives one of these byte strings.
 fn sent(bytes: &[Vec<u8>], when: fn(&ServerCounts) -> bool) -> RunOutcome {
     let mut script = ServerScript::default();
     for (user, bytes) in (0..).zip(bytes) {
@@ -111,7 +111,7 @@ fn pieces_and_packets_make_no_difference() {
             | ServerStep::Bind
             | ServerStep::Reflection => ServerAction::Pieces(17 + n as usize % 7),
             ServerStep::Roster => ServerAction::Pieces(97),
-            // A stranger's message stands before each numbered one in the same packet.
+            // A message of another sender precedes each numbered one in the same packet.
             ServerStep::Message => {
                 ServerAction::After("<message from='x@other.test'><body>hi</body></message>".to_owned())
             }
@@ -152,7 +152,7 @@ fn stanzas_may_lean_on_prefixes_of_the_stream() {
     assert_eq!((outcome.timing(Timing::Ping).count, outcome.timing(Timing::PresenceEcho).count), (10, 10));
 }
 
-/// A server that makes its own ids makes everything look lost, and the run shows messages of nobody.
+/// With a server that replaces ids every message looks lost, and the run shows foreign messages.
 #[test]
 fn ids_that_were_replaced_are_seen_as_foreign_messages() {
     let script = ServerScript::acting(|step, _| {
@@ -185,13 +185,13 @@ fn a_server_that_does_not_read_makes_the_rest_be_left_out() {
     plan.options.send_buffer = Some(16_384);
     let outcome = until(plan, &server, |truth| truth.deeds == 2 && !truth.busy);
     let (sent, skipped) = (outcome.count(Counter::MessagesSent), outcome.count(Counter::Skipped));
-    // All four had 225 messages in 0.9 s, sent or left out, and two words at the end.
+    // All four had 225 messages due in 0.9 s, sent or skipped, and two final messages.
     assert!((4 * 224..=4 * 226 + 2).contains(&(sent + skipped)), "{sent} and {skipped}");
     assert!(skipped > 2 * 100, "{skipped}");
-    // What is neither on the wire nor left out waits here, and that is limited for each of the two: the rest would have
-    // been 100 messages more, since a kernel's buffers take about ten of them.
+    // Messages neither on the wire nor skipped are queued here, with a limit for each of the two users: without it
+    // there would be 100 messages more, since the kernel's buffers take about ten of them.
     assert!(sent < 2 * 226 + 2 * 100, "{sent}");
-    // All that was sent arrives in the end.
+    // Everything that was sent arrives in the end.
     agree(&outcome, &server.truth());
     assert_eq!((outcome.lost, outcome.count(Counter::SessionsLost)), (0, 0));
 }

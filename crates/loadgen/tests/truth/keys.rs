@@ -1,5 +1,5 @@
-//! SCRAM's keys: derived once for each account beside the engine, told apart from the server's times, and ahead of the run
-//! where the salts are known.
+//! Tests of SCRAM keys: derived once per account outside the engine, measured apart from the server's times, and
+//! derived before the run if the salts are known.
 
 use loadgen::control::message::AccountSalt;
 use loadgen::measure::{Counter, Timing};
@@ -10,7 +10,7 @@ use crate::support::plans::{login, plan};
 use crate::support::script::ServerScript;
 use crate::support::server::ScriptedServer;
 
-/// Ten users, each with a password of its own, log in twice.
+/// Ten users, each with its own password, log in twice.
 fn twice(course: TestRunConfig) -> RunOutcome {
     let server =
         ScriptedServer::start(ServerScript { mechanisms: vec!["SCRAM-SHA-1"], ..ServerScript::default() });
@@ -49,7 +49,7 @@ fn salts_of_an_earlier_run_are_derived_before_the_start() {
     assert_eq!((again.count(Counter::KeysDerived), again.count(Counter::KeysAhead)), (10, 10));
     assert_eq!(again.timing(Timing::Derive).count, 0, "no login waits for a key");
     assert_eq!(salts(&again).len(), 10, "what was known is kept");
-    // A salt that is another one by now costs a derivation in vain and no login.
+    // An outdated salt costs a wasted derivation but no login.
     let stale = known.into_iter().map(|salt| AccountSalt { salt: vec![7; 16], ..salt }).collect();
     let again = twice(TestRunConfig { salts: stale, ..TestRunConfig::alone() });
     assert_eq!((again.count(Counter::KeysDerived), again.count(Counter::KeysAhead)), (20, 10));

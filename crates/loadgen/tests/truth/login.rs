@@ -1,4 +1,4 @@
-//! Logins: every step is timed as its own, and every way to fail has its kind and its count.
+//! Tests of logins: every step is timed separately, and every failure has its kind and count.
 
 use std::net::TcpListener;
 
@@ -14,10 +14,10 @@ use crate::support::script::{
 };
 use crate::support::server::ScriptedServer;
 
-/// So many values, none shorter than this.
+/// Asserts `count` values, none shorter than `ms`.
 pub(crate) fn slow(summary: TimingSummary, count: u64, ms: u64) {
     assert_eq!(summary.count, count);
-    // A histogram gives the lower end of a bucket of a thousandth.
+    // A histogram reports the lower end of a bucket, up to a thousandth less.
     assert!(summary.min >= ms * 998, "{summary:?} for {ms} ms");
     assert!(summary.p50 >= ms * 998 && summary.mean >= ms as f64 * 1_000.0, "{summary:?} for {ms} ms");
     assert!(summary.max < 20_000_000, "{summary:?} for {ms} ms");
@@ -76,19 +76,19 @@ fn each_step_of_a_slow_server_is_measured_as_its_own() {
     assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
 }
 
-/// Ten users log in; what the server does wrong is done to some of them.
+/// Ten users log in to a server that misbehaves for some of them.
 fn logins(script: ServerScript, change: impl FnOnce(&mut LoadPlan)) -> (RunOutcome, ServerCounts) {
     let server = ScriptedServer::start(script);
     let mut plan = plan(&server, 10, vec![login()]);
     plan.options.keep_going = true;
-    // Nothing under way has to be waited for when a connection was broken.
+    // No drain: a broken connection leaves nothing to wait for.
     plan.options.drain_ms = 0;
     change(&mut plan);
     let outcome = run(plan, &server);
     (outcome, server.truth())
 }
 
-/// So many failed, all for this reason.
+/// Asserts `count` failures, all of this kind.
 fn failed(outcome: &RunOutcome, truth: &ServerCounts, count: u64, kind: &str) {
     assert_eq!(outcome.error(kind), count, "{kind} in {:?}", outcome.errors);
     assert_eq!(outcome.count(Counter::LoginErrors), count);
@@ -185,7 +185,7 @@ fn a_connection_that_ends_in_a_login_is_a_failed_login_of_its_kind() {
         (ServerStep::Bind, CloseMode::Error("policy-violation"), "login:stream-error"),
     ];
     each(cases, |(at, how, kind)| {
-        // The first to come here are hit, at whichever of the two streams.
+        // Affects the first to get here, on either of the two streams.
         let script = ServerScript::acting(move |step, n| {
             if step == at && n < 4 { ServerAction::Close(how) } else { ServerAction::Well }
         });
@@ -225,7 +225,7 @@ fn a_port_where_nobody_listens_is_tried_as_often_as_the_plan_says() {
 
 #[test]
 fn a_connection_that_does_not_come_about_times_out() {
-    // A listener with a full queue drops what knocks.
+    // A listener with a full queue drops connection attempts.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(&listener, 0).unwrap();
     let address = listener.local_addr().unwrap();
@@ -263,7 +263,7 @@ fn both_kinds_of_tls_are_timed() {
             assert_eq!(outcome.count(Counter::StanzasIn), truth.stanzas_out);
             assert_eq!(outcome.count(Counter::StanzasOut), truth.stanzas_in);
             assert_eq!(outcome.count(Counter::BytesOut), truth.bytes_in);
-            // The last thing of each connection is an alert of 24 bytes, which is not waited for.
+            // The last data of each connection is an alert of 24 bytes, which is not awaited.
             let unread = truth.bytes_out - outcome.count(Counter::BytesIn);
             assert!(unread <= 10 * 24, "{unread} bytes were not counted");
         },
@@ -329,7 +329,7 @@ fn tls_that_is_not_offered_or_not_spoken_is_a_failed_login() {
     let starttls = |plan: &mut LoadPlan| plan.target.security = TransportSecurity::Starttls;
     let (outcome, truth) = logins(ServerScript::default(), starttls);
     assert_eq!((outcome.error("login:no-starttls"), truth.logins), (10, 0));
-    // Direct TLS meets a server that speaks plain.
+    // Direct TLS against a server that speaks plain text.
     let script = ServerScript::acting(|step, _| {
         if step == ServerStep::Accept {
             ServerAction::Bytes(b"<hello/>".to_vec())
@@ -341,7 +341,7 @@ fn tls_that_is_not_offered_or_not_spoken_is_a_failed_login() {
     assert_eq!((outcome.error("login:tls"), truth.logins), (10, 0), "{:?}", outcome.errors);
 }
 
-/// RFC 6120 section 5.4.3.3: what stands behind `<proceed/>` in the clear may come from anybody.
+/// RFC 6120, section 5.4.3.3: plain text after `<proceed/>` may be injected by anybody.
 #[test]
 fn plain_text_behind_proceed_ends_the_login() {
     let injected =

@@ -1,4 +1,4 @@
-//! Sessions that end in other ways than planned, and those that stream management (XEP-0198) brings back.
+//! Tests of sessions that end unexpectedly, and of those resumed by stream management (XEP-0198).
 
 use loadgen::measure::{Counter, Gauge, Timing};
 use loadgen::plan::{Destination, PlanStep as Do};
@@ -42,7 +42,7 @@ fn sessions_lost_are_exactly_those_that_the_server_ended() {
             assert_eq!((outcome.count(Counter::Logins), outcome.count(Counter::LoginErrors)), (20, 0));
             assert_eq!((outcome.count(Counter::UsersFinished), truth.ended), (13, 13));
             assert_eq!(outcome.timing(Timing::Session).count, 13);
-            // The last snapshot before the end of the run has those who are left.
+            // The last snapshot before the end of the run has the users that remain.
             let (_, last) = outcome.snapshots.iter().rev().nth(1).expect("a second before the last report");
             assert_eq!(
                 (last.gauges[Gauge::Online as usize], last.gauges[Gauge::Connected as usize]),
@@ -64,7 +64,7 @@ fn messages_to_users_who_were_cut_off_wait_and_are_not_lost() {
     agree(&outcome, &truth);
     assert_eq!(outcome.count(Counter::SessionsLost), 5);
     assert!(truth.stored > 0);
-    // What the five sent after their end, and to somebody who stayed, is lost indeed; it can only be to user 10.
+    // Messages that the five users sent after their disconnection to a user who stayed are lost; that can only be user 10.
     let to_ten =
         outcome.finals[0].arrived.iter().find(|(user, _)| *user == 10).expect("user 10 got something");
     let sent_to_ten =
@@ -188,7 +188,7 @@ fn answers_that_never_come_are_missing_and_the_session_goes_on() {
     assert_eq!(outcome.count(Counter::UsersFinished), 10);
 }
 
-/// The session is what is lost: that its return failed at the login is no failed login of a user.
+/// The session is lost; a failed login within the resumption is not a failed login of a user.
 #[test]
 fn a_resumption_that_fails_at_the_login_is_a_lost_session() {
     let no = "<failure xmlns='urn:ietf:params:xml:ns:xmpp-sasl'><temporary-auth-failure/></failure>";

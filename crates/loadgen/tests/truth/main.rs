@@ -1,8 +1,13 @@
-//! The generator against a scripted server that keeps its own account: every measure is checked against what happened.
+//! Tests of the generator against a scripted server with its own accounting: every measurement is checked.
 //!
-//! Counts are exact. Timings have a lower bound that the server enforces; upper bounds are wide, since a busy machine makes
-//! everything later. Left out: the controller, which has its own tests; the driver of these adds reports up by itself.
-//! Trap: nothing here waits for a time to be right; a run ends when both sides have counted the same.
+//! Counts are exact. Timings have a lower bound that the server enforces; upper bounds are wide, since a busy machine
+//! delays everything.
+//!
+//! Not implemented: the controller, which has its own tests; the test driver adds up the reports itself.
+//!
+//! # Pitfalls
+//!
+//! No test waits for a fixed time; a run ends when both sides have counted the same.
 
 #![allow(
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! The account of messages: sent, delivered, lost, duplicated, reordered, refused, waiting, delayed.
+//! Tests of message accounting: sent, delivered, lost, duplicated, reordered, refused, waiting, delayed.
 
 use loadgen::measure::{Counter, Gauge, Timing};
 use loadgen::plan::{AckMode, Destination};
@@ -9,7 +9,7 @@ use crate::support::plans::{acked, done, message, online, plan, say, stay, then,
 use crate::support::script::{OfflinePolicy, ServerAction, ServerCounts, ServerScript, ServerStep};
 use crate::support::server::ScriptedServer;
 
-/// What both sides must agree on whatever happens to messages.
+/// Asserts the counts on which both sides must agree whatever happens to messages.
 pub(crate) fn agree(outcome: &RunOutcome, truth: &ServerCounts) {
     agree_on_stanzas(outcome, truth);
     let pairs = [
@@ -22,7 +22,7 @@ pub(crate) fn agree(outcome: &RunOutcome, truth: &ServerCounts) {
     }
 }
 
-/// The same without what is below stanzas.
+/// Like `agree`, without the counts below the stanza layer.
 pub(crate) fn agree_on_stanzas(outcome: &RunOutcome, truth: &ServerCounts) {
     assert_eq!(truth.wrong, Vec::<String>::new());
     let pairs = [
@@ -88,14 +88,15 @@ fn each_message_that_a_server_mistreats_is_counted_for_what_it_is() {
             if step == ServerStep::Message && n % every == 0 { wrong.clone() } else { ServerAction::Well }
         });
         let (outcome, truth) = exchange(script, users, count);
-        // Dropped ones (and held ones without a next one) are lost, and nothing else is; `exchange` has compared the rest.
+        // Dropped messages (and held ones without a successor) are lost, and nothing else is; `exchange` has compared
+        // the rest.
         let [dropped, lost, mistreated, times] = expected(&truth);
         assert_eq!((outcome.lost, outcome.waiting), (dropped, 0), "{act:?}");
         assert_eq!((dropped, mistreated), (lost, times), "{act:?}");
     });
 }
 
-/// Whether a server keeps them or throws them away cannot be seen from outside, and neither is a loss.
+/// Whether a server stores or discards them is invisible from outside; neither counts as loss.
 #[test]
 fn messages_for_users_who_are_not_there_wait() {
     each([OfflinePolicy::Store, OfflinePolicy::Drop], |absent| {

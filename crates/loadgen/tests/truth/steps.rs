@@ -1,5 +1,5 @@
-//! What sessions do between login and end: loops, variables, conditions, transactions, barriers, and activities at their
-//! own rhythm. The words that users say to the server are what the server heard, in order.
+//! Tests of session steps between login and end: loops, variables, conditions, transactions, barriers, and activities
+//! with their own rate. The server records the words that users send, in order.
 
 use loadgen::measure::{Counter, Gauge, Timing, TimingSummary};
 use loadgen::plan::{
@@ -34,7 +34,7 @@ fn did(
     (outcome, truth)
 }
 
-/// One user's words.
+/// Words sent by one user.
 fn said(steps: Vec<Do>) -> Vec<String> {
     let (outcome, truth) = did(ServerScript::default(), 1, steps, |_| {});
     assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
@@ -93,7 +93,7 @@ fn conditions_are_checked_before_or_after() {
         ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "end"]
     );
     assert_eq!(count(false, 5, ComparisonOperator::GreaterOrEqual, "10"), ["10", "end"]);
-    // A condition that always holds ends at its limit.
+    // A condition that is always true stops at its limit.
     let for_ever = Do::While {
         condition: is("y", ComparisonOperator::Equal, "1"),
         after: false,
@@ -193,7 +193,7 @@ fn check(regex: &str, when: bool, action: MatchAction, max: u32) -> ResponseChec
     ResponseChecks { matches: vec![check], captures: Vec::new() }
 }
 
-/// The first three answers say that it is not ready yet.
+/// The first three answers report that it is not ready yet.
 fn not_ready() -> ServerScript {
     ServerScript::acting(|step, n| {
         let wait = "<iq type='result' id='say'><wait xmlns='urn:test:say'/></iq>";
@@ -259,7 +259,7 @@ fn nobody_passes_a_barrier_before_all_are_there() {
     });
     assert_eq!((truth.bodies.len(), outcome.count(Counter::Timeouts)), (40, 0));
     let first = truth.bodies.iter().position(|word| word == "after").unwrap();
-    // A barrier is for the users that there are: the first five have it for themselves if they are quick.
+    // A barrier counts the users present: the first five may pass it alone if they are quick.
     assert!(first >= 5 && truth.bodies[first..].iter().filter(|word| *word == "before").count() % 5 == 0);
 }
 
@@ -314,7 +314,7 @@ fn activities_have_their_own_rhythm() {
     let outcome = until(plan(&server, 10, steps), &server, |truth| truth.done() == 10);
     let truth = server.truth();
     agree(&outcome, &truth);
-    // The first of each comes within its distance, so there are as many as fit, however slow the answers are.
+    // The first of each comes within its interval, so their number is fixed, however slow the answers are.
     let (messages, pings) = (truth.messages, truth.pings);
     assert!((90..=110).contains(&messages) && (40..=60).contains(&pings), "{messages} {pings}");
     assert!(
@@ -357,7 +357,7 @@ fn answers_can_be_left_for_later() {
     let truth = server.truth();
     agree(&outcome, &truth);
     slow(outcome.timing(Timing::Ping), 25, 100);
-    // Five more are those of binding.
+    // The other five are answers to bind requests.
     assert_eq!((truth.pings, outcome.count(Counter::IqAnswered)), (25, 30));
 }
 

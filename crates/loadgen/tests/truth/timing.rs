@@ -1,4 +1,4 @@
-//! What is slow: the server's delays are lower bounds of what is measured, and nothing that was due is left out.
+//! Tests of timings: delays of the server are lower bounds of the measurements, and nothing due is left out.
 
 use loadgen::measure::{Counter, Gauge, Timing};
 use loadgen::plan::{Destination, PlanStep as Do, PresenceKind};
@@ -12,7 +12,8 @@ use crate::support::plans::{
 use crate::support::script::{PresenceVisibility, ServerAction, ServerEvent, ServerScript, ServerStep};
 use crate::support::server::ScriptedServer;
 
-/// The mistake of closed-loop generators: they wait with the server and see one slow answer where a hundred were due.
+/// Guards against coordinated omission: a closed-loop generator waits with the server and sees one slow answer where a
+/// hundred were due.
 #[test]
 fn a_server_that_stands_still_for_a_second_delays_all_that_was_due_in_it() {
     let script = ServerScript::default().once(|_, since| since > 300_000, ServerEvent::Stall(1_000));
@@ -22,7 +23,7 @@ fn a_server_that_stands_still_for_a_second_delays_all_that_was_due_in_it() {
         until(plan(&server, 2, then(then(online(), [busy]), done())), &server, |truth| truth.done() == 2);
     agree(&outcome, &server.truth());
     let sent = outcome.count(Counter::MessagesSent);
-    // The first comes within 10 ms, so each of the two has 200 in 2 s, however late the server is.
+    // The first comes within 10 ms, so each of the two users has 200 in 2 s, however late the server is.
     assert!((398..=402).contains(&sent), "{sent}");
     for ms in [100, 300, 500, 700, 900] {
         let late = outcome.at_least(Timing::Message, ms);
@@ -45,7 +46,7 @@ fn delivery_takes_as_long_as_the_server_needs() {
     let steps = then(online(), [times(20, vec![message(Destination::Myself)]), stay()]);
     let outcome = until(plan(&server, 10, steps), &server, |truth| truth.messages == 200);
     let truth = server.truth();
-    // Of those of one user the slow ones come after quicker ones, so they are out of order too.
+    // Slow messages of a user arrive after faster ones, so they are out of order too.
     assert_eq!((truth.messages, truth.forwarded, outcome.count(Counter::MessagesDelivered)), (200, 200, 200));
     assert_eq!((outcome.lost, outcome.count(Counter::MessagesDuplicate)), (0, 0));
     slow(outcome.timing(Timing::Message), 200, 100);
@@ -72,7 +73,7 @@ fn answers_beyond_the_limit_are_not_acceptable() {
 
 #[test]
 fn presence_is_measured_at_those_who_were_there() {
-    // Of each two users one sees the other come: 45 of the first 45, which are not passed on.
+    // One user of each pair sees the other arrive: 45 of the first 45, which are not forwarded.
     let script = ServerScript {
         seen: PresenceVisibility::ByAll,
         ..ServerScript::acting(|step, n| {
@@ -98,7 +99,7 @@ fn presence_is_measured_at_those_who_were_there() {
 
 #[test]
 fn messages_that_waited_are_measured_apart() {
-    // The odd users come only after the even ones have sent them something.
+    // The odd users arrive only after the even ones have sent them messages.
     let server = ScriptedServer::start(ServerScript::default());
     let mut plan = plan(&server, 10, then(vec![login()], [crate::support::plans::available(), stay()]));
     plan.sessions[0].steps.insert(2, message(Destination::Partner));
@@ -139,7 +140,7 @@ fn users_arrive_by_the_clock_however_slow_the_logins_are() {
     plan.phases[0].batch = 1;
     plan.phases[0].rate = 100.0;
     let outcome = run(plan, &server);
-    // Nobody has logged in before 0.9 s, and by then all have come.
+    // No user logs in before 0.9 s, and by then all have arrived.
     let (_, first) = &outcome.snapshots[0];
     assert_eq!(
         (first.counters[Counter::UsersStarted as usize], first.gauges[Gauge::Users as usize]),

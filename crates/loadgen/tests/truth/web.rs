@@ -1,4 +1,4 @@
-//! BOSH and WebSocket: the same account as over TCP, whatever a gateway does with connections and answers.
+//! Tests of BOSH and WebSocket: the same counts as over TCP, whatever a gateway does to connections and answers.
 
 use loadgen::measure::{Counter, Timing};
 use loadgen::plan::{AckMode, Destination, LoadPlan, PlanStep as Do, StreamTransport, TransportSecurity};
@@ -13,7 +13,7 @@ use crate::support::server::ScriptedServer;
 
 const BOTH: [StreamTransport; 2] = [StreamTransport::Bosh, StreamTransport::WebSocket];
 
-/// A plan for the gateway in front of a server.
+/// Creates a plan for the gateway in front of a server.
 fn through(
     mut plan: LoadPlan,
     gateway: &Gateway,
@@ -26,7 +26,7 @@ fn through(
     plan
 }
 
-/// Everybody sends so many messages to a partner.
+/// Every user sends `count` messages to a partner.
 fn exchange(
     transport: StreamTransport,
     manners: GatewayFaults,
@@ -38,7 +38,7 @@ fn exchange(
         ..ServerScript::default()
     });
     let gateway = Gateway::start(server.address, manners);
-    // One after the other, or they would all go in one request.
+    // One after the other, because they would share one request otherwise.
     let steps = then(online(), [times(count, vec![acked(Destination::Partner, AckMode::Delivery)])]);
     let plan = through(plan(&server, users, then(steps, done())), &gateway, transport, manners);
     let outcome = until(plan, &server, |truth| truth.done() as u64 == truth.logins && truth.done() > 0);
@@ -111,7 +111,7 @@ fn gateways_with_bad_habits_lose_nothing() {
 
 #[test]
 fn requests_whose_connection_breaks_are_sent_again_with_their_number() {
-    // A connection that breaks before there is a session is not made again; the 13th request comes later.
+    // A connection that breaks before the session exists is not retried; the 13th request comes later.
     let (outcome, _, seen) = exchange(
         StreamTransport::Bosh,
         GatewayFaults { break_every: Some(13), ..GatewayFaults::default() },
@@ -166,7 +166,7 @@ fn steps_have_their_lengths_and_failures() {
             assert_eq!(outcome.count(counter), 0);
         }
         assert_eq!(outcome.timing(Timing::OpenSession).count, 5);
-        // Nobody knows these.
+        // These accounts do not exist.
         let mut wrong = plan(&server, 3, vec![login()]);
         wrong.options.keep_going = true;
         if let loadgen::plan::AccountSource::Pattern { password, .. } = &mut wrong.accounts.source {
@@ -179,7 +179,7 @@ fn steps_have_their_lengths_and_failures() {
 
 #[test]
 fn a_server_that_does_not_speak_it_is_named_at_the_first_login() {
-    // The scripted server itself speaks no HTTP.
+    // The scripted server itself does not speak HTTP.
     each(BOTH, |transport| {
         let server = ScriptedServer::start(ServerScript::default());
         let mut one = plan(&server, 1, vec![login()]);

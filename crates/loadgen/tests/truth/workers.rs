@@ -1,4 +1,4 @@
-//! Two workers in one run: messages between their users, and echoes where their clocks differ.
+//! Tests with two workers in one run: messages between their users, and echoes if their clocks differ.
 
 use loadgen::measure::{Counter, Timing};
 use loadgen::plan::{AckMode, Destination, PlanStep as Do};
@@ -12,7 +12,7 @@ use crate::support::plans::{
 use crate::support::script::{ServerAction, ServerCounts, ServerEvent, ServerScript, ServerStep};
 use crate::support::server::ScriptedServer;
 
-/// The server tells everybody when all twenty are there; a barrier of the plan is for one worker.
+/// The server signals all users when all twenty are present, since a barrier of the plan covers one worker only.
 fn all_at_once(script: ServerScript) -> ServerScript {
     let go = "<message from='load.test'><body>go</body></message>";
     script.once(|truth, _| truth.available == 20, ServerEvent::Send(0..20, go.to_owned()))
@@ -22,7 +22,7 @@ fn ready() -> Vec<Do> {
     vec![login(), available(), reflected(), wait_for("message", 10_000)]
 }
 
-/// Twenty users of two workers, a thousand messages, all between the workers.
+/// Twenty users of two workers exchange a thousand messages, all between the workers.
 fn between(script: ServerScript, clocks: [u16; 2]) -> (RunOutcome, ServerCounts) {
     let server = ScriptedServer::start(all_at_once(script));
     let steps = then(ready(), [times(50, vec![message(Destination::Ring(1))]), stay()]);
@@ -44,7 +44,7 @@ fn what_one_worker_sends_the_other_accounts_for() {
     assert_eq!((outcome.lost, outcome.waiting, truth.echoes), (0, 0, 0));
     let arrived: u32 = outcome.finals[0].arrived.iter().map(|(_, count)| count).sum();
     assert_eq!((arrived, outcome.finals.len()), (500, 2));
-    // Each worker accounts only for its own users.
+    // Each worker reports its own users only.
     for last in &outcome.finals {
         let first = last.arrived[0].0 % 2;
         assert!(last.arrived.iter().all(|(user, _)| user % 2 == first), "{:?}", last.arrived);
@@ -73,7 +73,7 @@ fn where_clocks_differ_an_echo_tells_the_time() {
     let (outcome, truth) = between(ServerScript::acting(slow), [0, 1]);
     assert_eq!((truth.forwarded, truth.echoes), (1_000, 1_000));
     assert_eq!((outcome.count(Counter::MessagesDelivered), outcome.lost + outcome.waiting), (1_000, 0));
-    // One way cannot be told, so it is not.
+    // One-way times are unknown and must not be reported.
     assert_eq!(outcome.timing(Timing::Message).count, 0);
     crate::login::slow(outcome.timing(Timing::Echo), 1_000, 50);
     assert_eq!(outcome.count(Counter::StanzasOut), truth.stanzas_in);
@@ -99,9 +99,9 @@ fn users_of_the_other_worker_can_be_waited_for_and_found() {
         TestRunConfig::two([0, 0]).until(|truth| truth.done() == 20),
     );
     let truth = server.truth();
-    // Those who came before the other worker's users waited for the store as well.
+    // Users that arrived before those of the other worker also waited for their messages to leave the store.
     assert_eq!((outcome.count(Counter::Timeouts), truth.echoes), (0, 100));
-    // One way is known here, so the echoes are no measure.
+    // One-way times are known, so echoes are not measured.
     assert_eq!(outcome.timing(Timing::Echo).count, 0);
     assert_eq!(
         (outcome.count(Counter::MessagesDelivered), outcome.lost + outcome.waiting),

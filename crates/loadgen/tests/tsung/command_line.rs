@@ -1,6 +1,6 @@
-//! What the command line says wins over the scenario.
+//! Tests that the command line overrides the scenario.
 //!
-//! Left out: values that only plans in TOML have.
+//! Not implemented: values that only TOML plans have.
 
 use throng_loadgen::plan::{
     AccountOverrides, AccountSource, LoadPlan, MessageBody, PlanOverrides, PlanStep, TimeSpan,

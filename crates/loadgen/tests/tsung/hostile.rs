@@ -1,6 +1,6 @@
-//! Files that want to hurt the reader: bombs of entities, depth, size, broken XML, other roots.
+//! Tests with hostile scenario files: entity bombs, depth, size, malformed XML, other root elements.
 //!
-//! Left out: files that the caller's `files` refuses to read are the caller's to bound.
+//! Not implemented: limits on the reading of further files, which are up to the caller's `files`.
 
 use std::fmt::Write as _;
 use std::io;
@@ -10,7 +10,7 @@ use throng_loadgen::tsung;
 
 use super::{read_text, text_of};
 
-/// Every sentence that comes back.
+/// All messages that are returned.
 fn sentences(text: &str) -> String {
     match read_text(text, &PlanOverrides::default()) {
         Ok(_) => "accepted".to_owned(),

@@ -1,6 +1,10 @@
-//! A plan as lines that a person can read and compare: one line for each step, inner steps indented.
+//! Textual outline of a plan for golden files: one line per step, nested steps indented.
 //!
-//! Left out: options that have their usual value. Trap: it goes by the JSON of the plan, so a new field shows up by itself.
+//! Not implemented: options with default values, which are omitted.
+//!
+//! # Pitfalls
+//!
+//! The outline is derived from the JSON of the plan, so a new field appears automatically.
 
 use std::fmt::Write as _;
 
@@ -64,7 +68,7 @@ fn steps(list: &Value, depth: usize, out: &mut String) {
     }
 }
 
-/// A value without what is empty, and texts with their variables in braces.
+/// A value without empty parts, and with variables of texts in braces.
 fn short(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -92,7 +96,7 @@ fn empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Array(items) => items.is_empty(),
-        // A variant without fields still has its name.
+        // The name of a variant is printed even without fields.
         Value::Object(fields) => {
             fields.iter().all(|(key, value)| !key.starts_with(char::is_uppercase) && empty(value))
         }
