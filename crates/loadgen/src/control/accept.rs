@@ -1,7 +1,10 @@
-//! Where workers come in: listeners, and a handshake with each who connects.
+//! Acceptor of worker connections: listeners, and a handshake with each client.
 //!
-//! Handshakes run on threads of their own, few at a time, so that a stranger who says nothing delays nobody.
-//! Trap: the gate closes when the run begins; a worker that comes later finds nobody listening.
+//! Handshakes run on separate threads, few at a time, so that a silent unauthenticated client delays nobody.
+//!
+//! # Pitfalls
+//!
+//! The acceptor closes when the run begins; a worker that connects later finds no listener.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -12,29 +15,29 @@ use anyhow::{Context, Result};
 use super::handshake::{self, JoinedWorker};
 use super::worker::keep_alive;
 
-/// Handshakes at one time; further connections wait in the kernel.
+/// Maximum number of simultaneous handshakes; further connections wait in the kernel.
 const AT_ONCE: usize = 16;
 
-/// What came of a connection.
+/// Result of a connection.
 pub(crate) enum HandshakeOutcome {
-    /// A worker.
+    /// An authenticated worker.
     Worker(Box<JoinedWorker>),
-    /// Somebody else, or a worker that may not join: who, and one sentence.
+    /// An unauthenticated client, or a worker that may not join: its address, and one sentence.
     Stranger(SocketAddr, String),
 }
 
-/// See the module.
+/// Listeners and pending handshakes.
 pub(crate) struct WorkerAcceptor {
     listeners: Vec<TcpListener>,
     token: String,
     results: Receiver<HandshakeOutcome>,
     tell: SyncSender<HandshakeOutcome>,
-    /// Handshakes that are going on.
+    /// Handshakes in progress.
     busy: usize,
 }
 
 impl WorkerAcceptor {
-    /// Listens on loopback, and at `listen` too. Workers must know the token.
+    /// Listens on loopback, and on `listen` too. Workers must know the token.
     pub(crate) fn open(listen: Option<SocketAddr>, token: String) -> Result<Self> {
         let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut listeners = Vec::new();
@@ -49,17 +52,17 @@ impl WorkerAcceptor {
         Ok(Self { listeners, token, results, tell, busy: 0 })
     }
 
-    /// Where local workers join.
+    /// Address for local workers.
     pub(crate) fn local(&self) -> Result<SocketAddr> {
         Ok(self.listeners[0].local_addr()?)
     }
 
-    /// Where workers of other machines join, if they may.
+    /// Address for workers of other machines, if enabled.
     pub(crate) fn public(&self) -> Option<SocketAddr> {
         self.listeners.get(1)?.local_addr().ok()
     }
 
-    /// What has come since the last call; never waits.
+    /// Results since the last call; never waits.
     pub(crate) fn poll(&mut self) -> Vec<HandshakeOutcome> {
         let mut came = Vec::new();
         while let Ok(one) = self.results.try_recv() {
@@ -85,7 +88,7 @@ impl WorkerAcceptor {
                         Ok(joined) => HandshakeOutcome::Worker(Box::new(joined)),
                         Err(error) => HandshakeOutcome::Stranger(from, format!("{error:#}")),
                     };
-                    // The gate may be closed by now.
+                    // The acceptor may be closed.
                     let _ = tell.send(result);
                 });
             }

@@ -1,6 +1,7 @@
-//! A run from the first worker to the last report: gathers workers, hands out the plan, drives the [`RunState`].
+//! Controller of a run, from the first worker to the last report: gathers workers, distributes the plan, drives
+//! [`RunState`].
 //!
-//! One thread decides; threads for sockets, signals and samples tell it through one bounded queue.
+//! One thread decides; the threads for sockets, signals and samples report to it through one bounded queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -26,55 +27,55 @@ use crate::report;
 use crate::report::model::{FORMAT, RunInfo, RunRecord, WorkerRun};
 use crate::server_monitor::{ServerMonitor, ServerMonitorConfig};
 
-/// Reports that wait for the deciding thread; behind them TCP makes workers wait.
+/// Capacity of the event queue; when it is full, TCP makes workers wait.
 const EVENTS: usize = 1_024;
-/// Longest wait for workers of this machine.
+/// Longest wait for workers of this machine, in microseconds.
 const LOCAL_US: u64 = 30_000_000;
-/// From the last worker that is ready to the first arrival.
+/// Time from the last ready worker to the first arrival, in microseconds.
 const START_IN_US: u64 = 500_000;
-/// Between two looks at figures.
+/// Interval between updates of the metrics, in microseconds.
 const TICK_US: u64 = 1_000_000;
 
-/// What a run needs besides the plan.
+/// Configuration of a run besides the plan.
 pub(crate) struct RunConfig {
-    /// The plan; its sources are shared out among the workers.
+    /// The plan; its sources are divided among the workers.
     pub(crate) plan: LoadPlan,
-    /// What the report says about the run.
+    /// Description of the run for the report.
     pub(crate) about: RunInfo,
     /// Workers to start on this machine.
     pub(crate) workers: u16,
-    /// Where workers of other machines may join.
+    /// Listening address for workers of other machines.
     pub(crate) listen: Option<SocketAddr>,
-    /// How many of them are waited for.
+    /// Number of those workers to wait for.
     pub(crate) expect: u16,
-    /// Known to all workers; empty: a random one.
+    /// Token shared by all workers; a random one if empty.
     pub(crate) token: String,
-    /// What is watched of the server.
+    /// Monitoring of the server.
     pub(crate) host: ServerMonitorConfig,
-    /// Salts of earlier runs, and where those of this one go; `None`: nobody asks for them.
+    /// Salts learned by earlier runs, to which this one adds; `None` disables them.
     pub(crate) salts: Option<SaltCache>,
 }
 
-/// Who is told about the run while it goes on.
+/// Observer of a run in progress.
 pub(crate) trait RunObserver {
-    /// A line about the course: what is waited for, who came, who died.
+    /// A line about the progress: what is awaited, which worker joined or died.
     fn line(&mut self, text: &str);
-    /// Once a second during the run.
+    /// Called once a second during the run.
     fn update(&mut self, run: &RunRecord, now: &LiveStatus);
 }
 
-/// What is not in the run itself.
+/// Live state that is not part of the run's record.
 #[derive(Default)]
 pub(crate) struct LiveStatus {
     /// Nothing new is sent any more.
     pub(crate) ending: bool,
-    /// The person asked for the end.
+    /// The user has requested the end.
     pub(crate) interrupted: bool,
-    /// The last ten seconds, by name of the timing.
+    /// Last ten seconds, by name of the timing.
     pub(crate) recent: BTreeMap<String, TimingSummary>,
 }
 
-/// Does the run. An error means that it never began or that it failed without figures.
+/// Performs the run. An error means that it never began or that it failed without metrics.
 pub(crate) fn drive(
     mut setup: RunConfig,
     watch: &mut dyn RunObserver,
@@ -87,7 +88,7 @@ pub(crate) fn drive(
     }
     let mut gate = WorkerAcceptor::open(setup.listen, setup.token.clone())?;
     if let Some(address) = gate.public() {
-        // A token that was given is known to those who shall know it.
+        // A configured token is not displayed: those who need it have it.
         let token = if random { setup.token.as_str() } else { "…" };
         watch.line(&format!(
             "Waiting for {} of other machines: throng load worker --join {} --token {token}",
@@ -100,12 +101,12 @@ pub(crate) fn drive(
     let joined = gather(&mut gate, wanted, setup.expect == 0, &mut local, &inbox, watch, interrupts)?;
     drop(gate);
     let run = conduct(setup, joined, (events, inbox), watch, interrupts);
-    // Connections are closed by now, so workers end by themselves.
+    // Connections are closed at this point, so workers exit on their own.
     drop(local);
     run
 }
 
-/// An address as others can use it; what listens everywhere is reached by this machine's name.
+/// Address to display; a wildcard address is replaced by this machine's name.
 fn shown(address: SocketAddr) -> String {
     if !address.ip().is_unspecified() {
         return address.to_string();
@@ -136,7 +137,7 @@ fn gather(
                     }
                     joined.push(*worker);
                 }
-                // One too many; its connection ends here.
+                // A surplus worker; its connection ends here.
                 HandshakeOutcome::Worker(_) => {}
                 HandshakeOutcome::Stranger(from, why) => {
                     watch.line(&format!("Somebody at {from} may not join: {why}"))
@@ -144,7 +145,7 @@ fn gather(
             }
         }
         if joined.len() == wanted {
-            // Local ones first, then in the order of joining.
+            // Local ones first, then in order of joining.
             let own = handshake::machine();
             joined.sort_by_key(|worker| worker.hello.machine != own);
             return Ok(joined);
@@ -177,7 +178,7 @@ fn describe(mut about: RunInfo, joined: &[JoinedWorker]) -> RunRecord {
     RunRecord { format: FORMAT, about, workers: joined.iter().map(worker).collect(), ..RunRecord::default() }
 }
 
-/// From joined workers to the report.
+/// Runs the plan on joined workers and returns the report.
 pub(crate) fn conduct(
     setup: RunConfig,
     joined: Vec<JoinedWorker>,
@@ -191,7 +192,7 @@ pub(crate) fn conduct(
     let owners = partition::owners(&hellos, plan.options.connections)?;
     let clocks = partition::clocks(&own, &hellos);
     let sources = partition::sources(&plan.target.sources, &own, &hellos);
-    // What is left in the plan would be taken by workers without their own.
+    // Sources left in the plan would be used by workers without their own.
     plan.target.sources.clear();
     let mut stamp = [0; 4];
     ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut stamp)
@@ -278,7 +279,7 @@ fn course_of(
         if let Some(start) = conductor.start_us()
             && let Some(host) = host.take()
         {
-            // The first tick falls into the middle of the second after the first, when its snapshots are there.
+            // The first tick falls in the middle of the second after the first, when its snapshots have arrived.
             next_tick = start + TICK_US + TICK_US / 2;
             conductor.merger.run.about.started_monotonic = start;
             sampler = ServerMonitor::start(host, start);
@@ -298,13 +299,13 @@ fn course_of(
             let started = conductor.started();
             let run = conductor.refresh(now);
             for warning in &run.warnings {
-                // Figures in a sentence change from second to second; its beginning does not.
+                // Numbers in a warning change every second; its beginning does not.
                 let beginning: String = warning.chars().take(24).collect();
                 if said.insert(beginning) {
                     watch.line(warning);
                 }
             }
-            // A negotiated protection is told as soon as it is known, and not only in the report.
+            // The negotiated security is displayed as soon as it is known, not only in the report.
             if let Some(used) = report::used(run)
                 && said.insert("Logins".to_owned())
             {
@@ -320,7 +321,7 @@ fn course_of(
     }
 }
 
-/// Passes commands on. A worker that does not take them is lost, which makes further commands.
+/// Sends commands. A worker that does not accept them is lost, which produces further commands.
 fn send(conductor: &mut RunState, members: &mut [WorkerConnection]) {
     loop {
         let commands = conductor.take_commands();
@@ -338,7 +339,7 @@ fn send(conductor: &mut RunState, members: &mut [WorkerConnection]) {
     }
 }
 
-/// Where workers of other machines may join.
+/// Parses the listening address for workers of other machines.
 pub(crate) fn resolve_listen(listen: &str) -> Result<SocketAddr> {
     use std::net::ToSocketAddrs;
     let mut addresses = listen

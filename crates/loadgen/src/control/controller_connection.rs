@@ -1,7 +1,9 @@
-//! The worker's end of the connection to its controller: never waits, keeps what does not fit yet.
+//! Worker's end of the connection to its controller: never blocks, buffers unsent data.
 //!
-//! Trap: a controller that is gone or no longer reads must end the worker, or forgotten workers go on loading a server.
-//! So reading the end of the stream is an error here, and so is a full connection that did not move for half a minute.
+//! # Pitfalls
+//!
+//! A controller that is gone or stops reading must end the worker, or orphaned workers keep loading a server. The end
+//! of the stream is therefore an error here, and so is a full connection that did not move for half a minute.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -16,24 +18,24 @@ use super::message::{WorkerCommand, WorkerReport};
 use crate::clock;
 use crate::engine::ControllerPort;
 
-/// So long the controller may leave everything unread.
+/// Time for which the controller may leave everything unread, in microseconds.
 const PATIENCE_US: u64 = 30_000_000;
-/// Bytes kept for a controller that does not read; a single report may be as long as a frame.
+/// Bytes buffered for a controller that does not read; a single report may be as long as a frame.
 const KEPT: usize = 2 * AFTER_AUTH;
 
-/// See the module.
+/// Non-blocking connection to the controller.
 pub(crate) struct ControllerConnection {
     stream: TcpStream,
     inbox: FrameDecoder,
     outbox: Vec<u8>,
-    /// Bytes of `outbox` that are out.
+    /// Bytes of `outbox` that are written.
     written: usize,
-    /// When the outbox last moved or was empty.
+    /// Time at which the outbox last shrank or was empty.
     moved_us: u64,
 }
 
 impl ControllerConnection {
-    /// Over a connection that has its assignment.
+    /// Wraps a connection on which the assignment has been received.
     pub(crate) fn new(stream: TcpStream) -> Result<Self> {
         stream.set_nonblocking(true)?;
         let moved_us = clock::now_us();
@@ -65,13 +67,13 @@ impl ControllerConnection {
         Ok(())
     }
 
-    /// Writes the rest, waiting for it, and then for the controller to have read everything.
+    /// Writes the rest, blocking, and waits until the controller has read everything.
     pub(crate) fn finish(mut self) -> Result<()> {
         self.stream.set_nonblocking(false)?;
         self.stream.set_write_timeout(Some(Duration::from_micros(PATIENCE_US)))?;
         self.stream.write_all(&self.outbox[self.written..]).context("the controller is gone")?;
         self.stream.shutdown(Shutdown::Write)?;
-        // A close with unread commands would reset the connection under the last report.
+        // Closing with unread commands would reset the connection and lose the last report.
         let deadline = clock::now_us() + PATIENCE_US;
         let mut rest = framing::DeadlineReader { stream: &self.stream, deadline };
         let _ = io::copy(&mut rest, &mut io::sink());

@@ -1,7 +1,10 @@
-//! Frames between controller and workers: four bytes of length, big-endian, then JSON.
+//! Framing between controller and workers: a four-byte big-endian length, then JSON.
 //!
-//! Nothing is allocated for a length that was only announced: memory grows with the bytes that came.
-//! Trap: the limit before authentication is small on purpose; whoever can reach the port may write there.
+//! Nothing is allocated for an announced length: memory grows with the bytes received.
+//!
+//! # Pitfalls
+//!
+//! The limit before authentication is small on purpose; anyone who can reach the port may write there.
 
 use std::io::{self, Read};
 use std::net::TcpStream;
@@ -13,12 +16,12 @@ use serde::de::DeserializeOwned;
 
 use crate::clock;
 
-/// Longest frame in bytes before the other side is known.
+/// Longest frame before authentication, in bytes.
 pub(crate) const BEFORE_AUTH: usize = 1_024;
-/// Longest frame in bytes between the two.
+/// Longest frame after authentication, in bytes.
 pub(crate) const AFTER_AUTH: usize = 64 << 20;
 
-/// A value as a frame. A value longer than [`AFTER_AUTH`] is an error.
+/// Encodes a value as a frame. A value longer than [`AFTER_AUTH`] is an error.
 pub(crate) fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
     let mut bytes = vec![0; 4];
     serde_json::to_writer(&mut bytes, value).context("a message of the run cannot be written as JSON")?;
@@ -32,7 +35,7 @@ pub(crate) fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads one frame; `None` if the other side closed between two frames.
+/// Reads one frame; `None` if the peer closed between two frames.
 pub(crate) fn read<T: DeserializeOwned>(from: &mut impl Read, limit: usize) -> Result<Option<T>> {
     let mut length = [0; 4];
     let mut got = 0;
@@ -66,7 +69,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes).context("a frame is not a message of this version")
 }
 
-/// Frames out of bytes as they come.
+/// Incremental frame decoder.
 #[derive(Debug, Default)]
 pub(crate) struct FrameDecoder {
     bytes: Vec<u8>,
@@ -74,7 +77,7 @@ pub(crate) struct FrameDecoder {
 }
 
 impl FrameDecoder {
-    /// Takes bytes in.
+    /// Appends received bytes.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         if self.at > 0 {
             self.bytes.drain(..self.at);
@@ -83,7 +86,7 @@ impl FrameDecoder {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole frame, if it is there.
+    /// Takes the next complete frame.
     pub(crate) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         let rest = &self.bytes[self.at..];
         let Some((head, body)) = rest.split_first_chunk::<4>() else { return Ok(None) };
@@ -92,18 +95,18 @@ impl FrameDecoder {
         let value = parse(body)?;
         self.at += 4 + length;
         if self.at == self.bytes.len() {
-            // A plan with a long list of accounts came through here once; that memory is not needed again.
+            // Frees the memory of a plan with a long account list, which will not be needed again.
             *self = Self::default();
         }
         Ok(Some(value))
     }
 }
 
-/// Reads from a blocking socket, in all not beyond a moment, however slowly the bytes drip.
+/// Reader of a blocking socket with a deadline for all reads together, however slowly bytes arrive.
 pub(crate) struct DeadlineReader<'a> {
     /// The socket.
     pub(crate) stream: &'a TcpStream,
-    /// In [`clock::now_us`].
+    /// Deadline on the clock of [`clock::now_us`].
     pub(crate) deadline: u64,
 }
 

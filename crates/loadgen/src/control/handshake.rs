@@ -1,4 +1,4 @@
-//! How a worker joins: challenge and response with HMAC-SHA-256 over a shared token, in both directions.
+//! Handshake by which a worker joins: mutual challenge and response with HMAC-SHA-256 over a shared token.
 //!
 //! ```text
 //! controller → worker   Greeting  { protocol, version, nonce }
@@ -7,10 +7,13 @@
 //! worker → controller   Up::Hello
 //! ```
 //!
-//! The token itself never travels. What follows is neither encrypted nor signed: it belongs on a trusted network or in
-//! a tunnel, and `docs/load.md` says so.
+//! The token itself is never sent. The traffic afterwards is neither encrypted nor signed: it belongs on a trusted
+//! network or in a tunnel, as `docs/load.md` states.
 //!
-//! Trap: `HandshakeChallenge` and `Answer` must stay readable for all versions, or a version that differs cannot say so.
+//! # Pitfalls
+//!
+//! `HandshakeChallenge` and `HandshakeResponse` must stay readable for all versions, or a version mismatch cannot be
+//! reported.
 
 use std::io::Write;
 use std::net::{IpAddr, TcpStream};
@@ -27,52 +30,52 @@ use super::framing::{self, AFTER_AUTH, BEFORE_AUTH, DeadlineReader};
 use super::message::{Assignment, WorkerCommand, WorkerReport};
 use crate::clock;
 
-/// Number of this protocol; it grows when a message changes its meaning.
+/// Protocol version; incremented when a message changes its meaning.
 pub(crate) const PROTOCOL: u32 = 1;
-/// Version of the program.
+/// Program version.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Longest time for the whole of it.
+/// Time limit of the whole handshake.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
-/// Round trips that are measured; the shortest counts.
+/// Number of measured round trips; the shortest counts.
 const PINGS: u64 = 5;
 
-/// What a worker says about itself.
+/// Self-description of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct WorkerHello {
-    /// What is the same for all processes that share CLOCK_MONOTONIC.
+    /// Identifier shared by all processes with the same CLOCK_MONOTONIC.
     pub(crate) machine: String,
-    /// Cores that it may use.
+    /// Available cores.
     pub(crate) cores: u32,
-    /// Files that it may open.
+    /// Limit of open files.
     pub(crate) files: u64,
-    /// Its process.
+    /// Process id.
     pub(crate) pid: u32,
-    /// For the report.
+    /// Name for the report.
     pub(crate) name: String,
-    /// Its own source addresses.
+    /// Own source addresses.
     pub(crate) sources: Vec<IpAddr>,
 }
 
-/// From the controller, once joined.
+/// Message from the controller to a joined worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ControllerMessage {
-    /// To be given back at once.
+    /// Must be returned at once.
     Ping(u64),
     /// What to do.
     Assignment(Box<Assignment>),
-    /// During the run.
+    /// Command during the run.
     Command(WorkerCommand),
 }
 
-/// From the worker, once joined.
+/// Message from a joined worker to the controller.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum WorkerMessage {
-    /// First of all.
+    /// First message.
     Hello(WorkerHello),
     /// Answer to `Ping`.
     Pong(u64),
-    /// During the run.
+    /// Report during the run.
     Report(WorkerReport),
 }
 
@@ -97,7 +100,7 @@ enum HandshakeResult {
     Refused(String),
 }
 
-/// A new random token or nonce.
+/// Generates a random token or nonce.
 pub(crate) fn random_text() -> Result<String> {
     let mut bytes = [0; 24];
     SystemRandom::new().fill(&mut bytes).map_err(|_| anyhow!("the system gives no random numbers"))?;
@@ -108,7 +111,7 @@ fn key(token: &str) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes())
 }
 
-/// Lengths are written too, so that one pair of nonces cannot look like another.
+/// Input of the HMAC. Lengths are included, so that different pairs of nonces are never ambiguous.
 fn proof_input(who: &str, controller: &str, worker: &str) -> String {
     format!("throng load {who} {} {controller} {} {worker}", controller.len(), worker.len())
 }
@@ -117,7 +120,7 @@ fn compute_proof(token: &str, who: &str, controller: &str, worker: &str) -> Stri
     BASE64.encode(hmac::sign(&key(token), proof_input(who, controller, worker).as_bytes()))
 }
 
-/// In constant time.
+/// Verifies a proof in constant time.
 fn verify_proof(token: &str, who: &str, controller: &str, worker: &str, proof: &str) -> bool {
     let Ok(proof) = BASE64.decode(proof) else { return false };
     hmac::verify(&key(token), proof_input(who, controller, worker).as_bytes(), &proof).is_ok()
@@ -129,18 +132,18 @@ fn versions(worker: &str, controller: &str) -> String {
     )
 }
 
-/// A worker that was let in.
+/// An authenticated worker.
 #[derive(Debug)]
 pub(crate) struct JoinedWorker {
-    /// Blocking, without limits of time for reading.
+    /// Blocking, without a read timeout.
     pub(crate) stream: TcpStream,
-    /// Who it is.
+    /// Its self-description.
     pub(crate) hello: WorkerHello,
     /// Half of the shortest round trip.
     pub(crate) half_trip_us: u64,
 }
 
-/// The controller's side. An error is one sentence about the other side; nothing was told to it but that.
+/// Controller's side. An error is one sentence about the peer, which was sent nothing else.
 pub(crate) fn admit(stream: TcpStream, token: &str) -> Result<JoinedWorker> {
     let deadline = clock::now_us() + TIMEOUT.as_micros() as u64;
     stream.set_nodelay(true)?;
@@ -183,7 +186,7 @@ pub(crate) fn admit(stream: TcpStream, token: &str) -> Result<JoinedWorker> {
     Ok(JoinedWorker { stream, hello, half_trip_us })
 }
 
-/// The worker's side up to its assignment, which may be long in coming.
+/// Worker's side up to its assignment, which may take long to arrive.
 pub(crate) fn join(stream: &TcpStream, token: &str, hello: WorkerHello) -> Result<Assignment> {
     let deadline = clock::now_us() + TIMEOUT.as_micros() as u64;
     stream.set_nodelay(true)?;
@@ -223,7 +226,7 @@ pub(crate) fn join(stream: &TcpStream, token: &str, hello: WorkerHello) -> Resul
     }
 }
 
-/// What this process says about itself.
+/// Self-description of this process.
 pub(crate) fn local_hello(name: String, sources: Vec<IpAddr>) -> WorkerHello {
     WorkerHello {
         machine: machine(),
@@ -235,23 +238,23 @@ pub(crate) fn local_hello(name: String, sources: Vec<IpAddr>) -> WorkerHello {
     }
 }
 
-/// Cores that this process may use.
+/// Cores available to this process.
 pub(crate) fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX))
 }
 
-/// The boot and the namespace of time: what is the same for all processes that share CLOCK_MONOTONIC.
+/// Identifier from the boot and the time namespace, shared by all processes with the same CLOCK_MONOTONIC.
 pub(crate) fn machine() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let space = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
-    // Without a boot id nothing is known to be shared; a random name shares with nobody.
+    // Without a boot id no sharing can be assumed; a random name matches nobody.
     if boot.trim().is_empty() {
         return random_text().unwrap_or_default();
     }
     format!("{} {}", boot.trim(), space.display())
 }
 
-/// Raises the limit of open files as far as it goes, and says how far that is.
+/// Raises the limit of open files as far as possible, and returns it.
 pub(crate) fn raise_files() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -1,6 +1,8 @@
-//! Ctrl-C: once ends the run in order, twice ends it with what is known, three times ends the program on the spot.
+//! Ctrl-C handling: once ends the run gracefully, twice ends it with the data at hand, three times exits immediately.
 //!
-//! Trap: workers are process groups of their own; if they heard Ctrl-C too, their last reports would be lost.
+//! # Pitfalls
+//!
+//! Workers are separate process groups; if they received Ctrl-C too, their last reports would be lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,12 +11,12 @@ use anyhow::Result;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// How often the person has asked for the end.
+/// Number of times that the user has requested the end.
 #[derive(Clone, Default)]
 pub(crate) struct InterruptCounter(Arc<AtomicUsize>);
 
 impl InterruptCounter {
-    /// Counts SIGINT and SIGTERM from now on.
+    /// Starts to count SIGINT and SIGTERM.
     pub(crate) fn listen() -> Result<Self> {
         let interrupts = Self::default();
         let mut signals = Signals::new([SIGINT, SIGTERM])?;
@@ -29,12 +31,12 @@ impl InterruptCounter {
         Ok(interrupts)
     }
 
-    /// Counts one; returns how many there are.
+    /// Increments the count and returns it.
     pub(crate) fn add(&self) -> usize {
         self.0.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// How often so far.
+    /// Current count.
     pub(crate) fn count(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }

@@ -1,8 +1,11 @@
-//! Worker processes of this machine: started, listened to, and ended with the controller.
+//! Worker processes of this machine: started, monitored, and ended with the controller.
 //!
-//! The token goes through the environment, since command lines are open to everybody on the machine. Each worker is a
-//! process group of its own, so that Ctrl-C reaches the controller alone, which then ends all in order.
-//! Trap: a controller that is killed cannot end its workers; they end themselves when their connection does.
+//! The token is passed in the environment, since command lines are visible to all users of the machine. Each worker is
+//! a separate process group, so that Ctrl-C reaches only the controller, which then ends all gracefully.
+//!
+//! # Pitfalls
+//!
+//! A controller that is killed cannot end its workers; they exit when their connection closes.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -14,12 +17,12 @@ use anyhow::{Context, Result};
 
 use super::worker_connection::ControllerEvent;
 
-/// Variable of the environment that holds the token.
+/// Environment variable that holds the token.
 pub(crate) const TOKEN: &str = "THRONG_LOAD_TOKEN";
-/// Lines of one worker that are kept.
+/// Stderr lines kept per worker.
 const LINES: usize = 200;
 
-/// The workers of this machine.
+/// Worker processes of this machine.
 #[derive(Default)]
 pub(crate) struct LocalWorkers {
     children: Vec<Child>,
@@ -49,7 +52,7 @@ impl LocalWorkers {
             if let Some(stderr) = child.stderr.take() {
                 let events = events.clone();
                 std::thread::spawn(move || {
-                    // Further lines are read, or the worker would block on a full pipe, and dropped.
+                    // Further lines are read and dropped, or the worker would block on a full pipe.
                     for (number, line) in
                         BufReader::new(stderr).split(b'\n').map_while(Result::ok).enumerate()
                     {
@@ -65,7 +68,7 @@ impl LocalWorkers {
         Ok(local)
     }
 
-    /// How a worker ended, if one has.
+    /// Exit status of a worker, if one has exited.
     pub(crate) fn try_wait(&mut self) -> Option<(u32, ExitStatus)> {
         self.children.iter_mut().find_map(|child| Some((child.id(), child.try_wait().ok()??)))
     }
@@ -73,7 +76,7 @@ impl LocalWorkers {
 
 impl Drop for LocalWorkers {
     fn drop(&mut self) {
-        // Their connections are closed by now, and that ends them; a stuck one is killed.
+        // Their connections are closed at this point, which ends them; a stuck one is killed.
         for _ in 0..40 {
             if self.children.iter_mut().all(|child| !matches!(child.try_wait(), Ok(None))) {
                 return;

@@ -1,9 +1,11 @@
-//! Snapshots of all workers become one [`Run`], second by second.
+//! Merger of all workers' snapshots into one [`RunRecord`], second by second.
 //!
-//! Percentiles are those of merged histograms, never means of percentiles. The newest [`OPEN`] seconds keep their
-//! histograms, so that a worker that is late still counts in its own second; older ones keep their figures only.
+//! Percentiles come from merged histograms, never from means of percentiles. The newest [`OPEN`] seconds keep their
+//! histograms, so that a late worker still counts in the right second; older seconds keep only their metrics.
 //!
-//! Trap: a gauge that a worker did not report in a second stands where it stood; one of a dead worker is 0.
+//! # Pitfalls
+//!
+//! A gauge that a worker did not report in a second keeps its value; the gauges of a dead worker are 0.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +14,16 @@ use crate::measure::{
 };
 use crate::report::model::{CounterTotal, PhaseRun, RunRecord, SecondReport, TimingTotal};
 
-/// Seconds that are still open for late snapshots.
+/// Seconds that accept late snapshots.
 const OPEN: usize = 30;
-/// Lines of the run's log that are kept.
+/// Maximum lines of the run's log.
 const LOG: usize = 1_000;
-/// Kinds of protection that are kept apart.
+/// Maximum number of distinct security descriptions.
 const USED: usize = 64;
-/// Seconds of which Tsung's highest and lowest means are.
+/// Seconds per mean, of which Tsung reports the highest and lowest.
 const TEN: u32 = 10;
 
-/// One second that may still grow.
+/// A second that may still change.
 #[derive(Default)]
 struct OpenSecond {
     counters: Vec<u64>,
@@ -37,40 +39,40 @@ struct OpenSecond {
 
 #[derive(Default)]
 struct MergedWorker {
-    /// At the end of the newest closed second.
+    /// Values at the end of the newest closed second.
     gauges: Vec<i64>,
     rss: u64,
-    /// Newest second that it reported.
+    /// Newest reported second.
     newest: Option<u32>,
-    /// From this second on it has no users.
+    /// Second from which on it has no users.
     gone: Option<u32>,
     /// All its users had arrived when its newest snapshot began.
     arrived: bool,
 }
 
-/// A counter or error kind over the run so far.
+/// Running total of a counter or error kind.
 #[derive(Clone, Copy, Default)]
 struct RunningTotal {
     total: u64,
     highest: u64,
 }
 
-/// Gathers a run.
+/// Merger of a run's snapshots.
 pub(crate) struct SnapshotMerger {
-    /// As far as it is known. `seconds`, `phases`, `workers`, `log` and (after `refresh`) `totals` are kept here.
+    /// Record so far. `seconds`, `phases`, `workers`, `log` and (after `refresh`) `totals` are maintained here.
     pub(crate) run: RunRecord,
     transactions: Vec<String>,
     phases: Vec<String>,
     open: BTreeMap<u32, OpenSecond>,
-    /// Entries of `run.seconds` that are closed.
+    /// Closed entries of `run.seconds`.
     closed: usize,
     workers: Vec<MergedWorker>,
     histograms: BTreeMap<TimingId, TimingHistogram>,
-    /// Of what was measured when all users had arrived.
+    /// Timings measured after all users had arrived.
     after_arrivals: BTreeMap<TimingId, TimingHistogram>,
     /// Sum and count of each ten seconds.
     tens: BTreeMap<TimingId, BTreeMap<u32, (f64, u64)>>,
-    /// Of closed seconds.
+    /// Highest value of closed seconds.
     highest_timing: BTreeMap<TimingId, u64>,
     counters: Vec<RunningTotal>,
     errors: BTreeMap<String, RunningTotal>,
@@ -78,7 +80,7 @@ pub(crate) struct SnapshotMerger {
 }
 
 impl SnapshotMerger {
-    /// For a plan with these transactions and phases; `run` brings `about` and the workers' names.
+    /// Creates a merger for these transactions and phases; `run` contains `about` and the workers' names.
     pub(crate) fn new(run: RunRecord, transactions: Vec<String>, phases: Vec<String>) -> Self {
         let workers = run.workers.iter().map(|_| MergedWorker::default()).collect();
         Self {
@@ -98,31 +100,31 @@ impl SnapshotMerger {
         }
     }
 
-    /// A line for the run's log.
+    /// Appends a line to the run's log.
     pub(crate) fn log(&mut self, line: String) {
         if self.run.log.len() < LOG {
             self.run.log.push(line);
         }
     }
 
-    /// Newest second that this worker reported.
+    /// Newest second reported by this worker.
     pub(crate) fn newest(&self, worker: u16) -> Option<u32> {
         self.workers.get(usize::from(worker))?.newest
     }
 
-    /// A gauge over all workers, as last reported.
+    /// Last reported gauge, summed over all workers.
     pub(crate) fn gauge(&self, gauge: Gauge) -> i64 {
         (0..self.workers.len()).map(|index| self.gauge_of(index, gauge)).sum()
     }
 
-    /// A gauge of one worker, as last reported.
+    /// Last reported gauge of one worker.
     pub(crate) fn gauge_of(&self, index: usize, gauge: Gauge) -> i64 {
         let Some(worker) = self.workers.get(index).filter(|w| w.gone.is_none()) else { return 0 };
         let newest = self.open.values().rev().find_map(|open| open.gauges.get(&(index as u16)));
         newest.unwrap_or(&worker.gauges).get(gauge as usize).copied().unwrap_or(0)
     }
 
-    /// The last ten seconds together, by name of the timing.
+    /// Last ten seconds combined, by name of the timing.
     pub(crate) fn recent(&self) -> BTreeMap<String, TimingSummary> {
         let mut merged: BTreeMap<TimingId, TimingHistogram> = BTreeMap::new();
         for open in self.open.values().rev().take(TEN as usize) {
@@ -133,7 +135,7 @@ impl SnapshotMerger {
         merged.iter().map(|(id, histogram)| (name(*id, &self.transactions), histogram.summary())).collect()
     }
 
-    /// Adds to a counter what only the controller can know, in the newest second.
+    /// Adds to a counter that only the controller knows, in the newest second.
     pub(crate) fn count(&mut self, counter: Counter, count: u64, second: u32) {
         if count > 0 {
             let mut counters = vec![0; Counter::ALL.len()];
@@ -142,7 +144,7 @@ impl SnapshotMerger {
         }
     }
 
-    /// Adds what a worker measured. The caller has checked that the second can be.
+    /// Merges a worker's snapshot. The caller has validated its second.
     pub(crate) fn add(&mut self, worker: u16, mut snapshot: WorkerSnapshot) {
         let index = usize::from(worker);
         let Some(state) = self.workers.get_mut(index) else { return };
@@ -217,7 +219,7 @@ impl SnapshotMerger {
         }
     }
 
-    /// Counters and errors still find their second; timings are in the totals only.
+    /// Merges a late snapshot: counters and errors go to their second, timings to the totals only.
     fn merge_late(&mut self, second: u32, snapshot: &WorkerSnapshot) {
         let seconds = &mut self.run.seconds[..self.closed];
         let Ok(at) = seconds.binary_search_by_key(&second, |s| s.at) else { return };
@@ -229,14 +231,14 @@ impl SnapshotMerger {
         }
     }
 
-    /// A worker has no users from this second on: it died or sent its last report.
+    /// Records that a worker has no users from this second on: it died or sent its last report.
     pub(crate) fn worker_left(&mut self, worker: u16, second: u32) {
         if let Some(state) = self.workers.get_mut(usize::from(worker)) {
             state.gone = Some(second);
         }
     }
 
-    /// Brings `run.seconds` and `run.totals` up to date. `length` is that of the run so far, in seconds.
+    /// Updates `run.seconds` and `run.totals`. `length` is the length of the run so far, in seconds.
     pub(crate) fn refresh(&mut self, length: f64) {
         while self.open.len() > OPEN {
             let Some((at, open)) = self.open.pop_first() else { break };
@@ -333,7 +335,7 @@ impl SnapshotMerger {
             Gauge::ALL.iter().zip(gauges).map(|(gauge, value)| (gauge.name().to_owned(), value)).collect();
     }
 
-    /// The whole run, with its histograms.
+    /// The complete run, with its histograms.
     pub(crate) fn finish(mut self, length: f64) -> RunRecord {
         self.refresh(length);
         for (id, histogram) in &self.histograms {
@@ -346,7 +348,7 @@ impl SnapshotMerger {
     }
 }
 
-/// Numbers come from workers; one that is unknown must not end the run.
+/// Name of a timing. Ids come from workers; an unknown one must not end the run.
 fn name(id: TimingId, transactions: &[String]) -> String {
     let known = id.as_transaction().is_some() || usize::from(id.0) < Timing::ALL.len();
     if known { id.name(transactions) } else { "?".to_owned() }
@@ -368,7 +370,7 @@ fn figures(
     timings.iter().map(|(id, sparse)| (name(*id, transactions), summary(sparse))).collect()
 }
 
-/// One second of the report. `gauges` are those at its beginning and become those at its end.
+/// One second of the report. `gauges` are the values at its start and are updated to those at its end.
 fn second(
     at: u32,
     open: &OpenSecond,
@@ -392,7 +394,7 @@ fn second(
         }
         rss += *resident;
     }
-    // Threads for keys are beside the one that users share, which must not be full.
+    // Key derivation threads are excluded: only the thread that users share must not be saturated.
     let loops = open.cpu.iter().map(|(id, cpu)| cpu.saturating_sub(open.keys.get(id).copied().unwrap_or(0)));
     let busiest = loops.max().unwrap_or(0);
     let counters = Counter::ALL.iter().zip(&open.counters).filter(|(_, count)| **count > 0);
@@ -414,7 +416,7 @@ fn highest_gauges(highest: &mut [i64], second: &SecondReport) {
     }
 }
 
-/// Adds one sparse histogram to another; both ascend.
+/// Adds one sparse histogram to another; both are sorted.
 fn join(into: &mut SparseHistogram, other: SparseHistogram) {
     into.sum += other.sum;
     into.squares += other.squares;

@@ -1,7 +1,9 @@
-//! What controller and workers say to one another: JSON in frames of a 4-byte big-endian length.
+//! Messages between controller and workers: JSON in frames with a 4-byte big-endian length.
 //!
-//! Trap: a worker's clock is comparable with the controller's only on the same machine; the start is therefore given as
-//! a delay, and `clock` in the assignment says which workers share a clock.
+//! # Pitfalls
+//!
+//! A worker's clock is comparable with the controller's only on the same machine. The start is therefore a delay, and
+//! `clocks` in the assignment identifies workers that share a clock.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,35 +11,35 @@ use crate::measure::WorkerSnapshot;
 use crate::plan::LoadPlan;
 use crate::sasl::ClientScramHash;
 
-/// From the controller to a worker, once it has joined.
+/// Task of a worker, sent by the controller once the worker has joined.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Assignment {
-    /// What to do.
+    /// Plan to run.
     pub plan: LoadPlan,
-    /// Number of this worker.
+    /// Index of this worker.
     pub worker: u16,
-    /// Which worker has user and arrival `i`: `owners[i % owners.len()]`. Never empty.
+    /// Owner of user and arrival `i`: `owners[i % owners.len()]`. Never empty.
     pub owners: Vec<u16>,
     /// Clock domain of each worker: equal numbers share CLOCK_MONOTONIC.
     pub clocks: Vec<u16>,
-    /// Stamp of this run, in every message id.
+    /// Id of this run, in every message id.
     pub run: u32,
-    /// Source addresses for this worker, instead of the plan's.
+    /// Source addresses of this worker; replace the plan's.
     pub sources: Vec<std::net::IpAddr>,
-    /// Salts of this worker's users that an earlier run has learned: their keys are derived before the start.
+    /// Salts of this worker's users learned by an earlier run: their keys are derived before the start.
     #[serde(default)]
     pub salts: Vec<AccountSalt>,
-    /// Salts are wanted in the last report.
+    /// Include salts in the last report.
     #[serde(default)]
     pub learn: bool,
 }
 
-/// What a server uses to salt the password of one account.
+/// SCRAM salt of one account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccountSalt {
-    /// The account's number in the plan.
+    /// Index of the account in the plan.
     pub user: u32,
-    /// The hash function of SCRAM.
+    /// SCRAM hash function.
     pub hash: ClientScramHash,
     /// The salt.
     pub salt: Vec<u8>,
@@ -45,67 +47,67 @@ pub struct AccountSalt {
     pub iterations: u32,
 }
 
-/// From the controller to a worker during the run.
+/// Command from the controller to a worker during the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum WorkerCommand {
-    /// The run begins so many microseconds after this was sent.
+    /// The run begins this many microseconds after the command was sent.
     Start {
-        /// The delay.
+        /// Delay.
         in_us: u64,
-        /// The same moment on the controller's clock, valid where the clock domain is the controller's (0).
+        /// The same time on the controller's clock, valid in the controller's clock domain (0).
         at_us: u64,
     },
     /// Users of other workers that came online (`true`) or went offline.
     Online(Vec<(u32, bool)>),
-    /// Ends the run in order: nothing new, drain, close, [`WorkerReport::FinalReport`].
+    /// Ends the run gracefully: nothing new, drain, close, [`WorkerReport::Final`].
     Stop,
-    /// A worker died: its users are gone.
+    /// A worker died, and its users with it.
     Gone(u16),
-    /// All workers have drained (or their time is up): close the streams and send [`WorkerReport::FinalReport`].
+    /// All workers have drained (or timed out): close the streams and send [`WorkerReport::Final`].
     Close,
 }
 
-/// From a worker to the controller.
+/// Report from a worker to the controller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum WorkerReport {
-    /// Everything is checked; waiting for the start. Holds the resident memory without users.
+    /// Ready to start. Holds the resident memory without users.
     Ready {
         /// Bytes.
         rss: u64,
     },
-    /// The run cannot be done: one sentence.
+    /// The run cannot be performed: one sentence.
     Refused(String),
-    /// Once a second.
+    /// Sent once a second.
     Snapshot(Box<WorkerSnapshot>),
-    /// Plan and phases are over, or `Stop` came: this worker sends nothing more, messages may still arrive.
+    /// The plan is over, or `Stop` was received: this worker sends nothing more, messages may still arrive.
     Draining,
-    /// The end.
+    /// Last report.
     Final(Box<FinalReport>),
 }
 
-/// The account of messages at the end of the run, from which losses are computed.
+/// Message accounting at the end of the run, from which losses are computed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FinalReport {
-    /// The rest since the last snapshot.
+    /// Data since the last snapshot.
     pub snapshot: WorkerSnapshot,
-    /// Numbered messages that this worker's users sent, by recipient; zeros left out.
+    /// Numbered messages sent by this worker's users, by recipient; zeros omitted.
     pub sent: Vec<(u32, u32)>,
-    /// The part of `sent` whose recipient was not online.
+    /// Part of `sent` whose recipient was not online.
     pub sent_offline: Vec<(u32, u32)>,
-    /// The part of `arrived` that waited in the server.
+    /// Part of `arrived` that the server had stored.
     pub delayed: Vec<(u32, u32)>,
-    /// Numbered messages that arrived at this worker's users, duplicates not counted, by recipient.
+    /// Numbered messages that arrived at this worker's users, without duplicates, by recipient.
     pub arrived: Vec<(u32, u32)>,
-    /// Numbered messages that came back to this worker's users as errors, by recipient.
+    /// Numbered messages that bounced to this worker's users, by recipient.
     pub refused: Vec<(u32, u32)>,
-    /// Users of this worker that were available once and stayed it to the end.
+    /// Users of this worker that became available once and stayed so to the end.
     pub steady: Vec<u32>,
-    /// The part of `arrived` that came from users of workers that are gone, whose own account is lost.
+    /// Part of `arrived` sent by users of dead workers, whose own accounting is lost.
     #[serde(default)]
     pub arrived_gone: Vec<(u32, u32)>,
-    /// Pairs of users whose order could no longer be checked, since too many messages were under way.
+    /// User pairs whose order could not be checked, since too many messages were in flight.
     pub unchecked_order: u64,
-    /// Salts that the server has used, where they are wanted.
+    /// Salts that the server used, if wanted.
     #[serde(default)]
     pub salts: Vec<AccountSalt>,
 }

@@ -1,32 +1,34 @@
-//! The account of messages at the end: what was lost, exactly.
+//! Final message accounting: the exact number of lost messages.
 //!
-//! For each recipient the messages sent to it, less those that arrived and those that were refused, are missing. Missing
-//! messages to users who came online once and stayed are lost, but for those that were sent before they came and never
-//! arrived with a delay; all others wait in the server (or were dropped there by right, as without offline storage).
+//! For each recipient, missing messages are those sent to it minus those that arrived or bounced. Missing messages to
+//! users that came online once and stayed are lost, except those that were sent before and never arrived with a delay;
+//! all others are stored by the server (or were dropped legitimately, as without offline storage).
 //!
-//! Trap: a worker that died takes its part of the account with it. Messages for its users are left out, and so are
-//! messages from its users, which survivors have counted apart; what is left is exact.
+//! # Pitfalls
+//!
+//! A worker that died takes its part of the accounting with it. Messages to its users are excluded, and so are messages
+//! from its users, which survivors have counted separately; the rest is exact.
 
 use std::collections::BTreeMap;
 
 use super::message::FinalReport;
 
-/// What is missing.
+/// Missing messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MissingMessages {
-    /// To users who stayed online.
+    /// To users that stayed online.
     pub(crate) lost: u64,
-    /// To users who were offline, left or were cut off.
+    /// To users that were offline, left or lost their connection.
     pub(crate) waiting: u64,
-    /// To users of workers that died: not known.
+    /// To users of dead workers: unknown.
     pub(crate) unknown: u64,
-    /// Arrived from users of workers that died: not looked at.
+    /// Arrived from users of dead workers: excluded.
     pub(crate) gone: u64,
-    /// Arrived without having been sent, by the books, which should not be.
+    /// Arrived without a record of being sent, which should not happen.
     pub(crate) surplus: u64,
 }
 
-/// Computes it from the last reports. `owner` says which worker has a user, `dead` whether that one died.
+/// Computes it from the last reports. `owner` maps a user to its worker, `dead` tells whether that one died.
 pub(crate) fn missing(
     finals: &[FinalReport],
     owner: impl Fn(u32) -> u16,
@@ -36,7 +38,7 @@ pub(crate) fn missing(
     struct Account {
         sent: u64,
         done: u64,
-        /// Sent before the user was there, less what then arrived with a delay.
+        /// Sent before the user came online, minus arrivals with a delay.
         before: i64,
         steady: bool,
     }
@@ -105,12 +107,13 @@ mod tests {
         // 0: 7 - 6 lost; 1: 7 - 5 waiting; 2: 3 - 2 lost; 3: 4 lost.
         let found = missing(&[first.clone(), second.clone()], owner, |_| false);
         assert_eq!(found, MissingMessages { lost: 6, waiting: 2, ..MissingMessages::default() });
-        // Two of user 2's three were sent before it came, and one of them arrived late: the missing one waits.
+        // Two of user 2's three were sent before it came online, and one of them arrived late: the missing one is
+        // stored.
         let early = FinalReport { sent_offline: vec![(2, 2)], delayed: vec![(2, 1)], ..first.clone() };
         let found = missing(&[early, second], owner, |_| false);
         assert_eq!(found, MissingMessages { lost: 5, waiting: 3, ..MissingMessages::default() });
-        // Without the second worker its users' messages are unknown, and what it sent to user 0 is left out: of the five
-        // of the first worker three arrived, and two are lost that four others would have hidden.
+        // Without the second worker its users' messages are unknown, and those it sent to user 0 are excluded: of the
+        // first worker's five, three arrived, and two are lost that four others would have hidden.
         let survivor = FinalReport { arrived: vec![(0, 7), (2, 2)], arrived_gone: vec![(0, 4)], ..first };
         let found = missing(&[survivor], owner, |worker| worker == 1);
         assert_eq!(found, MissingMessages { lost: 3, waiting: 0, unknown: 6, gone: 4, surplus: 0 });

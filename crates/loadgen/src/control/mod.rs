@@ -1,7 +1,8 @@
-//! The controller, the workers, and what they say to one another.
+//! Distributed control of a run: controller, workers, and the protocol between them.
 //!
-//! [`drive`] runs a plan; [`conduct`] is the course of it without sockets, [`merge`] and [`ledger`] its arithmetic.
-//! Workers come in through [`gate`] and [`handshake`], live behind [`crew`] on this side and [`link`] on theirs.
+//! [`controller`] runs a plan; [`run_state`] is its state machine without sockets, [`merge`] and [`message_accounting`]
+//! its arithmetic. Workers join through [`accept`] and [`handshake`]; [`worker_connection`] is the controller's end of
+//! their connection and [`controller_connection`] theirs.
 
 pub(crate) mod accept;
 pub(crate) mod controller;

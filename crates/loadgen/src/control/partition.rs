@@ -1,7 +1,10 @@
-//! Who has which users: a table of owners by weight, clock domains, and source addresses.
+//! Partition of users among workers: a weighted table of owners, clock domains, and source addresses.
 //!
-//! A user or arrival `i` belongs to worker `owners[i % owners.len()]`: no overlap, and no message is needed to know it.
-//! Trap: owners are interleaved, not in blocks, so that each worker's share arrives evenly over time.
+//! User or arrival `i` belongs to worker `owners[i % owners.len()]`: no overlap, and no communication is needed.
+//!
+//! # Pitfalls
+//!
+//! Owners are interleaved, not in blocks, so that each worker's share arrives evenly over time.
 
 use std::net::IpAddr;
 
@@ -9,12 +12,12 @@ use anyhow::{Result, bail};
 
 use super::handshake::WorkerHello;
 
-/// Length of the table where weights differ; shares are exact to one part of this.
+/// Length of the table if weights differ; shares are accurate to one part of it.
 const SLOTS: usize = 240;
 /// Files that a worker needs besides its connections.
 const SPARE_FILES: u64 = 100;
 
-/// The table of owners for these workers and so many connections.
+/// Table of owners for these workers and number of connections.
 pub(crate) fn owners(workers: &[WorkerHello], connections: u32) -> Result<Vec<u16>> {
     let room: Vec<f64> = workers.iter().map(|w| w.files.saturating_sub(SPARE_FILES) as f64).collect();
     let needed = f64::from(connections);
@@ -29,14 +32,14 @@ pub(crate) fn owners(workers: &[WorkerHello], connections: u32) -> Result<Vec<u1
         .iter()
         .map(|w| {
             let here = workers.iter().filter(|other| other.machine == w.machine).count();
-            // A worker is one thread; more of them than cores share the cores.
+            // A worker is one thread; more workers than cores share the cores.
             (f64::from(w.cores.max(1)) / here as f64).min(1.0)
         })
         .collect();
     Ok(interleave(&fit(&wish, &room, needed)))
 }
 
-/// Shares by wish, none above its room, what is cut off going to the others.
+/// Distributes shares by weight, none above its limit; the excess goes to the others.
 fn fit(wish: &[f64], room: &[f64], needed: f64) -> Vec<f64> {
     let mut share = vec![0.0; wish.len()];
     let mut full = vec![false; wish.len()];
@@ -68,7 +71,7 @@ fn fit(wish: &[f64], room: &[f64], needed: f64) -> Vec<f64> {
     }
 }
 
-/// A table in which each number appears according to its share, as evenly as can be.
+/// Table in which each number appears according to its share, as evenly as possible.
 fn interleave(share: &[f64]) -> Vec<u16> {
     let equal = share.windows(2).all(|pair| (pair[0] - pair[1]).abs() < 1e-9);
     let length = if equal { share.len() } else { SLOTS.max(4 * share.len()) };
@@ -91,7 +94,7 @@ fn interleave(share: &[f64]) -> Vec<u16> {
         .collect()
 }
 
-/// The clock domain of each worker; 0 is the controller's own machine.
+/// Clock domain of each worker; 0 is the controller's machine.
 pub(crate) fn clocks(own: &str, workers: &[WorkerHello]) -> Vec<u16> {
     let mut machines = vec![own];
     workers
@@ -106,7 +109,7 @@ pub(crate) fn clocks(own: &str, workers: &[WorkerHello]) -> Vec<u16> {
         .collect()
 }
 
-/// Source addresses of each worker: its own if it brought some; otherwise its part of the plan's, if it runs here.
+/// Source addresses of each worker: its own if it has any; otherwise its part of the plan's, if it runs here.
 pub(crate) fn sources(plan: &[IpAddr], own: &str, workers: &[WorkerHello]) -> Vec<Vec<IpAddr>> {
     let takes = |w: &WorkerHello| w.machine == own && w.sources.is_empty();
     let sharing = workers.iter().filter(|w| takes(w)).count();
@@ -151,7 +154,7 @@ mod tests {
         let workers = [worker("a", 1, 20_000), worker("a", 1, 20_000), worker("b", 8, 20_000)];
         let owners = owners(&workers, 1_000).unwrap();
         assert_eq!(shares(&owners, 3), [60, 60, 120]);
-        // Interleaved: within any four neighbours the third worker has two.
+        // Interleaved: any four consecutive entries contain the third worker twice.
         assert!(owners.windows(4).all(|w| w.iter().filter(|o| **o == 2).count() == 2));
     }
 

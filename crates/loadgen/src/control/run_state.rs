@@ -1,11 +1,14 @@
-//! The course of a run as a state machine without sockets: reports go in, commands come out.
+//! State machine of a run, without sockets: reports go in, commands come out.
 //!
 //! ```text
 //! joined ── all Ready ──► Start ── all Draining ──► nothing under way, or the drain's time is up ──► Close ── all Final ──► done
 //! ```
 //!
-//! A worker that dies in the run is told to the others, its users are counted, and the run goes on without it.
-//! Trap: a worker may drain long before the others; messages to its users still arrive, so it stays until `Close`.
+//! When a worker dies during the run, the others are notified, its users are counted, and the run continues without it.
+//!
+//! # Pitfalls
+//!
+//! A worker may drain long before the others; messages to its users still arrive, so it stays until `Close`.
 
 use super::merge::SnapshotMerger;
 use super::message::{AccountSalt, FinalReport, WorkerCommand, WorkerReport};
@@ -14,46 +17,46 @@ use super::warnings;
 use crate::measure::{Counter, Gauge, WorkerSnapshot};
 use crate::report::model::RunRecord;
 
-/// A worker that says nothing for so long counts as dead.
+/// Silence after which a worker counts as dead, in microseconds.
 const SILENCE_US: u64 = 30_000_000;
-/// So long after `Stop` or `Close` a worker may take beyond the plan's own drain.
+/// Time that a worker may take after `Stop` or `Close` beyond the plan's own drain, in microseconds.
 const PATIENCE_US: u64 = 30_000_000;
 /// Seconds that a worker's count may be ahead of the controller's.
 const AHEAD: u64 = 5;
 
-/// What of the plan matters to the course.
+/// Part of the plan that the state machine needs.
 #[derive(Clone, Debug)]
 pub(crate) struct RunSchedule {
-    /// Time for messages under way at the end.
+    /// Time for in-flight messages at the end.
     pub(crate) drain_us: u64,
-    /// From the last `Ready` to the first arrival.
+    /// Time from the last `Ready` to the first arrival.
     pub(crate) start_in_us: u64,
-    /// Table of owners, as the workers have it.
+    /// Table of owners, as sent to the workers.
     pub(crate) owners: Vec<u16>,
 }
 
-/// Where a worker is.
+/// Phase of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WorkerPhase {
     Joined,
     Ready,
     Running,
-    /// Since this second.
+    /// Holds the second of its start.
     Draining(u32),
     Finished,
     Dead,
 }
 
-/// Where the run is.
+/// Phase of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RunPhase {
     Gathering,
     Running,
-    /// `Stop` was sent; workers must drain by then.
+    /// `Stop` was sent; deadline for workers to drain.
     Stopping(u64),
-    /// All drain; `Close` comes at the latest then.
+    /// All workers drain; deadline for `Close`.
     Draining(u64),
-    /// Workers must have sent their last report by then.
+    /// Deadline for the last reports.
     Closing(u64),
     Done,
 }
@@ -64,9 +67,9 @@ struct WorkerState {
     last: Option<FinalReport>,
 }
 
-/// See the module.
+/// State of a run.
 pub(crate) struct RunState {
-    /// What is known of the run.
+    /// Merged data of the run.
     pub(crate) merger: SnapshotMerger,
     course: RunSchedule,
     stage: RunPhase,
@@ -74,7 +77,7 @@ pub(crate) struct RunState {
     start_us: u64,
     end_us: Option<u64>,
     commands: Vec<(u16, WorkerCommand)>,
-    /// Sentences of the course itself, before those that follow from the figures.
+    /// Warnings from the run itself, before those derived from the metrics.
     warnings: Vec<String>,
     salts: Vec<AccountSalt>,
     failed: Option<String>,
@@ -82,7 +85,7 @@ pub(crate) struct RunState {
 }
 
 impl RunState {
-    /// With all workers joined, in the order of their numbers.
+    /// Starts with all workers joined, in order of their numbers.
     pub(crate) fn new(merger: SnapshotMerger, course: RunSchedule, now: u64) -> Self {
         let workers = merger
             .run
@@ -105,37 +108,37 @@ impl RunState {
         }
     }
 
-    /// Commands that have come up, by worker.
+    /// Takes the pending commands, by worker.
     pub(crate) fn take_commands(&mut self) -> Vec<(u16, WorkerCommand)> {
         std::mem::take(&mut self.commands)
     }
 
-    /// What the workers have learned of the server's salts.
+    /// Takes the server's salts that the workers learned.
     pub(crate) fn take_salts(&mut self) -> Vec<AccountSalt> {
         std::mem::take(&mut self.salts)
     }
 
-    /// Nothing more comes.
+    /// Whether the run has ended.
     pub(crate) fn done(&self) -> bool {
         self.stage == RunPhase::Done
     }
 
-    /// The run has begun.
+    /// Whether the run has begun.
     pub(crate) fn started(&self) -> bool {
         self.start_us > 0
     }
 
-    /// The moment of the start, once it is known.
+    /// Time of the start, once it is known.
     pub(crate) fn start_us(&self) -> Option<u64> {
         self.started().then_some(self.start_us)
     }
 
-    /// The run is on its way out.
+    /// Whether the run is ending.
     pub(crate) fn is_stopping(&self) -> bool {
         !matches!(self.stage, RunPhase::Gathering | RunPhase::Running)
     }
 
-    /// The sentence that ended the run, if it failed.
+    /// Sentence for which the run failed, if it did.
     pub(crate) fn failed(&self) -> Option<&str> {
         self.failed.as_deref()
     }
@@ -171,7 +174,7 @@ impl RunState {
         format!("worker {worker} ({}, process {})", run.name, run.pid)
     }
 
-    /// What a worker reports.
+    /// Handles a worker's report.
     pub(crate) fn report(&mut self, worker: u16, report: WorkerReport, now: u64) {
         let index = usize::from(worker);
         match self.workers.get_mut(index) {
@@ -220,7 +223,7 @@ impl RunState {
         if self.workers[usize::from(worker)].at == WorkerPhase::Finished {
             return;
         }
-        // In the run: the first login failed, or the plan says so. Everybody ends in order.
+        // During the run: the first login failed, or the plan demands it. All workers end gracefully.
         let second = self.second(now);
         self.workers[usize::from(worker)].at = WorkerPhase::Finished;
         self.merger.worker_left(worker, second.saturating_add(1));
@@ -261,7 +264,7 @@ impl RunState {
         }
     }
 
-    /// The connection of a worker ended.
+    /// Handles the loss of a worker's connection.
     pub(crate) fn worker_lost(&mut self, worker: u16, why: &str, now: u64) {
         let index = usize::from(worker);
         match self.workers.get(index).map(|w| w.at) {
@@ -290,7 +293,7 @@ impl RunState {
         self.advance(now);
     }
 
-    /// Ends the run in order.
+    /// Ends the run gracefully.
     pub(crate) fn interrupt(&mut self, now: u64) {
         self.interrupted = true;
         match self.stage {
@@ -300,7 +303,7 @@ impl RunState {
         self.advance(now);
     }
 
-    /// Ends the run at once, with what is known.
+    /// Ends the run at once, with the data at hand.
     pub(crate) fn abort(&mut self, now: u64) {
         self.interrupted = true;
         let unheard = self.workers.iter().filter(|w| w.last.is_none()).count();
@@ -324,7 +327,7 @@ impl RunState {
         self.stage = RunPhase::Done;
     }
 
-    /// Time passes.
+    /// Handles the passing of time.
     pub(crate) fn tick(&mut self, now: u64) {
         if self.started() && self.stage != RunPhase::Done {
             let silent = |w: &WorkerState| {
@@ -386,7 +389,7 @@ impl RunState {
         }
     }
 
-    /// Every worker has reported a whole second of draining, and by then all messages had arrived.
+    /// Whether every worker has reported a whole second of draining, by which time all messages had arrived.
     fn no_messages_in_flight(&self) -> bool {
         let seen = self.workers.iter().enumerate().all(|(index, worker)| match worker.at {
             WorkerPhase::Draining(since) => {
@@ -397,7 +400,7 @@ impl RunState {
         seen && self.merger.gauge(Gauge::UnderWay) <= 0
     }
 
-    /// Brings the figures up to date for the view.
+    /// Updates the metrics for the view.
     pub(crate) fn refresh(&mut self, now: u64) -> &RunRecord {
         let length = self.elapsed_seconds(now);
         self.merger.refresh(length);
@@ -409,7 +412,7 @@ impl RunState {
         run
     }
 
-    /// The run, whole.
+    /// The complete run.
     pub(crate) fn finish(mut self, now: u64) -> RunRecord {
         if self.started() {
             self.finish_accounting(now);
@@ -426,7 +429,7 @@ impl RunState {
 
     fn finish_accounting(&mut self, now: u64) {
         let second = self.second(self.end_us.unwrap_or(now));
-        // Those that died, and those that ended the run with a reason, have given no account.
+        // Workers that died, and those that ended the run with a reason, have sent no accounting.
         let absent: Vec<bool> = self.workers.iter().map(|w| w.last.is_none()).collect();
         let finals: Vec<FinalReport> = self.workers.iter_mut().filter_map(|w| w.last.take()).collect();
         let owners = &self.course.owners;

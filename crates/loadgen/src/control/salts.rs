@@ -1,10 +1,14 @@
-//! The salts that a server uses for its accounts (RFC 5802), kept from one run to the next.
+//! Salts that a server uses for its accounts (RFC 5802), cached from one run to the next.
 //!
-//! A server gives the salt of an account to everybody who asks; it is no secret. Known salts let workers derive their keys
-//! before the start. The file is JSON: a domain, and for each account the hash function, the salt and the iterations.
+//! A server sends an account's salt to anyone who asks; it is no secret. Known salts let workers derive their keys
+//! before the start. The file is JSON: a domain, and for each account the hash function, the salt and the iteration
+//! count.
 //!
-//! Left out: keys, which are as good as passwords. Trap: a salt can be another one by now; then its key was derived in
-//! vain, and the login derives the right one.
+//! Not implemented: caching keys, which are as good as passwords.
+//!
+//! # Pitfalls
+//!
+//! A salt may have changed since; its key was then derived in vain, and the login derives the right one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,10 +22,10 @@ use super::message::AccountSalt;
 use crate::plan::TestAccounts;
 use crate::sasl::ClientScramHash;
 
-/// Accounts that are kept at most: so many keys as a large plan has users, in some tens of megabytes.
+/// Maximum number of cached accounts: as many keys as a large plan has users, in some tens of megabytes.
 const MOST: usize = 1_000_000;
 
-/// The salts that are known. Clones share them.
+/// Known salts. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SaltCache(Arc<Mutex<SaltFile>>);
 
@@ -39,7 +43,7 @@ struct SaltFileEntry {
 }
 
 impl SaltCache {
-    /// Reads a file; one that is not there is an empty book.
+    /// Reads a file; a missing one yields an empty cache.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let shown = path.display();
         let text = match std::fs::read_to_string(path) {
@@ -52,7 +56,7 @@ impl SaltCache {
         Ok(Self(Arc::new(Mutex::new(known))))
     }
 
-    /// The book is about accounts of this domain; what it knows of another one must not be mixed with it.
+    /// Ties the cache to a domain; salts of different domains must not be mixed.
     pub(crate) fn bind_to_domain(&self, domain: &str) -> Result<()> {
         let mut known = self.0.lock();
         ensure!(
@@ -70,7 +74,7 @@ impl SaltCache {
         std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
     }
 
-    /// What is known of a plan's accounts, by their numbers.
+    /// Known salts of a plan's accounts, by their numbers.
     pub(crate) fn for_accounts(&self, accounts: &TestAccounts) -> Vec<AccountSalt> {
         let known = self.0.lock();
         let mut name = String::new();
@@ -84,7 +88,7 @@ impl SaltCache {
             .collect()
     }
 
-    /// Adds what a run has learned.
+    /// Adds the salts that a run learned.
     pub(crate) fn insert(&self, accounts: &TestAccounts, salts: Vec<AccountSalt>) {
         let mut known = self.0.lock();
         for AccountSalt { user, hash, salt, iterations } in salts {
@@ -120,7 +124,7 @@ mod tests {
         book.write(&folder).unwrap();
         let again = SaltCache::read(&folder).unwrap();
         assert_eq!(again.for_accounts(&accounts(0)), [salt(1), salt(2)]);
-        // u1 is the first of those that begin there.
+        // `accounts(1)` starts at u1.
         assert_eq!(again.for_accounts(&accounts(1)), [salt(0), salt(1)]);
         assert!(again.bind_to_domain("b.test").unwrap_err().to_string().contains("those of a.test"));
         std::fs::write(&folder, "no").unwrap();

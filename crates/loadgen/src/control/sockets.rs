@@ -1,4 +1,4 @@
-//! Controller and workers over real loopback sockets; the engine is a stand-in that speaks the protocol.
+//! Tests of controller and workers over real loopback sockets; the engine is a stub that speaks the protocol.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -80,7 +80,7 @@ fn hello(name: &str) -> WorkerHello {
     }
 }
 
-/// A worker on a thread of its own.
+/// A worker on its own thread.
 fn worker(
     at: SocketAddr,
     hello: WorkerHello,
@@ -89,7 +89,7 @@ fn worker(
     std::thread::spawn(move || serve(TcpStream::connect(at)?, TOKEN, hello, engine))
 }
 
-/// Waits until so many have joined; what else came is in the second list.
+/// Waits until `wanted` workers have joined; other outcomes are in the second list.
 fn joined(gate: &mut WorkerAcceptor, wanted: usize) -> (Vec<JoinedWorker>, Vec<String>) {
     let (mut workers, mut strangers) = (Vec::new(), Vec::new());
     let deadline = clock::now_us() + 20_000_000;
@@ -120,7 +120,7 @@ fn stranger(gate: &mut WorkerAcceptor) -> String {
     }
 }
 
-/// The next commands, waiting for them.
+/// Waits for the next commands.
 fn wait(port: &mut dyn ControllerPort) -> Result<Vec<WorkerCommand>> {
     loop {
         let commands = port.receive()?;
@@ -230,8 +230,8 @@ fn all_begin_at_one_moment_of_one_clock() {
     assert_eq!(starts.len(), 3);
     for (clocks, in_us, at_us, heard_us) in &starts {
         assert_eq!(*clocks, [0, 0, 1]);
-        // One moment for all, and the delay never leads beyond it: what a worker hears late is only the way of the
-        // frame, which is taken off.
+        // All start at the same time, and the delay never exceeds it: a worker that receives the command late only saw
+        // the frame's transit time, which is subtracted.
         assert_eq!(*at_us, starts[0].2);
         assert!(*heard_us + 1 >= at_us.saturating_sub(*in_us + 1_000_000) && *in_us <= 500_000, "{starts:?}");
         assert!(heard_us < at_us, "told before the start: {starts:?}");
@@ -316,7 +316,7 @@ fn a_wrong_token_is_refused_on_both_sides() {
     });
     assert!(stranger(&mut gate).starts_with("the token is wrong"));
     assert!(guess.join().unwrap().starts_with("the token is wrong"));
-    // And a controller that does not know it learns nothing but nonces: the worker leaves before saying who it is.
+    // A controller without the token learns nothing but nonces: the worker leaves before it describes itself.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let worker = std::thread::spawn(move || {
@@ -358,14 +358,14 @@ fn strangers_are_told_nothing_and_let_in_nowhere() {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     assert_eq!(stranger(&mut gate), "a frame of 1195725856 bytes is longer than the 1024 allowed here");
-    // A frame in size that says nothing sensible.
+    // A frame of legal size with meaningless content.
     let mut stream = TcpStream::connect(at).unwrap();
     stream.write_all(b"\0\0\0\x02{}").unwrap();
     assert!(stranger(&mut gate).starts_with("a frame is not a message of this version"));
-    // Nothing at all, and gone.
+    // Nothing at all, then closed.
     drop(TcpStream::connect(at).unwrap());
     assert!(!stranger(&mut gate).is_empty());
-    // Meanwhile a worker comes in.
+    // A worker joins meanwhile.
     let _silent = TcpStream::connect(at).unwrap();
     let worker = worker(at, hello("a"), |_, _| Ok(()));
     assert_eq!(joined(&mut gate, 1).0.len(), 1);
@@ -402,7 +402,7 @@ fn a_link_never_waits_for_a_controller_that_does_not_read() {
     let (mut controller, _) = listener.accept().unwrap();
     let mut link = super::controller_connection::ControllerConnection::new(stream).unwrap();
     let log = vec!["x".repeat(1_000); 100];
-    // Ten megabytes, far beyond what the kernel keeps.
+    // Ten megabytes, far beyond the kernel's buffers.
     for second in 0..100 {
         let snapshot = WorkerSnapshot { second, log: log.clone(), ..WorkerSnapshot::default() };
         link.send(WorkerReport::Snapshot(Box::new(snapshot))).unwrap();

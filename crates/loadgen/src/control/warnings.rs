@@ -1,17 +1,17 @@
-//! What a reader must know before believing the figures, as sentences: was the generator itself the limit?
+//! Warnings about a run's metrics, as sentences: was the generator itself the bottleneck?
 
 use crate::measure::{Counter, Timing};
 use crate::report::model::RunRecord;
 use crate::report::verdict::late_keys;
 
-/// Lateness at p99 beyond this means that latencies hold the generator's own queueing. Microseconds.
+/// Lateness at p99, in microseconds, above which latencies include the generator's own queueing.
 const LATE_US: u64 = 5_000;
-/// CPU of one worker beyond this, in cores.
+/// CPU usage above which a worker counts as busy, in cores.
 const BUSY: f64 = 0.9;
-/// Share of the machine's cores beyond which everybody on it waits.
+/// Share of the machine's cores above which all its processes wait.
 const FULL: f64 = 0.95;
 
-/// Errors that come from limits of the generator's machine, and what to do.
+/// Errors caused by limits of the generator's machine, and their fixes.
 const LIMITS: &[(&str, &str)] = &[
     (
         "connect:no-files-left",
@@ -20,7 +20,7 @@ const LIMITS: &[(&str, &str)] = &[
     ("connect:no-ports-left", "no local port was free; give more source addresses (--source A-B)"),
 ];
 
-/// The sentences that follow from the figures.
+/// Warnings that follow from the metrics.
 pub(crate) fn run_warnings(run: &RunRecord) -> Vec<String> {
     let mut found = Vec::new();
     found.extend(lateness_warning(run));

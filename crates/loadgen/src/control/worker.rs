@@ -1,4 +1,4 @@
-//! A worker process: joins, gets its part of the plan, does it, says what it measured, ends.
+//! Worker process: joins a controller, runs its part of the plan, reports its measurements, exits.
 
 use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -11,7 +11,8 @@ use super::message::{Assignment, WorkerReport};
 use crate::clock;
 use crate::engine::{self, ControllerPort};
 
-/// Joins the controller at `join` (`HOST:PORT`), tries for `patience` if nobody listens there yet, and does the work.
+/// Joins the controller at `join` (`HOST:PORT`), retrying for `patience` if nothing listens there yet, and runs its
+/// part.
 pub(crate) fn run_worker(
     join: &str,
     token: &str,
@@ -46,7 +47,7 @@ fn connect(join: &str, patience: Duration) -> Result<TcpStream> {
     }
 }
 
-/// One run with the given engine.
+/// Performs one run with the given engine.
 pub(crate) fn serve(
     stream: TcpStream,
     token: &str,
@@ -59,7 +60,7 @@ pub(crate) fn serve(
     match engine(assignment, &mut link) {
         Ok(()) => link.finish(),
         Err(error) => {
-            // The controller may be what is gone; then nobody is left to hear it.
+            // The controller itself may be gone.
             let _ = link.send(WorkerReport::Refused(format!("{error:#}")));
             let _ = link.finish();
             Err(error)
@@ -67,7 +68,7 @@ pub(crate) fn serve(
     }
 }
 
-/// A machine that vanished must not leave the other side waiting for ever.
+/// Enables TCP keep-alive, so that a vanished machine does not leave its peer waiting permanently.
 pub(crate) fn keep_alive(stream: &TcpStream) -> Result<()> {
     let often =
         socket2::TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5));

@@ -1,8 +1,11 @@
-//! The threads behind each joined worker: one reads its reports, one writes its commands.
+//! Controller's threads for each joined worker: one reads its reports, one writes its commands.
 //!
-//! Both queues are bounded. A full queue of reports makes the reader wait, and TCP the worker; a full queue of commands
+//! Both queues are bounded. A full report queue blocks the reader, and through TCP the worker; a full command queue
 //! means that the worker has stopped reading, and it counts as lost.
-//! Trap: the start is a delay; it is computed when it is written, not when it was decided.
+//!
+//! # Pitfalls
+//!
+//! The start is a delay; it is computed when it is written, not when it was decided.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -16,29 +19,29 @@ use super::handshake::{ControllerMessage, JoinedWorker, WorkerMessage};
 use super::message::{Assignment, WorkerCommand, WorkerReport};
 use crate::clock;
 
-/// Commands that wait for a worker: a second's changes of all others, for several minutes.
+/// Capacity of a worker's command queue: several minutes of one-second changes of all other workers.
 const COMMANDS: usize = 512;
-/// So long a worker may leave its commands unread.
+/// Time for which a worker may leave its commands unread.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the threads tell the controller.
+/// Event from the threads to the controller.
 pub(crate) enum ControllerEvent {
     /// A report of a worker.
     Report(u16, WorkerReport),
     /// A worker's connection ended, and why.
     Lost(u16, String),
-    /// A line that a local worker wrote to its standard error.
+    /// A stderr line of a local worker.
     Said(String),
 }
 
-/// One worker's connection.
+/// Connection of one worker.
 pub(crate) struct WorkerConnection {
     stream: TcpStream,
     commands: Option<SyncSender<ControllerMessage>>,
 }
 
 impl WorkerConnection {
-    /// Starts the threads; the assignment is the first that is written.
+    /// Starts the threads; the assignment is written first.
     pub(crate) fn new(
         number: u16,
         joined: JoinedWorker,
@@ -61,13 +64,13 @@ impl WorkerConnection {
     pub(crate) fn send(&self, command: WorkerCommand) -> std::result::Result<(), &'static str> {
         let Some(commands) = &self.commands else { return Ok(()) };
         match commands.try_send(ControllerMessage::Command(command)) {
-            // The writer has ended and said why.
+            // The writer has ended and reported why.
             Ok(()) | Err(TrySendError::Disconnected(_)) => Ok(()),
             Err(TrySendError::Full(_)) => Err("it reads its commands no more"),
         }
     }
 
-    /// Ends the connection.
+    /// Closes the connection.
     pub(crate) fn close(&mut self) {
         self.commands = None;
         let _ = self.stream.shutdown(Shutdown::Both);
@@ -118,7 +121,7 @@ fn write(
     }
 }
 
-/// The delay that a worker is told now so that it begins at a moment, half a round trip away from hearing it.
+/// Start delay for a worker so that it begins at `at_us`, given that the message takes half a round trip.
 fn start_in(at_us: u64, now: u64, half_trip_us: u64) -> u64 {
     at_us.saturating_sub(now).saturating_sub(half_trip_us)
 }
@@ -129,10 +132,10 @@ mod tests {
 
     #[test]
     fn the_way_to_the_worker_is_taken_off_the_delay() {
-        // Told at 1 000 and heard 300 later, it begins 8 700 after that: at 10 000.
+        // Sent at 1 000 and received 300 later, it begins 8 700 after that: at 10 000.
         assert_eq!(start_in(10_000, 1_000, 300), 8_700);
         assert_eq!(1_000 + 300 + start_in(10_000, 1_000, 300), 10_000);
-        // Too late already: at once.
+        // Already too late: at once.
         assert_eq!(start_in(10_000, 10_001, 300), 0);
     }
 }

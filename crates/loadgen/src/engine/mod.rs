@@ -53,7 +53,7 @@ pub trait ControllerPort {
     fn send(&mut self, report: WorkerReport) -> Result<()>;
 }
 
-/// Runs the worker's part of a run, from `Ready` to `FinalReport`. The plan is leaked: it lives until the process
+/// Runs the worker's part of a run, from `Ready` to `Final`. The plan is leaked: it lives until the process
 /// exits.
 ///
 /// # Errors

@@ -1,8 +1,13 @@
-//! What all TLS connections of a run share: trust, client certificate, versions, and sessions to resume.
+//! TLS configuration shared by all connections of a run: trust, client certificate, versions, and resumable sessions.
 //!
-//! Left out: revocation, SNI that differs from the domain. The name is checked as a DNS name (RFC 9525).
-//! Trap: by default any certificate is accepted, since servers under test sign their own. The handshake's signature is
-//! still checked, so the CPU that it costs is measured as in a real client.
+//! Server names are checked as DNS names (RFC 9525).
+//!
+//! Not implemented: revocation, SNI that differs from the domain.
+//!
+//! # Pitfalls
+//!
+//! By default any certificate is accepted, since servers under test use self-signed ones. The handshake's signature is
+//! still checked, so its CPU cost is measured as in a real client.
 
 use super::secrets::SecretCapture;
 use super::tickets::SessionTickets;
@@ -16,22 +21,23 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 use std::io;
 use std::sync::Arc;
 
-/// Whom to believe.
+/// Trust in server certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ServerTrust {
     /// Any certificate, whatever its names and dates. The handshake's signature is checked.
     #[default]
     Any,
-    /// Certificates in PEM: authorities, or a server's own (then just that one, with the right name).
+    /// Trust anchors in PEM: certificate authorities, or a server's own certificate (then only that one, with the right
+    /// name).
     Pem(Vec<u8>),
 }
 
 /// A client certificate for SASL EXTERNAL (XEP-0178).
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClientCertificatePem {
-    /// The certificate and its chain in PEM, the client's own first.
+    /// Certificate chain in PEM, the client's own certificate first.
     pub certificates: Vec<u8>,
-    /// Its private key in PEM.
+    /// Private key in PEM.
     pub key: Vec<u8>,
 }
 
@@ -41,14 +47,14 @@ impl std::fmt::Debug for ClientCertificatePem {
     }
 }
 
-/// How to build a [`SharedTlsClient`].
+/// Options for a [`SharedTlsClient`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// Whom to believe.
+    /// Trust in server certificates.
     pub trust: ServerTrust,
-    /// The client's certificate, if the server may ask for one.
+    /// Client certificate, if the server may request one.
     pub identity: Option<ClientCertificatePem>,
-    /// Resume sessions of earlier connections, of whichever user.
+    /// Resume sessions of earlier connections of any user.
     pub resumption: bool,
     /// Offer TLS 1.2.
     pub tls12: bool,
@@ -62,7 +68,7 @@ impl Default for TlsOptions {
     }
 }
 
-/// The shared part of TLS connections. Clones share everything.
+/// Shared part of TLS connections. Clones share everything.
 #[derive(Clone, Debug)]
 pub struct SharedTlsClient {
     config: Arc<ClientConfig>,
@@ -70,10 +76,11 @@ pub struct SharedTlsClient {
 }
 
 impl SharedTlsClient {
-    /// Reads certificates and keys.
+    /// Parses certificates and keys.
     ///
     /// # Errors
-    /// InvalidInput with the reason: no certificate or key in the PEM, key and certificate do not match, no version.
+    /// InvalidInput with the reason: no certificate or key in the PEM, key and certificate do not match, no TLS
+    /// version.
     pub fn new(options: &TlsOptions) -> io::Result<SharedTlsClient> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let versions: &[_] = match (options.tls12, options.tls13) {
@@ -126,13 +133,13 @@ fn certificates(pem: &[u8]) -> io::Result<Vec<CertificateDer<'static>>> {
     if found.is_empty() { Err(wrong("no certificate in the PEM")) } else { Ok(found) }
 }
 
-/// Checks as [`ServerTrust`] says.
+/// Certificate verifier for a [`ServerTrust`].
 #[derive(Debug)]
 struct Verifier {
     provider: Arc<CryptoProvider>,
-    /// None: anything goes.
+    /// `None` accepts any certificate.
     authorities: Option<Arc<WebPkiServerVerifier>>,
-    /// Certificates that are believed as such. A self-signed one is no authority in the eyes of webpki.
+    /// Certificates that are trusted as such. webpki does not accept a self-signed one as an authority.
     known: Vec<CertificateDer<'static>>,
 }
 

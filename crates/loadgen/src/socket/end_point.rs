@@ -1,14 +1,18 @@
-//! The channel binding `tls-server-end-point` (RFC 5929 section 4): a hash of the server's certificate.
+//! Channel binding `tls-server-end-point` (RFC 5929, section 4): a hash of the server's certificate.
 //!
-//! Only as much of X.509 as it takes to find the name of the signature's algorithm (RFC 5280 section 4.1).
-//! Left out: signatures without one known hash function, such as Ed25519. `tls-unique` (RFC 5929 section 3), which rustls
-//! does not tell; TLS 1.2 has this binding only.
-//! Trap: MD5 and SHA-1 become SHA-256 here, also in the parameters of RSASSA-PSS.
+//! Parses only as much of X.509 as is needed to find the signature algorithm (RFC 5280, section 4.1).
+//!
+//! Not implemented: signatures without a single known hash function, such as Ed25519; `tls-unique` (RFC 5929, section
+//! 3), which rustls does not expose, so this is the only binding of TLS 1.2.
+//!
+//! # Pitfalls
+//!
+//! MD5 and SHA-1 are replaced by SHA-256, also in the parameters of RSASSA-PSS.
 
 use ring::digest;
 
-/// The hash of the certificate with the hash function of its signature; MD5 and SHA-1 become SHA-256 (RFC 5929 section
-/// 4.1). `None` where that is not one known function.
+/// Hash of the certificate with the hash function of its signature; SHA-256 replaces MD5 and SHA-1 (RFC 5929, section
+/// 4.1). `None` if there is no single known function.
 pub(super) fn server_end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     // Certificate ::= SEQUENCE { tbsCertificate SEQUENCE, signatureAlgorithm SEQUENCE { OID, parameters }, … }
     let (_, outer, _) = element(certificate)?;
@@ -37,7 +41,7 @@ fn hash_of(name: &[u8]) -> Option<&'static digest::Algorithm> {
         [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 1] | [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2] => SHA256,
         [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 3] => &digest::SHA384,
         [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 4] => &digest::SHA512,
-        // The hash functions themselves, from the parameters of PSS.
+        // Hash functions from the parameters of PSS.
         _ if name == SHA1 => SHA256,
         [0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1] => SHA256,
         [0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 2] => &digest::SHA384,
@@ -46,7 +50,7 @@ fn hash_of(name: &[u8]) -> Option<&'static digest::Algorithm> {
     })
 }
 
-/// RSASSA-PSS-params (RFC 4055 section 3.1): field `[0]` names the hash; absent it is SHA-1.
+/// RSASSA-PSS-params (RFC 4055, section 3.1): field `[0]` names the hash; SHA-1 if absent.
 fn pss_hash(parameters: &[u8]) -> Option<&[u8]> {
     let (_, fields, _) = element(parameters)?;
     match element(fields) {
@@ -58,7 +62,7 @@ fn pss_hash(parameters: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The first element of DER: tag, content, and what follows it.
+/// First element of DER: tag, content, and the bytes after it.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = der.split_first()?;
     let (&short, rest) = rest.split_first()?;

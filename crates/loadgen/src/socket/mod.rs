@@ -1,15 +1,18 @@
-//! A client's connection for an epoll loop: TCP, or TLS over it, without a buffer of its own while nothing is under way.
+//! Client connection for an epoll loop: TCP, or TLS over it, without own buffers while idle.
 //!
-//! A [`Socket`] is 16 bytes; with TLS 1.3 it owns half a kilobyte besides, with TLS 1.2 rustls's 4 kB. All buffers are
-//! lent: the worker has one [`WorkerBuffers`] for all its connections. What stays in a connection is only what cannot be elsewhere: an incomplete TLS
-//! record, and ciphertext that the kernel did not take; both are freed when consumed. STARTTLS is RFC 6120 section 5,
-//! direct TLS XEP-0368 (1.1.0), channel bindings RFC 5929 and RFC 9266.
+//! A [`Socket`] is 16 bytes; TLS 1.3 adds half a kilobyte, TLS 1.2 adds 4 kB of rustls state. All connections of a
+//! worker borrow one [`WorkerBuffers`]. A connection stores only an incomplete TLS record and ciphertext that the
+//! kernel did not accept; both are freed when consumed. STARTTLS is RFC 6120, section 5, direct TLS XEP-0368 (version
+//! 1.1.0), channel bindings RFC 5929 and RFC 9266.
 //!
-//! Left out: kernel TLS, early data, IP_BIND_ADDRESS_NO_PORT (no safe wrapper has it: with a source address and port 0 the
-//! kernel gives each source its own range of ephemeral ports, 28 232 by default; give a port to use all of them).
+//! Not implemented: kernel TLS, early data, IP_BIND_ADDRESS_NO_PORT (no safe wrapper has it: with a source address and
+//! port 0 the kernel gives each source its own range of ephemeral ports, 28 232 by default; set a port to use all of
+//! them).
 //!
-//! Trap: no call waits, and none makes up for a lost turn. When [`WriteOutcome::blocked`] says so, wait for EPOLLOUT and call
-//! [`Socket::write`] again, if need be with nothing. A read can set it too: handshake messages are sent from there.
+//! # Pitfalls
+//!
+//! No call blocks, and none is retried internally. When [`WriteOutcome::blocked`] is set, wait for EPOLLOUT and call
+//! [`Socket::write`] again, with no data if necessary. A read can set it too, since it may send handshake messages.
 
 mod client;
 mod end_point;
@@ -32,58 +35,59 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// What to set on a new socket. TCP_NODELAY is always set: a stanza must not wait for the one before.
+/// Options of a new socket. TCP_NODELAY is always set: a stanza must not wait for the one before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketOptions {
-    /// SO_RCVBUF in bytes (the kernel doubles it); `None` leaves it to the kernel's own tuning.
+    /// SO_RCVBUF in bytes (the kernel doubles it); `None` keeps the kernel's autotuning.
     pub receive_buffer: Option<usize>,
     /// SO_SNDBUF in bytes (the kernel doubles it).
     pub send_buffer: Option<usize>,
 }
 
-/// How a read ended.
+/// Reason for which a read ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadEnd {
-    /// The lent buffer was filled: there is probably more, read again when it is this connection's turn.
+    /// The borrowed buffer is full: there is probably more, so read again when it is this connection's turn.
     More,
     /// Nothing more for now: wait for EPOLLIN.
     Blocked,
-    /// The peer ended the connection in order: FIN without TLS, close_notify with it.
+    /// The peer closed gracefully: FIN without TLS, close_notify with it.
     Closed,
-    /// With TLS: FIN without close_notify, so the end may have been cut off (RFC 8446 section 6.1). Many servers do it.
+    /// With TLS: FIN without close_notify, so data may have been truncated (RFC 8446, section 6.1). Many servers do
+    /// this.
     Cut,
 }
 
-/// What came of [`Socket::read`].
+/// Result of [`Socket::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadOutcome {
-    /// Bytes given to the sink (plaintext). What was on the wire is in [`WorkerBuffers::wire`].
+    /// Plaintext bytes passed to the sink. Bytes on the wire are counted in [`WorkerBuffers::wire`].
     pub bytes: usize,
-    /// Why it stopped.
+    /// Why the read stopped.
     pub end: ReadEnd,
-    /// The TLS handshake was completed in this very call; true once per handshake.
+    /// The TLS handshake was completed in this call; true once per handshake.
     pub established: bool,
-    /// Ciphertext waits to be sent: wait for EPOLLOUT too, then call [`Socket::write`].
+    /// Ciphertext is unsent: wait for EPOLLOUT too, then call [`Socket::write`].
     pub blocked: bool,
 }
 
-/// What came of [`Socket::write`].
+/// Result of [`Socket::write`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteOutcome {
-    /// Bytes that are this socket's now; the caller keeps the rest.
+    /// Bytes accepted by this socket; the caller keeps the rest.
     pub taken: usize,
-    /// Wait for EPOLLOUT, then call `write` again (with the rest, or with nothing).
+    /// Wait for EPOLLOUT, then call `write` again (with the rest, or with no data).
     pub blocked: bool,
 }
 
-/// What was negotiated.
+/// Negotiated TLS parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NegotiatedTls {
     /// `TLSv1.2` or `TLSv1.3`.
     pub version: &'static str,
-    /// The registered name of the cipher suite.
+    /// Registered name of the cipher suite.
     pub cipher: &'static str,
-    /// A ticket or session of an earlier connection was used.
+    /// A ticket or session of an earlier connection was resumed.
     pub resumed: bool,
 }
 
@@ -96,12 +100,12 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Starts to connect. The outcome comes with EPOLLOUT: ask [`Socket::connect_result`] then.
+    /// Starts to connect. The result is available at EPOLLOUT from [`Socket::connect_result`].
     ///
-    /// With a `source` the socket is bound to it first; its port may be 0 (see the module's trap about how many there are).
+    /// A `source` is bound first; its port may be 0 (see the module documentation for the number of such ports).
     ///
     /// # Errors
-    /// What the kernel says: no files left (EMFILE), source address not of this machine or no port left (EADDRNOTAVAIL,
+    /// The kernel's error: no file descriptors left (EMFILE), source address not local or no port left (EADDRNOTAVAIL,
     /// EADDRINUSE), target unreachable. A refusal usually comes later, on loopback sometimes at once.
     pub fn connect(
         to: SocketAddr,
@@ -119,7 +123,7 @@ impl Socket {
             sockopt::set_socket_send_buffer_size(&descriptor, bytes)?;
         }
         if let Some(source) = source {
-            // Ports in TIME_WAIT are free again: a run that loops would run out of them.
+            // Makes ports in TIME_WAIT reusable: a run in a loop would exhaust them.
             sockopt::set_socket_reuseaddr(&descriptor, true)?;
             net::bind(&descriptor, &source)?;
         }
@@ -129,34 +133,34 @@ impl Socket {
         }
     }
 
-    /// Whether connecting succeeded; call it once, at the first EPOLLOUT (or EPOLLERR).
+    /// Result of connecting; call it once, at the first EPOLLOUT (or EPOLLERR).
     ///
     /// # Errors
-    /// Why it did not: ECONNREFUSED, ETIMEDOUT and so on.
+    /// The reason of the failure: ECONNREFUSED, ETIMEDOUT and so on.
     pub fn connect_result(&self) -> io::Result<()> {
         sockopt::socket_error(&self.descriptor)??;
         Ok(())
     }
 
-    /// The address of this end.
+    /// Local address.
     ///
     /// # Errors
-    /// The kernel's; not for a connected socket.
+    /// The kernel's error; none on a connected socket.
     pub fn local(&self) -> io::Result<SocketAddr> {
         let address = net::getsockname(&self.descriptor)?;
         SocketAddr::try_from(address).map_err(|_| io::Error::from(io::ErrorKind::Unsupported))
     }
 
-    /// Begins the TLS handshake and sends its first message. [`Socket::read`] does the rest and says when it is done.
+    /// Starts the TLS handshake and sends its first message. [`Socket::read`] completes it and reports when it is done.
     ///
-    /// `name` is the XMPP domain: it goes into SNI and is what the certificate is checked for, if that is wanted.
-    /// `alpn` is what is offered (RFC 7301): `xmpp-client` without STARTTLS (XEP-0368), `http/1.1` for BOSH and WebSocket.
+    /// `name` is the XMPP domain, used for SNI and, if trust is configured, to verify the certificate.
+    /// `alpn` is the offer (RFC 7301): `xmpp-client` without STARTTLS (XEP-0368), `http/1.1` for BOSH and WebSocket.
     ///
-    /// After STARTTLS, make sure that nothing follows `<proceed/>` in the plaintext already read: it would have been
-    /// sent without protection (RFC 6120 section 5.4.3.3).
+    /// After STARTTLS, check that nothing follows `<proceed/>` in the plaintext already read: it would have been
+    /// sent without protection (RFC 6120, section 5.4.3.3).
     ///
     /// # Errors
-    /// InvalidInput when `name` is no DNS name or address, or TLS was begun already; the kernel's errors of sending.
+    /// InvalidInput if `name` is not a DNS name or address, or TLS was started already; the kernel's errors of sending.
     pub fn start_tls(
         &mut self,
         client: &SharedTlsClient,
@@ -171,13 +175,13 @@ impl Socket {
         tls.begin(self.descriptor.as_fd(), scratch)
     }
 
-    /// Reads once from the kernel and gives the plaintext to `sink`, piece by piece; drives the handshake meanwhile.
+    /// Reads once from the kernel and passes the plaintext to `sink` piece by piece; drives the handshake meanwhile.
     ///
-    /// One call is one `recv` of at most [`WorkerBuffers::READ_BYTES`]: a connection that is flooded does not starve others.
+    /// One call is one `recv` of at most [`WorkerBuffers::READ_BYTES`]: a flooded connection does not starve others.
     ///
     /// # Errors
-    /// ECONNRESET and the like; InvalidData with a `rustls::Error` inside when TLS failed (an alert was sent if possible).
-    /// The connection is of no use then. What the sink was given before stays valid.
+    /// ECONNRESET and the like; InvalidData with a `rustls::Error` inside if TLS failed (an alert was sent if
+    /// possible). The connection is then unusable. Data already passed to the sink stays valid.
     pub fn read(&mut self, scratch: &mut WorkerBuffers, sink: impl FnMut(&[u8])) -> io::Result<ReadOutcome> {
         let mut sink = sink;
         let descriptor = self.descriptor.as_fd();
@@ -197,10 +201,10 @@ impl Socket {
         Ok(ReadOutcome { bytes, end, established: false, blocked: false })
     }
 
-    /// Writes what the kernel takes. With TLS what it does not take of one record (16 KiB at most) is kept here.
+    /// Writes what the kernel accepts. With TLS the unsent part of one record (at most 16 KiB) is kept here.
     ///
     /// # Errors
-    /// EPIPE, ECONNRESET; NotConnected for data while the handshake is under way (nothing is taken).
+    /// EPIPE, ECONNRESET; NotConnected for data during the handshake (nothing is accepted).
     pub fn write(&mut self, data: &[u8], scratch: &mut WorkerBuffers) -> io::Result<WriteOutcome> {
         let descriptor = self.descriptor.as_fd();
         if let Some(tls) = &mut self.tls {
@@ -213,7 +217,7 @@ impl Socket {
         Ok(WriteOutcome { taken, blocked: taken < data.len() })
     }
 
-    /// Says close_notify when there is TLS, else nothing. Nothing can be written after it; reading goes on.
+    /// Sends close_notify if there is TLS. Nothing can be written afterwards; reading continues.
     ///
     /// # Errors
     /// As [`Socket::write`].
@@ -224,43 +228,43 @@ impl Socket {
         }
     }
 
-    /// Ends the sending side (FIN). Call it when nothing waits any more.
+    /// Closes the sending side (FIN). Call it when nothing is unsent.
     ///
     /// # Errors
-    /// ENOTCONN when the peer was first.
+    /// ENOTCONN if the peer closed first.
     pub fn shutdown(&self) -> io::Result<()> {
         Ok(net::shutdown(&self.descriptor, Shutdown::Write)?)
     }
 
-    /// Drops the connection with RST, as a lost one looks to a server, and leaves no TIME_WAIT. Dropping the value
-    /// without this closes with FIN.
+    /// Resets the connection (RST), which looks like a lost one to a server and leaves no TIME_WAIT. Dropping the value
+    /// instead closes it with FIN.
     pub fn abort(self) {
-        // Should it fail, the connection is closed with FIN: the peer sees an end all the same.
+        // If it fails, the connection is closed with FIN, and the peer sees an end all the same.
         let _ = sockopt::set_socket_linger(&self.descriptor, Some(Duration::ZERO));
     }
 
-    /// There is TLS and its handshake is done.
+    /// Whether the TLS handshake is complete.
     pub fn is_secure(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_secure())
     }
 
-    /// What was negotiated; `None` without TLS or before the handshake is done.
+    /// Negotiated TLS parameters; `None` without TLS or before the handshake is complete.
     pub fn facts(&self) -> Option<NegotiatedTls> {
         self.tls.as_ref()?.facts()
     }
 
-    /// The channel binding `tls-exporter` (RFC 9266): 32 bytes, TLS 1.3 only.
+    /// Channel binding `tls-exporter` (RFC 9266): 32 bytes, TLS 1.3 only.
     pub fn tls_exporter(&self) -> Option<[u8; 32]> {
         self.tls.as_ref()?.exporter()
     }
 
-    /// The channel binding `tls-server-end-point` (RFC 5929 section 4): the hash of the server's certificate. `None` too
-    /// where its signature has no one hash function, as with Ed25519.
+    /// Channel binding `tls-server-end-point` (RFC 5929, section 4): hash of the server's certificate. `None` also if
+    /// its signature has no single hash function, as with Ed25519.
     pub fn server_end_point(&self) -> Option<Vec<u8>> {
         self.tls.as_ref()?.server_end_point()
     }
 
-    /// Heap bytes that wait here: an incomplete record and unsent ciphertext. 0 for an idle connection.
+    /// Heap bytes buffered here: an incomplete record and unsent ciphertext. 0 for an idle connection.
     pub fn held(&self) -> usize {
         self.tls.as_ref().map_or(0, |tls| tls.held())
     }
@@ -272,7 +276,7 @@ impl AsFd for Socket {
     }
 }
 
-/// One `recv`; `None` when there is nothing yet.
+/// One `recv`; `None` if nothing is available.
 fn receive(descriptor: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<Option<usize>> {
     loop {
         match net::recv(descriptor, &mut *room, RecvFlags::empty()) {
@@ -284,7 +288,7 @@ fn receive(descriptor: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<Option<usi
     }
 }
 
-/// One `send`; says how much the kernel took, which may be nothing.
+/// One `send`; returns the number of bytes that the kernel accepted, possibly 0.
 fn send(descriptor: BorrowedFd<'_>, data: &[u8], wire: &mut WireBytes) -> io::Result<usize> {
     loop {
         match net::send(descriptor, data, SendFlags::NOSIGNAL) {

@@ -1,14 +1,17 @@
-//! The records of TLS 1.3 once the handshake is done (RFC 8446 sections 4.6, 5 and 6), in half a kilobyte a connection.
+//! Record layer of TLS 1.3 after the handshake (RFC 8446, sections 4.6, 5 and 6), in half a kilobyte per connection.
 //!
-//! rustls's state costs 4 kB a connection: two expanded keys, the key schedule, the certificates, empty queues. What must
-//! be known is two secrets, keys and counters. rustls shakes hands, this goes on. Keys are expanded for each record:
-//! seal or open, a stanza costs 1 µs, less than the system call that brings it. Text is decrypted in place, not into a vector of its own.
+//! rustls performs the handshake; this module handles records afterwards. The state of rustls costs 4 kB per
+//! connection: two expanded keys, the key schedule, the certificates, empty queues. This needs only two secrets, keys
+//! and counters. Keys are expanded for each record: sealing or opening a stanza costs 1 µs, less than the system call
+//! that reads it. Plaintext is decrypted in place, not into a separate vector.
 //!
-//! Left out: own key updates (after 24 million records, RFC 8446 section 5.5; no run sends that many on one connection),
-//! client authentication after the handshake (refused as RFC 8446 section 4.6.2 has it), padding.
+//! Not implemented: own key updates (after 24 million records, RFC 8446, section 5.5; no run sends that many on one
+//! connection), post-handshake client authentication (refused as RFC 8446, section 4.6.2 requires), padding.
 //!
-//! Trap: rustls is still needed for tickets, which come right behind the handshake. Its rest is kept until the first
-//! text: what comes later is let pass, and a server that sends tickets that late is not resumed.
+//! # Pitfalls
+//!
+//! rustls is still needed for tickets, which arrive right after the handshake. Its remaining state is kept until the
+//! first application data; later tickets are ignored, so a server that sends them that late is not resumed.
 
 use super::scratch::SealedBuffer;
 use super::secrets::TrafficSecret;
@@ -19,22 +22,22 @@ use rustls::{AlertDescription, CipherSuite, Error, InvalidMessage};
 
 const HEADER_BYTES: usize = 5;
 const TAG_BYTES: usize = 16;
-/// RFC 8446 section 5.2.
+/// RFC 8446, section 5.2.
 const MOST_CIPHERTEXT: usize = 16_384 + 256;
-/// RFC 8446 section 5.1, with the type.
+/// RFC 8446, section 5.1, including the type.
 const MOST_PLAINTEXT: usize = 16_384 + 1;
-/// A ticket has 64 KiB at most.
+/// A ticket has at most 64 KiB.
 const MOST_HANDSHAKE: usize = 65_536 + 512;
 
 const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
-/// The type of application data, and the outer type of everything.
+/// Content type of application data, and outer type of all records.
 pub(super) const TEXT: u8 = 23;
 
 const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
 
-/// What ended the connection, and the alert to say so with.
+/// Error that ended the connection, and the alert that reports it.
 pub(super) struct RecordError {
     alert: Option<AlertDescription>,
     pub(super) error: Error,
@@ -55,18 +58,18 @@ impl RecordError {
     }
 }
 
-/// What came of the records.
+/// Result of opening records.
 #[derive(Default)]
 pub(super) struct OpenedRecords {
-    /// Bytes of whole records.
+    /// Bytes of complete records.
     pub(super) consumed: usize,
-    /// Bytes of text.
+    /// Bytes of application data.
     pub(super) bytes: usize,
-    /// close_notify came.
+    /// close_notify was received.
     pub(super) closed: bool,
 }
 
-/// The keys of one direction.
+/// Keys of one direction.
 struct DirectionKeys {
     secret: TrafficSecret,
     key: [u8; 32],
@@ -75,7 +78,7 @@ struct DirectionKeys {
 }
 
 impl DirectionKeys {
-    /// RFC 8446 section 7.3.
+    /// RFC 8446, section 7.3.
     fn new(secret: TrafficSecret, algorithm: &'static aead::Algorithm) -> Option<DirectionKeys> {
         let mut way = DirectionKeys { secret, key: [0; 32], iv: [0; 12], sequence: 0 };
         secret.expand(b"key", b"", way.key.get_mut(..algorithm.key_len())?)?;
@@ -83,7 +86,7 @@ impl DirectionKeys {
         Some(way)
     }
 
-    /// The keys after an update (RFC 8446 section 7.2).
+    /// Keys after an update (RFC 8446, section 7.2).
     fn next(&self, algorithm: &'static aead::Algorithm) -> Option<DirectionKeys> {
         DirectionKeys::new(self.secret.next()?, algorithm)
     }
@@ -93,7 +96,7 @@ impl DirectionKeys {
         Some(LessSafeKey::new(key))
     }
 
-    /// The nonce of the next record (RFC 8446 section 5.3).
+    /// Nonce of the next record (RFC 8446, section 5.3).
     fn nonce(&mut self) -> Option<Nonce> {
         let mut nonce = self.iv;
         for (to, from) in nonce.iter_mut().skip(4).zip(self.sequence.to_be_bytes()) {
@@ -104,19 +107,19 @@ impl DirectionKeys {
     }
 }
 
-/// A connection after its handshake.
+/// State of a connection after its handshake.
 pub(super) struct RecordLayer {
     algorithm: &'static aead::Algorithm,
     ours: DirectionKeys,
     theirs: DirectionKeys,
-    /// The beginning of a handshake message.
+    /// Start of an incomplete handshake message.
     begun: Vec<u8>,
-    /// For tickets, until there is text.
+    /// For tickets, until application data arrives.
     tickets: Option<Box<KernelConnection<ClientConnectionData>>>,
 }
 
 impl RecordLayer {
-    /// `None` for a cipher suite that is not known here.
+    /// `None` for an unsupported cipher suite.
     pub(super) fn new(
         suite: CipherSuite,
         ours: TrafficSecret,
@@ -128,7 +131,7 @@ impl RecordLayer {
         Some(RecordLayer { algorithm, ours, theirs, begun: Vec::new(), tickets })
     }
 
-    /// A cipher suite of TLS 1.3 that can be gone on with.
+    /// Whether this is a supported cipher suite of TLS 1.3.
     pub(super) fn knows(suite: CipherSuite) -> bool {
         RecordLayer::algorithm(suite).is_some()
     }
@@ -146,7 +149,7 @@ impl RecordLayer {
         self.begun.capacity()
     }
 
-    /// Appends a record. False: it cannot be made.
+    /// Appends a record; false if it cannot be sealed.
     pub(super) fn seal(&mut self, kind: u8, data: &[u8], sealed: &mut SealedBuffer) -> bool {
         let inner = data.len() + 1;
         let Ok(length) = u16::try_from(inner + TAG_BYTES) else { return false };
@@ -177,7 +180,7 @@ impl RecordLayer {
         self.seal(ALERT, &[1, 0], sealed)
     }
 
-    /// Opens all whole records; answers and alerts are in `sealed` then.
+    /// Opens all complete records; responses and alerts are then in `sealed`.
     pub(super) fn open(
         &mut self,
         records: &mut [u8],
@@ -198,12 +201,12 @@ impl RecordLayer {
         sink: &mut dyn FnMut(&[u8]),
     ) -> Result<OpenedRecords, RecordError> {
         let mut opened = OpenedRecords::default();
-        // Expanded once for all that came together, unless the keys change.
+        // Expanded once per call, unless the keys change.
         let mut key = None;
         while let Some(([kind, _, _, high, low], body)) =
             records.get_mut(opened.consumed..).and_then(<[u8]>::split_first_chunk_mut)
         {
-            // Everything is encrypted now, and looks like text. The version is not to be looked at.
+            // All records are encrypted now and have the outer type of application data. The version must be ignored.
             if *kind != TEXT {
                 return Err(RecordError::unexpected());
             }
@@ -229,7 +232,7 @@ impl RecordLayer {
                 let why = Error::PeerSentOversizedRecord;
                 return Err(RecordError::new(AlertDescription::RecordOverflow, why));
             }
-            // Zeros behind the type are padding.
+            // Zeros after the type are padding.
             let Some(end) = plain.iter().rposition(|&byte| byte != 0) else {
                 return Err(RecordError::unexpected());
             };
@@ -262,10 +265,10 @@ impl RecordLayer {
         Ok(opened)
     }
 
-    /// Reads handshake messages; true when the keys of the other side changed.
+    /// Reads handshake messages; true if the peer's keys changed.
     fn handshake(&mut self, data: &[u8], sealed: &mut SealedBuffer) -> Result<bool, RecordError> {
         if data.is_empty() {
-            // RFC 8446 section 5.1: no empty fragments.
+            // RFC 8446, section 5.1: no empty fragments.
             return Err(RecordError::unexpected());
         }
         let mut joined = std::mem::take(&mut self.begun);
@@ -287,7 +290,7 @@ impl RecordLayer {
                             .map_err(|error| RecordError::new(AlertDescription::DecodeError, error))?;
                     }
                 }
-                // RFC 8446 section 5.1: nothing may follow it in its record.
+                // RFC 8446, section 5.1: nothing may follow it in its record.
                 KEY_UPDATE if behind.is_empty() => {
                     self.update(message, sealed)?;
                     changed = true;
@@ -300,7 +303,7 @@ impl RecordLayer {
         Ok(changed)
     }
 
-    /// RFC 8446 section 4.6.3.
+    /// Handles a key update (RFC 8446, section 4.6.3).
     fn update(&mut self, message: &[u8], sealed: &mut SealedBuffer) -> Result<(), RecordError> {
         let failed = || RecordError::new(AlertDescription::InternalError, Error::EncryptError);
         self.theirs = self.theirs.next(self.algorithm).ok_or_else(failed)?;
@@ -316,20 +319,20 @@ impl RecordLayer {
         }
     }
 
-    /// Goes on with new keys for what is said here, after it was announced.
+    /// Switches to new sending keys, after the update was announced.
     pub(super) fn update_own_keys(&mut self) -> Option<()> {
         self.ours = self.ours.next(self.algorithm)?;
         Some(())
     }
 }
 
-/// Reads an alert (RFC 8446 section 6); true for close_notify.
+/// Reads an alert (RFC 8446, section 6); true for close_notify.
 fn alert(message: &[u8]) -> Result<bool, RecordError> {
     let &[_, what] = message else { return Err(RecordError::decode()) };
     match AlertDescription::from(what) {
         AlertDescription::CloseNotify => Ok(true),
         AlertDescription::UserCanceled => Ok(false),
-        // Errors are not answered.
+        // Error alerts are not answered.
         what => Err(RecordError { alert: None, error: Error::AlertReceived(what) }),
     }
 }

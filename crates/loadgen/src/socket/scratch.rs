@@ -1,21 +1,24 @@
-//! The buffers that a worker lends to its connections, one after the other, and the count of what went over the wire.
+//! Buffers that a worker lends to its connections in turn, and the count of bytes on the wire.
 //!
-//! Left out: growing. Sizes are fixed so that a worker's memory is known; 160 KiB each.
-//! Trap: nothing in here outlives a call. What a connection needs next time it must keep itself.
+//! Not implemented: growing. Sizes are fixed so that a worker's memory is known; 160 KiB per worker.
+//!
+//! # Pitfalls
+//!
+//! Contents do not outlive a call. A connection must store what it needs next time.
 
-/// Bytes on the wire, TLS and its handshakes included, TCP and IP not.
+/// Bytes on the wire, including TLS and its handshakes, excluding TCP and IP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireBytes {
-    /// Taken by the kernel.
+    /// Accepted by the kernel.
     pub sent: u64,
-    /// Got from the kernel.
+    /// Received from the kernel.
     pub received: u64,
 }
 
-/// Lent buffers; one per worker.
+/// Buffers lent to connections; one set per worker.
 #[derive(Debug)]
 pub struct WorkerBuffers {
-    /// Records as they come, behind what a connection had kept.
+    /// Received records, after those that a connection had stored.
     pub(super) input: Vec<u8>,
     /// Records to be sent.
     pub(super) sealed: SealedBuffer,
@@ -23,10 +26,10 @@ pub struct WorkerBuffers {
 }
 
 impl WorkerBuffers {
-    /// Most bytes of one read.
+    /// Maximum number of bytes of one read.
     pub const READ_BYTES: usize = 65_536;
-    /// Most bytes that a connection keeps of incomplete records. A record has at most 16 KiB and a bit (RFC 8446
-    /// section 5.2), a handshake message (a chain of certificates) may have 64 KiB in several.
+    /// Maximum number of bytes of incomplete records that a connection stores. A record has slightly more than 16 KiB
+    /// (RFC 8446, section 5.2), a handshake message (a certificate chain) may have 64 KiB in several.
     pub(super) const KEPT_BYTES: usize = 65_536;
 
     /// Allocates the buffers.
@@ -38,7 +41,7 @@ impl WorkerBuffers {
         }
     }
 
-    /// What all connections that borrowed this have sent and received, from the start. Exact also when they failed.
+    /// Bytes sent and received by all connections that used these buffers. Exact also for failed connections.
     pub fn wire(&self) -> WireBytes {
         self.wire
     }
@@ -70,7 +73,7 @@ impl SealedBuffer {
         self.used = 0;
     }
 
-    /// Appends what `encode` writes. It says how much room it needs when there is too little. False: it cannot be done.
+    /// Appends the output of `encode`, which returns the required size if there is too little room. False if it failed.
     pub(super) fn append(
         &mut self,
         mut encode: impl FnMut(&mut [u8]) -> Result<usize, Option<usize>>,
@@ -81,7 +84,7 @@ impl SealedBuffer {
                     self.used += count;
                     return true;
                 }
-                // Only a handshake message of a chain of client certificates is that large.
+                // Only a handshake message with a client certificate chain is that large.
                 Err(Some(needed)) => self.buffer.resize(self.used + needed, 0),
                 Err(None) => return false,
             }

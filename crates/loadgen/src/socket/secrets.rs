@@ -1,16 +1,20 @@
-//! The secrets of a TLS 1.3 connection, heard from rustls when its handshake is done, and what is derived from them.
+//! Secrets of a TLS 1.3 connection, captured from rustls at the end of its handshake, and their derivation (RFC 8446,
+//! section 7).
 //!
-//! rustls tells them to a key log from inside the call that completes the handshake, on the same thread: the traffic
-//! secrets, with which `records.rs` goes on, and the exporter secret, of which the channel binding `tls-exporter` (RFC 9266)
-//! is made at once. The unbuffered connection of rustls 0.23 has no other way to the latter. RFC 8446 section 7.
+//! rustls passes them to a key log from inside the call that completes the handshake, on the same thread: the traffic
+//! secrets, which `records.rs` uses, and the exporter secret, from which the channel binding `tls-exporter` (RFC 9266)
+//! is derived at once. The unbuffered connection of rustls 0.23 offers no other access to the latter.
 //!
-//! Left out: TLS 1.2. Its exporter is sound only with RFC 7627, which cannot be seen from outside.
-//! Trap: what was heard waits in the thread. It must be taken after the very call that made it.
+//! Not implemented: TLS 1.2. Its exporter is sound only with RFC 7627, which cannot be detected from outside.
+//!
+//! # Pitfalls
+//!
+//! Captured secrets are stored in the thread. They must be taken right after the call that produced them.
 
 use ring::{digest, hmac};
 use std::cell::Cell;
 
-/// Most bytes of a hash of TLS 1.3 (SHA-384).
+/// Maximum hash size of TLS 1.3, in bytes (SHA-384).
 const MOST: usize = 48;
 
 /// A secret of the key schedule; its length names the hash.
@@ -20,19 +24,19 @@ pub(super) struct TrafficSecret {
     length: u8,
 }
 
-/// What a handshake told.
+/// Secrets captured from a handshake.
 #[derive(Clone, Copy, Default)]
 pub(super) struct CapturedSecrets {
-    /// Of `tls-exporter`.
+    /// Value of `tls-exporter`.
     pub(super) exporter: Option<[u8; 32]>,
-    /// For what the client says.
+    /// Traffic secret of the client.
     pub(super) client: Option<TrafficSecret>,
-    /// For what the server says.
+    /// Traffic secret of the server.
     pub(super) server: Option<TrafficSecret>,
 }
 
 impl CapturedSecrets {
-    /// Adds what a later call told.
+    /// Adds the secrets of a later call.
     pub(super) fn add(&mut self, later: CapturedSecrets) {
         self.exporter = later.exporter.or(self.exporter);
         self.client = later.client.or(self.client);
@@ -44,12 +48,12 @@ thread_local! {
     static HEARD: Cell<CapturedSecrets> = const { Cell::new(CapturedSecrets { exporter: None, client: None, server: None }) };
 }
 
-/// What the calls of rustls on this thread told since the last time.
+/// Takes the secrets captured on this thread since the last call.
 pub(super) fn take() -> CapturedSecrets {
     HEARD.take()
 }
 
-/// The key log.
+/// Key log that captures the secrets.
 #[derive(Debug)]
 pub(super) struct SecretCapture;
 
@@ -91,7 +95,7 @@ impl TrafficSecret {
         }
     }
 
-    /// HKDF-Expand-Label of RFC 8446 section 7.1, for at most one block of the hash: one HMAC.
+    /// HKDF-Expand-Label of RFC 8446, section 7.1, for at most one block of the hash: one HMAC.
     pub(super) fn expand(&self, label: &[u8], context: &[u8], out: &mut [u8]) -> Option<()> {
         let mut info = Vec::with_capacity(128);
         info.extend(u16::try_from(out.len()).ok()?.to_be_bytes());
@@ -100,21 +104,21 @@ impl TrafficSecret {
         info.extend(label);
         info.push(u8::try_from(context.len()).ok()?);
         info.extend(context);
-        // The number of the block (RFC 5869 section 2.3).
+        // Block number (RFC 5869, section 2.3).
         info.push(1);
         let block = hmac::sign(&hmac::Key::new(self.hash()?, self.as_bytes()), &info);
         out.copy_from_slice(block.as_ref().get(..out.len())?);
         Some(())
     }
 
-    /// The secret after a key update (RFC 8446 section 7.2).
+    /// Secret after a key update (RFC 8446, section 7.2).
     pub(super) fn next(&self) -> Option<TrafficSecret> {
         let mut next = *self;
         self.expand(b"traffic upd", b"", next.bytes.get_mut(..usize::from(self.length))?)?;
         Some(next)
     }
 
-    /// RFC 9266 section 2 by way of RFC 8446 section 7.5: label `EXPORTER-Channel-Binding`, empty context.
+    /// RFC 9266, section 2 with RFC 8446, section 7.5: label `EXPORTER-Channel-Binding`, empty context.
     fn exporter(&self) -> Option<[u8; 32]> {
         let empty = digest::digest(self.hash()?.digest_algorithm(), b"");
         let mut derived = *self;

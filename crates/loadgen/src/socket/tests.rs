@@ -1,6 +1,8 @@
-//! Connections against real peers on loopback: std's sockets, and rustls's buffered server in a thread.
+//! Tests of connections against real peers on loopback: std's sockets, and rustls's buffered server in a thread.
 //!
-//! Trap: nothing here sleeps. A client waits with poll(2) for at most [`PATIENCE`], which only a fault uses up.
+//! # Pitfalls
+//!
+//! No test sleeps. A client waits with poll(2) for at most [`PATIENCE`], which is used up only on failure.
 
 mod memory;
 mod plain;
@@ -18,11 +20,11 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread::{JoinHandle, spawn};
 
-/// Seconds after which a test is stuck.
+/// Seconds after which a test is considered stuck.
 const PATIENCE: i64 = 30;
 const NAME: &str = "example.test";
 
-/// Runs a server's script in a thread.
+/// Runs a server script in a thread.
 fn serve<T: Send + 'static>(
     script: impl FnOnce(TcpListener) -> T + Send + 'static,
 ) -> (SocketAddr, JoinHandle<T>) {
@@ -30,7 +32,7 @@ fn serve<T: Send + 'static>(
     (listener.local_addr().unwrap(), spawn(move || script(listener)))
 }
 
-/// A client and all that it got.
+/// A client and everything that it received.
 struct Client {
     socket: Socket,
     scratch: WorkerBuffers,
@@ -56,7 +58,7 @@ impl Client {
         client
     }
 
-    /// Connects and makes TLS, as with direct TLS but without ALPN.
+    /// Connects and performs a TLS handshake, like direct TLS but without ALPN.
     fn secure(to: SocketAddr, client: &SharedTlsClient) -> Client {
         let mut client = Client::connect(to).with_tls(client, NAME, false);
         client.handshake().unwrap();
@@ -72,7 +74,7 @@ impl Client {
         self
     }
 
-    /// Waits for the kernel and does what it allows.
+    /// Polls the socket and handles its events.
     fn turn(&mut self) -> io::Result<()> {
         let wanted = if self.blocked { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let ready = wait(&self.socket, wanted);
@@ -172,7 +174,7 @@ fn self_signed(name: &str) -> Made {
     Made::new(&made.cert, &made.signing_key)
 }
 
-/// An authority's PEM and a certificate from it.
+/// PEM of an authority, and a certificate signed by it.
 fn signed(name: &str) -> (Vec<u8>, Made) {
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -201,7 +203,7 @@ fn server_config(made: &Made) -> ServerConfig {
 
 type Served = StreamOwned<ServerConnection, TcpStream>;
 
-/// Accepts one connection and makes TLS; blocking.
+/// Accepts one connection and performs the TLS handshake; blocking.
 fn accept(listener: &TcpListener, config: &Arc<ServerConfig>) -> Served {
     let (stream, _) = listener.accept().unwrap();
     stream.set_nodelay(true).unwrap();
@@ -213,7 +215,7 @@ fn accept(listener: &TcpListener, config: &Arc<ServerConfig>) -> Served {
     StreamOwned::new(connection, stream)
 }
 
-/// A server of TLS for one connection.
+/// A TLS server for one connection.
 fn serve_tls<T: Send + 'static>(
     config: ServerConfig,
     script: impl FnOnce(Served) -> T + Send + 'static,
@@ -221,7 +223,7 @@ fn serve_tls<T: Send + 'static>(
     serve(move |listener| script(accept(&listener, &Arc::new(config))))
 }
 
-/// Bytes that are not all alike.
+/// Test data with varying bytes.
 fn pattern(count: usize) -> Vec<u8> {
     (0..count).map(|place| (place * 7 + place / 251) as u8).collect()
 }

@@ -1,10 +1,15 @@
-//! The store of TLS sessions to resume (RFC 8446 section 2.2, RFC 5077), one for all users of a [`super::SharedTlsClient`].
+//! Store of resumable TLS sessions (RFC 8446, section 2.2; RFC 5077), shared by all users of a
+//! [`super::SharedTlsClient`].
 //!
-//! rustls's own keeps 8 tickets for a server name, which a burst of logins uses up at once; all users of a load run share
-//! the name. This one keeps [`TICKETS`]. A ticket is used once, the newest first.
+//! The store of rustls keeps 8 tickets per server name, which a burst of logins uses up at once, since all users of a
+//! load run share the name. This one keeps [`TICKETS`]. A ticket is used once, the newest first.
 //!
-//! Left out: lifetimes; rustls looks at them when it gets a ticket. Trap: a ticket stands for the client certificate of its
-//! first handshake too. Users with different certificates need different `SharedTlsClient`s (rustls refuses to mix them).
+//! Not implemented: lifetimes; rustls checks them when it takes a ticket.
+//!
+//! # Pitfalls
+//!
+//! A ticket also stands for the client certificate of its first handshake. Users with different certificates need
+//! different `SharedTlsClient`s (rustls refuses to mix them).
 
 use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
@@ -18,9 +23,9 @@ use std::sync::PoisonError;
 )]
 use std::sync::{Mutex, MutexGuard};
 
-/// Most tickets for a server name, about 1 kB each.
+/// Maximum number of tickets per server name, about 1 kB each.
 const TICKETS: usize = 512;
-/// Most server names; a run has one for each XMPP domain.
+/// Maximum number of server names; a run has one per XMPP domain.
 const NAMES: usize = 64;
 
 #[derive(Default)]

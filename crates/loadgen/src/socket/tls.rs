@@ -1,15 +1,20 @@
-//! TLS over a non-blocking socket: the handshake with rustls's *unbuffered* connection, all of TLS 1.2 too; the records of
-//! TLS 1.3 are `records.rs`'s when the handshake is done.
+//! TLS over a non-blocking socket: the handshake, and all of TLS 1.2, with rustls's *unbuffered* connection; TLS 1.3
+//! records are handled by `records.rs` after the handshake.
 //!
-//! RFC 8446 and RFC 5246 are rustls's work; here are the buffers around it. rustls's buffered connection would keep 8 kB.
-//! Left out: early data, and sending before the handshake is done.
+//! rustls implements RFC 8446 and RFC 5246; this file manages the buffers. rustls's buffered connection would keep 8
+//! kB.
 //!
-//! Trap 1: rustls remembers positions in the incoming records while a handshake message is incomplete. What it has not
-//! discarded must be shown to it again unchanged, from the same first byte, and in every call.
-//! Trap 2: it hands out everything it wants to send before it looks at input, and all of it must be sent in that order.
-//! Trap 3: after an error only its alert may be asked for, with no input at all, and only while there is something to
-//! send: otherwise it looks for the input that it remembers and panics.
-//! Trap 4: TLS 1.3 is taken over at the one moment at which rustls has said its Finished and has not looked at another
+//! Not implemented: early data, and sending before the handshake is complete.
+//!
+//! # Pitfalls
+//!
+//! 1. rustls remembers positions in the incoming records while a handshake message is incomplete. Records that it has
+//!    not discarded must be passed to it again unchanged, from the same first byte, in every call.
+//! 2. It returns everything to be sent before it processes input, and all of it must be sent in that order.
+//! 3. After an error only its alert may be requested, with empty input, and only while there is something to send:
+//!    otherwise it looks for the input that it remembers and panics.
+//! 4. TLS 1.3 is taken over at the only moment at which rustls has sent its Finished and has not processed another
+//!    record: both counters are then 0.
 //! record: both counters are 0 then.
 
 use super::client::SharedTlsClient;
@@ -24,53 +29,53 @@ use rustls::{HandshakeKind, ProtocolVersion};
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// Largest plaintext of a record (RFC 8446 section 5.1).
+/// Largest plaintext of a record (RFC 8446, section 5.1).
 const FRAGMENT_BYTES: usize = 16_384;
-/// Most ciphertext that waits for the kernel. Data adds one record at most; more is a peer that asks for new keys without
-/// end (RFC 8446 section 4.6.3) and reads nothing.
+/// Maximum ciphertext that waits for the kernel. Data adds at most one record; more means that a peer requests key
+/// updates endlessly (RFC 8446, section 4.6.3) and reads nothing.
 const UNSENT_BYTES: usize = 65_536;
 
-/// How far a connection is.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TlsStage {
     /// Handshake or open.
     Going,
-    /// The peer said close_notify.
+    /// The peer sent close_notify.
     Closed,
-    /// It failed; nothing is decrypted or encrypted again.
+    /// Failed; nothing is decrypted or encrypted any more.
     Broken,
 }
 
-/// What is to be written once rustls is ready.
+/// Data to be written once rustls is ready.
 enum PendingTlsWrite<'a> {
     /// At most [`FRAGMENT_BYTES`].
     Data(&'a [u8]),
     Farewell,
 }
 
-/// Who reads and writes the records.
+/// Implementation of the record layer.
 enum TlsLayer {
-    /// The handshake, and TLS 1.2.
+    /// rustls: the handshake, and TLS 1.2.
     Rustls(Box<UnbufferedClientConnection>),
-    /// TLS 1.3 after it. Not boxed: it is what an established connection consists of.
+    /// TLS 1.3 after the handshake. Not boxed: it is the bulk of an established connection.
     Own(RecordLayer),
-    /// Between the two, and when the change failed.
+    /// During the switch, and after it failed.
     Gone,
 }
 
-/// A TLS connection's state.
+/// State of a TLS connection.
 pub(super) struct TlsConnection {
     layer: TlsLayer,
-    /// Records that have no end yet.
+    /// Incomplete records.
     kept: Vec<u8>,
-    /// Records that the kernel did not take.
+    /// Records that the kernel did not accept.
     unsent: Vec<u8>,
-    /// None until the handshake is done.
+    /// `None` until the handshake is complete.
     facts: Option<NegotiatedTls>,
     exporter: Option<[u8; 32]>,
     end_point: Option<Box<[u8]>>,
     stage: TlsStage,
-    /// close_notify was said.
+    /// close_notify was sent.
     said_goodbye: bool,
     /// Tickets are wanted.
     resumption: bool,
@@ -78,16 +83,16 @@ pub(super) struct TlsConnection {
 
 impl std::fmt::Debug for TlsConnection {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // rustls's state has no Debug, and secrets.
+        // rustls's state has no Debug, and contains secrets.
         to.debug_struct("Tls").field("stage", &self.stage).field("held", &self.held()).finish_non_exhaustive()
     }
 }
 
-/// What rustls found in the records.
+/// Result of processing records with rustls.
 #[derive(Default)]
 struct ProcessedRecords {
     bytes: usize,
-    /// Bytes of the records that are done with.
+    /// Bytes of processed records.
     consumed: usize,
 }
 
@@ -160,7 +165,7 @@ impl TlsConnection {
         };
         wire.received += count as u64;
         if self.stage == TlsStage::Closed {
-            // Nothing counts behind close_notify (RFC 8446 section 6.1).
+            // Data after close_notify is ignored (RFC 8446, section 6.1).
             outcome.end = ReadEnd::Closed;
             return Ok(outcome);
         }
@@ -251,7 +256,7 @@ impl TlsConnection {
         if self.stage == TlsStage::Broken { Err(io::ErrorKind::NotConnected.into()) } else { Ok(()) }
     }
 
-    /// Reads all whole records. What is to be sent is in `sealed` then.
+    /// Processes all complete records. Data to be sent is then in `sealed`.
     fn advance(
         &mut self,
         records: &mut [u8],
@@ -272,7 +277,7 @@ impl TlsConnection {
         Ok(())
     }
 
-    /// Lets rustls work until it wants more records, or is done with its part.
+    /// Runs rustls until it needs more records, or has finished its part.
     fn advance_rustls(
         &mut self,
         records: &mut [u8],
@@ -284,7 +289,7 @@ impl TlsConnection {
         while let TlsLayer::Rustls(connection) = &mut self.layer {
             let rest = records.get_mut(found.consumed..).unwrap_or_default();
             let UnbufferedStatus { mut discard, state } = connection.process_tls_records(rest);
-            // Taken also when it failed, so that no other connection gets it.
+            // Taken also on failure, so that no other connection gets them.
             heard.add(secrets::take());
             let mut waits = false;
             match state.map_err(failure)? {
@@ -302,7 +307,7 @@ impl TlsConnection {
                 ConnectionState::BlockedHandshake
                 | ConnectionState::WriteTraffic(_)
                 | ConnectionState::Closed => waits = true,
-                // Early data is for servers; what a later rustls may add is not asked for.
+                // Early data is for servers; states of a later rustls are not expected.
                 _ => return Err(io::ErrorKind::Unsupported.into()),
             }
             found.consumed += discard;
@@ -316,7 +321,7 @@ impl TlsConnection {
         Ok(())
     }
 
-    /// Notes what the handshake brought, and lets rustls go if it was TLS 1.3.
+    /// Stores the handshake's results, and releases rustls if it was TLS 1.3.
     fn establish(&mut self, heard: CapturedSecrets) -> io::Result<()> {
         let TlsLayer::Rustls(connection) = std::mem::replace(&mut self.layer, TlsLayer::Gone) else {
             return Ok(());
@@ -351,7 +356,7 @@ impl TlsConnection {
         Ok(())
     }
 
-    /// Sends what rustls left in `sealed`, and after a failure its alert.
+    /// Sends what rustls left in `sealed`, and its alert after a failure.
     fn settle(
         &mut self,
         result: io::Result<()>,
@@ -374,14 +379,14 @@ impl TlsConnection {
                     }
                 }
             }
-            // The failure is the news; whether the alert got out is not.
+            // The failure is reported; whether the alert was sent is irrelevant.
             let _ = self.emit(descriptor, sealed, wire);
             return result;
         }
         self.emit(descriptor, sealed, wire).map(drop)
     }
 
-    /// Keeps incomplete records for the next read.
+    /// Stores incomplete records for the next read.
     fn keep(&mut self, rest: &[u8]) -> io::Result<()> {
         if rest.is_empty() || self.stage == TlsStage::Closed {
             self.kept = Vec::new();
@@ -396,7 +401,7 @@ impl TlsConnection {
         Ok(())
     }
 
-    /// Does the job and sends the records; what the kernel does not take waits in `unsent`.
+    /// Performs the write and sends the records; what the kernel does not accept goes to `unsent`.
     fn seal(
         &mut self,
         job: &PendingTlsWrite<'_>,
@@ -438,7 +443,7 @@ impl TlsConnection {
                 ConnectionState::EncodeTlsData(data) => encode(data, sealed)?,
                 ConnectionState::TransmitTlsData(data) => data.done(),
                 ConnectionState::PeerClosed => self.stage = TlsStage::Closed,
-                // Reading leaves nothing that is complete, so there is no other state to come here.
+                // Reading leaves no complete record, so no other state can occur.
                 _ => break,
             }
             self.kept.drain(..discard.min(self.kept.len()));
@@ -449,7 +454,7 @@ impl TlsConnection {
         Err(io::ErrorKind::BrokenPipe.into())
     }
 
-    /// Sends what waits and then `sealed`; true when all of it is gone.
+    /// Sends `unsent` and then `sealed`; true if everything was sent.
     fn emit(
         &mut self,
         descriptor: BorrowedFd<'_>,
@@ -492,7 +497,7 @@ fn encode(mut data: EncodeTlsData<'_, ClientConnectionData>, sealed: &mut Sealed
     if written { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-/// The room that is needed, if that was the fault.
+/// Required size, if the error was a small buffer.
 fn room(error: &EncryptError) -> Option<usize> {
     match error {
         EncryptError::InsufficientSize(size) => Some(size.required_size),
