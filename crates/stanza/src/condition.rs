@@ -1,13 +1,13 @@
-//! Error conditions: RFC 6120 section 4.9.3 (streams) and section 8.3.3 (stanzas).
+//! Error conditions: RFC 6120, section 4.9.3 (streams) and section 8.3.3 (stanzas).
 
-/// The `type` of a stanza error (RFC 6120 section 8.3.2).
+/// The `type` of a stanza error (RFC 6120, section 8.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorType {
-    /// Retry after giving credentials.
+    /// Retry after providing credentials.
     Auth,
     /// Do not retry.
     Cancel,
-    /// Go on: only a warning.
+    /// Proceed: the error is only a warning.
     Continue,
     /// Retry after changing the data sent.
     Modify,
@@ -16,7 +16,7 @@ pub enum ErrorType {
 }
 
 impl ErrorType {
-    /// The value of the attribute.
+    /// Value of the `type` attribute.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Auth => "auth",
@@ -28,7 +28,7 @@ impl ErrorType {
     }
 }
 
-/// A stanza error condition (RFC 6120 section 8.3.3).
+/// A stanza error condition (RFC 6120, section 8.3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StanzaCondition {
     /// `<bad-request/>`, section 8.3.3.1
@@ -78,7 +78,7 @@ pub enum StanzaCondition {
 }
 
 impl StanzaCondition {
-    /// Every condition, in the order of the specification.
+    /// Every condition, in the order of RFC 6120.
     pub const ALL: &'static [StanzaCondition] = &[
         Self::BadRequest,
         Self::Conflict,
@@ -104,7 +104,7 @@ impl StanzaCondition {
         Self::UnexpectedRequest,
     ];
 
-    /// The element name.
+    /// Element name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::BadRequest => "bad-request",
@@ -132,7 +132,7 @@ impl StanzaCondition {
         }
     }
 
-    /// The error type that the specification associates with the condition.
+    /// The error type that RFC 6120 associates with the condition.
     pub const fn default_type(self) -> ErrorType {
         match self {
             Self::BadRequest => ErrorType::Modify,
@@ -166,7 +166,7 @@ impl StanzaCondition {
     }
 }
 
-/// A stream error condition (RFC 6120 section 4.9.3).
+/// A stream error condition (RFC 6120, section 4.9.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StreamCondition {
     /// `<bad-format/>`, section 4.9.3.1
@@ -222,7 +222,7 @@ pub enum StreamCondition {
 }
 
 impl StreamCondition {
-    /// Every condition, in the order of the specification.
+    /// Every condition, in the order of RFC 6120.
     pub const ALL: &'static [StreamCondition] = &[
         Self::BadFormat,
         Self::BadNamespacePrefix,
@@ -251,7 +251,7 @@ impl StreamCondition {
         Self::UnsupportedVersion,
     ];
 
-    /// The element name.
+    /// Element name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::BadFormat => "bad-format",

@@ -1,7 +1,6 @@
-//! Stanza errors and stream errors as values, and the replies that carry them.
+//! Stanza errors, stream errors and error replies: RFC 6120, section 8.3 (stanzas) and section 4.9 (streams).
 //!
-//! RFC 6120 section 8.3 (stanza errors), section 4.9 (stream errors). An error reply holds the original
-//! children while they are short ([`MAX_ECHO_BYTES`]), so that a bounce never amplifies.
+//! An error reply includes the original children only up to [`MAX_ECHO_BYTES`], so that bounces do not amplify traffic.
 
 use std::borrow::Cow;
 
@@ -11,26 +10,26 @@ use crate::condition::{ErrorType, StanzaCondition, StreamCondition};
 use crate::head::Head;
 use crate::payload::stanza_content;
 
-/// Original children are echoed in an error reply up to this many bytes.
+/// Maximum size in bytes of original children included in an error reply.
 pub const MAX_ECHO_BYTES: usize = 2048;
 
-/// A stanza error (RFC 6120 section 8.3.2).
+/// A stanza error (RFC 6120, section 8.3.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StanzaError {
-    /// What the sender may do about it.
+    /// What the sender can do about it.
     pub kind: ErrorType,
     /// The defined condition.
     pub condition: StanzaCondition,
-    /// One sentence for a person, in English.
+    /// One sentence for a human reader, in English.
     pub text: Option<Cow<'static, str>>,
     /// Application-specific condition: namespace and element name.
     pub application_condition: Option<(&'static str, &'static str)>,
-    /// The reply does not hold what was sent: it may be secret.
+    /// Omits the original children from the reply, because they may be secret.
     pub omit_request: bool,
 }
 
 impl StanzaError {
-    /// The condition with its usual type.
+    /// The condition with its default type.
     pub const fn new(condition: StanzaCondition) -> Self {
         Self {
             kind: condition.default_type(),
@@ -40,25 +39,25 @@ impl StanzaError {
             omit_request: false,
         }
     }
-    /// Adds a sentence.
+    /// Sets the text.
     #[must_use]
     pub fn text(mut self, text: impl Into<Cow<'static, str>>) -> Self {
         self.text = Some(text.into());
         self
     }
-    /// Changes the type.
+    /// Sets the type.
     #[must_use]
     pub const fn kind(mut self, kind: ErrorType) -> Self {
         self.kind = kind;
         self
     }
-    /// Adds an application-specific condition.
+    /// Sets the application-specific condition.
     #[must_use]
     pub const fn application_condition(mut self, ns: &'static str, name: &'static str) -> Self {
         self.application_condition = Some((ns, name));
         self
     }
-    /// Leaves the original children out of the reply (XEP-0077 section 3.3: they may hold a password).
+    /// Omits the original children from the reply (XEP-0077, section 3.3: they may contain a password).
     #[must_use]
     pub const fn without_request(mut self) -> Self {
         self.omit_request = true;
@@ -87,8 +86,7 @@ impl StanzaError {
         writer.end();
     }
 
-    /// The error reply to a stanza; `None` where none may be sent: to errors and IQ results
-    /// (RFC 6120 section 8.3.1).
+    /// The error reply to a stanza; `None` where none may be sent: to errors and IQ results (RFC 6120, section 8.3.1).
     pub fn reply(&self, bytes: &[u8], head: &Head, from: Option<&str>, to: Option<&str>) -> Option<Vec<u8>> {
         if head.kind.is_error() || matches!(head.kind, crate::StanzaKind::Iq(crate::IqType::Result)) {
             return None;
@@ -102,7 +100,7 @@ impl StanzaError {
         if let Some(to) = to {
             writer.attr("to", to);
         }
-        // As it was written: escaped anew it could be six times as long, too long for a start tag.
+        // Copied raw: escaping could make it six times as long, too long for a start tag.
         if let Some(id) = head.raw_id(bytes) {
             writer.attr_raw("id", id);
         }
@@ -122,29 +120,29 @@ impl From<StanzaCondition> for StanzaError {
     }
 }
 
-/// A stream error (RFC 6120 section 4.9.2): always the end of the stream.
+/// A stream error (RFC 6120, section 4.9.2), which always ends the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamError {
     /// The defined condition.
     pub condition: StreamCondition,
-    /// One sentence for a person, in English.
+    /// One sentence for a human reader, in English.
     pub text: Option<Cow<'static, str>>,
-    /// An application-specific condition (RFC 6120 section 4.9.4): one element with its namespace, ready to send.
+    /// Application-specific condition (RFC 6120, section 4.9.4): one element with its namespace declared, ready to send.
     pub application_condition: Option<Box<str>>,
 }
 
 impl StreamError {
-    /// The bare condition.
+    /// The condition without text.
     pub const fn new(condition: StreamCondition) -> Self {
         Self { condition, text: None, application_condition: None }
     }
-    /// Adds an application-specific condition.
+    /// Sets the application-specific condition.
     #[must_use]
     pub fn application_condition(mut self, element: impl Into<Box<str>>) -> Self {
         self.application_condition = Some(element.into());
         self
     }
-    /// Adds a sentence.
+    /// Sets the text.
     #[must_use]
     pub fn text(mut self, text: impl Into<Cow<'static, str>>) -> Self {
         self.text = Some(text.into());
@@ -175,7 +173,7 @@ impl From<StreamCondition> for StreamError {
     }
 }
 
-/// Translates what the parser found into the condition that RFC 6120 sections 4.9.3 and 11 name.
+/// Maps a parser error to the condition required by RFC 6120, sections 4.9.3 and 11.
 impl From<xml::Error> for StreamError {
     fn from(error: xml::Error) -> Self {
         let condition = match error.kind() {

@@ -1,9 +1,11 @@
-//! What one validating pass over a complete element finds: RFC 6120 sections 8.1 and 8.2.
+//! Stanza heads: kind, type and positions of one stanza, from one validating pass (RFC 6120, sections 8.1 and 8.2).
 //!
-//! [`Element::read`] builds no tree and allocates nothing. It checks the whole element (well-formedness,
-//! namespaces, limits) through `xml::Reader` and keeps the positions that routing needs.
+//! [`Element::read`] builds no tree and does not allocate. It validates the whole element (well-formedness, namespaces,
+//! limits) with `xml::Reader` and records the positions that routing needs.
 //!
-//! The trap: spans hold *raw* bytes. A value with `&` in it must be unescaped before use; [`Head::text`] does.
+//! # Pitfalls
+//!
+//! Spans cover *raw* bytes. A value with `&` in it must be unescaped before use; [`Head::text`] does that.
 
 use std::borrow::Cow;
 
@@ -39,11 +41,11 @@ impl Span {
     pub(crate) fn new(range: std::ops::Range<usize>) -> Option<Span> {
         Some(Span { start: u32::try_from(range.start).ok()?, end: u32::try_from(range.end).ok()? })
     }
-    /// The same some bytes further on or further back.
+    /// The span moved by this number of bytes, forward or back.
     pub(crate) fn shifted(self, by: isize) -> Option<Span> {
         Span::new((self.start as usize).checked_add_signed(by)?..(self.end as usize).checked_add_signed(by)?)
     }
-    /// Whether there is nothing in it.
+    /// Whether the span is empty.
     pub fn is_empty(self) -> bool {
         self.end <= self.start
     }
@@ -59,7 +61,7 @@ impl ShortSpan {
     pub(crate) fn new(range: std::ops::Range<usize>) -> Option<ShortSpan> {
         Some(ShortSpan { start: u16::try_from(range.start).ok()?, end: u16::try_from(range.end).ok()? })
     }
-    /// The same some bytes further on or further back.
+    /// The span moved by this number of bytes, forward or back.
     pub(crate) fn shifted(self, by: isize) -> Option<ShortSpan> {
         ShortSpan::new(
             usize::from(self.start).checked_add_signed(by)?..usize::from(self.end).checked_add_signed(by)?,
@@ -70,15 +72,15 @@ impl ShortSpan {
 /// The first child element of a stanza: the payload of an IQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Child {
-    /// Its namespace, if the server knows it.
+    /// Namespace, if known to the server.
     pub ns: Option<Ns>,
-    /// Its local name.
+    /// Local name.
     pub name: Span,
     /// The whole child, tags included.
     pub span: Span,
 }
 
-/// Positions and facts of one stanza. Valid for exactly the bytes that it was read from.
+/// Kind, type and positions of one stanza. Valid only for the bytes that it was read from.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
     /// Kind and type.
@@ -91,7 +93,7 @@ pub struct Head {
     pub(crate) from: ShortSpan,
     pub(crate) id: ShortSpan,
     pub(crate) lang: ShortSpan,
-    /// The whole attribute with the white space before it.
+    /// The whole attribute and the white space before it.
     pub(crate) to_attr: ShortSpan,
     pub(crate) from_attr: ShortSpan,
     /// One past `<name`.
@@ -107,7 +109,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// The namespaces known to the server among the children.
+    /// The known namespaces among the children.
     pub fn payloads(&self) -> NsSet {
         NsSet(u128::from(self.payloads[0]) | (u128::from(self.payloads[1]) << 64))
     }
@@ -127,11 +129,11 @@ impl Head {
     pub fn lang<'a>(&self, bytes: &'a [u8]) -> Option<Cow<'a, str>> {
         Self::text(self.lang.get(bytes)?)
     }
-    /// The raw attribute text of `from`; what this server stamped is the same text for the same address.
+    /// The raw attribute text of `from`. This server stamps the same text for the same address.
     pub fn raw_from<'a>(&self, bytes: &'a [u8]) -> Option<&'a str> {
         self.from.get(bytes)
     }
-    /// The raw attribute text of `id`, escaped as it arrived, for copying into a reply.
+    /// The raw attribute text of `id`, still escaped, for copying into a reply.
     pub fn raw_id<'a>(&self, bytes: &'a [u8]) -> Option<&'a str> {
         self.id.get(bytes)
     }
@@ -139,15 +141,15 @@ impl Head {
     fn text(raw: &str) -> Option<Cow<'_, str>> {
         xml::escape::unescape_attr(raw).ok()
     }
-    /// Position just behind `<name`, where attributes may be inserted.
+    /// Offset after `<name`, where attributes may be inserted.
     pub fn attr_insert_offset(&self) -> usize {
         usize::from(self.name_end)
     }
-    /// Whether the stanza has neither content nor an end tag.
+    /// Whether the stanza is an empty-element tag.
     pub fn is_empty(&self) -> bool {
         self.empty
     }
-    /// The bytes between start and end tag; empty for an empty element.
+    /// The bytes between start and end tag; empty for an empty-element tag.
     pub fn inner_xml<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         if self.empty {
             return &[];
@@ -155,7 +157,7 @@ impl Head {
         let end = bytes.iter().rposition(|b| *b == b'<').unwrap_or(0);
         bytes.get(usize::from(self.tag_end)..end).unwrap_or_default()
     }
-    /// Position of the end tag, where children may be appended; `None` for an empty element.
+    /// Offset of the end tag, where children may be appended; `None` for an empty-element tag.
     pub fn child_append_offset(&self, bytes: &[u8]) -> Option<usize> {
         if self.empty { None } else { bytes.iter().rposition(|b| *b == b'<') }
     }
@@ -179,14 +181,14 @@ impl Head {
     }
 }
 
-/// A complete element of a stream, checked.
+/// A validated first-level element of a stream.
 #[derive(Debug)]
 pub enum Element<'a> {
     /// A stanza in the content namespace.
     Stanza(Head),
-    /// A stanza whose `type` does not exist for its kind: to be answered with `bad-request`.
+    /// A stanza with a `type` that its kind does not have; must be answered with `bad-request`.
     UnknownType(Head),
-    /// A stanza that leans on namespace prefixes of the stream header: normalise it and read again.
+    /// A stanza that uses namespace prefixes of the stream header; normalise it and read it again.
     NotSelfContained,
     /// Anything else: SASL, STARTTLS, stream management.
     Other {
@@ -200,10 +202,10 @@ pub enum Element<'a> {
 }
 
 impl<'a> Element<'a> {
-    /// Reads and checks one complete element.
+    /// Reads and validates one complete element.
     ///
     /// # Errors
-    /// What `xml::Reader` finds: not well-formed, restricted, over a limit, a start tag above 64 kB.
+    /// Errors of `xml::Reader`: not well-formed, restricted, over a limit, a start tag above 64 kB.
     pub fn read(
         bytes: &'a [u8],
         scope: &'a NamespaceContext,
@@ -301,7 +303,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// A set of namespaces as two words, because 128 bits in one would make the head larger.
+/// A set of namespaces as two words, because the alignment of a `u128` would enlarge the head.
 #[allow(clippy::cast_possible_truncation, reason = "each half is what is meant")]
 pub(crate) const fn halves(bits: u128) -> [u64; 2] {
     [bits as u64, (bits >> 64) as u64]

@@ -1,13 +1,13 @@
-//! The three stanza kinds and their types: RFC 6120 section 8.2, RFC 6121 sections 4.7.1 and 5.2.2.
+//! The three stanza kinds and their types: RFC 6120, section 8.2; RFC 6121, sections 4.7.1 and 5.2.2.
 //!
-//! An unknown message type counts as `normal` (RFC 6121 section 5.2.2); an unknown presence or IQ type is an
-//! error, which the caller answers with `bad-request`.
+//! An unknown message type counts as `normal` (RFC 6121, section 5.2.2). An unknown presence or IQ type is an error, which
+//! the caller answers with `bad-request`.
 
-/// Types of message (RFC 6121 section 5.2.2).
+/// Message types (RFC 6121, section 5.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum MessageType {
-    /// No type, or one that is not known.
+    /// No type, or an unknown one.
     Normal,
     /// One-to-one conversation.
     Chat,
@@ -15,11 +15,11 @@ pub enum MessageType {
     Groupchat,
     /// No reply expected; never stored.
     Headline,
-    /// Answers an earlier message with an error.
+    /// Error reply to an earlier message.
     Error,
 }
 
-/// Types of presence (RFC 6121 section 4.7.1).
+/// Presence types (RFC 6121, section 4.7.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum PresenceType {
@@ -31,22 +31,22 @@ pub enum PresenceType {
     Subscribe,
     /// Request granted.
     Subscribed,
-    /// End of an own subscription.
+    /// Cancellation of one's own subscription.
     Unsubscribe,
     /// Request denied, or subscription cancelled by the contact.
     Unsubscribed,
-    /// A server asks for current presence.
+    /// Request of a server for current presence.
     Probe,
-    /// Answers an earlier presence with an error.
+    /// Error reply to earlier presence.
     Error,
 }
 
 impl PresenceType {
-    /// True for the four types that change a subscription (RFC 6121 section 3).
+    /// True for the four types that change a subscription (RFC 6121, section 3).
     pub const fn is_subscription(self) -> bool {
         matches!(self, Self::Subscribe | Self::Subscribed | Self::Unsubscribe | Self::Unsubscribed)
     }
-    /// The value of the `type` attribute; none for available.
+    /// Value of the `type` attribute; none for available.
     pub const fn as_str(self) -> Option<&'static str> {
         Some(match self {
             Self::Available => return None,
@@ -61,17 +61,17 @@ impl PresenceType {
     }
 }
 
-/// Types of IQ (RFC 6120 section 8.2.3).
+/// IQ types (RFC 6120, section 8.2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum IqType {
-    /// Asks for information.
+    /// Request for information.
     Get,
-    /// Provides data or changes something.
+    /// Request that provides data or changes something.
     Set,
-    /// Answers a get or set.
+    /// Response to a get or set.
     Result,
-    /// Answers a get or set with an error.
+    /// Error response to a get or set.
     Error,
 }
 
@@ -87,7 +87,7 @@ pub enum StanzaKind {
 }
 
 impl StanzaKind {
-    /// The element name.
+    /// Element name.
     pub const fn name(self) -> &'static str {
         match self {
             StanzaKind::Message(_) => "message",
@@ -95,7 +95,7 @@ impl StanzaKind {
             StanzaKind::Iq(_) => "iq",
         }
     }
-    /// Stanzas of type error are never answered with an error (RFC 6120 section 8.3.1).
+    /// Whether the type is error; such stanzas are never answered with an error (RFC 6120, section 8.3.1).
     pub const fn is_error(self) -> bool {
         matches!(
             self,
@@ -104,7 +104,7 @@ impl StanzaKind {
                 | StanzaKind::Iq(IqType::Error)
         )
     }
-    /// True for IQ of type get or set, which must be answered.
+    /// Whether it is an IQ of type get or set, which must be answered.
     pub const fn is_request(self) -> bool {
         matches!(self, StanzaKind::Iq(IqType::Get | IqType::Set))
     }
@@ -117,8 +117,8 @@ impl StanzaKind {
         }
     }
 
-    /// Reads kind and type from element name and `type` attribute; `None` for an unknown name,
-    /// `Some(Err(()))` for a type that the kind does not have.
+    /// Kind and type from element name and `type` attribute; `None` for an unknown name, `Some(Err(()))` for a type that
+    /// the kind does not have.
     #[allow(clippy::result_unit_err, reason = "the only error is an unknown type; the caller has the text")]
     pub fn parse(name: &str, ty: Option<&str>) -> Option<Result<StanzaKind, ()>> {
         Some(match name {
@@ -152,7 +152,7 @@ impl StanzaKind {
     }
 }
 
-/// A set of kinds and types, for declared interest.
+/// A set of kinds and types, for a declared interest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StanzaKindSet(pub u32);
 
@@ -169,7 +169,7 @@ impl StanzaKindSet {
     pub const fn of(kind: StanzaKind) -> StanzaKindSet {
         StanzaKindSet(kind.bit())
     }
-    /// Both sets.
+    /// The union of both sets.
     pub const fn union(self, other: StanzaKindSet) -> StanzaKindSet {
         StanzaKindSet(self.0 | other.0)
     }

@@ -1,10 +1,13 @@
-//! Stanzas as values: heads, types, error conditions, stream headers and small payloads.
+//! Stanzas as values: heads, types, error conditions, stream headers and small payloads (RFC 6120, sections 4 and 8;
+//! RFC 6121, sections 3 to 5).
 //!
-//! RFC 6120 sections 4 and 8, RFC 6121 sections 3 to 5. A stanza stays the bytes that arrived; [`Head`] is
-//! what one pass over them found. Nothing here knows of sessions, sockets or storage.
+//! A stanza stays the bytes that arrived; a [`Head`] is the result of one pass over them. This crate knows neither sessions
+//! nor sockets nor storage.
 //!
-//! The trap: spans in a [`Head`] point into one particular buffer. Whoever rewrites the bytes must move the
-//! spans as well, which is what [`rewrite_addresses`] is for.
+//! # Pitfalls
+//!
+//! Spans in a [`Head`] point into one particular buffer. Code that rewrites the bytes must move the spans too;
+//! [`rewrite_addresses`] does both.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 

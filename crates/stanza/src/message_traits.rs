@@ -1,22 +1,24 @@
-//! What a message carries, as a set of bits: the one place that tells a text from a typing notification.
+//! Classification of messages as a set of bits: the one place that distinguishes a text from a typing notification.
 //!
-//! Copies to other clients, holding back for idle ones, offline storage and archives all ask this, and none of them looks
-//! into messages itself. Told apart are chat states (XEP-0085 2.1), receipts (XEP-0184 1.4.0), markers (XEP-0333 1.0.0),
-//! corrections (XEP-0308 1.2.1), replies (XEP-0461 0.2.1), encryption (XEP-0380 0.4.0 and its methods), invitations
-//! (XEP-0045, XEP-0249), calls (XEP-0353), events (XEP-0060), copies (XEP-0280) and hints (XEP-0334).
+//! Carbons, client state indication, offline storage and archives use it instead of inspecting messages themselves. It covers
+//! chat states (XEP-0085 2.1), receipts (XEP-0184 1.4.0), markers (XEP-0333 1.0.0), corrections (XEP-0308 1.2.1), replies
+//! (XEP-0461 0.2.1), encryption (XEP-0380 0.4.0 and its methods), invitations (XEP-0045, XEP-0249), calls (XEP-0353), events
+//! (XEP-0060), carbon copies (XEP-0280) and hints (XEP-0334).
 //!
-//! Left out: what is to be done with each; that is said where it is done. Messages of type error often contain what the
-//! original contained; whether that counts is for the caller to say (XEP-0334 section 5: hints in errors do not).
+//! Not implemented: policy, which the users of this module define. Messages of type error often repeat the original's
+//! children; whether those count is up to the caller (XEP-0334, section 5: hints in errors do not).
 //!
-//! The trap: a message with a body and without hints is told from its [`Head`] alone and not read again. There a receipt
-//! counts as a request and a marker as *markable*, because their names are not known and beside a text nobody asks.
+//! # Pitfalls
+//!
+//! A message with a body and without hints is classified by its [`Head`] alone. A receipt then counts as a request and a
+//! marker as *markable*, because their element names are not known; beside a body nothing depends on the difference.
 
 use xml::{Event, Limits, NamespaceContext, Ns, NsSet, Reader};
 
 use crate::head::Head;
 use crate::kind::{MessageType, StanzaKind};
 
-/// What the children of a message are. Children that say nothing by themselves (thread, ids, delay, nick) have no bit.
+/// Classification of a message by its children. Children without meaning of their own (thread, ids, delay, nick) set no bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MessageTraits(pub u32);
 
@@ -35,7 +37,7 @@ traits! {
     SUBJECT = 1,
     /// A chat state (XEP-0085).
     STATE = 2,
-    /// Asks for a receipt (XEP-0184).
+    /// Requests a receipt (XEP-0184).
     REQUEST = 3,
     /// Is a receipt (XEP-0184).
     RECEIPT = 4,
@@ -49,46 +51,46 @@ traits! {
     ENCRYPTED = 8,
     /// A reaction (XEP-0444).
     REACTION = 9,
-    /// Takes an earlier message back (XEP-0424).
+    /// Retracts an earlier message (XEP-0424).
     RETRACTION = 10,
-    /// Answers an earlier message (XEP-0461).
+    /// Replies to an earlier message (XEP-0461).
     REPLY = 11,
-    /// Invites to a room: direct (XEP-0249) or mediated (XEP-0045 section 7.8.2).
+    /// Invites to a room: direct (XEP-0249) or mediated (XEP-0045, section 7.8.2).
     INVITE = 12,
-    /// Has to do with a room (XEP-0045, `muc#user`).
+    /// Concerns a room (XEP-0045, `muc#user`).
     ROOM = 13,
-    /// An event of a node (XEP-0060, XEP-0163).
+    /// A pubsub event (XEP-0060, XEP-0163).
     EVENT = 14,
     /// A call, its answer or its end (XEP-0353).
     CALL = 15,
-    /// A copy of another message (XEP-0280 `<sent/>` and `<received/>`).
+    /// A carbon copy of another message (XEP-0280 `<sent/>` and `<received/>`).
     COPY = 16,
-    /// Must not be copied (XEP-0280 section 9).
+    /// Must not be copied (XEP-0280, section 9).
     PRIVATE = 17,
-    /// Should not be copied (XEP-0334 section 4.3).
+    /// Should not be copied (XEP-0334, section 4.3).
     NO_COPY = 18,
-    /// Should not be stored, not even for a while (XEP-0334 section 4.2).
+    /// Should not be stored, not even temporarily (XEP-0334, section 4.2).
     NO_STORE = 19,
-    /// Should not be archived (XEP-0334 section 4.1).
+    /// Should not be archived (XEP-0334, section 4.1).
     NO_PERMANENT_STORE = 20,
-    /// Should be stored (XEP-0334 section 4.4).
+    /// Should be stored (XEP-0334, section 4.4).
     STORE = 21,
-    /// Anything else. Not looked for beside a body.
+    /// Anything else. Not detected beside a body.
     OTHER = 22,
-    /// The message cannot be read again. Those who police refuse it; to all others it is nothing that they know.
+    /// The message cannot be parsed again. Policing handlers refuse it; all others treat it as a message without known content.
     UNREADABLE = 23,
 }
 
-/// The hints say what to do with a message, not what it is.
+/// Hints state how to handle a message, not what it is.
 const HINT_TRAITS: u32 = MessageTraits::NO_COPY.0
     | MessageTraits::NO_STORE.0
     | MessageTraits::NO_PERMANENT_STORE.0
     | MessageTraits::STORE.0;
 
-/// Namespaces whose names decide, also beside a body.
+/// Namespaces in which the element name matters, even beside a body.
 const NAMESPACES_BY_NAME: NsSet = NsSet::of(&[Ns::Hints, Ns::Carbons2, Ns::MucUser]);
 
-/// What a child in these namespaces is, whatever its name.
+/// Traits of children in these namespaces, regardless of element name.
 const TRAIT_BY_NAMESPACE: &[(Ns, MessageTraits)] = &[
     (Ns::Chatstates, MessageTraits::STATE),
     (Ns::Correct, MessageTraits::CORRECTION),
@@ -104,16 +106,16 @@ const TRAIT_BY_NAMESPACE: &[(Ns, MessageTraits)] = &[
     (Ns::JingleMessage, MessageTraits::CALL),
 ];
 
-/// Children in these say nothing about what the message is.
+/// Namespaces of children that do not affect the classification.
 const NEUTRAL_NAMESPACES: NsSet =
     NsSet::of(&[Ns::StanzaId, Ns::OccupantId, Ns::Delay, Ns::DelayLegacy, Ns::Nick, Ns::Fallback, Ns::Hats]);
 
 static CLIENT: NamespaceContext = NamespaceContext::client();
-/// The bytes were checked when they arrived.
+// The bytes were validated on arrival.
 const LIMITS: Limits = Limits::CEILING;
 
 impl MessageTraits {
-    /// What a message carries. Reads it again only if the head does not tell.
+    /// Classifies a message. Parses it again only if the head is not sufficient.
     pub fn of(head: &Head, bytes: &[u8]) -> MessageTraits {
         let found = head.payloads();
         if head.has_body && !found.intersects(NAMESPACES_BY_NAME) {
@@ -132,35 +134,35 @@ impl MessageTraits {
         traits_of_children(bytes, 1).map_or(MessageTraits::UNREADABLE, |(_, content)| content)
     }
 
-    /// Type and content of the message inside a copy ([`MessageTraits::COPY`]); `None` if there is none.
+    /// Type and traits of the message inside a carbon copy ([`MessageTraits::COPY`]); `None` if there is none.
     pub fn of_carbon(bytes: &[u8]) -> Option<(MessageType, MessageTraits)> {
         traits_of_children(bytes, 4)
     }
 
-    /// Whether all bits of `other` are there.
+    /// Whether all bits of `other` are set.
     pub const fn contains(self, other: MessageTraits) -> bool {
         self.0 & other.0 == other.0
     }
-    /// Whether any bit of `other` is there.
+    /// Whether any bit of `other` is set.
     pub const fn intersects(self, other: MessageTraits) -> bool {
         self.0 & other.0 != 0
     }
-    /// Both.
+    /// The union of both.
     #[must_use]
     pub const fn union(self, other: MessageTraits) -> MessageTraits {
         MessageTraits(self.0 | other.0)
     }
-    /// Whether there is nothing but what `other` has, hints aside.
+    /// Whether no bit outside `other` is set, hints aside.
     pub const fn is_within_ignoring_hints(self, other: MessageTraits) -> bool {
         self.0 & !(other.0 | HINT_TRAITS) == 0
     }
-    /// A chat state and nothing else (XEP-0085 section 5.6: a *standalone notification*).
+    /// A chat state and nothing else (XEP-0085, section 5.6: a *standalone notification*).
     pub const fn is_standalone_chat_state(self) -> bool {
         self.contains(MessageTraits::STATE) && self.is_within_ignoring_hints(MessageTraits::STATE)
     }
 }
 
-/// What one child is.
+/// Traits of one child.
 fn traits_of_child(ns: Option<Ns>, name: &str) -> MessageTraits {
     let Some(ns) = ns else { return MessageTraits::OTHER };
     if NEUTRAL_NAMESPACES.contains(ns) {
@@ -188,16 +190,16 @@ fn traits_of_child(ns: Option<Ns>, name: &str) -> MessageTraits {
     }
 }
 
-/// The children of the message that stands `level - 1` elements deep: 1 is the element itself, 4 the one inside a copy
-/// (`message`, `sent` or `received`, `forwarded`, `message`). `None` if there is none or the bytes cannot be read.
+/// Type and traits of the message at depth `level`: 1 is the element itself, 4 the one inside a carbon copy (`message`,
+/// `sent` or `received`, `forwarded`, `message`). `None` if there is none or the bytes cannot be parsed.
 fn traits_of_children(bytes: &[u8], level: usize) -> Option<(MessageType, MessageTraits)> {
     let mut reader = Reader::new(bytes, &CLIENT, &LIMITS).ok()?;
     let mut content = MessageTraits::default();
     let mut ty = None;
-    // Open elements, and how many of them, from the outside, lead to the message.
+    // Number of open elements, and how many of them, from the outside, are on the path to the message.
     let (mut depth, mut way) = (0, 0);
     let mut room = false;
-    // An error on the way is not the end: what is behind it is not known.
+    // After a parse error the remaining children are unknown, so the result is `None`.
     while let Some(event) = reader.next().ok()? {
         match event {
             Event::Start(start) => {

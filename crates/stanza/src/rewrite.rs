@@ -1,7 +1,7 @@
-//! Rewrites the addresses in a start tag and leaves the rest of the stanza untouched.
+//! Rewriting of the addresses in a start tag (RFC 6120, section 8.1.2.1: the server stamps `from` on client stanzas).
 //!
-//! RFC 6120 section 8.1.2.1: the server stamps `from` on what a client sends. The new attributes stand first,
-//! so that [`Head::attr_insert_offset`] stays a place where `to` can be put in while writing.
+//! The rest of the stanza is copied unchanged. The new attributes come first, so that `to` can still be inserted at
+//! [`Head::attr_insert_offset`] while writing.
 
 use xml::Ns;
 
@@ -16,10 +16,10 @@ pub struct NewAddresses<'a> {
     pub to: Option<&'a str>,
 }
 
-/// Appends the stanza with new addresses to `out` (cleared first) and returns its head.
+/// Replaces `out` with the stanza under its new addresses and returns its head.
 ///
 /// # Errors
-/// If the start tag becomes longer than a head can tell; `out` holds nothing of use then. A stanza that was admitted within
+/// If the start tag becomes too long for a head; `out` is then unusable. A stanza admitted within
 /// [`Limits::DEFAULT`](xml::Limits::DEFAULT) has room for two addresses.
 pub fn rewrite_addresses(
     bytes: &[u8],
@@ -38,7 +38,7 @@ fn try_rewrite(bytes: &[u8], head: &Head, new: NewAddresses<'_>, out: &mut Vec<u
     let mut result = *head;
     (result.from, result.from_attr) = write_attr(out, b" from='", new.from)?;
     (result.to, result.to_attr) = write_attr(out, b" to='", new.to)?;
-    // The old attributes, in order of their position.
+    // The old attributes in document order.
     let (mut a, mut b) = (head.from_attr, head.to_attr);
     if a.start > b.start {
         std::mem::swap(&mut a, &mut b);
@@ -76,13 +76,13 @@ fn try_rewrite(bytes: &[u8], head: &Head, new: NewAddresses<'_>, out: &mut Vec<u
     Some(result)
 }
 
-/// Writes the stanza with one more child behind the others to `out` (cleared first) and returns its head.
+/// Replaces `out` with the stanza and one more child after the others, and returns its head.
 ///
-/// `child` is one whole element that declares its own namespace, `ns` the number of that namespace; it is not
-/// checked. No `<body/>` of the content namespace: [`Head::has_body`] stays as it is.
+/// `child` is one whole element that declares its own namespace; `ns` is the number of that namespace. It is not
+/// validated. It must not be a `<body/>` of the content namespace: [`Head::has_body`] stays as it is.
 ///
 /// # Errors
-/// If the stanza becomes longer than a head can tell, which is far beyond what is admitted.
+/// If the stanza becomes too long for a head, which is far beyond what is admitted.
 pub fn append_child(
     bytes: &[u8],
     head: &Head,
@@ -103,7 +103,7 @@ fn try_append(bytes: &[u8], head: &Head, child: &[u8], ns: Ns, out: &mut Vec<u8>
             at
         }
         None => {
-            // `<message/>` has to open first.
+            // An empty-element tag needs a start and an end tag first.
             let slash = usize::from(head.tag_end).checked_sub(2)?;
             out.extend_from_slice(bytes.get(..slash)?);
             out.push(b'>');
@@ -142,7 +142,7 @@ impl ShortSpan {
     }
 }
 
-/// Writes an attribute. Answers where its value is and where all of it is.
+/// Writes an attribute. Returns the spans of its value and of the whole attribute.
 fn write_attr(out: &mut Vec<u8>, open: &[u8], value: Option<&str>) -> Option<(ShortSpan, ShortSpan)> {
     let Some(value) = value else { return Some(Default::default()) };
     let start = out.len();
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn what_is_admitted_has_room_for_the_longest_addresses() {
-        // Part by part as long as RFC 7622 allows, in characters that are longest when escaped.
+        // Each part as long as RFC 7622 allows, in characters whose escaped form is longest.
         let longest = format!("{}@{}/{}", "l".repeat(1023), "d".repeat(1023), "'".repeat(1023));
         let length = usize::from(Limits::DEFAULT.start_tag_bytes);
         let text = format!("<message id='{}'/>", "x".repeat(length - 16));

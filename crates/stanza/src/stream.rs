@@ -1,7 +1,7 @@
-//! Stream headers, features and closing tags: RFC 6120 sections 4.2 to 4.7.
+//! Stream headers, features and closing tags: RFC 6120, sections 4.2 to 4.7.
 //!
-//! The header of the answer is written as one string, because everything after it leans on its prefixes:
-//! the default namespace is `jabber:client`, the prefix of the stream namespace is always `stream`.
+//! The response header is written as one string because all later output depends on its prefixes: the default namespace is
+//! `jabber:client`, the prefix of the stream namespace is always `stream`.
 
 use std::borrow::Cow;
 
@@ -10,24 +10,24 @@ use xml::{Ns, Writer};
 use crate::condition::StreamCondition;
 use crate::error::StreamError;
 
-/// What an opening tag says (RFC 6120 section 4.7).
+/// Attributes of a client's stream header (RFC 6120, section 4.7).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamHeader {
-    /// The domain that the client wants.
+    /// The requested domain.
     pub to: Option<String>,
-    /// Who the client says it is; never trusted.
+    /// The address that the client claims; never trusted.
     pub from: Option<String>,
-    /// Language preferred for texts.
+    /// Preferred language of texts.
     pub lang: Option<String>,
-    /// Major and minor version; absent means 0.9.
+    /// Major and minor version; a missing version means 0.9.
     pub version: Option<(u16, u16)>,
 }
 
 impl StreamHeader {
-    /// Reads a start tag that was found to be the opening of a stream for clients.
+    /// Reads a start tag that was found to open a client stream.
     ///
     /// # Errors
-    /// `invalid-namespace` and `bad-format` as in sections 4.8.1 and 4.9.3.1, and what the parser finds.
+    /// `invalid-namespace` and `bad-format` as in sections 4.8.1 and 4.9.3.1, and errors of the parser.
     pub fn read(tag: &[u8], limits: &xml::Limits) -> Result<StreamHeader, StreamError> {
         let start = xml::Reader::open_tag(tag, limits)?;
         if start.name != "stream" {
@@ -64,7 +64,7 @@ impl StreamHeader {
     }
 }
 
-/// Writes the server's stream header (RFC 6120 section 4.7).
+/// Writes the server's stream header (RFC 6120, section 4.7).
 pub fn write_header(out: &mut Vec<u8>, from: &str, to: Option<&str>, id: &str, lang: &str) {
     out.extend_from_slice(b"<?xml version='1.0'?><stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' id='");
     xml::escape::attr(id, out);
@@ -79,12 +79,12 @@ pub fn write_header(out: &mut Vec<u8>, from: &str, to: Option<&str>, id: &str, l
     out.extend_from_slice(b"'>");
 }
 
-/// Writes the closing tag of a stream (RFC 6120 section 4.4).
+/// Writes the closing tag of a stream (RFC 6120, section 4.4).
 pub fn write_close(out: &mut Vec<u8>) {
     out.extend_from_slice(b"</stream:stream>");
 }
 
-/// Writes `<stream:features/>` around what `content` writes (RFC 6120 section 4.3.2).
+/// Writes `<stream:features/>` around the output of `content` (RFC 6120, section 4.3.2).
 pub fn write_features(out: &mut Vec<u8>, content: impl FnOnce(&mut Writer<'_>)) {
     let mut writer = Writer::new(out);
     writer.start("stream:features");

@@ -1,15 +1,18 @@
-//! Twenty thousand generated and spoiled stanzas: reading, stamping and extending never panics, and what was rewritten
-//! reads back with the head that the rewriting returned (RFC 6120 section 8.1.2.1).
+//! Property test on 20 000 generated and mutated stanzas: reading, rewriting and extending never panics, and the result reads
+//! back with the head that the rewriting returned (RFC 6120, section 8.1.2.1).
 //!
-//! The same property runs in `fuzz/`, without a seed. The trap: the generator must keep making good stanzas, or nothing
-//! is asked; the test counts them.
+//! The same property runs in `fuzz/`, without a seed.
+//!
+//! # Pitfalls
+//!
+//! The property only applies to valid stanzas, so the test counts how many the generator produces.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail by panicking")]
 
 mod property;
 
 use property::check;
 
-/// A small generator of numbers (splitmix64), so that a failure can be had again.
+/// A small random number generator (splitmix64), so that a failure can be reproduced.
 struct Random(u64);
 
 impl Random {
@@ -94,7 +97,7 @@ fn stanza(random: &mut Random) -> String {
     out
 }
 
-/// One to three small damages.
+/// Applies one to three small mutations.
 fn spoil(random: &mut Random, text: &str) -> Vec<u8> {
     let mut bytes = text.as_bytes().to_vec();
     for _ in 0..=random.below(3) {

@@ -1,5 +1,5 @@
-//! The input is one element: reading, stamping and extending it never panics, and what was rewritten reads back with the
-//! head that the rewriting returned. The property is `tests/property/mod.rs`, which the ordinary tests ask as well.
+//! Fuzz target for stanza heads: reading, rewriting and extending one element never panics, and the result reads back with
+//! the head that the rewriting returned. The property is in `tests/property/mod.rs`, shared with the ordinary tests.
 #![no_main]
 
 #[path = "../../tests/property/mod.rs"]

@@ -1,12 +1,12 @@
-//! Dates and times as text: XEP-0082 1.1.1, section 3.2 (DateTime), always in UTC.
+//! Dates and times as text, always in UTC: XEP-0082 1.1.1, section 3.2 (DateTime).
 //!
-//! The calendar is the proleptic Gregorian one; leap seconds do not exist in Unix time.
+//! The calendar is the proleptic Gregorian one; Unix time has no leap seconds.
 
-/// Writes milliseconds since the Unix epoch as `2002-09-10T23:08:25Z`, with milliseconds only if asked.
+/// Formats milliseconds since the Unix epoch as `2002-09-10T23:08:25Z`, with milliseconds only if `fraction` is set.
 pub fn format_utc(unix_millis: u64, fraction: bool) -> String {
     let seconds = unix_millis / 1000;
     let (days, second) = ((seconds / 86_400) as i64, seconds % 86_400);
-    // Days to civil date after Howard Hinnant's `civil_from_days`.
+    // Conversion from days to a date by Howard Hinnant's `civil_from_days`.
     let z = days + 719_468;
     let era = z.div_euclid(146_097);
     let doe = z.rem_euclid(146_097);

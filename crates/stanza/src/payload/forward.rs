@@ -1,28 +1,30 @@
-//! A message inside a message: Stanza Forwarding, XEP-0297 1.0, as the copies of XEP-0280 1.0.1 use it.
+//! Stanza forwarding: a message inside a message, XEP-0297 1.0, as used by the carbon copies of XEP-0280 1.0.1.
 //!
-//! The original is copied byte by byte. All that it needs inside is its namespace, so nothing is parsed and nothing is
-//! built but one buffer.
+//! The original is copied byte by byte and only needs its namespace declared, so nothing is parsed and only one buffer is
+//! allocated.
 //!
-//! Left out: `<delay/>` (section 3.1, optional), since copies are made when the original is delivered.
+//! Not implemented: `<delay/>` (section 3.1, optional), since copies are made when the original is delivered.
 //!
-//! The trap: many clients write `xmlns='jabber:client'` on every stanza. It must not stand there twice.
+//! # Pitfalls
+//!
+//! Many clients write `xmlns='jabber:client'` on every stanza. It must not be declared twice.
 
 use xml::Ns;
 
 use crate::head::{Child, Head, ShortSpan, Span, halves};
 use crate::kind::{MessageType, StanzaKind};
 
-/// Which way the original went.
+/// Direction of the original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CarbonDirection {
-    /// The account sent it (XEP-0280 section 8).
+    /// The account sent it (XEP-0280, section 8).
     Sent,
-    /// The account received it (XEP-0280 section 7).
+    /// The account received it (XEP-0280, section 7).
     Received,
 }
 
 impl CarbonDirection {
-    /// The name of the element.
+    /// Element name.
     pub const fn as_str(self) -> &'static str {
         match self {
             CarbonDirection::Sent => "sent",
@@ -33,8 +35,8 @@ impl CarbonDirection {
 
 const FORWARDED: &[u8] = b"<forwarded xmlns='urn:xmpp:forward:0'>";
 
-/// Writes the copy of a message for the account `owner` (its bare address) to `out` (cleared first) and returns its
-/// head. `to` is left open. `None` if the original is no message, or longer than a head can tell.
+/// Replaces `out` with the carbon copy of a message for the account `owner` (its bare address) and returns its head, with
+/// `to` missing. `None` if the original is not a message or is too long for a head.
 pub fn carbon_copy(
     bytes: &[u8],
     head: &Head,
@@ -92,7 +94,7 @@ pub fn carbon_copy(
     Some(copy)
 }
 
-/// XEP-0280 section 7: the copy keeps the type of the original.
+/// XEP-0280, section 7: the copy keeps the type of the original.
 const fn carbon_type(ty: MessageType) -> Option<&'static str> {
     Some(match ty {
         MessageType::Normal => return None,
@@ -103,7 +105,7 @@ const fn carbon_type(ty: MessageType) -> Option<&'static str> {
     })
 }
 
-/// Whether a start tag, of which `rest` is what stands behind the name, declares its default namespace.
+/// Whether a start tag, of which `rest` is the part after the name, declares its default namespace.
 fn declares_default(mut rest: &[u8]) -> bool {
     let position = |bytes: &[u8], of: &[u8]| bytes.iter().position(|b| of.contains(b));
     while let Some(equals) = position(rest, b"=") {

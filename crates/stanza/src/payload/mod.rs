@@ -1,4 +1,4 @@
-//! Small payloads that more than one feature writes.
+//! Small payloads written by more than one feature.
 
 pub mod data_form;
 pub mod datetime;

@@ -1,50 +1,52 @@
-//! Result set management: XEP-0059 1.0, section 2: which part of a list is wanted, and which part is given.
+//! Result set management, page requests and page metadata: XEP-0059 1.0, section 2.
 //!
-//! Left out: the lists themselves; a feature maps [`PagePosition`] onto its storage.
+//! Not implemented: the lists themselves; a feature maps [`PagePosition`] onto its storage.
 //!
-//! The trap: an empty `<before/>` asks for the last page, and `<max>0</max>` for the count alone. A `max` above what the
-//! server gives is no mistake; the page is just shorter.
+//! # Pitfalls
+//!
+//! An empty `<before/>` requests the last page, and `<max>0</max>` only the count. A `max` above the server's maximum is not
+//! an error; the page is just shorter.
 
 use xml::{Ns, TreeNode, Writer};
 
 use crate::{StanzaCondition, StanzaError};
 
-/// The longest id of an item that is read, in bytes; no server gave a longer one out.
+/// Longest item id that is accepted, in bytes; servers do not issue longer ones.
 pub const MAX_ID_BYTES: usize = 1024;
 
-/// Where the page begins or ends.
+/// Position of a page in the list.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum PagePosition {
-    /// At the beginning.
+    /// The first page.
     #[default]
     First,
-    /// Behind this item (section 2.2).
+    /// After this item (section 2.2).
     After(String),
-    /// In front of this item (section 2.3).
+    /// Before this item (section 2.3).
     Before(String),
-    /// At the end (section 2.5).
+    /// The last page (section 2.5).
     Last,
-    /// At the item of this number, from 0 (section 2.6).
+    /// From the item at this index, counted from 0 (section 2.6).
     Index(u32),
 }
 
-/// What is asked for.
+/// A page request.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct RsmRequest {
-    /// The most items on the page; `None` leaves it to the server.
+    /// Maximum number of items on the page; `None` leaves it to the server.
     pub max: Option<u32>,
-    /// Where.
+    /// Position of the page.
     pub position: PagePosition,
 }
 
-/// What is given.
+/// Metadata of a returned page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RsmResponse<'a> {
     /// Ids of the first and the last item of the page; `None` for an empty page.
     pub first_and_last: Option<(&'a str, &'a str)>,
-    /// The number of the first item, from 0, if it is known.
+    /// Index of the first item, from 0, if known.
     pub index: Option<u64>,
-    /// Items of the whole list, if it is known; may be about right.
+    /// Number of items in the whole list, if known; may be approximate.
     pub count: Option<u64>,
 }
 
@@ -52,7 +54,7 @@ impl RsmRequest {
     /// Reads the `<set/>` among the children of `parent`; `None` if there is none.
     ///
     /// # Errors
-    /// `bad-request`: a number that is none, an id of more than [`MAX_ID_BYTES`], more than one place.
+    /// `bad-request`: an invalid number, an id of more than [`MAX_ID_BYTES`], more than one position.
     pub fn from_parent(parent: TreeNode<'_>) -> Result<Option<RsmRequest>, StanzaError> {
         parent.child("set", Ns::Rsm).map(RsmRequest::read).transpose()
     }
@@ -60,7 +62,7 @@ impl RsmRequest {
     /// Reads `<set/>`.
     ///
     /// # Errors
-    /// As [`RsmRequest::from_parent`].
+    /// See [`RsmRequest::from_parent`].
     pub fn read(set: TreeNode<'_>) -> Result<RsmRequest, StanzaError> {
         let mut request = RsmRequest::default();
         let mut places = 0;
@@ -87,7 +89,7 @@ impl RsmRequest {
         Ok(request)
     }
 
-    /// Items on the page: what was asked for, but at most `most`.
+    /// Page size: the requested maximum, capped at `most`.
     pub fn page_size(&self, most: u32) -> u32 {
         self.max.unwrap_or(most).min(most)
     }
@@ -116,7 +118,7 @@ fn bad_request(text: &'static str) -> StanzaError {
     StanzaError::new(StanzaCondition::BadRequest).text(text)
 }
 
-/// A number that is too large for us asks for more than there is.
+/// Parses a number; one too large for a `u32` saturates, because no list is that long.
 fn number(text: &str) -> Result<u32, StanzaError> {
     let text = text.trim();
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {

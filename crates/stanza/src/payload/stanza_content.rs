@@ -1,17 +1,18 @@
-//! The content of a stanza inside a start tag that is written anew: error replies (RFC 6120 section 8.3.1) and stored requests.
+//! Content of a stanza copied under a different start tag: error replies (RFC 6120, section 8.3.1) and stored requests.
 //!
-//! Left out: attributes of the original.
+//! Not implemented: attributes of the original.
 //!
-//! The trap: the content may use prefixes that the start tag of the original declares (Namespaces in XML 1.0 section 6.1), and
-//! without them the whole stanza is not well-formed. So they are declared again. The default namespace needs nothing: a
-//! stanza has the content namespace in any case.
+//! # Pitfalls
+//!
+//! The content may use prefixes declared by the original start tag (Namespaces in XML 1.0, section 6.1), and without them the
+//! stanza would not be well-formed, so they are declared again. The default namespace is always the content namespace.
 
 use xml::{Limits, Reader, Writer};
 
 use crate::head::Head;
 
-/// Writes what is between the tags of the stanza in `bytes`, if it has at most `most` bytes with the declarations that it may
-/// need. False if it is longer, and nothing was written. Only between the attributes of the new start tag and its content.
+/// Writes the content of the stanza in `bytes` if it has at most `most` bytes, including the declarations that it may need.
+/// Otherwise writes nothing and returns false. Call it after the attributes of the new start tag and before other content.
 pub fn write(writer: &mut Writer<'_>, head: &Head, bytes: &[u8], most: usize) -> bool {
     let inner = head.inner_xml(bytes);
     if inner.is_empty() {

@@ -2,7 +2,7 @@
 
 use xml::{Ns, Writer};
 
-/// Writes `<stanza-id/>`: the id, and the bare address of the entity that gave it.
+/// Writes `<stanza-id/>`: the id, and the bare address of the entity that assigned it.
 pub fn write(writer: &mut Writer<'_>, id: &str, by: &str) {
     writer.start("stanza-id");
     writer.ns(Ns::StanzaId);

@@ -1,11 +1,13 @@
-//! What holds for every input: shared by the seeded test and the fuzz target, so that both ask the same.
+//! Property of the stanza rewriter that holds for every input; shared by the seeded test and the fuzz target.
 //!
-//! The trap: spans are private to the crate, so two heads are compared by what they say of their own bytes.
+//! # Pitfalls
+//!
+//! Spans are private to the crate, so two heads are compared by the text that they describe in their own bytes.
 
 use throng_stanza::{Element, Head, NewAddresses, append_child, rewrite_addresses};
 use xml::{Limits, NamespaceContext, Ns};
 
-/// Everything that a head says of its bytes, as text.
+/// Everything that a head describes in its bytes, as text.
 fn words(head: &Head, bytes: &[u8]) -> String {
     let first = head.first_child.map(|c| {
         let text = |span: throng_stanza::Span| String::from_utf8_lossy(span.of(bytes)).into_owned();
@@ -29,11 +31,11 @@ fn words(head: &Head, bytes: &[u8]) -> String {
     )
 }
 
-/// Reads what was rewritten; it must be a stanza with the head that the rewriting returned.
+/// Reads a rewritten stanza, which must have the head that the rewriting returned.
 fn reread(bytes: &[u8], told: &Head, scope: &NamespaceContext) {
     let text = String::from_utf8_lossy(bytes);
     match Element::read(bytes, scope, &Limits::CEILING) {
-        // A bad type stays a bad type: only its head is compared.
+        // An unknown type stays unknown: only the head is compared.
         Ok(Element::Stanza(head) | Element::UnknownType(head)) => {
             assert_eq!(words(&head, bytes), words(told, bytes), "{text}");
         }
@@ -41,7 +43,7 @@ fn reread(bytes: &[u8], told: &Head, scope: &NamespaceContext) {
     }
 }
 
-/// Reads `data`, and if it is a stanza, stamps and extends it. True if it was one.
+/// Reads `data` and, if it is a stanza, rewrites and extends it. Returns whether it was one.
 ///
 /// # Panics
 /// If a property does not hold.
@@ -71,7 +73,7 @@ pub(crate) fn check(data: &[u8]) -> bool {
         let extended = append_child(&stamped, &told, child, Ns::Delay, &mut longer).unwrap();
         reread(&longer, &extended, &scope);
         assert_eq!(usize::from(extended.child_count), usize::from(told.child_count) + 1);
-        // What was stamped once can be stamped again, and the last one counts.
+        // Rewriting is repeatable, and the last addresses count.
         let twice = rewrite_addresses(&longer, &extended, all[0], &mut again).unwrap();
         reread(&again, &twice, &scope);
     }

@@ -1,10 +1,14 @@
-//! Data forms: XEP-0004 2.13.2 sections 3 (protocol) and 4 (validation), field standardisation XEP-0068 1.3 (`FORM_TYPE`).
+//! Data forms: XEP-0004 2.13.2, sections 3 (protocol) and 4 (validation); XEP-0068 1.3 (`FORM_TYPE`).
 //!
-//! A [`DataForm`] is read from a tree and written with the writer; [`DataForm::validate`] holds a submission against the form that
-//! was shown. Left out: data types beyond those of XEP-0004 (XEP-0122) and media (XEP-0221).
+//! A [`DataForm`] is read from a tree and written with the writer; [`DataForm::validate`] checks a submission against the form
+//! that was shown.
 //!
-//! The trap: a submission's fields often come without a type, and nothing in one is to be trusted before `accept` has
-//! seen it: options, counts and addresses are only checked there.
+//! Not implemented: data types beyond those of XEP-0004 (XEP-0122) and media (XEP-0221).
+//!
+//! # Pitfalls
+//!
+//! Fields of a submission often have no type, and options, counts and addresses are checked only by `validate`. Nothing in a
+//! submission may be trusted before.
 
 mod read;
 mod validation;
@@ -13,98 +17,98 @@ pub use validation::FormError;
 
 use xml::{Ns, Writer};
 
-/// Fields that one form may have, those of its items included; a form with more is refused.
+/// Maximum number of fields per form, those of its items included; a form with more is rejected.
 pub const MAX_FIELDS: usize = 1024;
-/// Values and options that one form may have in all; a form with more is refused.
+/// Maximum number of values and options per form; a form with more is rejected.
 pub const MAX_VALUES: usize = 8192;
-/// The name of the field that says what the fields mean (XEP-0068).
+/// Name of the field that identifies the form type (XEP-0068).
 pub const FORM_TYPE: &str = "FORM_TYPE";
 
-/// What a form is for (section 3.1).
+/// Purpose of a form (section 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FormKind {
-    /// It is to be filled in.
+    /// A form to fill in.
     Form,
-    /// It was filled in.
+    /// A filled-in form.
     Submit,
-    /// It will not be filled in.
+    /// A form that the user declined to fill in.
     Cancel,
-    /// It holds data.
+    /// Data only.
     Result,
 }
 
-/// The type of a field (section 3.3).
+/// Type of a field (section 3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FormFieldType {
     /// Yes or no.
     Boolean,
-    /// Text to read.
+    /// Text to display.
     Fixed,
-    /// Not shown; goes back as it came.
+    /// Not displayed; returned unchanged.
     Hidden,
     /// Addresses.
     JidMulti,
     /// One address.
     JidSingle,
-    /// Some of the options.
+    /// Any number of the options.
     ListMulti,
     /// One of the options.
     ListSingle,
     /// Lines of text.
     TextMulti,
-    /// One line that nobody should read.
+    /// One line of text, masked on input.
     TextPrivate,
     /// One line of text.
     TextSingle,
 }
 
-/// One of the options of a list.
+/// An option of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormOption {
-    /// For people; may be empty.
+    /// For display; may be empty.
     pub label: String,
-    /// For machines.
+    /// The value submitted.
     pub value: String,
 }
 
-/// A field.
+/// A field of a form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormField {
-    /// Its name; empty only for fixed text.
+    /// Name; empty only for fixed text.
     pub var: String,
-    /// Its type, when it is written out. Without one, or with one that is unknown, it is one line of text.
+    /// Type as written. A field with a missing or unknown type is one line of text.
     pub kind: Option<FormFieldType>,
-    /// Its name for people; may be empty.
+    /// Label for display; may be empty.
     pub label: String,
-    /// More for people; may be empty.
+    /// Description for display; may be empty.
     pub desc: String,
     /// Whether it must be filled in.
     pub required: bool,
-    /// Its values.
+    /// Values.
     pub values: Vec<String>,
-    /// What may be chosen, for lists.
+    /// Options, for lists.
     pub options: Vec<FormOption>,
 }
 
-/// A form.
+/// A data form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataForm {
-    /// What it is for.
+    /// Purpose.
     pub kind: FormKind,
-    /// One line; may be empty.
+    /// Title, one line; may be empty.
     pub title: String,
-    /// What to do with it.
+    /// Instructions for filling it in.
     pub instructions: Vec<String>,
-    /// Its fields, `FORM_TYPE` included.
+    /// Fields, `FORM_TYPE` included.
     pub fields: Vec<FormField>,
-    /// The columns of a table (section 3.4).
+    /// Columns of a table (section 3.4).
     pub reported: Vec<FormField>,
-    /// The rows of a table.
+    /// Rows of a table.
     pub items: Vec<Vec<FormField>>,
 }
 
 impl FormKind {
-    /// As written.
+    /// Value of the `type` attribute.
     pub const fn as_str(self) -> &'static str {
         match self {
             FormKind::Form => "form",
@@ -113,7 +117,7 @@ impl FormKind {
             FormKind::Result => "result",
         }
     }
-    /// Reads what is written.
+    /// Parses the `type` attribute.
     pub fn from_name(text: &str) -> Option<FormKind> {
         [FormKind::Form, FormKind::Submit, FormKind::Cancel, FormKind::Result]
             .into_iter()
@@ -135,7 +139,7 @@ impl FormFieldType {
         FormFieldType::TextSingle,
     ];
 
-    /// As written.
+    /// Value of the `type` attribute.
     pub const fn as_str(self) -> &'static str {
         match self {
             FormFieldType::Boolean => "boolean",
@@ -150,7 +154,7 @@ impl FormFieldType {
             FormFieldType::TextSingle => "text-single",
         }
     }
-    /// Reads what is written; an unknown type is one line of text.
+    /// Parses the `type` attribute; an unknown type is one line of text.
     pub fn from_name(text: &str) -> FormFieldType {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text).unwrap_or(FormFieldType::TextSingle)
     }
@@ -167,7 +171,7 @@ impl FormFieldType {
 }
 
 impl FormOption {
-    /// An option with a name for people.
+    /// An option with a label.
     pub fn new(label: impl Into<String>, value: impl Into<String>) -> FormOption {
         FormOption { label: label.into(), value: value.into() }
     }
@@ -190,27 +194,27 @@ impl FormField {
     pub fn cell(var: impl Into<String>, value: impl Into<String>) -> FormField {
         FormField { kind: None, ..FormField::new(FormFieldType::TextSingle, var).value(value) }
     }
-    /// Text to read.
+    /// Text to display.
     pub fn fixed(text: impl Into<String>) -> FormField {
         FormField::new(FormFieldType::Fixed, "").value(text)
     }
-    /// A switch with its present state.
+    /// A switch with its current state.
     pub fn boolean(var: impl Into<String>, on: bool) -> FormField {
         FormField::new(FormFieldType::Boolean, var).value(if on { "1" } else { "0" })
     }
-    /// Names it for people.
+    /// Sets the label.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> FormField {
         self.label = label.into();
         self
     }
-    /// Describes it for people.
+    /// Sets the description.
     #[must_use]
     pub fn desc(mut self, desc: impl Into<String>) -> FormField {
         self.desc = desc.into();
         self
     }
-    /// It must be filled in.
+    /// Marks the field as required.
     #[must_use]
     pub fn required(mut self) -> FormField {
         self.required = true;
@@ -234,7 +238,7 @@ impl FormField {
         self.options.push(FormOption::new(label, value));
         self
     }
-    /// The type that counts.
+    /// The effective type.
     pub fn kind(&self) -> FormFieldType {
         self.kind.unwrap_or(FormFieldType::TextSingle)
     }
@@ -281,11 +285,11 @@ impl DataForm {
             items: Vec::new(),
         }
     }
-    /// A form of a known type (XEP-0068): begins with the hidden field `FORM_TYPE`.
+    /// A form of this type (XEP-0068): starts with the hidden field `FORM_TYPE`.
     pub fn typed(kind: FormKind, form_type: impl Into<String>) -> DataForm {
         DataForm::new(kind).field(FormField::new(FormFieldType::Hidden, FORM_TYPE).value(form_type))
     }
-    /// Gives it a title.
+    /// Sets the title.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> DataForm {
         self.title = title.into();
@@ -337,11 +341,11 @@ impl DataForm {
     pub fn values(&self, var: &str) -> &[String] {
         self.get(var).map(|field| field.values.as_slice()).unwrap_or_default()
     }
-    /// The value of a switch; `None` when it is absent or neither true nor false.
+    /// Value of a switch; `None` if it is absent or neither true nor false.
     pub fn bool(&self, var: &str) -> Option<bool> {
         boolean(self.value(var)?)
     }
-    /// The lines of a field of several lines as one text.
+    /// The values of a field, joined as lines of one text.
     pub fn text(&self, var: &str) -> String {
         self.values(var).join("\n")
     }
@@ -376,7 +380,7 @@ impl DataForm {
     }
 }
 
-/// The four spellings of XML Schema.
+/// Parses the four spellings of XML Schema.
 fn boolean(text: &str) -> Option<bool> {
     match text {
         "1" | "true" => Some(true),

@@ -1,21 +1,21 @@
-//! Reading a form from a tree.
+//! Parser of data forms (XEP-0004 2.13.2, section 3).
 
 use xml::{Ns, TreeNode};
 
 use super::{DataForm, FormError, FormField, FormFieldType, FormKind, FormOption, MAX_FIELDS, MAX_VALUES};
 
-/// What one form may still have.
+/// Remaining fields and values of one form.
 struct Budget {
     fields: usize,
     values: usize,
 }
 
 impl DataForm {
-    /// Reads `<x xmlns='jabber:x:data'/>`. Unknown elements are skipped; the order of `<reported/>` and `<item/>` does not
-    /// count (section 3.4).
+    /// Reads `<x xmlns='jabber:x:data'/>`. Skips unknown elements; the order of `<reported/>` and `<item/>` does not matter
+    /// (section 3.4).
     ///
     /// # Errors
-    /// One sentence: an unknown type, a field without a name or named twice, more than [`MAX_FIELDS`] or [`MAX_VALUES`].
+    /// One sentence: an unknown type, a field without a name or with a duplicate one, more than [`MAX_FIELDS`] or [`MAX_VALUES`].
     pub fn read(x: TreeNode<'_>) -> Result<DataForm, FormError> {
         let kind = x.attr("type").ok_or_else(|| FormError::new("a form needs a type"))?;
         let kind = FormKind::from_name(&kind)
@@ -32,7 +32,7 @@ impl DataForm {
                 "field" => form.fields.push(field(child, &mut budget)?),
                 "reported" => form.reported = fields(child, &mut budget)?,
                 "item" => {
-                    // An empty row costs as much as a field.
+                    // An empty row counts as a field.
                     budget.field()?;
                     form.items.push(fields(child, &mut budget)?);
                 }
@@ -85,7 +85,7 @@ fn field(node: TreeNode<'_>, budget: &mut Budget) -> Result<FormField, FormError
     Ok(field)
 }
 
-/// A name stands for one field.
+/// Rejects fields with the same name.
 fn unique(fields: &[FormField]) -> Result<(), FormError> {
     let mut names: Vec<&str> = fields.iter().map(|f| f.var.as_str()).filter(|v| !v.is_empty()).collect();
     names.sort_unstable();

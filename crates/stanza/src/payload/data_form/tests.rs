@@ -1,4 +1,4 @@
-//! Forms: what is written is read again, submissions are held against forms, nonsense is refused.
+//! Tests of data forms: round trips, validation of submissions, and rejection of invalid forms.
 
 use super::*;
 use crate::{ErrorType, StanzaCondition, StanzaError};
@@ -18,7 +18,7 @@ fn submit(fields: &str) -> DataForm {
     read(&format!("<x xmlns='jabber:x:data' type='submit'>{fields}</x>")).unwrap()
 }
 
-/// Example 2 of XEP-0004, a little shorter, with every type.
+/// Example 2 of XEP-0004, slightly shortened, with every type.
 fn bot() -> DataForm {
     DataForm::typed(FormKind::Form, "jabber:bot")
         .title("Bot Configuration")

@@ -1,23 +1,23 @@
-//! Holding a submission against the form that was shown (section 4).
+//! Validation of a submission against the form that was shown (XEP-0004 2.13.2, section 4).
 
 use std::fmt;
 
 use super::{DataForm, FORM_TYPE, FormField, FormFieldType, FormKind, boolean};
 use crate::{ErrorType, StanzaCondition, StanzaError};
 
-/// The longest name of a field that is repeated to the one who sent it, in characters.
+/// Longest field name echoed to the sender, in characters.
 const MAX_ECHOED_NAME_CHARS: usize = 64;
 
-/// What is wrong with a form, in one sentence for a person.
+/// A form error: one sentence for a human reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormError(String);
 
 impl FormError {
-    /// A sentence.
+    /// An error with this sentence.
     pub fn new(text: impl Into<String>) -> FormError {
         FormError(text.into())
     }
-    /// A sentence about a field: `the field "x" is there twice`.
+    /// An error about a field: `the field "x" is there twice`.
     pub fn of(var: &str, what: &str) -> FormError {
         let shown: String = var.chars().take(MAX_ECHOED_NAME_CHARS).collect();
         FormError(format!("the field \"{shown}\" {what}"))
@@ -36,7 +36,7 @@ impl fmt::Display for FormError {
 
 impl std::error::Error for FormError {}
 
-/// `not-acceptable`, as section 4 says, to be tried again with other data.
+/// `not-acceptable`, as section 4 requires, of type modify.
 impl From<FormError> for StanzaError {
     fn from(error: FormError) -> StanzaError {
         StanzaError::new(StanzaCondition::NotAcceptable).kind(ErrorType::Modify).text(error.0)
@@ -44,12 +44,12 @@ impl From<FormError> for StanzaError {
 }
 
 impl DataForm {
-    /// Holds a submission against this form. What comes back has the fields of this form only, in its order, with its
-    /// types and with valid values: switches are `1` or `0`, addresses are normalised and there once. Fields that were not
-    /// submitted are absent (section 3.5: they keep their value); an empty single value is no value.
+    /// Validates a submission against this form. The result has only the fields of this form, in its order, with its types and
+    /// valid values: switches are `1` or `0`, addresses are normalised and unique. Fields that were not submitted are absent
+    /// (section 3.5: they keep their value); an empty single value counts as none.
     ///
     /// # Errors
-    /// One sentence about the first thing that is wrong.
+    /// One sentence about the first error.
     pub fn validate(&self, submitted: &DataForm) -> Result<DataForm, FormError> {
         if submitted.kind != FormKind::Submit {
             return Err(FormError::new("the form must be of type submit"));
@@ -62,7 +62,7 @@ impl DataForm {
         let mut accepted = DataForm::new(FormKind::Submit);
         for shown in self.fields.iter().filter(|f| f.kind() != FormFieldType::Fixed) {
             let field = match submitted.get(&shown.var) {
-                // A client that leaves the form's type out means this form: there is no other here.
+                // A client that omits the form type means this form.
                 None if shown.var == FORM_TYPE => Some(shown.clone()),
                 None => None,
                 Some(field) => Some(validate_field(shown, field)?),
@@ -83,7 +83,7 @@ fn validate_field(shown: &FormField, field: &FormField) -> Result<FormField, For
         return wrong("takes one value only");
     }
     let mut values: Vec<String> = Vec::with_capacity(field.values.len());
-    // Section 3.5: an empty value and none are two ways to say the same, but an empty line is a line.
+    // Section 3.5: an empty value equals none, except for an empty line of text.
     let given = field.values.iter().filter(|v| kind == FormFieldType::TextMulti || !v.is_empty());
     for value in given {
         values.push(match kind {
