@@ -1,11 +1,14 @@
-//! Takes in strophe.js for the page `/chat`, when `chat/fetch.sh` has put it into `chat/node_modules`.
+//! Embeds strophe.js for the page `/chat`, if `chat/fetch.sh` has put it into `chat/node_modules`.
 //!
-//! Without it the crate builds all the same and the page says what to do (`src/chat.rs`). The file is served with the library's
-//! licence on top, since it is a copy of it. It is looked for beside the page and not in cargo's target folder: a build script is
-//! not told where that is, and what its `OUT_DIR` suggests depends on the profile, the triple and the version of cargo.
+//! Without it the crate builds all the same and the page explains what to do (`src/chat.rs`). The file is served with
+//! the library's licence on top, since it is a copy of it. It is looked up beside the page and not in cargo's target
+//! folder: a build script does not know where that is, and what its `OUT_DIR` suggests depends on the profile, the
+//! triple and the version of cargo.
 //!
-//! The trap: a path that does not exist counts as changed at every build. So the folder of the page is watched, which is always
-//! there; a library that comes or goes changes it.
+//! # Pitfalls
+//!
+//! Cargo treats a watched path that does not exist as changed at every build. So the folder of the page is watched,
+//! which always exists; adding or removing the library changes it.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -24,7 +27,7 @@ fn library(folder: &Path) -> String {
     let (Some(code), Some(licence)) = (read("strophe.js"), read("LICENSE.txt")) else {
         return String::new();
     };
-    // A browser's tools would ask for the map, and it is not served.
+    // Developer tools would request the source map, which is not served.
     let code: Vec<&str> = code.lines().filter(|line| !line.starts_with("//# sourceMappingURL=")).collect();
     format!("/*! strophe.js\n\n{}\n*/\n{}\n", licence.trim().replace("*/", "* /"), code.join("\n"))
 }

@@ -1,9 +1,13 @@
-//! Accounts: pages of them, one of them, and what changes one.
+//! `/api/v1/accounts`: listing, reading and changing accounts.
 //!
-//! Whatever changes an account is a command of XEP-0133 (`add-user`, `delete-user`, …): these paths only fill in its form,
-//! so rights, errors and the audit log are those of the command. With `modules.administration` off they answer 404.
+//! Every change is a command of XEP-0133 (`add-user`, `delete-user`, …): these paths only fill in its form, so
+//! rights, errors and the audit log are those of the command. With `modules.administration` off they answer 404.
 //!
-//! Left out: vCards beyond what a search shows. The trap: a page costs a look-up for each account on it; keep it a page.
+//! Not implemented: vCard fields beyond those of the search results.
+//!
+//! # Pitfalls
+//!
+//! A page costs a look-up for each account on it; it must remain bounded.
 
 use std::sync::Arc;
 
@@ -168,7 +172,7 @@ async fn list(
 ) -> Result<Response, Problem> {
     let limit = page_limit(wanted.limit)?;
     let search = wanted.search.as_deref().map(str::trim).filter(|s| !s.is_empty());
-    // A whole address is understood, too.
+    // A whole address is accepted, too.
     let (search, of) = match search.and_then(|s| s.split_once('@')) {
         Some((user, of)) if api.node.host(of).is_some() => (Some((user, true)), Some(of)),
         _ => (search.map(|s| (s.strip_suffix('@').unwrap_or(s), s.ends_with('@'))), None),
@@ -203,7 +207,7 @@ async fn list(
     let next = found.users.last().filter(|_| found.more).map(|user| user.cursor.clone());
     let mut items = Vec::with_capacity(found.users.len());
     for user in &found.users {
-        // One that went in between is not on the page.
+        // An account removed in between is not on the page.
         if let Some(account) = stores.accounts.get(user.jid.as_ref()).await? {
             items.push(account_summary_json(&api, &account, &user.shown));
         }
@@ -266,7 +270,7 @@ async fn account_json(api: &Api, jid: &Jid) -> Result<Value, Problem> {
     }))
 }
 
-/// Uses a command about an account, of its own domain if that is served.
+/// Runs a command about an account, on its own domain if that is served.
 async fn command(
     api: &Arc<Api>,
     caller: &ApiCaller,
@@ -337,7 +341,7 @@ async fn set_password(
     Json(new): Json<NewPassword>,
 ) -> Result<StatusCode, Problem> {
     command(&api, &caller, "change-user-password", &jid, &[("password", new.password)]).await?;
-    // Whoever knew the old one must sign in again, also the one who changed it.
+    // Anyone who knew the old password must sign in again, including the user who changed it.
     api.auth.sessions.end_all_of(&jid);
     Ok(StatusCode::NO_CONTENT)
 }

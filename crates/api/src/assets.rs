@@ -1,10 +1,15 @@
-//! Files of pages, inside the program: packed with gzip once, with an entity tag, and with headers that tie a page down.
+//! Static files of pages, embedded in the program: compressed with gzip once, with an entity tag and security
+//! headers.
 //!
-//! Each has the hash of its content as ETag (RFC 9110 section 8.8.3), so a browser that has it is told so in one small answer,
-//! and never mixes files of two versions. What a page may do is its own policy (Content Security Policy Level 3). Left out:
-//! ranges and times of change; the files have some kilobytes.
+//! Each file has the hash of its content as its ETag (RFC 9110, section 8.8.3), so a browser that has it receives a
+//! small "not modified" response, and never mixes files of two versions. Each page has its own policy (Content
+//! Security Policy Level 3).
 //!
-//! The trap: what is served is looked up in a list. A path of a request is never a path of the disk.
+//! Not implemented: ranges and modification times; the files have some kilobytes.
+//!
+//! # Pitfalls
+//!
+//! Files are looked up in a list. The path of a request must never become a path of the file system.
 
 use std::io::Write;
 
@@ -17,11 +22,11 @@ use flate2::write::GzEncoder;
 use ring::digest::{SHA256, digest};
 use serde_json::Value;
 
-/// A file as it leaves.
+/// An embedded file.
 pub(crate) struct CompressedAsset {
-    /// Its path below the page's.
+    /// Path relative to the page.
     pub(crate) path: &'static str,
-    /// `Content-Type`, by the end of the path.
+    /// `Content-Type`, derived from the file extension.
     pub(crate) content_type: &'static str,
     /// Its content.
     pub(crate) content: &'static [u8],
@@ -33,14 +38,14 @@ pub(crate) struct CompressedAsset {
 impl CompressedAsset {
     pub(crate) fn new(path: &'static str, plain: &'static [u8]) -> Self {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-        // Writing into memory does not fail; if it did, the plain file would be sent.
+        // Writing into memory does not fail; if it did, the uncompressed file would be sent.
         let gzip = encoder.write_all(plain).and_then(|()| encoder.finish()).unwrap_or_default();
         let gzip = if gzip.len() < plain.len() { gzip } else { Vec::new() };
         let etag = format!("\"{}\"", &URL_SAFE_NO_PAD.encode(digest(&SHA256, plain).as_ref())[..22]);
         CompressedAsset { path, content_type: content_type(path), content: plain, gzip, etag }
     }
 
-    /// The answer to a request with these headers, for a page with this policy.
+    /// Response to a request with these headers, for a page with this policy.
     pub(crate) fn response(&self, policy: &'static str, asked: &HeaderMap) -> Response {
         let said =
             |name: HeaderName| asked.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -54,7 +59,7 @@ impl CompressedAsset {
         let headers = response.headers_mut();
         let mut set =
             |name: HeaderName, value: &'static str| headers.insert(name, HeaderValue::from_static(value));
-        // Asked for each time and mostly answered with "not modified": an upgraded node shows its own page at once.
+        // Revalidated each time, mostly with "not modified": an upgraded node shows its own page immediately.
         set(header::CACHE_CONTROL, "no-cache");
         set(header::VARY, "accept-encoding");
         set(header::CONTENT_TYPE, self.content_type);
@@ -85,16 +90,16 @@ fn content_type(path: &str) -> &'static str {
     }
 }
 
-/// Data below this many bytes is sent as it is.
+/// Smaller bodies are sent uncompressed, in bytes.
 const MIN_GZIP_BYTES: usize = 4096;
 
-/// RFC 9110 section 13.1.2, with weak comparison.
+/// `If-None-Match` with weak comparison; RFC 9110, section 13.1.2.
 fn etag_matches(tags: &str, etag: &str) -> bool {
     tags.split(',').map(str::trim).any(|tag| tag == "*" || tag.trim_start_matches("W/") == etag)
 }
 
-/// Data of ours, packed where that is worth it and the one who asks takes it. Not for answers with secrets beside what the one
-/// who asks has written (BREACH).
+/// JSON response, compressed where that is worth it and the client accepts it. Not for responses that contain secrets
+/// beside text that the client chose (BREACH).
 pub(crate) fn json_response(value: &Value, asked: &HeaderMap) -> Response {
     let plain = value.to_string().into_bytes();
     let said = asked.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -109,7 +114,8 @@ pub(crate) fn json_response(value: &Value, asked: &HeaderMap) -> Response {
     }
 }
 
-/// RFC 9110 section 12.5.3, as far as browsers use it: gzip by name or `*`, unless its weight is 0.
+/// Content negotiation as far as browsers use it: gzip by name or `*`, unless its weight is 0. RFC 9110, section
+/// 12.5.3.
 fn accepts_gzip(accepted: &str) -> bool {
     accepted.split(',').any(|part| {
         let (name, weight) = part.split_once(';').unwrap_or((part, ""));

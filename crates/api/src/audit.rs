@@ -1,4 +1,4 @@
-//! The audit log over HTTP: the newest entries that are kept in memory ([`throng_core::audit`]).
+//! `GET /api/v1/audit`: the newest entries of the audit log, held in memory ([`throng_core::audit`]).
 
 use std::sync::Arc;
 

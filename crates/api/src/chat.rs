@@ -1,12 +1,14 @@
-//! `/chat`: a small chat client in the browser, for everybody who has an account.
+//! `/chat`: a small chat client in the browser, for every user with an account.
 //!
-//! The page's sources are in `chat/` of the repository and part of the program. It is built on strophe.js, which comes from npm
-//! when the server is built (`build.rs`); without it there is a page that says what to do. The client logs in over WebSocket
-//! (RFC 7395) and falls back to BOSH (XEP-0124), at `../ws` and `../bosh` of the page's own address. Nothing here knows an
-//! account: the browser logs in as any client does.
+//! The page's sources are in `chat/` of the repository and embedded in the program. It is built on strophe.js, which
+//! comes from npm when the server is built (`build.rs`); without it a page explains what to do. The client logs in
+//! over WebSocket (RFC 7395) and falls back to BOSH (XEP-0124), at `../ws` and `../bosh` of the page's own address.
+//! Nothing here knows an account: the browser logs in like any client.
 //!
-//! The trap: addresses in the page are relative, so that it works behind a proxy that puts the node below a path. That needs
-//! the slash: `/chat` redirects to `/chat/`.
+//! # Pitfalls
+//!
+//! Addresses in the page are relative, so that it works behind a proxy that mounts the node below a path. That
+//! requires the slash: `/chat` redirects to `/chat/`.
 
 use std::sync::{Arc, LazyLock};
 
@@ -20,11 +22,12 @@ use throng_core::Node;
 use crate::Api;
 use crate::assets::CompressedAsset;
 
-/// strophe.js, or nothing.
+/// strophe.js, or empty.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/strophe.js"));
 
-/// What the page may do: its own files, requests to its own node, pictures in data URLs. `form-action` keeps a password out
-/// of an address if the script did not run. Trusted types would stop strophe.js, which parses every stanza as a document.
+/// Policy of the page: its own files, requests to its own node, images in data URLs. `form-action` keeps a password
+/// out of an address if the script did not run. Trusted types would stop strophe.js, which parses every stanza as a
+/// document.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'none'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -61,7 +64,7 @@ pub(crate) fn routes() -> Router<Arc<Api>> {
         .route("/chat/{file}", get(file))
 }
 
-/// Relative: whoever stands in front of the node may have put it below a path.
+/// Relative: a proxy in front of the node may have mounted it below a path.
 async fn redirect() -> Response {
     (StatusCode::PERMANENT_REDIRECT, [(header::LOCATION, HeaderValue::from_static("chat/"))]).into_response()
 }
@@ -75,15 +78,15 @@ fn page(library: &[u8]) -> &'static str {
     if library.is_empty() { "missing.html" } else { "index.html" }
 }
 
-/// What the page cannot know: the domain of an address that was typed without one.
+/// Settings that the page cannot know: the domain of an address that was typed without one.
 async fn settings(State(api): State<Arc<Api>>, uri: Uri, asked: HeaderMap) -> Response {
     let host = uri.host().or_else(|| asked.get(header::HOST).and_then(|host| host.to_str().ok()));
     let domain = domain(&api.node, host.unwrap_or_default());
     ([(header::CACHE_CONTROL, "no-cache")], Json(serde_json::json!({ "domain": domain }))).into_response()
 }
 
-/// The domain that the address of the page stands for: itself, what is left without its first label (`chat.example.org`), or
-/// the only one there is. The list of all is nobody's business.
+/// The domain for the page's host name: the name itself, the name without its first label (`chat.example.org`), or
+/// the only domain served. The list of all domains is not published.
 fn domain(node: &Node, host: &str) -> Option<String> {
     let name = host.rsplit_once(':').map_or(host, |(name, port)| match port.parse::<u16>() {
         Ok(_) => name,
@@ -184,7 +187,7 @@ mod tests {
         engine.reload(&["one.example", "two.example"], &[]);
         assert_eq!(domain(&engine.node, "two.example:443").as_deref(), Some("two.example"));
         assert_eq!(domain(&engine.node, "chat.one.example").as_deref(), Some("one.example"));
-        // Which others there are is not told.
+        // The other domains are not revealed.
         assert_eq!(domain(&engine.node, "127.0.0.1:5280"), None);
         assert_eq!(domain(&engine.node, ""), None);
     }

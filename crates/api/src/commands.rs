@@ -1,9 +1,11 @@
-//! Commands over HTTP: what `core` and the features declare, as JSON in and out.
+//! Commands over HTTP: the declarations of `core` and the features, with JSON arguments and results.
 //!
-//! The same declarations are behind XEP-0050 and `throng command`; rights, checks, errors and the audit log are those of
-//! [`throng_core::Node::run_command`]. A token needs the scope that the command declares.
+//! The same declarations are used by XEP-0050 and `throng command`; rights, checks, errors and the audit log are
+//! those of [`throng_core::Node::run_command`]. A token needs the scope that the command declares.
 //!
-//! The trap: fields of secrets are only read. Nothing of a request goes into an answer.
+//! # Pitfalls
+//!
+//! Secret fields are write-only. No value of a request may appear in a response.
 
 use std::sync::Arc;
 
@@ -152,7 +154,7 @@ async fn show(
     let shown = api.node.may_use(&host, entry.command, &caller.to_command_caller());
     if let Some(present) = entry.current_values.as_ref().filter(|_| shown) {
         let values = match present.read(&api.node, &host).await {
-            // There is nothing to edit yet; that is an answer, and the command itself is there.
+            // Nothing to edit yet is a valid answer, and the command itself exists.
             Err(error) if error.kind == CommandErrorKind::NotFound => Vec::new(),
             read => read?,
         };
@@ -179,7 +181,7 @@ async fn run(
     Ok(axum::Json(output_json(&output)).into_response())
 }
 
-/// Carries out a command by its name.
+/// Runs a command by its name.
 pub(crate) async fn run_by_name(
     api: &Arc<Api>,
     host: &Arc<Host>,
@@ -201,7 +203,7 @@ fn unknown(host: &Host, name: &str) -> Problem {
     Problem::not_found(format!("{} has no command \"{name}\"; its module may be off", host.domain()))
 }
 
-/// Values out of a JSON object.
+/// Parses arguments from a JSON object.
 fn parse_arguments(body: &[u8]) -> Result<RawArguments, Problem> {
     let wrong = || Problem::invalid("the request is not a JSON object with a member for each field");
     let values: Map<String, Value> = serde_json::from_slice(body).map_err(|_| wrong())?;
@@ -224,7 +226,7 @@ fn parse_arguments(body: &[u8]) -> Result<RawArguments, Problem> {
     Ok(given)
 }
 
-/// The commands of a host as data.
+/// Describes the commands of a host as JSON.
 pub fn describe(host: &Host) -> Vec<Value> {
     host.commands.iter().map(|entry| command_json(entry.command, entry.owner)).collect()
 }
@@ -282,7 +284,7 @@ fn field_json(field: &CommandField) -> Value {
     value
 }
 
-/// What a command answered, for programs.
+/// The output of a command as JSON.
 pub fn output_json(output: &CommandOutput) -> Value {
     let mut map = Map::new();
     for (field, shown) in &output.values {

@@ -1,7 +1,9 @@
-//! The operator's page at `/`, with what belongs to it below `/console/`: the files of the folder `console` of the repository,
-//! inside the program. For everybody: they hold no figures and no secrets, those come from `/api/v1`.
+//! The operator console at `/` and its files below `/console/`: the folder `console` of the repository, embedded in
+//! the program. Public: the files contain no metrics and no secrets, which come from `/api/v1`.
 //!
-//! The trap: a file that is added to the folder must be added to [`FILES`]; a test compares the two.
+//! # Pitfalls
+//!
+//! A file that is added to the folder must be added to [`FILES`]; a test compares the two.
 
 use std::sync::{Arc, LazyLock};
 
@@ -64,7 +66,8 @@ static FILES: &[(&str, &[u8])] = files![
     "view/users.js",
 ];
 
-/// What the page may do: load from here and ask here. No inline script or style, no frame around it, no markup from texts.
+/// Policy of the page: loads from and requests to this origin only. No inline script or style, no framing, no markup
+/// from texts.
 pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; base-uri 'none'; object-src 'none'; form-action 'none'; \
                                  frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
@@ -72,8 +75,8 @@ static ASSETS: LazyLock<Vec<CompressedAsset>> = LazyLock::new(|| {
     FILES.iter().map(|(path, plain)| CompressedAsset::new(path, without_comments(path, plain))).collect()
 });
 
-/// A script without what is for its readers here. Lines keep their numbers, so that a browser's complaint names the right one.
-/// Made once for a process and kept as long as it lives.
+/// A script without its comments. Lines retain their numbers, so that a browser's error names the right one. Computed
+/// once per process and leaked.
 fn without_comments(path: &str, plain: &'static [u8]) -> &'static [u8] {
     match std::str::from_utf8(plain) {
         Ok(text) if path.ends_with(".js") => {
@@ -137,7 +140,7 @@ mod tests {
         walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../console"), "", &mut there);
         let inside: BTreeSet<String> = FILES.iter().map(|(path, _)| (*path).to_owned()).collect();
         assert_eq!(there, inside);
-        // What is not asked for at once is asked for in a chain, one round trip for each link of it.
+        // Modules that are not preloaded load in a chain, one round trip for each link.
         let page = std::str::from_utf8(FILES[0].1).unwrap();
         for path in inside.iter().filter(|path| *path != "index.html") {
             assert!(page.contains(&format!("\"/console/{path}\"")), "index.html does not name {path}");

@@ -1,7 +1,8 @@
-//! `GET /api/v1/domains`: the domains that are served, how many users each has, and its modules with their options.
+//! `GET /api/v1/domains`: served domains, the number of users of each, and its modules with their options.
 //!
-//! Secrets among the options are not shown: an option is taken for one by its name. The trap: a new option that holds a
-//! secret must be called so.
+//! # Pitfalls
+//!
+//! Secret options are hidden by their name. A new option that holds a secret must be named accordingly.
 
 use std::sync::Arc;
 
@@ -121,7 +122,7 @@ fn module(feature: &Feature, host: &Host) -> Value {
     })
 }
 
-/// What is set.
+/// The options that are set.
 fn options(feature: &Feature, set: &FeatureOptions) -> Map<String, Value> {
     let value = |spec: &OptionSpec| match &spec.default {
         _ if is_secret(spec.key) => Value::from("…"),

@@ -1,6 +1,8 @@
-//! What handlers take from a request, with problems instead of axum's own refusals.
+//! Extractors of handlers, which reject with a [`Problem`] instead of axum's rejections.
 //!
-//! The trap: refusals must not repeat what was sent.
+//! # Pitfalls
+//!
+//! Rejections must not repeat what was sent.
 
 use std::sync::Arc;
 
@@ -12,7 +14,7 @@ use throng_core::Host;
 
 use crate::{Api, Problem};
 
-/// JSON.
+/// JSON body.
 pub(crate) struct Json<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequest<Arc<Api>> for Json<T> {
@@ -24,7 +26,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<Api>> for Json<T> {
     }
 }
 
-/// The query.
+/// Query parameters.
 pub(crate) struct QueryParams<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequestParts<Arc<Api>> for QueryParams<T> {
@@ -38,7 +40,7 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<Api>> for QueryParams<T> {
     }
 }
 
-/// The one variable part of the path.
+/// The only variable part of the path.
 pub(crate) struct PathParam(pub(crate) String);
 
 impl FromRequestParts<Arc<Api>> for PathParam {
@@ -64,13 +66,13 @@ impl FromRequestParts<Arc<Api>> for AccountJid {
     }
 }
 
-/// Reads the address of an account.
+/// Parses the address of an account.
 pub(crate) fn account(text: &str) -> Result<Jid, Problem> {
     let jid = Jid::parse(text).ok().filter(|jid| jid.local().is_some() && jid.resource().is_none());
     jid.ok_or_else(|| Problem::invalid("the address of an account looks like user@example.org"))
 }
 
-/// The host that is asked for, or the default one.
+/// The requested host, or the default one.
 pub(crate) fn host(api: &Api, domain: Option<&str>) -> Result<Arc<Host>, Problem> {
     let found = match domain {
         Some(domain) => Jid::parse(domain).ok().and_then(|jid| api.node.host(jid.as_str())),
@@ -82,12 +84,12 @@ pub(crate) fn host(api: &Api, domain: Option<&str>) -> Result<Arc<Host>, Problem
     found.ok_or_else(|| Problem::not_found("this domain is not served here"))
 }
 
-/// Items on one page.
+/// Maximum number of items on one page.
 pub(crate) const MAX_PAGE_LIMIT: u32 = 500;
-/// Unless asked for otherwise.
+/// Default number of items on one page.
 pub(crate) const DEFAULT_PAGE_LIMIT: u32 = 50;
 
-/// How many items are asked for.
+/// Validates the requested number of items.
 pub(crate) fn page_limit(given: Option<u32>) -> Result<u32, Problem> {
     match given.unwrap_or(DEFAULT_PAGE_LIMIT) {
         limit @ 1..=MAX_PAGE_LIMIT => Ok(limit),

@@ -1,9 +1,13 @@
-//! `/healthz` (the process lives) and `/readyz` (it takes clients), for everybody; `/metrics` (OpenMetrics text), for this
-//! machine, for addresses in `[http] metrics_allow`, and for tokens with the scope `metrics` or `read`.
+//! Health and metrics endpoints: `/healthz` (the process is alive) and `/readyz` (it accepts clients), public;
+//! `/metrics` (OpenMetrics text), for local programs, for addresses in `[http] metrics_allow`, and for tokens with
+//! the scope `metrics` or `read`.
 //!
-//! The pitfall: behind a reverse proxy on this machine every client comes from loopback. A request that names a proxy is not
-//! local, see [`RequestPeer::is_local`], nor is one that asks for a public host name. A proxy that adds no header and writes a loopback
-//! `Host`, or passes one on that its client wrote, cannot be told from a local program: it must not pass on `/metrics`.
+//! # Pitfalls
+//!
+//! Behind a reverse proxy on this machine every client comes from loopback. A request that names a proxy is not
+//! local, see [`RequestPeer::is_local`], nor is one for a public host name. A proxy that adds no header and writes a
+//! loopback `Host`, or forwards one from its client, cannot be distinguished from a local program: it must not
+//! forward `/metrics`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -25,8 +29,8 @@ pub(crate) fn routes() -> Router<Arc<Api>> {
 const REFUSED: &str = "/metrics is not open to this address: add it to [http] metrics_allow, or send a token \
                        (throng token add prometheus --scope metrics)\n";
 
-/// Whether the request asks for this machine by a loopback name or address, with any port. Tunnels and some proxies add no
-/// header, but leave the public name there that their client asked for; so does a browser after DNS rebinding.
+/// Whether the request names this machine by a loopback name or address, with any port. Tunnels and some proxies add
+/// no header, but leave the public name that their client requested; so does a browser after DNS rebinding.
 fn names_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
     let Some(authority) = host_meta::request_authority(uri, headers) else { return false };
     let host = authority.host();
@@ -38,7 +42,7 @@ fn names_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
     bare.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
-/// Whether this request may have the metrics.
+/// Whether this request may read the metrics.
 async fn may_scrape(api: &Arc<Api>, peer: RequestPeer, uri: &Uri, headers: &HeaderMap) -> bool {
     let local = peer.is_local() && names_loopback(uri, headers);
     if local || (!peer.proxied && api.process.may_scrape(peer.address)) {
@@ -76,7 +80,7 @@ async fn ready(State(api): State<Arc<Api>>) -> (StatusCode, &'static str) {
     }
 }
 
-/// For every other path.
+/// Fallback for every other path.
 pub(crate) async fn not_found() -> (StatusCode, &'static str) {
     (StatusCode::NOT_FOUND, "try /metrics, /healthz or /readyz\n")
 }

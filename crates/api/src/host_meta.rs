@@ -1,10 +1,14 @@
-//! `/.well-known/host-meta` and `/.well-known/host-meta.json`: where web clients find BOSH and WebSocket. XEP-0156 1.4.0,
-//! RFC 6415. For everybody, from every page.
+//! `/.well-known/host-meta` and `/.well-known/host-meta.json`: discovery of BOSH and WebSocket for web clients.
+//! XEP-0156 1.4.0, RFC 6415. Public, with cross-origin access.
 //!
-//! The addresses are those of `[http] public_url`, or else those under which the client asked over TLS. Section 3.2 allows
-//! `https` and `wss` only, so a client that asks without TLS gets nothing unless the address is configured.
-//! Left out: the TXT records of earlier versions.
-//! The trap: `Host` is the client's word. It is taken for a link only if it is nothing but a host and a port.
+//! The addresses are those of `[http] public_url`, or else those under which the client sent its request over TLS.
+//! Section 3.2 allows `https` and `wss` only, so a request without TLS gets nothing unless the address is configured.
+//!
+//! Not implemented: the TXT records of earlier versions.
+//!
+//! # Pitfalls
+//!
+//! `Host` is chosen by the client. It is used for a link only if it is nothing but a host and a port.
 
 use std::sync::Arc;
 
@@ -41,7 +45,7 @@ fn links(api: &Api, peer: RequestPeer, uri: &Uri, headers: &HeaderMap) -> Vec<Li
     links
 }
 
-/// Whom the client believes to talk to: `:authority` of HTTP/2 or `Host`.
+/// The authority of the request: `:authority` of HTTP/2 or `Host`.
 pub(crate) fn request_authority(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
     let named = headers.get(header::HOST).and_then(|value| value.to_str().ok()?.parse::<Authority>().ok());
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
@@ -64,7 +68,8 @@ fn to_xrd(links: &[LinkRelation]) -> String {
         "<?xml version='1.0' encoding='utf-8'?>\n<XRD xmlns='http://docs.oasis-open.org/ns/xri/xrd-1.0'>\n"
             .to_owned();
     for (rel, href) in links {
-        // Neither has a character that would need escaping: the host was checked, the rest is ours or the operator's.
+        // Neither has a character that would need escaping: the host was validated, the rest is ours or the
+        // operator's.
         let href = href.replace('&', "&amp;").replace('\'', "&apos;").replace('<', "&lt;");
         text.push_str(&format!("  <Link rel='{rel}' href='{href}'/>\n"));
     }

@@ -1,10 +1,12 @@
-//! What a node serves over HTTP besides XMPP itself: figures for machines and for people, the console, and commands.
+//! HTTP interface of a node besides XMPP transports: metrics, the REST API, the console, and commands.
 //!
-//! [`router`] is a service of `axum`; the program puts it behind its HTTP listeners. BOSH and WebSocket are not here but in
-//! `net`: they are transports. Commands are declared in `core` and `features` and carried out by the engine; this crate
-//! only translates.
+//! [`router`] is an `axum` service; the program mounts it on its HTTP listeners. BOSH and WebSocket are transports
+//! and belong to `net`. Commands are declared in `core` and `features` and run by the engine; this crate only
+//! translates.
 //!
-//! The trap: whoever can reach the port can send anything. Every route says who may use it.
+//! # Pitfalls
+//!
+//! Any client that reaches the port can send anything. Every route declares its access.
 
 mod accounts;
 mod assets;
@@ -48,10 +50,10 @@ pub use problem::Problem;
 use serde_json::Value;
 pub use server_process::{CertificateStatus, NodeStats, Reloaded, ResourceStatus, ServerProcess};
 
-/// Bytes of a request to `/api/v1`, where a route does not say otherwise.
+/// Maximum bytes of a request to `/api/v1`, unless a route overrides it.
 const MAX_BODY_BYTES: usize = 256 * 1024;
 
-/// What requests are answered from.
+/// State shared by all handlers.
 pub struct Api {
     /// The engine.
     pub node: Arc<Node>,
@@ -60,7 +62,7 @@ pub struct Api {
     /// Tokens for programs.
     pub tokens: Arc<ApiTokens>,
     pub(crate) auth: ApiAuth,
-    /// Bulk creations that are under way.
+    /// Bulk creations in progress.
     pub(crate) bulk: bulk::ActiveBulkCalls,
     /// The OpenAPI document.
     pub(crate) openapi: Value,
@@ -89,22 +91,23 @@ impl Api {
         })
     }
 
-    /// Takes a point for the overview; to be called every [`overview::INTERVAL`] seconds.
+    /// Samples the overview; to be called every [`overview::INTERVAL`] seconds.
     pub fn sample(&self) {
         self.history.sample(&self.node, &self.process.node_stats());
         self.traffic.sample(&self.node);
     }
 
-    /// The hour of the overview, for [`Api::restore_history`] of a later process; nothing before the first point.
+    /// The last hour of the overview, for [`Api::restore_history`] of a later process; `None` before the first
+    /// sample.
     ///
     /// # Errors
-    /// When it cannot be packed, which memory does not refuse.
+    /// When it cannot be compressed, which does not happen in memory.
     pub fn save_history(&self) -> std::io::Result<Option<Vec<u8>>> {
         self.history.save()
     }
 
-    /// Takes in the hour of an earlier process, if it is of the last hour; says whether it did. To be called before the first
-    /// point is taken.
+    /// Restores the overview of an earlier process, if it is of the last hour; returns whether it did. To be called
+    /// before the first sample.
     ///
     /// # Errors
     /// When the bytes are damaged or of another format.
@@ -125,7 +128,7 @@ pub fn router(api: Arc<Api>) -> Router {
         .with_state(api)
 }
 
-/// All operations that are declared.
+/// All declared operations.
 fn operations() -> Vec<ApiOperation> {
     let mut all = auth::operations();
     all.extend(auth::tokens::operations());
@@ -162,7 +165,7 @@ fn schemas() -> Vec<(&'static str, Value)> {
     all
 }
 
-/// `/api/v1`: answers for programs and for the console, never kept by anybody on the way.
+/// `/api/v1`: responses for programs and for the console, never cached.
 fn v1(api: &Arc<Api>) -> Router<Arc<Api>> {
     Router::new()
         .merge(operation::router(api, operations()))

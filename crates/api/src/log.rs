@@ -1,14 +1,17 @@
-//! `GET /api/v1/log`: the last lines of the node's log, out of a ring in memory.
+//! `GET /api/v1/log`: the last lines of the node's log, from a ring buffer in memory.
 //!
-//! Lines are numbered without gaps from the start of the process; `next` of an answer is `after` of the question that goes
-//! on from there. The program's log fills the [`LogBuffer`] with what its filter lets through, so `[log] level` decides what is
-//! here as well.
+//! Lines are numbered without gaps from the start of the process; `next` of a response is `after` of the request that
+//! continues there. The program's log fills the [`LogBuffer`] with the lines that pass its filter, so `[log] level`
+//! applies here as well.
 //!
-//! No secret is ever a field of a log line; fields with a name like one are blanked here all the same, since this log is
-//! read by more people than a file that belongs to root.
+//! No secret is ever a field of a log line; fields with a secret's name are blanked here all the same, since this log
+//! has more readers than a file that belongs to root.
 //!
-//! Left out: searching, which is what log systems are for. The trap: addresses of users are in log lines, so this is for
-//! the scope `node` and not for `read`.
+//! Not implemented: searching, which is a task of log systems.
+//!
+//! # Pitfalls
+//!
+//! Log lines contain addresses of users, so this requires the scope `node` and not `read`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,28 +28,28 @@ use crate::extract::QueryParams;
 use crate::operation::{Access, ApiOperation, ResponseBody};
 use crate::{Api, Problem};
 
-/// Lines that are kept.
+/// Maximum number of lines.
 pub const MAX_LINES: usize = 2_000;
-/// Bytes of texts that are kept, all lines together.
+/// Maximum bytes of the texts of all lines together.
 const MAX_BYTES: usize = 1 << 20;
-/// Bytes of one text; more is cut off.
+/// Maximum bytes of one text; longer ones are truncated.
 const MAX_TEXT_BYTES: usize = 1_024;
-/// Fields of a line; more are passed over.
+/// Maximum fields of a line; more are dropped.
 const MAX_FIELDS: usize = 16;
-/// Lines of one answer unless another number is asked for.
+/// Default number of lines of one response.
 const DEFAULT_LIMIT: usize = 200;
 
-/// How grave a line is, as the log writes it.
+/// Severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// Something is broken.
+    /// A failure.
     Error,
-    /// Something is odd.
+    /// An anomaly.
     Warn,
-    /// What an operator wants to know.
+    /// Information for operators.
     Info,
-    /// What a developer wants to know.
+    /// Information for developers.
     Debug,
     /// Everything.
     Trace,
@@ -59,13 +62,13 @@ pub struct LogLine {
     pub number: u64,
     /// Milliseconds since 1970.
     pub time: u64,
-    /// How grave it is.
+    /// Its severity.
     pub level: LogLevel,
-    /// Where in the program it was written.
+    /// The module that wrote it.
     pub target: String,
-    /// The sentence.
+    /// The message.
     pub message: String,
-    /// What else was said, in order.
+    /// Further fields, in order.
     #[serde(serialize_with = "object")]
     pub fields: Vec<(String, String)>,
 }
@@ -81,7 +84,7 @@ fn object<S: Serializer>(fields: &[(String, String)], to: S) -> Result<S::Ok, S:
     to.collect_map(fields.iter().map(|(name, value)| (name, value)))
 }
 
-/// The last lines.
+/// Ring buffer of the last lines.
 #[derive(Debug, Default)]
 pub struct LogBuffer(Mutex<LogBufferState>);
 
@@ -94,7 +97,7 @@ struct LogBufferState {
 }
 
 impl LogBuffer {
-    /// Adds a line; its number is given here. Texts are cut and secrets blanked.
+    /// Adds a line and assigns its number. Texts are truncated and secrets blanked.
     pub fn push(&self, mut line: LogLine) {
         line.fields.truncate(MAX_FIELDS);
         for (name, value) in &mut line.fields {
@@ -116,12 +119,13 @@ impl LogBuffer {
         }
     }
 
-    /// Lines behind this number that are at least as grave, and the number to go on from. Without a number the newest.
+    /// Lines after this number of at least this severity, and the number to continue from. Without a number, the
+    /// newest lines.
     pub fn read(&self, after: Option<u64>, level: LogLevel, limit: usize) -> (Vec<LogLine>, u64) {
         let lines = self.0.lock();
         let wanted = lines.lines.iter().filter(|line| line.level <= level);
         match after {
-            // Whoever asks with a number of an earlier life of the process begins anew.
+            // A number from an earlier life of the process starts over.
             Some(after) if after <= lines.last => {
                 let found: Vec<LogLine> = wanted.filter(|l| l.number > after).take(limit).cloned().collect();
                 let full = found.len() == limit;
@@ -136,7 +140,7 @@ impl LogBuffer {
         }
     }
 
-    /// Lines so far by level, those that are gone included.
+    /// Lines by level since the start, including those that were evicted.
     pub fn counts(&self) -> [(&'static str, u64); 5] {
         let counts = self.0.lock().counts;
         let mut names = ["error", "warn", "info", "debug", "trace"].into_iter().zip(counts);

@@ -1,7 +1,7 @@
-//! `GET /api/v1/nodes`: the nodes of the cluster, the one that answers first. `POST /api/v1/reload`: it takes over its
+//! `GET /api/v1/nodes`: the nodes of the cluster, the responding one first. `POST /api/v1/reload`: reloads its
 //! configuration.
 //!
-//! Of other nodes only their names are known here; each has its own figures behind its own listener.
+//! Other nodes are known by name only; each serves its own metrics on its own listener.
 
 use std::sync::Arc;
 

@@ -1,10 +1,12 @@
-//! The OpenAPI document (OpenAPI Specification 3.1.0), made from the declarations of the operations.
+//! OpenAPI document (OpenAPI Specification 3.1.0), generated from the declarations of the operations.
 //!
-//! It is served at `/api/v1/openapi.json` and kept as `golden/openapi.json`, which a test compares: whoever changes the API
-//! sees the change in the diff. `THRONG_BLESS=1 cargo test -p throng-api openapi` writes it anew.
+//! It is served at `/api/v1/openapi.json` and stored as `golden/openapi.json`, which a test compares, so that a
+//! change of the API is visible in the diff. `THRONG_BLESS=1 cargo test -p throng-api openapi` rewrites it.
 //!
-//! The trap: schemas of answers allow members that are not named, so that a later version may add some; those of requests
-//! do not.
+//! # Pitfalls
+//!
+//! Schemas of responses allow members that are not named, so that a later version may add some; those of requests do
+//! not.
 
 use std::sync::Arc;
 
@@ -26,7 +28,7 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
     ]
 }
 
-/// The schemas that operations of several files use.
+/// Schemas used by operations of several files.
 fn common_schemas() -> Vec<(&'static str, Value)> {
     vec![
         ("Anything", json!({ "type": "object" })),
@@ -53,7 +55,7 @@ fn reference(schema: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{schema}") })
 }
 
-/// The document of these operations.
+/// Builds the document of these operations.
 pub(crate) fn document(operations: &[ApiOperation], schemas: Vec<(&'static str, Value)>) -> Value {
     let mut paths: Map<String, Value> = Map::new();
     for operation in operations {
@@ -100,7 +102,7 @@ pub(crate) fn document(operations: &[ApiOperation], schemas: Vec<(&'static str, 
     })
 }
 
-/// What the variable part of a path may be.
+/// Example of the variable part of a path.
 fn example_path(path: &str) -> &'static str {
     match path {
         "/commands/{name}" => "get-registered-users-num",
@@ -153,7 +155,7 @@ fn describe(operation: &ApiOperation) -> Value {
     value
 }
 
-/// What a status is called, in one word.
+/// One-word name of a status.
 fn status_name(status: u16) -> String {
     let title = StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason()).unwrap_or("Problem");
     title.split(' ').collect()

@@ -1,8 +1,10 @@
-//! Declarations of the operations of `/api/v1`: path, who may, what goes in and out, and the handler. The router, the check
-//! of scopes and the OpenAPI document ([`crate::openapi`]) are made from them, so they cannot differ.
+//! Declarations of the operations of `/api/v1`: path, access, request, response and handler. The router, the check of
+//! scopes and the OpenAPI document ([`crate::openapi`]) are generated from them, so they cannot differ.
 //!
-//! The trap: a handler that answers with a status that is not declared makes the document wrong; the tests with
-//! schemathesis find that, the compiler does not.
+//! # Pitfalls
+//!
+//! A handler that returns an undeclared status makes the document wrong; the tests with schemathesis find that, the
+//! compiler does not.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,40 +21,40 @@ use serde_json::Value;
 use crate::auth::{ApiCaller, TokenScope};
 use crate::{Api, Problem};
 
-/// Who may use an operation.
+/// Access control of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Whoever reaches the port.
+    /// Any client.
     Public,
-    /// Whoever has any proof; the handler decides further.
+    /// Any valid credentials; the handler decides further.
     Authenticated,
     /// Administrators, and tokens with this scope.
     Scoped(TokenScope),
 }
 
-/// What the body of a request is.
+/// Request body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RequestBody {
     Nothing,
     /// JSON of this schema.
     Json(&'static str),
-    /// JSON of this schema, or nothing.
+    /// Optional JSON of this schema.
     OptionalJson(&'static str),
-    /// A line of JSON of this schema for each item.
+    /// JSON lines of this schema, one per item.
     JsonLines(&'static str),
 }
 
-/// What an answer is.
+/// Response body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ResponseBody {
     Nothing,
     /// JSON of this schema.
     Json(&'static str),
-    /// Lines of JSON of this schema.
+    /// JSON lines of this schema.
     JsonLines(&'static str),
 }
 
-/// A parameter in the query.
+/// A query parameter.
 #[derive(Clone, Debug)]
 pub(crate) struct Parameter {
     pub(crate) name: &'static str,
@@ -63,9 +65,9 @@ pub(crate) struct Parameter {
 /// One operation.
 pub(crate) struct ApiOperation {
     pub(crate) method: Method,
-    /// Below `/api/v1`.
+    /// Path below `/api/v1`.
     pub(crate) path: &'static str,
-    /// Unique; generators of clients make names of functions from it.
+    /// Unique; client generators derive function names from it.
     pub(crate) id: &'static str,
     /// One sentence.
     pub(crate) summary: &'static str,
@@ -73,13 +75,13 @@ pub(crate) struct ApiOperation {
     pub(crate) query: Vec<Parameter>,
     pub(crate) request_body: RequestBody,
     pub(crate) response: (u16, ResponseBody, &'static str),
-    /// Statuses of problems, besides those that follow from the rest.
+    /// Statuses of problems, besides those that follow from the other fields.
     pub(crate) problems: &'static [u16],
     handler: MethodRouter<Arc<Api>>,
 }
 
 impl ApiOperation {
-    /// An operation that answers 200 with nothing, until told otherwise.
+    /// An operation that returns 200 without a body, until overridden.
     pub(crate) fn new<H, T>(
         method: Method,
         path: &'static str,
@@ -105,27 +107,27 @@ impl ApiOperation {
             handler: on(filter, handler),
         }
     }
-    /// One sentence for people.
+    /// Sets the one-sentence summary.
     pub(crate) fn summary(mut self, summary: &'static str) -> ApiOperation {
         self.summary = summary;
         self
     }
-    /// A parameter in the query, with its JSON Schema.
+    /// Adds a query parameter with its JSON Schema.
     pub(crate) fn query(mut self, name: &'static str, schema: Value, text: &'static str) -> ApiOperation {
         self.query.push(Parameter { name, text, schema });
         self
     }
-    /// What the body is.
+    /// Sets the request body.
     pub(crate) fn request_body(mut self, takes: RequestBody) -> ApiOperation {
         self.request_body = takes;
         self
     }
-    /// What it answers if all goes well.
+    /// Sets the response of a success.
     pub(crate) fn response(mut self, status: u16, what: ResponseBody, text: &'static str) -> ApiOperation {
         self.response = (status, what, text);
         self
     }
-    /// What else may go wrong.
+    /// Sets the statuses of further problems.
     pub(crate) fn problems(mut self, statuses: &'static [u16]) -> ApiOperation {
         self.problems = statuses;
         self
@@ -143,7 +145,7 @@ pub(crate) fn router(api: &Arc<Api>, operations: Vec<ApiOperation>) -> Router<Ar
     router
 }
 
-/// Lets through who may; the handler finds the [`ApiCaller`] that was made here.
+/// Admits authorised callers; the handler finds the [`ApiCaller`] created here.
 async fn authorize(
     State((api, access)): State<(Arc<Api>, Access)>,
     request: Request,
@@ -160,7 +162,7 @@ async fn authorize(
     Ok(next.run(Request::from_parts(parts, body)).await)
 }
 
-/// For other methods than a path has.
+/// Fallback for methods that a path does not support.
 pub(crate) async fn method_not_allowed() -> Response {
     Problem::new(
         axum::http::StatusCode::METHOD_NOT_ALLOWED,
@@ -170,7 +172,7 @@ pub(crate) async fn method_not_allowed() -> Response {
     .into_response()
 }
 
-/// For paths that are none.
+/// Fallback for unknown paths.
 pub(crate) async fn unknown_path() -> Problem {
     Problem::not_found("there is nothing at this path")
 }

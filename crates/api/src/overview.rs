@@ -1,16 +1,22 @@
-//! `GET /api/v1/overview`: the last hour of a node in one answer, for the console and for whoever has no monitoring system.
+//! `GET /api/v1/overview`: the last hour of a node in one response, for the console and for operators without a
+//! monitoring system.
 //!
-//! Every two seconds the program has a point taken ([`crate::Api::sample`]): gauges as they are, counters as what they grew
-//! by in a second, histograms as percentiles of those two seconds. All series have the same length; the last value of each
-//! was taken at `now`, the ones before it every `interval` seconds. `null` is a moment without a point (the process was held
-//! up) or a percentile of nothing.
+//! Every two seconds the program takes a sample ([`crate::Api::sample`]): gauges as they are, counters as rates per
+//! second, histograms as percentiles of those two seconds. All series have the same length; the last value of each
+//! was taken at `now`, the ones before it every `interval` seconds. `null` is a missed sample (the process was held
+//! up) or a percentile without observations.
 //!
-//! With `since` only points after that moment are sent, so a page asks with the `now` that it has and gets one value.
+//! With `since` only later samples are sent, so a page passes the `now` that it has and gets one value.
 //!
-//! The hour survives a restart of the process ([`saved`]): the program saves it and hands it back, and the time between is a gap.
+//! The hour survives a restart of the process ([`persistence`]): the program saves and restores it, and the time
+//! between is a gap.
 //!
-//! Left out: longer spans and more detail, for which there is `/metrics`. The trap: numbers are kept as `f32` (an hour of
-//! all series is 260 kB), so a gauge of billions is right to seven digits and no more.
+//! Not implemented: longer spans and more detail, for which there is `/metrics`.
+//!
+//! # Pitfalls
+//!
+//! Numbers are stored as `f32` (an hour of all series is 260 kB), so a gauge of billions has a precision of seven
+//! digits.
 
 pub mod persistence;
 
@@ -32,9 +38,9 @@ use crate::operation::{Access, ApiOperation, ResponseBody};
 use crate::server_process::{NodeStats, ResourceStatus};
 use crate::{Api, assets};
 
-/// Seconds between two points.
+/// Seconds between two samples.
 pub const INTERVAL: u64 = 2;
-/// Points that are kept: an hour.
+/// Number of samples: an hour.
 pub const POINTS: usize = 1_800;
 
 /// Name and unit of every series, in the order of [`values`].
@@ -81,10 +87,10 @@ pub const SERIES: [(&str, &str); 40] = [
     ("log_warnings", "1/s"),
 ];
 
-/// What counters and histograms said at one moment.
+/// Readings of counters and histograms at one moment.
 #[derive(Debug, Default)]
 struct OverviewTotals {
-    /// Microseconds of the node's clock.
+    /// Time of the reading, in microseconds of the node's clock.
     at: u64,
     counters: [u64; 19],
     cpu_seconds: f64,
@@ -132,14 +138,14 @@ impl OverviewTotals {
 
 type SamplePoint = [f32; SERIES.len()];
 
-/// The values of one point, from two moments.
+/// The values of one sample, from two readings.
 fn values(node: &Node, vitals: &NodeStats, before: &OverviewTotals, now: &OverviewTotals) -> SamplePoint {
     let seconds = now.at.saturating_sub(before.at) as f64 / 1e6;
     let rate = |at: usize| {
         let grown = now.counters[at].saturating_sub(before.counters[at]) as f64;
         if seconds > 0.0 { grown / seconds } else { 0.0 }
     };
-    // Seconds; no number where nothing was measured.
+    // Seconds; `NaN` where nothing was measured.
     let share = |now: &HistogramSnapshot, before: &HistogramSnapshot, share: f64| {
         now.since(before).quantile(share).map_or(f64::NAN, |micros| micros / 1e6)
     };
@@ -192,25 +198,25 @@ fn values(node: &Node, vitals: &NodeStats, before: &OverviewTotals, now: &Overvi
     .map(|value| value as f32)
 }
 
-/// The last hour.
+/// The samples of the last hour.
 #[derive(Debug, Default)]
 pub(crate) struct OverviewHistory(Mutex<HistoryState>);
 
 #[derive(Debug, Default)]
 struct HistoryState {
-    /// One ring for each series; empty before the first point.
+    /// One ring buffer for each series; empty before the first sample.
     rings: Vec<Box<[f32]>>,
-    /// Points in them.
+    /// Number of samples in the rings.
     len: usize,
-    /// Where the next one goes.
+    /// Index of the next sample.
     next: usize,
-    /// Seconds since 1970 of the last one.
+    /// Time of the last sample in seconds since 1970.
     last: u64,
     before: OverviewTotals,
 }
 
 impl HistoryState {
-    /// Rings without a point.
+    /// Clears the rings.
     fn clear(&mut self) {
         self.rings = SERIES.map(|_| vec![f32::NAN; POINTS].into_boxed_slice()).into();
     }
@@ -226,7 +232,7 @@ impl HistoryState {
         self.len = (self.len + 1).min(POINTS);
     }
 
-    /// Adds a point that was taken at this second. Missed ones become gaps; a clock that jumped begins the hour anew.
+    /// Adds a sample taken at this second. Missed ones become gaps; a clock that jumped restarts the hour.
     fn add(&mut self, second: u64, point: SamplePoint) {
         let missed = second.saturating_sub(self.last) / INTERVAL;
         if self.len > 0 && (second < self.last || missed as usize > POINTS) {
@@ -243,7 +249,7 @@ impl HistoryState {
         self.push(point);
     }
 
-    /// The values of a series from this second on, without it.
+    /// The values of a series after this second.
     fn after(&self, series: usize, since: u64) -> Vec<Value> {
         let wanted = (self.last.saturating_sub(since) / INTERVAL).min(self.len as u64) as usize;
         let Some(ring) = self.rings.get(series) else { return Vec::new() };
@@ -253,7 +259,7 @@ impl HistoryState {
 }
 
 impl OverviewHistory {
-    /// Takes a point.
+    /// Takes a sample.
     pub(crate) fn sample(&self, node: &Node, vitals: &NodeStats) {
         node.outboxes.measure_queues();
         let now = OverviewTotals::collect(node, vitals);
@@ -276,7 +282,7 @@ impl OverviewHistory {
     }
 }
 
-/// Six digits behind the point, and none where there are many before it.
+/// At most six decimal places, and none for large numbers.
 fn number(value: f32) -> Value {
     let value = f64::from(value);
     if !value.is_finite() {
@@ -402,7 +408,7 @@ mod tests {
         assert!(kept.rings.iter().map(|ring| size_of_val(&**ring)).sum::<usize>() < 1 << 20);
     }
 
-    /// The page with everything else is 135 kB, and is to stay below 300.
+    /// The page with everything else is 135 kB, and must stay below 300.
     #[tokio::test]
     async fn an_hour_of_a_busy_node_is_small_on_the_wire() {
         let history = OverviewHistory::default();

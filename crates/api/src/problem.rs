@@ -1,10 +1,12 @@
-//! Errors of the API: RFC 9457, Problem Details for HTTP APIs, with the condition of XMPP (RFC 6120 section 8.3.3) as an
-//! extension member, so that the same failure has the same name behind every door.
+//! Errors of the API: RFC 9457, Problem Details for HTTP APIs, with the XMPP condition (RFC 6120, section 8.3.3) as
+//! an extension member, so that the same failure has the same name on every interface.
 //!
-//! Left out: problem types of our own (`type` is `about:blank`, section 4.2.1); `condition` tells failures apart.
+//! Not implemented: own problem types (`type` is `about:blank`, section 4.2.1); `condition` distinguishes failures.
 //!
-//! The trap: `detail` is shown to people. Nothing of a secret may stand in it, and nothing that tells whether an account
-//! exists to somebody who is not signed in.
+//! # Pitfalls
+//!
+//! `detail` is shown to people. It must contain no secret, and must not reveal to an unauthenticated client whether
+//! an account exists.
 
 use std::borrow::Cow;
 
@@ -15,12 +17,12 @@ use serde_json::json;
 use store::StoreError;
 use throng_core::command::{CommandError, CommandErrorKind};
 
-/// Why a request was not carried out.
+/// Reason why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The status of HTTP.
+    /// HTTP status.
     pub status: StatusCode,
-    /// The condition of XMPP, such as `item-not-found`.
+    /// XMPP condition, such as `item-not-found`.
     pub condition: &'static str,
     /// One sentence for a person.
     pub detail: Cow<'static, str>,
@@ -31,23 +33,23 @@ impl Problem {
     pub fn new(status: StatusCode, condition: &'static str, detail: impl Into<Cow<'static, str>>) -> Problem {
         Problem { status, condition, detail: detail.into() }
     }
-    /// What was sent cannot be read.
+    /// The request is malformed.
     pub fn invalid(detail: impl Into<Cow<'static, str>>) -> Problem {
         CommandError::new(CommandErrorKind::Invalid, detail).into()
     }
-    /// Nobody is signed in.
+    /// The request is not authenticated.
     pub fn unauthorized(detail: impl Into<Cow<'static, str>>) -> Problem {
         Problem::new(StatusCode::UNAUTHORIZED, "not-authorized", detail)
     }
-    /// Whoever is signed in may not.
+    /// The caller lacks the rights.
     pub fn forbidden(detail: impl Into<Cow<'static, str>>) -> Problem {
         CommandError::new(CommandErrorKind::Forbidden, detail).into()
     }
-    /// It is not there.
+    /// The resource does not exist.
     pub fn not_found(detail: impl Into<Cow<'static, str>>) -> Problem {
         CommandError::new(CommandErrorKind::NotFound, detail).into()
     }
-    /// A fault of the server; the cause is logged where it happens.
+    /// An internal error; the cause is logged where it happens.
     pub fn internal() -> Problem {
         CommandError::internal().into()
     }
@@ -92,7 +94,7 @@ impl IntoResponse for Problem {
         let kind = [(header::CONTENT_TYPE, "application/problem+json")];
         let mut response = (self.status, kind, body.to_string()).into_response();
         if self.status == StatusCode::UNAUTHORIZED {
-            // RFC 9110 section 11.6.1 wants a challenge; this one makes no browser ask for a password.
+            // RFC 9110, section 11.6.1 requires a challenge; this one makes no browser prompt for a password.
             let value = HeaderValue::from_static("Bearer realm=\"throng\"");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, value);
         }

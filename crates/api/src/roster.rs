@@ -1,10 +1,14 @@
-//! `GET /api/v1/accounts/{jid}/roster`: the contacts of an account (RFC 6121 section 2), in pages, to look at.
+//! `GET /api/v1/accounts/{jid}/roster`: the contacts of an account (RFC 6121, section 2), in pages, read-only.
 //!
-//! Pages are in the order of the contacts' addresses, and `after` is the last address of the page before, so that a contact
-//! added or removed meanwhile neither repeats nor hides another. Left out: changes, which are the user's own, and entries that
-//! the user does not see either (a request from somebody who is not in the roster).
+//! Pages are in the order of the contacts' addresses, and `after` is the last address of the previous page, so that a
+//! contact added or removed meanwhile neither repeats nor hides another.
 //!
-//! The trap: the store gives a roster whole. It is bounded, but a page costs as much as all of it.
+//! Not implemented: changes, which are up to the user, and entries that the user does not see either (a request from
+//! a sender who is not in the roster).
+//!
+//! # Pitfalls
+//!
+//! The store returns a roster whole. It is bounded, but a page costs as much as all of it.
 
 use std::sync::Arc;
 

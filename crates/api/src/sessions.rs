@@ -1,10 +1,14 @@
-//! Connected resources: pages of them, those of an account, and ending one.
+//! Connected sessions: listing them, those of an account, and ending one.
 //!
-//! Pages go through the routing table part by part, in each part in the order of hashes; so a page of a hundred thousand
-//! sessions costs one part and not a sort of all. What only the connections know is asked of those on the page
-//! ([`throng_core::inquiry`]).
+//! Listing walks the routing table shard by shard, in each shard in the order of hashes; so a page of a hundred
+//! thousand sessions costs one shard and not a sort of all. Data that only the connections have is requested for the
+//! sessions on the page ([`throng_core::session_info`]).
 //!
-//! Left out: sessions of other nodes. The trap: a search has to look at everybody who is online; it gives way between parts.
+//! Not implemented: sessions of other nodes.
+//!
+//! # Pitfalls
+//!
+//! A search has to look at all online users; it yields between shards.
 
 use std::sync::Arc;
 
@@ -207,7 +211,7 @@ async fn end(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A text as one segment of a path (RFC 3986 section 2.1).
+/// Encodes a text as one segment of a path (RFC 3986, section 2.1).
 pub(crate) fn percent_encode_segment(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

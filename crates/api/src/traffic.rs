@@ -1,10 +1,14 @@
-//! `GET /api/v1/domains/metrics`: sessions and stanzas by served domain, in all and in the last minute.
+//! `GET /api/v1/domains/metrics`: sessions and stanzas by served domain, in total and in the last minute.
 //!
-//! Every ten seconds the totals of all domains are noted, and those of a minute are kept: the difference is what happens in a
-//! second. A node counts no more than [`MOST`] domains apart, the rest is one entry. Left out: a history for each domain, for
-//! which there is `/metrics`.
+//! Every ten seconds the totals of all domains are sampled, and a minute of samples is retained: the difference gives
+//! the rate per second. A node counts at most `domain_counters::MAX_DOMAINS` domains separately, the rest is one
+//! entry.
 //!
-//! The trap: totals begin at zero with each process, and a domain that a reload adds is not in the older notes.
+//! Not implemented: a history for each domain, for which there is `/metrics`.
+//!
+//! # Pitfalls
+//!
+//! Totals begin at zero with each process, and a domain that a reload adds is missing from older samples.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,9 +25,9 @@ use crate::Api;
 use crate::auth::TokenScope;
 use crate::operation::{Access, ApiOperation, ResponseBody};
 
-/// Microseconds between two notes.
+/// Microseconds between two samples.
 const SAMPLE_INTERVAL_MICROS: u64 = 10_000_000;
-/// Notes that are kept: a minute.
+/// Number of samples: a minute.
 const WINDOW_SAMPLES: usize = 7;
 
 const KINDS: [[&str; 3]; 2] =
@@ -36,12 +40,12 @@ struct TrafficSample {
     domains: Vec<(String, DomainTotals)>,
 }
 
-/// The notes of the last minute.
+/// The samples of the last minute.
 #[derive(Debug, Default)]
 pub(crate) struct TrafficWindow(Mutex<VecDeque<TrafficSample>>);
 
 impl TrafficWindow {
-    /// Takes a note, if it is time.
+    /// Takes a sample, if it is due.
     pub(crate) fn sample(&self, node: &Node) {
         let at = node.clock.now_micros();
         let mut notes = self.0.lock();
@@ -54,7 +58,7 @@ impl TrafficWindow {
         }
     }
 
-    /// Totals and rates now, and the seconds that the rates are of.
+    /// Current totals and rates, and the seconds that the rates cover.
     fn answer(&self, node: &Node) -> Value {
         let now = TrafficSample { at: node.clock.now_micros(), domains: node.domain_totals() };
         let notes = self.0.lock();
@@ -76,7 +80,7 @@ fn domain_json(name: &str, totals: &DomainTotals, before: Option<DomainTotals>, 
     about.insert("sessions".to_owned(), totals.sessions.into());
     about.insert("sessions_opened".to_owned(), totals.opened.into());
     let mut rates = Map::new();
-    // Less than a second says nothing, and nothing is no number.
+    // Less than a second is too short for a rate, and a missing rate is not zero.
     let rate = |now: u64, before: Option<u64>| match before {
         Some(before) if seconds >= 1.0 => {
             json!((now.saturating_sub(before) as f64 / seconds * 1e3).round() / 1e3)
@@ -183,7 +187,7 @@ mod tests {
         assert_eq!((&domain["sessions"], &domain["sessions_opened"]), (&json!(1), &json!(1)));
         assert_eq!((&domain["messages_in"], &domain["messages_out"]), (&json!(30), &json!(30)));
         assert_eq!((&answer["seconds"], &domain["rates"]["messages_out"]), (&json!(10), &json!(3.0)));
-        // A minute later nothing of it is left in the rates.
+        // After a minute none of it is left in the rates.
         for _ in 0..WINDOW_SAMPLES + 1 {
             engine.advance(10);
             notes.sample(&engine.node);

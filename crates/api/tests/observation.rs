@@ -1,4 +1,4 @@
-//! Overview, log, nodes, domains and reload: who may, what they answer, and what bad questions get.
+//! Overview, log, nodes, domains and reload: access, responses, and errors of invalid requests.
 
 mod common;
 
@@ -44,7 +44,7 @@ async fn metrics_are_served_to_loopback_and_tokens() {
     {
         assert_eq!(at(host).from("127.0.0.1").send_to(&world).await.status, 200, "{host}");
     }
-    // What tunnels and proxies without a header of their own pass on.
+    // Host headers forwarded by tunnels and proxies that add no header of their own.
     for host in [
         "xmpp.example.org",
         "xmpp.example.org:5443",

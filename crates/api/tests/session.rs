@@ -1,4 +1,4 @@
-//! Signing in and out, and what keeps others from doing it: limits, other sites, forged cookies, tokens.
+//! Sign-in and sign-out, and their protection: limits, cross-site requests, forged cookies, tokens.
 
 mod common;
 
@@ -72,7 +72,7 @@ async fn guessing_is_throttled_as_over_xmpp() {
     let limited = world.try_sign_in(ADMIN, PASSWORD).await;
     assert_eq!(limited.problem(), (429, "policy-violation".to_owned()));
     assert!(!limited.headers.contains_key("set-cookie"));
-    // From elsewhere it goes on, and here when the window is over.
+    // Other addresses are unaffected, and this one may try again after the window.
     let body = json!({ "jid": ADMIN, "password": PASSWORD });
     assert_eq!(status(&world, api_request("POST /api/v1/session").json(body).from("192.0.2.8")).await, 201);
     world.engine.advance(600);
@@ -91,7 +91,7 @@ async fn guessing_is_throttled_as_over_xmpp() {
 async fn of_guesses_in_parallel_only_as_many_as_the_limit_are_answered() {
     let world = ApiFixture::new(&[]).await;
     let limit = world.engine.node.limits().login_failures_per_address_and_account as usize;
-    // Eight at a time, since more are told to come again.
+    // Eight at a time, since further requests are told to retry.
     let mut answers = Vec::new();
     for _ in 0..limit / 2 {
         let guesses = (0..8).map(|_| world.try_sign_in(ADMIN, "guess"));
@@ -163,7 +163,7 @@ async fn forged_cookies_are_rejected() {
         let request = api_request("GET /api/v1/session").header("cookie", format!("throng_session={forged}"));
         assert_eq!(request.send_to(&world).await.problem(), (401, "not-authorized".to_owned()));
     }
-    // A neighbour that sets cookies for us does not lock anybody out.
+    // A neighbouring site that sets cookies for us does not lock users out.
     let both = format!("throng_session=x; throng_session={}", who.cookie);
     assert_eq!(status(&world, api_request("GET /api/v1/session").header("cookie", both)).await, 200);
 }
@@ -174,7 +174,7 @@ async fn a_session_ends_when_its_account_changes() {
     let node = &world.engine.node;
     let admin = jid::Jid::parse(ADMIN).unwrap();
     let about = |who| api_request("GET /api/v1/session").signed_in_as(who);
-    // Idle.
+    // Idle timeout.
     let who = world.sign_in().await;
     world.engine.clock.advance(60 * 60 * 1000);
     assert_eq!(status(&world, about(&who)).await, 401);
@@ -184,7 +184,7 @@ async fn a_session_ends_when_its_account_changes() {
     assert_eq!(status(&world, about(&who)).await, 401);
     node.set_admins([admin.clone()]);
     assert_eq!(status(&world, about(&who)).await, 401, "it does not come back");
-    // The password is another one: seen within 15 seconds.
+    // A changed password is noticed within 15 seconds.
     let who = world.sign_in().await;
     world.engine.stores.accounts.set_credentials(admin.as_ref(), b"other").await.unwrap();
     world.engine.clock.advance(15_000);
@@ -216,7 +216,7 @@ async fn a_token_authenticates_with_its_own_scopes() {
         ("authorization", String::new()),
         ("authorization", format!("Bearer {}", "x".repeat(9_000))),
     ] {
-        // A cookie beside a wrong token is not looked at.
+        // A cookie beside a wrong token is ignored.
         let who = world.sign_in().await;
         let answer =
             api_request("GET /api/v1/session").signed_in_as(&who).header(name, value).send_to(&world).await;

@@ -1,20 +1,26 @@
-//! Who asks, and what they may do.
+//! Authentication and authorisation of API requests.
 //!
-//! Two proofs are taken. A console session: a cookie that `POST /api/v1/session` gave to an administrator for a password
-//! ([`signin`], [`sessions`]). A bearer token (RFC 6750 section 2.1) that an operator made for a program ([`tokens`]).
+//! Two credentials are accepted. A console session: a cookie that `POST /api/v1/session` issued to an administrator
+//! for a password ([`sign_in`], [`sessions`]). A bearer token (RFC 6750, section 2.1) that an operator created for a
+//! program ([`tokens`]).
 //!
-//! Handlers take a [`ApiCaller`] and ask it for a scope:
+//! Handlers take an [`ApiCaller`] and require a scope:
 //!
 //! ```ignore
 //! async fn overview(State(api): State<Arc<Api>>, caller: Caller) -> Result<Json<Value>, Problem> {
 //!     caller.need(Scope::Read)?;
 //! ```
 //!
-//! Against cross-site requests: the cookie is `SameSite=Strict`; a request with a cookie must come from our own pages as far
-//! as the browser says (`Origin`, `Sec-Fetch-Site`); and whatever is not safe (RFC 9110 section 9.2.1) must carry the
-//! session's token in `X-CSRF-Token`. A bearer token is never sent by a browser of its own accord and needs none of this.
+//! Against cross-site requests: the cookie is `SameSite=Strict`; a request with a cookie must come from our own pages
+//! as far as the browser indicates (`Origin`, `Sec-Fetch-Site`); and an unsafe method (RFC 9110, section 9.2.1) must
+//! carry the session's token in `X-CSRF-Token`. A browser never sends a bearer token automatically, so it needs none
+//! of this.
 //!
-//! Left out: other schemes of `Authorization`. The trap: a route without a `ApiCaller` is open to everybody.
+//! Not implemented: other schemes of `Authorization`.
+//!
+//! # Pitfalls
+//!
+//! A route without an `ApiCaller` is public.
 
 mod origin;
 mod routes;
@@ -42,21 +48,21 @@ pub use scope::Scopes;
 use sessions::{ConsoleSession, ConsoleSessions};
 use sign_in::SignInLimiter;
 
-/// The name of the cookie.
+/// Name of the session cookie.
 pub const COOKIE_NAME: &str = "throng_session";
-/// The header that unsafe requests of a console session must have.
+/// Header required on unsafe requests of a console session.
 pub const CSRF_HEADER: &str = "x-csrf-token";
-/// Cookies of our name that are looked at: a neighbouring site may have set one for us.
+/// Cookies of our name that are examined: a neighbouring site may have set one for us.
 const MAX_COOKIES: usize = 4;
 
-/// What authentication keeps.
+/// State of authentication.
 #[derive(Default)]
 pub(crate) struct ApiAuth {
     pub(crate) sessions: ConsoleSessions,
     pub(crate) sign_in_limiter: SignInLimiter,
 }
 
-/// Who proved to be whom.
+/// Authenticated identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiPrincipal {
     /// An administrator who signed in.
@@ -65,21 +71,21 @@ pub enum ApiPrincipal {
     Token(String),
 }
 
-/// Whoever asks, with a proof that holds.
+/// An authenticated caller.
 #[derive(Clone, Debug)]
 pub struct ApiCaller {
-    /// Who it is.
+    /// Its identity.
     pub principal: ApiPrincipal,
-    /// What they may do.
+    /// Its scopes.
     pub scopes: Scopes,
-    /// From where.
+    /// Origin of the request.
     pub peer: RequestPeer,
     /// The console session, if it is one.
     pub(crate) session: Option<ConsoleSession>,
 }
 
 impl ApiCaller {
-    /// Whether they may do this; an administrator may do everything.
+    /// Checks that the caller has this scope; an administrator has all of them.
     ///
     /// # Errors
     /// `forbidden`, with the name of the scope.
@@ -119,11 +125,11 @@ impl FromRequestParts<Arc<Api>> for ApiCaller {
     }
 }
 
-/// Looks at the proof of a request.
+/// Verifies the credentials of a request.
 async fn authenticate(api: &Arc<Api>, parts: &Parts) -> Result<ApiCaller, Problem> {
     let peer = RequestPeer::of(parts);
     if let Some(value) = parts.headers.get(AUTHORIZATION) {
-        // Whoever sends a token does not mean the cookie.
+        // A token takes precedence over the cookie.
         let secret =
             bearer(value.as_bytes()).ok_or_else(|| Problem::unauthorized("only Bearer is understood"))?;
         let found = api.tokens.find(secret, api.node.clock.unix_millis()).await?;
@@ -157,7 +163,7 @@ async fn authenticate(api: &Arc<Api>, parts: &Parts) -> Result<ApiCaller, Proble
     })
 }
 
-/// The console session of a request, if it still holds.
+/// The console session of a request, if it is still valid.
 async fn session_of(api: &Arc<Api>, headers: &HeaderMap) -> Result<ConsoleSession, Problem> {
     let now = api.node.clock.now();
     let found = cookies(headers).take(MAX_COOKIES).find_map(|cookie| api.auth.sessions.find(cookie, now));
@@ -171,7 +177,7 @@ async fn session_of(api: &Arc<Api>, headers: &HeaderMap) -> Result<ConsoleSessio
     Ok(session)
 }
 
-/// The values of our cookie (RFC 6265 section 5.4).
+/// The values of our cookie (RFC 6265, section 5.4).
 fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     headers.get_all(COOKIE).into_iter().flat_map(|line| line.as_bytes().split(|b| *b == b';')).filter_map(
         |pair| pair.trim_ascii().strip_prefix(COOKIE_NAME.as_bytes())?.trim_ascii_start().strip_prefix(b"="),

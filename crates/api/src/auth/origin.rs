@@ -1,14 +1,16 @@
-//! Whether a request comes from our own pages, as far as the browser says: Fetch Metadata (`Sec-Fetch-Site`) and `Origin`
-//! (RFC 6454 section 7).
+//! Same-origin check of requests, as far as the browser indicates it: Fetch Metadata (`Sec-Fetch-Site`) and `Origin`
+//! (RFC 6454, section 7).
 //!
-//! Programs send neither, and are let through: they have no cookie of somebody else.
+//! Programs send neither, and are accepted: they have no cookie of another user.
 //!
-//! The trap: behind a proxy that ends TLS the scheme of `Origin` is not ours, so only host and port are compared.
+//! # Pitfalls
+//!
+//! Behind a proxy that terminates TLS the scheme of `Origin` is not ours, so only host and port are compared.
 
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::request::Parts;
 
-/// Whether nothing says that another site made this request.
+/// Whether no header indicates that another site made this request.
 pub(crate) fn same_origin(parts: &Parts) -> bool {
     let text = |name: &str| parts.headers.get(name).map(|v| v.as_bytes());
     if text("sec-fetch-site").is_some_and(|site| !matches!(site, b"same-origin" | b"none")) {
@@ -27,7 +29,7 @@ fn scheme_of(origin: &[u8]) -> Option<&'static str> {
         .find(|s| origin.strip_prefix(s.as_bytes()).is_some_and(|r| r.starts_with(b"://")))
 }
 
-/// Browsers leave the default port out of `Origin`; proxies may not leave it out of `Host`.
+/// Removes the default port. Browsers omit it in `Origin`; proxies may leave it in `Host`.
 fn without_default<'a>(scheme: &str, authority: &'a [u8]) -> &'a [u8] {
     let port: &[u8] = if scheme == "https" { b":443" } else { b":80" };
     authority.strip_suffix(port).unwrap_or(authority)

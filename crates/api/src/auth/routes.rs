@@ -1,6 +1,8 @@
-//! `/api/v1/session`: signing in, who is signed in, signing out. For administrators in a browser.
+//! `/api/v1/session`: sign-in, current user and sign-out, for administrators in a browser.
 //!
-//! The trap: signing in has no CSRF token yet, so it leans on `Origin` and on its media type, which no form of another site
+//! # Pitfalls
+//!
+//! Signing in has no CSRF token yet, so it relies on `Origin` and on its media type, which no form of another site
 //! can send.
 
 use std::sync::Arc;
@@ -77,7 +79,7 @@ struct SignIn {
     password: String,
 }
 
-/// What a page needs to know of its session.
+/// The session data that a page needs.
 fn session_json(caller: &ApiCaller, now: u64) -> Value {
     let (jid, token) = match &caller.principal {
         ApiPrincipal::Administrator(jid) => (Some(jid.as_str()), None),

@@ -1,4 +1,4 @@
-//! What a caller may do: scopes of tokens. An administrator who signed in has all of them.
+//! Scopes of tokens. An administrator who signed in has all of them.
 
 use throng_core::command::TokenScope;
 
@@ -7,31 +7,31 @@ use throng_core::command::TokenScope;
 pub struct Scopes(u8);
 
 impl Scopes {
-    /// None.
+    /// No scope.
     pub const NONE: Scopes = Scopes(0);
-    /// Everything: `admin` includes the others.
+    /// All scopes: `admin` includes the others.
     pub const ALL: Scopes = Scopes(1 << TokenScope::Admin as u8);
 
-    /// These.
+    /// The set of these scopes.
     pub fn from_scopes(list: impl IntoIterator<Item = TokenScope>) -> Scopes {
         Scopes(list.into_iter().fold(0, |bits, scope| bits | 1 << scope as u8))
     }
-    /// Whether it may do what this scope is for.
+    /// Whether the set grants this scope.
     pub const fn allow(self, scope: TokenScope) -> bool {
         self.0 & (1 << scope as u8 | 1 << TokenScope::Admin as u8) != 0
     }
-    /// Whether it may do all that the other may.
+    /// Whether the set grants all scopes of the other.
     pub fn include(self, other: Scopes) -> bool {
         TokenScope::ALL.into_iter().filter(|s| other.allow(*s)).all(|s| self.allow(s))
     }
-    /// The names, as they were given.
+    /// The names of the scopes in the set.
     pub fn names(self) -> Vec<&'static str> {
         TokenScope::ALL.into_iter().filter(|s| self.0 & 1 << *s as u8 != 0).map(TokenScope::as_str).collect()
     }
-    /// Reads names.
+    /// Parses names of scopes.
     ///
     /// # Errors
-    /// The name that is none.
+    /// The first unknown name.
     pub fn parse<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Scopes, String> {
         let mut list = Vec::new();
         for name in names {

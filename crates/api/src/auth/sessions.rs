@@ -1,10 +1,13 @@
-//! Console sessions: who signed in with a password. In memory, bounded, gone with the process.
+//! Console sessions of administrators who signed in with a password: in memory, bounded, lost with the process.
 //!
-//! The cookie is 128 random bits; what is kept is its hash, so that nothing in memory or in a dump is a cookie, and looking
-//! one up tells nothing by its time. Beside it stands the CSRF token, which only the page that signed in can read.
+//! The cookie is 128 random bits; only its hash is stored, so that neither memory nor a dump contains a cookie, and
+//! the time of a look-up reveals nothing. The CSRF token is stored beside it; only the page that signed in can read
+//! it.
 //!
-//! The trap: a session is a standing proof. It ends when it is idle, when it is old, when the account is no administrator
-//! any more, and when its password changed ([`super::signin::still`]).
+//! # Pitfalls
+//!
+//! A session is a standing proof. It ends when it is idle, when it is old, when the account is no administrator any
+//! more, and when its password changed ([`super::sign_in::is_still_valid`]).
 
 use std::collections::HashMap;
 
@@ -17,26 +20,26 @@ use ring::digest::{SHA256, digest};
 
 /// Sessions at a time.
 const MAX_SESSIONS: usize = 256;
-/// Of one account.
+/// Sessions of one account at a time.
 const MAX_SESSIONS_PER_ACCOUNT: usize = 16;
-/// Milliseconds without a request after which a session is over.
+/// Milliseconds without a request after which a session expires.
 pub(crate) const IDLE_TIMEOUT: u64 = 60 * 60 * 1000;
-/// Milliseconds after which it is over in any case.
+/// Milliseconds after which a session expires in any case.
 pub(crate) const MAX_AGE: u64 = 12 * 60 * 60 * 1000;
-/// Milliseconds after which the account is looked up again.
+/// Milliseconds after which the account is checked again.
 const RECHECK_AFTER: u64 = 15 * 1000;
 
 /// SHA-256.
 pub(crate) type SecretHash = [u8; 32];
 
-/// The hash of a secret that has enough random bits to need no slow one.
+/// The hash of a secret with enough random bits to need no slow hash.
 pub(crate) fn hash_secret(secret: &[u8]) -> SecretHash {
     let mut out = [0; 32];
     out.copy_from_slice(digest(&SHA256, secret).as_ref());
     out
 }
 
-/// 128 random bits as 22 characters that cookies, headers and URLs take.
+/// 128 random bits as 22 characters that are valid in cookies, headers and URLs.
 pub(crate) fn random_token() -> String {
     URL_SAFE_NO_PAD.encode(base::id::random_bytes::<16>())
 }
@@ -46,9 +49,9 @@ struct SessionRecord {
     csrf: String,
     created: Millis,
     last_used: Millis,
-    /// When the account was last looked up.
+    /// Time of the last check of the account.
     last_checked: Millis,
-    /// Of the stored keys as they were then.
+    /// Hash of the stored keys at sign-in.
     credentials_hash: SecretHash,
 }
 
@@ -56,26 +59,26 @@ struct SessionRecord {
 #[derive(Default)]
 pub(crate) struct ConsoleSessions(Mutex<HashMap<SecretHash, SessionRecord>>);
 
-/// What a cookie stands for.
+/// A valid console session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConsoleSession {
     pub(crate) id: SecretHash,
     pub(crate) jid: Jid,
     pub(crate) csrf: String,
-    /// Milliseconds until it is over in any case.
+    /// Milliseconds until it expires in any case.
     pub(crate) expires_in: u64,
-    /// The account is to be looked up: its stored keys must still have this hash.
+    /// The account must be checked: its stored keys must still have this hash.
     pub(crate) recheck: Option<SecretHash>,
 }
 
 impl ConsoleSessions {
-    /// Begins one; the cookie.
+    /// Begins a session; returns the cookie and the session.
     pub(crate) fn create(&self, jid: Jid, keys: SecretHash, now: Millis) -> (String, ConsoleSession) {
         let cookie = random_token();
         let id = hash_secret(cookie.as_bytes());
         let mut all = self.0.lock();
         all.retain(|_, session| !session.is_expired(now));
-        // The one that was not used for longest makes room.
+        // The least recently used session is evicted.
         while all.values().filter(|s| s.jid == jid).count() >= MAX_SESSIONS_PER_ACCOUNT {
             evict_oldest(&mut all, |s| s.jid == jid);
         }
@@ -94,7 +97,7 @@ impl ConsoleSessions {
         all.insert(id, session);
         (cookie, found)
     }
-    /// The session of a cookie; it counts as used.
+    /// The session of a cookie; resets its idle timeout.
     pub(crate) fn find(&self, cookie: &[u8], now: Millis) -> Option<ConsoleSession> {
         let id = hash_secret(cookie);
         let mut all = self.0.lock();
@@ -106,17 +109,17 @@ impl ConsoleSessions {
         session.last_used = now;
         Some(session.snapshot(id, now))
     }
-    /// The account of a session is still what it was.
+    /// Records that the account of a session is unchanged.
     pub(crate) fn mark_checked(&self, id: &SecretHash, now: Millis) {
         if let Some(session) = self.0.lock().get_mut(id) {
             session.last_checked = now;
         }
     }
-    /// Ends one.
+    /// Ends a session.
     pub(crate) fn end(&self, id: &SecretHash) {
         self.0.lock().remove(id);
     }
-    /// Ends all of an account.
+    /// Ends all sessions of an account.
     pub(crate) fn end_all_of(&self, jid: &Jid) {
         self.0.lock().retain(|_, session| session.jid != *jid);
     }

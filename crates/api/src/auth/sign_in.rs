@@ -1,11 +1,15 @@
-//! Signing in with an administrator's password.
+//! Sign-in with an administrator's password.
 //!
-//! The password is compared with the stored keys of SCRAM (RFC 5802 section 3), so nothing but those is needed. Failures
-//! count in the same tables as those of XMPP logins ([`throng_core::guard`]), so that no door is a way around the limits of
-//! another. An account that does not exist takes as long as one that does, and is answered alike.
+//! The password is compared with the stored SCRAM keys (RFC 5802, section 3), so nothing else is needed. Failures
+//! count in the same tables as those of XMPP logins ([`throng_core::login_throttle`]), so that no interface
+//! circumvents the limits of another. An account that does not exist takes as long as one that does, and gets the
+//! same response.
 //!
-//! Left out: a second factor. The trap: looking up before counting, or counting only for accounts that exist, would tell
-//! who has an account.
+//! Not implemented: a second factor.
+//!
+//! # Pitfalls
+//!
+//! Looking up before counting, or counting only existing accounts, would reveal which accounts exist.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -20,20 +24,20 @@ use throng_core::login_throttle::LoginLimit;
 use super::sessions::{ConsoleSession, hash_secret};
 use crate::{Api, Problem, RequestPeer};
 
-/// Passwords that are compared at a time; each costs milliseconds of a processor.
+/// Passwords that are compared at a time; each costs milliseconds of CPU time.
 const MAX_CONCURRENT: usize = 8;
-/// Bytes of an address or a password that are looked at.
+/// Maximum length of an address or a password in bytes.
 const MAX_FIELD_BYTES: usize = 3_071;
 
-/// What signing in keeps.
+/// State of sign-in.
 #[derive(Default)]
 pub(crate) struct SignInLimiter {
     in_flight: AtomicUsize,
-    /// Keys of nobody, for accounts that do not exist.
+    /// Keys that match no password, for accounts that do not exist.
     decoy: OnceLock<Vec<u8>>,
 }
 
-/// One of the passwords that are compared at this moment.
+/// A permit for one password comparison.
 struct SignInPermit<'a>(&'a AtomicUsize);
 
 impl Drop for SignInPermit<'_> {
@@ -54,7 +58,7 @@ fn bad_credentials() -> Problem {
     Problem::unauthorized("the address or the password is wrong")
 }
 
-/// Checks an administrator's password and begins a session; the cookie and what is known of the session.
+/// Verifies an administrator's password and begins a session; returns the cookie and the session.
 pub(crate) async fn sign_in(
     api: &Arc<Api>,
     peer: RequestPeer,
@@ -98,13 +102,13 @@ pub(crate) async fn sign_in(
     let keys = hash_secret(&stored);
     let right = node.passwords.verify(stored, password).await && found.is_some();
     drop(place);
-    // Of many attempts in parallel only as many as the limit are answered.
+    // Of parallel attempts only as many as the limit allows are answered.
     node.login_throttle.check_and_record(&node.limits(), node.seconds(), &attempt, right).map_err(limited)?;
     let Some((jid, found)) = jid.as_ref().zip(found).filter(|_| right) else {
         audit(api, peer, jid.as_ref(), "not-authorized");
         return Err(bad_credentials());
     };
-    // From here on the password is known to be right, so the truth may be told.
+    // At this point the password is proved, so the response may reveal the account's state.
     if found.disabled || !node.is_admin(jid.as_ref()) {
         audit(api, peer, Some(jid), "forbidden");
         let why =
@@ -115,7 +119,8 @@ pub(crate) async fn sign_in(
     Ok(api.auth.sessions.create(jid.clone(), keys, node.clock.now()))
 }
 
-/// Into the audit log, if it is about an administrator; otherwise strangers could wash everything else out of it.
+/// Writes an audit entry if it concerns an administrator; otherwise unauthenticated clients could flush everything
+/// else out of the log.
 fn audit(api: &Api, peer: RequestPeer, jid: Option<&Jid>, outcome: &'static str) {
     let from = peer.address.to_string();
     match jid.filter(|jid| api.node.is_admin(jid.as_ref())) {
@@ -131,7 +136,7 @@ fn audit(api: &Api, peer: RequestPeer, jid: Option<&Jid>, outcome: &'static str)
     }
 }
 
-/// Whether a session still stands for what it stood for when it began.
+/// Whether the account of a session is still an enabled administrator with the same password.
 pub(crate) async fn is_still_valid(api: &Arc<Api>, session: &ConsoleSession) -> Result<bool, Problem> {
     if !api.node.is_admin(session.jid.as_ref()) {
         return Ok(false);
@@ -145,7 +150,7 @@ pub(crate) async fn is_still_valid(api: &Arc<Api>, session: &ConsoleSession) -> 
     Ok(same)
 }
 
-/// The account that is meant; a name alone is one of the default domain.
+/// Resolves the account of a login name; a name alone is one of the default domain.
 fn resolve_account(api: &Api, address: &str) -> Option<Jid> {
     let address = address.trim();
     let jid = if address.contains('@') {
@@ -157,7 +162,7 @@ fn resolve_account(api: &Api, address: &str) -> Option<Jid> {
     whole.then_some(jid)
 }
 
-/// Keys that no password opens, as dear to compare as real ones.
+/// Keys that match no password, as expensive to compare as real ones.
 async fn decoy_credentials(api: &Api) -> Result<Vec<u8>, Problem> {
     let decoy = &api.auth.sign_in_limiter.decoy;
     if let Some(keys) = decoy.get() {

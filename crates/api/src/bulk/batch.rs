@@ -1,9 +1,11 @@
-//! One batch of a bulk creation: checked, keys derived, stored in two transactions.
+//! One batch of a bulk creation: validation, key derivation, and two transactions.
 //!
-//! Deriving keys is most of the work (milliseconds for each password), so all processors but one do it; accounts of the
-//! same password in a row share their keys.
+//! Deriving keys is most of the work (milliseconds for each password), so it uses all CPUs but one; consecutive
+//! accounts with the same password share their keys.
 //!
-//! The trap: contacts may be accounts that come later, or of other servers. They get their numbers from the dictionary.
+//! # Pitfalls
+//!
+//! Contacts may be accounts that are created later, or of other servers. They get their numbers from the dictionary.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -23,7 +25,7 @@ const MAX_TEXT_BYTES: usize = 1_023;
 /// Groups of one contact.
 const MAX_GROUPS: usize = 32;
 
-/// One account as it is sent.
+/// One line of the request.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NewAccountLine {
@@ -71,7 +73,7 @@ impl ValidatedAccount {
     }
 }
 
-/// What became of one line.
+/// Result of one line.
 #[derive(Debug)]
 pub(super) enum BulkOutcome {
     Created(Jid),
@@ -83,7 +85,7 @@ fn bad_line(text: impl Into<String>) -> CommandError {
     CommandError::new(CommandErrorKind::Invalid, text.into())
 }
 
-/// Reads one line.
+/// Parses one line.
 pub(super) fn parse_line(node: &Node, line: &[u8]) -> Result<ValidatedAccount, BulkOutcome> {
     let failed = |jid: Option<Jid>, error| BulkOutcome::Failed(jid, error);
     // serde's message may repeat the password.
@@ -117,11 +119,11 @@ pub(super) fn parse_line(node: &Node, line: &[u8]) -> Result<ValidatedAccount, B
     Ok(ValidatedAccount { jid, host, password: Secret::new(wanted.password), roster })
 }
 
-/// Keys of the password before: a row of accounts with the same one is common.
+/// Keys of the previous password: consecutive accounts often share one.
 #[derive(Default)]
 pub(super) struct LastDerivedKeys(Option<(Secret, Arc<[u8]>)>);
 
-/// Creates accounts with their rosters; what became of each, in their order.
+/// Creates accounts with their rosters; returns the result of each, in order.
 pub(super) async fn create_accounts(
     node: &Arc<Node>,
     batch: Vec<ValidatedAccount>,
@@ -195,13 +197,13 @@ async fn store_rosters(
 
 type DerivedKeys = Result<Arc<[u8]>, String>;
 
-/// Keys for each of the batch.
+/// Derives keys for each account of the batch.
 async fn derive_keys(
     node: &Arc<Node>,
     batch: &[ValidatedAccount],
     last: &mut LastDerivedKeys,
 ) -> Vec<DerivedKeys> {
-    // Whether the password is that of the one before.
+    // Whether the password is the previous one.
     let mut jobs: Vec<BoxFuture<'static, Result<Vec<u8>, String>>> = Vec::new();
     let mut of: Vec<Option<usize>> = Vec::with_capacity(batch.len());
     let before = last.0.clone();
@@ -228,7 +230,7 @@ async fn derive_keys(
     all
 }
 
-/// Runs jobs, a few at a time, so that a processor stays free for those who chat.
+/// Runs jobs, a few at a time, so that a CPU remains free for chat traffic.
 async fn join_limited<T: Send + Unpin>(jobs: Vec<BoxFuture<'static, T>>) -> Vec<T> {
     let lanes = std::thread::available_parallelism().map_or(1, |n| n.get().saturating_sub(1)).clamp(1, 16);
     let mut waiting = jobs.into_iter().enumerate();

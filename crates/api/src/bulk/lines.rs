@@ -1,17 +1,20 @@
-//! Lines out of a body that comes in pieces: newline-delimited JSON. No line is held that is longer than [`LONGEST`].
+//! Splitter of a chunked body into lines of newline-delimited JSON. No line longer than [`MAX_LINE_BYTES`] is
+//! buffered.
 //!
-//! The trap: a line that is too long is skipped up to its end, however far that is, and counts as one line.
+//! # Pitfalls
+//!
+//! A line that is too long is skipped up to its end, however far that is, and counts as one line.
 
-/// Bytes of one line.
+/// Maximum bytes of one line.
 pub(super) const MAX_LINE_BYTES: usize = 1 << 20;
 
-/// What came in and is not taken yet.
+/// Input that was received and not consumed yet.
 #[derive(Default)]
 pub(super) struct LineSplitter {
     bytes: Vec<u8>,
-    /// What of it was taken.
+    /// Bytes consumed.
     taken: usize,
-    /// What of it was looked through for the end of a line.
+    /// Bytes searched for the end of a line.
     seen: usize,
     skipping: bool,
     ended: bool,
@@ -31,11 +34,11 @@ impl LineSplitter {
         self.taken = 0;
         self.bytes.extend_from_slice(piece);
     }
-    /// Nothing more will come: what is left is the last line.
+    /// Marks the end of the input: the rest is the last line.
     pub(super) fn end(&mut self) {
         self.ended = true;
     }
-    /// Takes a line that is whole. Blank ones are none.
+    /// Takes a complete line. Blank lines are skipped.
     pub(super) fn take(&mut self) -> Option<BodyLine> {
         loop {
             let end = self.bytes[self.seen..].iter().position(|b| *b == b'\n').map(|at| self.seen + at);

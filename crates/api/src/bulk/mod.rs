@@ -1,14 +1,16 @@
-//! `POST /api/v1/accounts/bulk`: accounts with rosters, a line of JSON each, any number of them in one call.
+//! `POST /api/v1/accounts/bulk`: accounts with rosters, one line of JSON each, any number of them in one call.
 //!
-//! The answer is a stream of lines as well, and it drives everything: each time more of it is wanted, as much of the request
-//! is read as makes a [`BATCH_ACCOUNTS`], that is stored, and its lines are the next piece. So neither side can fill the memory, and a
-//! client that goes away ends it after the batch that is under way.
+//! The response is a stream of lines as well, and it drives the work: each time the client reads on,
+//! [`BATCH_ACCOUNTS`] lines of the request are read and stored, and their results are the next chunk. So neither side
+//! can fill the memory, and when a client disconnects the call ends after the current batch.
 //!
-//! What is there already is left as it is, so a call that broke off may be repeated; of accounts that were created by the
-//! call that broke off, the roster may be missing.
+//! Existing accounts remain unchanged, so an interrupted call may be repeated; accounts created by the interrupted
+//! call may lack their roster.
 //!
-//! The trap: a client that sends all before it reads may fill the buffers of both directions and wait for ever. With
-//! `results=failed` there is hardly anything to read.
+//! # Pitfalls
+//!
+//! A client that sends everything before it reads may fill the buffers of both directions and deadlock. With
+//! `results=failed` the response is almost empty.
 
 mod batch;
 mod lines;
@@ -37,7 +39,7 @@ use lines::{BodyLine, LineSplitter};
 
 /// Accounts that are stored together.
 const BATCH_ACCOUNTS: usize = 500;
-/// Bytes of lines that are held at most, besides the one that is read.
+/// Maximum bytes of buffered lines, besides the one being read.
 const BATCH_BYTES: usize = 2 << 20;
 /// Calls at a time.
 const MAX_CONCURRENT_CALLS: usize = 2;
@@ -154,7 +156,7 @@ async fn run(
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response())
 }
 
-/// One of the calls that are under way.
+/// Permit of one call in progress.
 struct BulkCallPermit(Arc<Api>);
 
 impl BulkCallPermit {
@@ -171,7 +173,7 @@ impl Drop for BulkCallPermit {
     }
 }
 
-/// Calls that are under way.
+/// Number of calls in progress.
 pub(crate) type ActiveBulkCalls = AtomicUsize;
 
 #[derive(Default)]
@@ -181,7 +183,7 @@ struct BulkCounts {
     failed: u64,
 }
 
-/// A call that is under way.
+/// A call in progress.
 struct BulkCall {
     api: Arc<Api>,
     caller: Caller,
@@ -196,7 +198,7 @@ struct BulkCall {
 }
 
 impl BulkCall {
-    /// The next piece of the answer; nothing at the end.
+    /// The next chunk of the response; `None` at the end.
     async fn next_chunk(&mut self) -> Option<Vec<u8>> {
         if self.finished {
             return None;
@@ -221,7 +223,7 @@ impl BulkCall {
         Some(out)
     }
 
-    /// Lines for one batch, and whether there may be more.
+    /// Reads lines for one batch; false when there are no more.
     async fn read_batch(&mut self) -> Result<(Vec<BodyLine>, bool), CommandError> {
         let (mut lines, mut bytes) = (Vec::new(), 0);
         loop {
@@ -240,7 +242,7 @@ impl BulkCall {
                 }
                 None => {
                     self.lines.end();
-                    // The last line has no end of its own.
+                    // The last line may lack a line feed.
                     lines.extend(std::iter::from_fn(|| self.lines.take()));
                     return Ok((lines, false));
                 }
@@ -305,7 +307,7 @@ impl BulkCall {
         }
     }
 
-    /// The last line, and that of the audit log.
+    /// Writes the summary line, and an entry of the audit log.
     fn end(&mut self, result: &str, error: Option<&CommandError>, out: &mut Vec<u8>) {
         let BulkCounts { created, exists, failed } = self.counts;
         let mut value = json!({ "result": result, "created": created, "exists": exists, "failed": failed });
@@ -337,10 +339,10 @@ fn write(value: &Value, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// A call after a step, and the piece that it made.
+/// A call after a step, and the chunk that it produced.
 type StepResult = (Box<BulkCall>, Option<Vec<u8>>);
 
-/// The answer: whenever a piece is wanted, the call takes a step.
+/// The response body: each poll for a chunk drives the call one step.
 struct BulkResponseStream {
     idle: Option<Box<BulkCall>>,
     work: Option<BoxFuture<'static, StepResult>>,

@@ -1,12 +1,16 @@
-//! The hour of the overview as bytes, so that it survives a restart of the process.
+//! Serialisation of the overview's last hour, so that it survives a restart of the process.
 //!
-//! A gzip stream (RFC 1952, whose checksum finds damage): one line of JSON, which names the series, and their values as `f32`,
-//! little-endian, oldest first, one series after another. Series are found by name, so that a file of another version is read as
-//! far as both know the same ones. Reading is bounded, whatever the file says. Left out: where the file is, which is the
-//! program's; totals, which begin at zero with each process.
+//! A gzip stream (RFC 1952, whose checksum detects damage): one line of JSON, which names the series, and their
+//! values as `f32`, little-endian, oldest first, one series after another. Series are matched by name, so that a file
+//! of another version is read as far as both know the same ones. Reading is bounded, whatever the file contains.
 //!
-//! The trap: the time between the last point and the first of the next process is a gap. It must not become a line, and rates
-//! must not be computed across it.
+//! Not implemented: the location of the file, which the program decides; totals, which begin at zero with each
+//! process.
+//!
+//! # Pitfalls
+//!
+//! The time between the last sample and the first of the next process is a gap. Charts must not draw a line across
+//! it, nor rates be computed across it.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
@@ -17,26 +21,26 @@ use serde::{Deserialize, Serialize};
 
 use super::{HistoryState, INTERVAL, OverviewHistory, POINTS, SERIES};
 
-/// Bytes of a file at most; a larger one is not read.
+/// Maximum bytes of a file; a larger one is not read.
 pub const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Bytes of it at most once it is unpacked: room for twice the series that there are.
+/// Maximum bytes of the unpacked file: room for twice the present number of series.
 const MAX_UNPACKED_BYTES: u64 = (SERIES.len() * 2 * POINTS * size_of::<f32>()) as u64;
 const FORMAT: &str = "throng-overview-1";
 
 #[derive(Serialize, Deserialize)]
 struct SavedHeader {
     format: String,
-    /// Seconds since 1970 of the last point.
+    /// Time of the last sample in seconds since 1970.
     last: u64,
-    /// Seconds between two points.
+    /// Seconds between two samples.
     interval: u64,
-    /// Points of each series.
+    /// Number of samples of each series.
     points: usize,
     series: Vec<String>,
 }
 
 impl OverviewHistory {
-    /// What there is; nothing before the first point.
+    /// Serialises the history; `None` before the first sample.
     pub(crate) fn save(&self) -> io::Result<Option<Vec<u8>>> {
         let (head, values) = {
             let kept = self.0.lock();
@@ -65,8 +69,9 @@ impl OverviewHistory {
         out.finish().map(Some)
     }
 
-    /// Takes in what an earlier process saved, if it is of the last hour before `now`, in seconds since 1970. Points that were
-    /// taken already stay, and what was saved is passed over then. Says whether it was taken in.
+    /// Restores what an earlier process saved, if it is of the last hour before `now`, in seconds since 1970. If this
+    /// process has taken samples already, they remain and the saved ones are ignored. Returns whether it was
+    /// restored.
     pub(crate) fn restore(&self, bytes: &[u8], now: u64) -> io::Result<bool> {
         let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
         let mut file = BufReader::new(GzDecoder::new(bytes).take(MAX_UNPACKED_BYTES));
@@ -149,7 +154,7 @@ mod tests {
             assert_eq!(history.restore(&saved, now).unwrap(), taken, "{now}");
             assert_eq!(history.0.lock().len, usize::from(taken));
         }
-        // What this process has measured itself stays.
+        // Samples of this process remain.
         let running = of([(5_100, 7.0)]);
         assert!(!running.restore(&saved, 5_101).unwrap());
         assert_eq!(running.0.lock().last, 5_100);
@@ -180,7 +185,7 @@ mod tests {
         ] {
             assert!(refused(&packed(text.as_bytes())), "{text}");
         }
-        // A small file that unpacks to very much.
+        // A small file that unpacks to a very large one.
         let head = format!(r#"{{"format":"{FORMAT}","last":1000,"interval":2,"points":1,"series":[]}}"#);
         let mut bomb = head.into_bytes();
         bomb.push(b'\n');

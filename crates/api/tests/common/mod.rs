@@ -1,4 +1,4 @@
-//! A node without sockets behind the routes of the API, and a client that asks it.
+//! Test support: a node without sockets behind the routes of the API, and a client for it.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -26,7 +26,7 @@ pub const ADMIN: &str = "admin@example.com";
 pub const PASSWORD: &str = "R0m30 and juli3t";
 pub const CLIENT_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
 
-/// A process around the node, as far as routes ask for it.
+/// A minimal process around the node, with what the routes need.
 pub struct FakeServerProcess;
 
 impl throng_api::ServerProcess for FakeServerProcess {
@@ -66,7 +66,7 @@ pub struct ApiFixture {
     pub router: Router,
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub struct ApiReply {
     pub status: StatusCode,
@@ -91,7 +91,7 @@ impl ApiReply {
     }
 }
 
-/// A request in words: method, path, headers as `name: value`, body.
+/// A request: method, path, headers as `name: value`, body.
 pub struct ApiRequest<'a> {
     pub line: String,
     pub headers: Vec<(&'a str, String)>,
@@ -150,7 +150,7 @@ impl<'a> ApiRequest<'a> {
     }
 }
 
-/// Somebody who signed in.
+/// A user who signed in.
 #[derive(Clone, Debug)]
 pub struct SignedInUser {
     pub cookie: String,

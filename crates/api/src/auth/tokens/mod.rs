@@ -1,10 +1,13 @@
-//! Tokens for programs: a name, what it is for, an end. Kept as hashes in one setting of the store.
+//! API tokens for programs: a name, scopes and an expiry, stored as hashes in one value of the store.
 //!
-//! A token is 256 random bits, so one round of SHA-256 keeps it as safe as a slow hash would, and whoever reads the database
-//! has none. It is shown once, when it is made.
+//! A token is 256 random bits, so one round of SHA-256 is as safe as a slow hash, and reading the database reveals
+//! none. It is shown once, when it is created.
 //!
-//! Left out: several nodes that change the list at once. The trap: all changes on a running node must go through its one
-//! [`ApiTokens`], which keeps the list in memory.
+//! Not implemented: several nodes that change the list concurrently.
+//!
+//! # Pitfalls
+//!
+//! All changes on a running node must go through its one [`ApiTokens`], which caches the list in memory.
 
 mod routes;
 
@@ -21,9 +24,9 @@ use throng_core::command::{CommandError, CommandErrorKind};
 use super::Scopes;
 use super::sessions::hash_secret;
 
-/// Tokens at a time; all of them must fit one setting.
+/// Tokens at a time; all of them must fit one value.
 pub const MAX_TOKENS: usize = 100;
-/// What every token begins with, so that it is known when it turns up where it should not.
+/// Prefix of every token, so that a leaked one is recognised.
 pub const PREFIX: &str = "throng_";
 /// Characters of a name.
 const MAX_NAME_CHARS: usize = 64;
@@ -31,36 +34,36 @@ pub(crate) use routes::{operations, schemas};
 
 const KEY: &str = "api-tokens";
 
-/// A token as it is kept.
+/// A token as it is stored.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 struct StoredToken {
     name: String,
     scopes: Vec<String>,
-    /// Seconds since 1970.
+    /// Creation in seconds since 1970.
     created: u64,
-    /// Seconds since 1970; never if absent.
+    /// Expiry in seconds since 1970; never if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expires: Option<u64>,
     /// SHA-256, base64url.
     hash: String,
 }
 
-/// What is known of a token.
+/// Metadata of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiToken {
     /// Its name, unique.
     pub name: String,
-    /// What it is for.
+    /// Its scopes.
     pub scopes: Scopes,
-    /// When it was made, in seconds since 1970.
+    /// Creation in seconds since 1970.
     pub created: u64,
-    /// When it ends, in seconds since 1970.
+    /// Expiry in seconds since 1970; never if absent.
     pub expires: Option<u64>,
 }
 
 impl ApiToken {
     fn from_stored(kept: &StoredToken) -> ApiToken {
-        // A scope that this version does not know gives nothing.
+        // A scope that this version does not know grants nothing.
         let known = kept.scopes.iter().filter_map(|name| throng_core::command::TokenScope::from_name(name));
         ApiToken {
             name: kept.name.clone(),
@@ -78,7 +81,7 @@ pub struct ApiTokens {
     changing: AtomicBool,
 }
 
-/// A change that is under way.
+/// Marks a change in progress.
 struct ChangeGuard<'a>(&'a AtomicBool);
 
 impl Drop for ChangeGuard<'_> {
@@ -88,7 +91,7 @@ impl Drop for ChangeGuard<'_> {
 }
 
 impl ApiTokens {
-    /// Those in this store. They are read when they are first needed.
+    /// The tokens in this store. They are loaded on first use.
     pub fn new(settings: Arc<dyn ServerKv>) -> ApiTokens {
         ApiTokens { settings, list: RwLock::new(None), changing: AtomicBool::new(false) }
     }
@@ -104,7 +107,7 @@ impl ApiTokens {
             })?),
             None => Arc::default(),
         };
-        // A change that came in between is newer than what was read.
+        // A change made in between is newer than what was read.
         Ok(self.list.write().get_or_insert(list).clone())
     }
 
@@ -125,7 +128,7 @@ impl ApiTokens {
         Ok(())
     }
 
-    /// The token of this secret, if it holds at `now` (milliseconds since 1970).
+    /// The token of this secret, if it is valid at `now` (milliseconds since 1970).
     ///
     /// # Errors
     /// When the store does not answer.
@@ -141,10 +144,10 @@ impl ApiTokens {
         Ok(list.iter().find(same).filter(holds).map(ApiToken::from_stored))
     }
 
-    /// Makes a token; its secret, which is told this once.
+    /// Creates a token; returns its secret, which cannot be read again.
     ///
     /// # Errors
-    /// `conflict` if there is one of this name, `not-acceptable` if there are too many or the name is none.
+    /// `conflict` if the name is taken, `not-acceptable` if there are too many or the name is invalid.
     pub async fn add(
         &self,
         name: &str,
@@ -191,7 +194,7 @@ impl ApiTokens {
         Ok((format!("{PREFIX}{random}"), token))
     }
 
-    /// All of them, those that have expired as well.
+    /// All tokens, including expired ones.
     ///
     /// # Errors
     /// When the store does not answer.
@@ -199,7 +202,7 @@ impl ApiTokens {
         Ok(self.stored().await?.iter().map(ApiToken::from_stored).collect())
     }
 
-    /// Removes one by its name; it is of no use from now on.
+    /// Removes a token by its name; it is revoked immediately.
     ///
     /// # Errors
     /// `item-not-found` if there is none.
@@ -240,7 +243,7 @@ mod tests {
         assert_eq!(tokens.find(secret.as_bytes(), 200_000).await.unwrap(), None, "it has expired");
         let kept = String::from_utf8(settings.get(KEY).await.unwrap().unwrap()).unwrap();
         assert!(!kept.contains(&secret[7..]), "{kept}");
-        // After a restart it is still there.
+        // It is still there after a restart.
         let again = ApiTokens::new(settings);
         assert_eq!(again.list().await.unwrap(), [token]);
         assert!(again.find(secret.as_bytes(), 0).await.unwrap().is_some());
@@ -288,7 +291,7 @@ mod tests {
             tokens.add("more", read, 0, None).await.unwrap_err().kind,
             CommandErrorKind::NotAcceptable
         );
-        // Those that have expired make room.
+        // Expired ones make room.
         tokens.add("more", read, 10, None).await.unwrap();
         assert_eq!(tokens.add("more", read, 10, None).await.unwrap_err().kind, CommandErrorKind::Conflict);
     }

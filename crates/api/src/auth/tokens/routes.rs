@@ -1,4 +1,4 @@
-//! `/api/v1/tokens`: making, listing and removing tokens, for administrators and tokens that may do everything.
+//! `/api/v1/tokens`: creating, listing and removing tokens, for administrators and tokens with the scope `admin`.
 
 use std::sync::Arc;
 
