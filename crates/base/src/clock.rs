@@ -1,10 +1,12 @@
-//! Time as a value that is handed in: a monotonic count of milliseconds and the wall clock beside it.
+//! Clocks: a monotonic count of milliseconds and the wall clock, passed in as a value.
 //!
-//! [`SystemClock`] is the only place of the project that asks the operating system for the time; clippy
-//! refuses `Instant::now` and `SystemTime::now` everywhere else. [`ManualClock`] stands still until told.
+//! [`SystemClock`] is the only place in the project that reads the operating system's time; clippy rejects `Instant::now` and
+//! `SystemTime::now` everywhere else. [`ManualClock`] stands still until a test moves it.
 //!
-//! Trap: [`Clock::now`] is for durations and timeouts, [`Clock::unix_millis`] is for stamps that leave the
-//! process. The wall clock may jump back; never subtract two of its readings.
+//! # Pitfalls
+//!
+//! [`Clock::now`] is for durations and timeouts, [`Clock::unix_millis`] for timestamps that leave the process. The wall clock
+//! may jump back; never subtract two of its readings.
 
 use std::fmt;
 use std::ops::Add;
@@ -12,14 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Monotonic milliseconds since the clock was made. Two clocks have nothing in common.
+/// Monotonic milliseconds since the clock was created. Times of different clocks are not comparable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millis(pub u64);
 
 impl Millis {
-    /// The moment at which the clock was made.
+    /// The time at which the clock was created.
     pub const ZERO: Millis = Millis(0);
-    /// A moment that never comes; stands for "no deadline".
+    /// A time that is never reached; means "no deadline".
     pub const NEVER: Millis = Millis(u64::MAX);
 
     /// Milliseconds from `earlier` to `self`; zero if `earlier` is the later one.
@@ -28,13 +30,13 @@ impl Millis {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The moment `ms` milliseconds later; stops at [`Millis::NEVER`].
+    /// The time `ms` milliseconds later; saturates at [`Millis::NEVER`].
     #[must_use]
     pub const fn plus(self, ms: u64) -> Millis {
         Millis(self.0.saturating_add(ms))
     }
 
-    /// Whole seconds since the clock was made; stops at `u32::MAX` (136 years).
+    /// Whole seconds since the clock was created; saturates at `u32::MAX` (136 years).
     #[must_use]
     pub const fn seconds(self) -> u32 {
         let seconds = self.0 / 1000;
@@ -55,20 +57,20 @@ impl fmt::Display for Millis {
     }
 }
 
-/// Where time comes from.
+/// Source of time.
 pub trait Clock: Send + Sync {
-    /// Monotonic time since the clock was made. Never goes back.
+    /// Monotonic time since the clock was created. Never goes back.
     fn now(&self) -> Millis;
 
     /// Wall clock: milliseconds since 1970-01-01T00:00:00Z. May jump.
     fn unix_millis(&self) -> u64;
 
-    /// [`Clock::now`] in microseconds, for what takes less than a millisecond. A clock may know it no finer than that.
+    /// [`Clock::now`] in microseconds, for durations below a millisecond. A clock may have no finer resolution than that.
     fn now_micros(&self) -> u64 {
         self.now().0.saturating_mul(1000)
     }
 
-    /// [`Clock::now`] in whole seconds, for places that must keep a moment in four bytes.
+    /// [`Clock::now`] in whole seconds, for fields that must store a time in four bytes.
     fn now_seconds(&self) -> u32 {
         self.now().seconds()
     }
@@ -93,7 +95,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock that reads zero now. A process makes one and shares it.
+    /// A clock that starts at zero. A process creates one and shares it.
     #[must_use]
     #[allow(clippy::disallowed_methods, reason = "the one place where time is read")]
     pub fn new() -> SystemClock {
@@ -118,7 +120,7 @@ impl Clock for SystemClock {
 
     #[allow(clippy::disallowed_methods, reason = "the one place where time is read")]
     fn unix_millis(&self) -> u64 {
-        // A machine set to before 1970 reads as 1970 rather than failing.
+        // A machine set to before 1970 reads as 1970 instead of failing.
         SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
@@ -133,7 +135,7 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// What the wall clock of a new `ManualClock` reads: 2026-01-01T00:00:00Z.
+    /// Initial wall clock of a `ManualClock`: 2026-01-01T00:00:00Z.
     pub const START_UNIX_MILLIS: u64 = 1_767_225_600_000;
 
     /// Monotonic time zero, wall clock [`ManualClock::START_UNIX_MILLIS`].
@@ -142,20 +144,20 @@ impl ManualClock {
         ManualClock { now: AtomicU64::new(0), unix: AtomicU64::new(ManualClock::START_UNIX_MILLIS) }
     }
 
-    /// Moves both clocks on by `ms` milliseconds.
+    /// Advances both clocks by `ms` milliseconds.
     pub fn advance(&self, ms: u64) {
         self.now.fetch_add(ms, Ordering::SeqCst);
         self.unix.fetch_add(ms, Ordering::SeqCst);
     }
 
-    /// Moves the monotonic clock on to `to` and the wall clock by as much. Does nothing if `to` is past:
-    /// a monotonic clock cannot go back.
+    /// Advances the monotonic clock to `to` and the wall clock by the same amount. Does nothing if `to` is in the past: a
+    /// monotonic clock cannot go back.
     pub fn set(&self, to: Millis) {
         let ahead = to.0.saturating_sub(self.now.fetch_max(to.0, Ordering::SeqCst));
         self.unix.fetch_add(ahead, Ordering::SeqCst);
     }
 
-    /// Sets the wall clock alone, forward or back, as an administrator or NTP may.
+    /// Sets only the wall clock, forward or back, as an administrator or NTP may.
     pub fn set_unix_millis(&self, unix_millis: u64) {
         self.unix.store(unix_millis, Ordering::SeqCst);
     }

@@ -1,24 +1,27 @@
-//! Counters and histograms for figures that many threads write and hardly anybody reads.
+//! Counters and histograms for metrics that many threads write and few read.
 //!
-//! A [`Counter`] has a cell of its own for each of a few threads, so that counting on the way of a stanza never waits for
-//! another core's cache line. A [`Histogram`] has fixed buckets and no lock; percentiles are read from a [`HistogramSnapshot`], and
-//! those of a span of time from the difference of two.
+//! A [`Counter`] has a separate cell for each of a few threads, so that counting on the stanza path never waits for another
+//! core's cache line. A [`Histogram`] has fixed buckets and no lock; percentiles come from a [`HistogramSnapshot`], and those
+//! of an interval from the difference of two.
 //!
-//! Left out: names and labels, which belong to whoever shows the figures. The trap: cells are added up one after the other,
-//! so two counters that are raised together may be read apart.
+//! Not implemented: names and labels, which belong to the code that exports the metrics.
+//!
+//! # Pitfalls
+//!
+//! Cells are summed one after the other, so two counters that are incremented together can be read inconsistently.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Cells of a counter. More threads than this share some.
+/// Cells per counter. With more threads than this, some share a cell.
 const CELLS: usize = 8;
 
-/// A cell that shares no cache line (two of them, since they are fetched in pairs) with another.
+/// A cell that shares no cache line with another, nor the adjacent line, since lines are fetched in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Padded(AtomicU64);
 
-/// A number that only grows. 1 kB: for what is counted with every stanza.
+/// A monotonic counter. 1 kB: meant for events that occur with every stanza.
 #[derive(Debug, Default)]
 pub struct Counter([Padded; CELLS]);
 
@@ -55,32 +58,32 @@ impl Counter {
     }
 }
 
-/// Upper bounds, in microseconds, for what takes from ten microseconds to ten seconds: three to a decade.
+/// Upper bounds in microseconds for durations from ten microseconds to ten seconds: three per decade.
 pub const LATENCY_BUCKETS_MICROS: &[u64] = &[
     10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000,
     1_000_000, 2_000_000, 5_000_000, 10_000_000,
 ];
 
-/// Upper bounds for how many there are of something, from one to ten thousand.
+/// Upper bounds for sizes of collections, from zero to ten thousand.
 pub const SIZE_BUCKETS: &[u64] = &[0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000];
 
-/// How often a value fell between which bounds.
+/// Number of values in each bucket.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [u64],
-    /// One more than there are bounds: the last is for what is above all of them.
+    /// One more than the bounds: the last counts values above all bounds.
     counts: Box<[AtomicU64]>,
     sum: AtomicU64,
 }
 
 impl Histogram {
-    /// Empty. `bounds` are the highest values of the buckets, ascending.
+    /// An empty histogram. `bounds` are the inclusive upper bounds of the buckets, ascending.
     #[must_use]
     pub fn new(bounds: &'static [u64]) -> Histogram {
         let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
         Histogram { bounds, counts, sum: AtomicU64::new(0) }
     }
-    /// Counts a value.
+    /// Records a value.
     pub fn record(&self, value: u64) {
         let bucket = self.bounds.partition_point(|bound| *bound < value);
         if let Some(count) = self.counts.get(bucket) {
@@ -88,7 +91,7 @@ impl Histogram {
         }
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
-    /// What was counted so far.
+    /// The values recorded so far.
     pub fn snapshot(&self) -> HistogramSnapshot {
         HistogramSnapshot {
             bounds: self.bounds,
@@ -98,23 +101,23 @@ impl Histogram {
     }
 }
 
-/// A histogram as it was at one moment, or between two.
+/// State of a histogram at one time, or the difference between two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistogramSnapshot {
-    /// The highest value of each bucket but the last, which has none.
+    /// Inclusive upper bound of each bucket except the last, which has none.
     pub bounds: &'static [u64],
-    /// Values in each bucket; one more than there are bounds.
+    /// Values in each bucket; one more than the bounds.
     pub counts: Vec<u64>,
     /// Sum of all values.
     pub sum: u64,
 }
 
 impl HistogramSnapshot {
-    /// How many values there are.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
-    /// What came since an earlier snapshot of the same histogram.
+    /// The values recorded since an earlier snapshot of the same histogram.
     #[must_use]
     pub fn since(&self, earlier: &HistogramSnapshot) -> HistogramSnapshot {
         let before = earlier.counts.iter().copied().chain(std::iter::repeat(0));
@@ -124,7 +127,7 @@ impl HistogramSnapshot {
             sum: self.sum.saturating_sub(earlier.sum),
         }
     }
-    /// Adds what another histogram of the same bounds counted.
+    /// Adds the values of another histogram with the same bounds.
     pub fn merge(&mut self, other: &HistogramSnapshot) {
         if self.counts.is_empty() {
             *self = other.clone();
@@ -133,8 +136,8 @@ impl HistogramSnapshot {
             self.sum += other.sum;
         }
     }
-    /// The value that this share of all values does not exceed, as near as buckets tell: they are taken as filled evenly.
-    /// What is above the last bound reads as that bound. `None` without values.
+    /// The quantile for this share of all values, interpolated linearly within its bucket. Values above the last bound count as
+    /// that bound. `None` without values.
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let total = self.count();
         if total == 0 {

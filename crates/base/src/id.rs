@@ -1,10 +1,10 @@
 //! Random ids and random bytes from the operating system.
 //!
-//! Ids are used where guessing must not help (stream ids, stanza ids, nonces): 80 bits each, written in the
-//! lower-case base32 alphabet of RFC 4648 section 6, which survives case folding and needs no XML escape.
+//! Ids are used where they must not be guessable (stream ids, stanza ids, nonces): 80 bits each, in the lower-case base32
+//! alphabet of RFC 4648, section 6, which survives case folding and needs no XML escapes.
 //!
-//! Left out on purpose: any generator in user space. One system call an id is cheap enough and there is no
-//! state that a fork or a snapshot could repeat.
+//! Not implemented: a generator in user space. One system call per id is cheap enough and leaves no state that a fork or a
+//! snapshot could repeat.
 
 use ring::rand::{SecureRandom, SystemRandom};
 
@@ -13,7 +13,7 @@ const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 /// `N` bytes from the operating system's generator.
 ///
 /// # Panics
-/// If the operating system has no randomness to give. A server must not go on then.
+/// If the operating system has no randomness available. A server must not continue then.
 #[must_use]
 #[allow(clippy::expect_used, reason = "no input can cause it; going on without randomness would be worse")]
 pub fn random_bytes<const N: usize>() -> [u8; N] {
@@ -22,10 +22,10 @@ pub fn random_bytes<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// 16 characters of base32 holding 80 random bits. Fits XML attributes, resources and host-name labels.
+/// 16 base32 characters encoding 80 random bits. Valid in XML attributes, resources and host-name labels.
 ///
 /// # Panics
-/// As [`random_bytes`].
+/// See [`random_bytes`].
 #[must_use]
 pub fn random_id() -> String {
     base32(random_bytes::<10>())

@@ -1,9 +1,9 @@
-//! What every other crate may lean on: time, tasks, random ids, secrets, meters and counters.
+//! Foundations of every other crate: time, tasks, random ids, secrets, token buckets and counters.
 //!
-//! Nothing here knows XMPP. There is no runtime either: time and tasks are traits ([`clock::Clock`],
-//! [`spawn::Spawner`]) that programs implement and tests replace.
+//! Nothing here depends on XMPP or on a runtime: time and tasks are traits ([`clock::Clock`], [`spawn::Spawner`]) that programs
+//! implement and tests replace.
 //!
-//! Left out on purpose: everything that only one crate uses. A file stays only while two crates use it.
+//! Not implemented: anything used by only one crate. A file belongs here only while two crates use it.
 
 pub mod clock;
 pub mod count;

@@ -1,8 +1,10 @@
-//! What counts as one client address where addresses are limited: an IPv4 address, or the /64 of an IPv6 address.
+//! Client networks, the unit of limits per address: an IPv4 address, or the /64 of an IPv6 address.
 //!
-//! RFC 6177 section 2 and RFC 4291 section 2.5.4: one site has a whole /64 at least and chooses the other 64 bits freely.
+//! RFC 6177, section 2, and RFC 4291, section 2.5.4: a site has at least a /64 and chooses the other 64 bits freely.
 //!
-//! Trap: an IPv4 address mapped into IPv6 (`::ffff:192.0.2.1`, what a socket for both families reports) is the IPv4 address.
+//! # Pitfalls
+//!
+//! An IPv4 address mapped into IPv6 (`::ffff:192.0.2.1`, as reported by a dual-stack socket) is the IPv4 address.
 
 use std::net::IpAddr;
 
@@ -15,7 +17,7 @@ pub fn network(peer: IpAddr) -> IpAddr {
     }
 }
 
-/// [`network`] as a number, for tables. IPv4 is below the multicast prefix ffff::/16, from which nobody connects.
+/// [`network`] as a number, for tables. IPv4 maps below the multicast prefix ffff::/16, from which nobody connects.
 #[must_use]
 pub fn network_number(peer: IpAddr) -> u64 {
     match network(peer) {

@@ -1,18 +1,22 @@
-//! Text for logs: what clients choose must not end a line, move a terminal's cursor, or change the direction of writing.
+//! Escaping for logs: text chosen by clients must not end a line, move a terminal's cursor, or change the text direction.
 //!
 //! Replaced by an escape such as `\n` or `\u{202e}`: control characters (Unicode category Cc), line and paragraph
 //! separators, and format characters that are invisible or change the direction (Unicode Standard Annex 9, "Trojan Source",
-//! CVE-2021-42574). Zero-width joiners stay: emoji and several scripts are written with them.
+//! CVE-2021-42574). Zero-width joiners stay: emoji and several scripts need them.
 //!
-//! Not implemented: confusable letters. The pitfall: a text is cut at a number of bytes of its escaped form.
+//! Not implemented: confusable letters.
+//!
+//! # Pitfalls
+//!
+//! Text is truncated at a number of bytes of its escaped form.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
-/// Stands at the end of a text that was cut.
+/// Marks truncated text.
 const ELLIPSIS: &str = "…";
 
-/// Whether a character may do something else than being seen.
+/// Whether a character can have an effect other than being displayed.
 pub const fn is_unsafe(c: char) -> bool {
     matches!(c,
         '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}'
@@ -20,7 +24,7 @@ pub const fn is_unsafe(c: char) -> bool {
         | '\u{e0000}'..='\u{e007f}')
 }
 
-/// The text with escapes, of at most `most` bytes besides the mark of a cut. Nothing is copied where nothing changes.
+/// The escaped text, of at most `most` bytes plus the truncation mark. Borrowed if nothing changes.
 pub fn printable(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most && !text.contains(is_unsafe) {
         return Cow::Borrowed(text);
@@ -30,7 +34,7 @@ pub fn printable(text: &str, most: usize) -> Cow<'_, str> {
     Cow::Owned(out.finish())
 }
 
-/// Collects text with escapes up to a number of bytes, and refuses more: what prints into it stops.
+/// Writer that escapes text up to a number of bytes and then fails, which stops formatting.
 #[derive(Debug)]
 pub struct Printable {
     text: String,
@@ -39,12 +43,12 @@ pub struct Printable {
 }
 
 impl Printable {
-    /// Room for so many bytes.
+    /// A writer with a limit of `most` bytes.
     pub const fn new(most: usize) -> Printable {
         Printable { text: String::new(), most, full: false }
     }
 
-    /// What was collected, with a mark if that is not all.
+    /// The collected text, with a mark if it was truncated.
     pub fn finish(mut self) -> String {
         if self.full {
             self.text.push_str(ELLIPSIS);

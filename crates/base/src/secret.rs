@@ -1,21 +1,23 @@
-//! Secrets that do not print, do not linger in freed memory and do not tell by timing.
+//! Secrets: not printable, wiped from freed memory, and compared in constant time.
 //!
-//! Left out on purpose: `Display`, `serde`, `Hash` and order. A secret leaves only through
-//! [`Secret::expose`], so that every use can be found by its name.
+//! Not implemented: `Display`, `serde`, `Hash` and order. A secret is read only through [`Secret::expose`], so that every use
+//! can be found by name.
 //!
-//! Trap: wiping covers the buffer handed in, not copies that the caller made before (a `String` that grew).
+//! # Pitfalls
+//!
+//! Wiping covers the given buffer, not earlier copies made by the caller, such as those of a `String` that grew.
 
 use std::fmt;
 use std::str::Utf8Error;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-/// Bytes that must not be seen: passwords, keys. Wiped when dropped, compared in constant time.
+/// Confidential bytes such as passwords and keys. Wiped when dropped, compared in constant time.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// Takes the bytes over without a copy.
+    /// Takes ownership of the bytes without copying them.
     #[must_use]
     pub fn new(bytes: impl Into<Vec<u8>>) -> Secret {
         Secret(Zeroizing::new(bytes.into()))
@@ -30,7 +32,7 @@ impl Secret {
     /// The bytes as text.
     ///
     /// # Errors
-    /// If they are not UTF-8.
+    /// If the bytes are not UTF-8.
     pub fn expose_str(&self) -> Result<&str, Utf8Error> {
         std::str::from_utf8(&self.0)
     }
@@ -41,7 +43,7 @@ impl Secret {
         self.0.len()
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -74,7 +76,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Whether `a` and `b` are the same bytes, in a time that depends on their lengths alone.
+/// Whether `a` and `b` are equal, in a time that depends only on their lengths.
 #[must_use]
 pub fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.ct_eq(b).into()

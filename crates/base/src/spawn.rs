@@ -1,24 +1,26 @@
-//! How a crate without a runtime starts work: a trait that the program implements.
+//! Task spawning for crates without a runtime: a trait that the program implements.
 //!
-//! Left out on purpose: any runtime. The program's implementation owns every task, so that shutdown can wait
-//! for them and tests can run them by hand.
+//! Not implemented: a runtime. The program's implementation owns every task, so that shutdown can wait for them and tests can
+//! run them by hand.
 //!
-//! Trap: there is no handle to a task. What must be waited for or cancelled needs its own channel.
+//! # Pitfalls
+//!
+//! There is no task handle. A task that must be awaited or cancelled needs its own channel.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// A future on the heap, as trait objects need it.
+/// A boxed future, as trait objects need it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Starts tasks.
+/// Spawns tasks.
 pub trait Spawner: Send + Sync {
-    /// Starts `task`. `what` names it in logs and metrics. A panic in it must not reach the caller.
+    /// Spawns `task`. `what` names it in logs and metrics. A panic in it must not reach the caller.
     fn spawn(&self, what: &'static str, task: BoxFuture<'static, ()>);
 
-    /// Runs `job` where it may block or compute for long (password hashing, file reads), away from the threads
-    /// that serve sockets.
+    /// Runs `job`, which may block or compute for long (password hashing, file reads), outside the threads that serve
+    /// sockets.
     fn spawn_blocking(&self, what: &'static str, job: Box<dyn FnOnce() + Send>);
 }
 
@@ -37,7 +39,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::task::{Context, Poll, Waker};
 
-    /// Polls once, at once.
+    /// Polls once, immediately.
     struct AtOnce;
     impl Spawner for AtOnce {
         fn spawn(&self, _what: &'static str, mut task: BoxFuture<'static, ()>) {

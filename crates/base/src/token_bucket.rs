@@ -1,32 +1,34 @@
-//! [`TokenBucket`]: a token bucket as 24 bytes of plain data, for rates of stanzas, bytes, logins and connections.
+//! [`TokenBucket`]: a rate limiter in 24 bytes of plain data, for stanzas, bytes, logins and connections.
 //!
-//! It has no timer and no clock: whoever asks brings the time. Arithmetic is in whole thousandths of a token,
-//! so nothing is lost however often it is asked.
+//! It has no timer and no clock: the caller passes the time. Arithmetic is in whole thousandths of a token, so rounding never
+//! loses tokens.
 //!
-//! Trap: an amount above the burst passes once the bucket is full and leaves a debt. Otherwise one large
-//! stanza would wait for ever; the mean rate is kept all the same.
+//! # Pitfalls
+//!
+//! An amount above the burst passes once the bucket is full and leaves a debt. Otherwise one large stanza would wait
+//! permanently; the mean rate holds all the same.
 
 use crate::clock::Millis;
 
-/// A token bucket: `rate` tokens a second flow in, at most `burst` are held.
+/// A token bucket: refills at `rate` tokens per second, up to `burst`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
     rate: u32,
     burst: u32,
-    /// Thousandths of a token at `at`; negative is debt.
+    /// Thousandths of a token at `at`; negative means debt.
     level: i64,
     at: Millis,
 }
 
 impl TokenBucket {
-    /// A full bucket. `rate_per_s` is tokens a second, `burst` the most that is held. With a rate of zero
-    /// nothing flows in; with a burst of zero nothing but zero ever passes.
+    /// A full bucket. `rate_per_s` is in tokens per second, `burst` the maximum level. With a rate of zero it never refills;
+    /// with a burst of zero only amounts of zero pass.
     #[must_use]
     pub const fn new(rate_per_s: u32, burst: u32) -> TokenBucket {
         TokenBucket { rate: rate_per_s, burst, level: burst as i64 * 1000, at: Millis::ZERO }
     }
 
-    /// A meter that lets everything pass.
+    /// A bucket that lets everything pass.
     #[must_use]
     pub const fn unlimited() -> TokenBucket {
         TokenBucket::new(u32::MAX, u32::MAX)
@@ -38,7 +40,7 @@ impl TokenBucket {
         self.rate == u32::MAX && self.burst == u32::MAX
     }
 
-    /// Takes `n` tokens if they are there. Above the burst: takes them if the bucket is full (module trap).
+    /// Takes `n` tokens if available. Above the burst, takes them if the bucket is full (see the module's pitfalls).
     pub fn try_take(&mut self, n: u32, now: Millis) -> bool {
         if self.is_unlimited() || n == 0 {
             return true;
@@ -51,8 +53,8 @@ impl TokenBucket {
         true
     }
 
-    /// Takes `n` tokens whether they are there or not: for what has already happened (bytes read). The debt
-    /// is what [`TokenBucket::millis_until`] then reports.
+    /// Takes `n` tokens whether available or not: for costs already incurred (bytes read). The debt is reflected in
+    /// [`TokenBucket::millis_until`].
     pub fn charge(&mut self, n: u32, now: Millis) {
         if !self.is_unlimited() {
             self.refill(now);
@@ -60,8 +62,8 @@ impl TokenBucket {
         }
     }
 
-    /// Milliseconds from `now` until [`TokenBucket::try_take`] of `n` would pass; zero if it would now, `u64::MAX` if
-    /// never. After [`TokenBucket::charge`], ask with `n` = 0: the time until the debt is paid.
+    /// Milliseconds from `now` until [`TokenBucket::try_take`] of `n` would pass; zero if it would pass now, `u64::MAX` if
+    /// never. After [`TokenBucket::charge`], use `n` = 0: the time until the debt is paid.
     #[must_use]
     pub fn millis_until(&self, n: u32, now: Millis) -> u64 {
         if self.is_unlimited() {
@@ -80,7 +82,7 @@ impl TokenBucket {
         }
     }
 
-    /// Whole tokens held at `now`; zero in debt.
+    /// Whole tokens available at `now`; zero in debt.
     #[must_use]
     pub fn available(&self, now: Millis) -> u32 {
         let mut then = *self;
@@ -88,13 +90,13 @@ impl TokenBucket {
         u32::try_from(then.level / 1000).unwrap_or(if then.level < 0 { 0 } else { u32::MAX })
     }
 
-    /// Milliseconds from `now` until it is full; zero if it is.
+    /// Milliseconds from `now` until the bucket is full; zero if it is.
     #[must_use]
     pub fn full_ms(&self, now: Millis) -> u64 {
         self.millis_until(self.burst, now)
     }
 
-    /// Goes on where an earlier one stands at `now`: holds no more than that, debts included.
+    /// Carries over the level of an earlier bucket at `now`: this one holds no more than that, debts included.
     pub fn carry(&mut self, earlier: &TokenBucket, now: Millis) {
         if !self.is_unlimited() && !earlier.is_unlimited() {
             let mut earlier = *earlier;
@@ -104,12 +106,12 @@ impl TokenBucket {
         }
     }
 
-    /// Thousandths that must be held for `n` to pass.
+    /// Thousandths that must be available for `n` to pass.
     fn needed(&self, n: u32) -> i64 {
         i64::from(n.min(self.burst)) * 1000
     }
 
-    /// Lets in what has come since the last look. `rate` per second is `rate` thousandths per millisecond.
+    /// Adds the tokens since the last refill. `rate` per second is `rate` thousandths per millisecond.
     fn refill(&mut self, now: Millis) {
         let ms = i64::try_from(now.since(self.at)).unwrap_or(i64::MAX);
         let full = i64::from(self.burst) * 1000;
@@ -174,7 +176,7 @@ mod tests {
         let mut later = TokenBucket::new(10, 100);
         later.carry(&earlier, Millis(1000));
         assert_eq!((later.millis_until(0, Millis(1000)), later.full_ms(Millis(1000))), (2000, 12_000));
-        // It takes nothing from one that has spent more, and nothing from a smaller burst that is full.
+        // Carrying over removes nothing relative to an overdrawn bucket, and nothing from a smaller burst that is full.
         later.carry(&TokenBucket::new(10, 100), Millis(1000));
         assert_eq!(later.millis_until(0, Millis(1000)), 2000);
         let mut wider = TokenBucket::new(10, 500);

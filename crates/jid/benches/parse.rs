@@ -1,5 +1,5 @@
-//! Nanoseconds a parse, for texts on each road: `cargo bench -p throng-jid`. The best of nine rounds is printed,
-//! because on a shared machine the others measure the neighbours.
+//! Benchmark of parsing, in nanoseconds per call, for each path: `cargo bench -p throng-jid`. Prints the best of nine rounds,
+//! because on a shared machine the others include the load of other processes.
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a benchmark prints and measures time")]
 
 use std::hint::black_box;
@@ -8,7 +8,7 @@ use std::time::Instant;
 use throng_jid::{Jid, JidRef, parse};
 
 fn measure(what: &str, text: &str, work: impl Fn(&str) -> bool) {
-    // As many calls as fit into about ten milliseconds.
+    // As many calls as take about ten milliseconds.
     let start = Instant::now();
     black_box(work(black_box(text)));
     let calls = (10_000_000 / start.elapsed().as_nanos().max(1)).clamp(1, 100_000);

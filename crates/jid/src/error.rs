@@ -1,17 +1,20 @@
-//! Why a text is not an address (RFC 7622).
+//! Address errors: why a text is not an address (RFC 7622).
 //!
-//! The errors name the part and the rule, not the character: they end in `<jid-malformed/>` (RFC 6120,
-//! section 8.3.3.8) or in a log line, and must not echo hostile input. Trap: they stay `Copy` and one
-//! or two bytes long, because a refused address must cost no allocation either.
+//! They name the part and the rule, not the character, because they end in `<jid-malformed/>` (RFC 6120, section 8.3.3.8) or
+//! in a log line and must not echo hostile input.
+//!
+//! # Pitfalls
+//!
+//! The errors must stay `Copy` and one or two bytes long: rejecting an address must not allocate.
 
 use std::fmt;
 
-/// The part of an address that an error is about.
+/// The part of an address that an error concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JidPart {
     /// Before the `@` (RFC 7622, section 3.3).
     Local,
-    /// The only part that must be there (RFC 7622, section 3.2).
+    /// The only mandatory part (RFC 7622, section 3.2).
     Domain,
     /// After the first `/` (RFC 7622, section 3.4).
     Resource,
@@ -27,14 +30,14 @@ impl fmt::Display for JidPart {
     }
 }
 
-/// Why a text was refused as an address or as a part of one.
+/// The reason why a text was rejected as an address or as a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum JidError {
-    /// The part has no octets, although its separator is there (or it is the domain).
+    /// The part is empty although its separator is present, or the domain is empty.
     #[error("the {0} of the address is empty")]
     Empty(JidPart),
-    /// More than 1023 octets after preparation, or so many before it that it was not tried; for a
-    /// domain also a label above 63 or a name above 253 octets in its DNS form (RFC 1034, section 3.1).
+    /// More than 1023 octets after preparation, or too many before it to attempt preparation; for a domain also a label
+    /// above 63 or a name above 253 octets in its DNS form (RFC 1034, section 3.1).
     #[error("the {0} of the address is too long")]
     TooLong(JidPart),
     /// A character, or a combination of characters, that the profile of the part forbids.

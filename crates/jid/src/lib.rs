@@ -1,18 +1,19 @@
-//! XMPP addresses: parse, normalise, compare and compactly hold them (RFC 7622; RFC 6122 for stored ones).
+//! XMPP addresses: parsing, normalisation, comparison and compact storage (RFC 7622; RFC 6122 for stored addresses).
 //!
 //! ```text
 //! jid = [ localpart "@" ] domainpart [ "/" resourcepart ]        1 to 1023 octets each
 //! ```
 //!
-//! [`parse`] is the door for addresses in stanzas: text that is already in normal form comes back borrowed, and
-//! if it is ASCII too (nearly always) nothing is allocated and no table is read. [`Jid`] owns an address in 24
-//! bytes and one allocation; [`JidRef`] points at one. Both compare, order and hash by their text alone, so
-//! either finds the other in a map.
+//! [`parse`] is the entry point for addresses in stanzas: text already in normal form is returned borrowed, and if it is ASCII
+//! too (nearly always) nothing is allocated and no table is read. [`Jid`] owns an address in 24 bytes and one allocation;
+//! [`JidRef`] borrows one. Both compare, order and hash by their text alone, so either can look up the other in a map.
 //!
-//! Left out: URIs (RFC 5122), escaping (XEP-0106, a matter of display), the MUC nickname rules (XEP-0045).
+//! Not implemented: URIs (RFC 5122), escaping (XEP-0106, a matter of display), the MUC nickname rules (XEP-0045).
 //!
-//! Trap: the separators are found before any mapping (section 3.1), because mapping can produce them; after it
-//! no part but the resource can contain `@` or `/`. That is why two offsets can be found again from the text.
+//! # Pitfalls
+//!
+//! The separators are located before any mapping (section 3.1), because mapping can produce them. Afterwards only the resource
+//! can contain `@` or `/`, so two offsets can be recovered from the text.
 
 mod error;
 mod fast_path;
@@ -29,22 +30,22 @@ pub use reference::JidRef;
 
 use std::borrow::Cow;
 
-/// Octets that each part may have (RFC 7622, section 3.1).
+/// Maximum octets of each part (RFC 7622, section 3.1).
 pub const MAX_PART: usize = 1023;
-/// Octets of the longest address: three parts and two separators.
+/// Maximum octets of an address: three parts and two separators.
 pub const MAX_JID: usize = 3 * MAX_PART + 2;
 
-/// An address that was just parsed: borrowed from the input when that was in normal form.
+/// A parsed address, borrowed from the input if that was in normal form.
 #[derive(Clone, Debug)]
 pub enum ParsedJid<'a> {
-    /// The input, or all of it but the final dot of its domain.
+    /// The input, possibly without the final dot of its domain.
     Borrowed(JidRef<'a>),
     /// The input had to be mapped.
     Owned(Jid),
 }
 
 impl ParsedJid<'_> {
-    /// The address, wherever it lives.
+    /// The address as a reference.
     #[inline]
     #[allow(clippy::should_implement_trait, reason = "AsRef cannot return a JidRef by value")]
     pub fn as_ref(&self) -> JidRef<'_> {
@@ -54,7 +55,7 @@ impl ParsedJid<'_> {
         }
     }
 
-    /// The address for keeping; allocates only if it was borrowed.
+    /// The address as an owned value; allocates only if it was borrowed.
     pub fn into_jid(self) -> Jid {
         match self {
             ParsedJid::Borrowed(jid) => jid.to_jid(),
@@ -63,10 +64,10 @@ impl ParsedJid<'_> {
     }
 }
 
-/// Parses and normalises an address as RFC 7622 asks of a server (section 4).
+/// Parses and normalises an address as RFC 7622, section 4, requires of a server.
 ///
 /// # Errors
-/// The part that is wrong and why; the stanza error to answer with is `<jid-malformed/>`.
+/// The invalid part and the reason; the stanza error for it is `<jid-malformed/>`.
 #[inline]
 pub fn parse(text: &str) -> Result<ParsedJid<'_>, JidError> {
     let raw = RawParts::split(text);
@@ -80,10 +81,10 @@ pub fn parse(text: &str) -> Result<ParsedJid<'_>, JidError> {
     raw.prepare(text, [prepare_local, prepare_domain, prepare_resource])
 }
 
-/// A preparation of one part.
+/// Preparation function of one part.
 type Prepare = fn(&str) -> Result<Cow<'_, str>, JidError>;
 
-/// The three parts as they stand in a text, before any mapping.
+/// The three parts as written, before any mapping.
 #[derive(Clone, Copy)]
 struct RawParts<'a> {
     local: Option<&'a str>,
@@ -92,7 +93,7 @@ struct RawParts<'a> {
 }
 
 impl<'a> RawParts<'a> {
-    /// RFC 7622, section 3.2: first cut at the first `/`, then at the first `@` of what is left.
+    /// RFC 7622, section 3.2: split at the first `/`, then at the first `@` of the rest.
     #[inline]
     fn split(text: &'a str) -> Self {
         let (bare, resource) = match memchr::memchr(b'/', text.as_bytes()) {
@@ -105,7 +106,7 @@ impl<'a> RawParts<'a> {
         }
     }
 
-    /// The address these parts are, if they are in normal form: `text` up to the end of the last part.
+    /// The address made of these parts if they are in normal form: `text` up to the end of the last part.
     #[inline]
     fn as_normalised(&self, text: &'a str) -> JidRef<'a> {
         let at = self.local.map_or(0, str::len);
@@ -127,7 +128,7 @@ impl<'a> RawParts<'a> {
         let resource = self.resource.map(resource).transpose()?;
         let kept = |part: &Option<Cow<'a, str>>| !matches!(part, Some(Cow::Owned(_)));
         match (domain, self.resource) {
-            // A domain that only lost its final dot is still the end of a piece of the input.
+            // A domain that only lost its final dot is still a contiguous part of the input.
             (Cow::Borrowed(domain), rest)
                 if kept(&local)
                     && kept(&resource)

@@ -1,6 +1,8 @@
-//! [`Jid`]: an address in normal form that owns its text, in one allocation and 24 bytes.
+//! [`Jid`]: an owned address in normal form, in one allocation and 24 bytes.
 //!
-//! Trap: `Borrow<str>` promises that hash and order are those of the text; do not derive them.
+//! # Pitfalls
+//!
+//! `Borrow<str>` requires that hash and order are those of the text; do not derive them.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -10,7 +12,7 @@ use std::str::FromStr;
 
 use crate::{JidError, JidRef, RawParts, parse, prepare_domain, prepare_local, prepare_resource, rfc6122};
 
-/// An owned address in normal form. A map keyed by it can be asked with a `&str`.
+/// An owned address in normal form. A map keyed by it can be queried with a `&str`.
 #[derive(Clone)]
 pub struct Jid {
     text: Box<str>,
@@ -19,7 +21,7 @@ pub struct Jid {
 }
 
 impl Jid {
-    /// Parses and normalises; [`parse`] does the same without copying.
+    /// Parses and normalises an address; [`parse`] does the same without copying.
     ///
     /// # Errors
     /// See [`parse`].
@@ -27,10 +29,10 @@ impl Jid {
         parse(text).map(crate::ParsedJid::into_jid)
     }
 
-    /// Builds an address from parts, each of which is prepared.
+    /// Builds an address from parts, preparing each.
     ///
     /// # Errors
-    /// The first part that is wrong.
+    /// The first invalid part.
     pub fn from_parts(local: Option<&str>, domain: &str, resource: Option<&str>) -> Result<Jid, JidError> {
         let local = local.map(prepare_local).transpose()?;
         let domain = prepare_domain(domain)?;
@@ -38,13 +40,13 @@ impl Jid {
         Ok(Jid::join(local.as_deref(), &domain, resource.as_deref()))
     }
 
-    /// Reads an address that another server, or an older one, has stored: parts that RFC 7622 refuses but RFC 6122
-    /// allowed are kept in their RFC 6122 form.
+    /// Reads an address stored by another server or an older version: parts that RFC 7622 rejects but RFC 6122 allowed keep
+    /// their RFC 6122 form.
     ///
     /// Only for storage: such an address must not be accepted from a stream.
     ///
     /// # Errors
-    /// If a part is wrong by both.
+    /// If a part is invalid under both.
     pub fn from_stored(text: &str) -> Result<Jid, JidError> {
         RawParts::split(text)
             .prepare(text, [rfc6122::local, rfc6122::domain, rfc6122::resource])
@@ -109,7 +111,7 @@ impl Jid {
     /// See [`JidRef::with_resource`].
     ///
     /// # Errors
-    /// If the resourcepart is not one.
+    /// If the resourcepart is invalid.
     pub fn with_resource(&self, resource: &str) -> Result<Jid, JidError> {
         self.as_ref().with_resource(resource)
     }
@@ -119,7 +121,7 @@ impl Jid {
         Jid { text: jid.as_str().into(), at, slash }
     }
 
-    /// Puts parts in normal form together.
+    /// Joins parts in normal form.
     pub(crate) fn join(local: Option<&str>, domain: &str, resource: Option<&str>) -> Jid {
         let length = |part: Option<&str>| part.map_or(0, |part| part.len() + 1);
         let mut text = String::with_capacity(length(local) + domain.len() + length(resource));

@@ -1,12 +1,14 @@
-//! The PRECIS string classes (RFC 8264, section 4) with today's characters.
+//! The PRECIS string classes (RFC 8264, section 4) for current Unicode versions.
 //!
-//! `precis-core` stops at Unicode 6.3, as the IANA tables do; everything newer is "unassigned" to it, which
-//! would refuse every emoji since 2014 as a chat nickname. RFC 8264 (section 8) is an algorithm over the
-//! properties of whatever Unicode version is at hand, so code points that `precis-core` calls unassigned go
-//! through the same algorithm once more, with the newer tables of `unicode-properties`.
+//! `precis-core` stops at Unicode 6.3, like the IANA tables. It treats everything newer as unassigned, which would reject every
+//! emoji since 2014 in a chat nickname. RFC 8264, section 8, is an algorithm over the properties of any Unicode version, so
+//! code points that `precis-core` considers unassigned go through the same algorithm again, with the newer tables of
+//! `unicode-properties`.
 //!
-//! Trap: the order of the tests in `newer` is that of RFC 8264, section 8. The sets that can hold no code point
-//! assigned after 6.3 (exceptions, ASCII7, join controls, old Hangul) are left out.
+//! # Pitfalls
+//!
+//! The order of the tests in `newer_derived_property` is that of RFC 8264, section 8. Sets without code points assigned after
+//! 6.3 (exceptions, ASCII7, join controls, old Hangul) are omitted.
 
 use std::borrow::Cow;
 
@@ -24,16 +26,16 @@ pub(crate) enum PrecisClass {
 }
 
 impl PrecisClass {
-    /// Whether every character of `label` is in the class, context rules included. The same answer as
-    /// [`StringClass::allows`], in time linear in the whole-label rules: asked again for each of two thousand
-    /// Arabic digits, those took 14 ms for one hostile address.
+    /// Whether every character of `label` is in the class, context rules included. Equivalent to [`StringClass::allows`], but
+    /// evaluates each whole-label rule once: evaluated for each of two thousand Arabic digits, they took 14 ms for one hostile
+    /// address.
     pub(crate) fn permits(self, label: &str) -> Result<(), Error> {
         self.allows(collapse_whole_label_rules(label))
     }
 }
 
-/// Puts `a` in place of each but the first character of a whole-label rule. No rule can tell: to all that look at
-/// neighbours or scripts, those characters are as neutral as `a`.
+/// Replaces all but the first character of each whole-label rule with `a`. The result is the same: to every rule that
+/// examines neighbours or scripts, those characters are as neutral as `a`.
 fn collapse_whole_label_rules(label: &str) -> Cow<'_, str> {
     if label.chars().filter(|c| whole_label_rule(*c).is_some()).nth(1).is_none() {
         return Cow::Borrowed(label);
@@ -60,7 +62,7 @@ impl StringClass for PrecisClass {
     }
 }
 
-/// The context rules whose answer is the same for every place in a label (RFC 5892, appendices A.7 to A.9).
+/// The context rules with the same result at every position of a label (RFC 5892, appendices A.7 to A.9).
 fn whole_label_rule(c: char) -> Option<usize> {
     match c {
         '\u{30fb}' => Some(0),
@@ -70,13 +72,13 @@ fn whole_label_rule(c: char) -> Option<usize> {
     }
 }
 
-/// The derived property of a code point that was assigned after Unicode 6.3, or not at all.
+/// The derived property of a code point that Unicode 6.3 did not assign.
 fn newer_derived_property(class: PrecisClass, c: char) -> DerivedPropertyValue {
     let by_class = match class {
         PrecisClass::Identifier => DerivedPropertyValue::SpecClassDis,
         PrecisClass::Freeform => DerivedPropertyValue::SpecClassPval,
     };
-    // The one default-ignorable newcomer that is not a format character (Mongolian variation selector four).
+    // The only default-ignorable addition that is not a format character (Mongolian variation selector four).
     if c == '\u{180f}' {
         return DerivedPropertyValue::Disallowed;
     }

@@ -1,18 +1,21 @@
-//! Preparation and enforcement of the three parts (RFC 7622, sections 3.2 to 3.4), the road for everything that
-//! `ascii` does not recognise.
+//! Preparation and enforcement of the three parts (RFC 7622, sections 3.2 to 3.4): the slow path for everything that
+//! `fast_path` does not recognise.
 //!
 //! * localpart: UsernameCaseMapped (RFC 8265, section 3.3) without the eight excluded characters;
-//! * domainpart: IP literals, else IDNA2008: UTS 46 mapping to U-labels, then every U-label is held to the
-//!   IdentifierClass, whose letters, digits and context rules are those of RFC 5892 (UTS 46 alone would let
+//! * domainpart: IP literals, else IDNA2008: UTS 46 mapping to U-labels, then a check of every U-label against the
+//!   IdentifierClass, whose letters, digits and context rules are those of RFC 5892 (UTS 46 alone would allow
 //!   symbols pass), then the lengths of RFC 1034 on the A-label form;
 //! * resourcepart: OpaqueString (RFC 8265, section 4.2).
 //!
-//! RFC 8265 replaced RFC 7613 and lower-cases instead of case-folding, as the examples of RFC 7622 expect.
-//! Left out: `IPvFuture` literals, because no version of them was ever defined.
+//! RFC 8265 replaced RFC 7613 and uses lower-casing instead of case folding, as the examples of RFC 7622 expect.
 //!
-//! Trap: one pass of a profile is not always stable (normalisation can uncover something to map), so the
-//! profiles run until the result no longer changes, as RFC 8264 (section 7) advises; else two servers could
-//! hold different addresses for one account.
+//! Not implemented: `IPvFuture` literals, because no version of them was ever defined.
+//!
+//! # Pitfalls
+//!
+//! One pass of a profile is not always stable, because normalisation can produce characters to map. The profiles therefore run
+//! until the result is stable, as RFC 8264, section 7, advises; otherwise two servers could store different addresses for one
+//! account.
 
 use std::borrow::Cow;
 use std::net::Ipv6Addr;
@@ -24,13 +27,13 @@ use precis_profiles::{OpaqueString, UsernameCaseMapped};
 use crate::precis_class::PrecisClass;
 use crate::{JidError, JidPart, MAX_PART, fast_path};
 
-/// Octets of a part before preparation above which it is refused at once. Preparation can shorten a text (a
-/// full-width letter has three octets, its ASCII twin one), but by less than this.
+/// Maximum octets of a part before preparation; longer ones are rejected immediately. Preparation can shorten a text (a
+/// full-width letter has three octets, its ASCII equivalent one), but by less than this factor.
 const MAX_RAW_PART: usize = 4 * MAX_PART;
 
 /// The normal form of a localpart: an account name, or the name of a room.
 ///
-/// Borrowed when the text is in normal form already, which costs no allocation for ASCII.
+/// Borrowed if the text is already in normal form, which costs no allocation for ASCII.
 pub fn prepare_local(text: &str) -> Result<Cow<'_, str>, JidError> {
     if fast_path::local(text.as_bytes()) {
         return Ok(Cow::Borrowed(text));
@@ -41,16 +44,16 @@ pub fn prepare_local(text: &str) -> Result<Cow<'_, str>, JidError> {
     } else {
         stabilize(text, enforce_local).map_err(|_| JidError::Forbidden(JidPart::Local))?
     };
-    // Only now: a full-width `@` has become a plain one (RFC 7622, section 3.1, on separators).
+    // After mapping, because a full-width `@` has become a plain one (RFC 7622, section 3.1, on separators).
     if text.bytes().any(|b| b.is_ascii() && !fast_path::local(&[b])) {
         return Err(JidError::Forbidden(JidPart::Local));
     }
     check_prepared_length(text, JidPart::Local)
 }
 
-/// The normal form of a domainpart: A-labels become U-labels, one final dot is dropped (RFC 7622, section 3.2).
+/// The normal form of a domainpart: A-labels become U-labels, one final dot is removed (RFC 7622, section 3.2).
 ///
-/// Borrowed when the text is in normal form already, but for the final dot.
+/// Borrowed if the text is already in normal form except for the final dot.
 pub fn prepare_domain(text: &str) -> Result<Cow<'_, str>, JidError> {
     if fast_path::domain(text.as_bytes()) {
         return Ok(Cow::Borrowed(text));
@@ -63,7 +66,7 @@ pub fn prepare_domain(text: &str) -> Result<Cow<'_, str>, JidError> {
     if text.starts_with('[') { ip_literal(text) } else { idna_name(text) }
 }
 
-/// IDNA2008 by the road of the tables.
+/// IDNA2008 by table lookup.
 fn idna_name(text: &str) -> Result<Cow<'_, str>, JidError> {
     let forbidden = JidError::Forbidden(JidPart::Domain);
     let uts46 = Uts46::new();
@@ -84,14 +87,14 @@ fn idna_name(text: &str) -> Result<Cow<'_, str>, JidError> {
     if !idna::uts46::verify_dns_length(&ascii_form, false) {
         return Err(JidError::TooLong(JidPart::Domain));
     }
-    // The crate copies internationalised names even when it changed nothing.
+    // The crate copies internationalised names even if they are unchanged.
     check_prepared_length(if name == text { Cow::Borrowed(text) } else { name }, JidPart::Domain)
 }
 
-/// The normal form of a resourcepart: what a client asks for when it binds, or a nickname in a room.
+/// The normal form of a resourcepart: what a client requests when binding, or a nickname in a room.
 ///
-/// Borrowed when the text is in normal form already. Spaces are kept, also at the edges: example 18 of RFC 7622
-/// lists a leading space as wrong, but no rule of the RFC or of OpaqueString forbids it, and other servers send it.
+/// Borrowed if the text is already in normal form. Spaces are preserved, also at the edges: example 18 of RFC 7622 lists a
+/// leading space as invalid, but no rule of the RFC or of OpaqueString forbids it, and other servers send it.
 pub fn prepare_resource(text: &str) -> Result<Cow<'_, str>, JidError> {
     if fast_path::resource(text.as_bytes()) {
         return Ok(Cow::Borrowed(text));
@@ -101,7 +104,7 @@ pub fn prepare_resource(text: &str) -> Result<Cow<'_, str>, JidError> {
     check_prepared_length(text, JidPart::Resource)
 }
 
-/// RFC 8265, section 3.3.3, with the class of `class.rs` in place of the crate's own.
+/// RFC 8265, section 3.3.3, with the class of `precis_class.rs` instead of the crate's own.
 fn enforce_local(text: &str) -> Result<Cow<'_, str>, precis_core::Error> {
     let profile = UsernameCaseMapped::new();
     let text = profile.width_mapping_rule(text)?;
@@ -111,7 +114,7 @@ fn enforce_local(text: &str) -> Result<Cow<'_, str>, precis_core::Error> {
     profile.directionality_rule(text)
 }
 
-/// RFC 8265, section 4.2.2, likewise.
+/// RFC 8265, section 4.2.2, with the class of `precis_class.rs` instead of the crate's own.
 fn enforce_resource(text: &str) -> Result<Cow<'_, str>, precis_core::Error> {
     let profile = OpaqueString::new();
     PrecisClass::Freeform.permits(text)?;
@@ -119,7 +122,7 @@ fn enforce_resource(text: &str) -> Result<Cow<'_, str>, precis_core::Error> {
     profile.normalization_rule(text)
 }
 
-/// `[` IPv6 address, with or without a zone (RFC 3986, section 3.2.2, and RFC 6874) `]`, spelled as RFC 5952 wants.
+/// `[` IPv6 address, with or without a zone (RFC 3986, section 3.2.2; RFC 6874) `]`, formatted according to RFC 5952.
 fn ip_literal(text: &str) -> Result<Cow<'_, str>, JidError> {
     let forbidden = JidError::Forbidden(JidPart::Domain);
     let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).ok_or(forbidden)?;
@@ -162,7 +165,7 @@ fn check_raw_length(text: &str, part: JidPart) -> Result<(), JidError> {
     }
 }
 
-/// The limits that hold for the result (RFC 7622, sections 3.2 to 3.4: 1 to 1023 octets each).
+/// The length limits of the result (RFC 7622, sections 3.2 to 3.4: 1 to 1023 octets each).
 pub(crate) fn check_prepared_length(text: Cow<'_, str>, part: JidPart) -> Result<Cow<'_, str>, JidError> {
     match text.len() {
         0 => Err(JidError::Empty(part)),
@@ -175,7 +178,7 @@ pub(crate) fn check_prepared_length(text: Cow<'_, str>, part: JidPart) -> Result
 mod tests {
     use super::*;
 
-    /// For ASCII, the road of the tables: what `ascii` and the lower-casing above must agree with.
+    /// The slow path applied to ASCII; `fast_path` and the lower-casing above must agree with it.
     fn local_by_tables(text: &str) -> Option<String> {
         let text = stabilize(text, enforce_local).ok().filter(|text| !text.is_empty())?;
         (!text.contains(['"', '&', '\'', '/', ':', '<', '>', '@'])).then(|| text.into_owned())
@@ -214,7 +217,7 @@ mod tests {
         }
     }
 
-    /// All names up to seven characters long over the characters that matter, on both roads.
+    /// All names of up to seven characters over the significant characters, on both paths.
     #[test]
     fn the_fast_path_and_the_tables_agree_on_short_domains() {
         const LETTERS: [char; 6] = ['a', 'x', 'n', '7', '-', '.'];
@@ -224,13 +227,13 @@ mod tests {
             for name in &names {
                 let fast = fast_path::domain(name.as_bytes());
                 let slow = idna_name(name);
-                // The final dot is stripped before, so neither road may see one; A-labels belong to the tables.
+                // The final dot is removed before both paths; A-labels always take the slow path.
                 assert_eq!(fast, slow.as_deref() == Ok(name), "{name:?}: {slow:?}");
             }
         }
     }
 
-    /// The lengths at which a label, a name or the vector road ends.
+    /// Lengths at the limits of a label, of a name and of the vectorised path.
     #[test]
     fn the_fast_path_and_the_tables_agree_on_long_domains() {
         for length in 1..=300 {

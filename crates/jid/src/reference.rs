@@ -1,7 +1,9 @@
-//! [`JidRef`]: an address in normal form that someone else owns.
+//! [`JidRef`]: a borrowed address in normal form. Two `u16` offsets make every part a slice.
 //!
-//! Two `u16` offsets make every part a slice. Trap: an offset of 0 means "no such part", which cannot be mistaken
-//! for a place because neither the localpart nor the bare address is ever empty.
+//! # Pitfalls
+//!
+//! An offset of 0 means "no such part". It is never a valid offset, because neither the localpart nor the bare address is ever
+//! empty.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -9,18 +11,18 @@ use std::hash::{Hash, Hasher};
 
 use crate::{Jid, JidError, MAX_PART, RawParts, prepare_resource};
 
-/// A borrowed address in normal form. Compares, orders and hashes as its text (octet by octet, RFC 7622, section 3).
+/// A borrowed address in normal form. Compares, orders and hashes by its text (octet by octet, RFC 7622, section 3).
 #[derive(Clone, Copy)]
 pub struct JidRef<'a> {
     text: &'a str,
-    /// Place of the `@`, 0 without a localpart.
+    /// Offset of the `@`, 0 without a localpart.
     at: u16,
-    /// Place of the `/`, 0 without a resourcepart.
+    /// Offset of the `/`, 0 without a resourcepart.
     slash: u16,
 }
 
 impl<'a> JidRef<'a> {
-    /// `text` must be in normal form with its separators at these places (0: none).
+    /// `text` must be in normal form with its separators at these offsets (0: none).
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "both are below 2048: parts have at most 1023 octets")]
     pub(crate) fn new(text: &'a str, at: usize, slash: usize) -> Self {
@@ -28,10 +30,10 @@ impl<'a> JidRef<'a> {
         JidRef { text, at: at as u16, slash: slash as u16 }
     }
 
-    /// An address from storage that was written by this crate: only the separators and lengths are looked at, so
-    /// that a roster is read at the speed of memory. `None` if it cannot be one.
+    /// An address from storage that was written by this crate: only the separators and lengths are checked, so that a roster
+    /// loads at memory speed. `None` if it cannot be one.
     ///
-    /// Never use it for text from outside: use [`crate::parse`], or [`Jid::from_stored`] for foreign databases.
+    /// Never use it for external text: use [`crate::parse`], or [`Jid::from_stored`] for foreign databases.
     pub fn from_normalised(text: &'a str) -> Option<JidRef<'a>> {
         let raw = RawParts::split(text);
         let fits = |part: &str| (1..=MAX_PART).contains(&part.len());
@@ -45,7 +47,7 @@ impl<'a> JidRef<'a> {
         (self.at != 0).then(|| &self.text[..usize::from(self.at)])
     }
 
-    /// The part that is always there. Internationalised names are U-labels.
+    /// The mandatory part. Internationalised names are U-labels.
     #[inline]
     pub fn domain(&self) -> &'a str {
         let start = if self.at == 0 { 0 } else { usize::from(self.at) + 1 };
@@ -58,25 +60,25 @@ impl<'a> JidRef<'a> {
         (self.slash != 0).then(|| &self.text[usize::from(self.slash) + 1..])
     }
 
-    /// The address without its resourcepart: a piece of the same text.
+    /// The address without its resourcepart: a slice of the same text.
     #[inline]
     pub fn bare(&self) -> JidRef<'a> {
         JidRef { text: &self.text[..self.bare_len()], at: self.at, slash: 0 }
     }
 
-    /// `local@domain` or `domain`: no resourcepart.
+    /// Whether there is no resourcepart: `local@domain` or `domain`.
     #[inline]
     pub fn is_bare(&self) -> bool {
         self.slash == 0
     }
 
-    /// Has a resourcepart (RFC 6120, section 1.4: `local@domain/resource` or `domain/resource`).
+    /// Whether there is a resourcepart (RFC 6120, section 1.4: `local@domain/resource` or `domain/resource`).
     #[inline]
     pub fn is_full(&self) -> bool {
         self.slash != 0
     }
 
-    /// Nothing but a domain: a server or a service.
+    /// Whether it is only a domain: a server or a service.
     #[inline]
     pub fn is_domain(&self) -> bool {
         self.at == 0 && self.slash == 0
@@ -88,15 +90,15 @@ impl<'a> JidRef<'a> {
         self.text
     }
 
-    /// A copy that owns its text; one allocation.
+    /// An owned copy; one allocation.
     pub fn to_jid(&self) -> Jid {
         Jid::from_ref(*self)
     }
 
-    /// This address with another resourcepart, which is prepared first.
+    /// This address with another resourcepart, which is prepared.
     ///
     /// # Errors
-    /// If the resourcepart is not one.
+    /// If the resourcepart is invalid.
     pub fn with_resource(&self, resource: &str) -> Result<Jid, JidError> {
         Ok(Jid::join(self.local(), self.domain(), Some(&prepare_resource(resource)?)))
     }
@@ -106,7 +108,7 @@ impl<'a> JidRef<'a> {
         (self.at, self.slash)
     }
 
-    /// From offsets that [`JidRef::offsets`] gave for the same text.
+    /// From offsets that [`JidRef::offsets`] returned for the same text.
     #[inline]
     pub(crate) fn from_offsets(text: &'a str, (at, slash): (u16, u16)) -> Self {
         JidRef { text, at, slash }

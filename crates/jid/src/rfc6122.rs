@@ -1,13 +1,15 @@
-//! Addresses that were stored under the older rules (RFC 6122: Nodeprep, Nameprep, Resourceprep).
+//! Stored addresses that follow the older rules of RFC 6122 (Nodeprep, Nameprep, Resourceprep).
 //!
-//! RFC 7622 (section 1) warns that addresses which were valid before may not be so now: Nodeprep kept symbols
-//! (`♚@example.com`), IDNA2003 kept domains that IDNA2008 refuses. Accounts and roster items brought over from an
-//! older server must stay readable, or their owners lose them. Nothing that arrives in a stanza may come this way.
+//! RFC 7622, section 1, warns that addresses valid under RFC 6122 may be invalid: Nodeprep allowed symbols (`♚@example.com`),
+//! and IDNA2003 allowed domains that IDNA2008 rejects. Accounts and roster items imported from an older server must stay
+//! readable, or their owners lose them. Addresses in stanzas must never be accepted by these rules.
 //!
-//! Each part is read by RFC 7622 first; only a part that it refuses is tried with the old profile, so an address
-//! that both accept has one form only.
+//! Each part is prepared by RFC 7622 first. Only a rejected part is tried with the older profile, so an address valid under
+//! both has one form only.
 //!
-//! Trap: Nameprep alone does not forbid ASCII such as `/` or a space, so that is tested here.
+//! # Pitfalls
+//!
+//! Nameprep alone does not forbid ASCII such as `/` or a space, so that is checked here.
 
 use std::borrow::Cow;
 
@@ -40,7 +42,7 @@ pub(crate) fn resource(text: &str) -> Result<Cow<'_, str>, JidError> {
     })
 }
 
-/// Only a forbidden character is worth a second look: the limits are the same in both RFCs.
+/// Only a forbidden character justifies the older profile: the length limits are the same in both RFCs.
 fn only_forbidden(error: JidError) -> Result<(), JidError> {
     if matches!(error, JidError::Forbidden(_)) { Ok(()) } else { Err(error) }
 }

@@ -1,4 +1,4 @@
-//! The fast road allocates nothing: parsing an ASCII address in normal form, taking it apart, and its part functions.
+//! Test that the fast path does not allocate: parsing an ASCII address in normal form, splitting it, and its part functions.
 #![allow(unsafe_code, reason = "a counting allocator cannot be written without")]
 #![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
@@ -9,22 +9,22 @@ use std::hint::black_box;
 use throng_jid::{Jid, JidRef, parse, prepare_domain, prepare_local, prepare_resource};
 
 thread_local! {
-    /// Allocations of this thread, so that the harness's own do not count.
+    /// Allocations of this thread, so that those of the test harness do not count.
     static COUNT: Cell<usize> = const { Cell::new(0) };
 }
 
 struct Counting;
 
-// SAFETY: every call is passed on unchanged to the system's allocator.
+// SAFETY: every call is forwarded unchanged to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller keeps the rules of `alloc`.
+        // SAFETY: the caller upholds the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the rules of `dealloc`.
+        // SAFETY: the caller upholds the contract of `dealloc`.
         unsafe { System.dealloc(place, layout) }
     }
 }

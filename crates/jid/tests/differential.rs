@@ -1,7 +1,7 @@
-//! 100 000 generated and mutated addresses against the `jid` crate of xmpp-rs.
+//! Differential test of 100 000 generated and mutated addresses against the `jid` crate of xmpp-rs.
 //!
-//! That crate implements RFC 6122 with stringprep tables of Unicode 3.2 and checks domains by UTS 46; ours implements
-//! RFC 7622. Where the two differ on a part, one of the reasons below must hold for just that part, or the test fails.
+//! That crate implements RFC 6122 with stringprep tables of Unicode 3.2 and checks domains by UTS 46; ours implements RFC 7622.
+//! Where the two differ on a part, one of the reasons below must apply to that part, or the test fails.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check ends the test")]
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ impl Dice {
         from[self.roll(from.len())]
     }
 
-    /// Characters that have been trouble somewhere, and now and then any character at all.
+    /// Characters that have caused bugs elsewhere, and occasionally any character.
     fn character(&mut self) -> char {
         const TROUBLE: &str = "@/.-_ \t\"&'<>:[]%!#~AZaz09xn\u{0}\u{7f}\u{80}\u{a0}\u{ad}\u{aa}\u{b7}\u{c5}\u{df}\u{e9}\u{130}\u{131}\
             \u{17f}\u{1c4}\u{301}\u{308}\u{345}\u{34f}\u{375}\u{3a3}\u{3c2}\u{3c3}\u{5d0}\u{5f3}\u{627}\u{660}\u{6f0}\u{94d}\u{e33}\u{1100}\u{1160}\
@@ -112,13 +112,13 @@ fn any(text: &str, test: impl Fn(char) -> bool) -> bool {
     text.chars().any(test)
 }
 
-/// Stringprep and its oracle know Unicode 3.2 only.
+/// Stringprep and its reference implementation cover Unicode 3.2 only.
 fn newer_than_stringprep(text: &str) -> bool {
     any(text, tables::unassigned_code_point)
         || any(&text.nfkc().collect::<String>(), tables::unassigned_code_point)
 }
 
-/// Prohibited by stringprep (RFC 3454, tables C), a plain symbol or mark to PRECIS.
+/// Prohibited by stringprep (RFC 3454, tables C), an ordinary symbol or mark in PRECIS.
 fn prohibited_by_stringprep_only(text: &str) -> bool {
     let bad = |c| {
         tables::inappropriate_for_plain_text(c)
@@ -128,12 +128,12 @@ fn prohibited_by_stringprep_only(text: &str) -> bool {
     any(text, bad) || any(&text.nfkc().collect::<String>(), bad)
 }
 
-/// Text with right-to-left characters: RFC 3454 (section 6) and RFC 5893 (section 2) draw the line differently.
+/// Text with right-to-left characters: RFC 3454, section 6, and RFC 5893, section 2, have different rules.
 fn right_to_left(text: &str) -> bool {
     any(text, tables::bidi_r_or_al) || any(&text.nfkc().collect::<String>(), tables::bidi_r_or_al)
 }
 
-/// The narrow reasons, by part, for "we accept and they refuse", the reverse, and "both accept, differently".
+/// The specific reasons, by part, for "we accept, they reject", the reverse, and "both accept, differently".
 fn local(text: &str, ours: Result<&str, JidError>, theirs: Option<&str>) -> Option<&'static str> {
     match (ours, theirs) {
         (Ok(_), None) if newer_than_stringprep(text) => Some("local: newer than Unicode 3.2"),
@@ -143,7 +143,7 @@ fn local(text: &str, ours: Result<&str, JidError>, theirs: Option<&str>) -> Opti
             (nodeprep(ours).unwrap().len() > 1023).then_some("local: too long when case-folded")
         }
         (Err(JidError::Forbidden(_)), Some(_)) => {
-            // Width mapping comes first; what it does to one character, NFKC does too.
+            // Width mapping comes first; NFKC maps a single character the same way.
             let wide = |c: char| matches!(u32::from(c), 0x3000 | 0xff00..=0xffef);
             let outside = |c: char| IdentifierClass::default().get_value_from_char(c) != Value::PValid;
             let refused = |c: char| if wide(c) { [c].into_iter().nfkc().any(outside) } else { outside(c) };
@@ -225,7 +225,7 @@ fn domain(text: &str, ours: Result<&str, JidError>, theirs: Option<&str>) -> Opt
             }
             let allowed =
                 |c: char| c == '.' || IdentifierClass::default().get_value_from_char(c) == Value::PValid;
-            // The soft hyphen of Todo is a symbol here and mapped to nothing there.
+            // The Todo soft hyphen is a symbol here and mapped to nothing there.
             (any(&name, |c| !allowed(c)) || text.contains('\u{1806}'))
                 .then_some("domain: symbols are not IDNA2008")
         }
@@ -235,9 +235,9 @@ fn domain(text: &str, ours: Result<&str, JidError>, theirs: Option<&str>) -> Opt
             .then_some("domain: one spelling of IPv6")
         }
         (Ok(ours), Some(theirs)) => {
-            // The Hangul fillers are ignored by UTS 46 since Unicode 15.1, and kept by Nameprep.
+            // UTS 46 ignores the Hangul fillers since Unicode 15.1; Nameprep keeps them.
             let theirs = &*theirs.replace('\u{1160}', "");
-            // They keep A-labels and fold deviations such as the sharp s.
+            // They preserve A-labels and fold deviations such as the sharp s.
             let same = |ours: &str, theirs: &str| {
                 ours == theirs
                     || unicode(theirs).as_deref() == Some(ours)
@@ -276,7 +276,7 @@ fn differences_from_xmpp_rs_have_reasons() {
             continue;
         }
         let wholes = (ours, theirs.ok());
-        // The same cuts as RFC 7622, section 3.2; the oracle only differs by refusing a second `@`, which ours does too.
+        // Split as in RFC 7622, section 3.2; the oracle differs only by rejecting a second `@`, which ours does too.
         let (bare, raw_resource) =
             text.split_once('/').map_or((&text[..], None), |(bare, rest)| (bare, Some(rest)));
         let (raw_local, raw_domain) =
@@ -315,7 +315,7 @@ fn differences_from_xmpp_rs_have_reasons() {
             explain(JidPart::Resource, raw, ours, theirs, resource(raw, ours, theirs));
         }
         if explained == 0 {
-            // The oracle returns its input when it borrowed every part, with the dot that it had stripped.
+            // The oracle returns its input if it borrowed every part, including the dot that it had stripped.
             let dotted = raw_domain.ends_with('.') && wholes.1.as_deref() == Some(&text);
             assert!(dotted, "{text:?}: the parts agree, the whole does not: {wholes:?}");
             let example = format!("{text:?}: ours and theirs {wholes:?}");

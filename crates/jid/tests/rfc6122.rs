@@ -1,4 +1,4 @@
-//! Addresses that older rules allowed can be read from storage, and only from there.
+//! Tests that addresses valid only under RFC 6122 are readable from storage, and only from there.
 
 #![allow(clippy::panic, reason = "a failed check ends the test")]
 

@@ -1,4 +1,4 @@
-//! The rules of RFC 7622 by example: its two tables (section 3.5), then each rule of sections 3.1 to 3.4.
+//! Tests of RFC 7622 by example: its two tables (section 3.5), then each rule of sections 3.1 to 3.4.
 
 #![allow(clippy::panic, reason = "a failed check ends the test")]
 
@@ -13,7 +13,7 @@ fn check(text: &str, expect: Parts<'_>) {
     let parsed = parse(text).unwrap_or_else(|error| panic!("{text:?}: {error}"));
     let jid = parsed.as_ref();
     assert_eq!((jid.local(), jid.domain(), jid.resource()), expect, "{text:?}");
-    // Normal forms are stable, and both ways to build an address agree.
+    // Normal forms are stable, and both constructors agree.
     let owned = parsed.clone().into_jid();
     assert_eq!(Jid::from_parts(expect.0, expect.1, expect.2), Ok(owned.clone()), "{text:?}");
     assert!(matches!(parse(owned.as_str()), Ok(ParsedJid::Borrowed(again)) if again == owned), "{text:?}");
@@ -49,7 +49,7 @@ fn the_legal_samples_of_the_rfc_are_accepted() {
     check("a.example.com/b@example.net", (None, "a.example.com", Some("b@example.net")));
 }
 
-/// The remarks under table 1: which of examples 6, 7, 9, 10 and 11 are the same account.
+/// The remarks below table 1: which of examples 6, 7, 9, 10 and 11 are the same account.
 #[test]
 fn sharp_s_and_final_sigma_are_letters_of_their_own() {
     let local = |text| prepare_local(text).unwrap().into_owned();
@@ -57,11 +57,11 @@ fn sharp_s_and_final_sigma_are_letters_of_their_own() {
     assert_eq!(local("\u{3a3}"), local("\u{3c3}"));
     assert_ne!(local("\u{3a3}"), local("\u{3c2}"));
     assert_ne!(local("\u{3c3}"), local("\u{3c2}"));
-    // Also at the end of a word, where Unicode's own lower-casing of a text would write a final sigma.
+    // Also at the end of a word, where Unicode's full lower-casing would produce a final sigma.
     assert_eq!(local("\u{39f}\u{394}\u{39f}\u{3a3}"), "\u{3bf}\u{3b4}\u{3bf}\u{3c3}");
 }
 
-/// Table 2, but for number 18: see `spaces_in_resources`.
+/// Table 2, except for number 18: see `spaces_in_resources`.
 #[test]
 fn the_illegal_samples_of_the_rfc_are_refused() {
     refuse("\"juliet\"@example.com", FORBIDDEN_LOCAL);
@@ -73,7 +73,7 @@ fn the_illegal_samples_of_the_rfc_are_refused() {
     refuse("/foobar", JidError::Empty(JidPart::Domain));
 }
 
-/// Number 18 of table 2 is refused by no rule of the text, and other servers deliver such addresses.
+/// No rule of the text rejects number 18 of table 2, and other servers deliver such addresses.
 #[test]
 fn spaces_are_allowed_in_resources() {
     check("juliet@example.com/ foo", (Some("juliet"), "example.com", Some(" foo")));
@@ -81,7 +81,7 @@ fn spaces_are_allowed_in_resources() {
     check("juliet@example.com/a\u{a0}\u{3000}b", (Some("juliet"), "example.com", Some("a  b")));
 }
 
-/// Section 3.2: first cut at the first `/`, then at the first `@`.
+/// Section 3.2: split at the first `/`, then at the first `@`.
 #[test]
 fn the_first_slash_is_split_off_before_the_first_at_sign() {
     check("a@b/c/d@e//", (Some("a"), "b", Some("c/d@e//")));
@@ -131,7 +131,7 @@ fn localparts_are_usernames_case_mapped() {
     accept("\u{130}stanbul", "i\u{307}stanbul");
     accept("l\u{b7}l", "l\u{b7}l");
     accept("\u{5d0}\u{5d1}\u{5d2}", "\u{5d0}\u{5d1}\u{5d2}");
-    // Unicode 14, so newer than the tables of precis-core.
+    // Unicode 14, newer than the tables of precis-core.
     accept("\u{2c2f}\u{a7c0}", "\u{2c5f}\u{a7c1}");
     for wrong in [
         "\u{212b}ngstrom",

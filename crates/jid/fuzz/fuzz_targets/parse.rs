@@ -1,5 +1,5 @@
-//! Any text: what parses is within the limits, has the parts it says, is stable, and is readable from storage in the
-//! same form; what storage reads stays readable.
+//! Fuzz target for addresses: any parsed text is within the limits, has the parts it reports, is stable, and reads from
+//! storage in the same form; whatever reads from storage stays readable.
 #![no_main]
 
 use jid::{Jid, JidRef, MAX_JID, ParsedJid, parse};
