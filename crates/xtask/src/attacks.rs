@@ -1,9 +1,11 @@
-//! docs/attacks.md: what the attacker's suite covers, from the opening comments of its cases (`crates/e2e/attacks`).
+//! Generator of docs/attacks.md: the coverage of the attack suite, from the opening comments of `crates/e2e/attacks`.
 //!
-//! An opening comment has a title and the paragraphs `Done: `, `Rule: ` and `Right: `; a test of the suite holds each case to
-//! that.
+//! An opening comment has a title and the paragraphs `Done: `, `Rule: ` and `Right: `; a test of the suite enforces
+//! this.
 //!
-//! The trap: a `|` in a comment would end a cell, so it is written as a reference.
+//! # Pitfalls
+//!
+//! A `|` in a comment would end a table cell, so it is escaped as a character reference.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +32,7 @@ A case is one file with the rule at its top. Found another way in? A case that f
 | --- | --- | --- | --- |
 ";
 
-/// The page.
+/// Generates the page.
 ///
 /// # Errors
 /// If a file of the suite cannot be read.

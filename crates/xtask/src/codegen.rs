@@ -1,6 +1,7 @@
-//! `cargo xtask codegen`: writes the generated files, or says with `--check` which of them are stale.
+//! `cargo xtask codegen`: writes the generated files, or with `--check` reports which of them are stale.
 //!
-//! What is in them is decided by `features::docs` and [`crate::attacks`]; here they only get their places.
+//! `features::docs`, [`crate::attacks`] and [`crate::compliance`] provide their contents; this file only knows their
+//! paths.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,7 +19,7 @@ pub(crate) struct CodegenArgs {
     specs: Option<PathBuf>,
 }
 
-/// Writes or compares; exit code 1 when a file is stale or cannot be written.
+/// Writes or compares; exit code 1 if a file is stale or cannot be written.
 #[allow(clippy::print_stdout, clippy::print_stderr, reason = "a program's answer")]
 pub(crate) fn run(args: &CodegenArgs) -> ExitCode {
     match generated_files(args).and_then(|files| write_or_compare(files, args.check)) {
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &CodegenArgs) -> ExitCode {
     }
 }
 
-/// Every generated file: its path from the root, and what is to be in it.
+/// All generated files: path from the root, and content.
 fn generated_files(args: &CodegenArgs) -> anyhow::Result<Vec<(String, String)>> {
     let hooks = features::docs::hooks()?;
     let docs = [
@@ -60,12 +61,12 @@ fn generated_files(args: &CodegenArgs) -> anyhow::Result<Vec<(String, String)>> 
     Ok(files)
 }
 
-/// The root of the repository.
+/// Root of the repository.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Writes what differs, unless it is only to be checked; the paths that differed.
+/// Writes the files that differ, unless `check`; returns their paths.
 fn write_or_compare(files: Vec<(String, String)>, check: bool) -> anyhow::Result<Vec<String>> {
     let root = root();
     let mut stale = Vec::new();

@@ -1,4 +1,4 @@
-//! `cargo xtask`: the project's only tool. This file dispatches; each subcommand has its own file.
+//! `cargo xtask`: development tool of the project. This file dispatches; each subcommand has its own file.
 
 use std::process::ExitCode;
 

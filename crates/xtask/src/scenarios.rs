@@ -1,12 +1,15 @@
-//! `cargo xtask plays`: acts the plays of `e2e/plays` against a server on a port, ours or another.
+//! `cargo xtask plays`: runs the plays of `e2e/plays` against a server on a port, Throng or another.
 //!
-//! Each play has users of its own, `PLAY-USER@DOMAIN`, so that rosters are empty: run it against a server whose accounts
-//! are fresh. `--accounts` prints them; `--make COMMAND` makes each before it is needed, such as
-//! `--make 'throng account add --password {password} {jid}'` or `--make 'prosodyctl register {user} {domain} {password}'`.
+//! Each play has its own users, `PLAY-USER@DOMAIN`, so that rosters are empty: use a server with fresh accounts.
+//! `--accounts` prints them; `--make COMMAND` creates each before it is needed, such as `--make 'throng account add
+//! --password {password} {jid}'` or `--make 'prosodyctl register {user} {domain} {password}'`.
 //!
-//! Left out: plays that need time to pass or administrators, which are named and skipped; the ordinary tests act them over memory.
+//! Not implemented: plays that need time to pass or administrators, which are listed and skipped; the ordinary tests
+//! run them over memory.
 //!
-//! The trap: a second run finds the rosters of the first, and most plays then differ from what is written.
+//! # Pitfalls
+//!
+//! A second run finds the rosters of the first, so most plays fail.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -39,7 +42,7 @@ pub(crate) struct ScenariosArgs {
     names: Vec<String>,
 }
 
-/// Acts the plays; 1 if one goes otherwise than written, 2 for wrong usage.
+/// Runs the plays; exit code 1 if one fails, 2 for wrong usage.
 pub(crate) fn run(args: &ScenariosArgs) -> ExitCode {
     match run_scenarios(args) {
         Ok(true) => ExitCode::SUCCESS,

@@ -1,13 +1,16 @@
-//! `cargo xtask tidy`: the rules of the house that neither the compiler nor clippy knows.
+//! `cargo xtask tidy`: project rules that neither the compiler nor clippy checks.
 //!
-//! Floors of the crates, size of files, opening comments, the list of files with `unsafe`, words that must not be
-//! used, links and keys in documents, licences of what we depend on, and generated files that are out of date. Each
-//! rule is a file below this one, a function from text to findings, tested there with bad input. `tests/tidy.rs` runs
-//! the whole with the ordinary tests.
+//! Covers layers of the crates, file sizes, opening comments, the list of files with `unsafe`, forbidden words, links
+//! and keys in documents, licences of dependencies, and stale generated files. Each rule is a file in the folder of
+//! this module, a function from text to findings, tested there with bad input. `tests/tidy.rs` runs all of them with
+//! the ordinary tests.
 //!
-//! Exits with 1 when a rule is broken. Warnings (a package in two versions) are printed and change nothing.
+//! Exits with 1 when a rule is broken. Warnings (a package in two versions) are printed but do not affect the exit
+//! code.
 //!
-//! The trap: a rule is kept by its mend. A finding says where, what, and what to do instead.
+//! # Pitfalls
+//!
+//! A rule is followed if its fix is clear. A finding must say where, what, and what to do instead.
 
 mod documents;
 pub(crate) mod files;
@@ -32,12 +35,12 @@ pub(crate) struct TidyArgs {
     verbose: bool,
 }
 
-/// A broken rule.
+/// Violation of a rule.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
-    /// The file, with a line where there is one, or the crate.
+    /// The file, with a line if there is one, or the crate.
     place: String,
-    /// What is wrong and how to mend it, one sentence.
+    /// Problem and fix in one sentence.
     text: String,
 }
 
@@ -53,7 +56,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks everything; exit code 1 with a list when something is wrong.
+/// Checks everything; exit code 1 and a list if there are violations.
 pub(crate) fn run(args: &TidyArgs) -> ExitCode {
     let (code, lines) = match check(args.verbose) {
         Ok((findings, mut lines)) => {
@@ -75,7 +78,7 @@ pub(crate) fn run(args: &TidyArgs) -> ExitCode {
     code
 }
 
-/// The root of the workspace: two folders above this crate.
+/// Root of the workspace: two directories above this crate.
 pub(crate) fn root() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     own.ancestors().nth(2).unwrap_or(own).to_owned()
@@ -111,10 +114,10 @@ fn check(verbose: bool) -> Result<(Vec<Finding>, Vec<String>)> {
     Ok((findings, lines))
 }
 
-/// What cargo knows about our crates and all that they use on this machine.
+/// Cargo's metadata of our crates and all their dependencies on this machine.
 fn metadata(root: &Path) -> Result<String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    // Without the filter cargo would fetch the packages of every other operating system.
+    // Without the filter cargo would fetch the packages of all other operating systems.
     let host = command_output(Command::new("rustc").arg("-vV"))?;
     let host = host.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.context("rustc -vV does not name its host")?;
@@ -133,7 +136,7 @@ fn command_output(command: &mut Command) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("{command:?} did not print text"))
 }
 
-/// Asks this very program whether the generated files are what it would write.
+/// Runs this program to compare the generated files with what it would write.
 fn stale_generated_files() -> Result<Vec<Finding>> {
     let own = std::env::current_exe().context("this program does not know its own path")?;
     let output = Command::new(own).args(["codegen", "--check"]).output().context("codegen cannot be run")?;

@@ -1,4 +1,4 @@
-//! The house rules hold: `cargo xtask tidy` as an ordinary test.
+//! Test that the project rules hold: `cargo xtask tidy` as an ordinary test.
 
 use std::process::Command;
 

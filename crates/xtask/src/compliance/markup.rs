@@ -1,20 +1,20 @@
-//! Paragraphs of a specification with the numbers of their sections, from its XML source.
+//! Scanner for the XML source of a specification: paragraphs with the numbers of their sections.
 //!
 //! RFCs are xml2rfc version 2 (`<section>`, `<t>`), XEPs have a vocabulary of their own (`<section1>`, `<p>`, `<li>`).
-//! Both use entities of a DTD that is not at hand, hence this scanner: the server's parser refuses a DTD, rightly.
+//! Both use entities of a DTD that is not available, hence this scanner: the server's parser rejects a DTD, rightly.
 //!
-//! Not implemented: figures, examples and references. They oblige nobody.
+//! Not implemented: figures, examples and references, which are not normative.
 
 use std::collections::HashMap;
 
-/// A paragraph, item or cell.
+/// A paragraph, list item or table cell.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Paragraph {
-    /// Number of its section: `8.5.2`, or `A.1` in an appendix.
+    /// Section number: `8.5.2`, or `A.1` in an appendix.
     pub(crate) section: String,
-    /// Anchor of its section in the source.
+    /// Anchor of the section in the source.
     pub(crate) anchor: String,
-    /// Its text with single spaces.
+    /// Text with single spaces.
     pub(crate) text: String,
 }
 
@@ -24,13 +24,13 @@ enum Token<'a> {
     Text(&'a str),
 }
 
-/// Elements whose content is left out.
+/// Elements whose content is skipped.
 const SKIPPED: [&str; 8] =
     ["artwork", "code", "example", "examples", "header", "front", "references", "remark"];
-/// Elements that are a paragraph.
+/// Elements that form a paragraph.
 const BLOCKS: [&str; 9] = ["t", "p", "li", "td", "th", "dt", "dd", "preamble", "postamble"];
 
-/// All paragraphs of the source, in its order.
+/// All paragraphs of the source, in order.
 pub(crate) fn paragraphs(source: &str) -> Vec<Paragraph> {
     let tokens = tokens(source);
     let numbers = numbers(&tokens);
@@ -48,7 +48,7 @@ struct Walk {
     anchors: Vec<String>,
     skipping: Option<String>,
     text: String,
-    /// In a list that describes one feature (RFC 6120, section 15): its items are one paragraph.
+    /// Inside a list that describes one feature (RFC 6120, section 15); its items form one paragraph.
     feature: bool,
     done: Vec<Paragraph>,
 }
@@ -70,7 +70,7 @@ impl Walk {
             Token::Open { name, attributes, .. } if is_section(name) => {
                 self.flush();
                 self.numbering.open();
-                // A section without an anchor is reached by that of the section around it.
+                // A section without an anchor is linked by that of the enclosing section.
                 let around = self.anchors.last().map(String::as_str);
                 let anchor = attribute(attributes, "anchor").or(around).unwrap_or_default().to_owned();
                 self.anchors.push(anchor);
@@ -127,7 +127,7 @@ impl Walk {
     }
 }
 
-/// Counts sections: numbers in the body, a letter first in appendices.
+/// Section counter: numbers in the body, a leading letter in appendices.
 #[derive(Default)]
 struct Numbering {
     counts: Vec<usize>,
@@ -225,7 +225,7 @@ fn tokens(source: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-/// The end of a tag: the first `>` outside of quoted attributes.
+/// End of a tag: the first `>` outside quoted attributes.
 fn tag_end(rest: &str) -> Option<usize> {
     let mut quote = None;
     for (at, byte) in rest.bytes().enumerate() {
@@ -246,7 +246,7 @@ fn attribute<'a>(attributes: &'a str, name: &str) -> Option<&'a str> {
     value[1..].split(quote).next()
 }
 
-/// Text with its entities replaced; those of the XEPs' DTD by what it would bring, or by nothing.
+/// Replaces entities; those of the XEPs' DTD by their text, or by nothing.
 fn entities(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -276,7 +276,7 @@ fn entities(text: &str) -> String {
     out
 }
 
-/// `xep0203`, `rfc6120` and `#x159`; nothing for other names, which are footnotes.
+/// Expands `xep0203`, `rfc6120` and `#x159`; other names, which are footnotes, yield nothing.
 fn reference(name: &str) -> String {
     let numbered = |prefix: &str| {
         name.strip_prefix(prefix).filter(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))

@@ -42,15 +42,15 @@ use review::Review;
 pub(crate) struct Specification {
     /// Name of the source without `.xml`, and of the list without `.toml`.
     pub(crate) file: &'static str,
-    /// What it is called in text.
+    /// Name in text.
     pub(crate) name: &'static str,
-    /// Its address, up to and without the fragment.
+    /// Address without the fragment.
     pub(crate) url: &'static str,
-    /// Whether fragments are `#section-1.2`; they are the anchors of the source otherwise.
+    /// Whether fragments are `#section-1.2`; otherwise they are the anchors of the source.
     pub(crate) numbered: bool,
 }
 
-/// All of them, in the order of the page.
+/// All specifications, in the order of the page.
 pub(crate) const SPECIFICATIONS: [Specification; 3] = [
     Specification {
         file: "rfc6120",
@@ -72,15 +72,15 @@ pub(crate) const SPECIFICATIONS: [Specification; 3] = [
     },
 ];
 
-/// Folder of the lists.
+/// Directory of the lists.
 pub(crate) const FOLDER: &str = "docs/compliance";
 
-/// The lists as they must be and the page, each with its path.
+/// Expected contents of the lists and the page, each with its path.
 ///
-/// `specs` is the folder with the sources of the specifications; without it the lists stay as they are.
+/// `specs` is the directory with the sources of the specifications; without it the lists stay as they are.
 ///
 /// # Errors
-/// If a file cannot be read, or a list is no TOML of the expected form.
+/// If a file cannot be read, or a list is not TOML of the expected form.
 pub(crate) fn files(root: &Path, specs: Option<&PathBuf>) -> Result<Vec<(String, String)>> {
     let mut files = Vec::new();
     let mut reviews = Vec::new();
@@ -107,10 +107,10 @@ pub(crate) fn files(root: &Path, specs: Option<&PathBuf>) -> Result<Vec<(String,
     Ok(files)
 }
 
-/// Broken citations and requirements without a review.
+/// Reports broken citations and requirements without a review.
 ///
 /// # Errors
-/// If a list is no TOML of the expected form.
+/// If a list is not TOML of the expected form.
 pub(crate) fn check(files: &[SourceFile]) -> Result<Vec<Finding>> {
     let mut reviews = Vec::new();
     for specification in &SPECIFICATIONS {

@@ -1,4 +1,5 @@
-//! `docs/compliance.md`: every requirement of a server, with the place that fulfils it or the reason why none does.
+//! Generator of `docs/compliance.md`: every requirement of a server, with its implementation or the reason why none
+//! exists.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,7 +25,7 @@ and a requirement without a review.
 
 ";
 
-/// The page.
+/// Generates the page.
 pub(crate) fn page(reviews: &[(&Specification, Review)], quotes: &[Quote], files: &[SourceFile]) -> String {
     let mut out = INTRODUCTION.to_owned();
     out.push_str(
@@ -82,7 +83,7 @@ fn summary(specification: &Specification, review: &Review, quotes: &[Quote], fil
     )
 }
 
-/// Requirements grouped by the reason why nothing fulfils them.
+/// Requirements grouped by the reason why they are not implemented.
 fn unfulfilled(
     specification: &Specification,
     review: &Review,
@@ -120,7 +121,7 @@ impl Place {
     }
 }
 
-/// Items that fulfil the requirement: those of the list, then those with a quote.
+/// Items that implement the requirement: those of the list, then those with a quote.
 fn places(
     specification: &Specification,
     requirement: &Requirement,
@@ -144,7 +145,7 @@ fn places(
     places
 }
 
-/// Whether the item is a test: by its file, or by its attributes.
+/// Whether the item is a test, judged by its file or its attributes.
 fn is_test(path: &str, item: &str, files: &[SourceFile]) -> bool {
     let of_tests = |part: &str| {
         matches!(part, "tests" | "e2e" | "plays" | "attacks" | "conformance") || part.ends_with("tests.rs")
@@ -164,7 +165,7 @@ fn section(specification: &Specification, requirement: &Requirement) -> String {
     format!("[{number}]({}#{})", specification.url, specification.fragment(requirement))
 }
 
-/// The first words: the list has the whole sentence.
+/// First words of a sentence; the list has all of it.
 fn beginning(text: &str) -> String {
     const CHARACTERS: usize = 200;
     let mut out = String::new();
@@ -181,7 +182,7 @@ fn beginning(text: &str) -> String {
     out
 }
 
-/// Text that may stand in a cell or an item.
+/// Escapes text for a table cell or list item.
 fn cell(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

@@ -1,4 +1,4 @@
-//! Citations in comments of Rust files: `//= address`, `//= type=…`, `//# quoted text`.
+//! Citations of specifications in comments of Rust files: `//= address`, `//= type=…`, `//# quoted text`.
 
 use super::review::{Requirement, Review};
 use super::{SPECIFICATIONS, Specification, sentences};
@@ -8,17 +8,17 @@ use crate::tidy::files::SourceFile;
 /// A citation in a comment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Quote {
-    /// The file.
+    /// File of the comment.
     pub(crate) path: String,
-    /// The line of the address, from 1.
+    /// Line of the address, from 1.
     pub(crate) line: usize,
-    /// The address with its fragment.
+    /// Address with its fragment.
     pub(crate) url: String,
-    /// Whether it stands at a test.
+    /// Whether the citation is of type test.
     pub(crate) test: bool,
-    /// The quoted text with single spaces.
+    /// Quoted text with single spaces.
     pub(crate) text: String,
-    /// The item below it.
+    /// Item below the comment.
     pub(crate) item: String,
 }
 
@@ -85,7 +85,7 @@ fn citation_line(line: &str) -> Option<Line<'_>> {
     kind.or_else(|| line.strip_prefix("//#").map(Line::Text))
 }
 
-/// The name that a line declares.
+/// Name of the item that a line declares.
 fn item(line: &str) -> Option<&str> {
     if line.starts_with("//") || line.starts_with('#') {
         return None;
@@ -95,7 +95,7 @@ fn item(line: &str) -> Option<&str> {
     words.find(|word| !word.is_empty())
 }
 
-/// Citations that quote nothing of a listed specification.
+/// Citations whose text is not in a listed specification.
 pub(crate) fn check(quotes: &[Quote], reviews: &[(&Specification, Review)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for quote in quotes {

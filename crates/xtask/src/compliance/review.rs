@@ -61,7 +61,7 @@ impl Requirement {
 }
 
 impl Specification {
-    /// The fragment of the section that holds the requirement.
+    /// URL fragment of the section with the requirement.
     pub(crate) fn fragment(&self, requirement: &Requirement) -> String {
         if self.numbered {
             format!("section-{}", requirement.id.split('-').next().unwrap_or_default())
@@ -72,20 +72,20 @@ impl Specification {
 }
 
 impl Review {
-    /// Reads a list.
+    /// Parses a list.
     ///
     /// # Errors
-    /// If it is not of the form.
+    /// If it does not have the expected form.
     pub(crate) fn parse(text: &str) -> Result<Review> {
         Ok(toml::from_str(text)?)
     }
 
-    /// The reason, by its name or as it stands.
+    /// Resolves the name of a shared reason; other text is returned unchanged.
     pub(crate) fn spelled<'a>(&'a self, reason: &'a str) -> &'a str {
         self.reasons.get(reason).map_or(reason, String::as_str)
     }
 
-    /// Takes the requirements over; those with the same text keep their review.
+    /// Replaces the requirements; those with the same text keep their review.
     pub(crate) fn update(&mut self, sentences: Vec<Sentence>) {
         let mut kept = std::mem::take(&mut self.requirements);
         for sentence in sentences {
@@ -98,7 +98,7 @@ impl Review {
         }
     }
 
-    /// The list in its one form.
+    /// Formats the list in its canonical form.
     pub(crate) fn to_toml(&self, specification: &Specification) -> String {
         let mut out = format!(
             "# Requirements of {} and their review. Edit all but the sentences, which `cargo xtask codegen` takes from \
@@ -159,7 +159,7 @@ impl Requirement {
         if self.of_server() {
             return match (cited, reasons) {
                 (true, 0) | (false, 1) if self.reason.is_empty() => None,
-                // Half of a sentence may be fulfilled.
+                // A requirement may be implemented in part.
                 (true, 1) if !self.missing.is_empty() => None,
                 (false, 0) => {
                     Some("is neither cited nor listed; cite it or add `missing` or `inapplicable`".to_owned())
@@ -182,7 +182,7 @@ fn exists(citation: &str, files: &[SourceFile]) -> bool {
     file.is_some_and(|file| item.is_none_or(|item| declaration(&file.text, item).is_some()))
 }
 
-/// Number of the line, from 0, that declares the item.
+/// Line number, from 0, of the declaration of the item.
 pub(crate) fn declaration(text: &str, item: &str) -> Option<usize> {
     let declarations = ["fn", "const", "static", "struct", "enum", "trait", "mod", "type"];
     let declarations = declarations.map(|kind| format!("{kind} {item}"));
@@ -192,7 +192,7 @@ pub(crate) fn declaration(text: &str, item: &str) -> Option<usize> {
     })
 }
 
-/// A basic string of TOML.
+/// Formats a basic string of TOML.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! Requirements of a specification: its sentences with a keyword of RFC 2119 that obliges.
+//! Extraction of requirements from a specification: sentences with an obligating keyword of RFC 2119.
 //!
 //! Not implemented: MAY and OPTIONAL, which permit.
 
@@ -6,14 +6,14 @@ use std::collections::HashMap;
 
 use super::markup;
 
-/// A sentence that obliges.
+/// A sentence that states a requirement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sentence {
     /// Section and number within it: `8.5.2-3`.
     pub(crate) id: String,
-    /// Anchor of its section in the source.
+    /// Anchor of the section in the source.
     pub(crate) anchor: String,
-    /// The sentence with single spaces.
+    /// Sentence with single spaces.
     pub(crate) text: String,
 }
 
@@ -22,7 +22,7 @@ const KEYWORDS: [&str; 5] = ["MUST", "SHALL", "REQUIRED", "SHOULD", "RECOMMENDED
 /// Abbreviations whose full stop ends no sentence.
 const ABBREVIATIONS: [&str; 7] = ["e.g.", "i.e.", "etc.", "vs.", "cf.", "(e.g.", "(i.e."];
 
-/// All requirements of the source, in its order.
+/// All requirements of the source, in order.
 pub(crate) fn requirements(source: &str) -> Vec<Sentence> {
     let mut found = Vec::new();
     let mut counts: HashMap<String, usize> = HashMap::new();
@@ -42,12 +42,12 @@ pub(crate) fn requirements(source: &str) -> Vec<Sentence> {
     found
 }
 
-/// Whether the text holds a keyword, not as part of a longer word.
+/// Whether the text contains a keyword as a whole word.
 pub(crate) fn obliges(text: &str) -> bool {
     text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| KEYWORDS.contains(&word))
 }
 
-/// Sentences of a paragraph with single spaces.
+/// Splits a paragraph with single spaces into sentences.
 fn split(text: &str) -> Vec<&str> {
     let mut sentences = Vec::new();
     let mut start = 0;

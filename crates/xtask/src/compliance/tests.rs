@@ -1,4 +1,4 @@
-//! The checks with sources, lists and comments that are right and wrong.
+//! Tests of the compliance checks with valid and invalid sources, lists and comments.
 
 use super::markup::paragraphs;
 use super::review::Review;
@@ -47,7 +47,7 @@ fn findings(review: &str, files: &[SourceFile]) -> Vec<Finding> {
     findings
 }
 
-/// A test in Rust with a citation of this sentence above it.
+/// A Rust test with a citation of this sentence above it.
 fn quoting(section: &str, sentence: &str) -> SourceFile {
     let url = format!("{}#section-{section}", specification().url);
     file("a.rs", &format!("//= {url}\n//= type=test\n//# {sentence}\n#[test]\nfn it_does() {{}}\n"))
@@ -124,7 +124,7 @@ fn a_quote_in_a_comment_is_a_citation() {
     for good in ["The server MUST do it.", "MUST do it", "The server\n    //# MUST do it."] {
         assert_eq!(findings(server, &[quoting("1.1", good)]), [], "{good}");
     }
-    // Neither of the sentence, nor does the sentence have a citation.
+    // The citation does not match the sentence, and the sentence has no citation.
     for (section, bad) in [("1.1", "The server MUST NOT do it."), ("1.1", "do it"), ("1.2", "MUST do it")] {
         assert_eq!(findings(server, &[quoting(section, bad)]).len(), 2, "{bad}");
     }

@@ -1,7 +1,9 @@
-//! The written documents agree with the tree: links lead somewhere, and every key of the configuration is explained.
+//! Checks of written documents against the tree: links resolve, and every configuration key is documented.
 //!
-//! The trap: keys are found by how `server/src/config` asks for them (`.text("key")` and its siblings, and the list in
-//! `take!`). Another way of asking hides a key from this rule.
+//! # Pitfalls
+//!
+//! Keys are found by the way in which `server/src/config` reads them (`.text("key")` and its siblings, and the list in
+//! `take!`). A key read in another way escapes this rule.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +12,7 @@ use super::files::SourceFile;
 
 const CONFIG: &str = "crates/server/src/config";
 const CONFIG_DOCUMENT: &str = "docs/config.md";
-/// How a key is asked for.
+/// Methods that read a key.
 const KEY_READERS: [&str; 9] = [
     ".text(\"",
     ".texts(\"",
@@ -23,7 +25,7 @@ const KEY_READERS: [&str; 9] = [
     ".has(\"",
 ];
 
-/// What the rules say about all documents.
+/// Checks all documents.
 pub(crate) fn check(files: &[SourceFile]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let paths: BTreeSet<&str> = files.iter().map(|f| f.path.as_str()).collect();
@@ -43,7 +45,7 @@ pub(crate) fn check(files: &[SourceFile]) -> Vec<Finding> {
     findings
 }
 
-/// Keys of the configuration, as the code asks for them; what comes behind the tests is left out.
+/// Configuration keys read by the code, without the part after the start of the tests.
 fn keys(config: &str) -> BTreeSet<String> {
     let code = config.split("#[cfg(test)]").next().unwrap_or_default();
     let mut keys = BTreeSet::new();
@@ -53,7 +55,7 @@ fn keys(config: &str) -> BTreeSet<String> {
             keys.extend(rest.split('"').next().map(str::to_owned));
         }
     }
-    // `name: low..=high,`
+    // Form: `name: low..=high,`
     let limits = code
         .lines()
         .filter_map(|line| line.trim().split_once(": "))

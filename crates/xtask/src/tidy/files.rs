@@ -1,23 +1,25 @@
-//! Reads the text files of the project.
+//! Reader of the project's text files.
 //!
-//! Folders are walked, git is not asked: tidy works in an unpacked archive too. Left out: what is built, fetched or
-//! run (`target`, `node_modules`, …), fuzz corpora, and files that are not UTF-8.
+//! It walks directories and does not ask git, so tidy also works in an unpacked archive.
+//!
+//! Not implemented: build output and fetched files (`target`, `node_modules`, …), fuzz corpora, and files that are not
+//! UTF-8.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Folders of these names are never ours.
+/// Names of directories that are never ours.
 const SKIPPED: [&str; 8] =
     [".git", ".venv", "__pycache__", "corpus", "data", "load-runs", "node_modules", "target"];
 
 /// A text file.
 #[derive(Debug)]
 pub(crate) struct SourceFile {
-    /// From the root, with `/`.
+    /// Path from the root, with `/`.
     pub(crate) path: String,
-    /// The content.
+    /// Content.
     pub(crate) text: String,
 }
 

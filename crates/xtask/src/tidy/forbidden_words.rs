@@ -1,13 +1,13 @@
-//! Words that have no place in the project's files.
+//! Words that must not appear in the project's files.
 //!
-//! Hosts of package registries and absolute paths tie the tree to one machine or network; how the work was organised
+//! Hosts of package registries and absolute paths tie the tree to one machine or network; the organisation of the work
 //! is of no use to a reader of the code.
 
 use super::Finding;
 use super::files::SourceFile;
 use super::rust_lexer::has_word;
 
-/// Hosts of registries: name the package, and let the package manager know where it lives.
+/// Hosts of registries. Files name the package, and the package manager knows its registry.
 const HOSTS: [&str; 7] = [
     "crates.io",
     "npmjs.org",
@@ -17,15 +17,15 @@ const HOSTS: [&str; 7] = [
     "proxy.golang.org",
     "rubygems.org",
 ];
-/// First folders of absolute paths that exist on one machine only.
+/// First components of absolute paths that exist on one machine only.
 const FOLDERS: [&str; 3] = ["/work", "/root", "/home"];
-/// Words about how the work was organised.
+/// Words about the organisation of the work.
 const ORGANISATION_WORDS: [&str; 5] = ["agent", "agents", "subagent", "subagents", "sub-agent"];
 
-/// Files that may hold the words: this list, lock files (written by tools), and the licence.
+/// Files that may contain the words: this list, lock files (written by tools), and the licence.
 const EXEMPT: [&str; 2] = ["crates/xtask/src/tidy/forbidden_words.rs", "LICENSE"];
 
-/// What the rule says about one file.
+/// Checks one file.
 pub(crate) fn check(file: &SourceFile) -> Vec<Finding> {
     let name = file.path.rsplit('/').next().unwrap_or_default();
     if EXEMPT.contains(&file.path.as_str()) || matches!(name, "Cargo.lock" | "package-lock.json") {
@@ -59,7 +59,7 @@ fn check_line(line: &str) -> Option<String> {
     None
 }
 
-/// An absolute path, not the middle of another one.
+/// Whether the line has an absolute path below `folder`, not in the middle of another path.
 fn has_folder(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         let before = line[..at].chars().next_back();

@@ -1,7 +1,8 @@
-//! Layers: which crate may use which. `ARCHITECTURE.md` explains the table, this file enforces it.
+//! Layering rule: which crate may use which. `ARCHITECTURE.md` explains the table, this file enforces it.
 //!
-//! Tests may use more, from the engine's floor upwards: `testkit`, which drives the engine, and the contracts of
-//! floor 1, whose memory peers every engine in a test is built from. Nothing below the engine may.
+//! Tests at or above the layer of the engine may also use `testkit`, which drives the engine, and the storage and
+//! cluster contracts of layer 1, whose in-memory implementations every engine in a test is built from. Tests of lower
+//! layers may not.
 
 use std::collections::BTreeSet;
 
@@ -11,24 +12,24 @@ use super::packages::Packages;
 
 /// One crate of the table.
 struct LayerRule {
-    /// The name without `throng-`.
+    /// Name without `throng-`.
     name: &'static str,
-    /// Its layer; a crate uses lower layers only.
+    /// Layer; a crate uses lower layers only.
     layer: u8,
-    /// The crates that it may use.
+    /// Crates that it may use.
     uses: &'static [&'static str],
-    /// Packages from outside that it must never carry, not even through another package.
+    /// Third-party packages that it must never contain, not even transitively.
     never: &'static [&'static [&'static str]],
 }
 
-/// Runtimes, and what opens sockets.
+/// Async runtimes and packages that open sockets.
 const SOCKETS: &[&str] =
     &["async-std", "axum", "hyper", "mio", "reqwest", "rustls", "smol", "socket2", "tokio", "tokio-rustls"];
-/// Databases.
+/// Database clients.
 const SQL: &[&str] = &["diesel", "libsqlite3-sys", "mysql", "postgres", "rusqlite", "sqlx", "tokio-postgres"];
-/// The cluster's engine.
+/// Client of the cluster engine.
 const CLUSTER_CLIENTS: &[&str] = &["async-nats", "nats"];
-/// Formats of configuration and commands, which belong to programs.
+/// Configuration and command-line formats, which belong to programs.
 const PROGRAM_PACKAGES: &[&str] = &["anyhow", "clap", "toml", "tracing-subscriber"];
 
 const NEVER_IN_VALUES: &[&[&str]] =
@@ -37,7 +38,7 @@ const NEVER_IN_ENGINE: &[&[&str]] = &[SOCKETS, SQL, CLUSTER_CLIENTS, PROGRAM_PAC
 const ENGINE_PARTS: &[&str] = &["base", "jid", "xml", "stanza", "store", "cluster"];
 const BEHAVIOUR: &[&str] = &["base", "jid", "xml", "stanza", "store", "core"];
 
-/// Tools and tests stand above all that is shipped.
+/// Tools and tests stand above everything that is shipped.
 const LAYER_RULES: &[LayerRule] = &[
     LayerRule { name: "base", layer: 0, uses: &[], never: NEVER_IN_VALUES },
     LayerRule { name: "jid", layer: 0, uses: &[], never: NEVER_IN_VALUES },
@@ -80,7 +81,7 @@ const LAYER_RULES: &[LayerRule] = &[
         uses: &["base", "jid", "store", "core"],
         never: &[SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES],
     },
-    // A bug that client and server share must not hide itself, so it uses nothing of the server; the server's program
+    // It uses nothing of the server, because a bug shared by client and server would be invisible; the server's program
     // uses it for one command.
     LayerRule { name: "loadgen", layer: 5, uses: &["jid", "xml", "stanza"], never: &[] },
     LayerRule {
@@ -107,8 +108,8 @@ const LAYER_RULES: &[LayerRule] = &[
         ],
         never: &[],
     },
-    // Never shipped. The registry is code, so only a program that links the features can write their documents; and
-    // plays are spoken by the testkit's actors, also against a server elsewhere.
+    // Never shipped. The registry is code, so only a program that links the features can write their documents; plays
+    // are executed by the actors of the testkit, also against a remote server.
     LayerRule {
         name: "xtask",
         layer: 7,
@@ -150,9 +151,9 @@ const LAYER_RULES: &[LayerRule] = &[
     },
 ];
 
-/// What tests may use besides, from the floor of the engine upwards.
+/// Additional crates for tests, at or above the layer of the engine.
 const IN_TESTS: &[&str] = &["testkit", "store", "cluster"];
-/// The floor of the engine.
+/// Layer of the engine.
 const ENGINE_LAYER: u8 = 3;
 const PREFIX: &str = "throng-";
 
@@ -160,7 +161,7 @@ fn layer_rule(name: &str) -> Option<&'static LayerRule> {
     LAYER_RULES.iter().find(|row| row.name == name)
 }
 
-/// What the table says about our crates.
+/// Checks our crates against the table.
 pub(crate) fn check(packages: &Packages) -> Vec<Finding> {
     let ours: BTreeSet<&str> = packages.ours().map(|p| p.name.as_str()).collect();
     let mut findings = Vec::new();
@@ -203,7 +204,7 @@ pub(crate) fn check(packages: &Packages) -> Vec<Finding> {
     findings
 }
 
-/// Every crate of the workspace has its row in `ARCHITECTURE.md`, so that the explanation keeps up with the table.
+/// Every crate of the workspace has a row in `ARCHITECTURE.md`, so that the explanation matches the table.
 pub(crate) fn check_documentation(files: &[SourceFile]) -> Vec<Finding> {
     let text = files.iter().find(|f| f.path == "ARCHITECTURE.md").map_or("", |f| f.text.as_str());
     let crates = files.iter().filter_map(|f| f.path.strip_prefix("crates/")?.strip_suffix("/Cargo.toml"));
@@ -227,7 +228,7 @@ mod tests {
         for row in LAYER_RULES {
             for used in row.uses {
                 let below = super::layer_rule(used).unwrap();
-                // The two of floor 0 that others of floor 0 use, and the test crates among themselves.
+                // Exceptions: the crates of layer 0 that others of layer 0 use, and the test crates among themselves.
                 let values = row.layer == 0 && matches!(*used, "base" | "jid" | "xml");
                 let tests = row.layer == 7 && *used == "testkit";
                 assert!(below.layer < row.layer || values || tests, "{} uses {used}", row.name);

@@ -1,9 +1,9 @@
-//! Licences of foreign packages: only those that an Apache-2.0 program may carry without asking.
+//! Check of third-party licences: only those that an Apache-2.0 program may include without conditions.
 
 use super::Finding;
 use super::packages::Packages;
 
-/// SPDX names that are allowed.
+/// Allowed SPDX names.
 const ALLOWED: [&str; 14] = [
     "0BSD",
     "Apache-2.0",
@@ -21,7 +21,7 @@ const ALLOWED: [&str; 14] = [
     "Zlib",
 ];
 
-/// What the rule says about all packages.
+/// Checks all packages.
 pub(crate) fn check(packages: &Packages) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in packages.all.values() {
@@ -39,7 +39,7 @@ pub(crate) fn check(packages: &Packages) -> Vec<Finding> {
     findings
 }
 
-/// Whether an SPDX expression can be met with the allowed licences. `/` is the old way to write `OR`.
+/// Whether the allowed licences satisfy an SPDX expression. `/` is the legacy form of `OR`.
 fn allowed(expression: &str) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();

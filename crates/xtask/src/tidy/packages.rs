@@ -1,38 +1,37 @@
-//! What `cargo metadata` says, as far as the rules need it.
+//! Dependency graph from `cargo metadata`, as far as the rules need it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// One package, ours or foreign.
+/// A package, ours or third-party.
 #[derive(Debug, Default)]
 pub(crate) struct Package {
-    /// Name, as in its manifest.
+    /// Name in its manifest.
     pub(crate) name: String,
-    /// Version.
     pub(crate) version: String,
     /// SPDX expression.
     pub(crate) licence: Option<String>,
-    /// A crate of this workspace.
+    /// Whether it is a crate of this workspace.
     pub(crate) ours: bool,
-    /// Names of what it uses when it is built and run.
+    /// Names of its normal dependencies.
     pub(crate) normal: BTreeSet<String>,
-    /// Names of what only its tests, benches and examples use.
+    /// Names of its development dependencies.
     pub(crate) dev: BTreeSet<String>,
-    /// Identities of what it uses when it is built and run.
+    /// Package ids of its normal dependencies.
     links: Vec<String>,
 }
 
-/// Our crates and everything that they use on this machine.
+/// Our crates and all their dependencies on this machine.
 #[derive(Debug, Default)]
 pub(crate) struct Packages {
-    /// By cargo's identity.
+    /// Packages by cargo's package id.
     pub(crate) all: BTreeMap<String, Package>,
 }
 
 impl Packages {
-    /// Reads the output of `cargo metadata --format-version 1`.
+    /// Parses the output of `cargo metadata --format-version 1`.
     pub(crate) fn parse(json: &str) -> Result<Packages> {
         let value: Value = serde_json::from_str(json).context("cargo metadata did not print JSON")?;
         let texts = |v: &Value| -> Vec<String> {
@@ -81,7 +80,7 @@ impl Packages {
         self.all.values().filter(|p| p.ours)
     }
 
-    /// Everything that is built into a crate, with the crate that brings it; the crate itself is left out.
+    /// Everything that is built into a crate, with the package that depends on it; without the crate itself.
     pub(crate) fn closure(&self, name: &str) -> BTreeMap<&str, &str> {
         let mut found = BTreeMap::new();
         let mut open: Vec<&Package> = self.all.values().filter(|p| p.name == name).collect();
@@ -98,7 +97,7 @@ impl Packages {
         found
     }
 
-    /// Packages that are there in more than one version.
+    /// Packages present in more than one version.
     pub(crate) fn duplicates(&self) -> Vec<(&str, Vec<&str>)> {
         let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for package in self.all.values() {
@@ -112,7 +111,7 @@ fn array(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// For the tests of the rules: packages from lines `name: normal normal | dev dev`.
+/// Test helper: packages from lines `name: normal normal | dev dev`.
 #[cfg(test)]
 pub(crate) fn test_packages(lines: &[&str]) -> Packages {
     let mut packages = Packages::default();

@@ -1,6 +1,6 @@
-//! Just enough of Rust's lexical grammar to tell code from comments and literals, and code from its tests.
+//! Minimal Rust lexer that separates code from comments and literals, and code from its tests.
 
-/// The text with comments and the content of literals blanked out; lines stay where they are.
+/// Blanks out comments and the content of literals; line numbers are preserved.
 pub(crate) fn code_only(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -28,19 +28,19 @@ pub(crate) fn code_only(text: &str) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// Numbers (from 1) of the lines whose code has `word` as a whole word.
+/// Numbers (from 1) of the lines whose code contains `word` as a whole word.
 pub(crate) fn lines_with(code: &str, word: &str) -> Vec<usize> {
     code.lines().enumerate().filter(|(_, line)| has_word(line, word)).map(|(n, _)| n + 1).collect()
 }
 
-/// Whether `word` stands in `line` between characters that are none of a word.
+/// Whether `line` contains `word` as a whole word.
 pub(crate) fn has_word(line: &str, word: &str) -> bool {
     let of_word = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word)
         .any(|(at, _)| !line[..at].ends_with(of_word) && !line[at + word.len()..].starts_with(of_word))
 }
 
-/// Lines of the file without its `#[cfg(test)] mod … { … }` blocks, which rustfmt ends with `}` in column 0.
+/// Number of lines without `#[cfg(test)] mod … { … }` blocks, which rustfmt ends with `}` in column 0.
 pub(crate) fn lines_without_tests(text: &str) -> usize {
     let mut count = 0;
     let mut in_tests = false;
@@ -56,7 +56,7 @@ pub(crate) fn lines_without_tests(text: &str) -> usize {
             attribute = false;
             continue;
         }
-        // Further attributes may stand between the two.
+        // Other attributes may stand between the two.
         attribute = line == "#[cfg(test)]" || attribute && line.starts_with("#[");
         count += 1;
     }
@@ -98,7 +98,7 @@ fn string_end(bytes: &[u8], mut at: usize, quote: u8) -> usize {
     bytes.len()
 }
 
-/// The end of a raw string whose `#`s or quote begin at `at`.
+/// End of a raw string whose `#`s or quote begin at `at`.
 fn raw_end(bytes: &[u8], at: usize) -> Option<usize> {
     let hashes = bytes[at..].iter().take_while(|b| **b == b'#').count();
     let mut open = at + hashes;
@@ -112,7 +112,7 @@ fn raw_end(bytes: &[u8], at: usize) -> Option<usize> {
     Some(found.map_or(bytes.len(), |n| open + n + close.len()))
 }
 
-/// The end of a character literal; `None` for a lifetime.
+/// End of a character literal; `None` for a lifetime.
 fn char_end(bytes: &[u8], at: usize) -> Option<usize> {
     if bytes.get(at + 1) == Some(&b'\\') {
         return Some(string_end(bytes, at + 1, b'\''));
@@ -130,7 +130,7 @@ fn word_before(bytes: &[u8], at: usize) -> bool {
     at > 0 && (bytes[at - 1].is_ascii_alphanumeric() || bytes[at - 1] == b'_')
 }
 
-/// `br"…"` and `cr"…"`.
+/// Whether the `r` or quote at `at` follows a prefix `b` or `c`.
 fn has_string_prefix(bytes: &[u8], at: usize) -> bool {
     at > 0 && matches!(bytes[at - 1], b'b' | b'c') && !word_before(bytes, at - 1)
 }

@@ -1,17 +1,17 @@
-//! Rules for single files: size, the opening comment, `unsafe`.
+//! Rules for single source files: size, opening comment, `unsafe`.
 
 use super::Finding;
 use super::files::SourceFile;
 use super::rust_lexer::{code_only, lines_with, lines_without_tests};
 
-/// Above this many lines a file says why it is long.
+/// Above this number of lines a file must give a reason.
 const NEEDS_REASON_ABOVE: usize = 600;
-/// Above this many lines a file is split.
+/// Above this number of lines a file must be split.
 const REFUSED_ABOVE: usize = 1_000;
-/// The line that explains: ``//! Long because …``.
+/// Prefix of the line with the reason: ``//! Long because …``.
 const REASON_PREFIX: &str = "//! Long because ";
 
-/// The only files with `unsafe`, and why each cannot do without.
+/// The only files with `unsafe`, and why it is necessary in each.
 const UNSAFE_ALLOWED: [(&str, &str); 9] = [
     ("crates/features/tests/alloc.rs", "a counting allocator"),
     ("crates/features/tests/weight.rs", "a counting allocator"),
@@ -24,7 +24,7 @@ const UNSAFE_ALLOWED: [(&str, &str); 9] = [
     ("crates/store-sql/benches/store.rs", "getrusage has no safe wrapper among the dependencies"),
 ];
 
-/// What the rules say about one file.
+/// Checks one file.
 pub(crate) fn check(file: &SourceFile) -> Vec<Finding> {
     let mut findings = Vec::new();
     let rust = file.path.ends_with(".rs");
@@ -61,7 +61,7 @@ fn check_size(file: &SourceFile) -> Option<Finding> {
 }
 
 fn check_opening_comment(file: &SourceFile) -> Option<Finding> {
-    // Inner attributes may come first. A file of tests may be content with the section that it tests.
+    // Inner attributes may come first. For a test file the section that it tests suffices.
     let least = if is_test(&file.path) { 1 } else { 12 };
     let first =
         file.text.lines().find(|line| !line.trim().is_empty() && !line.starts_with("#![")).unwrap_or("");
@@ -85,7 +85,7 @@ fn check_unsafe(file: &SourceFile) -> Vec<Finding> {
         .collect()
 }
 
-/// Files in the list that are gone or have become safe: the list only shrinks by being looked at.
+/// Listed files that do not exist or contain no `unsafe`, so that the list shrinks.
 pub(crate) fn unused_exceptions(files: &[SourceFile]) -> Vec<Finding> {
     let uses = |path: &str| {
         files.iter().any(|f| f.path == path && !lines_with(&code_only(&f.text), "unsafe").is_empty())
@@ -114,7 +114,7 @@ fn is_code(path: &str) -> bool {
     [".rs", ".py", ".js", ".ts", ".sh"].iter().any(|end| path.ends_with(end))
 }
 
-/// Tests are long because they list cases, not because they do too much.
+/// Tests are exempt: they are long because they list cases, not because they do too much.
 fn is_test(path: &str) -> bool {
     path.split('/').any(|part| matches!(part, "tests" | "benches" | "clients" | "tests.rs"))
 }
