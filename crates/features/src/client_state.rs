@@ -3,7 +3,7 @@
 //! A client reports that its user is not looking at it. From then on deferrable stanzas stay in its queue and wake
 //! neither the connection nor the device's radio. They are sent, in order, with the first important stanza, when the
 //! client sends anything, when the queue holds 64 kB, or when the client is active again (section 5.1: before its
-//! next stanza is answered). While it waits, a presence replaces the older one of the same sender, and a chat state
+//! next stanza is answered). Meanwhile a presence replaces the older one of the same sender, and a chat state
 //! likewise.
 //!
 //! Deferrable stanzas, [`can_wait`] (`docs/messages.md` has the same table):

@@ -1,13 +1,16 @@
 //! XMPP Ping: XEP-0199 2.0.1, sections 4.1 (server to client), 4.2 (client to server) and 4.3 (server to server).
 //!
-//! The server answers for itself, for the sender's account, and for another account to those who may see its presence. It asks
-//! silent clients itself: the engine notices the silence, this feature only makes the question. The client's answer, result or
-//! error, ends the silence and nothing more.
+//! The server answers for itself, for the sender's account, and for another account to users who may see its
+//! presence. It also pings idle clients: the engine detects the idle client, this feature only builds the ping. The
+//! client's answer, result or error, resets the idle timer and has no other effect.
 //!
-//! Left out: 4.4 and 4.5 need no code, since a ping to a full address is routed like any other request.
+//! Not implemented: sections 4.4 and 4.5 need no code, since a ping to a full address is routed like any other
+//! request.
 //!
-//! The trap: whoever may not see an account's presence gets the answer for a missing account (section 7), which is that
-//! for any request to one (RFC 6121 section 8.5.1).
+//! # Pitfalls
+//!
+//! Users who may not see an account's presence get the answer for a missing account (section 7), which is the one for
+//! any request to a missing account (RFC 6121, section 8.5.1).
 
 use base::id::random_id;
 use stanza::StanzaCondition;
@@ -51,7 +54,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     }
 }
 
-/// On behalf of another account.
+/// Answers for another account.
 fn ping_account(request: &mut IqRequest<'_>) -> IqFlow {
     let answer = |trusted: bool| -> IqAnswer {
         if trusted { Ok(Vec::new()) } else { Err(StanzaCondition::ServiceUnavailable.into()) }
@@ -65,7 +68,7 @@ fn ping_account(request: &mut IqRequest<'_>) -> IqFlow {
     }
 }
 
-/// The question of section 4.1.
+/// Keep-alive ping of section 4.1.
 fn keepalive_ping(session: &Session) -> Option<SharedStanza> {
     SharedStanza::build(|w| {
         w.start("iq").attr("from", session.account.host.domain()).attr("to", session.jid.as_str());
@@ -109,7 +112,7 @@ mod tests {
         for friend in ["romeo@example.net", "friend"] {
             engine.add_contact(friend, "juliet@example.com", Subscription::FROM);
         }
-        // The other direction tells nothing.
+        // The other direction of the subscription grants no visibility.
         engine.add_contact("paris", "juliet@example.com", Subscription::TO);
         let juliet = engine.connect("juliet", "balcony");
         let _connected = [engine.connect("friend", "1"), engine.connect("nurse", "1")];
@@ -124,8 +127,8 @@ mod tests {
                 &[format!("<iq from='{to}' to='juliet@example.com/balcony' id='1' type='result'/>")],
             );
         }
-        // To everybody else a missing account, one without resources and one with a resource are the same, and the same
-        // as for a request that nobody knows.
+        // For all others a missing account, one without resources and one with a resource get the same answer, which
+        // is that of an unknown request.
         for to in ["tybalt@example.com", "paris@example.com", "nurse@example.com"] {
             let unknown = ask(to, "<unknown xmlns='urn:xmpp:ping'/>").replace("unknown", "ping");
             let answer = ask(to, ping);
@@ -149,7 +152,7 @@ mod tests {
                  <ping xmlns='urn:xmpp:ping'/></iq>"
             )],
         );
-        // The pong, and the refusal of a client that does not know pings, end here.
+        // Neither the pong nor the error of a client that does not support pings is routed further.
         let pong = juliet.request(&format!("<iq to='example.com' id='{id}' type='result'/>"));
         let refusal = juliet.request(&format!(
             "<iq to='example.com' id='{id}' type='error'><ping xmlns='urn:xmpp:ping'/><error type='cancel'>\

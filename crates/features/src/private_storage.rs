@@ -1,12 +1,14 @@
 //! Private XML Storage: XEP-0049 1.2, sections 2 (the namespace) and 3 (errors).
 //!
-//! What clients keep for themselves, by namespace and name of its root element: bookmarks of old, notes, preferences. A
-//! value is stored as bytes that stand alone and comes back as it was. Several elements in one request are stored
-//! together or not at all.
+//! Clients' private data, by namespace and name of its root element: legacy bookmarks, notes, preferences. A value is
+//! stored as self-contained XML and returned unchanged. Several elements in one request are stored together or not at
+//! all.
 //!
-//! Left out: several values of the same name and namespace; the last one counts.
+//! Not implemented: several values of the same name and namespace; the last one replaces earlier ones.
 //!
-//! The trap: the limits count all private values of the account, also those that other features keep in the same store.
+//! # Pitfalls
+//!
+//! The limits cover all private values of the account, including those that other features keep in the same store.
 
 use stanza::{ErrorType, StanzaCondition, StanzaError};
 use store::account_kv::MAX_KEY_BYTES;
@@ -65,10 +67,10 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     }
 }
 
-/// The place of an element: what the store knows it by.
+/// Key of an element in the store.
 fn key(element: TreeNode<'_>) -> Result<String, StanzaError> {
     let ns = xml::escape::unescape(element.ns_text()).unwrap_or_default();
-    // Section 2.3: reserved namespaces. An element without a namespace of its own is in that of the query.
+    // Section 2.3: reserved namespaces. An element without its own namespace is in that of the query.
     if ns.is_empty()
         || ns.starts_with("jabber:")
         || ns.starts_with("http://jabber.org/")
@@ -192,7 +194,7 @@ mod tests {
         let again = engine.connect("hamlet", "castle");
         let answer = again.request(&iq("get", "<exodus xmlns='exodus:prefs'/>"));
         assert_same(&answer, &[result(prefs).replace("denmark", "castle")]);
-        // Another name or namespace is another value.
+        // Values with another name or namespace are distinct.
         for other in ["<exodus xmlns='exodus:other'/>", "<psi xmlns='exodus:prefs'/>"] {
             assert_same(&hamlet.request(&iq("get", other)), &[result(other)]);
         }

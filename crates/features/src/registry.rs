@@ -1,12 +1,13 @@
-//! All features in one ordered list, and the way from the configuration to the features that are on.
+//! Registry of all features in order, and the selection of enabled features by the configuration.
 //!
-//! The order is the order of stream features, and inside a phase of a hook point it is the order of handlers: the place
-//! to look when two features meet. `golden/hook_order.txt` shows the outcome.
+//! The order is the order of stream features, and inside a phase of a hook point it is the order of handlers: the
+//! place to look when two features interact. `golden/hook_order.txt` shows the result.
 //!
-//! Left out: `muc` and `pubsub`, which export the same kind of constant from their own crates.
+//! Not implemented: `muc` and `pubsub`, which export the same kind of constant from their own crates.
 //!
-//! The trap: a feature that is not in [`ALL`] does not exist, whatever its file says; the tests below walk the list, not
-//! the folder.
+//! # Pitfalls
+//!
+//! A feature that is not in [`ALL`] is never built; the tests below iterate over the list, not the folder.
 
 use std::collections::BTreeMap;
 
@@ -15,15 +16,15 @@ use throng_core::feature::{Feature, FeatureOptions, OptionValue};
 
 /// Every feature, in order.
 pub static ALL: &[&Feature] = &[
-    // What streams may do before there is a session. None of them registers anything.
+    // Capabilities of streams before there is a session. These register no handlers.
     &crate::sasl2::FEATURE,
     &crate::bind2::FEATURE,
     &crate::fast::FEATURE,
     &crate::scram_upgrade::FEATURE,
-    // Who may reach whom at all, before anybody else looks at a stanza.
+    // Blocking, before any other handler sees a stanza.
     &crate::blocking::FEATURE,
-    // Requests that clients make first. None of these registers a handler on the stanza path, so among
-    // themselves their order does not matter.
+    // Initial requests of clients. None of these registers a handler on the stanza path, so their relative order does
+    // not matter.
     &crate::legacy_session::FEATURE,
     &crate::disco::FEATURE,
     &crate::caps::FEATURE,
@@ -35,33 +36,33 @@ pub static ALL: &[&Feature] = &[
     &crate::contact_info::FEATURE,
     &crate::external_services::FEATURE,
     &crate::user_search::FEATURE,
-    // Before presence, which takes what a session says as it goes.
+    // Before presence, which removes a session's presence when it ends.
     &crate::last_activity::FEATURE,
-    // Spoken by the streams themselves; it only announces and limits.
+    // Implemented by the streams; it only announces and limits.
     &crate::stream_management::FEATURE,
-    // Commands; a door and what is behind it.
+    // Commands: an interface and the commands that it offers.
     &crate::adhoc::FEATURE,
     &crate::statistics::FEATURE,
     &crate::registration::FEATURE,
-    // What nobody may claim is gone before anybody reads it.
+    // Forged claims are removed before other handlers read them.
     &crate::claims::FEATURE,
-    // First on the way of every message: what is archived, stored and delivered carries the id.
+    // First handler of every message: archived, stored and delivered copies carry the id.
     &crate::stanza_id::FEATURE,
-    // Copies are made of what is not refused, with the ids that it got.
+    // Copies are made of accepted messages, with their ids.
     &crate::carbons::FEATURE,
-    // Presence before what presence sets off: a resource's own presence is out before its waiting messages are.
+    // Presence before its consequences: a resource's own presence is sent before its stored messages.
     &crate::rfc6121::roster::FEATURE,
     &crate::rfc6121::subscription::FEATURE,
     &crate::rfc6121::presence::FEATURE,
-    // Behind presence: the message of the day comes when a resource is available, and before what waited for it.
+    // After presence: the message of the day is sent when a resource is available, and before its stored messages.
     &crate::administration::FEATURE,
-    // Whether what goes into a session's queue may wait there.
+    // Whether a stanza in a session's queue may be deferred.
     &crate::client_state::FEATURE,
-    // The last that takes a message: what it does not keep goes back to the sender.
+    // The last handler of a message: one that it does not store is returned to the sender.
     &crate::offline::FEATURE,
 ];
 
-/// What the configuration says of one module.
+/// Configuration of one module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModuleConfig {
     /// `name = true` or `name = false`
@@ -70,11 +71,12 @@ pub enum ModuleConfig {
     Options(BTreeMap<String, OptionValue>),
 }
 
-/// The features that are on, in registry order, with complete options.
+/// The enabled features, in registry order, with complete options.
 ///
 /// # Errors
-/// One sentence with the mend: an unknown module or option (with the nearest name), a value of the wrong type.
-/// Whether a needed feature is off is found when the host is built.
+///
+/// One sentence with the fix: an unknown module or option (with the nearest name), a value of the wrong type.
+/// Disabled dependencies are detected when the host is built.
 pub fn enable(modules: &BTreeMap<String, ModuleConfig>) -> Result<Vec<EnabledFeature>, String> {
     for name in modules.keys() {
         if !ALL.iter().any(|f| f.name == name) {
@@ -134,7 +136,7 @@ pub fn did_you_mean<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Str
     }
 }
 
-/// Insertions, removals and replacements that lead from one name to the other (Levenshtein).
+/// Insertions, removals and replacements that turn one name into the other (Levenshtein).
 fn edit_distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {
@@ -164,7 +166,7 @@ mod tests {
     fn find(name: &str) -> &'static Feature {
         ALL.iter().find(|f| f.name == name).unwrap_or_else(|| panic!("no feature {name}"))
     }
-    /// Adds what the features need, and what that needs.
+    /// Adds the features' dependencies, transitively.
     fn with_needs(names: &mut BTreeSet<&'static str>) {
         loop {
             let more: Vec<_> = names.iter().flat_map(|n| find(n).needs.iter().copied()).collect();
@@ -175,7 +177,7 @@ mod tests {
             }
         }
     }
-    /// Builds a host and lets one user write to another.
+    /// Builds a host and routes a message between two users.
     fn assert_routes_messages(names: &BTreeSet<&'static str>) {
         let engine = TestNode::start(&all(names), NodeLimits::default());
         engine.create_user("romeo@example.net");
@@ -249,7 +251,7 @@ mod tests {
             for stage in 0..command.stages() {
                 assert!(command.stage(stage).count() > 0, "{name} has no fields at stage {stage}");
             }
-            // What is left out, and every default and proposal, is accepted.
+            // Omitted fields, and every default and proposal, are accepted.
             for field in command.input {
                 let mut given = throng_core::command::RawArguments::default();
                 for field in command.input.iter().filter(|f| f.required) {

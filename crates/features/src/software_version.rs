@@ -1,9 +1,11 @@
-//! Software Version: XEP-0092 1.1, section 2.
+//! Software Version: XEP-0092 1.1, section 2. The operating system is included only if the administrator enables it
+//! (section 5: it helps attackers).
 //!
-//! Left out: asking others for theirs. The operating system is told only if the administrator wants it (section 5: it
-//! helps attackers).
+//! Not implemented: querying the version of others.
 //!
-//! The trap: `os` names the kind of system the server was built for, never what it found out about the machine.
+//! # Pitfalls
+//!
+//! `os` names the kind of system the server was built for, never details of the machine.
 
 use throng_core::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,

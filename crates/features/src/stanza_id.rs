@@ -1,16 +1,18 @@
 //! Unique and Stable Stanza IDs: XEP-0359 0.7.0, sections 3.1 and 4.
 //!
-//! Each message of type chat or normal that arrives for an account gets a `<stanza-id/>` by that account, before
-//! anything else sees it; the archive, the offline store and all resources then speak of the same id. Not stamped:
-//! groupchat (the room gives the id), headline and error (never archived), and typing notifications without a body.
-//! A `<stanza-id/>` that claims to be by the account or by this server, or whose `by` is no address, is removed from what
-//! its users send and receive, from messages of every type and whether ids are given or not (section 4, rule 2).
-//! `<origin-id/>` passes untouched.
+//! Each message of type chat or normal that arrives for an account gets a `<stanza-id/>` by that account before any
+//! other handler sees it, so that the archive, the offline store and all resources use the same id. Not stamped:
+//! groupchat (the room sets the id), headline and error (never archived), and typing notifications without a body. A
+//! `<stanza-id/>` that claims to be by the account or by this server, or whose `by` is not a valid address, is
+//! removed from messages of every type that its users send and receive, whether stamping is enabled or not (section
+//! 4, rule 2). `<origin-id/>` passes untouched.
 //!
-//! Left out: ids for what an account sends itself; its own archive gives them.
+//! Not implemented: ids for messages that an account sends; its own archive assigns them.
 //!
-//! The trap: this is on the way of every message. The only allocation is the new frame; ids need neither the operating
-//! system nor a lock, and only a message that has something in the namespace is read.
+//! # Pitfalls
+//!
+//! This handler sees every message. Its only allocation is the new stanza; ids need neither the operating system nor
+//! a lock, and only a message with a payload in the namespace is parsed.
 
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
@@ -71,12 +73,13 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     }
 }
 
-/// What cannot be read may be forged.
+/// An unreadable stanza may be forged.
 fn refused(error: xml::Error) -> Flow {
     Flow::Stop(StopReason::Refused(unreadable_stanza(error)))
 }
 
-/// Removes every `<stanza-id/>` by this account or by a domain of this server, with any resource, or by what is no address.
+/// Removes every `<stanza-id/>` by this account, by a domain of this server (with any resource), or by an invalid
+/// address.
 fn strip_forged(frame: &mut SharedStanza, node: &Node, account: JidRef<'_>) -> Flow {
     let clean = frame.without(|child, gone| {
         let forged = child.is("stanza-id", Ns::StanzaId)
@@ -85,7 +88,7 @@ fn strip_forged(frame: &mut SharedStanza, node: &Node, account: JidRef<'_>) -> F
                     let by = by.as_ref().bare();
                     by.as_str() == account.as_str() || node.host(by.as_str()).is_some()
                 }
-                // No address, but clients may cut it to one: `example.com/` to `example.com`.
+                // Not an address, but clients may truncate it to one: `example.com/` to `example.com`.
                 Err(_) => true,
             });
         if forged {
@@ -101,14 +104,14 @@ fn strip_forged(frame: &mut SharedStanza, node: &Node, account: JidRef<'_>) -> F
 }
 
 thread_local! {
-    /// The child and the new stanza while they are put together.
+    /// Buffers in which the child and the new stanza are assembled.
     static BUFFERS: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
     static IDS: StanzaIdGenerator = StanzaIdGenerator { key: RandomState::new(), next: Cell::new(0) };
 }
-/// Kept between messages; larger ones give their buffer back.
+/// Capacity in bytes that the buffers retain between messages; larger ones are freed.
 const MAX_RETAINED_BUFFER: usize = 64 * 1024;
 
-/// The message with an id by this account.
+/// Adds an id by this account to the message.
 fn with_stanza_id(frame: &SharedStanza, by: JidRef<'_>) -> Result<SharedStanza, xml::Error> {
     BUFFERS.with_borrow_mut(|(child, out)| {
         child.clear();
@@ -126,8 +129,8 @@ fn with_stanza_id(frame: &SharedStanza, by: JidRef<'_>) -> Result<SharedStanza, 
     })
 }
 
-/// Ids of 80 bits. A keyed hash (SipHash) of a counter: whoever knows all earlier ids of a thread cannot tell the next,
-/// and two threads or two starts of the server have different keys, from the operating system.
+/// Generator of 80-bit ids: a keyed hash (SipHash) of a counter. All earlier ids of a thread do not reveal the next,
+/// and threads and starts of the server have different keys, from the operating system.
 struct StanzaIdGenerator {
     key: RandomState,
     next: Cell<u64>,
@@ -139,7 +142,7 @@ impl StanzaIdGenerator {
         const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
         let n = self.next.get();
         self.next.set(n.wrapping_add(1));
-        // 64 bits that change with every id, and 16 that are the thread's own.
+        // 64 bits that change with every id, and 16 that are constant per thread.
         let bits = u128::from(self.key.hash_one(n)) << 16 | u128::from(self.key.hash_one(u64::MAX) & 0xFFFF);
         std::array::from_fn(|at| ALPHABET[(bits >> (75 - 5 * at) & 31) as usize])
     }
@@ -175,7 +178,7 @@ mod tests {
             "<message from='romeo@example.net/orchard' to='juliet@example.com/balcony' type='{ty}'>{children}</message>"
         )
     }
-    /// The id that was given.
+    /// The assigned id.
     fn id(text: &str) -> &str {
         let (_, rest) = text.split_once("<stanza-id xmlns='urn:xmpp:sid:0' id='").expect(text);
         rest.split_once('\'').unwrap().0

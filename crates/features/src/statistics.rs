@@ -1,10 +1,13 @@
-//! Statistics Gathering: XEP-0039 0.6.0, the figures of the node for administrators and whom they name.
+//! Statistics Gathering: XEP-0039 0.6.0, the metrics of the node for administrators and permitted users.
 //!
-//! Section 3.5 proposes three tiers; here `open` lists the figures that everybody on this server may see, and `readers` the
-//! users who may see all of them, as administrators may.
+//! Section 3.5 proposes three tiers; here `open` lists the metrics that every user of this server may read, and
+//! `readers` the users who may read all of them, as administrators may.
 //!
-//! Left out: bytes, which the streams do not count; everything that is no number. The trap: the error codes inside a figure
-//! are those of the specification, old numbers with a text.
+//! Not implemented: bytes, which the streams do not count; values that are not numbers.
+//!
+//! # Pitfalls
+//!
+//! The error codes inside a metric are those of the specification: legacy numbers with a text.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -49,10 +52,10 @@ pub static FEATURE: Feature = Feature {
 };
 
 const KEY: IqKey = IqKey::get(IqTarget::Server, Ns::Stats, "query");
-/// Figures in one request; there are not so many.
+/// Limit of metrics in one request, above the number that exist.
 const MAX_STATS: usize = 64;
 
-/// A figure: name, unit.
+/// Name and unit of each metric.
 const STATISTICS: [(&str, &str); 12] = [
     ("time/uptime", "seconds"),
     ("users/online", "users"),

@@ -1,13 +1,15 @@
-//! Stream management: XEP-0198 1.6.3, what a host offers and allows of it.
+//! Stream Management: XEP-0198 1.6.3, announcement and limits of a host.
 //!
-//! The protocol is spoken by the streams themselves (`streams/src/stream_management.rs`), what is sent is kept by the session's link
-//! (`core/src/session/stream_management.rs`). This feature announces it and brings the limits; switched off, no stream has it. Messages
-//! that a dead stream did not acknowledge go to other resources or to the offline store, with the time at which they were
-//! sent first (section 4 asks for that).
+//! The streams implement the protocol (`streams/src/stream_management.rs`), the session's outbox stores sent stanzas
+//! (`core/src/session/stream_management.rs`). This feature announces it and provides the limits; if it is disabled,
+//! no stream offers it. Messages that a dead stream did not acknowledge go to other resources or to the offline
+//! store, with the time at which they were first sent (required by section 4).
 //!
-//! Left out: streams between servers; resuming on another node of a cluster than the one that has the session.
+//! Not implemented: streams between servers; resuming on another node of a cluster than the session's.
 //!
-//! The trap: what a session may keep is `unacked_bytes` beside the limits of its queue, also without a connection.
+//! # Pitfalls
+//!
+//! A session may hold `unacked_bytes` in addition to the limits of its queue, even while it is detached.
 
 use stanza::{append_child, payload::delay};
 use throng_core::SharedStanza;
@@ -60,7 +62,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     builder.stream_management(management, with_delay);
 }
 
-/// The message with the time at which it was first sent (XEP-0203).
+/// Adds the time at which the message was first sent (XEP-0203).
 fn with_delay(frame: &SharedStanza, domain: &str, millis: u64) -> Option<SharedStanza> {
     let mut child = Vec::with_capacity(96);
     delay::write(&mut Writer::new(&mut child), domain, millis);
@@ -186,13 +188,13 @@ mod tests {
         phone.close();
         assert!(messages(&laptop).is_empty(), "the laptop has the one and will see to the other");
         laptop.close();
-        // Without a store the sender is told.
+        // Without an offline store the sender gets an error.
         let errors = romeo.recv();
         assert_eq!(errors.len(), 1, "{errors:?}");
         assert!(errors[0].contains("id='2'") && errors[0].contains("<service-unavailable "), "{errors:?}");
     }
 
-    /// What was sent to a client, found by trying.
+    /// Number of stanzas sent to a client, found by trial.
     fn sent_count(client: &testkit::engine::NodeClient) -> u32 {
         (0..100).rev().find(|h| client.session.outbox.request_takeover(&[1; 16], *h, 0).is_ok()).unwrap()
     }

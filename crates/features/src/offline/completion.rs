@@ -1,6 +1,8 @@
-//! One value from a task to a future: how the task that stores messages answers those who wait for it.
+//! One-shot result from a task to a future: the task that stores messages reports to the streams that wait for it.
 //!
-//! The trap: an answer that never comes would hold a stream for ever; so dropping the [`Completer`] is an answer too.
+//! # Pitfalls
+//!
+//! A result that never comes would block a stream permanently, so dropping the [`Completer`] resolves the future too.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,13 +17,13 @@ enum CompletionState<T> {
     Abandoned,
 }
 
-/// The side that answers.
+/// Sending half.
 pub(super) struct Completer<T>(Arc<Mutex<CompletionState<T>>>);
 
-/// The side that waits. `None` means that nobody will answer any more.
+/// Receiving half. Resolves to `None` if the [`Completer`] was dropped.
 pub(super) struct Completion<T>(Arc<Mutex<CompletionState<T>>>);
 
-/// Both sides.
+/// Creates both halves.
 pub(super) fn completion_pair<T>() -> (Completer<T>, Completion<T>) {
     let state = Arc::new(Mutex::new(CompletionState::Pending(None)));
     (Completer(state.clone()), Completion(state))

@@ -1,26 +1,29 @@
-//! One desk for each recipient with something to do: what is being stored for it, what is being delivered to it.
+//! Offline delivery: one queue for each recipient with messages that are being stored or delivered.
 //!
-//! A desk exists only while it is busy. Messages are stored by one task a desk (`storer`), in the order in which they came
-//! and as many at once as are waiting; messages are delivered by one task a desk (`deliverer`). Both meet under the lock of
-//! [`OfflineDelivery`]:
+//! A recipient queue exists only while it is busy. One task per recipient stores messages (`store_task`), in order of
+//! arrival and in batches of those that are pending; another one delivers stored messages (`delivery_task`). Both
+//! synchronise under the lock of [`OfflineDelivery`]:
 //!
-//! - While older messages are on their way, into the store or out of it, and the recipient can take messages, the
-//!   account's `flushing` is set: the router sends newer messages here, behind the older ones ([`RecipientQueue::sync_flushing_flag`]).
-//! - The deliverer puts page after page into the queue of one session. With the last page in, it *closes*: the storer
-//!   begins no new batch, what it has just written follows, and what still waits to be written goes straight into the
-//!   queue, behind the others. So it comes to an end however many senders go on.
-//! - From then on newer messages take the ordinary way, and the deliverer only waits until what it put into the queue was
-//!   taken by the connection (and acknowledged, XEP-0198), to remove it from the store. If the session goes before, the
-//!   store still has the rest, and newer messages stay behind it again.
+//! - While older messages are on their way, into the store or out of it, and the recipient accepts messages, the
+//!   account's `flushing` is set: the router sends newer messages here, after the older ones
+//!   ([`RecipientQueue::sync_flushing_flag`]).
+//! - The delivery task puts page after page into the queue of one session. After the last page it sets `closing`: the
+//!   store task begins no further batch, messages that it has just written are delivered, and pending ones go
+//!   directly into the session's queue, after the others. So delivery ends however many senders continue.
+//! - From then on newer messages are routed normally, and the delivery task only waits until the connection has taken
+//!   the queued messages (and acknowledged them, XEP-0198), to remove them from the store. If the session ends before
+//!   that, the store still has the rest, and newer messages stay after it again.
 //!
-//! What this cannot keep: messages that were stored while a session still held older ones that are only in its queue (it was
-//! full, or the resource stopped taking messages) come before those if the session is lost then.
+//! Not guaranteed: if messages are stored while a session still holds older ones that are only in its queue (it was
+//! full, or the resource stopped accepting messages), and that session is lost, the stored ones come first.
+//!
+//! Recipient queues survive a reload (`Builder::feature_state`), so the new host's handlers see work that the old
+//! host's handlers started.
+//!
+//! Lock order: this one, then the account's, then the session's, then the outbox's. No code waits or spawns while
+//! holding it.
 //!
 //! Long because storing and delivering meet under one lock, and each case is decided with the other one in sight.
-//!
-//! Desks outlive a reload (`Builder::kept`): what the handlers of the old host began is seen by those of the new one.
-//!
-//! Locks: this one, then the account's, then the session's, then the link's. Nothing waits and nothing is spawned under it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -40,52 +43,52 @@ use super::in_flight::{
     InFlightBatch, PageOutcome, accepts_messages, enqueue_page, has_queue_space, preferred_resource,
 };
 
-/// Messages written in one transaction at most.
+/// Limit of messages written in one transaction.
 const STORE_BATCH: usize = 64;
 /// Messages read and delivered at a time.
 const FETCH_PAGE: u32 = 64;
-/// Recipients whose number is remembered, a power of two.
+/// Recipients with a cached address id; a power of two.
 const ADDRESS_CACHE_SIZE: usize = 1024;
 const DAY_MILLIS: u64 = 86_400_000;
 
-/// What a sender is told: kept, or an error.
+/// Result that the sender gets: stored, or an error.
 pub(super) type StoreOutcome = Result<(), StanzaError>;
 
 struct PendingMessage {
     frame: SharedStanza,
-    /// When it came, in milliseconds since 1970.
+    /// Time of arrival, in milliseconds since 1970.
     received_at: u64,
     completer: Completer<StoreOutcome>,
 }
 
-/// The options of the module.
+/// Options of the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OfflineRules {
     pub(super) quota: Quota,
-    /// 0: never.
+    /// 0 disables expiry.
     pub(super) expiry_days: u64,
 }
 
 #[derive(Default)]
 struct RecipientQueue {
     pending: VecDeque<PendingMessage>,
-    /// As the newest message brought them; none before the first.
+    /// Options of the newest message; none before the first.
     rules: Option<OfflineRules>,
-    /// There is a storer.
+    /// A store task runs.
     storing: bool,
-    /// The storer begins no new batch: the deliverer takes what waits.
+    /// The store task begins no further batch: the delivery task takes pending messages.
     closing: bool,
-    /// There is a deliverer.
+    /// A delivery task runs.
     delivering: bool,
-    /// The deliverer is to look into the store.
+    /// The delivery task must read the store.
     fetch_due: bool,
-    /// It is on its way from there to having closed.
+    /// The delivery task is between reading the store and having closed.
     fetching: bool,
-    /// Of the deliverer.
+    /// Wakes the delivery task.
     waker: Option<Waker>,
 }
 
-/// What is to be done when the lock is given back.
+/// Actions to take after the lock is released.
 #[derive(Default)]
 struct FollowUp {
     start_storing: bool,
@@ -94,7 +97,7 @@ struct FollowUp {
 }
 
 impl RecipientQueue {
-    /// Keeps the account's `flushing` right; to be called behind every change.
+    /// Updates the account's `flushing`; must be called after every change.
     fn sync_flushing_flag(&self, account: Option<&Arc<Account>>) {
         let Some(account) = account else { return };
         account.with(|state| {
@@ -106,13 +109,13 @@ impl RecipientQueue {
     fn is_idle(&self) -> bool {
         !self.storing && !self.delivering && self.pending.is_empty()
     }
-    /// Lets the deliverer look into the store.
+    /// Makes the delivery task read the store.
     fn schedule_delivery(&mut self, then: &mut FollowUp) {
         self.fetch_due = true;
         then.start_delivery |= !std::mem::replace(&mut self.delivering, true);
         then.waker = self.waker.take().or(then.waker.take());
     }
-    /// Lets what waits be written.
+    /// Makes the store task write pending messages.
     fn schedule_store(&mut self, then: &mut FollowUp) {
         then.start_storing |= !std::mem::replace(&mut self.storing, true);
     }
@@ -120,10 +123,10 @@ impl RecipientQueue {
 
 type AddressIdCache = Box<[Option<(Jid, AddressId)>]>;
 
-/// All desks of a host.
+/// Recipient queues of a host.
 pub(super) struct OfflineDelivery {
     recipients: Mutex<HashMap<Jid, RecipientQueue>>,
-    /// Numbers of recent recipients. A number is never given to another address, so an entry is never wrong.
+    /// Address ids of recent recipients. An id is never reused for another address, so an entry is never wrong.
     address_ids: Mutex<AddressIdCache>,
 }
 
@@ -135,7 +138,7 @@ impl OfflineDelivery {
         }
     }
 
-    /// Changes a desk, and does behind the lock what follows from it.
+    /// Changes a recipient queue, and performs the follow-up actions after releasing the lock.
     fn update<T>(
         self: &Arc<Self>,
         node: &Arc<Node>,
@@ -166,7 +169,7 @@ impl OfflineDelivery {
         changed
     }
 
-    /// Puts a message behind those that are being stored for the recipient.
+    /// Queues a message after those that are being stored for the recipient.
     pub(super) fn store(
         self: &Arc<Self>,
         node: &Arc<Node>,
@@ -187,7 +190,7 @@ impl OfflineDelivery {
         told
     }
 
-    /// A resource came or changed its priority: empties the store into it.
+    /// A resource became available or changed its priority: delivers stored messages to it.
     pub(super) fn available(self: &Arc<Self>, node: &Arc<Node>, account: &Arc<Account>) {
         let waiting = account.with(|state| state.may_have_offline_messages);
         if !waiting && !self.recipients.lock().contains_key(&account.jid) {
@@ -213,8 +216,8 @@ impl OfflineDelivery {
                     return (desk.pending.drain(..count).collect::<Vec<_>>(), desk.rules);
                 }
                 desk.storing = false;
-                // The deliverer may wait for this, or has stepped back while there was something to write; or a resource
-                // came during a write that failed.
+                // The delivery task may wait for this, or has stopped while messages were pending; or a resource
+                // became available during a write that failed.
                 then.waker = desk.waker.take();
                 let again = account.is_some_and(|a| {
                     a.with(|state| {
@@ -244,7 +247,8 @@ impl OfflineDelivery {
             }
             let Some(rules) = rules else { break };
             let answers = self.store_batch(&node, &owner, stanzas, rules).await;
-            // Before the senders go on: their next messages must find `flushing` set if the recipient is there.
+            // Before the senders are resumed: their next messages must find `flushing` set if the recipient is
+            // online.
             if answers.iter().any(Result::is_ok) {
                 self.update(&node, &owner, |desk, _, then| {
                     let account = node.message_stored(owner.as_ref());
@@ -260,7 +264,7 @@ impl OfflineDelivery {
         std::mem::forget(guard);
     }
 
-    /// Writes messages; one answer for each.
+    /// Writes messages and returns one result for each.
     async fn store_batch(
         &self,
         node: &Arc<Node>,
@@ -294,8 +298,8 @@ impl OfflineDelivery {
                         node.metrics.offline_refused.inc(["full"]);
                         Err(storage_full())
                     }
-                    // For this sender it is full. The answer does not tell which limit was reached: a sender could learn
-                    // from it that the recipient is away, and how long (RFC 6121 section 8.5.2).
+                    // The sender's share is used up. The error does not tell which limit was reached, because a
+                    // sender could learn from it that the recipient is away, and how long (RFC 6121, section 8.5.2).
                     AppendOutcome::SenderFull => {
                         node.metrics.offline_refused.inc(["sender"]);
                         Err(storage_full())
@@ -336,7 +340,7 @@ impl OfflineDelivery {
             }
             let held = tray.is_some();
             let look = self.update(&node, &owner, |desk, account, _| {
-                // Somebody may have come, or the session that was to get it has gone.
+                // A resource may have become available, or the receiving session has ended.
                 desk.fetch_due |= !held
                     && !failed
                     && account.is_some_and(|a| {
@@ -373,7 +377,7 @@ impl OfflineDelivery {
         std::mem::forget(guard);
     }
 
-    /// Removes from the store what the session's connection has taken. What is left when the session is gone is
+    /// Removes from the store the messages that the session's connection has taken. If the session ends, the rest is
     /// delivered again.
     async fn remove_delivered(
         &self,
@@ -389,7 +393,7 @@ impl OfflineDelivery {
                 match removed {
                     Ok(count) => node.metrics.offline_delivered.inc_by(u64::from(count)),
                     Err(error) => {
-                        // They will come again.
+                        // They will be delivered again.
                         self.abandon_batch(node, owner, tray);
                         return Err(error);
                     }
@@ -407,7 +411,7 @@ impl OfflineDelivery {
         Ok(())
     }
 
-    /// The store still has what is in the tray.
+    /// Gives up the messages in flight; the store still has them.
     fn abandon_batch(&self, node: &Arc<Node>, owner: &Jid, tray: &mut Option<InFlightBatch>) {
         if let Some(tray) = tray.take() {
             tray.session.outbox.stop_tracking_stored();
@@ -417,7 +421,7 @@ impl OfflineDelivery {
         }
     }
 
-    /// Waits until there is something to do: to remove, to deliver again, or to look into the store.
+    /// Waits until messages can be removed, must be delivered again, or the store must be read.
     async fn wait_for_work(&self, owner: &Jid, tray: &InFlightBatch) {
         std::future::poll_fn(|cx| {
             let progress = tray.session.outbox.delivery_progress(Some(cx));
@@ -435,7 +439,7 @@ impl OfflineDelivery {
         .await;
     }
 
-    /// Delivers until nothing waits in the store or on the desk, or nobody takes messages any more.
+    /// Delivers until no messages are stored or pending, or no resource accepts messages any more.
     async fn deliver_pages(
         self: &Arc<Self>,
         node: &Arc<Node>,
@@ -445,13 +449,13 @@ impl OfflineDelivery {
         let Some(account) = node.routing_table.find(owner.as_ref()) else { return Ok(()) };
         let wait = |waiting| account.with(|state| state.may_have_offline_messages = waiting);
         loop {
-            // Before the store is read: whoever writes after that sets it again.
+            // Before the store is read: a later write sets it again.
             wait(false);
             let now = node.clock.unix_millis();
             let after = tray.as_ref().map_or(0, |tray| tray.fetched_through);
             let page = node.stores.offline.fetch(account.id, Page::after(after, FETCH_PAGE), now).await;
             let page = page.inspect_err(|_| wait(true))?;
-            // Messages of which some are in a session's queue go on into that one.
+            // If some messages are in a session's queue already, further ones must go to the same session.
             let session = match tray {
                 Some(tray) => Some(tray.session.clone()),
                 None => account.with(|state| preferred_resource(&state.sessions)),
@@ -464,7 +468,7 @@ impl OfflineDelivery {
                 match enqueue_page(node, &session, account.id, page.items, tray).await {
                     PageOutcome::Enqueued => {}
                     PageOutcome::Blocked => {
-                        // The store still has what is in the queue of that session: another resource gets it, too.
+                        // The store still has the messages in that session's queue: another resource gets them, too.
                         if account
                             .with(|state| preferred_resource(&state.sessions))
                             .is_some_and(|s| !s.outbox.is_detached())
@@ -487,7 +491,8 @@ impl OfflineDelivery {
         }
     }
 
-    /// Waits until a session without a connection has one and an empty queue, or is over, or somebody else comes.
+    /// Waits until a detached session is resumed and its queue is empty, until it ends, or until another resource is
+    /// available.
     async fn wait_for_resumption(&self, owner: &Jid, session: &Arc<Session>) {
         std::future::poll_fn(|cx| {
             if has_queue_space(session, cx) {
@@ -504,7 +509,7 @@ impl OfflineDelivery {
         .await;
     }
 
-    /// The last page is in the queue: what comes behind it follows. True if nothing is left to follow.
+    /// The last page is queued: pending messages are queued after it. True if no messages are left.
     async fn drain_tail(
         self: &Arc<Self>,
         node: &Arc<Node>,
@@ -521,11 +526,11 @@ impl OfflineDelivery {
         let (closed, full) = self.update(node, owner, |desk, _, then| {
             desk.fetch_due = false;
             if account.with(|state| state.may_have_offline_messages) {
-                // What the storer had begun is in the store now.
+                // The batch that the store task had begun is in the store now.
                 return (false, false);
             }
-            // All or none: what is only in a queue must not be followed by what is only in the store, or losing the
-            // session would change their order.
+            // All or none: if some messages are only in a queue and later ones only in the store, losing the session
+            // would change their order.
             let fits = session.outbox.has_room_for(desk.pending.iter().map(|job| &job.frame), &node.limits());
             while let Some(job) = desk.pending.pop_front() {
                 if fits
@@ -542,7 +547,7 @@ impl OfflineDelivery {
                 (desk.fetching, desk.closing) = (false, false);
                 return (true, false);
             }
-            // They do not fit: they are written after all, and come with a next page.
+            // They do not fit: they are stored after all, and delivered with a later page.
             desk.schedule_store(then);
             desk.closing = false;
             (!accepts_messages(session), accepts_messages(session))
@@ -556,7 +561,7 @@ impl OfflineDelivery {
         closed
     }
 
-    /// Waits, for the deliverer, until something is so.
+    /// Waits, in the delivery task, until a condition holds.
     async fn wait_until(&self, owner: &Jid, mut so: impl FnMut(&mut RecipientQueue) -> bool) {
         std::future::poll_fn(|cx| {
             let mut desks = self.recipients.lock();
@@ -571,7 +576,7 @@ impl OfflineDelivery {
     }
 }
 
-/// Frees the desk when a task panics or is dropped.
+/// Resets the recipient queue when a task panics or is dropped.
 struct RecipientGuard<'a> {
     delivery: &'a Arc<OfflineDelivery>,
     node: &'a Arc<Node>,
@@ -585,7 +590,7 @@ impl Drop for RecipientGuard<'_> {
             then.waker = desk.waker.take();
             let lost = if self.storing {
                 desk.storing = false;
-                // Senders whose message was not written are told so by the end of their `Completer`.
+                // Dropping their `Completer` reports the failure to senders whose message was not written.
                 std::mem::take(&mut desk.pending)
             } else {
                 (desk.delivering, desk.fetch_due, desk.fetching, desk.closing) = (false, false, false, false);
@@ -603,13 +608,13 @@ impl Drop for RecipientGuard<'_> {
     }
 }
 
-/// XEP-0160 section 2, step 3.
+/// Error of XEP-0160, section 2, step 3.
 fn storage_full() -> StanzaError {
     StanzaError::new(StanzaCondition::ServiceUnavailable).text("the recipient's offline storage is full")
 }
 
-/// Who sent a message, as a number for the store: a part of a SHA-256 that nobody finds a second address for. Nobody for the
-/// owner's own and the server's, which no share binds.
+/// Sender of a message as a number for the store: a part of a SHA-256, for which a second address cannot be found.
+/// None for the owner's own messages and the server's, which are exempt from the share per sender.
 fn sender_fingerprint(stanza: &[u8], owner: &Jid) -> u64 {
     let frame = SharedStanza::parse(stanza);
     let from = frame.as_ref().and_then(|frame| frame.head().raw_from(frame.bytes()));
@@ -623,10 +628,11 @@ fn sender_fingerprint(stanza: &[u8], owner: &Jid) -> u64 {
     (number >> 1).max(1)
 }
 
-/// The message with the time at which it was stored (XEP-0203 section 3).
+/// Adds the time at which the message was stored (XEP-0203, section 3).
 ///
 /// # Errors
-/// If it could not be read when it comes out of the store: then it is refused instead of stored.
+///
+/// If it would be unreadable when it is fetched from the store: then it is refused instead of stored.
 fn with_delay(frame: &SharedStanza, domain: &str, now: u64) -> Result<Vec<u8>, StanzaError> {
     if frame.is_delayed() {
         return Ok(frame.bytes().to_vec());

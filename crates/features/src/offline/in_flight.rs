@@ -1,6 +1,8 @@
-//! What is on its way from the store into one session, and who can take it.
+//! Messages in flight from the store into one session's queue, and the choice of that session.
 //!
-//! The trap: a message in a queue is not delivered. [`InFlightBatch`] says up to where the store may forget.
+//! # Pitfalls
+//!
+//! A queued message is not delivered yet. [`InFlightBatch`] tracks up to which message the store may be cleared.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,37 +11,37 @@ use store::{AddressId, StoredMessage};
 use throng_core::session::ToRewrite;
 use throng_core::{Node, Session, SharedStanza};
 
-/// What the deliverer put into the queue of a session and has not removed from the store.
+/// Messages that were put into a session's queue and have not been removed from the store.
 pub(super) struct InFlightBatch {
     pub(super) session: Arc<Session>,
     pub(super) owner: AddressId,
-    /// The number of the last message that went into the queue.
+    /// Number of the last queued message.
     pub(super) enqueued_through: u64,
-    /// The number of the last message; behind `sent` if it could not be read.
+    /// Number of the last fetched message; after `enqueued_through` if it was unreadable.
     pub(super) fetched_through: u64,
-    /// What was removed.
+    /// Number of the last message that was removed from the store.
     pub(super) removed_through: u64,
 }
 
 impl InFlightBatch {
-    /// Up to where the store may forget: what the connection took, and unreadable ones behind it.
+    /// Number up to which the store may be cleared: delivered messages, and unreadable ones after them.
     pub(super) fn removable_through(&self, taken: u64) -> u64 {
         if taken >= self.enqueued_through { self.fetched_through } else { taken }
     }
 }
 
-/// How handing over went.
+/// Result of queueing a page.
 pub(super) enum PageOutcome {
-    /// All are in the queue.
+    /// All messages are in the queue.
     Enqueued,
-    /// The session has no connection, and there is no room for the rest. It comes out of the store again when the
-    /// session was resumed: nothing is held in memory until then.
+    /// The session is detached and its queue has no room for the rest. They are fetched again when the session is
+    /// resumed: no messages are held in memory until then.
     Blocked,
-    /// The session does not take messages any more.
+    /// The session does not accept messages any more.
     Ended,
 }
 
-/// Puts messages into the queue of a session, as fast as its connection takes them.
+/// Puts messages into a session's queue, as fast as its connection takes them.
 pub(super) async fn enqueue_page(
     node: &Arc<Node>,
     session: &Arc<Session>,
@@ -58,7 +60,7 @@ pub(super) async fn enqueue_page(
         }
     });
     for message in messages {
-        // Nothing to deliver if it cannot be read; it goes with the others.
+        // Unreadable messages are not delivered, but are removed with the others.
         if let Some(frame) = SharedStanza::from_store(&message.stanza, message.seq) {
             if !accepts_messages(session) {
                 return PageOutcome::Ended;
@@ -72,7 +74,8 @@ pub(super) async fn enqueue_page(
                 if !accepts_messages(session) || session.outbox.delivery_progress(None).closed {
                     return PageOutcome::Ended;
                 }
-                // The queue was empty: a message that came meanwhile, or a budget, must not keep this one waiting for ever.
+                // The queue was empty: a message that arrived meanwhile, or a budget, must not block this one
+                // permanently.
                 queued = node.enqueue_forced(session, frame.clone(), ToRewrite::None);
             }
             tray.enqueued_through = message.seq;
@@ -82,8 +85,8 @@ pub(super) async fn enqueue_page(
     PageOutcome::Enqueued
 }
 
-/// Waits until a session's queue was taken, or the session ends. Other tasks run at least once, so that whoever retries
-/// after this never keeps a worker to itself.
+/// Waits until a session's queue is empty, or the session ends. Yields at least once, so that a retry loop never
+/// monopolises a worker.
 async fn wait_for_queue_space(session: &Session) {
     let mut waited = false;
     std::future::poll_fn(|cx| {
@@ -100,24 +103,25 @@ async fn wait_for_queue_space(session: &Session) {
     .await;
 }
 
-/// Whether a session with a connection has its queue empty, or is over; otherwise the task is woken for it.
+/// Whether the queue of a connected session is empty, or the session has ended; otherwise the task is registered to
+/// be woken.
 pub(super) fn has_queue_space(session: &Session, cx: &mut Context<'_>) -> bool {
     let progress = session.outbox.delivery_progress(Some(cx));
     progress.queue_empty && !session.outbox.is_detached() || progress.closed || !accepts_delivery(session)
 }
 
-/// Whether the connection is there to take anything.
+/// Whether a connection is attached.
 fn accepts_delivery(session: &Session) -> bool {
     !session.is_ended() && session.outbox.close_reason().is_none()
 }
 
-/// Whether the resource takes messages for the bare address (RFC 6121 section 8.5.2.1.1).
+/// Whether the resource accepts messages for the bare address (RFC 6121, section 8.5.2.1.1).
 pub(super) fn accepts_messages(session: &Arc<Session>) -> bool {
     session.priority().is_some_and(|p| p >= 0) && accepts_delivery(session)
 }
 
-/// The resource with the highest priority among those with a connection, or else among the others; of equals the newest,
-/// which is the one that came for its messages.
+/// The connected resource with the highest priority, or the detached one if none is connected; among equals the
+/// newest, which has just become available.
 pub(super) fn preferred_resource(sessions: &[Arc<Session>]) -> Option<Arc<Session>> {
     sessions
         .iter()

@@ -1,15 +1,18 @@
 //! Offline messages: XEP-0160 1.0.1 (sections 2 and 3) with Delayed Delivery, XEP-0203 2.0.
 //!
-//! A message of type chat or normal for an account without a resource that takes it goes into the store, and the
-//! sender's stream goes on when it is durable. When a resource becomes available with a priority of zero or more, the
-//! store is emptied into its queue, oldest first, each message with the time at which it was stored. `which` decides
-//! what is kept, `desk` keeps the order, `tray` holds what is delivered and not yet safe, `answer` lets the two sides wait for one another.
+//! A message of type chat or normal for an account without a resource that accepts it is stored, and the sender's
+//! stream continues when it is durable. When a resource becomes available with a priority of zero or more, stored
+//! messages move into its queue, oldest first, each with the time at which it was stored. `storage_policy` selects
+//! the messages to store, `delivery` preserves the order, `in_flight` tracks messages that are queued but not yet
+//! safe to remove, `completion` reports the result to the sender.
 //!
-//! Left out: XEP-0013 (a client that picks), a hint to another node of the cluster that its user has mail.
+//! Not implemented: XEP-0013 (selective retrieval by a client), a hint to another node of the cluster that its user
+//! has mail.
 //!
-//! The trap: between two addresses the order must never change. While messages are being stored or delivered, newer
-//! ones queue up in the store behind them; whoever changes when `flushing` is set or cleared must go through every
-//! case in `desk`.
+//! # Pitfalls
+//!
+//! The order between two addresses must never change. While messages are being stored or delivered, newer ones are
+//! stored after them; a change to when `flushing` is set or cleared must consider every case in `delivery`.
 
 mod completion;
 mod delivery;
@@ -110,7 +113,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
 
 fn undelivered(desks: &Arc<OfflineDelivery>, rules: OfflineRules, ctx: &mut UndeliveredCtx<'_>) -> Flow {
     if ctx.frame.is_stored() {
-        // It was in a queue whose connection is gone, and it still is in the store.
+        // It was queued for a connection that is gone, and is still in the store.
         return Flow::Stop(StopReason::Consumed);
     }
     let guest = |a: &throng_core::Account| a.sessions().iter().any(|s| s.flags.has(flags::EPHEMERAL));

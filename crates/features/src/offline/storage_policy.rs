@@ -1,21 +1,21 @@
-//! Which messages are kept: XEP-0160 section 3, with the hints of XEP-0334 section 4.
+//! Storage policy of offline messages: XEP-0160 1.0.1, section 3, with the hints of XEP-0334 1.0.0, section 4.
 
 use stanza::MessageTraits;
 use throng_core::SharedStanza;
 use xml::{Ns, NsSet};
 
-/// What is to be done with a message that nobody took.
+/// Action for a message that no resource accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StorageDecision {
-    /// Keep it.
+    /// Store it.
     Store,
-    /// Not kept; others may still take it, or the sender is told.
+    /// Do not store it; other handlers may still take it, or the sender gets an error.
     Skip,
-    /// Not kept and not worth an error: a typing notification that came too late.
+    /// Do not store it and send no error: a typing notification that came too late.
     Discard,
 }
 
-/// Decides for a message of type chat or normal.
+/// Decides on a message of type chat or normal.
 pub(super) fn decide(frame: &SharedStanza) -> StorageDecision {
     let (head, bytes) = (frame.head(), frame.bytes());
     if !head.payloads().intersects(NsSet::of(&[Ns::Hints, Ns::Chatstates])) {
@@ -25,7 +25,7 @@ pub(super) fn decide(frame: &SharedStanza) -> StorageDecision {
     if content.intersects(MessageTraits::NO_STORE.union(MessageTraits::UNREADABLE)) {
         return StorageDecision::Skip;
     }
-    // XEP-0085 section 5.6; what belongs to the conversation and not to the text does not change that.
+    // XEP-0085, section 5.6. Payloads that belong to the conversation and not to the text do not change that.
     if content.is_standalone_chat_state() && !content.contains(MessageTraits::STORE) {
         StorageDecision::Discard
     } else {
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn xep_0334_section_4_hints() {
         check("<body>Hi</body><no-store xmlns='urn:xmpp:hints'/>", StorageDecision::Skip);
-        // 3.3: stored temporarily as a normal part of delivery.
+        // XEP-0334, section 4.3: stored temporarily as a normal part of delivery.
         check("<body>Hi</body><no-permanent-store xmlns='urn:xmpp:hints'/>", StorageDecision::Store);
         check("<body>Hi</body><no-copy xmlns='urn:xmpp:hints'/>", StorageDecision::Store);
     }

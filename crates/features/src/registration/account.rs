@@ -1,7 +1,10 @@
-//! Users on their stream: what is registered, another password (section 3.3), the end of the account (section 3.2).
+//! Registration requests of logged-in users: current registration, password change, account removal (XEP-0077 2.4,
+//! sections 3.2 and 3.3).
 //!
-//! The trap: the stream that asks for its account's end ends with it, but the answer has to leave first. It is told to end
-//! and does so behind its answer; all other streams of the account end at once.
+//! # Pitfalls
+//!
+//! The stream that requests the removal of its account is closed with it, but the reply has to be sent first. It is
+//! closed after its reply; all other streams of the account are closed at once.
 
 use std::sync::Arc;
 
@@ -27,7 +30,7 @@ pub(super) fn answer(
     request: &IqRequest<'_>,
     set: bool,
 ) -> Result<IqFlow, StanzaError> {
-    // Users of other domains, and resources of this one, have nothing to do with it.
+    // Only for users of this domain, on requests without a resource of the domain.
     let session = request.session.filter(|_| request.to.is_none_or(|to| to.resource().is_none()));
     let session = session.ok_or(StanzaCondition::ServiceUnavailable)?;
     if session.flags.has(flags::EPHEMERAL) {

@@ -1,6 +1,11 @@
-//! What is sent, read: legacy fields and data forms (sections 3 and 4), and what is offered.
+//! Registration forms: parser of requests, legacy fields and data forms (XEP-0077 2.4, sections 3 and 4), and writer
+//! of replies.
 //!
-//! The form takes precedence (section 6). The trap: an empty password is none, never the empty one.
+//! A data form takes precedence over legacy fields (section 6).
+//!
+//! # Pitfalls
+//!
+//! An empty password counts as absent, never as the empty password.
 
 use base::Secret;
 use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
@@ -11,22 +16,22 @@ use xml::{Ns, TreeNode, Writer};
 const REGISTER: &str = "jabber:iq:register";
 const CANCEL: &str = "jabber:iq:register:cancel";
 
-/// What is wished for.
+/// Parsed request.
 pub(super) enum RegistrationRequest {
-    /// An account, or another password. Absent or empty fields are none.
+    /// Registration or password change. Empty fields count as absent.
     Fields {
-        /// The name.
+        /// User name.
         username: Option<String>,
-        /// The password.
+        /// Password.
         password: Option<Secret>,
-        /// The one before.
+        /// Current password.
         old: Option<Secret>,
     },
-    /// The account is to go. The password is there if a form was filled in.
+    /// Removal of the account. The password is present if a form was submitted.
     Remove(Option<Secret>),
 }
 
-/// Reads `<query/>` of a request of type set.
+/// Parses the `<query/>` of a request of type set.
 pub(super) fn read(query: TreeNode<'_>) -> Result<RegistrationRequest, StanzaError> {
     let own = |name: &str| query.child(name, Ns::Register);
     if own("remove").is_some() {
@@ -58,7 +63,7 @@ pub(super) fn read(query: TreeNode<'_>) -> Result<RegistrationRequest, StanzaErr
     })
 }
 
-/// What a stranger is asked for (section 3.1), as fields and as a form.
+/// Registration form for unauthenticated clients (section 3.1), as fields and as a data form.
 pub(super) fn registration_form(instructions: &str) -> Vec<u8> {
     query(|w| {
         w.text_element("instructions", instructions);
@@ -73,7 +78,7 @@ pub(super) fn registration_form(instructions: &str) -> Vec<u8> {
     })
 }
 
-/// What a user is told of its own registration.
+/// Reply to a registered user who requests the registration.
 pub(super) fn registered_reply(username: &str) -> Vec<u8> {
     query(|w| {
         w.start("registered").end();
@@ -82,7 +87,7 @@ pub(super) fn registered_reply(username: &str) -> Vec<u8> {
     })
 }
 
-/// Where else accounts are made (section 5).
+/// Redirection to an external registration page (section 5).
 pub(super) fn external_registration(url: &str) -> Vec<u8> {
     query(|w| {
         w.text_element("instructions", &format!("To register, visit {url}"));

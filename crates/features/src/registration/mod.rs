@@ -1,15 +1,17 @@
-//! In-Band Registration: XEP-0077 2.4. Creating accounts is off unless `open` says otherwise; users may change their own
+//! In-Band Registration: XEP-0077 2.4. Creating accounts is disabled unless `open` is set; users may change their own
 //! password and remove their account.
 //!
-//! Strangers are answered before they log in ([`early`]), users on their stream ([`user`]); what either sends is read in
-//! `request`, and counted in `counts` so that names cannot be guessed and accounts cannot be made by the thousand. Names
-//! of administrators and those on the lists are as good as taken.
+//! `pre_auth` answers unauthenticated clients, `account` logged-in users; `form` parses both, and `rate_limit` limits
+//! attempts, so that names cannot be guessed and accounts cannot be created in bulk. Names of administrators and
+//! reserved names count as taken.
 //!
-//! Left out: further fields than name and password; the obsolete `<key/>`; registering through another server; asking for
-//! more before an account is removed.
+//! Not implemented: fields other than name and password; the obsolete `<key/>`; registering through another server;
+//! requiring more data before an account is removed.
 //!
-//! The trap: requests hold passwords. No error may repeat what was sent (section 3.3), which is why each of them goes
-//! through [`StanzaError::without_request`].
+//! # Pitfalls
+//!
+//! Requests contain passwords. No error may repeat the request (section 3.3), so each error is passed through
+//! [`StanzaError::without_request`].
 
 mod account;
 mod form;
@@ -116,7 +118,7 @@ const SERVER_SET: IqKey = IqKey::set(IqTarget::Server, Ns::Register, "query");
 const OWN_GET: IqKey = IqKey::get(IqTarget::OwnAccount, Ns::Register, "query");
 const OWN_SET: IqKey = IqKey::set(IqTarget::OwnAccount, Ns::Register, "query");
 
-/// Names that speak for the service (RFC 2142 and custom).
+/// Reserved names of the service's contacts (RFC 2142 and common use).
 const RESERVED_NAMES: [&str; 16] = [
     "abuse",
     "admin",
@@ -135,10 +137,10 @@ const RESERVED_NAMES: [&str; 16] = [
     "webmaster",
     "xmpp",
 ];
-/// Characters of a user name; longer ones do not fit a list of contacts.
+/// Limit of characters of a user name; longer ones do not fit a contact list.
 const MAX_NAME_CHARS: usize = 64;
 
-/// The options.
+/// Options of the module.
 struct RegistrationRules {
     open: bool,
     password_change: bool,
@@ -189,9 +191,9 @@ fn error_without_request(error: StanzaError) -> IqFlow {
 }
 
 impl RegistrationRules {
-    /// Whether nobody may register this name, whoever asks.
+    /// Whether nobody may register this name.
     fn is_reserved(&self, node: &Node, jid: &Jid) -> bool {
-        // Whoever registered an administrator's name would be one.
+        // A user who registers an administrator's name would become administrator.
         node.is_protected(jid.as_ref()) || jid.local().is_none_or(|name| self.reserved.contains(name))
     }
 }

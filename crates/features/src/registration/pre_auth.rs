@@ -1,7 +1,9 @@
-//! Strangers register: section 3.1.1.
+//! Registration of unauthenticated clients: XEP-0077 2.4, section 3.1.1.
 //!
-//! The trap: everything here is open to anybody who can connect. Each attempt is counted before anything is looked up, or
-//! names could be guessed for free.
+//! # Pitfalls
+//!
+//! Everything here is open to anybody who can connect. Each attempt is counted before any lookup, or names could be
+//! guessed without limit.
 
 use std::sync::Arc;
 
@@ -44,7 +46,7 @@ pub(super) fn answer(
     let tree = throng_core::shared_stanza::tree(request.bytes).map_err(|_| StanzaCondition::BadRequest)?;
     let query = tree.root().child("query", Ns::Register).ok_or(StanzaCondition::BadRequest)?;
     let (name, password) = match form::read(query)? {
-        // Section 3.2: who has not logged in has nothing to remove.
+        // Section 3.2: an unauthenticated client has no account to remove.
         RegistrationRequest::Remove(_) => return Err(StanzaCondition::UnexpectedRequest.into()),
         RegistrationRequest::Fields { username: Some(name), password: Some(password), .. } => {
             (name, password)

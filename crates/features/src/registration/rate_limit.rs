@@ -1,7 +1,11 @@
-//! How often somebody has tried: accounts and attempts in an hour, for each address and for the domain.
+//! Rate limits of registration: accounts and attempts per hour, for each address and for the domain.
 //!
-//! The table is bounded; when it is full of addresses of the last hour, strangers have to wait. The trap: a place is taken
-//! before an account is made and given back if it was not, or many requests at once would pass together.
+//! The table is bounded; when it is full of addresses of the last hour, further addresses are refused.
+//!
+//! # Pitfalls
+//!
+//! A slot is reserved before an account is created and released on failure, or concurrent requests would pass the
+//! limit together.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,16 +14,16 @@ use parking_lot::Mutex;
 use stanza::{ErrorType, StanzaCondition, StanzaError};
 use store::AddressId;
 
-/// Seconds that are counted together.
+/// Length of the counting window in seconds.
 const HOUR: u32 = 3_600;
-/// Addresses and users that are remembered.
+/// Limit of addresses and users in the table.
 const MAX_ENTRIES: usize = 10_000;
-/// Attempts to register, of one address in an hour, for each account that it may have.
+/// Registration attempts of one address per hour, for each account that it may create.
 const ATTEMPTS_PER_ACCOUNT: u32 = 6;
 /// Passwords that a user may change, or have checked, in an hour.
 const PASSWORD_CHECKS_PER_HOUR: u32 = 20;
 
-/// Whose attempts are counted.
+/// Subject of a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum RateLimitKey {
     /// Number of the network; see [`base::network`].
@@ -47,11 +51,11 @@ struct RateLimitState {
     domain: WindowCount,
 }
 
-/// All counts of a domain.
+/// Counts of a domain.
 #[derive(Default)]
 pub(super) struct RegistrationLimiter(Mutex<RateLimitState>);
 
-/// Section 3.1.1: too many attempts are not acceptable, for now.
+/// Section 3.1.1: too many attempts are `not-acceptable`, temporarily.
 fn too_many(text: &'static str) -> StanzaError {
     StanzaError::new(StanzaCondition::NotAcceptable).kind(ErrorType::Wait).text(text)
 }
@@ -98,7 +102,7 @@ impl RegistrationLimiter {
         Ok(())
     }
 
-    /// Takes a place for an account.
+    /// Reserves a slot for an account.
     pub(super) fn reserve_account(
         &self,
         whose: RateLimitKey,
@@ -121,7 +125,7 @@ impl RegistrationLimiter {
         Ok(())
     }
 
-    /// Gives it back: there is no account.
+    /// Releases a slot whose account was not created.
     pub(super) fn release_account(&self, whose: RateLimitKey) {
         let mut state = self.0.lock();
         state.domain.accounts_created = state.domain.accounts_created.saturating_sub(1);
@@ -130,7 +134,7 @@ impl RegistrationLimiter {
         }
     }
 
-    /// Counts a password that a user changes or has checked: keys cost milliseconds.
+    /// Counts a password change or check: deriving keys takes milliseconds.
     pub(super) fn count_password_check(&self, user: AddressId, now: u32) -> Result<(), StanzaError> {
         let mut state = self.0.lock();
         let count = state.entry(RateLimitKey::User(user), now)?;

@@ -1,13 +1,15 @@
-//! Instant messaging and presence: RFC 6121, as three features and one table.
+//! Instant messaging and presence: RFC 6121, as three features and one transition table.
 //!
-//! [`roster`] answers for the contact list (section 2), [`subscription`] keeps it in step with the contacts (section 3,
-//! by the rules of [`states`]), [`presence`] sends who is there (section 4). Delivery of messages (section 8) is the
-//! engine's own, in `throng_core::router::rules`.
+//! [`roster`] serves the contact list (section 2), [`subscription`] keeps it consistent with the contacts' lists
+//! (section 3, by the rules of [`subscription_state`]), [`presence`] distributes availability (section 4). Messages
+//! (section 8) are delivered by the engine, in `throng_core::router::rules`.
 //!
-//! What the three share is here: how a roster entry looks on the wire, and what follows from a change of one.
+//! Shared here: the wire format of a roster entry, and the effects of its change.
 //!
-//! The trap: the store is the truth, the account's view of it follows. Every change goes through [`changed`], or
-//! the view, the other resources and later logins do not learn of it.
+//! # Pitfalls
+//!
+//! The store is authoritative, and the account's view follows it. Every change must go through `apply_roster_change`,
+//! or the view, the other resources and later logins miss it.
 
 pub mod presence;
 pub mod roster;
@@ -28,7 +30,7 @@ use throng_core::session::flags;
 use throng_core::{Account, Effect, Effects, Node, SharedStanza};
 use xml::{Ns, Writer};
 
-/// Takes a change of the store over: the account's view, and the push to its interested resources (section 2.1.6).
+/// Applies a change of the store: updates the account's view, and pushes to its interested resources (section 2.1.6).
 /// With `always` the push is sent even if the client's own request changed nothing (section 2.3.2).
 fn apply_roster_change(
     node: &Arc<Node>,
@@ -54,8 +56,8 @@ fn apply_roster_change(
     }
 }
 
-/// A later change was told before: pushes have to follow the versions (section 2.6.3), so what is pushed is the entry
-/// as it is now.
+/// A later change was pushed before: pushes have to follow the versions (section 2.6.3), so the entry is pushed in
+/// its current state.
 fn repush_item(node: &Arc<Node>, account: Arc<Account>, contact: Jid) {
     let spawned = node.clone();
     node.spawner.spawn(
@@ -74,7 +76,7 @@ fn repush_item(node: &Arc<Node>, account: Arc<Account>, contact: Jid) {
     );
 }
 
-/// The push of one entry; of one that is not shown, its removal.
+/// The push of one entry; a removal if the entry is not shown.
 fn roster_push(contact: &Jid, item: Option<&RosterItem>, version: u64) -> Option<SharedStanza> {
     SharedStanza::build(|w| {
         w.start("iq").attr("type", "set").attr("id", &base::id::random_id());
@@ -89,7 +91,7 @@ fn roster_push(contact: &Jid, item: Option<&RosterItem>, version: u64) -> Option
     })
 }
 
-/// Writes an entry as clients see it (section 2.1.2).
+/// Writes an entry in the format of section 2.1.2.
 fn write_item(w: &mut Writer<'_>, item: &RosterItem) {
     w.start("item").attr("jid", item.jid.as_str()).attr_opt("name", item.name.as_deref());
     w.attr("subscription", item.subscription.as_str());
@@ -105,7 +107,7 @@ fn write_item(w: &mut Writer<'_>, item: &RosterItem) {
     w.end();
 }
 
-/// The same stanza with other addresses. What was admitted has room for two.
+/// The same stanza with other addresses. Admitted stanzas have room for two.
 fn readdressed(
     frame: &SharedStanza,
     from: JidRef<'_>,
@@ -118,7 +120,7 @@ fn readdressed(
     Ok(SharedStanza::new(head, &out))
 }
 
-/// A presence without content. `id` is as it was written in another stanza.
+/// A presence without content. `id` is escaped already.
 fn bare_presence(
     from: JidRef<'_>,
     to: Option<JidRef<'_>>,
@@ -134,7 +136,7 @@ fn bare_presence(
     })
 }
 
-/// Routes the last presence of each available resource to one entity (sections 3.1.5 and 4.3.2 rule 4). True if
+/// Routes the last presence of each available resource to one entity (sections 3.1.5 and 4.3.2, rule 4). True if
 /// there was any.
 fn send_current(account: &Account, to: JidRef<'_>, effects: &mut Effects) -> bool {
     let before = effects.0.len();
@@ -158,7 +160,7 @@ fn send_unavailable(account: &Account, to: JidRef<'_>, effects: &mut Effects) {
     });
 }
 
-/// Whether the account is that of an anonymous user, of whom the store knows nothing.
+/// Whether the account is that of an anonymous user, which is not in the store.
 fn is_ephemeral(account: &Arc<Account>) -> bool {
     let mut ephemeral = false;
     account.for_each_session(|session| ephemeral |= session.flags.has(flags::EPHEMERAL));

@@ -1,16 +1,19 @@
-//! Exchanging presence: RFC 6121 section 4.
+//! Exchange of presence: RFC 6121, section 4.
 //!
-//! A presence without `to` becomes the session's presence and goes to every contact with `FROM` as one frame; the
-//! receivers' own addresses are put in while their queues are written. Probes are never sent between local accounts,
-//! because both sides are here (section 4.3.1): the new resource is handed what probes would bring.
+//! A presence without `to` becomes the session's presence and goes to every contact with `FROM` as one shared stanza;
+//! the recipients' addresses are inserted while their queues are written. Probes are never sent between local
+//! accounts, because both sides are here (section 4.3.1): the new resource directly receives the presence that probes
+//! would return.
 //!
-//! As sections 4.2.2, 4.4.2 and 4.5.2 say, the resource that sent a presence gets it back as well.
+//! As sections 4.2.2, 4.4.2 and 4.5.2 require, the resource that sent a presence receives it as well.
 //!
-//! Left out: probes and broadcasts to contacts of other servers, which come with server-to-server streams; the time of
-//! the last unavailable presence in the answer to a probe (section 4.3.2 rule 3, a SHOULD), which nothing keeps.
+//! Not implemented: probes and broadcasts to contacts of other servers, which need server-to-server streams; the time
+//! of the last unavailable presence in the answer to a probe (section 4.3.2, rule 3, a SHOULD), which is not stored.
 //!
-//! The trap: the handler for broadcasts is in the last phase and ends the chain. Whoever wants to see or change a
-//! broadcast must be in an earlier phase.
+//! # Pitfalls
+//!
+//! The handler for broadcasts is in the last phase and ends the chain. A handler that must see or change a broadcast
+//! has to be in an earlier phase.
 
 use std::sync::Arc;
 
@@ -30,7 +33,7 @@ use xml::{Event, NamespaceContext, Ns, Reader};
 
 use super::{bare_presence, readdressed, send_current};
 
-/// The declaration.
+/// Module declaration.
 pub static FEATURE: Feature = Feature {
     name: "presence",
     summary: "Tells contacts who is there.",
@@ -95,7 +98,7 @@ fn outgoing(ctx: &mut OutgoingCtx<'_>, limit: usize) -> Flow {
         (PresenceType::Available | PresenceType::Unavailable, Some(to)) => {
             return directed(ctx, ty, to);
         }
-        // To nobody, so to nobody.
+        // Without a recipient there is nothing to send.
         (_, None) => Ok(()),
         _ => return Flow::Next,
     };
@@ -132,7 +135,7 @@ fn broadcast_available(ctx: &mut OutgoingCtx<'_>) -> Result<(), StanzaError> {
     Ok(())
 }
 
-/// To the contacts and to the other resources of the account.
+/// Sends to the contacts and to the other resources of the account.
 fn broadcast_to_all(session: &Arc<Session>, frame: &SharedStanza, effects: &mut Effects) {
     effects.add(Effect::Broadcast {
         account: session.account.clone(),
@@ -142,7 +145,8 @@ fn broadcast_to_all(session: &Arc<Session>, frame: &SharedStanza, effects: &mut 
     effects.add(Effect::OtherResources { except: session.clone(), frame: frame.clone() });
 }
 
-/// Section 4.5.2, and section 4.6.3 for those who were told directly. With `echo` the resource itself hears of it too.
+/// Section 4.5.2, and section 4.6.3 for recipients of directed presence. With `echo` the resource itself also
+/// receives it.
 fn broadcast_unavailable(
     node: &Node,
     session: &Arc<Session>,
@@ -162,7 +166,7 @@ fn broadcast_unavailable(
         effects.add(Effect::SendTo(session.clone(), frame.clone()));
     }
     for to in directed.into_iter().flat_map(|list| *list) {
-        // Who has become a subscriber meanwhile was reached already (section 4.6.1).
+        // Contacts that have become subscribers meanwhile were reached by the broadcast (section 4.6.1).
         if was_available && node.subscription(&session.account, to.as_ref()).contains(Subscription::FROM) {
             continue;
         }
@@ -171,7 +175,7 @@ fn broadcast_unavailable(
     }
 }
 
-/// However a session ends, it was the last that others hear of it (section 4.5.2).
+/// However a session ends, its `unavailable` is the last presence that others receive (section 4.5.2).
 fn closing(ctx: &mut ClosingCtx<'_>) -> Flow {
     let known = ctx.session.with(|state| state.presence.is_some() || state.directed_presence.is_some());
     if known && let Some(frame) = bare_presence(ctx.session.full(), None, PresenceType::Unavailable, None) {
@@ -180,14 +184,14 @@ fn closing(ctx: &mut ClosingCtx<'_>) -> Flow {
     Flow::Next
 }
 
-/// Section 4.6.3: who was told directly is told when it ends.
+/// Section 4.6.3: recipients of directed presence receive `unavailable` when the session ends.
 fn directed(ctx: &mut OutgoingCtx<'_>, ty: PresenceType, to: JidRef<'_>) -> Flow {
     let account = &ctx.session.account;
     if to.bare() == account.jid.as_ref() {
         return Flow::Next;
     }
     let limit = usize::from(ctx.node.limits().directed_presence_entities);
-    // Case 1: subscribers hear of it by broadcast anyway.
+    // Case 1: subscribers receive it by broadcast anyway.
     let subscriber = ctx.node.subscription(account, to).contains(Subscription::FROM);
     let fits = ctx.session.with(|state| {
         let known = state.directed_presence.as_ref().and_then(|list| list.iter().position(|d| *d == to));
@@ -219,7 +223,7 @@ fn directed(ctx: &mut OutgoingCtx<'_>, ty: PresenceType, to: JidRef<'_>) -> Flow
     Flow::Stop(StopReason::Refused(StanzaError::new(StanzaCondition::ResourceConstraint).text(text)))
 }
 
-/// Section 4.6.1: an entity that sends unavailable presence need not hear of our end.
+/// Section 4.6.1: an entity that sends unavailable presence does not need ours.
 fn on_unavailable_from(ctx: &mut IncomingCtx<'_>) -> Flow {
     if let Some(account) = ctx.account {
         account.for_each_session(|session| {
@@ -252,7 +256,7 @@ fn probe(ctx: &mut IncomingCtx<'_>) -> Flow {
             answer_probe(account, (from, to), id.as_deref(), true, ctx.effects);
             Flow::Stop(StopReason::Consumed)
         }
-        // As for an account without a session. The store also knows of a prober that has none.
+        // As for an account without a session. Only the store knows about a prober without one.
         Visibility::NeedsCheck(question) => {
             let (account, from, to) = (account.clone(), from.to_jid(), to.to_jid());
             Flow::Wait(Box::pin(async move {
@@ -283,7 +287,7 @@ fn answer_probe(
                     probe_reply(to, from, PresenceType::Unavailable, id, effects);
                 }
             }
-            // A single resource: only that it is there, nothing of what it says.
+            // A single resource: only its availability, no content.
             Some(resource) => {
                 let there = account.session(resource).is_some_and(|session| session.is_available());
                 if there {
@@ -302,7 +306,7 @@ fn probe_reply(from: JidRef<'_>, to: JidRef<'_>, ty: PresenceType, id: Option<&s
     effects.route(bare_presence(from, Some(to), ty, id), from.to_jid(), to.to_jid());
 }
 
-/// Section 4.6.6: who got directed presence may ask whether that resource is still there.
+/// Section 4.6.6: a recipient of directed presence may probe whether that resource is still available.
 fn reply_if_directed(account: &Account, from: JidRef<'_>, to: JidRef<'_>, effects: &mut Effects) -> bool {
     let mut told = false;
     account.for_each_session(|session| {
@@ -323,8 +327,8 @@ fn reply_if_directed(account: &Account, from: JidRef<'_>, to: JidRef<'_>, effect
     told
 }
 
-/// The account has no session: the store knows who may learn that. An account that does not exist answers as one that
-/// has not approved, so that nobody can tell them apart.
+/// The account has no session: the store decides who may learn that. A missing account answers like one that has not
+/// approved, so that they cannot be told apart.
 fn probe_without_session(ctx: &IncomingCtx<'_>, id: Option<String>) -> Flow {
     let (node, from, to) = (ctx.node.clone(), ctx.from.to_jid(), ctx.to.to_jid());
     Flow::Wait(Box::pin(async move {
@@ -348,7 +352,7 @@ fn probe_without_session(ctx: &IncomingCtx<'_>, id: Option<String>) -> Flow {
 
 static CLIENT: NamespaceContext = NamespaceContext::client();
 
-/// Section 4.7.2.3: at most one `<priority/>`, a whole number from -128 to 127; zero without one.
+/// Section 4.7.2.3: at most one `<priority/>`, an integer from -128 to 127; zero without one.
 fn priority(head: &Head, bytes: &[u8]) -> Result<i8, StanzaError> {
     let bad = |text| StanzaError::new(StanzaCondition::BadRequest).text(text);
     if head.child_count == 0 {

@@ -1,12 +1,16 @@
-//! The contact list: RFC 6121 section 2, with roster versions (section 2.6, which took over XEP-0237).
+//! Contact list: RFC 6121, section 2, with roster versions (section 2.6, which replaces XEP-0237).
 //!
-//! The roster that the login read answers the first request, so a login costs no further call to the store. It is
-//! given up when the resource becomes available, because clients that never ask must not keep it in memory.
+//! The roster that the login read answers the first request, so a login needs no further query of the store. It is
+//! dropped when the resource becomes available, because clients that never request it must not hold it in memory.
 //!
-//! Left out: interim pushes (section 2.6.3). A client with an older version gets the whole roster, which the section
-//! allows; a client with the current one gets an empty result. An entry is kept under the bare address.
+//! An entry is stored under the bare address.
 //!
-//! The trap: entries without `IN_ROSTER` are shadows (requests that nobody has answered). They are never shown.
+//! Not implemented: interim pushes (section 2.6.3). A client with an older version gets the whole roster, which the
+//! section allows; a client with the current one gets an empty result.
+//!
+//! # Pitfalls
+//!
+//! Entries without `IN_ROSTER` are shadows (unanswered requests). They are never shown.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +28,7 @@ use xml::{Ns, Writer};
 
 use super::{apply_roster_change, bare_presence, send_unavailable, write_item};
 
-/// The declaration.
+/// Module declaration.
 pub static FEATURE: Feature = Feature {
     name: "roster",
     summary: "Keeps the contact list of each account and tells its clients of every change.",
@@ -92,7 +96,7 @@ fn build(b: &mut FeatureBuilder<'_>) {
     b.iq(SET, move |request: &mut IqRequest<'_>| set(request, bounds));
     b.iq(OTHERS_GET, |_: &mut IqRequest<'_>| forbidden());
     b.iq(OTHERS_SET, |_: &mut IqRequest<'_>| forbidden());
-    // Last, so that whoever needs the roster of the login has had it.
+    // Last, so that other handlers have had the roster of the login.
     b.available(Phase::Notify, Interest::ALL, |ctx: &mut AvailableCtx<'_>| {
         ctx.session.account.with(|state| drop(state.take_prefetched()));
         Flow::Next
@@ -107,7 +111,7 @@ fn forbidden() -> IqFlow {
     IqFlow::error(StanzaError::new(StanzaCondition::Forbidden).text("this roster belongs to somebody else"))
 }
 
-/// Section 2.1.3 and 2.2.
+/// Sections 2.1.3 and 2.2.
 fn get(request: &mut IqRequest<'_>) -> IqFlow {
     let Some(session) = request.session else { return forbidden() };
     let (has_item, known) = match request.tree() {
@@ -125,7 +129,7 @@ fn get(request: &mut IqRequest<'_>) -> IqFlow {
             StanzaError::new(StanzaCondition::BadRequest).text("a request for the roster holds no item"),
         );
     }
-    // From here on it gets pushes, so nothing can change unseen behind the answer.
+    // Pushes start here, so no change after the answer is missed.
     session.flags.set(flags::INTERESTED);
     if known.is_some() {
         session.flags.set(flags::ROSTER_VERSIONS);
@@ -147,7 +151,7 @@ fn get(request: &mut IqRequest<'_>) -> IqFlow {
     }))
 }
 
-/// Reads the roster; once more if it changed meanwhile, because the push of that change may be out already.
+/// Reads the roster; once more if it changed meanwhile, because the push of that change may have been sent already.
 async fn read_consistent(node: &Arc<Node>, account: &Arc<Account>) -> Result<RosterSnapshot, StoreError> {
     let roster = node.stores.roster.get(account.id).await?;
     if account.with(|state| state.roster_version) <= roster.version {
@@ -173,7 +177,7 @@ fn result(roster: &RosterSnapshot) -> Vec<u8> {
     out
 }
 
-/// What a client asks for.
+/// Parsed roster set.
 struct RosterSet {
     jid: Jid,
     name: Option<String>,
@@ -208,11 +212,11 @@ fn set(request: &mut IqRequest<'_>, bounds: ItemLimits) -> IqFlow {
     IqFlow::Wait(Box::pin(store_item(node, account, wish)))
 }
 
-/// Whether the roster may take this contact. Shadows count as well, so a roster never outgrows its limit.
+/// Whether the roster has room for this contact. Shadows count as well, so a roster never exceeds its limit.
 pub(super) fn check_contact_fits(node: &Node, account: &Account, contact: &Jid) -> Result<(), StanzaError> {
     let limit = node.limits().roster_items as usize;
     let hash = node.routing_table.hash(contact.as_ref());
-    // Another contact with the same hash lets the roster grow by one; that hurts nobody.
+    // Another contact with the same hash lets the roster grow by one, which is harmless.
     if account.with(|state| state.contacts().len() < limit || state.may_contain(hash)) {
         return Ok(());
     }
@@ -220,13 +224,13 @@ pub(super) fn check_contact_fits(node: &Node, account: &Account, contact: &Jid) 
     Err(StanzaError::new(StanzaCondition::PolicyViolation).text(text))
 }
 
-/// The bytes that a roster may still take. What others add meanwhile is not seen; it is a few entries at most.
+/// Bytes left in the roster. Concurrent additions are not counted; they are a few entries at most.
 pub(super) async fn roster_bytes_left(node: &Node, account: &Account) -> Result<u64, StanzaError> {
     let size = node.stores.roster.size(account.id).await.map_err(store_error)?;
     Ok(u64::from(node.limits().roster_bytes).saturating_sub(size.bytes))
 }
 
-/// The contacts that there are take too much.
+/// Error for a roster whose entries exceed the size limit.
 pub(super) fn roster_too_large(node: &Node) -> StanzaError {
     let limit = node.limits().roster_bytes;
     let text = format!("the roster is full; its addresses, names and groups may have {limit} bytes");
@@ -248,7 +252,7 @@ async fn store_item(node: Arc<Node>, account: Arc<Account>, wish: RosterSet) -> 
         let mut item = before.unwrap_or_else(|| RosterItem::new(new));
         item.subscription = item.subscription | Subscription::IN_ROSTER;
         (item.name, item.groups) = (name, groups);
-        // An entry of a roster that is too large may still become smaller.
+        // An entry of an oversized roster may still shrink.
         if item.bytes() > bytes + room {
             refuse.store(true, Ordering::Relaxed);
             return RosterUpdate::Keep;
@@ -265,7 +269,7 @@ async fn store_item(node: Arc<Node>, account: Arc<Account>, wish: RosterSet) -> 
     }
 }
 
-/// Section 2.5. A request that was not answered stays, because removing the entry is no answer (section 3.1.3).
+/// Section 2.5. An unanswered request stays, because removing the entry is no answer (section 3.1.3).
 async fn remove_item(node: Arc<Node>, account: Arc<Account>, jid: Jid) -> (IqAnswer, Effects) {
     let change = |before: Option<RosterItem>| match before {
         Some(mut item) if item.subscription.contains(Subscription::IN_ROSTER) => {
@@ -298,7 +302,7 @@ async fn remove_item(node: Arc<Node>, account: Arc<Account>, jid: Jid) -> (IqAns
         let frame = bare_presence(owner, Some(jid.as_ref()), ty, Some(&id));
         effects.route(frame, account.jid.clone(), jid.clone());
     };
-    // A request that is still open is taken back as well (appendix A.2.2).
+    // A pending request is also withdrawn (appendix A.2.2).
     if had.contains(Subscription::TO) || had.contains(Subscription::PENDING_OUT) {
         tell(PresenceType::Unsubscribe, &mut effects);
     }
@@ -309,8 +313,8 @@ async fn remove_item(node: Arc<Node>, account: Arc<Account>, jid: Jid) -> (IqAns
     (Ok(Vec::new()), effects)
 }
 
-/// Reads and checks a roster set (sections 2.1.5 and 2.3.3). `ask`, `approved` and values of `subscription` other than
-/// `remove` are none of the client's business and not looked at.
+/// Parses and checks a roster set (sections 2.1.5 and 2.3.3). `ask`, `approved` and values of `subscription` other
+/// than `remove` are set by the server only and ignored.
 fn parse_roster_set(tree: &xml::Tree<'_>, bounds: ItemLimits) -> Result<RosterSet, StanzaError> {
     let bad = |text: &'static str| StanzaError::new(StanzaCondition::BadRequest).text(text);
     let not_acceptable = |text: String| StanzaError::new(StanzaCondition::NotAcceptable).text(text);
@@ -326,7 +330,7 @@ fn parse_roster_set(tree: &xml::Tree<'_>, bounds: ItemLimits) -> Result<RosterSe
     if item.attr("subscription").is_some_and(|s| s == "remove") {
         return Ok(RosterSet { jid, name: None, groups: Vec::new(), remove: true });
     }
-    // Section 2.4.1: an empty name is no name.
+    // Section 2.4.1: an empty name counts as none.
     let name = item.attr("name").map(std::borrow::Cow::into_owned).filter(|name| !name.is_empty());
     if name.as_ref().is_some_and(|name| name.len() > bounds.name) {
         return Err(not_acceptable(format!("a name has at most {} bytes", bounds.name)));

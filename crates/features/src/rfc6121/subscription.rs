@@ -1,17 +1,19 @@
-//! Subscriptions to presence: RFC 6121 section 3, by the tables of appendix A in [`super::states`].
+//! Presence subscriptions: RFC 6121, section 3, by the tables of appendix A in [`super::subscription_state`].
 //!
 //! Both sides are handled here, each in its own chain: the sender's state changes in `outgoing`, the recipient's in
 //! `incoming`, whether or not the recipient is connected. Between the two the stanza is routed like any other.
 //!
-//! Choices: a request to an account that does not exist is ignored (section 8.5.1), so that nobody can list accounts
-//! by asking. The first of several requests is the one that is kept (section 3.1.3), with a delay stamp (XEP-0203),
-//! and without its children when it is larger than [`MAX_REQUEST_BYTES`].
+//! Where the text leaves a choice: a request to a missing account is ignored (section 8.5.1), so that accounts cannot
+//! be enumerated. Of several requests the first one is stored (section 3.1.3), with a delay stamp (XEP-0203), and
+//! without its children when it is larger than [`MAX_REQUEST_BYTES`].
 //!
-//! Left out: sending a request again that a remote server does not answer (section 3.1.2), and notices of approvals
-//! that came while no resource was connected (section 3.1.6, a MAY).
+//! Not implemented: repeating a request that a remote server does not answer (section 3.1.2), and notices of
+//! approvals that came while no resource was connected (section 3.1.6, a MAY).
 //!
-//! The trap: own pushes come before the stanza is routed. The contact's server may answer at once, and the push of
-//! that answer must not be overtaken by the push of the question.
+//! # Pitfalls
+//!
+//! The user's own pushes are sent before the stanza is routed. The contact's server may answer at once, and the push
+//! of that answer must not overtake the push of the request.
 
 use std::sync::Arc;
 
@@ -30,12 +32,12 @@ use super::roster::{check_contact_fits, roster_bytes_left, roster_too_large};
 use super::subscription_state::{self, Direction, PresenceUpdate, transition};
 use super::{apply_roster_change, bare_presence, is_ephemeral, readdressed, send_current, send_unavailable};
 
-/// The largest request that is kept with its children, in bytes.
+/// The largest request that is stored with its children, in bytes.
 pub const MAX_REQUEST_BYTES: usize = 4096;
-/// Longest id and language of a request that are kept.
+/// Longest id and language of a stored request, in bytes.
 const MAX_ATTRIBUTE_BYTES: usize = 512;
 
-/// The declaration.
+/// Module declaration.
 pub static FEATURE: Feature = Feature {
     name: "subscription",
     summary: "Lets users ask for one another's presence, and keeps the answers.",
@@ -84,7 +86,7 @@ fn presence_type(frame: &SharedStanza) -> PresenceType {
     }
 }
 
-/// What the closure of a change has to store: the new state, and the request while it is open.
+/// Values to store for a change: the new state, and the request while it is pending.
 fn roster_change(
     direction: Direction,
     ty: PresenceType,
@@ -116,7 +118,7 @@ fn outgoing(ctx: &mut OutgoingCtx<'_>) -> Flow {
             StanzaError::new(StanzaCondition::BadRequest).text("a subscription needs a recipient"),
         );
     };
-    // Everybody sees the own presence anyway.
+    // A user always sees the own presence.
     if to == account.jid.as_ref() {
         return Flow::Stop(StopReason::Consumed);
     }
@@ -174,7 +176,7 @@ fn incoming(ctx: &mut IncomingCtx<'_>, limit: usize) -> Flow {
         && ty != PresenceType::Subscribe
         && ctx.account.is_none_or(|account| account.session(resource).is_none())
     {
-        // Section 8.5.3.2.2: to a resource that is not there; the rules drop it.
+        // Section 8.5.3.2.2: to a missing resource; the routing rules drop it.
         return Flow::Next;
     }
     let (from, to) = (ctx.from.bare(), ctx.to.bare());
@@ -225,7 +227,8 @@ impl InboundSubscription {
             Some(account) => Some(account.id),
             None => node.stores.addresses.find(&to).await?,
         };
-        // Work must not tell who exists: the store is asked the same of an account that is missing, and finds nothing.
+        // The effort must not reveal whether the account exists: the store gets the same query for a missing account,
+        // and finds nothing.
         let id = id.unwrap_or(AddressId::UNASSIGNED);
         let mut request = None;
         if ty == PresenceType::Subscribe {
@@ -253,7 +256,7 @@ impl InboundSubscription {
         let change = move |before| roster_change(Direction::Inbound, ty, before, contact, request);
         let done = match node.stores.roster.update(id, &from, Box::new(change)).await {
             Ok(done) => done,
-            // The number belongs to somebody's contact, or to an account that is gone.
+            // The number belongs to a contact without an account, or to a removed account.
             Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(effects),
             Err(error) => return Err(error),
         };
@@ -272,15 +275,15 @@ impl InboundSubscription {
     }
 }
 
-/// Section 3.1.2: subscription stanzas leave from a bare address, so that is where their errors come back to. The
-/// general rules know nobody there.
+/// Section 3.1.2: subscription stanzas are sent from a bare address, so their errors return to it, where the general
+/// rules know no recipient.
 fn failed(ctx: &mut IncomingCtx<'_>) -> Flow {
     let Some(account) = ctx.account.filter(|_| ctx.to.is_bare()) else { return Flow::Next };
     deliver(account, PresenceType::Error, ctx.frame, ctx.effects);
     Flow::Stop(StopReason::Consumed)
 }
 
-/// An account is gone: its contacts are told what its owner would have told them by leaving.
+/// An account was removed: its contacts receive what they would if its owner had cancelled all subscriptions.
 fn account_removed(ctx: &mut RemovedCtx<'_>) -> Flow {
     for item in ctx.contacts {
         let mut tell = |ty| {
@@ -299,7 +302,7 @@ fn account_removed(ctx: &mut RemovedCtx<'_>) -> Flow {
     Flow::Next
 }
 
-/// What the server sends back on the recipient's behalf.
+/// Reply of the server on the recipient's behalf.
 fn auto_reply(
     outcome: &subscription_state::SubscriptionTransition,
     account: Option<&Arc<Account>>,
@@ -325,7 +328,7 @@ fn auto_reply(
     }
 }
 
-/// Requests go to available resources, everything else to those that asked for the roster (sections 3.1.3 and 3.1.6).
+/// Requests go to available resources, everything else to those that requested the roster (sections 3.1.3 and 3.1.6).
 fn deliver(account: &Arc<Account>, ty: PresenceType, frame: &SharedStanza, effects: &mut Effects) {
     account.for_each_session(|session: &Arc<Session>| {
         let wanted = match ty {
@@ -338,7 +341,7 @@ fn deliver(account: &Arc<Account>, ty: PresenceType, frame: &SharedStanza, effec
     });
 }
 
-/// The request as it is kept: with the time, and when it is large without its children.
+/// The request in stored form: with the time, and without its children when it is large.
 fn stored_request(node: &Node, frame: &SharedStanza, from: JidRef<'_>, to: JidRef<'_>) -> Vec<u8> {
     let (head, bytes) = (frame.head(), frame.bytes());
     let mut out = Vec::with_capacity(bytes.len().min(MAX_REQUEST_BYTES) + 128);
@@ -353,7 +356,7 @@ fn stored_request(node: &Node, frame: &SharedStanza, from: JidRef<'_>, to: JidRe
     w.attr_opt("xml:lang", head.lang(bytes).filter(|lang| short(lang)).as_deref());
     let whole = bytes.len() <= MAX_REQUEST_BYTES
         && stanza::payload::stanza_content::write(&mut w, head, bytes, MAX_REQUEST_BYTES);
-    // One and only one stamp (XEP-0203 section 3).
+    // Exactly one stamp (XEP-0203, section 3).
     if !whole || !head.payloads().contains(xml::Ns::Delay) {
         stanza::payload::delay::write(&mut w, to.domain(), node.clock.unix_millis());
     }
@@ -361,7 +364,7 @@ fn stored_request(node: &Node, frame: &SharedStanza, from: JidRef<'_>, to: JidRe
     out
 }
 
-/// Requests that nobody has answered are shown to every resource that becomes available (section 3.1.3).
+/// Unanswered requests are shown to every resource that becomes available (section 3.1.3).
 fn show_requests(ctx: &mut AvailableCtx<'_>) -> Flow {
     // Also called when only the priority changed.
     if !ctx.session.flags.set(flags::REQUESTS_SHOWN) {
@@ -385,7 +388,7 @@ fn show_requests(ctx: &mut AvailableCtx<'_>) -> Flow {
                     }
                     Err(error) => {
                         tracing::warn!(%error, "open subscription requests could not be read");
-                        // The next chance, then.
+                        // Retried on the next presence.
                         session.flags.clear(flags::REQUESTS_SHOWN);
                     }
                 }
@@ -398,7 +401,7 @@ fn show_requests(ctx: &mut AvailableCtx<'_>) -> Flow {
 
 fn pending_requests(items: &[RosterItem], owner: JidRef<'_>) -> Vec<SharedStanza> {
     let open = items.iter().filter(|item| item.subscription.contains(Subscription::PENDING_IN));
-    // A bulk load may bring a state without its stanza.
+    // Bulk imports may set a state without its stanza.
     let plain =
         |item: &RosterItem| bare_presence(item.jid.as_ref(), Some(owner), PresenceType::Subscribe, None);
     open.filter_map(|item| item.request.as_deref().and_then(SharedStanza::parse).or_else(|| plain(item)))

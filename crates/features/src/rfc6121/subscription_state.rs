@@ -1,17 +1,20 @@
-//! What a subscription stanza does to the state of a contact: RFC 6121 appendix A and section 3.4, as one pure function.
+//! State transitions of a contact on subscription stanzas: RFC 6121, appendix A and section 3.4, as one pure
+//! function.
 //!
-//! The nine states of A.1 are bits of [`Subscription`]: `TO`, `FROM`, `ASK` (pending out), `PENDING_IN`. Not being in the
-//! roster at all is the absence of `IN_ROSTER`; for the tables it is the same as `None` (A.1).
+//! The nine states of A.1 are bits of [`Subscription`]: `TO`, `FROM`, `ASK` (pending out), `PENDING_IN`. Not being in
+//! the roster at all is the absence of `IN_ROSTER`; for the tables it is the same as `None` (A.1).
 //!
 //! A pre-approval is used up by the request that it answers; section 3.4.2 leaves that to the server.
 //!
-//! The trap: the change happens inside a transaction of the store, the effects outside of it. So the function must
-//! depend on nothing but its arguments: it is called twice, and must say the same both times.
+//! # Pitfalls
+//!
+//! The state changes inside a transaction of the store, its effects happen outside of it. So the function is called
+//! twice and must be deterministic: it may depend on nothing but its arguments.
 
 use stanza::PresenceType;
 use store::Subscription;
 
-/// Which way the stanza goes, seen from the owner of the roster.
+/// Direction of the stanza, seen from the owner of the roster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the owner to the contact (A.2).
@@ -20,7 +23,7 @@ pub enum Direction {
     Inbound,
 }
 
-/// What the contact is to learn of the owner's resources.
+/// Presence of the owner's resources to send to the contact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PresenceUpdate {
     /// Nothing.
@@ -31,7 +34,7 @@ pub enum PresenceUpdate {
     Unavailable,
 }
 
-/// What becomes of the stanza and of the state.
+/// Result of a transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscriptionTransition {
     /// The new state.
@@ -40,13 +43,13 @@ pub struct SubscriptionTransition {
     pub forward: bool,
     /// The owner's clients see a difference in the roster.
     pub push: bool,
-    /// What the server answers to the contact on the owner's behalf.
+    /// Reply to the contact on the owner's behalf.
     pub reply: Option<PresenceType>,
-    /// What the contact is to learn of the owner's resources.
+    /// Presence to send to the contact.
     pub presence: PresenceUpdate,
 }
 
-/// Decides on one stanza of the four subscription types; any other type changes nothing and is not passed on.
+/// Decides on one stanza of the four subscription types; any other type changes nothing and is not forwarded.
 pub fn transition(direction: Direction, ty: PresenceType, before: Subscription) -> SubscriptionTransition {
     use Direction::{Inbound, Outbound};
     const TO: Subscription = Subscription::TO;
@@ -74,7 +77,7 @@ pub fn transition(direction: Direction, ty: PresenceType, before: Subscription) 
                 (before | APPROVED | IN_ROSTER, false, None)
             }
         }
-        // Table 5; the pre-approval goes in any case
+        // Table 5; the pre-approval is removed in any case
         (Outbound, PresenceType::Unsubscribed) => {
             let pass = before.contains(FROM) || before.contains(PENDING_IN);
             (before.without(FROM | PENDING_IN | APPROVED), pass, None)
@@ -115,7 +118,7 @@ pub fn transition(direction: Direction, ty: PresenceType, before: Subscription) 
     let show = match (before.contains(FROM), after.contains(FROM)) {
         (true, false) => PresenceUpdate::Unavailable,
         (false, true) => PresenceUpdate::Available,
-        // The contact has forgotten that it is subscribed, and so our presence as well.
+        // The contact has lost its subscription, and so our presence as well.
         (true, true) if reply.is_some() => PresenceUpdate::Available,
         _ => PresenceUpdate::Nothing,
     };
@@ -140,7 +143,7 @@ mod tests {
     const BOTH: Subscription = Subscription(NONE.0 | Subscription::BOTH.0);
     const STATES: [Subscription; 9] = [NONE, NONE_OUT, NONE_IN, NONE_OUT_IN, TO, TO_IN, FROM, FROM_OUT, BOTH];
 
-    /// One row: existing state, route or deliver, new state, what the server does besides.
+    /// One row: existing state, route or deliver, new state, other actions of the server.
     type Row = (Subscription, bool, Subscription, Option<PresenceType>, PresenceUpdate);
 
     fn check(table: &str, direction: Direction, ty: PresenceType, rows: &[Row]) {

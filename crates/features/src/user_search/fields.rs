@@ -1,12 +1,14 @@
-//! The fields of the directory, in the form of data forms and in that of old (XEP-0055 sections 2 and 3).
+//! Fields of the user directory, as data forms and as legacy elements (XEP-0055 1.3, sections 2 and 3).
 //!
-//! The trap: the four fields of old are all that may stand outside of a form.
+//! # Pitfalls
+//!
+//! Only the four legacy fields may appear outside of a form.
 
 use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
 use store::{FoundUser, UserQuery};
 use xml::{Ns, TreeNode, Writer};
 
-/// A field.
+/// A field of the directory.
 #[derive(Clone, Copy)]
 pub(super) struct DirectoryField {
     pub(super) var: &'static str,
@@ -46,10 +48,10 @@ const EMAIL: DirectoryField = DirectoryField {
     value_of: |user| &user.shown.email,
 };
 
-/// The four fields of section 2.
+/// The four legacy fields of section 2.
 pub(super) const LEGACY_FIELDS: [DirectoryField; 4] = [FIRST, LAST, NICK, EMAIL];
 
-/// The fields of the form; `user` and `fn` are named as other servers name them.
+/// Fields of the form; `user` and `fn` are named as in other servers.
 pub(super) const FIELDS: [DirectoryField; 6] = [
     DirectoryField {
         var: "user",
@@ -72,7 +74,7 @@ pub(super) const FIELDS: [DirectoryField; 6] = [
 const INSTRUCTIONS: &str =
     "Fill in one or more fields to find users whose entries begin with what you write.";
 
-/// The form of section 3.
+/// The data form of section 3.
 pub(super) fn form() -> DataForm {
     let form = DataForm::typed(FormKind::Form, Ns::Search.as_str())
         .title("User Directory")
@@ -82,7 +84,7 @@ pub(super) fn form() -> DataForm {
     })
 }
 
-/// The answer to the question for the fields.
+/// Reply to a request for the fields.
 pub(super) fn write_form(w: &mut Writer<'_>) {
     w.start_ns("query", Ns::Search).text_element("instructions", INSTRUCTIONS);
     for field in LEGACY_FIELDS {
@@ -92,7 +94,7 @@ pub(super) fn write_form(w: &mut Writer<'_>) {
     w.end();
 }
 
-/// What an accepted form asks for.
+/// Query of a submitted form.
 pub(super) fn query_from_form(form: &DataForm) -> UserQuery {
     let mut query = UserQuery::default();
     for field in FIELDS {
@@ -103,7 +105,7 @@ pub(super) fn query_from_form(form: &DataForm) -> UserQuery {
     query
 }
 
-/// What the elements of old ask for.
+/// Query of legacy elements.
 pub(super) fn query_from_elements(element: TreeNode<'_>) -> UserQuery {
     let mut query = UserQuery::default();
     for field in LEGACY_FIELDS {

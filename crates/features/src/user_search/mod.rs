@@ -1,13 +1,16 @@
-//! User Search: XEP-0055 1.3 sections 2 (the fields of old) and 3 (data forms), in pages of XEP-0059 1.0.
+//! User Search: XEP-0055 1.3, sections 2 (legacy fields) and 3 (data forms), in pages of XEP-0059 1.0.
 //!
-//! The domain itself is the directory. A field that is filled in finds what begins with it, without regard to case; no
-//! character is a wildcard. The store reads an index in its order and stops after a page, so a search by one term costs what it
-//! shows, however many accounts there are. By several it passes over those that match the longest term only; what would read
-//! too many of them is refused with `not-acceptable`. Counts end at 10 000.
+//! The domain itself is the directory. A filled-in field matches values with that prefix, case-insensitively; there
+//! are no wildcards. The store reads an index in order and stops after a page, so the cost of a search by one term
+//! depends on the page size, however many accounts there are. A search by several terms scans the matches of the
+//! longest term only; one that would read too many of them is refused with `not-acceptable`. Counts are capped at 10
+//! 000.
 //!
-//! Left out: words in the middle of a text.
+//! Not implemented: matching words in the middle of a text.
 //!
-//! The trap: the ids of a result set are places in the order of one query; with another query they mean something else.
+//! # Pitfalls
+//!
+//! The ids of a result set are positions in the order of one query and are not valid for another query.
 
 mod fields;
 
@@ -67,7 +70,7 @@ pub static FEATURE: Feature = Feature {
 const FORM: IqKey = IqKey::get(IqTarget::Server, Ns::Search, "query");
 const SEARCH: IqKey = IqKey::set(IqTarget::Server, Ns::Search, "query");
 
-/// Who may search.
+/// Users who may search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SearchAccess {
     Users,
@@ -157,11 +160,11 @@ fn search(request: &IqRequest<'_>, rules: SearchRules) -> Result<IqFlow, StanzaE
     })))
 }
 
-/// What is answered.
+/// Reply to a search.
 #[derive(Default)]
 struct SearchReply {
     users: Vec<FoundUser>,
-    /// Where the page is; only for those who asked for one.
+    /// Position of the page; only for requests with paging.
     result_set: Option<(Option<u64>, u64)>,
 }
 

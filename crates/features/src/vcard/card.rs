@@ -1,11 +1,13 @@
-//! What is picked out of a vCard: the texts by which the directory finds its owner.
+//! Searchable fields of a vCard, by which the directory finds its owner (XEP-0054 1.3.0, XEP-0055 1.3).
 //!
-//! The trap: names are case-sensitive and in the namespace `vcard-temp`; anything may be missing, empty or there twice.
+//! # Pitfalls
+//!
+//! Names are case-sensitive and in the namespace `vcard-temp`; any element may be missing, empty or repeated.
 
 use store::SearchableProfile;
 use xml::{Ns, TreeNode};
 
-/// The searchable texts (XEP-0055 names the fields). Of several email addresses the preferred one, else the first.
+/// The searchable fields (named by XEP-0055). Of several email addresses the preferred one, else the first.
 pub(crate) fn searchable(card: TreeNode<'_>) -> SearchableProfile {
     let emails = || card.child_elements().filter(|c| c.is("EMAIL", Ns::VCardTemp));
     let preferred = emails().find(|e| e.child("PREF", Ns::VCardTemp).is_some());

@@ -1,15 +1,17 @@
-//! vcard-temp: XEP-0054 1.3.0 sections 3.1 (one's own), 3.2 (updating) and 3.3 (another's).
+//! vcard-temp: XEP-0054 1.3.0, sections 3.1 (the user's own vCard), 3.2 (updating) and 3.3 (another user's).
 //!
-//! A card is opaque XML, kept as bytes that stand alone and given back as it was. What the directory finds of it is picked
-//! out when it is stored ([`new_user_vcard`]). Another's card is given to anybody, also while its owner is offline: it is world-readable
-//! (section 5). A user without a card and a user who does not exist get the same answer. The domain's own card is made of
-//! options.
+//! A vCard is opaque XML, stored as self-contained bytes and returned unchanged. Searchable fields are extracted when
+//! it is stored ([`new_user_vcard`]). Another user's vCard is returned to anybody, also while its owner is offline:
+//! it is world-readable (section 5). A user without a vCard and a missing user get the same answer. The domain's own
+//! vCard is built from options.
 //!
-//! The hash of the photo goes into presence: [`photo`].
+//! The hash of the photo is added to presence: `photo`.
 //!
-//! Left out: cards in the formats of vCard 4 (XEP-0292).
+//! Not implemented: the formats of vCard 4 (XEP-0292).
 //!
-//! The trap: the size is checked before the card is looked into; a tree is many times larger than its text.
+//! # Pitfalls
+//!
+//! The size is checked before the vCard is parsed; a tree is many times larger than its text.
 
 mod card;
 mod photo;
@@ -91,7 +93,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     }
     builder.iq(OWN_GET, |r: &mut IqRequest<'_>| get(r, StanzaCondition::ItemNotFound));
     builder.iq(OWN_SET, move |r: &mut IqRequest<'_>| set(r, most, hashes).unwrap_or_else(IqFlow::error));
-    // Section 3.3: the same condition for a missing card and a missing account.
+    // Section 3.3: the same condition for a missing vCard and a missing account.
     builder.iq(OTHER_GET, |r: &mut IqRequest<'_>| get(r, StanzaCondition::ServiceUnavailable));
     builder.iq(SERVER_GET, move |_: &mut IqRequest<'_>| match &domain {
         Some(card) => IqFlow::Reply(Ok(card.clone())),
@@ -102,7 +104,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     }
 }
 
-/// The vCard of the domain; none unless there is something to say.
+/// The vCard of the domain; none if no option is set.
 fn domain_card(builder: &FeatureBuilder<'_>) -> Option<Vec<u8>> {
     let fields = [("FN", "server_name"), ("URL", "server_url"), ("DESC", "server_description")];
     let fields = fields.map(|(name, key)| (name, builder.options.text(key)));
@@ -137,7 +139,8 @@ fn get(request: &IqRequest<'_>, missing: StanzaCondition) -> IqFlow {
 fn set(request: &IqRequest<'_>, most: usize, hashes: bool) -> Result<IqFlow, StanzaError> {
     let large = || {
         let text = format!("a vCard has at most {most} bytes");
-        // Not policy-violation (RFC 6120 section 8.3.3.12): slixmpp 1.17 does not know it and would wait for ever.
+        // Not policy-violation (RFC 6120, section 8.3.3.12): slixmpp 1.17 does not know it and would wait
+        // permanently.
         StanzaError::new(StanzaCondition::NotAcceptable).text(text)
     };
     if request.payload().len() > most {
@@ -147,7 +150,7 @@ fn set(request: &IqRequest<'_>, most: usize, hashes: bool) -> Result<IqFlow, Sta
     let element = tree.root().child_elements().next().ok_or(StanzaCondition::BadRequest)?;
     let searchable = card::searchable(element);
     let photo = photo::photo_hash(element);
-    // An empty card is none.
+    // An empty vCard counts as none.
     let bytes = match element.child_elements().next() {
         Some(_) => Some(
             element

@@ -1,16 +1,18 @@
-//! vCard-Based Avatars: XEP-0153 1.1.1 sections 3.1 (the hash in presence) and 4.1 (when it is there).
+//! vCard-Based Avatars: XEP-0153 1.1.1, sections 3.1 (the hash in presence) and 4.1 (conditions for it).
 //!
-//! Clients put the hash of their photo into presence themselves. For those that do not know how, or not yet, the server does
-//! it, so that contacts see the photo of a user whichever client is in use. What a client says of its photo, also that it
-//! has none, is left alone. When the photo changes, the presence that carries a hash of the server's is sent anew.
+//! Most clients put the hash of their photo into presence themselves. For those that do not, or not yet, the server
+//! adds it, so that contacts see the photo whichever client is in use. An existing statement of a client, also that
+//! there is no photo, is left unchanged. When the photo changes, presence with a hash added by the server is sent
+//! again.
 //!
-//! The hash comes with the login and is kept by the account; accounts without a photo have a bit that is not set, and their
-//! presence is not looked into.
+//! The login reads the hash, and the account holds it; accounts without a photo lack a flag bit, and their presence
+//! is not parsed.
 //!
-//! Left out: conversion between these avatars and those of XEP-0084 (XEP-0398).
+//! Not implemented: conversion between these avatars and those of XEP-0084 (XEP-0398).
 //!
-//! The trap: what is put into presence makes it longer, and a presence has a limit. A presence near the usual limit is left
-//! as it is.
+//! # Pitfalls
+//!
+//! The hash makes a presence longer, and its size is limited. A presence near the usual limit is left unchanged.
 
 use std::sync::Arc;
 
@@ -26,7 +28,7 @@ use xml::{Ns, TreeNode, Writer};
 /// The SHA-1 of a photo.
 pub(super) type PhotoSha1 = [u8; 20];
 
-/// A presence does not grow beyond this, in bytes; see the trap.
+/// A presence does not grow beyond this, in bytes; see Pitfalls.
 const MAX_PRESENCE_BYTES: usize = 4_096;
 
 pub(super) fn interest() -> Interest {
@@ -35,7 +37,7 @@ pub(super) fn interest() -> Interest {
 }
 pub(super) const PHASE: Phase = Phase::Rewrite;
 
-/// The hash of the photo in a card (section 4.5: base64, white space ignored).
+/// The hash of the photo in a vCard (section 4.5: base64, white space ignored).
 pub(super) fn photo_hash(card: TreeNode<'_>) -> Option<PhotoSha1> {
     let text = card.child("PHOTO", Ns::VCardTemp)?.child("BINVAL", Ns::VCardTemp)?.text();
     let text: String = text.split_ascii_whitespace().collect();
@@ -43,7 +45,7 @@ pub(super) fn photo_hash(card: TreeNode<'_>) -> Option<PhotoSha1> {
     ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, &photo).as_ref().try_into().ok()
 }
 
-/// A stanza from an account with a photo.
+/// Adds the hash to presence from an account with a photo.
 pub(super) fn outgoing(ctx: &mut OutgoingCtx<'_>) -> Flow {
     let Some(hash) = ctx.session.account.photo() else { return Flow::Next };
     if let Some(frame) = with_photo_hash(ctx.frame, Some(&hash), &HashOrigin::Client) {
@@ -57,7 +59,7 @@ pub(super) fn outgoing(ctx: &mut OutgoingCtx<'_>) -> Flow {
     Flow::Next
 }
 
-/// The photo is another one, or gone: the presence of resources that do not say so themselves is sent anew.
+/// The photo changed or was removed: sends the presence of resources again that do not state a hash themselves.
 pub(super) fn photo_changed(account: &Arc<Account>, hash: Option<PhotoSha1>, effects: &mut Effects) {
     if account.photo() == hash {
         return;
@@ -87,15 +89,16 @@ fn refresh_presence(session: &Arc<Session>, hash: Option<&PhotoSha1>) -> Option<
     Some(frame)
 }
 
-/// Whose word the hash in a presence is, if there is one.
+/// Origin of the hash in a presence.
 enum HashOrigin {
-    /// The client's, so it stays.
+    /// Set by the client, so it stays.
     Client,
-    /// The server's, so it may be replaced.
+    /// Set by the server, so it may be replaced.
     Server,
 }
 
-/// The presence with this hash, or with none to be had (section 4.1, rule 3); `None` to leave it as it is.
+/// The presence with this hash, or stating that there is no photo (section 4.1, rule 3); `None` to leave it
+/// unchanged.
 fn with_photo_hash(
     frame: &SharedStanza,
     hash: Option<&PhotoSha1>,
@@ -225,7 +228,7 @@ mod tests {
         assert!(carries(&romeo.recv(), ""), "no photo any more");
         juliet.send("<presence/>");
         assert!(!romeo.recv()[0].contains("vcard-temp"));
-        // A probe is answered with the same.
+        // The answer to a probe contains the same hash.
         set(&juliet, "photo");
         romeo.recv();
         let late = engine.connect("romeo", "late");
