@@ -1,17 +1,17 @@
-//! ANONYMOUS (RFC 4505): no identity, and optional trace text, which is checked and thrown away.
+//! ANONYMOUS (RFC 4505): no identity, and optional trace text, which is validated and discarded.
 //!
-//! XEP-0175 (1.2) section 3: in XMPP the client usually sends no message at all and gets `<success/>` at once, where
-//! RFC 4422 would send an empty challenge. Both roads are taken here.
+//! XEP-0175 (1.2), section 3: in XMPP the client usually sends no message and receives `<success/>` immediately, where
+//! RFC 4422 would send an empty challenge. Both are accepted.
 //!
-//! Left out: the "trace" profile of stringprep, because the text is not kept.
+//! Not implemented: the "trace" profile of stringprep, because the text is not stored.
 
 use crate::failure::FailureReason;
 
-/// Longest trace in characters (RFC 4505 section 2, `token`).
+/// Longest trace in characters (RFC 4505, section 2, `token`).
 const MAX_TRACE: usize = 255;
 
 pub(crate) fn check(message: &[u8]) -> Result<(), FailureReason> {
-    // Four bytes a character at most; spares counting a megabyte.
+    // A character has at most four bytes; this avoids counting the characters of a megabyte.
     if message.len() > MAX_TRACE * 4 {
         return Err(FailureReason::TooLong);
     }

@@ -1,13 +1,15 @@
-//! The client's side, small: SCRAM, PLAIN, EXTERNAL and ANONYMOUS, for tests, benches and tools.
+//! Minimal SASL client: SCRAM, PLAIN, EXTERNAL and ANONYMOUS, for tests, benches and tools.
 //!
-//! SCRAM is RFC 5802 sections 3 and 5. Unknown attributes of the server are ignored, `m=` is an error. The `h=` of
-//! XEP-0474 is checked where the client says what it saw.
+//! SCRAM is RFC 5802, sections 3 and 5. Unknown attributes of the server are ignored, `m=` is an error. The `h=` of
+//! XEP-0474 is checked where the caller states which offer it saw.
 //!
-//! Left out: choice of mechanism, pinning, and the lower limit on iterations of RFC 7677 section 4, so that tests can
-//! be quick. The load generator has a client of its own, so that both sides cannot share a mistake.
+//! Not implemented: choice of mechanism, pinning, and the minimum of iterations of RFC 7677, section 4, so that tests can
+//! be fast. The load generator has a client of its own, so that both sides cannot share a mistake.
 //!
-//! Trap: without [`DerivedKeyCache`] every login costs the PBKDF2 that the server is spared, 2 to 6 ms with the default
-//! iterations. A bench that forgets this measures its own client.
+//! # Pitfalls
+//!
+//! Without [`DerivedKeyCache`] every login costs the PBKDF2 that the server is spared, 2 to 6 ms with the default
+//! iterations. A bench without it measures its own client.
 
 use crate::hash::{KeyBytes, ScramHash};
 use crate::mechanism::Mechanism;
@@ -19,41 +21,41 @@ use base64::engine::general_purpose::STANDARD;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
-/// What the client says of channel binding.
+/// Channel binding flag of the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gs2 {
-    /// `n`: it cannot.
+    /// `n`: the client does not support channel binding.
     None,
-    /// `y`: it could, but the server did not offer.
+    /// `y`: the client supports it, but the server did not offer it.
     NotOffered,
-    /// `p=`: with this type and data.
+    /// `p=`: bound, with this type and data.
     Bound {
-        /// As `tls-exporter`.
+        /// Name of the channel binding, such as `tls-exporter`.
         name: String,
-        /// The channel's data.
+        /// Its data.
         data: Vec<u8>,
     },
 }
 
-/// Why the client gave up.
+/// Reason for which the client aborts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     /// The server's message breaks the grammar of RFC 5802 section 7.
     #[error("the server's message is malformed")]
     Malformed,
-    /// The server wants a mandatory extension.
+    /// The server requires a mandatory extension.
     #[error("the server wants an extension that is not supported")]
     Extension,
-    /// The server's nonce does not begin with ours, or adds nothing.
+    /// The server's nonce does not begin with the client's, or adds nothing.
     #[error("the server's nonce does not continue ours")]
     Nonce,
-    /// Zero or absurdly many iterations.
+    /// The number of iterations is zero or too high.
     #[error("the server asks for {0} iterations")]
     Iterations(u32),
-    /// The user name or password does not survive SASLprep.
+    /// SASLprep rejects the user name or password.
     #[error(transparent)]
     Prep(#[from] PrepError),
-    /// The server offered something else than what the client saw, or does not say.
+    /// The server offered something other than what the client saw, or does not report its offer.
     #[error("the list of mechanisms was changed on the way")]
     Downgrade,
     /// The server did not prove that it knows the password.
@@ -64,13 +66,13 @@ pub enum ClientError {
     Server(String),
 }
 
-/// Keeps derived keys, so that logins with the same password, salt and iterations derive once. Bounded; emptied
-/// when full.
+/// Cache of derived keys, so that logins with the same password, salt and iterations derive once. Bounded; cleared when
+/// full.
 #[derive(Debug, Default)]
 pub struct DerivedKeyCache(HashMap<Vec<u8>, (KeyBytes, KeyBytes)>);
 
 impl DerivedKeyCache {
-    /// Most entries.
+    /// Maximum number of entries.
     pub const CAPACITY: usize = 1024;
 
     /// Number of entries.
@@ -79,7 +81,7 @@ impl DerivedKeyCache {
         self.0.len()
     }
 
-    /// Whether nothing is kept.
+    /// Whether the cache is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -95,13 +97,13 @@ pub struct ScramClient {
     username: String,
     password: Secret,
     nonce: String,
-    /// `h=` as it must be.
+    /// Required value of `h=`.
     announced: Option<String>,
     expected: Option<KeyBytes>,
 }
 
 impl ScramClient {
-    /// A client with a random nonce.
+    /// Creates a client with a random nonce.
     #[must_use]
     pub fn new(hash: ScramHash, gs2: Gs2, username: &str, password: &str) -> ScramClient {
         ScramClient {
@@ -116,22 +118,22 @@ impl ScramClient {
         }
     }
 
-    /// With this nonce instead.
+    /// Sets the nonce.
     #[must_use]
     pub fn with_nonce(mut self, nonce: &str) -> ScramClient {
         nonce.clone_into(&mut self.nonce);
         self
     }
 
-    /// Asking to act as `authzid`.
+    /// Requests to act as `authzid`.
     #[must_use]
     pub fn with_authzid(mut self, authzid: &str) -> ScramClient {
         self.authzid = Some(authzid.to_owned());
         self
     }
 
-    /// Insisting on having seen the whole offer: these mechanisms, and these channel bindings if they were listed
-    /// (XEP-0474 section 5.2).
+    /// Requires that the server offered exactly these mechanisms, and these channel bindings if they were listed (XEP-0474,
+    /// section 5.2).
     #[must_use]
     pub fn require_offer(mut self, mechanisms: &[&str], bindings: Option<&[&str]>) -> ScramClient {
         let bindings = bindings.map(|names| names.iter().copied());
@@ -143,7 +145,7 @@ impl ScramClient {
         self
     }
 
-    /// The mechanism to name in `<auth/>`.
+    /// Mechanism to name in `<auth/>`.
     #[must_use]
     pub const fn mechanism(&self) -> Mechanism {
         Mechanism::scram(self.hash, matches!(self.gs2, Gs2::Bound { .. }))
@@ -160,18 +162,18 @@ impl ScramClient {
     }
 
     fn bare(&self) -> String {
-        // A name that cannot be prepared is sent as it is; the server refuses it.
+        // A name that SASLprep rejects is sent unchanged; the server refuses it.
         let name = prepare(&self.username).unwrap_or(self.username.as_str().into());
         format!("n={},r={}", escape(&name), self.nonce)
     }
 
-    /// The first message, for `<auth/>`.
+    /// The client-first-message, for `<auth/>`.
     #[must_use]
     pub fn client_first(&self) -> Vec<u8> {
         [self.header(), self.bare()].concat().into_bytes()
     }
 
-    /// The final message, for `<response/>`.
+    /// The client-final-message, for `<response/>`.
     ///
     /// # Errors
     /// If the challenge is malformed, not an answer to [`ScramClient::client_first`], or the password cannot be prepared.
@@ -236,7 +238,7 @@ impl ScramClient {
             (key(b"Client Key"), key(b"Server Key"))
         };
         let Some(cache) = cache else { return Ok(derive()) };
-        // Lengths first, so that no two inputs read the same.
+        // Length prefixes, so that no two inputs have the same encoding.
         let size = [self.hash.output_len() as u32, iterations.get(), salt.len() as u32].map(u32::to_be_bytes);
         let name = ScramHash::Sha256.digest(&[size.as_flattened(), salt, password.as_bytes()].concat());
         if cache.0.len() >= DerivedKeyCache::CAPACITY {
@@ -245,10 +247,10 @@ impl ScramClient {
         Ok(cache.0.entry(name.expose().to_vec()).or_insert_with(derive).clone())
     }
 
-    /// Checks the additional data of `<success/>`: the server's proof.
+    /// Verifies the server's proof in the additional data of `<success/>`.
     ///
     /// # Errors
-    /// If it is not the signature that a server with the right keys makes, or came before [`ScramClient::client_final`].
+    /// If it is not the signature of a server with the right keys, or came before [`ScramClient::client_final`].
     pub fn verify(&self, additional: &[u8]) -> Result<(), ClientError> {
         let text = std::str::from_utf8(additional).map_err(|_| ClientError::Malformed)?;
         let first = text.split(',').next().unwrap_or_default();
@@ -264,22 +266,22 @@ impl ScramClient {
     }
 }
 
-/// The one message of PLAIN.
+/// The only message of PLAIN.
 #[must_use]
 pub fn plain(authzid: Option<&str>, username: &str, password: &str) -> Vec<u8> {
     [authzid.unwrap_or_default(), "\0", username, "\0", password].concat().into_bytes()
 }
 
-/// The one message of the HT mechanisms (see [`crate::ht`]): `data` is what the mechanism binds to.
+/// The only client message of the HT mechanisms (see [`crate::hashed_token`]); `data` is the channel binding data.
 #[must_use]
 pub fn hashed_token(username: &str, token: &str, data: &[u8]) -> Vec<u8> {
     [username.as_bytes(), b"\0", crate::hashed_token::initiator_proof(token, data).expose()].concat()
 }
 
-/// The `<hash/>` of XEP-0480 section 3: SaltedPassword.
+/// The `<hash/>` of XEP-0480, section 3: SaltedPassword.
 ///
 /// # Errors
-/// If the password cannot be prepared or the iterations are absurd.
+/// If SASLprep rejects the password or the number of iterations is out of range.
 pub fn salted_password(
     hash: ScramHash,
     password: &str,
@@ -292,13 +294,13 @@ pub fn salted_password(
     Ok(hash.salted_password(prepare(password)?.as_bytes(), salt, checked).expose().to_vec())
 }
 
-/// The one message of EXTERNAL.
+/// The only message of EXTERNAL.
 #[must_use]
 pub fn external(authzid: Option<&str>) -> Vec<u8> {
     authzid.unwrap_or_default().as_bytes().to_vec()
 }
 
-/// The one message of ANONYMOUS.
+/// The only message of ANONYMOUS.
 #[must_use]
 pub fn anonymous(trace: &str) -> Vec<u8> {
     trace.as_bytes().to_vec()

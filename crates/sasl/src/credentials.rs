@@ -1,7 +1,7 @@
-//! What is stored of a password: salt, iterations, StoredKey and ServerKey for each hash (RFC 5802 section 3),
-//! as one versioned blob.
+//! Stored credentials of an account: salt, iterations, StoredKey and ServerKey for each hash (RFC 5802, section 3), as one
+//! versioned blob.
 //!
-//! The blob, version 1, numbers big-endian:
+//! Layout of version 1, numbers big-endian:
 //!
 //! ```text
 //! u8 version = 1 | u8 entries | entries in ascending order of hash:
@@ -10,48 +10,49 @@
 //!
 //! Three entries with a salt of 16 bytes are 300 bytes.
 //!
-//! What it costs: [`Credentials::derive`] runs PBKDF2 once for each hash. With [`DEFAULT_ITERATIONS`] on an AMD EPYC
-//! core with SHA extensions: 2 ms of processor time for SHA-256, 4 to 5 for SHA-1, 5 to 6 for SHA-512, so 12 ms for new
-//! credentials. [`Credentials::verify_password`] runs one, 2 ms (`cargo run --release -p throng-sasl --example cost`).
-//! Both belong on a thread that may compute ([`base::Spawner::spawn_blocking`]), not on one that serves sockets.
+//! Cost: [`Credentials::derive`] runs PBKDF2 once for each hash. With [`DEFAULT_ITERATIONS`] on an AMD EPYC core with SHA
+//! extensions: 2 ms of CPU time for SHA-256, 4 to 5 for SHA-1, 5 to 6 for SHA-512, so 12 ms for new credentials.
+//! [`Credentials::verify_password`] runs one, 2 ms (`cargo run --release -p throng-sasl --example cost`). Both belong on a
+//! thread for blocking work ([`base::Spawner::spawn_blocking`]), not on one that serves sockets.
 //!
-//! Left out: the password itself, in any form that could be turned back.
+//! Not implemented: storing the password itself in any reversible form.
 //!
-//! Trap: whoever has the ServerKey can play the server, and whoever has the StoredKey and listens once can play
-//! the client. The blob is a secret, only less so than a password.
+//! # Pitfalls
+//!
+//! With the ServerKey an attacker can impersonate the server; with the StoredKey and one recorded login, the client. The
+//! blob is a secret, though less critical than a password.
 
 use crate::hash::{KeyBytes, ScramHash};
 use crate::saslprep::{PrepError, prepare};
 use std::num::NonZeroU32;
 
-/// Iterations for new passwords. RFC 7677 section 4 asks for at least 4096; every client pays them at every
-/// login that is not cached, phones too.
+/// Iterations for new passwords. RFC 7677, section 4, requires at least 4096. Every client, phones included, computes them
+/// at each login that is not cached.
 pub const DEFAULT_ITERATIONS: u32 = 10_000;
 
-/// More iterations than this are neither derived nor believed from a blob: 2 to 6 seconds
-/// of computing for one hash.
+/// Limit on iterations for deriving and for decoding a blob: 2 to 6 seconds of computing for one hash.
 pub const MAX_ITERATIONS: u32 = 10_000_000;
 
-/// Length of the salts that [`Credentials::create`] makes.
+/// Length of the salts of [`Credentials::create`].
 pub const SALT_BYTES: usize = 16;
 
 const VERSION: u8 = 1;
 
-/// What SCRAM keeps of a password for one hash.
+/// SCRAM keys of a password for one hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScramKeys {
     /// 1 to 255 bytes.
     pub salt: Box<[u8]>,
     /// At most [`MAX_ITERATIONS`].
     pub iterations: NonZeroU32,
-    /// H(ClientKey): checks the client.
+    /// H(ClientKey): verifies the client's proof.
     pub stored_key: KeyBytes,
-    /// Proves the server.
+    /// Makes the server's proof.
     pub server_key: KeyBytes,
 }
 
-/// What is stored of a password. Fields are `None` where the hash was not derived; such an account cannot use
-/// the mechanisms of that hash.
+/// Stored credentials of a password. Fields are `None` where the hash was not derived; such an account cannot use the
+/// mechanisms of that hash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
     /// For SCRAM-SHA-1.
@@ -62,25 +63,25 @@ pub struct Credentials {
     pub sha512: Option<ScramKeys>,
 }
 
-/// Why credentials could not be made or read.
+/// Reason for which credentials could not be derived or decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialsError {
     /// The password has prohibited characters.
     #[error("the password {0}")]
     Prep(#[from] PrepError),
-    /// The password is empty, or nothing is left of it after preparation.
+    /// The password is empty, or empty after preparation.
     #[error("the password is empty")]
     Empty,
     /// Zero iterations or more than [`MAX_ITERATIONS`].
     #[error("iterations must be 1 to {MAX_ITERATIONS}")]
     Iterations,
-    /// A salt of zero or more than 255 bytes.
+    /// The salt is empty or longer than 255 bytes.
     #[error("the salt must have 1 to 255 bytes")]
     Salt,
-    /// A blob of a version that this program does not know.
+    /// The blob has a version that this program does not support.
     #[error("stored credentials have version {0}, this program knows {VERSION}")]
     Version(u8),
-    /// A blob that is not one.
+    /// The blob is corrupt.
     #[error("stored credentials are damaged")]
     Corrupt,
 }
@@ -96,7 +97,7 @@ impl ScramKeys {
         )
     }
 
-    /// The keys that follow from a SaltedPassword.
+    /// Derives the keys from a SaltedPassword.
     fn from_salted(hash: ScramHash, salted: &KeyBytes, salt: &[u8], iterations: NonZeroU32) -> ScramKeys {
         let client_key = hash.hmac(salted.expose(), &[b"Client Key"]);
         ScramKeys {
@@ -109,10 +110,12 @@ impl ScramKeys {
 }
 
 impl Credentials {
-    /// Adds the keys that follow from a SaltedPassword of the client (XEP-0480 section 3). Cheap: the client did the work.
-    /// False if `salted` has not the length of the hash, or `iterations` or `salt` are out of range.
+    /// Adds the keys derived from the client's SaltedPassword (XEP-0480, section 3). Cheap: the client did the work. False if
+    /// `salted` does not have the length of the hash, or `iterations` or `salt` are out of range.
     ///
-    /// Trap: nothing proves that it was made from the password. Only who has just proved the password may be asked.
+    /// # Pitfalls
+    ///
+    /// Nothing proves that it was derived from the password. Accept it only from a client that has just proved the password.
     #[must_use]
     pub fn add_salted(&mut self, hash: ScramHash, salt: &[u8], iterations: u32, salted: &[u8]) -> bool {
         let Some(iterations) = checked_iterations(iterations) else { return false };
@@ -124,23 +127,23 @@ impl Credentials {
         true
     }
 
-    /// New credentials with a random salt and [`DEFAULT_ITERATIONS`]. Slow; see the module.
+    /// Derives credentials with a random salt and [`DEFAULT_ITERATIONS`]. Slow; see the module.
     ///
     /// # Errors
-    /// If the password is empty or SASLprep refuses it.
+    /// If the password is empty or SASLprep rejects it.
     pub fn create(password: &str) -> Result<Credentials, CredentialsError> {
         Credentials::derive(password, DEFAULT_ITERATIONS, &base::id::random_bytes::<SALT_BYTES>())
     }
 
-    /// Credentials for all three hashes, with the same salt. Slow; see the module.
+    /// Derives credentials for all three hashes, with the same salt. Slow; see the module.
     ///
     /// # Errors
-    /// If the password is empty or SASLprep refuses it, or `iterations` or `salt` are out of range.
+    /// If the password is empty or SASLprep rejects it, or `iterations` or `salt` are out of range.
     pub fn derive(password: &str, iterations: u32, salt: &[u8]) -> Result<Credentials, CredentialsError> {
         Credentials::derive_for(&ScramHash::ALL, password, iterations, salt)
     }
 
-    /// As [`Credentials::derive`], but only for the hashes named.
+    /// As [`Credentials::derive`], but only for `hashes`.
     ///
     /// # Errors
     /// As [`Credentials::derive`].
@@ -164,14 +167,14 @@ impl Credentials {
         Ok(credentials)
     }
 
-    /// Stable credentials that no password fits, for an account that does not exist. See [`crate::Decoy`], which
-    /// is the same with the iterations to choose.
+    /// Stable credentials that match no password, for an account that does not exist. [`crate::Decoy`] does the same with
+    /// configurable iterations.
     #[must_use]
     pub fn fake(server_secret: &base::Secret, account: &str) -> Credentials {
         crate::Decoy::new(server_secret, DEFAULT_ITERATIONS).credentials(account)
     }
 
-    /// The keys for `hash`, if they were derived.
+    /// Keys for `hash`, if they were derived.
     #[must_use]
     pub fn keys(&self, hash: ScramHash) -> Option<&ScramKeys> {
         match hash {
@@ -189,11 +192,11 @@ impl Credentials {
         }
     }
 
-    /// Whether `password` is the one these were derived from. One PBKDF2, for the hash that ring computes fastest.
-    /// Slow; see the module. False for text that SASLprep refuses.
+    /// Whether the credentials were derived from `password`. One PBKDF2, for the hash that ring computes fastest. Slow; see
+    /// the module. False for text that SASLprep rejects.
     ///
-    /// For an account that does not exist, ask the credentials of a [`crate::Decoy`] instead of nobody: it takes
-    /// as long and is never true.
+    /// For an account that does not exist, call this on the credentials of a [`crate::Decoy`]: it takes as long and never
+    /// returns true.
     #[must_use]
     pub fn verify_password(&self, password: &str) -> bool {
         let Ok(prepared) = prepare(password) else { return false };
@@ -202,17 +205,17 @@ impl Credentials {
             return false;
         };
         let tried = ScramKeys::derive(hash, &prepared, &keys.salt, keys.iterations);
-        // Both, so that a blob with only one right key is not taken for a password.
+        // Both, so that a blob with only one matching key does not verify.
         (tried.stored_key == keys.stored_key) & (tried.server_key == keys.server_key)
     }
 
-    /// The blob to store. See the module for its layout.
+    /// Encodes the blob. See the module for its layout.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION, 0];
         for hash in ScramHash::ALL {
             let Some(keys) = self.keys(hash) else { continue };
-            // Fields are public, so a caller may have put in a salt that has no place in a blob.
+            // Fields are public, so a caller may have set a salt that is too long for a blob.
             let salt = &keys.salt[..keys.salt.len().min(255)];
             out[1] += 1;
             out.push(hash_id(hash));
@@ -225,10 +228,10 @@ impl Credentials {
         out
     }
 
-    /// Reads a blob.
+    /// Decodes a blob.
     ///
     /// # Errors
-    /// If the version is unknown or the blob is damaged: cut, too long, hashes unknown or twice, numbers out of
+    /// If the version is unknown or the blob is corrupt: truncated, too long, unknown or duplicate hashes, numbers out of
     /// range.
     pub fn decode(blob: &[u8]) -> Result<Credentials, CredentialsError> {
         let (version, rest) = blob.split_first().ok_or(CredentialsError::Corrupt)?;

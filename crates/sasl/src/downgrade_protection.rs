@@ -1,24 +1,25 @@
 //! Downgrade protection for SCRAM: XEP-0474 (0.5.0).
 //!
 //! The server repeats in its first message, as attribute `h`, a hash of the mechanisms and channel bindings that it
-//! offered. SCRAM signs that message with the password, so a list that was shortened on the way shows.
+//! offered. SCRAM authenticates that message with the password, so removing entries from the list in transit is detected.
 //!
-//! Left out: the client's rules (section 6); [`crate::client::ScramClient::require_offer`] has the one check.
+//! Not implemented: the client's rules (section 6); [`crate::client::ScramClient::require_offer`] has the one check.
 //!
-//! Trap: the list is the one of the profile in use: `<mechanisms/>` (RFC 6120) or `<authentication/>` (XEP-0388), never
-//! both, and without the mechanisms inside `<fast/>`. Sort by octets, not in the order of preference.
+//! # Pitfalls
+//!
+//! The list is that of the profile in use: `<mechanisms/>` (RFC 6120) or `<authentication/>` (XEP-0388), never both, and
+//! without the mechanisms inside `<fast/>`. Sort by octets, not by preference.
 
 use crate::hash::ScramHash;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// Between two names.
+/// Separator between two names.
 const NAME_SEPARATOR: char = '\u{1e}';
-/// Between mechanisms and channel bindings.
+/// Separator between mechanisms and channel bindings.
 const BINDINGS_SEPARATOR: char = '\u{1f}';
 
-/// The value of `h`: names of the mechanisms offered, and of the channel bindings if there was a list of them
-/// (XEP-0440).
+/// The value of `h`: the names of the offered mechanisms, and of the channel bindings if they were listed (XEP-0440).
 #[must_use]
 pub fn hash_attribute<'a>(
     hash: ScramHash,
@@ -54,7 +55,7 @@ mod tests {
         let bindings = || Some(["tls-server-end-point", "tls-exporter"].into_iter());
         let mechanisms = ["SCRAM-SHA-1-PLUS", "SCRAM-SHA-1"].into_iter();
         assert_eq!(hash_attribute(ScramHash::Sha1, mechanisms, bindings()), "G6k/rBLDqgOhRRaCuuatSDFkJ08=");
-        // Anything missing shows.
+        // A removed mechanism changes the hash.
         let short = hash_attribute(ScramHash::Sha1, ["SCRAM-SHA-1"].into_iter(), bindings());
         assert_ne!(short, "G6k/rBLDqgOhRRaCuuatSDFkJ08=");
         let none = None::<std::iter::Empty<&str>>;

@@ -1,19 +1,21 @@
-//! Between SASL data and the character data of `<auth/>`, `<challenge/>`, `<response/>` and `<success/>`
-//! (RFC 6120 sections 6.4.2 to 6.4.6): base 64 of RFC 4648 section 4, with `=` for data of length zero.
+//! Encoding of SASL data in `<auth/>`, `<challenge/>`, `<response/>` and `<success/>` (RFC 6120, sections 6.4.2 to 6.4.6):
+//! base 64 of RFC 4648, section 4, with `=` for data of length zero.
 //!
-//! Left out: white space. RFC 6120 section 13.9.1 wants characters outside the alphabet refused.
+//! Not implemented: white space. RFC 6120, section 13.9.1, requires characters outside the alphabet to be rejected.
 //!
-//! Trap: no text and `=` differ in `<auth/>` and `<success/>` (nothing, and nothing in it); they mean the same in
-//! a challenge or response.
+//! # Pitfalls
+//!
+//! No text and `=` differ in `<auth/>` and `<success/>` (no data, and empty data); they mean the same in a challenge or
+//! response.
 
 use crate::failure::Failure;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// Longest text that is decoded, in bytes; no message that this crate reads is longer.
+/// Longest text to decode, in bytes; no message that this crate reads is longer.
 pub const MAX_TEXT: usize = 16_384;
 
-/// The initial response in `<auth/>`: `None` if there is none, empty if it is `=`.
+/// Decodes the initial response in `<auth/>`: `None` if there is none, empty if it is `=`.
 ///
 /// # Errors
 /// [`Failure::IncorrectEncoding`] if it is not base 64, [`Failure::MalformedRequest`] above [`MAX_TEXT`].
@@ -21,7 +23,7 @@ pub fn decode_initial_response(text: &str) -> Result<Option<Vec<u8>>, Failure> {
     if text.is_empty() { Ok(None) } else { decode_response(text).map(Some) }
 }
 
-/// The data in `<response/>`.
+/// Decodes the data in `<response/>`.
 ///
 /// # Errors
 /// As [`decode_initial_response`].
@@ -33,8 +35,8 @@ pub fn decode_response(text: &str) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// The data of an element of XEP-0388 (section 3.2): no `=` for nothing, an empty element is an empty string. White space
-/// around it is let pass, since the examples have it.
+/// Decodes the data of an element of XEP-0388 (section 3.2), where an empty element is empty data, without `=`.
+/// Surrounding white space is accepted, since the examples have it.
 ///
 /// # Errors
 /// As [`decode_initial_response`].
@@ -45,13 +47,13 @@ pub fn decode_sasl2(text: &str) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// The text for `<challenge/>`; nothing for an empty challenge.
+/// Encodes the text of `<challenge/>`; an empty challenge has none.
 #[must_use]
 pub fn encode_challenge(data: &[u8]) -> String {
     STANDARD.encode(data)
 }
 
-/// The text for `<success/>`: nothing if there is no additional data, `=` if it is empty.
+/// Encodes the text of `<success/>`: empty if there is no additional data, `=` if it has length zero.
 #[must_use]
 pub fn encode_additional_data(data: Option<&[u8]>) -> String {
     match data {
@@ -61,7 +63,7 @@ pub fn encode_additional_data(data: Option<&[u8]>) -> String {
     }
 }
 
-/// A short name for bytes: half a SHA-256 in base 64 (XEP-0509 section 2.3.1). Not for anything secret.
+/// Short digest: half a SHA-256 in base 64 (XEP-0509, section 2.3.1). Not for secrets.
 #[must_use]
 pub fn short_digest(bytes: &[u8]) -> String {
     STANDARD.encode(&crate::ScramHash::Sha256.digest(bytes).expose()[..16])

@@ -1,14 +1,16 @@
-//! [`Exchange`]: one authentication of one client, for every mechanism (RFC 6120 section 6.4, RFC 4422).
+//! [`Exchange`]: one authentication of one client, for every mechanism (RFC 6120, section 6.4; RFC 4422).
 //!
-//! The caller decodes base 64 ([`crate::text`]), hands in messages, and does what the [`ExchangeStep`] says: send it, or
-//! find something out and call the method that takes the answer. Where the client sent no initial response, an
-//! empty challenge asks for it, as RFC 6120 section 6.3.10 requires of servers.
+//! The caller decodes base 64 ([`crate::encoding`]), passes messages in and carries out the returned [`ExchangeStep`]:
+//! send it, or look something up and call the method that accepts the result. Where the client sent no initial response,
+//! an empty challenge requests it, as RFC 6120, section 6.3.10, requires of servers.
 //!
-//! Left out: time. An exchange that is not continued is dropped by the caller. So is the limit on attempts
-//! (section 6.4.5: 2 to 5), and whether an authzid is permitted: [`ExchangeStep::Done`] hands it over.
+//! Not implemented: timeouts, since the caller drops an abandoned exchange; the limit on attempts (section 6.4.5: 2 to 5);
+//! the decision whether an authzid is permitted, which [`ExchangeStep::Done`] passes on.
 //!
-//! Trap: `Done` means that the client proved itself. The caller still has to refuse disabled accounts (then, and
-//! not before, so that only the owner learns of it) and foreign authzids, and then sends a failure instead.
+//! # Pitfalls
+//!
+//! `Done` means that the client proved its identity. The caller must still refuse disabled accounts (only then, so that
+//! only the owner learns of it) and foreign authzids, and then sends a failure instead.
 
 use crate::channel_binding::ChannelBindingData;
 use crate::credentials::Credentials;
@@ -19,37 +21,37 @@ use crate::scram::{AwaitingCredentials, AwaitingProof, ScramParams, ScramSuccess
 use crate::{anonymous, external, plain};
 use base::Secret;
 
-/// What to do next.
+/// Next step of the caller.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ExchangeStep {
-    /// Send `<challenge/>` with this, and call [`Exchange::step`] with the response.
+    /// Send `<challenge/>` with this data, and call [`Exchange::step`] with the response.
     Challenge(Vec<u8>),
-    /// Find the credentials of this user and call [`Exchange::credentials`].
+    /// Look up the credentials of this user and call [`Exchange::credentials`].
     NeedCredentials {
-        /// What the client calls itself, after SASLprep.
+        /// User name of the client, after SASLprep.
         username: String,
     },
-    /// Check the password where computing is allowed ([`Credentials::verify_password`]; for a missing account ask
-    /// the [`Decoy`]'s), and call [`Exchange::password_checked`].
+    /// Verify the password on a thread for blocking work ([`Credentials::verify_password`]; for a missing account with
+    /// the credentials of the [`Decoy`]), and call [`Exchange::password_checked`].
     NeedPasswordCheck {
-        /// What the client calls itself, after SASLprep.
+        /// User name of the client, after SASLprep.
         username: String,
         /// As the client sent it.
         password: Secret,
     },
-    /// Match the certificate of the TLS session with the identity asked for (XEP-0178) and call
+    /// Match the certificate of the TLS session with the requested identity (XEP-0178) and call
     /// [`Exchange::certificate`].
     NeedCertificate {
-        /// Whom the client wants to be; `None`: whom the certificate names.
+        /// Requested identity; `None` for that of the certificate.
         authzid: Option<String>,
     },
-    /// The client has proved itself. Send `<success/>` after the last checks (see the module).
+    /// The client has proved its identity. Send `<success/>` after the last checks (see the module).
     Done {
-        /// Who it is, after SASLprep. Empty for ANONYMOUS: the caller makes a name.
+        /// User name, after SASLprep. Empty for ANONYMOUS: the caller makes a name.
         username: String,
-        /// Whom it wants to act as; to be checked, [`Failure::InvalidAuthzid`] if not permitted.
+        /// Identity to act as; the caller checks it, [`Failure::InvalidAuthzid`] if not permitted.
         authzid: Option<String>,
-        /// Additional data with success.
+        /// Additional data of `<success/>`.
         additional: Option<Vec<u8>>,
     },
     /// Send `<failure/>` with this condition. The exchange is over; a new one may be tried.
@@ -60,7 +62,7 @@ pub enum ExchangeStep {
 pub struct Exchange {
     mechanism: Mechanism,
     offered_plus: bool,
-    /// What the client should have seen, for XEP-0474.
+    /// Mechanisms that were offered, for XEP-0474.
     announced: Option<MechanismSet>,
     state: ExchangeState,
     reason: Option<FailureReason>,
@@ -68,29 +70,28 @@ pub struct Exchange {
     nonce: String,
 }
 
-/// What is awaited.
+/// Input that the exchange waits for.
 enum ExchangeState {
     /// The client's first message; `asked` if the empty challenge was sent.
     AwaitingFirstMessage { asked: bool },
     /// [`Exchange::credentials`].
     Credentials(Box<AwaitingCredentials>),
-    /// The proof.
+    /// The client's proof.
     Proof(Box<AwaitingProof>),
     /// [`Exchange::password_checked`].
     Password { username: String, authzid: Option<String> },
     /// [`Exchange::certificate`].
     Certificate { authzid: Option<String> },
-    /// Nothing.
+    /// No input: the exchange has ended.
     Finished,
 }
 
 impl Exchange {
-    /// Starts an exchange of `mechanism`, which the caller has found in the list that it offered
-    /// ([`Failure::InvalidMechanism`] otherwise).
+    /// Starts an exchange of `mechanism`, which the caller has found in its offer ([`Failure::InvalidMechanism`] otherwise).
     ///
-    /// `offered_plus`: whether that list had any `-PLUS`, to see through a list that was shortened on the way.
-    /// `binding`: what this stream can be bound to. `nonce`: from [`crate::nonce`]; at least 16 visible ASCII
-    /// characters without comma, never used before. Only SCRAM uses the three.
+    /// `offered_plus`: whether the offer had any `-PLUS`, to detect an offer that was shortened in transit. `binding`: the
+    /// channel binding data of this stream. `nonce`: from [`crate::nonce`]; at least 16 visible ASCII characters without
+    /// comma, never used before. Only SCRAM uses the three.
     #[must_use]
     pub fn new(
         mechanism: Mechanism,
@@ -109,15 +110,15 @@ impl Exchange {
         }
     }
 
-    /// Repeats to a SCRAM client, signed, what it was offered: these mechanisms, and the types of the binding if any of
-    /// them is `-PLUS` (XEP-0474, see [`crate::downgrade`]).
+    /// Repeats the offer, signed, to a SCRAM client: these mechanisms, and the channel binding types if any of them is
+    /// `-PLUS` (XEP-0474, see [`crate::downgrade_protection`]).
     #[must_use]
     pub fn with_downgrade_protection(mut self, announced: MechanismSet) -> Exchange {
         self.announced = Some(announced);
         self
     }
 
-    /// Takes the initial response (`None`: there was none) or the next response of the client.
+    /// Handles the initial response (`None` if there was none) or the next response of the client.
     pub fn step(&mut self, input: Option<&[u8]>) -> ExchangeStep {
         let result = match (self.take_state(), input) {
             (ExchangeState::AwaitingFirstMessage { .. }, None) if self.mechanism == Mechanism::Anonymous => {
@@ -134,12 +135,12 @@ impl Exchange {
         result.unwrap_or_else(|reason| self.failed(reason))
     }
 
-    /// Answers [`ExchangeStep::NeedCredentials`] with what is stored, or `None` if there is no such account.
+    /// Completes [`ExchangeStep::NeedCredentials`] with the stored credentials, or `None` if there is no such account.
     ///
-    /// `account` is the normalised address that the user name stands for, with its domain. The decoy is derived from
-    /// it. Where the user name is no valid localpart, give the user name itself.
+    /// `account` is the normalised address of the user name, with its domain. The decoy is derived from it. Where the user
+    /// name is no valid localpart, pass the user name itself.
     ///
-    /// An account without keys for this mechanism's hash is answered as a missing one.
+    /// An account without keys for this mechanism's hash is treated as a missing one.
     pub fn credentials(&mut self, found: Option<&Credentials>, decoy: &Decoy, account: &str) -> ExchangeStep {
         match self.take_state() {
             ExchangeState::Credentials(waiting) => {
@@ -151,7 +152,7 @@ impl Exchange {
         }
     }
 
-    /// Answers [`ExchangeStep::NeedPasswordCheck`].
+    /// Completes [`ExchangeStep::NeedPasswordCheck`].
     pub fn password_checked(&mut self, right: bool) -> ExchangeStep {
         match self.take_state() {
             ExchangeState::Password { username, authzid } if right => {
@@ -162,9 +163,9 @@ impl Exchange {
         }
     }
 
-    /// Answers [`ExchangeStep::NeedCertificate`] with the user that the certificate stands for, or with the failure of
-    /// XEP-0178 section 2: [`Failure::InvalidAuthzid`] if it does not name the identity asked for or names several and
-    /// none was asked for, [`Failure::NotAuthorized`] if it names none.
+    /// Completes [`ExchangeStep::NeedCertificate`] with the user that the certificate stands for, or with the failure of
+    /// XEP-0178, section 2: [`Failure::InvalidAuthzid`] if it does not name the requested identity, or names several and
+    /// none was requested; [`Failure::NotAuthorized`] if it names none.
     pub fn certificate(&mut self, user: Result<String, Failure>) -> ExchangeStep {
         match (self.take_state(), user) {
             (ExchangeState::Certificate { authzid }, Ok(username)) => {
@@ -175,27 +176,27 @@ impl Exchange {
         }
     }
 
-    /// Ends the exchange from outside: `<abort/>` came ([`Failure::Aborted`]), the database is away
-    /// ([`Failure::TemporaryAuthFailure`]), policy forbids ([`Failure::MechanismTooWeak`]).
+    /// Ends the exchange from outside: `<abort/>` was received ([`Failure::Aborted`]), the database is unavailable
+    /// ([`Failure::TemporaryAuthFailure`]), policy forbids it ([`Failure::MechanismTooWeak`]).
     pub fn fail(&mut self, failure: Failure) -> ExchangeStep {
         self.state = ExchangeState::Finished;
         self.reason = Some(FailureReason::EndedByCaller);
         ExchangeStep::Failed(failure)
     }
 
-    /// The mechanism.
+    /// The mechanism in use.
     #[must_use]
     pub const fn mechanism(&self) -> Mechanism {
         self.mechanism
     }
 
-    /// Why it failed, for logs and counters; `None` if it did not.
+    /// Reason of the failure, for logs and counters; `None` if it did not fail.
     #[must_use]
     pub const fn reason(&self) -> Option<FailureReason> {
         self.reason
     }
 
-    /// Whether nothing more can come of it.
+    /// Whether the exchange has ended.
     #[must_use]
     pub const fn is_finished(&self) -> bool {
         matches!(self.state, ExchangeState::Finished)
@@ -223,7 +224,7 @@ impl Exchange {
 
     fn first_scram(&mut self, message: &[u8]) -> Result<ExchangeStep, FailureReason> {
         let plus = self.mechanism.is_plus();
-        // Both are faults of the caller; neither may end in a login.
+        // Both are errors of the caller; neither may result in a login.
         let Some(hash) = self.mechanism.hash().filter(|_| is_server_nonce(&self.nonce)) else {
             return Ok(self.fail(Failure::TemporaryAuthFailure));
         };
@@ -268,7 +269,7 @@ mod tests {
     use crate::client::{Gs2, ScramClient};
     use crate::hash::{ScramHash, count};
 
-    /// The promise of the module: a login costs the server a handful of HMACs, known account or not.
+    /// As the crate promises: a login costs the server a handful of HMACs, whether the account exists or not.
     #[test]
     fn a_scram_login_costs_five_hmacs_and_no_pbkdf2() {
         let decoy = Decoy::new(&Secret::new(*b"secret"), 64);

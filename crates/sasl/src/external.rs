@@ -1,17 +1,19 @@
-//! EXTERNAL (RFC 4422 appendix A): the client has shown who it is already, here with a TLS certificate, and
-//! says at most whom it wants to be. XEP-0178 (1.2) section 2 says what the caller does with it.
+//! EXTERNAL (RFC 4422, appendix A): the client has already authenticated, here with a TLS certificate, and optionally names
+//! the identity to use. XEP-0178 (1.2), section 2, defines how the caller matches the two.
 //!
-//! Left out: the certificate. Which addresses it names and whether they are accounts is the caller's.
+//! Not implemented: the certificate. The caller checks which addresses it names and whether they are accounts.
 //!
-//! Trap: an empty message and no message differ. The first is complete ("be who the certificate says"), the second
-//! is answered with an empty challenge.
+//! # Pitfalls
+//!
+//! An empty message and no message differ. The first is complete ("the identity of the certificate"), the second is
+//! answered with an empty challenge.
 
 use crate::failure::FailureReason;
 
-/// Longest authorisation identity in bytes: a bare address of RFC 7622.
+/// Longest authorization identity in bytes: a bare address of RFC 7622.
 pub(crate) const MAX_MESSAGE: usize = 2047;
 
-/// The authorisation identity, if one was given.
+/// Parses the authorization identity, if one was sent.
 pub(crate) fn parse(message: &[u8]) -> Result<Option<String>, FailureReason> {
     if message.len() > MAX_MESSAGE {
         return Err(FailureReason::TooLong);

@@ -1,28 +1,30 @@
-//! Why an exchange failed: the conditions of RFC 6120 section 6.5, and the finer reasons of RFC 5802 section 7.
+//! Failures of an exchange: the conditions of RFC 6120, section 6.5, and the finer reasons of RFC 5802, section 7.
 //!
-//! The client is told the condition. The reason is for logs and counters: SCRAM's `e=` attribute has no place in
-//! an XMPP `<failure/>`, and errata 5271 of RFC 5802 allows to end with the failure of the protocol alone.
+//! The client receives the condition. The reason is for logs and counters: SCRAM's `e=` attribute has no place in an XMPP
+//! `<failure/>`, and errata 5271 of RFC 5802 permits the failure of the protocol alone.
 //!
-//! Trap: there is no reason "unknown user", on purpose. It looks like a wrong proof from inside as well.
+//! # Pitfalls
+//!
+//! There is no reason "unknown user", on purpose: internally, too, it looks like a wrong proof.
 
 use std::fmt;
 
-/// A failure condition of RFC 6120 section 6.5, named as its element.
+/// Failure condition of RFC 6120, section 6.5, named as its element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Failure {
     /// The client sent `<abort/>` (6.5.1).
     Aborted,
-    /// The account is disabled for now (6.5.2). Say it only after the proof was good.
+    /// The account is disabled (6.5.2). Report it only after a correct proof.
     AccountDisabled,
     /// The credentials were right but have expired (6.5.3).
     CredentialsExpired,
     /// The mechanism needs TLS first (6.5.4).
     EncryptionRequired,
-    /// The base 64 was wrong (6.5.5).
+    /// The base 64 is invalid (6.5.5).
     IncorrectEncoding,
-    /// The authorisation identity is malformed or not permitted (6.5.6).
+    /// The authorization identity is malformed or not permitted (6.5.6).
     InvalidAuthzid,
-    /// No mechanism named, or one that is not offered (6.5.7).
+    /// No mechanism was named, or it is not offered (6.5.7).
     InvalidMechanism,
     /// The message breaks the syntax of the mechanism (6.5.8).
     MalformedRequest,
@@ -30,7 +32,7 @@ pub enum Failure {
     MechanismTooWeak,
     /// Wrong credentials, or no such account (6.5.10).
     NotAuthorized,
-    /// The server cannot tell just now; try again later (6.5.11).
+    /// The server cannot verify the credentials at present; the client may retry later (6.5.11).
     TemporaryAuthFailure,
 }
 
@@ -50,7 +52,7 @@ impl Failure {
         Failure::TemporaryAuthFailure,
     ];
 
-    /// The name of the element inside `<failure/>`.
+    /// Name of the element inside `<failure/>`.
     #[must_use]
     pub const fn condition(self) -> &'static str {
         match self {
@@ -68,7 +70,7 @@ impl Failure {
         }
     }
 
-    /// Whether it counts as a guess at a password, for the limit on attempts (RFC 6120 section 6.4.5).
+    /// Whether it counts as a guess at a password, for the limit on attempts (RFC 6120, section 6.4.5).
     #[must_use]
     pub const fn counts_as_guess(self) -> bool {
         matches!(self, Failure::NotAuthorized | Failure::CredentialsExpired | Failure::AccountDisabled)
@@ -81,7 +83,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What exactly was wrong; the values of RFC 5802 section 7 (`server-error-value`) and a few of our own.
+/// Detailed reason: the values of RFC 5802, section 7 (`server-error-value`), and a few of our own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FailureReason {
     /// A message breaks the grammar of its mechanism, or is not UTF-8.
@@ -92,26 +94,26 @@ pub enum FailureReason {
     ExtensionsNotSupported,
     /// The proof or password is wrong, or there is no such account.
     InvalidProof,
-    /// The nonce that came back is not the one sent.
+    /// The nonce received is not the one sent.
     NonceMismatch,
-    /// `c=` is not what this channel has, or not the header sent first.
+    /// `c=` does not match this channel, or not the header sent first.
     ChannelBindingsDontMatch,
-    /// `y`, though binding was offered: somebody removed it from the list on the way.
+    /// `y`, though binding was offered: the offer was shortened in transit.
     ServerDoesSupportChannelBinding,
     /// `p=` with a mechanism that is not `-PLUS`, or the reverse.
     ChannelBindingNotSupported,
     /// `p=` with a type that this channel does not have.
     UnsupportedChannelBindingType,
-    /// The user name has a wrong escape or does not survive SASLprep.
+    /// The user name has an invalid escape or SASLprep rejects it.
     InvalidUsernameEncoding,
-    /// A message came while none was due.
+    /// A message was received while none was expected.
     UnexpectedMessage,
-    /// The caller ended the exchange with a failure of its own.
+    /// The caller ended the exchange with a failure.
     EndedByCaller,
 }
 
 impl FailureReason {
-    /// For logs and counters. Where RFC 5802 has a name for it, that name.
+    /// Name for logs and counters; that of RFC 5802 where it has one.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -130,17 +132,17 @@ impl FailureReason {
         }
     }
 
-    /// The condition that the client is told.
+    /// Condition to send to the client.
     #[must_use]
     pub const fn failure(self) -> Failure {
         match self {
-            // The client misunderstood the grammar or asked for what the mechanism does not have.
+            // The client violated the grammar or requested what the mechanism does not have.
             FailureReason::InvalidEncoding
             | FailureReason::TooLong
             | FailureReason::ExtensionsNotSupported
             | FailureReason::ChannelBindingNotSupported
             | FailureReason::UnexpectedMessage => Failure::MalformedRequest,
-            // Well formed, but it proves nothing.
+            // Well formed, but not a valid proof.
             FailureReason::InvalidProof
             | FailureReason::NonceMismatch
             | FailureReason::ChannelBindingsDontMatch

@@ -1,6 +1,6 @@
-//! Tokens of clients for XEP-0484 (0.2.0), as one versioned blob for each account.
+//! FAST tokens of an account: XEP-0484 (0.2.0), as one versioned blob.
 //!
-//! The blob, version 1, numbers big-endian, times in seconds since 1970:
+//! Layout of version 1, numbers big-endian, times in seconds since 1970:
 //!
 //! ```text
 //! u8 version = 1 | for each client, in ascending order:
@@ -8,21 +8,23 @@
 //!     u8 mechanism (1 EXPR, 2 ENDP, 3 NONE) | 16 bytes seed | u32 issued | u32 expires
 //! ```
 //!
-//! A client is the hash of its user agent's id; the id itself is not kept. Section 5.1 has the two slots: what is given
-//! out goes to *new*, its first use makes it *current* and ends the one before.
+//! A client is identified by the hash of its user agent's id; the id itself is not stored. Section 5.1 defines the two
+//! slots: an issued token is stored as *new*; its first use makes it *current* and ends the previous one.
 //!
-//! **What is stored.** The proof is an HMAC under the token, so whoever checks it must be able to have the token; a hash
-//! of it would be of no use. So the token itself is not stored: it is computed from the seed with a key that every node
-//! has ([`TokenKey`]), over account, client, mechanism and time of issue. A row that leaks is not a login, and a row that
-//! is copied to another account or client proves nothing there.
+//! **What is stored.** The proof is an HMAC under the token, so the verifier must be able to compute the token; a hash of
+//! it would be useless. The token itself is not stored: it is computed from the seed with a key that every node has
+//! ([`TokenKey`]), over account, client, mechanism and time of issue. A leaked row does not permit a login, and a row
+//! copied to another account or client is worthless there.
 //!
-//! **What it costs.** Checking is four HMACs over short texts, also when there is no such account or client.
+//! **Cost.** Verification is four HMACs over short texts, also when there is no such account or client.
 //!
-//! Left out: `count`. It stops replays of TLS early data, which this server does not accept (and so does not offer
-//! `tls-0rtt`); keeping it would be a write for each login.
+//! Not implemented: `count`. It prevents replays of TLS early data, which this server does not accept (so `tls-0rtt` is
+//! not offered); storing it would cost a write per login.
 //!
-//! Trap: [`FastTokens::check`] judges what was read some time ago. Whatever is changed in consequence must find the token
-//! again inside the transaction ([`FastTokens::apply`]): the password may have changed in between.
+//! # Pitfalls
+//!
+//! [`FastTokens::check`] verifies against data that was read earlier. Every resulting change must find the token again
+//! inside the transaction ([`FastTokens::apply`]): the password may have changed in between.
 
 use crate::hash::{KeyBytes, ScramHash};
 use crate::hashed_token::{HtMechanism, PROOF_BYTES, initiator_proof, responder_proof};
@@ -32,10 +34,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 const VERSION: u8 = 1;
-/// Most clients that a blob may have; more are not believed. 64 of them are 4 kB.
+/// Maximum of clients in a blob; one with more is corrupt. 64 of them are 4 kB.
 pub const MAX_CLIENTS: usize = 64;
 
-/// What tokens are computed with; the same on every node and after a restart.
+/// Key that tokens are computed with; the same on every node and after a restart.
 #[derive(Clone, Debug)]
 pub struct TokenKey(KeyBytes);
 
@@ -43,16 +45,16 @@ pub struct TokenKey(KeyBytes);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClientId([u8; 16]);
 
-/// A token without its text.
+/// Stored part of a token, without its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastToken {
-    /// The only mechanism that it is good for.
+    /// The only mechanism that it is valid for.
     pub mechanism: HtMechanism,
-    /// Random, and different for each token.
+    /// Random seed, different for each token.
     pub seed: [u8; 16],
-    /// When it was given out.
+    /// Time of issue.
     pub issued: u32,
-    /// From when on it is good for nothing.
+    /// Time from which it is invalid.
     pub expires: u32,
 }
 
@@ -63,82 +65,82 @@ struct ClientTokens {
     new: Option<FastToken>,
 }
 
-/// The tokens of an account.
+/// All tokens of an account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FastTokens(Vec<ClientTokens>);
 
-/// A blob that is none, or of another version. Its owner logs in with the password and it is replaced.
+/// The blob is corrupt or has another version. Its owner logs in with the password and it is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stored tokens are damaged")]
 pub struct CorruptTokens;
 
-/// Who a client says it is, and its proof.
+/// Claim of a client, and its proof.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenProof<'a> {
     /// The account's address.
     pub account: &'a str,
     /// The client.
     pub client: ClientId,
-    /// The mechanism that it uses.
+    /// The mechanism in use.
     pub mechanism: HtMechanism,
-    /// What the mechanism binds to on this stream ([`HtMechanism::binding_data`]).
+    /// Channel binding data of the mechanism on this stream ([`HtMechanism::binding_data`]).
     pub binding_data: &'a [u8],
-    /// Its proof.
+    /// The client's proof.
     pub proof: &'a [u8; PROOF_BYTES],
 }
 
-/// What became of a proof.
+/// Result of verifying a proof.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TokenVerification {
-    /// No token of this client, or another one.
+    /// The client has no token, or the proof is of another one.
     Invalid,
-    /// It was right, but its time is over.
+    /// The proof is correct, but the token has expired.
     Expired,
-    /// It is right.
+    /// The proof is correct.
     Valid(VerifiedToken),
 }
 
-/// A right proof.
+/// A correctly proved token.
 #[derive(Debug, PartialEq, Eq)]
 pub struct VerifiedToken {
     /// The token.
     pub token: FastToken,
-    /// This was its first use: [`FastTokens::apply`] has to make it the current one.
+    /// First use of the token: [`FastTokens::apply`] must make it the current one.
     pub first_use: bool,
     /// The server's proof.
     pub proof: KeyBytes,
 }
 
-/// What is to be done with the tokens of a client.
+/// Change to the tokens of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenChange {
     /// The client.
     pub client: ClientId,
-    /// The seed of the token that it has used. It must still be there.
+    /// Seed of the token that was used. It must still exist.
     pub used_seed: Option<[u8; 16]>,
-    /// Section 3.6: the client logs out. All its tokens go, also one that it was sent and has not used.
+    /// Section 3.6: the client logs out. All its tokens are removed, including an issued one that was not used.
     pub invalidate: bool,
-    /// A new token.
+    /// Token to add.
     pub new_token: Option<FastToken>,
-    /// Most clients of an account; the one that has not got a token for longest goes.
+    /// Maximum of clients of an account; the one whose last token was issued earliest is removed.
     pub max_clients: usize,
-    /// Now.
+    /// Current time.
     pub now: u32,
 }
 
-/// The token used is not there any more.
+/// The token that was used no longer exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the token was removed meanwhile")]
 pub struct TokenRemoved;
 
 impl TokenKey {
-    /// `secret`: at least 16 random bytes, the same on every node. May be used for other things as well.
+    /// `secret`: at least 16 random bytes, the same on every node. It may have other uses.
     #[must_use]
     pub fn new(secret: &Secret) -> TokenKey {
         TokenKey(ScramHash::Sha256.hmac(secret.expose(), &[b"throng fast tokens"]))
     }
 
-    /// The token's text: 43 characters of base 64 (URL), 256 bits.
+    /// Text of the token: 43 characters of base 64 (URL), 256 bits.
     #[must_use]
     pub fn token_text(&self, account: &str, client: ClientId, slot: &FastToken) -> String {
         let issued = slot.issued.to_be_bytes();
@@ -149,7 +151,7 @@ impl TokenKey {
 }
 
 impl ClientId {
-    /// The client with this id of its user agent.
+    /// Client of this user agent id.
     #[must_use]
     pub fn new(user_agent: &str) -> ClientId {
         let mut id = [0; 16];
@@ -157,7 +159,7 @@ impl ClientId {
         ClientId(id)
     }
 
-    /// A name for the client that tells nothing of its id: the same for the same account. 16 characters.
+    /// Name of the client, 16 characters, that does not reveal its id; stable for the same account.
     #[must_use]
     pub fn display_name(self, key: &TokenKey, account: &str) -> String {
         let name = ScramHash::Sha256.hmac(key.0.expose(), &[b"resource\0", &self.0, account.as_bytes()]);
@@ -166,13 +168,13 @@ impl ClientId {
 }
 
 impl FastToken {
-    /// A new token.
+    /// Issues a token.
     #[must_use]
     pub fn issue(mechanism: HtMechanism, now: u32, lifetime: u32) -> FastToken {
         let seed = base::id::random_bytes::<16>();
         FastToken { mechanism, seed, issued: now, expires: now.saturating_add(lifetime) }
     }
-    /// Stands for a token that is not there.
+    /// Placeholder for a missing token.
     const NONE: FastToken =
         FastToken { mechanism: HtMechanism::Unbound, seed: [0; 16], issued: 0, expires: 0 };
     fn is_valid_at(&self, now: u32) -> bool {
@@ -181,20 +183,20 @@ impl FastToken {
 }
 
 impl FastTokens {
-    /// Clients that have tokens.
+    /// Number of clients that have tokens.
     #[must_use]
     pub const fn clients(&self) -> usize {
         self.0.len()
     }
 
-    /// Checks a proof.
+    /// Verifies a proof.
     #[must_use]
     pub fn check(&self, key: &TokenKey, claim: &TokenProof<'_>, now: u32) -> TokenVerification {
         let TokenProof { account, client, mechanism, binding_data: data, proof } = *claim;
         let found = self.0.iter().find(|c| c.id == client);
         let slots = [found.and_then(|c| c.new), found.and_then(|c| c.current)];
         let mut verdict = TokenVerification::Invalid;
-        // Both, and for nobody as well, so that time tells nothing.
+        // Both slots, and placeholders for a missing client, so that timing reveals nothing.
         for (at, slot) in slots.into_iter().enumerate() {
             let known = slot.is_some_and(|slot| slot.mechanism == mechanism);
             let slot = slot.unwrap_or(FastToken::NONE);
@@ -216,7 +218,7 @@ impl FastTokens {
         verdict
     }
 
-    /// Carries a change out; to be called inside the store's transaction. Expired tokens go along the way.
+    /// Applies a change; to be called inside the store's transaction. Also removes expired tokens.
     ///
     /// # Errors
     /// [`TokenRemoved`]; nothing is changed then.
@@ -265,7 +267,7 @@ impl FastTokens {
         Ok(())
     }
 
-    /// The blob to store; empty if there is nothing to keep.
+    /// Encodes the blob; empty without tokens.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         if self.0.is_empty() {
@@ -286,10 +288,10 @@ impl FastTokens {
         out
     }
 
-    /// Reads a blob; an empty one has no tokens.
+    /// Decodes a blob; an empty one has no tokens.
     ///
     /// # Errors
-    /// If it is damaged or of another version.
+    /// If it is corrupt or of another version.
     pub fn decode(blob: &[u8]) -> Result<FastTokens, CorruptTokens> {
         let Some((version, mut rest)) = blob.split_first() else { return Ok(FastTokens::default()) };
         if *version != VERSION || rest.is_empty() {

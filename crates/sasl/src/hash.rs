@@ -1,15 +1,15 @@
-//! The three hashes of SCRAM over ring: H, HMAC and Hi of RFC 5802 section 2.2, and the keys they make.
+//! Hash functions of SCRAM over ring: H, HMAC and Hi of RFC 5802, section 2.2, and the type of the keys.
 //!
-//! Left out: everything else that the hashes could do.
+//! # Pitfalls
 //!
-//! Trap: SHA-1 here is HMAC-SHA-1 and PBKDF2, which its collisions do not touch. Do not use it for more.
+//! SHA-1 is used here in HMAC-SHA-1 and PBKDF2, which its collisions do not affect. Do not use it for anything else.
 
 use ring::{digest, hmac, pbkdf2};
 use std::fmt;
 use std::num::NonZeroU32;
 use zeroize::Zeroizing;
 
-/// A hash function that SCRAM is used with.
+/// Hash function of a SCRAM mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ScramHash {
     /// SHA-1, 20 bytes (RFC 5802).
@@ -24,7 +24,7 @@ impl ScramHash {
     /// Every hash, weakest first.
     pub const ALL: [ScramHash; 3] = [ScramHash::Sha1, ScramHash::Sha256, ScramHash::Sha512];
 
-    /// Length of its output in bytes.
+    /// Length of the output in bytes.
     #[must_use]
     pub const fn output_len(self) -> usize {
         match self {
@@ -34,7 +34,7 @@ impl ScramHash {
         }
     }
 
-    /// The name of the SCRAM mechanism without channel binding, as XEP-0480 names its upgrades by.
+    /// Name of the SCRAM mechanism without channel binding, which XEP-0480 uses in its upgrade names.
     #[must_use]
     pub const fn scram_name(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ impl ScramHash {
         KeyBytes::from_slice(digest::digest(algorithm, data).as_ref())
     }
 
-    /// HMAC(key, parts one after the other).
+    /// HMAC(key, concatenated parts).
     pub(crate) fn hmac(self, key: &[u8], parts: &[&[u8]]) -> KeyBytes {
         #[cfg(test)]
         count::HMACS.with(|count| count.set(count.get() + 1));
@@ -83,7 +83,7 @@ impl ScramHash {
     }
 }
 
-/// Up to 64 bytes of key: wiped when dropped, compared in constant time, never printed.
+/// Up to 64 bytes of key material: wiped when dropped, compared in constant time, never printed.
 #[derive(Clone)]
 pub struct KeyBytes {
     bytes: Zeroizing<[u8; 64]>,
@@ -95,7 +95,7 @@ impl KeyBytes {
         KeyBytes { bytes: Zeroizing::new([0; 64]), len: len.min(64) as u8 }
     }
 
-    /// The first 64 bytes of `slice`; no caller has more.
+    /// Copies the first 64 bytes of `slice`; no caller has more.
     pub(crate) fn from_slice(slice: &[u8]) -> KeyBytes {
         let mut key = KeyBytes::zeroed(slice.len());
         let len = usize::from(key.len);
@@ -103,7 +103,7 @@ impl KeyBytes {
         key
     }
 
-    /// The key's bytes.
+    /// The key bytes.
     #[must_use]
     pub fn expose(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
@@ -113,7 +113,7 @@ impl KeyBytes {
         &mut self.bytes[..usize::from(self.len)]
     }
 
-    /// `self` XOR `other`, as long as the shorter.
+    /// `self` XOR `other`, with the length of the shorter.
     pub(crate) fn xor(mut self, other: &[u8]) -> KeyBytes {
         self.len = self.len.min(other.len().min(64) as u8);
         self.as_mut().iter_mut().zip(other).for_each(|(byte, with)| *byte ^= with);
@@ -135,7 +135,7 @@ impl fmt::Debug for KeyBytes {
     }
 }
 
-/// Counts what costs, so that a test can say what an exchange costs.
+/// Counters of expensive calls, so that tests can assert the cost of an exchange.
 #[cfg(test)]
 pub(crate) mod count {
     use std::cell::Cell;
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn hash_hmac_and_pbkdf2_match_published_vectors() {
         assert_eq!(hex(&ScramHash::Sha1.digest(b"abc")), "a9993e364706816aba3e25717850c26c9cd0d89d");
-        // RFC 2202 section 3 case 2; the parts are hashed as one.
+        // RFC 2202, section 3, case 2; the parts are hashed as one.
         let mac = ScramHash::Sha1.hmac(b"Jefe", &[b"what do ya want ", b"for nothing?"]);
         assert_eq!(hex(&mac), "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79");
         // RFC 6070, two iterations.

@@ -1,12 +1,14 @@
-//! Hashed tokens: draft-schmaus-kitten-sasl-ht-09 with SHA-256, the mechanisms of XEP-0484.
+//! Hashed token mechanisms: draft-schmaus-kitten-sasl-ht-09 with SHA-256, used by XEP-0484.
 //!
-//! One message each way. The client says who it is and `HMAC(token, "Initiator" || cb-data)`, the server answers
-//! `HMAC(token, "Responder" || cb-data)`. The token is text; its bytes are the key.
+//! One message in each direction. The client sends its user name and `HMAC(token, "Initiator" || cb-data)`, the server
+//! answers `HMAC(token, "Responder" || cb-data)`. The token is text; its bytes are the key.
 //!
-//! Left out: UNIQ (tls-unique, undefined for TLS 1.3), other hashes, the key/value pairs of later drafts.
+//! Not implemented: UNIQ (tls-unique, undefined for TLS 1.3), other hashes, the key/value pairs of later drafts.
 //!
-//! Trap: only EXPR is worth nothing to somebody who recorded the message: its data is new with each connection. ENDP
-//! and NONE prove the same bytes every time, so there TLS is what keeps the message secret.
+//! # Pitfalls
+//!
+//! Only a recorded EXPR message is worthless to an attacker: its data differs for each connection. ENDP and NONE send the
+//! same bytes every time, so TLS must keep the message secret.
 
 use crate::channel_binding::{ChannelBindingData, TLS_EXPORTER, TLS_SERVER_END_POINT};
 use crate::failure::FailureReason;
@@ -15,10 +17,10 @@ use crate::saslprep::prepare;
 
 /// Longest initial message in bytes: a localpart (1023), a separator, a hash; with room for an address.
 pub const MAX_INITIATOR_MESSAGE: usize = 4096;
-/// Length of a proof.
+/// Length of a proof in bytes.
 pub const PROOF_BYTES: usize = 32;
 
-/// How a token is proved.
+/// Mechanism that proves a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HtMechanism {
     /// HT-SHA-256-EXPR: bound to tls-exporter.
@@ -30,7 +32,7 @@ pub enum HtMechanism {
 }
 
 impl HtMechanism {
-    /// All, strongest first.
+    /// All mechanisms, strongest first.
     pub const ALL: [HtMechanism; 3] = [HtMechanism::Exporter, HtMechanism::EndPoint, HtMechanism::Unbound];
 
     /// The name on the wire.
@@ -43,13 +45,13 @@ impl HtMechanism {
         }
     }
 
-    /// The mechanism of that name.
+    /// Mechanism with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<HtMechanism> {
         HtMechanism::ALL.into_iter().find(|mechanism| mechanism.name() == name)
     }
 
-    /// What is proved along with the token; `None` where the stream does not have it: do not offer it there.
+    /// Channel binding data that the proof covers; `None` where the stream does not have it: do not offer it there.
     #[must_use]
     pub fn binding_data(self, binding: &ChannelBindingData) -> Option<&[u8]> {
         match self {
@@ -59,7 +61,7 @@ impl HtMechanism {
         }
     }
 
-    /// In a stored blob.
+    /// Identifier in a stored blob.
     pub(crate) const fn stored_id(self) -> u8 {
         match self {
             HtMechanism::Exporter => 1,
@@ -72,13 +74,13 @@ impl HtMechanism {
 /// `initiator-msg`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct InitiatorMessage {
-    /// What the client calls itself, after SASLprep.
+    /// User name of the client, after SASLprep.
     pub username: String,
-    /// Its proof.
+    /// The client's proof.
     pub proof: [u8; PROOF_BYTES],
 }
 
-/// Takes the client's message apart.
+/// Parses the client's message.
 ///
 /// # Errors
 /// [`FailureReason::TooLong`], [`FailureReason::InvalidEncoding`], [`FailureReason::InvalidUsernameEncoding`].
@@ -94,13 +96,13 @@ pub fn parse(message: &[u8]) -> Result<InitiatorMessage, FailureReason> {
     Ok(InitiatorMessage { username, proof })
 }
 
-/// The client's proof.
+/// Computes the client's proof.
 #[must_use]
 pub fn initiator_proof(token: &str, data: &[u8]) -> KeyBytes {
     ScramHash::Sha256.hmac(token.as_bytes(), &[b"Initiator", data])
 }
 
-/// The server's.
+/// Computes the server's proof.
 #[must_use]
 pub fn responder_proof(token: &str, data: &[u8]) -> KeyBytes {
     ScramHash::Sha256.hmac(token.as_bytes(), &[b"Responder", data])
@@ -127,7 +129,7 @@ mod tests {
     fn messages_are_taken_apart_or_refused() {
         let message = [&b"juliet\0"[..], &[7; 32]].concat();
         assert_eq!(parse(&message).unwrap(), InitiatorMessage { username: "juliet".into(), proof: [7; 32] });
-        // A proof may hold any byte, zero too.
+        // A proof may contain any byte, zero included.
         assert!(parse(&[&b"juliet\0"[..], &[0; 32]].concat()).is_ok());
         for (message, reason) in [
             (Vec::new(), FailureReason::InvalidEncoding),
@@ -143,7 +145,7 @@ mod tests {
         }
     }
 
-    /// RFC 4231 section 4.3 has the same HMAC; the labels and the order are the draft's.
+    /// RFC 4231, section 4.3, has the same HMAC; the labels and the order are the draft's.
     #[test]
     fn proofs_are_hmacs_over_label_and_data() {
         let alone = ScramHash::Sha256.hmac(b"token", &[b"Initiatordata"]);

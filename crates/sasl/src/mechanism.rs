@@ -1,15 +1,17 @@
-//! The names of the mechanisms, their order of preference, and sets of them.
+//! Names of SASL mechanisms, their order of preference, and sets of them.
 //!
-//! Names are those of the IANA registry "SASL Mechanisms"; RFC 5802 section 4 forms the SCRAM family,
-//! RFC 7677 adds SHA-256, SHA-512 follows the same pattern (draft-melnikov-scram-sha-512).
+//! Names are those of the IANA registry "SASL Mechanisms". RFC 5802, section 4, forms the SCRAM family, RFC 7677 adds
+//! SHA-256, SHA-512 follows the same pattern (draft-melnikov-scram-sha-512).
 //!
-//! Trap: what is offered and what is accepted must be the same set, and a client that says `y` must be judged
-//! by it (see [`crate::Exchange::new`], `offered_plus`). Hence [`MechanismSet`]: keep it for the stream.
+//! # Pitfalls
+//!
+//! The offered and the accepted mechanisms must be the same set, and a client that sends `y` must be checked against it
+//! (see [`crate::Exchange::new`], `offered_plus`). Store the [`MechanismSet`] for the lifetime of the stream.
 
 use crate::hash::ScramHash;
 use std::fmt;
 
-/// A SASL mechanism that this crate speaks.
+/// SASL mechanism that this crate implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Mechanism {
@@ -27,15 +29,15 @@ pub enum Mechanism {
     ScramSha1,
     /// PLAIN (RFC 4616).
     Plain,
-    /// EXTERNAL (RFC 4422 appendix A).
+    /// EXTERNAL (RFC 4422, appendix A).
     External,
     /// ANONYMOUS (RFC 4505).
     Anonymous,
 }
 
 impl Mechanism {
-    /// Every mechanism in the order in which a server should list them: EXTERNAL first, because it only stands
-    /// there when a certificate was shown; then binding before none and strong hash before weak.
+    /// Every mechanism in the order in which a server should list them: EXTERNAL first, because it is listed only when a
+    /// certificate was presented; then channel binding before none, and strong hash before weak.
     pub const ALL: [Mechanism; 9] = [
         Mechanism::External,
         Mechanism::ScramSha512Plus,
@@ -64,13 +66,13 @@ impl Mechanism {
         }
     }
 
-    /// The mechanism of that name. Names are upper case (RFC 4422 section 3.1); others are unknown.
+    /// Mechanism with this name. Names are upper case (RFC 4422, section 3.1); others are unknown.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Mechanism> {
         Mechanism::ALL.into_iter().find(|mechanism| mechanism.name() == name)
     }
 
-    /// The hash of a SCRAM mechanism; `None` for the others.
+    /// Hash of a SCRAM mechanism; `None` for the others.
     #[must_use]
     pub const fn hash(self) -> Option<ScramHash> {
         match self {
@@ -87,7 +89,7 @@ impl Mechanism {
         matches!(self, Mechanism::ScramSha512Plus | Mechanism::ScramSha256Plus | Mechanism::ScramSha1Plus)
     }
 
-    /// The SCRAM mechanism of that hash, with or without channel binding.
+    /// SCRAM mechanism of this hash, with or without channel binding.
     #[must_use]
     pub const fn scram(hash: ScramHash, plus: bool) -> Mechanism {
         match (hash, plus) {
@@ -107,12 +109,12 @@ impl fmt::Display for Mechanism {
     }
 }
 
-/// A set of mechanisms in two bytes: what is offered on a stream.
+/// Set of mechanisms in two bytes, such as the offer of a stream.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct MechanismSet(u16);
 
 impl MechanismSet {
-    /// Nothing.
+    /// The empty set.
     pub const EMPTY: MechanismSet = MechanismSet(0);
     /// The three SCRAM mechanisms without channel binding.
     pub const SCRAM: MechanismSet = MechanismSet::EMPTY
@@ -125,7 +127,7 @@ impl MechanismSet {
         .with(Mechanism::ScramSha256Plus)
         .with(Mechanism::ScramSha512Plus);
 
-    /// The set and `mechanism`.
+    /// The set with `mechanism` added.
     #[must_use]
     pub const fn with(self, mechanism: Mechanism) -> MechanismSet {
         MechanismSet(self.0 | 1 << mechanism as u8)
@@ -137,31 +139,31 @@ impl MechanismSet {
         MechanismSet(self.0 & !(1 << mechanism as u8))
     }
 
-    /// What is in either set.
+    /// Union of both sets.
     #[must_use]
     pub const fn union(self, other: MechanismSet) -> MechanismSet {
         MechanismSet(self.0 | other.0)
     }
 
-    /// Whether `mechanism` is in it.
+    /// Whether the set has `mechanism`.
     #[must_use]
     pub const fn contains(self, mechanism: Mechanism) -> bool {
         self.0 & (1 << mechanism as u8) != 0
     }
 
-    /// Whether any mechanism with channel binding is in it.
+    /// Whether the set has any mechanism with channel binding.
     #[must_use]
     pub const fn has_plus(self) -> bool {
         self.0 & MechanismSet::SCRAM_PLUS.0 != 0
     }
 
-    /// Whether nothing is in it. Then `<mechanisms/>` is left out (RFC 6120 section 6.4.1).
+    /// Whether the set is empty. `<mechanisms/>` is then omitted (RFC 6120, section 6.4.1).
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// In the order of [`Mechanism::ALL`].
+    /// Iterates in the order of [`Mechanism::ALL`].
     pub fn iter(self) -> impl Iterator<Item = Mechanism> {
         Mechanism::ALL.into_iter().filter(move |mechanism| self.contains(*mechanism))
     }

@@ -1,10 +1,11 @@
 //! PLAIN (RFC 4616): `[authzid] NUL authcid NUL passwd` in one message.
 //!
-//! Left out: the check of the password. It costs a PBKDF2 (see `credentials.rs`), so the caller does it where that
-//! may be done.
+//! Not implemented: verification of the password. It costs a PBKDF2 (see `credentials.rs`), so the caller does it on a
+//! thread for blocking work.
 //!
-//! Trap: the password travels in the open. Offer it only under TLS, or answer
-//! [`crate::Failure::EncryptionRequired`].
+//! # Pitfalls
+//!
+//! The password is sent in plaintext. Offer PLAIN only under TLS, or answer [`crate::Failure::EncryptionRequired`].
 
 use crate::failure::FailureReason;
 use crate::saslprep::prepare;
@@ -12,7 +13,7 @@ use base::Secret;
 
 /// Longest message in bytes: two addresses, a password and two NULs.
 pub const MAX_MESSAGE: usize = 5120;
-/// Longest password in bytes. RFC 4616 wants at least 255; beyond this it is an attack on the hash.
+/// Longest password in bytes. RFC 4616 requires at least 255; beyond this it is an attack on the hash.
 pub const MAX_PASSWORD: usize = 1024;
 
 #[derive(Debug)]
@@ -20,7 +21,7 @@ pub(crate) struct PlainMessage {
     pub(crate) authzid: Option<String>,
     /// Prepared with SASLprep.
     pub(crate) username: String,
-    /// As it came; [`crate::Credentials::verify_password`] prepares it.
+    /// As received; [`crate::Credentials::verify_password`] prepares it.
     pub(crate) password: Secret,
 }
 

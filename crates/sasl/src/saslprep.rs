@@ -1,10 +1,12 @@
-//! SASLprep (RFC 4013) for user names and passwords, with a short road for ASCII.
+//! SASLprep (RFC 4013) for user names and passwords, with a fast path for ASCII.
 //!
-//! The tables are the `stringprep` crate's. Text is treated as "stored" (RFC 3454 section 7): code points that
-//! Unicode 3.2 did not know are refused, so a password with a newer emoji cannot be set.
+//! The tables are those of the `stringprep` crate. Text is treated as "stored" (RFC 3454, section 7): code points
+//! unassigned in Unicode 3.2 are rejected, so a password with a newer emoji cannot be set.
 //!
-//! Trap: RFC 8265 (OpaqueString) replaced it, but RFC 5802 and 7677 name SASLprep and clients do it; the two
-//! differ (full-width letters), so a server that prepared differently would refuse right passwords.
+//! # Pitfalls
+//!
+//! RFC 8265 (OpaqueString) obsoletes it, but RFC 5802 and RFC 7677 name SASLprep and clients implement it. The two differ
+//! (full-width letters), so a server with the other preparation would refuse correct passwords.
 
 use std::borrow::Cow;
 
@@ -13,10 +15,10 @@ use std::borrow::Cow;
 #[error("contains characters that SASLprep (RFC 4013) prohibits")]
 pub struct PrepError;
 
-/// The prepared form of `text`; borrowed when ASCII, which is returned as it is. May come out empty.
+/// Prepares `text`; ASCII is returned unchanged and borrowed. The result may be empty.
 ///
 /// # Errors
-/// If it contains what RFC 4013 sections 2.3 to 2.5 prohibit.
+/// If it contains code points that RFC 4013, sections 2.3 to 2.5, prohibit.
 pub fn prepare(text: &str) -> Result<Cow<'_, str>, PrepError> {
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
         return Ok(Cow::Borrowed(text));

@@ -1,14 +1,16 @@
-//! SCRAM, the server's side: RFC 5802 with SHA-1, RFC 7677 with SHA-256, and the same with SHA-512.
+//! SCRAM server: RFC 5802 with SHA-1, RFC 7677 with SHA-256, and the same with SHA-512.
 //!
-//! Two steps. [`AwaitingCredentials`] is after the client's first message, until the caller has found the credentials;
-//! [`AwaitingProof`] is after the challenge, until the proof. The whole exchange costs two HMACs and a hash over the
-//! messages, three HMACs for the decoy, and no PBKDF2.
+//! Two states. [`AwaitingCredentials`] lasts from the client's first message until the caller has found the credentials;
+//! [`AwaitingProof`] from the challenge until the proof. The whole exchange costs two HMACs and a hash over the messages,
+//! three HMACs for the decoy, and no PBKDF2.
 //!
-//! XEP-0474 (0.5.0) adds `,h=…` to the challenge; clients that know nothing of it ignore it.
+//! XEP-0474 (0.5.0) adds `,h=…` to the challenge; clients that do not support it ignore it.
 //!
-//! Left out: `e=` (see `failure.rs`).
+//! Not implemented: `e=` (see `failure.rs`).
 //!
-//! Trap: the decoy is computed for every account, known or not, so that both take the same time.
+//! # Pitfalls
+//!
+//! The decoy is computed for every account, existing or not, so that both take the same time.
 
 use crate::channel_binding::ChannelBindingData;
 use crate::credentials::{Credentials, ScramKeys};
@@ -27,23 +29,23 @@ use base64::engine::general_purpose::STANDARD;
 pub const MAX_CLIENT_FIRST: usize = 4096;
 /// Longest client-final-message in bytes: it repeats the header in base 64.
 pub const MAX_CLIENT_FINAL: usize = 8192;
-/// Longest nonce of a client in bytes; they use 16 to 64.
+/// Longest client nonce in bytes; clients use 16 to 64.
 const MAX_NONCE: usize = 1024;
 
-/// What the negotiation around the exchange decided.
+/// Parameters that negotiation fixed before the exchange.
 pub(crate) struct ScramParams<'a> {
     pub(crate) hash: ScramHash,
     /// The mechanism is `-PLUS`.
     pub(crate) plus: bool,
     /// Any `-PLUS` was offered.
     pub(crate) offered_plus: bool,
-    /// What the challenge repeats.
+    /// Mechanisms that the challenge repeats.
     pub(crate) announced: Option<MechanismSet>,
     pub(crate) binding: &'a ChannelBindingData,
     pub(crate) nonce: &'a str,
 }
 
-/// After the client's first message.
+/// State after the client's first message.
 pub(crate) struct AwaitingCredentials {
     hash: ScramHash,
     /// Prepared with SASLprep.
@@ -51,22 +53,22 @@ pub(crate) struct AwaitingCredentials {
     authzid: Option<String>,
     /// `client-first-message-bare`.
     bare: String,
-    /// The client's nonce and ours.
+    /// The client's nonce followed by ours.
     nonce: String,
-    /// What `c=` must be: header and channel data in base 64.
+    /// Required value of `c=`: header and channel data in base 64.
     binding: String,
     /// `h=` of XEP-0474.
     announced: Option<String>,
 }
 
-/// After the challenge.
+/// State after the challenge.
 pub(crate) struct AwaitingProof {
     hash: ScramHash,
     username: String,
     authzid: Option<String>,
     nonce: String,
     binding: String,
-    /// AuthMessage as far as it is known, with its last comma.
+    /// AuthMessage up to the last comma before the client-final-message.
     auth_message: String,
     stored_key: KeyBytes,
     server_key: KeyBytes,
@@ -74,7 +76,7 @@ pub(crate) struct AwaitingProof {
     account_exists: bool,
 }
 
-/// What a good proof earns.
+/// Result of a correct proof.
 pub(crate) struct ScramSuccess {
     pub(crate) username: String,
     pub(crate) authzid: Option<String>,
@@ -83,7 +85,7 @@ pub(crate) struct ScramSuccess {
 }
 
 impl AwaitingCredentials {
-    /// Takes the client's first message.
+    /// Handles the client's first message.
     pub(crate) fn new(terms: &ScramParams<'_>, message: &[u8]) -> Result<AwaitingCredentials, FailureReason> {
         if message.len() > MAX_CLIENT_FIRST {
             return Err(FailureReason::TooLong);
@@ -109,8 +111,7 @@ impl AwaitingCredentials {
         })
     }
 
-    /// Makes the challenge from the credentials found, or from the decoy for `account` if there are none for this
-    /// hash.
+    /// Makes the challenge from the stored credentials, or from the decoy for `account` if there are none for this hash.
     pub(crate) fn challenge(
         self,
         found: Option<&Credentials>,
@@ -141,7 +142,7 @@ impl AwaitingCredentials {
 }
 
 impl AwaitingProof {
-    /// Takes the client's final message.
+    /// Verifies the client's final message.
     pub(crate) fn check(self, message: &[u8]) -> Result<ScramSuccess, FailureReason> {
         if message.len() > MAX_CLIENT_FINAL {
             return Err(FailureReason::TooLong);
@@ -155,7 +156,7 @@ impl AwaitingProof {
             return Err(FailureReason::ChannelBindingsDontMatch);
         }
         let auth_message: [&[u8]; 2] = [self.auth_message.as_bytes(), last.without_proof.as_bytes()];
-        // ClientProof is ClientKey XOR ClientSignature, so XOR gives the ClientKey back (RFC 5802 section 3).
+        // ClientProof is ClientKey XOR ClientSignature, so another XOR restores the ClientKey (RFC 5802, section 3).
         let client_key = self.hash.hmac(self.stored_key.expose(), &auth_message).xor(&proof);
         let right = self.hash.digest(client_key.expose()) == self.stored_key;
         if !(right & self.account_exists) {
@@ -170,13 +171,13 @@ impl AwaitingProof {
     }
 }
 
-/// The channel's data that the flag asks for; RFC 5802 section 6 says which flags go with which mechanism.
+/// Channel binding data for the flag; RFC 5802, section 6, defines which flags go with which mechanism.
 fn channel_data<'a>(terms: &ScramParams<'a>, flag: CbindFlag<'_>) -> Result<&'a [u8], FailureReason> {
     match (flag, terms.plus) {
         (CbindFlag::Bound(name), true) => {
             terms.binding.get(name).ok_or(FailureReason::UnsupportedChannelBindingType)
         }
-        // The client would have bound and saw no offer, but there was one: it was removed on the way.
+        // The client supports binding and saw no offer of it, but there was one: it was removed in transit.
         (CbindFlag::NotOffered, _) if terms.offered_plus => {
             Err(FailureReason::ServerDoesSupportChannelBinding)
         }
@@ -196,7 +197,7 @@ fn decode_proof(hash: ScramHash, text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok().filter(|proof| proof.len() == hash.output_len())
 }
 
-/// Whether the caller's nonce can be sent: visible ASCII without comma, and long enough not to be guessed.
+/// Whether the caller's nonce can be sent: visible ASCII without comma, and too long to be guessed.
 pub(crate) fn is_server_nonce(nonce: &str) -> bool {
     nonce.len() >= 16 && is_nonce(nonce)
 }

@@ -1,20 +1,22 @@
-//! The grammar of the client's SCRAM messages, RFC 5802 section 7.
+//! Grammar of the client's SCRAM messages: RFC 5802, section 7.
 //!
-//! Everything is borrowed from the message, because the proof is over its exact bytes. Extensions after the nonce
-//! are checked for form and otherwise ignored; `m=` (mandatory extension) fails wherever it stands.
+//! Everything is borrowed from the message, because the proof covers its exact bytes. Extensions after the nonce are
+//! checked for syntax and otherwise ignored; `m=` (mandatory extension) fails at any position.
 //!
-//! Left out: meaning. Whether the flag, nonce and proof are right is `scram.rs`'s.
+//! Not implemented: semantics. `scram.rs` verifies flag, nonce and proof.
 //!
-//! Trap: `,` and `=` cannot stand in a name, they are written `=2C` and `=3D`. Never unescape before splitting.
+//! # Pitfalls
+//!
+//! `,` and `=` are escaped in a name as `=2C` and `=3D`. Never unescape before splitting.
 
 use crate::failure::FailureReason;
 
 /// `gs2-cbind-flag`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CbindFlag<'a> {
-    /// `n`: the client cannot bind.
+    /// `n`: the client does not support channel binding.
     Unsupported,
-    /// `y`: the client could, but believes that the server cannot.
+    /// `y`: the client supports it, but believes that the server does not.
     NotOffered,
     /// `p=`: bound, with this type.
     Bound(&'a str),
@@ -77,7 +79,7 @@ pub(crate) fn client_first(message: &[u8]) -> Result<ClientFirst<'_>, FailureRea
 
 pub(crate) fn client_final(message: &[u8]) -> Result<ClientFinal<'_>, FailureReason> {
     let text = utf8(message)?;
-    // The proof is last, and base 64 has no comma.
+    // The proof comes last, and base 64 has no comma.
     let (without_proof, proof) = text.rsplit_once(',').ok_or(FailureReason::InvalidEncoding)?;
     let proof = value(proof, "p=")?;
     let mut attributes = without_proof.split(',');
@@ -91,7 +93,7 @@ pub(crate) fn client_final(message: &[u8]) -> Result<ClientFinal<'_>, FailureRea
     Ok(ClientFinal { binding, nonce, proof, without_proof })
 }
 
-/// UTF-8 without NUL, which no production allows.
+/// Decodes UTF-8 without NUL, which no production allows.
 fn utf8(message: &[u8]) -> Result<&str, FailureReason> {
     std::str::from_utf8(message)
         .ok()
@@ -117,7 +119,7 @@ fn is_binding_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'))
 }
 
-/// `extensions = attr-val *("," attr-val)`, with anything in them but a mandatory one.
+/// `extensions = attr-val *("," attr-val)`; any content except a mandatory extension.
 fn extensions<'a>(attributes: impl Iterator<Item = &'a str>) -> Result<(), FailureReason> {
     for attribute in attributes {
         match attribute.as_bytes() {
