@@ -1,10 +1,12 @@
-//! The keyed hash of a bare address, under which accounts are found in memory and claimed in the cluster.
+//! Keyed hash of a bare address, under which accounts are found in memory and claimed in the cluster.
 //!
-//! SipHash-1-3 with 128-bit key, the function that `std` uses for its maps. The key is a secret of the deployment: every
-//! node of a cluster has the same one, and nobody else can search for two addresses with the same hash.
+//! SipHash-1-3 with a 128-bit key, the function that `std` uses for its maps. The key is a secret of the
+//! deployment, the same on every node of a cluster, so that nobody else can search for two addresses with the
+//! same hash.
 //!
 //! # Pitfalls
-//! A hash finds candidates; it decides nothing. Compare the number or the text of the address after every hit.
+//!
+//! A hash only finds candidates. Compare the id or the text of the address after every match.
 
 use std::hash::Hasher as _;
 
@@ -22,7 +24,7 @@ impl AddressHasher {
         AddressHasher(key)
     }
 
-    /// The hash of the bare address; a resource is ignored.
+    /// The hash of the bare address; the resource is ignored.
     #[must_use]
     pub fn hash(&self, jid: JidRef<'_>) -> u64 {
         let mut hasher = SipHasher13::new_with_key(&self.0);

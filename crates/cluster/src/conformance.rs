@@ -1,11 +1,16 @@
-//! The suite that every [`Cluster`] passes: `cluster::conformance!(name, make)` stamps one test per rule.
+//! Conformance suite of the [`Cluster`] trait: `cluster::conformance!(name, make)` generates one test for each
+//! rule.
 //!
-//! `make` builds a [`TestCluster`] with as many nodes as it likes, at least one; the rules are stated for every pair of them, so
-//! that a lonely node passes by what it refuses. Rules about cuts and crashes are not here, for not every network can
-//! be cut from within a test; the bus has its own in `tests/memory.rs`.
+//! `make` builds a [`TestCluster`] with any number of nodes, at least one. The rules are stated for every pair
+//! of nodes, so that a single node passes by what it refuses. Rules about partitions and crashes are not
+//! included, because not every network can be partitioned from within a test; those of the bus are in
+//! `tests/memory.rs`.
 //!
-//! Trap: a rule must not look at the clock or count steps. It says what must be true in the end ([`TestCluster::run_until`]) and
-//! what must not have happened once nothing is under way ([`TestCluster::run_until_idle`]).
+//! # Pitfalls
+//!
+//! A rule must not read the clock or count steps. It states what must eventually be true
+//! ([`TestCluster::run_until`]) and what must not have happened once nothing is in transit
+//! ([`TestCluster::run_until_idle`]).
 
 use std::sync::Arc;
 
@@ -16,17 +21,17 @@ use crate::{
     AddressLocation, Cluster, Envelope, EnvelopeClass, Inbox, MembershipChange, NodeId, RefusalReason,
 };
 
-/// Some nodes of one cluster and the means to let time pass.
+/// Nodes of one cluster, and control over the passing of time.
 pub trait TestCluster {
-    /// The nodes; all members of one another.
+    /// The nodes; each is a member for all others.
     fn nodes(&self) -> Vec<Arc<dyn Cluster>>;
-    /// Lets the network work until `done`; `false` when it gives up.
+    /// Runs the network until `done`; `false` when it gives up.
     fn run_until(&self, done: &dyn Fn() -> bool) -> bool;
-    /// Lets the network work until nothing is under way.
+    /// Runs the network until nothing is in transit.
     fn run_until_idle(&self);
 }
 
-/// What an inbox was told.
+/// A call of an inbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InboxEvent {
     /// [`Inbox::on_envelope`].
@@ -37,24 +42,24 @@ pub enum InboxEvent {
     Changed(MembershipChange),
 }
 
-/// An inbox that writes down what it is told, in order.
+/// An inbox that records its calls in order.
 #[derive(Default)]
 pub struct InboxRecorder(Mutex<Vec<InboxEvent>>);
 
 impl InboxRecorder {
-    /// A recorder attached to `cluster`.
+    /// Attaches a recorder to `cluster`.
     pub fn attach(cluster: &dyn Cluster) -> Arc<InboxRecorder> {
         let recorder = Arc::new(InboxRecorder::default());
         cluster.attach(recorder.clone());
         recorder
     }
 
-    /// All it has heard.
+    /// All recorded calls.
     pub fn events(&self) -> Vec<InboxEvent> {
         self.0.lock().clone()
     }
 
-    /// The texts of the parcels that arrived from `from`.
+    /// The texts of the envelopes that arrived from `from`.
     pub fn texts(&self, from: NodeId) -> Vec<String> {
         let text = |heard: &InboxEvent| match heard {
             InboxEvent::Parcel(origin, parcel) if *origin == from => {
@@ -80,7 +85,7 @@ impl Inbox for InboxRecorder {
     }
 }
 
-/// A parcel with this text for `juliet@example.com/balcony`.
+/// An envelope with this text for `juliet@example.com/balcony`.
 pub fn test_envelope(own: NodeId, class: EnvelopeClass, text: &str) -> Envelope {
     let recipients = Jid::parse("juliet@example.com/balcony").into_iter().collect();
     Envelope::new(7, class, own, recipients, text.as_bytes())
@@ -102,7 +107,7 @@ fn pairs(seats: &[RecordedNode]) -> impl Iterator<Item = (&RecordedNode, &Record
         .filter(|(from, to)| from.0.node() != to.0.node())
 }
 
-/// Every node knows all, in order, once.
+/// Every node knows all members, in order and once.
 pub fn members_are_known_everywhere(lab: &dyn TestCluster) {
     let seats = attach_recorders(lab);
     let mut names: Vec<NodeId> = seats.iter().map(|(node, _)| node.node()).collect();
@@ -128,7 +133,7 @@ pub fn members_are_known_everywhere(lab: &dyn TestCluster) {
     }
 }
 
-/// A claim is located by all, and by nobody after its release.
+/// A claim is located by all nodes, and by none after its release.
 pub fn claims_are_seen_everywhere(lab: &dyn TestCluster) {
     let seats = attach_recorders(lab);
     for (number, (owner, _)) in (1_u64..).zip(&seats) {
@@ -144,7 +149,7 @@ pub fn claims_are_seen_everywhere(lab: &dyn TestCluster) {
     }
 }
 
-/// Two claims on one number need two releases; a release too many does nothing.
+/// Two claims on one hash need two releases; an additional release has no effect.
 pub fn claims_are_counted(lab: &dyn TestCluster) {
     let seats = attach_recorders(lab);
     for (owner, _) in &seats {
@@ -166,7 +171,7 @@ pub fn claims_are_counted(lab: &dyn TestCluster) {
     }
 }
 
-/// An address can be on many nodes; each node tells itself from the others.
+/// An address can be on many nodes; each node distinguishes itself from the others.
 pub fn an_address_can_be_on_many_nodes(lab: &dyn TestCluster) {
     let seats = attach_recorders(lab);
     seats.iter().for_each(|(node, _)| node.claim(9));
@@ -181,7 +186,8 @@ pub fn an_address_can_be_on_many_nodes(lab: &dyn TestCluster) {
     }
 }
 
-/// Kept parcels arrive once each, in order, whole, with the sender's name, epoch and rising numbers.
+/// Reliable envelopes arrive once each, in order, complete, with the sender's name, epoch and increasing
+/// sequence numbers.
 pub fn kept_parcels_arrive_once_in_order(lab: &dyn TestCluster) {
     let seats = attach_recorders(lab);
     let texts: Vec<String> = (0..50).map(|number| format!("message {number}")).collect();
@@ -233,7 +239,7 @@ pub fn presence_is_never_reordered(lab: &dyn TestCluster) {
     }
 }
 
-/// A broadcast reaches all others once, and not its sender.
+/// A broadcast reaches all other nodes once, and not its sender.
 pub fn broadcasts_reach_the_others(lab: &dyn TestCluster) {
     let seats = attach_recorders(lab);
     for (from, _) in &seats {
@@ -248,7 +254,7 @@ pub fn broadcasts_reach_the_others(lab: &dyn TestCluster) {
     }
 }
 
-/// What cannot be sent comes back at once, whole.
+/// An envelope that cannot be sent is returned immediately and complete.
 pub fn what_cannot_be_sent_comes_back(lab: &dyn TestCluster) {
     let seats = attach_recorders(lab);
     let Some(nobody) = NodeId::new("nobody-of-that-name") else { return };
@@ -283,7 +289,7 @@ pub fn what_cannot_be_sent_comes_back(lab: &dyn TestCluster) {
     }
 }
 
-/// An inbox may send, claim and locate while it is being called.
+/// An inbox may send, claim and locate while it is called.
 pub fn an_inbox_may_call_its_cluster(lab: &dyn TestCluster) {
     struct Echo(Arc<dyn Cluster>, InboxRecorder);
     impl Inbox for Echo {
@@ -329,7 +335,7 @@ pub fn an_inbox_may_call_its_cluster(lab: &dyn TestCluster) {
     }
 }
 
-/// A node that leaves hands over what it had accepted, is forgotten at once, and can send no more.
+/// A leaving node hands over what it had accepted, is removed immediately, and can send nothing more.
 pub fn leaving_is_polite(lab: &dyn TestCluster) {
     let seats = attach_recorders(lab);
     let Some(((leaver, _), others)) = seats.split_first() else { return };
@@ -375,7 +381,7 @@ fn wait(future: base::spawn::BoxFuture<'_, ()>) {
     }
 }
 
-/// Stamps the suite: `conformance!(single, || Box::new(my_lab()))` makes a module `single` of tests.
+/// Generates the suite: `conformance!(single, || Box::new(my_lab()))` creates a module `single` of tests.
 #[macro_export]
 macro_rules! conformance {
     ($name:ident, $make:expr) => {

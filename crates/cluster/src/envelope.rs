@@ -1,4 +1,4 @@
-//! [`Envelope`]: one stanza on its way to one other node, with everyone there whom it concerns, and its wire form.
+//! Envelope and its wire format: one stanza for all its recipients on one other node.
 //!
 //! ```text
 //! octets  field                                   all numbers big-endian
@@ -13,11 +13,15 @@
 //! 4 + n   bytes      length, the stanza (or whatever belongs to the kind)
 //! ```
 //!
-//! A batch is parcels one behind another; [`Envelope::decode`] gives back what follows. A node sends no version above
-//! what its receiver announces ([`crate::Member::version`]), so a change of layout is a new version, never a
-//! lenient reading of this one. Left out: compression, encryption (the transport's).
+//! A batch is a sequence of envelopes; [`Envelope::decode`] returns the remaining octets. A node sends no
+//! version above the one that its receiver announces ([`crate::Member::version`]), so a change of layout is a
+//! new version, never a lenient parse of this one.
 //!
-//! Trap: lengths in the input are promises of a stranger. Nothing is reserved before that many octets are there.
+//! Not implemented: compression and encryption, which are the transport's.
+//!
+//! # Pitfalls
+//!
+//! Lengths in the input are untrusted. No memory is reserved before that many octets are present.
 
 use std::sync::Arc;
 
@@ -25,20 +29,20 @@ use jid::{Jid, JidRef};
 
 use crate::NodeId;
 
-/// How a parcel is queued and what becomes of it when the network fails.
+/// Class of an envelope: how it is queued, and whether it survives a network failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum EnvelopeClass {
-    /// Control and IQ replies: kept until acknowledged.
+    /// Control and IQ responses: retained until acknowledged.
     Control = 0,
-    /// Messages and IQ requests: kept until acknowledged.
+    /// Messages and IQ requests: retained until acknowledged.
     Message = 1,
     /// Presence: sent once; lost with the connection, never reordered.
     Presence = 2,
 }
 
 impl EnvelopeClass {
-    /// Whether parcels of this class are kept and sent again until they are acknowledged.
+    /// Whether envelopes of this class are retained and sent again until they are acknowledged.
     pub fn is_reliable(self) -> bool {
         self != EnvelopeClass::Presence
     }
@@ -50,46 +54,47 @@ impl EnvelopeClass {
     }
 }
 
-/// What is known about a parcel apart from its contents.
+/// Header of an envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnvelopeHeader {
-    /// What the receiver is to do with it. The engine numbers the kinds and ignores unknown ones.
+    /// How the receiver handles it. The engine numbers the kinds and ignores unknown ones.
     pub kind: u8,
     /// How it is queued.
     pub class: EnvelopeClass,
-    /// The node that sent it. Written by [`crate::Cluster::deliver`].
+    /// The sending node. Set by [`crate::Cluster::deliver`].
     pub origin: NodeId,
-    /// Which life of that node. Written likewise.
+    /// The epoch of that node. Set by [`crate::Cluster::deliver`].
     pub epoch: u64,
-    /// Rises by the order of sending from this origin to this receiver; kept classes and presence are counted apart.
-    /// Written likewise.
+    /// Increases in sending order from this origin to this receiver; reliable classes and presence are numbered
+    /// separately. Set by [`crate::Cluster::deliver`].
     pub sequence: u64,
 }
 
-/// One stanza for some addresses on one node.
+/// One stanza for addresses on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope {
-    /// Kind, class and origin.
+    /// Kind, class, origin and sequence.
     pub header: EnvelopeHeader,
-    /// Whom it concerns on the receiving node; may be empty (invalidation). At most [`Envelope::MAX_RECIPIENTS`].
+    /// Recipients on the receiving node; may be empty (invalidation). At most [`Envelope::MAX_RECIPIENTS`].
     pub recipients: Vec<Jid>,
-    /// The stanza, serialised and portable. At most [`Envelope::MAX_BYTES`]; shared, as several nodes may get the same.
+    /// The serialised stanza with all its namespace declarations. At most [`Envelope::MAX_BYTES`]; shared,
+    /// because several nodes may receive the same.
     pub bytes: Arc<[u8]>,
 }
 
-/// Why octets are not a parcel, or a parcel cannot become octets.
+/// Why octets cannot be decoded, or an envelope cannot be encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
-    /// More was promised than is there.
+    /// The input is shorter than its lengths.
     #[error("the parcel is cut off")]
     Truncated,
-    /// Written by a newer node than this one understands.
+    /// Written by a newer node.
     #[error("the parcel has the unknown version {0}")]
     Version(u8),
-    /// A field has a value that version 1 does not have.
+    /// A field has a value that is not defined in version 1.
     #[error("the parcel's {0} is not valid")]
     Field(&'static str),
-    /// Over one of the limits.
+    /// It exceeds one of the limits.
     #[error("the parcel is too large")]
     TooLarge,
 }
@@ -97,14 +102,14 @@ pub enum EnvelopeError {
 impl Envelope {
     /// The version that is written, and the highest that is read.
     pub const VERSION: u8 = 1;
-    /// Recipients of one parcel.
+    /// Maximum number of recipients.
     pub const MAX_RECIPIENTS: usize = 8192;
-    /// Octets of the stanza: the default limit of a stanza (256 KiB) twice.
+    /// Maximum octets of the stanza: twice the default limit of a stanza (256 KiB).
     pub const MAX_BYTES: usize = 512 << 10;
-    /// Octets of the whole: what a NATS server takes in one message unless told otherwise.
+    /// Maximum octets of an encoded envelope: the default limit of a message of a NATS server.
     pub const MAX: usize = 1 << 20;
 
-    /// A parcel that has not been sent: origin and sequence are written when it is.
+    /// An envelope that has not been sent: origin and sequence are set when it is.
     pub fn new(
         kind: u8,
         class: EnvelopeClass,
@@ -116,23 +121,23 @@ impl Envelope {
         Envelope { header: facts, recipients, bytes: bytes.into() }
     }
 
-    /// Octets of the wire form.
+    /// Length of the encoded envelope in octets.
     pub fn encoded_len(&self) -> usize {
         let addresses: usize = self.recipients.iter().map(|jid| 2 + jid.as_str().len()).sum();
         3 + 16 + 1 + self.header.origin.as_str().len() + 2 + addresses + 4 + self.bytes.len()
     }
 
-    /// Whether it is within the limits; one that is not must be split by its recipients or refused.
+    /// Whether it is within the limits; otherwise it must be split by recipients or refused.
     pub fn fits(&self) -> bool {
         self.recipients.len() <= Self::MAX_RECIPIENTS
             && self.bytes.len() <= Self::MAX_BYTES
             && self.encoded_len() <= Self::MAX
     }
 
-    /// Appends the wire form to `out`.
+    /// Appends the encoded envelope to `out`.
     ///
     /// # Errors
-    /// [`EnvelopeError::TooLarge`]; then `out` is as it was.
+    /// [`EnvelopeError::TooLarge`]; `out` is unchanged then.
     #[allow(clippy::cast_possible_truncation, reason = "`fits` holds every length below its field")]
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), EnvelopeError> {
         if !self.fits() {
@@ -155,12 +160,12 @@ impl Envelope {
         Ok(())
     }
 
-    /// Reads one parcel and returns it with the octets behind it.
+    /// Decodes one envelope and returns it with the remaining octets.
     ///
-    /// Addresses are taken as they are, in normal form: nodes of a cluster trust one another.
+    /// Addresses are accepted as they are, in normal form: nodes of a cluster trust one another.
     ///
     /// # Errors
-    /// The first thing wrong with the input.
+    /// The first error in the input.
     pub fn decode(input: &[u8]) -> Result<(Envelope, &[u8]), EnvelopeError> {
         let mut rest = input;
         let [version, kind, class] = array(&mut rest)?;
@@ -177,7 +182,7 @@ impl Envelope {
         if count > Self::MAX_RECIPIENTS {
             return Err(EnvelopeError::TooLarge);
         }
-        // The shortest address takes three octets.
+        // The shortest address has three octets.
         let mut recipients = Vec::with_capacity(count.min(rest.len() / 3));
         for _ in 0..count {
             let length = u16::from_be_bytes(array(&mut rest)?);

@@ -1,28 +1,33 @@
-//! The nodes of a cluster to one another: who is there, where an address is, and how a stanza gets to it.
+//! Cluster interface of a node: membership, the address directory, and delivery of stanzas to other nodes.
 //!
-//! [`Cluster`] is the trait. [`SingleNode`] is a server alone; [`memory`] is a bus inside one process whose faults are
-//! seeded, for tests; the NATS implementation lives in a crate of its own. [`conformance`] is the suite that each of
-//! them passes. Nothing here knows XMPP beyond addresses.
+//! [`Cluster`] is the trait. [`SingleNode`] is a server without other nodes; [`memory`] is a bus inside one
+//! process with seeded faults, for tests; the NATS implementation is in a separate crate. [`conformance`] is
+//! the suite that each of them passes. Of XMPP, this crate knows only addresses.
 //!
-//! Invariants, which every implementation keeps and every caller may lean on:
+//! Invariants of every implementation:
 //!
-//! 1. **Hints.** [`Cluster::locate`] is a local look-up that never waits. What it says may be late; a wrong answer
-//!    costs a hop, never a stanza. A claim is seen by every node that stays reachable, in the end.
-//! 2. **Claims are counted.** Two addresses can share a hash, so a place ends when every claim on it was released.
-//! 3. **Kept classes arrive or come back.** A parcel of [`EnvelopeClass::Control`] or [`EnvelopeClass::Message`] that `deliver`
-//!    accepted reaches the other node's [`Inbox::on_envelope`] exactly once while both stay members, or else returns to
-//!    the sender through [`Inbox::on_undelivered`]. Both can happen when a node is cut off after it received the parcel
-//!    and before that was acknowledged: the receiver's stanza ids decide then, as they do after any broken stream.
-//! 4. **Order.** Parcels of kept classes from one node to another arrive in the order in which they were accepted.
-//!    Presence may be lost, but a later one is never followed by an earlier one.
-//! 5. **Nothing waits for the network.** Every call but `leave` returns at once; queues are bounded and a full one
-//!    refuses and gives the parcel back.
+//! 1. **Hints.** [`Cluster::locate`] is a local look-up that never waits. Its result may be outdated; a wrong
+//!    result costs a hop, never a stanza. Every node that stays reachable eventually sees a claim.
+//! 2. **Claims are counted.** Two addresses can share a hash, so a location ends when every claim on it was
+//!    released.
+//! 3. **Reliable classes arrive or are returned.** An envelope of [`EnvelopeClass::Control`] or
+//!    [`EnvelopeClass::Message`] that `deliver` accepted reaches the other node's [`Inbox::on_envelope`] exactly
+//!    once while both stay members, or else returns to the sender through [`Inbox::on_undelivered`]. Both can
+//!    happen when a node is cut off after it received the envelope and before the acknowledgement: the
+//!    receiver's stanza ids decide then, as after any broken stream.
+//! 4. **Order.** Envelopes of reliable classes from one node to another arrive in the order in which they were
+//!    accepted. Presence may be lost, but an earlier one never follows a later one.
+//! 5. **Nothing waits for the network.** Every call except `leave` returns immediately; queues are bounded, and
+//!    a full one refuses and returns the envelope.
 //! 6. **An inbox may call its cluster.** It is never called under a lock, nor from within `deliver`.
 //!
-//! Left out: leases for owned things (rooms), which need the bucket of the NATS implementation.
+//! Not implemented: leases for owned entities (rooms), which need the key-value bucket of the NATS
+//! implementation.
 //!
-//! Trap: `deliver` to the own node is refused. The engine must look at its session table first; a loop through here
-//! would hide a stale hint.
+//! # Pitfalls
+//!
+//! `deliver` to the own node is refused. The engine must search its routing table first; a loop through here
+//! would hide an outdated hint.
 
 mod address_hash;
 pub mod conformance;
@@ -40,52 +45,52 @@ use std::sync::Arc;
 
 use base::spawn::BoxFuture;
 
-/// What a node asks of the other nodes. See the invariants of the crate.
+/// A node's connection to the cluster. See the invariants of the crate.
 pub trait Cluster: Send + Sync {
     /// The name of this node.
     fn node(&self) -> NodeId;
 
-    /// Whether this node is alone for good, so that callers can skip hashing and locating. Constant.
+    /// Whether there are never other nodes, so that callers can skip hashing and locating. Constant.
     fn is_single(&self) -> bool {
         false
     }
 
-    /// Says who takes what arrives: once, at the start. It hears of the members that are there already as if they
-    /// joined now. What arrives before is lost.
+    /// Sets the inbox: once, at the start. Present members are reported as if they joined now. Envelopes that
+    /// arrive before are lost.
     fn attach(&self, inbox: Arc<dyn Inbox>);
 
-    /// The nodes that are alive as far as this one knows, itself among them, in order of their names.
+    /// The nodes that are alive as far as this one knows, including itself, sorted by name.
     fn members(&self) -> Vec<Member>;
 
-    /// Where the sessions of a bare address are ([`AddressHasher`]).
+    /// Location of the sessions of a bare address ([`AddressHasher`]).
     fn locate(&self, address: u64) -> AddressLocation;
 
-    /// Tells the others that a bare address has a session here. Counted.
+    /// Announces that a bare address has a session here. Counted.
     fn claim(&self, address: u64);
 
-    /// Takes one claim back. Without a claim it does nothing.
+    /// Releases one claim. Without a claim it has no effect.
     fn release(&self, address: u64);
 
-    /// Hands a parcel over to another node; origin, epoch and sequence are written here.
+    /// Sends an envelope to another node; sets origin, epoch and sequence.
     ///
     /// # Errors
-    /// The parcel comes back at once when it cannot even be queued.
+    /// The envelope, immediately, if it cannot be queued.
     fn deliver(&self, node: NodeId, parcel: Envelope) -> Result<(), Box<RefusedEnvelope>>;
 
-    /// Hands a parcel over to every other member (invalidation). Returns those for whom it could not be queued.
+    /// Sends an envelope to every other member (invalidation). Returns those for which it could not be queued.
     fn broadcast(&self, parcel: Envelope) -> Vec<RefusedEnvelope>;
 
-    /// Leaves politely: what is queued is handed over as far as that goes, then the others forget this node at once.
-    /// Afterwards every parcel is refused.
+    /// Leaves the cluster in an orderly way: hands over queued envelopes as far as possible, then the others
+    /// remove this node immediately. Afterwards every envelope is refused.
     fn leave(&self) -> BoxFuture<'_, ()>;
 }
 
-/// What a node takes from the others.
+/// Receiver of envelopes and membership changes.
 pub trait Inbox: Send + Sync {
-    /// A parcel arrived. Must not block: it is called from the task that reads the network.
+    /// An envelope arrived. Must not block: it is called from the task that reads the network.
     fn on_envelope(&self, from: NodeId, parcel: Envelope);
 
-    /// A parcel of a kept class that was accepted for `to` will not be acknowledged any more: `to` is gone.
+    /// An envelope of a reliable class that was accepted for `to` will not be acknowledged: `to` is gone.
     fn on_undelivered(&self, to: NodeId, parcel: Envelope);
 
     /// A node joined or left.
@@ -95,25 +100,25 @@ pub trait Inbox: Send + Sync {
 /// A change of membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MembershipChange {
-    /// It can be reached now. Its claims follow.
+    /// The node is reachable. Its claims follow.
     Joined(Member),
-    /// It left, died or was cut off: its claims are forgotten already.
+    /// The node left, crashed or was cut off: its claims have been removed.
     Left(NodeId),
 }
 
-/// A parcel that was not accepted.
+/// An envelope that was not accepted.
 #[derive(Debug, thiserror::Error)]
 #[error("no envelope to {node}: {reason}")]
 pub struct RefusedEnvelope {
-    /// Whom it was for.
+    /// The intended receiver.
     pub node: NodeId,
     /// The reason.
     pub reason: RefusalReason,
-    /// The parcel.
+    /// The envelope.
     pub envelope: Envelope,
 }
 
-/// Why a parcel was not accepted.
+/// Why an envelope was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RefusalReason {
     /// No such member, or this node has left.
@@ -125,7 +130,7 @@ pub enum RefusalReason {
     /// The queue towards that node is full.
     #[error("the queue is full")]
     QueueFull,
-    /// Over the limits of [`Envelope`].
+    /// It exceeds the limits of [`Envelope`].
     #[error("the parcel is too large")]
     TooLarge,
 }

@@ -1,13 +1,16 @@
-//! A cluster inside one process, for tests: seeded delay, loss, duplication, cuts and crashes, no real time.
+//! In-process cluster for tests: seeded delay, loss, duplication, partitions and crashes, without real time.
 //!
-//! [`Bus::step`] is one tick of the only clock; the same seed and the same calls give the same run. Frames between
-//! two nodes suffer the faults; membership does not, but for cuts: a pair that is cut for [`FAILURE_DETECTION_TICKS`] ticks takes one
-//! another for dead. Above the faulty frames each pair has what invariants 3 and 4 of the crate need: numbers,
-//! cumulative acknowledgements, sending again from the oldest unacknowledged one (go-back-n). Claims travel the same
-//! road, with a snapshot first, so they cannot be lost either.
+//! [`Bus::step`] is one tick of the only clock; the same seed and the same calls give the same run. The faults
+//! apply to frames between two nodes, and not to membership, except for partitions: nodes that are cut off from
+//! each other for [`FAILURE_DETECTION_TICKS`] ticks consider each other dead. On top of the faulty frames, each
+//! pair of nodes implements invariants 3 and 4 of the crate: sequence numbers, cumulative acknowledgements, and
+//! retransmission from the oldest unacknowledged frame (go-back-n). Claims use the same channel and start with
+//! a snapshot, so they cannot be lost either.
 //!
-//! Trap: inboxes are called at the end of a step, after the lock is released; a call made by `leave` or `join` is
-//! heard at the next step.
+//! # Pitfalls
+//!
+//! Inboxes are called at the end of a step, after the lock is released; calls caused by `leave` or `join`
+//! arrive with the next step.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -20,25 +23,25 @@ use crate::{
     RefusedEnvelope,
 };
 
-/// Ticks after which nodes that cannot hear one another take one another for dead.
+/// Ticks after which nodes that cannot reach each other consider each other dead.
 pub const FAILURE_DETECTION_TICKS: u64 = 40;
-/// Ticks after which what was not acknowledged is sent again.
+/// Ticks after which unacknowledged frames are sent again.
 const RESEND_TICKS: u64 = 8;
-/// Octets of unacknowledged parcels per pair and direction.
+/// Octets of unacknowledged envelopes for each pair and direction.
 const QUEUE_BYTES: usize = 4 << 20;
 
-/// What happens to frames on their way.
+/// Faults of frames in transit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NetworkFaults {
-    /// How many of a thousand are lost; below 1000.
+    /// Frames lost, per thousand; below 1000.
     pub drop: u16,
-    /// How many of a thousand arrive twice.
+    /// Frames duplicated, per thousand.
     pub duplicate: u16,
-    /// The longest extra delay in ticks; frames overtake one another by it.
+    /// Maximum extra delay in ticks, which lets frames overtake one another.
     pub delay: u16,
 }
 
-/// The network. Clones are the same network.
+/// The network. Clones share the same network.
 #[derive(Clone)]
 pub struct Bus(Arc<Mutex<Network>>);
 
@@ -48,7 +51,7 @@ impl Bus {
         Bus(Arc::new(Mutex::new(Network { random: seed, faults, ..Network::default() })))
     }
 
-    /// A node joins, or comes back with a new epoch (then its former life is dead at once).
+    /// A node joins, or returns with a new epoch; its former epoch ends immediately then.
     pub fn join(&self, node: NodeId) -> Arc<MemoryNode> {
         let mut net = self.0.lock();
         net.remove_member(node, false);
@@ -61,7 +64,7 @@ impl Bus {
         Arc::new(MemoryNode { net: Arc::clone(&self.0), member })
     }
 
-    /// A node dies without a word. The others find out after [`FAILURE_DETECTION_TICKS`] ticks.
+    /// A node crashes without notice. The others detect it after [`FAILURE_DETECTION_TICKS`] ticks.
     pub fn crash(&self, node: NodeId) {
         let mut net = self.0.lock();
         net.nodes.remove(&node);
@@ -72,21 +75,21 @@ impl Bus {
         }
     }
 
-    /// Nothing passes between two nodes any more.
+    /// Partitions two nodes: no frame passes between them.
     pub fn cut(&self, one: NodeId, other: NodeId) {
         let mut net = self.0.lock();
         let since = net.tick;
         net.cuts.entry(pair(one, other)).or_insert(Cut { since, crash: false });
     }
 
-    /// Ends a cut.
+    /// Ends a partition.
     pub fn heal(&self, one: NodeId, other: NodeId) {
         let mut net = self.0.lock();
         net.cuts.remove(&pair(one, other));
         net.connect(one, other);
     }
 
-    /// One tick. Returns whether anything is still under way.
+    /// One tick. Returns whether anything is still in transit.
     pub fn step(&self) -> bool {
         let (calls, busy) = {
             let mut net = self.0.lock();
@@ -104,7 +107,8 @@ impl Bus {
         called || busy
     }
 
-    /// Steps until nothing is under way; `false` if that takes more than 100 000 ticks (inboxes that answer for ever).
+    /// Steps until nothing is in transit; `false` if that takes more than 100 000 ticks (inboxes that answer
+    /// permanently).
     pub fn run_until_idle(&self) -> bool {
         (0..100_000).any(|_| !self.step())
     }
@@ -117,12 +121,12 @@ pub struct MemoryNode {
 }
 
 impl MemoryNode {
-    /// Whether this life of the node is over: it left, crashed, or joined anew.
+    /// Whether this epoch of the node is over: it left, crashed, or joined again.
     fn is_stale(&self, net: &Network) -> bool {
         net.nodes.get(&self.member.node).is_none_or(|node| node.member != self.member)
     }
 
-    /// Runs `change` on the claims; it returns what the others must hear.
+    /// Runs `change` on the claims; it returns what the others must receive.
     fn update_claims(&self, change: impl FnOnce(&mut BTreeMap<u64, u32>) -> Option<FrameBody>) {
         let mut net = self.net.lock();
         if self.is_stale(&net) {
@@ -162,7 +166,7 @@ impl Cluster for MemoryNode {
         if self.is_stale(&net) {
             return Vec::new();
         }
-        // A crashed node stays a member until its peers find out; the link remembers who it was.
+        // A crashed node stays a member until its peers detect it; the channel still knows its epoch.
         let of_links = net.links.iter().filter(|((from, _), _)| *from == self.member.node);
         let mut members: Vec<Member> = of_links.map(|(_, link)| link.receiver).chain([self.member]).collect();
         members.sort_by_key(|member| member.node);
@@ -250,7 +254,7 @@ impl Cluster for MemoryNode {
     }
 }
 
-/// What one node tells another.
+/// A frame between two nodes.
 #[derive(Clone)]
 enum FrameBody {
     Snapshot(Vec<u64>),
@@ -285,9 +289,9 @@ struct MemberState {
     claims: BTreeMap<u64, u32>,
 }
 
-/// One direction between two members: what the sender keeps and what the receiver knows.
+/// One direction between two members: the state of sender and receiver.
 struct Channel {
-    /// Frames of a former link between the same nodes are strangers.
+    /// Frames of a former channel between the same nodes are ignored.
     incarnation: u64,
     receiver: Member,
     next: u64,
@@ -318,7 +322,7 @@ struct Network {
     faults: NetworkFaults,
     tick: u64,
     epoch: u64,
-    /// Makes numbers for lives of links and for frames that are due in the same tick.
+    /// Generates the incarnations of channels and the order of frames that are due in the same tick.
     serial: u64,
     nodes: BTreeMap<NodeId, MemberState>,
     links: BTreeMap<(NodeId, NodeId), Channel>,
@@ -364,8 +368,8 @@ impl Network {
         }
     }
 
-    /// Ends both directions. What is unacknowledged goes back to its sender; with `hand_over`, what the receiver has
-    /// not got yet goes to it instead, and nothing that it has got goes back.
+    /// Ends both directions. Unacknowledged envelopes return to their sender; with `hand_over`, those that the
+    /// receiver has not received go to it instead, and none that it has received are returned.
     fn disconnect(&mut self, one: NodeId, other: NodeId, hand_over: bool) {
         for (from, to) in [(one, other), (other, one)] {
             let Some(link) = self.links.remove(&(from, to)) else { continue };
@@ -383,7 +387,7 @@ impl Network {
     }
 
     fn remove_member(&mut self, node: NodeId, politely: bool) {
-        // A life that ended without a word hears nothing more.
+        // An epoch that ended without notice receives nothing more.
         let former = if politely { None } else { self.nodes.remove(&node) };
         for peer in self.peers(node) {
             let hand_over = politely && !self.cuts.contains_key(&pair(node, peer));
@@ -411,7 +415,7 @@ impl Network {
         self.transmit(from, to, life, Frame::Reliable(number, body));
     }
 
-    /// Puts a frame on the wire, where the faults are.
+    /// Transmits a frame, subject to the faults.
     fn transmit(&mut self, from: NodeId, to: NodeId, life: u64, frame: Frame) {
         if self.chance(self.faults.drop) {
             return;
@@ -463,7 +467,7 @@ impl Network {
         if self.cuts.contains_key(&pair(from, to)) {
             return;
         }
-        // An acknowledgement is about the link in the other direction.
+        // An acknowledgement belongs to the channel in the other direction.
         let key = if matches!(frame, Frame::Ack(_)) { (to, from) } else { (from, to) };
         let tick = self.tick;
         let Some(link) = self.links.get_mut(&key).filter(|link| link.incarnation == life) else { return };

@@ -1,20 +1,22 @@
-//! Names of nodes, members, and where an address is (the invariants stand at the top of the crate).
+//! Names of nodes, members, and locations of addresses. The invariants are in the documentation of the crate.
 //!
-//! Trap: [`NodeId`] is the configured name and means the same on every node; it is not an index. Its order decides
+//! # Pitfalls
+//!
+//! [`NodeId`] is the configured name and means the same on every node; it is not an index. Its order decides
 //! which of two equal claims wins (the same full address bound on two nodes in the same millisecond).
 
 use std::fmt;
 
-/// The name of a node, as configured (`[cluster] node`): 1 to 24 characters out of `a-z`, `0-9`, `-` and `_`, so that
-/// it can be a NATS subject token. Plain data, compared and ordered by its text.
+/// The name of a node, as configured (`[cluster] node`): 1 to 24 characters of `a-z`, `0-9`, `-` and `_`, so
+/// that it can be a NATS subject token. Plain data, compared and ordered by its text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId([u8; NodeId::MAX]);
 
 impl NodeId {
-    /// Characters that a name may have.
+    /// Maximum length of a name in characters.
     pub const MAX: usize = 24;
 
-    /// `None` if the text is not such a name.
+    /// `None` if the text is not a valid name.
     pub fn new(name: &str) -> Option<NodeId> {
         let good = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
         if name.is_empty() || name.len() > Self::MAX || !name.bytes().all(good) {
@@ -49,14 +51,14 @@ impl fmt::Debug for NodeId {
 pub struct Member {
     /// Its name.
     pub node: NodeId,
-    /// Which life of the node this is: greater after every start, so that numbering can begin anew.
+    /// Epoch of the node: greater after every start, so that sequence numbers can restart.
     pub epoch: u64,
-    /// The highest parcel version that it reads; nobody sends it a higher one (rolling upgrades).
+    /// The highest envelope version that it reads; others never send it a higher one (rolling upgrades).
     pub version: u8,
 }
 
-/// Where the sessions of an address are, as far as this node knows. A hint: it may be late, or a collision of hashes,
-/// and costs at most a hop (the node that is asked in vain treats the stanza as undelivered, or stores it).
+/// Location of an address, as far as this node knows. A hint: it may be outdated or a hash collision, and costs
+/// at most a hop (a node without the address treats the stanza as undelivered, or stores it).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AddressLocation {
     /// On no node.
@@ -65,12 +67,12 @@ pub enum AddressLocation {
     Here,
     /// On one other node only.
     Node(NodeId),
-    /// On several, in order of their names; this node may be one of them.
+    /// On several nodes, sorted by name; this node may be one of them.
     Many(Box<[NodeId]>),
 }
 
 impl AddressLocation {
-    /// The place made of these nodes, which must be in order and different.
+    /// The location with these nodes, which must be sorted and distinct.
     pub fn of(own: NodeId, nodes: &[NodeId]) -> AddressLocation {
         match nodes {
             [] => AddressLocation::Nowhere,
@@ -90,7 +92,7 @@ impl AddressLocation {
         }
     }
 
-    /// The nodes of it that are not `own`.
+    /// The nodes of it except `own`.
     pub fn other_nodes(&self, own: NodeId) -> impl Iterator<Item = NodeId> + '_ {
         let nodes = match self {
             AddressLocation::Nowhere | AddressLocation::Here => &[][..],

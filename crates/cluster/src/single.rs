@@ -1,7 +1,9 @@
-//! [`SingleNode`]: a cluster of one. Everything is here, nothing travels.
+//! [`SingleNode`]: a cluster of one node, which sends nothing.
 //!
-//! Trap: `locate` says *here* for every address, claimed or not, because the session table answers that question
-//! anyway. Callers that want to spare even this ask [`Cluster::is_single`] once.
+//! # Pitfalls
+//!
+//! `locate` returns *here* for every address, claimed or not, because the routing table has the exact answer.
+//! Callers that want to skip even this check [`Cluster::is_single`] once.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,7 +11,7 @@ use base::spawn::BoxFuture;
 
 use crate::{AddressLocation, Cluster, Envelope, Inbox, Member, NodeId, RefusalReason, RefusedEnvelope};
 
-/// The cluster of a server that runs alone.
+/// The cluster of a server without other nodes.
 pub struct SingleNode {
     member: Member,
     inbox: OnceLock<Arc<dyn Inbox>>,
@@ -33,7 +35,7 @@ impl Cluster for SingleNode {
     }
 
     fn attach(&self, inbox: Arc<dyn Inbox>) {
-        // A second inbox is a mistake of the wiring; the first one stays.
+        // A second inbox is a bug of the caller; the first one stays.
         let _ = self.inbox.set(inbox);
     }
 

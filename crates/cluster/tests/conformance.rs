@@ -1,4 +1,4 @@
-//! The suite of `cluster::conformance` over a lonely node and over the bus, calm and stormy.
+//! The suite of `cluster::conformance` for a single node and for the bus, with and without faults.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the bus does when nodes are cut off, crash and come back; and that a seed is a run.
+//! The bus with partitions, crashes and rejoins; and that a seed reproduces a run.
 #![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::sync::Arc;
@@ -83,7 +83,7 @@ fn a_long_cut_gives_back_what_is_kept_and_forgets_the_other() {
         let refused =
             a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, "three")).unwrap_err();
         assert_eq!(refused.reason, RefusalReason::UnknownNode);
-        // Claims that changed meanwhile are right after the cut.
+        // Claims that changed meanwhile are correct after the partition.
         b.release(1);
         b.claim(2);
         bus.heal(id("a"), id("b"));

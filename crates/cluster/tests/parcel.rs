@@ -1,4 +1,4 @@
-//! The wire form of a parcel: the documented layout, limits, and that no input makes it panic.
+//! The wire format of an envelope: its documented layout, its limits, and that no input causes a panic.
 #![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn encoded(parcel: &Envelope) -> Vec<u8> {
     out
 }
 
-/// Two versions run side by side, so the octets of version 1 may never change.
+/// Two versions run side by side, so the octets of version 1 must never change.
 #[test]
 fn the_encoding_of_version_1_never_changes() {
     let expect = [
@@ -126,7 +126,7 @@ fn a_location_is_built_from_a_list_of_nodes() {
     assert!(AddressLocation::Here.other_nodes(a).next().is_none());
 }
 
-/// Nodes of different versions must agree on the number, so it may never change.
+/// Nodes of different versions must agree on the hash, so it must never change.
 #[test]
 fn hashes_are_of_bare_addresses_and_fixed_for_a_key() {
     let key = |key| move |text: &str| AddressHasher::new(key).hash(Jid::parse(text).unwrap().as_ref());
@@ -143,7 +143,7 @@ proptest! {
     #[test]
     fn garbage_is_an_error_and_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = Envelope::decode(&bytes);
-        // With a head that is right, so that the lengths are reached.
+        // With a valid header, so that the lengths are reached.
         let _ = Envelope::decode(&[&[1, 0, 0][..], &bytes].concat());
     }
 

@@ -1,10 +1,10 @@
 //! An account with at least one connected resource: its sessions and its view of the roster.
 //!
-//! The view belongs to the account and is shared by its sessions. A contact is a hash, a number and a byte of
-//! subscription; names and groups stay in the store. That is what keeps 50 contacts at 800 bytes. Contacts are ordered and
-//! found by hash *and* number: two addresses with the same hash are two contacts.
+//! The view belongs to the account and is shared by its sessions. A contact is a hash, an id and a byte of
+//! subscription; names and groups stay in the store. Thus 50 contacts take 800 bytes. Contacts are sorted and
+//! found by hash *and* id: two addresses with the same hash are two contacts.
 //!
-//! Locks: the account's lock may be held while a session's lock or a link's lock is taken, never the other way
+//! Locks: the account's lock may be held while a session's or an outbox's lock is taken, never the other way
 //! round (`docs/locks.md`).
 
 use std::sync::Arc;
@@ -23,9 +23,9 @@ use crate::session::flags::{self, AccountFlags};
 /// A contact in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contact {
-    /// Keyed hash of the bare address, as in the routing table and the cluster's directory.
+    /// Keyed hash of the bare address, as in the routing table and the cluster's address directory.
     pub hash: u64,
-    /// Number of the bare address in the dictionary.
+    /// Id of the bare address in the address dictionary.
     pub id: AddressId,
     /// Subscription bits.
     pub subscription: Subscription,
@@ -33,33 +33,34 @@ pub struct Contact {
 
 /// An account with at least one connected resource.
 pub struct Account {
-    /// Number in the dictionary.
+    /// Id in the address dictionary.
     pub id: AddressId,
     /// Keyed hash of the bare address.
     pub hash: u64,
     /// The bare address.
     pub jid: Jid,
-    /// Its host when the first resource came; good for what never changes, such as the domain. See [`Account::host`].
+    /// The host when the first resource was bound; valid for constant properties such as the domain. See
+    /// [`Account::host`].
     pub host: Arc<Host>,
-    /// Facts of the account that hooks ask for; see [`crate::session::flags`].
+    /// Flags of the account that hooks query; see [`crate::session::flags`].
     pub flags: AccountFlags,
     state: Mutex<AccountState>,
 }
 
-/// What changes.
+/// Mutable state of an account.
 #[derive(Default)]
 pub struct AccountState {
-    /// Connected resources in the order of binding; nearly always one.
+    /// Connected resources in the order of binding; usually one.
     pub sessions: SmallVec<[Arc<Session>; 1]>,
-    /// Sorted by hash and number.
+    /// Sorted by hash and id.
     contacts: Box<[Contact]>,
     /// Version of the roster that `contacts` reflects.
     pub roster_version: u64,
     /// The store may hold messages for this account.
     pub may_have_offline_messages: bool,
-    /// Waiting messages are being delivered: new ones queue up behind them in the store.
+    /// Stored messages are being delivered: newer ones are stored after them.
     pub flushing: bool,
-    /// What hardly any account has for long.
+    /// State that few accounts have for long.
     rare: Option<Box<Rare>>,
 }
 
@@ -83,15 +84,15 @@ impl Account {
         }
     }
 
-    /// Its host as it is now: a reload may have built another since the account came.
+    /// The current host: a reload may have replaced the one of the account's creation.
     pub fn host(&self) -> &Arc<Host> {
         self.host.current()
     }
-    /// Reads or changes the state. Nothing slow may happen inside.
+    /// Runs `f` on the locked state. `f` must be fast.
     pub fn with<T>(&self, f: impl FnOnce(&mut AccountState) -> T) -> T {
         f(&mut self.state.lock())
     }
-    /// Puts another blocklist in place; nothing else keeps the flag right.
+    /// Replaces the blocklist and updates its flag.
     pub fn set_blocked(&self, state: &mut AccountState, entries: &[Jid]) {
         let blocked = Blocklist::new(entries).map(Arc::new);
         if blocked.is_some() {
@@ -101,7 +102,7 @@ impl Account {
         }
         state.rare(|rare| rare.blocked = blocked);
     }
-    /// Puts the hash of another photo in place; nothing else keeps the flag right.
+    /// Replaces the photo hash and updates its flag.
     pub fn set_photo(&self, state: &mut AccountState, photo: Option<PhotoHash>) {
         if photo.is_some() {
             self.flags.set(flags::ACCOUNT_PHOTO);
@@ -112,14 +113,14 @@ impl Account {
         }
         state.rare(|rare| rare.photo = photo.map(Box::new));
     }
-    /// The hash of the photo that the account shows.
+    /// The hash of the account's photo.
     pub fn photo(&self) -> Option<PhotoHash> {
         if !self.flags.has(flags::ACCOUNT_PHOTO) {
             return None;
         }
         self.state.lock().rare.as_ref()?.photo.as_deref().copied()
     }
-    /// The blocklist, if there is one.
+    /// The blocklist, if it is not empty.
     pub fn blocked(&self) -> Option<Arc<Blocklist>> {
         if !self.flags.has(flags::ACCOUNT_BLOCKS) {
             return None;
@@ -140,7 +141,7 @@ impl Account {
             f(session);
         }
     }
-    /// The sessions, for work that cannot happen under the lock.
+    /// The sessions, for work that must not happen under the lock.
     pub fn sessions(&self) -> SmallVec<[Arc<Session>; 1]> {
         self.state.lock().sessions.clone()
     }
@@ -157,11 +158,11 @@ impl AccountState {
         self.rare = Some(rare).filter(|r| r.prefetched.is_some() || r.blocked.is_some() || r.photo.is_some());
         done
     }
-    /// The roster as the login read it, until somebody takes it.
+    /// The roster as the login read it, until it is taken.
     pub fn prefetched(&self) -> Option<&RosterSnapshot> {
         self.rare.as_ref()?.prefetched.as_ref()
     }
-    /// Takes that roster; nothing if it is outdated or gone.
+    /// Takes that roster; `None` if it is outdated or already taken.
     pub fn take_prefetched(&mut self) -> Option<RosterSnapshot> {
         self.prefetched()?;
         self.rare(|rare| rare.prefetched.take())
@@ -169,7 +170,7 @@ impl AccountState {
     pub(crate) fn set_prefetched(&mut self, roster: RosterSnapshot) {
         self.rare(|rare| rare.prefetched = Some(roster));
     }
-    /// Fills the view from the store's answer.
+    /// Fills the view from the store's roster.
     pub fn replace_roster(&mut self, table: &RoutingTable, items: &[RosterItem], version: u64) {
         let of = |item: &RosterItem| Contact {
             hash: table.hash(item.jid.as_ref()),
@@ -181,14 +182,14 @@ impl AccountState {
         self.contacts = contacts.into();
         self.roster_version = version;
     }
-    /// Takes one change of the roster over into the view. False if a later change came before it: the view may
-    /// be wrong about this contact then. `hash` is that of the contact's address.
+    /// Applies one change of the roster to the view. False if a later change was applied before: the view of
+    /// this contact may be wrong then. `hash` is that of the contact's address.
     #[must_use = "a view that is out of order must be read again"]
     pub fn apply_change(&mut self, hash: u64, change: &RosterUpdateOutcome) -> bool {
         self.take_prefetched();
         let in_order = change.version >= self.roster_version;
         self.roster_version = self.roster_version.max(change.version);
-        // Neither before nor after: the contact never was in the roster.
+        // Neither before nor after: the contact was never in the roster.
         let Some(id) = change.after.as_ref().or(change.before.as_ref()).map(|item| item.contact) else {
             return in_order;
         };
@@ -210,19 +211,19 @@ impl AccountState {
         }
         in_order
     }
-    /// All contacts with a state.
+    /// All contacts with a subscription state.
     pub fn contacts(&self) -> &[Contact] {
         &self.contacts
     }
-    /// Subscription bits of the contact with this hash and number.
+    /// Subscription bits of the contact with this hash and id.
     pub fn find(&self, hash: u64, id: AddressId) -> Subscription {
         match self.contacts.binary_search_by_key(&(hash, id), Contact::key) {
             Ok(at) => self.contacts[at].subscription,
             Err(_) => Subscription::NONE,
         }
     }
-    /// Whether a contact may be this address. Only for what a wrong answer cannot hurt: other addresses can have the
-    /// same hash.
+    /// Whether a contact may have this address. Only for uses in which a false positive is harmless: other
+    /// addresses can have the same hash.
     pub fn may_contain(&self, hash: u64) -> bool {
         let at = self.contacts.partition_point(|contact| contact.hash < hash);
         self.contacts.get(at).is_some_and(|contact| contact.hash == hash)

@@ -1,7 +1,9 @@
-//! What changes accounts: creating and removing them, shutting and opening them, changing passwords. Every door that does
-//! one of these goes through here, so that what has to happen besides happens always: hooks run, sessions end.
+//! Account administration: creating, removing, disabling and enabling accounts, and changing passwords. Every
+//! interface uses these functions, so that the side effects always happen: hooks run, sessions end.
 //!
-//! The trap: whoever wrote the store and forgets the rest leaves a user of a removed or shut account connected.
+//! # Pitfalls
+//!
+//! A direct write to the store leaves the user of a removed or disabled account connected.
 
 use std::sync::Arc;
 
@@ -19,13 +21,13 @@ use crate::router::RoutingWork;
 /// Why an account could not be changed.
 #[derive(Debug)]
 pub enum AccountError {
-    /// It is there already.
+    /// The account exists already.
     Exists,
-    /// It is not there.
+    /// The account does not exist.
     NotFound,
     /// The domain is not served here.
     UnknownDomain,
-    /// The password cannot be one; one sentence.
+    /// The password is invalid; one sentence.
     InvalidPassword(String),
     /// The store failed.
     Store(StoreError),
@@ -42,7 +44,7 @@ impl From<StoreError> for AccountError {
 }
 
 impl AccountError {
-    /// As the answer of a command about this account.
+    /// Converts the error into one for a command about this account.
     pub fn into_command_error(self, jid: &Jid) -> CommandError {
         match self {
             AccountError::Exists => {
@@ -70,7 +72,7 @@ impl Node {
         password: Secret,
     ) -> Result<AddressId, AccountError> {
         let host = self.host(jid.domain()).ok_or(AccountError::UnknownDomain)?;
-        // Asked first: deriving keys costs as much as a hundred look-ups.
+        // Checked first: deriving keys costs as much as a hundred look-ups.
         if self.stores.accounts.exists(jid.as_ref()).await? {
             return Err(AccountError::Exists);
         }
@@ -80,7 +82,7 @@ impl Node {
         Ok(id)
     }
 
-    /// Removes an account with all its data, ends its sessions with `not-authorized` and tells its contacts.
+    /// Removes an account with all its data, ends its sessions with `not-authorized` and notifies its contacts.
     ///
     /// # Errors
     /// See [`AccountError`].
@@ -92,7 +94,7 @@ impl Node {
         Ok(())
     }
 
-    /// Shuts or opens an account. Sessions of one that is shut end.
+    /// Disables or enables an account. Sessions of a disabled account end.
     ///
     /// # Errors
     /// See [`AccountError`].
@@ -106,14 +108,14 @@ impl Node {
             return Err(AccountError::NotFound);
         }
         if disabled {
-            // A login that has read the account either is found here, or finds this.
+            // A login that has read the account is either found here or sees the changed epoch.
             self.advance_roster_epoch(jid.as_ref());
             self.end_sessions(jid.as_ref(), &not_authorized("the account was disabled"));
         }
         Ok(())
     }
 
-    /// Changes a password. Sessions stay; tokens for quick logins go.
+    /// Changes a password. Sessions stay connected; tokens for quick logins are revoked.
     ///
     /// # Errors
     /// See [`AccountError`].
@@ -131,7 +133,7 @@ impl Node {
         }
     }
 
-    /// Ends the session with this address, or all of the account if it is bare; tells how many there were.
+    /// Ends the session with this address, or all sessions of a bare address; returns their number.
     pub fn end_sessions(self: &Arc<Self>, jid: JidRef<'_>, why: &StreamError) -> usize {
         let Some(account) = self.routing_table.find(jid) else { return 0 };
         let mut ended = 0;
@@ -145,7 +147,7 @@ impl Node {
         ended
     }
 
-    /// Tells features of a new account.
+    /// Reports a created account to features.
     pub fn account_created(self: &Arc<Self>, host: &Arc<Host>, jid: JidRef<'_>) {
         let mut work = RoutingWork::default();
         let mut ctx = CreatedCtx { node: self, host, jid, effects: &mut work.effects };
@@ -163,7 +165,7 @@ impl Node {
     }
 }
 
-/// `not-authorized` with a sentence (RFC 6120 section 4.9.3.12).
+/// `not-authorized` with a text (RFC 6120, section 4.9.3.12).
 fn not_authorized(text: &'static str) -> StreamError {
     StreamError::new(StreamCondition::NotAuthorized).text(text)
 }

@@ -1,10 +1,13 @@
-//! The audit log: who did what to this node, from where, and how it ended. Every interface writes it through
-//! [`Node::audit`], into the log (target `throng::audit`) and into a ring in memory that interfaces can show.
+//! The audit log: who did what to this node, from where, and with which outcome. Every interface writes it
+//! through [`Node::audit`], into the log (target `throng::audit`) and into a ring in memory that interfaces can
+//! show.
 //!
-//! Left out: an audit log on disk of its own; the log of the process is one, and outlives it.
+//! Not implemented: a separate audit log on disk; the log of the process is one and outlives it.
 //!
-//! The trap: no value of a secret may get here. What comes from outside is escaped and cut ([`base::printable`]): it must
-//! neither look like another entry nor fill the memory.
+//! # Pitfalls
+//!
+//! The value of a secret must never get here. External text is escaped and truncated ([`base::printable`]): it
+//! must neither imitate another entry nor fill the memory.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -15,27 +18,27 @@ use parking_lot::Mutex;
 use crate::command::Caller;
 use crate::node::Node;
 
-/// Entries that are kept.
+/// Number of entries retained in memory.
 pub const MAX_ENTRIES: usize = 1_000;
-/// Bytes of one text of an entry.
+/// Limit of one text of an entry, in bytes.
 const MAX_TEXT_BYTES: usize = 512;
 
-/// One thing that was done, or refused.
+/// One action that was performed or refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// Its number, from 1 since the start of the node.
+    /// Sequence number, from 1 at the start of the node.
     pub number: u64,
-    /// When, in milliseconds since 1970.
+    /// Time in milliseconds since 1970.
     pub at: u64,
-    /// Whose wish it was: an address, `operator`, or the name of a token.
+    /// Who requested it: an address, `operator`, or the name of a token.
     pub actor: String,
     /// The interface used: `xmpp`, `socket`, `http`.
     pub interface: &'static str,
     /// The client's address, where the interface knows it.
     pub from: String,
-    /// What: the name of a command, or the like.
+    /// The action: the name of a command or similar.
     pub action: String,
-    /// On whom.
+    /// The subject of the action.
     pub subject: String,
     /// `done`, the condition of the error, or `given up`.
     pub outcome: String,

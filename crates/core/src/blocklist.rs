@@ -1,10 +1,13 @@
-//! The addresses that an account wants to hear nothing of, in the form that is asked with every stanza.
+//! The blocklist of an account in the form that is matched against every stanza.
 //!
-//! The matching of XEP-0191 1.3 section 6: an entry is a full address, a bare address (which covers its resources), a
-//! domain with a resource, or a domain (which covers everybody there).
+//! Matching of XEP-0191 1.3, section 6: an entry is a full address, a bare address (which covers its
+//! resources), a domain with a resource, or a domain (which covers all its addresses).
 //!
-//! Left out: the stored order of entries, and whom to tell; that is the feature's. The trap: entries are normalised
-//! addresses; a text that was never parsed matches nothing.
+//! Not implemented: the stored order of entries and the pushes, which are the feature's.
+//!
+//! # Pitfalls
+//!
+//! Entries are normalised addresses; text that was never parsed matches nothing.
 
 use jid::{Jid, JidRef};
 
@@ -13,7 +16,7 @@ use jid::{Jid, JidRef};
 pub struct Blocklist(Box<[Jid]>);
 
 impl Blocklist {
-    /// A list of these; none if there are none.
+    /// Builds a list of these entries; none if there are no entries.
     pub fn new(entries: &[Jid]) -> Option<Blocklist> {
         let mut list = entries.to_vec();
         list.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
@@ -26,7 +29,7 @@ impl Blocklist {
             || jid.resource().is_some() && self.has(jid.bare().as_str())
             || jid.local().is_some() && self.has_domain(jid)
     }
-    /// Bytes of its entries, about.
+    /// Approximate size of its entries in bytes.
     pub fn bytes(&self) -> usize {
         self.0.iter().map(|entry| entry.as_str().len() + 48).sum()
     }

@@ -1,13 +1,15 @@
-//! Who has blocked whom: one way to change a list, and what is known of the lists of accounts that are not connected.
+//! Cache of the blocklists of accounts that are not connected, and the only way to change a list.
 //!
-//! A connected account has its list with it ([`crate::Account::blocks`]). For the others the store has to be asked, and
-//! a message to somebody who is away must not cost that each time; so what was asked is kept, within [`MAX_ENTRIES`] and
-//! [`MAX_BYTES`].
+//! A connected account holds its list ([`crate::Account::blocks`]). For other accounts the store must be
+//! queried, and a message to an absent user must not cost a query each time; so results are cached, within
+//! [`MAX_ENTRIES`] and [`MAX_BYTES`].
 //!
-//! Left out: other nodes of a cluster, which do not learn of a change here.
+//! Not implemented: other nodes of a cluster, which do not learn of a change here.
 //!
-//! The trap: [`Node::update_blocklist`] is the only way to change a list. Whoever writes the store directly leaves
-//! sessions and what is kept here with the old one.
+//! # Pitfalls
+//!
+//! A list must only be changed by [`Node::update_blocklist`]. A direct write to the store leaves sessions and
+//! this cache with the old list.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,25 +24,26 @@ use crate::account::Account;
 use crate::blocklist::Blocklist;
 use crate::node::Node;
 
-/// Accounts of which the list is known, at most.
+/// Maximum number of cached lists.
 pub const MAX_ENTRIES: usize = 65_536;
-/// Bytes of known lists, at most.
+/// Maximum bytes of cached lists.
 pub const MAX_BYTES: usize = 16 * 1024 * 1024;
 const SHARDS: usize = 16;
-/// A view is set anew this often at most when changes of one account overtake one another.
+/// Maximum number of reloads of a view when changes of one account overtake one another.
 const MAX_RELOADS: usize = 4;
 
-/// What is known of accounts that are not connected.
+/// Cached lists of accounts that are not connected.
 pub(crate) struct BlocklistCache {
     hasher: AddressHasher,
     shards: [Mutex<Shard>; SHARDS],
-    /// Bumped by each change, in stripes: what was read before a change must not be kept after it.
+    /// Incremented by each change, in stripes: a list that was read before a change must not be cached after
+    /// it.
     changes: [AtomicU32; 256],
 }
 
 #[derive(Default)]
 struct Shard {
-    /// By bare address; `None` is the list of nearly everybody.
+    /// By bare address; `None` is an empty list, as most accounts have.
     lists: HashMap<Box<str>, Option<Arc<Blocklist>>>,
     bytes: usize,
 }
@@ -58,14 +61,14 @@ impl BlocklistCache {
     fn get(&self, owner: JidRef<'_>) -> Option<Option<Arc<Blocklist>>> {
         self.shard(owner).lock().lists.get(owner.bare().as_str()).cloned()
     }
-    /// Keeps what was read, unless it changed meanwhile.
+    /// Caches a list that was read, unless it changed meanwhile.
     fn insert(&self, owner: JidRef<'_>, list: Option<Arc<Blocklist>>, before: u32) {
         let size = list.as_ref().map_or(0, |list| list.bytes());
         let mut shard = self.shard(owner).lock();
         if self.change_count(owner).load(Ordering::Acquire) != before {
             return;
         }
-        // Rarely, and cheaper than to remember who was asked about last.
+        // Rare, and cheaper than tracking the last use.
         if shard.lists.len() >= MAX_ENTRIES / SHARDS || shard.bytes + size > MAX_BYTES / SHARDS {
             *shard = Shard::default();
         }
@@ -73,7 +76,7 @@ impl BlocklistCache {
         let old = shard.lists.insert(owner.bare().as_str().into(), list);
         shard.bytes -= old.flatten().map_or(0, |list| list.bytes());
     }
-    /// A change is durable; returns how many there were by now.
+    /// Records a durable change; returns the number of changes.
     fn record_change(&self, owner: JidRef<'_>) -> u32 {
         let mut shard = self.shard(owner).lock();
         let count = self.change_count(owner).fetch_add(1, Ordering::AcqRel).wrapping_add(1);
@@ -85,16 +88,16 @@ impl BlocklistCache {
 }
 
 impl Node {
-    /// Whether the account `owner` has blocked this address; `None` if the store has to be asked.
+    /// Whether the account `owner` has blocked this address; `None` if the store must be queried.
     pub fn has_blocked(&self, owner: JidRef<'_>, other: JidRef<'_>) -> Option<bool> {
         let list = self.blocklist_cache.get(owner)?;
         Some(list.is_some_and(|list| list.matches(other)))
     }
 
-    /// The same, from the store.
+    /// Like [`Node::has_blocked`], but queries the store if necessary.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// If the store does not answer.
     pub async fn load_has_blocked(&self, owner: JidRef<'_>, other: JidRef<'_>) -> Result<bool, StoreError> {
         let before = self.blocklist_cache.change_count(owner).load(Ordering::Acquire);
         let list = self.stores.blocklists.blocklist(owner.bare()).await?;
@@ -104,11 +107,11 @@ impl Node {
         Ok(covers)
     }
 
-    /// Changes the list of an account, in the store and wherever the engine has it; as
+    /// Changes the list of an account in the store and in every cached view, as
     /// [`store::Blocklists::update_blocklist`].
     ///
     /// # Errors
-    /// When the store does not answer; nothing was changed then.
+    /// If the store does not answer; nothing was changed then.
     pub async fn update_blocklist(
         self: &Arc<Self>,
         owner: &Jid,
@@ -121,10 +124,12 @@ impl Node {
         let outcome = self.stores.blocklists.update_blocklist(owner.as_ref(), add, remove, limit).await?;
         let BlocklistOutcome::Changed(change) = &outcome else { return Ok(outcome) };
         let mut seen = self.blocklist_cache.record_change(owner.as_ref());
-        // Before the account is looked for: a login that read the old list either is found here, or finds this.
+        // Before the account is looked up: a login that read the old list is either found here or sees the
+        // changed epoch.
         self.advance_roster_epoch(owner.as_ref());
         let Some(account) = self.routing_table.find(owner.as_ref()) else { return Ok(outcome) };
-        // Two changes at once may be answered in either order. Whoever was not alone asks the store what came out.
+        // Concurrent changes may be answered in either order. A caller that was not alone reads the result from
+        // the store.
         let mut list = (seen == before.wrapping_add(1)).then(|| change.list.clone());
         for round in 1..=MAX_RELOADS {
             let now = match list.take() {
@@ -142,7 +147,7 @@ impl Node {
         Ok(outcome)
     }
 
-    /// Reads the list of a connected account again, which its login may have read too early.
+    /// Reads the list of a connected account again, because its login may have read it too early.
     pub(crate) fn reload_blocklist(self: &Arc<Self>, account: Arc<Account>) {
         let node = self.clone();
         self.spawner.spawn(
@@ -151,7 +156,7 @@ impl Node {
                 let changes = node.blocklist_cache.change_count(account.jid.as_ref());
                 let before = changes.load(Ordering::Acquire);
                 match node.stores.blocklists.blocklist(account.jid.as_ref()).await {
-                    // If it changed meanwhile, who changed it has set it.
+                    // If it changed meanwhile, the task of that change has set it.
                     Ok(list) => drop(set_if_unchanged(&account, &list, changes, Some(before))),
                     Err(error) => tracing::warn!(%error, "a blocklist could not be read again"),
                 }
@@ -159,13 +164,14 @@ impl Node {
         );
     }
 
-    /// An account is gone; another of its name begins with an empty list.
+    /// Removes the list of a removed account; another account of its name starts with an empty list.
     pub(crate) fn forget_blocklist(&self, owner: JidRef<'_>) {
         self.blocklist_cache.record_change(owner);
     }
 }
 
-/// Sets the view of a connected account; not if there have been other changes than `seen`, whose task sets it then.
+/// Sets the view of a connected account, unless there have been other changes than `seen`, whose task sets it
+/// then.
 fn set_if_unchanged(account: &Account, list: &[Jid], changes: &AtomicU32, seen: Option<u32>) -> bool {
     account.with(|state| {
         let last = seen.is_none_or(|seen| changes.load(Ordering::Acquire) == seen);
@@ -198,7 +204,7 @@ mod tests {
         assert!(known.get(b.as_ref()).flatten().unwrap().matches(jid("c@x/y").as_ref()));
         let count = known.record_change(b.as_ref());
         assert!(known.get(b.as_ref()).is_none() && known.shards.iter().all(|s| s.lock().bytes == 0));
-        // Read before the change: too late.
+        // Read before the change, thus not cached.
         known.insert(b.as_ref(), list("c@x"), count - 1);
         assert!(known.get(b.as_ref()).is_none());
         known.insert(b.as_ref(), list("c@x"), count);

@@ -1,18 +1,23 @@
-//! What clients can do: their features by fingerprint, learnt once and shared by all sessions with the same client.
+//! Cache of client capabilities: features by fingerprint, queried once and shared by all sessions with the same
+//! client.
 //!
-//! A fingerprint is a text that only one set of features has; a feature of the server makes it out of what a client
-//! announces, and vouches for it: what is put in with [`CapsCache::insert_verified`] must have been verified against it, because it
-//! then stands for every session with that fingerprint. A session holds a number of four bytes, which fits into what
-//! alignment leaves unused; sessions that announce nothing cost nothing.
+//! A fingerprint is a text that belongs to exactly one set of features. A feature of the server derives it from
+//! a client's announcement and must verify a set against it before [`CapsCache::insert_verified`], because the
+//! set then applies to every session with that fingerprint. A session holds a number of four bytes, which fits
+//! into existing padding; sessions that announce nothing cost nothing.
 //!
-//! For each unknown fingerprint one client is asked at a time. If it lies, refuses or is silent, it is the turn of the
-//! next one that announced the same, and the one that failed is not asked for it again for [`RETRY_AFTER_SECONDS`] seconds.
+//! For each unknown fingerprint one client is queried at a time. If it fails or does not respond, the next
+//! client that announced the same is queried, and the failed one is not queried for it again for
+//! [`RETRY_AFTER_SECONDS`] seconds.
 //!
-//! Left out: keeping the cache on disk.
+//! Not implemented: storing the cache on disk.
 //!
-//! The trap: the cache is bounded ([`MOST`], [`MAX_BYTES`]). When it is full, the fingerprint that the fewest sessions have
-//! goes, the oldest of them first, and before them those that nobody could verify; a session whose fingerprint went is one whose features are unknown until it announces
-//! them again. So *unknown* is a normal answer at any time, and means *assume nothing*.
+//! # Pitfalls
+//!
+//! The cache is bounded ([`MAX_ENTRIES`], [`MAX_BYTES`]). When it is full, unverified fingerprints are evicted
+//! first, then those with the fewest sessions, the oldest of them first. The features of a session whose
+//! fingerprint was evicted are unknown until it announces them again. So *unknown* is a normal result at any
+//! time and means *assume nothing*.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -23,23 +28,23 @@ use smallvec::SmallVec;
 
 use crate::session::Session;
 
-/// Fingerprints that are kept.
+/// Maximum number of fingerprints.
 pub const MAX_ENTRIES: usize = 1 << INDEX_BITS;
-/// Bytes of all sets together.
+/// Maximum bytes of all sets together.
 pub const MAX_BYTES: usize = 8 << 20;
-/// Longest fingerprint, in bytes.
+/// Maximum length of a fingerprint, in bytes.
 pub const MAX_KEY_BYTES: usize = 160;
-/// Largest set, in bytes.
+/// Maximum size of a set, in bytes.
 pub const MAX_SET_BYTES: usize = 32 << 10;
-/// Seconds for which a client that gave no right answer is not asked for the same again.
+/// Seconds for which a client that failed a query is not queried for the same fingerprint again.
 pub const RETRY_AFTER_SECONDS: u32 = 600;
-/// Clients that wait to be asked, and clients that are not asked again, for each fingerprint.
+/// For each fingerprint, the maximum number of clients that wait to be queried, and of clients that failed.
 const MAX_WAITING: usize = 8;
 const INDEX_BITS: u32 = 12;
-/// Selects the place in a number.
+/// Mask of the slot index in a number.
 const INDEX: u32 = (1 << INDEX_BITS) - 1;
 
-/// What a client can do.
+/// Capabilities of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FeatureSet {
     /// Sorted.
@@ -49,7 +54,7 @@ pub struct FeatureSet {
 }
 
 impl FeatureSet {
-    /// A set of feature variables, and of identities as category and type.
+    /// Builds a set of feature variables, and of identities as category and type.
     pub fn new<'a>(
         features: impl IntoIterator<Item = &'a str>,
         identities: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -72,7 +77,7 @@ impl FeatureSet {
     pub fn identities(&self) -> impl Iterator<Item = (&str, &str)> {
         self.identities.iter().map(|(category, kind)| (&**category, &**kind))
     }
-    /// About what it costs.
+    /// Approximate size in bytes.
     pub fn bytes(&self) -> usize {
         let features: usize = self.features.iter().map(|f| f.len() + 32).sum();
         let identities: usize = self.identities.iter().map(|(c, k)| c.len() + k.len() + 64).sum();
@@ -80,14 +85,15 @@ impl FeatureSet {
     }
 }
 
-/// What is to be done about an announcement.
+/// What the caller must do after an announcement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CapsLookup {
     /// The features are known.
     Known(Arc<FeatureSet>),
-    /// Another client is being asked, or nobody can be.
+    /// Another client is being queried, or none can be.
     Wait,
-    /// This client is to be asked now; [`CapsCache::insert_verified`] or [`CapsCache::query_failed`] must follow.
+    /// This client must be queried now; [`CapsCache::insert_verified`] or [`CapsCache::query_failed`] must
+    /// follow.
     Query,
 }
 
@@ -97,23 +103,23 @@ pub(crate) struct CapsId(AtomicU32);
 
 enum CapsState {
     Unknown,
-    /// The client on this link is being asked.
+    /// The client of this outbox is being queried.
     Querying(u64),
     Known(Arc<FeatureSet>),
 }
 
 struct Entry {
     key: Arc<str>,
-    /// Numbers of earlier entries in this place do not stand for this one.
+    /// Generation of the slot: numbers of its earlier entries are invalid.
     generation: u32,
-    /// Sessions that have it.
+    /// Number of sessions with this fingerprint.
     sessions: u32,
-    /// When it was announced last.
+    /// Second of the last announcement.
     last_announced: u32,
     state: CapsState,
-    /// Who announced it while another was asked.
+    /// Sessions that announced it while another was queried.
     waiting: SmallVec<[Weak<Session>; 1]>,
-    /// Links of those who gave no right answer, and until when that counts.
+    /// Outboxes of the clients that failed a query, and until when they are excluded.
     failed: SmallVec<[(u64, u32); 1]>,
 }
 
@@ -131,13 +137,13 @@ struct State {
 pub struct CapsCache(Mutex<State>);
 
 impl CapsCache {
-    /// A session announced a fingerprint. `now` is in seconds of the node's clock.
+    /// Records the announcement of a session. `now` is in seconds of the node's clock.
     pub fn announce(&self, session: &Arc<Session>, key: &str, now: u32) -> CapsLookup {
         if key.len() > MAX_KEY_BYTES {
             return CapsLookup::Wait;
         }
         let mut state = self.0.lock();
-        // Whoever ends the session withdraws it after marking it, and waits for this lock.
+        // The task that ends the session marks it first, then withdraws it under this lock.
         if session.is_ended() {
             return CapsLookup::Wait;
         }
@@ -168,7 +174,7 @@ impl CapsCache {
         }
     }
 
-    /// The session announces nothing any more, or ends.
+    /// Removes the announcement of a session that ends or announces nothing any more.
     pub fn withdraw(&self, session: &Session) {
         if session.caps_id.0.load(Ordering::Relaxed) != 0 {
             let mut state = self.0.lock();
@@ -176,7 +182,7 @@ impl CapsCache {
         }
     }
 
-    /// What the session's client can do; `None` if it announced nothing, or nothing that could be verified so far.
+    /// Features of the session's client; `None` if it announced nothing, or nothing that is verified.
     pub fn features(&self, session: &Session) -> Option<Arc<FeatureSet>> {
         let number = session.caps_id.0.load(Ordering::Relaxed);
         if number == 0 {
@@ -188,7 +194,7 @@ impl CapsCache {
         }
     }
 
-    /// A client's answer was verified against its fingerprint. A set that is too large is not kept.
+    /// Inserts a set that was verified against its fingerprint. A set that is too large is not stored.
     pub fn insert_verified(&self, key: &str, set: FeatureSet) {
         let mut state = self.0.lock();
         let bytes = set.bytes();
@@ -207,7 +213,7 @@ impl CapsCache {
         }
     }
 
-    /// The client that was asked gave no right answer. Returns the next one to ask, if there is any.
+    /// Records a failed query. Returns the next session to query, if there is any.
     pub fn query_failed(&self, key: &str, session: &Session, now: u32) -> Option<Arc<Session>> {
         let mut state = self.0.lock();
         let index = state.by_key.get(key).copied()?;
@@ -221,7 +227,7 @@ impl CapsCache {
         entry.failed.push((session.outbox.id, now.saturating_add(RETRY_AFTER_SECONDS)));
         while !entry.waiting.is_empty() {
             let next = entry.waiting.remove(0).upgrade();
-            // It may have announced something else since.
+            // It may have announced another fingerprint since.
             if let Some(next) = next.filter(|next| !next.is_ended() && !entry.is_backing_off(next, now)) {
                 entry.state = CapsState::Querying(next.outbox.id);
                 return Some(next);
@@ -231,7 +237,7 @@ impl CapsCache {
         None
     }
 
-    /// Nobody could be asked; whoever announces it next is.
+    /// Ends a query without a client; the next session that announces the fingerprint is queried.
     pub fn abandon_query(&self, key: &str) {
         let mut state = self.0.lock();
         if let Some(&index) = state.by_key.get(key)
@@ -242,7 +248,7 @@ impl CapsCache {
         }
     }
 
-    /// Fingerprints, and bytes of their sets.
+    /// Number of fingerprints, and bytes of their sets.
     pub fn usage(&self) -> (usize, usize) {
         let state = self.0.lock();
         (state.by_key.len(), state.bytes)
@@ -262,13 +268,13 @@ impl Entry {
 }
 
 impl State {
-    /// The entry of a number; none if it went.
+    /// The entry of a number; none if it was evicted.
     fn get(&mut self, number: u32) -> Option<&mut Entry> {
         let entry = self.slots.get_mut((number & INDEX) as usize)?.as_mut()?;
         (number >> INDEX_BITS == entry.generation).then_some(entry)
     }
 
-    /// A fingerprint without sessions stays only when its features are known.
+    /// Removes one session from an entry. An entry without sessions remains only if its features are known.
     fn release(&mut self, number: u32) {
         let Some(entry) = self.get(number) else { return };
         entry.sessions = entry.sessions.saturating_sub(1);
@@ -285,7 +291,7 @@ impl State {
         true
     }
 
-    /// One more session has this fingerprint; its number.
+    /// Adds one session to the entry of this fingerprint; returns its number.
     fn acquire(&mut self, key: &str, now: u32) -> u32 {
         if let Some(&index) = self.by_key.get(key)
             && let Some(Some(entry)) = self.slots.get_mut(index as usize)
@@ -299,13 +305,13 @@ impl State {
         let index = match self.free.pop() {
             Some(index) => index,
             None => {
-                // Never more places than `MOST`, so the number fits.
+                // Never more slots than `MAX_ENTRIES`, so the number fits.
                 let index = u32::try_from(self.slots.len()).unwrap_or(INDEX);
                 self.slots.push(None);
                 index
             }
         };
-        // Never zero, so that no number is.
+        // Never zero, so that no number is zero.
         self.generation = self.generation % (u32::MAX >> INDEX_BITS) + 1;
         let key: Arc<str> = key.into();
         let entry = Entry {
@@ -325,10 +331,10 @@ impl State {
         number
     }
 
-    /// Makes room; false if there is nothing to drop.
+    /// Evicts an entry; false if there is none to evict.
     fn evict(&mut self, keep: Option<u32>) -> bool {
         let entries = (0..=INDEX).zip(&self.slots).filter_map(|(i, e)| Some((i, e.as_ref()?)));
-        // Unknown ones first, so that announcing much and proving nothing drops nothing that is proven.
+        // Unverified entries first, so that many unverified announcements evict nothing that is verified.
         let rank = |e: &Entry| {
             (matches!(e.state, CapsState::Known(_)) && e.sessions > 0, e.sessions, e.last_announced)
         };
@@ -389,7 +395,7 @@ mod tests {
         assert!(is_there(&clients, old) && is_there(&clients, new) && is_there(&clients, many));
         assert!(!is_there(&clients, unused), "nobody has it");
         let mut state = clients.0.lock();
-        // Whatever is left to drop goes in this order.
+        // The remaining entries are evicted in this order.
         let unknown = MAX_ENTRIES - 3;
         for _ in 0..unknown {
             assert!(state.evict(None));

@@ -1,6 +1,6 @@
-//! What a host and its accounts say of themselves: the data behind XEP-0030 replies and XEP-0115 hashes.
+//! Disco information of a host and its accounts: the data of XEP-0030 replies and XEP-0115 hashes.
 //!
-//! Filled from the declarations of the features that are on, so a reply can never promise what is off.
+//! Filled from the declarations of the enabled features, so that a reply never advertises a disabled one.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::host::Host;
 use crate::iq::IqTarget;
 use crate::node::Node;
 
-/// An identity (XEP-0030 section 3.1).
+/// An identity (XEP-0030, section 3.1).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DiscoIdentity {
     /// Category.
@@ -33,11 +33,11 @@ pub struct DiscoInfo {
     pub features: Vec<&'static str>,
     /// Forms with more information (XEP-0128), by type.
     pub forms: Vec<DiscoForm>,
-    /// Nodes that are other names for this very information (XEP-0115 section 6.2).
+    /// Nodes that are aliases for this information (XEP-0115, section 6.2).
     pub alias_nodes: Vec<String>,
 }
 
-/// A form of extended information (XEP-0128). Its fields are of type `list-multi` or left without one.
+/// A form of extended information (XEP-0128). Its fields have type `list-multi` or none.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DiscoForm {
     /// Value of the field `FORM_TYPE`.
@@ -46,7 +46,7 @@ pub struct DiscoForm {
     pub fields: Vec<(String, Vec<String>)>,
 }
 
-/// What features add to the domain's information besides feature variables.
+/// Additions of features to the domain's information, besides feature variables.
 #[derive(Default)]
 pub(crate) struct DiscoExtensions {
     pub(crate) identities: Vec<DiscoIdentity>,
@@ -54,23 +54,23 @@ pub(crate) struct DiscoExtensions {
     pub(crate) nodes: Vec<Arc<dyn DiscoNode>>,
 }
 
-/// A request for what is behind a node.
+/// A query of a node.
 pub struct DiscoQuery<'a> {
-    /// The node (of the network).
+    /// The server node.
     pub node: &'a Arc<Node>,
-    /// The host that answers.
+    /// The host that replies.
     pub host: &'a Arc<Host>,
-    /// Who is asked.
+    /// The queried entity.
     pub target: IqTarget,
-    /// Who asks.
+    /// The requester.
     pub from: JidRef<'a>,
-    /// The address that was asked.
+    /// The queried address.
     pub to: JidRef<'a>,
-    /// The node (of XEP-0030).
+    /// The queried node (XEP-0030).
     pub name: &'a str,
 }
 
-/// An item (XEP-0030 section 4).
+/// An item (XEP-0030, section 4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoItem {
     /// Its address.
@@ -81,20 +81,20 @@ pub struct DiscoItem {
     pub name: String,
 }
 
-/// Answers for nodes below the domain or an account.
+/// Provides nodes of the domain or an account.
 pub trait DiscoNode: Send + Sync {
-    /// The information, or none if the node is not one of these or not for the asker's eyes.
+    /// The information; none if the node is not one of these or not visible to the requester.
     fn info(&self, query: &DiscoQuery<'_>) -> Option<DiscoInfo>;
-    /// The error for an asker who may not see a node that is there (XEP-0050 section 2.2). Asked first.
+    /// The error for a requester that may not see an existing node (XEP-0050, section 2.2). Called first.
     fn refusal(&self, _query: &DiscoQuery<'_>) -> Option<StanzaError> {
         None
     }
-    /// The items, likewise.
+    /// The items, as for [`DiscoNode::info`].
     fn items(&self, query: &DiscoQuery<'_>) -> Option<Vec<DiscoItem>>;
 }
 
 impl DiscoInfo {
-    /// The domain's and the accounts' information.
+    /// The information of the domain and of its accounts.
     pub(crate) fn of(
         features: impl Iterator<Item = &'static Feature> + Clone,
         extra: &mut DiscoExtensions,

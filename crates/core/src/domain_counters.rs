@@ -1,10 +1,14 @@
 //! Counters by served domain: sessions, and stanzas from and to its clients.
 //!
-//! They belong to a host and outlive it: a reload builds a new host with the same ones ([`crate::kept::FeatureState`]). The first
-//! [`MOST`] domains of a process have counters of their own, the rest share one set, for each costs 6 kB. Left out: whatever
-//! else [`crate::metrics`] counts, for a node and not for a domain.
+//! They outlive the host: a reload builds a new host with the same counters
+//! ([`crate::feature_state::FeatureState`]). The first [`MAX_DOMAINS`] domains of a process have separate
+//! counters and the others share one set, because each takes 6 kB.
 //!
-//! The trap: this is on the path of every stanza, so each count is one addition to a cell of the thread's own.
+//! Not implemented: the other metrics of [`crate::metrics`], which count for a node and not for a domain.
+//!
+//! # Pitfalls
+//!
+//! Every stanza is counted here, so each count is one addition to a thread-local cell.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,12 +19,12 @@ use stanza::StanzaKind;
 use crate::metrics::kind_index;
 use crate::node::Node;
 
-/// Domains with counters of their own.
+/// Maximum number of domains with separate counters.
 pub const MAX_DOMAINS: usize = 100;
-/// Stands for the domains that share theirs; it is no domain's name.
+/// Name of the shared counters; not a valid domain.
 pub const OTHER_DOMAINS: &str = "(others)";
 
-/// Counters of one domain, or of those that share them.
+/// Counters of one domain, or the shared ones.
 #[derive(Debug, Default)]
 pub struct DomainCounters {
     stanzas: [[Counter; 3]; 2],
@@ -29,12 +33,12 @@ pub struct DomainCounters {
     shared: bool,
 }
 
-/// What they say at one moment.
+/// Values of the counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DomainTotals {
-    /// Sessions, those that wait to be resumed included.
+    /// Sessions, including detached ones.
     pub sessions: u64,
-    /// Sessions that were opened since the start.
+    /// Sessions opened since the start.
     pub opened: u64,
     /// Messages, presence, IQs; from clients, then to clients.
     pub stanzas: [[u64; 3]; 2],
@@ -57,9 +61,9 @@ impl DomainCounters {
     pub(crate) fn session_closed(&self) {
         self.closed.fetch_add(1, Ordering::Relaxed);
     }
-    /// What they say.
+    /// Present values.
     pub fn totals(&self) -> DomainTotals {
-        // In this order: a session that ends meanwhile must not be missing from those that were opened.
+        // In this order, so that a session that ends meanwhile is not missing from the opened ones.
         let closed = self.closed.load(Ordering::Relaxed);
         let opened = self.opened.load(Ordering::Relaxed);
         DomainTotals {
@@ -71,7 +75,8 @@ impl DomainCounters {
 }
 
 impl Node {
-    /// The counters of the served domains, by name; at most [`MOST`] of them, and at the end [`OTHER_DOMAINS`] if there are more.
+    /// Counters of the served domains, by name; at most [`MAX_DOMAINS`], followed by [`OTHER_DOMAINS`] if there
+    /// are more.
     pub fn domain_totals(&self) -> Vec<(String, DomainTotals)> {
         let mut list = Vec::new();
         let mut others = None;

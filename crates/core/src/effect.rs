@@ -1,6 +1,6 @@
-//! Effects: what handlers want done, as data. The engine performs them.
+//! Effects: the actions that handlers request, as data. The engine performs them.
 //!
-//! So a handler's test is input and expected effects; it needs no mock of the router.
+//! Thus the test of a handler is input and expected effects; it needs no mock of the router.
 
 use std::sync::Arc;
 
@@ -13,55 +13,55 @@ use crate::account::Account;
 use crate::session::Session;
 use crate::shared_stanza::SharedStanza;
 
-/// One thing to do.
+/// One action.
 #[derive(Debug)]
 pub enum Effect {
-    /// Put into the queue of one session as it is.
+    /// Puts a stanza into the queue of one session, unchanged.
     Send(Arc<Session>, SharedStanza),
-    /// Put into the queue of one session, with `to` set to its bare address.
+    /// Puts a stanza into the queue of one session, with `to` set to its bare address.
     SendTo(Arc<Session>, SharedStanza),
-    /// Route as if it had just arrived from `from`.
+    /// Routes a stanza as if it had just arrived from `from`.
     Route {
-        /// The stanza; its `from` and `to` are what the two fields say.
+        /// The stanza; its `from` and `to` equal the two fields.
         frame: SharedStanza,
         /// The sender.
         from: Jid,
         /// The recipient.
         to: Jid,
     },
-    /// To every resource of the account that has asked for its roster (RFC 6121 section 2.1.6).
+    /// Sends to every resource of the account that has requested its roster (RFC 6121, section 2.1.6).
     PushToInterested(Arc<Account>, SharedStanza),
-    /// To every resource of the account that has all of these [`crate::session::flags`], with `to` set to its full
-    /// address. A message that does not fit into a queue is lost there: it is a copy, and nobody else misses it.
+    /// Sends to every resource of the account that has all of these [`crate::session::flags`], with `to` set to
+    /// its full address. A message that does not fit into a queue is dropped, because it is a copy.
     Copy {
-        /// Whose resources.
+        /// The account of the resources.
         account: Arc<Account>,
-        /// Bits of sessions.
+        /// Required session flags.
         flags: u64,
-        /// Resources that are left out.
+        /// Resources that are excluded.
         except: SmallVec<[Arc<Session>; 1]>,
         /// The stanza, without `to`.
         frame: SharedStanza,
     },
-    /// To all contacts of the account whose subscription has one of these bits, and to nobody else.
+    /// Sends to all contacts of the account whose subscription has one of these bits, and to nobody else.
     Broadcast {
-        /// Whose contacts.
+        /// The account of the contacts.
         account: Arc<Account>,
         /// The presence, without `to`.
         frame: SharedStanza,
-        /// Which contacts.
+        /// Subscription bits.
         to: Subscription,
     },
-    /// To every other available resource of the account.
+    /// Sends to every other available resource of the account.
     OtherResources {
-        /// The session that is left out.
+        /// The session that is excluded.
         except: Arc<Session>,
         /// The presence, without `to`.
         frame: SharedStanza,
     },
-    /// End a stream.
+    /// Closes a stream.
     Close(Arc<Session>, StreamError),
-    /// The session has become available, or its priority has changed: runs the `available` chain.
+    /// The session became available, or its priority changed: runs the `available` chain.
     Available(Arc<Session>),
 }
 
@@ -70,7 +70,7 @@ pub enum Effect {
 pub struct Effects(pub Vec<Effect>);
 
 impl Effects {
-    /// Adds one.
+    /// Adds an effect.
     pub fn add(&mut self, effect: Effect) {
         self.0.push(effect);
     }
@@ -86,7 +86,7 @@ impl Effects {
             self.0.push(Effect::Send(session.clone(), frame));
         }
     }
-    /// Whether there is nothing to do.
+    /// Whether there are no effects.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

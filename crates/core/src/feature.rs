@@ -1,4 +1,4 @@
-//! How a feature declares itself: one constant with everything the outside needs to know.
+//! Declaration of a feature: one constant with everything that other parts need to know.
 //!
 //! The documentation (`docs/xeps.md`, `docs/config.md`), disco replies, stream features and the order of hooks
 //! are all derived from these constants.
@@ -28,7 +28,7 @@ pub struct Spec {
     pub title: &'static str,
     /// Version implemented; empty for an RFC.
     pub version: &'static str,
-    /// What is left out; empty if nothing is.
+    /// Parts that are not implemented; empty if there are none.
     pub not_implemented: &'static str,
 }
 
@@ -80,7 +80,7 @@ pub struct OptionSpec {
     pub doc: &'static str,
 }
 
-/// The options of one feature, complete and of the right types.
+/// The options of one feature, complete and of the declared types.
 #[derive(Clone, Debug, Default)]
 pub struct FeatureOptions(BTreeMap<&'static str, OptionValue>);
 
@@ -92,7 +92,7 @@ impl FeatureOptions {
     /// Sets one option.
     ///
     /// # Errors
-    /// One sentence that says what is wrong and what is expected.
+    /// One sentence that states the error and the expected value.
     pub fn set(&mut self, specs: &'static [OptionSpec], key: &str, value: OptionValue) -> Result<(), String> {
         let Some(spec) = specs.iter().find(|s| s.key == key) else {
             return Err(format!("unknown option \"{key}\""));
@@ -113,25 +113,25 @@ impl FeatureOptions {
         self.0.insert(spec.key, value);
         Ok(())
     }
-    /// A switch; false if it was never declared.
+    /// A switch; false if it is not declared.
     pub fn bool(&self, key: &str) -> bool {
         matches!(self.0.get(key), Some(OptionValue::Bool(true)))
     }
-    /// A number; zero if it was never declared.
+    /// A number; zero if it is not declared.
     pub fn int(&self, key: &str) -> i64 {
         match self.0.get(key) {
             Some(OptionValue::Int(n)) => *n,
             _ => 0,
         }
     }
-    /// A list of texts; empty if it was never declared.
+    /// A list of texts; empty if it is not declared.
     pub fn texts(&self, key: &str) -> &[String] {
         match self.0.get(key) {
             Some(OptionValue::Texts(list)) => list,
             _ => &[],
         }
     }
-    /// Text; empty if it was never declared.
+    /// Text; empty if it is not declared.
     pub fn text(&self, key: &str) -> &str {
         match self.0.get(key) {
             Some(OptionValue::Text(t)) => t,
@@ -140,25 +140,25 @@ impl FeatureOptions {
     }
 }
 
-/// Makes a stream feature from the domain's disco information; called once, when the host is complete.
+/// Derives a stream feature from the domain's disco information; called once, when the host is complete.
 pub type DeriveStreamFeature = fn(&DiscoInfo) -> DerivedStreamFeature;
 
-/// A stream feature that stands for the domain's disco information.
+/// A stream feature that is derived from the domain's disco information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DerivedStreamFeature {
     /// The element, ready to send.
     pub element: Vec<u8>,
-    /// The disco node under which the domain answers with that same information; goes into [`DiscoInfo::alias_nodes`].
+    /// The disco node under which the domain returns the same information; added to [`DiscoInfo::alias_nodes`].
     pub node: String,
 }
 
-/// Everything that the outside needs to know of a feature.
+/// The declaration of a feature.
 pub struct Feature {
     /// Its name in the configuration: `[modules] name = false`.
     pub name: &'static str,
     /// One sentence for the documentation.
     pub summary: &'static str,
-    /// What it implements.
+    /// Specifications that it implements.
     pub specs: &'static [Spec],
     /// Feature variables.
     pub disco: &'static [DiscoFeature],
@@ -166,24 +166,24 @@ pub struct Feature {
     pub stream_features: &'static [&'static str],
     /// Elements for `<stream:features/>` before authentication, ready to send.
     pub pre_auth_stream_features: &'static [&'static str],
-    /// More such elements, made from what the finished host says of itself.
+    /// More such elements, derived from the disco information of the finished host.
     pub derived_stream_features: &'static [DeriveStreamFeature],
-    /// Requests that it answers.
+    /// IQ requests that it answers.
     pub iq: &'static [IqKey],
     /// Commands.
     pub commands: &'static [&'static Command],
     /// Options.
     pub options: &'static [OptionSpec],
-    /// Features that must be on as well.
+    /// Features that must be enabled as well.
     pub needs: &'static [&'static str],
-    /// Whether it is on unless switched off.
+    /// Whether it is enabled by default.
     pub default_on: bool,
     /// Registers its handlers.
     pub build: fn(&mut FeatureBuilder<'_>),
 }
 
 impl Feature {
-    /// Nothing; for `..Feature::EMPTY`.
+    /// Empty values, for `..Feature::EMPTY`.
     pub const EMPTY: Feature = Feature {
         name: "",
         summary: "",
@@ -201,7 +201,7 @@ impl Feature {
     };
 }
 
-/// Handlers while a host is being built.
+/// Handlers of a host that is being built.
 #[derive(Default)]
 pub(crate) struct HostRegistrations {
     pub(crate) outgoing: Vec<HandlerEntry<Outgoing>>,
@@ -227,7 +227,7 @@ pub(crate) struct HostRegistrations {
     pub(crate) pre_auth_stream_features: Vec<u8>,
 }
 
-/// What a feature registers with.
+/// Registers the handlers of a feature.
 pub struct FeatureBuilder<'a> {
     pub(crate) owner: &'static str,
     /// The options of the feature.
@@ -266,9 +266,9 @@ impl FeatureBuilder<'_> {
         incoming: Incoming,
         /// A handler before a session's queue.
         deliver: Deliver,
-        /// A handler for stanzas that somebody took.
+        /// A handler for stanzas that at least one session accepted.
         delivered: Delivered,
-        /// A handler for messages that nobody took.
+        /// A handler for messages that no session accepted.
         undelivered: Undelivered,
         /// A handler for new sessions.
         opened: Opened,
@@ -281,29 +281,30 @@ impl FeatureBuilder<'_> {
         /// A handler for new accounts.
         created: Created,
     }
-    /// State that the handlers of this domain share over reloads; see [`crate::kept`]. `make` is called the first time.
+    /// State that the handlers of this domain share across reloads; see [`crate::feature_state`]. `make` is
+    /// called the first time.
     pub fn shared_state<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         self.feature_state.get_or_create(self.domain, self.owner, make)
     }
-    /// Says what software a client is; the last feature that registers one counts.
+    /// Registers how to find the software of a client; the last feature that registers this counts.
     pub fn client_software(&mut self, software: crate::host::ClientSoftware) {
         self.parts.client_software = Some(software);
     }
-    /// Makes the question for a sign of life; the last feature that registers one counts.
+    /// Registers how to build the keep-alive ping; the last feature that registers this counts.
     pub fn keep_alive_ping(&mut self, probe: crate::host::KeepAlivePing) {
         self.parts.keep_alive_ping = Some(probe);
     }
-    /// Says that the feature stores messages that nobody took, and delivers them, with a handler of `available`: that one
-    /// clears [`crate::account::State::flushing`] when nothing is left.
+    /// Declares that the feature stores undelivered messages and delivers them later, with a handler of
+    /// `available` that clears [`crate::account::AccountState::flushing`] when nothing is left.
     pub fn stores_offline_messages(&mut self) {
         self.parts.stores_offline_messages = true;
     }
-    /// Lets requests to a full address be delivered whether or not their sender may see its presence, against RFC 6121
-    /// section 8.5.3.1.
+    /// Delivers requests to a full address whether or not their sender may see its presence, contrary to RFC
+    /// 6121, section 8.5.3.1.
     pub fn iq_without_subscription(&mut self) {
         self.parts.iq_without_subscription = true;
     }
-    /// Lets streams be acknowledged and resumed, and says how messages are marked that were sent in vain.
+    /// Enables stream management and registers how a delayed message is marked.
     pub fn stream_management(
         &mut self,
         management: crate::session::StreamManagementConfig,
@@ -312,11 +313,11 @@ impl FeatureBuilder<'_> {
         self.parts.stream_management = Some(management);
         self.parts.add_delay = Some(late);
     }
-    /// A handler for an element on the stream that is no stanza.
+    /// A handler for an element on the stream that is not a stanza.
     pub fn nonza(&mut self, ns: Ns, name: &'static str, handler: NonzaHandler) {
         self.parts.elements.nonzas.push((ns, name, handler));
     }
-    /// A handler for an element that a client sends along with its request to bind (XEP-0386).
+    /// A handler for an element in a client's bind request (XEP-0386).
     pub fn bind2_inline(&mut self, ns: Ns, name: &'static str, handler: Bind2InlineHandler) {
         self.parts.elements.bind2_inline.push((ns, name, handler));
     }
@@ -328,11 +329,11 @@ impl FeatureBuilder<'_> {
     pub fn disco_form(&mut self, form: DiscoForm) {
         self.parts.disco.forms.push(form);
     }
-    /// One more identity of the domain.
+    /// An additional identity of the domain.
     pub fn disco_identity(&mut self, identity: DiscoIdentity) {
         self.parts.disco.identities.push(identity);
     }
-    /// A node for which the feature answers requests for information and items.
+    /// A node whose information and items the feature provides.
     pub fn disco_node(&mut self, node: impl DiscoNode + 'static) {
         self.parts.disco.nodes.push(Arc::new(node));
     }
@@ -340,12 +341,12 @@ impl FeatureBuilder<'_> {
     pub fn pre_auth_stream_feature(&mut self, element: &str) {
         self.parts.pre_auth_stream_features.extend_from_slice(element.as_bytes());
     }
-    /// What a command does that the feature declared.
+    /// The handler of a declared command.
     pub fn command(&mut self, command: &'static Command, run: impl CommandHandler + 'static) {
         let run = Arc::new(run);
         self.parts.commands.push(CommandEntry { command, owner: self.owner, run, current_values: None });
     }
-    /// The same for a command whose form shows present values.
+    /// Like [`FeatureBuilder::command`], for a command whose form shows present values.
     pub fn command_with(
         &mut self,
         command: &'static Command,
@@ -355,7 +356,7 @@ impl FeatureBuilder<'_> {
         let (run, present) = (Arc::new(run), Some(Arc::new(present) as Arc<dyn CurrentValuesReader>));
         self.parts.commands.push(CommandEntry { command, owner: self.owner, run, current_values: present });
     }
-    /// A handler for a request that the feature declared.
+    /// The handler of a declared IQ request.
     pub fn iq(&mut self, key: IqKey, handler: impl IqHandler + 'static) {
         self.parts.iq.push((key, self.owner, Arc::new(handler)));
     }

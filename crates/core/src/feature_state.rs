@@ -1,13 +1,15 @@
-//! State of features that outlives the hosts: a reload builds new handlers, and what they share with the old ones is
-//! found here.
+//! State of features that outlives hosts: a reload builds new handlers, which share it with the old ones.
 //!
-//! A handler's closure is made anew with each host. Whatever a feature keeps between two stanzas outside of sessions and
-//! accounts (queues of recipients, caches, meters) is asked for with [`crate::feature::FeatureBuilder::kept`]: the first host
-//! of a domain makes it, all later ones get the same. It stays when its module is switched off or its domain removed,
-//! since tasks may still work on it, and is there when they come back.
+//! Handlers are built anew with each host. State that a feature holds between stanzas, outside of sessions and
+//! accounts (recipient queues, caches, counters), is created with
+//! [`crate::feature::FeatureBuilder::shared_state`]: the first host of a domain creates it, all later ones
+//! share it. It remains when its module is disabled or its domain removed, because tasks may still use it, and
+//! is found again when they return.
 //!
-//! The trap: options must not go into such a state, for it is older than they are, and a host that is being built may
-//! be thrown away. Keep them in the closure and hand them over with each call.
+//! # Pitfalls
+//!
+//! Options must not be part of such state, because it is older than they are, and a host under construction may
+//! be discarded. Hold them in the closure and pass them with each call.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -19,12 +21,12 @@ use crate::domain_counters::{self, DomainCounters};
 
 type Key = (Box<str>, &'static str, TypeId);
 
-/// State by domain, feature and type. Clones are the same. At most one entry for each of these, so it is bounded by
-/// the domains that were ever served.
+/// State by domain, feature and type. Clones share the same state. At most one entry for each of these, so it
+/// is bounded by the domains that were ever served.
 #[derive(Clone, Default)]
 pub struct FeatureState(Arc<Mutex<HashMap<Key, Arc<dyn Any + Send + Sync>>>>, Arc<Mutex<CountersByDomain>>);
 
-/// Counters by domain, and those of the domains that came too late for their own.
+/// Counters by domain, and the shared ones of domains beyond the limit.
 #[derive(Default)]
 struct CountersByDomain {
     own: HashMap<Box<str>, Arc<DomainCounters>>,
@@ -32,7 +34,7 @@ struct CountersByDomain {
 }
 
 impl FeatureState {
-    /// The state of this type, made if there is none.
+    /// The state of this type, created if there is none.
     pub(crate) fn get_or_create<T: Send + Sync + 'static>(
         &self,
         domain: &str,
@@ -49,7 +51,7 @@ impl FeatureState {
         made
     }
 
-    /// The counters of a domain; after [`traffic::MOST`] domains those that the others share.
+    /// The counters of a domain; the shared ones after [`domain_counters::MAX_DOMAINS`] domains.
     pub(crate) fn domain_counters(&self, domain: &str) -> Arc<DomainCounters> {
         let mut all = self.1.lock();
         if let Some(own) = all.own.get(domain) {

@@ -1,9 +1,11 @@
-//! A virtual host: its domain, its frozen hook chains, its IQ table and what it says of itself.
+//! A virtual host: its domain, frozen hook chains, IQ table and disco information.
 //!
-//! A reload builds a new host and puts it behind the old one ([`Host::current`]): whoever holds a host, accounts with
-//! connected resources above all, finds the newest from there with one load, and nothing on the stanza path has a lock.
+//! A reload builds a new host and links it from the old one ([`Host::current`]): holders of a host, above all
+//! accounts with connected resources, find the newest with one load, and the stanza path has no lock.
 //!
-//! The trap: a chain that waits goes on at an index, so it must go on with the host that it began with.
+//! # Pitfalls
+//!
+//! A deferred chain continues at an index, so it must continue with the host it started with.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -32,52 +34,52 @@ pub struct Host {
     pub iq: IqTable,
     /// Its commands.
     pub commands: Commands,
-    /// What the domain says of itself (XEP-0030).
+    /// Disco information of the domain (XEP-0030).
     pub disco_server: DiscoInfo,
-    /// What its accounts say of themselves.
+    /// Disco information of its accounts.
     pub disco_account: DiscoInfo,
-    /// Elements for `<stream:features/>` after authentication, besides those of negotiation.
+    /// Elements for `<stream:features/>` after authentication, besides those of the negotiation.
     pub stream_features: Vec<u8>,
-    /// The same without XEP-0198's own, for a stream that is acknowledged already: what is offered is what still applies
-    /// (XEP-0388 section 4), and xmpp.js 0.14 takes up at once whatever is offered.
+    /// The same without XEP-0198, for a stream that has enabled it: only features that still apply are offered
+    /// (XEP-0388, section 4), and xmpp.js 0.14 immediately uses whatever is offered.
     pub managed_stream_features: Vec<u8>,
     /// Elements for `<stream:features/>` before authentication.
     pub pre_auth_stream_features: Vec<u8>,
-    /// Nodes that features answer for.
+    /// Disco nodes that features provide.
     pub disco_nodes: Vec<Arc<dyn DiscoNode>>,
-    /// Elements that are no stanzas, and their owners.
+    /// Elements that are not stanzas, and their owners.
     pub elements: StreamElements,
-    /// Makes the question for a sign of life from a silent client.
+    /// Builds the keep-alive ping for an idle client.
     pub keep_alive_ping: Option<KeepAlivePing>,
-    /// What may be agreed on with clients about acknowledgement; nothing if the feature is off.
+    /// Stream management settings; none if the feature is disabled.
     pub stream_management: Option<StreamManagementConfig>,
-    /// Says what software a client is.
+    /// Finds the software of a client.
     pub client_software: Option<ClientSoftware>,
     /// Marks a message that reaches another resource or the store later than it was sent.
     pub add_delay: Option<AddDelay>,
-    /// A feature stores messages that nobody took.
+    /// A feature stores undelivered messages.
     pub stores_offline_messages: bool,
     /// Requests to a full address are delivered whether or not their sender may see its presence.
     pub iq_without_subscription: bool,
-    /// What its clients send and get, and how many of them there are.
+    /// Stanzas from and to its clients, and the number of clients.
     pub domain_counters: Arc<DomainCounters>,
-    /// Names of the features that are on, in registry order.
+    /// Names of the enabled features, in registry order.
     pub features: Vec<&'static str>,
-    /// The host that took the place of this one.
+    /// The host that replaced this one.
     successor: OnceLock<Arc<Host>>,
     options: BTreeMap<&'static str, FeatureOptions>,
 }
 
-/// Makes the question for a sign of life from a silent client.
+/// Builds the keep-alive ping for an idle client.
 pub type KeepAlivePing = fn(&Session) -> Option<SharedStanza>;
 
-/// Says what software a client is, in a few words or as a URI, if it said so.
+/// Returns the software of a client in a few words or as a URI, if the client reported it.
 pub type ClientSoftware = fn(&Session) -> Option<String>;
 
-/// Makes a message with the time, in milliseconds since 1970, at which this domain first sent it.
+/// Adds the time, in milliseconds since 1970, at which this domain first sent the message.
 pub type AddDelay = fn(&SharedStanza, &str, u64) -> Option<SharedStanza>;
 
-/// A feature that is on, with its options.
+/// An enabled feature with its options.
 pub struct EnabledFeature {
     /// The declaration.
     pub feature: &'static Feature,
@@ -85,22 +87,23 @@ pub struct EnabledFeature {
     pub options: FeatureOptions,
 }
 
-/// Why a host cannot be built. Each is one sentence with the mend.
+/// Why a host cannot be built. Each is one sentence with the fix.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum HostError {
-    /// Two features want the same request.
+    /// Two features declare the same request.
     #[error("{0} and {1} both answer the same request; switch one of them off under [modules]")]
     DuplicateIqHandler(&'static str, &'static str),
-    /// Two features have a command of the same name or node.
+    /// Two features declare a command of the same name or node.
     #[error("{0} and {1} both have the command {2}; switch one of them off under [modules]")]
     DuplicateCommand(&'static str, &'static str, &'static str),
-    /// A feature registered a request or a command that it did not declare, or the other way round.
+    /// A feature registered a request or command that it did not declare, or did not register one that it
+    /// declared.
     #[error("{0} does not register the requests or commands that it declares")]
     Undeclared(&'static str),
-    /// A needed feature is off.
+    /// A required feature is disabled.
     #[error("{0} needs {1}; switch {1} on or {0} off under [modules]")]
     MissingDependency(&'static str, &'static str),
-    /// The domain is no address.
+    /// The domain is not a valid address.
     #[error("\"{0}\" is not a domain")]
     InvalidDomain(String),
 }
@@ -114,7 +117,7 @@ impl Host {
         Host::build_with(domain, enabled, limits, &FeatureState::default())
     }
 
-    /// The same, with the state that earlier hosts of the domain left.
+    /// Like [`Host::build`], with the state that earlier hosts of the domain share.
     ///
     /// # Errors
     /// See [`HostError`].
@@ -226,7 +229,7 @@ impl Host {
         })
     }
 
-    /// The newest host of this domain: itself until a reload put another in its place.
+    /// The newest host of this domain: itself until a reload replaced it.
     pub fn current(self: &Arc<Self>) -> &Arc<Host> {
         let mut host = self;
         while let Some(next) = host.successor.get() {
@@ -235,15 +238,15 @@ impl Host {
         host
     }
 
-    /// Puts another host in the place of this one. A host that was itself replaced is not taken: the way to the newest
-    /// must have an end.
+    /// Replaces this host with another. A host that was itself replaced is rejected, so that the chain of
+    /// successors is finite.
     pub(crate) fn replace_with(&self, next: &Arc<Host>) {
         if next.successor.get().is_none() && !std::ptr::eq(self, Arc::as_ptr(next)) {
             let _ = self.successor.set(next.clone());
         }
     }
 
-    /// The options of a feature that is on, for what the stream does itself.
+    /// The options of an enabled feature, for the stream's own use.
     pub fn options(&self, feature: &str) -> Option<&FeatureOptions> {
         self.options.get(feature)
     }

@@ -1,7 +1,8 @@
-//! The IQ table: RFC 6120 section 8.2.3. One (target, namespace, name, get or set) has exactly one handler.
+//! The IQ table: RFC 6120, section 8.2.3. Each combination of target, namespace, name and type has exactly one
+//! handler.
 //!
-//! It is a table and not a chain, so two features can never both answer. A second claimant is an error when
-//! the host is built.
+//! A table instead of a chain ensures that two features never answer the same request: a second handler is an
+//! error when the host is built.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::host::Host;
 use crate::node::Node;
 use crate::session::Session;
 
-/// Whom a request is for.
+/// The entity that a request addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IqTarget {
     /// The domain itself.
@@ -30,7 +31,7 @@ pub enum IqTarget {
 /// Key of a handler, and its declaration in a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IqKey {
-    /// Whom the request is for.
+    /// The addressed entity.
     pub target: IqTarget,
     /// True for set, false for get.
     pub set: bool,
@@ -51,23 +52,23 @@ impl IqKey {
     }
 }
 
-/// A request to be answered.
+/// A request that needs a response.
 pub struct IqRequest<'a> {
     /// The node.
     pub node: &'a Arc<Node>,
-    /// The host that answers.
+    /// The host that responds.
     pub host: &'a Arc<Host>,
     /// The requesting session, if it is local.
     pub session: Option<&'a Arc<Session>>,
     /// The requester.
     pub from: JidRef<'a>,
-    /// The `to`, if there was one.
+    /// The `to` of the request, if present.
     pub to: Option<JidRef<'a>>,
-    /// Positions and facts.
+    /// Positions and properties of the stanza.
     pub head: &'a Head,
     /// The whole stanza.
     pub bytes: &'a [u8],
-    /// What else is to be done, before the reply.
+    /// Effects to perform before the response.
     pub effects: &'a mut Effects,
 }
 
@@ -79,20 +80,20 @@ impl IqRequest<'_> {
     /// A tree over the whole stanza.
     ///
     /// # Errors
-    /// `bad-request`; a checked stanza has none.
+    /// `bad-request`; does not occur for a checked stanza.
     pub fn tree(&self) -> Result<xml::Tree<'_>, StanzaError> {
         crate::shared_stanza::tree(self.bytes).map_err(|_| StanzaCondition::BadRequest.into())
     }
 }
 
-/// Payload of the result (may be empty), or the error.
+/// Payload of the result, which may be empty, or the error.
 pub type IqAnswer = Result<Vec<u8>, StanzaError>;
 
-/// Answer now, or later.
+/// An immediate or deferred response.
 pub enum IqFlow {
-    /// The answer is here.
+    /// The response.
     Reply(IqAnswer),
-    /// The answer needs something slow; the requester's stream stops reading meanwhile.
+    /// The response is deferred; the requester's stream is not read meanwhile.
     Wait(BoxFuture<'static, (IqAnswer, Effects)>),
 }
 
@@ -113,9 +114,9 @@ impl IqFlow {
     }
 }
 
-/// Answers one kind of request. A closure of the right type is one.
+/// Handler of one kind of request, implemented by closures of the same signature.
 pub trait IqHandler: Send + Sync {
-    /// Answers. Must not block.
+    /// Responds to a request. Must not block.
     fn answer(&self, request: &mut IqRequest<'_>) -> IqFlow;
 }
 
@@ -136,7 +137,7 @@ impl IqTable {
     /// Adds a handler.
     ///
     /// # Errors
-    /// The name of the feature that has the key already.
+    /// The name of the feature that already has this key.
     pub fn add(
         &mut self,
         key: IqKey,
@@ -164,7 +165,7 @@ impl IqTable {
         self.0.get(&key).map(|(_, handler)| handler)
     }
 
-    /// Which keys exist, and whose they are.
+    /// All keys with the features that own them.
     pub fn keys(&self) -> impl Iterator<Item = (IqKey, &'static str)> + '_ {
         self.0.iter().map(|(key, (owner, _))| (*key, *owner))
     }

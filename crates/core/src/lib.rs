@@ -1,14 +1,16 @@
 //! The engine: sessions, the routing table, hook points, the IQ table and the declaration types of features.
 //!
-//! RFC 6120 sections 7, 8 and 10, RFC 6121 section 8. It knows no sockets, no SQL, no NATS and no named XEP:
-//! connections are [`session::Outbox`]s, storage is the traits of `store`, features register themselves through
-//! [`feature::Feature`].
+//! RFC 6120, sections 7, 8 and 10; RFC 6121, section 8. It contains no sockets, no SQL, no NATS and no named
+//! XEP: connections are [`session::Outbox`]es, storage is the traits of `store`, and features register
+//! themselves through [`feature::Feature`].
 //!
-//! The way of a stanza: [`Node::ingest`] (checks, stamps, `outgoing` chain) → `route` → `incoming` chain →
+//! The path of a stanza: [`Node::ingest`] (checks, addresses, `outgoing` chain) → `route` → `incoming` chain →
 //! [`router::rules::decide`] → `deliver` chain → [`session::Outbox`], or the `undelivered` chain.
 //!
-//! The trap: everything on that way is synchronous. What needs the store returns a future, and the sender's
-//! stream reads no further until it is done; that is what keeps the order between two addresses.
+//! # Pitfalls
+//!
+//! Everything on that path is synchronous. A handler that needs the store returns a future, and the sender's
+//! stream is not read until it completes, which preserves the order between two addresses.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 

@@ -1,34 +1,36 @@
-//! Every limit of the engine with its default, in one place.
+//! All limits of the engine with their defaults.
 //!
 //! Limits before authentication are tighter than those after it. Sizes are bytes, times are seconds.
 
-/// Limits for stanzas that are already inside. They were checked when they came, against [`NodeLimits::stanza`], and the server has
-/// added to them since: addresses, an id, a time, a copy around it. So these are wider by more than all of that together.
+/// Limits for stanzas that were already accepted. They were checked on arrival against [`NodeLimits::stanza`],
+/// and the server has added to them since: addresses, an id, a time, a copy around them. So these limits are
+/// wider by more than all of these additions together.
 pub const FRAME_LIMITS: xml::Limits = xml::Limits {
     element_bytes: MAX_STANZA_BYTES + ADDED_BYTES,
     name_bytes: NAME_BYTES,
     ..xml::Limits::CEILING
 };
 
-/// Limits for an element that is taken out of a stanza, stored, and sent inside of other stanzas later.
+/// Limits for an element that is extracted from a stanza, stored, and later sent inside other stanzas.
 pub const FRAGMENT_LIMITS: xml::Limits =
     xml::Limits { depth: FRAME_LIMITS.depth - 4, prefixes: FRAME_LIMITS.prefixes - 4, ..FRAME_LIMITS };
 
-/// The highest [`NodeLimits::stanza_bytes`] that can be configured.
+/// The highest value of [`NodeLimits::stanza_bytes`].
 pub const MAX_STANZA_BYTES: u32 = 16 * 1024 * 1024;
-/// Room for what the server adds to a stanza: about 30 kB where every address has its greatest length and is escaped.
+/// Allowance for additions of the server: about 30 kB where every address has its greatest length and is
+/// escaped.
 const ADDED_BYTES: u32 = 64 * 1024;
-/// Longest qualified name in a stanza.
+/// Maximum length of a qualified name in a stanza.
 const NAME_BYTES: u16 = 1024;
 
 const _: () = {
     let (entry, frame) = (xml::Limits::DEFAULT, FRAME_LIMITS);
-    // `from`, `to` and `xmlns` on the stanza; a copy puts three elements around it, each with a declaration, beside a
-    // `<stanza-id/>` or `<delay/>` that is one more; BOSH puts one around that.
+    // `from`, `to` and `xmlns` on the stanza; a copy adds three elements around it, each with a declaration,
+    // besides a further `<stanza-id/>` or `<delay/>`; BOSH adds one around that.
     assert!(frame.attributes >= entry.attributes + 3);
     assert!(frame.depth >= entry.depth + 4);
     assert!(frame.prefixes >= entry.prefixes + 5);
-    // Two addresses of 3071 bytes, of which the resource may be escaped to six times its length.
+    // Two addresses of 3071 bytes, whose resource may be escaped to six times its length.
     assert!(frame.start_tag_bytes as u32 >= entry.start_tag_bytes as u32 + 2 * 8_300 + 64);
 };
 
@@ -41,21 +43,21 @@ pub struct NodeLimits {
     pub negotiation_bytes: u32,
     /// Time from connect to a bound resource.
     pub negotiation_timeout_seconds: u32,
-    /// Failed authentications on one stream before it is closed (RFC 6120 section 6.4.5 names 2 to 5).
+    /// Failed authentications on one stream before it is closed (RFC 6120, section 6.4.5, recommends 2 to 5).
     pub auth_attempts: u8,
-    /// Time over which failed logins are counted; see [`crate::guard`].
+    /// Time over which failed logins are counted; see [`crate::login_throttle`].
     pub login_window_seconds: u32,
     /// Failed logins to one account from one address.
     pub login_failures_per_address_and_account: u32,
-    /// Failed logins from one address (IPv6: one /64).
+    /// Failed logins from one address (for IPv6, one /64).
     pub login_failures_per_address: u32,
-    /// Accounts that may be failed at from one address; counted within a third or so.
+    /// Accounts with failed logins from one address; an estimate, accurate to about a third.
     pub login_accounts_per_address: u32,
-    /// Failed logins to one account from addresses that it has not been used from.
+    /// Failed logins to one account from addresses without an earlier login to it.
     pub login_failures_per_account: u32,
     /// Time without traffic after which a client is pinged.
     pub idle_ping_seconds: u32,
-    /// Time to answer the ping.
+    /// Time within which the ping must be answered.
     pub ping_timeout_seconds: u32,
     /// Time without progress after which the connection of a client that does not read is closed.
     pub write_stall_timeout_seconds: u32,
@@ -63,59 +65,60 @@ pub struct NodeLimits {
     pub queue_message_bytes: u32,
     /// Queue of one session: presence; the oldest is dropped beyond it.
     pub queue_presence_bytes: u32,
-    /// Queue of one session: IQ and the rest; beyond it the stream is closed, if that is what the client asked for.
+    /// Queue of one session: IQ and the rest; beyond it the stream is closed, if the client requested the
+    /// stanza.
     pub queue_control_bytes: u32,
-    /// Percent of each of these that one sender may fill.
+    /// Percent of each of these queues that one sender may fill.
     pub queue_sender_percent: u32,
-    /// What waits for clients that do not take it: in queues of sessions without a connection, along with what these have
-    /// not acknowledged, and in queues of more than [`crate::session::budget::FREE_BYTES`].
+    /// Backlog of clients that do not read: queues and unacknowledged stanzas of detached sessions, and queues
+    /// of more than [`crate::session::backlog::UNCOUNTED_QUEUE_BYTES`].
     pub backlog_bytes: u32,
-    /// The same for all sessions of one account.
+    /// Backlog of all sessions of one account.
     pub backlog_bytes_per_account: u32,
-    /// The same from one sender, in all queues.
+    /// Backlog of one sender, in all queues.
     pub backlog_bytes_per_sender: u32,
-    /// Resources of one account at a time.
+    /// Concurrent resources of one account.
     pub sessions_per_account: u16,
     /// Contacts of one account.
     pub roster_items: u32,
     /// Addresses, names and groups of all contacts of one account.
     pub roster_bytes: u32,
-    /// Entities that one session may have sent directed presence to.
+    /// Entities to which one session may have sent directed presence.
     pub directed_presence_entities: u16,
     /// Longest resourcepart that a client may request.
     pub resourcepart_bytes: u16,
-    /// Connections at a time.
+    /// Concurrent connections.
     pub connections: u32,
-    /// Connections at a time from one address.
+    /// Concurrent connections from one address.
     pub connections_per_address: u32,
-    /// Connections that have no session yet.
+    /// Connections without a session.
     pub unauthenticated_connections: u32,
-    /// Stanzas of one session; beyond it the stream is read more slowly. 0: as many as come.
+    /// Stanzas of one session; above this rate the stream is read more slowly. 0: unlimited.
     pub stanzas_per_second: u32,
-    /// Of these, how many may come at once; 0: those of ten seconds.
+    /// Burst of this rate; 0: the stanzas of ten seconds.
     pub stanzas_burst: u32,
-    /// Bytes of one session, likewise.
+    /// Bytes of one session; above this rate the stream is read more slowly. 0: unlimited.
     pub bytes_per_second: u32,
-    /// Of these, how many may come at once; 0: those of ten seconds.
+    /// Burst of this rate; 0: the bytes of ten seconds.
     pub bytes_burst: u32,
-    /// Presence of one session to all who may see it; more is refused. 0: as much as comes.
+    /// Presence broadcasts of one session; more are refused. 0: unlimited.
     pub presence_broadcasts_per_minute: u32,
-    /// Of these, how many may come at once; 0: those of a minute.
+    /// Burst of this rate; 0: the broadcasts of a minute.
     pub presence_broadcasts_burst: u32,
-    /// Presence of one session to single entities, likewise.
+    /// Directed presence of one session; more is refused. 0: unlimited.
     pub directed_presence_per_minute: u32,
-    /// Of these, how many may come at once; 0: those of a minute.
+    /// Burst of this rate; 0: the presence of a minute.
     pub directed_presence_burst: u32,
-    /// Changes of the roster and of subscriptions by one session, likewise.
+    /// Changes of the roster and of subscriptions by one session; more are refused. 0: unlimited.
     pub roster_changes_per_minute: u32,
-    /// Of these, how many may come at once; 0: those of a minute.
+    /// Burst of this rate; 0: the changes of a minute.
     pub roster_changes_burst: u32,
-    /// New connections from one address; more are closed at once. 0: as many as come.
+    /// New connections from one address; more are closed immediately. 0: unlimited.
     pub new_connections_per_second: u32,
-    /// Of these, how many may come at once; 0: those of ten seconds.
+    /// Burst of this rate; 0: the connections of ten seconds.
     pub new_connections_burst: u32,
-    /// Which of the six rates above, in their order, hold for clients on loopback as well: those that the operator wrote.
-    /// Default rates do not, so that a load test on one machine measures the server.
+    /// Which of the six rates above, in their order, also apply to clients on loopback: those that the operator
+    /// configured. Default rates do not, so that a load test on one machine measures the server.
     pub rates_on_loopback: [bool; 6],
 }
 
@@ -167,8 +170,9 @@ impl Default for NodeLimits {
 }
 
 impl NodeLimits {
-    /// The limits of a node whose operator wrote none: the defaults, with rates that no person's client meets. Bursts leave room
-    /// for a client that joins hundreds of rooms when it comes, imports a roster, or comes back with an office behind one address.
+    /// Limits of a node without configured limits: the defaults, with rates that no client of a person reaches.
+    /// Bursts permit a client that joins hundreds of rooms at login, imports a roster, or reconnects with an
+    /// office behind one address.
     pub fn with_rates() -> NodeLimits {
         NodeLimits {
             stanzas_per_second: 50,
@@ -188,7 +192,7 @@ impl NodeLimits {
         }
     }
 
-    /// The parser's limits for an authenticated client.
+    /// The parser's limits after authentication.
     pub const fn stanza(&self) -> xml::Limits {
         xml::Limits { element_bytes: self.stanza_bytes, name_bytes: NAME_BYTES, ..xml::Limits::DEFAULT }
     }

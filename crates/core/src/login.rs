@@ -1,11 +1,13 @@
-//! Logging in: two look-ups in the store. The first brings what a proof needs and is open to anybody; the second brings the
-//! roster, the blocklist and the count of waiting messages, and belongs to clients that have proved who they are. A proof
-//! that comes with its request is judged in between, so that both are one call ([`Node::prove`]).
+//! Login: two store queries. The first loads the credentials and is available to anybody; the second loads the
+//! roster, the blocklist and the number of offline messages, and is available only to authenticated clients. A
+//! proof that arrives with its request is verified in between, so that both are one call ([`Node::prove`]).
 //!
-//! The second look-up finds the account only with the credentials that were proved: it may have been removed, made anew or
-//! disabled, or its password changed, while the client computed its proof.
+//! The second query finds the account only with the credentials that were proved: the account may have been
+//! removed, recreated or disabled, or its password changed, while the client computed its proof.
 //!
-//! The trap: whatever the first look-up does must not depend on what the account has, or on whether there is one.
+//! # Pitfalls
+//!
+//! The first query must not depend on the data of the account, or on whether the account exists.
 
 use std::sync::Arc;
 
@@ -18,31 +20,31 @@ use crate::node::Node;
 use crate::server_error::ServerError;
 use crate::session::Session;
 
-/// A user: who a client claims to be, and after the proof, who it is.
+/// The identity that a client claims, and after the proof has.
 #[derive(Clone, Debug)]
 pub struct LoginIdentity {
     /// The host.
     pub host: Arc<Host>,
     /// The bare address.
     pub jid: Jid,
-    /// Its number.
+    /// Its id.
     pub id: AddressId,
-    /// Of the credentials that the proof is about; see [`store::Secrets::revision`].
+    /// Revision of the credentials that are proved; see [`store::Secrets::revision`].
     pub revision: u64,
-    /// No account in the store: SASL ANONYMOUS.
+    /// No stored account: SASL ANONYMOUS.
     pub ephemeral: bool,
 }
 
-/// An account before the proof.
+/// An account before authentication.
 #[derive(Debug)]
 pub struct LoginRecord {
-    /// Who the client is if its proof is right.
+    /// The identity of the client if its proof is right.
     pub identity: LoginIdentity,
-    /// Opaque to the engine; `sasl` reads them.
+    /// Opaque to the engine; parsed by `sasl`.
     pub credentials: Vec<u8>,
-    /// As opaque: tokens for quick logins.
+    /// Tokens for quick logins, also opaque.
     pub tokens: Vec<u8>,
-    /// May not log in.
+    /// The account may not log in.
     pub disabled: bool,
 }
 
@@ -54,46 +56,46 @@ impl LoginRecord {
     }
 }
 
-/// Who authenticated on a stream, with what a session begins with; see [`crate::login`].
+/// An authenticated user, with the initial data of a session; see [`crate::login`].
 #[derive(Debug)]
 pub struct Principal {
     /// The host.
     pub host: Arc<Host>,
     /// The bare address.
     pub jid: Jid,
-    /// Its number.
+    /// Its id.
     pub id: AddressId,
     /// The roster.
     pub roster: Vec<RosterItem>,
-    /// Its version.
+    /// The version of the roster.
     pub roster_version: u64,
     /// Messages in the offline store.
     pub offline_messages: u32,
-    /// Hash of the photo that the account shows.
+    /// Hash of the account's photo.
     pub photo: Option<PhotoHash>,
     /// Addresses that the account has blocked.
     pub blocked: Vec<Jid>,
-    /// [`Node::epoch`] before the store was asked.
+    /// [`Node::epoch`] before the store was queried.
     pub epoch: u32,
-    /// Of the credentials that were proved; see [`store::AccountSecrets::revision`].
+    /// Revision of the credentials that were proved; see [`store::AccountSecrets::revision`].
     pub revision: u64,
-    /// No account in the store: SASL ANONYMOUS.
+    /// No stored account: SASL ANONYMOUS.
     pub ephemeral: bool,
 }
 
-/// An account after the proof.
+/// An account after authentication.
 #[derive(Debug)]
 pub enum Admission {
-    /// What a session begins with.
+    /// The initial data of a session.
     Granted(Box<Principal>),
-    /// Disabled since the proof.
+    /// Disabled after the proof.
     Disabled,
-    /// Removed since the proof, or what was proved is not its password any more.
+    /// Removed after the proof, or the proved password is no longer valid.
     Revoked,
 }
 
 impl Admission {
-    /// What a session begins with, if there may be one.
+    /// The initial data of a session, if it may start.
     #[must_use]
     pub fn granted(self) -> Option<Principal> {
         match self {
@@ -104,10 +106,10 @@ impl Admission {
 }
 
 impl Node {
-    /// Looks up what proves who a client is: one round trip to the store.
+    /// Loads the credentials of an account: one round trip to the store.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// If the store does not answer.
     pub async fn load_credentials(
         &self,
         host: Arc<Host>,
@@ -117,12 +119,12 @@ impl Node {
         Ok(secrets.map(|secrets| LoginRecord::new(host, jid, secrets)))
     }
 
-    /// Both look-ups, with the judgement of `proof` in between, which gets the tokens or `None` for no account and must not
-    /// wait; see [`store::Logins::prove`]. The second answer is that of [`Node::load_principal`], if the proof was right and
-    /// the account is not disabled.
+    /// Runs both queries and `proof` in between, which receives the tokens, or `None` without an account, and
+    /// must not wait; see [`store::Logins::prove`]. The second result is that of [`Node::load_principal`], if
+    /// the proof is right and the account is not disabled.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// If the store does not answer.
     pub async fn prove(
         &self,
         host: Arc<Host>,
@@ -139,13 +141,13 @@ impl Node {
         Ok(Some((found, loaded)))
     }
 
-    /// Reads what a session begins with, after the proof: one round trip to the store, or none for a user without an
-    /// account.
+    /// Loads the initial data of a session after authentication: one round trip to the store, or none for a
+    /// user without an account.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// If the store does not answer.
     pub async fn load_principal(&self, identity: LoginIdentity) -> Result<Admission, ServerError> {
-        // Read before the store is asked, so that a write in between is noticed at bind.
+        // Read before the query, so that a write in between is noticed at bind.
         let epoch = self.epoch(identity.jid.as_ref());
         if identity.ephemeral {
             return Ok(Admission::Granted(Box::new(principal(identity, epoch))));
@@ -154,8 +156,8 @@ impl Node {
         loaded(identity, epoch, login)
     }
 
-    /// Refuses what [`Node::bind`] would refuse of a client with this bare address. Asked before [`Node::load_principal`], so that
-    /// a request that cannot succeed reads nothing from the store.
+    /// Refuses a bind that [`Node::bind`] would refuse. Called before [`Node::load_principal`], so that a
+    /// request that cannot succeed reads nothing from the store.
     ///
     /// # Errors
     /// As those of [`Node::bind`].
@@ -164,13 +166,13 @@ impl Node {
         let Some(account) = self.routing_table.find(bare) else { return Ok(()) };
         let sessions = account.sessions();
         let full = sessions.len() >= usize::from(self.limits().sessions_per_account);
-        // A session of the same resource and one without a connection make room.
+        // A session of the same resource and a detached session make room.
         let gives_way = |s: &Arc<Session>| s.outbox.is_detached() || Some(s.resource()) == jid.resource();
         if full && !sessions.iter().any(gives_way) { Err(too_many_resources()) } else { Ok(()) }
     }
 
-    /// Reads again what a session has begun with, and ends it if there may be none any more: the account was removed or
-    /// disabled after it had been read, and before the session could be found.
+    /// Loads the initial data of a session again, and ends the session if the account was removed or disabled
+    /// after it had been read and before the session was in the routing table.
     pub(crate) fn repeat_login(self: &Arc<Self>, session: Arc<Session>, revision: u64) {
         let node = self.clone();
         self.spawner.spawn(
@@ -194,7 +196,7 @@ impl Node {
         );
     }
 
-    /// The full address that binding `resource` makes. Without a name the resource is random.
+    /// The full address of the bound `resource`; random without a name.
     pub(crate) fn full_address(&self, bare: JidRef<'_>, resource: Option<&str>) -> Result<Jid, StanzaError> {
         let bad = |text: String| StanzaError::new(StanzaCondition::BadRequest).text(text);
         match resource.filter(|r| !r.is_empty()) {
@@ -207,7 +209,8 @@ impl Node {
         .map_err(|e| bad(e.to_string()))
     }
 
-    /// A new user without an account (SASL ANONYMOUS, RFC 4505). The name is random and gone with the session.
+    /// A new user without an account (SASL ANONYMOUS, RFC 4505). The name is random and valid for the session
+    /// only.
     pub fn anonymous_identity(&self, host: Arc<Host>) -> Option<LoginIdentity> {
         let jid =
             Jid::from_parts(Some(&format!("guest-{}", base::id::random_id())), host.domain(), None).ok()?;
@@ -215,7 +218,7 @@ impl Node {
     }
 }
 
-/// A user without anything stored.
+/// A user without stored data.
 fn principal(identity: LoginIdentity, epoch: u32) -> Principal {
     let LoginIdentity { host, jid, id, revision, ephemeral } = identity;
     Principal {
@@ -246,14 +249,14 @@ fn loaded(
             roster_version: login.roster_version,
             offline_messages: login.offline_messages,
             photo: login.photo,
-            // A user who wanted to be left alone is not let in without that.
+            // A user is not logged in without its blocklist.
             blocked: store::blocklists::decode(&login.blocklist)?,
             ..principal(identity, epoch)
         })),
     })
 }
 
-/// RFC 6120 section 7.6.2.1.
+/// The error of RFC 6120, section 7.6.2.1.
 pub(crate) fn too_many_resources() -> StanzaError {
     StanzaError::new(StanzaCondition::ResourceConstraint)
         .text("too many resources are connected; close one of them")

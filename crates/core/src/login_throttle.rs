@@ -1,34 +1,41 @@
-//! Guessing of passwords: failed logins are counted by address, by account and by both together (RFC 6120 section 13.12:
-//! limits against password guessing are the implementation's).
+//! Throttle of failed logins against password guessing, by address, by account and by both together (RFC 6120,
+//! section 13.12: such limits are left to the implementation).
 //!
-//! Four limits, all within `login_window_seconds` from the first failure on:
+//! Four limits, all within `login_window_seconds` from the first failure:
 //!
-//! * one address, one account: [`NodeLimits::login_failures_per_address_and_account`], for passwords and for tokens apart;
+//! * one address, one account: [`NodeLimits::login_failures_per_address_and_account`], counted separately for
+//!   passwords and tokens;
 //! * one address, all accounts: [`NodeLimits::login_failures_per_address`];
-//! * one address, *how many* accounts: [`NodeLimits::login_accounts_per_address`], against one guess for each account;
+//! * one address, *number of* accounts: [`NodeLimits::login_accounts_per_address`], against one guess for each
+//!   account;
 //! * one account, all addresses: [`NodeLimits::login_failures_per_account`], against many addresses.
 //!
-//! Who is over one of the last three gets the same refusal whether the secret was right or wrong, or the limit would be
-//! none: the right guess must look like a wrong one. That would shut out neighbours behind the same address, and the owner of the account
-//! that is attacked. So whoever has logged in to an account from an address before is only subject
-//! to the first limit. Tokens (XEP-0484) cannot be guessed: for them, too, only the first limit holds, and it counts tokens
-//! alone. So wrong passwords from behind the same address do not shut out a client with a token. They do shut out the
-//! password of that account, from that address, until the window is over. Loopback counts as no address: there may be a
-//! proxy that hides everybody.
+//! Above one of the last three, right and wrong secrets are refused alike, because a right guess must look like
+//! a wrong one. That would exclude neighbours with the same address, and the owner of an attacked account. So
+//! after a successful login to an account from an address, only the first limit applies to this pair. Tokens
+//! (XEP-0484) cannot be guessed: only the first limit applies to them, with a separate count. So wrong
+//! passwords from a shared address do not exclude a client with a token. They do exclude the password of that
+//! account, from that address, until the window ends. Loopback does not count as an address, because a proxy
+//! there may hide all clients.
 //!
-//! What is limited is what a client learns. So every answer about a secret, right or wrong, is first asked for with
-//! [`LoginThrottle::check_and_record`], which compares and counts in one step: of any number of attempts in parallel, at most the limit are
-//! answered, and the rest learn nothing, not even the one with the right password. [`LoginThrottle::check`] at the beginning of an
-//! attempt only saves the work. Nothing is reserved in between. So nothing can leak, an exchange that is broken off has
-//! learnt nothing and costs nothing, and any number of users may log in through one address at the same time.
+//! The limits apply to what a client learns. So every answer about a secret, right or wrong, must first pass
+//! [`LoginThrottle::check_and_record`], which compares and counts in one step: of any number of parallel
+//! attempts, at most the limit are answered, and the others learn nothing, not even the one with the right
+//! password. [`LoginThrottle::check`] at the start of an attempt only saves work. Nothing is reserved in
+//! between: no reservation can leak, an aborted exchange has learnt nothing and costs nothing, and any number
+//! of users may log in through one address concurrently.
 //!
 //! An account that does not exist is counted like one that does.
 //!
-//! Memory is fixed: 0.5 MB for failures (none before the first) and 0.25 MB for who has logged in. In a full set the
-//! place of the fewest failures is taken, so that one who guesses a lot is not forgotten over many who mistyped.
+//! Memory is fixed: 0.5 MB for failures (none before the first) and 0.25 MB for successful logins. In a full
+//! set the entry with the fewest failures is replaced, so that many users with typing errors do not evict an
+//! attacker.
 //!
-//! Left out: other nodes of a cluster; each counts for itself. The trap: counters forget everything at once when the
-//! window is over, so twice the limit may pass in the two halves of a window.
+//! Not implemented: other nodes of a cluster; each counts separately.
+//!
+//! # Pitfalls
+//!
+//! All counts are reset at the end of a window, so twice the limit may pass within the length of one window.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -37,14 +44,14 @@ use parking_lot::Mutex;
 
 use crate::limits::NodeLimits;
 
-/// Places that a key may be in.
+/// Number of entries in a set.
 const ASSOCIATIVITY: usize = 4;
 /// Sets of the table of failures.
 const FAILURE_SETS: usize = 4_096;
-/// Sets of the table of who has logged in.
+/// Sets of the table of successful logins.
 const KNOWN_SETS: usize = 8_192;
 
-/// Which limit was reached.
+/// The limit that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoginLimit {
     /// This account from this address.
@@ -58,7 +65,7 @@ pub enum LoginLimit {
 }
 
 impl LoginLimit {
-    /// For logs and counters.
+    /// Label value for logs and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -72,51 +79,51 @@ impl LoginLimit {
 
 #[derive(Clone, Copy, Default)]
 struct FailureEntry {
-    /// 0: free.
+    /// 0: unused.
     key: u64,
     /// Second of the first failure.
     since: u32,
     count: u32,
-    /// Which of 128 groups of accounts were tried; for addresses.
+    /// Bit for each of 128 groups of accounts that were tried; for addresses.
     accounts: u128,
 }
 
 #[derive(Default)]
 struct Tables {
     failures: Vec<FailureEntry>,
-    /// Half a hash and the second of the login.
+    /// Half a hash, and the second of the login.
     known: Vec<(u32, u32)>,
 }
 
-/// Counts failed logins.
+/// Throttle of failed logins.
 pub struct LoginThrottle {
-    /// Secret, so that nobody can aim at a place of the tables.
+    /// Secret key, so that nobody can target a slot of the tables.
     hasher: RandomState,
     tables: Mutex<Tables>,
 }
 
-/// Where the failures of one attempt are counted. Hashed once, for [`LoginThrottle::check`] at its beginning and [`LoginThrottle::check_and_record`] at
-/// its end.
+/// Keys under which the failures of one attempt are counted. Hashed once, for [`LoginThrottle::check`] at its
+/// start and [`LoginThrottle::check_and_record`] at its end.
 #[derive(Clone, Copy, Debug)]
 pub struct AttemptKeys {
     /// None for loopback.
     address: Option<u64>,
     account: u64,
     pair: u64,
-    /// Where failures of the pair are counted: apart for tokens.
+    /// Key of the failures of the pair; a separate one for tokens.
     failures: u64,
     token: bool,
 }
 
 impl LoginThrottle {
-    /// An empty one.
+    /// An empty throttle.
     #[must_use]
     pub fn new() -> LoginThrottle {
         LoginThrottle { hasher: RandomState::new(), tables: Mutex::new(Tables::default()) }
     }
 
-    /// The keys of an attempt to log in from `peer` to `account` (a normalised address). `token`: with something that cannot
-    /// be guessed.
+    /// The keys of a login attempt from `peer` to `account` (a normalised address). `token`: with a secret that
+    /// cannot be guessed.
     #[must_use]
     pub fn keys(&self, peer: IpAddr, account: &str, token: bool) -> AttemptKeys {
         let origin = base::network_number(peer);
@@ -130,7 +137,7 @@ impl LoginThrottle {
         }
     }
 
-    /// Whether an attempt may begin at second `now`.
+    /// Whether an attempt may start at second `now`.
     ///
     /// # Errors
     /// The limit that was reached.
@@ -138,14 +145,16 @@ impl LoginThrottle {
         self.tables.lock().check(limits, now, keys)
     }
 
-    /// Asks whether the client may be answered if its secret was `right`; counts the answer in the same step.
+    /// Whether the client may be answered if its secret was `right`; counts the answer in the same step.
     ///
-    /// A wrong password, and an account that does not exist, count as a failure. A wrong token does not count against
-    /// the account, nor against its password from this address: it is no guess at that. After a right secret, this account is judged apart from others at this
+    /// A wrong password, and an account that does not exist, count as a failure. A wrong token counts neither
+    /// against the account nor against its password from this address, because it is not a guess of that
+    /// password. After a right secret, this account is exempt from the limits of other accounts at this
     /// address.
     ///
     /// # Errors
-    /// The limit that was reached. Nothing is counted then, and the answer must be the same for a right and a wrong secret.
+    /// The limit that was reached. Nothing is counted then, and the answer must be the same for a right and a
+    /// wrong secret.
     pub fn check_and_record(
         &self,
         limits: &NodeLimits,
@@ -228,7 +237,7 @@ impl Tables {
         let set = self.set(key);
         self.failures.get_mut(set)?.iter_mut().find(|f| f.key == key)
     }
-    /// The entry of a key, begun anew if it is not there or its window is over. The table must not be empty.
+    /// The entry of a key, reset if it is absent or its window has ended. The table must not be empty.
     fn entry(&mut self, key: u64, now: u32, window: u32) -> &mut FailureEntry {
         let set = self.set(key);
         let slots = &self.failures[set.clone()];
@@ -245,7 +254,7 @@ impl Tables {
     #[allow(clippy::cast_possible_truncation, reason = "the low half of a hash")]
     fn known_set(key: u64) -> (std::ops::Range<usize>, u32) {
         let start = (key >> 32) as usize % KNOWN_SETS * ASSOCIATIVITY;
-        // The low half has its last bit set, so it is never 0.
+        // The last bit of the low half is set, so it is never 0.
         (start..start + ASSOCIATIVITY, key as u32)
     }
     fn is_known(&self, key: u64) -> bool {
@@ -255,7 +264,7 @@ impl Tables {
     fn record_known(&mut self, key: u64, now: u32) {
         let (set, tag) = Tables::known_set(key);
         let Some(set) = self.known.get_mut(set) else { return };
-        // The same again, else the one that was there longest ago.
+        // The same entry, or the oldest one.
         let place = set.iter_mut().min_by_key(|k| (k.0 != tag, k.1));
         if let Some(place) = place {
             *place = (tag, now);
@@ -269,7 +278,7 @@ impl FailureEntry {
     }
 }
 
-/// About how many different accounts fell into these 128 groups (linear counting).
+/// Estimated number of different accounts in these 128 groups (linear counting).
 #[allow(clippy::cast_possible_truncation, reason = "at most 128 times the logarithm of 128")]
 fn estimate_distinct(groups: u128) -> u32 {
     let free = 128 - groups.count_ones();
@@ -337,7 +346,7 @@ mod tests {
 
     #[test]
     fn parallel_attempts_beyond_the_limit_are_refused() {
-        // RFC 6120 section 13.12. All were let in before any of them was answered.
+        // RFC 6120, section 13.12. All attempts passed the first check before any was answered.
         for right in [0, 2, 3, 299] {
             let w = World::new();
             for _ in 0..300 {
@@ -347,7 +356,7 @@ mod tests {
             let wrong =
                 answers.iter().enumerate().filter(|(n, answer)| *n != right && answer.is_ok()).count();
             assert_eq!(answers[right].is_ok(), right < 3, "the right password is no way around the limit");
-            // Whoever has logged in begins anew, for that account and from there only.
+            // After a success, the count restarts for that account and from that address only.
             assert_eq!(wrong, if right < 3 { right + 3 } else { 3 });
         }
     }
@@ -372,7 +381,7 @@ mod tests {
         w.fail(HERE, "mallory@x").unwrap();
         w.fail(HERE, "mallory@x").unwrap();
         assert_eq!(w.check(HERE, "mallory@x"), Ok(()));
-        // Mallory's own logins do not make room for more guesses at others.
+        // Mallory's own logins do not allow more guesses at other accounts.
         for account in ["a@x", "b@x"] {
             for _ in 0..3 {
                 w.fail(HERE, account).unwrap();
@@ -407,7 +416,7 @@ mod tests {
             }
             assert_eq!(admit(&w, guessed, true), Err(LoginLimit::Pair));
             assert_eq!(admit(&w, !guessed, true), Ok(()));
-            // The right one of the other kind is no way around the limit.
+            // A right secret of the other kind does not bypass the limit.
             assert_eq!(admit(&w, guessed, true), Err(LoginLimit::Pair));
         }
     }

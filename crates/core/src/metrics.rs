@@ -1,8 +1,9 @@
-//! Counters and histograms of the engine, in the registry that `/metrics` prints.
+//! Metrics of the engine: counters and histograms, in the registry that `/metrics` prints.
 //!
-//! Names follow Prometheus's conventions: base units as suffix, `_total` for counters (added by the encoder). What is
-//! counted with every stanza is a handle resolved once, in stripes by thread, so that counting is one addition to a cache
-//! line that no other core writes. All names are in `docs/metrics.md`, which a test compares with the registry.
+//! Names follow Prometheus's conventions: base units as suffix, `_total` for counters (added by the encoder).
+//! Counters of the stanza path are handles that are resolved once and striped by thread, so that counting is
+//! one addition to a cache line that no other core writes. All names are in `docs/metrics.md`, which a test
+//! compares with the registry.
 
 mod families;
 
@@ -19,14 +20,14 @@ use crate::shared_stanza::QueueClass;
 
 pub use families::{CountFamily, HistogramFamily, MICROSECOND, StripedAtomic, StripedCounter};
 
-/// Kind of a stanza and its way.
+/// Kind and direction of a stanza.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByKind {
     kind: &'static str,
     direction: &'static str,
 }
 
-/// Kind of a stanza and where it went.
+/// Kind of a stanza and where it was routed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByWay {
     kind: &'static str,
@@ -36,81 +37,81 @@ struct ByWay {
 const KINDS: [&str; 3] = ["message", "presence", "iq"];
 const CLASSES: [&str; 3] = ["control", "message", "presence"];
 
-/// Where a stanza goes.
+/// Where a stanza is routed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteOutcome {
     /// To an account of a domain that is served here.
     Local,
-    /// To a domain that is served here, or answered here for the sender's own account.
+    /// To a domain that is served here, or handled here for the sender's own account.
     Server,
     /// To a session on another node.
     Node,
     /// To a domain that is not served here.
     Remote,
-    /// Nobody took it: on to the store, or back.
+    /// Not accepted by any session: stored or bounced.
     Undelivered,
 }
 
 const ROUTE_OUTCOMES: [&str; 5] = ["local", "server", "node", "remote", "undelivered"];
 
-/// Counters of the engine.
+/// Metrics of the engine.
 pub struct Metrics {
     stanzas: [[StripedCounter; 3]; 2],
     routed: [[StripedCounter; 3]; 5],
-    /// Sessions that have a connection now, by the transport's name.
+    /// Connected sessions, by transport.
     pub sessions: CountFamily<1>,
-    /// Streams that became a session.
+    /// Sessions opened.
     pub sessions_opened: Counter,
     /// Sessions that ended.
     pub sessions_closed: Counter,
-    /// Sessions that lost their connection and may be resumed.
+    /// Sessions that were detached and may be resumed.
     pub sessions_detached: Counter,
-    /// Sessions that went on with another connection.
+    /// Sessions that were resumed with another connection.
     pub sessions_resumed: Counter,
-    /// Messages put into the offline store.
+    /// Messages stored offline.
     pub offline_stored: Counter,
-    /// Messages that the offline store had no room for, by whose: the recipient's or one sender's part of it.
+    /// Messages refused by a full offline store, by limit: the recipient's or one sender's share.
     pub offline_refused: CountFamily<1>,
     /// Messages delivered from the offline store.
     pub offline_delivered: Counter,
-    /// Messages in the offline store that got too old.
+    /// Messages that expired in the offline store.
     pub offline_expired: Counter,
-    /// Stanzas that nobody got, by class and reason.
+    /// Stanzas dropped, by class and reason.
     pub stanzas_dropped: CountFamily<2>,
-    /// Times that a receiver's queue was full, by class.
+    /// Times a session's queue was full, by class.
     pub session_queue_full: CountFamily<1>,
-    /// Stanzas that found no room in a queue, by class and the limit that was reached.
+    /// Stanzas rejected by a queue, by class and the limit that was reached.
     pub stanzas_refused: CountFamily<2>,
-    /// Stanzas sent back with an error, by its condition.
+    /// Stanzas bounced, by error condition.
     pub stanzas_bounced: CountFamily<1>,
-    /// Stanzas whose handler had to wait for the store.
+    /// Stanzas whose handler waited for the store.
     pub stanzas_blocked_on_store: Counter,
     /// Logins by mechanism.
     pub logins: CountFamily<1>,
     /// Failed logins by mechanism and condition.
     pub login_failures: CountFamily<2>,
-    /// Logins refused by a limit on failed logins, by the limit that was reached.
+    /// Logins refused by the login throttle, by the limit that was reached.
     pub logins_throttled: CountFamily<1>,
     /// Audited commands, by interface and outcome.
     pub commands: CountFamily<2>,
-    /// Requests for `/metrics` that were refused.
+    /// Refused requests for `/metrics`.
     pub scrapes_refused: Counter,
     /// Stream errors sent, by condition.
     pub stream_errors: CountFamily<1>,
     /// Times a session exceeded a rate limit, by the limit.
     pub rate_limited: CountFamily<1>,
-    /// Microseconds from reading a stanza to having written it to the recipient, by class; samples.
+    /// Sampled microseconds from reading a stanza to having written it to the recipient, by class.
     pub delivery: [Arc<Histogram>; 3],
-    /// Sessions that one presence went to.
+    /// Sessions that received one presence broadcast.
     pub fanout: Arc<Histogram>,
-    /// Contacts of those who log in.
+    /// Contacts of users that log in.
     pub roster_sizes: Arc<Histogram>,
-    /// Microseconds from accepting a connection to the session on it.
+    /// Microseconds from accepting a connection to its session.
     pub negotiation: Arc<Histogram>,
 }
 
 impl Metrics {
-    /// Creates the counters and registers them.
+    /// Creates the metrics and registers them.
     pub fn new(registry: &mut Registry) -> Metrics {
         let stanzas = Family::<ByKind, StripedCounter>::default();
         let handle = |direction| KINDS.map(|kind| stanzas.get_or_create_owned(&ByKind { kind, direction }));
@@ -293,21 +294,21 @@ impl Metrics {
     pub fn stanza_out(&self, kind: StanzaKind) {
         self.stanzas[1][kind_index(kind)].inc();
     }
-    /// Counts a stanza on its way.
+    /// Counts a routed stanza.
     pub(crate) fn routed(&self, kind: StanzaKind, way: RouteOutcome) {
         self.routed[way as usize][kind_index(kind)].inc();
     }
-    /// Stanzas so far: messages, presence, IQs; from clients, then to clients.
+    /// Stanzas since the start: messages, presence, IQs; from clients, then to clients.
     pub fn stanzas(&self) -> [[u64; 3]; 2] {
         [0, 1].map(|d| [0, 1, 2].map(|k| self.stanzas[d][k].get()))
     }
-    /// Delivery of all classes together.
+    /// Delivery latency of all classes together.
     pub fn deliveries(&self) -> HistogramSnapshot {
         let mut all = HistogramSnapshot::default();
         self.delivery.iter().for_each(|one| all.merge(&one.snapshot()));
         all
     }
-    /// The place of a class in [`Metrics::delivery`].
+    /// The index of a class in [`Metrics::delivery`].
     pub(crate) const fn class_index(class: QueueClass) -> usize {
         match class {
             QueueClass::Control => 0,
@@ -315,7 +316,7 @@ impl Metrics {
             QueueClass::Presence => 2,
         }
     }
-    /// The word for a class.
+    /// The label value of a class.
     pub fn class_name(class: QueueClass) -> &'static str {
         CLASSES[Metrics::class_index(class)]
     }

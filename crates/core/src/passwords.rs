@@ -1,9 +1,11 @@
-//! What features need of passwords without knowing a mechanism: keys to store, and whether a password is right.
+//! Password operations that are independent of a mechanism: deriving stored keys and verifying a password.
 //!
-//! The crate `sasl` has the mechanisms; the program puts the two together. Both calls cost milliseconds by design and run
-//! away from the routing threads.
+//! The mechanisms are in the crate `sasl`; the program connects the two. Both calls take milliseconds by design
+//! and do not run on the routing threads.
 //!
-//! The trap: what comes back is opaque and may change its form with the software; it goes to the store and nowhere else.
+//! # Pitfalls
+//!
+//! Derived keys are opaque and their form may change with the software; they must only be stored.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,20 +14,20 @@ use base::Secret;
 use base::spawn::BoxFuture;
 use store::{ServerKv, StoreError};
 
-/// Derives and checks stored keys.
+/// Derives and verifies stored keys.
 pub trait Passwords: Send + Sync {
-    /// Keys to store for this password, or one sentence that says why it cannot be one (RFC 8265).
+    /// Keys to store for this password, or one sentence that states why it is invalid (RFC 8265).
     fn derive(&self, password: Secret) -> BoxFuture<'static, Result<Vec<u8>, String>>;
-    /// Whether the password belongs to the stored keys.
+    /// Whether the password matches the stored keys.
     fn verify(&self, stored: Vec<u8>, password: Secret) -> BoxFuture<'static, bool>;
 }
 
-/// What a password that a user chooses must be like. Administrators may give any.
+/// Requirements for a password that a user chooses. Administrators may set any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PasswordPolicy {
-    /// Least number of characters.
+    /// Minimum number of characters.
     pub min_length: u16,
-    /// Least number of different characters.
+    /// Minimum number of different characters.
     pub min_distinct: u16,
     /// It must not contain the user's name.
     pub forbid_username: bool,
@@ -44,15 +46,15 @@ impl PasswordPolicy {
     /// The policy of a domain.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// If the store does not answer.
     pub async fn load(settings: &dyn ServerKv, domain: &str) -> Result<PasswordPolicy, StoreError> {
         let stored = settings.get(&Self::key(domain)).await?;
         Ok(stored.and_then(|bytes| Self::decode(&bytes)).unwrap_or_default())
     }
-    /// Keeps it.
+    /// Stores the policy.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// If the store does not answer.
     pub async fn save(&self, settings: &dyn ServerKv, domain: &str) -> Result<(), StoreError> {
         let text = format!("{} {} {}", self.min_length, self.min_distinct, u8::from(self.forbid_username));
         settings.put(&Self::key(domain), text.as_bytes()).await
@@ -62,10 +64,10 @@ impl PasswordPolicy {
         let mut next = || words.next()?.parse::<u16>().ok();
         Some(PasswordPolicy { min_length: next()?, min_distinct: next()?, forbid_username: next()? != 0 })
     }
-    /// Whether the password will do for a user of this name (the local part of the address).
+    /// Whether the password is acceptable for a user of this name (the localpart of the address).
     ///
     /// # Errors
-    /// One sentence that says what it lacks. It holds nothing of the password.
+    /// One sentence that states what it lacks. It contains nothing of the password.
     pub fn check(&self, name: &str, password: &Secret) -> Result<(), String> {
         let text = password.expose_str().map_err(|_| "the password is not text".to_owned())?;
         if text.chars().count() < usize::from(self.min_length) {
@@ -82,7 +84,7 @@ impl PasswordPolicy {
     }
 }
 
-/// Keeps passwords as they are: for tests of features.
+/// Stores passwords as plain text: for tests of features.
 #[derive(Debug, Default)]
 pub struct PlainPasswords;
 
@@ -98,7 +100,7 @@ impl Passwords for PlainPasswords {
 }
 
 impl PlainPasswords {
-    /// Shared.
+    /// A shared instance.
     pub fn shared() -> Arc<dyn Passwords> {
         Arc::new(PlainPasswords)
     }

@@ -1,13 +1,13 @@
-//! What went wrong, translated once at the edge into a stanza error, a stream error or an HTTP status.
+//! Server errors, translated once at the edge into a stanza error, a stream error or an HTTP status.
 
 use std::borrow::Cow;
 
 use stanza::{StanzaCondition, StanzaError, StreamCondition, StreamError};
 
-/// Whose fault it is.
+/// Where an error originated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorOrigin {
-    /// The other side sent something wrong.
+    /// The peer sent invalid data.
     Peer,
     /// This server has a bug.
     Internal,
@@ -15,22 +15,22 @@ pub enum ErrorOrigin {
     Upstream,
 }
 
-/// A fault with what may be said in public and what may not.
+/// A server error with a public text and a private cause.
 #[derive(Clone, Debug)]
 pub struct ServerError {
-    /// Whose fault it is.
+    /// Where it originated.
     pub origin: ErrorOrigin,
-    /// Whether trying again may help.
+    /// Whether a retry may help.
     pub retryable: bool,
-    /// One sentence that anybody may read.
+    /// One sentence that may be shown to anybody.
     pub public_text: Cow<'static, str>,
-    /// For the log only.
+    /// The cause, for the log only.
     pub cause: String,
 }
 
-/// The answer to a stanza that cannot be read, or could not be read by its recipient, once the server has added to it. What is
-/// admitted leaves room for that; a stanza that does not all the same is refused, never passed on (it was not policed) and never
-/// dropped.
+/// The error for a stanza that cannot be parsed, or could not be parsed by its recipient after additions of the
+/// server. Limits on arrival leave room for these additions; a stanza that exceeds them nevertheless is
+/// refused, never passed on (it was not policed) and never dropped silently.
 pub fn unreadable_stanza(error: xml::Error) -> StanzaError {
     tracing::error!(%error, "a stanza could not be read again and was refused");
     StanzaError::new(StanzaCondition::PolicyViolation)
@@ -49,7 +49,7 @@ impl From<store::StoreError> for ServerError {
 }
 
 impl ServerError {
-    /// As an answer to a stanza. Logs the cause.
+    /// Converts it to a stanza error and logs the cause.
     pub fn stanza(&self) -> StanzaError {
         tracing::warn!(cause = %self.cause, "a stanza could not be handled");
         let condition = match self.origin {
@@ -60,7 +60,7 @@ impl ServerError {
         };
         StanzaError::new(condition).text(self.public_text.clone())
     }
-    /// As the end of a stream. Logs the cause.
+    /// Converts it to a stream error and logs the cause.
     pub fn stream(&self) -> StreamError {
         tracing::warn!(cause = %self.cause, "a stream could not go on");
         let condition = match self.origin {
@@ -72,7 +72,7 @@ impl ServerError {
     }
 }
 
-/// A store error as an answer to a stanza.
+/// Converts a store error to a stanza error and logs the cause.
 pub fn store_error(error: store::StoreError) -> StanzaError {
     ServerError::from(error).stanza()
 }

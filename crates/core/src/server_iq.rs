@@ -1,13 +1,15 @@
-//! Questions that the server itself asks of clients: RFC 6120 section 8.2.3, from the asking side.
+//! IQ requests of the server to clients: RFC 6120, section 8.2.3.
 //!
-//! A question is remembered by its id until the session answers, ends, or stays silent for too long; then its handler
-//! learns what came of it, exactly once. Ids are random, so an answer cannot be made before its question, and only the
-//! session that was asked may answer. Answers to no question are ignored.
+//! A request is pending under its id until the session responds, ends, or the timeout elapses; then its handler
+//! is called with the result exactly once. Ids are random, so a response cannot be sent before its request, and
+//! only the session that received the request may respond. Unexpected responses are ignored.
 //!
-//! Left out: questions to other servers.
+//! Not implemented: requests to other servers.
 //!
-//! The trap: the table is bounded, for the whole node and for each session, so asking may be refused. A handler runs on
-//! the stanza path and must not block; it is dropped unheard only with the node.
+//! # Pitfalls
+//!
+//! The table is bounded, for the whole node and for each session, so a request may be refused. A handler runs
+//! on the stanza path and must not block; it is dropped without a call only with the node.
 
 use std::sync::Arc;
 
@@ -21,30 +23,30 @@ use crate::node::Node;
 use crate::session::Session;
 use crate::shared_stanza::SharedStanza;
 
-/// Questions of a node that wait for an answer.
+/// Maximum number of pending requests of a node.
 pub const MAX_PENDING: usize = 1024;
-/// Questions that wait for one session.
+/// Maximum number of pending requests to one session.
 pub const MAX_PENDING_PER_SESSION: usize = 4;
-/// Seconds until a question counts as not answered.
+/// Seconds until a request counts as unanswered.
 pub const TIMEOUT_SECONDS: u32 = 20;
 
-/// What came of a question.
+/// Result of a request.
 #[derive(Clone, Copy)]
 pub enum ServerIqReply<'a> {
-    /// The answer: the whole stanza of type result.
+    /// The response: the whole stanza of type result.
     Result {
-        /// Positions and facts.
+        /// Positions and properties of the stanza.
         head: &'a Head,
         /// The stanza.
         bytes: &'a [u8],
     },
-    /// The client refused.
+    /// The client responded with an error.
     Error,
-    /// No answer in time, or the session ended.
+    /// No response in time, or the session ended.
     NoReply,
 }
 
-/// What is to be done then.
+/// Handler of the result.
 pub type ReplyHandler = Box<dyn FnOnce(&Arc<Node>, ServerIqReply<'_>, &mut Effects) + Send>;
 
 struct PendingIq {
@@ -53,16 +55,16 @@ struct PendingIq {
     on_reply: ReplyHandler,
 }
 
-/// Questions by id.
+/// Pending requests by id.
 #[derive(Default)]
 pub struct PendingIqs(Mutex<HashMap<String, PendingIq>>);
 
 impl PendingIqs {
-    /// How many wait for an answer.
+    /// Number of pending requests.
     pub fn len(&self) -> usize {
         self.0.lock().len()
     }
-    /// Whether none does.
+    /// Whether no request is pending.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -78,7 +80,7 @@ impl PendingIqs {
         true
     }
 
-    /// Takes out what the session was asked under this id.
+    /// Removes the request to this session with this id.
     fn take_handler(&self, session: &Arc<Session>, id: &str) -> Option<ReplyHandler> {
         let mut all = self.0.lock();
         if !all.get(id).is_some_and(|asked| Arc::ptr_eq(&asked.session, session)) {
@@ -87,7 +89,7 @@ impl PendingIqs {
         all.remove(id).map(|asked| asked.on_reply)
     }
 
-    /// Takes out what has waited too long, and what nobody will answer.
+    /// Removes requests that have expired or whose session has ended.
     fn take_expired(&self, now: u32) -> Vec<ReplyHandler> {
         let mut all = self.0.lock();
         if all.is_empty() {
@@ -100,8 +102,8 @@ impl PendingIqs {
 }
 
 impl Node {
-    /// Asks a client: adds a request of type get from its domain to the effects. False if too many questions wait; the
-    /// handler is then dropped.
+    /// Sends a request of type get from the session's domain, as an effect. False if too many requests are
+    /// pending; the handler is dropped then.
     pub fn send_iq_get(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -129,7 +131,7 @@ impl Node {
         true
     }
 
-    /// Takes an answer of a client to the server. Answers to no question change nothing.
+    /// Handles a response of a client to the server. Unexpected responses are ignored.
     pub(crate) fn handle_iq_reply(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -146,7 +148,7 @@ impl Node {
         then(self, reply, effects);
     }
 
-    /// Gives up on questions without an answer; once a second.
+    /// Expires unanswered requests; called once a second.
     pub(crate) fn expire_pending_iqs(self: &Arc<Self>, now: u32) {
         let mut effects = Effects::default();
         for then in self.pending_iqs.take_expired(now) {

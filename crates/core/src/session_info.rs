@@ -1,10 +1,12 @@
-//! Asking connections for what only their tasks know: address, transport, silence.
+//! Requests to connection tasks for information that only they have: peer address, transport, idle time.
 //!
-//! A session keeps none of this, since hardly anybody ever asks; the connection's task has it all. So whoever shows a page
-//! of sessions rings their links ([`Outbox::request_info`]), and each task answers when it runs next.
+//! A session does not store this information, because it is rarely requested. To show a page of sessions, their
+//! outboxes are signalled ([`Outbox::request_info`]), and each task answers when it runs next.
 //!
-//! The trap: a task may be ending and never answer. [`Node::sweep`] rings once more after a second, and gives up after
-//! [`TIMEOUT_SECONDS`]; whoever waits must live with an answer that is missing.
+//! # Pitfalls
+//!
+//! A task may be ending and never answer. [`Node::sweep`] signals again after a second and gives up after
+//! [`TIMEOUT_SECONDS`]; callers must accept missing answers.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -20,23 +22,23 @@ use crate::session::{Outbox, Session};
 
 /// Seconds after which an answer counts as missing.
 pub const TIMEOUT_SECONDS: u32 = 3;
-/// Connections that are being asked, of a node.
+/// Maximum number of pending requests of a node.
 const MAX_PENDING: usize = 4_096;
 
-/// What a connection says of itself.
+/// Information about a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
     /// The client's address.
     pub peer: SocketAddr,
-    /// How the bytes travel: `tcp`, `tls`, `websocket`, `bosh`.
+    /// The transport of the stream: `tcp`, `tls`, `websocket`, `bosh`.
     pub transport: String,
-    /// Nobody on the way can read the stream, as far as is known.
+    /// Whether the stream is confidential up to the client, as far as is known.
     pub secure: bool,
-    /// Seconds since something came from the client; nothing where that is not known at this moment.
+    /// Seconds since the last data from the client; none if not known at this moment.
     pub idle_seconds: Option<u32>,
 }
 
-/// Those who are asked, by the number of their link.
+/// Pending requests by the id of the outbox.
 #[derive(Default)]
 pub struct SessionInfoRequests(Mutex<HashMap<u64, Vec<PendingInfoRequest>>>);
 
@@ -72,7 +74,7 @@ impl InfoRequestBatch {
     }
 }
 
-/// The answers, when all are there or given up, in the order of the sessions.
+/// The answers in the order of the sessions, when all have arrived or timed out.
 pub struct SessionInfoFuture(Arc<InfoRequestBatch>);
 
 impl Future for SessionInfoFuture {
@@ -89,7 +91,8 @@ impl Future for SessionInfoFuture {
 }
 
 impl Node {
-    /// Asks the connections of these sessions. Those that have none, and those beyond the limit of the node, are not asked.
+    /// Requests the information of these sessions. Detached sessions, and those beyond the limit of the node,
+    /// are not asked.
     pub fn request_session_info(&self, sessions: &[Arc<Session>]) -> SessionInfoFuture {
         let round = Arc::new(InfoRequestBatch::default());
         round.0.lock().answers = vec![None; sessions.len()];
@@ -113,7 +116,7 @@ impl Node {
         SessionInfoFuture(round)
     }
 
-    /// A connection's task answers; nothing if it has no connection.
+    /// Records the answer of a connection's task; none if there is no connection.
     pub fn answer_session_info(&self, link: &Outbox, facts: Option<SessionInfo>) {
         let asked = self.session_info_requests.0.lock().remove(&link.id);
         for waiting in asked.into_iter().flatten() {
@@ -121,7 +124,7 @@ impl Node {
         }
     }
 
-    /// Rings again, and gives up.
+    /// Signals pending requests again, and expires old ones.
     pub(crate) fn expire_session_info_requests(&self, now: u32) {
         let mut all = self.session_info_requests.0.lock();
         if all.is_empty() {

@@ -1,12 +1,15 @@
-//! Lines of the log about people: logins, ends of sessions, and failed logins.
+//! Session log: logins, ends of sessions, and failed logins.
 //!
-//! All have the target `throng::sessions`, so that `[log] level = "info,throng::sessions=warn"` silences them and nothing else; a
-//! silenced line costs a comparison. A login and an end are a line each, up to [`LINES_PER_SECOND`] a second; what a storm of reconnects or
-//! a load generator brings beyond that is counted, and the counts are one line a minute. Failed logins are gathered by
-//! address: the first one is written at once, those of the following minute are one line with their number.
+//! All lines have the target `throng::sessions`, so that `[log] level = "info,throng::sessions=warn"` silences
+//! exactly these; a silenced line costs a comparison. Logins and ends are logged individually up to
+//! [`LINES_PER_SECOND`]; more, as in a storm of reconnects or a load test, are counted, and the counts are
+//! logged once a minute. Failed logins are grouped by address: the first is logged immediately, those of the
+//! following minute as one line with their number.
 //!
-//! The trap: a client chooses what it calls itself, and people type passwords into the field for the name. So only accounts
-//! that exist are named; what is printed is escaped where the log is written (`server/src/logs/line_format.rs`).
+//! # Pitfalls
+//!
+//! A client chooses the name that it claims, and people type passwords into the name field. So only existing
+//! accounts are named; text is escaped where the log is written (`server/src/logs/line_format.rs`).
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -18,11 +21,11 @@ use crate::session::Session;
 
 /// The target of these lines.
 pub const TARGET: &str = "throng::sessions";
-/// Lines about logins and ends in a second.
+/// Maximum lines about logins and ends in a second.
 const LINES_PER_SECOND: u32 = 50;
-/// Seconds over which failures of one address are gathered.
+/// Seconds over which failures of one address are grouped.
 const FAILURE_WINDOW_SECONDS: u32 = 60;
-/// Addresses whose failures are gathered apart. Those of others are counted together.
+/// Maximum number of addresses with separate groups. Failures of other addresses are counted together.
 const MAX_ADDRESSES: usize = 1_024;
 
 /// Failed logins of one address.
@@ -49,7 +52,7 @@ struct Failures {
 }
 
 impl Failures {
-    /// Counts one; what is to be written at once.
+    /// Adds a failure; returns what must be logged immediately.
     fn add(&mut self, now: u32, failed: FailedLogins) -> Option<FailedLogins> {
         let entry = match failed.peer {
             Some(peer) if self.addresses.len() < MAX_ADDRESSES || self.addresses.contains_key(&peer) => {
@@ -73,7 +76,7 @@ impl Failures {
         None
     }
 
-    /// What is to be written now. An address without failures in its window is forgotten.
+    /// Returns what must be logged now. An address without failures in its window is removed.
     fn due(&mut self, now: u32) -> Vec<FailedLogins> {
         let mut due = Vec::new();
         let mut keep = |gathered: &mut FailureWindow| {
@@ -96,12 +99,12 @@ impl Failures {
     }
 }
 
-/// Lines that may still be written in this second, and how many were not.
+/// Lines that may still be logged in this second, and the number of skipped ones.
 #[derive(Default)]
 struct LineBudget {
     second: u32,
     written: u32,
-    /// Logins and ends since the last account of them.
+    /// Logins and ends since the last summary.
     skipped: [u64; 2],
     since: u32,
 }
@@ -128,7 +131,7 @@ impl LineBudget {
     }
 }
 
-/// What is gathered for the log.
+/// State of the session log.
 #[derive(Default)]
 pub struct SessionLog {
     failures: Mutex<Failures>,
@@ -136,7 +139,7 @@ pub struct SessionLog {
 }
 
 impl SessionLog {
-    /// A session began, or goes on over another connection.
+    /// Logs that a session started, or was resumed with another connection.
     pub fn session_opened(
         &self,
         now: u32,
@@ -152,14 +155,14 @@ impl SessionLog {
         }
     }
 
-    /// A session is over, `seconds` after it began.
+    /// Logs the end of a session, `seconds` after its start.
     pub fn session_ended(&self, now: u32, session: &Session, reason: &str, seconds: u32) {
         if tracing::enabled!(target: TARGET, Level::INFO) && self.budget.lock().take(now, 1) {
             tracing::info!(target: TARGET, jid = %session.jid, reason, seconds, "session ended");
         }
     }
 
-    /// A login failed. `account`: empty if there is none.
+    /// Logs a failed login. `account`: empty if it does not exist.
     pub fn login_failed(
         &self,
         now: u32,
@@ -177,7 +180,7 @@ impl SessionLog {
         write_failures(first);
     }
 
-    /// To be called once a second.
+    /// Must be called once a second.
     pub(crate) fn sweep(&self, now: u32) {
         let due = self.failures.lock().due(now);
         write_failures(due);

@@ -1,7 +1,7 @@
 //! A stanza ready to be routed: its bytes and its head in one shared allocation.
 //!
-//! A frame never changes. What differs from recipient to recipient (the `to` of a presence broadcast) is put
-//! in while writing, at [`stanza::Head::attr_insert_offset`]; so one allocation serves every recipient.
+//! A shared stanza is immutable. What differs between recipients (the `to` of a presence broadcast) is inserted
+//! while writing, at [`stanza::Head::attr_insert_offset`]; so one allocation serves every recipient.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,23 +23,24 @@ struct StanzaHeader {
     delivery_state: AtomicU64,
 }
 
-/// The store holds the message; its number there is in the bits below.
+/// The store holds the message; its store number is in the bits below.
 const STORED: u64 = 1 << 63;
-/// One of several sessions has got the message for sure.
+/// At least one session acknowledged the message.
 const DELIVERED: u64 = 1 << 62;
-/// The message carries the time at which it was first sent.
+/// The message contains the time at which it was first sent.
 const DELAYED: u64 = 1 << 61;
-/// An answer that the session asked for.
+/// A response that the session requested.
 const REQUESTED: u64 = 1 << 60;
-/// An error that the server made in the name of the recipient of a request.
+/// An error that the server generated on behalf of the recipient of a request.
 const SERVER_ERROR: u64 = 1 << 59;
-/// How many sessions share the message, if more than one got it.
+/// Number of sessions that share the message, if there are several.
 const PENDING_RECIPIENTS: u64 = u32::MAX as u64;
 
-/// What may be dropped first when queues are full: presence, and answers that nobody asked for (`session/shed.rs`).
+/// Queue classes, which decide what is dropped first when queues are full: presence, and unsolicited responses
+/// (`session/admission.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueClass {
-    /// IQ and anything that a client waits for.
+    /// IQ and everything else that a client waits for.
     Control,
     /// Messages: never dropped, moved to the store instead.
     Message,
@@ -48,7 +49,7 @@ pub enum QueueClass {
 }
 
 impl SharedStanza {
-    /// A frame of bytes whose head is known.
+    /// Builds a shared stanza from bytes whose head is known.
     pub fn new(head: Head, bytes: &[u8]) -> SharedStanza {
         SharedStanza::with(head, bytes, 0)
     }
@@ -60,24 +61,24 @@ impl SharedStanza {
         ))
     }
 
-    /// A message on its way out of the offline store, which keeps it under the number `seq` until it is delivered.
-    /// `None` as for [`SharedStanza::parse`].
+    /// A message from the offline store, which holds it under the number `seq` until it is delivered. `None` as
+    /// for [`SharedStanza::parse`].
     pub fn from_store(bytes: &[u8], seq: u64) -> Option<SharedStanza> {
         Some(SharedStanza::with(*SharedStanza::parse(bytes)?.head(), bytes, STORED | seq))
     }
 
-    /// A message that was given to a session before and now carries the time of that (XEP-0203). `None` as for
+    /// A message that was sent to a session before and contains the time of that (XEP-0203). `None` as for
     /// [`SharedStanza::parse`].
     pub fn delayed(bytes: &[u8]) -> Option<SharedStanza> {
         Some(SharedStanza::with(*SharedStanza::parse(bytes)?.head(), bytes, DELAYED))
     }
 
-    /// Whether the store still holds this message, so that losing the frame loses nothing.
+    /// Whether the store still holds this message, so that dropping this copy loses nothing.
     pub fn is_stored(&self) -> bool {
         self.stored().is_some()
     }
 
-    /// The number under which the store holds this message.
+    /// The store number of this message.
     pub fn stored(&self) -> Option<u64> {
         let fate = self.delivery_state().load(Ordering::Relaxed);
         (fate & STORED != 0).then_some(fate & !STORED)
@@ -89,49 +90,50 @@ impl SharedStanza {
         fate & STORED == 0 && fate & DELAYED != 0
     }
 
-    /// It is an answer that the session which gets it asked for; to be said before it is queued.
+    /// Marks a response that the receiving session requested; must be called before it is queued.
     pub(crate) fn mark_requested(&self) {
         self.delivery_state().fetch_or(REQUESTED, Ordering::Relaxed);
     }
 
-    /// Whether it is an answer that its session asked for.
+    /// Whether it is a response that its session requested.
     pub(crate) fn is_requested(&self) -> bool {
         let fate = self.delivery_state().load(Ordering::Relaxed);
         fate & STORED == 0 && fate & REQUESTED != 0
     }
 
-    /// It is an error that the server made, with the address of somebody else as RFC 6120 section 8.3.1 has it; to be said
-    /// before it is queued.
+    /// Marks an error that the server generated with the address of another entity (RFC 6120, section 8.3.1);
+    /// must be called before it is queued.
     pub(crate) fn mark_server_error(&self) {
         self.delivery_state().fetch_or(SERVER_ERROR, Ordering::Relaxed);
     }
 
-    /// Whether the server made it in the name of somebody else.
+    /// Whether the server generated it on behalf of another entity.
     pub(crate) fn is_server_error(&self) -> bool {
         let fate = self.delivery_state().load(Ordering::Relaxed);
         fate & STORED == 0 && fate & SERVER_ERROR != 0
     }
 
-    /// The same message goes to several sessions; to be said before the first gets it. It is lost only when all of
-    /// them lose it.
+    /// Declares that several sessions receive this message; must be called before the first does. It is lost
+    /// only when all of them lose it.
     pub fn add_recipients(&self, sessions: usize) {
         self.delivery_state().fetch_add(sessions as u64 & PENDING_RECIPIENTS, Ordering::Relaxed);
     }
 
-    /// Whether several sessions got this message.
+    /// Whether several sessions received this message.
     pub fn is_shared(&self) -> bool {
         let fate = self.delivery_state().load(Ordering::Relaxed);
         fate & STORED == 0 && fate & PENDING_RECIPIENTS != 0
     }
 
-    /// One of the sessions that share it has got it for sure.
+    /// Records that one of the sessions that share it has received it.
     pub fn mark_delivered(&self) {
         if self.is_shared() {
             self.delivery_state().fetch_or(DELIVERED, Ordering::AcqRel);
         }
     }
 
-    /// A session will not get it. True if none has it and no other may get it: then something is to be done.
+    /// Records that one session will not receive it. True if no session has received it or still may: the
+    /// caller must reroute it.
     pub fn release_copy(&self) -> bool {
         if !self.is_shared() {
             return true;
@@ -144,7 +146,7 @@ impl SharedStanza {
         &self.0.header.header.delivery_state
     }
 
-    /// Reads bytes that the server wrote itself or took from its store; `None` if they are no portable stanza.
+    /// Parses bytes that the server wrote or read from its store; `None` if they are not a valid stanza.
     pub fn parse(bytes: &[u8]) -> Option<SharedStanza> {
         match Element::read(bytes, &CLIENT, &FRAME_LIMITS) {
             Ok(Element::Stanza(head)) => Some(SharedStanza::new(head, bytes)),
@@ -155,14 +157,14 @@ impl SharedStanza {
         }
     }
 
-    /// Builds a frame with the writer.
+    /// Builds a shared stanza with the writer.
     pub fn build(write: impl FnOnce(&mut xml::Writer<'_>)) -> Option<SharedStanza> {
         let mut out = Vec::with_capacity(256);
         write(&mut xml::Writer::new(&mut out));
         SharedStanza::parse(&out)
     }
 
-    /// Positions and facts.
+    /// Positions and properties of the stanza.
     pub fn head(&self) -> &Head {
         &self.0.header.header.head
     }
@@ -174,21 +176,21 @@ impl SharedStanza {
     pub fn kind(&self) -> StanzaKind {
         self.head().kind
     }
-    /// The class that decides about queues.
+    /// The queue class.
     pub fn class(&self) -> QueueClass {
         match self.kind() {
             StanzaKind::Message(_) => QueueClass::Message,
             StanzaKind::Iq(_) => QueueClass::Control,
-            // Subscription requests are stored and answered; only plain presence may be shed.
+            // Subscription requests are stored and answered; only plain presence may be dropped.
             StanzaKind::Presence(p) if p.is_subscription() => QueueClass::Control,
             StanzaKind::Presence(_) => QueueClass::Presence,
         }
     }
-    /// The stanza without what `choose` adds to its list: for each child the child's range, or ranges in it, in their order.
-    /// `None` if that is nothing.
+    /// The stanza without the ranges that `choose` adds to its list: for each child, the child's range or
+    /// ranges within it, in order. `None` if there are none.
     ///
     /// # Errors
-    /// If it cannot be read: it may have such children then.
+    /// If it cannot be parsed: it may have such children then.
     pub fn without(
         &self,
         choose: impl Fn(&xml::TreeNode<'_>, &mut Vec<Range<usize>>),
@@ -214,16 +216,16 @@ impl SharedStanza {
     /// A tree over the bytes, for features that read payloads.
     ///
     /// # Errors
-    /// Only if the frame was built from bytes that were never checked.
+    /// Only if it was built from bytes that were never checked.
     pub fn tree(&self) -> Result<xml::Tree<'_>, xml::Error> {
         tree(self.bytes())
     }
 }
 
-/// Whether [`SharedStanza::parse`] will read these bytes.
+/// Whether [`SharedStanza::parse`] accepts these bytes.
 ///
 /// # Errors
-/// What is wrong with them.
+/// The syntax error.
 pub fn check(bytes: &[u8]) -> Result<(), xml::Error> {
     match Element::read(bytes, &CLIENT, &FRAME_LIMITS)? {
         Element::Stanza(_) => Ok(()),

@@ -1,6 +1,7 @@
-//! The wish to end the node: when, and whether it is to come back. The program waits for it and does the rest.
+//! Planned shutdown or restart of the node. The program waits for it and performs it.
 //!
-//! There is no timer: [`ShutdownSignal::sweep`] looks at the node's clock once a second, with everything else that is due.
+//! There is no timer: [`ShutdownSignal::sweep`] compares the node's clock once a second, with all other
+//! deadlines.
 
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -9,12 +10,12 @@ use parking_lot::Mutex;
 
 use crate::node::Node;
 
-/// What is wished for.
+/// A planned shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shutdown {
     /// Second of the node's clock.
     pub at: u32,
-    /// The node is to start again.
+    /// Whether the node must start again.
     pub restart: bool,
 }
 
@@ -25,7 +26,7 @@ struct State {
     waker: Option<Waker>,
 }
 
-/// The wish to end the node.
+/// The planned shutdown and the task that waits for it.
 #[derive(Default)]
 pub struct ShutdownSignal(Mutex<State>);
 
@@ -33,7 +34,7 @@ impl ShutdownSignal {
     fn schedule(&self, shutdown: Shutdown) {
         self.0.lock().planned = Some(shutdown);
     }
-    /// Looks whether the time has come.
+    /// Checks whether the planned time has come.
     pub(crate) fn sweep(&self, now: u32) {
         let waker = {
             let mut state = self.0.lock();
@@ -50,7 +51,7 @@ impl ShutdownSignal {
 }
 
 impl Node {
-    /// Plans the node's end after a delay; a later call takes the place of an earlier one.
+    /// Plans the shutdown after a delay; a later call replaces an earlier one.
     pub fn request_shutdown(&self, restart: bool, delay_seconds: u32) {
         let shutdown = Shutdown { at: self.clock.now_seconds().saturating_add(delay_seconds), restart };
         self.shutdown_signal.schedule(shutdown);
@@ -58,11 +59,11 @@ impl Node {
             self.shutdown_signal.sweep(shutdown.at);
         }
     }
-    /// What is planned.
+    /// The planned shutdown.
     pub fn shutdown_planned(&self) -> Option<Shutdown> {
         self.shutdown_signal.0.lock().planned
     }
-    /// Waits until the node is to end. For one waiter: the program.
+    /// Waits for the planned shutdown. For one waiter: the program.
     pub async fn wait_for_shutdown(self: &Arc<Self>) -> Shutdown {
         std::future::poll_fn(|cx| {
             let mut state = self.shutdown_signal.0.lock();

@@ -1,11 +1,14 @@
-//! Elements on a stream that are no stanzas (XEP-0360: *nonzas*), and elements inside others' requests: tables like that
-//! of IQs, with one owner for each name.
+//! Stream-level elements (XEP-0360: *nonzas*) and elements inside other requests: tables with one owner for
+//! each name, like that of IQs.
 //!
-//! Three tables, all of a host: nonzas of a bound stream; what a client may ask for along with binding (XEP-0386); and
+//! Each host has three tables: nonzas of a bound stream; elements inside a bind request (XEP-0386); and
 //! requests before authentication (XEP-0077).
 //!
-//! Left out: stream management, which is the stream's own business. The trap: handlers run on the stanza path; the same
-//! rules as for hooks hold.
+//! Not implemented: stream management, which the stream handles itself.
+//!
+//! # Pitfalls
+//!
+//! Handlers run on the stanza path; the rules for hooks apply.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -27,14 +30,14 @@ pub struct NonzaCtx<'a> {
     pub session: &'a Arc<Session>,
     /// The whole element.
     pub bytes: &'a [u8],
-    /// What is to be done.
+    /// Effects to perform.
     pub effects: &'a mut Effects,
 }
 
-/// Takes a nonza. An error ends the stream.
+/// Handles a nonza. An error ends the stream.
 pub type NonzaHandler = fn(&mut NonzaCtx<'_>) -> Result<(), StreamError>;
 
-/// Something to be done as part of binding.
+/// An inline element of a bind request.
 pub struct Bind2InlineCtx<'a> {
     /// The node.
     pub node: &'a Arc<Node>,
@@ -42,24 +45,24 @@ pub struct Bind2InlineCtx<'a> {
     pub session: &'a Arc<Session>,
     /// The element.
     pub bytes: &'a [u8],
-    /// What goes into `<bound/>`.
+    /// Content of `<bound/>`.
     pub answer: &'a mut Vec<u8>,
 }
 
-/// Does something as part of binding. What it cannot do it leaves out of the answer.
+/// Handles an inline element. An operation that fails is omitted from the response.
 pub type Bind2InlineHandler = fn(&mut Bind2InlineCtx<'_>);
 
 /// A request before authentication.
 pub struct PreAuthRequest<'a> {
     /// The node.
     pub node: &'a Arc<Node>,
-    /// The host that the stream is for.
+    /// The host that the stream addresses.
     pub host: &'a Arc<Host>,
-    /// Where the client connects from.
+    /// Address of the client.
     pub peer: IpAddr,
     /// Whether the stream is encrypted.
     pub secure: bool,
-    /// Positions and facts.
+    /// Positions and properties of the stanza.
     pub head: &'a Head,
     /// The whole stanza.
     pub bytes: &'a [u8],
@@ -67,7 +70,7 @@ pub struct PreAuthRequest<'a> {
 
 /// Answers a request before authentication.
 pub trait PreAuthHandler: Send + Sync {
-    /// Answers. Must not block. Effects of a waiting answer are performed before it is sent.
+    /// Responds to a request. Must not block. Effects of a deferred response are performed before it is sent.
     fn answer(&self, request: &PreAuthRequest<'_>) -> IqFlow;
 }
 
@@ -80,7 +83,7 @@ where
     }
 }
 
-/// The three tables of a host; few entries, so a list each.
+/// The three tables of a host; lists, because there are few entries.
 #[derive(Default)]
 pub struct StreamElements {
     pub(crate) nonzas: Vec<(Ns, &'static str, NonzaHandler)>,
@@ -93,11 +96,11 @@ impl StreamElements {
     pub fn nonza(&self, ns: Ns, name: &str) -> Option<NonzaHandler> {
         self.nonzas.iter().find(|n| n.0 == ns && n.1 == name).map(|n| n.2)
     }
-    /// The handler of an element inside a request to bind.
+    /// The handler of an element inside a bind request.
     pub fn bind2_inline(&self, ns: Ns, name: &str) -> Option<Bind2InlineHandler> {
         self.bind2_inline.iter().find(|n| n.0 == ns && n.1 == name).map(|n| n.2)
     }
-    /// Namespaces that may stand inside a request to bind, in registry order, each once.
+    /// Namespaces of elements inside a bind request, in registry order, without duplicates.
     pub fn bind2_inline_namespaces(&self) -> impl Iterator<Item = Ns> + '_ {
         let mut seen = xml::NsSet(0);
         self.bind2_inline.iter().filter_map(move |n| {
@@ -113,7 +116,7 @@ impl StreamElements {
 }
 
 impl Node {
-    /// Takes a nonza of a bound session. `None` if nobody knows it.
+    /// Handles a nonza of a bound session. `None` if there is no handler.
     pub fn nonza(
         self: &Arc<Self>,
         session: &Arc<Session>,

@@ -1,28 +1,31 @@
-//! Who may see the presence of an account, as a question that may need the store: RFC 6121 section 8.5.1.
+//! Visibility of an account's presence, as a check that may need the store: RFC 6121, section 8.5.1.
 //!
-//! The server answers for an account only to those who are subscribed to its presence. Everybody else gets the answer
-//! that a missing account gets, so that addresses cannot be tried out.
+//! The server responds on behalf of an account only to those who are subscribed to its presence. Everybody else
+//! receives the response of a missing account, so that addresses cannot be enumerated.
 //!
-//! A refusal always comes from the store, even where memory could give it: otherwise the time of the answer would tell
-//! who is connected. Those who may see the presence know that anyway, so they are answered from memory.
+//! A refusal always follows a store query, even where memory has the answer: otherwise the response time would
+//! disclose who is connected. Those who may see the presence know that anyway, so they are answered from
+//! memory.
 //!
-//! The trap: the blocklist of an absent account is read, too, at the first question (see [`crate::blocklists`]), so only the
-//! questions after that cost the same.
+//! # Pitfalls
+//!
+//! The first check also reads the blocklist of an absent account (see [`crate::blocklist_cache`]), so that only
+//! later checks cost the same.
 
 use jid::{Jid, JidRef};
 use store::{StoreError, Stores, Subscription};
 
 use crate::node::Node;
 
-/// Whether somebody may see an account's presence.
+/// Whether an address may see an account's presence.
 pub enum Visibility {
-    /// They may: the account is connected and its roster says so.
+    /// Visible: the account is connected and its roster has the subscription.
     Visible,
-    /// The store knows.
+    /// The store must be queried.
     NeedsCheck(SubscriptionCheck),
 }
 
-/// A question to the store.
+/// A deferred check in the store.
 pub struct SubscriptionCheck {
     stores: Stores,
     owner: Jid,
@@ -34,7 +37,7 @@ impl Node {
     pub fn visibility(&self, owner: JidRef<'_>, from: JidRef<'_>) -> Visibility {
         let from = from.bare();
         if let Some(account) = self.routing_table.find(owner) {
-            // A roster view holds numbers; that of an address without a session here is known to the store alone.
+            // A roster view holds ids; only the store knows the id of an address without a session here.
             let contact = self.routing_table.find(from);
             if contact.is_some_and(|contact| account.subscription(&contact).contains(Subscription::FROM)) {
                 return Visibility::Visible;
@@ -50,7 +53,7 @@ impl Node {
 }
 
 impl SubscriptionCheck {
-    /// Asks. An account that does not exist is visible to nobody.
+    /// Queries the store. An account that does not exist is visible to nobody.
     ///
     /// # Errors
     /// Those of the store.

@@ -1,4 +1,4 @@
-//! Why a command was not carried out: one value that each door translates.
+//! Errors of commands: one value that each interface translates.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,33 +8,33 @@ use store::{StoreError, StoreErrorKind};
 
 use crate::server_error::ServerError;
 
-/// The reasons that callers tell apart.
+/// Reasons that callers distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandErrorKind {
-    /// A value cannot be read, or a required one is missing.
+    /// A value cannot be parsed, or a required one is missing.
     Invalid,
-    /// The values can be read, but not used.
+    /// The values can be parsed, but not used.
     NotAcceptable,
     /// There is no such account, session or command.
     NotFound,
-    /// It is there already.
+    /// It exists already.
     Conflict,
-    /// The caller may not.
+    /// This caller is not allowed to do it.
     Forbidden,
-    /// Nobody may.
+    /// Nobody is allowed to do it.
     NotAllowed,
-    /// The storage does not answer, or too much is under way; trying again may help.
+    /// The storage does not answer, or too much is in progress; a retry may help.
     Unavailable,
-    /// A fault of the server.
+    /// An internal error of the server.
     Internal,
 }
 
-/// Why a command was not carried out.
+/// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandError {
-    /// What doors decide by.
+    /// The reason, for interfaces.
     pub kind: CommandErrorKind,
-    /// One sentence for a person. Never with a value of a secret field.
+    /// One sentence for a person. Never contains the value of a secret field.
     pub text: Cow<'static, str>,
 }
 
@@ -43,7 +43,7 @@ impl CommandError {
     pub fn new(why: CommandErrorKind, text: impl Into<Cow<'static, str>>) -> CommandError {
         CommandError { kind: why, text: text.into() }
     }
-    /// The caller may not.
+    /// The caller is not allowed to do it.
     pub fn forbidden() -> CommandError {
         CommandError::new(CommandErrorKind::Forbidden, "this command is for administrators")
     }
@@ -58,12 +58,12 @@ impl CommandError {
     pub fn no_account(jid: &impl fmt::Display) -> CommandError {
         CommandError::new(CommandErrorKind::NotFound, format!("there is no account {jid}"))
     }
-    /// A fault of the server; the cause is logged where it happens.
+    /// An internal error of the server; its cause is logged where it occurs.
     pub fn internal() -> CommandError {
         CommandError::new(CommandErrorKind::Internal, "the server has a fault; its log says more")
     }
 
-    /// As the condition of a stanza error (XEP-0133 section 5).
+    /// The condition of a stanza error (XEP-0133, section 5).
     pub const fn condition(&self) -> StanzaCondition {
         match self.kind {
             CommandErrorKind::Invalid => StanzaCondition::BadRequest,
@@ -76,7 +76,7 @@ impl CommandError {
             CommandErrorKind::Internal => StanzaCondition::InternalServerError,
         }
     }
-    /// As a status of HTTP (RFC 9110 section 15).
+    /// The status code of HTTP (RFC 9110, section 15).
     pub const fn http_status(&self) -> u16 {
         match self.kind {
             CommandErrorKind::Invalid => 400,
@@ -88,7 +88,7 @@ impl CommandError {
             CommandErrorKind::Unavailable => 503,
         }
     }
-    /// As a stanza error. What was sent is not repeated: it may hold a password.
+    /// The stanza error. The request is not repeated: it may contain a password.
     pub fn stanza(&self) -> StanzaError {
         StanzaError::new(self.condition()).text(self.text.clone()).without_request()
     }

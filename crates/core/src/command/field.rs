@@ -1,11 +1,11 @@
-//! Fields of commands: what goes in and what comes out.
+//! Input and output fields of commands.
 
 /// The type of a field.
 #[derive(Clone, Copy, Debug)]
 pub enum CommandFieldKind {
     /// One address.
     Jid,
-    /// Addresses, each once.
+    /// Distinct addresses.
     Jids,
     /// One line of text.
     Text,
@@ -13,20 +13,20 @@ pub enum CommandFieldKind {
     Secret,
     /// Lines of text.
     Lines,
-    /// A whole number from the first to the second; the third are proposals with their names.
+    /// A whole number from the first to the second; the third are suggestions with their labels.
     Int(i64, i64, &'static [(i64, &'static str)]),
-    /// How many things, up to the number; `none` is as many as there may be. The second are proposals.
+    /// A count up to the first number; `none` is no limit. The second are suggestions.
     Count(u32, &'static [u32]),
     /// Yes or no.
     Bool,
-    /// One of these: value and name for people.
+    /// One of these: value and label.
     Choice(&'static [(&'static str, &'static str)]),
     /// Rows, only in output.
     Table(&'static [CommandField]),
 }
 
 impl CommandFieldKind {
-    /// A word for the documentation.
+    /// The type in words, for the documentation.
     pub fn describe(&self) -> String {
         match self {
             CommandFieldKind::Jid => "address".to_owned(),
@@ -62,16 +62,16 @@ pub struct CommandField {
     pub kind: CommandFieldKind,
     /// Whether it must have a value.
     pub required: bool,
-    /// What counts if it has none; empty for nothing.
+    /// Default value; empty for none.
     pub default: &'static str,
-    /// More for people, a sentence; empty where the label says it all.
+    /// A sentence for people; empty where the label is enough.
     pub doc: &'static str,
-    /// The stage at which it is asked for, from 0 without gaps.
+    /// The stage at which it is requested, from 0 without gaps.
     pub stage: u8,
 }
 
 impl CommandField {
-    /// A field that may be left out.
+    /// An optional field.
     pub const fn new(
         name: &'static str,
         var: &'static str,
@@ -80,25 +80,25 @@ impl CommandField {
     ) -> CommandField {
         CommandField { name, var, label, kind, required: false, default: "", doc: "", stage: 0 }
     }
-    /// It must have a value.
+    /// Makes the field required.
     #[must_use]
     pub const fn required(mut self) -> CommandField {
         self.required = true;
         self
     }
-    /// What counts if it has none.
+    /// Sets the default value.
     #[must_use]
     pub const fn default(mut self, value: &'static str) -> CommandField {
         self.default = value;
         self
     }
-    /// More for people.
+    /// Sets the sentence for people.
     #[must_use]
     pub const fn doc(mut self, doc: &'static str) -> CommandField {
         self.doc = doc;
         self
     }
-    /// It is asked for at a later stage.
+    /// Sets a later stage.
     #[must_use]
     pub const fn stage(mut self, stage: u8) -> CommandField {
         self.stage = stage;

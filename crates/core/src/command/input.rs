@@ -1,4 +1,4 @@
-//! What a command is given: read and checked once, the same for every door.
+//! Input of commands: parsed and checked once, the same for every interface.
 
 use std::collections::BTreeSet;
 
@@ -7,16 +7,17 @@ use jid::Jid;
 
 use super::{Command, CommandError, CommandErrorKind, CommandField, CommandFieldKind};
 
-/// Addresses in one field.
+/// Maximum number of addresses in one field.
 const MAX_JIDS: usize = 1_000;
-/// Bytes of one line; a password may not be longer either (RFC 8265 leaves that to the server).
+/// Maximum bytes of one line; also of a password (RFC 8265 leaves that to the server).
 const MAX_LINE_BYTES: usize = 3_071;
-/// Bytes of all lines of one field: they have to fit a setting of the store beside what else stands there.
+/// Maximum bytes of all lines of one field: they must fit into a value of the server's key-value store with its
+/// other content.
 const MAX_LINES_BYTES: usize = 32_768;
-/// Addresses that the audit line names.
+/// Number of addresses in the audit line.
 const MAX_AUDITED_JIDS: usize = 10;
 
-/// Which name a door calls fields by.
+/// The field name that an interface uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldNaming {
     /// [`CommandField::name`]
@@ -25,12 +26,12 @@ pub enum FieldNaming {
     Var,
 }
 
-/// Values as they came in.
+/// Values as received.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct RawArguments(pub Vec<(String, Vec<String>)>);
 
 impl RawArguments {
-    /// Adds a value to those of a field.
+    /// Adds a value to a field.
     pub fn add(&mut self, key: &str, value: String) {
         match self.0.iter_mut().find(|(k, _)| k == key) {
             Some((_, values)) => values.push(value),
@@ -67,7 +68,7 @@ enum ArgumentValue {
 pub struct CommandInput(Vec<(&'static str, ArgumentValue)>);
 
 impl Command {
-    /// Reads and checks values of all fields.
+    /// Parses and checks the values of all fields.
     ///
     /// # Errors
     /// [`CommandErrorKind::Invalid`] with the field's name, never with the value of a secret one.
@@ -75,7 +76,7 @@ impl Command {
         self.parse_fields(given, key, |_| true)
     }
 
-    /// The same for the fields of one stage; the others may be there and are not looked at.
+    /// Like [`Command::parse_input`], for the fields of one stage; values of other fields are ignored.
     ///
     /// # Errors
     /// As [`Command::parse_input`].
@@ -98,7 +99,7 @@ impl Command {
         if key == FieldNaming::Name
             && let Some((unknown, _)) = given.0.iter().find(|(k, _)| !self.input.iter().any(|f| f.name == k))
         {
-            // People mistype; forms of clients may carry what nobody asked for.
+            // Unknown names: people mistype, and clients' forms may contain fields that nobody requested.
             let names: Vec<&str> = self.input.iter().map(|f| f.name).collect();
             let known = if names.is_empty() { "there are none".to_owned() } else { names.join(", ") };
             let unknown: String = unknown.chars().take(64).collect();
@@ -135,7 +136,7 @@ fn invalid_value(field: &str, what: &str) -> CommandError {
     CommandError::new(CommandErrorKind::Invalid, format!("the field \"{field}\" {what}"))
 }
 
-/// Reads the values of one field, of which there is at least one.
+/// Parses the values of one field, of which there is at least one.
 fn parse_value(field: &CommandField, texts: &[&str]) -> Result<ArgumentValue, String> {
     if !field.kind.is_multi() && texts.len() > 1 {
         return Err("takes one value only".to_owned());
@@ -200,14 +201,14 @@ impl CommandInput {
     /// An address.
     ///
     /// # Errors
-    /// When there is none: `invalid`, as for a required field that is missing.
+    /// If there is none: `invalid`, as for a missing required field.
     pub fn jid(&self, field: &CommandField) -> Result<&Jid, CommandError> {
         match self.find(field) {
             Some(ArgumentValue::Jid(jid)) => Ok(jid),
             _ => Err(invalid_value(field.name, "must be filled in")),
         }
     }
-    /// Addresses; none if there are none.
+    /// Addresses; empty if there are none.
     pub fn jids(&self, field: &CommandField) -> &[Jid] {
         match self.find(field) {
             Some(ArgumentValue::Jids(list)) => list,
@@ -228,7 +229,7 @@ impl CommandInput {
             _ => None,
         }
     }
-    /// Lines; none if there are none.
+    /// Lines; empty if there are none.
     pub fn lines(&self, field: &CommandField) -> &[String] {
         match self.find(field) {
             Some(ArgumentValue::Lines(lines)) => lines,
@@ -242,7 +243,7 @@ impl CommandInput {
             _ => 0,
         }
     }
-    /// How many; zero if there is no value.
+    /// A count; zero if there is no value.
     pub fn count(&self, field: &CommandField) -> u32 {
         match self.find(field) {
             Some(ArgumentValue::Count(n)) => *n,
@@ -254,7 +255,7 @@ impl CommandInput {
         matches!(self.find(field), Some(ArgumentValue::Bool(true)))
     }
 
-    /// All addresses in it.
+    /// All addresses in the input.
     pub(super) fn addresses(&self) -> impl Iterator<Item = &Jid> {
         self.0.iter().flat_map(|(_, value)| match value {
             ArgumentValue::Jid(jid) => std::slice::from_ref(jid),
@@ -263,7 +264,7 @@ impl CommandInput {
         })
     }
 
-    /// The addresses in it, for the audit line: the first few and how many more.
+    /// The addresses for the audit line: the first few and the number of the others.
     pub(super) fn subjects(&self) -> String {
         let all: Vec<&str> = self.addresses().map(Jid::as_str).collect();
         let mut text = all[..all.len().min(MAX_AUDITED_JIDS)].join(" ");

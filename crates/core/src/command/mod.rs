@@ -1,14 +1,17 @@
-//! Commands: what an operator or a user may have done, declared once, and reached through several doors.
+//! Commands: operations for operators and users, declared once and available through several interfaces.
 //!
-//! A [`Command`] says everything that an interface has to know: names, fields in and out, and who may use it. A feature declares
-//! its commands in [`crate::feature::Feature::commands`] and registers what they do with
-//! [`crate::feature::FeatureBuilder::command`]. Doors (XEP-0050, the command line, HTTP) read values by [`Command::parse_input`] and use
-//! the command by [`Node::run_command`], so that rights, checks, errors and the log are the same behind each of them.
+//! A [`Command`] declares its names, input and output fields, and permissions. A feature declares its commands
+//! in [`crate::feature::Feature::commands`] and registers their handlers with
+//! [`crate::feature::FeatureBuilder::command`]. Interfaces (XEP-0050, the command line, HTTP) parse values with
+//! [`Command::parse_input`] and run the command with [`Node::run_command`], so that permissions, checks, errors
+//! and the audit log are the same for all.
 //!
-//! Left out: the doors, which know XML, JSON or words.
+//! Not implemented: the interfaces, which know XML, JSON or the command line.
 //!
-//! The trap: values of [`CommandFieldKind::Secret`] must never be printed, and nothing of them may stand in an error. They travel
-//! as [`base::Secret`], which prints as stars; keep them so until they are derived.
+//! # Pitfalls
+//!
+//! Values of [`CommandFieldKind::Secret`] must never be printed or appear in an error. They are passed as
+//! [`base::Secret`], which prints as stars, until keys are derived from them.
 
 mod error;
 mod field;
@@ -36,40 +39,40 @@ use crate::session::flags;
 /// Who may use a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Administrators of the node, and whoever may open its admin socket.
+    /// Administrators of the node, and any process that may open its admin socket.
     Administrator,
-    /// A user for its own account. An operator has no account, so such a command has a field for it.
+    /// A user, for its own account. An operator has no account, so such a command has a field for it.
     Account,
-    /// Everybody with an account here.
+    /// Every user with an account here.
     Anyone,
 }
 
-/// What is known of a command without running it.
+/// The declaration of a command.
 pub struct Command {
-    /// Its name on the command line and in paths: small letters and hyphens.
+    /// Its name on the command line and in paths: lower-case letters and hyphens.
     pub name: &'static str,
-    /// Its node (XEP-0050 section 3.2), unique in a host.
+    /// Its node (XEP-0050, section 3.2), unique in a host.
     pub node: &'static str,
     /// A few words for a menu.
     pub title: &'static str,
-    /// One sentence that says what it does.
+    /// One sentence that describes it.
     pub doc: &'static str,
     /// Who may use it.
     pub role: Role,
-    /// Whether it changes anything; what only reads is safe to repeat.
+    /// Whether it changes anything; a command that only reads is safe to repeat.
     pub changes: bool,
-    /// What a token must be for that changes something with it; see [`Command::needs`].
+    /// The scope that a token needs to change something with it; see [`Command::needs`].
     pub scope: TokenScope,
     /// `FORM_TYPE` of its forms (XEP-0068); empty for none.
     pub form_type: &'static str,
-    /// What it is given.
+    /// Input fields.
     pub input: &'static [CommandField],
-    /// What it answers.
+    /// Output fields.
     pub output: &'static [CommandField],
 }
 
 impl Command {
-    /// Nothing; for `..Command::EMPTY`.
+    /// Empty values, for `..Command::EMPTY`.
     pub const EMPTY: Command = Command {
         name: "",
         node: "",
@@ -83,11 +86,11 @@ impl Command {
         output: &[],
     };
 
-    /// What a token must be for.
+    /// The scope that a token needs.
     pub const fn needs(&self) -> TokenScope {
         if self.changes { self.scope } else { TokenScope::Read }
     }
-    /// The number of stages in which its fields are asked for; zero if it has none.
+    /// The number of stages in which its fields are requested; zero without fields.
     pub fn stages(&self) -> u8 {
         self.input.iter().map(|f| f.stage + 1).max().unwrap_or(0)
     }
@@ -97,26 +100,26 @@ impl Command {
     }
 }
 
-/// Whose wish it is.
+/// On whose behalf a command runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallerIdentity {
-    /// A local user, as its stream or another proof of its password says.
+    /// A local user, authenticated by its stream or by its password.
     Account(Jid),
-    /// Whoever may open the admin socket: the system's user that runs the node.
+    /// A process that may open the admin socket: the system user that runs the node.
     Operator,
     /// A program with a token. Its interface has compared the token's scopes with [`Command::needs`].
     Token {
-        /// As the log names it: `token:backup`.
+        /// Its name in the log: `token:backup`.
         name: String,
         /// It has the scope [`TokenScope::Admin`].
         admin: bool,
     },
 }
 
-/// Who uses a command, and how.
+/// Who runs a command, and through which interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// Whose wish it is.
+    /// On whose behalf it runs.
     pub identity: CallerIdentity,
     /// The interface, for the log: `xmpp`, `socket`, `http`.
     pub interface: &'static str,
@@ -133,11 +136,11 @@ impl Caller {
     pub fn operator() -> Caller {
         Caller { identity: CallerIdentity::Operator, interface: "socket", from: String::new() }
     }
-    /// Whether it may change an administrator's account: whoever sets an administrator's password becomes one.
+    /// Whether it may change an administrator's account: setting an administrator's password grants that role.
     pub fn may_change_admins(&self) -> bool {
         !matches!(self.identity, CallerIdentity::Token { admin: false, .. })
     }
-    /// For people.
+    /// The name for people.
     pub fn name(&self) -> &str {
         match &self.identity {
             CallerIdentity::Account(jid) => jid.as_str(),
@@ -147,24 +150,24 @@ impl Caller {
     }
 }
 
-/// A command that is carried out. It owns all it needs.
+/// A command that is being run. It owns all its data.
 pub struct CommandCall {
     /// The node.
     pub node: Arc<Node>,
     /// The host whose command it is.
     pub host: Arc<Host>,
-    /// Who wants it.
+    /// Who runs it.
     pub caller: Caller,
     /// Checked values.
     pub input: CommandInput,
 }
 
-/// What a command answers, later.
+/// The deferred result of a command.
 pub type CommandFuture = BoxFuture<'static, Result<CommandOutput, CommandError>>;
 
-/// Carries a command out. A function that takes a [`CommandCall`] and returns a [`CommandFuture`] is one.
+/// Runs a command. Implemented by functions that take a [`CommandCall`] and return a [`CommandFuture`].
 pub trait CommandHandler: Send + Sync {
-    /// Begins. Must not block; what takes long gives way with [`yield_now`].
+    /// Starts the command. Must not block; long work yields with [`yield_now`].
     fn run(&self, call: CommandCall) -> CommandFuture;
 }
 
@@ -177,12 +180,12 @@ where
     }
 }
 
-/// The values that fields have at present, by name of the field: a form that edits shows them.
+/// Present values of fields by field name, shown in a form for editing.
 pub type CurrentValues = Vec<(&'static str, Vec<String>)>;
 
-/// Reads present values. Only asked for somebody who may use the command.
+/// Reads present values. Only called for a caller that may use the command.
 pub trait CurrentValuesReader: Send + Sync {
-    /// Begins.
+    /// Starts reading.
     fn read(
         &self,
         node: &Arc<Node>,
@@ -204,7 +207,7 @@ where
 }
 
 impl Node {
-    /// Whether somebody may use a command of a host.
+    /// Whether the caller may use a command of a host.
     pub fn may_use(&self, host: &Host, command: &Command, caller: &Caller) -> bool {
         let CallerIdentity::Account(jid) = &caller.identity else { return true };
         let jid = jid.as_ref();
@@ -214,7 +217,7 @@ impl Node {
         }
     }
 
-    /// Whether somebody is connected who has no account: what it is called, it may have chosen.
+    /// Whether this is a connected user without an account, whose name may be its own choice.
     fn is_guest(&self, jid: jid::JidRef<'_>) -> bool {
         let mut guest = false;
         if let Some(account) = self.routing_table.find(jid) {
@@ -223,10 +226,12 @@ impl Node {
         guest
     }
 
-    /// Carries a command out and writes the audit line: who, through which interface, which command, on whom, and how it ended.
+    /// Runs a command and writes the audit line: who, through which interface, which command, on whom, and the
+    /// outcome.
     ///
     /// # Errors
-    /// `forbidden` if the caller may not use it, or not on an administrator's account; otherwise what the command says.
+    /// `forbidden` if the caller may not use it, or not on an administrator's account; otherwise the command's
+    /// error.
     pub fn run_command(
         self: &Arc<Self>,
         host: &Arc<Host>,
@@ -265,7 +270,7 @@ impl Node {
     }
 }
 
-/// One line of the audit log. A command that is given up on the way, since its stream is gone, has its line as well.
+/// One line of the audit log. A command that is cancelled because its stream closed is logged as well.
 struct AuditLine {
     node: Arc<Node>,
     caller: Caller,
@@ -292,7 +297,7 @@ impl Drop for AuditLine {
     }
 }
 
-/// Lets other tasks run before it goes on: for work over everybody who is online.
+/// Yields to other tasks: for work over all sessions.
 pub async fn yield_now() {
     let mut given_way = false;
     std::future::poll_fn(|cx| {

@@ -1,4 +1,4 @@
-//! What a command answers.
+//! Output of commands.
 
 use super::CommandField;
 
@@ -21,7 +21,7 @@ pub enum OutputValue {
 pub type OutputRow = Vec<OutputValue>;
 
 impl OutputValue {
-    /// As texts; a row has none.
+    /// The value as texts; none for rows.
     pub fn texts(&self) -> Vec<String> {
         match self {
             OutputValue::Text(text) => vec![text.clone()],
@@ -33,23 +33,23 @@ impl OutputValue {
     }
 }
 
-/// What a command answers: values of its output fields, in their order, and a sentence.
+/// Output of a command: values of its output fields, in their order, and a sentence.
 #[derive(Clone, Debug, Default)]
 pub struct CommandOutput {
     /// Values.
     pub values: Vec<(&'static CommandField, OutputValue)>,
-    /// One sentence for a person about what was done; may be empty.
+    /// One sentence for a person about the result; may be empty.
     pub note: String,
-    /// How a specification wants its table written inside a data form; empty for the usual way.
+    /// The table inside a data form where a specification defines its XML; empty for the usual form.
     pub xml: Vec<u8>,
 }
 
 impl CommandOutput {
-    /// Nothing but that it is done.
+    /// Success without values.
     pub fn done() -> CommandOutput {
         CommandOutput::default()
     }
-    /// A sentence.
+    /// Success with a sentence.
     pub fn with_note(note: impl Into<String>) -> CommandOutput {
         CommandOutput { note: note.into(), ..CommandOutput::default() }
     }

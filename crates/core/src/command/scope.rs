@@ -1,22 +1,22 @@
-//! What a token for programs may be for, coarse enough to be understood. Doors that know such tokens ask for the scope of
+//! Scopes of tokens for programs, few enough to be understood. Interfaces with such tokens require the scope of
 //! a command; people and the admin socket have no scopes.
 
-/// What a token is for.
+/// What a token permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TokenScope {
-    /// To look at anything that is not a secret.
+    /// Read anything that is not a secret.
     Read,
-    /// To read `/metrics`.
+    /// Read `/metrics`.
     Metrics,
-    /// To create, change and remove accounts.
+    /// Create, change and remove accounts.
     Accounts,
-    /// To end sessions.
+    /// End sessions.
     Sessions,
-    /// To write to users.
+    /// Send messages to users.
     Messages,
-    /// To change how the node runs, and to stop it.
+    /// Change how the node runs, and stop it.
     Node,
-    /// To change who may do what; and all of the above.
+    /// Change permissions; includes all of the above.
     Admin,
 }
 
@@ -44,7 +44,7 @@ impl TokenScope {
             TokenScope::Admin => "admin",
         }
     }
-    /// The one with this name.
+    /// The scope with this name.
     pub fn from_name(name: &str) -> Option<TokenScope> {
         TokenScope::ALL.into_iter().find(|scope| scope.as_str() == name)
     }

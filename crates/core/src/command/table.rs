@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use super::{Command, CommandHandler, CurrentValuesReader};
 
-/// A command with what it does.
+/// A command with its handler.
 #[derive(Clone)]
 pub struct CommandEntry {
     /// The declaration.
     pub command: &'static Command,
-    /// The feature that has it.
+    /// The feature that owns it.
     pub owner: &'static str,
-    /// Carries it out.
+    /// The handler.
     pub run: Arc<dyn CommandHandler>,
-    /// The values that its fields have at present.
+    /// Reads the present values of its fields.
     pub current_values: Option<Arc<dyn CurrentValuesReader>>,
 }
 
@@ -30,7 +30,7 @@ impl Commands {
     /// Adds a command.
     ///
     /// # Errors
-    /// The feature that has its name or its node already.
+    /// The feature that already owns its name or its node.
     pub fn add(&mut self, entry: CommandEntry) -> Result<(), &'static str> {
         let taken = self.names.get(entry.command.name).or_else(|| self.nodes.get(entry.command.node));
         if let Some(at) = taken {
@@ -41,15 +41,15 @@ impl Commands {
         self.list.push(entry);
         Ok(())
     }
-    /// The command of this name.
+    /// The command with this name.
     pub fn by_name(&self, name: &str) -> Option<&CommandEntry> {
         self.names.get(name).map(|at| &self.list[*at])
     }
-    /// The command of this node.
+    /// The command with this node.
     pub fn by_node(&self, node: &str) -> Option<&CommandEntry> {
         self.nodes.get(node).map(|at| &self.list[*at])
     }
-    /// All of them.
+    /// All commands.
     pub fn iter(&self) -> impl Iterator<Item = &CommandEntry> + '_ {
         self.list.iter()
     }

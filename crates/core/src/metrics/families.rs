@@ -1,10 +1,12 @@
-//! Counts by label, and histograms, in the form that the registry prints.
+//! Metric families: counters by label, and histograms, in the form that the registry prints.
 //!
-//! `prometheus-client` has families and histograms of its own. Its families cannot be read but as text, and its histograms
-//! have a lock each; the console and `throng top` want the same numbers as `/metrics`, so both are kept here.
+//! The families of `prometheus-client` can only be read as text, and its histograms have a lock each. The
+//! console and `throng top` show the same numbers as `/metrics`, so both are implemented here.
 //!
-//! The trap: label values are `'static` on purpose. What a client sends must never become one, or a client could fill the
-//! memory and the operator's database with series.
+//! # Pitfalls
+//!
+//! Label values are deliberately `'static`. Client input must never become a label value, or a client could
+//! fill the memory and the operator's database with series.
 
 use std::collections::BTreeMap;
 use std::fmt::Error;
@@ -17,12 +19,12 @@ use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Atomic;
 
-/// A counter in stripes, for [`prometheus_client::metrics::counter::Counter`].
+/// A striped counter, for [`prometheus_client::metrics::counter::Counter`].
 #[derive(Debug, Default)]
 pub struct StripedAtomic(Counter);
 
 impl Atomic<u64> for StripedAtomic {
-    /// The number before is not known; returns 0.
+    /// The previous value is unknown; returns 0.
     fn inc(&self) -> u64 {
         self.inc_by(1)
     }
@@ -35,10 +37,10 @@ impl Atomic<u64> for StripedAtomic {
     }
 }
 
-/// A count that is raised with every stanza.
+/// A counter that every stanza increments.
 pub type StripedCounter = prometheus_client::metrics::counter::Counter<u64, StripedAtomic>;
 
-/// Counts by `N` labels. Clones are the same counts.
+/// Counters by `N` labels. Clones share the same counters.
 #[derive(Clone, Debug)]
 pub struct CountFamily<const N: usize> {
     labels: [&'static str; N],
@@ -47,20 +49,21 @@ pub struct CountFamily<const N: usize> {
 }
 
 impl<const N: usize> CountFamily<N> {
-    /// Counts that only grow. Those of `known` are printed as zero from the start, so that their first rise is seen.
+    /// Counters that only grow. Those of `known` are printed as zero from the start, so that their first
+    /// increase is visible.
     pub fn counter(labels: [&'static str; N], known: &[[&'static str; N]]) -> CountFamily<N> {
         let counts = known.iter().map(|values| (*values, AtomicU64::new(0))).collect();
         CountFamily { labels, gauge: false, counts: Arc::new(RwLock::new(counts)) }
     }
-    /// Numbers that rise and fall.
+    /// Gauges, which rise and fall.
     pub fn gauge(labels: [&'static str; N], known: &[[&'static str; N]]) -> CountFamily<N> {
         CountFamily { gauge: true, ..CountFamily::counter(labels, known) }
     }
-    /// Counts one.
+    /// Increments a counter.
     pub fn inc(&self, values: [&'static str; N]) {
         self.add(values, 1);
     }
-    /// Counts several.
+    /// Adds to a counter.
     pub fn add(&self, values: [&'static str; N], n: u64) {
         if let Some(count) = self.counts.read().get(&values) {
             count.fetch_add(n, Ordering::Relaxed);
@@ -68,19 +71,19 @@ impl<const N: usize> CountFamily<N> {
         }
         self.counts.write().entry(values).or_default().fetch_add(n, Ordering::Relaxed);
     }
-    /// Takes one away, of a gauge.
+    /// Decrements a gauge.
     pub fn dec(&self, values: [&'static str; N]) {
         self.add(values, u64::MAX);
     }
-    /// The count of these labels.
+    /// The value for these labels.
     pub fn get(&self, values: [&'static str; N]) -> u64 {
         self.counts.read().get(&values).map_or(0, |count| count.load(Ordering::Relaxed))
     }
-    /// The sum of all.
+    /// The sum of all values.
     pub fn sum(&self) -> u64 {
         self.counts.read().values().fold(0, |sum, count| sum.wrapping_add(count.load(Ordering::Relaxed)))
     }
-    /// All counts, in the order of their labels.
+    /// All values, in the order of their labels.
     pub fn all(&self) -> Vec<([&'static str; N], u64)> {
         let counts = self.counts.read();
         counts.iter().map(|(values, count)| (*values, count.load(Ordering::Relaxed))).collect()
@@ -105,12 +108,12 @@ impl<const N: usize> EncodeMetric for CountFamily<N> {
     }
 }
 
-/// Histograms by one label, or one without a label.
+/// Histograms by one label, or one without labels.
 #[derive(Clone, Debug)]
 pub struct HistogramFamily {
     label: &'static str,
     parts: Vec<(&'static str, Arc<Histogram>)>,
-    /// What one step of the histogram is in the unit that is printed.
+    /// The printed value of one unit of the histogram.
     scale: f64,
 }
 
@@ -140,7 +143,7 @@ impl HistogramFamily {
     }
 }
 
-/// Without the dust of binary fractions: 0.0001 and not 0.00009999999999999999.
+/// Rounds away binary fractions: 0.0001 instead of 0.00009999999999999999.
 fn round_to_decimal(value: f64) -> f64 {
     (value * 1e9).round() / 1e9
 }

@@ -122,7 +122,7 @@ impl Session {
             Some(before)
         })
     }
-    /// Whether the resource is available (RFC 6121 section 4.2).
+    /// Whether the resource is available (RFC 6121, section 4.2).
     pub fn is_available(&self) -> bool {
         self.state.lock().presence.is_some()
     }
