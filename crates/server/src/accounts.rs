@@ -1,7 +1,7 @@
-//! `throng account …`: asks the running node if there is one, and works on the database otherwise.
+//! `throng account …`: account commands, sent to the running node if there is one, otherwise run on the database.
 //!
-//! Each command says on standard error which of the two it uses. A database that is not there is an error, for this is the wrong
-//! folder or `--config` is missing; only `--create` makes one.
+//! Each command reports on standard error which of the two it uses. A missing database is an error, since the working
+//! directory is probably wrong or `--config` is missing; only `--create` creates one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::config::NodeConfig;
 use crate::runtime::{self, TokioSpawner};
 use crate::{assemble, output, prompt};
 
-/// Carries an account command out.
+/// Runs an account command.
 pub(crate) fn command(command: AccountCommand) -> Result<()> {
     let file = command.file().config.clone();
     let config = NodeConfig::load(file.as_deref())?;
@@ -36,7 +36,7 @@ async fn run(config: &NodeConfig, command: AccountCommand) -> Result<()> {
             AdminChannel::Node(stream)
         }
         None => {
-            // Before a database is made for it.
+            // Before a database is created for it.
             if let Some(jid) = command.jid() {
                 admin::parse_account(jid, &config.hosts)?;
             }
@@ -54,7 +54,7 @@ async fn run(config: &NodeConfig, command: AccountCommand) -> Result<()> {
 async fn run_command(config: &NodeConfig, way: &mut AdminChannel, command: AccountCommand) -> Result<()> {
     let mut request = match command {
         AccountCommand::Add { jid, password, .. } => {
-            // Nobody types a password for nothing.
+            // Fail before prompting for a password.
             if way.account_exists(&jid).await? {
                 let hint = command_hint(config.path.as_deref(), "account passwd", &jid);
                 bail!("{jid} exists already; change its password with: {hint}");
@@ -88,7 +88,7 @@ async fn run_command(config: &NodeConfig, way: &mut AdminChannel, command: Accou
         }
     };
     loop {
-        // What the next page is asked with; all other requests are asked once.
+        // The domain of a listing, which continues page by page; all other requests are sent once.
         let next = match &request {
             AdminRequest::List { domain, .. } => Some(domain.clone()),
             _ => None,
@@ -102,12 +102,12 @@ async fn run_command(config: &NodeConfig, way: &mut AdminChannel, command: Accou
     }
 }
 
-/// The password from the command line, or as it is typed.
+/// The password from the command line, or prompted for.
 fn password_or_prompt(given: Option<String>, whose: &str) -> Result<String> {
     given.map_or_else(|| prompt::password(whose), Ok)
 }
 
-/// Who carries requests out.
+/// Where requests are executed.
 enum AdminChannel {
     Node(UnixStream),
     Database(OfflineDatabase),
@@ -121,21 +121,21 @@ impl AdminChannel {
         }
     }
 
-    /// Whether there is such an account; an error if there cannot be one.
+    /// Whether the account exists; an error if the address cannot be an account.
     async fn account_exists(&mut self, jid: &str) -> Result<bool> {
         let answer = self.send(AdminRequest::Known { jid: jid.to_owned() }).await?;
         Ok(answer.status == Some(serde_json::Value::Bool(true)))
     }
 }
 
-/// The database of a node that is not running.
+/// Direct access to the database of a node that is not running.
 pub(crate) struct OfflineDatabase {
     pub(crate) admin: AdminHandler,
     pub(crate) database: Arc<SqlStores>,
 }
 
 impl OfflineDatabase {
-    /// Opens it, and says which it is.
+    /// Opens the database, and reports its path.
     pub(crate) async fn open(config: &NodeConfig, create: bool) -> Result<OfflineDatabase> {
         let file = absolute_path(
             &store_sql::database_path(&config.storage_url).map_err(|error| anyhow::anyhow!("{error}"))?,
@@ -165,12 +165,12 @@ impl OfflineDatabase {
     }
 }
 
-/// A path that says where it is, whatever the working directory.
+/// An absolute path, independent of the working directory.
 pub(crate) fn absolute_path(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }
 
-/// Where administrators of the configuration have no account.
+/// Configured administrators without an account.
 pub(crate) async fn admins_without_account(config: &NodeConfig, stores: &store::Stores) -> Vec<Jid> {
     let mut missing = Vec::new();
     for jid in config.admins.iter().filter_map(|admin| Jid::parse(admin).ok()) {

@@ -1,7 +1,7 @@
-//! The administrator's requests: carried out on a running node through its socket, or straight on the database.
+//! Admin requests: executed on a running node through its socket, or directly on the database.
 //!
-//! The socket is a Unix socket in the data directory that only its owner may open: whoever can open it could
-//! read the database as well. One JSON object a line in each direction.
+//! The socket is a Unix socket in the data directory that only its owner may open: that user could read the database
+//! as well. One JSON object per line in each direction.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use crate::config::NodeConfig;
 use crate::passwords::ScramKeyDeriver;
 use crate::reload::RunningNode;
 
-/// Longest request or answer that is read, in bytes.
+/// Maximum length of a request or response, in bytes.
 const MAX_LINE_BYTES: u64 = 16 << 20;
-/// Accounts in one transaction of a bulk creation.
+/// Accounts per transaction of a bulk creation.
 const ACCOUNTS_PER_TRANSACTION: usize = 5_000;
 
 /// A request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum AdminRequest {
-    /// Whether there is such an account.
+    /// Whether the account exists.
     Known {
         jid: String,
     },
@@ -69,7 +69,7 @@ pub(crate) enum AdminRequest {
     TokenAdd {
         name: String,
         scopes: Vec<String>,
-        /// Until it expires; never if absent.
+        /// Days until it expires; never if absent.
         days: Option<u64>,
     },
     TokenList,
@@ -87,7 +87,7 @@ pub(crate) enum AdminRequest {
     },
 }
 
-/// An answer: lines for a person, and a cursor if there is more.
+/// A response: lines for a person, and a cursor if there is more.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct AdminResponse {
     pub(crate) lines: Vec<String>,
@@ -96,22 +96,22 @@ pub(crate) struct AdminResponse {
     pub(crate) status: Option<serde_json::Value>,
 }
 
-/// Where requests are carried out.
+/// Executes requests.
 pub(crate) struct AdminHandler {
     pub(crate) stores: Stores,
-    /// Without a running node.
+    /// The served domains, if no node is running.
     pub(crate) domains: Vec<String>,
     pub(crate) keys: Arc<ScramKeyDeriver>,
     /// Tokens of the HTTP API.
     pub(crate) tokens: Arc<api::auth::tokens::ApiTokens>,
     /// The configuration file, for hints.
     pub(crate) config: Option<PathBuf>,
-    /// The running node, if this is one.
+    /// The running node, if there is one.
     pub(crate) running: Option<Arc<RunningNode>>,
 }
 
 impl AdminHandler {
-    /// Carries one request out.
+    /// Executes one request.
     pub(crate) async fn handle(&self, request: AdminRequest) -> Result<AdminResponse> {
         let noted = audit_entry(&request);
         let result = self.dispatch(request).await;
@@ -259,7 +259,7 @@ impl AdminHandler {
         self.running.as_ref().map(|running| &running.assembled.node)
     }
 
-    /// The domains that are served; a reload may have changed them.
+    /// The served domains; a reload may have changed them.
     fn domains(&self) -> Vec<String> {
         match self.node() {
             Some(node) => node.hosts().iter().map(|host| host.domain().to_owned()).collect(),
@@ -267,7 +267,7 @@ impl AdminHandler {
         }
     }
 
-    /// Checks that an address is a possible account here.
+    /// Checks that an address can be an account here.
     fn parse_account(&self, text: &str) -> Result<Jid> {
         parse_account(text, &self.domains())
     }
@@ -328,7 +328,7 @@ impl AdminHandler {
     }
 }
 
-/// What has a line in the audit log of a running node: what changes accounts or tokens. Commands write their own.
+/// The audit entry of a request that changes accounts or tokens. Commands write their own.
 fn audit_entry(request: &AdminRequest) -> Option<(&'static str, String)> {
     Some(match request {
         AdminRequest::Add { jid, .. } => ("account add", jid.clone()),
@@ -346,8 +346,8 @@ fn audit_entry(request: &AdminRequest) -> Option<(&'static str, String)> {
     })
 }
 
-/// The `ring` nearest neighbours of `i` in a ring of `n`. Always mutual: an odd ring pairs the accounts at the next
-/// distance off, block by block, and leaves the few without a partner with one contact less.
+/// The `ring` nearest neighbours of `i` in a ring of `n`. Always mutual: for an odd `ring`, the accounts at the next
+/// distance are paired block by block, and the few without a partner have one contact less.
 fn ring_neighbours(i: usize, n: usize, ring: usize) -> Vec<usize> {
     let half = ring / 2;
     let mut list: Vec<usize> = (1..=half).flat_map(|d| [(i + d) % n, (i + n - d) % n]).collect();
@@ -364,17 +364,17 @@ fn ring_neighbours(i: usize, n: usize, ring: usize) -> Vec<usize> {
     list
 }
 
-/// Derives the stored keys of a password, away from the worker threads.
+/// Derives the stored keys of a password, off the worker threads.
 pub(crate) async fn derive_credentials(keys: &dyn Passwords, password: String) -> Result<Vec<u8>> {
     keys.derive(Secret::new(password)).await.map_err(|error| anyhow!("{error}"))
 }
 
-/// That there is no such account.
+/// The error for a missing account.
 pub(crate) fn no_such_account(config: Option<&Path>, jid: &str) -> anyhow::Error {
     anyhow!("there is no account {jid}; add it with: {}", command_hint(config, "account add", jid))
 }
 
-/// Checks that an address is a possible account of these domains.
+/// Checks that an address can be an account of these domains.
 pub(crate) fn parse_account(text: &str, domains: &[String]) -> Result<Jid> {
     let jid = Jid::parse(text).map_err(|e| anyhow!("\"{text}\" is not an address: {e}"))?;
     if jid.local().is_none() || jid.resource().is_some() {
@@ -443,24 +443,24 @@ async fn serve_connection(stream: UnixStream, admin: &AdminHandler) -> Result<()
     Ok(())
 }
 
-/// A connection to the node of a configuration, which must be running.
+/// Connects to the node of a configuration, which must be running.
 pub(crate) async fn connect_running(config: &NodeConfig) -> Result<UnixStream> {
     let socket = config.socket();
     connect(&socket).await.with_context(|| not_running(&socket, config.path.as_deref()))
 }
 
-/// That no node is running, and how to start one.
+/// Message that no node is running, and how to start one.
 pub(crate) fn not_running(socket: &Path, config: Option<&Path>) -> String {
     let socket = crate::accounts::absolute_path(socket);
     format!("no node is running on {socket}; start one with: {}", command_hint(config, "serve", ""))
 }
 
-/// A connection to a running node; `None` if none is running.
+/// Connects to a running node; `None` if none is running.
 pub(crate) async fn connect(path: &Path) -> Option<UnixStream> {
     UnixStream::connect(path).await.ok()
 }
 
-/// Asks a running node.
+/// Sends a request to a running node.
 pub(crate) async fn send_request(stream: &mut UnixStream, request: &AdminRequest) -> Result<AdminResponse> {
     let mut out = serde_json::to_vec(request)?;
     out.push(b'\n');

@@ -1,4 +1,4 @@
-//! What the API asks of the program ([`api::Machine`]), answered by the running node.
+//! Implementation of [`api::ServerProcess`] by the running node.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use throng_core::feature::Feature;
 use crate::proc_self;
 use crate::reload::RunningNode;
 
-/// What the API asks.
+/// The process as the API sees it.
 pub(crate) struct ApiProcess {
     pub(crate) running: Arc<RunningNode>,
 }
@@ -101,12 +101,12 @@ impl ServerProcess for ApiProcess {
 }
 
 impl RunningNode {
-    /// Whether the node takes clients.
+    /// Whether the node accepts clients.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
     }
 
-    /// Seconds since 1970 at which the process started, as far as the clock on the wall stood right.
+    /// Start time in seconds since 1970, as accurate as the wall clock.
     pub(crate) fn started(&self) -> u64 {
         let clock = &self.assembled.node.clock;
         proc_self::process_start_time(clock.unix_millis(), Duration::from_millis(clock.now().0))

@@ -1,4 +1,4 @@
-//! Puts a node together from its configuration.
+//! Assembly of a node from its configuration.
 
 use std::sync::Arc;
 
@@ -19,20 +19,20 @@ use crate::config::{ListenConfig, NodeConfig};
 use crate::passwords::ScramKeyDeriver;
 use crate::runtime::TokioSpawner;
 
-/// A node and what belongs to it.
+/// A node and its parts.
 pub(crate) struct AssembledNode {
     pub(crate) node: Arc<Node>,
     pub(crate) database: Arc<SqlStores>,
-    /// What its operations cost.
+    /// Metrics of storage operations.
     pub(crate) store_metrics: Arc<StoreMetrics>,
     pub(crate) keys: Arc<ScramKeyDeriver>,
-    /// What features keep over reloads.
+    /// Feature state that survives reloads.
     pub(crate) kept: FeatureState,
     pub(crate) registry: Arc<Mutex<Registry>>,
     secret: Secret,
 }
 
-/// Opens the database of a configuration; `create` makes one where there is none.
+/// Opens the database of a configuration; `create` creates a missing one.
 pub(crate) async fn open_database(
     config: &NodeConfig,
     tasks: &TokioSpawner,
@@ -58,7 +58,7 @@ pub(crate) fn build_hosts(config: &NodeConfig, kept: &FeatureState) -> Result<Ho
     Ok(hosts)
 }
 
-/// What the gate of the clients' listeners lets in.
+/// Connection limits of the XMPP listeners.
 pub(crate) fn connection_limits(limits: &throng_core::NodeLimits) -> net::ConnectionLimits {
     let rate = limits.new_connections_per_second;
     let burst = limits.new_connections_burst;
@@ -72,13 +72,13 @@ pub(crate) fn connection_limits(limits: &throng_core::NodeLimits) -> net::Connec
     }
 }
 
-/// What a port lets its connections send.
+/// Sets a listener's stanza limits.
 pub(crate) fn set_stanza_limits(port: &mut net::ListenerConfig, limits: &throng_core::NodeLimits) {
     port.limits = limits.stanza();
     port.unauthenticated_limits = limits.negotiation();
 }
 
-/// Loads certificates, or makes them.
+/// Loads certificates, or generates them.
 pub(crate) fn load_tls(config: &NodeConfig) -> Result<Option<Arc<net::tls::TlsConfig>>> {
     let Some(settings) = tls_settings(config) else { return Ok(None) };
     let tls = net::tls::TlsConfig::load(settings).context("[tls]")?;
@@ -88,7 +88,7 @@ pub(crate) fn load_tls(config: &NodeConfig) -> Result<Option<Arc<net::tls::TlsCo
     Ok(Some(Arc::new(tls)))
 }
 
-/// Where certificates are; nothing if no listener needs one.
+/// TLS settings; `None` if no listener needs certificates.
 pub(crate) fn tls_settings(config: &NodeConfig) -> Option<net::tls::TlsSettings> {
     let wanted =
         config.listen.iter().any(|l| l.kind != net::ListenerKind::Http && l.tls != streams::TlsPolicy::Off);
@@ -101,12 +101,12 @@ pub(crate) fn tls_settings(config: &NodeConfig) -> Option<net::tls::TlsSettings>
     })
 }
 
-/// Name of the setting with the key of login tokens and of the salts of unknown accounts.
+/// Name of the stored key of login tokens and of the salts of unknown accounts.
 const SERVER_SECRET: &str = "server-secret";
-/// Name of the setting with the key of address hashes.
+/// Name of the stored key of address hashes.
 const ADDRESS_HASH_KEY_SETTING: &str = "address-hash-key";
 
-/// Puts the node together.
+/// Assembles the node.
 pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Result<AssembledNode> {
     std::fs::create_dir_all(&config.data_dir)
         .with_context(|| format!("the directory {} cannot be made", config.data_dir.display()))?;
@@ -146,7 +146,7 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
     Ok(AssembledNode { node, database, store_metrics: operations, keys, kept, registry, secret })
 }
 
-/// Reads the key of address hashes, and makes it at the first start. All nodes of one database share it.
+/// Loads the key of address hashes, and generates it at the first start. All nodes of one database share it.
 async fn address_hasher(stores: &store::Stores) -> Result<cluster::AddressHasher> {
     let fresh = base::id::random_bytes::<16>();
     let key =
@@ -160,7 +160,7 @@ async fn address_hasher(stores: &store::Stores) -> Result<cluster::AddressHasher
 }
 
 impl AssembledNode {
-    /// What the connections of one listener share.
+    /// Context shared by the connections of one listener.
     pub(crate) fn service(
         &self,
         config: &NodeConfig,

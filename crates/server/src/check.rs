@@ -1,9 +1,12 @@
 //! `throng check`: everything about a configuration that can be validated without serving.
 //!
-//! It writes nothing: no data folder, no database, no certificate. What a start would make is said instead. Left out: whether a
-//! name resolves to this machine.
+//! It writes nothing: no data folder, no database, no certificate. It reports what a start would create instead.
 //!
-//! The trap: SQLite writes beside a database that is only read; see `store_sql::inspect`.
+//! Not implemented: a check whether a name resolves to this machine.
+//!
+//! # Pitfalls
+//!
+//! SQLite writes files beside a database that is only read; see `store_sql::inspect`.
 
 use std::path::Path;
 
@@ -19,7 +22,7 @@ use crate::config::NodeConfig;
 use crate::config::reader::ConfigError;
 use crate::{admin, assemble, logs, output, runtime, serve, status};
 
-/// Validates a configuration and prints what it found.
+/// Validates a configuration and prints the findings.
 pub(crate) fn command(path: Option<&Path>, compliance: bool) -> Result<()> {
     if compliance {
         let config = NodeConfig::load(path)?;
@@ -32,7 +35,7 @@ pub(crate) fn command(path: Option<&Path>, compliance: bool) -> Result<()> {
             logs::start(&config.log)?;
             runtime::start()?.block_on(run_checks(&config, &mut seen));
         }
-        // The rest of the list needs a configuration.
+        // The other checks need a configuration.
         Err(error) => match error.downcast::<ConfigError>() {
             Ok(mistakes) => seen.errors = mistakes.0,
             Err(error) => return Err(error),
@@ -57,14 +60,14 @@ pub(crate) fn command(path: Option<&Path>, compliance: bool) -> Result<()> {
     }
 }
 
-/// What was found.
+/// Findings of a check.
 #[derive(Default)]
 struct CheckFindings {
-    /// What keeps a node from serving.
+    /// Problems that prevent a start.
     errors: Vec<String>,
-    /// What is good to know.
+    /// Information.
     notes: Vec<String>,
-    /// What a node serves with, and some clients do not.
+    /// Problems that do not prevent a start but affect some clients.
     warnings: Vec<String>,
 }
 
@@ -130,7 +133,7 @@ async fn database(config: &NodeConfig, seen: &mut CheckFindings) -> Result<()> {
         DatabaseState::Missing => {
             let folder =
                 file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            // That of the data is made by a start.
+            // A start creates the data directory.
             if !folder.is_dir() && folder != config.data_dir {
                 bail!("the directory {} of the database does not exist", folder.display());
             }
@@ -150,7 +153,8 @@ async fn database(config: &NodeConfig, seen: &mut CheckFindings) -> Result<()> {
     Ok(())
 }
 
-/// Whether this user could write there: a file, a folder, or what would be made in the nearest folder above.
+/// Whether this user could write there: a file, a folder, or what would be created in the nearest existing parent
+/// folder.
 fn check_writable(path: &Path) -> Result<()> {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let nearest = whole.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));

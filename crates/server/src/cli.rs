@@ -1,4 +1,4 @@
-//! The command line. The names are a contract: tools are written against them.
+//! Command-line interface. The names are a contract: tools depend on them.
 
 use std::path::PathBuf;
 
@@ -175,7 +175,7 @@ impl AccountCommand {
             | AccountCommand::Bulk { file, .. } => file,
         }
     }
-    /// The one address that it is about.
+    /// The address of the account, if the command concerns a single one.
     pub(crate) fn jid(&self) -> Option<&str> {
         match self {
             AccountCommand::Add { jid, .. }
@@ -189,7 +189,7 @@ impl AccountCommand {
     }
 }
 
-/// The help of `--scope`, with every scope there is; the last one includes the others.
+/// The help of `--scope`, listing every scope; the last one includes the others.
 fn scope_help() -> String {
     let all = TokenScope::ALL.map(TokenScope::as_str).join(", ");
     let (some, last) = all.rsplit_once(' ').unwrap_or_default();

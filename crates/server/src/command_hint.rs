@@ -1,11 +1,13 @@
-//! Commands of this program in messages, as a person can type them: with the name that it was called by and the configuration
-//! that is in use.
+//! Commands of this program in messages, ready to be typed: with the program's name as invoked and the configuration
+//! in use.
 //!
-//! The trap: what a running node answers names the node's own configuration, seen from the folder in which the node runs.
+//! # Pitfalls
+//!
+//! Responses of a running node name the node's own configuration, relative to the folder in which the node runs.
 
 use std::path::Path;
 
-/// A command such as `account add`, with what follows it.
+/// A command such as `account add`, with its arguments.
 pub(crate) fn command_hint(config: Option<&Path>, command: &str, rest: &str) -> String {
     let program = std::env::args_os().next().unwrap_or_else(|| "throng".into());
     format_command(&program.to_string_lossy(), config, command, rest)
@@ -22,7 +24,7 @@ fn format_command(program: &str, config: Option<&Path>, command: &str, rest: &st
     line
 }
 
-/// A word for a shell.
+/// Quotes a word for a shell.
 pub(crate) fn shell_quoted(word: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./@:+,=".contains(&byte);
     if !word.is_empty() && word.bytes().all(plain) {

@@ -1,8 +1,10 @@
-//! `throng command …`: the node's commands for its operator, through the admin socket. The same declarations are behind
-//! XEP-0050; help, checks and errors follow from them.
+//! `throng command …`: the node's ad-hoc commands for its operator, through the admin socket. XEP-0050 uses the same
+//! declarations; help, checks and errors follow from them.
 //!
-//! The trap: a password on the command line is seen by other users of the machine. Required secrets that are left out are
-//! read from standard input, a line each.
+//! # Pitfalls
+//!
+//! A password on the command line is visible to other users of the machine. Missing required secrets are read from
+//! standard input, one per line.
 
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use crate::cli::AdHocArgs;
 use crate::config::NodeConfig;
 use crate::{output, prompt, runtime};
 
-/// Uses a command, or lists them.
+/// Runs a command, or lists the commands.
 pub(crate) fn command(line: AdHocArgs) -> Result<()> {
     let config = NodeConfig::load(line.file.config.as_deref())?;
     runtime::start()?.block_on(run(&config, line))
@@ -58,7 +60,7 @@ async fn run(config: &NodeConfig, line: AdHocArgs) -> Result<()> {
     Ok(())
 }
 
-/// Every command with its fields.
+/// Lists every command with its fields.
 fn list(all: &[Value], as_json: bool) -> Result<()> {
     if as_json {
         output::line(&serde_json::to_string(all)?);
@@ -80,7 +82,7 @@ fn list(all: &[Value], as_json: bool) -> Result<()> {
     Ok(())
 }
 
-/// The commands of a domain as data.
+/// Describes the commands of a domain as JSON.
 pub(crate) fn describe(node: &Arc<Node>, domain: &str) -> Result<AdminResponse> {
     let host = host(node, domain)?;
     Ok(AdminResponse {
@@ -93,7 +95,7 @@ fn host(node: &Arc<Node>, domain: &str) -> Result<Arc<throng_core::Host>> {
     node.host(domain).with_context(|| format!("{domain} is not served here"))
 }
 
-/// Carries one out with the operator's rights.
+/// Runs a command with the operator's rights.
 pub(crate) async fn carry_out(
     node: &Arc<Node>,
     domain: &str,
@@ -116,7 +118,7 @@ pub(crate) async fn carry_out(
     })
 }
 
-/// For people: lists a value a line, tables with tabs, the rest with its label.
+/// Output for people: lists one value per line, tables with tabs, other values with their label.
 fn lines(output: &CommandOutput) -> Vec<String> {
     let mut lines = Vec::new();
     for (field, shown) in &output.values {

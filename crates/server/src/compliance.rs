@@ -1,12 +1,15 @@
-//! `throng check --compliance`: where a node with this configuration stands against XEP-0479 0.1.0, XMPP Compliance Suites
-//! 2023, section 2, in the roles of a server.
+//! `throng check --compliance`: compliance of a node with this configuration with XEP-0479 0.1.0, XMPP Compliance
+//! Suites 2023, section 2, in the server roles.
 //!
-//! Who provides a specification is known from the modules' declarations and from `features::specs`; so the report follows
-//! the code, and only the table of what is required stands here. A specification that several modules declare is there when
-//! all of them are on.
+//! The provided specifications are derived from the modules' declarations and from `features::specs`; so the report
+//! follows the code, and only the table of requirements is here. A specification declared by several modules is
+//! provided when all of them are on.
 //!
-//! Left out: rows that ask nothing of servers, and "specifications of note". The trap: a module that is on may still
-//! provide nothing because of an option; such cases are listed in [`settings`].
+//! Not implemented: rows without requirements for servers, and "specifications of note".
+//!
+//! # Pitfalls
+//!
+//! An enabled module may still provide nothing because of an option; such cases are listed in [`settings`].
 
 use std::collections::BTreeMap;
 
@@ -22,7 +25,7 @@ use crate::config::NodeConfig;
 /// One row of a suite's table, for servers.
 struct SuiteRow {
     feature: &'static str,
-    /// Required of a server; of an advanced one all are.
+    /// Required of a core server; an advanced server requires all rows.
     core: bool,
     specs: &'static [&'static str],
 }
@@ -77,10 +80,10 @@ static SUITES: [(&str, &[SuiteRow]); 5] = [
     ("A/V calling", &[core_row("STUN/TURN server discovery", &["XEP-0215"])]),
 ];
 
-/// Who provides a specification, or why nobody does.
+/// Providers of a specification, or why it is not provided.
 type Provided = Result<String, String>;
 
-/// The report, by domain where domains differ.
+/// The report, separate for each domain where domains differ.
 ///
 /// # Errors
 /// When the modules of a domain cannot be read.
@@ -116,7 +119,7 @@ fn suites(config: &NodeConfig, enabled: &[EnabledFeature]) -> Vec<String> {
         for (level, title) in ["server", "advanced server"].into_iter().enumerate() {
             let verdict = match (own[level], core_missing[level]) {
                 (0, 0) => "compliant".to_owned(),
-                // Sections 2.2 to 2.5: the other suites need all of the core suite.
+                // Sections 2.2 to 2.5: the other suites include all of the core suite.
                 (0, n) => format!("complete, but {n} missing of the core suite"),
                 (n, _) => format!("{n} missing"),
             };
@@ -169,7 +172,7 @@ fn provider(config: &NodeConfig, enabled: &[EnabledFeature], spec: &str) -> Prov
     Ok(part.into_iter().chain(module).collect::<Vec<_>>().join(", "))
 }
 
-/// Settings without which something that is implemented is not provided.
+/// Missing settings without which an implemented specification is not provided.
 fn settings(config: &NodeConfig, enabled: &[EnabledFeature], spec: &str) -> Option<String> {
     let clients =
         || config.listen.iter().filter(|l| matches!(l.kind, ListenerKind::C2s | ListenerKind::C2sTls));

@@ -1,10 +1,13 @@
-//! The configuration file: TOML, with embedded defaults and overrides from the environment.
+//! Configuration file: TOML, with embedded defaults and overrides from the environment.
 //!
-//! Unknown keys are errors that name the nearest known one; all mistakes of a file are named at once.
-//! `THRONG__SECTION__KEY=value` overrides a key; the value is read as TOML, and as text where it is none. Relative paths
-//! start at the working directory.
+//! Unknown keys are errors that suggest the nearest known one; all mistakes of a file are reported at once.
+//! `THRONG__SECTION__KEY=value` overrides a key; the value is parsed as TOML, or used as text if it is not TOML.
+//! Relative paths start at the working directory.
 //!
-//! The trap: what is read here is compared by a reload (`reload.rs`). Whoever adds a key says there what it takes.
+//! # Pitfalls
+//!
+//! A reload (`reload.rs`) compares the values read here. A new key must be added there, with whether it needs a
+//! restart.
 
 mod http;
 mod limits;
@@ -30,19 +33,19 @@ pub(crate) use modules::{HostConfig, Modules};
 use reader::{ConfigErrors, ConfigSection};
 use source::ConfigSource;
 
-/// How the log looks.
+/// Format and level of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LogConfig {
     pub(crate) level: String,
     pub(crate) json: bool,
 }
 
-/// Everything that can be configured.
+/// The complete configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeConfig {
     /// Domains of the virtual hosts; the first is the default.
     pub(crate) hosts: Vec<String>,
-    /// Settings of single hosts; all of them are in `hosts`.
+    /// Settings per host; all of them are in `hosts`.
     pub(crate) host: BTreeMap<String, HostConfig>,
     pub(crate) admins: Vec<String>,
     pub(crate) data_dir: PathBuf,
@@ -54,10 +57,10 @@ pub(crate) struct NodeConfig {
     pub(crate) tls: TlsFiles,
     pub(crate) scram_iterations: u32,
     pub(crate) limits: NodeLimits,
-    /// For all domains; see [`NodeConfig::modules_of`].
+    /// Modules of all domains; see [`NodeConfig::modules_of`].
     pub(crate) modules: Modules,
     pub(crate) log: LogConfig,
-    /// The file; without one the first start makes an administrator.
+    /// The file; without one the first start creates an administrator.
     pub(crate) path: Option<PathBuf>,
 }
 
@@ -78,7 +81,7 @@ impl NodeConfig {
         NodeConfig::from_table(table, source)
     }
 
-    /// The admin socket of a node whose file may be wrong.
+    /// The admin socket of a node whose file may be invalid.
     pub(crate) fn socket_of(path: Option<&Path>) -> Result<PathBuf> {
         let (mut table, mut source) = ConfigSource::read(&read(path)?, None);
         reader::overlay(&mut table, &mut source, std::env::vars())?;
@@ -174,7 +177,7 @@ impl NodeConfig {
             None => self.modules.clone(),
         }
     }
-    /// How clients of a listener may log in.
+    /// The login policy for clients of a listener.
     pub(crate) fn policy(&self, listen: &ListenConfig) -> NegotiationPolicy {
         NegotiationPolicy {
             tls: listen.tls,
@@ -187,7 +190,7 @@ impl NodeConfig {
     }
 }
 
-/// The text of the file; nothing without one.
+/// The text of the file; empty without one.
 fn read(path: Option<&Path>) -> Result<String> {
     let Some(path) = path else { return Ok(String::new()) };
     std::fs::read_to_string(path)

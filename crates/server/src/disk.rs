@@ -1,26 +1,29 @@
-//! What is left of the disk, and how large the database is. Looked up every half minute by [`DiskMonitor::refresh`], for a disk that does
-//! not answer must not hold a request; everybody else reads what was found last.
+//! Free disk space and size of the database. [`DiskMonitor::refresh`] updates them every half minute, since a hanging
+//! disk must not block a request; all other code reads the last values.
 //!
-//! Left out: databases that are not files of this machine, of which there are none. The trap: what is free for root is not
-//! free for the node.
+//! Not implemented: databases that are not local files; none is supported.
+//!
+//! # Pitfalls
+//!
+//! Space that is free for root is not free for the node.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
-/// What was found.
+/// Result of the last refresh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DiskUsage {
-    /// Bytes that the node may still write where its database is.
+    /// Bytes available to the node on the database's file system.
     pub(crate) free: u64,
     /// Bytes of that file system.
     pub(crate) size: u64,
-    /// Bytes of the database, with what is not yet in its main file.
+    /// Bytes of the database, including what is not yet in its main file.
     pub(crate) database: u64,
 }
 
-/// The disk under a database.
+/// Monitor of the disk that holds a database.
 #[derive(Debug)]
 pub(crate) struct DiskMonitor {
     database: PathBuf,
@@ -28,17 +31,17 @@ pub(crate) struct DiskMonitor {
 }
 
 impl DiskMonitor {
-    /// Nothing is looked up yet.
+    /// A monitor without values.
     pub(crate) fn new(database: &Path) -> DiskMonitor {
         DiskMonitor { database: database.to_owned(), latest: Mutex::default() }
     }
 
-    /// What was found last; nothing before that, or if the system did not say.
+    /// The last values; `None` before the first refresh, or if the system did not report them.
     pub(crate) fn usage(&self) -> Option<DiskUsage> {
         *self.latest.lock()
     }
 
-    /// Looks again. It may take as long as the disk takes.
+    /// Refreshes the values. Blocks as long as the disk does.
     pub(crate) fn refresh(&self) {
         let found = read_disk_usage(&self.database);
         *self.latest.lock() = found;
@@ -55,7 +58,7 @@ fn read_disk_usage(database: &Path) -> Option<DiskUsage> {
     Some(DiskUsage {
         free: disk.f_bavail.saturating_mul(disk.f_frsize),
         size: disk.f_blocks.saturating_mul(disk.f_frsize),
-        // SQLite's log and its index stand beside the file (https://sqlite.org/wal.html section 2).
+        // SQLite's log and its index are beside the file (https://sqlite.org/wal.html, section 2).
         database: ["", "-wal", "-shm"].into_iter().map(bytes).sum(),
     })
 }

@@ -1,7 +1,7 @@
-//! The `throng` program: the commands, the configuration and the wiring of a node.
+//! The `throng` program: command line, configuration and assembly of a node.
 //!
-//! It has no logic of its own worth a unit test: it reads what was asked for, puts the crates together and
-//! translates errors into one sentence. Wrong usage exits with 2, everything else that fails with 1.
+//! It contains no domain logic: it reads its input, assembles the crates and translates errors into one sentence.
+//! Wrong usage exits with 2, every other failure with 1.
 
 mod accounts;
 mod admin;

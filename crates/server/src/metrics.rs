@@ -1,9 +1,11 @@
-//! What `/metrics` prints besides the engine's own counters: figures that are read when they are asked for.
+//! Metrics of `/metrics` besides the engine's own counters, collected on each scrape.
 //!
-//! The names are in `docs/metrics.md`; `crates/e2e/tests/metrics` compares that page, the dashboard and the alert rules with
-//! what a node prints.
+//! The names are documented in `docs/metrics.md`; `crates/e2e/tests/metrics` compares that page, the dashboard and
+//! the alert rules with the output of a node.
 //!
-//! The trap: this runs inside a request, on a thread that serves streams: nothing here may wait or walk over all sessions.
+//! # Pitfalls
+//!
+//! Collection runs inside a request, on a thread that serves streams: it must not wait or iterate over all sessions.
 
 use std::fmt::Error;
 use std::sync::{Arc, Weak};
@@ -18,7 +20,7 @@ use throng_core::metrics::{HistogramFamily, MICROSECOND};
 use crate::proc_self::{self, ProcessStats};
 use crate::reload::RunningNode;
 
-/// Reads the figures of a running node.
+/// Collects the metrics of a running node.
 pub(crate) struct NodeCollector(pub(crate) Weak<RunningNode>);
 
 impl std::fmt::Debug for NodeCollector {
@@ -78,7 +80,7 @@ impl MetricWriter<'_> {
             _ => place.encode_gauge(value),
         };
         for (labels, value) in values {
-            // The library writes braces around labels even where there are none.
+            // The encoding library writes braces around labels even where there are none.
             match labels.is_empty() {
                 true => put(&mut metric, value)?,
                 false => put(&mut metric.encode_family(labels)?, value)?,
@@ -154,7 +156,7 @@ fn engine(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Erro
     )
 }
 
-/// Counters by domain, of a bounded number of domains.
+/// Counters per domain, for a bounded number of domains.
 fn domains(page: &mut MetricWriter<'_>, domains: &[(String, DomainTotals)]) -> Result<(), Error> {
     let labels: Vec<[(&'static str, &str); 1]> =
         domains.iter().map(|(domain, _)| [("domain", domain.as_str())]).collect();
@@ -518,7 +520,7 @@ fn process(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Err
     page.gauge("process_threads", None, "Threads of the process", &[(&[], seen.threads as f64)])
 }
 
-/// Puts the figures of a node behind its registry.
+/// Registers the collector of a node.
 pub(crate) fn register(running: &Arc<RunningNode>) {
     let figures = NodeCollector(Arc::downgrade(running));
     running.assembled.registry.lock().register_collector(Box::new(figures));

@@ -1,8 +1,8 @@
-//! The only place that prints: what a person asked for goes to standard output, the rest to standard error.
+//! Terminal output, the only place that prints: results go to standard output, messages to standard error.
 
 use std::io::Write;
 
-/// A line for the person.
+/// Prints a line of the result.
 pub(crate) fn line(text: &str) {
     let mut out = std::io::stdout().lock();
     // A closed pipe (`| head`) is no reason to panic.
@@ -10,12 +10,12 @@ pub(crate) fn line(text: &str) {
     let _ = out.flush();
 }
 
-/// A line about what went wrong.
+/// Prints an error message.
 pub(crate) fn error(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
-/// A question, which the answer follows on the same line.
+/// Prints a prompt without a line end.
 pub(crate) fn question(text: &str) {
     let mut error = std::io::stderr().lock();
     let _ = write!(error, "{text}");

@@ -1,8 +1,13 @@
-//! The overview's last hour on the disk, in `data_dir`: read at the start, written every minute and at the end.
+//! Persistence of the overview's last hour in `data_dir`: read at the start, written every minute and at shutdown.
 //!
-//! Written beside the old one and renamed, so a reader finds one or the other. Left out: making sure that it is on the disk;
-//! what a power failure leaves half is found by its checksum and passed over. The trap: it is a convenience, so nothing here
-//! may keep a node from starting or stopping.
+//! It is written to a temporary file and renamed, so a reader finds the old or the new one.
+//!
+//! Not implemented: syncing to the disk; a file that a power failure truncates is detected by its checksum and
+//! ignored.
+//!
+//! # Pitfalls
+//!
+//! The history is a convenience, so no failure here may prevent a node from starting or stopping.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,15 +18,15 @@ use std::sync::Arc;
 use api::Api;
 use api::overview::persistence::MAX_FILE_BYTES;
 
-/// Seconds between two times that it is written.
+/// Seconds between two writes.
 pub(crate) const SAVE_INTERVAL_SECONDS: u64 = 60;
 
-/// Where it is.
+/// Path of the file.
 pub(crate) fn history_path(data_dir: &Path) -> PathBuf {
     data_dir.join("overview.history")
 }
 
-/// Takes in what an earlier process wrote.
+/// Restores the history that an earlier process wrote.
 pub(crate) fn read(place: &Path, api: &Api) {
     let found = match load(place) {
         Ok(bytes) => api.restore_history(&bytes),
@@ -43,7 +48,7 @@ fn load(place: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes it, on a thread that may wait for the disk.
+/// Writes the history, on a thread that may block on the disk.
 pub(crate) async fn write(place: &Path, api: &Arc<Api>) {
     let (place, api) = (place.to_owned(), api.clone());
     let work = tokio::task::spawn_blocking(move || {

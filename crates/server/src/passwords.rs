@@ -1,4 +1,4 @@
-//! Stored keys by the crate `sasl`, away from the routing threads.
+//! Password key derivation by the crate `sasl`, off the routing threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +8,7 @@ use base::spawn::BoxFuture;
 use sasl::Credentials;
 use throng_core::Passwords;
 
-/// Derives keys; how many iterations new ones have may change.
+/// Derives keys; the number of iterations for new ones may change.
 pub(crate) struct ScramKeyDeriver {
     iterations: AtomicU32,
 }

@@ -1,14 +1,17 @@
-//! What the operating system says of this process: `/proc/self`, as Prometheus's client libraries report it.
+//! Process statistics from `/proc/self`, as Prometheus's client libraries report them.
 //!
-//! Left out: other systems than Linux; there the figures are zero. The trap: everything here is read when somebody asks, so
-//! nothing that walks the page tables (`smaps`) belongs here.
+//! Not implemented: systems other than Linux, where the values are zero.
+//!
+//! # Pitfalls
+//!
+//! These values are read on each scrape, so files that walk the page tables (`smaps`) must not be read here.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Figures of the process.
+/// Statistics of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct ProcessStats {
-    /// Memory by what stands behind it, in bytes: nothing (what was allocated), files (the program), shared.
+    /// Resident memory by kind in bytes: anonymous (allocations), file-backed (the program), shared.
     pub(crate) resident_bytes: [u64; 3],
     pub(crate) virtual_bytes: u64,
     pub(crate) threads: u64,
@@ -17,12 +20,12 @@ pub(crate) struct ProcessStats {
 }
 
 impl ProcessStats {
-    /// The figures now.
+    /// Reads the current values.
     pub(crate) fn read() -> ProcessStats {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let open_files = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
         let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        // The listing has a descriptor of its own.
+        // Listing the directory opens one descriptor itself.
         let files = (open_files.saturating_sub(1), most.unwrap_or_default());
         ProcessStats { open_files: files.0, max_open_files: files.1, ..ProcessStats::parse(&status) }
     }
@@ -41,7 +44,7 @@ impl ProcessStats {
     }
 }
 
-/// Resident memory of this process in bytes; 0 where the system does not tell.
+/// Resident memory of this process in bytes; 0 if the system does not report it.
 pub(crate) fn resident_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm")
         .ok()
@@ -49,14 +52,14 @@ pub(crate) fn resident_bytes() -> u64 {
     pages.unwrap_or(0) * rustix::param::page_size() as u64
 }
 
-/// Time that this process has had on CPUs; 0 where the system does not tell.
+/// CPU time of this process in seconds; 0 if the system does not report it.
 pub(crate) fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let seconds = time.tv_sec as f64 + time.tv_nsec as f64 / 1e9;
     (seconds * 1000.0).round() / 1000.0
 }
 
-/// Seconds since 1970 at which the process started, from its age and the clock on the wall.
+/// Start time of the process in seconds since 1970, from its age and the wall clock.
 pub(crate) fn process_start_time(unix_millis: u64, age: Duration) -> u64 {
     let now = UNIX_EPOCH + Duration::from_millis(unix_millis);
     let started = now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);

@@ -1,9 +1,13 @@
-//! Asks for a secret: on a terminal twice and without echo, otherwise one line of standard input.
+//! Prompt for a secret: on a terminal twice and without echo, otherwise one line of standard input.
 //!
-//! The terminal is read key by key with echo and signals off, as `getpass` does it, so that Ctrl-C ends the question with the
-//! terminal as it was. Left out: keys that move the cursor; backspace and Ctrl-U are known.
+//! The terminal is read key by key with echo and signals off, like `getpass`, so that Ctrl-C ends the prompt with the
+//! terminal restored.
 //!
-//! The trap: whatever ends this function must put the terminal back, or the shell shows nothing of what is typed next.
+//! Not implemented: keys that move the cursor; backspace and Ctrl-U are supported.
+//!
+//! # Pitfalls
+//!
+//! Every exit of this function must restore the terminal, or the shell shows nothing of the text typed next.
 
 use std::io::{BufRead, IsTerminal, Read, Stdin};
 
@@ -12,12 +16,12 @@ use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tc
 
 use crate::output;
 
-/// The password of somebody; `whose` is shown.
+/// Prompts for a password; `whose` is shown.
 pub(crate) fn password(whose: &str) -> Result<String> {
     secret(&format!("password for {whose}"))
 }
 
-/// A secret of any kind; `what` is shown.
+/// Prompts for a secret; `what` is shown.
 pub(crate) fn secret(what: &str) -> Result<String> {
     let stdin = std::io::stdin();
     let typed = if stdin.is_terminal() {
@@ -37,7 +41,7 @@ pub(crate) fn secret(what: &str) -> Result<String> {
     Ok(typed)
 }
 
-/// The terminal without echo, until the value goes.
+/// Disables the terminal's echo until it is dropped.
 struct EchoOff<'a>(&'a Stdin, Termios);
 
 impl<'a> EchoOff<'a> {
@@ -56,7 +60,7 @@ impl<'a> EchoOff<'a> {
 impl Drop for EchoOff<'_> {
     fn drop(&mut self) {
         let _ = tcsetattr(self.0, OptionalActions::Flush, &self.1);
-        // The key that ended the line was not shown either.
+        // The line end was not echoed either.
         output::error("");
     }
 }
@@ -69,7 +73,7 @@ fn read_hidden(stdin: &Stdin, question: &str) -> Result<String> {
     typed
 }
 
-/// A line as it is typed.
+/// Reads a typed line.
 fn read_line(keys: &mut impl Read) -> Result<String> {
     let mut typed = Vec::new();
     let mut key = [0];

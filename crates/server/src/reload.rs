@@ -1,16 +1,22 @@
-//! `throng reload` and SIGHUP: a running node takes over what has changed in its configuration.
+//! `throng reload` and SIGHUP: reload of a running node's configuration.
 //!
-//! All or nothing: the file is read, certificates are loaded and hosts are built first; only when all of that went well is
-//! anything swapped, and from there on nothing can fail. What holds from when:
+//! All or nothing: the file is read, certificates are loaded and hosts are built first; only when all of that
+//! succeeded is anything swapped, and from there on nothing can fail. Changes take effect:
 //!
-//! - at once, for everybody: log level, limits, administrators, the gate, modules and their options (hosts get
-//!   successors, see `throng_core::host`; what features keep outlives them, see `throng_core::kept`), domains;
+//! - immediately, for all clients: log level, limits, administrators, connection limits, modules and their options
+//!   (hosts get successors, see `throng_core::host`; shared feature state outlives them, see
+//!   `throng_core::feature_state`), domains;
 //! - for new connections: certificates, logins, policies of listeners, the size of stanzas;
 //! - for new requests: everything in `[http]`;
-//! - after a restart: what [`changes_that_need_a_restart`] lists. It is said, and the node goes on with what it has.
+//! - after a restart: the changes listed by [`changes_that_need_a_restart`]. They are reported, and the node
+//!   continues with the running values.
 //!
-//! Left out: listeners that come and go. The trap: the configuration that is kept is the one in effect, not the one in the
-//! file, or the second reload would not say again what waits for a restart.
+//! Not implemented: adding and removing listeners.
+//!
+//! # Pitfalls
+//!
+//! The stored configuration is the effective one, not the one in the file, or the second reload would not report
+//! again what needs a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -33,13 +39,13 @@ use crate::web::HttpFrontend;
 
 type OptionalTls = Option<Arc<net::tls::TlsConfig>>;
 
-/// What is swapped, and under which configuration it was made.
+/// The configuration in effect, and the TLS configuration made from it.
 struct ActiveConfig {
     config: NodeConfig,
     tls: OptionalTls,
 }
 
-/// A listener, seen from a reload.
+/// A listener's reloadable state.
 pub(crate) struct ListenerState {
     pub(crate) listen: ListenConfig,
     pub(crate) listener_config: ListenerConfigCell,
@@ -49,49 +55,49 @@ pub(crate) struct ListenerState {
 }
 
 impl ListenerState {
-    /// What connections share that come now.
+    /// Context for new connections.
     pub(crate) fn service(&self) -> Arc<C2sContext> {
         self.service.read().clone()
     }
 
-    /// Whether connections that come now begin with a PROXY header.
+    /// Whether new connections begin with a PROXY header.
     pub(crate) fn is_proxied(&self) -> bool {
         self.proxied.load(Ordering::Relaxed)
     }
 }
 
-/// A running node that can take over another configuration.
+/// A running node that can be reloaded.
 pub(crate) struct RunningNode {
     path: Option<PathBuf>,
     pub(crate) assembled: AssembledNode,
     pub(crate) xmpp_limiter: ConnectionLimiter,
-    /// Listeners for XMPP.
+    /// XMPP listeners.
     pub(crate) xmpp_listeners: Vec<Arc<ListenerState>>,
-    /// Listeners for HTTP.
+    /// HTTP listeners.
     pub(crate) http_listeners: Vec<Arc<ListenerState>>,
     pub(crate) web: Arc<HttpFrontend>,
     pub(crate) lag: LagMonitor,
     pub(crate) disk: Arc<DiskMonitor>,
-    /// It takes clients.
+    /// Whether it accepts clients.
     pub(crate) ready: AtomicBool,
-    /// Accounts by domain, as they were last counted.
+    /// Accounts by domain, as last counted.
     accounts: Mutex<BTreeMap<String, u64>>,
-    /// How they were counted.
+    /// State of the account count.
     account_count_state: Mutex<AccountCountState>,
     log_handle: LogHandle,
     active: Mutex<ActiveConfig>,
 }
 
-/// When accounts were counted last.
+/// State of the account count.
 #[derive(Default)]
 struct AccountCountState {
-    /// [`RunningNode::account_change_count`] then.
+    /// [`RunningNode::account_change_count`] at the last count.
     account_changes: Option<u64>,
-    /// They are not counted again before.
+    /// Earliest time of the next count.
     not_before: Millis,
 }
 
-/// What a reload did.
+/// Result of a reload.
 #[derive(Debug, Default)]
 pub(crate) struct ReloadReport {
     pub(crate) applied: Vec<String>,
@@ -100,7 +106,7 @@ pub(crate) struct ReloadReport {
 }
 
 impl ReloadReport {
-    /// Into the log.
+    /// Writes the report to the log.
     pub(crate) fn write_to_log(&self) {
         for what in &self.applied {
             tracing::info!(what, "reloaded");
@@ -113,7 +119,7 @@ impl ReloadReport {
         }
     }
 
-    /// As lines for a person.
+    /// The report as lines for a person.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.applied.iter().map(|what| format!("applied: {what}")).collect();
         if lines.is_empty() {
@@ -126,7 +132,7 @@ impl ReloadReport {
 }
 
 impl RunningNode {
-    /// Puts together what reloads work on. `ports` are those of `config.listen`.
+    /// Creates the reloadable node. `ports` are those of `config.listen`.
     pub(crate) fn new(
         path: Option<PathBuf>,
         config: NodeConfig,
@@ -164,18 +170,18 @@ impl RunningNode {
         }
     }
 
-    /// The last lines of the log.
+    /// The buffer of the last log lines.
     pub(crate) fn log_ring(&self) -> &Arc<api::log::LogBuffer> {
         &self.log_handle.ring
     }
 
-    /// Accounts by domain, as they were last counted.
+    /// Accounts by domain, as last counted.
     pub(crate) fn accounts(&self) -> BTreeMap<String, u64> {
         self.accounts.lock().clone()
     }
 
-    /// Counts the accounts again if there may be more or fewer. A count takes a twentieth of the time at most, for a million
-    /// accounts take a moment.
+    /// Counts the accounts again if their number may have changed. Counting uses at most a twentieth of the time,
+    /// since a million accounts take a moment.
     pub(crate) async fn count_changed_accounts(&self) {
         let now = self.assembled.node.clock.now();
         let changes = self.account_change_count();
@@ -194,7 +200,7 @@ impl RunningNode {
         };
     }
 
-    /// Operations that make accounts or remove them, since the start.
+    /// Operations since the start that created or removed accounts.
     fn account_change_count(&self) -> u64 {
         let all = self.assembled.store_metrics.all().iter();
         let those = all
@@ -202,13 +208,13 @@ impl RunningNode {
         those.map(|one| one.latency.snapshot().count()).sum()
     }
 
-    /// The certificates that are presented; none without TLS, and while a reload is under way.
+    /// The certificates presented; none without TLS, and during a reload.
     pub(crate) fn shown_certificates(&self) -> Vec<net::tls::CertificateSummary> {
         let tls = self.active.try_lock().and_then(|state| state.tls.clone());
         tls.map_or_else(Vec::new, |tls| tls.certificates())
     }
 
-    /// Counts the accounts of each domain again; a domain that cannot be counted is left out.
+    /// Counts the accounts of each domain again; a domain that cannot be counted is omitted.
     pub(crate) async fn count_accounts(&self) {
         let mut counted = BTreeMap::new();
         for host in self.assembled.node.hosts() {
@@ -219,30 +225,30 @@ impl RunningNode {
         *self.accounts.lock() = counted;
     }
 
-    /// Seconds since 1970 at which the first certificate expires; 0 without TLS, and while a reload is under way.
+    /// Seconds since 1970 at which the first certificate expires; 0 without TLS, and during a reload.
     pub(crate) fn first_certificate_expiry(&self) -> u64 {
         let tls = self.active.try_lock().and_then(|state| state.tls.clone());
         tls.map_or(0, |tls| tls.not_after())
     }
 
-    /// Names and end of each certificate, as [`RunningNode::first_certificate_expiry`]; the first to expire first.
+    /// Names and expiry of each certificate, as [`RunningNode::first_certificate_expiry`]; the first to expire first.
     pub(crate) fn certificates_in_use(&self) -> Vec<(Vec<String>, u64)> {
         let tls = self.active.try_lock().and_then(|state| state.tls.clone());
         tls.map_or_else(Vec::new, |tls| tls.certificate_expiries())
     }
 
-    /// The domain of those who name none; nothing while a reload is under way.
+    /// The default domain; empty during a reload.
     pub(crate) fn default_domain(&self) -> String {
         self.active.try_lock().map_or_else(String::new, |state| state.config.domain().to_owned())
     }
 
-    /// Reads certificates again if their files changed. Blocks.
+    /// Reloads certificates if their files changed. Blocks.
     pub(crate) fn refresh_certificates(&self) -> net::tls::TlsReloadOutcome {
         let tls = self.active.lock().tls.clone();
         tls.map_or(net::tls::TlsReloadOutcome::Unchanged, |tls| tls.reload())
     }
 
-    /// Takes over the configuration as it is now. Blocks.
+    /// Reloads the configuration. Blocks.
     ///
     /// # Errors
     /// Everything that is wrong; nothing was changed then.
@@ -256,13 +262,13 @@ impl RunningNode {
         let new = effective_config(&state.config, file);
         let old = &state.config;
 
-        // What may fail.
+        // Steps that may fail.
         let filter = crate::logs::filter(&new.log.level)?;
         let (hosts, rebuilt) = self.hosts(old, &new)?;
         let tls = self.certificates(old, &new, state.tls.as_ref(), &mut report)?;
         let admins = new.admins.iter().filter_map(|admin| jid::Jid::parse(admin).ok());
 
-        // What cannot.
+        // Steps that cannot fail.
         let node = &self.assembled.node;
         if old.log.level != new.log.level {
             self.log_handle.set(filter);
@@ -301,7 +307,7 @@ impl RunningNode {
         Ok(report)
     }
 
-    /// Hosts for the new configuration, and the domains whose modules changed. A host stays if nothing of it did.
+    /// Hosts for the new configuration, and the domains whose modules changed. An unchanged host is retained.
     fn hosts(&self, old: &NodeConfig, new: &NodeConfig) -> Result<(Hosts, Vec<String>)> {
         let mut hosts = Hosts::new();
         let mut rebuilt = Vec::new();
@@ -324,7 +330,8 @@ impl RunningNode {
         Ok((hosts, rebuilt))
     }
 
-    /// Certificates for the new configuration: what is loaded, read again if files changed, unless other files are wanted.
+    /// Certificates for the new configuration: the loaded ones, refreshed if files changed, unless other files or
+    /// domains are configured.
     fn certificates(
         &self,
         old: &NodeConfig,
@@ -355,7 +362,7 @@ impl RunningNode {
         Ok(tls)
     }
 
-    /// Carries a reload out away from the worker threads.
+    /// Reloads off the worker threads.
     ///
     /// # Errors
     /// As [`RunningNode::reload`].
@@ -367,7 +374,7 @@ impl RunningNode {
         Ok(report)
     }
 
-    /// A list of administrators that a command made counts until the configuration has another one.
+    /// A list of administrators set by a command remains in effect until the configuration changes its own.
     async fn resolve_admins(&self) {
         let configured: Vec<jid::Jid> =
             self.active.lock().config.admins.iter().filter_map(|a| jid::Jid::parse(a).ok()).collect();
@@ -382,7 +389,7 @@ impl RunningNode {
     }
 }
 
-/// What the gate of an HTTP listener lets in. Each has its own.
+/// Connection limits of an HTTP listener. Each has its own.
 pub(crate) fn http_connection_limits(config: &NodeConfig) -> ConnectionLimits {
     ConnectionLimits {
         connections: config.http.connections,
@@ -395,7 +402,7 @@ fn is_same_listener(a: &ListenConfig, b: &ListenConfig) -> bool {
     (a.kind, a.address) == (b.kind, b.address)
 }
 
-/// What has changed and needs a restart, one by one.
+/// The changes that need a restart.
 fn changes_that_need_a_restart(old: &NodeConfig, file: &NodeConfig) -> Vec<String> {
     let mut list = Vec::new();
     let mut note = |changed: bool, what: &str| {
@@ -418,7 +425,7 @@ fn changes_that_need_a_restart(old: &NodeConfig, file: &NodeConfig) -> Vec<Strin
     list
 }
 
-/// The file, with what is running where only a restart could change it.
+/// The file's configuration, with the running values where a change needs a restart.
 fn effective_config(old: &NodeConfig, file: NodeConfig) -> NodeConfig {
     let mut listen = old.listen.clone();
     for one in &mut listen {
@@ -426,7 +433,7 @@ fn effective_config(old: &NodeConfig, file: NodeConfig) -> NodeConfig {
             *one = now.clone();
         }
     }
-    // An address that is new is not listened at, so it decides nothing.
+    // A new address is not listened on before a restart, so it is ignored here.
     let mut log = file.log.clone();
     log.json = old.log.json;
     NodeConfig {
@@ -482,9 +489,9 @@ fn report_domain_changes(
     }
 }
 
-/// `throng reload`: asks the running node and says what it did.
+/// `throng reload`: requests a reload from the running node and prints the report.
 pub(crate) fn command(config: Option<&std::path::Path>) -> Result<()> {
-    // Only the place of the socket is needed, and the file may be wrong: that is for the node to say.
+    // Only the path of the socket is needed, and the file may be invalid: the node reports that.
     let socket = NodeConfig::load(config)
         .map_or_else(|_| NodeConfig::socket_of(config), |config| Ok(config.socket()))?;
     crate::runtime::start()?.block_on(async {

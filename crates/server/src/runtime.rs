@@ -1,4 +1,4 @@
-//! The runtime: worker threads for sockets, a few more for what may block, and the spawner that the crates see.
+//! Tokio runtime: worker threads for sockets, a few more for blocking work, and the spawner that the crates use.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use base::spawn::{BoxFuture, Spawner};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// Starts the runtime: a worker a core.
+/// Starts the runtime with one worker per core.
 pub(crate) fn start() -> Result<Runtime> {
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     Builder::new_multi_thread()
@@ -20,7 +20,7 @@ pub(crate) fn start() -> Result<Runtime> {
         .context("the threads of the runtime cannot be started")
 }
 
-/// Tasks on the runtime.
+/// Spawns tasks on the runtime.
 #[derive(Clone)]
 pub(crate) struct TokioSpawner(pub(crate) Handle);
 
@@ -38,8 +38,8 @@ impl Spawner for TokioSpawner {
     }
 }
 
-/// A task whose panic is logged: the task is the unit of failure. A second task that waits for the first would say the
-/// same, and cost each of them another allocation.
+/// Catches and logs a panic of its task: the task is the unit of failure. A second task that waits for the first
+/// would do the same, at the cost of another allocation per task.
 struct CatchPanic {
     what: &'static str,
     task: BoxFuture<'static, ()>,
@@ -50,7 +50,7 @@ impl Future for CatchPanic {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let what = self.what;
-        // It is dropped, never polled again.
+        // It is dropped after a panic, never polled again.
         catch_unwind(AssertUnwindSafe(|| self.task.as_mut().poll(cx))).unwrap_or_else(|_| {
             tracing::error!(what, "a task panicked");
             Poll::Ready(())

@@ -1,7 +1,7 @@
-//! `throng serve`: the life of a node from its first line of log to its last.
+//! `throng serve`: the life of a node from startup to exit.
 //!
-//! SIGHUP reloads (see `reload`). SIGTERM and SIGINT drain: listeners close, streams end with `system-shutdown`, what waits for the disk is
-//! written, and the process exits with 0 within [`DRAIN_TIMEOUT`].
+//! SIGHUP reloads (see `reload`). SIGTERM and SIGINT drain: listeners close, streams end with `system-shutdown`,
+//! pending writes are flushed to the disk, and the process exits with 0 within [`DRAIN_TIMEOUT`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,16 +25,16 @@ use crate::runtime::{self, TokioSpawner};
 use crate::web::{self, HttpFrontend, HttpListenerHandler};
 use crate::{logs, output, overview_history, status};
 
-/// Longest time that streams get to end; the whole exit stays below 10 s.
+/// Maximum time for streams to end; the whole exit takes less than 10 s.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(7);
 
-/// Runs a node until it is told to stop.
+/// Runs a node until it is stopped.
 pub(crate) fn serve(path: Option<&Path>) -> Result<()> {
     let config = NodeConfig::load(path)?;
     let level = logs::start(&config.log)?;
     let runtime = runtime::start()?;
     let result = runtime.block_on(run(path, config, level));
-    // What is still running has had its time.
+    // Remaining tasks have had their time.
     runtime.shutdown_timeout(Duration::from_millis(500));
     match result? {
         ExitAction::Stop => Ok(()),
@@ -42,13 +42,13 @@ pub(crate) fn serve(path: Option<&Path>) -> Result<()> {
     }
 }
 
-/// What is to be after the end.
+/// Action after the node has stopped.
 enum ExitAction {
     Stop,
     Restart,
 }
 
-/// Puts the same command in the place of this one.
+/// Replaces the process by the same command.
 fn restart_process() -> Result<()> {
     use std::os::unix::process::CommandExt;
     let program = std::env::current_exe().context("the program cannot be found again")?;
@@ -76,7 +76,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
     let gate = ConnectionLimiter::new(assemble::connection_limits(&config.limits));
     let (mut places, mut listeners, mut ports) = (Vec::new(), Vec::new(), Vec::new());
     for listen in &config.listen {
-        // Operators must get in by one door when clients have taken another.
+        // Operators must get in on one listener when clients have exhausted another.
         let gate = if listen.is_http() {
             ConnectionLimiter::new(reload::http_connection_limits(&config))
         } else {
@@ -122,7 +122,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         running: Some(running.clone()),
     });
     let admin_task = tasks.0.spawn(admin::serve(admin::bind(&socket)?, admin));
-    // Before the first question, so that what is known does not depend on who asks when.
+    // Before the first request, so that its response does not depend on timing.
     refresh_disk_usage(&running).await;
     let chores = [
         tasks.0.spawn(run_periodic_tasks(running.clone(), api.clone(), saved.clone())),
@@ -141,7 +141,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
             wish = node.wait_for_shutdown() => break if wish.restart { ExitAction::Restart } else { ExitAction::Stop },
             _ = hangup.recv() => {
                 tracing::info!("SIGHUP: the configuration is read again");
-                // Beside this loop: a stop must not wait for a reload.
+                // Concurrently with this loop: a stop must not wait for a reload.
                 let running = running.clone();
                 tasks.0.spawn(async move {
                     match running.reload_in_background().await {
@@ -176,7 +176,7 @@ async fn accept_loop(listener: Listener, door: Arc<ListenerState>, web: Arc<Http
     loop {
         let accepted = listener.accept_proxied(|| door.is_proxied()).await;
         if door.is_proxied() {
-            // Its header may take a while.
+            // The PROXY header may take a while.
             let (door, web, place, inner) = (door.clone(), web.clone(), place.clone(), runtime.clone());
             runtime.spawn(async move {
                 if let Some((stream, pass)) = web::accept_proxied(accepted, &door, &web.http).await {
@@ -189,7 +189,7 @@ async fn accept_loop(listener: Listener, door: Arc<ListenerState>, web: Arc<Http
     }
 }
 
-/// Serves a connection, of HTTP or of XMPP.
+/// Serves an HTTP or XMPP connection.
 fn serve_connection(
     stream: Stream,
     pass: ConnectionPermit,
@@ -205,7 +205,8 @@ fn serve_connection(
     }
 }
 
-/// Counts accounts when there may be more or fewer, beside the chores: a million of them take a moment.
+/// Counts accounts when their number may have changed, separately from the periodic tasks: a million accounts take a
+/// moment.
 async fn recount_accounts(running: Arc<RunningNode>) {
     let mut tick = tokio::time::interval(Duration::from_secs(2));
     loop {
@@ -214,7 +215,8 @@ async fn recount_accounts(running: Arc<RunningNode>) {
     }
 }
 
-/// Looks every half minute what is left of the disk. A task of its own: a disk that hangs must not hold the chores.
+/// Checks the free disk space every half minute. A separate task, because a hanging disk must not block the periodic
+/// tasks.
 async fn watch_disk(running: Arc<RunningNode>) {
     let mut tick = tokio::time::interval(Duration::from_secs(30));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -230,7 +232,7 @@ async fn refresh_disk_usage(running: &Arc<RunningNode>) {
     let _ = tokio::task::spawn_blocking(move || disk.refresh()).await;
 }
 
-/// Lets presence go that has waited for long enough. Those that are due within a few milliseconds go together.
+/// Flushes batched presence that is due. Batches due within a few milliseconds are flushed together.
 async fn flush_presence_batches(node: Arc<Node>) {
     const GRAIN: Duration = Duration::from_millis(5);
     loop {
@@ -241,7 +243,7 @@ async fn flush_presence_batches(node: Arc<Node>) {
     }
 }
 
-/// Measures how late a task is that is due ten times a second.
+/// Measures the delay of a task that is due ten times a second.
 async fn measure_scheduler_lag(running: Arc<RunningNode>) {
     let mut tick = tokio::time::interval(Duration::from_millis(100));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -251,7 +253,7 @@ async fn measure_scheduler_lag(running: Arc<RunningNode>) {
     }
 }
 
-/// What happens by the clock: alarms every second, a point for the overview every two, certificates every five, the overview's
+/// Periodic tasks: deadlines every second, an overview sample every two, certificates every five, the overview's
 /// history to the disk every minute, expiry every hour.
 async fn run_periodic_tasks(running: Arc<RunningNode>, api: Arc<api::Api>, saved: PathBuf) {
     let node = running.assembled.node.clone();
@@ -284,7 +286,7 @@ async fn run_periodic_tasks(running: Arc<RunningNode>, api: Arc<api::Api>, saved
     }
 }
 
-/// Reads certificates again if their files changed.
+/// Reloads certificates if their files changed.
 async fn reload_changed_certificates(running: &Arc<RunningNode>) {
     let running = running.clone();
     match tokio::task::spawn_blocking(move || running.refresh_certificates()).await {
@@ -296,7 +298,7 @@ async fn reload_changed_certificates(running: &Arc<RunningNode>) {
     }
 }
 
-/// Ends all streams, and waits until they are gone or the time is up.
+/// Ends all streams, and waits until they are closed or the time is up.
 async fn drain(wired: &AssembledNode, web: &HttpFrontend) {
     let bye = StreamError::new(StreamCondition::SystemShutdown).text("the server stops");
     let end = tokio::time::sleep(DRAIN_TIMEOUT);
@@ -306,13 +308,13 @@ async fn drain(wired: &AssembledNode, web: &HttpFrontend) {
     web.drain();
     loop {
         if wired.node.outboxes.is_empty() {
-            // Requests that are held for no stream.
+            // Held BOSH requests without a stream.
             web.bosh.close_all();
             if !web.is_busy() {
                 return;
             }
         }
-        // Again each time: a connection may have come in between.
+        // Again each time: a connection may have arrived in between.
         wired.node.outboxes.close_all(&bye);
         tokio::select! {
             _ = tick.tick() => {
@@ -330,7 +332,7 @@ async fn drain(wired: &AssembledNode, web: &HttpFrontend) {
     }
 }
 
-/// Without a configuration file and without accounts: makes the administrator and returns the password.
+/// Without a configuration file and without accounts: creates the administrator and returns the password.
 async fn create_first_administrator(config: &NodeConfig, wired: &AssembledNode) -> Result<Option<String>> {
     if config.path.is_some() {
         return Ok(None);
@@ -356,7 +358,7 @@ fn listener_line(kind: ListenerKind, address: std::net::SocketAddr) -> String {
     }
 }
 
-/// Says where to go.
+/// Startup message with the addresses of the node.
 fn startup_banner(config: &NodeConfig, places: &[String], seen: &StartupNotes) -> Vec<String> {
     let mut lines = vec![format!("Throng {} serves {}", env!("CARGO_PKG_VERSION"), config.hosts.join(", "))];
     lines.extend(places.iter().map(|place| format!("  {place}")));
@@ -377,17 +379,17 @@ fn startup_banner(config: &NodeConfig, places: &[String], seen: &StartupNotes) -
     lines
 }
 
-/// What a start found that the operator should know.
+/// Findings of a start that the operator should know.
 #[derive(Default)]
 struct StartupNotes {
-    /// Of the administrator that it made.
+    /// Password of the administrator that it created.
     password: Option<String>,
     /// Administrators without an account.
     admins_without_account: Vec<jid::Jid>,
     certificates: Vec<net::tls::CertificateSummary>,
 }
 
-/// A certificate for a person: what it is, and how to trust it if nobody does yet.
+/// Describes a certificate for a person, including how to trust it if it is self-signed.
 pub(crate) fn describe_certificate(one: &net::tls::CertificateSummary) -> Vec<String> {
     let (names, until) = (one.names.join(", "), status::format_date(one.not_after));
     let file = crate::accounts::absolute_path(&one.file);

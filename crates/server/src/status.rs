@@ -1,7 +1,9 @@
-//! `throng status`: a node's figures, once. The same figures as one JSON object feed `throng top`.
+//! `throng status`: prints a node's metrics once. `throng top` uses the same metrics as one JSON object.
 //!
-//! The trap: bytes in queues are summed
-//! over all connections, which locks each of them once; so only who asks pays for it.
+//! # Pitfalls
+//!
+//! Bytes in queues are summed over all connections, which locks each of them once; so they are computed on request
+//! only.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +22,7 @@ use crate::config::NodeConfig;
 use crate::reload::RunningNode;
 use crate::{output, runtime, units};
 
-/// Asks the running node and prints its figures.
+/// Prints the metrics of the running node.
 pub(crate) fn command(config: Option<&Path>, json: bool) -> Result<()> {
     let config = NodeConfig::load(config)?;
     runtime::start()?.block_on(async {
@@ -36,7 +38,8 @@ pub(crate) fn command(config: Option<&Path>, json: bool) -> Result<()> {
     })
 }
 
-/// The figures for a person, each a line: what, in a column as wide as the longest needs, and how much with its unit.
+/// Formats the metrics for a person, one per line: the name, in a column as wide as the longest, and the value with
+/// its unit.
 fn format_table(figures: &Value) -> Vec<String> {
     let mut rows = Vec::new();
     for (key, value) in figures.as_object().into_iter().flatten() {
@@ -50,7 +53,7 @@ fn format_table(figures: &Value) -> Vec<String> {
                 rows.extend(list.iter().flat_map(certificate_rows))
             }
             value => {
-                // The unit stands behind the number.
+                // The unit follows the number.
                 let units = ["_bytes", "_seconds", "_ms"];
                 let name = units.iter().find_map(|unit| key.strip_suffix(unit)).unwrap_or(key);
                 rows.push((name.replace('_', " "), format_value(key, value)));
@@ -92,13 +95,13 @@ fn certificate_rows(value: &Value) -> Vec<(String, String)> {
     ]
 }
 
-/// The date of a time in seconds since 1970.
+/// Formats the date of a time in seconds since 1970.
 pub(crate) fn format_date(seconds: u64) -> String {
     let time = stanza::payload::datetime::format_utc(seconds.saturating_mul(1000), false);
     time.split('T').next().unwrap_or_default().to_owned()
 }
 
-/// The figures of a node.
+/// The metrics of a node as JSON.
 pub(crate) fn status_json(running: &Arc<RunningNode>) -> Value {
     let node = &running.assembled.node;
     let [[messages_in, presence_in, iq_in], [messages_out, presence_out, iq_out]] = node.metrics.stanzas();
@@ -179,7 +182,7 @@ pub(crate) fn refused_by_reason(gate: &ConnectionCounts) -> [(&'static str, u64)
     [("full", gate.refused_full), ("address", gate.refused_address), ("rate", gate.refused_rate)]
 }
 
-/// The counts of a label that are not zero.
+/// The non-zero counts of a label.
 fn nonzero(tally: &CountFamily<1>) -> BTreeMap<&'static str, u64> {
     tally.all().into_iter().filter(|(_, count)| *count > 0).map(|([label], count)| (label, count)).collect()
 }
@@ -188,7 +191,7 @@ fn millis(span: Duration) -> f64 {
     (span.as_secs_f64() * 10_000.0).round() / 10.0
 }
 
-/// How late the node's own work is: the sweep is due once a second, and whatever keeps the worker threads busy delays it.
+/// Delay of the node's own work: the sweep is due once a second, and busy worker threads delay it.
 pub(crate) struct LagMonitor {
     sweeps: Mutex<SweepLagWindow>,
     scheduler_lag: Arc<Histogram>,
@@ -205,24 +208,24 @@ impl Default for LagMonitor {
 
 #[derive(Default)]
 struct SweepLagWindow {
-    /// The last minute, one for each second.
+    /// Delays of the last minute, one per second.
     lags: Vec<Duration>,
     next: usize,
 }
 
-/// Lateness of the sweep.
+/// Delay of the sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SweepLag {
-    /// Of the last one.
+    /// Delay of the last sweep.
     pub(crate) last: Duration,
-    /// The most of a minute.
+    /// Maximum of the last minute.
     pub(crate) worst: Duration,
 }
 
 const MINUTE: usize = 60;
 
 impl LagMonitor {
-    /// Notes how late a sweep was.
+    /// Records the delay of a sweep.
     pub(crate) fn record_sweep_lag(&self, span: Duration) {
         let mut late = self.sweeps.lock();
         let at = late.next;
@@ -232,15 +235,15 @@ impl LagMonitor {
             None => late.lags.push(span),
         }
     }
-    /// Notes how late a probe was.
+    /// Records the delay of a probe.
     pub(crate) fn record_scheduler_lag(&self, span: Duration) {
         self.scheduler_lag.record(u64::try_from(span.as_micros()).unwrap_or(u64::MAX));
     }
-    /// Microseconds that probes were late.
+    /// Delays of probes in microseconds.
     pub(crate) fn scheduler_lag(&self) -> &Arc<Histogram> {
         &self.scheduler_lag
     }
-    /// What was noted.
+    /// The recorded delays.
     pub(crate) fn sweep_lag(&self) -> SweepLag {
         let late = self.sweeps.lock();
         let last = late.lags.get((late.next + MINUTE - 1) % MINUTE).copied().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! `throng token …`: tokens for programs that use the HTTP API. Asks the running node if there is one, which has the list in
-//! memory, and works on the database otherwise.
+//! `throng token …`: tokens for programs that use the HTTP API. Sent to the running node if there is one, which
+//! caches the list in memory; otherwise run on the database.
 
 use anyhow::{Result, anyhow, bail};
 use api::auth::tokens::{ApiToken, ApiTokens};
@@ -13,14 +13,14 @@ use crate::cli::TokenCommand as Command;
 use crate::config::NodeConfig;
 use crate::{output, runtime};
 
-/// Seconds of a day.
+/// Seconds per day.
 const SECONDS_PER_DAY: u64 = 86_400;
 
-/// Carries a token command out.
+/// Runs a token command.
 pub(crate) fn command(command: Command) -> Result<()> {
     let (file, request, as_json) = match command {
         Command::Add { file, name, scopes, days, json } => {
-            // Refused here already, so that the mend can name what there is.
+            // Rejected here already, so that the message can list the valid scopes.
             parse_scopes(&scopes)?;
             let days = if days == 0 { None } else { Some(days) };
             (file.config, AdminRequest::TokenAdd { name, scopes, days }, json)
@@ -55,7 +55,7 @@ fn parse_scopes(names: &[String]) -> Result<Scopes> {
     })
 }
 
-/// Carries a request about tokens out.
+/// Executes a request about tokens.
 pub(crate) async fn run(tokens: &ApiTokens, request: AdminRequest) -> Result<AdminResponse> {
     let now = SystemClock::new().unix_millis() / 1000;
     match request {

@@ -1,10 +1,13 @@
-//! `throng top`: the figures of a running node, once a second, until q.
+//! `throng top`: live metrics of a running node, once a second, until q.
 //!
-//! The node answers the same question as for `throng status` once a second; what a second and ten of them brought is
-//! computed here. The terminal has its second screen and no echo meanwhile, and gets both back at the end.
+//! The node answers the request of `throng status` once a second; rates over one and ten seconds are computed here.
+//! The terminal uses its alternate screen without echo meanwhile, and both are restored at the end.
 //!
-//! Left out: colours, and keys other than q. The trap: everything that can end this loop must go through [`AlternateScreen`]'s drop,
-//! so signals are keys here: Ctrl-C arrives as a byte.
+//! Not implemented: colours, and keys other than q.
+//!
+//! # Pitfalls
+//!
+//! Every exit of this loop must drop [`AlternateScreen`], so signals are keys here: Ctrl-C arrives as a byte.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
@@ -24,10 +27,10 @@ use crate::units::{bytes, whole};
 
 /// Seconds over which the second column is averaged.
 const AVERAGE_SECONDS: usize = 10;
-/// What is assumed where the terminal does not say.
+/// Assumed size if the terminal does not report one.
 const DEFAULT_TERMINAL_SIZE: (usize, usize) = (80, 24);
 
-/// Shows the figures.
+/// Shows the metrics.
 pub(crate) fn command(config: Option<&Path>, once: bool) -> Result<()> {
     let socket = NodeConfig::load(config)?.socket();
     let stream = UnixStream::connect(&socket).with_context(|| crate::admin::not_running(&socket, config))?;
@@ -54,7 +57,7 @@ pub(crate) fn command(config: Option<&Path>, once: bool) -> Result<()> {
     }
 }
 
-/// The connection to the node.
+/// Connection to the node.
 struct StatusConnection {
     stream: BufReader<UnixStream>,
     clock: SystemClock,
@@ -75,7 +78,7 @@ impl StatusConnection {
     }
 }
 
-/// One answer of the node.
+/// One response of the node.
 #[derive(Clone, Debug)]
 struct StatusSample {
     at: Millis,
@@ -89,11 +92,11 @@ impl StatusSample {
     fn text(&self, key: &str) -> &str {
         self.figures[key].as_str().unwrap_or_default()
     }
-    /// `queued_bytes`, `rate_limited.bytes`
+    /// Looks up a path such as `queued_bytes` or `rate_limited.bytes`.
     fn find(&self, path: &str) -> Option<&Value> {
         path.split('.').try_fold(&self.figures, |value, key| value.get(key))
     }
-    /// The parts of an object as `name value`, those above zero unless all are.
+    /// The members of an object above zero as `name value`, or `none`.
     fn nonzero_parts(&self, key: &str) -> String {
         let all = self.figures[key].as_object();
         let shown = all.into_iter().flatten().filter(|(_, value)| value.as_f64().unwrap_or_default() > 0.0);
@@ -107,13 +110,13 @@ fn value_of(value: &Value) -> f64 {
     value.as_f64().unwrap_or_default()
 }
 
-/// The last answers, the newest last.
+/// The last responses, the newest last.
 #[derive(Default)]
 struct History(VecDeque<StatusSample>);
 
 impl History {
     fn push(&mut self, sample: StatusSample) {
-        // A node that was started again counts from zero.
+        // A restarted node counts from zero.
         if self.0.back().is_some_and(|last| sample.number("up_seconds") < last.number("up_seconds")) {
             self.0.clear();
         }
@@ -122,7 +125,7 @@ impl History {
             self.0.pop_front();
         }
     }
-    /// What a counter grew by in a second, over this many seconds at most.
+    /// Increase of a counter per second, over at most this number of seconds.
     fn rate(&self, path: &str, seconds: usize) -> f64 {
         let Some(now) = self.0.back() else { return 0.0 };
         let first = self.0.len().saturating_sub(seconds + 1);
@@ -133,14 +136,14 @@ impl History {
 }
 
 impl History {
-    /// What a sum grew by for each that a count grew by, over all samples.
+    /// Increase of a sum divided by the increase of a count, over all samples.
     fn mean(&self, sum: &str, count: &str) -> f64 {
         let count = self.rate(count, AVERAGE_SECONDS);
         if count <= 0.0 { 0.0 } else { self.rate(sum, AVERAGE_SECONDS) / count }
     }
 }
 
-/// What grows, as rows: title and path.
+/// Counters shown as rates: title and path.
 const RATES: [(&str, &str); 12] = [
     ("logins", "logins"),
     ("failed logins", "login_failures"),
@@ -156,7 +159,7 @@ const RATES: [(&str, &str); 12] = [
     ("sent back", "sent_back"),
 ];
 
-/// One picture. No line is wider than the terminal, and there are no more lines than it has.
+/// Renders one screen. No line is wider than the terminal, and there are no more lines than it has.
 fn render(history: &History, (width, height): (usize, usize)) -> Vec<String> {
     let Some(now) = history.0.back() else { return Vec::new() };
     let count = |path: &str| whole(now.number(path));
@@ -212,7 +215,7 @@ fn render(history: &History, (width, height): (usize, usize)) -> Vec<String> {
     lines.push(format!("refused  {}", now.nonzero_parts("connections_refused")));
     lines.push("q quits".to_owned());
     if lines.len() > height {
-        // The last line says how to leave: it stays.
+        // The last line shows how to quit: it stays.
         lines.drain(height.saturating_sub(1)..lines.len() - 1);
     }
     lines.into_iter().map(|line| line.chars().take(width).collect()).collect()
@@ -235,7 +238,7 @@ fn terminal_size() -> (usize, usize) {
     (or(size.ws_col, DEFAULT_TERMINAL_SIZE.0), or(size.ws_row, DEFAULT_TERMINAL_SIZE.1))
 }
 
-/// Waits; true if there is something to read before the time is up.
+/// Waits for input; true if there is some before the timeout.
 fn wait_for_input(ms: u64, keys: Option<std::io::Stdin>) -> bool {
     let timeout = Timespec {
         tv_sec: i64::try_from(ms / 1000).unwrap_or(1),
@@ -247,19 +250,19 @@ fn wait_for_input(ms: u64, keys: Option<std::io::Stdin>) -> bool {
     }
 }
 
-/// What was typed. Nothing at the end of the input, which is a wish to quit as well.
+/// Reads the typed bytes. Empty at the end of the input, which quits as well.
 fn read_keys() -> Vec<u8> {
     let mut keys = [0; 64];
     let count = rustix::io::read(std::io::stdin(), &mut keys).unwrap_or(0);
     keys[..count].to_vec()
 }
 
-/// q, Q, Ctrl-C, Ctrl-D, or that the terminal is gone.
+/// Whether to quit: q, Q, Ctrl-C, Ctrl-D, or a closed terminal.
 fn quits(keys: &[u8]) -> bool {
     keys.is_empty() || keys.iter().any(|key| matches!(key, b'q' | b'Q' | 3 | 4))
 }
 
-/// The second screen of the terminal, without echo.
+/// The alternate screen of the terminal, without echo.
 struct AlternateScreen {
     before: Termios,
 }
@@ -271,7 +274,7 @@ impl AlternateScreen {
         raw.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
         tcsetattr(std::io::stdin(), OptionalActions::Now, &raw)?;
         let screen = AlternateScreen { before };
-        // The second screen, no cursor.
+        // Alternate screen, hidden cursor.
         screen.write("\x1b[?1049h\x1b[?25l")?;
         Ok(screen)
     }
@@ -280,7 +283,7 @@ impl AlternateScreen {
         out.write_all(text.as_bytes())?;
         out.flush()
     }
-    /// In one piece, so that no half picture is ever seen.
+    /// Writes all lines at once, so that no partial screen is visible.
     fn show(&mut self, lines: &[String]) -> Result<()> {
         let mut text = String::from("\x1b[H");
         for (at, line) in lines.iter().enumerate() {

@@ -1,6 +1,6 @@
-//! Numbers for people: thousands apart, bytes, spans of time.
+//! Formatting of numbers for people: thousands separators, bytes, durations.
 
-/// With a space between thousands.
+/// Separates thousands with spaces.
 pub(crate) fn whole(value: f64) -> String {
     let digits = format!("{:.0}", value.max(0.0));
     let mut text = String::new();
@@ -13,7 +13,7 @@ pub(crate) fn whole(value: f64) -> String {
     text
 }
 
-/// In bytes, kB or MB, which are powers of 1000.
+/// Formats bytes in bytes, kB or MB, which are powers of 1000.
 pub(crate) fn bytes(value: f64) -> String {
     match value {
         v if v < 10_000.0 => format!("{} B", whole(v)),
@@ -22,7 +22,7 @@ pub(crate) fn bytes(value: f64) -> String {
     }
 }
 
-/// The two largest units of a number of seconds.
+/// Formats a number of seconds in its two largest units.
 pub(crate) fn span(seconds: f64) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
     if seconds < 10.0 {

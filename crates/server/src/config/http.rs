@@ -1,7 +1,9 @@
-//! `[http]`, `[http.bosh]` and `[http.websocket]`: what all HTTP listeners share.
+//! `[http]`, `[http.bosh]` and `[http.websocket]`: settings shared by all HTTP listeners.
 //!
-//! The trap: bodies and messages have room for the longest stanza unless the file says otherwise, so this is read when the
-//! limits are known.
+//! # Pitfalls
+//!
+//! The default size of bodies and messages leaves room for the longest stanza, so these sections are read after the
+//! limits.
 
 use net::Networks;
 use net::http::{AddressHeader, AllowedOrigins, HttpSettings, SchemeHeader};
@@ -11,23 +13,23 @@ use super::reader::{ConfigErrors, ConfigSection};
 
 /// Bytes of a BOSH body around its stanzas.
 const BODY_OVERHEAD_BYTES: usize = 4096;
-/// Milliseconds: less than what a person sees, and a fourth fewer requests of a client with 24 contacts.
+/// Milliseconds: shorter than people notice, and a quarter fewer requests of a client with 24 contacts.
 const DEFAULT_PRESENCE_DELAY_MS: u32 = 500;
 
-/// What all HTTP listeners share.
+/// Settings shared by all HTTP listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HttpConfig {
-    /// Where the world finds this node: scheme, host and port, no slash at the end.
+    /// Public base address of this node: scheme, host and port, without a trailing slash.
     pub(crate) public_url: Option<String>,
-    /// Connections of one listener at a time.
+    /// Maximum connections of one listener.
     pub(crate) connections: u32,
     /// Of these, from one IPv4 address or one IPv6 /64.
     pub(crate) connections_per_address: u32,
-    /// Addresses besides this machine's that may read `/metrics`.
+    /// Non-local addresses that may read `/metrics`.
     pub(crate) metrics_allow: Networks,
     pub(crate) settings: HttpSettings,
     pub(crate) bosh: net::bosh::BoshSettings,
-    /// Milliseconds that presence of contacts waits for others at most before a request of BOSH is answered.
+    /// Maximum milliseconds that presence of contacts waits for more before a BOSH request is answered.
     pub(crate) presence_delay: u32,
 }
 
@@ -90,7 +92,7 @@ pub(super) fn http(mut section: ConfigSection, limits: &NodeLimits) -> HttpConfi
     }
 }
 
-/// A header of a reverse proxy.
+/// Parses the header name of a reverse proxy.
 fn proxy_header<T>(
     section: &mut ConfigSection,
     key: &'static str,
@@ -105,9 +107,9 @@ fn proxy_header<T>(
     header
 }
 
-/// A base such as `https://xmpp.example.org`.
+/// Parses a base such as `https://xmpp.example.org`.
 fn parse_public_url(url: &str, section: &ConfigSection) -> Option<String> {
-    // XEP-0156 section 3.2: clients take nothing without TLS.
+    // XEP-0156, section 3.2: clients accept only TLS addresses.
     let rest = url.strip_prefix("https://");
     let good = rest.map(|rest| rest.trim_end_matches('/')).filter(|rest| {
         let known = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]_/~".contains(&byte);
@@ -172,7 +174,7 @@ fn websocket(mut section: ConfigSection, limits: &NodeLimits) -> Option<net::web
     on.then_some(net::websocket::WebSocketSettings { message_bytes, compression, see_other_uri })
 }
 
-/// Mistakes that only all sections together have.
+/// Checks that involve several sections.
 pub(super) fn check_consistency(http: &HttpConfig, listen: &[super::ListenConfig], faults: &ConfigErrors) {
     let net::http::TrustedProxies { trusted, address, scheme } = &http.settings.proxies;
     if trusted.is_empty() && (address.is_some() || scheme.is_some()) {

@@ -1,4 +1,4 @@
-//! `[limits]`: every limit of the engine, with the range that makes sense.
+//! `[limits]`: every limit of the engine, with its valid range.
 
 use throng_core::NodeLimits;
 
@@ -8,7 +8,7 @@ use super::reader::ConfigSection;
 macro_rules! each {
     ($then:ident) => {
         $then! {
-            // RFC 6120 section 13.12: no limit below 10 000 bytes.
+            // RFC 6120, section 13.12: no limit below 10 000 bytes.
             stanza_bytes: 10_000..=16_777_216,
             negotiation_bytes: 10_000..=1_048_576,
             negotiation_timeout_seconds: 1..=3_600,
@@ -16,7 +16,7 @@ macro_rules! each {
             login_window_seconds: 10..=86_400,
             login_failures_per_address_and_account: 1..=1_000_000,
             login_failures_per_address: 1..=1_000_000,
-            // Counted in 128 groups: more would not be told apart.
+            // Counted in 128 groups: larger numbers could not be distinguished.
             login_accounts_per_address: 1..=200,
             login_failures_per_account: 1..=1_000_000,
             idle_ping_seconds: 5..=86_400,
@@ -54,7 +54,7 @@ macro_rules! each {
     };
 }
 
-/// The rates with their places in [`Limits::rates_on_loopback`] and their bursts.
+/// The rates with their places in [`NodeLimits::rates_on_loopback`] and their bursts.
 macro_rules! each_rate {
     ($then:ident) => {
         $then! {

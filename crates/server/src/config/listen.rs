@@ -1,4 +1,4 @@
-//! `[[listen]]`, `[auth]` and `[tls]`: where clients come in, and how.
+//! `[[listen]]`, `[auth]` and `[tls]`: listeners, login mechanisms and certificates.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ pub(crate) struct ListenConfig {
 }
 
 impl ListenConfig {
-    /// Whether it is for HTTP.
+    /// Whether it serves HTTP.
     pub(crate) fn is_http(&self) -> bool {
         matches!(self.kind, ListenerKind::Http | ListenerKind::Https)
     }
@@ -40,7 +40,7 @@ pub(super) fn default_auth() -> AuthPolicy {
     AuthPolicy { mechanisms, allow_anonymous: false }
 }
 
-/// `mechanisms` and `allow_anonymous` of a section, over what holds without them.
+/// Reads `mechanisms` and `allow_anonymous` of a section; missing ones are those of `otherwise`.
 pub(super) fn auth(section: &mut ConfigSection, otherwise: AuthPolicy) -> AuthPolicy {
     let allow_anonymous = section.bool("allow_anonymous").unwrap_or(otherwise.allow_anonymous);
     let Some(names) = section.texts("mechanisms") else { return AuthPolicy { allow_anonymous, ..otherwise } };
@@ -78,7 +78,7 @@ pub(super) fn listeners(root: &mut ConfigSection) -> Vec<ListenConfig> {
     list.into_iter().filter_map(listener).collect()
 }
 
-/// The TLS policy of a listener that names none. Nobody listens between a browser and HTTP on this very machine.
+/// The TLS policy of a listener without one. Nothing can eavesdrop between a browser and HTTP on the same machine.
 fn default_tls_policy(kind: ListenerKind, address: SocketAddr) -> TlsPolicy {
     if kind == ListenerKind::Http && address.ip().is_loopback() {
         TlsPolicy::Optional

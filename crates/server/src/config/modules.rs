@@ -1,4 +1,4 @@
-//! `[modules]` and `[host."…"]`: which features are on, for all hosts and for one.
+//! `[modules]` and `[host."…"]`: the modules that are enabled, for all hosts and per host.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use throng_core::feature::OptionValue;
 use super::reader::{ConfigErrors, ConfigSection};
 use super::source::KeyPath;
 
-/// What the configuration says of modules, by name.
+/// Module settings, by module name.
 pub(crate) type Modules = BTreeMap<String, ModuleConfig>;
 
 /// Settings of one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostConfig {
-    /// Over those of all hosts; see [`merge`].
+    /// Override those of all hosts; see [`merge`].
     pub(crate) modules: Modules,
-    /// Complete.
+    /// Complete, including the inherited settings.
     pub(crate) auth: AuthPolicy,
 }
 
-/// The settings of single hosts.
+/// Reads the settings per host.
 pub(super) fn hosts(
     root: &mut ConfigSection,
     served: &[String],
@@ -55,7 +55,7 @@ pub(super) fn modules(section: &mut ConfigSection) -> Modules {
     for (name, value) in section.section("modules").into_entries() {
         let path = path.then(name.as_str());
         let Some(config) = parse_module(&name, value, &place, &path, &faults) else { continue };
-        // One at a time, and one option at a time, so that each mistake is named where it stands.
+        // One module and one option at a time, so that each mistake is reported with its location.
         for (path, part) in single_option_configs(&config, &path) {
             if let Err(error) = features::registry::enable(&Modules::from([(name.clone(), part)])) {
                 faults.at(&path, format!("{of}{error}"));
@@ -69,7 +69,7 @@ pub(super) fn modules(section: &mut ConfigSection) -> Modules {
     modules
 }
 
-/// What is checked by itself, with its place.
+/// The parts of a module's configuration that are validated separately, with their paths.
 fn single_option_configs(config: &ModuleConfig, path: &KeyPath) -> Vec<(KeyPath, ModuleConfig)> {
     match config {
         ModuleConfig::Options(options) if !options.is_empty() => {
@@ -124,13 +124,13 @@ fn parse_module(
     Some(ModuleConfig::Options(options))
 }
 
-/// What a domain says, over what holds for all: options one by one, and a switch keeps the options.
+/// Merges a domain's settings over those of all domains: options one by one; a switch alone retains the options.
 pub(super) fn merge(all: &Modules, own: &Modules) -> Modules {
     let mut merged = all.clone();
     for (name, own) in own {
         let both = match (merged.remove(name), own.clone()) {
             (Some(ModuleConfig::Options(mut options)), ModuleConfig::Options(own)) => {
-                // A table alone switches its module on, whatever all domains say.
+                // A table alone enables its module, whatever the settings of all domains are.
                 options.remove("enabled");
                 options.extend(own);
                 ModuleConfig::Options(options)

@@ -1,7 +1,9 @@
-//! Takes a TOML table apart key by key, so that what is left over can be named with a suggestion.
+//! Reader of TOML tables that takes one key after the other, so that the remaining keys can be reported with a
+//! suggestion.
 //!
-//! Mistakes are collected, not returned: a person wants to see all of them at once, each with its line and column. A wrong
-//! value counts as absent, so that reading goes on; nobody may use the outcome unless [`ConfigErrors::check`] agrees.
+//! Mistakes are collected, not returned, so that all of them are reported at once, each with its line and column. A
+//! wrong value counts as absent, so that reading continues; the result must not be used unless
+//! [`ConfigErrors::check`] succeeds.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,7 +13,7 @@ use toml::{Table, Value};
 
 use super::source::{ConfigSource, KeyPath, SourceLocation};
 
-/// Mistakes found so far, each one sentence with its mend.
+/// Mistakes found so far, each one sentence with its fix.
 #[derive(Clone, Default)]
 pub(super) struct ConfigErrors(Rc<ConfigErrorsInner>);
 
@@ -22,31 +24,31 @@ struct ConfigErrorsInner {
 }
 
 impl ConfigErrors {
-    /// None so far, but for what is no TOML.
+    /// No mistakes so far, except syntax errors.
     pub(super) fn new(mut source: ConfigSource) -> ConfigErrors {
         let list = RefCell::new(std::mem::take(&mut source.syntax_errors));
         ConfigErrors(Rc::new(ConfigErrorsInner { list, source }))
     }
-    /// Notes a mistake that has no place.
+    /// Records a mistake without a location.
     pub(super) fn add(&self, fault: impl Into<String>) {
         self.0.list.borrow_mut().push((None, fault.into()));
     }
-    /// Notes a mistake of a key.
+    /// Records the mistake of a key.
     pub(super) fn at(&self, path: &KeyPath, fault: impl Into<String>) {
         let place = self.0.source.location(path).cloned();
         self.0.list.borrow_mut().push((place, fault.into()));
     }
-    /// Keeps what is good; notes what is not.
+    /// Returns the value, or records the error.
     pub(super) fn record_error<T>(&self, path: &KeyPath, result: Result<T>) -> Option<T> {
         result.map_err(|error| self.at(path, format!("{error:#}"))).ok()
     }
-    /// All of them, or that there are none.
+    /// Fails with all recorded mistakes.
     pub(super) fn check(&self) -> Result<()> {
         let mut faults = self.0.list.take();
         if faults.is_empty() {
             return Ok(());
         }
-        // As they stand in the file; what has no place comes last.
+        // In the order of the file; mistakes without a location come last.
         faults.sort_by(|(a, _), (b, _)| (a.is_none(), a).cmp(&(b.is_none(), b)));
         let say = |(place, text): (Option<SourceLocation>, String)| {
             self.0.source.with_location(place.as_ref(), &text)
@@ -55,7 +57,7 @@ impl ConfigErrors {
     }
 }
 
-/// Everything that is wrong with a configuration.
+/// All mistakes of a configuration.
 #[derive(Debug)]
 pub(crate) struct ConfigError(pub(crate) Vec<String>);
 
@@ -80,30 +82,30 @@ pub(super) struct ConfigSection {
 }
 
 impl ConfigSection {
-    /// The whole of a configuration.
+    /// The root of a configuration.
     pub(super) fn root(table: Table, faults: &ConfigErrors) -> ConfigSection {
         ConfigSection::new("", KeyPath::default(), table, faults)
     }
     fn new(name: &str, path: KeyPath, table: Table, faults: &ConfigErrors) -> ConfigSection {
         ConfigSection { name: name.to_owned(), path, table, known_keys: Vec::new(), faults: faults.clone() }
     }
-    /// Where a key of this section stands.
+    /// Path of a key of this section.
     pub(super) fn path(&self, key: &str) -> KeyPath {
         self.path.then(key)
     }
-    /// Where this section stands.
+    /// Path of this section.
     pub(super) fn here(&self) -> KeyPath {
         self.path.clone()
     }
-    /// Notes a mistake of one key.
+    /// Records the mistake of one key.
     pub(super) fn fault(&self, key: &str, fault: impl Into<String>) {
         self.faults.at(&self.path(key), fault);
     }
-    /// Notes a mistake of one element of a list.
+    /// Records the mistake of one element of a list.
     pub(super) fn fault_at(&self, key: &str, place: usize, fault: impl Into<String>) {
         self.faults.at(&self.path(key).then(place.to_string()), fault);
     }
-    /// How a key of this section is named to a person.
+    /// Name of a key of this section in messages.
     pub(super) fn place(&self, key: &str) -> String {
         if self.name.is_empty() { key.to_owned() } else { format!("[{}] {key}", self.name) }
     }
@@ -121,7 +123,7 @@ impl ConfigSection {
     pub(super) fn has(&mut self, key: &'static str) -> bool {
         self.take(key).is_some()
     }
-    /// Whether a key is written. It is still to be read.
+    /// Whether a key is present. It must still be read.
     pub(super) fn is_written(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
@@ -152,7 +154,7 @@ impl ConfigSection {
             _ => self.wrong_type(key, &format!("a whole number between {low} and {high}")),
         }
     }
-    /// One of a few words, by its place in the list.
+    /// One of several words, as an index into the list.
     pub(super) fn choice(&mut self, key: &'static str, words: &[&str]) -> Option<usize> {
         let text = self.text(key)?;
         let found = words.iter().position(|word| *word == text);
@@ -174,7 +176,7 @@ impl ConfigSection {
         };
         ConfigSection::new(&name, self.path(key), table, &self.faults)
     }
-    /// Sections whose names are up to the writer: `[key."name"]`.
+    /// Sections with arbitrary names: `[key."name"]`.
     pub(super) fn named(&mut self, key: &'static str) -> Vec<(String, ConfigSection)> {
         let section = self.section(key);
         let mut named = Vec::new();
@@ -204,7 +206,7 @@ impl ConfigSection {
     pub(super) fn into_entries(self) -> impl Iterator<Item = (String, Value)> {
         self.table.into_iter()
     }
-    /// Whatever was not asked for is a mistake.
+    /// Reports every key that was not read as a mistake.
     pub(super) fn finish(self) {
         for key in self.table.keys() {
             let place = if self.name.is_empty() { String::new() } else { format!(" in [{}]", self.name) };
@@ -221,7 +223,7 @@ impl ConfigSection {
     }
 }
 
-/// Puts `THRONG__SECTION__KEY=value` into the table.
+/// Sets `THRONG__SECTION__KEY=value` in the table.
 pub(super) fn overlay(
     table: &mut Table,
     source: &mut ConfigSource,

@@ -1,15 +1,18 @@
-//! Keys, modules and options that were renamed: an old name is refused, and the message gives the new one.
+//! Renamed keys, modules and options: an old name is refused, and the message contains the new one.
 //!
-//! An old name is reported and its value is then read under the new name, so that one run finds the other mistakes as well.
+//! An old name is reported and its value is then read under the new name, so that one run finds the other mistakes as
+//! well.
 //!
 //! # Pitfalls
-//! An entry names the section as it is called after the entries above it: options of a renamed module stand under its new name.
+//!
+//! An entry names the section as it is called after the entries above it: options of a renamed module appear under
+//! its new name.
 
 use toml::{Table, Value};
 
 use super::source::{ConfigSource, KeyPath};
 
-/// Where the value of a renamed key belongs.
+/// Destination of a renamed key's value.
 #[derive(Clone, Copy, Debug)]
 enum Now {
     /// The same section, under this key.
@@ -19,7 +22,7 @@ enum Now {
 }
 use Now::{Key, Section};
 
-/// Section, old key, and where its value belongs. `auth` and `modules` stand for those of single hosts as well.
+/// Section, old key, and destination. `auth` and `modules` include those of single hosts.
 const RENAMED: &[(&str, &str, Now)] = &[
     ("", "domains", Key("hosts")),
     ("", "domain", Key("host")),
@@ -85,7 +88,7 @@ const RENAMED: &[(&str, &str, Now)] = &[
     ("modules.vcard", "bytes", Key("max_bytes")),
 ];
 
-/// Reports every old name and moves its value to where it belongs.
+/// Reports every old name and moves its value to its destination.
 pub(super) fn refuse(table: &mut Table, source: &mut ConfigSource) {
     for (section, old, now) in RENAMED {
         let parts: Vec<&str> = section.split('.').filter(|part| !part.is_empty()).collect();
@@ -111,10 +114,10 @@ pub(super) fn refuse(table: &mut Table, source: &mut ConfigSource) {
     }
 }
 
-/// Stands for every key of a section.
+/// Matches every key of a section.
 const ANY: &str = "*";
 
-/// Calls a function with each section of a name, and that name as people write it.
+/// Calls a function with each section of a name, and that section's name in messages.
 fn each(
     table: &mut Table,
     name: &str,
@@ -154,7 +157,7 @@ mod tests {
             "listen" => "[[listen]]\n".to_owned(),
             section => format!("[{section}]\n"),
         };
-        // A section stands where a section is expected, so that it is entered.
+        // Where a section is expected, the value is a section, so that it is entered.
         let value = if key == "domain" { "{ }" } else { "1" };
         let (table, mut source) =
             ConfigSource::read(&format!("{head}{key} = {value}\n"), Some("f".to_owned()));
@@ -184,7 +187,7 @@ mod tests {
                 let line = if section.is_empty() { 1 } else { 2 };
                 let expected = format!("f:{line}:1: {}", sentence(section, old, *now));
                 assert!(found.contains(&expected), "{expected} is missing in {found:#?}");
-                // The new name is known, or it would be named as a mistake too.
+                // The new name must be known, or it would be reported as a mistake too.
                 assert!(!found.iter().any(|one| one.contains("unknown")), "{found:#?}");
             }
         }

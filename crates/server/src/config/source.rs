@@ -1,29 +1,32 @@
-//! A configuration file as text: its values, and where each of them stands, so that a mistake is found by line and column.
+//! Source text of a configuration: its values and the location of each, so that mistakes are reported by line and
+//! column.
 //!
-//! A file with syntax errors is read as far as it goes, so that all that is wrong with it is said in one round.
+//! A file with syntax errors is read as far as possible, so that one run reports all of its mistakes.
 //!
-//! The trap: a key is found again by its path ([`KeyPath`]). Elements of lists have their number as one part of it.
+//! # Pitfalls
+//!
+//! A key is found again by its path ([`KeyPath`]). The index of a list element is one part of it.
 
 use std::collections::HashMap;
 
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
-/// Where something was written.
+/// Location of a value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SourceLocation {
     /// Line and column, counted from 1; columns are characters.
     At(usize, usize),
-    /// A variable of the environment.
+    /// An environment variable.
     Variable(String),
 }
 
-/// The way to a value: names of sections, keys, and numbers in lists.
+/// Path of a value: names of sections, keys, and indices of lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct KeyPath(Vec<String>);
 
 impl KeyPath {
-    /// The path of what is below.
+    /// The path of a child.
     pub(crate) fn then(&self, part: impl Into<String>) -> KeyPath {
         let mut parts = self.0.clone();
         parts.push(part.into());
@@ -37,24 +40,24 @@ impl<T: Into<String>> FromIterator<T> for KeyPath {
     }
 }
 
-/// What was written where.
+/// Locations of all values.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigSource {
-    /// The file's name, for people.
+    /// The file's name, for messages.
     pub(crate) name: Option<String>,
     locations: HashMap<KeyPath, SourceLocation>,
-    /// Syntax errors, which leave out what stands at them.
+    /// Syntax errors; the values affected by them are missing.
     pub(crate) syntax_errors: Vec<(Option<SourceLocation>, String)>,
 }
 
 impl ConfigSource {
-    /// Reads a text as far as it is TOML.
+    /// Reads a text as far as it is valid TOML.
     pub(crate) fn read(text: &str, name: Option<String>) -> (Table, ConfigSource) {
         let (read, errors) = DeTable::parse_recoverable(text);
         let mut source = ConfigSource { name, ..ConfigSource::default() };
         for error in errors {
             let place = error.span().map(|span| location_at(text, span.start));
-            // One of a line: what the parser says next about it follows from the first.
+            // One per line: further errors of the parser there follow from the first.
             if place.is_none()
                 || !source
                     .syntax_errors
@@ -69,18 +72,18 @@ impl ConfigSource {
         (table, source)
     }
 
-    /// Where a key stands: its own place, or that of the section that should have it.
+    /// The location of a key, or of the section that should contain it.
     pub(crate) fn location(&self, path: &KeyPath) -> Option<&SourceLocation> {
         (0..=path.0.len()).rev().find_map(|len| self.locations.get(&KeyPath(path.0.get(..len)?.to_vec())))
     }
 
-    /// Where a key stands, or the first key below it.
+    /// The location of a key, or of the first key below it.
     pub(crate) fn place_within(&self, path: &KeyPath) -> Option<&SourceLocation> {
         let below = |(one, _): &(&KeyPath, &SourceLocation)| one.0.starts_with(&path.0);
         self.locations.get(path).or_else(|| self.locations.iter().filter(below).map(|(_, place)| place).min())
     }
 
-    /// Notes that what stands at one path, and everything below it, is read at another one.
+    /// Records that the values at and below one path are read at another one.
     pub(crate) fn rename(&mut self, from: &KeyPath, to: &KeyPath) {
         let moved: Vec<(KeyPath, SourceLocation)> = self
             .locations
@@ -95,12 +98,12 @@ impl ConfigSource {
         }
     }
 
-    /// Notes that a key is from the environment, whatever the file has.
+    /// Records that a key was set by the environment, whatever the file contains.
     pub(crate) fn mark_as_environment(&mut self, path: KeyPath, name: &str) {
         self.locations.insert(path, SourceLocation::Variable(name.to_owned()));
     }
 
-    /// A sentence about a place.
+    /// Adds the location to a sentence.
     pub(crate) fn with_location(&self, place: Option<&SourceLocation>, text: &str) -> String {
         match (place, &self.name) {
             (Some(SourceLocation::At(line, column)), Some(name)) => format!("{name}:{line}:{column}: {text}"),
@@ -122,7 +125,7 @@ impl ConfigSource {
         table
     }
 
-    /// Nothing for a number that TOML has and a program has not.
+    /// Converts a value; `None` for a number that TOML allows but the program cannot represent.
     fn value(&mut self, text: &str, read: &Spanned<DeValue<'_>>, path: &KeyPath) -> Option<Value> {
         Some(match read.get_ref() {
             DeValue::String(string) => Value::String(string.clone().into_owned()),
@@ -151,7 +154,7 @@ impl ConfigSource {
     }
 }
 
-/// The line and the column of a byte.
+/// The line and the column of a byte offset.
 fn location_at(text: &str, at: usize) -> SourceLocation {
     let before = text.get(..at).unwrap_or(text);
     let line = before.matches('\n').count() + 1;

@@ -1,4 +1,4 @@
-//! The configuration: defaults, every mistake with its mend, and what single domains have of their own.
+//! Configuration tests: defaults, every mistake with its fix, and settings of single domains.
 use features::registry::ModuleConfig;
 use sasl::Mechanism;
 use streams::TlsPolicy;
@@ -9,7 +9,7 @@ use super::*;
 fn read(text: &str) -> Result<NodeConfig> {
     NodeConfig::from_text(text)
 }
-/// A folder of its own for the test.
+/// A separate folder for the test.
 fn temporary_data_dir() -> PathBuf {
     let folder = std::env::temp_dir().join(format!("throng-{}-config", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();

@@ -1,12 +1,15 @@
-//! How a line of the log is written, as text or as JSON.
+//! Formatting of log lines, as text or as JSON.
 //!
-//! Text: `TIME LEVEL message name=value …`; a value that is more than one plain word stands in quotes, so a value never
-//! looks like another field. Lines of the audit log name their target. JSON: an object with `timestamp`, `level`, `fields` (the
-//! message among them) and `target`. In both, characters that end a line or act on a terminal are escapes
-//! ([`base::printable`]), and texts are cut: clients choose some of them.
+//! Text: `TIME LEVEL message name=value …`; a value that is more than one plain word is quoted, so it never looks
+//! like another field. Lines of the audit log name their target. JSON: an object with `timestamp`, `level`, `fields`
+//! (including the message) and `target`. In both, characters that end a line or act on a terminal are escaped
+//! ([`base::printable`]), and texts are truncated: clients choose some of them.
 //!
 //! Not implemented: spans; this program has none.
-//! The pitfall: a value printed with `%` may be any text, so what is quoted is decided by what was printed.
+//!
+//! # Pitfalls
+//!
+//! A value formatted with `%` may be any text, so quoting depends on the formatted text.
 
 use std::fmt::{self, Debug, Write};
 
@@ -19,14 +22,14 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Bytes of a value.
+/// Maximum bytes of a value.
 pub(super) const MAX_VALUE_BYTES: usize = 1_024;
-/// Bytes of the message: a list of mistakes in a configuration may be long.
+/// Maximum bytes of the message: a list of mistakes in a configuration may be long.
 pub(super) const MAX_MESSAGE_BYTES: usize = 8_192;
-/// The target whose lines are told from others in text as well.
+/// The target that text lines name.
 const AUDIT_TARGET: &str = "throng::audit";
 
-/// What a line is written as.
+/// Format of a line.
 pub(super) struct LineFormat {
     pub(super) json: bool,
 }
@@ -64,15 +67,15 @@ where
     }
 }
 
-/// A value as it prints itself, escaped and cut.
+/// The `Debug` text of a value, escaped and truncated.
 pub(super) fn debug_escaped(value: &dyn Debug, most: usize) -> String {
     let mut out = Printable::new(most);
-    // It stops when it is full, or the value cannot print itself.
+    // It stops when the buffer is full, or the value cannot be formatted.
     let _ = write!(out, "{value:?}");
     out.finish()
 }
 
-/// The most bytes that a field may have.
+/// Maximum bytes of a field.
 pub(super) fn max_bytes(field: &Field) -> usize {
     if field.name() == "message" { MAX_MESSAGE_BYTES } else { MAX_VALUE_BYTES }
 }
@@ -192,7 +195,8 @@ mod tests {
         String::from_utf8(bytes).unwrap()
     }
 
-    /// What a client may choose: a line end and a whole line of the audit log, ANSI, C1, a change of direction.
+    /// Text that a client may choose: a line end and a whole line of the audit log, ANSI, C1, a change of text
+    /// direction.
     const FORGED: &str = "x\n2026-11-22T00:00:00.000000Z  INFO throng::audit: command who=\"admin@a.org\" outcome=\"done\"\
                           \r\x1b[2K\u{9b}1m\u{202e}\u{2028}\0";
 

@@ -1,5 +1,5 @@
-//! The log: structured lines on standard error, as text or JSON, and the last of them in memory for the console. No secret
-//! is ever a field.
+//! Logging: structured lines on standard error, as text or JSON, and the last of them in memory for the console. No
+//! secret is ever a field.
 
 mod line_format;
 
@@ -18,12 +18,12 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::LogConfig;
 
-/// The words that are a level by themselves.
+/// The words that are valid as a level on their own.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// What a level or a filter such as `info,throng_streams=debug` lets through.
+/// Parses a level or a filter such as `info,throng_streams=debug`.
 ///
-/// A single unknown word would be the name of a target, and let nothing through: more likely it is a slip.
+/// A single unknown word would be parsed as a target, and suppress all lines: it is more likely a typing error.
 pub(crate) fn filter(level: &str) -> Result<Targets> {
     let expected = || {
         let near = features::registry::did_you_mean(level, LEVELS.into_iter());
@@ -36,7 +36,7 @@ pub(crate) fn filter(level: &str) -> Result<Targets> {
     level.parse::<Targets>().with_context(expected)
 }
 
-/// A log that runs.
+/// A running log.
 pub(crate) struct LogHandle {
     set: Box<dyn Fn(Targets) + Send + Sync>,
     /// Its last lines.
@@ -44,27 +44,27 @@ pub(crate) struct LogHandle {
 }
 
 impl LogHandle {
-    /// From now on this is let through.
+    /// Replaces the filter.
     pub(crate) fn set(&self, filter: Targets) {
         (self.set)(filter);
     }
 }
 
-/// Starts the log.
+/// Starts logging.
 pub(crate) fn start(log: &LogConfig) -> Result<LogHandle> {
     let (filter, handle) = tracing_subscriber::reload::Layer::new(filter(&log.level)?);
     let ring = Arc::new(LogBuffer::default());
     let kept = RingLayer { ring: ring.clone(), clock: SystemClock::new() };
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let registry = tracing_subscriber::registry().with(filter).with(kept);
-    // A second start (tests) keeps the first log.
+    // A second start (tests) retains the first log.
     let _ = registry
         .with(lines.with_ansi(false).event_format(line_format::LineFormat { json: log.json }))
         .try_init();
     Ok(LogHandle { set: Box::new(move |filter| drop(handle.reload(filter))), ring })
 }
 
-/// Keeps the last lines in memory, for the console.
+/// Stores the last lines in memory, for the console.
 struct RingLayer {
     ring: Arc<LogBuffer>,
     clock: SystemClock,

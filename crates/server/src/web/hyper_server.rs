@@ -1,10 +1,13 @@
-//! Connections under hyper: HTTP/1.1 for pages and commands, HTTP/2 for everything.
+//! HTTP connections served by hyper: HTTP/1.1 for pages and commands, HTTP/2 for everything.
 //!
-//! Requests for BOSH and WebSocket come in here on connections that began with something else, and in HTTP/2, where a
-//! WebSocket begins with an extended CONNECT (RFC 8441). They are judged by the same rules as in `net::http`.
+//! Requests for BOSH and WebSocket arrive here on connections that began with other requests, and in HTTP/2, where a
+//! WebSocket begins with an extended CONNECT (RFC 8441). The same rules apply as in `net::http`.
 //!
-//! Left out: HTTP/2 without TLS by `Upgrade: h2c` (RFC 9113 has removed it); with prior knowledge it works.
-//! The trap: `Host` is a header in HTTP/1.1 and `:authority` in HTTP/2.
+//! Not implemented: HTTP/2 without TLS by `Upgrade: h2c` (RFC 9113 has removed it); prior knowledge is supported.
+//!
+//! # Pitfalls
+//!
+//! `Host` is a header in HTTP/1.1 and `:authority` in HTTP/2.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -33,12 +36,12 @@ use streams::C2sConnection;
 
 use super::HttpListenerHandler;
 
-/// Requests of one HTTP/2 connection at a time. A BOSH session has three at most.
+/// Concurrent requests of one HTTP/2 connection. A BOSH session has at most three.
 const MAX_CONCURRENT_STREAMS: u32 = 64;
-/// Bytes of a head.
+/// Maximum bytes of a request head.
 const MAX_HEAD_BYTES: u32 = 16 * 1024;
 
-/// Serves a connection to its end. `pass` counts it at the gate of HTTP.
+/// Serves a connection to its end. `pass` is its permit of the HTTP connection limit.
 pub(super) async fn serve(place: Arc<HttpListenerHandler>, stream: Stream, pass: ConnectionPermit) {
     let facts = stream.info();
     let direct = RemoteClient { peer: facts.peer, secure: facts.secure };
@@ -76,7 +79,7 @@ pub(super) async fn serve(place: Arc<HttpListenerHandler>, stream: Stream, pass:
 type HyperConnection<'a, S> = auto::UpgradeableConnection<'a, TokioIo<StreamIo>, S, TokioExecutor>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A connection to its end, which comes sooner when the node stops.
+/// Runs a connection to its end, which comes earlier when the node stops.
 async fn run_until_shutdown<S, F>(
     connection: std::pin::Pin<Box<HyperConnection<'_, S>>>,
     stop: &mut tokio::sync::watch::Receiver<bool>,
@@ -94,7 +97,7 @@ where
     connection.await
 }
 
-/// Counts a connection.
+/// Counts a connection while it exists.
 struct HyperConnectionGuard<'a>(&'a HttpListenerHandler);
 
 impl HyperConnectionGuard<'_> {
@@ -154,7 +157,7 @@ async fn handle_request(
     }
 }
 
-/// RFC 9112 section 3.2: exactly one `Host` in HTTP/1.1. Hyper leaves that to its caller.
+/// RFC 9112, section 3.2: exactly one `Host` in HTTP/1.1. Hyper leaves that to its caller.
 fn has_one_host<B>(request: &Request<B>) -> bool {
     let hosts = request.headers().get_all(header::HOST).iter().count();
     hosts == 1 || hosts == 0 && request.version() != Version::HTTP_11
@@ -173,14 +176,14 @@ fn text_response(status: StatusCode, why: &str) -> Response<Body> {
     response
 }
 
-/// An answer that ends the matter.
+/// An early response that rejects a request.
 type ErrorResponse = Box<Response<Body>>;
 
 fn error_response(status: StatusCode, why: &str) -> ErrorResponse {
     Box::new(text_response(status, why))
 }
 
-/// A request for BOSH or WebSocket, and what decides about it.
+/// A request for BOSH or WebSocket, with the data needed to check it.
 struct TransportRequest {
     place: Arc<HttpListenerHandler>,
     remote: RemoteClient,
@@ -189,7 +192,8 @@ struct TransportRequest {
 }
 
 impl TransportRequest {
-    /// Whether its page may, and whether it is encrypted as it has to be; else the answer. The origin to name in answers.
+    /// Checks the origin of the page and the required encryption; returns the origin to name in responses, or the
+    /// rejection.
     fn check(
         &self,
         request: &Request<Incoming>,
@@ -252,7 +256,7 @@ impl TransportRequest {
         response
     }
 
-    /// The whole body, if it has a proper size and comes in time.
+    /// Reads the whole body, if it has a valid size and arrives in time.
     async fn read_body(&self, request: Request<Incoming>) -> Result<axum::body::Bytes, ErrorResponse> {
         let limit = self.settings.bosh_body_bytes.unwrap_or(0);
         let too_long = || error_response(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long");
@@ -343,7 +347,7 @@ impl TransportRequest {
     }
 }
 
-/// Names of headers of ours, as this library wants them.
+/// Converts our names of headers into the case that the `http` crate requires.
 fn header_name(name: &'static str) -> &'static str {
     match name {
         "X-Content-Type-Options" => "x-content-type-options",
@@ -357,7 +361,7 @@ fn header_name(name: &'static str) -> &'static str {
     }
 }
 
-/// An answer of BOSH.
+/// Converts a BOSH response.
 fn bosh_response(answer: &BoshResponse, gzip: bool) -> Response<Body> {
     let squeezed = gzip && answer.body.len() > MIN_GZIP_BYTES;
     let body = if squeezed { net::http::gzip(&answer.body) } else { answer.body.to_vec() };
@@ -377,7 +381,7 @@ fn bosh_response(answer: &BoshResponse, gzip: bool) -> Response<Body> {
     response
 }
 
-/// Requests to the path of BOSH that are none of BOSH.
+/// Responds to requests to the BOSH path with other methods than POST.
 fn non_post_response(method: &Method) -> Response<Body> {
     match *method {
         Method::OPTIONS => {

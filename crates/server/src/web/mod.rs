@@ -1,12 +1,15 @@
-//! HTTP of a node: BOSH and WebSocket go to the engine, the rest to the crate `api`.
+//! HTTP of a node: BOSH and WebSocket are handled by the engine, other requests by the crate `api`.
 //!
-//! A connection begins as a lean [`net::http::Connection`]. What that does not serve goes on under hyper, see `library`; the
-//! same requests for BOSH and WebSocket may come in there, and mean the same.
+//! A connection begins as a lean [`net::http::Connection`]. Requests that it does not serve are passed to hyper, see
+//! `hyper_server`; requests for BOSH and WebSocket may arrive there too, and mean the same.
 //!
-//! Each listener has a gate of its own for HTTP connections, so that operators get in by another door when clients have taken
-//! everything; a session passes the gate of XMPP besides, by its real address.
+//! Each listener has its own limit of HTTP connections, so that operators get in on another listener when clients
+//! have exhausted one; a session counts against the XMPP limits besides, with its real address.
 //!
-//! The trap: [`HttpFrontend`] is made before the doors are, since a reload must know both; without doors nothing is let in.
+//! # Pitfalls
+//!
+//! [`HttpFrontend`] is created before the listeners are, since a reload must know both; without listeners no request
+//! is accepted.
 
 mod hyper_server;
 
@@ -28,28 +31,28 @@ use tokio::sync::watch;
 use crate::config;
 use crate::reload::ListenerState;
 
-/// Time for the header of a proxy, which sends it at once.
+/// Timeout of a PROXY header, which the proxy sends immediately.
 const PROXY_HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What all HTTP listeners share.
+/// State shared by all HTTP listeners.
 pub(crate) struct HttpFrontend {
     pub(crate) http: Arc<HttpShared>,
     pub(crate) bosh: Arc<BoshSessionTable>,
     public_url: RwLock<Option<String>>,
     /// Addresses that may read `/metrics`.
     metrics_allow: RwLock<Networks>,
-    /// Of XMPP.
+    /// Connection limits of XMPP.
     pub(crate) xmpp_limiter: ConnectionLimiter,
     listeners: OnceLock<Vec<Arc<ListenerState>>>,
     router: OnceLock<Router>,
     runtime: Handle,
     stop: watch::Sender<bool>,
-    /// Connections that the library serves.
+    /// Connections served by hyper.
     hyper_connections: AtomicUsize,
 }
 
 impl HttpFrontend {
-    /// Before the node listens.
+    /// Creates the frontend, before the node listens.
     pub(crate) fn new(
         config: &config::HttpConfig,
         clock: Arc<dyn Clock>,
@@ -74,13 +77,13 @@ impl HttpFrontend {
         })
     }
 
-    /// Says which doors there are, and who answers for other paths. Counts once.
+    /// Sets the listeners, and the router of other paths. Only the first call has an effect.
     pub(crate) fn set_listeners(&self, doors: Vec<Arc<ListenerState>>, router: Router) {
         let _ = self.listeners.set(doors);
         let _ = self.router.set(router);
     }
 
-    /// Takes another configuration.
+    /// Applies another configuration.
     pub(crate) fn reconfigure(&self, config: &config::HttpConfig) {
         self.http.set_settings(config.settings.clone());
         self.public_url.write().clone_from(&config.public_url);
@@ -88,34 +91,35 @@ impl HttpFrontend {
         self.bosh.set_settings(config.bosh);
     }
 
-    /// Once a second.
+    /// Checks deadlines; called once a second.
     pub(crate) fn sweep(&self) {
         self.http.sweep();
         self.bosh.sweep();
     }
 
-    /// The node stops: connections end as soon as what they were asked is answered.
+    /// Begins the shutdown: connections end as soon as pending requests are answered.
     pub(crate) fn drain(&self) {
         self.http.drain();
         self.stop.send_replace(true);
     }
 
-    /// Whether somebody still waits for an answer.
+    /// Whether a client still waits for a response.
     pub(crate) fn is_busy(&self) -> bool {
         self.bosh.counts().held > 0 || self.http.counts().connections > 0 || self.hyper_connections() > 0
     }
 
-    /// Connections that the library serves.
+    /// Number of connections served by hyper.
     pub(crate) fn hyper_connections(&self) -> usize {
         self.hyper_connections.load(Ordering::Relaxed)
     }
 
-    /// Whether an address that is not this machine's may read `/metrics`.
+    /// Whether a non-local address may read `/metrics`.
     pub(crate) fn may_scrape(&self, address: IpAddr) -> bool {
         self.metrics_allow.read().contains(address)
     }
 
-    /// Where clients find BOSH and WebSocket of this node (XEP-0156): at its public address, or else where they asked.
+    /// Discovery of BOSH and WebSocket of this node (XEP-0156): at its public address, or else at the address of the
+    /// request.
     pub(crate) fn alternatives(&self, host: Option<&str>, secure: bool) -> Vec<(&'static str, String)> {
         let scheme = if secure { "https" } else { "http" };
         let base = match (&*self.public_url.read(), host) {
@@ -206,7 +210,7 @@ impl HttpHandler for HttpListenerHandler {
     }
 }
 
-/// Makes a stream of a connection that a proxy makes for a client. None: it is of no use.
+/// Accepts a connection that a proxy makes for a client. `None` if it cannot be served.
 pub(crate) async fn accept_proxied(
     accepted: AcceptedConnection,
     door: &ListenerState,
@@ -231,7 +235,7 @@ pub(crate) async fn accept_proxied(
         }
         Err(_) => return None,
     }
-    // The gate counts the refusal.
+    // The limiter counts the refusal.
     accepted.permit.set_client_address(accepted.peer.ip()).ok()?;
     let peer = accepted.peer;
     let (mut stream, pass) = into_stream(accepted, door)?;
