@@ -1,5 +1,6 @@
-//! The promise of the hot path: a chat message costs at most two allocations from the sender's bytes to the receiver's
-//! queue, with every feature on. One is the stanza with its new `from`, the other the same with its stanza-id.
+//! Allocation budget of the hot path: a chat message costs at most two allocations from the sender's bytes to the
+//! receiver's queue, with every feature enabled. One is the stanza with its new `from`, the other the same with its
+//! stanza-id.
 #![allow(clippy::panic, reason = "a test")]
 #![allow(unsafe_code, reason = "a counting allocator cannot be written without")]
 
@@ -41,8 +42,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Allocations of `rounds` messages of Romeo to this address, each taken out of Juliet's queue. If she acknowledges
-/// (XEP-0198), every tenth time.
+/// Allocations of `rounds` messages of Romeo to this address, each taken out of Juliet's queue. With `managed` she
+/// acknowledges (XEP-0198) every tenth one.
 fn cost(to: &str, rounds: u64, managed: bool) -> u64 {
     let engine = TestNode::new(ALL);
     engine.create_user("romeo@example.net");
@@ -89,7 +90,7 @@ fn cost(to: &str, rounds: u64, managed: bool) -> u64 {
     after - before
 }
 
-/// The same while clients on both sides want copies; each takes its copy out of its queue.
+/// The same with carbons enabled on both sides; each client takes its copy out of its queue.
 #[test]
 fn a_copy_for_other_clients_costs_one_allocation_and_the_list_that_it_is_in() {
     const ROUNDS: u64 = 1000;
@@ -134,7 +135,7 @@ fn a_chat_message_costs_at_most_two_allocations() {
         let count = cost(to, ROUNDS, false);
         assert!(count >= ROUNDS, "the counter does not count");
         assert!(count <= 2 * ROUNDS, "{count} allocations for {ROUNDS} messages to {to}");
-        // What is kept until it is acknowledged is the same frame, in a list that stays.
+        // Unacknowledged stanzas share the same allocation, in a list that is reused.
         let managed = cost(to, ROUNDS, true);
         assert!(managed <= count + 10, "{managed} allocations for {ROUNDS} acknowledged messages to {to}");
     }

@@ -1,7 +1,8 @@
-//! Nobody finds out by a request whether an account exists or is connected: RFC 6121 sections 8.5.1 and 8.5.3.1. Every request
-//! that any module answers for another account is tried, and one that nobody knows, with the modules' defaults.
+//! Test that no request reveals whether an account exists or is connected: RFC 6121, sections 8.5.1 and 8.5.3.1.
+//! Covers every request that any module answers for another account, and an unknown one, with the modules' default
+//! options.
 //!
-//! Left out: vCards, which are public (XEP-0054 section 5); an account without one is asked here.
+//! Not covered: vCards, which are public (XEP-0054, section 5); the account here has none.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ fn engine(modules: BTreeMap<String, ModuleConfig>) -> TestNode {
     for user in ["romeo", "online", "offline", "friendly"] {
         engine.create_user(user);
     }
-    // That somebody may see Romeo's presence gives Romeo no right to theirs.
+    // A user who may see Romeo's presence does not thereby become visible to Romeo.
     engine.add_contact("friendly", "romeo@example.com", Subscription::TO);
     engine
 }
@@ -82,8 +83,8 @@ fn rfc_6121_section_8_5_3_1_a_domain_may_choose_to_deliver_requests_to_full_addr
             .concat();
         assert_eq!(answer.contains("<service-unavailable "), !deliver, "{answer}");
         assert_eq!(online.recv().len(), usize::from(deliver));
-        // A resource that is not there stays unavailable, and so does what a feature keeps for those who may know
-        // (XEP-0012 section 4).
+        // A missing resource stays unavailable, and so does data that a feature restricts to users who may see
+        // presence (XEP-0012, section 4).
         let gone =
             romeo.request("<iq to='online@example.com/x' id='2' type='get'><query xmlns='urn:x'/></iq>");
         assert!(gone.concat().contains("<service-unavailable "));

@@ -1,4 +1,5 @@
-//! A reload with sessions that stay: they get the new handlers, and those of a domain that is gone end with `host-gone`.
+//! Tests of a reload with running sessions: they get the new handlers, and those of a removed domain end with
+//! `host-gone`.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::BTreeMap;
@@ -55,7 +56,7 @@ fn a_domain_that_is_gone_ends_its_sessions_and_no_others() {
     assert!(told.contains("type='unavailable'"), "contacts see that he is gone: {told}");
     juliet.send("<message to='romeo@example.net' type='chat' id='m'><body>Where?</body></message>");
     assert!(juliet.recv().concat().contains("<remote-server-not-found"));
-    // Somebody who had the domain's header before it went, and binds now.
+    // A client that received the domain's stream header before the removal, and binds after it.
     let late = engine.bind(late, "late").expect("bound, and ended at once");
     assert_eq!(late.session.outbox.close_reason().expect("an end").condition, StreamCondition::HostGone);
 }

@@ -1,4 +1,4 @@
-//! The samples of `throng_stanza_delivery_seconds`: what is timed, from when to when, and what is not.
+//! Tests of `throng_stanza_delivery_seconds`: the sampled stanzas, and start and end of a sample.
 
 use std::task::{Context, Waker};
 
@@ -14,7 +14,7 @@ struct TimedChat {
 }
 
 impl TimedChat {
-    /// Both are there, and nothing waits or is timed any more.
+    /// Both users are online, with empty queues and no running sample.
     fn new() -> TimedChat {
         let engine = TestNode::new(ALL);
         engine.create_user("romeo");
@@ -38,7 +38,7 @@ impl TimedChat {
         self.juliet.session.outbox.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut batch);
         batch.len()
     }
-    /// Values and their sum in milliseconds.
+    /// Number of samples and their sum in milliseconds.
     fn messages(&self) -> (u64, u64) {
         let metrics: &Metrics = &self.engine.node.metrics;
         let seen = metrics.delivery[1].snapshot();
@@ -53,12 +53,12 @@ fn a_message_is_timed_from_reading_to_writing() {
     let before = stage.messages();
     stage.say();
     stage.engine.clock.advance(3);
-    // Something else was written meanwhile: this message is not.
+    // Another stanza was written meanwhile, not this message.
     node.record_delivery(link);
     assert_eq!(stage.messages(), before);
     assert_eq!(stage.take(), 1);
     stage.engine.clock.advance(4);
-    // What comes now is another stanza's time.
+    // A later stanza is not included.
     stage.say();
     node.record_delivery(link);
     assert_eq!(stage.messages(), (before.0 + 1, before.1 + 7));
@@ -76,7 +76,7 @@ fn one_sample_at_a_time_and_not_every_stanza() {
         stage.engine.node.record_delivery(&stage.juliet.session.outbox);
     }
     let timed = stage.messages().0 - before;
-    // The first sixteen of the second and every 64th, less what presence took of the sixteen.
+    // The first sixteen of the second and every 64th, minus those of the sixteen that presence used.
     assert!((10..=27).contains(&timed), "{timed}");
 }
 

@@ -1,5 +1,6 @@
-//! The promise of the registry: a module costs a session nothing until the session uses it. Counted are the live bytes of
-//! sessions that bind, ask for their roster, become available and get a message, with all modules and with all but one.
+//! Memory budget of modules: a module costs a session nothing until the session uses it. Measures the live bytes of
+//! sessions that bind, request their roster, become available and receive a message, with all modules and with all
+//! but one.
 #![allow(clippy::panic, reason = "a test")]
 #![allow(unsafe_code, reason = "a counting allocator cannot be written without")]
 
@@ -45,9 +46,9 @@ unsafe impl GlobalAlloc for LiveBytesAllocator {
 #[global_allocator]
 static ALLOCATOR: LiveBytesAllocator = LiveBytesAllocator;
 
-/// Before the first count, so that what grows once has grown.
+/// Sessions before the first measurement, so that amortised growth has happened.
 const WARMUP_SESSIONS: usize = 200;
-/// So many sessions more until the second count.
+/// Further sessions before the second measurement.
 const MEASURED_SESSIONS: usize = 800;
 
 /// Bytes of [`MEASURED_SESSIONS`] sessions on a host with these modules.
@@ -85,7 +86,7 @@ fn bytes_of_sessions(features: &[&'static Feature]) -> i64 {
     after - before
 }
 
-/// Names of the modules that cannot be on without this one.
+/// Names of the modules that depend on this one.
 fn dependents(name: &'static str) -> BTreeSet<&'static str> {
     let mut out = BTreeSet::from([name]);
     loop {
@@ -105,7 +106,7 @@ fn dependents(name: &'static str) -> BTreeSet<&'static str> {
 fn no_module_adds_bytes_to_a_session_that_does_not_use_it() {
     let all = bytes_of_sessions(ALL);
     for feature in ALL {
-        // These are used by every one of the sessions: a roster, presence, and what hangs on them.
+        // Every session uses these: a roster, presence, and the modules that depend on them.
         if ["roster", "presence", "subscription"].contains(&feature.name) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! XEP-0050 with commands made for it: one without fields, one of one stage, one of three.
+//! Tests of XEP-0050 with sample commands: without fields, with one stage, with three stages.
 
 use super::*;
 use parking_lot::Mutex;
@@ -114,7 +114,7 @@ fn ask(client: &NodeClient, to: &str, attrs: &str, content: &str) -> String {
     assert_eq!(answer.len(), 1, "{answer:?}");
     answer.pop().unwrap()
 }
-/// The session id of an answer.
+/// The session id of a reply.
 fn id(answer: &str) -> String {
     answer.split("sessionid='").nth(1).expect(answer).split('\'').next().unwrap().to_owned()
 }
@@ -122,7 +122,7 @@ fn submit(fields: &[(&str, &str)]) -> String {
     let fields = fields.iter().map(|(v, t)| format!("<field var='{v}'><value>{t}</value></field>"));
     format!("<x xmlns='jabber:x:data' type='submit'>{}</x>", fields.collect::<String>())
 }
-/// The condition of an error and its specific condition.
+/// Condition and specific condition of an error.
 fn condition(answer: &str) -> String {
     let (_, error) = answer.split_once("<error ").expect(answer);
     let names = error.split('<').skip(1).map(|t| t.split([' ', '/', '>']).next().unwrap());
@@ -177,7 +177,7 @@ fn section_2_4_2_next_and_prev_move_between_stages() {
     );
     let say =
         |action: &str, content: &str| ask(&admin, "example.com", &format!("{session} {action}"), content);
-    // Nothing before the first stage, nothing missing may be jumped over.
+    // There is no stage before the first, and a missing required field cannot be skipped.
     assert_eq!(condition(&say("action='prev'", "")), "bad-request bad-action");
     let httpd = submit(&[("service", "httpd")]);
     assert_eq!(condition(&say("action='complete'", &httpd)), "bad-request bad-action");
@@ -193,7 +193,7 @@ fn section_2_4_2_next_and_prev_move_between_stages() {
     assert!(third.contains("<actions execute='complete'><prev/><complete/></actions>"), "{third}");
     assert!(third.contains("type='text-private'") && !third.contains("s3cr3t"));
     assert_eq!(condition(&say("action='next'", &submit(&[("key", "s3cr3t")]))), "bad-request bad-action");
-    // The command refuses: the error repeats nothing, and the client may try again.
+    // The command refuses: the error does not repeat the values, and the client may retry.
     let refused = say("", &submit(&[("key", "t0psecret")]));
     assert_eq!(condition(&refused), "conflict");
     assert!(!refused.contains("t0psecret"), "{refused}");
@@ -210,7 +210,7 @@ fn section_2_4_3_cancelling_ends_the_session() {
     let answer = ask(&admin, "example.com", &session, "");
     assert!(answer.contains("status='canceled'"), "{answer}");
     assert_eq!(condition(&ask(&admin, "example.com", &session, "")), "not-allowed session-expired");
-    // So does time.
+    // A session also expires.
     let late = ask(&admin, "example.com", "node='config'", "");
     engine.advance(600);
     let session = format!("node='config' sessionid='{}'", id(&late));
@@ -258,16 +258,16 @@ fn commands_require_permission() {
     let romeo = engine.connect("romeo", "orchard");
     assert_eq!(condition(&ask(&romeo, "example.com", "node='list'", "")), "forbidden");
     assert_eq!(condition(&ask(&romeo, "", "node='config'", "")), "forbidden");
-    // What anybody may, in one request, since the form is there at once.
+    // A command open to everybody, in one request, since its first form is complete.
     let who = submit(&[("accountjid", "juliet@example.net")]);
     assert!(ask(&romeo, "example.com", "node='greet'", &who).contains(">hello, juliet@example.net</note>"));
     let juliet = engine.connect("juliet@example.net", "balcony");
     assert_eq!(condition(&ask(&juliet, "example.com", "node='greet'", "")), "forbidden", "not from here");
-    // A guest of an administrator's name is none.
+    // A guest with an administrator's name is not an administrator.
     engine.node.set_admins([Jid::parse("guest@example.com").unwrap()]);
     let guest = engine.connect_anonymous("guest", "x");
     assert_eq!(condition(&ask(&guest, "example.com", "node='list'", "")), "forbidden");
-    // Rights are looked at with each request.
+    // Rights are checked on each request.
     engine.node.set_admins([Jid::parse("romeo@example.com").unwrap()]);
     let first = ask(&romeo, "example.com", "node='config'", "");
     engine.node.set_admins([]);
@@ -305,7 +305,7 @@ fn section_2_2_commands_are_found_by_discovery() {
     );
     assert_eq!(condition(&disco(&romeo, "example.com", "info", "config")), "forbidden");
     assert_eq!(condition(&disco(&romeo, "example.com", "items", "config")), "forbidden");
-    // Nothing of one's own shows to others, and nothing stands at resources of the domain.
+    // Other users' accounts list no commands, and neither do resources of the domain.
     assert!(!disco(&romeo, "admin@example.com", "items", NS).contains("<item "));
     assert_eq!(condition(&disco(&admin, "example.com/x", "items", NS)), "item-not-found");
     let features = admin.request(
@@ -337,15 +337,15 @@ fn huge_and_broken_forms_are_refused() {
 fn a_command_that_fails_on_a_value_is_completed_with_a_note_and_its_session_ends() {
     let (_, admin) = engine();
     let attrs = format!("node='config' sessionid='{}'", id(&ask(&admin, "example.com", "node='config'", "")));
-    // A stage on the way: the session stays as it was.
+    // An intermediate stage: the session is unchanged.
     let answer = ask(&admin, "example.com", &attrs, &submit(&[("service", "ftpd")]));
     assert_eq!(condition(&answer), "bad-request bad-payload");
     ask(&admin, "example.com", &attrs, &submit(&[("service", "httpd")]));
     ask(&admin, "example.com", &attrs, &submit(&[("runlevel", "1")]));
-    // A required field is missing (section 4.4): the client may send the form again.
+    // A required field is missing (section 4.4): the client may submit the form again.
     let answer = ask(&admin, "example.com", &attrs, &submit(&[]));
     assert_eq!(condition(&answer), "bad-request bad-payload");
-    // XEP-0133 section 5: a conflict is an error, and the client may send another value.
+    // XEP-0133, section 5: a conflict is an error, and the client may submit another value.
     let answer = ask(&admin, "example.com", &attrs, &submit(&[("key", "wrong")]));
     assert_eq!(condition(&answer), "conflict");
     let long = "x".repeat(4_000);

@@ -1,4 +1,4 @@
-//! The commands of XEP-0133 as an administrator's client uses them.
+//! Tests of the commands of XEP-0133 as an administrator's client uses them.
 
 use jid::Jid;
 use store::LastActivity;
@@ -44,7 +44,7 @@ fn submit(fields: &[(&str, &str)]) -> String {
     let kind = "<field type='hidden' var='FORM_TYPE'><value>http://jabber.org/protocol/admin</value></field>";
     format!("<x xmlns='jabber:x:data' type='submit'>{kind}{}</x>", fields.collect::<String>())
 }
-/// Asks for the form and submits it; what is answered.
+/// Requests the form and submits it; returns the reply.
 fn run(client: &NodeClient, node: &str, fields: &[(&str, &str)]) -> String {
     let form = raw(client, node, "action='execute'", "");
     if form.contains("status='completed'") || form.contains("type='error'") {
@@ -65,7 +65,7 @@ fn refused(client: &NodeClient, node: &str, fields: &[(&str, &str)], condition: 
     let answer = run(client, node, fields);
     assert!(answer.contains(&format!("<{condition}")), "{node}: {answer}");
 }
-/// XEP-0050 section 3.3: a command that fails on a value is completed, with a note.
+/// XEP-0050, section 3.3: a command that fails because of a value completes with a note.
 const VALUE: &str = "note type='error'>";
 fn value(answer: &str, var: &str) -> Vec<String> {
     let Some((_, rest)) = answer.split_once(&format!("<field var='{var}'")) else { return Vec::new() };
@@ -109,7 +109,7 @@ fn sections_4_1_and_4_2_users_are_added_and_deleted() {
     juliet.send("<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>");
     juliet.send("<presence/>");
     juliet.recv();
-    // One that does not exist: nothing happens to the others.
+    // With a missing account among them, the others are unchanged.
     let both = [("accountjids", "hamlet@example.com|yorick@example.com")];
     refused(&bard, "delete-user", &both, VALUE);
     assert!(hamlet[0].closed_with().is_none());
@@ -313,7 +313,7 @@ fn sections_4_24_to_4_26_the_message_of_the_day_is_seen_once() {
     guest.send("<presence/>");
     assert_eq!(motd(&guest), 0);
 
-    // Another node, or this one started again, knows who has seen it.
+    // Another node, or a restarted one, knows which accounts have seen it.
     let other = TestNode::new(&[&FEATURE]);
     for key in ["motd:example.com", "motd-seen:example.com:0"] {
         let kept = engine.block_on(engine.stores.server_kv.get(key)).unwrap().unwrap();
@@ -325,7 +325,7 @@ fn sections_4_24_to_4_26_the_message_of_the_day_is_seen_once() {
     for (user, times) in [("juliet", 0), ("nurse", 0), ("tybalt", 1)] {
         let client = other.connect(user, "x");
         client.send("<presence/>");
-        // Without the feature `presence` nobody becomes available by that.
+        // Without the feature `presence` that does not make a resource available.
         let mut effects = throng_core::Effects::default();
         effects.add(throng_core::Effect::Available(client.session.clone()));
         client.session.with(|state| state.presence = throng_core::SharedStanza::parse(b"<presence/>"));
@@ -358,7 +358,7 @@ fn sections_4_27_and_4_28_new_users_are_welcomed() {
     done(&bard, "set-welcome", &[("welcome", "Welcome to|Shakespeare.lit")]);
     assert_eq!(value(&raw(&bard, "set-welcome", "", ""), "welcome"), ["Welcome to", "Shakespeare.lit"]);
     done(&bard, "add-user", &[("accountjid", "hamlet@example.com"), ("password", "x")]);
-    // It waits like any message to somebody who is not there.
+    // It is stored like any message to an offline user.
     let waiting = |name: &str| -> String {
         let id = engine.block_on(engine.stores.addresses.find(&address(name))).unwrap().unwrap();
         let slice = engine.block_on(engine.stores.offline.fetch(id, store::Page::first(9), 0)).unwrap();
@@ -391,7 +391,7 @@ fn section_4_29_the_list_of_administrators_survives_a_restart() {
     assert_eq!(settle(&configured), [address("bard"), address("juliet")]);
     let juliet = engine.connect("juliet", "balcony");
     done(&juliet, "get-online-users-num", &[]);
-    // Whoever edits the file starts from the file.
+    // An edit of the configuration takes precedence.
     let edited = [address("bard"), address("romeo")];
     assert_eq!(settle(&edited), edited);
     assert_eq!(settle(&configured), configured);

@@ -1,4 +1,4 @@
-//! The examples of XEP-0191, each kind of stanza from and to who is blocked, and what floods do.
+//! Tests of XEP-0191: its examples, each kind of stanza from and to blocked addresses, and floods.
 use super::*;
 use crate::registry::ALL;
 use testkit::{NodeClient, TestNode, assert_same};
@@ -8,7 +8,7 @@ use throng_core::feature::FeatureOptions;
 
 const ROMEO: &str = "romeo@example.net";
 
-/// Juliet in the chamber and on the balcony, and Romeo, all available and friends.
+/// Juliet in the chamber and on the balcony, and Romeo, all available with mutual subscriptions.
 fn stage() -> (TestNode, [NodeClient; 3]) {
     let engine = TestNode::new(ALL);
     engine.create_user(ROMEO);
@@ -38,7 +38,7 @@ fn set(client: &NodeClient, name: &str, jids: &[&str]) -> Vec<String> {
     client
         .request(&format!("<iq type='set' id='set1'><{name} xmlns='urn:xmpp:blocking'>{items}</{name}></iq>"))
 }
-/// The change succeeds; what came to the client besides the result.
+/// Makes a change that succeeds; returns the other stanzas that the client received.
 #[track_caller]
 fn change(client: &NodeClient, name: &str, jids: &[&str]) -> Vec<String> {
     let mut got = set(client, name, jids);
@@ -46,7 +46,7 @@ fn change(client: &NodeClient, name: &str, jids: &[&str]) -> Vec<String> {
     assert_eq!(got.pop(), Some(result), "{got:?}");
     got
 }
-/// A push to this client, whatever its id.
+/// Asserts a push to this client, with any id.
 #[track_caller]
 fn assert_push(got: &[String], client: &NodeClient, name: &str, jids: &[&str]) {
     let [push] = got else { panic!("{got:?}") };
@@ -59,7 +59,7 @@ fn assert_push(got: &[String], client: &NodeClient, name: &str, jids: &[&str]) {
     );
     assert_same(&[format!("{before}{after}")], &[want]);
 }
-/// The condition of the only stanza, which is an error.
+/// Condition of the only stanza, which is an error.
 #[track_caller]
 fn condition(got: &[String]) -> &str {
     let [one] = got else { panic!("{got:?}") };
@@ -79,7 +79,7 @@ fn sections_3_2_to_3_5_lists_and_pushes() {
         );
         assert_same(&get(client), &[want]);
     };
-    // Nobody has asked for the list, so nobody gets pushes.
+    // No resource has requested the list, so none gets pushes.
     assert!(change(&chamber, "block", &[ROMEO]).is_empty());
     list(&chamber, &[ROMEO]);
     assert_push(
@@ -90,7 +90,7 @@ fn sections_3_2_to_3_5_lists_and_pushes() {
     );
     assert!(balcony.recv().is_empty());
     list(&balcony, &["iago@shakespeare.lit", ROMEO]);
-    // Behind the presence that was held back.
+    // After the presence that was withheld.
     assert_push(&change(&chamber, "unblock", &[ROMEO])[1..], &chamber, "unblock", &[ROMEO]);
     assert_push(&balcony.recv()[1..], &balcony, "unblock", &[ROMEO]);
     list(&balcony, &["iago@shakespeare.lit"]);
@@ -133,7 +133,7 @@ fn section_3_3_nothing_from_a_blocked_contact_arrives() {
     }
     romeo.send("<presence><show>away</show></presence>");
     assert!(chamber.recv().is_empty() && balcony.recv().is_empty());
-    // From somebody else everything arrives, and from Romeo again as soon as he may.
+    // Everything arrives from another sender, and from Romeo after unblocking.
     change(&chamber, "unblock", &[ROMEO]);
     chamber.recv();
     romeo.send("<message to='juliet@example.com/chamber' type='chat'><body>x</body></message>");
@@ -166,7 +166,7 @@ fn section_3_3_nothing_is_sent_to_a_blocked_contact() {
         assert_eq!(condition(&chamber.request(stanza)), "not-acceptable", "{stanza}");
         assert!(romeo.recv().is_empty(), "{stanza}");
     }
-    // Answers cannot be answered.
+    // Errors and results are never answered.
     assert!(chamber.request("<iq to='romeo@example.net/orchard' type='result' id='1'/>").is_empty());
     chamber.send("<presence><show>away</show></presence>");
     assert!(romeo.recv().is_empty());
@@ -200,7 +200,7 @@ fn section_3_3_contacts_see_the_user_leave_and_section_3_4_come_back() {
             "<presence from='juliet@example.com/balcony' to='romeo@example.net'/>",
         ],
     );
-    // And the user sees what was held back.
+    // The user also receives the withheld presence.
     let seen = |got: &[String]| got.iter().filter(|p| p.contains("<show>dnd</show>")).count();
     assert_eq!((seen(&got), seen(&balcony.recv())), (1, 1));
     assert!(nurse.recv().is_empty());
@@ -249,7 +249,7 @@ fn section_6_a_resource_or_a_domain_alone() {
         romeo.recv();
         assert!(reaches() && sees(), "{entry}");
     }
-    // A resource that is blocked does not see presence, its siblings do.
+    // A blocked resource does not see presence, its siblings do.
     change(&chamber, "block", &["romeo@example.net/orchard"]);
     assert_eq!(romeo.recv().len(), 2, "both of Juliet's resources have gone");
     chamber.send("<presence/>");
@@ -277,7 +277,7 @@ fn section_5_the_own_account_and_the_own_server_are_not_locked_out() {
     effects.route(frame, from, chamber.session.jid.clone());
     engine.node.perform(effects);
     assert_eq!(chamber.recv().len(), 1);
-    // Its other users are.
+    // Other users of the domain are blocked.
     let got = nurse.request("<message to='juliet@example.com' type='chat'><body>x</body></message>");
     assert_eq!(condition(&got), "service-unavailable");
 }
@@ -335,7 +335,7 @@ fn the_blocklist_persists_and_is_loaded_at_login() {
     let (engine, [chamber, balcony, romeo]) = stage();
     change(&chamber, "block", &[ROMEO]);
     [&chamber, &balcony].into_iter().for_each(NodeClient::close);
-    // A login that read the old list, and was overtaken by a change.
+    // A login that read the old list before a change.
     let late = engine.principal("juliet");
     let [one] = online(&engine, [("juliet", "a")]);
     assert_eq!(get(&one).concat().matches("<item ").count(), 1);
@@ -401,7 +401,7 @@ fn a_flood_ends_at_the_limit_and_affects_nobody_else() {
         assert_eq!(condition(&got), "not-allowed");
         assert!(got[0].len() < 1000, "the error does not quote the request");
     }
-    // What is on it may be blocked again, and there is room when something goes.
+    // A listed address may be blocked again, and removing an entry makes room.
     change(&juliet, "block", &["u0@x"]);
     change(&juliet, "unblock", &["u1@x"]);
     change(&juliet, "block", &["new@x"]);
@@ -416,7 +416,7 @@ fn a_store_that_fails_leaves_everything_as_it_was() {
     condition(&set(&chamber, "block", &[ROMEO]));
     romeo.send("<message to='juliet@example.com/chamber' type='chat'><body>x</body></message>");
     assert_eq!(chamber.recv().len(), 1);
-    // Nobody can know whether an absent user wants this: it is not delivered.
+    // The rules of an absent user are unknown: the message is not delivered.
     [&chamber, &balcony].into_iter().for_each(NodeClient::close);
     romeo.recv();
     let got = romeo.request("<message to='juliet@example.com' type='chat'><body>x</body></message>");
@@ -446,7 +446,7 @@ fn xep_0377_section_6_a_report_is_logged_with_the_block() {
         ("urn:xmpp:reporting:spam", "Never came trouble to my house like this.", 1)
     );
     assert!(item(report));
-    // One that is not right is as good as none.
+    // A malformed report is ignored.
     assert!(item("<report xmlns='urn:xmpp:reporting:1'/>"));
     assert_eq!(get(&chamber).concat().matches("<report").count(), 0);
 }
@@ -457,7 +457,7 @@ fn two_changes_at_once_leave_what_the_store_has() {
     let account = chamber.session.account.clone();
     let node = &engine.node;
     let jid = |text: &str| Jid::parse(text).unwrap();
-    // Both are sent off before either is answered, and answered in the other order.
+    // Both start before either completes, and complete in reverse order.
     let one = node.update_blocklist(&account.jid, vec![jid("a@x")], Unblock::These(vec![]), 9);
     let two = node.update_blocklist(&account.jid, vec![jid("b@x")], Unblock::These(vec![jid("a@x")]), 9);
     engine.block_on(two).unwrap();

@@ -1,4 +1,4 @@
-//! Capabilities: the server's own, what is learnt of clients, and what is not believed of them.
+//! Tests of capabilities: the server's own, the cache of clients' capabilities, and rejected replies.
 
 use super::*;
 use std::fmt::Write as _;
@@ -51,7 +51,7 @@ fn xep_0390_element(hashes: &str) -> String {
 fn hash(algo: &str, text: &str) -> String {
     format!("<hash xmlns='urn:xmpp:hashes:2' algo='{algo}'>{text}</hash>")
 }
-/// Id and node of the questions among what a client received; what else came is dropped.
+/// Id and node of the disco queries that a client received; other stanzas are dropped.
 fn disco_queries(client: &NodeClient) -> Vec<(String, Option<String>)> {
     client
         .recv()
@@ -80,7 +80,7 @@ fn answer(client: &NodeClient, id: &str, info: &str) {
 fn features(engine: &TestNode, client: &NodeClient) -> Option<std::sync::Arc<FeatureSet>> {
     engine.node.caps_cache.features(&client.session)
 }
-/// Announces, answers with `info`, and tells whether it was believed.
+/// Announces, replies with `info`, and returns whether the reply was accepted.
 fn is_accepted(engine: &TestNode, announced: &str, info: &str) -> bool {
     let mallory = engine.connect("mallory", "x");
     mallory.send(announced);
@@ -242,7 +242,7 @@ fn a_reply_with_another_hash_is_rejected_and_the_next_client_is_queried() {
     assert!(features(&engine, &mallory).is_none());
     let asked = disco_queries(&juliet);
     assert_eq!(asked[0].1, None, "the node of the first one means nothing to the next");
-    // The liar may announce it as often as it likes.
+    // The forging client may announce it any number of times.
     mallory.send(&xep_0115_element(&psi_ver()));
     assert!(disco_queries(&mallory).is_empty());
     answer(&juliet, &asked[0].0, PSI);
@@ -316,7 +316,7 @@ fn unusable_announcements_cause_no_query() {
     let c =
         |attrs: &str| format!("<presence><c xmlns='http://jabber.org/protocol/caps' {attrs}/></presence>");
     for announced in [
-        // The format of old, and hash functions that are not known or are shorter than they say.
+        // The legacy format, unsupported hash functions, and digests of the wrong length.
         c("node='http://psi-im.org' ver='0.9'"),
         c(&format!("hash='md5' node='n' ver='{}'", psi_ver())),
         c(&format!("hash='sha-256' node='n' ver='{}'", psi_ver())),
@@ -346,7 +346,7 @@ fn unusable_announcements_cause_no_query() {
 #[test]
 fn ambiguous_replies_are_rejected() {
     let engine = engine();
-    // Each has the hash that it announces, and yet is not what an honest client would say.
+    // Each matches the announced hash, and yet no honest client would send it.
     let check = |identities: &[HashedIdentity<'_>], list: &[&str], forms: &[HashedForm<'_>], info: &str| {
         is_accepted(&engine, &xep_0115_element(&ver_of(identities, list, forms)), info)
     };
@@ -360,7 +360,7 @@ fn ambiguous_replies_are_rejected() {
     let hidden = "<identity category='client' type='pc' name='Other&lt;http://jabber.org/protocol/caps'/>";
     assert!(!check(&[name], &all[1..], &[], &format!("{hidden}{}", text(&all[1..]))));
     assert!(!check(&other, &["a<b"], &[], &format!("{identity}<feature var='a&lt;b'/>")));
-    // Features passed off as identities, and the other way round.
+    // Features disguised as identities, and vice versa.
     let web = HashedIdentity { category: "http:", kind: "", lang: "jabber.org", name: "protocol/caps" };
     let hidden = "<identity category='http:' type='' xml:lang='jabber.org' name='protocol/caps'/>";
     assert!(!check(&[other[0], web], &["u:x"], &[], &format!("{identity}{hidden}{}", text(&["u:x"]))));
@@ -401,7 +401,7 @@ fn ambiguous_replies_are_rejected() {
         &[form(soft, "urn:b")],
         &format!("{identity}{}{}", text(&["u:x"]), x(soft, "urn:b"))
     ));
-    // What is there twice.
+    // Duplicates.
     assert!(!check(&other, &["u:x", "u:x"], &[], &format!("{identity}{}", text(&["u:x", "u:x"]))));
     assert!(!check(&[other[0], other[0]], &["u:x"], &[], &format!("{identity}{identity}{}", text(&["u:x"]))));
     assert!(!check(&[], &all, &[], &text(&all)), "nobody without an identity");

@@ -1,4 +1,4 @@
-//! The examples of XEP-0280, the table of section 6.1, and what forged or lost copies do.
+//! Tests of XEP-0280: its examples, the table of section 6.1, and forged or lost copies.
 use super::*;
 use testkit::{NodeClient, TestNode, assert_same};
 
@@ -11,7 +11,7 @@ fn engine() -> TestNode {
     }
     engine
 }
-/// A client whose presence has this priority; none: not available.
+/// A client with this priority; without one it is not available.
 fn client(engine: &TestNode, name: &str, resource: &str, priority: Option<i8>) -> NodeClient {
     let client = engine.connect(name, resource);
     client.session.with(|state| {
@@ -81,7 +81,7 @@ fn section_8_other_resources_get_what_one_sent() {
     let home = client(&engine, "romeo@example.net", "home", Some(0));
     let garden = client(&engine, "romeo@example.net", "garden", Some(0));
     enable(&garden);
-    // The sender need not have them enabled, and gets none if it has.
+    // The sender need not have carbons enabled, and gets no copy if it has.
     for enabled in [false, true] {
         if enabled {
             enable(&home);
@@ -175,7 +175,7 @@ fn section_6_1_eligible_messages_are_copied() {
         ("error", format!("{EVENT}{FAILED}"), "a@b/c", no),
         // Hints in errors are ignored.
         ("error", format!("{NO_COPY}{FAILED}"), "a@b/c", yes),
-        // Rooms.
+        // Group chat.
         ("groupchat", BODY.into(), "room@muc.example/nick", no),
         ("groupchat", DIRECT.into(), "room@muc.example", no),
         ("normal", DIRECT.into(), "a@b/c", yes),
@@ -183,7 +183,7 @@ fn section_6_1_eligible_messages_are_copied() {
         ("chat", PM.into(), "room@muc.example/nick", (true, false)),
         ("normal", PM.into(), "room@muc.example/nick", (true, false)),
         ("error", format!("{PM}{FAILED}"), "room@muc.example/nick", yes),
-        // Private ones, and copies.
+        // Private messages of a room, and copies.
         ("chat", PRIVATE.into(), "a@b/c", no),
         ("chat", format!("{PRIVATE}<no-copy xmlns='urn:xmpp:hints'/>"), "a@b/c", no),
         ("chat", NO_COPY.into(), "a@b/c", no),
@@ -221,7 +221,7 @@ fn a_message_to_oneself_is_copied_once_and_not_to_its_sender() {
     assert_same(&b.recv(), &[original]);
     assert_same(&c.recv(), &[copy_of("received", &c, CHAT, original)]);
     assert!(a.recv().is_empty());
-    // RFC 6120 section 10.3.1: without `to` it is for the own account, and all three take it.
+    // RFC 6120, section 10.3.1: without `to` it is for the own account, and all three resources receive it.
     a.send("<message type='chat'><body>x</body></message>");
     assert!([&a, &b, &c].iter().all(|client| client.recv().len() == 1));
 }
@@ -240,7 +240,7 @@ fn section_11_forged_copies_are_refused_and_nobody_sees_them() {
              </message></forwarded></{way}>"
         )
     };
-    // From somebody else, and from another client of the same account.
+    // From another user, and from another client of the same account.
     for sender in [&tybalt, &home] {
         for (way, to) in [("received", "romeo@example.net"), ("sent", "romeo@example.net/garden")] {
             let inside = forged(way);
@@ -259,7 +259,7 @@ fn section_11_forged_copies_are_refused_and_nobody_sees_them() {
         }
     }
     assert!(home.recv().is_empty());
-    // Inside something else it is quoted, not forged.
+    // Nested in another element it is quoted, not forged.
     tybalt.send(&format!(
         "<message to='romeo@example.net' type='chat'><x xmlns='u:v'>{}</x></message>",
         forged("sent")
@@ -300,11 +300,11 @@ fn section_10_3_an_undeliverable_copy_is_dropped_silently() {
     let c = client(&engine, "romeo@example.net", "c", Some(0));
     [&a, &b].into_iter().for_each(enable);
     juliet.send("<message to='romeo@example.net/a' type='chat'><body>x</body></message>");
-    // The copy is still in the queue of `b` when its connection goes.
+    // The copy is still in the queue of `b` when its connection is lost.
     b.close();
     assert_eq!(a.recv().len(), 1);
     assert!(juliet.recv().is_empty() && c.recv().is_empty());
-    // A client that bounces a copy sends the error to the account, where it ends.
+    // A client that bounces a copy sends the error to the account, where it is consumed.
     a.send("<message to='romeo@example.net' type='error'><received xmlns='urn:xmpp:carbons:2'/></message>");
     assert!([&a, &c, &juliet].iter().all(|client| client.recv().is_empty()));
 }
@@ -332,7 +332,7 @@ fn what_nobody_took_is_copied_on_the_sender_s_side_only() {
     [&b, &juliet].into_iter().for_each(enable);
     let got = a.request("<message to='juliet@example.com' type='chat'><body>x</body></message>");
     assert!(got.len() == 1 && got[0].contains("<service-unavailable"), "{got:?}");
-    // The message, and the error that answers it.
+    // The message, and the error in response to it.
     let copies = b.recv();
     assert!(
         copies.len() == 2 && copies[0].contains("<sent") && copies[1].contains("<received"),

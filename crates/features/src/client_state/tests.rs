@@ -1,4 +1,4 @@
-//! What matters and what can wait, and how both leave: XEP-0352 sections 4 and 5.
+//! Tests of client state indication: deferrable stanzas, and when they are sent (XEP-0352, sections 4 and 5).
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Wake, Waker};
 
@@ -41,7 +41,7 @@ fn urgent_stanzas_are_sent_and_others_wait() {
              <status code='110'/></x></presence>",
             false,
         ),
-        // Messages by what they hold.
+        // Messages by content.
         (&chat("<body>x</body>"), false),
         (&chat(&format!("<body>x</body>{STATE}{RECEIPT}")), false),
         (&chat("<subject>x</subject>"), false),
@@ -64,7 +64,7 @@ fn urgent_stanzas_are_sent_and_others_wait() {
         (&chat("<retract xmlns='urn:xmpp:message-retract:1' id='1'/>"), true),
         (&chat(EVENT), true),
         (&chat(&format!("<body>x</body>{EVENT}")), false),
-        // By type.
+        // Messages by type.
         ("<message type='headline'><body>x</body></message>", true),
         (&format!("<message type='headline'>{EVENT}</message>"), true),
         ("<message type='error'><error type='cancel'/></message>", false),
@@ -79,7 +79,7 @@ fn urgent_stanzas_are_sent_and_others_wait() {
         (&copy("received", MARKER), true),
         (&copy("sent", MARKER), false),
         ("<message from='a@b'><sent xmlns='urn:xmpp:carbons:2'/></message>", false),
-        // Requests and answers.
+        // Requests and responses.
         ("<iq type='set' id='1'><query xmlns='jabber:iq:roster'/></iq>", false),
         ("<iq type='result' id='1'/>", false),
     ];
@@ -97,7 +97,7 @@ impl Wake for WakeCount {
     }
 }
 
-/// Romeo, and Juliet's client with the number of times that it was woken.
+/// Romeo, and Juliet's client with a counter of its wake-ups.
 fn stage() -> (TestNode, NodeClient, NodeClient, Arc<WakeCount>, Waker) {
     let engine = TestNode::new(&[&FEATURE]);
     engine.create_user("romeo");
@@ -113,7 +113,7 @@ fn say(engine: &TestNode, client: &NodeClient, name: &str) {
     let done = engine.node.nonza(&client.session, Ns::Csi, name, bytes.as_bytes());
     assert!(matches!(done, Some(Ok(()))));
 }
-/// Takes what is there, as the connection does when it is woken; ids of it.
+/// Empties the queue, as the connection does when it is woken; returns the ids.
 fn take(client: &NodeClient, waker: &Waker) -> Vec<String> {
     let mut batch = QueuedBatch::new();
     client.session.outbox.dequeue_all(&mut Context::from_waker(waker), &mut batch);
@@ -138,7 +138,7 @@ fn section_4_2_delayed_stanzas_are_sent_in_order_with_the_next_urgent_one() {
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     send(8, "<body>Good night</body>");
     assert_eq!(woken.0.load(Ordering::Relaxed), 2);
-    // The newest chat state and the newest presence of the same sender, and everything else as it came.
+    // The newest chat state and the newest presence of the same sender, and everything else in order of arrival.
     assert_eq!(take(&juliet, &waker), ["2", "5", "6", "7", "8"]);
 }
 
@@ -155,7 +155,7 @@ fn section_5_1_active_sends_delayed_stanzas_at_once() {
     assert_eq!(woken.0.load(Ordering::Relaxed), 0);
     say(&engine, &juliet, "active");
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
-    // What comes now is behind it.
+    // Later stanzas are queued after it.
     romeo.send(&format!("<message to='juliet@example.com/phone' type='chat' id='2'>{RECEIPT}</message>"));
     assert_eq!(take(&juliet, &waker), ["1", "2"]);
     romeo.send(&format!("<message to='juliet@example.com/phone' type='chat' id='3'>{RECEIPT}</message>"));
@@ -176,7 +176,7 @@ fn the_delay_queue_is_bounded() {
     }
     assert!(juliet.session.outbox.queued_bytes() < 65 * 1024);
     assert_eq!(take(&juliet, &waker).len(), sent);
-    // A thousand presences of one sender are one.
+    // A thousand presences of one sender are reduced to one.
     for _ in 0..1000 {
         romeo.send("<presence to='juliet@example.com/phone' id='p'/>");
     }

@@ -17,7 +17,7 @@
 //! Not guaranteed: if messages are stored while a session still holds older ones that are only in its queue (it was
 //! full, or the resource stopped accepting messages), and that session is lost, the stored ones come first.
 //!
-//! Recipient queues survive a reload (`Builder::feature_state`), so the new host's handlers see work that the old
+//! Recipient queues survive a reload (`FeatureBuilder::shared_state`), so the new host's handlers see work that the old
 //! host's handlers started.
 //!
 //! Lock order: this one, then the account's, then the session's, then the outbox's. No code waits or spawns while

@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn xep_0334_section_4_hints() {
         check("<body>Hi</body><no-store xmlns='urn:xmpp:hints'/>", StorageDecision::Skip);
-        // XEP-0334, section 4.3: stored temporarily as a normal part of delivery.
+        // XEP-0334, section 3.3: stored temporarily as a normal part of delivery.
         check("<body>Hi</body><no-permanent-store xmlns='urn:xmpp:hints'/>", StorageDecision::Store);
         check("<body>Hi</body><no-copy xmlns='urn:xmpp:hints'/>", StorageDecision::Store);
     }

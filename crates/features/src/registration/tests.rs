@@ -1,4 +1,4 @@
-//! XEP-0077 as users and strangers see it.
+//! Tests of XEP-0077 as logged-in users and unauthenticated clients see it.
 
 use std::net::IpAddr;
 
@@ -40,7 +40,7 @@ fn secure(engine: &TestNode, user: &str, resource: &str) -> NodeClient {
     client
 }
 
-/// A stranger's request as the streams hand it over; the payload or the condition.
+/// An unauthenticated client's request as the streams pass it on; returns the payload or the condition.
 fn unauthenticated_request(
     engine: &TestNode,
     peer: &str,
@@ -149,7 +149,7 @@ fn reserved_taken_and_invalid_names_are_refused() {
     let engine = open();
     engine.node.set_admins([Jid::parse("boss@example.com").unwrap()]);
     let modify = |c: &str| Err(format!("modify {c}"));
-    // An address each, so that attempts do not run out.
+    // A separate address for each, so that the limit of attempts is not reached.
     for (n, (name, secret, want)) in [
         ("", GOOD, "not-acceptable"),
         ("hamlet", "", "not-acceptable"),
@@ -214,7 +214,7 @@ fn accounts_and_attempts_are_rate_limited() {
     assert_eq!(register(&engine, "192.0.2.2", "two1", GOOD), later(), "the domain has had its three");
     engine.advance(3600);
     assert!(register(&engine, "192.0.2.1", "one2", GOOD).is_ok());
-    // Guessing which names exist ends soon, and others are not concerned.
+    // Guessing existing names is soon limited, and other clients are not affected.
     let conflicts = (0..50).filter(|_| register(&engine, "192.0.2.3", "bill", GOOD) != later()).count();
     assert_eq!(conflicts, 12);
     assert!(register(&engine, "192.0.2.4", "four", GOOD).is_ok());
@@ -261,7 +261,7 @@ fn section_3_3_users_change_their_own_password() {
     let plain = engine.connect("bill", "plain");
     let refused = set(&plain, &change("bill", GOOD));
     assert!(refused.contains("<error type='modify'><not-authorized "), "{refused}");
-    // The form, with the password before.
+    // The form with the current password.
     let form = |old: &str, new: &str| {
         format!(
             "<x xmlns='jabber:x:data' type='submit'>\
@@ -274,7 +274,7 @@ fn section_3_3_users_change_their_own_password() {
     assert!(set(&bill, &form("wrong", "gr0undlings")).contains("<not-authorized "));
     assert!(set(&bill, &form("newp4ss&amp;word", "gr0undlings")).contains("type='result'"));
     assert_eq!(password(&engine, "bill"), b"gr0undlings");
-    // Keys are dear.
+    // Deriving keys is expensive.
     let refused =
         (0..40).filter(|_| set(&bill, &change("bill", GOOD)).contains("<resource-constraint ")).count();
     assert!(refused >= 20, "{refused}");

@@ -1,4 +1,4 @@
-//! Searches: the examples of XEP-0055, pages of XEP-0059, wildcards, and who may search.
+//! Tests of user search: the examples of XEP-0055, pages of XEP-0059, wildcards, and access.
 
 use super::*;
 use store::SearchableProfile;

@@ -1,6 +1,6 @@
 //! vCard-Based Avatars: XEP-0153 1.1.1, sections 3.1 (the hash in presence) and 4.1 (conditions for it).
 //!
-//! Most clients put the hash of their photo into presence themselves. For those that do not, or not yet, the server
+//! Clients put the hash of their photo into presence themselves. For those that do not, or not yet, the server
 //! adds it, so that contacts see the photo whichever client is in use. An existing statement of a client, also that
 //! there is no photo, is left unchanged. When the photo changes, presence with a hash added by the server is sent
 //! again.

@@ -1,4 +1,4 @@
-//! vCards: the cases of XEP-0054 section 3, bounds, and what the directory finds.
+//! Tests of vCards: the cases of XEP-0054, section 3, limits, and searchable fields.
 
 use super::*;
 use testkit::{NodeClient, TestNode, assert_same};
@@ -110,7 +110,7 @@ fn a_card_of_a_megabyte_is_refused_and_the_old_one_stays() {
         assert!(answer[0].contains("<not-acceptable"), "{}", answer[0].len());
         assert!(answer[0].len() < 1024, "the card does not come back with the error");
     }
-    // Namespaces that are declared once and used often are counted as they are kept.
+    // A namespace that is declared once and used often is counted in stored form.
     let lean = format!(
         "<iq type='set' id='v2' xmlns:a='u:{}'><vCard xmlns='vcard-temp'>{}</vCard></iq>",
         "x".repeat(900),

@@ -1,4 +1,4 @@
-//! A node over the memory store whose offline store waits where a test tells it to.
+//! Test harness: a node over the memory store whose offline store blocks where a test requests it.
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -23,7 +23,7 @@ use throng_core::{
 
 use super::super::FEATURE;
 
-/// The offline store behind gates, by the name of the call: `append` waits before the write, `appended` behind it.
+/// Offline store with gates, by the name of the call: `append` blocks before the write, `appended` after it.
 pub(super) struct GatedStore {
     inner: Arc<dyn Offline>,
     closed: Mutex<HashSet<&'static str>>,
@@ -136,7 +136,7 @@ impl OfflineHarness {
         bench
     }
 
-    /// What a reload does: the module with these options, or switched off.
+    /// Simulates a reload: the module with these options, or disabled.
     pub(super) fn reload(&self, options: Option<&[(&str, i64)]>) {
         let enabled = options.map(|options| {
             let mut set = FeatureOptions::defaults(FEATURE.options);
@@ -151,7 +151,7 @@ impl OfflineHarness {
         self.node.set_hosts([("capulet.com".to_owned(), Arc::new(host))].into());
     }
 
-    /// What a login reads.
+    /// Reads the account as a login does.
     pub(super) fn read_login(&self, name: &str) -> Principal {
         let jid = Jid::parse(&format!("{name}@capulet.com")).unwrap();
         let host = self.node.host("capulet.com").unwrap();
@@ -164,7 +164,7 @@ impl OfflineHarness {
     pub(super) fn connect(&self, name: &str) -> Arc<Session> {
         self.bind(self.read_login(name), "balcony")
     }
-    /// What the presence feature does when a resource sends presence.
+    /// Makes a resource available as the presence feature does.
     pub(super) fn available(&self, session: &Arc<Session>, priority: i8) {
         session.set_available(SharedStanza::parse(b"<presence/>").unwrap(), priority);
         self.node.perform(Effects(vec![Effect::Available(session.clone())]));
@@ -176,12 +176,12 @@ impl OfflineHarness {
         self.run_until_idle();
         session
     }
-    /// The connection is gone.
+    /// Closes the connection.
     pub(super) fn offline(&self, session: &Arc<Session>) {
         self.node.end_session(session);
     }
 
-    /// Polls everything often enough that only what a gate holds is left.
+    /// Polls all tasks until only those blocked by a gate are left.
     pub(super) fn run_until_idle(&self) {
         for _ in 0..20 {
             self.tasks.step();
@@ -199,7 +199,7 @@ impl OfflineHarness {
             IngestOutcome::Fatal(error) => panic!("{error:?}"),
         }
     }
-    /// Sends a chat message; the future is what the sender's stream waits for.
+    /// Sends a chat message; the future is the one that the sender's stream waits for.
     pub(super) fn send_chat(
         &self,
         from: &Arc<Session>,
@@ -208,7 +208,7 @@ impl OfflineHarness {
     ) -> Option<BoxFuture<'static, ()>> {
         self.ingest(from, &format!("<message to='{to}' type='chat'><body>{text}</body></message>"))
     }
-    /// A chat message arrives from elsewhere; nobody waits for what becomes of it.
+    /// A chat message arrives from another node; nobody waits for its result.
     pub(super) fn deliver_from_remote(&self, name: &str, to: &str, text: &str) {
         let from = Jid::parse(&format!("{name}@capulet.com/cell")).unwrap();
         let stanza = format!("<message from='{from}' to='{to}' type='chat'><body>{text}</body></message>");
@@ -222,16 +222,16 @@ impl OfflineHarness {
         self.run_until_idle();
     }
 
-    /// The client acknowledges from now on (XEP-0198).
+    /// The client acknowledges from here on (XEP-0198).
     pub(super) fn enable_stream_management(&self, session: &Arc<Session>) {
         let terms = StreamManagementTerms { resume_seconds: 60, unacked_bytes: 100_000, sm2: false };
         assert!(session.outbox.enable_management(terms, [0; 16]));
     }
-    /// It has got so many stanzas.
+    /// The client has acknowledged `count` stanzas.
     pub(super) fn acknowledge(&self, session: &Arc<Session>, count: usize) {
         session.outbox.acknowledge(count as u32).unwrap();
     }
-    /// The bodies of what arrived, without letting anything else happen.
+    /// Bodies of the queued messages, without running any task.
     pub(super) fn take_queued_bodies(&self, session: &Arc<Session>) -> Vec<String> {
         let mut batch = QueuedBatch::new();
         session.outbox.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut batch);
@@ -243,17 +243,17 @@ impl OfflineHarness {
         self.run_until_idle();
         batch.iter().map(|i| String::from_utf8(i.frame.bytes().to_vec()).unwrap()).collect()
     }
-    /// The bodies of what arrived.
+    /// Bodies of the received messages.
     pub(super) fn receive_bodies(&self, session: &Arc<Session>) -> Vec<String> {
         self.receive(session).iter().map(|text| body(text)).collect()
     }
-    /// How many messages are in the store.
+    /// Number of stored messages.
     pub(super) fn stored(&self, name: &str) -> u32 {
         let jid = Jid::parse(&format!("{name}@capulet.com")).unwrap();
         let id = self.tasks.block_on(self.node.stores.addresses.find(&jid)).unwrap().unwrap();
         self.tasks.block_on(self.node.stores.offline.count(id)).unwrap()
     }
-    /// Whether newer messages go behind those in the store.
+    /// Whether newer messages are stored after older ones.
     pub(super) fn flushing(&self, session: &Arc<Session>) -> bool {
         session.account.with(|state| state.flushing)
     }
@@ -264,7 +264,7 @@ fn body(text: &str) -> String {
     rest.split_once("</body>").map_or(rest, |(body, _)| body).to_owned()
 }
 
-/// Whether a future is still waiting.
+/// Whether a future is still pending.
 pub(super) fn is_pending(later: &mut Option<BoxFuture<'static, ()>>) -> bool {
     let Some(future) = later else { return false };
     let pending = future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();

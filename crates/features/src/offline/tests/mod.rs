@@ -1,4 +1,4 @@
-//! The examples of XEP-0160, and every order in which storing, delivering, coming and going can meet.
+//! Tests of XEP-0160: its examples, and every interleaving of storing, delivery, logins and disconnects.
 mod harness;
 mod random_schedules;
 mod reload;
@@ -69,12 +69,12 @@ fn bytes_are_limited_and_one_sender_has_a_share() {
         bench.complete(later);
         bench.receive(client).concat()
     };
-    // Half of the bytes, with what the server adds.
+    // Half of the bytes, including those that the server adds.
     assert_eq!((say(&romeo, 20_000), say(&romeo, 10_000)), (String::new(), String::new()));
     let refused = say(&romeo, 5_000);
     let full = |answer: &str| answer[answer.find("<error").unwrap_or_default()..].to_owned();
     let share = full(&refused);
-    // Another sender has room; beyond all bytes nobody has.
+    // Another sender has room; nobody may exceed the total.
     assert_eq!(say(&nurse, 30_000), "");
     let juliet = bench.online("juliet");
     assert_eq!(bench.receive_bodies(&juliet).len(), 3);
@@ -83,7 +83,7 @@ fn bytes_are_limited_and_one_sender_has_a_share() {
     let refused = (0..40).filter(|_| !say(&romeo, 1).is_empty()).count();
     assert_eq!((refused, bench.stored("juliet")), (20, 20));
     assert_eq!(say(&nurse, 1), "");
-    // What everybody left together.
+    // The limit of all senders together.
     let refused = say(&nurse, 62_000);
     assert!(refused.contains("<service-unavailable ") && refused.contains("storage is full"), "{refused}");
     assert_eq!(share, full(&refused), "the answer does not tell which limit was reached");
@@ -158,7 +158,7 @@ fn a_negative_priority_gets_nothing_and_asks_nothing() {
     bench.available(&juliet, 5);
     bench.run_until_idle();
     assert_eq!(bench.receive_bodies(&juliet), ["1"]);
-    // Nothing waits any more: the store is not asked again.
+    // No messages are stored any more: the store is not queried again.
     bench.gate.calls();
     bench.available(&juliet, 6);
     bench.run_until_idle();
@@ -191,7 +191,8 @@ fn who_comes_while_a_message_is_written_gets_it_and_newer_ones_stay_behind() {
         bench.run_until_idle();
         assert!(is_pending(&mut first), "the sender is told nothing before it is on disk");
         let juliet = bench.online("juliet");
-        // The sender's connection breaks and comes back: its stream waits no longer, its message is on its way.
+        // The sender's connection breaks and comes back: its stream does not wait any more, but its message is being
+        // stored.
         drop(first);
         let second = bench.send_chat(&nurse, "juliet@capulet.com", "2");
         bench.gate.open(gate);
@@ -225,7 +226,7 @@ fn newer_messages_stay_behind_from_the_moment_at_which_the_resource_can_take_the
     let first = bench.send_chat(&romeo, "juliet@capulet.com", "1");
     bench.complete(first);
     let juliet = bench.connect("juliet");
-    // What follows from her presence comes a moment later: here, after a message that another task sends.
+    // The effects of her presence come later: here, after a message that another task sends.
     juliet.set_available(SharedStanza::parse(b"<presence/>").unwrap(), 0);
     let second = bench.send_chat(&romeo, "juliet@capulet.com", "2");
     bench.node.perform(Effects(vec![Effect::Available(juliet.clone())]));
@@ -245,7 +246,7 @@ fn newer_messages_stay_behind_those_that_are_being_delivered() {
         bench.complete(later);
         bench.gate.close(gate);
         let juliet = bench.online("juliet");
-        // With the last page in the queue the order is kept by the queue.
+        // With the last page queued, the session's queue preserves the order.
         assert_eq!(bench.flushing(&juliet), gate != "remove", "{gate}");
         let mut got = bench.receive_bodies(&juliet);
         let mut second = bench.send_chat(&romeo, "juliet@capulet.com", "2");
@@ -276,7 +277,7 @@ fn what_waits_to_be_written_goes_straight_into_the_queue_behind_the_last_page() 
     bench.gate.calls();
     bench.gate.close("fetched");
     let juliet = bench.online("juliet");
-    // One is being written, two wait for that.
+    // One is being written, two are pending.
     bench.gate.close("append");
     let mut senders = vec![bench.send_chat(&romeo, "juliet@capulet.com", "2")];
     bench.run_until_idle();
@@ -290,7 +291,7 @@ fn what_waits_to_be_written_goes_straight_into_the_queue_behind_the_last_page() 
     bench.run_until_idle();
     assert!(!senders.iter_mut().any(is_pending), "all senders go on");
     assert!(!bench.flushing(&juliet));
-    // Nothing was taken by the connection yet.
+    // The connection has not taken anything yet.
     let calls = bench.gate.calls();
     assert_eq!(calls.iter().filter(|c| **c == "append").count(), 1, "{calls:?}");
     assert!(!calls.contains(&"remove"));
@@ -372,7 +373,7 @@ fn what_was_not_acknowledged_stays_in_the_store_and_comes_again() {
     bench.acknowledge(&juliet, 2);
     bench.run_until_idle();
     assert_eq!(bench.stored("juliet"), 3);
-    // Past the store, behind the others.
+    // Bypasses the store, after the others.
     assert!(bench.send_chat(&romeo, "juliet@capulet.com", "6").is_none());
     assert_eq!(bench.receive_bodies(&juliet), ["6"]);
     bench.offline(&juliet);
@@ -421,7 +422,7 @@ fn a_connection_lost_during_delivery_loses_nothing_and_changes_no_order() {
         let later = bench.send_chat(&romeo, "juliet@capulet.com", &n.to_string());
         bench.complete(later);
     }
-    // The first page is in the queue when the connection goes.
+    // The first page is queued when the connection is lost.
     let juliet = bench.online("juliet");
     bench.offline(&juliet);
     bench.run_until_idle();

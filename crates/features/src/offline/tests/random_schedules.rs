@@ -1,7 +1,8 @@
-//! Senders, a recipient that comes and goes, reloads, and a slow store, in a thousand random orders.
+//! Randomised test of offline messages: senders, a recipient that logs in and out, reloads, and a slow store, in a
+//! thousand random schedules.
 //!
-//! What must hold in each: nothing that a sender was told is kept is lost, and the recipient sees each sender's messages
-//! in order and once. A recipient that acknowledges (XEP-0198) has seen what it acknowledged.
+//! Invariants: no message that was confirmed to its sender as stored is lost, and the recipient sees each sender's
+//! messages in order and once. A recipient that acknowledges (XEP-0198) has seen the messages that it acknowledged.
 use std::sync::Arc;
 
 use base::spawn::BoxFuture;
@@ -9,7 +10,7 @@ use throng_core::{NodeLimits, Session};
 
 use super::harness::{OfflineHarness, is_pending};
 
-/// xorshift64*; the seed is in every message of a failure.
+/// xorshift64*; every failure message contains the seed.
 struct XorShift(u64);
 impl XorShift {
     fn below(&mut self, n: u64) -> u64 {
@@ -41,12 +42,12 @@ fn run_seed(seed: u64) {
     let mut juliet: Option<Arc<Session>> = None;
     let mut login = None;
     let mut got: Vec<String> = Vec::new();
-    // What the recipient has taken and not acknowledged, and what it has acknowledged, if it does.
+    // Messages that the recipient has taken and not acknowledged, and the number acknowledged, if it acknowledges.
     let managed = random.below(2) == 0;
     let mut taken: Vec<String> = Vec::new();
     let mut handled = 0;
     let mut lowered = false;
-    // His messages come from another node: nobody waits until one is stored before the next arrives.
+    // His messages come from another node, which does not wait until one is stored before it sends the next.
     let mut friar = 0;
     for _ in 0..120 {
         let gate = GATES[random.below(5) as usize];
@@ -76,7 +77,7 @@ fn run_seed(seed: u64) {
             }
             9 => {
                 if let Some(juliet) = juliet.take() {
-                    // Otherwise what was stored meanwhile comes before what the session held; see `desk`.
+                    // Otherwise messages stored meanwhile come before those that the session held; see `delivery`.
                     if tight || lowered || random.below(2) == 0 {
                         taken.extend(bench.receive_bodies(&juliet));
                         if managed {
@@ -106,7 +107,7 @@ fn run_seed(seed: u64) {
                 bench.deliver_from_remote("friar", "juliet@capulet.com", &format!("friar {friar}"));
                 friar += 1;
             }
-            // A reload: new handlers, the same desks.
+            // A reload: new handlers, the same recipient queues.
             14 => bench.reload(Some(&[("max_messages", 1_000 + random.below(10) as i64)])),
             _ => bench.tasks.step(),
         }

@@ -1,4 +1,4 @@
-//! Reloads while messages are being stored and delivered: the desks outlive the handlers.
+//! Tests of reloads while messages are being stored and delivered: the recipient queues outlive the handlers.
 use super::harness::{OfflineHarness, is_pending};
 
 #[test]

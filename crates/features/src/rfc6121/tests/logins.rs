@@ -1,4 +1,5 @@
-//! Logins that an administrator overtakes: RFC 6120 section 6.5, the account has been read and its session is not bound yet.
+//! Tests of logins that overlap a change of the account: RFC 6120, section 6.5; the account has been read and its
+//! session is not bound yet.
 
 use super::*;
 
@@ -15,7 +16,7 @@ fn a_session_bound_after_its_account_was_disabled_or_removed_ends() {
                 engine.block_on(engine.node.remove_account(juliet.as_ref())).unwrap();
                 engine.create_user(JULIET);
             }
-            // Another account in the same stripe or a contact's change looks like this.
+            // A change of another account in the same stripe, or of a contact, looks like this.
             _ => drop(engine.block_on(engine.node.set_account_disabled(&juliet, false))),
         }
         let client = engine.bind(late, "balcony").unwrap();

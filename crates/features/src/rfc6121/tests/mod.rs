@@ -1,4 +1,4 @@
-//! Conversations of RFC 6121, section by section, with users of two virtual hosts.
+//! Tests of RFC 6121, section by section, with users of two virtual hosts.
 //!
 //! The names are those of the examples: Juliet of example.com and Romeo of example.net.
 
@@ -18,7 +18,7 @@ const FEATURES: [&Feature; 3] =
 const JULIET: &str = "juliet@example.com";
 const ROMEO: &str = "romeo@example.net";
 
-/// Juliet and Romeo have accounts and do not know one another.
+/// Juliet and Romeo have accounts and no subscriptions.
 fn two_unrelated_users() -> TestNode {
     let engine = TestNode::new(&FEATURES);
     engine.create_user(JULIET);
@@ -26,7 +26,7 @@ fn two_unrelated_users() -> TestNode {
     engine
 }
 
-/// Connects, asks for the roster, becomes available, and forgets what came of it.
+/// Connects, requests the roster, becomes available, and drops the received stanzas.
 fn online(engine: &TestNode, name: &str, resource: &str) -> NodeClient {
     let client = engine.connect(name, resource);
     client.send("<iq id='r' type='get'><query xmlns='jabber:iq:roster'/></iq>");
@@ -35,7 +35,7 @@ fn online(engine: &TestNode, name: &str, resource: &str) -> NodeClient {
     client
 }
 
-/// Everything random or counted becomes `*`, so that stanzas can be compared: ids of pushes, versions, stamps.
+/// Replaces random and counted parts with `*`, so that stanzas can be compared: ids of pushes, versions, stamps.
 fn without_random_parts(stanzas: Vec<String>) -> Vec<String> {
     stanzas
         .into_iter()
@@ -58,7 +58,7 @@ fn push(to: &str, item: &str) -> String {
     format!("<iq type='set' id='*' to='{to}'><query xmlns='jabber:iq:roster' ver='*'>{item}</query></iq>")
 }
 
-/// The condition of the only stanza, which must be an error.
+/// Condition of the only stanza, which must be an error.
 fn error(stanzas: &[String]) -> (String, String) {
     assert_eq!(stanzas.len(), 1, "{stanzas:?}");
     assert!(stanzas[0].contains("type='error'"), "{stanzas:?}");

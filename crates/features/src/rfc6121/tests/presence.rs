@@ -1,4 +1,4 @@
-//! Section 4.
+//! Tests of RFC 6121, section 4: exchange of presence.
 use store::Subscription;
 use testkit::{NodeClient, TestNode, assert_same};
 use throng_core::NodeLimits;
@@ -52,7 +52,7 @@ fn section_4_2_initial_presence_reaches_subscribers_and_the_own_resources() {
     }
     assert_same(&mercutio.recv(), &[from_balcony("mercutio@example.com", "")]);
     assert_same(&chamber.recv(), &[from_balcony(JULIET, "")]);
-    // 4.2.2: the resource itself as well; then the other resources, then whoever a probe would find.
+    // Section 4.2.2: the resource itself as well; then the other resources, then those that a probe would find.
     assert_same(
         &balcony.recv(),
         &[
@@ -89,7 +89,7 @@ fn a_login_makes_no_call_to_the_store() {
 #[test]
 fn section_4_3_2_contacts_that_have_not_approved_are_not_shown() {
     let engine = two_unrelated_users();
-    // The two rosters disagree; the contact's own decides.
+    // The two rosters disagree; the contact's own is authoritative.
     engine.add_contact(ROMEO, JULIET, Subscription::TO | Subscription::IN_ROSTER);
     online(&engine, JULIET, "balcony");
     let romeo = engine.connect(ROMEO, "orchard");
@@ -107,7 +107,7 @@ fn section_4_3_2_probes_of_an_account_with_resources() {
     chamber.send("<presence id='pres1'><show>dnd</show><status>busy!</status></presence>");
     balcony.send("<presence id='pres2'><show>away</show><status>stepped away</status></presence>");
     let romeo = engine.connect(ROMEO, "orchard");
-    // Not by its server but by the client: answered all the same.
+    // A probe by the client instead of its server is answered, too.
     assert_same(
         &romeo.request("<presence id='probe1' to='juliet@example.com' type='probe'/>"),
         &[
@@ -117,7 +117,7 @@ fn section_4_3_2_probes_of_an_account_with_resources() {
              <show>away</show><status>stepped away</status></presence>",
         ],
     );
-    // A full address: mere availability of that resource.
+    // A full address: only the availability of that resource.
     assert_same(
         &romeo.request("<presence id='p' to='juliet@example.com/balcony' type='probe'/>"),
         &["<presence from='juliet@example.com/balcony' to='romeo@example.net/orchard'/>"],
@@ -163,7 +163,7 @@ fn section_4_3_2_probes_without_resources_or_without_approval() {
             "<presence from='juliet@example.com' id='probe2' to='romeo@example.net/orchard' type='unavailable'/>",
         ],
     );
-    // Tybalt believes that he is subscribed: the answer puts that right.
+    // Tybalt's roster has a subscription: the answer corrects that.
     engine.add_contact("tybalt@example.com", JULIET, Subscription::TO | Subscription::IN_ROSTER);
     let tybalt = online(&engine, "tybalt@example.com", "x");
     let probe = |to: &str| tybalt.request(&format!("<presence id='p' to='{to}' type='probe'/>"));
@@ -176,7 +176,7 @@ fn section_4_3_2_probes_without_resources_or_without_approval() {
     let juliet = online(&engine, JULIET, "balcony");
     engine.add_contact("tybalt@example.com", JULIET, Subscription::TO | Subscription::IN_ROSTER);
     assert_eq!(probe("juliet@example.com/balcony").len(), 2);
-    // A stranger hears nothing, whether or not there is such an account.
+    // An unrelated user receives nothing, whether or not the account exists.
     assert!(probe(JULIET).is_empty() && probe("nobody@example.com").is_empty());
     assert_nothing_received(&[&juliet]);
 }
@@ -193,7 +193,7 @@ fn section_4_3_2_a_subscription_is_one_way() {
     );
     let probe = "<presence to='mercutio@example.com' type='probe'/>";
     assert!(juliet.request(probe).is_empty());
-    // The same while the other is not there.
+    // The same while the contact is offline.
     mercutio.close();
     drain(&[&juliet]);
     assert!(juliet.request(probe).is_empty());
@@ -258,10 +258,10 @@ fn section_4_5_unavailable_presence_and_a_new_session() {
     chamber.send("<presence><show>xa</show></presence>");
     assert_nothing_received(&[&balcony]);
     romeo.recv();
-    // The session goes on, so the stream's end tells nobody anything new.
+    // The session goes on, so closing the stream sends nothing more.
     balcony.close();
     assert_nothing_received(&[&romeo]);
-    // 4.5.2, implementation note: available again is initial presence.
+    // Section 4.5.2, implementation note: available again is initial presence.
     let balcony = engine.connect(JULIET, "balcony");
     balcony.send("<presence type='unavailable'/>");
     assert_nothing_received(&[&romeo]);
@@ -337,7 +337,7 @@ fn section_4_6_3_directed_presence_ends_with_the_resource() {
     let (romeo, nurse) = (online(&engine, ROMEO, "x"), online(&engine, "nurse@example.com", "kitchen"));
     let juliet = online(&engine, JULIET, "balcony");
     romeo.recv();
-    // Case 2: to somebody who is not subscribed.
+    // Case 2: to a contact without a subscription.
     juliet.send("<presence id='d1' to='nurse@example.com/kitchen'><show>chat</show></presence>");
     assert_same(
         &nurse.recv(),

@@ -1,4 +1,4 @@
-//! Section 2.
+//! Tests of RFC 6121, section 2: the roster.
 use store::Subscription;
 use testkit::{TestNode, assert_same};
 use throng_core::NodeLimits;
@@ -134,7 +134,7 @@ fn a_roster_is_limited_in_bytes_and_may_always_become_smaller() {
     done(put("tybalt", 900));
     full(put("mother", 200));
     assert!(engine.stored_roster_item(JULIET, "mother@example.com").is_none());
-    // An entry that is there may change within the room that is left, and shrink whatever the limit is.
+    // An existing entry may grow within the bytes that are left, and shrink whatever the limit is.
     done(put("nurse", 1_020));
     full(put("tybalt", 1_020));
     let limits = NodeLimits { roster_bytes: 500, ..NodeLimits::default() };
@@ -302,7 +302,7 @@ fn section_2_5_an_unanswered_request_outlives_the_item() {
     assert!(online_presence(&juliet).contains("type='subscribe'"));
 }
 
-/// Goes and comes back.
+/// Becomes unavailable and available again.
 fn online_presence(client: &testkit::NodeClient) -> String {
     client.send("<presence type='unavailable'/>");
     client.recv();

@@ -1,4 +1,4 @@
-//! Section 3.
+//! Tests of RFC 6121, section 3: presence subscriptions.
 use store::Subscription;
 use testkit::{TestNode, assert_same};
 use throng_core::feature::{FeatureOptions, OptionValue};
@@ -11,7 +11,7 @@ use super::{
 const SUBSCRIBE: &str = "<presence id='xk3h1v69' to='juliet@example.com' type='subscribe'/>";
 const SUBSCRIBED: &str = "<presence id='h4v1c4kj' to='romeo@example.net' type='subscribed'/>";
 
-/// What Romeo sent, as Juliet sees it.
+/// Romeo's presence as Juliet receives it.
 fn from_romeo(id: &str, ty: &str) -> String {
     format!("<presence from='romeo@example.net' id='{id}' to='juliet@example.com' type='{ty}'/>")
 }
@@ -43,7 +43,7 @@ fn section_3_1_request_and_approval() {
     let (balcony, chamber) = (online(&engine, JULIET, "balcony"), online(&engine, JULIET, "chamber"));
     foo.recv();
     balcony.recv();
-    // 3.1.2 and 3.1.3
+    // Sections 3.1.2 and 3.1.3.
     foo.send(SUBSCRIBE);
     let asked = juliet_item("subscription='none' ask='subscribe'");
     assert_same(&without_random_parts(foo.recv()), &[push("romeo@example.net/foo", &asked)]);
@@ -52,15 +52,15 @@ fn section_3_1_request_and_approval() {
         assert_same(&juliet.recv(), &[from_romeo("xk3h1v69", "subscribe")]);
     }
     assert_eq!(state(&engine, JULIET, ROMEO), Subscription::PENDING_IN, "no roster item before the approval");
-    // Asking again is routed and not delivered (table 6).
+    // A repeated request is routed and not delivered (table 6).
     foo.send(SUBSCRIBE);
     assert!(balcony.recv().is_empty() && foo.recv().is_empty());
-    // 3.1.5
+    // Section 3.1.5.
     balcony.send(SUBSCRIBED);
     let granted = romeo_item("subscription='from'");
     assert_same(&without_random_parts(balcony.recv()), &[push("juliet@example.com/balcony", &granted)]);
     assert_same(&without_random_parts(chamber.recv()), &[push("juliet@example.com/chamber", &granted)]);
-    // 3.1.6
+    // Section 3.1.6.
     for (romeo, resource) in [(&foo, "foo"), (&bar, "bar")] {
         assert_same(
             &without_random_parts(romeo.recv()),
@@ -72,7 +72,7 @@ fn section_3_1_request_and_approval() {
             ],
         );
     }
-    // One way only.
+    // In one direction only.
     foo.send("<presence><show>away</show></presence>");
     assert!(balcony.recv().is_empty());
     chamber.send("<presence><show>dnd</show></presence>");
@@ -115,19 +115,19 @@ fn section_3_1_3_a_request_waits_until_it_is_answered() {
          <nick xmlns='http://jabber.org/protocol/nick'>Romeo</nick>
          <delay xmlns='urn:xmpp:delay' from='example.com' stamp='*'/></presence>";
     let own = "<presence from='juliet@example.com/balcony' to='juliet@example.com'/>";
-    // The roster of the login still has it.
+    // The roster of the login still contains it.
     let juliet = engine.connect(JULIET, "balcony");
     engine.store_calls();
     assert_same(&without_random_parts(juliet.request("<presence/>")), &[own, request]);
     assert!(engine.store_calls().is_empty());
-    // A new priority is no new presence session.
+    // A change of priority is not a new presence session.
     assert_eq!(juliet.request("<presence><priority>5</priority></presence>").len(), 1);
     juliet.send("<presence type='unavailable'/>");
     juliet.recv();
     assert_same(&without_random_parts(juliet.request("<presence/>")), &[own, request]);
     assert_eq!(engine.store_calls(), ["roster.get"], "only because a request is open");
     juliet.close();
-    // Without extended content nobody is in the roster; denied, it does not come back.
+    // Without extended content there is no roster entry; denied, the request does not come back.
     let juliet = engine.connect(JULIET, "balcony");
     juliet.send("<presence/>");
     assert_eq!(juliet.recv().len(), 2);
@@ -230,7 +230,7 @@ fn section_3_2_unsubscribed_cancels_a_subscription() {
         let to = format!("juliet@example.com/{resource}");
         assert_same(&without_random_parts(juliet.recv()), &[push(&to, &romeo_item("subscription='none'"))]);
     }
-    // 3.2.2 rule 1: with nothing to cancel nothing is sent.
+    // Section 3.2.2, rule 1: without a subscription to cancel nothing is sent.
     balcony.send("<presence to='romeo@example.net' type='unsubscribed'/>");
     assert!(romeo.recv().is_empty() && balcony.recv().is_empty());
 }
@@ -260,7 +260,7 @@ fn section_3_3_unsubscribe_ends_a_subscription() {
             "<presence from='juliet@example.com/chamber' to='romeo@example.net' type='unavailable'/>".into(),
         ],
     );
-    // From somebody who is not subscribed it is ignored.
+    // Ignored if the sender is not subscribed.
     romeo.send("<presence to='juliet@example.com' type='unsubscribe'/>");
     assert!(balcony.recv().is_empty());
 }
@@ -347,7 +347,7 @@ fn section_8_5_1_an_account_that_does_not_exist_is_silent() {
         let heard = romeo.recv();
         assert!(heard.iter().all(|s| s.starts_with("<iq")), "only pushes: {heard:?}");
     }
-    // Nobody's address has a number now, as a contact, and still no account.
+    // The missing account's address has a number as a contact, and still no account.
     romeo.send("<presence id='1' to='nobody@example.com' type='subscribe'/>");
     assert!(romeo.recv().iter().all(|s| s.starts_with("<iq")));
 }

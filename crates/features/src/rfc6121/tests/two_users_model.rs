@@ -1,19 +1,19 @@
-//! Two users do what they like, in any order: the two rosters must agree with one another, each client's picture with
-//! the store, and what a client sees of the other's presence with its subscription.
+//! Model test of two users who act in any order: the two rosters must agree with one another, each client's view with
+//! the store, and the presence that a client sees with its subscription.
 use store::Subscription;
 use testkit::{NodeClient, TestNode};
 
 use super::{JULIET, ROMEO, online, two_unrelated_users};
 
-/// A client as a careful library keeps it: from pushes and presence alone.
+/// A client that builds its view from pushes and presence alone.
 struct ModelUser {
     client: NodeClient,
     name: &'static str,
     other: &'static str,
     available: bool,
-    /// The attributes of the roster item, if there is one.
+    /// Attributes of the roster item, if there is one.
     item: Option<(String, bool, bool)>,
-    /// Whether the other is seen as available.
+    /// Whether it sees the other user as available.
     sees: bool,
 }
 
