@@ -29,7 +29,7 @@ pub struct LoginIdentity {
     pub jid: Jid,
     /// Its id.
     pub id: AddressId,
-    /// Revision of the credentials that are proved; see [`store::Secrets::revision`].
+    /// Revision of the credentials that are proved; see [`store::AccountSecrets::revision`].
     pub revision: u64,
     /// No stored account: SASL ANONYMOUS.
     pub ephemeral: bool,
