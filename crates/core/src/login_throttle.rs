@@ -149,8 +149,7 @@ impl LoginThrottle {
     ///
     /// A wrong password, and an account that does not exist, count as a failure. A wrong token counts neither
     /// against the account nor against its password from this address, because it is not a guess of that
-    /// password. After a right secret, this account is exempt from the limits of other accounts at this
-    /// address.
+    /// password. After a right secret, this account is judged separately from other accounts at this address.
     ///
     /// # Errors
     /// The limit that was reached. Nothing is counted then, and the answer must be the same for a right and a
