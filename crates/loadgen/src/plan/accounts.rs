@@ -1,55 +1,57 @@
-//! The accounts of a run, and how a user's number becomes a name and back.
+//! Accounts of a run, and the mapping between a user's number and name.
 //!
-//! A user's number is the index here, and users arrive in the order of their numbers. With rosters that are rings (each
-//! account has its nearest neighbours as contacts) that order decides who is online when somebody logs in:
-//! - distance 1 (the usual): everybody finds the neighbours below online and those above not yet, so exactly half of
+//! A user's number is its index here, and users arrive in order of their numbers. With ring rosters (the contacts of
+//! each account are its nearest neighbours) that order decides who is online when a user logs in:
+//! - stride 1 (the default): every user finds the neighbours below online and those above not yet, so exactly half of
 //!   the roster at login, and all of it later;
-//! - distance `d` ([`AccountSource::StanzaPattern::stride`]): only every `d`-th account of the ring is ever used, so `1/d` of
+//! - stride `d` ([`AccountSource::Pattern::stride`]): only every `d`-th account of the ring is used, so `1/d` of
 //!   each roster is online in the end.
 //!
-//! Trap: the name's number is not the user's number; always go through [`TestAccounts::name_of`] and [`TestAccounts::index_of`].
+//! # Pitfalls
+//!
+//! The name's number is not the user's number; always use [`TestAccounts::name_of`] and [`TestAccounts::index_of`].
 
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-/// The accounts. A user's number is its index here.
+/// Accounts of a run. A user's number is its index here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TestAccounts {
-    /// Where names and passwords come from.
+    /// Source of names and passwords.
     pub source: AccountSource,
     /// Domain of the accounts.
     pub domain: String,
 }
 
-/// Where names and passwords come from.
+/// Source of names and passwords.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum AccountSource {
-    /// `<prefix><first + index * stride>`, all with passwords of one pattern.
+    /// `<prefix><first + index * stride>`, all with the same password pattern.
     Pattern {
-        /// Before the number.
+        /// Name prefix.
         prefix: String,
         /// Number of the user with index 0.
         first: u64,
-        /// How many.
+        /// Number of users.
         count: u32,
-        /// Distance between the numbers of two users; 1 if all accounts are used. Never 0.
+        /// Interval between the numbers of two users; 1 if all accounts are used. Never 0.
         #[serde(default = "one")]
         stride: u32,
-        /// The password; `{n}` stands for the number in the name.
+        /// Password; `{n}` stands for the number in the name.
         password: String,
     },
-    /// One row for each user: name and password.
+    /// Name and password of each user.
     List(Vec<(String, String)>),
-    /// No accounts: ANONYMOUS gives names. Such users cannot be the destination of an `OnlineUsers` message.
+    /// No accounts: names are assigned by ANONYMOUS. Such users cannot be the destination of an `Online` message.
     Anonymous {
-        /// How many users at most at one time.
+        /// Maximum number of simultaneous users.
         count: u32,
     },
 }
 
 impl TestAccounts {
-    /// How many users there are.
+    /// Number of users.
     pub fn count(&self) -> u32 {
         match &self.source {
             AccountSource::Pattern { count, .. } | AccountSource::Anonymous { count } => *count,
@@ -57,7 +59,7 @@ impl TestAccounts {
         }
     }
 
-    /// Number in the name of a user; the index itself where names are not a pattern.
+    /// Number in the name of a user; the index itself if names are not a pattern.
     pub fn number_of(&self, index: u32) -> u64 {
         match &self.source {
             AccountSource::Pattern { first, stride, .. } => {
@@ -67,7 +69,7 @@ impl TestAccounts {
         }
     }
 
-    /// Writes the user's name; nothing for anonymous users and beyond the end.
+    /// Appends the user's name; nothing for anonymous users and beyond the end.
     pub fn name_of(&self, index: u32, name: &mut String) {
         match &self.source {
             AccountSource::Pattern { prefix, .. } => {
@@ -80,7 +82,7 @@ impl TestAccounts {
         }
     }
 
-    /// Writes the user's password; nothing for anonymous users and beyond the end.
+    /// Appends the user's password; nothing for anonymous users and beyond the end.
     pub fn password_of(&self, index: u32, password: &mut String) {
         match &self.source {
             AccountSource::Pattern { password: pattern, .. } => {
@@ -98,8 +100,8 @@ impl TestAccounts {
         }
     }
 
-    /// The user with this name, where names are a pattern; `None` for a name that belongs to no user of the run.
-    /// Lists are not searched: who needs that keeps a map.
+    /// User with this name, if names are a pattern; `None` for a name that belongs to no user of the run.
+    /// Lists are not searched: callers that need that keep a map.
     pub fn index_of(&self, name: &str) -> Option<u32> {
         let AccountSource::Pattern { prefix, first, count, stride, .. } = &self.source else { return None };
         let digits = name.strip_prefix(prefix.as_str())?;
@@ -155,7 +157,7 @@ mod tests {
         assert_eq!(password, "pw20!20");
     }
 
-    /// The share of each user's ring of `ring` contacts that is online when the user logs in.
+    /// Share of each user's ring of `ring` contacts that is online when the user logs in.
     fn shares_at_login(order: &[usize], users: usize, ring: usize) -> Vec<f64> {
         let mut online = vec![false; users];
         let mut shares = vec![0.0; users];
@@ -172,7 +174,7 @@ mod tests {
         let (users, ring) = (1_000, 50);
         let in_order: Vec<usize> = (0..users).collect();
         let shares = shares_at_login(&in_order, users, ring);
-        // All but the first and last half ring, whose neighbours are beyond the ends.
+        // Without the first and last half ring, whose neighbours are beyond the ends.
         assert!(shares[ring / 2..users - ring / 2].iter().all(|share| (share - 0.5).abs() < 1e-9));
         // Even numbers first: a quarter, and then three quarters.
         let even_first: Vec<usize> = (0..users).step_by(2).chain((1..users).step_by(2)).collect();

@@ -1,15 +1,15 @@
-//! What is looked for in answers, and conditions on what was kept of them.
+//! Patterns matched against responses, and conditions on the captured values.
 //!
-//! Regular expressions are text here; who runs them compiles them and refuses those that it cannot.
+//! Regular expressions are plain text here; the engine compiles them and refuses invalid ones.
 
 use serde::{Deserialize, Serialize};
 
 use super::TextTemplate;
 
-/// What to look for in a stanza that arrived.
+/// Pattern for a received stanza.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum StanzaPattern {
-    /// Name, `type` and namespace of a child; `None`: any.
+    /// Name, `type` and namespace of a child; `None` matches any.
     Stanza {
         /// `message`, `presence`, `iq` or another element's name.
         name: Option<String>,
@@ -18,44 +18,45 @@ pub enum StanzaPattern {
         /// Namespace of a child.
         namespace: Option<String>,
     },
-    /// A piece of text.
+    /// Contains this text.
     Contains(TextTemplate),
-    /// A regular expression.
+    /// Matches this regular expression.
     Regex(String),
 }
 
-/// Conditions on an answer, and what is kept of it (Tsung's `match` and `dyn_variable`).
+/// Conditions on a response, and values captured from it (Tsung's `match` and `dyn_variable`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResponseChecks {
-    /// In order. `Continue` and `Log` count and go on to the next; of the others, the first that applies decides.
+    /// Evaluated in order. `Continue` and `Log` count and pass to the next; of the others, the first that applies
+    /// decides.
     pub matches: Vec<ResponseMatch>,
-    /// Variable and the regular expression whose first group it gets.
+    /// Variables and the regular expressions whose first group they receive.
     pub captures: Vec<(String, String)>,
 }
 
-/// One condition on an answer.
+/// One condition on a response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResponseMatch {
-    /// What to look for.
+    /// Regular expression to find.
     pub regex: String,
-    /// Applies when it is found (`true`) or when it is not.
+    /// Applies if the expression is found (`true`) or not found (`false`).
     pub when: bool,
-    /// What then happens.
+    /// Resulting action.
     pub action: MatchAction,
-    /// For `Loop` and `Restart`: how often at most.
+    /// For `Loop` and `Restart`: maximum number of times.
     pub max: u32,
-    /// For `Loop`: pause before sending again.
+    /// For `Loop`: pause before the request is sent again.
     pub pause_ms: u64,
-    /// Counted under this name.
+    /// Name of its counter.
     pub name: Option<String>,
 }
 
-/// What a match does.
+/// Action of a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MatchAction {
     /// Only counts.
     Continue,
-    /// Counts and writes the answer to the log of the run.
+    /// Counts and writes the response to the log of the run.
     Log,
     /// Sends the request again after the pause.
     Loop,
@@ -63,22 +64,22 @@ pub enum MatchAction {
     Abort,
     /// Ends the run.
     AbortRun,
-    /// Begins the session again.
+    /// Restarts the session.
     Restart,
 }
 
 /// A condition on a variable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VariableCondition {
-    /// The variable.
+    /// Variable.
     pub variable: String,
-    /// How it is compared; numbers as numbers where both are.
+    /// Operator; compares numerically if both sides are numbers.
     pub compare: ComparisonOperator,
-    /// With what.
+    /// Right-hand side.
     pub value: TextTemplate,
 }
 
-/// Comparisons.
+/// Comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "their names say it")]
 pub enum ComparisonOperator {

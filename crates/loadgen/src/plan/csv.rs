@@ -1,6 +1,12 @@
-//! Lines of columns, as RFC 4180 has them, with `;`, `,` or a tab between (whichever the line has first, in this order).
+//! CSV parser (RFC 4180) for the separators `;`, `,` and tab (whichever the line contains first, in this order).
 //!
-//! Left out: line breaks inside quotes. Empty lines are skipped. Trap: a password with a comma needs `;` or quotes.
+//! Empty lines are skipped.
+//!
+//! Not implemented: line breaks inside quotes.
+//!
+//! # Pitfalls
+//!
+//! A password with a comma needs `;` or quotes.
 
 /// Splits a text into rows.
 pub(crate) fn rows(text: &str) -> Vec<Vec<String>> {
@@ -21,7 +27,7 @@ fn row(line: &str) -> Vec<String> {
     }
 }
 
-/// The first column and what comes after its separator.
+/// Splits off the first column; the rest follows its separator.
 fn column(text: &str, separator: char) -> (String, Option<&str>) {
     let Some(quoted) = text.strip_prefix('"') else {
         return match text.split_once(separator) {
@@ -44,7 +50,7 @@ fn column(text: &str, separator: char) -> (String, Option<&str>) {
             }
         }
     }
-    // The quote is never closed: everything up to the end of the line.
+    // An unclosed quote extends to the end of the line.
     column.push_str(rest);
     (column, None)
 }

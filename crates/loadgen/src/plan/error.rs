@@ -1,15 +1,15 @@
-//! Mistakes in a plan: each is one sentence that says where it is, what is wrong and how to mend it.
+//! Mistakes in a plan: each is one sentence that states its place, the problem and the fix.
 
 use std::fmt;
 
-/// One mistake. `Display` gives the line that a user sees.
+/// One mistake. `Display` gives the line shown to the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanError {
-    /// Line of the file, from 1; `None` where no line is to blame.
+    /// Line of the file, from 1; `None` if it has no line.
     pub line: Option<u32>,
-    /// Path of the key, such as `session[0].steps[2].message`; empty where no key is to blame.
+    /// Path of the key, such as `session[0].steps[2].message`; empty if it has no key.
     pub key: String,
-    /// What is wrong, and the mend.
+    /// The problem and the fix.
     pub text: String,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for PlanError {
 
 impl std::error::Error for PlanError {}
 
-/// `; did you mean "x"?`, or nothing if no name is near.
+/// `; did you mean "x"?`, or nothing if no name is similar.
 pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     match names.into_iter().map(|n| (distance(name, n), n)).min() {
         Some((d, near)) if d <= 1 + name.len() / 3 => format!("; did you mean \"{near}\"?"),
@@ -47,7 +47,7 @@ pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) 
     }
 }
 
-/// Insertions, removals and replacements that lead from one name to the other (Levenshtein).
+/// Levenshtein distance: insertions, removals and replacements.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {

@@ -1,11 +1,14 @@
-//! The plan of a run, as data: what a TOML file, a named workload or a Tsung scenario becomes, and what workers are sent.
+//! Plan of a run, as data: the result of a TOML file, a named workload or a Tsung scenario, and the input of workers.
 //!
-//! Times are milliseconds, rates are per second, sizes are bytes, unless a name says otherwise. Steps nest here; the
-//! engine flattens them ([`crate::engine`]). Left out: everything that only one of the three sources has and no worker
-//! needs, such as the scenario's wishes for other machines.
+//! Times are milliseconds, rates are per second, sizes are bytes, unless a name says otherwise. Steps are nested here;
+//! the engine compiles them ([`crate::engine`]).
 //!
-//! Trap: a plan is read by every worker and must say the same to each; what differs between workers (which users are
-//! theirs) is in the assignment, not here.
+//! Not implemented: settings that only one of the three sources has and no worker needs, such as the machines requested
+//! by a scenario.
+//!
+//! # Pitfalls
+//!
+//! Every worker reads the same plan; data that differs between workers (their users) belongs in the assignment.
 
 use std::net::SocketAddr;
 
@@ -47,26 +50,26 @@ pub use toml::{Preparation, addresses, read_toml, read_toml_with_preparation, so
 pub use web::{HttpBinding, StreamTransport, TargetUrl, endpoint};
 pub use workloads::{Workload, named, workload_text, workloads};
 
-/// A whole run.
+/// A complete plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadPlan {
-    /// Name of the workload or of the file, for the report.
+    /// Name of the workload or file, for the report.
     pub name: String,
-    /// One line for the reader of the report.
+    /// One-line title of the report.
     pub title: String,
-    /// Where the server is and how to speak to it.
+    /// Server under test and how to connect to it.
     pub target: PlanTarget,
-    /// Who logs in.
+    /// Accounts that log in.
     pub accounts: TestAccounts,
-    /// When users arrive, one phase after the other.
+    /// Arrival phases, one after the other.
     pub phases: Vec<ArrivalPhase>,
     /// Single users that start at a given time (Tsung's `<user>`).
     pub starts: Vec<UserStart>,
-    /// What users do.
+    /// Behaviour of users.
     pub sessions: Vec<UserSession>,
-    /// Names of transactions, in the order of their numbers.
+    /// Names of transactions, by number.
     pub transactions: Vec<String>,
-    /// Limits and habits.
+    /// Limits and options.
     pub options: PlanOptions,
 }
 
@@ -75,20 +78,20 @@ pub struct LoadPlan {
 pub struct PlanTarget {
     /// Addresses, used in turn by arriving users.
     pub addresses: Vec<SocketAddr>,
-    /// The XMPP domain: `to` of the stream, and of every account without its own.
+    /// XMPP domain: `to` of the stream, and domain of every account without its own.
     pub domain: String,
-    /// How connections are protected.
+    /// Transport security.
     pub security: TransportSecurity,
-    /// What TLS needs to know.
+    /// TLS settings.
     pub tls: PlanTls,
-    /// Local addresses to connect from, used in turn; empty: the system's choice.
+    /// Source addresses, used in turn; if empty, the system chooses.
     pub sources: Vec<std::net::IpAddr>,
-    /// What carries the stream, and what BOSH and WebSocket need to know.
+    /// Transport of the stream, and parameters of BOSH and WebSocket.
     #[serde(default)]
     pub web: HttpBinding,
 }
 
-/// How connections are protected.
+/// Transport security.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TransportSecurity {
@@ -97,14 +100,14 @@ pub enum TransportSecurity {
     Auto,
     /// No TLS.
     None,
-    /// STARTTLS (RFC 6120 section 5).
+    /// STARTTLS (RFC 6120, section 5).
     Starttls,
     /// TLS from the first byte (XEP-0368).
     Direct,
 }
 
 impl TransportSecurity {
-    /// The word for it in plans and on the command line.
+    /// Its word in plans and on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -116,14 +119,14 @@ impl TransportSecurity {
     }
 }
 
-/// What TLS needs to know. File contents, not paths: workers on other machines have no such files.
+/// TLS settings. File contents, not paths: workers on other machines do not have the files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlanTls {
-    /// PEM of the authorities that must have signed the server's certificate; `None`: any certificate is taken.
+    /// PEM of the authorities that must have signed the server's certificate; `None` accepts any certificate.
     pub ca_pem: Option<String>,
     /// PEM of the client's certificate chain, for EXTERNAL.
     pub certificate_pem: Option<String>,
-    /// PEM of the client's key.
+    /// PEM of the client's private key.
     pub key_pem: Option<String>,
     /// Resume TLS sessions with tickets.
     pub resume: bool,
@@ -131,32 +134,32 @@ pub struct PlanTls {
     pub only_tls12: bool,
 }
 
-/// A stretch of time in which users arrive.
+/// A period in which users arrive.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ArrivalPhase {
-    /// For the reader.
+    /// Name for display.
     pub name: String,
-    /// How long arrivals go on; `None`: until `max_users` arrived.
+    /// Duration of arrivals; `None`: until `max_users` have arrived.
     pub duration_ms: Option<u64>,
-    /// Users a second; 0 is a phase of waiting.
+    /// Users per second; 0 makes the phase a pause.
     pub rate: f64,
-    /// Users in several at the same moment, as `openfire-bosh` has it (10 every 2 s is rate 5, batch 10).
+    /// Users per simultaneous batch, as in `openfire-bosh` (10 every 2 s is rate 5, batch 10).
     pub batch: u32,
-    /// Arrivals at even or at exponentially distributed distances.
+    /// Exponentially distributed intervals between arrivals instead of even ones.
     pub poisson: bool,
-    /// Arrivals of this phase at most.
+    /// Maximum number of arrivals of this phase.
     pub max_users: Option<u32>,
     /// Weights of the sessions in this phase, if they differ; same order as [`LoadPlan::sessions`].
     pub weights: Option<Vec<f64>>,
-    /// The next phase begins when all users of this one have ended.
+    /// Start the next phase only when all users of this one have ended.
     pub wait_all_end: bool,
-    /// Closed-loop arrivals in place of a rate: at most this many users between their arrival and their first pause.
+    /// Closed-loop arrivals instead of a rate: at most this many users between their arrival and their first pause.
     #[serde(default)]
     pub concurrency: Option<u32>,
 }
 
 impl ArrivalPhase {
-    /// Users arrive in it; otherwise it is a pause.
+    /// Whether users arrive; otherwise the phase is a pause.
     pub fn arrives(&self) -> bool {
         self.rate > 0.0 || self.concurrency.is_some()
     }
@@ -165,21 +168,21 @@ impl ArrivalPhase {
 /// One user that starts at a given time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UserStart {
-    /// After the beginning of the run.
+    /// Start in milliseconds after that of the run.
     pub at_ms: u64,
     /// Index of the session.
     pub session: u16,
 }
 
-/// What a user does from arrival to departure.
+/// Behaviour of a user from arrival to departure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UserSession {
-    /// For the report.
+    /// Name for the report.
     pub name: String,
     /// Share of the arrivals, relative to the other sessions.
     pub weight: f64,
-    /// Accept subscription requests by themselves (Tsung's `bidi`).
+    /// Accept subscription requests automatically (Tsung's `bidi`).
     pub accept_subscriptions: bool,
-    /// In order. At the end the stream is closed.
+    /// Steps in order. The stream is closed at the end.
     pub steps: Vec<PlanStep>,
 }

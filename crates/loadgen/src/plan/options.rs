@@ -1,46 +1,48 @@
-//! Limits and habits of a run.
+//! Limits and options of a run.
 //!
-//! Trap: limits of patience are about the server, so the time scale leaves them alone ([`super::scale`]).
+//! # Pitfalls
+//!
+//! Timeouts apply to the server, so the time scale leaves them unchanged ([`super::scale`]).
 
 use serde::{Deserialize, Serialize};
 
 use super::Threshold;
 
-/// Limits and habits of a run.
+/// Limits and options of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlanOptions {
-    /// Connections that may be open at one time in all; arrivals beyond it are counted as `no-free-user`.
+    /// Maximum number of simultaneous connections in total; arrivals beyond it are counted as `no-free-user`.
     pub connections: u32,
-    /// The run ends after this, if its phases have not ended it before.
+    /// Maximum duration; the phases may end the run earlier.
     pub duration_ms: Option<u64>,
-    /// What happens when all phases have passed: stay so long, then close everything. `None`: until sessions end.
+    /// Time to stay once all phases have passed, then everything is closed. `None`: until sessions end.
     pub hold_ms: Option<u64>,
-    /// When the run ends, nothing new is sent, and so long messages under way may still arrive.
+    /// Time for in-flight messages to arrive at the end of the run, while nothing new is sent.
     pub drain_ms: u64,
-    /// Longest wait for a connection.
+    /// Connect timeout.
     pub connect_timeout_ms: u64,
-    /// Longest wait for an answer; then it is an error and the session ends (login) or goes on (later).
+    /// Response timeout, counted as an error; the session ends (during login) or continues (later).
     pub answer_timeout_ms: u64,
-    /// An answer within this is acceptable.
+    /// Response time up to which a response is acceptable.
     pub acceptable_ms: u64,
-    /// Go on when the first login fails.
+    /// Continue when the first login fails.
     pub keep_going: bool,
-    /// Attempts to connect again after a failed connection, and the pause between them.
+    /// Reconnection attempts after a failed connection. `retry_ms` is the pause between them.
     pub retries: u32,
     /// See `retries`.
     pub retry_ms: u64,
-    /// Seed of everything random.
+    /// Random seed.
     pub seed: u64,
-    /// Kernel buffers of each socket in bytes; `None`: the system's.
+    /// Socket receive buffer in bytes; `None` keeps the system's default.
     pub receive_buffer: Option<u32>,
-    /// See `receive_buffer`.
+    /// Socket send buffer, like `receive_buffer`.
     pub send_buffer: Option<u32>,
-    /// Write presence and message stamps; off when the server must see nothing of ours in `id`.
+    /// Write ids that measure presence and messages; off if the server must see nothing of ours in `id`.
     pub stamps: bool,
     /// Conditions on which the run fails.
     #[serde(default)]
     pub fail_on: Vec<Threshold>,
-    /// Lines of files that variables read from.
+    /// Tables that variables read from.
     pub tables: Vec<DataTable>,
 }
 
@@ -67,11 +69,11 @@ impl Default for PlanOptions {
     }
 }
 
-/// The lines of a file, split into columns.
+/// Lines of a file, split into columns.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DataTable {
-    /// For messages.
+    /// Name for messages.
     pub name: String,
-    /// Lines of columns.
+    /// Rows of columns.
     pub rows: Vec<Vec<String>>,
 }

@@ -1,10 +1,10 @@
-//! Puts the values of the command line over those of a plan that was read.
+//! Application of the command line's values to a plan.
 //!
-//! Those that a plan refers to by word (connections, accounts) are not here: they are put in while it is read.
+//! Values that a plan refers to by word (connections, accounts) are applied earlier, while it is read.
 
 use super::{Activity, LoadPlan, MessageBody, PlanOverrides, PlanStep, PlanTls, TransportSecurity};
 
-/// Applies what the command line says. Times are those of the wall; scale the plan before.
+/// Applies the overrides. Times are wall-clock times; scale the plan before.
 pub(crate) fn apply(plan: &mut LoadPlan, arguments: &PlanOverrides) {
     let target = &mut plan.target;
     if !arguments.addresses.is_empty() {
@@ -21,12 +21,12 @@ pub(crate) fn apply(plan: &mut LoadPlan, arguments: &PlanOverrides) {
             target.web.path.clone_from(&endpoint.path);
         }
     } else if !arguments.addresses.is_empty() {
-        // What the plan says of another server does not hold for this one.
+        // The plan's settings for another server do not apply to this one.
         target.web.host.clear();
     }
     target.web.sockets = arguments.sockets.or(target.web.sockets);
     match arguments.security {
-        // HTTP has no STARTTLS to negotiate: the URL says whether there is TLS.
+        // HTTP has no STARTTLS to negotiate: the URL decides whether there is TLS.
         Some(TransportSecurity::Auto) if target.web.transport.is_web() => {}
         Some(security) => target.security = security,
         None => {}
@@ -100,8 +100,8 @@ fn over(steps: &mut [PlanStep], arguments: &PlanOverrides) {
     }
 }
 
-/// Puts the creation of the account before the first login of a session: on a connection of its own, so that the login
-/// is measured as if the account had been there.
+/// Inserts the creation of the account before the first login of a session: on a separate connection, so that the login
+/// is measured as if the account had existed.
 fn registered(steps: &mut Vec<PlanStep>, security: TransportSecurity) {
     let at = steps.iter().position(contains_login);
     let Some(at) = at else { return };

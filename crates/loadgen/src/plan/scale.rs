@@ -1,10 +1,9 @@
-//! Runs a plan on a faster clock: every time of the plan is divided by the scale and every rate multiplied.
+//! Time scaling of a plan: every time is divided by the scale and every rate multiplied.
 //!
-//! The shape stays: who does what, in which order, how often in all, and with how many users at one time. What stays
-//! too are the limits of patience (`connect_timeout`, `answer_timeout`, `acceptable`, `drain`, the longest wait of
-//! `wait_for`), since the server does not run on the faster clock.
-//!
-//! Trap: a phase that is too short for its users at the new rate is not possible: both are scaled together.
+//! The shape is unchanged: who does what, in which order, how often in total, and with how many users at one time. The
+//! timeouts (`connect_timeout`, `answer_timeout`, `acceptable`, `drain`, the longest wait of `wait_for`) are unchanged
+//! too, since the server does not run on the faster clock. A phase cannot become too short for its users, since its
+//! duration and its rate are scaled together.
 
 use super::{LoadPlan, PlanStep, ResponseMatch};
 
@@ -29,7 +28,7 @@ pub(crate) fn scale(plan: &mut LoadPlan, scale: f64) {
     }
 }
 
-/// Never 0 if it was not: a pause of nothing would be another shape.
+/// Divides a time. The result is not 0 unless `ms` is: dropping a pause would change the shape.
 fn divided(ms: u64, scale: f64) -> u64 {
     let exact = (ms as f64 / scale).round();
     if ms == 0 { 0 } else { (exact as u64).max(1) }
@@ -46,7 +45,7 @@ fn steps(list: &mut [PlanStep], scale: f64) {
                 }
             }
             PlanStep::Bounce { duration_ms, .. } => *duration_ms = duration_ms.map(|ms| divided(ms, scale)),
-            // How long it takes until all are there follows from the rate of arrivals.
+            // The time until all have arrived follows from the arrival rate.
             PlanStep::Barrier { timeout_ms, .. } => *timeout_ms = divided(*timeout_ms, scale),
             PlanStep::Raw { checks, .. } => {
                 for ResponseMatch { pause_ms, .. } in &mut checks.matches {
@@ -68,7 +67,7 @@ mod tests {
     use super::*;
     use crate::plan::{Activity, PlanOverrides, TimeSpan, named, workloads};
 
-    /// All times and rates of a plan, in a fixed order: what a scale may change. Rates are given as distances.
+    /// All times and rates of a plan that a scale may change, in a fixed order. Rates are given as intervals.
     fn times(plan: &LoadPlan) -> Vec<f64> {
         let mut list = Vec::new();
         for phase in &plan.phases {
@@ -113,7 +112,7 @@ mod tests {
         }
     }
 
-    /// A plan with every kind of time in it.
+    /// A plan with every kind of time.
     fn rich() -> LoadPlan {
         let text = r#"
             [options]
@@ -164,7 +163,7 @@ mod tests {
                 scale(&mut there, factor);
                 scale(&mut there, 1.0 / factor);
                 for (before, after) in times(&plan).iter().zip(times(&there)) {
-                    // Half a millisecond of rounding, on the faster clock.
+                    // Rounding by half a millisecond, on the faster clock.
                     let allowed = 0.5 * factor.max(1.0) + 1e-6;
                     assert!((before - after).abs() <= allowed, "{}: {before} became {after}", plan.name);
                 }
@@ -179,7 +178,7 @@ mod tests {
                 let arguments =
                     PlanOverrides { time_scale, connections: Some(100), ..PlanOverrides::default() };
                 let (mut plan, preparation) = named(workload.name, &arguments).unwrap();
-                // Back on the common clock everything is the same again but for rounding.
+                // Scaled back, everything is equal except for rounding.
                 let ramp = 100.0 / plan.phases[0].rate * time_scale;
                 scale(&mut plan, 1.0 / time_scale);
                 (plan, preparation, ramp)

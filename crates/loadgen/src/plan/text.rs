@@ -1,78 +1,80 @@
-//! Text with variables, their values, and spans of time.
+//! Templates with variables, values of variables, and time spans.
 //!
-//! Trap: text is escaped when it is sent, where it becomes XML, and never before.
+//! # Pitfalls
+//!
+//! Text is escaped when it is sent as XML, and never before.
 
 use serde::{Deserialize, Serialize};
 
-/// What a variable gets.
+/// Value assigned to a variable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum VariableValue {
-    /// Text with variables.
+    /// A template.
     Text(TextTemplate),
-    /// So many random letters.
+    /// This many random letters.
     RandomString(u32),
-    /// A random number between these, both included.
+    /// A random number in this inclusive range.
     RandomNumber(i64, i64),
-    /// A column of a line of a list, in order or at random. Lines are split when the plan is read.
+    /// A column of a table row, in order or at random. Rows are split when the plan is read.
     Row {
-        /// Index into [`Options::tables`].
+        /// Index into [`super::PlanOptions::tables`].
         table: u16,
-        /// Column.
+        /// Column index.
         column: u16,
-        /// A random line instead of the next one. Columns of one `Set` come from the same line.
+        /// A random row instead of the next one. Columns of one `Set` come from the same row.
         random: bool,
     },
-    /// A column of the line with the own number, for files that hold the accounts.
+    /// A column of the row with the user's own number, for files that contain the accounts.
     OwnRow {
-        /// Index into [`Options::tables`].
+        /// Index into [`super::PlanOptions::tables`].
         table: u16,
-        /// Column.
+        /// Column index.
         column: u16,
     },
 }
 
-/// Text with variables: pieces of it in order.
+/// A template: parts in order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TextTemplate(pub Vec<TemplatePart>);
 
-/// A piece of text.
+/// A part of a template.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum TemplatePart {
-    /// As it is.
+    /// Literal text.
     Literal(String),
-    /// The value of a variable (a missing one is empty and counted as error `unknown-variable`).
+    /// Value of a variable (a missing one is empty and counted as error `unknown-variable`).
     Variable(String),
-    /// The own user name.
+    /// User name of the user itself.
     User,
-    /// The own number.
+    /// Number of the user itself.
     Number,
-    /// The own password.
+    /// Password of the user itself.
     Password,
     /// The domain.
     Domain,
-    /// The own full address.
+    /// Full JID of the user itself.
     Jid,
-    /// A number that nobody else in the run has.
+    /// A number that is unique in the run.
     Unique,
-    /// The destination of this step, or of the last that had one (bare).
+    /// Destination of this step, or of the last that had one (bare JID).
     Destination,
 }
 
 impl TextTemplate {
-    /// Text without variables.
+    /// A template without variables.
     pub fn literal(text: impl Into<String>) -> Self {
         Self(vec![TemplatePart::Literal(text.into())])
     }
 }
 
-/// A span of time, perhaps random.
+/// A fixed or random time span.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum TimeSpan {
-    /// Always this, in milliseconds.
+    /// Fixed, in milliseconds.
     Fixed(f64),
     /// Exponentially distributed with this mean.
     Exponential(f64),
-    /// Evenly distributed between these.
+    /// Uniformly distributed in this range.
     Uniform(f64, f64),
 }
 

@@ -1,4 +1,5 @@
-//! Conditions on which a run fails, for use in CI: `p99(message) > 50ms`, `count(messages_lost) > 0`, `rate(logins) < 100`.
+//! Conditions on which a run fails, for use in CI: `p99(message) > 50ms`, `count(messages_lost) > 0`, `rate(logins) <
+//! 100`.
 //!
 //! ```text
 //! condition  = figure "(" name ")" comparison number [unit]
@@ -9,11 +10,14 @@
 //! comparison = > | >= | < | <= | == | !=
 //! ```
 //!
-//! Names are those of `run.json`; `errors` is all errors, `error:KIND` those of one kind, `tr:NAME` a transaction. What is
-//! measured is compared in [`crate::report::thresholds`].
+//! Names are those of `run.json`; `errors` is all errors, `error:KIND` those of one kind, `tr:NAME` a transaction. The
+//! comparison with the measurements is in [`crate::report::thresholds`].
 //!
-//! Left out: arithmetic, and more than one comparison; several conditions are given one by one. Trap: the condition says
-//! when the run *fails*, as its flag is called, and not what has to hold.
+//! Not implemented: arithmetic, and more than one comparison; several conditions are given separately.
+//!
+//! # Pitfalls
+//!
+//! A condition states when the run *fails*, as the name of its flag says, not what must hold.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,22 +27,22 @@ use crate::measure::{Counter, Gauge, Timing};
 /// One condition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Threshold {
-    /// As it was written.
+    /// Source text.
     pub text: String,
-    /// Which figure.
+    /// Statistic to compare.
     pub figure: Statistic,
-    /// Of what.
+    /// Measurement that it is computed from.
     pub subject: ThresholdSubject,
-    /// How it is compared.
+    /// Comparison operator.
     pub comparison: ThresholdOperator,
-    /// With what: microseconds for times, a fraction of one for shares.
+    /// Limit: microseconds for times, a fraction of 1 for shares.
     pub value: f64,
 }
 
-/// A figure of something measured.
+/// A statistic of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Statistic {
-    /// The median.
+    /// Median.
     P50,
     /// 90th percentile.
     P90,
@@ -46,24 +50,24 @@ pub enum Statistic {
     P99,
     /// 99.9th percentile.
     P999,
-    /// The mean.
+    /// Mean.
     Mean,
-    /// The smallest.
+    /// Minimum.
     Min,
-    /// The largest.
+    /// Maximum.
     Max,
-    /// How many in all.
+    /// Total count.
     Count,
-    /// How many a second in the mean.
+    /// Mean rate per second.
     Rate,
-    /// Which part of the whole.
+    /// Share of the whole.
     Share,
 }
 
-/// What is measured.
+/// Measurement of a threshold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ThresholdSubject {
-    /// A timing or a transaction, by its name.
+    /// A timing or transaction, by name.
     Timing(String),
     /// A counter.
     Counter(String),
@@ -75,7 +79,7 @@ pub enum ThresholdSubject {
     Error(String),
 }
 
-/// How a figure is compared.
+/// Comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ThresholdOperator {
     /// `>`
@@ -93,7 +97,7 @@ pub enum ThresholdOperator {
 }
 
 impl ThresholdOperator {
-    /// Whether it holds.
+    /// Whether the comparison holds.
     #[must_use]
     pub fn holds(self, measured: f64, value: f64) -> bool {
         match self {
@@ -120,7 +124,7 @@ const FIGURES: &[(&str, Statistic)] = &[
     ("share", Statistic::Share),
 ];
 
-/// Two letters before one, or `>=` would be read as `>`.
+/// Two-character operators come first, or `>=` would be read as `>`.
 const COMPARISONS: &[(&str, ThresholdOperator)] = &[
     (">=", ThresholdOperator::AtLeast),
     ("<=", ThresholdOperator::AtMost),
@@ -133,7 +137,7 @@ const COMPARISONS: &[(&str, ThresholdOperator)] = &[
 const TIMES: &[(&str, f64)] =
     &[("us", 1.0), ("µs", 1.0), ("ms", 1e3), ("s", 1e6), ("m", 60e6), ("min", 60e6), ("h", 3_600e6)];
 
-/// Counters that are a part of others, and those.
+/// Counters that are parts of a whole, and the counters that make up the whole.
 pub(crate) const PARTS: &[(Counter, &[Counter])] = &[
     (Counter::LoginErrors, &[Counter::Logins, Counter::LoginErrors]),
     (Counter::ConnectErrors, &[Counter::Connections, Counter::ConnectErrors]),
@@ -147,21 +151,21 @@ pub(crate) const PARTS: &[(Counter, &[Counter])] = &[
     (Counter::Unacceptable, &[Counter::Acceptable, Counter::Unacceptable, Counter::Timeouts]),
 ];
 
-/// What an example looks like.
+/// Hint on the syntax for error messages.
 const FORM: &str = "write it as 'p99(message) > 50ms' or 'count(messages_lost) > 0'";
 
 impl Threshold {
-    /// Reads a condition.
+    /// Parses a condition.
     ///
     /// # Errors
-    /// One sentence that says what is wrong and which names there are.
+    /// One sentence that says what is wrong and which names exist.
     pub fn parse(text: &str) -> Result<Threshold, String> {
         let text = text.trim();
         let wrong = |what: String| Err(format!("\"{text}\": {what}"));
         let Some((head, rest)) = text.split_once('(') else {
             return wrong(format!("there is no statistic with a name in brackets; {FORM}"));
         };
-        // A transaction may have brackets in its name: the last one before the comparison ends it.
+        // A transaction may contain brackets in its name: the last one before the comparison ends it.
         let split = COMPARISONS.iter().filter_map(|(sign, _)| rest.find(sign)).min();
         let Some((inner, tail)) = split.and_then(|at| rest.split_at_checked(at)) else {
             return wrong(format!("there is no comparison (>, >=, <, <=, ==, !=); {FORM}"));
@@ -194,7 +198,7 @@ impl Threshold {
         }
     }
 
-    /// Whether it is about this counter.
+    /// Whether the condition is about this counter.
     pub(crate) fn is_about(&self, counter: Counter) -> bool {
         matches!(&self.subject, ThresholdSubject::Counter(name) if name == counter.name())
     }

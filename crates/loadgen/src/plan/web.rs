@@ -1,8 +1,11 @@
-//! What carries a stream: TCP, BOSH (XEP-0124, XEP-0206) or WebSocket (RFC 7395), and where on an HTTP server it is.
+//! Transport of a stream: TCP, BOSH (XEP-0124, XEP-0206) or WebSocket (RFC 7395), and its location on an HTTP server.
 //!
-//! Left out: proxies, and the search for a server's addresses (XEP-0156).
-//! Trap: a user of BOSH opens two sockets, and a server with 20 000 files has room for fewer than 10 000 of them; `sockets`
-//! bounds what a whole run keeps open.
+//! Not implemented: proxies, and discovery of a server's addresses (XEP-0156).
+//!
+//! # Pitfalls
+//!
+//! A BOSH user opens two sockets, so a server with 20 000 files has room for fewer than 10 000 users; `sockets` bounds
+//! the open sockets of a whole run.
 
 use std::net::SocketAddr;
 
@@ -10,11 +13,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{TransportSecurity, addresses};
 
-/// What carries a stream.
+/// Transport of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StreamTransport {
-    /// TCP, with TLS as [`TransportSecurity`] says.
+    /// TCP, with TLS according to [`TransportSecurity`].
     #[default]
     Tcp,
     /// Requests over HTTP/1.1 (XEP-0124, XEP-0206).
@@ -24,31 +27,32 @@ pub enum StreamTransport {
 }
 
 impl StreamTransport {
-    /// Sockets of one user at most.
+    /// Maximum number of sockets per user.
     pub fn sockets(self) -> u32 {
         if self == Self::Bosh { 2 } else { 1 }
     }
 
-    /// Whether it is spoken through HTTP.
+    /// Whether the transport runs over HTTP.
     pub fn is_web(self) -> bool {
         self != Self::Tcp
     }
 }
 
-/// What BOSH and WebSocket need to know.
+/// Parameters of BOSH and WebSocket.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HttpBinding {
-    /// What carries the stream.
+    /// Transport of the stream.
     pub transport: StreamTransport,
-    /// Path on the HTTP server; empty: the usual one, see [`HttpBinding::path`].
+    /// Path on the HTTP server; empty selects the default, see [`HttpBinding::path`].
     pub path: String,
-    /// `Host` of the requests; empty: the first address.
+    /// `Host` of the requests; empty selects the first address.
     pub host: String,
-    /// BOSH: longest time in seconds that the server is asked to hold a request.
+    /// BOSH: longest time that the server may hold a request, in seconds.
     pub wait_s: u32,
-    /// BOSH: a socket without a request is closed after so long, in milliseconds.
+    /// BOSH: idle time after which a socket without a request is closed, in milliseconds.
     pub keep_alive_ms: u64,
-    /// BOSH: sockets of all users together; beyond them one is closed as soon as it has no request. `None`: two each.
+    /// BOSH: sockets of all users together, above which one is closed as soon as it has no request. `None`: two per
+    /// user.
     pub sockets: Option<u32>,
 }
 
@@ -66,7 +70,7 @@ impl Default for HttpBinding {
 }
 
 impl HttpBinding {
-    /// The path: what the plan says, or where most servers have it.
+    /// Configured path, or the usual default.
     pub fn path(&self) -> &str {
         match (self.path.as_str(), self.transport) {
             ("", StreamTransport::WebSocket) => "/xmpp-websocket",
@@ -76,26 +80,26 @@ impl HttpBinding {
     }
 }
 
-/// What an address with a scheme says.
+/// A parsed address with a scheme.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetUrl {
     /// `http`, `https`: BOSH. `ws`, `wss`: WebSocket.
     pub transport: StreamTransport,
     /// TLS or none.
     pub security: TransportSecurity,
-    /// Host and port as they were written.
+    /// Host and port as written.
     pub host: String,
-    /// Empty if none was written.
+    /// Path; empty if none was given.
     pub path: String,
-    /// The address, resolved.
+    /// Resolved addresses.
     pub addresses: Vec<SocketAddr>,
 }
 
-/// Reads `http://host:port/path` (BOSH) or `ws://host:port/path` (WebSocket), or their forms with TLS, `https` and `wss`.
+/// Parses `http://host:port/path` (BOSH) or `ws://host:port/path` (WebSocket), or their TLS forms `https` and `wss`.
 /// `None` for text without such a scheme.
 ///
 /// # Errors
-/// One sentence with its mend: no host, or one that is not found.
+/// One sentence with its fix: no host, or one that does not resolve.
 pub fn endpoint(text: &str) -> Option<Result<TargetUrl, String>> {
     let (scheme, rest) = text.trim().split_once("://")?;
     let (transport, security, port) = match scheme {

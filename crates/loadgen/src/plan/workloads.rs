@@ -1,32 +1,35 @@
-//! The published workloads and the generator's own, by name.
+//! Published workloads and the generator's own, by name.
 //!
-//! Each is a TOML plan in `crates/loadgen/workloads`, which says in its comments what was published and what was chosen.
-//! Those that differ in one number only share a file with words such as `@ROSTER@` in it. Left out: those that need
-//! PubSub; they are refused by name.
+//! Each is a TOML plan in `crates/loadgen/workloads`, whose comments state what was published and what was chosen.
+//! Workloads that differ in one number share a file with words such as `@ROSTER@` in it.
 //!
-//! Trap: `--connections` is the only size. A workload must never change its shape with it, or figures of two sizes
-//! cannot be compared.
+//! Not implemented: workloads that need PubSub; they are refused by name.
+//!
+//! # Pitfalls
+//!
+//! `--connections` is the only size. A workload must never change its shape with it, or metrics of two sizes cannot be
+//! compared.
 
 use super::error::nearest;
 use super::toml::read_toml_with_preparation;
 use super::{LoadPlan, PlanError, PlanOverrides, Preparation};
 
-/// A workload that the program knows by name.
+/// A named workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// What it is, with the published number of connections.
+    /// Title with the published number of connections.
     pub title: &'static str,
-    /// One line: what it shows.
+    /// One line: what it measures.
     pub about: &'static str,
 }
 
-/// A workload and where it is written.
+/// A workload and its source file.
 struct WorkloadEntry {
     workload: Workload,
     text: &'static str,
-    /// What its words stand for.
+    /// Values of the words in the file.
     words: &'static [(&'static str, &'static str)],
 }
 
@@ -179,17 +182,17 @@ const ENTRIES: &[WorkloadEntry] = &[
     ),
 ];
 
-/// Published workloads that this version cannot run, and what they need.
+/// Published workloads that this version cannot run, and what they require.
 const REFUSED: &[(&str, &str)] =
     &[("pubsub-1m-nodes", "PubSub (XEP-0060)"), ("pubsub-1m-subscribers", "PubSub (XEP-0060)")];
 
-/// All workloads that can be run, in the order of the list that users see.
+/// All workloads that can be run, in display order.
 pub fn workloads() -> Vec<Workload> {
     ENTRIES.iter().map(|entry| entry.workload).collect()
 }
 
-/// The plan of a named workload and what it needs on the server. A name that is unknown, or known and not possible in
-/// this version, is one mistake that says so.
+/// Plan of a named workload and what it needs on the server. A name that is unknown, or not possible in this version,
+/// is one mistake that says so.
 pub fn named(
     name: &str,
     arguments: &PlanOverrides,
@@ -207,7 +210,7 @@ pub fn named(
     read_toml_with_preparation(&text, name, arguments)
 }
 
-/// The TOML text of a named workload: a plan to begin one's own from. `None` for names that cannot be run.
+/// TOML text of a named workload: a starting point for a plan. `None` for names that cannot be run.
 pub fn workload_text(name: &str) -> Option<String> {
     let entry = ENTRIES.iter().find(|entry| entry.workload.name == name)?;
     let mut text = entry.text.to_owned();
@@ -270,7 +273,8 @@ mod tests {
         }
     }
 
-    /// What was published or, for arrivals of the first, follows from it: connections, accounts, contacts, arrivals a second, hold in minutes.
+    /// Published values or, for arrivals of the first, derived from them: connections, accounts, contacts, arrivals per
+    /// second, hold in minutes.
     const TABLE: &[(&str, u32, u64, u32, f64, u64)] = &[
         ("tigase-30k", 30_000, 200_004, 4, 10.0, 144),
         ("tigase-500k", 622_000, 622_000, 0, 200.0, 80),
@@ -336,7 +340,7 @@ mod tests {
         }
     }
 
-    /// 4 426 packets a second on average with peaks of 10 000, from 500 to 10 000 of 30 000 connections at once.
+    /// 4 426 packets per second on average with peaks of 10 000, from 500 to 10 000 of 30 000 connections at once.
     #[test]
     fn bursts_of_30k() {
         let (plan, _) = at("tigase-30k", None);

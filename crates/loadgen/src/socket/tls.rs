@@ -1,8 +1,8 @@
 //! TLS over a non-blocking socket: the handshake, and all of TLS 1.2, with rustls's *unbuffered* connection; TLS 1.3
 //! records are handled by `records.rs` after the handshake.
 //!
-//! rustls implements RFC 8446 and RFC 5246; this file manages the buffers. rustls's buffered connection would keep 8
-//! kB.
+//! rustls implements RFC 8446 and RFC 5246; this file manages the buffers. rustls's buffered connection would keep
+//! 8 kB.
 //!
 //! Not implemented: early data, and sending before the handshake is complete.
 //!
@@ -15,7 +15,6 @@
 //!    otherwise it looks for the input that it remembers and panics.
 //! 4. TLS 1.3 is taken over at the only moment at which rustls has sent its Finished and has not processed another
 //!    record: both counters are then 0.
-//! record: both counters are 0 then.
 
 use super::client::SharedTlsClient;
 use super::records::{RecordError, RecordLayer, TEXT};

@@ -1,7 +1,10 @@
-//! Ports, files and memory of this machine against what is asked.
+//! Checks of ports, files and memory of this machine against a plan.
 //!
-//! Left out: what other machines of the run bring, and ports that closed connections still hold (TIME-WAIT).
-//! Trap: memory is what idle connections need; queues of a server that does not read come on top.
+//! Not implemented: resources of the run's other machines, and ports that closed connections still hold (TIME-WAIT).
+//!
+//! # Pitfalls
+//!
+//! The memory is that of idle connections; queues of a server that does not read are additional.
 
 use std::net::IpAddr;
 
@@ -9,17 +12,17 @@ use super::super::{LoadPlan, PlanError, PlanStep, TransportSecurity};
 use super::workers::{MOST_EACH, each_worker};
 use super::{MachineCapacity, visit};
 
-/// Resident memory of a plain connection in the generator, in bytes; the figure it is held to.
+/// Resident memory of a plain connection in the generator, in bytes; also its budget.
 const PLAIN_BYTES: u64 = 1_024;
 /// The same with TLS.
 const TLS_BYTES: u64 = 4_608;
-/// What the kernel keeps for a connected socket without data: the socket, its file, inode and entry, epoll's item.
+/// Kernel memory of a connected socket without data, in bytes: the socket, its file, inode and entry, epoll's item.
 const KERNEL_BYTES: u64 = 4_096;
 /// Files of a worker that are not connections.
 pub(super) const OTHER_FILES: u64 = 100;
-/// Below this a worker is not worth its start.
+/// Minimum number of files with which a worker is worth starting.
 const FEWEST_FILES: u64 = 256;
-/// Worker processes of one machine at most.
+/// Maximum number of worker processes per machine.
 const MOST_WORKERS: u64 = 256;
 
 pub(super) fn check(plan: &LoadPlan, facts: &MachineCapacity, mistakes: &mut Vec<PlanError>) {
@@ -91,11 +94,11 @@ fn files(plan: &LoadPlan, facts: &MachineCapacity, mistakes: &mut Vec<PlanError>
 }
 
 fn memory(plan: &LoadPlan, facts: &MachineCapacity, mistakes: &mut Vec<PlanError>) {
-    // What a server offers is not known yet: a run that fits without TLS is not refused.
+    // The server's offer is not known yet: a run that fits without TLS is not refused.
     let mut tls = !matches!(plan.target.security, TransportSecurity::None | TransportSecurity::Auto);
     visit(plan, &mut |step| tls |= matches!(step, PlanStep::StartTls));
     let own = if tls { TLS_BYTES } else { PLAIN_BYTES };
-    // On the server's machine the kernel keeps its sockets too.
+    // On the server's machine the kernel holds the server's sockets too.
     let kernel = if facts.server_here { 2 * KERNEL_BYTES } else { KERNEL_BYTES };
     let needed = u64::from(plan.options.connections) * own + sockets(plan) * kernel;
     if needed > facts.memory {

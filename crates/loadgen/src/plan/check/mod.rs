@@ -1,10 +1,13 @@
-//! What can be known to go wrong before the first connection: every mistake of a plan on this machine, at once.
+//! Checks before the first connection: every foreseeable mistake of a plan on this machine, at once.
 //!
-//! [`check`] looks at the plan as a whole; `steps` at what each session does, in its order; `machine` at ports, files and
-//! memory; [`workers_needed`] at how many processes it takes. Left out: whether the server is there and knows the
-//! accounts, which the controller tries with one login.
+//! [`check`] examines the plan as a whole; `steps` each session in its order; `machine_limits` ports, files and memory;
+//! [`workers_needed`] the number of processes.
 //!
-//! Trap: plans come from Tsung scenarios too. What only a TOML file can get wrong is found while it is read.
+//! Not implemented: whether the server is reachable and knows the accounts, which the controller tests with one login.
+//!
+//! # Pitfalls
+//!
+//! Plans come from Tsung scenarios too. Mistakes that only a TOML file can contain are found while it is read.
 
 mod machine_limits;
 mod steps;
@@ -16,7 +19,7 @@ use super::error::nearest;
 use super::{AccountSource, LoadPlan, PlanError, PlanStep, ThresholdSubject, TimeSpan, TransportSecurity};
 pub use workers::{WorkerEstimate, workers_needed};
 
-/// The mechanisms that this generator speaks, by their registered names.
+/// SASL mechanisms that this generator supports, by their registered names.
 pub const MECHANISMS: &[&str] = &[
     "SCRAM-SHA-512-PLUS",
     "SCRAM-SHA-256-PLUS",
@@ -29,22 +32,22 @@ pub const MECHANISMS: &[&str] = &[
     "ANONYMOUS",
 ];
 
-/// What the machine of a run has.
+/// Resources of a machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MachineCapacity {
-    /// Files that one process may have open (the hard limit, which workers raise theirs to).
+    /// Limit of open files per process (the hard limit, to which workers raise theirs).
     pub files: u64,
     /// Hardware threads.
     pub cores: u32,
-    /// Memory that may still be used, in bytes (`MemAvailable`).
+    /// Available memory in bytes (`MemAvailable`).
     pub memory: u64,
     /// First and last local port (`net.ipv4.ip_local_port_range`).
     pub ports: (u16, u16),
-    /// The server is on this machine and needs its share of cores and memory.
+    /// The server runs on this machine and needs its share of cores and memory.
     pub server_here: bool,
 }
 
-/// Everything that is known to go wrong; empty if the run may begin.
+/// All foreseeable mistakes; empty if the run may begin.
 pub fn check(plan: &LoadPlan, facts: &MachineCapacity) -> Vec<PlanError> {
     let mut mistakes = Vec::new();
     target(plan, &mut mistakes);
@@ -157,7 +160,7 @@ fn arrivals(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
     }
 }
 
-/// A run that nothing would end.
+/// Reports a run that would never end.
 fn end(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
     if plan.options.hold_ms.is_some() || plan.options.duration_ms.is_some() {
         return;
@@ -229,7 +232,7 @@ fn mechanisms(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
     }
 }
 
-/// A threshold on a transaction that the plan does not have would never be met.
+/// Reports a threshold on a transaction that the plan does not have: it would never be met.
 fn thresholds(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
     for threshold in &plan.options.fail_on {
         let ThresholdSubject::Timing(name) = &threshold.subject else { continue };
@@ -273,7 +276,7 @@ fn visit_steps<'a>(steps: &'a [PlanStep], each: &mut impl FnMut(&'a PlanStep)) {
     }
 }
 
-/// The mean of a span, in milliseconds.
+/// Mean of a span, in milliseconds.
 fn mean(time: TimeSpan) -> f64 {
     match time {
         TimeSpan::Fixed(ms) | TimeSpan::Exponential(ms) => ms,

@@ -1,7 +1,7 @@
-//! What a session does, in its order: nothing before the login that needs it, no variable that nobody set.
+//! Checks of a session's steps in order: nothing before the login that it needs, no variable that is never set.
 //!
-//! Reads like a user who is lucky: what stands inside `if` and loops counts as done. So what is found is wrong for every
-//! user; what only some would stumble over is not found.
+//! The checks are optimistic: steps inside `if` and loops count as run. A reported mistake is thus one for every user;
+//! mistakes that affect only some users are not found.
 
 use super::super::error::nearest;
 use super::super::{
@@ -9,7 +9,7 @@ use super::super::{
     UserSession, VariableCondition, VariableValue,
 };
 
-/// How far a user has come.
+/// Progress of a user.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 enum SessionStage {
     Away,
@@ -23,7 +23,7 @@ struct SessionCheck<'a> {
     session: &'a UserSession,
     stage: SessionStage,
     has_roster: bool,
-    /// Some step asks for streams that can be resumed.
+    /// Some step requests resumable streams.
     manages: bool,
     variables: Vec<&'a str>,
     mistakes: &'a mut Vec<PlanError>,
@@ -56,7 +56,7 @@ pub(super) fn check(plan: &LoadPlan, session: &UserSession, mistakes: &mut Vec<P
     walk.steps(&session.steps, "");
 }
 
-/// Every variable that is set anywhere in the session.
+/// Collects every variable that is set anywhere in the session.
 fn collect<'a>(steps: &'a [PlanStep], variables: &mut Vec<&'a str>) {
     super::visit_steps(steps, &mut |step| match step {
         PlanStep::Set(list) => variables.extend(list.iter().map(|(name, _)| name.as_str())),
@@ -82,7 +82,7 @@ impl<'a> SessionCheck<'a> {
         }
     }
 
-    /// Notes that a step comes too early, once for each session: what follows would be wrong for the same reason.
+    /// Reports a step that comes too early, once per session: later ones would be wrong for the same reason.
     fn need(&mut self, stage: SessionStage, what: &str, place: &str) {
         if self.stage >= stage {
             return;
@@ -165,7 +165,7 @@ impl<'a> SessionCheck<'a> {
         }
     }
 
-    /// Steps on a stream, and those that hold others.
+    /// Checks steps on a stream, and those that contain others.
     fn stanza(&mut self, step: &'a PlanStep, place: &str) {
         match step {
             PlanStep::OpenSession => self.need(SessionStage::Bound, "session", place),

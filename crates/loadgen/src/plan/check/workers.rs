@@ -1,30 +1,30 @@
-//! How many worker processes a plan needs: for its connections, and for its work.
+//! Estimate of the number of worker processes that a plan needs, for its connections and for its load.
 //!
-//! The work is estimated from the plan: logins and stanzas a second, at the cost that the generator is held to. Presence
-//! that a server multiplies is not in the plan and not in the estimate; a worker that is late says so during the run.
+//! The load is estimated from the plan: logins and stanzas per second, at the generator's CPU budget. Presence that a
+//! server fans out is not in the plan and not in the estimate; a worker that is late reports it during the run.
 
 use super::super::{LoadPlan, PlanStep, StreamTransport, TransportSecurity};
 use super::machine_limits::{OTHER_FILES, sockets};
 use super::{MachineCapacity, mean};
 
-/// Connections of one worker at most.
+/// Maximum number of connections of one worker.
 pub(super) const MOST_EACH: u64 = 19_000;
-/// CPU of a SCRAM login in milliseconds, plain and with TLS.
+/// CPU time of a SCRAM login in milliseconds, without and with TLS.
 const LOGIN_MS: f64 = 0.15;
 const TLS_LOGIN_MS: f64 = 1.0;
-/// CPU of a message sent and received.
+/// CPU time of a message sent and received, in milliseconds.
 const MESSAGE_MS: f64 = 0.01;
-/// The same with the requests of BOSH that carry it.
+/// The same including the BOSH requests that carry it.
 const BOSH_MESSAGE_MS: f64 = 0.08;
-/// Share of a core that a worker may be given: latency suffers long before 100 %.
+/// Share of a core that a worker may use: latency suffers long before 100 %.
 const FULL: f64 = 0.6;
 
-/// How many worker processes, and why.
+/// Estimated number of worker processes, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerEstimate {
     /// At least 1.
     pub count: u16,
-    /// One sentence for the reader.
+    /// One sentence for display.
     pub reason: String,
 }
 
@@ -33,11 +33,11 @@ pub(super) fn each_worker(facts: &MachineCapacity) -> u64 {
     facts.files.saturating_sub(OTHER_FILES).clamp(1, MOST_EACH)
 }
 
-/// How many workers this machine needs for the plan.
+/// Number of workers that this machine needs for the plan.
 pub fn workers_needed(plan: &LoadPlan, facts: &MachineCapacity) -> WorkerEstimate {
     let connections = u64::from(plan.options.connections);
     let each = each_worker(facts);
-    // Two sockets of a user are not split between workers.
+    // A user's two sockets are in the same worker.
     let for_files = sockets(plan).div_ceil(each).max(1);
     let work = work(plan);
     // A server on the same machine gets the other half.
@@ -61,7 +61,7 @@ pub fn workers_needed(plan: &LoadPlan, facts: &MachineCapacity) -> WorkerEstimat
     WorkerEstimate { count: u16::try_from(count).unwrap_or(u16::MAX), reason }
 }
 
-/// What a plan asks of the generator in its fullest second.
+/// Peak load of a plan on the generator.
 struct PeakLoad {
     logins: f64,
     stanzas: f64,
@@ -91,7 +91,7 @@ fn work(plan: &LoadPlan) -> PeakLoad {
     PeakLoad { logins, stanzas, cores, closed_loop }
 }
 
-/// Stanzas a second of the busiest step, and whether one is a closed loop.
+/// Stanzas per second of the busiest step, and whether one is a closed loop.
 fn fullest(steps: &[PlanStep]) -> (f64, bool) {
     let mut best = (0.0_f64, false);
     for step in steps {

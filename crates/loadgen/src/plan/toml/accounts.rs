@@ -1,30 +1,34 @@
-//! `[accounts]` and `[prepare]`: who logs in, and what the server must hold before.
+//! `[accounts]` and `[prepare]`: accounts that log in, and data that the server must hold before the run.
 //!
-//! Left out: whether the server does hold it; the first login tells. Trap: with a stride the server needs more accounts
-//! than there are users, since the ring of the rosters goes through all of them.
+//! Not implemented: a check that the server holds it; the first login shows.
+//!
+//! # Pitfalls
+//!
+//! With a stride the server needs more accounts than there are users, since the roster ring contains all of them.
 
 use super::super::{AccountSource, PlanOverrides, TestAccounts, csv};
 use super::reader::TomlSection;
 
-/// What the server must hold before the run: `throng account bulk` makes it on Throng.
+/// Data that the server must hold before the run: `throng account bulk` creates it on Throng.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preparation {
-    /// What the names begin with.
+    /// Name prefix.
     pub prefix: String,
     /// Number of the first account.
     pub first: u64,
-    /// How many accounts.
+    /// Number of accounts.
     pub accounts: u64,
-    /// The password of all; `{n}` stands for the number of the account.
+    /// Password of all accounts; `{n}` stands for the number of the account.
     pub password: String,
     /// Domain of the accounts.
     pub domain: String,
-    /// Mutual contacts of each account: the nearest neighbours in a ring. 0: empty rosters.
+    /// Mutual contacts of each account: its nearest neighbours in a ring. 0 means empty rosters.
     pub roster: u32,
 }
 
 impl Preparation {
-    /// The command that makes these accounts on Throng; `None` where each has its own password, which it cannot give.
+    /// Command that creates these accounts on Throng; `None` if each has its own password, which the command cannot
+    /// set.
     pub fn command(&self) -> Option<String> {
         if self.password.contains("{n}") {
             return None;
@@ -38,7 +42,7 @@ impl Preparation {
     }
 }
 
-/// As a shell takes it.
+/// Quotes text for a shell.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.@:".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
@@ -47,7 +51,7 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// What `[accounts]` says.
+/// Values of `[accounts]`.
 struct AccountsSection {
     prefix: String,
     first: u64,
@@ -92,7 +96,7 @@ pub(super) fn read(
         },
     };
     let preparation = matches!(source, AccountSource::Pattern { .. }).then(|| {
-        // All that are used, at least; and a ring that is larger than its rosters.
+        // At least all accounts in use, and a ring larger than its rosters.
         let used = u64::from(count) * u64::from(stride);
         let accounts = wanted.map_or(used, |n| used.max(u64::from(n))).max(u64::from(roster) + 1);
         Preparation { prefix, first, accounts, password, domain: domain.clone(), roster }
@@ -117,7 +121,7 @@ fn given(s: &TomlSection<'_>, domain: &str, arguments: &PlanOverrides) -> Accoun
         let (prefix, password, own) = (text("prefix"), text("password"), text("domain"));
         given.prefix = prefix.unwrap_or(given.prefix);
         given.password = password.unwrap_or(given.password);
-        // The command line's domain is for all; the file's may differ from that of the stream.
+        // The command line's domain applies to all; the file's may differ from that of the stream.
         given.domain = own.filter(|_| arguments.domain.is_none()).unwrap_or(given.domain);
         given.first = section.get("first").and_then(|n| n.whole(0, i64::MAX)).unwrap_or(0) as u64;
         given.count = section.get("count").and_then(|n| n.amount()).unwrap_or(connections);
@@ -148,7 +152,7 @@ fn given(s: &TomlSection<'_>, domain: &str, arguments: &PlanOverrides) -> Accoun
     given
 }
 
-/// Names and passwords. A first line of `user,password` or `name,password` is a heading.
+/// Names and passwords. A first line of `user,password` or `name,password` is a header.
 fn rows(s: &TomlSection<'_>, text: &str) -> Vec<(String, String)> {
     let mut list = Vec::new();
     for (i, mut row) in csv::rows(text).into_iter().enumerate() {
@@ -164,7 +168,7 @@ fn rows(s: &TomlSection<'_>, text: &str) -> Vec<(String, String)> {
                 "line {} of the accounts is not a name and a password with a comma between, such as alice,secret",
                 i + 1
             ));
-            // One is enough: a wrong file is wrong in every line.
+            // One mistake is enough: a wrong file is wrong in every line.
             return list;
         }
         let password = row.swap_remove(1);

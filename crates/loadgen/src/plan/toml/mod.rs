@@ -1,9 +1,13 @@
-//! The TOML form of a plan; `docs/load-plans.md` is its reference.
+//! TOML form of a plan; `docs/load-plans.md` is its reference.
 //!
-//! [`read_toml`] reads everything, notes every mistake, puts the command line's values over those of the file, and runs
-//! the result on the wanted clock ([`super::scale`]). Left out: what depends on the machine ([`super::check`]).
+//! [`read_toml`] reads everything, records every mistake, applies the command line's values over those of the file, and
+//! scales the result to the requested clock ([`super::scale`]).
 //!
-//! Trap: `connections` is known before anything else is read, since phases and accounts refer to it by word.
+//! Not implemented: checks that depend on the machine ([`super::check`]).
+//!
+//! # Pitfalls
+//!
+//! `connections` is read before anything else, since phases and accounts refer to it by word.
 
 mod accounts;
 mod reader;
@@ -25,7 +29,7 @@ pub use accounts::Preparation;
 use reader::{TomlContext, TomlNode, TomlSection};
 pub use values::{addresses, sources};
 
-/// Words for the protection of connections.
+/// Words for transport security.
 pub(crate) const SECURITIES: &[(&str, TransportSecurity)] = &[
     ("auto", TransportSecurity::Auto),
     ("none", TransportSecurity::None),
@@ -34,26 +38,26 @@ pub(crate) const SECURITIES: &[(&str, TransportSecurity)] = &[
     ("direct", TransportSecurity::Direct),
     ("tls", TransportSecurity::Direct),
 ];
-/// Words for what carries a stream.
+/// Words for transports.
 const TRANSPORTS: &[(&str, StreamTransport)] = &[
     ("tcp", StreamTransport::Tcp),
     ("bosh", StreamTransport::Bosh),
     ("websocket", StreamTransport::WebSocket),
 ];
-/// Where the HTTP server is if nobody says it.
+/// Default address of the HTTP server.
 const USUAL_WEB_ADDRESS: &str = "127.0.0.1:5280";
-/// Where the server is if nobody says it.
+/// Default address of the server.
 const USUAL_ADDRESS: &str = "127.0.0.1:5222";
-/// Connections if nobody says how many.
+/// Default number of connections.
 const USUAL_CONNECTIONS: u32 = 1_000;
 
-/// Reads a plan. All mistakes at once, in the order of their lines.
+/// Reads a plan. Returns all mistakes at once, in order of their lines.
 pub fn read_toml(text: &str, name: &str, arguments: &PlanOverrides) -> Result<LoadPlan, Vec<PlanError>> {
     read_toml_with_preparation(text, name, arguments).map(|(plan, _)| plan)
 }
 
-/// Reads a plan together with what it needs on the server (`[prepare]`; without it, the accounts with empty rosters).
-/// `None` where the accounts are no pattern.
+/// Reads a plan together with what it needs on the server (`[prepare]`; without it, the accounts with empty rosters),
+/// which is `None` if the accounts are not a pattern.
 pub fn read_toml_with_preparation(
     text: &str,
     name: &str,
@@ -85,7 +89,7 @@ pub fn read_toml_with_preparation(
     }
 }
 
-/// What later parts refer to by word: the number of connections and the tables.
+/// Creates the context that later parts refer to by word: the number of connections and the tables.
 fn prepare_context(
     context: &mut TomlContext<'_>,
     document: &::toml::Spanned<DeTable<'_>>,
@@ -112,7 +116,7 @@ fn plan(
     arguments: &PlanOverrides,
 ) -> Option<(LoadPlan, Option<Preparation>)> {
     let s = &section;
-    // Read before; asked for again so that they are known keys.
+    // Read before; accessed again to mark them as known keys.
     let own = s.get("connections").and_then(|n| n.whole(1, i64::from(u32::MAX)));
     let _ = s.get("tables");
     let title = s.get("title").and_then(|n| n.text()).unwrap_or(name);
@@ -147,7 +151,7 @@ fn plan(
     Some((plan, preparation))
 }
 
-/// The title of a run of another size says so: "100 000 connections" stands over no run of 2 000.
+/// Adapts the title to a run of another size: a run of 2 000 must not be titled "100 000 connections".
 fn title_of(title: &str, own: Option<i64>, connections: u32) -> String {
     let Some(own) = own.and_then(|own| u64::try_from(own).ok()).filter(|own| *own != u64::from(connections))
     else {
@@ -175,7 +179,7 @@ fn target(s: &TomlSection<'_>, arguments: &PlanOverrides) -> PlanTarget {
     if let Some(section) = s.get("target").and_then(|n| n.section()) {
         if let Some(node) = section.get("address") {
             for text in node.texts().unwrap_or_default() {
-                // A name that cannot be resolved does not matter if the command line says where to go.
+                // An unresolvable name does not matter if the command line gives the target.
                 match addresses(&text) {
                     Ok(found) => target.addresses.extend(found),
                     Err(what) if arguments.addresses.is_empty() => node.wrong(what),
@@ -196,7 +200,7 @@ fn target(s: &TomlSection<'_>, arguments: &PlanOverrides) -> PlanTarget {
         }
         web(&section, &mut target, arguments);
         match section.get("security").and_then(|n| n.word(SECURITIES)) {
-            // What a URL says is not negotiated.
+            // The security given by a URL is not negotiated.
             Some(TransportSecurity::Auto) if target.web.transport.is_web() => {}
             Some(security) => target.security = security,
             None => {}
@@ -270,7 +274,7 @@ fn bosh(s: &TomlSection<'_>, web: &mut HttpBinding) {
     section.finish();
 }
 
-/// Content of a file that the plan names.
+/// Content of a file named by the plan.
 fn file(node: &TomlNode<'_>, arguments: &PlanOverrides) -> Option<String> {
     let name = node.text()?;
     let path = match &arguments.directory {
@@ -349,7 +353,7 @@ fn phases(s: &TomlSection<'_>, sessions: &[&str]) -> Vec<ArrivalPhase> {
     phases
 }
 
-/// `concurrency`: closed-loop arrivals, which exclude everything that sets a rate.
+/// `concurrency`: closed-loop arrivals, which exclude all keys that set a rate.
 fn concurrency(section: &TomlSection<'_>) -> Option<u32> {
     let node = section.get("concurrency")?;
     if ["rate", "every", "batch", "poisson"].iter().any(|key| section.get(key).is_some()) {
@@ -358,7 +362,7 @@ fn concurrency(section: &TomlSection<'_>) -> Option<u32> {
     node.amount()
 }
 
-/// `rate` in users a second, or `every`, the distance from one arrival (or batch) to the next; 0 without both.
+/// `rate` in users per second, or `every`, the interval between arrivals (or batches); 0 without both.
 fn rate(section: &TomlSection<'_>, batch: u32) -> Option<f64> {
     let rate = section.get("rate");
     let every = section.get("every");
@@ -446,7 +450,7 @@ fn options(s: &TomlSection<'_>) -> PlanOptions {
     options
 }
 
-/// `[tables]`: a file name, or rows, for each name.
+/// `[tables]`: a file name or rows for each name.
 fn tables(s: &TomlSection<'_>, arguments: &PlanOverrides) -> Vec<DataTable> {
     let Some(section) = s.get("tables").and_then(|n| n.section()) else { return Vec::new() };
     let mut tables = Vec::new();

@@ -1,7 +1,11 @@
-//! Takes a TOML document apart value by value, and keeps every mistake with its line and its key.
+//! Reader of a TOML document, value by value, which collects every mistake with its line and key.
 //!
-//! Nothing here returns early on a mistake: it is noted, `None` is returned, and reading goes on, so that a user sees all
-//! mistakes of a file at once. Trap: a plan that was read is good only if [`TomlContext::mistakes`] is empty afterwards.
+//! Reading does not stop at a mistake: it is recorded, `None` is returned, and reading continues, so that a user sees
+//! all mistakes of a file at once.
+//!
+//! # Pitfalls
+//!
+//! A plan is valid only if [`TomlContext::mistakes`] is empty after reading.
 
 use std::cell::RefCell;
 
@@ -11,15 +15,15 @@ use ::toml::de::{DeTable, DeValue};
 use super::super::DataTable;
 use super::super::error::{PlanError, nearest};
 
-/// What is shared while one document is read.
+/// Shared state while one document is read.
 pub(super) struct TomlContext<'t> {
     text: &'t str,
     mistakes: RefCell<Vec<PlanError>>,
-    /// What the word `connections` stands for.
+    /// Meaning of the word `connections`.
     pub(super) connections: u32,
     /// Names of transactions so far.
     pub(super) transactions: RefCell<Vec<String>>,
-    /// Tables, in the order of their numbers.
+    /// Tables, by number.
     pub(super) tables: Vec<DataTable>,
 }
 
@@ -34,7 +38,7 @@ impl<'t> TomlContext<'t> {
         }
     }
 
-    /// Notes a mistake at an offset of the text.
+    /// Records a mistake at an offset of the text.
     pub(super) fn wrong(&self, at: usize, key: &str, text: impl Into<String>) {
         let before = self.text.as_bytes().get(..at).unwrap_or_default();
         let line = 1 + before.iter().filter(|b| **b == b'\n').count();
@@ -45,12 +49,12 @@ impl<'t> TomlContext<'t> {
         });
     }
 
-    /// Notes a mistake that no line is to blame for.
+    /// Records a mistake without a line.
     pub(super) fn wrong_nowhere(&self, text: impl Into<String>) {
         self.mistakes.borrow_mut().push(PlanError::of_plan(text));
     }
 
-    /// All mistakes, in the order of their lines; those without one at the end.
+    /// All mistakes in order of their lines; those without a line come last.
     pub(super) fn mistakes(&self) -> Vec<PlanError> {
         let mut list = self.mistakes.borrow().clone();
         list.sort_by_key(|m| m.line.unwrap_or(u32::MAX));
@@ -58,7 +62,7 @@ impl<'t> TomlContext<'t> {
     }
 }
 
-/// A value with its place.
+/// A value with its position.
 #[derive(Clone)]
 pub(super) struct TomlNode<'a> {
     pub(super) context: &'a TomlContext<'a>,
@@ -68,12 +72,12 @@ pub(super) struct TomlNode<'a> {
 }
 
 impl<'a> TomlNode<'a> {
-    /// Notes a mistake here.
+    /// Records a mistake at this value.
     pub(super) fn wrong(&self, text: impl Into<String>) {
         self.context.wrong(self.at, &self.path, text);
     }
 
-    /// Notes a mistake here and returns nothing.
+    /// Records a mistake at this value and returns `None`.
     pub(super) fn none<T>(&self, text: impl Into<String>) -> Option<T> {
         self.wrong(text);
         None
@@ -89,12 +93,12 @@ impl<'a> TomlNode<'a> {
         matches!(self.value, DeValue::Array(list) if list.is_empty())
     }
 
-    /// The value if it is true or false; no mistake otherwise.
+    /// The value if it is a boolean; not a mistake otherwise.
     pub(super) fn truth_quiet(&self) -> Option<bool> {
         self.value.as_bool()
     }
 
-    /// Whether this is text.
+    /// Whether this is a string.
     pub(super) fn is_text(&self) -> bool {
         self.value.is_str()
     }
@@ -118,7 +122,7 @@ impl<'a> TomlNode<'a> {
         }
     }
 
-    /// The value if it is a whole number.
+    /// The value if it is an integer.
     pub(super) fn integer(&self) -> Option<i64> {
         let DeValue::Integer(number) = self.value else { return None };
         i64::from_str_radix(number.as_str(), number.radix()).ok()
@@ -133,7 +137,7 @@ impl<'a> TomlNode<'a> {
         }
     }
 
-    /// A number of at least 0, with or without a fraction.
+    /// A number of at least 0, integer or not.
     pub(super) fn number(&self) -> Option<f64> {
         let number = match self.value {
             DeValue::Integer(number) => number.as_str().parse::<f64>().ok(),
@@ -165,7 +169,7 @@ impl<'a> TomlNode<'a> {
         Some(self.list()?.iter().filter_map(|n| n.text().map(str::to_owned)).collect())
     }
 
-    /// One of several words.
+    /// One of several keywords.
     pub(super) fn word<T: Copy>(&self, words: &[(&str, T)]) -> Option<T> {
         let text = self.text()?;
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
@@ -181,7 +185,7 @@ impl<'a> TomlNode<'a> {
         Some(TomlSection::new(self.context, &self.path, self.at, table))
     }
 
-    /// The value's table; or a table in which the value has the key `short`.
+    /// The value's table, or a table in which the value has the key `short`.
     pub(super) fn section_or(&self, short: &'static str) -> TomlSection<'a> {
         if let DeValue::Table(table) = self.value {
             return TomlSection::new(self.context, &self.path, self.at, table);
@@ -226,7 +230,7 @@ impl<'a> TomlSection<'a> {
         Self { context, path: path.to_owned(), at, entries: Vec::new(), asked: RefCell::default() }
     }
 
-    /// Notes a mistake of the table as a whole.
+    /// Records a mistake of the table as a whole.
     pub(super) fn wrong(&self, text: impl Into<String>) {
         self.context.wrong(self.at, &self.path, text);
     }
@@ -236,7 +240,7 @@ impl<'a> TomlSection<'a> {
         self.entries.iter().find(|entry| entry.0 == key).map(|entry| entry.2.clone())
     }
 
-    /// A key that must be there.
+    /// A required key.
     pub(super) fn need(&self, key: &'static str, example: &str) -> Option<TomlNode<'a>> {
         let found = self.get(key);
         if found.is_none() {
@@ -245,12 +249,12 @@ impl<'a> TomlSection<'a> {
         found
     }
 
-    /// All entries in the order of the file, as keys that are the user's own.
+    /// All entries in file order, for tables with user-defined keys.
     pub(super) fn entries(&self) -> &[(&'a str, usize, TomlNode<'a>)] {
         &self.entries
     }
 
-    /// Whatever was not asked for is a mistake.
+    /// Reports every unread key as a mistake.
     pub(super) fn finish(self) {
         let asked = self.asked.borrow();
         for (key, at, node) in &self.entries {

@@ -1,7 +1,11 @@
-//! The small languages inside the texts of a plan: spans of time, amounts, placeholders, destinations, addresses.
+//! Value syntaxes within the strings of a plan: time spans, amounts, placeholders, destinations, addresses.
 //!
-//! Left out: arithmetic beyond `connections * 5`. Trap: a host name is resolved to one address only, IPv4 before IPv6, or
-//! every second connection would fail at a server that listens on one of them.
+//! Not implemented: arithmetic beyond `connections * 5`.
+//!
+//! # Pitfalls
+//!
+//! A host name is resolved to one address only, IPv4 before IPv6, or every second connection would fail at a server
+//! that listens on one of them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 
@@ -9,7 +13,7 @@ use super::super::error::nearest;
 use super::super::{Destination, TemplatePart, TextTemplate, TimeSpan};
 use super::reader::TomlNode;
 
-/// Most source addresses that one range may name; more is a slip of the pen.
+/// Maximum number of source addresses in one range; more is likely a typo.
 const MOST_SOURCES: u32 = 65_536;
 
 /// `"250ms"`, `"5s"`, `"1m30s"`, `"2h"` in milliseconds.
@@ -37,7 +41,7 @@ pub(super) fn span(text: &str) -> Option<f64> {
     (!text.trim().is_empty() && total.is_finite()).then_some(total)
 }
 
-/// A span, or `"5s..10s"` (evenly between) or `"~5s"` (exponential with this mean).
+/// A span, or `"5s..10s"` (uniform) or `"~5s"` (exponential with this mean).
 pub(super) fn time(text: &str) -> Option<TimeSpan> {
     if let Some(mean) = text.trim().strip_prefix('~') {
         return span(mean).map(TimeSpan::Exponential);
@@ -57,7 +61,7 @@ impl TomlNode<'_> {
         self.span_exact().map(|ms| ms.round() as u64)
     }
 
-    /// A fixed span in milliseconds, with their fraction.
+    /// A fixed span in milliseconds, including fractions.
     pub(super) fn span_exact(&self) -> Option<f64> {
         if !self.is_text() {
             return self.none(SPAN_FORM);
@@ -71,7 +75,7 @@ impl TomlNode<'_> {
         ms.or_else(|| self.none(format!("{SPAN_FORM}; not \"{text}\"")))
     }
 
-    /// A span, perhaps random.
+    /// A fixed or random span.
     pub(super) fn time(&self) -> Option<TimeSpan> {
         if !self.is_text() {
             return self.none(TIME_FORM);
@@ -83,7 +87,8 @@ impl TomlNode<'_> {
         }
     }
 
-    /// A number of users: a number, or `"connections"`, perhaps times or divided by a number. Rounded up; at least 1.
+    /// A number of users: a number, or `"connections"`, optionally multiplied or divided by a number. Rounded up; at
+    /// least 1.
     pub(super) fn amount(&self) -> Option<u32> {
         const FORM: &str = "must be a number of at least 1, \"connections\", or such as \"connections * 5\"";
         if !self.is_text() {
@@ -122,12 +127,12 @@ fn amount(text: &str, connections: u32) -> Option<u32> {
     } else {
         f64::from(connections) / rest.strip_prefix('/')?.trim().parse::<f64>().ok().filter(|d| *d > 0.0)?
     };
-    // A little below, so that 3 * (1/3) is not rounded up to 2.
+    // Slightly below, so that 3 * (1/3) is not rounded up to 2.
     let whole = (exact - 1e-6).ceil().max(1.0);
     (whole.is_finite() && whole <= f64::from(u32::MAX)).then_some(whole as u32)
 }
 
-/// The placeholders and what they stand for.
+/// Placeholders and their template parts.
 const PLACEHOLDERS: &[(&str, TemplatePart)] = &[
     ("user", TemplatePart::User),
     ("n", TemplatePart::Number),
@@ -139,7 +144,7 @@ const PLACEHOLDERS: &[(&str, TemplatePart)] = &[
 ];
 
 /// Text with `{user}`, `{n}`, `{password}`, `{domain}`, `{jid}`, `{unique}`, `{to}` and `{var:NAME}`; `{{` and `}}` are
-/// braces.
+/// literal braces.
 pub(super) fn template(text: &str) -> Result<TextTemplate, String> {
     let mut pieces = Vec::new();
     let mut literal = String::new();
@@ -184,7 +189,7 @@ pub(super) fn template(text: &str) -> Result<TextTemplate, String> {
     Ok(TextTemplate(pieces))
 }
 
-/// The words for destinations; the rest are addresses.
+/// Words for destinations; anything else is an address.
 const DESTINATIONS: &[(&str, Destination)] = &[
     ("online", Destination::Online),
     ("offline", Destination::Offline),
@@ -233,7 +238,7 @@ fn destination(text: &str) -> Result<Destination, String> {
     Err(format!("\"{text}\" is nobody{near}"))
 }
 
-/// Addresses from `HOST:PORT` (5222 without a port), resolved; an error is one sentence.
+/// Resolves addresses from `HOST:PORT` (5222 without a port); an error is one sentence.
 pub fn addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     let text = text.trim();
     if let Ok(address) = text.parse::<SocketAddr>() {
@@ -258,15 +263,15 @@ pub fn addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
             ));
         }
     };
-    // One address for one host: a server that listens on IPv4 only must not fail every second connection.
+    // One address per host: a server that listens on IPv4 only must not fail every second connection.
     match found.iter().find(|a| a.is_ipv4()).or(found.first()) {
         Some(first) => Ok(vec![*first]),
         None => Err(format!("the host \"{host}\" has no address; give one such as 127.0.0.1:{port}")),
     }
 }
 
-/// Local addresses from `127.0.0.2`, `127.0.0.2-127.0.0.60` or `10.1.0.0/28` (all of the network); several are
-/// separated by commas.
+/// Source addresses from `127.0.0.2`, `127.0.0.2-127.0.0.60` or `10.1.0.0/28` (the whole network), separated by
+/// commas.
 pub fn sources(text: &str) -> Result<Vec<IpAddr>, String> {
     let mut list = Vec::new();
     for part in text.split(',').map(str::trim) {

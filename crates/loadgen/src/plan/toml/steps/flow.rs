@@ -1,4 +1,4 @@
-//! Steps that hold others, and those that set what others use: loops, conditions, rhythms, transactions, variables.
+//! Parser of steps that contain or configure others: loops, conditions, activities, transactions, variables.
 
 use super::super::super::error::nearest;
 use super::super::super::{

@@ -1,6 +1,6 @@
-//! Steps: what a user does, from `"roster"` or `{ message = { to = "online", size = 100 } }` to the IR.
+//! Parser of steps, from `"roster"` or `{ message = { to = "online", size = 100 } }` to [`PlanStep`].
 //!
-//! A step is a word, or a table with one key. A value that is not a table stands for the step's most usual option
+//! A step is a word, or a table with one key. A value that is not a table stands for the step's main option
 //! (`{ think = "5s" }` is `{ think = { for = "5s" } }`).
 
 mod flow;
@@ -14,7 +14,7 @@ use send::{
     authenticate, legacy_authenticate, login, message, presence, raw, roster_change, unless_waiting, wait_for,
 };
 
-/// The names of all steps.
+/// Names of all steps.
 pub(super) const NAMES: &[&str] = &[
     "login",
     "resume",
@@ -52,11 +52,11 @@ pub(super) const NAMES: &[&str] = &[
     "abort",
 ];
 
-/// Things that `meanwhile` may do at one time.
+/// Maximum number of activities of one `meanwhile`.
 const MOST_ACTIVITIES: usize = 8;
-/// Steps inside steps inside steps; deeper is a slip, and readers recurse.
+/// Maximum nesting of steps; deeper is a mistake, and readers recurse.
 const DEEPEST: usize = 16;
-/// Bytes of a message's body at most: what servers refuse is tested with `raw`.
+/// Maximum message body in bytes: `raw` can test larger ones, which servers refuse.
 const LARGEST_BODY: i64 = 16 * 1024 * 1024;
 
 /// Reads a list of steps.
@@ -92,7 +92,7 @@ fn one(node: &TomlNode<'_>, depth: usize) -> Option<PlanStep> {
     value(name, inside, depth)
 }
 
-/// Reads the step `name` from its value.
+/// Parses the step `name` from its value.
 fn value(name: &str, inside: &TomlNode<'_>, depth: usize) -> Option<PlanStep> {
     let short = match name {
         "login" | "authenticate" => "mechanisms",

@@ -1,4 +1,4 @@
-//! Steps that send something or wait for something: logins, rosters, presence, messages, raw stanzas.
+//! Parser of steps that send or await something: logins, rosters, presence, messages, raw stanzas.
 
 use super::super::super::{
     AckMode, MatchAction, MessageBody, MessageKind, PlanStep, PresenceKind, ResponseChecks, ResponseMatch,
@@ -7,7 +7,7 @@ use super::super::super::{
 use super::super::reader::TomlSection;
 use super::{LARGEST_BODY, whole};
 
-/// IQs wait for their answers unless `wait = "none"` says otherwise.
+/// IQs wait for their responses unless `wait = "none"` is given.
 pub(super) fn unless_waiting(s: &TomlSection<'_>, step: PlanStep) -> PlanStep {
     match s.get("wait").and_then(|n| n.word(&[("answer", true), ("none", false)])) {
         Some(false) => PlanStep::NoWait(Box::new(step)),
@@ -19,7 +19,7 @@ pub(super) fn authenticate(s: &TomlSection<'_>) -> PlanStep {
     PlanStep::Authenticate { mechanisms: mechanisms(s), credentials: credentials(s) }
 }
 
-/// `fast` and `stream_management` make it a login of SASL2.
+/// `fast` and `stream_management` select a SASL2 login.
 pub(super) fn login(s: &TomlSection<'_>) -> Option<PlanStep> {
     let fast = s.get("fast").and_then(|n| n.truth()).unwrap_or(false);
     let manage = s.get("stream_management");
@@ -46,7 +46,7 @@ pub(super) fn legacy_authenticate(s: &TomlSection<'_>) -> Option<PlanStep> {
     Some(PlanStep::LegacyAuthenticate { resource: resource?, credentials })
 }
 
-/// `user` and `password`, if they are not those of the account.
+/// `user` and `password`, if they differ from those of the account.
 fn credentials(s: &TomlSection<'_>) -> Option<(TextTemplate, TextTemplate)> {
     let user = s.get("user").and_then(|n| n.template());
     let password = s.get("password").and_then(|n| n.template());
