@@ -1,9 +1,9 @@
-//! Module switch of Bind 2: XEP-0386. Declaration only; implemented as part of `sasl2` in
+//! Module switch of Bind 2: XEP-0386 1.1.0. Declaration only; implemented as part of `sasl2` in
 //! `streams/src/negotiate/bind2.rs`.
 //!
 //! # Pitfalls
 //!
-//! Inline requests of binding are registered by the features themselves (`Builder::bind2_inline`), not here.
+//! Inline requests of binding are registered by the features themselves (`FeatureBuilder::bind2_inline`), not here.
 
 use throng_core::feature::{Feature, Spec};
 

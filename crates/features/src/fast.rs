@@ -1,4 +1,4 @@
-//! Module switch and options of Fast Authentication Streamlining Tokens (FAST): XEP-0484. Declaration only;
+//! Module switch and options of Fast Authentication Streamlining Tokens (FAST): XEP-0484 0.2.0. Declaration only;
 //! implemented as part of `sasl2` in `streams/src/negotiate/fast_tokens.rs`.
 //!
 //! # Pitfalls

@@ -1,5 +1,5 @@
-//! Module switch of the Extensible SASL Profile (SASL2): XEP-0388, XEP-0509. Declaration only; implemented in
-//! `streams/src/negotiate/sasl2.rs`.
+//! Module switch of the Extensible SASL Profile (SASL2): XEP-0388 1.0.4, and Initial Authentication Pipelining:
+//! XEP-0509 0.2.0. Declaration only; implemented in `streams/src/negotiate/sasl2.rs`.
 //!
 //! # Pitfalls
 //!

@@ -1,5 +1,5 @@
-//! Module switch of SASL Upgrade Tasks, which upgrade stored keys: XEP-0480. Declaration only; implemented as part of
-//! `sasl2` in `streams/src/negotiate/scram_upgrade.rs`.
+//! Module switch of SASL Upgrade Tasks, which upgrade stored keys: XEP-0480 0.2.0. Declaration only; implemented as
+//! part of `sasl2` in `streams/src/negotiate/scram_upgrade.rs`.
 //!
 //! # Pitfalls
 //!

@@ -1,7 +1,7 @@
 //! vcard-temp: XEP-0054 1.3.0, sections 3.1 (the user's own vCard), 3.2 (updating) and 3.3 (another user's).
 //!
 //! A vCard is opaque XML, stored as self-contained bytes and returned unchanged. Searchable fields are extracted when
-//! it is stored ([`new_user_vcard`]). Another user's vCard is returned to anybody, also while its owner is offline:
+//! it is stored (`card`). Another user's vCard is returned to anybody, also while its owner is offline:
 //! it is world-readable (section 5). A user without a vCard and a missing user get the same answer. The domain's own
 //! vCard is built from options.
 //!
