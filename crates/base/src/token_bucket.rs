@@ -176,7 +176,7 @@ mod tests {
         let mut later = TokenBucket::new(10, 100);
         later.carry(&earlier, Millis(1000));
         assert_eq!((later.millis_until(0, Millis(1000)), later.full_ms(Millis(1000))), (2000, 12_000));
-        // Carrying over removes nothing relative to an overdrawn bucket, and nothing from a smaller burst that is full.
+        // A bucket with a lower level is unchanged; a larger one gets the level of a full smaller one.
         later.carry(&TokenBucket::new(10, 100), Millis(1000));
         assert_eq!(later.millis_until(0, Millis(1000)), 2000);
         let mut wider = TokenBucket::new(10, 500);

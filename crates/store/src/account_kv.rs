@@ -1,44 +1,46 @@
-//! Small values of accounts, each under a key: private XML storage (XEP-0049 1.2) and what features remember about an
-//! account, such as which message of the day it has seen.
+//! Key-value storage per account: private XML storage (XEP-0049 1.2) and small state of features, such as the last message
+//! of the day that an account has seen.
 //!
-//! Keys are chosen by features and start with the namespace, so that they cannot meet. They are compared byte by byte.
+//! Features choose the keys and start them with a namespace, so that they cannot collide. Keys are compared byte by byte.
 //!
-//! The trap for the next person: the limits of a `put` count everything that the account keeps here, whoever put it. A
-//! feature whose value must always find room gives larger limits than XEP-0049 does.
+//! # Pitfalls
+//!
+//! The limits of a `put` cover all values of the account, whichever feature stored them. A feature whose value must always
+//! fit passes larger limits than XEP-0049 does.
 use jid::JidRef;
 
 use crate::{StoreError, StoreErrorKind, StoreFuture};
 
-/// The longest key, in bytes.
+/// Maximum key length in bytes.
 pub const MAX_KEY_BYTES: usize = 1024;
 
-/// How much an account may keep.
+/// Limits of one account.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AccountKvLimits {
-    /// Keys.
+    /// Number of keys.
     pub entries: u32,
-    /// Bytes of all keys and values together.
+    /// Total bytes of keys and values.
     pub bytes: u32,
 }
 
-/// How a `put` ended.
+/// Result of a `put`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PutOutcome {
     /// It is stored durably.
     Done,
-    /// The account would keep more than it may; nothing was changed.
+    /// The account would exceed its limits; nothing was changed.
     Full,
     /// There is no such account.
     NoAccount,
 }
 
-/// Small values of accounts. All of them go with the account.
+/// Key-value storage per account. Removed with the account.
 pub trait AccountKv: Send + Sync {
     /// The value, if any.
     fn get(&self, owner: JidRef<'_>, key: &str) -> StoreFuture<'_, Option<Vec<u8>>>;
 
-    /// Sets or replaces values, all or none; of two with the same key the later one counts. An account that is over the
-    /// limits already may still replace values by smaller ones. Keys over [`MAX_KEY_BYTES`] fail with `TooLarge`.
+    /// Inserts or replaces values, all or none; of duplicate keys the last one counts. An account already over its limits may
+    /// still replace values by smaller ones. Keys over [`MAX_KEY_BYTES`] fail with `TooLarge`.
     fn put(
         &self,
         owner: JidRef<'_>,
@@ -46,11 +48,11 @@ pub trait AccountKv: Send + Sync {
         limits: AccountKvLimits,
     ) -> StoreFuture<'_, PutOutcome>;
 
-    /// Removes a value; answers whether there was one.
+    /// Removes a value; returns whether there was one.
     fn remove(&self, owner: JidRef<'_>, key: &str) -> StoreFuture<'_, bool>;
 }
 
-/// Refuses keys that are too long; every backend calls it first.
+/// Rejects keys that are too long; every backend calls it first.
 ///
 /// # Errors
 /// `TooLarge`.
@@ -61,7 +63,7 @@ pub fn check_key_lengths(values: &[(String, Vec<u8>)]) -> Result<(), StoreError>
     Ok(())
 }
 
-/// Whether an account stays within its limits when it keeps `after` instead of `before`; both are entries and bytes.
+/// Whether an account that replaces `before` with `after` stays within its limits; both are (entries, bytes).
 pub fn is_within_limits(before: (usize, usize), after: (usize, usize), limits: AccountKvLimits) -> bool {
     (after.0 <= limits.entries as usize || after.0 <= before.0)
         && (after.1 <= limits.bytes as usize || after.1 <= before.1)

@@ -1,9 +1,11 @@
-//! The dictionary: a 32-bit number for every bare address that the service knows.
+//! Address dictionary: a 32-bit id for every bare address known to the service.
 //!
-//! Accounts, contacts and subscribers are referred to by number, on disk and in memory. Numbers are never used again, not
-//! even after the address was forgotten, because other nodes and caches may still hold them.
+//! Accounts, contacts and subscribers are referenced by id, on disk and in memory. Ids are never reused, not even after their
+//! address was removed, because other nodes and caches may still hold them.
 //!
-//! The trap for the next person: removing an account keeps its number; only the address text is left in the dictionary.
+//! # Pitfalls
+//!
+//! An account's id outlives the account; only the address text stays in the dictionary.
 use std::fmt;
 use std::num::NonZeroU32;
 
@@ -11,20 +13,20 @@ use jid::Jid;
 
 use crate::StoreFuture;
 
-/// The dictionary number of a bare address.
+/// Dictionary id of a bare address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddressId(pub NonZeroU32);
 
 impl AddressId {
-    /// Stands in for a number that the store has yet to give; no address ever gets it.
+    /// Placeholder for an id not yet assigned by the store; never assigned to an address.
     pub const UNASSIGNED: AddressId = AddressId(NonZeroU32::MAX);
 
-    /// The number, unless it is zero.
+    /// The id with this number; `None` for zero.
     pub fn new(number: u32) -> Option<AddressId> {
         NonZeroU32::new(number).map(AddressId)
     }
 
-    /// The plain number.
+    /// The id as a number.
     pub const fn get(self) -> u32 {
         self.0.get()
     }
@@ -36,18 +38,17 @@ impl fmt::Debug for AddressId {
     }
 }
 
-/// The dictionary of bare addresses. A full address is cut to its bare part before it is looked up or stored.
+/// The dictionary of bare addresses. A full address is reduced to its bare part before lookup or storage.
 pub trait AddressDictionary: Send + Sync {
-    /// The addresses of these numbers, in no particular order; unknown numbers are left out. At most 10 000 are asked for
-    /// in one round trip, more take more.
+    /// The addresses with these ids, in no particular order; unknown ids are omitted. One round trip for every 10 000 ids.
     fn resolve(&self, ids: &[AddressId]) -> StoreFuture<'_, Vec<(AddressId, Jid)>>;
 
-    /// The number of an address, given now if it had none. Asking twice gives the same number.
+    /// The id of an address, assigned if it had none. Repeated calls return the same id.
     fn intern(&self, address: &Jid) -> StoreFuture<'_, AddressId>;
 
-    /// The numbers of many addresses, given now to those that had none, in the order of the input.
+    /// The ids of many addresses in the order of the input, assigned where missing.
     fn intern_many(&self, addresses: &[Jid]) -> StoreFuture<'_, Vec<AddressId>>;
 
-    /// The number of an address if it has one.
+    /// The id of an address, if it has one.
     fn find(&self, address: &Jid) -> StoreFuture<'_, Option<AddressId>>;
 }

@@ -1,49 +1,51 @@
-//! Blocklists: the addresses that an account does not want to hear from (XEP-0191 1.3).
+//! Blocklists: the addresses that an account blocks (XEP-0191 1.3).
 //!
-//! A list is small and read at every login, so it is one opaque value beside the credentials and comes with
-//! [`crate::Login`]; [`encode`] and [`decode`] are its form everywhere. Bare and full addresses and domains may stand in
-//! it (section 3.1.1); what a match means is decided above.
+//! A list is small and read at every login, so it is one opaque value next to the credentials and part of [`crate::Login`];
+//! [`encode`] and [`decode`] define its only format. It may contain bare addresses, full addresses and domains
+//! (section 3.1.1); their meaning is up to the caller.
 //!
 //! ```text
-//! list = [jid *(LF jid)]        normalised addresses in the order of adding; no address contains a line feed
+//! list = [jid *(LF jid)]        normalised addresses in insertion order; no address contains a line feed
 //! ```
 //!
-//! The trap for the next person: the engine keeps decoded lists of sessions. Whoever changes a list here must tell them.
+//! # Pitfalls
+//!
+//! The engine caches the decoded lists of sessions. Code that changes a list here must update those too.
 use std::collections::HashSet;
 
 use jid::{Jid, JidRef};
 
 use crate::{StoreError, StoreErrorKind, StoreFuture};
 
-/// The largest list as [`encode`] writes it, in bytes.
+/// Maximum size of a list as encoded by [`encode`], in bytes.
 pub const MAX_BLOCKLIST_BYTES: usize = 65_536;
 
-/// What to take off a list.
+/// Addresses to remove from a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Unblock {
-    /// These, where they are on it; none when empty.
+    /// These, if listed; none if empty.
     These(Vec<Jid>),
-    /// Everything (XEP-0191 section 3.6).
+    /// All of them (XEP-0191, section 3.6).
     All,
 }
 
-/// What a change did.
+/// Effect of an update.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlocklistChange {
-    /// Addresses that were not on the list before and are now, in the order of the call.
+    /// Addresses added to the list, in the order of the call.
     pub added: Vec<Jid>,
-    /// Addresses that were on the list before and are not any more.
+    /// Addresses removed from the list.
     pub removed: Vec<Jid>,
-    /// The whole list after the change, in the order of adding.
+    /// The whole list after the update, in insertion order.
     pub list: Vec<Jid>,
 }
 
-/// How a change ended.
+/// Result of an update.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BlocklistOutcome {
     /// It is stored durably.
     Changed(BlocklistChange),
-    /// The list would be longer than its limit, or larger than [`MAX_BLOCKLIST_BYTES`]; nothing was changed.
+    /// The list would exceed its limit or [`MAX_BLOCKLIST_BYTES`]; nothing was changed.
     Full,
     /// There is no such account.
     NoAccount,
@@ -51,12 +53,12 @@ pub enum BlocklistOutcome {
 
 /// The blocklists of accounts.
 pub trait Blocklists: Send + Sync {
-    /// The list in the order of adding; empty for an account that does not exist.
+    /// The list in insertion order; empty for an account that does not exist.
     fn blocklist(&self, owner: JidRef<'_>) -> StoreFuture<'_, Vec<Jid>>;
 
-    /// Takes `remove` off the list, then puts behind it what of `add` is not on it, all in one transaction. Refused as
-    /// [`BlocklistOutcome::Full`] when it adds something and the list would hold more than `limit` addresses; a list that
-    /// is too long already (the limit was lowered) may still shrink.
+    /// Removes `remove` from the list, then appends the addresses of `add` that are not listed, in one transaction. Returns
+    /// [`BlocklistOutcome::Full`] if it would add an address and the list would exceed `limit` addresses; a list already too
+    /// long (after the limit was lowered) may still shrink.
     fn update_blocklist(
         &self,
         owner: JidRef<'_>,
@@ -66,16 +68,16 @@ pub trait Blocklists: Send + Sync {
     ) -> StoreFuture<'_, BlocklistOutcome>;
 }
 
-/// A list as bytes; no bytes for an empty one.
+/// Encodes a list; no bytes for an empty one.
 pub fn encode(list: &[Jid]) -> Vec<u8> {
     let texts: Vec<&str> = list.iter().map(Jid::as_str).collect();
     texts.join("\n").into_bytes()
 }
 
-/// A list from its bytes, as the engine gets them with a login.
+/// Decodes a list, such as the one in a [`crate::Login`].
 ///
 /// # Errors
-/// `Corrupt` when they are not what [`encode`] writes.
+/// `Corrupt` if the bytes are not output of [`encode`].
 pub fn decode(bytes: &[u8]) -> Result<Vec<Jid>, StoreError> {
     let wrong = || StoreError::new(StoreErrorKind::Corrupt, "the storage holds a wrong blocklist");
     if bytes.is_empty() {
@@ -85,7 +87,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Jid>, StoreError> {
     text.split('\n').map(|line| Ok(JidRef::from_normalised(line).ok_or_else(wrong)?.to_jid())).collect()
 }
 
-/// The change itself, for backends. Nothing when the list would become too long.
+/// The update itself, for backends. `None` if the list would become too long.
 pub fn apply_update(list: Vec<Jid>, add: Vec<Jid>, remove: &Unblock, limit: u32) -> Option<BlocklistChange> {
     let before: HashSet<Jid> = list.iter().cloned().collect();
     let mut list = match remove {

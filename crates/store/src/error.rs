@@ -1,36 +1,38 @@
-//! Why a storage call failed, and whether asking again can help.
+//! Storage errors, and whether a retry can help.
 //!
-//! A write that failed was not kept and will not be, whatever the kind, so that its sender may be told so. The one exception
-//! is a backend that died over it.
+//! A failed write was not stored and will not be, whatever the kind, so its sender may be informed. The only exception is a
+//! backend that crashed during the write.
 //!
-//! The trap for the next person: a backend must not let a deadline cut off a write that it has begun.
+//! # Pitfalls
+//!
+//! A backend must not let a deadline interrupt a write that it has begun.
 use std::error::Error;
 use std::fmt;
 
-/// The reasons that callers tell apart.
+/// The kinds of error that callers distinguish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum StoreErrorKind {
     /// The backend cannot be reached or is shutting down.
     Unavailable,
-    /// The bounded queue before the backend is full; nothing was tried.
+    /// The bounded queue of the backend is full; nothing was attempted.
     Overloaded,
-    /// The deadline passed. A write had not begun and will not be done.
+    /// The deadline passed. A write had not begun and will not happen.
     Timeout,
-    /// Another writer was in the way; nothing was changed.
+    /// A concurrent writer caused a conflict; nothing was changed.
     Conflict,
-    /// The account to be created is there already.
+    /// The account to create already exists.
     AlreadyExists,
-    /// The account that the call is about is not there.
+    /// The account does not exist.
     NotFound,
-    /// What was read back makes no sense.
+    /// Stored data is invalid.
     Corrupt,
-    /// A value is larger than the backend takes, or the dictionary is full.
+    /// A value exceeds the backend's limit, or the dictionary is full.
     TooLarge,
-    /// A search would have to read more than one search may.
+    /// A search would exceed the number of rows that one search may read.
     TooBroad,
     /// The backend cannot be used as configured (path, permission, version of the schema).
     Setup,
-    /// A fault in the program, such as a panic in a roster change.
+    /// A bug in the program, such as a panic in a roster change.
     Internal,
 }
 
@@ -50,7 +52,7 @@ impl StoreErrorKind {
         StoreErrorKind::Internal,
     ];
 
-    /// The word for it in metrics.
+    /// Name used in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             StoreErrorKind::Unavailable => "unavailable",
@@ -67,7 +69,7 @@ impl StoreErrorKind {
         }
     }
 
-    /// Whether the same call may succeed later without anybody mending anything.
+    /// Whether the same call may succeed later without any fix.
     pub const fn is_retryable(self) -> bool {
         matches!(
             self,
@@ -79,9 +81,9 @@ impl StoreErrorKind {
     }
 }
 
-/// A failed storage call: its kind, one sentence for people, and the backend's own error below it.
+/// A failed storage call: its kind, one sentence for a human reader, and the backend's own error as source.
 pub struct StoreError {
-    /// What callers decide by.
+    /// The kind, for decisions of callers.
     pub kind: StoreErrorKind,
     /// Whether the same call may succeed later.
     pub retryable: bool,
@@ -95,14 +97,14 @@ impl StoreError {
         StoreError { kind, retryable: kind.is_retryable(), message: message.into(), source: None }
     }
 
-    /// The same with the error below it.
+    /// Attaches the underlying error.
     #[must_use]
     pub fn with_source(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
         self.source = Some(cause.into());
         self
     }
 
-    /// The sentence alone, without the cause.
+    /// The sentence without the cause.
     pub fn message(&self) -> &str {
         &self.message
     }

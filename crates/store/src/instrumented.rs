@@ -1,11 +1,15 @@
-//! A backend that counts: how long each operation takes, and which fail how. In front of any other backend.
+//! Instrumented backend: wraps any backend and measures the latency and the failures of each operation.
 //!
-//! [`instrument`] wraps a bundle; [`StoreMetrics`] has the figures. Time runs from the call to its answer, so it includes waiting
-//! for a connection and for the writer's turn. An operation that its caller gives up counts as running until then and is
-//! not timed.
+//! [`instrument`] wraps a bundle; [`StoreMetrics`] holds the metrics. Latency runs from the call to its result, so it includes
+//! waiting for a connection and for the writer. An operation cancelled by its caller counts as in flight until then and is not
+//! timed.
 //!
-//! Left out: [`LastSeen::set`], which only notes. The trap: a new method of a need must be added to the list below, or the
-//! compiler says so; the names in the list are label values, so renaming one breaks dashboards.
+//! Not implemented: [`LastSeen::set`], which only queues a write.
+//!
+//! # Pitfalls
+//!
+//! The names in the list below are label values, so renaming one breaks dashboards. A new trait method must be added to the
+//! list; the compiler reports a missing one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -16,19 +20,19 @@ use jid::{Jid, JidRef};
 
 use crate::*;
 
-/// Figures of all operations.
+/// Metrics of all operations.
 #[derive(Debug)]
 pub struct StoreMetrics {
     all: Vec<OperationMetrics>,
     in_flight: AtomicUsize,
 }
 
-/// Figures of one operation.
+/// Metrics of one operation.
 #[derive(Debug)]
 pub struct OperationMetrics {
-    /// Need and method, such as `roster.get`.
+    /// Field and method, such as `roster.get`.
     pub name: &'static str,
-    /// Microseconds from call to answer, failures included.
+    /// Microseconds from call to result, failures included.
     pub latency: Arc<Histogram>,
     failures: [AtomicU64; StoreErrorKind::ALL.len()],
 }
@@ -42,21 +46,21 @@ impl StoreMetrics {
         };
         StoreMetrics { all: NAMES.iter().map(operation).collect(), in_flight: AtomicUsize::new(0) }
     }
-    /// Each operation.
+    /// The metrics of each operation.
     pub fn all(&self) -> &[OperationMetrics] {
         &self.all
     }
-    /// Operations that have not been answered yet.
+    /// Number of operations in progress.
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
     }
-    /// The times of all operations together.
+    /// Latency of all operations together.
     pub fn latency(&self) -> HistogramSnapshot {
         let mut all = HistogramSnapshot::default();
         self.all.iter().for_each(|operation| all.merge(&operation.latency.snapshot()));
         all
     }
-    /// Failures that are no answers: those other than `AlreadyExists` and `NotFound`.
+    /// Number of failures other than `AlreadyExists` and `NotFound`, which are regular results.
     pub fn failure_count(&self) -> u64 {
         let bad = |kind: &StoreErrorKind| {
             !matches!(
@@ -84,7 +88,7 @@ impl OperationMetrics {
     }
 }
 
-/// Counts down when the call is over, however it ends.
+/// Decrements the number of operations in flight when dropped.
 struct InFlightGuard<'a>(&'a AtomicUsize);
 
 impl Drop for InFlightGuard<'_> {
@@ -99,7 +103,7 @@ struct InstrumentedStores {
     operations: Arc<StoreMetrics>,
 }
 
-/// Puts the counting in front of a bundle.
+/// Wraps a bundle.
 pub fn instrument(inner: Stores, clock: Arc<dyn Clock>) -> (Stores, Arc<StoreMetrics>) {
     let operations = Arc::new(StoreMetrics::new());
     (
@@ -123,7 +127,7 @@ impl InstrumentedStores {
     }
 }
 
-/// The place of a name in [`NAMES`].
+/// Index of a name in [`NAMES`].
 const fn operation_index(name: &str) -> usize {
     let mut at = 0;
     while at < NAMES.len() {
@@ -146,7 +150,7 @@ macro_rules! instrumented {
     ($($need:ident in $field:ident {
         $(fn $method:ident($($name:ident: $type:ty),*) -> $out:ty;)*
     } $({ $($rest:tt)* })?)*) => {
-        /// All operations, as need and method.
+        /// All operations as field and method.
         const NAMES: &[&str] = &[$($(concat!(stringify!($field), ".", stringify!($method)),)*)*];
 
         $(impl $need for InstrumentedStores {

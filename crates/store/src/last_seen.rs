@@ -1,32 +1,34 @@
-//! When an account was last there, and what it said as it went (XEP-0012 2.0 section 4, last login of XEP-0133).
+//! Last activity: when an account was last online and its last status (XEP-0012 2.0, section 4; last login of XEP-0133).
 //!
-//! Thousands log out in a second when a network goes, so writes are not waited for: they are gathered, the newest of each
-//! account counts, and they are on the disk within about a second. `kill -9` loses what was set in that second; an orderly
-//! close loses nothing.
+//! Thousands of clients log out in the same second when a network fails, so callers do not wait for writes: they are batched,
+//! only the newest per account is written, and they reach the disk within about a second. `kill -9` loses that second; an
+//! orderly shutdown loses nothing.
 //!
-//! The trap for the next person: `set` never fails and never waits. When more than [`MAX_PENDING_ACCOUNTS`] accounts wait to be
-//! written, further ones are dropped.
+//! # Pitfalls
+//!
+//! `set` never fails and never waits. If more than [`MAX_PENDING_ACCOUNTS`] accounts have pending writes, further ones are
+//! dropped.
 use jid::JidRef;
 
 use crate::{AddressId, StoreFuture};
 
-/// Accounts that may wait to be written.
+/// Maximum number of accounts with a pending write.
 pub const MAX_PENDING_ACCOUNTS: usize = 65_536;
 
-/// The longest status text that is kept, in bytes; longer ones are cut.
+/// Maximum stored length of a status text in bytes; longer ones are truncated.
 pub const MAX_STATUS_BYTES: usize = 1024;
 
-/// When an account was last there.
+/// Last activity of an account.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LastActivity {
-    /// In seconds since 1970.
+    /// Seconds since 1970.
     pub at: u64,
     /// The status text of the last unavailable presence.
     pub status: Option<String>,
 }
 
 impl LastActivity {
-    /// As it is kept: the status cut to [`MAX_STATUS_BYTES`].
+    /// The stored form: the status truncated to [`MAX_STATUS_BYTES`].
     #[must_use]
     pub fn with_truncated_status(mut self) -> LastActivity {
         if let Some(status) = &mut self.status {
@@ -36,12 +38,12 @@ impl LastActivity {
     }
 }
 
-/// When accounts were last there. It goes with the account.
+/// Last activity of accounts. Removed with the account.
 pub trait LastSeen: Send + Sync {
-    /// Replaces what is known about an account; `get` answers it at once. Nothing happens when there is no such account.
+    /// Replaces the last activity; `get` returns it immediately. Does nothing if the account does not exist.
     fn set(&self, owner: AddressId, seen: LastActivity);
 
-    /// What is known about an account; nothing when it never was set.
+    /// The last activity; `None` if it was never set.
     fn get(&self, owner: JidRef<'_>) -> StoreFuture<'_, Option<LastActivity>>;
 }
 

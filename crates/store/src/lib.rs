@@ -1,11 +1,15 @@
-//! What the server keeps: one small trait per need, the values they carry, a memory backend and the suite that
+//! Storage contract: one small trait per kind of data, their value types, a memory backend, and the conformance suite that
 //! every backend must pass.
 //!
-//! No SQL and no XMPP protocol logic lives here: the roster is the data of RFC 6121 section 2 with the states of its
-//! appendix A as bits, stanzas, credentials, tokens and vCards are opaque bytes. Left out for now: archive.
+//! It contains neither SQL nor XMPP protocol logic: the roster is the data of RFC 6121, section 2, with the states of its
+//! appendix A as bits; stanzas, credentials, tokens and vCards are opaque bytes.
 //!
-//! The trap for the next person: the futures borrow only the store. Arguments passed by reference are copied before the
-//! method returns, so a caller may drop them at once.
+//! Not implemented: message archives.
+//!
+//! # Pitfalls
+//!
+//! The futures borrow only the store. Arguments passed by reference are copied before the method returns, so a caller may drop
+//! them immediately.
 pub mod account_kv;
 pub mod accounts;
 pub mod address_dictionary;
@@ -46,43 +50,43 @@ pub use tokens::{LoginTokens, TokensUpdateFn};
 pub use user_search::{FoundUser, SearchPageRequest, Seek, UserQuery, UserSearch, UserSearchPage};
 pub use vcards::{PhotoHash, SearchableProfile, Vcards};
 
-/// What every storage call returns: a boxed future that borrows only the store.
+/// Return type of every storage call: a boxed future that borrows only the store.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// One backend, need by need. Cloning copies a reference count for each.
+/// One backend, trait by trait. Cloning copies a reference count per field.
 ///
-/// The fields may point to different backends (authentication kept apart from the user data), but `logins` must see what
-/// `accounts`, `roster`, `offline`, `blocklists` and `tokens` write, and `directory` what `accounts` and `vcards` do.
+/// The fields may point to different backends (authentication separate from user data), but `logins` must see the writes of
+/// `accounts`, `roster`, `offline`, `blocklists` and `tokens`, and `user_search` those of `accounts` and `vcards`.
 #[derive(Clone)]
 pub struct Stores {
-    /// What a login reads, in two round trips.
+    /// Reads of a login, in two round trips.
     pub logins: Arc<dyn Logins>,
     /// Accounts and their credentials.
     pub accounts: Arc<dyn Accounts>,
     /// Contact lists.
     pub roster: Arc<dyn Roster>,
-    /// Messages waiting for a recipient without a session.
+    /// Offline messages.
     pub offline: Arc<dyn Offline>,
-    /// The dictionary of bare addresses.
+    /// Address dictionary.
     pub addresses: Arc<dyn AddressDictionary>,
-    /// Small values of the server itself.
+    /// Key-value storage of the server.
     pub server_kv: Arc<dyn ServerKv>,
-    /// Whom accounts do not want to hear from.
+    /// Blocklists.
     pub blocklists: Arc<dyn Blocklists>,
-    /// Tokens for quick logins.
+    /// Login tokens.
     pub tokens: Arc<dyn LoginTokens>,
-    /// Small values of accounts.
+    /// Key-value storage per account.
     pub account_kv: Arc<dyn AccountKv>,
     /// vCards.
     pub vcards: Arc<dyn Vcards>,
-    /// Finding accounts.
+    /// User search.
     pub user_search: Arc<dyn UserSearch>,
-    /// When accounts were last there.
+    /// Last activity.
     pub last_seen: Arc<dyn LastSeen>,
 }
 
 impl Stores {
-    /// One value that implements every need, as both backends do.
+    /// A bundle of one value that implements every trait, as both backends do.
     pub fn from_backend<B>(backend: Arc<B>) -> Stores
     where
         B: Logins + Accounts + Roster + Offline + AddressDictionary + ServerKv,

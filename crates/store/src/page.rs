@@ -1,14 +1,16 @@
-//! Paging, the same for every list: a cursor and a limit in, items and the next cursor out.
+//! Cursor-based paging, the same for every list.
 //!
-//! No specification; XEP-0059 is mapped onto it by features. Cursors are keys, not offsets, so that rows added or removed
-//! between two pages neither repeat nor hide others. Left out: going backwards, which no need asks for yet.
+//! No specification; features map XEP-0059 onto it. Cursors are keys, not offsets, so that rows inserted or removed between
+//! two pages neither duplicate nor hide others.
+//!
+//! Not implemented: paging backwards.
 
-/// Which part of a list is wanted.
+/// A page request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Page {
-    /// Only what stands behind this key; 0 means from the start, for keys begin at 1.
+    /// Return only items after this key; 0 starts at the beginning, because keys start at 1.
     pub after: u64,
-    /// At most so many items; 0 is answered with an empty slice that says whether there is more.
+    /// Maximum number of items; 0 returns an empty page that reports whether there are more.
     pub limit: u32,
 }
 
@@ -29,12 +31,12 @@ impl Page {
 pub struct Paged<T> {
     /// The items in the order of their keys.
     pub items: Vec<T>,
-    /// The `after` of the next page; absent when this was the last one.
+    /// The `after` of the next page; absent on the last page.
     pub next: Option<u64>,
 }
 
 impl<T> Paged<T> {
-    /// Cuts one page out of up to `page.limit + 1` items, the extra one telling that there is more.
+    /// Builds a page from up to `page.limit + 1` items; the extra one shows that there are more.
     pub fn from_rows(mut items: Vec<T>, page: Page, key: impl Fn(&T) -> u64) -> Paged<T> {
         let limit = page.limit as usize;
         let next = (items.len() > limit).then(|| {

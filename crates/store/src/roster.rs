@@ -1,11 +1,13 @@
-//! Rosters: contacts, their labels and the subscription states of RFC 6121 section 2 and appendix A.
+//! Rosters: contacts, their labels and subscription states (RFC 6121, section 2 and appendix A).
 //!
 //! All nine states of appendix A.2, pre-approval (section 3.4) and the stored subscribe stanza (section 3.1.3, "MUST
-//! deliver ... upon the next login") are bits and bytes here; what moves between them is decided by the caller's closure,
-//! inside the transaction. Versions serve RFC 6121 section 2.6.
+//! deliver ... upon the next login") are bits and bytes here; the caller's closure decides the transitions, inside the
+//! transaction. Versions implement RFC 6121, section 2.6.
 //!
-//! The trap for the next person: an entry without [`Subscription::IN_ROSTER`] is a shadow. It is returned with the roster,
-//! because probes and logins need it, but it must never be shown to the client.
+//! # Pitfalls
+//!
+//! An entry without [`Subscription::IN_ROSTER`] is a shadow. It is returned with the roster, because probes and logins need
+//! it, but must never be shown to the client.
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 
@@ -13,12 +15,12 @@ use jid::{Jid, JidRef};
 
 use crate::{AddressId, StoreError, StoreErrorKind, StoreFuture};
 
-/// The state of one contact as bits.
+/// Subscription state of one contact as bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Subscription(pub u8);
 
 impl Subscription {
-    /// Nothing at all; such an entry is not kept.
+    /// No state; such an entry is not stored.
     pub const NONE: Subscription = Subscription(0);
     /// The owner receives the contact's presence.
     pub const TO: Subscription = Subscription(1);
@@ -26,20 +28,20 @@ impl Subscription {
     pub const FROM: Subscription = Subscription(2);
     /// Both directions.
     pub const BOTH: Subscription = Subscription(3);
-    /// The owner has asked the contact (pending out).
+    /// The owner has requested a subscription (pending out).
     pub const PENDING_OUT: Subscription = Subscription(4);
-    /// The contact has asked the owner, who has not answered.
+    /// The contact has requested a subscription and is not answered (pending in).
     pub const PENDING_IN: Subscription = Subscription(8);
-    /// The owner has approved the contact in advance.
+    /// The owner has pre-approved the contact.
     pub const APPROVED: Subscription = Subscription(16);
     /// The owner sees this entry; without it the entry is a shadow.
     pub const IN_ROSTER: Subscription = Subscription(32);
 
     const ALL: u8 = 63;
-    /// What a client is shown: everything except the request that it has not answered.
+    /// Bits visible to clients: all except the unanswered request of the contact.
     const VISIBLE: u8 = Self::ALL & !Self::PENDING_IN.0;
 
-    /// Bits from storage; nothing if there are any that this version does not know.
+    /// State from storage; `None` if it has bits unknown to this version.
     pub fn from_bits(bits: u8) -> Option<Subscription> {
         (bits & !Self::ALL == 0).then_some(Subscription(bits))
     }
@@ -50,19 +52,19 @@ impl Subscription {
         self.0 & other.0 == other.0
     }
 
-    /// With the bits of `other`.
+    /// The union with `other`.
     #[must_use]
     pub const fn with(self, other: Subscription) -> Subscription {
         Subscription(self.0 | other.0)
     }
 
-    /// Without the bits of `other`.
+    /// The difference to `other`.
     #[must_use]
     pub const fn without(self, other: Subscription) -> Subscription {
         Subscription(self.0 & !other.0)
     }
 
-    /// The value of the `subscription` attribute (RFC 6121 section 2.1.2.5), pending states apart.
+    /// Value of the `subscription` attribute (RFC 6121, section 2.1.2.5), without pending states.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self.0 & 3 {
@@ -98,11 +100,11 @@ impl fmt::Debug for Subscription {
     }
 }
 
-/// What an entry counts for beside its texts, in [`LARGE_ROSTER_BYTES`] and [`MAX_ROSTER_BYTES`].
+/// Fixed cost of an entry, besides its texts, in [`LARGE_ROSTER_BYTES`] and [`MAX_ROSTER_BYTES`].
 pub const ENTRY_OVERHEAD_BYTES: u64 = 128;
-/// A roster beyond this is large: it is read by itself, and nobody keeps it in memory between two questions.
+/// Size above which a roster is large: it is read with a query of its own and not cached in memory.
 pub const LARGE_ROSTER_BYTES: u64 = 65_536;
-/// Rosters beyond this are not read as a whole. Far above what a limit on writing should allow.
+/// Size above which a roster is not read as a whole. Far above any sensible write limit.
 pub const MAX_ROSTER_BYTES: u64 = 64 << 20;
 
 /// Whether a roster is large.
@@ -126,22 +128,22 @@ pub fn roster_too_large() -> StoreError {
 /// One contact of one owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RosterItem {
-    /// The number of the contact's address.
+    /// Id of the contact's address.
     pub contact: AddressId,
     /// The contact's bare address.
     pub jid: Jid,
-    /// The label that the owner gave.
+    /// The label set by the owner.
     pub name: Option<String>,
     /// The groups in the order that the client sent.
     pub groups: Vec<String>,
     /// The state of the subscription.
     pub subscription: Subscription,
-    /// The stored subscribe stanza. Kept only with `PENDING_IN`.
+    /// The stored subscribe stanza. Present only with `PENDING_IN`.
     pub request: Option<Vec<u8>>,
 }
 
 impl RosterItem {
-    /// An entry for a contact that is not there yet, to be filled in by a [`RosterUpdateFn`]. The store gives it its number.
+    /// An entry for a contact not yet in the roster, to be completed by a [`RosterUpdateFn`]. The store assigns its id.
     pub fn new(jid: Jid) -> RosterItem {
         RosterItem {
             contact: AddressId::UNASSIGNED,
@@ -153,7 +155,7 @@ impl RosterItem {
         }
     }
 
-    /// What the store keeps of an entry: nothing of one without state, the stanza only while the request is open.
+    /// The stored form of an entry: `None` without state, the stanza only while the request is pending.
     #[must_use]
     pub fn normalised(mut self) -> Option<RosterItem> {
         if !self.subscription.contains(Subscription::PENDING_IN) {
@@ -168,21 +170,21 @@ impl RosterItem {
 }
 
 impl RosterItem {
-    /// Bytes of the address and the label, as [`RosterSize`] counts them.
+    /// Bytes of address and label, as counted in [`RosterSize`].
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let texts = self.groups.iter().chain(&self.name).map(String::len).sum::<usize>();
         (self.jid.as_str().len() + texts) as u64
     }
 
-    /// What the entry counts for in [`LARGE_ROSTER_BYTES`] and [`MAX_ROSTER_BYTES`]: label, stanza and [`ENTRY_OVERHEAD_BYTES`].
+    /// Size counted for [`LARGE_ROSTER_BYTES`] and [`MAX_ROSTER_BYTES`]: label, stanza and [`ENTRY_OVERHEAD_BYTES`].
     #[must_use]
     pub fn weight(&self) -> u64 {
         let texts = self.groups.iter().chain(&self.name).map(String::len).sum::<usize>();
         (texts + self.request.as_ref().map_or(0, Vec::len)) as u64 + ENTRY_OVERHEAD_BYTES
     }
 
-    /// Whether the contact has to hear of it when the owner's account goes (RFC 6121 section 3): there is a subscription
+    /// Whether the contact must be notified when the owner's account is removed (RFC 6121, section 3): there is a subscription
     /// or a request in either direction.
     pub fn has_subscription_or_request(&self) -> bool {
         let bits = Subscription::BOTH | Subscription::PENDING_OUT | Subscription::PENDING_IN;
@@ -197,7 +199,7 @@ pub fn run_update(change: RosterUpdateFn, before: Option<RosterItem>) -> Result<
     })
 }
 
-/// Whether the two differ for the client, which decides whether the version rises.
+/// Whether the two differ for the client, which increments the version.
 pub fn is_visible_change(before: Option<&RosterItem>, after: Option<&RosterItem>) -> bool {
     fn shown(item: Option<&RosterItem>) -> Option<(u8, Option<&str>, &[String])> {
         let item = item.filter(|item| item.subscription.contains(Subscription::IN_ROSTER))?;
@@ -206,51 +208,51 @@ pub fn is_visible_change(before: Option<&RosterItem>, after: Option<&RosterItem>
     shown(before) != shown(after)
 }
 
-/// A roster at one moment.
+/// A consistent snapshot of a roster.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RosterSnapshot {
-    /// The version of exactly these items.
+    /// Version of exactly these items.
     pub version: u64,
-    /// All entries, shadows included, ordered by contact number.
+    /// All entries, shadows included, ordered by contact id.
     pub items: Vec<RosterItem>,
 }
 
-/// One entry at one moment.
+/// A consistent snapshot of one entry.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RosterEntry {
-    /// The version of the roster at that moment.
+    /// Version of the roster at that time.
     pub version: u64,
-    /// The entry, which may be a shadow; none when the contact has none.
+    /// The entry, which may be a shadow; `None` if there is none.
     pub item: Option<RosterItem>,
 }
 
-/// How large a roster is.
+/// Size of a roster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RosterSize {
     /// Entries, shadows included.
     pub contacts: u32,
     /// Entries with [`Subscription::PENDING_IN`].
     pub requests: u32,
-    /// Bytes of addresses and labels, about: backends differ in what they add to a label. Stanzas of requests are not counted;
-    /// they are limited by their number and size.
+    /// Approximate bytes of addresses and labels; backends differ in the overhead of a label. Stanzas of requests are not
+    /// included; they are limited by number and size.
     pub bytes: u64,
 }
 
-/// What a closure makes of an entry.
+/// Decision of an update closure.
 #[derive(Clone, PartialEq, Debug)]
 pub enum RosterUpdate {
-    /// Leave it.
+    /// Leave the entry unchanged.
     Keep,
-    /// Store this. Number and address are set by the store; an entry without any state is deleted.
+    /// Store this entry. The store sets id and address; an entry without any state is deleted.
     Put(RosterItem),
-    /// Delete it.
+    /// Delete the entry.
     Delete,
 }
 
-/// Decides on one entry, inside the transaction. Must be quick and must not call the store.
+/// Decides on one entry inside the transaction. Must be fast and must not call the store.
 pub type RosterUpdateFn = Box<dyn FnOnce(Option<RosterItem>) -> RosterUpdate + Send>;
 
-/// What a change did.
+/// Effect of an update.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RosterUpdateOutcome {
     /// The entry before.
@@ -261,10 +263,10 @@ pub struct RosterUpdateOutcome {
     pub version: u64,
 }
 
-/// One entry of a bulk load. All contacts must have numbers already.
+/// One entry of a bulk load. All contacts must already have ids.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BulkItem {
-    /// The contact's number.
+    /// The contact's id.
     pub contact: AddressId,
     /// The label.
     pub name: Option<String>,
@@ -274,35 +276,35 @@ pub struct BulkItem {
     pub subscription: Subscription,
 }
 
-/// Entries to put into one roster.
+/// Entries of a bulk load for one roster.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BulkRoster {
     /// The account.
     pub owner: AddressId,
-    /// Entries that replace those of the same contact; others stay.
+    /// Entries, which replace those of the same contacts; others stay.
     pub items: Vec<BulkItem>,
 }
 
-/// Contact lists, addressed by the owner's number.
+/// Rosters, addressed by the owner's id.
 ///
-/// Every change that a client can see raises the owner's version; versions of one owner never repeat, not even after the
-/// account was removed and created again. Changes to shadows and to unanswered requests leave the version.
+/// Every change visible to clients increments the owner's version. Versions of one owner never repeat, not even after the
+/// account was removed and created again. Changes to shadows and to unanswered requests leave the version unchanged.
 pub trait Roster: Send + Sync {
-    /// The whole roster. Fails with `NotFound` when the owner has no account, and with `TooLarge` beyond [`MAX_ROSTER_BYTES`].
+    /// The whole roster. Fails with `NotFound` if the owner has no account, and with `TooLarge` beyond [`MAX_ROSTER_BYTES`].
     fn get(&self, owner: AddressId) -> StoreFuture<'_, RosterSnapshot>;
 
-    /// One entry, without reading the others. Fails with `NotFound` when the owner has no account.
+    /// One entry, without reading the others. Fails with `NotFound` if the owner has no account.
     fn entry(&self, owner: AddressId, contact: &Jid) -> StoreFuture<'_, RosterEntry>;
 
-    /// The state of one contact, by their bare addresses, in one round trip and without reading the others. `NONE` when there
-    /// is no entry, and when there is no account. For questions such as whether the contact may see the owner's presence.
+    /// State of one contact, by bare addresses, in one round trip and without reading other entries. `NONE` if there is no
+    /// entry or no account. For checks such as whether the contact may see the owner's presence.
     fn subscription(&self, owner: JidRef<'_>, contact: JidRef<'_>) -> StoreFuture<'_, Subscription>;
 
-    /// How large the roster is, without reading its texts. Fails with `NotFound` when the owner has no account.
+    /// Size of the roster, without reading its texts. Fails with `NotFound` if the owner has no account.
     fn size(&self, owner: AddressId) -> StoreFuture<'_, RosterSize>;
 
-    /// Reads one entry, asks `change`, stores its answer, all in one transaction. Fails with `NotFound` when the owner has
-    /// no account; `change` is not called then.
+    /// Reads one entry, calls `change` and stores its decision, in one transaction. Fails with `NotFound` if the owner has no
+    /// account; `change` is not called then.
     fn update(
         &self,
         owner: AddressId,
@@ -311,7 +313,7 @@ pub trait Roster: Send + Sync {
     ) -> StoreFuture<'_, RosterUpdateOutcome>;
 
     /// Loads many entries in chunks of one transaction each; may be repeated. Owners without an account are skipped.
-    /// The version of each rises. Answers how many entries were stored.
+    /// Increments the version of each other owner. Returns the number of stored entries.
     fn put_bulk(&self, rosters: Vec<BulkRoster>) -> StoreFuture<'_, u64>;
 }
 

@@ -1,13 +1,15 @@
-//! Finding accounts: user search (XEP-0055 1.3) in pages that XEP-0059 1.0 can show, over any number of accounts.
+//! User search (XEP-0055 1.3) over any number of accounts, in pages for XEP-0059 1.0.
 //!
-//! Terms are prefixes. Texts and terms are folded into keys first ([`search_key`]): case does not count, accents do, and no
-//! character is a wildcard. The order of the answers is that of one key: of the longest term's field, of the user name
-//! when there is no term, and of the smallest matching key for a term that any field may match. So a backend reads an
-//! index in its order and stops after a page. [`SearchPlan`] is this decision, made once for all backends.
+//! Terms are prefixes. Texts and terms are first folded into keys ([`search_key`]): case is ignored, accents are not, and
+//! there are no wildcards. Results are ordered by one key: that of the longest term's field, of the user name without a term,
+//! and the smallest matching key for a term over all fields. A backend can therefore read one index in order and stop after a
+//! page. [`SearchPlan`] is this decision, shared by all backends.
 //!
-//! Left out: words in the middle of a text, and fields beyond the six of XEP-0055.
+//! Not implemented: words in the middle of a text, and fields beyond the six of XEP-0055.
 //!
-//! The trap for the next person: a cursor belongs to its query. With another query it is a place in another order.
+//! # Pitfalls
+//!
+//! A cursor belongs to its query. With another query it denotes a position in a different order.
 use std::fmt;
 
 use jid::{Jid, JidRef};
@@ -15,19 +17,19 @@ use unicode_normalization::UnicodeNormalization;
 
 use crate::{AddressId, SearchableProfile, StoreError, StoreErrorKind, StoreFuture};
 
-/// Counts end here.
+/// Maximum value of a count.
 pub const MAX_COUNT: u64 = 10_000;
 
-/// Users on one page; more are not answered.
+/// Maximum number of users on one page.
 pub const MAX_PAGE_SIZE: u32 = 1000;
 
-/// The longest key, in characters; texts and terms are cut to it.
+/// Maximum key length in characters; texts and terms are truncated to it.
 pub const MAX_KEY_CHARS: usize = 64;
 
 /// Greater than any key.
 const MAX_KEY_CHAR: char = '\u{10ffff}';
 
-/// What to search for: prefixes that all have to match. Without any term all accounts match.
+/// Search terms: prefixes that must all match. Without any term all accounts match.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct UserQuery {
     /// The user name, the local part of the address.
@@ -46,38 +48,38 @@ pub struct UserQuery {
     pub any: Option<String>,
 }
 
-/// Where a page begins or ends.
+/// Position of a page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Seek {
-    /// It begins with the first user.
+    /// Starts at the first user.
     First,
-    /// It begins behind the user with this cursor.
+    /// Starts after the user with this cursor.
     After(String),
-    /// It ends before the user with this cursor.
+    /// Ends before the user with this cursor.
     Before(String),
-    /// It ends with the last user.
+    /// Ends at the last user.
     Last,
-    /// It begins with the user of this number, counted from 0. At [`MAX_COUNT`] and behind it the page is empty.
+    /// Starts at the user with this index, counted from 0. From [`MAX_COUNT`] on the page is empty.
     Index(u32),
 }
 
-/// Which part of the answers is wanted. The answers of a page are in ascending order for every [`Seek`].
+/// A page request. Users on a page are in ascending order for every [`Seek`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SearchPageRequest {
-    /// Where.
+    /// Position of the page.
     pub seek: Seek,
-    /// At most so many, and never more than [`MAX_PAGE_SIZE`].
+    /// Maximum number of users; capped at [`MAX_PAGE_SIZE`].
     pub limit: u32,
 }
 
-/// A user who was found.
+/// A matching user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FoundUser {
     /// The bare address.
     pub jid: Jid,
-    /// What is known from the vCard; all empty without one.
+    /// Texts from the vCard; all empty without one.
     pub shown: SearchableProfile,
-    /// The place of this user in the order of this query, as text that XML can carry. Stays right when the user goes.
+    /// Position of this user in the order of this query, as text valid in XML. Stays valid after the user is removed.
     pub cursor: String,
 }
 
@@ -86,14 +88,14 @@ pub struct FoundUser {
 pub struct UserSearchPage {
     /// In ascending order.
     pub users: Vec<FoundUser>,
-    /// Whether there are more: in front of these for `Before` and `Last`, behind them otherwise.
+    /// Whether there are more: before these for `Before` and `Last`, after them otherwise.
     pub more: bool,
 }
 
-/// Searches accounts.
+/// User search.
 pub trait UserSearch: Send + Sync {
-    /// One page of the users of a domain that match. Fails with `NotFound` when the cursor is none of this directory's, and
-    /// with `TooBroad` when too many would have to be passed over.
+    /// One page of the matching users of a domain. Fails with `NotFound` if the cursor is invalid, and with `TooBroad` if too
+    /// many rows would have to be skipped.
     fn search(
         &self,
         domain: &str,
@@ -101,14 +103,14 @@ pub trait UserSearch: Send + Sync {
         page: SearchPageRequest,
     ) -> StoreFuture<'_, UserSearchPage>;
 
-    /// How many match, counted up to [`MAX_COUNT`].
+    /// Number of matching users, counted up to [`MAX_COUNT`].
     fn count(&self, domain: &str, query: &UserQuery) -> StoreFuture<'_, u64>;
 
-    /// How many of those who match stand before this cursor, counted up to [`MAX_COUNT`]. Fails as `search` does.
+    /// Number of matching users before this cursor, counted up to [`MAX_COUNT`]. Fails like `search`.
     fn index(&self, domain: &str, query: &UserQuery, cursor: &str) -> StoreFuture<'_, u64>;
 }
 
-/// A searchable field. The numbers are places in arrays of six.
+/// A searchable field. The discriminants are indices into arrays of six.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SearchField {
     /// The local part.
@@ -126,7 +128,7 @@ pub enum SearchField {
 }
 
 impl SearchField {
-    /// All of them; of equally long terms the later field leads, for it tends to be the rarer text.
+    /// All fields. Of equally long terms the later field determines the order, because its texts tend to be rarer.
     pub const ALL: [SearchField; 6] = [
         SearchField::User,
         SearchField::Name,
@@ -137,12 +139,12 @@ impl SearchField {
     ];
 }
 
-/// The keys that start with a term.
+/// The keys with a given prefix.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyRange {
     /// The smallest such key.
     pub from: String,
-    /// Greater than all of them.
+    /// Upper bound, greater than all of them.
     pub to: String,
 }
 
@@ -159,7 +161,7 @@ impl KeyRange {
         KeyRange { from: term, to }
     }
 
-    /// Whether the key is one of them.
+    /// Whether the key is in the range.
     pub fn contains(&self, key: &str) -> bool {
         self.from.as_str() <= key && key < self.to.as_str()
     }
@@ -171,19 +173,19 @@ impl fmt::Debug for KeyRange {
     }
 }
 
-/// How a query is answered.
+/// Execution plan of a query.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SearchPlan {
-    /// What the keys of the six fields have to be.
+    /// Required ranges of the keys of the six fields.
     pub fields: [KeyRange; 6],
-    /// One of these has to hold, too.
+    /// At least one of these must match too.
     pub any: Option<[KeyRange; 6]>,
-    /// Whose key gives the order, without `any`.
+    /// Field whose key determines the order, without `any`.
     pub sort_field: SearchField,
 }
 
 impl UserQuery {
-    /// How this query is answered.
+    /// The plan for this query.
     pub fn plan(&self) -> SearchPlan {
         let terms = [&self.user, &self.name, &self.first, &self.last, &self.nick, &self.email];
         let key = |field: SearchField, term: &str| match field {
@@ -216,7 +218,7 @@ impl UserQuery {
 }
 
 impl SearchPlan {
-    /// The key that gives an account with these six keys its place, or nothing when it does not match.
+    /// The sort key of an account with these six keys, or `None` if it does not match.
     pub fn sort_key<'a>(&self, keys: &[&'a str; 6]) -> Option<&'a str> {
         if !self.fields.iter().zip(keys).all(|(range, key)| range.contains(key)) {
             return None;
@@ -230,8 +232,8 @@ impl SearchPlan {
     }
 }
 
-/// The key of a text: upper and lower case are the same, white space is one space, composed and decomposed accents are
-/// the same, at most [`MAX_KEY_CHARS`].
+/// The key of a text: ignores case, collapses white space into one space, equates composed and decomposed accents, at
+/// most [`MAX_KEY_CHARS`].
 pub fn search_key(text: &str) -> String {
     let mut folded = String::new();
     let mut gap = false;
@@ -243,7 +245,7 @@ pub fn search_key(text: &str) -> String {
         if std::mem::take(&mut gap) {
             folded.push(' ');
         }
-        // Up and down again, so that ß meets ss and both small sigmas are one.
+        // To upper case and back, so that ß matches ss and both small sigmas are equal.
         folded.extend(char.to_uppercase().flat_map(char::to_lowercase));
     }
     let mut key: String = folded.nfc().take(MAX_KEY_CHARS).collect();
@@ -251,7 +253,7 @@ pub fn search_key(text: &str) -> String {
     key
 }
 
-/// The key of a user name, or of the beginning of one: what an address would make of it.
+/// The key of a user name, or of a prefix of one: as an address would normalise it.
 pub fn username_search_key(text: &str) -> String {
     let text = text.trim();
     match jid::prepare_local(text) {
@@ -272,15 +274,15 @@ pub fn account_search_keys(user: &str, shown: &SearchableProfile) -> [String; 6]
     ]
 }
 
-/// The text of a cursor.
+/// Encodes a cursor.
 pub fn encode_cursor(id: AddressId, key: &str) -> String {
     format!("{} {key}", id.get())
 }
 
-/// What a cursor says: the key and the number of the account.
+/// Decodes a cursor: the key and the id of the account.
 ///
 /// # Errors
-/// `NotFound` when it is no cursor.
+/// `NotFound` if it is not a cursor.
 pub fn decode_cursor(cursor: &str) -> Result<(String, AddressId), StoreError> {
     let parts = cursor
         .split_once(' ')
@@ -288,7 +290,7 @@ pub fn decode_cursor(cursor: &str) -> Result<(String, AddressId), StoreError> {
     parts.ok_or_else(|| StoreError::new(StoreErrorKind::NotFound, "there is no such place in the list"))
 }
 
-/// The local part of an account's address; empty when it has none.
+/// The local part of an account's address; empty if it has none.
 pub fn local_part(jid: JidRef<'_>) -> &str {
     jid.local().unwrap_or_default()
 }

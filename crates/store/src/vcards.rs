@@ -1,21 +1,24 @@
-//! vCards (XEP-0054 1.3) as opaque bytes, what of them the directory may find, and the hash of their photo.
+//! vCards (XEP-0054 1.3) as opaque bytes, their searchable texts, and the hash of their photo.
 //!
-//! The caller picks the searchable texts out of the card, because only it knows XML; storage folds them into keys (see
-//! [`crate::directory`]). Left out: looking into the card.
+//! The caller extracts the searchable texts, because only it parses XML; storage folds them into keys (see
+//! [`crate::user_search`]).
 //!
-//! The trap for the next person: card and searchable texts are one write. A card that is put without its texts is not
-//! found any more.
+//! Not implemented: parsing the card.
+//!
+//! # Pitfalls
+//!
+//! Card and searchable texts are one write. A card stored without its texts can no longer be found.
 use jid::JidRef;
 
 use crate::{StoreError, StoreErrorKind, StoreFuture};
 
-/// The largest card, in bytes (`TooLarge` otherwise). Features set lower limits.
+/// Maximum size of a card in bytes (`TooLarge` otherwise). Features set lower limits.
 pub const MAX_VCARD_BYTES: usize = 1 << 20;
 
-/// The longest searchable text that is kept, in characters; longer ones are cut.
+/// Maximum stored length of a searchable text in characters; longer ones are truncated.
 pub const MAX_SEARCHABLE_CHARS: usize = 256;
 
-/// What the directory finds an account by and shows of it; an empty text is none.
+/// Texts by which user search finds an account and which it shows; empty means absent.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SearchableProfile {
     /// The formatted name (`FN`).
@@ -31,7 +34,7 @@ pub struct SearchableProfile {
 }
 
 impl SearchableProfile {
-    /// As it is kept: every text cut to [`MAX_SEARCHABLE_CHARS`].
+    /// The stored form: every text truncated to [`MAX_SEARCHABLE_CHARS`].
     #[must_use]
     pub fn truncated(self) -> SearchableProfile {
         let cut = |text: String| match text.char_indices().nth(MAX_SEARCHABLE_CHARS) {
@@ -47,22 +50,22 @@ impl SearchableProfile {
         }
     }
 
-    /// Whether there is nothing to be found by.
+    /// Whether all texts are empty.
     pub fn is_empty(&self) -> bool {
         self == &SearchableProfile::default()
     }
 }
 
-/// SHA-1 of a photo (XEP-0153 section 3.1). It comes with the login, see [`crate::Login`].
+/// SHA-1 of a photo (XEP-0153, section 3.1). Part of [`crate::Login`].
 pub type PhotoHash = [u8; 20];
 
-/// The vCards of accounts. They go with the account.
+/// vCards of accounts. Removed with the account.
 pub trait Vcards: Send + Sync {
     /// The card, if any.
     fn get(&self, owner: JidRef<'_>) -> StoreFuture<'_, Option<Vec<u8>>>;
 
-    /// Sets or replaces the card together with what the directory finds and the hash of the photo; without a card all of
-    /// them go. False when there is no such account.
+    /// Inserts or replaces the card together with its searchable texts and the hash of its photo; without a card all of them
+    /// are removed. False if the account does not exist.
     fn put(
         &self,
         owner: JidRef<'_>,
@@ -72,7 +75,7 @@ pub trait Vcards: Send + Sync {
     ) -> StoreFuture<'_, bool>;
 }
 
-/// Refuses a card that is too large; every backend calls it first.
+/// Rejects a card that is too large; every backend calls it first.
 ///
 /// # Errors
 /// `TooLarge`.

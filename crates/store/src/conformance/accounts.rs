@@ -1,4 +1,4 @@
-//! Cases for [`crate::Accounts`].
+//! Conformance tests of [`crate::Accounts`].
 use std::sync::Arc;
 
 use jid::Jid;
@@ -134,7 +134,7 @@ pub async fn remove_leaves_nothing(f: Fixture) {
     let left = f.stores.accounts.list("example.org", Page::first(10)).await.unwrap();
     assert_eq!(left.items.iter().map(|account| account.id).collect::<Vec<_>>(), [bob]);
 
-    // Nothing comes back with a new account of the same name either.
+    // Nor does a new account of the same name inherit anything.
     assert_eq!(f.stores.accounts.create(&name, b"new").await.unwrap(), ann);
     let login = f.stores.logins.secrets(name.as_ref()).await.unwrap().unwrap();
     assert_eq!((login.id, login.credentials, login.tokens), (ann, b"new".to_vec(), vec![]));
@@ -239,7 +239,7 @@ pub async fn lists_do_not_shift_when_rows_go(f: Fixture) {
 }
 
 pub async fn unusual_names_are_different_accounts(f: Fixture) {
-    // Each pair differs after normalisation, though many a collation takes them for the same.
+    // Each pair differs after normalisation, although many collations treat them as equal.
     let names =
         ["gross", "groß", "a", "ä", "ö", "o", "ı", "i", "ς", "σ", "日本", "日本語", "𐐨", "ｦ", "ㄱ", "e", "é"];
     let mut known: Vec<Jid> = Vec::new();

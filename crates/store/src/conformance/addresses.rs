@@ -1,4 +1,4 @@
-//! Cases for [`crate::AddressDictionary`].
+//! Conformance tests of [`crate::AddressDictionary`].
 use super::{Fixture, account, jid, join_all};
 use crate::AddressId;
 
@@ -29,7 +29,7 @@ pub async fn unknown_addresses_are_not_found(f: Fixture) {
 pub async fn resolves_what_is_known(f: Fixture) {
     let addresses = &f.stores.addresses;
     let mut expected = Vec::new();
-    // Case folding and width are the address's affair; what is left must not be folded again.
+    // Addresses are case-folded and width-mapped before; the store must not fold them again.
     for text in [
         "example.org",
         "ann@example.org",

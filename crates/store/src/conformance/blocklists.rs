@@ -1,4 +1,4 @@
-//! Cases for [`crate::Blocklists`].
+//! Conformance tests of [`crate::Blocklists`].
 use jid::Jid;
 
 use super::{Fixture, account, jid, join_all};
@@ -25,7 +25,7 @@ async fn changed(stores: &Stores, add: &[&str], remove: Unblock) -> BlocklistCha
     }
 }
 
-/// As a get and as a login see it, which must be the same.
+/// The list as returned by a read and by a login, which must agree.
 async fn list(stores: &Stores) -> Vec<Jid> {
     let ann = jid("ann@example.org");
     let list = stores.blocklists.blocklist(ann.as_ref()).await.unwrap();
@@ -96,7 +96,7 @@ pub async fn nothing_for_a_missing_account(f: Fixture) {
     assert!(f.stores.blocklists.blocklist(bob.as_ref()).await.unwrap().is_empty());
     let outcome = f.stores.blocklists.update_blocklist(bob.as_ref(), jids(&["a"]), none(), 9).await.unwrap();
     assert_eq!(outcome, BlocklistOutcome::NoAccount);
-    // Not even when its address has a number.
+    // Not even if its address has an id.
     f.stores.addresses.intern(&bob).await.unwrap();
     let outcome = f.stores.blocklists.update_blocklist(bob.as_ref(), jids(&["a"]), none(), 9).await.unwrap();
     assert_eq!(outcome, BlocklistOutcome::NoAccount);

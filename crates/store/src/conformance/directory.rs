@@ -1,4 +1,4 @@
-//! Cases for [`crate::UserSearch`].
+//! Conformance tests of [`crate::UserSearch`].
 use super::{Fixture, UNUSUAL, account, jid};
 use crate::user_search::{MAX_COUNT, MAX_PAGE_SIZE, search_key};
 use crate::{
@@ -32,7 +32,7 @@ async fn card(stores: &Stores, name: &str, [full, first, last, nick, email]: [&s
     assert!(stores.vcards.put(owner.as_ref(), Some(b"<vCard/>".to_vec()), shown, None).await.unwrap());
 }
 
-/// Some people, and some without a card.
+/// Accounts with vCards and some without.
 async fn create_people(stores: &Stores) {
     card(stores, "romeo", ["Romeo Montague", "Romeo", "Montague", "Romy", "romeo@verona.example"]).await;
     card(stores, "juliet", ["Juliet Capulet", "Juliet", "Capulet", "JuliC", "juliet@verona.example"]).await;
@@ -183,7 +183,7 @@ async fn collect_pages(stores: &Stores, query: &UserQuery, limit: u32, back: boo
 }
 
 pub async fn pages_at_every_boundary(f: Fixture) {
-    // Equal keys, so that the number decides; and several keys of one account that match.
+    // Equal keys, so that the id decides; and several matching keys of one account.
     for n in 0..7 {
         let nick = if n % 2 == 0 { "smile" } else { "smith" };
         card(&f.stores, &format!("sm{n}"), ["Smith", "Smithy", "Smith", nick, "other"]).await;
@@ -257,7 +257,7 @@ pub async fn wrong_cursors_are_not_found(f: Fixture) {
         let error = f.stores.user_search.index(DOMAIN, &any("r"), cursor).await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::NotFound, "{cursor:?}");
     }
-    // One of another query is only a place.
+    // A cursor of another query is just a position.
     for cursor in ["1 ", "4294967294 \u{10ffff}\u{10ffff}", "7 %"] {
         for query in [UserQuery::default(), any("r")] {
             let after = search(&f.stores, &query, Seek::After(cursor.into()), 100).await.users.len();

@@ -1,4 +1,4 @@
-//! Cases for [`crate::LastSeen`].
+//! Conformance tests of [`crate::LastSeen`].
 use super::{Fixture, UNUSUAL, account, jid};
 use crate::{AddressId, LastActivity, Stores};
 

@@ -1,4 +1,4 @@
-//! Cases for [`crate::Logins`].
+//! Conformance tests of [`crate::Logins`].
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,7 +9,7 @@ use crate::{
 
 pub async fn unknown_account_is_nothing(f: Fixture) {
     assert_eq!(f.stores.logins.secrets(jid("ann@example.org").as_ref()).await.unwrap(), None);
-    // An address that has a number is not yet an account.
+    // An address with an id is not necessarily an account.
     f.stores.addresses.intern(&jid("ann@example.org")).await.unwrap();
     assert_eq!(f.stores.logins.secrets(jid("ann@example.org").as_ref()).await.unwrap(), None);
 }
@@ -97,7 +97,7 @@ pub async fn rosters_beyond_reason_are_not_read(f: Fixture) {
     assert_eq!(read_login(&f.stores, &name).await.unwrap_err().kind, StoreErrorKind::TooLarge);
     assert_eq!(f.stores.roster.get(ann).await.unwrap_err().kind, StoreErrorKind::TooLarge);
     assert_eq!(f.stores.roster.size(ann).await.unwrap().contacts, 70);
-    // It can still be made smaller, one entry at a time.
+    // It can still be reduced, one entry at a time.
     for n in 0..10 {
         let contact = jid(&format!("contact{n}@example.com"));
         f.stores.roster.update(ann, &contact, Box::new(|_| RosterUpdate::Delete)).await.unwrap();
@@ -111,7 +111,7 @@ pub async fn what_proves_a_client_is_apart_from_what_a_session_needs(f: Fixture)
     assert!(f.stores.tokens.update_tokens(name.as_ref(), Box::new(|_| Some(b"t".to_vec()))).await.unwrap());
     let secrets = f.stores.logins.secrets(name.as_ref()).await.unwrap().unwrap();
     assert_eq!((secrets.id, &secrets.tokens[..]), (ann, &b"t"[..]));
-    // A number without an account, and both questions at once.
+    // An id without an account, and both calls concurrently.
     let ghost = f.stores.addresses.intern(&jid("ghost@example.org")).await.unwrap();
     let revision = secrets.revision;
     assert_eq!(f.stores.logins.login(ghost, revision).await.unwrap(), None);
@@ -133,7 +133,7 @@ pub async fn only_the_credentials_that_were_proved_log_in(f: Fixture) {
 
     let first = revision().await;
     assert!(reads(first).await);
-    // What is no other password changes nothing.
+    // Only a password change changes the revision.
     assert!(accounts.upgrade_credentials(name.as_ref(), b"ann", b"better").await.unwrap());
     accounts.set_disabled(name.as_ref(), true).await.unwrap();
     accounts.set_disabled(name.as_ref(), false).await.unwrap();
@@ -143,12 +143,12 @@ pub async fn only_the_credentials_that_were_proved_log_in(f: Fixture) {
     accounts.set_credentials(name.as_ref(), b"other").await.unwrap();
     let second = revision().await;
     assert!(!reads(first).await && reads(second).await);
-    // The same password again is another one.
+    // Setting the same password again counts as a change.
     accounts.set_credentials(name.as_ref(), b"other").await.unwrap();
     let third = revision().await;
     assert!(!reads(first).await && !reads(second).await && reads(third).await);
 
-    // The number of the address stays; the clock of these tests stands still.
+    // The id of the address stays; the clock of these tests stands still.
     accounts.remove(name.as_ref()).await.unwrap().unwrap();
     assert!(!reads(third).await);
     assert_eq!(accounts.create(&name, b"ann").await.unwrap(), ann);
@@ -161,7 +161,7 @@ pub async fn only_the_credentials_that_were_proved_log_in(f: Fixture) {
     assert_eq!(found, [false, true, false, true]);
 }
 
-/// Takes this account's secrets for the proof, and counts how often it was asked.
+/// A proof that accepts this account's secrets and counts its calls.
 fn proof_of(ann: AddressId, asked: &Arc<AtomicUsize>) -> ProofFn {
     let asked = asked.clone();
     Box::new(move |secrets| {
@@ -186,7 +186,7 @@ pub async fn a_proof_stands_between_secrets_and_login(f: Fixture) {
     assert!(prove(2).await.unwrap().is_none());
     assert_eq!(asked.load(Ordering::Relaxed), 3, "a proof is judged for nobody, too");
 
-    // With other logins between them.
+    // Interleaved with other logins.
     let attempts = join_all((0..90).map(prove).collect());
     let others = join_all((0..30).map(|_| f.stores.logins.secrets(names[0].as_ref())).collect());
     for (n, attempt) in attempts.await.into_iter().enumerate() {

@@ -1,14 +1,16 @@
-//! The suite that every backend must pass, one file per need.
+//! Conformance suite that every backend must pass, one file per trait.
 //!
 //! ```ignore
 //! struct Backend;
 //! impl store::conformance::Backend for Backend { .. }
 //! store::conformance_suite!(Backend);
 //! ```
-//! stamps one `#[test]` for each case. A case gets a fresh, empty backend whose clock it can move.
+//! generates one `#[test]` per case. A case gets a fresh, empty backend and its clock.
 //!
-//! The trap for the next person: a case is a plain `async fn` over [`Fixture`]; it must not need a runtime of its own, since
-//! each backend brings its own. Write cases to the traits' documentation, never to what one backend happens to do.
+//! # Pitfalls
+//!
+//! A case is a plain `async fn` over [`Fixture`] and must not depend on a runtime, since each backend brings its own. Cases
+//! follow the documentation of the traits, never the behaviour of one backend.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -39,7 +41,7 @@ use jid::Jid;
 
 use crate::{AddressId, Login, RosterItem, StoreError, Stores, Subscription};
 
-/// What a case works on.
+/// Environment of a case.
 pub struct Fixture {
     /// A fresh, empty backend.
     pub stores: Stores,
@@ -47,16 +49,16 @@ pub struct Fixture {
     pub clock: Arc<ManualClock>,
 }
 
-/// A case, ready to be run on any backend.
+/// A case that can run on any backend.
 pub type Case = Box<dyn FnOnce(Fixture) -> BoxFuture<'static, ()> + Send>;
 
 /// A backend under test.
 pub trait Backend {
-    /// Makes a fresh backend, runs the case to its end and clears up.
+    /// Creates a fresh backend, runs the case to completion and cleans up.
     fn run(case: Case);
 }
 
-/// Runs a future that never really waits, as those of the memory backend.
+/// Runs a future that is always ready, like those of the memory backend.
 pub fn block_on_ready<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
@@ -64,7 +66,7 @@ pub fn block_on_ready<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Runs futures side by side; the results are in their order.
+/// Runs futures concurrently; the results are in their order.
 pub async fn join_all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
     let mut futures: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
     std::future::poll_fn(move |cx| {
@@ -85,33 +87,33 @@ pub async fn join_all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
     .await
 }
 
-/// An address that is right.
+/// Parses a valid address.
 pub fn jid(text: &str) -> Jid {
     Jid::parse(text).unwrap_or_else(|error| panic!("{text:?}: {error}"))
 }
 
-/// An account of this name at `example.org`.
+/// Creates an account of this name at `example.org`.
 pub async fn account(stores: &Stores, name: &str) -> AddressId {
     stores.accounts.create(&jid(&format!("{name}@example.org")), name.as_bytes()).await.unwrap()
 }
 
-/// What a login of this account reads after its proof.
+/// The login data of this account after authentication.
 pub async fn login(stores: &Stores, account: &Jid) -> Login {
     read_login(stores, account).await.unwrap().unwrap()
 }
 
-/// The same, for logins that may fail. There must be such an account.
+/// The same, for logins that may fail. The account must exist.
 pub async fn read_login(stores: &Stores, account: &Jid) -> Result<Option<Login>, StoreError> {
     let secrets = stores.logins.secrets(account.as_ref()).await.unwrap().unwrap();
     stores.logins.login(secrets.id, secrets.revision).await
 }
 
-/// An entry with a state, as a change closure would make it.
+/// An entry with a state, as an update closure would create it.
 pub fn entry(contact: &Jid, subscription: Subscription) -> RosterItem {
     RosterItem { subscription, ..RosterItem::new(contact.clone()) }
 }
 
-/// Texts that databases like to confuse or to lose.
+/// Texts that databases tend to confuse or lose.
 pub const UNUSUAL: &[&str] = &[
     "",
     " ",
@@ -165,7 +167,7 @@ pub const UNUSUAL: &[&str] = &[
     "$1",
 ];
 
-/// Stamps the whole suite for a [`Backend`].
+/// Generates the whole suite for a [`Backend`].
 #[macro_export]
 macro_rules! conformance_suite {
     ($backend:ty) => {
@@ -236,7 +238,7 @@ macro_rules! conformance_suite {
 mod tests {
     use super::*;
 
-    /// The suite itself, on memory.
+    /// Runs the suite on the memory backend.
     pub(super) struct MemoryBackend;
 
     impl Backend for MemoryBackend {

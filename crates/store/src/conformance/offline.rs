@@ -1,4 +1,4 @@
-//! Cases for [`crate::Offline`].
+//! Conformance tests of [`crate::Offline`].
 use super::{Fixture, account, jid, join_all};
 use crate::{AddressId, AppendOutcome, OfflineMessage, Page, Paged, Quota, StoredMessage, Stores};
 
@@ -89,7 +89,7 @@ pub async fn bytes_are_limited_as_well(f: Fixture) {
     assert_eq!(full, [false, true, false, false, true]);
     let one = |owner, size| f.stores.offline.append(vec![sized(owner, size)], quota);
     assert_eq!(one(ann, 1).await.unwrap(), [AppendOutcome::Full], "counted over calls");
-    // What is removed makes room, and no more than that.
+    // Removed messages make room, and no more than that.
     assert_eq!(f.stores.offline.remove_through(ann, seq(answers[0])).await.unwrap(), 1);
     assert_eq!(one(ann, 61).await.unwrap(), [AppendOutcome::Full]);
     seq(one(ann, 60).await.unwrap()[0]);
@@ -140,7 +140,7 @@ pub async fn one_sender_has_a_share(f: Fixture) {
     assert_eq!(stored(&of(ann, 0, 1, 3).await.unwrap()), 2, "whom no share binds fills the rest");
     assert_eq!(of(ann, 8, 1, 1).await.unwrap(), [AppendOutcome::Full]);
     f.stores.offline.remove_through(ann, u64::MAX).await.unwrap();
-    // Half of the bytes; the first message of a sender goes in whatever its size.
+    // Half of the bytes; a sender's first message is accepted at any size.
     let mixed = vec![from(ann, 7, 400), from(ann, 7, 101), from(ann, 7, 100), from(ann, 8, 500)];
     let answers = f.stores.offline.append(mixed, quota).await.unwrap();
     assert!(answers[1] == AppendOutcome::SenderFull && stored(&answers) == 3, "{answers:?}");

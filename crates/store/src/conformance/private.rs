@@ -1,4 +1,4 @@
-//! Cases for [`crate::AccountKv`].
+//! Conformance tests of [`crate::AccountKv`].
 use super::{Fixture, UNUSUAL, account, jid, join_all};
 use crate::account_kv::MAX_KEY_BYTES;
 use crate::{AccountKvLimits, PutOutcome, StoreErrorKind, Stores};

@@ -1,4 +1,4 @@
-//! Cases for [`crate::Roster`].
+//! Conformance tests of [`crate::Roster`].
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,7 +17,7 @@ async fn put(stores: &Stores, owner: AddressId, item: RosterItem) -> RosterUpdat
     stores.roster.update(owner, &contact, Box::new(move |_| RosterUpdate::Put(item))).await.unwrap()
 }
 
-/// The entry by every way to read it, which agree.
+/// The entry as returned by every read, which must agree.
 async fn one(stores: &Stores, owner: AddressId, contact: &Jid) -> Option<RosterItem> {
     let snapshot = stores.roster.get(owner).await.unwrap();
     let found = snapshot.items.into_iter().find(|item| item.jid == *contact);
@@ -293,7 +293,7 @@ pub async fn a_panic_changes_nothing(f: Fixture) {
     let first = put(&f.stores, ann, entry(&bob, BOTH)).await;
     let panics =
         || -> crate::RosterUpdateFn { Box::new(|_| std::panic::resume_unwind(Box::new("on purpose"))) };
-    // Beside others, which must not notice.
+    // Next to others, which must not be affected.
     let others = (0..5).map(|n| (n, jid(&format!("c{n}@example.com")))).collect::<Vec<_>>();
     let changes = others.iter().map(|(n, contact)| match n {
         2 => f.stores.roster.update(ann, &bob, panics()),

@@ -1,4 +1,4 @@
-//! Cases for [`crate::LoginTokens`] and for what credentials do to them.
+//! Conformance tests of [`crate::LoginTokens`] and of the effect of credential changes on them.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 

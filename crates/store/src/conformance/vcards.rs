@@ -1,4 +1,4 @@
-//! Cases for [`crate::Vcards`].
+//! Conformance tests of [`crate::Vcards`].
 use super::{Fixture, account, jid};
 use crate::vcards::{MAX_SEARCHABLE_CHARS, MAX_VCARD_BYTES};
 use crate::{SearchPageRequest, SearchableProfile, Seek, StoreErrorKind, Stores, UserQuery};
@@ -16,7 +16,7 @@ async fn get(stores: &Stores) -> Option<Vec<u8>> {
     stores.vcards.get(jid("ann@example.org/desk").as_ref()).await.unwrap()
 }
 
-/// The shown names of who is found by the beginning of a name.
+/// The displayed names of users found by a prefix of the name.
 async fn named(stores: &Stores, name: &str) -> Vec<String> {
     let query = UserQuery { name: Some(name.into()), ..UserQuery::default() };
     let page = SearchPageRequest { seek: Seek::First, limit: 10 };

@@ -1,4 +1,4 @@
-//! Small values of accounts in memory.
+//! Key-value storage per account, in memory.
 use std::collections::BTreeMap;
 
 use jid::JidRef;

@@ -1,4 +1,4 @@
-//! Accounts in memory.
+//! Accounts, in memory.
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;

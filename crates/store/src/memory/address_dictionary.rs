@@ -1,4 +1,4 @@
-//! The dictionary in memory: a vector and its reverse map. Nothing is ever taken out.
+//! Address dictionary, in memory: a vector and its reverse map. Addresses are never removed.
 use jid::Jid;
 
 use super::{MemoryStore, ready};

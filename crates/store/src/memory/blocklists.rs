@@ -1,4 +1,4 @@
-//! Blocklists in memory.
+//! Blocklists, in memory.
 use jid::{Jid, JidRef};
 
 use super::{MemoryStore, ready};

@@ -1,4 +1,4 @@
-//! When accounts were last there, in memory.
+//! Last activity, in memory.
 use jid::JidRef;
 
 use super::{MemoryStore, ready};

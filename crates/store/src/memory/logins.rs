@@ -1,4 +1,4 @@
-//! Logins from memory.
+//! Reads of a login, in memory.
 use jid::JidRef;
 
 use super::{MemoryState, MemoryStore, ready};
@@ -41,7 +41,7 @@ impl Logins for MemoryStore {
 
     fn prove(&self, account: JidRef<'_>, proof: ProofFn) -> StoreFuture<'_, Option<LoginAttempt>> {
         let secrets = self.state.lock().secrets(account);
-        // Without the lock: a proof may take its time.
+        // Without the lock: a proof may take long.
         let right = match judge(proof, secrets.as_ref()) {
             Ok(right) => right,
             Err(error) => return ready(Err(error)),

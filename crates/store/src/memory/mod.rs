@@ -1,9 +1,12 @@
-//! The memory backend: one locked state, one file per need. For tests, and for servers that may forget.
+//! Memory backend: one locked state, one file per trait. For tests, and for servers that need no durability.
 //!
-//! Every call does its work when it is made and answers at once; nothing waits. Left out: any durability, and any limit on
-//! how much is kept.
+//! Every call runs synchronously and its future is immediately ready.
 //!
-//! The trap for the next person: the closures of changes run under the lock.
+//! Not implemented: durability, and any limit on the amount of data.
+//!
+//! # Pitfalls
+//!
+//! Update closures run under the lock.
 mod account_kv;
 mod accounts;
 mod address_dictionary;
@@ -29,7 +32,7 @@ use crate::{
     StoreFuture, StoredMessage, Stores,
 };
 
-/// All needs, kept in memory.
+/// All storage traits, in memory.
 pub struct MemoryStore {
     state: Mutex<MemoryState>,
     clock: Arc<dyn Clock>,
@@ -43,7 +46,7 @@ pub fn stores(clock: Arc<dyn Clock>) -> Stores {
 #[derive(Default)]
 struct MemoryState {
     ids: HashMap<Jid, AddressId>,
-    /// The address of number n stands at n - 1.
+    /// The address with id n is at index n - 1.
     addresses: Vec<Jid>,
     accounts: BTreeMap<AddressId, AccountEntry>,
     server_kv: HashMap<Box<str>, Vec<u8>>,
@@ -56,7 +59,7 @@ struct AccountEntry {
     credentials: Arc<[u8]>,
     roster: BTreeMap<AddressId, RosterItem>,
     version: u64,
-    /// With the number of the sender.
+    /// With the sender's number.
     offline: BTreeMap<u64, (u64, StoredMessage)>,
     last_seq: u64,
     blocklist: Vec<u8>,
@@ -69,7 +72,7 @@ struct AccountEntry {
 }
 
 impl MemoryStore {
-    /// Empty. The clock stamps new accounts.
+    /// An empty store. The clock dates new accounts.
     pub fn new(clock: Arc<dyn Clock>) -> MemoryStore {
         MemoryStore { state: Mutex::new(MemoryState::default()), clock }
     }
@@ -110,7 +113,7 @@ impl MemoryState {
     }
 }
 
-/// An answer that is there already.
+/// A future that is immediately ready.
 fn ready<'a, T: Send + 'a>(answer: Result<T, StoreError>) -> StoreFuture<'a, T> {
     Box::pin(std::future::ready(answer))
 }

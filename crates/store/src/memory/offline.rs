@@ -1,4 +1,4 @@
-//! Waiting messages in memory.
+//! Offline messages, in memory.
 use super::{MemoryStore, ready};
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Rosters in memory.
+//! Rosters, in memory.
 use jid::{Jid, JidRef};
 
 use super::{MemoryStore, no_account, ready};
@@ -8,7 +8,7 @@ use crate::{
     RosterUpdateFn, RosterUpdateOutcome, StoreError, StoreFuture, Subscription,
 };
 
-/// All entries, unless they are too many to be read.
+/// All entries, unless the roster is too large to be read.
 pub(super) fn whole(entry: &super::AccountEntry) -> Result<Vec<RosterItem>, StoreError> {
     if entry.roster.values().map(RosterItem::weight).sum::<u64>() > MAX_ROSTER_BYTES {
         return Err(roster_too_large());
@@ -71,7 +71,7 @@ impl Roster for MemoryStore {
         let after = match change {
             RosterUpdate::Keep => before.clone(),
             RosterUpdate::Delete => None,
-            // An address that nothing refers to gets no number.
+            // An address without any reference gets no id.
             RosterUpdate::Put(item) => {
                 match item.normalised().map(|item| Ok((state.intern(contact.as_ref())?, item))) {
                     None => None,

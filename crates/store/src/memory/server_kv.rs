@@ -1,4 +1,4 @@
-//! Settings in memory.
+//! Key-value storage of the server, in memory.
 use super::{MemoryStore, ready};
 use crate::server_kv::check_sizes;
 use crate::{ServerKv, StoreFuture};

@@ -1,4 +1,4 @@
-//! Tokens in memory.
+//! Login tokens, in memory.
 use jid::JidRef;
 
 use super::{MemoryStore, ready};

@@ -1,4 +1,4 @@
-//! vCards in memory.
+//! vCards, in memory.
 use jid::JidRef;
 
 use super::{MemoryStore, ready};
