@@ -1,7 +1,11 @@
-//! Steps: what users do, to whom, and what they wait for.
+//! Steps: actions of users, their destinations, and the events that they wait for.
 //!
-//! Steps nest here; the engine flattens them. Trap: a new step is known to every reader of plans ([`super::scale`],
-//! [`super::check`], the overrides), of which some pass over what they do not know.
+//! Steps are nested here; the engine compiles them.
+//!
+//! # Pitfalls
+//!
+//! Every reader of plans ([`super::scale`], [`super::check`], the overrides) must know a new step; some silently skip
+//! unknown ones.
 
 use std::net::SocketAddr;
 
@@ -12,253 +16,257 @@ use super::{
     VariableValue,
 };
 
-/// One thing that a user does.
+/// One action of a user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum PlanStep {
-    /// Connects (with direct TLS if the plan says so), opens the stream and waits for features. Nothing if the stream is
-    /// open already: a scenario that opens it again by itself after TLS or SASL is served by those steps.
+    /// Connects (with direct TLS if the plan requires it), opens the stream and waits for features. Does nothing if the
+    /// stream is open: TLS and SASL steps serve scenarios that open it again explicitly after them.
     Connect,
-    /// Negotiates STARTTLS and opens the stream again.
+    /// Negotiates STARTTLS and reopens the stream.
     StartTls,
-    /// XEP-0077: creates the account; a conflict counts as done.
+    /// XEP-0077: creates the account; a conflict counts as success.
     Register,
     /// XEP-0077: removes the account.
     Unregister,
-    /// SASL, then the stream again. Empty: the strongest that both know, a -PLUS where TLS has a binding.
+    /// SASL, then reopens the stream. An empty list selects the strongest common mechanism, a -PLUS one if TLS has a
+    /// binding.
     Authenticate {
         /// Allowed mechanisms by their registered names.
         mechanisms: Vec<String>,
-        /// Give this name and password instead of the account's (Tsung's `xmpp_authenticate`); text with variables.
+        /// Name and password to use instead of the account's (Tsung's `xmpp_authenticate`).
         credentials: Option<(TextTemplate, TextTemplate)>,
     },
-    /// Binds a resource; and opens a session (RFC 3921) where the server still asks for it.
+    /// Binds a resource, and opens a session (RFC 3921) if the server still requires it.
     Bind {
-        /// The resource to ask for; `None`: the server's choice.
+        /// Resource to request; `None`: the server's choice.
         resource: Option<TextTemplate>,
     },
-    /// RFC 3921 session for scenarios that ask for it by themselves. Skipped if `Bind` did it.
+    /// RFC 3921 session for scenarios that request it explicitly. Skipped if `Bind` did it.
     OpenSession,
-    /// XEP-0078 with the password in the clear: the set request alone. The resource is bound by it; no `Bind` follows.
+    /// XEP-0078 with the plaintext password: only the set request. It binds the resource; no `Bind` follows.
     LegacyAuthenticate {
-        /// The resource, which this protocol insists on.
+        /// Resource, which this protocol requires.
         resource: TextTemplate,
         /// As in `Authenticate`.
         credentials: Option<(TextTemplate, TextTemplate)>,
     },
-    /// Everything from `Connect` to `Bind` in one, measured as a whole login too.
+    /// Everything from `Connect` to `Bind`, also measured as a whole login.
     Login {
         /// As in `Authenticate`.
         mechanisms: Vec<String>,
         /// As in `Bind`.
         resource: Option<TextTemplate>,
     },
-    /// A login with SASL2 (XEP-0388), resource binding inline (XEP-0386) and a token (XEP-0484): the first login of an
+    /// SASL2 login (XEP-0388) with inline resource binding (XEP-0386) and a token (XEP-0484): the first login of an
     /// account requests a token, later ones prove it in the same flight as the stream header.
     FastLogin {
-        /// As in `Authenticate`, for the login that has no token yet.
+        /// As in `Authenticate`, for the login without a token.
         mechanisms: Vec<String>,
         /// Enable stream management inline, with resumption.
         manage: bool,
     },
-    /// Replaces a connection that was cut and resumes its stream (XEP-0198 section 5).
+    /// Replaces a connection that was cut and resumes its stream (XEP-0198, section 5).
     Resume,
-    /// XEP-0198: enables stream management; acknowledges and asks for acknowledgements from then on.
+    /// XEP-0198: enables stream management; from then on acknowledges and requests acknowledgements.
     StreamManagement {
-        /// Ask for resumption, and resume when the connection is lost.
+        /// Request resumption, and resume when the connection is lost.
         resume: bool,
     },
-    /// Fetches the roster. Its contacts are what [`Destination::Contact`] chooses from.
+    /// Fetches the roster. [`Destination::Contact`] chooses from its contacts.
     Roster,
     /// Changes the roster.
     RosterSet {
-        /// What to do.
+        /// Change to make.
         change: RosterChange,
-        /// With whom.
+        /// Contact.
         to: Destination,
-        /// Name to give it.
+        /// Name of the contact.
         name: Option<TextTemplate>,
-        /// Group to put it in.
+        /// Group of the contact.
         group: Option<TextTemplate>,
     },
     /// Sends presence.
     Presence {
-        /// Which.
+        /// Kind of presence.
         kind: PresenceKind,
-        /// To whom; `None`: everybody who is subscribed.
+        /// Recipient; `None`: all subscribers.
         to: Option<Destination>,
         /// `away`, `dnd` …
         show: Option<TextTemplate>,
-        /// Free text.
+        /// Status text.
         status: Option<TextTemplate>,
     },
-    /// Sends a numbered message, measured to its arrival.
+    /// Sends a numbered message, measured until its arrival.
     Message {
-        /// To whom.
+        /// Recipient.
         to: Destination,
-        /// What it says.
+        /// Body.
         body: MessageBody,
         /// `type`: `chat`, `normal`, `headline`.
         kind: MessageKind,
-        /// What to wait for.
+        /// Event to wait for.
         ack: AckMode,
     },
-    /// XEP-0199, to the server or to somebody.
+    /// XEP-0199 ping to the server or to a user.
     Ping {
-        /// To whom; `None`: the server.
+        /// Recipient; `None`: the server.
         to: Option<Destination>,
     },
-    /// Sends text as it is, after variables are put in.
+    /// Sends raw text after variables are substituted.
     Raw {
         /// XML, not checked.
         xml: TextTemplate,
-        /// What to wait for.
+        /// Event to wait for.
         ack: AckMode,
-        /// Conditions on the answer, and what is kept of it.
+        /// Conditions on the response, and values captured from it.
         checks: ResponseChecks,
     },
-    /// Does a step without waiting for its answer, which is measured when it comes. One of: `Roster`, `RosterSet`, `Ping`.
+    /// Runs a step without waiting for its response, which is measured when it arrives. One of: `Roster`, `RosterSet`,
+    /// `Ping`.
     NoWait(Box<PlanStep>),
     /// Sends a `Presence` and waits until it has been delivered to other users of the worker.
     Delivered {
-        /// The presence.
+        /// Presence to send.
         presence: Box<PlanStep>,
-        /// How many deliveries.
+        /// Number of deliveries.
         users: u32,
     },
-    /// Waits until something arrives.
+    /// Waits for a stanza.
     WaitFor {
-        /// What.
+        /// Pattern of the stanza.
         what: StanzaPattern,
-        /// Longest wait; it counts as an error after that and the session goes on.
+        /// Longest wait; afterwards it counts as an error and the session continues.
         timeout_ms: u64,
     },
     /// Pauses.
     Think(TimeSpan),
-    /// Does steps several times.
+    /// Repeats steps.
     Repeat {
-        /// How often; `None`: until the run ends.
+        /// Number of times; `None`: until the run ends.
         times: Option<u32>,
-        /// Variable that counts, from `first` up.
+        /// Counter variable, starting at `first`.
         counter: Option<String>,
         /// First value of the counter.
         first: i64,
-        /// What the counter grows by.
+        /// Increment of the counter.
         increment: i64,
-        /// The steps.
+        /// Steps to repeat.
         steps: Vec<PlanStep>,
     },
-    /// Does steps again and again while a condition holds (Tsung's `repeat` with `while` or `until`).
+    /// Repeats steps while a condition holds (Tsung's `repeat` with `while` or `until`).
     While {
-        /// Checked after each turn if `after`, before otherwise.
+        /// Checked after each iteration if `after`, before it otherwise.
         condition: VariableCondition,
         /// See `condition`.
         after: bool,
-        /// Turns at most.
+        /// Maximum number of iterations.
         max: u32,
-        /// The steps.
+        /// Steps to repeat.
         steps: Vec<PlanStep>,
     },
-    /// Does steps if a condition holds.
+    /// Runs steps if a condition holds.
     If {
         /// The condition.
         condition: VariableCondition,
-        /// The steps.
+        /// Steps to run.
         steps: Vec<PlanStep>,
     },
-    /// Does steps for each value of a list variable.
+    /// Runs steps for each value of a list variable.
     ForEach {
-        /// Gets the value.
+        /// Variable that receives the value.
         variable: String,
-        /// List of values.
+        /// Variable with the list.
         list: String,
-        /// The steps.
+        /// Steps to run.
         steps: Vec<PlanStep>,
     },
-    /// Several things at their own rhythm, due by the clock, whatever the others do: the steady state of a client.
+    /// Concurrent activities with independent intervals, each due by the clock: the steady state of a client.
     Meanwhile {
-        /// How long; `None`: until the run ends.
+        /// Duration; `None`: until the run ends.
         duration: Option<TimeSpan>,
-        /// What is done. At most 8.
+        /// Activities. At most 8.
         activities: Vec<Activity>,
     },
-    /// Two users (number xor 1) send messages to and fro: a message that arrives is answered at once. A closed loop.
+    /// Ping-pong between two users (number xor 1): a message that arrives is answered at once. A closed loop.
     Bounce {
-        /// Messages under way in each direction.
+        /// Messages in flight in each direction.
         in_flight: u32,
-        /// How long; `None`: until the run ends.
+        /// Duration; `None`: until the run ends.
         duration_ms: Option<u64>,
-        /// Bytes of the body.
+        /// Size of the body in bytes.
         size: u32,
-        /// Only the user with the even number begins: `in_flight` counts both directions together.
+        /// Only the user with the even number starts: `in_flight` counts both directions together.
         one_sided: bool,
         /// `Partner`, or the same with a resource.
         to: Destination,
     },
-    /// Measures the steps together under a name.
+    /// Measures the steps together under one name.
     Transaction {
         /// Index into [`LoadPlan::transactions`].
         index: u16,
-        /// The steps.
+        /// Steps to measure.
         steps: Vec<PlanStep>,
     },
     /// Sets variables.
     Set(Vec<(String, VariableValue)>),
-    /// Waits until all users of the worker stand here (Tsung's `ack="global"` and `wait`), at most so long.
+    /// Waits until all users of the worker are here (Tsung's `ack="global"` and `wait`), or the timeout expires.
     Barrier {
         /// Longest wait.
         timeout_ms: u64,
-        /// Go on as soon as so many stand here, in the whole run; each worker waits for its share of them. `None`: all.
+        /// Continue as soon as this many are here, in the whole run; each worker waits for its share of them. `None`:
+        /// all.
         #[serde(default)]
         users: Option<u32>,
     },
-    /// Changes what later connections of this user go to (Tsung's `change_type`).
+    /// Changes the target of this user's later connections (Tsung's `change_type`).
     ChangeTarget {
         /// The new addresses.
         addresses: Vec<SocketAddr>,
-        /// The new protection.
+        /// New transport security.
         security: TransportSecurity,
     },
     /// Closes the stream; later steps may connect again.
     Disconnect,
-    /// Drops the connection without a word, as a lost network does. Counted as intended, not as a lost session.
+    /// Drops the connection without ending the stream, as a lost network does. Counted as intended, not as a lost
+    /// session.
     Cut,
     /// Ends the session, or the whole run.
     Abort {
-        /// The run, too.
+        /// End the run, too.
         run: bool,
     },
 }
 
-/// Something done again and again.
+/// A repeated action of a user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Activity {
-    /// Distance from one to the next. The first comes after a random part of it, so that users are out of step.
+    /// Interval. The first occurrence comes after a random part of it, so that users are out of step.
     pub every: TimeSpan,
-    /// How many are sent at each occurrence.
+    /// Number sent at each occurrence.
     #[serde(default = "once")]
     pub batch: u32,
-    /// One of: `Message`, `Presence`, `Ping`, `Raw` (sent without waiting for its answer), `Roster`.
+    /// One of: `Message`, `Presence`, `Ping`, `Raw` (sent without waiting for its response), `Roster`.
     pub step: PlanStep,
 }
 
-/// A batch of an activity that does not name one.
+/// Default batch of an activity.
 fn once() -> u32 {
     1
 }
 
-/// A change of a roster.
+/// A roster change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RosterChange {
-    /// Adds (or renames) the contact.
+    /// Adds or renames the contact.
     Set,
     /// Removes the contact.
     Remove,
 }
 
-/// Which presence.
+/// Kind of presence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PresenceKind {
-    /// Available; stamped, so that its arrival at others is measured.
+    /// Available; carries an id, so that its arrival at others is measured.
     Available,
     /// `unavailable`.
     Unavailable,
@@ -285,63 +293,63 @@ pub enum MessageKind {
     Headline,
 }
 
-/// Who is meant.
+/// Destination of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Destination {
-    /// A user of this run who is online, at random; not oneself.
+    /// A random user of this run who is online; not the sender.
     Online,
-    /// A user who is not online, at random.
+    /// A random user who is not online.
     Offline,
-    /// Any account, at random.
+    /// A random account.
     Random,
-    /// The next account in order, each once, then again from the first.
+    /// The next account in order, each once, then from the first again.
     Unique,
-    /// Whom the last message of this user was for.
+    /// Recipient of this user's last message.
     Previous,
-    /// Whom the last `RosterSet` of this user was for; scenarios keep it apart from `Previous`.
+    /// Contact of this user's last `RosterSet`; scenarios keep it apart from `Previous`.
     LastContact,
-    /// The user with number 0, for everybody (Tsung's `unique`: the first user that connected).
+    /// The user with number 0, for all users (Tsung's `unique`: the first user that connected).
     First,
-    /// A contact of the fetched roster that belongs to the accounts, at random; online or not.
+    /// A random contact of the fetched roster that is one of the accounts, online or not.
     Contact,
-    /// As `Contact`, but one who is online; if nobody is, nothing is sent and `no-online-contact` is counted.
+    /// Like `Contact`, but online; if there is none, nothing is sent and `no-online-contact` is counted.
     OnlineContact,
-    /// The user with the number that is this far from the own one, in a ring.
+    /// The user whose number is this far from the sender's, in a ring.
     Ring(i32),
-    /// The user with the own number with its lowest bit turned: 0 and 1, 2 and 3 …
+    /// The user whose number differs in the lowest bit: 0 and 1, 2 and 3 …
     Partner,
-    /// The own bare address.
+    /// The sender's own bare JID.
     Myself,
     /// The domain.
     Server,
-    /// The same with a resource, with variables: a full address.
+    /// A destination with a resource (a template): a full JID.
     Full(Box<Destination>, TextTemplate),
-    /// An address, with variables.
+    /// A JID (a template).
     Jid(TextTemplate),
 }
 
-/// What a message says.
+/// Body of a message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum MessageBody {
-    /// So many bytes of filling.
+    /// Filler text of this many bytes.
     Size(u32),
-    /// This, with variables. Escaped when it is sent.
+    /// A template. Escaped when it is sent.
     Text(TextTemplate),
 }
 
-/// What a step waits for.
+/// Event that a step waits for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum AckMode {
-    /// Nothing: the next step comes at once.
+    /// None: the next step follows at once.
     #[default]
     None,
-    /// The next stanza that arrives, whatever it is (Tsung's `local`).
+    /// The next stanza, whatever it is (Tsung's `local`).
     Any,
-    /// The answer with the id of the request.
+    /// The response with the id of the request.
     Answer,
     /// The arrival of the message at its destination (same worker) or its echo.
     Delivery,
-    /// Bytes that match.
+    /// A stanza that matches.
     Match(StanzaPattern),
     /// All users of the worker (Tsung's `global`).
     All,

@@ -1,4 +1,4 @@
-//! The arithmetic of merging: every figure against one that is counted by hand.
+//! Tests of merging: every metric against a value computed by hand.
 
 use super::*;
 use crate::report::model::WorkerRun;
@@ -56,7 +56,7 @@ fn a_late_worker_counts_in_its_own_second() {
     merger.add(1, snapshot(0, 1, 1, &[100]));
     merger.refresh(5.0);
     assert_eq!(merger.run.seconds[2].counters["messages_sent"], 1);
-    // Its users stand where they stood until it says otherwise.
+    // Its users keep their number until its next report.
     assert_eq!(merger.run.seconds[2].gauges["users"], 11);
     merger.add(1, snapshot(2, 4, 6, &[900]));
     merger.refresh(5.0);
@@ -93,7 +93,7 @@ fn memory_is_of_the_newest_seconds_and_figures_of_all() {
         assert!(merger.open.len() <= OPEN);
         assert_eq!(merger.run.seconds.len() as u32, second + 1);
     }
-    // Too late for its histogram, not for its counters.
+    // Too late for its histogram, but not for its counters.
     merger.add(0, snapshot(3, 0, 1_000, &[7_000_000]));
     let run = merger.finish(f64::from(seconds));
     assert!(run.seconds.iter().enumerate().all(|(at, s)| s.at as usize == at));
@@ -111,7 +111,7 @@ fn memory_is_of_the_newest_seconds_and_figures_of_all() {
 fn means_of_ten_seconds_are_exact() {
     let mut merger = merger(1);
     for second in 0..30 {
-        // 10, 20 and 30 ms; an uneven number of values each second.
+        // 10, 20 and 30 ms; a varying number of values each second.
         let times = vec![u64::from(second / 10 + 1) * 10_000; second as usize % 3 + 1];
         merger.add(0, snapshot(second, 0, 0, &times));
     }

@@ -1,10 +1,10 @@
-//! The course of runs, reports in and commands out, without sockets and on a clock that the test owns.
+//! Tests of run states, reports in and commands out, without sockets and on a simulated clock.
 
 use super::*;
 use crate::report::model::WorkerRun;
 
 const SECOND: u64 = 1_000_000;
-/// The moment of the start in these tests.
+/// Start time in these tests.
 const START: u64 = 10 * SECOND;
 
 fn gathering(workers: usize) -> RunState {
@@ -68,7 +68,7 @@ fn a_run_from_the_start_to_the_last_report() {
     assert!(conductor.take_commands().is_empty() && !conductor.is_stopping());
     conductor.report(1, WorkerReport::Draining, at(3));
     assert!(conductor.is_stopping());
-    // Nothing is under way, but worker 1 has not reported a whole second of draining.
+    // Nothing is in flight, but worker 1 has not reported a whole second of draining.
     conductor.report(0, snapshot(3, 10, 2), at(4));
     conductor.report(1, snapshot(2, 10, -2), at(4));
     conductor.tick(at(4));
@@ -116,7 +116,7 @@ fn a_dead_worker_is_told_and_counted_and_the_run_goes_on() {
     conductor.report(1, snapshot(1, 40, 0), at(2));
     conductor.worker_lost(1, "its connection ended", at(3));
     assert_eq!(conductor.take_commands(), [(0, WorkerCommand::Gone(1)), (2, WorkerCommand::Gone(1))]);
-    // Whatever still comes of it is too late.
+    // Its later reports are ignored.
     conductor.report(1, snapshot(3, 99, 0), at(3));
     conductor.worker_lost(1, "again", at(3));
     assert!(conductor.take_commands().is_empty() && !conductor.is_stopping());
@@ -127,7 +127,7 @@ fn a_dead_worker_is_told_and_counted_and_the_run_goes_on() {
         conductor.report(worker, snapshot(5, 1, 0), at(6));
     }
     assert_eq!(conductor.take_commands(), [(0, WorkerCommand::Close), (2, WorkerCommand::Close)]);
-    // User 1 is worker 1's; it sent two of the three that user 2 got.
+    // User 1 is worker 1's; it sent two of the three that user 2 received.
     conductor.report(0, last(6, &[(1, 5), (2, 1)], &[], &[0]), at(7));
     let WorkerReport::Final(mut from_two) = last(6, &[], &[(2, 3)], &[2]) else { unreachable!() };
     from_two.arrived_gone = vec![(2, 2)];
@@ -196,7 +196,7 @@ fn a_worker_that_refuses_in_the_run_ends_it_for_all_in_order() {
     let mut conductor = running(2);
     conductor.report(0, WorkerReport::Refused("the first login failed".to_owned()), at(1));
     assert_eq!(conductor.take_commands(), [(1, WorkerCommand::Gone(0)), (1, WorkerCommand::Stop)]);
-    // Its connection ends too; that is no death.
+    // The connection ends too, which does not count as a death.
     conductor.worker_lost(0, "its connection ended", at(1));
     conductor.report(1, WorkerReport::Draining, at(2));
     conductor.report(1, snapshot(3, 0, 0), at(4));
@@ -232,7 +232,7 @@ fn workers_that_do_not_stop_or_close_are_left_behind() {
     let mut conductor = running(2);
     conductor.interrupt(at(1));
     conductor.report(0, WorkerReport::Draining, at(1));
-    // Both still report, but worker 1 goes on sending.
+    // Both still report, but worker 1 keeps sending.
     for second in 1..40 {
         conductor.report(0, snapshot(second, 0, 0), at(u64::from(second) + 1));
         conductor.report(1, snapshot(second, 0, 9), at(u64::from(second) + 1));

@@ -1,9 +1,9 @@
-//! Every mistake that is found before the first connection, with its sentence, and the number of workers.
+//! Tests of every mistake that is found before the first connection, with its sentence, and of the number of workers.
 
 use super::*;
 use crate::plan::{PlanOverrides, named, read_toml, workloads};
 
-/// A machine that has enough of everything.
+/// A machine with enough of everything.
 fn large() -> MachineCapacity {
     MachineCapacity {
         files: 1_000_000,
@@ -14,7 +14,7 @@ fn large() -> MachineCapacity {
     }
 }
 
-/// The machine that the figures of this project come from.
+/// The machine on which this project's measurements are made.
 fn small() -> MachineCapacity {
     MachineCapacity {
         files: 20_000,
@@ -25,7 +25,7 @@ fn small() -> MachineCapacity {
     }
 }
 
-/// A plan that was read without mistakes.
+/// Reads a valid plan.
 fn plan_with(text: &str, arguments: &PlanOverrides) -> LoadPlan {
     read_toml(text, "test", arguments).unwrap_or_else(|m| panic!("{}", m[0]))
 }
@@ -64,7 +64,7 @@ fn every_workload_can_be_run_on_a_large_machine() {
 #[test]
 fn every_workload_can_be_run_with_19_000_connections_on_a_small_machine() {
     for workload in workloads() {
-        // Users of BOSH have two sockets.
+        // BOSH users have two sockets.
         let connections = match workload.name {
             "flood" => 200,
             "openfire-bosh" => 9_500,

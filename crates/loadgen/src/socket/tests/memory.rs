@@ -1,6 +1,8 @@
-//! What connections cost in resident memory, measured in a process of its own against a server in another.
+//! Resident memory of connections, measured in a separate process against a server in another.
 //!
-//! Trap: the two roles below are no tests. They get their work over standard input and end when there is none.
+//! # Pitfalls
+//!
+//! The two roles below are not tests. They receive commands over standard input and exit when it is closed.
 
 use super::*;
 use std::io::{BufRead as _, BufReader};
@@ -9,7 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 const WARM_UP: usize = 100;
 const CONNECTIONS: usize = 1_000;
 
-/// Runs one of the roles in a process; its answers begin with the marker.
+/// Runs one of the roles in a process; its replies begin with the marker.
 struct Process {
     child: Child,
     input: ChildStdin,
@@ -55,7 +57,7 @@ fn input() -> Option<String> {
     (io::stdin().read_line(&mut line).unwrap() > 0).then(|| line.trim().to_owned())
 }
 
-/// Accepts, answers one message, and holds on.
+/// Accepts connections, answers one message each, and keeps them open.
 #[test]
 #[ignore = "a role of the test below"]
 fn server() {
@@ -82,7 +84,7 @@ fn server() {
     input();
 }
 
-/// Connects, and says how much its resident memory grew, in bytes a connection.
+/// Connects, and reports the growth of its resident memory, in bytes per connection.
 #[test]
 #[ignore = "a role of the test below"]
 fn holder() {
@@ -141,11 +143,11 @@ fn measure(how: &str) -> u64 {
     bytes.parse().unwrap()
 }
 
-/// The budgets of a connection with everything around it are 1 kB and 4.5 kB; this is what the socket may take of them.
+/// The budgets of a whole connection are 1 kB and 4.5 kB; these are the socket's shares.
 #[test]
 fn connections_stay_within_their_memory() {
     assert!(measure("plain") <= 100);
     assert!(measure("tls-full") <= 700);
-    // The store of tickets is in it, which does not grow with connections.
+    // This includes the ticket store, which does not grow with connections.
     assert!(measure("tls") <= 1_200);
 }

@@ -1,4 +1,4 @@
-//! Connections without TLS.
+//! Tests of connections without TLS.
 
 use super::*;
 use rustix::net::sockopt;
@@ -72,7 +72,7 @@ fn the_source_address_is_as_asked() {
     };
     let first = connect("127.0.0.7:0");
     let second = connect("127.0.0.8:0");
-    // The same port from another address: ports are counted by source.
+    // The same port from another address: ports are allocated per source.
     let port = first.local().unwrap().port();
     let third = connect(&format!("127.0.0.9:{port}"));
     let seen = server.join().unwrap();

@@ -1,5 +1,5 @@
-//! The records of TLS 1.3 as no well-behaved server sends them. The peer is another [`RecordLayer`] with the keys exchanged;
-//! that rustls understands them too is shown in `tls.rs`.
+//! Tests of TLS 1.3 records that no well-behaved server sends. The peer is another [`RecordLayer`] with the keys
+//! exchanged; `tls.rs` shows that rustls accepts its records too.
 
 use super::*;
 use crate::socket::records::{OpenedRecords, RecordError, RecordLayer, TEXT};
@@ -25,7 +25,7 @@ impl Pair {
         Pair { here: make(1, 2), there: make(2, 1) }
     }
 
-    /// Records from there, one for each part.
+    /// Seals records at the peer, one per part.
     fn seal(&mut self, parts: &[(u8, &[u8])]) -> Vec<u8> {
         let mut scratch = WorkerBuffers::new();
         for (kind, data) in parts {
@@ -34,7 +34,7 @@ impl Pair {
         scratch.sealed.bytes().to_vec()
     }
 
-    /// Opens them here; what was said in answer is opened there.
+    /// Opens records at this end; its responses are opened at the peer.
     fn open(
         &mut self,
         mut records: Vec<u8>,
@@ -48,7 +48,7 @@ impl Pair {
         (result, got, heard)
     }
 
-    /// Both sides of a fault: what is wrong here, and the alert that they hear.
+    /// Error at this end, and the alert received by the peer.
     fn fault(&mut self, records: Vec<u8>) -> (Error, AlertDescription) {
         let (result, _, heard) = self.open(records);
         let error = result.map(|_| ()).map_err(|fault| fault.error).unwrap_err();
@@ -85,7 +85,7 @@ fn whole_records_are_opened_and_the_rest_is_left() {
 #[test]
 fn padding_is_taken_off() {
     let mut pair = Pair::new();
-    // The outer type is the last byte that is not zero: text with its type and zeros behind, sealed as type 0.
+    // The outer type is the last nonzero byte: text with its type and trailing zeros, sealed as type 0.
     let padded = pair.seal(&[(0, b"text\0\x17\0\0\0")]);
     let (result, got, _) = pair.open(padded);
     assert!(result.is_ok());
@@ -103,7 +103,7 @@ fn the_largest_record_is_opened_and_a_larger_one_refused() {
     let larger = pair.seal(&[(TEXT, &[b'x'; 16_385])]);
     assert_eq!(pair.fault(larger), (Error::PeerSentOversizedRecord, AlertDescription::RecordOverflow));
     let mut pair = Pair::new();
-    // Refused by its head, without waiting for it.
+    // Refused by its header, without waiting for the rest.
     assert_eq!(pair.fault(vec![TEXT, 3, 3, 0x41, 1]).1, AlertDescription::RecordOverflow);
 }
 
@@ -112,11 +112,11 @@ fn what_does_not_belong_ends_the_connection() {
     for records in [
         &[(20, &b"\x01"[..])][..],
         &[(HANDSHAKE, b"")],
-        // A request for a certificate, which was not offered (RFC 8446 section 4.6.2).
+        // A certificate request, which was not offered (RFC 8446, section 4.6.2).
         &[(HANDSHAKE, &[13, 0, 0, 1, 0])],
-        // A key update with something behind it in its record.
+        // A key update followed by other data in its record.
         &[(HANDSHAKE, &[24, 0, 0, 1, 0, 4, 0, 0, 0])],
-        // Text within a handshake message.
+        // Application data within a handshake message.
         &[(HANDSHAKE, &[4, 0, 0, 9, 1]), (TEXT, b"text")],
         &[(HANDSHAKE, &[4, 0]), (ALERT, &[1, 0])],
     ] {
@@ -180,7 +180,7 @@ fn keys_change_when_told_and_are_changed_when_asked() {
     let mut pair = Pair::new();
     for (asked, turn) in [(0, b"0"), (1, b"1"), (1, b"2"), (0, b"3")] {
         let mut records = pair.seal(&[(TEXT, turn), (HANDSHAKE, &[24, 0, 0, 1, asked])]);
-        // The other side of a key update that one has sent is what is done for one that came.
+        // The peer switches its own keys after the update it sent, as it would after one it received.
         pair.there.update_own_keys().unwrap();
         records.extend(pair.seal(&[(TEXT, b"after")]));
         let (result, got, heard) = pair.open(records);
@@ -222,7 +222,7 @@ fn a_record_that_does_not_fit_makes_room_once() {
     assert!(result.is_ok() && got.len() == 5 * 16_384);
 }
 
-/// A figure to read, not a test: `cargo test -p throng-loadgen --lib socket -- --ignored cost --nocapture`.
+/// A measurement, not a test: `cargo test -p throng-loadgen --lib socket -- --ignored cost --nocapture`.
 #[test]
 #[ignore = "prints a figure that depends on the machine"]
 fn cost_of_a_record() {

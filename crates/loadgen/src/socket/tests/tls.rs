@@ -1,11 +1,11 @@
-//! TLS connections against rustls's buffered server.
+//! Tests of TLS connections against rustls's buffered server.
 
 use super::*;
 use ring::digest;
 use rustls::version::{TLS12, TLS13};
 use std::io::BufRead as _;
 
-/// Handshakes, says `hello`, expects `answer`; returns the server's exporter.
+/// Performs handshakes, sends `hello`, expects `answer`; returns the server's exporter.
 fn exchange(config: ServerConfig, connections: usize) -> (SocketAddr, JoinHandle<Vec<[u8; 32]>>) {
     serve(move |listener| {
         let config = Arc::new(config);
@@ -155,7 +155,7 @@ fn records_may_come_byte_by_byte() {
         });
         let mut peer = Client::secure(address, &client(|_| {}));
         peer.send(b"hello").unwrap();
-        // Writing between the pieces of a record must not disturb them.
+        // Writing between the fragments of a record must not disturb them.
         peer.read_bytes(1);
         peer.send(b"again").unwrap();
         assert!(peer.read_bytes(5_000) == pattern(5_000));
@@ -172,7 +172,7 @@ fn a_megabyte_each_way_past_a_slow_reader() {
         let config = Arc::new(server_config(&self_signed(NAME)));
         rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 8_192).unwrap();
         let mut stream = accept(&listener, &config);
-        // The client is blocked before it says so on its other connection.
+        // The client is blocked when it reports so on its other connection.
         let (mut other, _) = listener.accept().unwrap();
         other.read_exact(&mut [0; 1]).unwrap();
         let mut got = vec![0; SIZE];
@@ -190,7 +190,7 @@ fn a_megabyte_each_way_past_a_slow_reader() {
     assert!(first.blocked && first.taken < SIZE);
     assert!(peer.socket.held() > 0, "what is encrypted cannot be given back");
     for _ in 0..3 {
-        // It takes no more than it has kept, however often it is asked.
+        // It accepts nothing more until its buffer is sent, however often it is called.
         let again = peer.socket.write(&data[first.taken..], &mut peer.scratch).unwrap();
         assert_eq!(again, WriteOutcome { taken: 0, blocked: true });
     }
@@ -208,7 +208,7 @@ fn a_megabyte_each_way_past_a_slow_reader() {
 fn close_notify_is_not_a_cut() {
     let (address, server) = serve_tls(server_config(&self_signed(NAME)), |mut stream| {
         let mut all = Vec::new();
-        // rustls's reader says UnexpectedEof when close_notify is missing.
+        // rustls's reader returns UnexpectedEof if close_notify is missing.
         stream.read_to_end(&mut all).unwrap();
         stream.write_all(b"late").unwrap();
         stream.conn.send_close_notify();
@@ -226,7 +226,7 @@ fn close_notify_is_not_a_cut() {
     assert_eq!(peer.read_end().unwrap(), ReadEnd::Closed);
     assert_eq!(server.join().unwrap(), b"bye");
 
-    // The peer just goes, within a record even.
+    // The peer disappears, even within a record.
     let (address, server) = serve_tls(server_config(&self_signed(NAME)), |mut stream| {
         stream.write_all(b"so far").unwrap();
         stream.sock.write_all(&[23, 3, 3, 0, 100, 1, 2, 3]).unwrap();
@@ -241,7 +241,7 @@ fn close_notify_is_not_a_cut() {
 fn a_cut_handshake_is_a_cut() {
     let (address, server) = serve(|listener| {
         let (mut stream, _) = listener.accept().unwrap();
-        // All of the client's first record, so that closing does not reset.
+        // Read the client's whole first record, so that closing does not reset.
         let mut head = [0; 5];
         stream.read_exact(&mut head).unwrap();
         stream.read_exact(&mut vec![0; usize::from(u16::from_be_bytes([head[3], head[4]]))]).unwrap();
@@ -338,7 +338,7 @@ fn direct_tls_offers_its_protocol() {
 
 #[test]
 fn text_right_behind_the_handshake_is_not_lost() {
-    // With TLS 1.3 a server may speak before it has the client's last message (RFC 8446 section 2).
+    // With TLS 1.3 a server may send before it has the client's last message (RFC 8446, section 2).
     let mut config = server_config(&self_signed(NAME));
     config.send_half_rtt_data = true;
     let (address, server) = serve(move |listener| {
@@ -396,7 +396,7 @@ fn a_farewell_within_the_handshake_is_no_connection() {
         let _ = stream.read_to_end(&mut all);
     });
     let mut peer = Client::connect(address).with_tls(&client(|_| {}), NAME, false);
-    // rustls may take it for an end, for an error, or let it pass; it must not take it for a handshake.
+    // rustls may treat it as an end or an error, or ignore it, but not as a handshake.
     let _ = peer.read_end();
     assert!(!peer.socket.is_secure());
     assert_eq!((peer.established, peer.socket.facts()), (0, None));
@@ -414,7 +414,7 @@ fn every_cipher_suite_carries_data_both_ways() {
         let name = suite.suite().as_str().unwrap();
         let mut only = provider.clone();
         only.cipher_suites = vec![suite];
-        // A suite of TLS 1.2 with RSA needs a certificate of its kind.
+        // A TLS 1.2 suite with RSA needs an RSA certificate.
         if name.contains("_RSA_") {
             continue;
         }
@@ -443,7 +443,7 @@ fn every_cipher_suite_carries_data_both_ways() {
     }
 }
 
-/// The server's first flight with one bit wrong, anywhere: the client may get over it or not, but it comes to an end.
+/// One wrong bit anywhere in the server's first flight: the client may survive it or not, but it terminates.
 #[test]
 fn a_handshake_with_a_wrong_bit_does_no_harm() {
     let config = Arc::new(server_config(&self_signed(NAME)));

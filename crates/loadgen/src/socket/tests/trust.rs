@@ -1,4 +1,4 @@
-//! Whom a client believes, who it says it is, and the hash of certificates.
+//! Tests of server trust, client certificates, and certificate hashes.
 
 use super::*;
 use crate::socket::end_point::server_end_point;
@@ -6,7 +6,7 @@ use ring::digest;
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
 
-/// What a handshake with this trust and name comes to.
+/// Result of a handshake with this trust and name.
 fn attempt(made: &Made, trust: ServerTrust, name: &str) -> io::Result<()> {
     let config = server_config(made);
     let (address, server) = serve(move |listener| {
@@ -107,10 +107,10 @@ fn a_client_certificate_is_shown_when_asked_for() {
         let mut peer =
             Client::secure(address, &client(|options| (options.identity, options.tls13) = (identity, tls13)));
         assert_eq!(server.join().unwrap(), user.certificate);
-        // With TLS 1.3 tickets may still come; the end is what counts.
+        // With TLS 1.3 tickets may still arrive; only the end matters.
         assert_eq!(peer.read_end().unwrap(), ReadEnd::Cut);
 
-        // Without one the server refuses: within the handshake of TLS 1.2, after it with TLS 1.3.
+        // Without one the server refuses: within the handshake of TLS 1.2, after it in TLS 1.3.
         let (address, server) = serve({
             let config = config();
             move |listener| {
@@ -129,7 +129,7 @@ fn a_client_certificate_is_shown_when_asked_for() {
     }
 }
 
-/// DER: a tag with its content.
+/// DER encoding of a tag with its content.
 fn der(tag: u8, content: &[&[u8]]) -> Vec<u8> {
     let content = content.concat();
     let mut out = vec![tag];
@@ -142,7 +142,7 @@ fn der(tag: u8, content: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// A certificate as far as the hash looks: RFC 5280 section 4.1.
+/// Certificate with the parts that the hash examines: RFC 5280, section 4.1.
 fn certificate(algorithm: &[u8], parameters: &[u8], body: usize) -> Vec<u8> {
     let algorithm = der(0x30, &[&der(6, &[algorithm]), parameters]);
     der(0x30, &[&der(0x30, &[&vec![0x55; body]]), &algorithm, &der(3, &[&[0; 65]])])
@@ -173,7 +173,7 @@ fn the_end_point_is_hashed_as_the_certificate_was_signed() {
             assert_eq!(server_end_point(&made[..made.len() - 1]), None, "cut off");
         }
     }
-    // RSASSA-PSS: the hash is in the parameters; without it it is SHA-1, so SHA-256.
+    // RSASSA-PSS: the hash is in the parameters; the default is SHA-1, thus SHA-256.
     for (name, hash) in [(sha2(1), sha256), (sha2(2), sha384), (sha2(3), sha512)] {
         let parameters = der(0x30, &[&der(0xa0, &[&der(0x30, &[&der(6, &[&name])])])]);
         let made = certificate(&rsa(10), &parameters, 300);
@@ -181,7 +181,7 @@ fn the_end_point_is_hashed_as_the_certificate_was_signed() {
     }
     let made = certificate(&rsa(10), &der(0x30, &[]), 300);
     assert_eq!(server_end_point(&made).as_deref(), Some(digest::digest(sha256, &made).as_ref()));
-    // Ed25519 has no hash function of its own.
+    // Ed25519 has no separate hash function.
     assert_eq!(server_end_point(&certificate(&[0x2b, 0x65, 0x70], &[], 100)), None);
     for garbage in [&b""[..], b"0", b"\x30\x80", b"\x30\x84\xff\xff\xff\xff", b"\x30\x02\x30\x00"] {
         assert_eq!(server_end_point(garbage), None);

@@ -1,4 +1,4 @@
-//! Every mistake of the TOML form, with the sentence that a user sees.
+//! Tests of every mistake of the TOML form, with the sentence that a user sees.
 
 use super::*;
 
@@ -14,12 +14,12 @@ fn of(text: &str) -> Vec<String> {
     mistakes(text, &PlanOverrides::default())
 }
 
-/// The sentences for lines before a phase and a session that are right.
+/// The sentences for lines before a valid phase and session.
 fn top(lines: &str) -> String {
     of(&format!("{lines}\n{PHASE}{SESSION}")).join("\n")
 }
 
-/// The sentences for one step, which stands in line 2.
+/// The sentences for one step, which is in line 2.
 fn step(step: &str) -> String {
     of(&format!("[[session]]\nsteps = [{step}]\n{PHASE}")).join("\n")
 }

@@ -1,4 +1,4 @@
-//! The TOML form: every key, every step, and every mistake with its sentence.
+//! Tests of the TOML form: every key, every step, and every mistake with its sentence.
 
 mod mistakes;
 mod steps;
@@ -6,7 +6,7 @@ mod steps;
 use super::*;
 use crate::plan::{AccountSource, Destination, PlanStep, TemplatePart, TestAccounts, TextTemplate, TimeSpan};
 
-/// Reads a plan that must be right.
+/// Reads a valid plan.
 fn read(text: &str) -> LoadPlan {
     read_with(text, &PlanOverrides::default())
 }
@@ -225,7 +225,7 @@ fn the_command_line_wins() {
         ]
         "#
     );
-    // Keys after a section belong to it, so the top ones must come first.
+    // Keys after a section belong to it, so top-level keys must come first.
     let text = text.replacen("connections = 5", "", 1);
     let arguments = PlanOverrides {
         connections: Some(50),
@@ -359,12 +359,12 @@ fn a_plan_goes_through_json_unharmed() {
     assert_eq!(serde_json::from_str::<LoadPlan>(&json).unwrap(), plan);
 }
 
-/// Text of one piece.
+/// A template with one part.
 fn piece(piece: TemplatePart) -> TextTemplate {
     TextTemplate(vec![piece])
 }
 
-/// The reference for users.
+/// The user reference.
 const REFERENCE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/load-plans.md"));
 
 #[test]
@@ -395,7 +395,7 @@ fn the_examples_of_the_reference_can_be_read() {
 
 #[test]
 fn every_key_is_in_the_reference() {
-    // An unknown key without a near name makes the reader tell all keys that it knows.
+    // An unknown key without a similar name makes the reader list all known keys.
     let sections = [
         "[target]",
         "[bosh]",

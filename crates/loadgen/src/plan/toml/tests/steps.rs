@@ -1,4 +1,4 @@
-//! Every step of the TOML form, in its short and its long writing, and what it becomes.
+//! Tests of every step of the TOML form, in its short and long syntax, and its result.
 
 use super::*;
 use crate::plan::{
@@ -23,7 +23,7 @@ fn message(to: Destination, body: MessageBody) -> PlanStep {
     PlanStep::Message { to, body, kind: MessageKind::Chat, ack: AckMode::None }
 }
 
-/// All forms, for the tests that need one of each.
+/// All syntaxes, for tests that need one of each.
 pub(super) const EVERY_STEP: &[&str] = &[
     r#""connect""#,
     r#""starttls""#,
