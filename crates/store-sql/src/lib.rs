@@ -60,7 +60,7 @@ pub fn database_path(url: &str) -> Result<PathBuf, StoreError> {
     sqlite::path(url)
 }
 
-/// Large rosters that are read for logins at a time, of at most [`store::roster::ROSTER_BYTES`] each.
+/// Large rosters that are read for logins at a time, of at most [`store::roster::MAX_ROSTER_BYTES`] each.
 const CONCURRENT_LARGE_ROSTERS: usize = 2;
 
 /// User searches that run at a time. One search is bounded by its steps; without a bound on their number one account

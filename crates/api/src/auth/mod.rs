@@ -1,7 +1,7 @@
 //! Authentication and authorisation of API requests.
 //!
 //! Two credentials are accepted. A console session: a cookie that `POST /api/v1/session` issued to an administrator
-//! for a password ([`sign_in`], [`sessions`]). A bearer token (RFC 6750, section 2.1) that an operator created for a
+//! for a password (`sign_in`, `sessions`). A bearer token (RFC 6750, section 2.1) that an operator created for a
 //! program ([`tokens`]).
 //!
 //! Handlers take an [`ApiCaller`] and require a scope:

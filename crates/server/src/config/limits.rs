@@ -31,7 +31,7 @@ macro_rules! each {
             backlog_bytes_per_sender: 65_536..=4_294_967_295,
             sessions_per_account: 1..=1_000,
             roster_items: 10..=1_000_000,
-            // Rosters beyond `store::roster::ROSTER_BYTES` are not read, and half of that leaves room for requests.
+            // Rosters beyond `store::roster::MAX_ROSTER_BYTES` are not read, and half of that leaves room for requests.
             roster_bytes: 65_536..=33_554_432,
             directed_presence_entities: 1..=10_000,
             resourcepart_bytes: 16..=1_023,

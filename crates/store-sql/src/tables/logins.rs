@@ -58,7 +58,7 @@ pub(super) fn roster_lines(d: &dyn Dialect, owner: &str) -> String {
     )
 }
 
-/// Expression for the weight of the roster of `owner`; see [`store::roster::LARGE_BYTES`]. It reads no text.
+/// Expression for the weight of the roster of `owner`; see [`store::roster::LARGE_ROSTER_BYTES`]. It reads no text.
 pub(super) fn roster_weight(owner: &str) -> String {
     format!(
         "(SELECT coalesce(sum({} + coalesce(octet_length(w.label), 0) + coalesce(octet_length(w.request), 0)), 0) \
