@@ -1,11 +1,13 @@
-//! BOSH over real sockets against the program: two connections a client, as browsers have them; connections that break;
-//! requests that are sent again; the end.
+//! Tests of BOSH over real sockets against the program: two connections per client, as in browsers; broken connections;
+//! repeated requests; the end of sessions.
 //!
-//! Left out: TLS, HTTP/2, proxies and malformed HTTP (`web/`), the rules of the protocol (`net/tests/bosh/`), what XMPP
-//! does over it (plays), client libraries (`clients/`).
+//! Not implemented: TLS, HTTP/2, proxies and malformed HTTP (`web/`), the rules of the protocol (`net/tests/bosh/`),
+//! XMPP over BOSH (plays), client libraries (`clients/`).
 //!
-//! The trap: cargo does not build another package's binary for a test; `cargo build -p throng-server` comes first, and a
-//! stale binary is tested as it is.
+//! # Pitfalls
+//!
+//! Cargo does not build another package's binary for a test: run `cargo build -p throng-server` first; a stale binary
+//! is tested without warning.
 #![allow(
     clippy::expect_used,
     clippy::panic,
@@ -22,14 +24,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const PASSWORD: &str = "correct horse";
 const NS: &str = "http://jabber.org/protocol/httpbind";
 
-/// A node with the accounts romeo and juliet, and where its HTTP is.
+/// A node with the accounts romeo and juliet, and its HTTP address.
 struct BoshNode {
     port: u16,
     _node: throng_e2e::NodeProcess,
 }
 
 impl BoshNode {
-    /// `more` is appended to its configuration.
+    /// Appends `more` to the configuration.
     fn start(name: &str, more: &str) -> BoshNode {
         let [port] = ports::free();
         let mut node = throng_e2e::NodeProcess::new(&format!("bosh-{name}"));
@@ -57,7 +59,7 @@ impl BoshNode {
     }
 }
 
-/// A connection.
+/// HTTP connection of a client.
 struct TestHttpConnection {
     socket: TcpStream,
     heard: Vec<u8>,
@@ -70,7 +72,7 @@ impl TestHttpConnection {
         self.socket.write_all(format!("{head}{body}").as_bytes()).expect("an open connection");
     }
 
-    /// Status and body of the next answer.
+    /// Status and body of the next response.
     fn answer(&mut self) -> (u16, String) {
         loop {
             let text = String::from_utf8_lossy(&self.heard);
@@ -115,7 +117,7 @@ impl BoshTestClient {
         self.body(self.rid, attributes, payload)
     }
 
-    /// Sends on the only connection and reads until an answer has this.
+    /// Sends requests on the only connection until a response contains `what`.
     fn until(&mut self, attributes: &str, payload: &str, what: &str) -> String {
         let mut body = self.next(attributes, payload);
         loop {
@@ -162,7 +164,7 @@ fn two_clients_talk_over_two_connections_each() {
     let (mut romeo, mut juliet) = (node.client("romeo"), node.client("juliet"));
     let mut waits = node.connect();
     for round in 0..20 {
-        // juliet's request waits on one connection, the next one comes on the other.
+        // juliet's request is held on one connection, the next one uses the other.
         let body = juliet.next("", "");
         waits.post(&body);
         let body = romeo.next("", &message("juliet", &format!("round {round}")));
@@ -175,7 +177,7 @@ fn two_clients_talk_over_two_connections_each() {
         let body = juliet.next("", &message("romeo", &format!("answer {round}")));
         juliet.one.post(&body);
         assert!(romeo.one.text().contains(&format!("<body>answer {round}</body>")));
-        // Hers is held now; it is answered by what the next one leads to, or with nothing.
+        // juliet's request is held; it is answered with the result of the next request, or empty.
         let body = juliet.next(
             "",
             "<iq type='get' id='p' to='localhost' xmlns='jabber:client'><ping xmlns='urn:xmpp:ping'/></iq>",
@@ -207,16 +209,17 @@ fn a_broken_connection_loses_nothing() {
     juliet.one = node.connect();
     let body = romeo.next("", &message("juliet", "art thou there"));
     romeo.one.post(&body);
-    // The same request again: the message comes with it, whenever the break was noticed.
+    // Repeats the request: the message is delivered whether or not the break was noticed.
     juliet.one.post(&held);
     let mut first = juliet.one.text();
-    // If the two were read in the other order, the older one counts as the copy: then it is to be sent once more (section 17.3).
+    // If the two were read in reverse order, the older one counts as the copy and must be sent once more (XEP-0124,
+    // section 17.3).
     while first.contains("type='error'") {
         juliet.one.post(&held);
         first = juliet.one.text();
     }
     assert!(first.contains("art thou there"), "{first}");
-    // The answer is lost, too: an exact copy, on yet another connection.
+    // The response is lost too: an exact copy on a third connection.
     let mut other = node.connect();
     other.post(&held);
     assert_eq!(other.text(), first);
@@ -246,7 +249,7 @@ fn out_of_order_requests_are_reordered() {
 #[test]
 fn sessions_end_in_every_way() {
     let node = BoshNode::start("end", "[http.bosh]\nmax_wait_seconds = 2\nmax_inactivity_seconds = 5\n");
-    // By its own wish: the older request is told.
+    // By the client's request: the older request is answered with the termination.
     let mut romeo = node.client("romeo");
     let held = romeo.next("", "");
     romeo.one.post(&held);
@@ -259,16 +262,17 @@ fn sessions_end_in_every_way() {
     assert!(other.text().contains("condition='item-not-found'"));
     // By too many requests.
     let mut romeo = node.client("romeo");
-    // To himself: what juliet gets later must not depend on how far they came.
+    // Addressed to romeo itself, so that later messages to juliet do not depend on how many were processed.
     let bodies = [(); 3].map(|()| romeo.next("", &message("romeo", "x")));
     let mut sockets = [(); 3].map(|()| node.connect());
-    // On one connection each, the third before any can be answered is not sure; one out of the window always is.
+    // Each on its own connection. Whether the third arrives before any response is uncertain; one outside the window
+    // always ends the session.
     for (socket, body) in sockets.iter_mut().zip(&bodies) {
         socket.post(body);
     }
     other.post(&romeo.body(romeo.rid + 10, "", ""));
     assert!(other.text().contains("type='terminate'"));
-    // By silence, after a request that is answered with nothing when its time is up.
+    // By inactivity, after a request whose wait time expires with an empty response.
     let mut juliet = node.client("juliet");
     let body = juliet.next("", "");
     juliet.one.post(&body);
@@ -285,7 +289,7 @@ fn sessions_end_in_every_way() {
         page.socket.read_to_string(&mut text).is_ok() && ended(&text)
     });
     assert!(seen, "the silent session is not over");
-    // An old client is told so by HTTP.
+    // A legacy client receives an HTTP error status.
     other.post(&format!("<body rid='7' to='localhost' wait='x' xmlns='{NS}'/>"));
     assert_eq!(other.answer().0, 400);
 }

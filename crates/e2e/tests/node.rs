@@ -1,12 +1,14 @@
-//! What a node promises its operator: accounts, checks, HTTP, certificates, draining, and nothing lost by `kill -9`.
+//! Tests of the guarantees to operators: accounts, checks, HTTP, certificates, draining, and no loss on `kill -9`.
 //!
-//! Each test starts the program of its own in a folder of its own; clients are the actors of `testkit::play`. One test
-//! counts round trips to SQLite and therefore puts a node together by itself.
+//! Each test starts its own program in its own directory; clients are the actors of `testkit::scenario`. One test
+//! counts round trips to SQLite and therefore assembles a node itself.
 //!
-//! Left out: what real client libraries see (`clients/`), and clusters.
+//! Not implemented: real client libraries (`clients/`), and clusters.
 //!
-//! The trap: cargo does not build another package's binary for a test; `cargo build -p throng-server` comes first, and a
-//! stale binary is tested as it is.
+//! # Pitfalls
+//!
+//! Cargo does not build another package's binary for a test: run `cargo build -p throng-server` first; a stale binary
+//! is tested without warning.
 #![allow(
     clippy::expect_used,
     clippy::panic,
@@ -31,7 +33,7 @@ const DOMAIN: &str = "chat.test";
 const PASSWORD: &str = "correct horse";
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A node, and where its doors are.
+/// A node with its listeners.
 struct ScenarioNode {
     node: throng_e2e::NodeProcess,
     port: u16,
@@ -40,7 +42,7 @@ struct ScenarioNode {
 }
 
 impl ScenarioNode {
-    /// A node that has not started; `more` is appended to its configuration.
+    /// A node that has not been started; `more` is appended to its configuration.
     fn new(name: &str, more: &str) -> ScenarioNode {
         let [port, tls, http] = ports::free();
         let node = ScenarioNode { node: throng_e2e::NodeProcess::new(name), port, tls, http };
@@ -50,7 +52,7 @@ impl ScenarioNode {
     fn configure(&self, more: &str) {
         self.configure_with("off", more);
     }
-    /// The same with STARTTLS on the port for clients `off`, `optional` or `required`.
+    /// Configures STARTTLS on the client port as `off`, `optional` or `required`.
     fn configure_with(&self, starttls: &str, more: &str) {
         let text = format!(
             "hosts = ['{DOMAIN}', 'other.test']\ndata_dir = 'data'\n{}\n{more}",
@@ -65,13 +67,13 @@ impl ScenarioNode {
         );
         self.node.configure(&text);
     }
-    /// `throng account …`, which must succeed; what it printed. What adds accounts may make the database.
+    /// Runs `throng account …`, which must succeed, and returns its output. Adding accounts may create the database.
     fn account(&self, words: &[&str], input: &str) -> String {
         let create: &[&str] =
             if matches!(words.first(), Some(&"add" | &"bulk")) { &["--create"] } else { &[] };
         self.run_ok_with(&[&["account"], words, create].concat(), input)
     }
-    /// `throng command …`, which must succeed; what it printed.
+    /// Runs `throng command …`, which must succeed, and returns its output.
     fn command(&self, words: &[&str], input: &str) -> String {
         self.run_ok_with(&[&["command"], words].concat(), input)
     }
@@ -89,7 +91,7 @@ impl ScenarioNode {
         stream.read_to_string(&mut text).ok()?;
         Some(text)
     }
-    /// The value of a figure; labels belong to its name.
+    /// Value of a metric; labels are part of its name.
     fn status_value(&self, name: &str) -> Option<u64> {
         let text = self.get("/metrics")?;
         text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse::<f64>().ok()).map(|v| v as u64)
@@ -102,7 +104,7 @@ impl ScenarioNode {
             own_users: false,
         })
     }
-    /// Acts a play with this node; `title:` is put before it.
+    /// Runs a play against this node, preceded by `title:`.
     fn act(&self, text: &str) {
         if let Err(error) = act(&play(text), &self.stage()) {
             panic!("{error}\n{text}\n{}", self.log());
@@ -139,7 +141,7 @@ fn acknowledged_messages_survive_kill_9_and_arrive_once() {
         node.account(&["add", &format!("{user}@{DOMAIN}")], PASSWORD);
     }
     node.start();
-    // The ping is answered after the message was taken, for order is kept.
+    // The ping is answered after the message was processed, because order is preserved.
     node.act(
         "client romeo is romeo/orchard\nclient juliet is juliet/balcony\nromeo connects\nromeo sends:\n \
          <message to='{juliet}' type='chat' id='1'><body>Remember</body></message>\n \
@@ -219,7 +221,7 @@ fn check_lists_all_errors_and_wrong_usage_exits_with_2() {
     let check = |node: &ScenarioNode| node.run(&["check"]);
     let good = check(&node);
     assert!(good.status.success(), "{}", describe_output(&good));
-    // All that is wrong in the file is told at once; then all that is wrong around it.
+    // All errors in the file are reported at once; then those of its environment.
     let told = |more: &str, parts: &[&str]| {
         node.configure(more);
         let bad = check(&node);
@@ -326,7 +328,7 @@ fn metrics_are_served_in_the_text_format_and_change() {
     }
 }
 
-/// Writes a fresh certificate that signs itself; its DER form.
+/// Writes a new self-signed certificate and returns its DER form.
 fn certify(folder: &Path, name: &str, domain: &str) -> Vec<u8> {
     let made = rcgen::generate_simple_self_signed(vec![domain.to_owned()]).expect("a certificate");
     fs::write(folder.join(format!("{name}-key.pem")), made.signing_key.serialize_pem()).expect("a key");
@@ -334,7 +336,7 @@ fn certify(folder: &Path, name: &str, domain: &str) -> Vec<u8> {
     made.cert.der().to_vec()
 }
 
-/// Whether a new connection that names `domain` is shown this certificate, and it is good for the domain.
+/// Whether a new connection that names `domain` receives this certificate, and it is valid for the domain.
 fn shows(node: &ScenarioNode, domain: &str, certificate: &[u8]) -> bool {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(certificate.to_vec().into()).expect("a certificate");
@@ -372,7 +374,7 @@ fn certificates_are_chosen_by_domain_and_reloaded_when_replaced() {
     assert!(!shows(&node, DOMAIN, &one) && shows(&node, "other.test", &two));
 }
 
-/// Tasks of the runtime of the test.
+/// Tasks on the runtime of the test.
 struct Tasks(tokio::runtime::Handle);
 
 impl base::spawn::Spawner for Tasks {
@@ -400,7 +402,7 @@ async fn round_trips() {
         .expect("a database");
     let stores = database.stores();
 
-    // Two accounts, one with 150 contacts of both directions, one with none.
+    // Two accounts, one with 150 mutual contacts, one without.
     let credentials: Arc<[u8]> = sasl::Credentials::derive(testkit::server::PASSWORD, 64, b"salt")
         .expect("credentials")
         .encode()
@@ -437,13 +439,13 @@ async fn round_trips() {
         passwords: throng_core::passwords::PlainPasswords::shared(),
         version: "test",
     });
-    // The harness lends its port and its clients; the service is ours.
+    // The harness provides its port and clients; the service belongs to the test.
     let wire = testkit::server::TestServer::new();
     let secret = base::Secret::new(*b"secret");
     let policy = testkit::server::TestServerConfig::default().policy;
     let service = streams::C2sContext::new(node.clone(), None, policy, &secret, "example.com".to_owned());
 
-    // The first resource of a node finds out whether there is a message of the day.
+    // The first resource on a node looks up the message of the day.
     let mut warm = false;
     for (user, contacts) in [("none", 0), ("many", 150), ("none", 0)] {
         for mechanism in [sasl::Mechanism::ScramSha1, sasl::Mechanism::ScramSha256] {
@@ -463,7 +465,7 @@ async fn round_trips() {
             assert_eq!(roster.all("item").len(), contacts, "{}", roster.0);
             let presence = client.element().await;
             assert_eq!(presence.name(), "presence");
-            // Whatever the presence sets off is done when a request after it is answered.
+            // All effects of the presence are complete when a later request is answered.
             assert!(client.sync().await.is_empty());
             let trips = database.round_trips() - before;
             assert_eq!(
@@ -521,7 +523,7 @@ fn commands_run_through_the_admin_socket() {
     node.account(&["enable", &romeo], "");
     node.act("client romeo is romeo/orchard\nromeo connects");
 
-    // Administrators that a command made are there after a restart, which leaves the process in place.
+    // Administrators appointed by a command persist over a restart, which keeps the process id.
     node.command(&["edit-admin", &format!("admin={romeo}")], "");
     node.command(&["restart", "delay=1"], "");
     let again = || node.log().matches("serves ").count() >= 2 && node.get("/readyz").is_some();
@@ -536,7 +538,7 @@ fn commands_run_through_the_admin_socket() {
     assert!(node.wait_for_exit().success(), "{}", node.log());
 }
 
-/// What the plays show over memory is the same on a port, with the program, SQLite and a clock that nobody holds.
+/// What plays verify over memory holds on a port too, with the program, SQLite and a real clock.
 #[test]
 fn scenarios_pass_over_tcp_sockets() {
     let node = ScenarioNode::new("plays", "");
@@ -544,7 +546,7 @@ fn scenarios_pass_over_tcp_sockets() {
     run_all_scenarios(node, address, "");
 }
 
-/// And by WebSocket: the handshake, frames and the real port, under TLS.
+/// The same over WebSocket: the handshake, frames and the real port, under TLS.
 #[test]
 fn scenarios_pass_over_websocket_sockets() {
     let node = ScenarioNode::new("websocket", "");
@@ -553,7 +555,7 @@ fn scenarios_pass_over_websocket_sockets() {
     run_all_scenarios(node, format!("wss://127.0.0.1:{https}/ws"), &listener);
 }
 
-/// Without TLS, under the other path, with a connection that is lost and a session that goes on.
+/// Without TLS, under the other path, with a lost connection and a resumed session.
 #[test]
 fn a_plain_websocket_is_served_where_tls_is_optional() {
     let mut node = ScenarioNode::new("ws", "");
@@ -576,9 +578,9 @@ fn a_plain_websocket_is_served_where_tls_is_optional() {
     }
 }
 
-/// Acts them all against the node at this address.
+/// Runs all plays against the node at this address.
 fn run_all_scenarios(mut node: ScenarioNode, address: String, more: &str) {
-    // Tokens and registration want TLS; who is offered STARTTLS takes it.
+    // Tokens and registration require TLS; the clients use STARTTLS if offered.
     let off = features::registry::ALL.iter().filter(|feature| !feature.default_on);
     let switches: String = off.map(|feature| format!("{} = true\n", feature.name)).collect();
     node.configure_with("optional", &format!("{more}[modules]\n{switches}"));

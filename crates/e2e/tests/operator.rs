@@ -1,7 +1,7 @@
-//! What a person meets who runs a node for the first time: commands in a wrong folder, passwords that are typed, what `serve`,
-//! `check` and `status` say, and the self-signed certificate.
+//! Tests of an operator's first steps: commands in a wrong directory, typed passwords, output of `serve`, `check` and
+//! `status`, and the self-signed certificate.
 //!
-//! Each test has a folder of its own. A terminal is made by `script` of util-linux.
+//! Each test has its own directory. The terminal is provided by `script` of util-linux.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -22,7 +22,7 @@ use throng_e2e::{KillOnDrop, NodeProcess, TempFolder, describe_output, poll, por
 const DOMAIN: &str = "chat.test";
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A node that has not started.
+/// A node that has not been started.
 fn node(name: &str) -> NodeProcess {
     let node = NodeProcess::new(name);
     node.configure(&configuration(""));
@@ -39,7 +39,7 @@ fn configuration(more: &str) -> String {
     )
 }
 
-/// Everything below a folder: path, length, and when it was changed.
+/// Everything below a directory: path, length, and modification time.
 fn folder_listing(folder: &Path) -> Vec<(PathBuf, u64, std::time::SystemTime)> {
     let mut all = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -80,7 +80,7 @@ fn commands_make_no_database_where_there_is_none() {
         assert!(text.contains("there is no database") && text.contains("throng.db"), "{words:?}: {text}");
         assert!(text.contains("serve --config throng.toml"), "{words:?}: {text}");
         assert_eq!(folder_listing(&node.folder), before, "{words:?}");
-        // Without the configuration in a folder that is not the node's.
+        // Without the configuration, in a directory that is not the node's.
         let words: Vec<&str> =
             words.iter().map(|word| if *word == jid { "romeo@localhost" } else { word }).collect();
         let refused =
@@ -89,7 +89,7 @@ fn commands_make_no_database_where_there_is_none() {
         assert!(describe_output(&refused).contains("there is no database"), "{}", describe_output(&refused));
         assert!(folder_listing(&empty).is_empty(), "{words:?}");
     }
-    // Where it is asked for, one is made, and its place is said.
+    // On request a database is created, and its location is printed.
     let made = node.run_with(&["account", "add", "--create", &jid], "secret\n");
     assert!(made.status.success(), "{}", describe_output(&made));
     let database = node.folder.join("data/throng.db");
@@ -126,7 +126,8 @@ fn the_address_is_checked_before_a_password_is_asked_for() {
             command.args(["--config", "throng.toml"]).stdin(Stdio::piped());
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
             let mut child = KillOnDrop(command.spawn().expect("throng starts"));
-            // Nothing is written and the pipe stays open: who reads a password first waits for ever.
+            // Nothing is written and the pipe stays open: a command that reads a password first would block
+            // permanently.
             let status = child.wait_for_exit("a command with a wrong address");
             let mut text = String::new();
             child.0.stderr.take().expect("piped").read_to_string(&mut text).expect("text");
@@ -136,9 +137,9 @@ fn the_address_is_checked_before_a_password_is_asked_for() {
     }
 }
 
-/// A command of the program on a terminal; `keys` are typed one after the other, each when its question is there.
+/// Runs a command on a terminal; each of `keys` is typed when its prompt appears.
 fn on_a_terminal(node: &NodeProcess, words: &str, keys: &[(&str, &str)]) -> (bool, String) {
-    // What the one before has shown.
+    // Output of the previous command.
     let _ = fs::remove_file(node.folder.join("typed"));
     let line = format!("'{}' {words} --config throng.toml", process::program_path().display());
     let mut command = Command::new("script");
@@ -157,7 +158,7 @@ fn on_a_terminal(node: &NodeProcess, words: &str, keys: &[(&str, &str)]) -> (boo
         input.write_all(key.as_bytes()).expect("keys");
         input.flush().expect("keys");
     }
-    // script ends with its input.
+    // `script` ends with its input.
     drop(input);
     let status = child.wait_for_exit("a command on a terminal");
     (status.success(), shown())
@@ -199,7 +200,7 @@ fn check_writes_nothing() {
         text.contains("a self-signed one will be made") && text.contains("throng.db will be made"),
         "{text}"
     );
-    // Where nothing may be written. Root may everywhere, which is no fault of the command.
+    // In an unwritable directory. Root can write everywhere, which is not the command's fault.
     let mode = |node: &NodeProcess, mode| {
         fs::set_permissions(&*node.folder, fs::Permissions::from_mode(mode)).expect("a mode")
     };
@@ -211,7 +212,7 @@ fn check_writes_nothing() {
         "{}",
         describe_output(&output)
     );
-    // With a database, on a node that runs, that was killed, and that has stopped.
+    // With a database: on a running node, a killed one, and a stopped one.
     node.add_account(&format!("romeo@{DOMAIN}"), "x");
     node.start();
     let running = look(&node, &["check"]);
@@ -235,7 +236,7 @@ fn check_writes_nothing() {
         "{}",
         describe_output(&stopped)
     );
-    // Nor where something is wrong.
+    // With an error in the configuration.
     node.configure("[limits]\nstanza_byte = 3\n");
     let wrong = look(&node, &["check"]);
     assert_eq!(wrong.status.code(), Some(1));
@@ -295,7 +296,7 @@ fn serve_says_which_administrator_has_no_account_and_hints_with_the_configuratio
         said.lines().find(|line| line.contains("account add") && line.contains("boss")).expect("a hint");
     assert!(hint.trim().ends_with(&format!("account add --config throng.toml boss@{DOMAIN}")), "{hint}");
     assert!(said.contains(&format!("account add --config throng.toml alice@{DOMAIN}")), "{said}");
-    // The hint does what it says, in a shell.
+    // The hint works as printed in a shell.
     let line = format!("echo secret | {}", hint.trim());
     let done = Command::new("sh").args(["-c", &line]).current_dir(&node.folder).output().expect("sh");
     assert!(done.status.success(), "{}", throng_e2e::describe_output(&done));

@@ -1,10 +1,12 @@
-//! The plays of `plays/`, acted over memory against a node with every feature and its defaults, as on TCP, by WebSocket
-//! and by BOSH.
+//! Tests that run the plays of `plays/` over memory against a node with every feature and default settings, as on TCP,
+//! over WebSocket and over BOSH.
 //!
-//! One test a play, so that a failure has the play's name. The syntax is described at `testkit::play`; the same files run
-//! against a server on a port by `cargo xtask plays --against HOST:PORT`.
+//! There is one test per play, so that a failure has the play's name. `testkit::scenario` describes the syntax; `cargo
+//! xtask plays --against HOST:PORT` runs the same files against a server on a port.
 //!
-//! The trap: a play that is not in the list below fails `the_list_is_the_folder`, whatever it would do itself.
+//! # Pitfalls
+//!
+//! A play that is missing in the list below fails `the_list_is_the_folder`.
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests fail by panicking")]
 
 use std::collections::BTreeSet;
@@ -93,7 +95,7 @@ fn load_scenario(name: &str) -> Scenario {
     parse(name, &text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// How the clients of a play come.
+/// Transport of the clients of a play.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ScenarioTransport {
     Plain,
@@ -102,11 +104,11 @@ enum ScenarioTransport {
 }
 
 fn run_scenario(name: &str, way: ScenarioTransport) {
-    // Its server shows channel binding, which there is none of where a proxy has the TLS.
+    // The play requires channel binding, which is unavailable if a proxy terminates TLS.
     if way != ScenarioTransport::Plain && name == "sasl2" {
         return;
     }
-    // Each request is a sign of life, so the server asks for none.
+    // Each request counts as activity, so the server sends no ping.
     if way == ScenarioTransport::Bosh && name == "ping_silence" {
         return;
     }

@@ -1,4 +1,4 @@
-//! Registration from the first byte of a stream (XEP-0077 section 3.1.1), with the streams' part of it.
+//! Tests of registration from the first byte of a stream (XEP-0077, section 3.1.1), including stream negotiation.
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "a test may fail loudly")]
 
 use features::registry::ALL;

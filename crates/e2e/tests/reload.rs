@@ -1,11 +1,13 @@
-//! A running node takes over another configuration: `throng reload` and SIGHUP with clients that stay, a file that is wrong,
-//! traffic meanwhile; and what an operator reads of it, `throng status` and `throng top --once`.
+//! Tests of configuration reload on a running node: `throng reload` and SIGHUP with connected clients, an invalid file,
+//! concurrent traffic; and the output of `throng status` and `throng top --once`.
 //!
-//! Each test starts the program of its own in a folder of its own. Clients are sockets and text: what they see is the
-//! point, and they must stay connected over several steps.
+//! Each test starts its own program in its own directory. Clients are sockets and text, because they must stay
+//! connected over several steps and what they receive is under test.
 //!
-//! The trap: cargo does not build another package's binary for a test; `cargo build -p throng-server` comes first, and a
-//! stale binary is tested as it is.
+//! # Pitfalls
+//!
+//! Cargo does not build another package's binary for a test: run `cargo build -p throng-server` first; a stale binary
+//! is tested without warning.
 #![allow(
     clippy::expect_used,
     clippy::panic,
@@ -23,7 +25,7 @@ use throng_e2e::{describe_output, ports, signal};
 const PATIENCE: Duration = Duration::from_secs(30);
 const PASSWORD: &str = "correct horse";
 
-/// A node, and where its doors are.
+/// A node with its listeners.
 struct ReloadNode {
     node: throng_e2e::NodeProcess,
     port: u16,
@@ -31,7 +33,7 @@ struct ReloadNode {
 }
 
 impl ReloadNode {
-    /// A node with this configuration besides its listeners, and accounts.
+    /// Starts a node with accounts and with `more` appended to the configuration of its listeners.
     fn start(name: &str, more: &str, accounts: &[&str]) -> ReloadNode {
         let [port, http] = ports::free();
         let mut node = ReloadNode { node: throng_e2e::NodeProcess::new(name), port, http };
@@ -64,14 +66,14 @@ impl Deref for ReloadNode {
     }
 }
 
-/// A client: a socket, and what came that was not looked at yet.
+/// A client: a socket and unprocessed input.
 struct SocketClient {
     socket: TcpStream,
     heard: String,
 }
 
 impl SocketClient {
-    /// A stream whose features are still unread.
+    /// Opens a stream whose features are still unread.
     fn open(node: &ReloadNode, domain: &str) -> SocketClient {
         let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, node.port)).expect("a connection");
         socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -103,7 +105,7 @@ impl SocketClient {
     fn send(&mut self, text: &str) {
         self.socket.write_all(text.as_bytes()).expect("the node reads");
     }
-    /// Everything up to and with this; panics at the end of the stream.
+    /// Reads up to and including `what`; panics at the end of the stream.
     fn until(&mut self, what: &str) -> String {
         loop {
             if let Some(at) = self.heard.find(what) {
@@ -151,7 +153,7 @@ fn a_reload_reaches_live_sessions_and_reports_what_needs_a_restart() {
     assert_eq!(node.reload(), "applied: modules of b.test: entity_time\n");
     assert!(romeo.asks_time("a.test") && !juliet.asks_time("b.test"));
 
-    // A domain goes, another comes; one thing has to wait.
+    // One domain is removed, another added; one change needs a restart.
     node.configure(
         "hosts = ['a.test', 'c.test']\nadmins = ['romeo@a.test']\n[storage]\npool_size = 5\n\
          [limits]\nidle_ping_seconds = 300\n[log]\nlevel = 'debug'\n",
@@ -175,7 +177,7 @@ fn a_reload_reaches_live_sessions_and_reports_what_needs_a_restart() {
     let mut late = SocketClient::open(&node, "b.test");
     assert!(late.until("</stream:stream>").contains("<host-unknown"));
 
-    // Again: there is nothing new, and the restart is still due.
+    // A second reload has nothing to apply, and the restart is still due.
     assert_eq!(node.reload(), "nothing to apply\nneeds a restart: [storage] pool_size\n");
 }
 
@@ -193,13 +195,13 @@ fn an_invalid_file_changes_nothing() {
         assert!(told.contains(part), "no {part} in {told}");
     }
     assert!(romeo.asks_time("a.test"));
-    // Not even TOML.
+    // Invalid TOML.
     fs::write(node.folder.join("throng.toml"), "data_dir = 'data'\nhosts = [").expect("a file");
     let output = node.run(&["reload"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(describe_output(&output).contains("not valid TOML"), "{}", describe_output(&output));
     assert!(romeo.asks_time("a.test"));
-    // SIGHUP says the same in the log.
+    // SIGHUP reports the same in the log.
     node.send_sighup();
     node.wait_for_log("not valid TOML");
 }
@@ -227,7 +229,7 @@ fn no_message_is_lost_or_duplicated_during_reloads() {
     let mut juliet = SocketClient::login(&node, "juliet@a.test");
     let sender = std::thread::spawn(move || {
         for n in 0..MESSAGES {
-            // Half of them while she is away.
+            // Half of them while juliet is disconnected.
             romeo.send(&format!(
                 "<message to='juliet@a.test' type='chat' id='m{n}'><body>n{n};</body></message>"
             ));

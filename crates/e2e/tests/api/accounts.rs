@@ -1,4 +1,4 @@
-//! Accounts over HTTP.
+//! Tests of accounts over HTTP.
 
 use crate::common::{ADMIN, api_request};
 use crate::world;
@@ -77,7 +77,7 @@ async fn an_account_is_created_changed_and_removed() {
 async fn pages_go_through_all_accounts_in_either_order() {
     let world = world().await;
     for n in 0..25 {
-        // Created from z to a.
+        // Created in reverse alphabetical order.
         world.account(&format!("{}{n}@example.com", char::from(b'z' - n)), "x").await;
     }
     let secret = world.token("reader", &[TokenScope::Read]).await;
@@ -99,7 +99,7 @@ async fn pages_go_through_all_accounts_in_either_order() {
             _ => assert_eq!((all[0].as_str(), all[1].as_str()), (ADMIN, "z0@example.com")),
         }
     }
-    // None is repeated when one goes in between.
+    // No account is repeated if one is removed in between.
     let first = api_request("GET /api/v1/accounts?limit=3").bearer(&secret).send_to(&world).await.json();
     let gone = jid::Jid::parse(&jids(&first)[2]).unwrap();
     world.engine.stores.accounts.remove(gone.as_ref()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Accounts in bulk: streamed both ways, repeated, broken off, and fed with rubbish.
+//! Tests of bulk operations on accounts: streamed both ways, repeated, aborted, and with garbage as input.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -28,7 +28,7 @@ async fn send(world: &ApiFixture, secret: &str, query: &str, body: impl Into<Bod
     api_request(&line).bearer(secret).text("application/x-ndjson", body).send_to(world).await
 }
 
-/// An account with the next `ring` ones as contacts.
+/// An account with the next `ring` accounts as contacts.
 fn account(n: usize, of: usize, ring: usize) -> String {
     let roster: Vec<Value> = (1..=ring / 2)
         .flat_map(|d| [(n + d) % of, (n + of - d) % of])
@@ -164,7 +164,7 @@ async fn a_store_that_fails_stops_the_call_with_a_last_line() {
     assert!(told[0]["condition"].as_str().is_some());
 }
 
-/// A request without end, which counts what was taken of it.
+/// An endless request body that counts how many items were consumed.
 struct EndlessBody {
     taken: Arc<AtomicUsize>,
 }

@@ -1,8 +1,10 @@
-//! Every command through its doors: XEP-0050 and HTTP here, on nodes that begin alike; the admin socket beside HTTP in
-//! `node.rs`, on one that runs. The same values must end in the same condition or the same note behind each door, and
-//! whoever may not use a command may not behind any of them.
+//! Tests of every command on its interfaces: XEP-0050 and HTTP here, on nodes in the same state; the admin socket and
+//! HTTP in `node.rs`, on a running node. The same values must result in the same condition or note on each interface,
+//! and a caller without permission for a command must be refused on all of them.
 //!
-//! The trap: a new command fails this test until it has a line in [`VALID_VALUES`].
+//! # Pitfalls
+//!
+//! A new command fails this test until it has a line in [`VALID_VALUES`].
 
 use serde_json::{Map, Value, json};
 use testkit::NodeClient;
@@ -14,7 +16,7 @@ use crate::world;
 
 type Values = &'static [(&'static str, &'static [&'static str])];
 
-/// For each command, in an order in which each can be carried out: values that do it, by name.
+/// Valid values for each command by name, in an order in which all commands can be executed.
 pub(crate) const VALID_VALUES: &[(&str, Values)] = &[
     (
         "add-user",
@@ -51,7 +53,7 @@ pub(crate) const VALID_VALUES: &[(&str, Values)] = &[
     ("shutdown", &[("delay", &["90"]), ("text", &["Adieu"])]),
 ];
 
-/// Values that are refused, whatever went before.
+/// Values that are always refused.
 pub(crate) const INVALID_VALUES: &[(&str, Values)] = &[
     ("add-user", &[]),
     ("add-user", &[("user", &["juliet@example.com"]), ("password", &["x"])]),
@@ -74,8 +76,8 @@ pub(crate) const INVALID_VALUES: &[(&str, Values)] = &[
     ("get-registered-users-list", &[("max-items", &["-1"])]),
 ];
 
-/// How a use of a command ended: with the condition of its error, on a value (XMPP says that in a note, XEP-0050 section
-/// 3.3, and doors name fields by their own names), or with its note and the texts of its values.
+/// Result of a command: the condition of its error, a refused value (a note in XMPP, XEP-0050, section 3.3, and
+/// interfaces name fields differently), or its note and the texts of its values.
 #[derive(Debug, PartialEq, Eq)]
 enum CommandResult {
     Condition(String),
@@ -141,7 +143,7 @@ fn xmpp(client: &NodeClient, command: &Command, values: Values) -> CommandResult
             format!("<field var='{}'>{list}</field>", var(command, name))
         })
         .collect();
-    // Without a field the form is empty all the same: it says that no more is asked for.
+    // A form is submitted even without values: no further form is requested.
     let form = match command.input.is_empty() {
         true => String::new(),
         false => format!("<x xmlns='jabber:x:data' type='submit'>{fields}</x>"),
@@ -191,7 +193,7 @@ fn unescape(text: &str) -> String {
         .replace("&amp;", "&")
 }
 
-/// A node as both doors find it.
+/// A node with a session of an administrator and one of a user.
 async fn begin() -> (ApiFixture, NodeClient, NodeClient) {
     let world = world().await;
     for user in ["romeo", "juliet"] {
@@ -222,7 +224,7 @@ async fn every_command_has_the_same_result_over_xmpp_and_http() {
         let one = xmpp(&admin, find(name), values);
         let other = http(&by_http, &password_or_prompt, name, values).await;
         match (&one, &other) {
-            // A table of a roster has its own form in XMPP.
+            // A roster table has a form of its own in XMPP.
             (CommandResult::Done { note: a, .. }, CommandResult::Done { note: b, .. })
                 if *name == "get-user-roster" =>
             {
@@ -251,7 +253,7 @@ async fn unauthorised_callers_are_refused_on_every_interface() {
         }
     }
     assert!(romeo.session.is_available() || !romeo.session.is_ended());
-    // A user's password opens neither the console nor what an administrator could do with it.
+    // The password of an ordinary user opens neither the console nor administrative functions.
     assert_eq!(world.try_sign_in("romeo@example.com", "x").await.problem(), (403, "forbidden".to_owned()));
     assert_eq!(world.engine.node.admins().iter().map(|a| a.as_str().to_owned()).collect::<Vec<_>>(), [ADMIN]);
     let (log, _) = world.engine.node.audit.newest(500);

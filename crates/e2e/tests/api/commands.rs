@@ -1,4 +1,4 @@
-//! Commands over HTTP.
+//! Tests of commands over HTTP.
 
 use crate::common::{ADMIN, api_request};
 use crate::world;
@@ -25,7 +25,7 @@ async fn commands_are_described_and_used() {
         (&json!("node"), &json!("administration"), &json!(true))
     );
     assert_eq!(one["present"]["length"], json!(["8"]));
-    // Nothing to edit yet is an answer as well.
+    // A form with nothing to edit is a valid answer too.
     let motd = api_request("GET /api/v1/commands/edit-motd").signed_in_as(&who).send_to(&world).await;
     assert_eq!((motd.status.as_u16(), &motd.json()["present"]), (200, &json!({ "text": [] })));
     let length = &one["input"][0];
@@ -48,7 +48,7 @@ async fn commands_are_described_and_used() {
     assert_eq!(now, json!({ "length": 12, "different": 5, "no-name": true }));
     let users = json!({ "user": ["admin@example.com", "nobody@example.com"] });
     assert_eq!(run("get-user-roster", users).await.problem(), (404, "item-not-found".to_owned()));
-    // Nothing at all is as good as no fields.
+    // An empty body is equivalent to no fields.
     let online =
         api_request("POST /api/v1/commands/get-online-users-num").signed_in_as(&who).send_to(&world).await;
     assert_eq!(online.json(), json!({ "number": 0 }));
@@ -94,7 +94,7 @@ async fn errors_name_the_condition_and_hide_secrets() {
 #[tokio::test]
 async fn no_command_changes_an_administrators_account_without_the_scope_admin() {
     let world = world().await;
-    // Named by the configuration and not in force: a change of the file puts it back.
+    // Configured as administrator but not in force; a change of the file would restore it.
     let named = jid::Jid::parse("former@example.com").unwrap();
     world.engine.node.set_configured_admins([jid::Jid::parse(ADMIN).unwrap(), named]);
     let list =
@@ -177,7 +177,7 @@ async fn each_command_requires_its_scope_of_a_token() {
         assert_eq!(needs == "read", command["changes"] == false, "{name}");
         for (scope, secret) in &secrets {
             let line = format!("POST /api/v1/commands/{name}");
-            // A field that is none: whoever may gets to the check of fields, and nothing is done.
+            // An unknown field: with permission the field check rejects it, so nothing is executed.
             let answer =
                 api_request(&line).bearer(secret).json(json!({ "no such field": "x" })).send_to(&world).await;
             let may = *scope == TokenScope::Admin || scope.as_str() == needs;

@@ -1,8 +1,10 @@
-//! The API over HTTP with real features behind it: accounts, sessions, commands, and the three doors to commands.
+//! Tests of the HTTP API with real features: accounts, sessions, commands, and the three interfaces to commands.
 //!
-//! Everything but the test with a whole node runs without sockets, over the memory store.
+//! Everything except the test with a complete node runs without sockets, over the in-memory store.
 //!
-//! The trap: the helpers are those of the crate `api`, which cannot link features itself.
+//! # Pitfalls
+//!
+//! The helpers are those of the crate `api`, which cannot link features itself.
 #![allow(
     clippy::expect_used,
     clippy::panic,
@@ -32,7 +34,7 @@ use jid::Jid;
 use testkit::TestNode;
 use throng_core::NodeLimits;
 
-/// A node with all modules that are on by default, and an administrator.
+/// A node with an administrator and all modules that are enabled by default.
 async fn world() -> ApiFixture {
     let enabled = features::registry::enable(&BTreeMap::new()).expect("the defaults");
     let engine = TestNode::start(&enabled, NodeLimits::default());

@@ -1,8 +1,11 @@
-//! A whole node: tokens from the command line, the same commands through the admin socket and HTTP, and schemathesis, which
-//! makes requests out of the OpenAPI document, valid and invalid ones, and holds the answers against it.
+//! Tests of the API with a complete node: tokens from the command line, the same commands through the admin socket and
+//! HTTP, and schemathesis, which generates valid and invalid requests from the OpenAPI document and checks the
+//! responses against it.
 //!
-//! The trap: a stale binary is tested as it is; `cargo build -p throng-server` comes first. What is missing on the machine
-//! is installed by `clients/setup.sh` or fails the test.
+//! # Pitfalls
+//!
+//! A stale binary is tested without warning; run `cargo build -p throng-server` first. Missing programs are installed
+//! by `clients/setup.sh` or fail the test.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -42,11 +45,11 @@ impl ApiNode {
         assert!(ready.as_ref().is_some_and(|(status, _)| *status == 200), "{ready:?}: {}", node.log());
         node
     }
-    /// A new token of this scope.
+    /// Creates a token of this scope.
     fn token(&self, name: &str, scope: &str) -> String {
         self.run_ok(&["token", "add", name, "--scope", scope]).trim().to_owned()
     }
-    /// Status and body of an answer.
+    /// Status and body of a response.
     fn ask(&self, method: &str, path: &str, secret: &str, body: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.http)).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -62,7 +65,7 @@ impl ApiNode {
         let status = text.split(' ').nth(1)?.parse().ok()?;
         Some((status, text.split_once("\r\n\r\n").map_or_else(String::new, |(_, body)| body.to_owned())))
     }
-    /// What the admin socket answers.
+    /// Response of the admin socket.
     fn socket(&self, request: &Value) -> Value {
         let socket = self.folder.join("data/throng.sock");
         let mut stream = UnixStream::connect(&socket).unwrap_or_else(|e| panic!("{}: {e}", socket.display()));
@@ -112,7 +115,7 @@ fn a_token_of_the_command_line_opens_the_api_until_it_is_removed() {
 fn every_command_has_the_same_result_over_the_socket_and_http() {
     let (by_socket, by_http) = (ApiNode::start("socket"), ApiNode::start("http"));
     let secret = by_http.token("admin", "admin");
-    // Nobody is online here.
+    // No user is online here.
     let offline = |name: &str| name == "end-user-session";
     for (name, values) in INVALID_VALUES.iter().chain(VALID_VALUES).filter(|(name, _)| !offline(name)) {
         let pairs: Vec<(&str, &str)> =
@@ -127,12 +130,12 @@ fn every_command_has_the_same_result_over_the_socket_and_http() {
             Some(error) => {
                 assert_eq!((status == 200, other["detail"].as_str()), (false, Some(error)), "{name}")
             }
-            // Times differ.
+            // The times differ.
             None if matches!(*name, "user-stats" | "get-user-lastlogin") => assert_eq!(status, 200, "{name}"),
             None => assert_eq!((status, &one["status"]), (200, &other), "{name}"),
         }
     }
-    // And the program itself.
+    // The command line gives the same result.
     let line = by_socket.run_ok(&["command", "get-registered-users-num"]);
     assert_eq!(line.trim(), "The number of registered users: 3");
 }
@@ -141,7 +144,7 @@ fn every_command_has_the_same_result_over_the_socket_and_http() {
 fn the_overview_history_survives_a_restart() {
     let mut node = ApiNode::start("history");
     let secret = node.token("reader", "read");
-    // The overview, once there is a point in it that says what `wanted` wants.
+    // Waits for an overview with a point that satisfies `wanted`.
     let overview = |node: &ApiNode, wanted: &dyn Fn(&Value) -> bool| {
         wait::wait("a point of the overview", || {
             let (status, text) = node.ask("GET", "/api/v1/overview", &secret, "")?;
@@ -160,7 +163,7 @@ fn the_overview_history_survives_a_restart() {
     let at = list.len().checked_sub(1 + usize::try_from(behind).expect("few")).expect("an older point");
     assert_eq!(list[at], value, "the point of {saved} among {list:?}");
 
-    // A file that is damaged costs the history and one line of the log.
+    // A damaged file costs only the history and one line of the log.
     node.node.stop();
     std::fs::write(node.folder.join("data/overview.history"), "nothing of that kind").expect("a file");
     node.node.start();

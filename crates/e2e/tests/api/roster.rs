@@ -1,4 +1,4 @@
-//! The roster of an account over HTTP (RFC 6121 section 2): states, pages, a search.
+//! Tests of an account's roster over HTTP (RFC 6121, section 2): states, pages, search.
 
 use serde_json::{Value, json};
 use store::{RosterItem, RosterUpdate, Subscription};
@@ -50,7 +50,7 @@ async fn a_roster_lists_the_entries_visible_to_its_owner() {
     put(&world, "nurse@example.com", "", &[], listed | Subscription::PENDING_OUT | Subscription::APPROVED)
         .await;
     put(&world, "paris@example.com", "", &[], listed | Subscription::PENDING_IN).await;
-    // A request of somebody who is not in the roster is no contact.
+    // A subscription request from a user outside the roster is not a contact.
     put(&world, "tybalt@example.com", "", &[], Subscription::PENDING_IN).await;
     let all = page(&world, &password_or_prompt, "").await;
     assert_eq!(
@@ -68,7 +68,7 @@ async fn a_roster_lists_the_entries_visible_to_its_owner() {
         let page = page(&world, &password_or_prompt, &format!("search={search}")).await;
         assert_eq!((jids(&page), &page["total"]), (vec![found], &json!(1)), "{search}");
     }
-    // A roster is no secret of the API's readers, and of nobody else.
+    // Rosters are visible with the read scope and with no lesser one.
     let other = world.token("other", &[TokenScope::Messages]).await;
     assert_eq!(
         api_request(&path).bearer(&other).send_to(&world).await.problem(),
@@ -89,7 +89,7 @@ async fn pages_neither_repeat_nor_skip_remaining_entries() {
         (jids(&first), &first["total"]),
         (vec!["c0@example.com", "c1@example.com", "c2@example.com"], &json!(7))
     );
-    // The last of the page goes, and one in front comes.
+    // The last contact of the page is removed, and one before it is added.
     let after = first["next"].as_str().unwrap().to_owned();
     put(&world, &after, "", &[], Subscription::NONE).await;
     put(&world, "a@example.com", "", &[], Subscription::IN_ROSTER).await;

@@ -1,4 +1,4 @@
-//! What connections say of themselves when sessions are listed, over each transport.
+//! Tests of the connection details in the list of sessions, for each transport.
 
 use std::sync::Arc;
 

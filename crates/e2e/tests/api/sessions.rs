@@ -1,4 +1,4 @@
-//! Sessions over HTTP. Here nobody answers for a connection; the test with a whole node has connections.
+//! Tests of sessions over HTTP without connection tasks; the test with a complete node has connections.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::world;
 use serde_json::Value;
 use throng_api::auth::TokenScope;
 
-/// Asks while the node's clock goes on, since connections without a task never answer.
+/// Sends a request and advances the node's clock, because connections without a task never answer.
 async fn patiently(world: &ApiFixture, request: ApiRequest<'_>) -> ApiReply {
     let mut answer = std::pin::pin!(request.send_to(world));
     loop {

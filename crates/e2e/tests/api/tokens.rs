@@ -1,4 +1,4 @@
-//! Tokens and the audit log over HTTP.
+//! Tests of tokens and the audit log over HTTP.
 
 use crate::common::{ADMIN, api_request};
 use crate::world;

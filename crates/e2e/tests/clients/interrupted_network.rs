@@ -1,7 +1,8 @@
-//! A network that is cut: the node in one namespace, clients in another, and the wire between them goes down again and again.
+//! Tests over an interrupted network: the node in one namespace, clients in another, and the link between them fails
+//! repeatedly.
 //!
-//! What is asked of whom is told in `clients/terminal/cut.py`. Each cut is a wire that is down, for the kernel's netem (tc)
-//! is not everywhere, and losing every packet is what it would do.
+//! `clients/terminal/cut.py` describes the expectations. An interruption sets the link down, which has the effect of
+//! losing every packet, because netem (tc) is not available in every kernel.
 
 use throng_e2e::clients::scripts_folder;
 

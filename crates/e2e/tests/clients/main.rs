@@ -1,18 +1,20 @@
-//! Real clients against a real node: slixmpp, nbxmpp and xmpp.js over STARTTLS and direct TLS, profanity in a terminal, and
-//! in `web` what lives in a browser.
+//! Tests with real clients against a real node: slixmpp, nbxmpp and xmpp.js over STARTTLS and direct TLS, profanity in
+//! a terminal, and browser clients in `web`.
 //!
-//! Each test starts `throng serve` of its own with a generated configuration, in a folder and on ports of its own,
-//! makes accounts by `throng account add`, runs one client's scenarios (`clients/`, which say what they cover) and
-//! ends the node by SIGTERM, which must leave with status 0. The libraries check a certificate that a throw-away
-//! authority signed; for the terminal the node has none configured and makes its own, and the person allows it.
+//! Each test starts its own `throng serve` with a generated configuration, directory and ports, creates accounts by
+//! `throng account add`, runs the scenarios of one client (`clients/`, where their coverage is described) and stops the
+//! node by SIGTERM; it must exit with status 0. The libraries verify a certificate signed by a throw-away authority;
+//! for the terminal the node has none configured and creates its own, which the user accepts.
 //!
-//! `cut` has a network of its own, with wires that are set down; `space` makes it.
+//! `interrupted_network` has its own network, whose links are set down; `space` creates it.
 //!
-//! Left out: what one node cannot show (clusters, federation), and anything timed.
+//! Not implemented: everything that one node cannot show (clusters, federation), and timing.
 //!
-//! The traps: cargo does not build another package's binary for a test, so `cargo build -p throng-server` comes
-//! first (`make test` does it) and a stale binary is tested as it is. Whatever is missing on the machine is
-//! installed by `clients/setup.sh` or fails the test; nothing is skipped.
+//! # Pitfalls
+//!
+//! Cargo does not build another package's binary for a test: run `cargo build -p throng-server` first (`make test`
+//! does); a stale binary is tested without warning. Missing programs are installed by `clients/setup.sh` or fail the
+//! test; nothing is skipped.
 
 #![allow(
     clippy::expect_used,
@@ -42,13 +44,13 @@ use throng_e2e::{poll, ports, signal};
 
 const DOMAIN: &str = "chat.test";
 const PASSWORD: &str = "correct horse battery staple";
-/// The users of a test: two that the scenarios play, and the partner who speaks another library.
+/// Users of a test: two for the scenarios, and a partner with another library.
 const USERS: [&str; 3] = ["romeo", "juliet", "nurse"];
 
 const START: Duration = Duration::from_secs(30);
-/// What the node promises after SIGTERM.
+/// Longest time that the node promises to need after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(10);
-/// For all scenarios of one client, on a machine that does much else.
+/// Time limit for all scenarios of one client on a busy machine.
 const SCENARIOS: Duration = Duration::from_secs(300);
 
 #[test]
@@ -145,7 +147,7 @@ fn nbxmpp(transport: &str) {
 
 fn xmppjs(transport: &str) {
     let node = ClientsNode::start(&format!("xmppjs-{transport}"), Certificate::Signed);
-    // The partner of another library leaves when its standard input ends: at the latest with this process.
+    // The partner leaves when its standard input is closed: at the latest when this process ends.
     let mut partner = node
         .client(&python(), transport)
         .arg(scripts_folder().join("slixmpp/peer.py"))
@@ -193,16 +195,16 @@ fn profanity(transport: &str) {
     node.stop();
 }
 
-/// Where the node's certificate comes from.
+/// Source of the node's certificate.
 #[derive(Clone, Copy, PartialEq)]
 enum Certificate {
-    /// Files signed by an authority of the test, which the client is told to trust.
+    /// Files signed by an authority of the test, which the client trusts.
     Signed,
-    /// None is configured: the node signs its own.
+    /// None is configured: the node creates a self-signed one.
     OfTheNode,
 }
 
-/// A node that all clients can use, and where its doors are.
+/// A node for all clients, with its listeners.
 struct ClientsNode {
     node: throng_e2e::NodeProcess,
     certificate: Certificate,
@@ -218,7 +220,7 @@ impl ClientsNode {
         Self::start_in(None, Ipv4Addr::LOCALHOST, name, certificate)
     }
 
-    /// The same in a network namespace, at an address of it.
+    /// Starts a node in a network namespace, at an address there.
     fn start_in(space: Option<String>, address: Ipv4Addr, name: &str, certificate: Certificate) -> Self {
         let mut node = throng_e2e::NodeProcess::new_in_netns(space, name);
         let folder = &node.folder;
@@ -257,7 +259,7 @@ impl ClientsNode {
         File::create(self.folder.join(name)).expect("make a log")
     }
 
-    /// A command with the settings that the clients share; they are explained in `clients/slixmpp/harness.py`.
+    /// A command with the settings shared by the clients; `clients/slixmpp/harness.py` explains them.
     fn client(&self, program: &Path, transport: &str) -> Command {
         let port = if transport == "tls" { self.tls } else { self.starttls };
         let mut command = command_in_netns(self.netns(), program);
@@ -279,7 +281,7 @@ impl ClientsNode {
         command
     }
 
-    /// Runs a client's scenarios; they must succeed and have come as far as `last`, a line of their output.
+    /// Runs a client's scenarios; they must succeed and print the line `last`.
     fn play(&self, command: &mut Command, last: &str) {
         let log = self.file("client.log");
         command.stdout(log.try_clone().expect("share the log")).stderr(log);
@@ -297,7 +299,7 @@ impl ClientsNode {
         println!("{said}");
     }
 
-    /// All that was printed by anybody, for the message of a failure; what failed comes last.
+    /// Output of all processes for the message of a failure; the failed one comes last.
     fn scenario_args(&self) -> String {
         let mut words = String::new();
         for name in ["log", "partner.log", "client.log"] {
@@ -309,7 +311,7 @@ impl ClientsNode {
         words
     }
 
-    /// Ends the node as an operator does.
+    /// Stops the node as an operator does.
     fn stop(mut self) {
         let took = self.node.stop();
         assert!(took <= DRAIN, "throng serve took {took:?} to leave after SIGTERM{}", self.scenario_args());
@@ -327,7 +329,7 @@ fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
     poll(patience, || child.try_wait().expect("look at a child"))
 }
 
-/// SIGTERM, patience, SIGKILL.
+/// Sends SIGTERM, waits, then sends SIGKILL.
 fn end(child: &mut Child, patience: Duration) -> ExitStatus {
     signal(child.id(), "TERM");
     wait(child, patience).unwrap_or_else(|| {
@@ -336,8 +338,8 @@ fn end(child: &mut Child, patience: Duration) -> ExitStatus {
     })
 }
 
-/// An authority, and a certificate of its for the domain and the address that the clients connect to
-/// (xmpp.js checks the one over STARTTLS and the other over direct TLS).
+/// Creates an authority and a certificate for the domain and the address used by the clients (xmpp.js verifies the
+/// former over STARTTLS and the latter over direct TLS).
 fn sign_certificate(folder: &Path) {
     let mut authority = CertificateParams::default();
     authority.distinguished_name.push(DnType::CommonName, "An authority of the tests");

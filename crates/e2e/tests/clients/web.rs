@@ -1,10 +1,12 @@
-//! Clients that live in a browser: strophe.js and xmpp.js over WebSocket and BOSH, in Node and in Chromium, and the page
+//! Tests of browser clients: strophe.js and xmpp.js over WebSocket and BOSH, in Node and in Chromium, and the page
 //! `/chat`.
 //!
-//! What is asked of whom is told in `clients/strophe/scenes.js`, `clients/xmppjs` and `clients/browser`. In Node all goes over
-//! TLS with a certificate that is checked; in Chromium over plain HTTP too, for on the machine itself that counts as safe.
+//! `clients/strophe/scenes.js`, `clients/xmppjs` and `clients/browser` describe the expectations. In Node everything
+//! uses TLS with certificate verification; Chromium also uses plain HTTP, since it treats localhost as secure.
 //!
-//! The trap: the page needs strophe.js inside the server, so `chat/fetch.sh` comes before the build (`make test` does it).
+//! # Pitfalls
+//!
+//! The page needs strophe.js inside the server, so `chat/fetch.sh` must run before the build (`make test` does it).
 
 use std::process::Command;
 
@@ -56,7 +58,7 @@ fn the_chat_page_works_over_tls_and_http_2() {
 
 fn chat(node: ClientsNode, url: impl Fn(&ClientsNode) -> String) {
     let mut client = node.browser("chat.js");
-    // Pictures of the page, and what it looked like when a scene failed.
+    // Screenshots of the page, and its state when a scene failed.
     client.env("CHAT_URL", url(&node)).arg(node.folder.join("looks"));
     node.play(&mut client, "ok nothing_was_complained_about\n");
     node.stop();
@@ -83,7 +85,7 @@ fn xmppjs(script: &str, name: &str, last: &str) {
 }
 
 impl ClientsNode {
-    /// A script of `clients/browser` with the addresses of this node.
+    /// Runs a script of `clients/browser` with the addresses of this node.
     fn browser(&self, script: &str) -> Command {
         let mut command = self.client(&install_clients().join("bin/node"), "websocket");
         command.arg(scripts_folder().join("browser").join(script));

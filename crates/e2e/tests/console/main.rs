@@ -1,11 +1,13 @@
-//! The console in Chromium: an operator signs in, watches a load, finds one user among a hundred thousand, ends a session,
-//! writes to everybody, and is kept out after too many wrong passwords.
+//! Test of the console in Chromium: an operator signs in, watches a load, finds one user among a hundred thousand, ends
+//! a session, sends an announcement, and is locked out after too many wrong passwords.
 //!
-//! `clients/browser/console.js` plays and judges, this file starts the node and the load. Pictures of every view, by day and
-//! by night, on a desk and on a phone, are in the folder that a failing test leaves behind; `CONSOLE_PICTURES` names a
-//! folder that keeps them in any case.
+//! `clients/browser/console.js` acts and checks, this file starts the node and the load. Screenshots of every view, in
+//! light and dark mode, on a desktop and on a phone, are in the directory that a failing test keeps; `CONSOLE_PICTURES`
+//! names a directory that always keeps them.
 //!
-//! The traps: a stale binary is tested as it is (`cargo build -p throng-server` comes first), and the page is part of it.
+//! # Pitfalls
+//!
+//! A stale binary is tested without warning (run `cargo build -p throng-server` first), and the page is part of it.
 #![allow(
     clippy::expect_used,
     clippy::panic,
@@ -26,7 +28,7 @@ const ADMIN: &str = "admin";
 const ADMIN_PASSWORD: &str = "the friar's own";
 /// Accounts `u0`, `u1` …
 const ACCOUNTS: u32 = 100_000;
-/// Users who write to one another while the figures are looked at; the page's script interrupts them.
+/// Users who exchange messages while the metrics are viewed; the script of the page interrupts them.
 const PLAN: &str = r#"
 title = "Somebody to look at"
 [accounts]

@@ -1,8 +1,11 @@
-//! Stanzas at the limits for a client that has lost its connection (XEP-0198): they wait, and come when it resumes its stream,
-//! or go to another resource with the time at which they were sent (XEP-0203).
+//! Tests of stanzas at the limits for a client that lost its connection (XEP-0198): they are queued, and delivered when
+//! it resumes its stream, or to another resource with their original time (XEP-0203).
 //!
-//! Left out: other transports, where the same bytes leave as in `arrival`. The trap: what waits is bounded in bytes, so few large
-//! stanzas may wait at a time.
+//! Not implemented: other transports, to which the same bytes are written as in `delivery`.
+//!
+//! # Pitfalls
+//!
+//! The queue is bounded in bytes, so only few large stanzas can be queued at a time.
 
 use sasl::Mechanism;
 use testkit::server::{self, PASSWORD, ReceivedEvent, StreamClient};
@@ -10,7 +13,7 @@ use testkit::server::{self, PASSWORD, ReceivedEvent, StreamClient};
 use crate::delivery::{LimitScenario, ReceivedElements, StanzaTransport, receive, short};
 use crate::stanza_shapes::{StanzaShape, shapes};
 
-/// Stanzas that wait together.
+/// Stanzas queued together.
 const QUEUED_AT_A_TIME: usize = 3;
 
 #[tokio::test]
@@ -23,7 +26,8 @@ async fn unresumed_stanzas_go_to_another_resource_with_a_delay_stamp() {
     Box::pin(every_shape_is_queued(false)).await;
 }
 
-/// Everything up to the last of `messages`. More than some bytes are only sent when others were acknowledged.
+/// Receives everything up to the last of `messages`. Acknowledges, because the amount of unacknowledged bytes is
+/// limited.
 async fn acknowledged(client: &mut StreamClient, messages: usize) -> ReceivedElements {
     let mut got = ReceivedElements { elements: Vec::new(), closed: false };
     let mut stanzas = 0;
@@ -62,8 +66,8 @@ async fn every_shape_is_queued(resumes: bool) {
         }
         let romeo = stage.receive(|s| &mut s.romeo).await;
         assert!(!romeo.closed && romeo.with(" type='error'").next().is_none(), "{ids:?}");
-        // What the others get: copies, and what one sender may not leave with a lost session because it is too much. Who does
-        // not read while time passes loses the stream.
+        // The others receive copies, and what exceeds the space that one sender may use in a detached session. A client
+        // that does not read while time passes loses its stream.
         let mut at_once = ReceivedElements { elements: Vec::new(), closed: false };
         stage.receive(LimitScenario::phone).await;
         for which in [LimitScenario::juliet, LimitScenario::chamber] {
@@ -84,7 +88,7 @@ async fn every_shape_is_queued(resumes: bool) {
             while again.receive().await != ReceivedEvent::Eof {}
             heard
         } else {
-            // The time of the session is over, and a second later that is noticed.
+            // The resumption time has expired, and a second later the node notices.
             stage.wire.advance(62).await;
             receive(&mut stage.chamber).await
         };

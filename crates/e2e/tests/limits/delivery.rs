@@ -1,9 +1,9 @@
-//! Each stanza of `stanza::shapes` on each of its ways: to a resource, to the other resources as a copy (XEP-0280), into the
-//! offline store and out of it (XEP-0160, XEP-0203), back as an error (RFC 6120 section 8.3), as a request and as presence,
-//! over TCP, WebSocket (RFC 7395) and BOSH (XEP-0124), with every feature. What arrives is read by expat; what does not is
-//! answered with a stanza error or ends the sender's stream with a stream error.
+//! Tests of each stanza of `stanza_shapes` on each of its routes: to a resource, to the other resources as a copy
+//! (XEP-0280), into the offline store and out of it (XEP-0160, XEP-0203), back as an error (RFC 6120, section 8.3), as
+//! a request and as presence, over TCP, WebSocket (RFC 7395) and BOSH (XEP-0124), with every feature. Delivered stanzas
+//! are parsed by expat; others are answered with a stanza error or end the sender's stream with a stream error.
 //!
-//! Left out: the stanza's content, of which only its id is looked for.
+//! Not implemented: the content of stanzas, of which only the id is checked.
 
 use features::registry::ALL;
 use testkit::expat::Expat;
@@ -34,7 +34,7 @@ async fn stanzas_at_the_limits_arrive_or_are_refused_over_bosh() {
     Box::pin(every_shape_arrives_or_is_refused(StanzaTransport::Bosh)).await;
 }
 
-/// Who is on stage.
+/// Server, clients and parser of a scenario.
 pub(crate) struct LimitScenario {
     way: StanzaTransport,
     pub(crate) wire: TestServer,
@@ -45,14 +45,14 @@ pub(crate) struct LimitScenario {
     pub(crate) chamber: StreamClient,
 }
 
-/// What a client heard, and whether its stream is over.
+/// Elements that a client received, and whether its stream was closed.
 pub(crate) struct ReceivedElements {
     pub(crate) elements: Vec<String>,
     pub(crate) closed: bool,
 }
 
 impl ReceivedElements {
-    /// Elements with this text.
+    /// Elements that contain this text.
     pub(crate) fn with<'a>(&'a self, part: &'a str) -> impl Iterator<Item = &'a String> {
         self.elements.iter().filter(move |one| one.contains(part))
     }
@@ -68,7 +68,7 @@ async fn available(wire: &TestServer, user: &str, resource: &str) -> StreamClien
 
 impl LimitScenario {
     pub(crate) async fn new(way: StanzaTransport) -> LimitScenario {
-        // Time stands still, so no rate may end.
+        // Time stands still, so no rate limit may be exhausted.
         let limits = NodeLimits {
             stanzas_per_second: 0,
             bytes_per_second: 0,
@@ -95,7 +95,7 @@ impl LimitScenario {
         let juliet = available(&wire, "juliet", "balcony").await;
         let chamber = available(&wire, "juliet", "chamber").await;
         let mut stage = LimitScenario { way, wire, expat: Expat::start(), romeo, phone, juliet, chamber };
-        // Each sees the presence of the other, so that requests pass.
+        // Mutual subscriptions, so that requests are forwarded.
         for (at, text) in [
             (0, "<presence type='subscribe' to='juliet@example.com'/>"),
             (1, "<presence type='subscribed' to='romeo@example.com'/>"),
@@ -124,7 +124,7 @@ impl LimitScenario {
         &mut self.chamber
     }
 
-    /// Reads everything that waits for a client with expat as well.
+    /// Receives everything pending for a client and parses it with expat as well.
     pub(crate) async fn receive(
         &mut self,
         which: fn(&mut LimitScenario) -> &mut StreamClient,
@@ -150,7 +150,7 @@ impl LimitScenario {
     }
 }
 
-/// Everything up to the answer to a request, or to the end of the stream.
+/// Receives everything up to the answer to a request, or to the end of the stream.
 pub(crate) async fn receive(client: &mut StreamClient) -> ReceivedElements {
     let _ = client.try_send("<iq type='get' id='sync'><nothing xmlns='urn:example:nothing'/></iq>").await;
     let mut all = Vec::new();
@@ -174,12 +174,12 @@ pub(crate) fn short(text: &str) -> String {
     format!("{} … {}", &text[..start], &text[end..])
 }
 
-/// A way that a stanza can go.
+/// Route of a stanza.
 struct StanzaRoute {
     name: &'static str,
     to: &'static str,
     kind: &'static str,
-    /// With a place for everything else.
+    /// Child of the stanza; `{}` marks the place for further content.
     payload: &'static str,
 }
 
@@ -237,7 +237,7 @@ async fn every_shape_arrives_or_is_refused(way: StanzaTransport) {
     assert!(arrived > 500 && refused > 500, "{arrived} arrived, {refused} refused");
 }
 
-/// True if it was admitted; then everybody who should have it has it.
+/// Returns true if it was admitted; then all its recipients must have received it.
 async fn send(
     stage: &mut LimitScenario,
     shape: &StanzaShape,
@@ -288,7 +288,7 @@ async fn send(
     true
 }
 
-/// What was stored comes out with its time.
+/// Stored stanzas are delivered with their time.
 async fn stored_offline_and_delivered_at_login(
     stage: &mut LimitScenario,
     shape: &StanzaShape,
@@ -307,6 +307,6 @@ async fn stored_offline_and_delivered_at_login(
     }
     nurse.send("</stream:stream>").await;
     while nurse.receive().await != ReceivedEvent::Eof {}
-    // The store may forget what was taken.
+    // Lets the store delete what was delivered.
     server::run_until_idle().await;
 }

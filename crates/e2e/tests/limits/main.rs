@@ -1,8 +1,11 @@
-//! What is admitted at the limits arrives in a form that independent parsers read, or is refused to its sender: RFC 6120
-//! sections 8, 11 and 13.12, XML 1.0, Namespaces in XML 1.0.
+//! Tests that everything admitted at the limits arrives in a form that independent parsers accept, or is refused to its
+//! sender: RFC 6120, sections 8, 11 and 13.12, XML 1.0, Namespaces in XML 1.0.
 //!
-//! The parser is expat, through `testkit::expat`. The trap: the test kit's clients read with the server's own parser, so nothing
-//! is known to be good before expat has read it.
+//! The parser is expat, through `testkit::expat`.
+//!
+//! # Pitfalls
+//!
+//! The clients of the testkit use the server's own parser, so nothing is proven valid until expat has parsed it.
 #![allow(
     clippy::expect_used,
     clippy::panic,
@@ -10,7 +13,7 @@
     reason = "helpers of tests fail by panicking"
 )]
 
-// The generator of streams belongs to the tests of the parser, which know it by this name.
+// The stream generator belongs to the tests of the parser and uses this name.
 extern crate xml as throng_xml;
 
 mod delayed_delivery;

@@ -1,40 +1,43 @@
-//! Stanzas that are at a limit, just below or just above it, in one respect or two.
+//! Generator of stanzas at a limit, just below or just above it, in one property or two.
 //!
-//! Left out: rates, queues and counts of an account, which have tests of their own. The trap: every respect counts towards
-//! others; a stanza is built so that each number is met exactly.
+//! Not implemented: rates, queues and counts of an account, which have tests of their own.
+//!
+//! # Pitfalls
+//!
+//! Every property contributes to others; a stanza is built so that each number is met exactly.
 
 use std::fmt::Write as _;
 
 use throng_core::NodeLimits;
 
-/// What a stanza is to have; `None` is little of it.
+/// Properties of a stanza; `None` stands for a small value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StanzaShape {
-    /// Attributes of the stanza, declarations included.
+    /// Attributes of the stanza, including namespace declarations.
     attributes: Option<usize>,
-    /// Open elements, the stanza included.
+    /// Nested elements, including the stanza.
     depth: Option<usize>,
-    /// Prefixes that the stanza declares.
+    /// Prefixes declared by the stanza.
     prefixes: Option<usize>,
-    /// Bytes of the start tag.
+    /// Size of the start tag in bytes.
     start_tag: Option<usize>,
-    /// Bytes in all.
+    /// Total size in bytes.
     bytes: Option<usize>,
-    /// Bytes of the name of a child.
+    /// Length of a child's name in bytes.
     name: Option<usize>,
-    /// Bytes of the name of a child's namespace.
+    /// Length of a child's namespace in bytes.
     namespace: Option<usize>,
     /// Prefixes on the attributes of a child.
     attribute_prefixes: Option<usize>,
-    /// Quotes in the id, each of which is six bytes when it is escaped.
+    /// Quotes in the id, each of which becomes six bytes when escaped.
     quotes: Option<usize>,
-    /// No children and no end tag, where nothing else asks for children.
+    /// Without children and end tag, unless another property requires children.
     empty: bool,
 }
 
 type SetProperty = fn(&mut StanzaShape, usize);
 
-/// Each respect with its limit. Quotes have none of their own.
+/// Properties and their limits. Quotes have no limit of their own.
 fn limited_properties() -> [(SetProperty, usize); 9] {
     let limits = NodeLimits::default().stanza();
     [
@@ -50,7 +53,7 @@ fn limited_properties() -> [(SetProperty, usize); 9] {
     ]
 }
 
-/// Every respect at its limit, one less and one more, and every two of them.
+/// Every property at its limit, one below and one above, and every pair of them.
 pub(crate) fn shapes() -> Vec<StanzaShape> {
     let mut all = vec![StanzaShape::default(), StanzaShape { empty: true, ..StanzaShape::default() }];
     let respects = limited_properties();
@@ -68,7 +71,7 @@ pub(crate) fn shapes() -> Vec<StanzaShape> {
             }
         }
     }
-    // Start tags whose ends were written in 16 bits.
+    // Start tags around the limit of 16-bit offsets, 65 536 bytes, and twice that.
     for length in (65_490..65_540).step_by(3).chain([65_496, 65_528, 65_535, 65_536, 131_072]) {
         for empty in [false, true] {
             all.push(StanzaShape { start_tag: Some(length), empty, ..StanzaShape::default() });
@@ -82,7 +85,7 @@ impl StanzaShape {
     pub(crate) fn is_allowed(&self, payload: &str) -> bool {
         let limits = NodeLimits::default().stanza();
         let within = |what: Option<usize>, most: usize| what.is_none_or(|n| n <= most);
-        // The declarations of children are in scope together with those of the stanza.
+        // Declarations of children are in scope together with those of the stanza.
         let payload = usize::from(payload.contains(" xmlns=") && !self.is_bare());
         let prefixes = self.prefixes.unwrap_or(0) + payload + self.own_declarations();
         within(self.attributes, limits.attributes.into())
@@ -100,7 +103,7 @@ impl StanzaShape {
         usize::from(self.namespace.is_some()).max(self.attribute_prefixes.unwrap_or(0))
     }
 
-    /// A stanza like this. `None` if these respects exclude one another. `payload` is one more child.
+    /// Writes such a stanza. `None` if these properties exclude one another. `payload` is its child.
     pub(crate) fn write(&self, name: &str, to: &str, id: &str, kind: &str, payload: &str) -> Option<String> {
         let quotes = "'".repeat(self.quotes.unwrap_or(0));
         let mut tag = format!("<{name} to='{to}' id=\"{id}{quotes}\"");
@@ -132,10 +135,10 @@ impl StanzaShape {
         let close = format!("</{name}>");
         let text = match self.bytes {
             None => String::new(),
-            // As a child of its own, so that a request still has one child.
+            // Text fills the size, so that a request still has a single child.
             Some(wanted) => "t".repeat(wanted.checked_sub(tag.len() + content.len() + close.len())?),
         };
-        // In the payload, or beside it: text is no child.
+        // Text may stand inside or beside the payload, because it is not a child element.
         Some(format!("{tag}{content}{text}{close}"))
     }
 
@@ -145,7 +148,7 @@ impl StanzaShape {
         inside == StanzaShape { empty: true, ..StanzaShape::default() }
     }
 
-    /// One child that holds everything.
+    /// The payload with all other content inside it.
     fn content(&self, payload: &str) -> String {
         if self.is_bare() {
             return String::new();
@@ -168,7 +171,7 @@ impl StanzaShape {
             inner += "/>";
         }
         if let Some(depth) = self.depth {
-            // The stanza and the payload are open around it.
+            // The stanza and the payload are the outer two levels.
             write!(inner, "{}{}", "<d>".repeat(depth - 2), "</d>".repeat(depth - 2)).expect("a string");
         }
         payload.replace("{}", &inner)

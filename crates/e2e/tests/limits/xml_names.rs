@@ -1,8 +1,12 @@
-//! Names and other XML that this server admits and expat, which many clients read with, would fail on: XML 1.0 (fourth
-//! edition) Appendix B, Namespaces in XML 1.0.
+//! Tests of names and other XML that this server admits but expat, which many clients use, would reject: XML 1.0
+//! (fourth edition), appendix B, Namespaces in XML 1.0.
 //!
-//! Left out: what expat reads and this server refuses; `crates/xml/tests` has that. The trap: a client that fails on one
-//! stanza loses its stream, and with stream management (XEP-0198) it gets the same stanza again at each login.
+//! Not implemented: XML that expat accepts and this server refuses; `crates/xml/tests` covers it.
+//!
+//! # Pitfalls
+//!
+//! A client that fails on one stanza loses its stream, and with stream management (XEP-0198) it receives the same
+//! stanza again at each login.
 
 use testkit::expat::Expat;
 use xml::{Limits, NamespaceContext, Tree};
@@ -21,7 +25,7 @@ fn a_name_is_admitted_exactly_when_expat_reads_it() {
     let expat = Expat::start().names();
     let mut letters = 0;
     for (code, (start, inside)) in (0..).zip(expat) {
-        // Surrogates are no characters, a colon makes a prefix, and these end a name.
+        // Surrogates are not characters, a colon separates a prefix, and the others end a name.
         let Some(c) = char::from_u32(code).filter(|c| !":/> \t\r\n".contains(*c)) else { continue };
         letters += u32::from(start);
         assert_eq!(admits(&format!("<{c}/>")), start, "U+{code:04X} as the first character of a name");

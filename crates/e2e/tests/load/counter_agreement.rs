@@ -1,4 +1,4 @@
-//! The generator's account of a run against the node's own.
+//! Tests that the generator's counts of a run agree with the node's.
 
 use throng_e2e::{KillOnDrop, signal, wait};
 
@@ -6,13 +6,13 @@ use crate::node::{LoadNode, exclusive_turn};
 use crate::relay::CuttableRelay;
 use crate::run_report::RunReport;
 
-/// 10 000 users arrive at 625 a second, each sends a message; a tenth more accounts never come.
+/// 10 000 users arrive at 625 per second and send one message each; another tenth of accounts never log in.
 #[test]
 fn ten_thousand_users_are_counted_as_the_node_counts_them() {
     let _turn = exclusive_turn();
     const USERS: u64 = 10_000;
     let node = LoadNode::start("count", 11_000);
-    // Random accounts: some are online, some come later and find the message waiting, some never come.
+    // Recipients are random: some are online, some log in later and find the message stored, some never log in.
     node.plan(
         "count.toml",
         r#"
@@ -86,7 +86,7 @@ steps = [
         assert_eq!(run.count(ours), theirs, "{ours}\n{}", told());
         assert_eq!(run.count(ours), run.count_of_seconds(ours), "{ours} by seconds");
     }
-    // The comparison is worth something only if each way of a message was taken.
+    // The comparison is meaningful only if every route of a message was used.
     for way in ["messages_delivered", "messages_delayed", "messages_waiting"] {
         assert!(run.count(way) > 100, "{way}\n{}", told());
     }
@@ -96,7 +96,7 @@ steps = [
     assert_eq!(run.timing("login", "count"), USERS, "{}", told());
 }
 
-/// The network of 1 000 of 2 100 users goes, while all of them talk.
+/// The network of 1 000 of 2 100 users fails while all of them exchange messages.
 #[test]
 fn a_thousand_connections_that_are_cut_are_a_thousand_lost_sessions() {
     let _turn = exclusive_turn();
@@ -117,7 +117,7 @@ users = "connections"
 steps = ["login", "presence", { meanwhile = { do = [{ every = "2s", message = { to = "random", size = 100 } }] } }]
 "#,
     );
-    // Half of the users come through the relay.
+    // Half of the users connect through the relay.
     let mut load = node.load("out", &["talk.toml", "-n", "2100", "--workers", "2", "--quiet"]);
     let mut load =
         KillOnDrop(load.args(["--target", &relay.address.to_string()]).spawn().expect("throng starts"));
@@ -136,8 +136,8 @@ steps = ["login", "presence", { meanwhile = { do = [{ every = "2s", message = { 
     assert_eq!(run.count("logins"), USERS, "{}", run.messages());
     assert_eq!(run.count("sessions_lost"), 1_000, "{}", run.messages());
     assert_eq!(run.count("users_finished"), USERS - 1_000, "{}", run.messages());
-    // Each message is accounted for. To whoever was cut off: they may still fetch it. From whoever was cut off, to the
-    // others: lost if it was under way in the connection, and then the node has not seen it either.
+    // Each message is accounted for. Those to users cut off may still be fetched. Those from users cut off to others
+    // are lost if they were in flight in the connection, and then the node has not received them either.
     let [sent, arrived, waiting, lost] =
         ["messages_sent", "messages_delivered", "messages_waiting", "messages_lost"].map(|n| run.count(n));
     let unseen = sent - node.status_value("messages_in");
@@ -145,7 +145,7 @@ steps = ["login", "presence", { meanwhile = { do = [{ every = "2s", message = { 
     assert!(lost <= unseen, "{unseen} messages never came to the node\n{}", run.messages());
     assert!(waiting > 100, "{unseen} messages never came to the node\n{}", run.messages());
     assert_eq!(run.count("messages_duplicate") + run.count("messages_reordered"), 0, "{}", run.messages());
-    // The others went on: users are online until the end, and they are as many as were not cut.
+    // The others continued: the users online until the end are as many as were not cut off.
     let online = run.seconds().filter_map(|second| second["gauges"]["online"].as_i64()).collect::<Vec<_>>();
     assert!(online.contains(&1_100), "{online:?}");
 }

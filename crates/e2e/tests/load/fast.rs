@@ -1,4 +1,5 @@
-//! Logins with tokens (XEP-0484) and streams that are resumed in the same flight (XEP-0198), with a node that has both.
+//! Tests of logins with tokens (XEP-0484) and streams resumed in the same flight (XEP-0198), with a node that has
+//! both.
 
 use throng_e2e::describe_output;
 
@@ -43,13 +44,13 @@ fn a_token_resumes_a_stream_and_logs_in_again_in_one_flight() {
     assert_eq!(counts.map(|name| run.count(name)), [40, 20, 0, 0, 20], "{}", run.messages());
     let used = &run.0["totals"]["used"];
     assert_eq!(used["STARTTLS, TLSv1.3, HT-SHA-256-NONE"].as_u64(), Some(20), "{used}");
-    // Only the cuts of the plan.
+    // Only the disconnections of the plan.
     assert_eq!(
         run.0["totals"]["errors"].as_object().map(serde_json::Map::len),
         Some(1),
         "{}",
         run.messages()
     );
-    // The seconds of the run can be aligned with what another program measures.
+    // The seconds of the run can be aligned with measurements of another program.
     assert!(run.0["about"]["started_monotonic"].as_u64() > Some(0));
 }

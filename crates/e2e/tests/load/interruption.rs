@@ -1,4 +1,4 @@
-//! Runs that are stopped in the middle: by the person, and by the death of the controller.
+//! Tests of interrupted runs: by the user, and by the death of the controller.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use throng_e2e::{KillOnDrop, describe_output, signal, wait};
 use crate::node::LoadNode;
 use crate::run_report::RunReport;
 
-/// Users who talk until somebody ends it.
+/// Users who exchange messages until the run is ended.
 const CHAT_PLAN: &str = r#"
 title = "Talk until the end"
 [options]
@@ -22,7 +22,7 @@ users = "connections"
 steps = ["login", "presence", { meanwhile = { do = [{ every = "1s", message = { to = "online" } }] } }]
 "#;
 
-/// The workers are process groups of their own, so a signal to the controller alone is what Ctrl-C is to all.
+/// The workers have process groups of their own, so a signal to the controller alone has the effect of Ctrl-C.
 #[test]
 fn ctrl_c_ends_the_run_in_order_and_the_report_is_written() {
     let (node, mut load, workers) = start_chatting_run("interrupt");
@@ -36,7 +36,7 @@ fn ctrl_c_ends_the_run_in_order_and_the_report_is_written() {
     assert_eq!(run.end_reason(), "interrupted", "{}", run.messages());
     let reported: BTreeSet<u64> = run.list("workers").iter().filter_map(|w| w["pid"].as_u64()).collect();
     assert_eq!(reported, workers.iter().map(|pid| u64::from(*pid)).collect(), "{}", run.messages());
-    // In order: what was under way has arrived, and every user said good-bye.
+    // Clean shutdown: messages in flight have arrived, and every user closed its stream.
     assert_eq!(run.count("users_finished"), 200, "{}", run.messages());
     assert_eq!(run.count("sessions_lost") + run.count("messages_lost"), 0, "{}", run.messages());
     assert!(run.count("messages_sent") > 0, "{}", run.messages());
@@ -48,7 +48,7 @@ fn ctrl_c_ends_the_run_in_order_and_the_report_is_written() {
     }
 }
 
-/// Somebody for whom messages wait never comes, and the plan says to wait for ten minutes.
+/// A user with stored messages never logs in, and the plan waits for ten minutes.
 #[test]
 fn a_second_ctrl_c_ends_the_run_at_once_with_what_is_known() {
     let talk =
@@ -80,12 +80,12 @@ fn workers_exit_when_the_controller_is_killed() {
     wait("the connections to end", || (node.status_value("sessions") == 0).then_some(()));
 }
 
-/// A node, a run with two workers in which all users are online and have talked, and the workers' processes.
+/// A node, a run with two workers in which all users are online and have exchanged messages, and the worker processes.
 fn start_chatting_run(name: &str) -> (LoadNode, KillOnDrop, Vec<u32>) {
     start_run_with_plan(name, CHAT_PLAN, 200)
 }
 
-/// The same with another plan and so many accounts.
+/// Starts a run with this plan and number of accounts.
 fn start_run_with_plan(name: &str, plan: &str, accounts: u32) -> (LoadNode, KillOnDrop, Vec<u32>) {
     let node = LoadNode::start(name, accounts);
     node.plan("talk.toml", plan);
@@ -108,7 +108,7 @@ fn error(node: &LoadNode) -> String {
     fs::read_to_string(node.folder.join("load.log")).unwrap_or_default()
 }
 
-/// Processes whose parent is `pid`.
+/// Child processes of `pid`.
 fn children(pid: u32) -> Vec<u32> {
     let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
     let parent = |pid: u32| {
@@ -119,7 +119,7 @@ fn children(pid: u32) -> Vec<u32> {
     all.filter(|child| parent(*child) == Some(pid)).collect()
 }
 
-/// The end of a run is told by its status, too: here a login that fails in the first second.
+/// The exit status reports the end of the run as well: here a login fails in the first second.
 #[test]
 fn a_run_that_fails_leaves_a_report_and_status_1() {
     let node = LoadNode::start("fails", 0);

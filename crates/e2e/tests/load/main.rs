@@ -1,14 +1,18 @@
-//! What `throng load` promises, with the real program, real nodes and real networks.
+//! Tests of `throng load` with the real program, real nodes and real networks.
 //!
-//! `agreement` compares its report with the counters of a node; `nets` runs it over wires that lose packets and with
-//! workers on machines of their own; `ends` stops it in the middle; `mistakes` shows what it finds before the first
-//! connection; `security` meets a listener that wants TLS; `fast` logs in with tokens; `page` opens its report in a browser. `node`, `run`, `relay` and `space` are what they share.
+//! `counter_agreement` compares its report with the counters of a node; `networks` runs it over links that lose packets
+//! and with workers on separate machines; `interruption` stops it halfway; `usage_errors` shows what it detects before
+//! the first connection; `security` uses a listener that requires TLS; `fast` logs in with tokens; `report_page` opens
+//! its report in a browser. `node`, `run_report`, `relay` and `space` are shared helpers.
 //!
-//! Left out: what a scripted server can show better (the generator's own tests), and how fast it is (`cargo xtask bench`).
+//! Not implemented: what a scripted server shows better (the generator's own tests), and its speed (`cargo xtask
+//! bench`).
 //!
-//! The traps: cargo does not build another package's binary for a test; `cargo build -p throng-server` comes first, and a
-//! stale binary is tested as it is. The tests that load the machine take turns (`node::turn`), for a generator that has
-//! to wait for its core is late.
+//! # Pitfalls
+//!
+//! Cargo does not build another package's binary for a test: run `cargo build -p throng-server` first; a stale binary
+//! is tested without warning. The tests that load the machine run one at a time (`node::turn`), because a generator
+//! that waits for its core is late.
 #![allow(
     clippy::expect_used,
     clippy::panic,

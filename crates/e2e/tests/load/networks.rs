@@ -1,4 +1,4 @@
-//! Runs over wires: 1 % of all packets lost, and workers on machines of their own of which one dies.
+//! Tests of runs over network links: with 1 % packet loss, and with workers on separate machines of which one dies.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,12 +12,12 @@ use crate::node::{LoadNode, exclusive_turn};
 use crate::run_report::RunReport;
 use crate::space::{LossyNetwork, run_as_root};
 
-/// A lost packet is sent again after 200 ms at the earliest, where nothing behind it shows that it is missing (Linux's
-/// TCP_RTO_MIN; RFC 6298 section 2.4 asks for a second). Bucketed values lie within a thousandth.
+/// A lost packet is retransmitted after at least 200 ms if no later packet reveals the loss (Linux's TCP_RTO_MIN; RFC
+/// 6298, section 2.4 requires a second). Histogram values are accurate to a thousandth.
 const RETRANSMISSION_MIN_US: u64 = 199_000;
 
-/// Messages so far apart on each connection that every loss waits for the timer. All talk at the same time and nobody
-/// leaves before everybody has said everything.
+/// Messages spaced so widely on each connection that every loss waits for the timer. All users send at the same time
+/// and none leaves before all have finished.
 const SPARSE_PLAN: &str = r#"
 title = "A message every 500 ms from each"
 [options]
@@ -44,13 +44,13 @@ fn one_percent_of_lost_packets_is_delay_and_no_lost_message() {
         let share = |run: &RunReport| {
             run.slower_than("message", RETRANSMISSION_MIN_US) as f64 / run.timing("message", "count") as f64
         };
-        // At the same time, so that both have the same machine.
+        // At the same time, so that both run under the same conditions.
         let ((lossy, dropped), (mut clean, mut none)) = std::thread::scope(|scope| {
             let lossy = scope.spawn(|| run_sparse_plan("1"));
             let clean = run_sparse_plan("0");
             (lossy.join().expect("the lossy run"), clean)
         });
-        // On one that does much else the clean run waits, too, but for cores. The quietest of three counts.
+        // On a busy machine the clean run waits as well, but for cores. The quietest of three counts.
         for _ in 0..2 {
             if 3.0 * share(&clean) >= share(&lossy) {
                 (clean, none) = run_sparse_plan("0");
@@ -70,7 +70,7 @@ fn one_percent_of_lost_packets_is_delay_and_no_lost_message() {
             assert_eq!(run.count("messages_sent"), run.count("messages_delivered"), "{}", figures());
             assert!(run.count("messages_sent") > 1_500, "{}", figures());
         }
-        // Two wires with a message on each: about 2 % of the messages wait for the timer.
+        // Each message crosses two links, so about 2 % of the messages wait for the timer.
         let share = |run: &RunReport| {
             run.slower_than("message", RETRANSMISSION_MIN_US) as f64 / run.timing("message", "count") as f64
         };
@@ -88,7 +88,7 @@ fn one_percent_of_lost_packets_is_delay_and_no_lost_message() {
     });
 }
 
-/// The run over wires that lose so many percent, and the packets that were lost in it.
+/// Runs over links with this packet loss in percent; returns the run and the number of packets lost.
 fn run_sparse_plan(percent: &str) -> (RunReport, u64) {
     let wires = LossyNetwork::create(percent, 2);
     let name = if percent == "0" { "clean" } else { "lossy" };
@@ -105,7 +105,7 @@ fn run_sparse_plan(percent: &str) -> (RunReport, u64) {
 const USERS: u32 = 600;
 const TOKEN: &str = "a token that all know";
 
-/// Users of one resource: who logged in twice would be thrown out of the first session.
+/// Users with one resource each: a second login of the same user would replace the first session.
 const SHARDED_PLAN: &str = r#"
 title = "Users of three machines talk"
 [options]
@@ -138,7 +138,7 @@ fn three_machines_share_the_users_and_the_death_of_one_is_reported() {
         let mut load = KillOnDrop(load.spawn().expect("throng starts"));
         let told = || fs::read_to_string(node.folder.join("load.log")).unwrap_or_default();
 
-        // Who does not know the token does not get in, and the controller goes on waiting.
+        // A worker with a wrong token is refused, and the controller goes on waiting.
         let stranger = worker(&wires, 3, &listen, "another token", "stranger").wait_with_output();
         let stranger = stranger.expect("the stranger ends");
         assert_eq!(stranger.status.code(), Some(1), "{}", describe_output(&stranger));
@@ -150,7 +150,8 @@ fn three_machines_share_the_users_and_the_death_of_one_is_reported() {
             .map(|number| KillOnDrop(worker(&wires, number, &listen, TOKEN, &format!("machine-{number}"))))
             .collect();
         let firsts = arrivals(&node, &mut load);
-        // They started at one instant: 300 users a second arrive, 100 on each machine, so each has its first within 10 ms.
+        // All start at the same instant: 300 users arrive per second, 100 on each machine, so each has its first within
+        // 10 ms.
         let spread = *firsts.values().max().expect("three") - *firsts.values().min().expect("three");
         assert!(spread < Duration::from_millis(700), "{firsts:?}");
 
@@ -164,7 +165,7 @@ fn three_machines_share_the_users_and_the_death_of_one_is_reported() {
                 "users are not shared evenly"
             );
         }
-        // Long enough for each worker to have told the controller: it does so once a second.
+        // Long enough for each worker to have reported to the controller, which happens once a second.
         let talked = node.status_value("messages_in") + 700;
         wait("much talk", || (node.status_value("messages_in") > talked).then_some(()));
         let victim = workers[1].0.id();
@@ -180,7 +181,7 @@ fn three_machines_share_the_users_and_the_death_of_one_is_reported() {
     });
 }
 
-/// What the report must say of a run in which the worker of process `victim` died.
+/// Checks the report of a run in which the worker with process id `victim` died.
 fn report(run: &RunReport, victim: u32, figures: &str) {
     let third = u64::from(USERS) / 3;
     assert_eq!(run.end_reason(), "finished", "{figures}");
@@ -199,13 +200,13 @@ fn report(run: &RunReport, victim: u32, figures: &str) {
     for part in ["machine-4", &victim.to_string(), &format!("{third} users")] {
         assert!(warnings.contains(part), "no {part} in: {warnings}");
     }
-    // Each account was used once; the dead worker's users are lost, the others came to their end.
+    // Each account was used once; the dead worker's users are lost, the others finished.
     assert_eq!(run.count("connections"), u64::from(USERS), "{figures}");
     assert_eq!(run.count("logins"), u64::from(USERS), "{figures}");
     assert_eq!(run.count("sessions_lost"), third, "{figures}");
     assert_eq!(run.count("users_finished"), 2 * third, "{figures}");
     assert_eq!(run.count("messages_lost") + run.count("messages_duplicate"), 0, "{figures}");
-    // What three workers counted adds up, in the counters and in the histograms.
+    // The counts of the three workers add up, in the counters and in the histograms.
     for name in ["users_started", "logins", "messages_sent", "messages_delivered", "presence_sent"] {
         assert_eq!(run.count(name), run.count_of_seconds(name), "{name} {figures}");
     }
@@ -217,7 +218,7 @@ fn report(run: &RunReport, victim: u32, figures: &str) {
     }
 }
 
-/// A worker in the namespace with this number.
+/// Starts a worker in the namespace with this number.
 fn worker(wires: &LossyNetwork, number: usize, join: &str, token: &str, name: &str) -> Child {
     let words = ["load", "worker", "--join", join, "--name", name, "--patience", "60s"];
     let mut command = program(Some(&wires.namespace(number)), &words);
@@ -225,7 +226,7 @@ fn worker(wires: &LossyNetwork, number: usize, join: &str, token: &str, name: &s
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("throng starts")
 }
 
-/// When the first connection of each worker was seen at the node.
+/// Time at which the node received the first connection of each worker.
 fn arrivals(node: &LoadNode, load: &mut KillOnDrop) -> BTreeMap<Ipv4Addr, Duration> {
     let (began, mut firsts) = (Instant::now(), BTreeMap::new());
     wait("users of three machines", || {
@@ -238,7 +239,7 @@ fn arrivals(node: &LoadNode, load: &mut KillOnDrop) -> BTreeMap<Ipv4Addr, Durati
     })
 }
 
-/// Connections to the node's port by their origin, as the kernel of its namespace has them.
+/// Connections to the node's port by source address, according to the kernel of its namespace.
 fn connections(node: &LoadNode) -> BTreeMap<Ipv4Addr, usize> {
     let table = fs::read_to_string(format!("/proc/{}/net/tcp", node.pid())).expect("the node's connections");
     let mut found = BTreeMap::new();
@@ -248,7 +249,7 @@ fn connections(node: &LoadNode) -> BTreeMap<Ipv4Addr, usize> {
         else {
             panic!("{line}");
         };
-        // 01 is ESTABLISHED; addresses are in the machine's order of bytes.
+        // 01 is ESTABLISHED; addresses are in the machine's byte order.
         let from = Ipv4Addr::from(u32::from_str_radix(from, 16).expect("an address").to_ne_bytes());
         if port == "1466" && fields[3] == "01" && !from.is_loopback() {
             *found.entry(from).or_insert(0) += 1;

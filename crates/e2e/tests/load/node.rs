@@ -1,7 +1,7 @@
-//! A node in a folder of its own, here or in a network namespace, and the commands that are run against it.
+//! A node in its own directory, here or in a network namespace, and the commands run against it.
 //!
-//! Its figures come over the admin socket, which is a file and so within reach from every namespace; on loopback also from
-//! `/metrics`.
+//! Its metrics come over the admin socket, which is a file and hence reachable from every namespace; on loopback also
+//! from `/metrics`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -26,26 +26,26 @@ pub(crate) fn exclusive_turn() -> MutexGuard<'static, ()> {
 }
 
 pub(crate) struct LoadNode {
-    // Before its database, which must not go from under it.
+    // Declared before its database, so that it is dropped first.
     node: throng_e2e::NodeProcess,
     _database: DatabaseFolder,
-    /// Where clients connect.
+    /// Address for clients.
     pub(crate) target: String,
     http: u16,
 }
 
 impl LoadNode {
-    /// A node on loopback with accounts `u0`, `u1` … that has started.
+    /// Starts a node on loopback with accounts `u0`, `u1` …
     pub(crate) fn start(name: &str, accounts: u32) -> LoadNode {
         let [port, http] = ports::free();
         LoadNode::start_at(name, None, format!("127.0.0.1:{port}"), http, accounts, "off")
     }
-    /// The same with the listener that `make run` has: no login without STARTTLS.
+    /// Like `start`, with the listener of `make run`: no login without STARTTLS.
     pub(crate) fn start_secure(name: &str, accounts: u32) -> LoadNode {
         let [port, http] = ports::free();
         LoadNode::start_at(name, None, format!("127.0.0.1:{port}"), http, accounts, "required")
     }
-    /// The same in a network namespace, at an address of it.
+    /// Like `start`, in a network namespace, at an address there.
     pub(crate) fn start_in(space: &str, name: &str, address: Ipv4Addr, accounts: u32) -> LoadNode {
         LoadNode::start_at(name, Some(space.to_owned()), format!("{address}:5222"), 5280, accounts, "off")
     }
@@ -59,8 +59,8 @@ impl LoadNode {
     ) -> LoadNode {
         let mut node = throng_e2e::NodeProcess::new_in_netns(space, name);
         let database = DatabaseFolder::new(name);
-        // The fewest iterations that are allowed: how slow passwords are is not the question here, nor how fast one address may
-        // connect.
+        // The minimum of iterations and no rate limits, because neither the cost of password hashing nor those limits
+        // are under test.
         node.configure(&format!(
             "hosts = ['{DOMAIN}']\ndata_dir = 'data'\n\
              [storage]\nurl = 'sqlite:{}/throng.db'\n[auth]\nscram_iterations = 4096\n[limits]\nnew_connections_per_second = 0\nstanzas_per_second = 0\nbytes_per_second = 0\n\
@@ -85,7 +85,7 @@ impl LoadNode {
         node.start();
         LoadNode { node, _database: database, target, http }
     }
-    /// `throng load` against this node; its report goes to `out` in the node's folder.
+    /// `throng load` against this node; its report goes to `out` in the node's directory.
     pub(crate) fn load(&self, out: &str, words: &[&str]) -> Command {
         self.load_in(None, out, words)
     }
@@ -95,21 +95,21 @@ impl LoadNode {
         command.env("THRONG_LOAD_PASSWORD", PASSWORD).current_dir(&self.folder).stdin(Stdio::null());
         command
     }
-    /// Writes a plan into the folder.
+    /// Writes a plan into the directory.
     pub(crate) fn plan(&self, name: &str, text: &str) {
         fs::write(self.folder.join(name), text).expect("a plan");
     }
-    /// What `throng status` says; nothing while the node is not up.
+    /// Output of `throng status`; `None` while the node is not running.
     pub(crate) fn status(&self) -> Option<Value> {
         let output = self.run(&["status", "--json"]);
         output.status.success().then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
     }
-    /// One of those figures.
+    /// One metric of `throng status`.
     pub(crate) fn status_value(&self, name: &str) -> u64 {
         let figures = self.status().expect("a running node");
         figures[name].as_u64().unwrap_or_else(|| panic!("no figure {name} in {figures}"))
     }
-    /// The page of metrics.
+    /// The metrics page.
     pub(crate) fn metrics(&self) -> MetricsPage {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.http)).expect("the node's port");
         stream.set_read_timeout(Some(SLOW_TIMEOUT)).expect("a limit");
@@ -131,10 +131,10 @@ impl Deref for LoadNode {
     }
 }
 
-/// A folder for a database, in memory where the system has such a place: how fast the machine's disk is at the moment is
-/// not the question here, and a node whose database does not answer in time refuses logins and messages by right.
+/// Directory for a database, in memory if the system has such a place: the speed of the disk is not under test, and a
+/// node whose database responds too late rightly refuses logins and messages.
 enum DatabaseFolder {
-    /// Goes in any case, for memory is short.
+    /// Always removed, because memory is scarce.
     Memory(PathBuf),
     Disk(TempFolder),
 }
@@ -165,11 +165,11 @@ impl Drop for DatabaseFolder {
     }
 }
 
-/// A page of metrics as it was at one moment.
+/// Metrics page at one moment.
 pub(crate) struct MetricsPage(String);
 
 impl MetricsPage {
-    /// The sum of all series whose name with labels begins with `name`; 0 where there is none yet.
+    /// Sum of all series whose name with labels begins with `name`; 0 if there is none.
     pub(crate) fn sum(&self, name: &str) -> u64 {
         let value = |line: &str| line.rsplit(' ').next().and_then(|v| v.parse::<f64>().ok()).unwrap_or(0.0);
         self.0.lines().filter(|line| line.starts_with(name)).map(value).sum::<f64>() as u64

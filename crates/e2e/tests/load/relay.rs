@@ -1,4 +1,4 @@
-//! A relay between clients and a node that drops connections when it is told to, as a lost network does.
+//! Relay between clients and a node that drops connections on request, as a failing network does.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread::JoinHandle;
@@ -8,16 +8,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// Ends with the value.
+/// Stops when dropped.
 pub(crate) struct CuttableRelay {
     pub(crate) address: SocketAddr,
-    /// How many to cut; closed when the relay goes.
+    /// Number of connections to cut; closed when the relay is dropped.
     cut: Option<mpsc::Sender<usize>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl CuttableRelay {
-    /// Passes on what comes at a free port of loopback.
+    /// Forwards connections from a free loopback port.
     pub(crate) fn start(target: &str) -> CuttableRelay {
         let target: SocketAddr = target.parse().expect("an address");
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
@@ -30,7 +30,7 @@ impl CuttableRelay {
         });
         CuttableRelay { address, cut: Some(cut), thread: Some(thread) }
     }
-    /// Drops the oldest `count` connections that are open, both ways, with what is under way in them.
+    /// Drops the oldest `count` open connections in both directions, with the data in flight.
     pub(crate) fn cut(&self, count: usize) {
         self.cut.as_ref().expect("a relay").blocking_send(count).expect("a running relay");
     }
@@ -60,7 +60,7 @@ async fn relay(listener: std::net::TcpListener, target: SocketAddr, mut cuts: mp
             }
             count = cuts.recv() => {
                 let Some(count) = count else { return };
-                // The generator has tried whether somebody is here; that connection has ended.
+                // The generator's reachability check made a connection that has ended.
                 connections.retain(|connection: &AbortHandle| !connection.is_finished());
                 assert!(connections.len() >= count, "only {} connections", connections.len());
                 connections.drain(..count).for_each(|connection| connection.abort());

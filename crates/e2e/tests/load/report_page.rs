@@ -1,7 +1,8 @@
-//! The report as a reader opens it: in Chromium, on a wide screen and on a phone, by day and by night, and on paper.
+//! Tests of the report page in Chromium: on a wide screen and on a phone, in light and dark mode, and in print.
 //!
-//! `clients/browser/look.js` looks, this file judges. Left out: whether it is beautiful; the pictures are in the folder that a
-//! failing test leaves behind.
+//! `clients/browser/look.js` collects, this file checks.
+//!
+//! Not implemented: appearance; screenshots are in the directory that a failing test keeps.
 
 use std::fs;
 use std::path::Path;
@@ -73,7 +74,7 @@ steps = [
         assert!(number(&found["charts"]) >= 6.0, "{at} has {} charts", found["charts"]);
         let rows: u64 = found["tables"].as_array().expect("tables").iter().filter_map(Value::as_u64).sum();
         assert!(rows > 20, "{at}: tables with {}", found["tables"]);
-        // What a reader looks for: names from the plan, escaped, and what went wrong.
+        // Expected content: names from the plan, escaped, and the errors.
         for part in ["look around", "Throng <of the test>", "not-authorized", "Message delivery", "50"] {
             assert!(text.contains(part), "{at}: no {part:?} in\n{text}");
         }
@@ -91,7 +92,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// What the browser saw of a page; pictures go to `looks`.
+/// Observations of the browser on a page; screenshots go to `looks`.
 fn open_page(page: &Path, looks: &Path) -> Value {
     let installed = clients::install_clients();
     let mut command = Command::new(installed.join("bin/node"));

@@ -1,11 +1,11 @@
-//! The generator against the listener that a new user has: no login without STARTTLS, a certificate that nobody signed.
+//! Tests of the generator against the default listener: no login without STARTTLS, a self-signed certificate.
 
 use throng_e2e::describe_output;
 
 use crate::node::{LoadNode, exclusive_turn};
 use crate::run_report::RunReport;
 
-/// The line of the README, smaller.
+/// The command line of the README with fewer users.
 const README: [&str; 7] = ["tigase-roster-10", "--connections", "20", "--time-scale", "100", "--hold", "2s"];
 
 #[test]

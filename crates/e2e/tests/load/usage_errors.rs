@@ -1,7 +1,8 @@
-//! What cannot work is told before the first connection: one sentence with the mend, status 2, and no directory.
+//! Tests of errors that are reported before the first connection: one sentence with the fix, status 2, and no
+//! directory.
 //!
-//! What only the server or another machine can know (accounts that are not there, a token that is wrong) is told by the
-//! first of them that asks, with status 1.
+//! Errors that only the server or another machine can detect (missing accounts, a wrong token) are reported on first
+//! use, with status 1.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -12,7 +13,7 @@ use throng_e2e::{TempFolder, describe_output, ports, program};
 use crate::node::{LoadNode, PASSWORD};
 use crate::run_report::RunReport;
 
-/// Where a server would be; whoever connects is seen.
+/// A listener in place of a server, which detects any connection.
 struct SilentServer(TcpListener);
 
 impl SilentServer {
@@ -26,7 +27,7 @@ impl SilentServer {
     }
 }
 
-/// Runs the command, which must be refused as wrong usage with all of these parts in what it says.
+/// Runs the command, which must be refused as wrong usage with all of these parts in its message.
 fn refused(mut command: Command, silent: &SilentServer, parts: &[&str]) {
     let out = std::env::temp_dir().join(format!("throng-{}-never", std::process::id()));
     let output = command.arg("--out").arg(&out).output().expect("it starts");
@@ -50,7 +51,7 @@ fn unknown_names_are_reported_with_the_nearest_known_one() {
     let target = silent.target();
     refused(load(&["tigase-300", "--target", &target]), &silent, &["did you mean \"tigase-30k\"?"]);
     refused(load(&["idel", "--target", &target]), &silent, &["did you mean \"idle\"?"]);
-    // All mistakes of a plan at once, each with its line.
+    // All errors of a plan are reported at once, each with its line.
     let folder = TempFolder::new("unknown");
     let plan = folder.join("plan.toml");
     let text = "[options]\nholt = '1s'\n[[phase]]\nrate = 1\nusers = 1\n[[session]]\nsteps = ['login', 'presense']\n";
@@ -74,7 +75,7 @@ fn an_unreachable_server_is_reported_before_workers_start() {
     refused(load(&["idle", "--target", &target]), &silent, &["nobody answers at", &target, "--target"]);
     let unknown = ["idle", "--target", "nowhere.invalid:5222"];
     refused(load(&unknown), &silent, &["nowhere.invalid", "not found"]);
-    // Whoever is reachable does not help the other.
+    // One reachable target does not make up for the other.
     let both = ["idle", "--target", &target, "--target", &silent.target()];
     refused(load(&both), &silent, &["nobody answers at", &target]);
 }
@@ -84,7 +85,7 @@ fn missing_machine_resources_are_reported_with_the_fix() {
     let silent = SilentServer::new();
     let target = silent.target();
     let many = ["idle", "--target", &target, "--connections", "140000"];
-    // Whatever the range of local ports is, it has fewer than 65 536, and one address has not more.
+    // Whatever the range of local ports, it has fewer than 65 536, and so has one address.
     refused(load(&many), &silent, &["140000 connections", "ports", "--source 127.0.0.2-"]);
     let few = load(&["idle", "--target", &target, "--connections", "400"]);
     refused(with_files(200, few), &silent, &["only 200 files", "ulimit -n"]);
@@ -103,7 +104,7 @@ fn with_files(files: u32, command: Command) -> Command {
     limited
 }
 
-/// Accounts are known to the server alone, so it takes one login to find out.
+/// Only the server knows the accounts, so one login is needed to find out.
 #[test]
 fn accounts_that_do_not_exist_stop_the_run_at_the_first_login() {
     let node = LoadNode::start("nobody", 0);
@@ -121,7 +122,7 @@ fn accounts_that_do_not_exist_stop_the_run_at_the_first_login() {
     assert_eq!(report.count("logins"), 0, "{}", report.messages());
     assert!(report.count("users_started") < 20, "it went on: {}", report.messages());
 
-    // Told to go on, it counts, and a run with failed logins has failed all the same.
+    // With `--keep-going` failures are counted, and a run with failed logins still fails.
     let refused = || node.metrics().sum("throng_login_failures_total{");
     let before = refused();
     let output = run(&["--keep-going"]);
@@ -136,18 +137,18 @@ fn accounts_that_do_not_exist_stop_the_run_at_the_first_login() {
     assert_eq!(report.count("login_errors"), 20, "{}", report.messages());
     assert_eq!(refused() - before, 20, "{}", report.messages());
 
-    // Unless a threshold says how many may.
+    // Unless a threshold allows that many.
     let output = run(&["--keep-going", "--fail-on", "count(login_errors) > 20"]);
     assert_eq!(output.status.code(), Some(0), "{}", describe_output(&output));
 
-    // With the accounts there, the same command does.
+    // With the accounts created, the same command succeeds.
     node.run_ok(&["account", "bulk", "--prefix", "u", "--count", "20", "--password", PASSWORD]);
     let output = run(&[]);
     assert_eq!(output.status.code(), Some(0), "{}", describe_output(&output));
     assert_eq!(RunReport::read(&node.folder.join("out")).count("logins"), 20);
 }
 
-/// Both sides say it: the worker to who started it, the controller to who waits.
+/// Both sides report it: the worker and the waiting controller.
 #[test]
 fn a_worker_needs_the_token_and_a_controller() {
     let node = LoadNode::start("token", 1);
@@ -187,7 +188,7 @@ fn a_worker_needs_the_token_and_a_controller() {
         "{}",
         describe_output(&output)
     );
-    // A secret belongs neither on the screen of a run that was given it nor in its report.
+    // A given secret must appear neither on the screen nor in the report.
     let report = fs::read_to_string(node.folder.join("out/run.json")).expect("a report");
     assert!(!report.contains(PASSWORD) && !report.contains("THRONG_LOAD"), "a secret is in the report");
 }

@@ -1,11 +1,15 @@
-//! What a node tells of itself, read by those for whom it is meant: a real Prometheus from Debian, promtool, and the API.
+//! Tests of a node's metrics with their consumers: a real Prometheus from Debian, promtool, and the API.
 //!
-//! The dashboard (`contrib/grafana`), the alert rules (`contrib/prometheus`) and `docs/metrics.md` name metrics; here each of
-//! these names is looked up in what a running node prints and a Prometheus has stored. After a change of metrics,
-//! `THRONG_WRITE_DOCS=1 cargo test -p throng-e2e --test metrics` writes the table of the document anew.
+//! The dashboard (`contrib/grafana`), the alert rules (`contrib/prometheus`) and `docs/metrics.md` name metrics; each
+//! name is looked up in the output of a running node and in a Prometheus. After a change of metrics,
+//! `THRONG_WRITE_DOCS=1 cargo test -p throng-e2e --test metrics` rewrites the table of the document.
 //!
-//! Left out: Grafana itself, which shows whatever the file says. The trap: as for all tests here, `cargo build -p throng-server`
-//! comes first. `clients/setup.sh` installs Prometheus; where it is missing the tests fail and are not skipped.
+//! Not implemented: Grafana itself, which shows whatever the file says.
+//!
+//! # Pitfalls
+//!
+//! As for all tests here, run `cargo build -p throng-server` first. `clients/setup.sh` installs Prometheus; if it is
+//! missing the tests fail and are not skipped.
 
 #![allow(
     clippy::expect_used,
@@ -29,7 +33,7 @@ use throng_e2e::{KillOnDrop, describe_output, ports, wait};
 const DOMAIN: &str = "chat.test";
 const PASSWORD: &str = "correct horse";
 
-/// Where the repository begins.
+/// Root of the repository.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
 }
@@ -52,7 +56,7 @@ fn promtool_accepts_the_configuration_and_the_alerts_fire_as_tested() {
     promtool(&["test", "rules", "alerts_test.yml"]);
 }
 
-/// One request over HTTP/1.0, so that the answer is not in chunks: status, head and body.
+/// One request over HTTP/1.0, so that the response is not chunked: status, head and body.
 fn ask(port: u16, method: &str, path: &str, headers: &str, body: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("the port");
     stream.set_read_timeout(Some(SLOW_TIMEOUT)).expect("a limit");
@@ -75,7 +79,7 @@ fn json(port: u16, path: &str, headers: &str) -> Value {
     serde_json::from_str(&body).unwrap_or_else(|_| panic!("{path}: {body}"))
 }
 
-/// A node with twenty accounts of whom the first is the administrator.
+/// A node with twenty accounts, the first of which is the administrator.
 struct MetricsNode {
     node: throng_e2e::NodeProcess,
     http: u16,
@@ -106,7 +110,7 @@ impl MetricsNode {
         MetricsNode { node, http, clients }
     }
 
-    /// Twenty users log in and talk for three seconds, and five have no account.
+    /// Twenty users log in and exchange messages for three seconds; five more have no account.
     fn generate_traffic(&self) {
         let plan = "title = 'Some life'\n[accounts]\nprefix = 'u'\ncount = 25\n\
                     [options]\nhold = '3s'\ndrain = '1s'\nkeep_going = true\nfail_on = 'count(login_errors) > 5'\n\
@@ -140,7 +144,7 @@ impl Deref for MetricsNode {
     }
 }
 
-/// What a page of metrics says of one family.
+/// One metric family of a page.
 #[derive(Default)]
 struct MetricFamily {
     kind: String,
@@ -149,7 +153,7 @@ struct MetricFamily {
     samples: usize,
 }
 
-/// The families of a page, by name.
+/// Families of a page, by name.
 fn families(page: &str) -> BTreeMap<String, MetricFamily> {
     let mut all: BTreeMap<String, MetricFamily> = BTreeMap::new();
     let mut name = String::new();
@@ -267,7 +271,7 @@ fn sessions_are_counted_by_transport_from_the_first_to_the_last() {
     assert_eq!(count("throng_bosh_held_requests"), 0.0);
 }
 
-/// Old and new names in `contrib/prometheus/rename-metrics.sed`.
+/// Pairs of old and new names in `contrib/prometheus/rename-metrics.sed`.
 fn renamed_metrics() -> Vec<(String, String)> {
     let script = read("contrib/prometheus/rename-metrics.sed");
     let lines = script.lines().filter(|line| !line.starts_with('#'));
@@ -316,7 +320,7 @@ fn names(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Expressions of a dashboard, wherever they stand.
+/// Collects the expressions of a dashboard at any depth.
 fn expressions(value: &Value, into: &mut String) {
     match value {
         Value::Object(parts) => parts.iter().for_each(|(key, value)| match (key.as_str(), value) {
@@ -371,7 +375,7 @@ fn prometheus_scrapes_every_metric_that_dashboard_and_alerts_query() {
         "no node prints these, but the dashboard or an alert asks for them: {missing:?}"
     );
 
-    // Each rule was evaluated without an error, and none rings on a good day.
+    // Every rule was evaluated without an error, and none fires on a healthy node.
     let rules = wait("the rules to be evaluated", || {
         let answer = json(port, "/api/v1/rules", "");
         let groups = answer["data"]["groups"].as_array().cloned().unwrap_or_default();
@@ -384,7 +388,7 @@ fn prometheus_scrapes_every_metric_that_dashboard_and_alerts_query() {
         assert_eq!(rule["health"], "ok", "{rule}");
         assert_ne!(rule["state"], "firing", "{rule}");
     }
-    // And the numbers are those of the run.
+    // The values are those of the run.
     let value = |query: &str| {
         let answer = json(port, &format!("/api/v1/query?query={query}"), "");
         let value = answer["data"]["result"][0]["value"][1].as_str().map(str::to_owned);
@@ -396,14 +400,14 @@ fn prometheus_scrapes_every_metric_that_dashboard_and_alerts_query() {
     assert!(value("sum(throng_store_operation_seconds_count)") >= 20.0);
 }
 
-/// Without annotations and comments, which are for people.
+/// Removes annotations and comments, which are for people.
 fn strip(rules: &str) -> String {
     let human = ["summary:", "description:", "#"];
     let lines = rules.lines().filter(|line| !human.iter().any(|word| line.trim_start().starts_with(word)));
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Those of the names that Prometheus does not have after some time.
+/// Names that Prometheus still lacks after some time.
 fn wait_for_names(port: u16, wanted: &BTreeSet<String>) -> Vec<String> {
     let mut missing = Vec::new();
     for _ in 0..100 {
@@ -485,7 +489,7 @@ fn the_overview_follows_the_node_and_the_audit_log_records_commands() {
     let modules = first["modules"].as_array().expect("modules");
     assert!(modules.iter().any(|module| module["name"] == "ping" && module["enabled"] == true), "{first}");
 
-    // Nothing changes without the token of the session, and a reload says what it did.
+    // Changes require the token of the session, and a reload reports its result.
     let (status, ..) = ask(node.http, "POST", "/api/v1/reload", &cookie, "");
     assert_eq!(status, 403);
     let text = fs::read_to_string(node.folder.join("throng.toml")).expect("the configuration");

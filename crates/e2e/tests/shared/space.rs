@@ -1,4 +1,5 @@
-//! Network namespaces for the length of a test: wires from `crates/e2e/netns/lossy.sh`, and being root to make them.
+//! Network namespaces for the duration of a test: links from `crates/e2e/netns/lossy.sh`, and the root rights to create
+//! them.
 
 use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt;
@@ -8,18 +9,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use throng_e2e::describe_output;
 
-/// Namespaces on one bridge. They go with the value, also when the test fails.
+/// Namespaces on one bridge. They are removed on drop, also when the test fails.
 pub(crate) struct LossyNetwork {
     name: String,
-    /// How packets are lost, as the script found it.
+    /// Method of packet loss that the script found available.
     pub(crate) method: String,
 }
 
 impl LossyNetwork {
-    /// So many namespaces; each loses so many percent of the packets that come in.
+    /// Creates `nodes` namespaces; each loses `percent` of the incoming packets.
     pub(crate) fn create(percent: &str, nodes: usize) -> LossyNetwork {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        // Process ids have up to seven digits, and names of namespaces here eight letters.
+        // Process ids have up to seven digits, and names of namespaces eight letters here.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}{}", char::from(b'a' + number as u8), std::process::id());
         let mut wires = LossyNetwork { name, method: String::new() };
@@ -28,14 +29,14 @@ impl LossyNetwork {
         wires.method = String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned();
         wires
     }
-    /// The namespace with a number from 1.
+    /// Namespace with this number, from 1.
     pub(crate) fn namespace(&self, number: usize) -> String {
         format!("{}-{number}", self.name)
     }
     pub(crate) fn address(number: usize) -> Ipv4Addr {
         Ipv4Addr::new(10, 77, 0, number as u8)
     }
-    /// Packets that were lost so far.
+    /// Packets lost so far.
     pub(crate) fn dropped(&self) -> u64 {
         let output = script(&["dropped", &self.name]);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -57,7 +58,8 @@ fn script(words: &[&str]) -> Output {
     Command::new(path).args(words).output().expect("lossy.sh starts")
 }
 
-/// Runs `test` as root: here, or by starting the test of this name again through sudo. Where neither is possible it fails.
+/// Runs `test` as root: directly, or by starting the test of this name again through sudo. Fails if neither is
+/// possible.
 pub(crate) fn run_as_root(name: &str, test: impl FnOnce()) {
     let user = std::fs::metadata("/proc/self").expect("/proc").uid();
     if user == 0 {

@@ -1,14 +1,14 @@
-//! Clients of HTTP that speak bytes: HTTP/1.1, BOSH and WebSocket over it, and as much of HTTP/2 as both need.
+//! HTTP clients at the byte level: HTTP/1.1, BOSH and WebSocket over it, and as much of HTTP/2 as both need.
 
 use std::io::{self, Read, Write};
 
 use super::node::PASSWORD;
 
-/// Bytes both ways.
+/// A bidirectional byte stream.
 pub(crate) trait ReadWrite: Read + Write {}
 impl<T: Read + Write> ReadWrite for T {}
 
-/// A connection, and what came that was not looked at yet.
+/// A connection with unprocessed input.
 pub(crate) struct HttpClient {
     wire: Box<dyn ReadWrite>,
     heard: Vec<u8>,
@@ -33,7 +33,7 @@ impl HttpClient {
     pub(crate) fn over(wire: Box<dyn ReadWrite>) -> HttpClient {
         HttpClient { wire, heard: Vec::new() }
     }
-    /// So many bytes.
+    /// Takes `count` bytes.
     fn pick(&mut self, count: usize) -> Vec<u8> {
         while self.heard.len() < count {
             let mut buffer = [0; 4096];
@@ -43,7 +43,7 @@ impl HttpClient {
         }
         self.heard.drain(..count).collect()
     }
-    /// One answer: its head and its body.
+    /// Reads one response: its head and its body.
     pub(crate) fn answer(&mut self) -> (String, String) {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -96,7 +96,7 @@ impl<'a> BoshClient<'a> {
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}{body}");
         body
     }
-    /// Asks until the answer has this.
+    /// Sends requests until a response contains `what`.
     fn until(&mut self, attributes: &str, inner: &str, what: &str) -> String {
         let mut text = self.ask(attributes, inner);
         while !text.contains(what) {
@@ -105,7 +105,7 @@ impl<'a> BoshClient<'a> {
         }
         text
     }
-    /// A session with the resource bound.
+    /// Opens a session with a bound resource.
     pub(crate) fn login(web: &'a mut HttpClient, user: &str) -> BoshClient<'a> {
         web.post("/bosh", &BoshClient::creation(1000));
         let (head, body) = web.answer();
@@ -118,7 +118,7 @@ impl<'a> BoshClient<'a> {
         bosh.until("", BIND, "<jid>romeo@localhost/");
         bosh
     }
-    /// It is there and answers.
+    /// Asserts that the session exists and answers.
     pub(crate) fn bound(&mut self) {
         let ping = "<iq xmlns='jabber:client' type='get' id='ping'><ping xmlns='urn:xmpp:ping'/></iq>";
         self.until("", ping, "id='ping'");
@@ -134,7 +134,7 @@ fn plain(user: &str) -> String {
     format!("<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>{words}</auth>")
 }
 
-/// A WebSocket in HTTP/1.1.
+/// A WebSocket over HTTP/1.1.
 pub(crate) struct WebSocketClient(HttpClient);
 
 impl WebSocketClient {
@@ -154,7 +154,7 @@ impl WebSocketClient {
         self.0.write_all(&frame(text)).expect("an open connection");
         self.0.flush().expect("an open connection");
     }
-    /// Messages up to one that has this.
+    /// Reads messages up to one that contains `what`.
     pub(crate) fn until(&mut self, what: &str) -> String {
         let mut all = String::new();
         while !all.contains(what) {
@@ -184,7 +184,7 @@ impl WebSocketClient {
     }
 }
 
-/// A text frame with a mask that changes nothing.
+/// A text frame with a masking key of zero.
 fn frame(text: &str) -> Vec<u8> {
     let mut bytes = vec![0x81];
     match text.len() {
@@ -199,11 +199,11 @@ fn frame(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// A connection in HTTP/2 (RFC 9113). Fields are written as literals; of an answer only the first byte of its fields is
-/// looked at, which is the status where that has a number of its own (RFC 7541, appendix A).
+/// An HTTP/2 connection (RFC 9113). Fields are written as literals; of a response only the first byte of its fields is
+/// read, which is the status if it has an index of its own (RFC 7541, appendix A).
 pub(crate) struct Http2Client {
     web: HttpClient,
-    /// The server knows extended CONNECT (RFC 8441 section 3).
+    /// Whether the server supports extended CONNECT (RFC 8441, section 3).
     pub(crate) connects: bool,
     stream: u32,
 }
@@ -224,7 +224,7 @@ impl Http2Client {
         self.web.write_all(&bytes).expect("an open connection");
         self.web.flush().expect("an open connection");
     }
-    /// The next frame: its type, payload and stream.
+    /// Reads the next frame: its type, payload and stream.
     fn next(&mut self) -> (u8, Vec<u8>, u32) {
         let head = self.web.pick(9);
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
@@ -264,7 +264,7 @@ impl Http2Client {
         self.stream += 2;
         (status, text)
     }
-    /// A WebSocket; the status.
+    /// Opens a WebSocket; returns the status.
     pub(crate) fn upgrade(&mut self, path: &str) -> u8 {
         let fields = [
             (":method", "CONNECT"),
@@ -283,7 +283,7 @@ impl Http2Client {
             }
         }
     }
-    /// Sends a message; what comes up to this.
+    /// Sends a message and reads up to `until`.
     pub(crate) fn websocket(&mut self, text: &str, until: &str) -> String {
         self.write(0, 0, self.stream, &frame(text));
         let mut all = String::new();

@@ -1,11 +1,14 @@
-//! What comes in by HTTP on real ports: BOSH and WebSocket, plain and under TLS, in HTTP/1.1 and HTTP/2, behind proxies;
-//! what is refused; reload and the end of a node.
+//! Tests of HTTP on real ports: BOSH and WebSocket, plain and under TLS, over HTTP/1.1 and HTTP/2, behind proxies;
+//! rejected requests; reload and shutdown.
 //!
-//! Each test starts the program of its own in a folder of its own. Clients are sockets and bytes.
-//! Left out: what XMPP itself does over these transports (plays, and real clients in `clients/`).
+//! Each test starts its own program in its own directory. Clients are sockets and bytes.
 //!
-//! The trap: cargo does not build another package's binary for a test; `cargo build -p throng-server` comes first, and a
-//! stale binary is tested as it is.
+//! Not implemented: XMPP over these transports (plays, and real clients in `clients/`).
+//!
+//! # Pitfalls
+//!
+//! Cargo does not build another package's binary for a test: run `cargo build -p throng-server` first; a stale binary
+//! is tested without warning.
 #![allow(
     clippy::expect_used,
     clippy::panic,
@@ -32,7 +35,7 @@ fn bosh_logs_in_over_http_tls_and_hyper() {
         let mut bosh = BoshClient::login(&mut web, "romeo");
         bosh.bound();
     }
-    // The same connection, once the library has it.
+    // The same connection after hyper has taken it over.
     let mut web = node.plain();
     assert!(web.ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "").1.contains("ok"));
     BoshClient::login(&mut web, "romeo").bound();
@@ -77,7 +80,7 @@ fn a_second_request_counts_at_once_also_on_the_same_connection() {
     let body = |rid: u64, inner: &str| {
         format!("<body rid='{rid}' sid='{sid}' xmlns='http://jabber.org/protocol/httpbind'>{inner}</body>")
     };
-    // The first is held; the answer to what the second brings is why it comes back.
+    // The first request is held; it returns with the answer to the second one's content.
     let ping = "<iq xmlns='jabber:client' type='get' id='p1'><ping xmlns='urn:xmpp:ping'/></iq>";
     web.post("/bosh", &body(rid, ""));
     web.post("/bosh", &body(rid + 1, ping));
@@ -109,7 +112,7 @@ fn malformed_requests_affect_only_their_connection() {
         web.write_all(text.as_bytes()).unwrap();
         let (head, _) = web.answer();
         let expected = format!("HTTP/1.1 {status} ");
-        // A path that is none of ours may be refused in more than one way, but it is never BOSH.
+        // An unknown path may be refused in more than one way, but it is never BOSH.
         let fits = head.starts_with(&expected) || (status == 404 && head.starts_with("HTTP/1.1 405 "));
         assert!(fits, "{text}: {head}");
     }
@@ -308,7 +311,7 @@ fn connections_and_sessions_are_limited_separately() {
         let address = format!("\r\nX-Forwarded-For: {address}\r\n\r\n");
         WebSocketClient::request("/ws").replace("\r\n\r\n", &address)
     };
-    // Two connections from here are the limit of HTTP.
+    // Two connections per address are the HTTP limit here.
     let mut third = node.plain();
     assert!(matches!(third.read(&mut [0; 10]), Ok(0) | Err(_)), "the third connection");
     assert!(first.ask(&from("203.0.113.2"), "").0.starts_with("HTTP/1.1 503 "));

@@ -1,4 +1,4 @@
-//! A node with doors for HTTP: plain, TLS, and behind a proxy.
+//! A node with HTTP listeners: plain, TLS, and behind a proxy.
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::ops::Deref;
@@ -13,7 +13,7 @@ use super::http_client::HttpClient;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const PASSWORD: &str = "correct horse";
 
-/// A node, and where its doors are.
+/// A node with its listeners.
 pub(crate) struct WebNode {
     node: throng_e2e::NodeProcess,
     ports: [u16; 4],
@@ -21,11 +21,11 @@ pub(crate) struct WebNode {
 }
 
 impl WebNode {
-    /// A node with this configuration besides its listeners, and the account romeo.
+    /// Starts a node with the account romeo and with `more` appended to the configuration of its listeners.
     pub(crate) fn start(name: &str, more: &str) -> WebNode {
         WebNode::start_with(name, more, "allow_plain_without_tls = true\n")
     }
-    /// The same with keys of the plain listener.
+    /// Like `start`, with keys of the plain listener.
     pub(crate) fn start_with(name: &str, more: &str, door: &'static str) -> WebNode {
         let node = throng_e2e::NodeProcess::new(&format!("web-{name}"));
         let mut node = WebNode { node, ports: ports::free(), door };
@@ -36,7 +36,7 @@ impl WebNode {
     }
     pub(crate) fn configure(&self, more: &str) {
         let WebNode { ports: [plain, tls, proxied, c2s], door, .. } = self;
-        // The last one is refused without somebody who may send the header.
+        // Listeners with `proxy_protocol` are rejected without trusted proxies.
         let proxied = if more.contains("trusted_proxies") {
             format!(
                 "[[listen]]\nkind = 'http'\naddress = '127.0.0.1:{proxied}'\nproxy_protocol = true\n\
@@ -53,25 +53,25 @@ impl WebNode {
     pub(crate) fn reload(&self) -> String {
         self.run_ok(&["reload"])
     }
-    /// Ends the node in good order; how long it took.
+    /// Stops the node cleanly; returns the time it took.
     pub(crate) fn stop(&mut self) -> Duration {
         self.node.stop()
     }
     pub(crate) fn plain(&self) -> HttpClient {
         HttpClient::over(Box::new(socket(self.ports[0])))
     }
-    /// Where a PROXY header comes first.
+    /// A client of the listener that expects a PROXY header.
     pub(crate) fn proxied(&self) -> HttpClient {
         HttpClient::over(Box::new(socket(self.ports[2])))
     }
-    /// XMPP over TCP where a PROXY header comes first.
+    /// XMPP over TCP with a PROXY header first.
     pub(crate) fn proxied_xmpp(&self) -> TcpStream {
         socket(self.ports[3])
     }
     pub(crate) fn tls(&self) -> HttpClient {
         self.tls_with(&[])
     }
-    /// With these protocols on offer.
+    /// Offers these protocols in ALPN.
     pub(crate) fn tls_with(&self, protocols: &[&[u8]]) -> HttpClient {
         let config = Arc::new(accept_any_certificate(protocols));
         let name = "localhost".try_into().expect("a name");
