@@ -90,7 +90,7 @@ fn content_type(path: &str) -> &'static str {
     }
 }
 
-/// Smaller bodies are sent uncompressed, in bytes.
+/// Minimum size of a compressed body, in bytes.
 const MIN_GZIP_BYTES: usize = 4096;
 
 /// `If-None-Match` with weak comparison; RFC 9110, section 13.1.2.
