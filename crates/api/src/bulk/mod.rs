@@ -1,6 +1,6 @@
 //! `POST /api/v1/accounts/bulk`: accounts with rosters, one line of JSON each, any number of them in one call.
 //!
-//! The response is a stream of lines as well, and it drives the work: each time the client reads on,
+//! The response is a stream of lines as well, and it drives the work: each time the client reads on, up to
 //! [`BATCH_ACCOUNTS`] lines of the request are read and stored, and their results are the next chunk. So neither side
 //! can fill the memory, and when a client disconnects the call ends after the current batch.
 //!
