@@ -1,8 +1,8 @@
-//! Compares stanzas by meaning: the order of attributes, prefixes, kind of quotes and white space between
-//! elements do not count (Canonical XML's idea, not its letter).
+//! Comparison of stanzas by meaning: the order of attributes, prefixes, kind of quotes and white space between elements
+//! do not count (the idea of Canonical XML, not its exact form).
 use xml::{Limits, NamespaceContext, Tree, TreeNode};
 
-/// The element in one form: attributes sorted, namespaces declared where they change, no blank text between
+/// Canonical form of an element: attributes sorted, namespaces declared where they change, no blank text between
 /// elements.
 ///
 /// # Panics
@@ -62,7 +62,7 @@ fn write(node: &TreeNode<'_>, ns: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Asserts that two lists of stanzas mean the same, in this order.
+/// Asserts that two lists of stanzas have the same meaning, in this order.
 ///
 /// # Panics
 /// If they do not.

@@ -1,4 +1,4 @@
-//! The memory store behind a counter of calls and a switch that makes it fail.
+//! Store wrapper that counts calls and can be made to fail.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,7 +14,7 @@ use store::{
     Stores, Subscription, TokensUpdateFn, Unblock, UserSearch, Vcards,
 };
 
-/// A store whose calls are counted.
+/// Store whose calls are counted.
 pub struct CountingStore {
     inner: Stores,
     calls: Mutex<Vec<&'static str>>,
@@ -25,7 +25,7 @@ pub struct CountingStore {
 type Act = Box<dyn FnOnce(&Stores) + Send>;
 
 impl CountingStore {
-    /// Counts the calls to `inner`.
+    /// Wraps `inner`.
     pub fn new(inner: Stores) -> Arc<CountingStore> {
         Arc::new(CountingStore {
             inner,
@@ -34,15 +34,15 @@ impl CountingStore {
             between: Mutex::default(),
         })
     }
-    /// The names of the calls since the last time, as `need.method`.
+    /// Returns and clears the names of the calls since the last time, as `need.method`.
     pub fn take_calls(&self) -> Vec<&'static str> {
         std::mem::take(&mut *self.calls.lock())
     }
-    /// From now on every call fails with `Unavailable`, or none does.
+    /// Makes every call fail with `Unavailable`, or none.
     pub fn set_failing(&self, failing: bool) {
         self.failing.store(failing, Ordering::Relaxed);
     }
-    /// Does this once, between the next login's proof and what is read after it.
+    /// Runs `act` once, between the proof of the next login and the reads after it.
     pub fn after_proof(&self, act: impl FnOnce(&Stores) + Send + 'static) {
         *self.between.lock() = Some(Box::new(act));
     }
@@ -146,7 +146,7 @@ impl Logins for CountingStore {
         self.act();
         self.call("logins.login", || self.inner.logins.login(account, revision))
     }
-    /// Counted as what is read: the rest only once the proof was right and the account is open.
+    /// Counted as separate reads: the rest only if the proof is correct and the account enabled.
     fn prove(&self, account: JidRef<'_>, proof: ProofFn) -> StoreFuture<'_, Option<LoginAttempt>> {
         let (between, inner) = (self.between.lock().take(), self.inner.clone());
         let proof: ProofFn = Box::new(move |secrets| {

@@ -1,11 +1,13 @@
-//! A whole node without sockets: the engine over the memory store, with clients that speak in stanza text.
+//! A complete node without sockets: the engine over the memory store, with clients that exchange stanza text.
 //!
-//! `send` returns when everything that the stanza set off is done, so nothing in a test has to wait. Virtual
-//! hosts are `example.com`, `example.net` and `example.org`, as in the examples of RFC 6121; a name without a
-//! domain is one of `example.com`.
+//! `send` returns when all effects of the stanza are complete, so tests never wait. Virtual hosts are `example.com`,
+//! `example.net` and `example.org`, as in the examples of RFC 6121; a name without a domain belongs to `example.com`.
 //!
-//! Left out: negotiation, stream errors on the wire, acknowledgement. The trap: a client's queue is filled until
-//! [`Client::recv`] is called; nobody else reads it.
+//! Not implemented: negotiation, stream errors on the wire, acknowledgements.
+//!
+//! # Pitfalls
+//!
+//! The queue of a client fills until [`NodeClient::recv`] is called; nothing else reads it.
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
@@ -25,7 +27,7 @@ use throng_core::{
 use crate::counting_store::CountingStore;
 use crate::manual_spawner::ManualSpawner;
 
-/// The domains that every engine serves.
+/// Domains of every test node.
 pub const DOMAINS: [&str; 3] = ["example.com", "example.net", "example.org"];
 
 fn hosts(domains: &[&str], enabled: &[EnabledFeature], limits: &NodeLimits, kept: &FeatureState) -> Hosts {
@@ -33,11 +35,11 @@ fn hosts(domains: &[&str], enabled: &[EnabledFeature], limits: &NodeLimits, kept
     domains.iter().map(|d| ((*d).to_owned(), build(d))).collect()
 }
 
-/// A node over the memory store.
+/// Node over the memory store.
 pub struct TestNode {
     /// The node.
     pub node: Arc<Node>,
-    /// Its clock; [`TestNode::advance`] moves it.
+    /// The node's clock; [`TestNode::advance`] moves it.
     pub clock: Arc<ManualClock>,
     /// The store without the counter.
     pub stores: Stores,
@@ -47,12 +49,12 @@ pub struct TestNode {
 }
 
 impl TestNode {
-    /// A node with these features, all options at their defaults.
+    /// Starts a node with these features, all options at their defaults.
     pub fn new(features: &[&'static Feature]) -> TestNode {
         TestNode::with_limits(features, NodeLimits::default())
     }
 
-    /// The same with other limits.
+    /// As [`TestNode::new`], with other limits.
     pub fn with_limits(features: &[&'static Feature], limits: NodeLimits) -> TestNode {
         let enabled: Vec<EnabledFeature> = features
             .iter()
@@ -61,10 +63,10 @@ impl TestNode {
         TestNode::start(&enabled, limits)
     }
 
-    /// The same with options.
+    /// As [`TestNode::with_limits`], with options.
     ///
     /// # Panics
-    /// If the features make no host.
+    /// If no host can be built from the features.
     pub fn start(enabled: &[EnabledFeature], limits: NodeLimits) -> TestNode {
         let clock = Arc::new(ManualClock::new());
         let stores = store::memory::stores(clock.clone());
@@ -88,10 +90,10 @@ impl TestNode {
         TestNode { node, clock, stores, counted, tasks, kept }
     }
 
-    /// What a reload does: these domains with these features, and sessions stay. How many sessions ended.
+    /// Reloads the configuration: these domains with these features; sessions stay. Returns how many sessions ended.
     ///
     /// # Panics
-    /// If the features make no host.
+    /// If no host can be built from the features.
     pub fn reload(&self, domains: &[&str], enabled: &[EnabledFeature]) -> usize {
         let hosts = hosts(domains, enabled, &self.node.limits(), &self.kept);
         let ended = self.node.set_hosts(hosts);
@@ -104,21 +106,21 @@ impl TestNode {
         self.block_on(self.stores.accounts.create(&address(name), b"")).expect("a new account")
     }
 
-    /// Binds a resource with what one login brings. The account must exist.
+    /// Logs in and binds a resource. The account must exist.
     pub fn connect(&self, name: &str, resource: &str) -> NodeClient {
         self.try_connect(name, resource).expect("a session")
     }
 
-    /// The same, for logins that may be refused.
+    /// As [`TestNode::connect`], for logins that may be refused.
     ///
     /// # Errors
-    /// The condition that binding answers with.
+    /// The condition of the bind error.
     pub fn try_connect(&self, name: &str, resource: &str) -> Result<NodeClient, StanzaCondition> {
         let principal = self.principal(name);
         self.bind(principal, resource)
     }
 
-    /// What authentication knows, for tests that bind later.
+    /// The principal of a login, for tests that bind later.
     pub fn principal(&self, name: &str) -> Principal {
         let jid = address(name);
         let found = self
@@ -134,7 +136,7 @@ impl TestNode {
     /// Binds a resource.
     ///
     /// # Errors
-    /// The condition that binding answers with.
+    /// The condition of the bind error.
     pub fn bind(&self, principal: Principal, resource: &str) -> Result<NodeClient, StanzaCondition> {
         let link = Arc::new(Outbox::new());
         self.node.outboxes.add(link.clone());
@@ -143,7 +145,7 @@ impl TestNode {
         Ok(NodeClient { node: self.node.clone(), session, tasks: self.tasks.clone() })
     }
 
-    /// Binds an anonymous user, who has no account in the store.
+    /// Binds an anonymous user, which has no account in the store.
     pub fn connect_anonymous(&self, name: &str, resource: &str) -> NodeClient {
         let jid = address(name);
         let principal = Principal {
@@ -162,12 +164,12 @@ impl TestNode {
         self.bind(principal, resource).expect("a session")
     }
 
-    /// Puts a contact into a roster, seen by connected sessions at once. `IN_ROSTER` is not implied.
+    /// Adds a contact to a roster; connected sessions see it immediately. `IN_ROSTER` is not implied.
     pub fn add_contact(&self, owner: &str, contact: &str, subscription: Subscription) {
         self.edit_roster_item(owner, contact, move |item| item.subscription = subscription);
     }
 
-    /// Changes one roster entry behind the features' backs.
+    /// Changes one roster item without notifying the features.
     ///
     /// # Panics
     /// If the owner has no account.
@@ -196,13 +198,13 @@ impl TestNode {
         self.node.roster_changed(owner.as_ref(), contact.as_ref(), &done);
     }
 
-    /// Makes two users see one another's presence.
+    /// Subscribes two users to each other's presence.
     pub fn befriend(&self, one: &str, other: &str) {
         self.add_contact(one, other, Subscription::BOTH | Subscription::IN_ROSTER);
         self.add_contact(other, one, Subscription::BOTH | Subscription::IN_ROSTER);
     }
 
-    /// One roster entry as it is stored.
+    /// One roster item as stored.
     ///
     /// # Panics
     /// If the owner has no account.
@@ -217,17 +219,17 @@ impl TestNode {
         roster.items.into_iter().find(|item| item.jid == contact)
     }
 
-    /// Names of the engine's calls to the store since the last time, such as `roster.change`.
+    /// Returns and clears the names of the engine's store calls, such as `roster.change`.
     pub fn store_calls(&self) -> Vec<&'static str> {
         self.counted.take_calls()
     }
 
-    /// Switches the engine's store off or on; the test's own calls go on.
+    /// Makes the engine's store fail, or work again; the test's own calls always work.
     pub fn set_store_failing(&self, failing: bool) {
         self.counted.set_failing(failing);
     }
 
-    /// Moves the clock and sweeps, second by second.
+    /// Advances the clock second by second and runs the sweep each time.
     pub fn advance(&self, seconds: u32) {
         for _ in 0..seconds {
             self.clock.advance(1000);
@@ -236,12 +238,12 @@ impl TestNode {
         self.tasks.run();
     }
 
-    /// Drives a future of the engine to its end.
+    /// Drives a future of the engine to completion.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.tasks.block_on(future)
     }
 
-    /// Runs what was spawned.
+    /// Runs the spawned tasks.
     pub fn run_tasks(&self) {
         self.tasks.run();
     }
@@ -257,7 +259,7 @@ fn address(name: &str) -> Jid {
     parsed.expect("an address")
 }
 
-/// A bound session and what it received.
+/// Bound session and the stanzas that it received.
 pub struct NodeClient {
     /// The session.
     pub session: Arc<Session>,
@@ -275,10 +277,10 @@ impl NodeClient {
         self.session.bare()
     }
 
-    /// Sends one stanza and waits until all that it set off is done.
+    /// Sends one stanza and waits until all its effects are complete.
     ///
     /// # Panics
-    /// If the text is no stanza, or the stream would be closed.
+    /// If the text is not a stanza, or the stream would be closed.
     #[track_caller]
     pub fn send(&self, text: &str) {
         if let Err(error) = self.try_send(text) {
@@ -286,13 +288,13 @@ impl NodeClient {
         }
     }
 
-    /// The same, for stanzas that may end the stream.
+    /// As [`NodeClient::send`], for stanzas that may end the stream.
     ///
     /// # Errors
     /// The stream error.
     ///
     /// # Panics
-    /// If the text is no stanza.
+    /// If the text is not a stanza.
     #[track_caller]
     pub fn try_send(&self, text: &str) -> Result<(), StreamError> {
         let bytes = text.trim().as_bytes();
@@ -313,26 +315,26 @@ impl NodeClient {
         Ok(())
     }
 
-    /// What arrived since the last time, as it would be written.
+    /// Stanzas received since the last call, as they would be written.
     pub fn recv(&self) -> Vec<String> {
         let mut batch = QueuedBatch::new();
         self.session.outbox.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut batch);
         batch.iter().map(|item| self.written(item)).collect()
     }
 
-    /// Sends and returns what came back.
+    /// Sends a stanza and returns the stanzas received.
     #[track_caller]
     pub fn request(&self, text: &str) -> Vec<String> {
         self.send(text);
         self.recv()
     }
 
-    /// The stream error that the connection was asked to end with.
+    /// Stream error with which the connection was asked to close.
     pub fn closed_with(&self) -> Option<StreamError> {
         self.session.outbox.close_reason()
     }
 
-    /// Ends the stream: the session, then what was left in its queue.
+    /// Ends the session, then reroutes what is left in its outbox.
     pub fn close(&self) {
         self.node.end_session(&self.session);
         self.node.outboxes.remove(&self.session.outbox);
@@ -370,7 +372,7 @@ mod tests {
 
     static FEATURE: Feature = Feature { name: "order", build, ..Feature::EMPTY };
 
-    /// Instead of `go` two messages are routed; the first of them has to wait at its recipient.
+    /// In place of `go` two messages are routed; the first has to wait at its recipient.
     fn build(b: &mut FeatureBuilder<'_>) {
         b.outgoing(Phase::Rewrite, Interest::kinds(StanzaKindSet::MESSAGES), |ctx: &mut OutgoingCtx<'_>| {
             let to = ctx.to.expect("a recipient").to_jid();

@@ -1,15 +1,19 @@
-//! Expat, the XML parser of many clients, asked through Python: XML 1.0 with the names of its fourth edition, and Namespaces
-//! in XML 1.0. It shares nothing with this server.
+//! Reference XML parser: expat, used by many clients, run through Python. XML 1.0 with the name rules of its fourth
+//! edition, and Namespaces in XML 1.0. It shares no code with this server.
 //!
-//! Left out: what a document says; the answer is whether it can be read. The trap: expat joins a namespace name and a local
-//! name with a character that its user chooses, and fails on a namespace name that has it. So each document is read once
-//! with each of those that clients use.
+//! Not implemented: the content of a document; the result is only whether it can be parsed.
+//!
+//! # Pitfalls
+//!
+//! Expat joins namespace name and local name with a separator that the application chooses, and rejects namespace names
+//! that contain it. So each document is parsed once with each separator that clients use.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// A request is a letter, a length, and as many bytes. `D`: a document; the answer is a line, empty when it can be read. `N`:
-/// the answer is a digit for each code point below 65 536; 1 if a name may begin with it, plus 2 if it may be in a name.
+/// Protocol: a request is a letter, a length and as many bytes. `D` is a document; the answer is a line, empty if it can be
+/// parsed. `N` answers with a digit per code point below 65 536: 1 if a name may begin with it, plus 2 if a name may
+/// contain it.
 const SCRIPT: &str = r#"
 import struct, sys
 from xml.parsers import expat
@@ -49,7 +53,7 @@ while True:
     answers.flush()
 "#;
 
-/// A Python that reads with expat.
+/// Python process that parses with expat.
 pub struct Expat {
     child: Child,
     to: ChildStdin,
@@ -57,7 +61,7 @@ pub struct Expat {
 }
 
 impl Expat {
-    /// Starts it.
+    /// Starts the process.
     ///
     /// # Panics
     /// If there is no `python3`.
@@ -81,13 +85,13 @@ impl Expat {
         self.to.flush().expect("python reads");
     }
 
-    /// Reads a whole document.
+    /// Parses a whole document.
     ///
     /// # Errors
-    /// Why expat cannot read it.
+    /// The reason for which expat rejects it.
     ///
     /// # Panics
-    /// If Python is gone.
+    /// If the process has ended.
     pub fn read(&mut self, document: &[u8]) -> Result<(), String> {
         self.ask(b'D', document);
         let mut line = String::new();
@@ -98,10 +102,10 @@ impl Expat {
         }
     }
 
-    /// Of each code point below 65 536: may a name begin with it, and may it stand in a name? No colons.
+    /// For each code point below 65 536: may a name begin with it, and may a name contain it? Colons are excluded.
     ///
     /// # Panics
-    /// If Python is gone.
+    /// If the process has ended.
     pub fn names(&mut self) -> Vec<(bool, bool)> {
         self.ask(b'N', b"");
         let mut digits = vec![0; 0x10000];

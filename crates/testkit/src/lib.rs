@@ -1,8 +1,10 @@
-//! What tests share: the engine without sockets, and comparison of stanzas.
+//! Shared test support: a node without sockets, a node with streams, scenarios, and comparison of stanzas.
 //!
-//! No part of the product may depend on this crate; features and streams use it as a dev-dependency.
+//! No production crate may depend on this one; features and streams use it as a dev-dependency.
 //!
-//! The trap: it must not depend on any feature, or a feature's tests would link two copies of it.
+//! # Pitfalls
+//!
+//! It must not depend on any feature, or the tests of a feature would link two copies of it.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "the whole crate is tests")]
 
 pub mod compare;

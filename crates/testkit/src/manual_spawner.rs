@@ -1,16 +1,16 @@
-//! A spawner that runs tasks when the test says so, in the order in which they were spawned.
+//! Spawner that runs tasks when the test calls it, in the order in which they were spawned.
 //!
-//! Left out: threads and timers. Everything that a test waits for must come from the memory store.
+//! Not implemented: threads and timers. A test may only wait for the memory store.
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
 
 use base::spawn::{BoxFuture, Spawner};
 use parking_lot::Mutex;
 
-/// Rounds after which something that still waits is called stuck.
+/// Rounds after which a pending task counts as stuck.
 const ROUNDS: usize = 1_000;
 
-/// Tasks that wait for [`Tasks::run`].
+/// Tasks that wait for [`ManualSpawner::run`].
 #[derive(Default)]
 pub struct ManualSpawner(Mutex<Vec<BoxFuture<'static, ()>>>);
 
@@ -24,10 +24,10 @@ impl Spawner for ManualSpawner {
 }
 
 impl ManualSpawner {
-    /// Runs until every task is done.
+    /// Runs until every task is complete.
     ///
     /// # Panics
-    /// If one never is.
+    /// If a task never completes.
     pub fn run(&self) {
         for _ in 0..ROUNDS {
             if self.0.lock().is_empty() {
@@ -49,10 +49,10 @@ impl ManualSpawner {
         self.0.lock().splice(0..0, left);
     }
 
-    /// Drives one future to its end, and the tasks beside it.
+    /// Drives one future to completion, together with the spawned tasks.
     ///
     /// # Panics
-    /// If it never ends.
+    /// If it never completes.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
         let mut cx = Context::from_waker(Waker::noop());

@@ -1,7 +1,7 @@
-//! Plays: scripted conversations between clients and a server, as Prosody's scansion has them.
+//! Scenarios ("plays"): scripted conversations between clients and a server, similar to Prosody's scansion.
 //!
-//! A play is a text file; `e2e/plays` holds them. It runs over memory with time standing still ([`ScenarioTarget::Memory`]) and
-//! against any server on a port ([`ScenarioTarget::Remote`], `cargo xtask plays --against`).
+//! A scenario is a text file in `e2e/plays`. It runs in memory with a manual clock ([`ScenarioTarget::Memory`]) or against
+//! any server on a port ([`ScenarioTarget::Remote`], `cargo xtask plays --against`).
 //!
 //! ```text
 //! # A comment.
@@ -21,31 +21,33 @@
 //! romeo receives nothing
 //! ```
 //!
-//! The head: `title:`, `features:` (names of the registry that the play shows), `ignores:` (namespaces of children that
-//! stanzas may have besides what is written), `administrators:` (users who are to be administrators), then `client NAME is USER/RESOURCE [with password WORDS]` and
-//! `friends USER USER` (subscribed both ways before the play begins).
+//! The header: `title:`, `features:` (names of the registry that the scenario covers), `ignores:` (namespaces of children
+//! that stanzas may have in addition), `administrators:` (users that must be administrators), then
+//! `client NAME is USER/RESOURCE [with password WORDS]` and `friends USER USER` (subscribed both ways before the start).
 //!
-//! The steps, in the words of [`StepAction`]: `NAME connects` (to a bound resource), `NAME opens a stream` (no login: the play
-//! sends it, with `{NAME.plain}` for PLAIN), `NAME proves WORD` (makes `{NAME.proof}` of the token in `{WORD}`), `NAME
-//! comes online` (connects, fetches the roster, sends presence, and forgets what came), `NAME is offered:` (the last
-//! stream features that came with a new stream), `NAME is refused CONDITION` (a login that fails), `NAME authenticates`
-//! (up to the stream features, without a resource), `NAME sends:`, `NAME receives:`, `NAME receives in any order:`,
-//! `NAME receives nothing`, `NAME forgets what came`, `NAME disconnects`, `NAME loses the connection`,
-//! `NAME is disconnected [by CONDITION]`, `N seconds pass` (only over memory).
-//! What follows a colon is XML on indented lines, one or several stanzas.
+//! The steps, each a [`StepAction`]: `NAME connects` (up to a bound resource), `NAME opens a stream` (no login: the
+//! scenario sends it, with `{NAME.plain}` for PLAIN), `NAME proves WORD` (computes `{NAME.proof}` of the token in
+//! `{WORD}`), `NAME comes online` (connects, fetches the roster, sends presence, and discards what was received),
+//! `NAME is offered:` (the last stream features received with a new stream), `NAME is refused CONDITION` (a login that
+//! fails), `NAME authenticates` (up to the stream features, without a resource), `NAME sends:`, `NAME receives:`,
+//! `NAME receives in any order:`, `NAME receives nothing`, `NAME forgets what came`, `NAME disconnects`,
+//! `NAME loses the connection`, `NAME is disconnected [by CONDITION]`, `N seconds pass` (only in memory).
+//! A colon is followed by XML on indented lines, one or several stanzas.
 //!
-//! In XML, `{USER}` is a bare address, `{NAME.full}` a full one, `{server}` the domain. In what is received `{any}`
-//! stands for any value or text, `{keep:WORD}` as well and keeps it as `{WORD}`; `play:more='yes'` lets an element
-//! have more attributes and children than are written. Stanzas are compared by meaning: the order of attributes and
-//! children, prefixes and blanks between elements do not count.
+//! In XML, `{USER}` is a bare address, `{NAME.full}` a full one, `{server}` the domain. In received XML `{any}` matches any
+//! value or text; `{keep:WORD}` does too and stores it as `{WORD}`; `play:more='yes'` permits further attributes and
+//! children of an element. Stanzas are compared by meaning: the order of attributes and children, prefixes and blanks
+//! between elements do not count.
 //!
-//! Against a host, what RFC 6120 lets a server leave unsaid (`to` the client itself, `from` its own account, the
-//! language) is not missed; over memory it is.
+//! Against a remote server, what RFC 6120 lets a server omit (`to` the client itself, `from` its own account, the
+//! language) may be missing; in memory it is required.
 //!
-//! Left out: groups of steps at the same time, and checks of what is not XML.
+//! Not implemented: groups of concurrent steps, and checks of anything but XML.
 //!
-//! The trap: `receives nothing` first waits until the server has answered every client, so it proves nothing about a
-//! server that delivers later than it answers.
+//! # Pitfalls
+//!
+//! `receives nothing` first waits until the server has answered every client, so it proves nothing about a server that
+//! delivers later than it answers.
 
 mod connection;
 mod expected_element;
@@ -57,81 +59,81 @@ use crate::server::TestServer;
 pub use parse::parse;
 pub use run::run;
 
-/// What went wrong, with its place.
+/// Failure of a scenario, with its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{play}:{line}: {message}")]
 pub struct ScenarioError {
-    /// The name of the play.
+    /// Name of the scenario.
     pub play: String,
-    /// The line of its file, from 1.
+    /// Line of its file, from 1.
     pub line: usize,
-    /// One sentence.
+    /// Description in one sentence.
     pub message: String,
 }
 
-/// A play, ready to run.
+/// Parsed scenario.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The file's name without its ending.
+    /// File name without its extension.
     pub name: String,
-    /// What it shows.
+    /// Behaviour that it demonstrates.
     pub title: String,
-    /// The features of the registry that it is about.
+    /// Features of the registry that it covers.
     pub features: Vec<String>,
-    /// Namespaces of children that are overlooked unless they are written.
+    /// Namespaces of children that are ignored unless the scenario lists them.
     pub ignores: Vec<String>,
-    /// Users who must be administrators.
+    /// Users that must be administrators.
     pub administrators: Vec<String>,
     /// The clients.
     pub clients: Vec<ScenarioClient>,
-    /// Pairs of users who are subscribed to each other.
+    /// Pairs of users that are subscribed to each other.
     pub friends: Vec<(String, String)>,
-    /// What happens.
+    /// Steps in order.
     pub steps: Vec<ScenarioStep>,
 }
 
-/// A client of a play.
+/// Client of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioClient {
-    /// Its name in the play.
+    /// Its name in the scenario.
     pub name: String,
     /// The user; the local part of the address.
     pub user: String,
-    /// The resource that it asks for.
+    /// Resource that it requests.
     pub resource: String,
-    /// Its password; the stage's if absent.
+    /// Its password; that of the target if absent.
     pub password: Option<String>,
 }
 
-/// A step and its line.
+/// Step and its line.
 #[derive(Clone, Debug)]
 pub struct ScenarioStep {
-    /// The line of the file, from 1.
+    /// Line of the file, from 1.
     pub line: usize,
-    /// What happens.
+    /// Action of the step.
     pub action: StepAction,
 }
 
-/// What happens in a step. Numbers are places in [`Scenario::clients`].
+/// Action of a step. Numbers are indices into [`Scenario::clients`].
 #[derive(Clone, Debug)]
 pub enum StepAction {
     /// Logs in and binds.
     Connects(usize),
     /// Logs in without binding.
     Authenticates(usize),
-    /// Opens a stream, with TLS if there is, and does not log in.
+    /// Opens a stream, with TLS if offered, and does not log in.
     Opens(usize),
-    /// Makes the proof of a token out of the word that holds it.
+    /// Computes the proof of a token stored under this word.
     Proves(usize, String),
-    /// Logs in, fetches the roster, sends presence, and forgets what came.
+    /// Logs in, fetches the roster, sends presence, and discards what was received.
     GoesOnline(usize),
     /// The login fails with this condition.
     Refused(usize, String),
-    /// These stream features were offered after the login, among others.
+    /// These stream features were offered after the login, possibly among others.
     Offered(usize, String),
-    /// Closes the stream and waits for its end.
+    /// Closes the stream and waits for the server to close it.
     Disconnects(usize),
-    /// The connection is gone without a word.
+    /// Drops the connection without closing the stream.
     Loses(usize),
     /// The server ends the stream, with this stream error or without one.
     Disconnected(usize, Option<String>),
@@ -139,26 +141,26 @@ pub enum StepAction {
     Sends(usize, String),
     /// Receives stanzas, in this order or in any.
     Receives(usize, String, ReceiveOrder),
-    /// Has received nothing that was not asked for.
+    /// Has received nothing unexpected.
     ReceivesNothing(usize),
-    /// What came is of no interest.
+    /// Discards what was received.
     Forgets(usize),
-    /// Time passes.
+    /// Advances the clock by seconds.
     Pass(u32),
 }
 
-/// Whether the order of what is received counts.
+/// Whether the order of received stanzas counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveOrder {
-    /// As written.
+    /// In the written order.
     Written,
-    /// Any.
+    /// In any order.
     Any,
 }
 
-/// Where plays run.
+/// Server that scenarios run against.
 pub enum ScenarioTarget {
-    /// A node of the test's own, over memory. Accounts are made as needed.
+    /// A node in memory. Accounts are created as needed.
     Memory(Box<TestServer>),
     /// A server on a port. Accounts must exist: see [`Scenario::accounts`].
     Remote(RemoteServer),
@@ -167,19 +169,19 @@ pub enum ScenarioTarget {
 /// A server on a port.
 #[derive(Clone, Debug)]
 pub struct RemoteServer {
-    /// `HOST:PORT` of a client listener, with STARTTLS or without TLS, or the URL of a WebSocket, `wss://HOST:PORT/PATH` or
-    /// `ws://…`. The certificate is not checked.
+    /// `HOST:PORT` of a client listener, with STARTTLS or without TLS, or a WebSocket URL, `wss://HOST:PORT/PATH` or
+    /// `ws://…`. The certificate is not verified.
     pub address: String,
-    /// The domain of the accounts.
+    /// Domain of the accounts.
     pub domain: String,
-    /// The password of the accounts that the play gives none.
+    /// Password of accounts for which the scenario has none.
     pub password: String,
-    /// Each play has users of its own, `PLAY-USER`, so that it finds empty rosters.
+    /// Each scenario uses its own users, `PLAY-USER`, so that rosters are empty.
     pub own_users: bool,
 }
 
 impl Scenario {
-    /// User, local part on this stage and password of every account that the play needs.
+    /// User, local part on this target and password of every account that the scenario needs.
     pub fn accounts(&self, stage: &ScenarioTarget) -> Vec<(String, String, String)> {
         let mut accounts: Vec<(String, String, String)> = Vec::new();
         for client in &self.clients {
@@ -198,7 +200,7 @@ impl Scenario {
         accounts
     }
 
-    /// Whether it needs a clock that obeys.
+    /// Whether it needs a manual clock.
     pub fn needs_time(&self) -> bool {
         self.steps.iter().any(|step| matches!(step.action, StepAction::Pass(_)))
     }

@@ -1,11 +1,15 @@
-//! A node with its streams: real connections over memory, loopback TCP and TLS, with clients that speak bytes.
+//! Test node with streams: real connections in memory, over loopback TCP and TLS, with clients that send bytes.
 //!
-//! RFC 6120 from the first byte. Time stands still until [`TestServer::advance`]; the store is the memory store. Every
-//! connection is a task of the test's own runtime, which must be tokio's `current_thread`: then nothing happens
-//! between two awaits of the test.
+//! RFC 6120 from the first byte. The clock stands still until [`TestServer::advance`]; the store is the memory store. Every
+//! connection is a task on the test's own runtime, which must be tokio's `current_thread`: nothing then happens between
+//! two awaits of the test.
 //!
-//! Left out: server-to-server streams. The trap: after [`TestServer::advance`] or a wish to the node, the connections run
-//! only when the test awaits; [`run_until_idle`] lets them.
+//! Not implemented: server-to-server streams.
+//!
+//! # Pitfalls
+//!
+//! After [`TestServer::advance`] or a call on the node, connections run only when the test awaits; [`run_until_idle`]
+//! lets them.
 
 mod bosh;
 mod client;
@@ -35,39 +39,39 @@ pub use client::{ReceivedElement, ReceivedEvent, STREAM_HEADER, StreamClient};
 pub use tls::{ClientAuthority, TlsClientIdentity, TlsClientSettings};
 pub(crate) use websocket::Framed;
 
-/// Bytes that a pipe holds in each direction.
+/// Capacity of a pipe in each direction.
 pub const PIPE_BYTES: usize = 65_536;
-/// The password of every account.
+/// Password of every account.
 pub const PASSWORD: &str = "r0m30myr0m30";
-/// Few, so that tests are quick.
+/// SCRAM iterations; few, so that tests are fast.
 const ITERATIONS: u32 = 64;
 
-/// What a test wants different.
+/// Configuration of a test node.
 pub struct TestServerConfig {
-    /// The domains; the first is the default.
+    /// Domains; the first is the default.
     pub domains: Vec<&'static str>,
     /// The node's limits.
     pub limits: NodeLimits,
-    /// What may be negotiated.
+    /// Negotiation policy.
     pub policy: NegotiationPolicy,
     /// Features, with default options.
     pub features: Vec<&'static Feature>,
-    /// Options that differ: feature, option, value.
+    /// Non-default options: feature, option, value.
     pub options: Vec<(&'static str, &'static str, OptionValue)>,
-    /// Whether there are certificates; the policy says whether they are used.
+    /// Whether the node has certificates; the policy decides whether they are used.
     pub certificates: bool,
-    /// Certificates of clients are asked for and trusted if they are this authority's.
+    /// PEM of the authority of client certificates, which are then requested.
     pub client_authority: Option<String>,
-    /// Clients over pipes come by WebSocket, through a proxy that has TLS with them and is trusted. They speak the text of a
-    /// document all the same; it is framed on the way.
+    /// Clients over pipes use WebSocket, through a trusted proxy that terminates their TLS. They still send the text of a
+    /// stream document; it is framed on the way.
     pub websocket: bool,
-    /// Clients over pipes come by BOSH instead, without HTTP and over encrypted connections. They speak the text of a document,
-    /// too.
+    /// Clients over pipes use BOSH instead, without HTTP and over encrypted connections. They send the text of a stream
+    /// document, too.
     pub bosh: bool,
 }
 
 impl Default for TestServerConfig {
-    /// One domain, TLS optional, every mechanism but ANONYMOUS, PLAIN only with TLS.
+    /// One domain, TLS optional, every mechanism except ANONYMOUS, PLAIN only with TLS.
     fn default() -> TestServerConfig {
         TestServerConfig {
             domains: vec!["example.com"],
@@ -91,7 +95,7 @@ impl Default for TestServerConfig {
 }
 
 impl TestServerConfig {
-    /// A node like this.
+    /// Starts a node with this configuration.
     ///
     /// # Panics
     /// If it cannot be built.
@@ -101,7 +105,7 @@ impl TestServerConfig {
     }
 }
 
-/// A node that serves streams.
+/// Node that serves streams.
 pub struct TestServer {
     /// The node.
     pub node: Arc<Node>,
@@ -109,11 +113,11 @@ pub struct TestServer {
     pub clock: Arc<ManualClock>,
     /// The store without the counter.
     pub stores: Stores,
-    /// What its connections share.
+    /// Context shared by its connections.
     pub context: Arc<C2sContext>,
-    /// Counts its connections.
+    /// Limiter of its connections.
     pub connection_limiter: ConnectionLimiter,
-    /// The facts and limits of its port.
+    /// Configuration and limits of its listener.
     pub port: SharedListenerConfig,
     counted: Arc<CountingStore>,
     websocket: bool,
@@ -122,7 +126,7 @@ pub struct TestServer {
     certificate: Option<Vec<u8>>,
 }
 
-/// Tasks on the runtime of the test.
+/// Spawns tasks on the runtime of the test.
 struct CurrentRuntimeSpawner(tokio::runtime::Handle);
 
 impl Spawner for CurrentRuntimeSpawner {
@@ -130,13 +134,13 @@ impl Spawner for CurrentRuntimeSpawner {
         self.0.spawn(task);
     }
     fn spawn_blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
-        // On the same thread, so that nothing happens behind the test's back.
+        // On the same thread, so that nothing runs concurrently with the test.
         self.0.spawn(async move { job() });
     }
 }
 
 impl TestServer {
-    /// A node as [`TestServerConfig::default`] says.
+    /// Starts a node with [`TestServerConfig::default`].
     #[must_use]
     pub fn new() -> TestServer {
         TestServer::start(TestServerConfig::default())
@@ -201,7 +205,7 @@ impl TestServer {
         }
     }
 
-    /// Creates an account in the first domain, or in the one that the name has.
+    /// Creates an account in the first domain, or in that of the name.
     ///
     /// # Panics
     /// If it exists.
@@ -209,7 +213,7 @@ impl TestServer {
         self.create_user_with_password(name, PASSWORD).await
     }
 
-    /// The same with another password.
+    /// As [`TestServer::create_user`], with another password.
     ///
     /// # Panics
     /// If it exists.
@@ -218,19 +222,19 @@ impl TestServer {
         self.stores.accounts.create(&self.address(name), &stored.encode()).await.expect("a new account")
     }
 
-    /// The bare address of a user.
+    /// Bare address of a user.
     ///
     /// # Panics
-    /// If the name is none.
+    /// If the name is invalid.
     pub fn address(&self, name: &str) -> Jid {
         let text = if name.contains('@') { name.to_owned() } else { format!("{name}@{}", self.domain) };
         Jid::parse(&text).expect("an address")
     }
 
-    /// A connection that nobody drives yet, and the other end of its pipe.
+    /// A connection that is not polled yet, and the other end of its pipe.
     ///
     /// # Panics
-    /// If the gate is full.
+    /// If the connection limit is reached.
     pub fn connection(&self, capacity: usize) -> (C2sConnection, Pipe) {
         let (stream, there) = Stream::memory(self.port.clone(), capacity);
         let pass =
@@ -254,14 +258,14 @@ impl TestServer {
         self.connect_with(PIPE_BYTES)
     }
 
-    /// The same from another address.
+    /// As [`TestServer::connect`], from another address.
     pub fn connect_from(&self, peer: &str) -> StreamClient {
         let peer = std::net::SocketAddr::new(peer.parse().expect("an address"), 5);
         let (stream, there) = Stream::memory_with_peer(self.port.clone(), PIPE_BYTES, peer);
         self.over(stream, there)
     }
 
-    /// The same with another capacity in each direction.
+    /// As [`TestServer::connect`], with another capacity in each direction.
     pub fn connect_with(&self, capacity: usize) -> StreamClient {
         let (stream, there) = Stream::memory(self.port.clone(), capacity);
         self.over(stream, there)
@@ -280,7 +284,7 @@ impl TestServer {
         io
     }
 
-    /// A client that sends requests, and a table for its session.
+    /// A BOSH client, and a session table for its session.
     fn bosh_stream(&self, peer: std::net::SocketAddr) -> Box<dyn net::Duplex> {
         let (service, gate) = (self.context.clone(), self.connection_limiter.clone());
         let start = Box::new(move |stream: Stream| {
@@ -288,7 +292,7 @@ impl TestServer {
             tokio::runtime::Handle::current().spawn(C2sConnection::new(stream, pass, service.clone()));
             true
         });
-        // As often as it likes: the clock stands still.
+        // No rate limit, since the clock stands still.
         let settings = net::bosh::BoshSettings {
             requests_per_second: 0,
             polling_seconds: 0,
@@ -299,7 +303,7 @@ impl TestServer {
         Box::new(bosh::BoshClientIo::new(sessions, origin))
     }
 
-    /// A stream over memory as the setup wants it, driven already, and the client's end, which speaks the text of a document.
+    /// Spawns a configured stream in memory; returns the client's end, which carries the text of a stream document.
     pub fn dial(&self) -> Box<dyn net::Duplex> {
         let (stream, there) = Stream::memory(self.port.clone(), PIPE_BYTES);
         self.served(stream, there)
@@ -315,7 +319,7 @@ impl TestServer {
         (stream, Box::new(websocket::Framed::new(there, false)))
     }
 
-    /// A client by WebSocket that nobody has encrypted.
+    /// A WebSocket client without encryption.
     pub fn connect_websocket(&self) -> StreamClient {
         let (mut stream, there) = Stream::memory(self.port.clone(), PIPE_BYTES);
         stream.set_websocket(websocket::accepted(&net::websocket::WebSocketSettings::default()));
@@ -323,7 +327,7 @@ impl TestServer {
         self.client(Box::new(websocket::Framed::new(there, false)))
     }
 
-    /// A stream over memory that became a WebSocket, and the client's end for its frames.
+    /// A stream in memory upgraded to WebSocket; returns the client's end for raw frames.
     pub fn connect_frames(&self) -> Pipe {
         let (mut stream, there) = Stream::memory(self.port.clone(), PIPE_BYTES);
         stream.set_websocket(websocket::accepted(&net::websocket::WebSocketSettings::default()));
@@ -346,7 +350,7 @@ impl TestServer {
         self.client(Box::new(client))
     }
 
-    /// A client over loopback TCP whose server expects TLS at once (XEP-0368); nothing was said yet.
+    /// A client over loopback TCP to a listener with direct TLS (XEP-0368); nothing was sent yet.
     ///
     /// # Panics
     /// If the system has no socket left or the test has no certificates.
@@ -370,22 +374,22 @@ impl TestServer {
         client
     }
 
-    /// Names of the calls to the store since the last time, such as `logins.login`.
+    /// Returns and clears the names of the store calls, such as `logins.login`.
     pub fn store_calls(&self) -> Vec<&'static str> {
         self.counted.take_calls()
     }
 
-    /// Changes the store once, between the next login's proof and what is read after it.
+    /// Changes the store once, between the proof of the next login and the reads after it.
     pub fn after_proof(&self, act: impl FnOnce(&Stores) + Send + 'static) {
         self.counted.after_proof(act);
     }
 
-    /// Switches the node's store off or on; the test's own calls go on.
+    /// Makes the node's store fail, or work again; the test's own calls always work.
     pub fn set_store_failing(&self, failing: bool) {
         self.counted.set_failing(failing);
     }
 
-    /// Moves the clock and sweeps, second by second, and lets everything run in between.
+    /// Advances the clock second by second, runs the sweep and lets all tasks run in between.
     pub async fn advance(&self, seconds: u32) {
         for _ in 0..seconds {
             self.clock.advance(1000);
@@ -402,24 +406,24 @@ impl Default for TestServer {
     }
 }
 
-/// The documents that came by WebSocket or BOSH to the clients of this thread since the last time, as they came. The first time
-/// begins to keep them.
+/// Raw documents received by WebSocket or BOSH clients of this thread since the last call. The first call starts the
+/// recording.
 #[must_use]
 pub fn take_documents() -> Vec<String> {
     websocket::DOCUMENTS.with_borrow_mut(|all| all.replace(Vec::new())).unwrap_or_default()
 }
 
-/// Lets every task of the runtime run until all wait for something (over pipes; sockets may take longer).
+/// Lets every task of the runtime run until all are waiting (over pipes; sockets may take longer).
 pub async fn run_until_idle() {
     for _ in 0..64 {
         tokio::task::yield_now().await;
     }
 }
 
-/// Lets every task run until something is so.
+/// Lets every task run until a condition holds.
 ///
 /// # Panics
-/// If it never is.
+/// If it never holds.
 pub async fn run_until(mut so: impl FnMut() -> bool) {
     for _ in 0..1_000_000 {
         if so() {
@@ -440,7 +444,7 @@ async fn tcp_pair() -> (tokio::net::TcpStream, tokio::net::TcpStream) {
     (server, client)
 }
 
-/// A directory that is gone with this value.
+/// Directory that is removed on drop.
 pub(crate) struct ScratchDir(pub(crate) PathBuf);
 
 impl ScratchDir {

@@ -1,8 +1,10 @@
-//! TLS of clients that do not care whose certificate they see, for servers that sign for themselves.
+//! TLS configuration of clients that accept any certificate, for servers with self-signed ones.
 //!
-//! Left out: clients that check certificates; [`crate::wire`] has those.
+//! Not implemented: clients that verify certificates; [`crate::server`] has those.
 //!
-//! The trap: whoever is in between is trusted as well. What a certificate says must be tested in another way.
+//! # Pitfalls
+//!
+//! A man in the middle is trusted as well. The content of certificates must be tested in another way.
 
 use std::sync::Arc;
 
@@ -11,10 +13,10 @@ use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{self, ClientConfig, DigitallySignedStruct, SignatureScheme};
 
-/// A client of TLS 1.2 and 1.3 that takes every certificate and offers these protocols (RFC 7301), which may be none.
+/// Client configuration for TLS 1.2 and 1.3 that accepts every certificate and offers these protocols (RFC 7301), if any.
 ///
 /// # Panics
-/// If the provider has none of the usual versions, which ring has.
+/// If the provider has none of the usual versions; ring has them.
 #[must_use]
 pub fn accept_any_certificate(protocols: &[&[u8]]) -> ClientConfig {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -28,7 +30,7 @@ pub fn accept_any_certificate(protocols: &[&[u8]]) -> ClientConfig {
     config
 }
 
-/// Trusts any certificate. Signatures are checked all the same: the server must have the key of what it shows.
+/// Accepts any certificate. Signatures are still verified: the server must have the private key of its certificate.
 #[derive(Debug)]
 pub struct AcceptAnyCertificate(pub Arc<CryptoProvider>);
 

@@ -1,9 +1,11 @@
-//! A client of a play: a byte stream, the login, and what came and was not looked at yet.
+//! Connection of a scenario's client: byte stream, login, and received events that are not processed yet.
 //!
-//! RFC 6120 sections 4 to 7: header, STARTTLS if it is offered, SCRAM (the strongest offered) or PLAIN under TLS, binding.
-//! [`crate::wire::Client`] is for tests that look at single bytes and at one server; this one logs in anywhere.
+//! RFC 6120, sections 4 to 7: header, STARTTLS if offered, SCRAM (the strongest offered) or PLAIN under TLS, binding.
+//! [`crate::server::StreamClient`] is for tests of single bytes on our own server; this one logs in to any server.
 //!
-//! The trap: certificates are not checked, since plays run against servers that sign for themselves.
+//! # Pitfalls
+//!
+//! Certificates are not verified, since scenarios run against servers with self-signed ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,40 +20,40 @@ use xml::{Limits, ScanOutcome, Scanner};
 use super::expected_element::ExpectedElement;
 use crate::tls::accept_any_certificate;
 
-/// Longest wait for what must come. Only failing plays wait so long.
+/// Timeout for expected input. Only failing scenarios wait this long.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(super) trait ScenarioIo: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ScenarioIo for T {}
 
-/// What comes from the server.
+/// Event from the server.
 pub(super) enum ScenarioEvent {
     Header,
     Element(ExpectedElement),
     Closed,
 }
 
-/// A client that is connected.
+/// A connected client.
 pub(super) struct ScenarioConnection {
     io: Box<dyn ScenarioIo>,
     scanner: Scanner,
     input: Vec<u8>,
     secure: bool,
-    /// It has a resource, bound or resumed.
+    /// Whether it has a resource, bound or resumed.
     pub(super) bound: bool,
     /// Its full address.
     pub(super) full: String,
-    /// Stream features, the last that were seen.
+    /// Stream features received last.
     pub(super) offered: ExpectedElement,
-    /// What was read while something else was awaited.
+    /// Elements received while something else was awaited.
     pub(super) unread: VecDeque<ExpectedElement>,
 }
 
-/// Why a login failed.
+/// Reason for which a login failed.
 pub(super) enum LoginFailure {
-    /// The server said so, with this condition.
+    /// The server sent this condition.
     Condition(String),
-    /// Something else.
+    /// Any other reason.
     Broken(String),
 }
 
@@ -62,7 +64,7 @@ impl From<String> for LoginFailure {
 }
 
 impl ScenarioConnection {
-    /// From the first byte to the stream features behind the login.
+    /// Logs in, from the first byte to the stream features after authentication.
     pub(super) async fn login(
         io: Box<dyn ScenarioIo>,
         domain: &str,
@@ -76,7 +78,7 @@ impl ScenarioConnection {
         Ok(actor)
     }
 
-    /// From the first byte to the features before authentication, under TLS if there is.
+    /// Opens the stream, from the first byte to the features before authentication, under TLS if offered.
     pub(super) async fn begin(
         io: Box<dyn ScenarioIo>,
         domain: &str,
@@ -172,7 +174,7 @@ impl ScenarioConnection {
         self.send(&format!("<auth xmlns='{ns}' mechanism='{mechanism}'>{text}</auth>")).await
     }
 
-    /// Asks for a resource.
+    /// Requests a resource.
     pub(super) async fn bind(&mut self, resource: &str) -> Result<(), LoginFailure> {
         let wanted =
             if resource.is_empty() { String::new() } else { format!("<resource>{resource}</resource>") };
@@ -198,7 +200,7 @@ impl ScenarioConnection {
         written.map_err(|error| format!("the connection is gone: {error}"))
     }
 
-    /// What comes next from the connection, whatever is in [`ScenarioConnection::unread`].
+    /// Next event from the connection, whatever is in [`ScenarioConnection::unread`].
     pub(super) async fn receive(&mut self) -> Result<ScenarioEvent, String> {
         let heard = tokio::time::timeout(RECEIVE_TIMEOUT, self.receive_from_stream()).await;
         heard.map_err(|_| format!("nothing came within {} s", RECEIVE_TIMEOUT.as_secs()))?
@@ -242,7 +244,7 @@ impl ScenarioConnection {
         }
     }
 
-    /// Waits until the server has answered a request; what came before is kept.
+    /// Waits until the server has answered a request; earlier elements are stored.
     pub(super) async fn sync(&mut self, id: &str) -> Result<(), String> {
         self.send(&format!("<iq type='get' id='{id}'><ping xmlns='urn:xmpp:ping'/></iq>")).await?;
         loop {
@@ -255,7 +257,7 @@ impl ScenarioConnection {
     }
 }
 
-/// TLS over these bytes.
+/// Starts TLS over a byte stream.
 pub(super) async fn encrypt(io: Box<dyn ScenarioIo>, domain: &str) -> Result<Box<dyn ScenarioIo>, String> {
     let name = ServerName::try_from(domain.to_owned()).map_err(|error| format!("{domain}: {error}"))?;
     let shaken = tokio_rustls::TlsConnector::from(Arc::new(accept_any_certificate(&[]))).connect(name, io);
@@ -265,7 +267,7 @@ pub(super) async fn encrypt(io: Box<dyn ScenarioIo>, domain: &str) -> Result<Box
     Ok(Box::new(stream.map_err(|error| format!("the handshake failed: {error}"))?))
 }
 
-/// Asks an HTTP server for a WebSocket (RFC 6455 section 4.1); then the text of a document goes over it.
+/// Requests a WebSocket from an HTTP server (RFC 6455, section 4.1) and wraps it as the text of a stream document.
 pub(super) async fn open_websocket(
     mut io: Box<dyn ScenarioIo>,
     place: &str,
@@ -285,14 +287,14 @@ pub(super) async fn open_websocket(
         head.push(byte.map_err(|_| "no answer over HTTP".to_owned())?.map_err(broken)?);
     }
     let head = String::from_utf8_lossy(&head);
-    // The proof for the key of section 1.3.
+    // The accept value for the key of section 1.3.
     if !head.starts_with("HTTP/1.1 101 ") || !head.contains(": s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n") {
         return Err(format!("no WebSocket: {head}"));
     }
     Ok(Box::new(crate::server::Framed::new(io, false)))
 }
 
-/// The condition of a stream error, SASL failure or stanza error.
+/// Condition of a stream error, SASL failure or stanza error.
 pub(super) fn condition(shape: &ExpectedElement) -> String {
     let inner = shape.child("error").unwrap_or(shape);
     inner.children.first().map_or_else(|| inner.name.clone(), |c| c.name.clone())

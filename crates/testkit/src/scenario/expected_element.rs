@@ -1,20 +1,22 @@
-//! Compares what was received with what is written, by meaning and with wildcards.
+//! Comparison of received with expected elements, by meaning and with wildcards.
 //!
-//! The trap: children match in any order and greedily; a wanted child with wildcards may take what a later, stricter one
-//! needs. Write the stricter one first.
+//! # Pitfalls
+//!
+//! Children match greedily in any order; an expected child with wildcards may match what a later, stricter one needs.
+//! Write the stricter one first.
 
 use std::collections::BTreeMap;
 
 use xml::{Limits, NamespaceContext, Tree, TreeNode};
 
-/// The namespace of [`ANY_CHILDREN`]; declared for every block of a play.
+/// Namespace of [`ANY_CHILDREN`]; declared for every XML block of a scenario.
 const SCENARIO_NS: &str = "urn:throng:play";
 const ANY_CHILDREN: &str = "{urn:throng:play}more";
 
-/// What plays know by name.
+/// Named values of a scenario.
 pub(super) type Variables = BTreeMap<String, String>;
 
-/// An element without what does not count.
+/// Element reduced to what is compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ExpectedElement {
     pub(super) ns: String,
@@ -26,7 +28,7 @@ pub(super) struct ExpectedElement {
 }
 
 impl ExpectedElement {
-    /// The elements of a text.
+    /// Parses the elements of a text.
     pub(super) fn read_all(text: &str) -> Result<Vec<ExpectedElement>, String> {
         let whole = format!("<all xmlns='jabber:client' xmlns:play='{SCENARIO_NS}'>{text}</all>");
         let (scope, limits) =
@@ -40,7 +42,7 @@ impl ExpectedElement {
         Ok(all.children)
     }
 
-    /// The one element of a text.
+    /// Parses a text of one element.
     pub(super) fn read(text: &str) -> Result<ExpectedElement, String> {
         let mut all = ExpectedElement::read_all(text)?;
         match (all.pop(), all.is_empty()) {
@@ -76,12 +78,12 @@ impl ExpectedElement {
         }
     }
 
-    /// The first child of this name.
+    /// First child of this name.
     pub(super) fn child(&self, name: &str) -> Option<&ExpectedElement> {
         self.children.iter().find(|c| c.name == name)
     }
 
-    /// Whether `got` is what is written here. Kept words are added only if it is.
+    /// Whether `got` matches this element. Words of `{keep:…}` are stored only if it does.
     pub(super) fn matches(
         &self,
         got: &ExpectedElement,
@@ -153,7 +155,7 @@ fn matches_text(want: &str, got: &str, words: &mut Variables) -> Result<(), Stri
     if want == got { Ok(()) } else { Err(format!("is \"{got}\" where \"{want}\" is written")) }
 }
 
-/// Puts words in where they are named; as XML if asked for.
+/// Replaces words in braces by their values, escaped as XML if requested.
 pub(super) fn substitute(text: &str, words: &Variables, xml: bool) -> Result<String, String> {
     let (mut out, mut rest) = (String::new(), text);
     while let Some((before, behind)) = rest.split_once('{') {

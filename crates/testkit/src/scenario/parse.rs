@@ -1,12 +1,12 @@
-//! Reads a play's file. Every mistake is one sentence with its line.
+//! Parser of scenario files. Each error is one sentence with its line.
 
 use super::expected_element::ExpectedElement;
 use super::{ReceiveOrder, Scenario, ScenarioClient, ScenarioError, ScenarioStep, StepAction};
 
-/// Reads a play.
+/// Parses a scenario.
 ///
 /// # Errors
-/// The first mistake.
+/// The first error in the file.
 pub fn parse(name: &str, text: &str) -> Result<Scenario, ScenarioError> {
     let mut play = Scenario {
         name: name.to_owned(),
@@ -58,7 +58,7 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, ScenarioError> {
     Ok(play)
 }
 
-/// A line of the head; false if it is none.
+/// Parses a header line; false if it is none.
 fn head(play: &mut Scenario, line: &str) -> Result<bool, String> {
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     if let Some(title) = line.strip_prefix("title:") {

@@ -1,7 +1,9 @@
-//! Acts a play on a stage.
+//! Runner of scenarios.
 //!
-//! The trap: connections over memory run only while the play awaits, so a step that looks at what is *not* there goes
-//! through [`Run::wait_until_idle`] first.
+//! # Pitfalls
+//!
+//! Connections in memory run only while the scenario awaits, so a step that checks for *absence* calls
+//! [`Run::wait_until_idle`] first.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +14,10 @@ use super::expected_element::{ExpectedElement, Variables, substitute};
 use super::{ReceiveOrder, Scenario, ScenarioError, ScenarioTarget, StepAction};
 use crate::server::run_until_idle;
 
-/// Acts the whole play.
+/// Runs the whole scenario.
 ///
 /// # Errors
-/// The first step that goes otherwise than written.
+/// The first step that deviates.
 pub async fn run(play: &Scenario, stage: &ScenarioTarget) -> Result<(), ScenarioError> {
     let first = play.steps.first().map_or(1, |step| step.line);
     let fail = |line: usize, message: String| ScenarioError { play: play.name.clone(), line, message };
@@ -24,7 +26,7 @@ pub async fn run(play: &Scenario, stage: &ScenarioTarget) -> Result<(), Scenario
     for step in &play.steps {
         run.step(&step.action).await.map_err(|message| fail(step.line, message))?;
     }
-    // What came and was not written is a fault, too.
+    // Elements received but not expected are an error as well.
     let last = play.steps.last().map_or(1, |step| step.line);
     run.wait_until_idle().await.map_err(|message| fail(last, format!("after the play: {message}")))?;
     for (who, actor) in &run.connections {
@@ -112,7 +114,7 @@ impl Run<'_> {
         ScenarioConnection::login(io, &self.domain(), &local, &password).await
     }
 
-    /// A stream on which nobody has logged in yet; the play does it.
+    /// Opens a stream without a login; the scenario does the login.
     async fn begin(&mut self, who: usize) -> Result<(), LoginFailure> {
         let (io, local, password) = self.dial(who).await?;
         let actor = ScenarioConnection::begin(io, &self.domain()).await?;
@@ -122,7 +124,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A connection, with the local part and the password of its client.
+    /// Connects; returns the connection with the local part and the password of its client.
     async fn dial(&mut self, who: usize) -> Result<(Box<dyn ScenarioIo>, String, String), LoginFailure> {
         let client = &self.play.clients[who];
         if self.connections.contains_key(&who) {
@@ -153,7 +155,7 @@ impl Run<'_> {
         Ok((io, local.clone(), password.clone()))
     }
 
-    /// Makes `{NAME.proof}` from a token that was kept (XEP-0484, HT-SHA-256-NONE).
+    /// Computes `{NAME.proof}` of a stored token (XEP-0484, HT-SHA-256-NONE).
     fn prove(&mut self, who: usize, word: &str) -> Result<(), String> {
         let client = &self.play.clients[who];
         let token = self.words.get(word).ok_or_else(|| format!("{{{word}}} was not kept"))?;
@@ -170,16 +172,16 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Waits until the server has done everything that any client caused.
+    /// Waits until the server has completed everything that any client caused.
     async fn wait_until_idle(&mut self) -> Result<(), String> {
         if let ScenarioTarget::Memory(_) = self.stage {
             run_until_idle().await;
         }
-        // Twice: what the first round finds done may have sent something to a client asked before.
+        // Twice: what the first round completes may have sent something to a client that was synced earlier.
         for _ in 0..2 {
             self.syncs += 1;
             let id = format!("play-sync-{}", self.syncs);
-            // Before it has a resource a client can ask nothing.
+            // A client without a resource cannot send the request.
             for (who, actor) in self.connections.iter_mut().filter(|(_, actor)| actor.bound) {
                 let name = &self.play.clients[*who].name;
                 actor.sync(&id).await.map_err(|message| format!("{name}: {message}"))?;
@@ -286,8 +288,8 @@ impl Run<'_> {
         }
     }
 
-    /// What another server may leave unsaid (RFC 6120 sections 8.1.1.1, 8.1.2.1 and 8.1.5): `to` the client itself,
-    /// `from` its own account, the stream's language. A node of ours is held to every letter.
+    /// Normalises what another server may omit (RFC 6120, sections 8.1.1.1, 8.1.2.1 and 8.1.5): `to` the client itself, `from`
+    /// its own account, the stream's language. Our own node must send them exactly.
     fn adapt_to_server(&self, who: usize, want: &ExpectedElement, got: &ExpectedElement) -> ExpectedElement {
         let mut got = got.clone();
         let ScenarioTarget::Remote(_) = self.stage else { return got };
@@ -338,7 +340,7 @@ fn failure_text(refusal: LoginFailure) -> String {
     }
 }
 
-/// An element for a person.
+/// Formats an element for error messages.
 fn show(shape: &ExpectedElement) -> String {
     let mut out = format!("<{}", shape.name);
     if shape.ns != "jabber:client" {

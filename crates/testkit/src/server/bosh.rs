@@ -1,10 +1,14 @@
-//! Clients that come by BOSH (XEP-0124, XEP-0206): the text of a stream's document on one side, requests on the other.
+//! BOSH clients of tests (XEP-0124, XEP-0206): the text of a stream document on one side, requests on the other.
 //!
-//! A client of a test writes and reads what it would over TCP; [`BoshClientIo`] turns it into requests without HTTP, holds one
-//! request whenever it is polled, and puts the payloads of the answers together to a document again.
+//! A client of a test writes and reads as over TCP. [`BoshClientIo`] turns this into requests without HTTP, holds one
+//! request whenever it is polled, and joins the payloads of the answers to a document again.
 //!
-//! Left out: the passing of time, which the transport's own tests have. The trap: a cut connection does not exist here;
-//! dropping the client ends the session by a request that is outside of its window, which the stream sees as a loss.
+//! Not implemented: timeouts, which the tests of the transport cover.
+//!
+//! # Pitfalls
+//!
+//! A broken connection does not exist here. Dropping the client ends the session by a request outside of its window, which
+//! the stream sees as a lost connection.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -21,7 +25,7 @@ use xml::{Limits, Reader, ScanOutcome, Scanner};
 use super::websocket::DOCUMENTS;
 
 const NS: &str = "http://jabber.org/protocol/httpbind";
-/// Requests under way at a time.
+/// Concurrent requests.
 const REQUESTS: usize = 2;
 const FIRST: u64 = 1000;
 
@@ -31,7 +35,7 @@ enum DocumentPart {
     Close,
 }
 
-/// The client's side of a session.
+/// Client side of a session.
 pub(super) struct BoshClientIo {
     sessions: Arc<BoshSessionTable>,
     origin: RequestSource,
@@ -41,7 +45,7 @@ pub(super) struct BoshClientIo {
     waiting: VecDeque<PendingResponse>,
     sid: Option<String>,
     rid: u64,
-    /// The header that comes before the next payload.
+    /// Stream header to insert before the next payload.
     header: Option<String>,
     received: VecDeque<u8>,
     ended: bool,
@@ -64,10 +68,10 @@ impl BoshClientIo {
         }
     }
 
-    /// Cuts what was written.
+    /// Splits the written bytes into elements.
     fn split_document(&mut self) -> io::Result<()> {
         loop {
-            // A new document may begin wherever one could.
+            // A new document may begin at any element boundary.
             if self.written.starts_with(b"<?xml") || self.written.starts_with(b"<stream:stream") {
                 self.scanner.restart();
             }
@@ -109,7 +113,7 @@ impl BoshClientIo {
         self.waiting.push_back(self.sessions.handle_request(self.origin.clone(), &body));
     }
 
-    /// Takes answers and sends requests until nothing moves.
+    /// Processes answers and sends requests until there is no progress.
     fn drive(&mut self, cx: &mut Context<'_>) {
         loop {
             while let Some(Poll::Ready(answer)) =
@@ -124,7 +128,7 @@ impl BoshClientIo {
         }
     }
 
-    /// Sends one request, if there may be one and there is something to send or nothing under way.
+    /// Sends one request if permitted and there is data to send or no request in progress.
     fn send(&mut self) -> bool {
         if self.waiting.len() >= REQUESTS || (self.sid.is_none() && !self.waiting.is_empty()) {
             return false;
@@ -166,7 +170,7 @@ impl BoshClientIo {
         true
     }
 
-    /// Makes a piece of the document out of an answer.
+    /// Converts an answer into a part of the document.
     fn on_response(&mut self, text: &str) {
         DOCUMENTS.with_borrow_mut(|all| all.iter_mut().for_each(|all| all.push(text.to_owned())));
         let end = text.find('>').map_or(text.len(), |end| end + 1);
@@ -193,7 +197,7 @@ impl BoshClientIo {
             rest = &rest[end..];
         }
         if over {
-            // Anything but the end of the stream itself is a cut.
+            // Any other end than that of the stream counts as a broken connection.
             if !matches!(
                 get("condition").as_deref(),
                 Some("item-not-found" | "policy-violation" | "other-request")
@@ -243,7 +247,7 @@ impl AsyncWrite for BoshClientIo {
 
 impl Drop for BoshClientIo {
     fn drop(&mut self) {
-        // What was written is sent, as a socket would.
+        // Written data is sent, as by a socket.
         self.drive(&mut Context::from_waker(Waker::noop()));
         if self.sid.is_some() && !self.ended {
             self.rid += 1000;

@@ -1,7 +1,11 @@
-//! A client that speaks bytes and hears stream events.
+//! Test client of streams: sends bytes, receives stream events.
 //!
-//! Left out: reconnecting, stanzas as types. The trap: a method that waits for something panics after [`RECEIVE_TIMEOUT`]
-//! if nothing comes, so that a test fails instead of standing still; no test may count on that time.
+//! Not implemented: reconnecting, typed stanzas.
+//!
+//! # Pitfalls
+//!
+//! A method that waits for input panics after [`RECEIVE_TIMEOUT`], so that a test fails instead of hanging; no test may
+//! rely on that duration.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -14,18 +18,18 @@ use xml::{Limits, NamespaceContext, Ns, ScanOutcome, Scanner, Tree};
 
 use super::tls::{self, TlsClientSettings};
 
-/// Longest wait for what must come at once.
+/// Timeout for input that is expected immediately.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A header for `example.com`.
+/// Stream header for `example.com`.
 pub const STREAM_HEADER: &str = "<?xml version='1.0'?><stream:stream to='example.com' version='1.0' \
                         xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>";
 
-/// A byte stream to the server.
+/// Byte stream to the server.
 pub(super) trait ClientIo: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ClientIo for T {}
 
-/// What came from the server.
+/// Event received from the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceivedEvent {
     /// A stream header.
@@ -38,7 +42,7 @@ pub enum ReceivedEvent {
     Eof,
 }
 
-/// An element, or a stream header, as text with a few questions.
+/// Element or stream header as text, with accessors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceivedElement(pub String);
 
@@ -59,13 +63,13 @@ impl ReceivedElement {
     pub fn name(&self) -> String {
         self.with_node(|root| root.name().to_owned())
     }
-    /// An attribute of the element; `xml:lang` by that name.
+    /// Attribute of the element; `xml:lang` by that name.
     pub fn attr(&self, name: &str) -> Option<String> {
         self.with_node(|root| {
             if name == "xml:lang" { root.lang() } else { root.attr(name) }.map(std::borrow::Cow::into_owned)
         })
     }
-    /// Text directly in the element.
+    /// Text directly inside the element.
     pub fn text(&self) -> String {
         self.with_node(|root| root.text().into_owned())
     }
@@ -73,7 +77,7 @@ impl ReceivedElement {
     pub fn children(&self) -> Vec<String> {
         self.with_node(|root| root.child_elements().map(|c| c.name().to_owned()).collect())
     }
-    /// Texts of all elements of this name, at any depth.
+    /// Texts of all elements with this name, at any depth.
     pub fn all(&self, name: &str) -> Vec<String> {
         fn walk(node: xml::TreeNode<'_>, name: &str, out: &mut Vec<String>) {
             for child in node.child_elements() {
@@ -87,8 +91,8 @@ impl ReceivedElement {
         self.with_node(|root| walk(root, name, &mut out));
         out
     }
-    /// The defined condition of a stream error, stanza error, or SASL failure: the first child of the element, or
-    /// of its `<error/>`.
+    /// Defined condition of a stream error, stanza error or SASL failure: the first child of the element, or of its
+    /// `<error/>`.
     pub fn condition(&self) -> Option<String> {
         self.with_node(|root| {
             let inner = if root.ns() == Some(Ns::Client) { root.child("error", Ns::Client)? } else { root };
@@ -99,13 +103,13 @@ impl ReceivedElement {
     pub fn error_type(&self) -> Option<String> {
         self.with_node(|root| root.child("error", Ns::Client)?.attr("type").map(std::borrow::Cow::into_owned))
     }
-    /// Whether the text holds `part`.
+    /// Whether the text contains `part`.
     pub fn has(&self, part: &str) -> bool {
         self.0.contains(part)
     }
 }
 
-/// A client.
+/// Client of a test node.
 pub struct StreamClient {
     /// `None` while TLS is negotiated.
     io: Option<Box<dyn ClientIo>>,
@@ -140,15 +144,15 @@ impl StreamClient {
     /// Sends bytes.
     ///
     /// # Panics
-    /// If the connection is gone, or the server does not read.
+    /// If the connection is closed, or the server does not read.
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.try_send(bytes).await.expect("a connection");
     }
 
-    /// The same where the server may have ended the connection already.
+    /// As [`StreamClient::send`], where the server may have closed the connection.
     ///
     /// # Errors
-    /// If it has.
+    /// If it is closed.
     pub async fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> std::io::Result<()> {
         let io = self.io();
         let write = async {
@@ -158,15 +162,15 @@ impl StreamClient {
         tokio::time::timeout(RECEIVE_TIMEOUT, write).await.expect("the server does not read")
     }
 
-    /// Ends the way to the server; answers can still be read.
+    /// Closes the direction to the server; answers can still be read.
     pub async fn half_close(&mut self) {
         let _ = self.io().shutdown().await;
     }
 
-    /// What comes next.
+    /// Next event.
     ///
     /// # Panics
-    /// If nothing does, or it is not XML.
+    /// If none arrives, or it is not XML.
     pub async fn receive(&mut self) -> ReceivedEvent {
         let heard = tokio::time::timeout(RECEIVE_TIMEOUT, self.receive_with_timeout()).await;
         heard.unwrap_or_else(|_| panic!("nothing came; unread: {}", String::from_utf8_lossy(&self.input)))
@@ -187,7 +191,7 @@ impl StreamClient {
             };
             self.input.drain(..used);
             if self.input.is_empty() {
-                // Tests count memory.
+                // Tests measure memory.
                 self.input.shrink_to(65_536);
             }
             if let Some(heard) = heard {
@@ -201,7 +205,7 @@ impl StreamClient {
         }
     }
 
-    /// What is there already: `None` if the server said nothing yet.
+    /// Next event if it is available: `None` if the server has sent nothing more.
     pub async fn try_receive(&mut self) -> Option<ReceivedEvent> {
         let mut hear = std::pin::pin!(self.receive_with_timeout());
         std::future::poll_fn(|cx| {
@@ -213,7 +217,7 @@ impl StreamClient {
         .await
     }
 
-    /// The next thing, which is an element.
+    /// Next event, which must be an element.
     ///
     /// # Panics
     /// If it is not.
@@ -224,7 +228,7 @@ impl StreamClient {
         }
     }
 
-    /// The next thing, which is a stream header.
+    /// Next event, which must be a stream header.
     ///
     /// # Panics
     /// If it is not.
@@ -235,7 +239,7 @@ impl StreamClient {
         }
     }
 
-    /// The next thing, which is an element that means the same as `text`.
+    /// Asserts that the next event is an element with the same meaning as `text`.
     ///
     /// # Panics
     /// If it is not.
@@ -244,7 +248,7 @@ impl StreamClient {
         crate::assert_same(&[&seen.0], &[text]);
     }
 
-    /// The rest of the connection, raw.
+    /// Rest of the input as raw text, until the connection ends.
     ///
     /// # Panics
     /// If it does not end.
@@ -255,7 +259,7 @@ impl StreamClient {
         String::from_utf8_lossy(&rest).into_owned()
     }
 
-    /// The stream ends with this error and nothing else: error, closing tag, end of the connection.
+    /// Asserts that the stream ends with only this error: error, closing tag, end of the connection.
     ///
     /// # Panics
     /// If it does not.
@@ -281,7 +285,7 @@ impl StreamClient {
         }
     }
 
-    /// The stream ends without an error.
+    /// Asserts that the stream ends without an error.
     ///
     /// # Panics
     /// If it does not.
@@ -290,18 +294,18 @@ impl StreamClient {
         assert_eq!(self.receive().await, ReceivedEvent::Eof);
     }
 
-    /// A new document follows.
+    /// Expects a new document.
     pub fn restart(&mut self) {
         self.scanner = Scanner::new();
     }
 
-    /// Sends a header for the default domain and answers with the server's header and features.
+    /// Sends a header for the default domain; returns the server's header and features.
     pub async fn open(&mut self) -> (ReceivedElement, ReceivedElement) {
         let header = STREAM_HEADER.replace("example.com", &self.domain);
         self.open_with(&header).await
     }
 
-    /// The same with a header of the test.
+    /// As [`StreamClient::open`], with another header.
     pub async fn open_with(&mut self, header: &str) -> (ReceivedElement, ReceivedElement) {
         self.restart();
         self.send(header).await;
@@ -311,7 +315,7 @@ impl StreamClient {
         (header, features)
     }
 
-    /// STARTTLS on an open stream; a new header must follow.
+    /// Negotiates STARTTLS on an open stream; a new header must follow.
     ///
     /// # Panics
     /// If it is refused.
@@ -321,10 +325,10 @@ impl StreamClient {
         self.handshake(client).await.expect("a handshake");
     }
 
-    /// The handshake alone.
+    /// Performs only the TLS handshake.
     ///
     /// # Errors
-    /// If it fails; the connection is gone then.
+    /// If it fails; the connection is closed then.
     ///
     /// # Panics
     /// If the test has no certificates.
@@ -340,7 +344,7 @@ impl StreamClient {
         Ok(())
     }
 
-    /// One attempt to authenticate on an open stream.
+    /// Makes one attempt to authenticate on an open stream.
     ///
     /// # Errors
     /// The condition of the failure.
@@ -361,12 +365,12 @@ impl StreamClient {
         if answer.name() == "success" { Ok(()) } else { Err(answer.condition().unwrap_or_default()) }
     }
 
-    /// What TLS gave this client to bind to: `tls-exporter` or `tls-server-end-point`.
+    /// Channel binding data of this client's TLS: `tls-exporter` or `tls-server-end-point`.
     pub fn binding(&self, kind: &str) -> &[u8] {
         if kind == channel_binding::TLS_EXPORTER { &self.exporter } else { &self.end_point }
     }
 
-    /// SCRAM, with this type of channel binding if the mechanism has one.
+    /// Authenticates with SCRAM, with this type of channel binding if the mechanism has one.
     ///
     /// # Errors
     /// The condition of the failure.
@@ -408,10 +412,10 @@ impl StreamClient {
             .await;
     }
 
-    /// Asks for a resource.
+    /// Requests a resource.
     ///
     /// # Errors
-    /// The answer, if it is an error.
+    /// The reply, if it is an error.
     pub async fn bind(&mut self, resource: &str) -> Result<String, ReceivedElement> {
         let wanted =
             if resource.is_empty() { String::new() } else { format!("<resource>{resource}</resource>") };
@@ -427,7 +431,7 @@ impl StreamClient {
         Ok(self.jid.clone())
     }
 
-    /// From the first byte to a bound resource, with SCRAM-SHA-1.
+    /// Logs in, from the first byte to a bound resource, with SCRAM-SHA-1.
     ///
     /// # Panics
     /// If it fails.
@@ -436,7 +440,7 @@ impl StreamClient {
         self.finish_login(Mechanism::ScramSha1, user, resource).await;
     }
 
-    /// From an open stream to a bound resource.
+    /// Logs in, from an open stream to a bound resource.
     ///
     /// # Panics
     /// If it fails.
@@ -446,8 +450,8 @@ impl StreamClient {
         self.bind(resource).await.expect("a resource");
     }
 
-    /// Waits until everything that was sent before is done: an answered request on a bound stream. What came before
-    /// the answer is returned.
+    /// Waits until everything sent before is handled: an answered request on a bound stream. Returns the elements received
+    /// before the answer.
     pub async fn sync(&mut self) -> Vec<ReceivedElement> {
         self.send("<iq type='get' id='sync'><nothing xmlns='urn:example:nothing'/></iq>").await;
         let mut before = Vec::new();

@@ -1,7 +1,10 @@
-//! Certificates and TLS for the clients of [`super::TestServer`].
+//! Certificates and client TLS for [`super::TestServer`].
 //!
-//! Left out: TLS other than rustls's. The trap: certificates are made anew for every node, so a client trusts only
-//! the node that made it.
+//! Not implemented: TLS other than rustls's.
+//!
+//! # Pitfalls
+//!
+//! Certificates are generated for every node, so a client trusts only its own node.
 
 use std::sync::Arc;
 
@@ -19,7 +22,7 @@ use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 use super::{ScratchDir, TestServerConfig};
 use crate::server::client::ClientIo;
 
-/// A certificate that a client shows, as PEM.
+/// Certificate of a client, as PEM.
 #[derive(Clone, Debug)]
 pub struct TlsClientIdentity {
     /// The certificate.
@@ -28,11 +31,12 @@ pub struct TlsClientIdentity {
     pub key: String,
 }
 
-/// Issues certificates for clients.
+/// Authority that issues client certificates.
 pub struct ClientAuthority(CertifiedIssuer<'static, KeyPair>);
 
 impl ClientAuthority {
-    /// A new one.
+    /// Generates an authority.
+    /// The authority's own certificate.
     ///
     /// # Panics
     /// If the system has no randomness.
@@ -48,7 +52,7 @@ impl ClientAuthority {
     pub fn pem(&self) -> String {
         self.0.pem()
     }
-    /// A certificate with these addresses as `id-on-xmppAddr` (RFC 6120 section 13.7.1.4).
+    /// Issues a certificate with these addresses as `id-on-xmppAddr` (RFC 6120, section 13.7.1.4).
     ///
     /// # Panics
     /// If the system has no randomness.
@@ -77,18 +81,18 @@ impl Default for ClientAuthority {
     }
 }
 
-/// What a client does in its handshake.
+/// Settings of a client's TLS handshake.
 #[derive(Clone, Debug, Default)]
 pub struct TlsClientSettings {
-    /// TLS 1.2 instead of 1.3.
+    /// Use TLS 1.2 instead of 1.3.
     pub tls12: bool,
-    /// Protocols that it offers (RFC 7301).
+    /// Protocols to offer (RFC 7301).
     pub alpn: Vec<&'static str>,
-    /// What it shows when asked.
+    /// Certificate to present if requested.
     pub identity: Option<TlsClientIdentity>,
 }
 
-/// The server's configuration and its certificate.
+/// The server's TLS configuration and its certificate.
 pub(super) fn server(setup: &TestServerConfig) -> (Arc<TlsConfig>, Vec<u8>) {
     let directory = ScratchDir::new();
     let authorities = setup.client_authority.as_ref().map(|pem| {
@@ -108,7 +112,7 @@ pub(super) fn server(setup: &TestServerConfig) -> (Arc<TlsConfig>, Vec<u8>) {
     (Arc::new(config), certificate.to_vec())
 }
 
-/// A handshake; what SASL may bind to comes with it: `tls-exporter`, then `tls-server-end-point`.
+/// Performs the handshake; also returns the channel binding data: `tls-exporter`, then `tls-server-end-point`.
 pub(super) async fn connect(
     io: Box<dyn ClientIo>,
     domain: &str,

@@ -1,4 +1,4 @@
-//! Clients that come by WebSocket (RFC 7395): the adapter of the transport's own tests.
+//! WebSocket clients of tests (RFC 7395): the adapter of the transport's own tests.
 
 #![allow(
     dead_code,
