@@ -5,7 +5,7 @@
 //!
 //! # Pitfalls
 //!
-//! Spans cover *raw* bytes. A value with `&` in it must be unescaped before use; [`Head::text`] does that.
+//! Spans cover *raw* bytes. A value with `&` in it must be unescaped before use; [`Head::to`] and the other accessors do that, the `raw_` ones do not.
 
 use std::borrow::Cow;
 
@@ -113,7 +113,7 @@ impl Head {
     pub fn payloads(&self) -> NsSet {
         NsSet(u128::from(self.payloads[0]) | (u128::from(self.payloads[1]) << 64))
     }
-    /// Raw value of `to`.
+    /// Value of `to`.
     pub fn to<'a>(&self, bytes: &'a [u8]) -> Option<Cow<'a, str>> {
         Self::text(self.to.get(bytes)?)
     }

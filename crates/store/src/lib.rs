@@ -63,7 +63,7 @@ pub struct Stores {
     pub logins: Arc<dyn Logins>,
     /// Accounts and their credentials.
     pub accounts: Arc<dyn Accounts>,
-    /// Contact lists.
+    /// Rosters.
     pub roster: Arc<dyn Roster>,
     /// Offline messages.
     pub offline: Arc<dyn Offline>,

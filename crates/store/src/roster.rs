@@ -279,7 +279,7 @@ pub struct BulkItem {
 /// Entries of a bulk load for one roster.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BulkRoster {
-    /// The account.
+    /// Id of the owner's address.
     pub owner: AddressId,
     /// Entries, which replace those of the same contacts; others stay.
     pub items: Vec<BulkItem>,
