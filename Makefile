@@ -2,7 +2,7 @@
 #
 #   make run     build Throng and start a node, no configuration needed
 #   make test    everything that can be tested on one machine, real clients included
-#   make lint    format, clippy and the rules of the house
+#   make lint    format, clippy and cargo xtask tidy
 #   make bench   measure a build of the profile dist against its budgets (minutes; wants a quiet machine)
 #   make bench-peers  Throng beside ejabberd and Prosody (from Debian, as root; about twelve minutes)
 #   make bench-bosh  Throng beside ejabberd and Prosody over BOSH, 10 000 users (from Debian, as root; about 40 minutes)

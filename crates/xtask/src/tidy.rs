@@ -1,6 +1,6 @@
 //! `cargo xtask tidy`: project rules that neither the compiler nor clippy checks.
 //!
-//! Covers layers of the crates, file sizes, opening comments, the list of files with `unsafe`, forbidden words, links
+//! Covers layers of the crates, file sizes, type names, opening comments, the list of files with `unsafe`, forbidden words, links
 //! and keys in documents, licences of dependencies, and stale generated files. Each rule is a file in the folder of
 //! this module, a function from text to findings, tested there with bad input. `tests/tidy.rs` runs all of them with
 //! the ordinary tests.
@@ -20,6 +20,7 @@ mod licences;
 mod packages;
 pub(crate) mod rust_lexer;
 mod source_files;
+mod type_names;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -63,9 +64,9 @@ pub(crate) fn run(args: &TidyArgs) -> ExitCode {
             let code = if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
             lines.extend(findings.iter().map(ToString::to_string));
             lines.push(match findings.len() {
-                0 => "tidy: the house is in order".to_owned(),
-                1 => "tidy: 1 thing to mend".to_owned(),
-                n => format!("tidy: {n} things to mend"),
+                0 => "tidy: no findings".to_owned(),
+                1 => "tidy: 1 finding".to_owned(),
+                n => format!("tidy: {n} findings"),
             });
             (code, lines)
         }
@@ -95,6 +96,7 @@ fn check(verbose: bool) -> Result<(Vec<Finding>, Vec<String>)> {
     }
     findings.extend(source_files::unused_exceptions(&files));
     findings.extend(documents::check(&files));
+    findings.extend(type_names::check(&files));
     findings.extend(crate::compliance::check(&files)?);
 
     let packages = packages::Packages::parse(&metadata(&root)?)?;

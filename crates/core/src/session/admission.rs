@@ -72,7 +72,7 @@ pub(crate) fn is_iq_response(kind: StanzaKind) -> bool {
 }
 
 /// Result of the admission check.
-pub(super) enum Admission {
+pub(super) enum QueueAdmission {
     /// Admitted; this many stanzas of its class were dropped.
     Admitted(u32),
     /// Like `Admitted`, but presence of senders with little in the queue was dropped. A resumed stream must
@@ -84,7 +84,7 @@ pub(super) enum Admission {
     CloseStream,
 }
 
-/// Stream error for a detached session after [`Admission::Lossy`].
+/// Stream error for a detached session after [`QueueAdmission::Lossy`].
 pub(super) fn lost_presence() -> StreamError {
     StreamError::new(StreamCondition::ResourceConstraint)
         .text("presence was lost while there was no connection")
@@ -122,13 +122,13 @@ impl Inner {
 
     /// Decides on an item and makes room for it. An admitted item is added to the backlog.
     #[cold]
-    pub(super) fn admit(&mut self, item: &mut QueuedStanza, room: &AdmissionContext<'_>) -> Admission {
+    pub(super) fn admit(&mut self, item: &mut QueuedStanza, room: &AdmissionContext<'_>) -> QueueAdmission {
         let detached = self.is_detached();
         if self.queue.is_empty() && !detached {
             // The connection dequeues it immediately. A sender that waits for an empty queue must not be
             // rejected when it is empty.
             self.stop_counting();
-            return Admission::Admitted(0);
+            return QueueAdmission::Admitted(0);
         }
         item.resolve_sender(room.backlog.map(|(_, owner)| owner));
         let (size, sender, class, limits) = (item.size(), item.sender, item.rank.class(), room.limits);
@@ -142,7 +142,7 @@ impl Inner {
             if held + size > share {
                 let more = held + size - share;
                 let Some(count) = self.make_room_in_share(more, item, share, room) else {
-                    return Admission::Rejected(ExceededLimit::SenderShare);
+                    return QueueAdmission::Rejected(ExceededLimit::SenderShare);
                 };
                 shed += count;
             }
@@ -154,12 +154,14 @@ impl Inner {
         if self.exceeds_limit(class, size, limit) {
             let more = self.bytes[class_index(class)] + size - limit;
             match item.rank {
-                Rank::Message => return Admission::Rejected(ExceededLimit::Queue),
+                Rank::Message => return QueueAdmission::Rejected(ExceededLimit::Queue),
                 Rank::Presence => match self.make_room_for_presence(more, item, foreign, room) {
                     Some((count, little)) => (shed, lossy) = (shed + count, little),
-                    None => return Admission::Rejected(ExceededLimit::Queue),
+                    None => return QueueAdmission::Rejected(ExceededLimit::Queue),
                 },
-                Rank::UnsolicitedResponse if foreign => return Admission::Rejected(ExceededLimit::Queue),
+                Rank::UnsolicitedResponse if foreign => {
+                    return QueueAdmission::Rejected(ExceededLimit::Queue);
+                }
                 Rank::Control | Rank::UnsolicitedResponse | Rank::RequestedResponse => {
                     shed += self.drop_responses(more, Rank::UnsolicitedResponse, room);
                     if own && self.exceeds_limit(class, size, limit) {
@@ -168,9 +170,9 @@ impl Inner {
                     }
                     if self.exceeds_limit(class, size, limit) {
                         return if own {
-                            Admission::CloseStream
+                            QueueAdmission::CloseStream
                         } else {
-                            Admission::Rejected(ExceededLimit::Queue)
+                            QueueAdmission::Rejected(ExceededLimit::Queue)
                         };
                     }
                 }
@@ -180,7 +182,8 @@ impl Inner {
         let counts = detached
             || self.backlog_entry().is_some()
             || self.bytes.iter().sum::<u32>() + size > UNCOUNTED_QUEUE_BYTES;
-        let open = |shed, lossy| if lossy { Admission::Lossy(shed) } else { Admission::Admitted(shed) };
+        let open =
+            |shed, lossy| if lossy { QueueAdmission::Lossy(shed) } else { QueueAdmission::Admitted(shed) };
         if !counts || !self.ensure_backlog_entry(room) {
             return open(shed, lossy);
         }
@@ -193,7 +196,7 @@ impl Inner {
                     if let Some(ack) = self.management.as_deref_mut().filter(|_| lossy) {
                         ack.set_lossy();
                     }
-                    return Admission::Rejected(full);
+                    return QueueAdmission::Rejected(full);
                 }
             }
         }

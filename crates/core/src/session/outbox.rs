@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use stanza::{MessageTraits, PresenceType, StanzaCondition, StanzaKind, StreamCondition, StreamError};
 use xml::Ns;
 
-use super::admission::{Admission, Rank, lost_presence};
+use super::admission::{QueueAdmission, Rank, lost_presence};
 use super::backlog::{AdmissionContext, BacklogEntry, ExceededLimit};
 use super::stream_management::{StreamManagement, UndeliveredStanza};
 use crate::limits::NodeLimits;
@@ -245,13 +245,13 @@ impl Outbox {
         let (mut shed, mut lost) = (0, false);
         if inner.needs_admission_check(class, size, room.limits) {
             match inner.admit(&mut item, room) {
-                Admission::Admitted(count) => shed = count,
-                Admission::Lossy(count) => {
+                QueueAdmission::Admitted(count) => shed = count,
+                QueueAdmission::Lossy(count) => {
                     shed = count;
                     lost = inner.management.as_deref_mut().is_some_and(StreamManagement::set_lossy);
                 }
-                Admission::Rejected(full) => return PushOutcome::LimitReached(full),
-                Admission::CloseStream => {
+                QueueAdmission::Rejected(full) => return PushOutcome::LimitReached(full),
+                QueueAdmission::CloseStream => {
                     inner.close_reason.get_or_insert_with(|| {
                         Box::new(
                             StreamError::new(StreamCondition::ResourceConstraint)
