@@ -1,8 +1,8 @@
 //! Tests that run the plays of `plays/` over memory against a node with every feature and default settings, as on TCP,
 //! over WebSocket and over BOSH.
 //!
-//! There is one test per play, so that a failure has the play's name. `testkit::scenario` describes the syntax; `cargo
-//! xtask plays --against HOST:PORT` runs the same files against a server on a port.
+//! There is one test per play, so that a failure has the play's name. `testkit::scenario` describes the syntax;
+//! `cargo xtask plays --against HOST:PORT` runs the same files against a server on a port.
 //!
 //! # Pitfalls
 //!

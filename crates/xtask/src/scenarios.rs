@@ -1,8 +1,9 @@
 //! `cargo xtask plays`: runs the plays of `e2e/plays` against a server on a port, Throng or another.
 //!
 //! Each play has its own users, `PLAY-USER@DOMAIN`, so that rosters are empty: use a server with fresh accounts.
-//! `--accounts` prints them; `--make COMMAND` creates each before it is needed, such as `--make 'throng account add
-//! --password {password} {jid}'` or `--make 'prosodyctl register {user} {domain} {password}'`.
+//! `--accounts` prints them; `--make COMMAND` creates each before it is needed, such as
+//! `--make 'throng account add --password {password} {jid}'` or
+//! `--make 'prosodyctl register {user} {domain} {password}'`.
 //!
 //! Not implemented: plays that need time to pass or administrators, which are listed and skipped; the ordinary tests
 //! run them over memory.

@@ -5,8 +5,8 @@
 //! the first connection; `security` uses a listener that requires TLS; `fast` logs in with tokens; `report_page` opens
 //! its report in a browser. `node`, `run_report`, `relay` and `space` are shared helpers.
 //!
-//! Not implemented: what a scripted server shows better (the generator's own tests), and its speed (`cargo xtask
-//! bench`).
+//! Not implemented: what a scripted server shows better (the generator's own tests), and its speed
+//! (`cargo xtask bench`).
 //!
 //! # Pitfalls
 //!

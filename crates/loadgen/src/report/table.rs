@@ -253,7 +253,7 @@ fn constants(run: &RunRecord) -> String {
     table.end()
 }
 
-/// Whether a series has more than one value.
+/// Whether the values of a series differ.
 pub(super) fn varies(values: &[(u32, f64)]) -> bool {
     values.windows(2).any(|pair| pair[0].1 != pair[1].1)
 }

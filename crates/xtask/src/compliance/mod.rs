@@ -1,6 +1,6 @@
-//! Citations of the specifications: which sentence that obliges a server is fulfilled where.
+//! Compliance with the specifications: where each requirement of a server is fulfilled.
 //!
-//! A *requirement* is a sentence of a specification that holds MUST, SHALL, REQUIRED, SHOULD or RECOMMENDED, also
+//! A *requirement* is a sentence of a specification that contains MUST, SHALL, REQUIRED, SHOULD or RECOMMENDED, also
 //! negated. All of them are listed in `docs/compliance/*.toml`, one file for each specification, with a review: who is
 //! obliged, and for a server either where it is fulfilled or why it is not ([`review`]). Code and tests quote the
 //! sentence in a comment above the item ([`quotes`]):

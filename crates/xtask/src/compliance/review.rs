@@ -1,4 +1,4 @@
-//! The reviewed list of a specification's requirements: `docs/compliance/*.toml`.
+//! Reviewed list of a specification's requirements: `docs/compliance/*.toml`.
 //!
 //! Each entry has the sentence, who is obliged (`server`, `both`, `client`, or `other`: authors of extensions,
 //! operators, the text about itself) and the result of the review:
@@ -8,7 +8,7 @@
 //! * `inapplicable`: why it does not arise here.
 //! * `reason`: why it obliges no server; for `client` and `other`.
 //!
-//! A reason that many share has a name and stands in the table `reasons`.
+//! Shared reasons have a name and stand in the table `reasons`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
