@@ -1,10 +1,10 @@
-//! Preparation and enforcement of the three parts (RFC 7622, sections 3.2 to 3.4): the slow path for everything that
-//! `fast_path` does not recognise.
+//! Preparation and enforcement of the three parts of an address (RFC 7622, sections 3.2 to 3.4): the slow path for all
+//! that `fast_path` does not recognise.
 //!
 //! * localpart: UsernameCaseMapped (RFC 8265, section 3.3) without the eight excluded characters;
 //! * domainpart: IP literals, else IDNA2008: UTS 46 mapping to U-labels, then a check of every U-label against the
 //!   IdentifierClass, whose letters, digits and context rules are those of RFC 5892 (UTS 46 alone would allow
-//!   symbols pass), then the lengths of RFC 1034 on the A-label form;
+//!   symbols), then the lengths of RFC 1034 on the A-label form;
 //! * resourcepart: OpaqueString (RFC 8265, section 4.2).
 //!
 //! RFC 8265 replaced RFC 7613 and uses lower-casing instead of case folding, as the examples of RFC 7622 expect.

@@ -5,7 +5,8 @@
 //!
 //! # Pitfalls
 //!
-//! Spans cover *raw* bytes. A value with `&` in it must be unescaped before use; [`Head::to`] and the other accessors do that, the `raw_` ones do not.
+//! Spans cover *raw* bytes. A value with `&` in it must be unescaped before use; [`Head::to`] and the other accessors
+//! do that, the `raw_` ones do not.
 
 use std::borrow::Cow;
 

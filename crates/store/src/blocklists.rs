@@ -5,7 +5,7 @@
 //! (section 3.1.1); their meaning is up to the caller.
 //!
 //! ```text
-//! list = [jid *(LF jid)]        normalised addresses in insertion order; no address contains a line feed
+//! list = [jid *(LF jid)]        normalised addresses in the order of adding; no address contains a line feed
 //! ```
 //!
 //! # Pitfalls

@@ -8,8 +8,8 @@
 //!
 //! # Pitfalls
 //!
-//! `depth` and `prefixes` have hard ceilings because the reader stores them in arrays on the stack. Limits of
-//! input must stay below the ceilings by the size of later additions.
+//! `depth` and `prefixes` have hard ceilings because the reader stores them in arrays on the stack. Limits of input
+//! must stay below the ceilings by the size of later additions.
 
 /// Maximum number of open elements in a reader; caps [`Limits::depth`].
 pub const MAX_DEPTH: u8 = 72;

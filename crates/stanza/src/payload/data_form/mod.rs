@@ -7,8 +7,8 @@
 //!
 //! # Pitfalls
 //!
-//! Fields of a submission often have no type, and options, counts and addresses are checked only by `validate`. Nothing in a
-//! submission may be trusted before.
+//! Fields of a submission often have no type, and only `validate` checks options, counts and addresses. A submission that has
+//! not passed it must not be trusted.
 
 mod read;
 mod validation;
