@@ -1,15 +1,18 @@
-//! Blocks: where the bytes of a stream live while its task sleeps.
+//! Pooled buffer blocks: storage for the bytes of a stream while its task is suspended.
 //!
-//! An idle stream owns no block. One that was cut in the middle of an element, or whose peer does not read, owns the
-//! smallest block that holds the bytes. Blocks come from a per-thread pool in four sizes and go back to the pool of
-//! whatever thread is done with them.
-//! Trap: a block is boxed so that a stream pays 8 bytes for its absence; the pool keeps the boxes too, so neither
-//! taking nor giving allocates once the pool is warm.
+//! An idle stream owns no block. A stream with an incomplete element, or whose peer does not read, owns the smallest
+//! block that holds the bytes. Blocks come from a per-thread pool in four sizes and return to the pool of the thread
+//! that drops them.
+//!
+//! # Pitfalls
+//!
+//! A block is boxed so that its absence costs a stream 8 bytes. The pool stores the boxes too, so a warm pool never
+//! allocates.
 
-/// Sizes of pooled blocks in bytes, and how many of each a thread keeps (288 kB at most).
+/// Sizes of pooled blocks in bytes, and the number of each that a thread keeps (at most 288 kB).
 const SIZE_CLASSES: [(usize, usize); 4] = [(1024, 32), (4096, 16), (16_384, 8), (65_536, 1)];
 
-/// Bytes with a consumed part in front.
+/// Bytes with a consumed prefix.
 #[derive(Default)]
 pub(crate) struct BufferBlock {
     data: Vec<u8>,
@@ -17,7 +20,7 @@ pub(crate) struct BufferBlock {
 }
 
 impl BufferBlock {
-    /// Bytes that still count.
+    /// Unconsumed bytes.
     pub(crate) fn data(&self) -> &[u8] {
         self.data.get(self.start..).unwrap_or_default()
     }
@@ -38,14 +41,14 @@ impl BufferBlock {
         self.start = (self.start + count).min(self.data.len());
     }
 
-    /// Makes the spare capacity addressable (zeroed), so that it can be read into. Nothing may be consumed before.
+    /// Zero-fills the spare capacity, so that it can be read into. Nothing may be consumed before.
     pub(crate) fn fill(&mut self) {
         self.data.drain(..self.start);
         self.start = 0;
         self.data.resize(self.data.capacity(), 0);
     }
 
-    /// Undoes [`BufferBlock::fill`]: only the bytes between two positions count.
+    /// Undoes [`BufferBlock::fill`]: only the bytes between two positions are data.
     pub(crate) fn restrict_to(&mut self, start: usize, end: usize) {
         self.data.truncate(end);
         self.start = start.min(self.data.len());
@@ -60,7 +63,7 @@ impl BufferBlock {
     }
 }
 
-/// The free blocks of one worker thread.
+/// Free blocks of one worker thread.
 #[derive(Default)]
 #[allow(clippy::vec_box, reason = "the box itself moves into the stream")]
 pub(crate) struct BufferPool {
@@ -68,7 +71,7 @@ pub(crate) struct BufferPool {
 }
 
 impl BufferPool {
-    /// An empty block with room for `len` bytes.
+    /// An empty block with capacity for `len` bytes.
     pub(crate) fn take(&mut self, len: usize) -> Box<BufferBlock> {
         for ((size, _), free) in SIZE_CLASSES.iter().zip(&mut self.free) {
             if len <= *size {
@@ -80,7 +83,7 @@ impl BufferPool {
         Box::new(BufferBlock { data: Vec::with_capacity(len), start: 0 })
     }
 
-    /// A block that holds `bytes`, or none when there are none.
+    /// A block that holds `bytes`; `None` if they are empty.
     pub(crate) fn store(&mut self, bytes: &[u8]) -> Option<Box<BufferBlock>> {
         if bytes.is_empty() {
             return None;
@@ -90,7 +93,7 @@ impl BufferPool {
         Some(block)
     }
 
-    /// Takes a block back. The contents are forgotten; odd sizes and surplus go to the allocator.
+    /// Returns a block to the pool. Contents are discarded; odd sizes and surplus go to the allocator.
     pub(crate) fn recycle(&mut self, mut block: Box<BufferBlock>) {
         block.data.clear();
         block.start = 0;

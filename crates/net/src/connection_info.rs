@@ -1,39 +1,44 @@
-//! What is known about a connection before a byte of it was read.
+//! Connection metadata known before the first byte is read: peer address, listener, transport.
 //!
-//! Facts that all connections of a listener share sit in one [`ListenerConfig`]; a stream keeps a pointer to it and 18 bytes
-//! for its peer. Left out: IPv6 scope ids of link-local peers (they are not kept).
-//! Trap: [`ConnectionInfo`] is built on demand, so its address cannot be compared by reference.
+//! Settings that all connections of a listener share live in one [`ListenerConfig`]; a stream keeps a pointer to it and
+//! 18 bytes for its peer.
+//!
+//! Not implemented: IPv6 scope ids of link-local peers.
+//!
+//! # Pitfalls
+//!
+//! [`ConnectionInfo`] is built on demand, so its address cannot be compared by reference.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use xml::Limits;
 
-/// What a listener is for. The layer above starts the matching negotiation.
+/// Purpose of a listener. The layer above starts the matching negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ListenerKind {
     /// Clients, plaintext first (RFC 6120, port 5222).
     C2s,
-    /// Clients, TLS at once (XEP-0368, port 5223).
+    /// Clients, direct TLS (XEP-0368, port 5223).
     C2sTls,
     /// Servers, plaintext first (port 5269).
     S2s,
-    /// Servers, TLS at once (XEP-0368, port 5270).
+    /// Servers, direct TLS (XEP-0368, port 5270).
     S2sTls,
     /// External components (XEP-0114).
     Component,
-    /// HTTP; its connections never become a [`crate::Stream`] here.
+    /// HTTP; its connections never become a [`crate::Stream`] in this crate.
     Http,
     /// HTTP over TLS.
     Https,
 }
 
 impl ListenerKind {
-    /// True where the first bytes are a TLS record.
+    /// True if the first bytes are a TLS record.
     pub const fn is_direct_tls(self) -> bool {
         matches!(self, ListenerKind::C2sTls | ListenerKind::S2sTls | ListenerKind::Https)
     }
 
-    /// The word used for it in the configuration file and in metrics.
+    /// Name in the configuration file and in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             ListenerKind::C2s => "c2s",
@@ -47,29 +52,30 @@ impl ListenerKind {
     }
 }
 
-/// Facts and limits shared by all connections of one listener.
+/// Settings and limits shared by all connections of one listener.
 #[derive(Clone, Debug)]
 pub struct ListenerConfig {
-    /// What it is for.
+    /// Purpose of the listener.
     pub kind: ListenerKind,
-    /// The address it is bound to (with the real port number where 0 was asked for).
+    /// Bound address, with the real port number if port 0 was requested.
     pub local_address: SocketAddr,
     /// XML limits of authenticated streams.
     pub limits: Limits,
-    /// XML limits before [`crate::Stream::set_authenticated`]; they cap what a stranger can make us hold.
+    /// XML limits before [`crate::Stream::set_authenticated`]; they cap the memory that an unauthenticated client can
+    /// occupy.
     pub unauthenticated_limits: Limits,
-    /// Most bytes that may wait for one peer. More ends its stream.
+    /// Maximum number of unsent bytes per peer. Exceeding it ends the stream.
     pub max_unsent_bytes: u32,
 }
 
 impl ListenerConfig {
-    /// Elements of a stranger may be this long. RFC 6120 §13.12 forbids limits below 10 000 bytes.
+    /// Maximum element size before authentication, in bytes. RFC 6120, section 13.12 forbids limits below 10 000 bytes.
     pub const UNAUTHENTICATED_ELEMENT_BYTES: u32 = 16_384;
-    /// What may wait for one peer unless the port says otherwise. A safety net: whoever queues keeps a measure of its own
-    /// and adds one answer to it, of which a large roster makes the largest (5000 contacts are a megabyte).
+    /// Default limit of unsent bytes per peer. It is a safety net: the layer above limits its own queue and adds one
+    /// response to it. The largest response is a large roster (1 MB for 5000 contacts).
     pub const MAX_UNSENT_BYTES: u32 = 4_194_304;
 
-    /// A port with default limits.
+    /// A listener with default limits.
     pub fn new(kind: ListenerKind, local: SocketAddr) -> ListenerConfig {
         let limits = Limits::default();
         let mut early_limits = Limits::default();
@@ -85,7 +91,7 @@ impl ListenerConfig {
     }
 }
 
-/// How the bytes travel.
+/// Transport of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// Plain TCP.
@@ -94,20 +100,20 @@ pub enum Transport {
     Tls,
     /// A pipe inside the process.
     Memory,
-    /// WebSocket (RFC 7395) over any of these; [`ConnectionInfo::secure`] tells whether it is encrypted.
+    /// WebSocket (RFC 7395) over any of these; [`ConnectionInfo::secure`] reports whether it is encrypted.
     WebSocket,
-    /// HTTP requests that wait for their answers.
+    /// BOSH: HTTP requests held until there is a response.
     Bosh,
 }
 
 impl Transport {
-    /// Whether a stream over it may get TLS by STARTTLS. What came by HTTP has TLS below it or not at all (RFC 7395 section
-    /// 3.9, XEP-0206 section 8).
+    /// Whether STARTTLS is available. Transports over HTTP have TLS below them or none (RFC 7395, section 3.9;
+    /// XEP-0206, section 8).
     pub const fn has_starttls(self) -> bool {
         matches!(self, Transport::Tcp | Transport::Memory)
     }
 
-    /// The word used for it in metrics and in lists of sessions.
+    /// Name in metrics and in session lists.
     pub const fn name(self) -> &'static str {
         match self {
             Transport::Tcp => "tcp",
@@ -119,20 +125,20 @@ impl Transport {
     }
 }
 
-/// What a session may want to know about its transport.
+/// Transport properties of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionInfo<'a> {
-    /// Who is at the other end. IPv4 addresses that arrived through an IPv6 socket are shown as IPv4.
+    /// Address of the remote end. An IPv4 address accepted on an IPv6 socket is reported as IPv4.
     pub peer: SocketAddr,
-    /// The listener's facts.
+    /// Settings of the listener.
     pub listener: &'a ListenerConfig,
-    /// How the bytes travel.
+    /// Transport of the stream.
     pub transport: Transport,
-    /// True when nobody between the ends can read or change the stream: TLS is up.
+    /// True if TLS is established, so that no third party can read or change the stream.
     pub secure: bool,
 }
 
-/// A peer address in 18 bytes instead of 32.
+/// Peer address in 18 bytes instead of 32.
 #[derive(Clone, Copy)]
 pub(crate) struct CompactSocketAddr {
     ip: [u8; 16],
@@ -153,5 +159,5 @@ impl CompactSocketAddr {
     }
 }
 
-/// A port as streams hold it.
+/// Listener settings as streams hold them.
 pub type SharedListenerConfig = Arc<ListenerConfig>;

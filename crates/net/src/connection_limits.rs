@@ -1,10 +1,13 @@
-//! Counts connections and says no: in total, per address, how many may be unauthenticated (not yet authenticated), and how many
-//! may come from one address in a second.
+//! Connection limits: total, per address, unauthenticated, and new connections per second from one address.
 //!
-//! A [`ConnectionLimiter`] is shared by the listeners that share a budget. Every accepted connection holds a [`ConnectionPermit`], which counts
-//! until it is dropped. Refusals are counted by reason.
-//! Left out: failed logins (the layer above meters them) and lists of banned addresses.
-//! Trap: an IPv6 client has 2^64 addresses, so IPv6 is counted by /64; and all users behind one NAT are one address.
+//! A [`ConnectionLimiter`] is shared by all listeners with a common budget. Every accepted connection holds a
+//! [`ConnectionPermit`], which counts until it is dropped. Refusals are counted by reason.
+//!
+//! Not implemented: limits on failed logins (the layer above has them) and lists of banned addresses.
+//!
+//! # Pitfalls
+//!
+//! An IPv6 client has 2^64 addresses, so IPv6 is counted by /64. All users of one NAT share one address.
 
 use base::clock::{Clock, Millis, SystemClock};
 use base::network_number;
@@ -19,50 +22,50 @@ use std::task::{Context, Poll, Waker};
 /// Limits of a [`ConnectionLimiter`]; 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Connections at a time. A connection beyond it is closed at once.
+    /// Concurrent connections. Further ones are closed immediately.
     pub connections: u32,
-    /// Connections at a time that have not authenticated. Beyond it nothing is accepted; clients wait in the kernel's
-    /// backlog, which paces a rush of logins instead of making it worse with reconnects.
+    /// Concurrent unauthenticated connections. At the limit nothing is accepted; clients wait in the kernel's backlog,
+    /// which paces a rush of logins instead of making it worse with reconnects.
     pub unauthenticated: u32,
-    /// Connections at a time from one IPv4 address or one IPv6 /64. A connection beyond it is closed at once.
+    /// Concurrent connections from one IPv4 address or one IPv6 /64. Further ones are closed immediately.
     pub per_address: u32,
-    /// New connections in a second from one IPv4 address or one IPv6 /64. A connection beyond it is closed at once.
+    /// New connections per second from one IPv4 address or one IPv6 /64. Further ones are closed immediately.
     pub new_per_second: u32,
-    /// Of these, how many may come at once; at least those of a second.
+    /// Burst size of that rate; raised to `new_per_second` if lower.
     pub new_burst: u32,
-    /// Whether the rate holds for loopback.
+    /// Whether the rate limit applies to loopback addresses.
     pub new_on_loopback: bool,
 }
 
-/// Why a connection was not let in.
+/// Reason for refusing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConnectionRefusal {
-    /// All connections are taken.
+    /// The total limit is reached.
     TotalLimit,
-    /// This address has its share.
+    /// The limit of this address is reached.
     AddressLimit,
-    /// From this address they come too fast.
+    /// New connections from this address arrive too fast.
     AddressRate,
 }
 
-/// Figures of a [`ConnectionLimiter`].
+/// Metrics of a [`ConnectionLimiter`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionCounts {
-    /// Connections now.
+    /// Current connections.
     pub connections: u32,
-    /// Of these, not authenticated.
+    /// Current connections that are not authenticated.
     pub unauthenticated: u32,
-    /// Refused because all connections were taken, since the start.
+    /// Refused because of the total limit, since the start.
     pub refused_full: u64,
-    /// Refused because the address had its share, since the start.
+    /// Refused because of the limit per address, since the start.
     pub refused_address: u64,
-    /// Refused because they came too fast from one address, since the start.
+    /// Refused because of the rate per address, since the start.
     pub refused_rate: u64,
-    /// Times a listener paused accepting because of `unauthenticated`, since the start.
+    /// Times a listener paused accepting because of the unauthenticated limit, since the start.
     pub pauses: u64,
 }
 
-/// A budget of connections. Clones are the same gate.
+/// Connection budget. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionLimiter(Arc<LimiterState>);
 
@@ -77,26 +80,26 @@ struct LimiterState {
     refused_address: AtomicU64,
     refused_rate: AtomicU64,
     pauses: AtomicU64,
-    /// `new_per_second` is on: asked without the lock.
+    /// `new_per_second` is set; readable without the lock.
     rate_limited: AtomicBool,
     rate_limited_on_loopback: AtomicBool,
     address_rates: Mutex<AddressRates>,
     clock: OnceLock<SystemClock>,
     addresses: Mutex<HashMap<u64, u32>>,
-    /// Listeners that wait for a unauthenticated connection to end; one entry each.
+    /// Listeners that wait until an unauthenticated connection ends; one entry each.
     waiting: Mutex<Vec<Waker>>,
     is_waiting: AtomicBool,
 }
 
 impl ConnectionLimiter {
-    /// A gate with these limits.
+    /// A limiter with these limits.
     pub fn new(limits: ConnectionLimits) -> ConnectionLimiter {
         let gate = ConnectionLimiter::default();
         gate.set_limits(limits);
         gate
     }
 
-    /// Changes the limits. Who is in stays in.
+    /// Changes the limits. Existing connections stay.
     pub fn set_limits(&self, limits: ConnectionLimits) {
         self.0.max_connections.store(limits.connections, SeqCst);
         self.0.max_unauthenticated.store(limits.unauthenticated, SeqCst);
@@ -107,10 +110,10 @@ impl ConnectionLimiter {
         self.0.wake();
     }
 
-    /// Lets a new connection in, unauthenticated.
+    /// Admits a new connection as unauthenticated.
     ///
     /// # Errors
-    /// The limit that stands against it; the refusal is counted.
+    /// The limit that is exceeded; the refusal is counted.
     pub fn try_acquire(&self, peer: IpAddr) -> Result<ConnectionPermit, ConnectionRefusal> {
         let inner = &self.0;
         if inner.is_rate_limited(peer) {
@@ -120,7 +123,8 @@ impl ConnectionLimiter {
         self.acquire_for(peer)
     }
 
-    /// Lets a proxy's connection in, unauthenticated. It counts for nobody until [`ConnectionPermit::set_client_address`] says whose it is.
+    /// Admits a connection from a proxy as unauthenticated. It is not counted for any address until
+    /// [`ConnectionPermit::set_client_address`].
     ///
     /// # Errors
     /// [`ConnectionRefusal::TotalLimit`]; the refusal is counted.
@@ -150,7 +154,7 @@ impl ConnectionLimiter {
         Ok(pass)
     }
 
-    /// True when another unauthenticated connection may be accepted.
+    /// True if another unauthenticated connection may be accepted.
     pub fn has_capacity(&self) -> bool {
         self.0.has_capacity()
     }
@@ -168,11 +172,11 @@ impl ConnectionLimiter {
         }
         inner.is_waiting.store(true, SeqCst);
         drop(waiting);
-        // Whoever made room before the flag was up has not seen it.
+        // A permit dropped before the waker was registered did not wake us.
         if inner.has_capacity() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// The figures now.
+    /// Current metrics.
     pub fn counts(&self) -> ConnectionCounts {
         ConnectionCounts {
             connections: self.0.connections.load(SeqCst),
@@ -199,18 +203,18 @@ impl LimiterState {
 }
 
 impl LimiterState {
-    /// Whether connections from there are counted by the second.
+    /// Whether the rate limit applies to this address.
     fn is_rate_limited(&self, peer: IpAddr) -> bool {
         let local = peer.to_canonical().is_loopback();
         self.rate_limited.load(SeqCst) && (!local || self.rate_limited_on_loopback.load(SeqCst))
     }
 }
 
-/// Addresses with a bucket of their own at a time.
+/// Maximum number of addresses with a token bucket of their own.
 const MAX_RATED_ADDRESSES: usize = 65_536;
 
-/// How fast connections come, by address. A bucket that is full again is as good as none, so it goes when the table is
-/// full; if that frees nothing, further addresses share one bucket.
+/// Rate of new connections by address. A full bucket carries no information, so full buckets are removed when the table
+/// is full. If that frees nothing, further addresses share one bucket.
 #[derive(Debug)]
 struct AddressRates {
     rate: u32,
@@ -247,7 +251,7 @@ impl AddressRates {
             return true;
         }
         if self.meters.len() >= MAX_RATED_ADDRESSES && !self.meters.contains_key(&key) {
-            // Not more often than once a second, or a flood of addresses would make each of them cost a sweep.
+            // At most once a second; otherwise a flood of addresses would cause a sweep for each of them.
             if now.since(self.last_sweep) >= 1000 {
                 self.last_sweep = now;
                 let burst = self.burst;
@@ -263,21 +267,21 @@ impl AddressRates {
     }
 }
 
-/// One connection's place; it is free again when this is dropped.
+/// Permit of one connection; dropping it frees the slot.
 #[derive(Debug)]
 pub struct ConnectionPermit {
     inner: Arc<LimiterState>,
     key: u64,
-    /// The address is in the table. The limit may have been off when it came in.
+    /// The address is counted in the table; false if the limit per address was off on admission.
     counted: bool,
     unauthenticated: bool,
 }
 
 impl ConnectionPermit {
-    /// Says whose connection this is, once its proxy has told.
+    /// Sets the client's address, once the proxy has sent it.
     ///
     /// # Errors
-    /// The limit that stands against it; the refusal is counted, and the pass is to be dropped.
+    /// The limit that is exceeded; the refusal is counted, and the permit must be dropped.
     pub fn set_client_address(&mut self, peer: IpAddr) -> Result<(), ConnectionRefusal> {
         if self.inner.is_rate_limited(peer) {
             let now = self.inner.clock.get_or_init(SystemClock::new).now();
@@ -307,7 +311,8 @@ impl ConnectionPermit {
         Ok(())
     }
 
-    /// The peer has authenticated: it no longer counts as unauthenticated. Only the first call matters.
+    /// Marks the connection as authenticated, so it no longer counts against that limit. Only the first call has an
+    /// effect.
     pub fn mark_authenticated(&mut self) {
         if std::mem::take(&mut self.unauthenticated) {
             self.inner.unauthenticated.fetch_sub(1, SeqCst);
@@ -398,7 +403,7 @@ mod tests {
         assert!(!arrivals.try_take(u64::MAX - 2, Millis(1000)), "the third stranger");
         assert!(arrivals.try_take(0, Millis(1000)), "who is known has a bucket");
         assert_eq!(arrivals.meters.len(), MAX_RATED_ADDRESSES);
-        // Buckets that are full again are forgotten.
+        // Full buckets are removed.
         assert!(arrivals.try_take(u64::MAX, Millis(9000)));
         assert_eq!(arrivals.meters.len(), 1);
     }

@@ -1,46 +1,50 @@
-//! What can go wrong on a transport, and nothing about why XMPP cares (RFC 6120 §4.9 is the stream layer's).
+//! Transport errors, without their XMPP meaning (stream errors of RFC 6120, section 4.9 belong to the stream layer).
 //!
-//! Left out: stream error conditions for anything but XML; `xml::Error::kind` names those.
-//! Trap: after any error the stream is dead. The layer above may still queue and flush a stream error
-//! (XML errors leave the way out open), but it must not expect another event.
+//! Not implemented: stream error conditions for anything but XML; `xml::Error::kind` names those.
+//!
+//! # Pitfalls
+//!
+//! After any error the stream delivers no more events. The layer above may still queue and flush a stream error,
+//! because XML errors leave the outgoing direction open.
 
 use std::io;
 
-/// Why a transport stopped. Every one of them ends the stream.
+/// Reason why a transport stopped. Every one ends the stream.
 #[derive(Debug, thiserror::Error)]
 pub enum NetError {
-    /// The operating system said no (reset, no route, …).
+    /// Error from the operating system (reset, no route, …).
     #[error("connection failed: {0}")]
     Io(#[from] io::Error),
-    /// The bytes are not an XMPP stream; the error knows its stream error condition.
+    /// The bytes are not an XMPP stream; the error carries its stream error condition.
     #[error("{0}")]
     Xml(xml::Error),
-    /// A client broke a rule of WebSocket. A last stream error can still be sent; the closing handshake says the code.
+    /// A client violated the WebSocket protocol. A final stream error can still be sent; the closing handshake carries
+    /// the code.
     #[error("WebSocket: {0}")]
     WebSocket(crate::websocket::Violation),
-    /// TLS broke: garbage, a failed handshake, a bad record. An alert was sent where the peer could read it.
+    /// TLS failed: invalid data, a failed handshake, a bad record. An alert was sent if the peer could read it.
     #[error("TLS failed: {0}")]
     Tls(Box<rustls::Error>),
-    /// Plaintext behind `<starttls/>` (RFC 6120 §5.4.2.3): somebody may be injecting commands.
+    /// Plaintext after `<starttls/>` (RFC 6120, section 5.4.2.3): a possible command injection.
     #[error("plaintext was pipelined behind <starttls/>")]
     PlaintextAfterStartTls,
-    /// More was queued than this port allows to wait for one peer, in bytes.
+    /// More bytes were queued than this listener allows per peer.
     #[error("the peer does not read: more than {0} bytes wait for it")]
     OutputLimit(u32),
-    /// TLS was asked for on a stream that already has it.
+    /// TLS was requested on a stream that already has it.
     #[error("the stream is already encrypted")]
     AlreadyEncrypted,
-    /// A record or an element does not fit the buffer that is meant for it.
+    /// A record or an element exceeds its buffer.
     #[error("more bytes without an end than the limits allow")]
     TooLong,
-    /// The caller yielded without [`crate::Stream::release_buffers`] and another stream used the buffers since.
-    /// A mistake in the server, and the stream is given up rather than fed with foreign bytes.
+    /// The caller yielded without [`crate::Stream::release_buffers`], and another stream has used the buffers since.
+    /// This is a bug in the server; the stream is ended so that it never reads another stream's bytes.
     #[error("a stream was not parked before its task yielded")]
     BuffersNotReleased,
-    /// The stream has ended or failed before.
+    /// The stream has already ended or failed.
     #[error("the stream is closed")]
     Closed,
-    /// A configuration could not be used; the text says what to mend.
+    /// An invalid configuration; the text states the fix.
     #[error("{0}")]
     InvalidConfig(String),
 }

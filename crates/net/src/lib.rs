@@ -1,7 +1,7 @@
-//! Listeners and streams: everything between a socket and an XML element.
+//! Network layer: listeners and streams, from the socket to the XML element.
 //!
-//! [`Stream`] is the one type that the layers above drive; it is an enum over equal transports and speaks in
-//! [`StreamEvent`]s. [`Scratch`] holds the buffers, one per worker thread. Knows nothing about routing, accounts or sessions.
+//! [`Stream`] is the one type that the layers above drive; it is an enum of transports and yields [`StreamEvent`]s.
+//! [`Scratch`] holds the buffers, one per worker thread. Routing, accounts and sessions are outside of this crate.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 

@@ -1,9 +1,12 @@
-//! Listening sockets: bind, accept, survive the lack of file descriptors.
+//! Listening sockets: bind, accept, and wait when file descriptors run out.
 //!
-//! Left out: what happens to a connection afterwards; the caller starts a task for it. SO_REUSEPORT: accepting is not
-//! the bottleneck, and one queue is fairer than several.
-//! Trap: TCP_NODELAY is set on the listening socket, from which Linux hands it on; that saves a system call for each
-//! connection, and the test in `tests/listener.rs` would notice if it stopped being true.
+//! Not implemented: connection tasks, which the caller starts; SO_REUSEPORT, because accepting is not the bottleneck
+//! and one queue is fairer than several.
+//!
+//! # Pitfalls
+//!
+//! TCP_NODELAY is set on the listening socket and inherited by accepted sockets on Linux, which saves a system call per
+//! connection. A test in `tests/listener.rs` checks the inheritance.
 
 use crate::connection_info::{ListenerConfig, ListenerKind, SharedListenerConfig};
 use crate::connection_limits::{ConnectionLimiter, ConnectionPermit, ConnectionRefusal};
@@ -20,12 +23,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
-/// Connections that may wait in the kernel before they are accepted. The kernel caps it at `net.core.somaxconn`.
+/// Length of the kernel's accept backlog. The kernel caps it at `net.core.somaxconn`.
 pub const BACKLOG: u32 = 4096;
-/// How long to wait when the system has nothing left for another connection.
+/// Pause after running out of file descriptors or memory.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
 
-/// Figures of a [`Listener`], since the start.
+/// Metrics of a [`Listener`], since the start.
 #[derive(Debug, Default)]
 pub struct ListenerCounts {
     accepted: AtomicU64,
@@ -33,7 +36,7 @@ pub struct ListenerCounts {
 }
 
 impl ListenerCounts {
-    /// Connections taken from the kernel, refused ones included.
+    /// Connections accepted from the kernel, including refused ones.
     pub fn accepted(&self) -> u64 {
         self.accepted.load(Relaxed)
     }
@@ -53,14 +56,14 @@ pub struct Listener {
     counts: Arc<ListenerCounts>,
 }
 
-/// Where a listener keeps the facts that it gives to new connections. Clones are the same place.
+/// Shared cell with the settings for new connections. Clones refer to the same cell.
 #[derive(Clone, Debug)]
 pub struct ListenerConfigCell(Arc<RwLock<ConfigGenerations>>);
 
 #[derive(Debug)]
 struct ConfigGenerations {
     current: SharedListenerConfig,
-    /// Earlier facts that connections still have.
+    /// Earlier settings that connections still hold.
     previous: Vec<Weak<ListenerConfig>>,
 }
 
@@ -72,12 +75,12 @@ impl ListenerConfigCell {
         })))
     }
 
-    /// The facts now.
+    /// Current settings.
     pub fn get(&self) -> SharedListenerConfig {
         self.0.read().current.clone()
     }
 
-    /// Changes the facts for connections that come from now on; those that exist keep theirs.
+    /// Changes the settings for new connections; existing ones keep theirs.
     pub fn update(&self, change: impl FnOnce(&mut ListenerConfig)) {
         let mut slot = self.0.write();
         let mut port = (*slot.current).clone();
@@ -87,32 +90,32 @@ impl ListenerConfigCell {
         slot.previous.retain(|port| port.strong_count() > 0);
     }
 
-    /// XMPP streams that came in here and are open: each holds the facts. HTTP connections do not.
+    /// Open XMPP streams accepted here: each holds the settings. HTTP connections do not.
     pub fn open_streams(&self) -> usize {
         let slot = self.0.read();
         Arc::strong_count(&slot.current) - 1 + slot.previous.iter().map(Weak::strong_count).sum::<usize>()
     }
 }
 
-/// A connection that was let in.
+/// An accepted and admitted connection.
 #[derive(Debug)]
 pub struct AcceptedConnection {
-    /// The socket, registered with the runtime of the caller.
+    /// The socket, registered with the caller's runtime.
     pub socket: TcpStream,
-    /// The other end.
+    /// Address of the remote end.
     pub peer: SocketAddr,
-    /// The listener's facts.
+    /// Settings of the listener.
     pub listener: SharedListenerConfig,
-    /// Its place at the gate; keep it as long as the connection.
+    /// Permit of the connection; keep it as long as the connection.
     pub permit: ConnectionPermit,
 }
 
 impl Listener {
-    /// Binds `address` and listens. `change` may set the limits of the port. Port number 0 asks for a free one.
-    /// An unspecified IPv6 address (`[::]`) also takes IPv4. Must be called inside the runtime that will accept.
+    /// Binds `address` and listens. `change` may set the limits of the listener. Port number 0 requests a free port. An
+    /// unspecified IPv6 address (`[::]`) also accepts IPv4. Must be called inside the runtime that will accept.
     ///
     /// # Errors
-    /// [`NetError::InvalidConfig`]: one sentence with the address and the mend.
+    /// [`NetError::InvalidConfig`]: one sentence with the address and the fix.
     pub fn bind(
         kind: ListenerKind,
         address: SocketAddr,
@@ -126,29 +129,29 @@ impl Listener {
         Ok(Listener { socket, config: ListenerConfigCell::new(port), limiter: gate, counts: Arc::default() })
     }
 
-    /// The facts that new connections share.
+    /// Settings for new connections.
     pub fn config(&self) -> SharedListenerConfig {
         self.config.get()
     }
 
-    /// The place where these facts are changed; it may be kept while the listener works elsewhere.
+    /// Cell in which these settings can be changed; it may be kept while the listener is in use elsewhere.
     pub fn config_cell(&self) -> ListenerConfigCell {
         self.config.clone()
     }
 
-    /// Its figures; they may be kept and read while the listener works elsewhere.
+    /// Metrics; they may be kept and read while the listener is in use elsewhere.
     pub fn counts(&self) -> Arc<ListenerCounts> {
         self.counts.clone()
     }
 
-    /// The next connection that the gate lets in. Does not fail: trouble with one connection is that connection's, and
-    /// a system without descriptors is waited for. Dropping the future loses nothing.
+    /// Next admitted connection. Never fails: errors of one connection are skipped, and running out of descriptors is
+    /// waited out. Cancel-safe.
     pub async fn accept(&self) -> AcceptedConnection {
         self.accept_proxied(|| false).await
     }
 
-    /// The same where `proxied` may say, whenever a connection has come, that a proxy is at its other end: then it counts
-    /// for no address until [`ConnectionPermit::set_client_address`].
+    /// As [`Listener::accept`], for listeners where `proxied` reports, for each connection, that its remote end is a
+    /// proxy. Such a connection is not counted for an address until [`ConnectionPermit::set_client_address`].
     pub async fn accept_proxied(&self, proxied: impl Fn() -> bool) -> AcceptedConnection {
         loop {
             poll_fn(|cx| self.limiter.poll_capacity(cx)).await;
@@ -169,7 +172,7 @@ impl Listener {
                                 permit: pass,
                             };
                         }
-                        // Closed by the drop; the gate has counted it.
+                        // Dropping it closes it; the limiter has counted it.
                         Err(
                             ConnectionRefusal::TotalLimit
                             | ConnectionRefusal::AddressLimit
@@ -188,10 +191,10 @@ impl Listener {
 }
 
 impl AcceptedConnection {
-    /// An XMPP stream over the socket; `tls` is used where the port begins with TLS.
+    /// Builds an XMPP stream over the socket; `tls` is used if the listener has direct TLS.
     ///
     /// # Errors
-    /// [`NetError::InvalidConfig`] when the port begins with TLS and there is no configuration; [`NetError::TlsStream`] when it cannot
+    /// [`NetError::InvalidConfig`] if the listener has direct TLS and `tls` is missing; [`NetError::Tls`] if it cannot
     /// be used.
     pub fn into_stream(self, tls: Option<&TlsConfig>) -> Result<(Stream, ConnectionPermit), NetError> {
         let AcceptedConnection { socket, peer, listener: port, permit: pass } = self;
@@ -212,7 +215,7 @@ fn bind_socket(address: SocketAddr) -> io::Result<TcpListener> {
     if address.is_ipv6() {
         socket.set_only_v6(!address.ip().is_unspecified())?;
     }
-    // A restart must not wait for the connections of the last run to leave TIME_WAIT.
+    // A restart must not wait for connections of the previous process in TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.set_tcp_nodelay(true)?;
     socket.set_nonblocking(true)?;
@@ -238,8 +241,8 @@ fn bind_error(address: SocketAddr, error: &io::Error) -> NetError {
     })
 }
 
-/// True for errors that took the connection with them, so that accepting again makes progress (accept(2), "Error
-/// handling": pending network errors of the new socket are reported by accept).
+/// True for errors of one connection, after which accepting again makes progress (accept(2), "Error handling": accept
+/// reports pending network errors of the new socket).
 fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{
         ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted, NetworkDown,

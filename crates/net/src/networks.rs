@@ -1,34 +1,38 @@
-//! Lists of networks, such as those of trusted proxies: addresses and prefixes of IPv4 and IPv6 (CIDR, RFC 4632, RFC 4291
-//! section 2.3).
+//! Lists of networks, such as those of trusted proxies: addresses and prefixes of IPv4 and IPv6 (CIDR; RFC 4632; RFC
+//! 4291, section 2.3).
 //!
-//! Left out: names. The trap: an IPv4 client of an IPv6 socket is `::ffff:192.0.2.1`; both forms are the same address here.
+//! Not implemented: host names.
+//!
+//! # Pitfalls
+//!
+//! An IPv4 client of an IPv6 socket is `::ffff:192.0.2.1`; both forms are the same address here.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
-/// Networks, each an address with the length of its prefix.
+/// Networks, each an address with a prefix length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks(Vec<(u128, u8)>);
 
 impl Networks {
-    /// Nobody.
+    /// The empty list.
     pub const NONE: Networks = Networks(Vec::new());
 
-    /// True when one of them has this address.
+    /// True if a network contains this address.
     pub fn contains(&self, address: IpAddr) -> bool {
         let bits = bits(address);
         self.0.iter().any(|(network, length)| bits & mask(*length) == *network)
     }
 
-    /// True when there is none.
+    /// True if the list is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds one: `192.0.2.7`, `10.0.0.0/8`, `2001:db8::/32`. Bits behind the prefix do not count.
+    /// Adds a network: `192.0.2.7`, `10.0.0.0/8`, `2001:db8::/32`. Bits after the prefix are ignored.
     ///
     /// # Errors
-    /// One sentence that names the text.
+    /// One sentence that quotes the text.
     pub fn add(&mut self, text: &str) -> Result<(), String> {
         let wrong = || format!("\"{text}\" is not an address or a network such as 10.0.0.0/8");
         let (address, length) = match text.split_once('/') {

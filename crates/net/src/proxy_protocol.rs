@@ -1,12 +1,15 @@
-//! The PROXY protocol, versions 1 and 2: a load balancer says in front of everything else who its client is.
+//! PROXY protocol, versions 1 and 2: a header in which a load balancer sends the address of its client.
 //!
-//! <https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt>, sections 2.1 and 2.2. The header stands before TLS and
-//! before XMPP or HTTP, so it is read from the socket to its last byte and not one further: what follows may be a
-//! TLS record. Of the TLVs only `PP2_TYPE_SSL` is read: whether the client's side is encrypted.
+//! <https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt>, sections 2.1 and 2.2. The header precedes TLS, XMPP
+//! and HTTP, so exactly its bytes are read from the socket: a TLS record may follow. Of the TLVs only `PP2_TYPE_SSL` is
+//! read: whether the client's connection is encrypted.
 //!
-//! Left out: UNIX sockets and datagrams as clients, checksums (`PP2_TYPE_CRC32C`), names of certificates.
-//! The trap: whoever can write the header can be anybody. A caller reads it only from addresses that it trusts, and never
-//! guesses whether there is one (section 2: a receiver expects it always or never).
+//! Not implemented: UNIX sockets and datagrams as clients, checksums (`PP2_TYPE_CRC32C`), names of certificates.
+//!
+//! # Pitfalls
+//!
+//! The sender of the header can claim any address. A caller reads it only from trusted addresses and never guesses
+//! whether there is one (section 2: a receiver expects it always or never).
 
 use crate::stream::byte_stream::ByteStream;
 use std::future::poll_fn;
@@ -14,43 +17,44 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tokio::net::TcpStream;
 
-/// What a header says.
+/// Content of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyHeader {
-    /// The proxy speaks for itself (a health check), or does not know its client.
+    /// A connection of the proxy itself (a health check), or of an unknown client.
     Local,
-    /// It speaks for a client.
+    /// A connection on behalf of a client.
     Proxied {
-        /// The client's address.
+        /// Address of the client.
         peer: SocketAddr,
         /// The client's connection to the proxy is encrypted.
         secure: bool,
     },
 }
 
-/// The first twelve bytes of version 2.
+/// First twelve bytes of version 2.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-/// The longest header of version 1, with CRLF.
+/// Maximum size of a version 1 header, with CRLF.
 const MAX_V1_BYTES: usize = 107;
-/// Version 2 allows 65535 bytes of addresses and TLVs. Certificates' names make some hundred.
+/// Maximum size of addresses and TLVs in version 2. The protocol allows 65535 bytes; certificate names take a few
+/// hundred.
 const MAX_V2_BYTES: usize = 4096;
-/// Type of the TLV about the client's encryption, and its bit for "it is".
+/// Type of the TLV about the client's encryption, and its bit for "encrypted".
 const TLV_SSL: u8 = 0x20;
 const CLIENT_SSL: u8 = 0x01;
 
-/// What is to be done next with a header that has begun.
+/// Result of parsing the bytes read so far.
 #[derive(Debug, PartialEq, Eq)]
 enum ParseStep {
-    /// So many bytes belong to it in any case.
+    /// The header has at least this many bytes.
     Need(usize),
     Done(ProxyHeader),
     Bad,
 }
 
-/// Reads one header from a socket that was just accepted. Not one byte behind it is taken.
+/// Reads one header from an accepted socket, and no byte after it.
 ///
 /// # Errors
-/// `InvalidData` when there is no proper header, and what the socket says. It has no deadline of its own.
+/// `InvalidData` for an invalid header, and errors of the socket. There is no timeout; the caller sets one.
 pub async fn read_header(socket: &mut TcpStream) -> io::Result<ProxyHeader> {
     let mut header = Vec::with_capacity(MAX_V1_BYTES);
     loop {
@@ -105,7 +109,7 @@ fn parse_v1(header: &[u8]) -> ParseStep {
     announced().map_or(ParseStep::Bad, ParseStep::Done)
 }
 
-/// Version 2 behind its signature, section 2.2.
+/// Version 2 after its signature, section 2.2.
 fn parse_v2(rest: &[u8]) -> ParseStep {
     let Some((&[command, family, high, low], rest)) = rest.split_first_chunk::<4>() else {
         return ParseStep::Need(4 - rest.len());
@@ -119,7 +123,7 @@ fn parse_v2(rest: &[u8]) -> ParseStep {
         return ParseStep::Need(missing);
     }
     match (command & 15, family) {
-        // LOCAL: whatever stands behind it is skipped. UNSPEC and UNIX: nobody that we could name.
+        // LOCAL: the rest is skipped. UNSPEC and UNIX: no usable client address.
         (0, _) | (1, 0x00 | 0x31) => ParseStep::Done(ProxyHeader::Local),
         (1, 0x11) => match rest.split_first_chunk::<12>() {
             Some((&[a, b, c, d, _, _, _, _, high, low, _, _], more)) => {
@@ -129,7 +133,7 @@ fn parse_v2(rest: &[u8]) -> ParseStep {
         },
         (1, 0x21) => match rest.split_first_chunk::<36>() {
             Some((addresses, more)) => {
-                // Two addresses, two ports; the client's are first.
+                // Two addresses and two ports; the client's come first.
                 let (Some(source), Some([high, low, _, _])) =
                     (addresses.first_chunk::<16>(), addresses.last_chunk::<4>())
                 else {
@@ -162,7 +166,7 @@ fn proxied_client(ip: IpAddr, port: [u8; 2], mut more: &[u8]) -> ParseStep {
 mod tests {
     use super::*;
 
-    /// Feeds a header as `read` would; the outcome and how much was taken.
+    /// Feeds a header as `read_header` would; returns the outcome and the number of bytes consumed.
     fn feed(bytes: &[u8]) -> (ParseStep, usize) {
         let mut have = 0;
         loop {

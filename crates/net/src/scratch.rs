@@ -1,9 +1,13 @@
-//! The buffers that a worker thread lends to whichever stream it is serving.
+//! Scratch buffers that a worker thread lends to the stream it is serving.
 //!
 //! Ten thousand idle streams share one [`Scratch`] per worker thread. A stream *holds* the scratch from the moment it
-//! reads or queues until nothing of it is left there, or until [`crate::Stream::release_buffers`] moved the rest into a block.
-//! Trap: bytes of one stream must never be seen by another. Every holding has a number that no other holding in the
-//! process ever has; a stream whose number is stale is ended, and a new holder starts with cleared buffers.
+//! reads or queues until none of its bytes are left there, or until [`crate::Stream::release_buffers`] moved them into
+//! a block.
+//!
+//! # Pitfalls
+//!
+//! Bytes of one stream must never be visible to another. Every holding has a number that is unique in the process; a
+//! stream with a stale number is ended, and a new holder starts with cleared buffers.
 
 use crate::buffer_pool::{BufferBlock, BufferPool};
 use crate::error::NetError;
@@ -12,29 +16,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Size of the read buffer and of the record buffer, in bytes.
 pub const READ_BUFFER_BYTES: usize = 65_536;
-/// Unfinished input above this stays in its block while more is read behind it, instead of moving back and forth.
-/// A whole TLS record is below it: moving that costs less than a block that is large enough to read on.
+/// Unfinished input above this stays in its block while more is read after it, instead of moving back and forth. A
+/// whole TLS record is below it: moving a record costs less than a block large enough to read into.
 const MOVE_BYTES: usize = 32_768;
-/// Free space below this makes room by moving the unconsumed bytes to the front.
+/// Free space below this triggers a move of the unconsumed bytes to the front.
 const MIN_SPARE_BYTES: usize = 2048;
-/// A write buffer that grew beyond this is given back after use.
+/// Write buffers that grew beyond this are shrunk after use.
 const MAX_KEPT_BYTES: usize = 262_144;
 
-/// Read, write and record buffers of one worker thread (192 kB once TLS was used, 64 kB before, 0 before the first
+/// Read, write and record buffers of one worker thread (192 kB after TLS was used, 64 kB before, 0 before the first
 /// read).
 #[derive(Default)]
 pub struct Scratch {
-    /// Number of the current holding, 0 for none.
+    /// Number of the current holding; 0 for none.
     holder: u64,
-    /// Decrypted input, waiting for the scanner.
+    /// Decrypted input for the scanner.
     pub(crate) input: InputBuffer,
-    /// TLS records, waiting for decryption.
+    /// TLS records to decrypt.
     pub(crate) records: InputBuffer,
     /// Queued output, not encrypted.
     pub(crate) output: Vec<u8>,
     /// Encrypted output.
     pub(crate) encrypted: Vec<u8>,
-    /// Input that was written anew, or output while it is: a WebSocket's.
+    /// Rewritten input of a WebSocket, or working space for its output.
     pub(crate) text: Vec<u8>,
     pub(crate) pool: BufferPool,
 }
@@ -42,12 +46,13 @@ pub struct Scratch {
 static NEXT_HOLDING: AtomicU64 = AtomicU64::new(1);
 
 impl Scratch {
-    /// Buffers for a thread or a test. They are allocated when first used.
+    /// Buffers for a thread or a test, allocated on first use.
     pub fn new() -> Scratch {
         Scratch::default()
     }
 
-    /// Makes the stream that owns `holding` the holder. `Ok(true)`: it is new here, and its blocks are to be loaded.
+    /// Makes the stream that owns `holding` the holder. `Ok(true)`: the holding is new, and the stream's blocks must be
+    /// loaded.
     pub(crate) fn acquire(&mut self, holding: &mut u64) -> Result<bool, NetError> {
         if *holding != 0 {
             return if *holding == self.holder { Ok(false) } else { Err(NetError::BuffersNotReleased) };
@@ -58,7 +63,7 @@ impl Scratch {
         Ok(true)
     }
 
-    /// Ends a holding. What is still in the buffers is forgotten.
+    /// Ends a holding. Bytes left in the buffers are discarded.
     pub(crate) fn release(&mut self, holding: &mut u64) {
         if *holding == self.holder {
             self.clear();
@@ -67,7 +72,7 @@ impl Scratch {
         *holding = 0;
     }
 
-    /// True when `holding` is current.
+    /// True if `holding` is current.
     pub(crate) fn is_held_by(&self, holding: u64) -> bool {
         holding != 0 && holding == self.holder
     }
@@ -81,12 +86,12 @@ impl Scratch {
     }
 }
 
-/// Length of what waits for a connection, which the port bounds by a `u32`.
+/// Length of unsent bytes, which the listener bounds by a `u32`.
 pub(crate) fn len_u32(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX)
 }
 
-/// Empties a write buffer, and returns its memory when one large answer made it large.
+/// Clears a write buffer, and frees its memory if one large response made it grow.
 pub(crate) fn clear_and_shrink(buffer: &mut Vec<u8>) {
     buffer.clear();
     if buffer.capacity() > MAX_KEPT_BYTES {
@@ -98,14 +103,14 @@ thread_local! {
     static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
 }
 
-/// Lends this thread's buffers to `work`. A nested call gets buffers of its own, which are dropped afterwards.
+/// Lends this thread's buffers to `work`. A nested call gets temporary buffers.
 pub fn with_scratch<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
-    /// Puts the buffers back even when `work` panics.
+    /// Returns the buffers even if `work` panics.
     struct Loan(Option<Box<Scratch>>);
     impl Drop for Loan {
         fn drop(&mut self) {
             let loan = self.0.take();
-            // At thread exit the slot may be gone already; then the buffers simply die here.
+            // At thread exit the slot may be gone; then the buffers are dropped here.
             let _ = SCRATCH.try_with(|slot| slot.set(loan));
         }
     }
@@ -113,11 +118,11 @@ pub fn with_scratch<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
     work(loan.0.get_or_insert_default())
 }
 
-/// A read buffer: normally the thread's own 64 kB, for a large unfinished element the stream's block.
+/// Read buffer: normally the thread's own 64 kB; for a large unfinished element the stream's block.
 #[derive(Default)]
 pub(crate) struct InputBuffer {
     main: Box<[u8]>,
-    /// Set while a block takes the place of `main`. It is full up to its length, `end` counts what is real.
+    /// Replaces `main` while set. It is filled up to its length; `end` marks the end of the data.
     large: Option<Box<BufferBlock>>,
     start: usize,
     end: usize,
@@ -140,12 +145,12 @@ impl InputBuffer {
         self.large.as_deref_mut().map_or(&mut self.main, BufferBlock::data_mut)
     }
 
-    /// Where the next unconsumed byte is; [`InputBuffer::slice`] counts from the same zero.
+    /// Position of the next unconsumed byte, on the scale of [`InputBuffer::slice`].
     pub(crate) fn position(&self) -> usize {
         self.start
     }
 
-    /// Bytes between two positions. They stay where they are until the next `room`, `load` or `clear`.
+    /// Bytes between two positions. They stay in place until the next `spare_capacity`, `restore_block` or `clear`.
     pub(crate) fn slice(&self, start: usize, end: usize) -> &[u8] {
         self.whole().get(start..end).unwrap_or_default()
     }
@@ -164,8 +169,8 @@ impl InputBuffer {
         self.start = (self.start + count).min(self.end);
     }
 
-    /// Free space behind the data, at least 2 kB, at most what keeps the total below `limit` bytes of unconsumed data.
-    /// An empty slice means that the limit is reached.
+    /// Free space after the data: at least 2 kB, and at most what keeps the unconsumed data below `limit` bytes. An
+    /// empty slice means that the limit is reached.
     pub(crate) fn spare_capacity(&mut self, limit: usize, pool: &mut BufferPool) -> &mut [u8] {
         if self.is_empty() {
             self.clear(pool);
@@ -178,7 +183,7 @@ impl InputBuffer {
         self.whole_mut().get_mut(end..).unwrap_or_default()
     }
 
-    /// Makes sure that `count` bytes can follow the data.
+    /// Ensures that `count` bytes fit after the data.
     fn reserve(&mut self, count: usize, pool: &mut BufferPool) {
         if self.main.is_empty() {
             self.main = vec![0; READ_BUFFER_BYTES].into_boxed_slice();
@@ -187,7 +192,7 @@ impl InputBuffer {
             return;
         }
         let (start, end, len) = (self.start, self.end, self.len());
-        // Moving is worth it only when it frees at least as much as it moves.
+        // Moving pays off only if it frees at least as much as it moves.
         if self.whole().len() - len >= count && start >= len {
             self.whole_mut().copy_within(start..end, 0);
         } else {
@@ -201,12 +206,12 @@ impl InputBuffer {
         (self.start, self.end) = (0, len);
     }
 
-    /// Says that `count` bytes of the room were filled.
+    /// Marks `count` bytes of the spare capacity as filled.
     pub(crate) fn commit(&mut self, count: usize) {
         self.end = (self.end + count).min(self.whole().len());
     }
 
-    /// Takes `count` bytes out of the unconsumed data, `at` bytes behind its start.
+    /// Removes `count` bytes from the unconsumed data, `at` bytes after its start.
     pub(crate) fn remove(&mut self, at: usize, count: usize) {
         let data = self.data_mut();
         if count > 0 && at + count <= data.len() {
@@ -215,7 +220,7 @@ impl InputBuffer {
         }
     }
 
-    /// Adds bytes behind the data.
+    /// Appends bytes to the data.
     pub(crate) fn append(&mut self, bytes: &[u8], pool: &mut BufferPool) {
         if self.is_empty() {
             self.clear(pool);
@@ -228,7 +233,8 @@ impl InputBuffer {
         }
     }
 
-    /// Brings back what [`InputBuffer::take_block`] gave. Small blocks are copied, large ones are used in place.
+    /// Restores the block that [`InputBuffer::take_block`] returned. Small blocks are copied, large ones are used in
+    /// place.
     pub(crate) fn restore_block(&mut self, block: Box<BufferBlock>, pool: &mut BufferPool) {
         self.clear(pool);
         if block.len() <= MOVE_BYTES {
@@ -242,7 +248,7 @@ impl InputBuffer {
         }
     }
 
-    /// Moves the unconsumed bytes into a block of their own.
+    /// Moves the unconsumed bytes into a block.
     pub(crate) fn take_block(&mut self, pool: &mut BufferPool) -> Option<Box<BufferBlock>> {
         let stashed = if self.is_empty() {
             None
