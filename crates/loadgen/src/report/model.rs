@@ -37,6 +37,7 @@ pub struct RunRecord {
     pub server: Vec<ServerSample>,
     /// Charted series from `/metrics`: name with labels, and (second, value).
     pub scraped: Vec<(String, Vec<(u32, f64)>)>,
+    /// Worker processes.
     pub workers: Vec<WorkerRun>,
     /// Reservations about the metrics: lateness, limits, dead workers. Whole sentences.
     pub warnings: Vec<String>,
@@ -105,6 +106,7 @@ pub struct RunInfo {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PhaseRun {
+    /// Name of the phase.
     pub name: String,
     /// First second.
     pub from: u32,
