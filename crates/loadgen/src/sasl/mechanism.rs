@@ -1,8 +1,11 @@
-//! The mechanisms' names and strength, the choice among those offered, and channel binding as SCRAM says it.
+//! SASL mechanisms: names, strength, selection among those offered, and channel binding in SCRAM.
 //!
-//! Names are those of IANA's registry. The choice follows RFC 5802 section 6: `y` when this end could bind and the server
-//! offered no -PLUS, so that a stripped offer is noticed.
-//! Trap: a plan that forbids -PLUS must send `n`, not `y`: with `y` a server that did offer it must refuse.
+//! Names are those of the IANA registry. The selection follows RFC 5802, section 6: the flag is `y` if this end could
+//! bind and the server offered no -PLUS, so that a stripped offer is detected.
+//!
+//! # Pitfalls
+//!
+//! A plan that forbids -PLUS must send `n`, not `y`: with `y` a server that did offer it must refuse.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,14 +20,14 @@ pub enum ClientScramHash {
     Sha512,
 }
 
-/// A SASL mechanism that this client speaks.
+/// A SASL mechanism supported by this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClientMechanism {
-    /// PLAIN: the password itself; the server does the work.
+    /// PLAIN: the password itself; the server does the computation.
     Plain,
-    /// ANONYMOUS: the server makes the account up.
+    /// ANONYMOUS: the server assigns the account.
     Anonymous,
-    /// EXTERNAL: the TLS client certificate says who it is.
+    /// EXTERNAL: the TLS client certificate identifies the user.
     External,
     /// SCRAM with a hash function; `true` is -PLUS, with channel binding.
     Scram(ClientScramHash, bool),
@@ -44,7 +47,7 @@ impl ClientMechanism {
         ClientMechanism::Anonymous,
     ];
 
-    /// The registered name.
+    /// Registered name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Plain => "PLAIN",
@@ -59,24 +62,24 @@ impl ClientMechanism {
         }
     }
 
-    /// The mechanism with that name, in any case (a plan may write it small); `None` for one that is not spoken.
+    /// The mechanism with that name, case-insensitive as in plans; `None` if it is not supported.
     pub fn parse(name: &str) -> Option<ClientMechanism> {
         Self::ALL.into_iter().find(|mechanism| mechanism.name().eq_ignore_ascii_case(name))
     }
 
-    /// It needs channel binding.
+    /// Whether it uses channel binding.
     pub fn is_plus(self) -> bool {
         matches!(self, Self::Scram(_, true))
     }
 }
 
-/// Channel binding of a login (RFC 5802 section 6).
+/// Channel binding of a login (RFC 5802, section 6).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ScramChannelBinding {
-    /// `n`: this end does not bind.
+    /// `n`: this end does not support binding.
     #[default]
     None,
-    /// `y`: this end could, and believes that the server cannot.
+    /// `y`: this end supports binding, and believes that the server does not.
     NotOffered,
     /// `p=tls-exporter` (RFC 9266).
     Exporter([u8; 32]),
@@ -85,7 +88,7 @@ pub enum ScramChannelBinding {
 }
 
 impl ScramChannelBinding {
-    /// The flag at the head of the message: `n`, `y` or `p=…`.
+    /// GS2 flag at the start of the message: `n`, `y` or `p=…`.
     pub(super) fn flag(&self) -> &'static str {
         match self {
             Self::None => "n",
@@ -108,18 +111,18 @@ impl ScramChannelBinding {
     }
 }
 
-/// What [`choose`] found.
+/// Result of [`choose`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MechanismChoice {
     /// The mechanism to use.
     pub mechanism: ClientMechanism,
-    /// The server offered some -PLUS mechanism that this client speaks.
+    /// The server offered a -PLUS mechanism that this client supports.
     pub plus_offered: bool,
 }
 
 impl MechanismChoice {
-    /// The binding that goes with the mechanism. `exporter` and `end_point` are what the connection has; the exporter is
-    /// preferred unless `types` (XEP-0440, the server's list, if it sent one) leaves it out.
+    /// Channel binding for the mechanism. `exporter` and `end_point` are those of the connection; the exporter is
+    /// preferred unless `types` (XEP-0440, the server's list, if it sent one) lacks it.
     pub fn binding(
         &self,
         exporter: Option<[u8; 32]>,
@@ -139,9 +142,9 @@ impl MechanismChoice {
     }
 }
 
-/// Whether a -PLUS mechanism may be chosen: the server has said that it takes a binding which this connection has
-/// (XEP-0440). A server that says nothing may have none that fits, and a wrong guess is a failed login that is not the
-/// server's fault; so without its word a -PLUS is used only where it is asked for by name.
+/// Whether a -PLUS mechanism may be chosen: the server has announced a binding which this connection supports
+/// (XEP-0440). Without an announcement the server may support none of them, and a wrong guess is a failed login that is
+/// not the server's fault; a -PLUS is then used only if it is requested by name.
 pub fn can_bind(exporter: bool, end_point: bool, types: Option<&[&str]>, wanted: &[ClientMechanism]) -> bool {
     match types {
         Some(types) => {
@@ -152,8 +155,9 @@ pub fn can_bind(exporter: bool, end_point: bool, types: Option<&[&str]>, wanted:
     }
 }
 
-/// Chooses the strongest mechanism that is offered and wanted. `wanted` empty means any but EXTERNAL and ANONYMOUS, which
-/// make another user than the account's name says. `can_bind` says that the connection has channel binding data.
+/// Chooses the strongest mechanism that is offered and wanted. An empty `wanted` means any except EXTERNAL and
+/// ANONYMOUS, which log in as another user than the account. `can_bind` means that the connection has channel binding
+/// data.
 pub fn choose<'a>(
     offered: impl IntoIterator<Item = &'a str>,
     wanted: &[ClientMechanism],
@@ -161,7 +165,7 @@ pub fn choose<'a>(
 ) -> Option<MechanismChoice> {
     let mut found = [false; ClientMechanism::ALL.len()];
     for name in offered {
-        // Registered names are in capitals (RFC 4422 section 3.1); an offer in small letters is another mechanism.
+        // Registered names are upper case (RFC 4422, section 3.1); a lower-case offer is another mechanism.
         if let Some(place) = ClientMechanism::ALL.iter().position(|mechanism| mechanism.name() == name)
             && let Some(found) = found.get_mut(place)
         {

@@ -1,14 +1,19 @@
-//! SASL, the client's side: PLAIN (RFC 4616), SCRAM and SCRAM-PLUS (RFC 5802, RFC 7677; SHA-512 as registered with IANA),
-//! ANONYMOUS (RFC 4505) and EXTERNAL (RFC 4422 appendix A), as RFC 6120 section 6 uses them.
+//! SASL client: PLAIN (RFC 4616), SCRAM and SCRAM-PLUS (RFC 5802, RFC 7677; SHA-512 as registered with IANA),
+//! ANONYMOUS (RFC 4505) and EXTERNAL (RFC 4422, appendix A), as used by RFC 6120, section 6.
 //!
-//! An [`ClientExchange`] lives for one login. What is derived from a password is kept in [`ScramKeyCache`], so that the second login with
-//! the same salt costs a few HMACs and no key derivation. Nothing here knows XML: messages go in and come out as bytes,
-//! [`to_base64`] and [`from_base64`] wrap them. Written apart from the server's `sasl`: a shared mistake would hide itself.
+//! A [`ClientExchange`] lives for one login. Keys derived from passwords are kept in [`ScramKeyCache`], so that another
+//! login with the same salt costs a few HMACs and no key derivation. This module is independent of XML: messages are
+//! bytes, which [`to_base64`] and [`from_base64`] encode and decode. It shares no code with the server's `sasl`, since
+//! a bug in both would go unnoticed.
 //!
-//! SASL2 and FAST (XEP-0388, XEP-0484) are in the engine. Left out: DIGEST-MD5, authorization identities other than as given.
+//! SASL2 and FAST (XEP-0388, XEP-0484) are in the engine.
 //!
-//! Trap: a server that makes a new salt for every login (ejabberd with plain-text passwords does) makes every login a full
-//! key derivation, 1 ms and more; then the client's CPU is the limit, and only PLAIN avoids it.
+//! Not implemented: DIGEST-MD5, authorization identities other than as given.
+//!
+//! # Pitfalls
+//!
+//! A server that creates a new salt for every login (as ejabberd does with plaintext passwords) makes every login a
+//! full key derivation, 1 ms or more; the client's CPU is then the limit, and only PLAIN avoids it.
 
 mod mechanism;
 mod scram;
@@ -24,26 +29,26 @@ pub use mechanism::{
 pub use scram_keys::{DerivedKey, KeyDerivation, ScramKeyCache};
 pub use text::{from_base64, to_base64};
 
-/// Why a login cannot go on. The server's `<failure/>` is not among them: the caller sees it first.
+/// Reason for which a login cannot continue. The server's `<failure/>` is not included: the caller sees it first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SaslError {
-    /// User name, password, authorization identity or nonce has characters that the mechanism cannot carry.
+    /// User name, password, authorization identity or nonce contains characters that the mechanism cannot carry.
     Credentials,
-    /// The mechanism needs channel binding and there is none, or has no place for it.
+    /// The mechanism requires channel binding and there is none, or does not support it.
     Binding,
     /// Not base64.
     Base64,
-    /// A message that breaks the mechanism's syntax; says which part.
+    /// A message that violates the mechanism's syntax; names the part.
     Syntax(&'static str),
-    /// The server's nonce does not begin with the client's.
+    /// The server's nonce does not start with the client's.
     Nonce,
-    /// More iterations than [`ScramKeyCache::MOST_ITERATIONS`], or none.
+    /// The iteration count is above [`ScramKeyCache::MOST_ITERATIONS`], or 0.
     Iterations,
-    /// The server does not know the password, or somebody sits in between.
+    /// The server does not know the password, or there is a man in the middle.
     Signature,
-    /// SCRAM's own error message (RFC 5802 section 7, `e=`).
+    /// SCRAM's own error message (RFC 5802, section 7, `e=`).
     Refused(String),
-    /// A message that does not belong here, such as success before the server has proved itself.
+    /// An out-of-place message, such as success before the server has proved itself.
     Unexpected,
 }
 
@@ -65,7 +70,7 @@ impl std::fmt::Display for SaslError {
 
 impl std::error::Error for SaslError {}
 
-/// One login. Box it and drop it when the login is over.
+/// State of one login. Box it and drop it when the login is over.
 #[derive(Debug)]
 pub struct ClientExchange {
     state: ClientExchangeState,
@@ -73,20 +78,20 @@ pub struct ClientExchange {
 
 #[derive(Debug)]
 enum ClientExchangeState {
-    /// SCRAM: the server's first message is due.
+    /// SCRAM: waits for the server's first message.
     First(scram::AwaitingServerFirst),
-    /// SCRAM: the server's signature is due.
+    /// SCRAM: waits for the server's signature.
     Last(scram::AwaitingServerFinal),
-    /// Only success is due.
+    /// Waits for success only.
     Done,
 }
 
 impl ClientExchange {
-    /// Begins a login; returns the initial response, raw. It may be empty, which XMPP writes as `=`.
+    /// Starts a login; returns the raw initial response. It may be empty, which XMPP writes as `=`.
     ///
-    /// `user` is the local part (authentication identity), `authzid` usually absent. `nonce` must be new for each login
-    /// and printable ASCII without a comma; only SCRAM uses it. For ANONYMOUS `user` is the trace (may be empty), for
-    /// EXTERNAL only `authzid` counts.
+    /// `user` is the local part (authentication identity), `authzid` is usually absent. `nonce` must be new for each
+    /// login and printable ASCII without a comma; only SCRAM uses it. For ANONYMOUS `user` is the trace (may be empty),
+    /// for EXTERNAL only `authzid` is used.
     ///
     /// # Errors
     /// Credentials or Binding.
@@ -106,7 +111,7 @@ impl ClientExchange {
             ClientMechanism::External => {
                 (ClientExchangeState::Done, authzid.unwrap_or_default().as_bytes().to_vec())
             }
-            // RFC 4505 section 2: a trace of at most 255 characters.
+            // RFC 4505, section 2: a trace has at most 255 characters.
             ClientMechanism::Anonymous if user.chars().count() > 255 => return Err(SaslError::Credentials),
             ClientMechanism::Anonymous => (ClientExchangeState::Done, user.as_bytes().to_vec()),
             ClientMechanism::Scram(hash, _) => {
@@ -118,7 +123,7 @@ impl ClientExchange {
         Ok((ClientExchange { state }, initial))
     }
 
-    /// What must be derived before this challenge (raw) can be answered without a derivation.
+    /// Derivation needed to answer this raw challenge without deriving in place.
     pub fn missing(&self, data: &[u8], keys: &ScramKeyCache) -> Option<KeyDerivation> {
         match &self.state {
             ClientExchangeState::First(first) => first.missing(data, keys),
@@ -126,10 +131,10 @@ impl ClientExchange {
         }
     }
 
-    /// Answers a challenge (both raw). Derives what `keys` does not hold: see [`ClientExchange::missing`].
+    /// Answers a challenge (both raw). Derives a key that `keys` lacks: see [`ClientExchange::missing`].
     ///
     /// # Errors
-    /// Everything but Credentials, Binding and Base64; the login must be aborted then (RFC 6120 section 6.4.4).
+    /// All except Credentials, Binding and Base64; the login must then be aborted (RFC 6120, section 6.4.4).
     pub fn challenge(&mut self, data: &[u8], keys: &mut ScramKeyCache) -> Result<Vec<u8>, SaslError> {
         match std::mem::replace(&mut self.state, ClientExchangeState::Done) {
             ClientExchangeState::First(first) => {
@@ -143,10 +148,10 @@ impl ClientExchange {
         }
     }
 
-    /// Checks what came with success (raw; empty when there was nothing).
+    /// Verifies the data sent with success (raw; empty if there was none).
     ///
     /// # Errors
-    /// Signature, Refused, Syntax; Unexpected when the server has not proved that it knows the password.
+    /// Signature, Refused, Syntax; Unexpected if the server has not proved that it knows the password.
     pub fn success(&mut self, data: &[u8]) -> Result<(), SaslError> {
         match std::mem::replace(&mut self.state, ClientExchangeState::Done) {
             ClientExchangeState::First(_) => Err(SaslError::Unexpected),
@@ -157,7 +162,7 @@ impl ClientExchange {
     }
 }
 
-/// RFC 4616 section 2: authorization identity, NUL, user, NUL, password; nothing may be empty but the first.
+/// RFC 4616, section 2: authorization identity, NUL, user, NUL, password; only the first may be empty.
 fn plain(user: &str, password: &str, authzid: Option<&str>) -> Result<Vec<u8>, SaslError> {
     let authzid = authzid.unwrap_or_default();
     let has_nul = [authzid, user, password].iter().any(|part| part.contains('\0'));

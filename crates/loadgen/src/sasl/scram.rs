@@ -1,9 +1,14 @@
-//! SCRAM, the client's messages (RFC 5802 sections 3, 5 and 7), for each hash function, with and without channel binding.
+//! Client messages of SCRAM (RFC 5802, sections 3, 5 and 7), for each hash function, with and without channel binding.
 //!
-//! Names and passwords go through SASLprep, `,` and `=` in names are escaped. The order of the server's attributes is
-//! fixed by the RFC's grammar and checked; extensions at the end are ignored, mandatory ones (`m=`) refused.
-//! Left out: XEP-0474 (downgrade protection).
-//! Trap: the client's messages are part of what is signed. They are kept as sent, never built a second time.
+//! Names and passwords are prepared with SASLprep, `,` and `=` in names are escaped. The order of the server's
+//! attributes is fixed by the RFC's grammar and checked; extensions at the end are ignored, mandatory ones (`m=`)
+//! refused.
+//!
+//! Not implemented: XEP-0474 (downgrade protection).
+//!
+//! # Pitfalls
+//!
+//! The client's messages are part of the signed data. They are kept as sent, never built a second time.
 
 use super::SaslError;
 use super::mechanism::{ClientScramHash, ScramChannelBinding};
@@ -14,7 +19,7 @@ use base64::engine::general_purpose::STANDARD;
 use ring::{digest, hmac};
 use subtle::ConstantTimeEq;
 
-/// The server's first message is due.
+/// State that waits for the server's first message.
 #[derive(Debug)]
 pub(super) struct AwaitingServerFirst {
     hash: ClientScramHash,
@@ -22,11 +27,11 @@ pub(super) struct AwaitingServerFirst {
     bare: Box<str>,
     nonce_length: usize,
     password: Box<str>,
-    /// `c=` with the header and the binding's data in base64.
+    /// `c=` with the header and the binding data in base64.
     channel: Box<str>,
 }
 
-/// The server's last message is due.
+/// State that waits for the server's last message.
 #[derive(Debug)]
 pub(super) struct AwaitingServerFinal {
     signature: Box<[u8]>,
@@ -41,7 +46,7 @@ impl AwaitingServerFirst {
         binding: &ScramChannelBinding,
         nonce: &str,
     ) -> Result<(AwaitingServerFirst, Vec<u8>), SaslError> {
-        // `printable` of the grammar: ASCII that can be seen, without the comma.
+        // `printable` of the grammar: visible ASCII without the comma.
         if nonce.is_empty() || !nonce.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',') {
             return Err(SaslError::Credentials);
         }
@@ -75,14 +80,14 @@ impl AwaitingServerFirst {
         Ok((first, message.into_bytes()))
     }
 
-    /// What must be derived before the answer; `None` where nothing is missing or the message cannot be answered at all.
+    /// Derivation needed for the response; `None` if the key is cached or the message cannot be answered at all.
     pub(super) fn missing(&self, data: &[u8], keys: &ScramKeyCache) -> Option<KeyDerivation> {
         let message = std::str::from_utf8(data).ok()?;
         let (_, salt, iterations) = self.read(message).ok()?;
         keys.missing(self.hash, &self.password, &salt, iterations)
     }
 
-    /// Nonce, salt and iteration count of server-first-message.
+    /// Parses nonce, salt and iteration count of server-first-message.
     fn read<'m>(&self, message: &'m str) -> Result<(&'m str, Vec<u8>, u32), SaslError> {
         if let Some(why) = message.strip_prefix("e=") {
             return Err(refused(why));
@@ -107,7 +112,7 @@ impl AwaitingServerFirst {
         Ok((nonce, salt, iterations))
     }
 
-    /// Reads server-first-message and makes client-final-message.
+    /// Parses server-first-message and builds client-final-message.
     pub(super) fn answer(
         self,
         data: &[u8],
@@ -139,7 +144,7 @@ impl AwaitingServerFirst {
 }
 
 impl AwaitingServerFinal {
-    /// Reads server-final-message.
+    /// Verifies server-final-message.
     pub(super) fn verify(&self, data: &[u8]) -> Result<(), SaslError> {
         let message = std::str::from_utf8(data).map_err(|_| SaslError::Syntax("encoding"))?;
         let first = message.split(',').next().unwrap_or_default();
@@ -156,7 +161,7 @@ impl AwaitingServerFinal {
     }
 }
 
-/// The value of the next attribute, which must be this one.
+/// Value of the next attribute, which must be this one.
 fn attribute<'a>(
     parts: &mut std::str::Split<'a, char>,
     name: &str,
@@ -165,7 +170,7 @@ fn attribute<'a>(
     parts.next().and_then(|part| part.strip_prefix(name)).ok_or(SaslError::Syntax(what))
 }
 
-/// The server's own word for it, not longer than a line.
+/// The server's own error text, at most one line.
 fn refused(why: &str) -> SaslError {
     SaslError::Refused(why.chars().take(80).collect())
 }

@@ -1,15 +1,19 @@
-//! What is derived from passwords, kept for the next login with the same salt (RFC 5802 section 3, `Hi`).
+//! Cache of keys derived from passwords, for the next login with the same salt (RFC 5802, section 3, `Hi`).
 //!
-//! An entry costs about 130 bytes with SHA-1 and is found by a hash over mechanism, iterations, salt and password: the user
-//! does not count, so one salt for all users (a load test's import) is one entry. There are two generations: when the
-//! newer is full the older is forgotten. So memory is bounded ([`ScramKeyCache::ENTRIES`]: about 4 MB with SHA-1, 7 MB with
-//! SHA-512), and what is used again stays.
+//! An entry costs about 130 bytes with SHA-1 and is found by a hash of mechanism, iterations, salt and password,
+//! without the user: one salt for all users (as in a load test's import) is one entry. There are two generations: when
+//! the newer one is full, the older one is dropped. Memory is thus bounded ([`ScramKeyCache::ENTRIES`]: about 4 MB with
+//! SHA-1, 7 MB with SHA-512), and entries in use are kept.
 //!
-//! A [`KeyDerivation`] is the costly part by itself, for a thread of its own: the engine asks what is missing before it
-//! answers a challenge ([`super::ClientExchange::missing`]) and puts the result in.
+//! A [`KeyDerivation`] is the expensive part, which can run on another thread: before it answers a challenge the engine
+//! asks which derivation is missing ([`super::ClientExchange::missing`]), and inserts the result.
 //!
-//! Left out: sharing between workers. Trap: when each login has another salt nothing is ever found again; the cost is the
-//! key derivation then, and the counters say so.
+//! Not implemented: sharing between workers.
+//!
+//! # Pitfalls
+//!
+//! If each login has a different salt, nothing is ever found; every login then costs a key derivation, as the counters
+//! show.
 
 use super::SaslError;
 use super::mechanism::ClientScramHash;
@@ -39,7 +43,7 @@ impl ClientScramHash {
     }
 }
 
-/// A key derivation that has to be done.
+/// A pending key derivation.
 pub struct KeyDerivation {
     hash: ClientScramHash,
     password: Box<str>,
@@ -49,7 +53,8 @@ pub struct KeyDerivation {
 }
 
 impl KeyDerivation {
-    /// For a salt that is known before the server has said it; `None` where the password or the count cannot be used.
+    /// Derivation for a salt known before the server sends it; `None` if the password or the iteration count is
+    /// unusable.
     pub fn new(hash: ClientScramHash, password: &str, salt: &[u8], iterations: u32) -> Option<KeyDerivation> {
         let password = super::text::prepare(password).ok()?;
         Self::of(hash, &password, salt, iterations)
@@ -62,18 +67,18 @@ impl KeyDerivation {
         Some(KeyDerivation { hash, password: password.into(), salt: salt.into(), count, place })
     }
 
-    /// Does it: a millisecond and more of CPU.
+    /// Derives the key: a millisecond of CPU or more.
     #[must_use]
     pub fn derive(&self) -> DerivedKey {
         DerivedKey { place: self.place, pair: derive(self.hash, &self.password, &self.salt, self.count) }
     }
 
-    /// The same for two derivations of one key.
+    /// Cache key; equal for two derivations of one key.
     pub(crate) fn place(&self) -> [u8; 16] {
         self.place
     }
 
-    /// What the server uses for this account: hash function, salt, iterations.
+    /// Hash function, salt and iteration count of the account.
     #[must_use]
     pub fn salt(&self) -> (ClientScramHash, &[u8], u32) {
         (self.hash, &self.salt, self.count.get())
@@ -86,7 +91,7 @@ impl std::fmt::Debug for KeyDerivation {
     }
 }
 
-/// What came out of a [`KeyDerivation`], for [`ScramKeyCache::put`].
+/// Result of a [`KeyDerivation`], for [`ScramKeyCache::put`].
 pub struct DerivedKey {
     place: [u8; 16],
     pair: KeyPairBytes,
@@ -105,7 +110,7 @@ impl std::fmt::Debug for DerivedKey {
     }
 }
 
-/// ClientKey and ServerKey, one after the other.
+/// ClientKey followed by ServerKey.
 type KeyPairBytes = Box<[u8]>;
 
 /// The cache; one per worker.
@@ -118,22 +123,22 @@ pub struct ScramKeyCache {
 }
 
 impl ScramKeyCache {
-    /// Most entries of both generations.
+    /// Maximum number of entries of both generations.
     pub const ENTRIES: usize = 32_768;
-    /// Most iterations that are computed: 10 million are some seconds in which the worker does nothing else.
+    /// Maximum iteration count: 10 million block the worker for some seconds.
     pub const MOST_ITERATIONS: u32 = 10_000_000;
 
-    /// An empty cache.
+    /// Creates an empty cache.
     pub fn new() -> ScramKeyCache {
         ScramKeyCache::default()
     }
 
-    /// Logins that found their keys, and logins that had to derive them.
+    /// Number of logins that found their keys, and of those that had to derive them.
     pub fn counts(&self) -> (u64, u64) {
         (self.found, self.derived)
     }
 
-    /// What has to be derived before [`ScramKeyCache::get`] finds it; `None` where it is there, or where the count is refused.
+    /// Derivation that [`ScramKeyCache::get`] needs; `None` if the key is cached, or the iteration count is refused.
     pub(super) fn missing(
         &self,
         hash: ClientScramHash,
@@ -146,7 +151,7 @@ impl ScramKeyCache {
         (!there).then_some(derivation)
     }
 
-    /// Keeps what was derived elsewhere.
+    /// Inserts a key derived elsewhere.
     pub fn put(&mut self, derived: DerivedKey) {
         self.derived += 1;
         self.keep(derived.place, derived.pair);
@@ -204,7 +209,7 @@ impl std::fmt::Debug for ScramKeyCache {
     }
 }
 
-/// Where the keys are kept: half of a SHA-256, so that salts and passwords need no room.
+/// Cache key: half of a SHA-256, so that salts and passwords need not be stored.
 fn place(hash: ClientScramHash, password: &str, salt: &[u8], iterations: u32) -> [u8; 16] {
     let mut context = digest::Context::new(&digest::SHA256);
     context.update(&[hash as u8]);

@@ -1,6 +1,8 @@
-//! SASL against the RFCs' examples and against a server's side of SCRAM that is computed here from RFC 5802 alone.
+//! Tests of SASL against the RFCs' examples and against a SCRAM server that is implemented here from RFC 5802 alone.
 //!
-//! Trap: the server below derives its keys with its own loop of HMACs; using `keys.rs` for it would prove nothing.
+//! # Pitfalls
+//!
+//! The server below derives its keys with its own HMAC loop; using `scram_keys.rs` for it would prove nothing.
 
 use super::*;
 use base64::Engine as _;
@@ -23,14 +25,14 @@ fn challenge(exchange: &mut ClientExchange, data: &str) -> Result<String, SaslEr
         .map(|answer| String::from_utf8(answer).unwrap())
 }
 
-/// The server's side: checks the client's last message and says its own.
+/// Server side: verifies the client's last message and returns its own.
 struct Server {
     hash: ClientScramHash,
     salted: Vec<u8>,
 }
 
 impl Server {
-    /// `Hi` of RFC 5802 section 2.2, written out.
+    /// `Hi` of RFC 5802, section 2.2, written out.
     fn new(hash: ClientScramHash, password: &str, salt: &[u8], iterations: u32) -> Server {
         let key = hmac::Key::new(hash.mac(), password.as_bytes());
         let mut last = hmac::sign(&key, &[salt, &[0, 0, 0, 1]].concat()).as_ref().to_vec();
@@ -46,7 +48,7 @@ impl Server {
         hmac::sign(&hmac::Key::new(self.hash.mac(), key), message.as_bytes()).as_ref().to_vec()
     }
 
-    /// `v=…` if the proof is right.
+    /// `v=…` if the proof is correct.
     fn finish(&self, bare: &str, first: &str, last: &str) -> Option<String> {
         let (without_proof, proof) = last.split_once(",p=")?;
         let signed = format!("{bare},{first},{without_proof}");
@@ -63,7 +65,7 @@ impl Server {
     }
 }
 
-/// RFC 5802 section 5.
+/// RFC 5802, section 5.
 #[test]
 fn scram_sha_1_as_in_the_rfc() {
     let (mut exchange, initial) = begin(SHA1, "user", "pencil", "fyko+d2lbbFgONRv9qkxdawL");
@@ -77,7 +79,7 @@ fn scram_sha_1_as_in_the_rfc() {
     assert_eq!(exchange.success(b"v=rmF9pqV8S7suAoZWja4dJRkFsKQ="), Ok(()));
 }
 
-/// RFC 7677 section 3.
+/// RFC 7677, section 3.
 #[test]
 fn scram_sha_256_as_in_the_rfc() {
     let (mut exchange, initial) = begin(SHA256, "user", "pencil", "rOprNGfwEbeRWgbNEkqO");
@@ -91,7 +93,7 @@ fn scram_sha_256_as_in_the_rfc() {
         "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
          p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
     );
-    // As a challenge, then success with nothing: servers without additional data.
+    // As a challenge, then an empty success: servers without additional data.
     assert_eq!(challenge(&mut exchange, "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=").unwrap(), "");
     assert_eq!(exchange.success(b""), Ok(()));
 }
@@ -124,7 +126,7 @@ fn each_hash_and_binding_against_an_independent_server() {
             let channel = last.strip_prefix("c=").unwrap().split(',').next().unwrap();
             assert_eq!(STANDARD.decode(channel).unwrap(), header);
             assert!(last.contains(",r=abcDEF,p="));
-            // SASLprep makes an `a` of U+00AA (RFC 4013 section 3).
+            // SASLprep maps U+00AA to `a` (RFC 4013, section 3).
             let server = Server::new(hash, "pass", b"salty", 77);
             let verifier = server.finish(&bare, &first, &last).expect("the proof is right");
             assert_eq!(exchange.success(verifier.as_bytes()), Ok(()));
@@ -273,7 +275,7 @@ fn the_strongest_of_what_both_speak_is_chosen() {
 #[test]
 fn xep_0440_a_plus_needs_a_binding_that_the_server_has_named() {
     let plus = [ClientMechanism::Scram(ClientScramHash::Sha1, true)];
-    // TLS 1.3 has both, TLS 1.2 the end point only.
+    // TLS 1.3 has both, TLS 1.2 only the end point.
     for (exporter, end_point, types, wanted, can) in [
         (true, true, Some(&["tls-exporter"][..]), &[][..], true),
         (false, true, Some(&["tls-exporter"][..]), &[][..], false),
@@ -286,7 +288,7 @@ fn xep_0440_a_plus_needs_a_binding_that_the_server_has_named() {
     ] {
         assert_eq!(can_bind(exporter, end_point, types, wanted), can, "{exporter} {end_point} {types:?}");
     }
-    // A -PLUS that is left alone is answered with n: y would say that the server has not offered one.
+    // A -PLUS that is ruled out leads to the flag n: y would claim that the server did not offer one.
     let left = choose(["SCRAM-SHA-1", "SCRAM-SHA-1-PLUS"], &[], false).unwrap();
     assert_eq!(left.binding(Some([1; 32]), None, None), ScramChannelBinding::None);
 }
@@ -333,7 +335,7 @@ fn keys_are_found_again_and_their_number_is_bounded() {
     assert_eq!(keys.counts(), (1, 4), "password, hash and salt all count");
     for salt in 2..60_000 {
         once(&mut keys, "p", salt, SHA1);
-        // What is used again is not forgotten.
+        // A key that is used again is not evicted.
         if salt % 1_000 == 0 {
             once(&mut keys, "p", 0, SHA1);
         }
@@ -346,7 +348,7 @@ fn keys_are_found_again_and_their_number_is_bounded() {
     assert_eq!(keys.counts().0, found + 1, "what was not is");
 }
 
-/// A figure to read, not a test: `cargo test -p throng-loadgen --lib sasl -- --ignored --nocapture`.
+/// A measurement, not a test: `cargo test -p throng-loadgen --lib sasl -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints a figure that depends on the machine"]
 fn cost_of_an_exchange_with_known_keys() {

@@ -1,14 +1,18 @@
-//! The text around SASL messages: base64 as XMPP carries it (RFC 6120 section 6.4), SCRAM's escaped names, SASLprep.
+//! Text encodings of SASL messages: base64 in XMPP (RFC 6120, section 6.4), escaped SCRAM names, SASLprep.
 //!
-//! Left out: SASLprep is the stringprep crate's (RFC 4013). Trap: an empty initial response or additional data is `=`, an
-//! empty response in the middle is nothing at all (RFC 6120 sections 6.4.2 to 6.4.6).
+//! SASLprep (RFC 4013) is provided by the stringprep crate.
+//!
+//! # Pitfalls
+//!
+//! An empty initial response or additional data is `=`, an empty later response is the empty string (RFC 6120, sections
+//! 6.4.2 to 6.4.6).
 
 use super::SaslError;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::borrow::Cow;
 
-/// Appends a message in base64; `empty` is what stands for an empty one: `=` for an initial response, else nothing.
+/// Appends a message in base64; `empty` replaces an empty one: `=` for an initial response, otherwise nothing.
 pub fn to_base64(data: &[u8], empty: &str, out: &mut String) {
     if data.is_empty() {
         out.push_str(empty);
@@ -17,7 +21,7 @@ pub fn to_base64(data: &[u8], empty: &str, out: &mut String) {
     }
 }
 
-/// Decodes the text of `<challenge/>` or `<success/>`; white space around it is let pass, `=` is the empty message.
+/// Decodes the text of `<challenge/>` or `<success/>`; surrounding white space is ignored, `=` is the empty message.
 ///
 /// # Errors
 /// Base64.
@@ -28,7 +32,7 @@ pub fn from_base64(text: &str) -> Result<Vec<u8>, SaslError> {
     }
 }
 
-/// SASLprep (RFC 4013) for a stored string; printable ASCII stays as it is. Empty results are refused.
+/// SASLprep (RFC 4013) for a stored string; printable ASCII is unchanged. Empty results are refused.
 pub(super) fn prepare(text: &str) -> Result<Cow<'_, str>, SaslError> {
     match stringprep::saslprep(text) {
         Ok(text) if !text.is_empty() => Ok(text),
@@ -36,7 +40,7 @@ pub(super) fn prepare(text: &str) -> Result<Cow<'_, str>, SaslError> {
     }
 }
 
-/// Appends a `saslname` (RFC 5802 section 5.1): `=` and `,` are escaped.
+/// Appends a `saslname` (RFC 5802, section 5.1): `=` and `,` are escaped.
 pub(super) fn escape(name: &str, out: &mut String) {
     for part in name.chars() {
         match part {

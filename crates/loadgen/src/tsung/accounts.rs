@@ -1,10 +1,14 @@
-//! Who logs in: the numbered users of the options, or names and passwords from a file (`xmpp_authenticate`).
+//! Accounts of Tsung scenarios: numbered users from the options, or names and passwords from a file
+//! (`xmpp_authenticate`).
 //!
-//! A session that takes name and password from a line of a file makes that file the list of accounts: user and line have
-//! the same number, so a name is never used twice at one time, and destinations are chosen among all of them. Left out:
-//! two files of accounts in one run.
+//! A session that takes name and password from a row of a file makes that file the list of accounts: user and row have
+//! the same number, so a name is never used twice at one time, and destinations are chosen among all of them.
 //!
-//! Trap: Tsung puts the number behind the password, too: that of `user7` is `pass7`.
+//! Not implemented: two account files in one run.
+//!
+//! # Pitfalls
+//!
+//! Tsung appends the number to the password, too: that of `user7` is `pass7`.
 
 use super::reader::{TsungReader, XmlNode};
 use super::session_flow::SessionFlow;
@@ -12,18 +16,18 @@ use crate::plan::{
     AccountSource, PlanOverrides, PlanStep, TemplatePart, TestAccounts, TextTemplate, VariableValue,
 };
 
-/// Where a session has name and password from.
+/// Source of a session's name and password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TsungLogin {
     /// The numbered users.
     Numbered,
-    /// Nobody in particular.
+    /// Anonymous login.
     Anonymous,
     /// Two columns of a table.
     File { table: u16, name: u16, password: u16 },
     /// One user for all.
     Fixed { name: String, password: String },
-    /// Something with variables; the numbered users serve as numbers only.
+    /// Text with variables; the numbered users provide only numbers.
     Text,
 }
 
@@ -49,7 +53,7 @@ impl TsungReader<'_> {
                 }
                 _ => None,
             };
-            // Where they are read is noted below.
+            // Where they are read is recorded below.
             let mut unknown = SessionFlow::default();
             let names = self.text(node, &mut unknown, name, true);
             let passwords = self.text(node, &mut unknown, password, true);
@@ -76,7 +80,7 @@ impl TsungReader<'_> {
         self.logins.push((login, self.line(node)));
     }
 
-    /// What a session without `xmpp_authenticate` logs in with.
+    /// Records the login of a session without `xmpp_authenticate`.
     pub(super) fn numbered(&mut self, flow: &SessionFlow, line: u32) {
         if flow.given {
         } else if flow.login {
@@ -86,7 +90,7 @@ impl TsungReader<'_> {
         }
     }
 
-    /// The accounts of the run.
+    /// Reads the accounts of the run.
     pub(super) fn read_accounts(&mut self, arguments: &PlanOverrides) -> TestAccounts {
         let domain = self.domain();
         let domain = arguments.domain.clone().unwrap_or(domain);
@@ -103,7 +107,7 @@ impl TsungReader<'_> {
             return TestAccounts { source: AccountSource::List(rows), domain };
         }
         let first = self.logins.first().map_or(TsungLogin::Numbered, |(login, _)| login.clone());
-        // Names with variables and users without a name go together with numbered ones.
+        // Names with variables and users without a name are compatible with numbered ones.
         let class = |login: &TsungLogin| match login {
             TsungLogin::Text | TsungLogin::Anonymous => TsungLogin::Numbered,
             login => login.clone(),
@@ -166,7 +170,7 @@ impl TsungReader<'_> {
         let list: Vec<(String, String)> =
             rows.iter().filter_map(|row| Some((column(row, name)?, column(row, password)?))).collect();
         if list.len() < rows.len() {
-            // Users and lines have the same number, so no line may be left out.
+            // Users and rows have the same number, so no row may be missing.
             let missing = rows.len() - list.len();
             self.wrong_plan(format!(
                 "{path}: {missing} lines have no name and password; is the delimiter right?"
@@ -175,7 +179,7 @@ impl TsungReader<'_> {
         AccountSource::List(list)
     }
 
-    /// Destinations are chosen among the accounts, so the files for them must be the file of the accounts.
+    /// Checks that the files for destinations are the account file, since destinations are chosen among the accounts.
     fn check_destinations(&mut self, source: &AccountSource) {
         let accounts = self.logins.iter().find_map(|(login, _)| match login {
             TsungLogin::File { table, .. } => {
@@ -206,7 +210,7 @@ fn variable(text: &str) -> Option<&str> {
     text.strip_prefix("%%_")?.strip_suffix("%%").filter(|name| !name.contains('%'))
 }
 
-/// Variables that come from the line of the account have the own line, in whatever order the file is read.
+/// Makes variables from the account's row use the user's own row, in whatever order the file is read.
 pub(super) fn own_rows(steps: &mut [PlanStep], table: u16, variable: &str) {
     for step in steps {
         match step {

@@ -1,10 +1,12 @@
-//! The plan as a whole, with what the command line says about it.
+//! Assembly of the plan from a Tsung scenario and the command line's values.
 //!
-//! `--connections N` lets N users arrive in all: the rates of all phases and their `maxnumber` are multiplied, so the shape
-//! stays and nobody finds all places taken. Left out: nothing of the scenario is read here.
+//! `--connections N` makes N users arrive in total: the rates of all phases and their `maxnumber` are multiplied, so
+//! the shape is unchanged and no user finds all slots taken. The scenario itself is not read here.
 //!
-//! Trap: the order matters. First connections, then the time scale, then the values of the command line, which are times of
-//! the wall.
+//! # Pitfalls
+//!
+//! The order matters: first connections, then the time scale, then the values of the command line, which are wall-clock
+//! times.
 
 use std::net::IpAddr;
 
@@ -18,7 +20,7 @@ use crate::plan::{
 };
 
 impl TsungReader<'_> {
-    /// Puts the parts together.
+    /// Assembles the parts.
     #[expect(clippy::too_many_arguments, reason = "each is one part of the scenario, read by its own module")]
     pub(super) fn assemble(
         &mut self,
@@ -89,7 +91,7 @@ impl TsungReader<'_> {
         PlanTls { ca_pem, certificate_pem, key_pem, resume: settings.resume, only_tls12: settings.only_tls12 }
     }
 
-    /// Lets so many users arrive.
+    /// Scales arrivals to this many users.
     fn connections(&mut self, plan: &mut LoadPlan, wanted: u32, expected: f64) {
         let users = plan.accounts.count();
         if wanted > users {
@@ -111,7 +113,7 @@ impl TsungReader<'_> {
             let share = f64::from(until - given);
             phase.rate *= factor;
             if let Some(seconds) = phase.duration_ms.map(|ms| ms as f64 / 1_000.0).filter(|s| *s > 0.0) {
-                // Arrivals are random: a little faster, so that all come before the phase ends.
+                // Arrivals are random: slightly faster, so that all arrive before the phase ends.
                 phase.rate = phase.rate.max((share + 3.0 * share.sqrt()) / seconds);
             }
             phase.max_users = Some(until - given);
@@ -132,7 +134,7 @@ impl TsungReader<'_> {
         }
     }
 
-    /// Says if somebody waits for more users than there will be.
+    /// Reports a barrier that waits for more users than will arrive.
     fn check_barriers(&mut self, plan: &LoadPlan, expected: f64) {
         let mut wanted = None;
         let mut plan = plan.clone();
@@ -150,14 +152,14 @@ impl TsungReader<'_> {
     }
 }
 
-/// Users that arrive in all, on average.
+/// Expected number of arrivals.
 fn arrivals(plan: &LoadPlan) -> f64 {
     let phases: f64 =
         plan.phases.iter().map(|phase| in_phase(phase.rate, phase.duration_ms, phase.max_users)).sum();
     phases + plan.starts.len() as f64
 }
 
-/// Users that may arrive in all. Arrivals are random, so a few more than on average may come.
+/// Maximum number of arrivals. Arrivals are random, so slightly more than expected may come.
 fn most(plan: &LoadPlan) -> u32 {
     let phases: f64 = plan
         .phases
@@ -176,10 +178,10 @@ fn in_phase(rate: f64, duration_ms: Option<u64>, max_users: Option<u32>) -> f64 
     by_rate.min(max_users.map_or(f64::INFINITY, f64::from))
 }
 
-/// Brings the steps in line with the protection that the command line asks for, and says which one the plan has.
+/// Adapts the steps to the transport security that the command line requests, and records it in the plan.
 fn secure(plan: &mut LoadPlan, wanted: Option<TransportSecurity>) {
     match wanted {
-        // Sessions without a step for it use STARTTLS where the server offers it.
+        // Sessions without a step for it use STARTTLS if the server offers it.
         None | Some(TransportSecurity::Auto) => {
             let all =
                 plan.sessions.iter().all(|session| has(&session.steps, &|step| *step == PlanStep::StartTls));
@@ -212,7 +214,7 @@ fn after_connect(steps: &mut Vec<PlanStep>) {
     }
 }
 
-/// Creates the account of each user on a connection of its own, where the session does not do it.
+/// Creates the account of each user on a separate connection, if the session does not do it.
 fn register(plan: &mut LoadPlan) {
     let tls = plan.target.security == TransportSecurity::Starttls;
     for session in &mut plan.sessions {
@@ -228,7 +230,7 @@ fn register(plan: &mut LoadPlan) {
     }
 }
 
-/// Puts host and port of the server into variables that asked for them.
+/// Substitutes host and port of the server in variables that use them.
 fn server_words(plan: &mut LoadPlan) {
     let Some(address) = plan.target.addresses.first().copied() else { return };
     each(plan, &mut |step| {
@@ -246,19 +248,19 @@ fn server_words(plan: &mut LoadPlan) {
     });
 }
 
-/// Whether one of the steps is such a one.
+/// Whether a step satisfies the predicate.
 fn has(steps: &[PlanStep], such: &dyn Fn(&PlanStep) -> bool) -> bool {
     steps.iter().any(|step| such(step) || inner(step).is_some_and(|steps| has(steps, such)))
 }
 
-/// Does something to each step of a plan.
+/// Applies a function to each step of a plan.
 fn each(plan: &mut LoadPlan, act: &mut dyn FnMut(&mut PlanStep)) {
     for session in &mut plan.sessions {
         lists(&mut session.steps, &mut |steps| steps.iter_mut().for_each(&mut *act));
     }
 }
 
-/// Does something to each list of steps.
+/// Applies a function to each list of steps.
 fn lists(steps: &mut Vec<PlanStep>, act: &mut dyn FnMut(&mut Vec<PlanStep>)) {
     act(steps);
     for step in steps {

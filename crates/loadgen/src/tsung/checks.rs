@@ -1,9 +1,11 @@
-//! `match` and `dyn_variable`: conditions on an answer, and what is kept of it.
+//! `match` and `dyn_variable` of Tsung scenarios: conditions on a response, and values captured from it.
 //!
-//! Left out: XPath, JSONPath, headers and PostgreSQL expressions, variables in the expression of a `match`, jumps back over
-//! several requests, functions applied to the answer (all refused by name).
+//! Not implemented: XPath, JSONPath, headers and PostgreSQL expressions, variables in the expression of a `match`,
+//! jumps back over several requests, functions applied to the response (all refused by name).
 //!
-//! Trap: `regexp` of `dyn_variable` is the syntax of before Tsung 1.4, where groups are written `\(…\)`.
+//! # Pitfalls
+//!
+//! `regexp` of `dyn_variable` uses the syntax from before Tsung 1.4, where groups are written `\(…\)`.
 
 use super::reader::{TsungReader, XmlNode, attribute, elements};
 use super::session_flow::SessionFlow;
@@ -11,7 +13,7 @@ use super::text::short;
 use crate::plan::{MatchAction, ResponseChecks, ResponseMatch};
 
 impl TsungReader<'_> {
-    /// The conditions of a request.
+    /// Reads the conditions of a request.
     pub(super) fn checks(&mut self, request: XmlNode<'_>, flow: &mut SessionFlow) -> ResponseChecks {
         let mut checks = ResponseChecks::default();
         for node in elements(request) {
@@ -101,7 +103,7 @@ impl TsungReader<'_> {
         Some((name, regex))
     }
 
-    /// Says what is wrong with a regular expression.
+    /// Reports an invalid regular expression.
     pub(super) fn regex(&mut self, node: XmlNode<'_>, regex: &str) {
         let key = node.tag_name().name();
         if regex.is_empty() {
@@ -112,7 +114,7 @@ impl TsungReader<'_> {
     }
 }
 
-/// Turns `\(…\)` into `(…)`, and `(` into `\(`.
+/// Converts `\(…\)` to `(…)`, and `(` to `\(`.
 fn modern(old: &str) -> String {
     let mut new = String::with_capacity(old.len());
     let mut chars = old.chars();

@@ -1,8 +1,10 @@
-//! `setdynvars`: variables with values of their own.
+//! `setdynvars` of Tsung scenarios: variables with values of their own.
 //!
-//! Left out: Erlang functions except those that only say who the user is, Erlang code, JSONPath (refused by name).
+//! Not implemented: Erlang functions except those that identify the user, Erlang code, JSONPath (refused by name).
 //!
-//! Trap: the variables of one element get the columns of one line, so they stay together in one step.
+//! # Pitfalls
+//!
+//! The variables of one element receive the columns of one row, so they stay together in one step.
 
 use super::reader::{TsungReader, XmlNode, attribute, elements};
 use super::session_flow::SessionFlow;
@@ -46,7 +48,7 @@ impl TsungReader<'_> {
             self.wrong(node, "setdynvars", "needs a var");
             return;
         }
-        // Tsung takes it for an Erlang function where nothing is said.
+        // Tsung defaults to an Erlang function.
         let source = if attribute(node, "sourcetype").is_none() {
             Some("erlang")
         } else {
@@ -89,7 +91,7 @@ impl TsungReader<'_> {
                 all(VariableValue::Text(self.text(node, flow, value, false)))
             }
             "server" => all(VariableValue::Text(TextTemplate::default())).map(|mut values| {
-                // Which server it is, is known only when the addresses are: put in at the end.
+                // The server is known only once addresses are resolved: substituted at the end.
                 for (value, word) in values.iter_mut().zip([SERVER_HOST, SERVER_PORT]) {
                     *value = VariableValue::Text(TextTemplate::literal(word));
                 }
@@ -144,7 +146,7 @@ impl TsungReader<'_> {
         Some(columns.map(|column| VariableValue::Row { table, column, random }).collect())
     }
 
-    /// Index of the lines of a file, split.
+    /// Index of the table with a file's split lines.
     pub(super) fn table(&mut self, node: XmlNode<'_>, id: &str, delimiter: &str) -> Option<u16> {
         let key = (id.to_owned(), delimiter.to_owned());
         if let Some(known) = self.table_of.get(&key) {
@@ -177,7 +179,7 @@ impl TsungReader<'_> {
     }
 }
 
-/// Stands for the host of the server until it is known.
+/// Placeholder for the host of the server until it is known.
 pub(super) const SERVER_HOST: &str = "\u{0}host";
-/// Stands for the port of the server until it is known.
+/// Placeholder for the port of the server until it is known.
 pub(super) const SERVER_PORT: &str = "\u{0}port";

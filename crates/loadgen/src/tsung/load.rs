@@ -1,15 +1,17 @@
-//! `load`: when users arrive.
+//! `load` of Tsung scenarios: when users arrive.
 //!
-//! Distances between arrivals are exponentially distributed, as Tsung's are. Phases run in the order of their numbers, and
+//! Intervals between arrivals are exponentially distributed, as in Tsung. Phases run in order of their numbers, and
 //! `loop` repeats them all.
 //!
-//! Trap: a session that a phase's `session_setup` does not name keeps its own weight in that phase.
+//! # Pitfalls
+//!
+//! A session that a phase's `session_setup` does not name keeps its own weight in that phase.
 
 use super::reader::{TsungReader, XmlNode, attribute, child, elements, milliseconds};
 use super::session::SessionChoice;
 use crate::plan::{ArrivalPhase, UserStart};
 
-/// When users arrive, and when all ends.
+/// Arrivals and end of the run.
 #[derive(Debug, Default)]
 pub(super) struct TsungLoad {
     pub(super) phases: Vec<ArrivalPhase>,
@@ -17,7 +19,7 @@ pub(super) struct TsungLoad {
     pub(super) duration_ms: Option<u64>,
 }
 
-/// Phases of a load with all its repetitions.
+/// Maximum number of phases of a load with all its repetitions.
 const MAX_PHASES: usize = 10_000;
 
 impl TsungReader<'_> {
@@ -127,7 +129,7 @@ impl TsungReader<'_> {
         Some((number, phase))
     }
 
-    /// Users a second.
+    /// Users per second.
     fn rate(&mut self, node: XmlNode<'_>) -> f64 {
         let unit = self.unit(node) / 1_000.0;
         let given = (attribute(node, "arrivalrate").is_some(), attribute(node, "interarrival").is_some());
@@ -156,7 +158,7 @@ impl TsungReader<'_> {
         }
     }
 
-    /// Weights that sessions have in one phase.
+    /// Weights of sessions in one phase.
     fn setup(&mut self, node: XmlNode<'_>, sessions: &SessionChoice, weights: &mut [f64]) {
         self.known_attributes(node);
         let Some(name) = self.needed(node, "name") else { return };
@@ -188,7 +190,8 @@ impl TsungReader<'_> {
         }
     }
 
-    /// Sessions of a name, in which the first `*` and the first `?` stand for anything and for any character.
+    /// Sessions that match a name, in which the first `*` and the first `?` are wildcards for any text and any
+    /// character.
     fn matching(
         &mut self,
         node: XmlNode<'_>,
@@ -211,10 +214,10 @@ impl TsungReader<'_> {
     }
 }
 
-/// Whether a name is one that the pattern means.
+/// Whether a name matches the pattern.
 fn wildcard(pattern: &str, name: &str) -> bool {
     let (p, n): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
-    // The last star that was met, and where it began to stand for something.
+    // The last star, and where its match starts.
     let (mut at, mut i, mut star) = (0, 0, None);
     while i < n.len() {
         match p.get(at) {

@@ -1,14 +1,19 @@
-//! Tsung scenario files become plans.
+//! Importer of Tsung scenario files as plans.
 //!
-//! Reads the XML of Tsung 1.7 and 1.8 (`tsung-1.0.dtd`) as far as it concerns XMPP, unchanged: document
-//! type, entities (also of other files) and comments included. What a plan cannot hold is either ignored and said
-//! ([`ImportNote`]) or refused by name ([`PlanError`]), always with its line and before the first connection; `docs/tsung.md` has
-//! the whole table. Streams go over TCP, BOSH or WebSocket, as the servers' type says. Semantics and default values are those of Tsung's own reader and client, not of its manual where the
-//! two differ. Left out: every protocol but XMPP, and of XMPP: MUC, PubSub, digest logins of XEP-0078 (whose sessions are left out where others remain).
+//! Reads the XML of Tsung 1.7 and 1.8 (`tsung-1.0.dtd`) as far as it concerns XMPP, unchanged: document type, entities
+//! (also of other files) and comments included. Features that a plan cannot express are either ignored and reported
+//! ([`ImportNote`]) or refused by name ([`PlanError`]), always with the line and before the first connection;
+//! `docs/tsung.md` has the complete table. Streams use TCP, BOSH or WebSocket, according to the servers' type.
+//! Semantics and default values are those of Tsung's own reader and client, not of its manual where the two differ.
 //!
-//! Trap: Tsung opens the stream again by a second `connect` after TLS and SASL; the steps of a plan do that by themselves,
-//! so such a `connect` becomes no step. And an IQ with `ack="local"` waits for its own answer here, where Tsung takes any
-//! packet for it.
+//! Not implemented: every protocol but XMPP, and of XMPP: MUC, PubSub, digest logins of XEP-0078 (whose sessions are
+//! skipped if others remain).
+//!
+//! # Pitfalls
+//!
+//! Tsung reopens the stream with a second `connect` after TLS and SASL; the steps of a plan do that implicitly, so such
+//! a `connect` produces no step. An IQ with `ack="local"` waits for its own response here, whereas Tsung accepts any
+//! packet.
 
 mod accounts;
 mod arguments;
@@ -32,7 +37,7 @@ use crate::plan::{LoadPlan, PlanError, PlanOverrides};
 use reader::TsungReader;
 use source::ScenarioSource;
 
-/// Something in a scenario that this version reads over, or does in its own way.
+/// Part of a scenario that is ignored, or handled differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportNote {
     /// Line of the file, from 1; `None` if it comes from the command line.
@@ -50,13 +55,13 @@ impl fmt::Display for ImportNote {
     }
 }
 
-/// Whether the text is a Tsung scenario: XML with the root element `tsung`. Looks no further than that.
+/// Whether the text is a Tsung scenario: XML with the root element `tsung`. Checks nothing else.
 pub fn is_scenario(text: &str) -> bool {
     source::root_name(text) == Some("tsung")
 }
 
-/// Reads a scenario. `name` is what the run is called, `files` reads the files that the scenario names (CSV, certificates,
-/// external entities). Gives the plan and what was ignored, or everything that is wrong, in the order of lines.
+/// Reads a scenario. `name` is the name of the run, `files` reads the files named by the scenario (CSV, certificates,
+/// external entities). Returns the plan and notes on ignored parts, or all mistakes in order of lines.
 pub fn read(
     text: &str,
     name: &str,

@@ -1,11 +1,13 @@
-//! Names of the dialect, from `tsung-1.0.dtd` and Tsung's reader: what there is, what is refused, and what is ignored.
+//! Names in Tsung scenarios, from `tsung-1.0.dtd` and Tsung's reader: known, refused, and ignored ones.
 //!
-//! Left out: attributes of protocols that are refused with their element.
+//! Not implemented: attributes of protocols that are refused with their element.
 //!
-//! Trap: an attribute that Tsung does not know is ignored by it, so it is only noted here; an unknown element is a mistake,
-//! since Tsung would read on inside it and mean something else than the author.
+//! # Pitfalls
+//!
+//! Tsung ignores unknown attributes, so they are only noted here; an unknown element is a mistake, since Tsung would
+//! read on inside it and do something the author did not mean.
 
-/// Attributes of an element that have a meaning in Tsung; empty: no such element here.
+/// Attributes of an element that have a meaning in Tsung; empty if the element does not exist here.
 pub(super) fn attributes(element: &str) -> &'static [&'static str] {
     match element {
         "tsung" => &["loglevel", "dumptraffic", "backend", "version"],
@@ -90,7 +92,7 @@ pub(super) fn attributes(element: &str) -> &'static [&'static str] {
     }
 }
 
-/// Elements that stand in the sessions.
+/// Elements within sessions.
 pub(super) const FLOW: [&str; 12] = [
     "request",
     "thinktime",
@@ -106,7 +108,7 @@ pub(super) const FLOW: [&str; 12] = [
     "abort",
 ];
 
-/// Values of `type` on `jabber` that run here.
+/// Values of `type` on `jabber` that are supported.
 pub(super) const REQUESTS: [&str; 28] = [
     "connect",
     "starttls",
@@ -138,7 +140,7 @@ pub(super) const REQUESTS: [&str; 28] = [
     "privacy:set_active",
 ];
 
-/// Why a value of `type` on `jabber` that Tsung knows does not run here.
+/// Why a value of `type` on `jabber` that Tsung supports is refused.
 pub(super) fn refused_request(kind: &str) -> Option<&'static str> {
     Some(match kind {
         "muc:join" | "muc:chat" | "muc:nick" | "muc:exit" => "this version does not run MUC requests",
@@ -153,11 +155,11 @@ pub(super) fn refused_request(kind: &str) -> Option<&'static str> {
     })
 }
 
-/// Requests for which their session is left out, if others remain: logins that servers have given up.
+/// Requests whose session is skipped if others remain: logins that servers have dropped.
 pub(super) const LEFT_OUT: [(&str, &str); 2] =
     [("auth_set_digest", "digest logins of XEP-0078"), ("auth_set_sip", "SIP digest logins")];
 
-/// Why a session or request of another protocol does not run here.
+/// Why a session or request of another protocol is refused.
 pub(super) fn refused_protocol(name: &str) -> Option<String> {
     let protocol = match name {
         "http" | "webdav" => "HTTP",
@@ -176,7 +178,7 @@ pub(super) fn refused_protocol(name: &str) -> Option<String> {
     Some(format!("this version runs XMPP only, no {protocol} requests"))
 }
 
-/// Why a type of server is not spoken to here.
+/// Why a type of server is refused.
 pub(super) fn refused_server(kind: &str) -> Option<&'static str> {
     Some(match kind {
         "udp" | "udp6" => "XMPP has no UDP",

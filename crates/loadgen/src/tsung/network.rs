@@ -1,9 +1,12 @@
-//! `servers` and `clients`: where connections go to and come from.
+//! `servers` and `clients` of Tsung scenarios: target and source addresses.
 //!
-//! Left out, and said so: other machines (they join with `throng load worker`), and limits of Tsung's virtual machines.
+//! Not implemented, but reported: other machines (they join with `throng load worker`), and limits of Tsung's virtual
+//! machines.
 //!
-//! Trap: Tsung chooses a server at random by weight; a plan's addresses are used in turn, so a server stands in the list as
-//! often as its weight says.
+//! # Pitfalls
+//!
+//! Tsung chooses a server at random by weight; a plan's addresses are used in turn, so a server is listed as often as
+//! its weight requires.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 
@@ -11,7 +14,7 @@ use super::names;
 use super::reader::{TsungReader, XmlNode, attribute, elements};
 use crate::plan::{HttpBinding, PlanOverrides, StreamTransport, TransportSecurity};
 
-/// Where the server is.
+/// Target servers.
 #[derive(Debug, Default)]
 pub(super) struct TsungServers {
     pub(super) addresses: Vec<SocketAddr>,
@@ -19,14 +22,14 @@ pub(super) struct TsungServers {
     pub(super) web: HttpBinding,
 }
 
-/// Entries in the list of addresses when servers have weights.
+/// Maximum length of the address list for weighted servers.
 const MAX_TURNS: f64 = 1_000.0;
-/// Local addresses that a range may give.
+/// Maximum number of source addresses in a range.
 const MAX_SOURCES: usize = 4_096;
 const SERVER_TYPES: [&str; 8] =
     ["tcp", "ssl", "tcp6", "ssl6", "bosh", "bosh_ssl", "websocket", "websocket_ssl"];
 
-/// A type of server: what carries the stream, its protection, and whether it is meant by its IPv6 address.
+/// Server type: transport, transport security, and whether its IPv6 address is meant.
 pub(super) type ServerType = (StreamTransport, TransportSecurity, bool);
 
 impl TsungReader<'_> {
@@ -56,7 +59,7 @@ impl TsungReader<'_> {
                 self.wrong(node, "server", text);
             }
             spoken = Some(kind);
-            // What the command line names is not looked up, so that a scenario of another network runs too.
+            // Names overridden by the command line are not resolved, so that a scenario of another network runs too.
             if arguments.addresses.is_empty()
                 && let Some(address) = self.resolved(node, host, port, six)
             {
@@ -84,7 +87,7 @@ impl TsungReader<'_> {
         TsungServers { addresses, security: asked.unwrap_or(security), web }
     }
 
-    /// The type of a server.
+    /// Parses the type of a server.
     pub(super) fn server_type(&mut self, node: XmlNode<'_>, name: &str) -> Option<ServerType> {
         let kind = self.needed(node, name)?;
         if let Some(why) = names::refused_server(kind) {
@@ -101,7 +104,7 @@ impl TsungReader<'_> {
         Some((transport, security, kind.ends_with('6')))
     }
 
-    /// The address of a host.
+    /// Resolves a host.
     pub(super) fn resolved(
         &mut self,
         node: XmlNode<'_>,
@@ -218,7 +221,7 @@ fn part(text: &str) -> Option<(u8, u8)> {
     (from <= to).then_some((from, to))
 }
 
-/// Each address as often as its weight says.
+/// Repeats each address according to its weight.
 fn turns(found: &[(SocketAddr, f64)]) -> Vec<SocketAddr> {
     let least =
         found.iter().map(|(_, weight)| *weight).filter(|weight| *weight > 0.0).fold(f64::INFINITY, f64::min);

@@ -1,28 +1,30 @@
-//! `options`: what holds for all sessions.
+//! `options` of Tsung scenarios: settings of all sessions.
 //!
-//! Left out, and said so: everything about Tsung's own machines (ssh, hibernation, log ports), rate limits, and the
-//! options of other protocols.
+//! Not implemented, but reported: everything about Tsung's own machines (ssh, hibernation, log ports), rate limits, and
+//! the options of other protocols.
 //!
-//! Trap: the default values are Tsung's (`tsung.app`, `ts_jabber.hrl`), not ours: an answer may take ten minutes, and a
-//! connection is tried three times more.
+//! # Pitfalls
+//!
+//! The default values are Tsung's (`tsung.app`, `ts_jabber.hrl`), not ours: the response timeout is ten minutes, and a
+//! connection is retried three times.
 
 use hashbrown::HashMap;
 
 use super::reader::{TsungReader, XmlNode, attribute, elements};
 use crate::plan::nearest;
 
-/// How long a pause is when an element does not say it.
+/// Default distribution of pauses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum ThinkTimeDistribution {
-    /// Always the same.
+    /// Constant.
     Fixed,
     /// Exponentially distributed.
     Exponential,
-    /// Evenly between two numbers of seconds.
+    /// Uniformly distributed between two numbers of seconds.
     Range(f64, f64),
 }
 
-/// What `options` said, with Tsung's values where it said nothing.
+/// Values of `options`, with Tsung's defaults.
 #[derive(Debug)]
 pub(super) struct TsungOptions {
     pub(super) domain: String,
@@ -30,12 +32,12 @@ pub(super) struct TsungOptions {
     pub(super) password: String,
     pub(super) userid_max: u32,
     pub(super) global_number: u32,
-    /// Id of a file of domains.
+    /// Id of the domain file.
     pub(super) vhost_file: Option<(String, u32)>,
     /// Ids of the files from which destinations are chosen.
     pub(super) destinations_from: Vec<String>,
     pub(super) delimiter: String,
-    /// Seconds.
+    /// In seconds.
     pub(super) thinktime: f64,
     pub(super) chance: ThinkTimeDistribution,
     pub(super) override_thinktime: bool,
@@ -49,11 +51,11 @@ pub(super) struct TsungOptions {
     pub(super) send_buffer: Option<u32>,
     pub(super) resume: bool,
     pub(super) only_tls12: bool,
-    /// Path of BOSH on its servers.
+    /// BOSH path on the servers.
     pub(super) bosh_path: String,
-    /// Path of WebSocket.
+    /// WebSocket path on the servers.
     pub(super) websocket_path: String,
-    /// Path of each file by its id.
+    /// Path of each file, by id.
     pub(super) files: HashMap<String, String>,
 }
 
@@ -223,7 +225,7 @@ impl TsungReader<'_> {
         }
     }
 
-    /// Where BOSH or WebSocket is on its servers.
+    /// Reads the path of BOSH or WebSocket.
     fn web_path(&mut self, node: XmlNode<'_>, name: &str) {
         let Some(path) = self.needed(node, "value") else { return };
         if !path.starts_with('/') || path.contains([' ', '\r', '\n']) {
@@ -302,7 +304,7 @@ impl TsungReader<'_> {
         self.settings.override_thinktime = self.flag(node, "override", false);
     }
 
-    /// The domain, from a file of domains if it names a single one.
+    /// Domain, from the domain file if that contains only one.
     pub(super) fn domain(&mut self) -> String {
         let Some((id, line)) = self.settings.vhost_file.clone() else { return self.settings.domain.clone() };
         let content = match self.settings.files.get(&id).cloned() {

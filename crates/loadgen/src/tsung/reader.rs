@@ -1,10 +1,13 @@
-//! What every part of the reader needs: attributes with their checks, notes, mistakes.
+//! Shared state and helpers of the Tsung reader: attributes with their checks, notes, mistakes.
 //!
-//! Values are read as Tsung reads them: numbers may have spaces around them, atoms may stand in single quotes. Left out:
-//! nothing else of Erlang's term syntax is understood.
+//! Values are parsed as Tsung does: numbers may be surrounded by spaces, atoms may be in single quotes.
 //!
-//! Trap: all problems are collected, so a helper that finds one says it and gives `None`, and the caller goes on with
-//! something harmless instead of leaving.
+//! Not implemented: the rest of Erlang's term syntax.
+//!
+//! # Pitfalls
+//!
+//! All problems are collected: a helper that finds one reports it and returns `None`, and the caller continues with a
+//! harmless value instead of returning.
 
 use std::io;
 
@@ -17,30 +20,30 @@ use super::source::ScenarioSource;
 use super::{ImportNote, PlanOverrides};
 use crate::plan::{DataTable, LoadPlan, PlanError, nearest};
 
-/// An element.
+/// An XML element.
 pub(super) type XmlNode<'a> = roxmltree::Node<'a, 'a>;
 
-/// Mistakes that are shown; more are only counted.
+/// Maximum number of mistakes shown; more are only counted.
 const MAX_SHOWN: usize = 100;
 
-/// The state of one reading.
+/// State while reading a scenario.
 pub(super) struct TsungReader<'r> {
     source: &'r ScenarioSource,
-    /// Reads the files that the scenario names.
+    /// Reads the files named by the scenario.
     pub(super) files: &'r mut dyn FnMut(&str) -> io::Result<String>,
     notes: Vec<ImportNote>,
     mistakes: Vec<PlanError>,
-    /// What `options` said.
+    /// Values of `options`.
     pub(super) settings: TsungOptions,
-    /// Names of transactions; a step has the index.
+    /// Names of transactions; a step holds the index.
     pub(super) transactions: Vec<String>,
-    /// Lines of files that were read.
+    /// Split lines of files.
     pub(super) tables: Vec<DataTable>,
     /// Index into `tables` by the file's id and the delimiter.
     pub(super) table_of: HashMap<(String, String), Option<u16>>,
-    /// What sessions give as name and password.
+    /// Sources of name and password in sessions.
     pub(super) logins: Vec<(TsungLogin, u32)>,
-    /// Contents of certificate files that sessions ask for: authorities, certificate, key.
+    /// Contents of the certificate files that sessions use: authorities, certificate, key.
     pub(super) certificates: Vec<(Option<String>, Option<String>, Option<String>)>,
 }
 
@@ -63,7 +66,7 @@ impl<'r> TsungReader<'r> {
         }
     }
 
-    /// The whole scenario. What comes back is of use only if there are no mistakes.
+    /// Reads the whole scenario. The result is valid only if there are no mistakes.
     pub(super) fn scenario(
         &mut self,
         root: XmlNode<'_>,
@@ -99,7 +102,7 @@ impl<'r> TsungReader<'r> {
         self.assemble(name, title, servers, sources, sessions, load, arguments)
     }
 
-    /// The children of the root: each once, none unknown.
+    /// Reads the children of the root: each once, none unknown.
     fn top_level(&mut self, root: XmlNode<'_>) {
         const KNOWN: [&str; 7] =
             ["information", "clients", "servers", "monitoring", "load", "options", "sessions"];
@@ -122,7 +125,7 @@ impl<'r> TsungReader<'r> {
         }
     }
 
-    /// The plan and the notes, or the mistakes.
+    /// Returns the plan and the notes, or the mistakes.
     pub(super) fn finish(
         mut self,
         plan: Option<LoadPlan>,
@@ -145,7 +148,7 @@ impl<'r> TsungReader<'r> {
         }
     }
 
-    /// Says that something is wrong at an element.
+    /// Reports a mistake at an element.
     pub(super) fn wrong(&mut self, node: XmlNode<'_>, key: &str, text: impl Into<String>) {
         let (line, file) = self.source.line(node.range().start);
         let key = match file {
@@ -155,12 +158,12 @@ impl<'r> TsungReader<'r> {
         self.mistakes.push(PlanError { line: Some(line), key, text: text.into() });
     }
 
-    /// Says that something is wrong with the scenario or the arguments as a whole.
+    /// Reports a mistake of the scenario or the arguments as a whole.
     pub(super) fn wrong_plan(&mut self, text: impl Into<String>) {
         self.mistakes.push(PlanError::of_plan(text));
     }
 
-    /// Says that something is ignored or done differently.
+    /// Notes that something is ignored or handled differently.
     pub(super) fn note(&mut self, node: XmlNode<'_>, text: impl Into<String>) {
         let (line, file) = self.source.line(node.range().start);
         let text = match file {
@@ -170,17 +173,17 @@ impl<'r> TsungReader<'r> {
         self.notes.push(ImportNote { line: Some(line), text });
     }
 
-    /// Says that something is wrong in a line that was read before.
+    /// Reports a mistake in an earlier line.
     pub(super) fn wrong_line(&mut self, line: u32, key: &str, text: impl Into<String>) {
         self.mistakes.push(PlanError { line: Some(line), key: key.to_owned(), text: text.into() });
     }
 
-    /// Says something about a line that was read before.
+    /// Adds a note about an earlier line.
     pub(super) fn note_line(&mut self, line: u32, text: impl Into<String>) {
         self.notes.push(ImportNote { line: Some(line), text: text.into() });
     }
 
-    /// Says something about the plan as a whole.
+    /// Adds a note about the plan as a whole.
     pub(super) fn note_plan(&mut self, text: impl Into<String>) {
         self.notes.push(ImportNote { line: None, text: text.into() });
     }
@@ -190,7 +193,7 @@ impl<'r> TsungReader<'r> {
         self.source.line(node.range().start).0
     }
 
-    /// Says that nobody knows this element here.
+    /// Reports an element that is unknown here.
     pub(super) fn unknown<'n>(&mut self, node: XmlNode<'_>, names: impl IntoIterator<Item = &'n str>) {
         let name = node.tag_name().name();
         let parent = node.parent_element().map_or("", |parent| parent.tag_name().name());
@@ -198,7 +201,7 @@ impl<'r> TsungReader<'r> {
         self.wrong(node, name, format!("no such element in {parent}{near}"));
     }
 
-    /// Says which attributes are read over because Tsung has no such ones.
+    /// Notes attributes that are ignored because Tsung does not define them.
     pub(super) fn known_attributes(&mut self, node: XmlNode<'_>) {
         let element = node.tag_name().name();
         let known = names::attributes(element);
@@ -211,7 +214,7 @@ impl<'r> TsungReader<'r> {
         }
     }
 
-    /// An attribute that must be there.
+    /// A required attribute.
     pub(super) fn needed<'a>(&mut self, node: XmlNode<'a>, name: &str) -> Option<&'a str> {
         let value = attribute(node, name);
         if value.is_none() {
@@ -236,7 +239,7 @@ impl<'r> TsungReader<'r> {
         }
     }
 
-    /// A whole number within bounds.
+    /// An integer within bounds.
     pub(super) fn whole(&mut self, node: XmlNode<'_>, name: &str, from: i64, to: i64) -> Option<i64> {
         let text = attribute(node, name)?;
         match text.parse::<i64>() {
@@ -254,12 +257,12 @@ impl<'r> TsungReader<'r> {
         }
     }
 
-    /// A whole number from 0 up that fits 32 bits.
+    /// An unsigned 32-bit integer.
     pub(super) fn count(&mut self, node: XmlNode<'_>, name: &str) -> Option<u32> {
         self.whole(node, name, 0, i64::from(u32::MAX)).and_then(|value| u32::try_from(value).ok())
     }
 
-    /// `true` or `false`; `default` where it is missing.
+    /// `true` or `false`; `default` if missing.
     pub(super) fn flag(&mut self, node: XmlNode<'_>, name: &str, default: bool) -> bool {
         match self.choice(node, name, &["true", "false"]) {
             Some(value) => value == "true",
@@ -267,7 +270,7 @@ impl<'r> TsungReader<'r> {
         }
     }
 
-    /// One of some words.
+    /// One of several keywords.
     pub(super) fn choice<'a>(&mut self, node: XmlNode<'a>, name: &str, words: &[&str]) -> Option<&'a str> {
         let text = attribute(node, name)?;
         if words.contains(&text) {
@@ -279,7 +282,7 @@ impl<'r> TsungReader<'r> {
         None
     }
 
-    /// Milliseconds of one unit; seconds where none is given.
+    /// Milliseconds per unit; seconds if none is given.
     pub(super) fn unit(&mut self, node: XmlNode<'_>) -> f64 {
         match self.choice(node, "unit", &["second", "minute", "hour", "millisecond"]) {
             Some("minute") => 60_000.0,
@@ -289,7 +292,7 @@ impl<'r> TsungReader<'r> {
         }
     }
 
-    /// Content of a file that the scenario names.
+    /// Content of a file named by the scenario.
     pub(super) fn file(&mut self, node: XmlNode<'_>, path: &str) -> Option<String> {
         match (self.files)(path) {
             Ok(content) => Some(content),
@@ -301,28 +304,28 @@ impl<'r> TsungReader<'r> {
     }
 }
 
-/// The value of an attribute, without spaces around it and without the quotes of an Erlang atom.
+/// Value of an attribute, without surrounding spaces and without the quotes of an Erlang atom.
 pub(super) fn attribute<'a>(node: XmlNode<'a>, name: &str) -> Option<&'a str> {
     let value = node.attribute(name)?.trim();
     Some(value.strip_prefix('\'').and_then(|value| value.strip_suffix('\'')).unwrap_or(value))
 }
 
-/// The elements in an element.
+/// Child elements.
 pub(super) fn elements(node: XmlNode<'_>) -> impl Iterator<Item = XmlNode<'_>> {
     node.children().filter(|child| child.is_element())
 }
 
-/// The first element of a name.
+/// First child element with a name.
 pub(super) fn child<'a>(node: XmlNode<'a>, name: &str) -> Option<XmlNode<'a>> {
     elements(node).find(|child| child.tag_name().name() == name)
 }
 
-/// Milliseconds as the plan counts them.
+/// Rounds to the plan's milliseconds.
 pub(super) fn milliseconds(ms: f64) -> u64 {
     if ms.is_finite() && ms > 0.0 { ms.round() as u64 } else { 0 }
 }
 
-/// What the author says of the scenario.
+/// The author's description of the scenario.
 fn title(root: XmlNode<'_>) -> String {
     let information = child(root, "information");
     let text = |name: &str| {

@@ -1,11 +1,15 @@
-//! `request` with `jabber`: what is sent, and what is waited for.
+//! `request` with `jabber` of Tsung scenarios: what is sent, and what is awaited.
 //!
-//! Where a step of the plan measures the same thing (a roster, a ping, a message), it is taken, and the rest is raw XML as
-//! Tsung writes it. Conditions on an answer (`match`, `dyn_variable`) are looked at by a raw step that sends nothing and
-//! waits. Left out: conditions on the steps of the login, which end the session by themselves when they fail.
+//! If a step of the plan measures the same thing (a roster, a ping, a message), it is used; everything else is raw XML
+//! as Tsung writes it. Conditions on a response (`match`, `dyn_variable`) are evaluated by a raw step that sends
+//! nothing and waits.
 //!
-//! Trap: `presence:subscribe`, `iq:roster:rename` and `iq:roster:remove` are about the contact of the last
-//! `iq:roster:add`, while `destination="previous"` is about the last message.
+//! Not implemented: conditions on login steps, which end the session anyway when they fail.
+//!
+//! # Pitfalls
+//!
+//! `presence:subscribe`, `iq:roster:rename` and `iq:roster:remove` refer to the contact of the last `iq:roster:add`,
+//! whereas `destination="previous"` refers to the last message.
 
 use super::names::{REQUESTS, refused_protocol, refused_request};
 use super::reader::{TsungReader, XmlNode, attribute, child, elements};
@@ -15,7 +19,7 @@ use crate::plan::{
     RosterChange, StanzaPattern, TemplatePart, TextTemplate, nearest,
 };
 
-/// What a request waits for.
+/// Response that a request waits for.
 #[derive(Clone, Debug, PartialEq)]
 enum TsungAck {
     Nothing,
@@ -34,7 +38,7 @@ impl TsungAck {
     }
 }
 
-/// One request as it is put together.
+/// A request under construction.
 struct TsungRequest<'n> {
     node: XmlNode<'n>,
     kind: &'n str,
@@ -147,7 +151,7 @@ impl TsungReader<'_> {
                 if attribute(node, "version").is_some_and(|version| version != "1.0") {
                     self.note(node, "connect: version is ignored, streams are of version 1.0");
                 }
-                // An open stream has been opened again by the step before.
+                // An open stream has been reopened by the step before.
                 if flow.stream != StreamKnowledge::Open {
                     steps.push(PlanStep::Connect);
                 }
@@ -205,7 +209,7 @@ impl TsungReader<'_> {
         self.text(request.node, flow, resource, request.subst)
     }
 
-    /// Says that conditions on a step of the login are not looked at.
+    /// Notes that conditions on a login step are ignored.
     fn no_checks(&mut self, request: &TsungRequest<'_>) {
         let kind = request.kind;
         if let Some((name, _)) = request.checks.captures.first() {
@@ -229,7 +233,7 @@ impl TsungReader<'_> {
         let mut show = None;
         let mut status = None;
         if ["presence:broadcast", "presence:directed"].contains(&request.kind) {
-            // Not substituted by Tsung either.
+            // Tsung does not substitute it either.
             let value = |name, default| Some(TextTemplate::literal(node.attribute(name).unwrap_or(default)));
             show = value("show", "chat");
             status = value("status", "Available");
@@ -250,7 +254,7 @@ impl TsungReader<'_> {
 
     fn query(&mut self, request: TsungRequest<'_>, flow: &mut SessionFlow, steps: &mut Vec<PlanStep>) {
         let node = request.node;
-        // Tsung substitutes no group, and the group of the manual is its default.
+        // Tsung does not substitute the group; its default is that of the manual.
         let group = Some(TextTemplate::literal(node.attribute("group").unwrap_or("Tsung Group")));
         let step = match request.kind {
             "iq:roster:get" => PlanStep::Roster,
@@ -285,7 +289,7 @@ impl TsungReader<'_> {
         }
     }
 
-    /// Notes that nobody was added to the roster before.
+    /// Notes that no contact has been added to the roster before.
     fn needs_contact(&mut self, request: &TsungRequest<'_>, flow: &SessionFlow) {
         if !flow.contact {
             let text = format!("{}: no iq:roster:add comes before it, so nothing is sent", request.kind);
@@ -316,7 +320,7 @@ impl TsungReader<'_> {
         }
     }
 
-    /// Waits as the request says, once it has been sent.
+    /// Appends the wait for the response, once the request is sent.
     fn answer(&mut self, request: TsungRequest<'_>, sent: bool, steps: &mut Vec<PlanStep>) {
         let TsungRequest { node, kind, wait, checks, .. } = request;
         let conditions = checks != ResponseChecks::default();
@@ -355,7 +359,7 @@ impl TsungReader<'_> {
         }
     }
 
-    /// What is XML as it stands: `raw`, `privacy:*`, `auth_get`; and `wait`, which sends nothing.
+    /// Requests sent as literal XML: `raw`, `privacy:*`, `auth_get`; and `wait`, which sends nothing.
     fn raw(&mut self, request: TsungRequest<'_>, flow: &mut SessionFlow, steps: &mut Vec<PlanStep>) {
         let literal = |text: &str| TemplatePart::Literal(text.to_owned());
         let xml = match request.kind {
@@ -412,7 +416,7 @@ impl TsungReader<'_> {
         self.everybody(&request.wait, steps);
     }
 
-    /// Whom a request is for.
+    /// Destination of a request.
     fn destination(&mut self, node: XmlNode<'_>, flow: &mut SessionFlow) -> Destination {
         const WORDS: [&str; 5] = ["online", "offline", "random", "unique", "previous"];
         match attribute(node, "destination").unwrap_or("random") {

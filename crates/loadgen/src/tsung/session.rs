@@ -1,9 +1,11 @@
-//! `sessions`: what users do, element by element.
+//! `sessions` of Tsung scenarios: user behaviour, element by element.
 //!
-//! Left out: sessions of other protocols (refused), and `interaction` (ignored, and said so).
+//! Not implemented: sessions of other protocols (refused), and `interaction` (ignored, but reported).
 //!
-//! Trap: the turns of `for` and `repeat` are those of Tsung's client: the body runs before anything is compared, and
-//! `max_repeat` counts the jumps back, so a body runs once more than that.
+//! # Pitfalls
+//!
+//! The iterations of `for` and `repeat` are those of Tsung's client: the body runs before the first comparison, and
+//! `max_repeat` counts the jumps back, so the body runs once more than that.
 
 use super::accounts::own_rows;
 use super::load::TsungLoad;
@@ -17,19 +19,19 @@ use crate::plan::{
     VariableValue,
 };
 
-/// The sessions as phases choose among them.
+/// Sessions from which phases choose.
 #[derive(Debug, Default)]
 pub(super) struct SessionChoice {
     pub(super) names: Vec<String>,
     pub(super) weights: Vec<f64>,
-    /// Weights are percent and must come to 100.
+    /// Weights are percentages and must sum to 100.
     pub(super) percent: bool,
-    /// Sessions that are not run; their share goes to the others.
+    /// Skipped sessions; their share goes to the others.
     pub(super) left_out: Vec<bool>,
 }
 
 impl SessionChoice {
-    /// Takes the sessions that are not run out of the plan's parts, which refer to sessions by number.
+    /// Removes the skipped sessions from the plan's parts, which refer to sessions by number.
     pub(super) fn leave_out(&self, sessions: &mut Vec<UserSession>, load: &mut TsungLoad) -> usize {
         let stays = |index: usize| !self.left_out.get(index).copied().unwrap_or(false);
         let mut numbers: Vec<Option<u16>> = Vec::new();
@@ -62,16 +64,16 @@ impl SessionChoice {
     }
 }
 
-/// Why a session is not run: what of it, in words.
+/// Why a session is skipped: the unsupported part, in words.
 fn left_out(node: XmlNode<'_>) -> Option<&'static str> {
     let kinds = node.descendants().filter(|inner| inner.tag_name().name() == "jabber");
     let mut kinds = kinds.filter_map(|inner| attribute(inner, "type"));
     kinds.find_map(|kind| names::LEFT_OUT.iter().find(|(name, _)| *name == kind).map(|(_, what)| *what))
 }
 
-/// Elements within elements.
+/// Maximum nesting of elements.
 const MAX_DEPTH: usize = 40;
-/// Sessions of a scenario, as a step can number them.
+/// Maximum number of sessions of a scenario, limited by the index in a step.
 const MAX_SESSIONS: usize = 10_000;
 const RELATIONS: [(&str, ComparisonOperator); 6] = [
     ("eq", ComparisonOperator::Equal),
@@ -91,7 +93,7 @@ impl TsungReader<'_> {
         let mut sessions: Vec<UserSession> = Vec::new();
         let mut weighted: Option<bool> = None;
         let mut out: Vec<bool> = Vec::new();
-        // A scenario of nothing else is refused with the requests that do not run.
+        // If nothing else remains, the scenario is refused with the unsupported requests.
         let remain = node.into_iter().flat_map(elements).any(|node| left_out(node).is_none());
         for node in node.into_iter().flat_map(elements) {
             if node.tag_name().name() != "session" {
@@ -172,7 +174,7 @@ impl TsungReader<'_> {
         self.number(node, name).unwrap_or(0.0)
     }
 
-    /// Whether weights make sense: percent come to 100, others to more than 0.
+    /// Checks weights: percentages sum to 100, others to more than 0.
     pub(super) fn check_weights(&mut self, node: XmlNode<'_>, key: &str, weights: &[f64], percent: bool) {
         if weights.is_empty() {
             return;
@@ -216,7 +218,7 @@ impl TsungReader<'_> {
         steps
     }
 
-    /// What the elements in an element do.
+    /// Reads the steps of the child elements.
     pub(super) fn steps(&mut self, parent: XmlNode<'_>, flow: &mut SessionFlow) -> Vec<PlanStep> {
         let mut steps = Vec::new();
         if flow.depth == MAX_DEPTH {
@@ -317,7 +319,7 @@ impl TsungReader<'_> {
         }));
     }
 
-    /// Waits for the others, as many as `global_number` says.
+    /// Waits for the other users, as many as `global_number` requires.
     pub(super) fn barrier(&self) -> PlanStep {
         PlanStep::Barrier {
             timeout_ms: self.settings.global_timeout_ms,
@@ -416,7 +418,7 @@ impl TsungReader<'_> {
         }
     }
 
-    /// What `if`, `while` and `until` compare.
+    /// Comparison of `if`, `while` and `until`.
     fn comparison(
         &mut self,
         node: XmlNode<'_>,
@@ -542,7 +544,7 @@ impl TsungReader<'_> {
 }
 
 impl SessionFlow {
-    /// Steps that ran or not: what is known afterwards.
+    /// Merges the knowledge of steps that may or may not have run.
     fn joins(&mut self, before: StreamKnowledge) {
         if self.stream != before {
             self.stream = StreamKnowledge::Unknown;

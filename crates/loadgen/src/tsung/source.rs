@@ -1,9 +1,13 @@
-//! The text of a scenario: other files put in, entities bounded, lines counted.
+//! Text of a scenario: other files included, entities bounded, lines counted.
 //!
-//! Scenarios are split over several files with external entities (XML 1.0 section 4.2.2). They are put into the text
-//! before it is parsed, so that nothing is read that the caller's `files` does not give. Left out: parameter entities.
+//! Scenarios are split over several files with external entities (XML 1.0, section 4.2.2). They are included before the
+//! text is parsed, so that no file is read except through the caller's `files`.
 //!
-//! Trap: a line of the text that is parsed is not a line of the file; always go through [`ScenarioSource::line`].
+//! Not implemented: parameter entities.
+//!
+//! # Pitfalls
+//!
+//! A line of the parsed text is not a line of the file; always use [`ScenarioSource::line`].
 
 use std::io;
 
@@ -12,23 +16,23 @@ use roxmltree::{Document, ParsingOptions};
 
 use crate::plan::PlanError;
 
-/// Bytes of a scenario with everything that it takes from other files.
+/// Maximum size of a scenario with all included files, in bytes.
 const MAX_BYTES: usize = 32 << 20;
-/// Bytes that entities may add.
+/// Maximum growth by entities, in bytes.
 const MAX_GROWTH: u64 = 32 << 20;
-/// Elements, texts and comments.
+/// Maximum number of elements, texts and comments.
 const MAX_NODES: u32 = 2_000_000;
-/// Bytes of an entity's name; longer ones are not looked for.
+/// Maximum length of an entity's name in bytes; longer ones are not recognised.
 const MAX_NAME: usize = 256;
-/// Files within files.
+/// Maximum nesting of included files.
 const MAX_DEPTH: usize = 4;
 
-/// Text ready to be parsed.
+/// Text ready for parsing.
 pub(super) struct ScenarioSource {
     text: String,
-    /// Offset at which each line begins.
+    /// Offset of each line.
     starts: Vec<usize>,
-    /// From which line on the text is of which file, and that file's line there.
+    /// File of each range of lines, with the line number there.
     parts: Vec<SourcePart>,
 }
 
@@ -39,7 +43,7 @@ struct SourcePart {
 }
 
 impl ScenarioSource {
-    /// Puts other files in and counts what entities would grow to.
+    /// Includes other files and computes the expanded size of entities.
     pub(super) fn new(
         text: &str,
         files: &mut dyn FnMut(&str) -> io::Result<String>,
@@ -52,7 +56,7 @@ impl ScenarioSource {
         let mut into = SourceBuilder { text: String::with_capacity(text.len()), parts: Vec::new(), line: 1 };
         into.part(None, 1);
         into.put(&subset.head);
-        // What stands in the place of the removed declarations must not move lines.
+        // The text after the removed declarations must keep its line numbers.
         into.body(&text[subset.end..], None, &subset, files, 0)?;
         if subset.growth(&into.text) > MAX_GROWTH {
             return Err(PlanError::of_plan(format!(
@@ -66,14 +70,14 @@ impl ScenarioSource {
         Ok(Self { text: into.text, starts, parts: into.parts })
     }
 
-    /// The document.
+    /// Parses the document.
     pub(super) fn parse(&self) -> Result<Document<'_>, PlanError> {
         let options = ParsingOptions { allow_dtd: true, nodes_limit: MAX_NODES, ..ParsingOptions::default() };
         Document::parse_with_options(&self.text, options).map_err(|error| {
             let row = error.pos().row;
             let (line, file) = self.of_row(row);
             let mut what = error.to_string();
-            // The parser's message ends in its own idea of the position.
+            // The parser's message ends with its own position.
             if let Some(at) = what.rfind(" at ") {
                 what.truncate(at);
             }
@@ -85,7 +89,7 @@ impl ScenarioSource {
         })
     }
 
-    /// Line of a place in the text, and the file if it is not the scenario itself.
+    /// Line of an offset in the text, and the file if it is not the scenario itself.
     pub(super) fn line(&self, offset: usize) -> (u32, Option<String>) {
         let row = self.starts.partition_point(|start| *start <= offset);
         self.of_row(u32::try_from(row).unwrap_or(u32::MAX))
@@ -100,7 +104,7 @@ impl ScenarioSource {
     }
 }
 
-/// The text as it grows.
+/// Text under construction.
 struct SourceBuilder {
     text: String,
     parts: Vec<SourcePart>,
@@ -117,7 +121,7 @@ impl SourceBuilder {
         self.text.push_str(text);
     }
 
-    /// Text of one file with the files in it that it refers to.
+    /// Appends the text of one file, including the files that it refers to.
     fn body(
         &mut self,
         text: &str,
@@ -161,11 +165,11 @@ impl SourceBuilder {
     }
 }
 
-/// The internal subset of the document type.
+/// Internal subset of the document type.
 struct DtdSubset {
     /// Everything up to its end, without the external entities.
     head: String,
-    /// Where the rest begins.
+    /// Start of the rest.
     end: usize,
     external: HashMap<String, String>,
     internal: HashMap<String, String>,
@@ -209,7 +213,7 @@ impl DtdSubset {
         subset
     }
 
-    /// Notes a declaration; `false` if it names a file.
+    /// Records a declaration; `false` if it names a file.
     fn entity(&mut self, declaration: &str) -> bool {
         let inner = declaration.trim_start_matches("<!ENTITY").trim_end_matches('>').trim();
         let (name, value) = inner.split_once(char::is_whitespace).unwrap_or((inner, ""));
@@ -230,7 +234,7 @@ impl DtdSubset {
         false
     }
 
-    /// Bytes that all references of a text come to.
+    /// Expanded size of all references in a text, in bytes.
     fn growth(&self, text: &str) -> u64 {
         let mut known = HashMap::new();
         self.expanded(text, &mut known, 0).saturating_sub(text.len() as u64)
@@ -262,7 +266,7 @@ impl DtdSubset {
     }
 }
 
-/// Name of the root element, if the text begins as XML does.
+/// Name of the root element, if the text starts like XML.
 pub(super) fn root_name(text: &str) -> Option<&str> {
     let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text).trim_start();
     loop {
@@ -287,7 +291,7 @@ pub(super) fn root_name(text: &str) -> Option<&str> {
     }
 }
 
-/// Where the document type begins, if it stands before the root element.
+/// Start of the document type, if it precedes the root element.
 fn doctype(text: &str) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -305,7 +309,7 @@ fn doctype(text: &str) -> Option<usize> {
     }
 }
 
-/// The next of some ASCII bytes that stands outside quotes.
+/// Position of the next of these ASCII bytes outside quotes.
 fn skip_to(text: &str, from: usize, stops: &[u8]) -> Option<usize> {
     let mut quote = None;
     text.as_bytes().iter().enumerate().skip(from).find_map(|(at, byte)| match quote {
@@ -323,14 +327,14 @@ fn skip_to(text: &str, from: usize, stops: &[u8]) -> Option<usize> {
     })
 }
 
-/// What stands in quotes at the beginning, and the rest.
+/// Quoted string at the start, and the rest.
 fn quoted(text: &str) -> Option<(&str, &str)> {
     let text = text.trim_start();
     let quote = text.chars().next().filter(|c| *c == '"' || *c == '\'')?;
     text[1..].split_once(quote)
 }
 
-/// Name of the entity that is referred to at a `&`.
+/// Name of the entity referenced at a `&`.
 fn reference(text: &str, at: usize) -> Option<&str> {
     let bytes = text.as_bytes();
     let near = bytes.get(at + 1..)?;

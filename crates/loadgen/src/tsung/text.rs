@@ -1,20 +1,23 @@
-//! Substitutions: `%%_name%%` and `%%module:function%%` in values.
+//! Substitutions of Tsung scenarios: `%%_name%%` and `%%module:function%%` in values.
 //!
-//! They are done only where the request says `subst="true"`. Of the functions, those are known that only say who the user
-//! is. Left out: every other Erlang function.
+//! They apply only if the request has `subst="true"`. Supported functions are those that identify the user.
 //!
-//! Trap: `ts_user_server:get_unique_id` gives the same number each time a user asks, so it is the own number here and not
-//! a fresh one.
+//! Not implemented: every other Erlang function.
+//!
+//! # Pitfalls
+//!
+//! `ts_user_server:get_unique_id` returns the same number each time a user calls it, so it is the user's own number
+//! here and not a new one.
 
 use super::reader::{TsungReader, XmlNode};
 use super::session_flow::SessionFlow;
 use crate::plan::{TemplatePart, TextTemplate};
 
-/// Tsung's own variable: the number of the user.
+/// Tsung's predefined variable: the number of the user.
 pub(super) const USER_ID: &str = "tsung_userid";
 
 impl TsungReader<'_> {
-    /// Text of a value, with its variables if they are to be put in.
+    /// Template of a value, with variables if substitution is enabled.
     pub(super) fn text(
         &mut self,
         node: XmlNode<'_>,
@@ -70,7 +73,7 @@ impl TsungReader<'_> {
     }
 }
 
-/// What an Erlang function that needs no Erlang gives.
+/// Result of an Erlang function that can be evaluated without Erlang.
 pub(super) fn function(name: &str) -> Option<TemplatePart> {
     match name {
         "ts_user_server:get_unique_id" => Some(TemplatePart::Number),
@@ -80,7 +83,7 @@ pub(super) fn function(name: &str) -> Option<TemplatePart> {
     }
 }
 
-/// The beginning of a value, for a sentence.
+/// Start of a value, for messages.
 pub(super) fn short(value: &str) -> String {
     const MOST: usize = 60;
     match value.char_indices().nth(MOST) {
