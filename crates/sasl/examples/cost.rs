@@ -1,7 +1,7 @@
-//! Measures what this crate costs on this machine: `cargo run --release -p throng-sasl --example cost`.
+//! Measures the cost of this crate: `cargo run --release -p throng-sasl --example cost`.
 //!
-//! Times are of this thread on the processor, from `/proc/thread-self/schedstat` (Linux), because wall time on a busy
-//! machine says more of the neighbours. Each figure is the least of five rounds.
+//! Times are CPU time of this thread, from `/proc/thread-self/schedstat` (Linux), because wall time on a busy machine
+//! mostly measures other processes. Each result is the minimum of five rounds.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::panic, reason = "a program to read, not to ship")]
 
@@ -12,15 +12,15 @@ use throng_sasl::{
     ChannelBindingData, Credentials, DEFAULT_ITERATIONS, Decoy, Exchange, ExchangeStep, ScramHash,
 };
 
-/// Nanoseconds that this thread has run.
+/// Nanoseconds of CPU time of this thread.
 fn ran() -> u64 {
-    // A thread that never waits is accounted only at ticks; yielding brings the figure up to date.
+    // A thread that never waits is accounted only at ticks; yielding updates the counter.
     std::thread::yield_now();
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     stat.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Microseconds of processor time that one call of `work` takes.
+/// Microseconds of CPU time per call of `work`.
 fn micros(times: u32, mut work: impl FnMut()) -> f64 {
     let round = |_| {
         let before = ran();
@@ -38,7 +38,7 @@ fn main() {
         let deriving = micros(20, || drop(black_box(derive(hash))));
         let stored = derive(hash);
         let checking = micros(20, || assert!(black_box(&stored).verify_password("pencil")));
-        // The client's messages are made once: with fixed nonces every conversation is the same.
+        // The client's messages are built once: with fixed nonces every exchange is the same.
         let mut client =
             ScramClient::new(hash, Gs2::None, "user", "pencil").with_nonce("fyko+d2lbbFgONRv9qkxdawL");
         let first = client.client_first();

@@ -1,4 +1,4 @@
-//! Resource binding: RFC 6120 section 7.
+//! Tests of resource binding: RFC 6120, section 7.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
@@ -189,7 +189,7 @@ async fn section_7_6_2_1_too_many_resources_fail_with_resource_constraint() {
         (error.condition().as_deref(), error.error_type().as_deref()),
         (Some("resource-constraint"), Some("wait"))
     );
-    // The others are not disturbed, and a place that becomes free can be had by the same stream.
+    // The other sessions are undisturbed, and the same stream can bind once a resource is free.
     second.sync().await;
     first.send("</stream:stream>").await;
     first.expect_end().await;
@@ -219,7 +219,7 @@ async fn section_7_7_2_2_the_older_stream_of_a_resource_ends_with_conflict() {
 #[tokio::test]
 async fn section_7_7_2_2_resources_are_compared_after_preparation() {
     let wire = one().await;
-    // U+00A0 is a space to the profile of resources (RFC 8265 section 4.2.1).
+    // U+00A0 is a space in the profile of resources (RFC 8265, section 4.2.1).
     let mut old = wire.login("juliet", "a b").await;
     let new = wire.login("juliet", "a\u{A0}b").await;
     assert_eq!(new.jid, "juliet@example.com/a b");
@@ -279,7 +279,7 @@ async fn a_login_and_a_bind_query_the_store_once_each() {
 
 #[tokio::test]
 async fn section_7_1_a_request_that_must_be_refused_reads_no_roster() {
-    // An authenticated client that never binds would hold the roster until the deadline of the negotiation.
+    // An authenticated client that never binds would hold the roster until the negotiation deadline.
     let limits = NodeLimits { sessions_per_account: 1, ..NodeLimits::default() };
     let wire = TestServerConfig { limits, ..TestServerConfig::default() }.start();
     wire.create_user("juliet").await;
@@ -294,7 +294,7 @@ async fn section_7_1_a_request_that_must_be_refused_reads_no_roster() {
     wire.store_calls();
     assert_eq!(client.bind("balcony").await.unwrap_err().condition().as_deref(), Some("resource-constraint"));
     assert_eq!(wire.store_calls(), Vec::<&str>::new());
-    // The resource that is connected may be replaced.
+    // The connected resource may be replaced.
     client.bind("orchard").await.unwrap();
     assert_eq!(wire.store_calls(), ["logins.login"]);
     other.expect_stream_error(StreamCondition::Conflict).await;

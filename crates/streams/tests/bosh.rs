@@ -1,5 +1,5 @@
-//! Whole conversations over BOSH (XEP-0124, XEP-0206) with the engine behind: login, chat, what becomes of messages that
-//! nobody waits for, stream management, ends. Time is injected; requests are handed over without HTTP.
+//! Tests of whole conversations over BOSH (XEP-0124, XEP-0206) with the engine: login, chat, undelivered messages, stream
+//! management, ends of sessions. The clock is injected; requests are passed without HTTP.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
@@ -66,7 +66,7 @@ impl World {
         run_until_idle().await;
     }
 
-    /// A session with its features read.
+    /// Opens a session and reads its features.
     async fn open(&self, to: &str, secure: bool) -> Web<'_> {
         self.open_with(to, secure, "wait='60' hold='1'").await
     }
@@ -83,7 +83,7 @@ impl World {
         Web { world: self, secure, sid, rid: 1000, held: Vec::new(), created }
     }
 
-    /// A client with a resource, available.
+    /// Logs in, binds a resource and becomes available.
     async fn login(&self, user: &str) -> Web<'_> {
         let mut web = self.open("example.com", true).await;
         assert!(web.created.contains("<mechanism>PLAIN</mechanism>"), "{}", web.created);
@@ -104,7 +104,7 @@ fn poll(exchange: &mut PendingResponse) -> Option<String> {
     }
 }
 
-/// A client over HTTP.
+/// BOSH client.
 struct Web<'w> {
     world: &'w World,
     secure: bool,
@@ -126,7 +126,7 @@ impl Web<'_> {
         self.send_with("", payload);
     }
 
-    /// The answers that are there now, one behind the other.
+    /// Answers available now, concatenated.
     async fn receive(&mut self) -> String {
         run_until_idle().await;
         let mut got = String::new();
@@ -179,7 +179,7 @@ async fn a_bosh_user_exchanges_messages_with_a_tcp_user() {
     let got = romeo.receive().await;
     assert!(got.starts_with(&format!("<body xmlns='{NS}'><message xmlns='jabber:client'")), "{got}");
     assert!(got.contains("<body>thou</body>"));
-    // Two that come between two requests come together.
+    // Two stanzas that arrive between two requests are delivered together.
     for _ in 0..2 {
         juliet.send("<message to='romeo@example.com/web' type='chat'><body>again</body></message>").await;
     }
@@ -204,7 +204,7 @@ async fn undelivered_messages_survive_the_end_of_the_session() {
     let world = World::new(|_| {}).await;
     let mut juliet = world.wire.login("juliet", "balcony").await;
     let mut romeo = world.login("romeo").await;
-    // Its connection breaks.
+    // The connection breaks.
     romeo.held.clear();
     juliet
         .send("<message to='romeo@example.com/web' type='chat' id='1'><body>art thou</body></message>")
@@ -214,7 +214,7 @@ async fn undelivered_messages_survive_the_end_of_the_session() {
     assert_eq!(world.wire.node.routing_table.sessions(), 2);
     world.pass(3).await;
     assert_eq!(world.wire.node.routing_table.sessions(), 1, "the session is over");
-    // There is no offline storage in this test, so the sender hears of it.
+    // There is no offline storage in this test, so the sender receives an error.
     let bounce = juliet.element().await;
     assert_eq!(
         (bounce.attr("type"), bounce.attr("id")),
@@ -240,7 +240,7 @@ async fn presence_is_batched_and_nothing_else_is_delayed() {
     let got = romeo.receive().await;
     assert!(got.contains("dnd") && got.matches("<presence").count() == 1, "only the newest counts: {got}");
     romeo.send("");
-    // It leaves with a message, in order, and with the answer to what its receiver sends.
+    // Presence leaves in order with a message, and with the reply to a stanza of its receiver.
     juliet.send(&format!("<presence {to}><show>xa</show></presence>")).await;
     juliet.send(&format!("<message {to} type='chat'><body>thou</body></message>")).await;
     let got = romeo.receive().await;
@@ -250,7 +250,7 @@ async fn presence_is_batched_and_nothing_else_is_delayed() {
     assert_eq!(romeo.receive().await, "");
     let got = romeo.ask("<message to='juliet@example.com' type='chat'><body>hi</body></message>").await;
     assert!(got.contains("<presence"), "{got}");
-    // Errors, rooms, and what the user's own clients say.
+    // Errors, rooms, and presence of the user's own clients.
     juliet.send(&format!("<presence {to} type='error'><error type='cancel'/></presence>")).await;
     assert!(romeo.receive().await.contains("type='error'"));
     romeo.send("");
@@ -260,7 +260,7 @@ async fn presence_is_batched_and_nothing_else_is_delayed() {
     let mut other = world.wire.login("romeo", "phone").await;
     other.send("<presence to='romeo@example.com/web'/>").await;
     assert!(romeo.receive().await.contains("from='romeo@example.com/phone'"));
-    // What was taken along is not due any more.
+    // Presence that was already delivered is not due again.
     world.wire.advance(1).await;
     gather.flush_due(world.wire.clock.now());
     assert_eq!(romeo.ask("").await, "");
@@ -309,7 +309,7 @@ async fn stream_errors_end_the_session() {
     web = world.open("example.com", true).await;
     let got = web.ask("<message to='juliet@example.com'/>").await;
     assert!(got.contains("condition='remote-stream-error'") && got.contains("<not-authorized"), "{got}");
-    // A second session with the same resource takes the place of the first.
+    // A second session with the same resource replaces the first.
     let mut first = world.login("romeo").await;
     let _second = world.login("romeo").await;
     let got = first.receive().await;
@@ -333,7 +333,7 @@ async fn a_node_that_drains_tells_its_clients() {
     assert!(got.contains("type='terminate' condition='system-shutdown'"), "{got}");
 }
 
-/// XEP-0124 section 12: each answer comes at once, with what its own request led to.
+/// XEP-0124, section 12: each answer comes immediately, with the results of its own request.
 #[tokio::test]
 async fn a_polling_client_logs_in_and_receives() {
     let world = World::new(|_| {}).await;

@@ -1,5 +1,5 @@
-//! Input in pieces: RFC 6120 section 4 promises nothing about packets. Every cut of a whole session means the same,
-//! and a session that is cut off anywhere leaves nothing behind.
+//! Tests of fragmented input: RFC 6120, section 4, promises nothing about packets. Every split of a whole session has the
+//! same result, and a session that is cut off anywhere leaves nothing behind.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
@@ -19,7 +19,7 @@ async fn start() -> TestServer {
     wire
 }
 
-/// A whole session, said in one breath: login, resource, a message to itself with everything that XML has, the end.
+/// A whole session in one write: login, resource, a message to itself that uses all of XML's syntax, the end.
 fn session() -> String {
     let plain = sasl::encoding::encode_challenge(&sasl::client::plain(None, "juliet", PASSWORD));
     format!(
@@ -30,7 +30,7 @@ fn session() -> String {
     )
 }
 
-/// What the server says to it, without what differs from time to time.
+/// The server's answers, without the parts that vary.
 async fn answers(client: &mut testkit::server::StreamClient) -> Vec<String> {
     let mut heard = Vec::new();
     loop {
@@ -113,7 +113,7 @@ async fn tls_through_small_pipes_works() {
     }
 }
 
-/// The other end of a connection, fed with a part of the input and then dropped.
+/// Feeds the other end of a connection with a part of the input, then drops it.
 async fn truncated(wire: &TestServer, bytes: &[u8], half_close: bool) {
     let (connection, mut pipe): (_, Pipe) = wire.connection(PIPE_BYTES);
     tokio::runtime::Handle::current().spawn(connection);

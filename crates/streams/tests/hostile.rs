@@ -1,8 +1,8 @@
-//! Bad input: RFC 6120 sections 4.9.3, 11 and 13.12. Every case asserts the condition that the RFC names, a bound on
-//! memory, and that two others chat on undisturbed.
+//! Tests of hostile input: RFC 6120, sections 4.9.3, 11 and 13.12. Every case asserts the condition that the RFC names, a
+//! bound on memory, and that two other clients keep chatting undisturbed.
 //!
-//! Memory is counted by the allocator of this program, per thread; each test has its thread, and the pipes and the
-//! clients on it are counted with the server. The bounds are stated where they are asserted.
+//! Memory is counted by the allocator of this program, per thread. Each test has its thread, and its pipes and clients are
+//! counted with the server. The bounds are stated where they are asserted.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 #![allow(unsafe_code, reason = "a counting allocator cannot be written without")]
@@ -35,11 +35,11 @@ fn record_allocation(bytes: isize) {
     });
 }
 
-// SAFETY: everything is passed on to the system's allocator unchanged.
+// SAFETY: every call goes to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         record_allocation(layout.size() as isize);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller keeps the contract.
         unsafe { System.alloc(layout) }
     }
 
@@ -53,18 +53,18 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Starts to watch: answers what is alive now.
+/// Resets the peak; returns the live bytes.
 fn start_measuring() -> isize {
     PEAK.set(LIVE.get());
     LIVE.get()
 }
 
-/// The most that was alive since, above what was alive then.
+/// Peak of live bytes since the reset, above `then`.
 fn peak_since(then: isize) -> usize {
     (PEAK.get() - then).max(0) as usize
 }
 
-/// Two who chat while others misbehave.
+/// Two clients that chat while others misbehave.
 struct Chat {
     wire: TestServer,
     romeo: StreamClient,
@@ -86,7 +86,7 @@ impl Chat {
         chat
     }
 
-    /// A message there and one back.
+    /// Exchanges a message in each direction.
     async fn assert_still_works(&mut self) {
         self.said += 1;
         let id = self.said.to_string();
@@ -101,25 +101,25 @@ impl Chat {
         assert_eq!(romeo.element().await.attr("id").as_ref(), Some(&id));
     }
 
-    /// A stream at the point where a mechanism is to be chosen. Small pipes, so that they count little.
+    /// A stream before the choice of a mechanism. Small pipes, so that they count little.
     async fn unauthenticated_client(&self) -> StreamClient {
         let mut client = self.wire.connect_with(4096);
         client.open().await;
         client
     }
 
-    /// A stream with a resource.
+    /// A stream with a bound resource.
     async fn juliet(&self) -> StreamClient {
         let mut client = self.wire.connect_with(4096);
         client.login("juliet", "balcony").await;
         client
     }
 
-    /// The input ends the stream with the condition, and costs at most `bytes` of memory.
+    /// Asserts that the input ends the stream with the condition, and costs at most `bytes` of memory.
     async fn refuses(&mut self, mut client: StreamClient, input: &[u8], condition: C, bytes: usize) {
         let shown = String::from_utf8_lossy(&input[..input.len().min(60)]).into_owned();
         let then = start_measuring();
-        // The server may cut a long input short.
+        // The server may stop reading a long input.
         let _ = client.try_send(input).await;
         let error = client.expect_stream_error(condition).await;
         let used = peak_since(then);
@@ -130,7 +130,7 @@ impl Chat {
         self.assert_still_works().await;
     }
 
-    /// The same before a login and with a resource. What a stranger's input may cost is less.
+    /// As `refuses`, before login and with a bound resource. The bound for unauthenticated clients is lower.
     async fn refuses_everywhere(&mut self, input: &[u8], condition: C) {
         self.refuses(self.unauthenticated_client().await, input, condition, 160 * 1024).await;
         self.refuses(self.juliet().await, input, condition, 160 * 1024).await;
@@ -161,7 +161,7 @@ async fn section_11_1_restricted_xml() {
     ] {
         chat.refuses_everywhere(&input, C::RestrictedXml).await;
     }
-    // Before the stream as well: the billion laughs come first.
+    // Also before the stream header: an XML entity bomb comes first.
     for input in [
         "<!DOCTYPE lolz [<!ENTITY lol 'lol'>]>",
         "<?xml version='1.0'?><!DOCTYPE lolz [<!ENTITY lol 'lol'>]>",
@@ -227,7 +227,7 @@ async fn section_11_3_not_well_formed() {
 async fn section_11_6_not_utf_8_and_characters_that_xml_does_not_have() {
     let mut chat = Chat::start(|_| {}).await;
     let mut inputs: Vec<Vec<u8>> = Vec::new();
-    // Stray, overlong, surrogate, too large, cut short.
+    // Stray, overlong, surrogate, too large, truncated.
     for bad in [
         &b"\xff"[..],
         b"\x80",
@@ -283,7 +283,7 @@ async fn section_11_6_not_utf_8_and_characters_that_xml_does_not_have() {
 //= type=test
 //# If a connected resource or peer server sends a stanza that violates the upper limit, the receiving server MUST
 //# either return a <policy-violation/> stanza error (Section 8.3.3.12)
-/// Section 13.12: more than a limit allows. `policy-violation`, at the latest when twice the limit has come.
+/// Section 13.12: input above a limit. `policy-violation`, at the latest when twice the limit was received.
 #[tokio::test]
 async fn section_4_9_3_14_limits() {
     let mut chat = Chat::start(|_| {}).await;
@@ -298,7 +298,7 @@ async fn section_4_9_3_14_limits() {
         let all: String = (0..count).map(|n| format!(" xmlns:p{n}='urn:x'")).collect();
         format!("<message{all}/>").into_bytes()
     };
-    // What a stranger may make us hold: one element, the buffers of a thread, the client's own copy.
+    // Memory that an unauthenticated client can use: one element, the buffers of a thread, the client's own copy.
     for input in [
         message(&fill(negotiation_bytes)),
         format!("<message a='{}'/>", fill(negotiation_bytes)).into_bytes(),
@@ -313,12 +313,12 @@ async fn section_4_9_3_14_limits() {
     ] {
         chat.refuses(chat.unauthenticated_client().await, &input, C::PolicyViolation, 192 * 1024).await;
     }
-    // A header, too.
+    // The same for a header.
     let client = chat.wire.connect_with(4096);
     let header = format!("<stream:stream to='{}' xmlns='jabber:client'>", fill(2 * negotiation_bytes));
     chat.refuses(client, header.as_bytes(), C::PolicyViolation, 192 * 1024).await;
-    // Who is known may send more. The block of an unfinished stanza is at most 512 kB, and there may be two while it
-    // grows.
+    // Authenticated clients may send more. The block of an unfinished stanza is at most 512 kB, and there may be two while
+    // it grows.
     for input in [
         message(&fill(stanza_bytes)),
         nested(65),
@@ -333,7 +333,7 @@ async fn section_4_9_3_14_limits() {
     ] {
         chat.refuses(chat.juliet().await, &input, C::PolicyViolation, 1_300 * 1024).await;
     }
-    // The limits themselves are fine.
+    // Input at the limits is accepted.
     let mut juliet = chat.juliet().await;
     let room = stanza_bytes - "<message to='juliet@example.com/balcony'><body></body></message>".len() as u32;
     let text = fill(room);
@@ -358,14 +358,14 @@ async fn section_4_9_3_12_stanzas_before_authentication() {
     ] {
         chat.refuses(chat.unauthenticated_client().await, input.as_bytes(), C::NotAuthorized, 160 * 1024)
             .await;
-        // In one packet with the header, too.
+        // The same in one packet with the header.
         let mut client = chat.wire.connect_with(4096);
         client.send(format!("{STREAM_HEADER}{input}")).await;
         client.header().await;
         assert_eq!(client.element().await.name(), "features");
         client.expect_stream_error(C::NotAuthorized).await;
     }
-    // And between authentication and a resource.
+    // And between authentication and binding.
     let mut client = chat.unauthenticated_client().await;
     client.authenticate(sasl::Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
     client.open().await;
@@ -382,7 +382,7 @@ async fn section_4_9_3_9_forged_from() {
     }
 }
 
-/// A byte a second buys no time before a login, and costs a stanza's size after it.
+/// A byte per second does not extend the negotiation deadline, and costs the size of a stanza afterwards.
 #[tokio::test]
 async fn one_byte_per_second_does_not_extend_negotiation() {
     let mut chat = Chat::start(|_| {}).await;
@@ -406,8 +406,8 @@ async fn one_byte_per_second_does_not_extend_negotiation() {
     chat.assert_still_works().await;
 }
 
-/// Who does not read holds at most the limits of his queue (1 MB messages, 256 kB presence, 2 MB the rest), and what
-/// is on the way (64 kB, one stanza).
+/// A client that does not read holds at most the limits of its queue (1 MB messages, 256 kB presence, 2 MB the rest), and
+/// the data in transit (64 kB, one stanza).
 #[tokio::test]
 async fn a_receiver_that_never_reads_holds_at_most_its_queue_limits() {
     let mut chat = Chat::start(|_| {}).await;
@@ -429,27 +429,27 @@ async fn a_receiver_that_never_reads_holds_at_most_its_queue_limits() {
         bounced += chat.nurse.sync().await.len();
     }
     let used = peak_since(then);
-    // One sender has its share of the queue.
+    // One sender gets its share of the queue.
     let bound = ((limits.queue_message_bytes + limits.queue_presence_bytes) / 2) as usize;
     println!("10 MB for a deaf client: {used} bytes, {bounced} answers");
-    // A queue counts 128 bytes for what surrounds a stanza; its vector may be half empty, and the sender has its errors.
+    // The queue counts 128 bytes of overhead per stanza; its vector may be half empty, and the sender holds its errors.
     assert!(used > bound / 2 && used < bound * 2, "{used}");
     assert!(bounced > 0, "the sender is told");
     chat.assert_still_works().await;
     chat.wire.advance(limits.write_stall_timeout_seconds + 1).await;
     assert_eq!(chat.wire.node.routing_table.sessions(), 2, "the deaf one is gone");
-    // What waited for him goes back to the sender, for there is no store in this node.
+    // Undelivered messages return to the sender, for there is no offline storage in this node.
     assert!(chat.nurse.sync().await.len() > 250);
-    // The last word waits for three seconds, then the memory is free.
+    // The final output waits for three seconds, then the memory is free.
     chat.wire.advance(3).await;
     drop(deaf);
     chat.assert_still_works().await;
     let left = LIVE.get() - then;
-    // The write buffer of the thread, which keeps 256 kB.
+    // The write buffer of the thread, which retains 256 kB.
     assert!(left < 320 * 1024, "{left} bytes are left");
 }
 
-/// A burst for one session leaves no memory in the sessions that are served next.
+/// A burst for one session leaves no memory allocated in the sessions that are served next.
 #[tokio::test]
 async fn a_burst_leaves_no_memory_allocated() {
     const SESSIONS: usize = 30;
@@ -481,12 +481,12 @@ async fn a_burst_leaves_no_memory_allocated() {
     drop(idle);
     run_until(|| chat.wire.node.routing_table.sessions() == 2).await;
     let each = (then - LIVE.get()) / all as isize;
-    // With the client's own half: pipe, buffers, addresses.
+    // Includes the client's half: pipe, buffers, addresses.
     println!("{each} bytes were given back by each session and its client");
     chat.assert_still_works().await;
 }
 
-/// Who asks and does not read is not read from: its own requests cannot fill its queue.
+/// Input of a client that does not read is not read either: its own requests cannot fill its queue.
 #[tokio::test]
 async fn a_client_that_sends_requests_and_never_reads_is_not_read_from() {
     let mut chat = Chat::start(|_| {}).await;
@@ -495,7 +495,7 @@ async fn a_client_that_sends_requests_and_never_reads_is_not_read_from() {
     let then = start_measuring();
     let request = format!("<iq type='get' id='1'><x xmlns='u:x'>{}</x></iq>", "x".repeat(1500));
     let mut sent = 0;
-    // The send that cannot finish is dropped; how much went in is what counts.
+    // A send that cannot finish is dropped; the bytes written are what counts.
     for _ in 0..2000 {
         let mut write = Box::pin(deaf.try_send(&request));
         let done =
@@ -516,7 +516,7 @@ async fn a_client_that_sends_requests_and_never_reads_is_not_read_from() {
     assert_eq!(chat.wire.node.routing_table.sessions(), 2);
 }
 
-/// A stranger that does not read our answers is not read from either.
+/// Input of an unauthenticated client that does not read our answers is not read either.
 #[tokio::test]
 async fn an_unauthenticated_client_that_never_reads_is_not_read_from() {
     let limits = NodeLimits { sessions_per_account: 0, ..NodeLimits::default() };
@@ -527,7 +527,7 @@ async fn an_unauthenticated_client_that_never_reads_is_not_read_from() {
     client.authenticate(sasl::Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
     client.open().await;
     let then = start_measuring();
-    // Refused every time, each time with an answer.
+    // Refused every time, each time with a reply.
     let request = "<iq type='set' id='1'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>".repeat(20);
     for _ in 0..2000 {
         let mut write = Box::pin(client.try_send(&request));
@@ -550,7 +550,7 @@ async fn write(pipe: &mut Pipe, text: &str) {
     assert!(pipe.write_all(text.as_bytes()).await.is_ok());
 }
 
-/// Ten thousand connections that never log in. Bytes of heap for each, with its task and its pipe: 2 kB silent, 4 kB with an
+/// Ten thousand connections that never log in. Heap bytes of each, with its task and its pipe: 2 kB silent, 4 kB with an
 /// open stream, 24 kB with the largest element that may be unfinished.
 #[tokio::test]
 async fn ten_thousand_unauthenticated_connections() {
@@ -591,10 +591,10 @@ async fn ten_thousand_unauthenticated_connections() {
     );
     assert!(silent <= 2048, "{silent}");
     assert!(opened <= 4096, "{opened}");
-    // The pipe's own buffer keeps its capacity and counts with it.
+    // The pipe's own buffer retains its capacity and is counted.
     assert!(unfinished <= 40 * 1024, "{unfinished}");
     chat.assert_still_works().await;
-    // All run out of time together, are told so, and leave nothing behind.
+    // All time out together, receive the error, and leave nothing behind.
     chat.wire.advance(chat.wire.node.limits().negotiation_timeout_seconds).await;
     let told = pipes.first_mut().unwrap();
     let count = told.read(&mut answer).await.unwrap();
@@ -609,7 +609,7 @@ async fn ten_thousand_unauthenticated_connections() {
     assert!(left < 1024 * 1024, "{left} bytes are left");
 }
 
-/// Bytes that are no TLS, where TLS is expected. At most 256 kB a connection, mostly the buffers of the thread.
+/// Bytes that are not TLS, where TLS is expected. At most 256 kB per connection, mostly the buffers of the thread.
 #[tokio::test]
 async fn garbage_instead_of_tls_is_bounded_and_closed() {
     let mut chat = Chat::start(|_| {}).await;
@@ -623,7 +623,7 @@ async fn garbage_instead_of_tls_is_bounded_and_closed() {
             *byte = random as u8;
         }
         match round % 4 {
-            // A record header that promises a handshake, an alert, application data.
+            // A record header that announces a handshake, an alert, application data.
             1 => garbage[..5].copy_from_slice(&[22, 3, 1, 0x40, 0]),
             2 => garbage[..5].copy_from_slice(&[21, 3, 3, 0, 2]),
             3 => garbage[..5].copy_from_slice(&[23, 3, 3, 0x41, 0]),
@@ -643,7 +643,7 @@ async fn garbage_instead_of_tls_is_bounded_and_closed() {
     assert_eq!(chat.wire.node.routing_table.sessions(), 2);
 }
 
-/// Good TLS, bad XML inside.
+/// Valid TLS with invalid XML inside.
 #[tokio::test]
 async fn bad_xml_inside_tls_ends_the_stream() {
     let mut chat = Chat::start(|_| {}).await;
@@ -662,7 +662,7 @@ async fn bad_xml_inside_tls_ends_the_stream() {
     }
 }
 
-/// Over real sockets the last words arrive although the client was still sending: the connection is not reset.
+/// Over real sockets the final output arrives although the client was still sending: the connection is not reset.
 #[tokio::test]
 async fn the_condition_arrives_over_tcp() {
     let mut chat = Chat::start(|_| {}).await;
@@ -675,7 +675,7 @@ async fn the_condition_arrives_over_tcp() {
     }
 }
 
-/// A valid session with a few bytes changed, many times: it ends in order or it goes on, and nobody else notices.
+/// A valid session with a few bytes changed, many times: it ends in order or continues, and no other session is affected.
 #[tokio::test]
 async fn mutated_sessions_end_in_order_and_never_panic() {
     let mut chat = Chat::start(|setup| {

@@ -1,6 +1,6 @@
-//! How connections live and end: RFC 6120 sections 4.4 and 4.6, limits of time, shutdown, faults of our own.
+//! Tests of the lifetime of connections: RFC 6120, sections 4.4 and 4.6, timeouts, shutdown, internal errors.
 //!
-//! Time is a manual clock; `advance` sweeps once a second, as the program does.
+//! The clock is manual; `advance` runs the sweep once a second, as the program does.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
@@ -19,7 +19,7 @@ use throng_core::{NodeLimits, SharedStanza};
 use throng_streams::C2sConnection;
 use tokio::sync::Semaphore;
 
-/// Asks silent clients for a sign of life.
+/// Sends keep-alive pings to idle clients.
 static PROBE: Feature = Feature {
     name: "probe",
     build: |builder: &mut FeatureBuilder<'_>| {
@@ -30,7 +30,7 @@ static PROBE: Feature = Feature {
     ..Feature::EMPTY
 };
 
-/// Messages to the domain wait until a test opens the gate; what they carry says what happens then.
+/// Messages to the domain wait until a test opens the gate; their content selects what happens then.
 static SLOW: Feature = Feature {
     name: "slow",
     build: |builder: &mut FeatureBuilder<'_>| {
@@ -130,14 +130,14 @@ async fn section_4_6_4_a_silent_client_is_pinged_and_then_closed() {
         wire.advance(idle - 1).await;
         wire.advance(1).await;
         assert_eq!(juliet.element().await.attr("id").as_deref(), Some("alive"));
-        // Any stanza is a sign of life.
+        // Any stanza shows that the client is alive.
         wire.advance(ping - 1).await;
         juliet.send("<iq type='result' id='alive'/>").await;
         run_until_idle().await;
     }
     wire.advance(idle).await;
     juliet.element().await;
-    // White space shows that the connection lives, not that the stream does.
+    // White space shows that the connection is alive, not that the stream is.
     juliet.send(" ").await;
     wire.advance(ping - 1).await;
     assert_eq!(wire.node.routing_table.sessions(), 1);
@@ -199,7 +199,7 @@ async fn section_4_9_1_1_answers_leave_before_an_error() {
     juliet.send("<iq type='get' id='1'><x xmlns='u:x'/></iq><!-- found by the scanner -->").await;
     assert_eq!(juliet.element().await.attr("id").as_deref(), Some("1"));
     juliet.expect_stream_error(StreamCondition::RestrictedXml).await;
-    // Found by the reader.
+    // The error is detected by the reader.
     let mut juliet = wire.login("juliet", "balcony").await;
     juliet.send("<iq type='get' id='1'><x xmlns='u:x'/></iq><iq></presence>").await;
     assert_eq!(juliet.element().await.attr("id").as_deref(), Some("1"));
@@ -240,7 +240,7 @@ async fn section_4_6_1_a_connection_that_is_cut_ends_the_session() {
         juliet.login("juliet", "balcony").await;
         let mut watch = wire.login("romeo", "orchard").await;
         drop(juliet);
-        // A message to the lost resource is answered only once the session is gone.
+        // A request to the lost resource is answered only once the session has ended.
         loop {
             watch.send("<iq type='get' id='1' to='juliet@example.com/balcony'><x xmlns='u:x'/></iq>").await;
             watch.element().await;
@@ -273,7 +273,7 @@ async fn a_peer_that_does_not_end_its_side_is_left_after_a_moment() {
     assert!(juliet.read_to_end().await.ends_with("</stream:stream>"));
 }
 
-/// Fills romeo's queue while he does not read. Answers how many messages were sent.
+/// Fills romeo's queue while he does not read. Returns the number of messages sent.
 async fn flood(juliet: &mut StreamClient, count: u32, body: usize) {
     let body = "x".repeat(body);
     for n in 0..count {
@@ -290,7 +290,7 @@ async fn a_pause_in_reading_loses_nothing() {
     let mut romeo = wire.connect_with(1024);
     romeo.login("romeo", "orchard").await;
     let mut juliet = wire.login("juliet", "balcony").await;
-    // 900 kB in all: less than the queue may hold, more than a transport may.
+    // 900 kB in total: less than the queue may hold, more than a transport may.
     flood(&mut juliet, 800, 1000).await;
     wire.advance(wire.node.limits().write_stall_timeout_seconds - 1).await;
     for n in 0..800 {
@@ -322,7 +322,7 @@ async fn a_receiver_that_never_reads_is_closed_and_one_that_reads_slowly_is_not(
     juliet.sync().await;
 }
 
-/// Larger than a stanza of a client may be: what the server makes itself, such as a large roster.
+/// Larger than a client's stanza may be: stanzas that the server makes itself, such as a large roster.
 #[tokio::test]
 async fn a_response_larger_than_a_client_stanza_fits_the_queue() {
     let wire = start(|_| {}).await;
@@ -351,7 +351,8 @@ async fn a_close_request_reaches_a_connection_that_cannot_write() {
     wire.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
     run_until_idle().await;
     assert_eq!(wire.node.routing_table.sessions(), 0);
-    // Who reads now still gets what was in the output, then the reason; the sender may hear of what was not.
+    // A client that resumes reading still receives the output buffer, then the reason; the sender may receive errors for
+    // the rest.
     for client in [&mut juliet, &mut romeo] {
         let mut count = 0;
         loop {
@@ -406,7 +407,7 @@ async fn nothing_is_read_while_a_stanza_waits() {
 async fn a_stanza_that_waits_is_finished_though_its_stream_ends() {
     let wire = start(|setup| setup.features = vec![&SLOW]).await;
     let slow = "<message to='example.com'><body>slow</body></message>";
-    // The client closes its stream behind it.
+    // The client closes its stream after the stanza.
     let mut juliet = wire.login("juliet", "balcony").await;
     juliet.send(format!("{slow}</stream:stream>")).await;
     run_until_idle().await;
@@ -415,7 +416,7 @@ async fn a_stanza_that_waits_is_finished_though_its_stream_ends() {
     juliet.expect_end().await;
     assert_eq!(done(), 1);
     drop(juliet);
-    // The client is cut off.
+    // The client's connection breaks.
     let mut juliet = wire.login("juliet", "balcony").await;
     juliet.send(slow).await;
     run_until_idle().await;
@@ -450,7 +451,7 @@ async fn section_4_9_3_8_a_panic_ends_one_stream_only() {
     juliet.sync().await;
 }
 
-/// Counts polls and wakes.
+/// Counts polls and wake-ups.
 struct Counting {
     connection: C2sConnection,
     polls: Arc<AtomicU32>,
@@ -482,7 +483,7 @@ async fn an_idle_connection_is_not_polled() {
     run_until_idle().await;
     let after = polls.load(Ordering::SeqCst);
     assert!(after - before <= 3, "{} polls for one stanza in and one out", after - before);
-    // A receiver that does not read is polled once a second at most, and only when its time is up.
+    // A receiver that does not read is polled at most once a second, and only when a deadline has elapsed.
     let mut romeo = wire.login("romeo", "orchard").await;
     for _ in 0..300 {
         romeo
@@ -503,7 +504,7 @@ impl Wake for Woken {
     }
 }
 
-/// One poll takes a bounded number of stanzas, then gives others their turn and asks for another one.
+/// One poll handles a bounded number of stanzas, then yields to other tasks and schedules another poll.
 #[tokio::test]
 async fn a_flood_yields_to_other_tasks() {
     let wire = start(|_| {}).await;
@@ -512,7 +513,7 @@ async fn a_flood_yields_to_other_tasks() {
     let woken = Arc::new(Woken(AtomicU32::new(0)));
     let waker = Waker::from(woken.clone());
     let mut cx = Context::from_waker(&waker);
-    // By hand as far as a bound resource.
+    // Driven manually up to a bound resource.
     {
         let mut login = Box::pin(juliet.login("juliet", "balcony"));
         let mut task = Context::from_waker(Waker::noop());

@@ -1,5 +1,5 @@
-//! What a reconnect with a token (XEP-0484) costs in allocations, beside the same with SCRAM: a guard against growth, and
-//! the proof that nothing is derived.
+//! Allocation budget of a reconnect with a token (XEP-0484), compared with SCRAM: a guard against growth, and proof that
+//! no keys are derived.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 #![allow(unsafe_code, reason = "a counting allocator cannot be written without")]
 
@@ -10,7 +10,7 @@ use testkit::server::{PASSWORD, STREAM_HEADER, TestServerConfig};
 use throng_core::feature::{Feature, OptionKind, OptionSpec, OptionValue};
 
 thread_local! {
-    /// Allocations of this thread, which is the server's and the client's.
+    /// Allocations of this thread, which runs both server and client.
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Most allocations of client and server together from header to success; measured: 53.
+/// Maximum of allocations of client and server together from header to success; measured: 53.
 const MAX_ALLOCATIONS: u64 = 80;
 
 static OPTIONS: &[OptionSpec] = &[
@@ -90,7 +90,7 @@ async fn a_reconnect_stays_within_its_allocation_budget() {
     let flight = authenticate("HT-SHA-256-NONE", &proof, "<fast xmlns='urn:xmpp:fast:0'/>");
     let mut counts = Vec::new();
     for _ in 0..5 {
-        // In place of the session before, as a reconnect is.
+        // It replaces the previous session, as a reconnect does.
         let mut client = wire.connect();
         let before = COUNT.get();
         client.send(&flight).await;

@@ -1,6 +1,6 @@
-//! Stream management in conversations: XEP-0198 1.6.3, over memory, TCP and TLS, with connections that are cut.
+//! Tests of stream management: XEP-0198 (1.6.3), in memory, over TCP and TLS, with connections that break.
 //!
-//! The feature that brings the limits lives above this crate, so the tests bring a small one of their own.
+//! The feature that configures the limits is in a crate above this one, so the tests define a small one.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
@@ -31,7 +31,7 @@ static SM: Feature = Feature {
     ..Feature::EMPTY
 };
 
-/// Acknowledges, and resumes nothing.
+/// Enables acknowledgements without resumption.
 static ONLY_ACKS: Feature = Feature {
     name: "acks",
     build: |builder: &mut FeatureBuilder<'_>| {
@@ -42,7 +42,7 @@ static ONLY_ACKS: Feature = Feature {
     ..Feature::EMPTY
 };
 
-/// Messages with `slow` in them wait until the test opens the gate.
+/// Messages that contain `slow` wait until the test opens the gate.
 static SLOW: Feature = Feature {
     name: "slow",
     build: |builder: &mut FeatureBuilder<'_>| {
@@ -82,7 +82,7 @@ fn failed(condition: &str) -> String {
     format!("<failed {NS}><{condition} xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></failed>")
 }
 
-/// Enables resumption; the identifier.
+/// Enables resumption; returns the identifier.
 async fn enable(client: &mut StreamClient) -> String {
     client.send(format!("<enable {NS} resume='true'/>")).await;
     let enabled = client.element().await;
@@ -231,7 +231,7 @@ async fn section_6_a_count_that_is_too_high_or_none_ends_the_stream() {
         let error = juliet.expect_stream_error(condition).await;
         assert!(error.has(more), "{error:?}");
         assert!(more.is_empty() || error.has("<handled-count-too-high xmlns='urn:xmpp:sm:3'"));
-        // Misuse ends the session.
+        // A protocol violation ends the session.
         run_until_idle().await;
         assert_eq!(wire.node.routing_table.sessions(), 0);
         let mut again = authenticated(&wire, "juliet").await;
@@ -279,7 +279,7 @@ async fn the_resumption_id_of_another_account_is_not_found() {
     let wrong = id.replace(|c: char| c.is_ascii_hexdigit(), "0");
     let mut own = authenticated(&wire, "juliet").await;
     assert_eq!(resume(&mut own, &wrong, 0).await.condition().as_deref(), Some("item-not-found"));
-    // Nor is anything told of a stream that is over.
+    // Nothing is revealed about a stream that has ended.
     drop(juliet);
     run_until_idle().await;
     wire.advance(301).await;
@@ -312,7 +312,7 @@ async fn a_stanza_counts_as_handled_once_it_is_safe() {
     juliet.send(format!("<r {NS}/>")).await;
     run_until_idle().await;
     assert_eq!(juliet.try_receive().await, None, "nothing is read while a stanza waits");
-    // Cut while the second is under way: whoever resumes waits for it.
+    // Broken while the second stanza is being handled: resumption waits for it.
     drop(juliet);
     run_until_idle().await;
     let mut again = authenticated(&wire, "juliet").await;
@@ -336,19 +336,19 @@ async fn a_live_stream_is_taken_over_after_its_pending_stanza() {
     run_until_idle().await;
     let mut new = authenticated(&wire, "juliet").await;
     new.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
-    // A second one in a hurry replaces the first.
+    // A second request to resume replaces the first.
     let mut newest = authenticated(&wire, "juliet").await;
     newest.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
     assert_eq!(new.element().await.condition().as_deref(), Some("item-not-found"));
     GATE.with(|gate| gate.add_permits(1));
     newest.expect(&format!("<resumed {NS} previd='{id}' h='1'/>")).await;
     old.expect_stream_error(StreamCondition::Conflict).await;
-    // Who was too late may still bind.
+    // The connection that came too late may still bind.
     new.bind("other").await.unwrap();
     assert_eq!(wire.node.routing_table.sessions(), 2);
     drop((old, new, newest));
     run_until_idle().await;
-    // The one without stream management is gone, the other waits.
+    // The session without stream management has ended, the other is detached.
     assert_eq!((wire.node.routing_table.sessions(), wire.node.outboxes.len()), (1, 1));
 }
 
@@ -369,7 +369,7 @@ async fn a_cancelled_takeover_leaves_the_session_unchanged() {
     run_until_idle().await;
     old.send(format!("<r {NS}/>")).await;
     old.expect(&format!("<a {NS} h='1'/>")).await;
-    // The same with a session that nobody holds.
+    // The same with a detached session.
     drop(old);
     run_until_idle().await;
     let mut new = authenticated(&wire, "juliet").await;
@@ -469,7 +469,7 @@ async fn a_peer_that_does_not_acknowledge_is_lost_and_may_resume() {
     romeo.sync().await;
     assert_eq!(juliet.element().await.name(), "message");
     assert_eq!(juliet.element().await.name(), "r");
-    // Sending is no acknowledgement.
+    // Sending a stanza is not an acknowledgement.
     wire.advance(patience - 1).await;
     juliet.send("<message to='romeo@example.com' type='headline'/>").await;
     run_until_idle().await;
@@ -483,7 +483,7 @@ async fn a_peer_that_does_not_acknowledge_is_lost_and_may_resume() {
     again.send(format!("<a {NS} h='1'/>")).await;
     run_until_idle().await;
     wire.advance(patience + 1).await;
-    // An acknowledgement ends the wait: she is asked nothing until the line is silent for long.
+    // An acknowledgement ends the wait: no more requests until the connection is idle for long.
     again.send(format!("<r {NS}/>")).await;
     again.expect(&format!("<a {NS} h='1'/>")).await;
 }
@@ -500,14 +500,14 @@ async fn a_peer_busy_with_a_large_message_gets_one_ack_request_until_it_makes_pr
         .await;
     romeo.sync().await;
     assert_eq!(juliet.element().await.name(), "message");
-    // She answers each question at once, and truthfully: the message is not handled yet.
+    // She answers each request immediately, and truthfully: the message is not handled yet.
     assert_eq!(juliet.element().await.name(), "r");
     for _ in 0..200 {
         juliet.send(format!("<a {NS} h='0'/>")).await;
     }
     juliet.send(format!("<r {NS}/>")).await;
     juliet.expect(&format!("<a {NS} h='0'/>")).await;
-    // Nothing more is sent to her until she acknowledges: she is asked again, but not often.
+    // Nothing more is sent to her until she acknowledges; requests are repeated, but not often.
     romeo.send("<message to='juliet@example.com/balcony' id='2'/>").await;
     romeo.sync().await;
     for _ in 0..3 {
@@ -519,7 +519,7 @@ async fn a_peer_busy_with_a_large_message_gets_one_ack_request_until_it_makes_pr
     juliet.send(format!("<a {NS} h='1'/>")).await;
     assert_eq!(juliet.element().await.attr("id").as_deref(), Some("2"));
     assert_eq!(juliet.element().await.name(), "r");
-    // One that does not answer is lost as before.
+    // A client that does not answer is lost as before.
     wire.advance(wire.node.limits().ping_timeout_seconds).await;
     juliet.expect_stream_error(StreamCondition::ConnectionTimeout).await;
 }
@@ -549,7 +549,7 @@ async fn unacked_stanzas_are_bounded_and_do_not_affect_other_sessions() {
     let link = account.session("balcony").unwrap().outbox.clone();
     assert!(link.unacked_bytes() <= 20_000 + 1300, "{}", link.unacked_bytes());
     assert!(link.queued_bytes() <= 30_000);
-    // With acknowledgements the rest comes, in order.
+    // With acknowledgements the rest arrives, in order.
     let (mut got, mut next) = (0, 0);
     while got < 100 - refused.len() {
         let seen = juliet.element().await;
@@ -564,8 +564,8 @@ async fn unacked_stanzas_are_bounded_and_do_not_affect_other_sessions() {
     }
     juliet.send(format!("<a {NS} h='{got}'/>")).await;
     run_until_idle().await;
-    // Without a connection the queue has the same bounds, and filling it does not end the session: what has no room comes
-    // back, since there is no store here.
+    // A detached session has the same bounds, and exceeding them does not end it: stanzas without room bounce, since there
+    // is no offline storage here.
     drop(juliet);
     run_until_idle().await;
     let mut refused = Vec::new();
@@ -647,7 +647,7 @@ async fn a_storm_of_resumptions_queries_the_store_once_each() {
     assert_eq!(calls.len(), ids.len(), "a login each and nothing else: {calls:?}");
 }
 
-// The model: whatever is cut whenever, each side sees the other's messages in order and once.
+// Model test: wherever connections break, each side receives the other's messages once and in order.
 
 struct Random(u64);
 impl Random {
@@ -659,9 +659,9 @@ impl Random {
     }
 }
 
-/// Juliet as a client of XEP-0198: counts, keeps, acknowledges and resumes.
+/// Juliet as a client with XEP-0198: counts, stores, acknowledges and resumes.
 struct Juliet {
-    /// Her pipe holds little.
+    /// Her pipe has a small capacity.
     tight: bool,
     client: Option<StreamClient>,
     id: String,
@@ -679,7 +679,7 @@ impl Juliet {
         self.sent += 1;
         self.send(&text).await;
     }
-    /// Sends, with room for what comes meanwhile.
+    /// Sends, while reading what arrives.
     async fn send(&mut self, text: &str) {
         if self.tight {
             self.receive(1000).await;
@@ -694,7 +694,7 @@ impl Juliet {
         self.acked = h;
         self.kept.retain(|(n, _)| *n >= h);
     }
-    /// Takes what has come, at most so many elements.
+    /// Receives at most `most` elements.
     async fn receive(&mut self, most: u64) {
         for _ in 0..most {
             let Some(client) = &mut self.client else { return };
@@ -757,9 +757,9 @@ async fn act(seed: u64, capacity: usize) {
             }
             5 => juliet.receive(random.below(6)).await,
             6 => juliet.send(&format!("<r {NS}/>")).await,
-            // Cut, with whatever is on its way in both directions.
+            // Break the connection, with data in transit in both directions.
             7 => juliet.client = None,
-            // Resumed, perhaps while the old connection lives.
+            // Resume, possibly while the old connection is alive.
             8 => juliet.resume(&wire).await,
             _ => run_until_idle().await,
         }
@@ -794,8 +794,8 @@ async fn after_any_disconnect_each_side_receives_all_stanzas_once_in_order() {
     }
 }
 
-/// Every place of a cut among few stanzas each way: `there` stanzas have gone to Juliet of which she has read `read`,
-/// and she has sent `back` of which the server has read all or, cut in the same moment, perhaps none.
+/// Every position of a break among few stanzas in each direction: `there` stanzas were sent to Juliet, who has read
+/// `read` of them, and she has sent `back`, of which the server has read all or, broken at the same moment, maybe none.
 #[tokio::test]
 async fn resumption_after_any_cut_loses_nothing() {
     for there in 0..4_u32 {

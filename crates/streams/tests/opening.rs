@@ -1,11 +1,11 @@
-//! Opening and ending of streams: RFC 6120 sections 4.2 to 4.4 and 4.7 to 4.9, in the order of the sections.
+//! Tests of opening and closing streams: RFC 6120, sections 4.2 to 4.4 and 4.7 to 4.9, in the order of the sections.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
 use stanza::StreamCondition;
 use testkit::server::{ReceivedEvent, STREAM_HEADER, TestServer, TestServerConfig};
 
-/// A header with these attributes in place of the usual ones.
+/// A stream header with these attributes in place of the usual ones.
 fn header(attributes: &str) -> String {
     format!(
         "<stream:stream {attributes} xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>"
@@ -109,7 +109,7 @@ async fn section_4_7_2_to_is_the_bare_address_of_from() {
         ("from='juliet@example.com'", Some("juliet@example.com")),
         ("from='juliet@example.com/balcony'", Some("juliet@example.com")),
         ("", None),
-        // No address, so there is nothing to answer with.
+        // Not a valid address, so there is nothing to send back.
         ("from='@@'", None),
     ] {
         let mut client = wire.connect();

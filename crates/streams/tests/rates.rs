@@ -1,7 +1,7 @@
-//! Limits of rates on a whole stream: who sends too much is read more slowly and loses nothing, floods of presence and
-//! roster changes are refused, reconnecting refills nothing, and nobody else notices.
+//! Tests of rate limits on a whole stream: sessions above a rate are read more slowly and lose nothing, floods of presence
+//! and roster changes are refused, reconnecting does not refill a bucket, and other clients are unaffected.
 //!
-//! Time is a manual clock; `advance` sweeps once a second, as the program does.
+//! The clock is manual; `advance` runs the sweep once a second, as the program does.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
@@ -13,7 +13,7 @@ use throng_core::SharedStanza;
 use throng_core::feature::{Feature, FeatureBuilder};
 use throng_core::session::StreamManagementConfig;
 
-/// Asks silent clients for a sign of life.
+/// Sends keep-alive pings to idle clients.
 static PROBE: Feature = Feature {
     name: "probe",
     build: |builder: &mut FeatureBuilder<'_>| {
@@ -24,7 +24,7 @@ static PROBE: Feature = Feature {
     ..Feature::EMPTY
 };
 
-/// Lets streams be resumed.
+/// Enables resumption of streams.
 static RESUME: Feature = Feature {
     name: "resume",
     build: |builder: &mut FeatureBuilder<'_>| {
@@ -44,7 +44,7 @@ async fn wire(limits: NodeLimits) -> TestServer {
     wire
 }
 
-/// The ids of the answers that are there by now.
+/// Ids of the answers available now.
 async fn answers(client: &mut StreamClient) -> Vec<String> {
     run_until_idle().await;
     let mut ids = Vec::new();
@@ -75,7 +75,7 @@ async fn too_many_stanzas_are_read_later_in_order_and_none_is_lost() {
     let mut juliet = wire.login("juliet", "balcony").await;
     romeo.send(pings(0..40)).await;
     let mut got = answers(&mut romeo).await;
-    // The eleventh is the one that makes the debt.
+    // The eleventh is the one that incurs the debt.
     assert_eq!(got.len(), 11, "{got:?}");
     juliet.sync().await;
     for _ in 0..3 {
@@ -101,7 +101,7 @@ async fn too_many_bytes_are_read_later() {
     let big = format!("<iq type='get' id='big'><nothing xmlns='urn:x'>{}</nothing></iq>", "x".repeat(6_000));
     romeo.send(&big).await;
     romeo.send(pings(0..1)).await;
-    // What is larger than the burst is taken, and paid for afterwards.
+    // A stanza larger than the burst is read, and charged afterwards.
     assert_eq!(answers(&mut romeo).await, ["big"]);
     wire.advance(3).await;
     assert_eq!(answers(&mut romeo).await, [""; 0]);
@@ -156,7 +156,7 @@ async fn a_reload_reaches_streams_that_are_open() {
     romeo.send(pings(0..30)).await;
     assert_eq!(answers(&mut romeo).await.len(), 30);
     wire.node.set_limits(NodeLimits { stanzas_per_second: 2, stanzas_burst: 3, ..NodeLimits::default() });
-    // The limits are looked at with each batch that arrives.
+    // The limits are checked with each batch that arrives.
     romeo.send(pings(0..1)).await;
     answers(&mut romeo).await;
     romeo.send(pings(1..20)).await;
@@ -179,11 +179,11 @@ async fn floods_of_roster_changes_are_refused() {
     romeo.send(set(0) + &set(1)).await;
     let seen = romeo.sync().await;
     let conditions: Vec<_> = seen.iter().filter_map(|s| s.condition()).collect();
-    // No feature takes the first here; the second does not come that far.
+    // No feature handles the first here; the second is refused before.
     assert_eq!(conditions, ["service-unavailable", "policy-violation"]);
 }
 
-/// Five a second, ten at once; the eleventh makes the debt.
+/// Five a second, burst of ten; the eleventh incurs the debt.
 fn few() -> NodeLimits {
     NodeLimits { stanzas_per_second: 5, stanzas_burst: 10, ..NodeLimits::default() }
 }
@@ -208,7 +208,7 @@ async fn a_client_that_reconnects_begins_with_what_it_had_left() {
             let mut romeo = wire.login("romeo", "orchard").await;
             romeo.send(pings(0..10)).await;
             let count = answers(&mut romeo).await.len();
-            // The first makes the debt, with which the next round begins.
+            // The first round incurs the debt, with which the next one begins.
             assert_eq!(count, usize::from(round == 0), "{how}, round {round}");
         }
         drop(earlier);

@@ -1,4 +1,5 @@
-//! SASL: RFC 6120 sections 6 and 13.8, XEP-0178 1.2, XEP-0440 0.4.1. The mechanisms themselves are tested where they are.
+//! Tests of SASL on streams: RFC 6120, sections 6 and 13.8; XEP-0178 (1.2); XEP-0440 (0.4.1). The mechanisms are tested in
+//! their own crate.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
@@ -31,7 +32,7 @@ async fn encrypted(
     (client, features)
 }
 
-/// Sends raw SASL and answers with the condition of the failure.
+/// Sends raw SASL and returns the condition of the failure.
 async fn fails(client: &mut StreamClient, element: &str) -> String {
     client.send(element).await;
     let failure = client.element().await;
@@ -82,7 +83,7 @@ async fn xep_0440_the_channel_binding_types_are_announced() {
     let (_, features) = encrypted(&wire, TlsClientSettings::default()).await;
     assert!(features.has("urn:xmpp:sasl-cb:0"));
     assert!(features.has("type='tls-exporter'") && features.has("type='tls-server-end-point'"));
-    // RFC 9266 section 3: not with TLS 1.2 (no extended master secret is asked for there).
+    // RFC 9266, section 3: not with TLS 1.2 (no extended master secret is requested there).
     let (_, features) =
         encrypted(&wire, TlsClientSettings { tls12: true, ..TlsClientSettings::default() }).await;
     assert!(features.has("type='tls-server-end-point'"));
@@ -137,7 +138,7 @@ async fn section_6_4_2_a_zero_length_initial_response_is_an_equals_sign() {
     client.open().await;
     client.send(format!("<auth {SASL} mechanism='ANONYMOUS'>=</auth>")).await;
     assert_eq!(client.element().await.name(), "success");
-    // For SCRAM nothing is too little.
+    // For SCRAM an empty message is malformed.
     let mut client = wire.connect();
     client.open().await;
     assert_eq!(
@@ -298,7 +299,7 @@ async fn section_6_5_4_plain_without_tls_fails_with_encryption_required() {
     client.open().await;
     let plain = format!("<auth {SASL} mechanism='PLAIN'>AGp1bGlldAByMG0zMG15cjBtMzA=</auth>");
     assert_eq!(fails(&mut client, &plain).await, "encryption-required");
-    // Where there is no TLS to be had, the mechanism does not exist.
+    // Where TLS is unavailable, the mechanism is unknown.
     let wire = juliet(|setup| setup.policy.tls = TlsPolicy::Off).await;
     let mut client = wire.connect();
     client.open().await;
@@ -323,7 +324,7 @@ async fn section_6_5_5_bad_base64_fails_with_incorrect_encoding() {
     let wire = juliet(|setup| setup.limits.auth_attempts = 100).await;
     let mut client = wire.connect();
     client.open().await;
-    // Section 13.9.1: foreign characters, padding in the middle, bits behind the end.
+    // Section 13.9.1: foreign characters, padding in the middle, bits after the end.
     for bad in ["%%%", "biws bj1q", "=AAA", "BBBB=CCC", "YQ=", "YR==", "YWI\nYWI="] {
         let auth = format!("<auth {SASL} mechanism='SCRAM-SHA-1'>{bad}</auth>");
         assert_eq!(fails(&mut client, &auth).await, "incorrect-encoding", "{bad}");
@@ -488,7 +489,7 @@ async fn names_and_passwords_are_prepared() {
     wire.create_user_with_password("nurse", "I\u{AD}X").await;
     let mut client = wire.connect();
     client.open().await;
-    // RFC 4013 section 3: soft hyphens vanish. The name's case is folded by RFC 7622.
+    // RFC 4013, section 3: soft hyphens are removed. RFC 7622 folds the case of the name.
     client.authenticate(Mechanism::ScramSha1, "NURSE", "IX").await.unwrap();
     client.open().await;
     assert_eq!(client.bind("x").await.unwrap(), "nurse@example.com/x");
@@ -526,12 +527,12 @@ async fn xep_0178_a_client_certificate_logs_in() {
         client.finish_login(Mechanism::External, "", "balcony").await;
         assert_eq!(client.jid, "juliet@example.com/balcony");
     }
-    // No certificate, or none of ours: not offered.
+    // Without a certificate that names an account of this host, EXTERNAL is not offered.
     for tls in [TlsClientSettings::default(), shows(&["juliet@example.net"]), shows(&[])] {
         let (_, features) = encrypted(&wire, tls).await;
         assert!(!features.all("mechanism").contains(&"EXTERNAL".to_owned()));
     }
-    // Two identities: the client says which.
+    // Two identities: the client selects one.
     let (mut client, _) = encrypted(&wire, shows(&["juliet@example.com", "romeo@example.com"])).await;
     for (authzid, condition) in [
         (None, "invalid-authzid"),
@@ -543,7 +544,7 @@ async fn xep_0178_a_client_certificate_logs_in() {
     }
     client.open().await;
     assert_eq!(client.bind("x").await.unwrap(), "romeo@example.com/x");
-    // A certificate for an account that is not there, and for one that may not log in.
+    // Certificates for an account that does not exist, and for one that is disabled.
     let (mut client, _) = encrypted(&wire, shows(&["nobody@example.com"])).await;
     assert_eq!(client.authenticate(Mechanism::External, "", "").await, Err("not-authorized".into()));
     wire.stores.accounts.set_disabled(wire.address("juliet").as_ref(), true).await.unwrap();

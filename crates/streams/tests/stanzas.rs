@@ -1,4 +1,4 @@
-//! Stanzas on a bound stream: RFC 6120 section 8, and the whole of section 9.1.
+//! Tests of stanzas on a bound stream: RFC 6120, section 8, and the whole of section 9.1.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
@@ -19,7 +19,7 @@ async fn lovers() -> (TestServer, StreamClient, StreamClient) {
     (wire, juliet, romeo)
 }
 
-/// The answer to one stanza.
+/// Sends one stanza and returns the answer.
 async fn ask(client: &mut StreamClient, stanza: &str) -> ReceivedElement {
     client.send(stanza).await;
     client.element().await
@@ -34,7 +34,7 @@ fn pair(condition: &str, kind: &str) -> (String, String) {
     (condition.to_owned(), kind.to_owned())
 }
 
-/// Section 9.1, step by step: the examples' bytes go in, and what comes out means what the examples say.
+/// Section 9.1, step by step: the examples are sent as they are, and the output has the meaning of the examples.
 #[tokio::test]
 async fn section_9_1_the_whole_walkthrough() {
     let setup =
@@ -51,7 +51,7 @@ async fn section_9_1_the_whole_walkthrough() {
     romeo.open_with(&STREAM_HEADER.replace("example.com", "example.net")).await;
     romeo.bind("orchard").await.unwrap();
 
-    // 9.1.1 TLS
+    // Section 9.1.1: TLS.
     let header = "<stream:stream from='juliet@im.example.com' to='im.example.com' version='1.0' xml:lang='en' \
                   xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>";
     let mut juliet = wire.connect();
@@ -69,7 +69,7 @@ async fn section_9_1_the_whole_walkthrough() {
     );
     juliet.start_tls(&TlsClientSettings::default()).await;
 
-    // 9.1.2 SASL
+    // Section 9.1.2: SASL.
     let (_, features) = juliet.open_with(header).await;
     for name in ["SCRAM-SHA-1-PLUS", "SCRAM-SHA-1", "PLAIN"] {
         assert!(features.all("mechanism").contains(&name.to_owned()));
@@ -78,7 +78,7 @@ async fn section_9_1_the_whole_walkthrough() {
     let (_, features) = juliet.open_with(header).await;
     assert!(features.has("<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>"));
 
-    // 9.1.3 resource binding
+    // Section 9.1.3: resource binding.
     juliet
         .send(
             "<iq id='yhc13a95' type='set'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'>\
@@ -92,7 +92,7 @@ async fn section_9_1_the_whole_walkthrough() {
         )
         .await;
 
-    // 9.1.4 stanza exchange
+    // Section 9.1.4: stanza exchange.
     juliet
         .send(
             "<message from='juliet@im.example.com/balcony' id='ju2ba41c' to='romeo@example.net/orchard' type='chat' \
@@ -113,7 +113,7 @@ async fn section_9_1_the_whole_walkthrough() {
         .await;
     assert_eq!(juliet.element().await.all("body"), ["Neither, fair saint, if either thee dislike."]);
 
-    // 9.1.5 close
+    // Section 9.1.5: close.
     juliet.send("</stream:stream>").await;
     juliet.expect_end().await;
     assert_eq!(wire.node.routing_table.sessions(), 1);
@@ -150,7 +150,7 @@ async fn section_8_1_2_1_the_server_stamps_from() {
         "from='juliet@example.com'",
         "from='juliet@example.com/balcony'",
         "from='JULIET@example.com/balcony'",
-        // Another resource of the account: what a client would have bound, had it not resumed.
+        // Another resource of the account: the one a client would have bound, had it not resumed.
         "from='juliet@example.com/chamber'",
     ] {
         juliet.send(format!("<message {from} to='romeo@example.com/orchard'/>")).await;
@@ -237,7 +237,7 @@ async fn section_8_2_3_what_an_iq_must_have() {
         .await;
     assert_eq!(juliet.sync().await, []);
     assert_eq!(romeo.sync().await, []);
-    // A request that nobody understands, and one that somebody may.
+    // A request that no feature handles, and one that the recipient may handle.
     let answer = ask(&mut juliet, "<iq type='get' id='7'><x xmlns='u:x'/></iq>").await;
     assert_eq!(error(&answer), pair("service-unavailable", "cancel"));
     let mut chamber = wire.login("juliet", "chamber").await;
@@ -441,7 +441,7 @@ async fn a_message_to_oneself_is_delivered() {
 #[tokio::test]
 async fn section_10_3_1_a_message_without_to_is_for_the_own_account() {
     let (_wire, mut juliet, _romeo) = lovers().await;
-    // No resource has sent presence, so it comes back, with the address that it was for.
+    // No resource has sent presence, so it bounces, with its original address.
     let answer = ask(&mut juliet, "<message id='1' type='chat'><body>x</body></message>").await;
     assert_eq!(error(&answer), pair("service-unavailable", "cancel"));
     assert_eq!(answer.attr("from").as_deref(), Some("juliet@example.com"));

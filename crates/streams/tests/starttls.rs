@@ -1,4 +1,4 @@
-//! STARTTLS and direct TLS: RFC 6120 section 5, XEP-0368 1.1 section 3.
+//! Tests of STARTTLS and direct TLS: RFC 6120, section 5; XEP-0368 (1.1), section 3.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
@@ -55,7 +55,7 @@ async fn section_5_3_1_no_tls_is_not_offered() {
     assert_eq!(setup.start().connect().open().await.1.children(), ["mechanisms"]);
 }
 
-/// Everything after the encrypted header: new id, no STARTTLS, mechanisms with binding, a login.
+/// Asserts what follows the encrypted header: new id, no STARTTLS, mechanisms with channel binding, a login.
 async fn goes_on_encrypted(wire: &TestServer, mut client: StreamClient, old_id: Option<String>) {
     let (header, features) = client.open().await;
     assert_ne!(header.attr("id"), old_id, "section 5.4.3.3: a new stream ID");
@@ -171,7 +171,7 @@ async fn section_5_4_3_1_plaintext_after_starttls_is_never_trusted() {
         let mut client = wire.connect();
         client.open().await;
         client.send(format!("{STARTTLS}{injected}")).await;
-        // Cut without a word: whoever injects is not told anything, and no TLS follows.
+        // Closed without an error: an injecting attacker learns nothing, and no TLS follows.
         assert!(!client.read_to_end().await.contains("proceed"), "{injected}");
     }
 }
@@ -212,7 +212,7 @@ async fn section_5_4_3_3_what_was_said_in_plaintext_is_forgotten() {
         TestServerConfig { domains: vec!["example.com", "example.net"], ..TestServerConfig::default() }
             .start();
     wire.create_user("juliet").await;
-    // An exchange that began in plaintext cannot be finished under TLS, though all of it is right.
+    // An exchange that began in plaintext cannot be completed under TLS, even if it is correct.
     let mut client = wire.connect();
     client.open().await;
     let mut scram = sasl::client::ScramClient::new(
@@ -228,7 +228,7 @@ async fn section_5_4_3_3_what_was_said_in_plaintext_is_forgotten() {
     client.open().await;
     client.send(format!("<response xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>{last}</response>")).await;
     assert_eq!(client.element().await.condition().as_deref(), Some("malformed-request"));
-    // The domain may be another one, and so may the language.
+    // The domain may differ from the plaintext header's, and so may the language.
     let mut client = wire.connect();
     client.open_with(&STREAM_HEADER.replace("to='example.com'", "to='example.net' xml:lang='en-GB'")).await;
     client.start_tls(&TlsClientSettings::default()).await;

@@ -1,5 +1,5 @@
-//! Streams over WebSocket as their clients see them: RFC 7395 sections 3.3 to 3.10. All plays run over WebSocket too; here is
-//! what differs from TCP.
+//! Tests of streams over WebSocket as clients see them: RFC 7395, sections 3.3 to 3.10. All scenarios also run over
+//! WebSocket; this file has what differs from TCP.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
@@ -32,13 +32,13 @@ async fn start(setup: TestServerConfig) -> TestServer {
     wire
 }
 
-/// A frame of a client, short.
+/// A short client frame.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     assert!(payload.len() < 126);
     [&[first, 0x80 | payload.len() as u8, 0, 0, 0, 0][..], payload].concat()
 }
 
-/// What the server sent until it ended the connection: first bytes and payloads.
+/// Frames that the server sent until it closed the connection: first bytes and payloads.
 async fn rest(pipe: &mut net::Pipe) -> Vec<(u8, String)> {
     let mut bytes = Vec::new();
     pipe.read_to_end(&mut bytes).await.unwrap();
@@ -69,7 +69,7 @@ async fn starttls_is_neither_offered_nor_accepted() {
     client.send("<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>").await;
     client.expect("<failure xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>").await;
     client.expect_end().await;
-    // Encrypted below the WebSocket is encrypted.
+    // Encryption below the WebSocket counts as TLS.
     let wire = start(TestServerConfig { websocket: true, ..TestServerConfig::default() }).await;
     let mut client = wire.connect();
     let (_, features) = client.open().await;
@@ -100,7 +100,7 @@ async fn messages_cross_between_websocket_and_tcp() {
     juliet
         .send("<message xmlns='jabber:client' to='romeo@example.com/orchard'><body>Ay me!</body></message>")
         .await;
-    // On TCP the header of the stream has said it (RFC 6120 section 4.8.2).
+    // On TCP the stream header has declared it (RFC 6120, section 4.8.2).
     let expected = "<message from='juliet@example.com/balcony' to='romeo@example.com/orchard'><body>Ay me!</body></message>";
     assert_eq!(romeo.element().await.0, expected);
     romeo.send("<message to='juliet@example.com/balcony'><body>She speaks</body></message>").await;
@@ -112,7 +112,7 @@ async fn enabled(client: &mut StreamClient) -> String {
     client.element().await.attr("id").expect("an identifier")
 }
 
-/// RFC 7395 section 3.10: the same stream on another connection, whatever that is.
+/// RFC 7395, section 3.10: the same stream on another connection, on any transport.
 #[tokio::test]
 async fn a_session_moves_from_tcp_to_websocket_and_back() {
     let wire = start(TestServerConfig::default()).await;
@@ -134,7 +134,7 @@ async fn a_session_moves_from_tcp_to_websocket_and_back() {
     }
 }
 
-/// RFC 7395 section 3.6: without `<close/>` the session waits where that was agreed on, else it ends.
+/// RFC 7395, section 3.6: without `<close/>` the session is detached if resumption is enabled, otherwise it ends.
 #[tokio::test]
 async fn the_closing_handshake_alone_is_a_lost_connection() {
     let wire = start(TestServerConfig::default()).await;
@@ -177,7 +177,7 @@ async fn an_error_is_a_message_after_the_header_and_the_close_code_follows() {
     }
 }
 
-/// RFC 7395 section 3.6, and RFC 6455 section 7.4.1 for a server that goes down.
+/// RFC 7395, section 3.6, and RFC 6455, section 7.4.1, for a server that shuts down.
 #[tokio::test]
 async fn the_server_closes_the_stream_and_then_the_websocket() {
     let wire = start(TestServerConfig::default()).await;

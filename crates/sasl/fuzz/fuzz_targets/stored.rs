@@ -1,4 +1,5 @@
-//! Blobs of credentials and fast_tokens, messages with a token, certificates, base 64 texts and challenges to the client, all from the same bytes.
+//! Fuzz target of all decoders on the same bytes: blobs of credentials and FAST tokens, token messages, certificates,
+//! base 64 texts and challenges to the client.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -38,7 +39,7 @@ fuzz_target!(|data: &[u8]| {
         }
         let _ = encoding::decode_sasl2(text);
     }
-    // Many iterations are legal and slow; the fuzzer would only find that.
+    // Many iterations are legal and slow; the fuzzer would find nothing else.
     if !data.windows(5).any(|digits| digits.iter().all(u8::is_ascii_digit)) {
         let mut client = ScramClient::new(ScramHash::Sha1, Gs2::None, "user", "pencil").with_nonce("a");
         let _ = client.client_final(data, None);

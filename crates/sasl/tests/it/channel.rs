@@ -1,5 +1,5 @@
-//! tls-server-end-point over certificates made with OpenSSL (all from `openssl req -x509`); the hashes were computed
-//! with coreutils.
+//! Tests of tls-server-end-point over certificates made with OpenSSL (all from `openssl req -x509`); the hashes were
+//! computed with coreutils.
 
 use sasl::ChannelBindingData;
 use sasl::channel_binding::server_end_point;
@@ -37,7 +37,7 @@ fn the_hash_is_that_of_the_signature_and_never_weaker_than_sha_256() {
             include_bytes!("certificates/pss-sha384.der"),
             "64d1837ad67380dda8782e9e1046f8bbb40cbf9585245823db0b01a1fa2b9d2880ab15111b5431af0f95ac94b6470ad0",
         ),
-        // RFC 5929 defines nothing for a signature without a hash of its own.
+        // RFC 5929 defines nothing for a signature without a hash function of its own.
         (include_bytes!("certificates/ed25519.der"), "none"),
     ] {
         assert_eq!(hex(server_end_point(certificate)), expected);

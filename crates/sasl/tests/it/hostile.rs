@@ -1,11 +1,11 @@
-//! Random and mutated input: nothing panics, nothing but the right proof logs in.
+//! Tests with random and mutated input: nothing panics, and only the right proof logs in.
 
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use sasl::client;
 
-/// A change to a message at a place given as a fraction of its length.
+/// Change to a message at a position given as a fraction of its length.
 #[derive(Clone, Debug)]
 enum Mutation {
     Flip(u16, u8),
@@ -83,7 +83,7 @@ proptest! {
         }
     }
 
-    /// A message that was changed either fails or is the same conversation still.
+    /// A mutated message either fails or is still the same exchange.
     #[test]
     fn changed_messages_never_log_in_as_somebody_else(
         plus in any::<bool>(),

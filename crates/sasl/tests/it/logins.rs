@@ -1,4 +1,4 @@
-//! Logins that succeed, for every mechanism, and what the client is shown on the way.
+//! Tests of successful logins, for every mechanism, and of the messages that the client receives.
 
 use super::*;
 use sasl::client;
@@ -86,7 +86,7 @@ fn plain_external_and_anonymous_log_in() {
     assert_eq!(run(Mechanism::Anonymous, Some(vec![])), done("", None));
 }
 
-/// RFC 4013: the two spellings are one password and one name.
+/// RFC 4013: the two spellings are the same password and the same name.
 #[test]
 fn spellings_that_saslprep_unites_log_in() {
     let world = SaslFixture {
@@ -106,7 +106,7 @@ fn unknown_extensions_are_ignored_and_signed() {
     let mut exchange = world.exchange(Mechanism::ScramSha256);
     let step = exchange.step(Some(b"n,,n=user,r=clientnonce,x=y=z,Z=\xc3\xa9"));
     assert!(matches!(world.answer(&mut exchange, step), ExchangeStep::Challenge(_)));
-    // An extension put in on the way breaks the proof.
+    // An extension inserted in transit breaks the proof.
     let tampered = world.scram_with(Mechanism::ScramSha256, &mut user(Gs2::None), |last| {
         last.replace(",p=", ",x=1,p=").into_bytes()
     });

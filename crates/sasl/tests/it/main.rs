@@ -1,4 +1,4 @@
-//! The crate from outside, as `streams` uses it: server against client, vectors, refusals, hostile input.
+//! Integration tests of the crate as `streams` uses it: server against client, vectors, refusals, hostile input.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code outside of test functions")]
 
@@ -18,10 +18,10 @@ use sasl::{
 };
 use throng_sasl as sasl;
 
-/// Enough for a test; what PBKDF2 is worth is not tested here.
+/// Enough for a test; the strength of PBKDF2 is not tested here.
 const ITERATIONS: u32 = 2;
 
-/// An account and its server.
+/// Account and its server.
 struct SaslFixture {
     stored: Credentials,
     decoy: Decoy,
@@ -29,7 +29,7 @@ struct SaslFixture {
     offered_plus: bool,
 }
 
-/// How a login ended.
+/// Result of a login.
 #[derive(Debug, PartialEq, Eq)]
 struct ExchangeResult {
     step: ExchangeStep,
@@ -37,7 +37,7 @@ struct ExchangeResult {
 }
 
 impl SaslFixture {
-    /// The account `user` with the password `pencil`, on a stream with both bindings.
+    /// The account `user` with the password `pencil`, on a stream with both channel bindings.
     fn new() -> SaslFixture {
         SaslFixture {
             stored: Credentials::derive("pencil", ITERATIONS, b"0123456789abcdef").unwrap(),
@@ -51,7 +51,7 @@ impl SaslFixture {
         Exchange::new(mechanism, self.offered_plus, self.binding.clone(), sasl::nonce())
     }
 
-    /// What `c2s` does with one step: looks up accounts and passwords.
+    /// Answers one step as `c2s` does: looks up accounts and verifies passwords.
     fn answer(&self, exchange: &mut Exchange, step: ExchangeStep) -> ExchangeStep {
         match step {
             ExchangeStep::NeedCredentials { username } => {
@@ -72,7 +72,7 @@ impl SaslFixture {
         }
     }
 
-    /// A whole SCRAM login; `tamper` may change the client's final message.
+    /// Runs a whole SCRAM login; `tamper` may change the client's final message.
     fn scram_with(
         &self,
         mechanism: Mechanism,

@@ -1,4 +1,4 @@
-//! Everything that must not become a login, and what the client is told of it (RFC 6120 section 6.5).
+//! Tests of input that must not lead to a login, and of the condition sent to the client (RFC 6120, section 6.5).
 
 use super::*;
 use sasl::client;
@@ -25,7 +25,7 @@ fn wrong_passwords_and_missing_accounts_look_alike() {
     }
 }
 
-/// What a guesser sees of an account that does not exist: as that of any other, and always the same.
+/// To a guesser, an account that does not exist looks like any other, and always the same.
 #[test]
 fn the_challenge_does_not_tell_whether_there_is_an_account() {
     let world = SaslFixture::new();
@@ -274,7 +274,7 @@ fn the_caller_can_end_it_at_any_point_with_any_condition() {
     assert_eq!(names.len(), 11);
 }
 
-/// Answers and messages that were not asked for never lead on, and never to a login.
+/// Unexpected answers and messages never continue the exchange, and never log in.
 #[test]
 fn unexpected_messages_and_calls_are_refused() {
     let world = SaslFixture::new();

@@ -1,4 +1,4 @@
-//! The blob of credentials: what goes in comes out, and damage is noticed.
+//! Tests of the credentials blob: round trips, and detection of damage.
 
 use super::*;
 use sasl::{CredentialsError, DEFAULT_ITERATIONS, MAX_ITERATIONS, SALT_BYTES, ScramKeys};
@@ -18,13 +18,13 @@ fn what_is_encoded_comes_back() {
     }
 }
 
-/// The layout is a promise to databases: these bytes must stay readable.
+/// Databases rely on the layout: these bytes must stay readable.
 #[test]
 fn version_1_stays_as_it_is() {
     let credentials =
         Credentials::derive_for(&[ScramHash::Sha1], "pencil", 4096, b"A%\xc2G\xe4:\xb1\xe9<m\xffv").unwrap();
     let hex: String = credentials.encode().iter().map(|byte| format!("{byte:02x}")).collect();
-    // StoredKey and ServerKey of the example in RFC 5802 section 5.
+    // StoredKey and ServerKey of the example in RFC 5802, section 5.
     assert_eq!(
         hex,
         "01010100001000\

@@ -1,4 +1,4 @@
-//! Tokens of XEP-0484: section 5 on slots, and everything that must not be accepted.
+//! Tests of XEP-0484 tokens: the slots of section 5, and tokens that must not be accepted.
 
 use super::*;
 use sasl::fast_tokens::{
@@ -38,7 +38,7 @@ impl TokenStore {
         }
     }
     fn apply(&mut self, change: TokenChange) -> Result<(), TokenRemoved> {
-        // As the store does: encoded, decoded, changed, encoded.
+        // As the store does: encode, decode, change, encode.
         let mut tokens = FastTokens::decode(&self.tokens.encode()).unwrap();
         let done = tokens.apply(&change);
         self.tokens = FastTokens::decode(&tokens.encode()).unwrap();
@@ -56,7 +56,7 @@ impl TokenStore {
         let claim = TokenProof { account: JULIET, client, mechanism, binding_data: data, proof: &proof };
         self.tokens.check(&self.key, &claim, self.now)
     }
-    /// Checks and does what a login does.
+    /// Verifies a token and applies the changes of a login.
     fn login(&mut self, client: ClientId, token: &str) -> bool {
         match self.check(client, HtMechanism::Exporter, token, b"channel") {
             TokenVerification::Valid(right) => {
@@ -95,7 +95,7 @@ fn a_token_is_good_for_one_account_client_mechanism_and_channel() {
     for other in [HtMechanism::EndPoint, HtMechanism::Unbound] {
         assert_eq!(desk.check(phone_client(), other, &token, b"channel"), TokenVerification::Invalid);
     }
-    // A recorded proof on another connection.
+    // A proof recorded on another connection.
     let proof = hashed_token::parse(&client::hashed_token("juliet", &token, b"channel")).unwrap().proof;
     let check = |account, key: &TokenKey, data: &[u8]| {
         let claim = TokenProof {
@@ -109,7 +109,7 @@ fn a_token_is_good_for_one_account_client_mechanism_and_channel() {
     };
     assert!(right(check(JULIET, &desk.key, b"channel")));
     assert_eq!(check(JULIET, &desk.key, b"another"), TokenVerification::Invalid);
-    // A row that was copied to another account, and a server with another secret.
+    // A row copied to another account, and a server with another secret.
     assert_eq!(check("romeo@example.org", &desk.key, b"channel"), TokenVerification::Invalid);
     assert_eq!(
         check(JULIET, &TokenKey::new(&Secret::new(*b"other secret")), b"channel"),
@@ -158,7 +158,7 @@ fn an_expired_token_is_reported_only_to_its_owner() {
     desk.now += 1;
     assert_eq!(desk.check(phone_client(), HtMechanism::Exporter, &token, b"c"), TokenVerification::Expired);
     assert_eq!(desk.check(phone_client(), HtMechanism::Exporter, "guess", b"c"), TokenVerification::Invalid);
-    // The next change sweeps it out.
+    // The next change removes it.
     desk.issue(ClientId::new("tablet"), HtMechanism::Exporter);
     assert_eq!(desk.tokens.clients(), 1);
 }
@@ -178,7 +178,7 @@ fn clients_of_an_account_are_bounded_and_the_longest_unused_goes() {
     for (number, (client, token)) in given.iter().enumerate() {
         assert_eq!(desk.login(*client, token), number >= 90, "{number}");
     }
-    // No configuration makes more than can be read again.
+    // No configuration writes more than can be decoded again.
     for number in 0..100 {
         let client = ClientId::new(&number.to_string());
         let issue = Some(FastToken::issue(HtMechanism::Exporter, desk.now, DAY));
@@ -203,7 +203,7 @@ fn damaged_blobs_are_refused() {
     desk.issue(ClientId::new("tablet"), HtMechanism::Unbound);
     let blob = desk.tokens.encode();
     for cut in 1..blob.len() {
-        // A cut between two clients is a shorter list.
+        // A cut between two clients is a shorter, valid list.
         assert_eq!(FastTokens::decode(&blob[..cut]).is_ok(), cut == 1 + 42, "{cut}");
     }
     let twice = [&blob[..43], &blob[1..43]].concat();

@@ -1,5 +1,5 @@
-//! Whole conversations with known bytes. RFC 5802 section 5, RFC 6120 section 9.1 (steps 9 to 12) and RFC 7677 section 3;
-//! the other two were computed with Python's hashlib and hmac, which also reproduced the first two.
+//! Test vectors: whole exchanges with known bytes. RFC 5802, section 5, RFC 6120, section 9.1 (steps 9 to 12), and
+//! RFC 7677, section 3; the other two were computed with Python's hashlib and hmac, which also reproduced the first two.
 
 use super::*;
 use base64::Engine as _;
@@ -116,7 +116,7 @@ fn server_and_client_say_exactly_what_the_vectors_say() {
     }
 }
 
-/// XEP-0474 (0.5.0) section 5.3: the whole example, with the client's extension `x=`.
+/// XEP-0474 (0.5.0), section 5.3: the whole example, with the client's extension `x=`.
 #[test]
 fn the_example_of_downgrade_protection() {
     let nonce = "12C4CD5C-E38E-4A98-8F6D-15C38F51CCC6a09117a6-ac50-4f2f-93f1-93799c2bddf6";
@@ -147,7 +147,7 @@ fn the_example_of_downgrade_protection() {
     assert_eq!(exchange.step(Some(last.as_bytes())), done);
 }
 
-/// XEP-0480 section 3. (The hash in its example is not one of a password that it names.)
+/// XEP-0480, section 3. (The hash in its example does not belong to a password that it names.)
 #[test]
 fn an_upgrade_makes_the_keys_that_the_password_would_have_made() {
     let salt = STANDARD.decode("QV9TWENSWFE2c2VrOGJmX1o=").unwrap();

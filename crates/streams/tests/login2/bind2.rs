@@ -1,4 +1,4 @@
-//! XEP-0386 (1.1.0).
+//! Tests of Bind 2: XEP-0386 (1.1.0).
 
 use super::*;
 
@@ -25,7 +25,7 @@ async fn section_4_2_success_names_the_resource_and_the_session_is_there() {
     assert!(client.sync().await.is_empty());
     let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
     assert!(account.session(&format!("AwesomeXMPP/{id}")).is_some());
-    // RFC 6120 section 7.1: the stream has its resource.
+    // RFC 6120, section 7.1: the stream has its resource.
     assert!(client.bind("another").await.is_err());
 }
 
@@ -37,14 +37,14 @@ async fn section_4_2_1_a_client_keeps_its_resource_and_ends_its_old_session() {
     assert_eq!(identity(&success), identity(&again));
     assert!(!success.has("d4565fa7"), "the id is nobody's business");
     first.expect_stream_error(StreamCondition::Conflict).await;
-    // With another tag it has another resource, but is the same client.
+    // With another tag the same client has another resource.
     let (mut third, updated) = bound(&wire, &format!("{PHONE}{}", bind("<tag>Awesome 2</tag>"))).await;
     let (old, new) = (identity(&again), identity(&updated));
     assert_ne!(old, new);
     assert_eq!(old.rsplit('/').next(), new.rsplit('/').next());
     let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
     assert_eq!(account.sessions().len(), 1);
-    // Another client is another client.
+    // Another client gets another resource.
     let other = PHONE.replace("d4565fa7", "e4565fa7");
     let (_fourth, success) = bound(&wire, &format!("{other}{BIND}")).await;
     assert_ne!(identity(&success), old);
@@ -101,7 +101,7 @@ async fn section_4_2_features_are_enabled_and_answer() {
     );
     let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
     assert!(account.sessions()[0].flags.has(throng_core::session::flags::INTERESTED));
-    // One that leans on a prefix from outside is not handed on.
+    // An element that uses a prefix declared outside is not passed on.
     let (mut client, _) = encrypted(&wire).await;
     let outside = "<bind xmlns='urn:xmpp:bind:0' xmlns:x='urn:xmpp:csi:0'><x:inactive/></bind>";
     client.send(plain("juliet", PASSWORD, outside)).await;
@@ -119,7 +119,7 @@ async fn without_room_for_another_resource_the_login_succeeds_unbound() {
     assert!(!success.has("<bound") && features.has("<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>"));
     assert!(second.bind("x").await.unwrap_err().has("resource-constraint"));
     assert!(first.sync().await.is_empty(), "the neighbour is undisturbed");
-    // The same client may always come back in its own place.
+    // The same client may always replace its own session.
     let wire = juliet(|setup| setup.limits.sessions_per_account = 1).await;
     let (_first, _) = bound(&wire, &format!("{PHONE}{BIND}")).await;
     let (_second, _) = bound(&wire, &format!("{PHONE}{BIND}")).await;

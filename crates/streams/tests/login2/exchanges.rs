@@ -1,4 +1,4 @@
-//! XEP-0388 (1.0.4): features, exchanges, and everything out of turn. XEP-0474 and XEP-0440 along the way.
+//! Tests of XEP-0388 (1.0.4): features, exchanges, and elements out of order. Includes XEP-0474 and XEP-0440.
 
 use super::*;
 
@@ -72,7 +72,7 @@ async fn section_6_1_plain_and_then_the_old_way_of_binding() {
              </authorization-identifier></success>",
         )
         .await;
-    // Section 3.6.1: features at once, no new stream.
+    // Section 3.6.1: features follow immediately, without a new stream.
     let features = client.element().await;
     assert!(
         features.name() == "features" && features.has("<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>")
@@ -96,7 +96,7 @@ async fn every_scram_with_the_list_protected() {
 #[tokio::test]
 async fn xep_0474_both_profiles_say_what_they_offered() {
     let wire = node().await;
-    // Without TLS there is no XEP-0388, and no list of bindings.
+    // Without TLS there is no XEP-0388, and no list of channel bindings.
     let mut client = wire.connect();
     client.open().await;
     let mut careful = ScramClient::new(ScramHash::Sha256, Gs2::None, "juliet", PASSWORD)
@@ -104,7 +104,7 @@ async fn xep_0474_both_profiles_say_what_they_offered() {
     client.auth(Mechanism::ScramSha256, &careful.client_first()).await;
     let challenge = client.element().await;
     careful.client_final(&encoding::decode_response(&challenge.text()).unwrap(), None).unwrap();
-    // Somebody on the way has taken the strong ones away.
+    // An attacker in the middle has removed the strong mechanisms.
     let (mut client, _) = encrypted(&wire).await;
     let mut fooled = ScramClient::new(ScramHash::Sha1, Gs2::None, "juliet", PASSWORD)
         .require_offer(&["SCRAM-SHA-1", "PLAIN"], Some(&["tls-exporter", "tls-server-end-point"]));
@@ -172,7 +172,7 @@ async fn without_tls_a_login_fails_with_encryption_required() {
     let mut client = wire.connect();
     client.open().await;
     assert_eq!(fails(&mut client, &plain("juliet", PASSWORD, "")).await, "encryption-required");
-    // Where the listener says that something else encrypts, it is offered.
+    // Offered where the listener's configuration declares other encryption.
     let wire = juliet(|setup| setup.policy.allow_plain_without_tls = true).await;
     let mut client = wire.connect();
     assert!(client.open().await.1.has("urn:xmpp:sasl:2"));
@@ -212,7 +212,7 @@ async fn section_3_4_nothing_else_during_an_exchange() {
         assert_eq!(client.element().await.name(), "challenge");
         ends(&mut client, &other, StreamCondition::PolicyViolation).await;
     }
-    // And the other way round: one exchange of RFC 6120, the next of XEP-0388.
+    // Mixed profiles: an exchange of RFC 6120, then elements of XEP-0388.
     for other in [begin.clone(), format!("<response {SASL2}/>"), format!("<abort {SASL2}/>")] {
         let (mut client, _) = encrypted(&wire).await;
         client.auth(Mechanism::ScramSha1, &first).await;

@@ -1,4 +1,4 @@
-//! XEP-0484 (0.2.0): tokens from the first to the last, and everything that is not one.
+//! Tests of XEP-0484 (0.2.0): the whole life of tokens, and invalid tokens.
 
 use super::*;
 use sasl::HtMechanism;
@@ -15,7 +15,7 @@ fn token(success: &ReceivedElement) -> Option<String> {
     Some(rest.split('\'').next().unwrap().to_owned())
 }
 
-/// Logs in with the password and gets a token.
+/// Logs in with the password and returns the issued token.
 pub(super) async fn issue(wire: &TestServer, mechanism: HtMechanism) -> String {
     let (mut client, _) = encrypted(wire).await;
     client.send(plain("juliet", PASSWORD, &want(mechanism))).await;
@@ -37,7 +37,7 @@ pub(super) async fn use_token(client: &mut StreamClient, mechanism: HtMechanism,
     client.send(authenticate(mechanism.name(), &proof, &format!("{PHONE}{fast}{more}"))).await;
 }
 
-/// A login with a token; what success says, or the condition.
+/// Logs in with a token; returns `<success/>`, or the condition of the failure.
 async fn login(
     wire: &TestServer,
     mechanism: HtMechanism,
@@ -95,7 +95,7 @@ async fn section_3_3_a_token_comes_with_its_end() {
     let (success, _) = succeeds(&mut client).await;
     // The clock of tests begins with 2026; 21 days.
     assert!(success.has("<token xmlns='urn:xmpp:fast:0' expiry='2026-01-22T00:00:0"), "{}", success.0);
-    // Nobody gets one for nothing: not asked for, without an id, for a mechanism that is not there, before success.
+    // No token is issued if not requested, without an id, for a mechanism that is not offered, or before success.
     for more in [
         PHONE.to_owned(),
         want(HtMechanism::Unbound).replace(PHONE, ""),
@@ -136,7 +136,7 @@ async fn a_replayed_token_is_refused() {
     // The same bytes on the next connection.
     let (mut client, _) = encrypted(&wire).await;
     assert_eq!(fails(&mut client, &again).await, "not-authorized");
-    // A token that was replaced, for a mechanism whose bytes are always the same.
+    // A replaced token of a mechanism whose bytes are always the same.
     let old = issue(&wire, HtMechanism::Unbound).await;
     login(&wire, HtMechanism::Unbound, &old, "").await.unwrap();
     let new = issue(&wire, HtMechanism::Unbound).await;
@@ -190,7 +190,7 @@ async fn unsuitable_token_requests_are_refused() {
     ] {
         assert_eq!(fails(&mut client, &request).await, condition, "{request}");
     }
-    // RFC 6120 knows nothing of these mechanisms.
+    // RFC 6120 has none of these mechanisms.
     let text = encoding::encode_challenge(&proof);
     client
         .send(format!("<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='{none}'>{text}</auth>"))
@@ -198,7 +198,7 @@ async fn unsuitable_token_requests_are_refused() {
     assert_eq!(client.element().await.condition().unwrap(), "invalid-mechanism");
     use_token(&mut client, HtMechanism::Unbound, &token, "").await;
     succeeds(&mut client).await;
-    // Not without TLS, where there is nothing to bind to and everything to hear.
+    // Not without TLS: there is nothing to bind to, and an attacker could read everything.
     let mut client = wire.connect();
     client.open().await;
     let request = authenticate(none, &proof, &format!("{PHONE}{fast}"));
@@ -215,7 +215,7 @@ async fn section_3_5_a_used_token_is_rotated() {
     wire.store_calls();
     let lost = token(&login(&wire, HtMechanism::Exporter, &first, "").await.unwrap()).expect("a newer one");
     assert_eq!(wire.store_calls(), ["logins.secrets", "tokens.update_tokens"]);
-    // The connection broke before it arrived: the old one is still good, and there is another new one.
+    // The connection broke before it arrived: the old token is still valid, and another new one is issued.
     let second = token(&login(&wire, HtMechanism::Exporter, &first, "").await.unwrap()).expect("a newer one");
     assert_ne!(lost, second);
     assert!(token_is_absent(&login(&wire, HtMechanism::Exporter, &second, "").await.unwrap()));
@@ -245,13 +245,13 @@ async fn section_3_6_a_client_invalidates_its_token() {
         assert!(token_is_absent(&success), "not even if it is due");
         assert_eq!(login(&wire, HtMechanism::Exporter, &token, "").await.unwrap_err(), "not-authorized");
     }
-    // Unless a new one is asked for.
+    // Unless a new token is requested.
     let token_1 = issue(&wire, HtMechanism::Exporter).await;
     let more = "<fast xmlns='urn:xmpp:fast:0' invalidate='true'/>\
                 <request-token xmlns='urn:xmpp:fast:0' mechanism='HT-SHA-256-NONE'/>";
     let token_2 = token(&login(&wire, HtMechanism::Exporter, &token_1, more).await.unwrap()).unwrap();
     login(&wire, HtMechanism::Unbound, &token_2, "").await.unwrap();
-    // A token that the store could not remove is not said to be gone.
+    // A token that the store could not remove is not reported as removed.
     let (mut client, _) = encrypted(&wire).await;
     let proof = proof(&client, "juliet", HtMechanism::Unbound, &token_2);
     let out = format!("{PHONE}<fast xmlns='urn:xmpp:fast:0' invalidate='true'/>");
@@ -323,7 +323,7 @@ async fn the_store_is_away_before_and_after_the_proof() {
         "temporary-auth-failure"
     );
     wire.set_store_failing(false);
-    // Damaged tokens are none, and are replaced.
+    // Corrupt tokens count as none, and are replaced.
     let juliet = wire.address("juliet");
     wire.stores.tokens.update_tokens(juliet.as_ref(), Box::new(|_| Some(vec![9, 9, 9]))).await.unwrap();
     assert_eq!(login(&wire, HtMechanism::Exporter, &token_1, "").await.unwrap_err(), "not-authorized");

@@ -1,4 +1,4 @@
-//! Limits on failed logins: by address, by account, across accounts; and that nothing tells who exists.
+//! Tests of the limits on failed logins: by address, by account, across accounts. Nothing reveals which accounts exist.
 
 use super::*;
 
@@ -35,7 +35,7 @@ async fn guesses_at_one_account_from_one_address_are_limited() {
     for _ in 0..3 {
         assert_eq!(attempt(&wire, THERE, "juliet", "wrong").await.unwrap_err(), "not-authorized");
     }
-    // The right password must look like a wrong one now, or the limit would be none.
+    // The right password must look like a wrong one now, or the limit would have no effect.
     assert_eq!(attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap_err(), "temporary-auth-failure");
     assert_eq!(refused(&wire, "address-and-account"), 1);
     attempt(&wire, THERE, "romeo", PASSWORD).await.unwrap();
@@ -58,7 +58,7 @@ async fn an_account_that_does_not_exist_is_limited_like_one_that_does() {
     }
     assert_eq!(seen[0], seen[1]);
     assert_eq!(seen[1], seen[2]);
-    // Refused before the store is asked.
+    // Refused before the store is read.
     assert_eq!(wire.store_calls().len(), 6);
 }
 
@@ -73,7 +73,7 @@ async fn guesses_across_accounts_from_one_address_are_limited() {
     }
     assert!(refused(&wire, "accounts-of-address") + refused(&wire, "address") > 0);
     assert_eq!(attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap_err(), "temporary-auth-failure");
-    // Who has used the account from there before is undisturbed, and so is everybody else.
+    // A user that logged in from that address before is unaffected, and so are all others.
     attempt(&wire, THERE, "romeo", PASSWORD).await.unwrap();
     attempt(&wire, "192.0.2.2", "juliet", PASSWORD).await.unwrap();
 }
@@ -148,7 +148,7 @@ async fn failed_password_logins_do_not_block_tokens_from_the_same_address() {
     let fast = format!("{PHONE}<fast xmlns='urn:xmpp:fast:0'/>");
     client.send(authenticate("HT-SHA-256-NONE", &proof, &fast)).await;
     assert_eq!(client.element().await.name(), "success");
-    // That was no guess at the password, so it is no way around the limit on those.
+    // A token is not a guess at the password, so it does not bypass the limit on those.
     assert_eq!(attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap_err(), "temporary-auth-failure");
 }
 
@@ -172,7 +172,7 @@ async fn unknown_accounts_pretend_to_have_the_iterations_of_new_ones() {
     assert_eq!(iterations[0], iterations[1]);
 }
 
-/// What the clients are told, in the order in which they were connected.
+/// Answers of the server, in the order in which the clients were connected.
 async fn answers(clients: &mut [StreamClient]) -> Vec<String> {
     let mut answers = Vec::new();
     for client in clients {
@@ -186,7 +186,7 @@ fn count(answers: &[String], what: &str) -> usize {
     answers.iter().filter(|answer| *answer == what).count()
 }
 
-/// Guesses that are under way at the same time; the last one is right.
+/// Concurrent guesses; the last one is right.
 const PARALLEL: usize = 30;
 
 fn guess(n: usize) -> &'static str {

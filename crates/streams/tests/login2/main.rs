@@ -1,4 +1,4 @@
-//! Logins of XEP-0388 and what goes with it: XEP-0386, XEP-0480, XEP-0484, XEP-0509; and the limits on failed logins.
+//! Tests of XEP-0388 logins and the companion XEP-0386, XEP-0480, XEP-0484, XEP-0509, and of the limits on failed logins.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
@@ -38,7 +38,7 @@ static MODULES: [Feature; 4] = [
     Feature { name: "fast_tokens", options: OPTIONS, ..Feature::EMPTY },
     Feature { name: "scram_upgrade", ..Feature::EMPTY },
 ];
-/// Stands for what registers itself for binding.
+/// Placeholder for features that register for inline binding.
 static COPIES: Feature = Feature {
     name: "copies",
     build: |builder| {
@@ -51,7 +51,7 @@ static COPIES: Feature = Feature {
     ..Feature::EMPTY
 };
 
-/// A node with everything on, and juliet.
+/// A node with everything enabled, and juliet's account.
 async fn juliet(change: impl FnOnce(&mut TestServerConfig)) -> TestServer {
     let mut setup = TestServerConfig {
         features: MODULES.iter().chain([&COPIES]).collect(),
@@ -90,7 +90,7 @@ fn plain(user: &str, password: &str, more: &str) -> String {
     authenticate("PLAIN", &sasl::client::plain(None, user, password), more)
 }
 
-/// What `<success/>` says, and the features behind it.
+/// `<success/>`, and the features after it.
 async fn succeeds(client: &mut StreamClient) -> (ReceivedElement, ReceivedElement) {
     let success = client.element().await;
     assert_eq!(success.name(), "success", "{}", success.0);
@@ -99,7 +99,7 @@ async fn succeeds(client: &mut StreamClient) -> (ReceivedElement, ReceivedElemen
     (success, features)
 }
 
-/// The condition of a failure in the words of XEP-0388.
+/// The condition of an XEP-0388 failure.
 async fn fails(client: &mut StreamClient, element: &str) -> String {
     client.send(element).await;
     failure(client).await
@@ -122,7 +122,7 @@ async fn ends(client: &mut StreamClient, element: &str, condition: StreamConditi
     client.expect_stream_error(condition).await;
 }
 
-/// SCRAM with everything a careful client checks.
+/// SCRAM with all checks of a careful client.
 async fn scram(
     client: &mut StreamClient,
     mechanism: Mechanism,
@@ -149,7 +149,7 @@ async fn scram(
     answer
 }
 
-/// The mechanisms of `<authentication/>`, without those of FAST.
+/// Mechanisms of `<authentication/>`, without those of FAST.
 fn offered(features: &ReceivedElement) -> Vec<String> {
     let start = features.0.find("<authentication").unwrap();
     let end = features.0[start..].find("<inline").map_or(features.0.len(), |at| start + at);

@@ -1,4 +1,4 @@
-//! XEP-0198 (1.6.3) section 9: enabling along with Bind 2, resuming along with SASL2.
+//! Tests of XEP-0198 (1.6.3), section 9: enabling within Bind 2, resuming within SASL2.
 
 use super::*;
 use throng_core::session::StreamManagementConfig;
@@ -20,7 +20,7 @@ async fn managed() -> TestServer {
 const ENABLE: &str =
     "<bind xmlns='urn:xmpp:bind:0'><tag>Awesome</tag><enable xmlns='urn:xmpp:sm:3' resume='true'/></bind>";
 
-/// Logs in with stream management; the client, its address and the id to resume.
+/// Logs in with stream management; returns the client, its address and the resumption id.
 async fn enabled(wire: &TestServer) -> (StreamClient, String, String) {
     let (mut client, _) = encrypted(wire).await;
     client.send(plain("juliet", PASSWORD, ENABLE)).await;
@@ -74,13 +74,13 @@ async fn section_9_2_a_lost_stream_is_resumed_with_one_request() {
         .await;
     romeo.sync().await;
     let (mut client, _) = encrypted(&wire).await;
-    // The answer of `sync` was seen: one stanza.
+    // The answer of `sync` was received: one stanza.
     client.send(plain("juliet", PASSWORD, &resume(&id, 1))).await;
     let success = client.element().await;
     assert_eq!(success.name(), "success", "{}", success.0);
     assert_eq!(identity(&success), jid);
     assert!(success.has("<resumed xmlns='urn:xmpp:sm:3'") && !success.has("<bound"), "{}", success.0);
-    // No features: the old stream goes on at once.
+    // No features: the resumed stream continues immediately.
     let mut heard = client.element().await;
     while heard.name() == "r" {
         heard = client.element().await;
@@ -99,7 +99,7 @@ async fn section_9_2_a_failed_resume_falls_back_to_bind() {
     let wire = managed().await;
     wire.create_user("romeo").await;
     let (mut old, _, id) = enabled(&wire).await;
-    // Romeo has got hold of juliet's id: it is nothing to him.
+    // Romeo has obtained juliet's id; it is useless to him.
     for (user, id) in [("romeo", id.as_str()), ("juliet", "0123"), ("juliet", "")] {
         let (mut client, _) = encrypted(&wire).await;
         client.send(plain(user, PASSWORD, &resume(id, 0))).await;

@@ -1,4 +1,4 @@
-//! XEP-0509 (0.2.0), and requests that come before the features are out, in pieces of every size.
+//! Tests of XEP-0509 (0.2.0) and of requests sent before the features, in fragments of every size.
 
 use super::*;
 use sasl::HtMechanism;
@@ -40,7 +40,7 @@ async fn section_2_2_an_outdated_name_is_refused_without_prejudice() {
     succeeds(&mut client).await;
 }
 
-/// Header, request, and the first stanzas, at once and cut everywhere.
+/// Header, request, and the first stanzas, in one write and split at every position.
 #[tokio::test]
 async fn everything_in_one_flight_in_pieces_of_every_size() {
     let wire = juliet(|setup| setup.policy.allow_plain_without_tls = true).await;
@@ -93,7 +93,7 @@ async fn a_pipelined_login_with_a_password_that_is_wrong_is_answered_in_order() 
     succeeds(&mut client).await;
 }
 
-/// XEP-0368: with TLS from the first byte, what comes behind the handshake is header and request at once.
+/// XEP-0368: with TLS from the first byte, header and request follow directly after the handshake.
 #[tokio::test]
 async fn a_reconnect_over_direct_tls_is_one_flight_behind_the_handshake() {
     let wire = node().await;

@@ -1,4 +1,4 @@
-//! Accounts that change between the proof and the session: XEP-0388 section 3.6.2, RFC 6120 section 6.5.
+//! Tests of accounts that change between the proof and the session: XEP-0388, section 3.6.2; RFC 6120, section 6.5.
 
 use std::task::{Context, Poll, Waker};
 
@@ -8,7 +8,7 @@ use store::{StoreError, StoreFuture, Stores};
 use super::fast::{issue, use_token};
 use super::*;
 
-/// The memory store answers at once.
+/// Result of a call to the memory store, which never waits.
 fn now<T>(mut call: StoreFuture<'_, T>) -> Result<T, StoreError> {
     match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,
@@ -18,7 +18,7 @@ fn now<T>(mut call: StoreFuture<'_, T>) -> Result<T, StoreError> {
 
 type Act = fn(&Stores, &jid::Jid);
 
-/// What happens to juliet, and what the client is answered before success was sent.
+/// Changes to juliet's account, and the condition sent if they happen before success.
 const CHANGES: [(&str, Act, &str); 4] = [
     ("removed", |stores, juliet| drop(now(stores.accounts.remove(juliet.as_ref()))), "not-authorized"),
     (
@@ -49,7 +49,7 @@ async fn inline_binding_fails_where_the_account_changed_since_the_proof() {
             let wire = node().await;
             let juliet = wire.address("juliet");
             let text = issue(&wire, HtMechanism::Unbound).await;
-            // Its first use is a write, which would notice.
+            // The first use of a token is a write, which would detect the change.
             let (mut client, _) = encrypted(&wire).await;
             use_token(&mut client, HtMechanism::Unbound, &text, "").await;
             succeeds(&mut client).await;
@@ -65,7 +65,7 @@ async fn inline_binding_fails_where_the_account_changed_since_the_proof() {
             assert_eq!(failure(&mut client).await, condition, "{what}, token: {token}");
             assert_eq!(wire.store_calls(), ["logins.secrets", "logins.login"], "{what}, token: {token}");
             assert!(wire.node.routing_table.find(juliet.as_ref()).is_none(), "{what}: no session");
-            // The stream goes on, and not as an authenticated one.
+            // The stream continues unauthenticated.
             ends(&mut client, "<message to='juliet@example.com'/>", StreamCondition::NotAuthorized).await;
         }
     }

@@ -1,4 +1,4 @@
-//! XEP-0480 (0.2.0).
+//! Tests of upgrades of SCRAM keys: XEP-0480 (0.2.0).
 
 use super::*;
 use sasl::Credentials;
@@ -6,7 +6,7 @@ use sasl::Credentials;
 const WANT_256: &str = "<upgrade xmlns='urn:xmpp:sasl:upgrade:0'>UPGR-SCRAM-SHA-256</upgrade>";
 const WANT_512: &str = "<upgrade xmlns='urn:xmpp:sasl:upgrade:0'>UPGR-SCRAM-SHA-512</upgrade>";
 
-/// Juliet comes from a server that knew SHA-1 only.
+/// Juliet's account was imported from a server with SHA-1 only.
 async fn imported() -> TestServer {
     let wire = node().await;
     let stored = Credentials::derive_for(&[ScramHash::Sha1], PASSWORD, 64, b"salt").unwrap().encode();
@@ -19,7 +19,7 @@ async fn stored(wire: &TestServer) -> Credentials {
     Credentials::decode(&login.credentials).unwrap()
 }
 
-/// Begins the task and answers with the salt's element.
+/// Starts the task; returns the server's answer with the salt.
 async fn salt(client: &mut StreamClient, task: &str) -> ReceivedElement {
     client.send(format!("<next {SASL2} task='{task}'/>")).await;
     let data = client.element().await;
@@ -56,7 +56,7 @@ async fn section_3_the_example_upgrades_the_keys() {
     let now = stored(&wire).await;
     assert!(now.sha1.is_some() && now.sha256.is_some() && now.sha512.is_none());
     let (mut client, features) = encrypted(&wire).await;
-    // What is there already is not asked for again.
+    // Keys that exist already are not requested again.
     let success = scram(&mut client, Mechanism::ScramSha256Plus, &features, WANT_256).await;
     assert_eq!(success.name(), "success");
 }
@@ -120,11 +120,11 @@ async fn a_wrong_upgrade_task_fails_with_its_condition() {
             salt(&mut client, "UPGR-SCRAM-SHA-256").await;
         }
         assert_eq!(fails(&mut client, &element).await, condition, "{element}");
-        // Not logged in.
+        // The client is not logged in.
         ends(&mut client, "<presence/>", StreamCondition::NotAuthorized).await;
     }
     assert!(stored(&wire).await.sha256.is_none());
-    // Section 5.8 of XEP-0388: after <continue/> there is no other authentication.
+    // XEP-0388, section 5.8: after <continue/> there is no other authentication.
     let (mut client, _) = encrypted(&wire).await;
     client.send(&begin).await;
     client.element().await;
