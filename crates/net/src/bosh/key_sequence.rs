@@ -1,19 +1,23 @@
-//! Key sequencing: each request proves that it comes from whoever made the session. XEP-0124 section 15.
+//! Key sequencing: each request proves that it comes from the client that created the session (XEP-0124, section 15).
 //!
-//! The client hashes a seed n times and shows the results from the last to the first, so that the hash of each key is the
-//! key before it. Left out: nothing. Trap: a request that is sent again shows the key that it had, not the next one; so
-//! the keys of the latest requests are remembered with their ids.
+//! The client hashes a seed n times and sends the results from last to first, so that the hash of each key is the
+//! previous key.
+//!
+//! # Pitfalls
+//!
+//! A retransmitted request carries its original key, not the next one, so the keys of the latest requests are stored
+//! with their ids.
 
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 
-/// A key without its spelling: section 15.3 says that case is of no significance.
+/// A decoded key: letter case is not significant (section 15.3).
 pub(super) type SequenceKey = [u8; 20];
 
-/// The state of a sequence.
+/// State of a key sequence.
 pub(super) struct KeySequence {
-    /// What the hash of the next key must be.
+    /// Required hash of the next key.
     expected: SequenceKey,
-    /// The latest requests and their keys.
+    /// Ids and keys of the latest requests.
     used: Vec<(u64, SequenceKey)>,
 }
 
@@ -22,12 +26,13 @@ impl KeySequence {
         KeySequence { expected: first, used: Vec::new() }
     }
 
-    /// Checks the key of a new request, and takes the next sequence where one begins. `keep` requests are remembered.
+    /// Checks the key of a new request, and switches to a new sequence if one begins. The last `keep` requests are
+    /// stored.
     pub(super) fn accept(&mut self, rid: u64, key: Option<&str>, newkey: Option<&str>, keep: usize) -> bool {
         let Some((text, key)) = key.and_then(|text| Some((text, parse_key(text)?))) else { return false };
         let hashes =
             |text: &str| digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes()).as_ref() == self.expected;
-        // Clients hash what they wrote; one that writes capitals may have hashed small letters.
+        // Clients hash the text they sent; one that sends upper case may have hashed lower case.
         if !hashes(text) && !hashes(&text.to_ascii_lowercase()) {
             return false;
         }
@@ -40,7 +45,7 @@ impl KeySequence {
         true
     }
 
-    /// Whether a request that was received before had this key. The request that made the session had none.
+    /// Whether a request that was received before had this key. The request that created the session had none.
     pub(super) fn is_repeat(&self, rid: u64, key: Option<&str>) -> bool {
         match self.used.iter().find(|(used, _)| *used == rid) {
             Some((_, used)) => key.and_then(parse_key) == Some(*used),
@@ -49,7 +54,7 @@ impl KeySequence {
     }
 }
 
-/// Reads 40 hexadecimal digits.
+/// Parses 40 hexadecimal digits.
 pub(super) fn parse_key(text: &str) -> Option<SequenceKey> {
     let mut key = [0; 20];
     if text.len() != 40 {
@@ -67,7 +72,7 @@ pub(super) fn parse_key(text: &str) -> Option<SequenceKey> {
 mod tests {
     use super::*;
 
-    // Section 15.4 and 15.5.
+    // Sections 15.4 and 15.5.
     const K3: &str = "ca393b51b682f61f98e7877d61146407f3d0a770";
     const K2: &str = "bfb06a6f113cd6fd3838ab9d300fdb4fe3da2f7d";
     const K1: &str = "6f825e81f4532b2c5fa2d12457d8a1f22e8f838e";

@@ -1,24 +1,27 @@
-//! BOSH: streams over HTTP requests that wait for an answer. XEP-0124 1.11.2, XEP-0206 1.4, remarks of XEP-0286.
+//! BOSH: XMPP streams over long-polled HTTP requests (XEP-0124 1.11.2, XEP-0206 1.4, recommendations of XEP-0286).
 //!
-//! Whoever serves HTTP hands each request's body to [`BoshSessionTable::handle_request`] and sends the [`BoshResponse`] that comes out of the
-//! [`Exchange`]. A session is one [`crate::Stream`] for the layers above; it is started by the [`Start`] that the table
-//! was made with, and after that the stream's task and the requests meet in the session's lock.
+//! The HTTP server passes each request body to [`BoshSessionTable::handle_request`] and sends the [`BoshResponse`] that
+//! its [`PendingResponse`] yields. A session is one [`crate::Stream`] for the layers above. The [`StreamStarter`] of
+//! the table starts it; after that the stream's task and the requests share the session behind its lock.
 //!
-//! | File | What |
+//! | File | Content |
 //! | --- | --- |
 //! | `request` | a `<body/>` from the client, as values and as payloads |
-//! | `answer` | a `<body/>` for the client |
-//! | `state` | the rules: window, holding, replay, overactivity, pause, end; no I/O, time is handed in |
-//! | `parts` | what they work with |
+//! | `response` | a `<body/>` for the client |
+//! | `state` | the rules: window, holding, replay, overactivity, pause, end; no I/O, time is a parameter |
+//! | `session_types` | the types of the rules |
 //! | `session` | the rules behind a lock |
-//! | `keys` | key sequencing |
-//! | `table` | all sessions: creation, limits, the sweep |
-//! | `exchange` | one request that waits |
+//! | `key_sequence` | key sequencing |
+//! | `session_table` | all sessions: creation, limits, the sweep |
+//! | `pending_response` | one held request |
 //! | `stream` | the session as a stream |
 //!
-//! Left out: multiple streams in a session (section 16), script syntax, `charsets`, `route`; `accept`, since only whole
-//! HTTP requests are known to be small. Trap: a request that is held owns no buffer, and a session has no timer:
-//! whoever adds a wait adds it to [`BoshSessionTable::sweep`].
+//! Not implemented: multiple streams in a session (section 16), script syntax, `charsets`, `route`; `accept`, because
+//! only whole HTTP requests are known to be small.
+//!
+//! # Pitfalls
+//!
+//! A held request owns no buffer, and a session has no timer: a new timeout belongs into [`BoshSessionTable::sweep`].
 
 mod key_sequence;
 mod pending_response;
@@ -40,26 +43,26 @@ pub use pending_response::PendingResponse;
 pub use session_table::BoshSessionTable;
 pub use stream::BoshStream;
 
-/// What the operator may set. Seconds are whole seconds.
+/// Settings of the operator. Times are whole seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoshSettings {
-    /// Longest time in seconds that a request is held; what the client asks for beyond is cut.
+    /// Maximum time in seconds that a request is held; a longer `wait` of the client is reduced to it.
     pub max_wait_seconds: u32,
-    /// Seconds without a request after which a session ends; twice this and `polling_seconds` for sessions that poll.
+    /// Seconds without a request after which a session ends; for polling sessions twice this plus `polling_seconds`.
     pub max_inactivity_seconds: u32,
-    /// Longest pause in seconds that a client may ask for; 0: none.
+    /// Maximum pause in seconds; 0: pauses are not offered.
     pub max_pause_seconds: u32,
-    /// Most requests that are held for a session. A client may have one more under way.
+    /// Maximum number of held requests per session. A client may have one more under way.
     pub max_hold: u8,
-    /// Fewest seconds between two empty requests of a session that polls; 0: any.
+    /// Minimum seconds between two empty requests of a polling session; 0: no limit.
     pub polling_seconds: u32,
-    /// Longest body of a request in bytes. It has room for an element of the longest permitted size and the wrapper.
+    /// Maximum size of a request body in bytes: the wrapper and an element of the maximum size fit.
     pub body_bytes: usize,
-    /// Sessions at a time; 0: any number.
+    /// Concurrent sessions; 0: no limit.
     pub sessions: u32,
-    /// Sessions at a time from one IPv4 address or one IPv6 /64; 0: any number.
+    /// Concurrent sessions from one IPv4 address or one IPv6 /64; 0: no limit.
     pub sessions_per_address: u32,
-    /// Requests of one session in a second, for a long time; five times as many at once. 0: any number.
+    /// Sustained requests per second of one session, with a burst of five times as many. 0: no limit.
     pub requests_per_second: u32,
 }
 
@@ -79,45 +82,44 @@ impl Default for BoshSettings {
     }
 }
 
-/// Starts the stream of a new session; false: it is not let in. Called without a lock.
+/// Starts the stream of a new session; false if it is not admitted. Called without a lock.
 pub type StreamStarter = Box<dyn Fn(Stream) -> bool + Send + Sync>;
 
-/// Where a request came from.
+/// Origin of a request.
 #[derive(Clone, Debug)]
 pub struct RequestSource {
-    /// Who is really at the other end; behind a trusted proxy the proxy's client.
+    /// Address of the client; for a trusted proxy, that of the proxy's client.
     pub peer: SocketAddr,
-    /// The listener.
+    /// Settings of the listener.
     pub listener: SharedListenerConfig,
-    /// The connection is encrypted, or a trusted proxy says that its client's is.
+    /// The connection is encrypted, or a trusted proxy reports that its client's is.
     pub secure: bool,
 }
 
-/// What a request gets.
+/// Response to a request.
 ///
-/// It echoes what strangers wrote, with a `Content-Type` that the client chose, on the origin that other pages are
-/// served from. Send it with `X-Content-Type-Options: nosniff` and `Content-Security-Policy: sandbox`, so that no browser
-/// ever runs it as a page.
+/// It echoes text from unauthenticated clients, with a `Content-Type` chosen by the client, on an origin that also
+/// serves pages. Send it with `X-Content-Type-Options: nosniff` and `Content-Security-Policy: sandbox`, so that no
+/// browser runs it as a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoshResponse {
-    /// HTTP status: 200 but for clients that do not say which version of BOSH they speak (section 17.1), and where
-    /// `close` is set.
+    /// HTTP status. Not 200 only for clients that send no BOSH version (section 17.1), and if `close` is set.
     pub status: u16,
     /// The whole `<body/>`.
     pub body: BoshBody,
-    /// `Content-Type` that the session asked for; none: [`BoshResponse::CONTENT`].
+    /// `Content-Type` that the session requested; `None`: [`BoshResponse::DEFAULT_CONTENT_TYPE`].
     pub content_type: Option<Arc<str>>,
-    /// The connection is to be closed without an answer (section 19.1: a request of an encrypted session that comes
-    /// unencrypted). Where that is not possible, the status is to be sent.
+    /// Close the connection without a response (section 19.1: an unencrypted request for an encrypted session). If that
+    /// is not possible, send the status.
     pub close: bool,
 }
 
 impl BoshResponse {
-    /// `Content-Type` of answers unless the client asked for another one.
+    /// `Content-Type` of responses unless the client requested another one.
     pub const DEFAULT_CONTENT_TYPE: &str = "text/xml; charset=utf-8";
 }
 
-/// The bytes of an answer; cloning copies nothing, and the usual empty body owns nothing.
+/// Bytes of a response; cloning copies nothing, and the usual empty body owns nothing.
 #[derive(Clone, Debug)]
 pub struct BoshBody(BodyBytes);
 
@@ -157,56 +159,56 @@ impl PartialEq for BoshBody {
 
 impl Eq for BoshBody {}
 
-/// Why sessions ended.
+/// Reason for the end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum TerminationReason {
-    /// The client ended it.
+    /// Terminated by the client.
     Client,
-    /// The stream ended it: an error of the stream, a shutdown, another connection has the session.
+    /// Terminated by the stream: a stream error, a shutdown, or takeover by another connection.
     Server,
-    /// No request came in time.
+    /// No request arrived in time.
     Inactivity,
-    /// Too many requests, or too often.
+    /// Too many requests, or too frequent ones.
     Policy,
-    /// A request id outside of the window, an answer that is no longer there, a wrong key.
+    /// A request id outside of the window, a response that is no longer cached, or a wrong key.
     Sequence,
-    /// A body that is no BOSH.
+    /// An invalid BOSH body.
     BadRequest,
     /// The table was closed.
     Shutdown,
 }
 
 impl TerminationReason {
-    /// The words used in metrics, in the order of the numbers.
+    /// Names in metrics, in the order of the discriminants.
     const NAMES: [&'static str; 7] =
         ["client", "server", "inactivity", "policy", "sequence", "bad-request", "shutdown"];
 }
 
-/// Figures of a table; all but the first two count since the start.
+/// Metrics of a table; all but the first two count since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BoshCounts {
-    /// Sessions now.
+    /// Current sessions.
     pub sessions: u64,
-    /// Requests that are waiting for an answer now.
+    /// Requests held at present.
     pub held: u64,
-    /// Sessions that were created.
+    /// Created sessions.
     pub created: u64,
-    /// Session requests that were refused.
+    /// Refused session requests.
     pub refused: u64,
     /// Requests of any kind.
     pub requests: u64,
-    /// Requests that had been received before.
+    /// Retransmitted requests.
     pub retransmits: u64,
-    /// Requests that came before one with a lower id.
+    /// Requests received before one with a lower id.
     pub reordered: u64,
-    /// Requests for sessions that do not exist.
+    /// Requests for unknown sessions.
     pub unknown_session: u64,
     ended: [u64; TerminationReason::NAMES.len()],
 }
 
 impl BoshCounts {
-    /// Sessions that have ended, by reason.
+    /// Ended sessions, by reason.
     pub fn ended(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         TerminationReason::NAMES.into_iter().zip(self.ended)
     }

@@ -1,7 +1,11 @@
-//! One request that waits for its answer. XEP-0124 sections 7 and 14.3.
+//! Pending response: one BOSH request that waits for its response (XEP-0124, sections 7 and 14.3).
 //!
-//! Left out: HTTP. Trap: dropping an exchange says that its connection broke. The request is still known, and the client
-//! may send it again; so an exchange must live as long as its connection does.
+//! Not implemented: HTTP.
+//!
+//! # Pitfalls
+//!
+//! Dropping the future marks the connection of the request as broken, after which the client may send the request
+//! again. So the future must live as long as the connection.
 
 use super::BoshResponse;
 use super::session::BoshSession;
@@ -10,7 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// A request; ready when its answer may be sent. Dropping it before says that its connection broke.
+/// A request; ready when its response may be sent. Dropping it earlier marks its connection as broken.
 pub struct PendingResponse {
     session: Option<Arc<BoshSession>>,
     ticket: u32,
@@ -28,7 +32,7 @@ impl PendingResponse {
         PendingResponse { session: Some(session), ticket, ready: None }
     }
 
-    /// The answer, once. Until then the task is woken when it is there; the last one that asked counts.
+    /// The response, once. Until then the task is woken when it is ready; only the last waker is stored.
     pub fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<BoshResponse> {
         if let Some(answer) = self.ready.take() {
             return Poll::Ready(*answer);

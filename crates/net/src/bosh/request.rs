@@ -1,30 +1,33 @@
-//! A `<body/>` from a client: its attributes as values, its payloads as items for the stream. XEP-0124 sections 6 and 7,
-//! XEP-0206 section 2.
+//! Parser of a client's `<body/>`: attributes as values, payloads as items for the stream (XEP-0124, sections 6 and 7;
+//! XEP-0206, section 2).
 //!
-//! The start tag is read by `xml::Reader`, the payloads are cut by `xml::Scanner`; no tree. What is inside a payload is
-//! judged where elements of every transport are.
+//! `xml::Reader` reads the start tag, `xml::Scanner` splits the payloads; no tree is built. The inside of payloads is
+//! validated where elements of all transports are.
 //!
-//! Left out: encodings other than UTF-8. Trap: payloads lean on the namespaces of the wrapper. The usual wrapper declares
-//! only its own, which stands for `jabber:client` (XEP-0206 section 2), so the bytes can be passed on as they are;
-//! anything else is written anew by `xml::normalise`.
+//! Not implemented: encodings other than UTF-8.
+//!
+//! # Pitfalls
+//!
+//! Payloads depend on the namespaces of the wrapper. The usual wrapper declares only its own, which stands for
+//! `jabber:client` (XEP-0206, section 2), so the bytes pass unchanged; all others are rewritten by `xml::normalise`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use xml::{Attr, Limits, NamespaceContext, Ns, Reader, ScanOutcome, Scanner, StartTag};
 
-/// Largest request id (section 14.1): 2^53 - 1.
+/// Maximum request id (section 14.1): 2^53 - 1.
 pub(super) const MAX_RID: u64 = 9_007_199_254_740_991;
-/// Bytes of what is repeated to the client as `Content-Type`.
+/// Maximum bytes of the `content` attribute, which is sent to the client as `Content-Type`.
 const MAX_CONTENT_TYPE_BYTES: usize = 128;
-/// Bytes of an XML declaration.
+/// Maximum bytes of an XML declaration.
 const MAX_DECLARATION_BYTES: usize = 256;
 
-/// What is wrong with a request.
+/// Reason for refusing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BoshRequestError {
-    /// It is not BOSH, or not XML.
+    /// Invalid BOSH or XML.
     Malformed,
-    /// It is more than is allowed.
+    /// A limit is exceeded.
     TooLarge,
 }
 
@@ -37,9 +40,9 @@ impl From<xml::Error> for BoshRequestError {
     }
 }
 
-/// A request. Numbers that make no sense are `bad`.
+/// A request. Invalid numbers set `bad`.
 pub(super) struct BoshRequest<'a> {
-    /// The session; the inner option is empty when no session can have this identifier.
+    /// The session; the inner option is empty if no session can have this identifier.
     pub(super) sid: Option<Option<u128>>,
     pub(super) rid: Option<u64>,
     pub(super) ack: Option<u64>,
@@ -54,8 +57,8 @@ pub(super) struct BoshRequest<'a> {
 }
 
 impl<'a> BoshRequest<'a> {
-    /// Reads a whole body. What is wrong with the payloads is told in `items`, so that the session can be found. They may
-    /// take `most` bytes once they are written without the wrapper's prefixes.
+    /// Reads a whole body. Errors in the payloads are stored in `items`, so that the session can still be found.
+    /// Payloads may take `most` bytes after they are rewritten without the wrapper's prefixes.
     pub(super) fn read(
         body: &'a [u8],
         limits: &Limits,
@@ -114,13 +117,13 @@ impl<'a> BoshRequest<'a> {
             parse_items(rest, &request.tag, limits, most)
         };
         if request.restart && request.items.is_ok() {
-            // XEP-0206 section 5: what a restart carries is not for the old stream and not for the new one.
+            // XEP-0206, section 5: payloads of a restart belong neither to the old stream nor to the new one.
             request.items = Ok(Vec::new());
         }
         Ok(request)
     }
 
-    /// Whether there is nothing in it but the wish for an answer.
+    /// Whether the request only polls for a response.
     pub(super) fn is_empty(&self) -> bool {
         !self.restart && self.items.as_ref().is_ok_and(Vec::is_empty)
     }
@@ -129,14 +132,14 @@ impl<'a> BoshRequest<'a> {
         self.tag.attr(name)
     }
 
-    /// Version of BOSH; a client that does not say it wants HTTP errors (section 17.1).
+    /// BOSH version; a client that does not send it expects HTTP errors (section 17.1).
     pub(super) fn version(&self) -> Option<(u32, u32)> {
         let attr = self.attr("ver")?;
         let (major, minor) = attr.raw.split_once('.')?;
         Some((major.parse().ok()?, minor.parse().ok()?))
     }
 
-    /// A number of the session request: outside what the client wrote, inside whether it is one.
+    /// A numeric attribute of the session request; `None` if absent, an error if invalid.
     pub(super) fn number_attr(&self, name: &str) -> Result<Option<u64>, BoshRequestError> {
         match self.attr(name) {
             None => Ok(None),
@@ -148,7 +151,7 @@ impl<'a> BoshRequest<'a> {
         self.attr("to").map(|attr| attr.value()).filter(|to| !to.is_empty())
     }
 
-    /// `Content-Type` of all answers, if it can stand in a header.
+    /// `Content-Type` of all responses, if it is a valid header value.
     pub(super) fn content_type(&self) -> Result<Option<Arc<str>>, BoshRequestError> {
         let Some(attr) = self.attr("content") else { return Ok(None) };
         let value = attr.value();
@@ -162,7 +165,7 @@ impl<'a> BoshRequest<'a> {
         Ok(Some(value.as_ref().into()))
     }
 
-    /// The start tag of the stream that the client would open over TCP. `to` where the request names none.
+    /// The start tag of the stream that the client would open over TCP. `to` is used if the request has none.
     pub(super) fn stream_header(&self, to: Option<&str>) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);
         out.extend_from_slice(
@@ -182,7 +185,7 @@ impl<'a> BoshRequest<'a> {
             put("from", &from.value());
         }
         let version = self.tag.attrs().find(|a| a.name == "version" && a.ns.id == Some(Ns::XBosh));
-        // Only old clients leave it out, and they mean the same.
+        // Only legacy clients omit it, and they mean 1.0.
         put("version", &version.map_or(Cow::Borrowed("1.0"), |attr| attr.value()));
         if let Some(lang) = self.tag.lang() {
             put("xml:lang", &lang);
@@ -192,22 +195,22 @@ impl<'a> BoshRequest<'a> {
     }
 }
 
-/// What an item is.
+/// Kind of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PayloadItem {
-    /// The start tag of a stream.
+    /// Start tag of a stream.
     Open,
     /// An element.
     Element,
-    /// The client ends the stream.
+    /// End of the client's stream.
     Close,
 }
 
-/// Bytes in front of an item: its length, and what it is in the two highest bits.
+/// Bytes before an item: its length, and its kind in the two highest bits.
 pub(super) const ITEM_HEADER_BYTES: usize = 4;
 
-/// Adds an item to those that the stream has not read. False, and nothing is added, if it has 2^30 bytes or more, which no body
-/// may have.
+/// Appends an item to those that the stream has not read. False, and nothing is appended, if it has 2^30 bytes or more,
+/// which no body may have.
 pub(super) fn push_item(items: &mut Vec<u8>, item: PayloadItem, bytes: &[u8]) -> bool {
     let Some(length) = u32::try_from(bytes.len()).ok().filter(|length| length >> 30 == 0) else {
         return false;
@@ -218,7 +221,7 @@ pub(super) fn push_item(items: &mut Vec<u8>, item: PayloadItem, bytes: &[u8]) ->
     true
 }
 
-/// The first item and its length; its bytes follow [`ITEM_HEADER_BYTES`] others.
+/// Kind and length of the first item; its bytes follow after [`ITEM_HEADER_BYTES`].
 pub(super) fn first_item(items: &[u8]) -> Option<(PayloadItem, usize)> {
     let word = u32::from_le_bytes(*items.first_chunk()?);
     let item = match word >> 30 {
@@ -229,17 +232,19 @@ pub(super) fn first_item(items: &[u8]) -> Option<(PayloadItem, usize)> {
     Some((item, (word & 0x3fff_ffff) as usize))
 }
 
-/// Cuts what is between the tags of the wrapper.
+/// Splits the content of the wrapper.
 ///
-/// The pitfall: a prefix of the wrapper may stand for kilobytes of namespace, and a body has room for ten thousands of
-/// elements that use it. So it is the sum that is bounded, and each element by what is left of it.
+/// # Pitfalls
+///
+/// A prefix of the wrapper may stand for kilobytes of namespace, and a body can hold tens of thousands of elements that
+/// use it. So the sum is bounded, and each element by the rest of that sum.
 fn parse_items(
     rest: &[u8],
     tag: &StartTag<'_>,
     limits: &Limits,
     most: usize,
 ) -> Result<Vec<u8>, BoshRequestError> {
-    // Each element has its own limit where it is read, which depends on who the client is by then.
+    // Each element is limited where it is read: that limit depends on whether the client is authenticated by then.
     let limits = Limits { element_bytes: u32::MAX >> 2, ..*limits };
     let mut scanner = Scanner::fragment();
     let mut out = Vec::new();
@@ -279,7 +284,7 @@ fn parse_items(
     }
 }
 
-/// Whether payloads may mean something else without their wrapper.
+/// Whether payloads may have another meaning without their wrapper.
 fn needs_wrapper_namespaces(tag: &StartTag<'_>) -> bool {
     tag.prefix.is_some()
         || tag.declarations().any(|d| match d.prefix {
@@ -288,7 +293,7 @@ fn needs_wrapper_namespaces(tag: &StartTag<'_>) -> bool {
         })
 }
 
-/// The namespaces that a wrapper puts in force for its payloads, with `jabber:client` for its own.
+/// Namespaces that a wrapper puts in scope for its payloads, with `jabber:client` in place of its own.
 fn inner_scope(tag: &StartTag<'_>, limits: &Limits) -> Result<NamespaceContext, BoshRequestError> {
     let mut text = b"<s".to_vec();
     let mut put = |prefix: Option<&str>, value: &str| {
@@ -314,7 +319,7 @@ fn inner_scope(tag: &StartTag<'_>, limits: &Limits) -> Result<NamespaceContext, 
     Ok(NamespaceContext::from_open_tag(&text, limits)?)
 }
 
-/// Whether these bytes, behind `</`, end the wrapper and the document.
+/// Whether these bytes, after `</`, end the wrapper and the document.
 fn is_wrapper_end(bytes: &[u8], tag: &StartTag<'_>) -> bool {
     let prefix = tag.prefix.unwrap_or_default().as_bytes();
     let name = match bytes.strip_prefix(prefix) {
@@ -326,7 +331,7 @@ fn is_wrapper_end(bytes: &[u8], tag: &StartTag<'_>) -> bool {
     rest.strip_prefix(b">").is_some_and(|rest| leading_whitespace(rest) == rest.len())
 }
 
-/// Where the document element begins: behind white space or an XML declaration.
+/// Start of the document element: after white space or an XML declaration.
 fn skip_declaration(body: &[u8]) -> Result<usize, BoshRequestError> {
     if let Some(rest) = body.strip_prefix(b"<?xml") {
         let window = &rest[..rest.len().min(MAX_DECLARATION_BYTES)];
@@ -337,7 +342,7 @@ fn skip_declaration(body: &[u8]) -> Result<usize, BoshRequestError> {
     Ok(leading_whitespace(body))
 }
 
-/// Behind the `>` of the tag that begins at `start`.
+/// Position after the `>` of the tag that begins at `start`.
 pub(super) fn tag_end(bytes: &[u8], start: usize) -> Option<usize> {
     let mut quote = 0;
     for (at, &byte) in bytes.iter().enumerate().skip(start) {
@@ -366,7 +371,7 @@ fn parse_boolean(raw: &str) -> bool {
     matches!(raw, "true" | "1")
 }
 
-/// Reads 32 hexadecimal digits.
+/// Parses 32 hexadecimal digits.
 fn parse_sid(raw: &str) -> Option<u128> {
     let valid = raw.len() == 32 && raw.bytes().all(|b| b.is_ascii_hexdigit());
     if valid { u128::from_str_radix(raw, 16).ok() } else { None }

@@ -1,10 +1,14 @@
-//! A `<body/>` for the client. XEP-0124 sections 6.2, 8 and 17, XEP-0206 sections 4 and 6.
+//! Writer of a `<body/>` for the client (XEP-0124, sections 6.2, 8 and 17; XEP-0206, sections 4 and 6).
 //!
-//! The stream above writes the text of an XML document, whole elements at a time. [`extract_elements`] takes the document away from
-//! around them and lets each say its namespace, since nothing but the wrapper is around them in an answer.
+//! The stream above writes the text of an XML document, whole elements at a time. [`extract_elements`] strips the
+//! document around them and gives each element its namespace, because a response has only the wrapper around them.
 //!
-//! Left out: `charsets`, `accept`, `stream`. Trap: an answer is written while the session is locked; everything that needs
-//! the text looked through is done before, in [`extract_elements`].
+//! Not implemented: `charsets`, `accept`, `stream`.
+//!
+//! # Pitfalls
+//!
+//! A response is written while the session is locked; everything that scans the text is done before, in
+//! [`extract_elements`].
 
 use super::request::{leading_whitespace, tag_end};
 use super::{BodyBytes, BoshBody};
@@ -13,28 +17,28 @@ use xml::{Limits, Reader, ScanOutcome, Scanner};
 
 const NS: &str = "http://jabber.org/protocol/httpbind";
 
-/// An answer without payloads (section 7).
+/// Response without payloads (section 7).
 pub(super) const EMPTY: BoshBody =
     BoshBody(BodyBytes::Fixed(b"<body xmlns='http://jabber.org/protocol/httpbind'/>"));
-/// The request is to be sent again (section 17.3).
+/// Recoverable error: the client must send the request again (section 17.3).
 pub(super) const RECOVERABLE: BoshBody =
     BoshBody(BodyBytes::Fixed(b"<body type='error' xmlns='http://jabber.org/protocol/httpbind'/>"));
 
 macro_rules! conditions {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// Why a session is over (section 17.2).
+        /// Terminal condition of a session (section 17.2).
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Condition {
             $($(#[$doc])* $name,)*
         }
 
         impl Condition {
-            /// The word for it.
+            /// Name of the condition.
             pub(super) const fn as_str(self) -> &'static str {
                 match self { $(Condition::$name => $text,)* }
             }
 
-            /// A whole answer that says so.
+            /// A whole response with this condition.
             pub(super) const fn body(self) -> BoshBody {
                 match self {
                     $(Condition::$name => BoshBody(BodyBytes::Fixed(concat!(
@@ -61,7 +65,7 @@ conditions! {
 }
 
 impl Condition {
-    /// HTTP status for a client that does not say its version (section 17.1).
+    /// HTTP status for a client that does not send its version (section 17.1).
     pub(super) const fn status(self, legacy: bool) -> u16 {
         match self {
             Condition::BadRequest if legacy => 400,
@@ -72,20 +76,20 @@ impl Condition {
     }
 }
 
-/// What the stream wrote, without the document around it.
+/// Output of the stream, without the document around it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ExtractedElements {
-    /// The stream began: its `from` and `id`.
+    /// The stream was opened: its `from` and `id`.
     pub(super) opened: Option<(String, String)>,
-    /// An element leans on the prefix `stream`.
+    /// An element uses the prefix `stream`.
     pub(super) uses_stream_prefix: bool,
-    /// The stream ended.
+    /// The stream was closed.
     pub(super) closed: bool,
-    /// It ended with an error.
+    /// It was closed with an error.
     pub(super) error: Option<Condition>,
 }
 
-/// Our own output may be as long and as deep as it likes: a stanza that was admitted may have been wrapped several times.
+/// The server's own output is not limited in depth: a stanza that was admitted may have been wrapped several times.
 const OUTPUT_LIMITS: Limits = Limits { depth: u8::MAX, ..Limits::CEILING };
 
 /// Appends the elements in `text` to `out`, each with a default namespace.
@@ -114,8 +118,8 @@ pub(super) fn extract_elements(text: &[u8], out: &mut Vec<u8>) -> ExtractedEleme
         } else {
             let end = match scanner.scan(here, &OUTPUT_LIMITS) {
                 Ok(ScanOutcome::Element { end, .. }) => end,
-                // Nobody but ourselves wrote it, so this is a mistake of the server. What cannot be sent ends the session:
-                // left out, it would take what follows with it, and nobody would know.
+                // Only the server itself writes this text, so it is a bug here. The session ends: skipping the element
+                // would silently lose what follows as well.
                 _ => {
                     (cut.closed, cut.error) = (true, Some(Condition::InternalServerError));
                     return cut;
@@ -148,7 +152,7 @@ fn append_element(bytes: &[u8], out: &mut Vec<u8>, cut: &mut ExtractedElements) 
     out.extend_from_slice(rest);
 }
 
-/// Section 17.2 names some errors of the stream as conditions of its own; all others are `remote-stream-error`.
+/// Some stream errors have a condition of their own (section 17.2); all others become `remote-stream-error`.
 fn terminal_condition(rest: &[u8]) -> Condition {
     let is = |name: &[u8]| rest.strip_prefix(b"><").is_some_and(|rest| rest.starts_with(name));
     if is(b"host-unknown ") {
@@ -162,7 +166,7 @@ fn terminal_condition(rest: &[u8]) -> Condition {
     }
 }
 
-/// Whether a well-formed tag, behind its name, declares a default namespace.
+/// Whether a well-formed tag, after its name, declares a default namespace.
 fn declares_default(mut rest: &[u8]) -> bool {
     loop {
         rest = &rest[leading_whitespace(rest)..];
@@ -181,7 +185,7 @@ fn declares_default(mut rest: &[u8]) -> bool {
     }
 }
 
-/// What only the first answer of a session says.
+/// Attributes of the session creation response.
 pub(super) struct CreationAttributes<'a> {
     pub(super) sid: u128,
     pub(super) wait: u32,
@@ -190,29 +194,29 @@ pub(super) struct CreationAttributes<'a> {
     pub(super) inactivity: u32,
     pub(super) polling: u32,
     pub(super) max_pause_seconds: u32,
-    /// The lower one of both sides' versions; none for a client that did not say its.
+    /// The lower of both versions; none for a client that did not send its version.
     pub(super) version: Option<(u32, u32)>,
-    /// Acknowledgements are used: the id of the request.
+    /// Acknowledgements are in use: the id of the request.
     pub(super) ack: Option<u64>,
-    /// The stream: its `from` and `id`.
+    /// `from` and `id` of the stream.
     pub(super) opened: Option<&'a (String, String)>,
 }
 
-/// Attributes of an answer.
+/// Attributes of a response.
 #[derive(Default)]
 pub(super) struct BodyAttributes<'a> {
     pub(super) created: Option<CreationAttributes<'a>>,
-    /// Highest request received, where it is not the one that is answered (section 8.1).
+    /// Highest id received, if it is not that of the request being answered (section 8.1).
     pub(super) ack: Option<u64>,
-    /// An answer that the client seems not to have, and how many milliseconds ago it was sent (section 8.2).
+    /// A response that the client seems to have missed, and its age in milliseconds (section 8.2).
     pub(super) report: Option<(u64, u64)>,
-    /// The session is over, and perhaps why.
+    /// The session is over, with an optional condition.
     pub(super) terminate: Option<Option<Condition>>,
-    /// The prefix `stream` is needed.
+    /// The prefix `stream` must be declared.
     pub(super) uses_stream_prefix: bool,
 }
 
-/// A whole answer around elements that [`extract_elements`] has prepared.
+/// A whole response around elements prepared by [`extract_elements`].
 pub(super) fn write_body(head: &BodyAttributes<'_>, payload: &[u8]) -> BoshBody {
     let mut out = Vec::with_capacity(payload.len() + if head.created.is_some() { 640 } else { 192 });
     out.extend_from_slice(b"<body");
@@ -284,7 +288,7 @@ fn push_attr(out: &mut Vec<u8>, name: &str, value: &str) {
     out.push(b'\'');
 }
 
-/// A number as an attribute, without the machinery of `format!`.
+/// Appends a numeric attribute without the overhead of `format!`.
 fn push_number_attr(out: &mut Vec<u8>, name: &str, value: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();

@@ -1,7 +1,10 @@
-//! A session as the requests and the stream share it: the rules behind one lock. XEP-0124.
+//! BOSH session, shared by its requests and its stream: the rules behind one lock (XEP-0124).
 //!
-//! Left out: the rules themselves, which are in `state`. Trap: nobody is woken, and the table is not touched, while the
-//! lock is held.
+//! Not implemented: the rules themselves, which are in `state`.
+//!
+//! # Pitfalls
+//!
+//! While the lock is held, no task is woken and the table is not touched.
 
 use super::request::BoshRequest;
 use super::response::{self, Condition, ExtractedElements};
@@ -14,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
-/// What all sessions of a table share.
+/// State shared by all sessions of a table.
 pub(super) struct TableShared {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) created: AtomicU64,
@@ -49,11 +52,11 @@ impl TableShared {
 /// A session.
 pub(crate) struct BoshSession {
     pub(super) params: SessionParams,
-    /// Whom it counts for.
+    /// Key of the address that the session is counted for.
     pub(super) address_key: u64,
     common: Arc<TableShared>,
     table: Weak<BoshSessionTable>,
-    /// When the sweep has something to do, in milliseconds.
+    /// Next deadline for the sweep, in milliseconds.
     due: AtomicU64,
     state: Mutex<BoshState>,
 }
@@ -77,7 +80,7 @@ impl BoshSession {
         }
     }
 
-    /// Works on the state, then wakes whom it concerns.
+    /// Runs `work` on the state, then wakes the affected tasks.
     fn with_state<R>(
         &self,
         work: impl FnOnce(&mut BoshState, &SessionParams, Millis, &mut WakeList) -> R,
@@ -105,14 +108,14 @@ impl BoshSession {
         BoshResponse { status, body, content_type: self.params.content_type.clone(), close: false }
     }
 
-    /// Takes a request with the identifier of this session.
+    /// Handles a request with the identifier of this session.
     pub(super) fn handle_request(
         self: &Arc<Self>,
         origin: &RequestSource,
         request: BoshRequest<'_>,
     ) -> PendingResponse {
         if self.params.secure && !origin.secure {
-            // Section 19.1: the session goes on, or anybody could end it.
+            // Section 19.1: the session goes on; otherwise anyone could end it.
             let body = Condition::PolicyViolation.body();
             return PendingResponse::ready(BoshResponse { close: true, ..self.answer(403, body) });
         }
@@ -158,7 +161,7 @@ impl BoshSession {
         PendingResponse::ready(self.answer(condition.status(self.legacy()), condition.body()))
     }
 
-    /// The answer of a request, if there is one.
+    /// The response to a request, if it is ready.
     pub(super) fn poll(&self, ticket: u32, waker: &Waker) -> Option<BoshResponse> {
         let body = self.state.lock().poll(ticket, waker)?;
         Some(self.answer(200, body))
@@ -169,7 +172,7 @@ impl BoshSession {
         self.with_state(|state, _, now, _| state.request_dropped(ticket, now));
     }
 
-    /// The time of its next alarm.
+    /// Time of the next deadline.
     pub(super) fn next_deadline(&self) -> Millis {
         Millis(self.due.load(Relaxed))
     }
@@ -184,7 +187,7 @@ impl BoshSession {
         }
     }
 
-    /// Ends the session from outside; its stream finds that its client is gone.
+    /// Ends the session from outside; its stream reads the end of input.
     pub(super) fn end(&self, end: TerminationReason) {
         let ended = self.with_state(|state, _, _, wakes| {
             let was_open = state.is_open();
@@ -198,27 +201,27 @@ impl BoshSession {
         }
     }
 
-    /// Requests that wait.
+    /// Number of requests without a response.
     pub(super) fn waiting_requests(&self) -> usize {
         self.state.lock().waiting_requests()
     }
 
-    /// What the stream may read next.
+    /// Next items for the stream.
     pub(super) fn read(&self, waker: &Waker) -> PayloadRead {
         self.state.lock().read(waker)
     }
 
-    /// Whether a request waits for what the stream has to say. If not, the next one wakes it.
+    /// Whether a request waits for output. If not, the next one wakes the stream.
     pub(super) fn has_waiting_request(&self, waker: Option<&Waker>) -> bool {
         self.state.lock().has_waiting_request(waker)
     }
 
-    /// The stream has nothing to say for now.
+    /// The stream has no more output for now.
     pub(super) fn answer_excess_requests(&self) {
         self.with_state(|state, agreed, now, wakes| state.answer_excess_requests(agreed, now, wakes));
     }
 
-    /// Says this to the client, if a request waits. Then the stream has nothing more for now.
+    /// Sends output to the client, if a request waits. The stream has no more output then.
     pub(super) fn deliver(&self, cut: &ExtractedElements, payload: &[u8]) -> bool {
         self.with_state(|state, agreed, now, wakes| {
             let done = state.deliver(agreed, cut, payload, now, wakes);
@@ -227,7 +230,7 @@ impl BoshSession {
         })
     }
 
-    /// The stream is over; this is the last that it says.
+    /// Ends the stream with its final output.
     pub(super) fn finish(&self, cut: &ExtractedElements, payload: &[u8], asked: bool) {
         let ended = self.with_state(|state, agreed, now, wakes| {
             let was_open = state.is_open();
@@ -240,7 +243,7 @@ impl BoshSession {
     }
 }
 
-/// A refusal of a request without a session.
+/// Refusal of a request without a session.
 pub(super) fn refusal(condition: Condition, legacy: bool) -> PendingResponse {
     PendingResponse::ready(BoshResponse {
         status: condition.status(legacy),

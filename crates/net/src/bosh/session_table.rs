@@ -1,8 +1,12 @@
-//! All sessions: how they come to be, how many there may be, and what time does to them. XEP-0124 section 6.
+//! Table of all BOSH sessions: creation, limits and timeouts (XEP-0124, section 6).
 //!
-//! The table is cut into shards by the random session identifier. Left out: which connections are let in; the gate of the
-//! listener and the [`Start`] say. Trap: a session removes itself when it is gone, so nothing here may hold a shard's lock
-//! while a session works.
+//! The table is sharded by the random session identifier.
+//!
+//! Not implemented: admission of connections; the listener's connection limiter and the [`StreamStarter`] decide.
+//!
+//! # Pitfalls
+//!
+//! A finished session removes itself, so no shard may be locked while a session does work.
 
 use super::key_sequence::{self, KeySequence};
 use super::request::{self, BoshRequest, BoshRequestError, PayloadItem};
@@ -22,16 +26,17 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-/// The version of BOSH that is spoken here.
+/// BOSH version implemented here.
 const VERSION: (u32, u32) = (1, 11);
-/// Shards of the table.
+/// Number of shards.
 const SHARDS: usize = 64;
-/// How many requests may come at once, in seconds of the permitted rate.
+/// Request burst, in seconds of the permitted rate.
 const BURST_SECONDS: u32 = 5;
-/// Set in the identifiers of sessions whose client wants HTTP errors; so it gets one when its session is long forgotten.
+/// Set in the identifiers of sessions whose client expects HTTP errors, so that it gets one even after its session is
+/// gone.
 const LEGACY_SID_BIT: u128 = 1;
 
-/// Identifiers are random, so a part of one is as good as a hash.
+/// Identity hasher: identifiers are random, so a part of one serves as its hash.
 #[derive(Default)]
 struct RandomIdHasher(u64);
 
@@ -52,7 +57,7 @@ impl Hasher for RandomIdHasher {
 
 type Shard = HashMap<u128, Arc<BoshSession>, BuildHasherDefault<RandomIdHasher>>;
 
-/// The sessions of a node.
+/// All sessions of a node.
 pub struct BoshSessionTable {
     settings: RwLock<BoshSettings>,
     common: Arc<TableShared>,
@@ -63,7 +68,7 @@ pub struct BoshSessionTable {
     shards: [Mutex<Shard>; SHARDS],
 }
 
-/// Bytes of payloads that a session holds unread, where a body has so many.
+/// Bytes of payloads that a session stores unread, given the maximum body size.
 const fn max_unread_bytes(body_bytes: usize) -> usize {
     body_bytes.saturating_mul(2)
 }
@@ -82,24 +87,24 @@ impl BoshSessionTable {
         })
     }
 
-    /// The settings in force.
+    /// Current settings.
     pub fn settings(&self) -> BoshSettings {
         *self.settings.read()
     }
 
-    /// Takes other settings. Sessions keep what was agreed on with them; limits apply at once.
+    /// Replaces the settings. Sessions keep their negotiated parameters; limits apply immediately.
     pub fn set_settings(&self, settings: BoshSettings) {
         *self.settings.write() = settings;
     }
 
-    /// Takes one request. `body` is the whole content of a POST, at most [`Settings::body_bytes`] long.
+    /// Handles one request. `body` is the whole content of a POST, at most [`BoshSettings::body_bytes`] long.
     pub fn handle_request(self: &Arc<Self>, origin: RequestSource, body: &[u8]) -> PendingResponse {
         self.common.requests.fetch_add(1, Relaxed);
         let most = self.settings.read().body_bytes;
         if body.len() > most {
             return refusal(Condition::PolicyViolation, false);
         }
-        // Whether a client that sends no body is an old one cannot be known.
+        // Without a body, a legacy client cannot be recognised.
         let request = match BoshRequest::read(body, &origin.listener.limits, max_unread_bytes(most)) {
             Ok(request) => request,
             Err(BoshRequestError::Malformed) => return refusal(Condition::BadRequest, false),
@@ -117,7 +122,7 @@ impl BoshSessionTable {
     }
 
     fn shard(&self, sid: u128) -> &Mutex<Shard> {
-        // Not the bits that the hash of the shard's own table begins with.
+        // Not the bits that the hash within the shard begins with.
         &self.shards[(sid >> 96) as usize % SHARDS]
     }
 
@@ -150,7 +155,7 @@ impl BoshSessionTable {
         exchange
     }
 
-    /// What a session request asks for, within what is allowed.
+    /// Negotiates the parameters of a session request within the settings.
     fn negotiate(
         self: &Arc<Self>,
         settings: &BoshSettings,
@@ -201,7 +206,7 @@ impl BoshSessionTable {
         };
         let mut items = Vec::new();
         request::push_item(&mut items, PayloadItem::Open, &request.stream_header(None));
-        // Whatever came with it belongs to the stream that it opens.
+        // Payloads of the session request belong to the stream that it opens.
         items.extend_from_slice(&request.items?);
         let meter = match settings.requests_per_second {
             0 => TokenBucket::unlimited(),
@@ -213,7 +218,7 @@ impl BoshSessionTable {
         Ok(BoshSession::new(agreed, address, self.common.clone(), Arc::downgrade(self), state))
     }
 
-    /// Adds a session, unless there are too many.
+    /// Adds a session, unless a limit is reached.
     fn insert(&self, settings: &BoshSettings, session: &Arc<BoshSession>) -> bool {
         let limit = settings.sessions;
         if self.count.fetch_add(1, Relaxed) >= limit && limit != 0 {
@@ -234,7 +239,7 @@ impl BoshSessionTable {
         true
     }
 
-    /// Forgets a session that is gone.
+    /// Removes a finished session.
     pub(super) fn remove(&self, session: &BoshSession) {
         if self.shard(session.params.sid).lock().remove(&session.params.sid).is_none() {
             return;
@@ -259,7 +264,7 @@ impl BoshSessionTable {
         })
     }
 
-    /// To be called once a second: answers what has waited long enough, ends what was silent too long.
+    /// Must be called once a second: answers requests held for their full time, and ends inactive sessions.
     pub fn sweep(&self) {
         let now = self.common.clock.now();
         for session in self.sessions_where(|session| session.next_deadline() <= now) {
@@ -267,7 +272,7 @@ impl BoshSessionTable {
         }
     }
 
-    /// The figures now. Walks through all sessions.
+    /// Current metrics. Visits all sessions.
     pub fn counts(&self) -> BoshCounts {
         let common = &self.common;
         let mut counts = BoshCounts {
@@ -287,7 +292,7 @@ impl BoshSessionTable {
         counts
     }
 
-    /// The node stops: every request is answered, every stream ends, nothing new is let in.
+    /// Shuts down: every request is answered, every stream ends, and no new session is admitted.
     pub fn close_all(&self) {
         self.closed.store(true, Relaxed);
         for session in self.sessions_where(|_| true) {

@@ -1,8 +1,11 @@
-//! What the rules of a session work with: what was agreed on, requests under way, answers, and what is found out about a
-//! request. XEP-0124 sections 6, 8 and 14.
+//! Types of the session rules: negotiated parameters, requests under way, responses, and request outcomes (XEP-0124,
+//! sections 6, 8 and 14).
 //!
-//! Left out: the rules, which are in `state`. Trap: a session has several of these for its whole life; a field more is
-//! a decision (`net/tests/bosh/memory.rs`).
+//! Not implemented: the rules, which are in `state`.
+//!
+//! # Pitfalls
+//!
+//! A session stores several of these for its whole life, so each added field costs memory (`net/tests/bosh/memory.rs`).
 
 use super::response::CreationAttributes;
 use super::{BoshBody, TerminationReason};
@@ -10,45 +13,45 @@ use base::clock::Millis;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// The sweep comes once a second: what falls due before the next one is due now.
+/// The sweep runs once a second, so deadlines before the next run count as due.
 const SWEEP_LOOKAHEAD_MILLIS: u64 = 999;
-/// A request that is one too many is answered by the stream when it has looked at what came with it; at the latest then.
+/// Deadline for a request above the limit; the stream answers it earlier, once it has read its payloads.
 pub(super) const EXCESS_REQUEST_MILLIS: u64 = 1000;
 
-/// What both sides agreed on when the session was made.
+/// Parameters negotiated when the session was created.
 pub(super) struct SessionParams {
     pub(super) sid: u128,
     /// Seconds that a request is held.
     pub(super) wait: u32,
-    /// Requests that are held.
+    /// Maximum number of held requests.
     pub(super) hold: u8,
-    /// Requests that may be under way.
+    /// Maximum number of requests under way.
     pub(super) requests: u8,
-    /// Seconds without a request.
+    /// Seconds without a request after which the session ends.
     pub(super) inactivity: u32,
     pub(super) polling: u32,
     pub(super) max_pause_seconds: u32,
     pub(super) version: Option<(u32, u32)>,
-    /// The client acknowledges answers, and so do we requests.
+    /// Both sides acknowledge: the client responses, the server requests.
     pub(super) acks: bool,
-    /// Every request must come over an encrypted connection.
+    /// Every request must use an encrypted connection.
     pub(super) secure: bool,
-    /// Payloads that may wait for the stream, in bytes.
+    /// Maximum bytes of payloads that the stream has not read.
     pub(super) max_unread_bytes: usize,
     pub(super) content_type: Option<Arc<str>>,
-    /// The domain, for a restart that does not name it.
+    /// Domain, for a restart that has no `to`.
     pub(super) to: Option<Box<str>>,
 }
 
 impl SessionParams {
-    /// Section 12: no request is held.
+    /// Polling session, which holds no request (section 12).
     pub(super) const fn is_polling(&self) -> bool {
         self.hold == 0 || self.wait == 0
     }
 
     /// Milliseconds after which a sweep answers a request.
     pub(super) const fn hold_millis(&self) -> u64 {
-        // Where nothing is held, the stream answers as soon as it has looked.
+        // If no request is held, the stream answers as soon as it has read the payloads.
         if self.is_polling() {
             EXCESS_REQUEST_MILLIS
         } else {
@@ -56,7 +59,7 @@ impl SessionParams {
         }
     }
 
-    /// Requests that may stay without an answer.
+    /// Maximum number of requests without a response.
     pub(super) const fn max_unanswered(&self) -> usize {
         if self.is_polling() { 0 } else { self.hold as usize }
     }
@@ -77,17 +80,17 @@ impl SessionParams {
     }
 }
 
-/// A request that was accepted and has no answer.
+/// An accepted request without a response.
 pub(super) struct HeldRequest {
     pub(super) rid: u64,
     pub(super) ticket: u32,
     pub(super) since: Millis,
     pub(super) waker: Option<Waker>,
-    /// Somebody waits for the answer.
+    /// A connection waits for the response.
     pub(super) connected: bool,
 }
 
-/// A request that came before one with a lower id.
+/// A request received before one with a lower id.
 pub(super) struct OutOfOrderRequest {
     pub(super) rid: u64,
     pub(super) ticket: u32,
@@ -95,13 +98,13 @@ pub(super) struct OutOfOrderRequest {
     pub(super) waker: Option<Waker>,
     pub(super) connected: bool,
     pub(super) items: Vec<u8>,
-    /// What [`BoshState::accept`] needs.
+    /// Input of [`BoshState::accept`].
     pub(super) control: RequestControl,
     pub(super) key: Option<Box<str>>,
     pub(super) newkey: Option<Box<str>>,
 }
 
-/// What a request says besides its payloads.
+/// Attributes of a request besides its payloads.
 #[derive(Clone, Copy)]
 pub(super) struct RequestControl {
     pub(super) ack: Option<u64>,
@@ -109,29 +112,29 @@ pub(super) struct RequestControl {
     pub(super) empty: bool,
 }
 
-/// An answer that its request has not taken yet.
+/// A response that its request has not fetched yet.
 pub(super) struct ReadyResponse {
     pub(super) ticket: u32,
     pub(super) body: BoshBody,
 }
 
-/// An answer that was sent.
+/// A response that was sent.
 pub(super) struct CachedResponse {
     pub(super) rid: u64,
     pub(super) at: Millis,
     pub(super) body: BoshBody,
 }
 
-/// How far the end has come.
+/// Progress of the termination.
 pub(super) enum Termination {
     Running,
     /// The session ended, and the stream with it.
     Failed,
-    /// The stream ended. What it said last, if nobody has heard it yet.
+    /// The stream ended, with its final body until that is delivered.
     StreamEnded(Option<BoshBody>),
 }
 
-/// Tasks to wake when the lock is gone.
+/// Tasks to wake after the lock is released.
 #[derive(Default)]
 pub(super) struct WakeList {
     pub(super) inline: [Option<Waker>; 3],
@@ -152,39 +155,39 @@ impl WakeList {
     }
 }
 
-/// What becomes of a request.
+/// Outcome of a request.
 #[derive(Debug)]
 pub(super) enum BoshRequestOutcome {
-    /// It waits under this number.
+    /// Held under this ticket.
     Held(u32),
-    /// The same, and one before it is missing.
+    /// Held, while an earlier request is missing.
     OutOfOrder(u32),
-    /// The same, and it takes the place of one that was received before.
+    /// Held, in place of the same request received before.
     Retransmitted(u32),
-    /// It was answered before.
+    /// Already answered; the cached response.
     AlreadyAnswered(BoshBody),
-    /// The last words of a stream that has ended.
+    /// Final body of a stream that has ended.
     FinalBody(BoshBody),
-    /// The session is gone.
+    /// The session no longer exists.
     SessionGone,
-    /// The session ends because of it.
+    /// The session ends because of the request.
     Failed(TerminationReason),
 }
 
-/// What the stream may read.
+/// Result of a read by the stream.
 pub(super) enum PayloadRead {
-    /// Items (see [`request::push`]).
+    /// Items (see [`super::request::push_item`]).
     Items(Vec<u8>),
-    /// Nothing yet; it will be woken.
+    /// Nothing yet; the task will be woken.
     Nothing,
-    /// Nothing ever.
+    /// End of input.
     End,
 }
 
-/// What a sweep found.
+/// Result of a sweep.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SweepOutcome {
     Alive,
-    /// It was silent for too long.
+    /// The session was inactive for too long.
     TimedOut,
 }

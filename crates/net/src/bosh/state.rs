@@ -1,12 +1,16 @@
-//! The rules of a session, without I/O, locks or a clock. XEP-0124 sections 8 to 14.
+//! Rules of a BOSH session, without I/O, locks or a clock (XEP-0124, sections 8 to 14).
 //!
-//! A request with the next id is *accepted*: its payloads go to the stream, and it is *held* until there is an answer. One
-//! that comes too soon is *early* and waits for those before it. What was answered is *cached*, for a client whose
-//! connection broke. Requests are always answered in the order of their ids.
+//! A request with the next id is *accepted*: its payloads go to the stream, and it is *held* until there is a response.
+//! A request received too early is *out of order* and waits for its predecessors. Responses are *cached* for clients
+//! whose connection broke. Requests are always answered in the order of their ids.
 //!
-//! Left out: who wakes whom is collected in [`WakeList`] and done without the lock.
-//! Trap: a request whose connection broke is still held, but nothing may be put into its answer while there is a choice:
-//! the client may never come for it. [`BoshState::has_waiting_request`] and [`BoshState::deliver`] only count requests that are alive.
+//! Not implemented: waking tasks; wakers are collected in [`WakeList`] and woken without the lock.
+//!
+//! # Pitfalls
+//!
+//! A request whose connection broke is still held, but its response must stay empty while another request is alive,
+//! because the client may never fetch it. [`BoshState::has_waiting_request`] and [`BoshState::deliver`] count only live
+//! requests.
 //!
 //! Long because every rule reads and changes the same state.
 
@@ -22,12 +26,12 @@ use base::clock::Millis;
 use base::token_bucket::TokenBucket;
 use std::task::Waker;
 
-/// An answer that is missed is reported when it was sent so long ago, in milliseconds; it may still be under way before.
+/// Age in milliseconds from which a missed response is reported; before that it may still be under way.
 const REPORT_AFTER_MILLIS: u64 = 1000;
 
-/// A session.
+/// State of a session.
 pub(super) struct BoshState {
-    /// Highest id accepted.
+    /// Highest accepted id.
     last_rid: u64,
     held: Vec<HeldRequest>,
     out_of_order: Vec<OutOfOrderRequest>,
@@ -35,24 +39,24 @@ pub(super) struct BoshState {
     cache: Vec<CachedResponse>,
     inbox: Vec<u8>,
     stream_waker: Option<Waker>,
-    /// The stream wants to say something and found no request.
+    /// The stream has output but found no request.
     output_blocked: bool,
     /// The session request was answered.
     creation_answered: bool,
     /// The latest request was empty.
     last_request_empty: bool,
-    /// So was its answer.
+    /// The response to the latest request was empty.
     last_answer_empty: bool,
     ticket: u32,
-    /// Seconds of a pause, while there is one.
+    /// Seconds of the current pause.
     pause: Option<u32>,
-    /// The latest moment at which a request was answered or broke.
+    /// Latest time at which a request was answered or its connection broke.
     last_activity: Millis,
-    /// When the latest new request came.
+    /// Time of the latest new request.
     last_request_at: Millis,
-    /// It was empty and too soon, and was forgiven.
+    /// The latest request was empty and too early, and was tolerated.
     early_poll_forgiven: bool,
-    /// An answer that the client seems not to have.
+    /// Response that the client seems to have missed.
     missed_answer: Option<u64>,
     meter: TokenBucket,
     keys: Option<Box<KeySequence>>,
@@ -60,7 +64,7 @@ pub(super) struct BoshState {
 }
 
 impl BoshState {
-    /// A session whose first request has this id, and its items for the stream. That request waits as number 0.
+    /// A session whose first request has this id, and its items for the stream. That request has ticket 0.
     pub(super) fn new(
         rid: u64,
         items: Vec<u8>,
@@ -96,7 +100,7 @@ impl BoshState {
         self.held.iter().any(|held| held.connected) || self.out_of_order.iter().any(|early| early.connected)
     }
 
-    /// Requests that wait for an answer.
+    /// Number of requests without a response.
     pub(super) fn waiting_requests(&self) -> usize {
         self.held.iter().filter(|held| held.connected).count()
             + self.out_of_order.iter().filter(|early| early.connected).count()
@@ -107,7 +111,7 @@ impl BoshState {
         wakes.add(self.stream_waker.clone());
     }
 
-    /// When [`BoshState::sweep`] has something to do.
+    /// Next time at which [`BoshState::sweep`] has work.
     pub(super) fn next_deadline(&self, agreed: &SessionParams) -> Millis {
         let mut due = Millis::NEVER;
         if let Some(held) = self.held.first() {
@@ -128,7 +132,7 @@ impl BoshState {
         due
     }
 
-    /// Takes a request for this session.
+    /// Handles a request for this session.
     pub(super) fn request(
         &mut self,
         agreed: &SessionParams,
@@ -206,7 +210,7 @@ impl BoshState {
             let mut early = self.out_of_order.remove(at);
             let (key, newkey) = (early.key.take(), early.newkey.take());
             if !self.is_key_valid(agreed, early.rid, key.as_deref(), newkey.as_deref()) {
-                // It has its place among those that are told.
+                // Stored with the other requests that are out of order.
                 self.out_of_order.push(early);
                 return self.fail(TerminationReason::Sequence, wakes);
             }
@@ -234,8 +238,8 @@ impl BoshState {
         self.inbox.len() + self.out_of_order.iter().map(|early| early.items.len()).sum::<usize>()
     }
 
-    /// Sections 11 and 12: too many requests at a time, or empty ones too soon. One that is too soon while another one is
-    /// held is forgiven: a page that was loaded again sends it before anybody knows that the old page is gone.
+    /// Sections 11 and 12: too many concurrent requests, or empty ones too early. An early one is tolerated while
+    /// another one is held: a reloaded page sends it before the server knows that the old page is gone.
     fn overactive(
         &mut self,
         agreed: &SessionParams,
@@ -255,16 +259,16 @@ impl BoshState {
         if agreed.is_polling() {
             return self.last_request_empty && self.last_answer_empty && self.held.is_empty();
         }
-        // One that a newer request has overtaken was made when nothing was held; only the last one may be at fault.
+        // A request overtaken by a newer one was sent when nothing was held; only the last one can violate the rule.
         if self.out_of_order.iter().any(|early| early.rid > rid) {
             return false;
         }
-        // One whose connection broke is none that the client is still waiting for.
+        // The client no longer waits for a request whose connection broke.
         self.early_poll_forgiven = self.waiting_requests() + 1 == usize::from(agreed.requests);
         self.early_poll_forgiven && forgiven
     }
 
-    /// Section 15: whether the key of the next request is the right one, where there are keys.
+    /// Section 15: whether the key of the next request is valid, if keys are in use.
     fn is_key_valid(
         &mut self,
         agreed: &SessionParams,
@@ -276,7 +280,7 @@ impl BoshState {
         self.keys.as_mut().is_none_or(|keys| keys.accept(rid, key, newkey, keep))
     }
 
-    /// The next request in order.
+    /// Accepts the next request in order.
     fn accept(
         &mut self,
         agreed: &SessionParams,
@@ -300,7 +304,7 @@ impl BoshState {
         if let Some(pause) = rest.pause
             && pause <= agreed.max_pause_seconds
         {
-            // Section 10: everything is answered at once, and without payloads.
+            // Section 10: all requests are answered immediately, without payloads.
             while !self.held.is_empty() {
                 self.answer_oldest_empty(agreed, now, wakes);
             }
@@ -310,9 +314,9 @@ impl BoshState {
         }
     }
 
-    /// Section 8.2: what the client has need not be kept, and what it seems not to have it is told of.
+    /// Section 8.2: drops responses that the client has, and notes one that it seems to have missed, to report it.
     fn acknowledge(&mut self, ack: Option<u64>, rid: u64, now: Millis) {
-        // Without the attribute the client has the answers to all requests before.
+        // Without the attribute the client has all responses to earlier requests.
         let ack = ack.unwrap_or(rid - 1);
         self.cache.retain(|cached| cached.rid > ack);
         let missed = self.cache.iter().find(|cached| cached.rid == ack + 1);
@@ -331,7 +335,7 @@ impl BoshState {
         self.answer_oldest(agreed, body, true, now, wakes);
     }
 
-    /// Section 14.3: a request that was received before.
+    /// Section 14.3: a retransmitted request.
     fn replay(
         &mut self,
         rid: u64,
@@ -381,7 +385,7 @@ impl BoshState {
         }
     }
 
-    /// Hands an answer to whoever holds a ticket.
+    /// Delivers a response to the holder of a ticket.
     fn hand_out(&mut self, ticket: u32, body: BoshBody, waker: Option<Waker>, wakes: &mut WakeList) {
         self.ready.push(ReadyResponse { ticket, body });
         wakes.add(waker);
@@ -433,7 +437,7 @@ impl BoshState {
         self.answer_oldest(agreed, body, true, now, wakes);
     }
 
-    /// Answers the requests that are more than may be held, once the stream has seen all that came with them.
+    /// Answers requests above the hold limit, once the stream has read all their payloads.
     pub(super) fn answer_excess_requests(
         &mut self,
         agreed: &SessionParams,
@@ -447,7 +451,7 @@ impl BoshState {
         }
     }
 
-    /// The session ends because of a request or of silence. What was accepted before is still for the stream to read.
+    /// Ends the session because of a request or inactivity. The stream can still read what was accepted before.
     pub(super) fn fail(&mut self, end: TerminationReason, wakes: &mut WakeList) -> BoshRequestOutcome {
         let others = if end == TerminationReason::Shutdown {
             Condition::SystemShutdown
@@ -466,17 +470,17 @@ impl BoshState {
         BoshRequestOutcome::Failed(end)
     }
 
-    /// Whether the session is of no use to anybody.
+    /// Whether the session can be removed.
     pub(super) fn is_finished(&self) -> bool {
         matches!(self.termination, Termination::Failed | Termination::StreamEnded(None))
     }
 
-    /// Whether the stream goes on.
+    /// Whether the stream is open.
     pub(super) fn is_open(&self) -> bool {
         matches!(self.termination, Termination::Running)
     }
 
-    /// An answer for the request with this ticket. Without one the waker is kept.
+    /// Response for the request with this ticket. If there is none yet, the waker is stored.
     pub(super) fn poll(&mut self, ticket: u32, waker: &Waker) -> Option<BoshBody> {
         if let Some(at) = self.ready.iter().position(|given| given.ticket == ticket) {
             let given = self.ready.swap_remove(at);
@@ -496,7 +500,7 @@ impl BoshState {
         None
     }
 
-    /// The connection of the request with this ticket broke, or its answer was sent.
+    /// The connection of the request with this ticket broke, or its response was sent.
     pub(super) fn request_dropped(&mut self, ticket: u32, now: Millis) {
         self.ready.retain(|given| given.ticket != ticket);
         let held = self.held.iter_mut().find(|held| held.ticket == ticket);
@@ -509,7 +513,7 @@ impl BoshState {
         }
     }
 
-    /// What time asks for.
+    /// Handles timeouts.
     pub(super) fn sweep(
         &mut self,
         agreed: &SessionParams,
@@ -526,7 +530,7 @@ impl BoshState {
             }
         }
         while let Some(at) = self.out_of_order.iter().position(|early| late(early.since)) {
-            // Those before it never came; the client is to send all of them again.
+            // The requests before it are missing; the client must send all of them again.
             let early = self.out_of_order.remove(at);
             if early.connected {
                 self.last_activity = now;
@@ -545,7 +549,7 @@ impl BoshState {
         SweepOutcome::Alive
     }
 
-    /// The stream reads.
+    /// Reads items for the stream.
     pub(super) fn read(&mut self, waker: &Waker) -> PayloadRead {
         if !self.inbox.is_empty() {
             return PayloadRead::Items(std::mem::take(&mut self.inbox));
@@ -563,7 +567,7 @@ impl BoshState {
         }
     }
 
-    /// Whether somebody waits for what the stream has to say. If not, the next request wakes the stream.
+    /// Whether a request waits for output. If not, the next request wakes the stream.
     pub(super) fn has_waiting_request(&mut self, waker: Option<&Waker>) -> bool {
         let ready = self.is_open() && self.held.iter().any(|held| held.connected);
         if let Some(waker) = waker {
@@ -573,7 +577,7 @@ impl BoshState {
         ready
     }
 
-    /// Puts elements into the answer of the oldest request that is alive. False: there is none.
+    /// Puts elements into the response of the oldest live request. False: there is none.
     pub(super) fn deliver(
         &mut self,
         agreed: &SessionParams,
@@ -597,7 +601,7 @@ impl BoshState {
         true
     }
 
-    /// Answers what is broken before the first request that is alive, if there is one.
+    /// Answers broken requests before the first live one, if there is one.
     fn answer_broken(&mut self, agreed: &SessionParams, now: Millis, wakes: &mut WakeList) -> bool {
         if !self.held.iter().any(|held| held.connected) {
             return false;
@@ -608,7 +612,7 @@ impl BoshState {
         true
     }
 
-    /// The stream ends with these words. Section 13: they go to the oldest request, all others are answered.
+    /// Ends the stream with final output. Section 13: it goes to the oldest request; all others are answered.
     pub(super) fn finish(
         &mut self,
         agreed: &SessionParams,
@@ -648,7 +652,7 @@ impl BoshState {
     }
 }
 
-/// Whether an id may begin a session: there must be others after it.
+/// Whether an id may begin a session: further ids must follow.
 pub(super) fn is_valid_first_rid(rid: u64) -> bool {
     rid < MAX_RID
 }

@@ -1,13 +1,17 @@
-//! A session as a stream: items in, answers out. XEP-0124, XEP-0206.
+//! BOSH session as a stream: items in, responses out (XEP-0124, XEP-0206).
 //!
-//! Output is written into the answer of the oldest request that waits. While none waits, the layer above is to keep what it
-//! has ([`Stream::accepts_output`]): what is still in its queue when the client does not come back goes elsewhere, what is in
-//! an answer is lost with it.
+//! Output is written into the response of the oldest waiting request. While none waits, the layer above should keep its
+//! output queued ([`Stream::accepts_output`]): queued stanzas of a client that does not return are rerouted, those in a
+//! response are lost with it.
 //!
-//! Left out: STARTTLS (XEP-0206 section 2: encryption is HTTP's). Trap: a flush is done when nothing can be sent, too;
-//! there is no way to wait for a request without one, and reading must go on meanwhile.
+//! Not implemented: STARTTLS (XEP-0206, section 2: encryption is up to HTTP).
 //!
-//! [`Stream::accepts_output`]: crate::Stream::takes_output
+//! # Pitfalls
+//!
+//! A flush also completes if nothing can be sent: without a request there is nothing to wait for, and reading must go
+//! on meanwhile.
+//!
+//! [`Stream::accepts_output`]: crate::Stream::accepts_output
 
 use super::RequestSource;
 use super::request::{self, ITEM_HEADER_BYTES, PayloadItem};
@@ -21,10 +25,10 @@ use crate::stream::document_stream::{DocumentStream, ScanEvent};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// Output that may wait for a request before reading stops, in bytes.
+/// Bytes of output that may wait for a request before reading stops.
 const MAX_UNSENT_BYTES: usize = 8 * 1024;
 
-/// A peer behind BOSH.
+/// Stream over BOSH.
 pub struct BoshStream {
     session: Arc<BoshSession>,
     pub(crate) shared: DocumentStream,
@@ -47,7 +51,7 @@ impl BoshStream {
         self.shared.is_idle()
     }
 
-    /// Whether a request waits for what could be said now.
+    /// Whether a request waits for output.
     pub(crate) fn accepts_output(&mut self) -> bool {
         self.session.has_waiting_request(None)
     }
@@ -80,7 +84,7 @@ impl BoshStream {
         }
     }
 
-    /// The next item that was read already.
+    /// Next item that was already read.
     fn next_item(&mut self, lent: &mut Scratch) -> Result<Option<ScanEvent>, NetError> {
         let Some((item, length)) = request::first_item(lent.input.data()) else { return Ok(None) };
         let start = lent.input.position() + ITEM_HEADER_BYTES;
@@ -124,7 +128,7 @@ impl BoshStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Puts everything that waits into an answer. At the end of the stream it is kept for a request that may come.
+    /// Puts all pending output into a response. At the end of the stream it is stored for a later request.
     fn send_queued(&mut self, lent: &mut Scratch, last: bool) -> bool {
         let queued = self.shared.has_queued();
         if let Some(block) = &mut self.shared.unsent
@@ -133,7 +137,7 @@ impl BoshStream {
             block.append(&lent.output);
             self.shared.discard_queued(lent);
         }
-        // Without a holding the buffers may be another stream's.
+        // Without a holding the buffers may belong to another stream.
         let mut own = Vec::new();
         let Scratch { output, encrypted: sealed, .. } = &mut *lent;
         let payload = if self.shared.holds_buffers() { sealed } else { &mut own };
@@ -159,7 +163,7 @@ impl BoshStream {
         true
     }
 
-    /// Moves what is queued to what waits.
+    /// Moves queued output to pending output.
     fn stash_queued(&mut self, lent: &mut Scratch) {
         self.shared.stash_queued(lent);
         if self.shared.holds_buffers() && lent.input.is_empty() {
@@ -192,7 +196,7 @@ impl BoshStream {
         Poll::Ready(Ok(()))
     }
 
-    /// There is nothing behind the end of a session.
+    /// No bytes follow the end of a session.
     pub(crate) fn poll_discard(
         &mut self,
         _cx: &mut Context<'_>,
