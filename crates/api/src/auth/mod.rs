@@ -7,8 +7,8 @@
 //! Handlers take an [`ApiCaller`] and require a scope:
 //!
 //! ```ignore
-//! async fn overview(State(api): State<Arc<Api>>, caller: Caller) -> Result<Json<Value>, Problem> {
-//!     caller.need(Scope::Read)?;
+//! async fn overview(State(api): State<Arc<Api>>, caller: ApiCaller) -> Result<Json<Value>, Problem> {
+//!     caller.require_scope(TokenScope::Read)?;
 //! ```
 //!
 //! Against cross-site requests: the cookie is `SameSite=Strict`; a request with a cookie must come from our own pages

@@ -1,10 +1,10 @@
 //! Handshake by which a worker joins: mutual challenge and response with HMAC-SHA-256 over a shared token.
 //!
 //! ```text
-//! controller → worker   Greeting  { protocol, version, nonce }
-//! worker → controller   Answer    { protocol, version, nonce, proof = HMAC(token, "worker" nonces) }
-//! controller → worker   Verdict   Welcome { proof = HMAC(token, "controller" nonces) } or Refused(sentence)
-//! worker → controller   Up::Hello
+//! controller → worker   HandshakeChallenge  { protocol, version, nonce }
+//! worker → controller   HandshakeResponse    { protocol, version, nonce, proof = HMAC(token, "worker" nonces) }
+//! controller → worker   HandshakeResult   Welcome { proof = HMAC(token, "controller" nonces) } or Refused(sentence)
+//! worker → controller   WorkerMessage::Hello
 //! ```
 //!
 //! The token itself is never sent. The traffic afterwards is neither encrypted nor signed: it belongs on a trusted

@@ -14,6 +14,8 @@
 //! # Pitfalls
 //!
 //! A user can end while its answer is handled, so it is looked up again after every element.
+//!
+//! Long because requests, answers and the two sockets are one state.
 
 use std::io;
 
