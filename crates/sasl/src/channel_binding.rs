@@ -1,8 +1,8 @@
-//! Channel binding data (RFC 5056): tls-exporter (RFC 9266) and tls-server-end-point (RFC 5929, section 4), and the list of
-//! their names for XEP-0440 (1.0.0).
+//! Channel binding data (RFC 5056): tls-exporter (RFC 9266) and tls-server-end-point (RFC 5929, section 4), and the
+//! list of their names for XEP-0440 (1.0.0).
 //!
-//! The TLS library computes the exporter; this module defines the label. The certificate hash is computed here, because the
-//! hash function depends on the certificate's own signature.
+//! The TLS library computes the exporter; this module defines the label. The certificate hash is computed here, because
+//! the hash function depends on the certificate's own signature.
 //!
 //! Not implemented: tls-unique. It is undefined for TLS 1.3 and broken in earlier versions without the extended master
 //! secret.
@@ -56,11 +56,11 @@ impl ChannelBindingData {
     }
 }
 
-/// The tls-server-end-point data of a DER certificate: its hash, with the hash function of its own signature, or SHA-256
-/// where that is MD5 or SHA-1 (RFC 5929, section 4.1).
+/// The tls-server-end-point data of a DER certificate: its hash, with the hash function of its own signature, or
+/// SHA-256 where that is MD5 or SHA-1 (RFC 5929, section 4.1).
 ///
-/// `None` where the RFC defines nothing (Ed25519 and other algorithms that name no single hash), for SHA-224, which ring
-/// does not have, and for bytes that are not a certificate.
+/// `None` where the RFC defines nothing (Ed25519 and other algorithms that name no single hash), for SHA-224, which
+/// ring does not have, and for bytes that are not a certificate.
 #[must_use]
 pub fn server_end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     let algorithm = signature_hash(certificate)?;

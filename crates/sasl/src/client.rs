@@ -3,8 +3,8 @@
 //! SCRAM is RFC 5802, sections 3 and 5. Unknown attributes of the server are ignored, `m=` is an error. The `h=` of
 //! XEP-0474 is checked where the caller states which offer it saw.
 //!
-//! Not implemented: choice of mechanism, pinning, and the minimum of iterations of RFC 7677, section 4, so that tests can
-//! be fast. The load generator has a client of its own, so that both sides cannot share a mistake.
+//! Not implemented: choice of mechanism, pinning, and the minimum of iterations of RFC 7677, section 4, so that tests
+//! can be fast. The load generator has a client of its own, so that both sides cannot share a mistake.
 //!
 //! # Pitfalls
 //!
@@ -40,7 +40,7 @@ pub enum Gs2 {
 /// Reason for which the client aborts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// The server's message breaks the grammar of RFC 5802 section 7.
+    /// The server's message breaks the grammar of RFC 5802, section 7.
     #[error("the server's message is malformed")]
     Malformed,
     /// The server requires a mandatory extension.
@@ -132,8 +132,8 @@ impl ScramClient {
         self
     }
 
-    /// Requires that the server offered exactly these mechanisms, and these channel bindings if they were listed (XEP-0474,
-    /// section 5.2).
+    /// Requires that the server offered exactly these mechanisms, and these channel bindings if they were listed
+    /// (XEP-0474, section 5.2).
     #[must_use]
     pub fn require_offer(mut self, mechanisms: &[&str], bindings: Option<&[&str]>) -> ScramClient {
         let bindings = bindings.map(|names| names.iter().copied());
@@ -176,7 +176,8 @@ impl ScramClient {
     /// The client-final-message, for `<response/>`.
     ///
     /// # Errors
-    /// If the challenge is malformed, not an answer to [`ScramClient::client_first`], or the password cannot be prepared.
+    /// If the challenge is malformed, not an answer to [`ScramClient::client_first`], or the password cannot be
+    /// prepared.
     pub fn client_final(
         &mut self,
         challenge: &[u8],

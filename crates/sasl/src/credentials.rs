@@ -1,5 +1,5 @@
-//! Stored credentials of an account: salt, iterations, StoredKey and ServerKey for each hash (RFC 5802, section 3), as one
-//! versioned blob.
+//! Stored credentials of an account: salt, iterations, StoredKey and ServerKey for each hash (RFC 5802, section 3), as
+//! one versioned blob.
 //!
 //! Layout of version 1, numbers big-endian:
 //!
@@ -10,24 +10,24 @@
 //!
 //! Three entries with a salt of 16 bytes are 300 bytes.
 //!
-//! Cost: [`Credentials::derive`] runs PBKDF2 once for each hash. With [`DEFAULT_ITERATIONS`] on an AMD EPYC core with SHA
-//! extensions: 2 ms of CPU time for SHA-256, 4 to 5 for SHA-1, 5 to 6 for SHA-512, so 12 ms for new credentials.
-//! [`Credentials::verify_password`] runs one, 2 ms (`cargo run --release -p throng-sasl --example cost`). Both belong on a
-//! thread for blocking work ([`base::Spawner::spawn_blocking`]), not on one that serves sockets.
+//! Cost: [`Credentials::derive`] runs PBKDF2 once for each hash. With [`DEFAULT_ITERATIONS`] on an AMD EPYC core with
+//! SHA extensions: 2 ms of CPU time for SHA-256, 4 to 5 for SHA-1, 5 to 6 for SHA-512, so 12 ms for new credentials.
+//! [`Credentials::verify_password`] runs one, 2 ms (`cargo run --release -p throng-sasl --example cost`). Both belong
+//! on a thread for blocking work ([`base::Spawner::spawn_blocking`]), not on one that serves sockets.
 //!
 //! Not implemented: storing the password itself in any reversible form.
 //!
 //! # Pitfalls
 //!
-//! With the ServerKey an attacker can impersonate the server; with the StoredKey and one recorded login, the client. The
-//! blob is a secret, though less critical than a password.
+//! With the ServerKey an attacker can impersonate the server; with the StoredKey and one recorded login, the client.
+//! The blob is a secret, though less critical than a password.
 
 use crate::hash::{KeyBytes, ScramHash};
 use crate::saslprep::{PrepError, prepare};
 use std::num::NonZeroU32;
 
-/// Iterations for new passwords. RFC 7677, section 4, requires at least 4096. Every client, phones included, computes them
-/// at each login that is not cached.
+/// Iterations for new passwords. RFC 7677, section 4, requires at least 4096. Every client, phones included, computes
+/// them at each login that is not cached.
 pub const DEFAULT_ITERATIONS: u32 = 10_000;
 
 /// Limit on iterations for deriving and for decoding a blob: 2 to 6 seconds of computing for one hash.
@@ -110,12 +110,13 @@ impl ScramKeys {
 }
 
 impl Credentials {
-    /// Adds the keys derived from the client's SaltedPassword (XEP-0480, section 3). Cheap: the client did the work. False if
-    /// `salted` does not have the length of the hash, or `iterations` or `salt` are out of range.
+    /// Adds the keys derived from the client's SaltedPassword (XEP-0480, section 3). Cheap: the client did the work.
+    /// False if `salted` does not have the length of the hash, or `iterations` or `salt` are out of range.
     ///
     /// # Pitfalls
     ///
-    /// Nothing proves that it was derived from the password. Accept it only from a client that has just proved the password.
+    /// Nothing proves that it was derived from the password. Accept it only from a client that has just proved the
+    /// password.
     #[must_use]
     pub fn add_salted(&mut self, hash: ScramHash, salt: &[u8], iterations: u32, salted: &[u8]) -> bool {
         let Some(iterations) = checked_iterations(iterations) else { return false };
@@ -167,8 +168,8 @@ impl Credentials {
         Ok(credentials)
     }
 
-    /// Stable credentials that match no password, for an account that does not exist. [`crate::Decoy`] does the same with
-    /// configurable iterations.
+    /// Stable credentials that match no password, for an account that does not exist. [`crate::Decoy`] does the same
+    /// with configurable iterations.
     #[must_use]
     pub fn fake(server_secret: &base::Secret, account: &str) -> Credentials {
         crate::Decoy::new(server_secret, DEFAULT_ITERATIONS).credentials(account)
@@ -192,11 +193,11 @@ impl Credentials {
         }
     }
 
-    /// Whether the credentials were derived from `password`. One PBKDF2, for the hash that ring computes fastest. Slow; see
-    /// the module. False for text that SASLprep rejects.
+    /// Whether the credentials were derived from `password`. One PBKDF2, for the hash that ring computes fastest. Slow;
+    /// see the module. False for text that SASLprep rejects.
     ///
-    /// For an account that does not exist, call this on the credentials of a [`crate::Decoy`]: it takes as long and never
-    /// returns true.
+    /// For an account that does not exist, call this on the credentials of a [`crate::Decoy`]: it takes as long and
+    /// never returns true.
     #[must_use]
     pub fn verify_password(&self, password: &str) -> bool {
         let Ok(prepared) = prepare(password) else { return false };
@@ -231,8 +232,8 @@ impl Credentials {
     /// Decodes a blob.
     ///
     /// # Errors
-    /// If the version is unknown or the blob is corrupt: truncated, too long, unknown or duplicate hashes, numbers out of
-    /// range.
+    /// If the version is unknown or the blob is corrupt: truncated, too long, unknown or duplicate hashes, numbers out
+    /// of range.
     pub fn decode(blob: &[u8]) -> Result<Credentials, CredentialsError> {
         let (version, rest) = blob.split_first().ok_or(CredentialsError::Corrupt)?;
         if *version != VERSION {

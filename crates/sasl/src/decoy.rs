@@ -1,16 +1,17 @@
-//! Decoy credentials for accounts that do not exist, so that the answer to a guess does not reveal which accounts exist.
+//! Decoy credentials for accounts that do not exist, so that the answer to a guess does not reveal which accounts
+//! exist.
 //!
 //! RFC 6120, section 6.5.10, forbids distinguishing a wrong password from a missing account, and SCRAM sends salt and
-//! iterations before the client's proof. So a missing account gets a salt too: always the same one, derived from a secret
-//! of the server (RFC 5802, section 9, leaves it to implementations).
+//! iterations before the client's proof. So a missing account gets a salt too: always the same one, derived from a
+//! secret of the server (RFC 5802, section 9, leaves it to implementations).
 //!
 //! Not implemented: varying iterations. Accounts stored with iterations other than the decoy's are recognisable as
 //! existing; store them again at the next PLAIN login or accept it.
 //!
 //! # Pitfalls
 //!
-//! Derive from the *account*, normalised, with its domain, not from the client's text. Otherwise `Juliet` and `juliet` get
-//! different salts if and only if there is no such account.
+//! Derive from the *account*, normalised, with its domain, not from the client's text. Otherwise `Juliet` and `juliet`
+//! get different salts if and only if there is no such account.
 
 use crate::credentials::{Credentials, MAX_ITERATIONS, SALT_BYTES, ScramKeys};
 use crate::hash::{KeyBytes, ScramHash};

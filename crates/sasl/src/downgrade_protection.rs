@@ -1,14 +1,15 @@
 //! Downgrade protection for SCRAM: XEP-0474 (0.5.0).
 //!
 //! The server repeats in its first message, as attribute `h`, a hash of the mechanisms and channel bindings that it
-//! offered. SCRAM authenticates that message with the password, so removing entries from the list in transit is detected.
+//! offered. SCRAM authenticates that message with the password, so removing entries from the list in transit is
+//! detected.
 //!
 //! Not implemented: the client's rules (section 6); [`crate::client::ScramClient::require_offer`] has the one check.
 //!
 //! # Pitfalls
 //!
-//! The list is that of the profile in use: `<mechanisms/>` (RFC 6120) or `<authentication/>` (XEP-0388), never both, and
-//! without the mechanisms inside `<fast/>`. Sort by octets, not by preference.
+//! The list is that of the profile in use: `<mechanisms/>` (RFC 6120) or `<authentication/>` (XEP-0388), never both,
+//! and without the mechanisms inside `<fast/>`. Sort by octets, not by preference.
 
 use crate::hash::ScramHash;
 use base64::Engine as _;

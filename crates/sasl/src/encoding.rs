@@ -1,5 +1,5 @@
-//! Encoding of SASL data in `<auth/>`, `<challenge/>`, `<response/>` and `<success/>` (RFC 6120, sections 6.4.2 to 6.4.6):
-//! base 64 of RFC 4648, section 4, with `=` for data of length zero.
+//! Encoding of SASL data in `<auth/>`, `<challenge/>`, `<response/>` and `<success/>` (RFC 6120, sections 6.4.2 to
+//! 6.4.6): base 64 of RFC 4648, section 4, with `=` for data of length zero.
 //!
 //! Not implemented: white space. RFC 6120, section 13.9.1, requires characters outside the alphabet to be rejected.
 //!

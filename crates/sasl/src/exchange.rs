@@ -1,11 +1,11 @@
 //! [`Exchange`]: one authentication of one client, for every mechanism (RFC 6120, section 6.4; RFC 4422).
 //!
 //! The caller decodes base 64 ([`crate::encoding`]), passes messages in and carries out the returned [`ExchangeStep`]:
-//! send it, or look something up and call the method that accepts the result. Where the client sent no initial response,
-//! an empty challenge requests it, as RFC 6120, section 6.3.10, requires of servers.
+//! send it, or look something up and call the method that accepts the result. Where the client sent no initial
+//! response, an empty challenge requests it, as RFC 6120, section 6.3.10, requires of servers.
 //!
-//! Not implemented: timeouts, since the caller drops an abandoned exchange; the limit on attempts (section 6.4.5: 2 to 5);
-//! the decision whether an authzid is permitted, which [`ExchangeStep::Done`] passes on.
+//! Not implemented: timeouts, since the caller drops an abandoned exchange; the limit on attempts (section 6.4.5: 2 to
+//! 5); the decision whether an authzid is permitted, which [`ExchangeStep::Done`] passes on.
 //!
 //! # Pitfalls
 //!
@@ -87,11 +87,12 @@ enum ExchangeState {
 }
 
 impl Exchange {
-    /// Starts an exchange of `mechanism`, which the caller has found in its offer ([`Failure::InvalidMechanism`] otherwise).
+    /// Starts an exchange of `mechanism`, which the caller has found in its offer ([`Failure::InvalidMechanism`]
+    /// otherwise).
     ///
-    /// `offered_plus`: whether the offer had any `-PLUS`, to detect an offer that was shortened in transit. `binding`: the
-    /// channel binding data of this stream. `nonce`: from [`crate::nonce`]; at least 16 visible ASCII characters without
-    /// comma, never used before. Only SCRAM uses the three.
+    /// `offered_plus`: whether the offer had any `-PLUS`, to detect an offer that was shortened in transit. `binding`:
+    /// the channel binding data of this stream. `nonce`: from [`crate::nonce`]; at least 16 visible ASCII characters
+    /// without comma, never used before. Only SCRAM uses the three.
     #[must_use]
     pub fn new(
         mechanism: Mechanism,
@@ -137,8 +138,8 @@ impl Exchange {
 
     /// Completes [`ExchangeStep::NeedCredentials`] with the stored credentials, or `None` if there is no such account.
     ///
-    /// `account` is the normalised address of the user name, with its domain. The decoy is derived from it. Where the user
-    /// name is no valid localpart, pass the user name itself.
+    /// `account` is the normalised address of the user name, with its domain. The decoy is derived from it. Where the
+    /// user name is no valid localpart, pass the user name itself.
     ///
     /// An account without keys for this mechanism's hash is treated as a missing one.
     pub fn credentials(&mut self, found: Option<&Credentials>, decoy: &Decoy, account: &str) -> ExchangeStep {
@@ -163,9 +164,9 @@ impl Exchange {
         }
     }
 
-    /// Completes [`ExchangeStep::NeedCertificate`] with the user that the certificate stands for, or with the failure of
-    /// XEP-0178, section 2: [`Failure::InvalidAuthzid`] if it does not name the requested identity, or names several and
-    /// none was requested; [`Failure::NotAuthorized`] if it names none.
+    /// Completes [`ExchangeStep::NeedCertificate`] with the user that the certificate stands for, or with the failure
+    /// of XEP-0178, section 2: [`Failure::InvalidAuthzid`] if it does not name the requested identity, or names several
+    /// and none was requested; [`Failure::NotAuthorized`] if it names none.
     pub fn certificate(&mut self, user: Result<String, Failure>) -> ExchangeStep {
         match (self.take_state(), user) {
             (ExchangeState::Certificate { authzid }, Ok(username)) => {

@@ -1,5 +1,5 @@
-//! EXTERNAL (RFC 4422, appendix A): the client has already authenticated, here with a TLS certificate, and optionally names
-//! the identity to use. XEP-0178 (1.2), section 2, defines how the caller matches the two.
+//! EXTERNAL (RFC 4422, appendix A): the client has already authenticated, here with a TLS certificate, and optionally
+//! names the identity to use. XEP-0178 (1.2), section 2, defines how the caller matches the two.
 //!
 //! Not implemented: the certificate. The caller checks which addresses it names and whether they are accounts.
 //!

@@ -1,7 +1,7 @@
 //! Failures of an exchange: the conditions of RFC 6120, section 6.5, and the finer reasons of RFC 5802, section 7.
 //!
-//! The client receives the condition. The reason is for logs and counters: SCRAM's `e=` attribute has no place in an XMPP
-//! `<failure/>`, and errata 5271 of RFC 5802 permits the failure of the protocol alone.
+//! The client receives the condition. The reason is for logs and counters: SCRAM's `e=` attribute has no place in an
+//! XMPP `<failure/>`, and errata 5271 of RFC 5802 permits the failure of the protocol alone.
 //!
 //! # Pitfalls
 //!
@@ -12,27 +12,27 @@ use std::fmt;
 /// Failure condition of RFC 6120, section 6.5, named as its element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Failure {
-    /// The client sent `<abort/>` (6.5.1).
+    /// The client sent `<abort/>` (section 6.5.1).
     Aborted,
-    /// The account is disabled (6.5.2). Report it only after a correct proof.
+    /// The account is disabled (section 6.5.2). Report it only after a correct proof.
     AccountDisabled,
-    /// The credentials were right but have expired (6.5.3).
+    /// The credentials were right but have expired (section 6.5.3).
     CredentialsExpired,
-    /// The mechanism needs TLS first (6.5.4).
+    /// The mechanism needs TLS first (section 6.5.4).
     EncryptionRequired,
-    /// The base 64 is invalid (6.5.5).
+    /// The base 64 is invalid (section 6.5.5).
     IncorrectEncoding,
-    /// The authorization identity is malformed or not permitted (6.5.6).
+    /// The authorization identity is malformed or not permitted (section 6.5.6).
     InvalidAuthzid,
-    /// No mechanism was named, or it is not offered (6.5.7).
+    /// No mechanism was named, or it is not offered (section 6.5.7).
     InvalidMechanism,
-    /// The message breaks the syntax of the mechanism (6.5.8).
+    /// The message breaks the syntax of the mechanism (section 6.5.8).
     MalformedRequest,
-    /// The mechanism is weaker than policy permits for this account (6.5.9).
+    /// The mechanism is weaker than policy permits for this account (section 6.5.9).
     MechanismTooWeak,
-    /// Wrong credentials, or no such account (6.5.10).
+    /// Wrong credentials, or no such account (section 6.5.10).
     NotAuthorized,
-    /// The server cannot verify the credentials at present; the client may retry later (6.5.11).
+    /// The server cannot verify the credentials at present; the client may retry later (section 6.5.11).
     TemporaryAuthFailure,
 }
 

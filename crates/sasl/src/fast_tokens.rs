@@ -11,8 +11,8 @@
 //! A client is identified by the hash of its user agent's id; the id itself is not stored. Section 5.1 defines the two
 //! slots: an issued token is stored as *new*; its first use makes it *current* and ends the previous one.
 //!
-//! **What is stored.** The proof is an HMAC under the token, so the verifier must be able to compute the token; a hash of
-//! it would be useless. The token itself is not stored: it is computed from the seed with a key that every node has
+//! **What is stored.** The proof is an HMAC under the token, so the verifier must be able to compute the token; a hash
+//! of it would be useless. The token itself is not stored: it is computed from the seed with a key that every node has
 //! ([`TokenKey`]), over account, client, mechanism and time of issue. A leaked row does not permit a login, and a row
 //! copied to another account or client is worthless there.
 //!
@@ -41,7 +41,7 @@ pub const MAX_CLIENTS: usize = 64;
 #[derive(Clone, Debug)]
 pub struct TokenKey(KeyBytes);
 
-/// A client installation: the hash of its user agent's id (XEP-0388 section 3.3).
+/// A client installation: the hash of its user agent's id (XEP-0388, section 3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClientId([u8; 16]);
 

@@ -7,8 +7,8 @@
 //!
 //! # Pitfalls
 //!
-//! Only a recorded EXPR message is worthless to an attacker: its data differs for each connection. ENDP and NONE send the
-//! same bytes every time, so TLS must keep the message secret.
+//! Only a recorded EXPR message is worthless to an attacker: its data differs for each connection. ENDP and NONE send
+//! the same bytes every time, so TLS must keep the message secret.
 
 use crate::channel_binding::{ChannelBindingData, TLS_EXPORTER, TLS_SERVER_END_POINT};
 use crate::failure::FailureReason;

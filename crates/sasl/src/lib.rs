@@ -1,9 +1,9 @@
 //! SASL (RFC 4422) for XMPP (RFC 6120, section 6) as pure state machines: bytes in, bytes out.
 //!
-//! [`Exchange`] is one attempt of one client. It owns no socket, no database and no clock; it requests external data with
-//! an [`ExchangeStep`], and the caller supplies the answer. Mechanisms: SCRAM-SHA-1, -256 and -512, each with channel
-//! binding (`-PLUS`), PLAIN, EXTERNAL, ANONYMOUS; see [`Mechanism`]. In addition, [`hashed_token`] and [`fast_tokens`]:
-//! logins with a token issued by the server (XEP-0484).
+//! [`Exchange`] is one attempt of one client. It owns no socket, no database and no clock; it requests external data
+//! with an [`ExchangeStep`], and the caller supplies the answer. Mechanisms: SCRAM-SHA-1, -256 and -512, each with
+//! channel binding (`-PLUS`), PLAIN, EXTERNAL, ANONYMOUS; see [`Mechanism`]. In addition, [`hashed_token`] and
+//! [`fast_tokens`]: logins with a token issued by the server (XEP-0484).
 //!
 //! ```
 //! # use throng_sasl as sasl;
@@ -24,20 +24,20 @@
 //! assert_eq!(username, "juliet");
 //! ```
 //!
-//! Cost: the server's side of SCRAM is five HMACs (5 to 9 µs, see `examples/cost.rs`) and no PBKDF2; the work of RFC 5802
-//! is the client's. Only PLAIN and setting a password derive keys ([`Credentials`]), which belongs on a thread that may
-//! compute for milliseconds.
+//! Cost: the server's side of SCRAM is five HMACs (5 to 9 µs, see `examples/cost.rs`) and no PBKDF2; the work of RFC
+//! 5802 is the client's. Only PLAIN and setting a password derive keys ([`Credentials`]), which belongs on a thread
+//! that may compute for milliseconds.
 //!
-//! Why not the `rsasl` crate: its session calls a synchronous callback for the stored keys in the middle of a step, so a
-//! database look-up would block the thread. Its SCRAM server (2.2.1) leaves the user name escaped and answers unknown
+//! Why not the `rsasl` crate: its session calls a synchronous callback for the stored keys in the middle of a step, so
+//! a database look-up would block the thread. Its SCRAM server (2.2.1) leaves the user name escaped and answers unknown
 //! users with fresh random salts, which reveals that they are unknown.
 //!
 //! Not implemented: security layers (none of these mechanisms has one), tls-unique (undefined for TLS 1.3), OAuth.
 //!
 //! # Pitfalls
 //!
-//! A user name here is the client's text, prepared with SASLprep. Only the address rules (RFC 7622), which are up to the
-//! caller, turn it into an account.
+//! A user name here is the client's text, prepared with SASLprep. Only the address rules (RFC 7622), which are up to
+//! the caller, turn it into an account.
 
 mod anonymous;
 pub mod channel_binding;

@@ -36,8 +36,8 @@ pub enum Mechanism {
 }
 
 impl Mechanism {
-    /// Every mechanism in the order in which a server should list them: EXTERNAL first, because it is listed only when a
-    /// certificate was presented; then channel binding before none, and strong hash before weak.
+    /// Every mechanism in the order in which a server should list them: EXTERNAL first, because it is listed only when
+    /// a certificate was presented; then channel binding before none, and strong hash before weak.
     pub const ALL: [Mechanism; 9] = [
         Mechanism::External,
         Mechanism::ScramSha512Plus,

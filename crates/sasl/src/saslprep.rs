@@ -5,8 +5,8 @@
 //!
 //! # Pitfalls
 //!
-//! RFC 8265 (OpaqueString) obsoletes it, but RFC 5802 and RFC 7677 name SASLprep and clients implement it. The two differ
-//! (full-width letters), so a server with the other preparation would refuse correct passwords.
+//! RFC 8265 (OpaqueString) obsoletes it, but RFC 5802 and RFC 7677 name SASLprep and clients implement it. The two
+//! differ (full-width letters), so a server with the other preparation would refuse correct passwords.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,8 @@
 //! SCRAM server: RFC 5802 with SHA-1, RFC 7677 with SHA-256, and the same with SHA-512.
 //!
-//! Two states. [`AwaitingCredentials`] lasts from the client's first message until the caller has found the credentials;
-//! [`AwaitingProof`] from the challenge until the proof. The whole exchange costs two HMACs and a hash over the messages,
-//! three HMACs for the decoy, and no PBKDF2.
+//! Two states. [`AwaitingCredentials`] lasts from the client's first message until the caller has found the
+//! credentials; [`AwaitingProof`] from the challenge until the proof. The whole exchange costs two HMACs and a hash
+//! over the messages, three HMACs for the decoy, and no PBKDF2.
 //!
 //! XEP-0474 (0.5.0) adds `,h=…` to the challenge; clients that do not support it ignore it.
 //!
@@ -111,7 +111,8 @@ impl AwaitingCredentials {
         })
     }
 
-    /// Makes the challenge from the stored credentials, or from the decoy for `account` if there are none for this hash.
+    /// Makes the challenge from the stored credentials, or from the decoy for `account` if there are none for this
+    /// hash.
     pub(crate) fn challenge(
         self,
         found: Option<&Credentials>,

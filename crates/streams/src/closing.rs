@@ -1,7 +1,7 @@
 //! Closing of a stream: RFC 6120, section 4.4.
 //!
-//! Pending output is flushed and the outgoing direction closed. Input is then read and discarded for a moment: closing a
-//! socket with unread input makes the kernel reset the connection, and the peer may lose the final output. (Linux
+//! Pending output is flushed and the outgoing direction closed. Input is then read and discarded for a moment: closing
+//! a socket with unread input makes the kernel reset the connection, and the peer may lose the final output. (Linux
 //! delivers it anyway; other systems do not.)
 //!
 //! # Pitfalls

@@ -74,8 +74,8 @@ pub struct C2sContext {
 }
 
 impl C2sContext {
-    /// Builds the context. `secret` must survive restarts: otherwise the decoys of accounts that do not exist change and
-    /// reveal them, and every token becomes invalid.
+    /// Builds the context. `secret` must survive restarts: otherwise the decoys of accounts that do not exist change
+    /// and reveal them, and every token becomes invalid.
     pub fn new(
         node: Arc<Node>,
         tls: Option<Arc<net::tls::TlsConfig>>,

@@ -8,8 +8,8 @@
 //!
 //! # Pitfalls
 //!
-//! A stanza that was being handled when the connection broke was accepted. It is completed and counted before the session
-//! is handed over.
+//! A stanza that was being handled when the connection broke was accepted. It is completed and counted before the
+//! session is handed over.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;

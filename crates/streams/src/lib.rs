@@ -10,8 +10,8 @@
 //!
 //! # Pitfalls
 //!
-//! Everything that a connection may wait for is polled in one place, [`c2s::C2sConnection::poll`]. A new wait also needs
-//! a source of wake-ups: the socket, the outbox, or the periodic sweep through the outbox.
+//! Everything that a connection may wait for is polled in one place, [`c2s::C2sConnection::poll`]. A new wait also
+//! needs a source of wake-ups: the socket, the outbox, or the periodic sweep through the outbox.
 
 pub mod c2s;
 mod closing;

@@ -1,4 +1,5 @@
-//! I/O of a bound stream: elements from the client to the engine, the outbox to the client. RFC 6120, sections 8 and 10.
+//! I/O of a bound stream: elements from the client to the engine, the outbox to the client. RFC 6120, sections 8 and
+//! 10.
 //!
 //! One poll reads the available input, then writes the queued stanzas in as few system calls as possible; stanzas that
 //! arrive together for the same receiver leave together. Reading pauses while a stanza waits for the store (to keep the
@@ -81,8 +82,8 @@ impl C2sConnection {
         SessionInfo { peer: facts.peer, transport, secure: facts.secure, idle_seconds: silent }
     }
 
-    /// Hands the session over to the connection that requested it, once the stanza being handled is complete. `None` if the
-    /// request was cancelled.
+    /// Hands the session over to the connection that requested it, once the stanza being handled is complete. `None` if
+    /// the request was cancelled.
     fn hand_over(&mut self, session: &Arc<Session>, cx: &mut Context<'_>) -> Option<PhaseOutcome> {
         self.outbox.register_waker(cx);
         match self.finish_stanza(session, cx) {
@@ -295,8 +296,8 @@ impl C2sConnection {
     }
 
     /// Writes queued stanzas before the stream ends (RFC 6120, section 4.4): replies to what the client sent before its
-    /// closing tag, and stanzas before an error. A peer that may be dead gets none; they are rerouted. A peer with stream
-    /// management gets no messages: it will not acknowledge them, so they would be delivered twice.
+    /// closing tag, and stanzas before an error. A peer that may be dead gets none; they are rerouted. A peer with
+    /// stream management gets no messages: it will not acknowledge them, so they would be delivered twice.
     pub(crate) fn send_final_stanzas(&mut self, session: &Session, cx: &mut Context<'_>, lent: &mut Scratch) {
         if session.flags.has(flags::STREAM_MANAGEMENT) {
             let mut answers = QueuedBatch::new();
@@ -349,7 +350,8 @@ impl C2sConnection {
             ));
         }
         if self.outbox.is_ack_stalled() {
-            // The following write sends `<r/>` and sets the deadline for the answer; it serves as a keep-alive ping, too.
+            // The following write sends `<r/>` and sets the deadline for the answer; it serves as a keep-alive ping,
+            // too.
             self.outbox.retry_ack_request();
             self.outbox.set_deadline(now.saturating_add(limits.idle_ping_seconds));
             return None;

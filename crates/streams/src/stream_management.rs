@@ -1,18 +1,18 @@
 //! Elements of stream management: XEP-0198 (1.6.3). Counters and unacknowledged stanzas are in the outbox
 //! (`throng_core::session::stream_management`).
 //!
-//! `<enable/>` on a bound stream or within Bind 2, `<r/>` and `<a/>` in both directions, `<resume/>` in place of binding
-//! or within SASL2. Both `urn:xmpp:sm:3` and the older `urn:xmpp:sm:2` are supported; they differ in name only.
+//! `<enable/>` on a bound stream or within Bind 2, `<r/>` and `<a/>` in both directions, `<resume/>` in place of
+//! binding or within SASL2. Both `urn:xmpp:sm:3` and the older `urn:xmpp:sm:2` are supported; they differ in name only.
 //!
-//! The identifier of a stream is a random token and the resource. The account is the authenticated one, so an identifier
-//! of another account matches nothing, and there is no table of identifiers that could be flooded.
+//! The identifier of a stream is a random token and the resource. The account is the authenticated one, so an
+//! identifier of another account matches nothing, and there is no table of identifiers that could be flooded.
 //!
 //! Not implemented: server-to-server streams; unsolicited `<a/>` from the server, except one before the stream ends.
 //!
 //! # Pitfalls
 //!
-//! `<enabled/>` and `<resumed/>` are written to the output directly, stanzas only through the outbox. Stanzas are counted
-//! when they leave the outbox after that, so none may be written past it.
+//! `<enabled/>` and `<resumed/>` are written to the output directly, stanzas only through the outbox. Stanzas are
+//! counted when they leave the outbox after that, so none may be written past it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! Tests of whole conversations over BOSH (XEP-0124, XEP-0206) with the engine: login, chat, undelivered messages, stream
-//! management, ends of sessions. The clock is injected; requests are passed without HTTP.
+//! Tests of whole conversations over BOSH (XEP-0124, XEP-0206) with the engine: login, chat, undelivered messages,
+//! stream management, ends of sessions. The clock is injected; requests are passed without HTTP.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 

@@ -1,5 +1,5 @@
-//! Tests of fragmented input: RFC 6120, section 4, promises nothing about packets. Every split of a whole session has the
-//! same result, and a session that is cut off anywhere leaves nothing behind.
+//! Tests of fragmented input: RFC 6120, section 4, promises nothing about packets. Every split of a whole session has
+//! the same result, and a session that is cut off anywhere leaves nothing behind.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 

@@ -1,8 +1,8 @@
-//! Tests of hostile input: RFC 6120, sections 4.9.3, 11 and 13.12. Every case asserts the condition that the RFC names, a
-//! bound on memory, and that two other clients keep chatting undisturbed.
+//! Tests of hostile input: RFC 6120, sections 4.9.3, 11 and 13.12. Every case asserts the condition that the RFC names,
+//! a bound on memory, and that two other clients keep chatting undisturbed.
 //!
-//! Memory is counted by the allocator of this program, per thread. Each test has its thread, and its pipes and clients are
-//! counted with the server. The bounds are stated where they are asserted.
+//! Memory is counted by the allocator of this program, per thread. Each test has its thread, and its pipes and clients
+//! are counted with the server. The bounds are stated where they are asserted.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 #![allow(unsafe_code, reason = "a counting allocator cannot be written without")]
@@ -317,8 +317,8 @@ async fn section_4_9_3_14_limits() {
     let client = chat.wire.connect_with(4096);
     let header = format!("<stream:stream to='{}' xmlns='jabber:client'>", fill(2 * negotiation_bytes));
     chat.refuses(client, header.as_bytes(), C::PolicyViolation, 192 * 1024).await;
-    // Authenticated clients may send more. The block of an unfinished stanza is at most 512 kB, and there may be two while
-    // it grows.
+    // Authenticated clients may send more. The block of an unfinished stanza is at most 512 kB, and there may be two
+    // while it grows.
     for input in [
         message(&fill(stanza_bytes)),
         nested(65),
@@ -406,8 +406,8 @@ async fn one_byte_per_second_does_not_extend_negotiation() {
     chat.assert_still_works().await;
 }
 
-/// A client that does not read holds at most the limits of its queue (1 MB messages, 256 kB presence, 2 MB the rest), and
-/// the data in transit (64 kB, one stanza).
+/// A client that does not read holds at most the limits of its queue (1 MB messages, 256 kB presence, 2 MB the rest),
+/// and the data in transit (64 kB, one stanza).
 #[tokio::test]
 async fn a_receiver_that_never_reads_holds_at_most_its_queue_limits() {
     let mut chat = Chat::start(|_| {}).await;
@@ -550,8 +550,8 @@ async fn write(pipe: &mut Pipe, text: &str) {
     assert!(pipe.write_all(text.as_bytes()).await.is_ok());
 }
 
-/// Ten thousand connections that never log in. Heap bytes of each, with its task and its pipe: 2 kB silent, 4 kB with an
-/// open stream, 24 kB with the largest element that may be unfinished.
+/// Ten thousand connections that never log in. Heap bytes of each, with its task and its pipe: 2 kB silent, 4 kB with
+/// an open stream, 24 kB with the largest element that may be unfinished.
 #[tokio::test]
 async fn ten_thousand_unauthenticated_connections() {
     const MANY: usize = 10_000;
@@ -675,7 +675,8 @@ async fn the_condition_arrives_over_tcp() {
     }
 }
 
-/// A valid session with a few bytes changed, many times: it ends in order or continues, and no other session is affected.
+/// A valid session with a few bytes changed, many times: it ends in order or continues, and no other session is
+/// affected.
 #[tokio::test]
 async fn mutated_sessions_end_in_order_and_never_panic() {
     let mut chat = Chat::start(|setup| {

@@ -351,8 +351,8 @@ async fn a_close_request_reaches_a_connection_that_cannot_write() {
     wire.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
     run_until_idle().await;
     assert_eq!(wire.node.routing_table.sessions(), 0);
-    // A client that resumes reading still receives the output buffer, then the reason; the sender may receive errors for
-    // the rest.
+    // A client that resumes reading still receives the output buffer, then the reason; the sender may receive errors
+    // for the rest.
     for client in [&mut juliet, &mut romeo] {
         let mut count = 0;
         loop {

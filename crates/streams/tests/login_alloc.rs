@@ -1,5 +1,5 @@
-//! Allocation budget of a reconnect with a token (XEP-0484), compared with SCRAM: a guard against growth, and proof that
-//! no keys are derived.
+//! Allocation budget of a reconnect with a token (XEP-0484), compared with SCRAM: a guard against growth, and proof
+//! that no keys are derived.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 #![allow(unsafe_code, reason = "a counting allocator cannot be written without")]
 

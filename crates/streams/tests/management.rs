@@ -564,8 +564,8 @@ async fn unacked_stanzas_are_bounded_and_do_not_affect_other_sessions() {
     }
     juliet.send(format!("<a {NS} h='{got}'/>")).await;
     run_until_idle().await;
-    // A detached session has the same bounds, and exceeding them does not end it: stanzas without room bounce, since there
-    // is no offline storage here.
+    // A detached session has the same bounds, and exceeding them does not end it: stanzas without room bounce, since
+    // there is no offline storage here.
     drop(juliet);
     run_until_idle().await;
     let mut refused = Vec::new();

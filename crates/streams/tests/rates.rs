@@ -1,5 +1,5 @@
-//! Tests of rate limits on a whole stream: sessions above a rate are read more slowly and lose nothing, floods of presence
-//! and roster changes are refused, reconnecting does not refill a bucket, and other clients are unaffected.
+//! Tests of rate limits on a whole stream: sessions above a rate are read more slowly and lose nothing, floods of
+//! presence and roster changes are refused, reconnecting does not refill a bucket, and other clients are unaffected.
 //!
 //! The clock is manual; `advance` runs the sweep once a second, as the program does.
 

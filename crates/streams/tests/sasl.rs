@@ -1,5 +1,5 @@
-//! Tests of SASL on streams: RFC 6120, sections 6 and 13.8; XEP-0178 (1.2); XEP-0440 (0.4.1). The mechanisms are tested in
-//! their own crate.
+//! Tests of SASL on streams: RFC 6120, sections 6 and 13.8; XEP-0178 (1.2); XEP-0440 (0.4.1). The mechanisms are tested
+//! in their own crate.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 

@@ -11,9 +11,9 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// Protocol: a request is a letter, a length and as many bytes. `D` is a document; the answer is a line, empty if it can be
-/// parsed. `N` answers with a digit per code point below 65 536: 1 if a name may begin with it, plus 2 if a name may
-/// contain it.
+/// Protocol: a request is a letter, a length and as many bytes. `D` is a document; the answer is a line, empty if it
+/// can be parsed. `N` answers with a digit per code point below 65 536: 1 if a name may begin with it, plus 2 if a name
+/// may contain it.
 const SCRIPT: &str = r#"
 import struct, sys
 from xml.parsers import expat

@@ -1,7 +1,7 @@
 //! Scenarios ("plays"): scripted conversations between clients and a server, similar to Prosody's scansion.
 //!
-//! A scenario is a text file in `e2e/plays`. It runs in memory with a manual clock ([`ScenarioTarget::Memory`]) or against
-//! any server on a port ([`ScenarioTarget::Remote`], `cargo xtask plays --against`).
+//! A scenario is a text file in `e2e/plays`. It runs in memory with a manual clock ([`ScenarioTarget::Memory`]) or
+//! against any server on a port ([`ScenarioTarget::Remote`], `cargo xtask plays --against`).
 //!
 //! ```text
 //! # A comment.
@@ -21,9 +21,9 @@
 //! romeo receives nothing
 //! ```
 //!
-//! The header: `title:`, `features:` (names of the registry that the scenario covers), `ignores:` (namespaces of children
-//! that stanzas may have in addition), `administrators:` (users that must be administrators), then
-//! `client NAME is USER/RESOURCE [with password WORDS]` and `friends USER USER` (subscribed both ways before the start).
+//! The header: `title:`, `features:` (names of the registry that the scenario covers), `ignores:` (namespaces of
+//! children that stanzas may have in addition), `administrators:` (users that must be administrators), then `client
+//! NAME is USER/RESOURCE [with password WORDS]` and `friends USER USER` (subscribed both ways before the start).
 //!
 //! The steps, each a [`StepAction`]: `NAME connects` (up to a bound resource), `NAME opens a stream` (no login: the
 //! scenario sends it, with `{NAME.plain}` for PLAIN), `NAME proves WORD` (computes `{NAME.proof}` of the token in
@@ -34,10 +34,10 @@
 //! `NAME loses the connection`, `NAME is disconnected [by CONDITION]`, `N seconds pass` (only in memory).
 //! A colon is followed by XML on indented lines, one or several stanzas.
 //!
-//! In XML, `{USER}` is a bare address, `{NAME.full}` a full one, `{server}` the domain. In received XML `{any}` matches any
-//! value or text; `{keep:WORD}` does too and stores it as `{WORD}`; `play:more='yes'` permits further attributes and
-//! children of an element. Stanzas are compared by meaning: the order of attributes and children, prefixes and blanks
-//! between elements do not count.
+//! In XML, `{USER}` is a bare address, `{NAME.full}` a full one, `{server}` the domain. In received XML `{any}` matches
+//! any value or text; `{keep:WORD}` does too and stores it as `{WORD}`; `play:more='yes'` permits further attributes
+//! and children of an element. Stanzas are compared by meaning: the order of attributes and children, prefixes and
+//! blanks between elements do not count.
 //!
 //! Against a remote server, what RFC 6120 lets a server omit (`to` the client itself, `from` its own account, the
 //! language) may be missing; in memory it is required.

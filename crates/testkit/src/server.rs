@@ -1,8 +1,8 @@
 //! Test node with streams: real connections in memory, over loopback TCP and TLS, with clients that send bytes.
 //!
-//! RFC 6120 from the first byte. The clock stands still until [`TestServer::advance`]; the store is the memory store. Every
-//! connection is a task on the test's own runtime, which must be tokio's `current_thread`: nothing then happens between
-//! two awaits of the test.
+//! RFC 6120 from the first byte. The clock stands still until [`TestServer::advance`]; the store is the memory store.
+//! Every connection is a task on the test's own runtime, which must be tokio's `current_thread`: nothing then happens
+//! between two awaits of the test.
 //!
 //! Not implemented: server-to-server streams.
 //!
@@ -62,8 +62,8 @@ pub struct TestServerConfig {
     pub certificates: bool,
     /// PEM of the authority of client certificates, which are then requested.
     pub client_authority: Option<String>,
-    /// Clients over pipes use WebSocket, through a trusted proxy that terminates their TLS. They still send the text of a
-    /// stream document; it is framed on the way.
+    /// Clients over pipes use WebSocket, through a trusted proxy that terminates their TLS. They still send the text of
+    /// a stream document; it is framed on the way.
     pub websocket: bool,
     /// Clients over pipes use BOSH instead, without HTTP and over encrypted connections. They send the text of a stream
     /// document, too.

@@ -13,7 +13,8 @@ use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{self, ClientConfig, DigitallySignedStruct, SignatureScheme};
 
-/// Client configuration for TLS 1.2 and 1.3 that accepts every certificate and offers these protocols (RFC 7301), if any.
+/// Client configuration for TLS 1.2 and 1.3 that accepts every certificate and offers these protocols (RFC 7301), if
+/// any.
 ///
 /// # Panics
 /// If the provider has none of the usual versions; ring has them.

@@ -1,5 +1,6 @@
-//! Fuzz target of whole exchanges: byte 0 selects the mechanism, byte 1 the conditions; the rest is messages, separated by
-//! 0xff (which UTF-8 never has). A SCRAM or PLAIN login without the password is a crash: the proof cannot be guessed.
+//! Fuzz target of whole exchanges: byte 0 selects the mechanism, byte 1 the conditions; the rest is messages, separated
+//! by 0xff (which UTF-8 never has). A SCRAM or PLAIN login without the password is a crash: the proof cannot be
+//! guessed.
 #![no_main]
 
 use base::Secret;

@@ -16,8 +16,9 @@ use crate::stream_management;
 const RETRIES: u8 = 10;
 
 impl C2sConnection {
-    /// Handles a stanza before a resource is bound; only a bind request is allowed. `principal` is the account data read for
-    /// this request. It is dropped when the request is refused: a client that never binds must not hold a roster.
+    /// Handles a stanza before a resource is bound; only a bind request is allowed. `principal` is the account data
+    /// read for this request. It is dropped when the request is refused: a client that never binds must not hold a
+    /// roster.
     pub(super) fn bind(&mut self, bytes: &[u8], principal: Option<Principal>) -> NegotiationResult {
         let limits = self.context.node.limits().negotiation();
         let scope = self.scope.clone();

@@ -1,11 +1,11 @@
 //! Bind 2: XEP-0386 (1.1.0), within SASL2.
 //!
 //! The resource is `tag/name` or `name` (section 4.2.1). The name is derived from the user agent's id with the server's
-//! secret, so a client that sends its id gets the same resource each time, and the resource does not reveal the id. A new
-//! session of the same client ends the previous one.
+//! secret, so a client that sends its id gets the same resource each time, and the resource does not reveal the id. A
+//! new session of the same client ends the previous one.
 //!
-//! The request may contain elements of features, which the host's inline table lists (`throng_core::stream_elements`), and
-//! `<enable/>` of stream management.
+//! The request may contain elements of features, which the host's inline table lists (`throng_core::stream_elements`),
+//! and `<enable/>` of stream management.
 //!
 //! Not implemented: `<metadata/>` of the archive (XEP-0313). For the same reason waiting messages are not cleared
 //! (section 4.2: they are in the archive) but delivered.

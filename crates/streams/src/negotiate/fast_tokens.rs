@@ -1,20 +1,20 @@
 //! FAST token logins: XEP-0484 (0.2.0). The tokens and their storage format are in `sasl::fast_tokens`.
 //!
 //! A client with a token needs one message: `<authenticate/>` with the proof, sent together with the stream header. It
-//! costs the two look-ups of any login, in one store call where the client binds a resource directly. It writes only when
-//! the token is used for the first time, is due for rotation, or is invalidated.
+//! costs the two look-ups of any login, in one store call where the client binds a resource directly. It writes only
+//! when the token is used for the first time, is due for rotation, or is invalidated.
 //!
-//! **Replays.** TLS early data is not accepted (`tls-0rtt` is not offered), so `count` is not stored. A recorded EXPR login
-//! is worthless on any other connection. ENDP and NONE send the same bytes each time, which only TLS keeps secret;
-//! rotation invalidates them later, `<fast invalidate/>` immediately.
+//! **Replays.** TLS early data is not accepted (`tls-0rtt` is not offered), so `count` is not stored. A recorded EXPR
+//! login is worthless on any other connection. ENDP and NONE send the same bytes each time, which only TLS keeps
+//! secret; rotation invalidates them later, `<fast invalidate/>` immediately.
 //!
 //! A token request for a mechanism that is not offered, or without a user agent id, is ignored: the login matters more.
 //!
 //! # Pitfalls
 //!
-//! A token stands for a password, so it is issued only after a complete login, and a changed password ends it: the store
-//! clears tokens together with `set_credentials`. A login in progress at that moment may still be issued a token; a client
-//! with the old password would have got a session as well.
+//! A token stands for a password, so it is issued only after a complete login, and a changed password ends it: the
+//! store clears tokens together with `set_credentials`. A login in progress at that moment may still be issued a token;
+//! a client with the old password would have obtained a session as well.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,8 +63,9 @@ struct Proof {
 }
 
 impl Proof {
-    /// Verifies the proof against the stored tokens; `None` for a missing account, which takes as long. Returns `None` where
-    /// a correct proof must look like a wrong one because of too many attempts; see [`throng_core::login_throttle`].
+    /// Verifies the proof against the stored tokens; `None` for a missing account, which takes as long. Returns `None`
+    /// where a correct proof must look like a wrong one because of too many attempts; see
+    /// [`throng_core::login_throttle`].
     fn judge(&self, tokens: Option<&[u8]>) -> Option<TokenVerification> {
         let tokens = tokens.and_then(|tokens| FastTokens::decode(tokens).ok()).unwrap_or_default();
         let Proof { account, client, mechanism, data, proof, .. } = self;

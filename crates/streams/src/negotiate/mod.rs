@@ -1,13 +1,13 @@
 //! Stream negotiation with a client: header, STARTTLS, SASL, resource binding. RFC 6120, sections 4.3, 5, 6 and 7.
 //! XEP-0388 and its companion specifications have one file each.
 //!
-//! The state is boxed and dropped at bind. Elements are copied out of the borrowed buffers, which keeps the code simple;
-//! it runs a handful of times per login.
+//! The state is boxed and dropped at bind. Elements are copied out of the borrowed buffers, which keeps the code
+//! simple; it runs a handful of times per login.
 //!
 //! # Pitfalls
 //!
-//! A new XML document begins after `<proceed/>` and `<success/>`. `Stream::restart` and `start_tls` discard the state of
-//! the old one; bytes that arrived too early end the stream.
+//! A new XML document begins after `<proceed/>` and `<success/>`. `Stream::restart` and `start_tls` discard the state
+//! of the old one; bytes that arrived too early end the stream.
 
 mod bind;
 mod bind2;
@@ -338,8 +338,8 @@ impl C2sConnection {
         );
     }
 
-    /// Sets the flags that depend on the transport: encryption, for features that accept secrets, and batching of presence,
-    /// for BOSH, where each answer is expensive. A resumed session has another stream.
+    /// Sets the flags that depend on the transport: encryption, for features that accept secrets, and batching of
+    /// presence, for BOSH, where each answer is expensive. A resumed session has another stream.
     fn set_stream_flags(&self, session: &throng_core::Session) {
         let facts = self.stream.info();
         for (bit, set) in

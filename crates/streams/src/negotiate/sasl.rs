@@ -1,7 +1,7 @@
 //! SASL profile of RFC 6120, section 6: `<auth/>`, `<response/>`, `<abort/>`, and a new stream after success.
 //!
-//! The steps in between are in `sasl_result`. XEP-0178 (1.2), section 2, for certificates; XEP-0474 (0.5.0) for the hash
-//! of the offered mechanisms.
+//! The steps in between are in `sasl_result`. XEP-0178 (1.2), section 2, for certificates; XEP-0474 (0.5.0) for the
+//! hash of the offered mechanisms.
 
 use sasl::{Exchange, Failure, Mechanism};
 use stanza::StreamCondition;

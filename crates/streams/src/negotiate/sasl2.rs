@@ -1,12 +1,12 @@
 //! SASL2, the Extensible SASL Profile: XEP-0388 (1.0.4), with Initial Authentication Pipelining: XEP-0509 (0.2.0).
 //!
-//! One request names the mechanism and everything else that the client wants: to resume a stream (`stream_management`), a
-//! resource (`bind2`), a token (`fast_tokens`), upgraded keys (`scram_upgrade`). Success carries the results, the features
-//! follow immediately, and the stream continues without a restart.
+//! One request names the mechanism and everything else that the client wants: to resume a stream (`stream_management`),
+//! a resource (`bind2`), a token (`fast_tokens`), upgraded keys (`scram_upgrade`). Success carries the results, the
+//! features follow immediately, and the stream continues without a restart.
 //!
-//! Offered only under TLS (section 4: MUST), or where the listener's configuration declares other encryption. White space
-//! around base 64 is accepted, since the examples have it. The `from` of the stream does not change what is offered, so the
-//! offer does not reveal which accounts exist.
+//! Offered only under TLS (section 4: MUST), or where the listener's configuration declares other encryption. White
+//! space around base 64 is accepted, since the examples have it. The `from` of the stream does not change what is
+//! offered, so the offer does not reveal which accounts exist.
 //!
 //! Not implemented: mandatory tasks such as a second factor. Software and device of the user agent are ignored.
 //!

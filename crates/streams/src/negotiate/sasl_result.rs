@@ -1,13 +1,13 @@
 //! Login steps shared by both SASL profiles, from a mechanism's step to an admitted account: RFC 6120, section 6 (see
 //! `sasl`), and XEP-0388 (see `sasl2`).
 //!
-//! The mechanisms are in the crate `sasl`; this file handles accounts and failure counts, with the limits on attempts of
-//! `throng_core::login_throttle`.
+//! The mechanisms are in the crate `sasl`; this file handles accounts and failure counts, with the limits on attempts
+//! of `throng_core::login_throttle`.
 //!
 //! # Pitfalls
 //!
-//! Everything sent before the proof must be the same for an account that does not exist. The throttle refuses before the
-//! store is read, and it counts names, not accounts.
+//! Everything sent before the proof must be the same for an account that does not exist. The throttle refuses before
+//! the store is read, and it counts names, not accounts.
 
 use std::sync::Arc;
 
@@ -94,8 +94,8 @@ impl C2sConnection {
         Ok(NegotiationOutcome::Reply(out))
     }
 
-    /// Records the claimed account; inner `None` if it cannot be an account. Outer `None` if too many earlier logins have
-    /// failed.
+    /// Records the claimed account; inner `None` if it cannot be an account. Outer `None` if too many earlier logins
+    /// have failed.
     pub(super) fn claim_account(
         &mut self,
         username: String,
@@ -126,8 +126,8 @@ impl C2sConnection {
         keys.unwrap_or_else(|| node.login_throttle.keys(peer, "", false))
     }
 
-    /// Whether the client may learn if its secret was `right`. Must be called before anything that depends on that: after too
-    /// many attempts the right secret must look like a wrong one; see [`throng_core::login_throttle`].
+    /// Whether the client may learn if its secret was `right`. Must be called before anything that depends on that:
+    /// after too many attempts the right secret must look like a wrong one; see [`throng_core::login_throttle`].
     pub(super) fn check_login_throttle(&mut self, right: bool) -> bool {
         let keys = self.keys();
         may_answer(&self.context.node, &keys, right)
@@ -207,8 +207,8 @@ impl C2sConnection {
         let Some((_, jid)) = account(Some(&host), username) else {
             return self.failed_login(Failure::NotAuthorized, "no account");
         };
-        // Acting for another user is not supported: the authorization identity is the user's own address (section 6.3.8).
-        // XEP-0388, section 3.3, also requires it to be the `from` of the stream.
+        // Acting for another user is not supported: the authorization identity is the user's own address (section
+        // 6.3.8). XEP-0388, section 3.3, also requires it to be the `from` of the stream.
         let same = authzid.is_none_or(|a| jid::parse(a).is_ok_and(|p| p.as_ref().as_str() == jid.as_str()));
         let told = authzid.is_none()
             || state.profile == SaslProfile::Rfc6120

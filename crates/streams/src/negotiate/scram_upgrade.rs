@@ -1,8 +1,9 @@
 //! Upgrades of stored SCRAM keys: XEP-0480 (0.2.0), with the SCRAM tasks of its section 3.
 //!
-//! An account imported with keys for SCRAM-SHA-1 only can use nothing stronger, and the server cannot derive the other keys
-//! without the password. The client derives them after login. Tasks are offered to all clients for every enabled SCRAM
-//! mechanism, so the offer does not reveal which keys an account has; requests for existing keys are silently skipped.
+//! An account imported with keys for SCRAM-SHA-1 only can use nothing stronger, and the server cannot derive the other
+//! keys without the password. The client derives them after login. Tasks are offered to all clients for every enabled
+//! SCRAM mechanism, so the offer does not reveal which keys an account has; requests for existing keys are silently
+//! skipped.
 //!
 //! Not implemented: deriving the keys on the server where PLAIN has sent the password.
 //!

@@ -1,4 +1,5 @@
-//! Tests of XEP-0388 logins and the companion XEP-0386, XEP-0480, XEP-0484, XEP-0509, and of the limits on failed logins.
+//! Tests of XEP-0388 logins and the companion XEP-0386, XEP-0480, XEP-0484, XEP-0509, and of the limits on failed
+//! logins.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 

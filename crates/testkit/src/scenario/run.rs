@@ -288,8 +288,8 @@ impl Run<'_> {
         }
     }
 
-    /// Normalises what another server may omit (RFC 6120, sections 8.1.1.1, 8.1.2.1 and 8.1.5): `to` the client itself, `from`
-    /// its own account, the stream's language. Our own node must send them exactly.
+    /// Normalises what another server may omit (RFC 6120, sections 8.1.1.1, 8.1.2.1 and 8.1.5): `to` the client itself,
+    /// `from` its own account, the stream's language. Our own node must send them exactly.
     fn adapt_to_server(&self, who: usize, want: &ExpectedElement, got: &ExpectedElement) -> ExpectedElement {
         let mut got = got.clone();
         let ScenarioTarget::Remote(_) = self.stage else { return got };

@@ -7,8 +7,8 @@
 //!
 //! # Pitfalls
 //!
-//! A broken connection does not exist here. Dropping the client ends the session by a request outside of its window, which
-//! the stream sees as a lost connection.
+//! A broken connection does not exist here. Dropping the client ends the session by a request outside of its window,
+//! which the stream sees as a lost connection.
 
 use std::collections::VecDeque;
 use std::future::Future;

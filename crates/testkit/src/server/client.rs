@@ -450,8 +450,8 @@ impl StreamClient {
         self.bind(resource).await.expect("a resource");
     }
 
-    /// Waits until everything sent before is handled: an answered request on a bound stream. Returns the elements received
-    /// before the answer.
+    /// Waits until everything sent before is handled: an answered request on a bound stream. Returns the elements
+    /// received before the answer.
     pub async fn sync(&mut self) -> Vec<ReceivedElement> {
         self.send("<iq type='get' id='sync'><nothing xmlns='urn:example:nothing'/></iq>").await;
         let mut before = Vec::new();
