@@ -1,7 +1,11 @@
-//! Where bytes come from and go to: a TCP socket or a pipe in memory. The one place that knows the difference.
+//! Byte transports under a stream: a TCP socket, a pipe in memory, or a foreign duplex stream.
 //!
-//! Left out: TLS, which is a stream peer over either of them. Trap: `poll_read` of tokio clears the readiness after a
-//! short read, so a caller that stops at a short read saves the read that would have said EAGAIN.
+//! Not implemented: TLS, which is a stream of its own over these.
+//!
+//! # Pitfalls
+//!
+//! tokio's `poll_read` clears the readiness after a short read, so a caller that stops at a short read saves the read
+//! that would return EAGAIN.
 
 use crate::stream::memory::Pipe;
 use base::count::Counter;
@@ -14,7 +18,7 @@ use tokio::net::TcpStream;
 static BYTES_READ: Counter = Counter::new();
 static BYTES_WRITTEN: Counter = Counter::new();
 
-/// Bytes that this process has read from TCP connections of streams and written to them, TLS included.
+/// Bytes read from and written to TCP connections of streams by this process, including TLS.
 pub fn tcp_bytes() -> [u64; 2] {
     [BYTES_READ.get(), BYTES_WRITTEN.get()]
 }
@@ -31,7 +35,7 @@ pub(crate) trait ByteStream {
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>>;
     /// Writes once.
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
-    /// Says that nothing more will be written.
+    /// Ends the outgoing direction.
     fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
@@ -69,7 +73,7 @@ impl ByteStream for Pipe {
     }
 }
 
-/// A byte stream that somebody else made, such as an upgraded HTTP connection.
+/// A foreign byte stream, such as an upgraded HTTP connection.
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
@@ -82,7 +86,7 @@ impl ByteStream for Box<dyn Duplex> {
 
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match AsyncWrite::poll_write(Pin::new(self), cx, bytes) {
-            // It may keep what it took until it is told to let go.
+            // It may buffer the bytes until it is flushed.
             Poll::Ready(Ok(count)) => match AsyncWrite::poll_flush(Pin::new(self), cx) {
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                 _ => Poll::Ready(Ok(count)),
@@ -96,7 +100,7 @@ impl ByteStream for Box<dyn Duplex> {
     }
 }
 
-/// Either of them, for the peers that run over both.
+/// Either transport, for streams that run over both.
 pub(crate) enum AnyByteStream {
     Tcp(TcpStream),
     Memory(Pipe),

@@ -1,8 +1,11 @@
-//! What all peers of one endless XML document share: the scanner, the stashed bytes, the limits of what may wait.
+//! Common part of all streams of one XML document: scanner, stashed bytes, output limits.
 //!
-//! TCP, TLS and memory differ only in how bytes arrive and leave. What they mean is in `framing`.
-//! Trap: `held` says which holding of the worker's scratch this stream owns (see [`crate::scratch`]); the blocks are
-//! loaded when the holding begins and nothing may read them behind the scratch's back.
+//! TCP, TLS and memory differ only in how bytes arrive and leave. Their meaning is in `framing`.
+//!
+//! # Pitfalls
+//!
+//! `holding` identifies the holding of the worker's scratch that this stream owns (see [`crate::scratch`]). Blocks are
+//! loaded when the holding begins, and nothing may read them while the scratch is held.
 
 use crate::buffer_pool::{BufferBlock, BufferPool};
 use crate::connection_info::{CompactSocketAddr, ConnectionInfo, SharedListenerConfig, Transport};
@@ -15,47 +18,47 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll, ready};
 use xml::{ScanOutcome, Scanner};
 
-/// What the scanner found; positions in the input buffer.
+/// Result of the scanner; positions in the input buffer.
 #[derive(Clone, Copy)]
 pub(crate) enum ScanEvent {
     Open(usize, usize),
     Element(usize, usize),
-    /// The same in the lent text, which was written anew: a start tag, or else an element.
+    /// A rewritten item in the lent text buffer: a start tag if true, else an element.
     Rewritten(bool),
     Close,
     Eof,
-    /// There are more bytes than the reader has; they stay where they are.
+    /// More raw bytes than the reader has seen; they stay in place.
     Raw,
 }
 
-/// The scanner is done with its document; further bytes are dropped.
+/// The scanner has finished its document; further bytes are dropped.
 const CLOSED: u8 = 1;
-/// The peer said that no byte will follow.
+/// The peer ended its direction.
 const ENDED: u8 = 2;
 /// An error was reported; there are no more events.
 const FAILED: u8 = 4;
 /// Limits of authenticated streams apply.
 const AUTHENTICATED: u8 = 8;
-/// More was queued than may wait.
+/// More was queued than the limit of unsent bytes.
 const OVERFLOWED: u8 = 16;
-/// We said that nothing will follow.
+/// The outgoing direction is closed.
 const WRITE_CLOSED: u8 = 32;
-/// The caller did not park, and bytes are gone.
+/// The caller did not release the buffers, and bytes are lost.
 const BUFFERS_LOST: u8 = 64;
-/// A trusted proxy says that its client's side is encrypted.
+/// A trusted proxy reports that its client's connection is encrypted.
 const PROXIED_TLS: u8 = 128;
 
-/// The common part of a stream.
+/// Common part of a stream.
 pub(crate) struct DocumentStream {
     pub(crate) framing: Framing,
     pub(crate) listener: SharedListenerConfig,
-    /// The holding of the scratch, 0 when nothing of this stream is there.
+    /// Holding of the scratch; 0 if it has no bytes of this stream.
     holding: u64,
-    /// Input that has no end yet.
+    /// Incomplete input.
     unfinished_input: Option<Box<BufferBlock>>,
-    /// Bytes for the wire that the kernel did not take.
+    /// Bytes that the kernel did not take.
     pub(crate) unsent: Option<Box<BufferBlock>>,
-    /// Bytes of `scratch.output` that are ours.
+    /// Bytes of this stream in `scratch.output`.
     queued: u32,
     peer: CompactSocketAddr,
     flags: u8,
@@ -75,7 +78,7 @@ impl DocumentStream {
         }
     }
 
-    /// An empty one with the same facts.
+    /// An empty stream with the same connection data.
     pub(crate) fn empty_like(other: &DocumentStream) -> DocumentStream {
         let mut shared = DocumentStream::new(other.listener.clone(), other.peer.address());
         shared.flags = other.flags & PROXIED_TLS;
@@ -112,7 +115,7 @@ impl DocumentStream {
         self.flags |= AUTHENTICATED;
     }
 
-    /// Who is really at the other end, and whether his side is encrypted; a trusted proxy said so.
+    /// Sets the client's address and whether its connection is encrypted, as reported by a trusted proxy.
     pub(crate) fn set_proxied_client(&mut self, peer: SocketAddr, secure: bool) {
         self.peer = CompactSocketAddr::new(peer);
         self.flags = self.flags & !PROXIED_TLS | if secure { PROXIED_TLS } else { 0 };
@@ -126,12 +129,12 @@ impl DocumentStream {
         self.has_flag(ENDED)
     }
 
-    /// Most input that may be unfinished, in bytes: an element and what surrounds it.
+    /// Maximum unfinished input in bytes: an element and its surroundings.
     pub(crate) fn input_limit(&self) -> usize {
         self.limits().element_bytes as usize + scratch::READ_BUFFER_BYTES
     }
 
-    /// The limits that apply now.
+    /// XML limits in force.
     pub(crate) fn limits(&self) -> &xml::Limits {
         if self.has_flag(AUTHENTICATED) {
             &self.listener.limits
@@ -140,15 +143,15 @@ impl DocumentStream {
         }
     }
 
-    /// Notes that the stream is dead and passes the reason on.
+    /// Marks the stream as failed and returns the error.
     pub(crate) fn fail(&mut self, error: NetError, lent: &mut Scratch) -> NetError {
         self.flags |= FAILED;
-        // Records stay: TLS must see them again when it encrypts a last word.
+        // Records stay: TLS must see them again when it encrypts a final stream error.
         lent.input.clear(&mut lent.pool);
         error
     }
 
-    /// Takes hold of the scratch. True when the caller has to load what is stashed besides the input.
+    /// Acquires the scratch. True if the caller must load stashed data other than the input.
     pub(crate) fn acquire_buffers(&mut self, lent: &mut Scratch) -> Result<bool, NetError> {
         let fresh = match lent.acquire(&mut self.holding) {
             Ok(fresh) => fresh,
@@ -163,12 +166,12 @@ impl DocumentStream {
         Ok(fresh)
     }
 
-    /// An error when there will be no more events.
+    /// An error if there will be no more events.
     pub(crate) fn check_input(&self) -> Result<(), NetError> {
         if self.has_flag(FAILED) { Err(NetError::Closed) } else { Ok(()) }
     }
 
-    /// The next thing in the input buffer, or none when more bytes are needed.
+    /// Next item in the input buffer; `None` if more bytes are needed.
     pub(crate) fn scan(&mut self, lent: &mut Scratch) -> Result<Option<ScanEvent>, NetError> {
         if self.has_flag(CLOSED) {
             lent.input.clear(&mut lent.pool);
@@ -203,7 +206,7 @@ impl DocumentStream {
         Ok(found)
     }
 
-    /// A new document follows.
+    /// Starts a new document.
     pub(crate) fn restart(&mut self) {
         match &mut self.framing {
             Framing::Xml(scanner) => scanner.restart(),
@@ -213,7 +216,7 @@ impl DocumentStream {
         self.flags &= !CLOSED;
     }
 
-    /// What is queued so far is no XML and leaves as it is.
+    /// Switches to WebSocket framing. Output queued so far is no XML and leaves unchanged.
     pub(crate) fn set_websocket(&mut self, accepted: AcceptedHandshake) {
         self.framing = Framing::WebSocket(Box::new(WebSocket::new(accepted, self.queued)));
     }
@@ -240,7 +243,7 @@ impl DocumentStream {
         }
     }
 
-    /// Gives what is queued the form in which it leaves. The stream must hold the scratch.
+    /// Encodes queued output for its framing. The stream must hold the scratch.
     #[inline]
     pub(crate) fn encode(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
         if let Framing::WebSocket(socket) = &mut self.framing {
@@ -251,7 +254,7 @@ impl DocumentStream {
         Ok(())
     }
 
-    /// Queues the framing's own last word, if it has one. The stream must hold the scratch.
+    /// Queues the closing frame, if the framing has one. The stream must hold the scratch.
     pub(crate) fn queue_closing_frame(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
         if let Framing::WebSocket(socket) = &mut self.framing {
             let done = socket.queue_close(lent);
@@ -261,24 +264,24 @@ impl DocumentStream {
         Ok(())
     }
 
-    /// Whether the framing has a last word to say.
+    /// Whether the framing has a closing frame to send.
     pub(crate) fn has_closing_frame(&self) -> bool {
         matches!(&self.framing, Framing::WebSocket(socket) if !socket.is_ended())
     }
 
-    /// That has left.
+    /// The urgent output has left.
     pub(crate) fn clear_urgent(&mut self) {
         if let Framing::WebSocket(socket) = &mut self.framing {
             socket.clear_urgent();
         }
     }
 
-    /// Whether something is queued that the layers above do not know of.
+    /// Whether output is queued that the layers above do not know of.
     pub(crate) fn is_urgent(&self) -> bool {
         matches!(&self.framing, Framing::WebSocket(socket) if socket.is_urgent())
     }
 
-    /// Puts the unfinished input into a block and lets the scratch go. The caller has stashed everything else.
+    /// Moves unfinished input into a block and releases the scratch. The caller has stashed everything else.
     pub(crate) fn release_buffers(&mut self, lent: &mut Scratch) {
         if lent.is_held_by(self.holding) {
             self.unfinished_input = lent.input.take_block(&mut lent.pool);
@@ -286,22 +289,22 @@ impl DocumentStream {
         lent.release(&mut self.holding);
     }
 
-    /// True when the scratch holds bytes of this stream, or claims to and does not.
+    /// True if the scratch holds bytes of this stream, or should but does not.
     pub(crate) fn holds_buffers(&self) -> bool {
         self.holding != 0
     }
 
-    /// True when no buffer belongs to this stream.
+    /// True if this stream owns no buffer.
     pub(crate) fn is_idle(&self) -> bool {
         self.holding == 0 && self.unfinished_input.is_none() && self.unsent.is_none()
     }
 
-    /// True when unread input exists, in the scratch or stashed.
+    /// True if there is unread input, in the scratch or stashed.
     pub(crate) fn has_unread_input(&self, lent: &Scratch) -> bool {
         self.unfinished_input.is_some() || (lent.is_held_by(self.holding) && !lent.input.is_empty())
     }
 
-    /// Appends to the output. Beyond the port's limit nothing is taken, and the next flush says so.
+    /// Appends to the output. Above the listener's limit nothing is appended, and the next flush fails.
     pub(crate) fn queue(&mut self, bytes: &[u8], lent: &mut Scratch) {
         if bytes.is_empty() || self.has_flag(OVERFLOWED | WRITE_CLOSED | BUFFERS_LOST) {
             return;
@@ -311,7 +314,7 @@ impl DocumentStream {
             return;
         }
         lent.output.extend_from_slice(bytes);
-        // Below `unsent_bytes`, which is a u32.
+        // Below `max_unsent_bytes`, which is a u32.
         self.queued = self.queued.saturating_add(scratch::len_u32(bytes));
     }
 
@@ -319,7 +322,7 @@ impl DocumentStream {
         self.queued != 0
     }
 
-    /// Forgets what was queued, because it was sent, sealed, or never can be.
+    /// Discards queued output because it was sent, encrypted, or can never be sent.
     pub(crate) fn discard_queued(&mut self, lent: &mut Scratch) {
         self.queued = 0;
         if let Framing::WebSocket(socket) = &mut self.framing {
@@ -328,7 +331,7 @@ impl DocumentStream {
         scratch::clear_and_shrink(&mut lent.output);
     }
 
-    /// Errors that end the way out.
+    /// Errors that prevent further output.
     pub(crate) fn check_output(&self) -> Result<(), NetError> {
         if self.has_flag(BUFFERS_LOST) {
             return Err(NetError::BuffersNotReleased);
@@ -340,7 +343,7 @@ impl DocumentStream {
         }
     }
 
-    /// From now on nothing can be queued.
+    /// Closes the outgoing direction: nothing more can be queued.
     pub(crate) fn set_write_closed(&mut self) {
         self.flags |= WRITE_CLOSED;
     }
@@ -349,7 +352,7 @@ impl DocumentStream {
         self.has_flag(WRITE_CLOSED)
     }
 
-    /// Moves what is queued to what waits. The stream must hold the scratch.
+    /// Moves queued output to the unsent bytes. The stream must hold the scratch.
     pub(crate) fn stash_queued(&mut self, lent: &mut Scratch) {
         if self.has_queued() {
             DocumentStream::stash_unsent(&mut self.unsent, &lent.output, &mut lent.pool);
@@ -357,7 +360,7 @@ impl DocumentStream {
         }
     }
 
-    /// Forgets what was queued, because it is out, and lets the scratch go if nothing else is there.
+    /// Discards queued output that was sent, and releases the scratch if nothing else is in it.
     pub(crate) fn finish_queued(&mut self, lent: &mut Scratch) {
         self.discard_queued(lent);
         if lent.input.is_empty() {
@@ -365,7 +368,7 @@ impl DocumentStream {
         }
     }
 
-    /// Adds to what waits for the wire.
+    /// Appends to the unsent bytes.
     pub(crate) fn stash_unsent(unsent: &mut Option<Box<BufferBlock>>, bytes: &[u8], pool: &mut BufferPool) {
         match unsent {
             Some(block) => block.append(bytes),
@@ -374,7 +377,7 @@ impl DocumentStream {
     }
 }
 
-/// Writes what waits and then `fresh`; what the wire does not take is stashed. `fresh` is empty afterwards.
+/// Writes unsent bytes and then `fresh`; the remainder is stashed. `fresh` is empty afterwards.
 pub(crate) fn poll_drain(
     wire: &mut impl ByteStream,
     cx: &mut Context<'_>,

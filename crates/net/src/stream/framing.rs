@@ -1,20 +1,22 @@
-//! How the bytes of a connection are cut into what the layer above sees.
+//! Framing: how the bytes of a connection are split into events for the layer above.
 //!
-//! TCP, TLS and memory carry bytes; what the bytes mean is a matter of its own: an endless XML document (RFC 6120 section
-//! 4.2), or HTTP, which whoever serves it cuts itself until the connection turns into a stream, or a WebSocket (RFC 7395).
+//! TCP, TLS and memory carry bytes. Framing is independent of them: an endless XML document (RFC 6120, section 4.2);
+//! HTTP, whose server splits the bytes itself until the connection becomes a stream; or a WebSocket (RFC 7395).
 //!
-//! The trap: output is always the text of an XML document, whole elements at a time; a framing that needs their boundaries
-//! finds them when the output is flushed or parked, and not before.
+//! # Pitfalls
+//!
+//! Output is always the text of an XML document, whole elements at a time. A framing that needs their boundaries finds
+//! them only when the output is flushed or the buffers are released.
 
 use crate::websocket::WebSocket;
 use xml::Scanner;
 
-/// What the bytes are.
+/// Framing of the bytes.
 pub(crate) enum Framing {
-    /// One document.
+    /// One endless document.
     Xml(Scanner),
-    /// Bytes for somebody who cuts them himself; he waits for more than so many.
+    /// Raw bytes; the owner frames them and waits until more than this number are buffered.
     Raw(usize),
-    /// One document in each message.
+    /// One document per message.
     WebSocket(Box<WebSocket>),
 }

@@ -1,8 +1,13 @@
-//! A pipe in memory that behaves like a socket: bounded both ways, half-close, wake-ups, short reads and writes.
+//! Pipe in memory that behaves like a socket: bounded both ways, half-close, wake-ups, short reads and writes.
 //!
 //! [`crate::Stream::memory`] puts an XMPP stream on one end; a test or an in-process client holds the other, which is
-//! also a tokio `AsyncRead + AsyncWrite`, so that any client library fits on it.
-//! Left out: delay and loss; the test kit adds them. Trap: one reader and one writer per end, the last waker counts.
+//! also a tokio `AsyncRead + AsyncWrite`, so any client library can use it.
+//!
+//! Not implemented: delay and loss; the test kit adds them.
+//!
+//! # Pitfalls
+//!
+//! Each end supports one reader and one writer; only the last waker is stored.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -12,14 +17,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// One direction.
+/// One direction of the pipe.
 #[derive(Default)]
 struct PipeDirection {
     bytes: VecDeque<u8>,
     capacity: usize,
-    /// The writing end said that it is done.
+    /// The writing end is closed.
     finished: bool,
-    /// The reading end is gone; writing fails.
+    /// The reading end was dropped; writing fails.
     broken: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -34,12 +39,12 @@ impl PipeDirection {
 /// One end of a pipe. Dropping it is like closing a socket.
 pub struct Pipe {
     lanes: Arc<[Mutex<PipeDirection>; 2]>,
-    /// The lane that this end reads; it writes the other one.
+    /// Index of the direction that this end reads; it writes the other one.
     reads: usize,
 }
 
 impl Pipe {
-    /// Two ends that are connected. Each direction holds at most `capacity` bytes that nobody has read yet.
+    /// Two connected ends. Each direction holds at most `capacity` unread bytes.
     pub fn pair(capacity: usize) -> (Pipe, Pipe) {
         let lane = || Mutex::new(PipeDirection { capacity: capacity.max(1), ..PipeDirection::default() });
         let lanes = Arc::new([lane(), lane()]);
@@ -54,7 +59,7 @@ impl Pipe {
         &self.lanes[(self.reads + 1) & 1]
     }
 
-    /// Takes what is there, at most `into.len()` bytes. 0 means that the other end is finished (or `into` is empty).
+    /// Reads at most `into.len()` available bytes. 0 means that the other end is closed (or `into` is empty).
     pub fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize> {
         let mut lane = self.incoming().lock();
         if lane.bytes.is_empty() && !lane.finished && !into.is_empty() {
@@ -69,7 +74,7 @@ impl Pipe {
         Poll::Ready(count)
     }
 
-    /// Puts in as much as fits, at least one byte. Fails with `BrokenPipe` when the other end is gone.
+    /// Writes as much as fits, at least one byte. Fails with `BrokenPipe` if the other end was dropped.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut lane = self.outgoing().lock();
         if lane.finished || lane.broken {
@@ -85,7 +90,7 @@ impl Pipe {
         Poll::Ready(Ok(count))
     }
 
-    /// Ends the outgoing direction. What was written can still be read.
+    /// Closes the outgoing direction. Bytes already written can still be read.
     pub fn close(&mut self) {
         let mut lane = self.outgoing().lock();
         lane.finished = true;

@@ -1,8 +1,9 @@
 //! [`Stream`]: one XMPP stream over any transport, as events in and bytes out.
 //!
 //! The boundary is events, not bytes, because framing differs between transports: TCP has one endless document,
-//! WebSocket (RFC 7395) one document per message, BOSH (XEP-0124) several elements per body. The layer above sees the
-//! same four events from all of them. RFC 6120 §4 (streams), §5 (STARTTLS), XEP-0368 (TLS at once).
+//! WebSocket (RFC 7395) one document per message, BOSH (XEP-0124) several elements per body. The layer above receives
+//! the same four events from all of them. RFC 6120, section 4 (streams) and section 5 (STARTTLS); XEP-0368 (direct
+//! TLS).
 //!
 //! Buffers are lent by the worker thread ([`crate::Scratch`]), so that an idle stream owns none. The cycle of a task:
 //!
@@ -14,10 +15,13 @@
 //! })
 //! ```
 //!
-//! Left out: validation of elements (the boundaries are sure, the inside is not; `xml::Reader` checks it), deadlines
-//! (the layer above sweeps), reading in another task than writing.
-//! Trap: forgetting [`Stream::release_buffers`] before the task yields. Nothing leaks, but the stream is ended when its bytes were
-//! overwritten ([`NetError::BuffersNotReleased`]).
+//! Not implemented: validation of elements (boundaries are certain, the content is not; `xml::Reader` checks it),
+//! timeouts (the layer above sweeps), reading and writing in different tasks.
+//!
+//! # Pitfalls
+//!
+//! A task must call [`Stream::release_buffers`] before it yields. Otherwise nothing leaks, but the stream is ended once
+//! its bytes were overwritten ([`NetError::BuffersNotReleased`]).
 
 pub(crate) mod byte_stream;
 pub(crate) mod document_stream;
@@ -42,20 +46,20 @@ use std::task::{Context, Poll};
 use tls::TlsStream;
 use tokio::net::TcpStream;
 
-/// What arrived. The bytes are borrowed from the lent buffers.
+/// Event of a stream. The bytes are borrowed from the lent buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamEvent<'a> {
     /// The start tag of the stream element, raw.
     Open(&'a [u8]),
-    /// One complete first-level element, raw. Its end is certain; its inside is not checked yet.
+    /// One complete first-level element, raw. Its end is certain; its content is not validated yet.
     Element(&'a [u8]),
     /// The peer closed its stream (`</stream:stream>`). Only [`StreamEvent::Eof`] can follow.
     Close,
-    /// The peer will send nothing more. Without an [`StreamEvent::Close`] before it the stream was cut.
+    /// End of input. Without a preceding [`StreamEvent::Close`] the stream was cut off.
     Eof,
 }
 
-/// An XMPP stream. The variants are the list of transports. WebSocket is a framing of any of them that carries bytes.
+/// An XMPP stream, with one variant per transport. WebSocket is a framing over any transport that carries bytes.
 pub enum Stream {
     /// Plain TCP.
     Tcp(PlainStream<TcpStream>),
@@ -63,9 +67,9 @@ pub enum Stream {
     Tls(Box<TlsStream>),
     /// A pipe inside the process.
     Memory(Box<PlainStream<Pipe>>),
-    /// Bytes that somebody else brings.
+    /// A foreign byte stream.
     Other(Box<PlainStream<Box<dyn Duplex>>>),
-    /// Requests over HTTP.
+    /// BOSH requests.
     Bosh(Box<BoshStream>),
 }
 
@@ -87,10 +91,10 @@ impl Stream {
         Stream::Tcp(PlainStream::new(socket, port, peer))
     }
 
-    /// A stream that starts with a TLS handshake (XEP-0368). Its events begin after it; [`ConnectionInfo::secure`] tells.
+    /// A stream that starts with a TLS handshake (XEP-0368). Events begin after it; see [`ConnectionInfo::secure`].
     ///
     /// # Errors
-    /// [`NetError::TlsStream`] when the configuration cannot be used.
+    /// [`NetError::Tls`] if the configuration cannot be used.
     pub fn tls(
         socket: TcpStream,
         peer: SocketAddr,
@@ -107,39 +111,41 @@ impl Stream {
         Stream::memory_with_peer(port, capacity, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
     }
 
-    /// The same from somewhere else, for tests of what depends on that.
+    /// As [`Stream::memory`], with a peer address for tests that depend on it.
     pub fn memory_with_peer(port: SharedListenerConfig, capacity: usize, peer: SocketAddr) -> (Stream, Pipe) {
         let (here, there) = Pipe::pair(capacity);
         (Stream::Memory(Box::new(PlainStream::new(here, port, peer))), there)
     }
 
-    /// A stream over bytes that somebody else brings, such as an upgraded HTTP connection. `secure` of its facts is what
-    /// [`Stream::set_proxied_client`] says.
+    /// A stream over a foreign byte stream, such as an upgraded HTTP connection. [`ConnectionInfo::secure`] is what
+    /// [`Stream::set_proxied_client`] sets.
     pub fn from_duplex(wire: Box<dyn Duplex>, peer: SocketAddr, port: SharedListenerConfig) -> Stream {
         Stream::Other(Box::new(PlainStream::new(wire, port, peer)))
     }
 
-    /// Who is really at the other end, and whether that side is encrypted, as a trusted proxy tells.
+    /// Sets the client's address and whether its connection is encrypted, as reported by a trusted proxy.
     pub fn set_proxied_client(&mut self, peer: SocketAddr, secure: bool) {
         each!(self, stream => stream.shared.set_proxied_client(peer, secure));
     }
 
-    /// From now on the bytes are read with [`Stream::poll_bytes`] and mean something else than XML: HTTP.
+    /// Switches to raw bytes (HTTP), which are read with [`Stream::poll_bytes`].
     pub fn set_raw(&mut self) {
         each!(self, stream => stream.shared.framing = Framing::Raw(0));
     }
 
-    /// From now on the bytes are a WebSocket (RFC 6455) that carries the stream (RFC 7395). To be called when the answer
-    /// that accepts it is queued, or was written by somebody else: what is queued so far leaves as it is, and bytes that
-    /// were read and not consumed are the first frames.
+    /// Switches to a WebSocket (RFC 6455) that carries the stream (RFC 7395). Call it when the response that accepts it
+    /// was queued, or written by an HTTP library: output queued so far leaves unchanged, and unconsumed input is the
+    /// first frames.
     pub fn set_websocket(&mut self, accepted: AcceptedHandshake) {
         each!(self, stream => stream.shared.set_websocket(accepted));
     }
 
-    /// All that was read and not consumed, as soon as it is more than `have` bytes; not more than that at the end of what
-    /// the peer sends. `Pending` when there is no more yet; what is unread is in a block then.
+    /// All unconsumed input, as soon as it is more than `have` bytes; at the end of input it may be no more than that.
+    /// `Pending` if there is no more yet; unconsumed input is in a block then.
     ///
     /// # Errors
+    /// [`NetError::TooLong`] if more is unread than an element of the listener's limit and one read; errors of the
+    /// transport.
     /// [`NetError::TooLong`] when more is unread than an element of the port may have and a read brings; the transport's.
     pub fn poll_bytes<'a>(
         &mut self,
@@ -155,26 +161,26 @@ impl Stream {
         }
     }
 
-    /// The first so many of the bytes that [`Stream::poll_bytes`] told are done with. To be called before anything else
-    /// happens to the stream.
+    /// Consumes the first `count` bytes that [`Stream::poll_bytes`] returned. Must be called before any other operation
+    /// on the stream.
     pub fn consume(&mut self, count: usize, lent: &mut Scratch) {
         if each!(self, stream => stream.shared.holds_buffers()) {
             lent.input.consume(count);
         }
     }
 
-    /// What was read and not consumed, as long as nothing else has happened to the stream.
+    /// Unconsumed input, valid until another operation on the stream.
     pub(crate) fn unread<'a>(&self, lent: &'a Scratch) -> &'a [u8] {
         if each!(self, stream => stream.shared.holds_buffers()) { lent.input.data() } else { &[] }
     }
 
-    /// The listener's facts, to be shared.
+    /// Shared settings of the listener.
     pub fn listener_config(&self) -> &SharedListenerConfig {
         each!(self, stream => &stream.shared.listener)
     }
 
-    /// The next event: from what is buffered, else from one read after another until there is one. `Pending` when the
-    /// peer is silent; unfinished input is in a block then (if nothing is queued). After an error there are no more events, but a last
+    /// Next event: from the buffer, else from repeated reads until there is one. `Pending` if the peer is silent;
+    /// unfinished input is in a block then (if nothing is queued). After an error there are no more events, but a final
     /// stream error can still be queued and flushed unless the transport itself failed.
     pub fn poll_event<'a>(
         &mut self,
@@ -182,11 +188,12 @@ impl Stream {
         lent: &'a mut Scratch,
     ) -> Poll<Result<StreamEvent<'a>, NetError>> {
         let polled = each!(self, stream => stream.poll_event(cx, lent));
-        // Control frames of a WebSocket are answered here: nobody above knows of them. Events are in the buffers still.
+        // Control frames of a WebSocket are answered here; the layers above do not know of them. Events still use the
+        // buffers.
         if matches!(polled, Poll::Pending | Poll::Ready(Ok(ScanEvent::Eof)))
             && each!(self, stream => stream.shared.is_urgent())
         {
-            // An error comes back with the next call.
+            // The next call returns the error.
             if self.poll_flush(cx, lent).is_ready() {
                 each!(self, stream => stream.shared.clear_urgent());
             }
@@ -203,44 +210,44 @@ impl Stream {
             ScanEvent::Rewritten(true) => StreamEvent::Open(&lent.text),
             ScanEvent::Rewritten(false) => StreamEvent::Element(&lent.text),
             ScanEvent::Close => StreamEvent::Close,
-            // Raw bytes are asked for with `poll_bytes`; here they are none of our business.
+            // Raw bytes are read with `poll_bytes` only.
             ScanEvent::Eof | ScanEvent::Raw => StreamEvent::Eof,
         }))
     }
 
-    /// Moves what is unread or not flushed into blocks of its own. Must be called before the task yields; costs
-    /// nothing when nothing is left.
+    /// Moves unread and unsent bytes into blocks. Must be called before the task yields; costs nothing if there are
+    /// none.
     ///
     /// # Errors
-    /// [`NetError::BuffersNotReleased`] when it was forgotten earlier and the bytes are gone.
+    /// [`NetError::BuffersNotReleased`] if an earlier call was missing and the bytes are lost.
     pub fn release_buffers(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
         each!(self, stream => stream.release_buffers(lent))
     }
 
-    /// Appends to the output. Nothing is written before the flush. When more than the port's `unsent_bytes` would
-    /// wait, nothing is taken and the next flush fails: an XML stream with a hole in it is of no use.
+    /// Appends to the output; only a flush writes. If more than [`crate::ListenerConfig::max_unsent_bytes`] would wait,
+    /// nothing is appended and the next flush fails: an XML stream with a gap is useless.
     pub fn queue(&mut self, bytes: &[u8], lent: &mut Scratch) {
         each!(self, stream => stream.queue(bytes, lent));
     }
 
-    /// Writes what is queued: one `write(2)` when the kernel takes it all. `Pending` when it did not; the rest is
-    /// stashed and the task is woken when there is room.
+    /// Writes queued output: one `write(2)` if the kernel takes it all. Otherwise `Pending`; the remainder is stashed
+    /// and the task is woken when it can be written.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> Poll<Result<(), NetError>> {
         each!(self, stream => stream.poll_flush(cx, lent))
     }
 
-    /// Flushes, says farewell where the transport has one (close_notify), and ends the outgoing direction. The peer's
-    /// end still arrives as [`StreamEvent::Eof`].
+    /// Flushes, sends the transport's closing message if it has one (close_notify), and ends the outgoing direction.
+    /// The peer's end still arrives as [`StreamEvent::Eof`].
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> Poll<Result<(), NetError>> {
         each!(self, stream => stream.poll_shutdown(cx, lent))
     }
 
-    /// Reads once and throws the bytes away; 0 is the end. For a stream that said its last word, so that the peer can
-    /// read it: a socket that is closed with unread input is reset. Unlike [`Stream::poll_event`] it works after an
-    /// error. To be called only when nothing is queued; no event may be asked for afterwards.
+    /// Reads once and discards the bytes; 0 is the end. For a stream after its final output, so that the peer can read
+    /// that: closing a socket with unread input resets it. Unlike [`Stream::poll_event`] it works after an error. Call
+    /// it only if nothing is queued; no event may be requested afterwards.
     ///
     /// # Errors
-    /// When the transport failed.
+    /// Errors of the transport.
     pub fn poll_discard(
         &mut self,
         cx: &mut Context<'_>,
@@ -249,9 +256,9 @@ impl Stream {
         each!(self, stream => stream.poll_discard(cx, lent))
     }
 
-    /// Whether what is queued now could leave soon. False where the peer has to ask for it first, with BOSH: then the
-    /// task is woken when it does, and until then the layer above should keep what it has, because what is queued is
-    /// lost if the peer never comes.
+    /// Whether queued output could leave soon. False for BOSH without a waiting request: the task is woken by the next
+    /// request, and until then the layer above should keep its output, because queued output is lost if the client
+    /// never returns.
     pub fn accepts_output(&mut self) -> bool {
         match self {
             Stream::Bosh(stream) => stream.accepts_output(),
@@ -264,12 +271,12 @@ impl Stream {
         each!(self, stream => stream.shared.unsent())
     }
 
-    /// True when the stream owns no buffer: nothing unread, nothing unsent, nothing lent.
+    /// True if the stream owns no buffer: nothing unread, unsent or lent.
     pub fn is_idle(&self) -> bool {
         each!(self, stream => stream.is_idle())
     }
 
-    /// What is known about the transport.
+    /// Transport properties.
     pub fn info(&self) -> ConnectionInfo<'_> {
         match self {
             Stream::Tcp(stream) => stream.shared.info(Transport::Tcp, false),
@@ -280,13 +287,13 @@ impl Stream {
         }
     }
 
-    /// Starts TLS on a plaintext stream (RFC 6120 §5.4.2.3), after `<proceed/>` was queued; it leaves before the first
-    /// record. `domain` is the `to` of the stream header: it chooses the certificate when the client sends no SNI.
-    /// A new document follows.
+    /// Starts TLS on a plaintext stream (RFC 6120, section 5.4.2.3), after `<proceed/>` was queued, which leaves before
+    /// the first record. `domain` is the `to` of the stream header: it selects the certificate if the client sends no
+    /// SNI. A new document follows.
     ///
     /// # Errors
-    /// [`NetError::AlreadyEncrypted`]; [`NetError::PlaintextAfterStartTls`] when bytes came behind `<starttls/>`, after which the
-    /// stream must be dropped; [`NetError::TlsStream`] when the configuration cannot be used.
+    /// [`NetError::AlreadyEncrypted`]; [`NetError::PlaintextAfterStartTls`] if bytes followed `<starttls/>`, after
+    /// which the stream must be dropped; [`NetError::Tls`] if the configuration cannot be used.
     pub fn start_tls(
         &mut self,
         config: &TlsConfig,
@@ -306,7 +313,7 @@ impl Stream {
         }
         self.release_buffers(lent)?;
         let config = config.for_kind(self.info().listener.kind);
-        // A stand-in while the parts change hands; nobody holds its other end.
+        // A placeholder during the swap; its other end is dropped.
         let stand_in = PlainStream {
             io: Pipe::pair(1).0,
             shared: DocumentStream::empty_like(each!(self, stream => &stream.shared)),
@@ -321,7 +328,7 @@ impl Stream {
         Ok(())
     }
 
-    /// What SASL can bind to; empty without TLS and before the handshake is done.
+    /// Channel binding data for SASL; empty without TLS and before the handshake is complete.
     pub fn channel_binding(&self) -> ChannelBinding<'_> {
         match self {
             Stream::Tls(stream) => stream.session.channel_binding(),
@@ -331,7 +338,7 @@ impl Stream {
         }
     }
 
-    /// The names of a certificate that the peer presented and that was verified.
+    /// Names of the peer's verified certificate.
     pub fn client_certificate(&self) -> Option<&ClientCertificate> {
         match self {
             Stream::Tls(stream) => stream.session.client_certificate(),
@@ -339,7 +346,7 @@ impl Stream {
         }
     }
 
-    /// Version and cipher suite, once they are known.
+    /// Negotiated TLS parameters, once they are known.
     pub fn tls_info(&self) -> Option<TlsInfo<'_>> {
         match self {
             Stream::Tls(stream) => stream.session.tls_info(),
@@ -347,12 +354,12 @@ impl Stream {
         }
     }
 
-    /// A new document follows (RFC 6120 §4.3.3), after SASL for example. Bytes that arrived already belong to it.
+    /// Starts a new document (RFC 6120, section 4.3.3), after SASL for example. Bytes already received belong to it.
     pub fn restart(&mut self) {
         each!(self, stream => stream.shared.restart());
     }
 
-    /// From now on the port's limits for known users apply instead of those for strangers.
+    /// Applies the listener's limits for authenticated streams.
     pub fn set_authenticated(&mut self) {
         each!(self, stream => stream.shared.set_authenticated());
     }

@@ -1,8 +1,11 @@
-//! An XMPP stream without encryption, over TCP or over memory (RFC 6120 §4.2: one endless document per direction).
+//! Unencrypted XMPP stream over TCP or memory (RFC 6120, section 4.2: one endless document per direction).
 //!
-//! Left out: TLS (`stream/tls.rs`), into which `Stream::start_tls` turns this.
-//! Trap: an idle stream must own no buffer. Everything that reads or queues holds the scratch, and lets go of it as
-//! soon as nothing of this stream is left there.
+//! Not implemented: TLS (`stream/tls.rs`), into which `Stream::start_tls` converts this.
+//!
+//! # Pitfalls
+//!
+//! An idle stream must own no buffer. Reading and queueing hold the scratch, and release it as soon as it has no bytes
+//! of this stream.
 
 use crate::connection_info::SharedListenerConfig;
 use crate::error::NetError;
@@ -12,7 +15,7 @@ use crate::stream::document_stream::{DocumentStream, ScanEvent, poll_drain};
 use std::net::SocketAddr;
 use std::task::{Context, Poll, ready};
 
-/// A plaintext peer.
+/// A plaintext stream.
 pub struct PlainStream<W> {
     pub(crate) io: W,
     pub(crate) shared: DocumentStream,
@@ -58,7 +61,7 @@ impl<W: ByteStream> PlainStream<W> {
         }
     }
 
-    /// Reads once and throws it away.
+    /// Reads once and discards the bytes.
     pub(crate) fn poll_discard(
         &mut self,
         cx: &mut Context<'_>,
@@ -93,7 +96,7 @@ impl<W: ByteStream> PlainStream<W> {
         } else if self.shared.unsent.is_none() {
             return Poll::Ready(Ok(()));
         }
-        // Without a holding the output buffer may be another stream's.
+        // Without a holding the output buffer may belong to another stream.
         let mut nothing = Vec::new();
         let Scratch { output, pool, .. } = &mut *lent;
         let fresh = if queued { output } else { &mut nothing };

@@ -1,11 +1,13 @@
-//! An XMPP stream over TLS 1.2 or 1.3, from the first byte (XEP-0368) or after STARTTLS (RFC 6120 §5).
+//! XMPP stream over TLS 1.2 or 1.3, from the first byte (XEP-0368) or after STARTTLS (RFC 6120, section 5).
 //!
 //! Records are read into and written from the worker's buffers, so an idle connection owns keys and state, about 3 kB,
-//! instead of 7 kB. The handshake runs inside `poll_event`. rustls itself is driven in `tls/records.rs`.
+//! instead of 7 kB. The handshake runs inside `poll_event`. rustls itself is driven in `tls/unbuffered.rs`.
 //!
-//! Left out: resumption and early data (see `tls/config.rs`), kernel TLS.
-//! Trap: what waits in `unsent` is encrypted already and goes first. During the handshake nothing can be said; what is
-//! queued then is dropped.
+//! Not implemented: resumption and early data (see `tls/config.rs`), kernel TLS.
+//!
+//! # Pitfalls
+//!
+//! Bytes in `unsent` are already encrypted and leave first. Output queued during the handshake is dropped.
 
 use crate::buffer_pool::BufferBlock;
 use crate::connection_info::{ConnectionInfo, Transport};
@@ -18,15 +20,16 @@ use rustls::ServerConfig;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// Most bytes of an unfinished handshake; they cost memory for a stranger. Client certificates with their chain fit.
+/// Maximum bytes of an unfinished handshake, which an unauthenticated client can occupy. Client certificates with their
+/// chain fit.
 const MAX_HANDSHAKE_BYTES: usize = 32_768;
 
-/// A peer behind TLS.
+/// A stream over TLS.
 pub struct TlsStream {
     io: AnyByteStream,
     pub(crate) shared: DocumentStream,
     pub(crate) session: TlsSession,
-    /// Records that have no end yet.
+    /// Incomplete records.
     unfinished_records: Option<Box<BufferBlock>>,
 }
 
@@ -63,7 +66,7 @@ impl TlsStream {
     }
 
     fn stash_and_release(&mut self, lent: &mut Scratch) {
-        // Only what the holding owns: `park` checked it, or this very call took it.
+        // Only data of the holding: `release_buffers` checked it, or this call acquired it.
         self.unfinished_records = lent.records.take_block(&mut lent.pool);
         self.shared.release_buffers(lent);
     }
@@ -92,7 +95,7 @@ impl TlsStream {
             }
             if !lent.encrypted.is_empty() || self.shared.unsent.is_some() {
                 let Scratch { encrypted: sealed, pool, .. } = &mut *lent;
-                // Pending is fine: the answer is stashed and this task is woken when it can go out.
+                // Pending is fine: the response is stashed and this task is woken when it can be written.
                 if let Poll::Ready(Err(error)) =
                     poll_drain(&mut self.io, cx, &mut self.shared.unsent, sealed, pool)
                     && decrypted.is_ok()
@@ -127,7 +130,7 @@ impl TlsStream {
         }
     }
 
-    /// Reads once and throws it away, records and all: nothing that follows is decrypted.
+    /// Reads once and discards the bytes; further records are not decrypted.
     pub(crate) fn poll_discard(
         &mut self,
         cx: &mut Context<'_>,
@@ -158,7 +161,7 @@ impl TlsStream {
         }
     }
 
-    /// Moves the output into records.
+    /// Encrypts queued output into records.
     fn encrypt_queued(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
         if self.shared.has_queued() {
             self.acquire_buffers(lent)?;
@@ -214,7 +217,7 @@ impl TlsStream {
             self.shared.queue_closing_frame(lent)?;
             self.encrypt_queued(lent)?;
             self.shared.set_write_closed();
-            // A connection that failed has said its alert; it has no farewell.
+            // A connection that failed has sent its alert; no close_notify follows.
             if self.session.is_secure() {
                 let _ = self.drive(DriveGoal::CloseNotify, lent);
             }

@@ -1,8 +1,11 @@
-//! A server certificate with its key: loading, the names it is good for, and its tls-server-end-point hash.
+//! Server certificate with its key: loading, names, and the tls-server-end-point hash.
 //!
-//! Names come from the subject alternative names only (RFC 6120 §13.7.1.2): dNSName, id-on-dnsSRV, id-on-xmppAddr. The
-//! common name is not looked at, as RFC 9525 wants. Parsing is x509-cert's.
-//! Trap: a certificate file is the leaf first, then the chain. Another order is served as found, and clients refuse it.
+//! Names come from the subject alternative names only (RFC 6120, section 13.7.1.2): dNSName, id-on-dnsSRV,
+//! id-on-xmppAddr. The common name is ignored, as RFC 9525 requires. x509-cert does the parsing.
+//!
+//! # Pitfalls
+//!
+//! A certificate file is the leaf first, then the chain. Another order is served as found, and clients refuse it.
 
 use ring::digest;
 use rustls::pki_types::pem::PemObject;
@@ -16,16 +19,16 @@ use x509_cert::der::{AnyRef, Decode, Encode};
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
-/// id-on-xmppAddr, RFC 6120 §13.7.1.4.
+/// id-on-xmppAddr (RFC 6120, section 13.7.1.4).
 const XMPP_ADDR: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.8.5");
 /// id-on-dnsSRV, RFC 4985.
 const DNS_SRV: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.8.7");
 
-/// The names in a certificate, as they stand there.
+/// Names in a certificate, as written.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct CertificateNames {
     pub(crate) dns: Vec<String>,
-    /// Without the `_service.` in front.
+    /// Without the `_service.` prefix.
     pub(crate) srv: Vec<String>,
     pub(crate) xmpp: Vec<String>,
     pub(crate) emails: Vec<String>,
@@ -66,8 +69,8 @@ pub(crate) fn parse(der: &[u8]) -> Result<Parsed, String> {
     Parsed::from_der(der).map_err(|error| format!("not an X.509 certificate: {error}"))
 }
 
-/// RFC 5929 §4.1: the hash of the certificate with the hash function of its signature; MD5 and SHA-1 become SHA-256.
-/// None where the signature has no one hash function (Ed25519) or one that is not known here.
+/// RFC 5929, section 4.1: the hash of the certificate with the hash function of its signature; SHA-256 replaces MD5 and
+/// SHA-1. `None` if the signature has no single hash function (Ed25519) or an unsupported one.
 fn tls_server_end_point(parsed: &Parsed, der: &[u8]) -> Option<Box<[u8]>> {
     let algorithm = parsed.signature_algorithm();
     let mut oid = algorithm.oid.to_string();
@@ -90,7 +93,7 @@ fn tls_server_end_point(parsed: &Parsed, der: &[u8]) -> Option<Box<[u8]>> {
     Some(digest::digest(hash, der).as_ref().into())
 }
 
-/// The hash of RSASSA-PSS parameters (RFC 4055 §3.1): field `[0]` holds an AlgorithmIdentifier; absent means SHA-1.
+/// Hash of RSASSA-PSS parameters (RFC 4055, section 3.1): field `[0]` holds an AlgorithmIdentifier; absent means SHA-1.
 fn pss_hash(parameters: &[u8]) -> Option<ObjectIdentifier> {
     let sequence = AnyRef::from_der(parameters).ok()?;
     if sequence.value().first() != Some(&0xa0) {
@@ -107,16 +110,16 @@ pub(crate) struct ServerCertificate {
     pub(crate) key: Arc<CertifiedKey>,
     pub(crate) names: CertificateNames,
     pub(crate) end_point: Option<Box<[u8]>>,
-    /// Of the whole certificate, by which people compare it.
+    /// Fingerprint of the whole certificate.
     pub(crate) sha256: Box<[u8]>,
-    /// Seconds since 1970 from which it is valid.
+    /// Start of validity in seconds since 1970.
     pub(crate) not_before: u64,
-    /// Seconds since 1970 at which it expires.
+    /// End of validity in seconds since 1970.
     pub(crate) not_after: u64,
 }
 
 impl ServerCertificate {
-    /// Reads a chain and its key from PEM files. The error names the file and the mend.
+    /// Loads a chain and its key from PEM files. The error names the file and the fix.
     pub(crate) fn load(certificate: &Path, key: &Path) -> Result<ServerCertificate, String> {
         let at = certificate.display();
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(certificate)
@@ -138,14 +141,14 @@ impl ServerCertificate {
             .map_err(|error| format!("key {shown}: {error}"))?;
         let key = CertifiedKey::new(chain, signer);
         match key.keys_match() {
-            // Unknown means that the key type cannot tell; the first handshake will.
+            // Unknown means that this key type cannot be checked; the first handshake will.
             Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
             Err(_) => return Err(format!("key {shown}: it does not belong to certificate {at}")),
         }
         Ok(ServerCertificate { key: Arc::new(key), names, end_point, sha256, not_before, not_after })
     }
 
-    /// All names that a client may ask for.
+    /// All names that a client may request.
     pub(crate) fn domains(&self) -> impl Iterator<Item = &str> {
         let CertificateNames { dns, srv, xmpp, .. } = &self.names;
         dns.iter().chain(srv).chain(xmpp).map(String::as_str)
@@ -164,7 +167,7 @@ fn pem_reason(error: &rustls::pki_types::pem::Error) -> String {
 mod tests {
     use super::*;
 
-    /// A certificate with this kind of key, and its DER.
+    /// A generated certificate with this kind of key, and its DER.
     fn made(algorithm: &'static rcgen::SignatureAlgorithm) -> (Parsed, Vec<u8>) {
         let key = rcgen::KeyPair::generate_for(algorithm).unwrap();
         let mut params = rcgen::CertificateParams::new(vec!["example.org".to_owned()]).unwrap();
@@ -196,7 +199,7 @@ mod tests {
     fn pss_parameters_name_their_hash() {
         let sha512 = [0x30, 15, 0xa0, 13, 0x30, 11, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 3];
         assert_eq!(pss_hash(&sha512).unwrap().to_string(), "2.16.840.1.101.3.4.2.3");
-        // Empty, or with a salt length only: SHA-1, whose place SHA-256 takes.
+        // Empty, or with a salt length only: SHA-1, replaced by SHA-256.
         for parameters in [&[0x30, 0][..], &[0x30, 5, 0xa2, 3, 2, 1, 20]] {
             assert_eq!(pss_hash(parameters).unwrap().to_string(), "1.3.14.3.2.26");
         }

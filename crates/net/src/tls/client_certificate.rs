@@ -1,10 +1,15 @@
-//! Client certificates: optional, checked against a bundle of authorities, and turned into names for SASL EXTERNAL
-//! (XEP-0178 v1.2, RFC 6120 §13.7.2).
+//! Client certificates: optional, verified against a bundle of authorities, and mapped to names for SASL EXTERNAL
+//! (XEP-0178 v1.2; RFC 6120, section 13.7.2).
 //!
-//! A certificate that does not verify does not end the handshake: the peer proved nothing, so it is treated like one
-//! that has no certificate, and can still use a password (clients) or dialback (servers).
-//! Left out: revocation lists. Trap: rustls keeps the raw chain for the life of the connection, some kilobytes; ask
-//! for certificates only where EXTERNAL is offered.
+//! An invalid certificate does not end the handshake: the peer is treated as one without a certificate, and can still
+//! use a password (clients) or dialback (servers).
+//!
+//! Not implemented: revocation lists.
+//!
+//! # Pitfalls
+//!
+//! rustls stores the raw chain, some kilobytes, for the life of the connection; request certificates only where
+//! EXTERNAL is offered.
 
 use crate::tls::certificate;
 use crate::tls::handshake_capture;
@@ -19,18 +24,18 @@ use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, Sig
 use std::path::Path;
 use std::sync::Arc;
 
-/// The names that a verified certificate speaks for. The holder proved that it has the key.
+/// Names in a verified certificate, whose holder proved possession of the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientCertificate {
     /// id-on-xmppAddr entries, not normalised: whole addresses for users, domains for servers.
     pub xmpp_addresses: Vec<String>,
-    /// dNSName and id-on-dnsSRV domains, possibly with a `*.` in front (RFC 6120 §13.7.1.2).
+    /// dNSName and id-on-dnsSRV domains, possibly with a `*.` prefix (RFC 6120, section 13.7.1.2).
     pub domains: Vec<String>,
-    /// rfc822Name entries. A hint at most: an e-mail address is not an XMPP address.
+    /// rfc822Name entries. At most a hint: an e-mail address is not an XMPP address.
     pub emails: Vec<String>,
 }
 
-/// Checks chains against one bundle, leniently as described above.
+/// Verifies chains against one bundle, but lets the handshake go on with an invalid one.
 #[derive(Debug)]
 pub(crate) struct LenientClientVerifier {
     strict: Arc<dyn ClientCertVerifier>,
@@ -41,7 +46,7 @@ pub(crate) struct LenientClientVerifier {
 }
 
 impl LenientClientVerifier {
-    /// Reads the authorities from a PEM file.
+    /// Loads the authorities from a PEM file.
     pub(crate) fn load(
         path: &Path,
         servers: bool,
@@ -85,7 +90,7 @@ impl ClientCertVerifier for LenientClientVerifier {
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // A public bundle has a hundred names; sending them costs a packet per handshake and tells servers nothing.
+        // A public bundle has a hundred names; sending them costs a packet per handshake and is of no use to servers.
         if self.servers { &[] } else { self.strict.root_hint_subjects() }
     }
 
@@ -104,7 +109,7 @@ impl ClientCertVerifier for LenientClientVerifier {
             let client = ClientCertificate { xmpp_addresses: xmpp, domains: dns, emails: mail };
             handshake_capture::record(|told| told.client = Some(Box::new(client)));
         }
-        // The handshake goes on either way; only what was told above counts as proven.
+        // The handshake goes on either way; only the names recorded above count as proven.
         Ok(ClientCertVerified::assertion())
     }
 

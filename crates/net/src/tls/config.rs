@@ -1,15 +1,20 @@
-//! All of a server's TLS settings in one value that can be loaded again while connections run.
+//! TLS settings of the server, reloadable while connections exist (RFC 6120, section 5; XEP-0368).
 //!
 //! Sessions are not resumed, neither by tickets nor by a cache. A stateless ticket costs no memory, but with ECDSA it
-//! saves one signature (tens of microseconds) of a handshake that needs its key exchange anyway; it would carry client
-//! certificates and channel bindings across connections, weakens the forward secrecy of TLS 1.2, and after a restart,
-//! when all clients come back at once, its keys are gone. The session cache that rustls has by default would cost
-//! memory per session.
+//! saves one signature (tens of microseconds) of a handshake that needs its key exchange anyway. It would carry client
+//! certificates and channel bindings across connections and weaken the forward secrecy of TLS 1.2, and its keys are
+//! lost in a restart, when all clients reconnect. The default session cache of rustls would cost memory per session.
 //!
-//! ALPN (XEP-0368 §3): direct TLS ports answer `xmpp-client` or `xmpp-server`; a client that offers only others is
-//! refused with the alert `no_application_protocol`, one that offers none is accepted. STARTTLS has no ALPN. HTTP prefers
-//! `h2` (RFC 9113 §3.2); browsers offer `http/1.1` alone for a WebSocket unless they have a connection already (RFC 8441).
-//! Left out: different certificates per port. Trap: [`TlsConfig::reload`] reads files; call it where blocking is allowed.
+//! ALPN (XEP-0368, section 3): direct TLS listeners select `xmpp-client` or `xmpp-server`. A client that offers only
+//! others is refused with the alert `no_application_protocol`; one that offers none is accepted. STARTTLS has no ALPN.
+//! HTTP prefers `h2` (RFC 9113, section 3.2); browsers offer `http/1.1` alone for a WebSocket unless they have a
+//! connection already (RFC 8441).
+//!
+//! Not implemented: different certificates per listener.
+//!
+//! # Pitfalls
+//!
+//! [`TlsConfig::reload`] reads files; call it where blocking is allowed.
 
 use crate::connection_info::ListenerKind;
 use crate::error::NetError;
@@ -35,46 +40,46 @@ pub struct CertificateFiles {
     pub key: PathBuf,
 }
 
-/// Where TLS material comes from.
+/// Sources of TLS material.
 #[derive(Clone, Debug, Default)]
 pub struct TlsSettings {
-    /// The served domains; the first is the default for clients that name none.
+    /// The served domains; the first is the default for clients that send no name.
     pub domains: Vec<String>,
-    /// Certificates; the first that is good for a name is used. None: a self-signed one.
+    /// Certificates; the first that covers a name is used. Empty: a self-signed one.
     pub certificates: Vec<CertificateFiles>,
-    /// Directory in which a self-signed certificate is kept.
+    /// Directory of the self-signed certificate.
     pub self_signed_directory: PathBuf,
-    /// Authorities for certificates of clients (PEM). None: clients are not asked for one.
+    /// Authorities for client certificates (PEM). `None`: clients are not asked for one.
     pub client_authorities: Option<PathBuf>,
-    /// Authorities for certificates of other servers (PEM). None: servers are not asked for one.
+    /// Authorities for certificates of other servers (PEM). `None`: servers are not asked for one.
     pub server_authorities: Option<PathBuf>,
 }
 
-/// A certificate that is presented, as a person sees it.
+/// Summary of a certificate for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateSummary {
-    /// Where it is.
+    /// Path of the file.
     pub file: PathBuf,
-    /// The names that it is good for.
+    /// Names that it covers.
     pub names: Vec<String>,
-    /// Seconds since 1970 from which it is valid.
+    /// Start of validity in seconds since 1970.
     pub not_before: u64,
-    /// Seconds since 1970 at which it expires.
+    /// End of validity in seconds since 1970.
     pub not_after: u64,
     /// Its SHA-256 fingerprint: pairs of upper-case hexadecimal digits with colons, as OpenSSL and clients write it.
     pub sha256: String,
-    /// Made by this server, so that nobody trusts it yet.
+    /// Self-signed by this server, so no client trusts it yet.
     pub is_self_signed: bool,
 }
 
-/// What became of a reload.
+/// Result of a reload.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TlsReloadOutcome {
-    /// No file changed since the last try.
+    /// No file changed since the last attempt.
     Unchanged,
     /// New connections use the new files.
     Reloaded,
-    /// The new files cannot be used; the text says why. New connections use the old ones.
+    /// The new files cannot be used; the text gives the reason. New connections use the old ones.
     Rejected(String),
 }
 
@@ -83,17 +88,17 @@ pub enum TlsReloadOutcome {
 pub struct TlsConfig {
     settings: TlsSettings,
     loaded: RwLock<Arc<LoadedTls>>,
-    /// The files as the last reload found them, whatever became of it.
+    /// State of the files at the last reload, successful or not.
     file_stamps: Mutex<Vec<FileStamp>>,
-    /// Seconds since 1970 before which a self-signed certificate is not made again: the last try failed.
+    /// Earliest time in seconds since 1970 to generate a self-signed certificate again, after a failed attempt.
     self_signed_retry_at: Mutex<u64>,
 }
 
-/// Seconds until a self-signed certificate that could not be written is tried again.
+/// Seconds before another attempt to write a self-signed certificate.
 const SELF_SIGNED_RETRY_SECONDS: u64 = 3600;
 
 impl TlsConfig {
-    /// Loads everything. The error is one sentence that names the file.
+    /// Loads all files. The error is one sentence that names the file.
     ///
     /// # Errors
     /// [`NetError::InvalidConfig`] when a file is missing, unreadable, or does not fit its key.
@@ -101,7 +106,7 @@ impl TlsConfig {
         TlsConfig::load_at(settings, unix_seconds())
     }
 
-    /// The same at a time of the caller's, in seconds since 1970.
+    /// As [`TlsConfig::load`], at a given time in seconds since 1970.
     ///
     /// # Errors
     /// As [`TlsConfig::load`].
@@ -111,7 +116,7 @@ impl TlsConfig {
         TlsConfig::of(settings, list, seen)
     }
 
-    /// The same without writing anything: `None` where a self-signed certificate would be made.
+    /// As [`TlsConfig::load`], without writing: `None` if a self-signed certificate would be generated.
     ///
     /// # Errors
     /// As [`TlsConfig::load`].
@@ -146,13 +151,13 @@ impl TlsConfig {
         })
     }
 
-    /// Loads again if a file changed or a self-signed certificate is about to expire. Connections that exist keep what they
-    /// have.
+    /// Reloads if a file changed or a self-signed certificate is about to expire. Existing connections keep their
+    /// settings.
     pub fn reload(&self) -> TlsReloadOutcome {
         self.reload_at(unix_seconds())
     }
 
-    /// The same at a time of the caller's, in seconds since 1970.
+    /// As [`TlsConfig::reload`], at a given time in seconds since 1970.
     pub fn reload_at(&self, now: u64) -> TlsReloadOutcome {
         let found = file_stamps(&self.settings);
         let mut seen = self.file_stamps.lock();
@@ -174,7 +179,7 @@ impl TlsConfig {
         }
     }
 
-    /// Whether the self-signed certificate has to be made again.
+    /// Whether the self-signed certificate must be renewed.
     fn needs_renewal(&self, now: u64) -> bool {
         let loaded = self.loaded.read();
         self.settings.certificates.is_empty()
@@ -182,7 +187,7 @@ impl TlsConfig {
             && loaded.certificates.list.iter().any(|one| self_signed::needs_renewal(one, now))
     }
 
-    /// The certificates that are presented.
+    /// Certificates in use.
     pub fn certificates(&self) -> Vec<CertificateSummary> {
         let loaded = self.loaded.read();
         let is_self_signed = self.settings.certificates.is_empty();
@@ -200,7 +205,7 @@ impl TlsConfig {
         loaded.certificates.list.iter().enumerate().map(shown).collect()
     }
 
-    /// The settings for connections of one kind of listener, also for a foreign TLS stack such as an HTTP server's.
+    /// rustls settings for one kind of listener, also for other TLS stacks such as that of an HTTP server.
     pub fn for_kind(&self, kind: ListenerKind) -> Arc<ServerConfig> {
         let loaded = self.loaded.read();
         match kind {
@@ -213,14 +218,13 @@ impl TlsConfig {
         .clone()
     }
 
-    /// Seconds since 1970 at which the first of the loaded certificates expires.
+    /// Earliest expiry of the loaded certificates, in seconds since 1970.
     pub fn not_after(&self) -> u64 {
         let list = &self.loaded.read().certificates.list;
         list.iter().map(|certificate| certificate.not_after).min().unwrap_or_default()
     }
 
-    /// Of each loaded certificate the names that it is good for, and the second since 1970 at which it expires; the first to
-    /// expire first.
+    /// Names and expiry in seconds since 1970 of each loaded certificate, ordered by expiry.
     pub fn certificate_expiries(&self) -> Vec<(Vec<String>, u64)> {
         let list = &self.loaded.read().certificates.list;
         let names = |certificate: &ServerCertificate| {
@@ -235,7 +239,7 @@ impl TlsConfig {
         all
     }
 
-    /// Served domains that no loaded certificate is good for. Worth a warning: clients will refuse the connection.
+    /// Served domains that no loaded certificate covers. Worth a warning: clients will refuse the connection.
     pub fn uncovered_domains(&self) -> Vec<String> {
         let loaded = self.loaded.read();
         self.settings
@@ -247,7 +251,7 @@ impl TlsConfig {
     }
 }
 
-/// How a file looked: change time in nanoseconds, length, inode. Renaming a file over another changes the inode.
+/// File state: change time in nanoseconds, length, inode. Renaming a file over another changes the inode.
 type FileStamp = Option<(i64, i64, u64, u64)>;
 
 fn file_stamps(settings: &TlsSettings) -> Vec<FileStamp> {
@@ -260,7 +264,7 @@ fn file_stamps(settings: &TlsSettings) -> Vec<FileStamp> {
     files.chain(client_authorities).chain(server_authorities).map(stamp).collect()
 }
 
-/// One generation of files, ready for use.
+/// One generation of loaded files.
 #[derive(Debug)]
 struct LoadedTls {
     clients: Arc<ServerConfig>,
@@ -276,7 +280,7 @@ fn unix_seconds() -> u64 {
     SystemClock::new().unix_millis() / 1000
 }
 
-/// Loads the certificates; a self-signed one is made if there is none that is good.
+/// Loads the certificates; generates a self-signed one if there is none that is valid.
 fn load_certificates(settings: &TlsSettings, now: u64) -> Result<Vec<ServerCertificate>, String> {
     if settings.certificates.is_empty() {
         return Ok(vec![self_signed::load_or_create(
@@ -326,11 +330,11 @@ impl LoadedTls {
     }
 }
 
-/// The certificates of one generation, by name.
+/// Certificates of one generation, by name.
 #[derive(Debug)]
 struct CertificateResolver {
     list: Vec<Arc<ServerCertificate>>,
-    /// Lower-case name, perhaps `*.example.org`, to a place in the list.
+    /// Lower-case name, possibly `*.example.org`, to an index in the list.
     by_name: HashMap<String, usize>,
     default: usize,
 }
@@ -356,7 +360,7 @@ impl CertificateResolver {
 
     fn index_of(&self, domain: &str) -> Option<usize> {
         let name = domain.to_ascii_lowercase();
-        // A wildcard stands for exactly one label (RFC 9525 §6.3).
+        // A wildcard matches exactly one label (RFC 9525, section 6.3).
         let wild = || name.split_once('.').map(|(_, parent)| format!("*.{parent}"));
         self.by_name.get(&name).copied().or_else(|| self.by_name.get(&wild()?).copied())
     }

@@ -1,13 +1,18 @@
-//! What a handshake tells besides the bytes: the chosen certificate, the exporter secret, the client's certificate.
+//! Capture of handshake data from rustls callbacks: the chosen certificate, the exporter secret, the client's
+//! certificate.
 //!
-//! rustls calls back from inside `process_tls_records`, on the same thread, with no word about which connection it is
-//! for. So the stream opens an ear ([`capture`]) around that call, and the callbacks speak into it.
+//! rustls calls back from inside `process_tls_records`, on the same thread, without identifying the connection. So the
+//! stream wraps that call in [`capture`], and the callbacks [`record`] into a thread-local.
 //!
-//! The exporter (RFC 9266, `tls-exporter`): the unbuffered connection of rustls 0.23 has no `export_keying_material`,
-//! but its key log says `EXPORTER_SECRET` for TLS 1.3, from which RFC 8446 §7.5 gives the value. TLS 1.2 has no such
-//! secret: with its master secret the value would be sound only together with RFC 7627, which cannot be seen from
-//! outside, so there it is left out, and clients use `tls-server-end-point`.
-//! Trap: the secret is as good as the session's keys for anyone who wants to bind to it. It lives for one call.
+//! `tls-exporter` (RFC 9266): the unbuffered connection of rustls 0.23 has no `export_keying_material`, but its key log
+//! provides `EXPORTER_SECRET` for TLS 1.3, from which RFC 8446, section 7.5 derives the value.
+//!
+//! Not implemented: `tls-exporter` with TLS 1.2, which has no such secret: a value from its master secret would be
+//! sound only together with RFC 7627, which cannot be observed from outside. Clients use `tls-server-end-point` there.
+//!
+//! # Pitfalls
+//!
+//! For channel binding the secret is as sensitive as the session keys. It lives for one call.
 
 use crate::tls::certificate::ServerCertificate;
 use crate::tls::client_certificate::ClientCertificate;
@@ -17,10 +22,10 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-/// What was told during one call.
+/// Data captured during one call.
 #[derive(Default)]
 pub(crate) struct HandshakeCapture {
-    /// The domain of the stream header, for clients that do not send SNI.
+    /// Domain of the stream header, for clients that do not send SNI.
     pub(crate) domain: Option<Box<str>>,
     pub(crate) certificate: Option<Arc<ServerCertificate>>,
     pub(crate) server_name: Option<Box<str>>,
@@ -32,19 +37,19 @@ thread_local! {
     static CAPTURE: RefCell<Option<HandshakeCapture>> = const { RefCell::new(None) };
 }
 
-/// Runs `work` with an open ear, and returns what was told. `domain` is lent to the certificate choice and returned.
+/// Runs `work` and returns the captured data. `domain` is lent to the certificate selection and returned.
 pub(crate) fn capture<R>(domain: Option<Box<str>>, work: impl FnOnce() -> R) -> (R, HandshakeCapture) {
     CAPTURE.set(Some(HandshakeCapture { domain, ..HandshakeCapture::default() }));
     let result = work();
     (result, CAPTURE.take().unwrap_or_default())
 }
 
-/// Speaks into the ear, if one is open.
+/// Records into the current capture, if there is one.
 pub(crate) fn record<R>(what: impl FnOnce(&mut HandshakeCapture) -> R) -> Option<R> {
     CAPTURE.with_borrow_mut(|ear| ear.as_mut().map(what))
 }
 
-/// The key log that keeps the exporter secret and nothing else.
+/// Key log that stores only the exporter secret.
 #[derive(Debug)]
 pub(crate) struct ExporterLog;
 
@@ -60,7 +65,7 @@ impl rustls::KeyLog for ExporterLog {
     }
 }
 
-/// RFC 9266 §4: 32 bytes for the label `EXPORTER-Channel-Binding` and an empty context.
+/// RFC 9266, section 4: 32 bytes for the label `EXPORTER-Channel-Binding` and an empty context.
 pub(crate) fn exporter(suite: &Tls13CipherSuite, secret: &[u8]) -> Option<[u8; 32]> {
     let empty = suite.common.hash_provider.hash(&[]);
     let empty = empty.as_ref();
@@ -71,7 +76,7 @@ pub(crate) fn exporter(suite: &Tls13CipherSuite, secret: &[u8]) -> Option<[u8; 3
     Some(value)
 }
 
-/// HKDF-Expand-Label of RFC 8446 §7.1.
+/// HKDF-Expand-Label (RFC 8446, section 7.1).
 fn expand_label(
     suite: &Tls13CipherSuite,
     secret: &[u8],

@@ -1,8 +1,13 @@
-//! TLS configuration: certificates by domain, reload, client certificates, what a handshake tells (RFC 6120 §5 and
-//! §13.7, XEP-0368, XEP-0178, RFC 5929, RFC 9266).
+//! TLS configuration: certificates by domain, reload, client certificates, handshake data (RFC 6120, sections 5 and
+//! 13.7; XEP-0368, XEP-0178, RFC 5929, RFC 9266).
 //!
-//! The stream over it is `stream/tls.rs`. Left out: outgoing connections (server to server), OCSP and CRLs.
-//! Trap: nothing in here is asked per stanza, but [`TlsConfig::for_kind`] is per connection, so it only clones a pointer.
+//! The stream over it is `stream/tls.rs`.
+//!
+//! Not implemented: outgoing connections (server to server), OCSP and CRLs.
+//!
+//! # Pitfalls
+//!
+//! [`TlsConfig::for_kind`] is called for each connection, so it must only clone a pointer.
 
 pub(crate) mod certificate;
 mod client_certificate;

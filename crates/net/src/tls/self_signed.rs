@@ -1,11 +1,15 @@
-//! A self-signed certificate for a server that has none yet: made once, kept, renewed in time.
+//! Self-signed certificate for a server without one: generated once, persisted, renewed before it expires.
 //!
-//! ECDSA P-256, all domains as subject alternative names, valid for 13 months, which is the most that Apple's clients take
-//! (398 days). It is made again [`RENEWAL_SECONDS`] before it expires, when a domain is missing in it, and when an earlier version
-//! made it without an end. The key stays the same as long as it can be read, so a client that trusts the key notices nothing.
-//! Subject and issuer are the same name, which says what it is. Left out: ACME.
+//! ECDSA P-256, all domains as subject alternative names, valid for 13 months, because Apple's clients accept at most
+//! 398 days. It is renewed [`RENEWAL_SECONDS`] before it expires, if a domain is missing, and if an earlier version
+//! generated it without an expiry. The key is reused as long as it is readable, so clients that trust the key notice
+//! nothing. Subject and issuer are the same name, which marks it as self-signed.
 //!
-//! Trap: the key must never be readable by others, not even for a moment, so the file is created with mode 0600.
+//! Not implemented: ACME.
+//!
+//! # Pitfalls
+//!
+//! The key must never be readable by others, not even briefly, so the file is created with mode 0600.
 
 use crate::tls::certificate::ServerCertificate;
 use rcgen::string::Ia5String;
@@ -21,25 +25,25 @@ use std::time::Duration;
 
 const CERTIFICATE_FILE: &str = "self-signed-cert.pem";
 const KEY_FILE: &str = "self-signed-key.pem";
-/// What the subject says, and with it the issuer.
+/// Organisation of the subject and the issuer.
 const ORGANIZATION: &str = "Throng self-signed certificate";
 
 const DAY: u64 = 86_400;
-/// Seconds that a certificate is valid: 13 months.
+/// Validity in seconds: 13 months.
 const VALIDITY_SECONDS: u64 = 396 * DAY;
-/// Seconds before now at which it begins, for clients whose clock is behind.
+/// Seconds by which the start of validity is backdated, for clients with a slow clock.
 const BACKDATE_SECONDS: u64 = DAY;
-/// Seconds before its end at which it is made again.
+/// Seconds before expiry at which it is renewed.
 const RENEWAL_SECONDS: u64 = 30 * DAY;
-/// Longest common name, RFC 5280 appendix A.1.
+/// Maximum length of a common name (RFC 5280, appendix A.1).
 const MAX_COMMON_NAME: usize = 64;
 
-/// Where the certificate is kept.
+/// Path of the certificate.
 pub(crate) fn certificate_path(directory: &Path) -> PathBuf {
     directory.join(CERTIFICATE_FILE)
 }
 
-/// The kept certificate if it is still good, else a new one. `now` is in seconds since 1970.
+/// The stored certificate if it is still valid, else a new one. `now` is in seconds since 1970.
 pub(crate) fn load_or_create(
     directory: &Path,
     domains: &[String],
@@ -54,7 +58,7 @@ pub(crate) fn load_or_create(
     ServerCertificate::load(&certificate_path(directory), &directory.join(KEY_FILE))
 }
 
-/// The kept certificate if it is still good.
+/// The stored certificate if it is still valid.
 pub(crate) fn load_existing(directory: &Path, domains: &[String], now: u64) -> Option<ServerCertificate> {
     let kept = ServerCertificate::load(&certificate_path(directory), &directory.join(KEY_FILE)).ok()?;
     let named = |domain: &String| {
@@ -63,7 +67,7 @@ pub(crate) fn load_existing(directory: &Path, domains: &[String], now: u64) -> O
     (domains.iter().all(named) && !needs_renewal(&kept, now)).then_some(kept)
 }
 
-/// Whether a self-signed certificate should be made again.
+/// Whether a self-signed certificate should be renewed.
 pub(crate) fn needs_renewal(certificate: &ServerCertificate, now: u64) -> bool {
     let (from, until) = (certificate.not_before, certificate.not_after);
     now < from
@@ -79,7 +83,7 @@ fn create(directory: &Path, domains: &[String], now: u64) -> Result<(), Box<dyn 
     };
     let certificate = params(domains, now)?.self_signed(&key)?;
     fs::create_dir_all(directory)?;
-    // The key first: a crash in between leaves a pair that does not match, and the next start makes a new one.
+    // The key first: a crash in between leaves a pair that does not match, and the next start generates a new one.
     replace_atomically(directory, KEY_FILE, &key.serialize_pem(), 0o600)?;
     replace_atomically(directory, CERTIFICATE_FILE, &certificate.pem(), 0o644)?;
     Ok(())
@@ -99,7 +103,7 @@ fn params(domains: &[String], now: u64) -> Result<CertificateParams, rcgen::Erro
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     params.not_before = epoch + Duration::from_secs(now.saturating_sub(BACKDATE_SECONDS));
     params.not_after = params.not_before + Duration::from_secs(VALIDITY_SECONDS);
-    // Random: the same key signs again at a renewal, and browsers refuse one number for two certificates.
+    // Random, because a renewal signs with the same key, and browsers refuse two certificates with the same number.
     let mut serial = base::id::random_bytes::<16>();
     serial[0] &= 0x7f;
     params.serial_number = Some(SerialNumber::from_slice(&serial));
@@ -108,8 +112,8 @@ fn params(domains: &[String], now: u64) -> Result<CertificateParams, rcgen::Erro
     Ok(params)
 }
 
-/// The names that stand for a domain. One that DNS does not know as it is written (RFC 6120 §13.7.1.4) is named as
-/// id-on-xmppAddr too.
+/// Subject alternative names of a domain. An internationalised domain (RFC 6120, section 13.7.1.4) also gets an
+/// id-on-xmppAddr.
 fn names(domain: &str) -> Result<Vec<SanType>, rcgen::Error> {
     let address = || {
         SanType::OtherName((vec![1, 3, 6, 1, 5, 5, 7, 8, 5], OtherNameValue::Utf8String(domain.to_owned())))
@@ -125,12 +129,12 @@ fn names(domain: &str) -> Result<Vec<SanType>, rcgen::Error> {
     })
 }
 
-/// A domain as DNS writes it.
+/// ASCII form of a domain for DNS.
 fn to_ascii_domain(domain: &str) -> Option<String> {
     idna::domain_to_ascii(domain).ok().filter(|name| !name.is_empty())
 }
 
-/// Writes a file that is either the old one or the new one, whole and with its mode, at any moment.
+/// Replaces a file atomically, with its mode.
 fn replace_atomically(directory: &Path, name: &str, text: &str, mode: u32) -> std::io::Result<()> {
     let draft = directory.join(format!(".{name}.new"));
     match fs::remove_file(&draft) {

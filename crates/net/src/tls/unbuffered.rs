@@ -1,14 +1,16 @@
-//! The place where rustls's *unbuffered* connection is driven: records in, records out, all in the lent buffers.
+//! Driver of rustls's *unbuffered* connection: records in, records out, all in the lent buffers.
 //!
-//! The buffered connection of rustls keeps about 4 kB more per idle session. The unbuffered one is the less travelled
-//! part of rustls and may change, so nothing else in the crate touches it.
+//! The buffered connection of rustls needs about 4 kB more per idle session. The unbuffered API is less used and may
+//! change, so nothing else in the crate touches it.
 //!
-//! Trap 1: rustls remembers positions inside the record buffer while a handshake message is incomplete, so unfinished
-//! records are stashed and loaded unchanged, and every call gets all of them, also the calls that only encrypt. With
-//! other bytes it panics.
-//! Trap 2: whatever it encoded must reach the wire before anything it encodes later: everything goes through
-//! `Scratch::encrypted`, in order.
-//! Trap 3: it allocates each record, decrypted or encrypted: one allocation and one copy per record, not per element.
+//! # Pitfalls
+//!
+//! While a handshake message is incomplete, rustls remembers positions inside the record buffer. So unfinished records
+//! are stashed and loaded unchanged, and every call gets all of them, even calls that only encrypt. With other bytes it
+//! panics.
+//!
+//! Encoded records must be sent in order: everything goes through `Scratch::encrypted`. rustls allocates each record,
+//! decrypted or encrypted: one allocation and one copy per record, not per element.
 
 use crate::error::NetError;
 use crate::scratch::Scratch;
@@ -20,9 +22,9 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedS
 use rustls::{ProtocolVersion, ServerConfig, SupportedCipherSuite};
 use std::sync::Arc;
 
-/// Largest plaintext of a record (RFC 8446 §5.1).
+/// Maximum plaintext of a record (RFC 8446, section 5.1).
 const MAX_FRAGMENT_BYTES: usize = 16_384;
-/// More than any cipher suite adds to a record.
+/// Upper bound of what any cipher suite adds to a record.
 const MAX_OVERHEAD_BYTES: usize = 128;
 
 /// Channel binding data of a stream (RFC 5056).
@@ -30,55 +32,55 @@ const MAX_OVERHEAD_BYTES: usize = 128;
 pub struct ChannelBinding<'a> {
     /// `tls-exporter` (RFC 9266); TLS 1.3 only.
     pub exporter: Option<&'a [u8; 32]>,
-    /// `tls-server-end-point` (RFC 5929 §4).
+    /// `tls-server-end-point` (RFC 5929, section 4).
     pub server_end_point: Option<&'a [u8]>,
 }
 
-/// What was negotiated.
+/// Negotiated TLS parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TlsInfo<'a> {
     /// `TLSv1.2` or `TLSv1.3`.
     pub version: &'static str,
-    /// The cipher suite's registered name.
+    /// Registered name of the cipher suite.
     pub cipher_suite: &'static str,
-    /// The name that the client asked for (SNI).
+    /// Server name requested by the client (SNI).
     pub server_name: Option<&'a str>,
-    /// The protocol that was agreed on (ALPN), such as `h2`; none where the client offered none.
+    /// Negotiated protocol (ALPN), such as `h2`; `None` if the client offered none.
     pub alpn_protocol: Option<&'a [u8]>,
 }
 
-/// What to do once rustls is ready to write.
+/// Goal of driving the connection once rustls is ready to write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DriveGoal {
-    /// Nothing: decrypt until there is plaintext.
+    /// Decrypt until there is plaintext.
     Read,
     /// Encrypt the output.
     Encrypt,
-    /// Say close_notify.
+    /// Send close_notify.
     CloseNotify,
 }
 
-/// What came of a turn.
+/// Result of driving the TLS connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DriveOutcome {
-    /// Decrypted bytes were added to the input.
+    /// Decrypted bytes were appended to the input.
     pub(crate) plaintext: bool,
-    /// The peer said close_notify.
+    /// The peer sent close_notify.
     pub(crate) closed: bool,
 }
 
-/// A TLS session and what its handshake showed.
+/// A TLS session with the data of its handshake.
 pub(crate) struct TlsSession {
     connection: UnbufferedServerConnection,
     /// Keeps an old generation of files alive until its last connection ends.
     certificate: Option<Arc<ServerCertificate>>,
     exporter: Option<[u8; 32]>,
     client_certificate: Option<Box<ClientCertificate>>,
-    /// The certificate to show when the client names none. Given up after the handshake.
+    /// Domain whose certificate is used if the client sends no name. Dropped after the handshake.
     default_domain: Option<Box<str>>,
     server_name: Option<Box<str>>,
     secure: bool,
-    /// rustls reported an error. Its idea of the record buffer is undefined then, so it is not called again.
+    /// rustls reported an error. Its view of the record buffer is undefined then, so it is not called again.
     broken: bool,
 }
 
@@ -96,7 +98,7 @@ impl TlsSession {
         })
     }
 
-    /// The handshake is done.
+    /// True once the handshake is complete.
     pub(crate) fn is_secure(&self) -> bool {
         self.secure
     }
@@ -114,7 +116,7 @@ impl TlsSession {
         }
     }
 
-    /// Only after the handshake: before it the client has not proved that it has the key.
+    /// Only after the handshake: before it the client has not proved possession of the key.
     pub(crate) fn client_certificate(&self) -> Option<&ClientCertificate> {
         self.client_certificate.as_deref().filter(|_| self.secure)
     }
@@ -132,7 +134,7 @@ impl TlsSession {
         })
     }
 
-    /// Lets rustls work on the buffered records until the job is done.
+    /// Lets rustls process the buffered records until the goal is reached.
     pub(crate) fn drive(&mut self, job: DriveGoal, lent: &mut Scratch) -> Result<DriveOutcome, NetError> {
         if self.broken {
             return Err(NetError::Closed);
@@ -188,7 +190,7 @@ impl TlsSession {
                 }
                 Ok(ConnectionState::PeerClosed) => turned.closed = true,
                 Ok(ConnectionState::BlockedHandshake | ConnectionState::Closed) => done = true,
-                // Early data is not configured; what rustls may add later is not asked for.
+                // Early data is not configured; states that rustls may add later are not expected.
                 Ok(_) => return Err(NetError::Closed),
                 Err(error) => return Err(error.into()),
             }
@@ -202,7 +204,7 @@ impl TlsSession {
         }
     }
 
-    /// Keeps what one step of the handshake told.
+    /// Stores the data captured in one handshake step.
     fn apply_capture(&mut self, told: HandshakeCapture) {
         self.default_domain = told.domain;
         if told.certificate.is_some() {
@@ -223,8 +225,8 @@ impl TlsSession {
         }
     }
 
-    /// After an error rustls may have an alert to send. It hands out what it wants to send before it looks at input,
-    /// so the records are not shown to it again: with the wrong ones it would panic.
+    /// After an error rustls may have an alert to send. It returns pending output before it reads input, so the records
+    /// are not passed again: with the wrong ones it would panic.
     pub(crate) fn encode_alert(&mut self, lent: &mut Scratch) {
         while self.connection.wants_write() {
             let Ok(ConnectionState::EncodeTlsData(mut data)) =
@@ -239,7 +241,7 @@ impl TlsSession {
     }
 }
 
-/// The size that is needed, if that was the fault.
+/// The required size, if the buffer was too small.
 fn encoded(result: Result<usize, EncodeError>) -> Result<usize, Option<usize>> {
     result.map_err(|error| match error {
         EncodeError::InsufficientSize(need) => Some(need.required_size),
@@ -263,7 +265,7 @@ fn encrypt<D>(
     append(sealed, size, |into| traffic.encrypt(fragment, into).map_err(|error| required_size(&error)))
 }
 
-/// Appends what `encode` writes. It gets `size` bytes, or as many as it says it needs.
+/// Appends the output of `encode`. It gets `size` bytes, or the size that it requires.
 fn append(
     sealed: &mut Vec<u8>,
     size: usize,
