@@ -8,18 +8,18 @@
 //! ```
 //! # use throng_sasl as sasl;
 //! use base::Secret;
-//! use sasl::{Binding, Credentials, Decoy, Exchange, Mechanism, Step, client};
+//! use sasl::{ChannelBindingData, Credentials, Decoy, Exchange, ExchangeStep, Mechanism, client};
 //!
 //! let stored = Credentials::derive("r0m30myr0m30", 4096, b"any salt").unwrap();
 //! let decoy = Decoy::new(&Secret::new(*b"from the settings store"), 4096);
-//! let mut juliet = client::Scram::new(sasl::Hash::Sha256, client::Gs2::None, "juliet", "r0m30myr0m30");
+//! let mut juliet = client::ScramClient::new(sasl::ScramHash::Sha256, client::Gs2::None, "juliet", "r0m30myr0m30");
 //!
-//! let mut exchange = Exchange::new(Mechanism::ScramSha256, false, Binding::default(), sasl::nonce());
-//! let Step::NeedCredentials { username } = exchange.step(Some(&juliet.first())) else { panic!() };
+//! let mut exchange = Exchange::new(Mechanism::ScramSha256, false, ChannelBindingData::default(), sasl::nonce());
+//! let ExchangeStep::NeedCredentials { username } = exchange.step(Some(&juliet.client_first())) else { panic!() };
 //! // The caller maps the user name to an account and reads its credentials: one look-up, any way it likes.
-//! let Step::Challenge(challenge) = exchange.credentials(Some(&stored), &decoy, &username) else { panic!() };
-//! let response = juliet.last(&challenge, None).unwrap();
-//! let Step::Done { username, additional, .. } = exchange.step(Some(&response)) else { panic!() };
+//! let ExchangeStep::Challenge(challenge) = exchange.credentials(Some(&stored), &decoy, &username) else { panic!() };
+//! let response = juliet.client_final(&challenge, None).unwrap();
+//! let ExchangeStep::Done { username, additional, .. } = exchange.step(Some(&response)) else { panic!() };
 //! juliet.verify(&additional.unwrap()).unwrap();
 //! assert_eq!(username, "juliet");
 //! ```

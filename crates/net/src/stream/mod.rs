@@ -11,7 +11,7 @@
 //! with_scratch(|lent| {
 //!     while let Poll::Ready(event) = stream.poll_event(cx, lent) { … stream.queue(answer, lent) … }
 //!     let _ = stream.poll_flush(cx, lent);
-//!     stream.park(lent)
+//!     stream.release_buffers(lent)
 //! })
 //! ```
 //!
