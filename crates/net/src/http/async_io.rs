@@ -1,7 +1,10 @@
-//! A raw stream as tokio's `AsyncRead` and `AsyncWrite`, for an HTTP library that serves what is not for us.
+//! Adapter from a raw stream to tokio's `AsyncRead` and `AsyncWrite`, for the HTTP library that serves other requests.
 //!
 //! Reading copies once more than a socket would; it is meant for pages and commands, not for sessions.
-//! The trap: nothing may stay in the lent buffers between two calls, so every call parks.
+//!
+//! # Pitfalls
+//!
+//! Nothing may stay in the lent buffers between two calls, so every call releases them.
 
 use crate::error::NetError;
 use crate::scratch::with_scratch;
@@ -11,14 +14,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Most bytes that wait for the peer before writing waits too.
+/// Bytes that may wait for the peer before writing waits too.
 const MAX_UNSENT_BYTES: usize = 65_536;
 
-/// A stream whose bytes somebody else reads and writes.
+/// A stream read and written through tokio's traits.
 pub struct StreamIo(Stream);
 
 impl StreamIo {
-    /// Over a stream; what was read from it and not consumed comes first.
+    /// Wraps a stream; unconsumed input comes first.
     pub fn new(mut stream: Stream) -> StreamIo {
         stream.set_raw();
         StreamIo(stream)
@@ -28,7 +31,8 @@ impl StreamIo {
         let stream = &mut self.0;
         with_scratch(|lent| {
             if stream.unsent() >= MAX_UNSENT_BYTES {
-                // All of it: half of a large answer is no reason to ask for the next piece.
+                // Flush completely before accepting more: half of a large response is no reason to request the next
+                // piece.
                 ready!(stream.poll_flush(cx, lent)).map_err(to_io_error)?;
             }
             let mut taken = 0;
@@ -42,7 +46,7 @@ impl StreamIo {
             stream.release_buffers(lent).map_err(to_io_error)?;
             match sent {
                 Poll::Ready(Err(error)) => Poll::Ready(Err(to_io_error(error))),
-                // The rest is in a block, and the task is woken when there is room.
+                // The remainder is in a block, and the task is woken when it can be written.
                 _ => Poll::Ready(Ok(taken)),
             }
         })

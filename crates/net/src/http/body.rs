@@ -1,37 +1,41 @@
-//! Bodies of requests: of a known length, or in chunks (RFC 9112 sections 6 and 7.1).
+//! Request bodies: with a known length, or chunked (RFC 9112, sections 6 and 7.1).
 //!
-//! A body that is there whole is taken from the lent buffer where it lies; only one that comes in pieces is collected
-//! here, up to the limit of its path.
-//! Left out: trailers are read and thrown away, extensions of chunks too; other codings than `chunked`.
-//! The trap: a chunk's size that two programs read differently is how requests are smuggled. There is one form:
-//! hexadecimal digits, CRLF; nothing else ends a line.
+//! A body that is complete in the lent buffer is used in place; only one that arrives in pieces is collected here, up
+//! to the limit of its path.
+//!
+//! Not implemented: trailers and chunk extensions, which are discarded; codings other than `chunked`.
+//!
+//! # Pitfalls
+//!
+//! A chunk size that two programs parse differently allows request smuggling. Only one form is accepted: hexadecimal
+//! digits and CRLF; no other line end.
 
-/// Bytes of extensions and trailers of one body before it is given up.
+/// Maximum bytes of extensions and trailers of one body.
 const MAX_EXTRA_BYTES: u16 = 1024;
 
-/// Why a body was given up.
+/// Reason for refusing a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyError {
-    /// Its chunks have no proper form.
+    /// Malformed chunks.
     Malformed,
-    /// It is longer than allowed.
+    /// Longer than allowed.
     TooLong,
 }
 
-/// How the end of a body is known.
+/// State of reading a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyDecoder {
-    /// So many bytes are missing.
+    /// Remaining bytes.
     Length(u64),
-    /// Chunks.
+    /// Chunked coding.
     Chunked(ChunkDecoder),
 }
 
-/// Where in the chunks.
+/// Position in the chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChunkDecoder {
     state: ChunkState,
-    /// Bytes of this chunk that are missing; while the size is read, its value.
+    /// Remaining bytes of this chunk; while the size is read, its value.
     size: u32,
     /// Bytes of extensions and trailers so far.
     extra: u16,
@@ -39,14 +43,14 @@ pub(crate) struct ChunkDecoder {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChunkState {
-    /// The size; so many digits were read.
+    /// The size; the number of digits read.
     Size(u8),
     Extension,
     SizeEnd,
     Data,
     DataCr,
     DataLf,
-    /// At the start of a trailer's line.
+    /// At the start of a trailer line.
     Trailer,
     InTrailer,
     TrailerEnd,
@@ -70,8 +74,8 @@ impl BodyDecoder {
         )
     }
 
-    /// Moves what belongs to the body into `body`, which may have `limit` bytes. How many bytes of the input are done
-    /// with.
+    /// Moves bytes of the body into `body`, which may grow to `limit` bytes. Returns the number of input bytes
+    /// consumed.
     pub(crate) fn feed(
         &mut self,
         input: &[u8],
@@ -128,7 +132,7 @@ impl ChunkDecoder {
         let malformed = Err(BodyError::Malformed);
         match (self.state, byte) {
             (ChunkState::Size(digits), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
-                // Eight digits are a u32; leading zeros beyond that are a game.
+                // Eight digits are a u32; more leading zeros are refused.
                 if digits == 8 {
                     return Err(BodyError::TooLong);
                 }
@@ -169,7 +173,7 @@ impl ChunkDecoder {
 mod tests {
     use super::*;
 
-    /// The body and how much of the input was taken, fed in pieces of `size`.
+    /// The body and the number of input bytes consumed, fed in pieces of `size`.
     fn chunks(input: &[u8], size: usize) -> Result<(Vec<u8>, usize, bool), BodyError> {
         let (mut decoder, mut body, mut taken) = (BodyDecoder::chunked(), Vec::new(), 0);
         for piece in input.chunks(size) {

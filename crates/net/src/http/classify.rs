@@ -1,6 +1,10 @@
-//! What a whole head asks for: BOSH, a WebSocket, or something that is not for us.
+//! Classification of a request head: BOSH, WebSocket, or passthrough.
 //!
-//! Left out: bodies. The trap: a head is judged anew when its turn comes, so nothing may be counted here.
+//! Not implemented: bodies.
+//!
+//! # Pitfalls
+//!
+//! A queued head is classified again when its turn comes, so nothing may be counted here.
 
 use super::body::BodyError;
 use super::forwarded::RemoteClient;
@@ -9,9 +13,9 @@ use super::head::{self, BodyLength, HttpRejection, HttpRequest, RequestFields, R
 use crate::stream::Stream;
 use crate::websocket::{self, AcceptedHandshake, Handshake, HttpVersion, RejectedHandshake};
 
-/// What came of a whole head.
+/// Kind of a request.
 pub(super) enum RequestKind {
-    /// Not for us.
+    /// Handled elsewhere.
     Passthrough,
     Bosh(HttpRequest),
     WebSocket(HttpRequest, Box<AcceptedHandshake>),
@@ -28,7 +32,7 @@ pub(super) fn bad_body(fault: BodyError) -> HttpRejection {
     }
 }
 
-/// Judges a whole head.
+/// Classifies a whole head.
 pub(super) fn classify(
     head: &[u8],
     settings: &HttpSettings,

@@ -1,12 +1,15 @@
-//! A connection of an HTTP listener, as one future: requests for BOSH are answered, WebSockets leave, the rest is handed on.
+//! Connection of an HTTP listener, as one future: BOSH requests are answered, WebSocket upgrades are detached,
+//! everything else is passed to an HTTP library.
 //!
-//! RFC 9112; XEP-0124 sections 4 and 11 (persistent connections, pipelining, HTTP/1.0). While a request is held the
-//! connection reads on: a request that a client sends behind it on the same connection counts at once, and the end of the
-//! connection is noticed. Answers leave in the order of the requests.
+//! RFC 9112; XEP-0124, sections 4 and 11 (persistent connections, pipelining, HTTP/1.0). While a request is held the
+//! connection keeps reading: a pipelined request counts immediately, and the end of the connection is noticed.
+//! Responses leave in the order of the requests.
 //!
-//! Left out: HTTP/2 and all other paths, see [`HttpHandler::passthrough`].
-//! The trap: a half-closed connection (a client that says that it will send nothing more) counts as broken, as with most
-//! servers: a client that is gone looks the same.
+//! Not implemented: HTTP/2 and all other paths, see [`HttpHandler::passthrough`].
+//!
+//! # Pitfalls
+//!
+//! A half-closed connection counts as broken, as with most servers: a client that is gone looks the same.
 //!
 //! Long because a connection is one state machine: reading, answering and closing depend on one another.
 
@@ -30,53 +33,53 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
-/// Requests of one connection that may wait for their answers at a time.
+/// Maximum number of pending requests per connection.
 const MAX_PIPELINED: usize = 4;
-/// Steps of one poll before other tasks get their turn.
+/// Steps of one poll before it yields to other tasks.
 const MAX_STEPS_PER_POLL: usize = 64;
-/// Seconds for the end of a connection: what it still sends is thrown away, or a reset could overtake the answer.
+/// Seconds of the lingering close: further input is discarded, because a reset could overtake the response.
 const LINGER_SECONDS: u32 = 2;
-/// Bytes that are thrown away at the end.
+/// Maximum bytes discarded during the lingering close.
 const MAX_DISCARD_BYTES: usize = 1 << 20;
 
 /// A connection of an HTTP listener.
 pub struct HttpConnection<S: HttpHandler> {
-    /// Taken away when the connection becomes something else.
+    /// `None` after the connection was handed over.
     stream: Option<Stream>,
     permit: Option<ConnectionPermit>,
     handler: Arc<S>,
     deadline: Deadline,
     /// The request that is answered next.
     current: Option<QueuedResponse<S::ResponseFuture>>,
-    /// Requests behind it.
+    /// Pipelined requests after it.
     #[allow(
         clippy::box_collection,
         reason = "absent from nearly all connections, which then pay 8 bytes and not 32"
     )]
     queued: Option<Box<VecDeque<QueuedResponse<S::ResponseFuture>>>>,
-    /// A request whose body is on its way.
+    /// A request whose body is incomplete.
     partial: Option<Box<PartialRequest>>,
-    /// Unread bytes that were looked at already.
+    /// Unread bytes that were already scanned.
     scanned: usize,
-    /// Bytes that were thrown away at the end; while writing is blocked, what was unsent.
+    /// Bytes discarded during the lingering close; while writing is blocked, the unsent bytes.
     progress: usize,
-    /// What the deadline is for.
+    /// Purpose of the deadline.
     deadline_kind: DeadlineKind,
     phase: Phase,
-    /// Something is next that has to wait until all answers are out.
+    /// The next request must wait until all responses are sent.
     stalled: bool,
 }
 
-/// A request in its place.
+/// A request in the order of responses.
 enum QueuedResponse<E> {
     Pending(E, ResponseOptions),
     Ready(Vec<u8>, KeepAlive),
 }
 
-/// Whether the connection stays.
+/// Whether the connection stays open.
 type KeepAlive = bool;
 
-/// A request whose body is not there yet.
+/// A request with an incomplete body.
 struct PartialRequest {
     request: HttpRequest,
     decoder: BodyDecoder,
@@ -95,12 +98,12 @@ enum DeadlineKind {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// No request has come yet.
+    /// No request has arrived yet.
     New,
     Open,
     /// No further request is read.
     Last,
-    /// We are done, and say so.
+    /// The outgoing direction is being closed.
     Shutting,
     Shut,
 }
@@ -112,7 +115,7 @@ enum ConnectionStep {
 }
 
 impl<S: HttpHandler> HttpConnection<S> {
-    /// A connection that was just accepted.
+    /// An accepted connection.
     pub fn new(mut stream: Stream, pass: ConnectionPermit, site: Arc<S>) -> HttpConnection<S> {
         stream.set_raw();
         let http = site.shared();
@@ -135,7 +138,7 @@ impl<S: HttpHandler> HttpConnection<S> {
         }
     }
 
-    /// True when it owns no buffer.
+    /// True if it owns no buffer.
     #[cfg(test)]
     pub(super) fn owns_no_buffer(&self) -> bool {
         self.stream.as_ref().is_some_and(Stream::is_idle) && self.partial.is_none() && self.queued.is_none()
@@ -185,7 +188,7 @@ impl<S: HttpHandler> HttpConnection<S> {
         self.read(now, cx, lent)
     }
 
-    /// Sets the deadline, unless it is set for the same already.
+    /// Sets the deadline, unless it is already set for the same purpose.
     fn set_deadline(&mut self, due: DeadlineKind, now: u32) {
         if self.deadline_kind == due {
             return;
@@ -203,7 +206,7 @@ impl<S: HttpHandler> HttpConnection<S> {
         self.deadline.set(now.saturating_add(seconds));
     }
 
-    /// Queues the next answer, if there is one.
+    /// Queues the next response, if there is one.
     fn queue_next_response(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> bool {
         let Some(stream) = &mut self.stream else { return false };
         let answer = match &mut self.current {
@@ -225,7 +228,7 @@ impl<S: HttpHandler> HttpConnection<S> {
             }
             (Some(QueuedResponse::Pending(_, mut manners)), Some(answer)) => {
                 if answer.close {
-                    // Without a word; what else is under way broke with it.
+                    // Close without a response; other pending requests break with the connection.
                     (self.current, self.queued) = (None, None);
                 } else {
                     let http = self.handler.shared();
@@ -255,7 +258,7 @@ impl<S: HttpHandler> HttpConnection<S> {
         true
     }
 
-    /// Puts a request in its place.
+    /// Adds a request to the order of responses.
     fn enqueue(&mut self, turn: QueuedResponse<S::ResponseFuture>) {
         let keep = match &turn {
             QueuedResponse::Pending(_, manners) => manners.keep_alive,
@@ -279,7 +282,7 @@ impl<S: HttpHandler> HttpConnection<S> {
             Poll::Ready(Ok(bytes)) => bytes,
         };
         if self.stalled || self.phase == Phase::Last || waiting >= MAX_PIPELINED {
-            // It is looked at when its turn comes; until then only the end of the connection matters.
+            // It is parsed when its turn comes; until then only the end of the connection matters.
             self.scanned = bytes.len();
             self.stalled = true;
             return ConnectionStep::Again;
@@ -323,7 +326,7 @@ impl<S: HttpHandler> HttpConnection<S> {
         match found {
             Err(refusal) => self.reject(refusal, lent),
             Ok(RequestKind::Bosh(request)) => self.bosh_request(request, limit, now, lent),
-            // The rest has to wait until the connection is ours alone.
+            // The rest must wait until no response is pending.
             Ok(_) if waiting > 0 => {
                 self.scanned = bytes.len();
                 self.stalled = true;
@@ -341,13 +344,13 @@ impl<S: HttpHandler> HttpConnection<S> {
         }
     }
 
-    /// There is nothing to read: until when?
+    /// Waits for input, and sets the deadline for it.
     fn wait_for_input(&mut self, now: u32, lent: &mut Scratch) -> ConnectionStep {
         let http = self.handler.shared();
         let due = if self.partial.is_some() {
             DeadlineKind::Body
         } else if self.current.is_some() {
-            // A head that began behind a held request is bounded in bytes, and by the request.
+            // A head received after a held request is bounded in bytes, and by that request.
             DeadlineKind::Nothing
         } else if self.scanned > 0 || self.phase == Phase::New {
             DeadlineKind::Head
@@ -367,7 +370,7 @@ impl<S: HttpHandler> HttpConnection<S> {
         }
         http.counters.timeouts.fetch_add(1, Relaxed);
         if due == DeadlineKind::Head && self.scanned == 0 {
-            // Not a byte came: nobody is there to be told.
+            // No byte was received: there is no client to answer.
             return ConnectionStep::Done;
         }
         self.reject(HttpRejection { status: 408, reason: "the request took too long" }, lent)
@@ -396,8 +399,8 @@ impl<S: HttpHandler> HttpConnection<S> {
         stream.consume(request.head_bytes, lent);
         self.scanned = 0;
         if let BodyLength::Known(length) = request.length {
-            // Asked again for what is behind the head: it is usually there already.
-            // Below the limit, which was asked before.
+            // Polled again for the bytes after the head, which are usually there already. The length is below the
+            // limit, as checked before.
             let length = usize::try_from(length).unwrap_or(usize::MAX);
             let rest = match length {
                 0 => Some(&[][..]),
@@ -423,12 +426,12 @@ impl<S: HttpHandler> HttpConnection<S> {
         ConnectionStep::Again
     }
 
-    /// Requests to the path of BOSH that are none of BOSH.
+    /// Answers requests to the BOSH path that are not BOSH.
     fn non_post_request(&mut self, mut request: HttpRequest, lent: &mut Scratch) -> ConnectionStep {
         let Some(stream) = &mut self.stream else { return ConnectionStep::Done };
         stream.consume(request.head_bytes, lent);
         self.scanned = 0;
-        // A body that nobody wants is not read.
+        // An unused body is not read.
         request.response_options.keep_alive &=
             request.length == BodyLength::Known(0) && !self.handler.shared().is_draining();
         let manners = &request.response_options;
@@ -505,7 +508,7 @@ impl<S: HttpHandler> HttpConnection<S> {
         ConnectionStep::Done
     }
 
-    /// Says why a request is not taken, and that the connection ends.
+    /// Rejects a request with a reason, and ends the connection.
     fn reject(&mut self, refusal: HttpRejection, lent: &mut Scratch) -> ConnectionStep {
         let cors = Cors::NoHeader;
         let manners =
@@ -524,7 +527,7 @@ impl<S: HttpHandler> HttpConnection<S> {
         let http = self.handler.shared();
         http.counters.refused.fetch_add(1, Relaxed);
         if self.current.is_some() {
-            // Its answer would overtake others, and they are not to be had any more.
+            // The rejection would overtake pending responses, and those cannot be awaited any more.
             return ConnectionStep::Done;
         }
         let manners = ResponseOptions { keep_alive: false, gzip: false, ..manners.clone() };
@@ -546,7 +549,7 @@ impl<S: HttpHandler> HttpConnection<S> {
         ConnectionStep::Again
     }
 
-    /// The last answer is out: ends our direction and waits for the other one.
+    /// After the last response: closes the outgoing direction and waits for the peer's end.
     fn linger(&mut self, now: u32, cx: &mut Context<'_>, lent: &mut Scratch) -> ConnectionStep {
         let Some(stream) = &mut self.stream else { return ConnectionStep::Done };
         if self.phase == Phase::Shutting {

@@ -1,4 +1,4 @@
-//! What a connection does with requests, good and bad, cut anywhere, early and late.
+//! Tests of HTTP connections: valid and invalid requests, arbitrary splits, timeouts.
 
 use super::harness::{ConnectionHarness, parts};
 use super::*;
@@ -61,7 +61,7 @@ fn requests_behind_a_held_one_count_at_once_and_answers_keep_their_order() {
     let (first, second) = (text.find("first").unwrap(), text.find("second").unwrap());
     let third = text.find("HTTP/1.1 204").unwrap();
     assert!(first < second && second < third, "{text}");
-    // Not without end.
+    // Bounded in number.
     for _ in 0..10 {
         run.post("<body/>");
     }

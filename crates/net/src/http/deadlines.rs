@@ -1,8 +1,11 @@
-//! Deadlines of connections: one sweep a second over plain numbers, instead of a timer in each.
+//! Deadlines of HTTP connections: one sweep per second over plain numbers, instead of a timer each.
 //!
-//! A timer of the runtime costs a hundred bytes and two operations on its wheel for each request. Here a connection has
-//! 56 bytes and a line in a table.
-//! The trap: the sweep only wakes; whoever is woken looks at the clock himself.
+//! A timer of the runtime costs a hundred bytes and two operations on its wheel for each request. Here a connection
+//! needs 56 bytes and an entry in a table.
+//!
+//! # Pitfalls
+//!
+//! The sweep only wakes; the woken task must compare the clock itself.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -14,7 +17,7 @@ const SHARDS: usize = 16;
 /// No deadline.
 pub(crate) const NEVER: u32 = u32::MAX;
 
-/// All deadlines of a node's HTTP connections.
+/// Deadlines of all HTTP connections of a node.
 #[derive(Default)]
 pub(crate) struct Deadlines {
     shards: [Mutex<HashMap<u64, Arc<DeadlineEntry>>>; SHARDS],
@@ -22,7 +25,7 @@ pub(crate) struct Deadlines {
 }
 
 struct DeadlineEntry {
-    /// The second at which it rings.
+    /// Second at which it elapses.
     at: AtomicU32,
     waker: Mutex<Option<Waker>>,
 }
@@ -34,7 +37,7 @@ impl DeadlineEntry {
     }
 }
 
-/// One connection's deadline. Gone with the connection.
+/// Deadline of one connection, removed on drop.
 pub(crate) struct Deadline {
     entry: Arc<DeadlineEntry>,
     id: u64,
@@ -42,7 +45,7 @@ pub(crate) struct Deadline {
 }
 
 impl Deadlines {
-    /// A deadline, not set yet.
+    /// Adds a deadline, not set yet.
     pub(crate) fn add(self: &Arc<Self>) -> Deadline {
         let id = self.next.fetch_add(1, Relaxed);
         let bell = Arc::new(DeadlineEntry { at: AtomicU32::new(NEVER), waker: Mutex::new(None) });
@@ -50,7 +53,7 @@ impl Deadlines {
         Deadline { entry: bell, id, deadlines: self.clone() }
     }
 
-    /// Wakes whoever is late.
+    /// Wakes tasks whose deadline has elapsed.
     pub(crate) fn sweep(&self, now: u32) {
         for shard in &self.shards {
             for bell in shard.lock().values() {
@@ -61,7 +64,7 @@ impl Deadlines {
         }
     }
 
-    /// Wakes everybody.
+    /// Wakes all tasks.
     pub(crate) fn wake_all(&self) {
         for shard in &self.shards {
             shard.lock().values().for_each(|bell| bell.wake());
@@ -75,7 +78,7 @@ impl Deadlines {
 }
 
 impl Deadline {
-    /// Whom to wake.
+    /// Registers the task to wake.
     pub(crate) fn register(&self, cx: &Context<'_>) {
         let mut waker = self.entry.waker.lock();
         match &mut *waker {
@@ -84,7 +87,7 @@ impl Deadline {
         }
     }
 
-    /// The second from which on it is late.
+    /// Sets the second at which it elapses.
     pub(crate) fn set(&self, at: u32) {
         self.entry.at.store(at, Relaxed);
     }

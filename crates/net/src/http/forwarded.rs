@@ -1,23 +1,26 @@
-//! The client behind a reverse proxy: `X-Forwarded-For` and `X-Forwarded-Proto`, or `Forwarded` (RFC 7239).
+//! Client address from a reverse proxy: `X-Forwarded-For` and `X-Forwarded-Proto`, or `Forwarded` (RFC 7239).
 //!
-//! The operator names the header that the proxy sets. That one is read, every other one is ignored: a proxy that sets
-//! `X-Forwarded-For` passes on a `Forwarded` that its client wrote. Nothing is read unless the connection itself comes from a
-//! trusted address, and nothing by default.
+//! The operator names the header that the proxy sets. Only that one is read: a proxy that sets `X-Forwarded-For` passes
+//! on a `Forwarded` written by its client. Nothing is read unless the connection itself comes from a trusted address,
+//! and nothing by default.
 //!
-//! Each proxy appends the address of its peer. So the list is read from its end, for as long as the addresses in it are
-//! trusted proxies; the first that is not is the client. Several lines of the header are one list (RFC 9110 section 5.2). A
-//! client's port is kept where the header has one. A `Forwarded` that breaks the grammar of section 4 is refused: an open
-//! quote of the client would swallow what the proxy appended.
+//! Each proxy appends the address of its peer. So the list is read from its end while its addresses are trusted
+//! proxies; the first other address is the client. Several lines of the header are one list (RFC 9110, section 5.2). A
+//! client's port is used if the header has one. A `Forwarded` that violates the grammar of section 4 is refused: an
+//! open quote from the client would swallow what the proxy appended.
 //!
-//! Not implemented: `by`, `host`, obfuscated identifiers (`_hidden`, `unknown`): they have no address, so the proxy before
-//! counts.
-//! The pitfall: a client can write these headers itself. The proxy must append to or replace the named address header, and
-//! must replace the named scheme header.
+//! Not implemented: `by`, `host`, obfuscated identifiers (`_hidden`, `unknown`): they have no address, so the proxy
+//! before them counts as the client.
+//!
+//! # Pitfalls
+//!
+//! A client can write these headers itself. The proxy must append to or replace the named address header, and must
+//! replace the named scheme header.
 
 use crate::networks::Networks;
 use std::net::{IpAddr, SocketAddr};
 
-/// Headers that proxies add. None of them is ever sent by a client that talks to this server directly.
+/// Headers added by proxies. A client that talks to this server directly never sends them.
 const PROXY_HEADERS: [&str; 5] = ["forwarded", "x-forwarded-for", "x-forwarded-proto", "x-real-ip", "via"];
 
 /// The client that sent a request.
@@ -25,7 +28,7 @@ const PROXY_HEADERS: [&str; 5] = ["forwarded", "x-forwarded-for", "x-forwarded-p
 pub struct RemoteClient {
     /// The client's address.
     pub peer: SocketAddr,
-    /// Its side is encrypted.
+    /// Its connection is encrypted.
     pub secure: bool,
 }
 
@@ -38,7 +41,7 @@ pub enum AddressHeader {
     Forwarded,
 }
 
-/// The header that says whether the client uses TLS.
+/// The header that reports whether the client uses TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchemeHeader {
     /// `X-Forwarded-Proto`.
@@ -47,18 +50,18 @@ pub enum SchemeHeader {
     Forwarded,
 }
 
-/// Reverse proxies and the headers that they set.
+/// Trusted reverse proxies and the headers that they set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustedProxies {
-    /// Addresses that may speak for clients: with these headers, or with the PROXY protocol.
+    /// Addresses that may report a client: with these headers, or with the PROXY protocol.
     pub trusted: Networks,
-    /// The header with the client's address; none: the proxy is the client.
+    /// The header with the client's address; `None`: the proxy counts as the client.
     pub address: Option<AddressHeader>,
-    /// The header with the client's scheme; none: encrypted is what this server sees encrypted.
+    /// The header with the client's scheme; `None`: only the connection itself decides.
     pub scheme: Option<SchemeHeader>,
 }
 
-/// The named header breaks its grammar.
+/// The named header violates its grammar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedForwarded;
 
@@ -71,15 +74,15 @@ impl TrustedProxies {
     /// No proxy is trusted.
     pub const NONE: TrustedProxies = TrustedProxies { trusted: Networks::NONE, address: None, scheme: None };
 
-    /// Whether a header of requests is read at all.
+    /// Whether any request header is read.
     pub fn reads_headers(&self) -> bool {
         !self.trusted.is_empty() && (self.address.is_some() || self.scheme.is_some())
     }
 
-    /// The client of a request with these headers (names in any case) that came over a connection of `direct`.
+    /// The client of a request with these headers (names in any case) over a connection from `direct`.
     ///
     /// # Errors
-    /// The named header cannot be read, and its sender is trusted.
+    /// The named header is malformed, and its sender is trusted.
     pub fn client<'a>(
         &self,
         direct: RemoteClient,
@@ -97,7 +100,7 @@ impl TrustedProxies {
             None => {}
             Some(AddressHeader::XForwardedFor) => {
                 let hops: Vec<&[u8]> = all("x-forwarded-for").flat_map(|v| v.split(|b| *b == b',')).collect();
-                // RFC 9110 section 5.6.1: empty elements of a list do not count.
+                // RFC 9110, section 5.6.1: empty list elements are ignored.
                 let hops = hops.into_iter().rev().map(<[u8]>::trim_ascii).filter(|hop| !hop.is_empty());
                 for hop in hops {
                     if !self.trusted.contains(remote.peer.ip()) {
@@ -134,7 +137,8 @@ impl TrustedProxies {
     }
 }
 
-/// Whether a request has passed a proxy, whatever it says about its client. A request over loopback that has is not local.
+/// Whether a request has passed a proxy, whatever it claims about its client. Over loopback such a request is not
+/// local.
 pub fn has_passed_a_proxy<'a>(mut names: impl Iterator<Item = &'a str>) -> bool {
     names.any(|name| PROXY_HEADERS.iter().any(|known| name.eq_ignore_ascii_case(known)))
 }
@@ -143,15 +147,15 @@ fn is_secure(proto: &str) -> bool {
     proto.eq_ignore_ascii_case("https") || proto.eq_ignore_ascii_case("wss")
 }
 
-/// What one proxy wrote into `Forwarded`.
+/// One element of `Forwarded`, written by one proxy.
 #[derive(Default)]
 struct ForwardedElement<'a> {
     client: Option<&'a str>,
     proto: Option<&'a str>,
 }
 
-/// The elements of one line of `Forwarded` (RFC 7239 section 4); none: it is malformed. Colons and brackets outside of
-/// quotes are taken, since some proxies forget the quotes of an address with a port.
+/// Elements of one `Forwarded` line (RFC 7239, section 4); `None` if malformed. Unquoted colons and brackets are
+/// accepted, because some proxies omit the quotes around an address with a port.
 fn parse_forwarded(value: &[u8]) -> Option<Vec<ForwardedElement<'_>>> {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     let bare = |byte: u8| token(byte) || b":[]".contains(&byte);
@@ -200,7 +204,7 @@ fn parse_forwarded(value: &[u8]) -> Option<Vec<ForwardedElement<'_>>> {
     }
 }
 
-/// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`. Without a port it is 0.
+/// Parses `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80`. The default port is 0.
 fn parse_address(text: &str) -> Option<SocketAddr> {
     if let Ok(ip) = text.parse::<IpAddr>() {
         return Some(SocketAddr::new(ip.to_canonical(), 0));
@@ -264,7 +268,7 @@ mod tests {
         assert_eq!(of(RFC7239), is("203.0.113.9:0", true));
         assert_eq!(of((None, Some(SchemeHeader::XForwardedProto))), is("127.0.0.1:7", true));
         assert_eq!(of((None, None)), is("127.0.0.1:7", false), "none by default");
-        // The nginx example sets X-Forwarded-For and passes on what the client wrote beside it.
+        // The nginx example sets X-Forwarded-For and passes on other headers of the client.
         let forged: [(&str, &[u8]); 2] = [("forwarded", b"for=127.0.0.1"), ("x-forwarded-for", b"192.0.2.1")];
         assert_eq!(remote("127.0.0.1:7", XFF, &forged), is("192.0.2.1:0", false));
     }
@@ -295,7 +299,7 @@ mod tests {
 
     #[test]
     fn bytes_of_the_client_do_not_hide_what_the_proxy_appended() {
-        // A line with bytes that are not UTF-8 counted as no line, and its sender as the proxy itself.
+        // If a line that is not UTF-8 were ignored, its sender would count as the proxy itself.
         let of = |value: &[u8]| remote("127.0.0.1:7", XFF, &[("x-forwarded-for", value)]).unwrap().0;
         assert_eq!(of(b"\xff\xfe, 192.0.2.1"), "192.0.2.1:0");
         assert_eq!(of(b"\xc3, 10.0.0.3, 192.0.2.1, 10.0.0.4"), "192.0.2.1:0");

@@ -1,6 +1,8 @@
-//! What HTTP connections share: settings that a reload swaps, deadlines, figures; and what is done with requests.
+//! Shared state of HTTP connections (reloadable settings, deadlines, metrics) and the handler of their requests.
 //!
-//! The trap: [`HttpShared::sweep`] is the only clock that connections have. Without it nothing is ever late.
+//! # Pitfalls
+//!
+//! [`HttpShared::sweep`] is the only clock of the connections. Without it no deadline elapses.
 
 use super::deadlines::Deadlines;
 use super::forwarded::{RemoteClient, TrustedProxies};
@@ -15,26 +17,26 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// What an operator may set. A connection looks at it with each request.
+/// Settings of the operator, read for each request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpSettings {
-    /// Pages that may use BOSH and WebSocket.
+    /// Web origins that may use BOSH and WebSocket.
     pub allowed_origins: AllowedOrigins,
     /// Reverse proxies and the headers that they set.
     pub proxies: TrustedProxies,
-    /// Whether answers are compressed for clients that ask for it.
+    /// Whether responses are compressed for clients that accept it.
     pub gzip: bool,
-    /// Most bytes of a BOSH body; none: no BOSH.
+    /// Maximum bytes of a BOSH body; `None` disables BOSH.
     pub bosh_body_bytes: Option<usize>,
-    /// WebSocket; none: no WebSocket.
+    /// WebSocket settings; `None` disables WebSocket.
     pub websocket: Option<websocket::WebSocketSettings>,
-    /// Seconds from the first byte of a head to its last; of a new connection from the start, with TLS.
+    /// Seconds from the first to the last byte of a head; for a new connection from its start, including TLS.
     pub header_timeout_seconds: u32,
     /// Seconds for a body.
     pub body_timeout_seconds: u32,
-    /// Seconds that a connection stays without a request.
+    /// Seconds that a connection may stay without a request.
     pub idle_timeout_seconds: u32,
-    /// Seconds without progress while an answer is not taken.
+    /// Seconds without progress while a response is not read.
     pub write_stall_timeout_seconds: u32,
 }
 
@@ -54,24 +56,24 @@ impl Default for HttpSettings {
     }
 }
 
-/// Figures, since the start but for the first.
+/// Metrics; all but the first count since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HttpCounts {
-    /// Connections now that are served here: new ones, and those of BOSH.
+    /// Current connections that are served here: new ones, and those of BOSH.
     pub connections: u64,
     /// Requests for BOSH and WebSocket.
     pub requests: u64,
-    /// Requests that were refused: malformed, too large, of a page that may not.
+    /// Refused requests: malformed, too large, or from a forbidden origin.
     pub refused: u64,
-    /// Connections that were too late with a head, a body, or with reading.
+    /// Connections that timed out in a head, a body, or while reading a response.
     pub timeouts: u64,
     /// Connections that became a WebSocket.
     pub upgraded: u64,
-    /// Connections that were handed on.
+    /// Connections passed to the HTTP library.
     pub handed_over: u64,
 }
 
-/// What all HTTP connections of a node share.
+/// State shared by all HTTP connections of a node.
 pub struct HttpShared {
     settings: RwLock<Arc<HttpSettings>>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -91,7 +93,7 @@ pub(crate) struct HttpCounters {
 }
 
 impl HttpShared {
-    /// Shared by all listeners of a node.
+    /// State for all listeners of a node.
     pub fn new(settings: HttpSettings, clock: Arc<dyn Clock>) -> Arc<HttpShared> {
         Arc::new(HttpShared {
             settings: RwLock::new(Arc::new(settings)),
@@ -102,33 +104,33 @@ impl HttpShared {
         })
     }
 
-    /// The settings in force.
+    /// Current settings.
     pub fn settings(&self) -> Arc<HttpSettings> {
         self.settings.read().clone()
     }
 
-    /// Takes other settings, for the next request of each connection.
+    /// Replaces the settings, starting with the next request of each connection.
     pub fn set_settings(&self, settings: HttpSettings) {
         *self.settings.write() = Arc::new(settings);
     }
 
-    /// To be called once a second: ends what is late.
+    /// Must be called once a second: ends connections that are late.
     pub fn sweep(&self) {
         self.deadlines.sweep(self.clock.now_seconds());
     }
 
-    /// The node stops: a connection ends as soon as what it was asked is answered.
+    /// Shuts down: a connection ends once its pending requests are answered.
     pub fn drain(&self) {
         self.draining.store(true, Relaxed);
         self.deadlines.wake_all();
     }
 
-    /// Whether the node stops.
+    /// Whether the node is shutting down.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Relaxed)
     }
 
-    /// The figures now.
+    /// Current metrics.
     pub fn counts(&self) -> HttpCounts {
         let HttpCounters { connections, requests, refused, timeouts: late, upgraded, handed_over } =
             &self.counters;
@@ -143,20 +145,20 @@ impl HttpShared {
     }
 }
 
-/// What one listener does with requests.
+/// Handler of the requests of one listener.
 pub trait HttpHandler: Send + Sync + 'static {
-    /// A BOSH request that waits; dropped when its connection breaks.
+    /// A pending BOSH response; dropped if its connection breaks.
     type ResponseFuture: Future<Output = BoshResponse> + Send + Unpin;
-    /// What it shares with others.
+    /// State shared with other listeners.
     fn shared(&self) -> &HttpShared;
-    /// Whether sessions have to be encrypted.
+    /// Whether sessions must be encrypted.
     fn needs_tls(&self) -> bool;
-    /// One BOSH request with its whole body.
+    /// Handles one BOSH request with its whole body.
     fn bosh_request(&self, origin: RequestSource, body: &[u8]) -> Self::ResponseFuture;
-    /// A place for a session from there; none: it is full.
+    /// Permit for a session of this client; `None` at the limit.
     fn acquire_permit(&self, remote: &RemoteClient) -> Option<ConnectionPermit>;
-    /// A stream that has become a WebSocket; its answer is queued.
+    /// Takes a stream that has become a WebSocket; its response is queued.
     fn websocket(&self, stream: Stream, pass: ConnectionPermit);
-    /// A connection with something else: another path, HTTP/2. Nothing of it is consumed.
+    /// Takes a connection with other requests: another path, HTTP/2. Nothing of it is consumed.
     fn passthrough(&self, stream: Stream, pass: ConnectionPermit);
 }

@@ -1,6 +1,8 @@
-//! For tests: a connection in memory, with a clock that tests move, and exchanges that tests answer.
+//! Test harness: a connection in memory with a manual clock and manually answered BOSH requests.
 //!
-//! The trap: nothing runs by itself; every method that sends, reads or lets time pass polls until nobody wakes the task.
+//! # Pitfalls
+//!
+//! Nothing runs in the background; every method that sends, reads or advances the clock polls until no task is woken.
 
 use super::*;
 use crate::bosh::{BoshResponse, RequestSource};
@@ -16,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// A request as the site got it.
+/// A request as received by the handler.
 pub(super) struct ReceivedRequest {
     pub(super) body: String,
     pub(super) origin: RequestSource,
@@ -152,7 +154,7 @@ impl ConnectionHarness {
         run
     }
 
-    /// Polls for as long as somebody wakes the task.
+    /// Polls while the task is woken.
     pub(super) fn poll_until_idle(&mut self) {
         let waker = Waker::from(self.woken.clone());
         while self.woken.0.swap(false, SeqCst) {
@@ -175,7 +177,7 @@ impl ConnectionHarness {
         }
     }
 
-    /// What has come back. At its end: `#` when the connection was closed.
+    /// Bytes received. Ends with `#` if the connection was closed.
     pub(super) fn read(&mut self) -> String {
         let mut text = String::new();
         let mut buffer = [0; 5000];
@@ -201,7 +203,7 @@ impl ConnectionHarness {
         self.handler.requests.lock()[at].answer(text);
     }
 
-    /// Time passes, a second at a time.
+    /// Advances the clock second by second.
     pub(super) fn advance(&mut self, seconds: u32) {
         for _ in 0..seconds {
             self.clock.advance(1000);
@@ -220,7 +222,7 @@ impl ConnectionHarness {
     }
 }
 
-/// Status and body of one answer.
+/// Status and body of one response.
 pub(super) fn parts(text: &str) -> (u16, &str) {
     let status = text.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
     (status, text.split_once("\r\n\r\n").map_or("", |(_, body)| body))

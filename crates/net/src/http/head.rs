@@ -1,22 +1,24 @@
-//! The head of a request: what of it matters here, and everything that makes it a risk (RFC 9110, RFC 9112).
+//! Request head: the fields in use, and strict checks against ambiguous requests (RFC 9110, RFC 9112).
 //!
-//! Refused: more than 16 kB or 64 fields, line ends other than CRLF, folded lines, no `Host` or two in HTTP/1.1, a length
-//! that is no number or is given twice, a length beside chunks, other codings, chunks in HTTP/1.0, expectations that are
-//! none. So there are no two opinions on where a request ends (section 11.2, "Request Smuggling").
+//! Refused: more than 16 kB or 64 fields, line ends other than CRLF, folded lines, no `Host` or two in HTTP/1.1, an
+//! invalid or repeated length, a length beside chunks, other codings, chunks in HTTP/1.0, unknown expectations. So the
+//! end of a request is unambiguous (section 11.2, "Request Smuggling").
 //!
-//! Left out: everything about requests that are not for BOSH or WebSocket; they are for whoever serves the rest, who parses
-//! them by himself.
-//! The trap: paths are compared as they are written. `//bosh`, `/bosh/..` and `/%62osh` are other paths, and stay that.
+//! Not implemented: requests that are not for BOSH or WebSocket; the HTTP library parses them itself.
+//!
+//! # Pitfalls
+//!
+//! Paths are compared as written. `//bosh`, `/bosh/..` and `/%62osh` are other paths, and must stay that.
 
 use super::forwarded::{MalformedForwarded, RemoteClient, TrustedProxies};
 use super::origins::{AllowedOrigins, Cors};
 
-/// The longest head, in bytes.
+/// Maximum size of a head in bytes.
 pub(crate) const MAX_HEAD_BYTES: usize = 16 * 1024;
-/// Most fields of a head.
+/// Maximum number of fields in a head.
 const MAX_FIELDS: usize = 64;
 
-/// What a path is for.
+/// Purpose of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// `/bosh`, `/http-bind`.
@@ -28,7 +30,7 @@ pub enum Route {
 }
 
 impl Route {
-    /// What a path is for. A query behind it does not matter, nor one slash at its end.
+    /// Route of a path. A query and one trailing slash are ignored.
     pub fn of(path: &str) -> Route {
         let path = path.split(['?', '#']).next().unwrap_or_default();
         match path.strip_suffix('/').unwrap_or(path) {
@@ -39,7 +41,7 @@ impl Route {
     }
 }
 
-/// Why a request is refused. Its connection ends with the answer.
+/// Reason for refusing a request. Its connection ends with the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HttpRejection {
     pub(crate) status: u16,
@@ -52,7 +54,7 @@ const fn rejection(status: u16, why: &'static str) -> HttpRejection {
 
 pub(crate) const TOO_LARGE: HttpRejection = rejection(431, "the head of the request is too large");
 
-/// A method, as far as anybody here cares.
+/// Request method, as far as this crate distinguishes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HttpMethod {
     Get,
@@ -69,40 +71,40 @@ pub(crate) enum BodyLength {
     Chunked,
 }
 
-/// What of a head is needed once it is gone.
+/// Data of a head that is needed after the head is consumed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HttpRequest {
     pub(crate) route: Route,
     pub(crate) method: HttpMethod,
     pub(crate) length: BodyLength,
-    /// The body comes only after a `100 Continue`.
+    /// The client sends the body only after a `100 Continue`.
     pub(crate) expects_continue: bool,
     pub(crate) remote: RemoteClient,
     pub(crate) response_options: ResponseOptions,
-    /// Bytes of the head.
+    /// Size of the head in bytes.
     pub(crate) head_bytes: usize,
 }
 
-/// How an answer is to be worded.
+/// Options of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResponseOptions {
     pub(crate) cors: Cors,
     pub(crate) gzip: bool,
     /// Another request may follow.
     pub(crate) keep_alive: bool,
-    /// HTTP/1.0 has to be told that the connection stays.
+    /// An HTTP/1.0 client must be told explicitly that the connection stays open.
     pub(crate) http_1_0: bool,
-    /// Without its body (HEAD).
+    /// Omit the body (HEAD).
     pub(crate) head_only: bool,
 }
 
-/// A head and the fields in it.
+/// A head and its fields.
 pub(crate) struct RequestFields<'a, 'b> {
     pub(crate) request: httparse::Request<'a, 'b>,
 }
 
 impl<'a> RequestFields<'a, '_> {
-    /// All fields, names in any case.
+    /// All fields; names in any case.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + Clone {
         self.request.headers.iter().map(|header| (header.name, header.value))
     }
@@ -111,21 +113,21 @@ impl<'a> RequestFields<'a, '_> {
         self.iter().filter(move |(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// The value of a field that may stand there once. Two of them are none.
+    /// Value of a field that may occur once; `None` if it is repeated.
     pub(crate) fn get(&self, name: &'static str) -> Option<&'a str> {
         let mut all = self.all(name);
         let value = all.next()?;
         if all.next().is_some() { None } else { std::str::from_utf8(value).ok() }
     }
 
-    /// Whether a field that is a list has this word.
+    /// Whether a list field contains this token.
     fn list_contains(&self, name: &'static str, word: &str) -> bool {
         let words = self.all(name).flat_map(|value| value.split(|byte| *byte == b','));
         words.into_iter().any(|value| value.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
     }
 }
 
-/// What decides about a request besides the request.
+/// Settings that decide about a request.
 pub(crate) struct RequestPolicy<'a> {
     pub(crate) origins: &'a AllowedOrigins,
     pub(crate) proxies: &'a TrustedProxies,
@@ -134,17 +136,17 @@ pub(crate) struct RequestPolicy<'a> {
     pub(crate) websocket: bool,
 }
 
-/// What the first bytes are.
+/// Result of scanning the first bytes.
 pub(crate) enum HeadScan {
-    /// Not enough yet. Empty lines in front of a request are to be dropped (RFC 9112 section 2.2).
+    /// Incomplete. Empty lines before a request must be skipped (RFC 9112, section 2.2).
     More { skip: usize },
-    /// The preface of HTTP/2 (RFC 9113 section 3.4).
+    /// HTTP/2 connection preface (RFC 9113, section 3.4).
     Http2,
-    /// A whole head of so many bytes.
+    /// A whole head of this size.
     Head(usize),
 }
 
-/// Looks for the end of a head. `seen` bytes were looked at before.
+/// Searches the end of a head. `seen` bytes were scanned before.
 pub(crate) fn scan_head(bytes: &[u8], seen: usize) -> Result<HeadScan, HttpRejection> {
     let skip = bytes.chunks(2).take_while(|pair| *pair == b"\r\n").count() * 2;
     if skip > 0 {
@@ -152,7 +154,7 @@ pub(crate) fn scan_head(bytes: &[u8], seen: usize) -> Result<HeadScan, HttpRejec
     }
     match bytes.first() {
         None => return Ok(HeadScan::More { skip: 0 }),
-        // Whoever speaks TLS or noise to this port need not be waited for.
+        // Refuse TLS or noise on this port without waiting for more.
         Some(byte) if !byte.is_ascii_uppercase() && !byte.is_ascii_lowercase() && *byte != b'\r' => {
             return Err(rejection(400, "this is not HTTP"));
         }
@@ -173,7 +175,7 @@ pub(crate) fn scan_head(bytes: &[u8], seen: usize) -> Result<HeadScan, HttpRejec
     }
 }
 
-/// Reads a whole head. `handle` gets the fields while they are there; what is not for BOSH or WebSocket is `None`.
+/// Parses a whole head. `handle` gets the fields while they exist; `None` for requests that are not BOSH or WebSocket.
 pub(crate) fn parse_head<T>(
     head: &[u8],
     rules: &RequestPolicy<'_>,
@@ -202,7 +204,7 @@ pub(crate) fn parse_head<T>(
     Ok(Some(handle(request, &fields)))
 }
 
-/// The authority and the path of a request's target: `/path` or `http://authority/path` (RFC 9112 section 3.2).
+/// Authority and path of a request target: `/path` or `http://authority/path` (RFC 9112, section 3.2).
 fn split_target(target: &str) -> (Option<&str>, &str) {
     let Some(rest) = target.strip_prefix("http://").or_else(|| target.strip_prefix("https://")) else {
         return (None, target);
@@ -277,7 +279,7 @@ fn interpret(
     })
 }
 
-/// RFC 9112 section 6.3, without the leniency.
+/// RFC 9112, section 6.3, without the leniency.
 fn body_length(fields: &RequestFields<'_, '_>, old: bool) -> Result<BodyLength, HttpRejection> {
     let mut lengths = fields.all("content-length");
     let known = match (lengths.next(), lengths.next()) {
@@ -301,7 +303,7 @@ fn body_length(fields: &RequestFields<'_, '_>, old: bool) -> Result<BodyLength, 
     value.map(BodyLength::Known).ok_or(rejection(400, "the length of the body is not a number"))
 }
 
-/// Whether one `Accept-Encoding` (RFC 9110 section 12.5.3) takes gzip.
+/// Whether an `Accept-Encoding` value (RFC 9110, section 12.5.3) accepts gzip.
 pub(crate) fn accepts_gzip(value: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(value) else { return false };
     text.split(',').any(|one| {

@@ -1,23 +1,25 @@
-//! HTTP/1.1 for BOSH and WebSocket: RFC 9110, RFC 9112, over any [`Stream`]; everything else is handed on.
+//! HTTP/1.1 for BOSH and WebSocket (RFC 9110, RFC 9112), over any [`Stream`]; everything else is passed on.
 //!
-//! A [`HttpConnection`] is one future for a connection of a listener. It owns no buffer while it waits, so a BOSH session with its
-//! held request costs little more than its socket. What it does not know itself (other paths, HTTP/2) it gives away with
-//! every byte that was read: [`HttpHandler::passthrough`] puts [`Bytes`] under a library of HTTP.
+//! An [`HttpConnection`] is one future per connection of a listener. It owns no buffer while it waits, so a BOSH
+//! session with its held request costs little more than its socket. Other requests (other paths, HTTP/2) are passed on
+//! with every byte that was read: [`HttpHandler::passthrough`] runs an HTTP library over [`StreamIo`].
 //!
-//! | File | What |
+//! | File | Content |
 //! | --- | --- |
-//! | `head` | the head of a request, and what makes it a risk |
-//! | `look` | what a head asks for |
+//! | `head` | the head of a request, with strict checks |
+//! | `classify` | the kind of a request |
 //! | `body` | lengths and chunks |
-//! | `forwarded` | the client behind a proxy |
-//! | `origins` | which web pages may come |
-//! | `reply` | answers, gzip |
-//! | `alarms` | deadlines, one sweep a second |
+//! | `forwarded` | the client of a reverse proxy |
+//! | `origins` | permitted web origins |
+//! | `response` | responses, gzip |
+//! | `deadlines` | deadlines, one sweep per second |
 //! | `connection` | the future |
-//! | `bytes` | a stream for a library |
+//! | `async_io` | a stream for an HTTP library |
 //!
-//! The trap: what comes in here may come through the library too, on a connection that began with a page. Whoever changes a
-//! rule changes it for both.
+//! # Pitfalls
+//!
+//! The same requests can arrive through the HTTP library, on a connection that began with a page. A changed rule must
+//! be changed for both.
 
 mod async_io;
 mod body;
@@ -44,11 +46,11 @@ pub use head::Route;
 pub use origins::{AllowedOrigins, ForbiddenOrigin};
 pub use response::{MIN_GZIP_BYTES, PREFLIGHT_HEADERS, SECURITY_HEADERS, gzip};
 
-/// What a browser sees at the path of BOSH.
+/// Page for browsers that open the BOSH path.
 pub const BOSH_PAGE: &str =
     "This is a BOSH connection manager (XEP-0124). XMPP clients talk to it with POST.\n";
 
-/// True when a value of `Accept-Encoding` takes gzip.
+/// True if an `Accept-Encoding` value accepts gzip.
 pub fn accepts_gzip(value: &[u8]) -> bool {
     head::accepts_gzip(value)
 }

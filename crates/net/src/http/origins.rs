@@ -1,11 +1,15 @@
-//! Which web pages may use the transports: the `RequestSource` of a request (RFC 6454) and the answer to it (Fetch, section 3.2,
-//! "CORS protocol"; RFC 7395 has no words about it, RFC 6455 section 10.2 asks for the same check).
+//! Web origins that may use the transports: the `Origin` of a request (RFC 6454) and the response to it (Fetch, section
+//! 3.2, "CORS protocol"; RFC 7395 does not mention it, RFC 6455, section 10.2 requires the same check).
 //!
-//! A BOSH or WebSocket session has no cookies: who logs in has to know a password, so a foreign page can do nothing with it
-//! that its own server could not. Hence all pages may, unless a list says otherwise. A page from the same host and port may
-//! always.
-//! Left out: credentials mode (`Access-Control-Allow-Credentials`), for there are none.
-//! The trap: programs that are no browsers send no `RequestSource`; the list does not keep them out and is not meant to.
+//! A BOSH or WebSocket session has no cookies: a login needs a password, so a foreign page can do nothing that its own
+//! server could not. Hence all origins are permitted unless a list restricts them. A page from the same host and port
+//! is always permitted.
+//!
+//! Not implemented: credentials mode (`Access-Control-Allow-Credentials`), because there are none.
+//!
+//! # Pitfalls
+//!
+//! Programs other than browsers send no `Origin`; the list neither stops them nor is meant to.
 
 /// Origins that may use BOSH and WebSocket from a web page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,26 +21,26 @@ pub enum AllowedOrigins {
     Listed(Vec<String>),
 }
 
-/// What a request's origin means for the answer.
+/// CORS header for a request's origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cors {
-    /// It has none, or may read the answer without being told.
+    /// None: the request has no origin, or the same one.
     NoHeader,
-    /// Everybody may.
+    /// Any origin.
     Any,
-    /// This one may.
+    /// This origin.
     Only(Box<str>),
 }
 
-/// A page that may not use the transports.
+/// An origin that may not use the transports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForbiddenOrigin;
 
 impl AllowedOrigins {
-    /// Adds one to the list; `*` is all.
+    /// Adds an origin to the list; `*` is all.
     ///
     /// # Errors
-    /// One sentence that names the text.
+    /// One sentence that quotes the text.
     pub fn add(&mut self, text: &str) -> Result<(), String> {
         if text == "*" {
             *self = AllowedOrigins::Any;
@@ -61,10 +65,10 @@ impl AllowedOrigins {
         self.header(origin, host).is_ok()
     }
 
-    /// The value of `Access-Control-Allow-Origin` for it, if one is due.
+    /// Value of `Access-Control-Allow-Origin`, if that header is needed.
     ///
     /// # Errors
-    /// It may not.
+    /// The origin is not permitted.
     pub fn header(
         &self,
         origin: Option<&str>,
@@ -77,7 +81,7 @@ impl AllowedOrigins {
         }
     }
 
-    /// What to say to it; `None` when it may not.
+    /// CORS header for this origin; `None` if it is not permitted.
     pub(crate) fn cors(&self, origin: Option<&str>, host: Option<&str>) -> Option<Cors> {
         match (self, origin) {
             (AllowedOrigins::Any, _) => Some(Cors::Any),

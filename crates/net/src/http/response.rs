@@ -1,8 +1,11 @@
-//! Answers: status line, fields, body; CORS and gzip where they are due (RFC 9110, RFC 9112 section 4, RFC 1952).
+//! HTTP responses: status line, fields, body; CORS and gzip where they apply (RFC 9110; RFC 9112, section 4; RFC 1952).
 //!
-//! Left out: chunks, ranges, entity tags: every answer of BOSH is whole and for one reader.
-//! The trap: compressing secrets beside what an attacker chooses tells their length (BREACH). Answers of BOSH carry
-//! stanzas of one session to its own client; an operator who fears for them switches gzip off.
+//! Not implemented: chunks, ranges, entity tags: every BOSH response is complete and for one reader.
+//!
+//! # Pitfalls
+//!
+//! Compressing secrets together with attacker-chosen text reveals their length (BREACH). BOSH responses carry stanzas
+//! of one session to its own client; operators can switch gzip off.
 
 use super::head::ResponseOptions;
 use super::origins::Cors;
@@ -15,7 +18,7 @@ use std::io::Write;
 pub const MIN_GZIP_BYTES: usize = 1024;
 pub(crate) const TEXT_PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Appends a whole answer.
+/// Appends a whole response.
 pub(crate) fn write_response(
     out: &mut Vec<u8>,
     clock: &dyn Clock,
@@ -29,7 +32,7 @@ pub(crate) fn write_response(
     let body = squeezed.as_deref().unwrap_or(body);
     write_head(out, clock, status, manners);
     if !content.is_empty() {
-        // The value is ours or was checked by whoever took it from a client.
+        // The value is a constant or was validated when it was received.
         let _ = write!(out, "Content-Type: {content}\r\n");
     }
     for (name, value) in more.iter().chain(&SECURITY_HEADERS) {
@@ -41,7 +44,7 @@ pub(crate) fn write_response(
     if squeezed.is_some() {
         out.extend_from_slice(b"Content-Encoding: gzip\r\n");
     }
-    // RFC 9110 section 8.6: never with 204.
+    // RFC 9110, section 8.6: never with 204.
     if status != 204 {
         let _ = write!(out, "Content-Length: {}\r\n", body.len());
     }
@@ -51,7 +54,7 @@ pub(crate) fn write_response(
     }
 }
 
-/// Appends the answer to a preflight request (Fetch, section 3.2.2).
+/// Appends the response to a preflight request (Fetch, section 3.2.2).
 pub(crate) fn write_preflight(out: &mut Vec<u8>, clock: &dyn Clock, manners: &ResponseOptions) {
     write_head(out, clock, 204, manners);
     out.extend_from_slice(b"Allow: POST, GET, HEAD, OPTIONS\r\n");
@@ -61,11 +64,11 @@ pub(crate) fn write_preflight(out: &mut Vec<u8>, clock: &dyn Clock, manners: &Re
     out.extend_from_slice(b"\r\n");
 }
 
-/// What an answer echoes was written by strangers: no browser is to run it as a page of ours.
+/// Responses echo text from unauthenticated clients: no browser may run it as a page of this origin.
 pub const SECURITY_HEADERS: [(&str, &str); 2] =
     [("X-Content-Type-Options", "nosniff"), ("Content-Security-Policy", "sandbox")];
 
-/// Fields of the answer to a preflight request, besides the origin.
+/// Fields of a preflight response, besides the origin.
 pub const PREFLIGHT_HEADERS: [(&str, &str); 3] = [
     ("Access-Control-Allow-Methods", "POST, GET, HEAD, OPTIONS"),
     ("Access-Control-Allow-Headers", "Content-Type, Authorization, X-Requested-With"),
@@ -90,7 +93,7 @@ fn write_head(out: &mut Vec<u8>, clock: &dyn Clock, status: u16, manners: &Respo
     }
 }
 
-/// The words of a status (RFC 9110 section 15).
+/// Reason phrase of a status (RFC 9110, section 15).
 fn reason_phrase(status: u16) -> &'static str {
     match status {
         200 => "OK",
@@ -113,7 +116,7 @@ fn reason_phrase(status: u16) -> &'static str {
     }
 }
 
-/// Appends a moment as `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110 section 5.6.7).
+/// Appends a time as `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110, section 5.6.7).
 fn write_date(out: &mut Vec<u8>, unix: u64) {
     thread_local! {
         static LAST: RefCell<(u64, [u8; 29])> = const { RefCell::new((u64::MAX, [0; 29])) };
@@ -154,14 +157,14 @@ impl std::fmt::Display for HttpDate {
     }
 }
 
-/// A body compressed as gzip, at the fastest level. The compressor is the thread's own: making one costs more than most
-/// answers.
+/// Compresses a body as gzip, at the fastest level. The compressor is per thread: creating one costs more than most
+/// responses.
 pub fn gzip(body: &[u8]) -> Vec<u8> {
     thread_local! {
         static COMPRESSOR: RefCell<Option<Compress>> = const { RefCell::new(None) };
     }
     let mut out = Vec::with_capacity(body.len() / 3 + 64);
-    // RFC 1952 section 2.3: magic, deflate, no flags, no time, fastest, unknown system.
+    // RFC 1952, section 2.3: magic, deflate, no flags, no time, fastest, unknown system.
     out.extend_from_slice(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255]);
     COMPRESSOR.with_borrow_mut(|compressor| {
         let compressor = compressor.get_or_insert_with(|| Compress::new(Compression::fast(), false));
@@ -171,7 +174,7 @@ pub fn gzip(body: &[u8]) -> Vec<u8> {
             let rest = body.get(done..).unwrap_or_default();
             match compressor.compress_vec(rest, &mut out, FlushCompress::Finish) {
                 Ok(Status::Ok | Status::BufError) => out.reserve(out.capacity().max(64)),
-                // There is no error but a fault of the library; what is there is cut off and read as such.
+                // An error can only be a bug of the library; the output is truncated and fails to decompress.
                 Ok(Status::StreamEnd) | Err(_) => break,
             }
         }
