@@ -1,19 +1,22 @@
-//! Compression of messages: RFC 7692 sections 6 and 7.2, without context takeover in either direction.
+//! Message compression: RFC 7692, sections 6 and 7.2, without context takeover in either direction.
 //!
-//! Each message is compressed by itself, so a connection owns no window (32 kB in, some 300 kB out); the worker thread
-//! lends both, from the first compressed message on.
-//! Left out: windows below 32 kB (see `handshake.rs`).
+//! Each message is compressed separately, so a connection owns no window (32 kB in, about 300 kB out); the worker
+//! thread lends both, allocated with the first compressed message.
 //!
-//! The trap: a few bytes become a thousand times as many. [`inflate`] stops at the limit while it works, not afterwards.
+//! Not implemented: windows below 32 kB (see `handshake.rs`).
+//!
+//! # Pitfalls
+//!
+//! A few bytes can expand a thousandfold. [`inflate`] checks the limit while it works, not afterwards.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 use std::cell::RefCell;
 
-/// Shorter messages are not worth it: deflate's own overhead eats the gain.
+/// Shorter messages are not compressed: the overhead of deflate exceeds the gain.
 pub(crate) const MIN_DEFLATE_BYTES: usize = 128;
-/// What ends a flushed block, and is left away (section 7.2.1).
+/// End of a flushed block, which is not sent (section 7.2.1).
 const FLUSH_TAIL: [u8; 4] = [0, 0, 0xFF, 0xFF];
-/// Room that is made at a time.
+/// Step in which the output buffer grows.
 const GROWTH_BYTES: usize = 4096;
 
 thread_local! {
@@ -21,16 +24,16 @@ thread_local! {
     static DECOMPRESS: RefCell<Option<Decompress>> = const { RefCell::new(None) };
 }
 
-/// Why a message cannot be decompressed.
+/// Reason why a message cannot be decompressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InflateError {
-    /// It would be longer than allowed.
+    /// The output would exceed the limit.
     TooLarge,
-    /// It is not deflate.
+    /// Invalid deflate data.
     Malformed,
 }
 
-/// Appends the parts, compressed as one message. `false`, and nothing appended, when that failed.
+/// Appends the parts, compressed as one message. On failure `false`, and nothing is appended.
 pub(crate) fn deflate(parts: [&[u8]; 3], out: &mut Vec<u8>) -> bool {
     let begin = out.len();
     let done = COMPRESS.with_borrow_mut(|slot| {
@@ -46,7 +49,7 @@ pub(crate) fn deflate(parts: [&[u8]; 3], out: &mut Vec<u8>) -> bool {
                     return false;
                 }
                 part = part.get(bytes_processed(before, state.total_in())..).unwrap_or_default();
-                // Room that was not used shows that nothing is left to come out.
+                // Unused capacity shows that there is no more output.
                 if part.is_empty() && out.len() < out.capacity() {
                     break;
                 }
@@ -58,12 +61,12 @@ pub(crate) fn deflate(parts: [&[u8]; 3], out: &mut Vec<u8>) -> bool {
     done
 }
 
-/// How many bytes of a slice were taken in between two counts.
+/// Number of bytes of a slice processed between two counts.
 fn bytes_processed(before: u64, after: u64) -> usize {
     usize::try_from(after.saturating_sub(before)).unwrap_or(usize::MAX)
 }
 
-/// Puts the decompressed message into `out` (cleared first), at most `limit` bytes.
+/// Decompresses a message into `out` (cleared first), at most `limit` bytes.
 pub(crate) fn inflate(message: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), InflateError> {
     out.clear();
     DECOMPRESS.with_borrow_mut(|slot| {
@@ -80,7 +83,7 @@ pub(crate) fn inflate(message: &[u8], limit: usize, out: &mut Vec<u8>) -> Result
                 let taken = bytes_processed(taken, state.total_in());
                 part = part.get(taken..).unwrap_or_default();
                 match status {
-                    // A last block, which section 7.2.3.4 allows; the empty block behind it does not count.
+                    // A final block, which section 7.2.3.4 allows; the empty block after it is ignored.
                     Ok(Status::StreamEnd) if out.len() <= limit => return Ok(()),
                     Ok(_) if part.is_empty() && out.len() < out.capacity() => break,
                     Ok(_) if taken > 0 || out.len() > made => {}
@@ -103,7 +106,7 @@ mod tests {
 
     #[test]
     fn examples_of_section_7_2_3() {
-        // 7.2.3.1, one block; 7.2.3.3, a block without compression; 7.2.3.4, a last block; 7.2.3.5, two blocks.
+        // 7.2.3.1, one block; 7.2.3.3, a block without compression; 7.2.3.4, a final block; 7.2.3.5, two blocks.
         for message in [
             &[0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00][..],
             &[0x00, 0x05, 0x00, 0xfa, 0xff, 0x48, 0x65, 0x6c, 0x6c, 0x6f, 0x00],

@@ -1,48 +1,52 @@
-//! Frames: RFC 6455 sections 5.2 to 5.5 and 7.4. Headers in and out, masks, and what a `Close` says.
+//! WebSocket frames: headers, masks and close codes (RFC 6455, sections 5.2 to 5.5 and 7.4).
 //!
-//! Left out: what the payload means.
-//! The trap: a length has exactly one valid form. A longer one is refused (section 5.2), so that nothing between the two
-//! ends can be made to see another boundary.
+//! Not implemented: the meaning of payloads.
+//!
+//! # Pitfalls
+//!
+//! A length has exactly one valid encoding. A longer one is refused (section 5.2), so that no intermediary can see
+//! another boundary.
 
 use crate::websocket::Violation;
 
-/// Most payload of a control frame (section 5.5).
+/// Maximum payload of a control frame (section 5.5).
 pub(crate) const MAX_CONTROL_BYTES: usize = 125;
-/// Continues a message.
+/// Continuation of a message.
 pub(crate) const CONTINUATION: u8 = 0;
-/// A message of text.
+/// Text message.
 pub(crate) const TEXT: u8 = 1;
-/// A message of bytes, which RFC 7395 section 3.2 forbids.
+/// Binary message, which RFC 7395, section 3.2 forbids.
 pub(crate) const BINARY: u8 = 2;
-/// The closing handshake.
+/// Closing handshake.
 pub(crate) const CLOSE: u8 = 8;
-/// Is anybody there?
+/// Ping.
 pub(crate) const PING: u8 = 9;
-/// Somebody is.
+/// Pong.
 pub(crate) const PONG: u8 = 10;
 
 const FIN: u8 = 0x80;
-/// RFC 7692: the message is compressed.
+/// The message is compressed (RFC 7692).
 const RSV1: u8 = 0x40;
 const MASKED: u8 = 0x80;
 
-/// The header of a frame from a client.
+/// Header of a frame from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// The last frame of its message.
+    /// Last frame of its message.
     pub(crate) fin: bool,
     /// The message is compressed.
     pub(crate) compressed: bool,
     pub(crate) opcode: u8,
     pub(crate) key: [u8; 4],
-    /// Bytes of the payload.
+    /// Size of the payload in bytes.
     pub(crate) length: u64,
-    /// Bytes of the header.
+    /// Size of the header in bytes.
     pub(crate) size: usize,
 }
 
 impl Header {
-    /// Reads a header; `None` when it is not whole yet. What is wrong is said as soon as the bytes that show it are there.
+    /// Parses a header; `None` if it is incomplete. Errors are returned as soon as the bytes that show them are
+    /// received.
     pub(crate) fn read(bytes: &[u8]) -> Result<Option<Header>, Violation> {
         let (Some(&first), second) = (bytes.first(), bytes.get(1)) else { return Ok(None) };
         let opcode = first & 0x0F;
@@ -96,7 +100,7 @@ impl Header {
     }
 }
 
-/// Takes the mask off, or puts it on. The key has to be turned for what follows: see [`rotate_key`].
+/// Applies or removes the mask. For further bytes the key must be rotated, see [`rotate_key`].
 pub(crate) fn apply_mask(bytes: &mut [u8], key: [u8; 4]) {
     let [a, b, c, d] = key;
     let wide = [a, b, c, d, a, b, c, d];
@@ -111,7 +115,7 @@ pub(crate) fn apply_mask(bytes: &mut [u8], key: [u8; 4]) {
     }
 }
 
-/// The key as it is for what comes `count` bytes later.
+/// The key for the bytes `count` positions later.
 pub(crate) fn rotate_key(mut key: [u8; 4], count: usize) -> [u8; 4] {
     key.rotate_left(count % 4);
     key
@@ -133,7 +137,7 @@ pub(crate) fn write_header(opcode: u8, deflated: bool, length: usize, out: &mut 
     }
 }
 
-/// What a `Close` says: its code, if it has one (sections 5.5.1 and 7.4).
+/// Code of a `Close`, if it has one (sections 5.5.1 and 7.4).
 pub(crate) fn parse_close_code(payload: &[u8]) -> Result<Option<u16>, Violation> {
     let Some((code, reason)) = payload.split_first_chunk() else {
         return if payload.is_empty() {
@@ -143,7 +147,7 @@ pub(crate) fn parse_close_code(payload: &[u8]) -> Result<Option<u16>, Violation>
         };
     };
     let code = u16::from_be_bytes(*code);
-    // 1004 to 1006 and 1015 are never sent; the registry has names up to 1014.
+    // 1004 to 1006 and 1015 are never sent; the registry defines codes up to 1014.
     if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
         return Err(Violation::protocol("this code to close with cannot be sent"));
     }
@@ -164,7 +168,7 @@ mod tests {
         Header::read(bytes).unwrap().unwrap()
     }
 
-    /// RFC 6455 section 5.7: "a single-frame masked text message", and the same fragmented and as a ping.
+    /// RFC 6455, section 5.7: "a single-frame masked text message", and the same fragmented and as a ping.
     #[test]
     fn examples_of_section_5_7() {
         let mut frame = [0x81, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];

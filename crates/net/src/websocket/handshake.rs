@@ -1,16 +1,20 @@
-//! The opening handshake: RFC 6455 section 4.2, RFC 8441 section 5 (HTTP/2), RFC 7395 section 3.1 (the subprotocol `xmpp`),
-//! RFC 7692 section 7.1 (what compression may be agreed on).
+//! Opening handshake: RFC 6455, section 4.2; RFC 8441, section 5 (HTTP/2); RFC 7395, section 3.1 (the subprotocol
+//! `xmpp`); RFC 7692, section 7.1 (negotiation of compression).
 //!
-//! A pure function from a request to an answer. It reads headers only; the path and `RequestSource` are the caller's.
-//! Left out: compression windows below 32 kB, which the deflate in use cannot be told to keep; such an offer is declined.
+//! A pure function from a request to a response. It reads headers only; the caller checks the path and `Origin`.
 //!
-//! The trap: headers may come several times and each may be a list. A token is looked for in all of them.
+//! Not implemented: compression windows below 32 kB, which the deflate library cannot be limited to; such an offer is
+//! declined.
+//!
+//! # Pitfalls
+//!
+//! A header may be repeated, and each may be a list. A token is searched in all of them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use ring::digest;
 
-/// What the server mixes into the key (RFC 6455 section 1.3).
+/// GUID appended to the key (RFC 6455, section 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// The subprotocol of RFC 7395.
 const SUBPROTOCOL: &str = "xmpp";
@@ -19,16 +23,16 @@ const VERSION: &str = "13";
 /// The extension of RFC 7692.
 const PERMESSAGE_DEFLATE: &str = "permessage-deflate";
 
-/// What an operator may set.
+/// Settings of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebSocketSettings {
-    /// Most bytes of one message, after decompression. The port's limit of an element applies too, the smaller one counts.
+    /// Maximum bytes of one message, after decompression. The listener's element limit applies too; the smaller one
+    /// wins.
     pub message_bytes: u32,
-    /// Whether compression is agreed on with clients that offer it (RFC 7692). Off by default: each message costs processor
-    /// time, and over TLS its length tells something about secrets in it (RFC 7692 section 8).
+    /// Whether compression is negotiated with clients that offer it (RFC 7692). Off by default: each message costs
+    /// processor time, and over TLS its length reveals something about secrets in it (RFC 7692, section 8).
     pub compression: bool,
-    /// Where clients are sent instead: the first `<open/>` is answered by `<close see-other-uri='…'/>` (RFC 7395 section
-    /// 3.6.1).
+    /// Redirection: the first `<open/>` is answered by `<close see-other-uri='…'/>` (RFC 7395, section 3.6.1).
     pub see_other_uri: Option<String>,
 }
 
@@ -42,10 +46,10 @@ impl Default for WebSocketSettings {
     }
 }
 
-/// The version of HTTP that a request came in.
+/// HTTP version of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpVersion {
-    /// HTTP/1.0, in which nothing can be upgraded.
+    /// HTTP/1.0, which has no upgrade.
     Http10,
     /// HTTP/1.1: `GET` with `Upgrade`.
     Http11,
@@ -53,37 +57,38 @@ pub enum HttpVersion {
     Http2,
 }
 
-/// A request that wants to become a WebSocket.
+/// A WebSocket handshake request.
 #[derive(Clone, Copy, Debug)]
 pub struct Handshake<'a, H> {
     /// `GET`, or `CONNECT` in HTTP/2.
     pub method: &'a str,
-    /// Of the request.
+    /// HTTP version of the request.
     pub version: HttpVersion,
-    /// Names, in any case, and values of its headers.
+    /// Header names, in any case, and values.
     pub headers: H,
 }
 
-/// A request that may become a WebSocket, and what to answer.
+/// An accepted handshake and its response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcceptedHandshake {
-    /// The value of `Sec-WebSocket-Accept`; none in HTTP/2.
+    /// Value of `Sec-WebSocket-Accept`; `None` in HTTP/2.
     accept_key: Option<String>,
     extensions: Option<&'static str>,
     pub(crate) settings: WebSocketSettings,
 }
 
-/// Why a request cannot become a WebSocket.
+/// A rejected handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RejectedHandshake {
-    /// The status of the answer: 400, 405, 426 or 505.
+    /// Status of the response: 400, 405, 426 or 505.
     pub status: u16,
-    /// One sentence, for the body of the answer.
+    /// One sentence for the body of the response.
     pub reason: &'static str,
 }
 
 impl RejectedHandshake {
-    /// A header that belongs to the answer, name and value (RFC 6455 section 4.4, RFC 9110 sections 10.2.1 and 15.5.22).
+    /// Header that the response requires, name and value (RFC 6455, section 4.4; RFC 9110, sections 10.2.1 and
+    /// 15.5.22).
     pub fn header(&self) -> Option<(&'static str, &'static str)> {
         match self.status {
             426 => Some(("Sec-WebSocket-Version", VERSION)),
@@ -97,10 +102,10 @@ const fn reject<T>(status: u16, reason: &'static str) -> Result<T, RejectedHands
     Err(RejectedHandshake { status, reason })
 }
 
-/// Judges a request (RFC 6455 section 4.2.1, RFC 7395 section 3.1).
+/// Checks a request (RFC 6455, section 4.2.1; RFC 7395, section 3.1).
 ///
 /// # Errors
-/// [`RejectedHandshake`]: not a WebSocket handshake, another version of it, or one that does not offer the subprotocol `xmpp`.
+/// [`RejectedHandshake`]: not a WebSocket handshake, another version, or no offer of the subprotocol `xmpp`.
 pub fn accept<'a, H>(
     request: Handshake<'_, H>,
     settings: &WebSocketSettings,
@@ -131,7 +136,7 @@ where
         } else if is("Sec-WebSocket-Version") {
             doubled |= version.replace(value.trim_ascii()).is_some();
         } else if is("Sec-WebSocket-Protocol") {
-            // Names of subprotocols are compared as they are (RFC 6455 section 4.1, item 10).
+            // Subprotocol names are case-sensitive (RFC 6455, section 4.1, item 10).
             subprotocol |= list_members(value).any(|token| token == SUBPROTOCOL.as_bytes());
         } else if is("Sec-WebSocket-Extensions") {
             let Some(found) = negotiate_deflate(value) else {
@@ -165,8 +170,8 @@ where
 }
 
 impl AcceptedHandshake {
-    /// Writes the answer of HTTP/1.1, with the empty line behind it. The stream is to be turned when it is queued, so that
-    /// nothing else gets in between.
+    /// Writes the HTTP/1.1 response, including the final empty line. Switch the stream as soon as it is queued, so that
+    /// nothing else is queued in between.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(
             b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n",
@@ -180,21 +185,21 @@ impl AcceptedHandshake {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Headers of the answer besides `Upgrade` and `HttpConnection`, for an HTTP library; names in lower case. The status is 101
-    /// in HTTP/1.1 and 200 in HTTP/2.
+    /// Headers of the response besides `Upgrade` and `Connection`, for an HTTP library; names in lower case. The status
+    /// is 101 in HTTP/1.1 and 200 in HTTP/2.
     pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let key = self.accept_key.as_deref().map(|key| ("sec-websocket-accept", key));
         let extensions = self.extensions.map(|value| ("sec-websocket-extensions", value));
         key.into_iter().chain([("sec-websocket-protocol", SUBPROTOCOL)]).chain(extensions)
     }
 
-    /// Whether compression was agreed on.
+    /// Whether compression was negotiated.
     pub fn is_compressed(&self) -> bool {
         self.extensions.is_some()
     }
 }
 
-/// `Sec-WebSocket-Accept` (RFC 6455 section 4.2.2, item 5.4).
+/// `Sec-WebSocket-Accept` (RFC 6455, section 4.2.2, item 5.4).
 fn accept_key(key: &[u8]) -> String {
     let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
     context.update(key);
@@ -202,18 +207,18 @@ fn accept_key(key: &[u8]) -> String {
     BASE64.encode(context.finish())
 }
 
-/// The members of a comma-separated list, empty ones left out (RFC 9110 section 5.6.1).
+/// Members of a comma-separated list without empty ones (RFC 9110, section 5.6.1).
 fn list_members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|token| !token.is_empty())
 }
 
-/// Reads one `Sec-WebSocket-Extensions`: the answer to the first offer of compression that can be taken, if there is one.
-/// `None` if the header is malformed, which fails the handshake (RFC 6455 section 9.1).
+/// Response to the first acceptable compression offer in one `Sec-WebSocket-Extensions`, if there is one. `None` if the
+/// header is malformed, which fails the handshake (RFC 6455, section 9.1).
 #[allow(clippy::option_option, reason = "malformed is another thing than nothing to take")]
 fn negotiate_deflate(value: &[u8]) -> Option<Option<&'static str>> {
     let value = std::str::from_utf8(value).ok()?;
     let mut taken = None;
-    // No parameter that is registered has a comma in a quoted value.
+    // No registered parameter has a comma in a quoted value.
     for extension in value.split(',') {
         let mut parts = extension.split(';').map(str::trim);
         let name = parts.next().unwrap_or_default();
@@ -241,15 +246,15 @@ fn negotiate_deflate(value: &[u8]) -> Option<Option<&'static str>> {
     Some(taken)
 }
 
-/// Parameters of one offer of compression (RFC 7692 section 7.1).
+/// Parameters of one compression offer (RFC 7692, section 7.1).
 #[derive(Default)]
 struct DeflateParams {
     seen: u8,
-    /// A parameter that is unknown, doubled, out of range, or cannot be met: the offer is declined.
+    /// A parameter is unknown, repeated, out of range, or unsupported: the offer is declined.
     declined: bool,
 }
 
-/// The server's window has a maximum, which can only be the one that deflate has anyway.
+/// `server_max_window_bits` was offered; only deflate's maximum can be selected.
 const SERVER_BITS: u8 = 4;
 
 impl DeflateParams {
@@ -278,13 +283,13 @@ impl DeflateParams {
     }
 }
 
-/// A token of RFC 9110 section 5.6.2.
+/// Whether this is a token (RFC 9110, section 5.6.2).
 fn is_token(text: &str) -> bool {
     let byte = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     !text.is_empty() && text.bytes().all(byte)
 }
 
-/// A value, which must be a token when its quotes are off (RFC 6455 section 9.1).
+/// A parameter value, which must be a token without its quotes (RFC 6455, section 9.1).
 fn unquoted(value: &str) -> Option<&str> {
     let inner = value.strip_prefix('"').map_or(Some(value), |rest| rest.strip_suffix('"'))?;
     is_token(inner).then_some(inner)

@@ -1,4 +1,4 @@
-//! The examples of the RFCs, and each condition of the handshake once not met.
+//! Tests of the opening handshake: the examples of the RFCs, and each condition violated once.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn judge(
     )
 }
 
-/// The example with one header replaced, or left out.
+/// The example with one header replaced or removed.
 fn with(name: &str, value: Option<&str>) -> Result<AcceptedHandshake, RejectedHandshake> {
     let mut headers: Vec<_> = HEADERS.into_iter().filter(|(other, _)| *other != name).collect();
     headers.extend(value.map(|value| (name, value)));
@@ -44,7 +44,7 @@ fn example_of_rfc_7395_section_3_1() {
     );
 }
 
-/// RFC 8441 section 5.1, with the subprotocol of ours.
+/// RFC 8441, section 5.1, with the subprotocol `xmpp`.
 #[test]
 fn http_2_has_neither_key_nor_upgrade() {
     let headers = [
@@ -111,7 +111,7 @@ fn deflate(value: &str) -> Option<&'static str> {
     judge(HttpVersion::Http11, "GET", &headers, true).unwrap().extensions
 }
 
-/// RFC 7692 sections 7.1 and 7.1.3.
+/// RFC 7692, sections 7.1 and 7.1.3.
 #[test]
 fn the_first_offer_of_compression_that_can_be_met_is_taken() {
     let plain = Some("permessage-deflate; server_no_context_takeover; client_no_context_takeover");

@@ -1,17 +1,20 @@
-//! From frames to events: RFC 6455 sections 5 and 6.2, RFC 7395 sections 3.3 and 3.4.
+//! Inbound half of a WebSocket, from frames to events: RFC 6455, sections 5 and 6.2; RFC 7395, sections 3.3 and 3.4.
 //!
-//! Everything happens where the bytes are, in the lent input: `[message so far][gap][frames not looked at]`. A payload is
-//! unmasked as it arrives and moved to the message so far; the gap is what was headers and control frames. Before more is
-//! read the gap is closed, and only an unfinished header (139 bytes at most, with a control frame's payload) moves for that.
-//! So a message in many small fragments costs no more than its bytes.
+//! All work is done in place, in the lent input: `[message so far][gap][unread frames]`. A payload is unmasked as it
+//! arrives and moved to the message so far; the gap is left by headers and control frames. Before more is read the gap
+//! is closed, which moves only an unfinished header (at most 139 bytes, with a control frame's payload). So a message
+//! in many small fragments costs no more than its bytes.
 //!
-//! One message is one element, parsable by itself. `<open/>` becomes the start tag that TCP would have brought, so that the
-//! layers above read one kind of header. A declaration of `jabber:client` on an element itself is taken out: that header
-//! says the same for all elements, and a receiver on TCP does not need it. An element that leaves it out is understood in
-//! the same way. A message of nothing but white space is ignored, although section 3.8 forbids clients to send one.
+//! One message is one element, parsable alone. `<open/>` becomes the start tag that TCP would carry, so that the layers
+//! above read one kind of header. A declaration of `jabber:client` on an element is removed: that header declares it
+//! for all elements, and a receiver on TCP does not need it. An element without it is understood in the same way. A
+//! message of white space only is ignored, although section 3.8 forbids clients to send one.
 //!
-//! Left out: judging the inside of elements, which `xml::Reader` does for all transports.
-//! The trap: after an error nothing here may be asked again; `DocumentStream` sees to that.
+//! Not implemented: validation inside elements, which `xml::Reader` does for all transports.
+//!
+//! # Pitfalls
+//!
+//! After an error nothing here may be called again; `DocumentStream` ensures that.
 
 use crate::error::NetError;
 use crate::scratch::InputBuffer;
@@ -21,23 +24,23 @@ use crate::websocket::{Violation, start_tag};
 use std::ops::Range;
 use xml::{Event, Limits, NamespaceContext, Reader, ScanOutcome, Scanner};
 
-/// What comes next in the input.
+/// Next event in the input.
 pub(crate) enum InboundEvent {
     /// More bytes are needed.
     More,
-    /// The stream's start tag, which is in the lent text.
+    /// Start tag of the stream, in the lent text.
     Open,
-    /// An element, in the input or, if it was compressed, in the lent text.
+    /// An element: in the input or, if it was compressed, in the lent text.
     Element { start: usize, end: usize, inflated: bool },
     /// `<close/>`
     Close,
-    /// A ping, to be answered with the same bytes.
+    /// A ping, to be answered with the same payload.
     Ping([u8; MAX_CONTROL_BYTES], u8),
-    /// The peer's closing handshake, with its code.
+    /// Closing handshake of the peer, with its code.
     CloseFrame(Option<u16>),
 }
 
-/// What ends the stream, and the code to close with.
+/// Error that ends the stream, with the close code.
 pub(crate) struct InboundError {
     pub(crate) error: NetError,
     pub(crate) code: u16,
@@ -54,44 +57,44 @@ impl From<xml::Error> for InboundError {
         let code = match error {
             xml::Error::TooLarge => 1009,
             xml::Error::BadUtf8 => 1007,
-            // It is XML's fault, not WebSocket's: the stream error says more than a code can.
+            // An XML error, not one of WebSocket: the stream error is more specific than a code.
             _ => 1000,
         };
         InboundError { code, error: NetError::Xml(error) }
     }
 }
 
-/// A data frame's payload is arriving.
+/// The payload of a data frame is arriving.
 const FRAME: u8 = 1;
-/// It is the last of its message.
+/// That frame is the last of its message.
 const LAST: u8 = 2;
 /// A message has begun.
 const MESSAGE: u8 = 4;
-/// It is compressed.
+/// The message is compressed.
 const DEFLATED: u8 = 8;
 /// `<open/>` was read.
 const OPENED: u8 = 16;
 /// `<close/>` was read: further messages are dropped.
 const CLOSED: u8 = 32;
-/// Compression was agreed on.
+/// Compression was negotiated.
 const COMPRESSION: u8 = 64;
 
-/// The reading half.
+/// Inbound half of a WebSocket.
 pub(crate) struct Inbound {
-    /// Most bytes of a message.
+    /// Maximum size of a message in bytes.
     limit: u32,
-    /// Payload of the frame that is still to come.
+    /// Missing bytes of the current frame's payload.
     remaining: u32,
     /// Bytes of the message so far.
     message_bytes: u32,
-    /// Dead bytes behind it.
+    /// Size of the gap after the message so far.
     dead_bytes: u32,
-    /// The mask, turned to the next byte.
+    /// Masking key, rotated to the next byte.
     key: [u8; 4],
     flags: u8,
 }
 
-/// What a whole message is.
+/// Kind of a whole message.
 enum MessageContent {
     Nothing,
     Open(Vec<u8>),
@@ -109,12 +112,12 @@ impl Inbound {
         self.flags & state != 0
     }
 
-    /// A new stream follows (RFC 7395 section 3.7).
+    /// A new stream follows (RFC 7395, section 3.7).
     pub(crate) fn restart(&mut self) {
         self.flags &= !(OPENED | CLOSED);
     }
 
-    /// Looks at what has arrived. To be asked until it wants more.
+    /// Processes received bytes. Must be called until it returns `More`.
     pub(crate) fn step(
         &mut self,
         input: &mut InputBuffer,
@@ -148,7 +151,7 @@ impl Inbound {
                 self.skip(header.size, input);
                 continue;
             }
-            // At most 125, which `Header::read` has checked.
+            // At most 125, as `Header::read` has checked.
             let length =
                 u8::try_from(header.length).map_err(|_| Violation::protocol("a long control frame"))?;
             let end = header.size + usize::from(length);
@@ -163,7 +166,7 @@ impl Inbound {
             let step = match header.opcode {
                 CLOSE => Some(InboundEvent::CloseFrame(frame::parse_close_code(payload)?)),
                 PING => Some(InboundEvent::Ping(bytes, length)),
-                // A pong that nobody asked for is fine (RFC 6455 section 5.5.3).
+                // Unsolicited pongs are permitted (RFC 6455, section 5.5.3).
                 _ => None,
             };
             self.skip(end, input);
@@ -173,7 +176,7 @@ impl Inbound {
         }
     }
 
-    /// Passes over bytes that are of no use any more, behind the message so far.
+    /// Skips bytes after the message so far that are no longer needed.
     fn skip(&mut self, count: usize, input: &mut InputBuffer) {
         if self.message_bytes == 0 {
             input.consume(count);
@@ -183,7 +186,7 @@ impl Inbound {
         }
     }
 
-    /// The header of a data frame: does it fit what came before, and the limit?
+    /// Checks the header of a data frame against the frames before it and the limit.
     fn begin_frame(&mut self, header: &Header, limits: &Limits) -> Result<(), InboundError> {
         match (header.opcode == CONTINUATION, self.has_flag(MESSAGE)) {
             (true, false) => {
@@ -207,7 +210,7 @@ impl Inbound {
         Ok(())
     }
 
-    /// Unmasks what has arrived of a payload, and moves it to the message so far.
+    /// Unmasks received payload bytes and moves them to the message so far.
     fn take_payload(&mut self, input: &mut InputBuffer) {
         let (to, from) = (self.message_bytes as usize, (self.message_bytes + self.dead_bytes) as usize);
         let data = input.data_mut();
@@ -227,7 +230,7 @@ impl Inbound {
         self.dead_bytes = 0;
     }
 
-    /// A message is whole: what is it? It is consumed, but its bytes stay where they are until more is read.
+    /// Handles a whole message. It is consumed, but its bytes stay in place until the next read.
     fn take_message(
         &mut self,
         input: &mut InputBuffer,
@@ -274,7 +277,7 @@ impl Inbound {
         })
     }
 
-    /// One message, one document, one element (RFC 7395 section 3.3.3).
+    /// One message, one document, one element (RFC 7395, section 3.3.3).
     fn parse_message(&self, message: &mut [u8], limits: &Limits) -> Result<MessageContent, InboundError> {
         if std::str::from_utf8(message).is_err() {
             return Err(xml::Error::BadUtf8.into());
@@ -298,7 +301,7 @@ impl Inbound {
         if !self.has_flag(OPENED) {
             return match local {
                 b"open" => Ok(MessageContent::Open(stream_start_tag(element, limits)?)),
-                // Before it was opened there is nothing to close but the connection.
+                // Before `<open/>` only the connection can be closed.
                 b"close" if is_framing_element(element, limits)? => Ok(MessageContent::Close),
                 _ => Err(xml::Error::InvalidXml("the first message is not <open/>").into()),
             };
@@ -313,7 +316,7 @@ impl Inbound {
         let Some(cut) = start_tag::redundant_declaration(element) else {
             return Ok(MessageContent::Element(start..end));
         };
-        // What stands before the declaration is shorter than what stands behind it.
+        // The bytes before the declaration are fewer than those after it.
         message.copy_within(start..start + cut.start, start + cut.len());
         Ok(MessageContent::Element(start + cut.len()..end))
     }
@@ -332,7 +335,7 @@ fn is_framing_element(element: &[u8], limits: &Limits) -> Result<bool, xml::Erro
     Ok(framed)
 }
 
-/// `<open/>` and `<close/>` have no content (RFC 7395 appendix A). Nobody behind this would judge it.
+/// `<open/>` and `<close/>` must be empty (RFC 7395, appendix A); no later layer validates them.
 fn require_empty(element: &[u8], limits: &Limits) -> Result<(), xml::Error> {
     let scope = NamespaceContext::empty();
     let mut reader = Reader::new(element, &scope, limits)?;
@@ -353,12 +356,12 @@ fn require_empty(element: &[u8], limits: &Limits) -> Result<(), xml::Error> {
     Ok(())
 }
 
-/// The start tag that TCP would have brought (RFC 7395 section 3.3.2: the same attributes with the same meaning). In a wrong
-/// namespace it becomes one that is refused with `invalid-namespace`, as section 3.3.2 wants.
+/// Start tag that TCP would carry (RFC 7395, section 3.3.2: the same attributes with the same meaning). A wrong
+/// namespace yields a tag that is refused with `invalid-namespace`, as section 3.3.2 requires.
 fn stream_start_tag(element: &[u8], limits: &Limits) -> Result<Vec<u8>, xml::Error> {
     let start = Reader::open_tag(start_tag(element), limits)?;
     let ns = start.ns.name();
-    // What is in another element is its namespace's business.
+    // Attributes of any other element belong to its namespace.
     if ns == start_tag::FRAMING {
         require_empty(element, limits)?;
     }

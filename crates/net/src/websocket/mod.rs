@@ -1,18 +1,20 @@
-//! WebSocket: RFC 7395 (XMPP over WebSocket) over RFC 6455 (WebSocket), with RFC 7692 (compression) where it is switched on.
+//! WebSocket framing: RFC 7395 (XMPP over WebSocket) over RFC 6455 (WebSocket), with optional RFC 7692 (compression).
 //!
-//! A connection begins as HTTP. Whoever serves that asks [`accept`] whether a request may become a WebSocket, answers as
-//! [`Accepted`] says, and turns the stream with [`crate::Stream::set_websocket`]. From then on WebSocket is a framing of the
-//! stream's bytes like the endless document of TCP: the layers above see the same events and queue the same text.
-//! `inbound` makes events of frames, `outbound` frames of text, `frame` knows the bytes of both.
+//! A connection begins as HTTP. The HTTP server calls [`accept`] for the request, sends the response of
+//! [`AcceptedHandshake`], and switches the stream with [`crate::Stream::set_websocket`]. From then on WebSocket is a
+//! framing of the stream's bytes, like the endless document of TCP: the layers above receive the same events and queue
+//! the same text. `inbound` converts frames to events, `outbound` text to frames; `frame` has the format of both.
 //!
-//! The end: `</stream:stream>` becomes `<close/>`, and shutting the stream down says the closing handshake, without waiting
-//! for the client's half of either. A client that says `Close` gets its answer at once, and what it had not closed before is
-//! cut: a session with stream management can be resumed (RFC 7395 section 3.6).
+//! Closing: `</stream:stream>` becomes `<close/>`, and shutting the stream down sends the closing handshake, without
+//! waiting for the client's half of either. A client's `Close` is answered immediately; a stream that was not closed
+//! before counts as cut off, so a session with stream management can be resumed (RFC 7395, section 3.6).
 //!
-//! Left out: pings of our own. Browsers show a page neither pings nor their answers; the engine's idle probe asks all
-//! transports alike (RFC 7395 section 3.8 names both ways). Pings of the peer are answered.
+//! Not implemented: pings from the server. Browsers expose neither pings nor pongs to pages; the idle probe of the
+//! stream layer works on all transports (RFC 7395, section 3.8 names both ways). Pings of the peer are answered.
 //!
-//! The trap: nothing here looks at `RequestSource`. Whoever serves HTTP knows which pages may speak to it.
+//! # Pitfalls
+//!
+//! `Origin` is not checked here. The HTTP server must check which pages may connect.
 
 mod deflate;
 mod frame;
@@ -32,12 +34,12 @@ use inbound::{Inbound, InboundError, InboundEvent};
 use outbound::Outbound;
 use xml::Limits;
 
-/// A rule of RFC 6455 that a client broke.
+/// Violation of RFC 6455 by a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// What the connection is closed with (RFC 6455 section 7.4.1): 1002, 1003 or 1007.
+    /// Close code (RFC 6455, section 7.4.1): 1002, 1003 or 1007.
     pub code: u16,
-    /// Which rule, in a few words.
+    /// The violated rule, in a few words.
     pub reason: &'static str,
 }
 
@@ -57,16 +59,16 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// The framing of one stream.
+/// WebSocket framing of one stream.
 pub(crate) struct WebSocket {
     inbound: Inbound,
     outbound: Outbound,
-    /// Where the client is sent instead.
+    /// URI that the client is redirected to.
     see_other_uri: Option<Box<str>>,
 }
 
 impl WebSocket {
-    /// `queued` bytes of the output are no text: the answer to the handshake.
+    /// `queued` bytes of the output are not text: the handshake response.
     pub(crate) fn new(accepted: AcceptedHandshake, queued: u32) -> WebSocket {
         let compression = accepted.is_compressed();
         let settings = accepted.settings;
@@ -77,7 +79,7 @@ impl WebSocket {
         }
     }
 
-    /// The next thing in the lent input, which the stream holds. Answers to control frames go to the lent output.
+    /// Next item in the lent input, which the stream holds. Responses to control frames go to the lent output.
     pub(crate) fn scan(
         &mut self,
         lent: &mut Scratch,
@@ -115,7 +117,7 @@ impl WebSocket {
                 InboundEvent::Element { start, end, .. } => ScanEvent::Element(start, end),
                 InboundEvent::Close => ScanEvent::Close,
                 InboundEvent::CloseFrame(code) => {
-                    // Section 5.5.1: the answer has the code that came; without one it has that of a normal end.
+                    // Section 5.5.1: the reply echoes the received code; without one it is 1000, normal closure.
                     self.encode(lent)?;
                     self.outbound.close(code, &mut lent.output);
                     ScanEvent::Eof
@@ -124,34 +126,34 @@ impl WebSocket {
         }
     }
 
-    /// Turns what is queued into frames.
+    /// Encodes queued text as frames.
     pub(crate) fn encode(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
         self.outbound.encode(&mut lent.output, &mut lent.text).map_err(NetError::from)
     }
 
-    /// Says the closing handshake behind what is queued.
+    /// Queues the closing handshake after the pending output.
     pub(crate) fn queue_close(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
         self.encode(lent)?;
         self.outbound.close(None, &mut lent.output);
         Ok(())
     }
 
-    /// Whether the closing handshake was said.
+    /// Whether the closing handshake was queued.
     pub(crate) fn is_ended(&self) -> bool {
         self.outbound.is_ended()
     }
 
-    /// Whether an answer to a control frame waits.
+    /// Whether a response to a control frame is pending.
     pub(crate) fn is_urgent(&self) -> bool {
         self.outbound.is_urgent()
     }
 
-    /// It does no more.
+    /// The urgent output has left.
     pub(crate) fn clear_urgent(&mut self) {
         self.outbound.clear_urgent();
     }
 
-    /// Queued bytes that are not in the lent output.
+    /// Queued bytes outside of the lent output.
     pub(crate) fn waiting(&self) -> usize {
         self.outbound.waiting()
     }

@@ -1,12 +1,15 @@
-//! From the text of an XML document to frames: RFC 7395 sections 3.3 to 3.6.
+//! Outbound half of a WebSocket, from the text of an XML document to frames: RFC 7395, sections 3.3 to 3.6.
 //!
-//! The layers above queue the same text for all transports: `<?xml?><stream:stream …>`, elements, `</stream:stream>`. Here it
-//! is cut when it leaves: the header becomes `<open/>`, the end `<close/>`, and each element one message with the
-//! declarations that the header would have made for it. A message is compressed where that was agreed on and is worth it.
+//! The layers above queue the same text for all transports: `<?xml?><stream:stream …>`, elements, `</stream:stream>`.
+//! It is split here when it is sent: the header becomes `<open/>`, the end `<close/>`, and each element one message
+//! with the declarations of the header. A message is compressed if that was negotiated and pays off.
 //!
-//! Left out: fragmenting what is sent; a message is one frame.
-//! The trap: text may arrive in parts, and an element without its end waits here in `tail` until the rest comes. Everything
-//! else waits in the lent output, where a part of it may be frames already.
+//! Not implemented: fragmentation; a message is one frame.
+//!
+//! # Pitfalls
+//!
+//! Text may arrive in parts, and an incomplete element waits in `unfinished` for the rest. Everything else waits in the
+//! lent output, of which a part may be frames already.
 
 use crate::scratch;
 use crate::websocket::deflate::{MIN_DEFLATE_BYTES, deflate};
@@ -20,32 +23,32 @@ const HEADER: &[u8] = b"<stream:stream";
 const DECLARATION: &[u8] = b"<?xml";
 const DEFAULT_NAMESPACE: &[u8] = b" xmlns='jabber:client'";
 const STREAM_NAMESPACE: &[u8] = b" xmlns:stream='http://etherx.jabber.org/streams'";
-/// What the server says is as long and as deep as it is; a stanza that was let in may have been wrapped several times.
+/// The server's own output is not limited: a stanza that was admitted may have been wrapped several times.
 const OUTPUT_LIMITS: Limits = Limits { element_bytes: u32::MAX, depth: u8::MAX, ..Limits::DEFAULT };
 
 thread_local! {
     static DEFLATED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The writing half.
+/// Outbound half of a WebSocket.
 pub(crate) struct Outbound {
-    /// Text of an element whose end has not come.
+    /// Text of an incomplete element.
     unfinished: Vec<u8>,
     /// Bytes of the output that are frames.
     framed: u32,
-    /// Where the last pong is, if nothing came behind it; 0 for none.
+    /// Position of the last pong, if nothing follows it; 0 for none.
     pong: u32,
-    /// The code to close with.
+    /// Close code.
     code: u16,
     compression: bool,
-    /// The closing handshake was said: nothing may follow.
+    /// The closing handshake was queued: nothing may follow.
     ended: bool,
-    /// Something waits that the layer above does not know of.
+    /// Output is pending that the layers above do not know of.
     urgent: bool,
 }
 
 impl Outbound {
-    /// `framed` bytes of the output are no text.
+    /// `framed` bytes of the output are not text.
     pub(crate) fn new(compression: bool, framed: u32) -> Outbound {
         Outbound {
             unfinished: Vec::new(),
@@ -58,12 +61,12 @@ impl Outbound {
         }
     }
 
-    /// Text that waits outside of the output.
+    /// Bytes of text outside of the output.
     pub(crate) fn waiting(&self) -> usize {
         self.unfinished.len()
     }
 
-    /// Whether something should leave although nobody asked for it.
+    /// Whether output should be sent without a request of the layers above.
     pub(crate) fn is_urgent(&self) -> bool {
         self.urgent
     }
@@ -72,22 +75,22 @@ impl Outbound {
         self.ended
     }
 
-    /// Why the connection will be closed.
+    /// Sets the close code.
     pub(crate) fn set_code(&mut self, code: u16) {
         self.code = code;
     }
 
-    /// The output has left, or waits elsewhere.
+    /// The output was sent or stashed.
     pub(crate) fn sent(&mut self) {
         (self.framed, self.pong) = (0, 0);
     }
 
-    /// Nothing waits any more.
+    /// The urgent output has left.
     pub(crate) fn clear_urgent(&mut self) {
         self.urgent = false;
     }
 
-    /// Turns the text in the output into frames. `spare` is working space.
+    /// Encodes the text in the output as frames. `spare` is working space.
     pub(crate) fn encode(&mut self, output: &mut Vec<u8>, spare: &mut Vec<u8>) -> Result<(), xml::Error> {
         let framed = self.framed as usize;
         if output.len() <= framed {
@@ -122,7 +125,7 @@ impl Outbound {
             output.truncate(framed);
             output.extend_from_slice(spare);
         }
-        // The port's limit of what may wait is a u32.
+        // The listener's limit of unsent bytes is a u32.
         self.framed = scratch::len_u32(output);
         done.map(drop)
     }
@@ -142,7 +145,7 @@ impl Outbound {
         self.urgent = true;
     }
 
-    /// Says the closing handshake, with the code that was told before if there is none.
+    /// Queues the closing handshake, by default with the code set before.
     pub(crate) fn close(&mut self, code: Option<u16>, output: &mut Vec<u8>) {
         if self.ended {
             return;
@@ -154,7 +157,7 @@ impl Outbound {
         self.unfinished = Vec::new();
     }
 
-    /// Says where the client should go instead (RFC 7395 section 3.6.1).
+    /// Redirects the client (RFC 7395, section 3.6.1).
     pub(crate) fn see_other(uri: &str, output: &mut Vec<u8>) {
         let mut text = format!("<close xmlns='{}' see-other-uri='", start_tag::FRAMING).into_bytes();
         xml::escape::attr(uri, &mut text);
@@ -163,7 +166,7 @@ impl Outbound {
         output.extend_from_slice(&text);
     }
 
-    /// Writes frames for all that is whole, and answers how many bytes of the text that was.
+    /// Writes frames for all complete items; returns the number of text bytes that they cover.
     fn frame_complete(&mut self, text: &[u8], out: &mut Vec<u8>) -> Result<usize, xml::Error> {
         let mut at = 0;
         loop {
@@ -173,7 +176,7 @@ impl Outbound {
             if rest.is_empty() {
                 return Ok(at);
             }
-            // The beginning of one of them, cut.
+            // An incomplete prefix of one of them.
             if [DECLARATION, HEADER, CLOSE_TAG]
                 .iter()
                 .any(|whole| rest.len() < whole.len() && whole.starts_with(rest))
@@ -214,7 +217,7 @@ impl Outbound {
         self.message([b"<open xmlns='urn:ietf:params:xml:ns:xmpp-framing'", &attributes, b""], out);
     }
 
-    /// One element, with the declarations that the stream header makes on TCP (RFC 7395 section 3.3.3).
+    /// One element, with the declarations of the stream header on TCP (RFC 7395, section 3.3.3).
     fn element(&mut self, element: &[u8], out: &mut Vec<u8>) {
         let name_end = start_tag::name_end(element);
         let (name, rest) = element.split_at(name_end);
@@ -228,7 +231,7 @@ impl Outbound {
         self.message([name, if declared { b"" } else { declaration }, rest], out);
     }
 
-    /// A stream error decides the code to close with (RFC 6455 section 7.4.1), unless the fault was WebSocket's.
+    /// A stream error determines the close code (RFC 6455, section 7.4.1), unless WebSocket was violated.
     fn note_stream_error(&mut self, element: &[u8]) {
         if self.code == 1000 && element.starts_with(b"<stream:error") {
             let says = |name: &[u8]| element.windows(name.len()).any(|window| window == name);

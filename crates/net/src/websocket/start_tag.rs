@@ -1,21 +1,24 @@
-//! Attributes of a raw start tag, as they are written: for putting declarations in and taking them out.
+//! Raw attributes of a start tag, as written: for adding and removing declarations.
 //!
-//! Left out: all judgement. What comes from a client is judged by `xml::Reader` afterwards; a tag that is not well-formed
-//! ends the walk early and is refused there.
-//! The trap: a `>` or a `xmlns=` may stand inside a value, so nothing here may search for text without walking.
+//! Not implemented: validation. `xml::Reader` validates client input afterwards; a tag that is not well-formed ends the
+//! iteration early and is refused there.
+//!
+//! # Pitfalls
+//!
+//! A `>` or a `xmlns=` may be part of a value, so never search the text without iterating over the attributes.
 
 use std::ops::Range;
 
-/// The namespace of `<open/>` and `<close/>` (RFC 7395 section 3.3.1).
+/// Namespace of `<open/>` and `<close/>` (RFC 7395, section 3.3.1).
 pub(crate) const FRAMING: &str = "urn:ietf:params:xml:ns:xmpp-framing";
 
 /// One attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attribute<'a> {
     pub(crate) name: &'a [u8],
-    /// Between the quotes, as written.
+    /// Raw value between the quotes.
     pub(crate) value: &'a [u8],
-    /// Where it is, with the white space before it.
+    /// Its range, with the white space before it.
     pub(crate) whole: Range<usize>,
 }
 
@@ -23,24 +26,24 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-/// Bytes of `<name` at the start of a tag.
+/// Size of `<name` at the start of a tag.
 pub(crate) fn name_end(tag: &[u8]) -> usize {
     tag.iter().position(|&byte| is_space(byte) || byte == b'>' || byte == b'/').unwrap_or(tag.len())
 }
 
-/// Walks through the attributes of the start tag with which `element` begins; further bytes are not looked at.
+/// Iterates over the attributes of the start tag at the beginning of `element`; further bytes are ignored.
 pub(crate) fn attributes(element: &[u8]) -> Attributes<'_> {
     Attributes { bytes: element, at: name_end(element) }
 }
 
-/// Iterator over [`attributes`]. Behind the last one [`Attributes::rest`] is where the tag's end is.
+/// Iterator of [`attributes`].
 pub(crate) struct Attributes<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
 impl Attributes<'_> {
-    /// Bytes of the whole tag, once all attributes were seen; `None` if it has no end.
+    /// Size of the whole tag, after all attributes; `None` if it has no end.
     pub(crate) fn tag_end(mut self) -> Option<usize> {
         while self.next().is_some() {}
         let rest = self.bytes.get(self.at..)?;
@@ -83,8 +86,8 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
-/// Where a start tag says again what the stream says for all: its default namespace is `jabber:client`. A receiver on TCP
-/// need not carry it.
+/// Range of a redundant declaration in a start tag: the default namespace `jabber:client`, which the stream header
+/// declares for all elements. A receiver on TCP does not need it.
 pub(crate) fn redundant_declaration(element: &[u8]) -> Option<Range<usize>> {
     let found = attributes(element).find(|attribute| attribute.name == b"xmlns")?;
     let next = element.get(found.whole.end).copied()?;
