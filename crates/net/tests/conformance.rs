@@ -1,4 +1,4 @@
-//! What every transport must do, stamped for each of them: a session cannot tell them apart.
+//! Conformance suite of all transports: a session must not be able to tell them apart.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may fail loudly")]
 
@@ -81,7 +81,7 @@ async fn every_cut_into_two_gives_the_same_events(make: impl AsyncFn(SharedListe
 
 async fn a_restart_expects_a_new_document(make: impl AsyncFn(SharedListenerConfig) -> StreamPair) {
     let StreamPair { mut server, mut client } = opened(make(defaults()).await).await;
-    // The new header may already be there when the old document is given up.
+    // The new header may already be buffered when the old document is dropped.
     write(&mut client, format!("<auth/>{HEADER}<x/>").as_bytes()).await;
     assert_eq!(next(&mut server).await.unwrap(), element("<auth/>"));
     server.restart();
@@ -132,7 +132,7 @@ async fn the_peer_closes_first(make: impl AsyncFn(SharedListenerConfig) -> Strea
     assert_eq!(next(&mut server).await.unwrap(), OwnedEvent::Close);
     assert_eq!(next(&mut server).await.unwrap(), OwnedEvent::Eof);
     assert_eq!(next(&mut server).await.unwrap(), OwnedEvent::Eof, "the end stays the end");
-    // The way out is still open.
+    // The outgoing direction is still open.
     send(&mut server, b"</stream:stream>").await.unwrap();
     shutdown(&mut server).await.unwrap();
     let mut rest = Vec::new();
@@ -176,11 +176,11 @@ async fn a_peer_that_does_not_read_is_bounded(make: impl AsyncFn(SharedListenerC
             Poll::Ready(Err(error)) => break error,
             _ => accepted.extend_from_slice(stanza.as_bytes()),
         }
-        // Encryption adds a little to what waits.
+        // Encryption adds a little to the unsent bytes.
         assert!(server.unsent() <= limit as usize * 11 / 10, "{} bytes wait", server.unsent());
     };
     assert!(matches!(error, NetError::OutputLimit(found) if found == limit), "{error}");
-    // All that was accepted is still in order on the wire; nothing of what was refused is.
+    // All accepted output is still sent in order; nothing that was refused is sent.
     drop(server);
     let mut got = Vec::new();
     let _ = client.read_to_end(&mut got).await;

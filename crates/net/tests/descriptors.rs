@@ -1,4 +1,4 @@
-//! A listener outlives a time without file descriptors. Alone in its program, because the limit is the process's.
+//! Test that a listener survives running out of file descriptors. A separate program, because the limit is per process.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may fail loudly")]
 

@@ -1,4 +1,4 @@
-//! Properties of HTTP connections: any bytes, cut anywhere, mean the same and end.
+//! Property tests of HTTP connections: any bytes, split anywhere, mean the same and terminate.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -12,7 +12,7 @@ use http_bytes::{HandledRequest, check, run};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Pieces that requests are made of, good and bad.
+/// Fragments of requests, valid and invalid.
 const PIECES: [&str; 26] = [
     "POST /bosh HTTP/1.1\r\n",
     "POST /http-bind HTTP/1.0\r\n",
@@ -42,7 +42,7 @@ const PIECES: [&str; 26] = [
     "\r",
 ];
 
-/// Whole requests, so that pipelines of good ones are common.
+/// Whole requests, so that pipelines of valid ones are common.
 const WHOLE: [&str; 4] = [
     "POST /bosh HTTP/1.1\r\nHost: x\r\nContent-Length: 7\r\n\r\n<body/>",
     "POST /bosh HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n<body/>\r\n0\r\n\r\n",

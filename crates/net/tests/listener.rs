@@ -1,4 +1,4 @@
-//! Listeners: errors that say what to mend, limits, and what accepted sockets are like.
+//! Tests of listeners: errors that state the fix, limits, and options of accepted sockets.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may fail loudly")]
 

@@ -1,7 +1,7 @@
-//! What an idle stream costs on the heap, and that a busy one does not allocate per element.
+//! Memory tests: heap bytes of an idle stream, and no allocation per element of a busy one.
 //!
-//! The figure is what dropping the stream gives back, so clients and shared configuration do not count. Bytes are as
-//! requested; the allocator's rounding comes on top.
+//! The result is what dropping the stream frees, so clients and shared configuration do not count. Bytes are as
+//! requested, without the allocator's rounding.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may fail loudly")]
 #![allow(unsafe_code, reason = "a global allocator cannot be written without")]
@@ -31,11 +31,11 @@ fn note(bytes: isize) {
     }
 }
 
-// SAFETY: everything is passed on to the system's allocator unchanged.
+// SAFETY: everything is passed unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size() as isize);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's guarantee is passed on.
         unsafe { System.alloc(layout) }
     }
 
@@ -51,7 +51,7 @@ static ALLOCATOR: Counting = Counting;
 
 const OPEN: &str = "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>";
 
-/// Opens the stream, talks a little, and leaves it idle.
+/// Opens the stream, exchanges a few elements, and leaves it idle.
 async fn settle(mut pair: StreamPair) -> StreamPair {
     write(&mut pair.client, OPEN.as_bytes()).await;
     assert_eq!(next(&mut pair.server).await.unwrap(), OwnedEvent::Open(OPEN.into()));
@@ -76,7 +76,7 @@ async fn tls12(port: throng_net::SharedListenerConfig) -> StreamPair {
     StreamPair { server, client: Box::new(client.unwrap()) }
 }
 
-/// Heap bytes that an idle stream gives back, on average over ten.
+/// Heap bytes that dropping an idle stream frees, averaged over ten.
 async fn heap(make: impl AsyncFn(throng_net::SharedListenerConfig) -> StreamPair) -> isize {
     let port = port(|port| port.kind = ListenerKind::C2sTls);
     let mut pairs = Vec::new();
@@ -94,14 +94,14 @@ async fn heap(make: impl AsyncFn(throng_net::SharedListenerConfig) -> StreamPair
 
 #[tokio::test]
 async fn an_idle_tls_stream_owns_little() {
-    // Warm up: lazily made things are not the stream's.
+    // Warm up: lazily created objects do not belong to the stream.
     drop(settle(tls(port(|_| {})).await).await);
     let (plain, tls13, tls12) = (heap(tcp).await, heap(tls).await, heap(tls12).await);
     println!(
         "heap of an idle stream: TCP {plain}, TLS 1.3 {tls13}, TLS 1.2 {tls12} bytes; inline {}",
         size_of::<Stream>()
     );
-    // What the variant `Tcp` holds inline is in the box of the variant `TlsStream`.
+    // The box of the variant `Tls` holds what the variant `Tcp` holds inline.
     let inline = size_of::<Stream>() as isize;
     for (version, bytes) in [("1.3", tls13), ("1.2", tls12)] {
         let state = bytes - plain - inline;
@@ -129,7 +129,7 @@ async fn an_idle_websocket_owns_little_more_than_tcp() {
     );
 }
 
-/// Allocations while `rounds` elements come in and answers go out.
+/// Allocations while `rounds` elements are received and answered.
 async fn allocations(
     make: impl AsyncFn(throng_net::SharedListenerConfig) -> StreamPair,
     rounds: usize,
@@ -168,7 +168,7 @@ async fn allocations(
     total
 }
 
-/// The same for the server's side of a WebSocket alone: its client allocates.
+/// The same for the server's side of a WebSocket only: its client allocates.
 async fn server_allocations(rounds: usize) -> usize {
     let (mut server, mut client) = Stream::memory(port(|_| {}), 65_536);
     server.set_websocket(support::websocket::accepted(&throng_net::websocket::WebSocketSettings::default()));

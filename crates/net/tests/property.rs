@@ -1,4 +1,4 @@
-//! The properties of the fuzz target, on generated and damaged streams, in every ordinary test run.
+//! Property tests of streams: the checks of the fuzz targets, on generated and damaged input.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may fail loudly")]
 
@@ -40,7 +40,7 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Frames of a client, as `fuzz/websocket.rs` reads them: some pieces of a conversation, and some damage.
+/// Frames of a client, as `fuzz/websocket.rs` reads them: fragments of a conversation, partly damaged.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     const OPEN: &str = "<open xmlns='urn:ietf:params:xml:ns:xmpp-framing' to='a'/>";
     const PAYLOADS: &[&str] = &[

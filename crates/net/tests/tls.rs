@@ -1,4 +1,4 @@
-//! TLS in particular: versions, names, channel binding, client certificates, reload. `tls_hostile.rs` has the rest.
+//! TLS tests: versions, names, channel binding, client certificates, reload. `tls_hostile.rs` has invalid input.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may fail loudly")]
 
@@ -65,7 +65,7 @@ async fn every_cipher_suite_works_and_binds() {
             ..rustls::crypto::ring::default_provider()
         };
         if suite.suite().as_str().unwrap().contains("RSA") {
-            // Our certificate is ECDSA; there is nothing in common.
+            // The server's certificate is ECDSA; there is no common cipher suite.
             continue;
         }
         let client = RustlsTestClient { provider: Some(provider), ..RustlsTestClient::default() }.connect(io);
@@ -145,7 +145,7 @@ async fn the_name_that_is_asked_for_chooses_the_certificate() {
         (Some("example.org"), &plain),
         (Some("Conference.Example.ORG"), &plain),
         (Some("b.example.net"), &wild),
-        // The default is what fits the first domain.
+        // The default is the certificate of the first domain.
         (Some("elsewhere.example"), &wild),
         (Some("two.labels.example.net"), &wild),
         (None, &wild),
@@ -200,7 +200,7 @@ async fn new_files_serve_new_connections_and_broken_ones_change_nothing() {
     let mut old_client = old_client.unwrap();
     assert_eq!(config.reload(), TlsReloadOutcome::Unchanged);
 
-    // The certificate is replaced, the key not yet: exactly what a renewal looks like half-way.
+    // Half-way through a renewal: the certificate is replaced, the key not yet.
     let next = directory.certificate("next", &["example.org"]);
     std::fs::rename(&next.certificate, &first.certificate).unwrap();
     let TlsReloadOutcome::Rejected(reason) = config.reload() else {
@@ -223,7 +223,7 @@ async fn new_files_serve_new_connections_and_broken_ones_change_nothing() {
     std::fs::remove_file(&first.key).unwrap();
     assert!(matches!(config.reload(), TlsReloadOutcome::Rejected(reason) if reason.contains("served.key")));
 
-    // The old connection has noticed nothing.
+    // The old connection is not affected.
     write(&mut old_client, OPEN.as_bytes()).await;
     assert_eq!(next_event(&mut old_server).await, OwnedEvent::Open(OPEN.into()));
     let hash = digest::digest(&digest::SHA256, &before);
@@ -311,7 +311,7 @@ fn a_self_signed_certificate_says_what_it_is_and_is_valid_for_thirteen_months() 
     for name in ["example.org", "xn--bcher-kva.example", "b\u{fc}cher.example", "192.0.2.1"] {
         assert!(shown.names.iter().any(|known| known == name), "{name} is not in {:?}", shown.names);
     }
-    // It is kept, addresses and other scripts included.
+    // It is stored, with addresses and other scripts.
     TlsConfig::load_at(self_signed(&directory.0, &names), NOW + DAY).unwrap();
     assert_eq!(CertificateDer::from_pem_file(&shown.file).unwrap(), pem);
 }
@@ -338,7 +338,7 @@ fn a_certificate_that_cannot_be_renewed_is_kept_and_tried_again_after_an_hour() 
     let home = directory.0.join("home");
     let config = TlsConfig::load_at(self_signed(&home, &["example.org"]), NOW).unwrap();
     std::fs::remove_dir_all(&home).unwrap();
-    // Nobody can make a folder there.
+    // No directory can be created there.
     std::fs::write(&home, "").unwrap();
     let later = NOW + 380 * DAY;
     assert!(
@@ -379,7 +379,7 @@ async fn starttls_goes_from_plaintext_to_tls() {
     assert!(!server.info().secure);
     assert_eq!(server.channel_binding(), ChannelBinding::default());
     with_scratch(|lent| {
-        // Not flushed: it must leave before the first record nevertheless.
+        // Not flushed, but it must leave before the first record.
         server.queue(b"<proceed/>", lent);
         server.start_tls(&CONFIG, Some("example.org"), lent).unwrap();
         server.release_buffers(lent).unwrap();
@@ -402,7 +402,7 @@ async fn starttls_goes_from_plaintext_to_tls() {
 
 #[tokio::test]
 async fn plaintext_behind_starttls_is_refused() {
-    // In one read with it, and cut, so that the rest is stashed when TLS begins.
+    // In one read with it, and split, so that the rest is stashed when TLS begins.
     for (behind, parked) in
         [("<auth>now</auth>", false), ("<au", true), ("<auth>now</auth>", true), (" ", false)]
     {
@@ -436,7 +436,7 @@ async fn plaintext_instead_of_a_handshake_never_becomes_an_event() {
     assert!(matches!(support::next(&mut server).await, Err(NetError::Tls(_))));
 }
 
-/// An authority and certificates that it signed.
+/// An authority and certificates signed by it.
 struct Authority {
     issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
     pem: String,

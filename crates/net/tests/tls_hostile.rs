@@ -1,4 +1,4 @@
-//! Bytes that no honest TLS client sends: cut, damaged, endless, forged.
+//! Hostile TLS input: split, damaged, endless, forged.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may fail loudly")]
 
@@ -16,7 +16,7 @@ async fn next_event(server: &mut Stream) -> OwnedEvent {
     support::next(server).await.unwrap()
 }
 
-/// The first flight of a client, as bytes.
+/// First flight of a client, as bytes.
 fn hello() -> Vec<u8> {
     let name = rustls::pki_types::ServerName::try_from("example.org").unwrap();
     let config = std::sync::Arc::new(RustlsTestClient::default().config());
@@ -100,12 +100,12 @@ async fn garbage_in_mid_stream_ends_it() {
         let mut client = client.unwrap();
         write(&mut client, OPEN.as_bytes()).await;
         assert_eq!(next_event(&mut server).await, OwnedEvent::Open(OPEN.into()));
-        // A record of the right shape with the wrong contents.
+        // A well-formed record with invalid contents.
         let (io, _) = client.get_mut();
         write(io, &[&[23, 3, 3, 0, 40][..], &[7; 40]].concat()).await;
         assert!(matches!(support::next(&mut server).await, Err(NetError::Tls(_))));
         assert!(matches!(support::next(&mut server).await, Err(NetError::Closed)));
-        // Nothing can be said any more, but closing must work.
+        // No more output is possible, but closing must work.
         shutdown(&mut server).await.unwrap();
         let mut rest = Vec::new();
         let end = client.read_to_end(&mut rest).await;
@@ -143,7 +143,7 @@ impl Forger {
         (server, Forger { key: ring::aead::LessSafeKey::new(key), iv, sequence, io })
     }
 
-    /// RFC 8446 §5.2: a record with this content type inside.
+    /// RFC 8446, section 5.2: a record with this inner content type.
     fn record(&mut self, kind: u8, content: &[u8]) -> Vec<u8> {
         let mut nonce = self.iv;
         nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()).for_each(|(byte, count)| *byte ^= count);

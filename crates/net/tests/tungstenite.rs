@@ -1,4 +1,4 @@
-//! Against the WebSocket library of the Rust world: its client talks to our stream, and its server reads the same bytes.
+//! Interoperability with tungstenite: its client connects to our stream, and its server reads the same bytes.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may fail loudly")]
 
@@ -21,7 +21,7 @@ use tokio_tungstenite::tungstenite::{self, Message};
 
 const OPEN: &str = "<open xmlns='urn:ietf:params:xml:ns:xmpp-framing' to='example.org' version='1.0'/>";
 
-/// The server's side of the handshake, as whoever serves HTTP does it.
+/// The server's side of the handshake, as an HTTP server performs it.
 async fn upgrade(server: &mut Stream) {
     server.set_raw();
     let mut have = 0;
@@ -85,7 +85,7 @@ async fn tungstenites_client_talks_to_our_stream() {
             Message::text(text.replacen("<m>", "<m xmlns='jabber:client'>", 1))
         );
     }
-    // Fragments with a ping between them; the library answers and asks by itself.
+    // Fragments with a ping in between; the library answers pings itself.
     let part =
         |opcode, text: &'static str, last| Message::Frame(Frame::message(text, OpCode::Data(opcode), last));
     client.send(part(Data::Text, "<frag", false)).await.unwrap();
@@ -123,7 +123,7 @@ async fn tungstenite_understands_our_closing_handshake() {
     assert_eq!(next(&mut server).await.unwrap(), OwnedEvent::Eof, "the library has answered");
 }
 
-/// Bytes that were written already.
+/// Bytes that were already written.
 struct Recorded(Cursor<Vec<u8>>);
 
 impl Read for Recorded {
@@ -196,7 +196,7 @@ fn pieces() -> impl Strategy<Value = Vec<Piece>> {
     prop::collection::vec(piece, 0..12)
 }
 
-/// The bytes that a client sends, and the texts in them.
+/// Bytes sent by a client, and the texts in them.
 fn spoken(pieces: &[Piece]) -> (Vec<u8>, Vec<String>) {
     let (mut bytes, mut texts) = (Vec::new(), Vec::new());
     for (n, piece) in pieces.iter().enumerate() {
@@ -237,7 +237,7 @@ proptest! {
         prop_assert_eq!(ours(&bytes), (texts, false));
     }
 
-    /// We are stricter, so we may stop sooner; but nothing that the library does not read is an element for us.
+    /// We are stricter and may stop earlier, but every element that we read must be read by the library too.
     #[test]
     fn damage_makes_us_stop_and_not_read_something_else(
         pieces in pieces(),

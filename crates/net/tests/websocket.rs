@@ -1,5 +1,5 @@
-//! WebSocket frame by frame: the examples of RFC 7395, control frames, the closing handshake, limits, and input that no
-//! client sends. What all transports share is in `conformance.rs`.
+//! WebSocket tests, frame by frame: the examples of RFC 7395, control frames, the closing handshake, limits, and
+//! invalid input. `conformance.rs` has what all transports share.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may fail loudly")]
 
@@ -17,7 +17,7 @@ const CLOSE: &str = "<close xmlns='urn:ietf:params:xml:ns:xmpp-framing'/>";
 const TAG: &str = "<stream:stream to='example.com' version='1.0' xmlns='jabber:client' \
                    xmlns:stream='http://etherx.jabber.org/streams'>";
 
-/// A stream in memory, driven turn by turn, and its client's end.
+/// A stream in memory, driven step by step, and its client's end.
 struct Peer {
     stream: Stream,
     pipe: Pipe,
@@ -32,7 +32,7 @@ impl Peer {
         Peer { stream, pipe, lent: Scratch::new(), incoming: Vec::new() }
     }
 
-    /// A stream that is open.
+    /// An open stream.
     fn open() -> Peer {
         let mut peer = Peer::with(&WebSocketSettings::default(), |_| {});
         assert_eq!(peer.text(OPEN), [Ok(OwnedEvent::Open(TAG.into()))]);
@@ -44,7 +44,7 @@ impl Peer {
         assert!(matches!(written, Poll::Ready(Ok(count)) if count == bytes.len()));
     }
 
-    /// Sends bytes, and answers the events that they led to.
+    /// Sends bytes, and answers the resulting events.
     fn feed(&mut self, bytes: &[u8]) -> Vec<Result<OwnedEvent, String>> {
         let mut cx = Context::from_waker(Waker::noop());
         self.write(bytes);
@@ -79,7 +79,7 @@ impl Peer {
         self.stream.release_buffers(&mut self.lent).unwrap();
     }
 
-    /// What the server has written: first bytes of frames and their payload, as text where it is.
+    /// Output of the server: first bytes of frames and their payload, as text if possible.
     fn frames(&mut self) -> Vec<(u8, String)> {
         let mut cx = Context::from_waker(Waker::noop());
         let _ = self.stream.poll_flush(&mut cx, &mut self.lent);
@@ -117,7 +117,7 @@ fn closed(code: u16) -> (u8, String) {
     (0x88, code.to_string())
 }
 
-/// RFC 7395 sections 3.4, 3.3.3, 3.6 and 3.7.
+/// RFC 7395, sections 3.4, 3.3.3, 3.6 and 3.7.
 #[test]
 fn examples_of_rfc_7395() {
     let mut peer = Peer::open();
@@ -141,7 +141,7 @@ fn examples_of_rfc_7395() {
             ),
         ]
     );
-    // A message that is parsable by itself loses the declaration that every stanza of the stream has.
+    // A message that is parsable alone loses the declaration that the stream header makes for every stanza.
     assert_eq!(
         peer.text(
             "<message xmlns=\"jabber:client\" xml:lang=\"en\">\n<body>Every WebSocket message is parsable by itself.\
@@ -151,12 +151,12 @@ fn examples_of_rfc_7395() {
             "<message xml:lang=\"en\">\n<body>Every WebSocket message is parsable by itself.</body>\n</message>"
         ))]
     );
-    // Section 3.7: after SASL the stream begins anew.
+    // Section 3.7: the stream restarts after SASL.
     peer.queue("<success xmlns='urn:ietf:params:xml:ns:xmpp-sasl'/>");
     assert_eq!(peer.frames(), [message("<success xmlns='urn:ietf:params:xml:ns:xmpp-sasl'/>")]);
     peer.stream.restart();
     assert_eq!(peer.text(OPEN), [Ok(OwnedEvent::Open(TAG.into()))]);
-    // Section 3.6: the client closes, the server answers and says the closing handshake.
+    // Section 3.6: the client closes, the server answers and sends the closing handshake.
     assert_eq!(peer.text(CLOSE), [Ok(OwnedEvent::Close)]);
     peer.queue("</stream:stream>");
     assert_eq!(peer.shutdown(), [message(CLOSE), closed(1000)]);
@@ -164,7 +164,7 @@ fn examples_of_rfc_7395() {
     assert_eq!(peer.frames(), []);
 }
 
-/// RFC 7395 section 3.6.1.
+/// RFC 7395, section 3.6.1.
 #[test]
 fn a_client_can_be_sent_elsewhere() {
     let uri = "wss://otherendpoint.example/xmpp-bind?a&b";
@@ -189,7 +189,8 @@ fn headers_may_be_written_in_any_way_that_xml_allows() {
         let close = "<f:close xmlns:f='urn:ietf:params:xml:ns:xmpp-framing'></f:close>";
         assert_eq!(peer.text(close), [Ok(OwnedEvent::Close)]);
     }
-    // Section 3.3.2: the layer above refuses a header in a wrong namespace with invalid-namespace, whatever is in it.
+    // Section 3.3.2: the layer above refuses a header in a wrong namespace with invalid-namespace, whatever its
+    // content.
     for open in [
         "<open xmlns='urn:x' to='example.com' version='1.0'/>",
         "<open xmlns='urn:x' to='example.com' version='1.0'>x<y/></open>",
@@ -246,7 +247,7 @@ fn the_text_may_be_queued_in_any_pieces() {
     }
 }
 
-/// What was let in at the limit of depth may have been wrapped before it leaves.
+/// A stanza admitted at the depth limit may have been wrapped before it is sent.
 #[test]
 fn output_may_be_deeper_than_accepted_input() {
     let mut peer = Peer::open();
@@ -272,7 +273,7 @@ fn pings_are_answered_also_between_fragments_and_behind_what_is_queued() {
         events.extend(peer.feed(second));
         frames.extend(peer.frames());
         assert_eq!(events, [Ok(element("<message/>"))], "cut at {cut}");
-        // RFC 6455 section 5.5.3: of several that wait together the last needs an answer.
+        // RFC 6455, section 5.5.3: only the last of several pending pings needs an answer.
         assert_eq!(frames.last(), Some(&(0x8A, String::new())), "cut at {cut}");
         assert!(frames.len() <= 2);
         assert!(peer.stream.is_idle());
@@ -291,7 +292,7 @@ fn a_flood_of_pings_costs_one_answer() {
     let mut peer = Peer::open();
     assert_eq!(peer.feed(&frame(0x89, &[b'x'; 125]).repeat(10_000)), []);
     let frames = peer.frames();
-    // One for each time that the server had read all there was in its buffer.
+    // One for each time that the server had drained its buffer.
     assert!(frames.len() < 50, "{}", frames.len());
 }
 
@@ -304,7 +305,7 @@ fn the_closing_handshake_is_answered_with_its_code() {
         let events = peer.feed(&[frame(0x88, payload), frame(0x81, b"<late/>")].concat());
         assert_eq!(events, [Ok(element("<m/>")), Ok(OwnedEvent::Eof)]);
         assert_eq!(peer.frames(), [message("<a xmlns='jabber:client'/>"), closed(code)]);
-        // Nothing may follow (RFC 6455 section 5.5.1).
+        // Nothing may follow (RFC 6455, section 5.5.1).
         peer.queue("<b/></stream:stream>");
         assert_eq!(peer.shutdown(), []);
     }
@@ -327,14 +328,14 @@ fn a_stream_error_decides_the_code() {
     }
 }
 
-/// The answer to what a client did wrong: the event, and the code that the connection is closed with.
+/// Reaction to a violation by the client: the event, and the close code.
 fn refused(settings: &WebSocketSettings, bytes: &[u8]) -> (String, String) {
     let mut peer = Peer::with(settings, |port| port.limits.element_bytes = 20_000);
     peer.stream.set_authenticated();
     peer.text(OPEN);
     let events = peer.feed(bytes);
     let [Err(error)] = &events[..] else { panic!("{bytes:x?}: {events:?}") };
-    // A last word can be said.
+    // A final stream error can be sent.
     peer.queue("<stream:error/></stream:stream>");
     let frames = peer.shutdown();
     let [error_frame, close, (0x88, code)] = &frames[..] else { panic!("{frames:?}") };
@@ -343,7 +344,7 @@ fn refused(settings: &WebSocketSettings, bytes: &[u8]) -> (String, String) {
     (error.clone(), code.clone())
 }
 
-/// RFC 6455 sections 5.1, 5.2, 5.4, 5.5 and 8.1; RFC 7395 sections 3.2 and 3.3.3.
+/// RFC 6455, sections 5.1, 5.2, 5.4, 5.5 and 8.1; RFC 7395, sections 3.2 and 3.3.3.
 #[test]
 fn bad_input_ends_the_stream_with_the_right_code() {
     let plain = |first: u8, payload: &[u8]| {
@@ -406,7 +407,7 @@ fn bad_input_ends_the_stream_with_the_right_code() {
 #[test]
 fn a_large_announced_length_allocates_nothing() {
     let mut peer = Peer::open();
-    // 16 kB is the limit of strangers: a byte more is refused by its header alone.
+    // 16 kB is the limit before authentication: one more byte is refused on the header alone.
     let limit = ListenerConfig::UNAUTHENTICATED_ELEMENT_BYTES as u16;
     let header = |length: u16| [&[0x81, 0xFE][..], &length.to_be_bytes(), &[0; 4]].concat();
     assert_eq!(peer.feed(&header(limit)), []);
@@ -444,7 +445,7 @@ fn a_message_in_fragments_of_one_byte_arrives() {
     assert!(peer.stream.is_idle());
 }
 
-/// RFC 7692 section 6.
+/// RFC 7692, section 6.
 #[test]
 fn compressed_messages_go_both_ways() {
     let settings = WebSocketSettings { compression: true, ..WebSocketSettings::default() };
@@ -453,7 +454,7 @@ fn compressed_messages_go_both_ways() {
     let long = format!("<m>{}</m>", "hello ".repeat(500));
     let packed = deflated(long.as_bytes());
     assert_eq!(peer.feed(&frame(0xC1, &packed)), [Ok(element(&long))]);
-    // In fragments: the bit stands in the first one only (section 6.1), and a ping may come between.
+    // Fragmented: only the first frame has the bit (section 6.1), and a ping may come in between.
     let (head, rest) = packed.split_at(packed.len() / 2);
     let parts =
         [frame(0x41, head), frame(0x89, b"?"), frame(0x80, rest), frame(0x81, b"<n xmlns='jabber:client'/>")];
@@ -461,7 +462,7 @@ fn compressed_messages_go_both_ways() {
     assert_eq!(peer.frames(), [(0x8A, "?".into())]);
     peer.queue(&format!("<a/>{long}"));
     let expected = long.replacen("<m>", "<m xmlns='jabber:client'>", 1);
-    // What is short stays as it is.
+    // Short messages are not compressed.
     assert_eq!(peer.frames(), [message("<a xmlns='jabber:client'/>"), (0xC1, expected)]);
     assert!(peer.stream.is_idle());
 }

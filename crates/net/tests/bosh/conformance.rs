@@ -1,5 +1,5 @@
-//! What the suite of all transports asks (`tests/conformance.rs`), in the terms of BOSH, where bytes cannot be cut and the
-//! client has no half of a connection.
+//! Conformance suite of all transports (`tests/conformance.rs`) for BOSH, where bytes cannot be split and the client
+//! cannot half-close.
 
 use crate::harness::*;
 use throng_net::{NetError, with_scratch};

@@ -1,4 +1,4 @@
-//! A table of sessions with a clock that stands still, and both sides of each session.
+//! Test harness: a session table with a manual clock, and both sides of each session.
 
 use base::clock::ManualClock;
 use parking_lot::Mutex;
@@ -13,9 +13,9 @@ use throng_net::{
 };
 
 pub(crate) const NS: &str = "http://jabber.org/protocol/httpbind";
-/// The first request id of `BoshHarness::open`.
+/// First request id of `BoshHarness::open`.
 pub(crate) const RID: u64 = 1_573_741_820;
-/// What the stream of `BoshHarness::open` says first.
+/// First output of the stream of `BoshHarness::open`.
 pub(crate) const WELCOME: &str = "<?xml version='1.0'?><stream:stream xmlns='jabber:client' \
      xmlns:stream='http://etherx.jabber.org/streams' id='ServerStreamID' from='example.com' version='1.0' xml:lang='en'>\
      <stream:features><mechanisms xmlns='urn:ietf:params:xml:ns:xmpp-sasl'><mechanism>SCRAM-SHA-1</mechanism>\
@@ -61,7 +61,7 @@ impl BoshHarness {
         }
     }
 
-    /// Sends a request; the answer is looked for at once and whenever it is asked for.
+    /// Sends a request; the response is polled immediately and on demand.
     pub(crate) fn post(&self, body: &str) -> PostedRequest {
         self.post_from(self.origin(), body.as_bytes())
     }
@@ -74,7 +74,7 @@ impl BoshHarness {
         post
     }
 
-    /// The stream of the oldest session that nobody took yet.
+    /// Stream of the oldest session that was not taken yet.
     pub(crate) fn server(&self) -> ServerStream {
         ServerStream { stream: self.streams.lock().pop_front().unwrap() }
     }
@@ -83,7 +83,7 @@ impl BoshHarness {
         self.streams.lock().len()
     }
 
-    /// Lets seconds pass, with a sweep each.
+    /// Advances the clock by seconds, with a sweep each.
     pub(crate) fn advance(&self, seconds: u64) {
         for _ in 0..seconds {
             self.clock.advance(1000);
@@ -91,7 +91,7 @@ impl BoshHarness {
         }
     }
 
-    /// A session as most clients ask for it, with the stream open, and one request held.
+    /// A typical session, with the stream open and one request held.
     pub(crate) fn open(&self) -> OpenSession<'_> {
         let mut open = self.open_with("wait='60' hold='1' ver='1.6'");
         open.held = Some(open.post(""));
@@ -113,25 +113,25 @@ impl BoshHarness {
     }
 }
 
-/// A session in use.
+/// An open session.
 pub(crate) struct OpenSession<'w> {
     pub(crate) world: &'w BoshHarness,
     pub(crate) server: ServerStream,
     pub(crate) sid: String,
     /// Id of the latest request.
     pub(crate) rid: u64,
-    /// Answer to the session request.
+    /// Response to the session request.
     pub(crate) created: String,
     pub(crate) held: Option<PostedRequest>,
 }
 
 impl OpenSession<'_> {
-    /// The next request with these payloads.
+    /// Next request with these payloads.
     pub(crate) fn post(&mut self, payload: &str) -> PostedRequest {
         self.post_with("", payload)
     }
 
-    /// The next request with further attributes.
+    /// Next request with further attributes.
     pub(crate) fn post_with(&mut self, attributes: &str, payload: &str) -> PostedRequest {
         self.rid += 1;
         self.post_rid(self.rid, attributes, payload)
@@ -149,7 +149,7 @@ impl OpenSession<'_> {
         self.held.as_mut().unwrap()
     }
 
-    /// Whether the table still knows it.
+    /// Whether the table still has it.
     pub(crate) fn is_alive(&self) -> bool {
         self.world.sessions.counts().sessions > 0
     }
@@ -171,7 +171,7 @@ impl Wake for CountingWaker {
     }
 }
 
-/// A request under way. Dropping it is its connection's end.
+/// A request under way. Dropping it breaks its connection.
 pub(crate) struct PostedRequest {
     exchange: Option<PendingResponse>,
     pub(crate) answer: Option<BoshResponse>,
@@ -200,13 +200,13 @@ impl PostedRequest {
         self.answer.clone().unwrap()
     }
 
-    /// The answer's text.
+    /// Text of the response.
     pub(crate) fn text(&mut self) -> String {
         String::from_utf8(self.answer().body.to_vec()).unwrap()
     }
 }
 
-/// What a stream read.
+/// Result of a read by the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BoshServerEvent {
     Open(String),
@@ -248,14 +248,14 @@ impl ServerStream {
         })
     }
 
-    /// What a session's task does when it is woken and has nothing to say: reads all, then flushes.
+    /// Steps of a session's task that is woken without output: reads everything, then flushes.
     pub(crate) fn drain_events(&mut self) -> Vec<BoshServerEvent> {
         let got = self.read();
         self.flush().unwrap();
         got
     }
 
-    /// Reads all that is there.
+    /// Reads everything available.
     pub(crate) fn read(&mut self) -> Vec<BoshServerEvent> {
         let mut got = Vec::new();
         while let Some(event) = self.next() {
@@ -282,7 +282,7 @@ impl ServerStream {
         });
     }
 
-    /// True: nothing waits in the stream's way.
+    /// True if output could leave.
     pub(crate) fn flush(&mut self) -> Result<bool, NetError> {
         let mut cx = Context::from_waker(Waker::noop());
         with_scratch(|lent| {
@@ -306,20 +306,20 @@ impl ServerStream {
     }
 }
 
-/// The value of an attribute of the outermost tag.
+/// Value of an attribute of the outermost tag.
 pub(crate) fn value<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let tag = &text[..text.find('>').unwrap()];
     let at = tag.find(&format!(" {name}='"))? + name.len() + 3;
     tag[at..].split('\'').next()
 }
 
-/// What is between the tags of an answer.
+/// Content of a response's wrapper.
 pub(crate) fn payload(text: &str) -> &str {
     let start = text.find('>').unwrap() + 1;
     if text[..start].ends_with("/>") { "" } else { text[start..].strip_suffix("</body>").unwrap() }
 }
 
-/// The condition of an answer that ends the session.
+/// Condition of a terminating response.
 pub(crate) fn terminated(text: &str) -> &str {
     assert_eq!(value(text, "type"), Some("terminate"), "{text}");
     value(text, "condition").unwrap_or_default()

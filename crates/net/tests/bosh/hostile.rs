@@ -1,10 +1,10 @@
-//! Bad input: what is refused, with which condition, and that nobody else notices.
+//! Hostile BOSH input: it is refused with the right condition, and other sessions are not affected.
 
 use crate::harness::*;
 use std::net::SocketAddr;
 use throng_net::bosh::RequestSource;
 
-/// A neighbour that must not be disturbed.
+/// Another session that must not be affected.
 fn undisturbed(neighbour: &mut OpenSession<'_>) {
     let mut post = neighbour.post("<message id='n'/>");
     assert_eq!(neighbour.server.drain_events(), [element("<message id='n'/>")]);
@@ -52,7 +52,7 @@ fn what_is_no_body_is_a_bad_request() {
         "\u{feff}<body xmlns='http://jabber.org/protocol/httpbind' rid='1' to='a'/>",
         "POST /bosh HTTP/1.1\r\n\r\n",
     ] {
-        // A version, so that the answer is not one of HTTP.
+        // With a version, so that the response is not an HTTP error.
         let body = body.replacen(" to=", " ver='1.6' to=", 1);
         let mut post = world.post(&body);
         assert_eq!(terminated(&post.text()), "bad-request", "{body}");
@@ -149,11 +149,11 @@ fn a_flood_of_requests_is_limited() {
     });
     assert!(matches!(end, Some(40..60)), "{end:?}");
     assert_eq!(terminated(&posts.last_mut().unwrap().text()), "policy-violation");
-    // All but the last were told to send again, or that another request ended the session.
+    // All but the last must be sent again, or were ended by another request.
     assert!(posts.iter_mut().all(|post| post.poll()));
     assert_eq!(world.sessions.counts().held, 1, "the neighbour's");
     undisturbed(&mut neighbour);
-    // At the permitted pace it lasts.
+    // At the permitted rate it goes on.
     let open = world.open();
     let mut last = None;
     for _ in 0..1000 {
@@ -172,7 +172,7 @@ fn a_stream_that_does_not_read_bounds_its_client() {
     let end = (0..100).find_map(|_| {
         let mut post = open.post(&long);
         sent += 1;
-        // The sweep answers what is one too many, so that the client goes on.
+        // The sweep answers the excess request, so that the client goes on.
         world.advance(1);
         (post.poll() && post.text().contains("terminate")).then(|| post.text())
     });
@@ -213,7 +213,7 @@ fn keys_are_asked_for_again_when_a_request_is_sent_again() {
         assert_eq!(again.waits(), right, "{attributes}");
         assert_eq!(value(&post.text(), "type"), Some(if right { "error" } else { "terminate" }));
     }
-    // Two that come in the wrong order are checked in the right one.
+    // Two that arrive in the wrong order are checked in the right one.
     let mut open = world.open_with(newkey);
     let rid = open.rid;
     let mut second = open.post_rid(rid + 2, "key='6f825e81f4532b2c5fa2d12457d8a1f22e8f838e'", "<iq/>");

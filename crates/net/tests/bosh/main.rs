@@ -1,4 +1,4 @@
-//! BOSH (XEP-0124, XEP-0206) without sockets: requests on one side, a stream on the other, time by hand.
+//! BOSH tests (XEP-0124, XEP-0206) without sockets: requests on one side, a stream on the other, a manual clock.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may fail loudly")]
 

@@ -1,9 +1,12 @@
-//! A client that speaks WebSocket and looks like one that speaks TCP: the text of an XML document in, the text of one out.
+//! WebSocket client that looks like a TCP client: the text of an XML document in, the text of one out.
 //!
-//! What is written leaves at once, as fragments of a message whose element has no end yet; so the tests of cuts cut
-//! messages too. Everything here is written for the tests alone, with nothing of the server's code but its scanner.
-//! The trap: a header is only known when it is whole, so it leaves in one piece. The test kit has this file too, by its path:
-//! this crate's tests cannot use the test kit, which stands above.
+//! Text leaves immediately, as fragments of a message whose element is incomplete; so the tests that split input split
+//! messages too. This is written for tests only, with none of the server's code but its scanner.
+//!
+//! # Pitfalls
+//!
+//! A header is only recognised when complete, so it leaves in one piece. The test kit includes this file by its path:
+//! this crate's tests cannot use the test kit, which depends on this crate.
 
 use super::net::websocket::{AcceptedHandshake, Handshake, HttpVersion, WebSocketSettings, accept};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
@@ -17,11 +20,11 @@ use xml::{Limits, ScanOutcome, Scanner};
 const FRAMING: &str = "urn:ietf:params:xml:ns:xmpp-framing";
 
 thread_local! {
-    /// The documents that came from servers, as they came, for a test that wants to read them itself.
+    /// Documents from servers, unchanged, for tests that read them themselves.
     pub static DOCUMENTS: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
-/// What the server agrees on with a client that offers everything.
+/// Server's response to a client that offers everything.
 pub fn accepted(settings: &WebSocketSettings) -> AcceptedHandshake {
     let headers = [
         ("Host", "example.org"),
@@ -36,7 +39,7 @@ pub fn accepted(settings: &WebSocketSettings) -> AcceptedHandshake {
     accept(Handshake { method: "GET", version: HttpVersion::Http11, headers }, settings).unwrap()
 }
 
-/// A frame of a client.
+/// A client frame.
 pub fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let key = [0x37, 0xfa, 0x21, payload.len() as u8];
     let mut out = vec![first];
@@ -56,7 +59,7 @@ pub fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A frame of the server: first byte, payload, bytes in all.
+/// A server frame: first byte, payload, total size.
 pub fn parse(bytes: &[u8]) -> Option<(u8, &[u8], usize)> {
     let short = *bytes.get(1)?;
     assert!(short < 128, "a frame of a server has no mask");
@@ -86,9 +89,9 @@ pub struct Framed<I> {
     io: I,
     scanner: Scanner,
     deflate: bool,
-    /// Text that is not all sent.
+    /// Text that is not completely sent.
     text: Vec<u8>,
-    /// Bytes of it that are out as fragments.
+    /// Bytes of it that were sent as fragments.
     fragments: usize,
     outgoing: Vec<u8>,
     incoming: Vec<u8>,

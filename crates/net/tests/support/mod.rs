@@ -1,4 +1,4 @@
-//! Pairs of a server stream and a client for the transport tests, and the loop a session task would run.
+//! Pairs of a server stream and a client for the transport tests, and the loop of a session task.
 
 #![allow(dead_code, unreachable_pub, reason = "every test program uses its own part")]
 
@@ -57,7 +57,7 @@ pub fn port(change: impl FnOnce(&mut ListenerConfig)) -> SharedListenerConfig {
     Arc::new(port)
 }
 
-/// The next event; parks before it yields, as a session task does.
+/// The next event; releases the buffers before it yields, as a session task does.
 pub async fn next(stream: &mut Stream) -> Result<OwnedEvent, NetError> {
     poll_fn(|cx| {
         with_scratch(|lent| {
@@ -73,7 +73,7 @@ pub async fn next(stream: &mut Stream) -> Result<OwnedEvent, NetError> {
     .await
 }
 
-/// Polls for an event once: `None` when the peer is silent.
+/// Polls for an event once: `None` if the peer is silent.
 pub async fn now(stream: &mut Stream) -> Option<Result<OwnedEvent, NetError>> {
     poll_fn(|cx| {
         with_scratch(|lent| {
@@ -114,7 +114,7 @@ pub async fn shutdown(stream: &mut Stream) -> Result<(), NetError> {
     .await
 }
 
-/// Writes all of it and flushes; large amounts need somebody to read meanwhile.
+/// Writes everything and flushes; large amounts need a concurrent reader.
 pub async fn write(client: &mut (impl AsyncWrite + Unpin + ?Sized), bytes: &[u8]) {
     client.write_all(bytes).await.unwrap();
     client.flush().await.unwrap();
@@ -133,7 +133,7 @@ pub async fn tcp_pair() -> (tokio::net::TcpStream, tokio::net::TcpStream) {
     let (server, client) = (accepted.unwrap().0, client.unwrap());
     client.set_nodelay(true).unwrap();
     server.set_nodelay(true).unwrap();
-    // Small kernel buffers, so that a peer that does not read is felt soon.
+    // Small kernel buffers, so that a peer that does not read has an effect soon.
     for socket in [&client, &server] {
         let socket = socket2::SockRef::from(socket);
         socket.set_send_buffer_size(32_768).unwrap();

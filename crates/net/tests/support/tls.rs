@@ -11,7 +11,7 @@ use throng_net::tls::{CertificateFiles, TlsConfig, TlsSettings};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// A directory that goes away with the test.
+/// A directory that is removed after the test.
 pub struct CertificateDir(pub PathBuf);
 
 impl CertificateDir {
@@ -59,13 +59,13 @@ pub fn self_signed(directory: &Path, names: &[&str]) -> TlsSettings {
     }
 }
 
-/// One configuration for all tests that do not care; making keys takes time.
+/// One configuration shared by most tests; generating keys takes time.
 pub static CONFIG: LazyLock<TlsConfig> = LazyLock::new(|| {
     let directory = CertificateDir::new();
     TlsConfig::load(self_signed(&directory.0, &["example.org"])).unwrap()
 });
 
-/// Trusts every certificate; the tests look at it themselves. Not the one of `testkit`, which stands on this crate.
+/// Trusts every certificate; the tests check it themselves. Not that of `testkit`, which depends on this crate.
 #[derive(Debug)]
 struct TrustAll(Arc<rustls::crypto::CryptoProvider>);
 
@@ -106,18 +106,18 @@ impl ServerCertVerifier for TrustAll {
     }
 }
 
-/// What a test client does differently.
+/// Options of a test client.
 #[derive(Default)]
 pub struct RustlsTestClient {
     pub version: Option<&'static SupportedProtocolVersion>,
     pub alpn: &'static [&'static str],
     pub name: Option<&'static str>,
-    /// Send no SNI at all.
+    /// Send no SNI.
     pub nameless: bool,
     pub certificate: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
     /// Another choice of cipher suites.
     pub provider: Option<rustls::crypto::CryptoProvider>,
-    /// Cut handshake messages and records into pieces of this size.
+    /// Split handshake messages and records into pieces of this size.
     pub fragment: Option<usize>,
 }
 
