@@ -1,7 +1,10 @@
-//! What must hold for any bytes that a stream reads. Used by the fuzz target and by `tests/property.rs`.
+//! Properties of a stream that reads arbitrary bytes. Used by the fuzz target and by `tests/property.rs`.
 //!
-//! Two streams read the same bytes from memory, one all at once, one in pieces, turn by turn over the same buffers.
-//! Trap: a stream may stop at an error sooner when it sees the bytes in pieces, never later.
+//! Two streams read the same bytes from memory, one all at once, one in pieces, alternating over the same buffers.
+//!
+//! # Pitfalls
+//!
+//! A stream that reads pieces may stop at an error earlier than the other, never later.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -31,7 +34,7 @@ impl Side {
         Side { stream, pipe: Some(pipe), got: Vec::new() }
     }
 
-    /// Feeds bytes and takes all events, parking in between as the first byte says.
+    /// Feeds bytes and reads all events, releasing the buffers in between as the first byte says.
     fn feed(&mut self, bytes: &[u8], lent: &mut Scratch) {
         let mut cx = Context::from_waker(Waker::noop());
         if let Some(pipe) = &mut self.pipe {
@@ -53,7 +56,7 @@ impl Side {
                 }
             };
             self.got.push(got);
-            // An answer after every event, and a yield after every second.
+            // A response after every event, and a yield after every second one.
             self.stream.queue(b"<a/>", lent);
             if self.got.len().is_multiple_of(2) {
                 self.stream.release_buffers(lent).unwrap();
@@ -64,7 +67,7 @@ impl Side {
     }
 }
 
-/// Panics when a property does not hold. The first byte chooses the size of the pieces.
+/// Panics if a property is violated. The first byte chooses the size of the pieces.
 pub(crate) fn check(data: &[u8]) {
     let Some((size, bytes)) = data.split_first() else { return };
     let bytes = &bytes[..bytes.len().min(100_000)];
@@ -89,7 +92,7 @@ pub(crate) fn check(data: &[u8]) {
                 "answers were lost or doubled"
             );
         }
-        // After the end nothing stays behind.
+        // After the end nothing remains buffered.
         side.pipe = None;
         side.feed(b"", &mut lent);
         side.stream.release_buffers(&mut lent).unwrap();

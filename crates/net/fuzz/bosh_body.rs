@@ -1,9 +1,12 @@
-//! What must hold for any body that is posted for BOSH. Used by the fuzz target and by `tests/bosh/property.rs`.
+//! Properties of BOSH for arbitrary request bodies. Used by the fuzz target and by `tests/bosh/property.rs`.
 //!
-//! The first byte says whether the body opens a session, or comes for one that exists; then its tag is completed so that
-//! the rest of the machine is reached. Whatever comes: every request is answered by its time, elements that reach the
-//! stream are elements, and nothing is left behind.
-//! Trap: answers are looked at as text only; that they are XML is judged by `xml::Reader`'s own tests.
+//! The first byte selects a session request or a request for an existing session; then the tag is completed so that
+//! later stages are reached. For any input every request is answered in time, elements that reach the stream are
+//! elements, and no state remains.
+//!
+//! # Pitfalls
+//!
+//! Responses are compared as text only; `xml::Reader`'s own tests check XML.
 
 use parking_lot::Mutex;
 use std::net::SocketAddr;
@@ -27,7 +30,7 @@ fn poll(exchange: &mut PendingResponse) -> Option<BoshResponse> {
     }
 }
 
-/// Panics when a property does not hold.
+/// Panics if a property is violated.
 pub(crate) fn check(data: &[u8]) {
     let Some((mode, rest)) = data.split_first() else { return };
     let clock = Arc::new(base::clock::ManualClock::new());
@@ -46,7 +49,7 @@ pub(crate) fn check(data: &[u8]) {
     let mut lent = Scratch::new();
     let mut waiting = Vec::new();
     if mode & 1 != 0 {
-        // For a session that exists: bodies between zero bytes, each behind a tag that fits.
+        // For an existing session: bodies separated by zero bytes, each after a matching tag.
         let mut first = post(OPEN);
         say(&streams, b"<stream:features/>", &mut lent);
         let created = poll(&mut first).unwrap();
@@ -79,7 +82,7 @@ pub(crate) fn check(data: &[u8]) {
     assert_eq!((counts.sessions, counts.held), (0, 0));
 }
 
-/// Each stream reads all that is there, and says something.
+/// Each stream reads everything available and queues output.
 fn say(streams: &Mutex<Vec<Stream>>, bytes: &[u8], lent: &mut Scratch) {
     let mut cx = Context::from_waker(Waker::noop());
     for stream in streams.lock().iter_mut() {

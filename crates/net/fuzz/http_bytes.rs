@@ -1,8 +1,11 @@
-//! What must hold for any bytes that a client sends to an HTTP listener. Used by the fuzz target and by `tests/http.rs`.
+//! Properties of HTTP listeners for arbitrary bytes. Used by the fuzz target and by `tests/http.rs`.
 //!
-//! The first byte says how the rest is cut. Whatever comes: the same bytes mean the same requests however they are cut, no
-//! body is above the limit, every answer is HTTP, and a connection ends by its deadlines.
-//! Trap: bytes that are handed on are not looked at further; a library reads them.
+//! The first byte selects how the rest is split. The same bytes mean the same requests however they are split, no body
+//! exceeds the limit, every response is HTTP, and a connection ends by its deadlines.
+//!
+//! # Pitfalls
+//!
+//! Bytes passed to the HTTP library are not checked further.
 
 use base::clock::ManualClock;
 use parking_lot::Mutex;
@@ -14,24 +17,24 @@ use throng_net::bosh::{BoshResponse, RequestSource};
 use throng_net::http::{HttpConnection, HttpHandler, HttpSettings, HttpShared, RemoteClient};
 use throng_net::{ConnectionLimiter, ConnectionPermit, ListenerConfig, ListenerKind, Pipe, Stream};
 
-/// Most bytes of a body here.
+/// Maximum size of a body here.
 const LIMIT: usize = 512;
 
-/// A listener that answers every request at once.
+/// A listener that answers every request immediately.
 struct FuzzHandler {
     http: Arc<HttpShared>,
     gate: ConnectionLimiter,
     seen: Mutex<Vec<HandledRequest>>,
 }
 
-/// What a client has brought about.
+/// Effect of a client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HandledRequest {
     /// A BOSH request with this body.
     Body(Vec<u8>),
     /// A WebSocket.
     WebSocket,
-    /// Something for others.
+    /// A request for the HTTP library.
     Other,
 }
 
@@ -59,7 +62,7 @@ impl HttpHandler for FuzzHandler {
     }
 }
 
-/// Sends the bytes in pieces of `size`; what came of them, and what was said.
+/// Sends the bytes in pieces of `size`; returns the effects and the responses.
 pub(crate) fn run(bytes: &[u8], size: usize) -> (Vec<HandledRequest>, String) {
     let clock = Arc::new(ManualClock::new());
     let settings = HttpSettings { bosh_body_bytes: Some(LIMIT), gzip: false, ..HttpSettings::default() };
@@ -72,7 +75,7 @@ pub(crate) fn run(bytes: &[u8], size: usize) -> (Vec<HandledRequest>, String) {
     let mut said = Vec::new();
     let mut turn = |connection: &mut Option<HttpConnection<FuzzHandler>>, pipe: &mut Pipe| {
         let mut cx = Context::from_waker(Waker::noop());
-        // Twice as often as a fair share of work could need.
+        // Twice as many as the fair share of steps could need.
         for _ in 0..8 {
             if let Some(future) = connection
                 && Pin::new(future).poll(&mut cx).is_ready()
@@ -102,7 +105,7 @@ pub(crate) fn run(bytes: &[u8], size: usize) -> (Vec<HandledRequest>, String) {
     (seen, said)
 }
 
-/// Panics when a property does not hold.
+/// Panics if a property is violated.
 pub(crate) fn check(data: &[u8]) {
     let Some((size, bytes)) = data.split_first() else { return };
     let (whole, _) = run(bytes, usize::MAX);

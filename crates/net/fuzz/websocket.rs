@@ -1,9 +1,12 @@
-//! What must hold for any bytes that a WebSocket reads. Used by the fuzz target and by `tests/property.rs`.
+//! Properties of a WebSocket that reads arbitrary bytes. Used by the fuzz target and by `tests/property.rs`.
 //!
-//! As in `body.rs` one stream reads the bytes at once and one in pieces. Bytes are more often frames when a fuzzer need not
-//! guess masks and lengths: with the first bit of the first byte the rest is a list of `first byte, length, payload` that is
-//! framed here; without it, it is sent as it is.
-//! Trap: pongs are not compared. Of several pings that are read together one is answered.
+//! As in `body.rs` one stream reads the bytes at once and one in pieces. With the first bit of the first byte the rest
+//! is a list of `first byte, length, payload` that is framed here, so that a fuzzer need not guess masks and lengths;
+//! without it the rest is sent unchanged.
+//!
+//! # Pitfalls
+//!
+//! Pongs are not compared: of several pings that are read together only one is answered.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -84,7 +87,7 @@ impl Side {
         }
     }
 
-    /// The frames that left, but for pongs. All are whole, and nothing follows the closing handshake.
+    /// The frames sent, without pongs. All are complete, and nothing follows the closing handshake.
     fn frames(&self) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         let mut rest = &self.out[..];
@@ -102,7 +105,7 @@ impl Side {
     }
 }
 
-/// The bytes that a client would send.
+/// Bytes that a client would send.
 fn framed(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = bytes;
@@ -121,7 +124,7 @@ fn framed(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Panics when a property does not hold. The first two bytes choose the form and the size of the pieces.
+/// Panics if a property is violated. The first two bytes choose the form and the size of the pieces.
 pub(crate) fn check(data: &[u8]) {
     let [form, size, bytes @ ..] = data else { return };
     let bytes = &bytes[..bytes.len().min(20_000)];
@@ -137,7 +140,7 @@ pub(crate) fn check(data: &[u8]) {
     assert_eq!(whole.got, cut.got);
     let mut cx = Context::from_waker(Waker::noop());
     for side in [&mut whole, &mut cut] {
-        // The last word always finds its way.
+        // The final output can always be sent.
         assert!(matches!(side.stream.poll_shutdown(&mut cx, &mut lent), Poll::Ready(Ok(()))));
         side.stream.release_buffers(&mut lent).unwrap();
         side.read();

@@ -121,7 +121,7 @@ async fn an_idle_websocket_owns_little_more_than_tcp() {
     );
     assert!(framed - plain <= 96, "WebSocket costs {} bytes per idle connection", framed - plain);
     assert!(framed > plain, "the measurement measures nothing");
-    // The pipe and its place in the box are there in place of a socket; no window is kept (RFC 7692 section 7.1.1).
+    // The pipe and its place in the box are there in place of a socket; no window is kept (RFC 7692, section 7.1.1).
     assert!(
         compressed <= framed + 1024,
         "compression costs {} bytes per idle connection",

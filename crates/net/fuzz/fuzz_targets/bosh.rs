@@ -1,4 +1,4 @@
-//! Bodies of BOSH requests: for a new session, and for one that exists.
+//! Fuzz target: bodies of BOSH requests, for a new session and for an existing one.
 #![no_main]
 
 #[path = "../bosh_body.rs"]

@@ -1,4 +1,4 @@
-//! Bytes of a client to an HTTP listener: heads, bodies, pipelines, at any cut.
+//! Fuzz target: bytes of a client to an HTTP listener: heads, bodies, pipelines, with any split.
 #![no_main]
 
 #[path = "../http_bytes.rs"]

@@ -1,4 +1,4 @@
-//! Bytes through a stream in memory: cut or whole, the events are the same, and nothing is held that should not be.
+//! Fuzz target: bytes through a stream in memory; split or whole, the events are the same, and no buffer is left.
 #![no_main]
 
 #[path = "../body.rs"]

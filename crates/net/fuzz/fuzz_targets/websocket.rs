@@ -1,4 +1,4 @@
-//! Bytes through a WebSocket in memory: cut or whole, the events are the same, and so is what leaves.
+//! Fuzz target: bytes through a WebSocket in memory; split or whole, the events and the output are the same.
 #![no_main]
 
 #[path = "../websocket.rs"]

@@ -21,7 +21,7 @@
 //!
 //! # Pitfalls
 //!
-//! A held request owns no buffer, and a session has no timer: a new timeout belongs into [`BoshSessionTable::sweep`].
+//! A held request owns no buffer, and a session has no timer: a new timeout belongs in [`BoshSessionTable::sweep`].
 
 mod key_sequence;
 mod pending_response;

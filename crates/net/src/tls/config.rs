@@ -49,9 +49,9 @@ pub struct TlsSettings {
     pub certificates: Vec<CertificateFiles>,
     /// Directory of the self-signed certificate.
     pub self_signed_directory: PathBuf,
-    /// Authorities for client certificates (PEM). `None`: clients are not asked for one.
+    /// Authorities for client certificates (PEM). `None`: no client certificate is requested.
     pub client_authorities: Option<PathBuf>,
-    /// Authorities for certificates of other servers (PEM). `None`: servers are not asked for one.
+    /// Authorities for certificates of other servers (PEM). `None`: no server certificate is requested.
     pub server_authorities: Option<PathBuf>,
 }
 

@@ -130,7 +130,7 @@ impl Outbound {
         done.map(drop)
     }
 
-    /// Answers a ping. Only the last one of several needs an answer (RFC 6455 section 5.5.3).
+    /// Answers a ping. Only the last one of several needs an answer (RFC 6455, section 5.5.3).
     pub(crate) fn pong(&mut self, payload: &[u8], output: &mut Vec<u8>) {
         if self.ended {
             return;

@@ -63,7 +63,7 @@ fn a_session_is_requested_and_made() {
     );
 }
 
-/// XEP-0206 example 3: features that come later than the answer to the session request.
+/// XEP-0206 example 3: features sent after the response to the session request.
 #[test]
 fn features_may_come_in_a_later_answer() {
     let world = BoshHarness::new();
@@ -83,7 +83,7 @@ fn features_may_come_in_a_later_answer() {
     assert_eq!(value(&text, "sid"), None);
 }
 
-/// XEP-0124 example 4, 5 and 6: payloads both ways, and an empty answer.
+/// XEP-0124 examples 4, 5 and 6: payloads both ways, and an empty response.
 #[test]
 fn payloads_travel_both_ways() {
     let world = BoshHarness::new();
@@ -127,7 +127,7 @@ fn payloads_travel_both_ways() {
     );
 }
 
-/// XEP-0124 example 8: a request acknowledgement; example 9 and 10: the client's, and a report.
+/// XEP-0124 example 8: a request acknowledgement; examples 9 and 10: the client's, and a report.
 #[test]
 fn acknowledgements_go_both_ways() {
     let world = BoshHarness::new();
@@ -190,7 +190,7 @@ fn too_many_requests_at_a_time_end_the_session() {
     );
 }
 
-/// XEP-0124 example 13: empty requests too soon after one another.
+/// XEP-0124 example 13: empty requests too close together.
 #[test]
 fn empty_requests_too_soon_end_the_session() {
     let world = BoshHarness::new();
@@ -226,7 +226,7 @@ fn polling_too_soon_ends_the_session() {
     }
 }
 
-/// XEP-0124 examples 15 and 16: the client ends the session.
+/// XEP-0124 examples 15 and 16: the client terminates the session.
 #[test]
 fn the_client_ends_the_session() {
     let world = BoshHarness::new();
@@ -262,7 +262,7 @@ fn an_id_above_the_window_ends_the_session() {
     assert!(!open.is_alive());
 }
 
-/// XEP-0124 example 18: an answer that is no longer kept.
+/// XEP-0124 example 18: a response that is no longer cached.
 #[test]
 fn an_answer_that_is_forgotten_ends_the_session() {
     let world = BoshHarness::new();
@@ -298,7 +298,7 @@ fn keys_are_followed_and_switched() {
     assert_eq!(open.server.drain_events(), [BoshServerEvent::Eof], "the element was not processed");
 }
 
-/// XEP-0124 example 31: an error that the client can recover from, when a request is sent again.
+/// XEP-0124 example 31: a recoverable error, after which the client sends a request again.
 #[test]
 fn a_request_that_is_sent_again_takes_the_place_of_the_first() {
     let world = BoshHarness::new();
@@ -310,7 +310,7 @@ fn a_request_that_is_sent_again_takes_the_place_of_the_first() {
     assert_eq!(world.sessions.counts().retransmits, 1);
 }
 
-/// XEP-0124 example 28, XEP-0206 section 6: an error of the stream.
+/// XEP-0124 example 28; XEP-0206, section 6: a stream error.
 #[test]
 fn an_error_of_the_stream_ends_the_session() {
     let world = BoshHarness::new();

@@ -1,4 +1,4 @@
-//! What an idle session with its held request costs here, in bytes asked of the allocator.
+//! Memory tests: bytes requested from the allocator for an idle session with its held request.
 
 use crate::harness::*;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -7,7 +7,7 @@ use std::cell::Cell;
 thread_local! {
     static LIVE: Cell<isize> = const { Cell::new(0) };
     static COUNT: Cell<usize> = const { Cell::new(0) };
-    /// Bytes that were ever asked for.
+    /// Bytes ever requested.
     static ASKED: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -39,7 +39,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Budget of docs/memory.md; the rest of the 8 kB is the HTTP connection's, the task's and the session's of the engine.
+/// Budget of docs/memory.md; the rest of the 8 kB is for the HTTP connection, the task and the XMPP session.
 const IDLE: isize = 1536;
 
 #[test]
@@ -55,7 +55,7 @@ fn an_idle_session_with_its_request_is_small() {
         open.created = String::new();
         idle.push(open);
     }
-    // Long enough for the answers of the login to leave the cache.
+    // Long enough to evict the login's responses from the cache.
     for _ in 0..3 {
         world.advance(60);
         for open in idle.iter_mut().chain(&mut warm) {
@@ -64,13 +64,14 @@ fn an_idle_session_with_its_request_is_small() {
         }
     }
     let each = (LIVE.get() - before - list) / SESSIONS as isize;
-    // The test's own: sid (32), a waker (24).
+    // Allocated by the test: sid (32), a waker (24).
     let each = each - 56;
     println!("an idle BOSH session: {each} bytes");
     assert!(each <= IDLE, "{each} bytes");
 }
 
-/// A wrapper's prefix with a namespace of some kilobytes, used by as many elements as fit: written out, 266 kB are 105 MB.
+/// A wrapper's prefix with a namespace of some kilobytes, used by as many elements as fit: rewritten, 266 kB are 105
+/// MB.
 #[test]
 fn a_long_prefix_of_the_wrapper_costs_what_a_session_may_hold_and_no_more() {
     let world = BoshHarness::new();
@@ -90,7 +91,7 @@ fn a_long_prefix_of_the_wrapper_costs_what_a_session_may_hold_and_no_more() {
         assert!(asked < 4 * most, "{namespace}: {asked} bytes for a body of {}", body.len());
         assert_eq!(world.started(), 0, "no stream began");
     }
-    // What fits is taken: the elements' own bytes are no reason.
+    // Elements that fit are accepted: their own bytes are no reason to refuse them.
     let body = format!(
         "<body rid='1' to='example.com' ver='1.6' xmlns='{NS}' xmlns:p='urn:p'>{}</body>",
         "<p:a/>".repeat(100)
@@ -117,11 +118,11 @@ fn a_message_costs_few_allocations() {
     }
     let each = (COUNT.get() - before) / rounds;
     println!("a request with a message, and an answer with one: {each} allocations");
-    // The test's own: a flag, the text of the event and its list.
+    // Allocated by the test: a flag, the text of the event and its list.
     assert!(each <= 3 + 7, "{each} allocations");
 }
 
-/// One request with a message, which is answered with another one.
+/// One request with a message, answered with another message.
 fn round(
     world: &BoshHarness,
     open: &mut OpenSession<'_>,
@@ -135,8 +136,8 @@ fn round(
     post
 }
 
-/// A request with a message and an answer with another one, without HTTP and without the engine. Run it with
-/// optimisation: `cargo test --release -p throng-net --test bosh -- --ignored --nocapture --test-threads 1 speed`.
+/// A request with a message and a response with another one, without HTTP and XMPP sessions. Run it optimised: `cargo
+/// test --release -p throng-net --test bosh -- --ignored --nocapture --test-threads 1 speed`.
 #[test]
 #[ignore = "a measurement"]
 fn speed_of_a_request() {

@@ -1,4 +1,5 @@
-//! Requests in any order, lost, doubled and resent; output at any time: nothing is lost, doubled or reordered.
+//! Property tests of BOSH: requests reordered, lost, duplicated and resent, with output at any time; no payload is
+//! lost, duplicated or reordered.
 
 use crate::harness::*;
 
@@ -10,22 +11,22 @@ mod damage;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
-/// What happens next.
+/// Next step.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// The client has something to say, if it may send.
+    /// The client sends a payload, if it may.
     Send,
-    /// Of the requests on their way, this one arrives.
+    /// One of the requests under way arrives.
     Arrive(usize),
-    /// It breaks on its way: the client sends it again.
+    /// One of them breaks on its way: the client sends it again.
     Lose(usize),
-    /// The client reads the answers that are there; of one in so many the connection breaks before it has it.
+    /// The client reads the available responses; one in this number is lost with its connection.
     Receive(usize),
     /// The connection of a waiting request breaks; the client sends it again.
     Break(usize),
-    /// The session's task runs: it reads, and says something if it can.
+    /// The session's task runs: it reads, and writes output if it can.
     Turn(bool),
-    /// Seconds pass.
+    /// The clock advances by seconds.
     Pass(u64),
 }
 
@@ -41,17 +42,17 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A client that does what the specification says, on a bad network.
+/// A conforming client on a bad network.
 struct Client<'w> {
     open: OpenSession<'w>,
     hold: u64,
-    /// Requests on their way, by id.
+    /// Requests under way, by id.
     travelling: Vec<u64>,
-    /// Requests that wait at the server.
+    /// Requests held by the server.
     waiting: Vec<(u64, PostedRequest)>,
-    /// Answers that came before one with a lower id.
+    /// Responses received before one with a lower id.
     answers: Vec<(u64, String)>,
-    /// Id of the next answer that counts.
+    /// Id of the next response in order.
     next: u64,
     /// Payload of each request by id, counted from the first.
     payloads: Vec<String>,
@@ -72,7 +73,7 @@ impl<'w> Client<'w> {
         self.open.body(rid, &ack, payload)
     }
 
-    /// Takes the answers that are there. True: it goes on.
+    /// Reads the available responses. True if the session goes on.
     fn receive(&mut self, lose: usize) {
         let mut at = 0;
         while at < self.waiting.len() {
@@ -99,7 +100,7 @@ impl<'w> Client<'w> {
     }
 
     fn may_send(&self) -> bool {
-        // As many as are not answered, in the client's view.
+        // The number of unanswered requests in the client's view.
         self.open.rid + 1 - self.next <= self.hold
     }
 
@@ -113,13 +114,13 @@ impl<'w> Client<'w> {
             }
             Step::Arrive(which) if !self.travelling.is_empty() => {
                 let rid = self.travelling.remove(which % self.travelling.len());
-                // A request that a client has given up is not read any more.
+                // The client no longer reads requests that it gave up.
                 self.waiting.retain(|(old, _)| *old != rid);
                 let post = self.open.world.post(&self.body(rid));
                 self.waiting.push((rid, post));
             }
             Step::Lose(which) if !self.travelling.is_empty() => {
-                // Lost on the way: the client sends it again, which is the same as a detour.
+                // Lost under way: the client sends it again, which is equivalent to a delay.
                 let at = which % self.travelling.len();
                 let rid = self.travelling.remove(at);
                 self.travelling.push(rid);
@@ -168,7 +169,7 @@ fn check(steps: &[Step], hold: u64, ack: bool) {
     for step in steps {
         client.run(*step);
     }
-    // The network is good again: everything arrives.
+    // The network recovers: everything arrives.
     for _ in 0..20 {
         for step in [Step::Arrive(0), Step::Turn(false), Step::Receive(0)] {
             client.run(step);

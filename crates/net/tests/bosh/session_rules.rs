@@ -1,4 +1,4 @@
-//! The rules of XEP-0124 that have no example: order, holding, replays, broken connections, time, pause, versions.
+//! Tests of XEP-0124 rules without an example: order, holding, replays, broken connections, timeouts, pause, versions.
 
 use crate::harness::*;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn payloads_reach_the_stream_in_the_order_of_the_ids() {
     assert_eq!(world.sessions.counts().reordered, 1);
 }
 
-/// Section 12: an empty request that a newer one has overtaken on the other connection was made when nothing was held.
+/// Section 12: an empty request overtaken by a newer one on the other connection was sent when nothing was held.
 #[test]
 fn an_empty_request_that_was_overtaken_is_not_too_soon() {
     let world = BoshHarness::new();
@@ -38,7 +38,7 @@ fn an_empty_request_that_was_overtaken_is_not_too_soon() {
     assert!(second.waits());
 }
 
-/// Section 14.2: answers follow the order of the ids, too.
+/// Section 14.2: responses follow the order of the ids, too.
 #[test]
 fn answers_go_to_the_oldest_request() {
     let world = BoshHarness::new();
@@ -54,7 +54,7 @@ fn answers_go_to_the_oldest_request() {
     assert_eq!(payload(&second.text()), "<presence xmlns='jabber:client' id='2'/>");
 }
 
-/// Section 7: the answer to what a request asks comes with the oldest request, and saves a round trip.
+/// Section 7: output caused by a request is sent on the oldest request, which saves a round trip.
 #[test]
 fn a_new_request_answers_the_old_one_with_what_it_led_to() {
     let world = BoshHarness::new();
@@ -66,7 +66,7 @@ fn a_new_request_answers_the_old_one_with_what_it_led_to() {
     assert!(post.waits());
 }
 
-/// Section 7: no longer than `wait`, and the sweep comes once a second.
+/// Section 7: no longer than `wait`, given that the sweep runs once a second.
 #[test]
 fn a_request_is_held_for_wait_seconds_at_most() {
     let world = BoshHarness::new();
@@ -107,14 +107,14 @@ fn a_held_request_is_activity_but_not_when_its_connection_broke() {
     assert!(open.is_alive());
     world.advance(2);
     assert!(!open.is_alive());
-    // Also when the request would have been answered meanwhile.
+    // Also if the request would have been answered in the meantime.
     let mut open = world.open_with("wait='30' hold='1' ver='1.6'");
     drop(open.post(""));
     world.advance(61);
     assert!(!open.is_alive());
 }
 
-/// Section 14.3: a broken connection loses nothing, before the answer and after it.
+/// Section 14.3: a broken connection loses nothing, neither before the response nor after it.
 #[test]
 fn what_came_while_the_connection_was_broken_comes_with_the_resent_request() {
     let world = BoshHarness::new();
@@ -126,7 +126,7 @@ fn what_came_while_the_connection_was_broken_comes_with_the_resent_request() {
     assert!(open.server.stream.accepts_output());
     open.server.send("<message id='1'/>");
     assert_eq!(payload(&again.text()), "<message xmlns='jabber:client' id='1'/>");
-    // The answer is lost on the way.
+    // The response is lost under way.
     let mut again = open.post_rid(open.rid, "", "");
     assert_eq!(payload(&again.text()), "<message xmlns='jabber:client' id='1'/>");
     assert!(open.is_alive());
@@ -156,7 +156,7 @@ fn payloads_of_a_resent_request_are_not_read_twice() {
     assert!(again.waits());
     open.server.send("<presence/>");
     assert!(!again.waits());
-    // The same for one that came too soon.
+    // The same for a request out of order.
     let rid = open.rid;
     let mut early = open.post_rid(rid + 2, "", "<message id='3'/>");
     let mut again = open.post_rid(rid + 2, "", "<message id='3'/>");
@@ -166,7 +166,7 @@ fn payloads_of_a_resent_request_are_not_read_twice() {
     assert!(again.waits());
 }
 
-/// Section 17.3: a gap that is never closed.
+/// Section 17.3: a gap that is never filled.
 #[test]
 fn a_request_whose_predecessor_never_comes_is_to_be_sent_again() {
     let world = BoshHarness::new();
@@ -180,7 +180,7 @@ fn a_request_whose_predecessor_never_comes_is_to_be_sent_again() {
     assert_eq!(open.server.drain_events(), [element("<message id='1'/>"), element("<message id='2'/>")]);
 }
 
-/// Section 8.2: what is acknowledged is not kept.
+/// Section 8.2: acknowledged responses are not cached.
 #[test]
 fn acknowledged_answers_are_forgotten() {
     let world = BoshHarness::new();
@@ -190,7 +190,7 @@ fn acknowledged_answers_are_forgotten() {
     post.text();
     let rid = open.rid;
     assert_eq!(payload(&open.post_rid(rid, "", "").text()), "<message xmlns='jabber:client'/>");
-    // Without the attribute: all answers are there.
+    // Without the attribute all responses are acknowledged.
     let _held = open.post("");
     assert_eq!(terminated(&open.post_rid(rid, "", "").text()), "item-not-found");
 }
@@ -252,7 +252,7 @@ fn without_a_polling_interval_a_client_may_poll_as_often_as_it_likes() {
     assert!((0..50).all(|_| open.post("").text() == EMPTY));
 }
 
-/// Section 12: a poll is answered when the stream has looked at what came with it.
+/// Section 12: a poll is answered once the stream has read its payloads.
 #[test]
 fn a_poll_gets_the_answer_to_its_own_payload() {
     let world = BoshHarness::new();
@@ -263,13 +263,13 @@ fn a_poll_gets_the_answer_to_its_own_payload() {
     assert_eq!(open.server.read().len(), 1);
     open.server.send("<iq id='1' type='result'/>");
     assert_eq!(payload(&post.text()), "<iq xmlns='jabber:client' id='1' type='result'/>");
-    // A stream that is busy delays it by about a second and no longer.
+    // A busy stream delays it by at most about a second.
     let mut post = open.post("<iq id='2'/>");
     world.advance(1);
     assert_eq!(post.text(), EMPTY);
 }
 
-/// Section 17.1: clients that do not say their version.
+/// Section 17.1: clients that do not send their version.
 #[test]
 fn clients_without_a_version_get_http_errors() {
     let world = BoshHarness::new();
@@ -332,7 +332,7 @@ fn a_restart_remembers_the_domain() {
     assert!(tag.contains(" to='example.com'"), "{tag}");
 }
 
-/// XEP-0206 section 2: payloads lean on the wrapper in several ways.
+/// XEP-0206, section 2: payloads depend on the wrapper in several ways.
 #[test]
 fn namespaces_of_the_wrapper_are_those_of_the_payloads() {
     let world = BoshHarness::new();
@@ -367,7 +367,7 @@ fn namespaces_of_the_wrapper_are_those_of_the_payloads() {
     assert_eq!(open.server.drain_events(), [element("<iq/>")]);
 }
 
-/// The last words wait for whoever comes for them.
+/// The final body is stored for a later request.
 #[test]
 fn a_stream_that_ends_between_two_requests_tells_the_next_one() {
     let world = BoshHarness::new();
@@ -407,7 +407,7 @@ fn a_stream_that_is_dropped_ends_the_session() {
     assert_eq!(world.sessions.counts().sessions, 0);
 }
 
-/// The layer above keeps what it has while nobody waits, and is woken by the next request.
+/// The layer above keeps its output while no request waits, and the next request wakes it.
 #[test]
 fn output_waits_for_a_request_and_the_request_wakes_the_stream() {
     let world = BoshHarness::new();
@@ -423,7 +423,7 @@ fn output_waits_for_a_request_and_the_request_wakes_the_stream() {
     let mut post = open.post("");
     assert_eq!(task.count(), 1, "somebody waits now");
     assert!(open.server.stream.accepts_output());
-    // What was queued all the same leaves with the next request.
+    // Output queued nevertheless leaves with the next request.
     open.server.send("<message id='1'/>");
     post.text();
     open.server.queue("<message id='2'/>");
