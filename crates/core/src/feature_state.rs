@@ -68,7 +68,7 @@ impl FeatureState {
 
 impl std::fmt::Debug for FeatureState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Kept({})", self.0.lock().len())
+        write!(f, "FeatureState({})", self.0.lock().len())
     }
 }
 

@@ -244,7 +244,7 @@ pub fn tree(bytes: &[u8]) -> Result<xml::Tree<'_>, xml::Error> {
 impl std::fmt::Debug for SharedStanza {
     /// Shows kind and size, never content.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Frame({:?}, {} bytes)", self.kind(), self.bytes().len())
+        write!(f, "SharedStanza({:?}, {} bytes)", self.kind(), self.bytes().len())
     }
 }
 

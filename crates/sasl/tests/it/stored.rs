@@ -120,5 +120,5 @@ fn new_credentials_have_their_own_salt_and_show_nothing() {
     let keys = one.sha512.as_ref().unwrap();
     assert_eq!((keys.salt.len(), keys.iterations.get()), (SALT_BYTES, DEFAULT_ITERATIONS));
     let shown = format!("{:?}", ScramKeys { salt: [1].into(), ..keys.clone() });
-    assert_eq!(shown, "Keys { salt: [1], iterations: 10000, stored_key: ***, server_key: *** }");
+    assert_eq!(shown, "ScramKeys { salt: [1], iterations: 10000, stored_key: ***, server_key: *** }");
 }
