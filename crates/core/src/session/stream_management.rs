@@ -12,7 +12,7 @@
 //! # Pitfalls
 //!
 //! Between `hand_over` and the successful `poll_takeover` the outbox has no owner. A claimant that gives up in
-//! that interval must end the session: [`Outbox::cancel_takeover`] returns true then.
+//! that interval must detach or end the session: [`Outbox::cancel_takeover`] returns true then.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
