@@ -107,7 +107,11 @@ fn a_login_is_two_statements() {
         let blocked = vec![jid("eve@example.com"), jid("example.net")];
         let none = store::Unblock::These(vec![]);
         stores.blocklists.update_blocklist(name.as_ref(), blocked.clone(), none, 9).await.unwrap();
-        stores.tokens.update_tokens(name.as_ref(), Box::new(|_| Some(b"token".to_vec()))).await.unwrap();
+        stores
+            .tokens
+            .update_tokens(name.as_ref(), None, Box::new(|_| Some(b"token".to_vec())))
+            .await
+            .unwrap();
         for round in 0..3 {
             let before = database.round_trips();
             let secrets = stores.logins.secrets(name.as_ref()).await.unwrap().unwrap();

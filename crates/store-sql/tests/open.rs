@@ -335,7 +335,11 @@ fn fill() {
         stores.server_kv.put("salt", b"pepper").await.unwrap();
         let name = jid("ann@example.org");
         stores.blocklists.update_blocklist(name.as_ref(), vec![eve], Unblock::All, 9).await.unwrap();
-        stores.tokens.update_tokens(name.as_ref(), Box::new(|_| Some(b"token".to_vec()))).await.unwrap();
+        stores
+            .tokens
+            .update_tokens(name.as_ref(), None, Box::new(|_| Some(b"token".to_vec())))
+            .await
+            .unwrap();
         let limits = AccountKvLimits { entries: 9, bytes: 999 };
         stores.account_kv.put(name.as_ref(), vec![("key".into(), b"value".to_vec())], limits).await.unwrap();
         let shown = SearchableProfile { name: "Ann Lee".into(), ..SearchableProfile::default() };

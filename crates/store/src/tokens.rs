@@ -24,7 +24,16 @@ pub type TokensUpdateFn = Box<dyn FnOnce(&[u8]) -> Option<Vec<u8>> + Send>;
 pub trait LoginTokens: Send + Sync {
     /// Reads the value, calls `change` and stores its result, in one transaction. False if the account does not exist;
     /// `change` is not called then.
-    fn update_tokens(&self, owner: JidRef<'_>, change: TokensUpdateFn) -> StoreFuture<'_, bool>;
+    ///
+    /// A login names the `revision` of the credentials that it proved ([`crate::AccountSecrets::revision`]): false as well
+    /// if the account is disabled or has other credentials. Otherwise a proof with an old password would yield a token that
+    /// outlives it. `None` changes the tokens in any case.
+    fn update_tokens(
+        &self,
+        owner: JidRef<'_>,
+        revision: Option<u64>,
+        change: TokensUpdateFn,
+    ) -> StoreFuture<'_, bool>;
 }
 
 /// Runs the closure for a backend. A panic in it is an error of that one call.

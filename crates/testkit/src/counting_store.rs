@@ -121,7 +121,7 @@ counting_store! {
         blocklist(owner: JidRef<'_>) -> Vec<Jid>;
         update_blocklist(owner: JidRef<'_>, add: Vec<Jid>, remove: Unblock, limit: u32) -> BlocklistOutcome;
     }
-    LoginTokens in tokens { update_tokens(owner: JidRef<'_>, change: TokensUpdateFn) -> bool; }
+    LoginTokens in tokens { update_tokens(owner: JidRef<'_>, revision: Option<u64>, change: TokensUpdateFn) -> bool; }
     AccountKv in account_kv {
         get(owner: JidRef<'_>, key: &str) -> Option<Vec<u8>>;
         put(owner: JidRef<'_>, values: Vec<(String, Vec<u8>)>, limits: AccountKvLimits) -> PutOutcome;

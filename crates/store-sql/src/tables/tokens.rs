@@ -15,7 +15,7 @@ impl TokenStatements {
     pub(crate) fn new(d: &dyn Dialect) -> TokenStatements {
         TokenStatements {
             get: d.sql(&format!(
-                "SELECT c.id, c.tokens FROM address a JOIN account c ON c.id = a.id WHERE a.jid = ?{}",
+                "SELECT c.id, c.tokens, c.revision, c.disabled FROM address a JOIN account c ON c.id = a.id WHERE a.jid = ?{}",
                 d.for_update()
             )),
             put: d.sql("UPDATE account SET tokens = ? WHERE id = ?"),
@@ -28,10 +28,20 @@ impl TokenStatements {
     }
 }
 
-async fn update(conn: &mut DbConnection, name: &str, change: TokensUpdateFn) -> Result<bool, StoreError> {
+async fn update(
+    conn: &mut DbConnection,
+    name: &str,
+    revision: Option<u64>,
+    change: TokensUpdateFn,
+) -> Result<bool, StoreError> {
     let kit = conn.context.clone();
     let row = conn.fetch_optional(&kit.tokens.get, &[Arg::Text(name)]).await?;
     let Some(row) = row else { return Ok(false) };
+    if let Some(revision) = revision
+        && (row.number(2)? != revision || row.number(3)? != 0)
+    {
+        return Ok(false);
+    }
     let before = row.optional_bytes(1)?.unwrap_or_default();
     if let Some(after) = store::tokens::run_update(change, before)?
         && after != before
@@ -43,9 +53,16 @@ async fn update(conn: &mut DbConnection, name: &str, change: TokensUpdateFn) -> 
 }
 
 impl LoginTokens for SqlStores {
-    fn update_tokens(&self, owner: JidRef<'_>, decision: TokensUpdateFn) -> StoreFuture<'_, bool> {
+    fn update_tokens(
+        &self,
+        owner: JidRef<'_>,
+        revision: Option<u64>,
+        decision: TokensUpdateFn,
+    ) -> StoreFuture<'_, bool> {
         let name = bare(owner);
-        self.writer
-            .call(512, Box::new(move |conn| Box::pin(async move { update(conn, &name, decision).await })))
+        self.writer.call(
+            512,
+            Box::new(move |conn| Box::pin(async move { update(conn, &name, revision, decision).await })),
+        )
     }
 }

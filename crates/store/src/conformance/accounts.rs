@@ -97,7 +97,7 @@ async fn account_with_all_data(stores: &Stores) -> crate::AddressId {
     let name = jid("ann@example.org");
     let blocked = vec![jid("eve@example.com")];
     stores.blocklists.update_blocklist(name.as_ref(), blocked, Unblock::All, 9).await.unwrap();
-    stores.tokens.update_tokens(name.as_ref(), Box::new(|_| Some(vec![7]))).await.unwrap();
+    stores.tokens.update_tokens(name.as_ref(), None, Box::new(|_| Some(vec![7]))).await.unwrap();
     let limits = AccountKvLimits { entries: 9, bytes: 99 };
     let values = vec![("key".to_owned(), vec![1])];
     stores.account_kv.put(name.as_ref(), values, limits).await.unwrap();

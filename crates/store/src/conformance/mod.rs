@@ -214,7 +214,7 @@ macro_rules! conformance_suite {
             limits_are_enforced, long_keys_are_refused, unusual_keys_are_different,
             many_writers_stay_within_the_limits);
         $crate::conformance_suite!(@ $backend, tokens: closure_sees_what_is_there,
-            missing_account_asks_nobody, one_of_many_uses_a_token_up, a_panic_changes_nothing,
+            missing_account_asks_nobody, tokens_are_stored_only_for_the_proved_credentials, one_of_many_uses_a_token_up, a_panic_changes_nothing,
             bytes_come_back_and_are_limited, a_changed_password_ends_tokens,
             upgraded_credentials_keep_tokens);
         $crate::conformance_suite!(@ $backend, vcards: put_get_replace_remove, missing_account_keeps_nothing,

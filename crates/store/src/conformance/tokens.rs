@@ -9,7 +9,7 @@ use crate::{StoreErrorKind, Stores};
 async fn put(stores: &Stores, bytes: &[u8]) {
     let bytes = bytes.to_vec();
     let ann = jid("ann@example.org");
-    assert!(stores.tokens.update_tokens(ann.as_ref(), Box::new(|_| Some(bytes))).await.unwrap());
+    assert!(stores.tokens.update_tokens(ann.as_ref(), None, Box::new(|_| Some(bytes))).await.unwrap());
 }
 
 async fn tokens(stores: &Stores) -> Vec<u8> {
@@ -25,13 +25,34 @@ pub async fn closure_sees_what_is_there(f: Fixture) {
             assert_eq!(before.len(), usize::from(round));
             Some([before, &[round]].concat())
         };
-        assert!(f.stores.tokens.update_tokens(ann.as_ref(), Box::new(change)).await.unwrap());
+        assert!(f.stores.tokens.update_tokens(ann.as_ref(), None, Box::new(change)).await.unwrap());
     }
     assert_eq!(tokens(&f.stores).await, [0, 1, 2]);
-    let kept = f.stores.tokens.update_tokens(ann.as_ref(), Box::new(|_| None)).await.unwrap();
+    let kept = f.stores.tokens.update_tokens(ann.as_ref(), None, Box::new(|_| None)).await.unwrap();
     assert!(kept, "there is such an account");
     assert_eq!(tokens(&f.stores).await, [0, 1, 2]);
     put(&f.stores, b"").await;
+    assert!(tokens(&f.stores).await.is_empty());
+}
+
+pub async fn tokens_are_stored_only_for_the_proved_credentials(f: Fixture) {
+    account(&f.stores, "ann").await;
+    let ann = jid("ann@example.org");
+    let proved = f.stores.logins.secrets(ann.as_ref()).await.unwrap().unwrap().revision;
+    let update = async |revision| {
+        f.stores
+            .tokens
+            .update_tokens(ann.as_ref(), Some(revision), Box::new(|_| Some(vec![1])))
+            .await
+            .unwrap()
+    };
+    assert!(update(proved).await);
+    assert!(f.stores.accounts.set_credentials(ann.as_ref(), b"other").await.unwrap());
+    assert!(!update(proved).await, "another password");
+    assert!(tokens(&f.stores).await.is_empty());
+    let proved = f.stores.logins.secrets(ann.as_ref()).await.unwrap().unwrap().revision;
+    assert!(f.stores.accounts.set_disabled(ann.as_ref(), true).await.unwrap());
+    assert!(!update(proved).await, "disabled");
     assert!(tokens(&f.stores).await.is_empty());
 }
 
@@ -43,7 +64,7 @@ pub async fn missing_account_asks_nobody(f: Fixture) {
         Some(vec![1])
     };
     let found =
-        f.stores.tokens.update_tokens(jid("ann@example.org").as_ref(), Box::new(change)).await.unwrap();
+        f.stores.tokens.update_tokens(jid("ann@example.org").as_ref(), None, Box::new(change)).await.unwrap();
     assert!(!found);
     assert_eq!(called.load(Ordering::Relaxed), 0);
 }
@@ -61,7 +82,7 @@ pub async fn one_of_many_uses_a_token_up(f: Fixture) {
                 b"used".to_vec()
             })
         };
-        f.stores.tokens.update_tokens(ann.as_ref(), Box::new(take))
+        f.stores.tokens.update_tokens(ann.as_ref(), None, Box::new(take))
     });
     assert!(join_all(tries.collect()).await.into_iter().all(|found| found.unwrap()));
     assert_eq!(won.load(Ordering::Relaxed), 1);
@@ -72,7 +93,7 @@ pub async fn a_panic_changes_nothing(f: Fixture) {
     account(&f.stores, "ann").await;
     put(&f.stores, b"kept").await;
     let ann = jid("ann@example.org");
-    let error = f.stores.tokens.update_tokens(ann.as_ref(), Box::new(|_| panic!("on purpose"))).await;
+    let error = f.stores.tokens.update_tokens(ann.as_ref(), None, Box::new(|_| panic!("on purpose"))).await;
     assert_eq!(error.unwrap_err().kind, StoreErrorKind::Internal);
     assert_eq!(tokens(&f.stores).await, b"kept");
 }
@@ -84,7 +105,8 @@ pub async fn bytes_come_back_and_are_limited(f: Fixture) {
         assert_eq!(tokens(&f.stores).await, bytes);
     }
     let large = Box::new(|_: &[u8]| Some(vec![1; MAX_TOKENS_BYTES + 1]));
-    let error = f.stores.tokens.update_tokens(jid("ann@example.org").as_ref(), large).await.unwrap_err();
+    let error =
+        f.stores.tokens.update_tokens(jid("ann@example.org").as_ref(), None, large).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::TooLarge);
     assert_eq!(tokens(&f.stores).await.len(), MAX_TOKENS_BYTES, "nothing was changed");
 }

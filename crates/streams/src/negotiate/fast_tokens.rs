@@ -13,8 +13,8 @@
 //! # Pitfalls
 //!
 //! A token stands for a password, so it is issued only after a complete login, and a changed password ends it: the
-//! store clears tokens together with `set_credentials`. A login in progress at that moment may still be issued a token;
-//! a client with the old password would have obtained a session as well.
+//! store clears tokens together with `set_credentials`, and stores new ones only for the revision of the credentials that
+//! were proved. Otherwise a client that began its login with the old password would obtain a token that outlives it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -256,6 +256,7 @@ impl C2sConnection {
             now,
         };
         let owner = identity.jid.clone();
+        let revision = Some(identity.revision);
         state.pending_step = Some(Box::pin(async move {
             let gone = Arc::new(AtomicBool::new(false));
             let tell = gone.clone();
@@ -270,7 +271,8 @@ impl C2sConnection {
                     }
                 }
             };
-            let done = service.node.stores.tokens.update_tokens(owner.as_ref(), Box::new(apply)).await;
+            let done =
+                service.node.stores.tokens.update_tokens(owner.as_ref(), revision, Box::new(apply)).await;
             LoginStepResult::TokensUpdated(match done {
                 Ok(true) if !gone.load(Ordering::Relaxed) => Ok(TokenUpdateOutcome::Done),
                 Ok(_) => Ok(TokenUpdateOutcome::TokenRemoved),
@@ -295,7 +297,9 @@ impl C2sConnection {
             Ok(TokenUpdateOutcome::TokenRemoved) if used.is_some_and(|f| f.verified_token.is_some()) => {
                 self.failed_login(Failure::CredentialsExpired, "token")
             }
-            Ok(TokenUpdateOutcome::TokenRemoved) => self.failed_login(Failure::NotAuthorized, "no account"),
+            Ok(TokenUpdateOutcome::TokenRemoved) => {
+                self.failed_login(Failure::NotAuthorized, "account changed")
+            }
             Err(fault) => {
                 tracing::warn!(cause = %fault.cause, "tokens could not be stored");
                 if used.is_some_and(|f| f.invalidate) {

@@ -325,7 +325,7 @@ async fn the_store_is_away_before_and_after_the_proof() {
     wire.set_store_failing(false);
     // Corrupt tokens count as none, and are replaced.
     let juliet = wire.address("juliet");
-    wire.stores.tokens.update_tokens(juliet.as_ref(), Box::new(|_| Some(vec![9, 9, 9]))).await.unwrap();
+    wire.stores.tokens.update_tokens(juliet.as_ref(), None, Box::new(|_| Some(vec![9, 9, 9]))).await.unwrap();
     assert_eq!(login(&wire, HtMechanism::Exporter, &token_1, "").await.unwrap_err(), "not-authorized");
     let token_2 = issue(&wire, HtMechanism::Exporter).await;
     login(&wire, HtMechanism::Exporter, &token_2, "").await.unwrap();

@@ -72,6 +72,26 @@ async fn inline_binding_fails_where_the_account_changed_since_the_proof() {
 }
 
 #[tokio::test]
+async fn no_token_is_issued_where_the_account_changed_since_the_proof() {
+    for (what, change, _) in CHANGES {
+        let wire = node().await;
+        let juliet = wire.address("juliet");
+        let (mut client, _) = encrypted(&wire).await;
+        let request = "<request-token xmlns='urn:xmpp:fast:0' mechanism='HT-SHA-256-NONE'/>";
+        let mut scram = ScramClient::new(ScramHash::Sha256, Gs2::None, "juliet", PASSWORD);
+        let first = authenticate("SCRAM-SHA-256", &scram.client_first(), &format!("{PHONE}{request}"));
+        client.send(first).await;
+        let challenge = encoding::decode_response(&client.element().await.text()).unwrap();
+        change(&wire.stores, &juliet);
+        let proof = encoding::encode_challenge(&scram.client_final(&challenge, None).unwrap());
+        client.send(format!("<response {SASL2}>{proof}</response>")).await;
+        assert_eq!(failure(&mut client).await, "not-authorized", "{what}");
+        let left = now(wire.stores.logins.secrets(juliet.as_ref())).unwrap();
+        assert!(left.is_none_or(|secrets| secrets.tokens.is_empty()), "{what}: no token");
+    }
+}
+
+#[tokio::test]
 async fn binding_after_success_ends_the_stream_where_the_account_changed() {
     for (_, change, _) in CHANGES {
         let wire = node().await;
