@@ -1,4 +1,4 @@
-//! Whole-system tests of Throng: plays, real clients, cluster simulations.
+//! Whole-system tests of Throng: scenarios, real clients, cluster simulations.
 //!
 //! The tests are in `tests/`. Here is what those share that start the real program: a [`Node`] in a folder of its own, and
 //! what it takes to run one. What only one of them needs stays with it.

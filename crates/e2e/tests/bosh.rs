@@ -2,7 +2,7 @@
 //! repeated requests; the end of sessions.
 //!
 //! Not implemented: TLS, HTTP/2, proxies and malformed HTTP (`web/`), the rules of the protocol (`net/tests/bosh/`),
-//! XMPP over BOSH (plays), client libraries (`clients/`).
+//! XMPP over BOSH (scenarios), client libraries (`clients/`).
 //!
 //! # Pitfalls
 //!

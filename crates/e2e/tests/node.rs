@@ -1,6 +1,6 @@
 //! Tests of the guarantees to operators: accounts, checks, HTTP, certificates, draining, and no loss on `kill -9`.
 //!
-//! Each test starts its own program in its own directory; clients are the actors of `testkit::scenario`. One test
+//! Each test starts its own program in its own directory; clients are the connections of `testkit::scenario`. One test
 //! counts round trips to SQLite and therefore assembles a node itself.
 //!
 //! Not implemented: real client libraries (`clients/`), and clusters.
@@ -96,7 +96,7 @@ impl ScenarioNode {
         let text = self.get("/metrics")?;
         text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse::<f64>().ok()).map(|v| v as u64)
     }
-    fn stage(&self) -> ScenarioTarget {
+    fn target(&self) -> ScenarioTarget {
         ScenarioTarget::Remote(RemoteServer {
             address: format!("127.0.0.1:{}", self.port),
             domain: DOMAIN.into(),
@@ -104,9 +104,9 @@ impl ScenarioNode {
             own_users: false,
         })
     }
-    /// Runs a play against this node, preceded by `title:`.
-    fn act(&self, text: &str) {
-        if let Err(error) = act(&play(text), &self.stage()) {
+    /// Runs a scenario against this node, preceded by `title:`.
+    fn run_scenario(&self, text: &str) {
+        if let Err(error) = run_scenario(&parse_scenario(text), &self.target()) {
             panic!("{error}\n{text}\n{}", self.log());
         }
     }
@@ -125,13 +125,17 @@ impl DerefMut for ScenarioNode {
     }
 }
 
-fn play(text: &str) -> Scenario {
-    parse("node", &format!("title: a node\nignores: urn:xmpp:sid:0 urn:xmpp:delay\n{text}")).expect("a play")
+fn parse_scenario(text: &str) -> Scenario {
+    parse("node", &format!("title: a node\nignores: urn:xmpp:sid:0 urn:xmpp:delay\n{text}"))
+        .expect("a scenario")
 }
 
-fn act(play: &Scenario, stage: &ScenarioTarget) -> Result<(), testkit::scenario::ScenarioError> {
+fn run_scenario(
+    scenario: &Scenario,
+    target: &ScenarioTarget,
+) -> Result<(), testkit::scenario::ScenarioError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(run(play, stage))
+    runtime.block_on(run(scenario, target))
 }
 
 #[test]
@@ -142,7 +146,7 @@ fn acknowledged_messages_survive_kill_9_and_arrive_once() {
     }
     node.start();
     // The ping is answered after the message was processed, because order is preserved.
-    node.act(
+    node.run_scenario(
         "client romeo is romeo/orchard\nclient juliet is juliet/balcony\nromeo connects\nromeo sends:\n \
          <message to='{juliet}' type='chat' id='1'><body>Remember</body></message>\n \
          <iq to='{server}' type='get' id='2'><ping xmlns='urn:xmpp:ping'/></iq>\nromeo receives:\n \
@@ -153,8 +157,8 @@ fn acknowledged_messages_survive_kill_9_and_arrive_once() {
     let read = "client juliet is juliet/balcony\njuliet connects\njuliet sends:\n <presence/>\njuliet receives:\n \
                 <presence from='{juliet.full}' to='{juliet}'/>\n";
     let message = " <message from='romeo@chat.test/orchard' to='{juliet}' type='chat' id='1'><body>Remember</body></message>\n";
-    node.act(&format!("{read}{message}juliet receives nothing\njuliet disconnects\n"));
-    node.act(&format!("{read}juliet receives nothing\n"));
+    node.run_scenario(&format!("{read}{message}juliet receives nothing\njuliet disconnects\n"));
+    node.run_scenario(&format!("{read}juliet receives nothing\n"));
     node.stop();
 }
 
@@ -167,8 +171,8 @@ fn sigterm_ends_two_hundred_streams_and_exits_with_0() {
     let text = lines("client c# is u#/x\n")
         + &lines("c# connects\n")
         + &lines("c# is disconnected by system-shutdown\n");
-    let (play, stage) = (play(&text), node.stage());
-    let clients = std::thread::spawn(move || act(&play, &stage));
+    let (scenario, target) = (parse_scenario(&text), node.target());
+    let clients = std::thread::spawn(move || run_scenario(&scenario, &target));
     let all = poll(PATIENCE, || (node.status_value("throng_sessions ") == Some(200)).then_some(()));
     assert!(all.is_some() || clients.is_finished(), "{}", node.log());
     let took = node.stop();
@@ -201,17 +205,19 @@ fn the_first_start_without_a_file_prints_a_password_once() {
     let (process, said) = start();
     let password = said.split("password ").nth(1).and_then(|rest| rest.split_whitespace().next());
     let password = password.unwrap_or_else(|| panic!("no password: {said}")).to_owned();
-    let stage = ScenarioTarget::Remote(RemoteServer {
+    let target = ScenarioTarget::Remote(RemoteServer {
         address: format!("127.0.0.1:{}", node.port),
         domain: "localhost".into(),
         password,
         own_users: false,
     });
-    act(&play("client admin is admin/x\nadmin connects\n"), &stage).expect("a login over STARTTLS");
+    run_scenario(&parse_scenario("client admin is admin/x\nadmin connects\n"), &target)
+        .expect("a login over STARTTLS");
     stop(process);
     let (process, said) = start();
     assert!(!said.contains("password"), "{said}");
-    act(&play("client admin is admin/x\nadmin connects\n"), &stage).expect("the same login");
+    run_scenario(&parse_scenario("client admin is admin/x\nadmin connects\n"), &target)
+        .expect("the same login");
     stop(process);
 }
 
@@ -295,8 +301,10 @@ fn account_commands_work_on_a_stopped_and_a_running_node() {
         let gone = node.run(&["account", "show", &format!("{own}-14@{DOMAIN}")]);
         assert_eq!(gone.status.code(), Some(1), "{}", describe_output(&gone));
     }
-    node.act("client romeo is romeo/x\nclient juliet is juliet/x\nromeo connects\njuliet connects\n");
-    node.act("client romeo is romeo/x with password first\nromeo is refused not-authorized\n");
+    node.run_scenario(
+        "client romeo is romeo/x\nclient juliet is juliet/x\nromeo connects\njuliet connects\n",
+    );
+    node.run_scenario("client romeo is romeo/x with password first\nromeo is refused not-authorized\n");
 }
 
 #[test]
@@ -307,7 +315,7 @@ fn metrics_are_served_in_the_text_format_and_change() {
     assert!(node.get("/healthz").expect("an answer").starts_with("HTTP/1.1 200"));
     assert!(node.get("/nowhere").expect("an answer").starts_with("HTTP/1.1 404"));
     assert_eq!(node.status_value("throng_sessions_opened_total "), Some(0));
-    node.act("client romeo is romeo/x\nromeo connects\nromeo disconnects\n");
+    node.run_scenario("client romeo is romeo/x\nromeo connects\nromeo disconnects\n");
     assert_eq!(node.status_value("throng_sessions_opened_total "), Some(1));
     assert_eq!(node.status_value("throng_sessions_closed_total "), Some(1));
     let answer = node.get("/metrics").expect("an answer");
@@ -501,7 +509,7 @@ fn commands_run_through_the_admin_socket() {
     assert_eq!(node.command(&["get-registered-users-list"], "").trim(), romeo);
     let number = node.command(&["get-registered-users-num", "--json"], "");
     assert_eq!(number.trim(), "{\"number\":1}");
-    node.act("client romeo is romeo/orchard\nromeo connects");
+    node.run_scenario("client romeo is romeo/orchard\nromeo connects");
     for (words, part) in [
         (&["add-usr"][..], "did you mean \"add-user\"?"),
         (&["add-user", "usr=x"], "its fields: user, password"),
@@ -519,9 +527,9 @@ fn commands_run_through_the_admin_socket() {
     }
     let refused = "client romeo is romeo/orchard\nromeo is refused account-disabled";
     node.account(&["disable", &romeo], "");
-    node.act(refused);
+    node.run_scenario(refused);
     node.account(&["enable", &romeo], "");
-    node.act("client romeo is romeo/orchard\nromeo connects");
+    node.run_scenario("client romeo is romeo/orchard\nromeo connects");
 
     // Administrators appointed by a command persist over a restart, which keeps the process id.
     node.command(&["edit-admin", &format!("admin={romeo}")], "");
@@ -538,10 +546,10 @@ fn commands_run_through_the_admin_socket() {
     assert!(node.wait_for_exit().success(), "{}", node.log());
 }
 
-/// What plays verify over memory holds on a port too, with the program, SQLite and a real clock.
+/// What scenarios verify over memory holds on a port too, with the program, SQLite and a real clock.
 #[test]
 fn scenarios_pass_over_tcp_sockets() {
-    let node = ScenarioNode::new("plays", "");
+    let node = ScenarioNode::new("scenarios", "");
     let address = format!("127.0.0.1:{}", node.port);
     run_all_scenarios(node, address, "");
 }
@@ -561,56 +569,60 @@ fn a_plain_websocket_is_served_where_tls_is_optional() {
     let mut node = ScenarioNode::new("ws", "");
     node.account(&["add", &format!("romeo@{DOMAIN}")], PASSWORD);
     node.start();
-    let ScenarioTarget::Remote(host) = node.stage() else { return };
-    let stage = ScenarioTarget::Remote(RemoteServer {
+    let ScenarioTarget::Remote(host) = node.target() else { return };
+    let target = ScenarioTarget::Remote(RemoteServer {
         address: format!("ws://127.0.0.1:{}/xmpp-websocket", node.http),
         ..host
     });
-    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/plays/stream_resumption.play"));
-    let resumption = parse("stream_resumption", &text.expect("the play's file")).expect("a play");
-    for (_, local, password) in resumption.accounts(&stage) {
+    let text =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/stream_resumption.scenario"));
+    let resumption = parse("stream_resumption", &text.expect("the scenario's file")).expect("a scenario");
+    for (_, local, password) in resumption.accounts(&target) {
         if local != "romeo" {
             node.account(&["add", &format!("{local}@{DOMAIN}")], &password);
         }
     }
-    if let Err(error) = act(&resumption, &stage) {
+    if let Err(error) = run_scenario(&resumption, &target) {
         panic!("{error}\n{}", node.log());
     }
 }
 
-/// Runs all plays against the node at this address.
+/// Runs all scenarios against the node at this address.
 fn run_all_scenarios(mut node: ScenarioNode, address: String, more: &str) {
     // Tokens and registration require TLS; the clients use STARTTLS if offered.
     let off = features::registry::ALL.iter().filter(|feature| !feature.default_on);
     let switches: String = off.map(|feature| format!("{} = true\n", feature.name)).collect();
     node.configure_with("optional", &format!("{more}[modules]\n{switches}"));
     node.start();
-    let ScenarioTarget::Remote(host) = node.stage() else { return };
-    let stage = ScenarioTarget::Remote(RemoteServer { address, own_users: true, ..host });
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/plays");
+    let ScenarioTarget::Remote(host) = node.target() else { return };
+    let target = ScenarioTarget::Remote(RemoteServer { address, own_users: true, ..host });
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios");
     let mut acted = 0;
-    for entry in fs::read_dir(folder).expect("the plays") {
+    for entry in fs::read_dir(folder).expect("the scenarios") {
         let path = entry.expect("a file").path();
         let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
-        let play = parse(&name, &fs::read_to_string(&path).expect("text")).expect("a play");
-        if play.needs_time() {
+        let scenario = parse(&name, &fs::read_to_string(&path).expect("text")).expect("a scenario");
+        if scenario.needs_time() {
             continue;
         }
-        for (_, local, password) in play.accounts(&stage) {
+        for (_, local, password) in scenario.accounts(&target) {
             node.account(&["add", &format!("{local}@{DOMAIN}")], &password);
         }
-        if !play.administrators.is_empty() {
-            let accounts = play.accounts(&stage);
+        if !scenario.administrators.is_empty() {
+            let accounts = scenario.accounts(&target);
             let local = |user: &String| accounts.iter().find(|a| a.0 == *user).expect("an account").1.clone();
-            let admins: Vec<String> =
-                play.administrators.iter().map(|user| format!("admin={}@{DOMAIN}", local(user))).collect();
+            let admins: Vec<String> = scenario
+                .administrators
+                .iter()
+                .map(|user| format!("admin={}@{DOMAIN}", local(user)))
+                .collect();
             let words: Vec<&str> = admins.iter().map(String::as_str).collect();
             node.command(&[&["edit-admin"], words.as_slice()].concat(), "");
         }
-        if let Err(error) = act(&play, &stage) {
+        if let Err(error) = run_scenario(&scenario, &target) {
             panic!("{error}\n{}", node.log());
         }
         acted += 1;
     }
-    assert!(acted >= 19, "only {acted} plays");
+    assert!(acted >= 19, "only {acted} scenarios");
 }

@@ -1,7 +1,7 @@
-//! Scenarios ("plays"): scripted conversations between clients and a server, similar to Prosody's scansion.
+//! Scenarios: scripted conversations between clients and a server, similar to Prosody's scansion.
 //!
-//! A scenario is a text file in `e2e/plays`. It runs in memory with a manual clock ([`ScenarioTarget::Memory`]) or
-//! against any server on a port ([`ScenarioTarget::Remote`], `cargo xtask plays --against`).
+//! A scenario is a text file in `e2e/scenarios`. It runs in memory with a manual clock ([`ScenarioTarget::Memory`]) or
+//! against any server on a port ([`ScenarioTarget::Remote`], `cargo xtask scenarios --against`).
 //!
 //! ```text
 //! # A comment.
@@ -35,7 +35,7 @@
 //! A colon is followed by XML on indented lines, one or several stanzas.
 //!
 //! In XML, `{USER}` is a bare address, `{NAME.full}` a full one, `{server}` the domain. In received XML `{any}` matches
-//! any value or text; `{keep:WORD}` does too and stores it as `{WORD}`; `play:more='yes'` permits further attributes
+//! any value or text; `{keep:WORD}` does too and stores it as `{WORD}`; `scenario:more='yes'` permits further attributes
 //! and children of an element. Stanzas are compared by meaning: the order of attributes and children, prefixes and
 //! blanks between elements do not count.
 //!
@@ -61,10 +61,10 @@ pub use run::run;
 
 /// Failure of a scenario, with its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{play}:{line}: {message}")]
+#[error("{scenario}:{line}: {message}")]
 pub struct ScenarioError {
     /// Name of the scenario.
-    pub play: String,
+    pub scenario: String,
     /// Line of its file, from 1.
     pub line: usize,
     /// Description in one sentence.
@@ -176,17 +176,17 @@ pub struct RemoteServer {
     pub domain: String,
     /// Password of accounts for which the scenario has none.
     pub password: String,
-    /// Each scenario uses its own users, `PLAY-USER`, so that rosters are empty.
+    /// Each scenario uses its own users, `SCENARIO-USER`, so that rosters are empty.
     pub own_users: bool,
 }
 
 impl Scenario {
     /// User, local part on this target and password of every account that the scenario needs.
-    pub fn accounts(&self, stage: &ScenarioTarget) -> Vec<(String, String, String)> {
+    pub fn accounts(&self, target: &ScenarioTarget) -> Vec<(String, String, String)> {
         let mut accounts: Vec<(String, String, String)> = Vec::new();
         for client in &self.clients {
             let own = |password: &str| client.password.clone().unwrap_or_else(|| password.to_owned());
-            let (local, password) = match stage {
+            let (local, password) = match target {
                 ScenarioTarget::Memory(_) => (client.user.clone(), own(crate::server::PASSWORD)),
                 ScenarioTarget::Remote(host) if host.own_users => {
                     (format!("{}-{}", self.name, client.user), own(&host.password))

@@ -12,7 +12,7 @@ mod scenarios;
 mod tidy;
 
 #[derive(Parser)]
-#[command(name = "xtask", about = "Throng's own tool: checks, generated files, benchmarks, plays")]
+#[command(name = "xtask", about = "Throng's own tool: checks, generated files, benchmarks, scenarios")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -26,8 +26,8 @@ enum Command {
     Codegen(codegen::CodegenArgs),
     /// Measure a server against its budgets.
     Bench(bench::BenchArgs),
-    /// Run the plays against a server.
-    Plays(scenarios::ScenariosArgs),
+    /// Run the scenarios against a server.
+    Scenarios(scenarios::ScenariosArgs),
     /// Start ejabberd, Prosody or Throng with accounts and rosters, to measure by hand.
     Peers(bench::peers::command::PeersArgs),
     /// Run the published workloads against Throng, ejabberd and Prosody, and keep reports.
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         Command::Tidy(args) => tidy::run(&args),
         Command::Codegen(args) => codegen::run(&args),
         Command::Bench(args) => bench::run(&args),
-        Command::Plays(args) => scenarios::run(&args),
+        Command::Scenarios(args) => scenarios::run(&args),
         Command::Peers(args) => bench::peers::command::run(&args),
         Command::Reports(args) => bench::peers::reports::run(&args),
         Command::Relay(args) => bench::relay::run(&args),

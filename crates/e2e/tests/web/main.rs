@@ -3,7 +3,7 @@
 //!
 //! Each test starts its own program in its own directory. Clients are sockets and bytes.
 //!
-//! Not implemented: XMPP over these transports (plays, and real clients in `clients/`).
+//! Not implemented: XMPP over these transports (scenarios, and real clients in `clients/`).
 //!
 //! # Pitfalls
 //!

@@ -71,11 +71,11 @@ impl ScenarioConnection {
         user: &str,
         password: &str,
     ) -> Result<ScenarioConnection, LoginFailure> {
-        let mut actor = ScenarioConnection::begin(io, domain).await?;
-        let features = actor.offered.clone();
-        actor.authenticate(&features, user, password).await?;
-        actor.offered = actor.open(domain).await?;
-        Ok(actor)
+        let mut connection = ScenarioConnection::begin(io, domain).await?;
+        let features = connection.offered.clone();
+        connection.authenticate(&features, user, password).await?;
+        connection.offered = connection.open(domain).await?;
+        Ok(connection)
     }
 
     /// Opens the stream, from the first byte to the features before authentication, under TLS if offered.
@@ -84,7 +84,7 @@ impl ScenarioConnection {
         domain: &str,
     ) -> Result<ScenarioConnection, LoginFailure> {
         let offered = ExpectedElement::read("<none/>")?;
-        let mut actor = ScenarioConnection {
+        let mut connection = ScenarioConnection {
             io,
             scanner: Scanner::new(),
             input: Vec::new(),
@@ -94,13 +94,13 @@ impl ScenarioConnection {
             offered,
             unread: VecDeque::new(),
         };
-        let mut features = actor.open(domain).await?;
+        let mut features = connection.open(domain).await?;
         if features.child("starttls").is_some() {
-            actor = actor.start_tls(domain).await?;
-            features = actor.open(domain).await?;
+            connection = connection.start_tls(domain).await?;
+            features = connection.open(domain).await?;
         }
-        actor.offered = features;
-        Ok(actor)
+        connection.offered = features;
+        Ok(connection)
     }
 
     async fn open(&mut self, domain: &str) -> Result<ExpectedElement, LoginFailure> {

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use xml::{Limits, NamespaceContext, Tree, TreeNode};
 
 /// Namespace of [`ANY_CHILDREN`]; declared for every XML block of a scenario.
-const SCENARIO_NS: &str = "urn:throng:play";
-const ANY_CHILDREN: &str = "{urn:throng:play}more";
+const SCENARIO_NS: &str = "urn:throng:scenario";
+const ANY_CHILDREN: &str = "{urn:throng:scenario}more";
 
 /// Named values of a scenario.
 pub(super) type Variables = BTreeMap<String, String>;
@@ -30,7 +30,7 @@ pub(super) struct ExpectedElement {
 impl ExpectedElement {
     /// Parses the elements of a text.
     pub(super) fn read_all(text: &str) -> Result<Vec<ExpectedElement>, String> {
-        let whole = format!("<all xmlns='jabber:client' xmlns:play='{SCENARIO_NS}'>{text}</all>");
+        let whole = format!("<all xmlns='jabber:client' xmlns:scenario='{SCENARIO_NS}'>{text}</all>");
         let (scope, limits) =
             (NamespaceContext::client(), Limits { element_bytes: 17 << 20, ..Limits::CEILING });
         let tree = Tree::parse(whole.as_bytes(), &scope, &limits)
@@ -213,11 +213,12 @@ mod tests {
     fn wildcards_capture_and_ignore() {
         let got = "<message id='7' from='x'><body>Neither</body><other xmlns='urn:o'/></message>";
         let words =
-            against("<message id='{keep:n}' play:more='y'><body>{keep:text}</body></message>", got).unwrap();
+            against("<message id='{keep:n}' scenario:more='y'><body>{keep:text}</body></message>", got)
+                .unwrap();
         assert_eq!((words["n"].as_str(), words["text"].as_str()), ("7", "Neither"));
         assert!(against("<message id='{any}' from='{any}'><body>{any}</body></message>", got).is_err());
         assert!(
-            against("<message id='{any}' to='{any}' play:more='y'/>", got).is_err(),
+            against("<message id='{any}' to='{any}' scenario:more='y'/>", got).is_err(),
             "any value, but a value"
         );
         assert_eq!(

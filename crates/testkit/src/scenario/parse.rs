@@ -8,7 +8,7 @@ use super::{ReceiveOrder, Scenario, ScenarioClient, ScenarioError, ScenarioStep,
 /// # Errors
 /// The first error in the file.
 pub fn parse(name: &str, text: &str) -> Result<Scenario, ScenarioError> {
-    let mut play = Scenario {
+    let mut scenario = Scenario {
         name: name.to_owned(),
         title: String::new(),
         features: Vec::new(),
@@ -23,12 +23,12 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, ScenarioError> {
         if line.trim().is_empty() || line.starts_with('#') {
             continue;
         }
-        let fail = |message: String| ScenarioError { play: name.to_owned(), line: number, message };
+        let fail = |message: String| ScenarioError { scenario: name.to_owned(), line: number, message };
         if line.starts_with(char::is_whitespace) {
             return Err(fail("XML stands below a line that ends in a colon".to_owned()));
         }
         let line = line.trim_end();
-        if head(&mut play, line).map_err(fail)? {
+        if head(&mut scenario, line).map_err(fail)? {
             continue;
         }
         let block = line.strip_suffix(':');
@@ -41,52 +41,60 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, ScenarioError> {
                 xml.push('\n');
             }
         }
-        let what = step(&play, block.unwrap_or(line), block.map(|_| xml.trim().to_owned())).map_err(fail)?;
-        play.steps.push(ScenarioStep { line: number, action: what });
+        let what =
+            step(&scenario, block.unwrap_or(line), block.map(|_| xml.trim().to_owned())).map_err(fail)?;
+        scenario.steps.push(ScenarioStep { line: number, action: what });
     }
-    let fail =
-        |message: &str| Err(ScenarioError { play: name.to_owned(), line: 1, message: message.to_owned() });
-    if play.title.is_empty() {
-        return fail("the play has no title; begin it with \"title: …\"");
+    let fail = |message: &str| {
+        Err(ScenarioError { scenario: name.to_owned(), line: 1, message: message.to_owned() })
+    };
+    if scenario.title.is_empty() {
+        return fail("the scenario has no title; begin it with \"title: …\"");
     }
-    if let Some(user) = play.administrators.iter().find(|a| !play.clients.iter().any(|c| c.user == **a)) {
+    if let Some(user) =
+        scenario.administrators.iter().find(|a| !scenario.clients.iter().any(|c| c.user == **a))
+    {
         return fail(&format!("no client is of the administrator {user}"));
     }
-    if play.steps.is_empty() {
-        return fail("nothing happens in the play");
+    if scenario.steps.is_empty() {
+        return fail("nothing happens in the scenario");
     }
-    Ok(play)
+    Ok(scenario)
 }
 
 /// Parses a header line; false if it is none.
-fn head(play: &mut Scenario, line: &str) -> Result<bool, String> {
+fn head(scenario: &mut Scenario, line: &str) -> Result<bool, String> {
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     if let Some(title) = line.strip_prefix("title:") {
-        play.title = title.trim().to_owned();
+        scenario.title = title.trim().to_owned();
     } else if let Some(list) = line.strip_prefix("features:") {
-        play.features = words(list);
+        scenario.features = words(list);
     } else if let Some(list) = line.strip_prefix("ignores:") {
-        play.ignores = words(list);
+        scenario.ignores = words(list);
     } else if let Some(list) = line.strip_prefix("administrators:") {
-        play.administrators = words(list);
+        scenario.administrators = words(list);
     } else if let Some(rest) = line.strip_prefix("client ") {
         let client = client(rest)?;
-        if play.clients.iter().any(|c| c.name == client.name) {
+        if scenario.clients.iter().any(|c| c.name == client.name) {
             return Err(format!("there are two clients of the name {}", client.name));
         }
-        play.clients.push(client);
+        scenario.clients.push(client);
     } else if let Some(rest) = line.strip_prefix("friends ") {
         let [one, other] = words(rest).try_into().map_err(|_| "write \"friends USER USER\"".to_owned())?;
         for user in [&one, &other] {
-            if !play.clients.iter().any(|c| c.user == *user) {
+            if !scenario.clients.iter().any(|c| c.user == *user) {
                 return Err(format!("no client is of the user {user}"));
             }
         }
-        play.friends.push((one, other));
+        scenario.friends.push((one, other));
     } else {
         return Ok(false);
     }
-    if play.steps.is_empty() { Ok(true) } else { Err("this line belongs above the first step".to_owned()) }
+    if scenario.steps.is_empty() {
+        Ok(true)
+    } else {
+        Err("this line belongs above the first step".to_owned())
+    }
 }
 
 fn client(text: &str) -> Result<ScenarioClient, String> {
@@ -100,7 +108,7 @@ fn client(text: &str) -> Result<ScenarioClient, String> {
     };
     let own = |text: &str| text.trim().to_owned();
     if user.contains('@') {
-        return Err(format!("write \"{}\" without its domain: plays run on any", user.trim()));
+        return Err(format!("write \"{}\" without its domain: scenarios run on any", user.trim()));
     }
     if name.trim().contains(|c: char| !c.is_ascii_alphanumeric()) {
         return Err(format!("\"{}\" is no name; use letters and digits", name.trim()));
@@ -108,7 +116,7 @@ fn client(text: &str) -> Result<ScenarioClient, String> {
     Ok(ScenarioClient { name: own(name), user: own(user), resource: own(resource), password })
 }
 
-fn step(play: &Scenario, line: &str, xml: Option<String>) -> Result<StepAction, String> {
+fn step(scenario: &Scenario, line: &str, xml: Option<String>) -> Result<StepAction, String> {
     if let Some(seconds) = line.strip_suffix(" seconds pass") {
         return seconds
             .parse()
@@ -116,8 +124,8 @@ fn step(play: &Scenario, line: &str, xml: Option<String>) -> Result<StepAction, 
             .map_err(|_| format!("\"{seconds}\" is no number of seconds"));
     }
     let (name, does) = line.split_once(' ').unwrap_or((line, ""));
-    let who = play.clients.iter().position(|c| c.name == name).ok_or_else(|| {
-        let known: Vec<_> = play.clients.iter().map(|c| c.name.as_str()).collect();
+    let who = scenario.clients.iter().position(|c| c.name == name).ok_or_else(|| {
+        let known: Vec<_> = scenario.clients.iter().map(|c| c.name.as_str()).collect();
         format!("no client has the name \"{name}\"; there are: {}", known.join(", "))
     })?;
     let block = |xml: Option<String>| {
@@ -169,23 +177,26 @@ mod tests {
     }
 
     #[test]
-    fn a_play_is_read() {
+    fn a_scenario_is_read() {
         let text = "# c\ntitle: A title\nfeatures: ping time\nclient a is romeo/x y with password p w\n\na connects\n\
                     a receives in any order:\n  <iq\n\n    id='1'/>\n  <iq id='2'/>\n3 seconds pass\na is disconnected by conflict\n";
-        let play = parse("p", text).unwrap();
-        assert_eq!((play.title.as_str(), play.features.len(), play.needs_time()), ("A title", 2, true));
+        let scenario = parse("p", text).unwrap();
+        assert_eq!(
+            (scenario.title.as_str(), scenario.features.len(), scenario.needs_time()),
+            ("A title", 2, true)
+        );
         let want = ScenarioClient {
             name: "a".into(),
             user: "romeo".into(),
             resource: "x y".into(),
             password: Some("p w".into()),
         };
-        assert_eq!(play.clients, [want]);
-        assert_eq!(play.steps.iter().map(|s| s.line).collect::<Vec<_>>(), [6, 7, 12, 13]);
+        assert_eq!(scenario.clients, [want]);
+        assert_eq!(scenario.steps.iter().map(|s| s.line).collect::<Vec<_>>(), [6, 7, 12, 13]);
         assert!(
-            matches!(&play.steps[1].action, StepAction::Receives(0, xml, ReceiveOrder::Any) if xml.contains("id='2'"))
+            matches!(&scenario.steps[1].action, StepAction::Receives(0, xml, ReceiveOrder::Any) if xml.contains("id='2'"))
         );
-        assert!(matches!(&play.steps[3].action, StepAction::Disconnected(0, Some(c)) if c == "conflict"));
+        assert!(matches!(&scenario.steps[3].action, StepAction::Disconnected(0, Some(c)) if c == "conflict"));
     }
 
     #[test]
@@ -207,7 +218,7 @@ mod tests {
         );
         assert_eq!(
             wrong(&format!("{HEAD}client b is a@c/b")),
-            "p:3: write \"a\" without its domain: plays run on any".replace("\"a\"", "\"a@c\"")
+            "p:3: write \"a\" without its domain: scenarios run on any".replace("\"a\"", "\"a@c\"")
         );
         assert_eq!(wrong(&format!("{HEAD}friends romeo juliet")), "p:3: no client is of the user juliet");
         assert_eq!(
@@ -215,10 +226,10 @@ mod tests {
             "p:4: this line belongs above the first step"
         );
         assert_eq!(wrong(&format!("{HEAD}x seconds pass")), "p:3: \"x\" is no number of seconds");
-        assert_eq!(wrong(HEAD), "p:1: nothing happens in the play");
+        assert_eq!(wrong(HEAD), "p:1: nothing happens in the scenario");
         assert_eq!(
             wrong("client a is b/c\na connects"),
-            "p:1: the play has no title; begin it with \"title: …\""
+            "p:1: the scenario has no title; begin it with \"title: …\""
         );
     }
 }

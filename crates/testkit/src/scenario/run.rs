@@ -18,29 +18,30 @@ use crate::server::run_until_idle;
 ///
 /// # Errors
 /// The first step that deviates.
-pub async fn run(play: &Scenario, stage: &ScenarioTarget) -> Result<(), ScenarioError> {
-    let first = play.steps.first().map_or(1, |step| step.line);
-    let fail = |line: usize, message: String| ScenarioError { play: play.name.clone(), line, message };
-    let mut run = Run { play, stage, connections: BTreeMap::new(), words: Variables::new(), syncs: 0 };
-    run.prepare().await.map_err(|message| fail(first, format!("before the play: {message}")))?;
-    for step in &play.steps {
+pub async fn run(scenario: &Scenario, target: &ScenarioTarget) -> Result<(), ScenarioError> {
+    let first = scenario.steps.first().map_or(1, |step| step.line);
+    let fail =
+        |line: usize, message: String| ScenarioError { scenario: scenario.name.clone(), line, message };
+    let mut run = Run { scenario, target, connections: BTreeMap::new(), words: Variables::new(), syncs: 0 };
+    run.prepare().await.map_err(|message| fail(first, format!("before the scenario: {message}")))?;
+    for step in &scenario.steps {
         run.step(&step.action).await.map_err(|message| fail(step.line, message))?;
     }
     // Elements received but not expected are an error as well.
-    let last = play.steps.last().map_or(1, |step| step.line);
-    run.wait_until_idle().await.map_err(|message| fail(last, format!("after the play: {message}")))?;
-    for (who, actor) in &run.connections {
-        if let Some(shape) = actor.unread.front() {
-            let name = &play.clients[*who].name;
-            return Err(fail(last, format!("after the play {name} has still {}", show(shape))));
+    let last = scenario.steps.last().map_or(1, |step| step.line);
+    run.wait_until_idle().await.map_err(|message| fail(last, format!("after the scenario: {message}")))?;
+    for (who, connection) in &run.connections {
+        if let Some(shape) = connection.unread.front() {
+            let name = &scenario.clients[*who].name;
+            return Err(fail(last, format!("after the scenario {name} has still {}", show(shape))));
         }
     }
     Ok(())
 }
 
 struct Run<'a> {
-    play: &'a Scenario,
-    stage: &'a ScenarioTarget,
+    scenario: &'a Scenario,
+    target: &'a ScenarioTarget,
     connections: BTreeMap<usize, ScenarioConnection>,
     words: Variables,
     syncs: u32,
@@ -48,34 +49,35 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn domain(&self) -> String {
-        match self.stage {
-            ScenarioTarget::Memory(wire) => wire.address("x").domain().to_owned(),
+        match self.target {
+            ScenarioTarget::Memory(server) => server.address("x").domain().to_owned(),
             ScenarioTarget::Remote(host) => host.domain.clone(),
         }
     }
 
     async fn prepare(&mut self) -> Result<(), String> {
         let domain = self.domain();
-        for (user, local, password) in self.play.accounts(self.stage) {
+        for (user, local, password) in self.scenario.accounts(self.target) {
             self.words.insert(user, format!("{local}@{domain}"));
-            if let ScenarioTarget::Memory(wire) = self.stage {
-                wire.create_user_with_password(&local, &password).await;
+            if let ScenarioTarget::Memory(server) = self.target {
+                server.create_user_with_password(&local, &password).await;
             }
         }
-        for client in &self.play.clients {
+        for client in &self.scenario.clients {
             let full = format!("{}/{}", self.words[&client.user], client.resource);
             self.words.insert(format!("{}.full", client.name), full);
         }
         self.words.insert("server".to_owned(), domain);
-        if let ScenarioTarget::Memory(wire) = self.stage {
-            wire.node.set_admins(self.play.administrators.iter().map(|user| wire.address(user)));
+        if let ScenarioTarget::Memory(server) = self.target {
+            server.node.set_admins(self.scenario.administrators.iter().map(|user| server.address(user)));
         }
-        for (one, other) in &self.play.friends {
-            let of = |user: &str| self.play.clients.iter().position(|c| c.user == user).unwrap_or_default();
+        for (one, other) in &self.scenario.friends {
+            let of =
+                |user: &str| self.scenario.clients.iter().position(|c| c.user == user).unwrap_or_default();
             let pair = [of(one), of(other)];
             for who in pair {
                 self.connect(who).await.map_err(failure_text)?;
-                self.actor(who)?.send("<presence/>").await?;
+                self.connection(who)?.send("<presence/>").await?;
             }
             for (who, kind, whom) in [
                 (pair[0], "subscribe", other),
@@ -85,7 +87,7 @@ impl Run<'_> {
             ] {
                 self.wait_until_idle().await?;
                 let to = self.words[whom].clone();
-                self.actor(who)?.send(&format!("<presence type='{kind}' to='{to}'/>")).await?;
+                self.connection(who)?.send(&format!("<presence type='{kind}' to='{to}'/>")).await?;
             }
             self.wait_until_idle().await?;
             for who in pair {
@@ -95,17 +97,17 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn actor(&mut self, who: usize) -> Result<&mut ScenarioConnection, String> {
-        let name = &self.play.clients[who].name;
+    fn connection(&mut self, who: usize) -> Result<&mut ScenarioConnection, String> {
+        let name = &self.scenario.clients[who].name;
         self.connections.get_mut(&who).ok_or_else(|| format!("{name} is not connected"))
     }
 
     async fn connect(&mut self, who: usize) -> Result<(), LoginFailure> {
-        let mut actor = self.authenticate(who).await?;
-        let client = &self.play.clients[who];
-        actor.bind(&client.resource).await?;
-        self.words.insert(format!("{}.full", client.name), actor.full.clone());
-        self.connections.insert(who, actor);
+        let mut connection = self.authenticate(who).await?;
+        let client = &self.scenario.clients[who];
+        connection.bind(&client.resource).await?;
+        self.words.insert(format!("{}.full", client.name), connection.full.clone());
+        self.connections.insert(who, connection);
         Ok(())
     }
 
@@ -117,25 +119,25 @@ impl Run<'_> {
     /// Opens a stream without a login; the scenario does the login.
     async fn begin(&mut self, who: usize) -> Result<(), LoginFailure> {
         let (io, local, password) = self.dial(who).await?;
-        let actor = ScenarioConnection::begin(io, &self.domain()).await?;
+        let connection = ScenarioConnection::begin(io, &self.domain()).await?;
         let plain = sasl::encoding::encode_challenge(&sasl::client::plain(None, &local, &password));
-        self.words.insert(format!("{}.plain", self.play.clients[who].name), plain);
-        self.connections.insert(who, actor);
+        self.words.insert(format!("{}.plain", self.scenario.clients[who].name), plain);
+        self.connections.insert(who, connection);
         Ok(())
     }
 
     /// Connects; returns the connection with the local part and the password of its client.
     async fn dial(&mut self, who: usize) -> Result<(Box<dyn ScenarioIo>, String, String), LoginFailure> {
-        let client = &self.play.clients[who];
+        let client = &self.scenario.clients[who];
         if self.connections.contains_key(&who) {
             return Err(format!("{} is connected already", client.name).into());
         }
-        let accounts = self.play.accounts(self.stage);
+        let accounts = self.scenario.accounts(self.target);
         let (_, local, account) =
             accounts.iter().find(|(user, ..)| *user == client.user).ok_or("no account".to_owned())?;
         let password = client.password.as_ref().unwrap_or(account);
-        let io: Box<dyn ScenarioIo> = match self.stage {
-            ScenarioTarget::Memory(wire) => Box::new(wire.dial()),
+        let io: Box<dyn ScenarioIo> = match self.target {
+            ScenarioTarget::Memory(server) => Box::new(server.dial()),
             ScenarioTarget::Remote(host) => {
                 let (plain, secure) =
                     (host.address.strip_prefix("ws://"), host.address.strip_prefix("wss://"));
@@ -157,7 +159,7 @@ impl Run<'_> {
 
     /// Computes `{NAME.proof}` of a stored token (XEP-0484, HT-SHA-256-NONE).
     fn prove(&mut self, who: usize, word: &str) -> Result<(), String> {
-        let client = &self.play.clients[who];
+        let client = &self.scenario.clients[who];
         let token = self.words.get(word).ok_or_else(|| format!("{{{word}}} was not kept"))?;
         let local = self.words.get(&client.user).and_then(|bare| bare.split('@').next()).unwrap_or_default();
         let proof = sasl::encoding::encode_challenge(&sasl::client::hashed_token(local, token, &[]));
@@ -166,25 +168,25 @@ impl Run<'_> {
     }
 
     async fn leave(&mut self, who: usize) -> Result<(), String> {
-        let mut actor = self.connections.remove(&who).ok_or("it is not connected")?;
-        actor.send("</stream:stream>").await?;
-        while !matches!(actor.receive().await?, ScenarioEvent::Closed) {}
+        let mut connection = self.connections.remove(&who).ok_or("it is not connected")?;
+        connection.send("</stream:stream>").await?;
+        while !matches!(connection.receive().await?, ScenarioEvent::Closed) {}
         Ok(())
     }
 
     /// Waits until the server has completed everything that any client caused.
     async fn wait_until_idle(&mut self) -> Result<(), String> {
-        if let ScenarioTarget::Memory(_) = self.stage {
+        if let ScenarioTarget::Memory(_) = self.target {
             run_until_idle().await;
         }
         // Twice: what the first round completes may have sent something to a client that was synced earlier.
         for _ in 0..2 {
             self.syncs += 1;
-            let id = format!("play-sync-{}", self.syncs);
+            let id = format!("scenario-sync-{}", self.syncs);
             // A client without a resource cannot send the request.
-            for (who, actor) in self.connections.iter_mut().filter(|(_, actor)| actor.bound) {
-                let name = &self.play.clients[*who].name;
-                actor.sync(&id).await.map_err(|message| format!("{name}: {message}"))?;
+            for (who, connection) in self.connections.iter_mut().filter(|(_, connection)| connection.bound) {
+                let name = &self.scenario.clients[*who].name;
+                connection.sync(&id).await.map_err(|message| format!("{name}: {message}"))?;
             }
         }
         Ok(())
@@ -201,20 +203,20 @@ impl Run<'_> {
                 Ok(()) => Err("the login succeeds".to_owned()),
             },
             StepAction::Authenticates(who) => {
-                let actor = self.authenticate(*who).await.map_err(failure_text)?;
-                self.connections.insert(*who, actor);
+                let connection = self.authenticate(*who).await.map_err(failure_text)?;
+                self.connections.insert(*who, connection);
                 Ok(())
             }
             StepAction::GoesOnline(who) => {
                 self.connect(*who).await.map_err(failure_text)?;
                 let hello = "<iq type='get' id='online'><query xmlns='jabber:iq:roster'/></iq><presence/>";
-                self.actor(*who)?.send(hello).await?;
+                self.connection(*who)?.send(hello).await?;
                 self.wait_until_idle().await?;
-                self.actor(*who)?.unread.clear();
+                self.connection(*who)?.unread.clear();
                 Ok(())
             }
             StepAction::Offered(who, text) => {
-                let offered = self.actor(*who)?.offered.clone();
+                let offered = self.connection(*who)?.offered.clone();
                 for want in ExpectedElement::read_all(text)? {
                     let found =
                         offered.children.iter().any(|c| want.matches(c, &mut self.words, &[]).is_ok());
@@ -232,24 +234,24 @@ impl Run<'_> {
             StepAction::Disconnected(who, condition) => self.disconnected(*who, condition.as_deref()).await,
             StepAction::Sends(who, text) => {
                 let text = substitute(text, &self.words, true)?;
-                self.actor(*who)?.send(&text).await
+                self.connection(*who)?.send(&text).await
             }
             StepAction::Receives(who, text, order) => self.receives(*who, text, *order).await,
             StepAction::ReceivesNothing(who) => {
                 self.wait_until_idle().await?;
-                match self.actor(*who)?.unread.front() {
+                match self.connection(*who)?.unread.front() {
                     None => Ok(()),
                     Some(shape) => Err(format!("received {}", show(shape))),
                 }
             }
             StepAction::Forgets(who) => {
                 self.wait_until_idle().await?;
-                self.actor(*who)?.unread.clear();
+                self.connection(*who)?.unread.clear();
                 Ok(())
             }
-            StepAction::Pass(seconds) => match self.stage {
-                ScenarioTarget::Memory(wire) => {
-                    wire.advance(*seconds).await;
+            StepAction::Pass(seconds) => match self.target {
+                ScenarioTarget::Memory(server) => {
+                    server.advance(*seconds).await;
                     Ok(())
                 }
                 ScenarioTarget::Remote(_) => Err("time passes only over memory".to_owned()),
@@ -258,10 +260,10 @@ impl Run<'_> {
     }
 
     async fn disconnected(&mut self, who: usize, wanted: Option<&str>) -> Result<(), String> {
-        let mut actor = self.connections.remove(&who).ok_or("it is not connected")?;
+        let mut connection = self.connections.remove(&who).ok_or("it is not connected")?;
         let mut found = None;
         loop {
-            match actor.receive().await? {
+            match connection.receive().await? {
                 ScenarioEvent::Closed => break,
                 ScenarioEvent::Element(shape) if shape.name == "error" => found = Some(condition(&shape)),
                 ScenarioEvent::Element(shape) => {
@@ -278,11 +280,11 @@ impl Run<'_> {
     }
 
     async fn next(&mut self, who: usize) -> Result<ExpectedElement, String> {
-        let actor = self.actor(who)?;
-        if let Some(shape) = actor.unread.pop_front() {
+        let connection = self.connection(who)?;
+        if let Some(shape) = connection.unread.pop_front() {
             return Ok(shape);
         }
-        match actor.receive().await? {
+        match connection.receive().await? {
             ScenarioEvent::Element(shape) => Ok(shape),
             _ => Err("the stream has ended".to_owned()),
         }
@@ -292,11 +294,11 @@ impl Run<'_> {
     /// `from` its own account, the stream's language. Our own node must send them exactly.
     fn adapt_to_server(&self, who: usize, want: &ExpectedElement, got: &ExpectedElement) -> ExpectedElement {
         let mut got = got.clone();
-        let ScenarioTarget::Remote(_) = self.stage else { return got };
+        let ScenarioTarget::Remote(_) = self.target else { return got };
         if !want.attrs.contains_key("xml:lang") {
             got.attrs.remove("xml:lang");
         }
-        let client = &self.play.clients[who];
+        let client = &self.scenario.clients[who];
         let own = [self.words.get(&client.user), self.words.get(&format!("{}.full", client.name))];
         for name in ["to", "from"] {
             let wanted = want.attrs.get(name).and_then(|text| substitute(text, &self.words, false).ok());
@@ -320,7 +322,7 @@ impl Run<'_> {
             let mut why = Vec::new();
             let found = wanted[..many].iter().position(|want| {
                 let got = self.adapt_to_server(who, want, &got);
-                want.matches(&got, &mut self.words, &self.play.ignores)
+                want.matches(&got, &mut self.words, &self.scenario.ignores)
                     .map_err(|reason| why.push(reason))
                     .is_ok()
             });

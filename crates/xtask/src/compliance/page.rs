@@ -148,7 +148,8 @@ fn places(
 /// Whether the item is a test, judged by its file or its attributes.
 fn is_test(path: &str, item: &str, files: &[SourceFile]) -> bool {
     let of_tests = |part: &str| {
-        matches!(part, "tests" | "e2e" | "plays" | "attacks" | "conformance") || part.ends_with("tests.rs")
+        matches!(part, "tests" | "e2e" | "scenarios" | "attacks" | "conformance")
+            || part.ends_with("tests.rs")
     };
     if path.split('/').any(of_tests) {
         return true;

@@ -3,7 +3,7 @@
 //! Each entry has the sentence, who is obliged (`server`, `both`, `client`, or `other`: authors of extensions,
 //! operators, the text about itself) and the result of the review:
 //!
-//! * `cite`: items that fulfil it, `path::item`, or a path alone for a play. A quote above the item serves as well.
+//! * `cite`: items that fulfil it, `path::item`, or a path alone for a scenario. A quote above the item serves as well.
 //! * `missing`: why the server does not fulfil it.
 //! * `inapplicable`: why it does not arise here.
 //! * `reason`: why it obliges no server; for `client` and `other`.

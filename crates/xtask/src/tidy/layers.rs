@@ -108,8 +108,8 @@ const LAYER_RULES: &[LayerRule] = &[
         ],
         never: &[],
     },
-    // Never shipped. The registry is code, so only a program that links the features can write their documents; plays
-    // are executed by the actors of the testkit, also against a remote server.
+    // Never shipped. The registry is code, so only a program that links the features can write their documents; scenarios
+    // are executed by the connections of the testkit, also against a remote server.
     LayerRule {
         name: "xtask",
         layer: 7,
