@@ -9,11 +9,30 @@ use crate::{
     RosterUpdate, SearchableProfile, StoreErrorKind, Stores, Subscription, Unblock, UserQuery,
 };
 
+cases! {
+    accounts:
+    create_shows_the_account,
+    create_twice_is_refused,
+    create_ignores_the_resource,
+    bulk_answers_in_order_and_can_be_repeated,
+    bulk_larger_than_a_chunk,
+    remove_deletes_all_data,
+    a_second_remove_finds_no_account,
+    removed_account_comes_back_empty_with_higher_version,
+    credentials_and_disabled_change,
+    lists_page_at_every_boundary,
+    pages_do_not_shift_when_accounts_are_removed,
+    unusual_names_are_different_accounts,
+    wildcards_are_plain_text,
+    many_create_the_same_account,
+    disabled_accounts_are_listed,
+}
+
 fn new(jid: Jid) -> NewAccount {
     NewAccount { jid, credentials: Arc::from(&b"shared"[..]) }
 }
 
-pub async fn create_shows_the_account(f: Fixture) {
+async fn create_shows_the_account(f: Fixture) {
     let name = jid("ann@example.org");
     assert!(!f.stores.accounts.exists(name.as_ref()).await.unwrap());
     assert_eq!(f.stores.accounts.get(name.as_ref()).await.unwrap(), None);
@@ -27,7 +46,7 @@ pub async fn create_shows_the_account(f: Fixture) {
     assert_eq!(f.stores.addresses.find(&name).await.unwrap(), Some(id));
 }
 
-pub async fn create_twice_is_refused(f: Fixture) {
+async fn create_twice_is_refused(f: Fixture) {
     let name = jid("ann@example.org");
     f.stores.accounts.create(&name, b"first").await.unwrap();
     let error = f.stores.accounts.create(&name, b"second").await.unwrap_err();
@@ -37,7 +56,7 @@ pub async fn create_twice_is_refused(f: Fixture) {
     assert_eq!(login.credentials, b"first");
 }
 
-pub async fn create_cuts_the_resource(f: Fixture) {
+async fn create_ignores_the_resource(f: Fixture) {
     let id = f.stores.accounts.create(&jid("ann@example.org/desk"), b"x").await.unwrap();
     let shown = f.stores.accounts.get(jid("ann@example.org/phone").as_ref()).await.unwrap().unwrap();
     assert_eq!((shown.id, shown.jid), (id, jid("ann@example.org")));
@@ -45,7 +64,7 @@ pub async fn create_cuts_the_resource(f: Fixture) {
     assert_eq!(bulk, [CreateOutcome::Exists(id)]);
 }
 
-pub async fn bulk_answers_in_order_and_can_be_repeated(f: Fixture) {
+async fn bulk_answers_in_order_and_can_be_repeated(f: Fixture) {
     let bob = account(&f.stores, "bob").await;
     let input: Vec<NewAccount> = ["ann@example.org", "bob@example.org", "eve@example.com", "ann@example.org"]
         .map(|name| new(jid(name)))
@@ -64,7 +83,7 @@ pub async fn bulk_answers_in_order_and_can_be_repeated(f: Fixture) {
     assert_eq!(f.stores.accounts.create_bulk(vec![]).await.unwrap(), []);
 }
 
-pub async fn bulk_larger_than_a_chunk(f: Fixture) {
+async fn bulk_larger_than_a_chunk(f: Fixture) {
     let input: Vec<NewAccount> = (0..9001).map(|n| new(jid(&format!("user{n}@example.org")))).collect();
     let created = f.stores.accounts.create_bulk(input).await.unwrap();
     assert_eq!(created.len(), 9001);
@@ -107,7 +126,7 @@ async fn account_with_all_data(stores: &Stores) -> crate::AddressId {
     ann
 }
 
-pub async fn remove_leaves_nothing(f: Fixture) {
+async fn remove_deletes_all_data(f: Fixture) {
     let ann = account_with_all_data(&f.stores).await;
     let bob = account(&f.stores, "bob").await;
     let name = jid("ann@example.org");
@@ -149,7 +168,7 @@ pub async fn remove_leaves_nothing(f: Fixture) {
     assert_eq!(f.stores.user_search.count("example.org", &nick).await.unwrap(), 0);
 }
 
-pub async fn remove_twice_is_nothing(f: Fixture) {
+async fn a_second_remove_finds_no_account(f: Fixture) {
     let name = jid("ann@example.org");
     assert_eq!(f.stores.accounts.remove(name.as_ref()).await.unwrap(), None);
     account_with_all_data(&f.stores).await;
@@ -157,7 +176,7 @@ pub async fn remove_twice_is_nothing(f: Fixture) {
     assert_eq!(f.stores.accounts.remove(name.as_ref()).await.unwrap(), None);
 }
 
-pub async fn removed_account_comes_back_empty_with_higher_version(f: Fixture) {
+async fn removed_account_comes_back_empty_with_higher_version(f: Fixture) {
     let ann = account_with_all_data(&f.stores).await;
     let before = f.stores.roster.get(ann).await.unwrap().version;
     f.stores.accounts.remove(jid("ann@example.org").as_ref()).await.unwrap();
@@ -168,7 +187,7 @@ pub async fn removed_account_comes_back_empty_with_higher_version(f: Fixture) {
     assert_eq!(after.items, []);
 }
 
-pub async fn credentials_and_disabled_change(f: Fixture) {
+async fn credentials_and_disabled_change(f: Fixture) {
     let accounts = &f.stores.accounts;
     let (ann, nobody) = (jid("ann@example.org"), jid("nobody@example.org"));
     account(&f.stores, "ann").await;
@@ -202,7 +221,7 @@ async fn collect_pages(stores: &Stores, limit: u32) -> Vec<Vec<String>> {
     }
 }
 
-pub async fn lists_page_at_every_boundary(f: Fixture) {
+async fn lists_page_at_every_boundary(f: Fixture) {
     let mut expected = Vec::new();
     for n in 0..7 {
         account(&f.stores, &format!("u{n}")).await;
@@ -225,7 +244,7 @@ pub async fn lists_page_at_every_boundary(f: Fixture) {
     assert_eq!(all.items.len(), 7);
 }
 
-pub async fn lists_do_not_shift_when_rows_go(f: Fixture) {
+async fn pages_do_not_shift_when_accounts_are_removed(f: Fixture) {
     for n in 0..6 {
         account(&f.stores, &format!("u{n}")).await;
     }
@@ -238,7 +257,7 @@ pub async fn lists_do_not_shift_when_rows_go(f: Fixture) {
     assert_eq!(names, ["u3@example.org", "u4@example.org"]);
 }
 
-pub async fn unusual_names_are_different_accounts(f: Fixture) {
+async fn unusual_names_are_different_accounts(f: Fixture) {
     // Each pair differs after normalisation, although many collations treat them as equal.
     let names =
         ["gross", "groß", "a", "ä", "ö", "o", "ı", "i", "ς", "σ", "日本", "日本語", "𐐨", "ｦ", "ㄱ", "e", "é"];
@@ -259,7 +278,7 @@ pub async fn unusual_names_are_different_accounts(f: Fixture) {
     assert_eq!(f.stores.accounts.count("example.org").await.unwrap(), known.len() as u64);
 }
 
-pub async fn wildcards_are_plain_text(f: Fixture) {
+async fn wildcards_are_plain_text(f: Fixture) {
     account(&f.stores, "abc").await;
     for name in ["a_c@example.org", "a%@example.org", "%@example.org"] {
         assert!(!f.stores.accounts.exists(jid(name).as_ref()).await.unwrap(), "{name}");
@@ -273,7 +292,7 @@ pub async fn wildcards_are_plain_text(f: Fixture) {
     assert_eq!(f.stores.accounts.count("example.org ").await.unwrap(), 0);
 }
 
-pub async fn many_create_the_same_account(f: Fixture) {
+async fn many_create_the_same_account(f: Fixture) {
     let names: Vec<Jid> = (0..60).map(|n| jid(&format!("u{}@example.org", n % 6))).collect();
     let got = join_all(names.iter().map(|name| f.stores.accounts.create(name, b"x")).collect()).await;
     assert_eq!(got.iter().filter(|got| got.is_ok()).count(), 6, "each is created exactly once");
@@ -282,7 +301,7 @@ pub async fn many_create_the_same_account(f: Fixture) {
     assert_eq!(f.stores.accounts.count("example.org").await.unwrap(), 6);
 }
 
-pub async fn disabled_accounts_are_listed(f: Fixture) {
+async fn disabled_accounts_are_listed(f: Fixture) {
     let accounts = &f.stores.accounts;
     for n in 0..7 {
         account(&f.stores, &format!("u{n}")).await;

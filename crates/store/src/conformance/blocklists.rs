@@ -5,6 +5,17 @@ use super::{Fixture, account, jid, join_all};
 use crate::blocklists::{MAX_BLOCKLIST_BYTES, decode};
 use crate::{BlocklistChange, BlocklistOutcome, Stores, Unblock};
 
+cases! {
+    blocklists:
+    keeps_the_order_of_adding,
+    resources_of_blocked_addresses_count,
+    a_full_list_takes_no_more,
+    bytes_are_limited,
+    a_missing_account_has_an_empty_list,
+    unusual_addresses_are_returned_unchanged,
+    many_writers_lose_nothing,
+}
+
 fn none() -> Unblock {
     Unblock::These(Vec::new())
 }
@@ -35,7 +46,7 @@ async fn list(stores: &Stores) -> Vec<Jid> {
     list
 }
 
-pub async fn keeps_the_order_of_adding(f: Fixture) {
+async fn keeps_the_order_of_adding(f: Fixture) {
     account(&f.stores, "ann").await;
     assert!(list(&f.stores).await.is_empty());
     let first = changed(&f.stores, &["zoe@example.org", "example.com"], none()).await;
@@ -55,14 +66,14 @@ pub async fn keeps_the_order_of_adding(f: Fixture) {
     assert!(again.removed.is_empty(), "a repeat is no failure");
 }
 
-pub async fn resources_of_blocked_addresses_count(f: Fixture) {
+async fn resources_of_blocked_addresses_count(f: Fixture) {
     account(&f.stores, "ann").await;
     changed(&f.stores, &["b@c", "b@c/d", "b@c/D", "c", "c/d"], none()).await;
     changed(&f.stores, &[], Unblock::These(jids(&["b@c", "c/d"]))).await;
     assert_eq!(list(&f.stores).await, jids(&["b@c/d", "b@c/D", "c"]));
 }
 
-pub async fn a_full_list_takes_no_more(f: Fixture) {
+async fn a_full_list_takes_no_more(f: Fixture) {
     account(&f.stores, "ann").await;
     changed(&f.stores, &["a@b", "c@d"], none()).await;
     assert_eq!(change(&f.stores, &["e@f"], none(), 2).await, BlocklistOutcome::Full);
@@ -79,7 +90,7 @@ pub async fn a_full_list_takes_no_more(f: Fixture) {
     assert_eq!(list(&f.stores).await, jids(&["e@f"]));
 }
 
-pub async fn bytes_are_limited(f: Fixture) {
+async fn bytes_are_limited(f: Fixture) {
     let ann = jid("ann@example.org");
     account(&f.stores, "ann").await;
     let long: Vec<Jid> = (0..80).map(|n| jid(&format!("a@b/{}{n}", "x".repeat(1000)))).collect();
@@ -91,7 +102,7 @@ pub async fn bytes_are_limited(f: Fixture) {
     assert_eq!(list(&f.stores).await, long[..60]);
 }
 
-pub async fn nothing_for_a_missing_account(f: Fixture) {
+async fn a_missing_account_has_an_empty_list(f: Fixture) {
     let bob = jid("bob@example.org");
     assert!(f.stores.blocklists.blocklist(bob.as_ref()).await.unwrap().is_empty());
     let outcome = f.stores.blocklists.update_blocklist(bob.as_ref(), jids(&["a"]), none(), 9).await.unwrap();
@@ -102,7 +113,7 @@ pub async fn nothing_for_a_missing_account(f: Fixture) {
     assert_eq!(outcome, BlocklistOutcome::NoAccount);
 }
 
-pub async fn unusual_addresses_come_back(f: Fixture) {
+async fn unusual_addresses_are_returned_unchanged(f: Fixture) {
     account(&f.stores, "ann").await;
     let mut odd: Vec<Jid> =
         super::UNUSUAL.iter().filter_map(|text| Jid::from_parts(Some("a"), "b", Some(text)).ok()).collect();
@@ -113,7 +124,7 @@ pub async fn unusual_addresses_come_back(f: Fixture) {
     assert_eq!(list(&f.stores).await, odd);
 }
 
-pub async fn many_writers_lose_nothing(f: Fixture) {
+async fn many_writers_lose_nothing(f: Fixture) {
     let ann = jid("ann@example.org");
     account(&f.stores, "ann").await;
     account(&f.stores, "bob").await;

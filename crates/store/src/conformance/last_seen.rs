@@ -2,6 +2,14 @@
 use super::{Fixture, UNUSUAL, account, jid};
 use crate::{AddressId, LastActivity, Stores};
 
+cases! {
+    last_seen:
+    the_latest_value_is_returned,
+    a_missing_account_stores_nothing,
+    unusual_texts_are_returned_unchanged,
+    many_logouts_at_once_are_stored,
+}
+
 fn seen(at: u64, status: &str) -> LastActivity {
     LastActivity { at, status: Some(status.to_owned()) }
 }
@@ -10,7 +18,7 @@ async fn get(stores: &Stores, name: &str) -> Option<LastActivity> {
     stores.last_seen.get(jid(&format!("{name}@example.org")).as_ref()).await.unwrap()
 }
 
-pub async fn the_last_one_counts(f: Fixture) {
+async fn the_latest_value_is_returned(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     account(&f.stores, "bob").await;
     assert_eq!(get(&f.stores, "ann").await, None);
@@ -23,7 +31,7 @@ pub async fn the_last_one_counts(f: Fixture) {
     assert_eq!(get(&f.stores, "bob").await, None);
 }
 
-pub async fn missing_accounts_are_nothing(f: Fixture) {
+async fn a_missing_account_stores_nothing(f: Fixture) {
     f.stores.last_seen.set(AddressId::UNASSIGNED, seen(1, "guest"));
     let ann = f.stores.addresses.intern(&jid("ann@example.org")).await.unwrap();
     f.stores.last_seen.set(ann, seen(1, "no account"));
@@ -32,7 +40,7 @@ pub async fn missing_accounts_are_nothing(f: Fixture) {
     assert_eq!(get(&f.stores, "ann").await, None, "what was set before the account is not its own");
 }
 
-pub async fn unusual_texts_come_back(f: Fixture) {
+async fn unusual_texts_are_returned_unchanged(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     for (n, text) in UNUSUAL.iter().enumerate() {
         f.stores.last_seen.set(ann, seen(n as u64, text));
@@ -42,7 +50,7 @@ pub async fn unusual_texts_come_back(f: Fixture) {
     assert_eq!(get(&f.stores, "ann").await, Some(seen(1, &"日".repeat(341))), "cut at 1024 bytes");
 }
 
-pub async fn a_storm_of_logouts(f: Fixture) {
+async fn many_logouts_at_once_are_stored(f: Fixture) {
     let names: Vec<_> = (0..3000).map(|n| jid(&format!("u{n}@example.org"))).collect();
     let new = names.iter().map(|jid| crate::NewAccount { jid: jid.clone(), credentials: [0u8; 1].into() });
     let ids = f.stores.accounts.create_bulk(new.collect()).await.unwrap();

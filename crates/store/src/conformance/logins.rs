@@ -7,14 +7,30 @@ use crate::{
     AddressId, BulkItem, BulkRoster, OfflineMessage, ProofFn, RosterUpdate, StoreErrorKind, Subscription,
 };
 
-pub async fn unknown_account_is_nothing(f: Fixture) {
+cases! {
+    logins:
+    an_unknown_account_has_no_login,
+    a_login_returns_all_data,
+    a_login_sees_every_write,
+    large_rosters_are_complete,
+    rosters_over_the_maximum_are_refused,
+    secrets_do_not_contain_session_data,
+    only_the_credentials_that_were_proved_log_in,
+    no_login_is_read_before_the_proof_succeeds,
+    a_proof_that_panics_fails_alone,
+    concurrent_logins_get_their_own_data,
+    one_account_can_log_in_many_times_at_once,
+    credentials_may_be_any_bytes,
+}
+
+async fn an_unknown_account_has_no_login(f: Fixture) {
     assert_eq!(f.stores.logins.secrets(jid("ann@example.org").as_ref()).await.unwrap(), None);
     // An address with an id is not necessarily an account.
     f.stores.addresses.intern(&jid("ann@example.org")).await.unwrap();
     assert_eq!(f.stores.logins.secrets(jid("ann@example.org").as_ref()).await.unwrap(), None);
 }
 
-pub async fn brings_everything(f: Fixture) {
+async fn a_login_returns_all_data(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     account(&f.stores, "other").await;
     let mut versions = Vec::new();
@@ -43,7 +59,7 @@ pub async fn brings_everything(f: Fixture) {
     assert_eq!(eve.request.as_deref(), Some(&b"<presence/>"[..]));
 }
 
-pub async fn sees_every_write(f: Fixture) {
+async fn a_login_sees_every_write(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let name = jid("ann@example.org");
     for round in 0..20u8 {
@@ -63,7 +79,7 @@ pub async fn sees_every_write(f: Fixture) {
     assert_eq!(f.stores.logins.secrets(name.as_ref()).await.unwrap(), None);
 }
 
-pub async fn large_rosters_come_whole(f: Fixture) {
+async fn large_rosters_are_complete(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let mut items = Vec::new();
     for n in 0..1500 {
@@ -84,7 +100,7 @@ pub async fn large_rosters_come_whole(f: Fixture) {
     }
 }
 
-pub async fn rosters_beyond_reason_are_not_read(f: Fixture) {
+async fn rosters_over_the_maximum_are_refused(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let mut items = Vec::new();
     for n in 0..70 {
@@ -105,7 +121,7 @@ pub async fn rosters_beyond_reason_are_not_read(f: Fixture) {
     assert_eq!(login(&f.stores, &name).await.roster.len(), 60);
 }
 
-pub async fn what_proves_a_client_is_apart_from_what_a_session_needs(f: Fixture) {
+async fn secrets_do_not_contain_session_data(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let name = jid("ann@example.org");
     assert!(
@@ -126,7 +142,7 @@ pub async fn what_proves_a_client_is_apart_from_what_a_session_needs(f: Fixture)
     assert!(secrets.await.into_iter().all(|secrets| secrets.unwrap().unwrap().id == ann));
 }
 
-pub async fn only_the_credentials_that_were_proved_log_in(f: Fixture) {
+async fn only_the_credentials_that_were_proved_log_in(f: Fixture) {
     let name = jid("ann@example.org");
     let ann = account(&f.stores, "ann").await;
     let accounts = &f.stores.accounts;
@@ -174,7 +190,7 @@ fn proof_of(ann: AddressId, asked: &Arc<AtomicUsize>) -> ProofFn {
     })
 }
 
-pub async fn a_proof_stands_between_secrets_and_login(f: Fixture) {
+async fn no_login_is_read_before_the_proof_succeeds(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let names = ["ann", "bob", "nobody"].map(|name| jid(&format!("{name}@example.org")));
     account(&f.stores, "bob").await;
@@ -205,7 +221,7 @@ pub async fn a_proof_stands_between_secrets_and_login(f: Fixture) {
     assert!(barred.secrets.disabled && barred.login.is_none());
 }
 
-pub async fn a_proof_that_panics_fails_alone(f: Fixture) {
+async fn a_proof_that_panics_fails_alone(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let name = jid("ann@example.org");
     let asked = Arc::new(AtomicUsize::new(0));
@@ -221,7 +237,7 @@ pub async fn a_proof_that_panics_fails_alone(f: Fixture) {
     }
 }
 
-pub async fn many_at_once_get_their_own(f: Fixture) {
+async fn concurrent_logins_get_their_own_data(f: Fixture) {
     let mut names = Vec::new();
     for n in 0..100 {
         account(&f.stores, &format!("user{n}")).await;
@@ -236,14 +252,14 @@ pub async fn many_at_once_get_their_own(f: Fixture) {
     }
 }
 
-pub async fn the_same_account_many_times_at_once(f: Fixture) {
+async fn one_account_can_log_in_many_times_at_once(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let name = jid("ann@example.org");
     let got = join_all((0..50).map(|_| f.stores.logins.secrets(name.as_ref())).collect()).await;
     assert!(got.into_iter().all(|login| login.unwrap().unwrap().id == ann));
 }
 
-pub async fn unusual_bytes_of_credentials(f: Fixture) {
+async fn credentials_may_be_any_bytes(f: Fixture) {
     let name = jid("ann@example.org");
     account(&f.stores, "ann").await;
     for credentials in [vec![], vec![0], (0..=255).collect(), vec![0xff; 5000]] {

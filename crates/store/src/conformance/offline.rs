@@ -2,6 +2,27 @@
 use super::{Fixture, account, jid, join_all};
 use crate::{AddressId, AppendOutcome, OfflineMessage, Page, Paged, Quota, StoredMessage, Stores};
 
+cases! {
+    offline:
+    messages_are_fetched_in_order,
+    sequence_numbers_are_never_reused,
+    a_full_account_refuses_messages,
+    each_account_has_its_own_limit,
+    bytes_are_limited_as_well,
+    expired_bytes_make_room,
+    one_sender_has_a_share,
+    expired_messages_make_room,
+    fetch_skips_expired_messages,
+    expire_sweeps_up_to_its_limit,
+    pages_at_every_boundary,
+    remove_through_can_be_repeated,
+    a_missing_account_stores_nothing,
+    many_writers_lose_nothing,
+    bytes_are_returned_unchanged,
+    later_incarnation_numbers_are_higher,
+    an_empty_append_succeeds,
+}
+
 fn message(owner: AddressId, text: &str) -> OfflineMessage {
     OfflineMessage { owner, sender: 0, stored_at: 100, expires: None, stanza: text.as_bytes().to_vec() }
 }
@@ -26,7 +47,7 @@ fn seq(appended: AppendOutcome) -> u64 {
     }
 }
 
-pub async fn comes_back_in_order(f: Fixture) {
+async fn messages_are_fetched_in_order(f: Fixture) {
     let (ann, bob) = (account(&f.stores, "ann").await, account(&f.stores, "bob").await);
     let input = vec![message(ann, "1"), message(bob, "other"), expiring(ann, "2", 500), message(ann, "3")];
     let answers = f.stores.offline.append(input, Quota::messages_only(10)).await.unwrap();
@@ -44,7 +65,7 @@ pub async fn comes_back_in_order(f: Fixture) {
     assert_eq!(texts(&f.stores, bob, 0).await, ["other"]);
 }
 
-pub async fn numbers_are_never_used_again(f: Fixture) {
+async fn sequence_numbers_are_never_reused(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let mut last = 0;
     for round in 0..5 {
@@ -56,7 +77,7 @@ pub async fn numbers_are_never_used_again(f: Fixture) {
     }
 }
 
-pub async fn limit_answers_full(f: Fixture) {
+async fn a_full_account_refuses_messages(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let answers = f.stores.offline.append(vec![message(ann, "x"); 5], Quota::messages_only(3)).await.unwrap();
     assert_eq!(answers.iter().filter(|answer| **answer == AppendOutcome::Full).count(), 2);
@@ -70,7 +91,7 @@ pub async fn limit_answers_full(f: Fixture) {
     seq(append(&f.stores, message(ann, "room again"), 4).await);
 }
 
-pub async fn limit_counts_each_account_alone(f: Fixture) {
+async fn each_account_has_its_own_limit(f: Fixture) {
     let (ann, bob) = (account(&f.stores, "ann").await, account(&f.stores, "bob").await);
     let input =
         vec![message(ann, "1"), message(ann, "2"), message(bob, "3"), message(ann, "4"), message(bob, "5")];
@@ -79,7 +100,7 @@ pub async fn limit_counts_each_account_alone(f: Fixture) {
     assert_eq!(full, [false, false, false, true, false]);
 }
 
-pub async fn bytes_are_limited_as_well(f: Fixture) {
+async fn bytes_are_limited_as_well(f: Fixture) {
     let (ann, bob) = (account(&f.stores, "ann").await, account(&f.stores, "bob").await);
     let quota = Quota { messages: 10, bytes: 100, sender_percent: 100 };
     let sized = |owner, size: usize| OfflineMessage { stanza: vec![b'x'; size], ..message(owner, "") };
@@ -98,7 +119,7 @@ pub async fn bytes_are_limited_as_well(f: Fixture) {
     seq(one(bob, 100).await.unwrap()[0]);
 }
 
-pub async fn expired_bytes_make_room(f: Fixture) {
+async fn expired_bytes_make_room(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let quota = Quota { messages: 10, bytes: 100, sender_percent: 100 };
     let sized = |size: usize, stored_at, expires| OfflineMessage {
@@ -118,7 +139,7 @@ pub async fn expired_bytes_make_room(f: Fixture) {
     seq(one(40, 150, None).await.unwrap()[0]);
 }
 
-pub async fn one_sender_has_a_share(f: Fixture) {
+async fn one_sender_has_a_share(f: Fixture) {
     let (ann, bob) = (account(&f.stores, "ann").await, account(&f.stores, "bob").await);
     let quota = Quota { messages: 10, bytes: 1000, sender_percent: 50 };
     let from = |owner, sender, size: usize| OfflineMessage {
@@ -149,7 +170,7 @@ pub async fn one_sender_has_a_share(f: Fixture) {
     assert_eq!(of(bob, 10, 1, 1).await.unwrap(), [AppendOutcome::SenderFull]);
 }
 
-pub async fn expired_messages_make_room(f: Fixture) {
+async fn expired_messages_make_room(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let input = vec![expiring(ann, "old", 150), expiring(ann, "later", 300), message(ann, "kept")];
     f.stores.offline.append(input, Quota::messages_only(3)).await.unwrap();
@@ -161,7 +182,7 @@ pub async fn expired_messages_make_room(f: Fixture) {
     assert_eq!(f.stores.offline.count(ann).await.unwrap(), 3);
 }
 
-pub async fn fetch_leaves_expired_out(f: Fixture) {
+async fn fetch_skips_expired_messages(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let input = vec![expiring(ann, "a", 200), message(ann, "b"), expiring(ann, "c", 300)];
     f.stores.offline.append(input, Quota::messages_only(10)).await.unwrap();
@@ -173,7 +194,7 @@ pub async fn fetch_leaves_expired_out(f: Fixture) {
     assert!(page.next.is_some());
 }
 
-pub async fn expire_sweeps_up_to_its_limit(f: Fixture) {
+async fn expire_sweeps_up_to_its_limit(f: Fixture) {
     let (ann, bob) = (account(&f.stores, "ann").await, account(&f.stores, "bob").await);
     for n in 0..6 {
         let owner = if n % 2 == 0 { ann } else { bob };
@@ -190,7 +211,7 @@ pub async fn expire_sweeps_up_to_its_limit(f: Fixture) {
     assert_eq!(texts(&f.stores, ann, 0).await, ["stays"; 3]);
 }
 
-pub async fn pages_at_every_boundary(f: Fixture) {
+async fn pages_at_every_boundary(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let input = (0..7).map(|n| message(ann, &n.to_string())).collect();
     f.stores.offline.append(input, Quota::messages_only(100)).await.unwrap();
@@ -213,7 +234,7 @@ pub async fn pages_at_every_boundary(f: Fixture) {
     assert_eq!(far, Paged { items: vec![], next: None });
 }
 
-pub async fn remove_through_can_be_repeated(f: Fixture) {
+async fn remove_through_can_be_repeated(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let input = (0..4).map(|n| message(ann, &n.to_string())).collect();
     let answers = f.stores.offline.append(input, Quota::messages_only(100)).await.unwrap();
@@ -227,7 +248,7 @@ pub async fn remove_through_can_be_repeated(f: Fixture) {
     assert_eq!(f.stores.offline.count(ann).await.unwrap(), 0);
 }
 
-pub async fn without_account_nothing_is_kept(f: Fixture) {
+async fn a_missing_account_stores_nothing(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let ghost = f.stores.addresses.intern(&jid("ghost@example.org")).await.unwrap();
     let answers = f
@@ -243,7 +264,7 @@ pub async fn without_account_nothing_is_kept(f: Fixture) {
     assert_eq!(f.stores.offline.remove_through(ghost, 5).await.unwrap(), 0);
 }
 
-pub async fn many_writers_lose_nothing(f: Fixture) {
+async fn many_writers_lose_nothing(f: Fixture) {
     let owners =
         [account(&f.stores, "a").await, account(&f.stores, "b").await, account(&f.stores, "c").await];
     let appends = (0..200).map(|n| {
@@ -265,7 +286,7 @@ pub async fn many_writers_lose_nothing(f: Fixture) {
     assert_eq!(got.len(), 400);
 }
 
-pub async fn bytes_come_back_as_they_went(f: Fixture) {
+async fn bytes_are_returned_unchanged(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let stanzas = [vec![], vec![0], (0..=255).collect::<Vec<u8>>(), vec![b'x'; 262_144]];
     for stanza in &stanzas {
@@ -276,7 +297,7 @@ pub async fn bytes_come_back_as_they_went(f: Fixture) {
     assert!(got == stanzas);
 }
 
-pub async fn later_incarnation_numbers_are_higher(f: Fixture) {
+async fn later_incarnation_numbers_are_higher(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let before = seq(append(&f.stores, message(ann, "x"), 10).await);
     f.stores.accounts.remove(jid("ann@example.org").as_ref()).await.unwrap();
@@ -287,6 +308,6 @@ pub async fn later_incarnation_numbers_are_higher(f: Fixture) {
     assert_eq!(f.stores.offline.remove_through(ann, before).await.unwrap(), 0);
 }
 
-pub async fn nothing_to_append(f: Fixture) {
+async fn an_empty_append_succeeds(f: Fixture) {
     assert_eq!(f.stores.offline.append(vec![], Quota::messages_only(10)).await.unwrap(), []);
 }

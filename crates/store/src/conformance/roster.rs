@@ -10,6 +10,33 @@ use crate::{
     Subscription,
 };
 
+cases! {
+    roster:
+    one_contact_is_read_without_the_others,
+    the_size_follows_every_change,
+    an_entry_can_be_set_and_read,
+    unknown_owner_is_not_found,
+    keep_changes_nothing,
+    a_deleted_entry_can_be_added_again,
+    the_closure_sees_the_stored_entry,
+    versions_rise_strictly,
+    hidden_changes_keep_the_version,
+    request_is_kept_only_while_pending,
+    an_entry_without_state_is_deleted,
+    names_and_groups_need_an_entry,
+    unusual_names_and_groups,
+    many_writers_on_one_roster,
+    many_writers_on_one_entry,
+    a_panic_changes_nothing,
+    bulk_puts_and_replaces,
+    bulk_skips_what_is_unknown,
+    bulk_larger_than_a_chunk,
+    every_state_comes_back,
+    unkept_contact_gets_no_number,
+    rosters_do_not_mix,
+    resources_of_contacts_do_not_count,
+}
+
 const BOTH: Subscription = Subscription(32 | 3);
 
 async fn put(stores: &Stores, owner: AddressId, item: RosterItem) -> RosterUpdateOutcome {
@@ -26,7 +53,7 @@ async fn one(stores: &Stores, owner: AddressId, contact: &Jid) -> Option<RosterI
     found
 }
 
-pub async fn one_contact_is_read_without_the_others(f: Fixture) {
+async fn one_contact_is_read_without_the_others(f: Fixture) {
     let (ann, eve) = (account(&f.stores, "ann").await, account(&f.stores, "eve").await);
     let (bob, dan, nobody) = (jid("bob@example.com"), jid("dan@example.com"), jid("nobody@example.com"));
     put(&f.stores, ann, entry(&bob, BOTH)).await;
@@ -53,7 +80,7 @@ pub async fn one_contact_is_read_without_the_others(f: Fixture) {
     assert_eq!(f.stores.roster.entry(ann, &bob).await.unwrap_err().kind, StoreErrorKind::NotFound);
 }
 
-pub async fn the_size_follows_every_change(f: Fixture) {
+async fn the_size_follows_every_change(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let size = async || f.stores.roster.size(ann).await.unwrap();
     assert_eq!(size().await, crate::RosterSize::default());
@@ -82,7 +109,7 @@ pub async fn the_size_follows_every_change(f: Fixture) {
     assert_eq!(f.stores.roster.size(ghost).await.unwrap_err().kind, StoreErrorKind::NotFound);
 }
 
-pub async fn put_then_get(f: Fixture) {
+async fn an_entry_can_be_set_and_read(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let bob = jid("bob@example.com");
     let fresh = f.stores.roster.get(ann).await.unwrap();
@@ -99,7 +126,7 @@ pub async fn put_then_get(f: Fixture) {
     assert_eq!((got.version, got.items), (changed.version, vec![item]));
 }
 
-pub async fn unknown_owner_is_not_found(f: Fixture) {
+async fn unknown_owner_is_not_found(f: Fixture) {
     let ghost = f.stores.addresses.intern(&jid("ghost@example.org")).await.unwrap();
     let bob = jid("bob@example.com");
     let called = Arc::new(AtomicU32::new(0));
@@ -115,7 +142,7 @@ pub async fn unknown_owner_is_not_found(f: Fixture) {
     assert_eq!(f.stores.addresses.find(&bob).await.unwrap(), None);
 }
 
-pub async fn keep_changes_nothing(f: Fixture) {
+async fn keep_changes_nothing(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let bob = jid("bob@example.com");
     let first = put(&f.stores, ann, entry(&bob, BOTH)).await;
@@ -128,7 +155,7 @@ pub async fn keep_changes_nothing(f: Fixture) {
     assert_eq!((none.before, none.after, none.version), (None, None, first.version));
 }
 
-pub async fn delete_then_again(f: Fixture) {
+async fn a_deleted_entry_can_be_added_again(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let bob = jid("bob@example.com");
     let first = put(&f.stores, ann, entry(&bob, BOTH)).await;
@@ -142,7 +169,7 @@ pub async fn delete_then_again(f: Fixture) {
     assert_eq!(back.after, first.after, "the contact keeps its number");
 }
 
-pub async fn closure_sees_what_is_there(f: Fixture) {
+async fn the_closure_sees_the_stored_entry(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let bob = jid("bob@example.com");
     put(&f.stores, ann, entry(&bob, Subscription::IN_ROSTER | Subscription::TO)).await;
@@ -156,7 +183,7 @@ pub async fn closure_sees_what_is_there(f: Fixture) {
     assert_eq!(changed.after.unwrap().subscription, BOTH);
 }
 
-pub async fn versions_rise_strictly(f: Fixture) {
+async fn versions_rise_strictly(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let eve = account(&f.stores, "eve").await;
     let untouched = f.stores.roster.get(eve).await.unwrap().version;
@@ -173,7 +200,7 @@ pub async fn versions_rise_strictly(f: Fixture) {
     assert_eq!(f.stores.roster.get(eve).await.unwrap().version, untouched, "versions belong to the owner");
 }
 
-pub async fn shadows_leave_the_version(f: Fixture) {
+async fn hidden_changes_keep_the_version(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let (bob, eve) = (jid("bob@example.com"), jid("eve@example.com"));
     let start = put(&f.stores, ann, entry(&bob, BOTH)).await.version;
@@ -189,7 +216,7 @@ pub async fn shadows_leave_the_version(f: Fixture) {
     assert!(approved.version > accepted.version, "approval is shown");
 }
 
-pub async fn request_is_kept_only_while_pending(f: Fixture) {
+async fn request_is_kept_only_while_pending(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let eve = jid("eve@example.com");
     let stanza = b"<presence type='subscribe'><status>hi \xc3\xbc</status></presence>\0".to_vec();
@@ -207,7 +234,7 @@ pub async fn request_is_kept_only_while_pending(f: Fixture) {
     assert_eq!(one(&f.stores, ann, &eve).await.unwrap().request, None);
 }
 
-pub async fn entry_without_state_goes(f: Fixture) {
+async fn an_entry_without_state_is_deleted(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let eve = jid("eve@example.com");
     put(&f.stores, ann, entry(&eve, Subscription::PENDING_IN)).await;
@@ -217,7 +244,7 @@ pub async fn entry_without_state_goes(f: Fixture) {
     assert_eq!(f.stores.roster.get(ann).await.unwrap().items, []);
 }
 
-pub async fn labels_need_an_entry(f: Fixture) {
+async fn names_and_groups_need_an_entry(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let eve = jid("eve@example.com");
     let mut item = entry(&eve, Subscription::IN_ROSTER | Subscription::PENDING_IN);
@@ -228,7 +255,7 @@ pub async fn labels_need_an_entry(f: Fixture) {
     assert_eq!((after.name, after.groups), (None, vec![]), "a shadow has no label");
 }
 
-pub async fn unusual_names_and_groups(f: Fixture) {
+async fn unusual_names_and_groups(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let bob = jid("bob@example.com");
     for text in UNUSUAL {
@@ -246,7 +273,7 @@ pub async fn unusual_names_and_groups(f: Fixture) {
     assert_eq!((got.name, got.groups), (None, item.groups), "no name is not an empty name");
 }
 
-pub async fn many_writers_on_one_roster(f: Fixture) {
+async fn many_writers_on_one_roster(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let contacts: Vec<Jid> = (0..100).map(|n| jid(&format!("c{n}@example.com"))).collect();
     let changes = contacts.iter().map(|contact| {
@@ -263,7 +290,7 @@ pub async fn many_writers_on_one_roster(f: Fixture) {
     assert!(got.items.windows(2).all(|pair| pair[0].contact < pair[1].contact), "ordered by number");
 }
 
-pub async fn many_writers_on_one_entry(f: Fixture) {
+async fn many_writers_on_one_entry(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let bob = jid("bob@example.com");
     let changes = (0..100).map(|n: u32| {
@@ -287,7 +314,7 @@ pub async fn many_writers_on_one_entry(f: Fixture) {
     assert_eq!(groups.len(), 100);
 }
 
-pub async fn a_panic_changes_nothing(f: Fixture) {
+async fn a_panic_changes_nothing(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let bob = jid("bob@example.com");
     let first = put(&f.stores, ann, entry(&bob, BOTH)).await;
@@ -318,7 +345,7 @@ fn bulk(contact: AddressId, bits: u8) -> BulkItem {
     BulkItem { contact, name: None, groups: vec![], subscription: Subscription(bits) }
 }
 
-pub async fn bulk_puts_and_replaces(f: Fixture) {
+async fn bulk_puts_and_replaces(f: Fixture) {
     let (ann, eve) = (account(&f.stores, "ann").await, account(&f.stores, "eve").await);
     let bob = f.stores.addresses.intern(&jid("bob@example.com")).await.unwrap();
     put(&f.stores, ann, entry(&jid("dan@example.com"), BOTH)).await;
@@ -346,7 +373,7 @@ pub async fn bulk_puts_and_replaces(f: Fixture) {
     assert_eq!(f.stores.roster.put_bulk(vec![]).await.unwrap(), 0);
 }
 
-pub async fn bulk_skips_what_is_unknown(f: Fixture) {
+async fn bulk_skips_what_is_unknown(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let ghost = f.stores.addresses.intern(&jid("ghost@example.org")).await.unwrap();
     let nobody = AddressId::new(4_000_000).unwrap();
@@ -360,7 +387,7 @@ pub async fn bulk_skips_what_is_unknown(f: Fixture) {
     assert_eq!(got.items.iter().map(|item| item.contact).collect::<Vec<_>>(), [ghost]);
 }
 
-pub async fn bulk_larger_than_a_chunk(f: Fixture) {
+async fn bulk_larger_than_a_chunk(f: Fixture) {
     let mut owners = Vec::new();
     for n in 0..40 {
         owners.push(account(&f.stores, &format!("u{n}")).await);
@@ -384,7 +411,7 @@ pub async fn bulk_larger_than_a_chunk(f: Fixture) {
     }
 }
 
-pub async fn every_state_comes_back(f: Fixture) {
+async fn every_state_comes_back(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     for bits in 1..64u8 {
         let contact = jid(&format!("s{bits}@example.com"));
@@ -397,7 +424,7 @@ pub async fn every_state_comes_back(f: Fixture) {
     }
 }
 
-pub async fn unkept_contact_gets_no_number(f: Fixture) {
+async fn unkept_contact_gets_no_number(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let eve = jid("eve@example.com");
     for change in
@@ -408,7 +435,7 @@ pub async fn unkept_contact_gets_no_number(f: Fixture) {
     assert_eq!(f.stores.addresses.find(&eve).await.unwrap(), None, "strangers must not fill the dictionary");
 }
 
-pub async fn rosters_do_not_mix(f: Fixture) {
+async fn rosters_do_not_mix(f: Fixture) {
     let (ann, eve) = (account(&f.stores, "ann").await, account(&f.stores, "eve").await);
     let bob = jid("bob@example.com");
     put(&f.stores, ann, entry(&bob, BOTH)).await;
@@ -418,7 +445,7 @@ pub async fn rosters_do_not_mix(f: Fixture) {
     assert_eq!(f.stores.roster.get(eve).await.unwrap().items, []);
 }
 
-pub async fn resources_of_contacts_do_not_count(f: Fixture) {
+async fn resources_of_contacts_do_not_count(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let full = jid("bob@example.com/desk");
     let changed = put(&f.stores, ann, entry(&full, BOTH)).await;

@@ -6,6 +6,18 @@ use super::{Fixture, account, jid, join_all};
 use crate::tokens::MAX_TOKENS_BYTES;
 use crate::{StoreErrorKind, Stores};
 
+cases! {
+    tokens:
+    the_closure_sees_the_stored_bytes,
+    tokens_are_stored_only_for_the_proved_credentials,
+    the_closure_is_not_called_without_an_account,
+    one_of_many_concurrent_updates_consumes_a_token,
+    a_panic_changes_nothing,
+    bytes_are_returned_unchanged_and_limited,
+    a_changed_password_ends_tokens,
+    upgraded_credentials_keep_tokens,
+}
+
 async fn put(stores: &Stores, bytes: &[u8]) {
     let bytes = bytes.to_vec();
     let ann = jid("ann@example.org");
@@ -16,7 +28,7 @@ async fn tokens(stores: &Stores) -> Vec<u8> {
     stores.logins.secrets(jid("ann@example.org").as_ref()).await.unwrap().unwrap().tokens
 }
 
-pub async fn closure_sees_what_is_there(f: Fixture) {
+async fn the_closure_sees_the_stored_bytes(f: Fixture) {
     account(&f.stores, "ann").await;
     assert!(tokens(&f.stores).await.is_empty());
     let ann = jid("ann@example.org/desk");
@@ -35,7 +47,7 @@ pub async fn closure_sees_what_is_there(f: Fixture) {
     assert!(tokens(&f.stores).await.is_empty());
 }
 
-pub async fn tokens_are_stored_only_for_the_proved_credentials(f: Fixture) {
+async fn tokens_are_stored_only_for_the_proved_credentials(f: Fixture) {
     account(&f.stores, "ann").await;
     let ann = jid("ann@example.org");
     let proved = f.stores.logins.secrets(ann.as_ref()).await.unwrap().unwrap().revision;
@@ -56,7 +68,7 @@ pub async fn tokens_are_stored_only_for_the_proved_credentials(f: Fixture) {
     assert!(tokens(&f.stores).await.is_empty());
 }
 
-pub async fn missing_account_asks_nobody(f: Fixture) {
+async fn the_closure_is_not_called_without_an_account(f: Fixture) {
     let called = Arc::new(AtomicU32::new(0));
     let count = called.clone();
     let change = move |_: &[u8]| {
@@ -69,7 +81,7 @@ pub async fn missing_account_asks_nobody(f: Fixture) {
     assert_eq!(called.load(Ordering::Relaxed), 0);
 }
 
-pub async fn one_of_many_uses_a_token_up(f: Fixture) {
+async fn one_of_many_concurrent_updates_consumes_a_token(f: Fixture) {
     account(&f.stores, "ann").await;
     put(&f.stores, b"token").await;
     let ann = jid("ann@example.org");
@@ -89,7 +101,7 @@ pub async fn one_of_many_uses_a_token_up(f: Fixture) {
     assert_eq!(tokens(&f.stores).await, b"used");
 }
 
-pub async fn a_panic_changes_nothing(f: Fixture) {
+async fn a_panic_changes_nothing(f: Fixture) {
     account(&f.stores, "ann").await;
     put(&f.stores, b"kept").await;
     let ann = jid("ann@example.org");
@@ -98,7 +110,7 @@ pub async fn a_panic_changes_nothing(f: Fixture) {
     assert_eq!(tokens(&f.stores).await, b"kept");
 }
 
-pub async fn bytes_come_back_and_are_limited(f: Fixture) {
+async fn bytes_are_returned_unchanged_and_limited(f: Fixture) {
     account(&f.stores, "ann").await;
     for bytes in [vec![0], (0..=255).collect(), vec![b' '; 10], vec![0xff; MAX_TOKENS_BYTES]] {
         put(&f.stores, &bytes).await;
@@ -111,7 +123,7 @@ pub async fn bytes_come_back_and_are_limited(f: Fixture) {
     assert_eq!(tokens(&f.stores).await.len(), MAX_TOKENS_BYTES, "nothing was changed");
 }
 
-pub async fn a_changed_password_ends_tokens(f: Fixture) {
+async fn a_changed_password_ends_tokens(f: Fixture) {
     let (ann, bob) = (jid("ann@example.org"), jid("bob@example.org"));
     account(&f.stores, "ann").await;
     account(&f.stores, "bob").await;
@@ -123,7 +135,7 @@ pub async fn a_changed_password_ends_tokens(f: Fixture) {
     assert!(tokens(&f.stores).await.is_empty());
 }
 
-pub async fn upgraded_credentials_keep_tokens(f: Fixture) {
+async fn upgraded_credentials_keep_tokens(f: Fixture) {
     let ann = jid("ann@example.org");
     account(&f.stores, "ann").await;
     put(&f.stores, b"token").await;

@@ -3,6 +3,16 @@ use super::{Fixture, account, jid};
 use crate::vcards::{MAX_SEARCHABLE_CHARS, MAX_VCARD_BYTES};
 use crate::{SearchPageRequest, SearchableProfile, Seek, StoreErrorKind, Stores, UserQuery};
 
+cases! {
+    vcards:
+    values_can_be_set_replaced_and_removed,
+    a_missing_account_stores_nothing,
+    a_card_without_texts_is_not_found,
+    large_cards_are_refused,
+    the_photos_hash_comes_with_the_login,
+    long_texts_are_cut,
+}
+
 async fn put(stores: &Stores, vcard: Option<&[u8]>, name: &str) -> bool {
     let searchable = SearchableProfile { name: name.into(), ..SearchableProfile::default() };
     stores
@@ -24,7 +34,7 @@ async fn named(stores: &Stores, name: &str) -> Vec<String> {
     found.users.into_iter().map(|user| user.shown.name).collect()
 }
 
-pub async fn put_get_replace_remove(f: Fixture) {
+async fn values_can_be_set_replaced_and_removed(f: Fixture) {
     assert_eq!(get(&f.stores).await, None);
     account(&f.stores, "ann").await;
     account(&f.stores, "bob").await;
@@ -43,7 +53,7 @@ pub async fn put_get_replace_remove(f: Fixture) {
     assert!(put(&f.stores, None, "").await, "a repeat is no failure");
 }
 
-pub async fn missing_account_keeps_nothing(f: Fixture) {
+async fn a_missing_account_stores_nothing(f: Fixture) {
     assert!(!put(&f.stores, Some(b"x"), "Ann").await);
     f.stores.addresses.intern(&jid("ann@example.org")).await.unwrap();
     assert!(!put(&f.stores, Some(b"x"), "Ann").await);
@@ -53,7 +63,7 @@ pub async fn missing_account_keeps_nothing(f: Fixture) {
     assert!(named(&f.stores, "a").await.is_empty());
 }
 
-pub async fn a_card_without_texts_is_not_found(f: Fixture) {
+async fn a_card_without_texts_is_not_found(f: Fixture) {
     account(&f.stores, "ann").await;
     put(&f.stores, Some(b"x"), "Ann").await;
     put(&f.stores, Some(b"x"), "").await;
@@ -61,7 +71,7 @@ pub async fn a_card_without_texts_is_not_found(f: Fixture) {
     assert!(get(&f.stores).await.is_some());
 }
 
-pub async fn large_cards_are_refused(f: Fixture) {
+async fn large_cards_are_refused(f: Fixture) {
     account(&f.stores, "ann").await;
     let large = vec![b'x'; MAX_VCARD_BYTES];
     assert!(put(&f.stores, Some(&large), "Ann").await);
@@ -73,7 +83,7 @@ pub async fn large_cards_are_refused(f: Fixture) {
     assert_eq!(named(&f.stores, "a").await, ["Ann"], "nothing was changed");
 }
 
-pub async fn the_photos_hash_comes_with_the_login(f: Fixture) {
+async fn the_photos_hash_comes_with_the_login(f: Fixture) {
     let ann = jid("ann@example.org");
     account(&f.stores, "ann").await;
     let photo = || async { super::login(&f.stores, &ann).await.photo };
@@ -89,7 +99,7 @@ pub async fn the_photos_hash_comes_with_the_login(f: Fixture) {
     assert_eq!(photo().await, None, "it goes with the card");
 }
 
-pub async fn long_texts_are_cut(f: Fixture) {
+async fn long_texts_are_cut(f: Fixture) {
     account(&f.stores, "ann").await;
     put(&f.stores, Some(b"x"), &"日".repeat(100_000)).await;
     let names = named(&f.stores, &"日".repeat(1000)).await;

@@ -3,7 +3,16 @@ use super::{Fixture, UNUSUAL, join_all};
 use crate::StoreErrorKind;
 use crate::server_kv::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
-pub async fn put_get_replace(f: Fixture) {
+cases! {
+    server_kv:
+    values_can_be_set_and_replaced,
+    the_first_value_wins,
+    many_first_writers_agree,
+    keys_are_compared_by_bytes,
+    limits_are_enforced,
+}
+
+async fn values_can_be_set_and_replaced(f: Fixture) {
     let settings = &f.stores.server_kv;
     assert_eq!(settings.get("salt").await.unwrap(), None);
     for value in [&b"one"[..], b"", b"\0\xff\0"] {
@@ -12,14 +21,14 @@ pub async fn put_get_replace(f: Fixture) {
     }
 }
 
-pub async fn first_value_wins(f: Fixture) {
+async fn the_first_value_wins(f: Fixture) {
     let settings = &f.stores.server_kv;
     assert_eq!(settings.put_if_absent("salt", b"first").await.unwrap(), b"first");
     assert_eq!(settings.put_if_absent("salt", b"second").await.unwrap(), b"first");
     assert_eq!(settings.get("salt").await.unwrap().as_deref(), Some(&b"first"[..]));
 }
 
-pub async fn many_first_writers_agree(f: Fixture) {
+async fn many_first_writers_agree(f: Fixture) {
     let values: Vec<[u8; 1]> = (0..50u8).map(|n| [n]).collect();
     let got =
         join_all(values.iter().map(|value| f.stores.server_kv.put_if_absent("salt", value)).collect()).await;
@@ -27,7 +36,7 @@ pub async fn many_first_writers_agree(f: Fixture) {
     assert!(got.iter().all(|value| value.as_ref().unwrap() == first));
 }
 
-pub async fn keys_are_compared_by_bytes(f: Fixture) {
+async fn keys_are_compared_by_bytes(f: Fixture) {
     for key in UNUSUAL {
         f.stores.server_kv.put(key, key.as_bytes()).await.unwrap();
     }
@@ -37,7 +46,7 @@ pub async fn keys_are_compared_by_bytes(f: Fixture) {
     }
 }
 
-pub async fn limits_are_enforced(f: Fixture) {
+async fn limits_are_enforced(f: Fixture) {
     let settings = &f.stores.server_kv;
     settings.put(&"k".repeat(MAX_KEY_BYTES), &vec![1; MAX_VALUE_BYTES]).await.unwrap();
     assert_eq!(

@@ -3,6 +3,16 @@ use super::{Fixture, UNUSUAL, account, jid, join_all};
 use crate::account_kv::MAX_KEY_BYTES;
 use crate::{AccountKvLimits, PutOutcome, StoreErrorKind, Stores};
 
+cases! {
+    account_kv:
+    values_can_be_set_replaced_and_removed,
+    a_missing_account_stores_nothing,
+    limits_are_enforced,
+    long_keys_are_refused,
+    unusual_keys_are_different,
+    many_writers_stay_within_the_limits,
+}
+
 const ROOM: AccountKvLimits = AccountKvLimits { entries: 1000, bytes: 1_000_000 };
 
 async fn put(stores: &Stores, values: &[(&str, &[u8])], limits: AccountKvLimits) -> PutOutcome {
@@ -14,7 +24,7 @@ async fn get(stores: &Stores, key: &str) -> Option<Vec<u8>> {
     stores.account_kv.get(jid("ann@example.org/desk").as_ref(), key).await.unwrap()
 }
 
-pub async fn put_get_replace_remove(f: Fixture) {
+async fn values_can_be_set_replaced_and_removed(f: Fixture) {
     account(&f.stores, "ann").await;
     account(&f.stores, "bob").await;
     assert_eq!(get(&f.stores, "k").await, None);
@@ -33,7 +43,7 @@ pub async fn put_get_replace_remove(f: Fixture) {
     assert!(get(&f.stores, "l").await.is_some());
 }
 
-pub async fn missing_account_keeps_nothing(f: Fixture) {
+async fn a_missing_account_stores_nothing(f: Fixture) {
     assert_eq!(put(&f.stores, &[("k", b"1")], ROOM).await, PutOutcome::NoAccount);
     f.stores.addresses.intern(&jid("ann@example.org")).await.unwrap();
     assert_eq!(put(&f.stores, &[("k", b"1")], ROOM).await, PutOutcome::NoAccount);
@@ -41,7 +51,7 @@ pub async fn missing_account_keeps_nothing(f: Fixture) {
     assert!(!f.stores.account_kv.remove(jid("ann@example.org").as_ref(), "k").await.unwrap());
 }
 
-pub async fn limits_are_enforced(f: Fixture) {
+async fn limits_are_enforced(f: Fixture) {
     account(&f.stores, "ann").await;
     let limits = AccountKvLimits { entries: 2, bytes: 20 };
     assert_eq!(put(&f.stores, &[("a", b"12345"), ("b", b"12345")], limits).await, PutOutcome::Done);
@@ -68,7 +78,7 @@ pub async fn limits_are_enforced(f: Fixture) {
     );
 }
 
-pub async fn long_keys_are_refused(f: Fixture) {
+async fn long_keys_are_refused(f: Fixture) {
     account(&f.stores, "ann").await;
     let key = "k".repeat(MAX_KEY_BYTES);
     assert_eq!(put(&f.stores, &[(&key, b"1")], ROOM).await, PutOutcome::Done);
@@ -78,7 +88,7 @@ pub async fn long_keys_are_refused(f: Fixture) {
     assert_eq!(get(&f.stores, &format!("{key}k")).await, None);
 }
 
-pub async fn unusual_keys_are_different(f: Fixture) {
+async fn unusual_keys_are_different(f: Fixture) {
     account(&f.stores, "ann").await;
     let values: Vec<(&str, &[u8])> = UNUSUAL.iter().map(|key| (*key, key.as_bytes())).collect();
     assert_eq!(put(&f.stores, &values, ROOM).await, PutOutcome::Done);
@@ -91,7 +101,7 @@ pub async fn unusual_keys_are_different(f: Fixture) {
     }
 }
 
-pub async fn many_writers_stay_within_the_limits(f: Fixture) {
+async fn many_writers_stay_within_the_limits(f: Fixture) {
     account(&f.stores, "ann").await;
     let limits = AccountKvLimits { entries: 10, bytes: 1000 };
     let ann = jid("ann@example.org");

@@ -5,6 +5,20 @@ use crate::{
     NewAccount, SearchPageRequest, SearchableProfile, Seek, StoreErrorKind, Stores, UserQuery, UserSearchPage,
 };
 
+cases! {
+    user_search:
+    each_field_is_searched_by_prefix,
+    domains_do_not_mix,
+    wildcards_are_plain_text,
+    case_folds_and_accents_count,
+    unusual_texts_are_found,
+    pages_at_every_boundary,
+    pages_do_not_shift_when_users_are_removed,
+    wrong_cursors_are_not_found,
+    removed_accounts_are_not_found,
+    counts_and_pages_are_capped,
+}
+
 const DOMAIN: &str = "example.org";
 
 fn term(text: &str) -> Option<String> {
@@ -60,7 +74,7 @@ async fn all_of(stores: &Stores, query: &UserQuery) -> Vec<String> {
     names(&found).into_iter().map(str::to_owned).collect()
 }
 
-pub async fn prefixes_of_each_field(f: Fixture) {
+async fn each_field_is_searched_by_prefix(f: Fixture) {
     create_people(&f.stores).await;
     let q = UserQuery::default;
     let cases: Vec<(UserQuery, &[&str])> = vec![
@@ -96,7 +110,7 @@ pub async fn prefixes_of_each_field(f: Fixture) {
     assert_eq!(bare.shown, SearchableProfile::default());
 }
 
-pub async fn domains_do_not_mix(f: Fixture) {
+async fn domains_do_not_mix(f: Fixture) {
     create_people(&f.stores).await;
     let page = || SearchPageRequest { seek: Seek::First, limit: 9 };
     let found = f.stores.user_search.search("example.com", &any("romeo"), page()).await.unwrap();
@@ -106,7 +120,7 @@ pub async fn domains_do_not_mix(f: Fixture) {
     assert_eq!(f.stores.user_search.count("example.net", &any("a")).await.unwrap(), 0);
 }
 
-pub async fn wildcards_are_plain_text(f: Fixture) {
+async fn wildcards_are_plain_text(f: Fixture) {
     create_people(&f.stores).await;
     for text in ["%", "_", "*", "r%", "r_meo", "r*", "?", "[a-z]", "' OR 1=1 --", "\\", "ro%o", "*meo"] {
         assert!(all_of(&f.stores, &any(text)).await.is_empty(), "{text}");
@@ -121,7 +135,7 @@ pub async fn wildcards_are_plain_text(f: Fixture) {
     assert!(all_of(&f.stores, &any("100_")).await.is_empty());
 }
 
-pub async fn case_folds_and_accents_count(f: Fixture) {
+async fn case_folds_and_accents_count(f: Fixture) {
     let cards =
         ["Ångström", "Angstrom", "Straße", "ΟΔΥΣΣΕΥΣ", "ИВАН", "日本 太郎", "𐐀𐐁", "😀", "e\u{301}cole"];
     for (n, name) in cards.iter().enumerate() {
@@ -151,7 +165,7 @@ pub async fn case_folds_and_accents_count(f: Fixture) {
     }
 }
 
-pub async fn unusual_texts_are_found(f: Fixture) {
+async fn unusual_texts_are_found(f: Fixture) {
     for (n, text) in UNUSUAL.iter().enumerate() {
         card(&f.stores, &format!("u{n}"), ["", "", text, "", ""]).await;
     }
@@ -182,7 +196,7 @@ async fn collect_pages(stores: &Stores, query: &UserQuery, limit: u32, back: boo
     }
 }
 
-pub async fn pages_at_every_boundary(f: Fixture) {
+async fn pages_at_every_boundary(f: Fixture) {
     // Equal keys, so that the id decides; and several matching keys of one account.
     for n in 0..7 {
         let nick = if n % 2 == 0 { "smile" } else { "smith" };
@@ -230,7 +244,7 @@ pub async fn pages_at_every_boundary(f: Fixture) {
     );
 }
 
-pub async fn pages_do_not_shift_when_users_go(f: Fixture) {
+async fn pages_do_not_shift_when_users_are_removed(f: Fixture) {
     for n in 0..6 {
         card(&f.stores, &format!("u{n}"), ["Same", "", "", "", ""]).await;
     }
@@ -246,7 +260,7 @@ pub async fn pages_do_not_shift_when_users_go(f: Fixture) {
     }
 }
 
-pub async fn wrong_cursors_are_not_found(f: Fixture) {
+async fn wrong_cursors_are_not_found(f: Fixture) {
     create_people(&f.stores).await;
     for cursor in ["", "x", "romeo@example.org", "0 x", "-1 x", "99999999999999999999 x"] {
         for seek in [Seek::After(cursor.into()), Seek::Before(cursor.into())] {
@@ -267,7 +281,7 @@ pub async fn wrong_cursors_are_not_found(f: Fixture) {
     }
 }
 
-pub async fn removed_accounts_are_not_found(f: Fixture) {
+async fn removed_accounts_are_not_found(f: Fixture) {
     create_people(&f.stores).await;
     let romeo = jid("romeo@example.org");
     f.stores.accounts.remove(romeo.as_ref()).await.unwrap();
@@ -279,7 +293,7 @@ pub async fn removed_accounts_are_not_found(f: Fixture) {
     assert!(all_of(&f.stores, &any("montague")).await.is_empty(), "an old card does not come back");
 }
 
-pub async fn counts_and_pages_are_capped(f: Fixture) {
+async fn counts_and_pages_are_capped(f: Fixture) {
     let most = MAX_COUNT as usize;
     let new = (0..most + 5)
         .map(|n| NewAccount { jid: jid(&format!("user{n:06}@example.org")), credentials: [0u8; 1].into() });

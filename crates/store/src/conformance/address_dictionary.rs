@@ -2,7 +2,19 @@
 use super::{Fixture, account, jid, join_all};
 use crate::AddressId;
 
-pub async fn numbers_stay(f: Fixture) {
+cases! {
+    address_dictionary:
+    ids_are_stable,
+    resources_are_ignored,
+    unknown_addresses_are_not_found,
+    resolves_what_is_known,
+    concurrent_interning_gives_one_id,
+    ids_are_in_the_order_of_the_input,
+    ids_of_removed_accounts_are_kept,
+    resolves_more_than_one_statement_takes,
+}
+
+async fn ids_are_stable(f: Fixture) {
     let addresses = &f.stores.addresses;
     let ann = addresses.intern(&jid("ann@example.org")).await.unwrap();
     let bob = addresses.intern(&jid("bob@example.org")).await.unwrap();
@@ -11,14 +23,14 @@ pub async fn numbers_stay(f: Fixture) {
     assert_eq!(addresses.find(&jid("bob@example.org")).await.unwrap(), Some(bob));
 }
 
-pub async fn resources_do_not_count(f: Fixture) {
+async fn resources_are_ignored(f: Fixture) {
     let addresses = &f.stores.addresses;
     let id = addresses.intern(&jid("ann@example.org/desk")).await.unwrap();
     assert_eq!(addresses.find(&jid("ann@example.org/phone")).await.unwrap(), Some(id));
     assert_eq!(addresses.resolve(&[id]).await.unwrap(), [(id, jid("ann@example.org"))]);
 }
 
-pub async fn unknown_addresses_are_not_found(f: Fixture) {
+async fn unknown_addresses_are_not_found(f: Fixture) {
     let addresses = &f.stores.addresses;
     assert_eq!(addresses.find(&jid("nobody@example.org")).await.unwrap(), None);
     let unknown = [AddressId::new(77).unwrap(), AddressId::UNASSIGNED];
@@ -26,7 +38,7 @@ pub async fn unknown_addresses_are_not_found(f: Fixture) {
     assert_eq!(addresses.resolve(&[]).await.unwrap(), []);
 }
 
-pub async fn resolves_what_is_known(f: Fixture) {
+async fn resolves_what_is_known(f: Fixture) {
     let addresses = &f.stores.addresses;
     let mut expected = Vec::new();
     // Addresses are case-folded and width-mapped before; the store must not fold them again.
@@ -50,7 +62,7 @@ pub async fn resolves_what_is_known(f: Fixture) {
     assert_eq!(expected.len(), 6, "every address has its own number");
 }
 
-pub async fn many_ask_for_the_same_number(f: Fixture) {
+async fn concurrent_interning_gives_one_id(f: Fixture) {
     let asked: Vec<_> = (0..50).map(|n| jid(&format!("user{}@example.org", n % 5))).collect();
     let numbers = join_all(asked.iter().map(|jid| f.stores.addresses.intern(jid)).collect()).await;
     let mut numbers: Vec<AddressId> = numbers.into_iter().map(Result::unwrap).collect();
@@ -62,7 +74,7 @@ pub async fn many_ask_for_the_same_number(f: Fixture) {
     assert_eq!(numbers.len(), 5);
 }
 
-pub async fn many_numbers_come_in_the_order_of_the_input(f: Fixture) {
+async fn ids_are_in_the_order_of_the_input(f: Fixture) {
     let addresses = &f.stores.addresses;
     let known = addresses.intern(&jid("user7@example.org")).await.unwrap();
     let mut asked: Vec<_> = (0..600).rev().map(|n| jid(&format!("user{n}@example.org"))).collect();
@@ -76,7 +88,7 @@ pub async fn many_numbers_come_in_the_order_of_the_input(f: Fixture) {
     assert_eq!(addresses.intern_many(&[]).await.unwrap(), []);
 }
 
-pub async fn numbers_of_removed_accounts_stay(f: Fixture) {
+async fn ids_of_removed_accounts_are_kept(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     f.stores.accounts.remove(jid("ann@example.org").as_ref()).await.unwrap().unwrap();
     let later = f.stores.addresses.intern(&jid("bob@example.org")).await.unwrap();
@@ -84,7 +96,7 @@ pub async fn numbers_of_removed_accounts_stay(f: Fixture) {
     assert_eq!(f.stores.addresses.intern(&jid("ann@example.org")).await.unwrap(), ann);
 }
 
-pub async fn resolves_more_than_one_statement_takes(f: Fixture) {
+async fn resolves_more_than_one_statement_takes(f: Fixture) {
     let mut ids = Vec::new();
     for n in 0..300 {
         ids.push(f.stores.addresses.intern(&jid(&format!("u{n}@example.org"))));
