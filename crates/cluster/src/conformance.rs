@@ -1,5 +1,5 @@
-//! Conformance suite of the [`Cluster`] trait: `cluster::conformance!(name, make)` generates one test for each
-//! rule.
+//! Conformance suite of the [`Cluster`] trait: `cluster::conformance_suite!(name, make)` generates one test for each
+//! rule of the list in this file; a rule that is not on the list does not compile.
 //!
 //! `make` builds a [`TestCluster`] with any number of nodes, at least one. The rules are stated for every pair
 //! of nodes, so that a single node passes by what it refuses. Rules about partitions and crashes are not
@@ -11,6 +11,7 @@
 //! A rule must not read the clock or count steps. It states what must eventually be true
 //! ([`TestCluster::run_until`]) and what must not have happened once nothing is in transit
 //! ([`TestCluster::run_until_idle`]).
+#![deny(dead_code)]
 
 use std::sync::Arc;
 
@@ -20,6 +21,52 @@ use parking_lot::Mutex;
 use crate::{
     AddressLocation, Cluster, Envelope, EnvelopeClass, Inbox, MembershipChange, NodeId, RefusalReason,
 };
+
+/// Defines `conformance_suite!` from the names of the rules, which are private functions.
+macro_rules! rules {
+    ($($rule:ident),+ $(,)?) => { rules! { @($) $($rule),+ } };
+    (@($d:tt) $($rule:ident),+) => {
+        #[doc(hidden)]
+        #[allow(missing_docs, reason = "the names say the rules")]
+        pub mod rules {
+            $(
+                pub fn $rule(lab: &dyn $crate::conformance::TestCluster) {
+                    super::$rule(lab);
+                }
+            )+
+        }
+
+        /// Generates the suite: `conformance_suite!(single, || Box::new(my_lab()))` creates a module `single` of tests.
+        #[macro_export]
+        macro_rules! conformance_suite {
+            ($d name:ident, $d make:expr) => {
+                mod $d name {
+                    use super::*;
+                    $(
+                        #[test]
+                        fn $rule() {
+                            let make: fn() -> Box<dyn $crate::conformance::TestCluster> = $d make;
+                            $crate::conformance::rules::$rule(&*make());
+                        }
+                    )+
+                }
+            };
+        }
+    };
+}
+
+rules! {
+    members_are_known_everywhere,
+    claims_are_seen_everywhere,
+    claims_are_counted,
+    an_address_can_be_on_many_nodes,
+    kept_parcels_arrive_once_in_order,
+    presence_is_never_reordered,
+    broadcasts_reach_the_others,
+    what_cannot_be_sent_comes_back,
+    an_inbox_may_call_its_cluster,
+    leaving_is_polite,
+}
 
 /// Nodes of one cluster, and control over the passing of time.
 pub trait TestCluster {
@@ -108,7 +155,7 @@ fn pairs(seats: &[RecordedNode]) -> impl Iterator<Item = (&RecordedNode, &Record
 }
 
 /// Every node knows all members, in order and once.
-pub fn members_are_known_everywhere(lab: &dyn TestCluster) {
+fn members_are_known_everywhere(lab: &dyn TestCluster) {
     let seats = attach_recorders(lab);
     let mut names: Vec<NodeId> = seats.iter().map(|(node, _)| node.node()).collect();
     names.sort();
@@ -134,7 +181,7 @@ pub fn members_are_known_everywhere(lab: &dyn TestCluster) {
 }
 
 /// A claim is located by all nodes, and by none after its release.
-pub fn claims_are_seen_everywhere(lab: &dyn TestCluster) {
+fn claims_are_seen_everywhere(lab: &dyn TestCluster) {
     let seats = attach_recorders(lab);
     for (number, (owner, _)) in (1_u64..).zip(&seats) {
         owner.claim(number);
@@ -150,7 +197,7 @@ pub fn claims_are_seen_everywhere(lab: &dyn TestCluster) {
 }
 
 /// Two claims on one hash need two releases; an additional release has no effect.
-pub fn claims_are_counted(lab: &dyn TestCluster) {
+fn claims_are_counted(lab: &dyn TestCluster) {
     let seats = attach_recorders(lab);
     for (owner, _) in &seats {
         let seen = || seats.iter().all(|(node, _)| node.locate(5).contains(node.node(), owner.node()));
@@ -172,7 +219,7 @@ pub fn claims_are_counted(lab: &dyn TestCluster) {
 }
 
 /// An address can be on many nodes; each node distinguishes itself from the others.
-pub fn an_address_can_be_on_many_nodes(lab: &dyn TestCluster) {
+fn an_address_can_be_on_many_nodes(lab: &dyn TestCluster) {
     let seats = attach_recorders(lab);
     seats.iter().for_each(|(node, _)| node.claim(9));
     lab.run_until_idle();
@@ -188,7 +235,7 @@ pub fn an_address_can_be_on_many_nodes(lab: &dyn TestCluster) {
 
 /// Reliable envelopes arrive once each, in order, complete, with the sender's name, epoch and increasing
 /// sequence numbers.
-pub fn kept_parcels_arrive_once_in_order(lab: &dyn TestCluster) {
+fn kept_parcels_arrive_once_in_order(lab: &dyn TestCluster) {
     let seats = attach_recorders(lab);
     let texts: Vec<String> = (0..50).map(|number| format!("message {number}")).collect();
     for text in &texts {
@@ -221,7 +268,7 @@ pub fn kept_parcels_arrive_once_in_order(lab: &dyn TestCluster) {
 }
 
 /// Presence arrives at most once and never out of order.
-pub fn presence_is_never_reordered(lab: &dyn TestCluster) {
+fn presence_is_never_reordered(lab: &dyn TestCluster) {
     let seats = attach_recorders(lab);
     for number in 0..50 {
         for ((from, _), (to, _)) in pairs(&seats) {
@@ -240,7 +287,7 @@ pub fn presence_is_never_reordered(lab: &dyn TestCluster) {
 }
 
 /// A broadcast reaches all other nodes once, and not its sender.
-pub fn broadcasts_reach_the_others(lab: &dyn TestCluster) {
+fn broadcasts_reach_the_others(lab: &dyn TestCluster) {
     let seats = attach_recorders(lab);
     for (from, _) in &seats {
         assert!(from.broadcast(test_envelope(from.node(), EnvelopeClass::Control, "forget it")).is_empty());
@@ -255,7 +302,7 @@ pub fn broadcasts_reach_the_others(lab: &dyn TestCluster) {
 }
 
 /// An envelope that cannot be sent is returned immediately and complete.
-pub fn what_cannot_be_sent_comes_back(lab: &dyn TestCluster) {
+fn what_cannot_be_sent_comes_back(lab: &dyn TestCluster) {
     let seats = attach_recorders(lab);
     let Some(nobody) = NodeId::new("nobody-of-that-name") else { return };
     for (from, inbox) in &seats {
@@ -290,7 +337,7 @@ pub fn what_cannot_be_sent_comes_back(lab: &dyn TestCluster) {
 }
 
 /// An inbox may send, claim and locate while it is called.
-pub fn an_inbox_may_call_its_cluster(lab: &dyn TestCluster) {
+fn an_inbox_may_call_its_cluster(lab: &dyn TestCluster) {
     struct Echo(Arc<dyn Cluster>, InboxRecorder);
     impl Inbox for Echo {
         fn on_envelope(&self, from: NodeId, parcel: Envelope) {
@@ -336,7 +383,7 @@ pub fn an_inbox_may_call_its_cluster(lab: &dyn TestCluster) {
 }
 
 /// A leaving node hands over what it had accepted, is removed immediately, and can send nothing more.
-pub fn leaving_is_polite(lab: &dyn TestCluster) {
+fn leaving_is_polite(lab: &dyn TestCluster) {
     let seats = attach_recorders(lab);
     let Some(((leaver, _), others)) = seats.split_first() else { return };
     if others.is_empty() {
@@ -379,26 +426,4 @@ fn wait(future: base::spawn::BoxFuture<'_, ()>) {
     while future.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending() {
         std::thread::park();
     }
-}
-
-/// Generates the suite: `conformance!(single, || Box::new(my_lab()))` creates a module `single` of tests.
-#[macro_export]
-macro_rules! conformance {
-    ($name:ident, $make:expr) => {
-        $crate::conformance!(@ $name, $make, members_are_known_everywhere, claims_are_seen_everywhere, claims_are_counted,
-            an_address_can_be_on_many_nodes, kept_parcels_arrive_once_in_order, presence_is_never_reordered,
-            broadcasts_reach_the_others, what_cannot_be_sent_comes_back, an_inbox_may_call_its_cluster, leaving_is_polite);
-    };
-    (@ $name:ident, $make:expr, $($rule:ident),*) => {
-        mod $name {
-            use super::*;
-            $(
-                #[test]
-                fn $rule() {
-                    let make: fn() -> Box<dyn $crate::conformance::TestCluster> = $make;
-                    $crate::conformance::$rule(&*make());
-                }
-            )*
-        }
-    };
 }

@@ -45,11 +45,15 @@ fn storm(seed: u64) -> Box<dyn TestCluster> {
     BusCluster::boxed(&["b", "a", "c", "d"], seed, NetworkFaults { drop: 250, duplicate: 250, delay: 12 })
 }
 
-throng_cluster::conformance!(single, || Box::new(SingleNodeCluster(Arc::new(SingleNode::new(
+throng_cluster::conformance_suite!(single, || Box::new(SingleNodeCluster(Arc::new(SingleNode::new(
     NodeId::new("alone").unwrap()
 )))));
-throng_cluster::conformance!(bus_of_one, || BusCluster::boxed(&["a"], 1, NetworkFaults::default()));
-throng_cluster::conformance!(calm_bus, || BusCluster::boxed(&["b", "a", "c"], 1, NetworkFaults::default()));
-throng_cluster::conformance!(stormy_bus, || storm(1));
-throng_cluster::conformance!(stormy_bus_again, || storm(2));
-throng_cluster::conformance!(stormy_bus_once_more, || storm(3));
+throng_cluster::conformance_suite!(bus_of_one, || BusCluster::boxed(&["a"], 1, NetworkFaults::default()));
+throng_cluster::conformance_suite!(calm_bus, || BusCluster::boxed(
+    &["b", "a", "c"],
+    1,
+    NetworkFaults::default()
+));
+throng_cluster::conformance_suite!(stormy_bus, || storm(1));
+throng_cluster::conformance_suite!(stormy_bus_again, || storm(2));
+throng_cluster::conformance_suite!(stormy_bus_once_more, || storm(3));
