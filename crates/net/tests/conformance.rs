@@ -1,7 +1,12 @@
-//! Conformance suite of all transports: a session must not be able to tell them apart.
+//! Conformance suite of all transports: a session must not be able to tell them apart. `support/cases.rs` lists the
+//! cases; those of BOSH are in `bosh/conformance.rs`.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may fail loudly")]
+#![deny(dead_code)]
 
+#[macro_use]
+#[path = "support/cases.rs"]
+mod cases;
 mod support;
 
 use std::future::poll_fn;
@@ -278,27 +283,40 @@ async fn white_space_keeps_alive_and_costs_nothing(make: impl AsyncFn(SharedList
     assert_eq!(next(&mut server).await.unwrap(), element("<m/>"));
 }
 
-async fn garbage_ends_the_stream_but_an_error_can_still_be_sent(
-    make: impl AsyncFn(SharedListenerConfig) -> StreamPair,
-) {
-    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\x16\x03\x01\x00\x05", b"<!DOCTYPE x>", b"<a><!-- -->"]
-    {
-        let StreamPair { mut server, mut client } = make(defaults()).await;
-        write(&mut client, garbage).await;
-        let error = loop {
-            match next(&mut server).await {
-                Ok(OwnedEvent::Open(_)) => {}
-                Ok(other) => panic!("{other:?} out of {garbage:?}"),
-                Err(error) => break error,
-            }
-        };
-        assert!(matches!(error, NetError::Xml(_)), "{error}");
-        send(&mut server, b"<stream:error/>").await.unwrap();
-        assert_eq!(read_exactly(&mut client, 15).await, b"<stream:error/>");
+const GARBAGE: [&[u8]; 4] =
+    [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05", b"<!DOCTYPE x>", b"<a><!-- -->"];
+
+/// Sends `garbage` as the first bytes and returns the error of the stream.
+async fn send_garbage(pair: &mut StreamPair, garbage: &[u8]) -> NetError {
+    write(&mut pair.client, garbage).await;
+    loop {
+        match next(&mut pair.server).await {
+            Ok(OwnedEvent::Open(_)) => {}
+            Ok(other) => panic!("{other:?} out of {garbage:?}"),
+            Err(error) => return error,
+        }
     }
 }
 
-mod peers {
+async fn garbage_ends_the_stream(make: impl AsyncFn(SharedListenerConfig) -> StreamPair) {
+    for garbage in GARBAGE {
+        let mut pair = make(defaults()).await;
+        let error = send_garbage(&mut pair, garbage).await;
+        assert!(matches!(error, NetError::Xml(_)), "{error}");
+        assert!(matches!(next(&mut pair.server).await, Err(NetError::Closed)));
+    }
+}
+
+async fn an_error_can_be_sent_after_garbage(make: impl AsyncFn(SharedListenerConfig) -> StreamPair) {
+    for garbage in GARBAGE {
+        let mut pair = make(defaults()).await;
+        send_garbage(&mut pair, garbage).await;
+        send(&mut pair.server, b"<stream:error/>").await.unwrap();
+        assert_eq!(read_exactly(&mut pair.client, 15).await, b"<stream:error/>");
+    }
+}
+
+mod transports {
     pub(crate) use crate::support::tls::{starttls12, tls};
     pub(crate) use crate::support::websocket::{
         websocket, websocket_deflate, websocket_memory, websocket_tls,
@@ -306,34 +324,28 @@ mod peers {
     pub(crate) use crate::support::{memory, tcp};
 }
 
-macro_rules! conformance {
-    ($($peer:ident: [$($case:ident)*])*) => {$(
-        mod $peer {
-            $(#[tokio::test]
+/// One test per case for the `transport` in scope.
+macro_rules! tests {
+    ($($case:ident)+) => {
+        $(
+            #[tokio::test]
             async fn $case() {
-                super::$case(super::peers::$peer).await;
-            })*
-        }
-    )*};
-    ($($peer:ident)*) => { conformance! { $($peer: [
-        a_stream_opens_and_carries_elements_both_ways
-        input_may_be_cut_at_every_byte
-        every_cut_into_two_gives_the_same_events
-        a_restart_expects_a_new_document
-        an_element_without_a_restart_is_refused
-        unauthenticated_streams_have_smaller_limits
-        elements_larger_than_the_read_buffer_arrive
-        the_peer_closes_first
-        the_server_closes_first
-        a_cut_stream_ends_without_close
-        a_peer_that_does_not_read_is_bounded
-        a_slow_reader_gets_everything_in_order
-        many_elements_come_out_of_one_read
-        streams_share_the_buffers_without_mixing
-        a_stream_that_kept_its_buffers_over_a_yield_is_ended_not_mixed
-        white_space_keeps_alive_and_costs_nothing
-        garbage_ends_the_stream_but_an_error_can_still_be_sent
-    ])* } };
+                crate::$case(transport).await;
+            }
+        )+
+    };
 }
 
-conformance! { tcp memory tls starttls12 websocket websocket_memory websocket_tls websocket_deflate }
+macro_rules! conformance_suite {
+    ($($transport:ident)+) => {
+        $(
+            mod $transport {
+                use crate::transports::$transport as transport;
+                transport_cases!(tests);
+                byte_stream_cases!(tests);
+            }
+        )+
+    };
+}
+
+conformance_suite! { tcp memory tls starttls12 websocket websocket_memory websocket_tls websocket_deflate }

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may fail loudly")]
 
+#[macro_use]
+#[path = "../support/cases.rs"]
+mod cases;
 mod conformance;
 mod examples;
 mod harness;

@@ -4,8 +4,8 @@ use crate::harness::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::task::Waker;
+use throng_net::Transport;
 use throng_net::bosh::RequestSource;
-use throng_net::{NetError, Transport};
 
 const EMPTY: &str = "<body xmlns='http://jabber.org/protocol/httpbind'/>";
 
@@ -469,18 +469,4 @@ fn a_session_that_is_not_let_in_is_told_so() {
     let mut post = world.post(&format!("<body to='example.com' rid='7' ver='1.6' xmlns='{NS}'/>"));
     assert_eq!(terminated(&post.text()), "policy-violation");
     assert_eq!((world.sessions.counts().sessions, world.sessions.counts().refused), (0, 1));
-}
-
-#[test]
-fn unauthenticated_streams_have_smaller_limits() {
-    let world = BoshHarness::new();
-    let long = format!("<message><body>{}</body></message>", "x".repeat(20_000));
-    let mut open = world.open();
-    let _post = open.post(&long);
-    let refused = open.server.next().unwrap();
-    assert!(matches!(refused, Err(NetError::Xml(xml::Error::TooLarge))), "{refused:?}");
-    let mut open = world.open();
-    open.server.stream.set_authenticated();
-    let _post = open.post(&format!("{long}{long}<r/>"));
-    assert_eq!(open.server.drain_events(), [element(&long), element(&long), element("<r/>")]);
 }
