@@ -17,10 +17,12 @@
 pub mod account;
 pub mod account_admin;
 pub mod audit;
+mod bit_field;
 pub mod blocklist;
 pub mod blocklist_cache;
 pub mod caps_cache;
 pub mod command;
+mod delivery_state;
 pub mod disco;
 pub mod domain_counters;
 pub mod effect;

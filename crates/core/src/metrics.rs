@@ -308,17 +308,9 @@ impl Metrics {
         self.delivery.iter().for_each(|one| all.merge(&one.snapshot()));
         all
     }
-    /// The index of a class in [`Metrics::delivery`].
-    pub(crate) const fn class_index(class: QueueClass) -> usize {
-        match class {
-            QueueClass::Control => 0,
-            QueueClass::Message => 1,
-            QueueClass::Presence => 2,
-        }
-    }
     /// The label value of a class.
     pub fn class_name(class: QueueClass) -> &'static str {
-        CLASSES[Metrics::class_index(class)]
+        CLASSES[class.index()]
     }
 }
 

@@ -4,12 +4,12 @@
 //! while writing, at [`stanza::Head::attr_insert_offset`]; so one allocation serves every recipient.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use stanza::{Element, Head, StanzaKind};
 use triomphe::ThinArc;
 use xml::NamespaceContext;
 
+use crate::delivery_state::{AtomicDeliveryState, DeliveryMark, DeliveryState};
 use crate::limits::FRAME_LIMITS;
 
 static CLIENT: NamespaceContext = NamespaceContext::client();
@@ -20,25 +20,13 @@ pub struct SharedStanza(ThinArc<StanzaHeader, u8>);
 
 struct StanzaHeader {
     head: Head,
-    delivery_state: AtomicU64,
+    delivery_state: AtomicDeliveryState,
 }
-
-/// The store holds the message; its store number is in the bits below.
-const STORED: u64 = 1 << 63;
-/// At least one session acknowledged the message.
-const DELIVERED: u64 = 1 << 62;
-/// The message contains the time at which it was first sent.
-const DELAYED: u64 = 1 << 61;
-/// A response that the session requested.
-const REQUESTED: u64 = 1 << 60;
-/// An error that the server generated on behalf of the recipient of a request.
-const SERVER_ERROR: u64 = 1 << 59;
-/// Number of sessions that share the message, if there are several.
-const PENDING_RECIPIENTS: u64 = u32::MAX as u64;
 
 /// Queue classes, which decide what is dropped first when queues are full: presence, and unsolicited responses
 /// (`session/admission.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum QueueClass {
     /// IQ and everything else that a client waits for.
     Control,
@@ -48,15 +36,25 @@ pub enum QueueClass {
     Presence,
 }
 
+impl QueueClass {
+    /// All classes, each at its [`QueueClass::index`].
+    pub const ALL: [QueueClass; 3] = [QueueClass::Control, QueueClass::Message, QueueClass::Presence];
+
+    /// Position of the class in tables with one entry for each class.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
 impl SharedStanza {
     /// Builds a shared stanza from bytes whose head is known.
     pub fn new(head: Head, bytes: &[u8]) -> SharedStanza {
-        SharedStanza::with(head, bytes, 0)
+        SharedStanza::with_state(head, bytes, DeliveryState::NEW)
     }
 
-    fn with(head: Head, bytes: &[u8], fate: u64) -> SharedStanza {
+    fn with_state(head: Head, bytes: &[u8], state: DeliveryState) -> SharedStanza {
         SharedStanza(ThinArc::from_header_and_slice(
-            StanzaHeader { head, delivery_state: AtomicU64::new(fate) },
+            StanzaHeader { head, delivery_state: AtomicDeliveryState::new(state) },
             bytes,
         ))
     }
@@ -64,13 +62,15 @@ impl SharedStanza {
     /// A message from the offline store, which holds it under the number `seq` until it is delivered. `None` as
     /// for [`SharedStanza::parse`].
     pub fn from_store(bytes: &[u8], seq: u64) -> Option<SharedStanza> {
-        Some(SharedStanza::with(*SharedStanza::parse(bytes)?.head(), bytes, STORED | seq))
+        let head = *SharedStanza::parse(bytes)?.head();
+        Some(SharedStanza::with_state(head, bytes, DeliveryState::stored(seq)))
     }
 
     /// A message that was sent to a session before and contains the time of that (XEP-0203). `None` as for
     /// [`SharedStanza::parse`].
     pub fn delayed(bytes: &[u8]) -> Option<SharedStanza> {
-        Some(SharedStanza::with(*SharedStanza::parse(bytes)?.head(), bytes, DELAYED))
+        let head = *SharedStanza::parse(bytes)?.head();
+        Some(SharedStanza::with_state(head, bytes, DeliveryState::NEW.with(DeliveryMark::Delayed)))
     }
 
     /// Whether the store still holds this message, so that dropping this copy loses nothing.
@@ -80,55 +80,50 @@ impl SharedStanza {
 
     /// The store number of this message.
     pub fn stored(&self) -> Option<u64> {
-        let fate = self.delivery_state().load(Ordering::Relaxed);
-        (fate & STORED != 0).then_some(fate & !STORED)
+        self.delivery_state().load().store_number()
     }
 
     /// Whether it was made by [`SharedStanza::delayed`].
     pub fn is_delayed(&self) -> bool {
-        let fate = self.delivery_state().load(Ordering::Relaxed);
-        fate & STORED == 0 && fate & DELAYED != 0
+        self.delivery_state().load().has(DeliveryMark::Delayed)
     }
 
     /// Marks a response that the receiving session requested; must be called before it is queued.
     pub(crate) fn mark_requested(&self) {
-        self.delivery_state().fetch_or(REQUESTED, Ordering::Relaxed);
+        self.delivery_state().set(DeliveryMark::Requested);
     }
 
     /// Whether it is a response that its session requested.
     pub(crate) fn is_requested(&self) -> bool {
-        let fate = self.delivery_state().load(Ordering::Relaxed);
-        fate & STORED == 0 && fate & REQUESTED != 0
+        self.delivery_state().load().has(DeliveryMark::Requested)
     }
 
     /// Marks an error that the server generated with the address of another entity (RFC 6120, section 8.3.1);
     /// must be called before it is queued.
     pub(crate) fn mark_server_error(&self) {
-        self.delivery_state().fetch_or(SERVER_ERROR, Ordering::Relaxed);
+        self.delivery_state().set(DeliveryMark::ServerError);
     }
 
     /// Whether the server generated it on behalf of another entity.
     pub(crate) fn is_server_error(&self) -> bool {
-        let fate = self.delivery_state().load(Ordering::Relaxed);
-        fate & STORED == 0 && fate & SERVER_ERROR != 0
+        self.delivery_state().load().has(DeliveryMark::ServerError)
     }
 
     /// Declares that several sessions receive this message; must be called before the first does. It is lost
     /// only when all of them lose it.
     pub fn add_recipients(&self, sessions: usize) {
-        self.delivery_state().fetch_add(sessions as u64 & PENDING_RECIPIENTS, Ordering::Relaxed);
+        self.delivery_state().add_recipients(sessions);
     }
 
     /// Whether several sessions received this message.
     pub fn is_shared(&self) -> bool {
-        let fate = self.delivery_state().load(Ordering::Relaxed);
-        fate & STORED == 0 && fate & PENDING_RECIPIENTS != 0
+        self.delivery_state().load().recipients() > 0
     }
 
     /// Records that one of the sessions that share it has received it.
     pub fn mark_delivered(&self) {
         if self.is_shared() {
-            self.delivery_state().fetch_or(DELIVERED, Ordering::AcqRel);
+            self.delivery_state().set(DeliveryMark::Delivered);
         }
     }
 
@@ -138,11 +133,11 @@ impl SharedStanza {
         if !self.is_shared() {
             return true;
         }
-        let before = self.delivery_state().fetch_sub(1, Ordering::AcqRel);
-        before & DELIVERED == 0 && before & PENDING_RECIPIENTS == 1
+        let before = self.delivery_state().release_recipient();
+        !before.has(DeliveryMark::Delivered) && before.recipients() == 1
     }
 
-    fn delivery_state(&self) -> &AtomicU64 {
+    fn delivery_state(&self) -> &AtomicDeliveryState {
         &self.0.header.header.delivery_state
     }
 
@@ -254,18 +249,18 @@ mod tests {
 
     #[test]
     fn a_shared_message_is_lost_when_its_last_copy_is_released() {
-        let frame = || SharedStanza::parse(b"<message/>").unwrap();
-        let alone = frame();
+        let message = || SharedStanza::parse(b"<message/>").unwrap();
+        let alone = message();
         alone.mark_delivered();
         assert!(alone.release_copy());
-        let lost = frame();
+        let lost = message();
         lost.add_recipients(2);
         assert!(!lost.release_copy() && lost.release_copy());
-        let arrived = frame();
+        let arrived = message();
         arrived.add_recipients(2);
         arrived.mark_delivered();
         assert!(!arrived.release_copy());
-        let late = frame();
+        let late = message();
         late.add_recipients(3);
         assert!(!late.release_copy());
         late.mark_delivered();
@@ -274,9 +269,9 @@ mod tests {
 
     #[test]
     fn a_stored_message_knows_its_number() {
-        let frame = SharedStanza::from_store(b"<message/>", 7).unwrap();
-        assert_eq!((frame.stored(), frame.is_shared(), frame.is_delayed()), (Some(7), false, false));
-        assert!(frame.release_copy());
-        assert!(SharedStanza::delayed(b"<message/>").unwrap().is_delayed() && !frame.is_delayed());
+        let stanza = SharedStanza::from_store(b"<message/>", 7).unwrap();
+        assert_eq!((stanza.stored(), stanza.is_shared(), stanza.is_delayed()), (Some(7), false, false));
+        assert!(stanza.release_copy());
+        assert!(SharedStanza::delayed(b"<message/>").unwrap().is_delayed() && !stanza.is_delayed());
     }
 }

@@ -455,8 +455,8 @@ impl Node {
         let class = item.frame.class();
         match session.outbox.push_accounted(item.clone(), urgency, &room) {
             PushOutcome::Queued => {}
-            PushOutcome::StartedDelay(turn) => {
-                self.presence_batcher.schedule(&session.outbox, turn, self.clock.now())
+            PushOutcome::StartedDelay(token) => {
+                self.presence_batcher.schedule(&session.outbox, token, self.clock.now())
             }
             PushOutcome::DroppedOlder(count) => {
                 let reason = if class == QueueClass::Control { "unsolicited" } else { "queue-full" };

@@ -28,7 +28,7 @@ use hashbrown::HashMap;
 use stanza::{IqType, StanzaKind, StreamCondition, StreamError};
 
 use super::backlog::{AdmissionContext, BacklogEntry, ExceededLimit, SENDER_EXEMPT, UNCOUNTED_QUEUE_BYTES};
-use super::outbox::{Inner, QueuedStanza, class_index};
+use super::outbox::{Inner, QueuedStanza};
 use crate::limits::NodeLimits;
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
@@ -108,7 +108,7 @@ impl NodeLimits {
 impl Inner {
     /// Whether a stanza of this size needs [`Inner::admit`] before it is queued.
     pub(super) fn needs_admission_check(&self, class: QueueClass, size: u32, limits: &NodeLimits) -> bool {
-        let bytes = self.bytes[class_index(class)];
+        let bytes = self.bytes[class.index()];
         bytes > 0 && bytes + size > limits.sender_share_bytes(class)
             || self.bytes.iter().sum::<u32>() + size > UNCOUNTED_QUEUE_BYTES
             || self.backlog_entry().is_some()
@@ -152,7 +152,7 @@ impl Inner {
         let reserved = foreign && class == QueueClass::Control && item.rank != Rank::RequestedResponse;
         let limit = if reserved { limit - limit / 4 } else { limit };
         if self.exceeds_limit(class, size, limit) {
-            let more = self.bytes[class_index(class)] + size - limit;
+            let more = self.bytes[class.index()] + size - limit;
             match item.rank {
                 Rank::Message => return QueueAdmission::Rejected(ExceededLimit::Queue),
                 Rank::Presence => match self.make_room_for_presence(more, item, foreign, room) {
@@ -165,7 +165,7 @@ impl Inner {
                 Rank::Control | Rank::UnsolicitedResponse | Rank::RequestedResponse => {
                     shed += self.drop_responses(more, Rank::UnsolicitedResponse, room);
                     if own && self.exceeds_limit(class, size, limit) {
-                        let more = self.bytes[class_index(class)] + size - limit;
+                        let more = self.bytes[class.index()] + size - limit;
                         shed += self.drop_responses(more, Rank::RequestedResponse, room);
                     }
                     if self.exceeds_limit(class, size, limit) {
@@ -287,7 +287,7 @@ impl Inner {
             Rank::Presence
                 if full != ExceededLimit::SenderBudget
                     && detached
-                    && self.bytes[class_index(QueueClass::Presence)] + size <= UNCOUNTED_QUEUE_BYTES =>
+                    && self.bytes[QueueClass::Presence.index()] + size <= UNCOUNTED_QUEUE_BYTES =>
             {
                 Some((0, false))
             }
@@ -327,7 +327,7 @@ impl Inner {
 
     /// A single stanza always fits, whatever its size: that was checked on arrival.
     fn exceeds_limit(&self, class: QueueClass, size: u32, limit: u32) -> bool {
-        let bytes = self.bytes[class_index(class)];
+        let bytes = self.bytes[class.index()];
         bytes > 0 && bytes + size > limit
     }
 
@@ -358,7 +358,7 @@ impl Inner {
                 return true;
             }
             let size = item.size();
-            counts[class_index(item.rank.class())] -= size;
+            counts[item.rank.class().index()] -= size;
             if let Some(charge) = charge {
                 charge.sub(item);
             }

@@ -5,6 +5,7 @@
 
 pub(crate) mod admission;
 pub mod backlog;
+pub mod delay_generation;
 pub(crate) mod delivery_sampling;
 pub mod extensions;
 pub mod flags;
@@ -13,6 +14,7 @@ pub mod outbox_registry;
 mod pending_requests;
 pub mod presence_batching;
 pub mod rates;
+mod signals;
 pub mod stream_management;
 
 use std::sync::Arc;
@@ -26,6 +28,7 @@ use crate::caps_cache::CapsId;
 use crate::shared_stanza::SharedStanza;
 
 pub use backlog::{AdmissionContext, Backlog, ExceededLimit};
+pub use delay_generation::DelayToken;
 pub use extensions::{Extension, Extensions};
 pub use flags::Flags;
 pub use outbox::{

@@ -24,6 +24,8 @@ use xml::Ns;
 
 use super::admission::{QueueAdmission, Rank, lost_presence};
 use super::backlog::{AdmissionContext, BacklogEntry, ExceededLimit};
+use super::delay_generation::{DelayGeneration, DelayToken};
+use super::signals::{OutboxSignals, Signal};
 use super::stream_management::{StreamManagement, UndeliveredStanza};
 use crate::limits::NodeLimits;
 use crate::shared_stanza::{QueueClass, SharedStanza};
@@ -74,8 +76,8 @@ pub const MAX_DELAYED_BYTES: u32 = 64 * 1024;
 pub enum PushOutcome {
     /// The stanza was queued.
     Queued,
-    /// The stanza was queued and started a short delay; the number is the token for [`Outbox::flush_delayed`].
-    StartedDelay(u8),
+    /// The stanza was queued and started a short delay, which [`Outbox::flush_delayed`] ends.
+    StartedDelay(DelayToken),
     /// The stanza was queued, and this many older ones of its class were dropped: presence or unsolicited
     /// responses.
     DroppedOlder(u32),
@@ -142,8 +144,8 @@ pub(super) struct Inner {
     pub(super) closed: bool,
     /// Stanzas leave only through [`Outbox::drain_for_close`].
     pub(super) draining: bool,
-    /// Generation counter; odd while a delayed stanza is queued. One byte, to fit existing padding.
-    delay_generation: u8,
+    /// The short delay of queued stanzas; see [`Urgency::Soon`].
+    delay: DelayGeneration,
     /// A queued stanza was also sent to other sessions.
     has_shared: bool,
     /// State that few outboxes have; boxed for that reason.
@@ -172,17 +174,10 @@ pub struct Outbox {
     pub id: u64,
     /// Second of the node's clock at which the deadline elapses.
     deadline: AtomicU32,
-    /// Three signals, followed by the delivery sample of one queued stanza (`delivery_sampling.rs`).
-    pub(super) signals: AtomicU32,
+    /// Requests of other tasks, and the delivery sample of one queued stanza.
+    pub(super) signals: OutboxSignals,
     pub(super) inner: Mutex<Inner>,
 }
-
-/// Signal: the deadline elapsed.
-const DEADLINE_ELAPSED: u32 = 1;
-/// Signal: another connection requests the takeover.
-pub(super) const TAKEOVER_REQUESTED: u32 = 2;
-/// Signal: the connection must report its session info.
-const INFO_REQUESTED: u32 = 4;
 
 /// Batches above this size swap the buffer, so that dense traffic does not allocate.
 const SMALL_BATCH: usize = 8;
@@ -199,7 +194,7 @@ impl Outbox {
         Outbox {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             deadline: AtomicU32::new(NO_DEADLINE),
-            signals: AtomicU32::new(0),
+            signals: OutboxSignals::default(),
             inner: Mutex::new(Inner {
                 queue: SmallVec::new(),
                 bytes: [0; 3],
@@ -207,7 +202,7 @@ impl Outbox {
                 close_reason: None,
                 closed: false,
                 draining: false,
-                delay_generation: 0,
+                delay: DelayGeneration::default(),
                 has_shared: false,
                 rare: None,
                 management: None,
@@ -229,7 +224,7 @@ impl Outbox {
     ) -> PushOutcome {
         let size = item.size();
         let class = item.frame.class();
-        let slot = class_index(class);
+        let slot = class.index();
         let mut inner = self.inner.lock();
         if inner.closed {
             return PushOutcome::Closed;
@@ -272,14 +267,10 @@ impl Outbox {
                 inner.management.as_deref().is_none_or(StreamManagement::has_connection),
             );
         }
-        let mut begun = None;
-        if urgency == Urgency::Soon && inner.delay_generation & 1 == 0 {
-            inner.delay_generation = inner.delay_generation.wrapping_add(3);
-            begun = Some(inner.delay_generation);
-        }
+        let delay = if urgency == Urgency::Soon { inner.delay.start() } else { None };
         // A push that drops stanzas reports the drop instead of the delay token, so the task is woken now.
-        let untold = begun.is_some() && shed > 0;
-        if urgency == Urgency::Now || untold || inner.bytes.iter().sum::<u32>() > MAX_DELAYED_BYTES {
+        let unreported = delay.is_some() && shed > 0;
+        if urgency == Urgency::Now || unreported || inner.bytes.iter().sum::<u32>() > MAX_DELAYED_BYTES {
             wake_task(inner);
         } else {
             drop(inner);
@@ -287,9 +278,9 @@ impl Outbox {
         if lost {
             self.close(lost_presence());
         }
-        match begun {
+        match delay {
             _ if shed > 0 => PushOutcome::DroppedOlder(shed),
-            Some(turn) => PushOutcome::StartedDelay(turn),
+            Some(token) => PushOutcome::StartedDelay(token),
             None => PushOutcome::Queued,
         }
     }
@@ -311,10 +302,10 @@ impl Outbox {
         now: u32,
     ) -> DequeueOutcome {
         // A stanza whose sample is visible here is already in the queue.
-        let timed = self.has_sample();
+        let sampled = self.signals.has_sample();
         let taken = self.dequeue_locked(cx, into, bytes, now);
-        if timed && !taken.more {
-            self.mark_sample_dequeued();
+        if sampled && !taken.more {
+            self.signals.mark_sample_dequeued();
         }
         taken
     }
@@ -334,7 +325,7 @@ impl Outbox {
         if inner.draining {
             return DequeueOutcome { closing: ending, more: false, request_ack: false };
         }
-        inner.delay_generation &= !1;
+        inner.delay.end();
         if let Inner { queue, bytes: counts, management: Some(ack), .. } = &mut *inner {
             let more = ack.take_sendable(queue, counts, into, bytes, now);
             let ask = !more && ack.start_ack_request(now);
@@ -357,7 +348,7 @@ impl Outbox {
                 if count > 0 && sum + size > bytes {
                     break;
                 }
-                counts[class_index(item.frame.class())] -= size;
+                counts[item.frame.class().index()] -= size;
                 sum += size;
                 count += 1;
             }
@@ -453,10 +444,9 @@ impl Outbox {
     }
 
     /// Ends the delay with this token, unless it has ended; see [`PushOutcome::StartedDelay`].
-    pub fn flush_delayed(&self, turn: u8) {
+    pub fn flush_delayed(&self, token: DelayToken) {
         let mut inner = self.inner.lock();
-        if inner.delay_generation == turn {
-            inner.delay_generation &= !1;
+        if inner.delay.end_if(token) {
             wake_task(inner);
         }
     }
@@ -492,24 +482,22 @@ impl Outbox {
     /// Signals the deadline if it is due. Called by the sweep.
     pub fn check_deadline(&self, now: u32) {
         if self.deadline() <= now {
-            self.signals.fetch_or(DEADLINE_ELAPSED, Ordering::Relaxed);
+            self.signals.raise(Signal::DeadlineElapsed);
             wake_task(self.inner.lock());
         }
     }
     /// Whether the deadline elapsed since the last call.
     pub fn deadline_elapsed(&self) -> bool {
-        self.signals.load(Ordering::Relaxed) & DEADLINE_ELAPSED != 0
-            && self.signals.fetch_and(!DEADLINE_ELAPSED, Ordering::AcqRel) & DEADLINE_ELAPSED != 0
+        self.signals.take(Signal::DeadlineElapsed)
     }
     /// Requests the session info of the connection's task.
     pub(crate) fn request_info(&self) {
-        self.signals.fetch_or(INFO_REQUESTED, Ordering::Release);
+        self.signals.raise(Signal::InfoRequested);
         wake_task(self.inner.lock());
     }
     /// Whether session info was requested since the last call.
     pub fn info_requested(&self) -> bool {
-        self.signals.load(Ordering::Acquire) & INFO_REQUESTED != 0
-            && self.signals.fetch_and(!INFO_REQUESTED, Ordering::AcqRel) & INFO_REQUESTED != 0
+        self.signals.take(Signal::InfoRequested)
     }
     /// Whether all of these messages fit into the queue in its present state.
     pub fn has_room_for<'a>(
@@ -518,7 +506,7 @@ impl Outbox {
         limits: &NodeLimits,
     ) -> bool {
         let more: u64 = messages.map(|frame| u64::from(queued_size(frame))).sum();
-        let queued = u64::from(self.inner.lock().bytes[class_index(QueueClass::Message)]);
+        let queued = u64::from(self.inner.lock().bytes[QueueClass::Message.index()]);
         queued + more <= u64::from(limits.queue_message_bytes)
     }
     /// Bytes in the queue.
@@ -594,7 +582,7 @@ impl Inner {
             }
             !older
         });
-        self.bytes[class_index(class)] -= freed;
+        self.bytes[class.index()] -= freed;
     }
 }
 
@@ -625,14 +613,6 @@ pub(super) fn wake_task(mut inner: parking_lot::MutexGuard<'_, Inner>) {
     }
 }
 
-pub(super) const fn class_index(class: QueueClass) -> usize {
-    match class {
-        QueueClass::Control => 0,
-        QueueClass::Message => 1,
-        QueueClass::Presence => 2,
-    }
-}
-
 /// Error condition for a message that found a full queue and was not stored.
 pub const QUEUE_FULL_CONDITION: StanzaCondition = StanzaCondition::ResourceConstraint;
 
@@ -651,41 +631,41 @@ mod tests {
             ..NodeLimits::default()
         }
     }
-    fn drain(link: &Outbox) -> QueuedBatch {
+    fn drain(outbox: &Outbox) -> QueuedBatch {
         let mut out = QueuedBatch::new();
-        link.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut out);
+        outbox.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut out);
         out
     }
 
     #[test]
     fn a_message_that_finds_the_queue_full_is_returned() {
-        let link = Outbox::new();
-        assert_eq!(link.push(item("<message/>"), Urgency::Now, &limits()), PushOutcome::Queued);
-        assert_eq!(link.push(item("<message/>"), Urgency::Now, &limits()), PushOutcome::Queued);
+        let outbox = Outbox::new();
+        assert_eq!(outbox.push(item("<message/>"), Urgency::Now, &limits()), PushOutcome::Queued);
+        assert_eq!(outbox.push(item("<message/>"), Urgency::Now, &limits()), PushOutcome::Queued);
         assert_eq!(
-            link.push(item("<message/>"), Urgency::Now, &limits()),
+            outbox.push(item("<message/>"), Urgency::Now, &limits()),
             PushOutcome::LimitReached(ExceededLimit::Queue)
         );
-        assert_eq!(drain(&link).len(), 2);
-        assert_eq!(link.push(item("<message/>"), Urgency::Now, &limits()), PushOutcome::Queued);
+        assert_eq!(drain(&outbox).len(), 2);
+        assert_eq!(outbox.push(item("<message/>"), Urgency::Now, &limits()), PushOutcome::Queued);
     }
 
     #[test]
     fn a_part_is_taken_in_order_and_the_rest_is_counted() {
-        let link = Outbox::new();
+        let outbox = Outbox::new();
         for n in 0..3 {
-            link.push(item(&format!("<message id='{n}'/>")), Urgency::Now, &NodeLimits::default());
+            outbox.push(item(&format!("<message id='{n}'/>")), Urgency::Now, &NodeLimits::default());
         }
-        let all = link.queued_bytes();
+        let all = outbox.queued_bytes();
         let mut cx = Context::from_waker(Waker::noop());
         let mut ids = Vec::new();
         for (budget, more) in [(1, true), (all / 3, true), (all, false), (all, false)] {
             let mut batch = QueuedBatch::new();
-            let taken = link.dequeue(&mut cx, &mut batch, budget, 0);
+            let taken = outbox.dequeue(&mut cx, &mut batch, budget, 0);
             assert_eq!(taken, DequeueOutcome { closing: false, more, request_ack: false });
             ids.extend(batch.iter().map(|i| i.frame.head().id(i.frame.bytes()).unwrap().into_owned()));
         }
-        assert_eq!((ids, link.queued_bytes()), (vec!["0".into(), "1".into(), "2".into()], 0));
+        assert_eq!((ids, outbox.queued_bytes()), (vec!["0".into(), "1".into(), "2".into()], 0));
     }
 
     #[test]
@@ -698,85 +678,85 @@ mod tests {
         }
         let woken = std::sync::Arc::new(Count(AtomicU32::new(0)));
         let waker = Waker::from(woken.clone());
-        let link = Outbox::new();
-        link.dequeue_all(&mut Context::from_waker(&waker), &mut QueuedBatch::new());
+        let outbox = Outbox::new();
+        outbox.dequeue_all(&mut Context::from_waker(&waker), &mut QueuedBatch::new());
         for text in [
             "<presence from='a@x/1' id='1'/>",
             "<presence from='b@x/1' id='2'/>",
             "<message id='3'/>",
             "<presence from='a@x/1' type='unavailable' id='4'/>",
         ] {
-            link.push(item(text), Urgency::Later, &NodeLimits::default());
+            outbox.push(item(text), Urgency::Later, &NodeLimits::default());
         }
         assert_eq!(woken.0.load(Ordering::Relaxed), 0);
-        link.push(item("<message id='5'/>"), Urgency::Now, &NodeLimits::default());
+        outbox.push(item("<message id='5'/>"), Urgency::Now, &NodeLimits::default());
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
         let ids: Vec<String> =
-            drain(&link).iter().map(|i| i.frame.head().id(i.frame.bytes()).unwrap().into_owned()).collect();
-        assert_eq!((ids.join(" "), link.queued_bytes()), ("2 3 4 5".into(), 0));
+            drain(&outbox).iter().map(|i| i.frame.head().id(i.frame.bytes()).unwrap().into_owned()).collect();
+        assert_eq!((ids.join(" "), outbox.queued_bytes()), ("2 3 4 5".into(), 0));
     }
 
     #[test]
     fn the_oldest_presence_goes_and_order_stays() {
-        let link = Outbox::new();
+        let outbox = Outbox::new();
         for n in 0..5 {
-            let pushed = link.push(item(&format!("<presence id='{n}'/>")), Urgency::Now, &limits());
+            let pushed = outbox.push(item(&format!("<presence id='{n}'/>")), Urgency::Now, &limits());
             assert_eq!(pushed, if n < 2 { PushOutcome::Queued } else { PushOutcome::DroppedOlder(1) });
         }
         let ids: Vec<String> =
-            drain(&link).iter().map(|i| i.frame.head().id(i.frame.bytes()).unwrap().into_owned()).collect();
+            drain(&outbox).iter().map(|i| i.frame.head().id(i.frame.bytes()).unwrap().into_owned()).collect();
         assert_eq!(ids, ["3", "4"]);
     }
 
     #[test]
     fn unread_answers_close_the_stream() {
-        let link = Outbox::new();
+        let outbox = Outbox::new();
         for _ in 0..2 {
             assert_eq!(
-                link.push(item("<iq type='result' id='1'/>"), Urgency::Now, &limits()),
+                outbox.push(item("<iq type='result' id='1'/>"), Urgency::Now, &limits()),
                 PushOutcome::Queued
             );
         }
         assert_eq!(
-            link.push(item("<iq type='result' id='1'/>"), Urgency::Now, &limits()),
+            outbox.push(item("<iq type='result' id='1'/>"), Urgency::Now, &limits()),
             PushOutcome::Closed
         );
-        assert_eq!(link.close_reason().unwrap().condition, StreamCondition::ResourceConstraint);
+        assert_eq!(outbox.close_reason().unwrap().condition, StreamCondition::ResourceConstraint);
     }
 
     #[test]
     fn a_closed_outbox_accepts_nothing_and_returns_its_queue() {
-        let link = Outbox::new();
-        link.push(item("<message/>"), Urgency::Now, &limits());
-        assert_eq!(link.close_and_drain().len(), 1);
-        assert_eq!(link.push(item("<message/>"), Urgency::Now, &limits()), PushOutcome::Closed);
+        let outbox = Outbox::new();
+        outbox.push(item("<message/>"), Urgency::Now, &limits());
+        assert_eq!(outbox.close_and_drain().len(), 1);
+        assert_eq!(outbox.push(item("<message/>"), Urgency::Now, &limits()), PushOutcome::Closed);
     }
 
     #[test]
     fn a_small_batch_leaves_no_buffer_behind() {
-        let link = Outbox::new();
+        let outbox = Outbox::new();
         let mut batch = QueuedBatch::new();
         let fill = |n: usize| {
             for _ in 0..n {
-                link.push(item("<presence/>"), Urgency::Now, &NodeLimits::default());
+                outbox.push(item("<presence/>"), Urgency::Now, &NodeLimits::default());
             }
         };
         for n in [20, 20, 5, 1] {
             fill(n);
-            link.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut batch);
+            outbox.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut batch);
             assert_eq!(batch.len(), n);
             batch.clear();
         }
-        assert!(!link.inner.lock().queue.spilled());
+        assert!(!outbox.inner.lock().queue.spilled());
     }
 
     #[test]
     fn the_deadline_elapses_once_when_due() {
-        let link = Outbox::new();
-        link.set_deadline(5);
-        link.check_deadline(4);
-        assert!(!link.deadline_elapsed());
-        link.check_deadline(5);
-        assert!(link.deadline_elapsed() && !link.deadline_elapsed());
+        let outbox = Outbox::new();
+        outbox.set_deadline(5);
+        outbox.check_deadline(4);
+        assert!(!outbox.deadline_elapsed());
+        outbox.check_deadline(5);
+        assert!(outbox.deadline_elapsed() && !outbox.deadline_elapsed());
     }
 }

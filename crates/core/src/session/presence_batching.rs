@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use stanza::{PresenceType, StanzaKind};
 use xml::Ns;
 
-use super::{Outbox, Session, flags};
+use super::{DelayToken, Outbox, Session, flags};
 use crate::shared_stanza::SharedStanza;
 
 /// Outboxes of a node whose delayed presence waits to be sent.
@@ -39,7 +39,7 @@ pub struct PresenceBatcher {
 
 #[derive(Default)]
 struct Waiting {
-    queue: VecDeque<(Millis, Arc<Outbox>, u8)>,
+    queue: VecDeque<(Millis, Arc<Outbox>, DelayToken)>,
     /// The task that flushes them.
     waker: Option<Waker>,
 }
@@ -51,25 +51,25 @@ impl PresenceBatcher {
     }
 
     /// Whether this stanza may be delayed in this session's queue.
-    pub(crate) fn should_delay(&self, session: &Session, frame: &SharedStanza) -> bool {
+    pub(crate) fn should_delay(&self, session: &Session, stanza: &SharedStanza) -> bool {
         session.flags.has(flags::BATCHES_PRESENCE)
             && self.delay.load(Ordering::Relaxed) > 0
             && matches!(
-                frame.kind(),
+                stanza.kind(),
                 StanzaKind::Presence(PresenceType::Available | PresenceType::Unavailable)
             )
-            && !frame.head().payloads().contains(Ns::MucUser)
-            && !frame
+            && !stanza.head().payloads().contains(Ns::MucUser)
+            && !stanza
                 .head()
-                .raw_from(frame.bytes())
+                .raw_from(stanza.bytes())
                 .is_some_and(|from| is_own_resource(from, session.bare().as_str()))
     }
 
     /// Schedules the flush of this outbox.
-    pub(crate) fn schedule(&self, link: &Arc<Outbox>, turn: u8, now: Millis) {
+    pub(crate) fn schedule(&self, outbox: &Arc<Outbox>, token: DelayToken, now: Millis) {
         let due = now.plus(u64::from(self.delay.load(Ordering::Relaxed)));
         let mut waiting = self.waiting.lock();
-        waiting.queue.push_back((due, link.clone(), turn));
+        waiting.queue.push_back((due, outbox.clone(), token));
         let waker = waiting.waker.take();
         drop(waiting);
         waker.into_iter().for_each(Waker::wake);
@@ -99,8 +99,8 @@ impl PresenceBatcher {
             }
             let first = waiting.queue.pop_front();
             drop(waiting);
-            if let Some((_, link, turn)) = first {
-                link.flush_delayed(turn);
+            if let Some((_, outbox, token)) = first {
+                outbox.flush_delayed(token);
             }
         }
     }
@@ -131,46 +131,46 @@ mod tests {
         }
     }
 
-    fn push(gather: &PresenceBatcher, link: &Arc<Outbox>, text: &str, urgency: Urgency, now: u64) {
+    fn push(batcher: &PresenceBatcher, outbox: &Arc<Outbox>, text: &str, urgency: Urgency, now: u64) {
         let item = QueuedStanza::new(SharedStanza::parse(text.as_bytes()).unwrap(), ToRewrite::None);
-        if let PushOutcome::StartedDelay(turn) = link.push(item, urgency, &NodeLimits::default()) {
-            gather.schedule(link, turn, Millis(now));
+        if let PushOutcome::StartedDelay(token) = outbox.push(item, urgency, &NodeLimits::default()) {
+            batcher.schedule(outbox, token, Millis(now));
         }
     }
-    fn take(link: &Outbox, waker: &Waker) -> usize {
+    fn take(outbox: &Outbox, waker: &Waker) -> usize {
         let mut out = QueuedBatch::new();
-        link.dequeue_all(&mut Context::from_waker(waker), &mut out);
+        outbox.dequeue_all(&mut Context::from_waker(waker), &mut out);
         out.len()
     }
 
     #[test]
     fn presence_leaves_after_the_delay_or_with_an_urgent_stanza() {
-        let (gather, link, count) =
+        let (batcher, outbox, count) =
             (PresenceBatcher::default(), Arc::new(Outbox::new()), Arc::new(Count::default()));
-        gather.set_delay(500);
+        batcher.set_delay(500);
         let waker = Waker::from(count.clone());
         let woken = || count.0.load(Ordering::Relaxed);
         let cx = Context::from_waker(Waker::noop());
-        assert_eq!((take(&link, &waker), gather.poll_due(&cx)), (0, Poll::Pending));
+        assert_eq!((take(&outbox, &waker), batcher.poll_due(&cx)), (0, Poll::Pending));
         // Two presences of one sender and one of another: two remain, with one wake-up.
-        push(&gather, &link, "<presence from='a@b/c'/>", Urgency::Soon, 1_000);
-        push(&gather, &link, "<presence from='a@b/c' type='unavailable'/>", Urgency::Soon, 1_100);
-        push(&gather, &link, "<presence from='d@b/c'/>", Urgency::Soon, 1_200);
-        assert_eq!((woken(), gather.poll_due(&cx)), (0, Poll::Ready(Millis(1_500))));
-        gather.flush_due(Millis(1_499));
+        push(&batcher, &outbox, "<presence from='a@b/c'/>", Urgency::Soon, 1_000);
+        push(&batcher, &outbox, "<presence from='a@b/c' type='unavailable'/>", Urgency::Soon, 1_100);
+        push(&batcher, &outbox, "<presence from='d@b/c'/>", Urgency::Soon, 1_200);
+        assert_eq!((woken(), batcher.poll_due(&cx)), (0, Poll::Ready(Millis(1_500))));
+        batcher.flush_due(Millis(1_499));
         assert_eq!(woken(), 0);
-        gather.flush_due(Millis(1_500));
-        assert_eq!((woken(), take(&link, &waker)), (1, 2));
-        assert_eq!(gather.poll_due(&cx), Poll::Pending);
+        batcher.flush_due(Millis(1_500));
+        assert_eq!((woken(), take(&outbox, &waker)), (1, 2));
+        assert_eq!(batcher.poll_due(&cx), Poll::Pending);
         // A message sends the waiting presence with it; a later presence has its own delay.
-        push(&gather, &link, "<presence from='a@b/c'/>", Urgency::Soon, 2_000);
-        push(&gather, &link, "<message from='a@b/c'/>", Urgency::Now, 2_100);
-        assert_eq!((woken(), take(&link, &waker)), (2, 2));
-        push(&gather, &link, "<presence from='a@b/c'/>", Urgency::Soon, 2_400);
-        gather.flush_due(Millis(2_500));
+        push(&batcher, &outbox, "<presence from='a@b/c'/>", Urgency::Soon, 2_000);
+        push(&batcher, &outbox, "<message from='a@b/c'/>", Urgency::Now, 2_100);
+        assert_eq!((woken(), take(&outbox, &waker)), (2, 2));
+        push(&batcher, &outbox, "<presence from='a@b/c'/>", Urgency::Soon, 2_400);
+        batcher.flush_due(Millis(2_500));
         assert_eq!(woken(), 2);
-        gather.flush_due(Millis(2_900));
-        assert_eq!((woken(), take(&link, &waker)), (3, 1));
+        batcher.flush_due(Millis(2_900));
+        assert_eq!((woken(), take(&outbox, &waker)), (3, 1));
     }
 
     #[test]

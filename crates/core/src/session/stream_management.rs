@@ -15,16 +15,13 @@
 //! that interval must detach or end the session: [`Outbox::cancel_takeover`] returns true then.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
 use super::backlog::{AdmissionContext, SENDER_EXEMPT, UNCOUNTED_QUEUE_BYTES};
-use super::outbox::{
-    Inner, Outbox, QueuedBatch, QueuedStanza, TAKEOVER_REQUESTED, ToRewrite, class_index, notify_tracker,
-    wake_task,
-};
+use super::outbox::{Inner, Outbox, QueuedBatch, QueuedStanza, ToRewrite, notify_tracker, wake_task};
+use super::signals::Signal;
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
 /// Number of unacknowledged stanzas that triggers a request, even if none of them would alone.
@@ -164,7 +161,7 @@ impl StreamManagement {
                 break;
             }
             let class = item.frame.class();
-            counts[class_index(class)] -= size;
+            counts[class.index()] -= size;
             sum += size;
             count += 1;
             self.unacked_bytes += size;
@@ -382,7 +379,7 @@ impl Outbox {
         let Some(ack) = inner.management.as_deref_mut() else { return false };
         ack.holder = Holder::Detached;
         ack.ack_requested_at = None;
-        self.discard_sample();
+        self.signals.discard_sample();
         let deadline = now.saturating_add(ack.terms.resume_seconds);
         inner.waker = None;
         self.set_deadline(deadline);
@@ -406,7 +403,7 @@ impl Outbox {
             .ok_or(TakeoverError::UnknownToken)?;
         ack.newly_handled(h).map_err(TakeoverError::TooHigh)?;
         let earlier = ack.claimant.replace(Box::new(Claimant { id: who, waker: None }));
-        self.signals.fetch_or(TAKEOVER_REQUESTED, Ordering::Release);
+        self.signals.raise(Signal::TakeoverRequested);
         wake_task(inner);
         if let Some(waker) = earlier.and_then(|c| c.waker) {
             waker.wake();
@@ -450,13 +447,13 @@ impl Outbox {
 
     /// Whether another connection requests the takeover.
     pub fn takeover_requested(&self) -> bool {
-        self.signals.load(Ordering::Acquire) & TAKEOVER_REQUESTED != 0
+        self.signals.is_raised(Signal::TakeoverRequested)
     }
 
     /// Hands the outbox over. False if the request was withdrawn: the caller remains the owner.
     pub fn hand_over(&self) -> bool {
         let mut inner = self.inner.lock();
-        self.signals.fetch_and(!TAKEOVER_REQUESTED, Ordering::AcqRel);
+        self.signals.take(Signal::TakeoverRequested);
         let Some(ack) = inner.management.as_deref_mut() else { return false };
         let Some(claimant) = &mut ack.claimant else { return false };
         ack.holder = Holder::Nobody;
@@ -503,7 +500,7 @@ impl Outbox {
             if class == QueueClass::Message {
                 return true;
             }
-            bytes[class_index(class)] -= item.size();
+            bytes[class.index()] -= item.size();
             if let Some(charge) = charge {
                 charge.sub(item);
             }
