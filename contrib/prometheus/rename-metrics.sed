@@ -1,5 +1,5 @@
-# Names of metrics that were renamed, for dashboards, alerts and recording rules: sed -i -E -f rename-metrics.sed FILE
-# Renamed labels and metrics that were split are in UPGRADING; change those by hand.
+# Renames metrics in dashboards, alerts and recording rules: sed -i -E -f rename-metrics.sed FILE
+# Change renamed labels and metrics that were split by hand; see UPGRADING.
 s/\bthrong_accept_waits_total\b/throng_listener_pauses_total/g
 s/\bthrong_bosh_replays_total\b/throng_bosh_retransmits_total/g
 s/\bthrong_bosh_sessions_ended_total\b/throng_bosh_sessions_terminated_total/g
