@@ -102,12 +102,9 @@ impl StreamElements {
     }
     /// Namespaces of elements inside a bind request, in registry order, without duplicates.
     pub fn bind2_inline_namespaces(&self) -> impl Iterator<Item = Ns> + '_ {
-        let mut seen = xml::NsSet(0);
-        self.bind2_inline.iter().filter_map(move |n| {
-            let new = seen.0 & n.0.bit() == 0;
-            seen.0 |= n.0.bit();
-            new.then_some(n.0)
-        })
+        let list = &self.bind2_inline;
+        let first = |at: usize, ns: Ns| list[..at].iter().all(|earlier| earlier.0 != ns);
+        list.iter().enumerate().filter(move |(at, n)| first(*at, n.0)).map(|(_, n)| n.0)
     }
     /// The handler of a request before authentication: namespace and name of its payload, of type get or set.
     pub fn pre_auth(&self, ns: Ns, name: &str) -> Option<&Arc<dyn PreAuthHandler>> {

@@ -12,7 +12,7 @@
 //! | `Account` with its state | 120, as the routing entry | 120 | here |
 //! | three `Contact`s | 72, 24 each | 48 | here |
 //! | full and bare address | 80 | text and counters | not types |
-//! | last presence: a shared stanza | 300 | head, counter and the client's bytes | `streams`, `stanza::Head` ≤ 88 |
+//! | last presence: a shared stanza | 300 | head, counter and the client's bytes | `streams`, `stanza::Head` ≤ 80 |
 //!
 //! The types limited here take 96 + 112 + 120 + 48 = 376 bytes, with the future 656. The rest of the 2 500 is
 //! the socket, text, counters of shared values and allocator overhead.

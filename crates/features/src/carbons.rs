@@ -27,7 +27,9 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use stanza::payload::forward::{self, CarbonDirection};
-use stanza::{MessageTraits, MessageType, StanzaCondition, StanzaError, StanzaKind, StanzaKindSet};
+use stanza::{
+    MessageTraits, MessageType, PayloadNs, StanzaCondition, StanzaError, StanzaKind, StanzaKindSet,
+};
 use throng_core::account::AccountState;
 use throng_core::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use throng_core::hooks::{
@@ -77,7 +79,7 @@ fn build(b: &mut FeatureBuilder<'_>) {
     b.iq(ENABLE_OTHERS, |_: &mut IqRequest<'_>| IqFlow::error(StanzaCondition::NotAllowed));
     b.iq(DISABLE_OTHERS, |_: &mut IqRequest<'_>| IqFlow::error(StanzaCondition::NotAllowed));
     b.bind2_inline(Ns::Carbons2, "enable", |ctx: &mut Bind2InlineCtx<'_>| set_enabled(ctx.session, true));
-    let written = Interest::kinds(StanzaKindSet::MESSAGES).payload(Ns::Carbons2);
+    let written = Interest::kinds(StanzaKindSet::MESSAGES).payload(PayloadNs::Carbons2);
     b.outgoing(Phase::Police, written, |ctx: &mut OutgoingCtx<'_>| reject_forged(ctx.frame));
     b.incoming(Phase::Police, written, |ctx: &mut IncomingCtx<'_>| reject_forged(ctx.frame));
     let wanted = Interest::kinds(StanzaKindSet::MESSAGES).flags(flags::ACCOUNT_CARBONS);

@@ -25,7 +25,7 @@
 use std::ops::Range;
 
 use jid::JidRef;
-use stanza::{StanzaCondition, StanzaError, StanzaKindSet};
+use stanza::{PayloadNs, StanzaCondition, StanzaError, StanzaKindSet};
 use throng_core::Node;
 use throng_core::feature::{Feature, FeatureBuilder, Spec};
 use throng_core::hooks::{Flow, Interest, OutgoingCtx, Phase, StopReason};
@@ -42,8 +42,9 @@ pub static FEATURE: Feature = Feature {
 
 fn build(builder: &mut FeatureBuilder<'_>) {
     let kinds = StanzaKindSet::MESSAGES.union(StanzaKindSet::PRESENCE);
-    let claims = [Ns::DelayLegacy, Ns::OccupantId, Ns::Mam2, Ns::Addresses];
-    let interest = claims.into_iter().fold(Interest::kinds(kinds).payload(Ns::Delay), Interest::payload);
+    let claims = [PayloadNs::DelayLegacy, PayloadNs::OccupantId, PayloadNs::Mam2, PayloadNs::Addresses];
+    let interest =
+        claims.into_iter().fold(Interest::kinds(kinds).payload(PayloadNs::Delay), Interest::payload);
     builder.outgoing(Phase::Stamp, interest, |ctx: &mut OutgoingCtx<'_>| {
         let (node, own, to) = (ctx.node, ctx.session.bare(), ctx.to);
         match ctx.frame.without(|child, gone| select_forged(child, node, own, to, gone)) {

@@ -29,7 +29,7 @@
 
 use std::sync::Arc;
 
-use stanza::{MessageTraits, MessageType, PresenceType, StanzaKind, StanzaKindSet};
+use stanza::{MessageTraits, MessageType, PayloadNs, PresenceType, StanzaKind, StanzaKindSet};
 use throng_core::feature::{self, Feature, FeatureBuilder, OptionSpec, OptionValue, Spec};
 use throng_core::hooks::{DeliverCtx, Flow, Interest, Phase};
 use throng_core::session::{Urgency, flags};
@@ -164,7 +164,7 @@ fn message_can_wait(ty: MessageType, content: MessageTraits, rules: CsiRules) ->
 
 /// Presence of the client itself in a room (XEP-0045), such as its removal from the room.
 fn is_self_presence_in_room(frame: &SharedStanza) -> bool {
-    if !frame.head().payloads().contains(Ns::MucUser) {
+    if !frame.head().payloads().contains(PayloadNs::MucUser) {
         return false;
     }
     // Stanzas were checked when they were built; an unreadable one is not deferred.

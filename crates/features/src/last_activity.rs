@@ -11,7 +11,7 @@
 //!
 //! A session's presence is removed in the last phase of the closing chain; this feature has to read it before that.
 
-use stanza::{IqType, PresenceType, StanzaCondition, StanzaError, StanzaKind, StanzaKindSet};
+use stanza::{IqType, PayloadNs, PresenceType, StanzaCondition, StanzaError, StanzaKind, StanzaKindSet};
 use store::last_seen::MAX_STATUS_BYTES;
 use store::{LastActivity, StoreError};
 use throng_core::Effects;
@@ -54,7 +54,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     builder.iq(OWN, |_: &mut IqRequest<'_>| IqFlow::Reply(Ok(answer(0, None))));
     builder.iq(OTHER, account_query);
     let get = StanzaKindSet::of(StanzaKind::Iq(IqType::Get));
-    builder.incoming(Phase::Police, Interest::kinds(get).payload(Ns::LastActivity), filter_query);
+    builder.incoming(Phase::Police, Interest::kinds(get).payload(PayloadNs::LastActivity), filter_query);
     let unavailable = StanzaKindSet::of(StanzaKind::Presence(PresenceType::Unavailable));
     builder.outgoing(Phase::Archive, Interest::kinds(unavailable), remember_status);
     builder.closing(Phase::Archive, Interest::ALL, closing);

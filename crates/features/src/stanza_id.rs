@@ -18,7 +18,7 @@ use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
 
 use jid::JidRef;
-use stanza::{MessageType, StanzaKindSet, append_child};
+use stanza::{MessageType, PayloadNs, StanzaKindSet, append_child};
 use throng_core::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
@@ -52,7 +52,7 @@ const IDENTIFIED_KINDS: StanzaKindSet = StanzaKindSet::of(stanza::StanzaKind::Me
     .union(StanzaKindSet::of(stanza::StanzaKind::Message(MessageType::Normal)));
 
 fn build(builder: &mut FeatureBuilder<'_>) {
-    let claims = Interest::kinds(StanzaKindSet::MESSAGES).payload(Ns::StanzaId);
+    let claims = Interest::kinds(StanzaKindSet::MESSAGES).payload(PayloadNs::StanzaId);
     builder.outgoing(Phase::Stamp, claims, |ctx: &mut OutgoingCtx<'_>| {
         strip_forged(ctx.frame, ctx.node, ctx.session.bare())
     });
@@ -62,7 +62,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     if builder.options.bool("assign_ids") {
         builder.incoming(Phase::Stamp, Interest::kinds(IDENTIFIED_KINDS), |ctx: &mut IncomingCtx<'_>| {
             let head = ctx.frame.head();
-            if head.has_body || !head.payloads().contains(Ns::Chatstates) {
+            if head.has_body || !head.payloads().contains(PayloadNs::Chatstates) {
                 match with_stanza_id(ctx.frame, ctx.to.bare()) {
                     Ok(frame) => *ctx.frame = frame,
                     Err(error) => return refused(error),

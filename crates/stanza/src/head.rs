@@ -10,9 +10,10 @@
 
 use std::borrow::Cow;
 
-use xml::{Event, Limits, NamespaceContext, Ns, NsSet, Reader};
+use xml::{Event, Limits, NamespaceContext, Ns, Reader};
 
 use crate::kind::{IqType, MessageType, PresenceType, StanzaKind};
+use crate::payload_set::PayloadSet;
 
 /// A range of bytes; the empty range means *absent*.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,8 +87,8 @@ pub struct Child {
 pub struct Head {
     /// Kind and type.
     pub kind: StanzaKind,
-    /// Known namespaces among the child elements.
-    pub(crate) payloads: [u64; 2],
+    /// Namespaces of the child elements by which stanzas are selected.
+    pub(crate) payloads: PayloadSet,
     /// The first child element.
     pub first_child: Option<Child>,
     pub(crate) to: ShortSpan,
@@ -110,9 +111,9 @@ pub struct Head {
 }
 
 impl Head {
-    /// The known namespaces among the children.
-    pub fn payloads(&self) -> NsSet {
-        NsSet(u128::from(self.payloads[0]) | (u128::from(self.payloads[1]) << 64))
+    /// The namespaces of its children, as far as stanzas are selected by them.
+    pub fn payloads(&self) -> PayloadSet {
+        self.payloads
     }
     /// Value of `to`.
     pub fn to<'a>(&self, bytes: &'a [u8]) -> Option<Cow<'a, str>> {
@@ -165,7 +166,7 @@ impl Head {
     pub(crate) fn with_kind(kind: StanzaKind) -> Head {
         Head {
             kind,
-            payloads: [0; 2],
+            payloads: PayloadSet::NONE,
             first_child: None,
             to: ShortSpan::default(),
             from: ShortSpan::default(),
@@ -263,14 +264,14 @@ impl<'a> Element<'a> {
 
     fn children(reader: &mut Reader<'a>, head: &mut Head) -> Result<(), xml::Error> {
         let mut depth = 1usize;
-        let mut payloads = 0u128;
+        let mut payloads = PayloadSet::NONE;
         while let Some(event) = reader.next()? {
             match event {
                 Event::Start(start) => {
                     if depth == 1 {
                         let ns = start.ns.id;
                         if let Some(ns) = ns {
-                            payloads |= ns.bit();
+                            payloads.insert(ns);
                         }
                         head.has_body |= ns == Some(Ns::Client) && start.name == "body";
                         if head.child_count == 0 {
@@ -299,15 +300,9 @@ impl<'a> Element<'a> {
                 Event::Text(_) => {}
             }
         }
-        head.payloads = halves(payloads);
+        head.payloads = payloads;
         Ok(())
     }
-}
-
-/// A set of namespaces as two words, because the alignment of a `u128` would enlarge the head.
-#[allow(clippy::cast_possible_truncation, reason = "each half is what is meant")]
-pub(crate) const fn halves(bits: u128) -> [u64; 2] {
-    [bits as u64, (bits >> 64) as u64]
 }
 
 #[cfg(test)]
@@ -372,6 +367,6 @@ mod tests {
 
     #[test]
     fn a_head_is_small() {
-        assert!(size_of::<Head>() <= 88, "{}", size_of::<Head>());
+        assert!(size_of::<Head>() <= 80, "{}", size_of::<Head>());
     }
 }

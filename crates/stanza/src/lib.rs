@@ -17,6 +17,7 @@ pub mod head;
 pub mod kind;
 pub mod message_traits;
 pub mod payload;
+pub mod payload_set;
 pub mod rewrite;
 pub mod stream;
 
@@ -25,4 +26,5 @@ pub use error::{StanzaError, StreamError};
 pub use head::{Child, Element, Head, Span};
 pub use kind::{IqType, MessageType, PresenceType, StanzaKind, StanzaKindSet};
 pub use message_traits::MessageTraits;
+pub use payload_set::{PayloadNs, PayloadSet};
 pub use rewrite::{NewAddresses, append_child, rewrite_addresses};

@@ -13,10 +13,11 @@
 //! A message with a body and without hints is classified by its [`Head`] alone. A receipt then counts as a request and a
 //! marker as *markable*, because their element names are not known; beside a body nothing depends on the difference.
 
-use xml::{Event, Limits, NamespaceContext, Ns, NsSet, Reader};
+use xml::{Event, Limits, NamespaceContext, Ns, Reader};
 
 use crate::head::Head;
 use crate::kind::{MessageType, StanzaKind};
+use crate::payload_set::{PayloadNs, PayloadSet};
 
 /// Classification of a message by its children. Children without meaning of their own (thread, ids, delay, nick) set no bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,27 +89,28 @@ const HINT_TRAITS: u32 = MessageTraits::NO_COPY.0
     | MessageTraits::STORE.0;
 
 /// Namespaces in which the element name matters, even beside a body.
-const NAMESPACES_BY_NAME: NsSet = NsSet::of(&[Ns::Hints, Ns::Carbons2, Ns::MucUser]);
+const NAMESPACES_BY_NAME: PayloadSet =
+    PayloadSet::of(&[PayloadNs::Hints, PayloadNs::Carbons2, PayloadNs::MucUser]);
 
 /// Traits of children in these namespaces, regardless of element name.
-const TRAIT_BY_NAMESPACE: &[(Ns, MessageTraits)] = &[
-    (Ns::Chatstates, MessageTraits::STATE),
-    (Ns::Correct, MessageTraits::CORRECTION),
-    (Ns::Eme, MessageTraits::ENCRYPTED),
-    (Ns::OmemoLegacy, MessageTraits::ENCRYPTED),
-    (Ns::Omemo2, MessageTraits::ENCRYPTED),
-    (Ns::Openpgp, MessageTraits::ENCRYPTED),
-    (Ns::Reactions, MessageTraits::REACTION),
-    (Ns::Retract, MessageTraits::RETRACTION),
-    (Ns::Reply, MessageTraits::REPLY),
-    (Ns::Conference, MessageTraits::INVITE),
-    (Ns::PubsubEvent, MessageTraits::EVENT),
-    (Ns::JingleMessage, MessageTraits::CALL),
+const TRAIT_BY_NAMESPACE: &[(PayloadNs, MessageTraits)] = &[
+    (PayloadNs::Chatstates, MessageTraits::STATE),
+    (PayloadNs::Correct, MessageTraits::CORRECTION),
+    (PayloadNs::Eme, MessageTraits::ENCRYPTED),
+    (PayloadNs::OmemoLegacy, MessageTraits::ENCRYPTED),
+    (PayloadNs::Omemo2, MessageTraits::ENCRYPTED),
+    (PayloadNs::Openpgp, MessageTraits::ENCRYPTED),
+    (PayloadNs::Reactions, MessageTraits::REACTION),
+    (PayloadNs::Retract, MessageTraits::RETRACTION),
+    (PayloadNs::Reply, MessageTraits::REPLY),
+    (PayloadNs::Conference, MessageTraits::INVITE),
+    (PayloadNs::PubsubEvent, MessageTraits::EVENT),
+    (PayloadNs::JingleMessage, MessageTraits::CALL),
 ];
 
 /// Namespaces of children that do not affect the classification.
-const NEUTRAL_NAMESPACES: NsSet =
-    NsSet::of(&[Ns::StanzaId, Ns::OccupantId, Ns::Delay, Ns::DelayLegacy, Ns::Nick, Ns::Fallback, Ns::Hats]);
+const NEUTRAL_NAMESPACES: &[Ns] =
+    &[Ns::StanzaId, Ns::OccupantId, Ns::Delay, Ns::DelayLegacy, Ns::Nick, Ns::Fallback, Ns::Hats];
 
 static CLIENT: NamespaceContext = NamespaceContext::client();
 // The bytes were validated on arrival.
@@ -120,7 +122,10 @@ impl MessageTraits {
         let found = head.payloads();
         if head.has_body && !found.intersects(NAMESPACES_BY_NAME) {
             let mut all = MessageTraits::BODY;
-            let beside = [(Ns::Receipts, MessageTraits::REQUEST), (Ns::ChatMarkers, MessageTraits::MARKABLE)];
+            let beside = [
+                (PayloadNs::Receipts, MessageTraits::REQUEST),
+                (PayloadNs::ChatMarkers, MessageTraits::MARKABLE),
+            ];
             for (ns, bit) in TRAIT_BY_NAMESPACE.iter().chain(&beside) {
                 if found.contains(*ns) {
                     all.0 |= bit.0;
@@ -165,10 +170,10 @@ impl MessageTraits {
 /// Traits of one child.
 fn traits_of_child(ns: Option<Ns>, name: &str) -> MessageTraits {
     let Some(ns) = ns else { return MessageTraits::OTHER };
-    if NEUTRAL_NAMESPACES.contains(ns) {
+    if NEUTRAL_NAMESPACES.contains(&ns) {
         return MessageTraits::default();
     }
-    if let Some((_, content)) = TRAIT_BY_NAMESPACE.iter().find(|(known, _)| *known == ns) {
+    if let Some((_, content)) = TRAIT_BY_NAMESPACE.iter().find(|(known, _)| known.ns() == ns) {
         return *content;
     }
     match (ns, name) {

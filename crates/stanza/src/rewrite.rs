@@ -5,7 +5,7 @@
 
 use xml::Ns;
 
-use crate::head::{Child, Head, ShortSpan, Span, halves};
+use crate::head::{Child, Head, ShortSpan, Span};
 
 /// Which addresses to write.
 #[derive(Clone, Copy, Debug, Default)]
@@ -121,9 +121,7 @@ fn try_append(bytes: &[u8], head: &Head, child: &[u8], ns: Ns, out: &mut Vec<u8>
     } else {
         out.extend_from_slice(&bytes[at..]);
     }
-    let [low, high] = halves(ns.bit());
-    result.payloads[0] |= low;
-    result.payloads[1] |= high;
+    result.payloads.insert(ns);
     if head.child_count == 0 {
         let name = child.iter().skip(1).take_while(|b| !matches!(b, b' ' | b'/' | b'>')).count();
         result.first_child = Some(Child {

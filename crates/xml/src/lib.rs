@@ -35,7 +35,7 @@ pub use limits::{
 };
 pub use namespace_context::NamespaceContext;
 pub use normalise::normalise;
-pub use ns::{Ns, NsSet};
+pub use ns::Ns;
 pub use reader::Reader;
 pub use scan::{ScanOutcome, Scanner};
 pub use tree::{Tree, TreeNode};

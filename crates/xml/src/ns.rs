@@ -1,4 +1,4 @@
-//! Namespaces known to the server, numbered so that a set of them is one `u128`.
+//! Namespaces known to the server, as numbers.
 //!
 //! RFC 6120, RFC 6121, RFC 7395 and the XEPs named at the entries.
 //!
@@ -10,7 +10,7 @@
 
 macro_rules! namespaces {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// A namespace known to the server. At most 128, so that [`NsSet`] is one `u128`.
+        /// A namespace known to the server.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Ns { $($(#[$doc])* $name,)* }
@@ -276,11 +276,13 @@ namespaces! {
     ServerInfo = "urn:xmpp:serverinfo:0",
 }
 
-const _: () = assert!(Ns::ALL.len() <= 128, "NsSet has 128 bits");
-
 /// Slots of the hash table from name to number: a power of two, at least three times the number of entries.
 const SLOTS: usize = 512;
 const EMPTY: u8 = u8::MAX;
+
+const _: () = assert!(SLOTS.is_power_of_two() && SLOTS >= 3 * Ns::ALL.len(), "double the number of slots");
+const _: () =
+    assert!(Ns::ALL.len() < EMPTY as usize, "a number is one byte, and one value marks empty slots");
 
 /// Hashes the length and four bytes near the end, where namespaces differ.
 #[allow(clippy::cast_possible_truncation, reason = "a hash needs the low bits of a length only")]
@@ -292,7 +294,7 @@ const fn slot(text: &[u8]) -> usize {
     let tail = u32::from_le_bytes([text[n - 4], text[n - 3], text[n - 2], text[n - 1]]);
     let mid = u32::from_le_bytes([text[n / 2], text[n / 2 + 1], text[(n * 3) / 4], text[n / 4]]);
     let mixed = (tail ^ mid.rotate_left(13) ^ (n as u32).rotate_left(7)).wrapping_mul(0x9E37_79B1);
-    (mixed >> 23) as usize & (SLOTS - 1)
+    (mixed >> (u32::BITS - SLOTS.trailing_zeros())) as usize
 }
 
 const fn table() -> [u8; SLOTS] {
@@ -332,67 +334,6 @@ impl Ns {
     pub const fn as_str(self) -> &'static str {
         Ns::TEXT[self as usize]
     }
-
-    /// This namespace as a bit of an [`NsSet`].
-    pub const fn bit(self) -> u128 {
-        1 << (self as u8)
-    }
-}
-
-/// A set of known namespaces.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct NsSet(pub u128);
-
-impl NsSet {
-    /// The empty set.
-    pub const NONE: NsSet = NsSet(0);
-
-    /// The set of these namespaces.
-    pub const fn of(members: &[Ns]) -> NsSet {
-        let mut bits = 0;
-        let mut i = 0;
-        while i < members.len() {
-            bits |= members[i].bit();
-            i += 1;
-        }
-        NsSet(bits)
-    }
-
-    /// Adds a namespace.
-    pub const fn insert(&mut self, ns: Ns) {
-        self.0 |= ns.bit();
-    }
-
-    /// Whether the set contains this namespace.
-    pub const fn contains(self, ns: Ns) -> bool {
-        self.0 & ns.bit() != 0
-    }
-
-    /// Whether the two sets share a member.
-    pub const fn intersects(self, other: NsSet) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    /// The union of both sets.
-    pub const fn union(self, other: NsSet) -> NsSet {
-        NsSet(self.0 | other.0)
-    }
-
-    /// Whether the set is empty.
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// The members in numerical order.
-    pub fn iter(self) -> impl Iterator<Item = Ns> {
-        Ns::ALL.iter().copied().filter(move |ns| self.contains(*ns))
-    }
-}
-
-impl core::fmt::Debug for NsSet {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_set().entries(self.iter()).finish()
-    }
 }
 
 #[cfg(test)]
@@ -412,15 +353,6 @@ mod tests {
         for text in ["", "x", "jabber:clien", "jabber:client ", "JABBER:CLIENT", "urn:xmpp:nothing:9"] {
             assert_eq!(Ns::from_str(text), None, "{text}");
         }
-    }
-
-    #[test]
-    fn sets_hold_what_was_put_in() {
-        let mut set = NsSet::of(&[Ns::Xml, Ns::ServerInfo]);
-        assert!(set.contains(Ns::ServerInfo) && !set.contains(Ns::Ping));
-        set.insert(Ns::Ping);
-        assert_eq!(set.iter().count(), 3);
-        assert!(set.intersects(NsSet::of(&[Ns::Ping])) && !set.intersects(NsSet::of(&[Ns::Muc])));
     }
 
     #[test]

@@ -133,7 +133,11 @@ mod tests {
         HandlerEntry { owner: "test", phase, interest: Interest::kinds(kinds), run: Arc::new(run) }
     }
     fn chat() -> InterestProbe {
-        InterestProbe { kind: StanzaKind::Message(MessageType::Chat).bit(), payloads: 0, flags: 0 }
+        InterestProbe {
+            kind: StanzaKind::Message(MessageType::Chat).bit(),
+            payloads: stanza::PayloadSet::NONE,
+            flags: 0,
+        }
     }
 
     #[test]

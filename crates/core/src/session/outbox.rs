@@ -19,8 +19,9 @@ use std::task::{Context, Waker};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use stanza::{MessageTraits, PresenceType, StanzaCondition, StanzaKind, StreamCondition, StreamError};
-use xml::Ns;
+use stanza::{
+    MessageTraits, PayloadNs, PresenceType, StanzaCondition, StanzaKind, StreamCondition, StreamError,
+};
 
 use super::admission::{QueueAdmission, Rank, lost_presence};
 use super::backlog::{AdmissionContext, BacklogEntry, ExceededLimit};
@@ -590,7 +591,7 @@ impl Inner {
 fn is_chat_state_only(frame: &SharedStanza) -> bool {
     let head = frame.head();
     !head.has_body
-        && head.payloads().contains(Ns::Chatstates)
+        && head.payloads().contains(PayloadNs::Chatstates)
         && MessageTraits::of(head, frame.bytes()).is_standalone_chat_state()
 }
 

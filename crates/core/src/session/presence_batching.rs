@@ -24,8 +24,7 @@ use std::task::{Context, Poll, Waker};
 
 use base::clock::Millis;
 use parking_lot::Mutex;
-use stanza::{PresenceType, StanzaKind};
-use xml::Ns;
+use stanza::{PayloadNs, PresenceType, StanzaKind};
 
 use super::{DelayToken, Outbox, Session, flags};
 use crate::shared_stanza::SharedStanza;
@@ -58,7 +57,7 @@ impl PresenceBatcher {
                 stanza.kind(),
                 StanzaKind::Presence(PresenceType::Available | PresenceType::Unavailable)
             )
-            && !stanza.head().payloads().contains(Ns::MucUser)
+            && !stanza.head().payloads().contains(PayloadNs::MucUser)
             && !stanza
                 .head()
                 .raw_from(stanza.bytes())

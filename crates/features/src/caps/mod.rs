@@ -22,7 +22,7 @@ mod verification;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use stanza::{PresenceType, StanzaKind, StanzaKindSet};
+use stanza::{PayloadNs, PresenceType, StanzaKind, StanzaKindSet};
 use throng_core::disco::DiscoInfo;
 use throng_core::feature::{DerivedStreamFeature, DiscoFeature, Feature, FeatureBuilder, Spec};
 use throng_core::hooks::{ClosingCtx, Flow, Interest, OutgoingCtx, Phase};
@@ -69,7 +69,7 @@ const NODE: &str = "urn:uuid:3f6c1c1e-5b0a-4f0e-9d53-7468726f6e67";
 fn build(b: &mut FeatureBuilder<'_>) {
     b.client_software(announcement::software);
     let available = StanzaKindSet::of(StanzaKind::Presence(PresenceType::Available));
-    let interest = Interest::kinds(available).payload(Ns::Caps).payload(Ns::Caps2);
+    let interest = Interest::kinds(available).payload(PayloadNs::Caps).payload(PayloadNs::Caps2);
     b.outgoing(Phase::Copy, interest, |ctx: &mut OutgoingCtx<'_>| {
         if ctx.to.is_none() {
             announcement::process_announcement(ctx.node, ctx.session, ctx.frame.bytes(), ctx.effects);

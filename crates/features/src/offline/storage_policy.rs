@@ -1,8 +1,7 @@
 //! Storage policy of offline messages: XEP-0160 1.0.1, section 3, with the hints of XEP-0334 1.0.0, section 4.
 
-use stanza::MessageTraits;
+use stanza::{MessageTraits, PayloadNs, PayloadSet};
 use throng_core::SharedStanza;
-use xml::{Ns, NsSet};
 
 /// Action for a message that no resource accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +17,7 @@ pub(super) enum StorageDecision {
 /// Decides on a message of type chat or normal.
 pub(super) fn decide(frame: &SharedStanza) -> StorageDecision {
     let (head, bytes) = (frame.head(), frame.bytes());
-    if !head.payloads().intersects(NsSet::of(&[Ns::Hints, Ns::Chatstates])) {
+    if !head.payloads().intersects(PayloadSet::of(&[PayloadNs::Hints, PayloadNs::Chatstates])) {
         return StorageDecision::Store;
     }
     let content = MessageTraits::of(head, bytes);

@@ -357,7 +357,7 @@ fn stored_request(node: &Node, frame: &SharedStanza, from: JidRef<'_>, to: JidRe
     let whole = bytes.len() <= MAX_REQUEST_BYTES
         && stanza::payload::stanza_content::write(&mut w, head, bytes, MAX_REQUEST_BYTES);
     // Exactly one stamp (XEP-0203, section 3).
-    if !whole || !head.payloads().contains(xml::Ns::Delay) {
+    if !whole || !head.payloads().contains(stanza::PayloadNs::Delay) {
         stanza::payload::delay::write(&mut w, to.domain(), node.clock.unix_millis());
     }
     w.end();

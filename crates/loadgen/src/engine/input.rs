@@ -6,7 +6,7 @@
 //! The engine's programs are moved out while a user runs its program; input is never handled at that time.
 
 use stanza::kind::{IqType, MessageType, PresenceType, StanzaKind};
-use stanza::{Element, Head};
+use stanza::{Element, Head, PayloadNs};
 use xml::{Ns, Tree};
 
 use super::bytecode::{CompiledPattern, Instruction, RawOp, RawWait};
@@ -92,7 +92,7 @@ impl WorkerEngine {
             let recipient = head.from(bytes).and_then(|from| self.names.index(&from));
             return self.handle_echo(slot, recipient, stamp, now);
         }
-        let delayed = head.payloads().contains(Ns::Delay);
+        let delayed = head.payloads().contains(PayloadNs::Delay);
         let account = self.users[slot as usize].account;
         let arrival = self.tally.arrive(stamp.worker, stamp.number, stamp.sender, account, delayed);
         match arrival {
@@ -205,7 +205,7 @@ impl WorkerEngine {
         } else if same_clock
             && user.is(AVAILABLE)
             && stamp.due >= user.available_at
-            && !head.payloads().contains(Ns::Delay)
+            && !head.payloads().contains(PayloadNs::Delay)
         {
             // Presence sent before this user became available is the answer to a probe, not a delivery.
             self.record.time(Timing::Presence, now.saturating_sub(stamp.due));
@@ -251,7 +251,7 @@ impl WorkerEngine {
     /// Answers a request: RFC 6120, section 8.2.3 requires a response to every one.
     fn handle_request(&mut self, slot: u32, bytes: &[u8], head: &Head) {
         let Some(id) = head.raw_id(bytes) else { return };
-        let known = head.payloads().contains(Ns::Ping) || head.payloads().contains(Ns::Roster);
+        let known = head.payloads().contains(PayloadNs::Ping) || head.payloads().contains(PayloadNs::Roster);
         let from = head.from(bytes);
         let out = &mut self.users[slot as usize].out;
         let begin = out.len();

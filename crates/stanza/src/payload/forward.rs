@@ -11,8 +11,9 @@
 
 use xml::Ns;
 
-use crate::head::{Child, Head, ShortSpan, Span, halves};
+use crate::head::{Child, Head, ShortSpan, Span};
 use crate::kind::{MessageType, StanzaKind};
+use crate::payload_set::{PayloadNs, PayloadSet};
 
 /// Direction of the original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +86,7 @@ pub fn carbon_copy(
     };
     out.extend_from_slice(b"</message>");
     let mut copy = Head::with_kind(head.kind);
-    copy.payloads = halves(Ns::Carbons2.bit());
+    copy.payloads = PayloadSet::of(&[PayloadNs::Carbons2]);
     copy.first_child = Some(first);
     (copy.from, copy.from_attr) = (from, from_attr);
     copy.name_end = u16::try_from(name.len()).ok()?;
