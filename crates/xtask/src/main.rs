@@ -8,6 +8,7 @@ mod attacks;
 mod bench;
 mod codegen;
 mod compliance;
+mod new_feature;
 mod scenarios;
 mod tidy;
 
@@ -20,10 +21,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Check the floors, the size of files and the words that must not be used.
+    /// Check the project's rules: layers, file sizes, words, names, licences, generated files.
     Tidy(tidy::TidyArgs),
     /// Write the generated files, or compare them with `--check`.
     Codegen(codegen::CodegenArgs),
+    /// Write what a feature needs: its file, registry line, module line, namespace and scenario.
+    NewFeature(new_feature::NewFeatureArgs),
     /// Measure a server against its budgets.
     Bench(bench::BenchArgs),
     /// Run the scenarios against a server.
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Tidy(args) => tidy::run(&args),
         Command::Codegen(args) => codegen::run(&args),
+        Command::NewFeature(args) => new_feature::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Scenarios(args) => scenarios::run(&args),
         Command::Peers(args) => bench::peers::command::run(&args),

@@ -1,0 +1,13 @@
+//! Builds the files that `cargo xtask new-feature` copies and runs their tests, so that a change of an API cannot leave them
+//! behind.
+#![allow(unreachable_pub, reason = "the templates are modules of a library once they are copied")]
+
+#[path = "../templates/message.rs"]
+mod message;
+#[path = "../templates/request.rs"]
+mod request;
+
+#[test]
+fn the_templates_are_features_of_the_same_name() {
+    assert_eq!((message::FEATURE.name, request::FEATURE.name), ("example_feature", "example_feature"));
+}
