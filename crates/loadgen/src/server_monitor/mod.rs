@@ -7,6 +7,7 @@
 //!
 //! Proportional memory (PSS) makes the kernel walk all pages of the process, so it is read only every ten seconds.
 
+mod fetch;
 mod metrics;
 mod proc;
 
@@ -27,8 +28,6 @@ use metrics::MetricsScrape;
 pub const MAX_SERIES: usize = 200;
 /// Seconds between two reads of PSS and of the list of children.
 const SELDOM: u32 = 10;
-/// Maximum size of a metrics page in bytes.
-const PAGE: u64 = 8 << 20;
 /// Samples queued for the controller.
 const SAMPLES: usize = 64;
 
@@ -129,12 +128,8 @@ impl Drop for ServerMonitor {
     }
 }
 
-/// Fetches a page over a connection of its own, since the page may come from the server whose connections are counted.
 fn fetch(url: &str) -> Result<MetricsScrape> {
-    let request = ureq::get(url).config().timeout_global(Some(Duration::from_millis(900))).build();
-    let mut answer = request.call()?;
-    let text = answer.body_mut().with_config().limit(PAGE).read_to_string()?;
-    Ok(MetricsScrape::read(&text))
+    Ok(MetricsScrape::read(&fetch::get(url)?))
 }
 
 fn watch(host: ServerMonitorConfig, start_us: u64, stop: &AtomicBool, tell: &SyncSender<MonitorSample>) {
