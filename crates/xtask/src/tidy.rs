@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: project rules that neither the compiler nor clippy checks.
 //!
 //! Covers layers of the crates, file sizes, type names, opening comments, the list of files with `unsafe`, forbidden words, links
-//! and keys in documents, licences of dependencies, and stale generated files. Each rule is a file in the folder of
+//! and keys in documents, licences and number of dependencies, and stale generated files. Each rule is a file in the folder of
 //! this module, a function from text to findings, tested there with bad input. `tests/tidy.rs` runs all of them with
 //! the ordinary tests.
 //!
@@ -17,6 +17,7 @@ pub(crate) mod files;
 mod forbidden_words;
 mod layers;
 mod licences;
+mod package_limits;
 mod packages;
 pub(crate) mod rust_lexer;
 mod source_files;
@@ -27,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
+use package_limits::PackageCounts;
 
 /// The flags of `cargo xtask tidy`.
 #[derive(clap::Args)]
@@ -103,6 +105,9 @@ fn check(verbose: bool) -> Result<(Vec<Finding>, Vec<String>)> {
     findings.extend(layers::check(&packages));
     findings.extend(layers::check_documentation(&files));
     findings.extend(licences::check(&packages));
+    let lock = std::fs::read_to_string(root.join("Cargo.lock")).context("Cargo.lock cannot be read")?;
+    let counts = PackageCounts::new(&cargo(&root, &package_limits::TREE_ARGUMENTS)?, &lock);
+    findings.extend(counts.check());
     for (name, versions) in packages.duplicates() {
         lines.push(format!("warning: {name} is built in the versions {}", versions.join(", ")));
     }
@@ -110,7 +115,7 @@ fn check(verbose: bool) -> Result<(Vec<Finding>, Vec<String>)> {
 
     if verbose {
         lines.push(format!("{} files, {} packages", files.len(), packages.all.len()));
-        lines.push(format!("{} packages in the server", packages.closure("throng-server").len()));
+        lines.push(format!("{} packages in the server, {} in the lock file", counts.server, counts.lock));
         lines.extend(source_files::largest(&files, 10));
     }
     Ok((findings, lines))
@@ -118,16 +123,17 @@ fn check(verbose: bool) -> Result<(Vec<Finding>, Vec<String>)> {
 
 /// Cargo's metadata of our crates and all their dependencies on this machine.
 fn metadata(root: &Path) -> Result<String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     // Without the filter cargo would fetch the packages of all other operating systems.
     let host = command_output(Command::new("rustc").arg("-vV"))?;
     let host = host.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.context("rustc -vV does not name its host")?;
-    command_output(
-        Command::new(cargo)
-            .args(["metadata", "--format-version", "1", "--filter-platform", host])
-            .current_dir(root),
-    )
+    cargo(root, &["metadata", "--format-version", "1", "--filter-platform", host])
+}
+
+/// Output of a cargo command.
+fn cargo(root: &Path, arguments: &[&str]) -> Result<String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    command_output(Command::new(cargo).args(arguments).current_dir(root))
 }
 
 fn command_output(command: &mut Command) -> Result<String> {
