@@ -53,7 +53,9 @@ pub use blocklist::Blocklist;
 pub use effect::{Effect, Effects};
 pub use host::{EnabledFeature, Host, HostError, Hosts};
 pub use limits::NodeLimits;
-pub use login::{Admission, LoginIdentity, LoginRecord, Principal};
+pub use login::{
+    Admission, CredentialsUpgradeOutcome, LoginIdentity, LoginRecord, Principal, TokensUpdateOutcome,
+};
 pub use login_throttle::{LoginLimit, LoginThrottle};
 pub use node::{Node, NodeComponents};
 pub use passwords::Passwords;

@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use jid::{Jid, JidRef};
 use stanza::{StanzaCondition, StanzaError, StreamCondition, StreamError};
-use store::{AccountSecrets, AddressId, Login, PhotoHash, RosterItem, StoreError};
+pub use store::TokensUpdateOutcome;
+use store::{AccountSecrets, AddressId, Login, PhotoHash, RosterItem, StoreError, TokensUpdateFn};
 
 use crate::host::Host;
 use crate::node::Node;
@@ -105,6 +106,19 @@ impl Admission {
     }
 }
 
+/// Result of [`Node::upgrade_credentials`].
+#[derive(Debug)]
+pub enum CredentialsUpgradeOutcome {
+    /// The new keys are stored.
+    Stored,
+    /// Nothing is stored: the keys, but not the password, have changed since the proof. These are the present ones.
+    Superseded(Vec<u8>),
+    /// Disabled after the proof.
+    Disabled,
+    /// Removed after the proof, or the proved password is no longer valid.
+    Revoked,
+}
+
 impl Node {
     /// Loads the credentials of an account: one round trip to the store.
     ///
@@ -154,6 +168,44 @@ impl Node {
         }
         let login = self.stores.logins.login(identity.id, identity.revision).await;
         loaded(identity, epoch, login)
+    }
+
+    /// Changes the tokens of an account if its credentials are still those that `identity` proved; see
+    /// [`store::LoginTokens::update_tokens`].
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn update_tokens(
+        &self,
+        identity: &LoginIdentity,
+        change: TokensUpdateFn,
+    ) -> Result<TokensUpdateOutcome, ServerError> {
+        let revision = Some(identity.revision);
+        Ok(self.stores.tokens.update_tokens(identity.jid.as_ref(), revision, change).await?)
+    }
+
+    /// Replaces the `expected` credentials of an account by others for the same password (XEP-0480). One round trip to
+    /// the store, and another if the credentials are no longer the expected ones: another client may have upgraded
+    /// them, which must not fail a login with the right password.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn upgrade_credentials(
+        &self,
+        identity: &LoginIdentity,
+        expected: &[u8],
+        credentials: &[u8],
+    ) -> Result<CredentialsUpgradeOutcome, ServerError> {
+        let account = identity.jid.as_ref();
+        if self.stores.accounts.upgrade_credentials(account, expected, credentials).await? {
+            return Ok(CredentialsUpgradeOutcome::Stored);
+        }
+        let secrets = self.stores.logins.secrets(account).await?;
+        Ok(match secrets.filter(|secrets| secrets.revision == identity.revision) {
+            None => CredentialsUpgradeOutcome::Revoked,
+            Some(secrets) if secrets.disabled => CredentialsUpgradeOutcome::Disabled,
+            Some(secrets) => CredentialsUpgradeOutcome::Superseded(secrets.credentials),
+        })
     }
 
     /// Refuses a bind that [`Node::bind`] would refuse. Called before [`Node::load_principal`], so that a

@@ -214,7 +214,7 @@ instrumented! {
         fn update_blocklist(owner: JidRef<'_>, add: Vec<Jid>, remove: Unblock, limit: u32) -> BlocklistOutcome;
     }
     LoginTokens in tokens {
-        fn update_tokens(owner: JidRef<'_>, revision: Option<u64>, change: TokensUpdateFn) -> bool;
+        fn update_tokens(owner: JidRef<'_>, revision: Option<u64>, change: TokensUpdateFn) -> TokensUpdateOutcome;
     }
     AccountKv in account_kv {
         fn get(owner: JidRef<'_>, key: &str) -> Option<Vec<u8>>;

@@ -46,7 +46,7 @@ pub use roster::{
     RosterUpdateFn, RosterUpdateOutcome, Subscription,
 };
 pub use server_kv::ServerKv;
-pub use tokens::{LoginTokens, TokensUpdateFn};
+pub use tokens::{LoginTokens, TokensUpdateFn, TokensUpdateOutcome};
 pub use user_search::{FoundUser, SearchPageRequest, Seek, UserQuery, UserSearch, UserSearchPage};
 pub use vcards::{PhotoHash, SearchableProfile, Vcards};
 

@@ -20,20 +20,30 @@ pub const MAX_TOKENS_BYTES: usize = 65_536;
 /// store.
 pub type TokensUpdateFn = Box<dyn FnOnce(&[u8]) -> Option<Vec<u8>> + Send>;
 
+/// Result of [`LoginTokens::update_tokens`]. Only after `Applied` was the closure called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TokensUpdateOutcome {
+    /// The closure's result is stored.
+    Applied,
+    /// The account is disabled.
+    Disabled,
+    /// The account does not exist, or has credentials of another revision.
+    Revoked,
+}
+
 /// Login tokens of accounts.
 pub trait LoginTokens: Send + Sync {
-    /// Reads the value, calls `change` and stores its result, in one transaction. False if the account does not exist;
-    /// `change` is not called then.
+    /// Reads the value, calls `change` and stores its result, in one transaction.
     ///
-    /// A login names the `revision` of the credentials that it proved ([`crate::AccountSecrets::revision`]): false as well
-    /// if the account is disabled or has other credentials. Otherwise a proof with an old password would yield a token that
-    /// outlives it. `None` changes the tokens in any case.
+    /// A login names the `revision` of the credentials that it proved ([`crate::AccountSecrets::revision`]): nothing is
+    /// changed if the account is disabled or has other credentials. Otherwise a proof with an old password would yield a
+    /// token that outlives it. `None` changes the tokens of any existing account.
     fn update_tokens(
         &self,
         owner: JidRef<'_>,
         revision: Option<u64>,
         change: TokensUpdateFn,
-    ) -> StoreFuture<'_, bool>;
+    ) -> StoreFuture<'_, TokensUpdateOutcome>;
 }
 
 /// Runs the closure for a backend. A panic in it is an error of that one call.

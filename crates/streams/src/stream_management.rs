@@ -234,6 +234,14 @@ pub(crate) fn resume(
     })
 }
 
+/// Whether `<resume/>` names a session that exists. Without one, [`resume`] fails.
+pub(crate) fn may_resume(node: &Node, host: &Host, account: JidRef<'_>, element: xml::TreeNode<'_>) -> bool {
+    let previd = element.attr("previd");
+    let resource = previd.as_deref().and_then(split).map(|(_, resource)| resource);
+    host.stream_management.as_ref().is_some_and(|m| m.resume_seconds > 0)
+        && resource.is_some_and(|r| node.routing_table.find(account).and_then(|a| a.session(r)).is_some())
+}
+
 fn next_claim_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)

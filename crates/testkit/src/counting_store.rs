@@ -11,7 +11,7 @@ use store::{
     LoginAttempt, LoginTokens, Logins, NewAccount, Offline, OfflineMessage, Page, Paged, PhotoHash, ProofFn,
     PutOutcome, RemovedAccount, Roster, RosterEntry, RosterSize, RosterSnapshot, RosterUpdateFn,
     RosterUpdateOutcome, SearchableProfile, ServerKv, StoreError, StoreErrorKind, StoreFuture, StoredMessage,
-    Stores, Subscription, TokensUpdateFn, Unblock, UserSearch, Vcards,
+    Stores, Subscription, TokensUpdateFn, TokensUpdateOutcome, Unblock, UserSearch, Vcards,
 };
 
 /// Store whose calls are counted.
@@ -20,6 +20,9 @@ pub struct CountingStore {
     calls: Mutex<Vec<&'static str>>,
     failing: AtomicBool,
     between: Mutex<Option<Act>>,
+    before_tokens: Mutex<Option<Act>>,
+    proofs_late: AtomicBool,
+    late_proofs: Mutex<Vec<ProofFn>>,
 }
 
 type Act = Box<dyn FnOnce(&Stores) + Send>;
@@ -32,6 +35,9 @@ impl CountingStore {
             calls: Mutex::default(),
             failing: AtomicBool::new(false),
             between: Mutex::default(),
+            before_tokens: Mutex::default(),
+            proofs_late: AtomicBool::new(false),
+            late_proofs: Mutex::default(),
         })
     }
     /// Returns and clears the names of the calls since the last time, as `need.method`.
@@ -46,8 +52,16 @@ impl CountingStore {
     pub fn after_proof(&self, act: impl FnOnce(&Stores) + Send + 'static) {
         *self.between.lock() = Some(Box::new(act));
     }
-    fn act(&self) {
-        let act = self.between.lock().take();
+    /// Runs `act` once, before the next update of tokens.
+    pub fn before_tokens(&self, act: impl FnOnce(&Stores) + Send + 'static) {
+        *self.before_tokens.lock() = Some(Box::new(act));
+    }
+    /// Makes every proof miss its deadline, or none. The closures are kept until the store is dropped.
+    pub fn set_proofs_late(&self, late: bool) {
+        self.proofs_late.store(late, Ordering::Relaxed);
+    }
+    fn act(&self, act: &Mutex<Option<Act>>) {
+        let act = act.lock().take();
         if let Some(act) = act {
             act(&self.inner);
         }
@@ -121,7 +135,6 @@ counting_store! {
         blocklist(owner: JidRef<'_>) -> Vec<Jid>;
         update_blocklist(owner: JidRef<'_>, add: Vec<Jid>, remove: Unblock, limit: u32) -> BlocklistOutcome;
     }
-    LoginTokens in tokens { update_tokens(owner: JidRef<'_>, revision: Option<u64>, change: TokensUpdateFn) -> bool; }
     AccountKv in account_kv {
         get(owner: JidRef<'_>, key: &str) -> Option<Vec<u8>>;
         put(owner: JidRef<'_>, values: Vec<(String, Vec<u8>)>, limits: AccountKvLimits) -> PutOutcome;
@@ -143,11 +156,16 @@ impl Logins for CountingStore {
         self.call("logins.secrets", || self.inner.logins.secrets(account))
     }
     fn login(&self, account: AddressId, revision: u64) -> StoreFuture<'_, Option<Login>> {
-        self.act();
+        self.act(&self.between);
         self.call("logins.login", || self.inner.logins.login(account, revision))
     }
     /// Counted as separate reads: the rest only if the proof is correct and the account enabled.
     fn prove(&self, account: JidRef<'_>, proof: ProofFn) -> StoreFuture<'_, Option<LoginAttempt>> {
+        if self.proofs_late.load(Ordering::Relaxed) {
+            self.late_proofs.lock().push(proof);
+            let error = StoreError::new(StoreErrorKind::Timeout, "the test made the proof late");
+            return self.call("logins.secrets", || Box::pin(std::future::ready(Err(error))));
+        }
         let (between, inner) = (self.between.lock().take(), self.inner.clone());
         let proof: ProofFn = Box::new(move |secrets| {
             let right = proof(secrets);
@@ -164,6 +182,18 @@ impl Logins for CountingStore {
             }
             Ok(attempt)
         })
+    }
+}
+
+impl LoginTokens for CountingStore {
+    fn update_tokens(
+        &self,
+        owner: JidRef<'_>,
+        revision: Option<u64>,
+        change: TokensUpdateFn,
+    ) -> StoreFuture<'_, TokensUpdateOutcome> {
+        self.act(&self.before_tokens);
+        self.call("tokens.update_tokens", || self.inner.tokens.update_tokens(owner, revision, change))
     }
 }
 

@@ -384,6 +384,16 @@ impl TestServer {
         self.counted.after_proof(act);
     }
 
+    /// Changes the store once, before the next update of tokens.
+    pub fn before_tokens(&self, act: impl FnOnce(&Stores) + Send + 'static) {
+        self.counted.before_tokens(act);
+    }
+
+    /// Makes the store miss its deadline for every proof, and keep the proof: a statement of the batch is still running.
+    pub fn set_proofs_late(&self, late: bool) {
+        self.counted.set_proofs_late(late);
+    }
+
     /// Makes the node's store fail, or work again; the test's own calls always work.
     pub fn set_store_failing(&self, failing: bool) {
         self.counted.set_failing(failing);

@@ -1,6 +1,6 @@
 //! Tokens, stored in a column of the account. `accounts` clears it when the password changes.
 use jid::JidRef;
-use store::{LoginTokens, StoreError, StoreFuture, TokensUpdateFn};
+use store::{LoginTokens, StoreError, StoreFuture, TokensUpdateFn, TokensUpdateOutcome};
 
 use super::bare;
 use crate::SqlStores;
@@ -33,14 +33,17 @@ async fn update(
     name: &str,
     revision: Option<u64>,
     change: TokensUpdateFn,
-) -> Result<bool, StoreError> {
+) -> Result<TokensUpdateOutcome, StoreError> {
     let kit = conn.context.clone();
     let row = conn.fetch_optional(&kit.tokens.get, &[Arg::Text(name)]).await?;
-    let Some(row) = row else { return Ok(false) };
-    if let Some(revision) = revision
-        && (row.number(2)? != revision || row.number(3)? != 0)
-    {
-        return Ok(false);
+    let Some(row) = row else { return Ok(TokensUpdateOutcome::Revoked) };
+    if let Some(revision) = revision {
+        if row.number(2)? != revision {
+            return Ok(TokensUpdateOutcome::Revoked);
+        }
+        if row.number(3)? != 0 {
+            return Ok(TokensUpdateOutcome::Disabled);
+        }
     }
     let before = row.optional_bytes(1)?.unwrap_or_default();
     if let Some(after) = store::tokens::run_update(change, before)?
@@ -49,7 +52,7 @@ async fn update(
         let args = [Arg::optional_bytes((!after.is_empty()).then_some(&after)), Arg::number(row.number(0)?)];
         conn.execute(&kit.tokens.put, &args).await?;
     }
-    Ok(true)
+    Ok(TokensUpdateOutcome::Applied)
 }
 
 impl LoginTokens for SqlStores {
@@ -58,7 +61,7 @@ impl LoginTokens for SqlStores {
         owner: JidRef<'_>,
         revision: Option<u64>,
         decision: TokensUpdateFn,
-    ) -> StoreFuture<'_, bool> {
+    ) -> StoreFuture<'_, TokensUpdateOutcome> {
         let name = bare(owner);
         self.writer.call(
             512,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Fixture, account, jid, join_all};
 use crate::tokens::MAX_TOKENS_BYTES;
-use crate::{StoreErrorKind, Stores};
+use crate::{StoreErrorKind, Stores, TokensUpdateOutcome};
 
 cases! {
     tokens:
@@ -21,7 +21,8 @@ cases! {
 async fn put(stores: &Stores, bytes: &[u8]) {
     let bytes = bytes.to_vec();
     let ann = jid("ann@example.org");
-    assert!(stores.tokens.update_tokens(ann.as_ref(), None, Box::new(|_| Some(bytes))).await.unwrap());
+    let outcome = stores.tokens.update_tokens(ann.as_ref(), None, Box::new(|_| Some(bytes))).await.unwrap();
+    assert_eq!(outcome, TokensUpdateOutcome::Applied);
 }
 
 async fn tokens(stores: &Stores) -> Vec<u8> {
@@ -37,11 +38,12 @@ async fn the_closure_sees_the_stored_bytes(f: Fixture) {
             assert_eq!(before.len(), usize::from(round));
             Some([before, &[round]].concat())
         };
-        assert!(f.stores.tokens.update_tokens(ann.as_ref(), None, Box::new(change)).await.unwrap());
+        let outcome = f.stores.tokens.update_tokens(ann.as_ref(), None, Box::new(change)).await.unwrap();
+        assert_eq!(outcome, TokensUpdateOutcome::Applied);
     }
     assert_eq!(tokens(&f.stores).await, [0, 1, 2]);
     let kept = f.stores.tokens.update_tokens(ann.as_ref(), None, Box::new(|_| None)).await.unwrap();
-    assert!(kept, "there is such an account");
+    assert_eq!(kept, TokensUpdateOutcome::Applied, "there is such an account");
     assert_eq!(tokens(&f.stores).await, [0, 1, 2]);
     put(&f.stores, b"").await;
     assert!(tokens(&f.stores).await.is_empty());
@@ -58,14 +60,19 @@ async fn tokens_are_stored_only_for_the_proved_credentials(f: Fixture) {
             .await
             .unwrap()
     };
-    assert!(update(proved).await);
+    assert_eq!(update(proved).await, TokensUpdateOutcome::Applied);
     assert!(f.stores.accounts.set_credentials(ann.as_ref(), b"other").await.unwrap());
-    assert!(!update(proved).await, "another password");
+    assert_eq!(update(proved).await, TokensUpdateOutcome::Revoked, "another password");
     assert!(tokens(&f.stores).await.is_empty());
     let proved = f.stores.logins.secrets(ann.as_ref()).await.unwrap().unwrap().revision;
     assert!(f.stores.accounts.set_disabled(ann.as_ref(), true).await.unwrap());
-    assert!(!update(proved).await, "disabled");
+    assert_eq!(update(proved).await, TokensUpdateOutcome::Disabled);
     assert!(tokens(&f.stores).await.is_empty());
+    f.stores.accounts.set_credentials(ann.as_ref(), b"third").await.unwrap();
+    f.stores.accounts.set_disabled(ann.as_ref(), true).await.unwrap();
+    assert_eq!(update(proved).await, TokensUpdateOutcome::Revoked, "disabled, with another password");
+    f.stores.accounts.remove(ann.as_ref()).await.unwrap();
+    assert_eq!(update(proved).await, TokensUpdateOutcome::Revoked, "removed");
 }
 
 async fn the_closure_is_not_called_without_an_account(f: Fixture) {
@@ -77,7 +84,7 @@ async fn the_closure_is_not_called_without_an_account(f: Fixture) {
     };
     let found =
         f.stores.tokens.update_tokens(jid("ann@example.org").as_ref(), None, Box::new(change)).await.unwrap();
-    assert!(!found);
+    assert_eq!(found, TokensUpdateOutcome::Revoked);
     assert_eq!(called.load(Ordering::Relaxed), 0);
 }
 
@@ -96,7 +103,12 @@ async fn one_of_many_concurrent_updates_consumes_a_token(f: Fixture) {
         };
         f.stores.tokens.update_tokens(ann.as_ref(), None, Box::new(take))
     });
-    assert!(join_all(tries.collect()).await.into_iter().all(|found| found.unwrap()));
+    assert!(
+        join_all(tries.collect())
+            .await
+            .into_iter()
+            .all(|found| found.unwrap() == TokensUpdateOutcome::Applied)
+    );
     assert_eq!(won.load(Ordering::Relaxed), 1);
     assert_eq!(tokens(&f.stores).await, b"used");
 }

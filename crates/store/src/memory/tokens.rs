@@ -2,7 +2,7 @@
 use jid::JidRef;
 
 use super::{MemoryStore, ready};
-use crate::{LoginTokens, StoreFuture, TokensUpdateFn};
+use crate::{LoginTokens, StoreFuture, TokensUpdateFn, TokensUpdateOutcome};
 
 impl LoginTokens for MemoryStore {
     fn update_tokens(
@@ -10,17 +10,21 @@ impl LoginTokens for MemoryStore {
         owner: JidRef<'_>,
         revision: Option<u64>,
         change: TokensUpdateFn,
-    ) -> StoreFuture<'_, bool> {
+    ) -> StoreFuture<'_, TokensUpdateOutcome> {
         let mut state = self.state.lock();
-        let Some(entry) = state.account_mut(owner) else { return ready(Ok(false)) };
-        if revision.is_some_and(|revision| entry.disabled || entry.revision != revision) {
-            return ready(Ok(false));
+        let entry = state.account_mut(owner);
+        let Some(entry) = entry.filter(|entry| revision.is_none_or(|revision| entry.revision == revision))
+        else {
+            return ready(Ok(TokensUpdateOutcome::Revoked));
+        };
+        if revision.is_some() && entry.disabled {
+            return ready(Ok(TokensUpdateOutcome::Disabled));
         }
         ready(crate::tokens::run_update(change, &entry.tokens).map(|after| {
             if let Some(after) = after {
                 entry.tokens = after;
             }
-            true
+            TokensUpdateOutcome::Applied
         }))
     }
 }

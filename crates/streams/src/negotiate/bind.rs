@@ -102,16 +102,20 @@ impl C2sConnection {
     pub(super) fn on_principal_loaded(&mut self, done: Result<Admission, ServerError>) -> NegotiationResult {
         let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
         let waiting = std::mem::take(&mut state.pending_bind);
+        if waiting.is_empty() {
+            // XEP-0388: success was not sent yet.
+            return match done {
+                Ok(Admission::Granted(principal)) => self.on_account_checked(Some(principal)),
+                Ok(Admission::Disabled) => self.failed_after_proof(Failure::AccountDisabled, "disabled"),
+                Ok(Admission::Revoked) => self.revoked_login(),
+                Err(fault) => {
+                    tracing::warn!(cause = %fault.cause, "a session could not be read from the store");
+                    self.on_account_checked(None)
+                }
+            };
+        }
         match done {
-            Ok(Admission::Granted(principal)) if waiting.is_empty() => self.bind_inline(*principal),
             Ok(Admission::Granted(principal)) => self.bind(&waiting, Some(*principal)),
-            // XEP-0388, section 3.6.2: success was not sent yet.
-            Ok(Admission::Disabled) if waiting.is_empty() => {
-                self.failed_login(Failure::AccountDisabled, "disabled")
-            }
-            Ok(Admission::Revoked) if waiting.is_empty() => {
-                self.failed_login(Failure::NotAuthorized, "account changed")
-            }
             // After success, RFC 6120 can only refuse by ending the stream.
             Ok(Admission::Disabled) => {
                 Err(StreamError::new(StreamCondition::NotAuthorized).text("the account was disabled"))
@@ -120,10 +124,6 @@ impl C2sConnection {
                 .text("the account was removed or its password changed")),
             Err(fault) => {
                 tracing::warn!(cause = %fault.cause, "a session could not be read from the store");
-                if waiting.is_empty() {
-                    // Success is due; the client may bind as in RFC 6120 when the store is available again.
-                    return self.begin_session(None);
-                }
                 let client = xml::NamespaceContext::client();
                 let limits = self.context.node.limits().negotiation();
                 let Ok(Element::Stanza(head)) = Element::read(&waiting, &client, &limits) else {

@@ -23,7 +23,7 @@ use ::sasl::fast_tokens::{FastToken, TokenChange, TokenProof, TokenVerification,
 use ::sasl::{ClientId, Failure, FastTokens, HtMechanism, hashed_token};
 use throng_core::login_throttle::AttemptKeys;
 use throng_core::server_error::ServerError;
-use throng_core::{Admission, Host, LoginRecord};
+use throng_core::{Admission, Host, LoginRecord, TokensUpdateOutcome};
 use tokio::sync::oneshot;
 use xml::{Ns, Writer};
 
@@ -47,6 +47,10 @@ impl FastRequest {
     pub(super) fn read(fast: xml::TreeNode<'_>) -> FastRequest {
         let invalidate = fast.attr("invalidate").is_some_and(|v| v == "true" || v == "1");
         FastRequest { invalidate, verified_token: None }
+    }
+
+    pub(super) fn used_token(&self) -> bool {
+        self.verified_token.is_some()
     }
 }
 
@@ -86,11 +90,15 @@ pub(crate) struct Answered {
 }
 
 /// Result of updating the tokens of an account.
-pub(crate) enum TokenUpdateOutcome {
+pub(crate) enum FastUpdateOutcome {
     /// The change is stored.
-    Done,
-    /// The token that was used no longer exists; nothing was changed.
+    Stored,
+    /// Nothing was changed: another login has replaced or removed the token that was used.
     TokenRemoved,
+    /// Nothing was changed: the account was disabled after the proof.
+    AccountDisabled,
+    /// Nothing was changed: the account was removed after the proof, or the proved password is no longer valid.
+    AccountRevoked,
 }
 
 /// Writes `<fast/>` for `<inline/>` of SASL2 (section 3.1).
@@ -169,17 +177,21 @@ impl C2sConnection {
                             Answered { found, verdict, loaded: None }
                         }));
                     }
-                    let (tell, told) = oneshot::channel();
+                    let (verdict_sender, mut verdict) = oneshot::channel();
                     let judge = move |tokens: Option<&[u8]>| {
+                        // Nobody waits any longer: the client is gone, or the store has missed its deadline.
+                        if verdict_sender.is_closed() {
+                            return false;
+                        }
                         let verdict = proof.judge(tokens);
                         let right = matches!(verdict, Some(TokenVerification::Valid(_)));
-                        // If the client is gone the receiver is dropped, and no further data is read for it.
-                        tell.send(verdict).is_ok() && right
+                        verdict_sender.send(verdict).is_ok() && right
                     };
+                    // Only this call waits, because it has a deadline: a proof may stay queued in the store after it.
                     let done = node.prove(host, jid, judge).await;
-                    let verdict = told.await.unwrap_or_default();
                     LoginStepResult::Token(done.map(|done| {
                         let (found, loaded) = done.unzip();
+                        let verdict = verdict.try_recv().unwrap_or_default();
                         Answered { found, verdict, loaded: loaded.flatten() }
                     }))
                 }));
@@ -255,29 +267,30 @@ impl C2sConnection {
             max_clients: usize::try_from(clients).unwrap_or(1),
             now,
         };
-        let owner = identity.jid.clone();
-        let revision = Some(identity.revision);
+        let identity = identity.clone();
         state.pending_step = Some(Box::pin(async move {
-            let gone = Arc::new(AtomicBool::new(false));
-            let tell = gone.clone();
+            let removed = Arc::new(AtomicBool::new(false));
+            let removed_flag = removed.clone();
             let apply = move |before: &[u8]| {
                 // Unreadable tokens are worthless and are replaced.
                 let mut tokens = FastTokens::decode(before).unwrap_or_default();
                 match tokens.apply(&change) {
                     Ok(()) => Some(tokens.encode()),
                     Err(_) => {
-                        tell.store(true, Ordering::Relaxed);
+                        removed_flag.store(true, Ordering::Relaxed);
                         None
                     }
                 }
             };
-            let done =
-                service.node.stores.tokens.update_tokens(owner.as_ref(), revision, Box::new(apply)).await;
-            LoginStepResult::TokensUpdated(match done {
-                Ok(true) if !gone.load(Ordering::Relaxed) => Ok(TokenUpdateOutcome::Done),
-                Ok(_) => Ok(TokenUpdateOutcome::TokenRemoved),
-                Err(error) => Err(error.into()),
-            })
+            let done = service.node.update_tokens(&identity, Box::new(apply)).await;
+            LoginStepResult::TokensUpdated(done.map(|outcome| match outcome {
+                TokensUpdateOutcome::Applied if removed.load(Ordering::Relaxed) => {
+                    FastUpdateOutcome::TokenRemoved
+                }
+                TokensUpdateOutcome::Applied => FastUpdateOutcome::Stored,
+                TokensUpdateOutcome::Disabled => FastUpdateOutcome::AccountDisabled,
+                TokensUpdateOutcome::Revoked => FastUpdateOutcome::AccountRevoked,
+            }))
         }));
         Ok(NegotiationOutcome::Pending)
     }
@@ -285,24 +298,24 @@ impl C2sConnection {
     /// Continues the login after the tokens were stored.
     pub(super) fn on_tokens_updated(
         &mut self,
-        done: Result<TokenUpdateOutcome, ServerError>,
+        done: Result<FastUpdateOutcome, ServerError>,
     ) -> NegotiationResult {
         let Some(request) = self.negotiation().and_then(|s| s.sasl2_request.as_mut()) else {
             return Ok(NegotiationOutcome::Pending);
         };
-        let used = request.fast.as_ref();
         match done {
-            Ok(TokenUpdateOutcome::Done) => self.finish_sasl2(),
-            // Removed since the look-up by another login or a new password (section 4.2).
-            Ok(TokenUpdateOutcome::TokenRemoved) if used.is_some_and(|f| f.verified_token.is_some()) => {
-                self.failed_login(Failure::CredentialsExpired, "token")
+            Ok(FastUpdateOutcome::Stored) => self.finish_sasl2(),
+            Ok(FastUpdateOutcome::AccountDisabled) => {
+                self.failed_after_proof(Failure::AccountDisabled, "disabled")
             }
-            Ok(TokenUpdateOutcome::TokenRemoved) => {
-                self.failed_login(Failure::NotAuthorized, "account changed")
+            // Section 4.2.
+            Ok(FastUpdateOutcome::TokenRemoved) => {
+                self.failed_after_proof(Failure::CredentialsExpired, "token")
             }
+            Ok(FastUpdateOutcome::AccountRevoked) => self.revoked_login(),
             Err(fault) => {
                 tracing::warn!(cause = %fault.cause, "tokens could not be stored");
-                if used.is_some_and(|f| f.invalidate) {
+                if request.fast.as_ref().is_some_and(|fast| fast.invalidate) {
                     // The token must not be reported as removed.
                     return self.failed_login(Failure::TemporaryAuthFailure, "storage");
                 }

@@ -32,7 +32,7 @@ use stanza::{StreamCondition, StreamError};
 use throng_core::login_throttle::AttemptKeys;
 use throng_core::server_error::ServerError;
 use throng_core::session::flags;
-use throng_core::{Admission, Host, LoginIdentity, LoginRecord};
+use throng_core::{Admission, CredentialsUpgradeOutcome, Host, LoginIdentity, LoginRecord};
 use xml::{Ns, Reader};
 
 use crate::c2s::{C2sConnection, ConnectionPhase, PhaseOutcome};
@@ -445,9 +445,9 @@ pub(crate) enum LoginStepResult {
     /// The data that a session starts with.
     Loaded(Result<Admission, ServerError>),
     /// The result of updating the tokens.
-    TokensUpdated(Result<fast_tokens::TokenUpdateOutcome, ServerError>),
-    /// Whether upgraded keys were stored.
-    Upgraded(Result<bool, ServerError>),
+    TokensUpdated(Result<fast_tokens::FastUpdateOutcome, ServerError>),
+    /// The result of storing upgraded keys.
+    Upgraded(Result<CredentialsUpgradeOutcome, ServerError>),
     /// The result of a request to resume.
     Resume(stream_management::ResumeOutcome),
     /// The reply to a request before authentication.

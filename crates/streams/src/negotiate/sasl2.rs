@@ -56,6 +56,10 @@ pub(crate) struct Sasl2Request {
     pub(super) credentials: Vec<u8>,
     /// The data that a session starts with, where it was read together with the proof.
     pub(super) loaded: Option<Result<Admission, ServerError>>,
+    /// That data, once it is known that the account may log in.
+    principal: Option<Box<Principal>>,
+    /// The tokens were updated, or did not need it.
+    tokens_updated: bool,
     /// `<token/>`, ready to send.
     pub(super) token: Vec<u8>,
 }
@@ -113,7 +117,7 @@ impl C2sConnection {
         let believed = believed.map(|c| c.attr("value").unwrap_or_default().into_owned());
         if believed.is_some_and(|value| value != state.config_version) {
             let mismatch = format!("<config-version-mismatch xmlns='{IAP}'/>");
-            return self.failed_login_with(Failure::Aborted, "configuration", mismatch.as_bytes());
+            return self.send_failure(Failure::Aborted, "configuration", mismatch.as_bytes());
         }
         let name = root.attr("mechanism").unwrap_or_default();
         let initial = match root.child("initial-response", Ns::Sasl2) {
@@ -147,36 +151,69 @@ impl C2sConnection {
         self.apply_sasl_step(step)
     }
 
-    /// Continues after authentication: requests are handled in the order in which their answers depend on each other.
+    /// Continues after the proof. Whatever can still refuse the login comes before everything that takes effect, so that
+    /// no inline request is processed in a login that fails (section 3.6.2): the account is read again with the data of
+    /// the session, and only then are tokens updated, a stream resumed or a resource bound.
     pub(super) fn on_proved_sasl2(&mut self) -> NegotiationResult {
-        if let Some(task) = self.first_task() {
-            return task;
+        self.first_task().unwrap_or_else(|| self.check_account())
+    }
+
+    /// Reads the data of the session if a resource will be bound; this also detects a changed account. For other clients
+    /// the update of the tokens detects it, if there is one.
+    pub(super) fn check_account(&mut self) -> NegotiationResult {
+        if !self.wants_resource() || self.may_resume() {
+            return self.update_tokens();
         }
-        self.update_tokens()
+        self.load_inline()
+    }
+
+    /// Continues with the inline requests: the account may log in. `None`: its data could not be read.
+    pub(super) fn on_account_checked(&mut self, principal: Option<Box<Principal>>) -> NegotiationResult {
+        let Some(request) = self.negotiation().and_then(|state| state.sasl2_request.as_mut()) else {
+            return Ok(NegotiationOutcome::Pending);
+        };
+        if principal.is_none() {
+            // Success is due; the client may bind as in RFC 6120 when the store is available again.
+            request.bind = None;
+        }
+        request.principal = principal;
+        if request.tokens_updated { self.bind_inline() } else { self.update_tokens() }
     }
 
     /// Completes the inline requests (section 3.6.1), resumption first (XEP-0198, section 9.2).
     pub(super) fn finish_sasl2(&mut self) -> NegotiationResult {
         let node = self.context.node.clone();
         let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
-        let resume = state.sasl2_request.as_mut().and_then(|r| r.resume.take());
-        if let (Some(bytes), Some(identity)) = (resume, &state.identity) {
-            let scope = xml::NamespaceContext::client();
-            if let Ok(tree) = Tree::parse(&bytes, &scope, &xml::Limits::CEILING) {
-                let resumed =
-                    stream_management::resume(&node, &identity.host, identity.jid.as_ref(), tree.root());
-                state.pending_step = Some(Box::pin(async move { LoginStepResult::Resume(resumed.await) }));
-                return Ok(NegotiationOutcome::Pending);
-            }
+        let resume = state.sasl2_request.as_mut().and_then(|request| {
+            request.tokens_updated = true;
+            request.resume.take()
+        });
+        let scope = xml::NamespaceContext::client();
+        if let (Some(bytes), Some(identity)) = (resume, &state.identity)
+            && let Ok(tree) = Tree::parse(&bytes, &scope, &xml::Limits::CEILING)
+        {
+            let resumed =
+                stream_management::resume(&node, &identity.host, identity.jid.as_ref(), tree.root());
+            state.pending_step = Some(Box::pin(async move { LoginStepResult::Resume(resumed.await) }));
+            return Ok(NegotiationOutcome::Pending);
         }
-        self.load_if_bind_requested()
+        self.bind_inline()
     }
 
-    /// Reads the data that a session starts with only if a resource is requested here.
-    fn load_if_bind_requested(&mut self) -> NegotiationResult {
-        if !self.wants_resource() {
-            return self.begin_session(None);
-        }
+    /// Whether the requested resumption may succeed: such a client needs no data to start a session with.
+    fn may_resume(&mut self) -> bool {
+        let node = self.context.node.clone();
+        let Some(state) = self.negotiation() else { return false };
+        let resume = state.sasl2_request.as_ref().and_then(|request| request.resume.as_deref());
+        let (Some(bytes), Some(identity)) = (resume, &state.identity) else { return false };
+        let scope = xml::NamespaceContext::client();
+        Tree::parse(bytes, &scope, &xml::Limits::CEILING).is_ok_and(|tree| {
+            stream_management::may_resume(&node, &identity.host, identity.jid.as_ref(), tree.root())
+        })
+    }
+
+    /// Reads the data of the session, unless it was read together with the proof.
+    fn load_inline(&mut self) -> NegotiationResult {
         let loaded = self.negotiation().and_then(|s| s.sasl2_request.as_mut()).and_then(|r| r.loaded.take());
         match loaded {
             Some(loaded) => self.on_principal_loaded(loaded),
@@ -198,10 +235,22 @@ impl C2sConnection {
         !resumes && self.wants_resource()
     }
 
-    /// Binds the requested resource with the session data that was read.
-    pub(super) fn bind_inline(&mut self, principal: Principal) -> NegotiationResult {
-        let bind = self.negotiation().and_then(|s| s.sasl2_request.as_mut()).and_then(|r| r.bind.take());
-        self.begin_session(bind.map(|bind| (bind, principal)))
+    /// Begins the session, with the requested resource if there is one.
+    fn bind_inline(&mut self) -> NegotiationResult {
+        if !self.wants_resource() {
+            return self.begin_session(None);
+        }
+        let Some(request) = self.negotiation().and_then(|state| state.sasl2_request.as_mut()) else {
+            return Ok(NegotiationOutcome::Pending);
+        };
+        match request.principal.take() {
+            Some(principal) => {
+                let bind = request.bind.take();
+                self.begin_session(bind.map(|bind| (bind, *principal)))
+            }
+            // A stream could not be resumed.
+            None => self.load_inline(),
+        }
     }
 
     /// Handles the result of a request to resume.
@@ -220,14 +269,14 @@ impl C2sConnection {
                 if let Some(request) = self.negotiation().and_then(|s| s.sasl2_request.as_mut()) {
                     request.resume_failure = bytes;
                 }
-                self.load_if_bind_requested()
+                self.bind_inline()
             }
             stream_management::ResumeOutcome::Ended(error) => Err(error),
         }
     }
 
     /// Sends success, with a bound resource if one was requested and can be bound.
-    pub(super) fn begin_session(&mut self, bind: Option<(BindRequest, Principal)>) -> NegotiationResult {
+    fn begin_session(&mut self, bind: Option<(BindRequest, Principal)>) -> NegotiationResult {
         // Not earlier: until success is sent the login may still fail.
         self.on_authenticated();
         let request = self.negotiation().and_then(|s| s.sasl2_request.as_mut());
@@ -286,6 +335,11 @@ fn write_bound_features(session: &Session, out: &mut Vec<u8>) {
 }
 
 impl Sasl2Request {
+    /// Whether the login was proved with a token.
+    pub(super) fn used_token(&self) -> bool {
+        self.fast.as_ref().is_some_and(FastRequest::used_token)
+    }
+
     fn read(root: xml::TreeNode<'_>) -> Result<Sasl2Request, Failure> {
         let mut request = Sasl2Request::default();
         let mut seen_bind = false;

@@ -171,7 +171,8 @@ impl C2sConnection {
                     state.login_record = Some(found);
                     self.admit()
                 }
-                None => self.failed_login(Failure::NotAuthorized, "no account"),
+                // The certificate is valid, so this is no guess.
+                None => self.failed_after_proof(Failure::NotAuthorized, "no account"),
             },
             LoginStepResult::Token(Ok(answered)) => self.token_answered(answered),
             LoginStepResult::Loaded(done) => self.on_principal_loaded(done),
@@ -229,19 +230,18 @@ impl C2sConnection {
     /// Makes the last checks before success.
     pub(super) fn admit(&mut self) -> NegotiationResult {
         let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
-        match state.login_record.take() {
-            Some(LoginRecord { disabled: true, .. }) => {
-                self.failed_login(Failure::AccountDisabled, "disabled")
-            }
-            Some(found) => {
-                if let Some(request) = &mut state.sasl2_request {
-                    request.credentials = found.credentials;
-                }
-                state.identity = Some(found.identity);
-                self.success()
-            }
-            None => self.failed_login(Failure::NotAuthorized, "no account"),
+        let Some(found) = state.login_record.take() else {
+            return self.failed_login(Failure::NotAuthorized, "no account");
+        };
+        let LoginRecord { identity, credentials, disabled, .. } = found;
+        state.identity = Some(identity);
+        if disabled {
+            return self.failed_after_proof(Failure::AccountDisabled, "disabled");
         }
+        if let Some(request) = &mut state.sasl2_request {
+            request.credentials = credentials;
+        }
+        self.success()
     }
 
     fn success(&mut self) -> NegotiationResult {
@@ -264,29 +264,47 @@ impl C2sConnection {
 
     /// Sends a failure (RFC 6120, sections 6.4.5 and 6.5; XEP-0388, section 3.6.2). Too many failures close the stream.
     pub(super) fn failed_login(&mut self, failure: Failure, reason: &'static str) -> NegotiationResult {
-        self.failed_login_with(failure, reason, &[])
+        match failure {
+            Failure::NotAuthorized if !self.check_login_throttle(false) => {
+                self.send_failure(Failure::TemporaryAuthFailure, "limited", &[])
+            }
+            _ => self.send_failure(failure, reason, &[]),
+        }
     }
 
-    /// As [`C2sConnection::failed_login`], with further elements in `<failure/>`.
-    pub(super) fn failed_login_with(
+    /// As [`C2sConnection::failed_login`], for a client that has proved its secret: the failure counts against the
+    /// stream, but not as a guess.
+    pub(super) fn failed_after_proof(&mut self, failure: Failure, reason: &'static str) -> NegotiationResult {
+        self.send_failure(failure, reason, &[])
+    }
+
+    /// Fails a login whose account was removed, or whose secret was revoked, after the proof.
+    pub(super) fn revoked_login(&mut self) -> NegotiationResult {
+        let request = self.negotiation().and_then(|state| state.sasl2_request.as_ref());
+        // XEP-0484, section 4.2: the token is no longer trusted, so the client must try another mechanism.
+        let failure = if request.is_some_and(|request| request.used_token()) {
+            Failure::CredentialsExpired
+        } else {
+            Failure::NotAuthorized
+        };
+        self.failed_after_proof(failure, "account changed")
+    }
+
+    /// Sends a failure that was decided, with further elements in `<failure/>`.
+    pub(super) fn send_failure(
         &mut self,
         failure: Failure,
         reason: &'static str,
         more: &[u8],
     ) -> NegotiationResult {
-        let (failure, reason) = match failure {
-            Failure::NotAuthorized if !self.check_login_throttle(false) => {
-                (Failure::TemporaryAuthFailure, "limited")
-            }
-            other => (other, reason),
-        };
         let node = self.context.node.clone();
         let limit = node.limits().auth_attempts;
         let peer = self.stream.info().peer;
         let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
         let chosen = state.exchange.as_ref().map(|exchange| exchange.mechanism().name());
         node.metrics.login_failures.inc([chosen.unwrap_or(state.mechanism), failure.condition()]);
-        let user = state.login_record.as_ref().map(|f| f.identity.jid.to_string()).unwrap_or_default();
+        let identity = state.identity.as_ref().or(state.login_record.as_ref().map(|found| &found.identity));
+        let user = identity.map(|identity| identity.jid.to_string()).unwrap_or_default();
         state.forget_login();
         // XEP-0509, section 2.2: "without prejudice".
         if more.is_empty() {

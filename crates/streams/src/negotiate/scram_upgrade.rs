@@ -13,6 +13,7 @@
 //! them. A token must not become a password, nor a certificate.
 
 use ::sasl::{Credentials, Failure, Mechanism, ScramHash};
+use throng_core::CredentialsUpgradeOutcome;
 use throng_core::server_error::ServerError;
 use xml::{Ns, Writer};
 
@@ -114,7 +115,7 @@ impl C2sConnection {
         let node = self.context.node.clone();
         let salted = root.child("hash", Ns::ScramUpgrade).map(|h| ::sasl::encoding::decode_sasl2(&h.text()));
         let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
-        let jid = state.identity.as_ref().map(|i| i.jid.clone());
+        let identity = state.identity.clone();
         let Some(request) = state.sasl2_request.as_mut() else { return Ok(NegotiationOutcome::Pending) };
         let salted = match salted {
             Some(Ok(salted)) => salted,
@@ -122,34 +123,44 @@ impl C2sConnection {
             None => return self.failed_login(Failure::MalformedRequest, "task"),
         };
         let before = request.credentials.clone();
-        let (Some(UpgradeTask { hash, salt: Some(salt) }), Some(jid)) = (request.task.take(), jid) else {
+        let (Some(UpgradeTask { hash, salt: Some(salt) }), Some(identity)) = (request.task.take(), identity)
+        else {
             return self.failed_login(Failure::MalformedRequest, "task");
         };
-        let Ok(mut stored) = Credentials::decode(&before) else { return self.update_tokens() };
+        let Ok(mut stored) = Credentials::decode(&before) else { return self.check_account() };
         if !stored.add_salted(hash, &salt, iterations, &salted) {
             return self.failed_login(Failure::MalformedRequest, "task");
         }
         let after = stored.encode();
         request.credentials.clone_from(&after);
         state.pending_step = Some(Box::pin(async move {
-            let done = node.stores.accounts.upgrade_credentials(jid.as_ref(), &before, &after).await;
-            LoginStepResult::Upgraded(done.map_err(ServerError::from))
+            LoginStepResult::Upgraded(node.upgrade_credentials(&identity, &before, &after).await)
         }));
         Ok(NegotiationOutcome::Pending)
     }
 
-    /// Continues after the keys were stored. A failure to store them does not fail the login.
-    pub(super) fn on_upgraded(&mut self, done: Result<bool, ServerError>) -> NegotiationResult {
+    /// Continues after the keys were stored. A failure to store them does not fail the login, but a changed password does:
+    /// the proved one is no longer valid.
+    pub(super) fn on_upgraded(
+        &mut self,
+        done: Result<CredentialsUpgradeOutcome, ServerError>,
+    ) -> NegotiationResult {
         match done {
-            Ok(true) => {}
-            Ok(false) => {
-                // The password was changed meanwhile: further keys from this client would not match it.
+            Ok(CredentialsUpgradeOutcome::Stored) => {}
+            Ok(CredentialsUpgradeOutcome::Superseded(credentials)) => {
+                // Another client of the user was faster. What it has stored need not be derived again.
+                let stored = Credentials::decode(&credentials).ok();
                 if let Some(request) = self.negotiation().and_then(|s| s.sasl2_request.as_mut()) {
-                    request.upgrades.clear();
+                    request.upgrades.retain(|hash| stored.as_ref().is_some_and(|s| s.keys(*hash).is_none()));
+                    request.credentials = credentials;
                 }
             }
+            Ok(CredentialsUpgradeOutcome::Disabled) => {
+                return self.failed_after_proof(Failure::AccountDisabled, "disabled");
+            }
+            Ok(CredentialsUpgradeOutcome::Revoked) => return self.revoked_login(),
             Err(fault) => tracing::warn!(cause = %fault.cause, "upgraded keys could not be stored"),
         }
-        self.task().unwrap_or_else(|| self.update_tokens())
+        self.task().unwrap_or_else(|| self.check_account())
     }
 }

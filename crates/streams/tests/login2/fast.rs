@@ -5,11 +5,11 @@ use sasl::HtMechanism;
 
 const DAY: u64 = 86_400_000;
 
-fn want(mechanism: HtMechanism) -> String {
+pub(super) fn want(mechanism: HtMechanism) -> String {
     format!("{PHONE}<request-token xmlns='urn:xmpp:fast:0' mechanism='{}'/>", mechanism.name())
 }
 
-fn token(success: &ReceivedElement) -> Option<String> {
+pub(super) fn token(success: &ReceivedElement) -> Option<String> {
     let (_, rest) = success.0.split_once("<token xmlns='urn:xmpp:fast:0'")?;
     let (_, rest) = rest.split_once(" token='")?;
     Some(rest.split('\'').next().unwrap().to_owned())
@@ -38,7 +38,7 @@ pub(super) async fn use_token(client: &mut StreamClient, mechanism: HtMechanism,
 }
 
 /// Logs in with a token; returns `<success/>`, or the condition of the failure.
-async fn login(
+pub(super) async fn login(
     wire: &TestServer,
     mechanism: HtMechanism,
     token: &str,
@@ -311,6 +311,22 @@ async fn a_token_does_not_become_a_password() {
     let upgrade = "<upgrade xmlns='urn:xmpp:sasl:upgrade:0'>UPGR-SCRAM-SHA-256</upgrade>";
     let success = login(&wire, HtMechanism::Exporter, &token, upgrade).await.unwrap();
     assert_eq!(identity(&success), "juliet@example.com");
+}
+
+#[tokio::test]
+async fn a_proof_that_the_store_keeps_past_its_deadline_does_not_hold_the_login() {
+    let wire = node().await;
+    let token = issue(&wire, HtMechanism::Unbound).await;
+    let (mut client, _) = encrypted(&wire).await;
+    wire.set_proofs_late(true);
+    use_token(&mut client, HtMechanism::Unbound, &token, BIND).await;
+    run_until_idle().await;
+    let answer = client.try_receive().await.expect("an answer while the store still holds the proof");
+    let ReceivedEvent::Element(answer) = answer else { panic!("no element") };
+    assert_eq!(answer.condition().as_deref(), Some("temporary-auth-failure"));
+    wire.set_proofs_late(false);
+    use_token(&mut client, HtMechanism::Unbound, &token, BIND).await;
+    succeeds(&mut client).await;
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
 
 mod bind2;
 mod exchanges;
+mod failure_log;
 mod fast;
 mod guesses;
 mod management;
@@ -16,7 +17,8 @@ use sasl::client::{Gs2, ScramClient};
 use sasl::{Mechanism, ScramHash, encoding};
 use stanza::StreamCondition;
 use testkit::server::{
-    PASSWORD, ReceivedElement, StreamClient, TestServer, TestServerConfig, TlsClientSettings,
+    PASSWORD, ReceivedElement, ReceivedEvent, StreamClient, TestServer, TestServerConfig, TlsClientSettings,
+    run_until_idle,
 };
 use throng_core::feature::{Feature, OptionKind, OptionSpec, OptionValue};
 use throng_core::stream_elements::Bind2InlineCtx;

@@ -1,11 +1,12 @@
-//! Tests of accounts that change between the proof and the session: XEP-0388, section 3.6.2; RFC 6120, section 6.5.
+//! Tests of accounts that change between the proof and the session: XEP-0388, section 3.6.2; XEP-0484, section 4.2;
+//! RFC 6120, section 6.5.
 
 use std::task::{Context, Poll, Waker};
 
 use sasl::HtMechanism;
 use store::{StoreError, StoreFuture, Stores};
 
-use super::fast::{issue, use_token};
+use super::fast::{issue, login, token, use_token, want};
 use super::*;
 
 /// Result of a call to the memory store, which never waits.
@@ -18,9 +19,10 @@ fn now<T>(mut call: StoreFuture<'_, T>) -> Result<T, StoreError> {
 
 type Act = fn(&Stores, &jid::Jid);
 
-/// Changes to juliet's account, and the condition sent if they happen before success.
-const CHANGES: [(&str, Act, &str); 4] = [
-    ("removed", |stores, juliet| drop(now(stores.accounts.remove(juliet.as_ref()))), "not-authorized"),
+/// Changes to juliet's account, and the conditions sent if they happen before success: to a client that proved the
+/// password, and to one that proved a token.
+const CHANGES: [(&str, Act, [&str; 2]); 4] = [
+    ("removed", |stores, juliet| drop(now(stores.accounts.remove(juliet.as_ref()))), REVOKED),
     (
         "removed and made anew",
         |stores, juliet| {
@@ -28,25 +30,47 @@ const CHANGES: [(&str, Act, &str); 4] = [
             now(stores.accounts.remove(juliet.as_ref())).unwrap();
             now(stores.accounts.create(juliet, &secrets.credentials)).unwrap();
         },
-        "not-authorized",
+        REVOKED,
     ),
     (
         "disabled",
         |stores, juliet| drop(now(stores.accounts.set_disabled(juliet.as_ref(), true))),
-        "account-disabled",
+        ["account-disabled"; 2],
     ),
     (
         "with another password",
         |stores, juliet| drop(now(stores.accounts.set_credentials(juliet.as_ref(), b"other"))),
-        "not-authorized",
+        REVOKED,
     ),
 ];
 
+const REVOKED: [&str; 2] = ["not-authorized", "credentials-expired"];
+
+/// A node on which one wrong secret is one too many.
+async fn node_without_guesses() -> TestServer {
+    juliet(|setup| setup.limits.login_failures_per_address_and_account = 1).await
+}
+
+/// Asserts that no failure was counted: this wrong secret is answered as one.
+async fn assert_no_guess_counted(wire: &TestServer, with_token: bool, what: &str) {
+    let (mut client, _) = encrypted(wire).await;
+    if with_token {
+        use_token(&mut client, HtMechanism::Unbound, "guess", "").await;
+    } else {
+        client.send(plain("juliet", "guess", "")).await;
+    }
+    assert_eq!(failure(&mut client).await, "not-authorized", "{what}, token: {with_token}");
+}
+
+fn tokens(stores: &Stores, juliet: &jid::Jid) -> Vec<u8> {
+    now(stores.logins.secrets(juliet.as_ref())).unwrap().map_or(Vec::new(), |secrets| secrets.tokens)
+}
+
 #[tokio::test]
 async fn inline_binding_fails_where_the_account_changed_since_the_proof() {
-    for (what, change, condition) in CHANGES {
+    for (what, change, conditions) in CHANGES {
         for token in [false, true] {
-            let wire = node().await;
+            let wire = node_without_guesses().await;
             let juliet = wire.address("juliet");
             let text = issue(&wire, HtMechanism::Unbound).await;
             // The first use of a token is a write, which would detect the change.
@@ -62,19 +86,21 @@ async fn inline_binding_fails_where_the_account_changed_since_the_proof() {
             } else {
                 client.send(plain("juliet", PASSWORD, &format!("{PHONE}{BIND}"))).await;
             }
+            let condition = conditions[usize::from(token)];
             assert_eq!(failure(&mut client).await, condition, "{what}, token: {token}");
             assert_eq!(wire.store_calls(), ["logins.secrets", "logins.login"], "{what}, token: {token}");
             assert!(wire.node.routing_table.find(juliet.as_ref()).is_none(), "{what}: no session");
             // The stream continues unauthenticated.
             ends(&mut client, "<message to='juliet@example.com'/>", StreamCondition::NotAuthorized).await;
+            assert_no_guess_counted(&wire, token, what).await;
         }
     }
 }
 
 #[tokio::test]
 async fn no_token_is_issued_where_the_account_changed_since_the_proof() {
-    for (what, change, _) in CHANGES {
-        let wire = node().await;
+    for (what, change, [condition, _]) in CHANGES {
+        let wire = node_without_guesses().await;
         let juliet = wire.address("juliet");
         let (mut client, _) = encrypted(&wire).await;
         let request = "<request-token xmlns='urn:xmpp:fast:0' mechanism='HT-SHA-256-NONE'/>";
@@ -85,9 +111,81 @@ async fn no_token_is_issued_where_the_account_changed_since_the_proof() {
         change(&wire.stores, &juliet);
         let proof = encoding::encode_challenge(&scram.client_final(&challenge, None).unwrap());
         client.send(format!("<response {SASL2}>{proof}</response>")).await;
-        assert_eq!(failure(&mut client).await, "not-authorized", "{what}");
-        let left = now(wire.stores.logins.secrets(juliet.as_ref())).unwrap();
-        assert!(left.is_none_or(|secrets| secrets.tokens.is_empty()), "{what}: no token");
+        assert_eq!(failure(&mut client).await, condition, "{what}");
+        assert!(tokens(&wire.stores, &juliet).is_empty(), "{what}: no token");
+        assert_no_guess_counted(&wire, false, what).await;
+    }
+}
+
+#[tokio::test]
+async fn xep_0484_section_4_2_a_revoked_token_is_credentials_expired_at_its_first_use() {
+    for (what, change, [_, condition]) in CHANGES {
+        let wire = node_without_guesses().await;
+        let juliet = wire.address("juliet");
+        let text = issue(&wire, HtMechanism::Unbound).await;
+        let (mut client, _) = encrypted(&wire).await;
+        // Without binding, the first use is the only access to the store after the proof.
+        wire.before_tokens(move |stores| change(stores, &juliet));
+        use_token(&mut client, HtMechanism::Unbound, &text, "").await;
+        assert_eq!(failure(&mut client).await, condition, "{what}");
+        assert_no_guess_counted(&wire, true, what).await;
+    }
+}
+
+#[tokio::test]
+async fn another_login_that_removes_the_token_is_no_guess() {
+    let wire = node_without_guesses().await;
+    let juliet = wire.address("juliet");
+    let text = issue(&wire, HtMechanism::Unbound).await;
+    let (mut client, _) = encrypted(&wire).await;
+    wire.before_tokens(move |stores| {
+        now(stores.tokens.update_tokens(juliet.as_ref(), None, Box::new(|_| Some(Vec::new())))).unwrap();
+    });
+    use_token(&mut client, HtMechanism::Unbound, &text, "").await;
+    assert_eq!(failure(&mut client).await, "credentials-expired");
+    assert_no_guess_counted(&wire, true, "removed").await;
+}
+
+/// XEP-0388, section 3.6.2: a server must not process the inline features of a failed authentication request.
+#[tokio::test]
+async fn section_3_6_2_no_inline_request_takes_effect_in_a_login_that_fails() {
+    let stale = "<resume xmlns='urn:xmpp:sm:3' previd='00112233445566778899aabbccddeeff:orchard' h='0'/>";
+    for resume in ["", stale] {
+        let wire = node().await;
+        let juliet = wire.address("juliet");
+        let disable = |wire: &TestServer| {
+            let owner = juliet.clone();
+            wire.after_proof(move |stores| {
+                now(stores.accounts.set_disabled(owner.as_ref(), true)).unwrap();
+            });
+        };
+        let enable = || now(wire.stores.accounts.set_disabled(juliet.as_ref(), false)).unwrap();
+
+        // A token request.
+        let (mut client, _) = encrypted(&wire).await;
+        disable(&wire);
+        let request = format!("{}{BIND}{resume}", want(HtMechanism::Unbound));
+        client.send(plain("juliet", PASSWORD, &request)).await;
+        assert_eq!(failure(&mut client).await, "account-disabled", "{resume}");
+        assert!(tokens(&wire.stores, &juliet).is_empty(), "{resume}");
+        assert!(wire.node.routing_table.find(juliet.as_ref()).is_none(), "{resume}");
+        enable();
+
+        // The invalidation of a token, the request for another one, and the rotation of a token that is due.
+        let text = issue(&wire, HtMechanism::Unbound).await;
+        let before = tokens(&wire.stores, &juliet);
+        wire.clock.advance(2 * 86_400_000);
+        let invalidate = "<fast xmlns='urn:xmpp:fast:0' invalidate='true'/>";
+        for more in [String::new(), invalidate.to_owned(), want(HtMechanism::Exporter)] {
+            let (mut client, _) = encrypted(&wire).await;
+            disable(&wire);
+            use_token(&mut client, HtMechanism::Unbound, &text, &format!("{more}{BIND}{resume}")).await;
+            assert_eq!(failure(&mut client).await, "account-disabled", "{more}{resume}");
+            assert_eq!(tokens(&wire.stores, &juliet), before, "{more}{resume}");
+            enable();
+        }
+        let rotated = login(&wire, HtMechanism::Unbound, &text, &format!("{BIND}{resume}")).await.unwrap();
+        assert!(token(&rotated).is_some(), "{resume}: the token is still valid and due");
     }
 }
 

@@ -135,19 +135,71 @@ async fn a_wrong_upgrade_task_fails_with_its_condition() {
     ends(&mut client, &format!("<response {SASL2}/>"), StreamCondition::UnsupportedStanzaType).await;
 }
 
-#[tokio::test]
-async fn a_password_changed_meanwhile_is_not_overwritten() {
-    let wire = imported().await;
-    let (mut client, _) = encrypted(&wire).await;
+/// Begins two upgrades; returns the client and the answer to the first task, which is not sent yet.
+async fn during_an_upgrade(wire: &TestServer) -> (StreamClient, String) {
+    let (mut client, _) = encrypted(wire).await;
     client.send(plain("juliet", PASSWORD, &format!("{WANT_256}{WANT_512}"))).await;
     let name = client.element().await.all("task").concat();
     let data = salt(&mut client, &name).await;
-    let new = Credentials::derive_for(&[ScramHash::Sha1], "new password", 64, b"salt").unwrap();
-    wire.stores.accounts.set_credentials(wire.address("juliet").as_ref(), &new.encode()).await.unwrap();
     let wanted = if name.ends_with("512") { ScramHash::Sha512 } else { ScramHash::Sha256 };
-    client.send(hash(&data, wanted, PASSWORD)).await;
-    succeeds(&mut client).await;
-    assert_eq!(stored(&wire).await, new);
+    (client, hash(&data, wanted, PASSWORD))
+}
+
+#[tokio::test]
+async fn a_password_changed_during_an_upgrade_fails_the_login() {
+    for what in ["another password", "removed", "disabled, with other keys"] {
+        let wire = juliet(|setup| setup.limits.login_failures_per_address_and_account = 1).await;
+        let juliet = wire.address("juliet");
+        let accounts = &wire.stores.accounts;
+        let imported = |password| Credentials::derive_for(&[ScramHash::Sha1], password, 64, b"salt").unwrap();
+        let old = imported(PASSWORD).encode();
+        accounts.set_credentials(juliet.as_ref(), &old).await.unwrap();
+        let (mut client, answer) = during_an_upgrade(&wire).await;
+        let new = imported("new password");
+        let condition = match what {
+            "removed" => {
+                accounts.remove(juliet.as_ref()).await.unwrap();
+                "not-authorized"
+            }
+            "another password" => {
+                accounts.set_credentials(juliet.as_ref(), &new.encode()).await.unwrap();
+                "not-authorized"
+            }
+            _ => {
+                let keys = imported(PASSWORD).encode();
+                accounts
+                    .upgrade_credentials(juliet.as_ref(), &old, &[keys, b" ".to_vec()].concat())
+                    .await
+                    .unwrap();
+                accounts.set_disabled(juliet.as_ref(), true).await.unwrap();
+                "account-disabled"
+            }
+        };
+        assert_eq!(fails(&mut client, &answer).await, condition, "{what}");
+        if what == "another password" {
+            assert_eq!(stored(&wire).await, new, "not overwritten");
+        }
+        // The password was right, so this wrong one is the first that counts.
+        assert_eq!(fails(&mut client, &plain("juliet", "guess", "")).await, "not-authorized", "{what}");
+    }
+}
+
+#[tokio::test]
+async fn keys_upgraded_by_another_client_meanwhile_do_not_fail_the_login() {
+    let wire = imported().await;
+    let (mut slow, answer) = during_an_upgrade(&wire).await;
+    let (mut fast, other_answer) = during_an_upgrade(&wire).await;
+    fast.send(other_answer).await;
+    let second = fast.element().await.all("task").concat();
+    let data = salt(&mut fast, &second).await;
+    let wanted = if second.ends_with("512") { ScramHash::Sha512 } else { ScramHash::Sha256 };
+    fast.send(hash(&data, wanted, PASSWORD)).await;
+    succeeds(&mut fast).await;
+    let keys = stored(&wire).await;
+    slow.send(answer).await;
+    // Both keys exist, so there is no second task.
+    succeeds(&mut slow).await;
+    assert_eq!(stored(&wire).await, keys);
 }
 
 #[tokio::test]
