@@ -45,6 +45,9 @@ pub struct NodeLimits {
     pub negotiation_timeout_seconds: u32,
     /// Failed authentications on one stream before it is closed (RFC 6120, section 6.4.5, recommends 2 to 5).
     pub auth_attempts: u8,
+    /// Refused requests to bind or resume that a client may repeat on one stream; the next one closes it (RFC 6120,
+    /// section 7.7.3, recommends 5 to 10).
+    pub bind_attempts: u8,
     /// Time over which failed logins are counted; see [`crate::login_throttle`].
     pub login_window_seconds: u32,
     /// Failed logins to one account from one address.
@@ -129,6 +132,7 @@ impl Default for NodeLimits {
             negotiation_bytes: 16_384,
             negotiation_timeout_seconds: 30,
             auth_attempts: 5,
+            bind_attempts: 10,
             login_window_seconds: 600,
             login_failures_per_address_and_account: 20,
             login_failures_per_address: 100,

@@ -125,21 +125,56 @@ async fn section_7_7_2_1_a_bad_resource_may_be_followed_by_a_good_one() {
 //# error (Section 4.9.3.14).
 #[tokio::test]
 async fn section_7_7_3_retries_are_limited() {
-    let wire = one().await;
-    let mut client = authenticated(&wire, "juliet").await;
-    for _ in 0..10 {
-        assert_eq!(client.bind("\u{E000}").await.unwrap_err().condition().as_deref(), Some("bad-request"));
+    let default = NodeLimits::default().bind_attempts;
+    assert!((5..=10).contains(&default));
+    for attempts in [1, 6, default] {
+        let limits = NodeLimits { bind_attempts: attempts, ..NodeLimits::default() };
+        let wire = TestServerConfig { limits, ..TestServerConfig::default() }.start();
+        wire.create_user("juliet").await;
+        let mut client = authenticated(&wire, "juliet").await;
+        for _ in 0..attempts {
+            assert_eq!(
+                client.bind("\u{E000}").await.unwrap_err().condition().as_deref(),
+                Some("bad-request")
+            );
+        }
+        assert_eq!(client.bind("balcony").await.unwrap(), "juliet@example.com/balcony", "{attempts}");
+        let mut client = authenticated(&wire, "juliet").await;
+        for _ in 0..=attempts {
+            assert_eq!(
+                client.bind("\u{E000}").await.unwrap_err().condition().as_deref(),
+                Some("bad-request")
+            );
+        }
+        client.expect_stream_error(StreamCondition::PolicyViolation).await;
     }
-    assert_eq!(
-        client.bind("balcony").await.unwrap(),
-        "juliet@example.com/balcony",
-        "ten retries are allowed"
-    );
-    let mut client = authenticated(&wire, "juliet").await;
-    for _ in 0..11 {
-        assert_eq!(client.bind("\u{E000}").await.unwrap_err().condition().as_deref(), Some("bad-request"));
+}
+
+#[tokio::test]
+async fn failed_resumptions_and_refused_binds_count_together() {
+    let limits = NodeLimits { bind_attempts: 5, ..NodeLimits::default() };
+    let wire = TestServerConfig { limits, ..TestServerConfig::default() }.start();
+    wire.create_user("juliet").await;
+    let sm = "xmlns='urn:xmpp:sm:3'";
+    let resume = format!("<resume {sm} previd='00112233445566778899aabbccddeeff:balcony' h='0'/>");
+    for refused in [&resume, &format!("<enable {sm}/>"), &format!("<r {sm}/>")] {
+        let mut client = authenticated(&wire, "juliet").await;
+        client.bind("\u{E000}").await.unwrap_err();
+        for _ in 0..4 {
+            client.send(refused).await;
+            assert_eq!(client.element().await.name(), "failed", "{refused}");
+        }
+        client.send(refused).await;
+        assert_eq!(client.element().await.name(), "failed", "{refused}");
+        client.expect_stream_error(StreamCondition::PolicyViolation).await;
     }
-    client.expect_stream_error(StreamCondition::PolicyViolation).await;
+    // A client that resumes in vain still has its retries.
+    let mut client = authenticated(&wire, "juliet").await;
+    for _ in 0..5 {
+        client.send(&resume).await;
+        assert_eq!(client.element().await.name(), "failed");
+    }
+    client.bind("balcony").await.unwrap();
 }
 
 //= https://www.rfc-editor.org/rfc/rfc6120#section-8.3.3.6

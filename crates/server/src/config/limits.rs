@@ -13,6 +13,7 @@ macro_rules! each {
             negotiation_bytes: 10_000..=1_048_576,
             negotiation_timeout_seconds: 1..=3_600,
             auth_attempts: 2..=10,
+            bind_attempts: 1..=100,
             login_window_seconds: 10..=86_400,
             login_failures_per_address_and_account: 1..=1_000_000,
             login_failures_per_address: 1..=1_000_000,

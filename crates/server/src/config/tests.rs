@@ -45,6 +45,10 @@ fn errors_name_the_fix() {
     );
     assert!(errors("hosts = [\"a b\", \"c\"]").contains("\"a b\" in hosts is not a domain"));
     assert!(errors("[limits]\nstanza_bytes = 3").contains("between 10000 and 16777216"));
+    assert_eq!(
+        errors("[limits]\nbind_attempts = 0"),
+        "[limits] bind_attempts must be a whole number between 1 and 100"
+    );
     assert!(errors("hosts = 3").contains("list of texts"));
     assert!(errors("[[listen]]\nkind = \"c2s\"").contains("needs an address"));
     assert!(errors("[[listen]]\nkind = \"irc\"\naddress = \"0.0.0.0:1\"").contains("not \"irc\""));

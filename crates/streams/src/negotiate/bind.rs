@@ -12,9 +12,6 @@ use super::{LoginStepResult, NegotiationOutcome, NegotiationResult};
 use crate::c2s::{C2sConnection, ConnectionPhase};
 use crate::stream_management;
 
-/// Requests permitted after a refused one (section 7.7.3 recommends 5 to 10).
-const RETRIES: u8 = 10;
-
 impl C2sConnection {
     /// Handles a stanza before a resource is bound; only a bind request is allowed. `principal` is the account data
     /// read for this request. It is dropped when the request is refused: a client that never binds must not hold a
@@ -43,7 +40,7 @@ impl C2sConnection {
         let refusal = |error: &StanzaError| error.reply(bytes, &head, None, None).unwrap_or_default();
         let Some(id) = head.raw_id(bytes) else {
             let error = StanzaError::new(StanzaCondition::BadRequest).text("an iq needs an id");
-            return self.refuse_resource(refusal(&error));
+            return self.refuse_bind(refusal(&error));
         };
         let client = xml::NamespaceContext::client();
         let tree = Tree::parse(bytes, &client, &limits)?;
@@ -57,13 +54,13 @@ impl C2sConnection {
         let Some(principal) = principal else {
             let Some(identity) = &state.identity else { return Err(StreamCondition::NotAuthorized.into()) };
             if let Err(error) = node.check_bind(identity.jid.as_ref(), wanted.as_deref()) {
-                return self.refuse_resource(refusal(&error));
+                return self.refuse_bind(refusal(&error));
             }
             state.pending_bind = bytes.to_vec();
             return self.load_principal();
         };
         match node.bind(principal, wanted.as_deref(), &link) {
-            Err(error) => self.refuse_resource(refusal(&error)),
+            Err(error) => self.refuse_bind(refusal(&error)),
             Ok(session) => {
                 let mut out = Vec::with_capacity(192);
                 let mut w = Writer::new(&mut out);
@@ -74,16 +71,17 @@ impl C2sConnection {
         }
     }
 
-    /// Refuses a bind request (section 7.7.3): the client may retry, up to a limit.
-    fn refuse_resource(&mut self, answer: Vec<u8>) -> NegotiationResult {
+    /// Refuses a request to bind or resume (section 7.7.3): the client may retry, up to a limit.
+    pub(super) fn refuse_bind(&mut self, answer: Vec<u8>) -> NegotiationResult {
+        let limit = self.context.node.limits().bind_attempts;
         let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
-        state.refused_resources = state.refused_resources.saturating_add(1);
-        if state.refused_resources <= RETRIES {
+        state.refused_binds = state.refused_binds.saturating_add(1);
+        if state.refused_binds <= limit {
             return Ok(NegotiationOutcome::Reply(answer));
         }
         self.final_element = Some(answer);
         Err(StreamError::new(StreamCondition::PolicyViolation)
-            .text("too many requests for a resource were refused"))
+            .text("too many requests to bind or resume were refused"))
     }
 
     /// Reads the data that a session starts with, for an authenticated client that requests a resource.
@@ -132,7 +130,7 @@ impl C2sConnection {
                 let error = StanzaError::new(StanzaCondition::InternalServerError)
                     .kind(ErrorType::Wait)
                     .text("the account cannot be read; try again later");
-                self.refuse_resource(error.reply(&waiting, &head, None, None).unwrap_or_default())
+                self.refuse_bind(error.reply(&waiting, &head, None, None).unwrap_or_default())
             }
         }
     }
@@ -165,7 +163,7 @@ impl C2sConnection {
             stream_management::ResumeOutcome::Resumed(session, bytes) => {
                 Ok(NegotiationOutcome::Resumed(session, bytes))
             }
-            stream_management::ResumeOutcome::Failed(bytes) => Ok(NegotiationOutcome::Reply(bytes)),
+            stream_management::ResumeOutcome::Failed(bytes) => self.refuse_bind(bytes),
             stream_management::ResumeOutcome::Ended(error) => Err(error),
         }
     }

@@ -104,8 +104,8 @@ pub(crate) struct Negotiation {
     /// Bind request that waits for the account's session data. The data is read when a resource is requested and never
     /// stored here.
     pub(crate) pending_bind: Vec<u8>,
-    /// Number of refused bind requests.
-    pub(crate) refused_resources: u8,
+    /// Number of refused requests to bind or resume, and of stream management elements that came too early.
+    pub(crate) refused_binds: u8,
     /// Pending step of the login.
     pub(crate) pending_step: Option<BoxFuture<'static, LoginStepResult>>,
     /// Additional data of `<success/>`, held while the account is looked up.
@@ -139,7 +139,7 @@ impl Negotiation {
             login_record: None,
             identity: None,
             pending_bind: Vec::new(),
-            refused_resources: 0,
+            refused_binds: 0,
             pending_step: None,
             additional: None,
             authenticated: false,
@@ -154,6 +154,7 @@ impl Negotiation {
         *self = Negotiation {
             attempts: self.attempts,
             pre_auth_requests: self.pre_auth_requests,
+            refused_binds: self.refused_binds,
             stage: self.stage,
             ..Negotiation::new(self.deadline, self.connected_at)
         };
@@ -395,7 +396,7 @@ impl C2sConnection {
             (
                 NegotiationStage::Authentication | NegotiationStage::Resource,
                 Some(ns @ (Ns::Sm3 | Ns::Sm2)),
-            ) => Ok(NegotiationOutcome::Reply(stream_management::unexpected(ns))),
+            ) => self.refuse_bind(stream_management::unexpected(ns)),
             (stage, Some(Ns::Client)) if matches!(name.as_str(), "message" | "presence" | "iq") => {
                 if stage == NegotiationStage::Authentication
                     && let Some(taken) = self.on_pre_auth_iq(bytes)
