@@ -5,7 +5,6 @@
 
 mod bind2;
 mod exchanges;
-mod failure_log;
 mod fast;
 mod guesses;
 mod management;
