@@ -3,10 +3,9 @@
 //! TODO(example_feature): state what the server does and what it does not implement (`Not implemented: …`); what a reader
 //! of the specification gets wrong goes under a heading `# Pitfalls`.
 
-use stanza::StanzaKindSet;
+use stanza::{PayloadNs, StanzaKindSet};
 use throng_core::feature::{Feature, FeatureBuilder, Spec};
 use throng_core::hooks::{Flow, IncomingCtx, Interest, Phase};
-use xml::Ns;
 
 /// Example Feature.
 pub static FEATURE: Feature = Feature {
@@ -18,7 +17,7 @@ pub static FEATURE: Feature = Feature {
 };
 
 fn build(builder: &mut FeatureBuilder<'_>) {
-    let interest = Interest::kinds(StanzaKindSet::MESSAGES).payload(Ns::Nick);
+    let interest = Interest::kinds(StanzaKindSet::MESSAGES).payload(PayloadNs::Receipts);
     builder.incoming(Phase::Rewrite, interest, handle_message);
 }
 
@@ -31,6 +30,7 @@ fn handle_message(_: &mut IncomingCtx<'_>) -> Flow {
 mod tests {
     use super::*;
     use testkit::{TestNode, assert_same};
+    use xml::Ns;
 
     #[test]
     fn section_1_a_message_is_delivered() {
@@ -38,7 +38,7 @@ mod tests {
         node.create_user("juliet");
         node.create_user("romeo");
         let (juliet, romeo) = (node.connect("juliet", "balcony"), node.connect("romeo", "orchard"));
-        let payload = format!("<query xmlns='{}'/>", Ns::Nick.as_str());
+        let payload = format!("<query xmlns='{}'/>", Ns::Receipts.as_str());
         juliet.send(&format!("<message to='romeo@example.com/orchard' type='chat'>{payload}</message>"));
         assert_same(
             &romeo.recv(),

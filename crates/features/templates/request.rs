@@ -12,18 +12,18 @@ pub static FEATURE: Feature = Feature {
     name: "example_feature",
     summary: "Answers requests of XEP-0000.",
     specs: &[Spec { name: "XEP-0000", title: "Example Feature", version: "0.0.0", not_implemented: "" }],
-    disco: &[DiscoFeature::Server(Ns::Nick.as_str())],
+    disco: &[DiscoFeature::Server(Ns::Receipts.as_str())],
     iq: &[KEY],
     build,
     ..Feature::EMPTY
 };
 
-const KEY: IqKey = IqKey::get(IqTarget::Server, Ns::Nick, "query");
+const KEY: IqKey = IqKey::get(IqTarget::Server, Ns::Receipts, "query");
 
 fn build(builder: &mut FeatureBuilder<'_>) {
     builder.iq(KEY, |_: &mut IqRequest<'_>| {
         IqFlow::result(|w| {
-            w.start_ns("query", Ns::Nick).end();
+            w.start_ns("query", Ns::Receipts).end();
         })
     });
 }
@@ -38,7 +38,7 @@ mod tests {
         let node = TestNode::new(&[&FEATURE]);
         node.create_user("juliet");
         let juliet = node.connect("juliet", "balcony");
-        let query = format!("<query xmlns='{}'/>", Ns::Nick.as_str());
+        let query = format!("<query xmlns='{}'/>", Ns::Receipts.as_str());
         assert_same(
             &juliet.request(&format!("<iq type='get' to='example.com' id='1'>{query}</iq>")),
             &[format!(

@@ -51,8 +51,11 @@ enum FeatureKind {
 }
 
 const NAMESPACES: &str = "crates/xml/src/ns.rs";
+const PAYLOADS: &str = "crates/stanza/src/payload_set.rs";
 const MODULES: &str = "crates/features/src/lib.rs";
 const REGISTRY: &str = "crates/features/src/registry.rs";
+/// Width of the lines of the list in [`PAYLOADS`], which rustfmt leaves alone.
+const LIST_WIDTH: usize = 110;
 /// First line of the registry's groups to which the templates are added.
 const REQUEST_GROUP: &str = "    // Initial requests of clients.";
 const MESSAGE_GROUP: &str = "    // Copies are made of accepted messages";
@@ -160,6 +163,10 @@ impl NewFeature {
             (scenario, self.fill(scenario_template, &number)),
         ];
         files.extend(namespaces.map(|text| (NAMESPACES.to_owned(), text)));
+        if self.kind == FeatureKind::Message {
+            let payloads = with_payload(&read(PAYLOADS)?, &number)?;
+            files.extend(payloads.map(|text| (PAYLOADS.to_owned(), text)));
+        }
         Ok(files)
     }
 
@@ -170,8 +177,8 @@ impl NewFeature {
             .replace("Example Feature", &self.title)
             .replace("XEP-0000", &self.spec)
             .replace("0.0.0", &self.version)
-            .replace("Ns::Nick", &format!("Ns::{number}"))
-            .replace("http://jabber.org/protocol/nick", &self.namespace)
+            .replace("Ns::Receipts", &format!("Ns::{number}"))
+            .replace("urn:xmpp:receipts", &self.namespace)
     }
 
     /// The namespace's name in `Ns`, and the table with it if it was not there.
@@ -186,13 +193,10 @@ impl NewFeature {
         if taken(&number) {
             bail!("{NAMESPACES} has a namespace {number}; add {} under another name first", self.namespace);
         }
-        let (before, after) = table
-            .split_once("\n}\n\nconst _: () = assert!(Ns::ALL.len()")
-            .with_context(|| format!("{NAMESPACES} has no end of the table of namespaces"))?;
-        let text = format!(
-            "{before}\n    /// {}.\n    {number}{line_end}\n}}\n\nconst _: () = assert!(Ns::ALL.len(){after}",
-            self.spec
-        );
+        let end = table.find("\nnamespaces! {").and_then(|start| Some(start + table[start..].find("\n}\n")?));
+        let (before, after) =
+            table.split_at(end.with_context(|| format!("{NAMESPACES} has no table of namespaces"))?);
+        let text = format!("{before}\n    /// {}.\n    {number}{line_end}{after}", self.spec);
         Ok((number, Some(text)))
     }
 
@@ -229,6 +233,29 @@ fn with_registry_line(registry: &str, group: &str, name: &str) -> Result<String>
     let end = start + comments + entries;
     let line = format!("    &crate::{name}::FEATURE,");
     Ok(joined(lines[..end].iter().copied().chain([line.as_str()]).chain(lines[end..].iter().copied())))
+}
+
+/// The namespaces by which stanzas are selected, with this one in alphabetical order; `None` if it is there.
+fn with_payload(list: &str, number: &str) -> Result<Option<String>> {
+    let parts = list.split_once("\npayload_namespaces! {\n");
+    let parts = parts.and_then(|(before, rest)| Some((before, rest.split_once("\n}\n")?)));
+    let (before, (names, after)) = parts.with_context(|| format!("{PAYLOADS} has no list of namespaces"))?;
+    let mut names: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    if names.contains(&number) {
+        return Ok(None);
+    }
+    names.push(number);
+    names.sort_unstable();
+    let mut lines = vec![String::from("   ")];
+    for name in names {
+        if lines.last().is_some_and(|line| line.len() + name.len() + 2 > LIST_WIDTH) {
+            lines.push(String::from("   "));
+        }
+        if let Some(line) = lines.last_mut() {
+            let _ = write!(line, " {name},");
+        }
+    }
+    Ok(Some(format!("{before}\npayload_namespaces! {{\n{}\n}}\n{after}", lines.join("\n"))))
 }
 
 /// `lib.rs` with this module, in alphabetical order.
@@ -305,9 +332,14 @@ mod tests {
             let files = written("getting_attention", None, kind);
             for path in [files[0].0.as_str(), files[3].0.as_str()] {
                 let text = text(&files, path);
-                for placeholder in
-                    ["example_feature", "Example Feature", "XEP-0000", "0.0.0", "Nick", "protocol/nick"]
-                {
+                for placeholder in [
+                    "example_feature",
+                    "Example Feature",
+                    "XEP-0000",
+                    "0.0.0",
+                    "Receipts",
+                    "urn:xmpp:receipts",
+                ] {
                     assert!(!text.contains(placeholder), "{path} has {placeholder}");
                 }
                 assert!(text.contains("getting_attention") && text.contains("XEP-0224"), "{path}");
@@ -317,9 +349,20 @@ mod tests {
 
     #[test]
     fn a_known_namespace_is_used_under_its_name() {
-        let files = written("getting_attention", Some("urn:xmpp:receipts"), FeatureKind::Message);
-        assert!(files.iter().all(|(path, _)| path != NAMESPACES));
-        assert!(files[0].1.contains("Ns::Receipts") && files[3].1.contains("urn:xmpp:receipts"));
+        let files = written("getting_attention", Some("urn:xmpp:hints"), FeatureKind::Message);
+        assert!(files.iter().all(|(path, _)| path != NAMESPACES && path != PAYLOADS));
+        assert!(files[0].1.contains("PayloadNs::Hints") && files[3].1.contains("urn:xmpp:hints"));
+    }
+
+    #[test]
+    fn a_handler_of_messages_can_be_selected_by_its_namespace() {
+        let files = written("getting_attention", None, FeatureKind::Message);
+        let list = text(&files, PAYLOADS);
+        assert!(list.contains(" Eme, GettingAttention,") || list.contains(" Eme,\n    GettingAttention,"));
+        let without = list.replace(" GettingAttention,", "");
+        let names = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(names(&without), names(&std::fs::read_to_string(root().join(PAYLOADS)).unwrap()));
+        assert!(list.lines().all(|line| line.len() <= 120));
     }
 
     #[test]
