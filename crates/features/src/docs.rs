@@ -32,10 +32,10 @@ pub fn xeps() -> String {
     rows.sort_by_key(|(_, s)| (s.name.starts_with("XEP"), s.name));
     let is_module = |name: &str| ALL.iter().any(|f| f.name == name);
     let mut out = format!(
-        "{GENERATED}# Specifications\n\nWhat is implemented, by which module, and in which version. Parts without a link \
-         (streams, TLS, authentication, addresses, routing) are no modules and cannot be switched off. The same for \
-         machines: [doap.xml](../doap.xml). Where a node stands against the compliance suites: `throng check --compliance`.\n\n\
-         | Specification | Title | Version | Module or part | Left out |\n| --- | --- | --- | --- | --- |\n"
+        "{GENERATED}# Specifications\n\nImplemented specifications with their version and module. Parts without a link (streams, TLS, \
+         authentication, addresses, routing) are not modules and cannot be switched off. Machine-readable: \
+         [doap.xml](../doap.xml). Compliance suites: `throng check --compliance`.\n\n\
+         | Specification | Title | Version | Module or part | Not implemented |\n| --- | --- | --- | --- | --- |\n"
     );
     for (module, spec) in rows {
         let link = match spec.name.strip_prefix("XEP-") {
@@ -56,17 +56,17 @@ pub fn xeps() -> String {
 /// `docs/modules.md`: each module with its options.
 pub fn modules() -> String {
     let mut out = format!(
-        "{GENERATED}# Modules\n\nA module is switched by its name, or configured by a table of that name:\n\n\
+        "{GENERATED}# Modules\n\nA module is switched on or off by its name, or configured by a table:\n\n\
          ```toml\n[modules]\nsoftware_version = false\n\n[modules.offline]\nmax_messages = 200\n```\n\nA table switches its module on \
-         unless it says `enabled = false`.\n"
+         unless it contains `enabled = false`.\n"
     );
     for feature in ALL {
         let _ = write!(out, "\n## {}\n\n{}", feature.name, feature.summary);
         if !feature.default_on {
-            out.push_str(" Off unless switched on.");
+            out.push_str(" Off by default.");
         }
         if !feature.needs.is_empty() {
-            let _ = write!(out, " Needs {}.", feature.needs.join(", "));
+            let _ = write!(out, " Requires {}.", feature.needs.join(", "));
         }
         out.push('\n');
         if !feature.options.is_empty() {
@@ -94,9 +94,8 @@ pub fn modules() -> String {
 /// `docs/commands.md`: each command with its fields.
 pub fn commands() -> String {
     let mut out = format!(
-        "{GENERATED}# Commands\n\nEach is offered to administrators by XMPP clients (XEP-0050) and by `throng command NAME \
-         FIELD=VALUE…`; a field that may have several values is written several times. See \
-         [administration](administration.md).\n"
+        "{GENERATED}# Commands\n\nAdministrators use these commands in XMPP clients (XEP-0050), over HTTP, and as `throng command NAME \
+         FIELD=VALUE…`; repeat a field that has several values. See [administration.md](administration.md).\n"
     );
     for feature in ALL.iter().filter(|f| !f.commands.is_empty()) {
         for command in feature.commands {
@@ -106,15 +105,15 @@ pub fn commands() -> String {
                 "\n## {}\n\n{}{reads} Node `{}`, module `{}`.\n",
                 command.name, command.doc, command.node, feature.name
             );
-            for (title, fields) in [("Field", command.input), ("Answer", command.output)] {
+            for (title, fields) in [("Field", command.input), ("Output", command.output)] {
                 if fields.is_empty() {
                     continue;
                 }
                 let _ = write!(out, "\n| {title} | In forms | Type | Meaning |\n| --- | --- | --- | --- |\n");
                 for field in fields {
                     let must = match (title, field.required, field.default) {
-                        ("Answer", ..) => String::new(),
-                        (_, _, default) if !default.is_empty() => format!(", `{default}` if left out"),
+                        ("Output", ..) => String::new(),
+                        (_, _, default) if !default.is_empty() => format!(", default `{default}`"),
                         (_, true, _) => ", required".to_owned(),
                         _ => String::new(),
                     };
@@ -141,8 +140,8 @@ pub fn commands() -> String {
 /// When no host can be built from the registry.
 pub fn hooks() -> Result<String, HostError> {
     let mut out = format!(
-        "{GENERATED}# Hooks\n\nThe handlers of a host with all modules, in the order in which they run. Inside a phase \
-         the position in `registry.rs` decides.\n\n| Point | Phase | Module |\n| --- | --- | --- |\n"
+        "{GENERATED}# Hooks\n\nHandlers of a host with all modules, in the order in which they run. Within a phase, the \
+         position in `crates/features/src/registry.rs` decides.\n\n| Point | Phase | Module |\n| --- | --- | --- |\n"
     );
     for line in default_host()?.hooks.order().lines() {
         let _ = writeln!(out, "| {} |", line.replace(' ', " | "));

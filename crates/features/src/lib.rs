@@ -11,12 +11,12 @@
 
 pub mod adhoc;
 pub mod administration;
+pub mod anti_spoofing;
 pub mod bind2;
 pub mod blocking;
 pub mod built_in_specs;
 pub mod caps;
 pub mod carbons;
-pub mod claims;
 pub mod client_state;
 pub mod contact_info;
 pub mod disco;
@@ -24,7 +24,7 @@ pub mod doap;
 pub mod docs;
 pub mod entity_time;
 pub mod external_services;
-pub mod fast;
+pub mod fast_tokens;
 pub mod last_activity;
 pub mod legacy_session;
 pub mod offline;

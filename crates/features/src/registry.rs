@@ -19,7 +19,7 @@ pub static ALL: &[&Feature] = &[
     // Capabilities of streams before there is a session. These register no handlers.
     &crate::sasl2::FEATURE,
     &crate::bind2::FEATURE,
-    &crate::fast::FEATURE,
+    &crate::fast_tokens::FEATURE,
     &crate::scram_upgrade::FEATURE,
     // Blocking, before any other handler sees a stanza.
     &crate::blocking::FEATURE,
@@ -45,7 +45,7 @@ pub static ALL: &[&Feature] = &[
     &crate::statistics::FEATURE,
     &crate::registration::FEATURE,
     // Forged claims are removed before other handlers read them.
-    &crate::claims::FEATURE,
+    &crate::anti_spoofing::FEATURE,
     // First handler of every message: archived, stored and delivered copies carry the id.
     &crate::stanza_id::FEATURE,
     // Copies are made of accepted messages, with their ids.

@@ -13,20 +13,20 @@ use std::path::Path;
 use anyhow::Context;
 
 const INTRODUCTION: &str = "\
-# Attacks that are tried
+# Attack tests
 
 <!-- Written by `cargo xtask codegen` from the cases in crates/e2e/attacks. -->
 
-The suite `crates/e2e/attacks` runs with every `make test`: hostile clients over TCP, TLS, WebSocket, BOSH and HTTP, against a node
-in the test's process or the program itself. Many cases are what other servers and clients had to fix;
-the rule names the source. To run it:
+The suite `crates/e2e/attacks` runs hostile clients over TCP, TLS, WebSocket, BOSH and HTTP against a node in the test's process or
+against the program. Many cases are vulnerabilities of other servers and clients; the rule names the source. `make test` includes it. To
+run it alone:
 
 ```sh
 cargo build -p throng-server --bin throng
 cargo test -p throng-e2e --test attacks
 ```
 
-A case is one file with the rule at its top. Found another way in? A case that fails is the best report.
+A case is one file that opens with its rule. The best report of a new vulnerability is a case that fails.
 
 | Attack | Method | Rule and source | Expected behaviour |
 | --- | --- | --- | --- |

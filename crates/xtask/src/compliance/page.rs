@@ -15,9 +15,9 @@ const INTRODUCTION: &str = "\
 
 <!-- Written by `cargo xtask codegen` from docs/compliance/*.toml and the citations in the code. -->
 
-Every sentence of these specifications with MUST, SHALL, REQUIRED, SHOULD or RECOMMENDED, also negated, that obliges a
-server: the test or the code that fulfils it, or the reason why it is not implemented or does not arise. Sentences that
-oblige clients, operators or authors of extensions are listed with their reasons in [compliance/](compliance/).
+Every sentence of these specifications with MUST, SHALL, REQUIRED, SHOULD or RECOMMENDED (or their negation) that applies to
+a server, with the test or code that fulfils it, or the reason why it is not implemented or not applicable. Sentences that
+apply to clients, operators or authors of extensions are in [compliance/](compliance/) with their reasons.
 
 A citation is a comment above the item (`//= address`, `//# quoted sentence`; `//= type=test` at a test) or an entry
 `cite` in the list. `cargo xtask tidy` refuses a quote that is not in the specification, a cited item that does not exist,
@@ -29,16 +29,16 @@ and a requirement without a review.
 pub(crate) fn page(reviews: &[(&Specification, Review)], quotes: &[Quote], files: &[SourceFile]) -> String {
     let mut out = INTRODUCTION.to_owned();
     out.push_str(
-        "| Specification | Requirements | Of a server | Shown by a test | In code | In part | Not implemented | Do not arise |\n\
+        "| Specification | Requirements | For servers | Tested | In code | In part | Not implemented | Not applicable |\n\
          | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
     );
     for (specification, review) in reviews {
         out.push_str(&summary(specification, review, quotes, files));
     }
     for (specification, review) in reviews {
-        let _ = write!(out, "\n## {}: not implemented, or in part\n\n", specification.name);
+        let _ = write!(out, "\n## {}: not or partly implemented\n\n", specification.name);
         out.push_str(&unfulfilled(specification, review, |requirement| &requirement.missing));
-        let _ = write!(out, "\n## {}: does not arise\n\n", specification.name);
+        let _ = write!(out, "\n## {}: not applicable\n\n", specification.name);
         out.push_str(&unfulfilled(specification, review, |requirement| &requirement.inapplicable));
         let _ = write!(out, "\n## {}: fulfilled\n\n", specification.name);
         out.push_str("| Section | Requirement | Where |\n| --- | --- | --- |\n");

@@ -5,7 +5,7 @@
 //!
 //! * `cite`: items that fulfil it, `path::item`, or a path alone for a scenario. A quote above the item serves as well.
 //! * `missing`: why the server does not fulfil it.
-//! * `inapplicable`: why it does not arise here.
+//! * `inapplicable`: why it does not apply here.
 //! * `reason`: why it obliges no server; for `client` and `other`.
 //!
 //! Shared reasons have a name and stand in the table `reasons`.

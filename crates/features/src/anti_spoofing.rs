@@ -31,7 +31,7 @@ use throng_core::feature::{Feature, FeatureBuilder, Spec};
 use throng_core::hooks::{Flow, Interest, OutgoingCtx, Phase, StopReason};
 use xml::Ns;
 
-/// Removal of claims that clients may not make.
+/// Removal of elements that only servers and rooms may send.
 pub static FEATURE: Feature = Feature {
     name: "anti_spoofing",
     summary: "Removes from what clients send what only servers and rooms may say: delays, occupants and archive results of others.",

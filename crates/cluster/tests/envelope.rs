@@ -23,10 +23,10 @@ fn sample() -> Envelope {
     }
 }
 
-fn encoded(parcel: &Envelope) -> Vec<u8> {
+fn encoded(envelope: &Envelope) -> Vec<u8> {
     let mut out = Vec::new();
-    parcel.encode(&mut out).unwrap();
-    assert_eq!(out.len(), parcel.encoded_len());
+    envelope.encode(&mut out).unwrap();
+    assert_eq!(out.len(), envelope.encoded_len());
     out
 }
 
@@ -156,8 +156,8 @@ proptest! {
             let place = place.index(bytes.len());
             bytes[place] = byte;
         }
-        if let Ok((parcel, rest)) = Envelope::decode(&bytes) {
-            prop_assert_eq!(&encoded(&parcel), &bytes[..bytes.len() - rest.len()]);
+        if let Ok((envelope, rest)) = Envelope::decode(&bytes) {
+            prop_assert_eq!(&encoded(&envelope), &bytes[..bytes.len() - rest.len()]);
         }
     }
 
@@ -165,14 +165,14 @@ proptest! {
     fn encoding_and_decoding_are_inverse(
         kind: u8, class in 0..3_u8, epoch: u64, sequence: u64, origin in "[a-z0-9_-]{1,24}",
         addresses in proptest::collection::vec("[a-z]{1,9}@[a-z]{1,9}(/[ -~]{1,9})?", 0..20),
-        bytes in proptest::collection::vec(any::<u8>(), 0..300), behind in proptest::collection::vec(any::<u8>(), 0..9),
+        bytes in proptest::collection::vec(any::<u8>(), 0..300), suffix in proptest::collection::vec(any::<u8>(), 0..9),
     ) {
         let class = [EnvelopeClass::Control, EnvelopeClass::Message, EnvelopeClass::Presence][usize::from(class)];
         let origin = NodeId::new(&origin).unwrap();
         let recipients = addresses.iter().map(|text| Jid::parse(text).unwrap()).collect();
-        let parcel = Envelope { header: EnvelopeHeader { kind, class, origin, epoch, sequence }, recipients, bytes: bytes.into() };
-        let mut wire = encoded(&parcel);
-        wire.extend(&behind);
-        prop_assert_eq!(Envelope::decode(&wire), Ok((parcel, &behind[..])));
+        let envelope = Envelope { header: EnvelopeHeader { kind, class, origin, epoch, sequence }, recipients, bytes: bytes.into() };
+        let mut wire = encoded(&envelope);
+        wire.extend(&suffix);
+        prop_assert_eq!(Envelope::decode(&wire), Ok((envelope, &suffix[..])));
     }
 }
