@@ -18,6 +18,7 @@ use crate::hooks::{
 use crate::iq::{IqHandler, IqKey};
 use crate::limits::NodeLimits;
 use crate::stream_elements::{Bind2InlineHandler, NonzaHandler, PreAuthHandler, StreamElements};
+use crate::stream_feature::StreamFeature;
 
 /// A specification that a feature implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,8 +147,8 @@ pub type DeriveStreamFeature = fn(&DiscoInfo) -> DerivedStreamFeature;
 /// A stream feature that is derived from the domain's disco information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DerivedStreamFeature {
-    /// The element, ready to send.
-    pub element: Vec<u8>,
+    /// The stream feature.
+    pub feature: StreamFeature,
     /// The disco node under which the domain returns the same information; added to [`DiscoInfo::alias_nodes`].
     pub node: String,
 }
@@ -162,11 +163,9 @@ pub struct Feature {
     pub specs: &'static [Spec],
     /// Feature variables.
     pub disco: &'static [DiscoFeature],
-    /// Elements for `<stream:features/>` after authentication, ready to send.
-    pub stream_features: &'static [&'static str],
-    /// Elements for `<stream:features/>` before authentication, ready to send.
-    pub pre_auth_stream_features: &'static [&'static str],
-    /// More such elements, derived from the disco information of the finished host.
+    /// Stream features.
+    pub stream_features: &'static [StreamFeature],
+    /// Stream features that are derived from the disco information of the finished host.
     pub derived_stream_features: &'static [DeriveStreamFeature],
     /// IQ requests that it answers.
     pub iq: &'static [IqKey],
@@ -190,7 +189,6 @@ impl Feature {
         specs: &[],
         disco: &[],
         stream_features: &[],
-        pre_auth_stream_features: &[],
         derived_stream_features: &[],
         iq: &[],
         commands: &[],
@@ -224,7 +222,7 @@ pub(crate) struct HostRegistrations {
     pub(crate) elements: StreamElements,
     pub(crate) disco: DiscoExtensions,
     pub(crate) commands: Vec<CommandEntry>,
-    pub(crate) pre_auth_stream_features: Vec<u8>,
+    pub(crate) stream_features: Vec<StreamFeature>,
 }
 
 /// Registers the handlers of a feature.
@@ -337,9 +335,9 @@ impl FeatureBuilder<'_> {
     pub fn disco_node(&mut self, node: impl DiscoNode + 'static) {
         self.parts.disco.nodes.push(Arc::new(node));
     }
-    /// An element for `<stream:features/>` before authentication that depends on an option.
-    pub fn pre_auth_stream_feature(&mut self, element: &str) {
-        self.parts.pre_auth_stream_features.extend_from_slice(element.as_bytes());
+    /// A stream feature that depends on an option.
+    pub fn stream_feature(&mut self, feature: StreamFeature) {
+        self.parts.stream_features.push(feature);
     }
     /// The handler of a declared command.
     pub fn command(&mut self, command: &'static Command, run: impl CommandHandler + 'static) {

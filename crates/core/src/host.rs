@@ -18,11 +18,12 @@ use crate::domain_counters::DomainCounters;
 use crate::feature::{Feature, FeatureBuilder, FeatureOptions, HostRegistrations};
 use crate::feature_state::FeatureState;
 use crate::hooks::{Chain, Hooks};
-use crate::iq::IqTable;
+use crate::iq::{IqKey, IqTable};
 use crate::limits::NodeLimits;
 use crate::session::{Session, StreamManagementConfig};
 use crate::shared_stanza::SharedStanza;
 use crate::stream_elements::StreamElements;
+use crate::stream_feature::{StreamFeature, StreamFeatures};
 
 /// A virtual host.
 pub struct Host {
@@ -38,13 +39,8 @@ pub struct Host {
     pub disco_server: DiscoInfo,
     /// Disco information of its accounts.
     pub disco_account: DiscoInfo,
-    /// Elements for `<stream:features/>` after authentication, besides those of the negotiation.
-    pub stream_features: Vec<u8>,
-    /// The same without XEP-0198, for a stream that has enabled it: only features that still apply are offered
-    /// (XEP-0388, section 4), and xmpp.js 0.14 immediately uses whatever is offered.
-    pub managed_stream_features: Vec<u8>,
-    /// Elements for `<stream:features/>` before authentication.
-    pub pre_auth_stream_features: Vec<u8>,
+    /// Its stream features, besides those of the negotiation.
+    pub stream_features: StreamFeatures,
     /// Disco nodes that features provide.
     pub disco_nodes: Vec<Arc<dyn DiscoNode>>,
     /// Elements that are not stanzas, and their owners.
@@ -96,6 +92,9 @@ pub enum HostError {
     /// Two features declare a command of the same name or node.
     #[error("{0} and {1} both have the command {2}; switch one of them off under [modules]")]
     DuplicateCommand(&'static str, &'static str, &'static str),
+    /// Two features offer the same stream feature.
+    #[error("{0} and {1} both offer the stream feature {2}; switch one of them off under [modules]")]
+    DuplicateStreamFeature(&'static str, &'static str, &'static str),
     /// A feature registered a request or command that it did not declare, or did not register one that it
     /// declared.
     #[error("{0} does not register the requests or commands that it declares")]
@@ -132,8 +131,7 @@ impl Host {
         let mut parts = HostRegistrations::default();
         let mut features = Vec::new();
         let mut options_of = BTreeMap::new();
-        let (mut stream_features, mut managed_features) = (Vec::new(), Vec::new());
-        let mut early_features = Vec::new();
+        let mut stream_features = StreamFeatures::default();
         for EnabledFeature { feature, options } in enabled {
             if let Some(missing) =
                 feature.needs.iter().find(|n| !enabled.iter().any(|e| e.feature.name == **n))
@@ -149,11 +147,10 @@ impl Host {
                 feature_state: kept,
                 parts: &mut parts,
             });
-            let mut registered: Vec<_> =
-                parts.iq[before..].iter().map(|(key, ..)| format!("{key:?}")).collect();
-            let mut declared: Vec<_> = feature.iq.iter().map(|key| format!("{key:?}")).collect();
-            registered.sort();
-            declared.sort();
+            let mut registered: Vec<IqKey> = parts.iq[before..].iter().map(|(key, ..)| *key).collect();
+            let mut declared = feature.iq.to_vec();
+            registered.sort_unstable();
+            declared.sort_unstable();
             let mut named: Vec<_> = parts.commands[commands..].iter().map(|e| e.command.name).collect();
             let mut promised: Vec<_> = feature.commands.iter().map(|c| c.name).collect();
             named.sort_unstable();
@@ -161,15 +158,9 @@ impl Host {
             if registered != declared || named != promised {
                 return Err(HostError::Undeclared(feature.name));
             }
-            for element in feature.pre_auth_stream_features {
-                early_features.extend_from_slice(element.as_bytes());
-            }
-            early_features.append(&mut parts.pre_auth_stream_features);
-            for element in feature.stream_features {
-                stream_features.extend_from_slice(element.as_bytes());
-                if !element.starts_with("<sm ") {
-                    managed_features.extend_from_slice(element.as_bytes());
-                }
+            let registered = std::mem::take(&mut parts.stream_features);
+            for offered in feature.stream_features.iter().cloned().chain(registered) {
+                offer(&mut stream_features, offered, feature.name)?;
             }
             features.push(feature.name);
             options_of.insert(feature.name, options.clone());
@@ -197,11 +188,13 @@ impl Host {
         };
         let (mut disco_server, disco_account) =
             DiscoInfo::of(enabled.iter().map(|e| e.feature), &mut parts.disco);
-        for announce in enabled.iter().flat_map(|e| e.feature.derived_stream_features) {
-            let announced = announce(&disco_server);
-            stream_features.extend_from_slice(&announced.element);
-            managed_features.extend_from_slice(&announced.element);
-            disco_server.alias_nodes.push(announced.node);
+        for (owner, derive) in enabled
+            .iter()
+            .flat_map(|e| e.feature.derived_stream_features.iter().map(|derive| (e.feature.name, derive)))
+        {
+            let derived = derive(&disco_server);
+            offer(&mut stream_features, derived.feature, owner)?;
+            disco_server.alias_nodes.push(derived.node);
         }
         let traffic = kept.domain_counters(jid.as_ref().as_str());
         Ok(Host {
@@ -213,8 +206,6 @@ impl Host {
             disco_server,
             disco_account,
             stream_features,
-            managed_stream_features: managed_features,
-            pre_auth_stream_features: early_features,
             disco_nodes: parts.disco.nodes,
             elements: parts.elements,
             keep_alive_ping: parts.keep_alive_ping,
@@ -257,6 +248,11 @@ impl Host {
     }
 }
 
+fn offer(set: &mut StreamFeatures, feature: StreamFeature, owner: &'static str) -> Result<(), HostError> {
+    let name = feature.name;
+    set.insert(feature, owner).map_err(|first| HostError::DuplicateStreamFeature(first, owner, name))
+}
+
 impl std::fmt::Debug for Host {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Host({})", self.jid)
@@ -265,3 +261,55 @@ impl std::fmt::Debug for Host {
 
 /// Hosts by domain.
 pub type Hosts = BTreeMap<String, Arc<Host>>;
+
+#[cfg(test)]
+mod tests {
+    use xml::Ns;
+
+    use super::*;
+    use crate::feature::FeatureBuilder;
+    use crate::iq::{IqFlow, IqRequest, IqTarget};
+
+    const GET: IqKey = IqKey::get(IqTarget::Server, Ns::Ping, "ping");
+    const SET: IqKey = IqKey::set(IqTarget::Account, Ns::Ping, "ping");
+    const FIRST: Feature = Feature { name: "first", build: register_set_and_get, ..Feature::EMPTY };
+
+    fn register_set_and_get(builder: &mut FeatureBuilder<'_>) {
+        for key in [SET, GET] {
+            builder.iq(key, |_: &mut IqRequest<'_>| IqFlow::empty());
+        }
+    }
+
+    fn build(features: &[&'static Feature]) -> Result<Host, HostError> {
+        let enabled: Vec<EnabledFeature> = features
+            .iter()
+            .map(|feature| EnabledFeature { feature, options: FeatureOptions::default() })
+            .collect();
+        Host::build("example.com", &enabled, &NodeLimits::default())
+    }
+
+    #[test]
+    fn requests_must_be_declared_in_any_order() {
+        static DECLARED: Feature = Feature { iq: &[GET, SET], ..FIRST };
+        static INCOMPLETE: Feature = Feature { iq: &[GET], ..FIRST };
+        static TWICE: Feature = Feature { iq: &[GET, GET], ..FIRST };
+        assert!(build(&[&DECLARED]).is_ok());
+        for wrong in [&INCOMPLETE, &TWICE] {
+            assert_eq!(build(&[wrong]).err(), Some(HostError::Undeclared("first")));
+        }
+    }
+
+    #[test]
+    fn a_stream_feature_has_one_owner() {
+        const VER: StreamFeature = StreamFeature::authenticated("ver", Ns::RosterVer);
+        static ONE: Feature = Feature { name: "one", stream_features: &[VER], ..Feature::EMPTY };
+        static TWO: Feature = Feature {
+            name: "two",
+            build: |builder: &mut FeatureBuilder<'_>| builder.stream_feature(VER),
+            ..Feature::EMPTY
+        };
+        assert!(build(&[&ONE]).is_ok() && build(&[&TWO]).is_ok());
+        let error = build(&[&ONE, &TWO]).unwrap_err();
+        assert_eq!(error, HostError::DuplicateStreamFeature("one", "two", "ver"));
+    }
+}

@@ -18,7 +18,7 @@ use crate::node::Node;
 use crate::session::Session;
 
 /// The entity that a request addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum IqTarget {
     /// The domain itself.
     Server,
@@ -29,7 +29,7 @@ pub enum IqTarget {
 }
 
 /// Key of a handler, and its declaration in a feature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IqKey {
     /// The addressed entity.
     pub target: IqTarget,

@@ -46,6 +46,7 @@ pub mod session_log;
 pub mod shared_stanza;
 pub mod shutdown;
 pub mod stream_elements;
+pub mod stream_feature;
 pub mod visibility;
 
 pub use account::{Account, Contact};
@@ -62,3 +63,4 @@ pub use passwords::Passwords;
 pub use router::IngestOutcome;
 pub use session::{Outbox, Session};
 pub use shared_stanza::{QueueClass, SharedStanza};
+pub use stream_feature::{StreamFeature, StreamFeatureStage, StreamFeatures};

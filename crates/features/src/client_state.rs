@@ -34,7 +34,7 @@ use throng_core::feature::{self, Feature, FeatureBuilder, OptionSpec, OptionValu
 use throng_core::hooks::{DeliverCtx, Flow, Interest, Phase};
 use throng_core::session::{Urgency, flags};
 use throng_core::stream_elements::{Bind2InlineCtx, NonzaCtx};
-use throng_core::{Session, SharedStanza};
+use throng_core::{Session, SharedStanza, StreamFeature};
 use xml::Ns;
 
 /// Client State Indication.
@@ -47,7 +47,7 @@ pub static FEATURE: Feature = Feature {
         version: "1.0.0",
         not_implemented: "",
     }],
-    stream_features: &["<csi xmlns='urn:xmpp:csi:0'/>"],
+    stream_features: &[StreamFeature::authenticated("csi", Ns::Csi)],
     options: &[
         OptionSpec {
             key: "presence",

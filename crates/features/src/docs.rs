@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 
 use throng_core::disco::DiscoInfo;
 use throng_core::feature::{OptionKind, OptionValue, Spec};
-use throng_core::{Host, HostError, NodeLimits};
+use throng_core::{Host, HostError, NodeLimits, StreamFeatureStage};
 
 use crate::built_in_specs::BUILT_IN;
 use crate::registry::{ALL, enable};
@@ -156,7 +156,7 @@ pub fn hooks() -> Result<String, HostError> {
 /// When no host can be built from the registry.
 pub fn golden_files() -> Result<[(&'static str, String); 4], HostError> {
     let host = default_host()?;
-    let features = String::from_utf8_lossy(&host.stream_features).replace("/><", "/>\n<");
+    let features = host.stream_features.to_xml(StreamFeatureStage::Authenticated).replace("/><", "/>\n<");
     Ok([
         ("disco_server.txt", disco_text(&host.disco_server)),
         ("disco_account.txt", disco_text(&host.disco_account)),

@@ -12,9 +12,9 @@
 //! A session may hold `unacked_bytes` in addition to the limits of its queue, even while it is detached.
 
 use stanza::{append_child, payload::delay};
-use throng_core::SharedStanza;
 use throng_core::feature::{Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec};
 use throng_core::session::StreamManagementConfig;
+use throng_core::{SharedStanza, StreamFeature};
 use xml::{Ns, Writer};
 
 /// Stream management.
@@ -27,7 +27,10 @@ pub static FEATURE: Feature = Feature {
         version: "1.6.3",
         not_implemented: "streams between servers",
     }],
-    stream_features: &["<sm xmlns='urn:xmpp:sm:3'/>", "<sm xmlns='urn:xmpp:sm:2'/>"],
+    stream_features: &[
+        StreamFeature::authenticated("sm", Ns::Sm3),
+        StreamFeature::authenticated("sm", Ns::Sm2),
+    ],
     options: &[
         OptionSpec {
             key: "resume_seconds",
@@ -77,7 +80,7 @@ mod tests {
     use testkit::{TestNode, assert_same};
     use throng_core::feature::FeatureOptions;
     use throng_core::session::StreamManagementTerms;
-    use throng_core::{EnabledFeature, NodeLimits};
+    use throng_core::{EnabledFeature, NodeLimits, StreamFeatureStage};
 
     fn host(options: &[(&str, OptionValue)]) -> std::sync::Arc<throng_core::Host> {
         let mut set = FeatureOptions::defaults(FEATURE.options);
@@ -102,10 +105,12 @@ mod tests {
         let management = other.stream_management.as_ref().unwrap();
         assert_eq!((management.resume_seconds, management.location.as_str()), (0, "[2001:db8::1]:5222"));
         assert_eq!(
-            String::from_utf8_lossy(&other.stream_features),
+            other.stream_features.to_xml(StreamFeatureStage::Authenticated),
             "<sm xmlns='urn:xmpp:sm:3'/><sm xmlns='urn:xmpp:sm:2'/>"
         );
-        assert!(other.managed_stream_features.is_empty(), "what came with the login is not offered again");
+        let mut managed = Vec::new();
+        other.stream_features.write_managed(&mut Writer::new(&mut managed));
+        assert!(managed.is_empty(), "an enabled feature is not offered again");
     }
 
     //= https://xmpp.org/extensions/xep-0198.html#acking

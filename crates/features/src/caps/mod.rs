@@ -23,11 +23,12 @@ mod verification;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use stanza::{PayloadNs, PresenceType, StanzaKind, StanzaKindSet};
+use throng_core::StreamFeature;
 use throng_core::disco::DiscoInfo;
 use throng_core::feature::{DerivedStreamFeature, DiscoFeature, Feature, FeatureBuilder, Spec};
 use throng_core::hooks::{ClosingCtx, Flow, Interest, OutgoingCtx, Phase};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
-use xml::{Ns, Writer};
+use xml::Ns;
 
 use hash::{CapsAlgorithm, HashedForm, HashedIdentity, xep_0115_input, xep_0390_input};
 
@@ -106,10 +107,10 @@ fn announce_xep_0115(info: &DiscoInfo) -> DerivedStreamFeature {
         &info.features,
         &forms,
     )));
-    let mut element = Vec::new();
-    let mut w = Writer::new(&mut element);
-    w.start_ns("c", Ns::Caps).attr("hash", "sha-1").attr("node", NODE).attr("ver", &ver).end();
-    DerivedStreamFeature { element, node: format!("{NODE}#{ver}") }
+    let feature = StreamFeature::authenticated("c", Ns::Caps).with_content(|w| {
+        w.attr("hash", "sha-1").attr("node", NODE).attr("ver", &ver);
+    });
+    DerivedStreamFeature { feature, node: format!("{NODE}#{ver}") }
 }
 
 /// XEP-0390: the stream feature of section 5.2, and the node of section 4.3.
@@ -117,12 +118,10 @@ fn announce_xep_0390(info: &DiscoInfo) -> DerivedStreamFeature {
     let (identities, forms) = hashed_parts(info);
     let algorithm = CapsAlgorithm::Sha256;
     let hash = BASE64_STANDARD.encode(algorithm.digest(&xep_0390_input(&identities, &info.features, &forms)));
-    let mut element = Vec::new();
-    let mut w = Writer::new(&mut element);
-    w.start_ns("c", Ns::Caps2);
-    w.start_ns("hash", Ns::Hashes2).attr("algo", algorithm.name()).text(&hash).end();
-    w.end();
-    DerivedStreamFeature { element, node: format!("{}#{}.{hash}", Ns::Caps2.as_str(), algorithm.name()) }
+    let feature = StreamFeature::authenticated("c", Ns::Caps2).with_content(|w| {
+        w.start_ns("hash", Ns::Hashes2).attr("algo", algorithm.name()).text(&hash).end();
+    });
+    DerivedStreamFeature { feature, node: format!("{}#{}.{hash}", Ns::Caps2.as_str(), algorithm.name()) }
 }
 
 #[cfg(test)]

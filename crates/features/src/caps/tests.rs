@@ -3,6 +3,7 @@
 use super::*;
 use std::fmt::Write as _;
 use testkit::{NodeClient, TestNode};
+use throng_core::StreamFeatureStage;
 use throng_core::caps_cache::{FeatureSet, MAX_ENTRIES, RETRY_AFTER_SECONDS};
 use throng_core::server_iq::TIMEOUT_SECONDS;
 
@@ -96,7 +97,7 @@ fn is_accepted(engine: &TestNode, announced: &str, info: &str) -> bool {
 fn section_6_3_the_stream_features_name_nodes_that_disco_answers() {
     let engine = engine();
     let host = engine.node.host("example.com").unwrap();
-    let stream = String::from_utf8(host.stream_features.clone()).unwrap();
+    let stream = host.stream_features.to_xml(StreamFeatureStage::Authenticated);
     let (identities, forms) = hashed_parts(&host.disco_server);
     let ver = ver_of(&identities, &host.disco_server.features, &forms);
     let input = xep_0390_input(&identities, &host.disco_server.features, &forms);

@@ -25,12 +25,12 @@ use std::sync::Arc;
 
 use jid::Jid;
 use stanza::StanzaError;
-use throng_core::Node;
 use throng_core::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::stream_elements::PreAuthRequest;
+use throng_core::{Node, StreamFeature};
 use xml::Ns;
 
 use self::rate_limit::RegistrationLimiter;
@@ -173,7 +173,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     let counts = builder.shared_state(RegistrationLimiter::default);
     if rules.open {
         // Section 8.
-        builder.pre_auth_stream_feature("<register xmlns='http://jabber.org/features/iq-register'/>");
+        builder.stream_feature(StreamFeature::unauthenticated("register", Ns::RegisterFeature));
     }
     for key in [SERVER_GET, SERVER_SET, OWN_GET, OWN_SET] {
         let (rules, counts) = (rules.clone(), counts.clone());

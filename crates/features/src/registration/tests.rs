@@ -6,7 +6,7 @@ use stanza::{Element, Head};
 use testkit::{NodeClient, TestNode, assert_same};
 use throng_core::feature::FeatureOptions;
 use throng_core::session::flags;
-use throng_core::{EnabledFeature, NodeLimits};
+use throng_core::{EnabledFeature, NodeLimits, StreamFeatureStage};
 
 use super::*;
 
@@ -105,7 +105,7 @@ fn registration_is_closed_unless_it_is_opened() {
     assert_eq!(unauthenticated_request(&engine, "192.0.2.1", true, GET), unavailable);
     assert_eq!(register(&engine, "192.0.2.1", "hamlet", GOOD), unavailable);
     let host = engine.node.host("example.com").unwrap();
-    assert!(host.pre_auth_stream_features.is_empty());
+    assert!(host.stream_features.to_xml(StreamFeatureStage::Unauthenticated).is_empty());
 }
 
 #[test]
@@ -120,7 +120,10 @@ fn section_5_closed_registration_redirects_to_a_page() {
 fn section_3_1_an_unauthenticated_client_registers() {
     let engine = open();
     let host = engine.node.host("example.com").unwrap();
-    assert_eq!(host.pre_auth_stream_features, b"<register xmlns='http://jabber.org/features/iq-register'/>");
+    assert_eq!(
+        host.stream_features.to_xml(StreamFeatureStage::Unauthenticated),
+        "<register xmlns='http://jabber.org/features/iq-register'/>"
+    );
     assert_same(
         &[unauthenticated_request(&engine, "192.0.2.1", true, GET).unwrap()],
         &["<query xmlns='jabber:iq:register'><instructions>Choose a user name and a password.</instructions>\

@@ -23,7 +23,7 @@ use throng_core::hooks::{AvailableCtx, ClosingCtx, Flow, Interest, Phase};
 use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::server_error::store_error;
 use throng_core::session::flags;
-use throng_core::{Account, Effects, Node};
+use throng_core::{Account, Effects, Node, StreamFeature};
 use xml::{Ns, Writer};
 
 use super::{apply_roster_change, bare_presence, send_unavailable, write_item};
@@ -46,7 +46,7 @@ pub static FEATURE: Feature = Feature {
             not_implemented: "interim pushes",
         },
     ],
-    stream_features: &["<ver xmlns='urn:xmpp:features:rosterver'/>"],
+    stream_features: &[StreamFeature::authenticated("ver", Ns::RosterVer)],
     iq: &[GET, SET, OTHERS_GET, OTHERS_SET],
     options: &[
         OptionSpec {

@@ -26,7 +26,8 @@ use throng_core::hooks::{
 };
 use throng_core::server_error::store_error;
 use throng_core::session::flags;
-use throng_core::{Account, Effect, Effects, Node, Session, SharedStanza};
+use throng_core::{Account, Effect, Effects, Node, Session, SharedStanza, StreamFeature};
+use xml::Ns;
 
 use super::roster::{check_contact_fits, roster_bytes_left, roster_too_large};
 use super::subscription_state::{self, Direction, PresenceUpdate, transition};
@@ -47,7 +48,7 @@ pub static FEATURE: Feature = Feature {
         version: "",
         not_implemented: "section 3.1.2: sending an unanswered request to a remote server again",
     }],
-    stream_features: &["<sub xmlns='urn:xmpp:features:pre-approval'/>"],
+    stream_features: &[StreamFeature::authenticated("sub", Ns::PreApproval)],
     options: &[OptionSpec {
         key: "max_pending_requests",
         kind: feature::OptionKind::Int(1, 100_000),

@@ -2,7 +2,7 @@
 //! XEP-0509 (0.2.0), section 2.1, version of the whole.
 
 use sasl::{ChannelBindingData, Mechanism, MechanismSet};
-use throng_core::Host;
+use throng_core::{Host, StreamFeatureStage};
 use xml::{Ns, Writer};
 
 use super::sasl2::IAP;
@@ -21,12 +21,14 @@ impl C2sConnection {
         let offered = if required { MechanismSet::EMPTY } else { self.mechanisms(secure, &binding) };
         let ConnectionPhase::Negotiating(state) = &mut self.phase else { return };
         if state.authenticated {
-            let own = state.host.as_ref().map(|h| h.stream_features.clone()).unwrap_or_default();
+            let host = state.host.as_ref();
             stanza::stream::write_features(out, |w| {
                 w.start("bind").ns(Ns::Bind).end();
                 // RFC 6121, appendix E: for clients that still request it, marked as having no effect.
                 w.start("session").ns(Ns::Session).start("optional").end().end();
-                w.raw(&own);
+                if let Some(host) = host {
+                    host.stream_features.write(w, StreamFeatureStage::Authenticated);
+                }
             });
             return;
         }
@@ -37,8 +39,7 @@ impl C2sConnection {
             if protected && state.offers(sasl2::MODULE) { offered } else { MechanismSet::EMPTY };
         let host = state.host.clone().filter(|_| !state.offered_sasl2.is_empty());
         let begin = out.len();
-        let early =
-            if required { None } else { state.host.as_ref().map(|h| h.pre_auth_stream_features.clone()) };
+        let early = state.host.as_ref().filter(|_| !required);
         stanza::stream::write_features(out, |w| {
             if tls {
                 w.start("starttls").ns(Ns::Tls);
@@ -60,7 +61,9 @@ impl C2sConnection {
                     w.end();
                 }
             }
-            w.raw(&early.unwrap_or_default());
+            if let Some(host) = early {
+                host.stream_features.write(w, StreamFeatureStage::Unauthenticated);
+            }
         });
         if host.is_some() {
             write_features_version(out, begin, &mut state.config_version);

@@ -19,7 +19,7 @@ use ::sasl::{Exchange, Failure, HtMechanism, Mechanism, ScramHash};
 use stanza::{StreamCondition, StreamError};
 use throng_core::server_error::ServerError;
 use throng_core::session::flags;
-use throng_core::{Admission, Principal, Session};
+use throng_core::{Admission, Principal, Session, StreamFeatureStage};
 use xml::{Ns, Tree, Writer};
 
 use super::bind2::BindRequest;
@@ -329,8 +329,9 @@ impl C2sConnection {
 fn write_bound_features(session: &Session, out: &mut Vec<u8>) {
     let host = session.account.host();
     let managed = session.flags.has(flags::STREAM_MANAGEMENT);
-    stanza::stream::write_features(out, |w| {
-        w.raw(if managed { &host.managed_stream_features } else { &host.stream_features });
+    stanza::stream::write_features(out, |w| match managed {
+        true => host.stream_features.write_managed(w),
+        false => host.stream_features.write(w, StreamFeatureStage::Authenticated),
     });
 }
 
