@@ -106,6 +106,36 @@ impl TokenBucket {
         }
     }
 
+    /// As [`TokenBucket::carry`] from a level that several buckets share, but with no more debt than `single` has: the sum of
+    /// what several have spent takes the burst, and only the debt of a single one delays.
+    pub fn carry_shared(&mut self, shared: &TokenBucket, single: &TokenBucket, now: Millis) {
+        if !self.is_unlimited() && !shared.is_unlimited() {
+            let (mut shared, mut single) = (*shared, *single);
+            shared.refill(now);
+            single.refill(now);
+            self.refill(now);
+            self.level = self.level.min(shared.level.max(single.level.min(0)));
+        }
+    }
+
+    /// Charges what `left` has less than `before` at `now`.
+    pub fn charge_difference(&mut self, before: &TokenBucket, left: &TokenBucket, now: Millis) {
+        if [&*self, before, left].iter().all(|bucket| !bucket.is_unlimited()) {
+            let (mut before, mut left) = (*before, *left);
+            before.refill(now);
+            left.refill(now);
+            self.refill(now);
+            let spent = before.level.saturating_sub(left.level).max(0);
+            self.level = self.level.saturating_sub(spent);
+        }
+    }
+
+    /// This bucket when it is full.
+    #[must_use]
+    pub const fn filled(&self) -> TokenBucket {
+        TokenBucket::new(self.rate, self.burst)
+    }
+
     /// Thousandths that must be available for `n` to pass.
     fn needed(&self, n: u32) -> i64 {
         i64::from(n.min(self.burst)) * 1000
@@ -186,6 +216,41 @@ mod tests {
         unlimited.carry(&earlier, Millis(0));
         later.carry(&unlimited, Millis(13_000));
         assert_eq!((unlimited, later.full_ms(Millis(13_000))), (TokenBucket::unlimited(), 0));
+    }
+
+    #[test]
+    fn what_several_buckets_have_spent_is_a_sum_of_which_only_single_debts_delay() {
+        let spent = |n| {
+            let mut bucket = TokenBucket::new(10, 100);
+            bucket.charge(n, Millis(0));
+            bucket
+        };
+        let mut shared = TokenBucket::new(10, 100);
+        for n in [60, 90, 130] {
+            let left = spent(n);
+            shared.charge_difference(&left.filled(), &left, Millis(0));
+        }
+        assert_eq!(shared.millis_until(0, Millis(0)), 18_000, "280 of 100 at 10 a second");
+        let begun = |single: &TokenBucket, now| {
+            let mut bucket = TokenBucket::new(10, 100);
+            bucket.carry_shared(&shared, single, now);
+            (bucket.available(now), bucket.millis_until(0, now))
+        };
+        assert_eq!(begun(&spent(130), Millis(0)), (0, 3_000), "the debt of one");
+        assert_eq!(begun(&spent(90), Millis(0)), (0, 0), "no burst, no debt");
+        assert_eq!(begun(&spent(130), Millis(20_000)), (20, 0), "the sum is paid off");
+        // From one time to the next, and never a gain.
+        let (before, after) = (spent(60), spent(75));
+        shared.charge_difference(&before, &after, Millis(1_000));
+        assert_eq!(shared.millis_until(0, Millis(1_000)), 18_500);
+        shared.charge_difference(&after, &before, Millis(1_000));
+        shared.charge_difference(&TokenBucket::unlimited(), &after, Millis(1_000));
+        shared.charge_difference(&before, &TokenBucket::unlimited(), Millis(1_000));
+        assert_eq!(shared.millis_until(0, Millis(1_000)), 18_500);
+        let mut unlimited = TokenBucket::unlimited();
+        unlimited.charge_difference(&before, &after, Millis(0));
+        unlimited.carry_shared(&shared, &before, Millis(0));
+        assert!(unlimited.is_unlimited());
     }
 
     #[test]

@@ -439,7 +439,7 @@ impl Node {
 
     /// Detaches a session whose connection was lost. True if it may be resumed; see [`Outbox::detach`].
     pub fn detach_session(&self, session: &Session) -> bool {
-        self.keep_rates(session);
+        self.keep_detached_rates(session);
         let limits = self.limits();
         let room = AdmissionContext {
             limits: &limits,

@@ -218,6 +218,57 @@ async fn a_client_that_reconnects_begins_with_what_it_had_left() {
 }
 
 #[tokio::test]
+async fn sessions_of_an_account_that_reconnect_have_one_burst_between_them() {
+    for resumed in [false, true] {
+        let wire = wire(few()).await;
+        let mut ids = Vec::new();
+        let mut clients = Vec::new();
+        for resource in ["a", "b", "c", "d"] {
+            let mut client = wire.login("romeo", resource).await;
+            if resumed {
+                client.send("<enable xmlns='urn:xmpp:sm:3' resume='true'/>").await;
+                ids.push(client.element().await.attr("id").unwrap());
+            }
+            client.send(pings(0..10)).await;
+            assert_eq!(answers(&mut client).await.len(), 10, "a burst for each client");
+            clients.push(client);
+        }
+        drop(clients);
+        run_until_idle().await;
+        // Enough to refill the burst of one of them.
+        wire.advance(2).await;
+        let mut clients = Vec::new();
+        for (at, resource) in ["a", "b", "c", "d"].into_iter().enumerate() {
+            let mut client = wire.connect();
+            if let Some(id) = ids.get(at) {
+                client.open().await;
+                client.authenticate(Mechanism::ScramSha1, "romeo", PASSWORD).await.unwrap();
+                client.open().await;
+                client.send(format!("<resume xmlns='urn:xmpp:sm:3' previd='{id}' h='10'/>")).await;
+                assert_eq!(client.element().await.name(), "resumed");
+            } else {
+                client.login("romeo", resource).await;
+            }
+            client.send(pings(0..10)).await;
+            // Without a burst, the first stanza incurs a debt.
+            assert_eq!(answers(&mut client).await.len(), 1, "resumed: {resumed}");
+            clients.push(client);
+        }
+        // They are delayed by their own debts only.
+        wire.advance(1).await;
+        for client in &mut clients {
+            assert!((4..=6).contains(&answers(client).await.len()), "five a second");
+        }
+        drop(clients);
+        run_until_idle().await;
+        wire.advance(20).await;
+        let mut client = wire.login("romeo", "a").await;
+        client.send(pings(0..30)).await;
+        assert_eq!(answers(&mut client).await.len(), 11, "the burst is refilled");
+    }
+}
+
+#[tokio::test]
 async fn a_stream_that_is_resumed_goes_on_with_its_rates() {
     let wire = wire(few()).await;
     let mut romeo = wire.login("romeo", "orchard").await;

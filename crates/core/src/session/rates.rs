@@ -6,10 +6,10 @@
 //! changes cost others more than the sender: those above their rate are refused, with the time after which to
 //! retry.
 //!
-//! Each session has its own buckets. They stay with a resumed session (XEP-0198, section 5). What a session has
-//! spent when it ends or loses its connection is stored for its account ([`AccountRates`]): a session that
-//! starts before the refill starts with as little. So reconnecting does not refill a bucket, and several
-//! clients of a user do not slow each other down.
+//! Each session has its own buckets, so several clients of a user do not slow each other down. What sessions have
+//! spent when they end or lose their connection is summed for their account ([`AccountRates`]), and a session that
+//! starts or is resumed before that is refilled has no burst. So reconnecting does not refill a bucket, however many
+//! sessions reconnect. A session never starts with more debt than a single one has left: the sum delays nobody.
 //!
 //! Not implemented: logins (`negotiate`), connections (`net`), stanzas that others send to the session (its
 //! queue is bounded); accounts of SASL ANONYMOUS, which are new with each connection, so that the connection
@@ -28,6 +28,7 @@ use base::token_bucket::TokenBucket;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use stanza::{ErrorType, Head, IqType, PresenceType, StanzaCondition, StanzaError, StanzaKind};
+use store::AddressId;
 use xml::Ns;
 
 use super::{Session, flags};
@@ -44,7 +45,13 @@ pub struct SessionRates {
     broadcasts: TokenBucket,
     directed: TokenBucket,
     roster: TokenBucket,
+    /// The levels that the buckets would have without what was spent since it was last summed for the account. `None`:
+    /// full.
+    unspent: Option<Box<Levels>>,
 }
+
+/// Buckets in the order of [`SessionRates::meters`].
+type Levels = [TokenBucket; 5];
 
 /// Cost of an event in a bucket with a rate by the minute: buckets refill by the second.
 const PER_MINUTE_COST: u32 = 60;
@@ -100,7 +107,32 @@ impl SessionRates {
             broadcasts: meter(all, all_burst, PER_MINUTE_COST, PER_MINUTE_COST),
             directed: meter(one, one_burst, PER_MINUTE_COST, PER_MINUTE_COST),
             roster: meter(roster, roster_burst, PER_MINUTE_COST, PER_MINUTE_COST),
+            unspent: None,
         }
+    }
+
+    /// The buckets of a session that starts, with what earlier sessions of its account have left.
+    fn starting(made_for: [u32; 10], spent: &SpentRates, now: u32) -> SessionRates {
+        let mut rates = SessionRates::new(made_for);
+        for (at, (own, shared)) in rates.meters_mut().into_iter().zip(&spent.shared).enumerate() {
+            // Only stanzas and bytes are charged after the fact, so only these can be in debt.
+            let single = spent.lowest.get(at).copied().unwrap_or_else(|| shared.filled());
+            own.carry_shared(shared, &single, to_millis(now));
+        }
+        rates.unspent = Some(Box::new(rates.meters().map(|meter| *meter)));
+        rates
+    }
+
+    /// What was spent since the start, or since the last call.
+    fn take_spent(&mut self, now: u32) -> SpentRates {
+        let left = self.meters().map(|meter| *meter);
+        let full = left.map(|meter| meter.filled());
+        let before = self.unspent.replace(Box::new(left)).map_or(full, |unspent| *unspent);
+        let mut shared = full;
+        for ((shared, before), left) in shared.iter_mut().zip(&before).zip(&left) {
+            shared.charge_difference(before, left, to_millis(now));
+        }
+        SpentRates { shared, lowest: [self.stanzas, self.bytes] }
     }
 
     /// Charges a stanza. An error means that its kind has exhausted its rate: it must not be executed.
@@ -155,20 +187,33 @@ impl SessionRates {
         [&self.stanzas, &self.bytes, &self.broadcasts, &self.directed, &self.roster]
     }
 
-    /// The second at which all buckets are full.
-    fn full_at(&self, now: u32) -> u32 {
-        let wait = self.meters().map(|meter| meter.full_ms(to_millis(now))).into_iter().max();
-        now.saturating_add(seconds(wait.unwrap_or_default()))
+    fn meters_mut(&mut self) -> [&mut TokenBucket; 5] {
+        [&mut self.stanzas, &mut self.bytes, &mut self.broadcasts, &mut self.directed, &mut self.roster]
     }
 
-    /// Limits the buckets to the levels of an earlier session.
+    /// The second at which all buckets are full.
+    fn full_at(&self, now: u32) -> u32 {
+        full_at(self.meters(), now)
+    }
+
+    /// Follows changed limits: the buckets keep the levels of the earlier ones.
     fn carry(&mut self, earlier: &SessionRates, now: u32) {
-        let own =
-            [&mut self.stanzas, &mut self.bytes, &mut self.broadcasts, &mut self.directed, &mut self.roster];
-        for (own, earlier) in own.into_iter().zip(earlier.meters()) {
+        let mut unspent = self.meters().map(|meter| *meter);
+        for (own, earlier) in self.meters_mut().into_iter().zip(earlier.meters()) {
             own.carry(earlier, to_millis(now));
         }
+        if let Some(earlier) = &earlier.unspent {
+            for (own, earlier) in unspent.iter_mut().zip(earlier.iter()) {
+                own.carry(earlier, to_millis(now));
+            }
+            self.unspent = Some(Box::new(unspent));
+        }
     }
+}
+
+fn full_at(meters: [&TokenBucket; 5], now: u32) -> u32 {
+    let wait = meters.map(|meter| meter.full_ms(to_millis(now))).into_iter().max();
+    now.saturating_add(seconds(wait.unwrap_or_default()))
 }
 
 fn seconds(ms: u64) -> u32 {
@@ -176,13 +221,42 @@ fn seconds(ms: u64) -> u32 {
 }
 
 const SHARDS: usize = 16;
-/// Accounts stored in a shard. About 4 MB in total with names of usual length.
+/// Accounts stored in a shard. With [`MAX_ENTRY_BYTES`] 4.3 MB in total, whatever the accounts are called.
 const ACCOUNTS: usize = 1_024;
+/// Bytes of a stored account: the boxed buckets, and two places of the map, which is filled to half at least.
+const MAX_ENTRY_BYTES: usize = size_of::<Kept>() + 2 * (size_of::<(AddressId, Box<Kept>)>() + 1);
 
-/// Buckets of accounts whose sessions ended or lost their connection before they were full again, by bare
-/// address.
+const _: () = assert!(SHARDS * ACCOUNTS * MAX_ENTRY_BYTES <= 4_300_000);
+
+/// What the sessions of an account have spent.
+#[derive(Clone, Debug)]
+struct SpentRates {
+    /// The sum.
+    shared: Levels,
+    /// The lowest level of a single session: stanzas and bytes.
+    lowest: [TokenBucket; 2],
+}
+
+impl SpentRates {
+    /// Adds what was spent earlier. The limits are those of `self`, which are the present ones.
+    fn add(&mut self, earlier: &SpentRates, now: u32) {
+        for (sum, earlier) in self.shared.iter_mut().zip(&earlier.shared) {
+            sum.charge_difference(&earlier.filled(), earlier, to_millis(now));
+        }
+        for (lowest, earlier) in self.lowest.iter_mut().zip(&earlier.lowest) {
+            lowest.carry(earlier, to_millis(now));
+        }
+    }
+
+    fn full_at(&self, now: u32) -> u32 {
+        full_at(self.shared.each_ref(), now)
+    }
+}
+
+/// What sessions had spent when they ended or lost their connection, summed for their account until it is refilled.
 ///
-/// Full buckets are removed. Without room, those that would be full first are removed.
+/// An account is known by its number, which takes no more room for a long name. Without room, the account that would be
+/// refilled first is removed.
 #[derive(Default)]
 pub struct AccountRates {
     hasher: RandomState,
@@ -191,13 +265,13 @@ pub struct AccountRates {
 
 #[derive(Default)]
 struct Shard {
-    accounts: HashMap<Box<str>, Kept>,
-    /// Second at which full buckets were last removed.
+    accounts: HashMap<AddressId, Box<Kept>>,
+    /// Second at which refilled accounts were last removed.
     swept: u32,
 }
 
 struct Kept {
-    rates: Box<SessionRates>,
+    spent: SpentRates,
     full_at: u32,
 }
 
@@ -214,38 +288,38 @@ impl Shard {
 }
 
 impl AccountRates {
-    fn shard(&self, account: &str) -> &Mutex<Shard> {
+    fn shard(&self, account: AddressId) -> &Mutex<Shard> {
         #[allow(clippy::cast_possible_truncation, reason = "any bits of a hash do")]
         let at = self.hasher.hash_one(account) as usize % SHARDS;
         &self.shards[at]
     }
 
-    /// Stores the buckets of a session for its account.
-    fn keep(&self, account: &str, mut rates: SessionRates, now: u32) {
-        let full_at = rates.full_at(now);
+    /// Adds what a session has spent to the sum of its account.
+    fn keep(&self, account: AddressId, mut spent: SpentRates, now: u32) {
+        let full_at = spent.full_at(now);
         if full_at <= now {
             return;
         }
         let mut shard = self.shard(account).lock();
         shard.sweep(now);
-        if let Some(kept) = shard.accounts.get_mut(account) {
-            rates.carry(&kept.rates, now);
-            *kept = Kept { full_at: rates.full_at(now), rates: Box::new(rates) };
+        if let Some(kept) = shard.accounts.get_mut(&account) {
+            spent.add(&kept.spent, now);
+            **kept = Kept { full_at: spent.full_at(now), spent };
             return;
         }
         if shard.accounts.len() >= ACCOUNTS {
             let first = shard.accounts.iter().min_by_key(|(_, kept)| kept.full_at);
-            let Some(first) = first.filter(|(_, kept)| kept.full_at < full_at) else { return };
-            let first = first.0.clone();
+            let Some((first, _)) = first.filter(|(_, kept)| kept.full_at < full_at) else { return };
+            let first = *first;
             shard.accounts.remove(&first);
         }
-        shard.accounts.insert(account.into(), Kept { rates: Box::new(rates), full_at });
+        shard.accounts.insert(account, Box::new(Kept { spent, full_at }));
     }
 
-    fn find(&self, account: &str, now: u32) -> Option<SessionRates> {
+    fn find(&self, account: AddressId, now: u32) -> Option<SpentRates> {
         let shard = self.shard(account).lock();
-        let kept = shard.accounts.get(account).filter(|kept| kept.full_at > now)?;
-        Some(kept.rates.as_ref().clone())
+        let kept = shard.accounts.get(&account).filter(|kept| kept.full_at > now)?;
+        Some(kept.spent.clone())
     }
 }
 
@@ -278,28 +352,38 @@ impl Node {
             _ => {}
         }
         let now = self.seconds();
-        let kept =
-            made_for.is_none().then(|| self.account_rates.find(session.bare().as_str(), now)).flatten();
+        let spent = made_for.is_none().then(|| self.account_rates.find(session.account.id, now)).flatten();
         session.with(|state| {
             let earlier = state.rates.take();
             if on {
-                let mut rates = Box::new(SessionRates::new(wanted));
-                if let Some(earlier) = earlier.as_deref().or(kept.as_ref()) {
-                    rates.carry(earlier, now);
+                let mut rates = match &spent {
+                    Some(spent) => SessionRates::starting(wanted, spent, now),
+                    None => SessionRates::new(wanted),
+                };
+                if let Some(earlier) = earlier {
+                    rates.carry(&earlier, now);
                 }
-                state.rates = Some(rates);
+                state.rates = Some(Box::new(rates));
             }
         });
     }
 
-    /// Stores for the account what this session has spent.
+    /// Stores for the account what this session has spent since the last call.
     pub fn keep_rates(&self, session: &Session) {
+        let now = self.seconds();
         // The account of an anonymous user ends with its session.
         if !session.flags.has(flags::EPHEMERAL)
-            && let Some(rates) = session.rates(|rates| rates.clone())
+            && let Some(spent) = session.rates(|rates| rates.take_spent(now))
         {
-            self.account_rates.keep(session.bare().as_str(), rates, self.seconds());
+            self.account_rates.keep(session.account.id, spent, now);
         }
+    }
+
+    /// As [`Node::keep_rates`], for a session without a connection: if it is resumed, it starts like another session, or
+    /// the sessions of an account could all be refilled while they are detached.
+    pub(crate) fn keep_detached_rates(&self, session: &Session) {
+        self.keep_rates(session);
+        session.with(|state| drop(state.rates.take()));
     }
 }
 
@@ -412,43 +496,104 @@ mod tests {
         assert!(rates.debt(1).is_some(), "a flood is read more slowly");
     }
 
-    fn spent(bytes: usize, now: u32) -> SessionRates {
-        let mut rates = rates(|l| (l.bytes_per_second, l.bytes_burst) = (10, 100));
+    fn session() -> SessionRates {
+        rates(|l| (l.bytes_per_second, l.bytes_burst) = (10, 100))
+    }
+    fn spent(bytes: usize, now: u32) -> SpentRates {
+        let mut rates = session();
         rates.charge_bytes(bytes, now);
-        rates
+        rates.take_spent(now)
+    }
+    fn account(number: usize) -> AddressId {
+        AddressId(std::num::NonZeroU32::new(u32::try_from(number).unwrap() + 1).unwrap())
+    }
+    /// The buckets of a session that starts.
+    fn start(kept: &AccountRates, account: AddressId, now: u32) -> SessionRates {
+        let made_for = session().configured_limits;
+        kept.find(account, now).map_or_else(
+            || SessionRates::new(made_for),
+            |spent| SessionRates::starting(made_for, &spent, now),
+        )
+    }
+    fn left(rates: &SessionRates, now: u32) -> u32 {
+        rates.bytes.available(to_millis(now))
     }
 
     #[test]
-    fn what_an_account_has_spent_is_kept_until_it_is_there_again() {
+    fn what_the_sessions_of_an_account_have_spent_is_summed_until_it_is_refilled() {
         let kept = AccountRates::default();
-        let find = |now| kept.find("a@x", now).map(|rates| rates.bytes.available(to_millis(now)));
-        kept.keep("a@x", spent(0, 1), 1);
-        assert_eq!(find(1), None, "full buckets need no memory");
-        kept.keep("a@x", spent(60, 1), 1);
-        kept.keep("a@x", spent(20, 1), 1);
-        assert_eq!(
-            (find(1), kept.find("b@x", 1).is_none()),
-            (Some(40), true),
-            "the least of them, and nobody else's"
-        );
-        assert_eq!((find(2), find(6), find(7)), (Some(50), Some(90), None));
-        kept.keep("b@x", spent(1, 7), 7);
-        kept.keep("a@x", spent(150, 7), 7);
-        assert_eq!(kept.find("a@x", 7).unwrap().debt(7), Some(("bytes", 12)), "a debt is kept, too");
+        let (a, b) = (account(0), account(1));
+        let left = |now| kept.find(a, now).map(|spent| spent.shared[1].available(to_millis(now)));
+        kept.keep(a, spent(0, 1), 1);
+        assert_eq!(left(1), None, "full buckets need no memory");
+        kept.keep(a, spent(60, 1), 1);
+        kept.keep(a, spent(20, 1), 1);
+        assert_eq!((left(1), kept.find(b, 1).is_none()), (Some(20), true), "the sum, and nobody else's");
+        assert_eq!((left(2), left(8), left(9)), (Some(30), Some(90), None));
+        kept.keep(b, spent(1, 7), 7);
+        kept.keep(a, spent(150, 9), 9);
+        assert_eq!(start(&kept, a, 9).debt(9), Some(("bytes", 14)), "a debt is kept, too");
+    }
+
+    #[test]
+    fn sessions_that_reconnect_have_no_burst_until_all_of_them_have_paid() {
+        let kept = AccountRates::default();
+        let a = account(0);
+        for _ in 0..10 {
+            kept.keep(a, spent(100, 1), 1);
+        }
+        // Ten seconds refill one burst of the ten.
+        for now in [1, 11, 91] {
+            let rates = start(&kept, a, now);
+            assert_eq!(
+                (left(&rates, now), rates.debt(now)),
+                (0, None),
+                "no burst, but no debt of others either"
+            );
+        }
+        assert_eq!(left(&start(&kept, a, 96), 96), 50);
+        assert!(kept.find(a, 101).is_none());
+    }
+
+    #[test]
+    fn each_byte_is_charged_to_the_account_once() {
+        let kept = AccountRates::default();
+        let a = account(0);
+        kept.keep(a, spent(60, 1), 1);
+        for _ in 0..5 {
+            // What it began with was spent by another session.
+            let mut rates = start(&kept, a, 1);
+            assert_eq!(left(&rates, 1), 40);
+            kept.keep(a, rates.take_spent(1), 1);
+        }
+        let mut rates = start(&kept, a, 2);
+        rates.charge_bytes(30, 2);
+        for _ in 0..5 {
+            kept.keep(a, rates.take_spent(2), 2);
+        }
+        assert_eq!(left(&start(&kept, a, 2), 2), 20);
+        // Changed limits charge nothing either.
+        let mut wider = SessionRates::new(session().configured_limits.map(|limit| limit * 2));
+        wider.carry(&rates, 2);
+        kept.keep(a, wider.take_spent(2), 2);
+        assert_eq!(left(&start(&kept, a, 2), 2), 20);
     }
 
     #[test]
     fn a_flood_of_accounts_takes_no_more_memory_and_does_not_wash_out_who_spent_most() {
         let kept = AccountRates::default();
-        kept.keep("a@x", spent(5_000, 1), 1);
+        let a = account(0);
+        kept.keep(a, spent(5_000, 1), 1);
         for n in 0..SHARDS * ACCOUNTS * 2 {
-            kept.keep(&format!("n{n}@x"), spent(50, 1), 1);
+            kept.keep(account(n + 1), spent(50, 1), 1);
         }
-        assert!(kept.find("a@x", 1).is_some());
+        assert!(kept.find(a, 1).is_some());
         let accounts = || kept.shards.iter().map(|shard| shard.lock().accounts.len());
         assert!(accounts().all(|count| count == ACCOUNTS));
+        let places: usize = kept.shards.iter().map(|shard| shard.lock().accounts.capacity()).sum();
+        assert!(places <= 2 * SHARDS * ACCOUNTS, "{places}: see MAX_ENTRY_BYTES");
         for n in 0..SHARDS * 100 {
-            kept.keep(&format!("n{n}@x"), spent(1, 60), 60);
+            kept.keep(account(n + 1), spent(1, 60), 60);
         }
         assert!(accounts().sum::<usize>() <= SHARDS * 100 + 1, "and it is given back");
     }
