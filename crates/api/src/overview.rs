@@ -15,7 +15,7 @@
 //!
 //! # Pitfalls
 //!
-//! Numbers are stored as `f32` (an hour of all series is 260 kB), so a gauge of billions has a precision of seven
+//! Numbers are stored as `f32` (an hour of all series is 288 kB), so a gauge of billions has a precision of seven
 //! digits.
 
 pub mod persistence;

@@ -1,7 +1,7 @@
 //! Declaration of a feature: one constant with everything that other parts need to know.
 //!
-//! The documentation (`docs/xeps.md`, `docs/config.md`), disco replies, stream features and the order of hooks
-//! are all derived from these constants.
+//! The documentation (`docs/xeps.md`, `docs/modules.md`, `docs/commands.md`, `docs/hooks.md`), disco replies,
+//! stream features and the order of hooks are all derived from these constants.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Statistics Gathering: XEP-0039 0.6.0, the metrics of the node for administrators and permitted users.
 //!
-//! Section 3.5 proposes three tiers; here `open` lists the metrics that every user of this server may read, and
+//! Section 3.5 proposes three tiers; here `public` lists the metrics that every user of this server may read, and
 //! `readers` the users who may read all of them, as administrators may.
 //!
 //! Not implemented: bytes, which the streams do not count; values that are not numbers.

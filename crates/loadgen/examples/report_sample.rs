@@ -1,6 +1,8 @@
-//! Writes the reports of runs that never took place, to look at their pages: `report_sample DIRECTORY`.
+//! Writes reports of synthetic runs, to preview their pages: `report_sample DIRECTORY`.
 //!
-//! Trap: the figures are made up.
+//! # Pitfalls
+//!
+//! All numbers are invented.
 
 #[path = "../tests/support/sample.rs"]
 mod sample;

@@ -1,7 +1,7 @@
 //! `throng check --compliance`: compliance of a node with this configuration with XEP-0479 0.1.0, XMPP Compliance
 //! Suites 2023, section 2, in the server roles.
 //!
-//! The provided specifications are derived from the modules' declarations and from `features::specs`; so the report
+//! The provided specifications are derived from the modules' declarations and from `features::built_in_specs`; so the report
 //! follows the code, and only the table of requirements is here. A specification declared by several modules is
 //! provided when all of them are on.
 //!

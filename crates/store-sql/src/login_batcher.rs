@@ -1,12 +1,12 @@
 //! Batching of logins: all waiting logins share a statement.
 //!
-//! A round trip to SQLite's thread costs five times the read itself, so one task per lane collects all waiting logins
-//! and sends one statement for them. Only the round trip is shared: each login has its own answer and deadline.
+//! A round trip to SQLite's thread costs five times the read itself, so a *lane* (a task with its own connection)
+//! collects all waiting logins and sends one statement for them. Only the round trip is shared: each login has its own answer and deadline.
 //!
-//! A proof that comes with its request is verified between the two statements, so that the rest needs no second turn:
-//! no second batching, and no waking of the login's task in between.
+//! A proof that comes with its request is verified between the two statements, so that a login takes one call: no
+//! second batching, and no waking of its task in between.
 //!
-//! Between turns a lane retains capacity for that number of requests, not their answers.
+//! Between batches a lane retains the capacity of its request lists, not the answers.
 //!
 //! # Pitfalls
 //!

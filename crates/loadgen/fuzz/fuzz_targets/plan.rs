@@ -1,4 +1,4 @@
-//! TOML plans: any text becomes a plan or a list of mistakes, and a plan survives its way to a worker.
+//! Fuzz target for TOML plans: any text results in a plan or a list of mistakes, and a plan is unchanged by serialisation.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,6 @@
 //! HTTP of a node: BOSH and WebSocket are handled by the engine, other requests by the crate `api`.
 //!
-//! A connection begins as a lean [`net::http::Connection`]. Requests that it does not serve are passed to hyper, see
+//! A connection begins as a lean [`net::http::HttpConnection`]. Requests that it does not serve are passed to hyper, see
 //! `hyper_server`; requests for BOSH and WebSocket may arrive there too, and mean the same.
 //!
 //! Each listener has its own limit of HTTP connections, so that operators get in on another listener when clients

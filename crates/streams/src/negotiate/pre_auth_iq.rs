@@ -6,7 +6,7 @@
 //!
 //! # Pitfalls
 //!
-//! The client has proved nothing.
+//! The client is not authenticated: a handler must bound the work and the memory that a request can cause.
 
 use stanza::{Element, Head, IqType, StanzaCondition, StanzaError, StanzaKind};
 use throng_core::iq::{IqAnswer, IqFlow};
