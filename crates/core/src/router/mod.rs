@@ -18,13 +18,13 @@ use std::sync::Arc;
 
 use base::spawn::BoxFuture;
 use jid::{Jid, JidRef};
-use stanza::{StanzaCondition, StanzaError};
+use stanza::{StanzaCondition, StanzaError, StanzaKind};
 
 use crate::effect::{Effect, Effects};
 use crate::hooks::{AvailableCtx, ChainResult, Flow, InterestProbe, OutgoingCtx, StopReason};
 use crate::host::Host;
 use crate::iq::IqAnswer;
-use crate::metrics::RouteOutcome;
+use crate::metrics::{Metrics, RouteOutcome};
 use crate::node::Node;
 use crate::session::stream_management::UndeliveredStanza;
 use crate::session::{QueuedStanza, Session, ToRewrite};
@@ -308,6 +308,9 @@ impl Node {
     }
 
     /// Applies the stop reason of a chain on the recipient's side.
+    ///
+    /// Presence is never answered for a recipient: an error would disclose that the account exists (RFC 6121,
+    /// section 8.5.1) or that it does not block the sender (XEP-0191, section 3.3).
     pub(crate) fn apply_stop(
         self: &Arc<Self>,
         frame: &SharedStanza,
@@ -316,9 +319,13 @@ impl Node {
         verdict: StopReason,
         work: &mut RoutingWork,
     ) {
-        if let StopReason::Refused(error) = verdict {
-            self.bounce(frame, from, to, &error, work);
+        let StopReason::Refused(error) = verdict else { return };
+        if matches!(frame.kind(), StanzaKind::Presence(_)) {
+            tracing::debug!(%from, %to, condition = error.condition.as_str(), "presence was refused silently");
+            self.metrics.stanzas_dropped.inc([Metrics::class_name(frame.class()), "refused"]);
+            return;
         }
+        self.bounce(frame, from, to, &error, work);
     }
 
     /// Routes a stanza whose `from` and `to` have been rewritten.
@@ -358,8 +365,6 @@ impl Node {
         error: &StanzaError,
         work: &mut RoutingWork,
     ) {
-        // Presence is never answered for a recipient: that would disclose which accounts exist (RFC 6121,
-        // section 8.5.1).
         let addresses = (Some(to.as_str()), from.as_str());
         if let Some(frame) = build_error_reply(frame.bytes(), frame.head(), addresses, error) {
             self.metrics.stanzas_bounced.inc([error.condition.as_str()]);

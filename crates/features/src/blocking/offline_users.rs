@@ -4,6 +4,9 @@
 //! may not see its presence, as it is for an absent account: otherwise the response time would reveal who is
 //! connected.
 //!
+//! If the store fails, blocked and other senders receive the same: an error of the store for a message or a request,
+//! and nothing for presence, which the engine never answers for a recipient.
+//!
 //! # Pitfalls
 //!
 //! A message to an absent user must not cost a database query each time. The node caches earlier results

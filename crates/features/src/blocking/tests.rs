@@ -424,6 +424,37 @@ fn a_store_that_fails_leaves_everything_as_it_was() {
 }
 
 #[test]
+fn section_3_3_presence_is_not_answered_when_the_store_fails() {
+    for (blocked, connected) in [(true, false), (false, false), (true, true), (false, true)] {
+        let engine = TestNode::new(ALL);
+        ["juliet", ROMEO].into_iter().for_each(|user| drop(engine.create_user(user)));
+        if blocked {
+            let jid = Jid::parse("juliet@example.com").unwrap();
+            let add = vec![Jid::parse(ROMEO).unwrap()];
+            let remove = Unblock::These(vec![]);
+            engine.block_on(engine.stores.blocklists.update_blocklist(jid.as_ref(), add, remove, 9)).unwrap();
+        }
+        let [romeo] = online(&engine, [(ROMEO, "orchard")]);
+        let juliet = connected.then(|| online(&engine, [("juliet", "chamber")]));
+        engine.set_store_failing(true);
+        for ty in ["probe", "subscribe", "subscribed", "unsubscribe", "unsubscribed"] {
+            // As routed after the sender's own side, which needs the store for subscriptions.
+            let from = romeo.session.jid.clone();
+            let text = format!("<presence from='{from}' to='juliet@example.com' type='{ty}'/>");
+            let mut effects = Effects::default();
+            let to = Jid::parse("juliet@example.com").unwrap();
+            effects.route(SharedStanza::parse(text.as_bytes()), from, to);
+            engine.node.perform(effects);
+            engine.run_tasks();
+            assert_eq!(romeo.recv(), Vec::<String>::new(), "{ty}, blocked: {blocked}, connected: {connected}");
+        }
+        let dropped = engine.node.metrics.stanzas_dropped.sum();
+        assert_eq!(dropped, 5, "blocked: {blocked}, connected: {connected}");
+        drop(juliet);
+    }
+}
+
+#[test]
 fn xep_0377_section_6_a_report_is_logged_with_the_block() {
     let (_engine, [chamber, ..]) = stage();
     let item = |report: &str| {
