@@ -147,21 +147,16 @@ impl Node {
         Ok(outcome)
     }
 
-    /// Reads the list of a connected account again, because its login may have read it too early.
-    pub(crate) fn reload_blocklist(self: &Arc<Self>, account: Arc<Account>) {
-        let node = self.clone();
-        self.spawner.spawn(
-            "blocklist reload",
-            Box::pin(async move {
-                let changes = node.blocklist_cache.change_count(account.jid.as_ref());
-                let before = changes.load(Ordering::Acquire);
-                match node.stores.blocklists.blocklist(account.jid.as_ref()).await {
-                    // If it changed meanwhile, the task of that change has set it.
-                    Ok(list) => drop(set_if_unchanged(&account, &list, changes, Some(before))),
-                    Err(error) => tracing::warn!(%error, "a blocklist could not be read again"),
-                }
-            }),
-        );
+    /// Number of changes of an account's list, modulo 2^32, and of some other accounts' lists.
+    pub(crate) fn blocklist_changes(&self, owner: JidRef<'_>) -> u32 {
+        self.blocklist_cache.change_count(owner).load(Ordering::Acquire)
+    }
+
+    /// Sets the list of a connected account as read from the store, unless there were changes since
+    /// [`Node::blocklist_changes`] returned `before`: their tasks set it.
+    pub(crate) fn refresh_blocklist(&self, account: &Account, list: &[Jid], before: u32) {
+        let changes = self.blocklist_cache.change_count(account.jid.as_ref());
+        set_if_unchanged(account, list, changes, Some(before));
     }
 
     /// Removes the list of a removed account; another account of its name starts with an empty list.

@@ -18,6 +18,7 @@
 
 pub mod account;
 pub mod account_admin;
+mod account_recheck;
 pub mod audit;
 mod bit_field;
 pub mod blocklist;

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use jid::{Jid, JidRef};
-use stanza::{StanzaCondition, StanzaError, StreamCondition, StreamError};
+use stanza::{StanzaCondition, StanzaError};
 pub use store::TokensUpdateOutcome;
 use store::{AccountSecrets, AddressId, Login, PhotoHash, RosterItem, StoreError, TokensUpdateFn};
 
@@ -221,31 +221,6 @@ impl Node {
         // A session of the same resource and a detached session make room.
         let gives_way = |s: &Arc<Session>| s.outbox.is_detached() || Some(s.resource()) == jid.resource();
         if full && !sessions.iter().any(gives_way) { Err(too_many_resources()) } else { Ok(()) }
-    }
-
-    /// Loads the initial data of a session again, and ends the session if the account was removed or disabled
-    /// after it had been read and before the session was in the routing table.
-    pub(crate) fn repeat_login(self: &Arc<Self>, session: Arc<Session>, revision: u64) {
-        let node = self.clone();
-        self.spawner.spawn(
-            "login again",
-            Box::pin(async move {
-                let account = &session.account;
-                match node.stores.logins.login(account.id, revision).await {
-                    Ok(Some(login)) if !login.disabled => account.with(|state| {
-                        if login.roster_version >= state.roster_version {
-                            state.replace_roster(&node.routing_table, &login.roster, login.roster_version);
-                        }
-                    }),
-                    Ok(_) => {
-                        let error = StreamError::new(StreamCondition::NotAuthorized);
-                        session.outbox.close(error.text("the account was removed, disabled or changed"));
-                        node.end_session(&session);
-                    }
-                    Err(error) => tracing::warn!(%error, "an account could not be read again"),
-                }
-            }),
-        );
     }
 
     /// The full address of the bound `resource`; random without a name.

@@ -14,6 +14,7 @@ use stanza::{StanzaCondition, StanzaError, StreamCondition, StreamError};
 use store::{RosterItem, RosterSnapshot, RosterUpdateOutcome, Stores, Subscription};
 
 use crate::account::Account;
+use crate::account_recheck::AccountRechecks;
 use crate::audit::Audit;
 use crate::caps_cache::CapsCache;
 use crate::effect::Effects;
@@ -105,6 +106,7 @@ pub struct Node {
     pub version: &'static str,
     pub(crate) shutdown_signal: ShutdownSignal,
     pub(crate) blocklist_cache: crate::blocklist_cache::BlocklistCache,
+    pub(crate) account_rechecks: AccountRechecks,
     now: AtomicU32,
     /// Incremented by every roster write and every stored message of an account, in stripes: a login that read
     /// its data before such a write and binds after it reads again.
@@ -148,6 +150,7 @@ impl Node {
             version: parts.version,
             shutdown_signal: ShutdownSignal::default(),
             blocklist_cache: crate::blocklist_cache::BlocklistCache::new(parts.hasher),
+            account_rechecks: AccountRechecks::default(),
             epochs: Box::new([const { AtomicU32::new(0) }; 256]),
             ended_streams: EndedStreams::default(),
             account_rates: AccountRates::default(),
@@ -242,6 +245,7 @@ impl Node {
         self.expire_session_info_requests(now);
         self.shutdown_signal.sweep(now);
         self.session_log.sweep(now);
+        self.retry_rechecks(now);
     }
 
     /// Counts of roster writes and of stored messages in the stripe of this account, 16 bits each.
@@ -281,24 +285,6 @@ impl Node {
     /// connected here, because the roster is searched by its id; the store has the full answer.
     pub fn subscription(&self, account: &Account, contact: JidRef<'_>) -> Subscription {
         self.routing_table.find(contact).map_or(Subscription::NONE, |contact| account.subscription(&contact))
-    }
-
-    /// Reads the roster view of a connected account again.
-    fn reload_roster(self: &Arc<Self>, account: Arc<Account>) {
-        let node = self.clone();
-        self.spawner.spawn(
-            "roster reload",
-            Box::pin(async move {
-                match node.stores.roster.get(account.id).await {
-                    Ok(roster) => account.with(|state| {
-                        if roster.version >= state.roster_version {
-                            state.replace_roster(&node.routing_table, &roster.items, roster.version);
-                        }
-                    }),
-                    Err(error) => tracing::warn!(%error, "a roster could not be read again"),
-                }
-            }),
-        );
     }
 
     /// Records that the store has a new message for an account; returns the account if it is connected here. A
@@ -413,8 +399,7 @@ impl Node {
         self.metrics.sessions_opened.inc();
         session.account.host().domain_counters.session_opened();
         if let Some(revision) = stale.filter(|_| !session.flags.has(flags::EPHEMERAL)) {
-            self.repeat_login(session.clone(), revision);
-            self.reload_blocklist(session.account.clone());
+            self.recheck_account(session.clone(), revision);
         }
         let mut work = RoutingWork::default();
         let mut ctx = OpenedCtx { node: self, session, effects: &mut work.effects };

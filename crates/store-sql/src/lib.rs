@@ -24,6 +24,8 @@ mod migrate;
 mod options;
 mod roster_label;
 mod tables;
+#[cfg(test)]
+mod test_spawner;
 mod writer;
 
 use std::path::{Path, PathBuf};

@@ -38,7 +38,7 @@ pub struct AccountSecrets {
 pub struct Login {
     /// Whether an administrator has disabled the account, possibly since authentication.
     pub disabled: bool,
-    /// The whole roster with pending shadows, ordered by contact id.
+    /// The whole roster with pending shadows, ordered by contact id. May be empty if the account is disabled.
     pub roster: Vec<RosterItem>,
     /// Version of that roster; see [`crate::Roster`].
     pub roster_version: u64,
@@ -90,7 +90,8 @@ pub trait Logins: Send + Sync {
 
     /// Initial data of a session, or `None` if the account is gone or has credentials of another revision. Only for
     /// authenticated clients. One database round trip, which may be shared; a large roster ([`crate::roster::is_large`]) takes
-    /// another and fails with `TooLarge` beyond [`crate::roster::MAX_ROSTER_BYTES`].
+    /// another and fails with `TooLarge` beyond [`crate::roster::MAX_ROSTER_BYTES`]. Whether the account is disabled never
+    /// depends on its roster.
     fn login(&self, account: AddressId, revision: u64) -> StoreFuture<'_, Option<Login>>;
 
     /// [`Logins::secrets`], followed by [`Logins::login`] if `proof` authenticates the client. Nothing else is read before the

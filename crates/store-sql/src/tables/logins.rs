@@ -279,18 +279,88 @@ impl Logins for SqlStores {
 }
 
 impl SqlStores {
-    /// Completes a login with its roster, which is read separately when it is large.
+    /// Completes a login with its roster, which is read separately when it is large. A disabled account needs none.
     async fn whole(&self, account: AddressId, block: Option<LoginRow>) -> Result<Option<Login>, StoreError> {
         let Some(LoginRow { mut login, large }) = block else { return Ok(None) };
-        if large {
-            // Separately, and a few at a time: many in one statement would need many times the memory.
-            let _place = self.large_roster_permits.acquire().await.map_err(|_| error::unavailable())?;
-            let roster = match self.get(account).await {
-                Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
-                roster => roster?,
-            };
-            (login.roster, login.roster_version) = (roster.items, roster.version);
+        if !large || login.disabled {
+            return Ok(Some(login));
         }
-        Ok(Some(login))
+        let reading = async {
+            // Separately, and a few at a time: many in one statement would need many times the memory.
+            let _permit = self.large_roster_permits.acquire().await.map_err(|_| error::unavailable())?;
+            self.get(account).await
+        };
+        // The deadline includes the wait for the permit.
+        let roster = tokio::time::timeout(self.read_deadline, reading).await;
+        match roster.unwrap_or_else(|_| Err(error::deadline_exceeded())) {
+            Ok(roster) => {
+                (login.roster, login.roster_version) = (roster.items, roster.version);
+                Ok(Some(login))
+            }
+            Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use jid::Jid;
+    use store::{BulkItem, BulkRoster};
+
+    use super::*;
+    use crate::DatabaseOptions;
+    use crate::test_spawner::HandleSpawner;
+
+    #[test]
+    fn a_login_waits_for_a_large_roster_within_the_deadline_and_a_disabled_account_needs_none() {
+        let folder = std::env::temp_dir().join(format!("throng-store-{}", base::id::random_id()));
+        std::fs::create_dir(&folder).unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let url = format!("sqlite:{}", folder.join("throng.db").display());
+            let spawner = HandleSpawner(tokio::runtime::Handle::current());
+            let open = async |deadline| {
+                let options = DatabaseOptions { read_deadline: deadline, ..DatabaseOptions::default() };
+                SqlStores::open(&url, &options, Arc::new(base::ManualClock::new()), &spawner).await.unwrap()
+            };
+            let database = open(Duration::MAX).await;
+            let stores = database.stores();
+            let jid = Jid::parse("ann@example.org").unwrap();
+            let ann = stores.accounts.create(&jid, b"keys").await.unwrap();
+            let contact = stores.addresses.intern(&Jid::parse("bob@example.org").unwrap()).await.unwrap();
+            let size = usize::try_from(LARGE_ROSTER_BYTES).unwrap();
+            let name = Some("x".repeat(size + 1));
+            let subscription = Subscription::BOTH | Subscription::IN_ROSTER;
+            let items = vec![BulkItem { contact, name, groups: vec![], subscription }];
+            stores.roster.put_bulk(vec![BulkRoster { owner: ann, items }]).await.unwrap();
+            let revision = stores.logins.secrets(jid.as_ref()).await.unwrap().unwrap().revision;
+            let login = stores.logins.login(ann, revision).await.unwrap().unwrap();
+            assert_eq!((login.roster.len(), login.disabled), (1, false));
+
+            let permits = database.large_roster_permits.available_permits();
+            let all =
+                database.large_roster_permits.acquire_many(u32::try_from(permits).unwrap()).await.unwrap();
+            stores.accounts.set_disabled(jid.as_ref(), true).await.unwrap();
+            let login = stores.logins.login(ann, revision).await.unwrap().unwrap();
+            assert_eq!((login.disabled, login.roster.len()), (true, 0), "decided without a permit");
+            stores.accounts.set_disabled(jid.as_ref(), false).await.unwrap();
+            drop((all, stores));
+            database.close().await;
+
+            // The first part of a login has the same deadline, so the second one is called directly.
+            let database = open(Duration::ZERO).await;
+            let _all =
+                database.large_roster_permits.acquire_many(u32::try_from(permits).unwrap()).await.unwrap();
+            let login = Login { roster: vec![], ..login };
+            let row = LoginRow { login: Login { disabled: false, ..login }, large: true };
+            let late = database.whole(ann, Some(row)).await.unwrap_err();
+            assert_eq!(late.kind, StoreErrorKind::Timeout);
+            database.close().await;
+        });
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

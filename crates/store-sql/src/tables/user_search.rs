@@ -384,17 +384,6 @@ mod tests {
         });
     }
 
-    struct HandleSpawner(tokio::runtime::Handle);
-
-    impl base::Spawner for HandleSpawner {
-        fn spawn(&self, _what: &'static str, task: base::BoxFuture<'static, ()>) {
-            drop(self.0.spawn(task));
-        }
-        fn spawn_blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
-            drop(self.0.spawn_blocking(job));
-        }
-    }
-
     /// One account with many resources that all search at once.
     #[test]
     fn searches_leave_the_other_connections_to_other_reads() {
@@ -403,7 +392,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let url = format!("sqlite:{}", folder.join("throng.db").display());
-            let tasks = HandleSpawner(tokio::runtime::Handle::current());
+            let tasks = crate::test_spawner::HandleSpawner(tokio::runtime::Handle::current());
             let clock = std::sync::Arc::new(base::ManualClock::new());
             // No call may miss its deadline here, however slow the machine is.
             let options = crate::DatabaseOptions {
