@@ -3,65 +3,153 @@
 //! They distinguish requested from unsolicited responses when a queue has no room for both (`admission.rs`). A
 //! session without pending requests stores nothing.
 //!
-//! A request is a 64-bit hash of recipient and id with a random key of this process. The text is not stored for
-//! comparison: recipient and id may have 3 kB and 1 kB, which the client chooses, so that
-//! [`MAX_PENDING_REQUESTS`] requests would take a megabyte for each session instead of 2 kB. A match only
-//! decides the order in which responses leave a full queue and for whom they count there, never whether one is
-//! delivered or who may send it. In the worst case, with a probability of 256 / 2^64, an unsolicited response
-//! counts as requested: it still counts for its sender, within the sender's share.
+//! Recipient and id of each request are stored as text, one after the other in one buffer, oldest first, and are
+//! compared with those of a response. The client chooses their length, so the buffer has at most
+//! [`MAX_PENDING_BYTES`]: room for about 300 requests of usual length.
 //!
-//! Not implemented: expiry by time. A request that is never answered is dropped after [`MAX_PENDING_REQUESTS`]
-//! newer ones.
+//! Not implemented: expiry by time. A request that is never answered is dropped when newer ones need its room.
 //!
 //! # Pitfalls
 //!
 //! A response that is not found here is delivered like any other as long as there is room.
 
-use std::hash::{BuildHasher, RandomState};
-use std::sync::OnceLock;
-
 use jid::JidRef;
 
 use super::{Extension, Session};
 
-/// Pending requests stored for one session.
-const MAX_PENDING_REQUESTS: usize = 256;
+/// Size of the pending requests of one session.
+const MAX_PENDING_BYTES: usize = 16 * 1024;
+/// The lengths of recipient and id before each entry.
+const LENGTHS: usize = 4;
 
-struct PendingRequests(Vec<u64>);
+/// Entries of the form `length of recipient, length of id, recipient, id`; the lengths have two bytes each.
+#[derive(Default)]
+struct PendingRequests(Vec<u8>);
+
+struct PendingRequest<'a> {
+    peer: &'a [u8],
+    id: &'a [u8],
+    /// Position after the entry.
+    end: usize,
+}
 
 impl Extension for PendingRequests {}
 
-fn request_key(peer: JidRef<'_>, id: &str) -> u64 {
-    static KEY: OnceLock<RandomState> = OnceLock::new();
-    KEY.get_or_init(RandomState::new).hash_one((peer.as_str(), id))
+impl PendingRequests {
+    /// Records a request and drops the oldest ones that have no room beside it. One that does not fit alone is
+    /// not recorded: its response counts as unsolicited.
+    fn insert(&mut self, peer: &str, id: &str) {
+        let (Ok(peer_length), Ok(id_length)) = (u16::try_from(peer.len()), u16::try_from(id.len())) else {
+            return;
+        };
+        let size = LENGTHS + peer.len() + id.len();
+        if size > MAX_PENDING_BYTES {
+            return;
+        }
+        let mut oldest = 0;
+        while self.0.len() - oldest + size > MAX_PENDING_BYTES {
+            let Some(entry) = self.entry_at(oldest) else { break };
+            oldest = entry.end;
+        }
+        self.0.drain(..oldest);
+        self.0.reserve(size);
+        self.0.extend_from_slice(&peer_length.to_be_bytes());
+        self.0.extend_from_slice(&id_length.to_be_bytes());
+        self.0.extend_from_slice(peer.as_bytes());
+        self.0.extend_from_slice(id.as_bytes());
+    }
+
+    /// Removes the oldest request with this recipient and id; false if there is none.
+    fn remove(&mut self, peer: &str, id: &str) -> bool {
+        let mut at = 0;
+        while let Some(entry) = self.entry_at(at) {
+            let end = entry.end;
+            if entry.peer == peer.as_bytes() && entry.id == id.as_bytes() {
+                self.0.drain(at..end);
+                return true;
+            }
+            at = end;
+        }
+        false
+    }
+
+    fn entry_at(&self, at: usize) -> Option<PendingRequest<'_>> {
+        let (lengths, rest) = self.0.get(at..)?.split_first_chunk::<LENGTHS>()?;
+        let [a, b, c, d] = *lengths;
+        let (peer_length, id_length) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+        let (peer, rest) = rest.split_at_checked(usize::from(peer_length))?;
+        let id = rest.get(..usize::from(id_length))?;
+        Some(PendingRequest { peer, id, end: at + LENGTHS + peer.len() + id.len() })
+    }
 }
 
 impl Session {
     /// Records a request of the client.
     pub(crate) fn record_request(&self, to: JidRef<'_>, id: &str) {
-        let key = request_key(to, id);
         self.with(|state| match state.extensions.get::<PendingRequests>() {
-            Some(PendingRequests(open)) => {
-                if open.len() >= MAX_PENDING_REQUESTS {
-                    open.remove(0);
+            Some(pending) => pending.insert(to.as_str(), id),
+            None => {
+                let mut pending = PendingRequests::default();
+                pending.insert(to.as_str(), id);
+                if !pending.0.is_empty() {
+                    state.extensions.insert(pending);
                 }
-                open.push(key);
             }
-            None => state.extensions.insert(PendingRequests(vec![key])),
         });
     }
 
     /// Whether the client awaits this response; removes the request.
     pub(crate) fn take_pending_request(&self, from: JidRef<'_>, id: &str) -> bool {
         self.with(|state| {
-            let Some(PendingRequests(open)) = state.extensions.get::<PendingRequests>() else { return false };
-            let key = request_key(from, id);
-            let Some(at) = open.iter().position(|open| *open == key) else { return false };
-            open.remove(at);
-            if open.is_empty() {
+            let Some(pending) = state.extensions.get::<PendingRequests>() else { return false };
+            let found = pending.remove(from.as_str(), id);
+            if pending.0.is_empty() {
                 state.extensions.remove::<PendingRequests>();
             }
-            true
+            found
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_is_requested_only_with_recipient_and_id_of_a_request() {
+        let mut pending = PendingRequests::default();
+        pending.insert("a@x/1", "23");
+        pending.insert("a@x/1", "7");
+        pending.insert("a@x/1", "7");
+        // The same text when recipient and id are joined.
+        for (peer, id) in [("a@x/12", "3"), ("a@x/", "123"), ("a@x/1", ""), ("b@x/1", "23"), ("", "a@x/123")]
+        {
+            assert!(!pending.remove(peer, id), "{peer} {id}");
+        }
+        assert!(pending.remove("a@x/1", "7") && pending.remove("a@x/1", "23"));
+        assert!(pending.remove("a@x/1", "7") && !pending.remove("a@x/1", "7"));
+        assert!(pending.0.is_empty());
+    }
+
+    #[test]
+    fn the_oldest_requests_make_room_for_newer_ones() {
+        let mut pending = PendingRequests::default();
+        for n in 0..10_000 {
+            pending.insert("romeo@example.net/orchard", &n.to_string());
+            assert!(pending.0.len() <= MAX_PENDING_BYTES);
+        }
+        let known = (0..10_000).filter(|n| pending.remove("romeo@example.net/orchard", &n.to_string()));
+        let known: Vec<u32> = known.collect();
+        assert!((300..=600).contains(&known.len()), "{}", known.len());
+        assert_eq!((known[0] as usize + known.len(), pending.0.len()), (10_000, 0), "the newest ones");
+        // The longest address and id.
+        let (peer, id) = ("x".repeat(3071), "i".repeat(8192));
+        for _ in 0..3 {
+            pending.insert(&peer, &id);
+        }
+        assert!(pending.remove(&peer, &id) && !pending.remove(&peer, &id), "one at a time");
+        pending.insert("a@x", &"i".repeat(20_000));
+        pending.insert("a@x", &"i".repeat(70_000));
+        assert!(pending.0.is_empty(), "one without room is not recorded");
     }
 }
