@@ -225,8 +225,15 @@ impl AccountState {
     /// Whether a contact may have this address. Only for uses in which a false positive is harmless: other
     /// addresses can have the same hash.
     pub fn may_contain(&self, hash: u64) -> bool {
+        self.with_hash(hash).next().is_some()
+    }
+    /// Like [`AccountState::may_contain`], for a contact to whose presence the account is subscribed.
+    pub fn may_be_subscribed_to(&self, hash: u64) -> bool {
+        self.with_hash(hash).any(|contact| contact.subscription.contains(Subscription::TO))
+    }
+    fn with_hash(&self, hash: u64) -> impl Iterator<Item = &Contact> {
         let at = self.contacts.partition_point(|contact| contact.hash < hash);
-        self.contacts.get(at).is_some_and(|contact| contact.hash == hash)
+        self.contacts.iter().skip(at).take_while(move |contact| contact.hash == hash)
     }
 }
 

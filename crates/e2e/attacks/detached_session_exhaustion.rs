@@ -1,13 +1,15 @@
 //! Messages that fill a session without a connection.
 //!
 //! Done: somebody who is in nobody's roster sends messages to the full addresses of sessions that lost their connection and
-//! wait to be resumed (XEP-0198), first to fill one and then to hold as much memory as there are such sessions.
+//! wait to be resumed (XEP-0198), first to fill one and then to hold as much memory as there are such sessions. Several such
+//! senders direct presence at one of them, each less than a sender's share and together more than the queue.
 //!
 //! Rule: XEP-0198 section 5 lets a server keep what a session did not get, and sets no bound; ejabberd's `max_ack_queue` and
 //! Prosody's `smacks_max_queue_size` do, and end the session, which is what the attacker wants.
 //!
 //! Right: one sender has a share of a queue and a budget for all of them; what is beyond goes to the store, the session can be
-//! resumed, and the client gets everything once and in order.
+//! resumed, and the client gets everything once and in order. Presence that the client did not ask for is dropped first, and
+//! its loss ends no session.
 
 use testkit::server::{StreamClient, TestServer, run_until_idle};
 
@@ -69,6 +71,26 @@ async fn a_detached_session_filled_by_others_is_resumed_in_order() {
     juliet.send(format!("<a {NS} h='{handled}'/>")).await;
     run_until_idle().await;
     assert_eq!(wire.node.backlog.bytes(), 0);
+}
+
+#[tokio::test]
+async fn presence_of_others_does_not_end_a_detached_session() {
+    let wire = start_wire();
+    wire.create_user("juliet").await;
+    let id = detached(&wire, "juliet", "balcony").await;
+    let status = "x".repeat(16_000);
+    for n in 0..40 {
+        let user = format!("stranger{n}");
+        wire.create_user(&user).await;
+        let mut stranger = wire.login(&user, "street").await;
+        let to = "juliet@example.com/balcony";
+        stranger.send(format!("<presence to='{to}'><status>{status}</status></presence>")).await;
+        stranger.sync().await;
+    }
+    let quarter = u64::from(wire.node.limits().queue_presence_bytes) / 4;
+    assert!(wire.node.backlog.bytes() <= quarter, "{}", wire.node.backlog.bytes());
+    let (_juliet, answer) = resume(&wire, "juliet", &id).await;
+    assert_eq!(answer.name(), "resumed");
 }
 
 #[tokio::test]

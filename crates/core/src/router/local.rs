@@ -182,16 +182,16 @@ impl Node {
         work: &mut RoutingWork,
     ) {
         let watched = copy_for_delivered_chain(&session.account, &frame, work);
-        let RejectedPush { item, full } =
-            match self.try_push(session, QueuedStanza::new(frame, ToRewrite::None)) {
-                Ok(()) => {
-                    if let Some(frame) = watched {
-                        self.run_delivered(&frame, from, to, std::slice::from_ref(session), work);
-                    }
-                    return;
+        let RejectedPush { item, full } = match self.try_push(session, self.queued_for(session, frame, from))
+        {
+            Ok(()) => {
+                if let Some(frame) = watched {
+                    self.run_delivered(&frame, from, to, std::slice::from_ref(session), work);
                 }
-                Err(back) => back,
-            };
+                return;
+            }
+            Err(back) => back,
+        };
         match item.frame.kind() {
             StanzaKind::Message(_) if self.has_connected_alternative(session) => {
                 // Another resource is connected, so the message does not wait for this one to resume.
@@ -205,6 +205,21 @@ impl Node {
             }
             _ => {}
         }
+    }
+
+    /// Wraps a stanza for the queue of a session, and marks presence that its client did not ask for: the account
+    /// is not subscribed to the sender, and the session has not sent presence to it.
+    fn queued_for(&self, session: &Session, frame: SharedStanza, from: JidRef<'_>) -> QueuedStanza {
+        let item = QueuedStanza::new(frame, ToRewrite::None);
+        if item.frame.class() != QueueClass::Presence {
+            return item;
+        }
+        let account = &session.account;
+        let expected = from.bare() == account.jid.as_ref()
+            || from.local().is_none() && from.domain() == account.jid.domain()
+            || account.with(|state| state.may_be_subscribed_to(self.routing_table.hash(from)))
+            || has_directed_presence_to(session, from);
+        if expected { item } else { item.from_unsubscribed() }
     }
 
     /// Whether a session is detached while another resource of its account accepts messages.
@@ -324,7 +339,7 @@ impl Node {
             (DeliveryAction::Available, Some(account)) => {
                 for session in account.sessions() {
                     if session.is_available() && !except.is_some_and(|e| Arc::ptr_eq(e, &session)) {
-                        let _ = self.try_push(&session, QueuedStanza::new(frame.clone(), ToRewrite::None));
+                        let _ = self.try_push(&session, self.queued_for(&session, frame.clone(), from));
                     }
                 }
             }
@@ -587,9 +602,16 @@ fn may_see_presence(node: &Node, account: &Arc<Account>, session: &Arc<Session>,
         // A host of this server may always send requests.
         || bare.local().is_none() && bare.as_str() == account.host().domain()
         || node.subscription(account, bare).contains(Subscription::FROM)
-        || session.with(|state| {
-            state.directed_presence.as_ref().is_some_and(|list| list.iter().any(|d| d.as_ref().bare().as_str() == bare.as_str()))
+        || has_directed_presence_to(session, from)
+}
+
+/// Whether the session has sent directed presence to this entity, or to a resource of it.
+fn has_directed_presence_to(session: &Session, entity: JidRef<'_>) -> bool {
+    session.with(|state| {
+        state.directed_presence.as_ref().is_some_and(|list| {
+            list.iter().any(|known| known.as_ref().bare().as_str() == entity.bare().as_str())
         })
+    })
 }
 
 fn address_form(to: JidRef<'_>) -> AddressForm {

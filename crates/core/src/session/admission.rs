@@ -10,11 +10,14 @@
 //! - The last quarter of the control share is reserved for requested responses and the server's stanzas.
 //!   Responses of others make room for the server. Only stanzas of the server and of the account itself can
 //!   close the stream, and only at the limit of the queue, because others can fill a budget.
-//! - When the presence share is full, presence of the pushing sender is dropped first, then of the senders with
-//!   most, then the oldest. A large presence does not displace many small ones. Drops of the senders with most
-//!   only limit these senders. When the oldest is dropped, the client loses information: its stream can no
-//!   longer be resumed (XEP-0198, section 5), and it is closed if it has no connection. This takes more senders
-//!   with little presence each than a sixteenth of the queue has room for.
+//! - Senders to which the account is not subscribed have one common share of presence, a quarter of the queue.
+//!   Their presence is dropped before any other and displaces none. The client did not ask for it, so a drop
+//!   loses nothing that a resumed stream must deliver; otherwise anybody could end a detached session.
+//! - When the presence share is full, that presence is dropped first, then presence of the pushing sender, then
+//!   of the senders with most, then the oldest. A large presence does not displace many small ones. Drops of the
+//!   senders with most only limit these senders. When the oldest is dropped, the client loses information: its
+//!   stream can no longer be resumed (XEP-0198, section 5), and it is closed if it has no connection. This takes
+//!   more subscribed contacts with little presence each than a sixteenth of the queue has room for.
 //! - A session with a connection and an empty queue accepts any stanza, which no budget counts.
 //!
 //! All of this is the slow path after [`Inner::needs_admission_check`].
@@ -27,7 +30,9 @@
 use hashbrown::HashMap;
 use stanza::{IqType, StanzaKind, StreamCondition, StreamError};
 
-use super::backlog::{AdmissionContext, BacklogEntry, ExceededLimit, SENDER_EXEMPT, UNCOUNTED_QUEUE_BYTES};
+use super::backlog::{
+    AdmissionContext, BacklogEntry, ExceededLimit, SENDER_EXEMPT, SENDER_UNCOUNTED, UNCOUNTED_QUEUE_BYTES,
+};
 use super::outbox::{Inner, QueuedStanza};
 use crate::limits::NodeLimits;
 use crate::shared_stanza::{QueueClass, SharedStanza};
@@ -45,6 +50,8 @@ pub(super) enum Rank {
     RequestedResponse,
     Message,
     Presence,
+    /// Presence of a sender to which the account is not subscribed.
+    UnsubscribedPresence,
 }
 
 impl Rank {
@@ -61,7 +68,7 @@ impl Rank {
         match self {
             Rank::Control | Rank::UnsolicitedResponse | Rank::RequestedResponse => QueueClass::Control,
             Rank::Message => QueueClass::Message,
-            Rank::Presence => QueueClass::Presence,
+            Rank::Presence | Rank::UnsubscribedPresence => QueueClass::Presence,
         }
     }
 }
@@ -78,10 +85,14 @@ pub(super) enum QueueAdmission {
     /// Like `Admitted`, but presence of senders with little in the queue was dropped. A resumed stream must
     /// deliver everything (XEP-0198, section 5), so this one cannot be resumed.
     Lossy(u32),
-    /// Not admitted.
-    Rejected(ExceededLimit),
+    /// Not admitted. `lossy`: presence was dropped before, as for `Lossy`.
+    Rejected { limit: ExceededLimit, lossy: bool },
     /// A stanza that must not be lost has no room: the stream must be closed.
     CloseStream,
+}
+
+fn rejected(limit: ExceededLimit) -> QueueAdmission {
+    QueueAdmission::Rejected { limit, lossy: false }
 }
 
 /// Stream error for a detached session after [`QueueAdmission::Lossy`].
@@ -97,6 +108,10 @@ impl NodeLimits {
             QueueClass::Message => self.queue_message_bytes,
             QueueClass::Presence => self.queue_presence_bytes,
         }
+    }
+    /// Common share of all senders of unsubscribed presence, in bytes.
+    fn unsubscribed_share_bytes(&self) -> u32 {
+        self.queue_presence_bytes / 4
     }
     /// Share of one sender in a queue, in bytes.
     fn sender_share_bytes(&self, class: QueueClass) -> u32 {
@@ -130,19 +145,30 @@ impl Inner {
             self.stop_counting();
             return QueueAdmission::Admitted(0);
         }
-        item.resolve_sender(room.backlog.map(|(_, owner)| owner));
-        let (size, sender, class, limits) = (item.size(), item.sender, item.rank.class(), room.limits);
+        // A full budget does not apply to a connected client that is only a little behind.
+        let (size, class, limits) = (item.size(), item.rank.class(), room.limits);
+        let budgets_apply = detached || self.bytes.iter().sum::<u32>() + size > UNCOUNTED_QUEUE_BYTES;
+        let sender = self.count_queue(room, item);
         let own = sender == SENDER_EXEMPT;
         let foreign = !own && !room.bypass_budgets;
         let (mut shed, mut lossy) = (0, false);
 
+        let unsubscribed = |i: &QueuedStanza| i.rank == Rank::UnsubscribedPresence;
+        let share = limits.unsubscribed_share_bytes();
+        if foreign && unsubscribed(item) && self.sum_bytes(unsubscribed) + size > share {
+            let more = self.sum_bytes(unsubscribed) + size - share;
+            let Some(count) = self.make_room_for_unsubscribed(more, sender) else {
+                return rejected(ExceededLimit::SenderShare);
+            };
+            shed += count;
+        }
+
         let share = limits.sender_share_bytes(class);
         if foreign && self.exceeds_limit(class, size, share) {
-            let held = self.sum_bytes(room, |i| i.rank.class() == class && i.sender == sender);
+            let held = self.sum_bytes(|i| i.rank.class() == class && i.sender == sender);
             if held + size > share {
-                let more = held + size - share;
-                let Some(count) = self.make_room_in_share(more, item, share, room) else {
-                    return QueueAdmission::Rejected(ExceededLimit::SenderShare);
+                let Some(count) = self.make_room_in_share(held + size - share, item, sender, share) else {
+                    return rejected(ExceededLimit::SenderShare);
                 };
                 shed += count;
             }
@@ -154,121 +180,127 @@ impl Inner {
         if self.exceeds_limit(class, size, limit) {
             let more = self.bytes[class.index()] + size - limit;
             match item.rank {
-                Rank::Message => return QueueAdmission::Rejected(ExceededLimit::Queue),
-                Rank::Presence => match self.make_room_for_presence(more, item, foreign, room) {
-                    Some((count, little)) => (shed, lossy) = (shed + count, little),
-                    None => return QueueAdmission::Rejected(ExceededLimit::Queue),
-                },
+                Rank::Message => return rejected(ExceededLimit::Queue),
+                Rank::UnsubscribedPresence if foreign => {
+                    match self.make_room_for_unsubscribed(more, sender) {
+                        Some(count) => shed += count,
+                        None => return rejected(ExceededLimit::Queue),
+                    }
+                }
+                Rank::Presence | Rank::UnsubscribedPresence => {
+                    match self.make_room_for_presence(more, size, sender, foreign, limits) {
+                        Some((count, little)) => (shed, lossy) = (shed + count, little),
+                        None => return rejected(ExceededLimit::Queue),
+                    }
+                }
                 Rank::UnsolicitedResponse if foreign => {
-                    return QueueAdmission::Rejected(ExceededLimit::Queue);
+                    return rejected(ExceededLimit::Queue);
                 }
                 Rank::Control | Rank::UnsolicitedResponse | Rank::RequestedResponse => {
-                    shed += self.drop_responses(more, Rank::UnsolicitedResponse, room);
+                    shed += self.drop_responses(more, Rank::UnsolicitedResponse);
                     if own && self.exceeds_limit(class, size, limit) {
                         let more = self.bytes[class.index()] + size - limit;
-                        shed += self.drop_responses(more, Rank::RequestedResponse, room);
+                        shed += self.drop_responses(more, Rank::RequestedResponse);
                     }
                     if self.exceeds_limit(class, size, limit) {
                         return if own {
                             QueueAdmission::CloseStream
                         } else {
-                            QueueAdmission::Rejected(ExceededLimit::Queue)
+                            rejected(ExceededLimit::Queue)
                         };
                     }
                 }
             }
         }
 
-        let counts = detached
-            || self.backlog_entry().is_some()
-            || self.bytes.iter().sum::<u32>() + size > UNCOUNTED_QUEUE_BYTES;
-        let open =
-            |shed, lossy| if lossy { QueueAdmission::Lossy(shed) } else { QueueAdmission::Admitted(shed) };
-        if !counts || !self.ensure_backlog_entry(room) {
-            return open(shed, lossy);
-        }
-        let over = self.backlog_entry().and_then(|charge| charge.exceeded_budget(sender, size, limits));
-        if let Some(full) = over.filter(|_| !room.bypass_budgets) {
-            match self.make_room_in_budget(full, item, detached, room) {
+        let over = self.backlog_entry().and_then(|entry| entry.exceeded_budget(sender, size, limits));
+        if let Some(limit) = over.filter(|_| budgets_apply && !room.bypass_budgets) {
+            match self.make_room_in_budget(limit, item, sender, detached, room) {
                 Some((count, little)) => (shed, lossy) = (shed + count, lossy | little),
-                None => {
-                    // The drop stands even though the item is rejected.
-                    if let Some(ack) = self.management.as_deref_mut().filter(|_| lossy) {
-                        ack.set_lossy();
-                    }
-                    return QueueAdmission::Rejected(full);
-                }
+                None => return QueueAdmission::Rejected { limit, lossy },
             }
         }
-        if let Some(charge) = self.backlog_entry() {
-            charge.add(item);
+        if let (Some(entry), Some((_, owner))) = (self.backlog_entry(), room.backlog) {
+            entry.add(item, owner);
         }
-        open(shed, lossy)
+        if lossy { QueueAdmission::Lossy(shed) } else { QueueAdmission::Admitted(shed) }
+    }
+
+    /// Adds the queue to the backlog, which numbers its senders, and returns the number of the item's sender.
+    fn count_queue(&mut self, room: &AdmissionContext<'_>, item: &QueuedStanza) -> u32 {
+        self.ensure_backlog_entry(room);
+        match (self.backlog_entry(), room.backlog) {
+            (Some(entry), Some((_, owner))) => entry.sender_of(item, owner),
+            _ => SENDER_EXEMPT,
+        }
+    }
+
+    /// Makes room among unsubscribed presence, of the pushing sender first, then the oldest. None if that is not
+    /// enough; nothing was removed then.
+    fn make_room_for_unsubscribed(&mut self, more: u32, sender: u32) -> Option<u32> {
+        let unsubscribed = |i: &QueuedStanza| i.rank == Rank::UnsubscribedPresence;
+        if self.sum_bytes(unsubscribed) < more {
+            return None;
+        }
+        let (count, freed) = self.drop_oldest(more, |i| unsubscribed(i) && i.sender == sender);
+        let rest = more.saturating_sub(freed);
+        Some(count + self.drop_oldest(rest, unsubscribed).0)
     }
 
     /// Makes room for an item within its sender's share, from the sender's own queued items. None if that is
     /// not enough; nothing was removed then.
-    fn make_room_in_share(
-        &mut self,
-        more: u32,
-        item: &QueuedStanza,
-        share: u32,
-        room: &AdmissionContext<'_>,
-    ) -> Option<u32> {
-        let sender = item.sender;
-        let rank = match item.rank {
-            Rank::Presence => Rank::Presence,
-            Rank::RequestedResponse => Rank::UnsolicitedResponse,
-            _ => return None,
+    fn make_room_in_share(&mut self, more: u32, item: &QueuedStanza, sender: u32, share: u32) -> Option<u32> {
+        let droppable = |rank: Rank| match item.rank {
+            Rank::Presence | Rank::UnsubscribedPresence => rank.class() == QueueClass::Presence,
+            Rank::RequestedResponse => rank == Rank::UnsolicitedResponse,
+            Rank::Control | Rank::UnsolicitedResponse | Rank::Message => false,
         };
-        let own = |i: &QueuedStanza| i.rank == rank && i.sender == sender;
-        (item.size() <= share && self.sum_bytes(room, own) >= more).then(|| self.drop_oldest(more, own).0)
+        let own = |i: &QueuedStanza| droppable(i.rank) && i.sender == sender;
+        (item.size() <= share && self.sum_bytes(own) >= more).then(|| self.drop_oldest(more, own).0)
     }
 
-    /// Makes room for a presence: drops presence of its sender first, then of the senders with most, then the
-    /// oldest. Returns how many, and whether senders with little are among them. None if the sender itself
-    /// would be one of those with most; nothing was removed then.
+    /// Makes room for a presence: drops unsubscribed presence first, then presence of its sender, then of the
+    /// senders with most, then the oldest. Returns how many, and whether senders with little are among them.
+    /// None if the sender itself would be one of those with most; nothing was removed then.
     fn make_room_for_presence(
         &mut self,
         more: u32,
-        item: &QueuedStanza,
+        size: u32,
+        sender: u32,
         foreign: bool,
-        room: &AdmissionContext<'_>,
+        limits: &NodeLimits,
     ) -> Option<(u32, bool)> {
-        let (sender, size) = (item.sender, item.size());
-        let little = (room.limits.queue_bytes(QueueClass::Presence) / 16).max(SMALL_PRESENCE_BYTES);
+        let little = (limits.queue_bytes(QueueClass::Presence) / 16).max(SMALL_PRESENCE_BYTES);
+        let unsubscribed = self.sum_bytes(|i| i.rank == Rank::UnsubscribedPresence);
         let mut held = HashMap::<u32, u32>::new();
-        self.sum_bytes(room, |i| {
-            if i.rank == Rank::Presence {
-                *held.entry(i.sender).or_default() += i.weight();
-            }
-            false
-        });
-        let total: u32 = held.values().sum();
+        for item in self.queue.iter().filter(|item| item.rank == Rank::Presence) {
+            *held.entry(item.sender).or_default() += item.weight();
+        }
+        let total = unsubscribed + held.values().sum::<u32>();
         let own = if foreign { held.remove(&sender).unwrap_or_default() } else { 0 };
         held.retain(|other, held| *other > SENDER_EXEMPT && *held > little.max(size));
-        let enough = own + held.values().sum::<u32>() >= more;
+        let enough = unsubscribed + own + held.values().sum::<u32>() >= more;
         if total < more || foreign && size > little && !enough {
             return None;
         }
         let (mut count, mut freed) = (0, 0);
         let mut remove = |inner: &mut Inner, which: &dyn Fn(&QueuedStanza) -> bool| {
             if freed < more {
-                let (removed, bytes) =
-                    inner.drop_oldest(more - freed, |i| i.rank == Rank::Presence && which(i));
+                let (removed, bytes) = inner.drop_oldest(more - freed, which);
                 (count, freed) = (count + removed, freed + bytes);
             }
         };
+        remove(self, &|i| i.rank == Rank::UnsubscribedPresence);
         if own > 0 {
-            remove(self, &|i| i.sender == sender);
+            remove(self, &|i| i.rank == Rank::Presence && i.sender == sender);
         }
         let mut most: Vec<(u32, u32)> = held.into_iter().map(|(other, held)| (held, other)).collect();
         most.sort_unstable();
         for (_, other) in most.into_iter().rev() {
-            remove(self, &|i| i.sender == other);
+            remove(self, &|i| i.rank == Rank::Presence && i.sender == other);
         }
         let before = self.queue.len();
-        remove(self, &|_| true);
+        remove(self, &|i| i.rank == Rank::Presence);
         Some((count, self.queue.len() < before))
     }
 
@@ -277,31 +309,36 @@ impl Inner {
         &mut self,
         full: ExceededLimit,
         item: &QueuedStanza,
+        sender: u32,
         detached: bool,
         room: &AdmissionContext<'_>,
     ) -> Option<(u32, bool)> {
-        let (size, sender) = (item.size(), item.sender);
+        let size = item.size();
         let counted = |i: &QueuedStanza| full != ExceededLimit::SenderBudget || i.sender == sender;
         match item.rank {
+            Rank::UnsubscribedPresence if sender != SENDER_EXEMPT => {
+                let counted = |i: &QueuedStanza| i.rank == Rank::UnsubscribedPresence && counted(i);
+                (self.sum_bytes(counted) >= size).then(|| (self.drop_oldest(size, counted).0, false))
+            }
             // Others may have filled the budget; below the floor this must not end a resumable session.
-            Rank::Presence
+            Rank::Presence | Rank::UnsubscribedPresence
                 if full != ExceededLimit::SenderBudget
                     && detached
                     && self.bytes[QueueClass::Presence.index()] + size <= UNCOUNTED_QUEUE_BYTES =>
             {
                 Some((0, false))
             }
-            Rank::Presence if full != ExceededLimit::SenderBudget => {
-                self.make_room_for_presence(size, item, sender > SENDER_EXEMPT, room)
+            Rank::Presence | Rank::UnsubscribedPresence if full != ExceededLimit::SenderBudget => {
+                self.make_room_for_presence(size, size, sender, sender != SENDER_EXEMPT, room.limits)
             }
             Rank::Presence => {
-                let own = |i: &QueuedStanza| i.rank == Rank::Presence && i.sender == sender;
-                (self.sum_bytes(room, own) >= size).then(|| (self.drop_oldest(size, own).0, false))
+                let own = |i: &QueuedStanza| i.rank.class() == QueueClass::Presence && i.sender == sender;
+                (self.sum_bytes(own) >= size).then(|| (self.drop_oldest(size, own).0, false))
             }
             Rank::Control | Rank::UnsolicitedResponse | Rank::RequestedResponse
                 if sender == SENDER_EXEMPT =>
             {
-                let shed = self.drop_responses(size, Rank::UnsolicitedResponse, room);
+                let shed = self.drop_responses(size, Rank::UnsolicitedResponse);
                 // A connected client has its own limit for what it requests. For a detached one, budgets that
                 // others may have filled apply only above the floor.
                 let over =
@@ -309,7 +346,7 @@ impl Inner {
                 if over.is_some() && detached {
                     let own =
                         |i: &QueuedStanza| i.rank.class() == QueueClass::Control && i.sender == SENDER_EXEMPT;
-                    if self.sum_bytes(room, own) + size > UNCOUNTED_QUEUE_BYTES {
+                    if self.sum_bytes(own) + size > UNCOUNTED_QUEUE_BYTES {
                         return None;
                     }
                 }
@@ -319,9 +356,9 @@ impl Inner {
                 let unasked = |i: &QueuedStanza| {
                     i.rank == Rank::UnsolicitedResponse && i.sender > SENDER_EXEMPT && counted(i)
                 };
-                (self.sum_bytes(room, unasked) >= size).then(|| (self.drop_oldest(size, unasked).0, false))
+                (self.sum_bytes(unasked) >= size).then(|| (self.drop_oldest(size, unasked).0, false))
             }
-            _ => None,
+            Rank::Control | Rank::UnsolicitedResponse | Rank::Message | Rank::UnsubscribedPresence => None,
         }
     }
 
@@ -331,21 +368,9 @@ impl Inner {
         bytes > 0 && bytes + size > limit
     }
 
-    /// Bytes of the matching items, rounded up for each item; resolves their senders.
-    fn sum_bytes(
-        &mut self,
-        room: &AdmissionContext<'_>,
-        mut which: impl FnMut(&QueuedStanza) -> bool,
-    ) -> u32 {
-        let owner = room.backlog.map(|(_, owner)| owner);
-        let mut held = 0;
-        for item in &mut self.queue {
-            item.resolve_sender(owner);
-            if which(item) {
-                held += item.weight();
-            }
-        }
-        held
+    /// Bytes of the matching items, rounded up for each item.
+    fn sum_bytes(&self, which: impl Fn(&QueuedStanza) -> bool) -> u32 {
+        self.queue.iter().filter(|item| which(item)).map(QueuedStanza::weight).sum()
     }
 
     /// Drops the oldest matching items until this many bytes are free; returns their number and bytes.
@@ -369,9 +394,7 @@ impl Inner {
     }
 
     /// Like [`Inner::drop_oldest`], for responses of others of this rank: unsolicited or requested.
-    fn drop_responses(&mut self, bytes: u32, rank: Rank, room: &AdmissionContext<'_>) -> u32 {
-        let owner = room.backlog.map(|(_, owner)| owner);
-        self.queue.iter_mut().filter(|item| item.rank == rank).for_each(|item| item.resolve_sender(owner));
+    fn drop_responses(&mut self, bytes: u32, rank: Rank) -> u32 {
         self.drop_oldest(bytes, |item| item.rank == rank && item.sender > SENDER_EXEMPT).0
     }
 
@@ -386,10 +409,7 @@ impl Inner {
         }
         let Some((ledger, owner)) = room.backlog else { return false };
         let charge = BacklogEntry::new(ledger, owner);
-        for item in &mut self.queue {
-            item.resolve_sender(Some(owner));
-            charge.add(item);
-        }
+        self.queue.iter_mut().for_each(|item| charge.add(item, owner));
         self.rare().backlog_entry = Some(charge);
         true
     }
@@ -405,10 +425,7 @@ impl Inner {
     pub(super) fn count_removed(&self, items: &[QueuedStanza]) {
         let Some(charge) = self.backlog_entry() else { return };
         // Stanzas that are sent again were not in the queue, so the backlog does not contain them.
-        items
-            .iter()
-            .filter(|item| item.sender != super::backlog::SENDER_UNKNOWN)
-            .for_each(|item| charge.sub(item));
+        items.iter().filter(|item| item.sender != SENDER_UNCOUNTED).for_each(|item| charge.sub(item));
     }
 
     /// Stops counting a queue that its connection has emptied.
@@ -421,9 +438,11 @@ impl Inner {
     /// Releases everything that is counted for this outbox.
     pub(super) fn release_backlog_entry(&mut self) {
         let Some(rare) = self.rare.as_deref_mut() else { return };
-        let Some(mut charge) = rare.backlog_entry.take() else { return };
-        charge.set_unacked(0);
-        self.queue.iter().for_each(|item| charge.sub(item));
+        let Some(charge) = rare.backlog_entry.take() else { return };
+        for item in &mut self.queue {
+            charge.sub(item);
+            item.sender = SENDER_UNCOUNTED;
+        }
         self.drop_empty_rare();
     }
 }
@@ -813,6 +832,105 @@ mod tests {
             assert!(queue.link.request_takeover(&[1; 16], 0, 1).is_err());
             assert!(!queue.link.detach(0, Some(&queue.room())));
         }
+    }
+
+    #[test]
+    fn unsubscribed_presence_has_one_common_share_and_displaces_nothing() {
+        let push = |queue: &Queue, from: &str, size, subscribed| {
+            let text = large(&format!("presence from='{from}@x/1' id='{from}'"), "presence", size);
+            let item = QueuedStanza::new(SharedStanza::parse(text.as_bytes()).unwrap(), ToRewrite::None);
+            let item = if subscribed { item } else { item.from_unsubscribed() };
+            queue.link.push_accounted(item, Urgency::Now, &queue.room())
+        };
+        let limits = NodeLimits::default();
+        let queue = Queue::new("juliet@example.com", &Arc::default(), limits.clone());
+        assert!(queue.detach());
+        for n in 0..20 {
+            assert_eq!(push(&queue, &format!("f{n}"), 4_000, true), PushOutcome::Queued);
+        }
+        for n in 0..100 {
+            let pushed = push(&queue, &format!("s{n}"), 16_000, false);
+            let expected = if n < 4 { PushOutcome::Queued } else { PushOutcome::DroppedOlder(1) };
+            assert_eq!(pushed, expected, "{n}");
+        }
+        let share = limits.unsubscribed_share_bytes();
+        let held: u32 = 20 * 4_300 + share;
+        assert!(queue.link.queued_bytes() <= held, "{} of {held}", queue.link.queued_bytes());
+        assert_eq!(
+            push(&queue, "s", 70_000, false),
+            PushOutcome::LimitReached(ExceededLimit::SenderShare),
+            "larger than the share"
+        );
+        // Contacts fill the rest, then displace the others.
+        let mut dropped = 0;
+        for n in 0..36 {
+            match push(&queue, &format!("g{n}"), 4_000, true) {
+                PushOutcome::Queued => {}
+                PushOutcome::DroppedOlder(count) => dropped += count,
+                other => panic!("{n}: {other:?}"),
+            }
+        }
+        assert!((1..4).contains(&dropped), "{dropped}");
+        assert_eq!(push(&queue, "s", 60_000, false), PushOutcome::LimitReached(ExceededLimit::Queue));
+        assert_eq!(queue.link.close_reason(), None);
+        queue.link.request_takeover(&[1; 16], 0, 1).expect("nothing that counts was lost");
+        let left = queue.link.close_and_drain();
+        let kept = left.iter().filter(|left| left.item.rank == Rank::Presence).count();
+        assert_eq!(kept, 56, "all presence of contacts");
+    }
+
+    #[test]
+    fn a_full_budget_rejects_unsubscribed_presence_and_ends_no_session() {
+        let limits = NodeLimits { backlog_bytes: 1, ..NodeLimits::default() };
+        let queue = Queue::new("juliet@example.com", &Arc::default(), limits);
+        assert!(queue.detach());
+        let frame = SharedStanza::parse(b"<presence from='a@x/1' id='1'/>").unwrap();
+        let item = QueuedStanza::new(frame, ToRewrite::None).from_unsubscribed();
+        let pushed = queue.link.push_accounted(item, Urgency::Now, &queue.room());
+        assert_eq!(pushed, PushOutcome::LimitReached(ExceededLimit::NodeBudget));
+        assert_eq!(queue.link.close_reason(), None);
+    }
+
+    #[test]
+    fn a_detached_session_that_lost_presence_ends_although_the_item_is_rejected() {
+        let limits = NodeLimits { backlog_bytes_per_sender: 20_000, ..NodeLimits::default() };
+        let ledger = Arc::default();
+        let [queue, other] = ["juliet@example.com", "nurse@example.com"]
+            .map(|owner| Queue::new(owner, &ledger, limits.clone()));
+        assert!(queue.detach() && other.detach());
+        let presence = |queue: &Queue, from: &str, size: usize| {
+            queue.push(&large(&format!("presence from='{from}@x/1' id='p'"), "presence", size))
+        };
+        // One contact has used its budget elsewhere.
+        assert_eq!(presence(&other, "eve", 15_000), PushOutcome::Queued);
+        let fill = (0..1000).find(|n| {
+            let room = limits.queue_presence_bytes - queue.link.queued_bytes();
+            room < 10_500 || presence(&queue, &format!("f{n}"), 10_000) != PushOutcome::Queued
+        });
+        assert!(fill.is_some_and(|count| count > 16) && queue.link.close_reason().is_none());
+        // There is room in the queue only after a drop, and none in the budget.
+        let pushed = presence(&queue, "eve", 12_000);
+        assert_eq!(pushed, PushOutcome::LimitReached(ExceededLimit::SenderBudget));
+        let why = queue.link.close_reason().expect("a session that nobody can resume");
+        assert_eq!(why.condition, StreamCondition::ResourceConstraint);
+    }
+
+    #[test]
+    fn a_session_that_loses_presence_during_a_takeover_is_not_taken_over() {
+        let queue = Queue::new("juliet@example.com", &Arc::default(), NodeLimits::default());
+        let terms = StreamManagementTerms { resume_seconds: 60, unacked_bytes: 1 << 20, sm2: false };
+        queue.link.enable_management(terms, [1; 16]);
+        queue.link.request_takeover(&[1; 16], 0, 1).expect("nothing was lost yet");
+        let presence = |from: u32| {
+            queue.push(&large(&format!("presence from='f{from}@x/1' id='p'"), "presence", 10_000))
+        };
+        let lost = (0..1000).any(|n| matches!(presence(n), PushOutcome::DroppedOlder(_)));
+        assert!(lost && queue.link.close_reason().is_none(), "the connection goes on");
+        assert!(queue.link.hand_over());
+        let mut cx = Context::from_waker(Waker::noop());
+        assert_eq!(queue.link.poll_takeover(&mut cx, 1), std::task::Poll::Ready(false));
+        assert!(queue.link.cancel_takeover(1), "nobody has it, so the caller ends it");
+        assert!(!queue.link.detach(0, Some(&queue.room())));
     }
 
     #[test]

@@ -9,13 +9,10 @@
 //! Others can fill the budgets of the node and of an account. So no budget ends a session with less than the
 //! floor of [`UNCOUNTED_QUEUE_BYTES`]; the number of sessions bounds the total of these.
 //!
-//! Senders and accounts are numbers of 32 bits: a hash of the bare address with a random key of this process.
-//! The address is not compared after a match: an entry sums up stanzas in the queues of many sessions, which
-//! are not locked here, and an address of up to 2 kB in each entry would exceed most stanzas that it counts. A
-//! number only decides whose bytes are summed up, never who may see or send a stanza. In the worst case two
-//! senders (with a probability of 2^-32 for any two) share a budget and a share of a queue, and the excess is
-//! stored or bounced, as with any full budget. Nobody can choose a collision, because the key cannot be
-//! observed.
+//! Senders and accounts are bare addresses. A queued stanza holds the number of its sender, which the backlog
+//! gives to an address with counted bytes and takes back with the last of them; so two senders never share one.
+//! The text is held once for each such address. It is never longer than the stanzas that it counts, because each
+//! of them contains it.
 //!
 //! Not implemented: unacknowledged stanzas of connected sessions, which
 //! `modules.stream_management.unacked_bytes` bounds, and the buffers of connections.
@@ -23,14 +20,13 @@
 //! # Pitfalls
 //!
 //! Every removal from a queue with a [`BacklogEntry`] must release its bytes; only `Inner` removes items
-//! (`admission.rs`, `outbox.rs`).
+//! (`admission.rs`, `outbox.rs`). The number of a stanza that is not counted has no meaning.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
-use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
+use hashbrown::HashTable;
 use jid::JidRef;
 use parking_lot::Mutex;
 
@@ -41,11 +37,13 @@ use crate::shared_stanza::SharedStanza;
 /// Bytes in the queue of a connected session that no budget counts. Also the floor below which a full budget
 /// neither ends a session that loses its connection nor rejects presence and stanzas of the server.
 pub const UNCOUNTED_QUEUE_BYTES: u32 = 64 * 1024;
-/// Sender of a [`QueuedStanza`] that has not been resolved.
-pub(super) const SENDER_UNKNOWN: u32 = 0;
+/// Sender of a [`QueuedStanza`] that is not counted, or of one whose sender has no counted bytes.
+pub(super) const SENDER_UNCOUNTED: u32 = 0;
 /// Sender of stanzas that no sender budget counts: the server and the account itself. A requested response is
 /// not exempt, because its sender chooses its size and time.
 pub(super) const SENDER_EXEMPT: u32 = 1;
+/// Number of the first party.
+const FIRST_PARTY: u32 = 2;
 const SHARDS: usize = 16;
 
 /// The limit that rejected a stanza.
@@ -87,16 +85,75 @@ pub struct AdmissionContext<'a> {
     pub bypass_budgets: bool,
 }
 
+/// An address with counted bytes.
+struct Party {
+    address: Box<str>,
+    /// Bytes that it sent.
+    sent: u64,
+    /// Bytes that wait for its sessions.
+    received: u64,
+    /// Entries of its sessions.
+    outboxes: u32,
+}
+
+impl Party {
+    fn is_unused(&self) -> bool {
+        self.sent == 0 && self.received == 0 && self.outboxes == 0
+    }
+}
+
+/// Parties by index, and their indices by address.
 #[derive(Default)]
 struct Shard {
-    accounts: HashMap<u32, u64>,
-    senders: HashMap<u32, u64>,
+    parties: Vec<Option<Party>>,
+    free: Vec<usize>,
+    by_address: HashTable<usize>,
+}
+
+impl Shard {
+    fn index_of(&self, hash: u64, address: &str) -> Option<usize> {
+        let is = |index: &usize| self.get(*index).is_some_and(|party| *party.address == *address);
+        self.by_address.find(hash, is).copied()
+    }
+    fn get(&self, index: usize) -> Option<&Party> {
+        self.parties.get(index)?.as_ref()
+    }
+    fn get_mut(&mut self, index: usize) -> Option<&mut Party> {
+        self.parties.get_mut(index)?.as_mut()
+    }
+    fn insert(&mut self, hasher: &RandomState, hash: u64, address: &str) -> usize {
+        let party = Some(Party { address: address.into(), sent: 0, received: 0, outboxes: 0 });
+        let index = self.free.pop().unwrap_or(self.parties.len());
+        match self.parties.get_mut(index) {
+            Some(vacant) => *vacant = party,
+            None => self.parties.push(party),
+        }
+        let Shard { parties, by_address, .. } = self;
+        by_address.insert_unique(hash, index, |index| {
+            parties.get(*index).and_then(Option::as_ref).map_or(0, |party| hasher.hash_one(&*party.address))
+        });
+        index
+    }
+    fn remove_unused(&mut self, hasher: &RandomState, index: usize) {
+        let Some(party) = self.get(index).filter(|party| party.is_unused()) else { return };
+        let hash = hasher.hash_one(&*party.address);
+        if let Ok(found) = self.by_address.find_entry(hash, |other| *other == index) {
+            found.remove();
+        }
+        self.parties[index] = None;
+        self.free.push(index);
+        if self.by_address.is_empty() {
+            *self = Shard::default();
+        }
+    }
 }
 
 /// Bytes that wait for the clients of a node.
 #[derive(Default)]
 pub struct Backlog {
     total: AtomicU64,
+    /// Keyed, so that nobody can choose addresses of one shard.
+    hasher: RandomState,
     shards: [Mutex<Shard>; SHARDS],
 }
 
@@ -106,12 +163,42 @@ impl Backlog {
         self.total.load(Ordering::Relaxed)
     }
 
-    fn shard(&self, key: u32) -> &Mutex<Shard> {
-        &self.shards[key as usize % SHARDS]
+    /// Number of a bare address that has counted bytes.
+    fn number_of(&self, address: &str) -> Option<u32> {
+        let hash = self.hasher.hash_one(address);
+        let shard = shard_of(hash);
+        let index = self.shards[shard].lock().index_of(hash, address)?;
+        party_number(shard, index)
+    }
+
+    /// Changes the counts of a bare address, which gets a number if it has none.
+    fn count_party(&self, address: &str, change: impl FnOnce(&mut Party)) -> u32 {
+        let hash = self.hasher.hash_one(address);
+        let shard = shard_of(hash);
+        let mut parties = self.shards[shard].lock();
+        let index =
+            parties.index_of(hash, address).unwrap_or_else(|| parties.insert(&self.hasher, hash, address));
+        match (party_number(shard, index), parties.get_mut(index)) {
+            (Some(number), Some(party)) => {
+                change(party);
+                number
+            }
+            _ => SENDER_EXEMPT,
+        }
+    }
+
+    fn with_party<T: Default>(&self, number: u32, f: impl FnOnce(&mut Party) -> T) -> T {
+        let Some(place) = number.checked_sub(FIRST_PARTY) else { return T::default() };
+        let place = place as usize;
+        let mut shard = self.shards[place % SHARDS].lock();
+        let Some(party) = shard.get_mut(place / SHARDS) else { return T::default() };
+        let result = f(party);
+        shard.remove_unused(&self.hasher, place / SHARDS);
+        result
     }
 
     /// The budget without room for this many more bytes. Two concurrent callers may both find room.
-    pub(super) fn exceeded_budget(
+    fn exceeded_budget(
         &self,
         account: u32,
         sender: u32,
@@ -119,14 +206,13 @@ impl Backlog {
         limits: &NodeLimits,
     ) -> Option<ExceededLimit> {
         let bytes = u64::from(bytes);
-        let held = |map: &HashMap<u32, u64>, key| map.get(&key).copied().unwrap_or_default();
-        if sender > SENDER_EXEMPT
-            && held(&self.shard(sender).lock().senders, sender) + bytes
+        if sender != SENDER_EXEMPT
+            && self.with_party(sender, |party| party.sent) + bytes
                 > u64::from(limits.backlog_bytes_per_sender)
         {
             return Some(ExceededLimit::SenderBudget);
         }
-        if held(&self.shard(account).lock().accounts, account) + bytes
+        if self.with_party(account, |party| party.received) + bytes
             > u64::from(limits.backlog_bytes_per_account)
         {
             return Some(ExceededLimit::AccountBudget);
@@ -134,34 +220,29 @@ impl Backlog {
         (self.bytes() + bytes > u64::from(limits.backlog_bytes)).then_some(ExceededLimit::NodeBudget)
     }
 
-    fn add(&self, account: u32, sender: u32, bytes: u32) {
+    /// Counts bytes for an account. Returns the number of the sender.
+    fn add(&self, account: u32, sender: Option<&str>, bytes: u32) -> u32 {
         let bytes = u64::from(bytes);
         self.total.fetch_add(bytes, Ordering::Relaxed);
-        *self.shard(account).lock().accounts.entry(account).or_default() += bytes;
-        if sender > SENDER_EXEMPT {
-            *self.shard(sender).lock().senders.entry(sender).or_default() += bytes;
-        }
+        self.with_party(account, |party| party.received += bytes);
+        sender.map_or(SENDER_EXEMPT, |sender| self.count_party(sender, |party| party.sent += bytes))
     }
 
     fn sub(&self, account: u32, sender: u32, bytes: u32) {
         let bytes = u64::from(bytes);
         self.total.fetch_sub(bytes, Ordering::Relaxed);
-        let lower = |map: &mut HashMap<u32, u64>, key| {
-            if let Entry::Occupied(mut held) = map.entry(key) {
-                *held.get_mut() = held.get().saturating_sub(bytes);
-                if *held.get() == 0 {
-                    held.remove();
-                }
-            }
-            if map.capacity() > 64 && map.len() * 8 < map.capacity() {
-                map.shrink_to_fit();
-            }
-        };
-        lower(&mut self.shard(account).lock().accounts, account);
-        if sender > SENDER_EXEMPT {
-            lower(&mut self.shard(sender).lock().senders, sender);
-        }
+        self.with_party(account, |party| party.received = party.received.saturating_sub(bytes));
+        self.with_party(sender, |party| party.sent = party.sent.saturating_sub(bytes));
     }
+}
+
+fn shard_of(hash: u64) -> usize {
+    (hash % SHARDS as u64) as usize
+}
+
+/// Number of a party; `None` beyond 2^32, which [`NodeLimits::backlog_bytes`] does not permit.
+fn party_number(shard: usize, index: usize) -> Option<u32> {
+    u32::try_from(index.checked_mul(SHARDS)? + shard).ok()?.checked_add(FIRST_PARTY)
 }
 
 /// Bytes that one outbox has counted in the backlog: its queue, and the unacknowledged bytes of a detached
@@ -173,8 +254,16 @@ pub(super) struct BacklogEntry {
 }
 
 impl BacklogEntry {
-    pub(super) fn new(ledger: &Arc<Backlog>, owner: JidRef<'_>) -> BacklogEntry {
-        BacklogEntry { backlog: ledger.clone(), account: hash_key(owner.bare().as_str()), unacked: 0 }
+    pub(super) fn new(backlog: &Arc<Backlog>, owner: JidRef<'_>) -> BacklogEntry {
+        let account = backlog.count_party(owner.bare().as_str(), |party| party.outboxes += 1);
+        BacklogEntry { backlog: backlog.clone(), account, unacked: 0 }
+    }
+    /// Number of an item's sender.
+    pub(super) fn sender_of(&self, item: &QueuedStanza, owner: JidRef<'_>) -> u32 {
+        match sender_address(&item.frame, owner) {
+            None => SENDER_EXEMPT,
+            Some(address) => self.backlog.number_of(address).unwrap_or(SENDER_UNCOUNTED),
+        }
     }
     pub(super) fn exceeded_budget(
         &self,
@@ -184,9 +273,9 @@ impl BacklogEntry {
     ) -> Option<ExceededLimit> {
         self.backlog.exceeded_budget(self.account, sender, bytes, limits)
     }
-    /// Adds an item whose sender is resolved.
-    pub(super) fn add(&self, item: &QueuedStanza) {
-        self.backlog.add(self.account, item.sender, item.size());
+    /// Adds an item and numbers its sender.
+    pub(super) fn add(&self, item: &mut QueuedStanza, owner: JidRef<'_>) {
+        item.sender = self.backlog.add(self.account, sender_address(&item.frame, owner), item.size());
     }
     /// Subtracts an item that was added.
     pub(super) fn sub(&self, item: &QueuedStanza) {
@@ -195,34 +284,24 @@ impl BacklogEntry {
     /// Sets the unacknowledged bytes.
     pub(super) fn set_unacked(&mut self, bytes: u32) {
         self.backlog.sub(self.account, SENDER_EXEMPT, self.unacked);
-        self.backlog.add(self.account, SENDER_EXEMPT, bytes);
+        self.backlog.add(self.account, None, bytes);
         self.unacked = bytes;
     }
 }
 
-impl QueuedStanza {
-    /// Resolves the sender as far as budgets need it.
-    pub(super) fn resolve_sender(&mut self, owner: Option<JidRef<'_>>) {
-        if self.sender == SENDER_UNKNOWN {
-            self.sender = sender_key(&self.frame, owner);
-        }
+impl Drop for BacklogEntry {
+    fn drop(&mut self) {
+        self.set_unacked(0);
+        self.backlog.with_party(self.account, |party| party.outboxes = party.outboxes.saturating_sub(1));
     }
 }
 
-fn sender_key(frame: &SharedStanza, owner: Option<JidRef<'_>>) -> u32 {
-    let Some(from) = frame.head().raw_from(frame.bytes()).filter(|_| !frame.is_server_error()) else {
-        return SENDER_EXEMPT;
-    };
+/// The bare address of the sender; `None` for one that no sender budget counts.
+fn sender_address<'a>(frame: &'a SharedStanza, owner: JidRef<'_>) -> Option<&'a str> {
+    let from = frame.head().raw_from(frame.bytes()).filter(|_| !frame.is_server_error())?;
     // Neither localpart nor domainpart contains characters that are escaped in an attribute.
     let bare = from.split_once('/').map_or(from, |(bare, _)| bare);
-    let own = owner.is_some_and(|owner| bare == owner.bare().as_str() || bare == owner.domain());
-    if own { SENDER_EXEMPT } else { hash_key(bare) }
-}
-
-fn hash_key(text: &str) -> u32 {
-    static KEY: OnceLock<RandomState> = OnceLock::new();
-    let hash = KEY.get_or_init(RandomState::new).hash_one(text) >> 32;
-    u32::try_from(hash).unwrap_or_default().max(SENDER_EXEMPT + 1)
+    (bare != owner.bare().as_str() && bare != owner.domain()).then_some(bare)
 }
 
 #[cfg(test)]
@@ -231,32 +310,65 @@ mod tests {
 
     #[test]
     fn released_entries_leave_no_counters() {
-        let ledger = Backlog::default();
+        let backlog = Arc::new(Backlog::default());
         let limits = NodeLimits {
             backlog_bytes: 100,
             backlog_bytes_per_account: 60,
             backlog_bytes_per_sender: 40,
             ..NodeLimits::default()
         };
-        ledger.add(7, 9, 30);
-        assert_eq!(ledger.exceeded_budget(7, 9, 11, &limits), Some(ExceededLimit::SenderBudget));
-        assert_eq!(
-            ledger.exceeded_budget(8, 9, 11, &limits),
-            Some(ExceededLimit::SenderBudget),
-            "whoever the recipient is"
-        );
-        assert_eq!(ledger.exceeded_budget(7, 10, 31, &limits), Some(ExceededLimit::AccountBudget));
-        assert_eq!(ledger.exceeded_budget(7, SENDER_EXEMPT, 31, &limits), Some(ExceededLimit::AccountBudget));
-        assert_eq!(ledger.exceeded_budget(8, SENDER_EXEMPT, 71, &limits), Some(ExceededLimit::AccountBudget));
-        ledger.add(8, SENDER_EXEMPT, 60);
-        assert_eq!(ledger.exceeded_budget(9, 11, 11, &limits), Some(ExceededLimit::NodeBudget));
-        assert_eq!(ledger.exceeded_budget(9, 11, 10, &limits), None);
-        ledger.sub(8, SENDER_EXEMPT, 60);
-        ledger.sub(7, 9, 30);
-        assert_eq!(ledger.bytes(), 0);
-        assert!(ledger.shards.iter().all(|shard| {
+        let [a, b, c] = ["a@x", "b@x", "c@x"].map(|owner| {
+            let owner = jid::Jid::parse(owner).unwrap();
+            BacklogEntry::new(&backlog, owner.as_ref())
+        });
+        let exceeded = |entry: &BacklogEntry, sender, bytes| entry.exceeded_budget(sender, bytes, &limits);
+        let sender = backlog.add(a.account, Some("s@x"), 30);
+        assert_eq!(backlog.number_of("s@x"), Some(sender));
+        let other = SENDER_UNCOUNTED;
+        assert_eq!(exceeded(&a, sender, 11), Some(ExceededLimit::SenderBudget));
+        assert_eq!(exceeded(&b, sender, 11), Some(ExceededLimit::SenderBudget), "whoever the recipient is");
+        assert_eq!(exceeded(&a, other, 31), Some(ExceededLimit::AccountBudget));
+        assert_eq!(exceeded(&a, other, 41), Some(ExceededLimit::SenderBudget), "larger than a budget");
+        assert_eq!(exceeded(&a, SENDER_EXEMPT, 31), Some(ExceededLimit::AccountBudget));
+        assert_eq!(exceeded(&b, SENDER_EXEMPT, 71), Some(ExceededLimit::AccountBudget));
+        backlog.add(b.account, None, 60);
+        assert_eq!(exceeded(&c, other, 11), Some(ExceededLimit::NodeBudget));
+        assert_eq!(exceeded(&c, other, 10), None);
+        backlog.sub(b.account, SENDER_EXEMPT, 60);
+        backlog.sub(a.account, sender, 30);
+        assert_eq!((backlog.bytes(), backlog.number_of("s@x")), (0, None));
+        drop((a, b, c));
+        assert!(backlog.shards.iter().all(|shard| {
             let shard = shard.lock();
-            shard.accounts.is_empty() && shard.senders.is_empty()
+            shard.parties.capacity() == 0 && shard.by_address.is_empty()
         }));
+    }
+
+    #[test]
+    fn addresses_with_the_same_hash_are_two_parties() {
+        let hasher = RandomState::new();
+        let mut shard = Shard::default();
+        let (a, b) = (shard.insert(&hasher, 7, "a@x"), shard.insert(&hasher, 7, "b@x"));
+        assert_eq!((shard.index_of(7, "a@x"), shard.index_of(7, "b@x")), (Some(a), Some(b)));
+        assert_eq!((shard.index_of(7, "c@x"), a == b), (None, false));
+    }
+
+    #[test]
+    fn numbers_of_many_parties_differ_and_are_used_again() {
+        let backlog = Arc::new(Backlog::default());
+        let names: Vec<String> = (0..1000).map(|n| format!("s{n}@x")).collect();
+        for _ in 0..2 {
+            let numbers: Vec<u32> = names.iter().map(|name| backlog.add(0, Some(name), 1)).collect();
+            let mut unique = numbers.clone();
+            unique.sort_unstable();
+            unique.dedup();
+            assert_eq!((unique.len(), unique[0] >= FIRST_PARTY), (1000, true));
+            assert!(unique[999] < 16_000, "{}", unique[999]);
+            for (name, number) in names.iter().zip(numbers) {
+                assert_eq!(backlog.number_of(name), Some(number));
+                backlog.sub(0, number, 1);
+            }
+            assert_eq!(backlog.bytes(), 0);
+        }
     }
 }

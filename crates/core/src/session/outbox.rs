@@ -36,7 +36,7 @@ use crate::shared_stanza::{QueueClass, SharedStanza};
 pub struct QueuedStanza {
     /// The stanza.
     pub frame: SharedStanza,
-    /// Key of the sender, for budgets; resolved when it is first needed.
+    /// Number of the sender while the stanza is counted in the backlog.
     pub(super) sender: u32,
     /// Size in units of 16 bytes, saturating.
     weight: u16,
@@ -116,7 +116,15 @@ impl QueuedStanza {
     pub fn new(frame: SharedStanza, stamp: ToRewrite) -> QueuedStanza {
         let weight = u16::try_from(queued_size(&frame).div_ceil(WEIGHT_UNIT)).unwrap_or(u16::MAX);
         let rank = Rank::of(&frame);
-        QueuedStanza { frame, sender: super::backlog::SENDER_UNKNOWN, weight, to_rewrite: stamp, rank }
+        QueuedStanza { frame, sender: super::backlog::SENDER_UNCOUNTED, weight, to_rewrite: stamp, rank }
+    }
+    /// Marks presence of a sender to which the recipient is not subscribed; it is dropped before other presence.
+    #[must_use]
+    pub fn from_unsubscribed(mut self) -> QueuedStanza {
+        if self.rank == Rank::Presence {
+            self.rank = Rank::UnsubscribedPresence;
+        }
+        self
     }
     /// Size that the stanza counts in its queue, rounded up, without access to the stanza itself.
     pub(super) fn weight(&self) -> u32 {
@@ -246,7 +254,14 @@ impl Outbox {
                     shed = count;
                     lost = inner.management.as_deref_mut().is_some_and(StreamManagement::set_lossy);
                 }
-                QueueAdmission::Rejected(full) => return PushOutcome::LimitReached(full),
+                QueueAdmission::Rejected { limit, lossy } => {
+                    lost = lossy && inner.management.as_deref_mut().is_some_and(StreamManagement::set_lossy);
+                    drop(inner);
+                    if lost {
+                        self.close(lost_presence());
+                    }
+                    return PushOutcome::LimitReached(limit);
+                }
                 QueueAdmission::CloseStream => {
                     inner.close_reason.get_or_insert_with(|| {
                         Box::new(

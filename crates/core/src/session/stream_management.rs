@@ -419,7 +419,8 @@ impl Outbox {
         let Some(claimant) = ack.claimant.as_deref_mut().filter(|c| c.id == who) else {
             return Poll::Ready(false);
         };
-        if dead {
+        // Presence may have been dropped since the request.
+        if dead || ack.lossy {
             return Poll::Ready(false);
         }
         if ack.holder != Holder::Nobody {

@@ -427,7 +427,8 @@ fn a_store_that_fails_leaves_everything_as_it_was() {
 fn section_3_3_presence_is_not_answered_when_the_store_fails() {
     for (blocked, connected) in [(true, false), (false, false), (true, true), (false, true)] {
         let engine = TestNode::new(ALL);
-        ["juliet", ROMEO].into_iter().for_each(|user| drop(engine.create_user(user)));
+        engine.create_user("juliet");
+        engine.create_user(ROMEO);
         if blocked {
             let jid = Jid::parse("juliet@example.com").unwrap();
             let add = vec![Jid::parse(ROMEO).unwrap()];
@@ -446,7 +447,11 @@ fn section_3_3_presence_is_not_answered_when_the_store_fails() {
             effects.route(SharedStanza::parse(text.as_bytes()), from, to);
             engine.node.perform(effects);
             engine.run_tasks();
-            assert_eq!(romeo.recv(), Vec::<String>::new(), "{ty}, blocked: {blocked}, connected: {connected}");
+            assert_eq!(
+                romeo.recv(),
+                Vec::<String>::new(),
+                "{ty}, blocked: {blocked}, connected: {connected}"
+            );
         }
         let dropped = engine.node.metrics.stanzas_dropped.sum();
         assert_eq!(dropped, 5, "blocked: {blocked}, connected: {connected}");
