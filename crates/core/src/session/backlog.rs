@@ -237,7 +237,7 @@ impl Backlog {
 }
 
 fn shard_of(hash: u64) -> usize {
-    (hash % SHARDS as u64) as usize
+    usize::try_from(hash % SHARDS as u64).unwrap_or_default()
 }
 
 /// Number of a party; `None` beyond 2^32, which [`NodeLimits::backlog_bytes`] does not permit.
