@@ -66,7 +66,7 @@ pub struct NodeLimits {
     pub write_stall_timeout_seconds: u32,
     /// Queue of one session: messages.
     pub queue_message_bytes: u32,
-    /// Queue of one session: presence; the oldest is dropped beyond it.
+    /// Queue of one session: presence; the oldest is dropped beyond it, that of unsubscribed senders first.
     pub queue_presence_bytes: u32,
     /// Queue of one session: IQ and the rest; beyond it the stream is closed, if the client requested the
     /// stanza.
