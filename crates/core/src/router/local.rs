@@ -207,21 +207,6 @@ impl Node {
         }
     }
 
-    /// Wraps a stanza for the queue of a session, and marks presence that its client did not ask for: the account
-    /// is not subscribed to the sender, and the session has not sent presence to it.
-    fn queued_for(&self, session: &Session, frame: SharedStanza, from: JidRef<'_>) -> QueuedStanza {
-        let item = QueuedStanza::new(frame, ToRewrite::None);
-        if item.frame.class() != QueueClass::Presence {
-            return item;
-        }
-        let account = &session.account;
-        let expected = from.bare() == account.jid.as_ref()
-            || from.local().is_none() && from.domain() == account.jid.domain()
-            || account.with(|state| state.may_be_subscribed_to(self.routing_table.hash(from)))
-            || has_directed_presence_to(session, from);
-        if expected { item } else { item.from_unsubscribed() }
-    }
-
     /// Whether a session is detached while another resource of its account accepts messages.
     fn has_connected_alternative(&self, session: &Arc<Session>) -> bool {
         session.outbox.is_detached()
@@ -602,16 +587,7 @@ fn may_see_presence(node: &Node, account: &Arc<Account>, session: &Arc<Session>,
         // A host of this server may always send requests.
         || bare.local().is_none() && bare.as_str() == account.host().domain()
         || node.subscription(account, bare).contains(Subscription::FROM)
-        || has_directed_presence_to(session, from)
-}
-
-/// Whether the session has sent directed presence to this entity, or to a resource of it.
-fn has_directed_presence_to(session: &Session, entity: JidRef<'_>) -> bool {
-    session.with(|state| {
-        state.directed_presence.as_ref().is_some_and(|list| {
-            list.iter().any(|known| known.as_ref().bare().as_str() == entity.bare().as_str())
-        })
-    })
+        || session.has_directed_presence_to(from)
 }
 
 fn address_form(to: JidRef<'_>) -> AddressForm {

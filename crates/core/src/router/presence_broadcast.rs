@@ -7,13 +7,14 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use jid::JidRef;
 use store::Subscription;
 
 use super::RoutingWork;
 use crate::account::{Account, Contact};
 use crate::node::Node;
-use crate::session::{QueuedStanza, ToRewrite};
-use crate::shared_stanza::SharedStanza;
+use crate::session::{QueuedStanza, Session, ToRewrite};
+use crate::shared_stanza::{QueueClass, SharedStanza};
 
 thread_local! {
     static CONTACTS: RefCell<Vec<Contact>> = const { RefCell::new(Vec::new()) };
@@ -43,7 +44,7 @@ impl Node {
     fn send_to_contact(self: &Arc<Self>, sender: &Account, contact: &Contact, frame: &SharedStanza) -> u64 {
         let Some(account) = self.routing_table.find_by_id(contact.hash, contact.id) else { return 0 };
         let blocked = sender.blocked();
-        let hidden = |jid: jid::JidRef<'_>| blocked.as_ref().is_some_and(|list| list.matches(jid));
+        let hidden = |jid: JidRef<'_>| blocked.as_ref().is_some_and(|list| list.matches(jid));
         if hidden(account.jid.as_ref()) || account.blocks(sender.jid.as_ref()) {
             return 0;
         }
@@ -56,6 +57,26 @@ impl Node {
             }
         }
         sessions
+    }
+
+    /// Wraps a stanza for the queue of a session, and marks presence that its client did not ask for: the account
+    /// is not subscribed to the sender, and the session has not sent presence to it.
+    pub(super) fn queued_for(
+        &self,
+        session: &Session,
+        frame: SharedStanza,
+        from: JidRef<'_>,
+    ) -> QueuedStanza {
+        let item = QueuedStanza::new(frame, ToRewrite::None);
+        if item.frame.class() != QueueClass::Presence {
+            return item;
+        }
+        let account = &session.account;
+        let expected = from.bare() == account.jid.as_ref()
+            || from.local().is_none() && from.domain() == account.jid.domain()
+            || account.with(|state| state.may_be_subscribed_to(self.routing_table.hash(from)))
+            || session.has_directed_presence_to(from);
+        if expected { item } else { item.from_unsubscribed() }
     }
 
     /// Calls `f` with the last presence of every available resource of each contact that this account may see:

@@ -138,6 +138,13 @@ impl Session {
     pub fn set_priority(&self, priority: i8) {
         self.priority.store(priority, Ordering::Relaxed);
     }
+    /// Whether the session has sent directed presence to this entity, or to a resource of it.
+    pub(crate) fn has_directed_presence_to(&self, entity: JidRef<'_>) -> bool {
+        let list = self.state.lock();
+        list.directed_presence
+            .as_ref()
+            .is_some_and(|list| list.iter().any(|known| known.as_ref().bare() == entity.bare()))
+    }
     /// Whether the session has ended.
     pub fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
