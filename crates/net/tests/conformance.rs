@@ -185,6 +185,9 @@ async fn a_peer_that_does_not_read_is_bounded(make: impl AsyncFn(SharedListenerC
         assert!(server.unsent() <= limit as usize * 11 / 10, "{} bytes wait", server.unsent());
     };
     assert!(matches!(error, NetError::OutputLimit(found) if found == limit), "{error}");
+    // A document with a gap is not closed as if it were whole.
+    let closed = poll_fn(|cx| Poll::Ready(with_scratch(|lent| server.poll_shutdown(cx, lent)))).await;
+    assert!(matches!(closed, Poll::Ready(Err(NetError::OutputLimit(_)))), "{closed:?}");
     // All accepted output is still sent in order; nothing that was refused is sent.
     drop(server);
     let mut got = Vec::new();

@@ -41,7 +41,7 @@ use std::sync::Arc;
 
 pub use pending_response::PendingResponse;
 pub use session_table::BoshSessionTable;
-pub use stream::BoshStream;
+pub(crate) use stream::BoshStream;
 
 /// Settings of the operator. Times are whole seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

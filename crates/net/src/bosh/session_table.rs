@@ -146,7 +146,7 @@ impl BoshSessionTable {
             return refuse(Condition::PolicyViolation);
         }
         self.common.created.fetch_add(1, Relaxed);
-        let stream = BoshStream::new(session.clone(), origin);
+        let stream = BoshStream::bosh(session.clone(), origin);
         let exchange = PendingResponse::wait(session.clone(), 0);
         if !(self.start)(Stream::Bosh(Box::new(stream))) {
             session.end(TerminationReason::Policy);

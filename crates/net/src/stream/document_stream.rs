@@ -1,6 +1,6 @@
 //! Common part of all streams of one XML document: scanner, stashed bytes, output limits.
 //!
-//! TCP, TLS and memory differ only in how bytes arrive and leave. Their meaning is in `framing`.
+//! Transports differ in how bytes arrive and leave, which `buffered` drives. Their meaning is in `framing`.
 //!
 //! # Pitfalls
 //!
@@ -11,11 +11,9 @@ use crate::buffer_pool::{BufferBlock, BufferPool};
 use crate::connection_info::{CompactSocketAddr, ConnectionInfo, SharedListenerConfig, Transport};
 use crate::error::NetError;
 use crate::scratch::{self, Scratch};
-use crate::stream::byte_stream::ByteStream;
 use crate::stream::framing::Framing;
 use crate::websocket::{AcceptedHandshake, WebSocket};
 use std::net::SocketAddr;
-use std::task::{Context, Poll, ready};
 use xml::{ScanOutcome, Scanner};
 
 /// Result of the scanner; positions in the input buffer.
@@ -264,11 +262,6 @@ impl DocumentStream {
         Ok(())
     }
 
-    /// Whether the framing has a closing frame to send.
-    pub(crate) fn has_closing_frame(&self) -> bool {
-        matches!(&self.framing, Framing::WebSocket(socket) if !socket.is_ended())
-    }
-
     /// The urgent output has left.
     pub(crate) fn clear_urgent(&mut self) {
         if let Framing::WebSocket(socket) = &mut self.framing {
@@ -283,7 +276,7 @@ impl DocumentStream {
 
     /// Moves unfinished input into a block and releases the scratch. The caller has stashed everything else.
     pub(crate) fn release_buffers(&mut self, lent: &mut Scratch) {
-        if lent.is_held_by(self.holding) {
+        if self.is_holder(lent) {
             self.unfinished_input = lent.input.take_block(&mut lent.pool);
         }
         lent.release(&mut self.holding);
@@ -294,6 +287,11 @@ impl DocumentStream {
         self.holding != 0
     }
 
+    /// True if the scratch holds bytes of this stream, so that they may be used.
+    pub(crate) fn is_holder(&self, lent: &Scratch) -> bool {
+        lent.is_held_by(self.holding)
+    }
+
     /// True if this stream owns no buffer.
     pub(crate) fn is_idle(&self) -> bool {
         self.holding == 0 && self.unfinished_input.is_none() && self.unsent.is_none()
@@ -301,7 +299,7 @@ impl DocumentStream {
 
     /// True if there is unread input, in the scratch or stashed.
     pub(crate) fn has_unread_input(&self, lent: &Scratch) -> bool {
-        self.unfinished_input.is_some() || (lent.is_held_by(self.holding) && !lent.input.is_empty())
+        self.unfinished_input.is_some() || (self.is_holder(lent) && !lent.input.is_empty())
     }
 
     /// Appends to the output. Above the listener's limit nothing is appended, and the next flush fails.
@@ -360,14 +358,6 @@ impl DocumentStream {
         }
     }
 
-    /// Discards queued output that was sent, and releases the scratch if nothing else is in it.
-    pub(crate) fn finish_queued(&mut self, lent: &mut Scratch) {
-        self.discard_queued(lent);
-        if lent.input.is_empty() {
-            self.release_buffers(lent);
-        }
-    }
-
     /// Appends to the unsent bytes.
     pub(crate) fn stash_unsent(unsent: &mut Option<Box<BufferBlock>>, bytes: &[u8], pool: &mut BufferPool) {
         match unsent {
@@ -375,47 +365,4 @@ impl DocumentStream {
             None => *unsent = pool.store(bytes),
         }
     }
-}
-
-/// Writes unsent bytes and then `fresh`; the remainder is stashed. `fresh` is empty afterwards.
-pub(crate) fn poll_drain(
-    wire: &mut impl ByteStream,
-    cx: &mut Context<'_>,
-    unsent: &mut Option<Box<BufferBlock>>,
-    fresh: &mut Vec<u8>,
-    pool: &mut BufferPool,
-) -> Poll<Result<(), NetError>> {
-    if unsent.is_none() {
-        let mut sent = 0;
-        let done = loop {
-            let Some(rest) = fresh.get(sent..).filter(|rest| !rest.is_empty()) else {
-                break Poll::Ready(Ok(()));
-            };
-            match wire.poll_write(cx, rest) {
-                Poll::Ready(Ok(0)) => break Poll::Ready(Err(NetError::Closed)),
-                Poll::Ready(Ok(count)) => sent += count,
-                Poll::Ready(Err(error)) => break Poll::Ready(Err(error.into())),
-                Poll::Pending => {
-                    *unsent = pool.store(rest);
-                    break Poll::Pending;
-                }
-            }
-        };
-        scratch::clear_and_shrink(fresh);
-        return done;
-    }
-    DocumentStream::stash_unsent(unsent, fresh, pool);
-    scratch::clear_and_shrink(fresh);
-    while let Some(block) = unsent {
-        match ready!(wire.poll_write(cx, block.data()))? {
-            0 => return Poll::Ready(Err(NetError::Closed)),
-            count => block.consume(count),
-        }
-        if block.len() == 0
-            && let Some(block) = unsent.take()
-        {
-            pool.recycle(block);
-        }
-    }
-    Poll::Ready(Ok(()))
 }

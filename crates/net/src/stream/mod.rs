@@ -23,6 +23,7 @@
 //! A task must call [`Stream::release_buffers`] before it yields. Otherwise nothing leaks, but the stream is ended once
 //! its bytes were overwritten ([`NetError::BuffersNotReleased`]).
 
+pub(crate) mod buffered;
 pub(crate) mod byte_stream;
 pub(crate) mod document_stream;
 mod framing;
@@ -36,11 +37,12 @@ use crate::error::NetError;
 use crate::scratch::Scratch;
 use crate::tls::{ChannelBinding, ClientCertificate, TlsConfig, TlsInfo};
 use crate::websocket::AcceptedHandshake;
+use buffered::BufferedStream;
 use byte_stream::{AnyByteStream, Duplex};
 use document_stream::{DocumentStream, ScanEvent};
 use framing::Framing;
 use memory::Pipe;
-use plain::PlainStream;
+use plain::{PlainStream, PlainTransport};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::task::{Context, Poll};
 use tls::TlsStream;
@@ -88,7 +90,7 @@ macro_rules! each {
 impl Stream {
     /// A stream over an accepted socket. Must be called inside the runtime that will poll it.
     pub fn tcp(socket: TcpStream, peer: SocketAddr, port: SharedListenerConfig) -> Stream {
-        Stream::Tcp(PlainStream::new(socket, port, peer))
+        Stream::Tcp(PlainStream::plain(socket, port, peer))
     }
 
     /// A stream that starts with a TLS handshake (XEP-0368). Events begin after it; see [`ConnectionInfo::secure`].
@@ -102,7 +104,7 @@ impl Stream {
         config: &TlsConfig,
     ) -> Result<Stream, NetError> {
         let config = config.for_kind(port.kind);
-        let tls = TlsStream::new(config, None, AnyByteStream::Tcp(socket), DocumentStream::new(port, peer))?;
+        let tls = TlsStream::tls(config, None, AnyByteStream::Tcp(socket), DocumentStream::new(port, peer))?;
         Ok(Stream::Tls(Box::new(tls)))
     }
 
@@ -114,13 +116,13 @@ impl Stream {
     /// As [`Stream::memory`], with a peer address for tests that depend on it.
     pub fn memory_with_peer(port: SharedListenerConfig, capacity: usize, peer: SocketAddr) -> (Stream, Pipe) {
         let (here, there) = Pipe::pair(capacity);
-        (Stream::Memory(Box::new(PlainStream::new(here, port, peer))), there)
+        (Stream::Memory(Box::new(PlainStream::plain(here, port, peer))), there)
     }
 
     /// A stream over a foreign byte stream, such as an upgraded HTTP connection. [`ConnectionInfo::secure`] is what
     /// [`Stream::set_proxied_client`] sets.
     pub fn from_duplex(wire: Box<dyn Duplex>, peer: SocketAddr, port: SharedListenerConfig) -> Stream {
-        Stream::Other(Box::new(PlainStream::new(wire, port, peer)))
+        Stream::Other(Box::new(PlainStream::plain(wire, port, peer)))
     }
 
     /// Sets the client's address and whether its connection is encrypted, as reported by a trusted proxy.
@@ -146,7 +148,6 @@ impl Stream {
     /// # Errors
     /// [`NetError::TooLong`] if more is unread than an element of the listener's limit and one read; errors of the
     /// transport.
-    /// [`NetError::TooLong`] when more is unread than an element of the port may have and a read brings; the transport's.
     pub fn poll_bytes<'a>(
         &mut self,
         cx: &mut Context<'_>,
@@ -283,7 +284,7 @@ impl Stream {
             Stream::Tls(stream) => stream.info(),
             Stream::Memory(stream) => stream.shared.info(Transport::Memory, false),
             Stream::Other(stream) => stream.shared.info(Transport::Tcp, false),
-            Stream::Bosh(stream) => stream.info(),
+            Stream::Bosh(stream) => stream.shared.info(Transport::Bosh, false),
         }
     }
 
@@ -314,24 +315,24 @@ impl Stream {
         self.release_buffers(lent)?;
         let config = config.for_kind(self.info().listener.kind);
         // A placeholder during the swap; its other end is dropped.
-        let stand_in = PlainStream {
-            io: Pipe::pair(1).0,
-            shared: DocumentStream::empty_like(each!(self, stream => &stream.shared)),
-        };
+        let stand_in = BufferedStream::new(
+            PlainTransport { io: Pipe::pair(1).0 },
+            DocumentStream::empty_like(each!(self, stream => &stream.shared)),
+        );
         let (wire, mut shared) = match std::mem::replace(self, Stream::Memory(Box::new(stand_in))) {
-            Stream::Tcp(stream) => (AnyByteStream::Tcp(stream.io), stream.shared),
-            Stream::Memory(stream) => (AnyByteStream::Memory(stream.io), stream.shared),
+            Stream::Tcp(stream) => (AnyByteStream::Tcp(stream.transport.io), stream.shared),
+            Stream::Memory(stream) => (AnyByteStream::Memory(stream.transport.io), stream.shared),
             Stream::Tls(_) | Stream::Other(_) | Stream::Bosh(_) => return Err(NetError::AlreadyEncrypted),
         };
         shared.restart();
-        *self = Stream::Tls(Box::new(TlsStream::new(config, domain, wire, shared)?));
+        *self = Stream::Tls(Box::new(TlsStream::tls(config, domain, wire, shared)?));
         Ok(())
     }
 
     /// Channel binding data for SASL; empty without TLS and before the handshake is complete.
     pub fn channel_binding(&self) -> ChannelBinding<'_> {
         match self {
-            Stream::Tls(stream) => stream.session.channel_binding(),
+            Stream::Tls(stream) => stream.transport.session.channel_binding(),
             Stream::Tcp(_) | Stream::Memory(_) | Stream::Other(_) | Stream::Bosh(_) => {
                 ChannelBinding::default()
             }
@@ -341,7 +342,7 @@ impl Stream {
     /// Names of the peer's verified certificate.
     pub fn client_certificate(&self) -> Option<&ClientCertificate> {
         match self {
-            Stream::Tls(stream) => stream.session.client_certificate(),
+            Stream::Tls(stream) => stream.transport.session.client_certificate(),
             Stream::Tcp(_) | Stream::Memory(_) | Stream::Other(_) | Stream::Bosh(_) => None,
         }
     }
@@ -349,7 +350,7 @@ impl Stream {
     /// Negotiated TLS parameters, once they are known.
     pub fn tls_info(&self) -> Option<TlsInfo<'_>> {
         match self {
-            Stream::Tls(stream) => stream.session.tls_info(),
+            Stream::Tls(stream) => stream.transport.session.tls_info(),
             Stream::Tcp(_) | Stream::Memory(_) | Stream::Other(_) | Stream::Bosh(_) => None,
         }
     }

@@ -138,11 +138,6 @@ impl WebSocket {
         Ok(())
     }
 
-    /// Whether the closing handshake was queued.
-    pub(crate) fn is_ended(&self) -> bool {
-        self.outbound.is_ended()
-    }
-
     /// Whether a response to a control frame is pending.
     pub(crate) fn is_urgent(&self) -> bool {
         self.outbound.is_urgent()

@@ -71,10 +71,6 @@ impl Outbound {
         self.urgent
     }
 
-    pub(crate) fn is_ended(&self) -> bool {
-        self.ended
-    }
-
     /// Sets the close code.
     pub(crate) fn set_code(&mut self, code: u16) {
         self.code = code;
