@@ -9,7 +9,6 @@
 //! By default any certificate is accepted, since servers under test use self-signed ones. The handshake's signature is
 //! still checked, so its CPU cost is measured as in a real client.
 
-use super::secrets::SecretCapture;
 use super::tickets::SessionTickets;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
@@ -20,6 +19,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use std::io;
 use std::sync::Arc;
+use tls_records::SecretCapture;
 
 /// Trust in server certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl SharedTlsClient {
             Resumption::disabled()
         };
         config.key_log = Arc::new(SecretCapture);
-        // `records.rs` takes over after the handshake.
+        // `tls_records` takes over after the handshake.
         config.enable_secret_extraction = true;
         Ok(SharedTlsClient { config: Arc::new(config), resumption: options.resumption })
     }

@@ -16,9 +16,7 @@
 
 mod client;
 mod end_point;
-mod records;
 mod scratch;
-mod secrets;
 mod tickets;
 mod tls;
 

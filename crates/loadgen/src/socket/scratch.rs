@@ -6,6 +6,8 @@
 //!
 //! Contents do not outlive a call. A connection must store what it needs next time.
 
+use tls_records::SealedBuffer;
+
 /// Bytes on the wire, including TLS and its handshakes, excluding TCP and IP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireBytes {
@@ -36,7 +38,7 @@ impl WorkerBuffers {
     pub fn new() -> WorkerBuffers {
         WorkerBuffers {
             input: vec![0; WorkerBuffers::READ_BYTES + WorkerBuffers::KEPT_BYTES],
-            sealed: SealedBuffer { buffer: vec![0; 32_768], used: 0 },
+            sealed: SealedBuffer::new(),
             wire: WireBytes::default(),
         }
     }
@@ -54,41 +56,5 @@ impl WorkerBuffers {
 impl Default for WorkerBuffers {
     fn default() -> Self {
         WorkerBuffers::new()
-    }
-}
-
-/// Records to be sent. The buffer stays initialised: clearing 16 KiB per stanza would cost more than encrypting it.
-#[derive(Debug)]
-pub(super) struct SealedBuffer {
-    buffer: Vec<u8>,
-    used: usize,
-}
-
-impl SealedBuffer {
-    pub(super) fn bytes(&self) -> &[u8] {
-        self.buffer.get(..self.used).unwrap_or_default()
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.used = 0;
-    }
-
-    /// Appends the output of `encode`, which returns the required size if there is too little room. False if it failed.
-    pub(super) fn append(
-        &mut self,
-        mut encode: impl FnMut(&mut [u8]) -> Result<usize, Option<usize>>,
-    ) -> bool {
-        for _ in 0..2 {
-            match encode(self.buffer.get_mut(self.used..).unwrap_or_default()) {
-                Ok(count) => {
-                    self.used += count;
-                    return true;
-                }
-                // Only a handshake message with a client certificate chain is that large.
-                Err(Some(needed)) => self.buffer.resize(self.used + needed, 0),
-                Err(None) => return false,
-            }
-        }
-        false
     }
 }

@@ -6,7 +6,6 @@
 
 mod memory;
 mod plain;
-mod records;
 mod tls;
 mod trust;
 

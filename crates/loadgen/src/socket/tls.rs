@@ -1,5 +1,5 @@
 //! TLS over a non-blocking socket: the handshake, and all of TLS 1.2, with rustls's *unbuffered* connection; TLS 1.3
-//! records are handled by `records.rs` after the handshake.
+//! records are handled by `tls_records` after the handshake.
 //!
 //! rustls implements RFC 8446 and RFC 5246; this file manages the buffers. rustls's buffered connection would keep
 //! 8 kB.
@@ -17,9 +17,7 @@
 //!    record: both counters are then 0.
 
 use super::client::SharedTlsClient;
-use super::records::{RecordError, RecordLayer, TEXT};
-use super::scratch::{SealedBuffer, WireBytes, WorkerBuffers};
-use super::secrets::{self, CapturedSecrets};
+use super::scratch::{WireBytes, WorkerBuffers};
 use super::{NegotiatedTls, ReadEnd, ReadOutcome, WriteOutcome, end_point, receive, send};
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::pki_types::ServerName;
@@ -27,6 +25,7 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptErr
 use rustls::{HandshakeKind, ProtocolVersion};
 use std::io;
 use std::os::fd::BorrowedFd;
+use tls_records::{CapturedSecrets, RecordError, RecordLayer, SealedBuffer};
 
 /// Largest plaintext of a record (RFC 8446, section 5.1).
 const FRAGMENT_BYTES: usize = 16_384;
@@ -247,7 +246,7 @@ impl TlsConnection {
     }
 
     pub(super) fn held(&self) -> usize {
-        let begun = if let TlsLayer::Own(records) = &self.layer { records.held() } else { 0 };
+        let begun = if let TlsLayer::Own(records) = &self.layer { records.allocated_bytes() } else { 0 };
         self.kept.capacity() + self.unsent.capacity() + begun
     }
 
@@ -284,12 +283,12 @@ impl TlsConnection {
         found: &mut ProcessedRecords,
         sink: &mut dyn FnMut(&[u8]),
     ) -> io::Result<()> {
-        let mut heard = CapturedSecrets::default();
+        let mut captured = CapturedSecrets::default();
         while let TlsLayer::Rustls(connection) = &mut self.layer {
             let rest = records.get_mut(found.consumed..).unwrap_or_default();
             let UnbufferedStatus { mut discard, state } = connection.process_tls_records(rest);
             // Taken also on failure, so that no other connection gets them.
-            heard.add(secrets::take());
+            captured.add(tls_records::take_secrets());
             let mut waits = false;
             match state.map_err(failure)? {
                 ConnectionState::ReadTraffic(mut traffic) => {
@@ -311,7 +310,7 @@ impl TlsConnection {
             }
             found.consumed += discard;
             if self.facts.is_none() && !connection.is_handshaking() && !connection.wants_write() {
-                self.establish(heard)?;
+                self.establish(captured)?;
             }
             if waits {
                 return Ok(());
@@ -321,7 +320,7 @@ impl TlsConnection {
     }
 
     /// Stores the handshake's results, and releases rustls if it was TLS 1.3.
-    fn establish(&mut self, heard: CapturedSecrets) -> io::Result<()> {
+    fn establish(&mut self, captured: CapturedSecrets) -> io::Result<()> {
         let TlsLayer::Rustls(connection) = std::mem::replace(&mut self.layer, TlsLayer::Gone) else {
             return Ok(());
         };
@@ -330,7 +329,7 @@ impl TlsConnection {
         let certificate = connection.peer_certificates().and_then(<[_]>::first);
         self.end_point =
             certificate.and_then(|der| end_point::server_end_point(der)).map(Vec::into_boxed_slice);
-        self.exporter = heard.exporter;
+        self.exporter = captured.exporter;
         self.facts = Some(NegotiatedTls {
             version: match version {
                 Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
@@ -340,8 +339,8 @@ impl TlsConnection {
             cipher: suite.and_then(|suite| suite.as_str()).unwrap_or("unknown"),
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
         });
-        self.layer = match (heard.client, heard.server, suite) {
-            (Some(ours), Some(theirs), Some(suite)) if RecordLayer::knows(suite) => {
+        self.layer = match (captured.client, captured.server, suite) {
+            (Some(ours), Some(theirs), Some(suite)) if RecordLayer::supports(suite) => {
                 let tickets = if self.resumption {
                     let (_, rest) = connection.dangerous_into_kernel_connection().map_err(failure)?;
                     Some(Box::new(rest))
@@ -411,7 +410,7 @@ impl TlsConnection {
         let result = match &mut self.layer {
             TlsLayer::Own(records) => {
                 let sealed = match job {
-                    PendingTlsWrite::Data(data) => records.seal(TEXT, data, sealed),
+                    PendingTlsWrite::Data(data) => records.seal_data(data, sealed),
                     PendingTlsWrite::Farewell => records.seal_close_notify(sealed),
                 };
                 if sealed { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }

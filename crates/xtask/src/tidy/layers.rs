@@ -65,6 +65,7 @@ const LAYER_RULES: &[LayerRule] = &[
         uses: &["base", "jid", "cluster"],
         never: &[SQL, PROGRAM_PACKAGES],
     },
+    LayerRule { name: "tls-records", layer: 2, uses: &[], never: &[SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES] },
     LayerRule { name: "core", layer: 3, uses: ENGINE_PARTS, never: NEVER_IN_ENGINE },
     LayerRule {
         name: "streams",
@@ -83,7 +84,7 @@ const LAYER_RULES: &[LayerRule] = &[
     },
     // It uses nothing of the server, because a bug shared by client and server would be invisible; the server's program
     // uses it for one command.
-    LayerRule { name: "loadgen", layer: 5, uses: &["jid", "xml", "stanza"], never: &[] },
+    LayerRule { name: "loadgen", layer: 5, uses: &["jid", "xml", "stanza", "tls-records"], never: &[] },
     LayerRule {
         name: "server",
         layer: 6,

@@ -151,3 +151,39 @@ fn connections_stay_within_their_memory() {
     // This includes the ticket store, which does not grow with connections.
     assert!(measure("tls") <= 1_200);
 }
+
+#[test]
+fn an_established_connection_is_small() {
+    let size = size_of::<crate::socket::tls::TlsConnection>();
+    assert!(size <= 480, "{size}");
+}
+
+/// A measurement, not a test: `cargo test -p throng-loadgen --lib socket -- --ignored cost --nocapture`.
+#[test]
+#[ignore = "prints a figure that depends on the machine"]
+fn cost_of_a_record() {
+    const TIMES: u64 = 200_000;
+    let layer = |ours, theirs| {
+        let secret = |byte| tls_records::TrafficSecret::new(&[byte; 48]).unwrap();
+        let suite = rustls::CipherSuite::TLS13_AES_256_GCM_SHA384;
+        tls_records::RecordLayer::new(suite, secret(ours), secret(theirs), None).unwrap()
+    };
+    let (mut here, mut there) = (layer(1, 2), layer(2, 1));
+    let WorkerBuffers { mut input, mut sealed, .. } = WorkerBuffers::new();
+    for size in [100, 300, 16_384] {
+        let (data, mut bytes) = (pattern(size), 0);
+        let begun = crate::clock::cpu_us();
+        for _ in 0..TIMES {
+            sealed.clear();
+            assert!(there.seal_data(&data, &mut sealed));
+            let length = sealed.bytes().len();
+            input[..length].copy_from_slice(sealed.bytes());
+            sealed.clear();
+            let opened = here.open(&mut input[..length], &mut sealed, &mut |data| bytes += data.len());
+            assert!(opened.is_ok());
+        }
+        let spent = crate::clock::cpu_us() - begun;
+        assert_eq!(bytes as u64, TIMES * size as u64);
+        println!("{size} bytes: {:.2} us to seal and open", spent as f64 / TIMES as f64);
+    }
+}

@@ -15,29 +15,29 @@ use ring::{digest, hmac};
 use std::cell::Cell;
 
 /// Maximum hash size of TLS 1.3, in bytes (SHA-384).
-const MOST: usize = 48;
+const MAX_HASH_BYTES: usize = 48;
 
 /// A secret of the key schedule; its length names the hash.
 #[derive(Clone, Copy)]
-pub(super) struct TrafficSecret {
-    bytes: [u8; MOST],
+pub struct TrafficSecret {
+    bytes: [u8; MAX_HASH_BYTES],
     length: u8,
 }
 
 /// Secrets captured from a handshake.
 #[derive(Clone, Copy, Default)]
-pub(super) struct CapturedSecrets {
+pub struct CapturedSecrets {
     /// Value of `tls-exporter`.
-    pub(super) exporter: Option<[u8; 32]>,
+    pub exporter: Option<[u8; 32]>,
     /// Traffic secret of the client.
-    pub(super) client: Option<TrafficSecret>,
+    pub client: Option<TrafficSecret>,
     /// Traffic secret of the server.
-    pub(super) server: Option<TrafficSecret>,
+    pub server: Option<TrafficSecret>,
 }
 
 impl CapturedSecrets {
     /// Adds the secrets of a later call.
-    pub(super) fn add(&mut self, later: CapturedSecrets) {
+    pub fn add(&mut self, later: CapturedSecrets) {
         self.exporter = later.exporter.or(self.exporter);
         self.client = later.client.or(self.client);
         self.server = later.server.or(self.server);
@@ -45,29 +45,29 @@ impl CapturedSecrets {
 }
 
 thread_local! {
-    static HEARD: Cell<CapturedSecrets> = const { Cell::new(CapturedSecrets { exporter: None, client: None, server: None }) };
+    static CAPTURED: Cell<CapturedSecrets> = const { Cell::new(CapturedSecrets { exporter: None, client: None, server: None }) };
 }
 
 /// Takes the secrets captured on this thread since the last call.
-pub(super) fn take() -> CapturedSecrets {
-    HEARD.take()
+pub fn take() -> CapturedSecrets {
+    CAPTURED.take()
 }
 
 /// Key log that captures the secrets.
 #[derive(Debug)]
-pub(super) struct SecretCapture;
+pub struct SecretCapture;
 
 impl rustls::KeyLog for SecretCapture {
     fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
         let secret = TrafficSecret::new(secret);
-        let mut heard = HEARD.get();
+        let mut captured = CAPTURED.get();
         match label {
-            "EXPORTER_SECRET" => heard.exporter = secret.and_then(|secret| secret.exporter()),
-            "CLIENT_TRAFFIC_SECRET_0" => heard.client = secret,
-            "SERVER_TRAFFIC_SECRET_0" => heard.server = secret,
+            "EXPORTER_SECRET" => captured.exporter = secret.and_then(|secret| secret.exporter()),
+            "CLIENT_TRAFFIC_SECRET_0" => captured.client = secret,
+            "SERVER_TRAFFIC_SECRET_0" => captured.server = secret,
             _ => {}
         }
-        HEARD.set(heard);
+        CAPTURED.set(captured);
     }
 
     fn will_log(&self, label: &str) -> bool {
@@ -76,8 +76,9 @@ impl rustls::KeyLog for SecretCapture {
 }
 
 impl TrafficSecret {
-    pub(super) fn new(from: &[u8]) -> Option<TrafficSecret> {
-        let mut bytes = [0; MOST];
+    /// `None` unless the length is that of SHA-256 or SHA-384.
+    pub fn new(from: &[u8]) -> Option<TrafficSecret> {
+        let mut bytes = [0; MAX_HASH_BYTES];
         bytes.get_mut(..from.len())?.copy_from_slice(from);
         let secret = TrafficSecret { bytes, length: u8::try_from(from.len()).ok()? };
         secret.hash().map(|_| secret)
@@ -96,7 +97,7 @@ impl TrafficSecret {
     }
 
     /// HKDF-Expand-Label of RFC 8446, section 7.1, for at most one block of the hash: one HMAC.
-    pub(super) fn expand(&self, label: &[u8], context: &[u8], out: &mut [u8]) -> Option<()> {
+    pub(crate) fn expand(&self, label: &[u8], context: &[u8], out: &mut [u8]) -> Option<()> {
         let mut info = Vec::with_capacity(128);
         info.extend(u16::try_from(out.len()).ok()?.to_be_bytes());
         info.push(u8::try_from(b"tls13 ".len() + label.len()).ok()?);
@@ -112,7 +113,7 @@ impl TrafficSecret {
     }
 
     /// Secret after a key update (RFC 8446, section 7.2).
-    pub(super) fn next(&self) -> Option<TrafficSecret> {
+    pub(crate) fn next(&self) -> Option<TrafficSecret> {
         let mut next = *self;
         self.expand(b"traffic upd", b"", next.bytes.get_mut(..usize::from(self.length))?)?;
         Some(next)

@@ -1,10 +1,8 @@
 //! Tests of TLS 1.3 records that no well-behaved server sends. The peer is another [`RecordLayer`] with the keys
-//! exchanged; `tls.rs` shows that rustls accepts its records too.
+//! exchanged; the tests of `loadgen` show that rustls, OpenSSL and Erlang accept its records too.
 
-use super::*;
-use crate::socket::records::{OpenedRecords, RecordError, RecordLayer, TEXT};
-use crate::socket::scratch::SealedBuffer;
-use crate::socket::secrets::TrafficSecret;
+use crate::records::APPLICATION_DATA;
+use crate::{OpenedRecords, RecordError, RecordLayer, SealedBuffer, TrafficSecret};
 use rustls::{AlertDescription, CipherSuite, Error};
 
 const ALERT: u8 = 21;
@@ -27,11 +25,11 @@ impl Pair {
 
     /// Seals records at the peer, one per part.
     fn seal(&mut self, parts: &[(u8, &[u8])]) -> Vec<u8> {
-        let mut scratch = WorkerBuffers::new();
+        let mut sealed = SealedBuffer::new();
         for (kind, data) in parts {
-            assert!(self.there.seal(*kind, data, &mut scratch.sealed));
+            assert!(self.there.seal(*kind, data, &mut sealed));
         }
-        scratch.sealed.bytes().to_vec()
+        sealed.bytes().to_vec()
     }
 
     /// Opens records at this end; its responses are opened at the peer.
@@ -39,20 +37,18 @@ impl Pair {
         &mut self,
         mut records: Vec<u8>,
     ) -> (Result<OpenedRecords, RecordError>, Vec<u8>, Result<OpenedRecords, RecordError>) {
-        let (mut got, mut scratch) = (Vec::new(), WorkerBuffers::new());
-        let result =
-            self.here.open(&mut records, &mut scratch.sealed, &mut |data| got.extend_from_slice(data));
-        let mut answer = scratch.sealed.bytes().to_vec();
-        let heard =
-            self.there.open(&mut answer, &mut WorkerBuffers::new().sealed, &mut |_| panic!("no text"));
-        (result, got, heard)
+        let (mut got, mut sealed) = (Vec::new(), SealedBuffer::new());
+        let result = self.here.open(&mut records, &mut sealed, &mut |data| got.extend_from_slice(data));
+        let mut answer = sealed.bytes().to_vec();
+        let reply = self.there.open(&mut answer, &mut SealedBuffer::new(), &mut |_| panic!("no text"));
+        (result, got, reply)
     }
 
     /// Error at this end, and the alert received by the peer.
     fn fault(&mut self, records: Vec<u8>) -> (Error, AlertDescription) {
-        let (result, _, heard) = self.open(records);
+        let (result, _, reply) = self.open(records);
         let error = result.map(|_| ()).map_err(|fault| fault.error).unwrap_err();
-        match heard.map(|_| ()).map_err(|fault| fault.error) {
+        match reply.map(|_| ()).map_err(|fault| fault.error) {
             Err(Error::AlertReceived(alert)) => (error, alert),
             other => panic!("{error}, then {other:?}"),
         }
@@ -62,17 +58,17 @@ impl Pair {
 #[test]
 fn an_established_connection_is_small() {
     assert!(size_of::<RecordLayer>() <= 256, "{}", size_of::<RecordLayer>());
-    assert!(
-        size_of::<crate::socket::tls::TlsConnection>() <= 480,
-        "{}",
-        size_of::<crate::socket::tls::TlsConnection>()
-    );
 }
 
 #[test]
 fn whole_records_are_opened_and_the_rest_is_left() {
     let mut pair = Pair::new();
-    let mut records = pair.seal(&[(TEXT, b"one"), (TEXT, b""), (TEXT, b"two"), (TEXT, b"three")]);
+    let mut records = pair.seal(&[
+        (APPLICATION_DATA, b"one"),
+        (APPLICATION_DATA, b""),
+        (APPLICATION_DATA, b"two"),
+        (APPLICATION_DATA, b"three"),
+    ]);
     let rest = records.split_off(records.len() - 1);
     let (result, got, _) = pair.open(records.clone());
     let opened = result.ok().unwrap();
@@ -97,14 +93,14 @@ fn padding_is_taken_off() {
 #[test]
 fn the_largest_record_is_opened_and_a_larger_one_refused() {
     let mut pair = Pair::new();
-    let largest = pair.seal(&[(TEXT, &[b'x'; 16_384])]);
+    let largest = pair.seal(&[(APPLICATION_DATA, &[b'x'; 16_384])]);
     let (result, got, _) = pair.open(largest);
     assert!(result.is_ok() && got.len() == 16_384);
-    let larger = pair.seal(&[(TEXT, &[b'x'; 16_385])]);
+    let larger = pair.seal(&[(APPLICATION_DATA, &[b'x'; 16_385])]);
     assert_eq!(pair.fault(larger), (Error::PeerSentOversizedRecord, AlertDescription::RecordOverflow));
     let mut pair = Pair::new();
     // Refused by its header, without waiting for the rest.
-    assert_eq!(pair.fault(vec![TEXT, 3, 3, 0x41, 1]).1, AlertDescription::RecordOverflow);
+    assert_eq!(pair.fault(vec![APPLICATION_DATA, 3, 3, 0x41, 1]).1, AlertDescription::RecordOverflow);
 }
 
 #[test]
@@ -117,7 +113,7 @@ fn what_does_not_belong_ends_the_connection() {
         // A key update followed by other data in its record.
         &[(HANDSHAKE, &[24, 0, 0, 1, 0, 4, 0, 0, 0])],
         // Application data within a handshake message.
-        &[(HANDSHAKE, &[4, 0, 0, 9, 1]), (TEXT, b"text")],
+        &[(HANDSHAKE, &[4, 0, 0, 9, 1]), (APPLICATION_DATA, b"text")],
         &[(HANDSHAKE, &[4, 0]), (ALERT, &[1, 0])],
     ] {
         let mut pair = Pair::new();
@@ -141,23 +137,23 @@ fn what_does_not_belong_ends_the_connection() {
 #[test]
 fn forged_repeated_and_missing_records_are_noticed() {
     let bad = (Error::DecryptError, AlertDescription::BadRecordMac);
-    let sample = Pair::new().seal(&[(TEXT, b"text")]);
+    let sample = Pair::new().seal(&[(APPLICATION_DATA, b"text")]);
     for place in 5..sample.len() {
         let mut pair = Pair::new();
-        let mut forged = pair.seal(&[(TEXT, b"text")]);
+        let mut forged = pair.seal(&[(APPLICATION_DATA, b"text")]);
         forged[place] ^= 1;
         assert_eq!(pair.fault(forged), bad, "byte {place}");
     }
     let mut pair = Pair::new();
-    let once = pair.seal(&[(TEXT, b"text")]);
+    let once = pair.seal(&[(APPLICATION_DATA, b"text")]);
     assert_eq!(pair.fault([once.clone(), once].concat()), bad);
     let mut pair = Pair::new();
-    let lost = pair.seal(&[(TEXT, b"lost")]);
-    let next = pair.seal(&[(TEXT, b"text")]);
+    let lost = pair.seal(&[(APPLICATION_DATA, b"lost")]);
+    let next = pair.seal(&[(APPLICATION_DATA, b"text")]);
     assert!(!lost.is_empty());
     assert_eq!(pair.fault(next), bad);
     // Shorter than a tag.
-    assert_eq!(Pair::new().fault(vec![TEXT, 3, 3, 0, 3, 1, 2, 3]), bad);
+    assert_eq!(Pair::new().fault(vec![APPLICATION_DATA, 3, 3, 0, 3, 1, 2, 3]), bad);
 }
 
 #[test]
@@ -167,30 +163,29 @@ fn tickets_come_whole_joined_and_in_pieces() {
     let two = [ticket.clone(), ticket.clone()].concat();
     let mut parts: Vec<(u8, &[u8])> = vec![(HANDSHAKE, &ticket), (HANDSHAKE, &two)];
     parts.extend(two.chunks(5).map(|part| (HANDSHAKE, part)));
-    parts.push((TEXT, b"text"));
+    parts.push((APPLICATION_DATA, b"text"));
     let records = pair.seal(&parts);
     let length = records.len();
     let (result, got, _) = pair.open(records);
     assert_eq!((result.ok().unwrap().consumed, got.as_slice()), (length, &b"text"[..]));
-    assert_eq!(pair.here.held(), 0);
+    assert_eq!(pair.here.allocated_bytes(), 0);
 }
 
 #[test]
-fn keys_change_when_told_and_are_changed_when_asked() {
+fn keys_change_on_an_update_and_are_updated_on_request() {
     let mut pair = Pair::new();
     for (asked, turn) in [(0, b"0"), (1, b"1"), (1, b"2"), (0, b"3")] {
-        let mut records = pair.seal(&[(TEXT, turn), (HANDSHAKE, &[24, 0, 0, 1, asked])]);
+        let mut records = pair.seal(&[(APPLICATION_DATA, turn), (HANDSHAKE, &[24, 0, 0, 1, asked])]);
         // The peer switches its own keys after the update it sent, as it would after one it received.
         pair.there.update_own_keys().unwrap();
-        records.extend(pair.seal(&[(TEXT, b"after")]));
-        let (result, got, heard) = pair.open(records);
-        assert!(result.is_ok() && heard.is_ok());
+        records.extend(pair.seal(&[(APPLICATION_DATA, b"after")]));
+        let (result, got, reply) = pair.open(records);
+        assert!(result.is_ok() && reply.is_ok());
         assert_eq!(got, [&turn[..], b"after"].concat());
-        let mut scratch = WorkerBuffers::new();
-        assert!(pair.here.seal(TEXT, b"back", &mut scratch.sealed));
-        let (mut back, mut got) = (scratch.sealed.bytes().to_vec(), Vec::<u8>::new());
-        let opened =
-            pair.there.open(&mut back, &mut WorkerBuffers::new().sealed, &mut |data| got.extend(data));
+        let mut sealed = SealedBuffer::new();
+        assert!(pair.here.seal(APPLICATION_DATA, b"back", &mut sealed));
+        let (mut back, mut got) = (sealed.bytes().to_vec(), Vec::<u8>::new());
+        let opened = pair.there.open(&mut back, &mut SealedBuffer::new(), &mut |data| got.extend(data));
         assert!(opened.is_ok() && got == b"back", "turn {turn:?}");
     }
 }
@@ -198,52 +193,30 @@ fn keys_change_when_told_and_are_changed_when_asked() {
 #[test]
 fn alerts_are_ends_or_errors() {
     let mut pair = Pair::new();
-    let records = pair.seal(&[(ALERT, &[1, 90]), (TEXT, b"text"), (ALERT, &[1, 0]), (TEXT, b"no more")]);
+    let records = pair.seal(&[
+        (ALERT, &[1, 90]),
+        (APPLICATION_DATA, b"text"),
+        (ALERT, &[1, 0]),
+        (APPLICATION_DATA, b"no more"),
+    ]);
     let (result, got, _) = pair.open(records);
     assert!(result.ok().unwrap().closed);
     assert_eq!(got, b"text");
     let mut pair = Pair::new();
     let records = pair.seal(&[(ALERT, &[2, 40])]);
-    let (result, _, heard) = pair.open(records);
+    let (result, _, reply) = pair.open(records);
     let error = result.map(|_| ()).map_err(|fault| fault.error).unwrap_err();
     assert_eq!(error, Error::AlertReceived(AlertDescription::HandshakeFailure));
-    assert_eq!(heard.ok().unwrap().consumed, 0, "an alert is not answered");
+    assert_eq!(reply.ok().unwrap().consumed, 0, "an alert is not answered");
 }
 
 #[test]
 fn a_record_that_does_not_fit_makes_room_once() {
     let mut pair = Pair::new();
-    let mut scratch = WorkerBuffers::new();
-    let sealed: &mut SealedBuffer = &mut scratch.sealed;
+    let mut sealed = SealedBuffer::new();
     for _ in 0..5 {
-        assert!(pair.there.seal(TEXT, &[b'y'; 16_384], sealed));
+        assert!(pair.there.seal(APPLICATION_DATA, &[b'y'; 16_384], &mut sealed));
     }
     let (result, got, _) = pair.open(sealed.bytes().to_vec());
     assert!(result.is_ok() && got.len() == 5 * 16_384);
-}
-
-/// A measurement, not a test: `cargo test -p throng-loadgen --lib socket -- --ignored cost --nocapture`.
-#[test]
-#[ignore = "prints a figure that depends on the machine"]
-fn cost_of_a_record() {
-    const TIMES: u64 = 200_000;
-    let mut pair = Pair::new();
-    let mut scratch = WorkerBuffers::new();
-    for size in [100, 300, 16_384] {
-        let (data, mut bytes) = (pattern(size), 0);
-        let begun = crate::clock::cpu_us();
-        for _ in 0..TIMES {
-            let WorkerBuffers { input, sealed, .. } = &mut scratch;
-            sealed.clear();
-            assert!(pair.there.seal(TEXT, &data, sealed));
-            let length = sealed.bytes().len();
-            input[..length].copy_from_slice(sealed.bytes());
-            sealed.clear();
-            let opened = pair.here.open(&mut input[..length], sealed, &mut |data| bytes += data.len());
-            assert!(opened.is_ok());
-        }
-        let spent = crate::clock::cpu_us() - begun;
-        assert_eq!(bytes as u64, TIMES * size as u64);
-        println!("{size} bytes: {:.2} us to seal and open", spent as f64 / TIMES as f64);
-    }
 }

@@ -13,8 +13,8 @@
 //! rustls is still needed for tickets, which arrive right after the handshake. Its remaining state is kept until the
 //! first application data; later tickets are ignored, so a server that sends them that late is not resumed.
 
-use super::scratch::SealedBuffer;
-use super::secrets::TrafficSecret;
+use crate::sealed_buffer::SealedBuffer;
+use crate::secrets::TrafficSecret;
 use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use rustls::client::ClientConnectionData;
 use rustls::kernel::KernelConnection;
@@ -23,24 +23,26 @@ use rustls::{AlertDescription, CipherSuite, Error, InvalidMessage};
 const HEADER_BYTES: usize = 5;
 const TAG_BYTES: usize = 16;
 /// RFC 8446, section 5.2.
-const MOST_CIPHERTEXT: usize = 16_384 + 256;
+const MOST_CIPHERAPPLICATION_DATA: usize = 16_384 + 256;
 /// RFC 8446, section 5.1, including the type.
-const MOST_PLAINTEXT: usize = 16_384 + 1;
+const MOST_PLAINAPPLICATION_DATA: usize = 16_384 + 1;
 /// A ticket has at most 64 KiB.
-const MOST_HANDSHAKE: usize = 65_536 + 512;
+const MAX_HANDSHAKE_BYTES: usize = 65_536 + 512;
 
 const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
 /// Content type of application data, and outer type of all records.
-pub(super) const TEXT: u8 = 23;
+pub(crate) const APPLICATION_DATA: u8 = 23;
 
 const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
 
 /// Error that ended the connection, and the alert that reports it.
-pub(super) struct RecordError {
+#[derive(Debug)]
+pub struct RecordError {
     alert: Option<AlertDescription>,
-    pub(super) error: Error,
+    /// Error to report.
+    pub error: Error,
 }
 
 impl RecordError {
@@ -59,14 +61,14 @@ impl RecordError {
 }
 
 /// Result of opening records.
-#[derive(Default)]
-pub(super) struct OpenedRecords {
+#[derive(Debug, Default)]
+pub struct OpenedRecords {
     /// Bytes of complete records.
-    pub(super) consumed: usize,
+    pub consumed: usize,
     /// Bytes of application data.
-    pub(super) bytes: usize,
+    pub bytes: usize,
     /// close_notify was received.
-    pub(super) closed: bool,
+    pub closed: bool,
 }
 
 /// Keys of one direction.
@@ -108,19 +110,19 @@ impl DirectionKeys {
 }
 
 /// State of a connection after its handshake.
-pub(super) struct RecordLayer {
+pub struct RecordLayer {
     algorithm: &'static aead::Algorithm,
     ours: DirectionKeys,
     theirs: DirectionKeys,
     /// Start of an incomplete handshake message.
-    begun: Vec<u8>,
+    incomplete_message: Vec<u8>,
     /// For tickets, until application data arrives.
     tickets: Option<Box<KernelConnection<ClientConnectionData>>>,
 }
 
 impl RecordLayer {
     /// `None` for an unsupported cipher suite.
-    pub(super) fn new(
+    pub fn new(
         suite: CipherSuite,
         ours: TrafficSecret,
         theirs: TrafficSecret,
@@ -128,11 +130,11 @@ impl RecordLayer {
     ) -> Option<RecordLayer> {
         let algorithm = RecordLayer::algorithm(suite)?;
         let (ours, theirs) = (DirectionKeys::new(ours, algorithm)?, DirectionKeys::new(theirs, algorithm)?);
-        Some(RecordLayer { algorithm, ours, theirs, begun: Vec::new(), tickets })
+        Some(RecordLayer { algorithm, ours, theirs, incomplete_message: Vec::new(), tickets })
     }
 
     /// Whether this is a supported cipher suite of TLS 1.3.
-    pub(super) fn knows(suite: CipherSuite) -> bool {
+    pub fn supports(suite: CipherSuite) -> bool {
         RecordLayer::algorithm(suite).is_some()
     }
 
@@ -145,16 +147,22 @@ impl RecordLayer {
         }
     }
 
-    pub(super) fn held(&self) -> usize {
-        self.begun.capacity()
+    /// Bytes allocated for an incomplete handshake message.
+    pub fn allocated_bytes(&self) -> usize {
+        self.incomplete_message.capacity()
     }
 
-    /// Appends a record; false if it cannot be sealed.
-    pub(super) fn seal(&mut self, kind: u8, data: &[u8], sealed: &mut SealedBuffer) -> bool {
+    /// Appends a record with application data, at most 16 KiB; false if it cannot be sealed.
+    pub fn seal_data(&mut self, data: &[u8], sealed: &mut SealedBuffer) -> bool {
+        self.seal(APPLICATION_DATA, data, sealed)
+    }
+
+    /// Appends a record of any content type; false if it cannot be sealed.
+    pub(crate) fn seal(&mut self, kind: u8, data: &[u8], sealed: &mut SealedBuffer) -> bool {
         let inner = data.len() + 1;
         let Ok(length) = u16::try_from(inner + TAG_BYTES) else { return false };
         let [high, low] = length.to_be_bytes();
-        let header = [TEXT, 3, 3, high, low];
+        let header = [APPLICATION_DATA, 3, 3, high, low];
         let (Some(key), Some(nonce)) = (self.ours.key(self.algorithm), self.ours.nonce()) else {
             return false;
         };
@@ -175,13 +183,16 @@ impl RecordLayer {
         })
     }
 
-    /// Appends close_notify.
-    pub(super) fn seal_close_notify(&mut self, sealed: &mut SealedBuffer) -> bool {
+    /// Appends close_notify; false if it cannot be sealed.
+    pub fn seal_close_notify(&mut self, sealed: &mut SealedBuffer) -> bool {
         self.seal(ALERT, &[1, 0], sealed)
     }
 
-    /// Opens all complete records; responses and alerts are then in `sealed`.
-    pub(super) fn open(
+    /// Opens all complete records, in place; responses and alerts are then in `sealed`. `sink` receives application data.
+    ///
+    /// # Errors
+    /// The connection has failed; an alert for the peer is in `sealed`.
+    pub fn open(
         &mut self,
         records: &mut [u8],
         sealed: &mut SealedBuffer,
@@ -207,12 +218,12 @@ impl RecordLayer {
             records.get_mut(opened.consumed..).and_then(<[u8]>::split_first_chunk_mut)
         {
             // All records are encrypted now and have the outer type of application data. The version must be ignored.
-            if *kind != TEXT {
+            if *kind != APPLICATION_DATA {
                 return Err(RecordError::unexpected());
             }
-            let header = [TEXT, 3, 3, *high, *low];
+            let header = [APPLICATION_DATA, 3, 3, *high, *low];
             let length = usize::from(u16::from_be_bytes([*high, *low]));
-            if length > MOST_CIPHERTEXT {
+            if length > MOST_CIPHERAPPLICATION_DATA {
                 let why = InvalidMessage::MessageTooLarge;
                 return Err(RecordError::new(AlertDescription::RecordOverflow, why));
             }
@@ -228,7 +239,7 @@ impl RecordLayer {
             let plain = opener
                 .open_in_place(nonce, Aad::from(header), body)
                 .map_err(|_| RecordError::new(AlertDescription::BadRecordMac, Error::DecryptError))?;
-            if plain.len() > MOST_PLAINTEXT {
+            if plain.len() > MOST_PLAINAPPLICATION_DATA {
                 let why = Error::PeerSentOversizedRecord;
                 return Err(RecordError::new(AlertDescription::RecordOverflow, why));
             }
@@ -238,10 +249,10 @@ impl RecordLayer {
             };
             let (plain, kind) = (plain.get(..end).unwrap_or_default(), plain.get(end).copied());
             match kind {
-                _ if !self.begun.is_empty() && kind != Some(HANDSHAKE) => {
+                _ if !self.incomplete_message.is_empty() && kind != Some(HANDSHAKE) => {
                     return Err(RecordError::unexpected());
                 }
-                Some(TEXT) => {
+                Some(APPLICATION_DATA) => {
                     self.tickets = None;
                     if !plain.is_empty() {
                         opened.bytes += plain.len();
@@ -271,17 +282,17 @@ impl RecordLayer {
             // RFC 8446, section 5.1: no empty fragments.
             return Err(RecordError::unexpected());
         }
-        let mut joined = std::mem::take(&mut self.begun);
+        let mut joined = std::mem::take(&mut self.incomplete_message);
         joined.extend_from_slice(data);
         let mut rest = joined.as_slice();
         let mut changed = false;
-        while let Some((&[kind, first, high, low], behind)) = rest.split_first_chunk() {
+        while let Some((&[kind, first, high, low], following)) = rest.split_first_chunk() {
             let length = u32::from_be_bytes([0, first, high, low]) as usize;
-            if length > MOST_HANDSHAKE {
+            if length > MAX_HANDSHAKE_BYTES {
                 let why = InvalidMessage::HandshakePayloadTooLarge;
                 return Err(RecordError::new(AlertDescription::DecodeError, why));
             }
-            let Some((message, behind)) = behind.split_at_checked(length) else { break };
+            let Some((message, following)) = following.split_at_checked(length) else { break };
             match kind {
                 NEW_SESSION_TICKET => {
                     if let Some(tickets) = &mut self.tickets {
@@ -291,15 +302,15 @@ impl RecordLayer {
                     }
                 }
                 // RFC 8446, section 5.1: nothing may follow it in its record.
-                KEY_UPDATE if behind.is_empty() => {
+                KEY_UPDATE if following.is_empty() => {
                     self.update(message, sealed)?;
                     changed = true;
                 }
                 _ => return Err(RecordError::unexpected()),
             }
-            rest = behind;
+            rest = following;
         }
-        self.begun = rest.to_vec();
+        self.incomplete_message = rest.to_vec();
         Ok(changed)
     }
 
@@ -320,7 +331,7 @@ impl RecordLayer {
     }
 
     /// Switches to new sending keys, after the update was announced.
-    pub(super) fn update_own_keys(&mut self) -> Option<()> {
+    pub(crate) fn update_own_keys(&mut self) -> Option<()> {
         self.ours = self.ours.next(self.algorithm)?;
         Some(())
     }
