@@ -1,20 +1,20 @@
-# What a person types. Needs Rust 1.95 or newer, a C compiler and make; nothing else.
+# Targets for developers and operators. Needs Rust 1.95 or newer, a C compiler and make.
 #
 #   make run     build Throng and start a node, no configuration needed
-#   make test    everything that can be tested on one machine, real clients included
+#   make test    run all tests, including those with real clients
 #   make lint    format, clippy and cargo xtask tidy
-#   make bench   measure a build of the profile dist against its budgets (minutes; wants a quiet machine)
-#   make bench-peers  Throng beside ejabberd and Prosody (from Debian, as root; about twelve minutes)
-#   make bench-bosh  Throng beside ejabberd and Prosody over BOSH, 10 000 users (from Debian, as root; about 40 minutes)
-#   make bench-load  the load generator beside Tsung 1.7, against ejabberd (from Debian, as root; eight minutes)
-#   make fuzz    feed the parsers with noise (needs cargo-fuzz and a nightly compiler)
+#   make bench   measure a build of the profile dist against its budgets (minutes; needs an idle machine)
+#   make bench-peers  compare Throng, ejabberd and Prosody (from Debian, as root; about 12 minutes)
+#   make bench-bosh  the same over BOSH with 10 000 users (from Debian, as root; about 40 minutes)
+#   make bench-load  compare the load generator and Tsung 1.7 against ejabberd (from Debian, as root; 8 minutes)
+#   make fuzz    run the fuzz targets (needs cargo-fuzz and a nightly compiler)
 
 CARGO  ?= cargo
-# Where cargo puts what it builds; the same rule as cargo's own.
+# Target directory of cargo, by cargo's own rule.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# A file or nothing: make run CONFIG=throng.toml
+# Optional configuration file: make run CONFIG=throng.toml
 CONFIG ?=
-# Seconds for each fuzz target.
+# Duration of each fuzz target in seconds.
 FUZZ_SECONDS ?= 60
 
 .PHONY: all run build test clients chat lint bench bench-peers bench-bosh bench-load fuzz help
@@ -26,7 +26,7 @@ help:
 build: chat
 	$(CARGO) build --release -p throng-server
 
-# The library of the page /chat, from npm if npm is there.
+# Library of the web chat, downloaded by npm if it is installed.
 chat:
 	@chat/fetch.sh
 
@@ -34,12 +34,12 @@ run: build
 	@echo "Starting $(TARGET)/release/throng; its address, and at the first start the administrator's password, follow."
 	@exec $(TARGET)/release/throng serve $(if $(CONFIG),--config $(CONFIG))
 
-# Foreign clients: fetched once, milliseconds afterwards.
+# Third-party clients of the tests; installed once.
 clients:
 	@crates/e2e/clients/setup.sh
 
-# The program first: the tests with real clients start it. Built together with the tests, so that both use the
-# same features of each dependency; building the server alone would compile half of them twice.
+# Tests with real clients start the program. It is built together with the tests, so that both use the same features of each
+# dependency; building the server alone would compile half of them twice.
 test: clients chat
 	$(CARGO) build --workspace --bins --tests
 	$(CARGO) test --workspace
@@ -49,7 +49,7 @@ lint:
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) xtask tidy
 
-# The profile dist: optimised over the borders of crates, which takes several times as long to build as `make build` does.
+# The profile dist has link-time optimisation and takes several times as long to build as `make build`.
 bench:
 	$(CARGO) build --profile dist -p throng-server
 	$(CARGO) run --profile dist --quiet -p throng-xtask -- bench all
@@ -58,7 +58,7 @@ bench-peers:
 	$(CARGO) build --profile dist -p throng-server
 	$(CARGO) run --profile dist --quiet -p throng-xtask -- bench peers
 
-# Their clients are programs of their own, so xtask itself need not be optimised.
+# The clients are separate processes, so xtask itself need not be optimised.
 bench-bosh:
 	$(CARGO) build --profile dist -p throng-server
 	$(CARGO) run --quiet -p throng-xtask -- bench bosh $(if $(QUICK),--quick)

@@ -1,14 +1,13 @@
 #!/bin/sh
-# Fetches strophe.js for the page /chat by npm, for the next build of the server to take in.
+# Downloads strophe.js for the web chat with npm; the next build of the server embeds it.
 #
 # usage: fetch.sh
 #
-# The library's built file and its licence go to chat/node_modules, where crates/api/build.rs looks: beside the page, so that every
-# target folder and every profile finds the same. What is to be fetched, and its checksum, is in package-lock.json. Without npm
-# or without a network it says so in one line and ends with 0: the server builds and runs without the page, and the page says
-# what to do.
+# The library and its licence are stored in chat/node_modules, where crates/api/build.rs looks: one place for all target
+# directories and profiles. Version and checksum are in package-lock.json. Without npm or a network it prints one line and exits
+# with 0: the server is built without the web chat, and the page explains what to do.
 #
-# The trap: a build that runs meanwhile must not take in half of the library, so its folder appears whole, by one rename.
+# Pitfall: a concurrent build must not embed half of the library, so its folder appears by one rename.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -32,5 +31,5 @@ cp "$new/node_modules/strophe.js/LICENSE.txt" "$new/strophe.js/LICENSE.txt"
 cp "$new/node_modules/strophe.js/dist/strophe.umd.min.js" "$new/strophe.js/strophe.js"
 printf '%s\n' "$stamp" >"$new/strophe.js/stamp"
 rm -rf "$dir"
-# Where two fetch at once both have the same, and what the second moves into the first's folder does no harm.
+# Concurrent downloads have the same content, so it does not matter which one is kept.
 mv "$new/strophe.js" "$modules/" 2>/dev/null || [ -f "$dir/stamp" ] || without "$dir cannot be written"

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Puts the foreign clients in place: slixmpp, nbxmpp and schemathesis in a venv each, xmpp.js, strophe.js and playwright-core in
-# node_modules, and profanity, tmux, chromium, prometheus and what makes networks from Debian.
+# Installs the third-party clients: slixmpp, nbxmpp and schemathesis in one venv each, xmpp.js, strophe.js and playwright-core in
+# node_modules, and profanity, tmux, chromium, prometheus and network tools from Debian.
 #
 # usage: setup.sh [DIR]     DIR defaults to $CARGO_TARGET_DIR/e2e, or target/e2e of the workspace.
 #
-# It may run any number of times and by several processes at once; when nothing is missing it ends in a few
-# milliseconds. What cannot be installed is one line on standard error and a status of 1: never a skip.
-# The trap: a venv knows its own path. When DIR was moved, remove it and run this again.
+# It may run repeatedly and concurrently; if nothing is missing it takes a few milliseconds. A failed installation is one line on
+# standard error and exit status 1, never a skip.
+# Pitfall: a venv contains its own path. If DIR was moved, remove it and run this again.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -19,13 +19,13 @@ mkdir -p "$dir" || die "cannot make $dir"
 dir=$(cd "$dir" && pwd)
 log=$dir/setup.log
 
-# One installer at a time; the others find everything in place. flock is in util-linux, which is essential on Debian.
+# One installer at a time; the others then find everything installed. flock is in util-linux, which is essential on Debian.
 exec 9>"$dir/setup.lock"
 flock 9
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# Installs one Debian package. The package lists are fetched only when the installation fails without them.
+# Installs one Debian package. Package lists are updated only if the installation fails without them.
 install() {
     have apt-get || die "$1 is missing and there is no apt-get: install it by hand"
     sudo=
@@ -42,7 +42,7 @@ install() {
         die "cannot install Debian's $1: $(grep -m1 '^E:' "$log" || tail -n1 "$log")"
 }
 
-# Runs a command quietly; its words go to the log, the last one to the reader on failure.
+# Runs a command quietly; its output goes to the log, and the last line of it to standard error on failure.
 quietly() {
     what=$1; shift
     "$@" >"$log" 2>&1 </dev/null || die "$what failed: $(grep -v '^ *$' "$log" | tail -n1) (see $log)"
@@ -51,7 +51,7 @@ quietly() {
 have tmux || install tmux
 have profanity || install profanity-light    # The same program without GTK and the desktop.
 
-# For the network that is cut: namespaces joined by wires, a proof that they carry, and a router that forgets.
+# For interrupted networks: namespaces and links, their verification, and a router without state.
 PATH=$PATH:/usr/sbin:/sbin
 have ip || install iproute2
 have ping || install iputils-ping
@@ -68,7 +68,7 @@ if [ ! -x "$dir/venv/bin/python" ] || [ "$stamp" != "$(cat "$dir/venv/stamp" 2>/
     printf '%s\n' "$stamp" >"$dir/venv/stamp"
 fi
 
-# Makes requests to the HTTP API out of its OpenAPI document.
+# Generates requests to the HTTP API from its OpenAPI document.
 stamp=$(cat "$here/schemathesis/requirements.txt"; python3 --version)
 if [ ! -x "$dir/schemathesis/bin/schemathesis" ] || [ "$stamp" != "$(cat "$dir/schemathesis/stamp" 2>/dev/null)" ]; then
     rm -rf "$dir/schemathesis"
@@ -78,7 +78,7 @@ if [ ! -x "$dir/schemathesis/bin/schemathesis" ] || [ "$stamp" != "$(cat "$dir/s
     printf '%s\n' "$stamp" >"$dir/schemathesis/stamp"
 fi
 
-# nbxmpp speaks through GLib, whose Python binding comes with Debian's own Python and no other.
+# nbxmpp uses GLib, whose Python binding is available for Debian's own Python only.
 [ -e /usr/lib/python3/dist-packages/gi ] || install python3-gi
 ls /usr/lib/*/girepository-1.0/Soup-3.0.typelib >/dev/null 2>&1 || install gir1.2-soup-3.0
 ls /usr/lib/*/gio/modules/libgiognutls.so >/dev/null 2>&1 || install glib-networking
@@ -129,10 +129,10 @@ modules() {
 modules xmppjs
 modules strophe
 
-# For what the node tells of itself. The package starts a service where there is an init; the tests have their own.
+# For the tests of metrics. The package starts a service if there is an init system; the tests start their own.
 have promtool || install prometheus
 
-# For the pages of reports. A browser without a font draws empty boxes.
+# For report pages. A browser without fonts draws empty boxes.
 have chromium || install chromium
 [ -d /usr/share/fonts/truetype/dejavu ] || install fonts-dejavu-core
 modules browser

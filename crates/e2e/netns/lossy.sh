@@ -1,17 +1,17 @@
 #!/bin/sh
-# Network namespaces that are joined by wires which lose packets.
+# Network namespaces connected by links that lose packets.
 #
 # usage: lossy.sh up NAME PERCENT [NODES]     NAME-1 … NAME-NODES (2 without a number) with addresses 10.77.0.1 … on one bridge;
-#                                             each loses PERCENT (such as 1 or 0.5) of the packets that come in. 0 loses nothing.
-#        lossy.sh dropped NAME                how many packets were lost so far, one line a node: "NAME-1 123"
-#        lossy.sh down NAME                   removes all of it; without complaint when there is nothing
+#                                             each drops PERCENT (such as 1 or 0.5) of its incoming packets. 0 drops nothing.
+#        lossy.sh dropped NAME                number of packets dropped so far, one line per node: "NAME-1 123"
+#        lossy.sh down NAME                   removes everything; no error if there is nothing
 #
-# Run programs with `ip netns exec NAME-1 PROGRAM …`. Needs root and iproute2; for the losses netem in the kernel (tc), else nft, else iptables.
-# The first line of output is "method netem", "method nftables", "method iptables" or "method none". What was set up is then proved
-# by a flood of pings: the script fails when the share of lost answers is not what two lossy ways make of PERCENT.
+# Run programs with `ip netns exec NAME-1 PROGRAM …`. Needs root and iproute2; for the loss netem in the kernel (tc), else nft, else iptables.
+# The first line of output is "method netem", "method nftables", "method iptables" or "method none". The setup is then
+# verified by a flood of pings: the script fails if the share of lost replies does not match PERCENT in both directions.
 #
-# Packets are lost where they come in, behind the wire: dropped on the way out, the sender's TCP would know at once and send again.
-# The trap: a virtual wire carries segments of up to 64 kB, and a lost one counts as 44 lost packets. Hence gso_max_segs 1.
+# Packets are dropped on arrival: if they were dropped on output, the sender's TCP would notice and retransmit immediately.
+# Pitfall: a virtual link carries segments of up to 64 kB, and a lost one counts as 44 lost packets. Hence gso_max_segs 1.
 set -eu
 PATH=$PATH:/usr/sbin:/sbin
 
@@ -28,10 +28,10 @@ down() {
     done
 }
 
-# Makes packets that come into `wire` of a namespace get lost; answers how. The share is in hundredths of a percent.
+# Drops incoming packets of `wire` of a namespace and prints the method. The share is in hundredths of a percent.
 lose() {
     space=$1 share=$2
-    # Wires lose what goes out with netem, which puts the losing end at the hub.
+    # netem drops outgoing packets, so it is set at the hub's end.
     if tc -n "$hub" qdisc add dev "to-$space" root netem loss "$percent%" 2>/dev/null; then
         method=netem
     elif have nft && ip netns exec "$space" nft -f - 2>/dev/null <<EOF

@@ -1,7 +1,8 @@
 //! Batching of logins: all waiting logins share a statement.
 //!
 //! A round trip to SQLite's thread costs five times the read itself, so a *lane* (a task with its own connection)
-//! collects all waiting logins and sends one statement for them. Only the round trip is shared: each login has its own answer and deadline.
+//! collects all waiting logins and sends one statement for them. Only the round trip is shared: each login has its own
+//! answer and deadline.
 //!
 //! A proof that comes with its request is verified between the two statements, so that a login takes one call: no
 //! second batching, and no waking of its task in between.

@@ -1,17 +1,17 @@
 #!/bin/sh
-# Installs from Debian what the comparisons need and is not there yet: ejabberd, Prosody, Tsung, Chromium (pictures of reports),
+# Installs missing Debian packages of the comparisons: ejabberd, Prosody, Tsung, Chromium (pictures of reports),
 # nftables and iproute2 (lossy networks).
 #
 # usage: setup.sh [PACKAGE…]     without names: all of them
 #
-# Ends in milliseconds when nothing is missing. The lists of packages are fetched only when the installation fails without them.
-# Services that the packages would start are not started: their ports are the well-known ones, and what is measured is started by
-# `cargo xtask peers`. A policy-rc.d that is there already stays as it is.
+# Takes milliseconds if nothing is missing. Package lists are updated only if the installation fails without them. Services of the
+# packages are not started, because they use the standard ports; `cargo xtask peers` starts the servers that are measured. An
+# existing policy-rc.d is not changed.
 set -eu
 
 die() { echo "setup.sh: $*" >&2; exit 1; }
 
-# The program that shows that a package is there.
+# The program whose presence shows that a package is installed.
 program() {
     case $1 in
         ejabberd) echo ejabberdctl ;;
