@@ -51,7 +51,7 @@ quietly() {
 have tmux || install tmux
 have profanity || install profanity-light    # The same program without GTK and the desktop.
 
-# For interrupted networks: namespaces and links, their verification, and a router without state.
+# For interrupted networks: namespaces and links, their verification, and a router that loses its state.
 PATH=$PATH:/usr/sbin:/sbin
 have ip || install iproute2
 have ping || install iputils-ping
