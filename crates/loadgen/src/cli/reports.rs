@@ -43,19 +43,9 @@ pub(super) fn report(path: &Path) -> Result<(), CommandFailure> {
 
 /// A time (seconds since 1970) for a file name, in UTC: `2026-11-22-093000`.
 pub(super) fn timestamp(seconds: i64) -> String {
-    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // From days to a date: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days.
-    let z = days + 719_468;
-    let era = z.div_euclid(146_097);
-    let of_era = z.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02}-{hour:02}{minute:02}{second:02}")
+    let at = report::unit::utc(seconds);
+    let (year, month, day) = (at.year(), u8::from(at.month()), at.day());
+    format!("{year:04}-{month:02}-{day:02}-{:02}{:02}{:02}", at.hour(), at.minute(), at.second())
 }
 
 #[cfg(test)]

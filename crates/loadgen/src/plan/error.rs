@@ -41,25 +41,8 @@ impl std::error::Error for PlanError {}
 
 /// `; did you mean "x"?`, or nothing if no name is similar.
 pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
-    match names.into_iter().map(|n| (distance(name, n), n)).min() {
+    match names.into_iter().map(|n| (strsim::levenshtein(name, n), n)).min() {
         Some((d, near)) if d <= 1 + name.len() / 3 => format!("; did you mean \"{near}\"?"),
         _ => String::new(),
     }
-}
-
-/// Levenshtein distance: insertions, removals and replacements.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row.first().copied().unwrap_or(0);
-        if let Some(first) = row.first_mut() {
-            *first = i + 1;
-        }
-        for (j, y) in b.bytes().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row.last().copied().unwrap_or(0)
 }

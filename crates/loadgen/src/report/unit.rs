@@ -7,6 +7,8 @@
 //!
 //! Shares must be rounded away from the extremes: 99 999 of 100 000 must never read "100 %", nor 1 of them "0 %".
 
+use time::OffsetDateTime;
+
 /// Unit of the values of an axis or a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DisplayUnit {
@@ -171,19 +173,16 @@ pub(super) fn span(seconds: f64) -> String {
     }
 }
 
+/// Date and time of seconds since 1970; the epoch if they are out of the range of a date.
+pub(crate) fn utc(unix: i64) -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp(unix).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}
+
 /// Formats seconds since 1970 as date and time in UTC.
 pub(super) fn date(unix: i64) -> String {
-    let (days, second) = (unix.div_euclid(86_400), unix.rem_euclid(86_400));
-    // Days since 1 March of year 0, so that leap days come last in their year.
-    let shifted = days.saturating_add(719_468);
-    let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day_of_year = day - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day_of_month = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day_of_month:02} {:02}:{:02} UTC", second / 3_600, second / 60 % 60)
+    let at = utc(unix);
+    let (year, month, day) = (at.year(), u8::from(at.month()), at.day());
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", at.hour(), at.minute())
 }
 
 /// Sanitizes text for a terminal: control characters, which could be commands to it, become visible.

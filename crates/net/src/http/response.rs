@@ -11,8 +11,10 @@ use super::head::ResponseOptions;
 use super::origins::Cors;
 use base::clock::Clock;
 use flate2::{Compress, Compression, FlushCompress, Status};
+use httpdate::HttpDate;
 use std::cell::RefCell;
 use std::io::Write;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Bodies below this are not worth compressing, in bytes.
 pub const MIN_GZIP_BYTES: usize = 1024;
@@ -124,37 +126,16 @@ fn write_date(out: &mut Vec<u8>, unix: u64) {
     LAST.with_borrow_mut(|(second, text)| {
         if *second != unix {
             let mut room = text.as_mut_slice();
-            let _ = write!(room, "{}", HttpDate(unix));
+            let _ = write!(room, "{}", http_date(unix));
             *second = unix;
         }
         out.extend_from_slice(text);
     });
 }
 
-struct HttpDate(u64);
-
-impl std::fmt::Display for HttpDate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-        const MONTHS: [&str; 12] =
-            ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-        let (days, second) = (self.0 / 86_400, self.0 % 86_400);
-        // Days to year, month and day; March is the first month, so that the leap day is the last.
-        let shifted = days + 719_468;
-        let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-        let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-        let of_year = of_era - (365 * year + year / 4 - year / 100);
-        let month = (5 * of_year + 2) / 153;
-        let day = of_year - (153 * month + 2) / 5 + 1;
-        let month = if month < 10 { month + 2 } else { month - 10 };
-        let year = era * 400 + year + u64::from(month < 2);
-        let name = |names: &[&'static str], at: u64| {
-            usize::try_from(at).ok().and_then(|at| names.get(at)).copied().unwrap_or_default()
-        };
-        let (hour, minute) = (second / 3600, second / 60 % 60);
-        write!(f, "{}, {day:02} {} {year:04} ", name(&DAYS, days % 7), name(&MONTHS, month))?;
-        write!(f, "{hour:02}:{minute:02}:{:02} GMT", second % 60)
-    }
+/// Times after the year 9999 become its last second.
+fn http_date(unix: u64) -> HttpDate {
+    HttpDate::from(UNIX_EPOCH + Duration::from_secs(unix.min(253_402_300_799)))
 }
 
 /// Compresses a body as gzip, at the fastest level. The compressor is per thread: creating one costs more than most
@@ -243,11 +224,12 @@ mod tests {
 
     #[test]
     fn dates_follow_the_gregorian_calendar() {
-        let of = |unix| HttpDate(unix).to_string();
+        let of = |unix| http_date(unix).to_string();
         assert_eq!(of(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT", "the example of RFC 9110");
         assert_eq!(of(0), "Thu, 01 Jan 1970 00:00:00 GMT");
         assert_eq!(of(1_709_210_096), "Thu, 29 Feb 2024 12:34:56 GMT");
         assert_eq!(of(4_107_542_399), "Sun, 28 Feb 2100 23:59:59 GMT");
         assert_eq!(of(4_107_542_400), "Mon, 01 Mar 2100 00:00:00 GMT");
+        assert_eq!(of(u64::MAX), "Fri, 31 Dec 9999 23:59:59 GMT");
     }
 }

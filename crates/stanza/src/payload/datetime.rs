@@ -2,21 +2,18 @@
 //!
 //! The calendar is the proleptic Gregorian one; Unix time has no leap seconds.
 
-/// Formats milliseconds since the Unix epoch as `2002-09-10T23:08:25Z`, with milliseconds only if `fraction` is set.
+use time::OffsetDateTime;
+
+/// Last second that has a year of four digits.
+const LAST: i64 = 253_402_300_799;
+
+/// Formats milliseconds since the Unix epoch as `2002-09-10T23:08:25Z`, with milliseconds only if `fraction` is set. Times after
+/// the year 9999 become its last second.
 pub fn format_utc(unix_millis: u64, fraction: bool) -> String {
-    let seconds = unix_millis / 1000;
-    let (days, second) = ((seconds / 86_400) as i64, seconds % 86_400);
-    // Conversion from days to a date by Howard Hinnant's `civil_from_days`.
-    let z = days + 719_468;
-    let era = z.div_euclid(146_097);
-    let doe = z.rem_euclid(146_097);
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let day = doy - (153 * mp + 2) / 5 + 1;
-    let month = if mp < 10 { mp + 3 } else { mp - 9 };
-    let year = yoe + era * 400 + i64::from(month <= 2);
-    let (h, m, s) = (second / 3600, second / 60 % 60, second % 60);
+    let seconds = i64::try_from(unix_millis / 1000).unwrap_or(LAST).min(LAST);
+    let moment = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    let (year, month, day) = moment.to_calendar_date();
+    let (month, (h, m, s)) = (u8::from(month), moment.to_hms());
     if fraction {
         format!("{year:04}-{month:02}-{day:02}T{h:02}:{m:02}:{s:02}.{:03}Z", unix_millis % 1000)
     } else {
@@ -34,5 +31,6 @@ mod tests {
         assert_eq!(format_utc(1_031_699_305_000, false), "2002-09-10T23:08:25Z");
         assert_eq!(format_utc(951_782_400_007, true), "2000-02-29T00:00:00.007Z");
         assert_eq!(format_utc(4_102_444_799_000, false), "2099-12-31T23:59:59Z");
+        assert_eq!(format_utc(u64::MAX, false), "9999-12-31T23:59:59Z");
     }
 }
