@@ -2,49 +2,19 @@
 //! receiver's queue, with every feature enabled. One is the stanza with its new `from`, the other the same with its
 //! stanza-id.
 #![allow(clippy::panic, reason = "a test")]
-#![allow(unsafe_code, reason = "a counting allocator cannot be written without")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::task::{Context, Waker};
 
+use counting_allocator::allocations;
 use stanza::Element;
 use testkit::TestNode;
 use throng_core::IngestOutcome;
 use throng_core::session::QueuedBatch;
 use throng_features::registry::ALL;
 
-thread_local! {
-    /// Allocations of this thread; the test harness has threads of its own.
-    static COUNT: Cell<u64> = const { Cell::new(0) };
-}
-
-struct CountingAllocator;
-
-// SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for CountingAllocator {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.with(|c| c.set(c.get() + 1));
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(at, layout) }
-    }
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        COUNT.with(|c| c.set(c.get() + 1));
-        // SAFETY: the caller keeps the contract of `realloc`.
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
-
 /// Allocations of `rounds` messages of Romeo to this address, each taken out of Juliet's queue. With `managed` she
 /// acknowledges (XEP-0198) every tenth one.
-fn cost(to: &str, rounds: u64, managed: bool) -> u64 {
+fn cost(to: &str, rounds: usize, managed: bool) -> usize {
     let engine = TestNode::new(ALL);
     engine.create_user("romeo@example.net");
     engine.create_user("juliet");
@@ -74,18 +44,18 @@ fn cost(to: &str, rounds: u64, managed: bool) -> u64 {
     }
     for round in 0..rounds + 10 {
         if round == 10 {
-            before = COUNT.with(Cell::get);
+            before = allocations();
         }
         let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &limits) else { panic!() };
         assert!(matches!(engine.node.ingest(&romeo.session, text.as_bytes(), &head), IngestOutcome::Done));
         juliet.session.outbox.dequeue_all(&mut cx, &mut batch);
-        delivered += batch.len() as u64;
+        delivered += batch.len() as usize;
         batch.clear();
         if managed && round % 10 == 9 {
             assert_eq!(juliet.session.outbox.acknowledge(delivered as u32), Ok(()));
         }
     }
-    let after = COUNT.with(Cell::get);
+    let after = allocations();
     assert_eq!(delivered, rounds + 10);
     after - before
 }
@@ -93,7 +63,7 @@ fn cost(to: &str, rounds: u64, managed: bool) -> u64 {
 /// The same with carbons enabled on both sides; each client takes its copy out of its queue.
 #[test]
 fn a_copy_for_other_clients_costs_one_allocation_and_the_list_that_it_is_in() {
-    const ROUNDS: u64 = 1000;
+    const ROUNDS: usize = 1000;
     let engine = TestNode::new(ALL);
     engine.create_user("romeo@example.net");
     engine.create_user("juliet");
@@ -112,17 +82,17 @@ fn a_copy_for_other_clients_costs_one_allocation_and_the_list_that_it_is_in() {
     let (mut before, mut delivered) = (0, 0);
     for round in 0..ROUNDS + 10 {
         if round == 10 {
-            before = COUNT.with(Cell::get);
+            before = allocations();
         }
         let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &limits) else { panic!() };
         assert!(matches!(engine.node.ingest(&romeo.session, text.as_bytes(), &head), IngestOutcome::Done));
         for client in others.iter().flatten().chain([&juliet]) {
             client.session.outbox.dequeue_all(&mut cx, &mut batch);
-            delivered += batch.len() as u64;
+            delivered += batch.len() as usize;
             batch.clear();
         }
     }
-    let count = COUNT.with(Cell::get) - before;
+    let count = allocations() - before;
     assert_eq!(delivered, 5 * (ROUNDS + 10));
     // The message with its id, two copies, the list of effects, and the sessions of two accounts to send them to.
     assert!(count <= (2 + 2 + 1 + 2) * ROUNDS, "{count} allocations for {ROUNDS} messages");
@@ -130,7 +100,7 @@ fn a_copy_for_other_clients_costs_one_allocation_and_the_list_that_it_is_in() {
 
 #[test]
 fn a_chat_message_costs_at_most_two_allocations() {
-    const ROUNDS: u64 = 1000;
+    const ROUNDS: usize = 1000;
     for to in ["juliet@example.com", "juliet@example.com/balcony"] {
         let count = cost(to, ROUNDS, false);
         assert!(count >= ROUNDS, "the counter does not count");

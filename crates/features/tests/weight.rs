@@ -2,49 +2,14 @@
 //! sessions that bind, request their roster, become available and receive a message, with all modules and with all
 //! but one.
 #![allow(clippy::panic, reason = "a test")]
-#![allow(unsafe_code, reason = "a counting allocator cannot be written without")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::collections::BTreeSet;
 
+use counting_allocator::live_bytes;
 use testkit::TestNode;
 use throng_core::feature::{Feature, FeatureOptions};
 use throng_core::{EnabledFeature, NodeLimits};
 use throng_features::registry::ALL;
-
-thread_local! {
-    /// Live bytes of this thread; the test harness has threads of its own.
-    static LIVE: Cell<i64> = const { Cell::new(0) };
-}
-
-struct LiveBytesAllocator;
-
-fn add(bytes: i64) {
-    LIVE.with(|c| c.set(c.get() + bytes));
-}
-
-// SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for LiveBytesAllocator {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        add(layout.size() as i64);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        add(-(layout.size() as i64));
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(at, layout) }
-    }
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        add(size as i64 - layout.size() as i64);
-        // SAFETY: the caller keeps the contract of `realloc`.
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: LiveBytesAllocator = LiveBytesAllocator;
 
 /// Sessions before the first measurement, so that amortised growth has happened.
 const WARMUP_SESSIONS: usize = 200;
@@ -52,7 +17,7 @@ const WARMUP_SESSIONS: usize = 200;
 const MEASURED_SESSIONS: usize = 800;
 
 /// Bytes of [`MEASURED_SESSIONS`] sessions on a host with these modules.
-fn bytes_of_sessions(features: &[&'static Feature]) -> i64 {
+fn bytes_of_sessions(features: &[&'static Feature]) -> isize {
     let enabled: Vec<EnabledFeature> = features
         .iter()
         .map(|feature| EnabledFeature { feature, options: FeatureOptions::defaults(feature.options) })
@@ -68,7 +33,7 @@ fn bytes_of_sessions(features: &[&'static Feature]) -> i64 {
     for n in 0..WARMUP_SESSIONS + MEASURED_SESSIONS {
         if n == WARMUP_SESSIONS {
             engine.store_calls();
-            before = LIVE.with(Cell::get);
+            before = live_bytes();
         }
         let client = engine.connect(&format!("user{n:04}"), "balcony");
         client.send("<iq type='get' id='1'><query xmlns='jabber:iq:roster'/></iq>");
@@ -81,7 +46,7 @@ fn bytes_of_sessions(features: &[&'static Feature]) -> i64 {
         clients.push(client);
     }
     engine.store_calls();
-    let after = LIVE.with(Cell::get);
+    let after = live_bytes();
     assert_eq!(clients.len(), WARMUP_SESSIONS + MEASURED_SESSIONS);
     after - before
 }
@@ -113,8 +78,8 @@ fn no_module_adds_bytes_to_a_session_that_does_not_use_it() {
         let gone = dependents(feature.name);
         let rest: Vec<_> = ALL.iter().copied().filter(|f| !gone.contains(f.name)).collect();
         let without = bytes_of_sessions(&rest);
-        let each = (all - without) / MEASURED_SESSIONS as i64;
+        let each = (all - without) / MEASURED_SESSIONS as isize;
         assert!(each <= 0, "{} adds {each} bytes to every session ({all} to {without})", feature.name);
     }
-    println!("{} bytes a session with all {} modules", all / MEASURED_SESSIONS as i64, ALL.len());
+    println!("{} bytes a session with all {} modules", all / MEASURED_SESSIONS as isize, ALL.len());
 }

@@ -4,50 +4,16 @@
 //! requested, without the allocator's rounding.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may fail loudly")]
-#![allow(unsafe_code, reason = "a global allocator cannot be written without")]
 
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use counting_allocator::{allocations, live_bytes};
 use std::task::Poll;
 use support::tls::*;
 use support::websocket::{websocket, websocket_deflate};
 use support::*;
 use throng_net::{ListenerKind, Stream, StreamEvent, with_scratch};
 use tokio::io::AsyncReadExt;
-
-struct Counting;
-
-thread_local! {
-    static LIVE: Cell<isize> = const { Cell::new(0) };
-    static COUNT: Cell<usize> = const { Cell::new(0) };
-}
-
-fn note(bytes: isize) {
-    let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
-    if bytes > 0 {
-        let _ = COUNT.try_with(|count| count.set(count.get() + 1));
-    }
-}
-
-// SAFETY: everything is passed unchanged to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(layout.size() as isize);
-        // SAFETY: the caller's guarantee is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        note(-(layout.size() as isize));
-        // SAFETY: as above.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const OPEN: &str = "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>";
 
@@ -85,9 +51,9 @@ async fn heap(make: impl AsyncFn(throng_net::SharedListenerConfig) -> StreamPair
     }
     let mut freed = 0;
     for pair in pairs {
-        let before = LIVE.get();
+        let before = live_bytes();
         drop(pair.server);
-        freed += before - LIVE.get();
+        freed += before - live_bytes();
     }
     freed / 10
 }
@@ -130,7 +96,7 @@ async fn an_idle_websocket_owns_little_more_than_tcp() {
 }
 
 /// Allocations while `rounds` elements are received and answered.
-async fn allocations(
+async fn allocations_of_rounds(
     make: impl AsyncFn(throng_net::SharedListenerConfig) -> StreamPair,
     rounds: usize,
     batch: usize,
@@ -143,7 +109,7 @@ async fn allocations(
         write(&mut client, input.as_bytes()).await;
         let mut seen = 0;
         while seen < batch {
-            let before = COUNT.get();
+            let before = allocations();
             let got = std::future::poll_fn(|cx| {
                 with_scratch(|lent| {
                     let mut seen = 0;
@@ -161,7 +127,7 @@ async fn allocations(
             });
             seen += got.await;
             // The first rounds fill the pools.
-            total += if round < 3 { 0 } else { COUNT.get() - before };
+            total += if round < 3 { 0 } else { allocations() - before };
         }
         client.read_exact(&mut answer).await.unwrap();
     }
@@ -182,7 +148,7 @@ async fn server_allocations(rounds: usize) -> usize {
     for round in 0..rounds + 3 {
         assert!(matches!(client.poll_write(&mut cx, &input), Poll::Ready(Ok(count)) if count == input.len()));
         input.clone_from(&elements);
-        let before = COUNT.get();
+        let before = allocations();
         with_scratch(|lent| {
             while let Poll::Ready(event) = server.poll_event(&mut cx, lent) {
                 assert!(!matches!(event.unwrap(), StreamEvent::Eof | StreamEvent::Close));
@@ -191,7 +157,7 @@ async fn server_allocations(rounds: usize) -> usize {
             assert!(server.poll_flush(&mut cx, lent).is_ready());
             server.release_buffers(lent).unwrap();
         });
-        total += if round < 3 { 0 } else { COUNT.get() - before };
+        total += if round < 3 { 0 } else { allocations() - before };
         assert!(client.poll_read(&mut cx, &mut answers).is_ready());
     }
     total
@@ -199,11 +165,11 @@ async fn server_allocations(rounds: usize) -> usize {
 
 #[tokio::test]
 async fn elements_are_not_allocated() {
-    assert_eq!(allocations(tcp, 50, 1).await, 0);
-    assert_eq!(allocations(tcp, 50, 100).await, 0);
+    assert_eq!(allocations_of_rounds(tcp, 50, 1).await, 0);
+    assert_eq!(allocations_of_rounds(tcp, 50, 100).await, 0);
     assert_eq!(server_allocations(50).await, 0, "frames are cut and unmasked where they are");
     // rustls allocates per record, both ways, whatever is in it.
-    let (single, many) = (allocations(tls, 50, 1).await, allocations(tls, 50, 100).await);
+    let (single, many) = (allocations_of_rounds(tls, 50, 1).await, allocations_of_rounds(tls, 50, 100).await);
     println!("allocations per record pair over TLS: {}", single as f64 / 50.0);
     assert!(single <= 50 * 4, "{single} allocations for 50 records in and out");
     assert!(many <= 50 * 8, "{many} allocations for 5000 elements in 50 records");

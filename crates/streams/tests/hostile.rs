@@ -5,12 +5,9 @@
 //! are counted with the server. The bounds are stated where they are asserted.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
-#![allow(unsafe_code, reason = "a counting allocator cannot be written without")]
 #![allow(clippy::print_stdout, reason = "the figures are worth reading")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use counting_allocator::{live_bytes, peak_bytes, reset_peak};
 use net::Pipe;
 use stanza::StreamCondition as C;
 use testkit::server::{
@@ -21,47 +18,9 @@ use throng_core::NodeLimits;
 use throng_streams::NegotiationPolicy;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-struct Counting;
-
-thread_local! {
-    static LIVE: Cell<isize> = const { Cell::new(0) };
-    static PEAK: Cell<isize> = const { Cell::new(0) };
-}
-
-fn record_allocation(bytes: isize) {
-    let _ = LIVE.try_with(|live| {
-        live.set(live.get() + bytes);
-        let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live.get())));
-    });
-}
-
-// SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        record_allocation(layout.size() as isize);
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        record_allocation(-(layout.size() as isize));
-        // SAFETY: as above.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Resets the peak; returns the live bytes.
-fn start_measuring() -> isize {
-    PEAK.set(LIVE.get());
-    LIVE.get()
-}
-
-/// Peak of live bytes since the reset, above `then`.
+/// Peak of live bytes since `reset_peak`, which returned `then`.
 fn peak_since(then: isize) -> usize {
-    (PEAK.get() - then).max(0) as usize
+    (peak_bytes() - then).max(0) as usize
 }
 
 /// Two clients that chat while others misbehave.
@@ -118,7 +77,7 @@ impl Chat {
     /// Asserts that the input ends the stream with the condition, and costs at most `bytes` of memory.
     async fn refuses(&mut self, mut client: StreamClient, input: &[u8], condition: C, bytes: usize) {
         let shown = String::from_utf8_lossy(&input[..input.len().min(60)]).into_owned();
-        let then = start_measuring();
+        let then = reset_peak();
         // The server may stop reading a long input.
         let _ = client.try_send(input).await;
         let error = client.expect_stream_error(condition).await;
@@ -386,7 +345,7 @@ async fn section_4_9_3_9_forged_from() {
 #[tokio::test]
 async fn one_byte_per_second_does_not_extend_negotiation() {
     let mut chat = Chat::start(|_| {}).await;
-    let then = start_measuring();
+    let then = reset_peak();
     let mut slow = chat.wire.connect_with(4096);
     for byte in STREAM_HEADER.bytes() {
         if slow.try_send([byte]).await.is_err() {
@@ -414,7 +373,7 @@ async fn a_receiver_that_never_reads_holds_at_most_its_queue_limits() {
     let limits = NodeLimits::clone(&chat.wire.node.limits());
     let mut deaf = chat.wire.connect_with(4096);
     deaf.login("juliet", "balcony").await;
-    let then = start_measuring();
+    let then = reset_peak();
     let body = "x".repeat(1000);
     let mut bounced = 0;
     for _ in 0..100 {
@@ -444,7 +403,7 @@ async fn a_receiver_that_never_reads_holds_at_most_its_queue_limits() {
     chat.wire.advance(3).await;
     drop(deaf);
     chat.assert_still_works().await;
-    let left = LIVE.get() - then;
+    let left = live_bytes() - then;
     // The write buffer of the thread, which retains 256 kB.
     assert!(left < 320 * 1024, "{left} bytes are left");
 }
@@ -472,15 +431,15 @@ async fn a_burst_leaves_no_memory_allocated() {
         }
         run_until_idle().await;
         if round == 0 {
-            then = LIVE.get();
+            then = live_bytes();
         }
     }
-    let grown = (LIVE.get() - then) / SESSIONS as isize;
+    let grown = (live_bytes() - then) / SESSIONS as isize;
     assert!(grown < 64, "{grown} bytes a session");
     let all: usize = idle.len();
     drop(idle);
     run_until(|| chat.wire.node.routing_table.sessions() == 2).await;
-    let each = (then - LIVE.get()) / all as isize;
+    let each = (then - live_bytes()) / all as isize;
     // Includes the client's half: pipe, buffers, addresses.
     println!("{each} bytes were given back by each session and its client");
     chat.assert_still_works().await;
@@ -492,7 +451,7 @@ async fn a_client_that_sends_requests_and_never_reads_is_not_read_from() {
     let mut chat = Chat::start(|_| {}).await;
     let mut deaf = chat.wire.connect_with(4096);
     deaf.login("juliet", "balcony").await;
-    let then = start_measuring();
+    let then = reset_peak();
     let request = format!("<iq type='get' id='1'><x xmlns='u:x'>{}</x></iq>", "x".repeat(1500));
     let mut sent = 0;
     // A send that cannot finish is dropped; the bytes written are what counts.
@@ -526,7 +485,7 @@ async fn an_unauthenticated_client_that_never_reads_is_not_read_from() {
     client.open().await;
     client.authenticate(sasl::Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
     client.open().await;
-    let then = start_measuring();
+    let then = reset_peak();
     // Refused every time, each time with a reply.
     let request = "<iq type='set' id='1'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>".repeat(20);
     for _ in 0..2000 {
@@ -556,7 +515,7 @@ async fn write(pipe: &mut Pipe, text: &str) {
 async fn ten_thousand_unauthenticated_connections() {
     const MANY: usize = 10_000;
     let mut chat = Chat::start(|_| {}).await;
-    let then = start_measuring();
+    let then = reset_peak();
     let mut pipes = Vec::with_capacity(MANY);
     for _ in 0..MANY {
         let (connection, pipe) = chat.wire.connection(32 * 1024);
@@ -564,7 +523,7 @@ async fn ten_thousand_unauthenticated_connections() {
         pipes.push(pipe);
     }
     run_until(|| chat.wire.node.outboxes.len() == MANY + 2).await;
-    let each = |then: isize| (LIVE.get() - then) / MANY as isize;
+    let each = |then: isize| (live_bytes() - then) / MANY as isize;
     let silent = each(then);
     assert_eq!(chat.wire.connection_limiter.counts().unauthenticated, MANY as u32);
     chat.assert_still_works().await;
@@ -585,7 +544,7 @@ async fn ten_thousand_unauthenticated_connections() {
     for _ in 0..MANY / 100 {
         run_until_idle().await;
     }
-    let unfinished = opened + (LIVE.get() - then - opened * MANY as isize) / (MANY / 10) as isize;
+    let unfinished = opened + (live_bytes() - then - opened * MANY as isize) / (MANY / 10) as isize;
     println!(
         "bytes each: {silent} silent, {opened} opened, {unfinished} with an unfinished element of 10 kB"
     );
@@ -605,7 +564,7 @@ async fn ten_thousand_unauthenticated_connections() {
     })
     .await;
     chat.assert_still_works().await;
-    let left = LIVE.get() - then;
+    let left = live_bytes() - then;
     assert!(left < 1024 * 1024, "{left} bytes are left");
 }
 
@@ -632,7 +591,7 @@ async fn garbage_instead_of_tls_is_bounded_and_closed() {
         let mut client = chat.unauthenticated_client().await;
         client.send("<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>").await;
         client.element().await;
-        let then = start_measuring();
+        let then = reset_peak();
         let _ = client.try_send(&garbage).await;
         client.half_close().await;
         let rest = client.read_to_end().await;

@@ -1,44 +1,13 @@
 //! Allocation budget of a reconnect with a token (XEP-0484), compared with SCRAM: a guard against growth, and proof
 //! that no keys are derived.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
-#![allow(unsafe_code, reason = "a counting allocator cannot be written without")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use counting_allocator::allocations;
 use testkit::server::{PASSWORD, STREAM_HEADER, TestServerConfig};
 use throng_core::feature::{Feature, OptionKind, OptionSpec, OptionValue};
 
-thread_local! {
-    /// Allocations of this thread, which runs both server and client.
-    static COUNT: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.with(|c| c.set(c.get() + 1));
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(at, layout) }
-    }
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        COUNT.with(|c| c.set(c.get() + 1));
-        // SAFETY: the caller keeps the contract of `realloc`.
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
 /// Maximum of allocations of client and server together from header to success; measured: 53.
-const MAX_ALLOCATIONS: u64 = 80;
+const MAX_ALLOCATIONS: usize = 80;
 
 static OPTIONS: &[OptionSpec] = &[
     OptionSpec {
@@ -92,12 +61,12 @@ async fn a_reconnect_stays_within_its_allocation_budget() {
     for _ in 0..5 {
         // It replaces the previous session, as a reconnect does.
         let mut client = wire.connect();
-        let before = COUNT.get();
+        let before = allocations();
         client.send(&flight).await;
         client.header().await;
         client.element().await;
         let success = client.element().await;
-        counts.push(COUNT.get() - before);
+        counts.push(allocations() - before);
         assert_eq!(success.name(), "success", "{}", success.0);
     }
     let least = counts.iter().min().copied().unwrap_or_default();

@@ -1,38 +1,7 @@
 //! Test that scanning and reading a stanza does not allocate.
-//!
-//! # Pitfalls
-//!
-//! The counter covers the whole process, so this file must contain only one test.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
+use counting_allocator::allocations;
 use throng_xml::{Event, Limits, NamespaceContext, Reader, ScanOutcome, Scanner};
-
-struct Counting;
-
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-
-#[allow(
-    unsafe_code,
-    reason = "a global allocator cannot be written without it; it only counts and passes on"
-)]
-// SAFETY: every call is forwarded to the system allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's guarantees are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's guarantees are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const STREAM: &[u8] = b"<?xml version='1.0'?><stream:stream to='a' xmlns='jabber:client' \
     xmlns:stream='http://etherx.jabber.org/streams' version='1.0'> \
@@ -42,7 +11,7 @@ const STREAM: &[u8] = b"<?xml version='1.0'?><stream:stream to='a' xmlns='jabber
 #[test]
 fn scanning_and_reading_allocate_nothing() {
     let limits = Limits::DEFAULT;
-    let before = COUNT.load(Ordering::Relaxed);
+    let before = allocations();
     let mut scanner = Scanner::new();
     let mut scope = NamespaceContext::empty();
     let (mut from, mut fed, mut events) = (0, 0, 0);
@@ -73,7 +42,7 @@ fn scanning_and_reading_allocate_nothing() {
             Err(_) => break,
         }
     }
-    let after = COUNT.load(Ordering::Relaxed);
+    let after = allocations();
     assert_eq!(events, 15, "the stream was read");
     assert_eq!(after - before, 0, "allocations");
 }

@@ -1,43 +1,7 @@
 //! Memory tests: bytes requested from the allocator for an idle session with its held request.
 
 use crate::harness::*;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
-thread_local! {
-    static LIVE: Cell<isize> = const { Cell::new(0) };
-    static COUNT: Cell<usize> = const { Cell::new(0) };
-    /// Bytes ever requested.
-    static ASKED: Cell<usize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-fn note(bytes: isize, count: usize) {
-    let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
-    let _ = ASKED.try_with(|all| all.set(all.get() + usize::try_from(bytes).unwrap_or(0)));
-    let _ = COUNT.try_with(|all| all.set(all.get() + count));
-}
-
-#[allow(unsafe_code, reason = "an allocator that counts, for this test only")]
-// SAFETY: every call is passed on unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(layout.size() as isize, 1);
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        note(-(layout.size() as isize), 0);
-        unsafe { System.dealloc(at, layout) }
-    }
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        note(size as isize - layout.size() as isize, 1);
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use counting_allocator::{allocations, live_bytes, requested_bytes};
 
 /// Budget of docs/memory.md; the rest of the 8 kB is for the HTTP connection, the task and the XMPP session.
 const IDLE: isize = 1536;
@@ -47,7 +11,7 @@ fn an_idle_session_with_its_request_is_small() {
     let world = BoshHarness::new();
     let mut warm: Vec<OpenSession<'_>> = (0..64).map(|_| world.open()).collect();
     const SESSIONS: usize = 1000;
-    let before = LIVE.get();
+    let before = live_bytes();
     let mut idle: Vec<OpenSession<'_>> = Vec::with_capacity(SESSIONS);
     let list = (SESSIONS * size_of::<OpenSession<'_>>()) as isize;
     for _ in 0..SESSIONS {
@@ -63,7 +27,7 @@ fn an_idle_session_with_its_request_is_small() {
             open.held = Some(open.post(""));
         }
     }
-    let each = (LIVE.get() - before - list) / SESSIONS as isize;
+    let each = (live_bytes() - before - list) / SESSIONS as isize;
     // Allocated by the test: sid (32), a waker (24).
     let each = each - 56;
     println!("an idle BOSH session: {each} bytes");
@@ -83,10 +47,10 @@ fn a_long_prefix_of_the_wrapper_costs_what_a_session_may_hold_and_no_more() {
         );
         let room = world.sessions.settings().body_bytes - open.len() - "</body>".len();
         let body = format!("{open}{}</body>", "<p:a/>".repeat(room / "<p:a/>".len()));
-        let before = ASKED.get();
+        let before = requested_bytes();
         let mut post = world.post_from(world.origin(), body.as_bytes());
         let text = post.text();
-        let asked = ASKED.get() - before;
+        let asked = requested_bytes() - before;
         assert!(text.contains("policy-violation"), "{namespace}: {text}");
         assert!(asked < 4 * most, "{namespace}: {asked} bytes for a body of {}", body.len());
         assert_eq!(world.started(), 0, "no stream began");
@@ -110,13 +74,13 @@ fn a_message_costs_few_allocations() {
     for body in rest.by_ref().take(32) {
         held = round(&world, &mut open, held, body);
     }
-    let before = COUNT.get();
+    let before = allocations();
     let mut rounds = 0;
     for body in rest {
         held = round(&world, &mut open, held, body);
         rounds += 1;
     }
-    let each = (COUNT.get() - before) / rounds;
+    let each = (allocations() - before) / rounds;
     println!("a request with a message, and an answer with one: {each} allocations");
     // Allocated by the test: a flag, the text of the event and its list.
     assert!(each <= 3 + 7, "{each} allocations");

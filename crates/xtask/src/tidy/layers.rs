@@ -2,7 +2,7 @@
 //!
 //! Tests at or above the layer of the engine may also use `testkit`, which drives the engine, and the storage and
 //! cluster contracts of layer 1, whose in-memory implementations every engine in a test is built from. Tests of lower
-//! layers may not.
+//! layers may not. `counting-allocator` is for all tests, and for nothing that is shipped.
 
 use std::collections::BTreeSet;
 
@@ -117,6 +117,8 @@ const LAYER_RULES: &[LayerRule] = &[
         uses: &["core", "features", "muc", "pubsub", "testkit"],
         never: &[],
     },
+    // Tests of every layer use it.
+    LayerRule { name: "counting-allocator", layer: 0, uses: &[], never: NEVER_IN_VALUES },
     // No feature: the tests of a feature would link two copies of it.
     LayerRule {
         name: "testkit",
@@ -152,6 +154,8 @@ const LAYER_RULES: &[LayerRule] = &[
     },
 ];
 
+/// Additional crates for tests of every layer.
+const IN_ALL_TESTS: &[&str] = &["counting-allocator"];
 /// Additional crates for tests, at or above the layer of the engine.
 const IN_TESTS: &[&str] = &["testkit", "store", "cluster"];
 /// Layer of the engine.
@@ -187,7 +191,8 @@ pub(crate) fn check(packages: &Packages) -> Vec<Finding> {
             }
         }
         for used in own(&package.dev) {
-            let tests = row.layer >= ENGINE_LAYER && IN_TESTS.contains(&used.as_str());
+            let tests = IN_ALL_TESTS.contains(&used.as_str())
+                || row.layer >= ENGINE_LAYER && IN_TESTS.contains(&used.as_str());
             if used != row.name && !tests && !row.uses.contains(&used.as_str()) {
                 let text = format!("must not use {used}, not even in tests; test that pair one floor up");
                 findings.push(Finding::new(&package.name, text));

@@ -12,15 +12,8 @@ const REFUSED_ABOVE: usize = 1_000;
 const REASON_PREFIX: &str = "//! Long because ";
 
 /// The only files with `unsafe`, and why it is necessary in each.
-const UNSAFE_ALLOWED: [(&str, &str); 9] = [
-    ("crates/features/tests/alloc.rs", "a counting allocator"),
-    ("crates/features/tests/weight.rs", "a counting allocator"),
-    ("crates/jid/tests/alloc.rs", "a counting allocator"),
-    ("crates/streams/tests/login_alloc.rs", "a counting allocator"),
-    ("crates/net/tests/memory.rs", "a counting allocator"),
-    ("crates/net/tests/bosh/memory.rs", "a counting allocator"),
-    ("crates/streams/tests/hostile.rs", "a counting allocator"),
-    ("crates/xml/tests/alloc.rs", "a counting allocator"),
+const UNSAFE_ALLOWED: [(&str, &str); 2] = [
+    ("crates/counting-allocator/src/lib.rs", "a global allocator"),
     ("crates/store-sql/benches/store.rs", "getrusage has no safe wrapper among the dependencies"),
 ];
 
