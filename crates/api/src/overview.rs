@@ -412,11 +412,10 @@ mod tests {
     #[tokio::test]
     async fn an_hour_of_a_busy_node_is_small_on_the_wire() {
         let history = OverviewHistory::default();
-        let mut noise = 1_u32;
+        let mut noise = fastrand::Rng::with_seed(1);
         for n in 0..POINTS as u64 {
             let point = std::array::from_fn(|at| {
-                noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                let value = (noise >> 16) as f32;
+                let value = f32::from(noise.u16(..));
                 match SERIES[at].1 {
                     "seconds" => value / 1e7,
                     "1/s" | "percent" => (value / 20.0).round(),

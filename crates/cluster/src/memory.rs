@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use base::spawn::BoxFuture;
+use fastrand::Rng;
 use parking_lot::Mutex;
 
 use crate::{
@@ -48,7 +49,7 @@ pub struct Bus(Arc<Mutex<Network>>);
 impl Bus {
     /// A network without nodes.
     pub fn new(seed: u64, faults: NetworkFaults) -> Bus {
-        Bus(Arc::new(Mutex::new(Network { random: seed, faults, ..Network::default() })))
+        Bus(Arc::new(Mutex::new(Network { random: Rng::with_seed(seed), faults, ..Network::default() })))
     }
 
     /// A node joins, or returns with a new epoch; its former epoch ends immediately then.
@@ -318,7 +319,7 @@ struct InFlightFrame {
 
 #[derive(Default)]
 struct Network {
-    random: u64,
+    random: Rng,
     faults: NetworkFaults,
     tick: u64,
     epoch: u64,
@@ -422,7 +423,7 @@ impl Network {
         }
         let copies = if self.chance(self.faults.duplicate) { 2 } else { 1 };
         for _ in 0..copies {
-            let due = self.tick + 1 + self.roll() % (u64::from(self.faults.delay) + 1);
+            let due = self.tick + 1 + self.random.u64(..=u64::from(self.faults.delay));
             self.serial += 1;
             self.flights.insert(
                 (due, self.serial),
@@ -525,15 +526,6 @@ impl Network {
     }
 
     fn chance(&mut self, per_mille: u16) -> bool {
-        self.roll() % 1000 < u64::from(per_mille)
-    }
-
-    /// SplitMix64.
-    fn roll(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.random.u16(..1000) < per_mille
     }
 }

@@ -16,15 +16,11 @@ use xmpp_jid::{DomainPart, NodePart, ResourcePart};
 const SEED: u64 = 0x7622;
 const ADDRESSES: usize = 100_000;
 
-struct Dice(u64);
+struct Dice(fastrand::Rng);
 
 impl Dice {
     fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % sides as u64) as usize
+        self.0.usize(..sides)
     }
 
     fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
@@ -236,7 +232,12 @@ fn domain(text: &str, ours: Result<&str, JidError>, theirs: Option<&str>) -> Opt
         }
         (Ok(ours), Some(theirs)) => {
             // UTS 46 ignores the Hangul fillers since Unicode 15.1; Nameprep keeps them.
-            let theirs = &*theirs.replace('\u{1160}', "");
+            let mut theirs = theirs.replace('\u{1160}', "");
+            if newer_than_stringprep(text) {
+                // Nameprep folds before it normalises, and its table has no newer letter such as U+1D31, which becomes an `E`.
+                theirs = theirs.to_lowercase();
+            }
+            let theirs = &*theirs;
             // They preserve A-labels and fold deviations such as the sharp s.
             let same = |ours: &str, theirs: &str| {
                 ours == theirs
@@ -256,7 +257,7 @@ fn domain(text: &str, ours: Result<&str, JidError>, theirs: Option<&str>) -> Opt
 
 #[test]
 fn differences_from_xmpp_rs_have_reasons() {
-    let mut dice = Dice(SEED);
+    let mut dice = Dice(fastrand::Rng::with_seed(SEED));
     let mut reasons: BTreeMap<&str, (usize, String)> = BTreeMap::new();
     let (mut same, mut legal) = (0, 0);
     for _ in 0..ADDRESSES {

@@ -107,12 +107,9 @@ async fn logins(
         .map(|task| {
             let stores = database.stores();
             tokio::spawn(async move {
-                let mut random = task as u64 + 1;
+                let mut random = fastrand::Rng::with_seed(task as u64);
                 for _ in 0..each {
-                    random = random
-                        .wrapping_mul(6_364_136_223_846_793_005)
-                        .wrapping_add(1_442_695_040_888_963_407);
-                    let name = user((random >> 33) as usize % accounts);
+                    let name = user(random.usize(..accounts));
                     let login = match reads {
                         Reads::Apart => {
                             let secrets = stores.logins.secrets(name.as_ref()).await.unwrap().unwrap();

@@ -649,16 +649,6 @@ async fn a_storm_of_resumptions_queries_the_store_once_each() {
 
 // Model test: wherever connections break, each side receives the other's messages once and in order.
 
-struct Random(u64);
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % n
-    }
-}
-
 /// Juliet as a client with XEP-0198: counts, stores, acknowledges and resumes.
 struct Juliet {
     /// Her pipe has a small capacity.
@@ -723,7 +713,7 @@ impl Juliet {
 }
 
 async fn act(seed: u64, capacity: usize) {
-    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut random = fastrand::Rng::with_seed(seed);
     let wire = start(|setup| setup.certificates = false).await;
     let mut romeo = wire.login("romeo", "orchard").await;
     let mut client = wire.connect_with(capacity);
@@ -742,20 +732,20 @@ async fn act(seed: u64, capacity: usize) {
     let mut sent = 0;
     let mut seen = Vec::new();
     for _ in 0..60 {
-        match random.below(10) {
+        match random.u64(..10) {
             0..=2 => {
-                for _ in 0..=random.below(5) {
+                for _ in 0..=random.u64(..5) {
                     let to = "juliet@example.com/balcony";
                     romeo.send(format!("<message to='{to}' type='chat' id='{sent}'/>")).await;
                     sent += 1;
                 }
             }
             3 | 4 => {
-                for _ in 0..=random.below(3) {
+                for _ in 0..=random.u64(..3) {
                     juliet.message().await;
                 }
             }
-            5 => juliet.receive(random.below(6)).await,
+            5 => juliet.receive(random.u64(..6)).await,
             6 => juliet.send(&format!("<r {NS}/>")).await,
             // Break the connection, with data in transit in both directions.
             7 => juliet.client = None,

@@ -126,7 +126,7 @@ fn agrees_with_rxml_and_quick_xml() {
     let mut accepted = 0;
     let mut failures = Vec::new();
     for seed in 0..CASES {
-        let random = &mut Random(seed);
+        let random = &mut Random::new(seed);
         let mut input = generate::stream(random);
         if seed % 5 > 1 {
             generate::mutate(random, &mut input);
@@ -177,9 +177,12 @@ fn excused(
     match (theirs, ours) {
         // It rejects white space before the first tag, which is allowed without a declaration (XML 1.0, section 2.8).
         (Err(_), Ok(_)) => input.first().is_some_and(u8::is_ascii_whitespace),
-        // It does not treat an empty default namespace as an attribute when checking for duplicates.
+        // It does not treat the default namespace as an attribute when checking for duplicates.
         (Ok(_), Err(Error::NotWellFormed("an attribute appears twice"))) => {
-            has("xmlns=''") || has("xmlns=\"\"")
+            let defaults = |tag: &[u8]| {
+                tag.windows(6).filter(|w| w.starts_with(b"xmlns") && b"= \t\r\n".contains(&w[5])).count()
+            };
+            input.split(|byte| *byte == b'<').any(|tag| defaults(tag) > 1)
         }
         // RFC 6120, section 4.4, allows white space between elements; a CDATA section is rejected even if it holds only that.
         (Ok(_), Err(Error::NotWellFormed("a CDATA section between elements"))) => true,

@@ -16,7 +16,7 @@ const HEADER: &str =
 
 fn elements(count: u64) -> impl Iterator<Item = (u64, Vec<u8>)> {
     (0..count).map(|seed| {
-        let random = &mut Random(seed ^ 0x4e0);
+        let random = &mut Random::new(seed ^ 0x4e0);
         let mut element = String::new();
         generate::element(random, &mut element, 1);
         (seed, element.into_bytes())

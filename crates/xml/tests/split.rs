@@ -18,7 +18,7 @@ fn limits() -> Limits {
 
 fn cases(count: u64) -> impl Iterator<Item = (u64, Vec<u8>)> {
     (0..count).map(|seed| {
-        let random = &mut Random(seed ^ 0x5711);
+        let random = &mut Random::new(seed ^ 0x5711);
         let mut input = generate::stream(random);
         if seed % 2 == 0 {
             generate::mutate(random, &mut input);
@@ -32,7 +32,7 @@ fn byte_by_byte_is_the_same_as_whole() {
     for (seed, input) in cases(20_000) {
         let whole = read_stream(&input, &limits(), || input.len());
         assert_eq!(read_stream(&input, &limits(), || 1), whole, "seed {seed}: {}", input.escape_ascii());
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let pieces = read_stream(&input, &limits(), || random.below(30));
         assert_eq!(pieces, whole, "seed {seed}: {}", input.escape_ascii());
     }

@@ -211,12 +211,9 @@ mod tests {
     #[test]
     fn a_busy_hour_is_smaller_than_what_is_read() {
         let history = OverviewHistory::default();
-        let mut noise = 1_u32;
+        let mut noise = fastrand::Rng::with_seed(1);
         for n in 0..POINTS as u64 {
-            let point = std::array::from_fn(|_| {
-                noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                f32::from_bits(0x3f80_0000 | noise >> 9)
-            });
+            let point = std::array::from_fn(|_| f32::from_bits(0x3f80_0000 | noise.u32(..) >> 9));
             history.0.lock().add(1_000 + n * INTERVAL, point);
         }
         let saved = history.save().unwrap().unwrap();

@@ -44,7 +44,7 @@ fn expat_reads_every_stream_that_is_admitted() {
     let mut expat = Expat::start();
     let mut admitted = 0;
     for seed in 0..6_000 {
-        let random = &mut Random(seed);
+        let random = &mut Random::new(seed);
         let mut stream = generate::stream(random);
         if seed % 2 == 1 {
             generate::mutate(random, &mut stream);

@@ -1,4 +1,4 @@
-//! Pseudo-random numbers for destinations, pauses and arrivals: SplitMix64, the same sequence for the same seed.
+//! Pseudo-random numbers for destinations, pauses and arrivals: fastrand, the same sequence for the same seed.
 //!
 //! Not implemented: secrets. Nonces come from the system's generator ([`crate::sasl`]).
 //!
@@ -8,35 +8,24 @@
 
 /// A generator.
 #[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
+pub(crate) struct Rng(fastrand::Rng);
 
 impl Rng {
     /// Starts the sequence of a seed.
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next 64 bits.
-    #[inline]
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        Self(fastrand::Rng::with_seed(seed))
     }
 
     /// A number below `end`; 0 if `end` is 0.
     #[inline]
     pub(crate) fn below(&mut self, end: u32) -> u32 {
-        // Multiply and shift: the bias of 2^-32 does not matter here.
-        ((u64::from(end) * (self.next() >> 32)) >> 32) as u32
+        if end == 0 { 0 } else { self.0.u32(..end) }
     }
 
     /// A number in `0.0 .. 1.0`.
     #[inline]
     pub(crate) fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+        self.0.f64()
     }
 
     /// A number from an exponential distribution with this mean.

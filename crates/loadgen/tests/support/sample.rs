@@ -45,13 +45,12 @@ impl Default for SampleRun {
     }
 }
 
-struct SampleRng(u64);
+struct SampleRng(fastrand::Rng);
 
 impl SampleRng {
     /// Returns a number between 0 and 1.
     fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 11) as f64 / (1u64 << 53) as f64
+        self.0.f64()
     }
 
     /// Returns a time from a long-tailed distribution.
@@ -143,7 +142,7 @@ impl SampleTotals {
 
 /// Generates a run.
 pub(crate) fn run(sample: &SampleRun) -> RunRecord {
-    let mut random = SampleRng(sample.seconds.into());
+    let mut random = SampleRng(fastrand::Rng::with_seed(sample.seconds.into()));
     let mut sums = SampleTotals::default();
     let length = f64::from(sample.seconds);
     let mut run = RunRecord { format: 1, ..RunRecord::default() };

@@ -12,20 +12,16 @@ pub mod generate;
 
 use throng_xml::{Error, Event, Limits, NamespaceContext, Reader, ScanOutcome, Scanner};
 
-/// SplitMix64: small, seeded, the same on every platform.
-pub struct Random(pub u64);
+/// Seeded choices, the same on every platform.
+pub struct Random(fastrand::Rng);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+    pub fn new(seed: u64) -> Random {
+        Random(fastrand::Rng::with_seed(seed))
     }
 
     pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
+        self.0.usize(..n)
     }
 
     pub fn chance(&mut self, percent: usize) -> bool {

@@ -10,17 +10,6 @@ use throng_core::{NodeLimits, Session};
 
 use super::harness::{OfflineHarness, is_pending};
 
-/// xorshift64*; every failure message contains the seed.
-struct XorShift(u64);
-impl XorShift {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % n
-    }
-}
-
 struct Sender {
     session: Arc<Session>,
     name: &'static str,
@@ -31,9 +20,9 @@ struct Sender {
 const GATES: [&str; 5] = ["append", "appended", "fetch", "fetched", "remove"];
 
 fn run_seed(seed: u64) {
-    let mut random = XorShift(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut random = fastrand::Rng::with_seed(seed);
     let small = NodeLimits { queue_message_bytes: 900, ..NodeLimits::default() };
-    let tight = random.below(2) == 0;
+    let tight = random.bool();
     let bench = OfflineHarness::with(&[], if tight { small } else { NodeLimits::default() });
     let mut senders: Vec<Sender> = ["romeo", "nurse"]
         .into_iter()
@@ -43,17 +32,17 @@ fn run_seed(seed: u64) {
     let mut login = None;
     let mut got: Vec<String> = Vec::new();
     // Messages that the recipient has taken and not acknowledged, and the number acknowledged, if it acknowledges.
-    let managed = random.below(2) == 0;
+    let managed = random.bool();
     let mut taken: Vec<String> = Vec::new();
     let mut handled = 0;
     let mut lowered = false;
     // His messages come from another node, which does not wait until one is stored before it sends the next.
     let mut friar = 0;
     for _ in 0..120 {
-        let gate = GATES[random.below(5) as usize];
-        match random.below(17) {
+        let gate = GATES[random.usize(..5)];
+        match random.u64(..17) {
             0..=4 => {
-                let sender = &mut senders[random.below(2) as usize];
+                let sender = &mut senders[random.usize(..2)];
                 if !is_pending(&mut sender.later) {
                     let text = format!("{} {}", sender.name, sender.sent);
                     sender.sent += 1;
@@ -70,7 +59,7 @@ fn run_seed(seed: u64) {
             }
             7 | 8 => {
                 if let Some(juliet) = &juliet {
-                    let priority = random.below(3) as i8 - 1;
+                    let priority = random.i8(-1..2);
                     lowered |= priority < 0;
                     bench.available(juliet, priority);
                 }
@@ -78,7 +67,7 @@ fn run_seed(seed: u64) {
             9 => {
                 if let Some(juliet) = juliet.take() {
                     // Otherwise messages stored meanwhile come before those that the session held; see `delivery`.
-                    if tight || lowered || random.below(2) == 0 {
+                    if tight || lowered || random.bool() {
                         taken.extend(bench.receive_bodies(&juliet));
                         if managed {
                             bench.acknowledge(&juliet, handled + taken.len());
@@ -94,8 +83,7 @@ fn run_seed(seed: u64) {
             12 => {
                 if let Some(juliet) = &juliet {
                     taken.extend(bench.receive_bodies(juliet));
-                    let count =
-                        if managed { random.below(taken.len() as u64 + 1) as usize } else { taken.len() };
+                    let count = if managed { random.usize(..=taken.len()) } else { taken.len() };
                     if managed {
                         handled += count;
                         bench.acknowledge(juliet, handled);
@@ -108,7 +96,7 @@ fn run_seed(seed: u64) {
                 friar += 1;
             }
             // A reload: new handlers, the same recipient queues.
-            14 => bench.reload(Some(&[("max_messages", 1_000 + random.below(10) as i64)])),
+            14 => bench.reload(Some(&[("max_messages", 1_000 + random.i64(0..10))])),
             _ => bench.tasks.step(),
         }
     }

@@ -106,10 +106,9 @@ fn rosters_pushes_and_presence_always_agree() {
     for seed in 1..=8_u64 {
         let engine = two_unrelated_users();
         let mut people = [ModelUser::new(&engine, JULIET, ROMEO), ModelUser::new(&engine, ROMEO, JULIET)];
-        let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut random = fastrand::Rng::with_seed(seed);
         for step in 0..400 {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let (who, choice) = ((random >> 60 & 1) as usize, (random >> 33) as u32 % 11);
+            let (who, choice) = (random.usize(..2), random.u32(..11));
             let did = people[who].act(choice);
             let told = format!("seed {seed}, step {step}: {} sent {did}", people[who].name);
             people.iter_mut().for_each(ModelUser::apply_received);
