@@ -49,7 +49,7 @@ fn cost(to: &str, rounds: usize, managed: bool) -> usize {
         let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &limits) else { panic!() };
         assert!(matches!(engine.node.ingest(&romeo.session, text.as_bytes(), &head), IngestOutcome::Done));
         juliet.session.outbox.dequeue_all(&mut cx, &mut batch);
-        delivered += batch.len() as usize;
+        delivered += batch.len();
         batch.clear();
         if managed && round % 10 == 9 {
             assert_eq!(juliet.session.outbox.acknowledge(delivered as u32), Ok(()));
@@ -88,7 +88,7 @@ fn a_copy_for_other_clients_costs_one_allocation_and_the_list_that_it_is_in() {
         assert!(matches!(engine.node.ingest(&romeo.session, text.as_bytes(), &head), IngestOutcome::Done));
         for client in others.iter().flatten().chain([&juliet]) {
             client.session.outbox.dequeue_all(&mut cx, &mut batch);
-            delivered += batch.len() as usize;
+            delivered += batch.len();
             batch.clear();
         }
     }
