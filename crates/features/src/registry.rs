@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn golden_files_are_fresh() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
-        for (name, fresh) in crate::docs::golden_files().unwrap() {
+        for (name, fresh) in crate::codegen::docs::golden_files().unwrap() {
             let kept = std::fs::read_to_string(folder.join(name)).unwrap_or_default();
             assert!(
                 kept == fresh,

@@ -1,9 +1,9 @@
 //! `throng check --compliance`: compliance of a node with this configuration with XEP-0479 0.1.0, XMPP Compliance
 //! Suites 2023, section 2, in the server roles.
 //!
-//! The provided specifications are derived from the modules' declarations and from `features::built_in_specs`; so the report
-//! follows the code, and only the table of requirements is here. A specification declared by several modules is
-//! provided when all of them are on.
+//! The provided specifications are derived from the modules' declarations and from
+//! `features::codegen::built_in_specs`; so the report follows the code, and only the table of requirements is here. A
+//! specification declared by several modules is provided when all of them are on.
 //!
 //! Not implemented: rows without requirements for servers, and "specifications of note".
 //!
@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, anyhow};
-use features::built_in_specs::BUILT_IN;
+use features::codegen::built_in_specs::BUILT_IN;
 use features::registry::ALL;
 use net::ListenerKind;
 use streams::TlsPolicy;

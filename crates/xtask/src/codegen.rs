@@ -1,6 +1,6 @@
 //! `cargo xtask codegen`: writes the generated files, or with `--check` reports which of them are stale.
 //!
-//! `features::docs`, [`crate::attacks`] and [`crate::compliance`] provide their contents; this file only knows their
+//! `features::codegen::docs`, [`crate::attacks`] and [`crate::compliance`] provide their contents; this file only knows their
 //! paths.
 
 use std::path::{Path, PathBuf};
@@ -43,19 +43,19 @@ pub(crate) fn run(args: &CodegenArgs) -> ExitCode {
 
 /// All generated files: path from the root, and content.
 fn generated_files(args: &CodegenArgs) -> anyhow::Result<Vec<(String, String)>> {
-    let hooks = features::docs::hooks()?;
+    let hooks = features::codegen::docs::hooks()?;
     let docs = [
-        ("xeps", features::docs::xeps()),
-        ("modules", features::docs::modules()),
-        ("commands", features::docs::commands()),
+        ("xeps", features::codegen::docs::xeps()),
+        ("modules", features::codegen::docs::modules()),
+        ("commands", features::codegen::docs::commands()),
         ("hooks", hooks),
     ];
     let mut files: Vec<_> = docs.map(|(name, text)| (format!("docs/{name}.md"), text)).into();
     files.push(("docs/attacks.md".to_owned(), crate::attacks::attacks_page(&root())?));
-    files.push(("doap.xml".to_owned(), features::doap::doap()));
+    files.push(("doap.xml".to_owned(), features::codegen::doap::doap()));
     let specs = args.specs.clone().unwrap_or_else(|| root().join("../shared/specs"));
     files.extend(crate::compliance::files(&root(), Some(&specs).filter(|folder| folder.exists()))?);
-    for (name, text) in features::docs::golden_files()? {
+    for (name, text) in features::codegen::docs::golden_files()? {
         files.push((format!("crates/features/golden/{name}"), text));
     }
     Ok(files)

@@ -14,7 +14,7 @@ use throng_core::disco::DiscoInfo;
 use throng_core::feature::{OptionKind, OptionValue, Spec};
 use throng_core::{Host, HostError, NodeLimits, StreamFeatureStage};
 
-use crate::built_in_specs::BUILT_IN;
+use crate::codegen::built_in_specs::BUILT_IN;
 use crate::registry::{ALL, enable};
 
 const GENERATED: &str =

@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 
 use throng_core::feature::Spec;
 
-use crate::docs::implemented;
+use crate::codegen::docs::implemented;
 
 const HEAD: &str = "<?xml version='1.0' encoding='UTF-8'?>
 <!-- Written by `cargo xtask codegen` from the features' declarations; change those. -->
