@@ -44,19 +44,19 @@ pub enum ClientError {
     #[error("the server's message is malformed")]
     Malformed,
     /// The server requires a mandatory extension.
-    #[error("the server wants an extension that is not supported")]
+    #[error("the server requires an unsupported extension")]
     Extension,
     /// The server's nonce does not begin with the client's, or adds nothing.
-    #[error("the server's nonce does not continue ours")]
+    #[error("the server's nonce does not extend the client's")]
     Nonce,
     /// The number of iterations is zero or too high.
-    #[error("the server asks for {0} iterations")]
+    #[error("the server requests {0} iterations, which is not acceptable")]
     Iterations(u32),
     /// SASLprep rejects the user name or password.
     #[error(transparent)]
     Prep(#[from] PrepError),
     /// The server offered something other than what the client saw, or does not report its offer.
-    #[error("the list of mechanisms was changed on the way")]
+    #[error("the mechanism list was modified in transit")]
     Downgrade,
     /// The server did not prove that it knows the password.
     #[error("the server's signature is wrong")]

@@ -79,10 +79,10 @@ pub enum CredentialsError {
     #[error("the salt must have 1 to 255 bytes")]
     Salt,
     /// The blob has a version that this program does not support.
-    #[error("stored credentials have version {0}, this program knows {VERSION}")]
+    #[error("stored credentials have version {0}; only version {VERSION} is supported")]
     Version(u8),
     /// The blob is corrupt.
-    #[error("stored credentials are damaged")]
+    #[error("stored credentials are corrupt")]
     Corrupt,
 }
 

@@ -71,7 +71,7 @@ pub struct FastTokens(Vec<ClientTokens>);
 
 /// The blob is corrupt or has another version. Its owner logs in with the password and it is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("stored tokens are damaged")]
+#[error("stored tokens are corrupt")]
 pub struct CorruptTokens;
 
 /// Claim of a client, and its proof.
@@ -130,7 +130,7 @@ pub struct TokenChange {
 
 /// The token that was used no longer exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the token was removed meanwhile")]
+#[error("the token no longer exists")]
 pub struct TokenRemoved;
 
 impl TokenKey {

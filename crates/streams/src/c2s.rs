@@ -108,7 +108,7 @@ impl C2sConnection {
                 PhaseOutcome::Sleep => match self.stream.release_buffers(lent) {
                     Ok(()) => return Poll::Pending,
                     Err(error) => {
-                        tracing::error!(%error, "a stream lost its buffers");
+                        tracing::error!(%error, "a stream could not return its buffers");
                         self.abort();
                     }
                 },

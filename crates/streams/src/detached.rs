@@ -36,7 +36,7 @@ impl DetachedSession {
         session: &Arc<Session>,
         waiting: Option<BoxFuture<'static, ()>>,
     ) -> bool {
-        let dormant = DetachedSession {
+        let detached = DetachedSession {
             node: node.clone(),
             session: session.clone(),
             pending_stanza: waiting,
@@ -45,8 +45,8 @@ impl DetachedSession {
         let kept = node.detach_session(session);
         if kept {
             node.metrics.sessions_detached.inc();
-            tracing::debug!(jid = %session.jid, "the connection is lost, the session waits");
-            node.spawner.spawn("dormant session", Box::pin(dormant));
+            tracing::debug!(jid = %session.jid, "connection lost, session detached");
+            node.spawner.spawn("detached session", Box::pin(detached));
         }
         kept
     }
@@ -81,7 +81,7 @@ impl Future for DetachedSession {
                     link.count_handled();
                 }
                 Err(_) => {
-                    tracing::error!(jid = %this.session.jid, "a stanza's handling panicked; the session ends");
+                    tracing::error!(jid = %this.session.jid, "a stanza handler panicked; ending the session");
                     this.pending_stanza = None;
                     this.end("internal-server-error");
                 }
@@ -101,7 +101,7 @@ impl Future for DetachedSession {
         let late = link.deadline_elapsed() && this.node.seconds() >= link.deadline();
         if !this.over && (closing || late) {
             let wish = link.close_reason();
-            this.end(wish.as_ref().map_or("not resumed in time", |error| error.condition.as_str()));
+            this.end(wish.as_ref().map_or("resumption timeout", |error| error.condition.as_str()));
         }
         if this.over { Poll::Ready(()) } else { Poll::Pending }
     }

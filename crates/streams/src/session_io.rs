@@ -328,9 +328,9 @@ impl C2sConnection {
         let limits = self.context.node.limits();
         if self.write_stalled_since != 0 {
             if now.saturating_sub(self.write_stalled_since) >= limits.write_stall_timeout_seconds {
-                tracing::info!(jid = %session.jid, "closed: the client does not read");
+                tracing::info!(jid = %session.jid, "stream closed: the client is not reading");
                 return Some(PhaseOutcome::PeerUnresponsive(
-                    StreamError::new(StreamCondition::ResourceConstraint).text("the client does not read"),
+                    StreamError::new(StreamCondition::ResourceConstraint).text("the client is not reading"),
                 ));
             }
             return None;
@@ -346,7 +346,8 @@ impl C2sConnection {
                 .is_some_and(|asked| now.saturating_sub(asked) >= limits.ping_timeout_seconds)
         {
             return Some(PhaseOutcome::PeerUnresponsive(
-                StreamError::new(StreamCondition::ConnectionTimeout).text("no acknowledgement"),
+                StreamError::new(StreamCondition::ConnectionTimeout)
+                    .text("no stream management acknowledgement in time"),
             ));
         }
         if self.outbox.is_ack_stalled() {
@@ -368,7 +369,7 @@ impl C2sConnection {
         if self.ping_sent {
             // RFC 6120, section 4.6.1.
             return Some(PhaseOutcome::PeerUnresponsive(
-                StreamError::new(StreamCondition::ConnectionTimeout).text("no sign of life"),
+                StreamError::new(StreamCondition::ConnectionTimeout).text("no answer to a keep-alive ping"),
             ));
         }
         let probe = session.account.host().keep_alive_ping.and_then(|make| make(session));
@@ -404,7 +405,7 @@ static CLIENT: NamespaceContext = NamespaceContext::client();
 /// Turns a panic into a stream error, so that it ends this stream (RFC 6120, section 4.9.3.8) and no other.
 fn catch_panic<T>(session: &Session, work: impl FnOnce() -> T) -> Result<T, StreamError> {
     std::panic::catch_unwind(AssertUnwindSafe(work)).map_err(|_| {
-        tracing::error!(jid = %session.jid, "a stanza's handling panicked; the stream is closed");
+        tracing::error!(jid = %session.jid, "a stanza handler panicked; closing the stream");
         StreamError::new(StreamCondition::InternalServerError)
     })
 }
@@ -487,7 +488,7 @@ fn take_stanza(
         head.kind == StanzaKind::Iq(IqType::Set) && head.first_child.is_some_and(|f| f.ns == Some(Ns::Bind));
     if binds && head.to(bytes).is_none_or(|to| to == session.account.host().domain()) {
         // RFC 6120, section 7.1: a stream has one resource.
-        let error = StanzaError::new(StanzaCondition::NotAllowed).text("this stream has its resource");
+        let error = StanzaError::new(StanzaCondition::NotAllowed).text("this stream already has a resource");
         node.reject_stanza(session, bytes, head, &error);
         return Ok(BoundElementOutcome::Done);
     }
@@ -504,7 +505,7 @@ fn take_stanza(
 /// Every other element ends the stream: RFC 6120, section 4.8.3 for stanzas of another content namespace, section 4.8.4
 /// for the rest.
 pub(crate) fn unknown_element(ns: Option<Ns>, ns_text: &str, name: &str) -> Result<(), StreamError> {
-    let text = format!("<{name}> in the namespace \"{ns_text}\" is not understood here");
+    let text = format!("unsupported element <{name}> in namespace \"{ns_text}\"");
     match (ns, name) {
         (Some(Ns::Stream), "error") => Ok(()),
         (Some(Ns::Client), _) => Err(StreamError::new(StreamCondition::UnsupportedStanzaType).text(text)),
@@ -521,7 +522,7 @@ fn reject_unknown_type(
     bytes: &[u8],
     head: &Head,
 ) -> BoundElementOutcome {
-    let error = StanzaError::new(StanzaCondition::BadRequest).text("this stanza has no such type");
+    let error = StanzaError::new(StanzaCondition::BadRequest).text("invalid stanza type");
     node.reject_stanza(session, bytes, head, &error);
     BoundElementOutcome::Done
 }

@@ -138,8 +138,9 @@ pub(crate) fn enable(session: &Session, element: xml::TreeNode<'_>) -> Vec<u8> {
 /// # Errors
 /// If `h` is missing, not a number or too high.
 pub(crate) fn acknowledge(session: &Session, element: xml::TreeNode<'_>) -> Result<(), StreamError> {
-    let h = number(&element, "h")
-        .ok_or_else(|| StreamError::new(StreamCondition::BadFormat).text("<a/> needs a number as h"))?;
+    let h = number(&element, "h").ok_or_else(|| {
+        StreamError::new(StreamCondition::BadFormat).text("<a/> requires a numeric 'h' attribute")
+    })?;
     session.outbox.acknowledge(h).map_err(too_high)
 }
 

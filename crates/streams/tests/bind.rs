@@ -191,7 +191,7 @@ async fn section_8_3_3_6_a_store_that_fails_lets_the_client_bind_later() {
         (error.condition().as_deref(), error.error_type().as_deref()),
         (Some("internal-server-error"), Some("wait"))
     );
-    assert!(error.has("the account cannot be read; try again later"));
+    assert!(error.has("the account is temporarily unavailable; try again later"));
     wire.set_store_failing(false);
     client.bind("balcony").await.unwrap();
 }

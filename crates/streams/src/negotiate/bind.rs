@@ -35,11 +35,11 @@ impl C2sConnection {
         if head.kind != StanzaKind::Iq(IqType::Set) || !is_bind {
             // RFC 6120, section 7.1: stanzas need a resource first.
             return Err(StreamError::new(StreamCondition::NotAuthorized)
-                .text("bind a resource before you send stanzas"));
+                .text("bind a resource before sending stanzas"));
         }
         let refusal = |error: &StanzaError| error.reply(bytes, &head, None, None).unwrap_or_default();
         let Some(id) = head.raw_id(bytes) else {
-            let error = StanzaError::new(StanzaCondition::BadRequest).text("an iq needs an id");
+            let error = StanzaError::new(StanzaCondition::BadRequest).text("an IQ request needs an id");
             return self.refuse_bind(refusal(&error));
         };
         let client = xml::NamespaceContext::client();
@@ -81,7 +81,7 @@ impl C2sConnection {
         }
         self.final_element = Some(answer);
         Err(StreamError::new(StreamCondition::PolicyViolation)
-            .text("too many requests to bind or resume were refused"))
+            .text("too many refused requests to bind or resume"))
     }
 
     /// Reads the data that a session starts with, for an authenticated client that requests a resource.
@@ -107,7 +107,7 @@ impl C2sConnection {
                 Ok(Admission::Disabled) => self.failed_after_proof(Failure::AccountDisabled, "disabled"),
                 Ok(Admission::Revoked) => self.revoked_login(),
                 Err(fault) => {
-                    tracing::warn!(cause = %fault.cause, "a session could not be read from the store");
+                    tracing::warn!(cause = %fault.cause, "could not read the data of a session");
                     self.on_account_checked(None)
                 }
             };
@@ -121,7 +121,7 @@ impl C2sConnection {
             Ok(Admission::Revoked) => Err(StreamError::new(StreamCondition::NotAuthorized)
                 .text("the account was removed or its password changed")),
             Err(fault) => {
-                tracing::warn!(cause = %fault.cause, "a session could not be read from the store");
+                tracing::warn!(cause = %fault.cause, "could not read the data of a session");
                 let client = xml::NamespaceContext::client();
                 let limits = self.context.node.limits().negotiation();
                 let Ok(Element::Stanza(head)) = Element::read(&waiting, &client, &limits) else {
@@ -129,7 +129,7 @@ impl C2sConnection {
                 };
                 let error = StanzaError::new(StanzaCondition::InternalServerError)
                     .kind(ErrorType::Wait)
-                    .text("the account cannot be read; try again later");
+                    .text("the account is temporarily unavailable; try again later");
                 self.refuse_bind(error.reply(&waiting, &head, None, None).unwrap_or_default())
             }
         }

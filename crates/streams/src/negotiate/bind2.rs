@@ -106,7 +106,7 @@ impl C2sConnection {
         let session = match node.bind(principal, Some(&resource), &link) {
             Ok(session) => session,
             Err(error) => {
-                tracing::debug!(%jid, condition = ?error.condition, "no resource for Bind 2");
+                tracing::debug!(%jid, condition = ?error.condition, "no resource bound by Bind 2");
                 return None;
             }
         };
@@ -117,7 +117,7 @@ impl C2sConnection {
                 let same = old.resource() == name || old.resource().ends_with(&suffix);
                 if same && old.resource() != session.resource() {
                     let error = StreamError::new(StreamCondition::Conflict);
-                    old.outbox.close(error.text("this client has connected anew"));
+                    old.outbox.close(error.text("replaced by a new connection of the same client"));
                     node.end_session(&old);
                 }
             }

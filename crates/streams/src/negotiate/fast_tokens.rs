@@ -314,7 +314,7 @@ impl C2sConnection {
             }
             Ok(FastUpdateOutcome::AccountRevoked) => self.revoked_login(),
             Err(fault) => {
-                tracing::warn!(cause = %fault.cause, "tokens could not be stored");
+                tracing::warn!(cause = %fault.cause, "could not store login tokens");
                 if request.fast.as_ref().is_some_and(|fast| fast.invalidate) {
                     // The token must not be reported as removed.
                     return self.failed_login(Failure::TemporaryAuthFailure, "storage");

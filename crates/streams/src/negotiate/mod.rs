@@ -220,7 +220,7 @@ impl C2sConnection {
         if self.outbox.deadline_elapsed() && self.context.node.seconds() >= state.deadline {
             // A TLS handshake may still be incomplete; the transport decides whether the error can be sent.
             return PhaseOutcome::EndStream(Some(
-                StreamError::new(StreamCondition::ConnectionTimeout).text("negotiation took too long"),
+                StreamError::new(StreamCondition::ConnectionTimeout).text("stream negotiation timed out"),
             ));
         }
         loop {
@@ -382,7 +382,9 @@ impl C2sConnection {
         // XEP-0388, section 3.4: no other element during an exchange. A second profile would be a second exchange.
         let strict = profile.is_some() || state.profile == SaslProfile::Sasl2;
         if state.is_busy() && strict && profile != Some(state.profile) {
-            return Err(StreamError::new(StreamCondition::PolicyViolation).text("one login at a time"));
+            return Err(
+                StreamError::new(StreamCondition::PolicyViolation).text("another login is in progress")
+            );
         }
         match (state.stage, ns) {
             (NegotiationStage::Authentication, Some(Ns::Tls)) => self.starttls(&name),
@@ -404,11 +406,11 @@ impl C2sConnection {
                     return taken;
                 }
                 // RFC 6120, section 4.9.3.12: no stanzas before authentication.
-                Err(StreamError::new(StreamCondition::NotAuthorized).text("log in before you send stanzas"))
+                Err(StreamError::new(StreamCondition::NotAuthorized).text("log in before sending stanzas"))
             }
             (NegotiationStage::Resource, Some(Ns::Sasl | Ns::Sasl2)) => {
                 Err(StreamError::new(StreamCondition::PolicyViolation)
-                    .text("this stream is authenticated already"))
+                    .text("this stream is already authenticated"))
             }
             _ => crate::session_io::unknown_element(ns, &ns_text, &name)
                 .map(|()| NegotiationOutcome::ReplyAndEnd(Vec::new())),
@@ -424,7 +426,7 @@ impl C2sConnection {
                 b"<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>".to_vec(),
             )),
             "starttls" => {
-                tracing::debug!(peer = %self.stream.info().peer, "STARTTLS was asked for where it is not offered");
+                tracing::debug!(peer = %self.stream.info().peer, "STARTTLS requested but not offered");
                 // Section 5.4.2.2: failure, then the end of the stream and of the connection.
                 Ok(NegotiationOutcome::ReplyAndEnd(FAILURE.to_vec()))
             }

@@ -52,11 +52,12 @@ impl C2sConnection {
         state.pre_auth_requests = state.pre_auth_requests.saturating_add(1);
         let to = head.to(bytes);
         let flow = if state.pre_auth_requests > MAX_REQUESTS {
-            let error =
-                StanzaError::new(StanzaCondition::PolicyViolation).text("log in before you ask for more");
+            let error = StanzaError::new(StanzaCondition::PolicyViolation)
+                .text("log in before sending more requests");
             IqFlow::error(error.without_request())
         } else if head.raw_id(bytes).is_none() || head.child_count != 1 {
-            let error = StanzaError::new(StanzaCondition::BadRequest).text("an iq needs an id and one child");
+            let error = StanzaError::new(StanzaCondition::BadRequest)
+                .text("an IQ request needs an id and exactly one child element");
             IqFlow::error(error.without_request())
         } else if to.as_deref().is_some_and(|to| to != host.domain()) {
             IqFlow::error(StanzaError::new(StanzaCondition::NotAuthorized).without_request())

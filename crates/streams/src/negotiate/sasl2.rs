@@ -74,7 +74,7 @@ impl C2sConnection {
         let tasks = state.sasl2_request.as_ref().is_some_and(|r| r.task.is_some());
         match name {
             "authenticate" if state.is_busy() => {
-                Err(StreamError::new(StreamCondition::PolicyViolation).text("one login at a time"))
+                Err(StreamError::new(StreamCondition::PolicyViolation).text("another login is in progress"))
             }
             "authenticate" => self.authenticate(tree.root()),
             "response" if !tasks => {
@@ -100,8 +100,10 @@ impl C2sConnection {
                 state.profile = SaslProfile::Sasl2;
                 self.failed_login(Failure::MalformedRequest, "no task")
             }
-            _ => Err(StreamError::new(StreamCondition::UnsupportedStanzaType)
-                .text(format!("<{name}> is not expected now"))),
+            _ => {
+                Err(StreamError::new(StreamCondition::UnsupportedStanzaType)
+                    .text(format!("unexpected <{name}>")))
+            }
         }
     }
 

@@ -148,7 +148,7 @@ impl C2sConnection {
             | LoginStepResult::Password(Err(fault))
             | LoginStepResult::Account(Err(fault))
             | LoginStepResult::Token(Err(fault)) => {
-                tracing::warn!(cause = %fault.cause, "a login could not be looked up");
+                tracing::warn!(cause = %fault.cause, "could not read the account of a login");
                 self.failed_login(Failure::TemporaryAuthFailure, "storage")
             }
             LoginStepResult::Credentials(Ok(found)) => {

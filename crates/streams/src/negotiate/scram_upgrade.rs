@@ -159,7 +159,7 @@ impl C2sConnection {
                 return self.failed_after_proof(Failure::AccountDisabled, "disabled");
             }
             Ok(CredentialsUpgradeOutcome::Revoked) => return self.revoked_login(),
-            Err(fault) => tracing::warn!(cause = %fault.cause, "upgraded keys could not be stored"),
+            Err(fault) => tracing::warn!(cause = %fault.cause, "could not store upgraded SCRAM keys"),
         }
         self.task().unwrap_or_else(|| self.check_account())
     }

@@ -27,7 +27,7 @@ impl C2sConnection {
             return Ok(NegotiationOutcome::Pending);
         };
         if state.header_sent {
-            return Err(StreamError::new(StreamCondition::BadFormat).text("a second stream header"));
+            return Err(StreamError::new(StreamCondition::BadFormat).text("unexpected second stream header"));
         }
         let opening = StreamHeader::read(tag, &limits)?;
         self.scope = NamespaceContext::from_open_tag(tag, &limits)?;
@@ -39,16 +39,15 @@ impl C2sConnection {
                 Ok(parsed) if parsed.as_ref().is_domain() => node.host(parsed.as_ref().domain()),
                 Ok(_) => None,
                 Err(_) => {
-                    return Err(
-                        StreamError::new(StreamCondition::ImproperAddressing).text("to is not a domain")
-                    );
+                    return Err(StreamError::new(StreamCondition::ImproperAddressing)
+                        .text("the 'to' attribute is not a domain"));
                 }
             },
             // Section 4.7.2: `to` selects one of several domains; with a single domain it may be omitted.
             None if node.hosts().len() == 1 => node.host(&self.context.default_domain),
             None => {
                 return Err(StreamError::new(StreamCondition::ImproperAddressing)
-                    .text("this server has several domains; name one in to"));
+                    .text("this server serves several domains; name one in the 'to' attribute"));
             }
         };
         let Some(host) = host else {
@@ -66,7 +65,7 @@ impl C2sConnection {
         // Section 4.7.5: no version means 0.9, which has no features and no SASL.
         if opening.version.is_none_or(|(major, _)| major < 1) {
             return Err(
-                StreamError::new(StreamCondition::UnsupportedVersion).text("only version 1.0 is spoken here")
+                StreamError::new(StreamCondition::UnsupportedVersion).text("only version 1.0 is supported")
             );
         }
         if lacks_tls {
@@ -79,7 +78,7 @@ impl C2sConnection {
         // XEP-0388, section 3.1.
         if from.as_ref().is_some_and(|f| f.as_ref().domain() != host.domain()) {
             return Err(StreamError::new(StreamCondition::InvalidFrom)
-                .text("from is not of the domain that the stream is for"));
+                .text("the 'from' attribute is not an address of the stream's domain"));
         }
         let to = from.as_ref().map(|f| f.as_ref().bare());
         state.from = to.as_ref().map(|t| t.to_jid());
