@@ -110,13 +110,11 @@ fn asset_response(path: &str, asked: &HeaderMap) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use axum::http::{HeaderName, HeaderValue, header};
     use std::collections::BTreeSet;
     use std::fs;
     use std::path::Path;
-
-    use axum::http::{HeaderName, HeaderValue, header};
-
-    use super::*;
 
     fn walk(folder: &Path, prefix: &str, found: &mut BTreeSet<String>) {
         for entry in fs::read_dir(folder).unwrap() {

@@ -34,20 +34,20 @@ mod traffic;
 
 use std::sync::Arc;
 
+use auth::ApiAuth;
+use auth::tokens::ApiTokens;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderValue, header};
 use axum::middleware::map_response;
 use axum::response::Response;
 use axum::routing::any;
+use operation::ApiOperation;
+use serde_json::Value;
 use throng_core::Node;
 
-use auth::ApiAuth;
-use auth::tokens::ApiTokens;
-use operation::ApiOperation;
 pub use peer::RequestPeer;
 pub use problem::Problem;
-use serde_json::Value;
 pub use server_process::{CertificateStatus, NodeStats, Reloaded, ResourceStatus, ServerProcess};
 
 /// Maximum bytes of a request to `/api/v1`, unless a route overrides it.

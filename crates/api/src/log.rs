@@ -242,6 +242,7 @@ mod tests {
         let (target, message) = ("throng".to_owned(), message.to_owned());
         LogLine { number: 0, time: 1, level, target, message, fields: Vec::new() }
     }
+
     fn messages(lines: &[LogLine]) -> Vec<&str> {
         lines.iter().map(|line| line.message.as_str()).collect()
     }

@@ -107,26 +107,31 @@ impl ApiOperation {
             handler: on(filter, handler),
         }
     }
+
     /// Sets the one-sentence summary.
     pub(crate) fn summary(mut self, summary: &'static str) -> ApiOperation {
         self.summary = summary;
         self
     }
+
     /// Adds a query parameter with its JSON Schema.
     pub(crate) fn query(mut self, name: &'static str, schema: Value, text: &'static str) -> ApiOperation {
         self.query.push(Parameter { name, text, schema });
         self
     }
+
     /// Sets the request body.
     pub(crate) fn request_body(mut self, takes: RequestBody) -> ApiOperation {
         self.request_body = takes;
         self
     }
+
     /// Sets the response of a success.
     pub(crate) fn response(mut self, status: u16, what: ResponseBody, text: &'static str) -> ApiOperation {
         self.response = (status, what, text);
         self
     }
+
     /// Sets the statuses of further problems.
     pub(crate) fn problems(mut self, statuses: &'static [u16]) -> ApiOperation {
         self.problems = statuses;

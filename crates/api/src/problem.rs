@@ -33,22 +33,27 @@ impl Problem {
     pub fn new(status: StatusCode, condition: &'static str, detail: impl Into<Cow<'static, str>>) -> Problem {
         Problem { status, condition, detail: detail.into() }
     }
+
     /// The request is malformed.
     pub fn invalid(detail: impl Into<Cow<'static, str>>) -> Problem {
         CommandError::new(CommandErrorKind::Invalid, detail).into()
     }
+
     /// The request is not authenticated.
     pub fn unauthorized(detail: impl Into<Cow<'static, str>>) -> Problem {
         Problem::new(StatusCode::UNAUTHORIZED, "not-authorized", detail)
     }
+
     /// The caller lacks the rights.
     pub fn forbidden(detail: impl Into<Cow<'static, str>>) -> Problem {
         CommandError::new(CommandErrorKind::Forbidden, detail).into()
     }
+
     /// The resource does not exist.
     pub fn not_found(detail: impl Into<Cow<'static, str>>) -> Problem {
         CommandError::new(CommandErrorKind::NotFound, detail).into()
     }
+
     /// An internal error; the cause is logged where it happens.
     pub fn internal() -> Problem {
         CommandError::internal().into()

@@ -26,17 +26,20 @@ pub trait ServerProcess: Send + Sync {
         let _ = (host, secure);
         Vec::new()
     }
+
     /// Whether the configuration lets this non-local address read `/metrics`.
     fn may_scrape(&self, address: IpAddr) -> bool {
         let _ = address;
         false
     }
+
     /// Sources of the overview. Cheap enough for every other second.
     fn node_stats(&self) -> NodeStats;
     /// Disk, database and certificates, as they were last checked.
     fn resources(&self) -> ResourceStatus {
         ResourceStatus::default()
     }
+
     /// The last lines of the log.
     fn log(&self) -> Arc<LogBuffer>;
     /// Every compiled-in module, in registry order.

@@ -25,7 +25,6 @@ impl Millis {
     pub const NEVER: Millis = Millis(u64::MAX);
 
     /// Milliseconds from `earlier` to `self`; zero if `earlier` is the later one.
-    #[must_use]
     pub const fn since(self, earlier: Millis) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -37,7 +36,6 @@ impl Millis {
     }
 
     /// Whole seconds since the clock was created; saturates at `u32::MAX` (136 years).
-    #[must_use]
     pub const fn seconds(self) -> u32 {
         let seconds = self.0 / 1000;
         if seconds > u32::MAX as u64 { u32::MAX } else { seconds as u32 }
@@ -80,9 +78,11 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now(&self) -> Millis {
         (**self).now()
     }
+
     fn unix_millis(&self) -> u64 {
         (**self).unix_millis()
     }
+
     fn now_micros(&self) -> u64 {
         (**self).now_micros()
     }
@@ -96,7 +96,6 @@ pub struct SystemClock {
 
 impl SystemClock {
     /// A clock that starts at zero. A process creates one and shares it.
-    #[must_use]
     #[allow(clippy::disallowed_methods, reason = "the one place where time is read")]
     pub fn new() -> SystemClock {
         SystemClock { made: Instant::now() }
@@ -139,7 +138,6 @@ impl ManualClock {
     pub const START_UNIX_MILLIS: u64 = 1_767_225_600_000;
 
     /// Monotonic time zero, wall clock [`ManualClock::START_UNIX_MILLIS`].
-    #[must_use]
     pub const fn new() -> ManualClock {
         ManualClock { now: AtomicU64::new(0), unix: AtomicU64::new(ManualClock::START_UNIX_MILLIS) }
     }
@@ -173,6 +171,7 @@ impl Clock for ManualClock {
     fn now(&self) -> Millis {
         Millis(self.now.load(Ordering::SeqCst))
     }
+
     fn unix_millis(&self) -> u64 {
         self.unix.load(Ordering::SeqCst)
     }

@@ -44,14 +44,15 @@ fn cell() -> usize {
 
 impl Counter {
     /// Zero.
-    #[must_use]
     pub const fn new() -> Counter {
         Counter([const { Padded(AtomicU64::new(0)) }; CELLS])
     }
+
     /// Adds; wraps around at 2^64.
     pub fn add(&self, n: u64) {
         self.0[cell()].0.fetch_add(n, Ordering::Relaxed);
     }
+
     /// The sum of all cells.
     pub fn get(&self) -> u64 {
         self.0.iter().fold(0, |sum, cell| sum.wrapping_add(cell.0.load(Ordering::Relaxed)))
@@ -78,11 +79,11 @@ pub struct Histogram {
 
 impl Histogram {
     /// An empty histogram. `bounds` are the inclusive upper bounds of the buckets, ascending.
-    #[must_use]
     pub fn new(bounds: &'static [u64]) -> Histogram {
         let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
         Histogram { bounds, counts, sum: AtomicU64::new(0) }
     }
+
     /// Records a value.
     pub fn record(&self, value: u64) {
         let bucket = self.bounds.partition_point(|bound| *bound < value);
@@ -91,6 +92,7 @@ impl Histogram {
         }
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
+
     /// The values recorded so far.
     pub fn snapshot(&self) -> HistogramSnapshot {
         HistogramSnapshot {
@@ -117,6 +119,7 @@ impl HistogramSnapshot {
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
+
     /// The values recorded since an earlier snapshot of the same histogram.
     #[must_use]
     pub fn since(&self, earlier: &HistogramSnapshot) -> HistogramSnapshot {
@@ -127,6 +130,7 @@ impl HistogramSnapshot {
             sum: self.sum.saturating_sub(earlier.sum),
         }
     }
+
     /// Adds the values of another histogram with the same bounds.
     pub fn merge(&mut self, other: &HistogramSnapshot) {
         if self.counts.is_empty() {
@@ -136,6 +140,7 @@ impl HistogramSnapshot {
             self.sum += other.sum;
         }
     }
+
     /// The quantile for this share of all values, interpolated linearly within its bucket. Values above the last bound count as
     /// that bound. `None` without values.
     pub fn quantile(&self, share: f64) -> Option<f64> {

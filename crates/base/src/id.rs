@@ -14,7 +14,6 @@ const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 ///
 /// # Panics
 /// If the operating system has no randomness available. A server must not continue then.
-#[must_use]
 #[allow(clippy::expect_used, reason = "no input can cause it; going on without randomness would be worse")]
 pub fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
@@ -26,7 +25,6 @@ pub fn random_bytes<const N: usize>() -> [u8; N] {
 ///
 /// # Panics
 /// See [`random_bytes`].
-#[must_use]
 pub fn random_id() -> String {
     base32(random_bytes::<10>())
 }

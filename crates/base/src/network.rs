@@ -9,7 +9,6 @@
 use std::net::IpAddr;
 
 /// The IPv4 address, or the IPv6 address with all but its first 64 bits zero.
-#[must_use]
 pub fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(ip) => IpAddr::V4(ip),
@@ -18,7 +17,6 @@ pub fn network(peer: IpAddr) -> IpAddr {
 }
 
 /// [`network`] as a number, for tables. IPv4 maps below the multicast prefix ffff::/16, from which nobody connects.
-#[must_use]
 pub fn network_number(peer: IpAddr) -> u64 {
     match network(peer) {
         IpAddr::V4(ip) => 0xffff_0000_0000_0000 | u64::from(ip.to_bits()),

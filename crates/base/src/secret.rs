@@ -9,6 +9,7 @@
 
 use std::fmt;
 use std::str::Utf8Error;
+
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
@@ -18,13 +19,11 @@ pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
     /// Takes ownership of the bytes without copying them.
-    #[must_use]
     pub fn new(bytes: impl Into<Vec<u8>>) -> Secret {
         Secret(Zeroizing::new(bytes.into()))
     }
 
     /// The bytes.
-    #[must_use]
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
@@ -38,13 +37,11 @@ impl Secret {
     }
 
     /// Length in bytes.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Whether it is empty.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -77,7 +74,6 @@ impl fmt::Debug for Secret {
 }
 
 /// Whether `a` and `b` are equal, in a time that depends only on their lengths.
-#[must_use]
 pub fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.ct_eq(b).into()
 }

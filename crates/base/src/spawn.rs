@@ -28,6 +28,7 @@ impl<S: Spawner + ?Sized> Spawner for Arc<S> {
     fn spawn(&self, what: &'static str, task: BoxFuture<'static, ()>) {
         (**self).spawn(what, task);
     }
+
     fn spawn_blocking(&self, what: &'static str, job: Box<dyn FnOnce() + Send>) {
         (**self).spawn_blocking(what, job);
     }

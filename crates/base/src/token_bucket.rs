@@ -23,19 +23,16 @@ pub struct TokenBucket {
 impl TokenBucket {
     /// A full bucket. `rate_per_s` is in tokens per second, `burst` the maximum level. With a rate of zero it never refills;
     /// with a burst of zero only amounts of zero pass.
-    #[must_use]
     pub const fn new(rate_per_s: u32, burst: u32) -> TokenBucket {
         TokenBucket { rate: rate_per_s, burst, level: burst as i64 * 1000, at: Millis::ZERO }
     }
 
     /// A bucket that lets everything pass.
-    #[must_use]
     pub const fn unlimited() -> TokenBucket {
         TokenBucket::new(u32::MAX, u32::MAX)
     }
 
     /// Whether this is [`TokenBucket::unlimited`].
-    #[must_use]
     pub const fn is_unlimited(&self) -> bool {
         self.rate == u32::MAX && self.burst == u32::MAX
     }
@@ -64,7 +61,6 @@ impl TokenBucket {
 
     /// Milliseconds from `now` until [`TokenBucket::try_take`] of `n` would pass; zero if it would pass now, `u64::MAX` if
     /// never. After [`TokenBucket::charge`], use `n` = 0: the time until the debt is paid.
-    #[must_use]
     pub fn millis_until(&self, n: u32, now: Millis) -> u64 {
         if self.is_unlimited() {
             return 0;
@@ -83,7 +79,6 @@ impl TokenBucket {
     }
 
     /// Whole tokens available at `now`; zero in debt.
-    #[must_use]
     pub fn available(&self, now: Millis) -> u32 {
         let mut then = *self;
         then.refill(now);
@@ -91,7 +86,6 @@ impl TokenBucket {
     }
 
     /// Milliseconds from `now` until the bucket is full; zero if it is.
-    #[must_use]
     pub fn full_ms(&self, now: Millis) -> u64 {
         self.millis_until(self.burst, now)
     }

@@ -19,13 +19,11 @@ pub struct AddressHasher([u8; 16]);
 
 impl AddressHasher {
     /// `key`: 16 bytes that no client can know, the same on every node of the deployment.
-    #[must_use]
     pub const fn new(key: [u8; 16]) -> AddressHasher {
         AddressHasher(key)
     }
 
     /// The hash of the bare address; the resource is ignored.
-    #[must_use]
     pub fn hash(&self, jid: JidRef<'_>) -> u64 {
         let mut hasher = SipHasher13::new_with_key(&self.0);
         hasher.write(jid.bare().as_str().as_bytes());

@@ -36,14 +36,14 @@ pub mod memory;
 mod node;
 mod single;
 
+use std::sync::Arc;
+
+use base::spawn::BoxFuture;
+
 pub use address_hash::AddressHasher;
 pub use envelope::{Envelope, EnvelopeClass, EnvelopeError, EnvelopeHeader};
 pub use node::{AddressLocation, Member, NodeId};
 pub use single::SingleNode;
-
-use std::sync::Arc;
-
-use base::spawn::BoxFuture;
 
 /// A node's connection to the cluster. See the invariants of the crate.
 pub trait Cluster: Send + Sync {

@@ -12,9 +12,11 @@ impl TestCluster for SingleNodeCluster {
     fn nodes(&self) -> Vec<Arc<dyn Cluster>> {
         vec![self.0.clone()]
     }
+
     fn run_until(&self, done: &dyn Fn() -> bool) -> bool {
         done()
     }
+
     fn run_until_idle(&self) {}
 }
 
@@ -33,9 +35,11 @@ impl TestCluster for BusCluster {
     fn nodes(&self) -> Vec<Arc<dyn Cluster>> {
         self.1.clone()
     }
+
     fn run_until(&self, done: &dyn Fn() -> bool) -> bool {
         done() || (self.0.run_until_idle() && done())
     }
+
     fn run_until_idle(&self) {
         assert!(self.0.run_until_idle());
     }

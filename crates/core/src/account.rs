@@ -88,10 +88,12 @@ impl Account {
     pub fn host(&self) -> &Arc<Host> {
         self.host.current()
     }
+
     /// Runs `f` on the locked state. `f` must be fast.
     pub fn with<T>(&self, f: impl FnOnce(&mut AccountState) -> T) -> T {
         f(&mut self.state.lock())
     }
+
     /// Replaces the blocklist and updates its flag.
     pub fn set_blocked(&self, state: &mut AccountState, entries: &[Jid]) {
         let blocked = Blocklist::new(entries).map(Arc::new);
@@ -102,6 +104,7 @@ impl Account {
         }
         state.rare(|rare| rare.blocked = blocked);
     }
+
     /// Replaces the photo hash and updates its flag.
     pub fn set_photo(&self, state: &mut AccountState, photo: Option<PhotoHash>) {
         if photo.is_some() {
@@ -113,6 +116,7 @@ impl Account {
         }
         state.rare(|rare| rare.photo = photo.map(Box::new));
     }
+
     /// The hash of the account's photo.
     pub fn photo(&self) -> Option<PhotoHash> {
         if !self.flags.has(flags::ACCOUNT_PHOTO) {
@@ -120,6 +124,7 @@ impl Account {
         }
         self.state.lock().rare.as_ref()?.photo.as_deref().copied()
     }
+
     /// The blocklist, if it is not empty.
     pub fn blocked(&self) -> Option<Arc<Blocklist>> {
         if !self.flags.has(flags::ACCOUNT_BLOCKS) {
@@ -127,24 +132,29 @@ impl Account {
         }
         self.state.lock().rare.as_ref()?.blocked.clone()
     }
+
     /// Whether the account has blocked this address.
     pub fn blocks(&self, jid: JidRef<'_>) -> bool {
         self.blocked().is_some_and(|blocked| blocked.matches(jid))
     }
+
     /// Subscription bits of another connected account; none if it is not in the roster.
     pub fn subscription(&self, contact: &Account) -> Subscription {
         self.state.lock().find(contact.hash, contact.id)
     }
+
     /// Calls `f` for each session.
     pub fn for_each_session(&self, mut f: impl FnMut(&Arc<Session>)) {
         for session in &self.state.lock().sessions {
             f(session);
         }
     }
+
     /// The sessions, for work that must not happen under the lock.
     pub fn sessions(&self) -> SmallVec<[Arc<Session>; 1]> {
         self.state.lock().sessions.clone()
     }
+
     /// The session with this resource.
     pub fn session(&self, resource: &str) -> Option<Arc<Session>> {
         self.state.lock().sessions.iter().find(|s| s.resource() == resource).cloned()
@@ -158,18 +168,22 @@ impl AccountState {
         self.rare = Some(rare).filter(|r| r.prefetched.is_some() || r.blocked.is_some() || r.photo.is_some());
         done
     }
+
     /// The roster as the login read it, until it is taken.
     pub fn prefetched(&self) -> Option<&RosterSnapshot> {
         self.rare.as_ref()?.prefetched.as_ref()
     }
+
     /// Takes that roster; `None` if it is outdated or already taken.
     pub fn take_prefetched(&mut self) -> Option<RosterSnapshot> {
         self.prefetched()?;
         self.rare(|rare| rare.prefetched.take())
     }
+
     pub(crate) fn set_prefetched(&mut self, roster: RosterSnapshot) {
         self.rare(|rare| rare.prefetched = Some(roster));
     }
+
     /// Fills the view from the store's roster.
     pub fn replace_roster(&mut self, table: &RoutingTable, items: &[RosterItem], version: u64) {
         let of = |item: &RosterItem| Contact {
@@ -182,6 +196,7 @@ impl AccountState {
         self.contacts = contacts.into();
         self.roster_version = version;
     }
+
     /// Applies one change of the roster to the view. False if a later change was applied before: the view of
     /// this contact may be wrong then. `hash` is that of the contact's address.
     #[must_use = "a view that is out of order must be read again"]
@@ -211,10 +226,12 @@ impl AccountState {
         }
         in_order
     }
+
     /// All contacts with a subscription state.
     pub fn contacts(&self) -> &[Contact] {
         &self.contacts
     }
+
     /// Subscription bits of the contact with this hash and id.
     pub fn find(&self, hash: u64, id: AddressId) -> Subscription {
         match self.contacts.binary_search_by_key(&(hash, id), Contact::key) {
@@ -222,15 +239,18 @@ impl AccountState {
             Err(_) => Subscription::NONE,
         }
     }
+
     /// Whether a contact may have this address. Only for uses in which a false positive is harmless: other
     /// addresses can have the same hash.
     pub fn may_contain(&self, hash: u64) -> bool {
         self.with_hash(hash).next().is_some()
     }
+
     /// Like [`AccountState::may_contain`], for a contact to whose presence the account is subscribed.
     pub fn may_be_subscribed_to(&self, hash: u64) -> bool {
         self.with_hash(hash).any(|contact| contact.subscription.contains(Subscription::TO))
     }
+
     fn with_hash(&self, hash: u64) -> impl Iterator<Item = &Contact> {
         let at = self.contacts.partition_point(|contact| contact.hash < hash);
         self.contacts.iter().skip(at).take_while(move |contact| contact.hash == hash)
@@ -259,9 +279,11 @@ mod tests {
         item.subscription = subscription;
         item
     }
+
     fn table() -> RoutingTable {
         RoutingTable::new(cluster::AddressHasher::new([7; 16]))
     }
+
     fn change(before: Option<RosterItem>, after: Option<RosterItem>, version: u64) -> RosterUpdateOutcome {
         RosterUpdateOutcome { before, after, version }
     }

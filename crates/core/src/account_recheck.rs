@@ -52,6 +52,7 @@ impl Outdated {
             Outdated::Roster(account) => account,
         }
     }
+
     /// Whether no session depends on the result any more.
     fn is_obsolete(&self) -> bool {
         match self {
@@ -59,6 +60,7 @@ impl Outdated {
             Outdated::Roster(account) => account.sessions().is_empty(),
         }
     }
+
     fn is_roster_of(&self, account: &Arc<Account>) -> bool {
         matches!(self, Outdated::Roster(own) if Arc::ptr_eq(own, account))
     }

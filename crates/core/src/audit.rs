@@ -61,11 +61,13 @@ impl Audit {
         let list = ring.entries.iter().filter(|e| e.number > after).take(limit).cloned().collect();
         (list, ring.last)
     }
+
     /// The newest `limit` entries, oldest first.
     pub fn newest(&self, limit: usize) -> (Vec<AuditEntry>, u64) {
         let after = self.0.lock().last.saturating_sub(limit as u64);
         self.after(after, limit)
     }
+
     fn push(&self, mut entry: AuditEntry) {
         let mut ring = self.0.lock();
         ring.last += 1;

@@ -23,23 +23,28 @@ impl Blocklist {
         list.dedup();
         if list.is_empty() { None } else { Some(Blocklist(list.into())) }
     }
+
     /// Whether an entry covers this address.
     pub fn matches(&self, jid: JidRef<'_>) -> bool {
         self.has(jid.as_str())
             || jid.resource().is_some() && self.has(jid.bare().as_str())
             || jid.local().is_some() && self.has_domain(jid)
     }
+
     /// Approximate size of its entries in bytes.
     pub fn bytes(&self) -> usize {
         self.0.iter().map(|entry| entry.as_str().len() + 48).sum()
     }
+
     /// The entries, sorted.
     pub fn entries(&self) -> &[Jid] {
         &self.0
     }
+
     fn has(&self, text: &str) -> bool {
         self.0.binary_search_by(|entry| entry.as_str().cmp(text)).is_ok()
     }
+
     fn has_domain(&self, jid: JidRef<'_>) -> bool {
         self.has(jid.domain())
             || jid.resource().is_some_and(|resource| {

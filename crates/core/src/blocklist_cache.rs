@@ -52,15 +52,19 @@ impl BlocklistCache {
     pub(crate) fn new(hasher: AddressHasher) -> BlocklistCache {
         BlocklistCache { hasher, shards: Default::default(), changes: [const { AtomicU32::new(0) }; 256] }
     }
+
     fn shard(&self, owner: JidRef<'_>) -> &Mutex<Shard> {
         &self.shards[(self.hasher.hash(owner) >> 52) as usize % SHARDS]
     }
+
     fn change_count(&self, owner: JidRef<'_>) -> &AtomicU32 {
         &self.changes[(self.hasher.hash(owner) >> 28) as usize % 256]
     }
+
     fn get(&self, owner: JidRef<'_>) -> Option<Option<Arc<Blocklist>>> {
         self.shard(owner).lock().lists.get(owner.bare().as_str()).cloned()
     }
+
     /// Caches a list that was read, unless it changed meanwhile.
     fn insert(&self, owner: JidRef<'_>, list: Option<Arc<Blocklist>>, before: u32) {
         let size = list.as_ref().map_or(0, |list| list.bytes());
@@ -76,6 +80,7 @@ impl BlocklistCache {
         let old = shard.lists.insert(owner.bare().as_str().into(), list);
         shard.bytes -= old.flatten().map_or(0, |list| list.bytes());
     }
+
     /// Records a durable change; returns the number of changes.
     fn record_change(&self, owner: JidRef<'_>) -> u32 {
         let mut shard = self.shard(owner).lock();
@@ -184,6 +189,7 @@ mod tests {
     fn jid(text: &str) -> Jid {
         Jid::parse(text).unwrap()
     }
+
     fn list(text: &str) -> Option<Arc<Blocklist>> {
         Blocklist::new(&[jid(text)]).map(Arc::new)
     }

@@ -65,18 +65,22 @@ impl FeatureSet {
         let identities = identities.into_iter().map(|(category, kind)| (category.into(), kind.into()));
         FeatureSet { features: features.into(), identities: identities.collect() }
     }
+
     /// Whether the client has this feature.
     pub fn has(&self, var: &str) -> bool {
         self.features.binary_search_by(|f| (**f).cmp(var)).is_ok()
     }
+
     /// All features, sorted.
     pub fn features(&self) -> impl Iterator<Item = &str> {
         self.features.iter().map(|f| &**f)
     }
+
     /// Category and type of each identity.
     pub fn identities(&self) -> impl Iterator<Item = (&str, &str)> {
         self.identities.iter().map(|(category, kind)| (&**category, &**kind))
     }
+
     /// Approximate size in bytes.
     pub fn bytes(&self) -> usize {
         let features: usize = self.features.iter().map(|f| f.len() + 32).sum();
@@ -259,6 +263,7 @@ impl Entry {
     fn is_backing_off(&self, session: &Session, now: u32) -> bool {
         self.failed.iter().any(|(link, until)| *link == session.outbox.id && now < *until)
     }
+
     fn bytes(&self) -> usize {
         match &self.state {
             CapsState::Known(set) => set.bytes(),
@@ -354,6 +359,7 @@ mod tests {
         clients.insert_verified(key, FeatureSet::new([long.as_str()], []));
         number
     }
+
     fn is_there(clients: &CapsCache, number: u32) -> bool {
         clients.0.lock().get(number).is_some()
     }

@@ -63,18 +63,22 @@ impl DeliveryState {
     pub(crate) const fn stored(number: u64) -> DeliveryState {
         DeliveryState(STORED.mask() | STORE_NUMBER.of(number))
     }
+
     /// This state with a mark.
     pub(crate) const fn with(self, mark: DeliveryMark) -> DeliveryState {
         DeliveryState(self.0 | mark.field().mask())
     }
+
     /// Number of the message in the store, if the store holds it.
     pub(crate) const fn store_number(self) -> Option<u64> {
         if STORED.is_set(self.0) { Some(STORE_NUMBER.get(self.0)) } else { None }
     }
+
     /// Whether the mark is set.
     pub(crate) const fn has(self, mark: DeliveryMark) -> bool {
         self.store_number().is_none() && mark.field().is_set(self.0)
     }
+
     /// Number of sessions that share the message and have not released it; 0 if it has one recipient.
     pub(crate) const fn recipients(self) -> u64 {
         if self.store_number().is_some() { 0 } else { RECIPIENTS.get(self.0) }
@@ -89,16 +93,19 @@ impl AtomicDeliveryState {
     pub(crate) const fn new(state: DeliveryState) -> AtomicDeliveryState {
         AtomicDeliveryState(AtomicU64::new(state.0))
     }
+
     /// The present state.
     pub(crate) fn load(&self) -> DeliveryState {
         DeliveryState(self.0.load(Ordering::Relaxed))
     }
+
     /// Sets a mark; no effect on a stored message.
     pub(crate) fn set(&self, mark: DeliveryMark) {
         if self.load().store_number().is_none() {
             self.0.fetch_or(mark.field().mask(), Ordering::AcqRel);
         }
     }
+
     /// Adds sessions that share the message; no effect on a stored message, which the store still holds when all
     /// of them lose it.
     pub(crate) fn add_recipients(&self, sessions: usize) {
@@ -106,6 +113,7 @@ impl AtomicDeliveryState {
             self.0.fetch_add(RECIPIENTS.of(sessions as u64), Ordering::Relaxed);
         }
     }
+
     /// Releases the share of one session; returns the state before. Must only be called on a shared message.
     pub(crate) fn release_recipient(&self) -> DeliveryState {
         DeliveryState(self.0.fetch_sub(RECIPIENTS.of(1), Ordering::AcqRel))

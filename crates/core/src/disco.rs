@@ -89,6 +89,7 @@ pub trait DiscoNode: Send + Sync {
     fn refusal(&self, _query: &DiscoQuery<'_>) -> Option<StanzaError> {
         None
     }
+
     /// The items, as for [`DiscoNode::info`].
     fn items(&self, query: &DiscoQuery<'_>) -> Option<Vec<DiscoItem>>;
 }

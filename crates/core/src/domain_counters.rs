@@ -49,18 +49,23 @@ impl DomainCounters {
     pub(crate) fn shared() -> DomainCounters {
         DomainCounters { shared: true, ..DomainCounters::default() }
     }
+
     pub(crate) fn stanza_in(&self, kind: StanzaKind) {
         self.stanzas[0][kind_index(kind)].add(1);
     }
+
     pub(crate) fn stanza_out(&self, kind: StanzaKind) {
         self.stanzas[1][kind_index(kind)].add(1);
     }
+
     pub(crate) fn session_opened(&self) {
         self.opened.fetch_add(1, Ordering::Relaxed);
     }
+
     pub(crate) fn session_closed(&self) {
         self.closed.fetch_add(1, Ordering::Relaxed);
     }
+
     /// Present values.
     pub fn totals(&self) -> DomainTotals {
         // In this order, so that a session that ends meanwhile is not missing from the opened ones.

@@ -74,18 +74,21 @@ impl Effects {
     pub fn add(&mut self, effect: Effect) {
         self.0.push(effect);
     }
+
     /// Routes a stanza.
     pub fn route(&mut self, frame: Option<SharedStanza>, from: Jid, to: Jid) {
         if let Some(frame) = frame {
             self.0.push(Effect::Route { frame, from, to });
         }
     }
+
     /// Puts a stanza into a session's queue.
     pub fn send(&mut self, session: &Arc<Session>, frame: Option<SharedStanza>) {
         if let Some(frame) = frame {
             self.0.push(Effect::Send(session.clone(), frame));
         }
     }
+
     /// Whether there are no effects.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -90,6 +90,7 @@ impl FeatureOptions {
     pub fn defaults(specs: &'static [OptionSpec]) -> FeatureOptions {
         FeatureOptions(specs.iter().map(|s| (s.key, s.default.clone())).collect())
     }
+
     /// Sets one option.
     ///
     /// # Errors
@@ -114,10 +115,12 @@ impl FeatureOptions {
         self.0.insert(spec.key, value);
         Ok(())
     }
+
     /// A switch; false if it is not declared.
     pub fn bool(&self, key: &str) -> bool {
         matches!(self.0.get(key), Some(OptionValue::Bool(true)))
     }
+
     /// A number; zero if it is not declared.
     pub fn int(&self, key: &str) -> i64 {
         match self.0.get(key) {
@@ -125,6 +128,7 @@ impl FeatureOptions {
             _ => 0,
         }
     }
+
     /// A list of texts; empty if it is not declared.
     pub fn texts(&self, key: &str) -> &[String] {
         match self.0.get(key) {
@@ -132,6 +136,7 @@ impl FeatureOptions {
             _ => &[],
         }
     }
+
     /// Text; empty if it is not declared.
     pub fn text(&self, key: &str) -> &str {
         match self.0.get(key) {
@@ -279,29 +284,35 @@ impl FeatureBuilder<'_> {
         /// A handler for new accounts.
         created: Created,
     }
+
     /// State that the handlers of this domain share across reloads; see [`crate::feature_state`]. `make` is
     /// called the first time.
     pub fn shared_state<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         self.feature_state.get_or_create(self.domain, self.owner, make)
     }
+
     /// Registers how to find the software of a client; the last feature that registers this counts.
     pub fn client_software(&mut self, software: crate::host::ClientSoftware) {
         self.parts.client_software = Some(software);
     }
+
     /// Registers how to build the keep-alive ping; the last feature that registers this counts.
     pub fn keep_alive_ping(&mut self, probe: crate::host::KeepAlivePing) {
         self.parts.keep_alive_ping = Some(probe);
     }
+
     /// Declares that the feature stores undelivered messages and delivers them later, with a handler of
     /// `available` that clears [`crate::account::AccountState::flushing`] when nothing is left.
     pub fn stores_offline_messages(&mut self) {
         self.parts.stores_offline_messages = true;
     }
+
     /// Delivers requests to a full address whether or not their sender may see its presence, contrary to RFC
     /// 6121, section 8.5.3.1.
     pub fn iq_without_subscription(&mut self) {
         self.parts.iq_without_subscription = true;
     }
+
     /// Enables stream management and registers how a delayed message is marked.
     pub fn stream_management(
         &mut self,
@@ -311,39 +322,48 @@ impl FeatureBuilder<'_> {
         self.parts.stream_management = Some(management);
         self.parts.add_delay = Some(late);
     }
+
     /// A handler for an element on the stream that is not a stanza.
     pub fn nonza(&mut self, ns: Ns, name: &'static str, handler: NonzaHandler) {
         self.parts.elements.nonzas.push((ns, name, handler));
     }
+
     /// A handler for an element in a client's bind request (XEP-0386).
     pub fn bind2_inline(&mut self, ns: Ns, name: &'static str, handler: Bind2InlineHandler) {
         self.parts.elements.bind2_inline.push((ns, name, handler));
     }
+
     /// A handler for requests before authentication.
     pub fn pre_auth(&mut self, ns: Ns, name: &'static str, handler: impl PreAuthHandler + 'static) {
         self.parts.elements.pre_auth.push((ns, name, Arc::new(handler)));
     }
+
     /// A form with more information about the domain (XEP-0128).
     pub fn disco_form(&mut self, form: DiscoForm) {
         self.parts.disco.forms.push(form);
     }
+
     /// An additional identity of the domain.
     pub fn disco_identity(&mut self, identity: DiscoIdentity) {
         self.parts.disco.identities.push(identity);
     }
+
     /// A node whose information and items the feature provides.
     pub fn disco_node(&mut self, node: impl DiscoNode + 'static) {
         self.parts.disco.nodes.push(Arc::new(node));
     }
+
     /// A stream feature that depends on an option.
     pub fn stream_feature(&mut self, feature: StreamFeature) {
         self.parts.stream_features.push(feature);
     }
+
     /// The handler of a declared command.
     pub fn command(&mut self, command: &'static Command, run: impl CommandHandler + 'static) {
         let run = Arc::new(run);
         self.parts.commands.push(CommandEntry { command, owner: self.owner, run, current_values: None });
     }
+
     /// Like [`FeatureBuilder::command`], for a command whose form shows present values.
     pub fn command_with(
         &mut self,
@@ -354,6 +374,7 @@ impl FeatureBuilder<'_> {
         let (run, present) = (Arc::new(run), Some(Arc::new(present) as Arc<dyn CurrentValuesReader>));
         self.parts.commands.push(CommandEntry { command, owner: self.owner, run, current_values: present });
     }
+
     /// The handler of a declared IQ request.
     pub fn iq(&mut self, key: IqKey, handler: impl IqHandler + 'static) {
         self.parts.iq.push((key, self.owner, Arc::new(handler)));

@@ -264,11 +264,10 @@ pub type Hosts = BTreeMap<String, Arc<Host>>;
 
 #[cfg(test)]
 mod tests {
-    use xml::Ns;
-
     use super::*;
     use crate::feature::FeatureBuilder;
     use crate::iq::{IqFlow, IqRequest, IqTarget};
+    use xml::Ns;
 
     const GET: IqKey = IqKey::get(IqTarget::Server, Ns::Ping, "ping");
     const SET: IqKey = IqKey::set(IqTarget::Account, Ns::Ping, "ping");

@@ -46,6 +46,7 @@ impl IqKey {
     pub const fn get(target: IqTarget, ns: Ns, name: &'static str) -> IqKey {
         IqKey { target, set: false, ns, name }
     }
+
     /// A request of type set.
     pub const fn set(target: IqTarget, ns: Ns, name: &'static str) -> IqKey {
         IqKey { target, set: true, ns, name }
@@ -77,6 +78,7 @@ impl IqRequest<'_> {
     pub fn payload(&self) -> &[u8] {
         self.head.first_child.map(|f| f.span.of(self.bytes)).unwrap_or_default()
     }
+
     /// A tree over the whole stanza.
     ///
     /// # Errors
@@ -102,12 +104,14 @@ impl IqFlow {
     pub fn empty() -> IqFlow {
         IqFlow::Reply(Ok(Vec::new()))
     }
+
     /// A result with a payload.
     pub fn result(write: impl FnOnce(&mut xml::Writer<'_>)) -> IqFlow {
         let mut out = Vec::with_capacity(128);
         write(&mut xml::Writer::new(&mut out));
         IqFlow::Reply(Ok(out))
     }
+
     /// An error.
     pub fn error(error: impl Into<StanzaError>) -> IqFlow {
         IqFlow::Reply(Err(error.into()))

@@ -200,6 +200,7 @@ impl NodeLimits {
     pub const fn stanza(&self) -> xml::Limits {
         xml::Limits { element_bytes: self.stanza_bytes, name_bytes: NAME_BYTES, ..xml::Limits::DEFAULT }
     }
+
     /// The parser's limits before authentication.
     pub const fn negotiation(&self) -> xml::Limits {
         xml::Limits {

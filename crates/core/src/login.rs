@@ -13,13 +13,14 @@ use std::sync::Arc;
 
 use jid::{Jid, JidRef};
 use stanza::{StanzaCondition, StanzaError};
-pub use store::TokensUpdateOutcome;
 use store::{AccountSecrets, AddressId, Login, PhotoHash, RosterItem, StoreError, TokensUpdateFn};
 
 use crate::host::Host;
 use crate::node::Node;
 use crate::server_error::ServerError;
 use crate::session::Session;
+
+pub use store::TokensUpdateOutcome;
 
 /// The identity that a client claims, and after the proof has.
 #[derive(Clone, Debug)]
@@ -97,7 +98,6 @@ pub enum Admission {
 
 impl Admission {
     /// The initial data of a session, if it may start.
-    #[must_use]
     pub fn granted(self) -> Option<Principal> {
         match self {
             Admission::Granted(principal) => Some(*principal),

@@ -66,7 +66,6 @@ pub enum LoginLimit {
 
 impl LoginLimit {
     /// Label value for logs and metrics.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             LoginLimit::Pair => "address-and-account",
@@ -117,14 +116,12 @@ pub struct AttemptKeys {
 
 impl LoginThrottle {
     /// An empty throttle.
-    #[must_use]
     pub fn new() -> LoginThrottle {
         LoginThrottle { hasher: RandomState::new(), tables: Mutex::new(Tables::default()) }
     }
 
     /// The keys of a login attempt from `peer` to `account` (a normalised address). `token`: with a secret that
     /// cannot be guessed.
-    #[must_use]
     pub fn keys(&self, peer: IpAddr, account: &str, token: bool) -> AttemptKeys {
         let origin = base::network_number(peer);
         let pair = self.hasher.hash_one((3u8, origin, account)) | 1;
@@ -202,6 +199,7 @@ impl Tables {
         }
         Ok(())
     }
+
     fn record_failure(&mut self, window: u32, now: u32, keys: &AttemptKeys) {
         if self.failures.is_empty() {
             self.failures = vec![FailureEntry::default(); FAILURE_SETS * ASSOCIATIVITY];
@@ -215,6 +213,7 @@ impl Tables {
             }
         }
     }
+
     fn record_success(&mut self, now: u32, keys: &AttemptKeys) {
         if self.known.is_empty() {
             self.known = vec![(0, 0); KNOWN_SETS * ASSOCIATIVITY];
@@ -224,18 +223,22 @@ impl Tables {
             *entry = FailureEntry::default();
         }
     }
+
     fn set(&self, key: u64) -> std::ops::Range<usize> {
         let start = (key >> 32) as usize % FAILURE_SETS * ASSOCIATIVITY;
         start..start + ASSOCIATIVITY
     }
+
     fn failures(&self, key: u64, now: u32, window: u32) -> Option<FailureEntry> {
         let set = self.failures.get(self.set(key))?;
         set.iter().find(|f| f.key == key && !f.is_over(now, window)).copied()
     }
+
     fn find(&mut self, key: u64) -> Option<&mut FailureEntry> {
         let set = self.set(key);
         self.failures.get_mut(set)?.iter_mut().find(|f| f.key == key)
     }
+
     /// The entry of a key, reset if it is absent or its window has ended. The table must not be empty.
     fn entry(&mut self, key: u64, now: u32, window: u32) -> &mut FailureEntry {
         let set = self.set(key);
@@ -250,16 +253,19 @@ impl Tables {
         }
         entry
     }
+
     #[allow(clippy::cast_possible_truncation, reason = "the low half of a hash")]
     fn known_set(key: u64) -> (std::ops::Range<usize>, u32) {
         let start = (key >> 32) as usize % KNOWN_SETS * ASSOCIATIVITY;
         // The last bit of the low half is set, so it is never 0.
         (start..start + ASSOCIATIVITY, key as u32)
     }
+
     fn is_known(&self, key: u64) -> bool {
         let (set, tag) = Tables::known_set(key);
         self.known.get(set).is_some_and(|set| set.iter().any(|k| k.0 == tag))
     }
+
     fn record_known(&mut self, key: u64, now: u32) {
         let (set, tag) = Tables::known_set(key);
         let Some(set) = self.known.get_mut(set) else { return };

@@ -161,13 +161,16 @@ impl Node {
     pub fn host(&self, domain: &str) -> Option<Arc<Host>> {
         self.hosts.read().get(domain).cloned()
     }
+
     pub(crate) fn with_hosts<T>(&self, f: impl FnOnce(&Hosts) -> T) -> T {
         f(&self.hosts.read())
     }
+
     /// All hosts.
     pub fn hosts(&self) -> Vec<Arc<Host>> {
         self.hosts.read().values().cloned().collect()
     }
+
     /// Replaces all hosts. A connected account uses the new host of its domain from its next stanza; pending
     /// chains continue with the host they started with. Sessions of removed domains are closed with `host-gone`
     /// (RFC 6120, section 4.9.3.5). Returns the number of closed sessions.
@@ -201,18 +204,22 @@ impl Node {
         }
         ended.len()
     }
+
     /// Current limits. Do not store the result: a reload replaces it.
     pub fn limits(&self) -> arc_swap::Guard<Arc<NodeLimits>> {
         self.limits.load()
     }
+
     /// Replaces all limits; operations in progress continue with those they started with.
     pub fn set_limits(&self, limits: NodeLimits) {
         self.limits.store(Arc::new(limits));
     }
+
     /// Whether this is the address of an administrator; the resource is ignored.
     pub fn is_admin(&self, jid: JidRef<'_>) -> bool {
         self.admins.read().iter().any(|admin| admin.as_str() == jid.bare().as_str())
     }
+
     /// Whether this is the address of an administrator, or is named as one in the configuration; the resource
     /// is ignored. In-band registration refuses such an address, and a token without the scope `admin` cannot
     /// change its account.
@@ -220,22 +227,27 @@ impl Node {
         let named = |list: &BTreeSet<Jid>| list.iter().any(|admin| admin.as_str() == jid.bare().as_str());
         self.is_admin(jid) || named(&self.configured_admins.read())
     }
+
     /// Replaces the administrators named in the configuration. Addresses are bare.
     pub fn set_configured_admins(&self, admins: impl IntoIterator<Item = Jid>) {
         *self.configured_admins.write() = admins.into_iter().collect();
     }
+
     /// All administrators.
     pub fn admins(&self) -> Vec<Jid> {
         self.admins.read().iter().cloned().collect()
     }
+
     /// Replaces the administrators. Addresses are bare.
     pub fn set_admins(&self, admins: impl IntoIterator<Item = Jid>) {
         *self.admins.write() = admins.into_iter().collect();
     }
+
     /// Seconds of the node's clock at the last sweep: cheap enough for every stanza.
     pub fn seconds(&self) -> u32 {
         self.now.load(Ordering::Relaxed)
     }
+
     /// Must be called once a second: signals elapsed deadlines and expires unanswered requests.
     pub fn sweep(self: &Arc<Self>) {
         let now = self.clock.now_seconds();
@@ -252,6 +264,7 @@ impl Node {
     pub fn epoch(&self, jid: JidRef<'_>) -> u32 {
         self.stripe(jid).load(Ordering::Acquire)
     }
+
     fn stripe(&self, jid: JidRef<'_>) -> &AtomicU32 {
         &self.epochs[(self.routing_table.hash(jid) >> 20) as usize % 256]
     }

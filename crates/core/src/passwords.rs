@@ -43,6 +43,7 @@ impl PasswordPolicy {
     fn key(domain: &str) -> String {
         format!("password-policy:{domain}")
     }
+
     /// The policy of a domain.
     ///
     /// # Errors
@@ -51,6 +52,7 @@ impl PasswordPolicy {
         let stored = settings.get(&Self::key(domain)).await?;
         Ok(stored.and_then(|bytes| Self::decode(&bytes)).unwrap_or_default())
     }
+
     /// Stores the policy.
     ///
     /// # Errors
@@ -59,11 +61,13 @@ impl PasswordPolicy {
         let text = format!("{} {} {}", self.min_length, self.min_distinct, u8::from(self.forbid_username));
         settings.put(&Self::key(domain), text.as_bytes()).await
     }
+
     fn decode(bytes: &[u8]) -> Option<PasswordPolicy> {
         let mut words = std::str::from_utf8(bytes).ok()?.split(' ');
         let mut next = || words.next()?.parse::<u16>().ok();
         Some(PasswordPolicy { min_length: next()?, min_distinct: next()?, forbid_username: next()? != 0 })
     }
+
     /// Whether the password is acceptable for a user of this name (the localpart of the address).
     ///
     /// # Errors
@@ -94,6 +98,7 @@ impl Passwords for PlainPasswords {
         let bytes = password.expose().to_vec();
         Box::pin(async move { if empty { Err("the password is empty".to_owned()) } else { Ok(bytes) } })
     }
+
     fn verify(&self, stored: Vec<u8>, password: Secret) -> BoxFuture<'static, bool> {
         Box::pin(async move { stored == password.expose() })
     }

@@ -60,6 +60,7 @@ impl ServerError {
         };
         StanzaError::new(condition).text(self.public_text.clone())
     }
+
     /// Converts it to a stream error and logs the cause.
     pub fn stream(&self) -> StreamError {
         tracing::warn!(cause = %self.cause, "a stream could not go on");

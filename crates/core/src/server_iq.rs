@@ -64,6 +64,7 @@ impl PendingIqs {
     pub fn len(&self) -> usize {
         self.0.lock().len()
     }
+
     /// Whether no request is pending.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -163,14 +163,17 @@ impl SharedStanza {
     pub fn head(&self) -> &Head {
         &self.0.header.header.head
     }
+
     /// The stanza.
     pub fn bytes(&self) -> &[u8] {
         &self.0.slice
     }
+
     /// Kind and type.
     pub fn kind(&self) -> StanzaKind {
         self.head().kind
     }
+
     /// The queue class.
     pub fn class(&self) -> QueueClass {
         match self.kind() {
@@ -181,6 +184,7 @@ impl SharedStanza {
             StanzaKind::Presence(_) => QueueClass::Presence,
         }
     }
+
     /// The stanza without the ranges that `choose` adds to its list: for each child, the child's range or
     /// ranges within it, in order. `None` if there are none.
     ///
@@ -208,6 +212,7 @@ impl SharedStanza {
             .map(Some)
             .ok_or(xml::Error::NotWellFormed("a stanza without some of its children"))
     }
+
     /// A tree over the bytes, for features that read payloads.
     ///
     /// # Errors

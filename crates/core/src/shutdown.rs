@@ -34,6 +34,7 @@ impl ShutdownSignal {
     fn schedule(&self, shutdown: Shutdown) {
         self.0.lock().planned = Some(shutdown);
     }
+
     /// Checks whether the planned time has come.
     pub(crate) fn sweep(&self, now: u32) {
         let waker = {
@@ -59,10 +60,12 @@ impl Node {
             self.shutdown_signal.sweep(shutdown.at);
         }
     }
+
     /// The planned shutdown.
     pub fn shutdown_planned(&self) -> Option<Shutdown> {
         self.shutdown_signal.0.lock().planned
     }
+
     /// Waits for the planned shutdown. For one waiter: the program.
     pub async fn wait_for_shutdown(self: &Arc<Self>) -> Shutdown {
         std::future::poll_fn(|cx| {

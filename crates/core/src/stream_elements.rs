@@ -96,16 +96,19 @@ impl StreamElements {
     pub fn nonza(&self, ns: Ns, name: &str) -> Option<NonzaHandler> {
         self.nonzas.iter().find(|n| n.0 == ns && n.1 == name).map(|n| n.2)
     }
+
     /// The handler of an element inside a bind request.
     pub fn bind2_inline(&self, ns: Ns, name: &str) -> Option<Bind2InlineHandler> {
         self.bind2_inline.iter().find(|n| n.0 == ns && n.1 == name).map(|n| n.2)
     }
+
     /// Namespaces of elements inside a bind request, in registry order, without duplicates.
     pub fn bind2_inline_namespaces(&self) -> impl Iterator<Item = Ns> + '_ {
         let list = &self.bind2_inline;
         let first = |at: usize, ns: Ns| list[..at].iter().all(|earlier| earlier.0 != ns);
         list.iter().enumerate().filter(move |(at, n)| first(*at, n.0)).map(|(_, n)| n.0)
     }
+
     /// The handler of a request before authentication: namespace and name of its payload, of type get or set.
     pub fn pre_auth(&self, ns: Ns, name: &str) -> Option<&Arc<dyn PreAuthHandler>> {
         self.pre_auth.iter().find(|n| n.0 == ns && n.1 == name).map(|n| &n.2)

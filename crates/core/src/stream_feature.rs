@@ -35,10 +35,12 @@ impl StreamFeature {
     pub const fn unauthenticated(name: &'static str, ns: Ns) -> StreamFeature {
         StreamFeature { stage: StreamFeatureStage::Unauthenticated, ns, name, element: None }
     }
+
     /// An empty element that is offered after authentication.
     pub const fn authenticated(name: &'static str, ns: Ns) -> StreamFeature {
         StreamFeature { stage: StreamFeatureStage::Authenticated, ns, name, element: None }
     }
+
     /// The feature with the attributes and children that `content` writes.
     #[must_use]
     pub fn with_content(mut self, content: impl FnOnce(&mut Writer<'_>)) -> StreamFeature {

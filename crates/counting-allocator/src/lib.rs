@@ -20,25 +20,21 @@ thread_local! {
 }
 
 /// Number of allocations of this thread since it began.
-#[must_use]
 pub fn allocations() -> usize {
     ALLOCATIONS.get()
 }
 
 /// Bytes requested by this thread since it began, freed or not.
-#[must_use]
 pub fn requested_bytes() -> usize {
     REQUESTED.get()
 }
 
 /// Bytes that this thread has allocated and not freed. Negative if it freed those of other threads.
-#[must_use]
 pub fn live_bytes() -> isize {
     LIVE.get()
 }
 
 /// Highest value of [`live_bytes`] since [`reset_peak`].
-#[must_use]
 pub fn peak_bytes() -> isize {
     PEAK.get()
 }

@@ -9,9 +9,10 @@
 //!
 //! Right: what a client chose stays inside its own field: one line an event, in the text escapes for everything that is not seen.
 
-use crate::support::{PROGRAM_PASSWORD, ProgramUnderAttack};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+
+use crate::support::{PROGRAM_PASSWORD, ProgramUnderAttack};
 
 /// What XML 1.0 lets through of it.
 const FORGED: &str = "x&#10;2026-11-22T00:00:00.000000Z  INFO throng::audit: command who=\"operator\" outcome=\"done\"&#13;&#x9b;2K&#x202e;&#x2028;&#x85;";

@@ -1,11 +1,12 @@
-//! The attacker's suite: one file a case, from hostile clients of TCP, WebSocket, BOSH and HTTP.
+//! Attack suite: hostile clients over TCP, WebSocket, BOSH and HTTP, one file for each case.
 //!
-//! The opening comment of a case has a first sentence, which is its title, and three paragraphs: `Done: ` is what the
-//! attacker does, `Rule: ` what it is measured by and where that stands, `Right: ` what a right server does. A case is
-//! deterministic, waits for nothing but answers, is bounded, and takes about a second. To add one: a file, and a line below
-//! in alphabetical order.
+//! The opening comment of a case has a title as its first sentence and three paragraphs: `Done: ` is the attack, `Rule: ` the
+//! requirement and its source, `Right: ` the correct behaviour. A case is deterministic, waits only for responses, is bounded,
+//! and takes about a second. A case that is added needs a file and a line below, in alphabetical order.
 //!
-//! The trap: a file without its line is not run; `each_file_is_listed_and_says_its_rule` fails then.
+//! # Pitfalls
+//!
+//! A file without its line does not run; `each_file_is_listed_and_says_its_rule` then fails.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,

@@ -26,6 +26,7 @@ impl TestRng {
     fn roll(&mut self, sides: usize) -> usize {
         self.0.usize(..sides)
     }
+
     fn pick<'a>(&mut self, of: &[&'a str]) -> &'a str {
         of[self.roll(of.len())]
     }

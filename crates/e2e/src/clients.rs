@@ -1,6 +1,9 @@
-//! Foreign programs that the tests use: their scripts, and where `clients/setup.sh` has installed what those need.
+//! Foreign client programs that the tests run: their scripts, and the folders into which `clients/setup.sh` installs what they
+//! need.
 //!
-//! The trap: what is missing on the machine is installed or fails the test; nothing is skipped.
+//! # Pitfalls
+//!
+//! A client that is missing on the machine is installed, or the test fails; nothing is skipped.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +12,6 @@ use std::sync::OnceLock;
 use crate::process::describe_output;
 
 /// Where the scripts are.
-#[must_use]
 pub fn scripts_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
 }

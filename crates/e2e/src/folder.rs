@@ -1,6 +1,8 @@
-//! A folder of a test's own. It goes away with the value, and stays for the reader when the test fails.
+//! Temporary folder of a test. It is removed with the value, and kept for the reader when the test fails.
 //!
-//! The trap: the path of a node's admin socket has room for about a hundred bytes, so names are short.
+//! # Pitfalls
+//!
+//! The path of a node's admin socket may have about a hundred bytes, so names are short.
 
 use std::fs;
 use std::ops::Deref;
@@ -15,7 +17,6 @@ impl TempFolder {
     ///
     /// # Panics
     /// If it cannot be made.
-    #[must_use]
     pub fn new(name: &str) -> TempFolder {
         let path = std::env::temp_dir().join(format!("throng-{}-{name}", std::process::id()));
         fs::create_dir_all(&path).expect("a folder");

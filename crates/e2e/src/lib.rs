@@ -1,10 +1,12 @@
-//! Whole-system tests of Throng: scenarios, real clients, cluster simulations.
+//! Tests of the whole system: scenarios, real clients, attacks.
 //!
-//! The tests are in `tests/`. Here is what those share that start the real program: a [`Node`] in a folder of its own, and
-//! what it takes to run one. What only one of them needs stays with it.
+//! The tests are in `tests/` and `attacks/`. This crate holds what tests that start the real program share: a [`Node`] in its
+//! own folder, with its ports and processes. Helpers of a single test stay with that test.
 //!
-//! The trap: cargo does not build another package's binary for a test; `cargo build -p throng-server` comes first, and a
-//! stale binary is tested as it is.
+//! # Pitfalls
+//!
+//! Cargo does not build another package's binary for a test: run `cargo build -p throng-server` first, or a stale binary is
+//! tested.
 #![allow(clippy::expect_used, clippy::panic, reason = "the whole crate is tests")]
 
 pub mod clients;

@@ -1,9 +1,11 @@
-//! A node of the real program, in a folder of its own: from its configuration to its end.
+//! A node of the real program in its own folder: configuration, start, commands, end.
 //!
-//! Left out: what stands in the configuration and how clients get in, which is each test's own.
+//! Not implemented: the content of the configuration and the clients' logins, which belong to each test.
 //!
-//! The trap: commands run on this side of a network namespace. They reach a node in another by its admin socket, which is a
-//! file; ports of that node are not within reach.
+//! # Pitfalls
+//!
+//! Commands run on this side of a network namespace. They reach a node in another namespace through its admin socket, which is
+//! a file; that node's ports cannot be reached.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -33,19 +35,16 @@ pub struct NodeProcess {
 
 impl NodeProcess {
     /// A node that has not started, in a folder of this name.
-    #[must_use]
     pub fn new(name: &str) -> NodeProcess {
         NodeProcess::new_in_netns(None, name)
     }
 
     /// The same in a network namespace, if one is named.
-    #[must_use]
     pub fn new_in_netns(space: Option<String>, name: &str) -> NodeProcess {
         NodeProcess { process: None, folder: TempFolder::new(name), netns: space }
     }
 
     /// The network namespace that it runs in.
-    #[must_use]
     pub fn netns(&self) -> Option<&str> {
         self.netns.as_deref()
     }
@@ -59,7 +58,6 @@ impl NodeProcess {
     }
 
     /// The program in the node's folder, without its configuration.
-    #[must_use]
     pub fn program(&self, words: &[&str]) -> Command {
         let mut command = program(None, words);
         command.current_dir(&self.folder).stdin(Stdio::null());
@@ -70,7 +68,6 @@ impl NodeProcess {
     ///
     /// # Panics
     /// If the program does not start.
-    #[must_use]
     pub fn run(&self, words: &[&str]) -> Output {
         self.run_with(words, "")
     }
@@ -79,7 +76,6 @@ impl NodeProcess {
     ///
     /// # Panics
     /// If the program does not start.
-    #[must_use]
     pub fn run_with(&self, words: &[&str], input: &str) -> Output {
         let mut command = self.program(words);
         command.args(["--config", CONFIG]);
@@ -145,7 +141,6 @@ impl NodeProcess {
     }
 
     /// All that it has printed.
-    #[must_use]
     pub fn log(&self) -> String {
         let bytes = fs::read(self.folder.join(LOG)).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -171,7 +166,6 @@ impl NodeProcess {
     ///
     /// # Panics
     /// If it does not run.
-    #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.as_ref().expect("a running node").0.id()
     }

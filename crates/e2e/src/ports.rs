@@ -1,6 +1,8 @@
-//! Ports for the nodes of a test, on loopback.
+//! Free loopback ports for the nodes of a test.
 //!
-//! The trap: they were free a moment ago; another process may take one before the node does.
+//! # Pitfalls
+//!
+//! A port was free when it was chosen; another process may take it before the node does.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -8,7 +10,6 @@ use std::net::{Ipv4Addr, TcpListener};
 ///
 /// # Panics
 /// If the machine has none left.
-#[must_use]
 pub fn free<const N: usize>() -> [u16; N] {
     // All are held until the last is found, or the system could give one twice.
     let all = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"));

@@ -1,6 +1,9 @@
 //! The program under test, and processes that do not outlive the test that started them.
 //!
-//! The trap: a process that is waited for is gone, and its id may be another's; signals go only to those that are held.
+//! # Pitfalls
+//!
+//! The id of a process that has been waited for may be another process's; signals are sent only to processes that are still
+//! held.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output};
@@ -11,7 +14,6 @@ use crate::wait::wait;
 ///
 /// # Panics
 /// If it was not built.
-#[must_use]
 pub fn program_path() -> PathBuf {
     let own = std::env::current_exe().expect("the path of the test");
     let path = own.parent().and_then(Path::parent).expect("target/debug/deps").join("throng");
@@ -20,7 +22,6 @@ pub fn program_path() -> PathBuf {
 }
 
 /// The program with these words, in a network namespace if one is named.
-#[must_use]
 pub fn program(space: Option<&str>, words: &[&str]) -> Command {
     let mut command = command_in_netns(space, &program_path());
     command.args(words);
@@ -28,7 +29,6 @@ pub fn program(space: Option<&str>, words: &[&str]) -> Command {
 }
 
 /// Any program, in a network namespace if one is named. The process that is started is the program's own: `ip` becomes it.
-#[must_use]
 pub fn command_in_netns(space: Option<&str>, program: &Path) -> Command {
     let Some(space) = space else { return Command::new(program) };
     let mut command = Command::new("ip");
@@ -37,7 +37,6 @@ pub fn command_in_netns(space: Option<&str>, program: &Path) -> Command {
 }
 
 /// How a process ended and all that it printed, for the message of a failure.
-#[must_use]
 pub fn describe_output(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))

@@ -1,7 +1,9 @@
-//! Waiting for what another process does: looking until it is there, for as long as the test has patience.
+//! Polling for an effect of another process, up to a time limit.
 //!
-//! The trap: a test is right because of what it saw, never because it waited long enough. The pause between two looks only
-//! leaves the machine to those who are waited for.
+//! # Pitfalls
+//!
+//! A test must be correct because of what it observed, not because it waited long enough. The pause between two polls only
+//! yields the processor to the other processes.
 
 use std::time::Duration;
 

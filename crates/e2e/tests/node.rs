@@ -49,9 +49,11 @@ impl ScenarioNode {
         node.configure(more);
         node
     }
+
     fn configure(&self, more: &str) {
         self.configure_with("off", more);
     }
+
     /// Configures STARTTLS on the client port as `off`, `optional` or `required`.
     fn configure_with(&self, starttls: &str, more: &str) {
         let text = format!(
@@ -67,22 +69,26 @@ impl ScenarioNode {
         );
         self.node.configure(&text);
     }
+
     /// Runs `throng account …`, which must succeed, and returns its output. Adding accounts may create the database.
     fn account(&self, words: &[&str], input: &str) -> String {
         let create: &[&str] =
             if matches!(words.first(), Some(&"add" | &"bulk")) { &["--create"] } else { &[] };
         self.run_ok_with(&[&["account"], words, create].concat(), input)
     }
+
     /// Runs `throng command …`, which must succeed, and returns its output.
     fn command(&self, words: &[&str], input: &str) -> String {
         self.run_ok_with(&[&["command"], words].concat(), input)
     }
+
     fn start(&mut self) {
         self.node.start();
         let ready = self.get("/readyz");
         let good = ready.as_ref().is_some_and(|answer| answer.starts_with("HTTP/1.1 200"));
         assert!(good, "{ready:?}: {}", self.log());
     }
+
     fn get(&self, path: &str) -> Option<String> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.http)).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -91,11 +97,13 @@ impl ScenarioNode {
         stream.read_to_string(&mut text).ok()?;
         Some(text)
     }
+
     /// Value of a metric; labels are part of its name.
     fn status_value(&self, name: &str) -> Option<u64> {
         let text = self.get("/metrics")?;
         text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse::<f64>().ok()).map(|v| v as u64)
     }
+
     fn target(&self) -> ScenarioTarget {
         ScenarioTarget::Remote(RemoteServer {
             address: format!("127.0.0.1:{}", self.port),
@@ -104,6 +112,7 @@ impl ScenarioNode {
             own_users: false,
         })
     }
+
     /// Runs a scenario against this node, preceded by `title:`.
     fn run_scenario(&self, text: &str) {
         if let Err(error) = run_scenario(&parse_scenario(text), &self.target()) {
@@ -389,6 +398,7 @@ impl base::spawn::Spawner for Tasks {
     fn spawn(&self, _what: &'static str, task: base::spawn::BoxFuture<'static, ()>) {
         self.0.spawn(task);
     }
+
     fn spawn_blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
         self.0.spawn_blocking(job);
     }

@@ -13,6 +13,7 @@ fn wire(options: &[(&'static str, OptionValue)], tls: TlsPolicy) -> TestServer {
     let policy = NegotiationPolicy { tls, ..default.policy.clone() };
     TestServerConfig { features: ALL.to_vec(), options, policy, ..default }.start()
 }
+
 fn open() -> TestServer {
     wire(
         &[("open", OptionValue::Bool(true)), ("allow_without_tls", OptionValue::Bool(true))],

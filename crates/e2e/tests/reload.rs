@@ -44,6 +44,7 @@ impl ReloadNode {
         node.node.start();
         node
     }
+
     fn configure(&self, more: &str) {
         let ReloadNode { port, http, .. } = self;
         self.node.configure(&format!(
@@ -51,9 +52,11 @@ impl ReloadNode {
              allow_plain_without_tls = true\n[[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n"
         ));
     }
+
     fn reload(&self) -> String {
         self.run_ok(&["reload"])
     }
+
     fn send_sighup(&self) {
         signal(self.pid(), "HUP");
     }
@@ -81,12 +84,14 @@ impl SocketClient {
         client.header(domain);
         client
     }
+
     fn header(&mut self, domain: &str) {
         self.send(&format!(
             "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' to='{domain}' \
              version='1.0'>"
         ));
     }
+
     fn login(node: &ReloadNode, jid: &str) -> SocketClient {
         let (user, domain) = jid.split_once('@').expect("an address");
         let mut client = SocketClient::open(node, domain);
@@ -102,9 +107,11 @@ impl SocketClient {
         client.until("</iq>");
         client
     }
+
     fn send(&mut self, text: &str) {
         self.socket.write_all(text.as_bytes()).expect("the node reads");
     }
+
     /// Reads up to and including `what`; panics at the end of the stream.
     fn until(&mut self, what: &str) -> String {
         loop {
@@ -118,6 +125,7 @@ impl SocketClient {
             self.heard.push_str(&String::from_utf8_lossy(&buffer[..count]));
         }
     }
+
     /// Whether the node answers a request for its time.
     fn asks_time(&mut self, domain: &str) -> bool {
         self.send(&format!("<iq type='get' id='t' to='{domain}'><time xmlns='urn:xmpp:time'/></iq>"));

@@ -104,6 +104,7 @@ mod tests {
         engine.create_user("juliet");
         engine
     }
+
     fn info(engine: &TestNode) -> String {
         let ask = "<iq to='example.com' id='1' type='get'><query xmlns='http://jabber.org/protocol/disco#info'/></iq>";
         engine.connect("juliet", "balcony").request(ask).remove(0)

@@ -215,14 +215,17 @@ mod tests {
         }
         engine
     }
+
     fn ask(client: &NodeClient, to: &str, what: &str) -> Vec<String> {
         client.request(&format!(
             "<iq {to} id='1' type='get'><query xmlns='http://jabber.org/protocol/disco#{what}'/></iq>"
         ))
     }
+
     fn reply(client: &NodeClient, from: &str, payload: &str) -> String {
         format!("<iq type='result' {from} to='{}' id='1'>{payload}</iq>", client.full())
     }
+
     fn error(client: &NodeClient, from: &str, what: &str, kind: &str, condition: &str) -> String {
         format!(
             "<iq type='error' {from} to='{}' id='1'><query xmlns='http://jabber.org/protocol/disco#{what}'/>\

@@ -131,9 +131,11 @@ impl Service {
         let transport = transport.or(usual.1).map(str::to_owned);
         Some(Service { kind: kind.to_owned(), host: host.to_owned(), port, transport })
     }
+
     fn wants_credentials(&self) -> bool {
         matches!(self.kind.as_str(), "turn" | "turns")
     }
+
     fn write(&self, w: &mut Writer<'_>, credentials: Option<&Credentials>) {
         w.start("service").attr("type", &self.kind).attr("host", &self.host);
         if let Some(port) = self.port {
@@ -154,6 +156,7 @@ impl CredentialKey {
     fn sign(&self, text: &str) -> String {
         BASE64_STANDARD.encode(hmac::sign(&self.0, text.as_bytes()))
     }
+
     /// Credentials of a user, valid for `ttl` seconds from `now` (seconds since 1970).
     fn credentials(&self, user: JidRef<'_>, now: u64, ttl: u64) -> Credentials {
         let pseudonym = hmac::sign(&self.0, format!("user {user}").as_bytes());
@@ -274,14 +277,17 @@ mod tests {
         engine.create_user("iago@example.net");
         engine
     }
+
     fn services(attrs: &str) -> String {
         format!("<iq to='example.com' type='get' id='1'><services xmlns='urn:xmpp:extdisco:2'{attrs}/></iq>")
     }
+
     fn credentials(service: &str) -> String {
         format!(
             "<iq to='example.com' type='get' id='1'><credentials xmlns='urn:xmpp:extdisco:2'>{service}</credentials></iq>"
         )
     }
+
     fn result(name: &str, inner: &str) -> String {
         format!(
             "<iq from='example.com' to='bard@example.com/globe' type='result' id='1'>\

@@ -172,18 +172,21 @@ mod tests {
         engine.add_contact("juliet", "romeo@example.net", Subscription::FROM);
         engine
     }
+
     fn ask(client: &NodeClient, to: &str) -> String {
         client.recv();
         client
             .request(&format!("<iq {to} type='get' id='last1'><query xmlns='jabber:iq:last'/></iq>"))
             .remove(0)
     }
+
     fn result(client: &NodeClient, from: &str, query: &str) -> String {
         format!(
             "<iq {from} to='{}' type='result' id='last1'><query xmlns='jabber:iq:last' {query}</iq>",
             client.full()
         )
     }
+
     fn is_forbidden(answer: &str) -> bool {
         answer.contains("<error type='auth'><forbidden ")
     }

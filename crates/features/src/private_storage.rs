@@ -171,9 +171,11 @@ mod tests {
         let hamlet = engine.connect("hamlet", "denmark");
         (engine, hamlet)
     }
+
     fn iq(ty: &str, inner: &str) -> String {
         format!("<iq type='{ty}' id='1'><query xmlns='jabber:iq:private'>{inner}</query></iq>")
     }
+
     fn result(inner: &str) -> String {
         format!(
             "<iq type='result' to='hamlet@example.com/denmark' id='1'>\

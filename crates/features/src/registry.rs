@@ -148,9 +148,11 @@ mod tests {
         on.map(|feature| EnabledFeature { feature, options: FeatureOptions::defaults(feature.options) })
             .collect()
     }
+
     fn find(name: &str) -> &'static Feature {
         ALL.iter().find(|f| f.name == name).unwrap_or_else(|| panic!("no feature {name}"))
     }
+
     /// Adds the features' dependencies, transitively.
     fn with_needs(names: &mut BTreeSet<&'static str>) {
         loop {
@@ -162,6 +164,7 @@ mod tests {
             }
         }
     }
+
     /// Builds a host and routes a message between two users.
     fn assert_routes_messages(names: &BTreeSet<&'static str>) {
         let engine = TestNode::start(&all(names), NodeLimits::default());
@@ -175,12 +178,15 @@ mod tests {
         romeo.send("<presence/>");
         romeo.close();
     }
+
     fn config(entries: &[(&str, ModuleConfig)]) -> BTreeMap<String, ModuleConfig> {
         entries.iter().map(|(name, config)| ((*name).to_owned(), config.clone())).collect()
     }
+
     fn options(entries: &[(&str, OptionValue)]) -> ModuleConfig {
         ModuleConfig::Options(entries.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect())
     }
+
     fn refused(entries: &[(&str, ModuleConfig)]) -> String {
         enable(&config(entries)).err().expect("a refusal")
     }
@@ -259,6 +265,7 @@ mod tests {
         }
         assert!(names.len() >= 30);
     }
+
     fn example(field: &throng_core::command::CommandField) -> &'static str {
         use throng_core::command::CommandFieldKind;
         match field.kind {

@@ -63,6 +63,7 @@ mod tests {
             .connect("juliet", "balcony")
             .request("<iq type='get' to='example.com' id='version_1'><query xmlns='jabber:iq:version'/></iq>")
     }
+
     fn answer(os: &str) -> String {
         format!(
             "<iq type='result' from='example.com' to='juliet@example.com/balcony' id='version_1'>\

@@ -167,17 +167,20 @@ mod tests {
         juliet.session.with(|state| state.presence = SharedStanza::parse(b"<presence/>"));
         (engine, romeo, juliet)
     }
+
     fn deliver(romeo: &NodeClient, juliet: &NodeClient, ty: &str, children: &str) -> String {
         romeo.send(&format!("<message to='juliet@example.com/balcony' type='{ty}'>{children}</message>"));
         let mut got = juliet.recv();
         assert_eq!(got.len(), 1, "{got:?}");
         got.remove(0)
     }
+
     fn expect(ty: &str, children: &str) -> String {
         format!(
             "<message from='romeo@example.net/orchard' to='juliet@example.com/balcony' type='{ty}'>{children}</message>"
         )
     }
+
     /// The assigned id.
     fn id(text: &str) -> &str {
         let (_, rest) = text.split_once("<stanza-id xmlns='urn:xmpp:sid:0' id='").expect(text);

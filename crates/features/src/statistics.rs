@@ -87,6 +87,7 @@ impl StatisticsAccess {
     fn may_read_all(&self, node: &Node, from: JidRef<'_>) -> bool {
         node.is_admin(from) || self.readers.contains(from.bare().as_str())
     }
+
     fn may_read(&self, all: bool, name: &str) -> bool {
         all || self.open.contains(name)
     }
@@ -198,6 +199,7 @@ mod tests {
         let (admin, romeo) = (engine.connect("admin", "globe"), engine.connect("romeo", "orchard"));
         (engine, admin, romeo)
     }
+
     fn ask(client: &NodeClient, names: &[&str]) -> String {
         let stats: String = names.iter().map(|name| format!("<stat name='{name}'/>")).collect();
         let query = format!("<query xmlns='http://jabber.org/protocol/stats'>{stats}</query>");

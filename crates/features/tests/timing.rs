@@ -30,14 +30,17 @@ impl TimedChat {
         stage.engine.clock.advance(1_000);
         stage
     }
+
     fn say(&self) {
         self.romeo.send("<message to='juliet@example.com' type='chat'><body>Soft!</body></message>");
     }
+
     fn take(&self) -> usize {
         let mut batch = QueuedBatch::new();
         self.juliet.session.outbox.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut batch);
         batch.len()
     }
+
     /// Number of samples and their sum in milliseconds.
     fn messages(&self) -> (u64, u64) {
         let metrics: &Metrics = &self.engine.node.metrics;

@@ -23,12 +23,12 @@ mod prep;
 mod reference;
 mod rfc6122;
 
+use std::borrow::Cow;
+
 pub use error::{JidError, JidPart};
 pub use owned::Jid;
 pub use prep::{prepare_domain, prepare_local, prepare_resource};
 pub use reference::JidRef;
-
-use std::borrow::Cow;
 
 /// Maximum octets of each part (RFC 7622, section 3.1).
 pub const MAX_PART: usize = 1023;

@@ -62,6 +62,7 @@ impl<'a> JidRef<'a> {
 
     /// The address without its resourcepart: a slice of the same text.
     #[inline]
+    #[must_use]
     pub fn bare(&self) -> JidRef<'a> {
         JidRef { text: &self.text[..self.bare_len()], at: self.at, slash: 0 }
     }

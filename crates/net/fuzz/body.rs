@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+
 use throng_net::{ListenerConfig, ListenerKind, Pipe, Scratch, Stream, StreamEvent};
 
 #[derive(Clone, Debug, PartialEq, Eq)]

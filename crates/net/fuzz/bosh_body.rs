@@ -8,10 +8,11 @@
 //!
 //! Responses are compared as text only; `xml::Reader`'s own tests check XML.
 
-use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
 use throng_net::bosh::{BoshResponse, BoshSessionTable, BoshSettings, PendingResponse, RequestSource};
 use throng_net::{ListenerConfig, ListenerKind, Scratch, Stream, StreamEvent};
 

@@ -7,12 +7,13 @@
 //!
 //! Bytes passed to the HTTP library are not checked further.
 
-use base::clock::ManualClock;
-use parking_lot::Mutex;
 use std::future::{Future, Ready, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+
+use base::clock::ManualClock;
+use parking_lot::Mutex;
 use throng_net::bosh::{BoshResponse, RequestSource};
 use throng_net::http::{HttpConnection, HttpHandler, HttpSettings, HttpShared, RemoteClient};
 use throng_net::{ConnectionLimiter, ConnectionPermit, ListenerConfig, ListenerKind, Pipe, Stream};
@@ -43,20 +44,25 @@ impl HttpHandler for FuzzHandler {
     fn shared(&self) -> &HttpShared {
         &self.http
     }
+
     fn needs_tls(&self) -> bool {
         false
     }
+
     fn bosh_request(&self, _: RequestSource, body: &[u8]) -> Ready<BoshResponse> {
         assert!(body.len() <= LIMIT);
         self.seen.lock().push(HandledRequest::Body(body.to_vec()));
         ready(BoshResponse { status: 200, body: b"<body/>"[..].into(), content_type: None, close: false })
     }
+
     fn acquire_permit(&self, remote: &RemoteClient) -> Option<ConnectionPermit> {
         self.gate.try_acquire(remote.peer.ip()).ok()
     }
+
     fn websocket(&self, _: Stream, _: ConnectionPermit) {
         self.seen.lock().push(HandledRequest::WebSocket);
     }
+
     fn passthrough(&self, _: Stream, _: ConnectionPermit) {
         self.seen.lock().push(HandledRequest::Other);
     }

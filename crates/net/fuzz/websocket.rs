@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+
 use throng_net::websocket::{Handshake, HttpVersion, WebSocketSettings, accept};
 use throng_net::{ListenerConfig, ListenerKind, Pipe, Scratch, Stream, StreamEvent};
 

@@ -11,6 +11,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+
 use xml::Limits;
 
 /// Purpose of a listener. The layer above starts the matching negotiation.

@@ -9,15 +9,16 @@
 //!
 //! An IPv6 client has 2^64 addresses, so IPv6 is counted by /64. All users of one NAT share one address.
 
-use base::clock::{Clock, Millis, SystemClock};
-use base::network_number;
-use base::token_bucket::TokenBucket;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
+
+use base::clock::{Clock, Millis, SystemClock};
+use base::network_number;
+use base::token_bucket::TokenBucket;
+use parking_lot::Mutex;
 
 /// Limits of a [`ConnectionLimiter`]; 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

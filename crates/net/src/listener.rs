@@ -8,20 +8,22 @@
 //! TCP_NODELAY is set on the listening socket and inherited by accepted sockets on Linux, which saves a system call per
 //! connection. A test in `tests/listener.rs` checks the inheritance.
 
-use crate::connection_info::{ListenerConfig, ListenerKind, SharedListenerConfig};
-use crate::connection_limits::{ConnectionLimiter, ConnectionPermit, ConnectionRefusal};
-use crate::error::NetError;
-use crate::stream::Stream;
-use crate::tls::TlsConfig;
-use parking_lot::RwLock;
-use socket2::{Domain, Protocol, Socket, Type};
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+use parking_lot::RwLock;
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
+
+use crate::connection_info::{ListenerConfig, ListenerKind, SharedListenerConfig};
+use crate::connection_limits::{ConnectionLimiter, ConnectionPermit, ConnectionRefusal};
+use crate::error::NetError;
+use crate::stream::Stream;
+use crate::tls::TlsConfig;
 
 /// Length of the kernel's accept backlog. The kernel caps it at `net.core.somaxconn`.
 pub const BACKLOG: u32 = 4096;

@@ -11,11 +11,13 @@
 //! The sender of the header can claim any address. A caller reads it only from trusted addresses and never guesses
 //! whether there is one (section 2: a receiver expects it always or never).
 
-use crate::stream::byte_stream::ByteStream;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
 use tokio::net::TcpStream;
+
+use crate::stream::byte_stream::ByteStream;
 
 /// Content of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

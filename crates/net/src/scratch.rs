@@ -9,10 +9,11 @@
 //! Bytes of one stream must never be visible to another. Every holding has a number that is unique in the process; a
 //! stream with a stale number is ended, and a new holder starts with cleared buffers.
 
-use crate::buffer_pool::{BufferBlock, BufferPool};
-use crate::error::NetError;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::buffer_pool::{BufferBlock, BufferPool};
+use crate::error::NetError;
 
 /// Size of the read buffer and of the record buffer, in bytes.
 pub const READ_BUFFER_BYTES: usize = 65_536;

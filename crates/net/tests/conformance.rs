@@ -11,6 +11,7 @@ mod support;
 
 use std::future::poll_fn;
 use std::task::Poll;
+
 use support::*;
 use throng_net::{ListenerConfig, NetError, SharedListenerConfig, with_scratch};
 use tokio::io::AsyncReadExt;

@@ -6,6 +6,7 @@ mod support;
 
 use std::future::Future;
 use std::task::{Context, Waker};
+
 use support::tls::{CONFIG, RustlsTestClient, handshake};
 use support::*;
 use throng_net::{ConnectionLimiter, ConnectionLimits, Listener, ListenerKind, NetError, Transport};

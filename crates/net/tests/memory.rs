@@ -7,8 +7,9 @@
 
 mod support;
 
-use counting_allocator::{allocations, live_bytes};
 use std::task::Poll;
+
+use counting_allocator::{allocations, live_bytes};
 use support::tls::*;
 use support::websocket::{websocket, websocket_deflate};
 use support::*;

@@ -4,11 +4,12 @@
 
 mod support;
 
+use std::os::unix::fs::PermissionsExt;
+
 use ring::digest;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::{TLS12, TLS13};
-use std::os::unix::fs::PermissionsExt;
 use support::tls::*;
 use support::*;
 use throng_net::tls::{CertificateFiles, TlsConfig, TlsReloadOutcome, TlsSettings};

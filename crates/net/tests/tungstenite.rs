@@ -4,11 +4,12 @@
 
 mod support;
 
-use futures_util::{SinkExt, StreamExt};
-use proptest::prelude::*;
 use std::future::poll_fn;
 use std::io::{Cursor, Read, Write};
 use std::task::{Context, Poll, Waker};
+
+use futures_util::{SinkExt, StreamExt};
+use proptest::prelude::*;
 use support::websocket::{accepted, frame};
 use support::*;
 use throng_net::websocket::{Handshake, HttpVersion, WebSocketSettings, accept};

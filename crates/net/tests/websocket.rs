@@ -6,6 +6,7 @@
 mod support;
 
 use std::task::{Context, Poll, Waker};
+
 use support::websocket::*;
 use support::*;
 use throng_net::websocket::WebSocketSettings;

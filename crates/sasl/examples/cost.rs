@@ -5,8 +5,9 @@
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::panic, reason = "a program to read, not to ship")]
 
-use base::Secret;
 use std::hint::black_box;
+
+use base::Secret;
 use throng_sasl::client::{DerivedKeyCache, Gs2, ScramClient};
 use throng_sasl::{
     ChannelBindingData, Credentials, DEFAULT_ITERATIONS, Decoy, Exchange, ExchangeStep, ScramHash,

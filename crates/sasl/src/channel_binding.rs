@@ -34,13 +34,11 @@ pub struct ChannelBindingData {
 
 impl ChannelBindingData {
     /// Whether there is no data: `-PLUS` mechanisms must not be offered.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.exporter.is_none() && self.server_end_point.is_none()
     }
 
     /// Data of the channel binding `name`, if this stream has it.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         match name {
             TLS_EXPORTER => self.exporter.as_deref(),
@@ -61,7 +59,6 @@ impl ChannelBindingData {
 ///
 /// `None` where the RFC defines nothing (Ed25519 and other algorithms that name no single hash), for SHA-224, which
 /// ring does not have, and for bytes that are not a certificate.
-#[must_use]
 pub fn server_end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     let algorithm = signature_hash(certificate)?;
     Some(digest::digest(algorithm, certificate).as_ref().to_vec())

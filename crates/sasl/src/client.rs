@@ -11,15 +11,17 @@
 //! Without [`DerivedKeyCache`] every login costs the PBKDF2 that the server is spared, 2 to 6 ms with the default
 //! iterations. A bench without it measures its own client.
 
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+
+use base::Secret;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use crate::hash::{KeyBytes, ScramHash};
 use crate::mechanism::Mechanism;
 use crate::saslprep::{PrepError, prepare};
 use crate::scram_message::escape;
-use base::Secret;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use std::collections::HashMap;
-use std::num::NonZeroU32;
 
 /// Channel binding flag of the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,13 +78,11 @@ impl DerivedKeyCache {
     pub const CAPACITY: usize = 1024;
 
     /// Number of entries.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Whether the cache is empty.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -104,7 +104,6 @@ pub struct ScramClient {
 
 impl ScramClient {
     /// Creates a client with a random nonce.
-    #[must_use]
     pub fn new(hash: ScramHash, gs2: Gs2, username: &str, password: &str) -> ScramClient {
         ScramClient {
             hash,
@@ -146,7 +145,6 @@ impl ScramClient {
     }
 
     /// Mechanism to name in `<auth/>`.
-    #[must_use]
     pub const fn mechanism(&self) -> Mechanism {
         Mechanism::scram(self.hash, matches!(self.gs2, Gs2::Bound { .. }))
     }
@@ -168,7 +166,6 @@ impl ScramClient {
     }
 
     /// The client-first-message, for `<auth/>`.
-    #[must_use]
     pub fn client_first(&self) -> Vec<u8> {
         [self.header(), self.bare()].concat().into_bytes()
     }
@@ -268,13 +265,11 @@ impl ScramClient {
 }
 
 /// The only message of PLAIN.
-#[must_use]
 pub fn plain(authzid: Option<&str>, username: &str, password: &str) -> Vec<u8> {
     [authzid.unwrap_or_default(), "\0", username, "\0", password].concat().into_bytes()
 }
 
 /// The only client message of the HT mechanisms (see [`crate::hashed_token`]); `data` is the channel binding data.
-#[must_use]
 pub fn hashed_token(username: &str, token: &str, data: &[u8]) -> Vec<u8> {
     [username.as_bytes(), b"\0", crate::hashed_token::initiator_proof(token, data).expose()].concat()
 }
@@ -296,13 +291,11 @@ pub fn salted_password(
 }
 
 /// The only message of EXTERNAL.
-#[must_use]
 pub fn external(authzid: Option<&str>) -> Vec<u8> {
     authzid.unwrap_or_default().as_bytes().to_vec()
 }
 
 /// The only message of ANONYMOUS.
-#[must_use]
 pub fn anonymous(trace: &str) -> Vec<u8> {
     trace.as_bytes().to_vec()
 }

@@ -22,9 +22,10 @@
 //! With the ServerKey an attacker can impersonate the server; with the StoredKey and one recorded login, the client.
 //! The blob is a secret, though less critical than a password.
 
+use std::num::NonZeroU32;
+
 use crate::hash::{KeyBytes, ScramHash};
 use crate::saslprep::{PrepError, prepare};
-use std::num::NonZeroU32;
 
 /// Iterations for new passwords. RFC 7677, section 4, requires at least 4096. Every client, phones included, computes
 /// them at each login that is not cached.
@@ -117,7 +118,6 @@ impl Credentials {
     ///
     /// Nothing proves that it was derived from the password. Accept it only from a client that has just proved the
     /// password.
-    #[must_use]
     pub fn add_salted(&mut self, hash: ScramHash, salt: &[u8], iterations: u32, salted: &[u8]) -> bool {
         let Some(iterations) = checked_iterations(iterations) else { return false };
         if salted.len() != hash.output_len() || !(1..=255).contains(&salt.len()) {
@@ -170,13 +170,11 @@ impl Credentials {
 
     /// Stable credentials that match no password, for an account that does not exist. [`crate::Decoy`] does the same
     /// with configurable iterations.
-    #[must_use]
     pub fn fake(server_secret: &base::Secret, account: &str) -> Credentials {
         crate::Decoy::new(server_secret, DEFAULT_ITERATIONS).credentials(account)
     }
 
     /// Keys for `hash`, if they were derived.
-    #[must_use]
     pub fn keys(&self, hash: ScramHash) -> Option<&ScramKeys> {
         match hash {
             ScramHash::Sha1 => self.sha1.as_ref(),
@@ -198,7 +196,6 @@ impl Credentials {
     ///
     /// For an account that does not exist, call this on the credentials of a [`crate::Decoy`]: it takes as long and
     /// never returns true.
-    #[must_use]
     pub fn verify_password(&self, password: &str) -> bool {
         let Ok(prepared) = prepare(password) else { return false };
         let fastest = [ScramHash::Sha256, ScramHash::Sha1, ScramHash::Sha512];
@@ -211,7 +208,6 @@ impl Credentials {
     }
 
     /// Encodes the blob. See the module for its layout.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION, 0];
         for hash in ScramHash::ALL {

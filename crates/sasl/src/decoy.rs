@@ -13,10 +13,12 @@
 //! Derive from the *account*, normalised, with its domain, not from the client's text. Otherwise `Juliet` and `juliet`
 //! get different salts if and only if there is no such account.
 
+use std::num::NonZeroU32;
+
+use base::Secret;
+
 use crate::credentials::{Credentials, MAX_ITERATIONS, SALT_BYTES, ScramKeys};
 use crate::hash::{KeyBytes, ScramHash};
-use base::Secret;
-use std::num::NonZeroU32;
 
 /// Generator of decoy credentials. Create one at startup and store its secret in the database, so that decoys survive a
 /// restart and are the same on every node.
@@ -29,7 +31,6 @@ pub struct Decoy {
 impl Decoy {
     /// `secret`: at least 16 random bytes, the same on every node. `iterations`: those of new accounts; clamped to 1 to
     /// [`MAX_ITERATIONS`].
-    #[must_use]
     pub fn new(secret: &Secret, iterations: u32) -> Decoy {
         let iterations = NonZeroU32::new(iterations.min(MAX_ITERATIONS)).unwrap_or(NonZeroU32::MIN);
         // Hashed, so that the secret may have other uses and any length.
@@ -37,7 +38,6 @@ impl Decoy {
     }
 
     /// Keys for `account` that match no proof. The salt is the same for every hash, as in real credentials.
-    #[must_use]
     pub fn keys(&self, hash: ScramHash, account: &str) -> ScramKeys {
         let part = |what: &[u8], len: usize| {
             let bytes = ScramHash::Sha512.hmac(self.secret.expose(), &[what, b"\0", account.as_bytes()]);
@@ -52,7 +52,6 @@ impl Decoy {
     }
 
     /// [`Decoy::keys`] for every hash. For PLAIN: verifying a password takes as long as with real credentials.
-    #[must_use]
     pub fn credentials(&self, account: &str) -> Credentials {
         let mut credentials = Credentials::default();
         for hash in ScramHash::ALL {

@@ -11,9 +11,10 @@
 //! The list is that of the profile in use: `<mechanisms/>` (RFC 6120) or `<authentication/>` (XEP-0388), never both,
 //! and without the mechanisms inside `<fast/>`. Sort by octets, not by preference.
 
-use crate::hash::ScramHash;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+
+use crate::hash::ScramHash;
 
 /// Separator between two names.
 const NAME_SEPARATOR: char = '\u{1e}';
@@ -21,7 +22,6 @@ const NAME_SEPARATOR: char = '\u{1e}';
 const BINDINGS_SEPARATOR: char = '\u{1f}';
 
 /// The value of `h`: the names of the offered mechanisms, and of the channel bindings if they were listed (XEP-0440).
-#[must_use]
 pub fn hash_attribute<'a>(
     hash: ScramHash,
     mechanisms: impl Iterator<Item = &'a str>,

@@ -8,9 +8,10 @@
 //! No text and `=` differ in `<auth/>` and `<success/>` (no data, and empty data); they mean the same in a challenge or
 //! response.
 
-use crate::failure::Failure;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+
+use crate::failure::Failure;
 
 /// Longest text to decode, in bytes; no message that this crate reads is longer.
 pub const MAX_TEXT: usize = 16_384;
@@ -48,13 +49,11 @@ pub fn decode_sasl2(text: &str) -> Result<Vec<u8>, Failure> {
 }
 
 /// Encodes the text of `<challenge/>`; an empty challenge has none.
-#[must_use]
 pub fn encode_challenge(data: &[u8]) -> String {
     STANDARD.encode(data)
 }
 
 /// Encodes the text of `<success/>`: empty if there is no additional data, `=` if it has length zero.
-#[must_use]
 pub fn encode_additional_data(data: Option<&[u8]>) -> String {
     match data {
         None => String::new(),
@@ -64,7 +63,6 @@ pub fn encode_additional_data(data: Option<&[u8]>) -> String {
 }
 
 /// Short digest: half a SHA-256 in base 64 (XEP-0509, section 2.3.1). Not for secrets.
-#[must_use]
 pub fn short_digest(bytes: &[u8]) -> String {
     STANDARD.encode(&crate::ScramHash::Sha256.digest(bytes).expose()[..16])
 }

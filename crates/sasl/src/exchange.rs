@@ -12,6 +12,8 @@
 //! `Done` means that the client proved its identity. The caller must still refuse disabled accounts (only then, so that
 //! only the owner learns of it) and foreign authzids, and then sends a failure instead.
 
+use base::Secret;
+
 use crate::channel_binding::ChannelBindingData;
 use crate::credentials::Credentials;
 use crate::decoy::Decoy;
@@ -19,7 +21,6 @@ use crate::failure::{Failure, FailureReason};
 use crate::mechanism::{Mechanism, MechanismSet};
 use crate::scram::{AwaitingCredentials, AwaitingProof, ScramParams, ScramSuccess, is_server_nonce};
 use crate::{anonymous, external, plain};
-use base::Secret;
 
 /// Next step of the caller.
 #[derive(Debug, PartialEq, Eq)]
@@ -93,7 +94,6 @@ impl Exchange {
     /// `offered_plus`: whether the offer had any `-PLUS`, to detect an offer that was shortened in transit. `binding`:
     /// the channel binding data of this stream. `nonce`: from [`crate::nonce`]; at least 16 visible ASCII characters
     /// without comma, never used before. Only SCRAM uses the three.
-    #[must_use]
     pub fn new(
         mechanism: Mechanism,
         offered_plus: bool,
@@ -186,19 +186,16 @@ impl Exchange {
     }
 
     /// The mechanism in use.
-    #[must_use]
     pub const fn mechanism(&self) -> Mechanism {
         self.mechanism
     }
 
     /// Reason of the failure, for logs and counters; `None` if it did not fail.
-    #[must_use]
     pub const fn reason(&self) -> Option<FailureReason> {
         self.reason
     }
 
     /// Whether the exchange has ended.
-    #[must_use]
     pub const fn is_finished(&self) -> bool {
         matches!(self.state, ExchangeState::Finished)
     }

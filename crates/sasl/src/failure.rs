@@ -53,7 +53,6 @@ impl Failure {
     ];
 
     /// Name of the element inside `<failure/>`.
-    #[must_use]
     pub const fn condition(self) -> &'static str {
         match self {
             Failure::Aborted => "aborted",
@@ -71,7 +70,6 @@ impl Failure {
     }
 
     /// Whether it counts as a guess at a password, for the limit on attempts (RFC 6120, section 6.4.5).
-    #[must_use]
     pub const fn counts_as_guess(self) -> bool {
         matches!(self, Failure::NotAuthorized | Failure::CredentialsExpired | Failure::AccountDisabled)
     }
@@ -114,7 +112,6 @@ pub enum FailureReason {
 
 impl FailureReason {
     /// Name for logs and counters; that of RFC 5802 where it has one.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             FailureReason::InvalidEncoding => "invalid-encoding",
@@ -133,7 +130,6 @@ impl FailureReason {
     }
 
     /// Condition to send to the client.
-    #[must_use]
     pub const fn failure(self) -> Failure {
         match self {
             // The client violated the grammar or requested what the mechanism does not have.

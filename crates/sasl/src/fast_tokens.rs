@@ -26,12 +26,13 @@
 //! [`FastTokens::check`] verifies against data that was read earlier. Every resulting change must find the token again
 //! inside the transaction ([`FastTokens::apply`]): the password may have changed in between.
 
-use crate::hash::{KeyBytes, ScramHash};
-use crate::hashed_token::{HtMechanism, PROOF_BYTES, initiator_proof, responder_proof};
 use base::Secret;
 use base::secret::constant_time_eq;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use crate::hash::{KeyBytes, ScramHash};
+use crate::hashed_token::{HtMechanism, PROOF_BYTES, initiator_proof, responder_proof};
 
 const VERSION: u8 = 1;
 /// Maximum of clients in a blob; one with more is corrupt. 64 of them are 4 kB.
@@ -135,13 +136,11 @@ pub struct TokenRemoved;
 
 impl TokenKey {
     /// `secret`: at least 16 random bytes, the same on every node. It may have other uses.
-    #[must_use]
     pub fn new(secret: &Secret) -> TokenKey {
         TokenKey(ScramHash::Sha256.hmac(secret.expose(), &[b"throng fast tokens"]))
     }
 
     /// Text of the token: 43 characters of base 64 (URL), 256 bits.
-    #[must_use]
     pub fn token_text(&self, account: &str, client: ClientId, slot: &FastToken) -> String {
         let issued = slot.issued.to_be_bytes();
         let parts: [&[u8]; 5] =
@@ -152,7 +151,6 @@ impl TokenKey {
 
 impl ClientId {
     /// Client of this user agent id.
-    #[must_use]
     pub fn new(user_agent: &str) -> ClientId {
         let mut id = [0; 16];
         id.copy_from_slice(&ScramHash::Sha256.digest(user_agent.as_bytes()).expose()[..16]);
@@ -160,7 +158,6 @@ impl ClientId {
     }
 
     /// Name of the client, 16 characters, that does not reveal its id; stable for the same account.
-    #[must_use]
     pub fn display_name(self, key: &TokenKey, account: &str) -> String {
         let name = ScramHash::Sha256.hmac(key.0.expose(), &[b"resource\0", &self.0, account.as_bytes()]);
         URL_SAFE_NO_PAD.encode(&name.expose()[..12])
@@ -169,7 +166,6 @@ impl ClientId {
 
 impl FastToken {
     /// Issues a token.
-    #[must_use]
     pub fn issue(mechanism: HtMechanism, now: u32, lifetime: u32) -> FastToken {
         let seed = base::id::random_bytes::<16>();
         FastToken { mechanism, seed, issued: now, expires: now.saturating_add(lifetime) }
@@ -184,13 +180,11 @@ impl FastToken {
 
 impl FastTokens {
     /// Number of clients that have tokens.
-    #[must_use]
     pub const fn clients(&self) -> usize {
         self.0.len()
     }
 
     /// Verifies a proof.
-    #[must_use]
     pub fn check(&self, key: &TokenKey, claim: &TokenProof<'_>, now: u32) -> TokenVerification {
         let TokenProof { account, client, mechanism, binding_data: data, proof } = *claim;
         let found = self.0.iter().find(|c| c.id == client);
@@ -268,7 +262,6 @@ impl FastTokens {
     }
 
     /// Encodes the blob; empty without tokens.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         if self.0.is_empty() {
             return Vec::new();

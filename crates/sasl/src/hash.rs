@@ -4,9 +4,10 @@
 //!
 //! SHA-1 is used here in HMAC-SHA-1 and PBKDF2, which its collisions do not affect. Do not use it for anything else.
 
-use ring::{digest, hmac, pbkdf2};
 use std::fmt;
 use std::num::NonZeroU32;
+
+use ring::{digest, hmac, pbkdf2};
 use zeroize::Zeroizing;
 
 /// Hash function of a SCRAM mechanism.
@@ -25,7 +26,6 @@ impl ScramHash {
     pub const ALL: [ScramHash; 3] = [ScramHash::Sha1, ScramHash::Sha256, ScramHash::Sha512];
 
     /// Length of the output in bytes.
-    #[must_use]
     pub const fn output_len(self) -> usize {
         match self {
             ScramHash::Sha1 => 20,
@@ -35,7 +35,6 @@ impl ScramHash {
     }
 
     /// Name of the SCRAM mechanism without channel binding, which XEP-0480 uses in its upgrade names.
-    #[must_use]
     pub const fn scram_name(self) -> &'static str {
         match self {
             ScramHash::Sha1 => "SCRAM-SHA-1",
@@ -104,7 +103,6 @@ impl KeyBytes {
     }
 
     /// The key bytes.
-    #[must_use]
     pub fn expose(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
@@ -143,6 +141,7 @@ pub(crate) mod count {
         pub(crate) static HMACS: Cell<u32> = const { Cell::new(0) };
         pub(crate) static PBKDF2S: Cell<u32> = const { Cell::new(0) };
     }
+
     /// Calls on this thread while `work` ran: (HMAC, PBKDF2).
     pub(crate) fn of(work: impl FnOnce()) -> (u32, u32) {
         let before = (HMACS.get(), PBKDF2S.get());

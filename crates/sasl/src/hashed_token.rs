@@ -36,7 +36,6 @@ impl HtMechanism {
     pub const ALL: [HtMechanism; 3] = [HtMechanism::Exporter, HtMechanism::EndPoint, HtMechanism::Unbound];
 
     /// The name on the wire.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             HtMechanism::Exporter => "HT-SHA-256-EXPR",
@@ -46,13 +45,11 @@ impl HtMechanism {
     }
 
     /// Mechanism with this name.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<HtMechanism> {
         HtMechanism::ALL.into_iter().find(|mechanism| mechanism.name() == name)
     }
 
     /// Channel binding data that the proof covers; `None` where the stream does not have it: do not offer it there.
-    #[must_use]
     pub fn binding_data(self, binding: &ChannelBindingData) -> Option<&[u8]> {
         match self {
             HtMechanism::Exporter => binding.get(TLS_EXPORTER),
@@ -97,13 +94,11 @@ pub fn parse(message: &[u8]) -> Result<InitiatorMessage, FailureReason> {
 }
 
 /// Computes the client's proof.
-#[must_use]
 pub fn initiator_proof(token: &str, data: &[u8]) -> KeyBytes {
     ScramHash::Sha256.hmac(token.as_bytes(), &[b"Initiator", data])
 }
 
 /// Computes the server's proof.
-#[must_use]
 pub fn responder_proof(token: &str, data: &[u8]) -> KeyBytes {
     ScramHash::Sha256.hmac(token.as_bytes(), &[b"Responder", data])
 }

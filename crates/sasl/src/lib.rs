@@ -74,7 +74,6 @@ pub use saslprep::{PrepError, prepare};
 pub use scram::{MAX_CLIENT_FINAL, MAX_CLIENT_FIRST};
 
 /// A fresh server nonce for [`Exchange::new`]: 144 random bits as 24 characters.
-#[must_use]
 pub fn nonce() -> String {
     use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.encode(base::id::random_bytes::<18>())

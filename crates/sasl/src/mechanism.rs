@@ -8,8 +8,9 @@
 //! The offered and the accepted mechanisms must be the same set, and a client that sends `y` must be checked against it
 //! (see [`crate::Exchange::new`], `offered_plus`). Store the [`MechanismSet`] for the lifetime of the stream.
 
-use crate::hash::ScramHash;
 use std::fmt;
+
+use crate::hash::ScramHash;
 
 /// SASL mechanism that this crate implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -51,7 +52,6 @@ impl Mechanism {
     ];
 
     /// The name on the wire.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Mechanism::ScramSha512Plus => "SCRAM-SHA-512-PLUS",
@@ -67,13 +67,11 @@ impl Mechanism {
     }
 
     /// Mechanism with this name. Names are upper case (RFC 4422, section 3.1); others are unknown.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Mechanism> {
         Mechanism::ALL.into_iter().find(|mechanism| mechanism.name() == name)
     }
 
     /// Hash of a SCRAM mechanism; `None` for the others.
-    #[must_use]
     pub const fn hash(self) -> Option<ScramHash> {
         match self {
             Mechanism::ScramSha512Plus | Mechanism::ScramSha512 => Some(ScramHash::Sha512),
@@ -84,13 +82,11 @@ impl Mechanism {
     }
 
     /// Whether it binds to the TLS channel (`-PLUS`).
-    #[must_use]
     pub const fn is_plus(self) -> bool {
         matches!(self, Mechanism::ScramSha512Plus | Mechanism::ScramSha256Plus | Mechanism::ScramSha1Plus)
     }
 
     /// SCRAM mechanism of this hash, with or without channel binding.
-    #[must_use]
     pub const fn scram(hash: ScramHash, plus: bool) -> Mechanism {
         match (hash, plus) {
             (ScramHash::Sha1, false) => Mechanism::ScramSha1,
@@ -146,19 +142,16 @@ impl MechanismSet {
     }
 
     /// Whether the set has `mechanism`.
-    #[must_use]
     pub const fn contains(self, mechanism: Mechanism) -> bool {
         self.0 & (1 << mechanism as u8) != 0
     }
 
     /// Whether the set has any mechanism with channel binding.
-    #[must_use]
     pub const fn has_plus(self) -> bool {
         self.0 & MechanismSet::SCRAM_PLUS.0 != 0
     }
 
     /// Whether the set is empty. `<mechanisms/>` is then omitted (RFC 6120, section 6.4.1).
-    #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }

@@ -7,9 +7,10 @@
 //!
 //! The password is sent in plaintext. Offer PLAIN only under TLS, or answer [`crate::Failure::EncryptionRequired`].
 
+use base::Secret;
+
 use crate::failure::FailureReason;
 use crate::saslprep::prepare;
-use base::Secret;
 
 /// Longest message in bytes: two addresses, a password and two NULs.
 pub const MAX_MESSAGE: usize = 5120;

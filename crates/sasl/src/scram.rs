@@ -12,6 +12,10 @@
 //!
 //! The decoy is computed for every account, existing or not, so that both take the same time.
 
+use base::secret::constant_time_eq;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use crate::channel_binding::ChannelBindingData;
 use crate::credentials::{Credentials, ScramKeys};
 use crate::decoy::Decoy;
@@ -21,9 +25,6 @@ use crate::hash::{KeyBytes, ScramHash};
 use crate::mechanism::{Mechanism, MechanismSet};
 use crate::saslprep::prepare;
 use crate::scram_message::{CbindFlag, client_final, client_first, is_nonce};
-use base::secret::constant_time_eq;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 
 /// Longest client-first-message in bytes: a localpart (1023), a bare address as authzid (2047) and a nonce.
 pub const MAX_CLIENT_FIRST: usize = 4096;

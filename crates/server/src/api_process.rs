@@ -68,6 +68,7 @@ impl ServerProcess for ApiProcess {
     fn may_scrape(&self, address: std::net::IpAddr) -> bool {
         self.running.web.may_scrape(address)
     }
+
     fn connection_alternatives(&self, host: Option<&str>, secure: bool) -> Vec<(&'static str, String)> {
         self.running.web.alternatives(host, secure)
     }

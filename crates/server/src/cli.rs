@@ -175,6 +175,7 @@ impl AccountCommand {
             | AccountCommand::Bulk { file, .. } => file,
         }
     }
+
     /// The address of the account, if the command concerns a single one.
     pub(crate) fn jid(&self) -> Option<&str> {
         match self {
@@ -259,9 +260,8 @@ pub(crate) struct ConfigArg {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
+    use clap::CommandFactory;
 
     #[test]
     fn the_help_of_a_token_names_every_scope() {

@@ -33,6 +33,7 @@ struct SuiteRow {
 const fn core_row(feature: &'static str, specs: &'static [&'static str]) -> SuiteRow {
     SuiteRow { feature, core: true, specs }
 }
+
 const fn advanced_row(feature: &'static str, specs: &'static [&'static str]) -> SuiteRow {
     SuiteRow { feature, core: false, specs }
 }
@@ -211,6 +212,7 @@ mod tests {
     fn lines(text: &str) -> Vec<String> {
         report(&NodeConfig::from_text(text).unwrap()).unwrap()
     }
+
     /// State and reason of a row.
     fn row(lines: &[String], feature: &str, spec: &str) -> (String, String) {
         let line = lines.iter().find(|l| l.contains(feature) && l.contains(spec));
@@ -219,6 +221,7 @@ mod tests {
         let by = line.split(spec).nth(1).unwrap_or_default().trim();
         (state.to_owned(), by.to_owned())
     }
+
     fn pair(state: &str, by: &str) -> (String, String) {
         (state.to_owned(), by.to_owned())
     }

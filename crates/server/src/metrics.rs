@@ -56,6 +56,7 @@ impl MetricWriter<'_> {
     ) -> Result<(), Error> {
         self.family(MetricType::Gauge, name, unit, help, values)
     }
+
     fn counter(
         &mut self,
         name: &str,
@@ -65,6 +66,7 @@ impl MetricWriter<'_> {
     ) -> Result<(), Error> {
         self.family(MetricType::Counter, name, unit, help, values)
     }
+
     fn family(
         &mut self,
         kind: MetricType,
@@ -88,6 +90,7 @@ impl MetricWriter<'_> {
         }
         Ok(())
     }
+
     fn histograms(
         &mut self,
         name: &str,

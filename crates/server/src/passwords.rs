@@ -17,10 +17,12 @@ impl ScramKeyDeriver {
     pub(crate) fn new(iterations: u32) -> Arc<ScramKeyDeriver> {
         Arc::new(ScramKeyDeriver { iterations: AtomicU32::new(iterations) })
     }
+
     /// Iterations of new keys.
     pub(crate) fn iterations(&self) -> u32 {
         self.iterations.load(Ordering::Relaxed)
     }
+
     pub(crate) fn set_iterations(&self, iterations: u32) {
         self.iterations.store(iterations, Ordering::Relaxed);
     }
@@ -42,6 +44,7 @@ impl Passwords for ScramKeyDeriver {
             work.await.unwrap_or_else(|_| Err("the password could not be derived".to_owned()))
         })
     }
+
     fn verify(&self, stored: Vec<u8>, password: Secret) -> BoxFuture<'static, bool> {
         Box::pin(async move {
             let work = tokio::task::spawn_blocking(move || {

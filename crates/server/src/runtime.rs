@@ -28,6 +28,7 @@ impl Spawner for TokioSpawner {
     fn spawn(&self, what: &'static str, task: BoxFuture<'static, ()>) {
         drop(self.0.spawn(CatchPanic { what, task }));
     }
+
     fn spawn_blocking(&self, what: &'static str, job: Box<dyn FnOnce() + Send>) {
         let watched = move || {
             if catch_unwind(AssertUnwindSafe(job)).is_err() {

@@ -235,14 +235,17 @@ impl LagMonitor {
             None => late.lags.push(span),
         }
     }
+
     /// Records the delay of a probe.
     pub(crate) fn record_scheduler_lag(&self, span: Duration) {
         self.scheduler_lag.record(u64::try_from(span.as_micros()).unwrap_or(u64::MAX));
     }
+
     /// Delays of probes in microseconds.
     pub(crate) fn scheduler_lag(&self) -> &Arc<Histogram> {
         &self.scheduler_lag
     }
+
     /// The recorded delays.
     pub(crate) fn sweep_lag(&self) -> SweepLag {
         let late = self.sweeps.lock();

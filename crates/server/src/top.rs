@@ -89,13 +89,16 @@ impl StatusSample {
     fn number(&self, path: &str) -> f64 {
         self.find(path).and_then(Value::as_f64).unwrap_or_default()
     }
+
     fn text(&self, key: &str) -> &str {
         self.figures[key].as_str().unwrap_or_default()
     }
+
     /// Looks up a path such as `queued_bytes` or `rate_limited.bytes`.
     fn find(&self, path: &str) -> Option<&Value> {
         path.split('.').try_fold(&self.figures, |value, key| value.get(key))
     }
+
     /// The members of an object above zero as `name value`, or `none`.
     fn nonzero_parts(&self, key: &str) -> String {
         let all = self.figures[key].as_object();
@@ -125,6 +128,7 @@ impl History {
             self.0.pop_front();
         }
     }
+
     /// Increase of a counter per second, over at most this number of seconds.
     fn rate(&self, path: &str, seconds: usize) -> f64 {
         let Some(now) = self.0.back() else { return 0.0 };
@@ -278,11 +282,13 @@ impl AlternateScreen {
         screen.write("\x1b[?1049h\x1b[?25l")?;
         Ok(screen)
     }
+
     fn write(&self, text: &str) -> std::io::Result<()> {
         let mut out = std::io::stdout().lock();
         out.write_all(text.as_bytes())?;
         out.flush()
     }
+
     /// Writes all lines at once, so that no partial screen is visible.
     fn show(&mut self, lines: &[String]) -> Result<()> {
         let mut text = String::from("\x1b[H");
@@ -323,6 +329,7 @@ mod tests {
         });
         StatusSample { at: Millis(second * 1000), figures }
     }
+
     fn history(samples: &[(u64, u64)]) -> History {
         let mut history = History::default();
         samples.iter().for_each(|(second, messages)| history.push(sample(*second, *messages)));

@@ -39,24 +39,28 @@ impl StanzaError {
             omit_request: false,
         }
     }
+
     /// Sets the text.
     #[must_use]
     pub fn text(mut self, text: impl Into<Cow<'static, str>>) -> Self {
         self.text = Some(text.into());
         self
     }
+
     /// Sets the type.
     #[must_use]
     pub const fn kind(mut self, kind: ErrorType) -> Self {
         self.kind = kind;
         self
     }
+
     /// Sets the application-specific condition.
     #[must_use]
     pub const fn application_condition(mut self, ns: &'static str, name: &'static str) -> Self {
         self.application_condition = Some((ns, name));
         self
     }
+
     /// Omits the original children from the reply (XEP-0077, section 3.3: they may contain a password).
     #[must_use]
     pub const fn without_request(mut self) -> Self {
@@ -136,18 +140,21 @@ impl StreamError {
     pub const fn new(condition: StreamCondition) -> Self {
         Self { condition, text: None, application_condition: None }
     }
+
     /// Sets the application-specific condition.
     #[must_use]
     pub fn application_condition(mut self, element: impl Into<Box<str>>) -> Self {
         self.application_condition = Some(element.into());
         self
     }
+
     /// Sets the text.
     #[must_use]
     pub fn text(mut self, text: impl Into<Cow<'static, str>>) -> Self {
         self.text = Some(text.into());
         self
     }
+
     /// Writes `<stream:error/>`; the stream header declares the prefix.
     pub fn write(&self, out: &mut Vec<u8>) {
         let mut writer = Writer::new(out);

@@ -36,17 +36,21 @@ impl Span {
     pub fn of(self, bytes: &[u8]) -> &[u8] {
         bytes.get(self.start as usize..self.end as usize).unwrap_or_default()
     }
+
     /// The text of the span; empty if it is not UTF-8, which a read element never is.
     pub fn str(self, bytes: &[u8]) -> &str {
         std::str::from_utf8(self.of(bytes)).unwrap_or_default()
     }
+
     pub(crate) fn new(range: std::ops::Range<usize>) -> Option<Span> {
         Some(Span { start: u32::try_from(range.start).ok()?, end: u32::try_from(range.end).ok()? })
     }
+
     /// The span moved by this number of bytes, forward or back.
     pub(crate) fn shifted(self, by: isize) -> Option<Span> {
         Span::new((self.start as usize).checked_add_signed(by)?..(self.end as usize).checked_add_signed(by)?)
     }
+
     /// Whether the span is empty.
     pub fn is_empty(self) -> bool {
         self.end <= self.start
@@ -60,9 +64,11 @@ impl ShortSpan {
         }
         std::str::from_utf8(bytes.get(self.start as usize..self.end as usize)?).ok()
     }
+
     pub(crate) fn new(range: std::ops::Range<usize>) -> Option<ShortSpan> {
         Some(ShortSpan { start: u16::try_from(range.start).ok()?, end: u16::try_from(range.end).ok()? })
     }
+
     /// The span moved by this number of bytes, forward or back.
     pub(crate) fn shifted(self, by: isize) -> Option<ShortSpan> {
         ShortSpan::new(
@@ -115,42 +121,52 @@ impl Head {
     pub fn payloads(&self) -> PayloadSet {
         self.payloads
     }
+
     /// Value of `to`.
     pub fn to<'a>(&self, bytes: &'a [u8]) -> Option<Cow<'a, str>> {
         Self::text(self.to.get(bytes)?)
     }
+
     /// Value of `from`.
     pub fn from<'a>(&self, bytes: &'a [u8]) -> Option<Cow<'a, str>> {
         Self::text(self.from.get(bytes)?)
     }
+
     /// Value of `id`.
     pub fn id<'a>(&self, bytes: &'a [u8]) -> Option<Cow<'a, str>> {
         Self::text(self.id.get(bytes)?)
     }
+
     /// Value of `xml:lang`.
     pub fn lang<'a>(&self, bytes: &'a [u8]) -> Option<Cow<'a, str>> {
         Self::text(self.lang.get(bytes)?)
     }
+
     /// The raw attribute text of `from`. This server stamps the same text for the same address.
     pub fn raw_from<'a>(&self, bytes: &'a [u8]) -> Option<&'a str> {
         self.from.get(bytes)
     }
+
     /// The raw attribute text of `id`, still escaped, for copying into a reply.
     pub fn raw_id<'a>(&self, bytes: &'a [u8]) -> Option<&'a str> {
         self.id.get(bytes)
     }
+
     /// Unescapes a raw attribute value.
     fn text(raw: &str) -> Option<Cow<'_, str>> {
         xml::escape::unescape_attr(raw).ok()
     }
+
     /// Offset after `<name`, where attributes may be inserted.
     pub fn attr_insert_offset(&self) -> usize {
         usize::from(self.name_end)
     }
+
     /// Whether the stanza is an empty-element tag.
     pub fn is_empty(&self) -> bool {
         self.empty
     }
+
     /// The bytes between start and end tag; empty for an empty-element tag.
     pub fn inner_xml<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         if self.empty {
@@ -159,10 +175,12 @@ impl Head {
         let end = bytes.iter().rposition(|b| *b == b'<').unwrap_or(0);
         bytes.get(usize::from(self.tag_end)..end).unwrap_or_default()
     }
+
     /// Offset of the end tag, where children may be appended; `None` for an empty-element tag.
     pub fn child_append_offset(&self, bytes: &[u8]) -> Option<usize> {
         if self.empty { None } else { bytes.iter().rposition(|b| *b == b'<') }
     }
+
     pub(crate) fn with_kind(kind: StanzaKind) -> Head {
         Head {
             kind,

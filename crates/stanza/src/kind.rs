@@ -46,6 +46,7 @@ impl PresenceType {
     pub const fn is_subscription(self) -> bool {
         matches!(self, Self::Subscribe | Self::Subscribed | Self::Unsubscribe | Self::Unsubscribed)
     }
+
     /// Value of the `type` attribute; none for available.
     pub const fn as_str(self) -> Option<&'static str> {
         Some(match self {
@@ -95,6 +96,7 @@ impl StanzaKind {
             StanzaKind::Iq(_) => "iq",
         }
     }
+
     /// Whether the type is error; such stanzas are never answered with an error (RFC 6120, section 8.3.1).
     pub const fn is_error(self) -> bool {
         matches!(
@@ -104,10 +106,12 @@ impl StanzaKind {
                 | StanzaKind::Iq(IqType::Error)
         )
     }
+
     /// Whether it is an IQ of type get or set, which must be answered.
     pub const fn is_request(self) -> bool {
         matches!(self, StanzaKind::Iq(IqType::Get | IqType::Set))
     }
+
     /// The bit of this kind and type in a [`StanzaKindSet`].
     pub const fn bit(self) -> u32 {
         match self {
@@ -169,10 +173,13 @@ impl StanzaKindSet {
     pub const fn of(kind: StanzaKind) -> StanzaKindSet {
         StanzaKindSet(kind.bit())
     }
+
     /// The union of both sets.
+    #[must_use]
     pub const fn union(self, other: StanzaKindSet) -> StanzaKindSet {
         StanzaKindSet(self.0 | other.0)
     }
+
     /// Whether `kind` is in the set.
     pub const fn contains(self, kind: StanzaKind) -> bool {
         self.0 & kind.bit() != 0

@@ -148,19 +148,23 @@ impl MessageTraits {
     pub const fn contains(self, other: MessageTraits) -> bool {
         self.0 & other.0 == other.0
     }
+
     /// Whether any bit of `other` is set.
     pub const fn intersects(self, other: MessageTraits) -> bool {
         self.0 & other.0 != 0
     }
+
     /// The union of both.
     #[must_use]
     pub const fn union(self, other: MessageTraits) -> MessageTraits {
         MessageTraits(self.0 | other.0)
     }
+
     /// Whether no bit outside `other` is set, hints aside.
     pub const fn is_within_ignoring_hints(self, other: MessageTraits) -> bool {
         self.0 & !(other.0 | HINT_TRAITS) == 0
     }
+
     /// A chat state and nothing else (XEP-0085, section 5.6: a *standalone notification*).
     pub const fn is_standalone_chat_state(self) -> bool {
         self.contains(MessageTraits::STATE) && self.is_within_ignoring_hints(MessageTraits::STATE)

@@ -89,23 +89,28 @@ impl PayloadSet {
         }
         set
     }
+
     /// This set and one more namespace.
     #[must_use]
     pub const fn with(self, ns: PayloadNs) -> PayloadSet {
         PayloadSet(self.0 | ns.mask())
     }
+
     /// Adds the namespace of a child. One by which nothing is selected leaves the set unchanged.
     pub fn insert(&mut self, ns: Ns) {
         self.0 |= 1_u64.checked_shl(u32::from(BITS[ns as usize])).unwrap_or_default();
     }
+
     /// Whether the set contains this namespace.
     pub const fn contains(self, ns: PayloadNs) -> bool {
         self.0 & ns.mask() != 0
     }
+
     /// Whether the two sets share a member.
     pub const fn intersects(self, other: PayloadSet) -> bool {
         self.0 & other.0 != 0
     }
+
     /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0

@@ -192,6 +192,7 @@ mod tests {
             "<iq from='a@b/it&apos;s' to='c@d' id='1' type='get'><query xmlns='jabber:iq:roster'/></iq>",
         );
     }
+
     #[test]
     fn a_start_tag_that_becomes_too_long_is_refused_and_never_wraps() {
         let limits = Limits::CEILING;

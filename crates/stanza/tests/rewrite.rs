@@ -19,6 +19,7 @@ impl Random {
     fn below(&mut self, n: usize) -> usize {
         self.0.usize(..n)
     }
+
     fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
         of[self.below(of.len())]
     }

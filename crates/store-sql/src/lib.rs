@@ -35,18 +35,18 @@ use std::time::Duration;
 
 use base::count::Histogram;
 use base::{Clock, Spawner};
-use store::{StoreError, StoreErrorKind, StoreFuture, Stores};
-use tokio::sync::Semaphore;
-
 use context::SqlContext;
 use dialect::ConnectionPool;
-pub use dialect::PoolStats;
 use dialect::sqlite::{self, PoolPurpose, SqliteDialect};
-pub use inspect::{DatabaseState, inspect};
 use last_seen_writer::LastSeenWriter;
 use login_batcher::LoginBatcher;
-pub use options::DatabaseOptions;
+use store::{StoreError, StoreErrorKind, StoreFuture, Stores};
+use tokio::sync::Semaphore;
 use writer::{DbTask, TransactionWriter};
+
+pub use dialect::PoolStats;
+pub use inspect::{DatabaseState, inspect};
+pub use options::DatabaseOptions;
 
 /// The file of a storage address.
 ///

@@ -7,6 +7,7 @@ impl base::Spawner for HandleSpawner {
     fn spawn(&self, _what: &'static str, task: base::BoxFuture<'static, ()>) {
         drop(self.0.spawn(task));
     }
+
     fn spawn_blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
         drop(self.0.spawn_blocking(job));
     }

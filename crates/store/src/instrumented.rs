@@ -46,20 +46,24 @@ impl StoreMetrics {
         };
         StoreMetrics { all: NAMES.iter().map(operation).collect(), in_flight: AtomicUsize::new(0) }
     }
+
     /// The metrics of each operation.
     pub fn all(&self) -> &[OperationMetrics] {
         &self.all
     }
+
     /// Number of operations in progress.
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
     }
+
     /// Latency of all operations together.
     pub fn latency(&self) -> HistogramSnapshot {
         let mut all = HistogramSnapshot::default();
         self.all.iter().for_each(|operation| all.merge(&operation.latency.snapshot()));
         all
     }
+
     /// Number of failures other than `AlreadyExists` and `NotFound`, which are regular results.
     pub fn failure_count(&self) -> u64 {
         let bad = |kind: &StoreErrorKind| {
@@ -78,6 +82,7 @@ impl OperationMetrics {
     pub fn failures(&self) -> impl Iterator<Item = (StoreErrorKind, u64)> + '_ {
         StoreErrorKind::ALL.into_iter().zip(&self.failures).map(|(kind, n)| (kind, n.load(Ordering::Relaxed)))
     }
+
     fn record<T>(&self, micros: u64, result: &Result<T, StoreError>) {
         self.latency.record(micros);
         if let Err(error) = result
@@ -242,9 +247,8 @@ instrumented! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::task::{Context, Poll, Waker};
-
     use crate::memory::MemoryStore;
+    use std::task::{Context, Poll, Waker};
 
     fn now<T>(mut call: StoreFuture<'_, T>) -> Result<T, StoreError> {
         match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

@@ -68,7 +68,6 @@ pub struct LoginAttempt {
 pub const LOWEST_REVISION: u64 = 1 << 61;
 
 /// First revision of a new account's credentials. Random, so that a recreated account has different ones.
-#[must_use]
 pub fn first_revision() -> u64 {
     LOWEST_REVISION + (u64::from_be_bytes(base::id::random_bytes()) >> 3)
 }

@@ -49,19 +49,23 @@ impl Quota {
     pub const fn messages_only(messages: u32) -> Quota {
         Quota { messages, bytes: u64::MAX, sender_percent: 100 }
     }
+
     /// Whether there is room for a stanza of this size.
     pub const fn has_room(&self, held: QuotaUsage, size: u64) -> bool {
         held.messages < self.messages as u64 && held.bytes.saturating_add(size) <= self.bytes
     }
+
     /// Whether the usage of one sender must be read before storing a stanza of this size: if the total is small enough, no
     /// sender can exceed its share.
     pub fn needs_sender_usage(&self, sender: u64, held: QuotaUsage, size: u64) -> bool {
         sender != 0 && self.sender_percent < 100 && !self.sender_share().has_room(held, size)
     }
+
     /// Whether a sender with this usage may store a stanza of this size.
     pub fn sender_has_room(&self, held: QuotaUsage, size: u64) -> bool {
         held.messages == 0 || self.sender_share().has_room(held, size)
     }
+
     fn sender_share(&self) -> Quota {
         let part = |of: u64| {
             let part = u128::from(of) * u128::from(self.sender_percent) / 100;

@@ -47,7 +47,6 @@ impl Subscription {
     }
 
     /// Whether all bits of `other` are set.
-    #[must_use]
     pub const fn contains(self, other: Subscription) -> bool {
         self.0 & other.0 == other.0
     }
@@ -65,7 +64,6 @@ impl Subscription {
     }
 
     /// Value of the `subscription` attribute (RFC 6121, section 2.1.2.5), without pending states.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self.0 & 3 {
             0 => "none",
@@ -108,13 +106,11 @@ pub const LARGE_ROSTER_BYTES: u64 = 65_536;
 pub const MAX_ROSTER_BYTES: u64 = 64 << 20;
 
 /// Whether a roster is large.
-#[must_use]
 pub fn is_large(items: &[RosterItem]) -> bool {
     items.iter().map(RosterItem::weight).sum::<u64>() > LARGE_ROSTER_BYTES
 }
 
 /// The error of a roster beyond [`MAX_ROSTER_BYTES`].
-#[must_use]
 pub fn roster_too_large() -> StoreError {
     let most = MAX_ROSTER_BYTES >> 20;
     StoreError::new(
@@ -156,7 +152,6 @@ impl RosterItem {
     }
 
     /// The stored form of an entry: `None` without state, the stanza only while the request is pending.
-    #[must_use]
     pub fn normalised(mut self) -> Option<RosterItem> {
         if !self.subscription.contains(Subscription::PENDING_IN) {
             self.request = None;
@@ -171,14 +166,12 @@ impl RosterItem {
 
 impl RosterItem {
     /// Bytes of address and label, as counted in [`RosterSize`].
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         let texts = self.groups.iter().chain(&self.name).map(String::len).sum::<usize>();
         (self.jid.as_str().len() + texts) as u64
     }
 
     /// Size counted for [`LARGE_ROSTER_BYTES`] and [`MAX_ROSTER_BYTES`]: label, stanza and [`ENTRY_OVERHEAD_BYTES`].
-    #[must_use]
     pub fn weight(&self) -> u64 {
         let texts = self.groups.iter().chain(&self.name).map(String::len).sum::<usize>();
         (texts + self.request.as_ref().map_or(0, Vec::len)) as u64 + ENTRY_OVERHEAD_BYTES

@@ -28,6 +28,7 @@ impl Visit for FailureFields {
             _ => {}
         }
     }
+
     fn record_debug(&mut self, _: &Field, _: &dyn Debug) {}
 }
 
@@ -35,14 +36,17 @@ impl Subscriber for FailureLog {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target() == throng_core::session_log::TARGET
     }
+
     fn event(&self, event: &Event<'_>) {
         let mut fields = FailureFields::default();
         event.record(&mut fields);
         let _ = self.0.send(fields.0);
     }
+
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)
     }
+
     fn record(&self, _: &Id, _: &Record<'_>) {}
     fn record_follows_from(&self, _: &Id, _: &Id) {}
     fn enter(&self, _: &Id) {}

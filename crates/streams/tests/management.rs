@@ -669,6 +669,7 @@ impl Juliet {
         self.sent += 1;
         self.send(&text).await;
     }
+
     /// Sends, while reading what arrives.
     async fn send(&mut self, text: &str) {
         if self.tight {
@@ -679,11 +680,13 @@ impl Juliet {
             client.send(text).await;
         }
     }
+
     fn acknowledged(&mut self, h: u32) {
         assert!(h >= self.acked && h <= self.sent, "{h} of {}", self.sent);
         self.acked = h;
         self.kept.retain(|(n, _)| *n >= h);
     }
+
     /// Receives at most `most` elements.
     async fn receive(&mut self, most: u64) {
         for _ in 0..most {
@@ -700,6 +703,7 @@ impl Juliet {
             }
         }
     }
+
     async fn resume(&mut self, wire: &TestServer) {
         let mut client = authenticated(wire, "juliet").await;
         let answer = resume(&mut client, &self.id, self.received).await;

@@ -40,32 +40,39 @@ impl CountingStore {
             late_proofs: Mutex::default(),
         })
     }
+
     /// Returns and clears the names of the calls since the last time, as `need.method`.
     pub fn take_calls(&self) -> Vec<&'static str> {
         std::mem::take(&mut *self.calls.lock())
     }
+
     /// Makes every call fail with `Unavailable`, or none.
     pub fn set_failing(&self, failing: bool) {
         self.failing.store(failing, Ordering::Relaxed);
     }
+
     /// Runs `act` once, between the proof of the next login and the reads after it.
     pub fn after_proof(&self, act: impl FnOnce(&Stores) + Send + 'static) {
         *self.between.lock() = Some(Box::new(act));
     }
+
     /// Runs `act` once, before the next update of tokens.
     pub fn before_tokens(&self, act: impl FnOnce(&Stores) + Send + 'static) {
         *self.before_tokens.lock() = Some(Box::new(act));
     }
+
     /// Makes every proof miss its deadline, or none. The closures are kept until the store is dropped.
     pub fn set_proofs_late(&self, late: bool) {
         self.proofs_late.store(late, Ordering::Relaxed);
     }
+
     fn act(&self, act: &Mutex<Option<Act>>) {
         let act = act.lock().take();
         if let Some(act) = act {
             act(&self.inner);
         }
     }
+
     fn call<'a, T: Send + 'a>(
         &'a self,
         name: &'static str,
@@ -155,10 +162,12 @@ impl Logins for CountingStore {
     fn secrets(&self, account: JidRef<'_>) -> StoreFuture<'_, Option<AccountSecrets>> {
         self.call("logins.secrets", || self.inner.logins.secrets(account))
     }
+
     fn login(&self, account: AddressId, revision: u64) -> StoreFuture<'_, Option<Login>> {
         self.act(&self.between);
         self.call("logins.login", || self.inner.logins.login(account, revision))
     }
+
     /// Counted as separate reads: the rest only if the proof is correct and the account enabled.
     fn prove(&self, account: JidRef<'_>, proof: ProofFn) -> StoreFuture<'_, Option<LoginAttempt>> {
         if self.proofs_late.load(Ordering::Relaxed) {
@@ -202,6 +211,7 @@ impl LastSeen for CountingStore {
         self.calls.lock().push("last_seen.set");
         self.inner.last_seen.set(owner, seen);
     }
+
     fn get(&self, owner: JidRef<'_>) -> StoreFuture<'_, Option<LastActivity>> {
         self.call("last_seen.get", || self.inner.last_seen.get(owner))
     }

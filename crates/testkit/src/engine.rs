@@ -272,6 +272,7 @@ impl NodeClient {
     pub fn full(&self) -> &str {
         self.session.jid.as_str()
     }
+
     /// The bare address.
     pub fn bare(&self) -> JidRef<'_> {
         self.session.bare()
@@ -362,10 +363,9 @@ impl NodeClient {
 
 #[cfg(test)]
 mod tests {
-    use std::task::Poll;
-
     use super::*;
     use stanza::StanzaKindSet;
+    use std::task::Poll;
     use throng_core::feature::FeatureBuilder;
     use throng_core::hooks::{Flow, HandlerOutcome, IncomingCtx, Interest, OutgoingCtx, Phase, StopReason};
     use throng_core::{Effect, SharedStanza};

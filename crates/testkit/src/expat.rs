@@ -65,7 +65,6 @@ impl Expat {
     ///
     /// # Panics
     /// If there is no `python3`.
-    #[must_use]
     pub fn start() -> Expat {
         let mut child = Command::new("python3")
             .args(["-c", SCRIPT])

@@ -18,6 +18,7 @@ impl Spawner for ManualSpawner {
     fn spawn(&self, _what: &'static str, task: BoxFuture<'static, ()>) {
         self.0.lock().push(task);
     }
+
     fn spawn_blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
         job();
     }

@@ -18,7 +18,6 @@ use tokio_rustls::rustls::{self, ClientConfig, DigitallySignedStruct, SignatureS
 ///
 /// # Panics
 /// If the provider has none of the usual versions; ring has them.
-#[must_use]
 pub fn accept_any_certificate(protocols: &[&[u8]]) -> ClientConfig {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider.clone())
@@ -46,6 +45,7 @@ impl ServerCertVerifier for AcceptAnyCertificate {
     ) -> Result<ServerCertVerified, rustls::Error> {
         Ok(ServerCertVerified::assertion())
     }
+
     fn verify_tls12_signature(
         &self,
         message: &[u8],
@@ -55,6 +55,7 @@ impl ServerCertVerifier for AcceptAnyCertificate {
         let schemes = &self.0.signature_verification_algorithms;
         rustls::crypto::verify_tls12_signature(message, certificate, signature, schemes)
     }
+
     fn verify_tls13_signature(
         &self,
         message: &[u8],
@@ -64,6 +65,7 @@ impl ServerCertVerifier for AcceptAnyCertificate {
         let schemes = &self.0.signature_verification_algorithms;
         rustls::crypto::verify_tls13_signature(message, certificate, signature, schemes)
     }
+
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.signature_verification_algorithms.supported_schemes()
     }

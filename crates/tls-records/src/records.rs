@@ -13,12 +13,13 @@
 //! rustls is still needed for tickets, which arrive right after the handshake. Its remaining state is kept until the
 //! first application data; later tickets are ignored, so a server that sends them that late is not resumed.
 
-use crate::sealed_buffer::SealedBuffer;
-use crate::secrets::TrafficSecret;
 use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use rustls::client::ClientConnectionData;
 use rustls::kernel::KernelConnection;
 use rustls::{AlertDescription, CipherSuite, Error, InvalidMessage};
+
+use crate::sealed_buffer::SealedBuffer;
+use crate::secrets::TrafficSecret;
 
 const HEADER_BYTES: usize = 5;
 const TAG_BYTES: usize = 16;

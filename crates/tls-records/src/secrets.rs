@@ -11,8 +11,9 @@
 //!
 //! Captured secrets are stored in the thread. They must be taken right after the call that produced them.
 
-use ring::{digest, hmac};
 use std::cell::Cell;
+
+use ring::{digest, hmac};
 
 /// Maximum hash size of TLS 1.3, in bytes (SHA-384).
 const MAX_HASH_BYTES: usize = 48;

@@ -1,9 +1,10 @@
 //! Tests of TLS 1.3 records that no well-behaved server sends. The peer is another [`RecordLayer`] with the keys
 //! exchanged; the tests of `loadgen` show that rustls, OpenSSL and Erlang accept its records too.
 
+use rustls::{AlertDescription, CipherSuite, Error};
+
 use crate::records::APPLICATION_DATA;
 use crate::{OpenedRecords, RecordError, RecordLayer, SealedBuffer, TrafficSecret};
-use rustls::{AlertDescription, CipherSuite, Error};
 
 const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;

@@ -1,9 +1,5 @@
 //! `cargo xtask`: development tool of the project. This file dispatches; each subcommand has its own file.
 
-use std::process::ExitCode;
-
-use clap::{Parser, Subcommand};
-
 mod attacks;
 mod bench;
 mod codegen;
@@ -11,6 +7,10 @@ mod compliance;
 mod new_feature;
 mod scenarios;
 mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
 #[command(name = "xtask", about = "Throng's own tool: checks, generated files, benchmarks, scenarios")]

@@ -287,13 +287,16 @@ mod tests {
             kind,
         })
     }
+
     /// The files that are written for a feature, from those of the repository.
     fn written(name: &str, namespace: Option<&str>, kind: FeatureKind) -> Vec<(String, String)> {
         feature(name, namespace, kind).unwrap().files(&root()).unwrap()
     }
+
     fn text<'a>(files: &'a [(String, String)], path: &str) -> &'a str {
         &files.iter().find(|(other, _)| other == path).unwrap().1
     }
+
     /// Lines of `new` that are not in the repository's file.
     fn added(path: &str, new: &str) -> Vec<String> {
         let old = std::fs::read_to_string(root().join(path)).unwrap();

@@ -37,16 +37,17 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
 use base::secret::constant_time_eq;
 use jid::Jid;
-pub use throng_core::command::TokenScope;
+use sessions::{ConsoleSession, ConsoleSessions};
+use sign_in::SignInLimiter;
 use throng_core::command::{self, CommandError};
 
 use crate::{Api, Problem, RequestPeer};
 
+pub use throng_core::command::TokenScope;
+
 pub(crate) use origin::same_origin;
 pub(crate) use routes::{operations, schemas};
 pub use scope::Scopes;
-use sessions::{ConsoleSession, ConsoleSessions};
-use sign_in::SignInLimiter;
 
 /// Name of the session cookie.
 pub const COOKIE_NAME: &str = "throng_session";
@@ -99,6 +100,7 @@ impl ApiCaller {
         )
         .into())
     }
+
     /// The same caller for commands and for the audit log.
     pub fn to_command_caller(&self) -> command::Caller {
         let who = match &self.principal {

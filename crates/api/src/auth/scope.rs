@@ -16,18 +16,22 @@ impl Scopes {
     pub fn from_scopes(list: impl IntoIterator<Item = TokenScope>) -> Scopes {
         Scopes(list.into_iter().fold(0, |bits, scope| bits | 1 << scope as u8))
     }
+
     /// Whether the set grants this scope.
     pub const fn allow(self, scope: TokenScope) -> bool {
         self.0 & (1 << scope as u8 | 1 << TokenScope::Admin as u8) != 0
     }
+
     /// Whether the set grants all scopes of the other.
     pub fn include(self, other: Scopes) -> bool {
         TokenScope::ALL.into_iter().filter(|s| other.allow(*s)).all(|s| self.allow(s))
     }
+
     /// The names of the scopes in the set.
     pub fn names(self) -> Vec<&'static str> {
         TokenScope::ALL.into_iter().filter(|s| self.0 & 1 << *s as u8 != 0).map(TokenScope::as_str).collect()
     }
+
     /// Parses names of scopes.
     ///
     /// # Errors

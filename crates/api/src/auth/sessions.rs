@@ -97,6 +97,7 @@ impl ConsoleSessions {
         all.insert(id, session);
         (cookie, found)
     }
+
     /// The session of a cookie; resets its idle timeout.
     pub(crate) fn find(&self, cookie: &[u8], now: Millis) -> Option<ConsoleSession> {
         let id = hash_secret(cookie);
@@ -109,16 +110,19 @@ impl ConsoleSessions {
         session.last_used = now;
         Some(session.snapshot(id, now))
     }
+
     /// Records that the account of a session is unchanged.
     pub(crate) fn mark_checked(&self, id: &SecretHash, now: Millis) {
         if let Some(session) = self.0.lock().get_mut(id) {
             session.last_checked = now;
         }
     }
+
     /// Ends a session.
     pub(crate) fn end(&self, id: &SecretHash) {
         self.0.lock().remove(id);
     }
+
     /// Ends all sessions of an account.
     pub(crate) fn end_all_of(&self, jid: &Jid) {
         self.0.lock().retain(|_, session| session.jid != *jid);
@@ -129,6 +133,7 @@ impl SessionRecord {
     fn is_expired(&self, now: Millis) -> bool {
         now.since(self.last_used) >= IDLE_TIMEOUT || now.since(self.created) >= MAX_AGE
     }
+
     fn snapshot(&self, id: SecretHash, now: Millis) -> ConsoleSession {
         ConsoleSession {
             id,

@@ -34,10 +34,12 @@ impl LineSplitter {
         self.taken = 0;
         self.bytes.extend_from_slice(piece);
     }
+
     /// Marks the end of the input: the rest is the last line.
     pub(super) fn end(&mut self) {
         self.ended = true;
     }
+
     /// Takes a complete line. Blank lines are skipped.
     pub(super) fn take(&mut self) -> Option<BodyLine> {
         loop {
@@ -83,6 +85,7 @@ mod tests {
         out.extend(std::iter::from_fn(|| lines.take()));
         out
     }
+
     fn text(text: &str) -> BodyLine {
         BodyLine::Text(text.into())
     }

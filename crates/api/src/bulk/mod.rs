@@ -25,8 +25,10 @@ use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base::spawn::BoxFuture;
+use batch::{BulkOutcome, LastDerivedKeys, ValidatedAccount};
 use futures_core::Stream;
 use http_body_util::BodyExt as _;
+use lines::{BodyLine, LineSplitter};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use throng_core::command::{Caller, CommandError, CommandErrorKind, TokenScope};
@@ -34,8 +36,6 @@ use throng_core::command::{Caller, CommandError, CommandErrorKind, TokenScope};
 use crate::extract::QueryParams;
 use crate::operation::{Access, ApiOperation, RequestBody, ResponseBody};
 use crate::{Api, Problem, auth};
-use batch::{BulkOutcome, LastDerivedKeys, ValidatedAccount};
-use lines::{BodyLine, LineSplitter};
 
 /// Accounts that are stored together.
 const BATCH_ACCOUNTS: usize = 500;

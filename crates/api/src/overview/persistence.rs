@@ -111,9 +111,8 @@ impl OverviewHistory {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
+    use serde_json::{Value, json};
 
     fn of(points: impl IntoIterator<Item = (u64, f32)>) -> OverviewHistory {
         let history = OverviewHistory::default();

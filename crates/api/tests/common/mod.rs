@@ -33,27 +33,35 @@ impl throng_api::ServerProcess for FakeServerProcess {
     fn ready(&self) -> bool {
         true
     }
+
     fn metrics(&self) -> Result<String, std::fmt::Error> {
         Ok("# EOF\n".to_owned())
     }
+
     fn status_json(&self) -> Value {
         Value::Null
     }
+
     fn node_stats(&self) -> throng_api::NodeStats {
         throng_api::NodeStats { memory_bytes: 5_000_000, ..throng_api::NodeStats::default() }
     }
+
     fn log(&self) -> Arc<throng_api::log::LogBuffer> {
         Arc::default()
     }
+
     fn modules(&self) -> &'static [&'static Feature] {
         &[]
     }
+
     fn default_domain(&self) -> String {
         "example.com".to_owned()
     }
+
     fn started(&self) -> u64 {
         1_700_000_000
     }
+
     fn reload(&self) -> base::BoxFuture<'static, Result<throng_api::Reloaded, String>> {
         Box::pin(std::future::ready(Err("[limits] stanzas is not a key".to_owned())))
     }
@@ -78,9 +86,11 @@ impl ApiReply {
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text))
     }
+
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).map(|v| v.to_str().unwrap()).unwrap_or_default()
     }
+
     /// Status and condition of a problem.
     pub fn problem(&self) -> (u16, String) {
         assert_eq!(self.header("content-type"), "application/problem+json", "{self:?}");
@@ -114,28 +124,35 @@ impl<'a> ApiRequest<'a> {
         self.headers.push((name, value.into()));
         self
     }
+
     pub fn json(mut self, value: Value) -> ApiRequest<'a> {
         self.body = Body::from(value.to_string());
         self.header("content-type", "application/json")
     }
+
     pub fn text(mut self, kind: &str, text: impl Into<Body>) -> ApiRequest<'a> {
         self.body = text.into();
         self.header("content-type", kind)
     }
+
     pub fn signed_in_as(self, who: &SignedInUser) -> ApiRequest<'a> {
         self.header("cookie", format!("throng_session={}", who.cookie))
             .header("x-csrf-token", who.csrf.clone())
     }
+
     pub fn bearer(self, secret: &str) -> ApiRequest<'a> {
         self.header("authorization", format!("Bearer {secret}"))
     }
+
     pub fn from(mut self, address: &str) -> ApiRequest<'a> {
         self.peer.address = address.parse().unwrap();
         self
     }
+
     pub async fn send_to(self, world: &ApiFixture) -> ApiReply {
         self.send_to_router(&world.router).await
     }
+
     pub async fn send_to_router(self, router: &Router) -> ApiReply {
         let (method, path) = self.line.split_once(' ').unwrap();
         let mut request = Request::builder().method(method).uri(path).extension(self.peer);
@@ -165,22 +182,27 @@ impl ApiFixture {
         world.account(ADMIN, PASSWORD).await;
         world
     }
+
     pub fn of(engine: TestNode) -> ApiFixture {
         let api = Api::new(engine.node.clone(), Arc::new(FakeServerProcess));
         let router = throng_api::router(api.clone());
         ApiFixture { engine, api, router }
     }
+
     pub async fn account(&self, jid: &str, password: &str) {
         let jid = Jid::parse(jid).unwrap();
         self.engine.stores.accounts.create(&jid, password.as_bytes()).await.unwrap();
     }
+
     pub async fn try_sign_in(&self, jid: &str, password: &str) -> ApiReply {
         let body = serde_json::json!({ "jid": jid, "password": password });
         api_request("POST /api/v1/session").json(body).send_to(self).await
     }
+
     pub async fn sign_in(&self) -> SignedInUser {
         signed_in_user(&self.try_sign_in(ADMIN, PASSWORD).await)
     }
+
     pub async fn token(&self, name: &str, scopes: &[throng_api::auth::TokenScope]) -> String {
         let scopes = throng_api::auth::Scopes::from_scopes(scopes.iter().copied());
         self.api.tokens.add(name, scopes, 0, None).await.unwrap().0

@@ -43,10 +43,12 @@ impl CommandError {
     pub fn new(why: CommandErrorKind, text: impl Into<Cow<'static, str>>) -> CommandError {
         CommandError { kind: why, text: text.into() }
     }
+
     /// The caller is not allowed to do it.
     pub fn forbidden() -> CommandError {
         CommandError::new(CommandErrorKind::Forbidden, "this command is for administrators")
     }
+
     /// The account is an administrator's, and the caller's token lacks the scope `admin`.
     pub fn protected(jid: &impl fmt::Display) -> CommandError {
         CommandError::new(
@@ -54,10 +56,12 @@ impl CommandError {
             format!("{jid} is an administrator's address; a token needs the scope \"admin\" to change it"),
         )
     }
+
     /// There is no such account.
     pub fn no_account(jid: &impl fmt::Display) -> CommandError {
         CommandError::new(CommandErrorKind::NotFound, format!("there is no account {jid}"))
     }
+
     /// An internal error of the server; its cause is logged where it occurs.
     pub fn internal() -> CommandError {
         CommandError::new(CommandErrorKind::Internal, "the server has a fault; its log says more")
@@ -76,6 +80,7 @@ impl CommandError {
             CommandErrorKind::Internal => StanzaCondition::InternalServerError,
         }
     }
+
     /// The status code of HTTP (RFC 9110, section 15).
     pub const fn http_status(&self) -> u16 {
         match self.kind {
@@ -88,6 +93,7 @@ impl CommandError {
             CommandErrorKind::Unavailable => 503,
         }
     }
+
     /// The stanza error. The request is not repeated: it may contain a password.
     pub fn stanza(&self) -> StanzaError {
         StanzaError::new(self.condition()).text(self.text.clone()).without_request()

@@ -43,6 +43,7 @@ impl CommandFieldKind {
             CommandFieldKind::Table(_) => "table".to_owned(),
         }
     }
+
     /// Whether it may have several values.
     pub const fn is_multi(&self) -> bool {
         matches!(self, CommandFieldKind::Jids | CommandFieldKind::Lines)
@@ -80,24 +81,28 @@ impl CommandField {
     ) -> CommandField {
         CommandField { name, var, label, kind, required: false, default: "", doc: "", stage: 0 }
     }
+
     /// Makes the field required.
     #[must_use]
     pub const fn required(mut self) -> CommandField {
         self.required = true;
         self
     }
+
     /// Sets the default value.
     #[must_use]
     pub const fn default(mut self, value: &'static str) -> CommandField {
         self.default = value;
         self
     }
+
     /// Sets the sentence for people.
     #[must_use]
     pub const fn doc(mut self, doc: &'static str) -> CommandField {
         self.doc = doc;
         self
     }
+
     /// Sets a later stage.
     #[must_use]
     pub const fn stage(mut self, stage: u8) -> CommandField {

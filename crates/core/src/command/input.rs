@@ -38,6 +38,7 @@ impl RawArguments {
             None => self.0.push((key.to_owned(), vec![value])),
         }
     }
+
     /// The values of a field.
     pub fn get(&self, key: &str) -> Option<&[String]> {
         self.0.iter().find(|(k, _)| k == key).map(|(_, values)| values.as_slice())
@@ -198,6 +199,7 @@ impl CommandInput {
     fn find(&self, field: &CommandField) -> Option<&ArgumentValue> {
         self.0.iter().find(|(name, _)| *name == field.name).map(|(_, value)| value)
     }
+
     /// An address.
     ///
     /// # Errors
@@ -208,6 +210,7 @@ impl CommandInput {
             _ => Err(invalid_value(field.name, "must be filled in")),
         }
     }
+
     /// Addresses; empty if there are none.
     pub fn jids(&self, field: &CommandField) -> &[Jid] {
         match self.find(field) {
@@ -215,6 +218,7 @@ impl CommandInput {
             _ => &[],
         }
     }
+
     /// Text, or the value of a choice.
     pub fn text(&self, field: &CommandField) -> Option<&str> {
         match self.find(field) {
@@ -222,6 +226,7 @@ impl CommandInput {
             _ => None,
         }
     }
+
     /// A secret.
     pub fn secret(&self, field: &CommandField) -> Option<&Secret> {
         match self.find(field) {
@@ -229,6 +234,7 @@ impl CommandInput {
             _ => None,
         }
     }
+
     /// Lines; empty if there are none.
     pub fn lines(&self, field: &CommandField) -> &[String] {
         match self.find(field) {
@@ -236,6 +242,7 @@ impl CommandInput {
             _ => &[],
         }
     }
+
     /// A number; zero if there is none.
     pub fn int(&self, field: &CommandField) -> i64 {
         match self.find(field) {
@@ -243,6 +250,7 @@ impl CommandInput {
             _ => 0,
         }
     }
+
     /// A count; zero if there is no value.
     pub fn count(&self, field: &CommandField) -> u32 {
         match self.find(field) {
@@ -250,6 +258,7 @@ impl CommandInput {
             _ => 0,
         }
     }
+
     /// A switch; off if there is no value.
     pub fn bool(&self, field: &CommandField) -> bool {
         matches!(self.find(field), Some(ArgumentValue::Bool(true)))
@@ -305,6 +314,7 @@ mod tests {
         }
         given
     }
+
     fn refused(pairs: &[(&str, &str)]) -> String {
         COMMAND.parse_input(&given(pairs), FieldNaming::Name).expect_err("a mistake").text.into_owned()
     }

@@ -25,16 +25,16 @@ use std::sync::Arc;
 use base::spawn::BoxFuture;
 use jid::Jid;
 
+use crate::host::Host;
+use crate::node::Node;
+use crate::session::flags;
+
 pub use error::{CommandError, CommandErrorKind};
 pub use field::{CommandField, CommandFieldKind};
 pub use input::{CommandInput, FieldNaming, RawArguments};
 pub use output::{CommandOutput, OutputRow, OutputValue};
 pub use scope::TokenScope;
 pub use table::{CommandEntry, Commands};
-
-use crate::host::Host;
-use crate::node::Node;
-use crate::session::flags;
 
 /// Who may use a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,10 +90,12 @@ impl Command {
     pub const fn needs(&self) -> TokenScope {
         if self.changes { self.scope } else { TokenScope::Read }
     }
+
     /// The number of stages in which its fields are requested; zero without fields.
     pub fn stages(&self) -> u8 {
         self.input.iter().map(|f| f.stage + 1).max().unwrap_or(0)
     }
+
     /// The fields of one stage.
     pub fn stage(&self, stage: u8) -> impl Iterator<Item = &'static CommandField> + use<> {
         self.input.iter().filter(move |f| f.stage == stage)
@@ -132,14 +134,17 @@ impl Caller {
     pub fn xmpp(jid: Jid) -> Caller {
         Caller { identity: CallerIdentity::Account(jid), interface: "xmpp", from: String::new() }
     }
+
     /// The operator through the admin socket.
     pub fn operator() -> Caller {
         Caller { identity: CallerIdentity::Operator, interface: "socket", from: String::new() }
     }
+
     /// Whether it may change an administrator's account: setting an administrator's password grants that role.
     pub fn may_change_admins(&self) -> bool {
         !matches!(self.identity, CallerIdentity::Token { admin: false, .. })
     }
+
     /// The name for people.
     pub fn name(&self) -> &str {
         match &self.identity {
@@ -284,6 +289,7 @@ impl AuditLine {
         self.done = true;
         self.log_outcome(error.map_or("done", |e| e.condition().as_str()));
     }
+
     fn log_outcome(&self, outcome: &str) {
         self.node.audit(&self.caller, self.command.name, &self.on, outcome);
     }

@@ -49,16 +49,19 @@ impl CommandOutput {
     pub fn done() -> CommandOutput {
         CommandOutput::default()
     }
+
     /// Success with a sentence.
     pub fn with_note(note: impl Into<String>) -> CommandOutput {
         CommandOutput { note: note.into(), ..CommandOutput::default() }
     }
+
     /// Adds a value.
     #[must_use]
     pub fn with(mut self, field: &'static CommandField, value: OutputValue) -> CommandOutput {
         self.values.push((field, value));
         self
     }
+
     /// The value of a field.
     pub fn get(&self, name: &str) -> Option<&OutputValue> {
         self.values.iter().find(|(field, _)| field.name == name).map(|(_, value)| value)

@@ -44,6 +44,7 @@ impl TokenScope {
             TokenScope::Admin => "admin",
         }
     }
+
     /// The scope with this name.
     pub fn from_name(name: &str) -> Option<TokenScope> {
         TokenScope::ALL.into_iter().find(|scope| scope.as_str() == name)

@@ -41,14 +41,17 @@ impl Commands {
         self.list.push(entry);
         Ok(())
     }
+
     /// The command with this name.
     pub fn by_name(&self, name: &str) -> Option<&CommandEntry> {
         self.names.get(name).map(|at| &self.list[*at])
     }
+
     /// The command with this node.
     pub fn by_node(&self, node: &str) -> Option<&CommandEntry> {
         self.nodes.get(node).map(|at| &self.list[*at])
     }
+
     /// All commands.
     pub fn iter(&self) -> impl Iterator<Item = &CommandEntry> + '_ {
         self.list.iter()

@@ -132,6 +132,7 @@ mod tests {
     fn entry(phase: Phase, kinds: StanzaKindSet, run: fn(&mut Vec<u8>) -> Flow) -> HandlerEntry<Numbers> {
         HandlerEntry { owner: "test", phase, interest: Interest::kinds(kinds), run: Arc::new(run) }
     }
+
     fn chat() -> InterestProbe {
         InterestProbe {
             kind: StanzaKind::Message(MessageType::Chat).bit(),

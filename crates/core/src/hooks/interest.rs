@@ -31,18 +31,21 @@ impl Interest {
     pub const fn kinds(kinds: StanzaKindSet) -> Interest {
         Interest { kinds, ..Interest::ALL }
     }
+
     /// Restricts the interest to stanzas with a child in this namespace.
     #[must_use]
     pub const fn payload(mut self, ns: PayloadNs) -> Interest {
         self.payloads = self.payloads.with(ns);
         self
     }
+
     /// Restricts the interest to sessions with these flags.
     #[must_use]
     pub const fn flags(mut self, flags: u64) -> Interest {
         self.flags |= flags;
         self
     }
+
     /// Whether the stanza matches.
     pub const fn wants(&self, probe: &InterestProbe) -> bool {
         self.kinds.0 & probe.kind != 0

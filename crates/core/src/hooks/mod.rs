@@ -14,6 +14,11 @@ mod interest;
 mod phase;
 pub mod point;
 
+use base::spawn::BoxFuture;
+use stanza::StanzaError;
+
+use crate::effect::Effects;
+
 pub use chain::{Chain, ChainResult, Handler, HandlerEntry};
 pub use interest::{Interest, InterestProbe};
 pub use phase::{OnFailure, Phase};
@@ -22,11 +27,6 @@ pub use point::{
     DeliveredCtx, Incoming, IncomingCtx, Opened, OpenedCtx, Outgoing, OutgoingCtx, Point, Removed,
     RemovedCtx, Undelivered, UndeliveredCtx,
 };
-
-use base::spawn::BoxFuture;
-use stanza::StanzaError;
-
-use crate::effect::Effects;
 
 /// Decision of a handler about the stanza.
 pub enum Flow {
@@ -63,10 +63,12 @@ impl HandlerOutcome {
     pub fn consumed(effects: Effects) -> HandlerOutcome {
         HandlerOutcome { flow: Flow::Stop(StopReason::Consumed), effects }
     }
+
     /// The sender receives an error.
     pub fn refused(error: impl Into<StanzaError>) -> HandlerOutcome {
         HandlerOutcome { flow: Flow::Stop(StopReason::Refused(error.into())), effects: Effects::default() }
     }
+
     /// The chain continues.
     pub fn next() -> HandlerOutcome {
         HandlerOutcome { flow: Flow::Next, effects: Effects::default() }

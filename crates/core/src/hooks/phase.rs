@@ -34,6 +34,7 @@ impl Phase {
             Phase::Police | Phase::Rewrite | Phase::Archive => OnFailure::Closed,
         }
     }
+
     /// The name, as in the golden file.
     pub const fn name(self) -> &'static str {
         match self {

@@ -76,6 +76,7 @@ impl OutgoingCtx<'_> {
     pub fn head(&self) -> &Head {
         self.frame.head()
     }
+
     /// The host of the sender.
     pub fn host(&self) -> &Arc<Host> {
         self.session.account.host()

@@ -28,10 +28,12 @@ impl Atomic<u64> for StripedAtomic {
     fn inc(&self) -> u64 {
         self.inc_by(1)
     }
+
     fn inc_by(&self, n: u64) -> u64 {
         self.0.add(n);
         0
     }
+
     fn get(&self) -> u64 {
         self.0.get()
     }
@@ -55,14 +57,17 @@ impl<const N: usize> CountFamily<N> {
         let counts = known.iter().map(|values| (*values, AtomicU64::new(0))).collect();
         CountFamily { labels, gauge: false, counts: Arc::new(RwLock::new(counts)) }
     }
+
     /// Gauges, which rise and fall.
     pub fn gauge(labels: [&'static str; N], known: &[[&'static str; N]]) -> CountFamily<N> {
         CountFamily { gauge: true, ..CountFamily::counter(labels, known) }
     }
+
     /// Increments a counter.
     pub fn inc(&self, values: [&'static str; N]) {
         self.add(values, 1);
     }
+
     /// Adds to a counter.
     pub fn add(&self, values: [&'static str; N], n: u64) {
         if let Some(count) = self.counts.read().get(&values) {
@@ -71,18 +76,22 @@ impl<const N: usize> CountFamily<N> {
         }
         self.counts.write().entry(values).or_default().fetch_add(n, Ordering::Relaxed);
     }
+
     /// Decrements a gauge.
     pub fn dec(&self, values: [&'static str; N]) {
         self.add(values, u64::MAX);
     }
+
     /// The value for these labels.
     pub fn get(&self, values: [&'static str; N]) -> u64 {
         self.counts.read().get(&values).map_or(0, |count| count.load(Ordering::Relaxed))
     }
+
     /// The sum of all values.
     pub fn sum(&self) -> u64 {
         self.counts.read().values().fold(0, |sum, count| sum.wrapping_add(count.load(Ordering::Relaxed)))
     }
+
     /// All values, in the order of their labels.
     pub fn all(&self) -> Vec<([&'static str; N], u64)> {
         let counts = self.counts.read();
@@ -103,6 +112,7 @@ impl<const N: usize> EncodeMetric for CountFamily<N> {
         }
         Ok(())
     }
+
     fn metric_type(&self) -> MetricType {
         if self.gauge { MetricType::Gauge } else { MetricType::Counter }
     }
@@ -125,6 +135,7 @@ impl HistogramFamily {
     pub fn one(histogram: &Arc<Histogram>, scale: f64) -> HistogramFamily {
         HistogramFamily { label: "", parts: vec![("", histogram.clone())], scale }
     }
+
     /// Histograms by the values of a label.
     pub fn by(
         label: &'static str,
@@ -133,6 +144,7 @@ impl HistogramFamily {
     ) -> HistogramFamily {
         HistogramFamily { label, parts, scale }
     }
+
     fn write(&self, encoder: &mut MetricEncoder<'_>, histogram: &Histogram) -> Result<(), Error> {
         let seen = histogram.snapshot();
         let bounds = seen.bounds.iter().map(|bound| round_to_decimal(*bound as f64 * self.scale));
@@ -160,6 +172,7 @@ impl EncodeMetric for HistogramFamily {
         }
         Ok(())
     }
+
     fn metric_type(&self) -> MetricType {
         MetricType::Histogram
     }

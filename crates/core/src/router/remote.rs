@@ -59,6 +59,7 @@ impl Inbox for ClusterInbox {
         }
         self.0.run_effects_spawned(work);
     }
+
     fn on_undelivered(&self, _to: NodeId, parcel: Envelope) {
         let Some(frame) = SharedStanza::parse(&parcel.bytes) else { return };
         let Some(from) = frame.head().from(frame.bytes()).and_then(|f| jid::Jid::parse(&f).ok()) else {
@@ -70,6 +71,7 @@ impl Inbox for ClusterInbox {
         }
         self.0.run_effects_spawned(work);
     }
+
     fn on_membership_change(&self, change: MembershipChange) {
         tracing::info!(?change, "cluster membership");
     }

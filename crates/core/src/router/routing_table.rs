@@ -30,14 +30,12 @@ pub struct RoutingTable {
 
 impl RoutingTable {
     /// An empty table. `hasher` holds the secret of the deployment.
-    #[must_use]
     pub fn new(hasher: AddressHasher) -> RoutingTable {
         let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
         RoutingTable { hasher, shards, sessions: AtomicUsize::new(0) }
     }
 
     /// Keyed hash of a bare address, the same on all nodes; the resource is ignored.
-    #[must_use]
     pub fn hash(&self, jid: JidRef<'_>) -> u64 {
         self.hasher.hash(jid)
     }
@@ -63,13 +61,16 @@ impl RoutingTable {
     pub fn shard_count(&self) -> usize {
         self.shards.len()
     }
+
     /// Shard of the account with this address.
     pub fn shard_index(&self, jid: JidRef<'_>) -> usize {
         Self::shard_of(self.hash(jid))
     }
+
     fn shard_of(hash: u64) -> usize {
         (hash >> 40) as usize % SHARDS
     }
+
     /// Accounts of one shard that satisfy `keep`, sorted by address and starting after `after`; for paging.
     pub fn page_of_shard(
         &self,
@@ -87,6 +88,7 @@ impl RoutingTable {
         found.sort_unstable_by(|a, b| a.jid.as_str().cmp(b.jid.as_str()));
         found
     }
+
     /// Calls `f` for every account of one shard, which is locked meanwhile: `f` must be fast.
     pub fn for_each_in_shard(&self, part: usize, mut f: impl FnMut(&Arc<Account>)) {
         if let Some(shard) = self.shards.get(part) {

@@ -64,6 +64,7 @@ impl Rank {
             QueueClass::Control => Rank::Control,
         }
     }
+
     pub(super) fn class(self) -> QueueClass {
         match self {
             Rank::Control | Rank::UnsolicitedResponse | Rank::RequestedResponse => QueueClass::Control,
@@ -109,10 +110,12 @@ impl NodeLimits {
             QueueClass::Presence => self.queue_presence_bytes,
         }
     }
+
     /// Common share of all senders of unsubscribed presence, in bytes.
     fn unsubscribed_share_bytes(&self) -> u32 {
         self.queue_presence_bytes / 4
     }
+
     /// Share of one sender in a queue, in bytes.
     fn sender_share_bytes(&self, class: QueueClass) -> u32 {
         let share = u64::from(self.queue_bytes(class)) * u64::from(self.queue_sender_percent) / 100;
@@ -455,15 +458,13 @@ impl Drop for Inner {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::task::{Context, Waker};
-
-    use jid::Jid;
-
     use super::*;
     use crate::session::{
         Backlog, Outbox, PushOutcome, QueuedBatch, StreamManagementTerms, ToRewrite, Urgency,
     };
+    use jid::Jid;
+    use std::sync::Arc;
+    use std::task::{Context, Waker};
 
     struct Queue {
         link: Outbox,
@@ -514,9 +515,11 @@ mod tests {
             ..NodeLimits::default()
         }
     }
+
     fn queue() -> Queue {
         Queue::new("juliet@example.com", &Arc::default(), small())
     }
+
     fn result(from: &str, id: u32) -> String {
         format!("<iq type='result' from='{from}' id='{id}'/>")
     }

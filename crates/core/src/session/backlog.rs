@@ -115,12 +115,15 @@ impl Shard {
         let is = |index: &usize| self.get(*index).is_some_and(|party| *party.address == *address);
         self.by_address.find(hash, is).copied()
     }
+
     fn get(&self, index: usize) -> Option<&Party> {
         self.parties.get(index)?.as_ref()
     }
+
     fn get_mut(&mut self, index: usize) -> Option<&mut Party> {
         self.parties.get_mut(index)?.as_mut()
     }
+
     fn insert(&mut self, hasher: &RandomState, hash: u64, address: &str) -> usize {
         let party = Some(Party { address: address.into(), sent: 0, received: 0, outboxes: 0 });
         let index = self.free.pop().unwrap_or(self.parties.len());
@@ -134,6 +137,7 @@ impl Shard {
         });
         index
     }
+
     fn remove_unused(&mut self, hasher: &RandomState, index: usize) {
         let Some(party) = self.get(index).filter(|party| party.is_unused()) else { return };
         let hash = hasher.hash_one(&*party.address);
@@ -258,6 +262,7 @@ impl BacklogEntry {
         let account = backlog.count_party(owner.bare().as_str(), |party| party.outboxes += 1);
         BacklogEntry { backlog: backlog.clone(), account, unacked: 0 }
     }
+
     /// Number of an item's sender.
     pub(super) fn sender_of(&self, item: &QueuedStanza, owner: JidRef<'_>) -> u32 {
         match sender_address(&item.frame, owner) {
@@ -265,6 +270,7 @@ impl BacklogEntry {
             Some(address) => self.backlog.number_of(address).unwrap_or(SENDER_UNCOUNTED),
         }
     }
+
     pub(super) fn exceeded_budget(
         &self,
         sender: u32,
@@ -273,14 +279,17 @@ impl BacklogEntry {
     ) -> Option<ExceededLimit> {
         self.backlog.exceeded_budget(self.account, sender, bytes, limits)
     }
+
     /// Adds an item and numbers its sender.
     pub(super) fn add(&self, item: &mut QueuedStanza, owner: JidRef<'_>) {
         item.sender = self.backlog.add(self.account, sender_address(&item.frame, owner), item.size());
     }
+
     /// Subtracts an item that was added.
     pub(super) fn sub(&self, item: &QueuedStanza) {
         self.backlog.sub(self.account, item.sender, item.size());
     }
+
     /// Sets the unacknowledged bytes.
     pub(super) fn set_unacked(&mut self, bytes: u32) {
         self.backlog.sub(self.account, SENDER_EXEMPT, self.unacked);

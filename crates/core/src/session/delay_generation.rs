@@ -26,6 +26,7 @@ impl DelayGeneration {
     pub(super) const fn is_running(self) -> bool {
         self.0 & RUNNING != 0
     }
+
     /// Starts a delay; `None` if one runs.
     pub(super) fn start(&mut self) -> Option<DelayToken> {
         if self.is_running() {
@@ -34,10 +35,12 @@ impl DelayGeneration {
         self.0 = self.0.wrapping_add(STEP) | RUNNING;
         Some(DelayToken(*self))
     }
+
     /// Ends the delay, if one runs.
     pub(super) fn end(&mut self) {
         self.0 &= !RUNNING;
     }
+
     /// Ends the delay with this token; false if it has ended.
     pub(super) fn end_if(&mut self, token: DelayToken) -> bool {
         let valid = *self == token.0;

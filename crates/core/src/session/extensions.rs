@@ -18,11 +18,13 @@ impl Extensions {
         let list = self.0.as_mut()?;
         list.iter_mut().find(|(id, _)| *id == TypeId::of::<T>())?.1.downcast_mut()
     }
+
     /// Inserts state and replaces what was there.
     pub fn insert<T: Extension>(&mut self, value: T) {
         self.remove::<T>();
         self.0.get_or_insert_default().push((TypeId::of::<T>(), Box::new(value)));
     }
+
     /// Removes state.
     pub fn remove<T: Extension>(&mut self) -> Option<Box<T>> {
         let list = self.0.as_mut()?;

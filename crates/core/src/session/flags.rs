@@ -52,14 +52,17 @@ impl AccountFlags {
     pub fn get(&self) -> u64 {
         u64::from(self.0.load(Ordering::Relaxed)) << 32
     }
+
     /// Whether all of `bits` are set.
     pub fn has(&self, bits: u64) -> bool {
         self.get() & bits == bits
     }
+
     /// Sets bits.
     pub fn set(&self, bits: u64) {
         self.0.fetch_or((bits >> 32) as u32, Ordering::Relaxed);
     }
+
     /// Clears bits.
     pub fn clear(&self, bits: u64) {
         self.0.fetch_and(!((bits >> 32) as u32), Ordering::Relaxed);
@@ -71,14 +74,17 @@ impl Flags {
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
+
     /// Whether all of `bits` are set.
     pub fn has(&self, bits: u64) -> bool {
         self.get() & bits == bits
     }
+
     /// Sets bits; true if any was not set before.
     pub fn set(&self, bits: u64) -> bool {
         self.0.fetch_or(bits, Ordering::Relaxed) & bits != bits
     }
+
     /// Clears bits.
     pub fn clear(&self, bits: u64) {
         self.0.fetch_and(!bits, Ordering::Relaxed);

@@ -90,18 +90,22 @@ impl Session {
     pub fn full(&self) -> JidRef<'_> {
         self.jid.as_ref()
     }
+
     /// The bare address.
     pub fn bare(&self) -> JidRef<'_> {
         self.account.jid.as_ref()
     }
+
     /// The resource.
     pub fn resource(&self) -> &str {
         self.full().resource().unwrap_or_default()
     }
+
     /// Runs `f` on the locked state. `f` must be fast.
     pub fn with<T>(&self, f: impl FnOnce(&mut SessionState) -> T) -> T {
         f(&mut self.state.lock())
     }
+
     /// Makes the resource available (RFC 6121, section 4.2) or changes its presence; returns whether it was
     /// unavailable before, and the earlier priority. `None` if the session has ended, so that it cannot become
     /// available again.
@@ -125,19 +129,23 @@ impl Session {
             Some(before)
         })
     }
+
     /// Whether the resource is available (RFC 6121, section 4.2).
     pub fn is_available(&self) -> bool {
         self.state.lock().presence.is_some()
     }
+
     /// Priority, if the resource is available.
     pub fn priority(&self) -> Option<i8> {
         let state = self.state.lock();
         state.presence.as_ref().map(|_| self.priority.load(Ordering::Relaxed))
     }
+
     /// Sets the priority of the presence in [`SessionState`]; the caller must hold its lock.
     pub fn set_priority(&self, priority: i8) {
         self.priority.store(priority, Ordering::Relaxed);
     }
+
     /// Whether the session has sent directed presence to this entity, or to a resource of it.
     pub(crate) fn has_directed_presence_to(&self, entity: JidRef<'_>) -> bool {
         let list = self.state.lock();
@@ -145,10 +153,12 @@ impl Session {
             .as_ref()
             .is_some_and(|list| list.iter().any(|known| known.as_ref().bare() == entity.bare()))
     }
+
     /// Whether the session has ended.
     pub fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
+
     /// Marks the session as ended; true for the first caller.
     pub(crate) fn end(&self) -> bool {
         !self.ended.swap(true, Ordering::AcqRel)

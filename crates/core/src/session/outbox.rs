@@ -118,6 +118,7 @@ impl QueuedStanza {
         let rank = Rank::of(&frame);
         QueuedStanza { frame, sender: super::backlog::SENDER_UNCOUNTED, weight, to_rewrite: stamp, rank }
     }
+
     /// Marks presence of a sender to which the recipient is not subscribed; it is dropped before other presence.
     #[must_use]
     pub fn from_unsubscribed(mut self) -> QueuedStanza {
@@ -126,10 +127,12 @@ impl QueuedStanza {
         }
         self
     }
+
     /// Size that the stanza counts in its queue, rounded up, without access to the stanza itself.
     pub(super) fn weight(&self) -> u32 {
         u32::from(self.weight) * WEIGHT_UNIT
     }
+
     /// Size in bytes that the stanza counts in its queue.
     pub(super) fn size(&self) -> u32 {
         queued_size(&self.frame)
@@ -396,12 +399,14 @@ impl Outbox {
     pub fn track_stored(&self) {
         self.inner.lock().rare().tracker = Some(StoredMessageTracker::default());
     }
+
     /// Stops tracking stored messages.
     pub fn stop_tracking_stored(&self) {
         let mut inner = self.inner.lock();
         inner.rare().tracker = None;
         inner.drop_empty_rare();
     }
+
     /// Delivery progress of stored messages; registers the task to wake when it changes.
     pub fn delivery_progress(&self, cx: Option<&mut Context<'_>>) -> DeliveryProgress {
         let mut inner = self.inner.lock();
@@ -491,10 +496,12 @@ impl Outbox {
     pub fn set_deadline(&self, second: u32) {
         self.deadline.store(second, Ordering::Relaxed);
     }
+
     /// Second of the deadline.
     pub fn deadline(&self) -> u32 {
         self.deadline.load(Ordering::Relaxed)
     }
+
     /// Signals the deadline if it is due. Called by the sweep.
     pub fn check_deadline(&self, now: u32) {
         if self.deadline() <= now {
@@ -502,19 +509,23 @@ impl Outbox {
             wake_task(self.inner.lock());
         }
     }
+
     /// Whether the deadline elapsed since the last call.
     pub fn deadline_elapsed(&self) -> bool {
         self.signals.take(Signal::DeadlineElapsed)
     }
+
     /// Requests the session info of the connection's task.
     pub(crate) fn request_info(&self) {
         self.signals.raise(Signal::InfoRequested);
         wake_task(self.inner.lock());
     }
+
     /// Whether session info was requested since the last call.
     pub fn info_requested(&self) -> bool {
         self.signals.take(Signal::InfoRequested)
     }
+
     /// Whether all of these messages fit into the queue in its present state.
     pub fn has_room_for<'a>(
         &self,
@@ -525,10 +536,12 @@ impl Outbox {
         let queued = u64::from(self.inner.lock().bytes[QueueClass::Message.index()]);
         queued + more <= u64::from(limits.queue_message_bytes)
     }
+
     /// Bytes in the queue.
     pub fn queued_bytes(&self) -> u32 {
         self.inner.lock().bytes.iter().sum()
     }
+
     /// Bytes in the queue by class: control, messages, presence.
     pub fn queued_bytes_by_class(&self) -> [u32; 3] {
         self.inner.lock().bytes
@@ -545,13 +558,16 @@ impl Inner {
     pub(super) fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
     }
+
     fn tracker(&mut self) -> Option<&mut StoredMessageTracker> {
         self.rare.as_deref_mut()?.tracker.as_mut()
     }
+
     /// Frees the box when it is empty.
     pub(super) fn drop_empty_rare(&mut self) {
         self.rare = self.rare.take().filter(|rare| rare.tracker.is_some() || rare.backlog_entry.is_some());
     }
+
     fn drain_undelivered(&mut self) -> Vec<UndeliveredStanza> {
         self.release_backlog_entry();
         self.bytes = [0; 3];
@@ -561,6 +577,7 @@ impl Inner {
         left.extend(std::mem::take(queue).into_iter().map(|item| UndeliveredStanza { item, sent_at: None }));
         left
     }
+
     fn mark_closed(&mut self) {
         self.closed = true;
         self.waker = None;
@@ -571,6 +588,7 @@ impl Inner {
             waker.wake();
         }
     }
+
     /// Removes queued presence, or the queued chat state, of the same sender: only the newest counts. All other
     /// stanzas keep their order.
     fn drop_superseded(&mut self, newer: &SharedStanza) {
@@ -639,6 +657,7 @@ mod tests {
     fn item(text: &str) -> QueuedStanza {
         QueuedStanza::new(SharedStanza::parse(text.as_bytes()).unwrap(), ToRewrite::None)
     }
+
     fn limits() -> NodeLimits {
         NodeLimits {
             queue_message_bytes: 400,
@@ -647,6 +666,7 @@ mod tests {
             ..NodeLimits::default()
         }
     }
+
     fn drain(outbox: &Outbox) -> QueuedBatch {
         let mut out = QueuedBatch::new();
         outbox.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut out);

@@ -33,6 +33,7 @@ impl CreationTimes {
         }
         self.0.push((next, now));
     }
+
     /// Removes entries whose loss changes no time by more than a 64th of its age.
     fn thin(&mut self, now: u32) {
         let old = std::mem::take(&mut self.0);
@@ -44,6 +45,7 @@ impl CreationTimes {
             }
         }
     }
+
     /// Second in which an outbox was created; `now` if no sweep has run since.
     fn created_at(&self, id: u64, now: u32) -> u32 {
         let place = self.0.partition_point(|(next, _)| *next <= id);
@@ -74,11 +76,13 @@ impl std::hash::Hasher for IdHasher {
     fn finish(&self) -> u64 {
         self.0
     }
+
     fn write(&mut self, bytes: &[u8]) {
         for b in bytes {
             self.write_u64(u64::from(*b));
         }
     }
+
     fn write_u64(&mut self, n: u64) {
         self.0 = (self.0 ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
     }
@@ -92,6 +96,7 @@ impl OutboxRegistry {
             self.count.fetch_add(1, Ordering::Relaxed);
         }
     }
+
     /// Removes a connection.
     pub fn remove(&self, link: &Outbox) {
         let mut shard = self.shard(link.id).lock();
@@ -103,14 +108,17 @@ impl OutboxRegistry {
             shard.shrink_to_fit();
         }
     }
+
     /// Number of connections.
     pub fn len(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
+
     /// Whether there are no connections.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
     /// Bytes in all queues. Locks every connection once: for requests, not for every second.
     pub fn queued_bytes(&self) -> u64 {
         let of = |shard: &Mutex<HashMap<u64, Arc<Outbox>, IdHashBuilder>>| {
@@ -118,10 +126,12 @@ impl OutboxRegistry {
         };
         self.shards.iter().map(of).sum()
     }
+
     /// Second of the node's clock at which a connection was accepted.
     pub fn created_at(&self, link: &Outbox, now: u32) -> u32 {
         self.creation_times.lock().created_at(link.id, now)
     }
+
     /// Measures the queues; must be called regularly. Locks every queue once while there are few connections,
     /// otherwise a sixteenth of them at a time.
     pub fn measure_queues(&self) {
@@ -139,11 +149,13 @@ impl OutboxRegistry {
             }
         }
     }
+
     /// Bytes in all queues by class (control, messages, presence), as of the last
     /// [`OutboxRegistry::measure_queues`].
     pub fn measured_bytes(&self) -> [u64; 3] {
         [0, 1, 2].map(|class| self.queued_bytes.iter().map(|part| part[class].load(Ordering::Relaxed)).sum())
     }
+
     /// Signals every deadline that is due.
     pub fn check_deadlines(&self, now: u32) {
         self.creation_times.lock().record(NEXT_ID.load(Ordering::Relaxed), now);
@@ -153,6 +165,7 @@ impl OutboxRegistry {
             }
         }
     }
+
     /// Requests that every connection closes its stream.
     pub fn close_all(&self, why: &StreamError) {
         for shard in &self.shards {
@@ -161,6 +174,7 @@ impl OutboxRegistry {
             }
         }
     }
+
     #[allow(clippy::cast_possible_truncation, reason = "the low bits choose as well")]
     fn shard(&self, id: u64) -> &Mutex<HashMap<u64, Arc<Outbox>, IdHashBuilder>> {
         &self.shards[id as usize % SHARDS]

@@ -136,6 +136,7 @@ mod tests {
             batcher.schedule(outbox, token, Millis(now));
         }
     }
+
     fn take(outbox: &Outbox, waker: &Waker) -> usize {
         let mut out = QueuedBatch::new();
         outbox.dequeue_all(&mut Context::from_waker(waker), &mut out);

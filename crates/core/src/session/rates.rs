@@ -401,6 +401,7 @@ mod tests {
         set(&mut limits);
         SessionRates::new(limit_values(&limits, false))
     }
+
     fn head(text: &str) -> Head {
         let scope = xml::NamespaceContext::client();
         match Element::read(text.as_bytes(), &scope, &NodeLimits::default().stanza()) {
@@ -408,6 +409,7 @@ mod tests {
             _ => panic!("{text}"),
         }
     }
+
     fn count(rates: &mut SessionRates, text: &str, now: u32) -> Option<&'static str> {
         rates.charge_stanza(&head(text), text.as_bytes(), now).err().map(|(class, _)| class)
     }
@@ -499,14 +501,17 @@ mod tests {
     fn session() -> SessionRates {
         rates(|l| (l.bytes_per_second, l.bytes_burst) = (10, 100))
     }
+
     fn spent(bytes: usize, now: u32) -> SpentRates {
         let mut rates = session();
         rates.charge_bytes(bytes, now);
         rates.take_spent(now)
     }
+
     fn account(number: usize) -> AddressId {
         AddressId(std::num::NonZeroU32::new(u32::try_from(number).unwrap() + 1).unwrap())
     }
+
     /// The buckets of a session that starts.
     fn start(kept: &AccountRates, account: AddressId, now: u32) -> SessionRates {
         let made_for = session().configured_limits;
@@ -515,6 +520,7 @@ mod tests {
             |spent| SessionRates::starting(made_for, &spent, now),
         )
     }
+
     fn left(rates: &SessionRates, now: u32) -> u32 {
         rates.bytes.available(to_millis(now))
     }

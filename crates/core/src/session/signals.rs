@@ -58,6 +58,7 @@ impl SampleTime {
         let wrapped = (micros & SAMPLE_TIME.max() as u64) as u32;
         SampleTime(if wrapped == 0 { 1 } else { wrapped })
     }
+
     /// Microseconds from this time to `now`. Correct up to a minute; a client that does not read is closed
     /// earlier.
     pub(super) const fn micros_until(self, now: u64) -> u64 {
@@ -83,12 +84,15 @@ impl SignalWord {
     const fn with_sample(sample: DeliverySample) -> SignalWord {
         SignalWord(SAMPLE_CLASS.of(sample.class as u32) | SAMPLE_TIME.of(sample.read_at.0))
     }
+
     const fn has(self, signal: Signal) -> bool {
         self.0 & signal.mask() != 0
     }
+
     const fn is_sample_dequeued(self) -> bool {
         SAMPLE_DEQUEUED.is_set(self.0)
     }
+
     fn sample(self) -> Option<DeliverySample> {
         let read_at = SAMPLE_TIME.get(self.0);
         let class = *QueueClass::ALL.get(SAMPLE_CLASS.get(self.0) as usize)?;
@@ -104,14 +108,17 @@ impl OutboxSignals {
     fn load(&self, ordering: Ordering) -> SignalWord {
         SignalWord(self.0.load(ordering))
     }
+
     /// Raises a signal. The caller must wake the task.
     pub(super) fn raise(&self, signal: Signal) {
         self.0.fetch_or(signal.mask(), Ordering::Release);
     }
+
     /// Whether the signal is raised.
     pub(super) fn is_raised(&self, signal: Signal) -> bool {
         self.load(Ordering::Acquire).has(signal)
     }
+
     /// Clears a signal; true if it was raised. Without the signal, this costs one load.
     pub(super) fn take(&self, signal: Signal) -> bool {
         self.is_raised(signal) && SignalWord(self.0.fetch_and(!signal.mask(), Ordering::AcqRel)).has(signal)
@@ -121,16 +128,19 @@ impl OutboxSignals {
     pub(super) fn has_sample(&self) -> bool {
         SAMPLE_TIME.is_set(self.load(Ordering::Acquire).0)
     }
+
     /// Stores a sample; the caller must hold the lock of the outbox. No effect if there is one.
     pub(super) fn start_sample(&self, sample: DeliverySample) {
         if !SAMPLE_TIME.is_set(self.load(Ordering::Relaxed).0) {
             self.0.fetch_or(SignalWord::with_sample(sample).0, Ordering::Release);
         }
     }
+
     /// Marks the sample as dequeued.
     pub(super) fn mark_sample_dequeued(&self) {
         self.0.fetch_or(SAMPLE_DEQUEUED.mask(), Ordering::Relaxed);
     }
+
     /// Removes a sample that was dequeued.
     pub(super) fn take_dequeued_sample(&self) -> Option<DeliverySample> {
         if !self.load(Ordering::Relaxed).is_sample_dequeued() {
@@ -138,6 +148,7 @@ impl OutboxSignals {
         }
         SignalWord(self.0.fetch_and(!SAMPLE, Ordering::AcqRel)).sample()
     }
+
     /// Removes the sample.
     pub(super) fn discard_sample(&self) {
         self.0.fetch_and(!SAMPLE, Ordering::Relaxed);

@@ -243,19 +243,23 @@ impl StreamManagement {
             sent_at: Some(sent.sent_at),
         })
     }
+
     /// Waker of the claimant, for an outbox that can no longer be taken over.
     pub(super) fn take_claimant_waker(&mut self) -> Option<Waker> {
         self.claimant.as_mut()?.waker.take()
     }
+
     /// Whether a connection owns the outbox and notices a close request.
     pub(super) fn has_connection(&self) -> bool {
         self.holder == Holder::Connection
     }
+
     /// Records that a stanza was dropped. True if there is no connection, so that the session must end.
     pub(super) fn set_lossy(&mut self) -> bool {
         self.lossy = true;
         !self.has_connection()
     }
+
     pub(super) fn is_unowned(&self) -> bool {
         self.holder == Holder::Nobody
     }
@@ -303,34 +307,42 @@ impl Outbox {
     pub fn management_terms(&self) -> Option<StreamManagementTerms> {
         self.with_management(|ack| ack.terms)
     }
+
     /// Counts a stanza of the peer as handled, once it is safe.
     pub fn count_handled(&self) {
         self.with_management(|ack| ack.handled = ack.handled.wrapping_add(1));
     }
+
     /// Handled stanzas of the peer, modulo 2^32.
     pub fn handled_count(&self) -> u32 {
         self.with_management(|ack| ack.handled).unwrap_or_default()
     }
+
     /// Second of the pending acknowledgement request.
     pub fn ack_requested_at(&self) -> Option<u32> {
         self.with_management(|ack| ack.ack_requested_at).flatten()
     }
+
     /// Restarts the timeout of the pending request, because the peer could not receive it before.
     pub fn restart_ack_timer(&self, now: u32) {
         self.with_management(|ack| ack.ack_requested_at = ack.ack_requested_at.map(|_| now));
     }
+
     /// Whether the last answer acknowledged none of the outstanding stanzas; see [`Outbox::retry_ack_request`].
     pub fn is_ack_stalled(&self) -> bool {
         self.with_management(|ack| ack.stalled && ack.ack_requested_at.is_none()).unwrap_or_default()
     }
+
     /// Permits another request to a peer whose last answer acknowledged nothing new.
     pub fn retry_ack_request(&self) {
         self.with_management(|ack| ack.wants_ack |= std::mem::take(&mut ack.stalled));
     }
+
     /// Bytes of sent and unacknowledged stanzas.
     pub fn unacked_bytes(&self) -> u32 {
         self.with_management(|ack| ack.unacked_bytes).unwrap_or_default()
     }
+
     /// Whether the session is detached and waits for a resumption.
     pub fn is_detached(&self) -> bool {
         self.with_management(|ack| ack.holder == Holder::Detached).unwrap_or_default()
@@ -531,6 +543,7 @@ impl EndedStreams {
     fn slot(token: &[u8]) -> usize {
         token.iter().take(2).fold(0, |at, byte| at << 8 | usize::from(*byte)) % MAX_ENDED_STREAMS
     }
+
     /// Stores the count of an outbox of the account with this hash.
     pub fn insert(&self, account: u64, token: [u8; TOKEN_BYTES], handled: u32) {
         let mut places = self.0.lock();
@@ -539,6 +552,7 @@ impl EndedStreams {
         }
         places[Self::slot(&token)] = Some(EndedStream { account, token, handled });
     }
+
     /// The count, if it is known and belongs to the same account.
     pub fn get(&self, account: u64, token: &[u8]) -> Option<u32> {
         let places = self.0.lock();
@@ -565,6 +579,7 @@ mod tests {
         );
         link
     }
+
     fn push(link: &Outbox, text: &str) {
         link.push(
             QueuedStanza::new(SharedStanza::parse(text.as_bytes()).unwrap(), ToRewrite::None),
@@ -572,9 +587,11 @@ mod tests {
             &NodeLimits::default(),
         );
     }
+
     fn cx() -> Context<'static> {
         Context::from_waker(Waker::noop())
     }
+
     fn take(link: &Outbox, now: u32) -> (usize, DequeueOutcome) {
         let mut batch = QueuedBatch::new();
         let taken = link.dequeue(&mut cx(), &mut batch, u32::MAX, now);

@@ -1,11 +1,13 @@
-//! What the cases share: nodes in this process, users who are logged in, the program in a process of its own, and an
-//! independent reader.
+//! Helpers of the attacks: nodes in this process, logged-in users, the program in its own process, and an independent XML
+//! reader.
 //!
-//! Most cases use [`Way::start`]: a node with all features over memory, with a clock that stands still until the case moves
-//! it. What only a process shows (resident memory, log, ports, HTTP and its API) uses [`ProgramUnderAttack`].
+//! Most cases use [`Way::start`]: a node in memory with all features and a clock that only the case advances. What only a
+//! process has (resident memory, log, ports, HTTP and its API) is tested with [`ProgramUnderAttack`].
 //!
-//! The trap: `Client` of the testkit reads with the server's own parser. What must be well-formed for others goes through
-//! [`assert_well_formed`] as well.
+//! # Pitfalls
+//!
+//! `Client` of the testkit reads with the server's own parser. XML that other clients must accept is also passed to
+//! [`assert_well_formed`].
 
 mod program;
 mod reader;

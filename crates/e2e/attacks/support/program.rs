@@ -1,7 +1,9 @@
 //! The real program with ports for clients, for direct TLS and for HTTP; resident memory, metrics, log and raw bytes.
 //!
-//! The trap: cargo does not build another package's binary for a test; `cargo build -p throng-server` comes first, and a
-//! stale binary is tested as it is.
+//! # Pitfalls
+//!
+//! Cargo does not build another package's binary for a test: run `cargo build -p throng-server` first, or a stale binary is
+//! tested.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};

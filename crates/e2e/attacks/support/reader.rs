@@ -1,6 +1,9 @@
-//! Reads what the server sends as a foreign client would: another parser, namespaces resolved, names of the fourth edition.
+//! Reader of the server's output as another client sees it: an independent parser, resolved namespaces, and names of the
+//! fourth edition of XML 1.0.
 //!
-//! The trap: this is stricter than the parser of most clients; what passes here passes there.
+//! # Pitfalls
+//!
+//! It is stricter than the parsers of most clients, so what it accepts they accept too.
 
 use roxmltree::Document;
 

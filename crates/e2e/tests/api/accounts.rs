@@ -1,9 +1,10 @@
 //! Tests of accounts over HTTP.
 
-use crate::common::{ADMIN, api_request};
-use crate::world;
 use serde_json::{Value, json};
 use throng_api::auth::TokenScope;
+
+use crate::common::{ADMIN, api_request};
+use crate::world;
 
 fn jids(page: &Value) -> Vec<String> {
     page["items"].as_array().unwrap().iter().map(|i| i["jid"].as_str().unwrap().to_owned()).collect()

@@ -1,9 +1,10 @@
 //! Tests of commands over HTTP.
 
-use crate::common::{ADMIN, api_request};
-use crate::world;
 use serde_json::{Value, json};
 use throng_api::auth::TokenScope;
+
+use crate::common::{ADMIN, api_request};
+use crate::world;
 
 #[tokio::test]
 async fn commands_are_described_and_used() {

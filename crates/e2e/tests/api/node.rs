@@ -45,10 +45,12 @@ impl ApiNode {
         assert!(ready.as_ref().is_some_and(|(status, _)| *status == 200), "{ready:?}: {}", node.log());
         node
     }
+
     /// Creates a token of this scope.
     fn token(&self, name: &str, scope: &str) -> String {
         self.run_ok(&["token", "add", name, "--scope", scope]).trim().to_owned()
     }
+
     /// Status and body of a response.
     fn ask(&self, method: &str, path: &str, secret: &str, body: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.http)).ok()?;
@@ -65,6 +67,7 @@ impl ApiNode {
         let status = text.split(' ').nth(1)?.parse().ok()?;
         Some((status, text.split_once("\r\n\r\n").map_or_else(String::new, |(_, body)| body.to_owned())))
     }
+
     /// Response of the admin socket.
     fn socket(&self, request: &Value) -> Value {
         let socket = self.folder.join("data/throng.sock");

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::{ApiFixture, ApiReply, ApiRequest, api_request};
-use crate::world;
 use serde_json::Value;
 use throng_api::auth::TokenScope;
+
+use crate::common::{ApiFixture, ApiReply, ApiRequest, api_request};
+use crate::world;
 
 /// Sends a request and advances the node's clock, because connections without a task never answer.
 async fn patiently(world: &ApiFixture, request: ApiRequest<'_>) -> ApiReply {

@@ -1,9 +1,10 @@
 //! Tests of tokens and the audit log over HTTP.
 
-use crate::common::{ADMIN, api_request};
-use crate::world;
 use serde_json::{Value, json};
 use throng_api::auth::TokenScope;
+
+use crate::common::{ADMIN, api_request};
+use crate::world;
 
 #[tokio::test]
 async fn a_token_is_made_used_and_removed() {

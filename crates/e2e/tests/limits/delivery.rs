@@ -117,9 +117,11 @@ impl LimitScenario {
     pub(crate) fn phone(&mut self) -> &mut StreamClient {
         &mut self.phone
     }
+
     pub(crate) fn juliet(&mut self) -> &mut StreamClient {
         &mut self.juliet
     }
+
     pub(crate) fn chamber(&mut self) -> &mut StreamClient {
         &mut self.chamber
     }

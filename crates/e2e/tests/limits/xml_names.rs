@@ -8,13 +8,12 @@
 //! A client that fails on one stanza loses its stream, and with stream management (XEP-0198) it receives the same
 //! stanza again at each login.
 
-use testkit::expat::Expat;
-use xml::{Limits, NamespaceContext, Tree};
-
 #[path = "../../../xml/tests/support/mod.rs"]
 mod support;
 
 use support::{Random, generate, read_stream};
+use testkit::expat::Expat;
+use xml::{Limits, NamespaceContext, Tree};
 
 fn admits(element: &str) -> bool {
     Tree::parse(element.as_bytes(), &NamespaceContext::client(), &Limits::DEFAULT).is_ok()

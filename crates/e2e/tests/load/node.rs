@@ -40,15 +40,18 @@ impl LoadNode {
         let [port, http] = ports::free();
         LoadNode::start_at(name, None, format!("127.0.0.1:{port}"), http, accounts, "off")
     }
+
     /// Like `start`, with the listener of `make run`: no login without STARTTLS.
     pub(crate) fn start_secure(name: &str, accounts: u32) -> LoadNode {
         let [port, http] = ports::free();
         LoadNode::start_at(name, None, format!("127.0.0.1:{port}"), http, accounts, "required")
     }
+
     /// Like `start`, in a network namespace, at an address there.
     pub(crate) fn start_in(space: &str, name: &str, address: Ipv4Addr, accounts: u32) -> LoadNode {
         LoadNode::start_at(name, Some(space.to_owned()), format!("{address}:5222"), 5280, accounts, "off")
     }
+
     fn start_at(
         name: &str,
         space: Option<String>,
@@ -85,30 +88,36 @@ impl LoadNode {
         node.start();
         LoadNode { node, _database: database, target, http }
     }
+
     /// `throng load` against this node; its report goes to `out` in the node's directory.
     pub(crate) fn load(&self, out: &str, words: &[&str]) -> Command {
         self.load_in(None, out, words)
     }
+
     pub(crate) fn load_in(&self, space: Option<&str>, out: &str, words: &[&str]) -> Command {
         let own = ["--target", &self.target, "--domain", DOMAIN, "--out", out, "--plain"];
         let mut command = program(space, &[&["load"], words, &own].concat());
         command.env("THRONG_LOAD_PASSWORD", PASSWORD).current_dir(&self.folder).stdin(Stdio::null());
         command
     }
+
     /// Writes a plan into the directory.
     pub(crate) fn plan(&self, name: &str, text: &str) {
         fs::write(self.folder.join(name), text).expect("a plan");
     }
+
     /// Output of `throng status`; `None` while the node is not running.
     pub(crate) fn status(&self) -> Option<Value> {
         let output = self.run(&["status", "--json"]);
         output.status.success().then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
     }
+
     /// One metric of `throng status`.
     pub(crate) fn status_value(&self, name: &str) -> u64 {
         let figures = self.status().expect("a running node");
         figures[name].as_u64().unwrap_or_else(|| panic!("no figure {name} in {figures}"))
     }
+
     /// The metrics page.
     pub(crate) fn metrics(&self) -> MetricsPage {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.http)).expect("the node's port");
@@ -119,6 +128,7 @@ impl LoadNode {
         stream.read_to_string(&mut text).expect("an answer");
         MetricsPage(text)
     }
+
     pub(crate) fn metrics_url(&self) -> String {
         format!("http://127.0.0.1:{}/metrics", self.http)
     }
@@ -149,6 +159,7 @@ impl DatabaseFolder {
         }
         DatabaseFolder::Disk(TempFolder::new(&name))
     }
+
     fn path(&self) -> &Path {
         match self {
             DatabaseFolder::Memory(path) => path,

@@ -30,6 +30,7 @@ impl CuttableRelay {
         });
         CuttableRelay { address, cut: Some(cut), thread: Some(thread) }
     }
+
     /// Drops the oldest `count` open connections in both directions, with the data in flight.
     pub(crate) fn cut(&self, count: usize) {
         self.cut.as_ref().expect("a relay").blocking_send(count).expect("a running relay");

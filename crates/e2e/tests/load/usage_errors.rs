@@ -22,6 +22,7 @@ impl SilentServer {
         listener.set_nonblocking(true).expect("a socket");
         SilentServer(listener)
     }
+
     fn target(&self) -> String {
         self.0.local_addr().expect("a bound port").to_string()
     }

@@ -29,13 +29,16 @@ impl LossyNetwork {
         wires.method = String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned();
         wires
     }
+
     /// Namespace with this number, from 1.
     pub(crate) fn namespace(&self, number: usize) -> String {
         format!("{}-{number}", self.name)
     }
+
     pub(crate) fn address(number: usize) -> Ipv4Addr {
         Ipv4Addr::new(10, 77, 0, number as u8)
     }
+
     /// Packets lost so far.
     pub(crate) fn dropped(&self) -> u64 {
         let output = script(&["dropped", &self.name]);

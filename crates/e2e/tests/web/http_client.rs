@@ -24,6 +24,7 @@ impl Write for HttpClient {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.wire.write(bytes)
     }
+
     fn flush(&mut self) -> io::Result<()> {
         self.wire.flush()
     }
@@ -33,6 +34,7 @@ impl HttpClient {
     pub(crate) fn over(wire: Box<dyn ReadWrite>) -> HttpClient {
         HttpClient { wire, heard: Vec::new() }
     }
+
     /// Takes `count` bytes.
     fn pick(&mut self, count: usize) -> Vec<u8> {
         while self.heard.len() < count {
@@ -43,6 +45,7 @@ impl HttpClient {
         }
         self.heard.drain(..count).collect()
     }
+
     /// Reads one response: its head and its body.
     pub(crate) fn answer(&mut self) -> (String, String) {
         let mut head = Vec::new();
@@ -58,11 +61,13 @@ impl HttpClient {
         let body = self.pick(length.unwrap_or(0));
         (head, String::from_utf8(body).expect("text"))
     }
+
     pub(crate) fn ask(&mut self, head: &str, body: &str) -> (String, String) {
         self.wire.write_all(format!("{head}{body}").as_bytes()).expect("an open connection");
         self.wire.flush().expect("an open connection");
         self.answer()
     }
+
     pub(crate) fn post(&mut self, path: &str, body: &str) {
         let head =
             format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", body.len());
@@ -85,6 +90,7 @@ impl<'a> BoshClient<'a> {
              xmlns='http://jabber.org/protocol/httpbind' xmlns:xmpp='urn:xmpp:xbosh'/>"
         )
     }
+
     fn ask(&mut self, attributes: &str, inner: &str) -> String {
         let (rid, sid) = (self.rid, &self.sid);
         self.rid += 1;
@@ -96,6 +102,7 @@ impl<'a> BoshClient<'a> {
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}{body}");
         body
     }
+
     /// Sends requests until a response contains `what`.
     fn until(&mut self, attributes: &str, inner: &str, what: &str) -> String {
         let mut text = self.ask(attributes, inner);
@@ -105,6 +112,7 @@ impl<'a> BoshClient<'a> {
         }
         text
     }
+
     /// Opens a session with a bound resource.
     pub(crate) fn login(web: &'a mut HttpClient, user: &str) -> BoshClient<'a> {
         web.post("/bosh", &BoshClient::creation(1000));
@@ -118,6 +126,7 @@ impl<'a> BoshClient<'a> {
         bosh.until("", BIND, "<jid>romeo@localhost/");
         bosh
     }
+
     /// Asserts that the session exists and answers.
     pub(crate) fn bound(&mut self) {
         let ping = "<iq xmlns='jabber:client' type='get' id='ping'><ping xmlns='urn:xmpp:ping'/></iq>";
@@ -145,15 +154,18 @@ impl WebSocketClient {
              Sec-WebSocket-Protocol: xmpp\r\n\r\n"
         )
     }
+
     pub(crate) fn open(mut web: HttpClient, path: &str) -> WebSocketClient {
         let (head, _) = web.ask(&WebSocketClient::request(path), "");
         assert!(head.starts_with("HTTP/1.1 101 ") && head.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{head}");
         WebSocketClient(web)
     }
+
     fn send(&mut self, text: &str) {
         self.0.write_all(&frame(text)).expect("an open connection");
         self.0.flush().expect("an open connection");
     }
+
     /// Reads messages up to one that contains `what`.
     pub(crate) fn until(&mut self, what: &str) -> String {
         let mut all = String::new();
@@ -171,6 +183,7 @@ impl WebSocketClient {
         }
         all
     }
+
     pub(crate) fn login(&mut self, user: &str) {
         let open = "<open xmlns='urn:ietf:params:xml:ns:xmpp-framing' to='localhost' version='1.0'/>";
         self.send(open);
@@ -216,6 +229,7 @@ impl Http2Client {
         while !h2.next().1.is_empty() && !h2.connects {}
         h2
     }
+
     fn write(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
         let mut bytes = (payload.len() as u32).to_be_bytes()[1..].to_vec();
         bytes.extend([kind, flags]);
@@ -224,6 +238,7 @@ impl Http2Client {
         self.web.write_all(&bytes).expect("an open connection");
         self.web.flush().expect("an open connection");
     }
+
     /// Reads the next frame: its type, payload and stream.
     fn next(&mut self) -> (u8, Vec<u8>, u32) {
         let head = self.web.pick(9);
@@ -235,6 +250,7 @@ impl Http2Client {
         }
         (head[3], payload, u32::from_be_bytes([head[5], head[6], head[7], head[8]]))
     }
+
     fn request(&mut self, fields: &[(&str, &str)], last: bool) {
         let mut block = Vec::new();
         for (name, value) in fields {
@@ -247,6 +263,7 @@ impl Http2Client {
         }
         self.write(1, 4 | u8::from(last), self.stream, &block);
     }
+
     /// Status and body.
     pub(crate) fn post(&mut self, path: &str, body: &str) -> (u8, String) {
         let fields =
@@ -264,6 +281,7 @@ impl Http2Client {
         self.stream += 2;
         (status, text)
     }
+
     /// Opens a WebSocket; returns the status.
     pub(crate) fn upgrade(&mut self, path: &str) -> u8 {
         let fields = [
@@ -283,6 +301,7 @@ impl Http2Client {
             }
         }
     }
+
     /// Sends a message and reads up to `until`.
     pub(crate) fn websocket(&mut self, text: &str, until: &str) -> String {
         self.write(0, 0, self.stream, &frame(text));

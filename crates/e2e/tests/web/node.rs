@@ -25,6 +25,7 @@ impl WebNode {
     pub(crate) fn start(name: &str, more: &str) -> WebNode {
         WebNode::start_with(name, more, "allow_plain_without_tls = true\n")
     }
+
     /// Like `start`, with keys of the plain listener.
     pub(crate) fn start_with(name: &str, more: &str, door: &'static str) -> WebNode {
         let node = throng_e2e::NodeProcess::new(&format!("web-{name}"));
@@ -34,6 +35,7 @@ impl WebNode {
         node.node.start();
         node
     }
+
     pub(crate) fn configure(&self, more: &str) {
         let WebNode { ports: [plain, tls, proxied, c2s], door, .. } = self;
         // Listeners with `proxy_protocol` are rejected without trusted proxies.
@@ -50,27 +52,34 @@ impl WebNode {
              [[listen]]\nkind = 'https'\naddress = '127.0.0.1:{tls}'\n{proxied}"
         ));
     }
+
     pub(crate) fn reload(&self) -> String {
         self.run_ok(&["reload"])
     }
+
     /// Stops the node cleanly; returns the time it took.
     pub(crate) fn stop(&mut self) -> Duration {
         self.node.stop()
     }
+
     pub(crate) fn plain(&self) -> HttpClient {
         HttpClient::over(Box::new(socket(self.ports[0])))
     }
+
     /// A client of the listener that expects a PROXY header.
     pub(crate) fn proxied(&self) -> HttpClient {
         HttpClient::over(Box::new(socket(self.ports[2])))
     }
+
     /// XMPP over TCP with a PROXY header first.
     pub(crate) fn proxied_xmpp(&self) -> TcpStream {
         socket(self.ports[3])
     }
+
     pub(crate) fn tls(&self) -> HttpClient {
         self.tls_with(&[])
     }
+
     /// Offers these protocols in ALPN.
     pub(crate) fn tls_with(&self, protocols: &[&[u8]]) -> HttpClient {
         let config = Arc::new(accept_any_certificate(protocols));
@@ -78,6 +87,7 @@ impl WebNode {
         let connection = rustls::ClientConnection::new(config, name).expect("a client");
         HttpClient::over(Box::new(rustls::StreamOwned::new(connection, self.tls_socket())))
     }
+
     pub(crate) fn tls_socket(&self) -> TcpStream {
         socket(self.ports[1])
     }

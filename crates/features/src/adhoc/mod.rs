@@ -313,9 +313,11 @@ impl CommandNodes {
     fn entry<'a>(query: &DiscoQuery<'a>) -> Option<&'a CommandEntry> {
         query.host.commands.by_node(query.name)
     }
+
     fn is_permitted(query: &DiscoQuery<'_>, command: &Command) -> bool {
         query.node.may_use(query.host, command, &Caller::xmpp(query.from.to_jid()))
     }
+
     /// Other users' accounts have no commands, and neither have resources of the domain.
     fn is_own_target(query: &DiscoQuery<'_>) -> bool {
         query.target != IqTarget::Account && query.to.resource().is_none()

@@ -134,9 +134,11 @@ mod tests {
     fn pair(from: &str) -> SessionBinding {
         SessionBinding { from: Jid::parse(from).unwrap(), to: Jid::parse("x").unwrap(), command: &COMMAND }
     }
+
     fn session() -> CommandSession {
         CommandSession { stage: 0, given: RawArguments::default() }
     }
+
     fn refused(sessions: &CommandSessions, id: &str, pair: &SessionBinding, now: u32) -> &'static str {
         sessions.take(id, pair, now).expect_err("a refusal").application_condition.unwrap().1
     }

@@ -1,12 +1,14 @@
 //! Tests of XEP-0050 with sample commands: without fields, with one stage, with three stages.
 
-use super::*;
+use jid::Jid;
 use parking_lot::Mutex;
 use testkit::{NodeClient, TestNode, assert_same};
 use throng_core::command::{
     CommandCall, CommandField, CommandFieldKind, CommandFuture, CommandOutput, CurrentValues, OutputValue,
     Role,
 };
+
+use super::*;
 
 const NS: &str = "http://jabber.org/protocol/commands";
 
@@ -104,7 +106,6 @@ fn engine() -> (TestNode, NodeClient) {
     let admin = engine.connect("admin", "globe");
     (engine, admin)
 }
-use jid::Jid;
 
 fn ask(client: &NodeClient, to: &str, attrs: &str, content: &str) -> String {
     let to = if to.is_empty() { String::new() } else { format!("to='{to}'") };
@@ -114,14 +115,17 @@ fn ask(client: &NodeClient, to: &str, attrs: &str, content: &str) -> String {
     assert_eq!(answer.len(), 1, "{answer:?}");
     answer.pop().unwrap()
 }
+
 /// The session id of a reply.
 fn id(answer: &str) -> String {
     answer.split("sessionid='").nth(1).expect(answer).split('\'').next().unwrap().to_owned()
 }
+
 fn submit(fields: &[(&str, &str)]) -> String {
     let fields = fields.iter().map(|(v, t)| format!("<field var='{v}'><value>{t}</value></field>"));
     format!("<x xmlns='jabber:x:data' type='submit'>{}</x>", fields.collect::<String>())
 }
+
 /// Condition and specific condition of an error.
 fn condition(answer: &str) -> String {
     let (_, error) = answer.split_once("<error ").expect(answer);

@@ -59,12 +59,14 @@ impl AdminList {
     async fn load(settings: &dyn ServerKv) -> Result<Option<AdminList>, StoreError> {
         Ok(settings.get(KEY).await?.and_then(|bytes| AdminList::decode(&bytes)))
     }
+
     async fn save(&self, settings: &dyn ServerKv) -> Result<(), StoreError> {
         let line =
             |list: &mut dyn Iterator<Item = &Jid>| list.map(Jid::as_str).collect::<Vec<_>>().join("\t");
         let text = format!("{}\n{}", line(&mut self.configured.iter()), line(&mut self.effective.iter()));
         settings.put(KEY, text.as_bytes()).await
     }
+
     fn decode(bytes: &[u8]) -> Option<AdminList> {
         let (configured, now) = std::str::from_utf8(bytes).ok()?.split_once('\n')?;
         let list = |line: &str| -> Option<Vec<Jid>> {

@@ -145,6 +145,7 @@ impl DomainMotd {
     fn key(domain: &str) -> String {
         format!("motd:{domain}")
     }
+
     fn chunk_key(domain: &str, piece: u32) -> String {
         format!("motd-seen:{domain}:{piece}")
     }
@@ -335,9 +336,11 @@ impl Motd {
         let frame = headline(domain, "Message of the day", text).ok_or_else(CommandError::internal)?;
         Ok(Motd { set_at: at, text: text.to_owned(), frame })
     }
+
     fn encode(&self) -> Vec<u8> {
         self.set_at.to_be_bytes().into_iter().chain(self.text.bytes()).collect()
     }
+
     fn decode(bytes: &[u8], domain: &str) -> Option<Motd> {
         let (at, text) = bytes.split_first_chunk::<8>()?;
         Motd::new(u64::from_be_bytes(*at), domain, std::str::from_utf8(text).ok()?).ok()

@@ -36,6 +36,7 @@ fn raw(client: &NodeClient, node: &str, attrs: &str, content: &str) -> String {
     let at = answers.iter().position(|a| a.contains("id='1'")).expect("an answer");
     answers.remove(at)
 }
+
 fn submit(fields: &[(&str, &str)]) -> String {
     let fields = fields.iter().map(|(var, text)| {
         let values = text.split('|').map(|v| format!("<value>{v}</value>")).collect::<String>();
@@ -44,6 +45,7 @@ fn submit(fields: &[(&str, &str)]) -> String {
     let kind = "<field type='hidden' var='FORM_TYPE'><value>http://jabber.org/protocol/admin</value></field>";
     format!("<x xmlns='jabber:x:data' type='submit'>{kind}{}</x>", fields.collect::<String>())
 }
+
 /// Requests the form and submits it; returns the reply.
 fn run(client: &NodeClient, node: &str, fields: &[(&str, &str)]) -> String {
     let form = raw(client, node, "action='execute'", "");
@@ -54,12 +56,14 @@ fn run(client: &NodeClient, node: &str, fields: &[(&str, &str)]) -> String {
     let id = form.split("sessionid='").nth(1).unwrap().split('\'').next().unwrap();
     raw(client, node, &format!("sessionid='{id}'"), &submit(fields))
 }
+
 #[track_caller]
 fn done(client: &NodeClient, node: &str, fields: &[(&str, &str)]) -> String {
     let answer = run(client, node, fields);
     assert!(answer.contains("status='completed'"), "{node}: {answer}");
     answer
 }
+
 #[track_caller]
 fn refused(client: &NodeClient, node: &str, fields: &[(&str, &str)], condition: &str) {
     let answer = run(client, node, fields);
@@ -72,6 +76,7 @@ fn value(answer: &str, var: &str) -> Vec<String> {
     let field = rest.split("</field>").next().unwrap().split("<option").next().unwrap();
     field.split("<value>").skip(1).map(|v| v.split("</value>").next().unwrap().to_owned()).collect()
 }
+
 fn address(name: &str) -> Jid {
     Jid::parse(&format!("{name}@example.com")).unwrap()
 }

@@ -114,6 +114,7 @@ fn build(b: &mut FeatureBuilder<'_>) {
 const fn presence(ty: PresenceType) -> StanzaKindSet {
     StanzaKindSet::of(StanzaKind::Presence(ty))
 }
+
 const fn message(ty: MessageType) -> StanzaKindSet {
     StanzaKindSet::of(StanzaKind::Message(ty))
 }

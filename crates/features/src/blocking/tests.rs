@@ -1,10 +1,11 @@
 //! Tests of XEP-0191: its examples, each kind of stanza from and to blocked addresses, and floods.
-use super::*;
-use crate::registry::ALL;
 use testkit::{NodeClient, TestNode, assert_same};
 use throng_core::EnabledFeature;
 use throng_core::NodeLimits;
 use throng_core::feature::FeatureOptions;
+
+use super::*;
+use crate::registry::ALL;
 
 const ROMEO: &str = "romeo@example.net";
 
@@ -17,6 +18,7 @@ fn stage() -> (TestNode, [NodeClient; 3]) {
     let clients = online(&engine, [("juliet", "chamber"), ("juliet", "balcony"), (ROMEO, "orchard")]);
     (engine, clients)
 }
+
 fn online<const N: usize>(engine: &TestNode, clients: [(&str, &str); N]) -> [NodeClient; N] {
     let clients = clients.map(|(name, resource)| engine.connect(name, resource));
     for client in &clients {
@@ -27,17 +29,21 @@ fn online<const N: usize>(engine: &TestNode, clients: [(&str, &str); N]) -> [Nod
     }
     clients
 }
+
 fn get(client: &NodeClient) -> Vec<String> {
     client.request("<iq type='get' id='blocklist1'><blocklist xmlns='urn:xmpp:blocking'/></iq>")
 }
+
 fn items(jids: &[&str]) -> String {
     jids.iter().map(|jid| format!("<item jid='{jid}'/>")).collect()
 }
+
 fn set(client: &NodeClient, name: &str, jids: &[&str]) -> Vec<String> {
     let items = items(jids);
     client
         .request(&format!("<iq type='set' id='set1'><{name} xmlns='urn:xmpp:blocking'>{items}</{name}></iq>"))
 }
+
 /// Makes a change that succeeds; returns the other stanzas that the client received.
 #[track_caller]
 fn change(client: &NodeClient, name: &str, jids: &[&str]) -> Vec<String> {
@@ -46,6 +52,7 @@ fn change(client: &NodeClient, name: &str, jids: &[&str]) -> Vec<String> {
     assert_eq!(got.pop(), Some(result), "{got:?}");
     got
 }
+
 /// Asserts a push to this client, with any id.
 #[track_caller]
 fn assert_push(got: &[String], client: &NodeClient, name: &str, jids: &[&str]) {
@@ -59,6 +66,7 @@ fn assert_push(got: &[String], client: &NodeClient, name: &str, jids: &[&str]) {
     );
     assert_same(&[format!("{before}{after}")], &[want]);
 }
+
 /// Condition of the only stanza, which is an error.
 #[track_caller]
 fn condition(got: &[String]) -> &str {

@@ -59,6 +59,7 @@ impl CapsAlgorithm {
             .into_iter()
             .find(|a| a.name() == name)
     }
+
     /// Name in XEP-0300.
     pub const fn name(self) -> &'static str {
         match self {
@@ -67,6 +68,7 @@ impl CapsAlgorithm {
             CapsAlgorithm::Sha512 => "sha-512",
         }
     }
+
     fn ring(self) -> &'static Ring {
         match self {
             CapsAlgorithm::Sha1 => &SHA1_FOR_LEGACY_USE_ONLY,
@@ -74,10 +76,12 @@ impl CapsAlgorithm {
             CapsAlgorithm::Sha512 => &SHA512,
         }
     }
+
     /// Length of a digest in bytes.
     pub fn digest_len(self) -> usize {
         self.ring().output_len()
     }
+
     /// Computes the digest.
     pub fn digest(self, input: &[u8]) -> Vec<u8> {
         digest(self.ring(), input).as_ref().to_vec()

@@ -20,8 +20,12 @@ mod announcement;
 pub mod hash;
 mod verification;
 
+#[cfg(test)]
+mod tests;
+
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use hash::{CapsAlgorithm, HashedForm, HashedIdentity, xep_0115_input, xep_0390_input};
 use stanza::{PayloadNs, PresenceType, StanzaKind, StanzaKindSet};
 use throng_core::StreamFeature;
 use throng_core::disco::DiscoInfo;
@@ -29,8 +33,6 @@ use throng_core::feature::{DerivedStreamFeature, DiscoFeature, Feature, FeatureB
 use throng_core::hooks::{ClosingCtx, Flow, Interest, OutgoingCtx, Phase};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use xml::Ns;
-
-use hash::{CapsAlgorithm, HashedForm, HashedIdentity, xep_0115_input, xep_0390_input};
 
 /// Entity Capabilities.
 pub static FEATURE: Feature = Feature {
@@ -123,6 +125,3 @@ fn announce_xep_0390(info: &DiscoInfo) -> DerivedStreamFeature {
     });
     DerivedStreamFeature { feature, node: format!("{}#{}.{hash}", Ns::Caps2.as_str(), algorithm.name()) }
 }
-
-#[cfg(test)]
-mod tests;

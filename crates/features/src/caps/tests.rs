@@ -1,11 +1,13 @@
 //! Tests of capabilities: the server's own, the cache of clients' capabilities, and rejected replies.
 
-use super::*;
 use std::fmt::Write as _;
+
 use testkit::{NodeClient, TestNode};
 use throng_core::StreamFeatureStage;
 use throng_core::caps_cache::{FeatureSet, MAX_ENTRIES, RETRY_AFTER_SECONDS};
 use throng_core::server_iq::TIMEOUT_SECONDS;
+
+use super::*;
 
 fn engine() -> TestNode {
     let engine = TestNode::new(&[&crate::disco::FEATURE, &FEATURE, &crate::rfc6121::presence::FEATURE]);
@@ -30,28 +32,35 @@ fn psi() -> ([HashedIdentity<'static>; 1], [&'static str; 3]) {
         ["http://jabber.org/protocol/caps", "http://jabber.org/protocol/disco#info", "urn:xmpp:ping"],
     )
 }
+
 fn ver_of(identities: &[HashedIdentity<'_>], features: &[&str], forms: &[HashedForm<'_>]) -> String {
     base64(CapsAlgorithm::Sha1.digest(&xep_0115_input(identities, features, forms)))
 }
+
 fn psi_ver() -> String {
     let (identities, features) = psi();
     ver_of(&identities, &features, &[])
 }
+
 fn psi_hash(algorithm: CapsAlgorithm) -> String {
     let (identities, features) = psi();
     base64(algorithm.digest(&xep_0390_input(&identities, &features, &[])))
 }
+
 fn xep_0115_element(ver: &str) -> String {
     format!(
         "<presence><c xmlns='http://jabber.org/protocol/caps' hash='sha-1' node='http://psi-im.org' ver='{ver}'/></presence>"
     )
 }
+
 fn xep_0390_element(hashes: &str) -> String {
     format!("<presence><c xmlns='urn:xmpp:caps'>{hashes}</c></presence>")
 }
+
 fn hash(algo: &str, text: &str) -> String {
     format!("<hash xmlns='urn:xmpp:hashes:2' algo='{algo}'>{text}</hash>")
 }
+
 /// Id and node of the disco queries that a client received; other stanzas are dropped.
 fn disco_queries(client: &NodeClient) -> Vec<(String, Option<String>)> {
     client
@@ -67,20 +76,24 @@ fn disco_queries(client: &NodeClient) -> Vec<(String, Option<String>)> {
         })
         .collect()
 }
+
 #[track_caller]
 fn disco_query(client: &NodeClient) -> String {
     let mut all = disco_queries(client);
     assert_eq!(all.len(), 1, "one question to {}", client.full());
     all.remove(0).0
 }
+
 fn answer(client: &NodeClient, id: &str, info: &str) {
     client.send(&format!(
         "<iq to='example.com' type='result' id='{id}'><query xmlns='http://jabber.org/protocol/disco#info'>{info}</query></iq>"
     ));
 }
+
 fn features(engine: &TestNode, client: &NodeClient) -> Option<std::sync::Arc<FeatureSet>> {
     engine.node.caps_cache.features(&client.session)
 }
+
 /// Announces, replies with `info`, and returns whether the reply was accepted.
 fn is_accepted(engine: &TestNode, announced: &str, info: &str) -> bool {
     let mallory = engine.connect("mallory", "x");

@@ -1,6 +1,7 @@
 //! Tests of XEP-0280: its examples, the table of section 6.1, and forged or lost copies.
-use super::*;
 use testkit::{NodeClient, TestNode, assert_same};
+
+use super::*;
 
 const TO_JULIET: &str = "juliet@example.com/balcony";
 
@@ -11,6 +12,7 @@ fn engine() -> TestNode {
     }
     engine
 }
+
 /// A client with this priority; without one it is not available.
 fn client(engine: &TestNode, name: &str, resource: &str, priority: Option<i8>) -> NodeClient {
     let client = engine.connect(name, resource);
@@ -20,14 +22,17 @@ fn client(engine: &TestNode, name: &str, resource: &str, priority: Option<i8>) -
     });
     client
 }
+
 fn enable(client: &NodeClient) {
     let result = client.request("<iq id='enable1' type='set'><enable xmlns='urn:xmpp:carbons:2'/></iq>");
     assert_same(&result, &[format!("<iq id='enable1' to='{}' type='result'/>", client.full())]);
 }
+
 fn disable(client: &NodeClient) {
     let result = client.request("<iq id='disable1' type='set'><disable xmlns='urn:xmpp:carbons:2'/></iq>");
     assert_same(&result, &[format!("<iq id='disable1' to='{}' type='result'/>", client.full())]);
 }
+
 fn copy_of(way: &str, client: &NodeClient, ty: &str, original: &str) -> String {
     format!(
         "<message from='{}' to='{}'{ty}><{way} xmlns='urn:xmpp:carbons:2'><forwarded xmlns='urn:xmpp:forward:0'>\

@@ -2,9 +2,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Wake, Waker};
 
-use super::*;
 use testkit::{NodeClient, TestNode};
 use throng_core::session::QueuedBatch;
+
+use super::*;
 
 const ALL: CsiRules = CsiRules { presence: true, notifications: true, events: true };
 const NONE: CsiRules = CsiRules { presence: false, notifications: false, events: false };
@@ -108,11 +109,13 @@ fn stage() -> (TestNode, NodeClient, NodeClient, Arc<WakeCount>, Waker) {
     let waker = Waker::from(woken.clone());
     (engine, romeo, juliet, woken, waker)
 }
+
 fn say(engine: &TestNode, client: &NodeClient, name: &str) {
     let bytes = format!("<{name} xmlns='urn:xmpp:csi:0'/>");
     let done = engine.node.nonza(&client.session, Ns::Csi, name, bytes.as_bytes());
     assert!(matches!(done, Some(Ok(()))));
 }
+
 /// Empties the queue, as the connection does when it is woken; returns the ids.
 fn take(client: &NodeClient, waker: &Waker) -> Vec<String> {
     let mut batch = QueuedBatch::new();

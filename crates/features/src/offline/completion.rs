@@ -33,6 +33,7 @@ impl<T> Completer<T> {
     pub(super) fn complete(self, value: T) {
         self.resolve(CompletionState::Completed(value));
     }
+
     fn resolve(&self, state: CompletionState<T>) {
         let mut inner = self.0.lock();
         if let CompletionState::Pending(waker) = &mut *inner {

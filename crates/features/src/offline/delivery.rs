@@ -106,15 +106,18 @@ impl RecipientQueue {
             state.flushing = there && (older || self.delivering && state.may_have_offline_messages);
         });
     }
+
     fn is_idle(&self) -> bool {
         !self.storing && !self.delivering && self.pending.is_empty()
     }
+
     /// Makes the delivery task read the store.
     fn schedule_delivery(&mut self, then: &mut FollowUp) {
         self.fetch_due = true;
         then.start_delivery |= !std::mem::replace(&mut self.delivering, true);
         then.waker = self.waker.take().or(then.waker.take());
     }
+
     /// Makes the store task write pending messages.
     fn schedule_store(&mut self, then: &mut FollowUp) {
         then.start_storing |= !std::mem::replace(&mut self.storing, true);

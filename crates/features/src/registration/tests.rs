@@ -31,9 +31,11 @@ fn engine(set: &[(&str, OptionValue)]) -> TestNode {
     engine.create_user("bill");
     engine
 }
+
 fn open() -> TestNode {
     engine(&[("open", OptionValue::Bool(true))])
 }
+
 fn secure(engine: &TestNode, user: &str, resource: &str) -> NodeClient {
     let client = engine.connect(user, resource);
     client.session.flags.set(flags::SECURE);
@@ -73,6 +75,7 @@ fn unauthenticated_request(
         format!("{} {}", error.kind.as_str(), error.condition.as_str())
     })
 }
+
 fn register(engine: &TestNode, peer: &str, name: &str, password: &str) -> Result<String, String> {
     unauthenticated_request(
         engine,
@@ -93,6 +96,7 @@ fn set(client: &NodeClient, content: &str) -> String {
     ));
     answer.join("")
 }
+
 fn password(engine: &TestNode, user: &str) -> Vec<u8> {
     let jid = Jid::parse(&format!("{user}@example.com")).unwrap();
     engine.block_on(engine.stores.logins.secrets(jid.as_ref())).unwrap().unwrap().credentials

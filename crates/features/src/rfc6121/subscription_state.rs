@@ -160,6 +160,7 @@ mod tests {
             assert_eq!(transition(direction, ty, *before), want, "{table}, {before:?}");
         }
     }
+
     const fn row(before: Subscription, pass: bool, after: Subscription) -> Row {
         (before, pass, after, None, PresenceUpdate::Nothing)
     }

@@ -14,6 +14,10 @@
 
 mod fields;
 
+#[cfg(test)]
+mod tests;
+
+use fields::{FIELDS, LEGACY_FIELDS};
 use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
 use stanza::payload::rsm::{PagePosition, RsmRequest, RsmResponse};
 use stanza::{StanzaCondition, StanzaError};
@@ -30,8 +34,6 @@ use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::server_error::store_error;
 use throng_core::session::flags;
 use xml::{Ns, Writer};
-
-use fields::{FIELDS, LEGACY_FIELDS};
 
 /// User Search.
 pub static FEATURE: Feature = Feature {
@@ -250,6 +252,3 @@ impl SearchReply {
         form
     }
 }
-
-#[cfg(test)]
-mod tests;

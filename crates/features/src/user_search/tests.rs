@@ -1,10 +1,11 @@
 //! Tests of user search: the examples of XEP-0055, pages of XEP-0059, wildcards, and access.
 
-use super::*;
 use store::SearchableProfile;
 use testkit::{NodeClient, TestNode, assert_same};
 use throng_core::feature::FeatureOptions;
 use throng_core::{EnabledFeature, NodeLimits};
+
+use super::*;
 
 fn with(options: &[(&str, OptionValue)]) -> TestNode {
     let mut set = FeatureOptions::defaults(FEATURE.options);
@@ -35,9 +36,11 @@ fn with(options: &[(&str, OptionValue)]) -> TestNode {
     engine.create_user("elsewhere@example.net");
     engine
 }
+
 fn client(engine: &TestNode) -> NodeClient {
     engine.connect("romeo", "home")
 }
+
 fn ask(client: &NodeClient, inner: &str) -> String {
     client
         .request(&format!(
@@ -45,21 +48,25 @@ fn ask(client: &NodeClient, inner: &str) -> String {
         ))
         .remove(0)
 }
+
 fn result(inner: &str) -> String {
     format!(
         "<iq type='result' from='example.com' to='romeo@example.com/home' id='s'>\
          <query xmlns='jabber:iq:search'>{inner}</query></iq>"
     )
 }
+
 fn item(user: &str, first: &str, last: &str, nick: &str) -> String {
     format!(
         "<item jid='{user}@example.com'><first>{first}</first><last>{last}</last><nick>{nick}</nick>\
          <email>{user}@shakespeare.lit</email></item>"
     )
 }
+
 fn users(answer: &str) -> Vec<&str> {
     answer.split("<item jid='").skip(1).map(|rest| rest.split('@').next().unwrap()).collect()
 }
+
 fn set(inner: &str) -> String {
     format!("<set xmlns='http://jabber.org/protocol/rsm'>{inner}</set>")
 }

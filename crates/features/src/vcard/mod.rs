@@ -16,6 +16,9 @@
 mod card;
 mod photo;
 
+#[cfg(test)]
+mod tests;
+
 use stanza::{StanzaCondition, StanzaError};
 use throng_core::Effects;
 use throng_core::feature::{
@@ -179,6 +182,3 @@ fn set(request: &IqRequest<'_>, most: usize, hashes: bool) -> Result<IqFlow, Sta
         (answer, effects)
     })))
 }
-
-#[cfg(test)]
-mod tests;

@@ -148,6 +148,7 @@ mod tests {
         engine.befriend("juliet", "romeo");
         engine
     }
+
     fn set(client: &NodeClient, photo: &str) {
         let data = base64::Engine::encode(&BASE64_STANDARD, photo);
         let (a, b) = data.split_at(data.len() / 2);
@@ -157,9 +158,11 @@ mod tests {
         ));
         assert!(answer.last().unwrap().contains("type='result'"), "{answer:?}");
     }
+
     fn update(photo: &str) -> String {
         format!("<x xmlns='vcard-temp:x:update'>{photo}</x>")
     }
+
     fn carries(stanzas: &[String], photo: &str) -> bool {
         let photo = if photo.is_empty() { "<photo/>".to_owned() } else { format!("<photo>{photo}</photo>") };
         let [stanza] = stanzas else { panic!("one presence: {stanzas:?}") };

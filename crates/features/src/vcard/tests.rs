@@ -1,9 +1,10 @@
 //! Tests of vCards: the cases of XEP-0054, section 3, limits, and searchable fields.
 
-use super::*;
 use testkit::{NodeClient, TestNode, assert_same};
 use throng_core::feature::FeatureOptions;
 use throng_core::{EnabledFeature, NodeLimits};
+
+use super::*;
 
 const CARD: &str = "<vCard xmlns='vcard-temp'><FN>Juliet Capulet</FN><N><GIVEN>Juliet</GIVEN></N>\
     <EMAIL><USERID>jcapulet@shakespeare.lit</USERID></EMAIL><X-OWN xmlns='u:own' a='&amp;'/></vCard>";
@@ -15,15 +16,19 @@ fn with(options: FeatureOptions, limits: NodeLimits) -> TestNode {
     }
     engine
 }
+
 fn engine() -> TestNode {
     with(FeatureOptions::defaults(FEATURE.options), NodeLimits::default())
 }
+
 fn get(to: &str) -> String {
     format!("<iq {to} type='get' id='v1'><vCard xmlns='vcard-temp'/></iq>")
 }
+
 fn set(card: &str) -> String {
     format!("<iq type='set' id='v2'>{card}</iq>")
 }
+
 fn error(client: &NodeClient, from: &str, kind: &str, condition: &str) -> String {
     format!(
         "<iq {from} to='{}' type='error' id='v1'><vCard xmlns='vcard-temp'/><error type='{kind}'>\

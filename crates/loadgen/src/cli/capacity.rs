@@ -348,11 +348,10 @@ fn write_report(
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
     use crate::measure::TimingSummary;
     use crate::report::model::{CounterTotal, SecondReport, TimingTotal};
+    use clap::Parser;
 
     #[derive(Parser)]
     struct Line {

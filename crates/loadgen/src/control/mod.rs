@@ -18,7 +18,7 @@ pub(crate) mod partition;
 pub(crate) mod run_state;
 pub(crate) mod salts;
 #[cfg(test)]
-mod sockets;
+mod tests;
 pub(crate) mod warnings;
 pub(crate) mod worker;
 pub(crate) mod worker_connection;

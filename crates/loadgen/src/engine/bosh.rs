@@ -11,11 +11,11 @@
 //!
 //! Not implemented: polling sessions (`hold` 0), `pause`, keys, acknowledgements.
 //!
+//! Long because requests, answers and the two sockets are one state.
+//!
 //! # Pitfalls
 //!
 //! A user can end while its answer is handled, so it is looked up again after every element.
-//!
-//! Long because requests, answers and the two sockets are one state.
 
 use std::io;
 

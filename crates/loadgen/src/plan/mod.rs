@@ -10,10 +10,6 @@
 //!
 //! Every worker reads the same plan; data that differs between workers (their users) belongs in the assignment.
 
-use std::net::SocketAddr;
-
-use serde::{Deserialize, Serialize};
-
 mod accounts;
 mod answer;
 mod arguments;
@@ -29,6 +25,10 @@ mod threshold;
 mod toml;
 mod web;
 mod workloads;
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
 
 pub use accounts::{AccountSource, TestAccounts};
 pub use answer::{
@@ -108,7 +108,6 @@ pub enum TransportSecurity {
 
 impl TransportSecurity {
     /// Its word in plans and on the command line.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",

@@ -80,6 +80,7 @@ pub enum TimeSpan {
 
 impl TimeSpan {
     /// The same span on a clock that runs `scale` times faster.
+    #[must_use]
     pub fn scaled(self, scale: f64) -> Self {
         match self {
             Self::Fixed(ms) => Self::Fixed(ms / scale),

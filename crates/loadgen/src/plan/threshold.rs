@@ -98,7 +98,6 @@ pub enum ThresholdOperator {
 
 impl ThresholdOperator {
     /// Whether the comparison holds.
-    #[must_use]
     pub fn holds(self, measured: f64, value: f64) -> bool {
         match self {
             Self::More => measured > value,

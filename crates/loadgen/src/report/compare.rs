@@ -11,8 +11,6 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::measure::{Counter, Gauge, Timing, TimingSummary};
-
 use super::chart::{Chart, ChartAxis, ChartCurve, CurveStyle};
 use super::escape::escape;
 use super::model::RunRecord;
@@ -23,6 +21,7 @@ use super::series::{
 use super::text::fit;
 use super::unit::{DisplayUnit, date, grouped, plain, ratio};
 use super::verdict::{late, verdict};
+use crate::measure::{Counter, Gauge, Timing, TimingSummary};
 
 /// Widths of the name column and of a run column.
 const NAME: usize = 34;

@@ -4,14 +4,13 @@
 //!
 //! Charts without values are dropped and listed in one line, so that the page of a small run stays short.
 
-use crate::measure::{Counter, Gauge, Timing, TimingSummary};
-
 use super::chart::{Chart, ChartAxis, ChartCurve, CurveStyle};
 use super::model::RunRecord;
 use super::series::{BucketAggregate, CurvePoint, SeriesBuckets, timing_title, timings, transactions};
 use super::table::varies;
 use super::unit::{DisplayUnit, time};
 use super::verdict::{BUSY, LATE};
+use crate::measure::{Counter, Gauge, Timing, TimingSummary};
 
 /// Maximum number of charts of scraped metrics; the JSON has the rest.
 const MOST_METRICS: usize = 24;

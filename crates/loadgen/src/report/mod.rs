@@ -26,10 +26,10 @@ mod tick;
 pub(crate) mod unit;
 pub(crate) mod verdict;
 
+use model::RunRecord;
+
 pub use file::{ReportPaths, json, read, write};
 pub use verdict::{RunVerdict, VerdictGrade, verdict};
-
-use model::RunRecord;
 
 /// Summary table of the run for a terminal of 80 columns.
 pub fn text(run: &RunRecord) -> String {

@@ -11,8 +11,6 @@ use std::fmt::Write as _;
 
 use base64::Engine as _;
 
-use crate::measure::{Gauge, Timing};
-
 use super::curves;
 use super::escape::escape;
 use super::model::RunRecord;
@@ -20,6 +18,7 @@ use super::series::{gauge_title, timing_title};
 use super::table;
 use super::unit::{DisplayUnit, bytes, date, digits, grouped, short, span, time};
 use super::verdict::{VerdictGrade, verdict};
+use crate::measure::{Gauge, Timing};
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");

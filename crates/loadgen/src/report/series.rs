@@ -8,9 +8,8 @@
 //!
 //! A second without an entry is zero for counters and unknown for everything else.
 
-use crate::measure::{Counter, Gauge, Timing, TimingSummary};
-
 use super::model::{RunRecord, SecondReport};
+use crate::measure::{Counter, Gauge, Timing, TimingSummary};
 
 /// Maximum number of steps in a chart.
 pub(super) const MOST_STEPS: u32 = 480;

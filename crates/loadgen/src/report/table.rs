@@ -6,12 +6,11 @@
 
 use std::fmt::Write as _;
 
-use crate::measure::{Counter, Gauge};
-
 use super::escape::escape;
 use super::model::{RunRecord, ServerSample};
 use super::series::{counter_title, gauge_title, ordered, timing_title, timings, transactions};
 use super::unit::{self, DisplayUnit, bytes, clock, digits, grouped, short, time};
+use crate::measure::{Counter, Gauge};
 
 /// HTML table under construction. The first column names the row.
 pub(super) struct HtmlTable {

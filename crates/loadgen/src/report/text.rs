@@ -8,14 +8,13 @@
 
 use std::fmt::Write as _;
 
-use crate::measure::{Counter, Gauge, Timing};
-
 use super::model::RunRecord;
 use super::page::name;
 use super::series::{timing_title, timings, transactions};
 use super::table::means;
 use super::unit::{DisplayUnit, bytes, clock, date, digits, grouped, plain, span, time};
 use super::verdict::{VerdictGrade, total, verdict};
+use crate::measure::{Counter, Gauge, Timing};
 
 /// Timings that are also shown separately for the time after all arrivals.
 const DELIVERIES: [Timing; 2] = [Timing::Message, Timing::Presence];

@@ -7,12 +7,11 @@
 //! A time that was never measured fails its threshold: a check that passes because nothing happened would hide exactly
 //! that.
 
-use crate::measure::{Counter, TimingSummary};
-use crate::plan::{PARTS, Statistic, Threshold, ThresholdSubject};
-
 use super::model::{RunRecord, ThresholdRun};
 use super::unit::{digits, grouped, time};
 use super::verdict::{many, most_frequent, total};
+use crate::measure::{Counter, TimingSummary};
+use crate::plan::{PARTS, Statistic, Threshold, ThresholdSubject};
 
 /// Evaluates the thresholds of a run.
 pub(crate) fn evaluate(thresholds: &[Threshold], run: &RunRecord) -> Vec<ThresholdRun> {

@@ -7,10 +7,9 @@
 //!
 //! The limits (5 ms of lateness at p99, 90 % of a core) must equal those of the warnings during the run.
 
-use crate::measure::{Counter, Timing, TimingSummary};
-
 use super::model::RunRecord;
 use super::unit::{grouped, plain, share, time};
+use crate::measure::{Counter, Timing, TimingSummary};
 
 /// Lateness at p99 above which a generator is late, in microseconds.
 pub(super) const LATE: u64 = 5_000;

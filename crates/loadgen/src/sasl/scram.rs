@@ -10,14 +10,15 @@
 //!
 //! The client's messages are part of the signed data. They are kept as sent, never built a second time.
 
-use super::SaslError;
-use super::mechanism::{ClientScramHash, ScramChannelBinding};
-use super::scram_keys::{KeyDerivation, ScramKeyCache};
-use super::text::{escape, prepare};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::{digest, hmac};
 use subtle::ConstantTimeEq;
+
+use super::SaslError;
+use super::mechanism::{ClientScramHash, ScramChannelBinding};
+use super::scram_keys::{KeyDerivation, ScramKeyCache};
+use super::text::{escape, prepare};
 
 /// State that waits for the server's first message.
 #[derive(Debug)]

@@ -15,11 +15,13 @@
 //! If each login has a different salt, nothing is ever found; every login then costs a key derivation, as the counters
 //! show.
 
-use super::SaslError;
-use super::mechanism::ClientScramHash;
+use std::num::NonZeroU32;
+
 use hashbrown::HashMap;
 use ring::{digest, hmac, pbkdf2};
-use std::num::NonZeroU32;
+
+use super::SaslError;
+use super::mechanism::ClientScramHash;
 
 impl ClientScramHash {
     pub(super) fn mac(self) -> hmac::Algorithm {
@@ -68,7 +70,6 @@ impl KeyDerivation {
     }
 
     /// Derives the key: a millisecond of CPU or more.
-    #[must_use]
     pub fn derive(&self) -> DerivedKey {
         DerivedKey { place: self.place, pair: derive(self.hash, &self.password, &self.salt, self.count) }
     }
@@ -79,7 +80,6 @@ impl KeyDerivation {
     }
 
     /// Hash function, salt and iteration count of the account.
-    #[must_use]
     pub fn salt(&self) -> (ClientScramHash, &[u8], u32) {
         (self.hash, &self.salt, self.count.get())
     }

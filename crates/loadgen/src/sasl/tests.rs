@@ -4,10 +4,11 @@
 //!
 //! The server below derives its keys with its own HMAC loop; using `scram_keys.rs` for it would prove nothing.
 
-use super::*;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::{digest, hmac};
+
+use super::*;
 
 const SHA1: ClientMechanism = ClientMechanism::Scram(ClientScramHash::Sha1, false);
 const SHA256: ClientMechanism = ClientMechanism::Scram(ClientScramHash::Sha256, false);

@@ -7,10 +7,12 @@
 //! An empty initial response or additional data is `=`, an empty later response is the empty string (RFC 6120, sections
 //! 6.4.2 to 6.4.6).
 
-use super::SaslError;
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use std::borrow::Cow;
+
+use super::SaslError;
 
 /// Appends a message in base64; `empty` replaces an empty one: `=` for an initial response, otherwise nothing.
 pub fn to_base64(data: &[u8], empty: &str, out: &mut String) {

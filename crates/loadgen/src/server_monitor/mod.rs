@@ -19,10 +19,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use metrics::MetricsScrape;
 
 use crate::clock;
 use crate::report::model::{RunRecord, ServerSample};
-use metrics::MetricsScrape;
 
 /// Maximum number of series kept of a metrics page, in the order of the page.
 pub const MAX_SERIES: usize = 200;

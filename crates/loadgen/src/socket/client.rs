@@ -9,7 +9,9 @@
 //! By default any certificate is accepted, since servers under test use self-signed ones. The handshake's signature is
 //! still checked, so its CPU cost is measured as in a real client.
 
-use super::tickets::SessionTickets;
+use std::io;
+use std::sync::Arc;
+
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -17,9 +19,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
-use std::io;
-use std::sync::Arc;
 use tls_records::SecretCapture;
+
+use super::tickets::SessionTickets;
 
 /// Trust in server certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -23,15 +23,16 @@ mod tls;
 #[cfg(test)]
 mod tests;
 
-pub use client::{ClientCertificatePem, ServerTrust, SharedTlsClient, TlsOptions};
-pub use scratch::{WireBytes, WorkerBuffers};
-
-use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, sockopt};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, sockopt};
+
+pub use client::{ClientCertificatePem, ServerTrust, SharedTlsClient, TlsOptions};
+pub use scratch::{WireBytes, WorkerBuffers};
 
 /// Options of a new socket. TCP_NODELAY is always set: a stanza must not wait for the one before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,17 +11,17 @@
 //! A ticket also stands for the client certificate of its first handshake. Users with different certificates need
 //! different `SharedTlsClient`s (rustls refuses to mix them).
 
-use rustls::NamedGroup;
-use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
-use rustls::pki_types::ServerName;
 use std::collections::{HashMap, VecDeque};
 use std::sync::PoisonError;
-
 #[allow(
     clippy::disallowed_types,
     reason = "rustls wants Sync; one worker is one thread, so it is never contended"
 )]
 use std::sync::{Mutex, MutexGuard};
+
+use rustls::NamedGroup;
+use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
+use rustls::pki_types::ServerName;
 
 /// Maximum number of tickets per server name, about 1 kB each.
 const TICKETS: usize = 512;

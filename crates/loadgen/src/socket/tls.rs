@@ -16,16 +16,18 @@
 //! 4. TLS 1.3 is taken over at the only moment at which rustls has sent its Finished and has not processed another
 //!    record: both counters are then 0.
 
-use super::client::SharedTlsClient;
-use super::scratch::{WireBytes, WorkerBuffers};
-use super::{NegotiatedTls, ReadEnd, ReadOutcome, WriteOutcome, end_point, receive, send};
+use std::io;
+use std::os::fd::BorrowedFd;
+
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::pki_types::ServerName;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus};
 use rustls::{HandshakeKind, ProtocolVersion};
-use std::io;
-use std::os::fd::BorrowedFd;
 use tls_records::{CapturedSecrets, RecordError, RecordLayer, SealedBuffer};
+
+use super::client::SharedTlsClient;
+use super::scratch::{WireBytes, WorkerBuffers};
+use super::{NegotiatedTls, ReadEnd, ReadOutcome, WriteOutcome, end_point, receive, send};
 
 /// Largest plaintext of a record (RFC 8446, section 5.1).
 const FRAGMENT_BYTES: usize = 16_384;

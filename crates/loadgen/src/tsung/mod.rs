@@ -33,9 +33,10 @@ mod text;
 use std::fmt;
 use std::io;
 
-use crate::plan::{LoadPlan, PlanError, PlanOverrides};
 use reader::TsungReader;
 use source::ScenarioSource;
+
+use crate::plan::{LoadPlan, PlanError, PlanOverrides};
 
 /// Part of a scenario that is ignored, or handled differently.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -30,11 +30,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 
-use crate::measure::TimingSummary;
-use crate::report::model::RunRecord;
-
 use draw::TerminalCapabilities;
 use plain::PlainLog;
+
+use crate::measure::TimingSummary;
+use crate::report::model::RunRecord;
 
 /// Context of the view beside the run itself. Times are in seconds.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -33,11 +33,12 @@ mod session_types;
 mod state;
 pub(crate) mod stream;
 
-use crate::connection_info::SharedListenerConfig;
-use crate::stream::Stream;
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
+
+use crate::connection_info::SharedListenerConfig;
+use crate::stream::Stream;
 
 pub use pending_response::PendingResponse;
 pub use session_table::BoshSessionTable;

@@ -7,12 +7,13 @@
 //! Dropping the future marks the connection of the request as broken, after which the client may send the request
 //! again. So the future must live as long as the connection.
 
-use super::BoshResponse;
-use super::session::BoshSession;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+
+use super::BoshResponse;
+use super::session::BoshSession;
 
 /// A request; ready when its response may be sent. Dropping it earlier marks its connection as broken.
 pub struct PendingResponse {

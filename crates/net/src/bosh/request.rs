@@ -13,6 +13,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+
 use xml::{Attr, Limits, NamespaceContext, Ns, Reader, ScanOutcome, Scanner, StartTag};
 
 /// Maximum request id (section 14.1): 2^53 - 1.

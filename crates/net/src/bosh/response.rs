@@ -10,10 +10,12 @@
 //! A response is written while the session is locked; everything that scans the text is done before, in
 //! [`extract_elements`].
 
+use std::sync::Arc;
+
+use xml::{Limits, Reader, ScanOutcome, Scanner};
+
 use super::request::{leading_whitespace, tag_end};
 use super::{BodyBytes, BoshBody};
-use std::sync::Arc;
-use xml::{Limits, Reader, ScanOutcome, Scanner};
 
 const NS: &str = "http://jabber.org/protocol/httpbind";
 

@@ -6,16 +6,18 @@
 //!
 //! While the lock is held, no task is woken and the table is not touched.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+
+use base::clock::{Clock, Millis};
+use parking_lot::Mutex;
+
 use super::request::BoshRequest;
 use super::response::{self, Condition, ExtractedElements};
 use super::session_types::{BoshRequestOutcome, PayloadRead, SessionParams, SweepOutcome, WakeList};
 use super::state::BoshState;
 use super::{BoshBody, BoshResponse, BoshSessionTable, PendingResponse, RequestSource, TerminationReason};
-use base::clock::{Clock, Millis};
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
-use std::task::Waker;
 
 /// State shared by all sessions of a table.
 pub(super) struct TableShared {

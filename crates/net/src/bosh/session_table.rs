@@ -8,6 +8,16 @@
 //!
 //! A finished session removes itself, so no shard may be locked while a session does work.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
+use base::clock::Clock;
+use base::id::random_bytes;
+use base::token_bucket::TokenBucket;
+use parking_lot::{Mutex, RwLock};
+
 use super::key_sequence::{self, KeySequence};
 use super::request::{self, BoshRequest, BoshRequestError, PayloadItem};
 use super::response::Condition;
@@ -17,14 +27,6 @@ use super::state::{BoshState, is_valid_first_rid};
 use super::stream::BoshStream;
 use super::{BoshCounts, BoshSettings, PendingResponse, RequestSource, StreamStarter, TerminationReason};
 use crate::stream::Stream;
-use base::clock::Clock;
-use base::id::random_bytes;
-use base::token_bucket::TokenBucket;
-use parking_lot::{Mutex, RwLock};
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 /// BOSH version implemented here.
 const VERSION: (u32, u32) = (1, 11);
@@ -44,11 +46,13 @@ impl Hasher for RandomIdHasher {
     fn finish(&self) -> u64 {
         self.0
     }
+
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
         }
     }
+
     #[allow(clippy::cast_possible_truncation, reason = "the low half of a random number is one")]
     fn write_u128(&mut self, sid: u128) {
         self.0 = sid as u64;

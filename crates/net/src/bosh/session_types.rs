@@ -7,11 +7,13 @@
 //!
 //! A session stores several of these for its whole life, so each added field costs memory (`net/tests/bosh/memory.rs`).
 
-use super::response::CreationAttributes;
-use super::{BoshBody, TerminationReason};
-use base::clock::Millis;
 use std::sync::Arc;
 use std::task::Waker;
+
+use base::clock::Millis;
+
+use super::response::CreationAttributes;
+use super::{BoshBody, TerminationReason};
 
 /// The sweep runs once a second, so deadlines before the next run count as due.
 const SWEEP_LOOKAHEAD_MILLIS: u64 = 999;

@@ -6,13 +6,18 @@
 //!
 //! Not implemented: waking tasks; wakers are collected in [`WakeList`] and woken without the lock.
 //!
+//! Long because every rule reads and changes the same state.
+//!
 //! # Pitfalls
 //!
 //! A request whose connection broke is still held, but its response must stay empty while another request is alive,
 //! because the client may never fetch it. [`BoshState::has_waiting_request`] and [`BoshState::deliver`] count only live
 //! requests.
-//!
-//! Long because every rule reads and changes the same state.
+
+use std::task::Waker;
+
+use base::clock::Millis;
+use base::token_bucket::TokenBucket;
 
 use super::key_sequence::KeySequence;
 use super::request::{self, BoshRequest, BoshRequestError, MAX_RID, PayloadItem};
@@ -22,9 +27,6 @@ use super::session_types::{
     ReadyResponse, RequestControl, SessionParams, SweepOutcome, Termination, WakeList,
 };
 use super::{BoshBody, TerminationReason};
-use base::clock::Millis;
-use base::token_bucket::TokenBucket;
-use std::task::Waker;
 
 /// Age in milliseconds from which a missed response is reported; before that it may still be under way.
 const REPORT_AFTER_MILLIS: u64 = 1000;

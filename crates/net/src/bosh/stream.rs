@@ -13,6 +13,10 @@
 //!
 //! [`Stream::accepts_output`]: crate::Stream::accepts_output
 
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
 use super::RequestSource;
 use super::request::{self, ITEM_HEADER_BYTES, PayloadItem};
 use super::response::{self, ExtractedElements};
@@ -23,9 +27,6 @@ use crate::error::NetError;
 use crate::scratch::{self, Scratch};
 use crate::stream::buffered::{BufferedStream, TransportLayer};
 use crate::stream::document_stream::{DocumentStream, ScanEvent};
-use std::io;
-use std::sync::Arc;
-use std::task::{Context, Poll};
 
 /// Bytes of output that may wait for a request before reading stops.
 const MAX_UNSENT_BYTES: usize = 8 * 1024;

@@ -6,13 +6,15 @@
 //!
 //! Nothing may stay in the lent buffers between two calls, so every call releases them.
 
-use crate::error::NetError;
-use crate::scratch::with_scratch;
-use crate::stream::Stream;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::error::NetError;
+use crate::scratch::with_scratch;
+use crate::stream::Stream;
 
 /// Bytes that may wait for the peer before writing waits too.
 const MAX_UNSENT_BYTES: usize = 65_536;

@@ -7,11 +7,18 @@
 //!
 //! Not implemented: HTTP/2 and all other paths, see [`HttpHandler::passthrough`].
 //!
+//! Long because a connection is one state machine: reading, answering and closing depend on one another.
+//!
 //! # Pitfalls
 //!
 //! A half-closed connection counts as broken, as with most servers: a client that is gone looks the same.
-//!
-//! Long because a connection is one state machine: reading, answering and closing depend on one another.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
 
 use super::body::{BodyDecoder, BodyError};
 use super::classify::{NEEDS_TLS, RequestKind, bad_body, classify};
@@ -26,12 +33,6 @@ use crate::connection_limits::ConnectionPermit;
 use crate::scratch::{Scratch, with_scratch};
 use crate::stream::Stream;
 use crate::websocket::AcceptedHandshake;
-use std::collections::VecDeque;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll};
 
 /// Maximum number of pending requests per connection.
 const MAX_PIPELINED: usize = 4;

@@ -1,13 +1,14 @@
 //! Tests of HTTP connections: valid and invalid requests, arbitrary splits, timeouts.
 
+use std::pin::Pin;
+use std::task::{Context, Waker};
+
 use super::harness::{ConnectionHarness, parts};
 use super::*;
 use crate::bosh::{BoshResponse, RequestSource};
 use crate::connection_limits::ConnectionPermit;
 use crate::http::{AddressHeader, SchemeHeader, TrustedProxies};
 use crate::stream::Stream;
-use std::pin::Pin;
-use std::task::{Context, Waker};
 
 #[test]
 fn a_request_is_held_without_a_buffer_and_answered() {
@@ -416,15 +417,19 @@ impl HttpHandler for crate::bosh::BoshSessionTable {
     fn shared(&self) -> &HttpShared {
         unreachable!("only its size is asked for")
     }
+
     fn needs_tls(&self) -> bool {
         false
     }
+
     fn bosh_request(&self, _: RequestSource, _: &[u8]) -> crate::bosh::PendingResponse {
         unreachable!("only its size is asked for")
     }
+
     fn acquire_permit(&self, _: &RemoteClient) -> Option<ConnectionPermit> {
         None
     }
+
     fn websocket(&self, _: Stream, _: ConnectionPermit) {}
     fn passthrough(&self, _: Stream, _: ConnectionPermit) {}
 }

@@ -7,11 +7,12 @@
 //!
 //! The sweep only wakes; the woken task must compare the clock itself.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Waker};
+
+use parking_lot::Mutex;
 
 const SHARDS: usize = 16;
 /// No deadline.

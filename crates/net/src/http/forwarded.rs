@@ -17,8 +17,9 @@
 //! A client can write these headers itself. The proxy must append to or replace the named address header, and must
 //! replace the named scheme header.
 
-use crate::networks::Networks;
 use std::net::{IpAddr, SocketAddr};
+
+use crate::networks::Networks;
 
 /// Headers added by proxies. A client that talks to this server directly never sends them.
 const PROXY_HEADERS: [&str; 5] = ["forwarded", "x-forwarded-for", "x-forwarded-proto", "x-real-ip", "via"];

@@ -4,6 +4,13 @@
 //!
 //! [`HttpShared::sweep`] is the only clock of the connections. Without it no deadline elapses.
 
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use base::clock::Clock;
+use parking_lot::RwLock;
+
 use super::deadlines::Deadlines;
 use super::forwarded::{RemoteClient, TrustedProxies};
 use super::origins::AllowedOrigins;
@@ -11,11 +18,6 @@ use crate::bosh::{BoshResponse, RequestSource};
 use crate::connection_limits::ConnectionPermit;
 use crate::stream::Stream;
 use crate::websocket;
-use base::clock::Clock;
-use parking_lot::RwLock;
-use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Settings of the operator, read for each request.
 #[derive(Clone, Debug, PartialEq, Eq)]

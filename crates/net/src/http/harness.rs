@@ -4,19 +4,21 @@
 //!
 //! Nothing runs in the background; every method that sends, reads or advances the clock polls until no task is woken.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::task::{Context, Poll, Wake, Waker};
+
+use base::clock::ManualClock;
+use parking_lot::Mutex;
+
 use super::*;
 use crate::bosh::{BoshResponse, RequestSource};
 use crate::connection_info::{ListenerConfig, ListenerKind};
 use crate::connection_limits::{ConnectionLimiter, ConnectionPermit};
 use crate::stream::Stream;
 use crate::stream::memory::Pipe;
-use base::clock::ManualClock;
-use parking_lot::Mutex;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::task::{Context, Poll, Wake, Waker};
 
 /// A request as received by the handler.
 pub(super) struct ReceivedRequest {
@@ -41,11 +43,13 @@ impl ReceivedRequest {
             close: false,
         });
     }
+
     pub(super) fn respond(&self, answer: BoshResponse) {
         let mut slot = self.slot.lock();
         slot.answer = Some(answer);
         slot.waker.take().into_iter().for_each(Waker::wake);
     }
+
     pub(super) fn is_gone(&self) -> bool {
         self.slot.lock().gone
     }
@@ -88,21 +92,26 @@ impl HttpHandler for FakeHandler {
     fn shared(&self) -> &HttpShared {
         &self.http
     }
+
     fn needs_tls(&self) -> bool {
         self.tls
     }
+
     fn bosh_request(&self, origin: RequestSource, body: &[u8]) -> ManualResponse {
         let slot = Arc::new(Mutex::new(ResponseSlot::default()));
         let body = String::from_utf8_lossy(body).into_owned();
         self.requests.lock().push(ReceivedRequest { body, origin, slot: slot.clone() });
         ManualResponse(slot)
     }
+
     fn acquire_permit(&self, remote: &RemoteClient) -> Option<ConnectionPermit> {
         if self.full { None } else { self.limiter.try_acquire(remote.peer.ip()).ok() }
     }
+
     fn websocket(&self, stream: Stream, _pass: ConnectionPermit) {
         self.websockets.lock().push(stream);
     }
+
     fn passthrough(&self, stream: Stream, _pass: ConnectionPermit) {
         self.others.lock().push(stream);
     }

@@ -7,14 +7,16 @@
 //! Compressing secrets together with attacker-chosen text reveals their length (BREACH). BOSH responses carry stanzas
 //! of one session to its own client; operators can switch gzip off.
 
-use super::head::ResponseOptions;
-use super::origins::Cors;
-use base::clock::Clock;
-use flate2::{Compress, Compression, FlushCompress, Status};
-use httpdate::HttpDate;
 use std::cell::RefCell;
 use std::io::Write;
 use std::time::{Duration, UNIX_EPOCH};
+
+use base::clock::Clock;
+use flate2::{Compress, Compression, FlushCompress, Status};
+use httpdate::HttpDate;
+
+use super::head::ResponseOptions;
+use super::origins::Cors;
 
 /// Bodies below this are not worth compressing, in bytes.
 pub const MIN_GZIP_BYTES: usize = 1024;

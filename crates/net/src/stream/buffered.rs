@@ -11,13 +11,14 @@
 //! A stream that holds no buffers may still have stashed output to send. The lent buffers may belong to another stream
 //! then: [`DocumentStream::is_holder`] says whether they may be used.
 
+use std::io;
+use std::task::{Context, Poll, ready};
+
 use crate::buffer_pool::{BufferBlock, BufferPool};
 use crate::error::NetError;
 use crate::scratch::{self, InputBuffer, READ_BUFFER_BYTES, Scratch};
 use crate::stream::byte_stream::ByteStream;
 use crate::stream::document_stream::{DocumentStream, ScanEvent};
-use std::io;
-use std::task::{Context, Poll, ready};
 
 /// One transport under a [`BufferedStream`]. Except in `poll_send`, the stream holds the scratch during every call that
 /// has it as a parameter.

@@ -7,13 +7,15 @@
 //! tokio's `poll_read` clears the readiness after a short read, so a caller that stops at a short read saves the read
 //! that would return EAGAIN.
 
-use crate::stream::memory::Pipe;
-use base::count::Counter;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+
+use base::count::Counter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+
+use crate::stream::memory::Pipe;
 
 static BYTES_READ: Counter = Counter::new();
 static BYTES_WRITTEN: Counter = Counter::new();

@@ -7,14 +7,16 @@
 //! `holding` identifies the holding of the worker's scratch that this stream owns (see [`crate::scratch`]). Blocks are
 //! loaded when the holding begins, and nothing may read them while the scratch is held.
 
+use std::net::SocketAddr;
+
+use xml::{ScanOutcome, Scanner};
+
 use crate::buffer_pool::{BufferBlock, BufferPool};
 use crate::connection_info::{CompactSocketAddr, ConnectionInfo, SharedListenerConfig, Transport};
 use crate::error::NetError;
 use crate::scratch::{self, Scratch};
 use crate::stream::framing::Framing;
 use crate::websocket::{AcceptedHandshake, WebSocket};
-use std::net::SocketAddr;
-use xml::{ScanOutcome, Scanner};
 
 /// Result of the scanner; positions in the input buffer.
 #[derive(Clone, Copy)]

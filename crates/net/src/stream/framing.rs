@@ -8,8 +8,9 @@
 //! Output is always the text of an XML document, whole elements at a time. A framing that needs their boundaries finds
 //! them only when the output is flushed or the buffers are released.
 
-use crate::websocket::WebSocket;
 use xml::Scanner;
+
+use crate::websocket::WebSocket;
 
 /// Framing of the bytes.
 pub(crate) enum Framing {

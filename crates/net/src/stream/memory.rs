@@ -9,12 +9,13 @@
 //!
 //! Each end supports one reader and one writer; only the last waker is stored.
 
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// One direction of the pipe.

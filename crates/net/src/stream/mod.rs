@@ -31,22 +31,24 @@ pub(crate) mod memory;
 mod plain;
 mod tls;
 
-use crate::bosh::BoshStream;
-use crate::connection_info::{ConnectionInfo, SharedListenerConfig, Transport};
-use crate::error::NetError;
-use crate::scratch::Scratch;
-use crate::tls::{ChannelBinding, ClientCertificate, TlsConfig, TlsInfo};
-use crate::websocket::AcceptedHandshake;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::task::{Context, Poll};
+
 use buffered::BufferedStream;
 use byte_stream::{AnyByteStream, Duplex};
 use document_stream::{DocumentStream, ScanEvent};
 use framing::Framing;
 use memory::Pipe;
 use plain::{PlainStream, PlainTransport};
-use std::net::{Ipv4Addr, SocketAddr};
-use std::task::{Context, Poll};
 use tls::TlsStream;
 use tokio::net::TcpStream;
+
+use crate::bosh::BoshStream;
+use crate::connection_info::{ConnectionInfo, SharedListenerConfig, Transport};
+use crate::error::NetError;
+use crate::scratch::Scratch;
+use crate::tls::{ChannelBinding, ClientCertificate, TlsConfig, TlsInfo};
+use crate::websocket::AcceptedHandshake;
 
 /// Event of a stream. The bytes are borrowed from the lent buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

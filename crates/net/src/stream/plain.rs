@@ -3,6 +3,10 @@
 //!
 //! Not implemented: TLS (`stream/tls.rs`), into which `Stream::start_tls` converts this.
 
+use std::io;
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+
 use crate::buffer_pool::BufferPool;
 use crate::connection_info::SharedListenerConfig;
 use crate::error::NetError;
@@ -10,9 +14,6 @@ use crate::scratch::Scratch;
 use crate::stream::buffered::{BufferedStream, TransportLayer, poll_fill_from, poll_send_encoded};
 use crate::stream::byte_stream::ByteStream;
 use crate::stream::document_stream::DocumentStream;
-use std::io;
-use std::net::SocketAddr;
-use std::task::{Context, Poll};
 
 /// Bytes without encryption.
 pub struct PlainTransport<W> {

@@ -9,6 +9,12 @@
 //!
 //! Stashed output is already encrypted and leaves first. Output queued during the handshake is dropped.
 
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rustls::ServerConfig;
+
 use crate::buffer_pool::{BufferBlock, BufferPool};
 use crate::connection_info::{ConnectionInfo, Transport};
 use crate::error::NetError;
@@ -19,10 +25,6 @@ use crate::stream::buffered::{
 use crate::stream::byte_stream::{AnyByteStream, ByteStream};
 use crate::stream::document_stream::DocumentStream;
 use crate::tls::unbuffered::{DriveGoal, DriveOutcome, TlsSession};
-use rustls::ServerConfig;
-use std::io;
-use std::sync::Arc;
-use std::task::{Context, Poll};
 
 /// Maximum bytes of an unfinished handshake, which an unauthenticated client can occupy. Client certificates with their
 /// chain fit.

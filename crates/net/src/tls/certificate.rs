@@ -7,12 +7,13 @@
 //!
 //! A certificate file is the leaf first, then the chain. Another order is served as found, and clients refuse it.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use ring::digest;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use std::path::Path;
-use std::sync::Arc;
 use x509_cert::Certificate as Parsed;
 use x509_cert::der::asn1::{Ia5StringRef, ObjectIdentifier, Utf8StringRef};
 use x509_cert::der::{AnyRef, Decode, Encode};

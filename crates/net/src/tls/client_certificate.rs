@@ -11,8 +11,9 @@
 //! rustls stores the raw chain, some kilobytes, for the life of the connection; request certificates only where
 //! EXTERNAL is offered.
 
-use crate::tls::certificate;
-use crate::tls::handshake_capture;
+use std::path::Path;
+use std::sync::Arc;
+
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::CryptoProvider;
@@ -21,8 +22,9 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
-use std::path::Path;
-use std::sync::Arc;
+
+use crate::tls::certificate;
+use crate::tls::handshake_capture;
 
 /// Names in a verified certificate, whose holder proved possession of the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

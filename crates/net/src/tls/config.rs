@@ -16,20 +16,22 @@
 //!
 //! [`TlsConfig::reload`] reads files; call it where blocking is allowed.
 
-use crate::connection_info::ListenerKind;
-use crate::error::NetError;
-use crate::tls::certificate::ServerCertificate;
-use crate::tls::client_certificate::LenientClientVerifier;
-use crate::tls::{handshake_capture, self_signed};
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
 use base::clock::{Clock, SystemClock};
 use parking_lot::{Mutex, RwLock};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, version};
-use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+
+use crate::connection_info::ListenerKind;
+use crate::error::NetError;
+use crate::tls::certificate::ServerCertificate;
+use crate::tls::client_certificate::LenientClientVerifier;
+use crate::tls::{handshake_capture, self_signed};
 
 /// One certificate with its key, both PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]

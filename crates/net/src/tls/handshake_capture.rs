@@ -14,13 +14,15 @@
 //!
 //! For channel binding the secret is as sensitive as the session keys. It lives for one call.
 
-use crate::tls::certificate::ServerCertificate;
-use crate::tls::client_certificate::ClientCertificate;
-use rustls::Tls13CipherSuite;
-use rustls::crypto::tls13::OkmBlock;
 use std::cell::RefCell;
 use std::sync::Arc;
+
+use rustls::Tls13CipherSuite;
+use rustls::crypto::tls13::OkmBlock;
 use zeroize::Zeroizing;
+
+use crate::tls::certificate::ServerCertificate;
+use crate::tls::client_certificate::ClientCertificate;
 
 /// Data captured during one call.
 #[derive(Default)]

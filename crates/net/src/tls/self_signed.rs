@@ -11,17 +11,19 @@
 //!
 //! The key must never be readable by others, not even briefly, so the file is created with mode 0600.
 
-use crate::tls::certificate::ServerCertificate;
-use rcgen::string::Ia5String;
-use rcgen::{
-    CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, OtherNameValue, SanType, SerialNumber,
-};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use rcgen::string::Ia5String;
+use rcgen::{
+    CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, OtherNameValue, SanType, SerialNumber,
+};
+
+use crate::tls::certificate::ServerCertificate;
 
 const CERTIFICATE_FILE: &str = "self-signed-cert.pem";
 const KEY_FILE: &str = "self-signed-key.pem";

@@ -12,15 +12,17 @@
 //! Encoded records must be sent in order: everything goes through `Scratch::encrypted`. rustls allocates each record,
 //! decrypted or encrypted: one allocation and one copy per record, not per element.
 
+use std::sync::Arc;
+
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic};
+use rustls::{ProtocolVersion, ServerConfig, SupportedCipherSuite};
+
 use crate::error::NetError;
 use crate::scratch::Scratch;
 use crate::tls::ClientCertificate;
 use crate::tls::certificate::ServerCertificate;
 use crate::tls::handshake_capture::{self, HandshakeCapture};
-use rustls::server::UnbufferedServerConnection;
-use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic};
-use rustls::{ProtocolVersion, ServerConfig, SupportedCipherSuite};
-use std::sync::Arc;
 
 /// Maximum plaintext of a record (RFC 8446, section 5.1).
 const MAX_FRAGMENT_BYTES: usize = 16_384;

@@ -9,8 +9,9 @@
 //!
 //! A few bytes can expand a thousandfold. [`inflate`] checks the limit while it works, not afterwards.
 
-use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 use std::cell::RefCell;
+
+use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
 /// Shorter messages are not compressed: the overhead of deflate exceeds the gain.
 pub(crate) const MIN_DEFLATE_BYTES: usize = 128;

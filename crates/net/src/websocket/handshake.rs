@@ -10,6 +10,10 @@
 //!
 //! A header may be repeated, and each may be a list. A token is searched in all of them.
 
+#[cfg(test)]
+#[path = "handshake_tests.rs"]
+mod tests;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use ring::digest;
@@ -294,7 +298,3 @@ fn unquoted(value: &str) -> Option<&str> {
     let inner = value.strip_prefix('"').map_or(Some(value), |rest| rest.strip_suffix('"'))?;
     is_token(inner).then_some(inner)
 }
-
-#[cfg(test)]
-#[path = "handshake_tests.rs"]
-mod tests;

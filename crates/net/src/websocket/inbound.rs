@@ -16,13 +16,15 @@
 //!
 //! After an error nothing here may be called again; `DocumentStream` ensures that.
 
+use std::ops::Range;
+
+use xml::{Event, Limits, NamespaceContext, Reader, ScanOutcome, Scanner};
+
 use crate::error::NetError;
 use crate::scratch::InputBuffer;
 use crate::websocket::deflate::{self, inflate};
 use crate::websocket::frame::{self, CLOSE, CONTINUATION, Header, MAX_CONTROL_BYTES, PING, TEXT};
 use crate::websocket::{Violation, start_tag};
-use std::ops::Range;
-use xml::{Event, Limits, NamespaceContext, Reader, ScanOutcome, Scanner};
 
 /// Next event in the input.
 pub(crate) enum InboundEvent {

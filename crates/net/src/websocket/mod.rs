@@ -23,16 +23,17 @@ mod inbound;
 mod outbound;
 mod start_tag;
 
-pub use handshake::{
-    AcceptedHandshake, Handshake, HttpVersion, RejectedHandshake, WebSocketSettings, accept,
-};
+use inbound::{Inbound, InboundError, InboundEvent};
+use outbound::Outbound;
+use xml::Limits;
 
 use crate::error::NetError;
 use crate::scratch::Scratch;
 use crate::stream::document_stream::ScanEvent;
-use inbound::{Inbound, InboundError, InboundEvent};
-use outbound::Outbound;
-use xml::Limits;
+
+pub use handshake::{
+    AcceptedHandshake, Handshake, HttpVersion, RejectedHandshake, WebSocketSettings, accept,
+};
 
 /// Violation of RFC 6455 by a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +166,7 @@ impl WebSocket {
 }
 
 #[cfg(test)]
-mod size {
+mod tests {
     #[test]
     fn an_idle_websocket_costs_little_more_than_tcp() {
         assert!(size_of::<super::WebSocket>() <= 96, "{}", size_of::<super::WebSocket>());

@@ -11,12 +11,14 @@
 //! Text may arrive in parts, and an incomplete element waits in `unfinished` for the rest. Everything else waits in the
 //! lent output, of which a part may be frames already.
 
+use std::cell::RefCell;
+
+use xml::{Limits, ScanOutcome, Scanner};
+
 use crate::scratch;
 use crate::websocket::deflate::{MIN_DEFLATE_BYTES, deflate};
 use crate::websocket::frame::{self, CLOSE, PONG, TEXT};
 use crate::websocket::start_tag;
-use std::cell::RefCell;
-use xml::{Limits, ScanOutcome, Scanner};
 
 const CLOSE_TAG: &[u8] = b"</stream:stream>";
 const HEADER: &[u8] = b"<stream:stream";

@@ -1,8 +1,9 @@
 //! Conformance suite of all transports for BOSH. `support/cases.rs` lists the cases and says which do not apply.
 #![deny(dead_code)]
 
-use crate::harness::*;
 use throng_net::{NetError, with_scratch};
+
+use crate::harness::*;
 
 mod cases {
     macro_rules! tests {

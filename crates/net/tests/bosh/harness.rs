@@ -1,12 +1,13 @@
 //! Test harness: a session table with a manual clock, and both sides of each session.
 
-use base::clock::ManualClock;
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
+
+use base::clock::ManualClock;
+use parking_lot::Mutex;
 use throng_net::bosh::{BoshResponse, BoshSessionTable, BoshSettings, PendingResponse, RequestSource};
 use throng_net::{
     ListenerConfig, ListenerKind, NetError, SharedListenerConfig, Stream, StreamEvent, with_scratch,

@@ -1,8 +1,10 @@
 //! Hostile BOSH input: it is refused with the right condition, and other sessions are not affected.
 
-use crate::harness::*;
 use std::net::SocketAddr;
+
 use throng_net::bosh::RequestSource;
+
+use crate::harness::*;
 
 /// Another session that must not be affected.
 fn undisturbed(neighbour: &mut OpenSession<'_>) {

@@ -1,7 +1,8 @@
 //! Memory tests: bytes requested from the allocator for an idle session with its held request.
 
-use crate::harness::*;
 use counting_allocator::{allocations, live_bytes, requested_bytes};
+
+use crate::harness::*;
 
 /// Budget of docs/memory.md; the rest of the 8 kB is for the HTTP connection, the task and the XMPP session.
 const IDLE: isize = 1536;

@@ -1,15 +1,16 @@
 //! Property tests of BOSH: requests reordered, lost, duplicated and resent, with output at any time; no payload is
 //! lost, duplicated or reordered.
 
-use crate::harness::*;
-
 #[path = "../../fuzz/bosh_body.rs"]
 mod bosh_body;
 #[path = "../support/damage.rs"]
 mod damage;
 
-use proptest::prelude::*;
 use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use crate::harness::*;
 
 /// Next step.
 #[derive(Clone, Copy, Debug)]

@@ -1,11 +1,13 @@
 //! Tests of XEP-0124 rules without an example: order, holding, replays, broken connections, timeouts, pause, versions.
 
-use crate::harness::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::task::Waker;
+
 use throng_net::Transport;
 use throng_net::bosh::RequestSource;
+
+use crate::harness::*;
 
 const EMPTY: &str = "<body xmlns='http://jabber.org/protocol/httpbind'/>";
 

@@ -8,14 +8,16 @@
 //! A header is only recognised when complete, so it leaves in one piece. The test kit includes this file by its path:
 //! this crate's tests cannot use the test kit, which depends on this crate.
 
-use super::net::websocket::{AcceptedHandshake, Handshake, HttpVersion, WebSocketSettings, accept};
-use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+
+use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use xml::{Limits, ScanOutcome, Scanner};
+
+use super::net::websocket::{AcceptedHandshake, Handshake, HttpVersion, WebSocketSettings, accept};
 
 const FRAMING: &str = "urn:ietf:params:xml:ns:xmpp-framing";
 

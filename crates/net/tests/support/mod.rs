@@ -2,12 +2,13 @@
 
 #![allow(dead_code, unreachable_pub, reason = "every test program uses its own part")]
 
+pub mod tls;
+pub mod websocket;
+
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
-pub mod tls;
-pub mod websocket;
 
 use throng_net::{
     ListenerConfig, ListenerKind, NetError, SharedListenerConfig, Stream, StreamEvent, with_scratch,

@@ -1,15 +1,17 @@
 //! Certificates, configurations and clients for the TLS tests.
 
-use super::*;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme, SupportedProtocolVersion};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme, SupportedProtocolVersion};
 use throng_net::tls::{CertificateFiles, TlsConfig, TlsSettings};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+
+use super::*;
 
 /// A directory that is removed after the test.
 pub struct CertificateDir(pub PathBuf);

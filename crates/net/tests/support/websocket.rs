@@ -1,12 +1,14 @@
 //! Pairs whose stream is a WebSocket.
 
-use super::*;
-pub use framed::*;
+#[path = "framed.rs"]
+mod framed;
+
 use throng_net as net;
 use throng_net::websocket::WebSocketSettings;
 
-#[path = "framed.rs"]
-mod framed;
+use super::*;
+
+pub use framed::*;
 
 fn turned(mut pair: StreamPair, deflate: bool) -> StreamPair {
     pair.server

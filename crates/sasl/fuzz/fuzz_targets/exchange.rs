@@ -3,10 +3,11 @@
 //! guessed.
 #![no_main]
 
+use std::sync::LazyLock;
+
 use base::Secret;
 use libfuzzer_sys::fuzz_target;
 use sasl::{ChannelBindingData, Credentials, Decoy, Exchange, ExchangeStep, Mechanism};
-use std::sync::LazyLock;
 
 static WORLD: LazyLock<(Credentials, Decoy)> = LazyLock::new(|| {
     let stored = Credentials::derive("not to be guessed by a fuzzer", 1, b"salt").expect("constant input");

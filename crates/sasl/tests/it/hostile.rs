@@ -1,9 +1,10 @@
 //! Tests with random and mutated input: nothing panics, and only the right proof logs in.
 
-use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use sasl::client;
+
+use super::*;
 
 /// Change to a message at a position given as a fraction of its length.
 #[derive(Clone, Debug)]

@@ -1,7 +1,8 @@
 //! Tests of successful logins, for every mechanism, and of the messages that the client receives.
 
-use super::*;
 use sasl::client;
+
+use super::*;
 
 fn done(username: &str, authzid: Option<&str>) -> ExchangeStep {
     ExchangeStep::Done { username: username.into(), authzid: authzid.map(str::to_owned), additional: None }

@@ -1,7 +1,8 @@
 //! Tests of input that must not lead to a login, and of the condition sent to the client (RFC 6120, section 6.5).
 
-use super::*;
 use sasl::client;
+
+use super::*;
 
 #[test]
 fn wrong_passwords_and_missing_accounts_look_alike() {

@@ -1,7 +1,8 @@
 //! Tests of the credentials blob: round trips, and detection of damage.
 
-use super::*;
 use sasl::{CredentialsError, DEFAULT_ITERATIONS, MAX_ITERATIONS, SALT_BYTES, ScramKeys};
+
+use super::*;
 
 #[test]
 fn what_is_encoded_comes_back() {

@@ -1,10 +1,11 @@
 //! Tests of XEP-0484 tokens: the slots of section 5, and tokens that must not be accepted.
 
-use super::*;
 use sasl::fast_tokens::{
     CorruptTokens, FastToken, MAX_CLIENTS, TokenChange, TokenProof, TokenRemoved, TokenVerification,
 };
 use sasl::{ClientId, FastTokens, HtMechanism, TokenKey, client, hashed_token};
+
+use super::*;
 
 const JULIET: &str = "juliet@example.org";
 const DAY: u32 = 86_400;
@@ -27,6 +28,7 @@ impl TokenStore {
             now: 1_000,
         }
     }
+
     fn change(&self, client: ClientId) -> TokenChange {
         TokenChange {
             client,
@@ -37,6 +39,7 @@ impl TokenStore {
             now: self.now,
         }
     }
+
     fn apply(&mut self, change: TokenChange) -> Result<(), TokenRemoved> {
         // As the store does: encode, decode, change, encode.
         let mut tokens = FastTokens::decode(&self.tokens.encode()).unwrap();
@@ -45,17 +48,20 @@ impl TokenStore {
         assert_eq!(self.tokens, tokens);
         done
     }
+
     fn issue(&mut self, client: ClientId, mechanism: HtMechanism) -> String {
         let slot = FastToken::issue(mechanism, self.now, 21 * DAY);
         self.apply(TokenChange { new_token: Some(slot), ..self.change(client) }).unwrap();
         self.key.token_text(JULIET, client, &slot)
     }
+
     fn check(&self, client: ClientId, mechanism: HtMechanism, token: &str, data: &[u8]) -> TokenVerification {
         let message = client::hashed_token("juliet", token, data);
         let proof = hashed_token::parse(&message).unwrap().proof;
         let claim = TokenProof { account: JULIET, client, mechanism, binding_data: data, proof: &proof };
         self.tokens.check(&self.key, &claim, self.now)
     }
+
     /// Verifies a token and applies the changes of a login.
     fn login(&mut self, client: ClientId, token: &str) -> bool {
         match self.check(client, HtMechanism::Exporter, token, b"channel") {

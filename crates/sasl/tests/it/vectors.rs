@@ -1,9 +1,10 @@
 //! Test vectors: whole exchanges with known bytes. RFC 5802, section 5, RFC 6120, section 9.1 (steps 9 to 12), and RFC
 //! 7677, section 3; the other two were computed with Python's hashlib and hmac, which also reproduced the first two.
 
-use super::*;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+
+use super::*;
 
 struct Vector {
     mechanism: Mechanism,

@@ -29,19 +29,23 @@ impl ConfigErrors {
         let list = RefCell::new(std::mem::take(&mut source.syntax_errors));
         ConfigErrors(Rc::new(ConfigErrorsInner { list, source }))
     }
+
     /// Records a mistake without a location.
     pub(super) fn add(&self, fault: impl Into<String>) {
         self.0.list.borrow_mut().push((None, fault.into()));
     }
+
     /// Records the mistake of a key.
     pub(super) fn at(&self, path: &KeyPath, fault: impl Into<String>) {
         let place = self.0.source.location(path).cloned();
         self.0.list.borrow_mut().push((place, fault.into()));
     }
+
     /// Returns the value, or records the error.
     pub(super) fn record_error<T>(&self, path: &KeyPath, result: Result<T>) -> Option<T> {
         result.map_err(|error| self.at(path, format!("{error:#}"))).ok()
     }
+
     /// Fails with all recorded mistakes.
     pub(super) fn check(&self) -> Result<()> {
         let mut faults = self.0.list.take();
@@ -86,53 +90,66 @@ impl ConfigSection {
     pub(super) fn root(table: Table, faults: &ConfigErrors) -> ConfigSection {
         ConfigSection::new("", KeyPath::default(), table, faults)
     }
+
     fn new(name: &str, path: KeyPath, table: Table, faults: &ConfigErrors) -> ConfigSection {
         ConfigSection { name: name.to_owned(), path, table, known_keys: Vec::new(), faults: faults.clone() }
     }
+
     /// Path of a key of this section.
     pub(super) fn path(&self, key: &str) -> KeyPath {
         self.path.then(key)
     }
+
     /// Path of this section.
     pub(super) fn here(&self) -> KeyPath {
         self.path.clone()
     }
+
     /// Records the mistake of one key.
     pub(super) fn fault(&self, key: &str, fault: impl Into<String>) {
         self.faults.at(&self.path(key), fault);
     }
+
     /// Records the mistake of one element of a list.
     pub(super) fn fault_at(&self, key: &str, place: usize, fault: impl Into<String>) {
         self.faults.at(&self.path(key).then(place.to_string()), fault);
     }
+
     /// Name of a key of this section in messages.
     pub(super) fn place(&self, key: &str) -> String {
         if self.name.is_empty() { key.to_owned() } else { format!("[{}] {key}", self.name) }
     }
+
     fn qualified_name(&self, key: &str) -> String {
         if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
     }
+
     fn take(&mut self, key: &'static str) -> Option<Value> {
         self.known_keys.push(key);
         self.table.remove(key)
     }
+
     fn wrong_type<T>(&self, key: &str, expected: &str) -> Option<T> {
         self.fault(key, format!("{} must be {expected}", self.place(key)));
         None
     }
+
     pub(super) fn has(&mut self, key: &'static str) -> bool {
         self.take(key).is_some()
     }
+
     /// Whether a key is present. It must still be read.
     pub(super) fn is_written(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
+
     pub(super) fn text(&mut self, key: &'static str) -> Option<String> {
         match self.take(key)? {
             Value::String(text) => Some(text),
             _ => self.wrong_type(key, "text in quotes"),
         }
     }
+
     pub(super) fn texts(&mut self, key: &'static str) -> Option<Vec<String>> {
         let list = match self.take(key)? {
             Value::Array(list) => {
@@ -142,18 +159,21 @@ impl ConfigSection {
         };
         list.or_else(|| self.wrong_type(key, "a list of texts"))
     }
+
     pub(super) fn bool(&mut self, key: &'static str) -> Option<bool> {
         match self.take(key)? {
             Value::Boolean(value) => Some(value),
             _ => self.wrong_type(key, "true or false"),
         }
     }
+
     pub(super) fn int(&mut self, key: &'static str, low: i64, high: i64) -> Option<i64> {
         match self.take(key)? {
             Value::Integer(n) if (low..=high).contains(&n) => Some(n),
             _ => self.wrong_type(key, &format!("a whole number between {low} and {high}")),
         }
     }
+
     /// One of several words, as an index into the list.
     pub(super) fn choice(&mut self, key: &'static str, words: &[&str]) -> Option<usize> {
         let text = self.text(key)?;
@@ -165,6 +185,7 @@ impl ConfigSection {
         }
         found
     }
+
     pub(super) fn section(&mut self, key: &'static str) -> ConfigSection {
         let name = self.qualified_name(key);
         // Perhaps another key was meant, such as `hosts`.
@@ -176,6 +197,7 @@ impl ConfigSection {
         };
         ConfigSection::new(&name, self.path(key), table, &self.faults)
     }
+
     /// Sections with arbitrary names: `[key."name"]`.
     pub(super) fn named(&mut self, key: &'static str) -> Vec<(String, ConfigSection)> {
         let section = self.section(key);
@@ -191,6 +213,7 @@ impl ConfigSection {
         }
         named
     }
+
     pub(super) fn sections(&mut self, key: &'static str) -> Option<Vec<ConfigSection>> {
         let name = self.qualified_name(key);
         let expected = format!("sections: [[{name}]]");
@@ -203,9 +226,11 @@ impl ConfigSection {
         }
         Some(sections)
     }
+
     pub(super) fn into_entries(self) -> impl Iterator<Item = (String, Value)> {
         self.table.into_iter()
     }
+
     /// Reports every key that was not read as a mistake.
     pub(super) fn finish(self) {
         for key in self.table.keys() {

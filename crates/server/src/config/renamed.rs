@@ -163,10 +163,12 @@ mod tests {
             ConfigSource::read(&format!("{head}{key} = {value}\n"), Some("f".to_owned()));
         of(table, &mut source)
     }
+
     fn of(table: Table, source: &mut ConfigSource) -> Vec<String> {
         let error = NodeConfig::from_table(table, std::mem::take(source)).unwrap_err();
         error.downcast::<ConfigError>().unwrap().0
     }
+
     fn sentence(section: &str, old: &str, now: Now) -> String {
         let written = if section.is_empty() { old.to_owned() } else { format!("[{section}] {old}") };
         match now {

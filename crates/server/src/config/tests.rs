@@ -9,12 +9,14 @@ use super::*;
 fn read(text: &str) -> Result<NodeConfig> {
     NodeConfig::from_text(text)
 }
+
 /// A separate folder for the test.
 fn temporary_data_dir() -> PathBuf {
     let folder = std::env::temp_dir().join(format!("throng-{}-config", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     folder
 }
+
 fn errors(text: &str) -> String {
     format!("{:#}", read(text).unwrap_err())
 }

@@ -116,9 +116,11 @@ impl Visit for TextFields {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.push_field(field, &printable(value, max_bytes(field)), true);
     }
+
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
         self.push_field(field, &debug_escaped(&format_args!("{value}"), max_bytes(field)), false);
     }
+
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.push_field(field, &debug_escaped(value, max_bytes(field)), false);
     }
@@ -137,21 +139,27 @@ impl Visit for JsonFields {
     fn record_f64(&mut self, field: &Field, value: f64) {
         self.insert_field(field, json!(value));
     }
+
     fn record_i64(&mut self, field: &Field, value: i64) {
         self.insert_field(field, json!(value));
     }
+
     fn record_u64(&mut self, field: &Field, value: u64) {
         self.insert_field(field, json!(value));
     }
+
     fn record_bool(&mut self, field: &Field, value: bool) {
         self.insert_field(field, json!(value));
     }
+
     fn record_str(&mut self, field: &Field, value: &str) {
         self.insert_field(field, json!(printable(value, max_bytes(field))));
     }
+
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
         self.insert_field(field, json!(debug_escaped(&format_args!("{value}"), max_bytes(field))));
     }
+
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.insert_field(field, json!(debug_escaped(value, max_bytes(field))));
     }

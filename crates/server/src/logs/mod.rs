@@ -113,6 +113,7 @@ impl Visit for FieldTexts {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.take(field, printable(value, line_format::max_bytes(field)).into_owned());
     }
+
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         self.take(field, line_format::debug_escaped(value, line_format::max_bytes(field)));
     }

@@ -13,15 +13,16 @@ pub(crate) mod sqlite;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use pool::{ConnectionLease, RawConnection};
 use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
 use store::{StoreError, StoreErrorKind};
 
 use crate::context::SqlContext;
 use crate::error;
+
 pub(crate) use pool::ConnectionPool;
 pub use pool::PoolStats;
-use pool::{ConnectionLease, RawConnection};
 
 /// SQL fragments that differ. The defaults are shared by SQLite and PostgreSQL.
 pub(crate) trait Dialect: Send + Sync {

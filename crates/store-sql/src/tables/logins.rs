@@ -305,15 +305,13 @@ impl SqlStores {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::time::Duration;
-
-    use jid::Jid;
-    use store::{BulkItem, BulkRoster};
-
     use super::*;
     use crate::DatabaseOptions;
     use crate::test_spawner::HandleSpawner;
+    use jid::Jid;
+    use std::sync::Arc;
+    use std::time::Duration;
+    use store::{BulkItem, BulkRoster};
 
     #[test]
     fn a_login_waits_for_a_large_roster_within_the_deadline_and_a_disabled_account_needs_none() {

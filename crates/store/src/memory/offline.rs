@@ -1,7 +1,7 @@
 //! Offline messages, in memory.
-use super::{MemoryStore, ready};
 use std::collections::BTreeMap;
 
+use super::{MemoryStore, ready};
 use crate::{
     AddressId, AppendOutcome, Offline, OfflineMessage, Page, Paged, Quota, QuotaUsage, StoreFuture,
     StoredMessage,

@@ -1,7 +1,8 @@
 //! Tests of XEP-0484 (0.2.0): the whole life of tokens, and invalid tokens.
 
-use super::*;
 use sasl::HtMechanism;
+
+use super::*;
 
 const DAY: u64 = 86_400_000;
 

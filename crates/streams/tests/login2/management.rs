@@ -1,7 +1,8 @@
 //! Tests of XEP-0198 (1.6.3), section 9: enabling within Bind 2, resuming within SASL2.
 
-use super::*;
 use throng_core::session::StreamManagementConfig;
+
+use super::*;
 
 static MANAGEMENT: Feature = Feature {
     name: "management",

@@ -1,7 +1,8 @@
 //! Tests of XEP-0509 (0.2.0) and of requests sent before the features, in fragments of every size.
 
-use super::*;
 use sasl::HtMechanism;
+
+use super::*;
 
 fn version(features: &ReceivedElement) -> String {
     let (_, rest) =

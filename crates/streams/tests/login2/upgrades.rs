@@ -1,7 +1,8 @@
 //! Tests of upgrades of SCRAM keys: XEP-0480 (0.2.0).
 
-use super::*;
 use sasl::Credentials;
+
+use super::*;
 
 const WANT_256: &str = "<upgrade xmlns='urn:xmpp:sasl:upgrade:0'>UPGR-SCRAM-SHA-256</upgrade>";
 const WANT_512: &str = "<upgrade xmlns='urn:xmpp:sasl:upgrade:0'>UPGR-SCRAM-SHA-512</upgrade>";

@@ -59,24 +59,29 @@ impl ReceivedElement {
             .unwrap_or_else(|error| panic!("the server said what is no element ({error}): {text}"));
         question(tree.root())
     }
+
     /// Local name of the element.
     pub fn name(&self) -> String {
         self.with_node(|root| root.name().to_owned())
     }
+
     /// Attribute of the element; `xml:lang` by that name.
     pub fn attr(&self, name: &str) -> Option<String> {
         self.with_node(|root| {
             if name == "xml:lang" { root.lang() } else { root.attr(name) }.map(std::borrow::Cow::into_owned)
         })
     }
+
     /// Text directly inside the element.
     pub fn text(&self) -> String {
         self.with_node(|root| root.text().into_owned())
     }
+
     /// Names of the children.
     pub fn children(&self) -> Vec<String> {
         self.with_node(|root| root.child_elements().map(|c| c.name().to_owned()).collect())
     }
+
     /// Texts of all elements with this name, at any depth.
     pub fn all(&self, name: &str) -> Vec<String> {
         fn walk(node: xml::TreeNode<'_>, name: &str, out: &mut Vec<String>) {
@@ -91,6 +96,7 @@ impl ReceivedElement {
         self.with_node(|root| walk(root, name, &mut out));
         out
     }
+
     /// Defined condition of a stream error, stanza error or SASL failure: the first child of the element, or of its
     /// `<error/>`.
     pub fn condition(&self) -> Option<String> {
@@ -99,10 +105,12 @@ impl ReceivedElement {
             inner.child_elements().next().map(|c| c.name().to_owned())
         })
     }
+
     /// The `type` of a stanza error.
     pub fn error_type(&self) -> Option<String> {
         self.with_node(|root| root.child("error", Ns::Client)?.attr("type").map(std::borrow::Cow::into_owned))
     }
+
     /// Whether the text contains `part`.
     pub fn has(&self, part: &str) -> bool {
         self.0.contains(part)

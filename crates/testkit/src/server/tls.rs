@@ -40,23 +40,22 @@ impl ClientAuthority {
     ///
     /// # Panics
     /// If the system has no randomness.
-    #[must_use]
     pub fn new() -> ClientAuthority {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
         ClientAuthority(CertifiedIssuer::self_signed(params, key).expect("a certificate"))
     }
+
     /// Its own certificate.
-    #[must_use]
     pub fn pem(&self) -> String {
         self.0.pem()
     }
+
     /// Issues a certificate with these addresses as `id-on-xmppAddr` (RFC 6120, section 13.7.1.4).
     ///
     /// # Panics
     /// If the system has no randomness.
-    #[must_use]
     pub fn issue(&self, addresses: &[&str]) -> TlsClientIdentity {
         let mut params = CertificateParams::default();
         params.subject_alt_names = addresses

@@ -8,9 +8,9 @@
     reason = "a file of tests, of which a part is used"
 )]
 
-use net;
-
 #[path = "../../../net/tests/support/framed.rs"]
 mod framed;
+
+use net;
 
 pub(crate) use framed::{DOCUMENTS, Framed, accepted};

@@ -9,12 +9,6 @@
 //! Relay and clients must be optimised, or the clients are the limit. Started unoptimised (as `cargo xtask` does), the program
 //! starts itself again, built with the profile `dist`.
 
-use std::path::PathBuf;
-use std::process::{Command, ExitCode};
-
-use anyhow::{Context as _, Result, ensure};
-use clap::Subcommand;
-
 mod clients;
 mod clock;
 mod logins;
@@ -28,6 +22,11 @@ mod resume;
 mod route;
 mod server_under_test;
 
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Subcommand;
 use report::{BenchReport, print_progress, print_result};
 
 /// The flags of `cargo xtask bench`.

@@ -33,10 +33,10 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use review::Review;
 
 use crate::tidy::Finding;
 use crate::tidy::files::SourceFile;
-use review::Review;
 
 /// A specification whose requirements are listed.
 pub(crate) struct Specification {

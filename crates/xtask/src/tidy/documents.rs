@@ -106,6 +106,7 @@ mod tests {
     fn file(path: &str, text: &str) -> SourceFile {
         SourceFile { path: path.to_owned(), text: text.to_owned() }
     }
+
     fn texts(files: &[SourceFile]) -> Vec<String> {
         check(files).iter().map(ToString::to_string).collect()
     }

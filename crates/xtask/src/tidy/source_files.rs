@@ -123,9 +123,11 @@ mod tests {
     fn file(path: &str, text: &str) -> SourceFile {
         SourceFile { path: path.to_owned(), text: text.to_owned() }
     }
+
     fn messages(file: &SourceFile) -> Vec<String> {
         check(file).into_iter().map(|f| f.text).collect()
     }
+
     fn file_with_lines(lines: usize, first: &str) -> SourceFile {
         file("crates/a/src/b.rs", &format!("//! Does what it does.\n{first}\n{}", "x\n".repeat(lines - 2)))
     }

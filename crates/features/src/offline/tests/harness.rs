@@ -34,12 +34,15 @@ impl GatedStore {
     pub(super) fn close(&self, name: &'static str) {
         self.closed.lock().insert(name);
     }
+
     pub(super) fn open(&self, name: &'static str) {
         self.closed.lock().remove(name);
     }
+
     pub(super) fn calls(&self) -> Vec<&'static str> {
         std::mem::take(&mut self.calls.lock())
     }
+
     async fn wait_open(&self, name: &'static str) {
         self.calls.lock().push(name);
         std::future::poll_fn(
@@ -63,6 +66,7 @@ impl Offline for GatedStore {
             answer
         })
     }
+
     fn fetch(&self, owner: AddressId, page: Page, now: u64) -> StoreFuture<'_, Paged<StoredMessage>> {
         Box::pin(async move {
             self.wait_open("fetch").await;
@@ -71,15 +75,18 @@ impl Offline for GatedStore {
             answer
         })
     }
+
     fn remove_through(&self, owner: AddressId, seq: u64) -> StoreFuture<'_, u32> {
         Box::pin(async move {
             self.wait_open("remove").await;
             self.inner.remove_through(owner, seq).await
         })
     }
+
     fn count(&self, owner: AddressId) -> StoreFuture<'_, u32> {
         self.inner.count(owner)
     }
+
     fn expire(&self, now: u64, limit: u32) -> StoreFuture<'_, u32> {
         self.inner.expire(now, limit)
     }
@@ -158,17 +165,21 @@ impl OfflineHarness {
         let found = self.tasks.block_on(self.node.load_credentials(host, jid)).unwrap().unwrap();
         self.tasks.block_on(self.node.load_principal(found.identity)).unwrap().granted().unwrap()
     }
+
     pub(super) fn bind(&self, principal: Principal, resource: &str) -> Arc<Session> {
         self.node.bind(principal, Some(resource), &Arc::new(Outbox::new())).unwrap()
     }
+
     pub(super) fn connect(&self, name: &str) -> Arc<Session> {
         self.bind(self.read_login(name), "balcony")
     }
+
     /// Makes a resource available as the presence feature does.
     pub(super) fn available(&self, session: &Arc<Session>, priority: i8) {
         session.set_available(SharedStanza::parse(b"<presence/>").unwrap(), priority);
         self.node.perform(Effects(vec![Effect::Available(session.clone())]));
     }
+
     /// Connects and becomes available.
     pub(super) fn online(&self, name: &str) -> Arc<Session> {
         let session = self.connect(name);
@@ -176,6 +187,7 @@ impl OfflineHarness {
         self.run_until_idle();
         session
     }
+
     /// Closes the connection.
     pub(super) fn offline(&self, session: &Arc<Session>) {
         self.node.end_session(session);
@@ -187,6 +199,7 @@ impl OfflineHarness {
             self.tasks.step();
         }
     }
+
     pub(super) fn ingest(&self, from: &Arc<Session>, text: &str) -> Option<BoxFuture<'static, ()>> {
         let scope = xml::NamespaceContext::client();
         let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &self.node.limits().stanza())
@@ -199,6 +212,7 @@ impl OfflineHarness {
             IngestOutcome::Fatal(error) => panic!("{error:?}"),
         }
     }
+
     /// Sends a chat message; the future is the one that the sender's stream waits for.
     pub(super) fn send_chat(
         &self,
@@ -208,6 +222,7 @@ impl OfflineHarness {
     ) -> Option<BoxFuture<'static, ()>> {
         self.ingest(from, &format!("<message to='{to}' type='chat'><body>{text}</body></message>"))
     }
+
     /// A chat message arrives from another node; nobody waits for its result.
     pub(super) fn deliver_from_remote(&self, name: &str, to: &str, text: &str) {
         let from = Jid::parse(&format!("{name}@capulet.com/cell")).unwrap();
@@ -215,6 +230,7 @@ impl OfflineHarness {
         let (frame, to) = (SharedStanza::parse(stanza.as_bytes()).unwrap(), Jid::parse(to).unwrap());
         self.node.perform(Effects(vec![Effect::Route { frame, from, to }]));
     }
+
     pub(super) fn complete(&self, later: Option<BoxFuture<'static, ()>>) {
         if let Some(later) = later {
             self.tasks.block_on(later);
@@ -227,32 +243,38 @@ impl OfflineHarness {
         let terms = StreamManagementTerms { resume_seconds: 60, unacked_bytes: 100_000, sm2: false };
         assert!(session.outbox.enable_management(terms, [0; 16]));
     }
+
     /// The client has acknowledged `count` stanzas.
     pub(super) fn acknowledge(&self, session: &Arc<Session>, count: usize) {
         session.outbox.acknowledge(count as u32).unwrap();
     }
+
     /// Bodies of the queued messages, without running any task.
     pub(super) fn take_queued_bodies(&self, session: &Arc<Session>) -> Vec<String> {
         let mut batch = QueuedBatch::new();
         session.outbox.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut batch);
         batch.iter().map(|i| body(std::str::from_utf8(i.frame.bytes()).unwrap())).collect()
     }
+
     pub(super) fn receive(&self, session: &Arc<Session>) -> Vec<String> {
         let mut batch = QueuedBatch::new();
         session.outbox.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut batch);
         self.run_until_idle();
         batch.iter().map(|i| String::from_utf8(i.frame.bytes().to_vec()).unwrap()).collect()
     }
+
     /// Bodies of the received messages.
     pub(super) fn receive_bodies(&self, session: &Arc<Session>) -> Vec<String> {
         self.receive(session).iter().map(|text| body(text)).collect()
     }
+
     /// Number of stored messages.
     pub(super) fn stored(&self, name: &str) -> u32 {
         let jid = Jid::parse(&format!("{name}@capulet.com")).unwrap();
         let id = self.tasks.block_on(self.node.stores.addresses.find(&jid)).unwrap().unwrap();
         self.tasks.block_on(self.node.stores.offline.count(id)).unwrap()
     }
+
     /// Whether newer messages are stored after older ones.
     pub(super) fn flushing(&self, session: &Arc<Session>) -> bool {
         session.account.with(|state| state.flushing)

@@ -67,6 +67,7 @@ fn error(stanzas: &[String]) -> (String, String) {
     let condition = rest.split('<').nth(1).unwrap().split(' ').next().unwrap();
     (kind.to_owned(), condition.to_owned())
 }
+
 fn is(kind: &str, condition: &str) -> (String, String) {
     (kind.to_owned(), condition.to_owned())
 }

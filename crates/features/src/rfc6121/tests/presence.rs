@@ -21,11 +21,13 @@ fn verona() -> TestNode {
 fn from_balcony(to: &str, inner: &str) -> String {
     format!("<presence from='juliet@example.com/balcony' to='{to}'>{inner}</presence>")
 }
+
 fn drain(clients: &[&NodeClient]) {
     for client in clients {
         client.recv();
     }
 }
+
 fn assert_nothing_received(clients: &[&NodeClient]) {
     for client in clients {
         let heard = client.recv();

@@ -14,13 +14,16 @@ fn result(id: &str, items: &str) -> String {
         "<iq id='{id}' to='juliet@example.com/balcony' type='result'><query xmlns='jabber:iq:roster' ver='*'>{items}</query></iq>"
     )
 }
+
 fn set(id: &str, item: &str) -> String {
     format!("<iq id='{id}' type='set'><query xmlns='jabber:iq:roster'>{item}</query></iq>")
 }
+
 fn version(stanza: &str) -> String {
     let at = stanza.find("ver='").unwrap() + 5;
     stanza[at..].split('\'').next().unwrap().to_owned()
 }
+
 //= https://www.rfc-editor.org/rfc/rfc6120#section-8.1.1.1
 //= type=test
 //# which MUST be the full JID of the client; however, if the stanza does not include a 'to' address then the client

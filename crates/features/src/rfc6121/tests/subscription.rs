@@ -15,15 +15,19 @@ const SUBSCRIBED: &str = "<presence id='h4v1c4kj' to='romeo@example.net' type='s
 fn from_romeo(id: &str, ty: &str) -> String {
     format!("<presence from='romeo@example.net' id='{id}' to='juliet@example.com' type='{ty}'/>")
 }
+
 fn from_juliet(id: &str, ty: &str) -> String {
     format!("<presence from='juliet@example.com' id='{id}' to='romeo@example.net' type='{ty}'/>")
 }
+
 fn juliet_item(attrs: &str) -> String {
     format!("<item jid='juliet@example.com' {attrs}/>")
 }
+
 fn romeo_item(attrs: &str) -> String {
     format!("<item jid='romeo@example.net' {attrs}/>")
 }
+
 fn state(engine: &TestNode, owner: &str, contact: &str) -> Subscription {
     engine.stored_roster_item(owner, contact).map(|item| item.subscription).unwrap_or_default()
 }

@@ -17,6 +17,7 @@ mod workers;
 
 use super::error::nearest;
 use super::{AccountSource, LoadPlan, PlanError, PlanStep, ThresholdSubject, TimeSpan, TransportSecurity};
+
 pub use workers::{WorkerEstimate, workers_needed};
 
 /// SASL mechanisms that this generator supports, by their registered names.

@@ -19,14 +19,15 @@ mod values;
 use std::path::PathBuf;
 
 use ::toml::de::DeTable;
+use reader::{TomlContext, TomlNode, TomlSection};
 
 use super::error::nearest;
 use super::{
     ArrivalPhase, DataTable, HttpBinding, LoadPlan, PlanError, PlanOptions, PlanOverrides, PlanTarget,
     StreamTransport, Threshold, TransportSecurity, UserSession, UserStart, csv, endpoint, overrides, scale,
 };
+
 pub use accounts::Preparation;
-use reader::{TomlContext, TomlNode, TomlSection};
 pub use values::{addresses, sources};
 
 /// Words for transport security.

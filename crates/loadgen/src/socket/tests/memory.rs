@@ -4,9 +4,10 @@
 //!
 //! The two roles below are not tests. They receive commands over standard input and exit when it is closed.
 
-use super::*;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use super::*;
 
 const WARM_UP: usize = 100;
 const CONNECTIONS: usize = 1_000;

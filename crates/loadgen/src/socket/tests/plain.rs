@@ -1,7 +1,8 @@
 //! Tests of connections without TLS.
 
-use super::*;
 use rustix::net::sockopt;
+
+use super::*;
 
 #[test]
 fn a_plain_connection_is_two_words() {

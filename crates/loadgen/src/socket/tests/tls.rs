@@ -1,9 +1,11 @@
 //! Tests of TLS connections against rustls's buffered server.
 
-use super::*;
+use std::io::BufRead as _;
+
 use ring::digest;
 use rustls::version::{TLS12, TLS13};
-use std::io::BufRead as _;
+
+use super::*;
 
 /// Performs handshakes, sends `hello`, expects `answer`; returns the server's exporter.
 fn exchange(config: ServerConfig, connections: usize) -> (SocketAddr, JoinHandle<Vec<[u8; 32]>>) {

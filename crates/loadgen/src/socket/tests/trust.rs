@@ -1,10 +1,11 @@
 //! Tests of server trust, client certificates, and certificate hashes.
 
-use super::*;
-use crate::socket::end_point::server_end_point;
 use ring::digest;
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
+
+use super::*;
+use crate::socket::end_point::server_end_point;
 
 /// Result of a handshake with this trust and name.
 fn attempt(made: &Made, trust: ServerTrust, name: &str) -> io::Result<()> {

@@ -13,9 +13,12 @@
 mod read;
 mod validation;
 
-pub use validation::FormError;
+#[cfg(test)]
+mod tests;
 
 use xml::{Ns, Writer};
+
+pub use validation::FormError;
 
 /// Maximum number of fields per form, those of its items included; a form with more is rejected.
 pub const MAX_FIELDS: usize = 1024;
@@ -117,6 +120,7 @@ impl FormKind {
             FormKind::Result => "result",
         }
     }
+
     /// Parses the `type` attribute.
     pub fn from_name(text: &str) -> Option<FormKind> {
         [FormKind::Form, FormKind::Submit, FormKind::Cancel, FormKind::Result]
@@ -154,10 +158,12 @@ impl FormFieldType {
             FormFieldType::TextSingle => "text-single",
         }
     }
+
     /// Parses the `type` attribute; an unknown type is one line of text.
     pub fn from_name(text: &str) -> FormFieldType {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text).unwrap_or(FormFieldType::TextSingle)
     }
+
     /// Whether a field of this type may have several values.
     pub const fn is_multi(self) -> bool {
         matches!(
@@ -190,54 +196,64 @@ impl FormField {
             options: Vec::new(),
         }
     }
+
     /// Name and value without a type, as in results.
     pub fn cell(var: impl Into<String>, value: impl Into<String>) -> FormField {
         FormField { kind: None, ..FormField::new(FormFieldType::TextSingle, var).value(value) }
     }
+
     /// Text to display.
     pub fn fixed(text: impl Into<String>) -> FormField {
         FormField::new(FormFieldType::Fixed, "").value(text)
     }
+
     /// A switch with its current state.
     pub fn boolean(var: impl Into<String>, on: bool) -> FormField {
         FormField::new(FormFieldType::Boolean, var).value(if on { "1" } else { "0" })
     }
+
     /// Sets the label.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> FormField {
         self.label = label.into();
         self
     }
+
     /// Sets the description.
     #[must_use]
     pub fn desc(mut self, desc: impl Into<String>) -> FormField {
         self.desc = desc.into();
         self
     }
+
     /// Marks the field as required.
     #[must_use]
     pub fn required(mut self) -> FormField {
         self.required = true;
         self
     }
+
     /// Adds a value.
     #[must_use]
     pub fn value(mut self, value: impl Into<String>) -> FormField {
         self.values.push(value.into());
         self
     }
+
     /// Adds values.
     #[must_use]
     pub fn values(mut self, values: impl IntoIterator<Item = impl Into<String>>) -> FormField {
         self.values.extend(values.into_iter().map(Into::into));
         self
     }
+
     /// Adds an option.
     #[must_use]
     pub fn option(mut self, label: impl Into<String>, value: impl Into<String>) -> FormField {
         self.options.push(FormOption::new(label, value));
         self
     }
+
     /// The effective type.
     pub fn kind(&self) -> FormFieldType {
         self.kind.unwrap_or(FormFieldType::TextSingle)
@@ -285,28 +301,33 @@ impl DataForm {
             items: Vec::new(),
         }
     }
+
     /// A form of this type (XEP-0068): starts with the hidden field `FORM_TYPE`.
     pub fn typed(kind: FormKind, form_type: impl Into<String>) -> DataForm {
         DataForm::new(kind).field(FormField::new(FormFieldType::Hidden, FORM_TYPE).value(form_type))
     }
+
     /// Sets the title.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> DataForm {
         self.title = title.into();
         self
     }
+
     /// Adds a line of instructions.
     #[must_use]
     pub fn instructions(mut self, text: impl Into<String>) -> DataForm {
         self.instructions.push(text.into());
         self
     }
+
     /// Adds a field.
     #[must_use]
     pub fn field(mut self, field: FormField) -> DataForm {
         self.fields.push(field);
         self
     }
+
     /// Adds a column.
     #[must_use]
     pub fn column(
@@ -318,6 +339,7 @@ impl DataForm {
         self.reported.push(FormField::new(kind, var).label(label));
         self
     }
+
     /// Adds a row.
     #[must_use]
     pub fn item(mut self, fields: Vec<FormField>) -> DataForm {
@@ -329,22 +351,27 @@ impl DataForm {
     pub fn form_type(&self) -> Option<&str> {
         self.value(FORM_TYPE)
     }
+
     /// The field of this name.
     pub fn get(&self, var: &str) -> Option<&FormField> {
         self.fields.iter().find(|field| field.var == var)
     }
+
     /// The first value of a field.
     pub fn value(&self, var: &str) -> Option<&str> {
         self.get(var)?.values.first().map(String::as_str)
     }
+
     /// All values of a field; none if it is absent.
     pub fn values(&self, var: &str) -> &[String] {
         self.get(var).map(|field| field.values.as_slice()).unwrap_or_default()
     }
+
     /// Value of a switch; `None` if it is absent or neither true nor false.
     pub fn bool(&self, var: &str) -> Option<bool> {
         boolean(self.value(var)?)
     }
+
     /// The values of a field, joined as lines of one text.
     pub fn text(&self, var: &str) -> String {
         self.values(var).join("\n")
@@ -388,6 +415,3 @@ fn boolean(text: &str) -> Option<bool> {
         _ => None,
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -101,6 +101,7 @@ impl Budget {
             self.fields.checked_sub(1).ok_or_else(|| FormError::new("the form has too many fields"))?;
         Ok(())
     }
+
     fn value(&mut self) -> Result<(), FormError> {
         self.values =
             self.values.checked_sub(1).ok_or_else(|| FormError::new("the form has too many values"))?;

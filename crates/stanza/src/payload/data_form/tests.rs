@@ -1,19 +1,22 @@
 //! Tests of data forms: round trips, validation of submissions, and rejection of invalid forms.
 
+use xml::{Limits, NamespaceContext, Tree};
+
 use super::*;
 use crate::{ErrorType, StanzaCondition, StanzaError};
-use xml::{Limits, NamespaceContext, Tree};
 
 fn read(text: &str) -> Result<DataForm, FormError> {
     let scope = NamespaceContext::client();
     let tree = Tree::parse(text.as_bytes(), &scope, &Limits::DEFAULT).unwrap();
     DataForm::read(tree.root())
 }
+
 fn written(form: &DataForm) -> String {
     let mut out = Vec::new();
     form.write(&mut Writer::new(&mut out));
     String::from_utf8(out).unwrap()
 }
+
 fn submit(fields: &str) -> DataForm {
     read(&format!("<x xmlns='jabber:x:data' type='submit'>{fields}</x>")).unwrap()
 }

@@ -17,11 +17,13 @@ impl FormError {
     pub fn new(text: impl Into<String>) -> FormError {
         FormError(text.into())
     }
+
     /// An error about a field: `the field "x" is there twice`.
     pub fn of(var: &str, what: &str) -> FormError {
         let shown: String = var.chars().take(MAX_ECHOED_NAME_CHARS).collect();
         FormError(format!("the field \"{shown}\" {what}"))
     }
+
     /// The sentence.
     pub fn as_str(&self) -> &str {
         &self.0

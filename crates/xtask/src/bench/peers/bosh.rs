@@ -341,10 +341,9 @@ fn machine_ticks() -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::super::PeerServer;
     use super::column_of;
+    use serde_json::json;
 
     #[test]
     fn only_the_time_with_all_users_online_is_counted() {

@@ -11,19 +11,6 @@
 //!
 //! Results of a peer are worth as much as its configuration. The opening of each server's file says what is set and why.
 
-use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
-
-use anyhow::{Context as _, Result, bail, ensure};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-use super::clock::now;
-use super::process::{ChildGuard, log_tail};
-use super::report::print_progress;
-
 pub(crate) mod bosh;
 pub(crate) mod command;
 pub(crate) mod compare;
@@ -38,6 +25,19 @@ mod ring_roster;
 mod table;
 mod throng;
 mod tsung;
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::clock::now;
+use super::process::{ChildGuard, log_tail};
+use super::report::print_progress;
 
 /// The domain that every server serves.
 pub(crate) const DOMAIN: &str = "localhost";

@@ -108,9 +108,8 @@ fn read_memory(id: u32) -> (u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, Stdio};
-
     use super::{ProcessTree, pids};
+    use std::process::{Command, Stdio};
 
     #[test]
     fn descendants_are_counted_and_keep_their_cpu_after_their_end() {

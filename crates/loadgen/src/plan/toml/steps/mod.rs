@@ -6,13 +6,14 @@
 mod flow;
 mod send;
 
-use super::super::error::nearest;
-use super::super::{Destination, PlanStep, RosterChange};
-use super::reader::{TomlNode, TomlSection};
 use flow::{change_target, condition, for_each, meanwhile, repeat, repeat_while, set, transaction};
 use send::{
     authenticate, legacy_authenticate, login, message, presence, raw, roster_change, unless_waiting, wait_for,
 };
+
+use super::super::error::nearest;
+use super::super::{Destination, PlanStep, RosterChange};
+use super::reader::{TomlNode, TomlSection};
 
 /// Names of all steps.
 pub(super) const NAMES: &[&str] = &[

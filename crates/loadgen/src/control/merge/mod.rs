@@ -7,6 +7,9 @@
 //!
 //! A gauge that a worker did not report in a second keeps its value; the gauges of a dead worker are 0.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
 use crate::measure::{
@@ -442,6 +445,3 @@ fn join(into: &mut SparseHistogram, other: SparseHistogram) {
         into.buckets.push(next);
     }
 }
-
-#[cfg(test)]
-mod tests;

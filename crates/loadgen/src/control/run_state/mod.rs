@@ -10,6 +10,9 @@
 //!
 //! A worker may drain long before the others; messages to its users still arrive, so it stays until `Close`.
 
+#[cfg(test)]
+mod tests;
+
 use super::merge::SnapshotMerger;
 use super::message::{AccountSalt, FinalReport, WorkerCommand, WorkerReport};
 use super::message_accounting;
@@ -460,6 +463,3 @@ impl RunState {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

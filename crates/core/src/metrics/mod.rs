@@ -286,28 +286,34 @@ impl Metrics {
     pub fn count_rate_limited(&self, limit: &'static str) {
         self.rate_limited.inc([limit]);
     }
+
     /// Counts a stanza from a client.
     pub fn stanza_in(&self, kind: StanzaKind) {
         self.stanzas[0][kind_index(kind)].inc();
     }
+
     /// Counts stanzas to clients.
     pub fn stanza_out(&self, kind: StanzaKind) {
         self.stanzas[1][kind_index(kind)].inc();
     }
+
     /// Counts a routed stanza.
     pub(crate) fn routed(&self, kind: StanzaKind, way: RouteOutcome) {
         self.routed[way as usize][kind_index(kind)].inc();
     }
+
     /// Stanzas since the start: messages, presence, IQs; from clients, then to clients.
     pub fn stanzas(&self) -> [[u64; 3]; 2] {
         [0, 1].map(|d| [0, 1, 2].map(|k| self.stanzas[d][k].get()))
     }
+
     /// Delivery latency of all classes together.
     pub fn deliveries(&self) -> HistogramSnapshot {
         let mut all = HistogramSnapshot::default();
         self.delivery.iter().for_each(|one| all.merge(&one.snapshot()));
         all
     }
+
     /// The label value of a class.
     pub fn class_name(class: QueueClass) -> &'static str {
         CLASSES[class.index()]

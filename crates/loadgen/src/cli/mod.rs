@@ -17,15 +17,18 @@ mod reports;
 mod run;
 mod search;
 
+#[cfg(test)]
+mod tests;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
+use parse::{duration_ms, renamed_security, security, time};
 
 use crate::control::local_workers::TOKEN;
 use crate::plan::{Threshold, TimeSpan, TransportSecurity};
-use parse::{duration_ms, renamed_security, security, time};
 
 const EXIT_CODES: &str = "Exit codes:
   0  the run ended as planned, or was ended with Ctrl-C
@@ -378,6 +381,3 @@ pub fn command(load: LoadCommand) -> ExitCode {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

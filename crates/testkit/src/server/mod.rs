@@ -35,6 +35,7 @@ use throng_core::metrics::Metrics;
 use throng_core::{EnabledFeature, Host, Node, NodeComponents, NodeLimits};
 
 use crate::counting_store::CountingStore;
+
 pub use client::{ReceivedElement, ReceivedEvent, STREAM_HEADER, StreamClient};
 pub use tls::{ClientAuthority, TlsClientIdentity, TlsClientSettings};
 pub(crate) use websocket::Framed;
@@ -99,7 +100,6 @@ impl TestServerConfig {
     ///
     /// # Panics
     /// If it cannot be built.
-    #[must_use]
     pub fn start(self) -> TestServer {
         TestServer::start(self)
     }
@@ -133,6 +133,7 @@ impl Spawner for CurrentRuntimeSpawner {
     fn spawn(&self, _what: &'static str, task: BoxFuture<'static, ()>) {
         self.0.spawn(task);
     }
+
     fn spawn_blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
         // On the same thread, so that nothing runs concurrently with the test.
         self.0.spawn(async move { job() });
@@ -141,7 +142,6 @@ impl Spawner for CurrentRuntimeSpawner {
 
 impl TestServer {
     /// Starts a node with [`TestServerConfig::default`].
-    #[must_use]
     pub fn new() -> TestServer {
         TestServer::start(TestServerConfig::default())
     }
@@ -418,7 +418,6 @@ impl Default for TestServer {
 
 /// Raw documents received by WebSocket or BOSH clients of this thread since the last call. The first call starts the
 /// recording.
-#[must_use]
 pub fn take_documents() -> Vec<String> {
     websocket::DOCUMENTS.with_borrow_mut(|all| all.replace(Vec::new())).unwrap_or_default()
 }

@@ -23,6 +23,9 @@
 //! Handlers run only for accounts with [`flags::ACCOUNT_CARBONS`]. Code that changes a session's flag must update the
 //! account's flag under the account's lock.
 
+#[cfg(test)]
+mod tests;
+
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -240,6 +243,3 @@ fn send_copies(
         effects.add(Effect::Copy { account: account.clone(), flags: flags::CARBONS, except, frame });
     }
 }
-
-#[cfg(test)]
-mod tests;

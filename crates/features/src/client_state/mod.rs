@@ -27,6 +27,9 @@
 //! stored or redirected if the connection breaks. Section 5.2: a resumed stream is active, so resumption must clear
 //! [`flags::INACTIVE`].
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use stanza::{MessageTraits, MessageType, PayloadNs, PresenceType, StanzaKind, StanzaKindSet};
@@ -174,6 +177,3 @@ fn is_self_presence_in_room(frame: &SharedStanza) -> bool {
             .any(|c| c.is("status", Ns::MucUser) && c.attr("code").is_some_and(|code| code == "110"))
     })
 }
-
-#[cfg(test)]
-mod tests;

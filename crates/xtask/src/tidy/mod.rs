@@ -12,6 +12,7 @@
 //!
 //! A rule is followed if its fix is clear. A finding must say where, what, and what to do instead.
 
+mod conventions;
 mod documents;
 pub(crate) mod files;
 mod forbidden_words;
@@ -94,6 +95,7 @@ fn check(verbose: bool) -> Result<(Vec<Finding>, Vec<String>)> {
     let mut findings = Vec::new();
     for file in &files {
         findings.extend(source_files::check(file));
+        findings.extend(conventions::check(file));
         findings.extend(forbidden_words::check(file));
     }
     findings.extend(source_files::unused_exceptions(&files));

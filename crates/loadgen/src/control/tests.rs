@@ -30,6 +30,7 @@ impl RunObserver for Silent {
     fn line(&mut self, text: &str) {
         self.0.push(text.to_owned());
     }
+
     fn update(&mut self, _run: &RunRecord, _now: &LiveStatus) {}
 }
 

@@ -9,15 +9,17 @@ mod plain;
 mod tls;
 mod trust;
 
-use super::*;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread::{JoinHandle, spawn};
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use super::*;
 
 /// Seconds after which a test is considered stuck.
 const PATIENCE: i64 = 30;

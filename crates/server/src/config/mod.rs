@@ -23,6 +23,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use reader::{ConfigErrors, ConfigSection};
+use source::ConfigSource;
 use streams::{AuthPolicy, NegotiationPolicy};
 use throng_core::NodeLimits;
 
@@ -30,8 +32,6 @@ pub(crate) use http::HttpConfig;
 pub(crate) use limits::changed_limits;
 pub(crate) use listen::{ListenConfig, TlsFiles};
 pub(crate) use modules::{HostConfig, Modules};
-use reader::{ConfigErrors, ConfigSection};
-use source::ConfigSource;
 
 /// Format and level of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,10 +166,12 @@ impl NodeConfig {
     pub(crate) fn domain(&self) -> &str {
         self.hosts.first().map_or("localhost", String::as_str)
     }
+
     /// The admin socket of a node with this configuration.
     pub(crate) fn socket(&self) -> PathBuf {
         self.data_dir.join("throng.sock")
     }
+
     /// The modules of one domain.
     pub(crate) fn modules_of(&self, domain: &str) -> Modules {
         match self.host.get(domain) {
@@ -177,6 +179,7 @@ impl NodeConfig {
             None => self.modules.clone(),
         }
     }
+
     /// The login policy for clients of a listener.
     pub(crate) fn policy(&self, listen: &ListenConfig) -> NegotiationPolicy {
         NegotiationPolicy {
