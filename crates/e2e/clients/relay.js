@@ -1,8 +1,8 @@
-// A network that can be lost: a relay of bytes between a client and a node, which may cut what goes through it.
+// Network interruptions: a relay between a client and a node that can interrupt connections.
 //
-// `cut` ends all connections and takes no new ones, as when a cable is pulled and the system notices; `silence` leaves them open
-// and passes nothing, as when it does not; `mend` ends what is left of both. `plain` is a proxy that knows no WebSocket: it
-// passes only connections that do not begin with a request for one. Bytes that were held are thrown away by `mend`.
+// `cut` closes all connections and accepts no new ones, like an unplugged cable that the system notices. `silence` leaves them open
+// and forwards nothing, like one that it does not notice. `mend` ends both; bytes held meanwhile are discarded. `plain` is a proxy
+// without WebSocket: it refuses connections that begin with a WebSocket request.
 
 import net from "node:net";
 

@@ -1,13 +1,13 @@
-// The first chat of README.md: two people sign in on the page /chat, one adds the other, and says hello.
+// The first chat of README.md: two users sign in to the web chat, one adds the other and sends a message.
 //
-// usage: first.js ADDRESS ADDRESS      one line to stdout: `ok`, or what went wrong to stderr and 1
+// usage: first.js ADDRESS ADDRESS      prints `ok`; on failure the reason to stderr, exit status 1
 //
 //   CHAT_URL         the page, such as http://127.0.0.1:5280/chat
 //   CHAT_PASSWORD    the password of both
-//   BROWSER_MODULES  the folder whose node_modules setup.sh filled
-//   BROWSER          the program; absent: chromium
+//   BROWSER_MODULES  folder with the node_modules of setup.sh
+//   BROWSER          browser; default: chromium
 //
-// What the page can do beyond that is in chat.js. The trap: as in README.md both are tabs of one browser.
+// chat.js tests the other functions of the page. Pitfall: as in README.md, both users are tabs of one browser.
 
 import { createRequire } from "node:module";
 import path from "node:path";

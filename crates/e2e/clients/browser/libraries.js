@@ -1,15 +1,15 @@
-// strophe.js over WebSocket and over BOSH, and xmpp.js over WebSocket, in Debian's Chromium: plays strophe/scenes.js and
+// strophe.js over WebSocket and over BOSH, and xmpp.js over WebSocket, in Debian's Chromium: runs strophe/scenes.js and
 // xmppjs/scenes.js in a page.
 //
-// usage: libraries.js      one line for each scene to stdout: `ok LIBRARY TRANSPORT NAME` or `FAIL LIBRARY TRANSPORT NAME reason`
+// usage: libraries.js      prints one line for each scene: `ok LIBRARY TRANSPORT NAME` or `FAIL LIBRARY TRANSPORT NAME reason`
 //
-//   CHAT_URL         the node's HTTP listener; CHAT_URL_TLS: the one with TLS, whose certificate the browser need not know
+//   CHAT_URL         the node's HTTP listener; CHAT_URL_TLS: the one with TLS, whose certificate is not verified
 //   XMPP_DOMAIN, XMPP_USER_A, XMPP_USER_B, XMPP_PASSWORD
-//   BROWSER_MODULES, STROPHE_MODULES, XMPPJS_MODULES   folders whose node_modules setup.sh filled
-//   BROWSER          the program; absent: chromium
+//   BROWSER_MODULES, STROPHE_MODULES, XMPPJS_MODULES   folders with the node_modules of setup.sh
+//   BROWSER          browser; default: chromium
 //
-// The page comes from a server of this script, so for the node every request is from another origin (CORS), as it is for most
-// web clients. The trap: a page of http may open wss, but not the other way round.
+// The page is served by this script, so all its requests are cross-origin (CORS) for the node, as for most web clients.
+// Pitfall: an http page may open wss, but an https page may not open ws.
 
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";

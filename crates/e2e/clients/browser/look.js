@@ -1,14 +1,14 @@
-// Opens the report of a load run in Debian's Chromium and says what a reader would stumble over.
+// Opens the report of a load run in Debian's Chromium and reports layout problems.
 //
-// usage: look.js REPORT.html FOLDER     pictures (wide-light.png, wide-dark.png, phone-light.png, phone-dark.png) and
-//                                       paper.pdf go to FOLDER; one JSON object with an entry for each view to stdout
+// usage: look.js REPORT.html FOLDER     writes screenshots (wide-light.png, wide-dark.png, phone-light.png,
+//                                       phone-dark.png) and paper.pdf to FOLDER; prints a JSON object with an entry for each view
 //
-//   BROWSER_MODULES  the folder whose node_modules setup.sh filled
-//   BROWSER          the program; absent: chromium
+//   BROWSER_MODULES  folder with the node_modules of setup.sh
+//   BROWSER          browser; default: chromium
 //
-// The page must stand on its own: the browser is offline, and every request besides the file itself is told. A page that is
-// wider than its window is told with the elements that stick out and are not inside a box that scrolls by itself.
-// The trap: file:// pages have an opaque origin, so a request that a server would allow may already fail in the page.
+// The page must be self-contained: the browser is offline, and every request except the file itself is reported. A page that is
+// wider than its window is reported with the overflowing elements that are not inside a scrolling box.
+// Pitfall: file:// pages have an opaque origin, so a request that a server would allow may already fail in the page.
 
 import { createRequire } from "node:module";
 import { mkdirSync } from "node:fs";

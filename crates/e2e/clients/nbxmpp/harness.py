@@ -1,10 +1,10 @@
-"""What the nbxmpp scenarios share: a client with an inbox on GLib's main loop, and a runner.
+"""Shared parts of the nbxmpp scenarios: a client with an inbox on GLib's main loop, and a runner.
 
-nbxmpp is Gajim's library: GLib's sockets and TLS, its own XML and its own stream management, so it shares nothing
-with slixmpp but the specifications. Settings come from the environment, as in ../slixmpp/harness.py.
+nbxmpp is Gajim's library: GLib's sockets and TLS, its own XML parser and its own stream management, so it shares only
+the specifications with slixmpp. Settings come from the environment, as in ../slixmpp/harness.py.
 
-Nothing here sleeps: `until` turns the main loop until a condition holds or patience is over.
-The trap: nbxmpp keeps callbacks by weak references; a callback must be held by somebody.
+Nothing here sleeps: `until` runs the main loop until a condition holds or the timeout elapses.
+Pitfall: nbxmpp keeps weak references to callbacks; the caller must hold them.
 """
 
 import os

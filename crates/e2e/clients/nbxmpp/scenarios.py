@@ -1,7 +1,8 @@
-"""nbxmpp drives a running node; one function a scenario, settings as in ../slixmpp/harness.py.
+"""Scenarios of nbxmpp against a running node, one function each; settings as in ../slixmpp/harness.py.
 
 RFC 6120 (login), RFC 6121 (roster, presence, messages), XEP-0012, 0030, 0049, 0050, 0054, 0077, 0092, 0115, 0191, 0198,
-0199, 0202, 0280, 0352. Left out: what nbxmpp has no words for (SASL2, search), which slixmpp and the plays show.
+0199, 0202, 0280, 0352. Not implemented: what nbxmpp does not support (SASL2, search); slixmpp and the scenarios of
+`crates/e2e/scenarios` cover it.
 """
 
 import sys

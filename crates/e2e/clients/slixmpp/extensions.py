@@ -1,7 +1,7 @@
-"""slixmpp drives the extensions of a running node; one function a scenario, settings as in harness.py.
+"""Scenarios of slixmpp for extensions of a running node, one function each; settings as in harness.py.
 
 XEP-0012, 0049, 0050 with 0133, 0054, 0055 with 0059, 0077, 0115, 0128, 0157, 0191, 0198, 0215, 0280, 0352. The first user
-is an administrator of the node. Left out: what slixmpp has no words for (SASL2 and what builds on it; see xmppjs).
+is an administrator of the node. Not implemented: what slixmpp does not support (SASL2 and its extensions; see xmppjs).
 """
 
 import asyncio

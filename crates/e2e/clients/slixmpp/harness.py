@@ -1,17 +1,17 @@
-"""What the slixmpp scenarios and the terminal's partner share: settings, a client with an inbox, a runner.
+"""Shared parts of the slixmpp scenarios and the partners of other clients: settings, a client with an inbox, a runner.
 
-Settings come from the environment, the same names for every client in this folder:
+Settings are environment variables, the same for every client in this folder:
 
-    XMPP_HOST XMPP_PORT        where to connect; the port speaks what XMPP_TRANSPORT says
+    XMPP_HOST XMPP_PORT        address of the server; XMPP_TRANSPORT is that of the port
     XMPP_TRANSPORT             starttls | tls (direct TLS, with ALPN xmpp-client, XEP-0368)
     XMPP_DOMAIN                the virtual host of the accounts
-    XMPP_CA                    PEM file that the server's certificate is verified against; absent: not verified
-    XMPP_USER_A XMPP_USER_B    the local parts of two accounts whose rosters may be emptied
+    XMPP_CA                    PEM file to verify the server's certificate; default: not verified
+    XMPP_USER_A XMPP_USER_B    localparts of two accounts whose rosters may be deleted
     XMPP_PASSWORD              the password of both
-    XMPP_MECHANISMS            SASL mechanisms that each must log in, by spaces; default SCRAM-SHA-1
+    XMPP_MECHANISMS            SASL mechanisms to test, separated by spaces; default SCRAM-SHA-1
 
-Nothing here sleeps: a client keeps what it received and `expect` waits for the first stanza that fits.
-The trap: `expect` takes the stanza out of the inbox, so what is asked for twice must come twice.
+Nothing here sleeps: a client stores received stanzas, and `expect` waits for the first one that matches.
+Pitfall: `expect` removes the stanza from the inbox, so what is expected twice must arrive twice.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""The partner of another library's client: a slixmpp session that befriends whoever asks and answers messages.
+"""Chat partner of other clients: a slixmpp session that accepts all subscriptions and answers messages.
 
-It logs in as XMPP_USER_A (settings as in harness.py), prints `ready ADDRESS`, approves each subscription request,
-asks back, and answers each message with `echo: …`. It ends when its standard input ends, so that it cannot outlive
-whoever started it. In a scenario with no server to ask, this is the other person.
+It logs in as XMPP_USER_A (settings as in harness.py), prints `ready ADDRESS`, approves each subscription request, requests one
+in return, and answers each message with `echo: …`. It ends when its standard input is closed, so that it cannot outlive its
+parent process.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""slixmpp drives a running node; one function a scenario, settings as in harness.py.
+"""Scenarios of slixmpp against a running node, one function each; settings as in harness.py.
 
 RFC 6120 (login), RFC 6121 sections 2 (roster), 3 (subscriptions), 4 (presence), 5 (messages), XEP-0030, 0092,
-0160 with 0203, 0199, 0202. Left out: what the server does about errors of the client's making.
+0160 with 0203, 0199, 0202. Not implemented: errors of the client.
 """
 
 import asyncio

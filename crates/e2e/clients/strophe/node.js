@@ -1,14 +1,15 @@
-// strophe.js in Node against a running node: plays scenes.js.
+// Runs scenes.js: strophe.js in Node against a running server.
 //
 // usage: node.js [SCENE …]
 //
 //   XMPP_URL        the service: ws://, wss://, http:// or https:// with a path
 //   XMPP_DOMAIN, XMPP_USER_A, XMPP_USER_B, XMPP_PASSWORD
-//   XMPP_MODULES    the folder whose node_modules setup.sh filled
+//   XMPP_MODULES    folder with the node_modules of setup.sh
 //   XMPP_DEBUG      if set, the streams are printed
 //   NODE_EXTRA_CA_CERTS  node's own, for wss and https
 //
-// Each line is `ok NAME` or `FAIL NAME reason`; the status is 1 when one failed. All goes through relay.js, which can be cut.
+// Prints `ok NAME` or `FAIL NAME reason` for each scene; the exit status is 1 if one failed. All connections use relay.js, which
+// can interrupt them.
 
 import path from "node:path";
 import { pathToFileURL } from "node:url";

@@ -1,13 +1,13 @@
-// What strophe.js does with a server, in Node and in a browser alike; knows neither. One function a scene.
+// Scenes of strophe.js with a server, one function each; they run in Node and in a browser.
 //
 // RFC 7395 and XEP-0124 with XEP-0206 (`world.transport` says which), RFC 6121 (roster, presence, chat), XEP-0198 over
 // WebSocket (a lost network, a reload), XEP-0280 (two tabs).
 //
-// A world: { library, service, transport, domain, password, users: { a, b }, cut, silence, mend }; the last three are of
-// relay.js and may be asynchronous. `library` is what strophe.js exports.
+// A world: { library, service, transport, domain, password, users: { a, b }, cut, silence, mend }; the last three are those
+// of relay.js and may be asynchronous. `library` is the exports of strophe.js.
 //
-// The traps: handlers are lost with each connection, so they are set at each CONNECTED. What strophe.js sends over BOSH waits
-// up to a tenth of a second. A page that is left cannot say goodbye, which `leave` imitates with what is not public.
+// Pitfalls: handlers are lost with each connection, so they are set at each CONNECTED. strophe.js delays output over BOSH by up to
+// a tenth of a second. A closed page cannot end its stream; `leave` imitates that with non-public functions.
 
 // Milliseconds for one awaited thing, and for a scene. Far above what a loaded machine needs.
 const PATIENCE = 20_000;

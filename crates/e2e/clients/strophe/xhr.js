@@ -1,7 +1,7 @@
-// XMLHttpRequest for Node, as much of it as strophe.js asks for (https://xhr.spec.whatwg.org), over connections that Node keeps.
+// The part of XMLHttpRequest that strophe.js uses (https://xhr.spec.whatwg.org), for Node, over persistent connections.
 //
-// Left out: synchronous requests, progress, uploads, cookies, redirects.
-// The trap: strophe.js 5 takes its answer from `responseXML` alone, so there must be one.
+// Not implemented: synchronous requests, progress, uploads, cookies, redirects.
+// Pitfall: strophe.js 5 reads responses from `responseXML` only.
 
 import http from "node:http";
 import https from "node:https";

@@ -1,11 +1,11 @@
-"""A slixmpp client for the far end of a wire that is cut: it resumes its stream (XEP-0198) whatever happens.
+"""A slixmpp client on an interrupted network, which always resumes its stream (XEP-0198).
 
-Started by cut.py in a network namespace. Each line of standard input is sent to the account XMPP_USER_A; each message that
-comes is a line `message BODY` of standard output, each lost connection a line `lost`, each resumption a line `resumed`. It
-ends with its input.
+Started by cut.py in a network namespace. It sends each line of standard input to the account XMPP_USER_A. It prints
+`message BODY` for each received message, `lost` for each lost connection and `resumed` for each resumption. It ends when its
+input is closed.
 
-It notices a silent network by a ping each second. The trap: slixmpp's own keep-alive closes the stream properly before it
-connects again, and a stream that was closed is not resumed.
+It detects a silent network by a ping each second. Pitfall: slixmpp's own keep-alive closes the stream before it reconnects,
+and a closed stream is not resumed.
 """
 
 import asyncio

@@ -1,28 +1,27 @@
-"""A network that is cut again and again: of 1 000 messages, profanity and slixmpp each get every one once and in order.
+"""Test of a network that is cut repeatedly: of 1 000 messages, profanity and slixmpp each receive every one once and in order.
 
-Runs in the network namespace XMPP_WIRES-1, where the node listens. The clients are in XMPP_WIRES-2, and the wire between is
-set down at XMPP_WIRES-hub (../../netns/lossy.sh makes these; root). The friend who writes to both is a slixmpp session with
-XMPP_USER_A beside the node, XMPP_USER_B sits before profanity, XMPP_USER_C is away.py; other settings as in
-../slixmpp/harness.py.
+Runs in the network namespace XMPP_WIRES-1, where the node listens. The clients are in XMPP_WIRES-2, and the link between them is
+set down at XMPP_WIRES-hub (../../netns/lossy.sh creates these; root). XMPP_USER_A is a slixmpp session next to the node, which
+writes to both; XMPP_USER_B uses profanity, XMPP_USER_C is away.py; other settings as in ../slixmpp/harness.py.
 
-Cuts of two kinds take turns, for profanity 0.13.1 on libstrophe 0.12.2 (Debian 12) knows two:
+Two kinds of interruptions alternate, because profanity 0.13.1 on libstrophe 0.12.2 (Debian 12) handles them differently:
 
-- **reset**: the wire is down in the middle of a flood of messages, and then whatever is sent fails, as behind a router that
-  forgot the connection. Profanity keeps its state and resumes (XEP-0198 section 5).
-- **silent**: nothing answers. Profanity notices by its own pings (`/autoping`), but throws its state away then: it logs
-  in anew under its old resource. The server takes the new session for the successor and gives it what the old one did not
-  acknowledge. Without a resumption nobody knows what became of messages that were on the wire, so they are read before.
+- **reset**: the link is down in the middle of a flood of messages; afterwards sending fails, as behind a router that lost the
+  state of the connection. Profanity keeps its state and resumes (XEP-0198, section 5).
+- **silent**: nothing answers. Profanity detects it by its own pings (`/autoping`), but discards its state: it logs in again with
+  its old resource. The server treats the new session as the successor and delivers what the old one did not acknowledge. Without
+  a resumption the fate of messages on the link is unknown, so they are read before.
 
-away.py resumes after either, and what it says into a cut wire must arrive once and in order. Of profanity's own messages
-that is not asked: libstrophe 0.12.2 sends nothing again after a resumption, for it counts wrongly (0.12.3 mended that).
-They must not come twice.
+away.py resumes after both, and what it sends into an interrupted link must arrive once and in order. For profanity's own messages
+this is not required: libstrophe 0.12.2 miscounts and does not retransmit after a resumption (fixed in 0.12.3). They must not be
+duplicated.
 
-What profanity got is taken from its chat log on disk, a line for each message, doubled or not. No kernel feature but
-namespaces and nftables is needed: netem (tc) is missing in some kernels, so a cut is a wire that is down.
+Messages received by profanity are read from its chat log on disk, which has a line for each message, including duplicates. Only
+namespaces and nftables are needed: netem (tc) is missing in some kernels, so an interruption is a link that is down.
 
-The traps: a wire that is up again brings what the kernel kept of the old connection, even when its program has closed it.
-And profanity forgets what it could resume when its first attempt to connect fails; hence `/reconnect 3`, within which the
-wire is up again.
+Pitfalls: when the link is up again, the kernel still sends data of the old connection, even if its program has closed it. And
+profanity discards the state for a resumption if its first attempt to connect fails; hence `/reconnect 3`, within which the link is
+up again.
 """
 
 import asyncio

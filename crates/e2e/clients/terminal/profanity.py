@@ -1,12 +1,12 @@
-"""Profanity in tmux, driven as a person drives it: by typing, and by reading the screen.
+"""Test of profanity in tmux, by typing and by reading the screen.
 
-The person has the account XMPP_USER_B; the friend is a slixmpp session with XMPP_USER_A (settings as in
-slixmpp/harness.py, whose folder must be on PYTHONPATH). The certificate is self-signed, so the person is asked
-and allows it; with XMPP_CA set, the fingerprint on the screen must be that of the file.
+Profanity uses the account XMPP_USER_B; its chat partner is a slixmpp session with XMPP_USER_A (settings as in
+slixmpp/harness.py, whose folder must be on PYTHONPATH). The certificate is self-signed, so profanity asks and it is
+accepted; with XMPP_CA set, the fingerprint on the screen must be that of the file.
 
-Each step prints `ok NAME` or `FAIL NAME reason`; the first failure ends the run, for the later steps lean on the
-earlier ones. The screen is polled against a deadline. The traps: profanity reads a line typed before its screen
-is drawn as nothing at all, and wraps what is wider than the pane, so the pane is wide.
+Each step prints `ok NAME` or `FAIL NAME reason`; the first failure ends the run, because later steps depend on earlier
+ones. The screen is polled until a deadline. Pitfalls: profanity ignores a line that is typed before its screen is drawn,
+and wraps lines wider than the pane, so the pane is wide.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""Two profanities of one person at the same time: carbons (XEP-0280) and blocking (XEP-0191), as the person sees them.
+"""Test of two profanity clients of one user: carbons (XEP-0280) and blocking (XEP-0191), as shown on the screen.
 
-The person has the account XMPP_USER_B in both windows, the friend is a slixmpp session with XMPP_USER_A, as in profanity.py,
-whose Terminal and whose way of reading the screen are used. Each step prints `ok NAME` or `FAIL NAME reason`.
+Both clients use the account XMPP_USER_B; the chat partner is a slixmpp session with XMPP_USER_A, as in profanity.py, whose
+Terminal is used. Each step prints `ok NAME` or `FAIL NAME reason`.
 
-The trap: what profanity has to say of itself is in its first window, chats are in others; `/win` goes from one to another.
+Pitfall: profanity's own messages are in its first window, chats are in others; `/win` switches between them.
 """
 
 

@@ -1,7 +1,7 @@
-// xmpp.js drives the extensions of a running node; one function a scenario, settings as in harness.js.
+// Scenarios of xmpp.js for extensions of a running node, one function each; settings as in harness.js.
 //
-// XEP-0388, 0386 and 0484 (a login and its quick repetition), 0198 (a lost connection), 0280, 0191, 0352, 0049, 0054, 0012.
-// Left out: administration and search, which are slixmpp's scenarios.
+// XEP-0388, 0386 and 0484 (login, and login with a token), 0198 (a lost connection), 0280, 0191, 0352, 0049, 0054, 0012.
+// Not implemented: administration and search; slixmpp's scenarios cover them.
 
 import { Failure, PATIENCE, bare, check, connect, counting, run, service, settings, xml } from "./harness.js";
 

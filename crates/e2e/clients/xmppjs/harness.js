@@ -1,15 +1,15 @@
-// What the xmpp.js scenarios share: settings, a client with an inbox, a runner.
+// Shared parts of the xmpp.js scenarios: settings, a client with an inbox, a runner.
 //
-// The settings come from the environment, with the names of slixmpp/harness.py, and three more:
-//   XMPP_MODULES         the folder whose node_modules setup.sh filled; absent: $CARGO_TARGET_DIR/e2e/xmppjs or target's
-//   XMPP_PEER            the address of a running slixmpp/peer.py; absent: the scenarios with it are left out
+// Settings are the environment variables of slixmpp/harness.py and:
+//   XMPP_MODULES         folder with the node_modules of setup.sh; default: e2e/xmppjs in the target directory
+//   XMPP_PEER            address of a running slixmpp/peer.py; without it, scenarios that need it are skipped
 //   XMPP_URL             for the transport `websocket`: the service, ws:// or wss://
-//   NODE_EXTRA_CA_CERTS  node's own: must name the same file as XMPP_CA, and before node starts
+//   NODE_EXTRA_CA_CERTS  Node's own variable: the same file as XMPP_CA, set before Node starts
 //
-// Nothing here sleeps: a client keeps what it received and `expect` waits for the first stanza that fits.
-// The traps: xmpp.js checks a direct TLS certificate against the host it connects to and sends neither SNI
-// (for an address) nor ALPN; over STARTTLS it checks against the domain. And it reconnects by itself unless told not to.
-// It turns stream management on wherever it is offered, and does not count the answers to its own requests (`counting`).
+// Nothing here sleeps: a client stores received stanzas, and `expect` waits for the first one that matches.
+// Pitfalls: xmpp.js checks a direct TLS certificate against the host it connects to and sends neither SNI
+// (for an address) nor ALPN; over STARTTLS it checks against the domain. It reconnects automatically unless disabled.
+// It enables stream management wherever it is offered, and does not count responses to its own requests (`counting`).
 
 import { createRequire } from "node:module";
 import { fileURLToPath, pathToFileURL } from "node:url";

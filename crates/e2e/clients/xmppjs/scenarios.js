@@ -1,7 +1,7 @@
-// xmpp.js drives a running node; one function a scenario, settings as in harness.js.
+// Scenarios of xmpp.js against a running node, one function each; settings as in harness.js.
 //
 // RFC 6120 (login), RFC 6121 sections 2 (roster), 3 (subscriptions), 4 (presence), 5 (messages), XEP-0030, 0092,
-// 0160 with 0203, 0199, 0202. xmpp.js knows SCRAM-SHA-1 alone; the other mechanisms are slixmpp's scenarios.
+// 0160 with 0203, 0199, 0202. xmpp.js supports SCRAM-SHA-1 only; slixmpp's scenarios cover the other mechanisms.
 
 import { Failure, bare, befriend, check, run, settings, xml } from "./harness.js";
 

@@ -1,12 +1,12 @@
-// What xmpp.js does with a server over WebSocket in a browser; in Node scenarios.js and extensions.js do more.
+// Scenes of xmpp.js with a server over WebSocket in a browser; scenarios.js and extensions.js cover more, in Node.
 //
-// RFC 7395, RFC 6121 (roster, chat), XEP-0198. In a browser xmpp.js 0.14 knows no SCRAM, so it logs in by PLAIN, which a
-// server offers under TLS only.
+// RFC 7395, RFC 6121 (roster, chat), XEP-0198. In a browser xmpp.js 0.14 has no SCRAM and uses PLAIN, which servers offer
+// under TLS only.
 //
-// A world: { library, service, domain, password, users: { a, b }, cut, mend }; `library` is what xmpp.min.js calls XMPP.
+// A world: { library, service, domain, password, users: { a, b }, cut, mend }; `library` is the object XMPP of xmpp.min.js.
 //
-// COMPAT(xmpp.js, 0.14.0): it takes the answers to its requests away before its stream management counts them, and would get
-// the last stanzas again after a resumption (`counting`).
+// COMPAT(xmpp.js, 0.14.0): it removes responses to its requests before its stream management counts them, and would receive the
+// last stanzas again after a resumption (`counting`).
 
 const PATIENCE = 20_000;
 const ROSTER = "jabber:iq:roster";
