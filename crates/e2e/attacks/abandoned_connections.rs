@@ -1,13 +1,14 @@
-//! Connections that are begun and left.
+//! Abandoned connections before authentication.
 //!
-//! Done: four thousand connections are opened and left at each stage before a login: after nothing, a header, half an
-//! element, half a SASL exchange, half a TLS handshake, a WebSocket handshake, a BOSH session, a failed login.
+//! Done: four thousand connections are opened and left at each stage before a login: after nothing, a stream
+//! header, half an element, half a SASL exchange, half a TLS handshake, a WebSocket handshake, a BOSH session, a
+//! failed login.
 //!
-//! Rule: RFC 6120 section 13.12; CVE-2026-43506 (Prosody leaked memory for each), OF-2896 (Openfire), and the
-//! out-of-memory errors of Openfire 4.4.2 by clients that stay after a failed login.
+//! Rule: RFC 6120, section 13.12; CVE-2026-43506 (Prosody leaked memory for each), OF-2896 (Openfire), and
+//! out-of-memory errors of Openfire 4.4.2 by clients that stay connected after a failed login.
 //!
-//! Right: they leave nothing behind: the second round costs no memory that the first did not, and no connection is
-//! counted any more.
+//! Right: no memory leak: the second round needs no more memory than the first, and no connection is counted any
+//! more.
 
 use throng_e2e::wait;
 

@@ -1,12 +1,13 @@
-//! Filling what an account may keep.
+//! Unlimited data of one account.
 //!
-//! Done: one account stores private values, blocks addresses, adds contacts with many long groups, uploads cards and
-//! opens resources without an end.
+//! Done: one account stores private values, blocks addresses, adds contacts with many long groups, uploads vCards
+//! and binds resources without end.
 //!
-//! Rule: RFC 6120 section 13.12 (limits on what one entity may use); Openfire ran out of memory by clients that flood
-//! (OF-835).
+//! Rule: RFC 6120, section 13.12 (limits on what one entity may use); flooding clients exhausted the memory of
+//! Openfire (OF-835).
 //!
-//! Right: each has a limit that is answered with an error, what is there stays whole, and the session and others go on.
+//! Right: each kind of data has a limit; requests above it get an error, existing data stays intact, and all
+//! sessions continue.
 
 use testkit::server::{ReceivedElement, StreamClient};
 

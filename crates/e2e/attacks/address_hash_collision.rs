@@ -1,13 +1,15 @@
-//! An account whose name has the same hash as that of somebody's contact.
+//! Account whose address has the same hash as a contact's.
 //!
-//! Done: the two names here have the same FNV-1a hash, with any domain after them; two minutes find such a pair. The owner of
-//! the second name, whom the victim does not know, asks for what the victim shows to the owner of the first: presence by a
-//! probe, an answer from the client, last activity, resources. Then the victim adds the second name to the roster as well.
+//! Done: two user names have the same FNV-1a hash, with any domain after them; such a pair is found in two minutes.
+//! The owner of the second name, unknown to the victim, requests what the owner of the first may see: presence by a
+//! probe, an IQ response of the client, last activity, resources. Then the victim adds the second name to the
+//! roster as well.
 //!
-//! Rule: RFC 6121 sections 4.3.2 and 8.5.3.1: a probe or request of an entity without a subscription gets nothing. A hash that
-//! everybody can compute is no proof of who somebody is (CWE-328).
+//! Rule: RFC 6121, sections 4.3.2 and 8.5.3.1: probes and requests of entities without a subscription get nothing.
+//! A hash that everybody can compute does not identify anybody (CWE-328).
 //!
-//! Right: the second user gets what any user without a subscription gets, and a contact with the same hash does not overwrite another.
+//! Right: the second user gets what any user without a subscription gets, and a contact with the same hash does not
+//! overwrite another one.
 
 use testkit::server::StreamClient;
 

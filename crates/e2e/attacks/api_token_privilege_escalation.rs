@@ -1,12 +1,13 @@
-//! A token for accounts that makes itself an administrator.
+//! API token for accounts that makes its owner an administrator.
 //!
-//! Done: with an API token of the scopes `accounts`, `sessions` and `read`: set the password of an administrator, create the account
-//! that the configuration names as one, one by one and in bulk, disable and remove it; then register that name in-band.
+//! Done: with an API token of the scopes `accounts`, `sessions` and `read`: set the password of an administrator;
+//! create, one by one and in bulk, disable and remove an account that the configuration lists as administrator;
+//! then register that name in-band.
 //!
-//! Rule: docs/api.md: a scope does not include others; RFC 6749 section 3.3 says the same of scopes. ejabberd's and
-//! MongooseIM's management APIs had commands that changed more than their caller could.
+//! Rule: `docs/api.md`: no scope except `admin` includes others; RFC 6749, section 3.3, defines scopes the same
+//! way. The management APIs of ejabberd and MongooseIM had commands that exceeded the rights of their callers.
 //!
-//! Right: 403 for each, nothing changed, and an entry in the audit log; in-band registration answers `conflict`.
+//! Right: 403 for each request, no change, and an entry in the audit log; in-band registration answers `conflict`.
 
 use crate::support::ProgramUnderAttack;
 

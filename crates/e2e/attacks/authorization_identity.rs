@@ -1,12 +1,12 @@
-//! Proof of one identity, session of another.
+//! Authentication as one user, session of another.
 //!
-//! Done: a user proves who she is and asks for another user's session: by the authorization identity of PLAIN and of
-//! SCRAM, in SASL and in SASL2, by a user name with a NUL, a comma or an `a=` in it, and by `from` of the stream.
+//! Done: a user authenticates and requests another user's session: by the authorization identity of PLAIN and of
+//! SCRAM, in SASL and in SASL2, by a user name that contains NUL, a comma or `a=`, and by `from` of the stream.
 //!
-//! Rule: RFC 4422 section 3.4.1, RFC 4616 section 2, RFC 6120 section 6.3.8; ejabberd opened the session of the other user
-//! after such a PLAIN message (release 26.07).
+//! Rule: RFC 4422, section 3.4.1, RFC 4616, section 2, RFC 6120, section 6.3.8; ejabberd opened the session of the
+//! other user after such a PLAIN message (release 26.07).
 //!
-//! Right: the login fails, and what opens is never a session of the other user.
+//! Right: the login fails, and no session of the other user is ever opened.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;

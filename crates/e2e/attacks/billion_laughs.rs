@@ -1,9 +1,9 @@
-//! Entities that expand into entities.
+//! XML entity expansion.
 //!
-//! Done: a document type with nested entities is sent as the first bytes of a stream, and in the middle of one; over TCP,
+//! Done: a document type with nested entities is sent as the first bytes of a stream and within one, over TCP,
 //! WebSocket and BOSH.
 //!
-//! Rule: RFC 6120 section 11.1 forbids document types and entities other than the five predefined ones; Prosody expanded
+//! Rule: RFC 6120, section 11.1, forbids document types and all but the five predefined entities; Prosody expanded
 //! them in WebSocket frames (CVE-2022-0217), ejabberd in attributes (CVE-2013-1664 and the class of CVE-2003-1564).
 //!
 //! Right: the stream ends with `restricted-xml` and nothing is expanded.

@@ -1,12 +1,12 @@
-//! A blocked user who wants to know.
+//! Detection of being blocked.
 //!
-//! Done: after she has been blocked, a contact watches the victim connect, change presence and leave; sends messages of every
-//! type, requests, probes and subscription requests, also to full addresses and from another resource; compares the answers with
-//! those for an account that does not exist.
+//! Done: after being blocked, a contact observes whether the victim connects, changes presence and disconnects;
+//! sends messages of every type, requests, probes and subscription requests, also to full addresses and from
+//! another resource; and compares the responses with those for an account that does not exist.
 //!
-//! Rule: XEP-0191 sections 3.3 and 7; RFC 6121 section 8.5.
+//! Rule: XEP-0191, sections 3.3 and 7; RFC 6121, section 8.5.
 //!
-//! Right: nothing arrives in either direction, and what is answered is what is answered for an account that is not there.
+//! Right: nothing arrives in either direction, and responses are those for an account that does not exist.
 
 use testkit::server::{ReceivedElement, StreamClient};
 

@@ -1,12 +1,12 @@
-//! A body that grows four hundred times when it is read.
+//! BOSH body that expands four hundred times when it is parsed.
 //!
-//! Done: before any login, a BOSH request whose wrapper binds a prefix to a namespace of some kilobytes, with as many elements
-//! as fit that use the prefix; first as a session request, then in a session.
+//! Done: before a login, a BOSH request whose wrapper binds a prefix to a namespace of some kilobytes, with as many
+//! elements using that prefix as fit; first as a session request, then within a session.
 //!
-//! Rule: XEP-0124 section 7 (payloads take their namespaces from the wrapper) lets a server write them out; RFC 6120 section
-//! 13.12 wants its resources bounded. One request of 266 kB cost 105 MB.
+//! Rule: XEP-0124, section 7 (payloads inherit the namespaces of the wrapper) lets a server write them out; RFC
+//! 6120, section 13.12, requires bounded resources. One request of 266 kB cost 105 MB.
 //!
-//! Right: `policy-violation`, and no more memory than a session may hold; other sessions go on.
+//! Right: `policy-violation`, and no more memory than a session may use; other sessions continue.
 
 use crate::support::ProgramUnderAttack;
 

@@ -1,12 +1,12 @@
-//! A BOSH session in the wrong hands.
+//! Takeover of a BOSH session.
 //!
-//! Done: requests with guessed and altered session ids, with ids of requests that overflow, jump or go back, with a stream of
-//! another domain, with the session id in other attributes; a session is ended, restarted and paused by somebody who does not
-//! know its id; content types that smuggle headers.
+//! Done: requests with guessed and altered session ids, with request ids that overflow, skip or go back, for a
+//! stream of another domain, with the session id in other attributes; attempts to end, restart and pause a session
+//! without its id; content types that inject headers.
 //!
-//! Rule: XEP-0124 sections 14, 15 and 19; ejabberd's session ids could be predicted (release 26.07).
+//! Rule: XEP-0124, sections 14, 15 and 19; session ids of ejabberd were predictable (release 26.07).
 //!
-//! Right: such requests find no session, the session goes on, and no header is the client's.
+//! Right: such requests find no session, the session continues, and no client controls a response header.
 
 use crate::support::ProgramUnderAttack;
 

@@ -1,13 +1,14 @@
-//! Features of clients, planted under somebody else's hash.
+//! Poisoning of the entity capabilities cache.
 //!
-//! Done: a client announces the hash that another client's software has (XEP-0115) and answers the server's question with
-//! other features; announces it in the old format without a hash function; answers with the right features twice over.
+//! Done: a client announces the hash of another client's software (XEP-0115) and answers the server's query with
+//! other features; announces it in the legacy format without a hash function; answers with the right features
+//! repeated.
 //!
-//! Rule: XEP-0115 section 5.4 and 9.1; ejabberd's cache took what the old format said (release 26.07), Openfire took
-//! malformed answers (OF-3218).
+//! Rule: XEP-0115, sections 5.4 and 9.1; ejabberd's cache accepted the legacy format (release 26.07), Openfire
+//! accepted malformed responses (OF-3218).
 //!
-//! Right: an answer is believed only if it hashes to what was announced. After a wrong answer the next client with the
-//! hash is asked, and after a right one nobody.
+//! Right: a response is accepted only if its hash is the announced one. After a wrong response the next client with
+//! the hash is queried, after a right one none.
 
 use testkit::server::{ReceivedElement, StreamClient};
 

@@ -1,13 +1,14 @@
-//! A stanza with as much as is admitted, so that what the server adds to it is too much to be read again.
+//! Stanza at the size limits that exceeds them when the server adds to it.
 //!
-//! Done: messages with 64 attributes or 32 declared prefixes hold a copy of a message (XEP-0280) or an id in the name of the
-//! victim's account (XEP-0359), or go to somebody who is offline; a request whose prefix the stanza declares goes to a missing
-//! account.
+//! Done: messages with 64 attributes or 32 declared prefixes contain a forged carbon (XEP-0280) or a stanza-id of
+//! the victim's account (XEP-0359), or go to an offline user; a request whose prefix the stanza declares goes to a
+//! missing account.
 //!
-//! Rule: RFC 6120 section 8.2.3 (a request is always answered), XEP-0280 section 7, XEP-0359 section 4 rule 2, XEP-0160. A
-//! check that cannot read a stanza must refuse it: with 64 attributes and `from` and `to`, each check gave up and passed it.
+//! Rule: RFC 6120, section 8.2.3 (every request gets a response), XEP-0280, section 7, XEP-0359, section 4, rule 2,
+//! XEP-0160. A check that cannot parse a stanza must refuse it: with 64 attributes plus `from` and `to`, each check
+//! gave up and passed it.
 //!
-//! Right: the copy is refused, the id removed, the message stored and delivered, the request answered.
+//! Right: the carbon is refused, the stanza-id removed, the message stored and delivered, the request answered.
 
 use crate::support::{ClientTransport, ask, assert_well_formed, friends};
 

@@ -1,12 +1,12 @@
-//! A certificate that stands for more than one's own name.
+//! Client certificate that is valid for other names.
 //!
-//! Done: certificates of a trusted authority with wildcards, domains, full addresses, names with a NUL, other spellings
-//! and addresses of other domains; EXTERNAL with and without an authorization identity.
+//! Done: certificates of a trusted authority with wildcards, domains, full addresses, names with NUL, other
+//! spellings and addresses of other domains; EXTERNAL with and without an authorization identity.
 //!
-//! Rule: XEP-0178 section 2, RFC 6120 section 13.7.1.4; Openfire took the common name out of other fields
-//! (CVE-2025-59154) and trusted wildcards (JM-1394); NUL in names: CVE-2009-2408 and its class.
+//! Rule: XEP-0178, section 2, RFC 6120, section 13.7.1.4; Openfire read the common name from other fields
+//! (CVE-2025-59154) and accepted wildcards (JM-1394); NUL in names: CVE-2009-2408 and its class.
 //!
-//! Right: an identity is one bare address of the stream's domain, whole and exact. Anything else is not offered EXTERNAL
+//! Right: an identity is exactly one bare address of the stream's domain. For anything else EXTERNAL is not offered
 //! or fails.
 
 use sasl::Mechanism;

@@ -1,12 +1,13 @@
-//! The command session of an administrator.
+//! Takeover of an administrator's command session.
 //!
-//! Done: a user sends the session identifier of an administrator's command that is under way, with the form filled in;
-//! cancels it; tries the commands themselves at the server, at the administrator's address and at her own; the
-//! administrator's other resource does the same.
+//! Done: a user sends the session id of an administrator's running command with the form filled in; cancels it;
+//! tries the commands at the server, at the administrator's address and at the own address; the administrator's
+//! other resource does the same.
 //!
-//! Rule: XEP-0050 section 5, XEP-0133 section 6.
+//! Rule: XEP-0050, section 5, XEP-0133, section 6.
 //!
-//! Right: `forbidden` for all but the administrator, nothing is changed, and her session goes on where it was.
+//! Right: `forbidden` for everybody except the administrator, nothing is changed, and the administrator's session
+//! continues.
 
 use testkit::server::{ReceivedElement, StreamClient, TestServerConfig};
 

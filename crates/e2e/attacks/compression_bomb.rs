@@ -1,12 +1,12 @@
 //! Stream compression.
 //!
-//! Done: `<compress/>` of XEP-0138 before and after the login. (WebSocket has a compression of its own:
-//! `websocket_floods.rs`.)
+//! Done: `<compress/>` of XEP-0138 before and after the login. (`websocket_floods.rs` covers compression of
+//! WebSocket.)
 //!
-//! Rule: CVE-2014-2741 to CVE-2014-2746 (Openfire, Prosody, ejabberd, Tigase, M-Link: uncontrolled resource consumption
-//! with highly compressed stanzas); RFC 3749 section 6.
+//! Rule: CVE-2014-2741 to CVE-2014-2746 (Openfire, Prosody, ejabberd, Tigase, M-Link: uncontrolled resource
+//! consumption with highly compressed stanzas); RFC 3749, section 6.
 //!
-//! Right: compression is not offered, and asked for all the same it ends the stream.
+//! Right: compression is not offered, and requesting it ends the stream.
 
 use crate::support::{pair, read_until_end, start_wire, stream_error};
 

@@ -1,13 +1,14 @@
-//! Names that look like somebody else's.
+//! User names that look like another user's.
 //!
-//! Done: accounts are registered under spellings of a name that is taken: other case, full width, characters that vanish or
-//! that normalisation folds, right-to-left overrides, white space, the domain in another case, with a trailing dot, in
-//! punycode; then the spellings are used to log in and to send.
+//! Done: accounts are registered under spellings of an existing name: other case, full width, characters that
+//! normalisation removes or folds, right-to-left overrides, white space, the domain in another case, with a
+//! trailing dot, in Punycode; then the spellings are used to log in and to send.
 //!
-//! Rule: RFC 7622 sections 3.2 and 3.3, RFC 8265; RFC 6120 section 13.13; name confusion gave away accounts at Spotify (2013)
-//! and at Openfire by room names (OF-2190).
+//! Rule: RFC 7622, sections 3.2 and 3.3, RFC 8265; RFC 6120, section 13.13; name confusion allowed account takeover
+//! at Spotify (2013) and in room names of Openfire (OF-2190).
 //!
-//! Right: a spelling is refused, or is the same account; there is never a second account whose name prepares to the first's.
+//! Right: a spelling is refused or is the same account; there is never a second account whose name normalises to
+//! the first one's.
 
 use testkit::server::{PASSWORD, TestServerConfig};
 use throng_core::feature::OptionValue;

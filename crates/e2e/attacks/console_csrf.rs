@@ -1,13 +1,13 @@
-//! The console's cookie, used by another page.
+//! Cross-site request forgery against the console.
 //!
-//! Done: an administrator is signed in; requests arrive with the cookie from another site: without the token, with a wrong one,
-//! with a token of another session, with simple content types, as GET that changes something, with a method override; then
-//! the cookie is used after signing out.
+//! Done: an administrator is signed in; requests with the cookie arrive from another site: without the CSRF token,
+//! with a wrong one, with that of another session, with simple content types, as GET that changes something, with a
+//! method override; then the cookie is used after signing out.
 //!
 //! Rule: OWASP on cross-site request forgery; CVE-2015-6973 (Openfire), ejabberd's web admin before release 26.07.
 //!
-//! Right: nothing changes without the token of that very session, the cookie is `HttpOnly` and `SameSite=Strict`, and it is worth
-//! nothing once the session is over.
+//! Right: nothing changes without the token of the same session, the cookie is `HttpOnly` and `SameSite=Strict`,
+//! and it is invalid after the session.
 
 use crate::support::{PROGRAM_PASSWORD, ProgramUnderAttack};
 

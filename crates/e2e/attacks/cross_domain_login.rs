@@ -1,12 +1,13 @@
-//! A login at one domain that is used at another.
+//! Login at one domain, session at another.
 //!
-//! Done: a user of one domain authenticates there, then opens the stream after SASL for another domain of the same server,
-//! and binds; the same by a name of another domain in the user name, and by an address of another domain in `from`.
+//! Done: a user of one domain authenticates there, then opens the stream after SASL for another domain of the same
+//! server and binds; the same with a name of another domain in the user name, and with an address of another domain
+//! in `from`.
 //!
-//! Rule: RFC 6120 section 6.4.6 (the stream after SASL is of the authenticated entity); Prosody gave out sessions of the
-//! other domain's users (CVE-2018-10847).
+//! Rule: RFC 6120, section 6.4.6 (the stream after SASL belongs to the authenticated entity); Prosody opened
+//! sessions of users of the other domain (CVE-2018-10847).
 //!
-//! Right: the stream ends, or the session is the one that was authenticated. Nobody is bound at the other domain.
+//! Right: the stream ends, or the session is that of the authenticated user. Nobody is bound at the other domain.
 
 use sasl::Mechanism;
 use testkit::server::{PASSWORD, STREAM_HEADER, TestServerConfig};

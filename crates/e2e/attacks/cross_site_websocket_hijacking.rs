@@ -1,11 +1,11 @@
-//! A WebSocket that another page opens.
+//! Cross-site WebSocket hijacking.
 //!
-//! Done: handshakes with the origin of another page, of a look-alike, of nothing; handshakes that are none (another
+//! Done: handshakes with the origin of another page, of a look-alike and without one; invalid handshakes (another
 //! version, no key, another method, no subprotocol).
 //!
-//! Rule: RFC 6455 sections 4.2 and 10.2 (cross-site WebSocket hijacking); RFC 7395 section 3.1.
+//! Rule: RFC 6455, sections 4.2 and 10.2; RFC 7395, section 3.1.
 //!
-//! Right: where the operator lists origins, others get 403; nothing but a whole handshake is switched.
+//! Right: if `allowed_origins` is set, other origins get 403; only a complete handshake is accepted.
 
 use crate::support::ProgramUnderAttack;
 

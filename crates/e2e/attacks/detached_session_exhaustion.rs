@@ -1,15 +1,16 @@
-//! Messages that fill a session without a connection.
+//! Messages that fill a detached session.
 //!
-//! Done: somebody who is in nobody's roster sends messages to the full addresses of sessions that lost their connection and
-//! wait to be resumed (XEP-0198), first to fill one and then to hold as much memory as there are such sessions. Several such
-//! senders direct presence at one of them, each less than a sender's share and together more than the queue.
+//! Done: a sender in nobody's roster sends messages to the full addresses of sessions that lost their connection
+//! and can be resumed (XEP-0198), first to fill one session, then to use as much memory as there are such sessions.
+//! Several such senders direct presence at one of them, each less than a sender's share and together more than the
+//! queue.
 //!
-//! Rule: XEP-0198 section 5 lets a server keep what a session did not get, and sets no bound; ejabberd's `max_ack_queue` and
-//! Prosody's `smacks_max_queue_size` do, and end the session, which is what the attacker wants.
+//! Rule: XEP-0198, section 5, lets a server keep undelivered stanzas and sets no bound; ejabberd's `max_ack_queue`
+//! and Prosody's `smacks_max_queue_size` do, and end the session, which is the attacker's goal.
 //!
-//! Right: one sender has a share of a queue and a budget for all of them; what is beyond goes to the store, the session can be
-//! resumed, and the client gets everything once and in order. Presence that the client did not ask for is dropped first, and
-//! its loss ends no session.
+//! Right: one sender has a share of each queue and a budget for all queues; messages beyond them go to the store,
+//! the session can be resumed, and the client gets every message once and in order. Presence that the client did
+//! not request is dropped first, and its loss ends no session.
 
 use testkit::server::{StreamClient, TestServer, run_until_idle};
 

@@ -1,14 +1,15 @@
-//! Elements of the server in disguise.
+//! Server-generated elements in disguise.
 //!
-//! Done: carbons, stanza-ids, delays and forwarded messages under prefixes, with namespaces that are spelled with character
-//! references, with prefixes that are declared twice, with the prefix of the stream; several stanza-ids in one message.
+//! Done: carbons, stanza-ids, delays and forwarded messages under prefixes, with namespaces spelled with character
+//! references, with prefixes that are declared twice, with the prefix of the stream; several stanza-ids in one
+//! message.
 //!
-//! Rule: Namespaces in XML 1.0; XEP-0359 section 6, XEP-0280 section 11. A server that compares spellings is blind to what
-//! clients see (CVE-2022-25236 and stanza smuggling); ejabberd replaced only the first of several such elements (release
-//! 25.04).
+//! Rule: Namespaces in XML 1.0; XEP-0359, section 6, XEP-0280, section 11. A server that compares spellings does
+//! not see what clients see (CVE-2022-25236 and stanza smuggling); ejabberd replaced only the first of several such
+//! elements (release 25.04).
 //!
-//! Right: as a namespace-aware reader on the other side sees it, no carbon and one stanza-id of the recipient's account, the
-//! server's.
+//! Right: to a namespace-aware parser, a delivered message contains no carbon and exactly one stanza-id of the
+//! recipient's account, the server's.
 
 use roxmltree::Document;
 

@@ -1,12 +1,12 @@
-//! A carbon that somebody else wrote.
+//! Forged carbon copies.
 //!
-//! Done: a contact sends messages that hold `<received/>` or `<sent/>` of XEP-0280 with a forwarded message
-//! that the victim never got, to her bare and her full address.
+//! Done: a contact sends messages that contain `<received/>` or `<sent/>` of XEP-0280 with a forwarded message that
+//! the victim never received, to the bare and to the full address.
 //!
-//! Rule: XEP-0280 section 11 (clients must check the sender); a dozen clients did not (CVE-2017-5589 to CVE-2017-5606),
-//! and a server can spare them the question.
+//! Rule: XEP-0280, section 11 (clients must check the sender); a dozen clients did not (CVE-2017-5589 to
+//! CVE-2017-5606), and a server can protect them.
 //!
-//! Right: no message with such an element reaches a client unless the server wrote it, from the account's own bare
+//! Right: a message with such an element reaches a client only if the server wrote it, from the account's own bare
 //! address.
 
 use testkit::server::ReceivedElement;

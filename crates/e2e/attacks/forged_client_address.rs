@@ -1,14 +1,14 @@
-//! A client behind a reverse proxy that chooses its own address.
+//! Client behind a reverse proxy that chooses its own address.
 //!
-//! Done: behind a proxy that sets `X-Forwarded-For`, requests with a `Forwarded` of the client's own, with forged elements in front
-//! of the proxy's, with bytes that are not UTF-8, and with `X-Forwarded-Proto` where the operator named no such header; then the
-//! same without any proxy that is trusted.
+//! Done: behind a proxy that sets `X-Forwarded-For`, requests with the client's own `Forwarded`, with forged
+//! elements before the proxy's, with bytes that are not UTF-8, and with `X-Forwarded-Proto` although the operator
+//! configured no such header; then the same without a trusted proxy.
 //!
-//! Rule: RFC 7239 section 8.1: these headers are the client's word unless a trusted proxy wrote them. ejabberd
-//! (`trusted_proxies`), Prosody and many frameworks had to fix the order in which they believe several of them.
+//! Rule: RFC 7239, section 8.1: clients can write these headers unless a trusted proxy replaces them. ejabberd
+//! (`trusted_proxies`), Prosody and many frameworks had to fix the precedence of several such headers.
 //!
-//! Right: the address is the right-most one of the named header that is not a trusted proxy's; no other header counts, and
-//! TLS is what the server sees or the named header says.
+//! Right: the address is the right-most one in the configured header that is not a trusted proxy's; no other header
+//! counts; TLS is what the server sees or the configured header states.
 
 use crate::support::ProgramUnderAttack;
 

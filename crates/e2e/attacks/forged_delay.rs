@@ -1,14 +1,14 @@
-//! A delay that somebody else's server is said to have noted.
+//! Forged delay stamps.
 //!
-//! Done: a contact sends messages and presence with `<delay/>` (XEP-0203), with its forerunner of `jabber:x:delay` (XEP-0091)
-//! by the domain or by the victim's own account, so that its client shows words of today as words of long ago, below what was
-//! said since; and with elements that only rooms and archives write.
+//! Done: a contact sends messages and presence with `<delay/>` (XEP-0203) and its legacy form `jabber:x:delay`
+//! (XEP-0091) by the domain or by the victim's own account, so that the client shows new messages as old ones; and
+//! with elements that only rooms and archives write.
 //!
-//! Rule: XEP-0203 section 2 has the entity that delayed a stanza write its address as `from`; XEP-0421 section 3 and XEP-0313
-//! section 5.1 likewise. Clients believe them for that address.
+//! Rule: XEP-0203, section 2: the entity that delayed a stanza writes its address as `from`; similarly XEP-0421,
+//! section 3, and XEP-0313, section 5.1. Clients trust these elements by that address.
 //!
-//! Right: no such element by a domain of this server or by the recipient's account arrives unless the server wrote it. What names
-//! other users is a quotation: clients believe a delay of their server alone (XEP-0203 section 5).
+//! Right: no such element by a domain of this server or by the recipient's account arrives unless the server wrote
+//! it. Those of other users are quotations: clients trust only their own server's (XEP-0203, section 5).
 
 use crate::support::{ClientTransport, assert_well_formed, friends};
 

@@ -1,13 +1,14 @@
-//! A line of the log that a client wrote.
+//! Log entry forged by a client.
 //!
-//! Done: a report of abuse (XEP-0377) whose text and reason hold line ends and a whole entry of the audit log, escape sequences of
-//! terminals and changes of direction; user names of logins, resources and names of commands of the same kind; a name of 200 kB. With
-//! the log as text and as JSON.
+//! Done: a report of abuse (XEP-0377) whose text and reason contain line ends, a complete entry of the audit log,
+//! terminal escape sequences and bidirectional controls; user names of logins, resources and command names with the
+//! same content; a name of 200 kB. With text and JSON logs.
 //!
-//! Rule: RFC 6120 section 13 and CWE-117; CVE-2021-42574 for the direction, CVE-2025-58160 for terminals. Logs are read by people
-//! in terminals and by programs that ban addresses.
+//! Rule: RFC 6120, section 13, and CWE-117; CVE-2021-42574 (bidirectional controls), CVE-2025-58160 (terminals).
+//! Logs are read in terminals and by programs that ban addresses.
 //!
-//! Right: what a client chose stays inside its own field: one line an event, in the text escapes for everything that is not seen.
+//! Right: text of a client stays within its own field: one line per event; invisible characters are escaped in the
+//! text log.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -1,12 +1,13 @@
-//! A sender that is somebody else.
+//! Forged sender address.
 //!
-//! Done: stanzas with the address of somebody else in `from`, in every shape: the victim, the server, no resource, an
-//! escaped character, a prefixed attribute, `from` twice, an empty one, and a roster push that seems to come from the
+//! Done: stanzas with a foreign address in `from`, in every form: the victim, the server, no resource, an escaped
+//! character, a prefixed attribute, `from` twice, an empty one, and a roster push that seems to come from the
 //! victim's own account.
 //!
-//! Rule: RFC 6120 section 8.1.2.1; RFC 6121 section 2.1.6. Clients took such roster pushes (CVE-2015-8688, CVE-2016-9928).
+//! Rule: RFC 6120, section 8.1.2.1; RFC 6121, section 2.1.6. Clients accepted such roster pushes (CVE-2015-8688,
+//! CVE-2016-9928).
 //!
-//! Right: the stanza is refused, or arrives with the real address of its sender.
+//! Right: the stanza is refused or arrives with the real address of its sender.
 
 use testkit::server::ReceivedEvent;
 

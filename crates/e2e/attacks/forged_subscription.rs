@@ -1,14 +1,14 @@
-//! A subscription that its owner never gave.
+//! Subscription without the owner's approval.
 //!
-//! Done: `subscribed` without a request, from oneself to oneself, from a full address, for others; a roster set with
-//! `subscription='both'`, `ask`, `approved`; a roster set and a roster get for another account; a removal of oneself from
-//! another's roster; a request that is stored and answered by a third.
+//! Done: `subscribed` without a request, to oneself, from a full address, on behalf of others; a roster set with
+//! `subscription='both'`, `ask`, `approved`; a roster set and a roster get for another account; removal of oneself
+//! from another's roster; a stored request that a third user answers.
 //!
-//! Rule: RFC 6121 sections 2.1.2.5, 2.1.5, 2.3.1, 3.1.5, 3.1.6 and 3.4; CVE-2015-8688 and CVE-2016-9928 (rosters that
-//! others wrote).
+//! Rule: RFC 6121, sections 2.1.2.5, 2.1.5, 2.3.1, 3.1.5, 3.1.6 and 3.4; CVE-2015-8688 and CVE-2016-9928 (rosters
+//! changed by others).
 //!
-//! Right: a subscription comes about by the owner's own `subscribed` to a request, or her pre-approval; nobody reads or
-//! writes another's roster.
+//! Right: a subscription needs the owner's own `subscribed` to a request, or a pre-approval; nobody reads or writes
+//! another user's roster.
 
 use crate::support::{ask, pair, start_wire};
 

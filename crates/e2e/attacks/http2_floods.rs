@@ -1,12 +1,12 @@
-//! HTTP/2 streams that are opened to be reset, and heads without an end.
+//! HTTP/2 rapid reset and endless headers.
 //!
-//! Done: ten thousand requests that are reset at once; a head in CONTINUATION frames that never ends; settings and pings without
-//! an end; a thousand empty DATA frames; windows of nothing for large answers.
+//! Done: ten thousand requests that are reset immediately; a header in CONTINUATION frames that never ends; endless
+//! settings and pings; a thousand empty DATA frames; zero windows for large responses.
 //!
-//! Rule: RFC 9113 sections 5.1.2, 6.10 and 10.5; CVE-2023-44487 (rapid reset), CVE-2024-27316 (CONTINUATION flood), CVE-2019-9512
-//! to 9518.
+//! Rule: RFC 9113, sections 5.1.2, 6.10 and 10.5; CVE-2023-44487 (rapid reset), CVE-2024-27316 (CONTINUATION
+//! flood), CVE-2019-9512 to 9518.
 //!
-//! Right: the connection is ended or answered within bounds; the node's memory is what it was, and others are served.
+//! Right: the connection is closed or answered within bounds; memory does not grow, and other clients are served.
 
 use std::time::Duration;
 

@@ -1,12 +1,12 @@
-//! Paths that leave their folder.
+//! Path traversal.
 //!
-//! Done: requests for files of the system and for protected pages with `..`, with percent-encoded and doubly encoded dots
-//! and slashes, with backslashes, NUL and overlong UTF-8, under each folder that the HTTP listener serves.
+//! Done: requests for system files and for protected pages with `..`, with percent-encoded and doubly encoded dots
+//! and slashes, with backslashes, NUL and overlong UTF-8, below each path that the HTTP listener serves.
 //!
-//! Rule: RFC 3986 section 7.3; Openfire's console was opened by such paths (CVE-2008-6508, CVE-2023-32315), ejabberd's and
-//! Prosody's file modules had their like.
+//! Rule: RFC 3986, section 7.3; such paths opened Openfire's console (CVE-2008-6508, CVE-2023-32315); the file
+//! modules of ejabberd and Prosody had similar bugs.
 //!
-//! Right: such a path names nothing: an answer of class 4xx without a byte of a file that was not meant to be served.
+//! Right: such a path does not exist: a 4xx response without any content of other files.
 
 use crate::support::ProgramUnderAttack;
 

@@ -1,14 +1,14 @@
-//! Requests with two opinions on where they end.
+//! HTTP request smuggling.
 //!
-//! Done: two lengths, a length beside chunks, odd spellings of `chunked`, chunk sizes with signs, extensions and
-//! overflow, folded lines, bare line feeds, blanks before the colon, NUL and CR in values, a body after GET, HTTP/0.9;
-//! after each a second request that must not be served.
+//! Done: two lengths, a length with chunked coding, unusual spellings of `chunked`, chunk sizes with signs,
+//! extensions and overflow, folded lines, bare line feeds, white space before the colon, NUL and CR in values, a
+//! body after GET, HTTP/0.9; after each a second request that must not be served.
 //!
-//! Rule: RFC 9112 sections 5.1, 5.2, 6.1, 6.3, 7.1 and 11.2. Behind a proxy with another opinion, one user's bytes become
-//! the head of another's request (CVE-2019-18277 of HAProxy, CVE-2022-26377 of Apache).
+//! Rule: RFC 9112, sections 5.1, 5.2, 6.1, 6.3, 7.1 and 11.2. If a proxy parses a request differently, one user's
+//! bytes become the header of another's request (CVE-2019-18277 of HAProxy, CVE-2022-26377 of Apache).
 //!
-//! Right: such a request is refused and its connection ends, or one answer comes for it and the second request is read
-//! where it begins for everybody.
+//! Right: such a request is refused and its connection closed, or it gets one response and the second request is
+//! read where every parser begins it.
 
 use crate::support::ProgramUnderAttack;
 

@@ -1,13 +1,13 @@
-//! Answers to questions that somebody else was asked.
+//! Spoofed IQ responses.
 //!
-//! Done: an unrelated user answers the server's ping to a silent client; answers a request between two others before the one who
-//! was asked; sends results that nobody asked for, with guessed identifiers; answers with the server's address in `from`.
+//! Done: an unrelated user answers the server's ping to an idle client; answers a request between two others before
+//! its recipient does; sends unsolicited results with guessed ids; answers with the server's address in `from`.
 //!
-//! Rule: RFC 6120 section 8.1.2.1 and 8.2.3; XEP-0199 section 7. Smack took a roster from whoever sent it
+//! Rule: RFC 6120, sections 8.1.2.1 and 8.2.3; XEP-0199, section 7. Smack accepted a roster from any sender
 //! (CVE-2014-0364).
 //!
-//! Right: an answer counts from the one who was asked only, always carries the address of its real sender, and is never
-//! itself answered.
+//! Right: only the recipient of a request can answer it, a response always has the address of its real sender, and
+//! no response is itself answered.
 
 use testkit::server::run_until_idle;
 

@@ -1,13 +1,14 @@
-//! A log that is full of guesses.
+//! Log flooding by failed logins.
 //!
-//! Done: a hundred wrong passwords from one address, for names that exist and names that are passwords typed into the wrong field;
-//! between them one user logs in and out.
+//! Done: a hundred wrong passwords from one address, for names that exist and for names that are passwords typed
+//! into the wrong field; meanwhile one user logs in and out.
 //!
-//! Rule: RFC 6120 section 13.12 and CWE-779: failures belong in the log, where people look for them, but not a line for each, and
-//! no secrets.
+//! Rule: RFC 6120, section 13.12, and CWE-779: failures must be logged, but not with a line for each and without
+//! secrets.
 //!
-//! Right: a line for the first failure of an address, then one a minute with their number; a line for the login with address,
-//! mechanism, transport and peer, and one for its end with the reason and how long it was. No name that is no account's.
+//! Right: one line for the first failure of an address, then one per minute with their number; a line for the login
+//! with address, mechanism, transport and peer, and one for its end with reason and duration. Names without an
+//! account are not logged.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -1,12 +1,13 @@
-//! Lines of the log that a client writes.
+//! Log injection.
 //!
-//! Done: line ends, terminal escapes and whole forged lines in user names, resources, stream headers, paths, header fields,
-//! forwarded addresses and sign-in names; then the log is read.
+//! Done: line ends, terminal escapes and complete forged lines in user names, resources, stream headers, paths,
+//! header fields, forwarded addresses and sign-in names; then the log is read.
 //!
-//! Rule: CWE-117; an operator and a fail2ban read the log (RFC 6120 section 13.12; a name of its clients filled the log of
+//! Rule: CWE-117; operators and fail2ban read the log (RFC 6120, section 13.12; a client's name filled the log of
 //! ejabberd 16.03 with crash reports).
 //!
-//! Right: no line of the log begins with a client's words, no control character gets there, and a failed login is one line.
+//! Right: no line of the log begins with text of a client, no control character is written, and a failed login is
+//! one line.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;

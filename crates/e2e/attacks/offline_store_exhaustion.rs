@@ -1,13 +1,15 @@
-//! Messages that fill the offline store of somebody who is away.
+//! Exhaustion of an account's offline storage.
 //!
-//! Done: somebody who is in nobody's roster leaves large and small messages for an account without a resource, until nothing
-//! more is taken.
+//! Done: a sender in nobody's roster sends large and small messages to an account without a resource until no more
+//! are accepted.
 //!
-//! Rule: XEP-0160 section 2 has messages refused when the store is full, and section 5 lets a server limit what it keeps; a
-//! limit of messages alone lets one sender keep some hundred megabytes for each account, and the messages of others out.
+//! Rule: XEP-0160, section 2, requires messages to be refused when the store is full, and section 5 permits limits;
+//! a limit on the number of messages alone lets one sender store some hundred megabytes for each account and
+//! exclude messages of others.
 //!
-//! Right: what waits is limited in bytes as well, one sender has a share of it and is refused beyond as if it were full, and
-//! the messages of others are kept and delivered. A large message is delivered also when all budgets for what waits are full.
+//! Right: stored messages are limited in bytes as well; one sender has a share and is refused beyond it as if the
+//! store were full; messages of others are stored and delivered. A large message is delivered even if all budgets
+//! for queued stanzas are full.
 
 use testkit::server::TestServerConfig;
 

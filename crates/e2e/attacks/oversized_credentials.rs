@@ -1,13 +1,13 @@
-//! Names, nonces and passwords that cost more than they are worth.
+//! Expensive names, nonces and passwords.
 //!
-//! Done: user names, nonces, passwords and authorization identities of the greatest length that fits, of characters that
-//! normalisation expands or reorders; messages of SCRAM with numbers, extensions and proofs of any size; base 64 of odd
-//! shapes.
+//! Done: user names, nonces, passwords and authorization identities of the maximum length, of characters that
+//! normalisation expands or reorders; SCRAM messages with numbers, extensions and proofs of any size; malformed
+//! base 64.
 //!
-//! Rule: RFC 5802 section 7, RFC 4013, RFC 8265 section 8; unauthenticated clients could use much memory of Prosody
-//! (CVE-2021-32918).
+//! Rule: RFC 5802, section 7, RFC 4013, RFC 8265, section 8; unauthenticated clients could use much memory of
+//! Prosody (CVE-2021-32918).
 //!
-//! Right: one failure for each, by length before anything is normalised, and the stream goes on.
+//! Right: one failure for each, by length and before normalisation, and the stream continues.
 
 use sasl::Mechanism;
 use testkit::server::{PASSWORD, TlsClientSettings};

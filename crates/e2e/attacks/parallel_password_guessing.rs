@@ -1,13 +1,14 @@
-//! Hundreds of guesses at one password at the same time.
+//! Parallel password guessing.
 //!
-//! Done: 300 exchanges are begun before any of them is finished; then all proofs, passwords or tokens are sent, 299 of them wrong
-//! and the last one right, with SCRAM, PLAIN (both profiles) and FAST.
+//! Done: 300 exchanges are begun before any of them is finished; then all proofs, passwords or tokens are sent, 299
+//! of them wrong and the last one right, with SCRAM, PLAIN (both profiles) and FAST.
 //!
-//! Rule: RFC 6120 section 13.12 leaves limits on guesses to the server; `limits.login_failures_per_address_and_account` is this one's. A limit
-//! that is compared when an attempt begins and counted when it ends is none for attempts in parallel.
+//! Rule: RFC 6120, section 13.12, leaves limits on guesses to the server, here
+//! `limits.login_failures_per_address_and_account`. A limit that is compared when an attempt begins and counted
+//! when it ends does not limit parallel attempts.
 //!
-//! Right: as many guesses as the limit are answered, whatever their number and mechanism; all others learn nothing, the right one
-//! included. When the window is over, the user logs in.
+//! Right: at most as many guesses as the limit are answered, whatever their number and mechanism; all others learn
+//! nothing, including the right one. After the window the user can log in.
 
 use sasl::client::{Gs2, ScramClient, hashed_token, plain};
 use sasl::{Mechanism, ScramHash, encoding};

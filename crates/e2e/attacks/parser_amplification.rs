@@ -1,11 +1,12 @@
-//! Small input that becomes large in a parser.
+//! Memory amplification in the XML parser.
 //!
-//! Done: before a login, on three hundred connections at a time: elements of nothing but short children, of attributes,
-//! of declarations, of deep nesting, of references, each up to the limit and without an end, over TCP and WebSocket.
+//! Done: before a login, on three hundred concurrent connections: elements of only short children, attributes,
+//! declarations, deep nesting or references, each up to the limit and without end, over TCP and WebSocket.
 //!
-//! Rule: CVE-2026-43507 (Prosody: allocation out of proportion in the XML parser before a login); RFC 6120 section 13.12.
+//! Rule: CVE-2026-43507 (Prosody: disproportionate allocation in the XML parser before a login); RFC 6120, section
+//! 13.12.
 //!
-//! Right: an unfinished element costs what has come of it and not more, and others are served.
+//! Right: an unfinished element costs no more than the bytes received, and other clients are served.
 
 use crate::support::{ProgramUnderAttack, RawSocket, frame};
 

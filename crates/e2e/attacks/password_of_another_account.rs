@@ -1,12 +1,12 @@
-//! The password and the account of another user.
+//! Password change and removal of another account.
 //!
-//! Done: a user sends registration requests that name another user, another domain, a full address, the administrator; to
-//! another's address; removes another's account; registers a name that is taken, before and after a login, also while
-//! logged in.
+//! Done: a user sends registration requests that name another user, another domain, a full address or the
+//! administrator, or that are addressed to another account; removes another account; registers an existing name,
+//! before, after and during a login.
 //!
-//! Rule: XEP-0077 sections 3.2, 3.3 and 11; CVE-2015-7707 (Openfire: administrator by one's own request).
+//! Rule: XEP-0077, sections 3.2, 3.3 and 11; CVE-2015-7707 (Openfire: users could make themselves administrators).
 //!
-//! Right: every one is refused, and all passwords are what they were.
+//! Right: every request is refused, and no password changes.
 
 use sasl::Mechanism;
 use testkit::server::{PASSWORD, TestServerConfig, TlsClientSettings};

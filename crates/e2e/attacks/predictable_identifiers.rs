@@ -1,13 +1,13 @@
-//! Identifiers that can be guessed.
+//! Predictable identifiers.
 //!
-//! Done: many streams, sessions to be resumed, BOSH sessions, resources of the server's making, nonces, tokens and guests
-//! are made, and their identifiers are compared.
+//! Done: many streams, resumable sessions, BOSH sessions, generated resources, nonces, tokens and anonymous
+//! accounts are created, and their identifiers are compared.
 //!
-//! Rule: RFC 6120 sections 4.7.3 and 7.6, XEP-0198 section 10, XEP-0124 section 19, XEP-0484 section 6; ejabberd's tokens
-//! came from a generator that can be predicted (release 26.07).
+//! Rule: RFC 6120, sections 4.7.3 and 7.6, XEP-0198, section 10, XEP-0124, section 19, XEP-0484, section 6;
+//! ejabberd's tokens came from a predictable generator (release 26.07).
 //!
-//! Right: each is different, long enough for 64 bits at least (96 where it is a right by itself), and shares no more with
-//! another than chance has it.
+//! Right: all are different, have at least 64 bits (96 if possession grants access), and share no more with one
+//! another than random values do.
 
 use std::collections::HashSet;
 

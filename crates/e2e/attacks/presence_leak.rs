@@ -1,12 +1,12 @@
-//! Presence that goes to more than it was meant for.
+//! Presence that reaches unauthorised users.
 //!
-//! Done: a user sends directed presence to one who is no contact, then changes and ends presence; a user who was refused, or
-//! whose subscription was taken back, listens, probes, and asks for last activity and resources.
+//! Done: a user sends directed presence to a user who is not a contact, then changes and ends presence; a user
+//! whose subscription was refused or cancelled observes, probes, and requests last activity and resources.
 //!
-//! Rule: RFC 6121 sections 4.6.3 to 4.6.6, 4.3.2 and 8.5; XEP-0012 section 4.
+//! Rule: RFC 6121, sections 4.6.3 to 4.6.6, 4.3.2 and 8.5; XEP-0012, section 4.
 //!
-//! Right: a broadcast reaches subscribers only; who got directed presence gets that and its end; after the subscription nothing
-//! arrives, and a probe tells as much as one for an account that does not exist.
+//! Right: broadcasts reach subscribers only; recipients of directed presence get that and the unavailable presence;
+//! after a subscription ends nothing arrives, and a probe is answered as for an account that does not exist.
 
 use testkit::server::{ReceivedElement, StreamClient, TestServer};
 

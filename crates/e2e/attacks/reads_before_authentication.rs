@@ -1,13 +1,14 @@
-//! Logins that never prove anything, to an account that has much.
+//! Expensive database reads before authentication.
 //!
-//! Done: 40 first messages of SCRAM, of PLAIN and of FAST, from clients that do not know the password, for a user with a large
-//! roster, a blocklist and waiting messages; for one who has nothing, for one who is disabled, and for nobody.
+//! Done: 40 first messages of SCRAM, PLAIN and FAST from clients without the password, for a user with a large
+//! roster, a blocklist and offline messages, a user without data, a disabled one, and one that does not exist.
 //!
-//! Rule: RFC 6120 section 13.12 (what may be learnt before authentication) and 13.11 (denial of service): nothing of an account may be
-//! read, and no memory be spent on it, before a client has proved that it is its own. Time must not tell either.
+//! Rule: RFC 6120, section 13.12 (what may be learnt before authentication) and section 13.11 (denial of service):
+//! no data of an account may be read and no memory used for it before authentication, and response times must not
+//! differ.
 //!
-//! Right: one question to the store for each attempt, for what the proof needs and nothing else, the same for all four; roster,
-//! blocklist and counts are read after the proof, once.
+//! Right: one store query for each attempt, only for what the proof needs, the same for all four; roster, blocklist
+//! and counts are read once, after the proof.
 
 use sasl::client::{Gs2, ScramClient, hashed_token, plain};
 use sasl::{Mechanism, ScramHash, encoding};

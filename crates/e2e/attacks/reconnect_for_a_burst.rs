@@ -1,14 +1,14 @@
-//! A full burst with each connection.
+//! Reconnecting to get a new burst.
 //!
-//! Done: a client floods until its burst is used up, then reconnects and floods on: after closing the stream, after cutting the
-//! connection, by taking its own resource away from itself, under another resource, over TCP,
-//! WebSocket and BOSH; by resuming the stream.
+//! Done: a client floods until its burst is used up, reconnects and continues: after closing the stream, after
+//! cutting the connection, by replacing its own resource, under another resource, over TCP, WebSocket and BOSH; by
+//! resuming the stream.
 //!
-//! Rule: RFC 6120 section 13.12 (limits on what an account may send in a given time). A limit that a new connection resets limits
-//! nobody who reconnects; ejabberd's shapers and Prosody's `mod_limits` count by connection.
+//! Rule: RFC 6120, section 13.12 (limits on what an account may send in a given time). A limit that a new
+//! connection resets is ineffective; ejabberd's shapers and Prosody's `mod_limits` count by connection.
 //!
-//! Right: the account begins with what it had left, and with its debt; when the time is over it has its burst again. Another user
-//! notices nothing.
+//! Right: the account continues with the rest of its burst, or with its debt, until it is refilled. Other users are
+//! not affected.
 
 use testkit::server::{ReceivedEvent, StreamClient, run_until_idle};
 use throng_core::NodeLimits;

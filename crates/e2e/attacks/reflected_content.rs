@@ -1,13 +1,13 @@
-//! What a server repeats of a request.
+//! Reflected content in HTTP responses.
 //!
-//! Done: script in paths, queries, headers and JSON; another host in `Host`; line ends in a value; methods that echo; framing,
-//! sniffing and cross-origin reads of every kind of page.
+//! Done: scripts in paths, queries, headers and JSON; another host in `Host`; line ends in values; methods that
+//! echo; framing, sniffing and cross-origin reads of every kind of page.
 //!
-//! Rule: OWASP; Openfire's console had a dozen such holes (CVE-2017-15911, CVE-2019-20363 to 20366), ejabberd's pages as well
-//! (release 26.07: a value of the URL in a page, uploads without headers).
+//! Rule: OWASP; Openfire's console had a dozen such bugs (CVE-2017-15911, CVE-2019-20363 to 20366), ejabberd's
+//! pages as well (release 26.07: a URL value in a page, uploads without headers).
 //!
-//! Right: nothing of the request comes back as markup, pages say what they may do, a foreign page reads nothing of the API, and
-//! `Host` decides nothing but what it must.
+//! Right: nothing of the request is returned as markup, pages have a Content-Security-Policy, other origins cannot
+//! read the API, and `Host` has no effect except in links.
 
 use crate::support::ProgramUnderAttack;
 

@@ -1,11 +1,12 @@
-//! One name, registered twice at once.
+//! Race between registrations of one name.
 //!
-//! Done: fifty streams send the registration of the same name with different passwords at the same moment, in different
-//! spellings; an account is removed and made again while a session of it waits to be resumed.
+//! Done: fifty streams register the same name with different passwords at the same time, in different spellings; an
+//! account is removed and created again while one of its sessions can be resumed.
 //!
-//! Rule: XEP-0077 section 3.1 (`conflict`); account takeover by a race is CWE-362.
+//! Rule: XEP-0077, section 3.1 (`conflict`); account takeover by a race is CWE-362.
 //!
-//! Right: one succeeds, the others get `conflict`; what belonged to an account before does not belong to its successor.
+//! Right: one registration succeeds, the others get `conflict`; data of the previous account does not belong to its
+//! successor.
 
 use sasl::Mechanism;
 use testkit::server::{PASSWORD, TestServerConfig, run_until_idle};

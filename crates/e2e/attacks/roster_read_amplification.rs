@@ -1,14 +1,15 @@
-//! Questions about somebody whose roster is large.
+//! Requests about a user with a large roster.
 //!
-//! Done: an account that is nobody's contact sends presence probes, last-activity and disco queries and subscription stanzas to
-//! a user who is offline and has 5 000 contacts, and the same to an account that does not exist. Queries go to a user who is
-//! connected, too.
+//! Done: an account that is nobody's contact sends presence probes, last activity and disco queries and
+//! subscription stanzas to an offline user with 5 000 contacts, and to an account that does not exist. Queries also
+//! go to a connected user.
 //!
-//! Rule: RFC 6121 section 4.3.2, XEP-0012 section 7 and XEP-0030 section 8 have one subscription checked, so one entry of the
-//! roster is read; section 13.11 of RFC 6120 asks for bounded work. The same for accounts that do not exist, or work tells them apart.
+//! Rule: RFC 6121, section 4.3.2, XEP-0012, section 7, and XEP-0030, section 8, require a check of one
+//! subscription, so one roster entry is read; RFC 6120, section 13.11, requires bounded work. The work must be the
+//! same for accounts that do not exist, or it reveals them.
 //!
-//! Right: no question makes the server read a roster; the calls to the store are the same whether or not there is an account,
-//! and whether or not it is connected, for the first question as for those after it.
+//! Right: no request makes the server read a roster; the store calls are the same whether or not the account exists
+//! or is connected, for the first request and for later ones.
 
 use testkit::server::StreamClient;
 

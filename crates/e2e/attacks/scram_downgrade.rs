@@ -1,10 +1,10 @@
-//! A login without channel binding where there could be one, or bound to something else.
+//! SCRAM downgrade.
 //!
-//! Done: the client says that the server offered no binding (`y`) although it did; binds to another type than it names; binds
-//! to the data of another connection; answers with another nonce; leaves the binding out of its last message.
+//! Done: the client claims that the server offered no channel binding (`y`) although it did; uses data of another
+//! binding type or of another connection; answers with another nonce; omits the binding in its last message.
 //!
-//! Rule: RFC 5802 sections 5.1 and 6, RFC 9266; XEP-0474. Without these checks a man in the middle takes the stronger
-//! mechanisms away, as the Terrapin attack did for SSH (CVE-2023-48795).
+//! Rule: RFC 5802, sections 5.1 and 6, RFC 9266; XEP-0474. Without these checks a man in the middle can remove the
+//! stronger mechanisms, as the Terrapin attack did for SSH (CVE-2023-48795).
 //!
 //! Right: each such login fails.
 

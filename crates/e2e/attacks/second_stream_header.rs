@@ -1,12 +1,12 @@
-//! A stream inside a stream.
+//! Stream header within a stream.
 //!
-//! Done: a second stream header in the middle of a stream, at each stage and within a stanza; a closing tag and then more;
+//! Done: a second stream header within a stream, at each stage and within a stanza; a closing tag followed by more;
 //! an element of the stream's namespace that only servers send.
 //!
-//! Rule: RFC 6120 sections 4.2, 4.4 and 4.9.3; smuggled headers let one user's bytes be read as the server's own
-//! (I. Fratric, "XMPP stanza smuggling", Black Hat 2022, CVE-2022-22784 to 22787).
+//! Rule: RFC 6120, sections 4.2, 4.4 and 4.9.3; smuggled headers make one user's bytes appear as the server's (I.
+//! Fratric, "XMPP stanza smuggling", Black Hat 2022, CVE-2022-22784 to 22787).
 //!
-//! Right: the stream ends and nothing after the oddity is carried out; nothing of it reaches others.
+//! Right: the stream ends, nothing after the invalid element is processed, and nothing of it reaches others.
 
 use crate::support::{ClientTransport, friends, pair, read_until_end, stream_error};
 

@@ -1,13 +1,12 @@
-//! Values that a database or a pattern might read as more.
+//! SQL injection and wildcards.
 //!
-//! Done: quotes, comments, wildcards, NUL and line ends in searches, resources, roster names and groups, private values,
-//! page markers and API parameters, against the real database; then what was stored is read back.
+//! Done: quotes, comments, wildcards, NUL and line ends in searches, resources, roster names and groups, private
+//! values, page markers and API parameters, against the real database; then the stored values are read back.
 //!
-//! Rule: CWE-89; ejabberd's pubsub put page markers into SQL (release 26.07), Openfire's and Tigase's connectors had the
-//! like.
+//! Rule: CWE-89; ejabberd's pubsub inserted page markers into SQL (release 26.07); connectors of Openfire and
+//! Tigase had similar bugs.
 //!
-//! Right: a value is a value: it comes back as it was, a wildcard finds itself only, and all accounts are there
-//! afterwards.
+//! Right: values are returned unchanged, a wildcard matches only itself, and no account is lost.
 
 use crate::support::ProgramUnderAttack;
 

@@ -1,14 +1,14 @@
-//! Bytes that mean one thing to the server and another to the client behind it.
+//! Stanza smuggling by parser differences.
 //!
-//! Done: thousands of messages from a grammar of hostile lexical forms (prefixes, references, sections, odd white space,
-//! brackets in values, namespaces that are undone) and mutations of them are sent; what arrives is read by a foreign parser
-//! and compared with what that parser reads in what was sent.
+//! Done: thousands of messages from a grammar of hostile lexical forms (prefixes, references, sections, unusual
+//! white space, brackets in values, undeclared namespaces) and mutations of them are sent; an independent parser
+//! reads what arrives, and the result is compared with its reading of what was sent.
 //!
-//! Rule: RFC 6120 section 11; XML 1.0, Namespaces in XML. Differences between the parsers of server and client let one user
-//! write another's stanzas (stanza smuggling: CVE-2022-22784 to 22787, CVE-2022-25235, CVE-2022-25236).
+//! Rule: RFC 6120, section 11; XML 1.0, Namespaces in XML. Differences between the parsers of server and client let
+//! one user write another's stanzas (CVE-2022-22784 to 22787, CVE-2022-25235, CVE-2022-25236).
 //!
-//! Right: a message arrives with exactly the elements, names, namespaces, attributes and text that were sent, as one element; or
-//! it is refused. What the foreign parser refuses is refused.
+//! Right: a message arrives as one element with exactly the elements, names, namespaces, attributes and text that
+//! were sent, or it is refused. What the independent parser refuses is refused.
 
 use std::fmt::Write;
 

@@ -1,14 +1,15 @@
-//! A stanza that the server can read and the victim's client cannot.
+//! Stanza that the server accepts and the victim's client rejects.
 //!
-//! Done: messages with names that only the fifth edition of XML 1.0 allows, and with namespace names that hold the characters
-//! with which users of expat separate a namespace name from a local name: a space (nbxmpp, and so Gajim), `}` (ElementTree, and so
-//! slixmpp), `|`, control characters.
+//! Done: messages with names that only the fifth edition of XML 1.0 allows, and with namespace names that contain
+//! the characters with which users of expat separate a namespace name from a local name: a space (nbxmpp, and so
+//! Gajim), `}` (ElementTree, and so slixmpp), `|`, control characters.
 //!
-//! Rule: RFC 6120 section 11.3 and Namespaces in XML 1.0 section 2.2 (a namespace name is a URI reference). RFC 6120 refers to the fifth
-//! edition, so the names are well-formed and refusing them is a policy (section 4.9.3.14). A client that fails loses its stream, and with XEP-0198 or XEP-0160 it gets the same stanza again at each login.
-//! Expat fails on such namespace names since 2.4.5 (CVE-2022-25236).
+//! Rule: RFC 6120, section 11.3, and Namespaces in XML 1.0, section 2.2 (a namespace name is a URI reference). RFC
+//! 6120 refers to the fifth edition, so the names are well-formed and refusing them is a policy (section 4.9.3.14).
+//! A client that fails loses its stream, and with XEP-0198 or XEP-0160 it receives the same stanza again at each
+//! login. Expat fails on such namespace names since 2.4.5 (CVE-2022-25236).
 //!
-//! Right: the sender's stream ends with `policy-violation` and the victim gets nothing.
+//! Right: the sender's stream ends with `policy-violation` and the victim receives nothing.
 
 use testkit::server::ReceivedEvent;
 

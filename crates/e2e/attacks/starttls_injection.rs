@@ -1,12 +1,12 @@
-//! Bytes before TLS that take effect after it.
+//! STARTTLS command injection.
 //!
-//! Done: a man in the middle sends elements after `<starttls/>` in the same packet: a stream header, a login, a stanza,
-//! a second `<starttls/>`.
+//! Done: a man in the middle sends elements after `<starttls/>` in the same packet: a stream header, a login, a
+//! stanza, a second `<starttls/>`.
 //!
-//! Rule: RFC 6120 section 5.4.3.3 (what came before TLS is discarded); the class of CVE-2011-0411 (STARTTLS command
-//! injection, found in Postfix first).
+//! Rule: RFC 6120, section 5.4.3.3 (data received before TLS is discarded); the class of CVE-2011-0411 (found in
+//! Postfix first).
 //!
-//! Right: none of it is answered inside TLS, and the client's own login is the first that counts.
+//! Right: none of them is answered inside TLS, and the client's own login is the first to be processed.
 
 use sasl::Mechanism;
 use testkit::server::{ReceivedEvent, STREAM_HEADER, TlsClientSettings};

@@ -1,11 +1,13 @@
-//! A login token in the wrong hands.
+//! Stolen login tokens.
 //!
-//! Done: a token of XEP-0484 is used for another user, on another domain, by another client, under another mechanism; a
-//! recorded login is sent again; the token is used after the password was changed and after the account was disabled.
+//! Done: a token of XEP-0484 is used for another user, on another domain, by another client, with another
+//! mechanism; a recorded login is replayed; the token is used after a password change and after the account was
+//! disabled.
 //!
-//! Rule: XEP-0484 sections 3.4, 4 and 6 (without early data of TLS there is no count to keep).
+//! Rule: XEP-0484, sections 3.4, 4 and 6 (without TLS early data no counter is needed).
 //!
-//! Right: a token is its account's, its client's and its mechanism's, a proof is its connection's, and a new password ends it.
+//! Right: a token is valid for one account, one client and one mechanism, a proof for one connection, and a new
+//! password revokes it.
 
 use sasl::{Credentials, HtMechanism};
 use testkit::server::{PASSWORD, StreamClient, TestServer, TestServerConfig, TlsClientSettings};

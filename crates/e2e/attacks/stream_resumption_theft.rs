@@ -1,13 +1,12 @@
-//! The session of another user, by its identifier.
+//! Resumption of another user's session.
 //!
-//! Done: a user who has seen the identifier of another's session (XEP-0198) asks to resume it, on every kind of
-//! connection, while its owner is connected and when the connection is lost; then with one's own identifier and a count
-//! that lies.
+//! Done: a user who knows the identifier of another user's session (XEP-0198) requests its resumption, on every
+//! kind of connection, while its owner is connected and after the connection is lost; then with the own identifier
+//! and a false count.
 //!
-//! Rule: XEP-0198 sections 5 and 10 (a session is resumed by the authenticated owner only).
+//! Rule: XEP-0198, sections 5 and 10 (only the authenticated owner can resume a session).
 //!
-//! Right: `item-not-found` for the thief, nothing of the session's queue is shown, and the owner resumes as if nothing
-//! had been.
+//! Right: `item-not-found` for the other user, nothing of the session's queue is sent, and the owner can resume.
 
 use sasl::Mechanism;
 use testkit::server::{PASSWORD, StreamClient, run_until_idle};

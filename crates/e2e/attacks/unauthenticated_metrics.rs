@@ -1,12 +1,14 @@
-//! Metrics readable by everybody.
+//! Public access to metrics.
 //!
-//! Done: `/metrics` is asked for through a reverse proxy on the same machine, by HTTP/1.1 and with each header that such a proxy
-//! adds, and with a public `Host` and no such header, without a token and with tokens that are none or are for something else.
+//! Done: `/metrics` is requested through a reverse proxy on the same machine, over HTTP/1.1 with each header that
+//! such a proxy adds, and with a public `Host` and no such header, without a token, with invalid tokens and with
+//! tokens of other scopes.
 //!
-//! Rule: no specification; Prometheus' own security model calls metrics readable for whoever reaches them, and Openfire's and
-//! ejabberd's advisories have pages that were meant for operators. Numbers of users, of failed logins and of queues help attackers.
+//! Rule: no specification; in Prometheus' security model, everybody who reaches metrics can read them, and
+//! advisories of Openfire and ejabberd concern pages meant for operators. Numbers of users, failed logins and
+//! queues help attackers.
 //!
-//! Right: 403 with one sentence; health checks stay open; the machine itself may read them.
+//! Right: 403 with one sentence; health checks stay public; local requests may read metrics.
 
 use crate::support::ProgramUnderAttack;
 

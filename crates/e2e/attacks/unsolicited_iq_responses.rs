@@ -1,13 +1,14 @@
-//! Answers that nobody asked for.
+//! Unsolicited IQ responses.
 //!
-//! Done: somebody who is in nobody's roster sends thousands of IQ results and errors to the full address of a session that
-//! lost its connection, and to that of one that is slow to read, until their queues for answers are full.
+//! Done: a sender in nobody's roster sends thousands of IQ results and errors to the full address of a detached
+//! session, and to that of a client that reads slowly, until their queues for responses are full.
 //!
-//! Rule: RFC 6120 section 8.2.3 has no answer without a request; RFC 6121 section 8.5.3.1 delivers results and errors to a
-//! full address whoever sends them. A server that ends a stream "because the client does not read what it asked for" ends
-//! it at anybody's wish.
+//! Rule: RFC 6120, section 8.2.3, has no response without a request; RFC 6121, section 8.5.3.1, delivers results
+//! and errors to a full address from any sender. A server that closes a stream because its client does not read
+//! responses lets anybody close it.
 //!
-//! Right: what was not asked for goes first; the session stays, is resumed, and gets every answer that it did ask for.
+//! Right: unsolicited responses are dropped first; the session stays, can be resumed, and receives every response
+//! that it requested.
 
 use testkit::server::{StreamClient, TestServer, run_until_idle};
 

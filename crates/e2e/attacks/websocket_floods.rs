@@ -1,13 +1,12 @@
-//! WebSocket frames that announce or carry more than they should.
+//! WebSocket frame floods.
 //!
-//! Done: frames of 2^63 bytes; messages in a hundred thousand empty fragments; control frames that are long or
-//! fragmented; frames without a mask; pings without an end from a client that does not read; a compressed bomb; all
-//! before a login.
+//! Done: frames of 2^63 bytes; messages in a hundred thousand empty fragments; long or fragmented control frames;
+//! frames without a mask; endless pings from a client that does not read; a compression bomb; all before a login.
 //!
-//! Rule: RFC 6455 sections 5.1, 5.4, 5.5 and 10.4, RFC 7692; CVE-2022-0217 (Prosody's WebSocket), CVE-2014-2744
-//! (compressed bombs).
+//! Rule: RFC 6455, sections 5.1, 5.4, 5.5 and 10.4, RFC 7692; CVE-2022-0217 (Prosody's WebSocket), CVE-2014-2744
+//! (compression bombs).
 //!
-//! Right: the connection ends, or what is held is bounded; the node's memory is what it was, and others are served.
+//! Right: the connection is closed, or its memory is bounded; memory does not grow, and other clients are served.
 
 use std::io::Write;
 
