@@ -25,7 +25,7 @@ const HEAD: &str = "<?xml version='1.0' encoding='UTF-8'?>
     <name>Throng</name>
     <shortname>throng</shortname>
     <shortdesc xml:lang='en'>An XMPP server for very large services</shortdesc>
-    <description xml:lang='en'>An XMPP server that needs two kilobytes for an online user, loses nothing that it has acknowledged, and comes with its own load generator.</description>
+    <description xml:lang='en'>An XMPP server that needs two kilobytes of memory for an online user, never loses an acknowledged stanza, and includes a load generator.</description>
     <programming-language>Rust</programming-language>
     <os>Linux</os>
     <license rdf:resource='https://www.apache.org/licenses/LICENSE-2.0'/>
