@@ -25,7 +25,7 @@ use crate::session::Session;
 /// Failed reads after which the sessions end.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// What must be read again.
+/// Data that must be read again.
 enum Outdated {
     /// Everything that a login reads. The number is the revision of the proved credentials.
     Login(Arc<Session>, u64),

@@ -30,7 +30,7 @@ pub struct AuditEntry {
     pub number: u64,
     /// Time in milliseconds since 1970.
     pub at: u64,
-    /// Who requested it: an address, `operator`, or the name of a token.
+    /// Requester: an address, `operator`, or the name of a token.
     pub actor: String,
     /// The interface used: `xmpp`, `socket`, `http`.
     pub interface: &'static str,

@@ -89,7 +89,7 @@ impl FeatureSet {
     }
 }
 
-/// What the caller must do after an announcement.
+/// Action required of the caller after an announcement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CapsLookup {
     /// The features are known.

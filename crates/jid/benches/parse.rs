@@ -8,7 +8,7 @@ use std::time::Instant;
 use throng_jid::{Jid, JidRef, parse};
 
 fn measure(what: &str, text: &str, work: impl Fn(&str) -> bool) {
-    // As many calls as take about ten milliseconds.
+    // The number of calls that takes about ten milliseconds.
     let start = Instant::now();
     black_box(work(black_box(text)));
     let calls = (10_000_000 / start.elapsed().as_nanos().max(1)).clamp(1, 100_000);

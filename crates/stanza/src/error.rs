@@ -16,7 +16,7 @@ pub const MAX_ECHO_BYTES: usize = 2048;
 /// A stanza error (RFC 6120, section 8.3.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StanzaError {
-    /// What the sender can do about it.
+    /// Action that the sender can take.
     pub kind: ErrorType,
     /// The defined condition.
     pub condition: StanzaCondition,

@@ -49,7 +49,7 @@ pub(crate) enum ConnectionPhase {
     Over,
 }
 
-/// What the connection does after a phase was polled.
+/// Action of the connection after a phase was polled.
 pub(crate) enum PhaseOutcome {
     /// Nothing to do until something wakes the task.
     Sleep,

@@ -40,7 +40,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What a peer may send: 256 kB, 64 deep, 64 attributes, 32 declarations, names of 256 bytes, a start tag of 32 kB.
+    /// Limits for authenticated peers: 256 kB, 64 deep, 64 attributes, 32 declarations, names of 256 bytes, a start tag of 32 kB.
     pub const DEFAULT: Limits = Limits {
         element_bytes: 262_144,
         depth: 64,

@@ -36,7 +36,7 @@ pub use output::{CommandOutput, OutputRow, OutputValue};
 pub use scope::TokenScope;
 pub use table::{CommandEntry, Commands};
 
-/// Who may use a command.
+/// Users permitted to run a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Administrators of the node, and any process that may open its admin socket.
@@ -57,7 +57,7 @@ pub struct Command {
     pub title: &'static str,
     /// One sentence that describes it.
     pub doc: &'static str,
-    /// Who may use it.
+    /// Its permitted users.
     pub role: Role,
     /// Whether it changes anything; a command that only reads is safe to repeat.
     pub changes: bool,
@@ -118,7 +118,7 @@ pub enum CallerIdentity {
     },
 }
 
-/// Who runs a command, and through which interface.
+/// Caller of a command, and the interface that it uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// On whose behalf it runs.
@@ -161,7 +161,7 @@ pub struct CommandCall {
     pub node: Arc<Node>,
     /// The host whose command it is.
     pub host: Arc<Host>,
-    /// Who runs it.
+    /// Its caller.
     pub caller: Caller,
     /// Checked values.
     pub input: CommandInput,

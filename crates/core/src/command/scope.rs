@@ -1,7 +1,7 @@
 //! Scopes of tokens for programs, few enough to be understood. Interfaces with such tokens require the scope of
 //! a command; people and the admin socket have no scopes.
 
-/// What a token permits.
+/// Right that a token grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TokenScope {
     /// Read anything that is not a secret.

@@ -62,7 +62,7 @@ pub(crate) struct WorkerHello {
 pub(crate) enum ControllerMessage {
     /// Must be returned at once.
     Ping(u64),
-    /// What to do.
+    /// Action to take.
     Assignment(Box<Assignment>),
     /// Command during the run.
     Command(WorkerCommand),

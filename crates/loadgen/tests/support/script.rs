@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What the server sends: an answer or a forwarded stanza.
+/// Output of the server: a response or a forwarded stanza.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ServerStep {
     /// Accepting a connection, before anything is read.

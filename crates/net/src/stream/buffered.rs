@@ -1,4 +1,4 @@
-//! What all transports of a stream share: lend buffers, read until there is an event, queue output, flush it, close.
+//! Skeleton of all stream transports: borrow buffers, read until there is an event, queue output, flush it, close.
 //!
 //! A transport contributes how bytes arrive and leave ([`TransportLayer`]): as they are, as TLS records, or as BOSH
 //! bodies. When buffers are acquired and released, what is stashed and which limits apply is decided here, once.

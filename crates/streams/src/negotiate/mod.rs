@@ -42,7 +42,7 @@ use crate::stream_management;
 /// Unsent bytes above which a peer without a resource is not read.
 const MAX_UNSENT_BYTES: usize = 8 * 1024;
 
-/// What the client may send next.
+/// Elements that the client may send next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NegotiationStage {
     /// A stream header.

@@ -154,7 +154,7 @@ impl LoadRun {
     pub(crate) fn finish(mut self) -> Result<MeasuredRun> {
         let log = self.folder.path().join("load.log");
         let status = self.child.wait()?;
-        // What the server does after the last close belongs to the close.
+        // Work of the server after the last close counts as part of it.
         std::thread::sleep(Duration::from_millis(100));
         let cpu = self.timeline.finish()?;
         ensure!(status.success(), "throng load ended with {status}: {}", log_tail(&log));

@@ -156,7 +156,7 @@ impl<'a> LoginBench<'a> {
         let logins = run.total("logins");
         ensure!(logins >= size as u64, "{logins} of {size} users logged in");
         let closing = run.closing()?;
-        // What is open at the end of the run is closed in order.
+        // Connections that are open at the end of the run are closed gracefully.
         let close = run.cpu_ns_from(closing)?;
         // Little's law: `concurrency` logins are under way all the time.
         let rate = concurrency.min(size) as f64 * 1e3 / run.total_ms("tr:wave", "mean");

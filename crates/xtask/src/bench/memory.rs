@@ -61,7 +61,7 @@ fn budget(security: ClientSecurity) -> f64 {
     if security == ClientSecurity::None { 2_500.0 } else { 6_000.0 }
 }
 
-/// What a roster may cost more than one of 3 contacts: 24 bytes per contact.
+/// Additional memory of a roster above 3 contacts: 24 bytes per contact.
 fn roster_budget(contacts: usize) -> f64 {
     24.0 * contacts as f64
 }

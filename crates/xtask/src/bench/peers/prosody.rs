@@ -29,7 +29,7 @@ use super::{DOMAIN, ModuleSet, PasswordStorage, PeerOptions, check_installed, em
 
 /// The same number of rounds as the other servers have; Prosody's own is 10 000.
 const ROUNDS: NonZeroU32 = NonZeroU32::new(4096).unwrap();
-/// What the package's prosody.cfg.lua enables (0.12.3-1+deb12u1), in its order.
+/// Modules that the package's prosody.cfg.lua enables (0.12.3-1+deb12u1), in its order.
 const STOCK: &[&str] = &[
     "disco",
     "roster",
