@@ -1,5 +1,5 @@
-//! Builds the files that `cargo xtask new-feature` copies and runs their tests, so that a change of an API cannot leave them
-//! behind.
+//! Builds the files that `cargo xtask new-feature` copies and runs their tests, so that they stay up to date with the
+//! API.
 #![allow(unreachable_pub, reason = "the templates are modules of a library once they are copied")]
 
 #[path = "../templates/message.rs"]

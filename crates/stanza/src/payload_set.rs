@@ -1,8 +1,8 @@
 //! Namespaces of stanzas' children as one word: what a [`Head`](crate::Head) records and handlers declare
 //! interest in.
 //!
-//! Only the namespaces by which a stanza is selected have a bit. All others known to the server have a number
-//! ([`Ns`]) and nothing here, so the number of namespaces is not limited by the size of a head.
+//! Only namespaces that select stanzas have a bit. All others known to the server have a number
+//! ([`Ns`]) only, so the number of namespaces is not limited by the size of a head.
 //!
 //! # Pitfalls
 //!

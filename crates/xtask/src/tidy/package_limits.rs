@@ -1,7 +1,7 @@
-//! Limits of the number of packages: what the server's build takes in, and what the lock file lists.
+//! Limits on the number of packages: in the server's build, and in the lock file.
 //!
-//! Each package is compiled by everybody who builds the server, and its releases are followed by whoever maintains it. A
-//! change that needs more packages drops others, or raises the limit here with its reason in the commit.
+//! Each package costs build time and maintenance. A change that needs more packages removes others, or raises the limit
+//! here with the reason in the commit.
 
 use std::collections::BTreeSet;
 
