@@ -6,15 +6,15 @@ use jid::JidRef;
 use crate::plan::{AccountSource, TestAccounts};
 
 /// The accounts of a plan.
-pub(crate) struct AccountNames {
-    accounts: &'static TestAccounts,
+pub(crate) struct AccountNames<'p> {
+    accounts: &'p TestAccounts,
     /// Used for lists only.
-    by_name: HashMap<&'static str, u32>,
+    by_name: HashMap<&'p str, u32>,
 }
 
-impl AccountNames {
+impl<'p> AccountNames<'p> {
     /// Indexes the accounts of a plan.
-    pub(crate) fn new(accounts: &'static TestAccounts) -> Self {
+    pub(crate) fn new(accounts: &'p TestAccounts) -> Self {
         let by_name = match &accounts.source {
             AccountSource::List(rows) => {
                 rows.iter().zip(0..).map(|((name, _), number)| (name.as_str(), number)).collect()
@@ -25,7 +25,7 @@ impl AccountNames {
     }
 
     /// Domain of all accounts.
-    pub(crate) fn domain(&self) -> &'static str {
+    pub(crate) fn domain(&self) -> &'p str {
         &self.accounts.domain
     }
 
@@ -87,8 +87,8 @@ mod tests {
             (pattern.clone(), "u14@a.org/x", 2),
             (pattern.clone(), "u10@a.org", 0),
         ] {
-            let names =
-                AccountNames::new(Box::leak(Box::new(TestAccounts { source, domain: "a.org".into() })));
+            let accounts = TestAccounts { source, domain: "a.org".into() };
+            let names = AccountNames::new(&accounts);
             assert_eq!(names.index(address), Some(index));
             for other in ["eve@a.org", "bob@b.org", "u14@b.org", "a.org", "u11@a.org", ""] {
                 assert_eq!(names.index(other), None, "{other}");

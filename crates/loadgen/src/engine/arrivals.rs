@@ -22,8 +22,8 @@ pub(crate) struct ScheduledArrival {
 }
 
 /// The schedule.
-pub(crate) struct ArrivalSchedule {
-    plan: &'static LoadPlan,
+pub(crate) struct ArrivalSchedule<'p> {
+    plan: &'p LoadPlan,
     rng: Rng,
     phase: usize,
     /// Start of the phase, in microseconds.
@@ -46,9 +46,9 @@ pub(crate) struct ArrivalSchedule {
     starts: Vec<ScheduledArrival>,
 }
 
-impl ArrivalSchedule {
+impl<'p> ArrivalSchedule<'p> {
     /// The schedule of a plan.
-    pub(crate) fn new(plan: &'static LoadPlan) -> Self {
+    pub(crate) fn new(plan: &'p LoadPlan) -> Self {
         let mut starts: Vec<_> = plan
             .starts
             .iter()
@@ -254,14 +254,14 @@ mod tests {
         }
     }
 
-    fn plan(phases: Vec<ArrivalPhase>, weights: &[f64]) -> &'static LoadPlan {
+    fn plan(phases: Vec<ArrivalPhase>, weights: &[f64]) -> LoadPlan {
         let session = |weight: &f64| UserSession {
             name: String::new(),
             weight: *weight,
             accept_subscriptions: false,
             steps: vec![],
         };
-        Box::leak(Box::new(LoadPlan {
+        LoadPlan {
             name: String::new(),
             title: String::new(),
             target: PlanTarget {
@@ -278,17 +278,17 @@ mod tests {
             sessions: weights.iter().map(session).collect(),
             transactions: vec![],
             options: PlanOptions::default(),
-        }))
+        }
     }
 
-    fn all(arrivals: &mut ArrivalSchedule) -> Vec<u64> {
+    fn all(arrivals: &mut ArrivalSchedule<'_>) -> Vec<u64> {
         std::iter::from_fn(|| arrivals.pop(u64::MAX)).map(|arrival| arrival.at).collect()
     }
 
     #[test]
     fn even_arrivals_do_not_drift() {
         let plan = plan(vec![ArrivalPhase { max_users: Some(1_000_000), ..phase(222.0) }], &[1.0]);
-        let times = all(&mut ArrivalSchedule::new(plan));
+        let times = all(&mut ArrivalSchedule::new(&plan));
         assert_eq!(times.len(), 1_000_000);
         assert_eq!(times[222 * 1_000], 1_000_000_000);
     }
@@ -298,7 +298,8 @@ mod tests {
         let first = ArrivalPhase { duration_ms: Some(4_000), batch: 10, ..phase(5.0) };
         let pause = ArrivalPhase { duration_ms: Some(1_000), ..phase(0.0) };
         let last = ArrivalPhase { max_users: Some(3), ..phase(1.0) };
-        let mut arrivals = ArrivalSchedule::new(plan(vec![first, pause, last], &[1.0]));
+        let plan = plan(vec![first, pause, last], &[1.0]);
+        let mut arrivals = ArrivalSchedule::new(&plan);
         assert_eq!(arrivals.pop(0), Some(ScheduledArrival { at: 0, session: 0 }));
         let times = all(&mut arrivals);
         assert_eq!(times[..9], [0; 9]);
@@ -311,7 +312,7 @@ mod tests {
     fn poisson_has_the_rate_and_weights_their_shares_the_same_on_every_worker() {
         let plan =
             plan(vec![ArrivalPhase { max_users: Some(100_000), poisson: true, ..phase(50.0) }], &[1.0, 3.0]);
-        let (mut one, mut other) = (ArrivalSchedule::new(plan), ArrivalSchedule::new(plan));
+        let (mut one, mut other) = (ArrivalSchedule::new(&plan), ArrivalSchedule::new(&plan));
         let (mut second, mut last) = (0, 0);
         for _ in 0..100_000 {
             let arrival = one.pop(u64::MAX).unwrap();
@@ -326,10 +327,8 @@ mod tests {
     #[test]
     fn a_phase_can_wait_for_its_users() {
         let first = ArrivalPhase { max_users: Some(2), wait_all_end: true, ..phase(1.0) };
-        let mut arrivals = ArrivalSchedule::new(plan(
-            vec![first, ArrivalPhase { max_users: Some(1), ..phase(1.0) }],
-            &[1.0],
-        ));
+        let plan = plan(vec![first, ArrivalPhase { max_users: Some(1), ..phase(1.0) }], &[1.0]);
+        let mut arrivals = ArrivalSchedule::new(&plan);
         assert_eq!(all(&mut arrivals), [0, 1_000_000]);
         assert!(arrivals.awaits_users() && arrivals.next_at().is_none());
         arrivals.resume(9_000_000);
@@ -342,7 +341,8 @@ mod tests {
         let first = ArrivalPhase { max_users: Some(3), concurrency: Some(2), ..phase(0.0) };
         let pause = ArrivalPhase { duration_ms: Some(1_000), ..phase(0.0) };
         let last = ArrivalPhase { max_users: Some(1), ..phase(1.0) };
-        let mut arrivals = ArrivalSchedule::new(plan(vec![first, pause, last], &[1.0]));
+        let plan = plan(vec![first, pause, last], &[1.0]);
+        let mut arrivals = ArrivalSchedule::new(&plan);
         assert_eq!(arrivals.concurrency(), Some(2));
         assert_eq!(arrivals.pop(10), Some(ScheduledArrival { at: 10, session: 0 }));
         assert_eq!(arrivals.next_at(), Some(10), "there is room for another");
@@ -361,9 +361,9 @@ mod tests {
 
     #[test]
     fn single_users_start_at_their_time() {
-        let mut with = plan(vec![ArrivalPhase { max_users: Some(2), ..phase(1.0) }], &[1.0, 1.0]).clone();
+        let mut with = plan(vec![ArrivalPhase { max_users: Some(2), ..phase(1.0) }], &[1.0, 1.0]);
         with.starts = vec![UserStart { at_ms: 5_000, session: 1 }, UserStart { at_ms: 500, session: 1 }];
-        let mut arrivals = ArrivalSchedule::new(Box::leak(Box::new(with)));
+        let mut arrivals = ArrivalSchedule::new(&with);
         assert_eq!(all(&mut arrivals), [0, 500_000, 1_000_000, 5_000_000]);
         assert_eq!(arrivals.end(), Some(1_000_000));
     }

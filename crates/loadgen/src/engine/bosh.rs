@@ -22,6 +22,7 @@ use std::io;
 use rustix::event::epoll::{self, EventFlags};
 
 use super::event_loop::WorkerEngine;
+use super::slot::{SocketTag, UserSlot};
 use super::virtual_user::{BLOCKED, CLOSED, CONNECTED, LOGGED_IN, WaitState};
 use crate::clock::now_us;
 use crate::measure::{Counter, Gauge, Timing};
@@ -129,12 +130,12 @@ impl BoshConnection {
     }
 }
 
-impl WorkerEngine {
-    fn bosh(&mut self, slot: u32) -> Option<&mut BoshConnection> {
-        self.users[slot as usize].bosh.as_deref_mut()
+impl WorkerEngine<'_> {
+    fn bosh(&mut self, slot: UserSlot) -> Option<&mut BoshConnection> {
+        self.users[slot].bosh.as_deref_mut()
     }
 
-    fn web_line(&mut self, slot: u32, index: usize) -> Option<&mut BoshSocket> {
+    fn web_line(&mut self, slot: UserSlot, index: usize) -> Option<&mut BoshSocket> {
         self.bosh(slot)?.lines.get_mut(index)
     }
 
@@ -143,10 +144,10 @@ impl WorkerEngine {
     }
 
     /// Starts a session with its first connection.
-    pub(super) fn connect_bosh(&mut self, slot: u32, turn: usize) {
+    pub(super) fn connect_bosh(&mut self, slot: UserSlot, turn: usize) {
         // The initial `rid` is random and stays far below 2^53 (XEP-0124, section 7).
         let next = 1 + (u64::from(self.rng.below(u32::MAX)) << 8);
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         user.bosh = Some(Box::new(BoshConnection { next, turn, requests: 1, ..BoshConnection::default() }));
         user.wait = WaitState::Connected;
         user.flags &= !(CONNECTED | BLOCKED | CLOSED);
@@ -157,13 +158,13 @@ impl WorkerEngine {
         }
     }
 
-    fn open_line(&mut self, slot: u32, index: usize) -> io::Result<()> {
+    fn open_line(&mut self, slot: UserSlot, index: usize) -> io::Result<()> {
         let Some(bosh) = self.bosh(slot) else { return Ok(()) };
         let turn = bosh.turn;
         let Some(line) = bosh.lines.get_mut(index) else { return Ok(()) };
         line.generation = line.generation.wrapping_add(1);
-        let data = tag(slot, index, line.generation);
-        let socket = self.open_socket(slot, turn, data)?;
+        let tag = SocketTag { slot, line: index, generation: line.generation };
+        let socket = self.open_socket(turn, tag)?;
         if let Some(line) = self.web_line(slot, index) {
             line.socket = Some(socket);
             (line.connected, line.ready, line.blocked) = (false, false, true);
@@ -172,7 +173,7 @@ impl WorkerEngine {
     }
 
     /// Closes a socket; its request, if any, is kept.
-    fn close_line(&mut self, slot: u32, index: usize) {
+    fn close_line(&mut self, slot: UserSlot, index: usize) {
         let Some(line) = self.web_line(slot, index) else { return };
         if !line.answered {
             line.input = Vec::new();
@@ -187,19 +188,19 @@ impl WorkerEngine {
     }
 
     /// Drops the session and its sockets.
-    pub(super) fn drop_bosh(&mut self, slot: u32) {
-        if self.users[slot as usize].bosh.is_some() {
+    pub(super) fn drop_bosh(&mut self, slot: UserSlot) {
+        if self.users[slot].bosh.is_some() {
             self.close_line(slot, 0);
             self.close_line(slot, 1);
-            self.users[slot as usize].bosh = None;
+            self.users[slot].bosh = None;
         }
     }
 
-    /// Handles an event on the socket of `slot` that `which` names.
-    pub(super) fn line_event(&mut self, slot: u32, which: u64, flags: EventFlags) {
-        let index = (which & 1) as usize;
+    /// Handles an event on a socket.
+    pub(super) fn line_event(&mut self, tag: SocketTag, flags: EventFlags) {
+        let (slot, index) = (tag.slot, tag.line);
         let Some(line) = self.web_line(slot, index) else { return };
-        if u64::from(line.generation) != which >> 1 {
+        if line.generation != tag.generation {
             return;
         }
         let Some(socket) = &line.socket else { return };
@@ -219,7 +220,7 @@ impl WorkerEngine {
         }
     }
 
-    fn line_connected(&mut self, slot: u32, index: usize) {
+    fn line_connected(&mut self, slot: UserSlot, index: usize) {
         let now = now_us();
         self.record.add(Counter::Connections, 1);
         self.record.adjust_gauge(Gauge::Connected, 1);
@@ -228,7 +229,7 @@ impl WorkerEngine {
         let Some(line) = self.web_line(slot, index) else { return };
         line.connected = true;
         self.watch_line(slot, index, false);
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         if !user.is(CONNECTED) {
             user.set(CONNECTED, true);
             let took = now.saturating_sub(user.due);
@@ -237,7 +238,7 @@ impl WorkerEngine {
         if !secure {
             return self.line_ready(slot, index);
         }
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         if user.wait == WaitState::Connected {
             user.wait = WaitState::Handshake;
             user.login().since = now;
@@ -251,13 +252,13 @@ impl WorkerEngine {
     }
 
     /// Marks a socket as ready for requests.
-    fn line_ready(&mut self, slot: u32, index: usize) {
+    fn line_ready(&mut self, slot: UserSlot, index: usize) {
         let Some(line) = self.web_line(slot, index) else { return };
         line.ready = true;
         if line.rid != 0 {
             return self.send_line(slot, index);
         }
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         match user.wait {
             WaitState::Handshake => {
                 let took = now_us() - user.login().since;
@@ -270,9 +271,8 @@ impl WorkerEngine {
     }
 
     /// Requests EPOLLOUT or stops requesting it.
-    fn watch_line(&mut self, slot: u32, index: usize, blocked: bool) {
-        let Some(line) = self.users[slot as usize].bosh.as_mut().and_then(|bosh| bosh.lines.get_mut(index))
-        else {
+    fn watch_line(&mut self, slot: UserSlot, index: usize, blocked: bool) {
+        let Some(line) = self.users[slot].bosh.as_mut().and_then(|bosh| bosh.lines.get_mut(index)) else {
             return;
         };
         if line.blocked == blocked {
@@ -281,16 +281,17 @@ impl WorkerEngine {
         line.blocked = blocked;
         let out = if blocked { EventFlags::OUT } else { EventFlags::empty() };
         if let Some(socket) = &line.socket {
-            let data = epoll::EventData::new_u64(tag(slot, index, line.generation));
+            let tag = SocketTag { slot, line: index, generation: line.generation };
+            let data = epoll::EventData::new_u64(tag.pack());
             // It fails only for a descriptor that is not in the set, and this one is.
             let _ = epoll::modify(&self.epoll, socket, data, EventFlags::IN | EventFlags::RDHUP | out);
         }
     }
 
     /// Makes a request if one is due.
-    pub(super) fn flush_bosh(&mut self, slot: u32) {
+    pub(super) fn flush_bosh(&mut self, slot: UserSlot) {
         let second = self.second();
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         let Some(bosh) = user.bosh.as_deref_mut() else { return };
         if !bosh.sends(user.out.is_empty()) {
             return;
@@ -322,9 +323,9 @@ impl WorkerEngine {
     }
 
     /// Writes the request of a ready socket.
-    fn send_line(&mut self, slot: u32, index: usize) {
+    fn send_line(&mut self, slot: UserSlot, index: usize) {
         let web = &self.plan.target.web;
-        let Some(bosh) = self.users[slot as usize].bosh.as_deref_mut() else { return };
+        let Some(bosh) = self.users[slot].bosh.as_deref_mut() else { return };
         let mut request = std::mem::take(&mut self.request);
         request.clear();
         let line = &mut bosh.lines[index];
@@ -347,9 +348,8 @@ impl WorkerEngine {
     }
 
     /// Writes bytes that the kernel did not accept before.
-    fn write_line(&mut self, slot: u32, index: usize) {
-        let Some(line) = self.users[slot as usize].bosh.as_mut().and_then(|bosh| bosh.lines.get_mut(index))
-        else {
+    fn write_line(&mut self, slot: UserSlot, index: usize) {
+        let Some(line) = self.users[slot].bosh.as_mut().and_then(|bosh| bosh.lines.get_mut(index)) else {
             return;
         };
         let Some(socket) = &mut line.socket else { return };
@@ -360,7 +360,7 @@ impl WorkerEngine {
         self.wrote(slot, index, result);
     }
 
-    fn wrote(&mut self, slot: u32, index: usize, result: io::Result<crate::socket::WriteOutcome>) {
+    fn wrote(&mut self, slot: UserSlot, index: usize, result: io::Result<crate::socket::WriteOutcome>) {
         match result {
             Ok(written) => {
                 let waits = self.web_line(slot, index).is_some_and(|line| !line.out.is_empty());
@@ -370,12 +370,10 @@ impl WorkerEngine {
         }
     }
 
-    fn read_line(&mut self, slot: u32, index: usize) {
+    fn read_line(&mut self, slot: UserSlot, index: usize) {
         loop {
-            let epoch = self.users[slot as usize].epoch;
-            let Some(line) =
-                self.users[slot as usize].bosh.as_mut().and_then(|bosh| bosh.lines.get_mut(index))
-            else {
+            let epoch = self.users[slot].epoch;
+            let Some(line) = self.users[slot].bosh.as_mut().and_then(|bosh| bosh.lines.get_mut(index)) else {
                 return;
             };
             let generation = line.generation;
@@ -396,7 +394,7 @@ impl WorkerEngine {
             let end = result.map(|read| read.end);
             let ended = matches!(end, Ok(ReadEnd::Closed | ReadEnd::Cut));
             let taken = if input.is_empty() { 0 } else { self.arrived(slot, index, &input, ended) };
-            let same = self.users[slot as usize].epoch == epoch;
+            let same = self.users[slot].epoch == epoch;
             let keeps = |line: &&mut BoshSocket| {
                 line.answered || (line.generation == generation && line.socket.is_some())
             };
@@ -429,7 +427,7 @@ impl WorkerEngine {
     }
 
     /// Handles answers that had to wait for an older one.
-    fn process_deferred_responses(&mut self, slot: u32) {
+    fn process_deferred_responses(&mut self, slot: UserSlot) {
         let Some(bosh) = self.bosh(slot) else { return };
         let Some(index) = bosh.lines.iter().position(|line| line.answered) else { return };
         let rid = bosh.lines[index].rid;
@@ -438,9 +436,9 @@ impl WorkerEngine {
         }
         let input = std::mem::take(&mut bosh.lines[index].input);
         bosh.lines[index].answered = false;
-        let epoch = self.users[slot as usize].epoch;
+        let epoch = self.users[slot].epoch;
         let taken = self.arrived(slot, index, &input, true);
-        if self.users[slot as usize].epoch == epoch
+        if self.users[slot].epoch == epoch
             && taken < input.len()
             && let Some(line) = self.web_line(slot, index)
         {
@@ -450,7 +448,7 @@ impl WorkerEngine {
 
     /// Handles the answer at the start of `input`, if it is complete and next in order; returns the number of bytes
     /// consumed.
-    fn arrived(&mut self, slot: u32, index: usize, input: &[u8], ended: bool) -> usize {
+    fn arrived(&mut self, slot: UserSlot, index: usize, input: &[u8], ended: bool) -> usize {
         let Some(bosh) = self.bosh(slot) else { return input.len() };
         let (rid, kind) = (bosh.lines[index].rid, bosh.lines[index].kind);
         if rid == 0 {
@@ -506,12 +504,12 @@ impl WorkerEngine {
         }
         let length = answer.length;
         self.answer_bytes = answer.content.len();
-        let epoch = self.users[slot as usize].epoch;
+        let epoch = self.users[slot].epoch;
         let result = bosh::stanzas(&body, |stanza| {
             self.element(slot, stanza);
-            self.users[slot as usize].epoch == epoch
+            self.users[slot].epoch == epoch
         });
-        if self.users[slot as usize].epoch != epoch {
+        if self.users[slot].epoch != epoch {
             return length;
         }
         if let Err(error) = result {
@@ -527,8 +525,8 @@ impl WorkerEngine {
     }
 
     /// Handles the end of the session by the server.
-    fn session_over(&mut self, slot: u32, condition: &str) {
-        let user = &self.users[slot as usize];
+    fn session_over(&mut self, slot: UserSlot, condition: &str) {
+        let user = &self.users[slot];
         if user.is(CLOSED) {
             return self.connection_closed(slot, None);
         }
@@ -542,11 +540,11 @@ impl WorkerEngine {
     }
 
     /// Handles a lost connection. Its request is made again on another one.
-    fn line_broken(&mut self, slot: u32, index: usize, error: Option<&io::Error>) {
+    fn line_broken(&mut self, slot: UserSlot, index: usize, error: Option<&io::Error>) {
         let Some(line) = self.web_line(slot, index) else { return };
         let waits = line.rid != 0 && !line.answered;
         self.close_line(slot, index);
-        let user = &self.users[slot as usize];
+        let user = &self.users[slot];
         if !user.is(CONNECTED) {
             let gone = io::Error::from(io::ErrorKind::UnexpectedEof);
             return self.connect_failed(slot, error.unwrap_or(&gone));
@@ -562,7 +560,7 @@ impl WorkerEngine {
     }
 
     /// Repeats the request of a socket (XEP-0124, section 14.3).
-    fn resend_request(&mut self, slot: u32, index: usize, error: Option<&io::Error>) {
+    fn resend_request(&mut self, slot: UserSlot, index: usize, error: Option<&io::Error>) {
         let Some(bosh) = self.bosh(slot) else { return };
         bosh.failures += 1;
         if bosh.failures > PATIENCE {
@@ -585,7 +583,7 @@ impl WorkerEngine {
         let idle = u32::try_from(web.keep_alive_ms.div_ceil(1_000)).unwrap_or(u32::MAX);
         let patience = u32::try_from(self.plan.options.answer_timeout_ms / 1_000).unwrap_or(u32::MAX);
         let held = web.wait_s.saturating_add(patience);
-        for slot in 0..self.users.len() as u32 {
+        for slot in self.users.indices() {
             for index in 0..2 {
                 let Some(line) = self.web_line(slot, index) else { break };
                 let age = second.saturating_sub(line.since);
@@ -598,9 +596,4 @@ impl WorkerEngine {
             }
         }
     }
-}
-
-/// Epoll data of a socket: never equal to that of the controller's connection, since a generation has 16 bits.
-fn tag(slot: u32, index: usize, generation: u16) -> u64 {
-    u64::from(slot) | (index as u64) << 32 | u64::from(generation) << 33
 }

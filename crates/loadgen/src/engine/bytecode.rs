@@ -18,61 +18,61 @@ use crate::plan::{
 pub(crate) type Pc = u16;
 
 /// One instruction.
-pub(crate) enum Instruction {
+pub(crate) enum Instruction<'p> {
     /// A step without nested steps.
-    Step(&'static PlanStep),
+    Step(&'p PlanStep),
     /// Start of the measurement of the whole login.
     LoginBegin,
     Connect,
     StartTls,
     Authenticate {
-        mechanisms: &'static [String],
-        credentials: Option<&'static (TextTemplate, TextTemplate)>,
+        mechanisms: &'p [String],
+        credentials: Option<&'p (TextTemplate, TextTemplate)>,
     },
     Bind {
-        resource: Option<&'static TextTemplate>,
+        resource: Option<&'p TextTemplate>,
         /// Only after a login with SASL in place of XEP-0078.
         unless_bound: bool,
     },
     /// SASL2 login, unless a token has already done it together with the stream header.
     FastLogin {
-        mechanisms: &'static [String],
+        mechanisms: &'p [String],
         manage: bool,
     },
     /// Reconnects and resumes the stream.
     Resume,
-    Raw(Box<RawOp>),
+    Raw(Box<RawOp<'p>>),
     WaitFor {
-        pattern: CompiledPattern,
+        pattern: CompiledPattern<'p>,
         timeout_ms: u64,
     },
     /// Pushes a frame with the remaining iterations.
     LoopBegin {
         times: Option<u32>,
         first: i64,
-        counter: Option<&'static str>,
+        counter: Option<&'p str>,
         end: Pc,
     },
     /// Jumps to `begin` if iterations are left, pops otherwise.
     LoopEnd {
         begin: Pc,
         increment: i64,
-        counter: Option<&'static str>,
+        counter: Option<&'p str>,
     },
     /// Jumps to `exit` unless the condition holds.
     Unless {
-        condition: &'static VariableCondition,
+        condition: &'p VariableCondition,
         exit: Pc,
     },
     /// Pushes a frame and assigns the first value to the variable, or skips the loop.
     EachBegin {
-        variable: &'static str,
-        list: &'static str,
+        variable: &'p str,
+        list: &'p str,
         end: Pc,
     },
     EachEnd {
-        variable: &'static str,
-        list: &'static str,
+        variable: &'p str,
+        list: &'p str,
         begin: Pc,
     },
     Jump(Pc),
@@ -80,17 +80,17 @@ pub(crate) enum Instruction {
     TransactionEnd(u16),
     Meanwhile {
         duration: Option<TimeSpan>,
-        activities: &'static [Activity],
-        raws: Vec<Option<RawOp>>,
+        activities: &'p [Activity],
+        raws: Vec<Option<RawOp<'p>>>,
     },
 }
 
 /// Raw text with its compiled conditions.
-pub(crate) struct RawOp {
-    pub(crate) xml: &'static TextTemplate,
-    pub(crate) wait: RawWait,
-    pub(crate) matches: Vec<(Regex, &'static ResponseMatch)>,
-    pub(crate) captures: Vec<(&'static str, Regex)>,
+pub(crate) struct RawOp<'p> {
+    pub(crate) xml: &'p TextTemplate,
+    pub(crate) wait: RawWait<'p>,
+    pub(crate) matches: Vec<(Regex, &'p ResponseMatch)>,
+    pub(crate) captures: Vec<(&'p str, Regex)>,
     /// The text starts like a request, so its response is measured as one.
     pub(crate) request: bool,
     /// It requests the fields of an XEP-0078 login (section 3.1), which only some servers still support.
@@ -98,36 +98,36 @@ pub(crate) struct RawOp {
 }
 
 /// Stanza that raw text waits for.
-pub(crate) enum RawWait {
+pub(crate) enum RawWait<'p> {
     None,
     Any,
     /// The response with the `id` of what was sent; any stanza if that has none.
     Answer,
     All,
-    Match(CompiledPattern),
+    Match(CompiledPattern<'p>),
 }
 
 /// A compiled pattern.
-pub(crate) enum CompiledPattern {
-    Stanza { name: Option<&'static str>, kind: Option<&'static str>, namespace: Option<&'static str> },
-    Contains(&'static TextTemplate),
+pub(crate) enum CompiledPattern<'p> {
+    Stanza { name: Option<&'p str>, kind: Option<&'p str>, namespace: Option<&'p str> },
+    Contains(&'p TextTemplate),
     Regex(Regex),
 }
 
 /// A compiled session.
-pub(crate) struct SessionProgram {
-    pub(crate) ops: Vec<Instruction>,
+pub(crate) struct SessionProgram<'p> {
+    pub(crate) ops: Vec<Instruction<'p>>,
     pub(crate) accept_subscriptions: bool,
     /// Some step chooses from the roster's contacts, so they are kept.
     pub(crate) contacts: bool,
 }
 
-impl SessionProgram {
+impl<'p> SessionProgram<'p> {
     /// Compiles a session.
     ///
     /// # Errors
     /// An invalid regular expression, or more than 65 000 steps.
-    pub(crate) fn new(session: &'static UserSession, security: TransportSecurity) -> Result<Self> {
+    pub(crate) fn new(session: &'p UserSession, security: TransportSecurity) -> Result<Self> {
         let mut compiler = SessionCompiler { ops: Vec::new(), security, contacts: false };
         compiler.steps(&session.steps)?;
         ensure!(
@@ -143,22 +143,22 @@ impl SessionProgram {
     }
 }
 
-struct SessionCompiler {
-    ops: Vec<Instruction>,
+struct SessionCompiler<'p> {
+    ops: Vec<Instruction<'p>>,
     security: TransportSecurity,
     contacts: bool,
 }
 
-impl SessionCompiler {
+impl<'p> SessionCompiler<'p> {
     fn here(&self) -> Pc {
         self.ops.len().min(usize::from(Pc::MAX)) as Pc
     }
 
-    fn steps(&mut self, steps: &'static [PlanStep]) -> Result<()> {
+    fn steps(&mut self, steps: &'p [PlanStep]) -> Result<()> {
         steps.iter().try_for_each(|step| self.step(step))
     }
 
-    fn step(&mut self, step: &'static PlanStep) -> Result<()> {
+    fn step(&mut self, step: &'p PlanStep) -> Result<()> {
         match step {
             PlanStep::Connect => self.ops.push(Instruction::Connect),
             PlanStep::StartTls => self.ops.push(Instruction::StartTls),
@@ -291,7 +291,7 @@ impl SessionCompiler {
 }
 
 /// Compiles a raw step; `None` for others.
-fn raw(step: &'static PlanStep) -> Result<Option<RawOp>> {
+fn raw<'p>(step: &'p PlanStep) -> Result<Option<RawOp<'p>>> {
     let PlanStep::Raw { xml, ack, checks } = step else { return Ok(None) };
     let wait = match ack {
         AckMode::None => RawWait::None,
@@ -322,7 +322,7 @@ fn raw(step: &'static PlanStep) -> Result<Option<RawOp>> {
     }))
 }
 
-fn compile(pattern: &'static StanzaPattern) -> Result<CompiledPattern> {
+fn compile<'p>(pattern: &'p StanzaPattern) -> Result<CompiledPattern<'p>> {
     Ok(match pattern {
         StanzaPattern::Stanza { name, kind, namespace } => CompiledPattern::Stanza {
             name: name.as_deref(),

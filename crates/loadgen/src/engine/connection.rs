@@ -14,6 +14,7 @@ use xml::{Limits, ScanOutcome};
 
 use super::bytecode::Instruction;
 use super::event_loop::{WorkerEngine, WorkerStage};
+use super::slot::{SocketTag, UserSlot};
 use super::virtual_user::{
     ARRIVING, AVAILABLE, BLOCKED, CLOSED, CONNECTED, DIRTY, LOGGED_IN, MANAGEABLE, NOBODY, SLOW, UPGRADED,
     VirtualUser, WaitState,
@@ -30,7 +31,7 @@ pub(super) const FULL: usize = 64 << 10;
 /// Time that a peer has to end its stream after ours, in seconds.
 const PATIENCE: u32 = 10;
 
-impl WorkerEngine {
+impl WorkerEngine<'_> {
     /// Starts a user that was due to arrive at `due`.
     pub(super) fn start_user(&mut self, due: u64, session: u16, now: u64) {
         self.record.time(Timing::Lateness, now.saturating_sub(due));
@@ -41,14 +42,11 @@ impl WorkerEngine {
         };
         let slot = match self.free.pop() {
             Some(slot) => slot,
-            None => {
-                self.users.push(VirtualUser::new());
-                self.users.len() as u32 - 1
-            }
+            None => self.users.push(VirtualUser::new()),
         };
-        self.slots[account as usize] = slot + 1;
+        self.slots[account as usize] = Some(slot);
         self.record.adjust_gauge(Gauge::Users, 1);
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         user.account = account;
         user.session = session;
         user.arrived = due;
@@ -63,15 +61,15 @@ impl WorkerEngine {
     }
 
     /// Starts to connect. Measurements count from the user's `due`.
-    pub(super) fn connect(&mut self, slot: u32) {
+    pub(super) fn connect(&mut self, slot: UserSlot) {
         let turn = self.next_turn;
         self.next_turn += 1;
         if self.plan.target.web.transport == StreamTransport::Bosh {
             return self.connect_bosh(slot, turn);
         }
-        match self.open_socket(slot, turn, u64::from(slot)) {
+        match self.open_socket(turn, SocketTag::of(slot)) {
             Ok(socket) => {
-                let user = &mut self.users[slot as usize];
+                let user = &mut self.users[slot];
                 user.socket = Some(socket);
                 user.wait = WaitState::Connected;
                 user.flags &= !(CONNECTED | BLOCKED | CLOSED | UPGRADED);
@@ -84,13 +82,12 @@ impl WorkerEngine {
         }
     }
 
-    /// Starts to connect a socket of `slot`. Its events carry `data`.
-    pub(super) fn open_socket(&mut self, slot: u32, turn: usize, data: u64) -> io::Result<Socket> {
-        let addresses =
-            match self.users[slot as usize].extra.as_ref().and_then(|extra| extra.target.as_deref()) {
-                Some((addresses, _)) => addresses.as_slice(),
-                None => &self.plan.target.addresses,
-            };
+    /// Starts to connect a socket. Its events carry `tag`.
+    pub(super) fn open_socket(&mut self, turn: usize, tag: SocketTag) -> io::Result<Socket> {
+        let addresses = match self.users[tag.slot].extra.as_ref().and_then(|extra| extra.target.as_deref()) {
+            Some((addresses, _)) => addresses.as_slice(),
+            None => &self.plan.target.addresses,
+        };
         let to = addresses[turn % addresses.len()];
         let sources = if self.assignment.sources.is_empty() {
             &self.plan.target.sources
@@ -104,13 +101,13 @@ impl WorkerEngine {
             send_buffer: self.plan.options.send_buffer.map(|bytes| bytes as usize),
         };
         let socket = Socket::connect(to, source, &options)?;
-        let data = epoll::EventData::new_u64(data);
+        let data = epoll::EventData::new_u64(tag.pack());
         epoll::add(&self.epoll, &socket, data, EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP)?;
         self.open += 1;
         Ok(socket)
     }
 
-    pub(super) fn connect_failed(&mut self, slot: u32, error: &io::Error) {
+    pub(super) fn connect_failed(&mut self, slot: UserSlot, error: &io::Error) {
         self.drop_socket(slot);
         self.record.add(Counter::ConnectErrors, 1);
         let kind = match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
@@ -123,7 +120,7 @@ impl WorkerEngine {
         };
         self.record.error(kind);
         let retries = self.plan.options.retries;
-        let login = self.users[slot as usize].login();
+        let login = self.users[slot].login();
         login.attempts += 1;
         if login.attempts <= retries {
             self.sleep_from(slot, now_us(), self.plan.options.retry_ms * 1_000, WaitState::Retry);
@@ -132,12 +129,12 @@ impl WorkerEngine {
         self.login_failed(slot, "login:connect", &format!("cannot connect: {error}"));
     }
 
-    /// Handles a socket event: the lower half of `data` is the slot, the upper half belongs to [`super::bosh`].
-    pub(super) fn event(&mut self, data: u64, flags: EventFlags) {
-        let slot = data as u32;
-        let Some(user) = self.users.get(slot as usize) else { return };
+    /// Handles a socket event.
+    pub(super) fn event(&mut self, tag: SocketTag, flags: EventFlags) {
+        let slot = tag.slot;
+        let Some(user) = self.users.get(slot) else { return };
         if user.bosh.is_some() {
-            self.line_event(slot, data >> 32, flags);
+            self.line_event(tag, flags);
             return self.flush();
         }
         let Some(socket) = &user.socket else { return };
@@ -159,11 +156,11 @@ impl WorkerEngine {
         self.flush();
     }
 
-    fn connected(&mut self, slot: u32) {
+    fn connected(&mut self, slot: UserSlot) {
         let now = now_us();
         self.record.add(Counter::Connections, 1);
         self.record.adjust_gauge(Gauge::Connected, 1);
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         user.set(CONNECTED, true);
         let took = now - user.due;
         self.record.time(Timing::Connect, took);
@@ -176,7 +173,7 @@ impl WorkerEngine {
     }
 
     /// Starts the stream on an established connection, after the upgrade on WebSocket.
-    fn begin_stream(&mut self, slot: u32) {
+    fn begin_stream(&mut self, slot: UserSlot) {
         if self.plan.target.web.transport == StreamTransport::WebSocket {
             self.upgrade(slot);
         } else {
@@ -190,29 +187,29 @@ impl WorkerEngine {
     }
 
     /// Stops requesting EPOLLOUT.
-    fn unblock(&mut self, slot: u32) {
+    fn unblock(&mut self, slot: UserSlot) {
         self.watch(slot, false);
     }
 
     /// Requests EPOLLOUT or stops requesting it.
-    fn watch(&mut self, slot: u32, blocked: bool) {
-        let user = &mut self.users[slot as usize];
+    fn watch(&mut self, slot: UserSlot, blocked: bool) {
+        let user = &mut self.users[slot];
         if user.is(BLOCKED) == blocked {
             return;
         }
         user.set(BLOCKED, blocked);
         let out = if blocked { EventFlags::OUT } else { EventFlags::empty() };
         if let Some(socket) = &user.socket {
-            let data = epoll::EventData::new_u64(u64::from(slot));
+            let data = epoll::EventData::new_u64(SocketTag::of(slot).pack());
             // It fails only for a descriptor that is not in the set, and this one is.
             let _ = epoll::modify(&self.epoll, socket, data, EventFlags::IN | EventFlags::RDHUP | out);
         }
     }
 
     /// Starts TLS; reads drive the handshake from here.
-    pub(super) fn start_tls(&mut self, slot: u32, direct: bool) {
+    pub(super) fn start_tls(&mut self, slot: UserSlot, direct: bool) {
         let alpn = direct.then(|| self.alpn());
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         user.wait = WaitState::Handshake;
         let (Some(client), Some(socket)) = (&self.tls, &mut user.socket) else {
             self.login_failed(slot, "login:tls", "TLS is not set up");
@@ -226,9 +223,9 @@ impl WorkerEngine {
         }
     }
 
-    fn read(&mut self, slot: u32) {
+    fn read(&mut self, slot: UserSlot) {
         loop {
-            let user = &mut self.users[slot as usize];
+            let user = &mut self.users[slot];
             let Some(socket) = &mut user.socket else { return };
             let epoch = user.epoch;
             // An incomplete element grows in place: copying it for each read would take quadratic time.
@@ -246,7 +243,7 @@ impl WorkerEngine {
             }
             let web = self.plan.target.web.transport == StreamTransport::WebSocket;
             let left = if web { self.frames(slot, &mut input) } else { self.elements(slot, &input) };
-            let user = &mut self.users[slot as usize];
+            let user = &mut self.users[slot];
             let same = user.socket.is_some() && user.epoch == epoch;
             if same && left < input.len() {
                 if grows && left == 0 {
@@ -273,9 +270,9 @@ impl WorkerEngine {
         }
     }
 
-    fn handshake_done(&mut self, slot: u32) {
+    fn handshake_done(&mut self, slot: UserSlot) {
         let now = now_us();
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         if user.wait != WaitState::Handshake {
             return;
         }
@@ -285,11 +282,11 @@ impl WorkerEngine {
     }
 
     /// Handles the complete elements of `input`; returns where the rest begins.
-    fn elements(&mut self, slot: u32, input: &[u8]) -> usize {
+    fn elements(&mut self, slot: UserSlot, input: &[u8]) -> usize {
         let mut at = 0;
-        let epoch = self.users[slot as usize].epoch;
+        let epoch = self.users[slot].epoch;
         while at < input.len() {
-            let user = &mut self.users[slot as usize];
+            let user = &mut self.users[slot];
             if user.socket.is_none() || user.epoch != epoch {
                 return input.len();
             }
@@ -306,7 +303,7 @@ impl WorkerEngine {
                     self.answer_bytes = element.len();
                     self.element(slot, element);
                     // RFC 6120, section 5.4.3.3: bytes after <proceed/> were not protected.
-                    if self.users[slot as usize].wait == WaitState::Handshake && at < input.len() {
+                    if self.users[slot].wait == WaitState::Handshake && at < input.len() {
                         self.login_failed(
                             slot,
                             "login:tls",
@@ -329,15 +326,15 @@ impl WorkerEngine {
     }
 
     /// Handles input that is not a valid XML stream.
-    pub(super) fn invalid_xml(&mut self, slot: u32, error: &xml::Error) {
+    pub(super) fn invalid_xml(&mut self, slot: UserSlot, error: &xml::Error) {
         self.record.error("garbled");
         self.record.log(|| format!("what the server sent is not XMPP: {error}"));
         self.connection_closed(slot, None);
     }
 
     /// Marks `slot` for flushing because its `out` is not empty.
-    pub(super) fn mark_dirty(&mut self, slot: u32) {
-        let user = &mut self.users[slot as usize];
+    pub(super) fn mark_dirty(&mut self, slot: UserSlot) {
+        let user = &mut self.users[slot];
         if !user.is(DIRTY) {
             user.set(DIRTY, true);
             self.dirty.push(slot);
@@ -347,7 +344,7 @@ impl WorkerEngine {
     /// Writes the pending output of all users.
     pub(super) fn flush(&mut self) {
         while let Some(slot) = self.dirty.pop() {
-            let user = &mut self.users[slot as usize];
+            let user = &mut self.users[slot];
             user.set(DIRTY, false);
             if user.bosh.is_some() {
                 self.flush_bosh(slot);
@@ -357,11 +354,11 @@ impl WorkerEngine {
         }
     }
 
-    fn write(&mut self, slot: u32) {
-        if self.users[slot as usize].is(UPGRADED) {
+    fn write(&mut self, slot: UserSlot) {
+        if self.users[slot].is(UPGRADED) {
             self.frame(slot);
         }
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         let whole = if user.is(UPGRADED) { user.framed as usize } else { user.out.len() };
         let Some(socket) = &mut user.socket else { return };
         match socket.write(&user.out[..whole], &mut self.scratch) {
@@ -381,8 +378,8 @@ impl WorkerEngine {
     }
 
     /// Handles a lost or closed connection.
-    pub(super) fn connection_closed(&mut self, slot: u32, error: Option<&io::Error>) {
-        let user = &mut self.users[slot as usize];
+    pub(super) fn connection_closed(&mut self, slot: UserSlot, error: Option<&io::Error>) {
+        let user = &mut self.users[slot];
         if !user.is_open() {
             return;
         }
@@ -417,8 +414,8 @@ impl WorkerEngine {
     }
 
     /// Closes the socket without ending the stream.
-    pub(super) fn drop_socket(&mut self, slot: u32) {
-        let user = &mut self.users[slot as usize];
+    pub(super) fn drop_socket(&mut self, slot: UserSlot) {
+        let user = &mut self.users[slot];
         if !user.is_open() {
             return;
         }
@@ -431,7 +428,7 @@ impl WorkerEngine {
         }
         self.drop_bosh(slot);
         self.offline(slot);
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         user.epoch = user.epoch.wrapping_add(1);
         user.out = Vec::new();
         user.partial = Vec::new();
@@ -441,8 +438,8 @@ impl WorkerEngine {
     }
 
     /// Records the end of the stream of `slot`.
-    pub(super) fn offline(&mut self, slot: u32) {
-        let user = &mut self.users[slot as usize];
+    pub(super) fn offline(&mut self, slot: UserSlot) {
+        let user = &mut self.users[slot];
         if user.is(LOGGED_IN) {
             user.set(LOGGED_IN, false);
             let acceptable = !user.is(SLOW);
@@ -455,8 +452,8 @@ impl WorkerEngine {
     }
 
     /// Closes the stream gracefully. The session ends when the peer has closed it too.
-    pub(super) fn close_stream(&mut self, slot: u32) {
-        let user = &mut self.users[slot as usize];
+    pub(super) fn close_stream(&mut self, slot: UserSlot) {
+        let user = &mut self.users[slot];
         // A BOSH session that is not created yet cannot be terminated.
         let unborn = user.bosh.as_ref().is_some_and(|bosh| !bosh.is_created());
         if !user.is_open() || !user.is(CONNECTED) || unborn {
@@ -472,9 +469,9 @@ impl WorkerEngine {
     }
 
     /// Writes the end of the stream.
-    pub(super) fn write_stream_end(&mut self, slot: u32) {
+    pub(super) fn write_stream_end(&mut self, slot: UserSlot) {
         self.offline(slot);
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         user.set(CLOSED, true);
         match (&mut user.bosh, self.plan.target.web.transport) {
             (Some(bosh), _) => bosh.wants_end(),
@@ -485,26 +482,26 @@ impl WorkerEngine {
     }
 
     /// Handles a stream that both sides have closed while the session continues.
-    fn stream_closed(&mut self, slot: u32) {
-        let user = &mut self.users[slot as usize];
+    fn stream_closed(&mut self, slot: UserSlot) {
+        let user = &mut self.users[slot];
         user.set(CLOSED, false);
         user.login = None;
         self.resume_program(slot, now_us());
     }
 
     /// Ends the session immediately, whatever state its connection is in.
-    pub(super) fn end_session(&mut self, slot: u32) {
+    pub(super) fn end_session(&mut self, slot: UserSlot) {
         self.drop_socket(slot);
         self.release_slot(slot);
     }
 
     /// Frees the slot.
-    pub(super) fn release_slot(&mut self, slot: u32) {
-        if self.users[slot as usize].wait == WaitState::Free {
+    pub(super) fn release_slot(&mut self, slot: UserSlot) {
+        if self.users[slot].wait == WaitState::Free {
             return;
         }
         self.drop_socket(slot);
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         if user.wait == WaitState::Barrier {
             self.waiting -= 1;
         }
@@ -515,7 +512,7 @@ impl WorkerEngine {
         user.generation = generation.wrapping_add(1);
         user.epoch = epoch.wrapping_add(1);
         if account != NOBODY {
-            self.slots[account as usize] = 0;
+            self.slots[account as usize] = None;
             self.unused.push_back(account);
         }
         self.timers.limit(slot, 0);
@@ -529,8 +526,8 @@ impl WorkerEngine {
     }
 
     /// Records that a user of a phase with a concurrency limit has reached its first pause.
-    pub(super) fn settled(&mut self, slot: u32) {
-        let user = &mut self.users[slot as usize];
+    pub(super) fn settled(&mut self, slot: UserSlot) {
+        let user = &mut self.users[slot];
         if user.is(ARRIVING) {
             user.set(ARRIVING, false);
             self.arriving -= 1;
@@ -538,15 +535,15 @@ impl WorkerEngine {
     }
 
     /// Requires a response within `ms`.
-    pub(super) fn set_response_timeout(&mut self, slot: u32, ms: u64) {
+    pub(super) fn set_response_timeout(&mut self, slot: UserSlot, ms: u64) {
         let elapsed = now_us().saturating_sub(self.start) / 1_000;
         // Rounded up, and never 0, which means none.
         self.timers.limit(slot, ((elapsed + ms) / 1_000 + 1) as u32);
     }
 
     /// Handles a response timeout.
-    pub(super) fn response_timed_out(&mut self, slot: u32, now: u64) {
-        let user = &self.users[slot as usize];
+    pub(super) fn response_timed_out(&mut self, slot: UserSlot, now: u64) {
+        let user = &self.users[slot];
         match user.wait {
             WaitState::Free
             | WaitState::Pause
@@ -581,7 +578,7 @@ impl WorkerEngine {
                 }
                 let limit = self.plan.options.answer_timeout_ms * 1_000;
                 self.record_acceptable(slot, limit.max(self.plan.options.acceptable_ms * 1_000 + 1));
-                if self.users[slot as usize].wait == WaitState::Barrier {
+                if self.users[slot].wait == WaitState::Barrier {
                     // Missing users will not come: release all at once, not each at its own limit.
                     self.wanted = Some(0);
                     return self.pass_barrier();

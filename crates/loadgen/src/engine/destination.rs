@@ -1,14 +1,15 @@
 //! Destination of a step: a user chosen by rule or at random, or any address.
 
 use super::event_loop::WorkerEngine;
+use super::slot::UserSlot;
 use super::virtual_user::NOBODY;
 use super::writer::ResolvedDestination;
 use crate::plan::Destination;
 
-impl WorkerEngine {
+impl WorkerEngine<'_> {
     /// Resolves a destination; counts an error if no user qualifies.
-    pub(super) fn destination(&mut self, slot: u32, destination: &Destination) -> ResolvedDestination {
-        let user = &self.users[slot as usize];
+    pub(super) fn destination(&mut self, slot: UserSlot, destination: &Destination) -> ResolvedDestination {
+        let user = &self.users[slot];
         let (me, accounts) = (user.account, self.plan.accounts.count());
         let (chosen, error) = match destination {
             Destination::Online => (self.online.pick(me, &mut self.rng), "nobody-online"),
@@ -62,7 +63,7 @@ impl WorkerEngine {
                 let address = self.text(slot, text);
                 return match self.names.index(&address) {
                     Some(user) => {
-                        self.users[slot as usize].last = user;
+                        self.users[slot].last = user;
                         // A full JID is used as it is.
                         if address.contains('/') {
                             ResolvedDestination::Address(address)
@@ -76,7 +77,7 @@ impl WorkerEngine {
         };
         match chosen {
             Some(chosen) => {
-                self.users[slot as usize].last = chosen;
+                self.users[slot].last = chosen;
                 ResolvedDestination::User(chosen)
             }
             None => {

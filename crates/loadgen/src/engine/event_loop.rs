@@ -18,6 +18,7 @@ use super::delivery_accounting::DeliveryAccounting;
 use super::key_derivation::{DerivationPool, threads};
 use super::online_users::OnlineUsers;
 use super::rng::Rng;
+use super::slot::{SlotVec, SocketTag, UserSlot};
 use super::timers::UserTimers;
 use super::virtual_user::{
     APPEARING, AVAILABLE, CLOSED, LOGGED_IN, NOBODY, PAUSED, SLOW, VirtualUser, WaitState,
@@ -52,18 +53,18 @@ pub(super) enum WorkerStage {
 }
 
 /// State of a worker.
-pub(super) struct WorkerEngine {
-    pub(super) plan: &'static LoadPlan,
-    pub(super) assignment: Assignment,
-    pub(super) programs: Vec<SessionProgram>,
-    pub(super) names: AccountNames,
-    pub(super) users: Vec<VirtualUser>,
+pub(super) struct WorkerEngine<'p> {
+    pub(super) plan: &'p LoadPlan,
+    pub(super) assignment: &'p Assignment,
+    pub(super) programs: Vec<SessionProgram<'p>>,
+    pub(super) names: AccountNames<'p>,
+    pub(super) users: SlotVec<UserSlot, VirtualUser>,
     /// Free slots.
-    pub(super) free: Vec<u32>,
+    pub(super) free: Vec<UserSlot>,
     /// Own accounts without a session, least recently used first.
     pub(super) unused: VecDeque<u32>,
-    /// Slot of each account plus one; 0 is none.
-    pub(super) slots: Vec<u32>,
+    /// Slot of each account that has a session.
+    pub(super) slots: Vec<Option<UserSlot>>,
     pub(super) epoll: rustix::fd::OwnedFd,
     pub(super) scratch: WorkerBuffers,
     /// Bytes read but not yet split into elements.
@@ -76,7 +77,7 @@ pub(super) struct WorkerEngine {
     /// By session: the engine negotiates STARTTLS where it is offered.
     pub(super) negotiating: Vec<bool>,
     pub(super) timers: UserTimers,
-    pub(super) arrivals: ArrivalSchedule,
+    pub(super) arrivals: ArrivalSchedule<'p>,
     pub(super) record: WorkerRecorder,
     pub(super) tally: DeliveryAccounting,
     pub(super) online: OnlineUsers,
@@ -88,13 +89,13 @@ pub(super) struct WorkerEngine {
     /// Workers that died.
     gone: Vec<u16>,
     /// Users whose initial presence is not yet reflected: slot, start of the session, time of sending.
-    pub(super) appearing: VecDeque<(u32, u64, u64)>,
+    pub(super) appearing: VecDeque<(UserSlot, u64, u64)>,
     pub(super) rng: Rng,
     /// Start of the run on the clock.
     pub(super) start: u64,
     pub(super) stage: WorkerStage,
     /// Slots with unwritten output.
-    pub(super) dirty: Vec<u32>,
+    pub(super) dirty: Vec<UserSlot>,
     /// Number of users at a barrier.
     pub(super) waiting: usize,
     /// Number of users that opens the barrier, if not all.
@@ -125,14 +126,9 @@ pub(super) struct WorkerEngine {
     pub(super) answer_bytes: usize,
 }
 
-impl WorkerEngine {
-    pub(super) fn new(mut assignment: Assignment) -> Result<Self> {
-        let mut plan = assignment.plan.clone();
-        if let (true, Some(first)) = (plan.target.web.host.is_empty(), plan.target.addresses.first()) {
-            plan.target.web.host = first.to_string();
-        }
-        let plan: &'static LoadPlan = Box::leak(Box::new(plan));
-        assignment.plan.sessions.clear();
+impl<'p> WorkerEngine<'p> {
+    pub(super) fn new(assignment: &'p Assignment) -> Result<Self> {
+        let plan = &assignment.plan;
         if assignment.owners.is_empty() || plan.target.addresses.is_empty() {
             bail!("the assignment has no workers or no target");
         }
@@ -155,16 +151,16 @@ impl WorkerEngine {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot make an epoll")?;
         Ok(Self {
             names: AccountNames::new(&plan.accounts),
-            users: Vec::with_capacity(capacity),
+            users: SlotVec::with_capacity(capacity),
             free: Vec::new(),
             unused: (0..accounts).filter(|index| own(*index)).collect(),
-            slots: vec![0; accounts as usize],
+            slots: vec![None; accounts as usize],
             epoll,
             scratch: WorkerBuffers::new(),
             input: Vec::new(),
             tls: if secure { Some(tls_client(plan)?) } else { None },
             keys: ScramKeyCache::new(),
-            pool: DerivationPool::new(threads(&assignment))?,
+            pool: DerivationPool::new(threads(assignment))?,
             salts: hashbrown::HashMap::new(),
             negotiating: super::security::negotiating(&plan.sessions),
             timers: UserTimers::default(),
@@ -241,7 +237,11 @@ impl WorkerEngine {
                 match event.data.u64() {
                     PORT => commands = true,
                     DERIVED => self.derived(),
-                    data => self.event(data, event.flags),
+                    data => {
+                        if let Some(tag) = SocketTag::unpack(data) {
+                            self.event(tag, event.flags);
+                        }
+                    }
                 }
             }
             if commands || port.fd().is_none() {
@@ -276,7 +276,7 @@ impl WorkerEngine {
         self.make_room(*global);
         for _ in 0..BURST {
             let Some((due, slot, generation)) = self.timers.pop(now) else { break };
-            let user = &self.users[slot as usize];
+            let user = &self.users[slot];
             if user.generation == generation && user.wait != WaitState::Free {
                 self.record.time(Timing::Lateness, now_us().saturating_sub(due));
                 self.timer_fired(slot, due);
@@ -357,7 +357,7 @@ impl WorkerEngine {
                     break;
                 }
                 self.appearing.pop_front();
-                let user = &self.users[slot as usize];
+                let user = &self.users[slot];
                 // Not every server reflects the initial presence.
                 if user.arrived == arrived && user.is(APPEARING) {
                     self.mark_available(slot);
@@ -440,7 +440,7 @@ impl WorkerEngine {
             },
             WorkerCommand::Gone(worker) => {
                 self.gone.push(worker);
-                let owners = self.assignment.owners.clone();
+                let owners = &self.assignment.owners;
                 self.online.remove_if(|user| owners[user as usize % owners.len()] == worker);
             }
             WorkerCommand::Close => {
@@ -456,8 +456,8 @@ impl WorkerEngine {
 
     /// Closes the stream of every user.
     fn close_all(&mut self) {
-        for slot in 0..self.users.len() as u32 {
-            let user = &self.users[slot as usize];
+        for slot in self.users.indices() {
+            let user = &self.users[slot];
             if user.wait == WaitState::Free || user.is(CLOSED) {
                 continue;
             }
@@ -471,14 +471,14 @@ impl WorkerEngine {
     }
 
     /// Handles a completed login.
-    pub(super) fn logged_in(&mut self, slot: u32, now: u64) {
+    pub(super) fn logged_in(&mut self, slot: UserSlot, now: u64) {
         let used = self.protection(slot);
         if !std::mem::replace(&mut self.ever_logged_in, true) {
             let asked = self.security(slot).name();
             self.record.log(|| format!("first login: {used} (security {asked})"));
         }
         self.record.used(&used);
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         user.set(LOGGED_IN, true);
         self.record.add(Counter::Logins, 1);
         self.record.adjust_gauge(Gauge::Online, 1);
@@ -494,12 +494,12 @@ impl WorkerEngine {
     }
 
     /// Handles a failed login. The first one of a run ends the run, since the others would fail too.
-    pub(super) fn login_failed(&mut self, slot: u32, kind: &str, detail: &str) {
+    pub(super) fn login_failed(&mut self, slot: UserSlot, kind: &str, detail: &str) {
         let mut address = String::new();
-        self.names.bare(self.users[slot as usize].account, &mut address);
+        self.names.bare(self.users[slot].account, &mut address);
         let detail = &format!("{detail}{}", self.describe_attempt(slot, kind));
         self.record.error(kind);
-        if self.users[slot as usize].login.as_ref().is_some_and(|login| login.resuming) {
+        if self.users[slot].login.as_ref().is_some_and(|login| login.resuming) {
             // The user had logged in before, so a session is lost.
             self.record.add(Counter::SessionsLost, 1);
             self.record.error("sm:not-resumed");
@@ -507,7 +507,7 @@ impl WorkerEngine {
             return self.end_session(slot);
         }
         self.record.add(Counter::LoginErrors, 1);
-        let step = match self.users[slot as usize].wait {
+        let step = match self.users[slot].wait {
             WaitState::Sasl => Counter::AuthenticateErrors,
             WaitState::Answer(_) => Counter::BindErrors,
             _ => Counter::InitiateErrors,
@@ -526,10 +526,10 @@ impl WorkerEngine {
     }
 
     /// Records whether a response was acceptable.
-    pub(super) fn record_acceptable(&mut self, slot: u32, took_us: u64) {
+    pub(super) fn record_acceptable(&mut self, slot: UserSlot, took_us: u64) {
         let good = took_us <= self.plan.options.acceptable_ms * 1_000;
         self.record.add(if good { Counter::Acceptable } else { Counter::Unacceptable }, 1);
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         if user.is(SLOW) == good {
             user.set(SLOW, !good);
             if user.is(LOGGED_IN) {
@@ -539,8 +539,8 @@ impl WorkerEngine {
     }
 
     /// Marks `slot` as available: destinations may choose it.
-    pub(super) fn mark_available(&mut self, slot: u32) {
-        let user = &mut self.users[slot as usize];
+    pub(super) fn mark_available(&mut self, slot: UserSlot) {
+        let user = &mut self.users[slot];
         user.set(APPEARING, false);
         if user.account == NOBODY || user.is(AVAILABLE) {
             return;
@@ -555,8 +555,8 @@ impl WorkerEngine {
     }
 
     /// Marks `slot` as no longer available.
-    pub(super) fn mark_unavailable(&mut self, slot: u32) {
-        let user = &mut self.users[slot as usize];
+    pub(super) fn mark_unavailable(&mut self, slot: UserSlot) {
+        let user = &mut self.users[slot];
         user.set(APPEARING, false);
         if !user.is(AVAILABLE) {
             return;

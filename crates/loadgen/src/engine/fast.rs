@@ -18,6 +18,7 @@ use xml::{Tree, TreeNode};
 use super::bytecode::Instruction;
 use super::connection::LIMITS;
 use super::event_loop::WorkerEngine;
+use super::slot::UserSlot;
 use super::virtual_user::{StreamManagementState, WaitState};
 use crate::clock::now_us;
 use crate::measure::{Counter, Timing};
@@ -51,11 +52,11 @@ impl Token {
     }
 }
 
-impl WorkerEngine {
+impl WorkerEngine<'_> {
     /// Sends `<authenticate/>` right after the stream header if the account has a token and the next step logs in with
     /// it.
-    pub(super) fn prove_token_at_once(&mut self, slot: u32) {
-        let user = &self.users[slot as usize];
+    pub(super) fn prove_token_at_once(&mut self, slot: UserSlot) {
+        let user = &self.users[slot];
         let secure = user.socket.as_ref().is_some_and(crate::socket::Socket::is_secure);
         let protected = secure || self.security(slot) == TransportSecurity::None;
         if !protected || self.plan.target.web.transport != StreamTransport::Tcp {
@@ -71,8 +72,8 @@ impl WorkerEngine {
     }
 
     /// Logs in with the token of the account. Returns false without one.
-    fn prove_token(&mut self, slot: u32, manage: bool) -> bool {
-        let account = self.users[slot as usize].account;
+    fn prove_token(&mut self, slot: UserSlot, manage: bool) -> bool {
+        let account = self.users[slot].account;
         let Some(token) = self.tokens.get(&account) else { return false };
         let mut name = String::new();
         self.names.name(account, &mut name);
@@ -82,14 +83,14 @@ impl WorkerEngine {
     }
 
     /// Logs in with SASL2: with the token of the account, or with a mechanism and a request for a token.
-    pub(super) fn fast_login(&mut self, slot: u32, wanted: &[String], manage: bool) {
+    pub(super) fn fast_login(&mut self, slot: UserSlot, wanted: &[String], manage: bool) {
         if self.prove_token(slot, manage) {
             return;
         }
         let wanted: Vec<ClientMechanism> =
             wanted.iter().filter_map(|name| ClientMechanism::parse(name)).collect();
         let (name, password) = self.credentials(slot, None);
-        let login = self.users[slot as usize].login();
+        let login = self.users[slot].login();
         let Some(choice) = choose(login.features.sasl2.iter().map(String::as_str), &wanted, false) else {
             return self.login_failed(
                 slot,
@@ -118,13 +119,13 @@ impl WorkerEngine {
     /// Writes `<authenticate/>`, with `<resume/>` instead of `<bind/>` for a stream that was cut.
     fn send_authenticate(
         &mut self,
-        slot: u32,
+        slot: UserSlot,
         mechanism: &'static str,
         initial: &[u8],
         manage: bool,
         more: &str,
     ) {
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         let mut text = format!("<authenticate xmlns='{SASL2}' mechanism='{mechanism}'><initial-response>");
         to_base64(initial, "=", &mut text);
         // One client per account; XEP-0388, section 2.4.1 requires a UUID.
@@ -160,9 +161,9 @@ impl WorkerEngine {
     }
 
     /// Handles `<success/>` of SASL2.
-    pub(super) fn sasl2_success(&mut self, slot: u32, bytes: &[u8]) {
+    pub(super) fn sasl2_success(&mut self, slot: UserSlot, bytes: &[u8]) {
         let now = now_us();
-        let scope = self.users[slot as usize].scope.clone();
+        let scope = self.users[slot].scope.clone();
         let Ok(tree) = Tree::parse(bytes, &scope, &LIMITS) else { return };
         let root = tree.root();
         let proof = child(root, SASL2, "additional-data").map(|data| from_base64(data.text().trim()));
@@ -170,7 +171,7 @@ impl WorkerEngine {
             Ok(proof) => proof.unwrap_or_default(),
             Err(error) => return self.login_failed(slot, "login:sasl", &error.to_string()),
         };
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         let account = user.account;
         let login = user.login();
         let since = login.since;
@@ -188,7 +189,7 @@ impl WorkerEngine {
         if let Some(token) = child(root, FAST, "token").and_then(|token| token.attr("token")) {
             self.tokens.insert(account, Token::new(&token));
         }
-        if self.users[slot as usize].login().resuming {
+        if self.users[slot].login().resuming {
             return match child(root, SM, "resumed") {
                 Some(resumed) => self.resumed(slot, resumed.attr("h").and_then(|h| h.parse().ok()), now),
                 None => self.not_resumed(slot),
@@ -200,7 +201,7 @@ impl WorkerEngine {
             return self.login_failed(slot, "login:bind", "the server did not bind a resource (XEP-0386)");
         };
         let enabled = child(root, "urn:xmpp:bind:0", "bound").and_then(|bound| child(bound, SM, "enabled"));
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         user.resource = resource.into();
         if let Some(extra) = &mut user.extra {
             extra.management = None;

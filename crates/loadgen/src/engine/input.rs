@@ -14,16 +14,17 @@ use super::connection::LIMITS;
 use super::delivery_accounting::DeliveryKind;
 use super::event_loop::WorkerEngine;
 use super::message_id::MessageId;
+use super::slot::UserSlot;
 use super::virtual_user::{APPEARING, AVAILABLE, WaitState};
 use super::writer::read_request_id;
 use crate::clock::now_us;
 use crate::measure::{Counter, Gauge, Timing};
 use crate::plan::{AckMode, MatchAction, MessageBody, MessageKind, PlanStep};
 
-impl WorkerEngine {
+impl WorkerEngine<'_> {
     /// Handles one complete element.
-    pub(super) fn element(&mut self, slot: u32, bytes: &[u8]) {
-        let scope = self.users[slot as usize].scope.clone();
+    pub(super) fn element(&mut self, slot: UserSlot, bytes: &[u8]) {
+        let scope = self.users[slot].scope.clone();
         match Element::read(bytes, &scope, &LIMITS) {
             Ok(Element::Stanza(head) | Element::UnknownType(head)) => self.stanza(slot, bytes, &head),
             Ok(Element::Other { ns_text, name, .. }) => self.other(slot, ns_text, name, bytes),
@@ -43,10 +44,10 @@ impl WorkerEngine {
         }
     }
 
-    fn stanza(&mut self, slot: u32, bytes: &[u8], head: &Head) {
+    fn stanza(&mut self, slot: UserSlot, bytes: &[u8], head: &Head) {
         let now = now_us();
         self.record.add(Counter::StanzasIn, 1);
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         if let Some(management) = user.extra.as_mut().and_then(|extra| extra.management.as_mut())
             && management.enabled
         {
@@ -60,7 +61,7 @@ impl WorkerEngine {
             StanzaKind::Iq(IqType::Get | IqType::Set) => self.handle_request(slot, bytes, head),
             StanzaKind::Iq(_) => self.handle_response(slot, bytes, head, now),
         }
-        let user = &self.users[slot as usize];
+        let user = &self.users[slot];
         if (user.wait, user.pc) != (wait, pc) {
             return;
         }
@@ -69,7 +70,7 @@ impl WorkerEngine {
         }
     }
 
-    fn message(&mut self, slot: u32, kind: MessageType, bytes: &[u8], head: &Head, now: u64) {
+    fn message(&mut self, slot: UserSlot, kind: MessageType, bytes: &[u8], head: &Head, now: u64) {
         let stamp = head.raw_id(bytes).and_then(|id| MessageId::read(id, self.assignment.run));
         let Some(stamp) = stamp else {
             self.record.add(Counter::MessagesForeign, 1);
@@ -93,7 +94,7 @@ impl WorkerEngine {
             return self.handle_echo(slot, recipient, stamp, now);
         }
         let delayed = head.payloads().contains(PayloadNs::Delay);
-        let account = self.users[slot as usize].account;
+        let account = self.users[slot].account;
         let arrival = self.tally.arrive(stamp.worker, stamp.number, stamp.sender, account, delayed);
         match arrival {
             DeliveryKind::Duplicate => return self.record.add(Counter::MessagesDuplicate, 1),
@@ -133,15 +134,15 @@ impl WorkerEngine {
 
     /// Handles an arrived message of `stamp.sender`, a user of this worker.
     fn delivered(&mut self, stamp: MessageId, now: u64) {
-        let Some(slot) = self.slots.get(stamp.sender as usize).and_then(|slot| slot.checked_sub(1)) else {
+        let Some(slot) = self.slots.get(stamp.sender as usize).copied().flatten() else {
             return;
         };
-        if self.users[slot as usize].wait == WaitState::Delivery(self.assignment.worker, stamp.number) {
+        if self.users[slot].wait == WaitState::Delivery(self.assignment.worker, stamp.number) {
             self.resume_program(slot, now);
         }
     }
 
-    fn handle_echo(&mut self, slot: u32, recipient: Option<u32>, stamp: MessageId, now: u64) {
+    fn handle_echo(&mut self, slot: UserSlot, recipient: Option<u32>, stamp: MessageId, now: u64) {
         if stamp.worker != self.assignment.worker {
             return;
         }
@@ -156,16 +157,16 @@ impl WorkerEngine {
     }
 
     /// Resumes the sender if it waits for this message, whose outcome is now known.
-    fn delivery_resolved(&mut self, slot: u32, recipient: u32, stamp: MessageId, now: u64) {
+    fn delivery_resolved(&mut self, slot: UserSlot, recipient: u32, stamp: MessageId, now: u64) {
         let worker = self.owner(u64::from(recipient));
-        if self.users[slot as usize].wait == WaitState::Delivery(worker, stamp.number) {
+        if self.users[slot].wait == WaitState::Delivery(worker, stamp.number) {
             self.resume_program(slot, now);
         }
     }
 
     /// Answers the partner's message with the next one.
-    fn bounce(&mut self, slot: u32, sender: u32, now: u64) {
-        let user = &self.users[slot as usize];
+    fn bounce(&mut self, slot: UserSlot, sender: u32, now: u64) {
+        let user = &self.users[slot];
         if user.wait != WaitState::Bounce || sender != user.account ^ 1 || !self.may_act() {
             return;
         }
@@ -178,7 +179,7 @@ impl WorkerEngine {
         }
     }
 
-    fn presence(&mut self, slot: u32, kind: PresenceType, bytes: &[u8], head: &Head, now: u64) {
+    fn presence(&mut self, slot: UserSlot, kind: PresenceType, bytes: &[u8], head: &Head, now: u64) {
         self.record.add(Counter::PresenceReceived, 1);
         match kind {
             PresenceType::Available => {}
@@ -190,10 +191,10 @@ impl WorkerEngine {
         let Some(stamp) = stamp else { return };
         let same_clock = self.assignment.clocks.get(usize::from(stamp.worker))
             == self.assignment.clocks.get(usize::from(self.assignment.worker));
-        if stamp.sender != self.users[slot as usize].account {
+        if stamp.sender != self.users[slot].account {
             self.presence_delivered(stamp, now);
         }
-        let user = &self.users[slot as usize];
+        let user = &self.users[slot];
         if stamp.sender == user.account {
             if user.is(APPEARING) {
                 self.mark_available(slot);
@@ -217,10 +218,10 @@ impl WorkerEngine {
         if stamp.worker != self.assignment.worker {
             return;
         }
-        let Some(slot) = self.slots.get(stamp.sender as usize).and_then(|slot| slot.checked_sub(1)) else {
+        let Some(slot) = self.slots.get(stamp.sender as usize).copied().flatten() else {
             return;
         };
-        let sender = &mut self.users[slot as usize];
+        let sender = &mut self.users[slot];
         match sender.wait {
             // Deliveries of an earlier presence do not count.
             WaitState::Deliveries(left) if sender.due == stamp.due => {
@@ -233,14 +234,14 @@ impl WorkerEngine {
         }
     }
 
-    fn handle_subscription_request(&mut self, slot: u32, bytes: &[u8], head: &Head) {
-        let user = &self.users[slot as usize];
+    fn handle_subscription_request(&mut self, slot: UserSlot, bytes: &[u8], head: &Head) {
+        let user = &self.users[slot];
         if !user.program(&self.programs).accept_subscriptions || !self.may_act() {
             return;
         }
         let Some(from) = head.from(bytes) else { return };
         let bare = from.split('/').next().unwrap_or_default().to_owned();
-        let out = &mut self.users[slot as usize].out;
+        let out = &mut self.users[slot].out;
         let begin = out.len();
         out.extend_from_slice(b"<presence type='subscribed' to='");
         xml::escape::attr(&bare, out);
@@ -249,11 +250,11 @@ impl WorkerEngine {
     }
 
     /// Answers a request: RFC 6120, section 8.2.3 requires a response to every one.
-    fn handle_request(&mut self, slot: u32, bytes: &[u8], head: &Head) {
+    fn handle_request(&mut self, slot: UserSlot, bytes: &[u8], head: &Head) {
         let Some(id) = head.raw_id(bytes) else { return };
         let known = head.payloads().contains(PayloadNs::Ping) || head.payloads().contains(PayloadNs::Roster);
         let from = head.from(bytes);
-        let out = &mut self.users[slot as usize].out;
+        let out = &mut self.users[slot].out;
         let begin = out.len();
         out.extend_from_slice(if known { b"<iq type='result' id='" } else { b"<iq type='error' id='" });
         // The id may have been quoted either way, so its escaping is unknown.
@@ -273,14 +274,14 @@ impl WorkerEngine {
         self.mark_dirty(slot);
     }
 
-    fn handle_response(&mut self, slot: u32, bytes: &[u8], head: &Head, now: u64) {
+    fn handle_response(&mut self, slot: UserSlot, bytes: &[u8], head: &Head, now: u64) {
         let good = head.kind == StanzaKind::Iq(IqType::Result);
         let Some((class, number, due)) = head.raw_id(bytes).and_then(read_request_id) else { return };
         self.record.add(Counter::IqAnswered, 1);
         if !good {
             self.record.add(Counter::IqErrors, 1);
         }
-        let awaited = self.users[slot as usize].wait == WaitState::Answer(number);
+        let awaited = self.users[slot].wait == WaitState::Answer(number);
         if matches!(class, b'B' | b'L' | b'S' | b'G' | b'U') {
             if awaited {
                 self.negotiated(slot, class, head, bytes);
@@ -303,7 +304,7 @@ impl WorkerEngine {
             self.record.add(Counter::RosterErrors, u64::from(!good));
         }
         if !good {
-            let condition = super::negotiate::error_condition(bytes, &self.users[slot as usize].scope);
+            let condition = super::negotiate::error_condition(bytes, &self.users[slot].scope);
             self.record.error(&format!("{}:{condition}", timing.name()));
         } else if class == b'R' {
             self.learn_contacts(slot, bytes);
@@ -314,8 +315,8 @@ impl WorkerEngine {
     }
 
     /// Records which contacts are users of this run.
-    fn learn_contacts(&mut self, slot: u32, bytes: &[u8]) {
-        let user = &self.users[slot as usize];
+    fn learn_contacts(&mut self, slot: UserSlot, bytes: &[u8]) {
+        let user = &self.users[slot];
         if !user.program(&self.programs).contacts {
             return;
         }
@@ -325,20 +326,18 @@ impl WorkerEngine {
             .child_elements()
             .filter_map(|item| self.names.index(&item.attr("jid")?))
             .collect::<Vec<_>>();
-        self.users[slot as usize].contacts = contacts.into();
+        self.users[slot].contacts = contacts.into();
     }
 
     /// Whether the user waits for this stanza.
-    fn is_awaited(&mut self, slot: u32, bytes: &[u8], head: &Head) -> bool {
+    fn is_awaited(&mut self, slot: UserSlot, bytes: &[u8], head: &Head) -> bool {
         let pattern = match self.awaited_instruction(slot) {
             Some(Instruction::WaitFor { pattern, .. }) => pattern,
             Some(Instruction::Raw(raw)) => match &raw.wait {
                 RawWait::Match(pattern) => pattern,
                 RawWait::Answer => {
-                    let wanted = self.users[slot as usize]
-                        .extra
-                        .as_ref()
-                        .and_then(|extra| extra.awaited_id.as_deref());
+                    let wanted =
+                        self.users[slot].extra.as_ref().and_then(|extra| extra.awaited_id.as_deref());
                     return wanted.is_none_or(|wanted| head.id(bytes).is_some_and(|id| id == wanted));
                 }
                 _ => return true,
@@ -360,7 +359,7 @@ impl WorkerEngine {
 
     fn pattern_matches(
         &self,
-        slot: u32,
+        slot: UserSlot,
         bytes: &[u8],
         head: &Head,
         name: Option<&str>,
@@ -370,7 +369,7 @@ impl WorkerEngine {
         if name.is_some_and(|name| name != head.kind.name()) {
             return false;
         }
-        let Ok(tree) = Tree::parse(bytes, &self.users[slot as usize].scope, &LIMITS) else { return false };
+        let Ok(tree) = Tree::parse(bytes, &self.users[slot].scope, &LIMITS) else { return false };
         let root = tree.root();
         kind.is_none_or(|kind| root.attr("type").is_some_and(|value| value == kind))
             && namespace
@@ -378,9 +377,9 @@ impl WorkerEngine {
     }
 
     /// Handles the stanza that the user waited for.
-    fn matched(&mut self, slot: u32, bytes: &[u8], head: &Head, now: u64) {
+    fn matched(&mut self, slot: UserSlot, bytes: &[u8], head: &Head, now: u64) {
         let programs = std::mem::take(&mut self.programs);
-        let user = &self.users[slot as usize];
+        let user = &self.users[slot];
         let op = user.program(&programs).ops.get(usize::from(user.pc).wrapping_sub(1));
         let mut action = None;
         if let Some(Instruction::Raw(raw)) = op {
@@ -397,19 +396,19 @@ impl WorkerEngine {
         self.programs = programs;
         match action {
             None => {
-                if let Some(extra) = &mut self.users[slot as usize].extra {
+                if let Some(extra) = &mut self.users[slot].extra {
                     extra.repeats = 0;
                 }
                 self.resume_program(slot, now);
             }
             Some((MatchAction::Loop, pause)) => {
-                self.users[slot as usize].pc -= 1;
+                self.users[slot].pc -= 1;
                 self.timers.limit(slot, 0);
                 self.sleep_from(slot, now, pause * 1_000, WaitState::Pause);
             }
             Some((MatchAction::Restart, pause)) => {
                 self.drop_socket(slot);
-                let user = &mut self.users[slot as usize];
+                let user = &mut self.users[slot];
                 user.pc = 0;
                 user.login = None;
                 if let Some(extra) = &mut user.extra {
@@ -426,7 +425,7 @@ impl WorkerEngine {
 
     /// Sets variables and applies conditions. Returns the action other than continuing, if any, and the pause before
     /// it.
-    fn checks(&mut self, slot: u32, raw: &RawOp, bytes: &[u8]) -> Option<(MatchAction, u64)> {
+    fn checks(&mut self, slot: UserSlot, raw: &RawOp<'_>, bytes: &[u8]) -> Option<(MatchAction, u64)> {
         let text = std::str::from_utf8(bytes).unwrap_or_default();
         for (variable, regex) in &raw.captures {
             let values: Vec<&str> = regex
@@ -455,7 +454,7 @@ impl WorkerEngine {
                     self.stage = super::event_loop::WorkerStage::Draining(now_us());
                 }
                 MatchAction::Loop => {
-                    let extra = self.users[slot as usize].extra();
+                    let extra = self.users[slot].extra();
                     extra.repeats += 1;
                     if extra.repeats > check.max {
                         extra.repeats = 0;
@@ -464,7 +463,7 @@ impl WorkerEngine {
                     }
                 }
                 MatchAction::Restart => {
-                    let extra = self.users[slot as usize].extra();
+                    let extra = self.users[slot].extra();
                     extra.restarts += 1;
                     if extra.restarts > check.max {
                         self.record.error("match:restarted-too-often");

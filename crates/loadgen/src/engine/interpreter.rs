@@ -9,6 +9,7 @@
 
 use super::bytecode::{Instruction, Pc, RawOp, RawWait, SessionProgram};
 use super::event_loop::WorkerEngine;
+use super::slot::UserSlot;
 use super::virtual_user::{CLOSED, ControlFrame, LOGGED_IN, MANAGEABLE, PAUSED, SESSION_OPEN, WaitState};
 use crate::clock::now_us;
 use crate::measure::{Counter, TimingId};
@@ -28,29 +29,29 @@ pub(super) enum StepOutcome {
     Block,
 }
 
-impl WorkerEngine {
+impl<'p> WorkerEngine<'p> {
     /// Resumes with the next step when the awaited event has happened.
-    pub(super) fn resume_program(&mut self, slot: u32, now: u64) {
+    pub(super) fn resume_program(&mut self, slot: UserSlot, now: u64) {
         self.timers.limit(slot, 0);
-        self.users[slot as usize].due = now;
+        self.users[slot].due = now;
         self.advance(slot);
     }
 
     /// Runs steps until one must wait.
-    pub(super) fn advance(&mut self, slot: u32) {
+    pub(super) fn advance(&mut self, slot: UserSlot) {
         // Moved out, so that instructions can be borrowed while users change.
         let programs = std::mem::take(&mut self.programs);
         self.run_program(slot, &programs);
         self.programs = programs;
     }
 
-    fn run_program(&mut self, slot: u32, programs: &[SessionProgram]) {
+    fn run_program(&mut self, slot: UserSlot, programs: &[SessionProgram<'p>]) {
         for _ in 0..TURN {
             if !self.may_act() {
-                self.users[slot as usize].wait = WaitState::End;
+                self.users[slot].wait = WaitState::End;
                 return;
             }
-            let user = &mut self.users[slot as usize];
+            let user = &mut self.users[slot];
             let Some(op) = user.program(programs).ops.get(usize::from(user.pc)) else {
                 self.close_stream(slot);
                 return;
@@ -64,8 +65,8 @@ impl WorkerEngine {
         self.sleep_from(slot, now_us(), 1_000, WaitState::Pause);
     }
 
-    fn perform(&mut self, slot: u32, op: &Instruction) -> StepOutcome {
-        let user = &mut self.users[slot as usize];
+    fn perform(&mut self, slot: UserSlot, op: &Instruction<'p>) -> StepOutcome {
+        let user = &mut self.users[slot];
         match op {
             Instruction::Step(step) => return self.step(slot, step),
             Instruction::LoginBegin => user.login().due = user.due,
@@ -124,7 +125,7 @@ impl WorkerEngine {
             }
             Instruction::Unless { condition, exit } => {
                 if !self.holds(slot, condition) {
-                    self.users[slot as usize].pc = *exit;
+                    self.users[slot].pc = *exit;
                 }
             }
             Instruction::EachBegin { variable, list, end } => {
@@ -133,13 +134,9 @@ impl WorkerEngine {
                 match first.map(str::to_owned) {
                     Some(first) if !first.is_empty() => {
                         self.set_variable(slot, variable, first);
-                        self.users[slot as usize].extra().frames.push(ControlFrame {
-                            left: 0,
-                            value: 0,
-                            since: 0,
-                        });
+                        self.users[slot].extra().frames.push(ControlFrame { left: 0, value: 0, since: 0 });
                     }
-                    _ => self.users[slot as usize].pc = *end,
+                    _ => self.users[slot].pc = *end,
                 }
             }
             Instruction::EachEnd { variable, list, begin } => self.each_end(slot, variable, list, *begin),
@@ -162,10 +159,10 @@ impl WorkerEngine {
                     .iter()
                     .map(|activity| due + (self.sample(activity.every) as f64 * self.rng.unit()) as u64)
                     .collect();
-                let extra = self.users[slot as usize].extra();
+                let extra = self.users[slot].extra();
                 extra.activities = next;
                 extra.until = until;
-                self.users[slot as usize].wait = WaitState::Meanwhile;
+                self.users[slot].wait = WaitState::Meanwhile;
                 self.settled(slot);
                 self.rearm(slot, due);
                 return StepOutcome::Block;
@@ -174,8 +171,8 @@ impl WorkerEngine {
         StepOutcome::Go
     }
 
-    fn loop_end(&mut self, slot: u32, begin: Pc, increment: i64, counter: Option<&str>) {
-        let extra = self.users[slot as usize].extra();
+    fn loop_end(&mut self, slot: UserSlot, begin: Pc, increment: i64, counter: Option<&str>) {
+        let extra = self.users[slot].extra();
         let Some(frame) = extra.frames.last_mut() else { return };
         if begin == Pc::MAX || frame.left == 1 {
             extra.frames.pop();
@@ -186,14 +183,14 @@ impl WorkerEngine {
         }
         frame.value += increment;
         let value = frame.value;
-        self.users[slot as usize].pc = begin;
+        self.users[slot].pc = begin;
         if let Some(counter) = counter {
             self.set_variable(slot, counter, value.to_string());
         }
     }
 
-    fn each_end(&mut self, slot: u32, variable: &str, list: &str, begin: Pc) {
-        let Some(frame) = self.users[slot as usize].extra().frames.last_mut() else { return };
+    fn each_end(&mut self, slot: UserSlot, variable: &str, list: &str, begin: Pc) {
+        let Some(frame) = self.users[slot].extra().frames.last_mut() else { return };
         frame.value += 1;
         let index = frame.value as usize;
         let next = self
@@ -203,20 +200,20 @@ impl WorkerEngine {
         match next {
             Some(next) => {
                 self.set_variable(slot, variable, next);
-                self.users[slot as usize].pc = begin;
+                self.users[slot].pc = begin;
             }
             None => {
-                self.users[slot as usize].extra().frames.pop();
+                self.users[slot].extra().frames.pop();
             }
         }
     }
 
-    fn step(&mut self, slot: u32, step: &'static PlanStep) -> StepOutcome {
-        let due = self.users[slot as usize].due;
+    fn step(&mut self, slot: UserSlot, step: &'p PlanStep) -> StepOutcome {
+        let due = self.users[slot].due;
         let request = match step {
             PlanStep::Think(time) => {
                 let pause = self.sample(*time);
-                self.users[slot as usize].set(PAUSED, true);
+                self.users[slot].set(PAUSED, true);
                 self.settled(slot);
                 self.sleep_from(slot, due, pause, WaitState::Pause);
                 return StepOutcome::Block;
@@ -233,7 +230,7 @@ impl WorkerEngine {
                 if let PlanStep::Presence { kind, to, show, status } = &**presence {
                     self.send_presence(slot, *kind, to.as_ref(), show.as_ref(), status.as_ref(), due);
                 }
-                self.users[slot as usize].wait = WaitState::Deliveries(*users);
+                self.users[slot].wait = WaitState::Deliveries(*users);
                 self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
                 return StepOutcome::Block;
             }
@@ -246,12 +243,12 @@ impl WorkerEngine {
                 self.register(slot, matches!(step, PlanStep::Unregister));
                 return StepOutcome::Block;
             }
-            PlanStep::OpenSession if self.users[slot as usize].is(SESSION_OPEN) => return StepOutcome::Go,
+            PlanStep::OpenSession if self.users[slot].is(SESSION_OPEN) => return StepOutcome::Go,
             PlanStep::OpenSession => {
                 self.open_session(slot);
                 return StepOutcome::Block;
             }
-            PlanStep::StreamManagement { .. } if !self.users[slot as usize].is(MANAGEABLE) => {
+            PlanStep::StreamManagement { .. } if !self.users[slot].is(MANAGEABLE) => {
                 self.record.error("sm:not-offered");
                 return StepOutcome::Go;
             }
@@ -271,7 +268,7 @@ impl WorkerEngine {
             PlanStep::LegacyAuthenticate { resource, credentials } => {
                 if self.wants_sasl(slot) {
                     // The plaintext password is the closest equivalent of this step.
-                    let features = self.users[slot as usize].login.as_ref().map(|login| &login.features);
+                    let features = self.users[slot].login.as_ref().map(|login| &login.features);
                     let plain = features.is_some_and(|f| f.mechanisms.iter().any(|name| name == "PLAIN"));
                     let wanted = if plain { vec!["PLAIN".to_owned()] } else { Vec::new() };
                     self.authenticate(slot, &wanted, credentials.as_ref());
@@ -281,15 +278,15 @@ impl WorkerEngine {
                 return StepOutcome::Block;
             }
             PlanStep::Bounce { in_flight, duration_ms, size, one_sided, to } => {
-                self.users[slot as usize].extra().until = duration_ms.map_or(u64::MAX, |ms| due + ms * 1_000);
+                self.users[slot].extra().until = duration_ms.map_or(u64::MAX, |ms| due + ms * 1_000);
                 self.settled(slot);
-                let begins = !one_sided || self.users[slot as usize].account.is_multiple_of(2);
+                let begins = !one_sided || self.users[slot].account.is_multiple_of(2);
                 self.start_bounce(slot, if begins { *in_flight } else { 0 }, to, *size, due);
                 self.rearm(slot, due);
                 return StepOutcome::Block;
             }
             PlanStep::ChangeTarget { addresses, security } => {
-                self.users[slot as usize].extra().target = Some(Box::new((addresses.clone(), *security)));
+                self.users[slot].extra().target = Some(Box::new((addresses.clone(), *security)));
                 return StepOutcome::Go;
             }
             PlanStep::Disconnect => return self.disconnect(slot),
@@ -325,7 +322,7 @@ impl WorkerEngine {
         };
         match request {
             Some(number) => {
-                self.users[slot as usize].wait = WaitState::Answer(number);
+                self.users[slot].wait = WaitState::Answer(number);
                 self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
                 StepOutcome::Block
             }
@@ -333,19 +330,19 @@ impl WorkerEngine {
         }
     }
 
-    fn await_message(&mut self, slot: u32, ack: &AckMode, number: Option<(u16, u32)>) -> StepOutcome {
+    fn await_message(&mut self, slot: UserSlot, ack: &AckMode, number: Option<(u16, u32)>) -> StepOutcome {
         let wait = match (ack, number) {
             (AckMode::None, _) | (AckMode::Delivery, None) => return StepOutcome::Go,
             (AckMode::Delivery, Some((worker, number))) => WaitState::Delivery(worker, number),
             (AckMode::All, _) => return self.barrier(slot, self.plan.options.answer_timeout_ms, None),
             _ => WaitState::Any,
         };
-        self.users[slot as usize].wait = wait;
+        self.users[slot].wait = wait;
         self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
         StepOutcome::Block
     }
 
-    fn raw(&mut self, slot: u32, raw: &RawOp) -> StepOutcome {
+    fn raw(&mut self, slot: UserSlot, raw: &RawOp<'_>) -> StepOutcome {
         if raw.legacy && self.wants_sasl(slot) {
             return StepOutcome::Go;
         }
@@ -353,19 +350,19 @@ impl WorkerEngine {
         match &raw.wait {
             RawWait::None => return StepOutcome::Go,
             RawWait::All => return self.barrier(slot, self.plan.options.answer_timeout_ms, None),
-            RawWait::Any => self.users[slot as usize].wait = WaitState::Any,
-            RawWait::Answer | RawWait::Match(_) => self.users[slot as usize].wait = WaitState::Match,
+            RawWait::Any => self.users[slot].wait = WaitState::Any,
+            RawWait::Answer | RawWait::Match(_) => self.users[slot].wait = WaitState::Match,
         }
         self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
         StepOutcome::Block
     }
 
-    fn send_raw(&mut self, slot: u32, raw: &RawOp) {
+    fn send_raw(&mut self, slot: UserSlot, raw: &RawOp<'_>) {
         if self.skip_if_blocked(slot) {
             return;
         }
         let text = self.text(slot, raw.xml);
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         if matches!(raw.wait, RawWait::Answer) {
             user.extra().awaited_id = id_of(&text).map(Into::into);
         }
@@ -383,8 +380,8 @@ impl WorkerEngine {
     }
 
     /// Closes the stream; the session continues when the peer has closed it too.
-    fn disconnect(&mut self, slot: u32) -> StepOutcome {
-        let user = &mut self.users[slot as usize];
+    fn disconnect(&mut self, slot: UserSlot) -> StepOutcome {
+        let user = &mut self.users[slot];
         if !user.is_open() {
             return StepOutcome::Go;
         }
@@ -399,13 +396,13 @@ impl WorkerEngine {
         self.flush();
         // The peer's stream end is not awaited: the next step is due now.
         self.drop_socket(slot);
-        self.users[slot as usize].set(CLOSED, false);
-        self.users[slot as usize].login = None;
+        self.users[slot].set(CLOSED, false);
+        self.users[slot].login = None;
         StepOutcome::Go
     }
 
     /// Sends a request whose response is only measured.
-    fn send_without_waiting(&mut self, slot: u32, step: &PlanStep, due: u64) {
+    fn send_without_waiting(&mut self, slot: UserSlot, step: &PlanStep, due: u64) {
         match step {
             PlanStep::Roster => {
                 self.send_roster(slot, due);
@@ -421,9 +418,9 @@ impl WorkerEngine {
     }
 
     /// Waits at the barrier for all users of this worker, or for its share of `users`.
-    fn barrier(&mut self, slot: u32, timeout_ms: u64, users: Option<u32>) -> StepOutcome {
+    fn barrier(&mut self, slot: UserSlot, timeout_ms: u64, users: Option<u32>) -> StepOutcome {
         self.settled(slot);
-        self.users[slot as usize].wait = WaitState::Barrier;
+        self.users[slot].wait = WaitState::Barrier;
         self.waiting += 1;
         self.wanted = users.map(|users| (0..users).filter(|user| self.owns(u64::from(*user))).count());
         self.set_response_timeout(slot, timeout_ms);
@@ -439,8 +436,8 @@ impl WorkerEngine {
         }
         self.waiting = 0;
         let now = now_us();
-        for slot in 0..self.users.len() as u32 {
-            let user = &mut self.users[slot as usize];
+        for slot in self.users.indices() {
+            let user = &mut self.users[slot];
             if user.wait == WaitState::Barrier {
                 // Through a timer: the caller may be in the middle of a program.
                 self.timers.limit(slot, 0);
@@ -460,16 +457,16 @@ impl WorkerEngine {
     }
 
     /// Sets the timer of `slot` to `us` microseconds after `from`.
-    pub(super) fn sleep_from(&mut self, slot: u32, from: u64, us: u64, wait: WaitState) {
-        let user = &mut self.users[slot as usize];
+    pub(super) fn sleep_from(&mut self, slot: UserSlot, from: u64, us: u64, wait: WaitState) {
+        let user = &mut self.users[slot];
         user.wait = wait;
         user.generation = user.generation.wrapping_add(1);
         self.timers.wake(from.saturating_add(us), slot, user.generation);
     }
 
     /// Sets the timer of a user with activities to the earliest due one.
-    pub(super) fn rearm(&mut self, slot: u32, now: u64) {
-        let user = &mut self.users[slot as usize];
+    pub(super) fn rearm(&mut self, slot: UserSlot, now: u64) {
+        let user = &mut self.users[slot];
         match user.wait {
             WaitState::Meanwhile | WaitState::Bounce => {
                 let Some(extra) = &user.extra else { return };
@@ -489,8 +486,8 @@ impl WorkerEngine {
     }
 
     /// Handles the timer of `slot`, which was due at `due`.
-    pub(super) fn timer_fired(&mut self, slot: u32, due: u64) {
-        let user = &mut self.users[slot as usize];
+    pub(super) fn timer_fired(&mut self, slot: UserSlot, due: u64) {
+        let user = &mut self.users[slot];
         user.due = due;
         match user.wait {
             WaitState::Pause => self.advance(slot),
@@ -505,15 +502,15 @@ impl WorkerEngine {
     }
 
     /// Runs the due activities.
-    fn run_due_activities(&mut self, slot: u32, now: u64) {
+    fn run_due_activities(&mut self, slot: UserSlot, now: u64) {
         let programs = std::mem::take(&mut self.programs);
-        let user = &self.users[slot as usize];
+        let user = &self.users[slot];
         let op = user.program(&programs).ops.get(usize::from(user.pc).wrapping_sub(1));
         let over = user.extra.as_ref().is_none_or(|extra| extra.until <= now);
         if let (Some(Instruction::Meanwhile { activities, raws, .. }), false) = (op, over) {
             for (index, activity) in activities.iter().enumerate() {
-                let due = self.users[slot as usize].extra().activities[index];
-                if due > now || !self.users[slot as usize].is(LOGGED_IN) {
+                let due = self.users[slot].extra().activities[index];
+                if due > now || !self.users[slot].is(LOGGED_IN) {
                     continue;
                 }
                 for _ in 0..activity.batch {
@@ -530,21 +527,21 @@ impl WorkerEngine {
                     }
                 }
                 let next = due + self.sample(activity.every).max(1);
-                self.users[slot as usize].extra().activities[index] = next;
+                self.users[slot].extra().activities[index] = next;
             }
         }
         self.programs = programs;
         if over {
-            self.users[slot as usize].due = now;
+            self.users[slot].due = now;
             self.advance(slot);
         } else {
             self.rearm(slot, now);
         }
     }
 
-    /// Instruction that this user waits at; programs are immutable and live as long as the engine.
-    pub(super) fn awaited_instruction(&self, slot: u32) -> Option<&Instruction> {
-        let user = &self.users[slot as usize];
+    /// Instruction that this user waits at; programs are immutable.
+    pub(super) fn awaited_instruction(&self, slot: UserSlot) -> Option<&Instruction<'p>> {
+        let user = &self.users[slot];
         user.program(&self.programs).ops.get(usize::from(user.pc).wrapping_sub(1))
     }
 }

@@ -22,6 +22,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::event_loop::WorkerEngine;
+use super::slot::UserSlot;
 use super::virtual_user::WaitState;
 use crate::clock::{now_us, thread_cpu_us};
 use crate::control::message::{AccountSalt, Assignment};
@@ -42,7 +43,7 @@ pub(super) fn threads(assignment: &Assignment) -> usize {
 }
 
 /// User that waits for a key: slot and epoch.
-type WaitingUser = (u32, u32);
+type WaitingUser = (UserSlot, u32);
 
 struct CompletedDerivation {
     derived: DerivedKey,
@@ -174,11 +175,11 @@ impl PoolState {
     }
 }
 
-impl WorkerEngine {
+impl WorkerEngine<'_> {
     /// Derives the keys of salts learned by an earlier run. Blocks, since the run has not begun.
     pub(super) fn derive_ahead(&mut self) {
         let began = now_us();
-        let salts = std::mem::take(&mut self.assignment.salts);
+        let salts = &self.assignment.salts;
         let mut wanted = 0_u64;
         // Half of the cache: keys derived during the run must not evict them.
         for salt in salts.iter().take(ScramKeyCache::ENTRIES / 2) {
@@ -193,7 +194,7 @@ impl WorkerEngine {
             }
         }
         if self.assignment.learn {
-            self.salts = salts.into_iter().map(|salt| (salt.user, salt)).collect();
+            self.salts = salts.iter().map(|salt| (salt.user, salt.clone())).collect();
         }
         let mut there = 0;
         while there < wanted {
@@ -217,9 +218,9 @@ impl WorkerEngine {
     }
 
     /// Hands a derivation over. The user waits, and no response timeout of the server runs meanwhile.
-    pub(super) fn derive(&mut self, slot: u32, challenge: Vec<u8>, derivation: KeyDerivation) {
+    pub(super) fn derive(&mut self, slot: UserSlot, challenge: Vec<u8>, derivation: KeyDerivation) {
         let now = now_us();
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         let (account, epoch) = (user.account, user.epoch);
         user.login().challenge = Some((challenge.into(), now));
         self.timers.limit(slot, 0);
@@ -247,7 +248,7 @@ impl WorkerEngine {
 
     fn key_is_there(&mut self, (slot, epoch): WaitingUser) {
         let now = now_us();
-        let Some(user) = self.users.get_mut(slot as usize) else { return };
+        let Some(user) = self.users.get_mut(slot) else { return };
         if user.epoch != epoch || user.wait != WaitState::Sasl {
             return;
         }
@@ -274,6 +275,7 @@ impl AsFd for DerivationPool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::slot::SlotIndex as _;
     use super::*;
     use crate::sasl::ClientScramHash;
 
@@ -322,11 +324,14 @@ mod tests {
         let mut pool = DerivationPool::new(1).unwrap();
         for user in 0..10 {
             pool.wait_for(
-                (user, 0),
+                (UserSlot::at(user), 0),
                 KeyDerivation::new(ClientScramHash::Sha1, "secret", b"salt", 1_000).unwrap(),
             );
         }
-        pool.wait_for((10, 0), KeyDerivation::new(ClientScramHash::Sha1, "secret", b"another", 1).unwrap());
+        pool.wait_for(
+            (UserSlot::at(10), 0),
+            KeyDerivation::new(ClientScramHash::Sha1, "secret", b"another", 1).unwrap(),
+        );
         let mut done = Vec::new();
         while done.len() < 2 {
             done.extend(next(&pool));

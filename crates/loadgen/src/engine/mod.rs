@@ -30,6 +30,7 @@ mod negotiate;
 mod online_users;
 mod rng;
 mod security;
+mod slot;
 mod stream_management;
 mod text;
 mod timers;
@@ -53,13 +54,16 @@ pub trait ControllerPort {
     fn send(&mut self, report: WorkerReport) -> Result<()>;
 }
 
-/// Runs the worker's part of a run, from `Ready` to `Final`. The plan is leaked: it lives until the process
-/// exits.
+/// Runs the worker's part of a run, from `Ready` to `Final`.
 ///
 /// # Errors
 /// The controller is gone, or the plan cannot be run here; the latter has also been reported as `Refused`.
-pub fn run(assignment: Assignment, port: &mut dyn ControllerPort) -> Result<()> {
-    let mut engine = match event_loop::WorkerEngine::new(assignment) {
+pub fn run(mut assignment: Assignment, port: &mut dyn ControllerPort) -> Result<()> {
+    let target = &mut assignment.plan.target;
+    if let (true, Some(first)) = (target.web.host.is_empty(), target.addresses.first()) {
+        target.web.host = first.to_string();
+    }
+    let mut engine = match event_loop::WorkerEngine::new(&assignment) {
         Ok(engine) => engine,
         Err(error) => {
             port.send(WorkerReport::Refused(format!("{error:#}")))?;

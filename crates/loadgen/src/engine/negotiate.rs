@@ -15,6 +15,7 @@ use xml::{NamespaceContext, Ns, Tree};
 
 use super::connection::LIMITS;
 use super::event_loop::WorkerEngine;
+use super::slot::UserSlot;
 use super::virtual_user::{LOGGED_IN, MANAGEABLE, PAUSED, SESSION_OPEN, ServerFeatures, WaitState};
 use crate::clock::now_us;
 use crate::measure::{Counter, Timing};
@@ -31,10 +32,10 @@ const HEADER: (&[u8], &[u8]) = (
     b"' version='1.0' xml:lang='en' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>",
 );
 
-impl WorkerEngine {
+impl WorkerEngine<'_> {
     /// Sends a stream header and waits for features.
-    pub(super) fn open_stream(&mut self, slot: u32) {
-        let user = &mut self.users[slot as usize];
+    pub(super) fn open_stream(&mut self, slot: UserSlot) {
+        let user = &mut self.users[slot];
         user.scanner = xml::Scanner::new();
         user.wait = WaitState::Features;
         user.login().since = now_us();
@@ -54,17 +55,17 @@ impl WorkerEngine {
     }
 
     /// Handles the server's stream header.
-    pub(super) fn opened(&mut self, slot: u32, tag: &[u8]) {
+    pub(super) fn opened(&mut self, slot: UserSlot, tag: &[u8]) {
         match NamespaceContext::from_open_tag(tag, &LIMITS) {
-            Ok(scope) => self.users[slot as usize].scope = scope,
+            Ok(scope) => self.users[slot].scope = scope,
             Err(error) => self.invalid_xml(slot, &error),
         }
     }
 
     /// Handles stream features.
-    pub(super) fn features(&mut self, slot: u32, bytes: &[u8]) {
+    pub(super) fn features(&mut self, slot: UserSlot, bytes: &[u8]) {
         let now = now_us();
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         if user.wait != WaitState::Features {
             return;
         }
@@ -98,8 +99,8 @@ impl WorkerEngine {
     }
 
     /// Requests STARTTLS.
-    pub(super) fn ask_starttls(&mut self, slot: u32) {
-        let user = &mut self.users[slot as usize];
+    pub(super) fn ask_starttls(&mut self, slot: UserSlot) {
+        let user = &mut self.users[slot];
         if !user.login().features.starttls {
             return self.login_failed(slot, "login:no-starttls", "the server does not offer STARTTLS");
         }
@@ -111,7 +112,7 @@ impl WorkerEngine {
     /// Starts SASL with the strongest mechanism that is offered and allowed.
     pub(super) fn authenticate(
         &mut self,
-        slot: u32,
+        slot: UserSlot,
         wanted: &[String],
         credentials: Option<&(TextTemplate, TextTemplate)>,
     ) {
@@ -122,7 +123,7 @@ impl WorkerEngine {
             wanted.push(ClientMechanism::Anonymous);
         }
         let (name, password) = self.credentials(slot, credentials);
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         let (exporter, end_point) = match &user.socket {
             Some(socket) => (socket.tls_exporter(), socket.server_end_point()),
             None => (None, None),
@@ -156,7 +157,7 @@ impl WorkerEngine {
         auth.push_str("'>");
         to_base64(&initial, "=", &mut auth);
         auth.push_str("</auth>");
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         user.wait = WaitState::Sasl;
         let login = user.login();
         login.exchange = Some(exchange);
@@ -170,13 +171,13 @@ impl WorkerEngine {
     /// Name and password of a user; empty for anonymous ones.
     pub(super) fn credentials(
         &mut self,
-        slot: u32,
+        slot: UserSlot,
         given: Option<&(TextTemplate, TextTemplate)>,
     ) -> (String, String) {
         match given {
             Some((name, password)) => (self.text(slot, name), self.text(slot, password)),
             None => {
-                let account = self.users[slot as usize].account;
+                let account = self.users[slot].account;
                 let mut name = String::new();
                 self.names.name(account, &mut name);
                 (name, self.names.password(account))
@@ -186,8 +187,8 @@ impl WorkerEngine {
 
     /// Whether the server has SASL and does not offer XEP-0078 logins. These are then not tried: before SASL the server
     /// ends the stream on any stanza (RFC 6120, section 4.9.3.12).
-    pub(super) fn wants_sasl(&self, slot: u32) -> bool {
-        let user = &self.users[slot as usize];
+    pub(super) fn wants_sasl(&self, slot: UserSlot) -> bool {
+        let user = &self.users[slot];
         let features = user.login.as_ref().map(|login| &login.features);
         !user.is(LOGGED_IN) && features.is_some_and(|f| !f.legacy && !f.mechanisms.is_empty())
     }
@@ -195,14 +196,14 @@ impl WorkerEngine {
     /// Logs in with XEP-0078 (version 2.5), section 3.1, with the plaintext password, in one request.
     pub(super) fn authenticate_legacy(
         &mut self,
-        slot: u32,
+        slot: UserSlot,
         resource: &TextTemplate,
         credentials: Option<&(TextTemplate, TextTemplate)>,
     ) {
         let resource = self.text(slot, resource);
         let (name, password) = self.credentials(slot, credentials);
         let number = self.begin_request(slot);
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         user.login().since = now_us();
         user.wait = WaitState::Answer(number);
         user.out.extend_from_slice(b"<iq type='set' id='");
@@ -223,14 +224,12 @@ impl WorkerEngine {
     }
 
     /// Handles an element that is not a stanza.
-    pub(super) fn other(&mut self, slot: u32, ns: &str, name: &str, bytes: &[u8]) {
+    pub(super) fn other(&mut self, slot: UserSlot, ns: &str, name: &str, bytes: &[u8]) {
         match (ns, name) {
             ("http://etherx.jabber.org/streams", "features") => self.features(slot, bytes),
             ("http://etherx.jabber.org/streams", "error") => self.stream_error(slot, bytes),
             (SASL | super::fast::SASL2, "challenge" | "success" | "failure") => self.sasl(slot, name, bytes),
-            ("urn:ietf:params:xml:ns:xmpp-tls", "proceed")
-                if self.users[slot as usize].wait == WaitState::Proceed =>
-            {
+            ("urn:ietf:params:xml:ns:xmpp-tls", "proceed") if self.users[slot].wait == WaitState::Proceed => {
                 self.start_tls(slot, false);
             }
             ("urn:ietf:params:xml:ns:xmpp-tls", "failure") => {
@@ -242,22 +241,22 @@ impl WorkerEngine {
         }
     }
 
-    fn stream_error(&mut self, slot: u32, bytes: &[u8]) {
-        let scope = self.users[slot as usize].scope.clone();
+    fn stream_error(&mut self, slot: UserSlot, bytes: &[u8]) {
+        let scope = self.users[slot].scope.clone();
         let condition = Tree::parse(bytes, &scope, &LIMITS)
             .ok()
             .and_then(|tree| tree.root().child_elements().next().map(|child| child.name().to_owned()));
         let condition = condition.as_deref().unwrap_or("unknown");
         self.record.error(&format!("stream:{condition}"));
-        let user = &self.users[slot as usize];
+        let user = &self.users[slot];
         if !user.is(LOGGED_IN) && user.wait != WaitState::Closing {
             self.login_failed(slot, "login:stream-error", &format!("the server says {condition}"));
         }
     }
 
-    fn sasl(&mut self, slot: u32, name: &str, bytes: &[u8]) {
+    fn sasl(&mut self, slot: UserSlot, name: &str, bytes: &[u8]) {
         let now = now_us();
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         if user.wait != WaitState::Sasl {
             return;
         }
@@ -304,8 +303,8 @@ impl WorkerEngine {
     }
 
     /// Answers a challenge whose key is available.
-    pub(super) fn answer_challenge(&mut self, slot: u32, challenge: &[u8]) {
-        let user = &mut self.users[slot as usize];
+    pub(super) fn answer_challenge(&mut self, slot: UserSlot, challenge: &[u8]) {
+        let user = &mut self.users[slot];
         let Some(login) = user.login.as_mut() else { return };
         let namespace = if login.sasl2 { super::fast::SASL2 } else { SASL };
         let Some(exchange) = login.exchange.as_mut() else { return };
@@ -325,10 +324,10 @@ impl WorkerEngine {
     }
 
     /// Requests resource binding.
-    pub(super) fn bind(&mut self, slot: u32, resource: Option<&TextTemplate>) {
+    pub(super) fn bind(&mut self, slot: UserSlot, resource: Option<&TextTemplate>) {
         let resource = resource.map(|text| self.text(slot, text));
         let number = self.begin_request(slot);
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         user.login().since = now_us();
         user.wait = WaitState::Answer(number);
         let mut out = std::mem::take(&mut user.out);
@@ -341,15 +340,15 @@ impl WorkerEngine {
             out.extend_from_slice(b"</resource>");
         }
         out.extend_from_slice(b"</bind></iq>");
-        self.users[slot as usize].out = out;
+        self.users[slot].out = out;
         self.sent(slot, Counter::IqSent);
         self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
     }
 
     /// Opens a session (RFC 3921).
-    pub(super) fn open_session(&mut self, slot: u32) {
+    pub(super) fn open_session(&mut self, slot: UserSlot) {
         let number = self.begin_request(slot);
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         user.login().since = now_us();
         user.wait = WaitState::Answer(number);
         user.out.extend_from_slice(b"<iq type='set' id='");
@@ -360,13 +359,13 @@ impl WorkerEngine {
     }
 
     /// Creates or removes the account.
-    pub(super) fn register(&mut self, slot: u32, remove: bool) {
-        let account = self.users[slot as usize].account;
+    pub(super) fn register(&mut self, slot: UserSlot, remove: bool) {
+        let account = self.users[slot].account;
         let mut name = String::new();
         self.names.name(account, &mut name);
         let password = self.names.password(account);
         let number = self.begin_request(slot);
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         user.wait = WaitState::Answer(number);
         user.out.extend_from_slice(b"<iq type='set' id='");
         super::writer::request_id(if remove { b'U' } else { b'G' }, number, user.due, &mut user.out);
@@ -386,10 +385,10 @@ impl WorkerEngine {
     }
 
     /// Handles the response to a negotiation request: `B`, `L`, `S`, `G` or `U`.
-    pub(super) fn negotiated(&mut self, slot: u32, class: u8, head: &Head, bytes: &[u8]) {
+    pub(super) fn negotiated(&mut self, slot: UserSlot, class: u8, head: &Head, bytes: &[u8]) {
         let now = now_us();
         let good = head.kind == StanzaKind::Iq(IqType::Result);
-        let since = self.users[slot as usize].login.as_ref().map_or(now, |login| login.since);
+        let since = self.users[slot].login.as_ref().map_or(now, |login| login.since);
         match class {
             b'B' if good => {
                 self.record.time(Timing::Bind, now - since);
@@ -413,17 +412,17 @@ impl WorkerEngine {
                 } else {
                     self.record.add(Counter::SessionErrors, 1);
                 }
-                self.users[slot as usize].set(SESSION_OPEN, true);
-                if self.users[slot as usize].is(LOGGED_IN) {
+                self.users[slot].set(SESSION_OPEN, true);
+                if self.users[slot].is(LOGGED_IN) {
                     self.resume_program(slot, now)
                 } else {
                     self.ready(slot, now)
                 }
             }
             b'G' => {
-                let due = self.users[slot as usize].due;
+                let due = self.users[slot].due;
                 let condition =
-                    if good { None } else { Some(error_condition(bytes, &self.users[slot as usize].scope)) };
+                    if good { None } else { Some(error_condition(bytes, &self.users[slot].scope)) };
                 match condition.as_deref() {
                     None => self.record.time(Timing::Register, now.saturating_sub(due)),
                     // The account exists, which is what was wanted.
@@ -442,7 +441,7 @@ impl WorkerEngine {
                 self.resume_program(slot, now);
             }
             _ => {
-                let condition = error_condition(bytes, &self.users[slot as usize].scope);
+                let condition = error_condition(bytes, &self.users[slot].scope);
                 let kind = format!("login:{condition}");
                 self.login_failed(slot, &kind, &format!("the server refuses: {condition}"));
             }
@@ -450,14 +449,14 @@ impl WorkerEngine {
     }
 
     /// Stores the bound address. Returns true if the server requires a session to be opened.
-    fn bound(&mut self, slot: u32, bytes: &[u8]) -> bool {
-        let scope = self.users[slot as usize].scope.clone();
+    fn bound(&mut self, slot: UserSlot, bytes: &[u8]) -> bool {
+        let scope = self.users[slot].scope.clone();
         let address = Tree::parse(bytes, &scope, &LIMITS).ok().and_then(|tree| {
             let bind = tree.root().child("bind", Ns::Bind)?;
             let jid = bind.child("jid", Ns::Bind)?;
             jid::Jid::parse(jid.text().trim()).ok()
         });
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         if let Some(address) = address {
             user.resource = address.resource().unwrap_or_default().into();
             if matches!(self.plan.accounts.source, AccountSource::Anonymous { .. }) {
@@ -466,14 +465,14 @@ impl WorkerEngine {
         } else {
             self.record.error("bind:no-address");
         }
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         user.login().features.session && !user.is(SESSION_OPEN)
     }
 
     /// Handles the end of negotiation.
-    pub(super) fn ready(&mut self, slot: u32, now: u64) {
+    pub(super) fn ready(&mut self, slot: UserSlot, now: u64) {
         self.logged_in(slot, now);
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         user.login = None;
         user.set(PAUSED, false);
         self.resume_program(slot, now);

@@ -11,6 +11,7 @@
 //! that.
 
 use super::event_loop::WorkerEngine;
+use super::slot::UserSlot;
 use super::virtual_user::WaitState;
 use crate::plan::{PlanStep, StreamTransport, TransportSecurity, UserSession};
 
@@ -60,18 +61,18 @@ pub(super) fn uses_tls(steps: &[PlanStep]) -> bool {
     })
 }
 
-impl WorkerEngine {
+impl WorkerEngine<'_> {
     /// Requested security of this user's connection.
-    pub(super) fn security(&self, slot: u32) -> TransportSecurity {
-        match self.users[slot as usize].extra.as_ref().and_then(|extra| extra.target.as_deref()) {
+    pub(super) fn security(&self, slot: UserSlot) -> TransportSecurity {
+        match self.users[slot].extra.as_ref().and_then(|extra| extra.target.as_deref()) {
             Some((_, security)) => *security,
             None => self.plan.target.security,
         }
     }
 
     /// Whether the received features call for STARTTLS although no step does.
-    pub(super) fn needs_starttls(&self, slot: u32) -> bool {
-        let user = &self.users[slot as usize];
+    pub(super) fn needs_starttls(&self, slot: UserSlot) -> bool {
+        let user = &self.users[slot];
         let offered = user.login.as_ref().is_some_and(|login| login.features.starttls);
         offered
             && !user.socket.as_ref().is_some_and(crate::socket::Socket::is_secure)
@@ -80,8 +81,8 @@ impl WorkerEngine {
     }
 
     /// Security and login mechanism of the connection of `slot`, for the report: `STARTTLS, TLSv1.3, SCRAM-SHA-256`.
-    pub(super) fn protection(&self, slot: u32) -> String {
-        let user = &self.users[slot as usize];
+    pub(super) fn protection(&self, slot: UserSlot) -> String {
+        let user = &self.users[slot];
         let facts = match (&user.socket, &user.bosh) {
             (Some(socket), _) => socket.facts(),
             (None, Some(bosh)) => bosh.facts(),
@@ -104,8 +105,8 @@ impl WorkerEngine {
 
     /// Describes what was tried with the connection of `slot` and what the server offered, for the login failure
     /// message.
-    pub(super) fn describe_attempt(&self, slot: u32, kind: &str) -> String {
-        let user = &self.users[slot as usize];
+    pub(super) fn describe_attempt(&self, slot: UserSlot, kind: &str) -> String {
+        let user = &self.users[slot];
         let about = PROTECTION.contains(&kind);
         if !about || self.plan.target.web.transport != StreamTransport::Tcp || !user.is_open() {
             return String::new();

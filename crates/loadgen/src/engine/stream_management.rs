@@ -12,6 +12,7 @@ use xml::Tree;
 
 use super::connection::LIMITS;
 use super::event_loop::WorkerEngine;
+use super::slot::UserSlot;
 use super::virtual_user::{LOGGED_IN, StreamManagementState, WaitState};
 use crate::clock::now_us;
 use crate::measure::{Counter, Timing};
@@ -22,12 +23,12 @@ const KEPT: usize = 256 << 10;
 /// Stanzas sent between two requests for an acknowledgement.
 const ASK_EVERY: u32 = 8;
 
-impl WorkerEngine {
+impl WorkerEngine<'_> {
     /// Continues the resumption of a lost stream; these steps are not part of the program.
-    pub(super) fn continue_resumption(&mut self, slot: u32) {
-        let features = &self.users[slot as usize].login().features;
+    pub(super) fn continue_resumption(&mut self, slot: UserSlot) {
+        let features = &self.users[slot].login().features;
         let (starttls, mechanisms) = (features.starttls, !features.mechanisms.is_empty());
-        let secure = self.users[slot as usize].socket.as_ref().is_some_and(crate::socket::Socket::is_secure);
+        let secure = self.users[slot].socket.as_ref().is_some_and(crate::socket::Socket::is_secure);
         if starttls && !secure && self.security(slot) == TransportSecurity::Starttls {
             self.ask_starttls(slot);
         } else if mechanisms {
@@ -38,8 +39,8 @@ impl WorkerEngine {
     }
 
     /// Enables stream management.
-    pub(super) fn enable_management(&mut self, slot: u32, resume: bool) {
-        let user = &mut self.users[slot as usize];
+    pub(super) fn enable_management(&mut self, slot: UserSlot, resume: bool) {
+        let user = &mut self.users[slot];
         user.extra().management =
             Some(Box::new(StreamManagementState { lost_at: now_us(), ..StreamManagementState::default() }));
         user.wait = WaitState::Enabled;
@@ -53,9 +54,9 @@ impl WorkerEngine {
         self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
     }
 
-    pub(super) fn management(&mut self, slot: u32, name: &str, bytes: &[u8]) {
+    pub(super) fn management(&mut self, slot: UserSlot, name: &str, bytes: &[u8]) {
         let now = now_us();
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         let scope = user.scope.clone();
         let attribute = |name: &str| {
             let tree = Tree::parse(bytes, &scope, &LIMITS).ok()?;
@@ -91,7 +92,7 @@ impl WorkerEngine {
             }
             "failed" if wait == WaitState::Enabled => {
                 self.record.error("sm:refused");
-                self.users[slot as usize].extra().management = None;
+                self.users[slot].extra().management = None;
                 self.resume_program(slot, now);
             }
             "failed" => self.not_resumed(slot),
@@ -100,8 +101,8 @@ impl WorkerEngine {
     }
 
     /// Handles `<resumed/>`: the server has received `h` stanzas of the stream.
-    pub(super) fn resumed(&mut self, slot: u32, h: Option<u32>, now: u64) {
-        let user = &mut self.users[slot as usize];
+    pub(super) fn resumed(&mut self, slot: UserSlot, h: Option<u32>, now: u64) {
+        let user = &mut self.users[slot];
         let Some(management) = user.extra.as_mut().and_then(|extra| extra.management.as_mut()) else {
             return;
         };
@@ -121,7 +122,7 @@ impl WorkerEngine {
         self.record.time(Timing::SmResume, now - since);
         self.record.add(Counter::SessionsResumed, 1);
         self.record.adjust_gauge(crate::measure::Gauge::Online, 1);
-        let acceptable = !self.users[slot as usize].is(super::virtual_user::SLOW);
+        let acceptable = !self.users[slot].is(super::virtual_user::SLOW);
         self.record.adjust_gauge(crate::measure::Gauge::Acceptable, i64::from(acceptable));
         self.mark_dirty(slot);
         self.mark_available(slot);
@@ -129,15 +130,15 @@ impl WorkerEngine {
     }
 
     /// Handles a failed resumption.
-    pub(super) fn not_resumed(&mut self, slot: u32) {
+    pub(super) fn not_resumed(&mut self, slot: UserSlot) {
         self.record.error("sm:not-resumed");
         self.record.add(Counter::SessionsLost, 1);
         self.end_session(slot);
     }
 
     /// Drops the connection without ending the stream. A resumable stream is kept for the step `resume`.
-    pub(super) fn cut(&mut self, slot: u32) {
-        let user = &self.users[slot as usize];
+    pub(super) fn cut(&mut self, slot: UserSlot) {
+        let user = &self.users[slot];
         let stays = user.is(super::virtual_user::AVAILABLE) && self.resumable(slot);
         let account = user.account;
         self.drop_socket(slot);
@@ -148,12 +149,12 @@ impl WorkerEngine {
     }
 
     /// Reconnects and resumes the stream that was cut.
-    pub(super) fn resume(&mut self, slot: u32) -> super::interpreter::StepOutcome {
-        if self.users[slot as usize].is_open() || !self.resumable(slot) {
+    pub(super) fn resume(&mut self, slot: UserSlot) -> super::interpreter::StepOutcome {
+        if self.users[slot].is_open() || !self.resumable(slot) {
             self.record.error("sm:not-resumable");
             return super::interpreter::StepOutcome::Go;
         }
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         let (due, pc) = (user.due, user.pc);
         if let Some(management) = &mut user.extra().management {
             management.lost_at = due;
@@ -165,9 +166,9 @@ impl WorkerEngine {
     }
 
     /// Whether the lost stream of `slot` can be resumed.
-    pub(super) fn resumable(&self, slot: u32) -> bool {
+    pub(super) fn resumable(&self, slot: UserSlot) -> bool {
         self.may_act()
-            && self.users[slot as usize]
+            && self.users[slot]
                 .extra
                 .as_ref()
                 .and_then(|extra| extra.management.as_ref())
@@ -175,11 +176,11 @@ impl WorkerEngine {
     }
 
     /// Starts to replace the lost connection.
-    pub(super) fn start_resumption(&mut self, slot: u32) {
+    pub(super) fn start_resumption(&mut self, slot: UserSlot) {
         let now = now_us();
-        let available = self.users[slot as usize].is(super::virtual_user::AVAILABLE);
+        let available = self.users[slot].is(super::virtual_user::AVAILABLE);
         self.drop_socket(slot);
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         let (wait, pc) = (user.wait, user.pc);
         // For others this user's state is unchanged: the server queues its stanzas.
         if available {
@@ -195,8 +196,8 @@ impl WorkerEngine {
         self.connect(slot);
     }
 
-    fn send_resume(&mut self, slot: u32) {
-        let user = &mut self.users[slot as usize];
+    fn send_resume(&mut self, slot: UserSlot) {
+        let user = &mut self.users[slot];
         let Some(management) = user.extra.as_ref().and_then(|extra| extra.management.as_ref()) else {
             return;
         };
@@ -209,8 +210,8 @@ impl WorkerEngine {
     }
 
     /// Tracks a stanza of `slot` that starts at `begin` in its `out`.
-    pub(super) fn track_sent_stanza(&mut self, slot: u32, begin: usize) {
-        let user = &mut self.users[slot as usize];
+    pub(super) fn track_sent_stanza(&mut self, slot: UserSlot, begin: usize) {
+        let user = &mut self.users[slot];
         let Some(management) = user.extra.as_mut().and_then(|extra| extra.management.as_mut()) else {
             return;
         };

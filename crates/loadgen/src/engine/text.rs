@@ -3,18 +3,19 @@
 use std::fmt::Write as _;
 
 use super::event_loop::WorkerEngine;
+use super::slot::UserSlot;
 use super::virtual_user::NOBODY;
 use crate::plan::{ComparisonOperator, TemplatePart, TextTemplate, VariableCondition, VariableValue};
 
 /// Separator of the values of a list variable.
 pub(super) const BETWEEN: char = '\u{1f}';
 
-impl WorkerEngine {
+impl WorkerEngine<'_> {
     /// Renders a template for this user.
-    pub(super) fn text(&mut self, slot: u32, text: &TextTemplate) -> String {
+    pub(super) fn text(&mut self, slot: UserSlot, text: &TextTemplate) -> String {
         let mut out = String::new();
         for piece in &text.0 {
-            let account = self.users[slot as usize].account;
+            let account = self.users[slot].account;
             match piece {
                 TemplatePart::Literal(literal) => out.push_str(literal),
                 TemplatePart::Variable(name) => match self.variable(slot, name) {
@@ -30,7 +31,7 @@ impl WorkerEngine {
                 TemplatePart::Jid => self.own_address(slot, &mut out),
                 TemplatePart::Unique => self.unique(&mut out),
                 TemplatePart::Destination => {
-                    let last = self.users[slot as usize].last;
+                    let last = self.users[slot].last;
                     if last != NOBODY {
                         self.names.bare(last, &mut out);
                     }
@@ -41,8 +42,8 @@ impl WorkerEngine {
     }
 
     /// Appends the user's own full JID, as far as it is known.
-    pub(super) fn own_address(&self, slot: u32, out: &mut String) {
-        let user = &self.users[slot as usize];
+    pub(super) fn own_address(&self, slot: UserSlot, out: &mut String) {
+        let user = &self.users[slot];
         match user.extra.as_ref().and_then(|extra| extra.anonymous.as_ref()) {
             Some(local) => {
                 out.push_str(local);
@@ -57,13 +58,13 @@ impl WorkerEngine {
         }
     }
 
-    pub(super) fn variable(&self, slot: u32, name: &str) -> Option<&str> {
-        let variables = &self.users[slot as usize].extra.as_ref()?.variables;
+    pub(super) fn variable(&self, slot: UserSlot, name: &str) -> Option<&str> {
+        let variables = &self.users[slot].extra.as_ref()?.variables;
         variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    pub(super) fn set_variable(&mut self, slot: u32, name: &str, value: String) {
-        let variables = &mut self.users[slot as usize].extra().variables;
+    pub(super) fn set_variable(&mut self, slot: UserSlot, name: &str, value: String) {
+        let variables = &mut self.users[slot].extra().variables;
         match variables.iter_mut().find(|(known, _)| known == name) {
             Some((_, old)) => *old = value,
             None => variables.push((name.to_owned(), value)),
@@ -71,7 +72,7 @@ impl WorkerEngine {
     }
 
     /// Runs a `Set` step.
-    pub(super) fn set_variables(&mut self, slot: u32, values: &[(String, VariableValue)]) {
+    pub(super) fn set_variables(&mut self, slot: UserSlot, values: &[(String, VariableValue)]) {
         // Columns set together come from one row of each table.
         let mut lines: Vec<(u16, usize)> = Vec::new();
         for (name, value) in values {
@@ -98,7 +99,7 @@ impl WorkerEngine {
                     self.cell(cell)
                 }
                 VariableValue::OwnRow { table, column } => {
-                    let line = self.users[slot as usize].account as usize;
+                    let line = self.users[slot].account as usize;
                     let rows = self.plan.options.tables.get(usize::from(*table)).map(|table| &table.rows);
                     let cell = rows.and_then(|rows| rows.get(line)?.get(usize::from(*column)));
                     self.cell(cell)
@@ -132,7 +133,7 @@ impl WorkerEngine {
     }
 
     /// Whether a condition holds.
-    pub(super) fn holds(&mut self, slot: u32, condition: &VariableCondition) -> bool {
+    pub(super) fn holds(&mut self, slot: UserSlot, condition: &VariableCondition) -> bool {
         let value = self.text(slot, &condition.value);
         let actual = self.variable(slot, &condition.variable).unwrap_or_default();
         let order = match (actual.parse::<f64>(), value.parse::<f64>()) {

@@ -10,17 +10,19 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::slot::{SlotVec, UserSlot};
+
 /// The timers of a worker.
 #[derive(Default)]
 pub(crate) struct UserTimers {
-    heap: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    heap: BinaryHeap<Reverse<(u64, UserSlot, u32)>>,
     /// Second of the response timeout, by slot; 0 is none.
-    limits: Vec<u32>,
+    limits: SlotVec<UserSlot, u32>,
 }
 
 impl UserTimers {
     /// Wakes `slot` at `due`, if its generation is still this one.
-    pub(crate) fn wake(&mut self, due: u64, slot: u32, generation: u32) {
+    pub(crate) fn wake(&mut self, due: u64, slot: UserSlot, generation: u32) {
         self.heap.push(Reverse((due, slot, generation)));
     }
 
@@ -30,7 +32,7 @@ impl UserTimers {
     }
 
     /// Takes the next entry that is due at `now`.
-    pub(crate) fn pop(&mut self, now: u64) -> Option<(u64, u32, u32)> {
+    pub(crate) fn pop(&mut self, now: u64) -> Option<(u64, UserSlot, u32)> {
         if self.next()? > now {
             return None;
         }
@@ -38,24 +40,22 @@ impl UserTimers {
     }
 
     /// Sets the timeout of `slot` to a second; 0 clears it.
-    pub(crate) fn limit(&mut self, slot: u32, second: u32) {
-        let slot = slot as usize;
-        if slot >= self.limits.len() {
-            if second == 0 {
-                return;
-            }
-            self.limits.resize(slot + 1, 0);
+    pub(crate) fn limit(&mut self, slot: UserSlot, second: u32) {
+        if second != 0 {
+            self.limits.grow_to(slot, 0);
         }
-        self.limits[slot] = second;
+        if let Some(limit) = self.limits.get_mut(slot) {
+            *limit = second;
+        }
     }
 
     /// Takes the slots whose timeout is at or before `second`, and clears them.
-    pub(crate) fn expired(&mut self, second: u32) -> Vec<u32> {
+    pub(crate) fn expired(&mut self, second: u32) -> Vec<UserSlot> {
         let mut expired = Vec::new();
-        for (slot, limit) in self.limits.iter_mut().enumerate() {
+        for (slot, limit) in self.limits.iter_mut() {
             if *limit != 0 && *limit <= second {
                 *limit = 0;
-                expired.push(slot as u32);
+                expired.push(slot);
             }
         }
         expired
@@ -64,32 +64,37 @@ impl UserTimers {
 
 #[cfg(test)]
 mod tests {
-    use super::UserTimers;
+    use super::super::slot::SlotIndex;
+    use super::{UserSlot, UserTimers};
+
+    fn slot(position: usize) -> UserSlot {
+        UserSlot::at(position)
+    }
 
     #[test]
     fn what_is_due_first_comes_first() {
         let mut timers = UserTimers::default();
-        timers.wake(30, 1, 0);
-        timers.wake(10, 2, 0);
-        timers.wake(20, 3, 5);
+        timers.wake(30, slot(1), 0);
+        timers.wake(10, slot(2), 0);
+        timers.wake(20, slot(3), 5);
         assert_eq!(timers.next(), Some(10));
         assert_eq!(timers.pop(9), None);
         assert_eq!(
             (timers.pop(25), timers.pop(25), timers.pop(25)),
-            (Some((10, 2, 0)), Some((20, 3, 5)), None)
+            (Some((10, slot(2), 0)), Some((20, slot(3), 5)), None)
         );
     }
 
     #[test]
     fn a_limit_expires_once_and_can_be_taken_away() {
         let mut timers = UserTimers::default();
-        timers.limit(5, 0);
-        timers.limit(4, 10);
-        timers.limit(2, 8);
-        timers.limit(3, 9);
-        timers.limit(3, 0);
+        timers.limit(slot(5), 0);
+        timers.limit(slot(4), 10);
+        timers.limit(slot(2), 8);
+        timers.limit(slot(3), 9);
+        timers.limit(slot(3), 0);
         assert!(timers.expired(7).is_empty());
-        assert_eq!(timers.expired(10), [2, 4]);
+        assert_eq!(timers.expired(10), [slot(2), slot(4)]);
         assert!(timers.expired(10).is_empty());
     }
 }

@@ -192,7 +192,7 @@ impl VirtualUser {
         self.login.get_or_insert_default()
     }
 
-    pub(crate) fn program<'p>(&self, programs: &'p [SessionProgram]) -> &'p SessionProgram {
+    pub(crate) fn program<'a, 'p>(&self, programs: &'a [SessionProgram<'p>]) -> &'a SessionProgram<'p> {
         &programs[usize::from(self.session)]
     }
 }

@@ -11,6 +11,7 @@
 
 use super::event_loop::WorkerEngine;
 use super::rng::Rng;
+use super::slot::{SlotIndex as _, UserSlot};
 use super::virtual_user::{UPGRADED, WaitState};
 use crate::clock::now_us;
 use crate::web::websocket::WebSocketMessage;
@@ -22,12 +23,12 @@ pub(super) const OPEN: (&[u8], &[u8]) =
 /// Stream end (RFC 7395, section 3.6).
 pub(super) const CLOSE: &[u8] = b"<close xmlns='urn:ietf:params:xml:ns:xmpp-framing'/>";
 
-impl WorkerEngine {
+impl WorkerEngine<'_> {
     /// Requests the WebSocket upgrade of a new connection.
-    pub(super) fn upgrade(&mut self, slot: u32) {
+    pub(super) fn upgrade(&mut self, slot: UserSlot) {
         let key = self.key(slot);
         let web = &self.plan.target.web;
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         user.wait = WaitState::Features;
         user.login().since = now_us();
         websocket::upgrade(web.path(), &web.host, key, &mut user.out);
@@ -36,9 +37,9 @@ impl WorkerEngine {
     }
 
     /// Handshake key of a connection. It is no secret (RFC 6455, section 10.3) and is derived again rather than stored.
-    fn key(&self, slot: u32) -> [u8; 16] {
-        let user = &self.users[slot as usize];
-        let mut rng = Rng::new(u64::from(slot) << 32 | u64::from(user.epoch) ^ self.start);
+    fn key(&self, slot: UserSlot) -> [u8; 16] {
+        let user = &self.users[slot];
+        let mut rng = Rng::new((slot.position() as u64) << 32 | u64::from(user.epoch) ^ self.start);
         std::array::from_fn(|_| rng.below(256) as u8)
     }
 
@@ -47,11 +48,11 @@ impl WorkerEngine {
     }
 
     /// Handles received frames; returns where the rest begins.
-    pub(super) fn frames(&mut self, slot: u32, input: &mut Vec<u8>) -> usize {
+    pub(super) fn frames(&mut self, slot: UserSlot, input: &mut Vec<u8>) -> usize {
         let mut at = 0;
-        let epoch = self.users[slot as usize].epoch;
+        let epoch = self.users[slot].epoch;
         while at < input.len() {
-            let user = &self.users[slot as usize];
+            let user = &self.users[slot];
             if user.socket.is_none() || user.epoch != epoch {
                 return input.len();
             }
@@ -91,7 +92,7 @@ impl WorkerEngine {
     }
 
     /// Handles the response to the upgrade request once it is complete; returns the number of bytes consumed.
-    fn upgraded(&mut self, slot: u32, input: &[u8]) -> usize {
+    fn upgraded(&mut self, slot: UserSlot, input: &[u8]) -> usize {
         let (status, head, length) = match http::answer(input, false) {
             Ok(Some(answer)) => (answer.status, &input[..answer.head], answer.length),
             Ok(None) => return 0,
@@ -104,28 +105,28 @@ impl WorkerEngine {
             self.login_failed(slot, "login:websocket", &why);
             return input.len();
         }
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         // All earlier output has been sent, or there would be no response.
         user.set(UPGRADED, true);
         user.scope = xml::NamespaceContext::empty();
         let since = user.login().since;
         self.open_stream(slot);
-        self.users[slot as usize].login().since = since;
+        self.users[slot].login().since = since;
         length
     }
 
     /// Handles a violation of a protocol below XMPP.
-    pub(super) fn broken_protocol(&mut self, slot: u32, why: &str) {
+    pub(super) fn broken_protocol(&mut self, slot: UserSlot, why: &str) {
         self.record.error("garbled");
         self.record.log(|| why.to_owned());
         self.connection_closed(slot, None);
     }
 
     /// Answers a ping at once, ahead of output that is not framed yet.
-    fn pong(&mut self, slot: u32, content: &[u8]) {
+    fn pong(&mut self, slot: UserSlot, content: &[u8]) {
         let mut frame = Vec::new();
         websocket::pong(content, self.mask(), &mut frame);
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         let at = user.framed as usize;
         user.framed += frame.len() as u32;
         user.out.splice(at..at, frame);
@@ -133,12 +134,12 @@ impl WorkerEngine {
     }
 
     /// Frames all complete elements in `out`.
-    pub(super) fn frame(&mut self, slot: u32) {
-        let framed = self.users[slot as usize].framed as usize;
-        if framed >= self.users[slot as usize].out.len() {
+    pub(super) fn frame(&mut self, slot: UserSlot) {
+        let framed = self.users[slot].framed as usize;
+        if framed >= self.users[slot].out.len() {
             return;
         }
-        let mut out = std::mem::take(&mut self.users[slot as usize].out);
+        let mut out = std::mem::take(&mut self.users[slot].out);
         let mut frames = std::mem::take(&mut self.request);
         frames.clear();
         let taken = qualify::elements(&out[framed..], |before, behind| {
@@ -152,7 +153,7 @@ impl WorkerEngine {
         let behind = out.split_off(framed + taken);
         out.truncate(framed);
         out.extend_from_slice(&frames);
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         user.framed = out.len() as u32;
         out.extend_from_slice(&behind);
         user.out = out;

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use super::connection::FULL;
 use super::event_loop::WorkerEngine;
 use super::message_id::{MessageId, hex, unhex};
+use super::slot::UserSlot;
 use super::virtual_user::WaitState;
 use crate::measure::{Counter, Gauge};
 use crate::plan::{AckMode, Destination, MessageBody, MessageKind, PresenceKind, RosterChange, TextTemplate};
@@ -43,30 +44,30 @@ pub(super) enum ResolvedDestination {
     Nobody,
 }
 
-impl WorkerEngine {
+impl WorkerEngine<'_> {
     /// Starts a new request of `slot`.
-    pub(super) fn begin_request(&mut self, slot: u32) -> u32 {
-        let user = &mut self.users[slot as usize];
+    pub(super) fn begin_request(&mut self, slot: UserSlot) -> u32 {
+        let user = &mut self.users[slot];
         user.request = user.request.wrapping_add(1);
         user.request
     }
 
     /// Counts something written to `out` before stream management applies.
-    pub(super) fn sent(&mut self, slot: u32, counter: Counter) {
+    pub(super) fn sent(&mut self, slot: UserSlot, counter: Counter) {
         self.record.add(counter, 1);
         self.record.add(Counter::StanzasOut, 1);
         self.mark_dirty(slot);
     }
 
     /// Counts the stanza that starts at `begin` in `out`.
-    pub(super) fn sent_stanza(&mut self, slot: u32, begin: usize, counter: Counter) {
+    pub(super) fn sent_stanza(&mut self, slot: UserSlot, begin: usize, counter: Counter) {
         self.track_sent_stanza(slot, begin);
         self.sent(slot, counter);
     }
 
     /// Returns true, and counts it, if earlier output of `slot` is still unsent.
-    pub(super) fn skip_if_blocked(&mut self, slot: u32) -> bool {
-        let full = self.users[slot as usize].out.len() > FULL;
+    pub(super) fn skip_if_blocked(&mut self, slot: UserSlot) -> bool {
+        let full = self.users[slot].out.len() > FULL;
         if full {
             self.record.add(Counter::Skipped, 1);
         }
@@ -74,20 +75,20 @@ impl WorkerEngine {
     }
 
     /// Writes the address of `to`, escaped for an attribute.
-    fn write_to(&mut self, slot: u32, to: &ResolvedDestination) {
+    fn write_to(&mut self, slot: UserSlot, to: &ResolvedDestination) {
         let mut address = String::new();
         match to {
             ResolvedDestination::User(user) => self.names.bare(*user, &mut address),
             ResolvedDestination::Address(text) => address.push_str(text),
             ResolvedDestination::Nobody => {}
         }
-        xml::escape::attr(&address, &mut self.users[slot as usize].out);
+        xml::escape::attr(&address, &mut self.users[slot].out);
     }
 
     /// Sends a message that was due at `due`. Returns the number that its delivery would have, if it is numbered.
     pub(super) fn send_message(
         &mut self,
-        slot: u32,
+        slot: UserSlot,
         destination: &Destination,
         body: &MessageBody,
         kind: MessageKind,
@@ -106,18 +107,18 @@ impl WorkerEngine {
             return None;
         }
         if let ResolvedDestination::User(recipient) = to {
-            self.users[slot as usize].last_message = recipient;
+            self.users[slot].last_message = recipient;
         }
         let text = match body {
             MessageBody::Text(text) => Some(self.text(slot, text)),
             MessageBody::Size(_) => None,
         };
-        let begin = self.users[slot as usize].out.len();
-        self.users[slot as usize].out.extend_from_slice(b"<message to='");
+        let begin = self.users[slot].out.len();
+        self.users[slot].out.extend_from_slice(b"<message to='");
         self.write_to(slot, &to);
         if let Some(resource) = resource {
             let resource = self.text(slot, resource);
-            let out = &mut self.users[slot as usize].out;
+            let out = &mut self.users[slot].out;
             out.push(b'/');
             xml::escape::attr(&resource, out);
         }
@@ -127,7 +128,7 @@ impl WorkerEngine {
             }
             _ => None,
         };
-        let out = &mut self.users[slot as usize].out;
+        let out = &mut self.users[slot].out;
         out.extend_from_slice(match kind {
             MessageKind::Chat => b"' type='chat'><body>",
             MessageKind::Normal => b"' type='normal'><body>",
@@ -152,7 +153,7 @@ impl WorkerEngine {
     }
 
     /// Numbers a message and writes its id after the open quote of `to`.
-    fn stamp(&mut self, slot: u32, recipient: u32, ack: &AckMode, due: u64) -> (u16, u32) {
+    fn stamp(&mut self, slot: UserSlot, recipient: u32, ack: &AckMode, due: u64) -> (u16, u32) {
         let owner = self.owner(u64::from(recipient));
         let online = self.online.contains(recipient);
         let number = self.tally.number(owner, recipient, online);
@@ -164,7 +165,7 @@ impl WorkerEngine {
         let clock = |worker: u16| self.assignment.clocks.get(usize::from(worker));
         // An echo measures what clocks cannot: between machines, or when the sender waits for a user of another worker.
         let echo = clock(owner) != clock(me) || (matches!(ack, AckMode::Delivery) && owner != me);
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         let stamp = MessageId {
             class: if echo { b'D' } else { b'T' },
             run: self.assignment.run,
@@ -181,7 +182,7 @@ impl WorkerEngine {
     /// Sends presence that was due at `due`.
     pub(super) fn send_presence(
         &mut self,
-        slot: u32,
+        slot: UserSlot,
         kind: PresenceKind,
         to: Option<&Destination>,
         show: Option<&TextTemplate>,
@@ -200,12 +201,12 @@ impl WorkerEngine {
         };
         let (show, status) =
             (show.map(|text| self.text(slot, text)), status.map(|text| self.text(slot, text)));
-        let begin = self.users[slot as usize].out.len();
-        self.users[slot as usize].out.extend_from_slice(b"<presence");
+        let begin = self.users[slot].out.len();
+        self.users[slot].out.extend_from_slice(b"<presence");
         if let Some(to) = &to {
-            self.users[slot as usize].out.extend_from_slice(b" to='");
+            self.users[slot].out.extend_from_slice(b" to='");
             self.write_to(slot, to);
-            self.users[slot as usize].out.push(b'\'');
+            self.users[slot].out.push(b'\'');
         }
         let name = match kind {
             PresenceKind::Available => None,
@@ -217,7 +218,7 @@ impl WorkerEngine {
         };
         let stamps = self.plan.options.stamps && kind == PresenceKind::Available;
         let (run, worker) = (self.assignment.run, self.assignment.worker);
-        let user = &mut self.users[slot as usize];
+        let user = &mut self.users[slot];
         if let Some(name) = name {
             user.out.extend_from_slice(format!(" type='{name}'").as_bytes());
         }
@@ -250,8 +251,8 @@ impl WorkerEngine {
     }
 
     /// Handles the sent initial presence: the user counts as available once the server has reflected it.
-    fn appears(&mut self, slot: u32) {
-        let user = &mut self.users[slot as usize];
+    fn appears(&mut self, slot: UserSlot) {
+        let user = &mut self.users[slot];
         if user.is(super::virtual_user::AVAILABLE) || user.is(super::virtual_user::APPEARING) {
             return;
         }
@@ -260,14 +261,14 @@ impl WorkerEngine {
     }
 
     /// Requests the roster.
-    pub(super) fn send_roster(&mut self, slot: u32, due: u64) -> u32 {
+    pub(super) fn send_roster(&mut self, slot: UserSlot, due: u64) -> u32 {
         self.send_request(slot, b'R', due, None, |out| {
             out.extend_from_slice(b"<query xmlns='jabber:iq:roster'/>");
         })
     }
 
     /// Sends a ping.
-    pub(super) fn send_ping(&mut self, slot: u32, to: Option<&Destination>, due: u64) -> Option<u32> {
+    pub(super) fn send_ping(&mut self, slot: UserSlot, to: Option<&Destination>, due: u64) -> Option<u32> {
         let to = match to {
             None | Some(Destination::Server) => None,
             Some(to) => match self.destination(slot, to) {
@@ -288,8 +289,8 @@ impl WorkerEngine {
     fn full_address(&self, account: u32) -> String {
         let mut address = String::new();
         self.names.bare(account, &mut address);
-        if let Some(slot) = self.slots[account as usize].checked_sub(1) {
-            let user = &self.users[slot as usize];
+        if let Some(slot) = self.slots[account as usize] {
+            let user = &self.users[slot];
             if !user.resource.is_empty() {
                 address.push('/');
                 address.push_str(&user.resource);
@@ -301,7 +302,7 @@ impl WorkerEngine {
     /// Changes the roster.
     pub(super) fn send_roster_set(
         &mut self,
-        slot: u32,
+        slot: UserSlot,
         change: RosterChange,
         to: &Destination,
         name: Option<&TextTemplate>,
@@ -313,14 +314,14 @@ impl WorkerEngine {
             ResolvedDestination::Nobody => return None,
             ResolvedDestination::User(user) => {
                 self.names.bare(user, &mut address);
-                self.users[slot as usize].last_contact = user;
+                self.users[slot].last_contact = user;
             }
             ResolvedDestination::Address(text) => address = text,
         }
         let (name, group) = (name.map(|text| self.text(slot, text)), group.map(|text| self.text(slot, text)));
         let number = self.begin_request(slot);
-        let begin = self.users[slot as usize].out.len();
-        let out = &mut self.users[slot as usize].out;
+        let begin = self.users[slot].out.len();
+        let out = &mut self.users[slot].out;
         out.extend_from_slice(b"<iq type='set' id='");
         request_id(b'W', number, due, out);
         out.extend_from_slice(b"'>");
@@ -343,14 +344,14 @@ impl WorkerEngine {
 
     fn send_request(
         &mut self,
-        slot: u32,
+        slot: UserSlot,
         class: u8,
         due: u64,
         to: Option<&str>,
         payload: impl FnOnce(&mut Vec<u8>),
     ) -> u32 {
         let number = self.begin_request(slot);
-        let out = &mut self.users[slot as usize].out;
+        let out = &mut self.users[slot].out;
         let begin = out.len();
         out.extend_from_slice(b"<iq type='get' id='");
         request_id(class, number, due, out);
@@ -366,14 +367,14 @@ impl WorkerEngine {
     }
 
     /// Sends an echo of a message back to its sender, of class `E` or `F`.
-    pub(super) fn send_echo(&mut self, slot: u32, stamp: MessageId, class: u8) {
+    pub(super) fn send_echo(&mut self, slot: UserSlot, stamp: MessageId, class: u8) {
         if self.skip_if_blocked(slot) {
             return;
         }
-        let begin = self.users[slot as usize].out.len();
-        self.users[slot as usize].out.extend_from_slice(b"<message type='chat' to='");
+        let begin = self.users[slot].out.len();
+        self.users[slot].out.extend_from_slice(b"<message type='chat' to='");
         self.write_to(slot, &ResolvedDestination::User(stamp.sender));
-        let out = &mut self.users[slot as usize].out;
+        let out = &mut self.users[slot].out;
         out.extend_from_slice(b"' id='");
         MessageId { class, ..stamp }.write(out);
         out.extend_from_slice(b"'><body>echo</body></message>");
@@ -383,8 +384,15 @@ impl WorkerEngine {
     }
 
     /// Starts a ping-pong of messages.
-    pub(super) fn start_bounce(&mut self, slot: u32, in_flight: u32, to: &Destination, size: u32, due: u64) {
-        self.users[slot as usize].wait = WaitState::Bounce;
+    pub(super) fn start_bounce(
+        &mut self,
+        slot: UserSlot,
+        in_flight: u32,
+        to: &Destination,
+        size: u32,
+        due: u64,
+    ) {
+        self.users[slot].wait = WaitState::Bounce;
         for _ in 0..in_flight {
             self.send_message(slot, to, &MessageBody::Size(size), MessageKind::Chat, &AckMode::None, due);
         }
