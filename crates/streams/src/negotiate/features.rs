@@ -20,7 +20,7 @@ impl C2sConnection {
         let binding = self.channel_binding();
         let offered = if required { MechanismSet::EMPTY } else { self.mechanisms(secure, &binding) };
         let ConnectionPhase::Negotiating(state) = &mut self.phase else { return };
-        if state.authenticated {
+        if state.stage.is_authenticated() {
             let host = state.host.as_ref();
             stanza::stream::write_features(out, |w| {
                 w.start("bind").ns(Ns::Bind).end();

@@ -18,6 +18,7 @@ mod sasl;
 mod sasl2;
 mod sasl_result;
 mod scram_upgrade;
+mod stage;
 mod stream_header;
 
 use std::sync::Arc;
@@ -35,23 +36,13 @@ use throng_core::session::flags;
 use throng_core::{Admission, CredentialsUpgradeOutcome, Host, LoginIdentity, LoginRecord};
 use xml::{Ns, Reader};
 
+use self::stage::{NegotiationEvent, NegotiationStage};
 use crate::c2s::{C2sConnection, ConnectionPhase, PhaseOutcome};
 use crate::context::C2sContext;
 use crate::stream_management;
 
 /// Unsent bytes above which a peer without a resource is not read.
 const MAX_UNSENT_BYTES: usize = 8 * 1024;
-
-/// Elements that the client may send next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NegotiationStage {
-    /// A stream header.
-    Header,
-    /// STARTTLS or SASL elements.
-    Authentication,
-    /// A request to bind or resume.
-    Resource,
-}
 
 /// SASL profile in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,8 +65,6 @@ impl SaslProfile {
 /// Negotiation state of a connection.
 pub(crate) struct Negotiation {
     pub(crate) stage: NegotiationStage,
-    /// Whether our header of the current document was sent.
-    pub(crate) header_sent: bool,
     pub(crate) host: Option<Arc<Host>>,
     pub(crate) lang: String,
     pub(crate) attempts: u8,
@@ -110,7 +99,6 @@ pub(crate) struct Negotiation {
     pub(crate) pending_step: Option<BoxFuture<'static, LoginStepResult>>,
     /// Additional data of `<success/>`, held while the account is looked up.
     pub(crate) additional: Option<Vec<u8>>,
-    pub(crate) authenticated: bool,
     /// Number of IQ requests before authentication.
     pub(crate) pre_auth_requests: u8,
     deadline: u32,
@@ -122,7 +110,6 @@ impl Negotiation {
     pub(crate) fn new(deadline: u32, since: u64) -> Negotiation {
         Negotiation {
             stage: NegotiationStage::Header,
-            header_sent: false,
             host: None,
             lang: "en".to_owned(),
             attempts: 0,
@@ -142,7 +129,6 @@ impl Negotiation {
             refused_binds: 0,
             pending_step: None,
             additional: None,
-            authenticated: false,
             pre_auth_requests: 0,
             deadline,
             connected_at: since,
@@ -184,7 +170,7 @@ impl Negotiation {
 
     /// Writes our header if it was not sent: an error needs it first (RFC 6120, section 4.9.1.2).
     pub(crate) fn open_for_error(&self, service: &C2sContext, out: &mut Vec<u8>) {
-        if !self.header_sent {
+        if !self.stage.is_header_sent() {
             let from = self.host.as_ref().map_or(service.default_domain.as_str(), |h| h.domain());
             stanza::stream::write_header(out, from, None, &base::id::random_id(), &self.lang);
         }
@@ -356,8 +342,7 @@ impl C2sConnection {
 
     fn expect_header(&mut self) {
         if let ConnectionPhase::Negotiating(state) = &mut self.phase {
-            state.stage = NegotiationStage::Header;
-            state.header_sent = false;
+            state.stage = state.stage.after(NegotiationEvent::Restarted);
         }
     }
 

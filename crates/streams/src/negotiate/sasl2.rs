@@ -25,7 +25,7 @@ use xml::{Ns, Tree, Writer};
 use super::bind2::BindRequest;
 use super::fast_tokens::FastRequest;
 use super::scram_upgrade::UpgradeTask;
-use super::{LoginStepResult, NegotiationOutcome, NegotiationResult, NegotiationStage, SaslProfile};
+use super::{LoginStepResult, NegotiationOutcome, NegotiationResult, SaslProfile};
 use crate::c2s::C2sConnection;
 use crate::stream_management;
 
@@ -294,9 +294,6 @@ impl C2sConnection {
         let mut out = self.success_sasl2(&identity, &results);
         match session {
             None => {
-                if let Some(state) = self.negotiation() {
-                    state.stage = NegotiationStage::Resource;
-                }
                 self.write_stream_features(&mut out);
                 Ok(NegotiationOutcome::Reply(out))
             }

@@ -19,8 +19,8 @@ use throng_core::{Host, LoginRecord, Node};
 use xml::{Ns, Writer};
 
 use super::{
-    LoginStepResult, Negotiation, NegotiationOutcome, NegotiationResult, PasswordAttempt, SaslProfile,
-    check_password,
+    LoginStepResult, Negotiation, NegotiationEvent, NegotiationOutcome, NegotiationResult, PasswordAttempt,
+    SaslProfile, check_password,
 };
 use crate::c2s::{C2sConnection, ConnectionPhase};
 
@@ -257,7 +257,7 @@ impl C2sConnection {
     pub(super) fn on_authenticated(&mut self) {
         let Some(state) = self.negotiation() else { return };
         let mechanism = state.mechanism;
-        state.authenticated = true;
+        state.stage = state.stage.after(NegotiationEvent::Authenticated);
         self.context.node.metrics.logins.inc([mechanism]);
         self.stream.set_authenticated();
     }

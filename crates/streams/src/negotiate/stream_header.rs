@@ -4,7 +4,7 @@ use stanza::stream::{StreamHeader, write_header};
 use stanza::{StreamCondition, StreamError};
 use xml::NamespaceContext;
 
-use super::{NegotiationOutcome, NegotiationResult, NegotiationStage};
+use super::{NegotiationEvent, NegotiationOutcome, NegotiationResult};
 use crate::c2s::{C2sConnection, ConnectionPhase};
 
 /// Longest `xml:lang`, in bytes, that is echoed to the client.
@@ -26,7 +26,7 @@ impl C2sConnection {
         let ConnectionPhase::Negotiating(state) = &mut self.phase else {
             return Ok(NegotiationOutcome::Pending);
         };
-        if state.header_sent {
+        if state.stage.is_header_sent() {
             return Err(StreamError::new(StreamCondition::BadFormat).text("unexpected second stream header"));
         }
         let opening = StreamHeader::read(tag, &limits)?;
@@ -55,7 +55,7 @@ impl C2sConnection {
                 .text(format!("{} is not served here", opening.to.unwrap_or_default())));
         };
         if let Some(before) = &state.host
-            && state.authenticated
+            && state.stage.is_authenticated()
             && before.domain() != host.domain()
         {
             return Err(StreamError::new(StreamCondition::NotAuthorized)
@@ -89,9 +89,7 @@ impl C2sConnection {
             &base::id::random_id(),
             &state.lang,
         );
-        state.header_sent = true;
-        state.stage =
-            if state.authenticated { NegotiationStage::Resource } else { NegotiationStage::Authentication };
+        state.stage = state.stage.after(NegotiationEvent::HeaderSent);
         self.write_stream_features(&mut out);
         Ok(NegotiationOutcome::Reply(out))
     }
