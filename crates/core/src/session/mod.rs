@@ -3,8 +3,10 @@
 //! `tests/sizes.rs` limits the size of a session, and unused features add nothing to it: the state of a feature
 //! is one bit in [`Flags`] or a boxed extension that is absent until used.
 
+mod ack_request;
 pub(crate) mod admission;
 pub mod backlog;
+mod closing;
 pub mod delay_generation;
 pub(crate) mod delivery_sampling;
 pub mod extensions;

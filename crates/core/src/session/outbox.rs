@@ -25,6 +25,7 @@ use stanza::{
 
 use super::admission::{QueueAdmission, Rank, lost_presence};
 use super::backlog::{AdmissionContext, BacklogEntry, ExceededLimit};
+use super::closing::{CloseStep, OutboxPhase};
 use super::delay_generation::{DelayGeneration, DelayToken};
 use super::signals::{OutboxSignals, Signal};
 use super::stream_management::{StreamManagement, UndeliveredStanza};
@@ -153,9 +154,7 @@ pub(super) struct Inner {
     pub(super) waker: Option<Waker>,
     /// Why the stream must be closed; boxed, because most streams are closed by the client.
     pub(super) close_reason: Option<Box<StreamError>>,
-    pub(super) closed: bool,
-    /// Stanzas leave only through [`Outbox::drain_for_close`].
-    pub(super) draining: bool,
+    phase: OutboxPhase,
     /// The short delay of queued stanzas; see [`Urgency::Soon`].
     delay: DelayGeneration,
     /// A queued stanza was also sent to other sessions.
@@ -212,8 +211,7 @@ impl Outbox {
                 bytes: [0; 3],
                 waker: None,
                 close_reason: None,
-                closed: false,
-                draining: false,
+                phase: OutboxPhase::Open,
                 delay: DelayGeneration::default(),
                 has_shared: false,
                 rare: None,
@@ -238,11 +236,11 @@ impl Outbox {
         let class = item.frame.class();
         let slot = class.index();
         let mut inner = self.inner.lock();
-        if inner.closed {
+        if inner.is_closed() {
             return PushOutcome::Closed;
         }
         inner.has_shared |= item.frame.is_shared();
-        if inner.draining {
+        if inner.phase == OutboxPhase::Draining {
             inner.queue.push(item);
             return PushOutcome::Queued;
         }
@@ -341,7 +339,7 @@ impl Outbox {
             inner.waker = Some(cx.waker().clone());
         }
         let ending = inner.close_reason.is_some();
-        if inner.draining {
+        if inner.phase != OutboxPhase::Open {
             return DequeueOutcome { closing: ending, more: false, request_ack: false };
         }
         inner.delay.end();
@@ -413,7 +411,7 @@ impl Outbox {
         let mut progress = DeliveryProgress {
             delivered_through: 0,
             queue_empty: inner.queue.is_empty(),
-            closed: inner.closed,
+            closed: inner.is_closed(),
         };
         if let Some(watch) = inner.tracker() {
             progress.delivered_through = watch.delivered_through;
@@ -434,7 +432,7 @@ impl Outbox {
     /// Requests that the connection's task closes the stream with this error. The first request counts.
     pub fn close(&self, why: StreamError) {
         let mut inner = self.inner.lock();
-        if inner.close_reason.is_some() || inner.closed {
+        if inner.close_reason.is_some() || inner.is_closed() {
             return;
         }
         inner.close_reason = Some(Box::new(why));
@@ -484,7 +482,7 @@ impl Outbox {
     /// stanzas, which the next call returns. An empty result means that the outbox is closed.
     pub fn drain_for_close(&self) -> Vec<UndeliveredStanza> {
         let mut inner = self.inner.lock();
-        inner.draining = true;
+        inner.phase = inner.phase.after(CloseStep::Drained);
         let left = inner.drain_undelivered();
         if left.is_empty() {
             inner.mark_closed();
@@ -555,6 +553,15 @@ impl Default for Outbox {
 }
 
 impl Inner {
+    pub(super) fn is_closed(&self) -> bool {
+        self.phase == OutboxPhase::Closed
+    }
+
+    /// Whether the outbox is open and must not be closed.
+    pub(super) fn stays_open(&self) -> bool {
+        self.phase == OutboxPhase::Open && self.close_reason.is_none()
+    }
+
     pub(super) fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
     }
@@ -579,7 +586,7 @@ impl Inner {
     }
 
     fn mark_closed(&mut self) {
-        self.closed = true;
+        self.phase = self.phase.after(CloseStep::Finished);
         self.waker = None;
         let heir = self.management.as_deref_mut().and_then(StreamManagement::take_claimant_waker);
         self.management = None;

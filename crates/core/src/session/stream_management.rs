@@ -19,6 +19,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
+use super::ack_request::{AckEvent, AckRequest};
 use super::backlog::{AdmissionContext, SENDER_EXEMPT, UNCOUNTED_QUEUE_BYTES};
 use super::outbox::{Inner, Outbox, QueuedBatch, QueuedStanza, ToRewrite, notify_tracker, wake_task};
 use super::signals::Signal;
@@ -116,13 +117,9 @@ pub(super) struct StreamManagement {
     unacked: VecDeque<UnackedStanza>,
     /// Number of stanzas at the end of `unacked` that must be sent again.
     to_resend: u32,
-    /// Second of the pending acknowledgement request.
-    ack_requested_at: Option<u32>,
+    ack_request: AckRequest,
     /// A stanza that justifies a request was sent since the last one.
     wants_ack: bool,
-    /// The last answer acknowledged nothing new: the peer is still busy. The next request follows the next
-    /// stanza, or [`ACK_RETRY_SECONDS`].
-    stalled: bool,
     holder: Holder,
     /// A stanza was dropped from the queue: delivery is incomplete, so the stream cannot be resumed (XEP-0198,
     /// section 5).
@@ -182,16 +179,15 @@ impl StreamManagement {
 
     /// Whether an acknowledgement must be requested now; if so, the request is recorded.
     pub(super) fn start_ack_request(&mut self, now: u32) -> bool {
-        let ask = self.ack_requested_at.is_none()
+        let ask = self.ack_request.pending_since().is_none()
             && !self.unacked.is_empty()
             && (self.wants_ack
-                || !self.stalled
+                || self.ack_request == AckRequest::Idle
                     && (self.unacked.len() >= REQUEST_ACK_STANZAS
                         || self.unacked_bytes >= REQUEST_ACK_BYTES));
         if ask {
-            self.ack_requested_at = Some(now);
+            self.ack_request = self.ack_request.after(AckEvent::Requested(now));
             self.wants_ack = false;
-            self.stalled = false;
         }
         ask
     }
@@ -218,8 +214,9 @@ impl StreamManagement {
             stored = sent.frame.stored().or(stored);
         }
         self.acked = self.acked.wrapping_add(count);
-        self.ack_requested_at = None;
-        self.stalled = count == 0 && !self.unacked.is_empty();
+        let nothing_new = count == 0 && !self.unacked.is_empty();
+        let event = if nothing_new { AckEvent::NothingNew } else { AckEvent::Acknowledged };
+        self.ack_request = self.ack_request.after(event);
         self.to_resend = self.to_resend.min(u32::try_from(self.unacked.len()).unwrap_or(u32::MAX));
         if self.unacked.is_empty() {
             self.wants_ack = false;
@@ -277,7 +274,7 @@ impl Outbox {
     /// enabled before or the outbox is closed.
     pub fn enable_management(&self, terms: StreamManagementTerms, token: [u8; TOKEN_BYTES]) -> bool {
         let mut inner = self.inner.lock();
-        if inner.management.is_some() || inner.closed {
+        if inner.management.is_some() || inner.is_closed() {
             return false;
         }
         inner.management = Some(Box::new(StreamManagement {
@@ -289,9 +286,8 @@ impl Outbox {
             unacked_bytes: 0,
             unacked: VecDeque::new(),
             to_resend: 0,
-            ack_requested_at: None,
+            ack_request: AckRequest::Idle,
             wants_ack: false,
-            stalled: false,
             holder: Holder::Connection,
             lossy: false,
             claimant: None,
@@ -320,22 +316,25 @@ impl Outbox {
 
     /// Second of the pending acknowledgement request.
     pub fn ack_requested_at(&self) -> Option<u32> {
-        self.with_management(|ack| ack.ack_requested_at).flatten()
+        self.with_management(|ack| ack.ack_request.pending_since()).flatten()
     }
 
     /// Restarts the timeout of the pending request, because the peer could not receive it before.
     pub fn restart_ack_timer(&self, now: u32) {
-        self.with_management(|ack| ack.ack_requested_at = ack.ack_requested_at.map(|_| now));
+        self.with_management(|ack| ack.ack_request = ack.ack_request.after(AckEvent::Delivered(now)));
     }
 
     /// Whether the last answer acknowledged none of the outstanding stanzas; see [`Outbox::retry_ack_request`].
     pub fn is_ack_stalled(&self) -> bool {
-        self.with_management(|ack| ack.stalled && ack.ack_requested_at.is_none()).unwrap_or_default()
+        self.with_management(|ack| ack.ack_request == AckRequest::Stalled).unwrap_or_default()
     }
 
     /// Permits another request to a peer whose last answer acknowledged nothing new.
     pub fn retry_ack_request(&self) {
-        self.with_management(|ack| ack.wants_ack |= std::mem::take(&mut ack.stalled));
+        self.with_management(|ack| {
+            ack.wants_ack |= ack.ack_request == AckRequest::Stalled;
+            ack.ack_request = ack.ack_request.after(AckEvent::RetryAllowed);
+        });
     }
 
     /// Bytes of sent and unacknowledged stanzas.
@@ -365,7 +364,7 @@ impl Outbox {
     /// and exceeds a budget.
     pub fn detach(&self, now: u32, room: Option<&AdmissionContext<'_>>) -> bool {
         let mut inner = self.inner.lock();
-        if inner.closed || inner.draining || inner.close_reason.is_some() {
+        if !inner.stays_open() {
             return false;
         }
         let Some(ack) =
@@ -390,7 +389,7 @@ impl Outbox {
         }
         let Some(ack) = inner.management.as_deref_mut() else { return false };
         ack.holder = Holder::Detached;
-        ack.ack_requested_at = None;
+        ack.ack_request = ack.ack_request.after(AckEvent::ConnectionLost);
         self.signals.discard_sample();
         let deadline = now.saturating_add(ack.terms.resume_seconds);
         inner.waker = None;
@@ -405,7 +404,7 @@ impl Outbox {
     /// If the token is wrong or `h` is impossible. Nothing has changed then.
     pub fn request_takeover(&self, token: &[u8], h: u32, who: u64) -> Result<(), TakeoverError> {
         let mut inner = self.inner.lock();
-        if inner.closed || inner.draining || inner.close_reason.is_some() {
+        if !inner.stays_open() {
             return Err(TakeoverError::UnknownToken);
         }
         let ack = inner
@@ -426,13 +425,13 @@ impl Outbox {
     /// True when the caller owns the outbox; false if it never will.
     pub fn poll_takeover(&self, cx: &mut Context<'_>, who: u64) -> Poll<bool> {
         let mut inner = self.inner.lock();
-        let dead = inner.closed || inner.draining || inner.close_reason.is_some();
+        let stays_open = inner.stays_open();
         let Some(ack) = inner.management.as_deref_mut() else { return Poll::Ready(false) };
         let Some(claimant) = ack.claimant.as_deref_mut().filter(|c| c.id == who) else {
             return Poll::Ready(false);
         };
         // Presence may have been dropped since the request.
-        if dead || ack.lossy {
+        if !stays_open || ack.lossy {
             return Poll::Ready(false);
         }
         if ack.holder != Holder::Nobody {
@@ -491,7 +490,7 @@ impl Outbox {
         };
         let stored = ack.acknowledge(h)?;
         ack.to_resend = u32::try_from(ack.unacked.len()).unwrap_or(u32::MAX);
-        ack.stalled = false;
+        ack.ack_request = ack.ack_request.after(AckEvent::RetryAllowed);
         let handled = ack.handled;
         notify_tracker(inner, stored);
         Ok(handled)
