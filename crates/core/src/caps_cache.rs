@@ -222,7 +222,7 @@ impl CapsCache {
         let mut state = self.0.lock();
         let index = state.by_key.get(key).copied()?;
         let entry = state.slots.get_mut(index as usize)?.as_mut()?;
-        if !matches!(entry.state, CapsState::Querying(link) if link == session.outbox.id) {
+        if !matches!(entry.state, CapsState::Querying(outbox) if outbox == session.outbox.id) {
             return None;
         }
         if entry.failed.len() >= MAX_WAITING {
@@ -261,7 +261,7 @@ impl CapsCache {
 
 impl Entry {
     fn is_backing_off(&self, session: &Session, now: u32) -> bool {
-        self.failed.iter().any(|(link, until)| *link == session.outbox.id && now < *until)
+        self.failed.iter().any(|(outbox, until)| *outbox == session.outbox.id && now < *until)
     }
 
     fn bytes(&self) -> usize {

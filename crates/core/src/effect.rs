@@ -23,7 +23,7 @@ pub enum Effect {
     /// Routes a stanza as if it had just arrived from `from`.
     Route {
         /// The stanza; its `from` and `to` equal the two fields.
-        frame: SharedStanza,
+        stanza: SharedStanza,
         /// The sender.
         from: Jid,
         /// The recipient.
@@ -41,14 +41,14 @@ pub enum Effect {
         /// Resources that are excluded.
         except: SmallVec<[Arc<Session>; 1]>,
         /// The stanza, without `to`.
-        frame: SharedStanza,
+        stanza: SharedStanza,
     },
     /// Sends to all contacts of the account whose subscription has one of these bits, and to nobody else.
     Broadcast {
         /// The account of the contacts.
         account: Arc<Account>,
         /// The presence, without `to`.
-        frame: SharedStanza,
+        stanza: SharedStanza,
         /// Subscription bits.
         to: Subscription,
     },
@@ -57,7 +57,7 @@ pub enum Effect {
         /// The session that is excluded.
         except: Arc<Session>,
         /// The presence, without `to`.
-        frame: SharedStanza,
+        stanza: SharedStanza,
     },
     /// Closes a stream.
     Close(Arc<Session>, StreamError),
@@ -76,16 +76,16 @@ impl Effects {
     }
 
     /// Routes a stanza.
-    pub fn route(&mut self, frame: Option<SharedStanza>, from: Jid, to: Jid) {
-        if let Some(frame) = frame {
-            self.0.push(Effect::Route { frame, from, to });
+    pub fn route(&mut self, stanza: Option<SharedStanza>, from: Jid, to: Jid) {
+        if let Some(stanza) = stanza {
+            self.0.push(Effect::Route { stanza, from, to });
         }
     }
 
     /// Puts a stanza into a session's queue.
-    pub fn send(&mut self, session: &Arc<Session>, frame: Option<SharedStanza>) {
-        if let Some(frame) = frame {
-            self.0.push(Effect::Send(session.clone(), frame));
+    pub fn send(&mut self, session: &Arc<Session>, stanza: Option<SharedStanza>) {
+        if let Some(stanza) = stanza {
+            self.0.push(Effect::Send(session.clone(), stanza));
         }
     }
 

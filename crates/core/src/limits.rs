@@ -5,7 +5,7 @@
 /// Limits for stanzas that were already accepted. They were checked on arrival against [`NodeLimits::stanza`],
 /// and the server has added to them since: addresses, an id, a time, a copy around them. So these limits are
 /// wider by more than all of these additions together.
-pub const FRAME_LIMITS: xml::Limits = xml::Limits {
+pub const STANZA_LIMITS: xml::Limits = xml::Limits {
     element_bytes: MAX_STANZA_BYTES + ADDED_BYTES,
     name_bytes: NAME_BYTES,
     ..xml::Limits::CEILING
@@ -13,7 +13,7 @@ pub const FRAME_LIMITS: xml::Limits = xml::Limits {
 
 /// Limits for an element that is extracted from a stanza, stored, and later sent inside other stanzas.
 pub const FRAGMENT_LIMITS: xml::Limits =
-    xml::Limits { depth: FRAME_LIMITS.depth - 4, prefixes: FRAME_LIMITS.prefixes - 4, ..FRAME_LIMITS };
+    xml::Limits { depth: STANZA_LIMITS.depth - 4, prefixes: STANZA_LIMITS.prefixes - 4, ..STANZA_LIMITS };
 
 /// The highest value of [`NodeLimits::stanza_bytes`].
 pub const MAX_STANZA_BYTES: u32 = 16 * 1024 * 1024;
@@ -24,14 +24,14 @@ const ADDED_BYTES: u32 = 64 * 1024;
 const NAME_BYTES: u16 = 1024;
 
 const _: () = {
-    let (entry, frame) = (xml::Limits::DEFAULT, FRAME_LIMITS);
+    let (entry, stanza) = (xml::Limits::DEFAULT, STANZA_LIMITS);
     // `from`, `to` and `xmlns` on the stanza; a copy adds three elements around it, each with a declaration,
     // besides a further `<stanza-id/>` or `<delay/>`; BOSH adds one around that.
-    assert!(frame.attributes >= entry.attributes + 3);
-    assert!(frame.depth >= entry.depth + 4);
-    assert!(frame.prefixes >= entry.prefixes + 5);
+    assert!(stanza.attributes >= entry.attributes + 3);
+    assert!(stanza.depth >= entry.depth + 4);
+    assert!(stanza.prefixes >= entry.prefixes + 5);
     // Two addresses of 3071 bytes, whose resource may be escaped to six times its length.
-    assert!(frame.start_tag_bytes as u32 >= entry.start_tag_bytes as u32 + 2 * 8_300 + 64);
+    assert!(stanza.start_tag_bytes as u32 >= entry.start_tag_bytes as u32 + 2 * 8_300 + 64);
 };
 
 /// Limits of a running node.

@@ -323,7 +323,7 @@ impl Node {
         self: &Arc<Self>,
         principal: Principal,
         resource: Option<&str>,
-        link: &Arc<Outbox>,
+        outbox: &Arc<Outbox>,
     ) -> Result<Arc<Session>, StanzaError> {
         let Principal {
             host,
@@ -382,7 +382,7 @@ impl Node {
                         {
                             state.set_prefetched(snapshot);
                         }
-                        let session = Arc::new(Session::new(account.clone(), link.clone(), jid.clone()));
+                        let session = Arc::new(Session::new(account.clone(), outbox.clone(), jid.clone()));
                         if ephemeral {
                             session.flags.set(flags::EPHEMERAL);
                         }

@@ -113,13 +113,13 @@ impl Node {
         then: ReplyHandler,
     ) -> bool {
         let id = base::id::random_id();
-        let frame = SharedStanza::build(|w| {
+        let stanza = SharedStanza::build(|w| {
             w.start("iq").attr("type", "get").attr("id", &id);
             w.attr("from", session.account.jid.domain()).attr("to", session.jid.as_str());
             payload(w);
             w.end();
         });
-        let Some(frame) = frame else { return false };
+        let Some(stanza) = stanza else { return false };
         let asked = PendingIq {
             session: session.clone(),
             deadline: self.seconds().saturating_add(TIMEOUT_SECONDS),
@@ -128,7 +128,7 @@ impl Node {
         if !self.pending_iqs.insert(id, asked) {
             return false;
         }
-        effects.send(session, Some(frame));
+        effects.send(session, Some(stanza));
         true
     }
 

@@ -46,7 +46,7 @@ struct PendingInfoRequest {
     batch: Arc<InfoRequestBatch>,
     index: usize,
     since: u32,
-    link: Arc<Outbox>,
+    outbox: Arc<Outbox>,
 }
 
 #[derive(Default)]
@@ -97,28 +97,32 @@ impl Node {
         let round = Arc::new(InfoRequestBatch::default());
         round.0.lock().answers = vec![None; sessions.len()];
         let now = self.seconds();
-        let mut links = Vec::with_capacity(sessions.len());
+        let mut outboxes = Vec::with_capacity(sessions.len());
         {
             let mut all = self.session_info_requests.0.lock();
             for (place, session) in sessions.iter().enumerate() {
-                let link = &session.outbox;
-                if all.len() >= MAX_PENDING || session.is_ended() || link.is_detached() {
+                let outbox = &session.outbox;
+                if all.len() >= MAX_PENDING || session.is_ended() || outbox.is_detached() {
                     continue;
                 }
                 round.0.lock().missing += 1;
-                let waiting =
-                    PendingInfoRequest { batch: round.clone(), index: place, since: now, link: link.clone() };
-                all.entry(link.id).or_default().push(waiting);
-                links.push(link.clone());
+                let waiting = PendingInfoRequest {
+                    batch: round.clone(),
+                    index: place,
+                    since: now,
+                    outbox: outbox.clone(),
+                };
+                all.entry(outbox.id).or_default().push(waiting);
+                outboxes.push(outbox.clone());
             }
         }
-        links.iter().for_each(|link| link.request_info());
+        outboxes.iter().for_each(|outbox| outbox.request_info());
         SessionInfoFuture(round)
     }
 
     /// Records the answer of a connection's task; none if there is no connection.
-    pub fn answer_session_info(&self, link: &Outbox, facts: Option<SessionInfo>) {
-        let asked = self.session_info_requests.0.lock().remove(&link.id);
+    pub fn answer_session_info(&self, outbox: &Outbox, facts: Option<SessionInfo>) {
+        let asked = self.session_info_requests.0.lock().remove(&outbox.id);
         for waiting in asked.into_iter().flatten() {
             waiting.batch.answer(waiting.index, facts.clone());
         }
@@ -133,11 +137,11 @@ impl Node {
         let (mut late, mut ring) = (Vec::new(), Vec::new());
         all.retain(|_, list| {
             late.extend(list.extract_if(.., |w| now.saturating_sub(w.since) >= TIMEOUT_SECONDS));
-            ring.extend(list.first().map(|w| w.link.clone()));
+            ring.extend(list.first().map(|w| w.outbox.clone()));
             !list.is_empty()
         });
         drop(all);
-        ring.iter().for_each(|link| link.request_info());
+        ring.iter().for_each(|outbox| outbox.request_info());
         late.iter().for_each(|w| w.batch.answer(w.index, None));
     }
 }

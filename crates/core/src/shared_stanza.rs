@@ -10,7 +10,7 @@ use triomphe::ThinArc;
 use xml::NamespaceContext;
 
 use crate::delivery_state::{AtomicDeliveryState, DeliveryMark, DeliveryState};
-use crate::limits::FRAME_LIMITS;
+use crate::limits::STANZA_LIMITS;
 
 static CLIENT: NamespaceContext = NamespaceContext::client();
 
@@ -143,7 +143,7 @@ impl SharedStanza {
 
     /// Parses bytes that the server wrote or read from its store; `None` if they are not a valid stanza.
     pub fn parse(bytes: &[u8]) -> Option<SharedStanza> {
-        match Element::read(bytes, &CLIENT, &FRAME_LIMITS) {
+        match Element::read(bytes, &CLIENT, &STANZA_LIMITS) {
             Ok(Element::Stanza(head)) => Some(SharedStanza::new(head, bytes)),
             _ => {
                 tracing::error!(bytes = bytes.len(), "a stanza written by the server is not readable");
@@ -227,7 +227,7 @@ impl SharedStanza {
 /// # Errors
 /// The syntax error.
 pub fn check(bytes: &[u8]) -> Result<(), xml::Error> {
-    match Element::read(bytes, &CLIENT, &FRAME_LIMITS)? {
+    match Element::read(bytes, &CLIENT, &STANZA_LIMITS)? {
         Element::Stanza(_) => Ok(()),
         _ => Err(xml::Error::NotWellFormed("no stanza")),
     }
@@ -238,7 +238,7 @@ pub fn check(bytes: &[u8]) -> Result<(), xml::Error> {
 /// # Errors
 /// Only for bytes that were never checked.
 pub fn tree(bytes: &[u8]) -> Result<xml::Tree<'_>, xml::Error> {
-    xml::Tree::parse(bytes, &CLIENT, &FRAME_LIMITS)
+    xml::Tree::parse(bytes, &CLIENT, &STANZA_LIMITS)
 }
 
 impl std::fmt::Debug for SharedStanza {

@@ -47,10 +47,10 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         claims.into_iter().fold(Interest::kinds(kinds).payload(PayloadNs::Delay), Interest::payload);
     builder.outgoing(Phase::Stamp, interest, |ctx: &mut OutgoingCtx<'_>| {
         let (node, own, to) = (ctx.node, ctx.session.bare(), ctx.to);
-        match ctx.frame.without(|child, gone| select_forged(child, node, own, to, gone)) {
+        match ctx.stanza.without(|child, gone| select_forged(child, node, own, to, gone)) {
             Ok(clean) => {
                 if let Some(clean) = clean {
-                    *ctx.frame = clean;
+                    *ctx.stanza = clean;
                 }
                 Flow::Next
             }

@@ -126,7 +126,7 @@ fn remember_status(ctx: &mut OutgoingCtx<'_>) -> Flow {
     if ctx.to.is_some() {
         return Flow::Next;
     }
-    let status = ctx.frame.tree().ok().and_then(|tree| {
+    let status = ctx.stanza.tree().ok().and_then(|tree| {
         let text = tree.root().child("status", Ns::Client)?.text().into_owned();
         Some(text).filter(|text| !text.trim().is_empty())
     });

@@ -54,17 +54,17 @@ const IDENTIFIED_KINDS: StanzaKindSet = StanzaKindSet::of(stanza::StanzaKind::Me
 fn build(builder: &mut FeatureBuilder<'_>) {
     let claims = Interest::kinds(StanzaKindSet::MESSAGES).payload(PayloadNs::StanzaId);
     builder.outgoing(Phase::Stamp, claims, |ctx: &mut OutgoingCtx<'_>| {
-        strip_forged(ctx.frame, ctx.node, ctx.session.bare())
+        strip_forged(ctx.stanza, ctx.node, ctx.session.bare())
     });
     builder.incoming(Phase::Stamp, claims, |ctx: &mut IncomingCtx<'_>| {
-        strip_forged(ctx.frame, ctx.node, ctx.to.bare())
+        strip_forged(ctx.stanza, ctx.node, ctx.to.bare())
     });
     if builder.options.bool("assign_ids") {
         builder.incoming(Phase::Stamp, Interest::kinds(IDENTIFIED_KINDS), |ctx: &mut IncomingCtx<'_>| {
-            let head = ctx.frame.head();
+            let head = ctx.stanza.head();
             if head.has_body || !head.payloads().contains(PayloadNs::Chatstates) {
-                match with_stanza_id(ctx.frame, ctx.to.bare()) {
-                    Ok(frame) => *ctx.frame = frame,
+                match with_stanza_id(ctx.stanza, ctx.to.bare()) {
+                    Ok(frame) => *ctx.stanza = frame,
                     Err(error) => return refused(error),
                 }
             }

@@ -529,7 +529,7 @@ fn reject_unknown_type(
 
 /// Writes one queued stanza, adding the recipient's address as `to` where the sender sent none.
 fn write_item(stream: &mut net::Stream, session: &Session, item: &QueuedStanza, lent: &mut Scratch) {
-    let frame: &SharedStanza = &item.frame;
+    let frame: &SharedStanza = &item.stanza;
     let to = match item.to_rewrite {
         ToRewrite::None => return stream.queue(frame.bytes(), lent),
         ToRewrite::Bare => session.bare(),

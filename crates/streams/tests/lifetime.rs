@@ -38,7 +38,7 @@ static SLOW: Feature = Feature {
             Phase::Police,
             Interest::kinds(StanzaKindSet::MESSAGES),
             |ctx: &mut OutgoingCtx<'_>| {
-                let text = String::from_utf8_lossy(ctx.frame.bytes()).into_owned();
+                let text = String::from_utf8_lossy(ctx.stanza.bytes()).into_owned();
                 if text.contains("panic later") {
                     return Flow::Wait(Box::pin(async { panic!("a test") }));
                 }

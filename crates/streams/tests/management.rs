@@ -50,7 +50,7 @@ static SLOW: Feature = Feature {
             Phase::Police,
             Interest::kinds(StanzaKindSet::MESSAGES),
             |ctx: &mut OutgoingCtx<'_>| {
-                if !String::from_utf8_lossy(ctx.frame.bytes()).contains("slow") {
+                if !String::from_utf8_lossy(ctx.stanza.bytes()).contains("slow") {
                     return Flow::Next;
                 }
                 Flow::Wait(Box::pin(async {

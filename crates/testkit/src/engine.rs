@@ -343,7 +343,7 @@ impl NodeClient {
     }
 
     fn written(&self, item: &QueuedStanza) -> String {
-        let (frame, bytes) = (&item.frame, item.frame.bytes());
+        let (frame, bytes) = (&item.stanza, item.stanza.bytes());
         let mut out = bytes.to_vec();
         let to = match item.to_rewrite {
             ToRewrite::None => None,
@@ -379,12 +379,16 @@ mod tests {
             for id in ["slow", "quick"] {
                 let text = format!("<message type='headline' id='{id}'/>");
                 let frame = SharedStanza::parse(text.as_bytes()).expect("a message");
-                ctx.effects.add(Effect::Route { frame, from: ctx.session.jid.clone(), to: to.clone() });
+                ctx.effects.add(Effect::Route {
+                    stanza: frame,
+                    from: ctx.session.jid.clone(),
+                    to: to.clone(),
+                });
             }
             Flow::Stop(StopReason::Consumed)
         });
         b.incoming(Phase::Rewrite, Interest::kinds(StanzaKindSet::MESSAGES), |ctx: &mut IncomingCtx<'_>| {
-            if ctx.frame.head().id(ctx.frame.bytes()).as_deref() != Some("slow") {
+            if ctx.stanza.head().id(ctx.stanza.bytes()).as_deref() != Some("slow") {
                 return Flow::Next;
             }
             let mut polls = 3;

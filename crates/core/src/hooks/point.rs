@@ -64,7 +64,7 @@ pub struct OutgoingCtx<'a> {
     /// The sender's session.
     pub session: &'a Arc<Session>,
     /// The stanza as it will be routed: `from` has been set.
-    pub frame: &'a mut SharedStanza,
+    pub stanza: &'a mut SharedStanza,
     /// The recipient; none for presence broadcasts.
     pub to: Option<JidRef<'a>>,
     /// Effects to perform.
@@ -74,7 +74,7 @@ pub struct OutgoingCtx<'a> {
 impl OutgoingCtx<'_> {
     /// Positions and properties of the stanza.
     pub fn head(&self) -> &Head {
-        self.frame.head()
+        self.stanza.head()
     }
 
     /// The host of the sender.
@@ -92,7 +92,7 @@ pub struct IncomingCtx<'a> {
     /// The recipient, if one of its resources is connected here.
     pub account: Option<&'a Arc<Account>>,
     /// The stanza.
-    pub frame: &'a mut SharedStanza,
+    pub stanza: &'a mut SharedStanza,
     /// The sender.
     pub from: JidRef<'a>,
     /// The recipient: bare or full.
@@ -108,7 +108,7 @@ pub struct DeliverCtx<'a> {
     /// The receiving session.
     pub session: &'a Arc<Session>,
     /// The stanza.
-    pub frame: &'a SharedStanza,
+    pub stanza: &'a SharedStanza,
     /// Whether it may be delayed in the queue until an urgent stanza.
     pub urgency: &'a mut Urgency,
 }
@@ -121,7 +121,7 @@ pub struct DeliveredCtx<'a> {
     /// The recipient.
     pub account: &'a Arc<Account>,
     /// The stanza.
-    pub frame: &'a SharedStanza,
+    pub stanza: &'a SharedStanza,
     /// The sender.
     pub from: JidRef<'a>,
     /// The recipient: bare or full.
@@ -141,7 +141,7 @@ pub struct UndeliveredCtx<'a> {
     /// The recipient, if one of its resources is connected here.
     pub account: Option<&'a Arc<Account>>,
     /// The stanza.
-    pub frame: &'a SharedStanza,
+    pub stanza: &'a SharedStanza,
     /// The sender.
     pub from: JidRef<'a>,
     /// The recipient: bare or full.

@@ -182,7 +182,7 @@ impl Node {
         work: &mut RoutingWork,
     ) {
         match rewrite_addresses(bytes, head, from.as_str(), to) {
-            Ok(frame) => self.outgoing(session, frame, to, 0, work),
+            Ok(stanza) => self.outgoing(session, stanza, to, 0, work),
             Err(error) => self.bounce_to_session(session, bytes, head, to, &unreadable_stanza(error), work),
         }
     }
@@ -197,11 +197,11 @@ fn rewrite_addresses(
 ) -> Result<SharedStanza, xml::Error> {
     let to = to.map(|t| t.as_str());
     REWRITE.with_borrow_mut(|out| {
-        let frame = stanza::rewrite_addresses(bytes, head, NewAddresses { from: Some(from), to }, out);
-        let frame = frame.map(|head| SharedStanza::new(head, out));
+        let stanza = stanza::rewrite_addresses(bytes, head, NewAddresses { from: Some(from), to }, out);
+        let stanza = stanza.map(|head| SharedStanza::new(head, out));
         if out.capacity() > REWRITE_RETAINED_BYTES {
             *out = Vec::new();
         }
-        frame
+        stanza
     })
 }

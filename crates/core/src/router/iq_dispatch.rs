@@ -83,13 +83,13 @@ impl Node {
             Ok(payload) => Some(build_iq_result(from, request.from.as_str(), id, &payload)),
             Err(error) => error.reply(request.bytes, request.head, from, Some(request.from.as_str())),
         };
-        let Some(frame) = build_iq_reply(bytes, (request.head, request.bytes), from, request.from.as_str())
+        let Some(stanza) = build_iq_reply(bytes, (request.head, request.bytes), from, request.from.as_str())
         else {
             return;
         };
         match request.session {
-            Some(session) => self.push(session, frame, ToRewrite::None, work),
-            None => self.route(frame, request.to.unwrap_or(request.host.jid.as_ref()), request.from, work),
+            Some(session) => self.push(session, stanza, ToRewrite::None, work),
+            None => self.route(stanza, request.to.unwrap_or(request.host.jid.as_ref()), request.from, work),
         }
     }
 
@@ -110,15 +110,15 @@ impl Node {
                 .and_then(|(head, bytes)| error.reply(bytes, head, from, Some(to.as_str()))),
         };
         let request = reply.request.as_ref().map(|(head, bytes)| (head, bytes.as_slice()));
-        let Some(frame) = request.and_then(|request| build_iq_reply(bytes, request, from, to.as_str()))
+        let Some(stanza) = request.and_then(|request| build_iq_reply(bytes, request, from, to.as_str()))
         else {
             return;
         };
         match &reply.session {
-            Some(session) => self.push(session, frame, ToRewrite::None, work),
+            Some(session) => self.push(session, stanza, ToRewrite::None, work),
             None => {
                 let from = reply.from.as_ref().unwrap_or(&reply.to).as_ref();
-                self.route(frame, from, to, work);
+                self.route(stanza, from, to, work);
             }
         }
     }
@@ -126,15 +126,15 @@ impl Node {
     /// Handles a stanza to the domain itself (RFC 6120, sections 10.5.1 and 10.5.2).
     pub(crate) fn handle_server_stanza(
         self: &Arc<Self>,
-        frame: &SharedStanza,
+        stanza: &SharedStanza,
         from: JidRef<'_>,
         to: JidRef<'_>,
         work: &mut RoutingWork,
     ) {
-        if !frame.kind().is_request() {
-            if matches!(frame.kind(), stanza::StanzaKind::Message(t) if t != stanza::MessageType::Error) {
+        if !stanza.kind().is_request() {
+            if matches!(stanza.kind(), stanza::StanzaKind::Message(t) if t != stanza::MessageType::Error) {
                 let error = StanzaError::new(StanzaCondition::ServiceUnavailable);
-                self.bounce(frame, from, to, &error, work);
+                self.bounce(stanza, from, to, &error, work);
             }
             return;
         }
@@ -145,8 +145,8 @@ impl Node {
             session: None,
             from,
             to: Some(to),
-            head: frame.head(),
-            bytes: frame.bytes(),
+            head: stanza.head(),
+            bytes: stanza.bytes(),
         };
         self.dispatch_iq(&request, work);
     }

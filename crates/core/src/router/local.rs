@@ -35,28 +35,28 @@ impl Node {
     /// Runs the recipient's chain from handler `at`, then delivers the stanza.
     pub(crate) fn incoming(
         self: &Arc<Self>,
-        frame: SharedStanza,
+        stanza: SharedStanza,
         from: JidRef<'_>,
         to: JidRef<'_>,
         at: usize,
         work: &mut RoutingWork,
     ) {
-        self.incoming_with_host(None, frame, from, to, at, work);
+        self.incoming_with_host(None, stanza, from, to, at, work);
     }
 
     /// Like [`Node::incoming`], with the host with which the chain started.
     pub(super) fn incoming_with_host(
         self: &Arc<Self>,
         host: Option<&Arc<Host>>,
-        mut frame: SharedStanza,
+        mut stanza: SharedStanza,
         from: JidRef<'_>,
         to: JidRef<'_>,
         at: usize,
         work: &mut RoutingWork,
     ) {
         let account = self.routing_table.find(to);
-        if account.is_none() && !self.cluster.is_single() && self.forward_to_cluster(&frame, to) {
-            self.metrics.routed(frame.kind(), RouteOutcome::Node);
+        if account.is_none() && !self.cluster.is_single() && self.forward_to_cluster(&stanza, to) {
+            self.metrics.routed(stanza.kind(), RouteOutcome::Node);
             return;
         }
         let found;
@@ -72,27 +72,27 @@ impl Node {
             },
         };
         let chain = &host.hooks.incoming;
-        if chain.may_want(frame.kind()) {
+        if chain.may_want(stanza.kind()) {
             let flags = account.as_ref().map_or(0, |a| a.flags.get());
-            let probe = InterestProbe::of(frame.head(), flags);
+            let probe = InterestProbe::of(stanza.head(), flags);
             let mut ctx = IncomingCtx {
                 node: self,
                 host,
                 account: account.as_ref(),
-                frame: &mut frame,
+                stanza: &mut stanza,
                 from,
                 to,
                 effects: &mut work.effects,
             };
             match chain.run(&mut ctx, &probe, at) {
                 ChainResult::Done => {}
-                ChainResult::Stopped(verdict) => return self.apply_stop(&frame, from, to, verdict, work),
+                ChainResult::Stopped(verdict) => return self.apply_stop(&stanza, from, to, verdict, work),
                 ChainResult::Wait { next, later } => {
                     let (from, to) = (from.to_jid(), to.to_jid());
                     let place = ChainPosition { host: host.clone(), index: next };
                     work.pending.push(Box::pin(async move {
                         let outcome = later.await;
-                        let then = Continuation::Incoming { frame, from, to, place, flow: outcome.flow };
+                        let then = Continuation::Incoming { stanza, from, to, place, flow: outcome.flow };
                         ResumedChain { effects: outcome.effects, continuation: then }
                     }));
                     return;
@@ -100,11 +100,11 @@ impl Node {
             }
         }
         match &account {
-            Some(account) => self.deliver(account, frame, from, to, None, work),
+            Some(account) => self.deliver(account, stanza, from, to, None, work),
             None => self.apply_delivery_action(
                 (None, None),
-                rules::decide(frame.kind(), address_form(to), ResourceSummary::default()),
-                frame,
+                rules::decide(stanza.kind(), address_form(to), ResourceSummary::default()),
+                stanza,
                 from,
                 to,
                 work,
@@ -116,13 +116,13 @@ impl Node {
     fn deliver(
         self: &Arc<Self>,
         account: &Arc<Account>,
-        frame: SharedStanza,
+        stanza: SharedStanza,
         from: JidRef<'_>,
         to: JidRef<'_>,
         except: Option<&Arc<Session>>,
         work: &mut RoutingWork,
     ) {
-        let kind = frame.kind();
+        let kind = stanza.kind();
         let resource = to.resource();
         let mut known = ResourceSummary::default();
         let mut exact = None;
@@ -152,56 +152,56 @@ impl Node {
         let only = known.non_negative == 1 && exact.as_ref().is_some_and(|s| s.priority() >= Some(0));
         match rules::decide(kind, address_form(to), known) {
             DeliveryAction::Exact if flushing && only && is_stored_offline(kind) => {
-                self.undelivered(frame, from, to, 0, work)
+                self.undelivered(stanza, from, to, 0, work)
             }
             DeliveryAction::Exact => {
                 if let Some(session) = exact {
                     if is_iq_response(kind)
-                        && let Some(id) = frame.head().id(frame.bytes())
+                        && let Some(id) = stanza.head().id(stanza.bytes())
                         && session.take_pending_request(from, &id)
                     {
-                        frame.mark_requested();
+                        stanza.mark_requested();
                     }
-                    self.deliver_to(&session, frame, from, to, work);
+                    self.deliver_to(&session, stanza, from, to, work);
                 }
             }
             // Stored messages are still being delivered: this one must follow them.
             DeliveryAction::NonNegative if flushing && kind != StanzaKind::Message(MessageType::Headline) => {
-                self.undelivered(frame, from, to, 0, work);
+                self.undelivered(stanza, from, to, 0, work);
             }
-            action => self.apply_delivery_action((Some(account), except), action, frame, from, to, work),
+            action => self.apply_delivery_action((Some(account), except), action, stanza, from, to, work),
         }
     }
 
     fn deliver_to(
         self: &Arc<Self>,
         session: &Arc<Session>,
-        frame: SharedStanza,
+        stanza: SharedStanza,
         from: JidRef<'_>,
         to: JidRef<'_>,
         work: &mut RoutingWork,
     ) {
-        let watched = copy_for_delivered_chain(&session.account, &frame, work);
-        let RejectedPush { item, full } = match self.try_push(session, self.queued_for(session, frame, from))
+        let watched = copy_for_delivered_chain(&session.account, &stanza, work);
+        let RejectedPush { item, full } = match self.try_push(session, self.queued_for(session, stanza, from))
         {
             Ok(()) => {
-                if let Some(frame) = watched {
-                    self.run_delivered(&frame, from, to, std::slice::from_ref(session), work);
+                if let Some(stanza) = watched {
+                    self.run_delivered(&stanza, from, to, std::slice::from_ref(session), work);
                 }
                 return;
             }
             Err(back) => back,
         };
-        match item.frame.kind() {
+        match item.stanza.kind() {
             StanzaKind::Message(_) if self.has_connected_alternative(session) => {
                 // Another resource is connected, so the message does not wait for this one to resume.
-                self.deliver(&session.account, item.frame, from, to.bare(), Some(session), work);
+                self.deliver(&session.account, item.stanza, from, to.bare(), Some(session), work);
             }
-            StanzaKind::Message(_) => self.undelivered(item.frame, from, to, 0, work),
+            StanzaKind::Message(_) => self.undelivered(item.stanza, from, to, 0, work),
             // RFC 6120, section 8.2.3: a request must be answered.
             kind if kind.is_request() => {
                 let condition = if full { QUEUE_FULL_CONDITION } else { StanzaCondition::ServiceUnavailable };
-                self.bounce(&item.frame, from, to, &StanzaError::new(condition), work);
+                self.bounce(&item.stanza, from, to, &StanzaError::new(condition), work);
             }
             _ => {}
         }
@@ -221,18 +221,18 @@ impl Node {
     /// Runs the `delivered` chain for the sessions in `taken`; all belong to one account.
     fn run_delivered(
         self: &Arc<Self>,
-        frame: &SharedStanza,
+        stanza: &SharedStanza,
         from: JidRef<'_>,
         to: JidRef<'_>,
         taken: &[Arc<Session>],
         work: &mut RoutingWork,
     ) {
         let Some(account) = taken.first().map(|session| &session.account) else { return };
-        let probe = InterestProbe::of(frame.head(), account.flags.get());
+        let probe = InterestProbe::of(stanza.head(), account.flags.get());
         let mut ctx = DeliveredCtx {
             node: self,
             account,
-            frame,
+            stanza,
             from,
             to,
             accepted_by: taken,
@@ -249,19 +249,19 @@ impl Node {
     pub fn deliver_to_non_negative(
         self: &Arc<Self>,
         account: &Account,
-        frame: &SharedStanza,
+        stanza: &SharedStanza,
         except: Option<&Arc<Session>>,
     ) -> SmallVec<[Arc<Session>; 1]> {
         let mut sessions = account.sessions();
         sessions
             .retain(|s| s.priority().is_some_and(|p| p >= 0) && !except.is_some_and(|e| Arc::ptr_eq(e, s)));
         if sessions.len() > 1 {
-            frame.add_recipients(sessions.len());
+            stanza.add_recipients(sessions.len());
         }
         sessions.retain(|session| {
-            let taken = self.try_push(session, QueuedStanza::new(frame.clone(), ToRewrite::None)).is_ok();
+            let taken = self.try_push(session, QueuedStanza::new(stanza.clone(), ToRewrite::None)).is_ok();
             taken || {
-                frame.release_copy();
+                stanza.release_copy();
                 false
             }
         });
@@ -273,27 +273,27 @@ impl Node {
     pub fn deliver_if_first_accepts(
         self: &Arc<Self>,
         account: &Account,
-        frame: &SharedStanza,
+        stanza: &SharedStanza,
         first: &Arc<Session>,
     ) -> bool {
         let mut others = account.sessions();
         others.retain(|s| s.priority().is_some_and(|p| p >= 0) && !Arc::ptr_eq(first, s));
         if !others.is_empty() {
-            frame.add_recipients(others.len() + 1);
+            stanza.add_recipients(others.len() + 1);
         }
         // `first` bypasses budgets, because `Outbox::has_room_for` has found room for the whole batch: storing
         // a part of it would change the order.
         let push = |session: &Arc<Session>| {
-            let item = QueuedStanza::new(frame.clone(), ToRewrite::None);
+            let item = QueuedStanza::new(stanza.clone(), ToRewrite::None);
             let taken = self.push_item(session, item, Arc::ptr_eq(session, first)).is_ok();
             taken || {
-                frame.release_copy();
+                stanza.release_copy();
                 false
             }
         };
         if !push(first) {
             for _ in &others {
-                frame.release_copy();
+                stanza.release_copy();
             }
             return false;
         }
@@ -307,32 +307,32 @@ impl Node {
         self: &Arc<Self>,
         (account, except): (Option<&Arc<Account>>, Option<&Arc<Session>>),
         action: DeliveryAction,
-        frame: SharedStanza,
+        stanza: SharedStanza,
         from: JidRef<'_>,
         to: JidRef<'_>,
         work: &mut RoutingWork,
     ) {
         match (action, account) {
             (DeliveryAction::NonNegative, Some(account)) => {
-                let taken = self.deliver_to_non_negative(account, &frame, except);
+                let taken = self.deliver_to_non_negative(account, &stanza, except);
                 if taken.is_empty() {
-                    self.undelivered(frame, from, to, 0, work);
-                } else if copy_for_delivered_chain(account, &frame, work).is_some() {
-                    self.run_delivered(&frame, from, to, &taken, work);
+                    self.undelivered(stanza, from, to, 0, work);
+                } else if copy_for_delivered_chain(account, &stanza, work).is_some() {
+                    self.run_delivered(&stanza, from, to, &taken, work);
                 }
             }
             (DeliveryAction::Available, Some(account)) => {
                 for session in account.sessions() {
                     if session.is_available() && !except.is_some_and(|e| Arc::ptr_eq(e, &session)) {
-                        let _ = self.try_push(&session, self.queued_for(&session, frame.clone(), from));
+                        let _ = self.try_push(&session, self.queued_for(&session, stanza.clone(), from));
                     }
                 }
             }
-            (DeliveryAction::Undelivered, _) => self.undelivered(frame, from, to, 0, work),
+            (DeliveryAction::Undelivered, _) => self.undelivered(stanza, from, to, 0, work),
             (DeliveryAction::Bounce(condition), _) => {
-                self.bounce(&frame, from, to, &StanzaError::new(condition), work)
+                self.bounce(&stanza, from, to, &StanzaError::new(condition), work)
             }
-            (DeliveryAction::Server, _) if frame.kind().is_request() => {
+            (DeliveryAction::Server, _) if stanza.kind().is_request() => {
                 let host = match account {
                     Some(account) => Some(account.host().clone()),
                     None => self.host(to.domain()),
@@ -340,7 +340,7 @@ impl Node {
                 let Some(host) = host else { return };
                 let own = from.bare().as_str() == to.bare().as_str();
                 let target = if own { IqTarget::OwnAccount } else { IqTarget::Account };
-                let (head, bytes) = (frame.head(), frame.bytes());
+                let (head, bytes) = (stanza.head(), stanza.bytes());
                 self.dispatch_iq(
                     &RoutedIq { host: &host, target, session: None, from, to: Some(to), head, bytes },
                     work,
@@ -353,27 +353,27 @@ impl Node {
     /// Runs the `undelivered` chain for a message that no resource accepted, then bounces it.
     pub(crate) fn undelivered(
         self: &Arc<Self>,
-        frame: SharedStanza,
+        stanza: SharedStanza,
         from: JidRef<'_>,
         to: JidRef<'_>,
         at: usize,
         work: &mut RoutingWork,
     ) {
-        self.undelivered_with_host(None, frame, from, to, at, work);
+        self.undelivered_with_host(None, stanza, from, to, at, work);
     }
 
     /// Like [`Node::undelivered`], with the host with which the chain started.
     pub(super) fn undelivered_with_host(
         self: &Arc<Self>,
         host: Option<Arc<Host>>,
-        frame: SharedStanza,
+        stanza: SharedStanza,
         from: JidRef<'_>,
         to: JidRef<'_>,
         at: usize,
         work: &mut RoutingWork,
     ) {
         if at == 0 {
-            self.metrics.routed(frame.kind(), RouteOutcome::Undelivered);
+            self.metrics.routed(stanza.kind(), RouteOutcome::Undelivered);
         }
         let account = self.routing_table.find(to);
         let host = match (host, &account) {
@@ -385,12 +385,12 @@ impl Node {
             },
         };
         let flags = account.as_ref().map_or(0, |a| a.flags.get());
-        let probe = InterestProbe::of(frame.head(), flags);
+        let probe = InterestProbe::of(stanza.head(), flags);
         let mut ctx = UndeliveredCtx {
             node: self,
             host: &host,
             account: account.as_ref(),
-            frame: &frame,
+            stanza: &stanza,
             from,
             to,
             effects: &mut work.effects,
@@ -398,15 +398,15 @@ impl Node {
         match host.hooks.undelivered.run(&mut ctx, &probe, at) {
             ChainResult::Done => {
                 let error = StanzaError::new(StanzaCondition::ServiceUnavailable);
-                self.bounce(&frame, from, to, &error, work);
+                self.bounce(&stanza, from, to, &error, work);
             }
-            ChainResult::Stopped(verdict) => self.apply_stop(&frame, from, to, verdict, work),
+            ChainResult::Stopped(verdict) => self.apply_stop(&stanza, from, to, verdict, work),
             ChainResult::Wait { next, later } => {
                 let (from, to) = (from.to_jid(), to.to_jid());
                 work.pending.push(Box::pin(async move {
                     let outcome = later.await;
                     let place = ChainPosition { host, index: next };
-                    let then = Continuation::Undelivered { frame, from, to, place, flow: outcome.flow };
+                    let then = Continuation::Undelivered { stanza, from, to, place, flow: outcome.flow };
                     ResumedChain { effects: outcome.effects, continuation: then }
                 }));
             }
@@ -430,16 +430,16 @@ impl Node {
         forced: bool,
     ) -> Result<(), RejectedPush> {
         let chain = &session.account.host().hooks.deliver;
-        let kind = item.frame.kind();
-        let mut urgency = if self.presence_batcher.should_delay(session, &item.frame) {
+        let kind = item.stanza.kind();
+        let mut urgency = if self.presence_batcher.should_delay(session, &item.stanza) {
             Urgency::Soon
         } else {
             Urgency::Now
         };
         if chain.may_want(kind) {
             let probe =
-                InterestProbe::of(item.frame.head(), session.flags.get() | session.account.flags.get());
-            let mut ctx = DeliverCtx { node: self, session, frame: &item.frame, urgency: &mut urgency };
+                InterestProbe::of(item.stanza.head(), session.flags.get() | session.account.flags.get());
+            let mut ctx = DeliverCtx { node: self, session, stanza: &item.stanza, urgency: &mut urgency };
             match chain.run(&mut ctx, &probe, 0) {
                 // Handlers of `deliver` must not defer; one that does is skipped.
                 ChainResult::Done | ChainResult::Wait { .. } => {}
@@ -452,7 +452,7 @@ impl Node {
             backlog: Some((&self.backlog, session.bare())),
             bypass_budgets: forced,
         };
-        let class = item.frame.class();
+        let class = item.stanza.class();
         match session.outbox.push_accounted(item.clone(), urgency, &room) {
             PushOutcome::Queued => {}
             PushOutcome::StartedDelay(token) => {
@@ -473,7 +473,7 @@ impl Node {
                 }
                 // Presence, subscription requests (which are stored) and responses: the sender receives no
                 // error.
-                let unsolicited = is_iq_response(kind) && !item.frame.is_requested();
+                let unsolicited = is_iq_response(kind) && !item.stanza.is_requested();
                 let reason = if unsolicited { "unsolicited" } else { "queue-full" };
                 self.metrics.stanzas_dropped.inc([name, reason]);
                 return Ok(());
@@ -493,15 +493,15 @@ impl Node {
         left: UndeliveredStanza,
         work: &mut RoutingWork,
     ) {
-        let frame = &left.item.frame;
-        let wanted = frame.class() == QueueClass::Message || frame.kind().is_request();
+        let stanza = &left.item.stanza;
+        let wanted = stanza.class() == QueueClass::Message || stanza.kind().is_request();
         // A stanza whose `to` is inserted at writing was made for this session, or for each of many: it is not
         // rerouted.
         if !wanted || left.item.to_rewrite != ToRewrite::None {
-            self.metrics.stanzas_dropped.inc([Metrics::class_name(frame.class()), "session-gone"]);
+            self.metrics.stanzas_dropped.inc([Metrics::class_name(stanza.class()), "session-gone"]);
             return;
         }
-        if frame.is_stored() {
+        if stanza.is_stored() {
             // It is still in the store: later messages must not overtake it.
             session.account.with(|state| {
                 let others = state.sessions.iter().any(|s| {
@@ -513,7 +513,7 @@ impl Node {
             return;
         }
         // Unless another session has the message or will reroute it.
-        if frame.release_copy() {
+        if stanza.release_copy() {
             work.redelivery = true;
             self.redeliver(session, left, work);
             work.redelivery = false;
@@ -521,22 +521,22 @@ impl Node {
     }
 
     fn redeliver(self: &Arc<Self>, session: &Arc<Session>, left: UndeliveredStanza, work: &mut RoutingWork) {
-        let UndeliveredStanza { item: QueuedStanza { mut frame, .. }, sent_at: sent } = left;
-        let (account, kind, bytes) = (&session.account, frame.kind(), frame.bytes());
-        let from = frame.head().from(bytes).and_then(|f| jid::Jid::parse(&f).ok());
+        let UndeliveredStanza { item: QueuedStanza { mut stanza, .. }, sent_at: sent } = left;
+        let (account, kind, bytes) = (&session.account, stanza.kind(), stanza.bytes());
+        let from = stanza.head().from(bytes).and_then(|f| jid::Jid::parse(&f).ok());
         let Some(from) = from else { return };
-        let to = frame.head().to(bytes).and_then(|t| jid::Jid::parse(&t).ok());
+        let to = stanza.head().to(bytes).and_then(|t| jid::Jid::parse(&t).ok());
         let to = to.unwrap_or_else(|| account.jid.clone());
         let (from, to) = (from.as_ref(), to.as_ref());
         // Queued stanzas of a session that was never resumed also get a delay stamp, with the current time,
         // because the queueing time is not recorded.
         let sent = sent.or_else(|| session.flags.has(flags::STREAM_MANAGEMENT).then(|| self.seconds()));
-        if let Some(sent) = sent.filter(|_| frame.class() == QueueClass::Message)
+        if let Some(sent) = sent.filter(|_| stanza.class() == QueueClass::Message)
             && let Some(late) = account.host().add_delay
         {
             let ago = u64::from(self.seconds().saturating_sub(sent)) * 1000;
-            frame = late(&frame, account.host().domain(), self.clock.unix_millis().saturating_sub(ago))
-                .unwrap_or(frame);
+            stanza = late(&stanza, account.host().domain(), self.clock.unix_millis().saturating_sub(ago))
+                .unwrap_or(stanza);
         }
         // The resource is gone: the rules for an absent resource apply.
         match rules::decide(kind, address_form(to), ResourceSummary::default()) {
@@ -544,18 +544,18 @@ impl Node {
                 let others = account.sessions().iter().any(|s| !Arc::ptr_eq(s, session) && !s.is_ended());
                 if others {
                     // The recipient's chain has run: a second run would add a stanza-id and copies again.
-                    self.deliver(account, frame, from, to.bare(), Some(session), work);
+                    self.deliver(account, stanza, from, to.bare(), Some(session), work);
                 } else {
-                    self.undelivered(frame, from, to, 0, work);
+                    self.undelivered(stanza, from, to, 0, work);
                 }
             }
             // The rules bounce a normal message to the full address of an absent resource; this one was
             // accepted for a resource, so it is preserved.
             DeliveryAction::Bounce(_) if kind == StanzaKind::Message(MessageType::Normal) => {
-                self.undelivered(frame, from, to, 0, work);
+                self.undelivered(stanza, from, to, 0, work);
             }
             action => {
-                self.apply_delivery_action((Some(account), Some(session)), action, frame, from, to, work)
+                self.apply_delivery_action((Some(account), Some(session)), action, stanza, from, to, work)
             }
         }
     }
@@ -564,14 +564,14 @@ impl Node {
 /// Copy of the stanza for the `delivered` chain, if a handler wants it.
 fn copy_for_delivered_chain(
     account: &Account,
-    frame: &SharedStanza,
+    stanza: &SharedStanza,
     work: &RoutingWork,
 ) -> Option<SharedStanza> {
     let chain = &account.host().hooks.delivered;
     let wanted = !work.redelivery
-        && chain.may_want(frame.kind())
-        && chain.wants(&InterestProbe::of(frame.head(), account.flags.get()));
-    wanted.then(|| frame.clone())
+        && chain.may_want(stanza.kind())
+        && chain.wants(&InterestProbe::of(stanza.head(), account.flags.get()));
+    wanted.then(|| stanza.clone())
 }
 
 /// Whether messages of this kind must follow others of their kind in the store.

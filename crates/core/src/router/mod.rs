@@ -57,11 +57,36 @@ pub(crate) struct ChainPosition {
 
 /// Where routing continues.
 pub(crate) enum Continuation {
-    Outgoing { session: Arc<Session>, frame: SharedStanza, to: Option<Jid>, place: ChainPosition, flow: Flow },
-    Incoming { frame: SharedStanza, from: Jid, to: Jid, place: ChainPosition, flow: Flow },
-    Undelivered { frame: SharedStanza, from: Jid, to: Jid, place: ChainPosition, flow: Flow },
-    Available { session: Arc<Session>, place: ChainPosition, flow: Flow },
-    Reply { reply: IqReplyTarget, answer: IqAnswer },
+    Outgoing {
+        session: Arc<Session>,
+        stanza: SharedStanza,
+        to: Option<Jid>,
+        place: ChainPosition,
+        flow: Flow,
+    },
+    Incoming {
+        stanza: SharedStanza,
+        from: Jid,
+        to: Jid,
+        place: ChainPosition,
+        flow: Flow,
+    },
+    Undelivered {
+        stanza: SharedStanza,
+        from: Jid,
+        to: Jid,
+        place: ChainPosition,
+        flow: Flow,
+    },
+    Available {
+        session: Arc<Session>,
+        place: ChainPosition,
+        flow: Flow,
+    },
+    Reply {
+        reply: IqReplyTarget,
+        answer: IqAnswer,
+    },
     Nothing,
 }
 
@@ -127,28 +152,28 @@ impl Node {
 
     fn perform_one(self: &Arc<Self>, effect: Effect, work: &mut RoutingWork) {
         match effect {
-            Effect::Send(session, frame) => self.push(&session, frame, ToRewrite::None, work),
-            Effect::SendTo(session, frame) => self.push(&session, frame, ToRewrite::Bare, work),
-            Effect::Route { frame, from, to } => self.route(frame, from.as_ref(), to.as_ref(), work),
-            Effect::PushToInterested(account, frame) => {
+            Effect::Send(session, stanza) => self.push(&session, stanza, ToRewrite::None, work),
+            Effect::SendTo(session, stanza) => self.push(&session, stanza, ToRewrite::Bare, work),
+            Effect::Route { stanza, from, to } => self.route(stanza, from.as_ref(), to.as_ref(), work),
+            Effect::PushToInterested(account, stanza) => {
                 for session in account.sessions() {
                     if session.flags.has(crate::session::flags::INTERESTED) {
-                        self.push(&session, frame.clone(), ToRewrite::Full, work);
+                        self.push(&session, stanza.clone(), ToRewrite::Full, work);
                     }
                 }
             }
-            Effect::Copy { account, flags, except, frame } => {
+            Effect::Copy { account, flags, except, stanza } => {
                 for session in account.sessions() {
                     if session.flags.has(flags) && !except.iter().any(|e| Arc::ptr_eq(e, &session)) {
-                        self.push(&session, frame.clone(), ToRewrite::Full, work);
+                        self.push(&session, stanza.clone(), ToRewrite::Full, work);
                     }
                 }
             }
-            Effect::Broadcast { account, frame, to } => self.broadcast(&account, &frame, to, work),
-            Effect::OtherResources { except, frame } => {
+            Effect::Broadcast { account, stanza, to } => self.broadcast(&account, &stanza, to, work),
+            Effect::OtherResources { except, stanza } => {
                 for session in except.account.sessions() {
                     if !Arc::ptr_eq(&session, &except) && session.is_available() {
-                        self.push(&session, frame.clone(), ToRewrite::Bare, work);
+                        self.push(&session, stanza.clone(), ToRewrite::Bare, work);
                     }
                 }
             }
@@ -162,21 +187,21 @@ impl Node {
 
     fn resume(self: &Arc<Self>, then: Continuation, work: &mut RoutingWork) {
         match then {
-            Continuation::Outgoing { session, frame, to, place, flow } => match flow {
+            Continuation::Outgoing { session, stanza, to, place, flow } => match flow {
                 Flow::Stop(verdict) => {
-                    self.apply_outgoing_stop(&session, &frame, to.as_ref().map(Jid::as_ref), verdict, work)
+                    self.apply_outgoing_stop(&session, &stanza, to.as_ref().map(Jid::as_ref), verdict, work)
                 }
                 _ => {
                     let to = to.as_ref().map(Jid::as_ref);
-                    self.outgoing_with_host(&place.host, &session, frame, to, place.index, work);
+                    self.outgoing_with_host(&place.host, &session, stanza, to, place.index, work);
                 }
             },
-            Continuation::Incoming { frame, from, to, place, flow } => match flow {
-                Flow::Stop(verdict) => self.apply_stop(&frame, from.as_ref(), to.as_ref(), verdict, work),
+            Continuation::Incoming { stanza, from, to, place, flow } => match flow {
+                Flow::Stop(verdict) => self.apply_stop(&stanza, from.as_ref(), to.as_ref(), verdict, work),
                 _ => {
                     self.incoming_with_host(
                         Some(&place.host),
-                        frame,
+                        stanza,
                         from.as_ref(),
                         to.as_ref(),
                         place.index,
@@ -184,12 +209,12 @@ impl Node {
                     );
                 }
             },
-            Continuation::Undelivered { frame, from, to, place, flow } => match flow {
-                Flow::Stop(verdict) => self.apply_stop(&frame, from.as_ref(), to.as_ref(), verdict, work),
+            Continuation::Undelivered { stanza, from, to, place, flow } => match flow {
+                Flow::Stop(verdict) => self.apply_stop(&stanza, from.as_ref(), to.as_ref(), verdict, work),
                 _ => {
                     self.undelivered_with_host(
                         Some(place.host),
-                        frame,
+                        stanza,
                         from.as_ref(),
                         to.as_ref(),
                         place.index,
@@ -228,57 +253,62 @@ impl Node {
     }
 
     /// Puts a stanza into the queue of one session; false if the queue is full or the connection is closed.
-    pub fn enqueue(self: &Arc<Self>, session: &Arc<Session>, frame: SharedStanza, stamp: ToRewrite) -> bool {
-        self.try_push(session, QueuedStanza::new(frame, stamp)).is_ok()
+    pub fn enqueue(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        stanza: SharedStanza,
+        to_rewrite: ToRewrite,
+    ) -> bool {
+        self.try_push(session, QueuedStanza::new(stanza, to_rewrite)).is_ok()
     }
 
     /// Like [`Node::enqueue`], but bypasses the shares and budgets of senders; the limit of the queue applies.
     pub fn enqueue_forced(
         self: &Arc<Self>,
         session: &Arc<Session>,
-        frame: SharedStanza,
-        stamp: ToRewrite,
+        stanza: SharedStanza,
+        to_rewrite: ToRewrite,
     ) -> bool {
-        self.push_item(session, QueuedStanza::new(frame, stamp), true).is_ok()
+        self.push_item(session, QueuedStanza::new(stanza, to_rewrite), true).is_ok()
     }
 
     /// Runs the sender's chain from handler `at`, then routes the stanza.
     pub(crate) fn outgoing(
         self: &Arc<Self>,
         session: &Arc<Session>,
-        frame: SharedStanza,
+        stanza: SharedStanza,
         to: Option<JidRef<'_>>,
         at: usize,
         work: &mut RoutingWork,
     ) {
-        self.outgoing_with_host(session.account.host(), session, frame, to, at, work);
+        self.outgoing_with_host(session.account.host(), session, stanza, to, at, work);
     }
 
     fn outgoing_with_host(
         self: &Arc<Self>,
         host: &Arc<Host>,
         session: &Arc<Session>,
-        mut frame: SharedStanza,
+        mut stanza: SharedStanza,
         to: Option<JidRef<'_>>,
         at: usize,
         work: &mut RoutingWork,
     ) {
         let chain = &host.hooks.outgoing;
-        if chain.may_want(frame.kind()) {
-            let probe = InterestProbe::of(frame.head(), session.flags.get() | session.account.flags.get());
+        if chain.may_want(stanza.kind()) {
+            let probe = InterestProbe::of(stanza.head(), session.flags.get() | session.account.flags.get());
             let mut ctx =
-                OutgoingCtx { node: self, session, frame: &mut frame, to, effects: &mut work.effects };
+                OutgoingCtx { node: self, session, stanza: &mut stanza, to, effects: &mut work.effects };
             match chain.run(&mut ctx, &probe, at) {
                 ChainResult::Done => {}
                 ChainResult::Stopped(verdict) => {
-                    return self.apply_outgoing_stop(session, &frame, to, verdict, work);
+                    return self.apply_outgoing_stop(session, &stanza, to, verdict, work);
                 }
                 ChainResult::Wait { next, later } => {
                     let (session, to) = (session.clone(), to.map(|t| t.to_jid()));
                     let place = ChainPosition { host: host.clone(), index: next };
                     work.pending.push(Box::pin(async move {
                         let outcome = later.await;
-                        let then = Continuation::Outgoing { session, frame, to, place, flow: outcome.flow };
+                        let then = Continuation::Outgoing { session, stanza, to, place, flow: outcome.flow };
                         ResumedChain { effects: outcome.effects, continuation: then }
                     }));
                     return;
@@ -286,10 +316,10 @@ impl Node {
             }
         }
         match to {
-            Some(to) => self.route(frame, session.full(), to, work),
+            Some(to) => self.route(stanza, session.full(), to, work),
             // Only presence lacks a recipient here, and the presence feature consumes it.
             None => {
-                tracing::debug!(kind = ?frame.kind(), "a stanza without a recipient was not taken by any feature")
+                tracing::debug!(kind = ?stanza.kind(), "a stanza without a recipient was not taken by any feature")
             }
         }
     }
@@ -297,13 +327,13 @@ impl Node {
     fn apply_outgoing_stop(
         self: &Arc<Self>,
         session: &Arc<Session>,
-        frame: &SharedStanza,
+        stanza: &SharedStanza,
         to: Option<JidRef<'_>>,
         verdict: StopReason,
         work: &mut RoutingWork,
     ) {
         if let StopReason::Refused(error) = verdict {
-            self.bounce_to_session(session, frame.bytes(), frame.head(), to, &error, work);
+            self.bounce_to_session(session, stanza.bytes(), stanza.head(), to, &error, work);
         }
     }
 
@@ -313,41 +343,41 @@ impl Node {
     /// section 8.5.1) or that it does not block the sender (XEP-0191, section 3.3).
     pub(crate) fn apply_stop(
         self: &Arc<Self>,
-        frame: &SharedStanza,
+        stanza: &SharedStanza,
         from: JidRef<'_>,
         to: JidRef<'_>,
         verdict: StopReason,
         work: &mut RoutingWork,
     ) {
         let StopReason::Refused(error) = verdict else { return };
-        if matches!(frame.kind(), StanzaKind::Presence(_)) {
+        if matches!(stanza.kind(), StanzaKind::Presence(_)) {
             tracing::debug!(%from, %to, condition = error.condition.as_str(), "presence was refused silently");
-            self.metrics.stanzas_dropped.inc([Metrics::class_name(frame.class()), "refused"]);
+            self.metrics.stanzas_dropped.inc([Metrics::class_name(stanza.class()), "refused"]);
             return;
         }
-        self.bounce(frame, from, to, &error, work);
+        self.bounce(stanza, from, to, &error, work);
     }
 
     /// Routes a stanza whose `from` and `to` have been rewritten.
     pub(crate) fn route(
         self: &Arc<Self>,
-        frame: SharedStanza,
+        stanza: SharedStanza,
         from: JidRef<'_>,
         to: JidRef<'_>,
         work: &mut RoutingWork,
     ) {
         if self.is_local(to.domain()) {
             if to.local().is_none() {
-                self.metrics.routed(frame.kind(), RouteOutcome::Server);
-                self.handle_server_stanza(&frame, from, to, work);
+                self.metrics.routed(stanza.kind(), RouteOutcome::Server);
+                self.handle_server_stanza(&stanza, from, to, work);
             } else {
-                self.metrics.routed(frame.kind(), RouteOutcome::Local);
-                self.incoming(frame, from, to, 0, work);
+                self.metrics.routed(stanza.kind(), RouteOutcome::Local);
+                self.incoming(stanza, from, to, 0, work);
             }
         } else {
-            self.metrics.routed(frame.kind(), RouteOutcome::Remote);
+            self.metrics.routed(stanza.kind(), RouteOutcome::Remote);
             let error = StanzaError::new(StanzaCondition::RemoteServerNotFound);
-            self.bounce(&frame, from, to, &error, work);
+            self.bounce(&stanza, from, to, &error, work);
         }
     }
 
@@ -359,17 +389,17 @@ impl Node {
     /// Returns an error to the sender of a stanza, unless errors are not allowed for it.
     pub(crate) fn bounce(
         self: &Arc<Self>,
-        frame: &SharedStanza,
+        stanza: &SharedStanza,
         from: JidRef<'_>,
         to: JidRef<'_>,
         error: &StanzaError,
         work: &mut RoutingWork,
     ) {
         let addresses = (Some(to.as_str()), from.as_str());
-        if let Some(frame) = build_error_reply(frame.bytes(), frame.head(), addresses, error) {
+        if let Some(stanza) = build_error_reply(stanza.bytes(), stanza.head(), addresses, error) {
             self.metrics.stanzas_bounced.inc([error.condition.as_str()]);
             // Ends here, because an error never bounces again.
-            self.route(frame, to, from, work);
+            self.route(stanza, to, from, work);
         }
     }
 
@@ -385,10 +415,10 @@ impl Node {
         work: &mut RoutingWork,
     ) {
         let from = to.map(|t| t.as_str());
-        if let Some(frame) = build_error_reply(bytes, head, (from, session.full().as_str()), error) {
+        if let Some(stanza) = build_error_reply(bytes, head, (from, session.full().as_str()), error) {
             self.metrics.stanzas_bounced.inc([error.condition.as_str()]);
-            frame.mark_server_error();
-            self.push(session, frame, ToRewrite::None, work);
+            stanza.mark_server_error();
+            self.push(session, stanza, ToRewrite::None, work);
         }
     }
 
@@ -396,11 +426,11 @@ impl Node {
     pub(crate) fn push(
         self: &Arc<Self>,
         session: &Arc<Session>,
-        frame: SharedStanza,
-        stamp: ToRewrite,
+        stanza: SharedStanza,
+        to_rewrite: ToRewrite,
         work: &mut RoutingWork,
     ) {
-        if let Err(back) = self.try_push(session, QueuedStanza::new(frame, stamp)) {
+        if let Err(back) = self.try_push(session, QueuedStanza::new(stanza, to_rewrite)) {
             self.reroute_undelivered(session, UndeliveredStanza { item: back.item, sent_at: None }, work);
         }
     }

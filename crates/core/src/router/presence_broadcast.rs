@@ -25,7 +25,7 @@ impl Node {
     pub(crate) fn broadcast(
         self: &Arc<Self>,
         account: &Arc<Account>,
-        frame: &SharedStanza,
+        stanza: &SharedStanza,
         to: Subscription,
         _work: &mut RoutingWork,
     ) {
@@ -35,13 +35,13 @@ impl Node {
             contacts.extend(state.contacts().iter().filter(|c| c.subscription.0 & to.0 != 0));
         });
         let sessions: u64 =
-            contacts.iter().map(|contact| self.send_to_contact(account, contact, frame)).sum();
+            contacts.iter().map(|contact| self.send_to_contact(account, contact, stanza)).sum();
         self.metrics.fanout.record(sessions);
         CONTACTS.set(contacts);
     }
 
     /// Returns the number of sessions that accepted it.
-    fn send_to_contact(self: &Arc<Self>, sender: &Account, contact: &Contact, frame: &SharedStanza) -> u64 {
+    fn send_to_contact(self: &Arc<Self>, sender: &Account, contact: &Contact, stanza: &SharedStanza) -> u64 {
         let Some(account) = self.routing_table.find_by_id(contact.hash, contact.id) else { return 0 };
         let blocked = sender.blocked();
         let hidden = |jid: JidRef<'_>| blocked.as_ref().is_some_and(|list| list.matches(jid));
@@ -52,7 +52,7 @@ impl Node {
         for session in account.sessions() {
             if session.is_available() && !hidden(session.full()) {
                 // A full queue drops its oldest presence; a closed one needs none.
-                let item = QueuedStanza::new(frame.clone(), ToRewrite::Bare);
+                let item = QueuedStanza::new(stanza.clone(), ToRewrite::Bare);
                 sessions += u64::from(self.try_push(&session, item).is_ok());
             }
         }
@@ -64,11 +64,11 @@ impl Node {
     pub(super) fn queued_for(
         &self,
         session: &Session,
-        frame: SharedStanza,
+        stanza: SharedStanza,
         from: JidRef<'_>,
     ) -> QueuedStanza {
-        let item = QueuedStanza::new(frame, ToRewrite::None);
-        if item.frame.class() != QueueClass::Presence {
+        let item = QueuedStanza::new(stanza, ToRewrite::None);
+        if item.stanza.class() != QueueClass::Presence {
             return item;
         }
         let account = &session.account;

@@ -14,9 +14,9 @@ const KIND_STANZA: u8 = 1;
 
 impl Node {
     /// Sends a stanza to the nodes that have sessions of the recipient. True if any accepted it.
-    pub(crate) fn forward_to_cluster(&self, frame: &SharedStanza, to: JidRef<'_>) -> bool {
+    pub(crate) fn forward_to_cluster(&self, stanza: &SharedStanza, to: JidRef<'_>) -> bool {
         let own = self.cluster.node();
-        let class = match frame.class() {
+        let class = match stanza.class() {
             QueueClass::Control => cluster::EnvelopeClass::Control,
             QueueClass::Message => cluster::EnvelopeClass::Message,
             QueueClass::Presence => cluster::EnvelopeClass::Presence,
@@ -24,7 +24,7 @@ impl Node {
         let place = self.cluster.locate(self.routing_table.hash(to));
         let mut taken = false;
         for node in other_nodes(&place, own) {
-            let parcel = Envelope::new(KIND_STANZA, class, own, vec![to.to_jid()], frame.bytes());
+            let parcel = Envelope::new(KIND_STANZA, class, own, vec![to.to_jid()], stanza.bytes());
             taken |= self.cluster.deliver(node, parcel).is_ok();
         }
         taken
@@ -49,25 +49,25 @@ impl Inbox for ClusterInbox {
         if parcel.header.kind != KIND_STANZA {
             return;
         }
-        let Some(frame) = SharedStanza::parse(&parcel.bytes) else { return };
-        let Some(from) = frame.head().from(frame.bytes()).and_then(|f| jid::Jid::parse(&f).ok()) else {
+        let Some(stanza) = SharedStanza::parse(&parcel.bytes) else { return };
+        let Some(from) = stanza.head().from(stanza.bytes()).and_then(|f| jid::Jid::parse(&f).ok()) else {
             return;
         };
         let mut work = RoutingWork::default();
         for to in &parcel.recipients {
-            self.0.incoming(frame.clone(), from.as_ref(), to.as_ref(), 0, &mut work);
+            self.0.incoming(stanza.clone(), from.as_ref(), to.as_ref(), 0, &mut work);
         }
         self.0.run_effects_spawned(work);
     }
 
     fn on_undelivered(&self, _to: NodeId, parcel: Envelope) {
-        let Some(frame) = SharedStanza::parse(&parcel.bytes) else { return };
-        let Some(from) = frame.head().from(frame.bytes()).and_then(|f| jid::Jid::parse(&f).ok()) else {
+        let Some(stanza) = SharedStanza::parse(&parcel.bytes) else { return };
+        let Some(from) = stanza.head().from(stanza.bytes()).and_then(|f| jid::Jid::parse(&f).ok()) else {
             return;
         };
         let mut work = RoutingWork::default();
         for to in &parcel.recipients {
-            self.0.undelivered(frame.clone(), from.as_ref(), to.as_ref(), 0, &mut work);
+            self.0.undelivered(stanza.clone(), from.as_ref(), to.as_ref(), 0, &mut work);
         }
         self.0.run_effects_spawned(work);
     }

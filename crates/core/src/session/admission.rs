@@ -55,12 +55,12 @@ pub(super) enum Rank {
 }
 
 impl Rank {
-    pub(super) fn of(frame: &SharedStanza) -> Rank {
-        match frame.class() {
+    pub(super) fn of(stanza: &SharedStanza) -> Rank {
+        match stanza.class() {
             QueueClass::Message => Rank::Message,
             QueueClass::Presence => Rank::Presence,
-            QueueClass::Control if frame.is_requested() => Rank::RequestedResponse,
-            QueueClass::Control if is_iq_response(frame.kind()) => Rank::UnsolicitedResponse,
+            QueueClass::Control if stanza.is_requested() => Rank::RequestedResponse,
+            QueueClass::Control if is_iq_response(stanza.kind()) => Rank::UnsolicitedResponse,
             QueueClass::Control => Rank::Control,
         }
     }
@@ -467,7 +467,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     struct Queue {
-        link: Outbox,
+        outbox: Outbox,
         owner: Jid,
         ledger: Arc<Backlog>,
         limits: NodeLimits,
@@ -475,7 +475,7 @@ mod tests {
 
     impl Queue {
         fn new(owner: &str, ledger: &Arc<Backlog>, limits: NodeLimits) -> Queue {
-            Queue { link: Outbox::new(), owner: Jid::parse(owner).unwrap(), ledger: ledger.clone(), limits }
+            Queue { outbox: Outbox::new(), owner: Jid::parse(owner).unwrap(), ledger: ledger.clone(), limits }
         }
         fn room(&self) -> AdmissionContext<'_> {
             AdmissionContext {
@@ -485,23 +485,23 @@ mod tests {
             }
         }
         fn push(&self, text: &str) -> PushOutcome {
-            let frame = SharedStanza::parse(text.as_bytes()).unwrap();
-            self.link.push_accounted(QueuedStanza::new(frame, ToRewrite::None), Urgency::Now, &self.room())
+            let stanza = SharedStanza::parse(text.as_bytes()).unwrap();
+            self.outbox.push_accounted(QueuedStanza::new(stanza, ToRewrite::None), Urgency::Now, &self.room())
         }
         fn push_asked(&self, text: &str) -> PushOutcome {
-            let frame = SharedStanza::parse(text.as_bytes()).unwrap();
-            frame.mark_requested();
-            self.link.push_accounted(QueuedStanza::new(frame, ToRewrite::None), Urgency::Now, &self.room())
+            let stanza = SharedStanza::parse(text.as_bytes()).unwrap();
+            stanza.mark_requested();
+            self.outbox.push_accounted(QueuedStanza::new(stanza, ToRewrite::None), Urgency::Now, &self.room())
         }
         fn detach(&self) -> bool {
             let terms = StreamManagementTerms { resume_seconds: 60, unacked_bytes: 1 << 20, sm2: false };
-            self.link.enable_management(terms, [1; 16]);
-            self.link.detach(0, Some(&self.room()))
+            self.outbox.enable_management(terms, [1; 16]);
+            self.outbox.detach(0, Some(&self.room()))
         }
         fn ids(&self) -> String {
             let mut out = QueuedBatch::new();
-            self.link.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut out);
-            let ids = out.iter().map(|i| i.frame.head().id(i.frame.bytes()).unwrap().into_owned());
+            self.outbox.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut out);
+            let ids = out.iter().map(|i| i.stanza.head().id(i.stanza.bytes()).unwrap().into_owned());
             ids.collect::<Vec<_>>().join(" ")
         }
     }
@@ -546,7 +546,7 @@ mod tests {
                 other => panic!("{id}: {other:?}"),
             }
         }
-        assert_eq!((shed, queue.link.close_reason()), (8, None));
+        assert_eq!((shed, queue.outbox.close_reason()), (8, None));
         assert_eq!(queue.ids(), "0 1 2 3 4 5 6 7 8 9 10");
     }
 
@@ -568,7 +568,7 @@ mod tests {
         }
         assert_eq!(queue.push(&result("example.com", 1)), PushOutcome::Queued);
         while queue.push(&result("example.com", 1)) == PushOutcome::Queued {}
-        assert_eq!(queue.link.close_reason().unwrap().condition, StreamCondition::ResourceConstraint);
+        assert_eq!(queue.outbox.close_reason().unwrap().condition, StreamCondition::ResourceConstraint);
     }
 
     #[test]
@@ -639,12 +639,12 @@ mod tests {
         // The server's stanzas cannot be rerouted, and others filled the budget: they pass up to the floor.
         assert_eq!(queues[1].push(&result("a@x", 1)), PushOutcome::Queued);
         // After a resumption or the end of a session, nothing remains in the backlog.
-        queues[0].link.request_takeover(&[1; 16], 0, 1).unwrap();
-        assert!(queues[0].link.hand_over());
-        let _ = queues[0].link.poll_takeover(&mut Context::from_waker(Waker::noop()), 1);
+        queues[0].outbox.request_takeover(&[1; 16], 0, 1).unwrap();
+        assert!(queues[0].outbox.hand_over());
+        let _ = queues[0].outbox.poll_takeover(&mut Context::from_waker(Waker::noop()), 1);
         queues[0].ids();
         for queue in &queues[1..4] {
-            queue.link.close_and_drain();
+            queue.outbox.close_and_drain();
         }
         drop(queues);
         assert_eq!(ledger.bytes(), 0);
@@ -657,7 +657,7 @@ mod tests {
         let [one, other] = [(); 2].map(|()| Queue::new("a@x", &ledger, limits.clone()));
         let text = format!("<message from='b@x/1' id='m'><body>{}</body></message>", "x".repeat(20_000));
         for queue in [&one, &other] {
-            queue.link.enable_management(
+            queue.outbox.enable_management(
                 StreamManagementTerms { resume_seconds: 60, unacked_bytes: 1 << 20, sm2: false },
                 [1; 16],
             );
@@ -667,12 +667,12 @@ mod tests {
             }
         }
         assert_eq!(ledger.bytes(), 0, "their connections bound them");
-        let waiting = one.link.unacked_bytes();
+        let waiting = one.outbox.unacked_bytes();
         assert!(one.detach());
         assert_eq!(ledger.bytes(), u64::from(waiting));
         assert!(!other.detach(), "no room for a second one: it ends, and its messages go on");
         assert_eq!(ledger.bytes(), u64::from(waiting));
-        assert_eq!((one.link.close_and_drain().len(), other.link.close_and_drain().len()), (4, 4));
+        assert_eq!((one.outbox.close_and_drain().len(), other.outbox.close_and_drain().len()), (4, 4));
         assert_eq!(ledger.bytes(), 0);
     }
 
@@ -685,16 +685,16 @@ mod tests {
         for _ in 0..100 {
             assert_eq!(queue.push(&text), PushOutcome::Queued);
             sizes.insert(ledger.bytes() > 0);
-            assert!(ledger.bytes() == 0 || ledger.bytes() == u64::from(queue.link.queued_bytes()));
+            assert!(ledger.bytes() == 0 || ledger.bytes() == u64::from(queue.outbox.queued_bytes()));
         }
         assert_eq!(sizes.len(), 2);
         let mut cx = Context::from_waker(Waker::noop());
         let mut part = QueuedBatch::new();
-        queue.link.dequeue(&mut cx, &mut part, 50_000, 0);
-        assert_eq!(ledger.bytes(), u64::from(queue.link.queued_bytes()));
+        queue.outbox.dequeue(&mut cx, &mut part, 50_000, 0);
+        assert_eq!(ledger.bytes(), u64::from(queue.outbox.queued_bytes()));
         queue.ids();
         assert_eq!(ledger.bytes(), 0);
-        assert!(queue.link.inner.lock().rare.is_none(), "and leaves nothing behind");
+        assert!(queue.outbox.inner.lock().rare.is_none(), "and leaves nothing behind");
     }
 
     /// A stanza of about this size.
@@ -719,7 +719,7 @@ mod tests {
             assert_eq!(queue.push(&message), PushOutcome::LimitReached(ExceededLimit::SenderBudget));
             assert_eq!(queue.ids(), "m");
             assert_eq!(ledger.bytes(), 0);
-            assert!(queue.link.inner.lock().rare.is_none(), "a refusal leaves nothing behind");
+            assert!(queue.outbox.inner.lock().rare.is_none(), "a refusal leaves nothing behind");
         }
     }
 
@@ -745,7 +745,7 @@ mod tests {
                 let pushed = queue.push(&own);
                 assert!(matches!(pushed, PushOutcome::Queued | PushOutcome::DroppedOlder(_)), "{pushed:?}");
             }
-            assert_eq!(queue.link.close_reason(), None);
+            assert_eq!(queue.outbox.close_reason(), None);
         }
     }
 
@@ -765,7 +765,7 @@ mod tests {
         let taken = (0..100).filter(|_| lost.push(&own) == PushOutcome::Queued).count();
         assert!((50..65).contains(&taken), "{taken}");
         assert_eq!(
-            (lost.push(&own), lost.link.close_reason()),
+            (lost.push(&own), lost.outbox.close_reason()),
             (PushOutcome::LimitReached(ExceededLimit::NodeBudget), None)
         );
         assert_eq!(
@@ -791,9 +791,9 @@ mod tests {
         // Senders with most make room for senders with little.
         assert_eq!(presence("g", 10_000), PushOutcome::Queued);
         assert_eq!(presence("h", 10_000), PushOutcome::DroppedOlder(1));
-        let ids = queue.link.close_and_drain().into_iter().map(|left| {
-            let frame = &left.item.frame;
-            frame.head().id(frame.bytes()).unwrap().into_owned()
+        let ids = queue.outbox.close_and_drain().into_iter().map(|left| {
+            let stanza = &left.item.stanza;
+            stanza.head().id(stanza.bytes()).unwrap().into_owned()
         });
         let ids: Vec<String> = ids.collect();
         assert_eq!((ids.len(), ids.iter().filter(|id| id.starts_with('f')).count()), (202, 200));
@@ -811,29 +811,29 @@ mod tests {
         for _ in 0..100 {
             presence(&queue, 1, 20_000);
         }
-        assert_eq!((presence(&queue, 2, 500), queue.link.close_reason()), (PushOutcome::Queued, None));
-        queue.link.request_takeover(&[1; 16], 0, 1).expect("it can be resumed");
+        assert_eq!((presence(&queue, 2, 500), queue.outbox.close_reason()), (PushOutcome::Queued, None));
+        queue.outbox.request_takeover(&[1; 16], 0, 1).expect("it can be resumed");
         // With many senders with little each, the oldest is dropped, which the client would miss.
         for detached in [true, false] {
             let queue = Queue::new("juliet@example.com", &Arc::default(), NodeLimits::default());
             if detached {
                 assert!(queue.detach());
             } else {
-                queue.link.enable_management(
+                queue.outbox.enable_management(
                     StreamManagementTerms { resume_seconds: 60, unacked_bytes: 1 << 20, sm2: false },
                     [1; 16],
                 );
             }
             let kept = (0..1000).take_while(|n| presence(&queue, *n, 10_000) == PushOutcome::Queued).count();
             assert!(kept > 16, "{kept}");
-            let wish = queue.link.close_reason().map(|wish| wish.condition);
+            let wish = queue.outbox.close_reason().map(|wish| wish.condition);
             assert_eq!(
                 wish,
                 detached.then_some(StreamCondition::ResourceConstraint),
                 "one that is there goes on"
             );
-            assert!(queue.link.request_takeover(&[1; 16], 0, 1).is_err());
-            assert!(!queue.link.detach(0, Some(&queue.room())));
+            assert!(queue.outbox.request_takeover(&[1; 16], 0, 1).is_err());
+            assert!(!queue.outbox.detach(0, Some(&queue.room())));
         }
     }
 
@@ -843,7 +843,7 @@ mod tests {
             let text = large(&format!("presence from='{from}@x/1' id='{from}'"), "presence", size);
             let item = QueuedStanza::new(SharedStanza::parse(text.as_bytes()).unwrap(), ToRewrite::None);
             let item = if subscribed { item } else { item.from_unsubscribed() };
-            queue.link.push_accounted(item, Urgency::Now, &queue.room())
+            queue.outbox.push_accounted(item, Urgency::Now, &queue.room())
         };
         let limits = NodeLimits::default();
         let queue = Queue::new("juliet@example.com", &Arc::default(), limits.clone());
@@ -858,7 +858,7 @@ mod tests {
         }
         let share = limits.unsubscribed_share_bytes();
         let held: u32 = 20 * 4_300 + share;
-        assert!(queue.link.queued_bytes() <= held, "{} of {held}", queue.link.queued_bytes());
+        assert!(queue.outbox.queued_bytes() <= held, "{} of {held}", queue.outbox.queued_bytes());
         assert_eq!(
             push(&queue, "s", 70_000, false),
             PushOutcome::LimitReached(ExceededLimit::SenderShare),
@@ -875,9 +875,9 @@ mod tests {
         }
         assert!((1..4).contains(&dropped), "{dropped}");
         assert_eq!(push(&queue, "s", 60_000, false), PushOutcome::LimitReached(ExceededLimit::Queue));
-        assert_eq!(queue.link.close_reason(), None);
-        queue.link.request_takeover(&[1; 16], 0, 1).expect("nothing that counts was lost");
-        let left = queue.link.close_and_drain();
+        assert_eq!(queue.outbox.close_reason(), None);
+        queue.outbox.request_takeover(&[1; 16], 0, 1).expect("nothing that counts was lost");
+        let left = queue.outbox.close_and_drain();
         let kept = left.iter().filter(|left| left.item.rank == Rank::Presence).count();
         assert_eq!(kept, 56, "all presence of contacts");
     }
@@ -887,11 +887,11 @@ mod tests {
         let limits = NodeLimits { backlog_bytes: 1, ..NodeLimits::default() };
         let queue = Queue::new("juliet@example.com", &Arc::default(), limits);
         assert!(queue.detach());
-        let frame = SharedStanza::parse(b"<presence from='a@x/1' id='1'/>").unwrap();
-        let item = QueuedStanza::new(frame, ToRewrite::None).from_unsubscribed();
-        let pushed = queue.link.push_accounted(item, Urgency::Now, &queue.room());
+        let stanza = SharedStanza::parse(b"<presence from='a@x/1' id='1'/>").unwrap();
+        let item = QueuedStanza::new(stanza, ToRewrite::None).from_unsubscribed();
+        let pushed = queue.outbox.push_accounted(item, Urgency::Now, &queue.room());
         assert_eq!(pushed, PushOutcome::LimitReached(ExceededLimit::NodeBudget));
-        assert_eq!(queue.link.close_reason(), None);
+        assert_eq!(queue.outbox.close_reason(), None);
     }
 
     #[test]
@@ -907,14 +907,14 @@ mod tests {
         // One contact has used its budget elsewhere.
         assert_eq!(presence(&other, "eve", 15_000), PushOutcome::Queued);
         let fill = (0..1000).find(|n| {
-            let room = limits.queue_presence_bytes - queue.link.queued_bytes();
+            let room = limits.queue_presence_bytes - queue.outbox.queued_bytes();
             room < 10_500 || presence(&queue, &format!("f{n}"), 10_000) != PushOutcome::Queued
         });
-        assert!(fill.is_some_and(|count| count > 16) && queue.link.close_reason().is_none());
+        assert!(fill.is_some_and(|count| count > 16) && queue.outbox.close_reason().is_none());
         // There is room in the queue only after a drop, and none in the budget.
         let pushed = presence(&queue, "eve", 12_000);
         assert_eq!(pushed, PushOutcome::LimitReached(ExceededLimit::SenderBudget));
-        let why = queue.link.close_reason().expect("a session that nobody can resume");
+        let why = queue.outbox.close_reason().expect("a session that nobody can resume");
         assert_eq!(why.condition, StreamCondition::ResourceConstraint);
     }
 
@@ -922,18 +922,18 @@ mod tests {
     fn a_session_that_loses_presence_during_a_takeover_is_not_taken_over() {
         let queue = Queue::new("juliet@example.com", &Arc::default(), NodeLimits::default());
         let terms = StreamManagementTerms { resume_seconds: 60, unacked_bytes: 1 << 20, sm2: false };
-        queue.link.enable_management(terms, [1; 16]);
-        queue.link.request_takeover(&[1; 16], 0, 1).expect("nothing was lost yet");
+        queue.outbox.enable_management(terms, [1; 16]);
+        queue.outbox.request_takeover(&[1; 16], 0, 1).expect("nothing was lost yet");
         let presence = |from: u32| {
             queue.push(&large(&format!("presence from='f{from}@x/1' id='p'"), "presence", 10_000))
         };
         let lost = (0..1000).any(|n| matches!(presence(n), PushOutcome::DroppedOlder(_)));
-        assert!(lost && queue.link.close_reason().is_none(), "the connection goes on");
-        assert!(queue.link.hand_over());
+        assert!(lost && queue.outbox.close_reason().is_none(), "the connection goes on");
+        assert!(queue.outbox.hand_over());
         let mut cx = Context::from_waker(Waker::noop());
-        assert_eq!(queue.link.poll_takeover(&mut cx, 1), std::task::Poll::Ready(false));
-        assert!(queue.link.cancel_takeover(1), "nobody has it, so the caller ends it");
-        assert!(!queue.link.detach(0, Some(&queue.room())));
+        assert_eq!(queue.outbox.poll_takeover(&mut cx, 1), std::task::Poll::Ready(false));
+        assert!(queue.outbox.cancel_takeover(1), "nobody has it, so the caller ends it");
+        assert!(!queue.outbox.detach(0, Some(&queue.room())));
     }
 
     #[test]
@@ -944,6 +944,6 @@ mod tests {
         for n in 0..50 {
             assert_eq!(queue.push(&format!("<presence from='f{n}@x/1' id='{n}'/>")), PushOutcome::Queued);
         }
-        assert_eq!(queue.link.close_reason(), None);
+        assert_eq!(queue.outbox.close_reason(), None);
     }
 }

@@ -265,7 +265,7 @@ impl BacklogEntry {
 
     /// Number of an item's sender.
     pub(super) fn sender_of(&self, item: &QueuedStanza, owner: JidRef<'_>) -> u32 {
-        match sender_address(&item.frame, owner) {
+        match sender_address(&item.stanza, owner) {
             None => SENDER_EXEMPT,
             Some(address) => self.backlog.number_of(address).unwrap_or(SENDER_UNCOUNTED),
         }
@@ -282,7 +282,7 @@ impl BacklogEntry {
 
     /// Adds an item and numbers its sender.
     pub(super) fn add(&self, item: &mut QueuedStanza, owner: JidRef<'_>) {
-        item.sender = self.backlog.add(self.account, sender_address(&item.frame, owner), item.size());
+        item.sender = self.backlog.add(self.account, sender_address(&item.stanza, owner), item.size());
     }
 
     /// Subtracts an item that was added.
@@ -306,8 +306,8 @@ impl Drop for BacklogEntry {
 }
 
 /// The bare address of the sender; `None` for one that no sender budget counts.
-fn sender_address<'a>(frame: &'a SharedStanza, owner: JidRef<'_>) -> Option<&'a str> {
-    let from = frame.head().raw_from(frame.bytes()).filter(|_| !frame.is_server_error())?;
+fn sender_address<'a>(stanza: &'a SharedStanza, owner: JidRef<'_>) -> Option<&'a str> {
+    let from = stanza.head().raw_from(stanza.bytes()).filter(|_| !stanza.is_server_error())?;
     // Neither localpart nor domainpart contains characters that are escaped in an attribute.
     let bare = from.split_once('/').map_or(from, |(bare, _)| bare);
     (bare != owner.bare().as_str() && bare != owner.domain()).then_some(bare)

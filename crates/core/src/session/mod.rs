@@ -75,10 +75,10 @@ pub struct SessionState {
 }
 
 impl Session {
-    pub(crate) fn new(account: Arc<Account>, link: Arc<Outbox>, jid: Jid) -> Session {
+    pub(crate) fn new(account: Arc<Account>, outbox: Arc<Outbox>, jid: Jid) -> Session {
         Session {
             account,
-            outbox: link,
+            outbox,
             jid,
             flags: Flags::default(),
             caps_id: CapsId::default(),

@@ -36,7 +36,7 @@ use crate::shared_stanza::{QueueClass, SharedStanza};
 #[derive(Clone, Debug)]
 pub struct QueuedStanza {
     /// The stanza.
-    pub frame: SharedStanza,
+    pub stanza: SharedStanza,
     /// Number of the sender while the stanza is counted in the backlog.
     pub(super) sender: u32,
     /// Size in units of 16 bytes, saturating.
@@ -114,10 +114,10 @@ pub struct DeliveryProgress {
 
 impl QueuedStanza {
     /// Wraps a stanza for a queue.
-    pub fn new(frame: SharedStanza, stamp: ToRewrite) -> QueuedStanza {
-        let weight = u16::try_from(queued_size(&frame).div_ceil(WEIGHT_UNIT)).unwrap_or(u16::MAX);
-        let rank = Rank::of(&frame);
-        QueuedStanza { frame, sender: super::backlog::SENDER_UNCOUNTED, weight, to_rewrite: stamp, rank }
+    pub fn new(stanza: SharedStanza, to_rewrite: ToRewrite) -> QueuedStanza {
+        let weight = u16::try_from(queued_size(&stanza).div_ceil(WEIGHT_UNIT)).unwrap_or(u16::MAX);
+        let rank = Rank::of(&stanza);
+        QueuedStanza { stanza, sender: super::backlog::SENDER_UNCOUNTED, weight, to_rewrite, rank }
     }
 
     /// Marks presence of a sender to which the recipient is not subscribed; it is dropped before other presence.
@@ -136,13 +136,13 @@ impl QueuedStanza {
 
     /// Size in bytes that the stanza counts in its queue.
     pub(super) fn size(&self) -> u32 {
-        queued_size(&self.frame)
+        queued_size(&self.stanza)
     }
 }
 
 /// Size in bytes that a stanza counts in a queue.
-pub(super) fn queued_size(frame: &SharedStanza) -> u32 {
-    u32::try_from(frame.bytes().len()).unwrap_or(u32::MAX).saturating_add(ITEM_OVERHEAD)
+pub(super) fn queued_size(stanza: &SharedStanza) -> u32 {
+    u32::try_from(stanza.bytes().len()).unwrap_or(u32::MAX).saturating_add(ITEM_OVERHEAD)
 }
 
 /// Batch of dequeued stanzas; two fit without an allocation.
@@ -233,32 +233,33 @@ impl Outbox {
         room: &AdmissionContext<'_>,
     ) -> PushOutcome {
         let size = item.size();
-        let class = item.frame.class();
+        let class = item.stanza.class();
         let slot = class.index();
         let mut inner = self.inner.lock();
         if inner.is_closed() {
             return PushOutcome::Closed;
         }
-        inner.has_shared |= item.frame.is_shared();
+        inner.has_shared |= item.stanza.is_shared();
         if inner.phase == OutboxPhase::Draining {
             inner.queue.push(item);
             return PushOutcome::Queued;
         }
         if urgency != Urgency::Now {
-            inner.drop_superseded(&item.frame);
+            inner.drop_superseded(&item.stanza);
         }
-        let (mut shed, mut lost) = (0, false);
+        let (mut dropped, mut ends_session) = (0, false);
         if inner.needs_admission_check(class, size, room.limits) {
             match inner.admit(&mut item, room) {
-                QueueAdmission::Admitted(count) => shed = count,
+                QueueAdmission::Admitted(count) => dropped = count,
                 QueueAdmission::Lossy(count) => {
-                    shed = count;
-                    lost = inner.management.as_deref_mut().is_some_and(StreamManagement::set_lossy);
+                    dropped = count;
+                    ends_session = inner.management.as_deref_mut().is_some_and(StreamManagement::set_lossy);
                 }
                 QueueAdmission::Rejected { limit, lossy } => {
-                    lost = lossy && inner.management.as_deref_mut().is_some_and(StreamManagement::set_lossy);
+                    ends_session =
+                        lossy && inner.management.as_deref_mut().is_some_and(StreamManagement::set_lossy);
                     drop(inner);
-                    if lost {
+                    if ends_session {
                         self.close(lost_presence());
                     }
                     return PushOutcome::LimitReached(limit);
@@ -286,17 +287,17 @@ impl Outbox {
         }
         let delay = if urgency == Urgency::Soon { inner.delay.start() } else { None };
         // A push that drops stanzas reports the drop instead of the delay token, so the task is woken now.
-        let unreported = delay.is_some() && shed > 0;
+        let unreported = delay.is_some() && dropped > 0;
         if urgency == Urgency::Now || unreported || inner.bytes.iter().sum::<u32>() > MAX_DELAYED_BYTES {
             wake_task(inner);
         } else {
             drop(inner);
         }
-        if lost {
+        if ends_session {
             self.close(lost_presence());
         }
         match delay {
-            _ if shed > 0 => PushOutcome::DroppedOlder(shed),
+            _ if dropped > 0 => PushOutcome::DroppedOlder(dropped),
             Some(token) => PushOutcome::StartedDelay(token),
             None => PushOutcome::Queued,
         }
@@ -338,23 +339,23 @@ impl Outbox {
         if !inner.waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
             inner.waker = Some(cx.waker().clone());
         }
-        let ending = inner.close_reason.is_some();
+        let closing = inner.close_reason.is_some();
         if inner.phase != OutboxPhase::Open {
-            return DequeueOutcome { closing: ending, more: false, request_ack: false };
+            return DequeueOutcome { closing, more: false, request_ack: false };
         }
         inner.delay.end();
         if let Inner { queue, bytes: counts, management: Some(ack), .. } = &mut *inner {
             let more = ack.take_sendable(queue, counts, into, bytes, now);
-            let ask = !more && ack.start_ack_request(now);
+            let request_ack = !more && ack.start_ack_request(now);
             inner.count_removed(into);
             inner.stop_counting();
             if !into.is_empty() {
                 notify_tracker(inner, None);
             }
-            return DequeueOutcome { closing: ending, more, request_ack: ask };
+            return DequeueOutcome { closing, more, request_ack };
         }
         if inner.queue.is_empty() {
-            return DequeueOutcome { closing: ending, more: false, request_ack: false };
+            return DequeueOutcome { closing, more: false, request_ack: false };
         }
         let more = inner.bytes.iter().sum::<u32>() > bytes;
         if more {
@@ -365,7 +366,7 @@ impl Outbox {
                 if count > 0 && sum + size > bytes {
                     break;
                 }
-                counts[item.frame.class().index()] -= size;
+                counts[item.stanza.class().index()] -= size;
                 sum += size;
                 count += 1;
             }
@@ -383,14 +384,14 @@ impl Outbox {
         inner.stop_counting();
         let more = !inner.queue.is_empty();
         if inner.has_shared {
-            into.iter().for_each(|item| item.frame.mark_delivered());
+            into.iter().for_each(|item| item.stanza.mark_delivered());
             inner.has_shared = more;
         }
         if inner.rare.is_some() {
-            let stored = into.iter().rev().find_map(|item| item.frame.stored());
+            let stored = into.iter().rev().find_map(|item| item.stanza.stored());
             notify_tracker(inner, stored);
         }
-        DequeueOutcome { closing: ending, more, request_ack: false }
+        DequeueOutcome { closing, more, request_ack: false }
     }
 
     /// Starts to track stored messages and replaces an earlier tracker. There is one tracker at a time.
@@ -413,9 +414,9 @@ impl Outbox {
             queue_empty: inner.queue.is_empty(),
             closed: inner.is_closed(),
         };
-        if let Some(watch) = inner.tracker() {
-            progress.delivered_through = watch.delivered_through;
-            watch.waker = cx.map(|cx| cx.waker().clone());
+        if let Some(tracker) = inner.tracker() {
+            progress.delivered_through = tracker.delivered_through;
+            tracker.waker = cx.map(|cx| cx.waker().clone());
         }
         progress
     }
@@ -437,14 +438,14 @@ impl Outbox {
         }
         inner.close_reason = Some(Box::new(why));
         // No task owns the outbox, so a task that waits for the takeover must handle the close.
-        let heir = inner
+        let claimant = inner
             .management
             .as_deref_mut()
             .filter(|ack| ack.is_unowned())
             .and_then(StreamManagement::take_claimant_waker);
-        let watcher = inner.tracker().and_then(|watch| watch.waker.take());
+        let tracker = inner.tracker().and_then(|tracker| tracker.waker.take());
         wake_task(inner);
-        for waker in [heir, watcher].into_iter().flatten() {
+        for waker in [claimant, tracker].into_iter().flatten() {
             waker.wake();
         }
     }
@@ -530,7 +531,7 @@ impl Outbox {
         messages: impl Iterator<Item = &'a SharedStanza>,
         limits: &NodeLimits,
     ) -> bool {
-        let more: u64 = messages.map(|frame| u64::from(queued_size(frame))).sum();
+        let more: u64 = messages.map(|stanza| u64::from(queued_size(stanza))).sum();
         let queued = u64::from(self.inner.lock().bytes[QueueClass::Message.index()]);
         queued + more <= u64::from(limits.queue_message_bytes)
     }
@@ -588,10 +589,10 @@ impl Inner {
     fn mark_closed(&mut self) {
         self.phase = self.phase.after(CloseStep::Finished);
         self.waker = None;
-        let heir = self.management.as_deref_mut().and_then(StreamManagement::take_claimant_waker);
+        let claimant = self.management.as_deref_mut().and_then(StreamManagement::take_claimant_waker);
         self.management = None;
-        let watcher = self.tracker().and_then(|watch| watch.waker.take());
-        for waker in [heir, watcher].into_iter().flatten() {
+        let tracker = self.tracker().and_then(|tracker| tracker.waker.take());
+        for waker in [claimant, tracker].into_iter().flatten() {
             waker.wake();
         }
     }
@@ -600,8 +601,8 @@ impl Inner {
     /// stanzas keep their order.
     fn drop_superseded(&mut self, newer: &SharedStanza) {
         let class = newer.class();
-        let counts = |frame: &SharedStanza| match frame.kind() {
-            StanzaKind::Message(_) => is_chat_state_only(frame),
+        let counts = |stanza: &SharedStanza| match stanza.kind() {
+            StanzaKind::Message(_) => is_chat_state_only(stanza),
             kind => kind != StanzaKind::Presence(PresenceType::Error),
         };
         let from = newer.head().raw_from(newer.bytes());
@@ -610,15 +611,15 @@ impl Inner {
         }
         let mut freed = 0;
         let Inner { queue, rare, .. } = self;
-        let charge = rare.as_deref().and_then(|rare| rare.backlog_entry.as_ref());
+        let entry = rare.as_deref().and_then(|rare| rare.backlog_entry.as_ref());
         queue.retain(|item| {
-            let frame = &item.frame;
+            let stanza = &item.stanza;
             let older =
-                frame.class() == class && frame.head().raw_from(frame.bytes()) == from && counts(frame);
+                stanza.class() == class && stanza.head().raw_from(stanza.bytes()) == from && counts(stanza);
             if older {
                 freed += item.size();
-                if let Some(charge) = charge {
-                    charge.sub(item);
+                if let Some(entry) = entry {
+                    entry.sub(item);
                 }
             }
             !older
@@ -628,18 +629,18 @@ impl Inner {
 }
 
 /// Whether a message contains a chat state and nothing else.
-fn is_chat_state_only(frame: &SharedStanza) -> bool {
-    let head = frame.head();
+fn is_chat_state_only(stanza: &SharedStanza) -> bool {
+    let head = stanza.head();
     !head.has_body
         && head.payloads().contains(PayloadNs::Chatstates)
-        && MessageTraits::of(head, frame.bytes()).is_standalone_chat_state()
+        && MessageTraits::of(head, stanza.bytes()).is_standalone_chat_state()
 }
 
 /// Reports progress to the tracker of stored messages.
 pub(super) fn notify_tracker(mut inner: parking_lot::MutexGuard<'_, Inner>, stored: Option<u64>) {
-    let Some(watch) = inner.tracker() else { return };
-    watch.delivered_through = stored.unwrap_or(watch.delivered_through);
-    let waker = watch.waker.take();
+    let Some(tracker) = inner.tracker() else { return };
+    tracker.delivered_through = stored.unwrap_or(tracker.delivered_through);
+    let waker = tracker.waker.take();
     drop(inner);
     if let Some(waker) = waker {
         waker.wake();
@@ -706,7 +707,7 @@ mod tests {
             let mut batch = QueuedBatch::new();
             let taken = outbox.dequeue(&mut cx, &mut batch, budget, 0);
             assert_eq!(taken, DequeueOutcome { closing: false, more, request_ack: false });
-            ids.extend(batch.iter().map(|i| i.frame.head().id(i.frame.bytes()).unwrap().into_owned()));
+            ids.extend(batch.iter().map(|i| i.stanza.head().id(i.stanza.bytes()).unwrap().into_owned()));
         }
         assert_eq!((ids, outbox.queued_bytes()), (vec!["0".into(), "1".into(), "2".into()], 0));
     }
@@ -734,8 +735,10 @@ mod tests {
         assert_eq!(woken.0.load(Ordering::Relaxed), 0);
         outbox.push(item("<message id='5'/>"), Urgency::Now, &NodeLimits::default());
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
-        let ids: Vec<String> =
-            drain(&outbox).iter().map(|i| i.frame.head().id(i.frame.bytes()).unwrap().into_owned()).collect();
+        let ids: Vec<String> = drain(&outbox)
+            .iter()
+            .map(|i| i.stanza.head().id(i.stanza.bytes()).unwrap().into_owned())
+            .collect();
         assert_eq!((ids.join(" "), outbox.queued_bytes()), ("2 3 4 5".into(), 0));
     }
 
@@ -746,8 +749,10 @@ mod tests {
             let pushed = outbox.push(item(&format!("<presence id='{n}'/>")), Urgency::Now, &limits());
             assert_eq!(pushed, if n < 2 { PushOutcome::Queued } else { PushOutcome::DroppedOlder(1) });
         }
-        let ids: Vec<String> =
-            drain(&outbox).iter().map(|i| i.frame.head().id(i.frame.bytes()).unwrap().into_owned()).collect();
+        let ids: Vec<String> = drain(&outbox)
+            .iter()
+            .map(|i| i.stanza.head().id(i.stanza.bytes()).unwrap().into_owned())
+            .collect();
         assert_eq!(ids, ["3", "4"]);
     }
 

@@ -90,17 +90,17 @@ impl std::hash::Hasher for IdHasher {
 
 impl OutboxRegistry {
     /// Adds a connection.
-    pub fn add(&self, link: Arc<Outbox>) {
-        let old = self.shard(link.id).lock().insert(link.id, link);
+    pub fn add(&self, outbox: Arc<Outbox>) {
+        let old = self.shard(outbox.id).lock().insert(outbox.id, outbox);
         if old.is_none() {
             self.count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Removes a connection.
-    pub fn remove(&self, link: &Outbox) {
-        let mut shard = self.shard(link.id).lock();
-        if shard.remove(&link.id).is_some() {
+    pub fn remove(&self, outbox: &Outbox) {
+        let mut shard = self.shard(outbox.id).lock();
+        if shard.remove(&outbox.id).is_some() {
             self.count.fetch_sub(1, Ordering::Relaxed);
         }
         // After many logouts, the memory of the table is freed.
@@ -122,14 +122,14 @@ impl OutboxRegistry {
     /// Bytes in all queues. Locks every connection once: for requests, not for every second.
     pub fn queued_bytes(&self) -> u64 {
         let of = |shard: &Mutex<HashMap<u64, Arc<Outbox>, IdHashBuilder>>| {
-            shard.lock().values().map(|link| u64::from(link.queued_bytes())).sum::<u64>()
+            shard.lock().values().map(|outbox| u64::from(outbox.queued_bytes())).sum::<u64>()
         };
         self.shards.iter().map(of).sum()
     }
 
     /// Second of the node's clock at which a connection was accepted.
-    pub fn created_at(&self, link: &Outbox, now: u32) -> u32 {
-        self.creation_times.lock().created_at(link.id, now)
+    pub fn created_at(&self, outbox: &Outbox, now: u32) -> u32 {
+        self.creation_times.lock().created_at(outbox.id, now)
     }
 
     /// Measures the queues; must be called regularly. Locks every queue once while there are few connections,
@@ -140,9 +140,9 @@ impl OutboxRegistry {
         for (part, (shard, figures)) in self.shards.iter().zip(&self.queued_bytes).enumerate() {
             if all || part == turn {
                 let mut sum = [0_u64; 3];
-                for link in shard.lock().values() {
+                for outbox in shard.lock().values() {
                     sum.iter_mut()
-                        .zip(link.queued_bytes_by_class())
+                        .zip(outbox.queued_bytes_by_class())
                         .for_each(|(sum, bytes)| *sum += u64::from(bytes));
                 }
                 figures.iter().zip(sum).for_each(|(figure, sum)| figure.store(sum, Ordering::Relaxed));
@@ -160,8 +160,8 @@ impl OutboxRegistry {
     pub fn check_deadlines(&self, now: u32) {
         self.creation_times.lock().record(NEXT_ID.load(Ordering::Relaxed), now);
         for shard in &self.shards {
-            for link in shard.lock().values() {
-                link.check_deadline(now);
+            for outbox in shard.lock().values() {
+                outbox.check_deadline(now);
             }
         }
     }
@@ -169,8 +169,8 @@ impl OutboxRegistry {
     /// Requests that every connection closes its stream.
     pub fn close_all(&self, why: &StreamError) {
         for shard in &self.shards {
-            for link in shard.lock().values() {
-                link.close(why.clone());
+            for outbox in shard.lock().values() {
+                outbox.close(why.clone());
             }
         }
     }

@@ -87,7 +87,7 @@ pub struct UndeliveredStanza {
 }
 
 struct UnackedStanza {
-    frame: SharedStanza,
+    stanza: SharedStanza,
     sent_at: u32,
     to_rewrite: ToRewrite,
 }
@@ -141,7 +141,7 @@ impl StreamManagement {
         let mut sum = 0_u32;
         while self.to_resend > 0 {
             let sent = &self.unacked[self.unacked.len() - self.to_resend as usize];
-            let item = QueuedStanza::new(sent.frame.clone(), sent.to_rewrite);
+            let item = QueuedStanza::new(sent.stanza.clone(), sent.to_rewrite);
             let size = item.size();
             if sum > 0 && sum + size > bytes {
                 return true;
@@ -157,7 +157,7 @@ impl StreamManagement {
             if self.unacked_bytes >= self.terms.unacked_bytes || sum > 0 && sum + size > bytes {
                 break;
             }
-            let class = item.frame.class();
+            let class = item.stanza.class();
             counts[class.index()] -= size;
             sum += size;
             count += 1;
@@ -165,7 +165,7 @@ impl StreamManagement {
             self.sent = self.sent.wrapping_add(1);
             self.wants_ack |= class != QueueClass::Presence;
             self.unacked.push_back(UnackedStanza {
-                frame: item.frame.clone(),
+                stanza: item.stanza.clone(),
                 sent_at: now,
                 to_rewrite: item.to_rewrite,
             });
@@ -210,8 +210,8 @@ impl StreamManagement {
         for _ in 0..count {
             let Some(sent) = self.unacked.pop_front() else { break };
             self.unacked_bytes -= sent.size();
-            sent.frame.mark_delivered();
-            stored = sent.frame.stored().or(stored);
+            sent.stanza.mark_delivered();
+            stored = sent.stanza.stored().or(stored);
         }
         self.acked = self.acked.wrapping_add(count);
         let nothing_new = count == 0 && !self.unacked.is_empty();
@@ -236,7 +236,7 @@ impl StreamManagement {
         self.unacked_bytes = 0;
         self.to_resend = 0;
         self.unacked.drain(..).map(|sent| UndeliveredStanza {
-            item: QueuedStanza::new(sent.frame, sent.to_rewrite),
+            item: QueuedStanza::new(sent.stanza, sent.to_rewrite),
             sent_at: Some(sent.sent_at),
         })
     }
@@ -264,7 +264,7 @@ impl StreamManagement {
 
 impl UnackedStanza {
     fn size(&self) -> u32 {
-        super::outbox::queued_size(&self.frame)
+        super::outbox::queued_size(&self.stanza)
     }
 }
 
@@ -508,7 +508,7 @@ impl Outbox {
         let Inner { queue, bytes, rare, .. } = &mut *inner;
         let charge = rare.as_deref().and_then(|rare| rare.backlog_entry.as_ref());
         queue.retain(|item| {
-            let class = item.frame.class();
+            let class = item.stanza.class();
             if class == QueueClass::Message {
                 return true;
             }
@@ -570,17 +570,17 @@ mod tests {
     const TERMS: StreamManagementTerms =
         StreamManagementTerms { resume_seconds: 60, unacked_bytes: 400, sm2: false };
 
-    fn link(terms: StreamManagementTerms) -> Outbox {
-        let link = Outbox::new();
+    fn outbox(terms: StreamManagementTerms) -> Outbox {
+        let outbox = Outbox::new();
         assert!(
-            link.enable_management(terms, [7; TOKEN_BYTES])
-                && !link.enable_management(terms, [8; TOKEN_BYTES])
+            outbox.enable_management(terms, [7; TOKEN_BYTES])
+                && !outbox.enable_management(terms, [8; TOKEN_BYTES])
         );
-        link
+        outbox
     }
 
-    fn push(link: &Outbox, text: &str) {
-        link.push(
+    fn push(outbox: &Outbox, text: &str) {
+        outbox.push(
             QueuedStanza::new(SharedStanza::parse(text.as_bytes()).unwrap(), ToRewrite::None),
             Urgency::Now,
             &NodeLimits::default(),
@@ -591,9 +591,9 @@ mod tests {
         Context::from_waker(Waker::noop())
     }
 
-    fn take(link: &Outbox, now: u32) -> (usize, DequeueOutcome) {
+    fn take(outbox: &Outbox, now: u32) -> (usize, DequeueOutcome) {
         let mut batch = QueuedBatch::new();
-        let taken = link.dequeue(&mut cx(), &mut batch, u32::MAX, now);
+        let taken = outbox.dequeue(&mut cx(), &mut batch, u32::MAX, now);
         (batch.len(), taken)
     }
 
@@ -608,66 +608,71 @@ mod tests {
     //# number of the last handled outbound stanza for the current stream
     #[test]
     fn unacked_stanzas_stop_the_queue_and_one_acknowledgement_is_requested() {
-        let link = link(TERMS);
+        let outbox = outbox(TERMS);
         for id in 0..6 {
-            push(&link, &format!("<message id='{id}'/>"));
+            push(&outbox, &format!("<message id='{id}'/>"));
         }
-        let all = link.queued_bytes();
-        let (count, taken) = take(&link, 5);
+        let all = outbox.queued_bytes();
+        let (count, taken) = take(&outbox, 5);
         assert!(count == 3 && !taken.more && taken.request_ack, "{count} {taken:?}");
-        assert_eq!((link.unacked_bytes() + link.queued_bytes(), link.ack_requested_at()), (all, Some(5)));
-        assert_eq!(take(&link, 6), (0, DequeueOutcome { closing: false, more: false, request_ack: false }));
-        link.acknowledge(2).unwrap();
-        let (count, taken) = take(&link, 7);
+        assert_eq!(
+            (outbox.unacked_bytes() + outbox.queued_bytes(), outbox.ack_requested_at()),
+            (all, Some(5))
+        );
+        assert_eq!(take(&outbox, 6), (0, DequeueOutcome { closing: false, more: false, request_ack: false }));
+        outbox.acknowledge(2).unwrap();
+        let (count, taken) = take(&outbox, 7);
         assert!(count == 2 && taken.request_ack);
-        link.acknowledge(5).unwrap();
-        assert_eq!((link.unacked_bytes(), link.ack_requested_at()), (0, None));
-        assert_eq!(take(&link, 8).0, 1);
-        assert_eq!(link.acknowledge(7), Err(HandledCountTooHigh { h: 7, sent: 6 }));
+        outbox.acknowledge(5).unwrap();
+        assert_eq!((outbox.unacked_bytes(), outbox.ack_requested_at()), (0, None));
+        assert_eq!(take(&outbox, 8).0, 1);
+        assert_eq!(outbox.acknowledge(7), Err(HandledCountTooHigh { h: 7, sent: 6 }));
         // An acknowledgement cannot be withdrawn, so the count is unchanged.
-        link.acknowledge(6).unwrap();
-        link.acknowledge(5).unwrap();
-        assert_eq!(link.acknowledge(7), Err(HandledCountTooHigh { h: 7, sent: 6 }));
+        outbox.acknowledge(6).unwrap();
+        outbox.acknowledge(5).unwrap();
+        assert_eq!(outbox.acknowledge(7), Err(HandledCountTooHigh { h: 7, sent: 6 }));
     }
 
     #[test]
     fn an_acknowledgement_without_progress_delays_the_next_request() {
-        let link = link(StreamManagementTerms { unacked_bytes: 100_000, ..TERMS });
-        push(&link, &format!("<message><body>{}</body></message>", "x".repeat(REQUEST_ACK_BYTES as usize)));
-        let (count, taken) = take(&link, 1);
+        let outbox = outbox(StreamManagementTerms { unacked_bytes: 100_000, ..TERMS });
+        push(&outbox, &format!("<message><body>{}</body></message>", "x".repeat(REQUEST_ACK_BYTES as usize)));
+        let (count, taken) = take(&outbox, 1);
         assert!(count == 1 && taken.request_ack);
         for _ in 0..1000 {
-            link.acknowledge(0).unwrap();
-            assert!(!take(&link, 1).1.request_ack && link.is_ack_stalled());
+            outbox.acknowledge(0).unwrap();
+            assert!(!take(&outbox, 1).1.request_ack && outbox.is_ack_stalled());
         }
         // A later stanza justifies one request, and no more.
-        push(&link, "<message/>");
-        assert!(take(&link, 2).1.request_ack);
-        link.acknowledge(0).unwrap();
-        assert!(!take(&link, 2).1.request_ack);
+        push(&outbox, "<message/>");
+        assert!(take(&outbox, 2).1.request_ack);
+        outbox.acknowledge(0).unwrap();
+        assert!(!take(&outbox, 2).1.request_ack);
         // The deadline permits one request.
-        link.retry_ack_request();
-        assert!(take(&link, 12).1.request_ack && !link.is_ack_stalled() && !take(&link, 12).1.request_ack);
+        outbox.retry_ack_request();
+        assert!(
+            take(&outbox, 12).1.request_ack && !outbox.is_ack_stalled() && !take(&outbox, 12).1.request_ack
+        );
         // After progress, the rest is requested.
-        link.acknowledge(0).unwrap();
-        link.acknowledge(1).unwrap();
-        assert!(!link.is_ack_stalled());
-        link.acknowledge(2).unwrap();
-        assert!(!take(&link, 13).1.request_ack && !link.is_ack_stalled());
-        link.retry_ack_request();
-        assert!(!take(&link, 13).1.request_ack);
+        outbox.acknowledge(0).unwrap();
+        outbox.acknowledge(1).unwrap();
+        assert!(!outbox.is_ack_stalled());
+        outbox.acknowledge(2).unwrap();
+        assert!(!take(&outbox, 13).1.request_ack && !outbox.is_ack_stalled());
+        outbox.retry_ack_request();
+        assert!(!take(&outbox, 13).1.request_ack);
     }
 
     #[test]
     fn much_presence_alone_triggers_an_acknowledgement_request() {
-        let link = link(StreamManagementTerms { unacked_bytes: 100_000, ..TERMS });
+        let outbox = outbox(StreamManagementTerms { unacked_bytes: 100_000, ..TERMS });
         for n in 1..=REQUEST_ACK_STANZAS {
-            push(&link, "<presence/>");
-            assert_eq!(take(&link, 1).1.request_ack, n == REQUEST_ACK_STANZAS, "{n}");
+            push(&outbox, "<presence/>");
+            assert_eq!(take(&outbox, 1).1.request_ack, n == REQUEST_ACK_STANZAS, "{n}");
         }
-        link.acknowledge(REQUEST_ACK_STANZAS as u32).unwrap();
-        push(&link, "<iq type='result' id='1'/>");
-        assert!(take(&link, 1).1.request_ack);
+        outbox.acknowledge(REQUEST_ACK_STANZAS as u32).unwrap();
+        push(&outbox, "<iq type='result' id='1'/>");
+        assert!(take(&outbox, 1).1.request_ack);
     }
 
     //= https://xmpp.org/extensions/xep-0198.html#acking
@@ -675,85 +680,85 @@ mod tests {
     //# the value of 'h' SHALL be reset from 2^32-1 back to zero (rather than being incremented to 2^32).
     #[test]
     fn section_4_counters_wrap_at_2_to_the_32() {
-        let link = link(StreamManagementTerms { unacked_bytes: 100_000, ..TERMS });
-        link.with_management(|ack| {
+        let outbox = outbox(StreamManagementTerms { unacked_bytes: 100_000, ..TERMS });
+        outbox.with_management(|ack| {
             (ack.sent, ack.acked, ack.handled) = (u32::MAX - 1, u32::MAX - 1, u32::MAX)
         });
         for _ in 0..3 {
-            push(&link, "<message/>");
+            push(&outbox, "<message/>");
         }
-        assert_eq!(take(&link, 0).0, 3);
-        assert_eq!(link.acknowledge(2), Err(HandledCountTooHigh { h: 2, sent: 1 }));
-        link.acknowledge(0).unwrap();
-        assert!(link.unacked_bytes() > 0);
-        link.acknowledge(1).unwrap();
-        assert_eq!(link.unacked_bytes(), 0);
-        link.count_handled();
-        assert_eq!(link.handled_count(), 0);
+        assert_eq!(take(&outbox, 0).0, 3);
+        assert_eq!(outbox.acknowledge(2), Err(HandledCountTooHigh { h: 2, sent: 1 }));
+        outbox.acknowledge(0).unwrap();
+        assert!(outbox.unacked_bytes() > 0);
+        outbox.acknowledge(1).unwrap();
+        assert_eq!(outbox.unacked_bytes(), 0);
+        outbox.count_handled();
+        assert_eq!(outbox.handled_count(), 0);
     }
 
     #[test]
     fn a_takeover_succeeds_once_and_resends_unacked_stanzas() {
-        let link = link(StreamManagementTerms { unacked_bytes: 100_000, ..TERMS });
+        let outbox = outbox(StreamManagementTerms { unacked_bytes: 100_000, ..TERMS });
         for id in 0..3 {
-            push(&link, &format!("<message id='{id}'/>"));
+            push(&outbox, &format!("<message id='{id}'/>"));
         }
-        take(&link, 0);
-        assert_eq!(link.request_takeover(&[8; TOKEN_BYTES], 1, 1), Err(TakeoverError::UnknownToken));
+        take(&outbox, 0);
+        assert_eq!(outbox.request_takeover(&[8; TOKEN_BYTES], 1, 1), Err(TakeoverError::UnknownToken));
         assert_eq!(
-            link.request_takeover(&[7; TOKEN_BYTES], 4, 1),
+            outbox.request_takeover(&[7; TOKEN_BYTES], 4, 1),
             Err(TakeoverError::TooHigh(HandledCountTooHigh { h: 4, sent: 3 }))
         );
-        assert!(!link.takeover_requested());
-        link.request_takeover(&[7; TOKEN_BYTES], 1, 1).unwrap();
-        link.request_takeover(&[7; TOKEN_BYTES], 1, 2).unwrap();
-        assert!(link.takeover_requested());
-        assert_eq!(link.poll_takeover(&mut cx(), 1), Poll::Ready(false), "replaced");
-        assert_eq!(link.poll_takeover(&mut cx(), 2), Poll::Pending);
-        assert!(link.hand_over() && !link.takeover_requested());
-        assert!(!link.cancel_takeover(1), "it was not the last who wanted it");
-        assert_eq!(link.poll_takeover(&mut cx(), 2), Poll::Ready(true));
-        push(&link, "<message id='3'/>");
-        assert_eq!(link.resume(1), Ok(0));
+        assert!(!outbox.takeover_requested());
+        outbox.request_takeover(&[7; TOKEN_BYTES], 1, 1).unwrap();
+        outbox.request_takeover(&[7; TOKEN_BYTES], 1, 2).unwrap();
+        assert!(outbox.takeover_requested());
+        assert_eq!(outbox.poll_takeover(&mut cx(), 1), Poll::Ready(false), "replaced");
+        assert_eq!(outbox.poll_takeover(&mut cx(), 2), Poll::Pending);
+        assert!(outbox.hand_over() && !outbox.takeover_requested());
+        assert!(!outbox.cancel_takeover(1), "it was not the last who wanted it");
+        assert_eq!(outbox.poll_takeover(&mut cx(), 2), Poll::Ready(true));
+        push(&outbox, "<message id='3'/>");
+        assert_eq!(outbox.resume(1), Ok(0));
         let mut batch = QueuedBatch::new();
-        assert!(link.dequeue(&mut cx(), &mut batch, u32::MAX, 0).request_ack);
+        assert!(outbox.dequeue(&mut cx(), &mut batch, u32::MAX, 0).request_ack);
         let ids: Vec<_> =
-            batch.iter().map(|i| i.frame.head().id(i.frame.bytes()).unwrap().into_owned()).collect();
+            batch.iter().map(|i| i.stanza.head().id(i.stanza.bytes()).unwrap().into_owned()).collect();
         assert_eq!(ids, ["1", "2", "3"]);
     }
 
     #[test]
     fn an_outbox_handed_over_to_a_cancelled_takeover_has_no_owner() {
-        let link = link(TERMS);
-        link.request_takeover(&[7; TOKEN_BYTES], 0, 1).unwrap();
-        assert!(link.hand_over());
-        assert!(link.cancel_takeover(1), "the caller must see to it");
-        assert!(link.detach(5, None) && link.is_detached());
-        assert_eq!(link.deadline(), 65);
+        let outbox = outbox(TERMS);
+        outbox.request_takeover(&[7; TOKEN_BYTES], 0, 1).unwrap();
+        assert!(outbox.hand_over());
+        assert!(outbox.cancel_takeover(1), "the caller must see to it");
+        assert!(outbox.detach(5, None) && outbox.is_detached());
+        assert_eq!(outbox.deadline(), 65);
         // A takeover request during the close is rejected.
-        link.request_takeover(&[7; TOKEN_BYTES], 0, 2).unwrap();
-        link.close(stanza::StreamCondition::Conflict.into());
-        assert_eq!(link.poll_takeover(&mut cx(), 2), Poll::Ready(false));
-        assert!(!link.detach(6, None));
-        assert_eq!(link.request_takeover(&[7; TOKEN_BYTES], 0, 3), Err(TakeoverError::UnknownToken));
+        outbox.request_takeover(&[7; TOKEN_BYTES], 0, 2).unwrap();
+        outbox.close(stanza::StreamCondition::Conflict.into());
+        assert_eq!(outbox.poll_takeover(&mut cx(), 2), Poll::Ready(false));
+        assert!(!outbox.detach(6, None));
+        assert_eq!(outbox.request_takeover(&[7; TOKEN_BYTES], 0, 3), Err(TakeoverError::UnknownToken));
     }
 
     #[test]
     fn a_closed_outbox_returns_all_in_order_and_its_count_is_kept() {
-        let link = link(TERMS);
+        let outbox = outbox(TERMS);
         for id in 0..6 {
-            push(&link, &format!("<message id='{id}'/>"));
+            push(&outbox, &format!("<message id='{id}'/>"));
         }
-        take(&link, 9);
-        link.count_handled();
-        let (token, handled) = link.resumption_record().unwrap();
-        let left = link.drain_for_close();
+        take(&outbox, 9);
+        outbox.count_handled();
+        let (token, handled) = outbox.resumption_record().unwrap();
+        let left = outbox.drain_for_close();
         let sent: Vec<_> = left.iter().map(|l| l.sent_at).collect();
         assert_eq!(sent, [Some(9), Some(9), Some(9), None, None, None]);
         // A stanza that arrives while the outbox drains is returned by the next call.
-        push(&link, "<message id='6'/>");
-        assert_eq!((link.drain_for_close().len(), link.drain_for_close().len()), (1, 0));
-        assert_eq!(take(&link, 9).0, 0);
+        push(&outbox, "<message id='6'/>");
+        assert_eq!((outbox.drain_for_close().len(), outbox.drain_for_close().len()), (1, 0));
+        assert_eq!(take(&outbox, 9).0, 0);
         let remembered = EndedStreams::default();
         assert_eq!(remembered.get(1, &token), None);
         remembered.insert(1, token, handled);

@@ -99,13 +99,13 @@ fn build(b: &mut FeatureBuilder<'_>) {
     b.incoming(Phase::Police, Interest::kinds(AUTO_ANSWERED), |ctx: &mut IncomingCtx<'_>| {
         match ctx.account {
             Some(_) => offline_users::like_absent(ctx.node, ctx.from, ctx.to),
-            None => offline_users::filter(ctx.node, ctx.frame.kind(), ctx.from, ctx.to),
+            None => offline_users::filter(ctx.node, ctx.stanza.kind(), ctx.from, ctx.to),
         }
     });
     b.undelivered(Phase::Police, Interest::kinds(STORABLE), |ctx: &mut UndeliveredCtx<'_>| {
         match ctx.account {
             Some(_) => Flow::Next,
-            None => offline_users::filter(ctx.node, ctx.frame.kind(), ctx.from, ctx.to),
+            None => offline_users::filter(ctx.node, ctx.stanza.kind(), ctx.from, ctx.to),
         }
     });
     b.deliver(Phase::Police, Interest::kinds(BYPASSING_INCOMING).flags(flags::ACCOUNT_BLOCKS), deliver);
@@ -158,7 +158,7 @@ fn blocked_outcome(kind: StanzaKind) -> StopReason {
 fn incoming(ctx: &mut IncomingCtx<'_>) -> Flow {
     match ctx.account {
         Some(account) if blocks(account, ctx.from) => {
-            offline_users::refuse_like_absent(ctx.node, ctx.frame.kind(), ctx.from, ctx.to)
+            offline_users::refuse_like_absent(ctx.node, ctx.stanza.kind(), ctx.from, ctx.to)
         }
         _ => Flow::Next,
     }
@@ -176,10 +176,10 @@ fn outgoing(ctx: &mut OutgoingCtx<'_>) -> Flow {
 }
 
 fn deliver(ctx: &mut DeliverCtx<'_>) -> Flow {
-    if matches!(ctx.frame.kind(), StanzaKind::Message(_)) && !ctx.frame.is_stored() {
+    if matches!(ctx.stanza.kind(), StanzaKind::Message(_)) && !ctx.stanza.is_stored() {
         return Flow::Next;
     }
-    let Some(from) = ctx.frame.head().from(ctx.frame.bytes()) else { return Flow::Next };
+    let Some(from) = ctx.stanza.head().from(ctx.stanza.bytes()) else { return Flow::Next };
     let blocked = jid::parse(&from).is_ok_and(|from| blocks(&ctx.session.account, from.as_ref()));
     if blocked { Flow::Stop(StopReason::Consumed) } else { Flow::Next }
 }
@@ -313,7 +313,7 @@ async fn apply_request(
         account: account.clone(),
         flags: flags::BLOCKLIST,
         except: Default::default(),
-        frame,
+        stanza: frame,
     }));
     Ok(Vec::new())
 }

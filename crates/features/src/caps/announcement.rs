@@ -15,7 +15,7 @@ use base64::Engine;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use throng_core::caps_cache::CapsLookup;
-use throng_core::limits::FRAME_LIMITS;
+use throng_core::limits::STANZA_LIMITS;
 use throng_core::server_iq::ServerIqReply;
 use throng_core::{Effects, Node, Session};
 use xml::{Event, NamespaceContext, Ns, Reader};
@@ -74,7 +74,7 @@ impl CapsHash {
 
     /// Reads the announcement of a stanza.
     pub(super) fn from_stanza(bytes: &[u8]) -> Option<CapsHash> {
-        let mut reader = Reader::new(bytes, &CLIENT, &FRAME_LIMITS).ok()?;
+        let mut reader = Reader::new(bytes, &CLIENT, &STANZA_LIMITS).ok()?;
         let mut best: Option<CapsHash> = None;
         let (mut depth, mut inside, mut algo) = (0_u32, false, None);
         let mut text = String::new();
@@ -138,7 +138,7 @@ impl CapsHash {
 /// Software of a client: the node that it announces (XEP-0115, section 4), which is the address of its site.
 pub(super) fn software(session: &Session) -> Option<String> {
     let presence = session.with(|state| state.presence.clone())?;
-    let mut reader = Reader::new(presence.bytes(), &CLIENT, &FRAME_LIMITS).ok()?;
+    let mut reader = Reader::new(presence.bytes(), &CLIENT, &STANZA_LIMITS).ok()?;
     let mut depth = 0_u32;
     while let Some(event) = reader.next().ok()? {
         match event {

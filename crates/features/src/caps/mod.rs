@@ -75,7 +75,7 @@ fn build(b: &mut FeatureBuilder<'_>) {
     let interest = Interest::kinds(available).payload(PayloadNs::Caps).payload(PayloadNs::Caps2);
     b.outgoing(Phase::Copy, interest, |ctx: &mut OutgoingCtx<'_>| {
         if ctx.to.is_none() {
-            announcement::process_announcement(ctx.node, ctx.session, ctx.frame.bytes(), ctx.effects);
+            announcement::process_announcement(ctx.node, ctx.session, ctx.stanza.bytes(), ctx.effects);
         }
         Flow::Next
     });

@@ -83,8 +83,8 @@ fn build(b: &mut FeatureBuilder<'_>) {
     b.iq(DISABLE_OTHERS, |_: &mut IqRequest<'_>| IqFlow::error(StanzaCondition::NotAllowed));
     b.bind2_inline(Ns::Carbons2, "enable", |ctx: &mut Bind2InlineCtx<'_>| set_enabled(ctx.session, true));
     let written = Interest::kinds(StanzaKindSet::MESSAGES).payload(PayloadNs::Carbons2);
-    b.outgoing(Phase::Police, written, |ctx: &mut OutgoingCtx<'_>| reject_forged(ctx.frame));
-    b.incoming(Phase::Police, written, |ctx: &mut IncomingCtx<'_>| reject_forged(ctx.frame));
+    b.outgoing(Phase::Police, written, |ctx: &mut OutgoingCtx<'_>| reject_forged(ctx.stanza));
+    b.incoming(Phase::Police, written, |ctx: &mut IncomingCtx<'_>| reject_forged(ctx.stanza));
     let wanted = Interest::kinds(StanzaKindSet::MESSAGES).flags(flags::ACCOUNT_CARBONS);
     b.outgoing(Phase::Copy, wanted, copy_sent);
     b.delivered(Phase::Copy, wanted, copy_received);
@@ -147,7 +147,14 @@ fn copy_sent(ctx: &mut OutgoingCtx<'_>) -> Flow {
     // Messages to the account itself are copied on the receiving side, which knows the recipient sessions.
     if to.bare() != account.jid.as_ref() {
         let without = std::slice::from_ref(ctx.session);
-        send_copies(account, ctx.frame, CarbonDirection::Sent, to.resource().is_some(), without, ctx.effects);
+        send_copies(
+            account,
+            ctx.stanza,
+            CarbonDirection::Sent,
+            to.resource().is_some(),
+            without,
+            ctx.effects,
+        );
     }
     Flow::Next
 }
@@ -167,7 +174,7 @@ fn copy_received(ctx: &mut DeliveredCtx<'_>) -> Flow {
             &with_sender
         }
     };
-    send_copies(ctx.account, ctx.frame, CarbonDirection::Received, full.is_some(), without, ctx.effects);
+    send_copies(ctx.account, ctx.stanza, CarbonDirection::Received, full.is_some(), without, ctx.effects);
     Flow::Next
 }
 
@@ -240,6 +247,6 @@ fn send_copies(
     });
     if let Some(frame) = copy {
         let except = without.iter().cloned().collect();
-        effects.add(Effect::Copy { account: account.clone(), flags: flags::CARBONS, except, frame });
+        effects.add(Effect::Copy { account: account.clone(), flags: flags::CARBONS, except, stanza: frame });
     }
 }

@@ -115,7 +115,7 @@ fn a_copy_to_many_is_one_frame() {
             .session
             .outbox
             .dequeue_all(&mut std::task::Context::from_waker(std::task::Waker::noop()), &mut batch);
-        batch[0].frame.bytes().as_ptr()
+        batch[0].stanza.bytes().as_ptr()
     };
     assert_eq!(take(&romeos[1]), take(&romeos[2]));
 }

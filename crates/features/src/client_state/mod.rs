@@ -102,7 +102,7 @@ fn build(b: &mut FeatureBuilder<'_>) {
     };
     let some = Interest::kinds(StanzaKindSet::MESSAGES.union(StanzaKindSet::PRESENCE)).flags(flags::INACTIVE);
     b.deliver(Phase::Notify, some, move |ctx: &mut DeliverCtx<'_>| {
-        if can_wait(ctx.frame, rules) {
+        if can_wait(ctx.stanza, rules) {
             *ctx.urgency = Urgency::Later;
         }
         Flow::Next

@@ -120,7 +120,7 @@ fn say(engine: &TestNode, client: &NodeClient, name: &str) {
 fn take(client: &NodeClient, waker: &Waker) -> Vec<String> {
     let mut batch = QueuedBatch::new();
     client.session.outbox.dequeue_all(&mut Context::from_waker(waker), &mut batch);
-    batch.iter().map(|i| i.frame.head().id(i.frame.bytes()).unwrap_or_default().into_owned()).collect()
+    batch.iter().map(|i| i.stanza.head().id(i.stanza.bytes()).unwrap_or_default().into_owned()).collect()
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
 }
 
 fn undelivered(desks: &Arc<OfflineDelivery>, rules: OfflineRules, ctx: &mut UndeliveredCtx<'_>) -> Flow {
-    if ctx.frame.is_stored() {
+    if ctx.stanza.is_stored() {
         // It was queued for a connection that is gone, and is still in the store.
         return Flow::Stop(StopReason::Consumed);
     }
@@ -120,11 +120,11 @@ fn undelivered(desks: &Arc<OfflineDelivery>, rules: OfflineRules, ctx: &mut Unde
     if ctx.account.is_some_and(|account| guest(account)) {
         return Flow::Next;
     }
-    match storage_policy::decide(ctx.frame) {
+    match storage_policy::decide(ctx.stanza) {
         storage_policy::StorageDecision::Skip => Flow::Next,
         storage_policy::StorageDecision::Discard => Flow::Stop(StopReason::Consumed),
         storage_policy::StorageDecision::Store => {
-            let told = desks.store(ctx.node, ctx.to, ctx.frame, rules);
+            let told = desks.store(ctx.node, ctx.to, ctx.stanza, rules);
             Flow::Wait(Box::pin(async move {
                 match told.await {
                     Some(Ok(())) => HandlerOutcome::consumed(throng_core::Effects::default()),

@@ -24,7 +24,7 @@ use throng_core::feature::{self, Feature, FeatureBuilder, OptionSpec, OptionValu
 use throng_core::hooks::{
     ClosingCtx, Flow, HandlerOutcome, IncomingCtx, Interest, OutgoingCtx, Phase, StopReason,
 };
-use throng_core::limits::FRAME_LIMITS;
+use throng_core::limits::STANZA_LIMITS;
 use throng_core::server_error::store_error;
 use throng_core::session::flags;
 use throng_core::visibility::Visibility;
@@ -84,15 +84,15 @@ fn build(b: &mut FeatureBuilder<'_>) {
 }
 
 fn outgoing(ctx: &mut OutgoingCtx<'_>, limit: usize) -> Flow {
-    let StanzaKind::Presence(ty) = ctx.frame.kind() else { return Flow::Next };
+    let StanzaKind::Presence(ty) = ctx.stanza.kind() else { return Flow::Next };
     let taken = match (ty, ctx.to) {
-        (PresenceType::Available | PresenceType::Unavailable, None) if ctx.frame.bytes().len() > limit => {
+        (PresenceType::Available | PresenceType::Unavailable, None) if ctx.stanza.bytes().len() > limit => {
             let text = format!("a presence has at most {limit} bytes");
             Err(StanzaError::new(StanzaCondition::PolicyViolation).text(text))
         }
         (PresenceType::Available, None) => broadcast_available(ctx),
         (PresenceType::Unavailable, None) => {
-            broadcast_unavailable(ctx.node, ctx.session, ctx.frame, true, ctx.effects);
+            broadcast_unavailable(ctx.node, ctx.session, ctx.stanza, true, ctx.effects);
             Ok(())
         }
         (PresenceType::Available | PresenceType::Unavailable, Some(to)) => {
@@ -110,7 +110,7 @@ fn outgoing(ctx: &mut OutgoingCtx<'_>, limit: usize) -> Flow {
 
 /// Sections 4.2.2 and 4.4.2.
 fn broadcast_available(ctx: &mut OutgoingCtx<'_>) -> Result<(), StanzaError> {
-    let (session, frame) = (ctx.session, &*ctx.frame);
+    let (session, frame) = (ctx.session, &*ctx.stanza);
     let account = &session.account;
     let priority = priority(frame.head(), frame.bytes())?;
     let Some((initial, old)) = session.set_available(frame.clone(), priority) else { return Ok(()) };
@@ -139,10 +139,10 @@ fn broadcast_available(ctx: &mut OutgoingCtx<'_>) -> Result<(), StanzaError> {
 fn broadcast_to_all(session: &Arc<Session>, frame: &SharedStanza, effects: &mut Effects) {
     effects.add(Effect::Broadcast {
         account: session.account.clone(),
-        frame: frame.clone(),
+        stanza: frame.clone(),
         to: Subscription::FROM,
     });
-    effects.add(Effect::OtherResources { except: session.clone(), frame: frame.clone() });
+    effects.add(Effect::OtherResources { except: session.clone(), stanza: frame.clone() });
 }
 
 /// Section 4.5.2, and section 4.6.3 for recipients of directed presence. With `echo` the resource itself also
@@ -245,7 +245,7 @@ fn on_unavailable_from(ctx: &mut IncomingCtx<'_>) -> Flow {
 /// Section 4.3.2.
 fn probe(ctx: &mut IncomingCtx<'_>) -> Flow {
     let (from, to) = (ctx.from, ctx.to);
-    let id = ctx.frame.head().raw_id(ctx.frame.bytes()).map(str::to_owned);
+    let id = ctx.stanza.head().raw_id(ctx.stanza.bytes()).map(str::to_owned);
     let Some(account) = ctx.account else {
         return probe_without_session(ctx, id);
     };
@@ -359,7 +359,7 @@ fn priority(head: &Head, bytes: &[u8]) -> Result<i8, StanzaError> {
         return Ok(0);
     }
     let unreadable = |_| bad("the presence cannot be read");
-    let mut reader = Reader::new(bytes, &CLIENT, &FRAME_LIMITS).map_err(unreadable)?;
+    let mut reader = Reader::new(bytes, &CLIENT, &STANZA_LIMITS).map_err(unreadable)?;
     let (mut depth, mut found, mut inside) = (0_u32, false, false);
     let mut text = String::new();
     while let Some(event) = reader.next().map_err(unreadable)? {

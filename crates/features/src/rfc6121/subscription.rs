@@ -113,7 +113,7 @@ fn roster_change(
 /// Sections 3.1.2, 3.1.5, 3.2.2, 3.3.2 and 3.4.2: the sender's side. `to` is bare already.
 fn outgoing(ctx: &mut OutgoingCtx<'_>) -> Flow {
     let refuse = |error: StanzaError| Flow::Stop(StopReason::Refused(error));
-    let (ty, account) = (presence_type(ctx.frame), &ctx.session.account);
+    let (ty, account) = (presence_type(ctx.stanza), &ctx.session.account);
     let Some(to) = ctx.to.map(|t| t.bare()) else {
         return refuse(
             StanzaError::new(StanzaCondition::BadRequest).text("a subscription needs a recipient"),
@@ -136,7 +136,7 @@ fn outgoing(ctx: &mut OutgoingCtx<'_>) -> Flow {
     }
     let new = matches!(ty, PresenceType::Subscribe | PresenceType::Subscribed)
         && !account.with(|state| state.may_contain(ctx.node.routing_table.hash(to.as_ref())));
-    let (node, account, frame) = (ctx.node.clone(), account.clone(), ctx.frame.clone());
+    let (node, account, frame) = (ctx.node.clone(), account.clone(), ctx.stanza.clone());
     Flow::Wait(Box::pin(async move {
         if new {
             match roster_bytes_left(&node, &account).await {
@@ -172,7 +172,7 @@ fn outgoing(ctx: &mut OutgoingCtx<'_>) -> Flow {
 
 /// Sections 3.1.3, 3.1.6, 3.2.3 and 3.3.3: the recipient's side.
 fn incoming(ctx: &mut IncomingCtx<'_>, limit: usize) -> Flow {
-    let ty = presence_type(ctx.frame);
+    let ty = presence_type(ctx.stanza);
     if let Some(resource) = ctx.to.resource()
         && ty != PresenceType::Subscribe
         && ctx.account.is_none_or(|account| account.session(resource).is_none())
@@ -185,9 +185,9 @@ fn incoming(ctx: &mut IncomingCtx<'_>, limit: usize) -> Flow {
         return Flow::Stop(StopReason::Consumed);
     }
     let frame = if ctx.from.is_bare() && ctx.to.is_bare() {
-        ctx.frame.clone()
+        ctx.stanza.clone()
     } else {
-        match readdressed(ctx.frame, from, Some(to)) {
+        match readdressed(ctx.stanza, from, Some(to)) {
             Ok(frame) => frame,
             Err(error) => return Flow::Stop(StopReason::Refused(error)),
         }
@@ -280,7 +280,7 @@ impl InboundSubscription {
 /// rules know no recipient.
 fn failed(ctx: &mut IncomingCtx<'_>) -> Flow {
     let Some(account) = ctx.account.filter(|_| ctx.to.is_bare()) else { return Flow::Next };
-    deliver(account, PresenceType::Error, ctx.frame, ctx.effects);
+    deliver(account, PresenceType::Error, ctx.stanza, ctx.effects);
     Flow::Stop(StopReason::Consumed)
 }
 

@@ -48,8 +48,8 @@ pub(super) fn photo_hash(card: TreeNode<'_>) -> Option<PhotoSha1> {
 /// Adds the hash to presence from an account with a photo.
 pub(super) fn outgoing(ctx: &mut OutgoingCtx<'_>) -> Flow {
     let Some(hash) = ctx.session.account.photo() else { return Flow::Next };
-    if let Some(frame) = with_photo_hash(ctx.frame, Some(&hash), &HashOrigin::Client) {
-        *ctx.frame = frame;
+    if let Some(frame) = with_photo_hash(ctx.stanza, Some(&hash), &HashOrigin::Client) {
+        *ctx.stanza = frame;
         if ctx.to.is_none() {
             ctx.session.flags.set(flags::PHOTO_ADDED);
         }
@@ -69,10 +69,10 @@ pub(super) fn photo_changed(account: &Arc<Account>, hash: Option<PhotoSha1>, eff
         if let Some(frame) = refresh_presence(&session, hash.as_ref()) {
             effects.add(Effect::Broadcast {
                 account: account.clone(),
-                frame: frame.clone(),
+                stanza: frame.clone(),
                 to: Subscription::FROM,
             });
-            effects.add(Effect::OtherResources { except: session.clone(), frame: frame.clone() });
+            effects.add(Effect::OtherResources { except: session.clone(), stanza: frame.clone() });
             effects.add(Effect::SendTo(session, frame));
         }
     }

@@ -228,7 +228,7 @@ impl OfflineHarness {
         let from = Jid::parse(&format!("{name}@capulet.com/cell")).unwrap();
         let stanza = format!("<message from='{from}' to='{to}' type='chat'><body>{text}</body></message>");
         let (frame, to) = (SharedStanza::parse(stanza.as_bytes()).unwrap(), Jid::parse(to).unwrap());
-        self.node.perform(Effects(vec![Effect::Route { frame, from, to }]));
+        self.node.perform(Effects(vec![Effect::Route { stanza: frame, from, to }]));
     }
 
     pub(super) fn complete(&self, later: Option<BoxFuture<'static, ()>>) {
@@ -253,14 +253,14 @@ impl OfflineHarness {
     pub(super) fn take_queued_bodies(&self, session: &Arc<Session>) -> Vec<String> {
         let mut batch = QueuedBatch::new();
         session.outbox.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut batch);
-        batch.iter().map(|i| body(std::str::from_utf8(i.frame.bytes()).unwrap())).collect()
+        batch.iter().map(|i| body(std::str::from_utf8(i.stanza.bytes()).unwrap())).collect()
     }
 
     pub(super) fn receive(&self, session: &Arc<Session>) -> Vec<String> {
         let mut batch = QueuedBatch::new();
         session.outbox.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut batch);
         self.run_until_idle();
-        batch.iter().map(|i| String::from_utf8(i.frame.bytes().to_vec()).unwrap()).collect()
+        batch.iter().map(|i| String::from_utf8(i.stanza.bytes().to_vec()).unwrap()).collect()
     }
 
     /// Bodies of the received messages.

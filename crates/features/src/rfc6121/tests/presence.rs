@@ -479,6 +479,6 @@ fn the_frame_of_a_broadcast_is_shared() {
         client.session.outbox.dequeue_all(&mut cx, &mut batch);
         batches.extend(batch);
     }
-    let same = batches.iter().filter(|item| std::ptr::eq(item.frame.bytes(), kept.bytes())).count();
+    let same = batches.iter().filter(|item| std::ptr::eq(item.stanza.bytes(), kept.bytes())).count();
     assert_eq!(same, 2, "one allocation for all receivers");
 }
