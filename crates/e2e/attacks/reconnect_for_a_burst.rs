@@ -2,13 +2,13 @@
 //!
 //! Done: a client floods until its burst is used up, reconnects and continues: after closing the stream, after
 //! cutting the connection, by replacing its own resource, under another resource, over TCP, WebSocket and BOSH; by
-//! resuming the stream.
+//! resuming the stream; with many sessions that flood and reconnect together.
 //!
 //! Rule: RFC 6120, section 13.12 (limits on what an account may send in a given time). A limit that a new
 //! connection resets is ineffective; ejabberd's shapers and Prosody's `mod_limits` count by connection.
 //!
-//! Right: the account continues with the rest of its burst, or with its debt, until it is refilled. Other users are
-//! not affected.
+//! Right: the account continues with the rest of its burst, or with its debt, until it is refilled. What many sessions
+//! have spent is summed. Other users are not affected.
 
 use testkit::server::{ReceivedEvent, StreamClient, run_until_idle};
 use throng_core::NodeLimits;
@@ -93,5 +93,40 @@ async fn resuming_does_not_refill_the_burst() {
         // What was not acknowledged comes again.
         while mallory.try_receive().await.is_some() {}
         assert_eq!(flood(&mut mallory, BURST).await, 0);
+    }
+}
+
+#[tokio::test]
+async fn many_sessions_that_reconnect_do_not_get_a_burst_each() {
+    const SESSIONS: usize = 8;
+    for way in ClientTransport::ALL {
+        let mut setup = way.setup();
+        setup.limits =
+            NodeLimits { stanzas_per_second: 5, stanzas_burst: BURST as u32, ..NodeLimits::default() };
+        let wire = setup.start();
+        for user in ["mallory", "juliet"] {
+            wire.create_user(user).await;
+        }
+        let mut answered = Vec::new();
+        for _round in 0..4 {
+            let mut sessions = Vec::new();
+            let mut answers = 0;
+            for n in 0..SESSIONS {
+                let mut mallory = wire.login("mallory", &format!("cellar {n}")).await;
+                answers += flood(&mut mallory, BURST).await;
+                sessions.push(mallory);
+            }
+            answered.push(answers);
+            drop(sessions);
+            run_until_idle().await;
+            // The time in which one session's burst is refilled.
+            wire.advance(BURST as u32 / 5).await;
+        }
+        assert_eq!(answered[0], SESSIONS * BURST, "{way:?}: each client of a user has its burst");
+        for again in &answered[1..] {
+            assert!(*again <= BURST, "{way:?}: {answered:?}: all together one burst at most");
+        }
+        let mut juliet = wire.login("juliet", "balcony").await;
+        assert_eq!(flood(&mut juliet, BURST).await, BURST, "{way:?}");
     }
 }

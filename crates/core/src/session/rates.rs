@@ -7,9 +7,10 @@
 //! retry.
 //!
 //! Each session has its own buckets, so several clients of a user do not slow each other down. What sessions have
-//! spent when they end or lose their connection is summed for their account ([`AccountRates`]), and a session that
-//! starts or is resumed before that is refilled has no burst. So reconnecting does not refill a bucket, however many
-//! sessions reconnect. A session never starts with more debt than a single one has left: the sum delays nobody.
+//! spent when they end or lose their connection is summed for their account ([`AccountRates`]) until it is refilled.
+//! A session that starts or is resumed has what the sum leaves of one burst. So reconnecting does not refill a bucket,
+//! however many sessions reconnect. No session starts with more debt than a single one has left, so the sum takes the
+//! burst and delays nobody.
 //!
 //! Not implemented: logins (`negotiate`), connections (`net`), stanzas that others send to the session (its
 //! queue is bounded); accounts of SASL ANONYMOUS, which are new with each connection, so that the connection
@@ -586,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_accounts_takes_no_more_memory_and_does_not_wash_out_who_spent_most() {
+    fn a_flood_of_accounts_uses_no_more_memory_and_does_not_evict_the_largest_debt() {
         let kept = AccountRates::default();
         let a = account(0);
         kept.keep(a, spent(5_000, 1), 1);
@@ -601,6 +602,6 @@ mod tests {
         for n in 0..SHARDS * 100 {
             kept.keep(account(n + 1), spent(1, 60), 60);
         }
-        assert!(accounts().sum::<usize>() <= SHARDS * 100 + 1, "and it is given back");
+        assert!(accounts().sum::<usize>() <= SHARDS * 100 + 1, "and the memory is released");
     }
 }

@@ -135,7 +135,11 @@ async fn remove_deletes_all_data(f: Fixture) {
     assert_eq!(removed.id, ann);
     let mut contacts: Vec<&str> = removed.contacts.iter().filter_map(|item| item.jid.local()).collect();
     contacts.sort_unstable();
-    assert_eq!(contacts, ["ask", "from", "in", "to"], "those with a subscription or request must be told");
+    assert_eq!(
+        contacts,
+        ["ask", "from", "in", "to"],
+        "those with a subscription or request must be notified"
+    );
 
     assert_eq!(f.stores.logins.secrets(name.as_ref()).await.unwrap(), None);
     assert_eq!(f.stores.logins.login(ann, before.revision).await.unwrap(), None);

@@ -432,7 +432,11 @@ async fn unkept_contact_gets_no_number(f: Fixture) {
     {
         f.stores.roster.update(ann, &eve, Box::new(move |_| change)).await.unwrap();
     }
-    assert_eq!(f.stores.addresses.find(&eve).await.unwrap(), None, "strangers must not fill the dictionary");
+    assert_eq!(
+        f.stores.addresses.find(&eve).await.unwrap(),
+        None,
+        "unknown contacts must not fill the dictionary"
+    );
 }
 
 async fn rosters_do_not_mix(f: Fixture) {

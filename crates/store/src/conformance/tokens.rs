@@ -142,7 +142,7 @@ async fn a_changed_password_ends_tokens(f: Fixture) {
     put(&f.stores, b"token").await;
     f.stores.accounts.set_credentials(bob.as_ref(), b"other").await.unwrap();
     f.stores.accounts.set_disabled(ann.as_ref(), true).await.unwrap();
-    assert_eq!(tokens(&f.stores).await, b"token", "neither another's password nor a closed door");
+    assert_eq!(tokens(&f.stores).await, b"token", "another account's password and disabling keep them");
     f.stores.accounts.set_credentials(ann.as_ref(), b"new").await.unwrap();
     assert!(tokens(&f.stores).await.is_empty());
 }

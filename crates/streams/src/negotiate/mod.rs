@@ -457,7 +457,7 @@ pub(crate) fn check_password(
     tried: PasswordAttempt,
 ) -> BoxFuture<'static, (Option<LoginRecord>, bool)> {
     let (node, decoy) = (service.node.clone(), service.decoy.clone());
-    let (tell, told) = tokio::sync::oneshot::channel();
+    let (sender, receiver) = tokio::sync::oneshot::channel();
     service.node.spawner.spawn_blocking(
         "password",
         Box::new(move || {
@@ -465,7 +465,7 @@ pub(crate) fn check_password(
             // Other attempts may have failed while this one waited for a thread. It would then get no answer
             // (`may_answer`), so parallel guesses cost no more derivations than are answered, except those in progress.
             if node.login_throttle.check(&node.limits(), node.seconds(), &keys).is_err() {
-                let _ = tell.send((found, false));
+                let _ = sender.send((found, false));
                 return;
             }
             let stored = found.as_ref().and_then(|f| Credentials::decode(&f.credentials).ok());
@@ -474,8 +474,8 @@ pub(crate) fn check_password(
             let credentials = stored.unwrap_or_else(|| decoy.credentials(&account));
             let right =
                 std::str::from_utf8(password.expose()).is_ok_and(|p| credentials.verify_password(p)) && known;
-            let _ = tell.send((found, right));
+            let _ = sender.send((found, right));
         }),
     );
-    Box::pin(async move { told.await.unwrap_or((None, false)) })
+    Box::pin(async move { receiver.await.unwrap_or((None, false)) })
 }

@@ -211,10 +211,10 @@ impl C2sConnection {
         // Acting for another user is not supported: the authorization identity is the user's own address (section
         // 6.3.8). XEP-0388, section 3.3, also requires it to be the `from` of the stream.
         let same = authzid.is_none_or(|a| jid::parse(a).is_ok_and(|p| p.as_ref().as_str() == jid.as_str()));
-        let told = authzid.is_none()
+        let matches_from = authzid.is_none()
             || state.profile == SaslProfile::Rfc6120
             || state.from.as_ref().is_none_or(|from| from.bare().as_str() == jid.as_str());
-        if !same || !told {
+        if !same || !matches_from {
             return self.failed_login(Failure::InvalidAuthzid, "authzid");
         }
         if mechanism == Some(Mechanism::External) {

@@ -82,11 +82,11 @@ async fn section_9_2_a_lost_stream_is_resumed_with_one_request() {
     assert_eq!(identity(&success), jid);
     assert!(success.has("<resumed xmlns='urn:xmpp:sm:3'") && !success.has("<bound"), "{}", success.0);
     // No features: the resumed stream continues immediately.
-    let mut heard = client.element().await;
-    while heard.name() == "r" {
-        heard = client.element().await;
+    let mut received = client.element().await;
+    while received.name() == "r" {
+        received = client.element().await;
     }
-    assert!(heard.name() == "message" && heard.attr("id").as_deref() == Some("m1"), "{}", heard.0);
+    assert!(received.name() == "message" && received.attr("id").as_deref() == Some("m1"), "{}", received.0);
     let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
     assert_eq!(account.sessions().len(), 1);
 }
@@ -112,11 +112,11 @@ async fn section_9_2_a_failed_resume_falls_back_to_bind() {
         assert!(failed < bound && identity(&success).contains("/Awesome/"));
     }
     old.send("<r xmlns='urn:xmpp:sm:3'/>").await;
-    let mut heard = old.element().await;
-    while heard.name() == "r" {
-        heard = old.element().await;
+    let mut received = old.element().await;
+    while received.name() == "r" {
+        received = old.element().await;
     }
-    assert_eq!(heard.name(), "a", "juliet's stream is undisturbed");
+    assert_eq!(received.name(), "a", "juliet's stream is undisturbed");
 }
 
 #[tokio::test]
