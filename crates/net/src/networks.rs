@@ -7,12 +7,12 @@
 //!
 //! An IPv4 client of an IPv6 socket is `::ffff:192.0.2.1`; both forms are the same address here.
 
+use ipnet::{IpNet, Ipv6Net};
 use std::net::{IpAddr, Ipv6Addr};
-use std::str::FromStr;
 
-/// Networks, each an address with a prefix length.
+/// Networks, each an address with a prefix length. Those of IPv4 are kept as IPv4-mapped ones of IPv6.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Networks(Vec<(u128, u8)>);
+pub struct Networks(Vec<Ipv6Net>);
 
 impl Networks {
     /// The empty list.
@@ -20,8 +20,8 @@ impl Networks {
 
     /// True if a network contains this address.
     pub fn contains(&self, address: IpAddr) -> bool {
-        let bits = bits(address);
-        self.0.iter().any(|(network, length)| bits & mask(*length) == *network)
+        let address = ipv6(address);
+        self.0.iter().any(|network| network.contains(&address))
     }
 
     /// True if the list is empty.
@@ -34,33 +34,32 @@ impl Networks {
     /// # Errors
     /// One sentence that quotes the text.
     pub fn add(&mut self, text: &str) -> Result<(), String> {
-        let wrong = || format!("\"{text}\" is not an address or a network such as 10.0.0.0/8");
-        let (address, length) = match text.split_once('/') {
-            None => (text, None),
-            Some((address, length)) => (address, Some(length.parse::<u8>().map_err(|_| wrong())?)),
+        let network = match text.parse::<IpAddr>() {
+            Ok(address) => Ok(Ipv6Net::from(ipv6(address))),
+            Err(_) => match text.parse() {
+                Ok(IpNet::V4(network)) => {
+                    Ipv6Net::new(network.addr().to_ipv6_mapped(), IPV4_BITS + network.prefix_len())
+                        .map_err(drop)
+                }
+                Ok(IpNet::V6(network)) => Ok(network),
+                Err(_) => Err(()),
+            },
         };
-        let address = IpAddr::from_str(address).map_err(|_| wrong())?;
-        let offset = if address.is_ipv4() { 96 } else { 0 };
-        let length = match length {
-            None => 128,
-            Some(length) if length <= 128 - offset => length + offset,
-            Some(_) => return Err(wrong()),
-        };
-        self.0.push((bits(address) & mask(length), length));
+        let network =
+            network.map_err(|()| format!("\"{text}\" is not an address or a network such as 10.0.0.0/8"))?;
+        self.0.push(network.trunc());
         Ok(())
     }
 }
 
-fn bits(address: IpAddr) -> u128 {
+/// Length of the prefix of IPv4-mapped addresses (RFC 4291, section 2.5.5.2).
+const IPV4_BITS: u8 = 96;
+
+fn ipv6(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,
     }
-    .to_bits()
-}
-
-fn mask(length: u8) -> u128 {
-    Ipv6Addr::from_bits(u128::MAX).to_bits().checked_shl(128 - u32::from(length.min(128))).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -91,8 +90,21 @@ mod tests {
     }
 
     #[test]
+    fn equal_networks_have_one_form() {
+        let list = |text: &str| {
+            let mut networks = Networks::NONE;
+            networks.add(text).map(|()| networks)
+        };
+        assert_eq!(list("10.1.2.3/8"), list("10.0.0.0/8"));
+        assert_eq!(list("::ffff:10.0.0.0/104"), list("10.0.0.0/8"));
+        assert_eq!(list("192.0.2.7"), list("192.0.2.7/32"));
+    }
+
+    #[test]
     fn mistakes_are_named() {
-        for text in ["", "localhost", "10.0.0.0/33", "::/129", "10.0.0.0/", "10.0.0.0/-1", "10.0.0/8"] {
+        for text in
+            ["", "localhost", "10.0.0.0/33", "::/129", "10.0.0.0/", "10.0.0.0/-1", "10.0.0/8", "10.0.0.0/8/8"]
+        {
             let error = Networks::default().add(text).unwrap_err();
             assert!(error.contains(&format!("\"{text}\"")), "{error}");
         }

@@ -4,6 +4,9 @@
 //! and HTTP, so exactly its bytes are read from the socket: a TLS record may follow. Of the TLVs only `PP2_TYPE_SSL` is
 //! read: whether the client's connection is encrypted.
 //!
+//! Own code, because the libraries do not say how many bytes are missing, so that reading and its limit would stay here:
+//! proxy-header 0.1 also accepts any byte after `PROXY`, ppp 2.3 brings a second version of thiserror.
+//!
 //! Not implemented: UNIX sockets and datagrams as clients, checksums (`PP2_TYPE_CRC32C`), names of certificates.
 //!
 //! # Pitfalls
