@@ -401,8 +401,8 @@ mod tests {
         }
         assert!(arrivals.try_take(u64::MAX, Millis(1000)));
         assert!(arrivals.try_take(u64::MAX - 1, Millis(1000)));
-        assert!(!arrivals.try_take(u64::MAX - 2, Millis(1000)), "the third stranger");
-        assert!(arrivals.try_take(0, Millis(1000)), "who is known has a bucket");
+        assert!(!arrivals.try_take(u64::MAX - 2, Millis(1000)), "the third unknown address");
+        assert!(arrivals.try_take(0, Millis(1000)), "a known address has a bucket");
         assert_eq!(arrivals.meters.len(), MAX_RATED_ADDRESSES);
         // Full buckets are removed.
         assert!(arrivals.try_take(u64::MAX, Millis(9000)));

@@ -26,20 +26,20 @@ pub enum NetError {
     #[error("TLS failed: {0}")]
     Tls(Box<rustls::Error>),
     /// Plaintext after `<starttls/>` (RFC 6120, section 5.4.2.3): a possible command injection.
-    #[error("plaintext was pipelined behind <starttls/>")]
+    #[error("plaintext followed <starttls/>")]
     PlaintextAfterStartTls,
     /// More bytes were queued than this listener allows per peer.
-    #[error("the peer does not read: more than {0} bytes wait for it")]
+    #[error("the peer does not read: more than {0} bytes are queued for it")]
     OutputLimit(u32),
     /// TLS was requested on a stream that already has it.
     #[error("the stream is already encrypted")]
     AlreadyEncrypted,
     /// A record or an element exceeds its buffer.
-    #[error("more bytes without an end than the limits allow")]
+    #[error("an element or a record exceeds its size limit")]
     TooLong,
     /// The caller yielded without [`crate::Stream::release_buffers`], and another stream has used the buffers since.
     /// This is a bug in the server; the stream is ended so that it never reads another stream's bytes.
-    #[error("a stream was not parked before its task yielded")]
+    #[error("a stream did not release its buffers before its task yielded")]
     BuffersNotReleased,
     /// The stream has already ended or failed.
     #[error("the stream is closed")]

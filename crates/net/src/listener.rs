@@ -202,7 +202,7 @@ impl AcceptedConnection {
         let AcceptedConnection { socket, peer, listener: port, permit: pass } = self;
         let stream = if port.kind.is_direct_tls() {
             let config = tls.ok_or_else(|| {
-                NetError::InvalidConfig(format!("a {} port needs TLS settings", port.kind.name()))
+                NetError::InvalidConfig(format!("a listener of kind {} needs TLS settings", port.kind.name()))
             })?;
             Stream::tls(socket, peer, port, config)?
         } else {
@@ -229,11 +229,13 @@ fn bind_socket(address: SocketAddr) -> io::Result<TcpListener> {
 fn bind_error(address: SocketAddr, error: &io::Error) -> NetError {
     NetError::InvalidConfig(match error.kind() {
         io::ErrorKind::AddrInUse => {
-            format!("address in use: {address} belongs to another program; stop it or listen elsewhere")
+            format!(
+                "address in use: another program listens on {address}; stop it or configure another address"
+            )
         }
         io::ErrorKind::PermissionDenied => {
             format!(
-                "not permitted: {address} needs privileges; use a port above 1023 or grant CAP_NET_BIND_SERVICE"
+                "not permitted: {address} requires privileges; use a port above 1023 or grant CAP_NET_BIND_SERVICE"
             )
         }
         io::ErrorKind::AddrNotAvailable => {

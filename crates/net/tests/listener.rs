@@ -58,7 +58,7 @@ async fn a_direct_tls_port_starts_with_a_handshake() {
     assert!(server.info().secure);
     let _client = connect(&listener).await;
     let error = listener.accept().await.into_stream(None).err().unwrap();
-    assert_eq!(error.to_string(), "a c2s-tls port needs TLS settings");
+    assert_eq!(error.to_string(), "a listener of kind c2s-tls needs TLS settings");
 }
 
 #[tokio::test]
@@ -66,7 +66,7 @@ async fn errors_name_the_address_and_the_fix() {
     let (listener, gate) = listen(ListenerKind::C2s, ConnectionLimits::default());
     let taken = listener.config().local_address;
     let cases = [
-        (taken, format!("address in use: {taken} ")),
+        (taken, format!("address in use: another program listens on {taken};")),
         (
             "192.0.2.1:5222".parse().unwrap(),
             "no such address: no interface of this machine has 192.0.2.1".into(),

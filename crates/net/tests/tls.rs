@@ -207,7 +207,7 @@ async fn new_files_serve_new_connections_and_broken_ones_change_nothing() {
     let TlsReloadOutcome::Rejected(reason) = config.reload() else {
         panic!("a pair that does not match was taken")
     };
-    assert!(reason.contains("served.key") && reason.contains("does not belong"), "{reason}");
+    assert!(reason.contains("served.key") && reason.contains("does not match"), "{reason}");
     assert_eq!(config.reload(), TlsReloadOutcome::Unchanged, "the same fault is told once");
     let (_server, done, client) = connect(&config, ListenerKind::C2sTls, RustlsTestClient::default()).await;
     done.unwrap();
@@ -251,7 +251,7 @@ fn unusable_files_are_named() {
         (not_pem, "noise.pem"),
         (
             CertificateFiles { key: directory.certificate("other", &["example.org"]).key, ..good },
-            "does not belong",
+            "does not match",
         ),
     ];
     for (files, part) in cases {

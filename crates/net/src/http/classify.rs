@@ -23,11 +23,11 @@ pub(super) enum RequestKind {
 }
 
 pub(super) const NEEDS_TLS: HttpRejection =
-    HttpRejection { status: 403, reason: "sessions on this port have to be encrypted: use https or wss" };
+    HttpRejection { status: 403, reason: "this listener requires encryption: use https or wss" };
 
 pub(super) fn bad_body(fault: BodyError) -> HttpRejection {
     match fault {
-        BodyError::Malformed => HttpRejection { status: 400, reason: "the chunks of the body are malformed" },
+        BodyError::Malformed => HttpRejection { status: 400, reason: "the chunked body is malformed" },
         BodyError::TooLong => HttpRejection { status: 413, reason: "the body is too long" },
     }
 }
@@ -60,7 +60,7 @@ fn handshake(
     settings: &websocket::WebSocketSettings,
 ) -> Result<RequestKind, HttpRejection> {
     if request.length != BodyLength::Known(0) {
-        return Err(HttpRejection { status: 400, reason: "a WebSocket does not begin with a body" });
+        return Err(HttpRejection { status: 400, reason: "a WebSocket handshake has no body" });
     }
     let method = fields.request.method.unwrap_or_default();
     let version = if request.response_options.http_1_0 { HttpVersion::Http10 } else { HttpVersion::Http11 };

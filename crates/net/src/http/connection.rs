@@ -374,7 +374,7 @@ impl<S: HttpHandler> HttpConnection<S> {
             // No byte was received: there is no client to answer.
             return ConnectionStep::Done;
         }
-        self.reject(HttpRejection { status: 408, reason: "the request took too long" }, lent)
+        self.reject(HttpRejection { status: 408, reason: "the request was not received in time" }, lent)
     }
 
     fn bosh_request(
@@ -458,7 +458,7 @@ impl<S: HttpHandler> HttpConnection<S> {
                     clock,
                     405,
                     response::TEXT_PLAIN,
-                    b"BOSH is POST.\n",
+                    b"BOSH requests use POST.\n",
                     manners,
                     &allow,
                 );
@@ -481,7 +481,7 @@ impl<S: HttpHandler> HttpConnection<S> {
         }
         let Some(pass) = site.acquire_permit(&request.remote) else {
             return self
-                .reject(HttpRejection { status: 503, reason: "there is no room for another session" }, lent);
+                .reject(HttpRejection { status: 503, reason: "the server has too many sessions" }, lent);
         };
         let Some(mut stream) = self.stream.take() else { return ConnectionStep::Done };
         stream.consume(request.head_bytes, lent);

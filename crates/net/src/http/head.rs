@@ -52,7 +52,7 @@ const fn rejection(status: u16, why: &'static str) -> HttpRejection {
     HttpRejection { status, reason: why }
 }
 
-pub(crate) const TOO_LARGE: HttpRejection = rejection(431, "the head of the request is too large");
+pub(crate) const TOO_LARGE: HttpRejection = rejection(431, "the request head is too large");
 
 /// Request method, as far as this crate distinguishes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +156,7 @@ pub(crate) fn scan_head(bytes: &[u8], seen: usize) -> Result<HeadScan, HttpRejec
         None => return Ok(HeadScan::More { skip: 0 }),
         // Refuse TLS or noise on this port without waiting for more.
         Some(byte) if !byte.is_ascii_uppercase() && !byte.is_ascii_lowercase() && *byte != b'\r' => {
-            return Err(rejection(400, "this is not HTTP"));
+            return Err(rejection(400, "the request is not HTTP"));
         }
         Some(_) => {}
     }
@@ -187,11 +187,11 @@ pub(crate) fn parse_head<T>(
     match request.parse(head) {
         Ok(httparse::Status::Complete(bytes)) if bytes == head.len() => {}
         Err(httparse::Error::TooManyHeaders) => return Err(TOO_LARGE),
-        _ => return Err(rejection(400, "the head of the request is malformed")),
+        _ => return Err(rejection(400, "the request head is malformed")),
     }
     let bare = head.windows(2).any(|pair| pair[1] == b'\n' && pair[0] != b'\r');
     if bare {
-        return Err(rejection(400, "a line of the head does not end with CRLF"));
+        return Err(rejection(400, "a line of the request head does not end with CRLF"));
     }
     let fields = RequestFields { request };
     let (target, path) = split_target(fields.request.path.unwrap_or_default());
@@ -225,17 +225,17 @@ fn interpret(
     let old = fields.request.version == Some(0);
     let hosts = fields.all("host").count();
     if hosts > 1 || (hosts == 0 && !old) {
-        return Err(rejection(400, "a request has one Host"));
+        return Err(rejection(400, "a request must have exactly one Host header"));
     }
     let length = body_length(fields, old)?;
     let expects = match fields.get("expect") {
         None if fields.all("expect").next().is_none() => false,
         Some(value) if value.eq_ignore_ascii_case("100-continue") => !old,
-        _ => return Err(rejection(417, "the only expectation is 100-continue")),
+        _ => return Err(rejection(417, "the only supported expectation is 100-continue")),
     };
     let coded = fields.all("content-encoding").any(|value| !value.eq_ignore_ascii_case(b"identity"));
     if coded {
-        return Err(rejection(415, "the body of a request is not compressed"));
+        return Err(rejection(415, "request bodies must not be compressed"));
     }
     let method = match fields.request.method.unwrap_or_default() {
         "GET" => HttpMethod::Get,
@@ -249,7 +249,7 @@ fn interpret(
     let doubled = origin.is_none() && fields.all("origin").next().is_some();
     let cors = if doubled { None } else { rules.origins.cors(origin, host) };
     let Some(cors) = cors else {
-        return Err(rejection(403, "pages of this origin may not use this server"));
+        return Err(rejection(403, "this origin is not allowed"));
     };
     let keep = if old {
         fields.list_contains("connection", "keep-alive")
@@ -285,22 +285,24 @@ fn body_length(fields: &RequestFields<'_, '_>, old: bool) -> Result<BodyLength, 
     let known = match (lengths.next(), lengths.next()) {
         (None, _) => None,
         (Some(text), None) => Some(text),
-        (Some(_), Some(_)) => return Err(rejection(400, "a body has one length")),
+        (Some(_), Some(_)) => {
+            return Err(rejection(400, "a request must not have two Content-Length headers"));
+        }
     };
     let mut codings = fields.all("transfer-encoding");
     match (codings.next(), codings.next()) {
         (None, _) => {}
         (Some(_), _) if known.is_some() => {
-            return Err(rejection(400, "a body has a length or chunks, not both"));
+            return Err(rejection(400, "a request must not have both Content-Length and Transfer-Encoding"));
         }
-        (Some(_), _) if old => return Err(rejection(400, "HTTP/1.0 has no chunks")),
+        (Some(_), _) if old => return Err(rejection(400, "HTTP/1.0 has no transfer codings")),
         (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => return Ok(BodyLength::Chunked),
-        _ => return Err(rejection(501, "the only transfer coding is chunked")),
+        _ => return Err(rejection(501, "the only supported transfer coding is chunked")),
     }
     let Some(text) = known else { return Ok(BodyLength::Known(0)) };
     let digits = !text.is_empty() && text.len() <= 18 && text.iter().all(u8::is_ascii_digit);
     let value = std::str::from_utf8(text).ok().filter(|_| digits).and_then(|text| text.parse().ok());
-    value.map(BodyLength::Known).ok_or(rejection(400, "the length of the body is not a number"))
+    value.map(BodyLength::Known).ok_or(rejection(400, "Content-Length is not a number"))
 }
 
 /// Whether an `Accept-Encoding` value (RFC 9110, section 12.5.3) accepts gzip.

@@ -127,7 +127,7 @@ impl ServerCertificate {
             .and_then(Iterator::collect)
             .map_err(|error| format!("certificate {at}: {}", pem_reason(&error)))?;
         let Some(leaf) = chain.first() else {
-            return Err(format!("certificate {at}: there is no CERTIFICATE block in it"));
+            return Err(format!("certificate {at}: the file has no CERTIFICATE block"));
         };
         let parsed = parse(leaf).map_err(|error| format!("certificate {at}: {error}"))?;
         let (names, end_point) = (names(&parsed), tls_server_end_point(&parsed, leaf));
@@ -144,7 +144,7 @@ impl ServerCertificate {
         match key.keys_match() {
             // Unknown means that this key type cannot be checked; the first handshake will.
             Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
-            Err(_) => return Err(format!("key {shown}: it does not belong to certificate {at}")),
+            Err(_) => return Err(format!("key {shown}: it does not match certificate {at}")),
         }
         Ok(ServerCertificate { key: Arc::new(key), names, end_point, sha256, not_before, not_after })
     }
@@ -159,7 +159,9 @@ impl ServerCertificate {
 fn pem_reason(error: &rustls::pki_types::pem::Error) -> String {
     match error {
         rustls::pki_types::pem::Error::Io(error) => error.to_string(),
-        rustls::pki_types::pem::Error::NoItemsFound => "nothing usable in it; PEM is expected".to_owned(),
+        rustls::pki_types::pem::Error::NoItemsFound => {
+            "the file has nothing usable; PEM is expected".to_owned()
+        }
         other => format!("not PEM: {other:?}"),
     }
 }

@@ -63,7 +63,7 @@ impl LenientClientVerifier {
             roots.add(der).map_err(|error| format!("authorities {at}: {error}"))?;
         }
         if roots.is_empty() {
-            return Err(format!("authorities {at}: there is no CERTIFICATE block in it"));
+            return Err(format!("authorities {at}: the file has no CERTIFICATE block"));
         }
         let roots = Arc::new(roots);
         let strict = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())

@@ -344,7 +344,7 @@ struct CertificateResolver {
 impl CertificateResolver {
     fn new(list: Vec<ServerCertificate>, default: Option<&String>) -> Result<CertificateResolver, String> {
         if list.is_empty() {
-            return Err("there is no certificate".to_owned());
+            return Err("no certificate is configured".to_owned());
         }
         let mut by_name = HashMap::new();
         for (place, certificate) in list.iter().enumerate() {

@@ -55,7 +55,7 @@ pub(crate) fn load_or_create(
         return Ok(kept);
     }
     create(directory, domains, now).map_err(|reason| {
-        format!("cannot make a self-signed certificate in {}: {reason}", directory.display())
+        format!("cannot create a self-signed certificate in {}: {reason}", directory.display())
     })?;
     ServerCertificate::load(&certificate_path(directory), &directory.join(KEY_FILE))
 }

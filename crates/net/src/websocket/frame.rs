@@ -57,18 +57,20 @@ impl Header {
         }
         match opcode {
             CONTINUATION | TEXT | CLOSE | PING | PONG => {}
-            BINARY => return Err(Violation::new(1003, "messages are text here")),
-            _ => return Err(Violation::protocol("this opcode means nothing")),
+            BINARY => return Err(Violation::new(1003, "binary messages are not supported")),
+            _ => return Err(Violation::protocol("the opcode is unknown")),
         }
         if control && !last {
             return Err(Violation::protocol("a control frame is fragmented"));
         }
         if deflated && opcode != TEXT {
-            return Err(Violation::protocol("only the first frame of a message says that it is compressed"));
+            return Err(Violation::protocol(
+                "the compression bit is set in a frame that is not the first of its message",
+            ));
         }
         let Some(&second) = second else { return Ok(None) };
         if second & MASKED == 0 {
-            return Err(Violation::protocol("a frame of a client is masked"));
+            return Err(Violation::protocol("a frame from a client is not masked"));
         }
         let short = second & 0x7F;
         if control && usize::from(short) > MAX_CONTROL_BYTES {
@@ -93,7 +95,7 @@ impl Header {
             _ => length > 0xFFFF && length >> 63 == 0,
         };
         if !shortest {
-            return Err(Violation::protocol("the length is not in its shortest form"));
+            return Err(Violation::protocol("the length is not in its minimal encoding"));
         }
         let key = key.try_into().unwrap_or_default();
         Ok(Some(Header { fin: last, compressed: deflated, opcode, key, length, size }))
@@ -143,16 +145,16 @@ pub(crate) fn parse_close_code(payload: &[u8]) -> Result<Option<u16>, Violation>
         return if payload.is_empty() {
             Ok(None)
         } else {
-            Err(Violation::protocol("half a code to close with"))
+            Err(Violation::protocol("a close frame has an incomplete status code"))
         };
     };
     let code = u16::from_be_bytes(*code);
     // 1004 to 1006 and 1015 are never sent; the registry defines codes up to 1014.
     if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
-        return Err(Violation::protocol("this code to close with cannot be sent"));
+        return Err(Violation::protocol("a close frame has an invalid status code"));
     }
     if std::str::from_utf8(reason).is_err() {
-        return Err(Violation::new(1007, "the reason to close is not UTF-8"));
+        return Err(Violation::new(1007, "the reason of a close frame is not UTF-8"));
     }
     Ok(Some(code))
 }

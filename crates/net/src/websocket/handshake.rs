@@ -118,10 +118,10 @@ where
     H: IntoIterator<Item = (&'a str, &'a [u8])>,
 {
     let upgrades = match (request.version, request.method) {
-        (HttpVersion::Http10, _) => return reject(505, "a WebSocket needs HTTP/1.1."),
+        (HttpVersion::Http10, _) => return reject(505, "WebSocket requires HTTP/1.1."),
         (HttpVersion::Http11, "GET") => true,
         (HttpVersion::Http2, "CONNECT") => false,
-        _ => return reject(405, "a WebSocket begins with GET, in HTTP/2 with CONNECT."),
+        _ => return reject(405, "a WebSocket handshake uses GET, or CONNECT in HTTP/2."),
     };
     let (mut upgrade, mut connection, mut subprotocol) = (false, false, false);
     let mut host = 0;
@@ -150,24 +150,24 @@ where
         }
     }
     if doubled {
-        return reject(400, "a header of the handshake came twice.");
+        return reject(400, "a header of the handshake is repeated.");
     }
     if upgrades && !(upgrade && connection) {
-        return reject(400, "this is no WebSocket handshake: Upgrade and Connection do not ask for one.");
+        return reject(400, "not a WebSocket handshake: Upgrade and Connection do not request one.");
     }
     if upgrades && host != 1 {
-        return reject(400, "a request has exactly one Host.");
+        return reject(400, "a request must have exactly one Host header.");
     }
     if version != Some(VERSION.as_bytes()) {
-        return reject(426, "this server speaks version 13 of WebSocket.");
+        return reject(426, "this server supports version 13 of WebSocket.");
     }
     let key = match key {
         _ if !upgrades => None,
         Some(key) if BASE64.decode(key).is_ok_and(|nonce| nonce.len() == 16) => Some(accept_key(key)),
-        _ => return reject(400, "Sec-WebSocket-Key is not 16 bytes in base64."),
+        _ => return reject(400, "Sec-WebSocket-Key is not 16 bytes in Base64."),
     };
     if !subprotocol {
-        return reject(400, "this WebSocket speaks the subprotocol xmpp; the client did not offer it.");
+        return reject(400, "this WebSocket requires the subprotocol xmpp, which the client did not offer.");
     }
     let extensions = deflate.filter(|_| settings.compression);
     Ok(AcceptedHandshake { accept_key: key, extensions, settings: settings.clone() })

@@ -154,8 +154,8 @@ impl Inbound {
                 continue;
             }
             // At most 125, as `Header::read` has checked.
-            let length =
-                u8::try_from(header.length).map_err(|_| Violation::protocol("a long control frame"))?;
+            let length = u8::try_from(header.length)
+                .map_err(|_| Violation::protocol("a control frame is longer than 125 bytes"))?;
             let end = header.size + usize::from(length);
             let Some(sent) = raw.get(header.size..end) else {
                 self.close_gap(input);
@@ -192,16 +192,20 @@ impl Inbound {
     fn begin_frame(&mut self, header: &Header, limits: &Limits) -> Result<(), InboundError> {
         match (header.opcode == CONTINUATION, self.has_flag(MESSAGE)) {
             (true, false) => {
-                return Err(Violation::protocol("a continuation without a message").into());
+                return Err(Violation::protocol("a continuation frame without a message to continue").into());
             }
             (false, true) => {
-                return Err(Violation::protocol("a message begins within another").into());
+                return Err(
+                    Violation::protocol("a message begins before the previous one is complete").into()
+                );
             }
             _ => {}
         }
         debug_assert!(matches!(header.opcode, CONTINUATION | TEXT), "others were refused");
         if header.compressed && !self.has_flag(COMPRESSION) {
-            return Err(Violation::protocol("compression was not agreed on").into());
+            return Err(
+                Violation::protocol("a message is compressed, but compression was not negotiated").into()
+            );
         }
         let room = self.limit.min(limits.element_bytes) - self.message_bytes.min(self.limit);
         let length = u32::try_from(header.length).ok().filter(|length| *length <= room);
@@ -250,7 +254,7 @@ impl Inbound {
                 |fault| match fault {
                     deflate::InflateError::TooLarge => InboundError::from(xml::Error::TooLarge),
                     deflate::InflateError::Malformed => {
-                        Violation::new(1007, "the compressed message is garbage").into()
+                        Violation::new(1007, "a compressed message cannot be decompressed").into()
                     }
                 },
             )?;
@@ -288,14 +292,16 @@ impl Inbound {
             return Ok(MessageContent::Nothing);
         }
         if message.first() != Some(&b'<') {
-            return Err(xml::Error::NotWellFormed("a message begins with <").into());
+            return Err(xml::Error::NotWellFormed("a message does not begin with <").into());
         }
         let (start, end) = match Scanner::standalone().scan(message, limits)? {
             ScanOutcome::Element { start, end } => (start, end),
-            _ => return Err(xml::Error::NotWellFormed("a message without a whole element").into()),
+            _ => {
+                return Err(xml::Error::NotWellFormed("a message does not contain a complete element").into());
+            }
         };
         if !message.get(end..).unwrap_or_default().trim_ascii().is_empty() {
-            return Err(xml::Error::NotWellFormed("a message is one element and nothing else").into());
+            return Err(xml::Error::NotWellFormed("a message contains more than one element").into());
         }
         let element = message.get(start..end).unwrap_or_default();
         let name = element.get(1..start_tag::name_end(element)).unwrap_or_default();
@@ -310,7 +316,7 @@ impl Inbound {
         }
         match local {
             b"open" if is_framing_element(element, limits)? => {
-                return Err(xml::Error::InvalidXml("a second <open/> without a restart").into());
+                return Err(xml::Error::InvalidXml("<open/> was sent again without a stream restart").into());
             }
             b"close" if is_framing_element(element, limits)? => return Ok(MessageContent::Close),
             _ => {}
@@ -352,7 +358,7 @@ fn require_empty(element: &[u8], limits: &Limits) -> Result<(), xml::Error> {
             Event::End => false,
         };
         if content {
-            return Err(xml::Error::InvalidXml("<open/> and <close/> are empty"));
+            return Err(xml::Error::InvalidXml("<open/> and <close/> must be empty"));
         }
     }
     Ok(())

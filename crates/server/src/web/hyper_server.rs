@@ -206,13 +206,10 @@ impl TransportRequest {
         let granted =
             self.settings.allowed_origins.header(text(header::ORIGIN), host).ok().filter(|_| single);
         let Some(granted) = granted else {
-            return Err(error_response(
-                StatusCode::FORBIDDEN,
-                "pages of this origin may not use this server",
-            ));
+            return Err(error_response(StatusCode::FORBIDDEN, "this origin is not allowed"));
         };
         if session && self.place.needs_tls() && !self.remote.secure {
-            let why = "sessions on this port have to be encrypted: use https or wss";
+            let why = "this listener requires encryption: use https or wss";
             return Err(error_response(StatusCode::FORBIDDEN, why));
         }
         Ok(granted.and_then(|value| HeaderValue::try_from(value).ok()))
@@ -264,7 +261,7 @@ impl TransportRequest {
         if coded {
             return Err(error_response(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "the body of a request is not compressed",
+                "request bodies must not be compressed",
             ));
         }
         let body = request.into_body();
@@ -277,7 +274,9 @@ impl TransportRequest {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_long()),
             Ok(Err(_)) => Err(error_response(StatusCode::BAD_REQUEST, "the body broke off")),
-            Err(_) => Err(error_response(StatusCode::REQUEST_TIMEOUT, "the request took too long")),
+            Err(_) => {
+                Err(error_response(StatusCode::REQUEST_TIMEOUT, "the request was not received in time"))
+            }
         }
     }
 
@@ -320,7 +319,7 @@ impl TransportRequest {
             }
         };
         let Some(pass) = self.place.acquire_permit(&self.remote) else {
-            return text_response(StatusCode::SERVICE_UNAVAILABLE, "there is no room for another session");
+            return text_response(StatusCode::SERVICE_UNAVAILABLE, "the server has too many sessions");
         };
         let mut response = Response::new(Body::empty());
         if version == websocket::HttpVersion::Http11 {
