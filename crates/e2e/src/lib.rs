@@ -1,6 +1,6 @@
 //! Tests of the whole system: scenarios, real clients, attacks.
 //!
-//! The tests are in `tests/` and `attacks/`. This crate holds what tests that start the real program share: a [`Node`] in its
+//! The tests are in `tests/` and `attacks/`. This crate holds what tests that start the real program share: a [`NodeProcess`] in its
 //! own folder, with its ports and processes. Helpers of a single test stay with that test.
 //!
 //! # Pitfalls

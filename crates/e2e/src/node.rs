@@ -156,7 +156,7 @@ impl NodeProcess {
     /// Waits until the log has this.
     ///
     /// # Panics
-    /// If it does not within [`PATIENCE`].
+    /// If it does not within [`NODE_TIMEOUT`].
     pub fn wait_for_log(&self, what: &str) {
         let seen = poll(NODE_TIMEOUT, || self.log().contains(what).then_some(()));
         assert!(seen.is_some(), "no {what} in {}", self.log());
@@ -194,7 +194,7 @@ impl NodeProcess {
     /// Waits for an end that something else brings about.
     ///
     /// # Panics
-    /// If it does not run, or does not end within [`PATIENCE`].
+    /// If it does not run, or does not end within [`NODE_TIMEOUT`].
     pub fn wait_for_exit(&mut self) -> ExitStatus {
         let mut process = self.process.take().expect("a running node");
         let status = poll(NODE_TIMEOUT, || process.0.try_wait().expect("a child"));

@@ -81,7 +81,7 @@ fn signature_hash(certificate: &[u8]) -> Option<&'static digest::Algorithm> {
     SIGNATURES.iter().find(|(known, _)| *known == oid).map(|(_, hash)| *hash)
 }
 
-/// RSASSA-PSS-params ::= SEQUENCE { [0] hashAlgorithm DEFAULT sha1, … } (RFC 4055, section 3.1).
+/// `RSASSA-PSS-params ::= SEQUENCE { [0] hashAlgorithm DEFAULT sha1, … }` (RFC 4055, section 3.1).
 fn pss_hash(mut parameters: &[u8]) -> Option<&'static digest::Algorithm> {
     let mut fields = element(&mut parameters, SEQUENCE)?;
     let Some(mut hash) = element(&mut fields, CONTEXT_0) else { return Some(&digest::SHA256) };

@@ -133,7 +133,7 @@ pub(crate) enum AccountCommand {
         /// The address.
         jid: String,
     },
-    /// Add many accounts of one password: PREFIX<FROM> to PREFIX<FROM+COUNT-1>.
+    /// Add many accounts of one password: `PREFIX<FROM>` to `PREFIX<FROM+COUNT-1>`.
     Bulk {
         #[command(flatten)]
         file: ConfigArg,

@@ -5,7 +5,7 @@
 //! # Pitfalls
 //!
 //! Limits are `policy-violation`, never `not-well-formed`: a peer that exceeds one has sent valid XML. So has a peer whose
-//! names only the fifth edition of XML 1.0 allows, because section 4.9.3.13 refers to the rules of [XML], that edition.
+//! names only the fifth edition of XML 1.0 allows, because section 4.9.3.13 refers to the rules of `[XML]`, that edition.
 
 /// A construct that XML has and XMPP forbids (RFC 6120, section 11.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -6,7 +6,7 @@
 //!
 //! Handlers take an [`ApiCaller`] and require a scope:
 //!
-//! ```ignore
+//! ```text
 //! async fn overview(State(api): State<Arc<Api>>, caller: ApiCaller) -> Result<Json<Value>, Problem> {
 //!     caller.require_scope(TokenScope::Read)?;
 //! ```

@@ -26,7 +26,7 @@ const PASSWORD_CHECKS_PER_HOUR: u32 = 20;
 /// Subject of a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum RateLimitKey {
-    /// Number of the network; see [`base::network`].
+    /// Number of the network; see [`base::network()`].
     Address(u64),
     /// An account.
     User(AddressId),

@@ -228,7 +228,7 @@ struct OutputArgs {
     /// Name of the server in reports.
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
-    /// Directory of the report. Default: load-runs/<plan>-<time>.
+    /// Directory of the report. Default: `load-runs/<plan>-<time>`.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Write the run as JSON to standard output; everything else goes to standard error.

@@ -4,7 +4,7 @@
 //!
 //! # Pitfalls
 //!
-//! Every reader of plans ([`super::scale`], [`super::check`], the overrides) must know a new step; some silently skip
+//! Every reader of plans ([`super::scale`], [`super::check()`], the overrides) must know a new step; some silently skip
 //! unknown ones.
 
 use std::net::SocketAddr;
@@ -202,7 +202,7 @@ pub enum PlanStep {
     },
     /// Measures the steps together under one name.
     Transaction {
-        /// Index into [`LoadPlan::transactions`].
+        /// Index into [`LoadPlan::transactions`](super::LoadPlan::transactions).
         index: u16,
         /// Steps to measure.
         steps: Vec<PlanStep>,

@@ -100,7 +100,7 @@ pub(super) struct OutOfOrderRequest {
     pub(super) waker: Option<Waker>,
     pub(super) connected: bool,
     pub(super) items: Vec<u8>,
-    /// Input of [`BoshState::accept`].
+    /// Input of [`BoshState::accept`](super::state::BoshState::accept).
     pub(super) control: RequestControl,
     pub(super) key: Option<Box<str>>,
     pub(super) newkey: Option<Box<str>>,

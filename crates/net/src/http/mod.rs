@@ -1,4 +1,4 @@
-//! HTTP/1.1 for BOSH and WebSocket (RFC 9110, RFC 9112), over any [`Stream`]; everything else is passed on.
+//! HTTP/1.1 for BOSH and WebSocket (RFC 9110, RFC 9112), over any [`crate::Stream`]; everything else is passed on.
 //!
 //! An [`HttpConnection`] is one future per connection of a listener. It owns no buffer while it waits, so a BOSH
 //! session with its held request costs little more than its socket. Other requests (other paths, HTTP/2) are passed on
@@ -47,8 +47,7 @@ pub use origins::{AllowedOrigins, ForbiddenOrigin};
 pub use response::{MIN_GZIP_BYTES, PREFLIGHT_HEADERS, SECURITY_HEADERS, gzip};
 
 /// Page for browsers that open the BOSH path.
-pub const BOSH_PAGE: &str =
-    "This is a BOSH connection manager (XEP-0124). XMPP clients talk to it with POST.\n";
+pub const BOSH_PAGE: &str = "This is a BOSH connection manager (XEP-0124). XMPP clients use POST.\n";
 
 /// True if an `Accept-Encoding` value accepts gzip.
 pub fn accepts_gzip(value: &[u8]) -> bool {

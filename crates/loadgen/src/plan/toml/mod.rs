@@ -3,7 +3,7 @@
 //! [`read_toml`] reads everything, records every mistake, applies the command line's values over those of the file, and
 //! scales the result to the requested clock ([`super::scale`]).
 //!
-//! Not implemented: checks that depend on the machine ([`super::check`]).
+//! Not implemented: checks that depend on the machine ([`super::check()`]).
 //!
 //! # Pitfalls
 //!
