@@ -2,7 +2,7 @@
 #
 #   make run     build Throng and start a node, no configuration needed
 #   make test    run all tests, including those with real clients
-#   make lint    format, clippy and cargo xtask tidy
+#   make lint    format, clippy, links of comments and cargo xtask tidy
 #   make bench   measure a build of the profile dist against its budgets (minutes; needs an idle machine)
 #   make bench-peers  compare Throng, ejabberd and Prosody (from Debian, as root; about 12 minutes)
 #   make bench-bosh  the same over BOSH with 10 000 users (from Debian, as root; about 40 minutes)
@@ -47,6 +47,7 @@ test: clients chat
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
 	$(CARGO) xtask tidy
 
 # The profile dist has link-time optimisation and takes several times as long to build as `make build`.
