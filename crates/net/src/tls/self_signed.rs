@@ -18,10 +18,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use rcgen::string::Ia5String;
 use rcgen::{
     CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, OtherNameValue, SanType, SerialNumber,
 };
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
 
 use crate::tls::certificate::ServerCertificate;
 
@@ -78,16 +82,16 @@ pub(crate) fn needs_renewal(certificate: &ServerCertificate, now: u64) -> bool {
 }
 
 fn create(directory: &Path, domains: &[String], now: u64) -> Result<(), Box<dyn std::error::Error>> {
-    let earlier = fs::read_to_string(directory.join(KEY_FILE)).ok();
-    let key = match earlier.and_then(|pem| KeyPair::from_pem(&pem).ok()) {
+    let earlier = PrivateKeyDer::from_pem_file(directory.join(KEY_FILE)).ok();
+    let key = match earlier.and_then(|der| KeyPair::try_from(&der).ok()) {
         Some(key) => key,
         None => KeyPair::generate()?,
     };
     let certificate = params(domains, now)?.self_signed(&key)?;
     fs::create_dir_all(directory)?;
     // The key first: a crash in between leaves a pair that does not match, and the next start generates a new one.
-    replace_atomically(directory, KEY_FILE, &key.serialize_pem(), 0o600)?;
-    replace_atomically(directory, CERTIFICATE_FILE, &certificate.pem(), 0o644)?;
+    replace_atomically(directory, KEY_FILE, &pem("PRIVATE KEY", key.serialized_der()), 0o600)?;
+    replace_atomically(directory, CERTIFICATE_FILE, &pem("CERTIFICATE", certificate.der()), 0o644)?;
     Ok(())
 }
 
@@ -112,6 +116,19 @@ fn params(domains: &[String], now: u64) -> Result<CertificateParams, rcgen::Erro
     params.extended_key_usages =
         vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     Ok(params)
+}
+
+/// PEM (RFC 7468, section 2): Base64 in lines of 64 characters.
+fn pem(label: &str, der: &[u8]) -> String {
+    let mut text = format!("-----BEGIN {label}-----\n");
+    let encoded = BASE64.encode(der);
+    for (at, character) in encoded.chars().enumerate() {
+        if at > 0 && at % 64 == 0 {
+            text.push('\n');
+        }
+        text.push(character);
+    }
+    text + &format!("\n-----END {label}-----\n")
 }
 
 /// Subject alternative names of a domain. An internationalised domain (RFC 6120, section 13.7.1.4) also gets an
@@ -147,4 +164,20 @@ fn replace_atomically(directory: &Path, name: &str, text: &str, mode: u32) -> st
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(draft, directory.join(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pem_has_lines_of_64_characters_and_is_read_back() {
+        for length in [1, 47, 48, 49, 96, 121] {
+            let der: Vec<u8> = (0..length).collect();
+            let text = pem("CERTIFICATE", &der);
+            assert!(text.lines().all(|line| (1..=64).contains(&line.len())), "{text}");
+            let read = rustls::pki_types::CertificateDer::from_pem_slice(text.as_bytes()).unwrap();
+            assert_eq!(read.as_ref(), der);
+        }
+    }
 }
