@@ -7,8 +7,9 @@
 //!
 //! An IPv4 client of an IPv6 socket is `::ffff:192.0.2.1`; both forms are the same address here.
 
-use ipnet::{IpNet, Ipv6Net};
 use std::net::{IpAddr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv6Net};
 
 /// Networks, each an address with a prefix length. Those of IPv4 are kept as IPv4-mapped ones of IPv6.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Buffer of encrypted records, lent to one connection after the other.
+//! Buffer of encrypted records, shared by the connections of a worker.
 
 /// Records to be sent. The buffer stays initialised: clearing 16 KiB per stanza would cost more than encrypting it.
 #[derive(Debug)]
@@ -8,7 +8,7 @@ pub struct SealedBuffer {
 }
 
 impl SealedBuffer {
-    /// Initial size in bytes: two records of the largest size do not fit, which is rare.
+    /// Initial size in bytes; it grows when two records of the maximum size are queued.
     const BYTES: usize = 32_768;
 
     /// Allocates the buffer.

@@ -233,14 +233,18 @@ impl BoshSession {
     }
 
     /// Ends the stream with its final output.
-    pub(super) fn finish(&self, cut: &ExtractedElements, payload: &[u8], asked: bool) {
+    pub(super) fn finish(&self, cut: &ExtractedElements, payload: &[u8], by_client: bool) {
         let ended = self.with_state(|state, agreed, now, wakes| {
             let was_open = state.is_open();
             state.finish(agreed, cut, payload, now, wakes);
             was_open
         });
         if ended {
-            self.common.count_end(if asked { TerminationReason::Client } else { TerminationReason::Server });
+            self.common.count_end(if by_client {
+                TerminationReason::Client
+            } else {
+                TerminationReason::Server
+            });
         }
     }
 }

@@ -169,14 +169,13 @@ impl BoshSessionTable {
     ) -> Result<BoshSession, BoshRequestError> {
         let rid = request.rid.filter(|rid| is_valid_first_rid(*rid)).ok_or(BoshRequestError::Malformed)?;
         let within = |name, most: u32| {
-            let at_most = |asked| u32::try_from(asked).map_or(most, |asked| asked.min(most));
-            request.number_attr(name).map(|asked| asked.map_or(most, at_most))
+            let at_most = |requested| u32::try_from(requested).map_or(most, |requested| requested.min(most));
+            request.number_attr(name).map(|requested| requested.map_or(most, at_most))
         };
         let wait = within("wait", settings.max_wait_seconds)?;
         let hold = match request.number_attr("hold")? {
-            Some(asked) => {
-                u8::try_from(asked).map_or(settings.max_hold, |asked| asked.min(settings.max_hold))
-            }
+            Some(requested) => u8::try_from(requested)
+                .map_or(settings.max_hold, |requested| requested.min(settings.max_hold)),
             None => settings.max_hold.min(1),
         };
         let newkey = request
@@ -201,7 +200,7 @@ impl BoshSessionTable {
             },
             polling: settings.polling_seconds,
             max_pause_seconds: settings.max_pause_seconds,
-            version: version.map(|asked| asked.min(VERSION)),
+            version: version.map(|requested| requested.min(VERSION)),
             acks: request.ack == Some(1),
             secure: origin.secure,
             max_unread_bytes: max_unread_bytes(settings.body_bytes),

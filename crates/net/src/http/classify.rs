@@ -64,8 +64,8 @@ fn handshake(
     }
     let method = fields.request.method.unwrap_or_default();
     let version = if request.response_options.http_1_0 { HttpVersion::Http10 } else { HttpVersion::Http11 };
-    let asked = Handshake { method, version, headers: fields.iter() };
-    Ok(match websocket::accept(asked, settings) {
+    let handshake = Handshake { method, version, headers: fields.iter() };
+    Ok(match websocket::accept(handshake, settings) {
         Ok(accepted) => RequestKind::WebSocket(request, Box::new(accepted)),
         Err(rejected) => RequestKind::Rejected(request, rejected),
     })

@@ -218,7 +218,7 @@ impl<S: HttpHandler> HttpConnection<S> {
                 Poll::Ready(answer) => Some(answer),
             },
         };
-        let next = self.queued.as_mut().and_then(|behind| behind.pop_front());
+        let next = self.queued.as_mut().and_then(|queued| queued.pop_front());
         if next.is_none() {
             self.queued = None;
         }
@@ -275,7 +275,7 @@ impl<S: HttpHandler> HttpConnection<S> {
 
     fn read(&mut self, now: u32, cx: &mut Context<'_>, lent: &mut Scratch) -> ConnectionStep {
         let Some(stream) = &mut self.stream else { return ConnectionStep::Done };
-        let waiting = self.current.iter().len() + self.queued.as_ref().map_or(0, |behind| behind.len());
+        let waiting = self.current.iter().len() + self.queued.as_ref().map_or(0, |queued| queued.len());
         let bytes = match stream.poll_bytes(cx, lent, self.scanned) {
             Poll::Pending => return self.wait_for_input(now, lent),
             Poll::Ready(Err(_)) => return ConnectionStep::Done,

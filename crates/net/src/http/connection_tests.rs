@@ -352,8 +352,11 @@ fn sessions_may_have_to_be_encrypted_and_a_trusted_proxy_may_say_that_they_are()
     assert_eq!(parts(&ask(&HttpSettings::default(), post).read()).0, 403);
     assert_eq!(parts(&ask(&HttpSettings::default(), &upgrade).read()).0, 403);
     let run = ask(&settings, post);
-    let asked = run.handler.requests.lock();
-    assert_eq!((asked[0].origin.peer.to_string().as_str(), asked[0].origin.secure), ("203.0.113.7:0", true));
+    let requests = run.handler.requests.lock();
+    assert_eq!(
+        (requests[0].origin.peer.to_string().as_str(), requests[0].origin.secure),
+        ("203.0.113.7:0", true)
+    );
     let run = ask(&settings, &upgrade);
     let websockets = run.handler.websockets.lock();
     let facts = websockets[0].info();
@@ -415,7 +418,7 @@ fn a_connection_fits_its_budget() {
 impl HttpHandler for crate::bosh::BoshSessionTable {
     type ResponseFuture = crate::bosh::PendingResponse;
     fn shared(&self) -> &HttpShared {
-        unreachable!("only its size is asked for")
+        unreachable!("only its size is needed")
     }
 
     fn needs_tls(&self) -> bool {
@@ -423,7 +426,7 @@ impl HttpHandler for crate::bosh::BoshSessionTable {
     }
 
     fn bosh_request(&self, _: RequestSource, _: &[u8]) -> crate::bosh::PendingResponse {
-        unreachable!("only its size is asked for")
+        unreachable!("only its size is needed")
     }
 
     fn acquire_permit(&self, _: &RemoteClient) -> Option<ConnectionPermit> {

@@ -205,7 +205,7 @@ impl ConnectionHarness {
     }
 
     pub(super) fn bodies(&self) -> Vec<String> {
-        self.handler.requests.lock().iter().map(|asked| asked.body.clone()).collect()
+        self.handler.requests.lock().iter().map(|request| request.body.clone()).collect()
     }
 
     pub(super) fn answer(&mut self, at: usize, text: &str) {

@@ -92,7 +92,7 @@ pub(crate) struct ResponseOptions {
     pub(crate) gzip: bool,
     /// Another request may follow.
     pub(crate) keep_alive: bool,
-    /// An HTTP/1.0 client must be told explicitly that the connection stays open.
+    /// A response to an HTTP/1.0 client must say that the connection stays open.
     pub(crate) http_1_0: bool,
     /// Omit the body (HEAD).
     pub(crate) head_only: bool,

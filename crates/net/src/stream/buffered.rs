@@ -1,7 +1,7 @@
-//! Skeleton of all stream transports: borrow buffers, read until there is an event, queue output, flush it, close.
+//! Buffering shared by all transports of a stream: reading until there is an event, queueing, flushing, closing.
 //!
-//! A transport contributes how bytes arrive and leave ([`TransportLayer`]): as they are, as TLS records, or as BOSH
-//! bodies. When buffers are acquired and released, what is stashed and which limits apply is decided here, once.
+//! A transport defines how bytes arrive and leave ([`TransportLayer`]): unchanged, as TLS records, or as BOSH bodies. This
+//! file decides for all of them when buffers are acquired and released, what is stashed, and which limits apply.
 //!
 //! # Pitfalls
 //!
@@ -51,10 +51,11 @@ pub(crate) trait TransportLayer {
         lent: &mut Scratch,
     ) -> Poll<Result<(), NetError>>;
 
-    /// Reads once into a buffer that nobody will look at; 0 is the end.
+    /// Reads once into a buffer whose content is discarded; 0 is the end.
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>>;
 
-    /// Turns queued output into what leaves, in the buffer [`TransportLayer::encoded`]. What cannot leave is discarded.
+    /// Encodes queued output for the wire, into the buffer [`TransportLayer::encoded`]. Output that can never be sent is
+    /// discarded.
     fn encode(&mut self, shared: &mut DocumentStream, lent: &mut Scratch) -> Result<(), NetError>;
 
     /// Buffer with the encoded output, and the pool.

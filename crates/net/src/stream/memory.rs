@@ -39,7 +39,7 @@ impl PipeDirection {
 
 /// One end of a pipe. Dropping it is like closing a socket.
 pub struct Pipe {
-    lanes: Arc<[Mutex<PipeDirection>; 2]>,
+    directions: Arc<[Mutex<PipeDirection>; 2]>,
     /// Index of the direction that this end reads; it writes the other one.
     reads: usize,
 }
@@ -47,65 +47,66 @@ pub struct Pipe {
 impl Pipe {
     /// Two connected ends. Each direction holds at most `capacity` unread bytes.
     pub fn pair(capacity: usize) -> (Pipe, Pipe) {
-        let lane = || Mutex::new(PipeDirection { capacity: capacity.max(1), ..PipeDirection::default() });
-        let lanes = Arc::new([lane(), lane()]);
-        (Pipe { lanes: lanes.clone(), reads: 0 }, Pipe { lanes, reads: 1 })
+        let direction =
+            || Mutex::new(PipeDirection { capacity: capacity.max(1), ..PipeDirection::default() });
+        let directions = Arc::new([direction(), direction()]);
+        (Pipe { directions: directions.clone(), reads: 0 }, Pipe { directions, reads: 1 })
     }
 
     fn incoming(&self) -> &Mutex<PipeDirection> {
-        &self.lanes[self.reads & 1]
+        &self.directions[self.reads & 1]
     }
 
     fn outgoing(&self) -> &Mutex<PipeDirection> {
-        &self.lanes[(self.reads + 1) & 1]
+        &self.directions[(self.reads + 1) & 1]
     }
 
     /// Reads at most `into.len()` available bytes. 0 means that the other end is closed (or `into` is empty).
     pub fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize> {
-        let mut lane = self.incoming().lock();
-        if lane.bytes.is_empty() && !lane.finished && !into.is_empty() {
-            lane.reader = Some(cx.waker().clone());
+        let mut direction = self.incoming().lock();
+        if direction.bytes.is_empty() && !direction.finished && !into.is_empty() {
+            direction.reader = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        let count = into.len().min(lane.bytes.len());
-        for (to, from) in into.iter_mut().zip(lane.bytes.drain(..count)) {
+        let count = into.len().min(direction.bytes.len());
+        for (to, from) in into.iter_mut().zip(direction.bytes.drain(..count)) {
             *to = from;
         }
-        lane.writer.take().into_iter().for_each(Waker::wake);
+        direction.writer.take().into_iter().for_each(Waker::wake);
         Poll::Ready(count)
     }
 
     /// Writes as much as fits, at least one byte. Fails with `BrokenPipe` if the other end was dropped.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let mut lane = self.outgoing().lock();
-        if lane.finished || lane.broken {
+        let mut direction = self.outgoing().lock();
+        if direction.finished || direction.broken {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        let count = bytes.len().min(lane.capacity - lane.bytes.len());
+        let count = bytes.len().min(direction.capacity - direction.bytes.len());
         if count == 0 && !bytes.is_empty() {
-            lane.writer = Some(cx.waker().clone());
+            direction.writer = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        lane.bytes.extend(bytes.get(..count).unwrap_or_default());
-        lane.reader.take().into_iter().for_each(Waker::wake);
+        direction.bytes.extend(bytes.get(..count).unwrap_or_default());
+        direction.reader.take().into_iter().for_each(Waker::wake);
         Poll::Ready(Ok(count))
     }
 
     /// Closes the outgoing direction. Bytes already written can still be read.
     pub fn close(&mut self) {
-        let mut lane = self.outgoing().lock();
-        lane.finished = true;
-        lane.wake();
+        let mut direction = self.outgoing().lock();
+        direction.finished = true;
+        direction.wake();
     }
 }
 
 impl Drop for Pipe {
     fn drop(&mut self) {
         self.close();
-        let mut lane = self.incoming().lock();
-        lane.broken = true;
-        lane.bytes = VecDeque::new();
-        lane.wake();
+        let mut direction = self.incoming().lock();
+        direction.broken = true;
+        direction.bytes = VecDeque::new();
+        direction.wake();
     }
 }
 

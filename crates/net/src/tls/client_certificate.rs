@@ -109,7 +109,7 @@ impl ClientCertVerifier for LenientClientVerifier {
                 certificate::names(&parsed);
             dns.extend(srv);
             let client = ClientCertificate { xmpp_addresses: xmpp, domains: dns, emails: mail };
-            handshake_capture::record(|told| told.client = Some(Box::new(client)));
+            handshake_capture::record(|capture| capture.client = Some(Box::new(client)));
         }
         // The handshake goes on either way; only the names recorded above count as proven.
         Ok(ClientCertVerified::assertion())

@@ -374,12 +374,13 @@ impl CertificateResolver {
 
 impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let hint = handshake_capture::record(|told| told.domain.clone()).flatten();
-        let asked = hello.server_name().or(hint.as_deref());
-        let certificate = asked.and_then(|name| self.find(name)).or_else(|| self.list.get(self.default))?;
-        handshake_capture::record(|told| {
-            told.certificate = Some(certificate.clone());
-            told.server_name = hello.server_name().map(Box::from);
+        let hint = handshake_capture::record(|capture| capture.domain.clone()).flatten();
+        let requested = hello.server_name().or(hint.as_deref());
+        let certificate =
+            requested.and_then(|name| self.find(name)).or_else(|| self.list.get(self.default))?;
+        handshake_capture::record(|capture| {
+            capture.certificate = Some(certificate.clone());
+            capture.server_name = hello.server_name().map(Box::from);
         });
         Some(certificate.key.clone())
     }

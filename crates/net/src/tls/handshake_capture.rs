@@ -48,7 +48,7 @@ pub(crate) fn capture<R>(domain: Option<Box<str>>, work: impl FnOnce() -> R) -> 
 
 /// Records into the current capture, if there is one.
 pub(crate) fn record<R>(what: impl FnOnce(&mut HandshakeCapture) -> R) -> Option<R> {
-    CAPTURE.with_borrow_mut(|ear| ear.as_mut().map(what))
+    CAPTURE.with_borrow_mut(|capture| capture.as_mut().map(what))
 }
 
 /// Key log that stores only the exporter secret.
@@ -58,7 +58,7 @@ pub(crate) struct ExporterLog;
 impl rustls::KeyLog for ExporterLog {
     fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
         if self.will_log(label) {
-            record(|told| told.exporter_secret = Some(Zeroizing::new(secret.to_vec())));
+            record(|capture| capture.exporter_secret = Some(Zeroizing::new(secret.to_vec())));
         }
     }
 

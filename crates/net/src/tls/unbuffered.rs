@@ -137,26 +137,26 @@ impl TlsSession {
     }
 
     /// Lets rustls process the buffered records until the goal is reached.
-    pub(crate) fn drive(&mut self, job: DriveGoal, lent: &mut Scratch) -> Result<DriveOutcome, NetError> {
+    pub(crate) fn drive(&mut self, goal: DriveGoal, lent: &mut Scratch) -> Result<DriveOutcome, NetError> {
         if self.broken {
             return Err(NetError::Closed);
         }
-        let turned = self.drive_unless_broken(job, lent);
-        self.broken = turned.is_err();
-        turned
+        let outcome = self.drive_unless_broken(goal, lent);
+        self.broken = outcome.is_err();
+        outcome
     }
 
-    fn drive_unless_broken(&mut self, job: DriveGoal, lent: &mut Scratch) -> Result<DriveOutcome, NetError> {
-        let mut turned = DriveOutcome::default();
+    fn drive_unless_broken(&mut self, goal: DriveGoal, lent: &mut Scratch) -> Result<DriveOutcome, NetError> {
+        let mut outcome = DriveOutcome::default();
         loop {
-            let Scratch { records, input, output, encrypted: sealed, pool, .. } = &mut *lent;
+            let Scratch { records, input, output, encrypted, pool, .. } = &mut *lent;
             let handshaking = !self.secure;
-            let mut told = None;
+            let mut captured = None;
             let UnbufferedStatus { mut discard, state } = if handshaking {
-                let (status, heard) = handshake_capture::capture(self.default_domain.take(), || {
+                let (status, capture) = handshake_capture::capture(self.default_domain.take(), || {
                     self.connection.process_tls_records(records.data_mut())
                 });
-                told = Some(heard);
+                captured = Some(capture);
                 status
             } else {
                 self.connection.process_tls_records(records.data_mut())
@@ -169,55 +169,55 @@ impl TlsSession {
                         input.append(record.payload, pool);
                         discard += record.discard;
                     }
-                    turned.plaintext = true;
-                    done = job == DriveGoal::Read;
+                    outcome.plaintext = true;
+                    done = goal == DriveGoal::Read;
                 }
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    append(sealed, MAX_OVERHEAD_BYTES, |into| encoded(data.encode(into)))?;
+                    append(encrypted, MAX_OVERHEAD_BYTES, |into| encoded(data.encode(into)))?;
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::WriteTraffic(mut traffic)) => {
-                    match job {
+                    match goal {
                         DriveGoal::Read => {}
                         DriveGoal::Encrypt => {
                             for fragment in output.chunks(MAX_FRAGMENT_BYTES) {
-                                encrypt(&mut traffic, fragment, sealed)?;
+                                encrypt(&mut traffic, fragment, encrypted)?;
                             }
                         }
-                        DriveGoal::CloseNotify => append(sealed, MAX_OVERHEAD_BYTES, |into| {
+                        DriveGoal::CloseNotify => append(encrypted, MAX_OVERHEAD_BYTES, |into| {
                             traffic.queue_close_notify(into).map_err(|error| required_size(&error))
                         })?,
                     }
                     done = true;
                 }
-                Ok(ConnectionState::PeerClosed) => turned.closed = true,
+                Ok(ConnectionState::PeerClosed) => outcome.closed = true,
                 Ok(ConnectionState::BlockedHandshake | ConnectionState::Closed) => done = true,
                 // Early data is not configured; states that rustls may add later are not expected.
                 Ok(_) => return Err(NetError::Closed),
                 Err(error) => return Err(error.into()),
             }
             records.consume(discard);
-            if let Some(told) = told {
-                self.apply_capture(told);
+            if let Some(captured) = captured {
+                self.apply_capture(captured);
             }
             if done {
-                return Ok(turned);
+                return Ok(outcome);
             }
         }
     }
 
     /// Stores the data captured in one handshake step.
-    fn apply_capture(&mut self, told: HandshakeCapture) {
-        self.default_domain = told.domain;
-        if told.certificate.is_some() {
-            self.certificate = told.certificate;
-            self.server_name = told.server_name;
+    fn apply_capture(&mut self, captured: HandshakeCapture) {
+        self.default_domain = captured.domain;
+        if captured.certificate.is_some() {
+            self.certificate = captured.certificate;
+            self.server_name = captured.server_name;
         }
-        if told.client.is_some() {
-            self.client_certificate = told.client;
+        if captured.client.is_some() {
+            self.client_certificate = captured.client;
         }
         if let (Some(secret), Some(SupportedCipherSuite::Tls13(suite))) =
-            (told.exporter_secret, self.connection.negotiated_cipher_suite())
+            (captured.exporter_secret, self.connection.negotiated_cipher_suite())
         {
             self.exporter = handshake_capture::exporter(suite, &secret);
         }
@@ -261,31 +261,31 @@ fn required_size(error: &EncryptError) -> Option<usize> {
 fn encrypt<D>(
     traffic: &mut WriteTraffic<'_, D>,
     fragment: &[u8],
-    sealed: &mut Vec<u8>,
+    encrypted: &mut Vec<u8>,
 ) -> Result<(), NetError> {
     let size = fragment.len() + MAX_OVERHEAD_BYTES;
-    append(sealed, size, |into| traffic.encrypt(fragment, into).map_err(|error| required_size(&error)))
+    append(encrypted, size, |into| traffic.encrypt(fragment, into).map_err(|error| required_size(&error)))
 }
 
 /// Appends the output of `encode`. It gets `size` bytes, or the size that it requires.
 fn append(
-    sealed: &mut Vec<u8>,
+    encrypted: &mut Vec<u8>,
     size: usize,
     mut encode: impl FnMut(&mut [u8]) -> Result<usize, Option<usize>>,
 ) -> Result<(), NetError> {
-    let start = sealed.len();
+    let start = encrypted.len();
     let mut size = size;
     for _ in 0..2 {
-        sealed.resize(start + size, 0);
-        match encode(sealed.get_mut(start..).unwrap_or_default()) {
+        encrypted.resize(start + size, 0);
+        match encode(encrypted.get_mut(start..).unwrap_or_default()) {
             Ok(count) => {
-                sealed.truncate(start + count);
+                encrypted.truncate(start + count);
                 return Ok(());
             }
             Err(Some(required)) => size = required,
             Err(None) => break,
         }
     }
-    sealed.truncate(start);
+    encrypted.truncate(start);
     Err(NetError::Closed)
 }
