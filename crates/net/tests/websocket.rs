@@ -384,14 +384,14 @@ fn bad_input_ends_the_stream_with_the_right_code() {
         ),
         ("not UTF-8", frame(0x81, b"<m>\xc3\x28</m>"), "not UTF-8", "1007"),
         ("half a character", frame(0x81, b"<m>\xc3"), "not UTF-8", "1007"),
-        ("text", frame(0x81, b"hello"), "begins with <", "1000"),
-        ("white space in front", frame(0x81, b" <m/>"), "begins with <", "1000"),
-        ("half an element", frame(0x81, b"<m>"), "without a whole element", "1000"),
-        ("two elements", frame(0x81, b"<m/><m/>"), "one element and nothing else", "1000"),
-        ("an element and text", frame(0x81, b"<m/>x"), "one element and nothing else", "1000"),
+        ("text", frame(0x81, b"hello"), "does not begin with <", "1000"),
+        ("white space in front", frame(0x81, b" <m/>"), "does not begin with <", "1000"),
+        ("half an element", frame(0x81, b"<m>"), "a complete element", "1000"),
+        ("two elements", frame(0x81, b"<m/><m/>"), "more than one element", "1000"),
+        ("an element and text", frame(0x81, b"<m/>x"), "more than one element", "1000"),
         ("an end", frame(0x81, b"</stream:stream>"), "end tag", "1000"),
         ("a comment", frame(0x81, b"<!-- -->"), "forbids", "1000"),
-        ("a second header", frame(0x81, OPEN.as_bytes()), "a second <open/>", "1000"),
+        ("a second header", frame(0x81, OPEN.as_bytes()), "<open/> was sent again", "1000"),
     ] {
         let (found, closed_with) = refused(&WebSocketSettings::default(), &bytes);
         assert!(found.contains(error), "{what}: {found}");
