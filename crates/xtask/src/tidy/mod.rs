@@ -135,7 +135,10 @@ fn metadata(root: &Path) -> Result<String> {
 /// Output of a cargo command.
 fn cargo(root: &Path, arguments: &[&str]) -> Result<String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    command_output(Command::new(cargo).args(arguments).current_dir(root))
+    let mut command = Command::new(cargo);
+    // With this setting of cargo, the features that only tests need would count as the server's.
+    command.args(arguments).current_dir(root).env_remove("CARGO_RESOLVER_FEATURE_UNIFICATION");
+    command_output(&mut command)
 }
 
 fn command_output(command: &mut Command) -> Result<String> {
